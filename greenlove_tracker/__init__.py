@@ -1,0 +1,37 @@
+"""What a training run costs in hours, kWh, dollars and CO2: before, during and after it.
+
+The public names are loaded when they are first used: importing the package loads no torch, codecarbon, numpy,
+pandas, statsmodels or rich.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from greenlove_tracker.logs.aggregate import aggregate
+    from greenlove_tracker.logs.parser import read_logs
+    from greenlove_tracker.report.pdf import write_pdf
+    from greenlove_tracker.tracker import Tracker
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "Tracker": "greenlove_tracker.tracker",
+    "aggregate": "greenlove_tracker.logs.aggregate",
+    "read_logs": "greenlove_tracker.logs.parser",
+    "write_pdf": "greenlove_tracker.report.pdf",
+}
+
+__all__ = ["Tracker", "__version__", "aggregate", "read_logs", "write_pdf"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,151 @@
+"""Settings, from the weakest to the strongest.
+
+1. the defaults below;
+2. ``greenlove/config.toml`` in the user's configuration directory (``$XDG_CONFIG_HOME`` or ``~/.config``);
+3. ``greenlove.toml`` in the working directory, or the file that ``GREENLOVE_CONFIG`` names;
+4. environment variables ``GREENLOVE_<NAME>``, such as ``GREENLOVE_COUNTRY=DE``;
+5. arguments of ``Tracker`` or options of the command line.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, get_type_hints
+
+from greenlove_tracker.errors import UsageError
+
+_POSITIVE = (
+    "carbon_intensity_gco2e_per_kwh", "electricity_price_usd_per_kwh", "price_usd_per_gpu_hour",
+    "sim_cpu_tdp_w", "sim_gpu_w", "cpu_tdp_w", "ram_w",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What a run is measured and counted with.
+
+    Attributes:
+        log_dir: where runs are written.
+        project: a name that runs are grouped by.
+        tags: further words to find a run by, separated by commas in files and variables.
+        country: ISO 3166 code or English name, or ``US-CA`` for a state of the USA; never guessed.
+        carbon_intensity_gco2e_per_kwh: overrides the country's.
+        electricity_price_usd_per_kwh: overrides the country's household price.
+        price_usd_per_gpu_hour: what the machine costs per GPU and hour; it then is the cost, not electricity.
+        pue: power usage effectiveness of the site, at least 1; multiplies every energy once.
+        verbose: 0 says nothing but warnings, 1 a status line and the final screen.
+        log_user: write the user's login name into the log; off unless asked for.
+        continues: the run id that this run resumes.
+        cpu_tdp_w: rated power of the CPU where it is not recognised; fed to the load model.
+        ram_w: power of the memory where it is known.
+        sim_cpu_tdp_w: simulate a CPU of this rated power, at ``sim_cpu_util``.
+        sim_gpu_w: simulate ``sim_gpu_count`` GPUs of this power each, at ``sim_gpu_util``.
+    """
+
+    log_dir: str = "greenlove_logs"
+    project: str = ""
+    tags: str = ""
+    country: str = ""
+    carbon_intensity_gco2e_per_kwh: float | None = None
+    electricity_price_usd_per_kwh: float | None = None
+    price_usd_per_gpu_hour: float | None = None
+    pue: float = 1.0
+    verbose: int = 1
+    log_user: bool = False
+    continues: str = ""
+    cpu_tdp_w: float | None = None
+    ram_w: float | None = None
+    sim_cpu_tdp_w: float | None = None
+    sim_cpu_util: float = 0.5
+    sim_gpu_w: float | None = None
+    sim_gpu_util: float = 1.0
+    sim_gpu_count: int = 1
+
+    def __post_init__(self) -> None:
+        for name in _POSITIVE:
+            value = getattr(self, name)
+            if value is not None and not (math.isfinite(value) and value > 0):
+                raise UsageError(f"{name} must be a positive number, not {value!r}")
+        if not (math.isfinite(self.pue) and self.pue >= 1):
+            raise UsageError(f"pue must be at least 1 (1.0: no overhead), not {self.pue!r}")
+        for name in ("sim_cpu_util", "sim_gpu_util"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise UsageError(f"{name} is a share from 0 to 1, not {getattr(self, name)!r}")
+        if self.sim_gpu_count < 1:
+            raise UsageError(f"sim_gpu_count must be at least 1, not {self.sim_gpu_count!r}")
+
+    @property
+    def is_simulated(self) -> bool:
+        """Whether the hardware is given instead of measured."""
+        return self.sim_cpu_tdp_w is not None or self.sim_gpu_w is not None
+
+
+def load_settings(
+    arguments: Mapping[str, Any] | None = None, env: Mapping[str, str] | None = None
+) -> Settings:
+    """Merge files, environment and arguments; an argument that is None is not given.
+
+    Raises:
+        UsageError: on an unknown name, a value of the wrong type or out of range, or a file that cannot be read.
+    """
+    env = os.environ if env is None else env
+    merged: dict[str, Any] = {}
+    for path in _config_files(env):
+        merged.update(_checked(_read_toml(path), str(path)))
+    from_env = {
+        f.name: env[key]
+        for f in dataclasses.fields(Settings)
+        if (key := f"GREENLOVE_{f.name.upper()}") in env
+    }
+    merged.update(_checked(from_env, "the environment (GREENLOVE_…)"))
+    given = {name: value for name, value in (arguments or {}).items() if value is not None}
+    merged.update(_checked(given, "the arguments"))
+    return Settings(**merged)
+
+
+def _config_files(env: Mapping[str, str]) -> list[Path]:
+    base = Path(env["XDG_CONFIG_HOME"]) if env.get("XDG_CONFIG_HOME") else Path("~/.config").expanduser()
+    named = env.get("GREENLOVE_CONFIG")
+    if named and not Path(named).is_file():
+        raise UsageError(f"GREENLOVE_CONFIG names {named}, which is not a file")
+    found = [base / "greenlove" / "config.toml", Path(named or "greenlove.toml")]
+    return [path for path in found if path.is_file()]
+
+
+def _read_toml(path: Path) -> dict[str, Any]:
+    import tomllib  # only where a file is there: 5 ms
+
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise UsageError(f"{path}: not a readable TOML file: {error}") from error
+
+
+def _checked(values: Mapping[str, Any], where: str) -> dict[str, Any]:
+    hints = get_type_hints(Settings)
+    unknown = sorted(set(values) - set(hints))
+    if unknown:
+        raise UsageError(f"{where}: no such setting: {', '.join(unknown)}; there are {', '.join(hints)}")
+    return {name: _converted(name, value, hints[name], where) for name, value in values.items()}
+
+
+_TRUE, _FALSE = {"1", "true", "yes", "on"}, {"0", "false", "no", "off", ""}
+
+
+def _converted(name: str, value: Any, hint: Any, where: str) -> Any:
+    try:
+        if hint is bool:
+            text = str(value).lower()
+            if text not in _TRUE | _FALSE:
+                raise ValueError("expected yes or no")
+            return text in _TRUE
+        if hint is str:
+            return ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+        return int(value) if hint is int else float(value)
+    except (TypeError, ValueError) as error:
+        raise UsageError(f"{where}: {name}={value!r} does not fit: {error}") from error

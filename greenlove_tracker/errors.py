@@ -1,0 +1,29 @@
+"""What can go wrong, by whose fault: the user's errors say what to do, ours only warn."""
+
+
+class GreenloveError(Exception):
+    """Base of every error that the package raises on purpose."""
+
+
+class UsageError(GreenloveError, ValueError):
+    """A bad argument, setting or file of the user's; the message says what to do."""
+
+
+class TrackerStateError(GreenloveError, RuntimeError):
+    """A tracker method was called out of order, such as ``epoch_end()`` without a start."""
+
+
+class MissingExtraError(GreenloveError, ImportError):
+    """An optional dependency is not installed; the message is the line that installs it."""
+
+
+class MeterError(GreenloveError, RuntimeError):
+    """The energy meter could not start or failed; training goes on and the energy is unknown."""
+
+
+class LogError(GreenloveError):
+    """A file of a log directory cannot be read; the message names the file."""
+
+
+class GreenloveWarning(UserWarning):
+    """Something of ours did not work; training is not touched."""

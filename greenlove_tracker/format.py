@@ -1,0 +1,115 @@
+"""The only rules by which numbers become text. Units adapt: 0.200 Wh, not 0.000200 kWh; None is "unknown"."""
+
+from __future__ import annotations
+
+import math
+
+from greenlove_tracker.units import SECONDS_PER_DAY, SECONDS_PER_HOUR
+
+UNKNOWN = "unknown"
+
+
+def significant(value: float, digits: int = 3) -> str:
+    """``value`` with about ``digits`` significant digits, in plain notation with thousands separators."""
+    if value == 0:
+        return "0"
+    rounded = float(f"{value:.{digits - 1}e}")
+    decimals = max(0, digits - 1 - math.floor(math.log10(abs(rounded))))
+    return f"{value:,.{decimals}f}"
+
+
+def _scaled(value: float | None, steps: tuple[tuple[float, str], ...]) -> str:
+    """``value`` in the largest unit of ``steps`` (factor from the canonical unit, name) that leaves it at least 1."""
+    if value is None:
+        return UNKNOWN
+    factor, unit = next(((f, u) for f, u in steps if abs(value) * f >= 1), steps[-1])
+    if value == 0:
+        unit = next(u for f, u in steps if f == 1)
+    return f"{significant(value * factor)} {unit}"
+
+
+def energy(value_kwh: float | None) -> str:
+    """An energy in kWh as text, from µWh to GWh."""
+    steps = ((1e-6, "GWh"), (1e-3, "MWh"), (1, "kWh"), (1e3, "Wh"), (1e6, "mWh"), (1e9, "µWh"))
+    if value_kwh is not None and 0.1 <= abs(value_kwh * 1e3) < 1:
+        return f"{significant(value_kwh * 1e3)} Wh"  # 0.200 Wh reads better than 200 mWh
+    return _scaled(value_kwh, steps)
+
+
+def mass(value_kgco2e: float | None) -> str:
+    """A mass of CO2e in kg as text, from mg to kt."""
+    steps = ((1e-6, "kt"), (1e-3, "t"), (1, "kg"), (1e3, "g"), (1e6, "mg"))
+    if value_kgco2e is not None and 0.01 <= abs(value_kgco2e * 1e3) < 1:
+        return f"{significant(value_kgco2e * 1e3)} g"
+    return _scaled(value_kgco2e, steps)
+
+
+def power(value_w: float | None) -> str:
+    """A power in W as text, from mW to MW."""
+    return _scaled(value_w, ((1e-6, "MW"), (1e-3, "kW"), (1, "W"), (1e3, "mW")))
+
+
+def money(value_usd: float | None) -> str:
+    """A sum in US dollars as text; small sums keep two significant digits."""
+    if value_usd is None:
+        return UNKNOWN
+    if value_usd == 0:
+        return "$0"
+    if abs(value_usd) >= 1000:
+        return f"${value_usd:,.0f}"
+    if abs(value_usd) >= 0.1:
+        return f"${value_usd:.2f}"
+    if abs(value_usd) < 1e-6:
+        return "under $0.000001"
+    return f"${significant(value_usd, 2)}"
+
+
+def duration(value_s: float | None) -> str:
+    """A duration in s as text: 4.2 ms, 25.3 s, 2:45, 1:02:03, 5 d 03:10."""
+    if value_s is None:
+        return UNKNOWN
+    if value_s < 0:
+        return f"-{duration(-value_s)}"
+    if value_s < 1 and value_s > 0:
+        return f"{significant(value_s * 1e3)} ms"
+    if value_s < 59.95:
+        return f"{significant(value_s)} s"
+    whole = round(value_s)
+    if whole < SECONDS_PER_HOUR:
+        return f"{whole // 60}:{whole % 60:02d}"
+    if whole < SECONDS_PER_DAY:
+        return f"{whole // 3600}:{whole // 60 % 60:02d}:{whole % 60:02d}"
+    return f"{whole // 86400} d {whole // 3600 % 24:02d}:{whole // 60 % 60:02d}"
+
+
+def percent(share: float | None, digits: int = 0) -> str:
+    """A share in 0..1 as a percentage; a share that is not quite all or nothing is never rounded to it."""
+    if share is None:
+        return UNKNOWN
+    text = f"{share * 100:.{digits}f}%"
+    if share < 1 and float(text[:-1]) >= 100:
+        return f">{100 - 10**-digits:.{digits}f}%" if digits else ">99%"
+    if share > 0 and float(text[:-1]) == 0:
+        return f"<{10**-digits:.{digits}f}%" if digits else "<1%"
+    return text
+
+
+def count(value: float | None) -> str:
+    """A whole number with thousands separators, in the space of a table cell."""
+    if value is None:
+        return UNKNOWN
+    return f"{value:,.0f}" if abs(value) < 1e7 else f"{significant(value / 1e6)} M"
+
+
+def plural(number: int, noun: str) -> str:
+    """``1 run``, ``2 runs``."""
+    return f"{number:,} {noun}" + ("" if number == 1 else "s")
+
+
+def shortened(text: str, width: int) -> str:
+    """``text`` in one line of at most ``width`` characters, cut in the middle; control characters are dropped."""
+    flat = " ".join("".join(c if c.isprintable() else " " for c in text).split())
+    if len(flat) <= width:
+        return flat
+    head = width // 2
+    return f"{flat[:head]}…{flat[len(flat) - (width - head - 1) :]}"

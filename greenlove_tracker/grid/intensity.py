@@ -1,0 +1,70 @@
+"""Carbon intensity of a place from the tables that come with CodeCarbon, read by path; none needs a network."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Any
+
+from greenlove_tracker.errors import UsageError
+from greenlove_tracker.grid.place import Place, package_file
+from greenlove_tracker.records import Factor
+from greenlove_tracker.tables import WORLD_TABLE, table_sha256, world_intensity
+from greenlove_tracker.units import g_per_kwh_from_lb_per_mwh
+
+NAME = "carbon_intensity"
+UNIT = "gCO2e/kWh"
+
+
+def carbon_intensity(place: Place | None, given_gco2e_per_kwh: float | None = None) -> Factor:
+    """The carbon intensity that a run at ``place`` is counted with.
+
+    A figure that the user gives comes first; then the state (EPA eGRID, direct emissions) or the country (Our
+    World in Data, lifecycle emissions); without a place, the world's average, and the factor's source says so.
+
+    Raises:
+        UsageError: where the tables know no figure for the place.
+    """
+    if given_gco2e_per_kwh is not None:
+        return Factor(NAME, given_gco2e_per_kwh, UNIT, "given by the user", basis="as given")
+    if place is None:
+        world = world_intensity()
+        return Factor(
+            NAME, world.gco2e_per_kwh, UNIT, f"world average: no country set ({world.source})",
+            world.year, world.basis, table_sha256(WORLD_TABLE),
+        )  # fmt: skip
+    return _us_state(place) if place.region else _country(place)
+
+
+def _load(*parts: str) -> tuple[dict[str, Any], str]:
+    raw = package_file("codecarbon", "data", "private_infra", *parts).read_bytes()
+    table: dict[str, Any] = json.loads(raw)
+    return table, hashlib.sha256(raw).hexdigest()
+
+
+def _country(place: Place) -> Factor:
+    table, sha256 = _load("global_energy_mix.json")
+    row = table.get(place.iso3)
+    if row is None:
+        raise UsageError(
+            f"no carbon intensity is known for {place.country}: give carbon_intensity_gco2e_per_kwh"
+        )
+    source = f"{place.country}, Our World in Data (CC BY 4.0) as shipped with CodeCarbon"
+    basis = "location-based, lifecycle"
+    return Factor(NAME, float(row["carbon_intensity"]), UNIT, source, str(row["year"]), basis, sha256)
+
+
+def _us_state(place: Place) -> Factor:
+    table, sha256 = _load("2023", "usa_emissions.json")
+    states = {
+        row["regionCode"]: (name, row)
+        for name, row in table.items()
+        if isinstance(row, dict) and "regionCode" in row and not name.startswith("_")
+    }
+    if place.region not in states:
+        raise UsageError(f"no such state of the USA: {place.region!r}; there are {', '.join(sorted(states))}")
+    name, row = states[place.region]
+    source = f"{name.title()}, EPA eGRID as shipped with CodeCarbon"
+    value = g_per_kwh_from_lb_per_mwh(float(row["emissions"]))
+    year = str(table.get("_source", {}).get("year", "2023"))
+    return Factor(NAME, value, UNIT, source, year, "location-based, direct", sha256)

@@ -1,0 +1,1 @@
+"""The log directory: its schema, writer, parser and totals."""

@@ -1,0 +1,150 @@
+"""Adds runs up: over everything, and by run, project, device, account, day or month."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from greenlove_tracker.errors import UsageError
+from greenlove_tracker.logs.parser import Logs, Problem, Run, read_logs
+from greenlove_tracker.records import Energy, RunSummary, sum_energies
+
+if TYPE_CHECKING:
+    import os
+
+    import pandas as pd
+
+KEYS: Mapping[str, Callable[[Run], str]] = {
+    "run": lambda run: run.run_id,
+    "project": lambda run: run.text("project"),
+    "device": lambda run: run.text("gpu_models") or run.text("cpu_model"),
+    "account": lambda run: run.text("account"),
+    "partition": lambda run: run.text("partition"),
+    "user": lambda run: run.text("user"),
+    "status": lambda run: str(run.summary.status),
+    "training": lambda run: run.text("continues") or run.run_id,
+    "day": lambda run: run.text("started_at")[:10],
+    "month": lambda run: run.text("started_at")[:7],
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """Sums over runs; a sum leaves out what is unknown, and ``n_unknown_*`` says how many runs that were."""
+
+    n_runs: int
+    duration_s: float
+    gpu_hours: float
+    energy: Energy
+    energy_kwh: float | None
+    measured_kwh: float | None
+    emissions_kgco2e: float | None
+    cost_usd: float | None
+    n_unknown_energy: int
+    n_unknown_cost: int
+
+
+def _known_sum(values: Iterable[float | None]) -> float | None:
+    known = [v for v in values if v is not None]
+    return math.fsum(known) if known else None
+
+
+def total(summaries: Sequence[RunSummary]) -> Totals:
+    """The totals of several runs."""
+    return Totals(
+        n_runs=len(summaries),
+        duration_s=math.fsum(s.duration_s for s in summaries),
+        gpu_hours=math.fsum(s.gpu_hours for s in summaries),
+        energy=sum_energies(s.energy for s in summaries),
+        energy_kwh=_known_sum(s.energy_kwh for s in summaries),
+        measured_kwh=_known_sum(s.measured_kwh for s in summaries),
+        emissions_kgco2e=_known_sum(s.emissions_kgco2e for s in summaries),
+        cost_usd=_known_sum(s.cost_usd for s in summaries),
+        n_unknown_energy=sum(s.energy_kwh is None for s in summaries),
+        n_unknown_cost=sum(s.cost_usd is None for s in summaries),
+    )
+
+
+class Aggregate:
+    """The runs of a log directory, added up."""
+
+    def __init__(self, runs: Sequence[Run], problems: Sequence[Problem]) -> None:
+        self.runs = runs
+        self.problems = problems
+
+    @cached_property
+    def total(self) -> Totals:
+        """Everything together."""
+        return total([run.summary for run in self.runs])
+
+    def by(self, *keys: str) -> dict[tuple[str, ...], Totals]:
+        """Totals by one or more of ``KEYS``, in the order of the keys' values.
+
+        Raises:
+            UsageError: for a key that does not exist.
+        """
+        unknown = [key for key in keys if key not in KEYS]
+        if unknown or not keys:
+            raise UsageError(
+                f"cannot group by {', '.join(unknown) or 'nothing'}; choose from {', '.join(KEYS)}"
+            )
+        groups: dict[tuple[str, ...], list[RunSummary]] = {}
+        for run in self.runs:
+            groups.setdefault(tuple(KEYS[key](run) for key in keys), []).append(run.summary)
+        return {values: total(groups[values]) for values in sorted(groups)}
+
+    def rows(self, *keys: str) -> list[dict[str, Any]]:
+        """``by(*keys)`` as flat rows, for tables, CSV and JSON."""
+        return [
+            {**dict(zip(keys, values, strict=True)), **flat_totals(t)} for values, t in self.by(*keys).items()
+        ]
+
+    def to_frame(self, *keys: str) -> pd.DataFrame:
+        """``rows(*keys)`` as a pandas frame; one row a run where no key is given."""
+        from greenlove_tracker.logs.frames import groups_frame
+
+        return groups_frame(self.rows(*(keys or ("run",))))
+
+
+def flat_totals(totals: Totals) -> dict[str, Any]:
+    """Totals as one flat row."""
+    return {
+        "runs": totals.n_runs,
+        "duration_s": totals.duration_s,
+        "gpu_hours": totals.gpu_hours,
+        "energy_kwh": totals.energy_kwh,
+        "cpu_kwh": totals.energy.cpu_kwh,
+        "gpu_kwh": totals.energy.gpu_kwh,
+        "ram_kwh": totals.energy.ram_kwh,
+        "measured_kwh": totals.measured_kwh,
+        "emissions_kgco2e": totals.emissions_kgco2e,
+        "cost_usd": totals.cost_usd,
+        "unknown_energy": totals.n_unknown_energy,
+        "unknown_cost": totals.n_unknown_cost,
+    }
+
+
+def aggregate(
+    log_dir: str | os.PathLike[str] | Logs, *, since: str | None = None, until: str | None = None
+) -> Aggregate:
+    """Add up the runs of a log directory.
+
+    Args:
+        log_dir: the directory, or what ``read_logs`` gave for it.
+        since: only runs that began on or after this UTC date (``2026-11-01``) or time.
+        until: only runs that began before this UTC date or time.
+
+    Returns:
+        The runs that could be read, added up; what could not is in ``problems``, by name.
+    """
+    logs = log_dir if isinstance(log_dir, Logs) else read_logs(log_dir)
+    runs = [
+        run
+        for run in logs.readable()
+        if (since is None or run.text("started_at") >= since)
+        and (until is None or run.text("started_at") < until)
+    ]
+    return Aggregate(runs, logs.problems)

@@ -1,0 +1,184 @@
+"""The columns of the log directory, and how records become cells and cells records.
+
+SCHEMA_VERSION stands in every ``run.csv``. Its history:
+
+1. first version: ``run.csv``, ``epochs-<rank>.csv``, ``summary.csv``.
+
+An empty cell means not measured; a zero means measured zero. Floats are written so that they read back exactly.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from greenlove_tracker.errors import LogError
+from greenlove_tracker.records import Counts, Energy, Factor, Field, Row, RowKind, RunSummary
+
+SCHEMA_VERSION = 1
+
+RUN_FILE = "run.csv"
+SUMMARY_FILE = "summary.csv"
+RUN_COLUMNS = ("field", "value", "unit")
+COMMAND_STREAM = "command"  # rows of ``greenlove run -- command``: they hold the totals of the whole command
+
+EPOCH_COLUMNS = (
+    "kind", "epoch", "started_at",
+    "gap_before_s", "gap_before_kwh", "gap_before_cpu_kwh", "gap_before_gpu_kwh", "gap_before_ram_kwh",
+    "duration_s", "steps", "batches", "samples", "tokens",
+    "energy_kwh", "cpu_kwh", "gpu_kwh", "ram_kwh", "cpu_method", "gpu_method", "ram_method",
+    "emissions_gco2e", "flags",
+)  # fmt: skip
+
+
+def epochs_file(rank: int | str) -> str:
+    """The name of the file that holds a rank's rows."""
+    return f"epochs-{rank}.csv"
+
+
+def run_file(rank: int | str) -> str:
+    """The name of the file that holds what a further node found; rank 0 writes ``run.csv`` itself."""
+    return RUN_FILE if rank in (0, COMMAND_STREAM) else f"run-{rank}.csv"
+
+
+def cell(value: object) -> str:
+    """One value as the text of a cell."""
+    if value is None:
+        return ""
+    if isinstance(value, float):
+        return repr(value) if math.isfinite(value) else ""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, frozenset | set):
+        return " ".join(sorted(value))
+    return str(value).replace("\x00", "")
+
+
+def row_cells(row: Row) -> list[str]:
+    """A row's cells in the order of EPOCH_COLUMNS."""
+    gap, energy, counts = row.gap_before, row.energy, row.counts
+    values = (
+        row.kind.value, row.epoch, row.started_at,
+        row.gap_before_s, gap.total_kwh, gap.cpu_kwh, gap.gpu_kwh, gap.ram_kwh,
+        row.duration_s, counts.steps, counts.batches, counts.samples, counts.tokens,
+        energy.total_kwh, energy.cpu_kwh, energy.gpu_kwh, energy.ram_kwh,
+        energy.cpu_method or gap.cpu_method, energy.gpu_method or gap.gpu_method,
+        energy.ram_method or gap.ram_method, row.emissions_gco2e, row.flags,
+    )  # fmt: skip
+    return [cell(v) for v in values]
+
+
+def _float(cells: Mapping[str, str], column: str) -> float | None:
+    text = cells[column]
+    if text == "":
+        return None
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError(f"{column}={text!r}")
+    return value
+
+
+def _int(cells: Mapping[str, str], column: str) -> int | None:
+    return int(cells[column]) if cells[column] else None
+
+
+def row_from_cells(cells: Mapping[str, str]) -> Row:
+    """The row that ``cells`` (by column) stand for.
+
+    Raises:
+        ValueError, KeyError: where a cell is missing or is not what its column holds.
+    """
+    methods = (cells["cpu_method"] or None, cells["gpu_method"] or None, cells["ram_method"] or None)
+
+    def energy(prefix: str) -> Energy:
+        parts = tuple(_float(cells, f"{prefix}{c}_kwh") for c in ("cpu", "gpu", "ram"))
+        known = tuple(m if p is not None else None for m, p in zip(methods, parts, strict=True))
+        return Energy(*parts, *known)
+
+    duration_s, gap_before_s = _float(cells, "duration_s"), _float(cells, "gap_before_s")
+    if duration_s is None or gap_before_s is None or duration_s < 0 or gap_before_s < 0:
+        raise ValueError("a row without its duration")
+    counts = Counts(*(_int(cells, c) for c in ("steps", "batches", "samples", "tokens")))
+    return Row(
+        RowKind(cells["kind"]), _int(cells, "epoch"), cells["started_at"], gap_before_s, energy("gap_before_"),
+        duration_s, counts, energy(""), _float(cells, "emissions_gco2e"), frozenset(cells["flags"].split()),
+    )  # fmt: skip
+
+
+def factor_fields(factor: Factor) -> list[Field]:
+    """The lines of ``run.csv`` that record a factor."""
+    details = ("source", "year", "basis", "table_sha256")
+    fields = [Field(factor.name, cell(factor.value), factor.unit)]
+    return fields + [Field(f"{factor.name}.{d}", v) for d in details if (v := getattr(factor, d))]
+
+
+def factor_from_fields(name: str, fields: Mapping[str, Field]) -> Factor | None:
+    """The factor of that name in ``run.csv``; None where there is none."""
+    if name not in fields or not fields[name].value:
+        return None
+    details = ("source", "year", "basis", "table_sha256")
+    texts = [fields[key].value if (key := f"{name}.{d}") in fields else "" for d in details]
+    return Factor(name, float(fields[name].value), fields[name].unit, *texts)
+
+
+def summary_fields(summary: RunSummary) -> list[Field]:
+    """The lines of ``summary.csv``."""
+    flat: dict[str, Any] = {}
+    for f in dataclasses.fields(RunSummary):
+        value = getattr(summary, f.name)
+        if f.name == "energy":
+            flat.update({g.name: getattr(value, g.name) for g in dataclasses.fields(Energy)})
+        elif f.name == "counts":
+            flat.update({g.name: getattr(value, g.name) for g in dataclasses.fields(Counts)})
+        else:
+            flat[f.name] = value
+    unit = {"_s": "s", "_kwh": "kWh", "_kgco2e": "kgCO2e", "_usd": "USD", "_gco2e_per_kwh": "gCO2e/kWh"}
+    return [
+        Field(name, cell(value), next((u for end, u in reversed(unit.items()) if name.endswith(end)), ""))
+        for name, value in flat.items()
+    ]
+
+
+def summary_from_fields(fields: Mapping[str, Field]) -> RunSummary:
+    """The summary that ``summary.csv`` holds.
+
+    Raises:
+        LogError: where a field is missing or is not what it should be.
+    """
+
+    def text(name: str) -> str:
+        return fields[name].value
+
+    def number(name: str) -> float:
+        return float(text(name))
+
+    def optional(name: str) -> float | None:
+        return float(text(name)) if text(name) else None
+
+    def whole(name: str) -> int | None:
+        return int(text(name)) if text(name) else None
+
+    try:
+        energy = Energy(
+            *(optional(f"{c}_kwh") for c in ("cpu", "gpu", "ram")),
+            *(text(f"{c}_method") or None for c in ("cpu", "gpu", "ram")),
+        )
+        return RunSummary(
+            run_id=text("run_id"), project=text("project"), status=text("status"), exit_code=whole("exit_code"),
+            started_at=text("started_at"), ended_at=text("ended_at"),
+            epochs_done=int(text("epochs_done")), epochs_planned=whole("epochs_planned"),
+            counts=Counts(*(whole(c) for c in ("steps", "batches", "samples", "tokens"))),
+            duration_s=number("duration_s"), epochs_duration_s=number("epochs_duration_s"),
+            metered_s=number("metered_s"), energy=energy, measured_kwh=optional("measured_kwh"),
+            unmetered_estimate_kwh=optional("unmetered_estimate_kwh"), pue=number("pue"),
+            energy_kwh=optional("energy_kwh"),
+            carbon_intensity_gco2e_per_kwh=number("carbon_intensity_gco2e_per_kwh"),
+            emissions_kgco2e=optional("emissions_kgco2e"), cost_usd=optional("cost_usd"),
+            cost_basis=text("cost_basis"), gpu_count=int(text("gpu_count")), gpu_hours=number("gpu_hours"),
+            n_ranks=int(text("n_ranks")), n_nodes=int(text("n_nodes")),
+            flags=frozenset(text("flags").split()),
+        )  # fmt: skip
+    except (KeyError, ValueError) as error:
+        raise LogError(f"{SUMMARY_FILE}: {error!r}") from error

@@ -1,0 +1,255 @@
+"""The totals of a run from its rows: one function for the tracker that writes them and the parser that checks them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+from greenlove_tracker.records import (
+    COMPONENTS,
+    MEASURED_METHODS,
+    UNKNOWN_ENERGY,
+    Counts,
+    Energy,
+    EpochRecord,
+    Factor,
+    Flag,
+    Row,
+    RowKind,
+    RunSummary,
+    sum_energies,
+)
+from greenlove_tracker.units import GRAMS_PER_KG, gco2e_from_kwh, h_from_s
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What rows are multiplied with, and what a run is called; everything that is not in the rows."""
+
+    run_id: str
+    project: str
+    started_at: str
+    epochs_planned: int | None
+    carbon_intensity: Factor
+    pue: float = 1.0
+    electricity_price: Factor | None = None
+    price_usd_per_gpu_hour: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """How and when a run ended."""
+
+    status: str
+    exit_code: int | None
+    ended_at: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Stretch:
+    """A stretch of time that is wholly metered or not at all."""
+
+    duration_s: float
+    energy: Energy
+
+
+def _stretches(rows: Sequence[Row]) -> list[_Stretch]:
+    gaps = [
+        _Stretch(row.gap_before_s, row.gap_before)
+        for row in rows
+        if row.gap_before_s > 0 or row.gap_before.is_known
+    ]
+    return gaps + [
+        _Stretch(row.duration_s, row.energy) for row in rows if row.kind in (RowKind.EPOCH, RowKind.SEGMENT)
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class _NodeEnergy:
+    metered: Energy
+    measured_kwh: float | None
+    estimate_kwh: float | None
+    metered_s: float
+
+
+def _node_energy(rows: Sequence[Row]) -> _NodeEnergy:
+    """The energy of one rank that carries a meter; what was not metered is estimated at the mean metered power."""
+    stretches = _stretches(rows)
+    total_s = math.fsum(s.duration_s for s in stretches)
+    metered = sum_energies(s.energy for s in stretches)
+    measured: list[float] = []
+    estimates: list[float] = []
+    covered = []
+    for component in COMPONENTS:
+        energy_kwh = metered.component_kwh(component)
+        if energy_kwh is None:
+            continue
+        known = [s for s in stretches if s.energy.component_kwh(component) is not None]
+        known_s = math.fsum(s.duration_s for s in known)
+        covered.append(known_s)
+        if known_s > 0:
+            estimates.append(energy_kwh / known_s * max(0.0, total_s - known_s))
+        measured += [
+            s.energy.component_kwh(component) or 0.0
+            for s in known
+            if set((s.energy.component_method(component) or "").split("+")) <= MEASURED_METHODS
+        ]
+    return _NodeEnergy(
+        metered=metered,
+        measured_kwh=math.fsum(measured) if covered else None,
+        estimate_kwh=math.fsum(estimates) if estimates else None,
+        metered_s=min(covered, default=0.0),
+    )
+
+
+def total_duration_s(rows: Sequence[Row]) -> float:
+    """Wall time of one rank: what its rows took and what lay between them."""
+    return math.fsum(row.gap_before_s + row.duration_s for row in rows)
+
+
+def merge_epochs(rows: Sequence[Row], rank: int) -> list[EpochRecord]:
+    """One record an epoch, from its segments; an epoch without a closing row is unfinished."""
+    parts = [row for row in rows if row.epoch is not None]
+    epochs = []
+    by_epoch = {number: list(group) for number, group in groupby(parts, key=lambda row: row.epoch)}
+    gaps_before = _gaps_before(rows)
+    for number, group in by_epoch.items():
+        assert number is not None
+        gap_s, gap = gaps_before[number]
+        epochs.append(_merge_epoch(number, rank, group, gap_s, gap))
+    return epochs
+
+
+def _gaps_before(rows: Sequence[Row]) -> dict[int, tuple[float, Energy]]:
+    """By epoch, the whole gap before it, gap rows included."""
+    gaps: dict[int, tuple[float, Energy]] = {}
+    pending: list[Row] = []
+    for row in rows:
+        pending.append(row)
+        if row.epoch is not None and row.epoch not in gaps:
+            duration_s = math.fsum(r.gap_before_s for r in pending)
+            metered = all(r.gap_before.is_known for r in pending if r.gap_before_s > 0)
+            gaps[row.epoch] = (
+                duration_s,
+                sum_energies(r.gap_before for r in pending) if metered else UNKNOWN_ENERGY,
+            )
+        if row.epoch is not None:
+            pending = []
+    return gaps
+
+
+def _merge_epoch(number: int, rank: int, group: Sequence[Row], gap_s: float, gap: Energy) -> EpochRecord:
+    counts = Counts()
+    for row in group:
+        counts = counts + row.counts
+    flags = frozenset[str]().union(*(row.flags for row in group))
+    if group[-1].kind is not RowKind.EPOCH:
+        flags |= {Flag.UNFINISHED.value}
+    is_metered = all(row.energy.is_known for row in group)
+    emissions = [row.emissions_gco2e for row in group if row.emissions_gco2e is not None]
+    return EpochRecord(
+        epoch=number,
+        rank=rank,
+        started_at=group[0].started_at,
+        gap_before_s=gap_s,
+        gap_before=gap,
+        duration_s=math.fsum(row.duration_s for row in group),
+        steps=counts.steps,
+        batches=counts.batches,
+        samples=counts.samples,
+        tokens=counts.tokens,
+        energy=sum_energies(row.energy for row in group) if is_metered else UNKNOWN_ENERGY,
+        emissions_gco2e=math.fsum(emissions) if is_metered and len(emissions) == len(group) else None,
+        flags=flags,
+        n_segments=len(group),
+    )
+
+
+def summarise(
+    terms: Terms,
+    rows_by_rank: Mapping[int, Sequence[Row]],
+    ending: Ending,
+    *,
+    gpu_count: int,
+    command_rows: Sequence[Row] | None = None,
+) -> RunSummary:
+    """The totals of a run.
+
+    Args:
+        terms: the factors and names of the run.
+        rows_by_rank: the rows of each rank; ranks flagged ``no_meter`` share the meter of their node's first.
+        ending: how the run ended.
+        gpu_count: GPUs of all nodes together.
+        command_rows: where a whole command was measured from outside, its rows: they hold the totals, and the
+            ranks' rows only the epochs.
+
+    Returns:
+        Time is that of the slowest rank; energy is summed over nodes, never over ranks of one node; epochs and
+        steps are rank 0's, samples and tokens those of all ranks.
+    """
+    lead = rows_by_rank.get(0) or next(iter(rows_by_rank.values()), ())
+    timed = [command_rows] if command_rows is not None else list(rows_by_rank.values())
+    carriers = [rows for rows in timed if rows and not all(Flag.NO_METER in row.flags for row in rows)]
+    nodes = [_node_energy(rows) for rows in carriers]
+    metered = sum_energies(node.metered for node in nodes)
+    estimates = [node.estimate_kwh for node in nodes if node.estimate_kwh is not None]
+    estimate_kwh = math.fsum(estimates) if estimates else None
+    duration_s = max((total_duration_s(rows) for rows in timed), default=0.0)
+    energy_kwh = None
+    if metered.total_kwh is not None:
+        energy_kwh = (metered.total_kwh + (estimate_kwh or 0.0)) * terms.pue
+    measured = [node.measured_kwh for node in nodes if node.measured_kwh is not None]
+    gpu_hours = gpu_count * h_from_s(duration_s)
+    cost_usd, cost_basis = _cost(terms, energy_kwh, gpu_hours)
+    every_row = [row for rows in (*rows_by_rank.values(), command_rows or ()) for row in rows]
+    return RunSummary(
+        run_id=terms.run_id,
+        project=terms.project,
+        status=ending.status,
+        exit_code=ending.exit_code,
+        started_at=terms.started_at,
+        ended_at=ending.ended_at,
+        epochs_done=sum(row.kind is RowKind.EPOCH and Flag.UNFINISHED not in row.flags for row in lead),
+        epochs_planned=terms.epochs_planned,
+        counts=_counts(lead, every_row),
+        duration_s=duration_s,
+        epochs_duration_s=math.fsum(row.duration_s for row in lead),
+        metered_s=min((node.metered_s for node in nodes), default=0.0),
+        energy=metered,
+        measured_kwh=math.fsum(measured) if measured else None,
+        unmetered_estimate_kwh=estimate_kwh,
+        pue=terms.pue,
+        energy_kwh=energy_kwh,
+        carbon_intensity_gco2e_per_kwh=terms.carbon_intensity.value,
+        emissions_kgco2e=None
+        if energy_kwh is None
+        else gco2e_from_kwh(energy_kwh, terms.carbon_intensity.value) / GRAMS_PER_KG,
+        cost_usd=cost_usd,
+        cost_basis=cost_basis,
+        gpu_count=gpu_count,
+        gpu_hours=gpu_hours,
+        n_ranks=max(1, len(rows_by_rank)),
+        n_nodes=max(1, len(carriers)),
+        flags=frozenset[str]().union(*(row.flags for row in every_row)) - {Flag.NO_METER.value},
+    )
+
+
+def _counts(lead: Sequence[Row], every_row: Sequence[Row]) -> Counts:
+    """Steps are taken by all ranks together; batches, samples and tokens are each rank's own."""
+    own, everyone = Counts(), Counts()
+    for row in lead:
+        own = own + row.counts
+    for row in every_row:
+        everyone = everyone + row.counts
+    return Counts(own.steps, everyone.batches, everyone.samples, everyone.tokens)
+
+
+def _cost(terms: Terms, energy_kwh: float | None, gpu_hours: float) -> tuple[float | None, str]:
+    """The price of the machine where one is set, else electricity; never both."""
+    if terms.price_usd_per_gpu_hour is not None and gpu_hours > 0:
+        return terms.price_usd_per_gpu_hour * gpu_hours, "machine"
+    if terms.electricity_price is not None and energy_kwh is not None:
+        return terms.electricity_price.value * energy_kwh, "electricity"
+    return None, ""

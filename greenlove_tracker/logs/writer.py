@@ -1,0 +1,235 @@
+"""Writes one run's directory, so that nothing measured is lost: not to a crash, a full disk or a removed directory."""
+
+from __future__ import annotations
+
+import csv
+import errno
+import io
+import os
+import secrets
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+from greenlove_tracker.errors import UsageError
+from greenlove_tracker.logs.schema import (
+    EPOCH_COLUMNS,
+    RUN_COLUMNS,
+    SUMMARY_FILE,
+    cell,
+    epochs_file,
+    row_cells,
+    run_file,
+    summary_fields,
+)
+from greenlove_tracker.records import Field, Row, RunSummary
+
+_CLAIM_LIFETIME_S = 600.0  # ranks of one launch start within minutes; an older claim is another launch's
+
+
+def timestamp(utc_s: float) -> str:
+    """UTC, ISO 8601, to the millisecond."""
+    return datetime.fromtimestamp(utc_s, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def new_run_id(utc_s: float) -> str:
+    """UTC start time and a random suffix: sorts by time, never collides."""
+    return f"{datetime.fromtimestamp(utc_s, UTC):%Y%m%dT%H%M%S}-{secrets.token_hex(3)}"
+
+
+def create_run_dir(log_dir: Path, run_id: str) -> Path:
+    """Make the directory of a new run.
+
+    Raises:
+        UsageError: where the log directory cannot be written.
+    """
+    run_dir = log_dir / run_id
+    try:
+        run_dir.mkdir(parents=True)
+    except OSError as error:
+        raise UsageError(
+            f"cannot write logs to {log_dir}: {error.strerror}; choose another with log_dir= or GREENLOVE_LOG_DIR"
+        ) from error
+    return run_dir
+
+
+def claim_run_id(log_dir: Path, launch_key: str, rank: int, utc_s: float) -> str:
+    """The run id that all ranks of one launch agree on through the log directory, without a network.
+
+    Whichever rank comes first creates the claim, atomically; the others read it. A claim that is old, or whose
+    run already has rows of this rank, belongs to an earlier launch with the same key.
+
+    Raises:
+        UsageError: where the log directory cannot be written.
+    """
+    claims = log_dir / ".ranks"
+    try:
+        claims.mkdir(parents=True, exist_ok=True)
+        for generation in range(1000):
+            claim = claims / f"{launch_key}-{generation}"
+            run_id = _create_claim(claim, new_run_id(utc_s)) or claim.read_text(encoding="ascii")
+            is_taken = (log_dir / run_id / epochs_file(rank)).exists()
+            if not is_taken and time.time() - claim.stat().st_mtime < _CLAIM_LIFETIME_S:
+                return run_id
+    except OSError as error:
+        raise UsageError(f"cannot write logs to {log_dir}: {error.strerror}") from error
+    return new_run_id(utc_s)
+
+
+def _create_claim(claim: Path, run_id: str) -> str | None:
+    """``run_id`` if this process made the claim; None if another did. A hard link appears with its content or not at all."""
+    handle, draft = tempfile.mkstemp(dir=claim.parent)
+    try:
+        os.write(handle, run_id.encode("ascii"))
+        os.close(handle)
+        os.link(draft, claim)
+    except FileExistsError:
+        return None
+    finally:
+        os.unlink(draft)  # noqa: PTH108
+    return run_id
+
+
+def _lines(rows: Iterable[Sequence[str]]) -> bytes:
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows(rows)
+    return text.getvalue().encode("utf-8", "replace")
+
+
+class _AppendFile:
+    """A file that is only appended to; what the disk would not take is kept and tried again."""
+
+    def __init__(self, path: Path, header: bytes) -> None:
+        self.path = path
+        self._kept = bytearray(header)  # all that was ever appended, to be able to begin anew
+        self._written = 0
+        self._handle: int | None = None
+        self._is_dirty = False
+
+    def append(self, data: bytes) -> None:
+        """Raises OSError where not all of it could be written; it is kept all the same."""
+        self._kept += data
+        self.flush()
+
+    def flush(self) -> None:
+        if self._handle is None:
+            self._handle = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+        while self._written < len(self._kept):
+            self._written += os.write(self._handle, memoryview(self._kept)[self._written :])
+            self._is_dirty = True
+
+    def sync(self) -> None:
+        """Bring everything to the disk; raises OSError, also where somebody removed the file."""
+        self.flush()
+        if self._handle is not None and os.fstat(self._handle).st_nlink == 0:
+            raise FileNotFoundError(errno.ENOENT, "the log was removed while it was written", str(self.path))
+        if self._handle is not None and self._is_dirty:
+            os.fsync(self._handle)
+            self._is_dirty = False
+
+    def recreate(self) -> None:
+        """Write everything again into a new file, after the old one was removed."""
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        self.close()
+        self._written = 0
+        self.flush()
+
+    def close(self) -> None:
+        if self._handle is not None:
+            os.close(self._handle)
+        self._handle = None
+
+
+class RunWriter:
+    """Writes ``run.csv``, ``epochs-<rank>.csv`` and ``summary.csv`` of one rank.
+
+    Rows go to the file at once and to the disk with ``sync()``. The first failure is told to ``on_error``; after
+    it, everything is kept in memory and every ``sync()`` tries again. Not thread-safe: the tracker holds a lock.
+    """
+
+    def __init__(
+        self,
+        run_dir: Path,
+        rank: int | str,
+        fields: Sequence[Field],
+        on_error: Callable[[OSError], None],
+    ) -> None:
+        self.run_dir = run_dir
+        self._on_error = on_error
+        self._has_failed = False
+        self._epochs = _AppendFile(run_dir / epochs_file(rank), _lines([EPOCH_COLUMNS]))
+        self._info = _AppendFile(run_dir / run_file(rank), b"")
+        self._info_head = _lines([RUN_COLUMNS, *_field_cells(fields)])
+        self._begin()
+
+    def _begin(self) -> None:
+        try:
+            write_atomically(self._info.path, self._info_head)
+            self._epochs.flush()
+        except OSError as error:
+            self._fail(error)
+
+    def write_row(self, row: Row) -> None:
+        """Append a row."""
+        self._guarded(lambda: self._epochs.append(_lines([row_cells(row)])))
+
+    def write_fields(self, fields: Sequence[Field]) -> None:
+        """Append what was found out after the start."""
+        self._guarded(lambda: self._info.append(_lines(_field_cells(fields))))
+
+    def sync(self) -> None:
+        """Bring all to the disk, where it lets us."""
+        self._guarded(self._epochs.sync)
+        self._guarded(self._info.flush)
+
+    def close(self, summary: RunSummary | None) -> bool:
+        """Write the summary (None: another rank does) and close; True if all of it is on the disk."""
+        if self._has_failed:
+            self._guarded(self._restore)
+        self._has_failed = False
+        self.sync()
+        if summary is not None:
+            lines = _lines([RUN_COLUMNS, *_field_cells(summary_fields(summary))])
+            self._guarded(lambda: write_atomically(self.run_dir / SUMMARY_FILE, lines))
+        self._guarded(self._epochs.close)
+        self._guarded(self._info.close)
+        return not self._has_failed
+
+    def _restore(self) -> None:
+        if not self._epochs.path.exists():
+            self._epochs.recreate()
+        if not self._info.path.exists():
+            write_atomically(self._info.path, self._info_head)
+            self._info.recreate()
+
+    def _guarded(self, action: Callable[[], None]) -> None:
+        try:
+            action()
+        except OSError as error:
+            self._fail(error)
+
+    def _fail(self, error: OSError) -> None:
+        if not self._has_failed:
+            self._has_failed = True
+            self._on_error(error)
+
+
+def _field_cells(fields: Iterable[Field]) -> list[list[str]]:
+    return [[cell(f.name), cell(f.value), cell(f.unit)] for f in fields]
+
+
+def write_atomically(path: Path, data: bytes) -> None:
+    """Write a file so that a reader sees all of it or none."""
+    handle, draft = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        Path(draft).chmod(0o644)
+        Path(draft).replace(path)
+    except OSError:
+        Path(draft).unlink(missing_ok=True)
+        raise

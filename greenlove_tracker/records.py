@@ -1,0 +1,268 @@
+"""What is known about a run: frozen dataclasses, without behaviour beyond sums.
+
+None means not measured; zero means measured zero. Energies here are as metered at the component, before PUE.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Protocol
+
+COMPONENTS = ("cpu", "gpu", "ram")
+
+
+class Method(StrEnum):
+    """How an energy was obtained; the first two are measurements, the last two are models."""
+
+    COUNTER = "counter"  # an energy counter of the hardware (RAPL, NVML)
+    SAMPLED_POWER = "sampled_power"  # power readings of the hardware, integrated
+    TDP_MODEL = "tdp_model"  # the load, times the rated power of the chip
+    CONSTANT = "constant"  # a fixed power, such as RAM by its size
+
+
+MEASURED_METHODS = frozenset({Method.COUNTER, Method.SAMPLED_POWER})
+
+
+class Flag(StrEnum):
+    """What spoils a row, and by how much it may be trusted."""
+
+    METER_STARTING = "meter_starting"  # the meter was not up: energy is not measured
+    METER_FAILED = "meter_failed"  # the meter had failed: energy is not measured
+    NO_METER = "no_meter"  # another rank of this node carries the meter
+    GPU_UNREAD = "gpu_unread"  # the GPU's energy could not be read any more
+    CLOCK_JUMP = "clock_jump"  # wall clock and steady clock disagree: suspended, or the clock was set
+    SHORT = "short"  # under 100 ms: the energy of this one row is noise, its sum over rows is not
+    UNFINISHED = "unfinished"  # the epoch was cut off before its end
+
+
+class RowKind(StrEnum):
+    """What a row of ``epochs-<rank>.csv`` stands for."""
+
+    EPOCH = "epoch"  # an epoch, or its last segment
+    SEGMENT = "segment"  # a part of an epoch that is not over yet
+    GAP = "gap"  # a part of the time between epochs, written because it is long; its duration is 0
+    TAIL = "tail"  # what lay behind the last epoch; its duration is 0
+
+
+@dataclass(frozen=True, slots=True)
+class Energy:
+    """Energy by component in kWh, each with the method that gave it; None where not measured."""
+
+    cpu_kwh: float | None = None
+    gpu_kwh: float | None = None
+    ram_kwh: float | None = None
+    cpu_method: str | None = None
+    gpu_method: str | None = None
+    ram_method: str | None = None
+
+    def component_kwh(self, component: str) -> float | None:
+        """The energy of ``cpu``, ``gpu`` or ``ram`` in kWh."""
+        value: float | None = getattr(self, f"{component}_kwh")
+        return value
+
+    def component_method(self, component: str) -> str | None:
+        """The method behind the energy of ``cpu``, ``gpu`` or ``ram``; several are joined by ``+``."""
+        value: str | None = getattr(self, f"{component}_method")
+        return value
+
+    @property
+    def total_kwh(self) -> float | None:
+        """The sum over the components that are known; None where none is."""
+        known = [e for e in (self.cpu_kwh, self.gpu_kwh, self.ram_kwh) if e is not None]
+        return math.fsum(known) if known else None
+
+    @property
+    def is_known(self) -> bool:
+        """Whether any component was measured."""
+        return self.total_kwh is not None
+
+    def __add__(self, other: Energy) -> Energy:
+        return sum_energies((self, other))
+
+
+UNKNOWN_ENERGY = Energy()
+
+
+def _joined_methods(methods: Iterable[str | None]) -> str | None:
+    names = sorted({name for joined in methods if joined for name in joined.split("+")})
+    return "+".join(names) if names else None
+
+
+def sum_energies(energies: Iterable[Energy]) -> Energy:
+    """Sum by component, exactly rounded; a component that is nowhere known stays None."""
+    rows = list(energies)
+    values: dict[str, float | None] = {}
+    methods: dict[str, str | None] = {}
+    for component in COMPONENTS:
+        known = [e for row in rows if (e := row.component_kwh(component)) is not None]
+        values[f"{component}_kwh"] = math.fsum(known) if known else None
+        methods[f"{component}_method"] = _joined_methods({row.component_method(component) for row in rows})
+    return Energy(
+        values["cpu_kwh"], values["gpu_kwh"], values["ram_kwh"],
+        methods["cpu_method"], methods["gpu_method"], methods["ram_method"],
+    )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """What was done in a stretch of training; None where the loop did not say."""
+
+    steps: int | None = None  # optimizer steps
+    batches: int | None = None
+    samples: int | None = None
+    tokens: int | None = None
+
+    def __add__(self, other: Counts) -> Counts:
+        return Counts(
+            _add_counts(self.steps, other.steps),
+            _add_counts(self.batches, other.batches),
+            _add_counts(self.samples, other.samples),
+            _add_counts(self.tokens, other.tokens),
+        )
+
+
+def _add_counts(a: int | None, b: int | None) -> int | None:
+    if a is None or b is None:
+        return a if b is None else b
+    return a + b
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One row of ``epochs-<rank>.csv``; it never changes once written.
+
+    ``gap_before`` is what lay between the row before and this one (validation, checkpoints, loading). A row's
+    time is either wholly metered or not at all: the tracker cuts a row where the meter comes up.
+    """
+
+    kind: RowKind
+    epoch: int | None  # from 1; None for gap and tail rows
+    started_at: str  # UTC, ISO 8601, of the row's own duration
+    gap_before_s: float
+    gap_before: Energy
+    duration_s: float
+    counts: Counts
+    energy: Energy
+    emissions_gco2e: float | None  # of the row's own duration, PUE included
+    flags: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class EpochRecord:
+    """One epoch of one rank, put together from its segments."""
+
+    epoch: int
+    rank: int
+    started_at: str
+    gap_before_s: float
+    gap_before: Energy
+    duration_s: float
+    steps: int | None
+    batches: int | None
+    samples: int | None
+    tokens: int | None
+    energy: Energy  # empty where a part of the epoch was not metered
+    emissions_gco2e: float | None
+    flags: frozenset[str]
+    n_segments: int
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether the epoch ran to its end."""
+        return Flag.UNFINISHED not in self.flags
+
+
+@dataclass(frozen=True, slots=True)
+class Factor:
+    """A number that a total was multiplied with, and where it comes from."""
+
+    name: str
+    value: float
+    unit: str
+    source: str
+    year: str = ""
+    basis: str = ""  # location-based or market-based, direct or lifecycle, given by the user
+    table_sha256: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One line of ``run.csv``."""
+
+    name: str
+    value: str
+    unit: str = ""
+
+
+class RunStatus(StrEnum):
+    """How a run ended."""
+
+    FINISHED = "finished"  # stopped, or its context or script ended normally
+    EXITED = "exited"  # the process ended without saying how
+    FAILED = "failed"  # by an exception or a non-zero exit
+    INTERRUPTED = "interrupted"  # by Ctrl-C, or without a trace: killed, or the power failed
+    TERMINATED = "terminated"  # by SIGTERM
+    SUPERSEDED = "superseded"  # another run was begun in the same process
+    RUNNING = "running"
+
+
+@dataclass(frozen=True, slots=True)
+class RunSummary:
+    """The totals of a run over all its nodes.
+
+    ``energy`` is what was metered, by component, before PUE. ``unmetered_estimate_kwh`` stands for the time that
+    was not metered, at the mean power of the time that was. ``energy_kwh`` is both together, times ``pue``.
+    """
+
+    run_id: str
+    project: str
+    status: str
+    exit_code: int | None
+    started_at: str
+    ended_at: str
+    epochs_done: int
+    epochs_planned: int | None
+    counts: Counts
+    duration_s: float
+    epochs_duration_s: float
+    metered_s: float
+    energy: Energy
+    measured_kwh: float | None  # the part of ``energy`` from counters and sampled power
+    unmetered_estimate_kwh: float | None
+    pue: float
+    energy_kwh: float | None
+    carbon_intensity_gco2e_per_kwh: float
+    emissions_kgco2e: float | None
+    cost_usd: float | None
+    cost_basis: str  # "machine", "electricity" or ""
+    gpu_count: int
+    gpu_hours: float
+    n_ranks: int = 1
+    n_nodes: int = 1
+    flags: frozenset[str] = field(default_factory=frozenset)
+
+    @property
+    def between_s(self) -> float:
+        """Time outside epochs: loading, validation, checkpoints."""
+        return max(0.0, self.duration_s - self.epochs_duration_s)
+
+    @property
+    def measured_share(self) -> float | None:
+        """The share of the energy that hardware measured, in 0..1; models and estimates are the rest."""
+        if self.measured_kwh is None or self.energy.total_kwh is None:
+            return None
+        whole = self.energy.total_kwh + (self.unmetered_estimate_kwh or 0.0)
+        return self.measured_kwh / whole if whole > 0 else 0.0
+
+
+class Clock(Protocol):
+    """The two clocks a tracker reads; tests pass their own."""
+
+    def perf_s(self) -> float:
+        """A steady clock in seconds, for durations."""
+
+    def utc_s(self) -> float:
+        """Seconds since the Unix epoch, for timestamps only."""
