@@ -85,9 +85,7 @@ class Settings:
         return self.sim_cpu_tdp_w is not None or self.sim_gpu_w is not None
 
 
-def load_settings(
-    arguments: Mapping[str, Any] | None = None, env: Mapping[str, str] | None = None
-) -> Settings:
+def load_settings(arguments: Mapping[str, Any] | None = None, env: Mapping[str, str] | None = None) -> Settings:
     """Merge files, environment and arguments; an argument that is None is not given.
 
     Raises:
@@ -97,11 +95,7 @@ def load_settings(
     merged: dict[str, Any] = {}
     for path in _config_files(env):
         merged.update(_checked(_read_toml(path), str(path)))
-    from_env = {
-        f.name: env[key]
-        for f in dataclasses.fields(Settings)
-        if (key := f"GREENLOVE_{f.name.upper()}") in env
-    }
+    from_env = {f.name: env[key] for f in dataclasses.fields(Settings) if (key := f"GREENLOVE_{f.name.upper()}") in env}
     merged.update(_checked(from_env, "the environment (GREENLOVE_…)"))
     given = {name: value for name, value in (arguments or {}).items() if value is not None}
     merged.update(_checked(given, "the arguments"))

@@ -103,6 +103,4 @@ def household_prices() -> dict[str, ElectricityPrice]:
 def world_intensity() -> WorldIntensity:
     """The world's average carbon intensity, used where no country is set."""
     row = next(r for r in _rows(WORLD_TABLE) if r["key"] == "world_average")
-    return WorldIntensity(
-        _positive(row, "value", WORLD_TABLE, 2000), row["year"], row["basis"], row["source"]
-    )
+    return WorldIntensity(_positive(row, "value", WORLD_TABLE, 2000), row["year"], row["basis"], row["source"])

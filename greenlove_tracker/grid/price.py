@@ -18,6 +18,4 @@ def electricity_price(place: Place | None, given_usd_per_kwh: float | None = Non
     if price is None:
         return None
     source = f"{price.country}, household, all taxes: {price.source}"
-    return Factor(
-        NAME, price.usd_per_kwh, UNIT, source, price.period, "household", table_sha256(PRICES_TABLE)
-    )
+    return Factor(NAME, price.usd_per_kwh, UNIT, source, price.period, "household", table_sha256(PRICES_TABLE))

@@ -88,9 +88,7 @@ class Aggregate:
         """
         unknown = [key for key in keys if key not in KEYS]
         if unknown or not keys:
-            raise UsageError(
-                f"cannot group by {', '.join(unknown) or 'nothing'}; choose from {', '.join(KEYS)}"
-            )
+            raise UsageError(f"cannot group by {', '.join(unknown) or 'nothing'}; choose from {', '.join(KEYS)}")
         groups: dict[tuple[str, ...], list[RunSummary]] = {}
         for run in self.runs:
             groups.setdefault(tuple(KEYS[key](run) for key in keys), []).append(run.summary)
@@ -98,9 +96,7 @@ class Aggregate:
 
     def rows(self, *keys: str) -> list[dict[str, Any]]:
         """``by(*keys)`` as flat rows, for tables, CSV and JSON."""
-        return [
-            {**dict(zip(keys, values, strict=True)), **flat_totals(t)} for values, t in self.by(*keys).items()
-        ]
+        return [{**dict(zip(keys, values, strict=True)), **flat_totals(t)} for values, t in self.by(*keys).items()]
 
     def to_frame(self, *keys: str) -> pd.DataFrame:
         """``rows(*keys)`` as a pandas frame; one row a run where no key is given."""
@@ -144,7 +140,6 @@ def aggregate(
     runs = [
         run
         for run in logs.readable()
-        if (since is None or run.text("started_at") >= since)
-        and (until is None or run.text("started_at") < until)
+        if (since is None or run.text("started_at") >= since) and (until is None or run.text("started_at") < until)
     ]
     return Aggregate(runs, logs.problems)

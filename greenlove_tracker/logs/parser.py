@@ -129,9 +129,7 @@ class Run:
             try:
                 summary = summary_from_fields(self._read_fields(self.path / SUMMARY_FILE))
             except LogError as error:
-                self.problems.append(
-                    Problem(self.path / SUMMARY_FILE, f"added up from the rows instead: {error}")
-                )
+                self.problems.append(Problem(self.path / SUMMARY_FILE, f"added up from the rows instead: {error}"))
             else:
                 if summary.n_ranks == 1 and len(list(self.path.glob("epochs-*.csv"))) == 1:
                     return summary
@@ -142,9 +140,7 @@ class Run:
         """The totals, added up from the rows whatever the summary says."""
         if ending is None:
             ending = Ending(self.summary.status, self.summary.exit_code, self.summary.ended_at)
-        return summarise(
-            self.terms, self.rows, ending, gpu_count=self._gpu_count(), command_rows=self.command_rows
-        )
+        return summarise(self.terms, self.rows, ending, gpu_count=self._gpu_count(), command_rows=self.command_rows)
 
     @cached_property
     def terms(self) -> Terms:
@@ -231,9 +227,7 @@ class Run:
             if header is None:
                 header = cells
                 if missing := set(columns) - set(header):
-                    self.problems.append(
-                        Problem(file, f"is not ours: no column {', '.join(sorted(missing))}")
-                    )
+                    self.problems.append(Problem(file, f"is not ours: no column {', '.join(sorted(missing))}"))
                     return
             elif len(cells) != len(header):
                 self.problems.append(Problem(file, f"line {reader.line_num} left out: {len(cells)} cells"))
@@ -323,7 +317,5 @@ def read_logs(log_dir: str | os.PathLike[str]) -> Logs:
     """
     path = Path(log_dir)
     if not path.is_dir():
-        raise UsageError(
-            f"{path} is not a directory of logs; a run writes to greenlove_logs unless told otherwise"
-        )
+        raise UsageError(f"{path} is not a directory of logs; a run writes to greenlove_logs unless told otherwise")
     return Logs(path)

@@ -90,12 +90,12 @@ def row_from_cells(cells: Mapping[str, str]) -> Row:
     Raises:
         ValueError, KeyError: where a cell is missing or is not what its column holds.
     """
-    methods = (cells["cpu_method"] or None, cells["gpu_method"] or None, cells["ram_method"] or None)
 
     def energy(prefix: str) -> Energy:
-        parts = tuple(_float(cells, f"{prefix}{c}_kwh") for c in ("cpu", "gpu", "ram"))
-        known = tuple(m if p is not None else None for m, p in zip(methods, parts, strict=True))
-        return Energy(*parts, *known)
+        cpu, gpu, ram = (_float(cells, f"{prefix}{c}_kwh") for c in ("cpu", "gpu", "ram"))
+        methods = (cells[f"{c}_method"] or None for c in ("cpu", "gpu", "ram"))
+        known = (m if kwh is not None else None for m, kwh in zip(methods, (cpu, gpu, ram), strict=True))
+        return Energy(cpu, gpu, ram, *known)
 
     duration_s, gap_before_s = _float(cells, "duration_s"), _float(cells, "gap_before_s")
     if duration_s is None or gap_before_s is None or duration_s < 0 or gap_before_s < 0:
@@ -161,10 +161,8 @@ def summary_from_fields(fields: Mapping[str, Field]) -> RunSummary:
         return int(text(name)) if text(name) else None
 
     try:
-        energy = Energy(
-            *(optional(f"{c}_kwh") for c in ("cpu", "gpu", "ram")),
-            *(text(f"{c}_method") or None for c in ("cpu", "gpu", "ram")),
-        )
+        methods = (text(f"{c}_method") or None for c in ("cpu", "gpu", "ram"))
+        energy = Energy(optional("cpu_kwh"), optional("gpu_kwh"), optional("ram_kwh"), *methods)
         return RunSummary(
             run_id=text("run_id"), project=text("project"), status=text("status"), exit_code=whole("exit_code"),
             started_at=text("started_at"), ended_at=text("ended_at"),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby
 
 from greenlove_tracker.records import (
     COMPONENTS,
@@ -57,13 +56,9 @@ class _Stretch:
 
 def _stretches(rows: Sequence[Row]) -> list[_Stretch]:
     gaps = [
-        _Stretch(row.gap_before_s, row.gap_before)
-        for row in rows
-        if row.gap_before_s > 0 or row.gap_before.is_known
+        _Stretch(row.gap_before_s, row.gap_before) for row in rows if row.gap_before_s > 0 or row.gap_before.is_known
     ]
-    return gaps + [
-        _Stretch(row.duration_s, row.energy) for row in rows if row.kind in (RowKind.EPOCH, RowKind.SEGMENT)
-    ]
+    return gaps + [_Stretch(row.duration_s, row.energy) for row in rows if row.kind in (RowKind.EPOCH, RowKind.SEGMENT)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,15 +106,12 @@ def total_duration_s(rows: Sequence[Row]) -> float:
 
 def merge_epochs(rows: Sequence[Row], rank: int) -> list[EpochRecord]:
     """One record an epoch, from its segments; an epoch without a closing row is unfinished."""
-    parts = [row for row in rows if row.epoch is not None]
-    epochs = []
-    by_epoch = {number: list(group) for number, group in groupby(parts, key=lambda row: row.epoch)}
-    gaps_before = _gaps_before(rows)
-    for number, group in by_epoch.items():
-        assert number is not None
-        gap_s, gap = gaps_before[number]
-        epochs.append(_merge_epoch(number, rank, group, gap_s, gap))
-    return epochs
+    parts: dict[int, list[Row]] = {}
+    for row in rows:
+        if row.epoch is not None:
+            parts.setdefault(row.epoch, []).append(row)
+    gaps = _gaps_before(rows)
+    return [_merge_epoch(number, rank, group, *gaps[number]) for number, group in parts.items()]
 
 
 def _gaps_before(rows: Sequence[Row]) -> dict[int, tuple[float, Energy]]:
