@@ -99,23 +99,40 @@ def load_settings(arguments: Mapping[str, Any] | None = None, env: Mapping[str, 
     merged.update(_checked(from_env, "the environment (GREENLOVE_…)"))
     given = {name: value for name, value in (arguments or {}).items() if value is not None}
     merged.update(_checked(given, "the arguments"))
+    if merged.get("log_dir", "").startswith("~"):  # no shell expands it in a file; a directory called ~ invites rm -r ~
+        merged["log_dir"] = str(_expanded(Path(merged["log_dir"])))
     return Settings(**merged)
 
 
+def _expanded(path: Path) -> Path:
+    """``path`` with the home directory for ``~``; as it is where no home is known, as in some containers."""
+    try:
+        return path.expanduser()
+    except RuntimeError:
+        return path
+
+
 def _config_files(env: Mapping[str, str]) -> list[Path]:
-    base = Path(env["XDG_CONFIG_HOME"]) if env.get("XDG_CONFIG_HOME") else Path("~/.config").expanduser()
+    base = Path(env["XDG_CONFIG_HOME"]) if env.get("XDG_CONFIG_HOME") else _expanded(Path("~/.config"))
     named = env.get("GREENLOVE_CONFIG")
-    if named and not Path(named).is_file():
+    if named and not _is_file(Path(named)):
         raise UsageError(f"GREENLOVE_CONFIG names {named}, which is not a file")
     found = [base / "greenlove" / "config.toml", Path(named or "greenlove.toml")]
-    return [path for path in found if path.is_file()]
+    return [path for path in found if _is_file(path)]
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except OSError:  # another user's home, as HOME names it in some containers
+        return False
 
 
 def _read_toml(path: Path) -> dict[str, Any]:
     import tomllib  # only where a file is there: 5 ms
 
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        return tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise UsageError(f"{path}: not a readable TOML file: {error}") from error
 
@@ -132,14 +149,38 @@ _TRUE, _FALSE = {"1", "true", "yes", "on"}, {"0", "false", "no", "off", ""}
 
 
 def _converted(name: str, value: Any, hint: Any, where: str) -> Any:
+    convert, wanted = {
+        bool: (_to_bool, "yes or no"),
+        str: (_to_str, "a text"),
+        int: (_to_int, "a whole number"),
+    }.get(hint, (_to_float, "a number"))
     try:
-        if hint is bool:
-            text = str(value).lower()
-            if text not in _TRUE | _FALSE:
-                raise ValueError("expected yes or no")
-            return text in _TRUE
-        if hint is str:
-            return ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
-        return int(value) if hint is int else float(value)
-    except (TypeError, ValueError) as error:
-        raise UsageError(f"{where}: {name}={value!r} does not fit: {error}") from error
+        return convert(value)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise UsageError(f"{where}: {name} must be {wanted}, not {value!r}") from error
+
+
+def _to_bool(value: Any) -> bool:
+    text = str(value).strip().lower()
+    if text not in _TRUE | _FALSE:
+        raise ValueError(text)
+    return text in _TRUE
+
+
+def _to_str(value: Any) -> str:
+    if isinstance(value, bool | Mapping):
+        raise TypeError(type(value))
+    return ",".join(map(_to_str, value)) if isinstance(value, list | tuple) else str(value)
+
+
+def _to_int(value: Any) -> int:
+    whole = int(value)
+    if isinstance(value, float) and value != whole:
+        raise ValueError(value)
+    return whole
+
+
+def _to_float(value: Any) -> float:
+    if isinstance(value, bool):
+        raise TypeError(type(value))
+    return float(value)

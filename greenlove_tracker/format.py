@@ -11,18 +11,23 @@ UNKNOWN = "unknown"
 
 def significant(value: float, digits: int = 3) -> str:
     """``value`` with about ``digits`` significant digits, in plain notation with thousands separators."""
+    if not math.isfinite(value):
+        return UNKNOWN
     if value == 0:
         return "0"
-    rounded = float(f"{value:.{digits - 1}e}")
-    decimals = max(0, digits - 1 - math.floor(math.log10(abs(rounded))))
+    decimals = max(0, digits - 1 - math.floor(math.log10(abs(_rounded(value, digits)))))
     return f"{value:,.{decimals}f}"
 
 
+def _rounded(value: float, digits: int = 3) -> float:
+    return float(f"{value:.{digits - 1}e}")
+
+
 def _scaled(value: float | None, steps: tuple[tuple[float, str], ...]) -> str:
-    """``value`` in the largest unit of ``steps`` (factor from the canonical unit, name) that leaves it at least 1."""
-    if value is None:
+    """``value`` in the largest unit of ``steps`` (factor from the canonical unit, name) that shows it as at least 1."""
+    if value is None or not math.isfinite(value):
         return UNKNOWN
-    factor, unit = next(((f, u) for f, u in steps if abs(value) * f >= 1), steps[-1])
+    factor, unit = next(((f, u) for f, u in steps if abs(_rounded(value * f)) >= 1), steps[-1])
     if value == 0:
         unit = next(u for f, u in steps if f == 1)
     return f"{significant(value * factor)} {unit}"
@@ -51,26 +56,28 @@ def power(value_w: float | None) -> str:
 
 def money(value_usd: float | None) -> str:
     """A sum in US dollars as text; small sums keep two significant digits."""
-    if value_usd is None:
+    if value_usd is None or not math.isfinite(value_usd):
         return UNKNOWN
     if value_usd == 0:
         return "$0"
-    if abs(value_usd) >= 1000:
+    if value_usd < 0:
+        return f"-{money(-value_usd)}"
+    if value_usd >= 999.995:
         return f"${value_usd:,.0f}"
-    if abs(value_usd) >= 0.1:
+    if value_usd >= 0.1:
         return f"${value_usd:.2f}"
-    if abs(value_usd) < 1e-6:
+    if value_usd < 1e-6:
         return "under $0.000001"
     return f"${significant(value_usd, 2)}"
 
 
 def duration(value_s: float | None) -> str:
     """A duration in s as text: 4.2 ms, 25.3 s, 2:45, 1:02:03, 5 d 03:10."""
-    if value_s is None:
+    if value_s is None or not math.isfinite(value_s):
         return UNKNOWN
     if value_s < 0:
         return f"-{duration(-value_s)}"
-    if value_s < 1 and value_s > 0:
+    if 0 < _rounded(value_s) < 1:
         return f"{significant(value_s * 1e3)} ms"
     if value_s < 59.95:
         return f"{significant(value_s)} s"
@@ -79,24 +86,25 @@ def duration(value_s: float | None) -> str:
         return f"{whole // 60}:{whole % 60:02d}"
     if whole < SECONDS_PER_DAY:
         return f"{whole // 3600}:{whole // 60 % 60:02d}:{whole % 60:02d}"
-    return f"{whole // 86400} d {whole // 3600 % 24:02d}:{whole // 60 % 60:02d}"
+    minutes = round(value_s / 60)
+    return f"{minutes // 1440} d {minutes // 60 % 24:02d}:{minutes % 60:02d}"
 
 
 def percent(share: float | None, digits: int = 0) -> str:
     """A share in 0..1 as a percentage; a share that is not quite all or nothing is never rounded to it."""
-    if share is None:
+    if share is None or not math.isfinite(share):
         return UNKNOWN
     text = f"{share * 100:.{digits}f}%"
     if share < 1 and float(text[:-1]) >= 100:
-        return f">{100 - 10**-digits:.{digits}f}%" if digits else ">99%"
+        return f">{100 - 10**-digits:.{digits}f}%"
     if share > 0 and float(text[:-1]) == 0:
-        return f"<{10**-digits:.{digits}f}%" if digits else "<1%"
+        return f"<{10**-digits:.{digits}f}%"
     return text
 
 
 def count(value: float | None) -> str:
     """A whole number with thousands separators, in the space of a table cell."""
-    if value is None:
+    if value is None or not math.isfinite(value):
         return UNKNOWN
     return f"{value:,.0f}" if abs(value) < 1e7 else f"{significant(value / 1e6)} M"
 
@@ -111,5 +119,7 @@ def shortened(text: str, width: int) -> str:
     flat = " ".join("".join(c if c.isprintable() else " " for c in text).split())
     if len(flat) <= width:
         return flat
+    if width < 1:
+        return ""
     head = width // 2
     return f"{flat[:head]}…{flat[len(flat) - (width - head - 1) :]}"

@@ -35,6 +35,12 @@ def package_file(package: str, *parts: str) -> Path:
     return Path(spec.submodule_search_locations[0]).joinpath(*parts)
 
 
+# What people write and ISO 3166 does not list.
+_ALSO_CALLED = {
+    "uk": "GBR", "great britain": "GBR", "russia": "RUS", "turkey": "TUR", "ivory coast": "CIV",
+}  # fmt: skip
+
+
 @cache
 def _countries() -> list[dict[str, str]]:
     # pycountry's own table; importing pycountry takes 50 ms, which is all that a Tracker's construction may take
@@ -56,8 +62,7 @@ def resolve_place(text: str) -> Place | None:
     country_text, _, region = wanted.partition("-") if wanted[2:3] == "-" else (wanted, "", "")
     found = _find_country(country_text)
     if found is None:
-        names = [c.get("common_name", c["name"]) for c in _countries()]
-        near = difflib.get_close_matches(wanted.title(), names, n=3)
+        near = _near_names(wanted)
         hint = f"; did you mean {' or '.join(near)}?" if near else ""
         raise UsageError(f"country {text!r} is not an ISO 3166 code or English name (DE, DEU, Germany){hint}")
     if region and found["alpha_3"] != "USA":
@@ -66,6 +71,13 @@ def resolve_place(text: str) -> Place | None:
 
 
 def _find_country(text: str) -> dict[str, str] | None:
-    folded = text.casefold()
+    folded = _ALSO_CALLED.get(text.casefold(), text).casefold()
     keys = ("alpha_2", "alpha_3", "name", "common_name", "official_name")
     return next((c for c in _countries() if folded in {c.get(k, "").casefold() for k in keys}), None)
+
+
+def _near_names(text: str) -> list[str]:
+    """Up to three names that hold ``text``, or else look like it."""
+    names = [c.get("common_name", c["name"]) for c in _countries()]
+    holding = [name for name in names if len(text) > 2 and text.casefold() in name.casefold()]
+    return (holding or difflib.get_close_matches(text.title(), names, n=3))[:3]

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from greenlove_tracker.errors import LogError
-from greenlove_tracker.records import Counts, Energy, Factor, Field, Row, RowKind, RunSummary
+from greenlove_tracker.records import COMPONENTS, Counts, Energy, Factor, Field, Row, RowKind, RunSummary
 
 SCHEMA_VERSION = 1
 
@@ -27,6 +27,7 @@ COMMAND_STREAM = "command"  # rows of ``greenlove run -- command``: they hold th
 EPOCH_COLUMNS = (
     "kind", "epoch", "started_at",
     "gap_before_s", "gap_before_kwh", "gap_before_cpu_kwh", "gap_before_gpu_kwh", "gap_before_ram_kwh",
+    "gap_before_cpu_method", "gap_before_gpu_method", "gap_before_ram_method",
     "duration_s", "steps", "batches", "samples", "tokens",
     "energy_kwh", "cpu_kwh", "gpu_kwh", "ram_kwh", "cpu_method", "gpu_method", "ram_method",
     "emissions_gco2e", "flags",
@@ -62,21 +63,22 @@ def row_cells(row: Row) -> list[str]:
     values = (
         row.kind.value, row.epoch, row.started_at,
         row.gap_before_s, gap.total_kwh, gap.cpu_kwh, gap.gpu_kwh, gap.ram_kwh,
+        gap.cpu_method, gap.gpu_method, gap.ram_method,
         row.duration_s, counts.steps, counts.batches, counts.samples, counts.tokens,
         energy.total_kwh, energy.cpu_kwh, energy.gpu_kwh, energy.ram_kwh,
-        energy.cpu_method or gap.cpu_method, energy.gpu_method or gap.gpu_method,
-        energy.ram_method or gap.ram_method, row.emissions_gco2e, row.flags,
+        energy.cpu_method, energy.gpu_method, energy.ram_method, row.emissions_gco2e, row.flags,
     )  # fmt: skip
     return [cell(v) for v in values]
 
 
 def _float(cells: Mapping[str, str], column: str) -> float | None:
-    text = cells[column]
-    if text == "":
-        return None
+    return _finite(cells[column]) if cells[column] else None
+
+
+def _finite(text: str) -> float:
     value = float(text)
     if not math.isfinite(value):
-        raise ValueError(f"{column}={text!r}")
+        raise ValueError(f"{text!r} is not a finite number")
     return value
 
 
@@ -92,10 +94,9 @@ def row_from_cells(cells: Mapping[str, str]) -> Row:
     """
 
     def energy(prefix: str) -> Energy:
-        cpu, gpu, ram = (_float(cells, f"{prefix}{c}_kwh") for c in ("cpu", "gpu", "ram"))
-        methods = (cells[f"{c}_method"] or None for c in ("cpu", "gpu", "ram"))
-        known = (m if kwh is not None else None for m, kwh in zip(methods, (cpu, gpu, ram), strict=True))
-        return Energy(cpu, gpu, ram, *known)
+        kwh = (_float(cells, f"{prefix}{c}_kwh") for c in COMPONENTS)
+        methods = (cells[f"{prefix}{c}_method"] or None for c in COMPONENTS)
+        return Energy(*kwh, *methods)
 
     duration_s, gap_before_s = _float(cells, "duration_s"), _float(cells, "gap_before_s")
     if duration_s is None or gap_before_s is None or duration_s < 0 or gap_before_s < 0:
@@ -120,7 +121,7 @@ def factor_from_fields(name: str, fields: Mapping[str, Field]) -> Factor | None:
         return None
     details = ("source", "year", "basis", "table_sha256")
     texts = [fields[key].value if (key := f"{name}.{d}") in fields else "" for d in details]
-    return Factor(name, float(fields[name].value), fields[name].unit, *texts)
+    return Factor(name, _finite(fields[name].value), fields[name].unit, *texts)
 
 
 def summary_fields(summary: RunSummary) -> list[Field]:
@@ -152,16 +153,16 @@ def summary_from_fields(fields: Mapping[str, Field]) -> RunSummary:
         return fields[name].value
 
     def number(name: str) -> float:
-        return float(text(name))
+        return _finite(text(name))
 
     def optional(name: str) -> float | None:
-        return float(text(name)) if text(name) else None
+        return _finite(text(name)) if text(name) else None
 
     def whole(name: str) -> int | None:
         return int(text(name)) if text(name) else None
 
     try:
-        methods = (text(f"{c}_method") or None for c in ("cpu", "gpu", "ram"))
+        methods = (text(f"{c}_method") or None for c in COMPONENTS)
         energy = Energy(optional("cpu_kwh"), optional("gpu_kwh"), optional("ram_kwh"), *methods)
         return RunSummary(
             run_id=text("run_id"), project=text("project"), status=text("status"), exit_code=whole("exit_code"),

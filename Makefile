@@ -1,0 +1,43 @@
+# Everything sets up .venv by itself; PYTHON names the interpreter to begin with (3.11 or newer).
+PYTHON ?= python3
+BIN := .venv/bin
+INSTALLED := .venv/.installed
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test check bench format clean
+
+help:  ## show this list
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
+
+demo: $(INSTALLED)  ## train a small network on real digits under the tracker, and write demo.pdf
+	@$(BIN)/greenlove demo
+
+test: $(INSTALLED)  ## run the whole test suite
+	$(BIN)/python -m pytest
+
+check: $(INSTALLED)  ## ruff, mypy and import-linter: what CI runs
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/lint-imports
+
+bench: $(INSTALLED) .venv/.bench  ## measure against peers, in one run
+	$(BIN)/python benchmarks/overhead.py
+
+format: $(INSTALLED)  ## let ruff mend what it can
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean:  ## remove what was installed and built
+	rm -rf .venv build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+
+$(INSTALLED): pyproject.toml constraints.txt
+	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	@echo "installing into .venv (a minute or two, once)"
+	@$(BIN)/python -m pip install -q --disable-pip-version-check "pip>=25.1"
+	@$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e ".[demo]" --group dev
+	@touch $@
+
+.venv/.bench: $(INSTALLED)
+	@$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt --group bench
+	@touch $@

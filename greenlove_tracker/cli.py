@@ -1,0 +1,212 @@
+"""The command line; only here is the process ended."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import signal
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+import greenlove_tracker
+from greenlove_tracker.config import Settings, load_settings
+from greenlove_tracker.errors import GreenloveError, MissingExtraError
+
+
+class _Verbs(click.Group):
+    """A first word that is no verb is a script: ``greenlove train.py`` means ``greenlove run train.py``."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        own = {"--help", "--version", "-h"}
+        if args and args[0] not in self.commands and args[0] not in own:
+            args = ["run", *args]
+        return super().parse_args(ctx, args)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except GreenloveError as error:
+            raise click.ClickException(str(error)) from error
+
+
+class _Run(click.Command):
+    """Tells ``run train.py`` from ``run -- any command``; click itself drops the dashes."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        _, rest, _ = self.make_parser(ctx).parse_args(args=list(args))
+        n_options = len(args) - len(rest)
+        ctx.meta["is_command"] = n_options > 0 and args[n_options - 1] == "--"
+        return super().parse_args(ctx, args)
+
+
+@click.group(cls=_Verbs, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(greenlove_tracker.__version__, prog_name="greenlove")
+def cli() -> None:
+    """What a training run costs in hours, kWh, dollars and CO2: before, during and after it.
+
+    greenlove [OPTIONS] train.py [ITS ARGUMENTS] is short for greenlove run.
+    """
+
+
+def _settings_options(function: Callable[..., None]) -> Callable[..., None]:
+    options = [
+        click.option("--country", help="where this runs: DE, DEU, Germany or US-CA; default: the world's average"),
+        click.option("--project", help="a name that runs are grouped by"),
+        click.option("--tags", help="words to find the run by, separated by commas; 'final' for a paper's runs"),
+        click.option("--log-dir", help="where runs are written; default greenlove_logs"),
+        click.option("--pue", type=float, help="power usage effectiveness of the site; default 1.0"),
+        click.option("--carbon-intensity", "carbon_intensity_gco2e_per_kwh", type=float, help="gCO2e/kWh"),
+        click.option("--electricity-price", "electricity_price_usd_per_kwh", type=float, help="USD per kWh"),
+        click.option("--gpu-hour-price", "price_usd_per_gpu_hour", type=float, help="USD per GPU and hour"),
+        click.option("--continues", help="the run id that this run resumes"),
+        click.option("--quiet", "verbose", flag_value=0, type=int, help="nothing but warnings"),
+    ]
+    for option in reversed(options):
+        function = option(function)
+    return function
+
+
+@cli.command(cls=_Run, context_settings={"allow_interspersed_args": False})
+@_settings_options
+@click.option("-m", "module", is_flag=True, help="what follows is a module, as in python -m")
+@click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
+@click.pass_context
+def run(ctx: click.Context, /, module: bool, command: tuple[str, ...], **options: Any) -> None:
+    """Run a script, a module (-m) or, after --, any command, and track it.
+
+    \b
+    greenlove run --country DE train.py --lr 3e-4
+    greenlove run -m package.train --lr 3e-4
+    greenlove run -- torchrun --nproc-per-node 4 train.py
+
+    Options after the script are the script's own.
+    """  # noqa: D301  # click wants the backspace itself
+    from greenlove_tracker import runner
+
+    settings = load_settings(options)
+    if ctx.meta["is_command"]:
+        outcome = runner.run_command(command, settings)
+    elif module:
+        outcome = runner.run_module(command[0], command[1:], settings)
+    else:
+        outcome = runner.run_script(command[0], command[1:], settings)
+    _show(outcome.session, settings, outcome.exit_code, _next_step(settings, command))
+    _leave(outcome.exit_code, outcome.by_signal)
+
+
+def _next_step(settings: Settings, command: tuple[str, ...]) -> str:
+    if not settings.country and settings.carbon_intensity_gco2e_per_kwh is None:
+        return f"greenlove run --country DE {shlex.join(command)}"
+    return f"greenlove report {settings.log_dir} -o report.pdf"
+
+
+def _show(session: Any, settings: Settings, exit_code: int | str | None, next_step: str, *wrote: str) -> None:
+    from greenlove_tracker.console import say
+    from greenlove_tracker.logs.parser import Run
+    from greenlove_tracker.report.text import end_screen
+
+    if settings.verbose > 0 and session.is_shown:
+        number = exit_code if isinstance(exit_code, int | None) else 1
+        paths = (f"{session.run_dir}/", *wrote)
+        say(end_screen(Run(session.run_dir), exit_code=number or 0, wrote=paths, next_command=next_step))
+
+
+def _leave(exit_code: int | str | None, by_signal: int | None) -> None:
+    if by_signal is not None:
+        sys.stdout.flush()
+        signal.signal(by_signal, signal.SIG_DFL)
+        os.kill(os.getpid(), by_signal)
+    sys.exit(exit_code)
+
+
+@cli.command()
+@click.option("--log-dir", default="greenlove_logs", show_default=True, help="where the run is written")
+@click.option("-o", "--output", default="demo.pdf", show_default=True, help="the report")
+@click.option("--country", help="where this runs; default: the world's average")
+def demo(log_dir: str, output: str, country: str | None) -> None:
+    """Train a small network on handwritten digits under the tracker, and write its report."""
+    from importlib.util import find_spec
+
+    for name in ("torch", "sklearn"):
+        if find_spec(name) is None:
+            raise MissingExtraError(f'the demo needs {name}: pip install "greenlove-tracker[demo]"')
+    from greenlove_tracker import runner
+    from greenlove_tracker.report.pdf import write_pdf
+
+    script = find_spec("greenlove_tracker.examples.digits")
+    if script is None or script.origin is None:
+        raise GreenloveError("the demo's script is missing from this installation")
+    settings = load_settings({"log_dir": log_dir, "project": "demo", "country": country})
+    outcome = runner.run_script(script.origin, [], settings)
+    pages = write_pdf(outcome.session.run_dir, output)
+    _show(outcome.session, settings, outcome.exit_code, "greenlove run --country DE your_train.py", str(pages))
+    _leave(outcome.exit_code, outcome.by_signal)
+
+
+@cli.command()
+@click.argument("log_dir", default="greenlove_logs")
+@click.option("--by", default="project", show_default=True, help="group by these, separated by commas")
+@click.option("--since", help="only runs begun on or after this UTC date, such as 2026-11-01")
+@click.option("--until", help="only runs begun before this UTC date")
+@click.option("--json", "as_json", is_flag=True, help="as JSON, on stdout")
+@click.option("--csv", "as_csv", is_flag=True, help="as CSV, on stdout")
+def summary(log_dir: str, by: str, since: str | None, until: str | None, as_json: bool, as_csv: bool) -> None:
+    """Add the runs of a log directory up."""
+    from greenlove_tracker.logs.aggregate import aggregate
+
+    keys = tuple(key.strip() for key in by.split(",") if key.strip())
+    added_up = aggregate(log_dir, since=since, until=until)
+    rows = added_up.rows(*keys)
+    if as_json:
+        problems = [str(problem) for problem in added_up.problems]
+        click.echo(json.dumps({"groups": rows, "problems": problems}, indent=2))
+    elif as_csv:
+        from greenlove_tracker.logs.frames import groups_frame
+
+        click.echo(groups_frame(rows).to_csv(index=False), nl=False)
+    else:
+        from greenlove_tracker.report.text import summary_table
+
+        click.echo(summary_table(added_up, keys))
+
+
+@cli.command()
+@click.argument("log_dir", default="greenlove_logs")
+@click.option("-o", "--output", default="report.pdf", show_default=True, help="the file to write")
+@click.option("--format", "style", type=click.Choice(["pdf", "cite"]), default="pdf", show_default=True)
+@click.option("--page-size", type=click.Choice(["A4", "Letter"]), default="A4", show_default=True)
+def report(log_dir: str, output: str, style: str, page_size: str) -> None:
+    """Write a report of one run or of a whole directory: a PDF, or the sentence and table for a paper."""
+    if style == "cite":
+        from greenlove_tracker.logs.aggregate import aggregate
+        from greenlove_tracker.report.cite import cite
+
+        click.echo(cite(aggregate(log_dir)))
+        return
+    from greenlove_tracker.report.pdf import write_pdf
+
+    click.echo(f"wrote {write_pdf(log_dir, output, page_size=page_size)}", err=True)
+
+
+@cli.command()
+@click.option("--json", "as_json", is_flag=True, help="as JSON, on stdout")
+@click.option("--print-udev", is_flag=True, help="print the rule that keeps the CPU's energy counter readable")
+def doctor(as_json: bool, print_udev: bool) -> None:
+    """Say how each component will be measured, what is missing, and the exact fix."""
+    from greenlove_tracker import checkup
+
+    if print_udev:
+        click.echo(checkup.UDEV_RULE)
+        return
+    diagnosis = checkup.examine(load_settings())
+    click.echo(json.dumps(diagnosis.as_dict(), indent=2) if as_json else diagnosis.as_text())
+    sys.exit(0 if diagnosis.can_measure else 1)
+
+
+def main() -> None:
+    """Entry point of the command ``greenlove``."""
+    cli.main(prog_name="greenlove")

@@ -1,0 +1,62 @@
+"""The only user of rich. Everything goes to stderr, so that a script's stdout stays its own."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from typing import TextIO
+
+
+def say(text: str) -> None:
+    """Print a screen; on a terminal its name, status and labels stand out."""
+    stream = sys.stderr
+    if not is_terminal(stream):
+        _write(stream, text + "\n")  # no need to load rich for a file
+        return
+    from rich.console import Console
+    from rich.text import Text
+
+    styled = Text(text)
+    styled.highlight_regex(r"(?m)^greenlove", "bold green")
+    styled.highlight_regex(r"(?m)^  (time|energy|CO2e|cost|compute|forecast|wrote|next) ", "bold")
+    styled.highlight_regex(r"\bunknown\b|! WIDE", "yellow")
+    Console(file=stream, highlight=False, soft_wrap=True).print(styled)
+
+
+class StatusLine:
+    """One line that is drawn over itself while a training runs; nothing where stderr is not a terminal."""
+
+    def __init__(self) -> None:
+        self._stream = sys.stderr
+        self._is_drawn = False
+
+    def draw(self, text: str) -> None:
+        """Draw over the line before; the cursor stays at its beginning, so that a print of the script replaces it."""
+        if is_terminal(self._stream):
+            _write(self._stream, f"\r\x1b[2K{text}\r")
+            self._is_drawn = True
+
+    def clear(self) -> None:
+        """Wipe the line."""
+        if self._is_drawn:
+            _write(self._stream, "\r\x1b[2K")
+            self._is_drawn = False
+
+
+def bar(share: float, width: int = 24) -> str:
+    """A bar that is filled to ``share`` (0..1)."""
+    filled = round(min(max(share, 0.0), 1.0) * width)
+    return "━" * filled + "╌" * (width - filled)
+
+
+def is_terminal(stream: TextIO | None) -> bool:
+    """Whether somebody is looking."""
+    return stream is not None and not stream.closed and stream.isatty()
+
+
+def _write(stream: TextIO | None, text: str) -> None:
+    # A closed or broken stderr must never end a training.
+    with contextlib.suppress(OSError, ValueError, UnicodeError):
+        if stream is not None:
+            stream.write(text)
+            stream.flush()

@@ -1,0 +1,237 @@
+"""Which GPUs are ours, which share of the machine is, and when a GPU has done what it was told."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from greenlove_tracker.units import BYTES_PER_GB
+
+
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    """One NVIDIA GPU as NVML sees it."""
+
+    index: int
+    uuid: str
+    name: str
+    memory_gb: float
+    power_limit_w: float | None
+    has_energy_counter: bool
+
+
+@dataclass(frozen=True, slots=True)
+class GpuSelection:
+    """The GPUs that belong to the job on this node, and what is doubtful about that."""
+
+    gpus: tuple[Gpu, ...]
+    doubt: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """The share of the machine that this job may use, in 0..1."""
+
+    cpu: float
+    ram: float
+    source: str
+
+    @property
+    def is_whole_machine(self) -> bool:
+        """Whether nothing limits us."""
+        return self.cpu == 1.0 and self.ram == 1.0
+
+
+def nvml_gpus() -> tuple[Gpu, ...]:
+    """All GPUs that NVML shows; none where there is no NVIDIA driver."""
+    try:
+        import pynvml
+    except ImportError:
+        return ()
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError:
+        return ()
+    try:
+        return tuple(_gpu(pynvml, index) for index in range(pynvml.nvmlDeviceGetCount()))
+    finally:
+        pynvml.nvmlShutdown()
+
+
+def _gpu(nvml: Any, index: int) -> Gpu:
+    handle = nvml.nvmlDeviceGetHandleByIndex(index)
+
+    def ask(function: str) -> Any:
+        try:
+            return getattr(nvml, function)(handle)
+        except nvml.NVMLError:  # not every board answers every question
+            return None
+
+    limit_mw = ask("nvmlDeviceGetEnforcedPowerLimit")
+    memory = ask("nvmlDeviceGetMemoryInfo")
+    return Gpu(
+        index=index,
+        uuid=_text(ask("nvmlDeviceGetUUID")),
+        name=_text(ask("nvmlDeviceGetName")),
+        memory_gb=memory.total / BYTES_PER_GB if memory else 0.0,
+        power_limit_w=None if limit_mw is None else limit_mw / 1000,
+        has_energy_counter=ask("nvmlDeviceGetTotalEnergyConsumption") is not None,
+    )
+
+
+def _text(value: Any) -> str:
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value or "")
+
+
+def select_gpus(gpus: Sequence[Gpu], env: Mapping[str, str], local_world_size: int = 1) -> GpuSelection:
+    """The GPUs that the job uses on this node.
+
+    ``CUDA_VISIBLE_DEVICES`` may hold indices, UUIDs, prefixes of UUIDs or MIG names; an empty value or -1 hides
+    all. Where a launcher gives each rank its own GPU, the local ranks together use more than this process sees.
+    """
+    visible, doubt = _visible(gpus, env.get("CUDA_VISIBLE_DEVICES"))
+    if len(visible) >= local_world_size or not visible:
+        is_mixed = len({g.name for g in gpus}) > 1 and env.get("CUDA_DEVICE_ORDER") != "PCI_BUS_ID"
+        if is_mixed and "CUDA_VISIBLE_DEVICES" in env and not doubt:
+            doubt = "different GPUs without CUDA_DEVICE_ORDER=PCI_BUS_ID: CUDA may number them otherwise than NVML"
+        return GpuSelection(tuple(visible), doubt)
+    of_job, _ = _visible(gpus, env.get("SLURM_STEP_GPUS") or env.get("SLURM_JOB_GPUS"))
+    if len(of_job) >= local_world_size:
+        return GpuSelection(tuple(of_job))
+    return GpuSelection(tuple(gpus), f"{local_world_size} local ranks see one GPU each: all GPUs of the node counted")
+
+
+def _visible(gpus: Sequence[Gpu], listed: str | None) -> tuple[list[Gpu], str]:
+    if listed is None:
+        return list(gpus), ""
+    chosen: list[Gpu] = []
+    for name in (part.strip() for part in listed.split(",")):
+        found = _named(gpus, name)
+        if found is None:
+            # CUDA stops at the first name that it does not know, and so do we
+            doubt = "" if name in ("", "-1") else f"CUDA_VISIBLE_DEVICES names {name!r}, which NVML does not know"
+            return chosen, doubt
+        if found not in chosen:
+            chosen.append(found)
+    return chosen, ""
+
+
+def _named(gpus: Sequence[Gpu], name: str) -> Gpu | None:
+    if name.isdigit():
+        return next((g for g in gpus if g.index == int(name)), None)
+    prefix = name.removeprefix("MIG-").split("/")[0]
+    matching = [g for g in gpus if prefix and (g.uuid.startswith(prefix) or g.uuid.startswith(f"GPU-{prefix}"))]
+    return matching[0] if len(matching) == 1 else None
+
+
+def machine_share(env: Mapping[str, str], *, root: Path = Path("/")) -> Share:
+    """The share of CPUs and memory that cgroup limits, CPU affinity or Slurm leave to this job.
+
+    Args:
+        env: the environment, for ``SLURM_*``.
+        root: where ``proc`` and ``sys`` lie; tests pass their own.
+    """
+    import psutil
+
+    machine_cpus = psutil.cpu_count() or 1
+    machine_bytes = psutil.virtual_memory().total
+    cpus, cpu_source = _least(
+        ("cgroup", _cgroup_cpus(root)), ("affinity", _affinity_cpus()), ("Slurm", _number(env, "SLURM_CPUS_ON_NODE"))
+    )
+    ram_bytes, ram_source = _least(("cgroup", _cgroup_bytes(root)), ("Slurm", _slurm_bytes(env, cpus)))
+    cpu = min(1.0, cpus / machine_cpus) if cpus else 1.0
+    ram = min(1.0, ram_bytes / machine_bytes) if ram_bytes else 1.0
+    sources = {s for s, share in ((cpu_source, cpu), (ram_source, ram)) if share < 1.0}
+    return Share(cpu, ram, " and ".join(sorted(sources)) or "whole machine")
+
+
+def _least(*candidates: tuple[str, float | None]) -> tuple[float | None, str]:
+    known = [(value, source) for source, value in candidates if value]
+    return min(known) if known else (None, "")
+
+
+def _number(env: Mapping[str, str], name: str) -> float | None:
+    text = env.get(name, "")
+    return float(text) if text.isdigit() else None
+
+
+def _slurm_bytes(env: Mapping[str, str], cpus: float | None) -> float | None:
+    """Memory of the job on this node; Slurm counts in MB, and 0 means all of it."""
+    per_node, per_cpu = _number(env, "SLURM_MEM_PER_NODE"), _number(env, "SLURM_MEM_PER_CPU")
+    if per_node:
+        return per_node * 1024**2
+    return per_cpu * cpus * 1024**2 if per_cpu and cpus else None
+
+
+def _affinity_cpus() -> float | None:
+    return float(len(os.sched_getaffinity(0))) if hasattr(os, "sched_getaffinity") else None
+
+
+def _cgroup_dirs(root: Path) -> list[tuple[Path, str]]:
+    """The cgroup directories that limit this process, innermost first, each with its controllers (v2: empty)."""
+    found = []
+    for line in _read(root / "proc/self/cgroup").splitlines():
+        _, controllers, path = [*line.split(":", 2), "", ""][:3]
+        base = root / "sys/fs/cgroup" / controllers if controllers else root / "sys/fs/cgroup"
+        inner = base / path.lstrip("/")
+        found += [(d, controllers) for d in (inner, *inner.parents) if d == base or base in d.parents]
+    return found
+
+
+def _cgroup_cpus(root: Path) -> float | None:
+    limits = []
+    for directory, controllers in _cgroup_dirs(root):
+        if not controllers:
+            quota, period = [*_read(directory / "cpu.max").split(), "", ""][:2]
+        elif "cpu" in controllers.split(","):
+            quota, period = _read(directory / "cpu.cfs_quota_us"), _read(directory / "cpu.cfs_period_us")
+        else:
+            continue
+        if quota.isdigit() and period.isdigit() and int(period) > 0:
+            limits.append(int(quota) / int(period))
+    return min(limits, default=None)
+
+
+def _cgroup_bytes(root: Path) -> float | None:
+    limits = []
+    for directory, controllers in _cgroup_dirs(root):
+        name = "memory.limit_in_bytes" if "memory" in controllers.split(",") else "memory.max"
+        text = _read(directory / name)
+        if text.isdigit() and 0 < int(text) < 2**60:  # v1 writes a huge number for "no limit"
+            limits.append(float(text))
+    return min(limits, default=None)
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="ascii", errors="replace").strip()
+    except OSError:
+        return ""
+
+
+def synchronise() -> None:
+    """Wait until CUDA has done what torch gave it; does nothing where torch or CUDA is not in use.
+
+    torch is looked up, never imported: a program that has not loaded it has nothing to wait for.
+    """
+    cuda = getattr(sys.modules.get("torch"), "cuda", None)
+    if cuda is not None and getattr(cuda, "is_initialized", bool)():
+        cuda.synchronize()
+
+
+def peak_gpu_memory_gb() -> float | None:
+    """The most memory that torch's tensors took on one GPU; None where torch or CUDA is not in use."""
+    cuda = getattr(sys.modules.get("torch"), "cuda", None)
+    if cuda is None or not getattr(cuda, "is_initialized", bool)():
+        return None
+    return max((cuda.max_memory_allocated(i) for i in range(cuda.device_count())), default=0) / BYTES_PER_GB
+
+
+def in_dataloader_worker() -> bool:
+    """Whether this process is a worker of torch's DataLoader."""
+    data = sys.modules.get("torch.utils.data")
+    return data is not None and data.get_worker_info() is not None

@@ -1,0 +1,92 @@
+"""Which rank of which job this process is, from the variables that launchers and schedulers set."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import socket
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from greenlove_tracker.records import Field
+
+_GIT_TIMEOUT_S = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Ranks:
+    """Where this process stands among the processes of one training."""
+
+    rank: int = 0
+    local_rank: int = 0
+    world_size: int = 1
+    local_world_size: int = 1
+    launch_key: str = ""  # the same for all ranks of one launch, another for the next; empty for a single process
+
+    @property
+    def carries_meter(self) -> bool:
+        """One process a node measures it; the others would count the node again."""
+        return self.local_rank == 0
+
+
+def find_ranks(env: Mapping[str, str]) -> Ranks:
+    """The ranks that torchrun (and accelerate, deepspeed), Slurm's srun, Open MPI or MPICH and Intel MPI tell of."""
+    key: tuple[str, ...]
+    if "RANK" in env and "LOCAL_RANK" in env:
+        names = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE")
+        key = ("TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT", "MASTER_ADDR", "MASTER_PORT", "SLURM_JOB_ID")
+    elif "OMPI_COMM_WORLD_RANK" in env:
+        prefix = "OMPI_COMM_WORLD_"
+        names = (f"{prefix}RANK", f"{prefix}LOCAL_RANK", f"{prefix}SIZE", f"{prefix}LOCAL_SIZE")
+        key = ("PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", "SLURM_JOB_ID", "SLURM_STEP_ID")
+    elif "SLURM_STEP_NUM_TASKS" in env:  # only inside srun: a batch script is one process, whatever it asked for
+        names = ("SLURM_PROCID", "SLURM_LOCALID", "SLURM_STEP_NUM_TASKS", "SLURM_STEP_TASKS_PER_NODE")
+        key = ("SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_RESTART_COUNT", "SLURM_ARRAY_TASK_ID")
+    elif "PMI_RANK" in env:
+        names = ("PMI_RANK", "MPI_LOCALRANKID", "PMI_SIZE", "MPI_LOCALNRANKS")
+        key = ("PMI_ID", "PMI_JOBID", "PBS_JOBID", "SLURM_JOB_ID")
+    else:
+        return Ranks()
+    rank, local_rank, world_size, local_world_size = (_leading_int(env.get(n, "")) for n in names)
+    world_size = max(world_size, 1)
+    local_world_size = max(local_world_size, 1)
+    if world_size == 1:
+        return Ranks()
+    parts = [env.get(k, "") for k in key]
+    if local_world_size == world_size:  # one node: the launcher's own process tells launches apart
+        parts += [socket.gethostname(), str(os.getppid())]
+    digest = hashlib.sha256("\x1f".join(parts).encode()).hexdigest()[:16]
+    return Ranks(rank, local_rank, world_size, local_world_size, digest)
+
+
+def _leading_int(text: str) -> int:
+    """Slurm writes ``4(x2)`` for four tasks on each of two nodes."""
+    digits = text.split("(")[0].split(",")[0]
+    return int(digits) if digits.isdigit() else 0
+
+
+_JOB_VARIABLES = {
+    "job_id": ("GREENLOVE_JOB_ID", "SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID"),
+    "array_task_id": ("GREENLOVE_JOB_ARRAY_TASK_ID", "SLURM_ARRAY_TASK_ID"),
+    "account": ("GREENLOVE_JOB_ACCOUNT", "SLURM_JOB_ACCOUNT"),
+    "partition": ("GREENLOVE_JOB_PARTITION", "SLURM_JOB_PARTITION"),
+    "cluster": ("GREENLOVE_JOB_CLUSTER", "SLURM_CLUSTER_NAME"),
+}
+
+
+def job_fields(env: Mapping[str, str]) -> list[Field]:
+    """Job id, array task, account, partition and cluster, as far as they are known."""
+    found = {name: next((env[v] for v in variables if env.get(v)), "") for name, variables in _JOB_VARIABLES.items()}
+    return [Field(name, value) for name, value in found.items() if value]
+
+
+def git_commit() -> str:
+    """The commit that the working directory is at; empty outside a repository or without git."""
+    try:
+        done = subprocess.run(
+            ["git", "rev-parse", "HEAD"], capture_output=True, text=True, timeout=_GIT_TIMEOUT_S, check=True
+        )
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    return done.stdout.strip()

@@ -1,0 +1,264 @@
+"""CodeCarbon as a meter: one offline tracker a run, read by flush deltas, with no network and no files of its own.
+
+Names with a leading underscore are CodeCarbon's private parts; each use is guarded, and the version is pinned.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from greenlove_tracker.devices import GpuSelection, Share, machine_share, nvml_gpus, select_gpus
+from greenlove_tracker.errors import MeterError
+from greenlove_tracker.meter.protocol import MeterInfo
+from greenlove_tracker.records import Energy, Field, Method
+
+# Only our reads may measure: CodeCarbon takes deltas without a lock against its own periodic thread.
+_MEASURE_BY_ITSELF_S = 86400.0
+# A GPU never draws nothing; NVML's counter moves every 0.1 s. Zeros for longer mean that it is not read any more.
+_GPU_SILENCE_S = 1.0
+_CPU_METHODS = {
+    "intel_rapl": Method.COUNTER,
+    "windows_emi": Method.COUNTER,
+    "intel_power_gadget": Method.SAMPLED_POWER,
+    "cpu_load": Method.TDP_MODEL,
+    "constant": Method.CONSTANT,
+}
+
+
+class CodeCarbonMeter:
+    """Measures this node with CodeCarbon.
+
+    Args:
+        env: the environment; which GPUs and which share of the machine are ours.
+        local_world_size: processes of the training on this node.
+        carbon_intensity_gco2e_per_kwh: passed on, so that CodeCarbon's own outputs agree with ours.
+        cpu_tdp_w: rated power of the CPU, fed to CodeCarbon's load model; disables RAPL.
+        ram_w: power of the memory of the whole machine.
+        options: further arguments of ``OfflineEmissionsTracker``: its CSV, API, Prometheus and other outputs.
+    """
+
+    starts_at_once = False
+    resolution_s = 0.1
+
+    def __init__(
+        self,
+        env: Mapping[str, str],
+        *,
+        local_world_size: int = 1,
+        carbon_intensity_gco2e_per_kwh: float,
+        cpu_tdp_w: float | None = None,
+        ram_w: float | None = None,
+        options: Mapping[str, Any] | None = None,
+    ) -> None:
+        self._env = env
+        self._local_world_size = local_world_size
+        self._intensity = carbon_intensity_gco2e_per_kwh
+        self._cpu_tdp_w = cpu_tdp_w
+        self._ram_w = ram_w
+        self._options = dict(options or {})
+        self._tracker: Any = None
+        self._deltas: list[Any] = []
+        self._share = Share(1.0, 1.0, "whole machine")
+        self._gpu_silent_since_s: float | None = None
+        self._leaves_gpus_out = False
+
+    def start(self) -> MeterInfo:
+        """Import CodeCarbon, let it find the hardware, and begin; takes one to several seconds.
+
+        Raises:
+            MeterError: where CodeCarbon is missing, fails or finds no hardware.
+        """
+        self._share = machine_share(self._env)
+        present = nvml_gpus()
+        gpus = select_gpus(present, self._env, self._local_world_size)
+        # CodeCarbon takes an empty CUDA_VISIBLE_DEVICES for unset, and would charge GPUs that we may not use.
+        self._leaves_gpus_out = bool(present) and not gpus.gpus
+        version, level_before = _import_quietly()
+        self._tracker = self._construct(gpus)
+        self._tracker.start()
+        if level_before is not None:
+            logging.getLogger("codecarbon").setLevel(level_before)
+        hardware = list(getattr(self._tracker, "_hardware", []))
+        if getattr(self._tracker, "_start_time", None) is None or not hardware:
+            self.stop()
+            raise MeterError(f"CodeCarbon {version} found no hardware to measure")
+        self._flush()
+        self._deltas.clear()
+        return self._info(version, gpus, hardware)
+
+    def _construct(self, gpus: GpuSelection) -> Any:
+        from codecarbon import OfflineEmissionsTracker
+        from codecarbon.output_methods.base_output import BaseOutput
+
+        deltas = self._deltas
+
+        class Collector(BaseOutput):  # type: ignore[misc]  # CodeCarbon has no types
+            def out(self, total: Any, delta: Any) -> None:
+                deltas.append(delta)
+
+        # Every parameter is explicit: what is not, a ~/.codecarbon.config or CODECARBON_* may set.
+        arguments: dict[str, Any] = {
+            "project_name": "greenlove", "measure_power_secs": _MEASURE_BY_ITSELF_S, "tracking_mode": "machine",
+            "output_methods": [], "api_call_interval": -1, "allow_multiple_runs": True, "log_level": "critical",
+            "logger_preamble": "", "gpu_ids": [g.index for g in gpus.gpus] or None, "country_iso_code": "USA",
+            "region": None, "cloud_provider": None, "cloud_region": None, "country_2letter_iso_code": None,
+            "electricitymaps_api_token": "", "emissions_endpoint": None, "output_dir": ".", "pue": 1.0, "wue": 0.0,
+            "force_carbon_intensity_g_co2e_kwh": self._intensity, "force_cpu_power": self._cpu_tdp_w,
+            "force_ram_power": self._ram_w, "force_mode_cpu_load": False, "rapl_include_dram": False,
+            "rapl_prefer_psys": False, "metadata": None, "experiment_name": "base", "logging_logger": None,
+            "api_endpoint": "https://api.codecarbon.io", "api_key": "", "prometheus_url": "localhost:9091",
+            "output_file": "emissions.csv", "on_csv_write": "append", "experiment_id": "greenlove",
+        }  # fmt: skip
+        arguments.update(self._options)
+        arguments["output_handlers"] = [Collector(), *self._options.get("output_handlers", ())]
+        return OfflineEmissionsTracker(**arguments)
+
+    def read(self) -> Energy:
+        """The energy since the last read.
+
+        Raises:
+            MeterError: where CodeCarbon's flush failed; it swallows its exceptions and returns None.
+        """
+        self._flush()
+        deltas = list(self._deltas)
+        self._deltas.clear()
+        if not deltas:
+            raise MeterError("CodeCarbon's flush gave no reading")
+        cpu_method, gpu_method, ram_method = self._methods()
+        cpu_share = 1.0 if cpu_method in (Method.COUNTER, Method.SAMPLED_POWER) else self._share.cpu
+        cpu = _sum(d.cpu_energy for d in deltas)
+        gpu = self._heard_gpu(_sum(d.gpu_energy for d in deltas)) if gpu_method else None
+        ram = _sum(d.ram_energy for d in deltas)
+        cpu_kwh = cpu * cpu_share if cpu is not None and cpu_method else None
+        ram_kwh = ram * self._share.ram if ram is not None and ram_method else None
+        return Energy(
+            cpu_kwh, gpu, ram_kwh,
+            cpu_method if cpu_kwh is not None else None, gpu_method if gpu is not None else None,
+            ram_method if ram_kwh is not None else None,
+        )  # fmt: skip
+
+    def stop(self) -> None:
+        """Stop CodeCarbon's threads; its own outputs write their last line."""
+        if self._tracker is not None:
+            self._tracker.stop()
+
+    def _methods(self) -> tuple[Method | None, Method | None, Method | None]:
+        cpu, gpu, ram = _methods(getattr(self._tracker, "_hardware", []))
+        return cpu, None if self._leaves_gpus_out else gpu, ram
+
+    def _flush(self) -> None:
+        if self._tracker.flush() is None:
+            raise MeterError("CodeCarbon's flush failed")
+
+    def _heard_gpu(self, gpu_kwh: float | None) -> float | None:
+        """None once a GPU has read as zero for longer than any GPU can."""
+        now_s = time.perf_counter()
+        if gpu_kwh:
+            self._gpu_silent_since_s = None
+            return gpu_kwh
+        if self._gpu_silent_since_s is None:
+            self._gpu_silent_since_s = now_s
+        return gpu_kwh if now_s - self._gpu_silent_since_s < _GPU_SILENCE_S else None
+
+    def _info(self, version: str, gpus: GpuSelection, hardware: Iterable[Any]) -> MeterInfo:
+        conf = getattr(self._tracker, "_conf", {})
+        cpu_method, gpu_method, ram_method = self._methods()
+        by_kind = {type(part).__name__: part for part in hardware}
+        ram, cpu = by_kind.get("RAM"), by_kind.get("CPU")
+        ram_w = ram.total_power().W * self._share.ram if ram is not None else None
+        unmeasured = [name for name, method in (("cpu", cpu_method), ("ram", ram_method)) if method is None]
+        if gpus.gpus and gpu_method is None:
+            unmeasured.append("gpu")
+        limits_w = [g.power_limit_w for g in gpus.gpus if g.power_limit_w is not None]
+        gpu_count = 0 if self._leaves_gpus_out else len(gpus.gpus) or int(conf.get("gpu_count") or 0)
+        values = {
+            "meter": f"codecarbon {version}",
+            "cpu_model": conf.get("cpu_model") or "",
+            "cpu_threads": conf.get("cpu_count") or "",
+            "cpu_method": cpu_method or "",
+            "cpu_scope": "whole node" if cpu_method is Method.COUNTER and not self._share.is_whole_machine else "",
+            "gpu_count": gpu_count,
+            "gpu_models": _models(gpus) or (conf.get("gpu_model") if gpu_count else "") or "",
+            "gpu_method": gpu_method or "",
+            "gpu_doubt": gpus.doubt,
+            "ram_method": ram_method or "",
+            "cpu_share": self._share.cpu,
+            "ram_share": self._share.ram,
+            "share_source": self._share.source,
+            "unmeasured": " ".join(unmeasured),
+        }
+        fields = [Field(name, str(value)) for name, value in values.items() if value != ""]
+        fields.append(Field("ram_gb", f"{(conf.get('ram_total_size') or 0.0) * self._share.ram:.1f}", "GiB"))
+        if ram_w is not None:
+            fields.append(Field("ram_w", f"{ram_w:.4g}", "W"))
+        if cpu is not None and getattr(cpu, "_tdp", None):
+            fields.append(Field("cpu_tdp_w", f"{cpu._tdp * self._share.cpu:.4g}", "W"))
+        if limits_w:
+            fields.append(Field("gpu_power_limit_w", f"{sum(limits_w):g}", "W"))
+        return MeterInfo(tuple(fields), gpu_count)
+
+
+def _import_quietly() -> tuple[str, int | None]:
+    """Import CodeCarbon without a line on the terminal and without its calls of ``scontrol``.
+
+    Returns:
+        Its version, and the log level to give back where the program had imported it before us.
+    """
+    level_before = logging.getLogger("codecarbon").level if "codecarbon" in sys.modules else None
+    is_unset = "CODECARBON_LOG_LEVEL" not in os.environ
+    if is_unset:
+        os.environ["CODECARBON_LOG_LEVEL"] = "critical"  # read at the first import only
+    try:
+        import codecarbon
+        import codecarbon.core.util
+        import codecarbon.external.ram
+    except ImportError as error:
+        raise MeterError(f"CodeCarbon cannot be imported ({error}): pip install codecarbon") from error
+    finally:
+        if is_unset:
+            del os.environ["CODECARBON_LOG_LEVEL"]
+    # In a Slurm job it asks scontrol for the job's size: a burden to the cluster, and without scontrol it measures
+    # nothing. We take our share from cgroup and SLURM_* instead; the environment itself is left as it is.
+    for module in (codecarbon.core.util, codecarbon.external.ram):
+        if hasattr(module, "SLURM_JOB_ID"):
+            module.SLURM_JOB_ID = None
+    return str(codecarbon.__version__), level_before
+
+
+def _methods(hardware: Iterable[Any]) -> tuple[Method | None, Method | None, Method | None]:
+    """How CPU, GPU and RAM are measured right now; a GPU may fall back from its counter to sampled power."""
+    cpu: Method | None = None
+    gpu: Method | None = None
+    ram: Method | None = None
+    for part in hardware:
+        kind = type(part).__name__
+        if kind == "CPU":
+            cpu = _CPU_METHODS.get(str(getattr(part, "_mode", "")), Method.TDP_MODEL)
+        elif kind == "GPU":
+            devices = getattr(getattr(part, "devices", None), "devices", [])
+            falls_back = any(getattr(d, "_use_power_fallback", False) for d in devices)
+            gpu = Method.SAMPLED_POWER if falls_back else Method.COUNTER
+        elif kind == "RAM":
+            ram = Method.CONSTANT
+        elif kind in ("AppleSiliconChip", "Raspberry"):
+            chip = getattr(part, "chip_part", "")
+            cpu = Method.SAMPLED_POWER if chip == "CPU" else cpu
+            gpu = Method.SAMPLED_POWER if chip == "GPU" else gpu
+            ram = Method.SAMPLED_POWER if chip == "RAM" else ram
+    return cpu, gpu, ram
+
+
+def _sum(deltas: Iterable[float]) -> float | None:
+    """None where a total fell, which it does when CodeCarbon's own threads disturb a reading."""
+    values = list(deltas)
+    return sum(values) if all(v >= 0 for v in values) else None
+
+
+def _models(gpus: GpuSelection) -> str:
+    return ", ".join(f"{n} × {name}" for name, n in Counter(g.name for g in gpus.gpus).items())

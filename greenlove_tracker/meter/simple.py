@@ -1,0 +1,134 @@
+"""Meters that need no hardware."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from greenlove_tracker.errors import MeterError
+from greenlove_tracker.meter.protocol import MeterInfo
+from greenlove_tracker.records import UNKNOWN_ENERGY, Clock, Energy, EpochRecord, Field, Method, sum_energies
+from greenlove_tracker.units import kwh_from_w_s
+
+
+class NullMeter:
+    """Measures nothing, and says why: energies stay unknown."""
+
+    starts_at_once = True
+    resolution_s = 0.0
+
+    def __init__(self, reason: str = "no meter was asked for") -> None:
+        self._reason = reason
+
+    def start(self) -> MeterInfo:
+        """No hardware to find."""
+        return MeterInfo((Field("meter", "none"), Field("meter_note", self._reason)))
+
+    def read(self) -> Energy:
+        """Unknown, not zero."""
+        return UNKNOWN_ENERGY
+
+    def stop(self) -> None:
+        """Nothing to release."""
+
+
+class SimulatedMeter:
+    """Hardware that is given instead of measured: a CPU by its TDP and load, GPUs by their power and load.
+
+    Args:
+        clock: the clock whose time the energy is integrated over.
+        cpu_tdp_w: rated power of the CPU; None simulates none.
+        cpu_util: its mean load, 0..1; power is TDP × load, as in carbontracker's simulation.
+        gpu_w: power of one GPU at full load; None simulates none.
+        gpu_util: mean load of each GPU, 0..1.
+        gpu_count: number of GPUs.
+        ram_w: power of the memory.
+    """
+
+    starts_at_once = True
+    resolution_s = 0.0
+
+    def __init__(
+        self,
+        clock: Clock,
+        *,
+        cpu_tdp_w: float | None = None,
+        cpu_util: float = 0.5,
+        gpu_w: float | None = None,
+        gpu_util: float = 1.0,
+        gpu_count: int = 1,
+        ram_w: float | None = None,
+    ) -> None:
+        self._clock = clock
+        self._cpu_w = None if cpu_tdp_w is None else cpu_tdp_w * cpu_util
+        self._gpus_w = None if gpu_w is None else gpu_w * gpu_util * gpu_count
+        self._ram_w = ram_w
+        self._gpu_count = gpu_count if gpu_w is not None else 0
+        self._description = (cpu_tdp_w, cpu_util, gpu_w, gpu_util)
+        self._last_s = 0.0
+
+    def start(self) -> MeterInfo:
+        """Describe what is simulated."""
+        self._last_s = self._clock.perf_s()
+        cpu_tdp_w, cpu_util, gpu_w, gpu_util = self._description
+        fields = [Field("meter", "simulated"), Field("gpu_count", str(self._gpu_count))]
+        if cpu_tdp_w is not None:
+            fields.append(Field("cpu_model", f"simulated CPU, {cpu_tdp_w:g} W at {cpu_util:.0%}"))
+        if gpu_w is not None:
+            fields.append(Field("gpu_models", f"{self._gpu_count} × simulated GPU, {gpu_w:g} W at {gpu_util:.0%}"))
+        return MeterInfo(tuple(fields), self._gpu_count)
+
+    def read(self) -> Energy:
+        """Power times the time since the last read."""
+        now_s = self._clock.perf_s()
+        passed_s, self._last_s = now_s - self._last_s, now_s
+
+        def kwh(power_w: float | None) -> float | None:
+            return None if power_w is None else kwh_from_w_s(power_w, passed_s)
+
+        return Energy(
+            kwh(self._cpu_w), kwh(self._gpus_w), kwh(self._ram_w),
+            None if self._cpu_w is None else Method.TDP_MODEL,
+            None if self._gpus_w is None else Method.TDP_MODEL,
+            None if self._ram_w is None else Method.CONSTANT,
+        )  # fmt: skip
+
+    def stop(self) -> None:
+        """Nothing to release."""
+
+
+class ReplayMeter:
+    """Plays back the energies that an earlier run logged: read n gives gap and epoch in turn.
+
+    The tracker reads a meter at each start and each end of an epoch, so a replayed loop with as many epochs gets
+    the gap before an epoch and then the epoch's own energy.
+    """
+
+    starts_at_once = True
+    resolution_s = 0.0
+
+    def __init__(self, epochs: Sequence[EpochRecord]) -> None:
+        self._readings = [reading for epoch in epochs for reading in (epoch.gap_before, epoch.energy)]
+        self._next = 0
+
+    @property
+    def total(self) -> Energy:
+        """The energy of all that was read so far."""
+        return sum_energies(self._readings[: self._next])
+
+    def start(self) -> MeterInfo:
+        """Nothing but the fact that it is a replay."""
+        return MeterInfo((Field("meter", "replay"),))
+
+    def read(self) -> Energy:
+        """The next reading; unknown behind the end of the log."""
+        if self._next >= len(self._readings):
+            return UNKNOWN_ENERGY
+        reading = self._readings[self._next]
+        self._next += 1
+        if any(kwh is not None and not math.isfinite(kwh) for kwh in (reading.cpu_kwh, reading.gpu_kwh)):
+            raise MeterError("the replayed log holds an energy that is not a number")
+        return reading
+
+    def stop(self) -> None:
+        """Nothing to release."""

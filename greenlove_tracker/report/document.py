@@ -1,0 +1,132 @@
+"""The parts of a report, without a look. Every text in them is data: whoever draws them escapes it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Look(StrEnum):
+    """How a bar is told apart, without colour too."""
+
+    PLAIN = "plain"
+    MEASURED = "measured"
+    MODELLED = "modelled"
+    ESTIMATED = "estimated"
+    OVERHEAD = "overhead"
+
+
+@dataclass(frozen=True, slots=True)
+class Heading:
+    """The title of a section."""
+
+    text: str
+    starts_page: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Paragraph:
+    """A paragraph of running text; a note is set smaller."""
+
+    text: str
+    is_note: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class KeyFigure:
+    """A figure with how it was obtained; ``value`` is "unknown" and ``how`` says why where it is not known."""
+
+    label: str
+    value: str
+    how: tuple[str, ...]
+
+    @property
+    def how_text(self) -> str:
+        """The parts of ``how`` as one line."""
+        return " · ".join(self.how)
+
+
+@dataclass(frozen=True, slots=True)
+class KeyFigures:
+    """The figures at the head of a report."""
+
+    figures: tuple[KeyFigure, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column of a table: ``weight`` is its share of the width."""
+
+    title: str
+    weight: float = 1.0
+    is_number: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A table; with ``has_total`` its last row is the sum of the others, and without a title its first is no head."""
+
+    columns: tuple[Column, ...]
+    rows: tuple[tuple[str, ...], ...]
+    has_total: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class LineChart:
+    """One line over a number axis; the y axis begins at 0."""
+
+    title: str
+    x_label: str
+    y_label: str
+    points: tuple[tuple[float, float], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """One bar, with the text that stands behind it."""
+
+    label: str
+    value: float
+    text: str
+    look: Look = Look.PLAIN
+
+
+@dataclass(frozen=True, slots=True)
+class BarChart:
+    """Horizontal bars from 0, in the order given."""
+
+    bars: tuple[Bar, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Calculation:
+    """Arithmetic that a reader can repeat: ``expression`` comes to ``result``, as both are printed."""
+
+    label: str
+    expression: str
+    result: str
+
+    @property
+    def text(self) -> str:
+        """The arithmetic as one line."""
+        return f"{self.expression} = {self.result}"
+
+
+@dataclass(frozen=True, slots=True)
+class Calculations:
+    """Calculations, one below the other."""
+
+    lines: tuple[Calculation, ...]
+
+
+Block = Heading | Paragraph | KeyFigures | Table | LineChart | BarChart | Calculations
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """A whole report. ``footer`` stands on every page."""
+
+    title: str
+    subtitle: str
+    footer: str
+    blocks: tuple[Block, ...]

@@ -1,0 +1,56 @@
+"""Everyday amounts that emit, or absorb, as much CO2e as a run: three that suit its size, with their sources."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from greenlove_tracker.format import significant
+from greenlove_tracker.tables import Equivalent, equivalents
+
+_DAYS_PER_YEAR = 365.25
+_CAR_EU, _CAR_US = "car_eu_new_2024_km", "car_us_km"
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """An everyday equivalent in words, and the source of its factor."""
+
+    text: str
+    source: str
+
+
+def comparisons(emissions_kgco2e: float, *, is_us: bool = False, n: int = 3) -> tuple[Comparison, ...]:
+    """The ``n`` equivalents whose amounts lie nearest to 10 of their unit: neither 1e-5 nor 1e6 of anything.
+
+    Of the two cars only one is told: the average US one for a US run, else a new European one.
+    """
+    if emissions_kgco2e <= 0:
+        return ()
+    found = [e for e in equivalents() if e.key != (_CAR_EU if is_us else _CAR_US)]
+    found.sort(key=lambda e: abs(math.log10(_amount(e, emissions_kgco2e) / 10)))
+    return tuple(Comparison(_text(e, emissions_kgco2e), f"{e.source}; {e.vintage}") for e in found[:n])
+
+
+def _amount(equivalent: Equivalent, emissions_kgco2e: float) -> float:
+    """In km, charges or, for what absorbs over years, days."""
+    amount = emissions_kgco2e / equivalent.kgco2e_per_unit
+    return amount * _DAYS_PER_YEAR if equivalent.direction == "absorbed" else amount
+
+
+def _text(equivalent: Equivalent, emissions_kgco2e: float) -> str:
+    amount = _amount(equivalent, emissions_kgco2e)
+    if equivalent.direction == "absorbed":
+        return f"what one growing urban tree absorbs in {_span(amount)}"
+    if equivalent.label.startswith("km "):
+        number = significant(amount, 2) + " km" if amount >= 1 else significant(amount * 1e3, 2) + " m"
+        return f"{number} {equivalent.label.removeprefix('km ')}"
+    if equivalent.key == "phone_charge" and amount < 1:
+        return f"{significant(amount * 100, 2)}% of one smartphone charge"
+    return f"{significant(amount, 2)} {equivalent.label}"
+
+
+def _span(days: float) -> str:
+    steps = ((1 / _DAYS_PER_YEAR, "years"), (1.0, "days"), (24.0, "hours"), (24.0 * 60, "minutes"))
+    factor, name = next(((f, n) for f, n in steps if days * f >= 1), (24.0 * 3600, "seconds"))
+    return f"{significant(days * factor, 2)} {name}"

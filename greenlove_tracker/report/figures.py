@@ -1,0 +1,151 @@
+"""The key figures of a run or of several, each with how it was obtained; the terminal and the PDF show these."""
+
+from __future__ import annotations
+
+from greenlove_tracker import format as fmt
+from greenlove_tracker.logs.aggregate import Aggregate
+from greenlove_tracker.logs.parser import Run
+from greenlove_tracker.records import COMPONENTS, EpochRecord, Flag
+from greenlove_tracker.report import wording
+from greenlove_tracker.report.document import KeyFigure
+from greenlove_tracker.report.scale import energy_scale
+from greenlove_tracker.report.series import gpu_mean_w
+
+_ALIKE = 1.1  # epochs that differ by no more than this are given as "n × duration"
+
+
+def run_figures(run: Run) -> tuple[KeyFigure, ...]:
+    """Time, energy, CO2e, cost and GPU-hours of a run."""
+    return (_time(run), _energy(run), _emissions(run), _cost(run), _compute(run))
+
+
+def _time(run: Run) -> KeyFigure:
+    summary = run.summary
+    parts = [_epochs_text([epoch.duration_s for epoch in run.epochs if epoch.is_complete])]
+    cut_off = [epoch for epoch in run.epochs if not epoch.is_complete]
+    if cut_off:
+        parts[0] += f", {fmt.duration(sum(_durations(cut_off)))} of an unfinished one"
+    if summary.between_s > 0:
+        parts[0] += f", and {fmt.duration(summary.between_s)} outside epochs (loading, validation, saving)"
+    if summary.n_ranks > 1:
+        parts.append(f"the slowest of {summary.n_ranks} ranks")
+    return KeyFigure("time", fmt.duration(summary.duration_s), tuple(parts))
+
+
+def _durations(epochs: list[EpochRecord]) -> list[float]:
+    return [epoch.duration_s for epoch in epochs]
+
+
+def _epochs_text(durations_s: list[float]) -> str:
+    if not durations_s:
+        return "no epoch was finished"
+    mean_s = sum(durations_s) / len(durations_s)
+    if max(durations_s) <= _ALIKE * min(durations_s):
+        return f"{len(durations_s):,} × {fmt.duration(mean_s)}"
+    span = f"{fmt.duration(min(durations_s))} to {fmt.duration(max(durations_s))}"
+    return f"{len(durations_s):,} epochs of {span}, mean {fmt.duration(mean_s)}"
+
+
+def _energy(run: Run) -> KeyFigure:
+    summary = run.summary
+    if summary.energy_kwh is None:
+        return KeyFigure("energy", fmt.UNKNOWN, (wording.why_no_energy(run),))
+    scale = energy_scale(summary.energy_kwh)
+    parts = []
+    for component in sorted(COMPONENTS, key=("gpu", "cpu", "ram").index):
+        energy_kwh = summary.energy.component_kwh(component)
+        if energy_kwh is not None:
+            constant_w = wording.data(run, "ram_w", 12) if component == "ram" else ""
+            method = wording.method(summary.energy.component_method(component), constant_w)
+            parts.append(f"{component} {scale.text(energy_kwh)} {method}")
+    if summary.unmetered_estimate_kwh:
+        parts.append(f"{scale.text(summary.unmetered_estimate_kwh)} estimated for {unmetered_text(run)}")
+    return KeyFigure("energy", fmt.energy(summary.energy_kwh), (*parts, f"PUE {summary.pue}"))
+
+
+def unmetered_text(run: Run) -> str:
+    """``1.30 s before the meter was up``: the time that an estimate stands for."""
+    unmetered_s = max(0.0, run.summary.duration_s - run.summary.metered_s)
+    only_at_start = Flag.METER_STARTING in run.summary.flags and not (
+        run.summary.flags & {Flag.METER_FAILED, Flag.GPU_UNREAD}
+    )
+    return f"{fmt.duration(unmetered_s)} {'before the meter was up' if only_at_start else 'that was not metered'}"
+
+
+def _emissions(run: Run) -> KeyFigure:
+    if not wording.intensity_is_known(run):
+        return KeyFigure("CO2e", fmt.UNKNOWN, ("no carbon intensity in the log",))
+    value = wording.emissions_kgco2e(run)
+    how = () if value is not None else ("the energy is unknown",)
+    return KeyFigure("CO2e", fmt.mass(value), (*how, wording.intensity(run.carbon_intensity)))
+
+
+def _cost(run: Run) -> KeyFigure:
+    summary, price = run.summary, run.electricity_price
+    if summary.cost_usd is None:
+        return KeyFigure("cost", fmt.UNKNOWN, (wording.why_no_cost(run),))
+    if summary.cost_basis == "machine":
+        per_hour = run.terms.price_usd_per_gpu_hour
+        how = f"machine at {fmt.significant(per_hour or 0.0)} $ per GPU-hour, as set; electricity not added"
+    else:
+        what = ", ".join(t for t in (fmt.shortened(price.basis, 30), fmt.shortened(price.year, 20)) if t) if price else ""
+        how = f"electricity at {fmt.significant(price.value if price else 0.0)} $/kWh, {what}; no machine price set"
+    return KeyFigure("cost", fmt.money(summary.cost_usd), (how,))
+
+
+def _compute(run: Run) -> KeyFigure:
+    if not run.text("gpu_count"):
+        return KeyFigure("compute", fmt.UNKNOWN, ("the log does not say how many GPUs there were",))
+    if not run.summary.gpu_count:
+        return KeyFigure("compute", "0 GPU-h", ("no GPU was found, or none is read",))
+    parts = [wording.data(run, "gpu_models", 60) or fmt.plural(run.summary.gpu_count, "GPU")]
+    mean_w = gpu_mean_w(run)
+    limit = wording.data(run, "gpu_power_limit_w", 12)
+    if mean_w is not None:
+        parts.append(f"mean {fmt.power(mean_w)}" + (f" of {limit} W" if limit else ""))
+    if peak := wording.data(run, "peak_gpu_memory_gb", 12):
+        parts.append(f"peak memory {peak} GB")
+    return KeyFigure("compute", gpu_hours(run.summary.gpu_hours), (", ".join(parts),))
+
+
+def gpu_hours(value_h: float) -> str:
+    """GPU-hours as text."""
+    return f"{fmt.significant(value_h)} GPU-h"
+
+
+def directory_figures(aggregate: Aggregate) -> tuple[KeyFigure, ...]:
+    """The same figures summed over runs; each says how many runs are not in it."""
+    total = aggregate.total
+    n_no_intensity = sum(not wording.intensity_is_known(run) for run in aggregate.runs)
+    emissions = [e for run in aggregate.runs if (e := wording.emissions_kgco2e(run)) is not None]
+    runs = fmt.plural(total.n_runs, "run")
+
+    def how(n_missing: int, what: str) -> tuple[str, ...]:
+        missing = (f"{fmt.plural(n_missing, 'run')} of unknown {what} not in it",) if n_missing else ()
+        return (f"sum over {fmt.plural(total.n_runs - n_missing, 'run')}", *missing)
+
+    n_no_emissions = total.n_runs - len(emissions)
+    share = measured_share(aggregate)
+    measured = (f"{fmt.percent(share)} measured by hardware, PUE included",) if share is not None else ()
+    why = (f"{fmt.plural(n_no_intensity, 'log')} without a carbon intensity",) if n_no_intensity else ()
+    return (
+        KeyFigure("time", fmt.duration(total.duration_s), (f"wall time, sum over {runs}",)),
+        KeyFigure("energy", fmt.energy(total.energy_kwh), (*how(total.n_unknown_energy, "energy"), *measured)),
+        KeyFigure("CO2e", fmt.mass(sum(emissions) if emissions else None), (*how(n_no_emissions, "CO2e"), *why)),
+        KeyFigure("cost", fmt.money(total.cost_usd), (*how(total.n_unknown_cost, "cost"), _cost_bases(aggregate))),
+        KeyFigure("compute", gpu_hours(total.gpu_hours), (f"GPUs × wall time, sum over {runs}",)),
+    )
+
+
+def measured_share(aggregate: Aggregate) -> float | None:
+    """The share of the runs' energy that hardware measured, in 0..1; None where no energy is known."""
+    summaries = [run.summary for run in aggregate.runs if run.summary.energy.is_known]
+    whole = sum((s.energy.total_kwh or 0.0) + (s.unmetered_estimate_kwh or 0.0) for s in summaries)
+    return sum(s.measured_kwh or 0.0 for s in summaries) / whole if whole else None
+
+
+def _cost_bases(aggregate: Aggregate) -> str:
+    bases = {run.summary.cost_basis for run in aggregate.runs if run.summary.cost_usd is not None}
+    if bases == {"machine", "electricity"}:
+        return "machine price where one is set, else electricity"
+    return {"machine": "price of the machine", "electricity": "electricity"}.get("".join(bases), "no price is known")

@@ -1,0 +1,152 @@
+"""How methods, factors and endings are put into words, the same in every report."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from greenlove_tracker.format import percent, plural, shortened, significant
+from greenlove_tracker.logs.parser import Run
+from greenlove_tracker.records import COMPONENTS, MEASURED_METHODS, Factor, Flag, Method, RunStatus, RunSummary
+
+NOT_COUNTED = ("screen", "disks", "network", "making of the hardware")
+FIELD_WIDTH = 160  # of a text from a log, in running text or a table of two columns
+
+_METHODS: Mapping[str, str] = {
+    Method.COUNTER: "counter",
+    Method.SAMPLED_POWER: "power readings",
+    Method.TDP_MODEL: "modelled (load × TDP)",
+    Method.CONSTANT: "constant",
+}
+
+_FLAGS: Mapping[str, str] = {
+    Flag.METER_FAILED: "The meter failed during the run; the energy after that is estimated at the mean power before.",
+    Flag.GPU_UNREAD: "The GPU could not be read for a part of the run; its energy there is estimated.",
+    Flag.CLOCK_JUMP: "The clock jumped: the machine slept or its clock was set; the times of some epochs are doubtful.",
+}
+
+_ENDINGS: Mapping[str, str] = {
+    RunStatus.EXITED: "the process ended without saying how",
+    RunStatus.FAILED: "ended by an exception or a non-zero exit",
+    RunStatus.INTERRUPTED: "ended by Ctrl-C, or killed without a trace",
+    RunStatus.TERMINATED: "ended by SIGTERM",
+    RunStatus.SUPERSEDED: "another run was begun in the same process",
+    RunStatus.RUNNING: "had not ended when this was written",
+}
+
+
+def data(run: Run, name: str, width: int = FIELD_WIDTH) -> str:
+    """A field of ``run.csv`` in one line."""
+    return shortened(run.text(name), width)
+
+
+def title(run: Run, width: int = 80) -> str:
+    """``project/run_id``, or the run id alone."""
+    project = shortened(run.summary.project, max(8, width - len(run.run_id) - 1))
+    return f"{project}/{run.run_id}" if project else run.run_id
+
+
+def epochs_done(summary: RunSummary) -> str:
+    """``n of m epochs``."""
+    if summary.epochs_planned is None:
+        return plural(summary.epochs_done, "epoch")
+    return f"{summary.epochs_done:,} of {summary.epochs_planned:,} epochs"
+
+
+def method(joined: str | None, constant_w: str = "") -> str:
+    """One or more methods joined by ``+``, in words."""
+    if not joined:
+        return "method not in the log"
+    words = [_METHODS.get(name, shortened(name, 30)) for name in joined.split("+")]
+    text = " and ".join(words)
+    return f"{text} ({constant_w} W)" if constant_w and joined == Method.CONSTANT else text
+
+
+def is_measured(joined: str | None) -> bool:
+    """Whether hardware gave all of it."""
+    return bool(joined) and set((joined or "").split("+")) <= MEASURED_METHODS
+
+
+def intensity_is_known(run: Run) -> bool:
+    """Whether the log names a carbon intensity; without one no emissions are known, whatever a sum says."""
+    return bool(run.carbon_intensity.unit)
+
+
+def emissions_kgco2e(run: Run) -> float | None:
+    """The emissions of a run; None where its energy or its carbon intensity is not known."""
+    return run.summary.emissions_kgco2e if intensity_is_known(run) else None
+
+
+def short_source(factor: Factor) -> str:
+    """The source without its details in brackets, which the method page gives in full."""
+    return shortened(factor.source, FIELD_WIDTH).partition(" (")[0]
+
+
+def intensity(factor: Factor) -> str:
+    """A carbon intensity with its basis, year and source."""
+    parts = (
+        "" if factor.basis == "as given" else shortened(factor.basis, 60),
+        f"{significant(factor.value)} g/kWh",
+        shortened(factor.year, 20),
+        short_source(factor),
+    )
+    return ", ".join(part for part in parts if part)
+
+
+def why_no_energy(run: Run) -> str:
+    """Why the energy of a run is not known."""
+    if note := data(run, "meter_note"):
+        return note
+    if Flag.METER_FAILED in run.summary.flags:
+        return "the meter failed"
+    if run.text("meter") == "none":
+        return "no meter was running"
+    if Flag.METER_STARTING in run.summary.flags:
+        return "the run ended before the meter was up"
+    return "nothing was metered" if run.summary.duration_s else "nothing was recorded"
+
+
+def why_no_cost(run: Run) -> str:
+    """Why the cost of a run is not known."""
+    if run.electricity_price is not None:
+        return "the energy is unknown"
+    country = data(run, "country", 40)
+    return f"no openly licensed electricity price for {country}" if country else "no country, so no electricity price"
+
+
+def why_incomplete(summary: RunSummary) -> str:
+    """Why a run did not finish; empty where it did."""
+    ending = _ENDINGS.get(summary.status, "")
+    code = f", exit {summary.exit_code}" if summary.exit_code is not None and ending else ""
+    return f"{ending}{code}"
+
+
+def measured_sentence(run: Run) -> str:
+    """How much of the energy hardware measured, and what is not in it at all."""
+    share = run.summary.measured_share
+    if share is None:
+        return f"No energy was measured: {why_no_energy(run)} (greenlove doctor)"
+    if share == 0:
+        why = data(run, "meter_note") or "all of it is modelled"
+        return f"0% of this energy was measured: {why} (greenlove doctor)"
+    there = [c for c in run.text("unmeasured").split() if c in COMPONENTS]
+    missing = ", ".join((*(f"{c} (could not be measured)" for c in there), *NOT_COUNTED))
+    return f"{_shares(run.summary, share)}. Not counted: {missing}"
+
+
+def _shares(summary: RunSummary, share: float) -> str:
+    if share >= 1:
+        return "100% measured"
+    rest = "modelled or estimated" if summary.unmetered_estimate_kwh else "modelled"
+    return f"{percent(share)} measured, {percent(1 - share)} {rest}"
+
+
+def warnings(run: Run) -> tuple[str, ...]:
+    """What spoils the figures of a run, one sentence each."""
+    found = [text for flag, text in _FLAGS.items() if flag in run.summary.flags]
+    if run.text("meter") in ("simulated", "replay"):
+        found.insert(0, f"The meter was a {run.text('meter')}: the energy is not this machine's.")
+    if not run.has_summary:
+        found.append("No summary was written: the totals are added up from the rows.")
+    if run.problems:
+        found.append(f"{plural(len(run.problems), 'part')} of the log could not be read and are left out.")
+    return tuple(found)

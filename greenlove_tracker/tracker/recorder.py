@@ -1,0 +1,189 @@
+"""Turns starts and ends of epochs into rows: time and energy of each, and of what lay between them.
+
+Knows nothing of threads, files or signals: the session holds the lock and takes the rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from greenlove_tracker.errors import MeterError, TrackerStateError
+from greenlove_tracker.logs.writer import timestamp
+from greenlove_tracker.meter import Meter
+from greenlove_tracker.records import UNKNOWN_ENERGY, Clock, Counts, Energy, Flag, Row, RowKind, sum_energies
+from greenlove_tracker.units import gco2e_from_kwh
+
+_CLOCK_TOLERANCE_S = 2.0  # wall and steady clock of a stretch may differ by this much, and by 1% of it
+
+
+@dataclass(frozen=True, slots=True)
+class _Mark:
+    """A boundary between two stretches of time."""
+
+    perf_s: float
+    utc_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Stretch:
+    """What lay between two marks."""
+
+    started_at: str
+    duration_s: float
+    energy: Energy
+    flags: frozenset[str]
+
+
+class Recorder:
+    """The state between two rows.
+
+    Args:
+        clock: read at every boundary.
+        emit: takes each finished row.
+        before_reading: brings the device to rest before the clock is read at a boundary of an epoch.
+        grams_per_kwh: carbon intensity times PUE, for the rows' emissions.
+        on_meter_failure: told once when the meter fails.
+    """
+
+    def __init__(
+        self,
+        clock: Clock,
+        emit: Callable[[Row], None],
+        *,
+        before_reading: Callable[[], None],
+        grams_per_kwh: float,
+        on_meter_failure: Callable[[MeterError], None],
+        begun: tuple[float, float] | None = None,
+    ) -> None:
+        self._clock = clock
+        self._emit = emit
+        self._before_reading = before_reading
+        self._grams_per_kwh = grams_per_kwh
+        self._on_meter_failure = on_meter_failure
+        self._meter: Meter | None = None
+        self._no_energy_flag = Flag.METER_STARTING
+        self._mark = _Mark(*begun) if begun else self._now()
+        self._gap = _Stretch("", 0.0, UNKNOWN_ENERGY, frozenset())
+        self._counts = Counts()
+        self._gpu_was_read = False
+        self.epoch: int | None = None  # the open epoch
+        self.epochs_begun = 0
+        self.epochs_done = 0
+        self.epoch_began_s = 0.0
+        self.energy = UNKNOWN_ENERGY  # all that the meter gave so far
+
+    def meter_is_up(self, meter: Meter) -> None:
+        """From now on energy is measured; what came before is a row of its own without energy."""
+        if self._now().perf_s > self._mark.perf_s:
+            self.cut()
+        self._meter = meter
+
+    def meter_is_gone(self, flag: Flag) -> None:
+        """From now on energy is not measured, for the reason that the flag names."""
+        self._meter = None
+        self._no_energy_flag = flag
+
+    def start_epoch(self) -> None:
+        """Close the gap and open the next epoch."""
+        if self.epoch is not None:
+            raise TrackerStateError(
+                f"epoch_start() while epoch {self.epoch} is open: call epoch_end() first (once for every start)"
+            )
+        self._before_reading()
+        self._gap = self._take()
+        self.epochs_begun += 1
+        self.epoch = self.epochs_begun
+        self.epoch_began_s = self._mark.perf_s
+
+    def end_epoch(self) -> None:
+        """Close the open epoch; its row is emitted."""
+        if self.epoch is None:
+            raise TrackerStateError("epoch_end() without epoch_start(): call epoch_start() where the epoch begins")
+        self._before_reading()
+        self._emit_epoch(RowKind.EPOCH)
+        self.epoch = None
+        self.epochs_done += 1
+
+    def abandon_epoch(self) -> None:
+        """Close the open epoch as unfinished; the next epoch gets the next number."""
+        if self.epoch is not None:
+            self._emit_epoch(RowKind.SEGMENT, frozenset({Flag.UNFINISHED}))
+            self.epoch = None
+
+    def count(self, done: Counts) -> None:
+        """Add what was done in the open epoch."""
+        if self.epoch is None:
+            raise TrackerStateError("step() outside an epoch: call epoch_start() first, or give Tracker(total_steps=…)")
+        self._counts = self._counts + done
+
+    def cut(self) -> None:
+        """Write what has passed of the open epoch, or of the gap, as a row of its own."""
+        if self.epoch is not None:
+            self._emit_epoch(RowKind.SEGMENT)
+        else:
+            self._emit_gap(RowKind.GAP)
+
+    def open_for_s(self) -> float:
+        """How long the current stretch has been open."""
+        return self._clock.perf_s() - self._mark.perf_s
+
+    def finish(self) -> None:
+        """Close what is open and write the tail."""
+        self._before_reading()
+        self.abandon_epoch()
+        self._emit_gap(RowKind.TAIL)
+
+    def _emit_epoch(self, kind: RowKind, more_flags: frozenset[str] = frozenset()) -> None:
+        stretch = self._take()
+        gap, counts = self._gap, self._counts
+        self._gap, self._counts = replace(gap, duration_s=0.0, energy=UNKNOWN_ENERGY, flags=frozenset()), Counts()
+        metered_kwh = stretch.energy.total_kwh
+        row = Row(
+            kind, self.epoch, stretch.started_at, gap.duration_s, gap.energy, stretch.duration_s, counts,
+            stretch.energy, None if metered_kwh is None else gco2e_from_kwh(metered_kwh, self._grams_per_kwh),
+            stretch.flags | (gap.flags - {Flag.SHORT}) | more_flags,
+        )  # fmt: skip
+        self._emit(row)
+
+    def _emit_gap(self, kind: RowKind) -> None:
+        gap = self._take()
+        flags = gap.flags - {Flag.SHORT}
+        self._emit(
+            Row(kind, None, gap.started_at, gap.duration_s, gap.energy, 0.0, Counts(), UNKNOWN_ENERGY, None, flags)
+        )
+
+    def _now(self) -> _Mark:
+        return _Mark(self._clock.perf_s(), self._clock.utc_s())
+
+    def _take(self) -> _Stretch:
+        """Close the current stretch and begin the next."""
+        before, self._mark = self._mark, self._now()
+        duration_s = self._mark.perf_s - before.perf_s
+        wall_s = self._mark.utc_s - before.utc_s
+        flags = set()
+        if abs(wall_s - duration_s) > _CLOCK_TOLERANCE_S + 0.01 * duration_s:
+            flags.add(Flag.CLOCK_JUMP)
+        energy = self._read_meter()
+        if self._meter is None:
+            flags.add(self._no_energy_flag)
+        elif duration_s < self._meter.resolution_s:
+            flags.add(Flag.SHORT)
+        if energy.gpu_kwh is not None:
+            self._gpu_was_read = True
+        elif self._gpu_was_read and energy.is_known:
+            flags.add(Flag.GPU_UNREAD)
+        return _Stretch(timestamp(before.utc_s), duration_s, energy, frozenset(flags))
+
+    def _read_meter(self) -> Energy:
+        if self._meter is None:
+            return UNKNOWN_ENERGY
+        try:
+            energy = self._meter.read()
+        except Exception as error:  # a meter is somebody else's code on somebody else's hardware
+            self.meter_is_gone(Flag.METER_FAILED)
+            failure = error if isinstance(error, MeterError) else MeterError(f"{type(error).__name__}: {error}")
+            self._on_meter_failure(failure)
+            return UNKNOWN_ENERGY
+        self.energy = sum_energies((self.energy, energy))
+        return energy
