@@ -8,13 +8,16 @@ import shlex
 import signal
 import sys
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
 import greenlove_tracker
 from greenlove_tracker.config import Settings, load_settings
 from greenlove_tracker.errors import GreenloveError, MissingExtraError
+
+if TYPE_CHECKING:
+    from greenlove_tracker.runner import Outcome
 
 
 class _Verbs(click.Group):
@@ -94,8 +97,8 @@ def run(ctx: click.Context, /, module: bool, command: tuple[str, ...], **options
         outcome = runner.run_module(command[0], command[1:], settings)
     else:
         outcome = runner.run_script(command[0], command[1:], settings)
-    _show(outcome.session, settings, outcome.exit_code, _next_step(settings, command))
-    _leave(outcome.exit_code, outcome.by_signal)
+    _show(outcome, settings, _next_step(settings, command))
+    _leave(outcome)
 
 
 def _next_step(settings: Settings, command: tuple[str, ...]) -> str:
@@ -104,23 +107,21 @@ def _next_step(settings: Settings, command: tuple[str, ...]) -> str:
     return f"greenlove report {settings.log_dir} -o report.pdf"
 
 
-def _show(session: Any, settings: Settings, exit_code: int | str | None, next_step: str, *wrote: str) -> None:
-    from greenlove_tracker.console import say
-    from greenlove_tracker.logs.parser import Run
-    from greenlove_tracker.report.text import end_screen
+def _show(outcome: Outcome, settings: Settings, next_command: str, *wrote: str) -> None:
+    from greenlove_tracker.tracker.facade import show
 
-    if settings.verbose > 0 and session.is_shown:
-        number = exit_code if isinstance(exit_code, int | None) else 1
-        paths = (f"{session.run_dir}/", *wrote)
-        say(end_screen(Run(session.run_dir), exit_code=number or 0, wrote=paths, next_command=next_step))
+    if settings.verbose > 0:
+        code = outcome.exit_code
+        show(outcome.session, code if isinstance(code, int) else int(code is not None), wrote, next_command)
 
 
-def _leave(exit_code: int | str | None, by_signal: int | None) -> None:
-    if by_signal is not None:
+def _leave(outcome: Outcome) -> NoReturn:
+    """End as what was run ended: by the same signal, or with the same exit code."""
+    if outcome.by_signal is not None:
         sys.stdout.flush()
-        signal.signal(by_signal, signal.SIG_DFL)
-        os.kill(os.getpid(), by_signal)
-    sys.exit(exit_code)
+        signal.signal(outcome.by_signal, signal.SIG_DFL)
+        os.kill(os.getpid(), outcome.by_signal)
+    sys.exit(outcome.exit_code)
 
 
 @cli.command()
@@ -142,9 +143,9 @@ def demo(log_dir: str, output: str, country: str | None) -> None:
         raise GreenloveError("the demo's script is missing from this installation")
     settings = load_settings({"log_dir": log_dir, "project": "demo", "country": country})
     outcome = runner.run_script(script.origin, [], settings)
-    pages = write_pdf(outcome.session.run_dir, output)
-    _show(outcome.session, settings, outcome.exit_code, "greenlove run --country DE your_train.py", str(pages))
-    _leave(outcome.exit_code, outcome.by_signal)
+    pdf = write_pdf(outcome.session.run_dir, output)
+    _show(outcome, settings, "greenlove run --country DE your_train.py", str(pdf))
+    _leave(outcome)
 
 
 @cli.command()

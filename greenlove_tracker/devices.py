@@ -99,7 +99,7 @@ def select_gpus(gpus: Sequence[Gpu], env: Mapping[str, str], local_world_size: i
         if is_mixed and "CUDA_VISIBLE_DEVICES" in env and not doubt:
             doubt = "different GPUs without CUDA_DEVICE_ORDER=PCI_BUS_ID: CUDA may number them otherwise than NVML"
         return GpuSelection(tuple(visible), doubt)
-    of_job, _ = _visible(gpus, env.get("SLURM_STEP_GPUS") or env.get("SLURM_JOB_GPUS"))
+    of_job, _ = _visible(gpus, env.get("SLURM_STEP_GPUS") or env.get("SLURM_JOB_GPUS") or "")
     if len(of_job) >= local_world_size:
         return GpuSelection(tuple(of_job))
     return GpuSelection(tuple(gpus), f"{local_world_size} local ranks see one GPU each: all GPUs of the node counted")

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -87,7 +88,7 @@ class Tracker:
             led.adopt_plan(plan)
             return
         if isinstance(guard.current, Session):
-            guard.current.finish(RunStatus.SUPERSEDED)
+            guard.current.supersede()
         run_dir = os.environ.get(RUN_DIR_VARIABLE)
         self._session = Session(
             merged,
@@ -194,16 +195,22 @@ class Tracker:
         if session is None or os.getpid() != self._pid or session.is_finished or self._is_joined:
             return
         session.finish(status, exit_code)
-        if self._verbose > 0 and session.is_shown:
+        if self._verbose > 0:
             show(session, exit_code)
 
 
-def show(session: Session, exit_code: int | None = None) -> None:
-    """Print the final screen of a closed run."""
-    from greenlove_tracker.logs.parser import Run
-    from greenlove_tracker.report.text import end_screen
+def show(session: Session, exit_code: int | None = None, wrote: Sequence[str] = (), next_command: str = "") -> None:
+    """Print the final screen of a closed run; a failure to do so is logged, and nothing more."""
+    if not session.is_shown:
+        return
+    try:
+        from greenlove_tracker.logs.parser import Run
+        from greenlove_tracker.report.text import end_screen
 
-    say(end_screen(Run(session.run_dir), exit_code=exit_code, wrote=(f"{session.run_dir}/",)))
+        paths = (f"{session.run_dir}/", *wrote)
+        say(end_screen(Run(session.run_dir), exit_code=exit_code, wrote=paths, next_command=next_command))
+    except Exception:  # the training is over, and its exit code is not ours to change
+        logging.getLogger("greenlove_tracker").warning("greenlove: the final screen failed", exc_info=True)
 
 
 def _led_by_runner() -> Session | None:

@@ -196,6 +196,11 @@ class Session:
                 recorder.start_epoch()
             recorder.count(done)
 
+    def supersede(self) -> None:
+        """Another run begins in this process while this one is open: two meters would count everything twice."""
+        self._warn("superseded", f"run {self._terms.run_id} was still open and is closed as superseded by a new one")
+        self.finish(RunStatus.SUPERSEDED)
+
     def finish(self, status: RunStatus, exit_code: int | None = None) -> None:
         """Write the tail and the summary, and let go of everything; once."""
         guard.enter()

@@ -1,0 +1,61 @@
+"""Stand-ins for clocks and meters: exact, and without waiting."""
+
+from __future__ import annotations
+
+from greenlove_tracker.errors import MeterError
+from greenlove_tracker.meter import MeterInfo
+from greenlove_tracker.records import Energy, Field, Method
+
+
+class FakeClock:
+    """Both clocks, moved by hand."""
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+        self.wall_offset_s = 1_790_000_000.0
+
+    def perf_s(self) -> float:
+        return self.now_s
+
+    def utc_s(self) -> float:
+        return self.now_s + self.wall_offset_s
+
+    def pass_s(self, seconds: float) -> None:
+        self.now_s += seconds
+
+
+class ScriptedMeter:
+    """Gives the readings of a list; an exception in it is raised."""
+
+    starts_at_once = True
+    resolution_s = 0.0
+
+    def __init__(self, readings: list[Energy | Exception], start_error: Exception | None = None) -> None:
+        self.readings = list(readings)
+        self.start_error = start_error
+        self.is_stopped = False
+
+    def start(self) -> MeterInfo:
+        if self.start_error is not None:
+            raise self.start_error
+        return MeterInfo((Field("meter", "scripted"), Field("gpu_count", "1")), 1)
+
+    def read(self) -> Energy:
+        if not self.readings:
+            raise MeterError("no reading is left")
+        reading = self.readings.pop(0)
+        if isinstance(reading, Exception):
+            raise reading
+        return reading
+
+    def stop(self) -> None:
+        self.is_stopped = True
+
+
+def gpu_energy(kwh: float | None, cpu_kwh: float | None = None) -> Energy:
+    return Energy(
+        cpu_kwh=cpu_kwh,
+        gpu_kwh=kwh,
+        cpu_method=None if cpu_kwh is None else Method.TDP_MODEL,
+        gpu_method=None if kwh is None else Method.COUNTER,
+    )

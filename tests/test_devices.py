@@ -1,0 +1,163 @@
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import psutil
+import pytest
+
+from greenlove_tracker import devices
+from greenlove_tracker.devices import Gpu, machine_share, select_gpus
+
+GPUS = [Gpu(i, f"GPU-{i}a{i}a-1111", "NVIDIA H200", 140.0, 700.0, True) for i in range(4)]
+MIXED = [*GPUS[:1], Gpu(1, "GPU-ffff", "NVIDIA T400", 4.0, 30.0, True)]
+
+
+@pytest.mark.parametrize(
+    ("visible", "expected"),
+    [
+        (None, [0, 1, 2, 3]),
+        ("2", [2]),
+        ("3,1", [3, 1]),
+        ("", []),
+        ("-1", []),
+        ("0,-1,2", [0]),
+        ("1,9,2", [1]),
+        ("GPU-2a2a", [2]),
+        ("GPU-2a2a-1111,0", [2, 0]),
+        ("MIG-GPU-3a3a-1111/7/0", [3]),
+        ("1,1", [1]),
+    ],
+)
+def test_cuda_visible_devices(visible, expected):
+    env = {} if visible is None else {"CUDA_VISIBLE_DEVICES": visible}
+    assert [g.index for g in select_gpus(GPUS, env).gpus] == expected
+
+
+def test_an_unknown_name_is_said_to_be_unknown():
+    assert "GPU-zzz" in select_gpus(GPUS, {"CUDA_VISIBLE_DEVICES": "GPU-zzz"}).doubt
+
+
+def test_one_gpu_a_rank_counts_the_jobs_gpus():
+    env = {"CUDA_VISIBLE_DEVICES": "0", "SLURM_STEP_GPUS": "0,1"}
+    assert [g.index for g in select_gpus(GPUS, env, local_world_size=2).gpus] == [0, 1]
+    guessed = select_gpus(GPUS, {"CUDA_VISIBLE_DEVICES": "0"}, local_world_size=2)
+    assert len(guessed.gpus) == 4 and "all GPUs of the node" in guessed.doubt
+
+
+def test_mixed_gpus_without_an_order_are_doubted():
+    assert "CUDA_DEVICE_ORDER" in select_gpus(MIXED, {"CUDA_VISIBLE_DEVICES": "1"}).doubt
+    assert select_gpus(MIXED, {"CUDA_VISIBLE_DEVICES": "1", "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}).doubt == ""
+
+
+def _machine(monkeypatch, cpus: int = 64, gb: int = 1024) -> None:
+    monkeypatch.setattr(psutil, "cpu_count", lambda: cpus)
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(total=gb * 1024**3))
+    monkeypatch.setattr(devices.os, "sched_getaffinity", lambda pid: set(range(cpus)), raising=False)
+
+
+def _write(root: Path, files: dict[str, str]) -> Path:
+    for name, text in files.items():
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return root
+
+
+def test_a_machine_without_limits_is_ours(monkeypatch, tmp_path):
+    _machine(monkeypatch)
+    assert machine_share({}, root=tmp_path).is_whole_machine
+
+
+def test_cgroup_v2_takes_the_tightest_of_the_groups_above(monkeypatch, tmp_path):
+    _machine(monkeypatch)
+    root = _write(
+        tmp_path,
+        {
+            "proc/self/cgroup": "0::/slice/pod\n",
+            "sys/fs/cgroup/slice/pod/cpu.max": "max 100000",
+            "sys/fs/cgroup/slice/cpu.max": "800000 100000",
+            "sys/fs/cgroup/slice/pod/memory.max": str(64 * 1024**3),
+            "sys/fs/cgroup/slice/memory.max": "max",
+        },
+    )
+    share = machine_share({}, root=root)
+    assert (share.cpu, share.ram, share.source) == (8 / 64, 64 / 1024, "cgroup")
+
+
+def test_cgroup_v1(monkeypatch, tmp_path):
+    _machine(monkeypatch)
+    root = _write(
+        tmp_path,
+        {
+            "proc/self/cgroup": "4:memory:/job\n3:cpu,cpuacct:/job\n",
+            "sys/fs/cgroup/cpu,cpuacct/job/cpu.cfs_quota_us": "1600000",
+            "sys/fs/cgroup/cpu,cpuacct/job/cpu.cfs_period_us": "100000",
+            "sys/fs/cgroup/memory/job/memory.limit_in_bytes": str(128 * 1024**3),
+            "sys/fs/cgroup/memory/memory.limit_in_bytes": str(2**63 - 4096),
+        },
+    )
+    share = machine_share({}, root=root)
+    assert (share.cpu, share.ram) == (16 / 64, 128 / 1024)
+
+
+def test_slurm_tells_the_share_where_no_cgroup_does(monkeypatch, tmp_path):
+    _machine(monkeypatch)
+    share = machine_share({"SLURM_CPUS_ON_NODE": "16", "SLURM_MEM_PER_NODE": "262144"}, root=tmp_path)
+    assert (share.cpu, share.ram, share.source) == (0.25, 0.25, "Slurm")
+    share = machine_share({"SLURM_CPUS_ON_NODE": "16", "SLURM_MEM_PER_CPU": "4096"}, root=tmp_path)
+    assert share.ram == 64 / 1024
+    assert machine_share({"SLURM_MEM_PER_NODE": "0"}, root=tmp_path).ram == 1.0  # 0 means all of it
+
+
+def test_synchronise_waits_only_for_a_cuda_that_is_in_use(monkeypatch):
+    calls = []
+    cuda = SimpleNamespace(is_initialized=lambda: True, synchronize=lambda: calls.append(1))
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=cuda))
+    devices.synchronise()
+    assert calls == [1]
+    cuda.is_initialized = lambda: False
+    devices.synchronise()
+    assert calls == [1]
+    monkeypatch.delitem(sys.modules, "torch")
+    devices.synchronise()
+
+
+def test_peak_memory_is_the_fullest_gpus(monkeypatch):
+    cuda = SimpleNamespace(
+        is_initialized=lambda: True, device_count=lambda: 2, max_memory_allocated=lambda i: (i + 1) * 1024**3
+    )
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=cuda))
+    assert devices.peak_gpu_memory_gb() == 2.0
+
+
+def _fake_nvml(monkeypatch, fail_with: str | None = None):
+    class NVMLError(Exception):
+        pass
+
+    def initialise():
+        if fail_with:
+            raise NVMLError(fail_with)
+
+    def no_counter(handle):
+        raise NVMLError("Not Supported")
+
+    nvml = SimpleNamespace(
+        NVMLError=NVMLError, nvmlInit=initialise, nvmlShutdown=lambda: None, nvmlDeviceGetCount=lambda: 1,
+        nvmlDeviceGetHandleByIndex=lambda i: i, nvmlDeviceGetEnforcedPowerLimit=lambda h: 115_000,
+        nvmlDeviceGetMemoryInfo=lambda h: SimpleNamespace(total=6 * 1024**3), nvmlDeviceGetUUID=lambda h: "GPU-1",
+        nvmlDeviceGetName=lambda h: b"NVIDIA GeForce RTX 3060 Laptop GPU",
+        nvmlDeviceGetTotalEnergyConsumption=no_counter,
+    )  # fmt: skip
+    monkeypatch.setitem(sys.modules, "pynvml", nvml)
+
+
+def test_nvml_gpus_and_what_a_board_does_not_answer(monkeypatch):
+    _fake_nvml(monkeypatch)
+    assert devices.nvml_gpus() == (Gpu(0, "GPU-1", "NVIDIA GeForce RTX 3060 Laptop GPU", 6.0, 115.0, False),)
+
+
+def test_no_driver_is_no_gpu(monkeypatch):
+    _fake_nvml(monkeypatch, fail_with="Driver Not Loaded")
+    assert devices.nvml_gpus() == ()

@@ -1,0 +1,185 @@
+"""Real processes, really killed: what had finished must be in the directory afterwards."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from greenlove_tracker import read_logs
+from greenlove_tracker.records import Flag
+
+pytestmark = pytest.mark.real
+
+HEAD = """
+import os, signal, sys, time
+from greenlove_tracker import Tracker
+from greenlove_tracker.meter import SimulatedMeter
+from greenlove_tracker.tracker import session
+from greenlove_tracker.tracker.clock import SystemClock
+session._SEGMENT_S, session._TICK_S = 0.3, 0.05
+tracker = Tracker(epochs=5, meter=SimulatedMeter(SystemClock(), gpu_w=360.0), verbose=0)
+"""
+LOOP = """
+for epoch in range(5):
+    tracker.epoch_start()
+    if epoch == 3:
+        print("in epoch 4", flush=True)
+        time.sleep(60)
+    time.sleep(0.05)
+    tracker.epoch_end()
+    time.sleep(0.02)
+"""
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    for name in list(os.environ):
+        if name.startswith("GREENLOVE_"):
+            monkeypatch.delenv(name)
+    return tmp_path
+
+
+def start(script: str, *arguments: str) -> subprocess.Popen[str]:
+    Path("train.py").write_text(script)
+    return subprocess.Popen(
+        [sys.executable, *arguments, "train.py"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+
+
+def run_to_end(script: str, *arguments: str) -> tuple[int, str, str]:
+    child = start(script, *arguments)
+    out, err = child.communicate(timeout=60)
+    return child.returncode, out, err
+
+
+def only_run():
+    logs = read_logs("greenlove_logs")
+    assert len(logs.runs) == 1
+    return logs.runs[0]
+
+
+@pytest.mark.parametrize("name", ["SIGKILL", "SIGTERM", "SIGINT"])
+@pytest.mark.parametrize("where", ["mid-epoch", "mid-segment"])
+def test_a_killed_process_leaves_all_that_was_finished(here, name, where):
+    child = start(HEAD + LOOP)
+    assert child.stdout is not None and child.stdout.readline() == "in epoch 4\n"
+    time.sleep(0.1 if where == "mid-epoch" else 0.8)
+    child.send_signal(getattr(signal, name))
+    child.communicate(timeout=30)
+    assert child.returncode == -getattr(signal, name)  # it died of that signal, as without us
+
+    run = only_run()
+    assert run.problems == []
+    assert [e.is_complete for e in run.epochs][:3] == [True] * 3
+    assert all(e.energy.gpu_kwh is not None and e.energy.gpu_kwh > 0 for e in run.epochs)
+    expected = {"SIGKILL": "interrupted", "SIGTERM": "terminated", "SIGINT": "interrupted"}[name]
+    assert run.summary.status == expected
+    assert run.has_summary == (name != "SIGKILL")
+    assert run.summary.epochs_done == 3
+    cut_off = [e for e in run.epochs if e.epoch == 4]
+    if where == "mid-segment":
+        assert cut_off[0].duration_s >= 0.3 and Flag.UNFINISHED in cut_off[0].flags
+        assert cut_off[0].n_segments >= 1
+    if name != "SIGKILL":
+        assert cut_off[0].duration_s >= (0.05 if where == "mid-epoch" else 0.7)
+        assert run.added_up() == run.summary
+
+
+def test_a_foreign_sigterm_handler_still_runs(here):
+    script = (
+        "import signal, sys\nsignal.signal(signal.SIGTERM, lambda *a: (print('checkpoint', flush=True), sys.exit(7)))\n"
+    )
+    child = start(script + HEAD + LOOP)
+    assert child.stdout is not None and child.stdout.readline() == "in epoch 4\n"
+    child.send_signal(signal.SIGTERM)
+    out, _ = child.communicate(timeout=30)
+    assert (child.returncode, out) == (7, "checkpoint\n")
+    assert only_run().has_summary and only_run().summary.epochs_done == 3
+
+
+@pytest.mark.parametrize(
+    ("ending", "code", "status"),
+    [
+        ("sys.exit(3)", 3, "exited"),
+        ("raise ValueError('x')", 1, "failed"),
+        ("", 0, "exited"),
+        ("tracker.stop()", 0, "finished"),
+        ("raise KeyboardInterrupt", -signal.SIGINT, "interrupted"),
+    ],
+)
+def test_whichever_way_a_script_ends_its_totals_are_written(here, ending, code, status):
+    script = HEAD + "tracker.epoch_start()\ntime.sleep(0.05)\ntracker.epoch_end()\n" + ending
+    returncode, _, err = run_to_end(script)
+    assert returncode == code
+    assert ("ValueError" in err) == ("ValueError" in ending)
+    assert only_run().has_summary
+    assert (only_run().summary.status, only_run().summary.epochs_done) == (status, 1)
+
+
+def test_all_planned_epochs_without_stop_is_finished(here):
+    script = HEAD + "for _ in range(5):\n    tracker.epoch_start()\n    tracker.epoch_end()\n"
+    assert run_to_end(script)[0] == 0
+    assert only_run().summary.status == "finished"
+
+
+def test_a_forked_child_writes_nothing_and_ends_as_it_would(here):
+    script = HEAD + (
+        "tracker.epoch_start()\n"
+        "pid = os.fork()\n"
+        "if pid == 0:\n"
+        "    tracker.epoch_end(); tracker.step(); tracker.stop(); sys.exit(5)\n"
+        "assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 5\n"
+        "time.sleep(0.05)\n"
+        "tracker.epoch_end()\ntracker.stop()\n"
+    )
+    code, _, err = run_to_end(script)
+    assert code == 0, err
+    assert [e.epoch for e in only_run().epochs] == [1]
+
+
+def test_a_hundred_writers_share_a_directory(here):
+    script = (
+        "import multiprocessing as mp, sys\n"
+        "def work(i):\n"
+        "    from greenlove_tracker import Tracker\n"
+        "    from greenlove_tracker.meter import NullMeter\n"
+        "    t = Tracker(2, meter=NullMeter(), verbose=0, project=f'p{i % 4}')\n"
+        "    for _ in range(2):\n        t.epoch_start(); t.epoch_end()\n"
+        "    t.stop()\n"
+        "if __name__ == '__main__':\n"
+        "    with mp.get_context('fork').Pool(20) as pool:\n        pool.map(work, range(100), chunksize=1)\n"
+    )
+    code, _, err = run_to_end(script)
+    assert code == 0, err
+    logs = read_logs("greenlove_logs")
+    assert len(logs.runs) == 100 and logs.problems == []
+    assert all(run.summary.epochs_done == 2 for run in logs.runs)
+
+
+def can_unshare() -> bool:
+    done = subprocess.run(["unshare", "-n", "true"], capture_output=True, check=False)
+    return done.returncode == 0
+
+
+@pytest.mark.skipif(not can_unshare(), reason="NOT TESTED: this user may not make a network namespace (unshare -n)")
+def test_without_any_network_it_is_the_same(here):
+    Path("train.py").write_text(
+        "import sys, time\nfrom greenlove_tracker import Tracker\n"
+        "t = Tracker(2, country='DE')\nprint(t.wait_ready(60))\n"
+        "for _ in range(2):\n    t.epoch_start(); time.sleep(0.3); t.epoch_end()\n"
+        "t.stop()\nsys.exit(3)\n"
+    )
+    command = ["unshare", "-n", sys.executable, "-m", "greenlove_tracker", "--quiet", "train.py"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert (done.returncode, done.stdout) == (3, "True\n"), done.stderr
+    run = only_run()
+    assert run.summary.energy_kwh is not None and run.summary.energy_kwh > 0
+    assert [e.energy.is_known for e in run.epochs] == [True, True]
+    assert (run.summary.status, run.summary.exit_code) == ("failed", 3)
