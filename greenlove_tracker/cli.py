@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shlex
@@ -40,8 +41,8 @@ class _Run(click.Command):
     """Tells ``run train.py`` from ``run -- any command``; click itself drops the dashes."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        _, rest, _ = self.make_parser(ctx).parse_args(args=list(args))
-        n_options = len(args) - len(rest)
+        values, _, _ = self.make_parser(ctx).parse_args(args=list(args))
+        n_options = len(args) - len(values.get("command") or ())
         ctx.meta["is_command"] = n_options > 0 and args[n_options - 1] == "--"
         return super().parse_args(ctx, args)
 
@@ -119,7 +120,8 @@ def _leave(outcome: Outcome) -> NoReturn:
     """End as what was run ended: by the same signal, or with the same exit code."""
     if outcome.by_signal is not None:
         sys.stdout.flush()
-        signal.signal(outcome.by_signal, signal.SIG_DFL)
+        with contextlib.suppress(OSError):  # SIGKILL needs no handler, and takes none
+            signal.signal(outcome.by_signal, signal.SIG_DFL)
         os.kill(os.getpid(), outcome.by_signal)
     sys.exit(outcome.exit_code)
 

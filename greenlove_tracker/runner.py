@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 import subprocess
 import sys
 import types
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from importlib.abc import InspectLoader
 from importlib.machinery import ModuleSpec, SourceFileLoader
-from importlib.util import find_spec, spec_from_file_location
+from importlib.util import find_spec
 from pathlib import Path
+from typing import Any, Self
 
 from greenlove_tracker.config import Settings
 from greenlove_tracker.errors import UsageError
@@ -43,15 +46,17 @@ def run_script(path: str, arguments: Sequence[str], settings: Settings) -> Outco
     """Run a Python file in this process: its ``sys.argv``, ``sys.path[0]`` and ``__main__`` are its own.
 
     Raises:
-        UsageError: where the file cannot be read or is not Python.
+        UsageError: where the file cannot be read.
     """
     if not Path(path).is_file():
         raise UsageError(f"no such script: {path}; for another command write: greenlove run -- {path} …")
-    spec = spec_from_file_location("__main__", path, loader=SourceFileLoader("__main__", path))
-    code = _compiled(spec)
+    try:
+        source = Path(path).read_bytes()
+    except OSError as error:
+        raise UsageError(f"cannot read {path}: {error.strerror}") from error
     main = _main_module(path, None)
     sys.path[0] = str(Path(path).resolve().parent)
-    return _run(code, main, [path, *arguments], settings, shown=[path, *arguments])
+    return _run(lambda: compile(source, path, "exec", dont_inherit=True), main, arguments, settings, [path])
 
 
 def run_module(name: str, arguments: Sequence[str], settings: Settings) -> Outcome:
@@ -69,9 +74,11 @@ def run_module(name: str, arguments: Sequence[str], settings: Settings) -> Outco
         raise UsageError(f"cannot run module {name}: {error}") from error
     if spec is None or spec.origin is None:
         raise UsageError(f"no module named {name} that can be run")
-    code = _compiled(spec)
+    loader = spec.loader
+    if not isinstance(loader, InspectLoader):
+        raise UsageError(f"module {name} is not Python source")
     main = _main_module(spec.origin, spec)
-    return _run(code, main, [spec.origin, *arguments], settings, shown=["-m", name, *arguments])
+    return _run(lambda: loader.get_code(spec.name), main, arguments, settings, ["-m", name])
 
 
 def run_command(command: Sequence[str], settings: Settings) -> Outcome:
@@ -83,51 +90,53 @@ def run_command(command: Sequence[str], settings: Settings) -> Outcome:
         UsageError: where the program cannot be started.
     """
     session = _session(settings, ["--", *command], is_command=True)
-    handlers = {}
-    try:
-        child = subprocess.Popen(command, env={**os.environ, RUN_DIR_VARIABLE: str(session.run_dir.resolve())})
-    except OSError as error:
-        session.finish(RunStatus.FAILED, 127)
-        raise UsageError(f"cannot start {command[0]}: {error.strerror}") from error
-    # A signal to us is meant for the child: it ends, and then so do we. The terminal sends Ctrl-C to both.
-    for number in (signal.SIGTERM, signal.SIGINT, *([signal.SIGHUP] if hasattr(signal, "SIGHUP") else [])):
-        forward = _ignore if number == signal.SIGINT and sys.stdin.isatty() else _forwarder(child)
-        handlers[number] = signal.signal(number, forward)
-    try:
+    environment = {**os.environ, RUN_DIR_VARIABLE: str(session.run_dir.resolve())}
+    with _Forwarding() as forwarding:
+        try:
+            child = subprocess.Popen(command, env=environment)
+        except OSError as error:
+            session.finish(RunStatus.FAILED, 127)
+            raise UsageError(f"cannot start {command[0]}: {error.strerror}") from error
+        forwarding.begin(child)
         code = child.wait()
-    finally:
-        for number, handler in handlers.items():
-            signal.signal(number, handler)
     if code >= 0:
         session.finish(RunStatus.FAILED if code else RunStatus.FINISHED, code)
         return Outcome(session, code)
-    status = RunStatus.INTERRUPTED if -code == signal.SIGINT else RunStatus.TERMINATED
-    session.finish(status)
+    session.finish(RunStatus.INTERRUPTED if -code == int(signal.SIGINT) else RunStatus.TERMINATED)
     return Outcome(session, 128 - code, by_signal=-code)
 
 
-def _ignore(number: int, frame: types.FrameType | None) -> None:
-    """Leave the signal to the child."""
+class _Forwarding:
+    """A signal to us is meant for the command: it ends, and then so do we."""
 
+    def __init__(self) -> None:
+        self._child: subprocess.Popen[bytes] | None = None
+        self._waiting: list[int] = []
+        self._before: dict[int, Any] = {}
 
-def _forwarder(child: subprocess.Popen[bytes]) -> types.FunctionType:
-    def forward(number: int, frame: types.FrameType | None) -> None:
-        child.send_signal(number)
+    def __enter__(self) -> Self:
+        names = ("SIGTERM", "SIGINT", "SIGHUP", "SIGUSR1", "SIGUSR2")
+        numbers = [getattr(signal, name) for name in names if hasattr(signal, name)]
+        self._before = {number: signal.signal(number, self._forward) for number in numbers}
+        return self
 
-    return forward  # type: ignore[return-value]  # a function is what signal.signal wants
+    def __exit__(self, *error: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
 
+    def begin(self, child: subprocess.Popen[bytes]) -> None:
+        """The command is up: what came before is delivered."""
+        self._child = child
+        for number in self._waiting:
+            child.send_signal(number)
 
-def _compiled(spec: ModuleSpec | None) -> types.CodeType:
-    loader = spec.loader if spec else None
-    if spec is None or not hasattr(loader, "get_code"):
-        raise UsageError("this is not Python source; for another command write: greenlove run -- …")
-    try:
-        code: types.CodeType | None = loader.get_code(spec.name)  # type: ignore[union-attr]
-    except OSError as error:
-        raise UsageError(f"cannot read {spec.origin}: {error.strerror}") from error
-    if code is None:
-        raise UsageError(f"{spec.origin} is not Python source")
-    return code
+    def _forward(self, number: int, frame: types.FrameType | None) -> None:
+        if number == signal.SIGINT and sys.stdin is not None and sys.stdin.isatty():
+            return  # the terminal sends Ctrl-C to both of us
+        if self._child is None:
+            self._waiting.append(number)
+        else:
+            self._child.send_signal(number)
 
 
 def _main_module(file: str, spec: ModuleSpec | None) -> types.ModuleType:
@@ -142,8 +151,6 @@ def _main_module(file: str, spec: ModuleSpec | None) -> types.ModuleType:
 
 
 def _session(settings: Settings, shown: Sequence[str], *, is_command: bool = False) -> Session:
-    import shlex
-
     return Session(
         settings, Plan(), find_ranks(os.environ), SystemClock(), is_command=is_command, is_led_by_runner=True,
         extra_fields=[Field("command", shlex.join(["greenlove", "run", *shown]))],
@@ -151,13 +158,13 @@ def _session(settings: Settings, shown: Sequence[str], *, is_command: bool = Fal
 
 
 def _run(
-    code: types.CodeType, main: types.ModuleType, argv: list[str], settings: Settings, shown: Sequence[str]
+    get_code: Callable[[], Any], main: types.ModuleType, arguments: Sequence[str], settings: Settings, what: list[str]
 ) -> Outcome:
-    session = _session(settings, shown)
-    sys.argv = argv
+    session = _session(settings, [*what, *arguments])
+    sys.argv = [str(main.__file__), *arguments]
     sys.modules["__main__"] = main
     try:
-        exec(code, main.__dict__)  # noqa: S102  # running the user's script is what we are for
+        exec(get_code(), main.__dict__)  # noqa: S102  # running the user's script is what we are for
     except SystemExit as end:
         status, number = status_of(SystemExit, end)
         session.finish(status, number)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from greenlove_tracker.errors import UsageError
+from greenlove_tracker.errors import LogError, UsageError
 from greenlove_tracker.logs.parser import Logs, Problem, Run, read_logs
 from greenlove_tracker.records import Energy, RunSummary, sum_energies
 
@@ -25,9 +26,9 @@ KEYS: Mapping[str, Callable[[Run], str]] = {
     "partition": lambda run: run.text("partition"),
     "user": lambda run: run.text("user"),
     "status": lambda run: str(run.summary.status),
-    "training": lambda run: run.text("continues") or run.run_id,
-    "day": lambda run: run.text("started_at")[:10],
-    "month": lambda run: run.text("started_at")[:7],
+    "training": lambda run: run.run_id,  # Aggregate.by puts the first run of the chain that it continues
+    "day": lambda run: run.started_at[:10],
+    "month": lambda run: run.started_at[:7],
 }
 
 
@@ -69,11 +70,20 @@ def total(summaries: Sequence[RunSummary]) -> Totals:
 
 
 class Aggregate:
-    """The runs of a log directory, added up."""
+    """The runs of a log directory, added up.
 
-    def __init__(self, runs: Sequence[Run], problems: Sequence[Problem]) -> None:
+    Args:
+        runs: what is added up.
+        problems: what could not be read.
+        continues: by run id, the run that it continues, of more runs than ``runs`` where those were chosen by date.
+    """
+
+    def __init__(
+        self, runs: Sequence[Run], problems: Sequence[Problem], continues: Mapping[str, str] | None = None
+    ) -> None:
         self.runs = runs
         self.problems = problems
+        self._continues = continues if continues is not None else _continued(runs)
 
     @cached_property
     def total(self) -> Totals:
@@ -87,11 +97,15 @@ class Aggregate:
             UsageError: for a key that does not exist.
         """
         unknown = [key for key in keys if key not in KEYS]
-        if unknown or not keys:
-            raise UsageError(f"cannot group by {', '.join(unknown) or 'nothing'}; choose from {', '.join(KEYS)}")
+        if unknown or not keys or len(set(keys)) < len(keys):
+            asked = ", ".join(unknown or keys) or "nothing"
+            raise UsageError(f"cannot group by {asked}; choose from {', '.join(KEYS)}, each once")
         groups: dict[tuple[str, ...], list[RunSummary]] = {}
         for run in self.runs:
-            groups.setdefault(tuple(KEYS[key](run) for key in keys), []).append(run.summary)
+            values = {key: KEYS[key](run) for key in keys}
+            if "training" in values:
+                values["training"] = _first_of_chain(run.run_id, self._continues)
+            groups.setdefault(tuple(values.values()), []).append(run.summary)
         return {values: total(groups[values]) for values in sorted(groups)}
 
     def rows(self, *keys: str) -> list[dict[str, Any]]:
@@ -102,7 +116,24 @@ class Aggregate:
         """``rows(*keys)`` as a pandas frame; one row a run where no key is given."""
         from greenlove_tracker.logs.frames import groups_frame
 
-        return groups_frame(self.rows(*(keys or ("run",))))
+        keys = keys or ("run",)
+        return groups_frame(self.rows(*keys), [*keys, *flat_totals(total([]))])
+
+
+def _continued(runs: Iterable[Run]) -> dict[str, str]:
+    return {run.run_id: before for run in runs if (before := run.text("continues"))}
+
+
+def _first_of_chain(run_id: str, continues: Mapping[str, str]) -> str:
+    """The first of the runs that each continue another; of a circle, which only an edited log holds, the least."""
+    seen: dict[str, None] = {}
+    while run_id in continues and run_id not in seen:
+        seen[run_id] = None
+        run_id = continues[run_id]
+    if run_id not in seen:
+        return run_id
+    chain = list(seen)
+    return min(chain[chain.index(run_id) :])
 
 
 def flat_totals(totals: Totals) -> dict[str, Any]:
@@ -135,11 +166,32 @@ def aggregate(
 
     Returns:
         The runs that could be read, added up; what could not is in ``problems``, by name.
+
+    Raises:
+        UsageError: where there is no such directory, or a date is none.
     """
+    first = None if since is None else _asked_for("since", since)
+    end = None if until is None else _asked_for("until", until)
     logs = log_dir if isinstance(log_dir, Logs) else read_logs(log_dir)
-    runs = [
-        run
-        for run in logs.readable()
-        if (since is None or run.text("started_at") >= since) and (until is None or run.text("started_at") < until)
-    ]
-    return Aggregate(runs, logs.problems)
+    every, chosen = list(logs.readable()), []
+    for run in every:
+        try:
+            began = _utc(run.started_at) if first or end else None
+        except ValueError:
+            run.refuse(LogError("left out: it is not known when it began"))
+            continue
+        if began is None or ((first is None or began >= first) and (end is None or began < end)):
+            chosen.append(run)
+    return Aggregate(chosen, logs.problems, _continued(every))
+
+
+def _utc(text: str) -> datetime:
+    moment = datetime.fromisoformat(text)
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+
+
+def _asked_for(name: str, text: str) -> datetime:
+    try:
+        return _utc(text)
+    except ValueError as error:
+        raise UsageError(f"{name} must be a date such as 2026-11-01 or a time in ISO 8601, not {text!r}") from error

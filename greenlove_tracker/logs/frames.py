@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import pandas as pd
@@ -33,9 +33,9 @@ def runs_frame(summaries: Iterable[RunSummary]) -> pd.DataFrame:
     return pd.DataFrame([_flat(s) for s in summaries], columns=_columns(RunSummary))
 
 
-def groups_frame(rows: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
-    """One row a group of an aggregate."""
-    return pd.DataFrame(list(rows))
+def groups_frame(rows: Iterable[Mapping[str, Any]], columns: Sequence[str] | None = None) -> pd.DataFrame:
+    """One row a group of an aggregate; ``columns`` gives the columns of a frame without rows too."""
+    return pd.DataFrame(list(rows), columns=None if columns is None else list(columns))
 
 
 def _columns(record: type) -> list[str]:

@@ -49,7 +49,7 @@ def cell(value: object) -> str:
     if value is None:
         return ""
     if isinstance(value, float):
-        return repr(value) if math.isfinite(value) else ""
+        return repr(float(value)) if math.isfinite(value) else ""  # float(): repr(numpy.float64(1)) is no number
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, frozenset | set):
@@ -94,9 +94,8 @@ def row_from_cells(cells: Mapping[str, str]) -> Row:
     """
 
     def energy(prefix: str) -> Energy:
-        kwh = (_float(cells, f"{prefix}{c}_kwh") for c in COMPONENTS)
-        methods = (cells[f"{prefix}{c}_method"] or None for c in COMPONENTS)
-        return Energy(*kwh, *methods)
+        cpu, gpu, ram = (_float(cells, f"{prefix}{c}_kwh") for c in COMPONENTS)
+        return Energy(cpu, gpu, ram, *(cells[f"{prefix}{c}_method"] or None for c in COMPONENTS))
 
     duration_s, gap_before_s = _float(cells, "duration_s"), _float(cells, "gap_before_s")
     if duration_s is None or gap_before_s is None or duration_s < 0 or gap_before_s < 0:

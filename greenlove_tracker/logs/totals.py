@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from greenlove_tracker.records import (
@@ -63,10 +63,17 @@ def _stretches(rows: Sequence[Row]) -> list[_Stretch]:
 
 @dataclass(frozen=True, slots=True)
 class _NodeEnergy:
+    duration_s: float
     metered: Energy
     measured_kwh: float | None
     estimate_kwh: float | None
     metered_s: float
+
+    @property
+    def total_kwh(self) -> float | None:
+        """What was metered and what was estimated, before PUE."""
+        metered_kwh = self.metered.total_kwh
+        return None if metered_kwh is None else metered_kwh + (self.estimate_kwh or 0.0)
 
 
 def _node_energy(rows: Sequence[Row]) -> _NodeEnergy:
@@ -92,10 +99,29 @@ def _node_energy(rows: Sequence[Row]) -> _NodeEnergy:
             if set((s.energy.component_method(component) or "").split("+")) <= MEASURED_METHODS
         ]
     return _NodeEnergy(
+        duration_s=total_s,
         metered=metered,
         measured_kwh=math.fsum(measured) if covered else None,
         estimate_kwh=math.fsum(estimates) if estimates else None,
         metered_s=min(covered, default=0.0),
+    )
+
+
+def _sum_nodes(nodes: Sequence[_NodeEnergy]) -> _NodeEnergy:
+    """All nodes together; one that metered nothing at all is estimated at the mean power of those that did."""
+    known = [node for node in nodes if node.metered.is_known]
+    estimates = [node.estimate_kwh for node in known if node.estimate_kwh is not None]
+    known_s = math.fsum(node.duration_s for node in known)
+    silent_s = math.fsum(node.duration_s for node in nodes if not node.metered.is_known)
+    if known_s > 0 and silent_s > 0:
+        estimates.append(math.fsum(node.total_kwh or 0.0 for node in known) / known_s * silent_s)
+    measured = [node.measured_kwh for node in known if node.measured_kwh is not None]
+    return _NodeEnergy(
+        duration_s=max((node.duration_s for node in nodes), default=0.0),
+        metered=sum_energies(node.metered for node in known),
+        measured_kwh=math.fsum(measured) if measured else None,
+        estimate_kwh=math.fsum(estimates) if estimates else None,
+        metered_s=min((node.metered_s for node in nodes), default=0.0),
     )
 
 
@@ -122,14 +148,18 @@ def _gaps_before(rows: Sequence[Row]) -> dict[int, tuple[float, Energy]]:
         pending.append(row)
         if row.epoch is not None and row.epoch not in gaps:
             duration_s = math.fsum(r.gap_before_s for r in pending)
-            metered = all(r.gap_before.is_known for r in pending if r.gap_before_s > 0)
-            gaps[row.epoch] = (
-                duration_s,
-                sum_energies(r.gap_before for r in pending) if metered else UNKNOWN_ENERGY,
-            )
+            is_metered = _are_alike(r.gap_before for r in pending if r.gap_before_s > 0)
+            gap = sum_energies(r.gap_before for r in pending) if is_metered else UNKNOWN_ENERGY
+            gaps[row.epoch] = (duration_s, gap)
         if row.epoch is not None:
             pending = []
     return gaps
+
+
+def _are_alike(energies: Iterable[Energy]) -> bool:
+    """Whether the same components were metered in all, at least one; else their sum would be of a part."""
+    known = {tuple(e.component_kwh(c) is not None for c in COMPONENTS) for e in energies}
+    return len(known) <= 1 and not any(set(components) == {False} for components in known)
 
 
 def _merge_epoch(number: int, rank: int, group: Sequence[Row], gap_s: float, gap: Energy) -> EpochRecord:
@@ -139,7 +169,7 @@ def _merge_epoch(number: int, rank: int, group: Sequence[Row], gap_s: float, gap
     flags = frozenset[str]().union(*(row.flags for row in group))
     if group[-1].kind is not RowKind.EPOCH:
         flags |= {Flag.UNFINISHED.value}
-    is_metered = all(row.energy.is_known for row in group)
+    is_metered = _are_alike(row.energy for row in group)
     emissions = [row.emissions_gco2e for row in group if row.emissions_gco2e is not None]
     return EpochRecord(
         epoch=number,
@@ -182,21 +212,15 @@ def summarise(
         steps are rank 0's, samples and tokens those of all ranks.
     """
     lead = rows_by_rank.get(0) or next(iter(rows_by_rank.values()), ())
-    timed = [command_rows] if command_rows is not None else list(rows_by_rank.values())
+    timed = [command_rows] if command_rows else list(rows_by_rank.values())
     carriers = [rows for rows in timed if rows and not all(Flag.NO_METER in row.flags for row in rows)]
-    nodes = [_node_energy(rows) for rows in carriers]
-    metered = sum_energies(node.metered for node in nodes)
-    estimates = [node.estimate_kwh for node in nodes if node.estimate_kwh is not None]
-    estimate_kwh = math.fsum(estimates) if estimates else None
+    all_nodes = _sum_nodes([_node_energy(rows) for rows in carriers])
     duration_s = max((total_duration_s(rows) for rows in timed), default=0.0)
-    energy_kwh = None
-    if metered.total_kwh is not None:
-        energy_kwh = (metered.total_kwh + (estimate_kwh or 0.0)) * terms.pue
-    measured = [node.measured_kwh for node in nodes if node.measured_kwh is not None]
+    energy_kwh = None if all_nodes.total_kwh is None else all_nodes.total_kwh * terms.pue
     gpu_hours = gpu_count * h_from_s(duration_s)
     cost_usd, cost_basis = _cost(terms, energy_kwh, gpu_hours)
     every_row = [row for rows in (*rows_by_rank.values(), command_rows or ()) for row in rows]
-    return RunSummary(
+    return RunSummary(  # by their names, each a line: what stands in summary.csv
         run_id=terms.run_id,
         project=terms.project,
         status=ending.status,
@@ -208,16 +232,14 @@ def summarise(
         counts=_counts(lead, every_row),
         duration_s=duration_s,
         epochs_duration_s=math.fsum(row.duration_s for row in lead),
-        metered_s=min((node.metered_s for node in nodes), default=0.0),
-        energy=metered,
-        measured_kwh=math.fsum(measured) if measured else None,
-        unmetered_estimate_kwh=estimate_kwh,
+        metered_s=all_nodes.metered_s,
+        energy=all_nodes.metered,
+        measured_kwh=all_nodes.measured_kwh,
+        unmetered_estimate_kwh=all_nodes.estimate_kwh,
         pue=terms.pue,
         energy_kwh=energy_kwh,
         carbon_intensity_gco2e_per_kwh=terms.carbon_intensity.value,
-        emissions_kgco2e=None
-        if energy_kwh is None
-        else gco2e_from_kwh(energy_kwh, terms.carbon_intensity.value) / GRAMS_PER_KG,
+        emissions_kgco2e=_emissions_kgco2e(terms, energy_kwh),
         cost_usd=cost_usd,
         cost_basis=cost_basis,
         gpu_count=gpu_count,
@@ -236,6 +258,14 @@ def _counts(lead: Sequence[Row], every_row: Sequence[Row]) -> Counts:
     for row in every_row:
         everyone = everyone + row.counts
     return Counts(own.steps, everyone.batches, everyone.samples, everyone.tokens)
+
+
+def _emissions_kgco2e(terms: Terms, energy_kwh: float | None) -> float | None:
+    """None also where the carbon intensity is not known (NaN, from a damaged log)."""
+    intensity = terms.carbon_intensity.value
+    if energy_kwh is None or not math.isfinite(intensity):
+        return None
+    return gco2e_from_kwh(energy_kwh, intensity) / GRAMS_PER_KG
 
 
 def _cost(terms: Terms, energy_kwh: float | None, gpu_hours: float) -> tuple[float | None, str]:

@@ -17,6 +17,7 @@ from greenlove_tracker.errors import UsageError
 from greenlove_tracker.logs.schema import (
     EPOCH_COLUMNS,
     RUN_COLUMNS,
+    RUN_FILE,
     SUMMARY_FILE,
     cell,
     epochs_file,
@@ -36,7 +37,7 @@ def timestamp(utc_s: float) -> str:
 
 def new_run_id(utc_s: float) -> str:
     """UTC start time and a random suffix: sorts by time, never collides."""
-    return f"{datetime.fromtimestamp(utc_s, UTC):%Y%m%dT%H%M%S}-{secrets.token_hex(3)}"
+    return f"{datetime.fromtimestamp(utc_s, UTC):%Y%m%dT%H%M%S}-{secrets.token_hex(4)}"
 
 
 def create_run_dir(log_dir: Path, run_id: str) -> Path:
@@ -69,7 +70,9 @@ def claim_run_id(log_dir: Path, launch_key: str, rank: int, utc_s: float) -> str
         claims.mkdir(parents=True, exist_ok=True)
         for generation in range(1000):
             claim = claims / f"{launch_key}-{generation}"
-            run_id = _create_claim(claim, new_run_id(utc_s)) or claim.read_text(encoding="ascii")
+            if created := _create_claim(claim, new_run_id(utc_s)):
+                return created
+            run_id = claim.read_text(encoding="ascii")
             is_taken = (log_dir / run_id / epochs_file(rank)).exists()
             if not is_taken and time.time() - claim.stat().st_mtime < _CLAIM_LIFETIME_S:
                 return run_id
@@ -79,12 +82,12 @@ def claim_run_id(log_dir: Path, launch_key: str, rank: int, utc_s: float) -> str
 
 
 def _create_claim(claim: Path, run_id: str) -> str | None:
-    """``run_id`` if this process made the claim; None if another did. A hard link appears with its content or not at all."""
+    """``run_id`` if this process made the claim; None if another did."""
     handle, draft = tempfile.mkstemp(dir=claim.parent)
     try:
-        os.write(handle, run_id.encode("ascii"))
-        os.close(handle)
-        os.link(draft, claim)
+        with os.fdopen(handle, "w", encoding="ascii") as file:
+            file.write(run_id)
+        os.link(draft, claim)  # a hard link appears with its content or not at all
     except FileExistsError:
         return None
     finally:
@@ -101,9 +104,10 @@ def _lines(rows: Iterable[Sequence[str]]) -> bytes:
 class _AppendFile:
     """A file that is only appended to; what the disk would not take is kept and tried again."""
 
-    def __init__(self, path: Path, header: bytes) -> None:
+    def __init__(self, path: Path, head: bytes, *, is_head_atomic: bool = False) -> None:
         self.path = path
-        self._kept = bytearray(header)  # all that was ever appended, to be able to begin anew
+        self._kept = bytearray(head)  # all that was ever appended, to be able to begin anew
+        self._is_head_atomic = is_head_atomic
         self._written = 0
         self._handle: int | None = None
         self._is_dirty = False
@@ -114,6 +118,10 @@ class _AppendFile:
         self.flush()
 
     def flush(self) -> None:
+        """Raises OSError where not all of it could be written."""
+        if self._is_head_atomic and self._written == 0:
+            write_atomically(self.path, bytes(self._kept))
+            self._written = len(self._kept)
         if self._handle is None:
             self._handle = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
         while self._written < len(self._kept):
@@ -129,11 +137,12 @@ class _AppendFile:
             os.fsync(self._handle)
             self._is_dirty = False
 
-    def recreate(self) -> None:
-        """Write everything again into a new file, after the old one was removed."""
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        self.close()
-        self._written = 0
+    def restore(self) -> None:
+        """Write everything again into a new file, where somebody removed the old one."""
+        if not self.path.exists():
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self.close()
+            self._written = 0
         self.flush()
 
     def close(self) -> None:
@@ -145,7 +154,7 @@ class _AppendFile:
 class RunWriter:
     """Writes ``run.csv``, ``epochs-<rank>.csv`` and ``summary.csv`` of one rank.
 
-    Rows go to the file at once and to the disk with ``sync()``. The first failure is told to ``on_error``; after
+    Rows go to the file at once and to the disk with ``sync()``. Only the first failure is told to ``on_error``; after
     it, everything is kept in memory and every ``sync()`` tries again. Not thread-safe: the tracker holds a lock.
     """
 
@@ -158,18 +167,13 @@ class RunWriter:
     ) -> None:
         self.run_dir = run_dir
         self._on_error = on_error
-        self._has_failed = False
+        self._has_told = False
+        self._is_complete = True  # until something could not be written
         self._epochs = _AppendFile(run_dir / epochs_file(rank), _lines([EPOCH_COLUMNS]))
-        self._info = _AppendFile(run_dir / run_file(rank), b"")
-        self._info_head = _lines([RUN_COLUMNS, *_field_cells(fields)])
-        self._begin()
-
-    def _begin(self) -> None:
-        try:
-            write_atomically(self._info.path, self._info_head)
-            self._epochs.flush()
-        except OSError as error:
-            self._fail(error)
+        head = _lines([RUN_COLUMNS, *_field_cells(fields)])
+        self._info = _AppendFile(run_dir / _info_name(run_dir, rank), head, is_head_atomic=True)
+        self._guarded(self._info.flush)
+        self._guarded(self._epochs.flush)
 
     def write_row(self, row: Row) -> None:
         """Append a row."""
@@ -182,38 +186,40 @@ class RunWriter:
     def sync(self) -> None:
         """Bring all to the disk, where it lets us."""
         self._guarded(self._epochs.sync)
-        self._guarded(self._info.flush)
+        self._guarded(self._info.sync)
 
     def close(self, summary: RunSummary | None) -> bool:
         """Write the summary (None: another rank does) and close; True if all of it is on the disk."""
-        if self._has_failed:
-            self._guarded(self._restore)
-        self._has_failed = False
+        self._finish(summary)
+        if not self._is_complete:  # once more, from what was kept
+            self._guarded(self._epochs.restore)
+            self._guarded(self._info.restore)
+            self._finish(summary)
+        self._guarded(self._epochs.close)
+        self._guarded(self._info.close)
+        return self._is_complete
+
+    def _finish(self, summary: RunSummary | None) -> None:
+        self._is_complete = True
         self.sync()
         if summary is not None:
             lines = _lines([RUN_COLUMNS, *_field_cells(summary_fields(summary))])
             self._guarded(lambda: write_atomically(self.run_dir / SUMMARY_FILE, lines))
-        self._guarded(self._epochs.close)
-        self._guarded(self._info.close)
-        return not self._has_failed
-
-    def _restore(self) -> None:
-        if not self._epochs.path.exists():
-            self._epochs.recreate()
-        if not self._info.path.exists():
-            write_atomically(self._info.path, self._info_head)
-            self._info.recreate()
 
     def _guarded(self, action: Callable[[], None]) -> None:
         try:
             action()
         except OSError as error:
-            self._fail(error)
+            self._is_complete = False
+            if not self._has_told:
+                self._has_told = True
+                self._on_error(error)
 
-    def _fail(self, error: OSError) -> None:
-        if not self._has_failed:
-            self._has_failed = True
-            self._on_error(error)
+
+def _info_name(run_dir: Path, rank: int | str) -> str:
+    """Beside the ``run.csv`` of a command that is measured from outside, a script's own tracker writes another."""
+    name = run_file(rank)
+    return f"run-{rank}.csv" if name == RUN_FILE and (run_dir / RUN_FILE).exists() else name
 
 
 def _field_cells(fields: Iterable[Field]) -> list[list[str]]:

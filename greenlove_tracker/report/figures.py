@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from greenlove_tracker import format as fmt
 from greenlove_tracker.logs.aggregate import Aggregate
 from greenlove_tracker.logs.parser import Run
 from greenlove_tracker.records import COMPONENTS, EpochRecord, Flag
 from greenlove_tracker.report import wording
 from greenlove_tracker.report.document import KeyFigure
+from greenlove_tracker.report.groups import group
 from greenlove_tracker.report.scale import energy_scale
 from greenlove_tracker.report.series import gpu_mean_w
 
@@ -88,7 +91,9 @@ def _cost(run: Run) -> KeyFigure:
         per_hour = run.terms.price_usd_per_gpu_hour
         how = f"machine at {fmt.significant(per_hour or 0.0)} $ per GPU-hour, as set; electricity not added"
     else:
-        what = ", ".join(t for t in (fmt.shortened(price.basis, 30), fmt.shortened(price.year, 20)) if t) if price else ""
+        what = (
+            ", ".join(t for t in (fmt.shortened(price.basis, 30), fmt.shortened(price.year, 20)) if t) if price else ""
+        )
         how = f"electricity at {fmt.significant(price.value if price else 0.0)} $/kWh, {what}; no machine price set"
     return KeyFigure("cost", fmt.money(summary.cost_usd), (how,))
 
@@ -115,37 +120,37 @@ def gpu_hours(value_h: float) -> str:
 
 def directory_figures(aggregate: Aggregate) -> tuple[KeyFigure, ...]:
     """The same figures summed over runs; each says how many runs are not in it."""
-    total = aggregate.total
-    n_no_intensity = sum(not wording.intensity_is_known(run) for run in aggregate.runs)
-    emissions = [e for run in aggregate.runs if (e := wording.emissions_kgco2e(run)) is not None]
-    runs = fmt.plural(total.n_runs, "run")
-
-    def how(n_missing: int, what: str) -> tuple[str, ...]:
-        missing = (f"{fmt.plural(n_missing, 'run')} of unknown {what} not in it",) if n_missing else ()
-        return (f"sum over {fmt.plural(total.n_runs - n_missing, 'run')}", *missing)
-
-    n_no_emissions = total.n_runs - len(emissions)
-    share = measured_share(aggregate)
-    measured = (f"{fmt.percent(share)} measured by hardware, PUE included",) if share is not None else ()
-    why = (f"{fmt.plural(n_no_intensity, 'log')} without a carbon intensity",) if n_no_intensity else ()
+    every, total = group(aggregate.runs), aggregate.total
+    runs = f"sum over {fmt.plural(total.n_runs, 'run')}"
+    share = measured_share(aggregate.runs)
+    measured = (f"{fmt.percent(share)} measured by hardware; PUE included",) if share is not None else ()
+    energy = (*_summed_over(total.n_runs, total.n_unknown_energy), *measured)
+    cost = (*_summed_over(total.n_runs, total.n_unknown_cost), *_cost_bases(aggregate.runs))
     return (
-        KeyFigure("time", fmt.duration(total.duration_s), (f"wall time, sum over {runs}",)),
-        KeyFigure("energy", fmt.energy(total.energy_kwh), (*how(total.n_unknown_energy, "energy"), *measured)),
-        KeyFigure("CO2e", fmt.mass(sum(emissions) if emissions else None), (*how(n_no_emissions, "CO2e"), *why)),
-        KeyFigure("cost", fmt.money(total.cost_usd), (*how(total.n_unknown_cost, "cost"), _cost_bases(aggregate))),
-        KeyFigure("compute", gpu_hours(total.gpu_hours), (f"GPUs × wall time, sum over {runs}",)),
+        KeyFigure("time", fmt.duration(total.duration_s), (f"wall time, {runs}",)),
+        KeyFigure("energy", fmt.energy(total.energy_kwh), energy),
+        KeyFigure("CO2e", fmt.mass(every.emissions_kgco2e), _summed_over(total.n_runs, every.n_unknown_emissions)),
+        KeyFigure("cost", fmt.money(total.cost_usd), cost),
+        KeyFigure("compute", gpu_hours(total.gpu_hours), (f"GPUs × wall time, {runs}",)),
     )
 
 
-def measured_share(aggregate: Aggregate) -> float | None:
+def _summed_over(n_runs: int, n_missing: int) -> tuple[str, ...]:
+    if n_missing == n_runs:
+        return ("no run has it",)
+    missing = (f"unknown for {fmt.plural(n_missing, 'run')}, not in it",) if n_missing else ()
+    return (f"sum over {fmt.plural(n_runs - n_missing, 'run')}", *missing)
+
+
+def measured_share(runs: Sequence[Run]) -> float | None:
     """The share of the runs' energy that hardware measured, in 0..1; None where no energy is known."""
-    summaries = [run.summary for run in aggregate.runs if run.summary.energy.is_known]
+    summaries = [run.summary for run in runs if run.summary.energy.is_known]
     whole = sum((s.energy.total_kwh or 0.0) + (s.unmetered_estimate_kwh or 0.0) for s in summaries)
     return sum(s.measured_kwh or 0.0 for s in summaries) / whole if whole else None
 
 
-def _cost_bases(aggregate: Aggregate) -> str:
-    bases = {run.summary.cost_basis for run in aggregate.runs if run.summary.cost_usd is not None}
+def _cost_bases(runs: Sequence[Run]) -> tuple[str, ...]:
+    bases = {run.summary.cost_basis for run in runs if run.summary.cost_usd is not None}
     if bases == {"machine", "electricity"}:
-        return "machine price where one is set, else electricity"
-    return {"machine": "price of the machine", "electricity": "electricity"}.get("".join(bases), "no price is known")
+        return ("machine price where one is set, else electricity",)
+    return tuple(sorted({"machine": "price of the machine"}.get(basis, basis) for basis in bases))

@@ -1,0 +1,260 @@
+"""One run of a log directory, read when asked for; what cannot be read is reported by name, and the rest is kept."""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+import socket
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from greenlove_tracker.errors import LogError
+from greenlove_tracker.logs.csvfile import read_cells
+from greenlove_tracker.logs.schema import (
+    COMMAND_STREAM,
+    EPOCH_COLUMNS,
+    RUN_COLUMNS,
+    RUN_FILE,
+    SCHEMA_VERSION,
+    SUMMARY_FILE,
+    epochs_file,
+    factor_from_fields,
+    row_from_cells,
+    summary_from_fields,
+)
+from greenlove_tracker.logs.totals import Ending, Terms, merge_epochs, summarise
+from greenlove_tracker.records import EpochRecord, Factor, Field, Row, RunStatus, RunSummary
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_RUNNING_WITHIN_S = 150.0  # a living run writes a row at least every 60 s
+_CLOCK_SLACK_S = 60.0  # between the clocks of this machine and of a file server
+_RANK_FILE = re.compile(r"epochs-([0-9]{1,9})\.csv")
+_NODE_FILE = re.compile(r"run-[0-9]{1,9}\.csv")
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Something in a log directory that could not be read."""
+
+    path: Path
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.message}"
+
+
+class Run:
+    """One run of a log directory, read when it is asked for."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.problems: list[Problem] = []
+
+    def __repr__(self) -> str:
+        return f"Run({str(self.path)!r})"
+
+    @property
+    def run_id(self) -> str:
+        """The directory's name."""
+        return self.path.name
+
+    @cached_property
+    def is_run(self) -> bool:
+        """Whether the directory holds a run at all."""
+        return RUN_FILE in self._names or any(_RANK_FILE.fullmatch(name) for name in self._names)
+
+    @cached_property
+    def _names(self) -> list[str]:
+        """The files of the directory; listing it once costs less than asking for each."""
+        try:
+            with os.scandir(self.path) as entries:
+                return sorted(entry.name for entry in entries)
+        except OSError as error:
+            self._tell("", f"cannot be read: {error.strerror}")
+            return []
+
+    @cached_property
+    def _fields_by_node(self) -> Sequence[Mapping[str, Field]]:
+        """Of ``run.csv``, then of what further nodes wrote."""
+        return [self._read_fields(n) for n in (RUN_FILE, *(n for n in self._names if _NODE_FILE.fullmatch(n)))]
+
+    @cached_property
+    def fields(self) -> Mapping[str, Field]:
+        """Every line of ``run.csv`` by field name; a later line of the same name wins.
+
+        Raises:
+            LogError: where a newer version of this package wrote the run.
+        """
+        fields: dict[str, Field] = {}
+        for of_node in reversed(self._fields_by_node):
+            fields |= of_node
+        version = fields.get("schema_version")
+        if version and version.value.isdecimal() and int(version.value) > SCHEMA_VERSION:
+            raise LogError(
+                f"{self.path}: written with log schema {version.value}, newer than the {SCHEMA_VERSION} that this "
+                "version of greenlove_tracker reads: pip install -U greenlove-tracker"
+            )
+        return fields
+
+    def text(self, name: str, default: str = "") -> str:
+        """The value of one field of ``run.csv``."""
+        found = self.fields.get(name)
+        return found.value if found else default
+
+    @property
+    def started_at(self) -> str:
+        """When the run began, UTC, ISO 8601; where ``run.csv`` does not say, when its first row began."""
+        return self.text("started_at") or next((rows[0].started_at for rows in self.rows.values() if rows), "")
+
+    @cached_property
+    def rows(self) -> Mapping[int, Sequence[Row]]:
+        """The rows of each rank, as they were written.
+
+        Raises:
+            LogError: where a newer version of this package wrote the run.
+        """
+        _ = self.fields  # knows the version
+        found = filter(None, map(_RANK_FILE.fullmatch, self._names))
+        return dict(sorted((int(name[1]), self._read_rows(name[0])) for name in found))
+
+    @cached_property
+    def command_rows(self) -> Sequence[Row] | None:
+        """Where a whole command was measured from outside, the rows that hold its totals."""
+        name = epochs_file(COMMAND_STREAM)
+        return self._read_rows(name) if name in self._names else None
+
+    @cached_property
+    def epochs(self) -> Sequence[EpochRecord]:
+        """The epochs of the first rank, in order; ``epochs_of(rank)`` gives another's."""
+        return self.epochs_of(next(iter(self.rows), 0))
+
+    def epochs_of(self, rank: int) -> Sequence[EpochRecord]:
+        """The epochs of one rank, in order."""
+        return merge_epochs(self.rows.get(rank, ()), rank)
+
+    @cached_property
+    def carbon_intensity(self) -> Factor:
+        """The carbon intensity that the run was counted with; NaN where the log does not say."""
+        return self._factor("carbon_intensity") or Factor("carbon_intensity", math.nan, "", "not in the log")
+
+    @cached_property
+    def electricity_price(self) -> Factor | None:
+        """The price of electricity that the run was counted with."""
+        return self._factor("electricity_price")
+
+    @cached_property
+    def has_summary(self) -> bool:
+        """Whether the run wrote its totals at its end."""
+        return SUMMARY_FILE in self._names
+
+    @cached_property
+    def summary(self) -> RunSummary:
+        """The totals: as written at the end, or added up from the rows where the end was not written.
+
+        A run of several nodes is always added up: the first rank cannot know when the others ended.
+
+        Raises:
+            LogError: where a newer version of this package wrote the run.
+        """
+        _ = self.fields  # knows the version
+        if self.has_summary:
+            try:
+                summary = summary_from_fields(self._read_fields(SUMMARY_FILE))
+            except LogError as error:
+                self._tell(SUMMARY_FILE, f"added up from the rows instead: {str(error).partition(': ')[2]}")
+            else:
+                n_streams = sum(name.startswith("epochs-") for name in self._names)
+                if n_streams == 0 or (summary.n_ranks == 1 and n_streams == 1):
+                    return summary
+                return self.added_up(Ending(summary.status, summary.exit_code, summary.ended_at))
+        return self.added_up(Ending(self._unwritten_status(), None, ""))
+
+    def added_up(self, ending: Ending | None = None) -> RunSummary:
+        """The totals, added up from the rows whatever the summary says."""
+        if ending is None:
+            ending = Ending(self.summary.status, self.summary.exit_code, self.summary.ended_at)
+        return summarise(self.terms, self.rows, ending, gpu_count=self._gpu_count(), command_rows=self.command_rows)
+
+    @cached_property
+    def terms(self) -> Terms:
+        """The factors and names of the run."""
+        planned = self.text("epochs_planned")
+        return Terms(
+            run_id=self.run_id,
+            project=self.text("project"),
+            started_at=self.started_at,
+            epochs_planned=int(planned) if planned.isdecimal() else None,
+            carbon_intensity=self.carbon_intensity,
+            pue=pue.value if (pue := self._factor("pue")) else 1.0,
+            electricity_price=self.electricity_price,
+            price_usd_per_gpu_hour=price.value if (price := self._factor("price_usd_per_gpu_hour")) else None,
+        )
+
+    def refuse(self, error: Exception) -> None:
+        """Note why the run cannot be read."""
+        self._tell("", str(error).removeprefix(f"{self.path}: "))
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row an epoch and rank."""
+        from greenlove_tracker.logs.frames import epochs_frame
+
+        return epochs_frame(record for rank in self.rows for record in self.epochs_of(rank))
+
+    def _factor(self, name: str) -> Factor | None:
+        try:
+            return factor_from_fields(name, self.fields)
+        except ValueError as error:
+            self._tell(RUN_FILE, f"{name} left out: {error}")
+            return None
+
+    def _gpu_count(self) -> int:
+        found = (fields.get("gpu_count") for fields in self._fields_by_node)
+        return sum(int(field.value) for field in found if field and field.value.isdecimal())
+
+    def _unwritten_status(self) -> str:
+        """Running or interrupted: no summary was written."""
+        pid, host = self.text("pid"), self.text("host")
+        times_s = [(self.path / name).stat().st_mtime for name in self._names if name.endswith(".csv")]
+        written_s = max(times_s, default=0.0)
+        if host == socket.gethostname() and pid.isdecimal():
+            is_running = _was_alive(int(pid), written_s)
+        else:
+            is_running = time.time() - written_s < _RUNNING_WITHIN_S
+        return RunStatus.RUNNING if is_running else RunStatus.INTERRUPTED
+
+    def _read_fields(self, name: str) -> dict[str, Field]:
+        records = read_cells(self.path / name, RUN_COLUMNS, partial(self._tell, name))
+        return {cells["field"]: Field(cells["field"], cells["value"], cells["unit"]) for _, cells in records}
+
+    def _read_rows(self, name: str) -> list[Row]:
+        rows = []
+        for line, cells in read_cells(self.path / name, EPOCH_COLUMNS, partial(self._tell, name)):
+            try:
+                rows.append(row_from_cells(cells))
+            except ValueError as error:
+                self._tell(name, f"line {line} left out: {error}")
+        return rows
+
+    def _tell(self, name: str, message: str) -> None:
+        problem = Problem(self.path / name, message)
+        if problem not in self.problems:
+            self.problems.append(problem)
+
+
+def _was_alive(pid: int, written_s: float) -> bool:
+    """Whether the process lives, and did when the log was written: a number is given to another process later."""
+    import psutil  # os.kill(pid, 0) would end the process on Windows
+
+    try:
+        return bool(psutil.Process(pid).create_time() <= written_s + _CLOCK_SLACK_S)
+    except psutil.AccessDenied:
+        return True
+    except (psutil.Error, OverflowError):
+        return False

@@ -1,0 +1,136 @@
+"""The sentence and the table for a paper, as Markdown."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from greenlove_tracker import format as fmt
+from greenlove_tracker.logs.aggregate import Aggregate
+from greenlove_tracker.logs.parser import Run
+from greenlove_tracker.records import RunStatus
+from greenlove_tracker.report import wording
+from greenlove_tracker.report.figures import gpu_hours, measured_share
+from greenlove_tracker.report.groups import STAR, STAR_NOTE, Group, group
+
+_FAILED = frozenset({RunStatus.FAILED, RunStatus.INTERRUPTED, RunStatus.TERMINATED})
+_MAX_NAMED = 4
+
+
+def cite(aggregate: Aggregate) -> str:
+    """Energy, CO2e, GPU-hours, hardware and time over final, preliminary and failed runs.
+
+    Final are the runs tagged ``final`` that did not fail; failed those that failed, were interrupted or terminated;
+    preliminary the rest. Where no run is tagged, all that did not fail are one group, and a note says so.
+    """
+    if not aggregate.runs:
+        return "No run could be read: there is nothing to cite."
+    groups, note = _groups(aggregate.runs)
+    every = group(aggregate.runs)
+    table = [_row(name, members) for name, members in groups]
+    rows = [*table, *([_row("total", every)] if len(table) > 1 else [])]
+    has_star = any(STAR in row for row in rows)
+    parts = [
+        " ".join(_sentences(every, groups)),
+        "\n".join(["| runs | number | time | GPU-hours | energy | CO2e |", "|:--|--:|--:|--:|--:|--:|", *rows]),
+        "\\" + STAR_NOTE if has_star else "",
+        note,
+    ]
+    return "\n\n".join(part for part in parts if part)
+
+
+def _groups(runs: Sequence[Run]) -> tuple[list[tuple[str, Group]], str]:
+    failed = [run for run in runs if run.summary.status in _FAILED]
+    others = [run for run in runs if run.summary.status not in _FAILED]
+    final = [run for run in others if "final" in _tags(run)]
+    if final:
+        rest = [run for run in others if run not in final]
+        named, note = [("final", final), ("preliminary", rest)], ""
+    else:
+        named = [("runs", others)]
+        note = 'No run is tagged "final": all that did not fail are counted as one group.'
+    return [(name, group(members)) for name, members in (*named, ("failed", failed)) if members], note
+
+
+def _tags(run: Run) -> set[str]:
+    return {tag.strip() for tag in run.text("tags").split(",")}
+
+
+def _sentences(every: Group, groups: Sequence[tuple[str, Group]]) -> list[str]:
+    totals, runs = every.totals, every.runs
+    counts = " and ".join(f"{members.totals.n_runs:,} {name}" for name, members in groups if name != "runs")
+    detail = f" ({counts})" if counts else ""
+    compute = f" and {gpu_hours(totals.gpu_hours)}" if totals.gpu_hours else ""
+    sentences = [
+        f"We trained {fmt.plural(totals.n_runs, 'run')}{detail} on {_hardware(runs)}, over {_time(totals.duration_s)} "
+        f"of wall time{compute}.",
+        _energy_sentence(every),
+        _intensity_sentence(runs),
+        _measured_sentence(runs),
+        _tool_sentence(runs),
+    ]
+    return [sentence for sentence in sentences if sentence]
+
+
+def _time(duration_s: float) -> str:
+    text = fmt.duration(duration_s)
+    return f"{text} h" if text.count(":") == 2 else f"{text} min" if ":" in text and " d " not in text else text
+
+
+def _energy_sentence(every: Group) -> str:
+    totals = every.totals
+    if totals.energy_kwh is None:
+        return "Their energy is unknown, and so are their emissions."
+    pues = sorted({run.summary.pue for run in every.runs if run.summary.energy_kwh is not None})
+    pue = f"PUE {pues[0]}" if len(pues) == 1 else f"PUE {pues[0]} to {pues[-1]}"
+    missing = totals.n_unknown_energy
+    unknown = f"; unknown for {fmt.plural(missing, 'run')}" if missing else ""
+    emissions = f", emitting {fmt.mass(every.emissions_kgco2e)} of CO2e" if every.emissions_kgco2e is not None else ""
+    return f"They used {fmt.energy(totals.energy_kwh)} of electricity ({pue} included{unknown}){emissions}."
+
+
+def _hardware(runs: Sequence[Run]) -> str:
+    names = {wording.data(r, "gpu_models", 60) or wording.data(r, "cpu_model", 60) for r in runs} - {""}
+    return _listed([_escaped(name) for name in sorted(names)]) or "hardware that the logs do not name"
+
+
+def _listed(names: Sequence[str]) -> str:
+    shown = list(names[:_MAX_NAMED])
+    if len(names) > _MAX_NAMED:
+        shown.append(f"{len(names) - _MAX_NAMED:,} more")
+    return " and ".join([", ".join(shown[:-1]), shown[-1]]) if len(shown) > 1 else "".join(shown)
+
+
+def _intensity_sentence(runs: Sequence[Run]) -> str:
+    known = [run.carbon_intensity for run in runs if wording.intensity_is_known(run)]
+    if not known:
+        return "No carbon intensity is in the logs."
+    names = [_escaped(wording.intensity(factor).replace("g/kWh", "gCO2e/kWh")) for factor in dict.fromkeys(known)]
+    return f"Carbon intensity: {'; '.join(names[:_MAX_NAMED])}{'; and others' if len(names) > _MAX_NAMED else ''}."
+
+
+def _measured_sentence(runs: Sequence[Run]) -> str:
+    share = measured_share(runs)
+    if share is None:
+        return ""
+    rest = f", {fmt.percent(1 - share)} modelled or estimated" if share < 1 else ""
+    left_out = ", ".join(wording.NOT_COUNTED)
+    return f"Of the energy {fmt.percent(share)} was measured by hardware{rest}; not counted: {left_out}."
+
+
+def _tool_sentence(runs: Sequence[Run]) -> str:
+    versions = {f"greenlove_tracker {wording.data(run, 'greenlove_version', 20)}".strip() for run in runs}
+    meters = {wording.data(run, "meter", 40) for run in runs} - {"", "none"}
+    return f"Recorded with {_listed([_escaped(v) for v in (*sorted(versions), *sorted(meters))])}."
+
+
+def _row(name: str, members: Group) -> str:
+    time, energy, emissions, _ = members.cells
+    totals = members.totals
+    hours = fmt.significant(totals.gpu_hours)
+    cells = (name, f"{totals.n_runs:,}", time, hours, energy, emissions)
+    return "| " + " | ".join(cell.replace(STAR, "\\" + STAR) for cell in cells) + " |"
+
+
+def _escaped(text: str) -> str:
+    """Text from a log, so that Markdown shows it as it is."""
+    return "".join("\\" + c if c in "\\`*_{}[]<>|#" else c for c in text)

@@ -1,0 +1,189 @@
+"""What is said about one run."""
+
+from __future__ import annotations
+
+from greenlove_tracker import format as fmt
+from greenlove_tracker.logs.parser import Run
+from greenlove_tracker.report import series, wording
+from greenlove_tracker.report.document import (
+    Bar,
+    BarChart,
+    Block,
+    Column,
+    Document,
+    Heading,
+    KeyFigures,
+    LineChart,
+    Look,
+    Paragraph,
+    Table,
+)
+from greenlove_tracker.report.equivalents import comparisons
+from greenlove_tracker.report.figures import run_figures, unmetered_text
+from greenlove_tracker.report.method import method_blocks
+from greenlove_tracker.report.scale import mass_scale, power_scale, time_scale
+from greenlove_tracker.units import GRAMS_PER_KG
+
+# What the table of the run's settings and hardware shows: the label, and the fields that are joined for it.
+_SETTINGS = (
+    ("project", ("project",)), ("tags", ("tags",)), ("user", ("user",)), ("command", ("command",)),
+    ("started, UTC", ("started_at",)), ("host", ("host",)), ("place", ("country",)),
+    ("job", ("job_id", "array_task_id")), ("account", ("account",)), ("cluster", ("cluster", "partition")),
+    ("continues", ("continues",)), ("git commit", ("git_commit",)), ("system", ("os",)), ("Python", ("python",)),
+    ("ranks", ("world_size",)), ("CPU", ("cpu_model",)), ("CPU threads", ("cpu_threads",)), ("GPU", ("gpu_models",)),
+    ("GPU power limit, W", ("gpu_power_limit_w",)), ("memory, GB", ("ram_gb",)), ("meter", ("meter",)),
+    ("meter ready after, s", ("meter_ready_s",)), ("meter's note", ("meter_note",)),
+    ("not measured", ("unmeasured",)), ("in doubt", ("gpu_doubt",)), ("greenlove_tracker", ("greenlove_version",)),
+)  # fmt: skip
+_NEVER_OMITTED = frozenset({"command", "host", "place", "CPU", "GPU", "meter"})
+
+
+def run_document(run: Run) -> Document:
+    """The report of one run."""
+    return Document(
+        title=wording.title(run),
+        subtitle=_subtitle(run),
+        footer=f"greenlove_tracker {wording.data(run, 'greenlove_version', 20)} · {run.run_id}".replace("  ", " "),
+        blocks=(
+            KeyFigures(run_figures(run)),
+            Paragraph(wording.measured_sentence(run) + "."),
+            *(Paragraph(text) for text in wording.warnings(run)),
+            *energy_blocks(run),
+            *_chart_blocks(run),
+            *equivalent_blocks(wording.emissions_kgco2e(run), run.text("country")),
+            *_settings_blocks(run),
+            *method_blocks(run),
+        ),
+    )
+
+
+def _subtitle(run: Run) -> str:
+    summary = run.summary
+    code = f"exit {summary.exit_code}" if summary.exit_code is not None else ""
+    started = (
+        f"started {fmt.shortened(summary.started_at, 30)[:16].replace('T', ' ')} UTC" if summary.started_at else ""
+    )
+    parts = (
+        fmt.shortened(summary.status, 20),
+        wording.epochs_done(summary),
+        code,
+        started,
+        wording.data(run, "host", 30),
+    )
+    return " · ".join(part for part in parts if part)
+
+
+def energy_blocks(run: Run) -> tuple[Block, ...]:
+    """A bar for each part of the energy; measured, modelled and estimated look different."""
+    summary = run.summary
+    whole_kwh = summary.energy_kwh
+    if whole_kwh is None:
+        return (Heading("Energy by component"), Paragraph(f"The energy is unknown: {wording.why_no_energy(run)}."))
+    bars = []
+    for component in ("gpu", "cpu", "ram"):
+        energy_kwh = summary.energy.component_kwh(component)
+        if energy_kwh is not None:
+            joined = summary.energy.component_method(component)
+            look = Look.MEASURED if wording.is_measured(joined) else Look.MODELLED
+            bars.append(_bar(component.upper(), energy_kwh, whole_kwh, wording.method(joined), look))
+    estimate_kwh = summary.unmetered_estimate_kwh
+    if estimate_kwh:
+        bars.append(_bar("unmetered", estimate_kwh, whole_kwh, unmetered_text(run), Look.ESTIMATED))
+    if summary.pue > 1:
+        overhead_kwh = whole_kwh - whole_kwh / summary.pue
+        bars.append(_bar("overhead", overhead_kwh, whole_kwh, f"PUE {summary.pue}", Look.OVERHEAD))
+    return (Heading("Energy by component"), BarChart(tuple(bars)))
+
+
+def _bar(label: str, energy_kwh: float, whole_kwh: float, how: str, look: Look) -> Bar:
+    share = fmt.percent(energy_kwh / whole_kwh) if whole_kwh > 0 else ""
+    return Bar(label, energy_kwh, " · ".join(p for p in (fmt.energy(energy_kwh), share, how) if p), look)
+
+
+def _chart_blocks(run: Run) -> tuple[Block, ...]:
+    charts = [chart for chart in (_power_chart(run), _duration_chart(run), _emissions_chart(run)) if chart]
+    note = _chart_note(run)
+    notes = (Paragraph(note, is_note=True),) if note else ()
+    if not charts and not notes:
+        return ()
+    return (Heading("Over the run"), *notes, *charts)
+
+
+def _chart_note(run: Run) -> str:
+    n_done = run.summary.epochs_done
+    if n_done < 2:
+        return f"{'One epoch was' if n_done == 1 else 'No epoch was'} finished: there is nothing to plot over epochs."
+    if run.summary.n_nodes > 1:
+        return f"The charts show the first of {run.summary.n_nodes} nodes."
+    return ""
+
+
+def _power_chart(run: Run) -> LineChart | None:
+    points = series.power_by_epoch_w(run)
+    if len(points) < 2:
+        return None
+    scale = power_scale(max(power_w for _, power_w in points))
+    shown = tuple((epoch, scale.value(power_w)) for epoch, power_w in series.thinned(points))
+    return LineChart("Mean power of each epoch, before PUE", "epoch", scale.unit, shown)
+
+
+def _duration_chart(run: Run) -> LineChart | None:
+    points = series.duration_by_epoch_s(run)
+    if len(points) < 2:
+        return None
+    scale = time_scale(max(duration_s for _, duration_s in points))
+    shown = tuple((epoch, scale.value(duration_s)) for epoch, duration_s in series.thinned(points))
+    return LineChart("Duration of each epoch", "epoch", scale.unit, shown)
+
+
+def _emissions_chart(run: Run) -> LineChart | None:
+    points = series.cumulative_emissions_gco2e(run)
+    if len(points) < 3:
+        return None
+    time, mass = time_scale(points[-1][0]), mass_scale(points[-1][1] / GRAMS_PER_KG)
+    shown = tuple((time.value(s), mass.value(g / GRAMS_PER_KG)) for s, g in series.thinned(points))
+    return LineChart("CO2e so far", f"time since the start, {time.unit}", f"{mass.unit} CO2e", shown)
+
+
+def equivalent_blocks(emissions_kgco2e: float | None, country: str) -> tuple[Block, ...]:
+    """Three everyday amounts; nothing where the emissions are unknown."""
+    is_us = country.upper().startswith(("US", "UNITED STATES"))
+    found = comparisons(emissions_kgco2e, is_us=is_us) if emissions_kgco2e else ()
+    if not found:
+        return ()
+    columns = (Column("as much CO2e as", 2.6), Column("source of the factor", 4))
+    return (
+        Heading(f"What {fmt.mass(emissions_kgco2e)} of CO2e compare to"),
+        Table(columns, tuple((comparison.text, comparison.source) for comparison in found)),
+    )
+
+
+def _settings_blocks(run: Run) -> tuple[Block, ...]:
+    rows = []
+    for label, names in _SETTINGS:
+        value = " · ".join(text for name in names if (text := wording.data(run, name)))
+        if value or label in _NEVER_OMITTED:
+            rows.append((label, value or _why_missing(run, label)))
+    return (Heading("Settings and hardware"), Table((Column("", 1), Column("", 3.6)), tuple(rows + _shares(run))))
+
+
+def _why_missing(run: Run, label: str) -> str:
+    if label == "place":
+        return "not set: counted with the carbon intensity named under Factors"
+    if label == "GPU":
+        return "none" if run.text("gpu_count") == "0" else "unknown: the log names none"
+    return "unknown: not in the log"
+
+
+def _shares(run: Run) -> list[tuple[str, str]]:
+    """How much of the machine was counted as this run's."""
+    names = (("share of the CPU", "cpu_share"), ("share of the memory", "ram_share"))
+    source = wording.data(run, "share_source", 60)
+    rows = []
+    for label, name in names:
+        try:
+            share = float(run.text(name))
+        except ValueError:
+            continue
+        rows.append((label, fmt.percent(share) + (f" ({source})" if source else "")))
+    return rows

@@ -1,0 +1,172 @@
+"""The page that says how each number was obtained, with arithmetic that a reader can repeat."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from greenlove_tracker import format as fmt
+from greenlove_tracker.logs.parser import Run
+from greenlove_tracker.records import COMPONENTS, Factor
+from greenlove_tracker.report import wording
+from greenlove_tracker.report.arithmetic import Number, agrees, number, product_of, sum_of
+from greenlove_tracker.report.document import (
+    Block,
+    Calculation,
+    Calculations,
+    Column,
+    Heading,
+    Paragraph,
+    Table,
+)
+from greenlove_tracker.report.figures import unmetered_text
+from greenlove_tracker.report.scale import Scale, energy_scale, mass_scale
+
+_TIME = (
+    "Durations are read from a steady clock, on a GPU after it has finished its work. The time of a run is what its "
+    "epochs took and what lay between them."
+)
+_ENERGY = (
+    "Energy is metered by component. A counter is an energy counter of the hardware (RAPL, NVML); power readings are "
+    "the hardware's own, integrated over time. Both are measurements. The load of the CPU times its rated power (TDP), "
+    "and a constant power of the memory by its size, are models: their error is not known here. Time without a meter "
+    "is estimated at the mean metered power. PUE stands for cooling and power supply of the data centre."
+)
+_SCOPE = (
+    "Operational emissions only. Not in these figures: "
+    + ", ".join(wording.NOT_COUNTED)
+    + ". The carbon intensity is an average over a year and a grid: the hour of the run is not in it, and its own "
+    "error is not either. On a machine of one's own these are scope 2 emissions, on a rented one scope 3."
+)
+
+
+def method_blocks(run: Run, title: str = "How each number was obtained") -> tuple[Block, ...]:
+    """The method of a run, ending with the factors and what is not counted."""
+    lines = run_calculations(run)
+    mismatch = _mismatch(run, lines)
+    return (
+        Heading(title, starts_page=True),
+        Paragraph(_TIME),
+        Paragraph(_ENERGY),
+        Paragraph("Recomputed from the log, to six digits. What is shown here comes out on any calculator:"),
+        Calculations(tuple(lines)),
+        *((Paragraph(mismatch),) if mismatch else ()),
+        Paragraph(wording.measured_sentence(run) + "."),
+        Heading("Factors"),
+        factor_table([run.carbon_intensity, *([run.electricity_price] if run.electricity_price else [])]),
+        Paragraph(_SCOPE),
+    )
+
+
+def run_calculations(run: Run) -> list[Calculation]:
+    """Time, energy, CO2e, share, cost and GPU-hours of a run as arithmetic; what is unknown is left out."""
+    lines = [_time(run)]
+    energy, total = _energy(run)
+    lines += energy
+    if total is not None:
+        lines += _from_energy(run, total)
+    return lines + _machine(run)
+
+
+def _time(run: Run) -> Calculation:
+    summary = run.summary
+    terms = [number(summary.epochs_duration_s, "s"), number(summary.between_s, "s")]
+    return sum_of("time: in epochs + outside them", terms, "s")[0]
+
+
+def _energy(run: Run) -> tuple[list[Calculation], Number | None]:
+    """The sum over the components, and what it comes to with PUE, in the unit of the total."""
+    summary = run.summary
+    if summary.energy_kwh is None:
+        return [], None
+    scale = energy_scale(summary.energy_kwh)
+    known = [e for c in COMPONENTS if (e := summary.energy.component_kwh(c)) is not None]
+    names = [c for c in COMPONENTS if summary.energy.component_kwh(c) is not None]
+    terms = [number(scale.value(e), scale.unit) for e in known]
+    if summary.unmetered_estimate_kwh:
+        terms.append(number(scale.value(summary.unmetered_estimate_kwh), scale.unit))
+        names.append("estimate")
+    lines = _estimate(run, scale)
+    added, total = sum_of(f"energy: {' + '.join(names)}", terms, scale.unit)
+    lines.append(added)
+    if summary.pue != 1:
+        with_pue, total = product_of("energy with PUE", [total, Number(str(summary.pue), "PUE")], scale.unit)
+        lines.append(with_pue)
+    return lines, total
+
+
+def _estimate(run: Run, scale: Scale) -> list[Calculation]:
+    """How the unmetered time was filled; only where one mean power stands for all components."""
+    summary, metered_kwh = run.summary, run.summary.energy.total_kwh
+    if not summary.unmetered_estimate_kwh or not metered_kwh or summary.metered_s <= 0:
+        return []
+    factors = [number(scale.value(metered_kwh), scale.unit), number(summary.duration_s - summary.metered_s, "s")]
+    divisor = number(summary.metered_s, "s")
+    result = number(factors[0].value * factors[1].value / divisor.value, scale.unit)
+    if not agrees(result, scale.value(summary.unmetered_estimate_kwh)):
+        return []
+    label = f"estimate for {unmetered_text(run)}"
+    return [Calculation(label, f"{factors[0]} × {factors[1]} ÷ {divisor}", str(result))]
+
+
+def _from_energy(run: Run, total: Number) -> list[Calculation]:
+    """CO2e and the cost of electricity, from the energy as it was printed."""
+    summary = run.summary
+    lines = []
+    per_kwh = energy_scale(summary.energy_kwh or 0.0).per_canonical
+    energy_kwh = total
+    if per_kwh != 1:
+        conversion, energy_kwh = product_of("the same in kWh", [total], "kWh", scale=1 / per_kwh)
+        lines.append(conversion)
+    emissions = wording.emissions_kgco2e(run)
+    if emissions is not None:
+        factors = [energy_kwh, number(run.carbon_intensity.value, "gCO2e/kWh")]
+        scale = mass_scale(emissions)
+        lines.append(product_of("CO2e", factors, f"{scale.unit}CO2e", scale=scale.per_canonical / 1e3)[0])
+    if summary.cost_basis == "electricity" and run.electricity_price:
+        price = number(run.electricity_price.value, "USD/kWh")
+        lines.append(product_of("cost of electricity", [energy_kwh, price], "USD")[0])
+    return lines
+
+
+def _machine(run: Run) -> list[Calculation]:
+    summary, price = run.summary, run.terms.price_usd_per_gpu_hour
+    if not summary.gpu_count:
+        return []
+    duration = number(summary.duration_s, "s")
+    count = Number(str(summary.gpu_count), "GPU" + "s" * (summary.gpu_count > 1))
+    hours = number(count.value * duration.value / 3600, "GPU-h")
+    lines = [Calculation("GPU-hours", f"{count} × {duration} ÷ 3600", str(hours))]
+    if summary.cost_basis == "machine" and price is not None:
+        lines.append(product_of("cost of the machine", [hours, number(price, "USD/GPU-h")], "USD")[0])
+    return lines
+
+
+def _mismatch(run: Run, lines: Iterable[Calculation]) -> str:
+    """Where the log's own total is not what its parts come to, for a log that was changed or damaged."""
+    summary = run.summary
+    if summary.energy_kwh is None:
+        return ""
+    scale = energy_scale(summary.energy_kwh)
+    labels = {line.label.partition(":")[0]: line.result for line in lines}
+    shown = labels.get("energy with PUE", labels.get("energy", ""))
+    if not shown or agrees(Number(shown.split()[0], scale.unit), scale.value(summary.energy_kwh)):
+        return ""
+    logged = fmt.energy(summary.energy_kwh)
+    return f"The log's own total is {logged}, which is not what its parts come to: the log was changed or damaged."
+
+
+def factor_table(factors: Iterable[Factor]) -> Table:
+    """What totals were multiplied with, and where each comes from."""
+    columns = (Column("factor", 1.5), Column("value", 1.1, is_number=True), Column("unit", 1.0), Column("source", 4.4))
+    return Table(columns, tuple(dict.fromkeys(_factor_row(factor) for factor in factors)))
+
+
+def _factor_row(factor: Factor) -> tuple[str, ...]:
+    name = factor.name.replace("_", " ")
+    if not factor.unit:
+        return (name, fmt.UNKNOWN, "", fmt.shortened(factor.source, wording.FIELD_WIDTH))
+    details = [fmt.shortened(t, wording.FIELD_WIDTH) for t in (factor.source, factor.year, factor.basis)]
+    if factor.table_sha256:
+        details.append(f"table SHA-256 {fmt.shortened(factor.table_sha256, 64)[:16]}…")
+    text = "; ".join(detail for detail in details if detail)
+    return (name, number(factor.value).text, fmt.shortened(factor.unit, 20), text)

@@ -1,0 +1,219 @@
+"""The real CodeCarbon, on whatever hardware the tests run on."""
+
+from __future__ import annotations
+
+import os
+import stat
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from greenlove_tracker.devices import Gpu, Share
+from greenlove_tracker.errors import MeterError
+from greenlove_tracker.meter import codecarbon as module
+from greenlove_tracker.meter.codecarbon import CodeCarbonMeter
+from greenlove_tracker.records import Method, sum_energies
+
+pytestmark = pytest.mark.real
+
+
+def make(**arguments) -> CodeCarbonMeter:
+    return CodeCarbonMeter(os.environ, carbon_intensity_gco2e_per_kwh=458.0, **arguments)
+
+
+def burn(seconds: float) -> None:
+    end = time.perf_counter() + seconds
+    while time.perf_counter() < end:
+        sum(range(1000))
+
+
+def test_reads_add_up_to_codecarbons_own_total():
+    meter = make()
+    meter.start()
+    begun_with = meter._tracker._total_energy.kWh
+    reads = []
+    for _ in range(5):
+        burn(0.12)
+        reads.append(meter.read())
+    reads.append(meter.read())  # within 50 ms: zero, which rolls into the next
+    total = meter._tracker._total_energy.kWh - begun_with
+    meter.stop()
+    assert reads[-1].total_kwh == 0.0
+    assert all(r.total_kwh > 0 for r in reads[:-1])
+    assert sum_energies(reads).total_kwh == pytest.approx(total, rel=1e-9)
+
+
+def test_every_component_says_how_it_was_obtained():
+    meter = make()
+    fields = {f.name: f.value for f in meter.start().fields}
+    burn(0.1)
+    energy = meter.read()
+    meter.stop()
+    assert fields["meter"].startswith("codecarbon 3.3.")
+    for component in ("cpu", "ram"):
+        assert energy.component_method(component) == fields[f"{component}_method"]
+    assert energy.ram_method == Method.CONSTANT
+    assert float(fields["ram_w"]) > 0 and float(fields["ram_gb"]) > 0
+    if energy.gpu_kwh is None:
+        assert "gpu_method" not in fields and fields["gpu_count"] == "0"
+
+
+SCRIPT = """
+import os, sys
+from greenlove_tracker.meter.codecarbon import CodeCarbonMeter
+meter = CodeCarbonMeter(os.environ, carbon_intensity_gco2e_per_kwh=458.0)
+info = meter.start()
+import time; time.sleep(0.1)
+assert meter.read().total_kwh > 0
+tracker = meter._tracker
+assert tracker._emissions_endpoint is None and tracker._tracking_mode == "machine" and tracker._pue == 1.0
+assert tracker._output_methods == [] and tracker._electricitymaps_api_token == ""
+meter.stop()
+print(os.environ.get("SLURM_JOB_ID", "-"), "CODECARBON_LOG_LEVEL" in os.environ)
+"""
+
+
+def run_script(cwd: Path, **env: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", SCRIPT], capture_output=True, text=True, cwd=cwd, env={**os.environ, **env}, timeout=60,
+        check=False,
+    )  # fmt: skip
+
+
+def test_it_is_silent_and_no_config_file_changes_it(tmp_path):
+    (tmp_path / ".codecarbon.config").write_text(
+        "[codecarbon]\nemissions_endpoint=http://127.0.0.1:9/\ntracking_mode=process\npue=3\n"
+        "output_methods=csv,api\nelectricitymaps_api_token=secret\nlog_level=debug\n"
+    )
+    done = run_script(tmp_path, CODECARBON_EMISSIONS_ENDPOINT="http://127.0.0.1:9/", CODECARBON_PUE="2")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "- False\n", "")
+    assert [p.name for p in tmp_path.iterdir()] == [".codecarbon.config"]
+
+
+@pytest.mark.parametrize("has_scontrol", [False, True])
+def test_a_slurm_job_is_measured_without_ever_calling_scontrol(tmp_path, has_scontrol):
+    if has_scontrol:
+        scontrol = tmp_path / "scontrol"
+        scontrol.write_text("#!/bin/sh\ntouch called\necho NumCPUs=1 TRES=cpu=1,mem=1G\n")
+        scontrol.chmod(scontrol.stat().st_mode | stat.S_IXUSR)
+    done = run_script(tmp_path, SLURM_JOB_ID="123", PATH=f"{tmp_path}:{os.environ['PATH']}")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "123 False\n", "")
+    assert not (tmp_path / "called").exists()
+
+
+def test_a_slice_of_a_machine_is_charged_by_its_share(monkeypatch):
+    whole = make()
+    whole.start()
+    time.sleep(0.3)
+    whole_w = whole.read().ram_kwh
+    whole.stop()
+    monkeypatch.setattr(module, "machine_share", lambda env: Share(0.5, 0.25, "cgroup"))
+    slice_ = make()
+    fields = {f.name: f.value for f in slice_.start().fields}
+    time.sleep(0.3)
+    slice_w = slice_.read().ram_kwh
+    slice_.stop()
+    assert slice_w == pytest.approx(whole_w / 4, rel=0.25)
+    assert (fields["cpu_share"], fields["ram_share"], fields["share_source"]) == ("0.5", "0.25", "cgroup")
+
+
+def test_codecarbons_own_outputs_stay_reachable(tmp_path):
+    meter = make(options={"output_methods": ["csv"], "output_dir": str(tmp_path), "project_name": "mine"})
+    meter.start()
+    time.sleep(0.06)
+    meter.read()
+    meter.stop()
+    assert "mine" in (tmp_path / "emissions.csv").read_text()
+
+
+def test_without_codecarbon_the_error_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "codecarbon", None)
+    with pytest.raises(MeterError, match="pip install codecarbon"):
+        make().start()
+
+
+def test_no_hardware_is_a_failure_never_a_zero(monkeypatch):
+    from codecarbon.core import resource_tracker
+
+    monkeypatch.setattr(resource_tracker.ResourceTracker, "set_CPU_GPU_ram_tracking", lambda self: None)
+    with pytest.raises(MeterError, match="found no hardware"):
+        make().start()
+
+
+def test_a_flush_that_fails_is_an_error(monkeypatch):
+    meter = make()
+    meter.start()
+    monkeypatch.setattr(meter._tracker, "_prepare_emissions_data", lambda: 1 / 0)
+    with pytest.raises(MeterError, match="flush failed"):
+        meter.read()
+    monkeypatch.undo()
+    meter.stop()
+
+
+class GPU:
+    """Named as CodeCarbon's class: the meter goes by the name."""
+
+    def __init__(self, *, falls_back: bool = False) -> None:
+        self.devices = SimpleNamespace(devices=[SimpleNamespace(_use_power_fallback=falls_back)])
+
+
+def fake_tracker(meter: CodeCarbonMeter, hardware: list, deltas: list) -> None:
+    """A tracker whose flushes give these (cpu, gpu, ram) in turn."""
+    remaining = iter(deltas)
+
+    def flush() -> float:
+        cpu, gpu, ram = next(remaining)
+        meter._deltas.append(SimpleNamespace(cpu_energy=cpu, gpu_energy=gpu, ram_energy=ram))
+        return 0.0
+
+    meter._tracker = SimpleNamespace(flush=flush, _hardware=hardware, stop=lambda: None)
+
+
+def test_a_gpu_that_reads_zero_for_too_long_is_unknown(monkeypatch):
+    now = [100.0]
+    monkeypatch.setattr(module.time, "perf_counter", lambda: now[0])
+    meter = make()
+    fake_tracker(meter, [GPU()], [(0, 0.1, 0), (0, 0.0, 0), (0, 0.0, 0), (0, 0.2, 0)])
+    readings = []
+    for step_s in (0.0, 0.5, 2.0, 1.0):
+        now[0] += step_s
+        readings.append(meter.read().gpu_kwh)
+    assert readings == [0.1, 0.0, None, 0.2]
+
+
+def test_a_gpu_may_change_its_method_in_mid_run():
+    meter = make()
+    gpu = GPU()
+    fake_tracker(meter, [gpu], [(0, 0.1, 0), (0, 0.1, 0)])
+    assert meter.read().gpu_method == Method.COUNTER
+    gpu.devices.devices[0]._use_power_fallback = True
+    assert meter.read().gpu_method == Method.SAMPLED_POWER
+
+
+def test_a_total_that_fell_is_unknown():
+    meter = make()
+    fake_tracker(meter, [GPU()], [(0, -0.1, 0)])
+    assert meter.read().gpu_kwh is None
+
+
+def test_hidden_gpus_are_not_charged(monkeypatch):
+    monkeypatch.setattr(module, "nvml_gpus", lambda: (Gpu(0, "GPU-0", "H200", 140.0, 700.0, True),))
+    meter = CodeCarbonMeter({"CUDA_VISIBLE_DEVICES": ""}, carbon_intensity_gco2e_per_kwh=458.0)
+    fields = {f.name: f.value for f in meter.start().fields}
+    meter.stop()
+    fake_tracker(meter, [GPU()], [(0, 0.1, 0)])
+    assert meter.read().gpu_kwh is None
+    assert fields["gpu_count"] == "0" and "gpu" not in fields.get("unmeasured", "")
+
+
+def test_a_gpu_that_codecarbon_does_not_find_is_named_unmeasured(monkeypatch):
+    monkeypatch.setattr(module, "nvml_gpus", lambda: (Gpu(0, "GPU-0", "H200", 140.0, 700.0, True),))
+    meter = CodeCarbonMeter({}, carbon_intensity_gco2e_per_kwh=458.0)
+    fields = {f.name: f.value for f in meter.start().fields}
+    meter.stop()
+    assert "gpu" in fields["unmeasured"] and fields["gpu_models"] == "1 × H200"
+    assert fields["gpu_power_limit_w"] == "700"

@@ -1,0 +1,42 @@
+"""What users import, and what that costs them."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+import greenlove_tracker
+
+HEAVY = ("torch", "codecarbon", "numpy", "pandas", "statsmodels", "rich", "reportlab")
+
+
+def loaded_after(code: str) -> list[str]:
+    probe = f"import sys\n{code}\nprint(*[m for m in {HEAVY!r} if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=True)
+    return done.stdout.split()
+
+
+def test_importing_the_package_loads_nothing_heavy():
+    assert loaded_after("import greenlove_tracker") == []
+    assert loaded_after("from greenlove_tracker import Tracker, read_logs, aggregate") == []
+
+
+def test_making_a_tracker_loads_nothing_heavy_in_the_training_thread(tmp_path):
+    code = f"""
+import threading
+from greenlove_tracker import Tracker
+from greenlove_tracker.tracker.session import Session
+Session._work = lambda self: None  # the background thread alone loads CodeCarbon
+Tracker(3, country='DE', verbose=0, log_dir={str(tmp_path)!r}).stop()
+"""
+    assert loaded_after(code) == []
+
+
+def test_every_public_name_is_there():
+    for name in greenlove_tracker.__all__:
+        assert getattr(greenlove_tracker, name) is not None
+        assert name in dir(greenlove_tracker)
+    with pytest.raises(AttributeError, match="no attribute 'Tracer'"):
+        _ = greenlove_tracker.Tracer

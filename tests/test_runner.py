@@ -1,0 +1,222 @@
+"""``greenlove run``: what is run must not notice."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from greenlove_tracker import read_logs
+
+pytestmark = pytest.mark.real
+
+RUN = [sys.executable, "-m", "greenlove_tracker"]
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path, monkeypatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    for name in list(os.environ):
+        if name.startswith("GREENLOVE_"):
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("GREENLOVE_SIM_GPU_W", "360")  # no need to wait for the real meter
+    return tmp_path
+
+
+def greenlove(*arguments: str, **options) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*RUN, *arguments], capture_output=True, text=True, timeout=60, check=False, stdin=subprocess.DEVNULL, **options
+    )
+
+
+def write(name: str, text: str) -> None:
+    Path(name).parent.mkdir(parents=True, exist_ok=True)
+    Path(name).write_text(text)
+
+
+def only_run():
+    logs = read_logs("greenlove_logs")
+    assert len(logs.runs) == 1
+    return logs.runs[0]
+
+
+def test_a_script_sees_its_own_arguments_path_and_main():
+    write("sub/helper.py", "WORD = 'found'\n")
+    write(
+        "sub/train.py",
+        "import sys, helper\n"
+        "print(sys.argv, __name__, __file__, helper.WORD, sys.modules['__main__'].__dict__ is globals())\n",
+    )
+    done = greenlove("--quiet", "sub/train.py", "--output", "x", "--log-dir", "y", "--help", "--", "-m")
+    assert done.stderr == "" and done.returncode == 0
+    arguments = ["sub/train.py", "--output", "x", "--log-dir", "y", "--help", "--", "-m"]
+    assert done.stdout == f"{arguments} __main__ sub/train.py found True\n"
+    assert only_run().text("command") == "greenlove run sub/train.py --output x --log-dir y --help -- -m"
+
+
+def test_stdout_is_the_scripts_own_and_the_screen_goes_to_stderr():
+    write("train.py", "print('only this')\n")
+    done = greenlove("run", "--project", "thesis", "train.py")
+    assert done.stdout == "only this\n"
+    assert "thesis/" in done.stderr and "finished" in done.stderr and "exit 0" in done.stderr
+    assert max(map(len, done.stderr.splitlines())) <= 100
+
+
+@pytest.mark.parametrize(
+    ("script", "code", "status"),
+    [
+        ("import sys; sys.exit(3)", 3, "failed"),
+        ("import sys; sys.exit('no luck')", 1, "failed"),
+        ("raise SystemExit", 0, "finished"),
+        ("import os, signal; os.kill(os.getpid(), signal.SIGTERM)", -signal.SIGTERM, "terminated"),
+        ("raise KeyboardInterrupt", -signal.SIGINT, "interrupted"),
+    ],
+)
+def test_exit_codes_and_signals_pass_through(script, code, status):
+    write("train.py", script)
+    done = greenlove("--quiet", "train.py")
+    assert done.returncode == code
+    assert ("no luck" in done.stderr) == ("no luck" in script)
+    assert only_run().summary.status == status
+    if code >= 0:
+        assert only_run().summary.exit_code == code
+
+
+def test_a_traceback_is_as_python_prints_it():
+    write("train.py", "def f():\n    raise ValueError('boom')\nf()\n")
+    plain = subprocess.run([sys.executable, "train.py"], capture_output=True, text=True, check=False)
+    tracked = greenlove("--quiet", "train.py")
+    assert tracked.returncode == plain.returncode == 1
+    assert tracked.stderr.replace(str(Path.cwd()) + "/", "") == plain.stderr.replace(str(Path.cwd()) + "/", "")
+
+
+def test_a_syntax_error_is_shown_too():
+    write("train.py", "def f(:\n")
+    done = greenlove("--quiet", "train.py")
+    assert done.returncode == 1 and "SyntaxError" in done.stderr and "runner.py" not in done.stderr
+
+
+def test_a_module_and_a_package():
+    write("package/__init__.py", "")
+    write(
+        "package/train.py",
+        "import sys\nfrom . import other\nprint(sys.argv[1:], __name__, __package__, __spec__.name)\n",
+    )
+    write("package/other.py", "")
+    write("package/__main__.py", "print('main of', __package__)\n")
+    assert greenlove("--quiet", "-m", "package.train", "-m", "x").stdout == (
+        "['-m', 'x'] __main__ package package.train\n"
+    )
+    assert greenlove("run", "--quiet", "-m", "package").stdout == "main of package\n"
+    assert "no module named" in greenlove("-m", "packag").stderr
+
+
+def test_spawned_workers_find_the_scripts_functions():
+    write(
+        "train.py",
+        "import multiprocessing as mp\n"
+        "def square(x):\n    return x * x\n"
+        "if __name__ == '__main__':\n"
+        "    with mp.get_context('spawn').Pool(2) as pool:\n        print(pool.map(square, [1, 2, 3]))\n",
+    )
+    done = greenlove("--quiet", "train.py")
+    assert done.stdout == "[1, 4, 9]\n", done.stderr
+
+
+TRACKED = (
+    "from greenlove_tracker import Tracker\n"
+    "for fold in range(2):\n"
+    "    with Tracker(epochs=2, country='DE') as tracker:\n"
+    "        for _ in range(2):\n            tracker.epoch_start(); tracker.epoch_end()\n"
+)
+
+
+def test_a_scripts_own_tracker_joins_the_run():
+    write("train.py", TRACKED)
+    done = greenlove("train.py")
+    assert done.stderr.count("greenlove  ") == 1  # one screen, not three
+    assert [e.epoch for e in only_run().epochs] == [1, 2, 3, 4]
+    assert only_run().summary.status == "finished"
+
+
+def test_a_scripts_own_settings_must_be_right_even_where_it_joins():
+    write("train.py", "from greenlove_tracker import Tracker\nTracker(epochs=0)\n")
+    done = greenlove("--quiet", "train.py")
+    assert done.returncode == 1 and "at least 1" in done.stderr
+
+
+def test_any_command_is_measured_from_outside():
+    done = greenlove("run", "--", "sh", "-c", "echo out; echo err >&2; exit 5")
+    assert (done.returncode, done.stdout) == (5, "out\n")
+    assert done.stderr.startswith("err\n") and "exit 5" in done.stderr
+    run = only_run()
+    assert run.summary.duration_s > 0 and run.summary.energy_kwh is not None
+    assert run.text("command") == "greenlove run -- sh -c 'echo out; echo err >&2; exit 5'"
+
+
+def test_a_commands_own_trackers_write_epochs_and_count_no_energy_twice():
+    write("train.py", TRACKED.replace("country='DE'", "country='DE', verbose=0"))
+    write("both.sh", f"{sys.executable} train.py\n{sys.executable} train.py\n")
+    done = greenlove("run", "--", "sh", "both.sh")
+    assert done.returncode == 0, done.stderr
+    run = only_run()
+    assert len(run.epochs) == 2 and sum(len(run.epochs_of(rank)) for rank in run.rows) == 8
+    command_kwh = sum(r.gap_before.gpu_kwh or 0.0 for r in run.command_rows)
+    assert run.summary.energy.gpu_kwh == pytest.approx(command_kwh)
+    assert run.summary.gpu_count == 1
+    assert run.problems == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_signals_reach_the_command_and_its_end_is_ours(number):
+    write("wait.sh", "trap 'echo cleaned; exit 9' TERM INT\necho up\nwhile :; do sleep 0.05; done\n")
+    child = subprocess.Popen(
+        [*RUN, "run", "--quiet", "--", "sh", "wait.sh"], stdout=subprocess.PIPE, text=True, stdin=subprocess.DEVNULL
+    )
+    assert child.stdout is not None and child.stdout.readline() == "up\n"
+    child.send_signal(number)
+    out, _ = child.communicate(timeout=30)
+    assert (child.returncode, out) == (9, "cleaned\n")
+    assert only_run().summary.exit_code == 9
+
+
+def test_a_command_killed_by_a_signal_is_passed_on():
+    done = greenlove("run", "--quiet", "--", "sh", "-c", "kill -9 $$")
+    assert done.returncode == -signal.SIGKILL
+    assert only_run().summary.status == "terminated"
+
+
+def test_what_cannot_be_run_says_so():
+    assert "no such script: nowhere.py" in greenlove("nowhere.py").stderr
+    missing = greenlove("run", "--", "no-such-program")
+    assert missing.returncode == 1 and "cannot start no-such-program" in missing.stderr
+    assert not [r for r in read_logs("greenlove_logs").runs if r.summary.status == "running"]
+
+
+def test_torchrun_ranks_share_one_run():
+    pytest.importorskip("torch")
+    write(
+        "train.py",
+        "import os, time\nfrom greenlove_tracker import Tracker\n"
+        "with Tracker(epochs=2, verbose=0) as tracker:\n"
+        "    for _ in range(2):\n"
+        "        tracker.epoch_start(); time.sleep(0.05); tracker.step(n_samples=4); tracker.epoch_end()\n",
+    )
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "3", "train.py"]
+    for _ in range(2):  # a second launch is another run
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+        assert done.returncode == 0, done.stderr
+        time.sleep(1.0)  # run ids sort by the second
+    runs = read_logs("greenlove_logs").runs
+    assert len(runs) == 2
+    for run in runs:
+        assert sorted(run.rows) == [0, 1, 2] and run.problems == []
+        assert run.summary.n_nodes == 1 and run.summary.n_ranks == 3
+        assert run.summary.counts.samples == 3 * 2 * 4 and run.summary.counts.steps == 2
+        own_kwh = sum((r.energy.gpu_kwh or 0) + (r.gap_before.gpu_kwh or 0) for r in run.rows[0])
+        assert run.summary.energy.gpu_kwh == pytest.approx(own_kwh)
