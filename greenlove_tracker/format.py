@@ -15,12 +15,12 @@ def significant(value: float, digits: int = 3) -> str:
         return UNKNOWN
     if value == 0:
         return "0"
-    decimals = max(0, digits - 1 - math.floor(math.log10(abs(_rounded(value, digits)))))
-    return f"{value:,.{decimals}f}"
+    exponent = int(f"{value:.{digits - 1}e}".partition("e")[2])  # of the rounded value: 999.9 is 1.00e3
+    return f"{value:,.{max(0, digits - 1 - exponent)}f}"
 
 
-def _rounded(value: float, digits: int = 3) -> float:
-    return float(f"{value:.{digits - 1}e}")
+def _rounded(value: float) -> float:
+    return float(f"{value:.2e}")
 
 
 def _scaled(value: float | None, steps: tuple[tuple[float, str], ...]) -> str:

@@ -63,12 +63,12 @@ class Run:
     @property
     def run_id(self) -> str:
         """The directory's name."""
-        return self.path.name
+        return self.path.absolute().name
 
     @cached_property
     def is_run(self) -> bool:
         """Whether the directory holds a run at all."""
-        return RUN_FILE in self._names or any(_RANK_FILE.fullmatch(name) for name in self._names)
+        return RUN_FILE in self._names or any(name.startswith("epochs-") for name in self._names)
 
     @cached_property
     def _names(self) -> list[str]:
@@ -215,7 +215,8 @@ class Run:
             return None
 
     def _gpu_count(self) -> int:
-        found = (fields.get("gpu_count") for fields in self._fields_by_node)
+        nodes = self._fields_by_node[:1] if self.command_rows else self._fields_by_node
+        found = (fields.get("gpu_count") for fields in nodes)
         return sum(int(field.value) for field in found if field and field.value.isdecimal())
 
     def _unwritten_status(self) -> str:

@@ -169,6 +169,7 @@ class RunWriter:
         self._on_error = on_error
         self._has_told = False
         self._is_complete = True  # until something could not be written
+        rank = _free_stream(run_dir, rank)
         self._epochs = _AppendFile(run_dir / epochs_file(rank), _lines([EPOCH_COLUMNS]))
         head = _lines([RUN_COLUMNS, *_field_cells(fields)])
         self._info = _AppendFile(run_dir / _info_name(run_dir, rank), head, is_head_atomic=True)
@@ -214,6 +215,20 @@ class RunWriter:
             if not self._has_told:
                 self._has_told = True
                 self._on_error(error)
+
+
+def _free_stream(run_dir: Path, rank: int | str) -> int | str:
+    """``rank``, or the next number that is free: a command may start one tracker after the other."""
+    while isinstance(rank, int):
+        try:
+            os.close(os.open(run_dir / epochs_file(rank), os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644))
+        except FileExistsError:
+            rank += 1
+        except OSError:  # is told when the file is written
+            break
+        else:
+            break
+    return rank
 
 
 def _info_name(run_dir: Path, rank: int | str) -> str:

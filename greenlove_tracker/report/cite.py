@@ -43,7 +43,7 @@ def _groups(runs: Sequence[Run]) -> tuple[list[tuple[str, Group]], str]:
     others = [run for run in runs if run.summary.status not in _FAILED]
     final = [run for run in others if "final" in _tags(run)]
     if final:
-        rest = [run for run in others if run not in final]
+        rest = [run for run in others if "final" not in _tags(run)]
         named, note = [("final", final), ("preliminary", rest)], ""
     else:
         named = [("runs", others)]
@@ -118,9 +118,9 @@ def _measured_sentence(runs: Sequence[Run]) -> str:
 
 
 def _tool_sentence(runs: Sequence[Run]) -> str:
-    versions = {f"greenlove_tracker {wording.data(run, 'greenlove_version', 20)}".strip() for run in runs}
-    meters = {wording.data(run, "meter", 40) for run in runs} - {"", "none"}
-    return f"Recorded with {_listed([_escaped(v) for v in (*sorted(versions), *sorted(meters))])}."
+    versions = {f"greenlove_tracker {_escaped(wording.data(run, 'greenlove_version', 20))}".strip() for run in runs}
+    meters = {_escaped(wording.data(run, "meter", 40)) for run in runs} - {"", "none"}
+    return f"Recorded with {_listed([*sorted(versions), *sorted(meters)])}."
 
 
 def _row(name: str, members: Group) -> str:

@@ -95,7 +95,7 @@ class _Guard:
 
 
 def _is_main_thread() -> bool:
-    return threading.current_thread() is threading.main_thread()
+    return threading.get_ident() == threading.main_thread().ident
 
 
 def exit_status() -> RunStatus:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from greenlove_tracker.errors import MeterError, TrackerStateError
 from greenlove_tracker.logs.writer import timestamp
 from greenlove_tracker.meter import Meter
-from greenlove_tracker.records import UNKNOWN_ENERGY, Clock, Counts, Energy, Flag, Row, RowKind, sum_energies
+from greenlove_tracker.records import UNKNOWN_ENERGY, Clock, Counts, Energy, Flag, Row, RowKind
 from greenlove_tracker.units import gco2e_from_kwh
 
 _CLOCK_TOLERANCE_S = 2.0  # wall and steady clock of a stretch may differ by this much, and by 1% of it
@@ -71,7 +71,7 @@ class Recorder:
         self.epochs_begun = 0
         self.epochs_done = 0
         self.epoch_began_s = 0.0
-        self.energy = UNKNOWN_ENERGY  # all that the meter gave so far
+        self.metered_kwh: float | None = None  # all that the meter gave so far
 
     def meter_is_up(self, meter: Meter) -> None:
         """From now on energy is measured; what came before is a row of its own without energy."""
@@ -185,5 +185,7 @@ class Recorder:
             failure = error if isinstance(error, MeterError) else MeterError(f"{type(error).__name__}: {error}")
             self._on_meter_failure(failure)
             return UNKNOWN_ENERGY
-        self.energy = sum_energies((self.energy, energy))
+        read_kwh = energy.total_kwh
+        if read_kwh is not None:
+            self.metered_kwh = read_kwh + (self.metered_kwh or 0.0)
         return energy

@@ -5,8 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -31,6 +30,21 @@ _log = logging.getLogger("greenlove_tracker")
 
 _SEGMENT_S = 60.0  # kill -9 loses at most this much of an epoch
 _TICK_S = 1.0  # rows are brought to the disk this often
+
+
+class _Acting:
+    """``with session.acting()``, as cheap as can be: it is in every call of the training's."""
+
+    __slots__ = ("_session",)
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    def __enter__(self) -> Recorder:
+        return self._session.enter()
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> bool:
+        return self._session.leave(error)
 
 
 class Session:
@@ -160,18 +174,25 @@ class Session:
 
     # -- the training thread -------------------------------------------------------------------------------------
 
-    @contextmanager
-    def acting(self) -> Iterator[Recorder]:
+    def acting(self) -> _Acting:
         """The recorder, for one call of the training's; an error of ours warns once and steps aside."""
+        return _Acting(self)
+
+    def enter(self) -> Recorder:
+        """Take the lock; a signal waits until ``leave``."""
         guard.enter()
+        self._lock.acquire()
+        return self.recorder
+
+    def leave(self, error: BaseException | None) -> bool:
+        """Give the lock back; True where the error was ours, and has been dealt with."""
+        self._lock.release()
         try:
-            with self._lock:
-                yield self.recorder
-        except (UsageError, TrackerStateError):
-            raise
-        except Exception as error:
+            if error is None or not isinstance(error, Exception) or isinstance(error, UsageError | TrackerStateError):
+                return False
             self._warn("internal", f"an error of greenlove_tracker's own, training goes on: {error!r}")
-            _log.debug("greenlove_tracker", exc_info=True)
+            _log.debug("greenlove_tracker", exc_info=error)
+            return True
         finally:
             guard.leave()
 

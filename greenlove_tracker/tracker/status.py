@@ -21,9 +21,8 @@ class StatusPrinter:
         """Epochs, time, energy and CO2e so far."""
         done = recorder.epochs_done
         parts = [fmt.duration(elapsed_s)]
-        metered_kwh = recorder.energy.total_kwh
-        if metered_kwh is not None:
-            energy_kwh = metered_kwh * terms.pue
+        if recorder.metered_kwh is not None:
+            energy_kwh = recorder.metered_kwh * terms.pue
             grams = gco2e_from_kwh(energy_kwh, terms.carbon_intensity.value)
             parts += [fmt.energy(energy_kwh), f"{fmt.mass(grams / GRAMS_PER_KG)} CO2e"]
         if self.epochs:

@@ -1,0 +1,159 @@
+"""Vector charts from chart descriptions: readable in grey, thinned beforehand, every axis with its unit."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from reportlab.graphics.shapes import Circle, Drawing, Group, Line, PolyLine, Rect, String
+from reportlab.lib.colors import Color
+from reportlab.pdfbase.pdfmetrics import stringWidth
+
+from greenlove_tracker.report.document import Bar, BarChart, LineChart, Look
+from greenlove_tracker.report.typography import (
+    BOLD,
+    GREEN,
+    GREY,
+    INK,
+    LIGHT_GREEN,
+    REGULAR,
+    RULE,
+    WHITE,
+    drawable,
+    register_fonts,
+)
+
+_SIZE_PT = 7.5
+_CHART_PT = 122.0
+_BAR_PT, _BAR_STEP_PT = 10.0, 19.0
+_Anchor = Literal["start", "middle", "end"]
+_MAX_DOTS = 40  # of points that are marked one by one
+_LEGEND = {
+    Look.MEASURED: "measured",
+    Look.MODELLED: "modelled",
+    Look.ESTIMATED: "estimated",
+    Look.OVERHEAD: "cooling and power supply (PUE)",
+}
+
+
+def nice_ticks(lower: float, upper: float, n_wanted: int = 4, *, only_whole: bool = False) -> list[float]:
+    """Round numbers within ``lower`` and ``upper``, 1, 2 or 5 times a power of ten apart."""
+    span = upper - lower
+    if span <= 0:
+        return [lower]
+    power = 10.0 ** math.floor(math.log10(span / n_wanted))
+    step = next(m * power for m in (1, 2, 5, 10) if m * power >= span / n_wanted * 0.999)
+    if only_whole:
+        step = max(1.0, step)
+    first, last = math.ceil(lower / step - 1e-9), math.floor(upper / step + 1e-9)
+    return [i * step for i in range(first, last + 1)]
+
+
+def tick_labels(ticks: Sequence[float]) -> list[str]:
+    """The ticks with the decimals that their distance needs."""
+    step = ticks[1] - ticks[0] if len(ticks) > 1 else (abs(ticks[0]) or 1.0)
+    decimals = max(0, -math.floor(math.log10(step) + 1e-9))
+    return [f"{tick:,.{decimals}f}" for tick in ticks]
+
+
+@dataclass(frozen=True, slots=True)
+class _Axis:
+    """A linear axis, from values to points on the page."""
+
+    low: float
+    high: float
+    start_pt: float
+    end_pt: float
+    ticks: tuple[float, ...]
+
+    def at(self, value: float) -> float:
+        return self.start_pt + (value - self.low) / ((self.high - self.low) or 1.0) * (self.end_pt - self.start_pt)
+
+    def labels(self) -> list[tuple[float, str]]:
+        return [(self.at(t), label) for t, label in zip(self.ticks, tick_labels(self.ticks), strict=True)]
+
+
+def _text(
+    text: str, x: float, y: float, anchor: _Anchor = "start", *, is_bold: bool = False, ink: Color = GREY
+) -> String:
+    font = BOLD if is_bold else REGULAR
+    return String(x, y, drawable(text), fontName=font, fontSize=_SIZE_PT, fillColor=ink, textAnchor=anchor)
+
+
+def _axes(chart: LineChart, width_pt: float) -> tuple[_Axis, _Axis]:
+    y_high = max(y for _, y in chart.points) * 1.08 or 1.0
+    y_ticks = tuple(nice_ticks(0.0, y_high))
+    left = 6 + max(stringWidth(label, REGULAR, _SIZE_PT) for label in tick_labels(y_ticks))
+    x_values = [x for x, _ in chart.points]
+    x_ticks = nice_ticks(min(x_values), max(x_values), 8, only_whole=chart.x_label == "epoch")
+    x = _Axis(min(x_values), max(x_values), left + 3, width_pt - 14, tuple(x_ticks))
+    return x, _Axis(0.0, y_high, 27.0, _CHART_PT - 14, y_ticks)
+
+
+def line_chart(chart: LineChart, width_pt: float) -> Drawing:
+    """A line over a number axis, the y axis from 0; few points are marked one by one."""
+    register_fonts()
+    drawing = Drawing(width_pt, _CHART_PT)
+    x, y = _axes(chart, width_pt)
+    for y_pt, label in y.labels():
+        drawing.add(Line(x.start_pt - 3, y_pt, x.end_pt, y_pt, strokeColor=RULE, strokeWidth=0.5))
+        drawing.add(_text(label, x.start_pt - 6, y_pt - 2.6, "end"))
+    for x_pt, label in x.labels():
+        drawing.add(Line(x_pt, y.start_pt - 3, x_pt, y.start_pt, strokeColor=GREY, strokeWidth=0.5))
+        drawing.add(_text(label, x_pt, y.start_pt - 12, "middle"))
+    drawing.add(Line(x.start_pt - 3, y.start_pt, x.end_pt, y.start_pt, strokeColor=GREY, strokeWidth=0.6))
+    drawing.add(_text(chart.y_label, 0, y.end_pt + 5))
+    drawing.add(_text(chart.x_label, x.end_pt, y.start_pt - 23, "end"))
+    spots = [(x.at(px), y.at(py)) for px, py in chart.points]
+    drawing.add(PolyLine([v for spot in spots for v in spot], strokeColor=GREEN, strokeWidth=1.2, strokeLineJoin=1))
+    for spot in spots if len(spots) <= _MAX_DOTS else ():
+        drawing.add(Circle(*spot, 1.6, fillColor=GREEN, strokeColor=WHITE, strokeWidth=0.4))
+    return drawing
+
+
+def bar_chart(chart: BarChart, width_pt: float) -> Drawing:
+    """Horizontal bars with their texts behind them, and what their looks mean below."""
+    register_fonts()
+    looks = [look for look in _LEGEND if any(bar.look is look for bar in chart.bars)]
+    legend_pt = 16.0 if looks else 0.0
+    height_pt = len(chart.bars) * _BAR_STEP_PT + legend_pt + 2
+    drawing = Drawing(width_pt, height_pt)
+    label_pt = 10 + max(stringWidth(drawable(bar.label), BOLD, _SIZE_PT) for bar in chart.bars)
+    text_pt = max(stringWidth(drawable(bar.text), REGULAR, _SIZE_PT) for bar in chart.bars)
+    room_pt = max(60.0, width_pt - label_pt - text_pt - 12)
+    longest = max(bar.value for bar in chart.bars) or 1.0
+    for i, bar in enumerate(chart.bars):
+        y_pt = height_pt - (i + 1) * _BAR_STEP_PT + 4
+        _add_bar(drawing, bar, label_pt, y_pt, bar.value / longest * room_pt)
+    x_pt = label_pt
+    for look in looks:
+        drawing.add(_filled(x_pt, 2, 14, 7, look))
+        drawing.add(_text(_LEGEND[look], x_pt + 19, 2.8))
+        x_pt += 19 + stringWidth(_LEGEND[look], REGULAR, _SIZE_PT) + 16
+    return drawing
+
+
+def _add_bar(drawing: Drawing, bar: Bar, x_pt: float, y_pt: float, length_pt: float) -> None:
+    drawing.add(_text(bar.label, 0, y_pt + 2.6, is_bold=True, ink=INK))
+    length_pt = max(length_pt, 0.8)
+    drawing.add(_filled(x_pt, y_pt, length_pt, _BAR_PT, bar.look))
+    drawing.add(_text(bar.text, x_pt + length_pt + 6, y_pt + 2.6, ink=INK))
+
+
+def _filled(x_pt: float, y_pt: float, width_pt: float, height_pt: float, look: Look) -> Group:
+    """A box: solid where measured, hatched where modelled, dashed where estimated, pale where it is overhead."""
+    fill = {Look.MODELLED: LIGHT_GREEN, Look.ESTIMATED: WHITE, Look.OVERHEAD: RULE}.get(look, GREEN)
+    edge = GREY if look is Look.OVERHEAD else GREEN
+    box = Rect(x_pt, y_pt, width_pt, height_pt)
+    box.fillColor, box.strokeColor, box.strokeWidth = fill, edge, 0.6
+    if look is Look.ESTIMATED:
+        box.strokeDashArray = [2, 1.5]
+    group = Group(box)
+    if look is Look.MODELLED:
+        for offset_pt in range(4, int(width_pt + height_pt), 4):
+            low, high = max(0.0, offset_pt - height_pt), min(float(offset_pt), width_pt)
+            ends = (x_pt + low, y_pt + offset_pt - low, x_pt + high, y_pt + offset_pt - high)
+            group.add(Line(*ends, strokeColor=GREEN, strokeWidth=0.5))
+    return group

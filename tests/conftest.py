@@ -1,0 +1,58 @@
+"""What several tests of the log directory start from: one run, written as the tracker writes it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import pytest
+
+from greenlove_tracker.logs.schema import factor_fields
+from greenlove_tracker.logs.totals import Ending, Terms, summarise
+from greenlove_tracker.logs.writer import RunWriter
+from greenlove_tracker.records import UNKNOWN_ENERGY, Counts, Energy, Factor, Field, Method, Row, RowKind
+
+INTENSITY = Factor("carbon_intensity", 400.0, "gCO2e/kWh", "a test", "2025", "location-based, lifecycle")
+
+
+def epoch_row(
+    number: int, kwh: float | None = 0.001, duration_s: float = 10.0, kind: RowKind = RowKind.EPOCH, *flags: str
+) -> Row:
+    energy = UNKNOWN_ENERGY if kwh is None else Energy(gpu_kwh=kwh, gpu_method=Method.COUNTER)
+    counts = Counts(5, 5, 320, None)
+    emissions = None if kwh is None else kwh * INTENSITY.value
+    started = f"2026-11-01T12:00:{number % 60:02d}.000Z"
+    return Row(kind, number, started, 0.0, UNKNOWN_ENERGY, duration_s, counts, energy, emissions, frozenset(flags))
+
+
+RunMaker = Callable[..., Path]
+
+
+@pytest.fixture
+def make_run(tmp_path: Path) -> RunMaker:
+    """Writes ``logs/<run_id>`` with these rows, and a summary unless the run is to look interrupted."""
+
+    def make(
+        run_id: str = "20261101T120000-aaaaaaaa",
+        rows: Sequence[Row] = (epoch_row(1), epoch_row(2)),
+        fields: Mapping[str, str] | None = None,
+        *,
+        is_closed: bool = True,
+        rank: int | str = 0,
+        electricity_price: Factor | None = None,
+    ) -> Path:
+        run_dir = tmp_path / "logs" / run_id
+        run_dir.mkdir(parents=True, exist_ok=True)
+        known = {"schema_version": "1", "started_at": "2026-11-01T12:00:00.000Z", "gpu_count": "1", **(fields or {})}
+        price = factor_fields(electricity_price) if electricity_price else []
+        lines = [*(Field(n, v) for n, v in known.items()), *factor_fields(INTENSITY), *price]
+        writer = RunWriter(run_dir, rank, lines, on_error=pytest.fail)
+        for row in rows:
+            writer.write_row(row)
+        terms = Terms(run_id, known.get("project", ""), known["started_at"], None, INTENSITY, 1.0, electricity_price)
+        ending = Ending("finished", 0, "2026-11-01T12:10:00.000Z")
+        summary = summarise(terms, {0: rows}, ending, gpu_count=int(known["gpu_count"])) if is_closed else None
+        assert writer.close(summary)
+        return run_dir
+
+    return make

@@ -1,0 +1,127 @@
+from pathlib import Path
+
+import pytest
+
+from greenlove_tracker.config import Settings, load_settings
+from greenlove_tracker.errors import UsageError
+
+
+@pytest.fixture
+def env(tmp_path, monkeypatch):
+    """An environment without anybody's own files, in a working directory of its own."""
+    (tmp_path / "work").mkdir()
+    (tmp_path / "xdg" / "greenlove").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / "work")
+    return {"XDG_CONFIG_HOME": str(tmp_path / "xdg")}
+
+
+def user_file(env):
+    return Path(env["XDG_CONFIG_HOME"]) / "greenlove" / "config.toml"
+
+
+def test_defaults(env):
+    assert load_settings(env=env) == Settings()
+
+
+def test_from_the_weakest_to_the_strongest(env):
+    user_file(env).write_text('project = "user"\n')
+    assert load_settings(env=env).project == "user"
+    Path("greenlove.toml").write_text('project = "here"\npue = 1.2\n')
+    assert load_settings(env=env).project == "here"
+    env["GREENLOVE_PROJECT"] = "variable"
+    assert load_settings(env=env).project == "variable"
+    settings = load_settings({"project": "argument", "pue": None}, env)
+    assert (settings.project, settings.pue) == ("argument", 1.2)
+
+
+def test_a_named_file_replaces_that_of_the_working_directory(env, tmp_path):
+    Path("greenlove.toml").write_text('country = "DE"\n')
+    (tmp_path / "other.toml").write_text('project = "named"\n')
+    settings = load_settings(env={**env, "GREENLOVE_CONFIG": str(tmp_path / "other.toml")})
+    assert (settings.country, settings.project) == ("", "named")
+
+
+def test_a_named_file_must_be_there(env):
+    with pytest.raises(UsageError, match="GREENLOVE_CONFIG names gone.toml"):
+        load_settings(env={**env, "GREENLOVE_CONFIG": "gone.toml"})
+
+
+def test_an_unknown_name_is_told_with_those_there_are(env):
+    with pytest.raises(UsageError, match=r"the arguments: no such setting: contry; there are .*country"):
+        load_settings({"contry": "DE"}, env)
+    Path("greenlove.toml").write_text("[country]\nname = 1\n[x]\n")
+    with pytest.raises(UsageError, match=r"greenlove.toml: no such setting: x"):
+        load_settings(env=env)
+
+
+@pytest.mark.parametrize("text", ["pue = ", "\xff", 'pue = "a\nb"'])
+def test_a_broken_file_is_told_by_name(env, text):
+    Path("greenlove.toml").write_bytes(text.encode("latin-1"))
+    with pytest.raises(UsageError, match=r"greenlove.toml: not a readable TOML file"):
+        load_settings(env=env)
+
+
+def test_a_file_may_begin_with_a_signature(env):
+    Path("greenlove.toml").write_bytes(b'\xef\xbb\xbfcountry = "DE"\n')
+    assert load_settings(env=env).country == "DE"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"pue": "big"}, "pue must be a number, not 'big'"),
+        ({"pue": True}, "pue must be a number"),
+        ({"pue": [1.1]}, "pue must be a number"),
+        ({"verbose": 1.5}, "verbose must be a whole number"),
+        ({"verbose": float("inf")}, "verbose must be a whole number"),
+        ({"verbose": "loud"}, "verbose must be a whole number"),
+        ({"log_user": "perhaps"}, "log_user must be yes or no"),
+        ({"project": {"name": "x"}}, "project must be a text"),
+        ({"country": True}, "country must be a text"),
+        ({"pue": 0.9}, "pue must be at least 1"),
+        ({"pue": "nan"}, "pue must be at least 1"),
+        ({"price_usd_per_gpu_hour": 0}, "price_usd_per_gpu_hour must be a positive number"),
+        ({"carbon_intensity_gco2e_per_kwh": float("inf")}, "must be a positive number"),
+        ({"sim_gpu_util": 1.1}, "a share from 0 to 1"),
+        ({"sim_gpu_count": 0}, "sim_gpu_count must be at least 1"),
+    ],
+)
+def test_a_value_that_does_not_fit_is_told_with_what_would(env, arguments, message):
+    with pytest.raises(UsageError, match=message):
+        load_settings(arguments, env)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"), [("1", True), ("Yes", True), ("TRUE", True), ("on", True), ("0", False), ("no", False), ("", False)]
+)
+def test_yes_and_no(env, text, value):
+    assert load_settings(env={**env, "GREENLOVE_LOG_USER": text}).log_user is value
+
+
+def test_what_variables_and_files_hold_becomes_what_the_settings_hold(env):
+    Path("greenlove.toml").write_text('tags = ["a", "b"]\nlog_user = true\nproject = 7\n')
+    settings = load_settings({"verbose": False}, {**env, "GREENLOVE_PUE": "1.1", "GREENLOVE_SIM_GPU_COUNT": "4"})
+    assert (settings.tags, settings.log_user, settings.project) == ("a,b", True, "7")
+    assert (settings.pue, settings.sim_gpu_count, settings.verbose) == (1.1, 4, 0)
+
+
+def test_a_home_in_the_log_directory_is_not_a_directory_called_tilde(env, monkeypatch):
+    monkeypatch.setenv("HOME", "/home/ada")
+    assert load_settings(env={**env, "GREENLOVE_LOG_DIR": "~/logs"}).log_dir == "/home/ada/logs"
+
+
+def test_a_home_that_is_not_ours_or_not_known_is_no_error(monkeypatch):
+    def refused(path):
+        raise PermissionError(13, "Permission denied", str(path))
+
+    def homeless(path):
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.setattr(Path, "is_file", refused)
+    monkeypatch.setattr(Path, "expanduser", homeless)
+    assert load_settings(env={}) == Settings()
+
+
+def test_simulated_where_a_power_is_given():
+    assert not Settings().is_simulated
+    assert Settings(sim_gpu_w=300.0).is_simulated and Settings(sim_cpu_tdp_w=100.0).is_simulated

@@ -1,0 +1,124 @@
+import math
+from decimal import Decimal
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from greenlove_tracker import format as fmt
+
+FINITE = st.floats(allow_nan=False, allow_infinity=False)
+EVERY = (fmt.energy, fmt.mass, fmt.power, fmt.money, fmt.duration, fmt.percent, fmt.count)
+
+
+@pytest.mark.parametrize(
+    ("kwh", "text"),
+    [
+        (0.0002, "0.200 Wh"), (0.0826, "82.6 Wh"), (1.5, "1.50 kWh"), (0.0, "0 kWh"), (1234.5, "1.23 MWh"),
+        (2.5e6, "2.50 GWh"), (4e-5, "40.0 mWh"), (3e-9, "3.00 µWh"), (-1.5, "-1.50 kWh"), (0.9996, "1.00 kWh"),
+        (999.6, "1.00 MWh"), (0.0009996, "1.00 Wh"), (5e9, "5,000 GWh"),
+    ],
+)  # fmt: skip
+def test_energy(kwh, text):
+    assert fmt.energy(kwh) == text
+
+
+@pytest.mark.parametrize(
+    ("kg", "text"),
+    [(0.0, "0 kg"), (1.5, "1.50 kg"), (0.02, "20.0 g"), (2e-4, "0.200 g"), (5e-6, "5.00 mg"), (1500.0, "1.50 t")],
+)
+def test_mass(kg, text):
+    assert fmt.mass(kg) == text
+
+
+@pytest.mark.parametrize(("w", "text"), [(0.0, "0 W"), (300.0, "300 W"), (1500.0, "1.50 kW"), (0.02, "20.0 mW")])
+def test_power(w, text):
+    assert fmt.power(w) == text
+
+
+@pytest.mark.parametrize(
+    ("usd", "text"),
+    [
+        (0.0, "$0"), (1.234, "$1.23"), (0.0034, "$0.0034"), (0.0999, "$0.10"), (999.999, "$1,000"), (12345.6, "$12,346"),
+        (-2.5, "-$2.50"), (1e-9, "under $0.000001"),
+    ],
+)  # fmt: skip
+def test_money(usd, text):
+    assert fmt.money(usd) == text
+
+
+@pytest.mark.parametrize(
+    ("s", "text"),
+    [
+        (0.0, "0 s"), (0.0042, "4.20 ms"), (0.9996, "1.00 s"), (25.3, "25.3 s"), (59.94, "59.9 s"), (59.95, "1:00"),
+        (165.0, "2:45"), (3599.6, "1:00:00"), (3723.0, "1:02:03"), (86399.7, "1 d 00:00"), (443400.0, "5 d 03:10"),
+        (172799.0, "2 d 00:00"), (-165.0, "-2:45"),
+    ],
+)  # fmt: skip
+def test_duration(s, text):
+    assert fmt.duration(s) == text
+
+
+@pytest.mark.parametrize("rule", EVERY)
+def test_what_is_not_known_is_called_so(rule):
+    assert rule(None) == rule(math.nan) == rule(math.inf) == "unknown"
+
+
+@given(st.one_of(FINITE, st.none()))
+def test_no_number_is_too_odd_to_be_written(value):
+    for rule in EVERY:
+        assert rule(value)
+
+
+@given(FINITE, st.integers(1, 6))
+@example(999.9999, 3)
+@example(5e-324, 3)
+def test_significant_is_within_rounding_of_the_value(value, digits):
+    text = fmt.significant(value, digits)
+    decimals = len(text.partition(".")[2])
+    assert abs(Decimal(text.replace(",", "")) - Decimal(value)) <= Decimal(10) ** -decimals / 2
+    assert decimals == 0 or len(text.replace("-", "").replace(".", "").lstrip("0")) == digits
+
+
+@given(st.floats(1e-9, 1e9))
+def test_an_adapted_unit_shows_the_same_energy(kwh):
+    factors = {"GWh": 1e6, "MWh": 1e3, "kWh": 1, "Wh": 1e-3, "mWh": 1e-6, "µWh": 1e-9}
+    number, unit = fmt.energy(kwh).split()
+    assert float(number.replace(",", "")) * factors[unit] == pytest.approx(kwh, rel=0.006)
+
+
+@pytest.mark.parametrize(
+    ("share", "digits", "text"),
+    [
+        (0.5, 0, "50%"), (1.0, 0, "100%"), (0.0, 0, "0%"), (0.9999, 0, ">99%"), (0.9999, 1, ">99.9%"),
+        (0.0001, 0, "<1%"), (0.0001, 1, "<0.1%"), (0.994, 0, "99%"), (1.5, 0, "150%"),
+    ],
+)  # fmt: skip
+def test_percent(share, digits, text):
+    assert fmt.percent(share, digits) == text
+
+
+@given(st.floats(0, 1, exclude_min=True, exclude_max=True), st.integers(0, 3))
+def test_not_quite_all_or_nothing_is_never_rounded_to_it(share, digits):
+    text = fmt.percent(share, digits)
+    assert not text.startswith("100") and text.strip("0.%") != ""
+
+
+def test_counts_and_plurals():
+    assert fmt.count(1234567) == "1,234,567"
+    assert fmt.count(12_345_678) == "12.3 M"
+    assert [fmt.plural(n, "run") for n in (0, 1, 2000)] == ["0 runs", "1 run", "2,000 runs"]
+
+
+@given(st.text(), st.integers(-1, 60))
+def test_shortened_never_exceeds_its_width_nor_holds_control_characters(text, width):
+    short = fmt.shortened(text, width)
+    assert len(short) <= max(0, width)
+    assert short.isprintable()
+
+
+def test_shortened_keeps_both_ends():
+    assert fmt.shortened("python train.py --lr 0.1", 9) == "pyth… 0.1"
+    assert fmt.shortened("a\x1b[31m\n\tb\u202ec", 40) == "a [31m b c"
+    assert fmt.shortened("short", 5) == "short"
+    assert fmt.shortened("abc", 1) == "…"
