@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader, TensorDataset, random_split
 from greenlove_tracker import Tracker  # <--
 
 EPOCHS = 12
-REPEATS = 40  # each epoch goes 40 times over the 1,437 digits, shifted anew each time: about 2 s on two CPU cores
+REPEATS = 20  # each epoch goes 20 times over the 1,437 digits, shifted anew each time: about 2 s on two CPU cores
 
 
 def main() -> None:

@@ -48,13 +48,15 @@ def epoch_row(
 
 
 def write_run(
-    log_dir: Path, rows: Sequence[Row], run_id: str = "20261121T034044-7f3a", *, fields: Mapping[str, str] | None = None,
+    log_dir: Path, rows: Sequence[Row], run_id: str = "20261121T034044-7f3a", *,
+    fields: Mapping[str, str] | None = None,
     intensity: Factor | None = WORLD, price: Factor | None = None, status: str | None = "finished",
     exit_code: int | None = 0,
 ) -> Run:  # fmt: skip
     """Write a run and open it; with ``status`` None its end is not written."""
     texts = {
-        "schema_version": "1", "greenlove_version": "0.1.0", "project": "demo", "command": "train.py", "host": "elsewhere",
+        "schema_version": "1", "greenlove_version": "0.1.0", "project": "demo", "command": "train.py",
+        "host": "elsewhere",
         "os": "Linux 6.8", "python": "3.12.4", "started_at": STARTED_AT, "epochs_planned": str(len(rows)), "pue": "1.0",
         "meter": "codecarbon 3.3.2", "cpu_model": "Xeon", "gpu_count": "0", "ram_w": "20", **(fields or {}),
     }  # fmt: skip

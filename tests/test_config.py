@@ -42,7 +42,7 @@ def test_a_named_file_replaces_that_of_the_working_directory(env, tmp_path):
 
 
 def test_a_named_file_must_be_there(env):
-    with pytest.raises(UsageError, match="GREENLOVE_CONFIG names gone.toml"):
+    with pytest.raises(UsageError, match=r"GREENLOVE_CONFIG names gone\.toml"):
         load_settings(env={**env, "GREENLOVE_CONFIG": "gone.toml"})
 
 
@@ -92,7 +92,8 @@ def test_a_value_that_does_not_fit_is_told_with_what_would(env, arguments, messa
 
 
 @pytest.mark.parametrize(
-    ("text", "value"), [("1", True), ("Yes", True), ("TRUE", True), ("on", True), ("0", False), ("no", False), ("", False)]
+    ("text", "value"),
+    [("1", True), ("Yes", True), ("TRUE", True), ("on", True), ("0", False), ("no", False), ("", False)],
 )
 def test_yes_and_no(env, text, value):
     assert load_settings(env={**env, "GREENLOVE_LOG_USER": text}).log_user is value

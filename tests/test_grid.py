@@ -13,7 +13,8 @@ def test_a_country_by_code_or_name(text):
 
 
 @pytest.mark.parametrize(
-    ("text", "iso3"), [("UK", "GBR"), ("Great Britain", "GBR"), ("Russia", "RUS"), ("Turkey", "TUR"), ("Türkiye", "TUR")]
+    ("text", "iso3"),
+    [("UK", "GBR"), ("Great Britain", "GBR"), ("Russia", "RUS"), ("Turkey", "TUR"), ("Türkiye", "TUR")],
 )
 def test_what_people_write_too(text, iso3):
     assert resolve_place(text).iso3 == iso3

@@ -57,7 +57,7 @@ class Logs:
         for run in self.runs:
             try:
                 _ = run.summary
-            except (LogError, OSError, ValueError) as error:
+            except (LogError, OSError, ValueError, ArithmeticError) as error:
                 run.refuse(error)
             else:
                 yield run

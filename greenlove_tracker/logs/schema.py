@@ -9,12 +9,11 @@ An empty cell means not measured; a zero means measured zero. Floats are written
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Mapping
-from typing import Any
 
 from greenlove_tracker.errors import LogError
+from greenlove_tracker.logs.flat import flat_values
 from greenlove_tracker.records import COMPONENTS, Counts, Energy, Factor, Field, Row, RowKind, RunSummary
 
 SCHEMA_VERSION = 1
@@ -125,19 +124,10 @@ def factor_from_fields(name: str, fields: Mapping[str, Field]) -> Factor | None:
 
 def summary_fields(summary: RunSummary) -> list[Field]:
     """The lines of ``summary.csv``."""
-    flat: dict[str, Any] = {}
-    for f in dataclasses.fields(RunSummary):
-        value = getattr(summary, f.name)
-        if f.name == "energy":
-            flat.update({g.name: getattr(value, g.name) for g in dataclasses.fields(Energy)})
-        elif f.name == "counts":
-            flat.update({g.name: getattr(value, g.name) for g in dataclasses.fields(Counts)})
-        else:
-            flat[f.name] = value
     unit = {"_s": "s", "_kwh": "kWh", "_kgco2e": "kgCO2e", "_usd": "USD", "_gco2e_per_kwh": "gCO2e/kWh"}
     return [
         Field(name, cell(value), next((u for end, u in reversed(unit.items()) if name.endswith(end)), ""))
-        for name, value in flat.items()
+        for name, value in flat_values(summary).items()
     ]
 
 

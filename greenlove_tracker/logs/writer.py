@@ -96,9 +96,13 @@ def _create_claim(claim: Path, run_id: str) -> str | None:
 
 
 def _lines(rows: Iterable[Sequence[str]]) -> bytes:
+    return "".join(map(_line, rows)).encode("utf-8", "replace")
+
+
+def _line(cells: Sequence[str]) -> str:
     text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows(rows)
-    return text.getvalue().encode("utf-8", "replace")
+    csv.writer(text, lineterminator="\r\n").writerow(cells)  # quotes what its line end holds, so \r too
+    return text.getvalue().removesuffix("\r\n") + "\n"
 
 
 class _AppendFile:
@@ -125,7 +129,7 @@ class _AppendFile:
         if self._handle is None:
             self._handle = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
         while self._written < len(self._kept):
-            self._written += os.write(self._handle, memoryview(self._kept)[self._written :])
+            self._written += os.write(self._handle, self._kept[self._written :])
             self._is_dirty = True
 
     def sync(self) -> None:

@@ -17,7 +17,8 @@ class Number:
     """A number as a reader sees it: ``value`` is what ``text`` says, no more."""
 
     text: str
-    unit: str
+    unit: str = ""
+    name: str = ""
 
     @property
     def value(self) -> float:
@@ -25,7 +26,7 @@ class Number:
         return float(self.text.replace(",", ""))
 
     def __str__(self) -> str:
-        return f"{self.text} {self.unit}".rstrip()
+        return " ".join(part for part in (self.name, self.text, self.unit) if part)
 
 
 def number(value: float, unit: str = "", digits: int = _DIGITS) -> Number:

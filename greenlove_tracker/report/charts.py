@@ -38,7 +38,7 @@ _LEGEND = {
 }
 
 
-def nice_ticks(lower: float, upper: float, n_wanted: int = 4, *, only_whole: bool = False) -> list[float]:
+def nice_ticks(lower: float, upper: float, n_wanted: int = 5, *, only_whole: bool = False) -> list[float]:
     """Round numbers within ``lower`` and ``upper``, 1, 2 or 5 times a power of ten apart."""
     span = upper - lower
     if span <= 0:
@@ -83,13 +83,15 @@ def _text(
 
 
 def _axes(chart: LineChart, width_pt: float) -> tuple[_Axis, _Axis]:
-    y_high = max(y for _, y in chart.points) * 1.08 or 1.0
+    highest = max(y for _, y in chart.points) * 1.02 or 1.0
+    step = nice_ticks(0.0, highest)[1]
+    y_high = step * math.ceil(highest / step)
     y_ticks = tuple(nice_ticks(0.0, y_high))
     left = 6 + max(stringWidth(label, REGULAR, _SIZE_PT) for label in tick_labels(y_ticks))
     x_values = [x for x, _ in chart.points]
-    x_ticks = nice_ticks(min(x_values), max(x_values), 8, only_whole=chart.x_label == "epoch")
+    x_ticks = nice_ticks(min(x_values), max(x_values), max(3, int(width_pt / 60)), only_whole=chart.x_label == "epoch")
     x = _Axis(min(x_values), max(x_values), left + 3, width_pt - 14, tuple(x_ticks))
-    return x, _Axis(0.0, y_high, 27.0, _CHART_PT - 14, y_ticks)
+    return x, _Axis(0.0, y_high, 27.0, _CHART_PT - 18, y_ticks)
 
 
 def line_chart(chart: LineChart, width_pt: float) -> Drawing:
@@ -104,12 +106,12 @@ def line_chart(chart: LineChart, width_pt: float) -> Drawing:
         drawing.add(Line(x_pt, y.start_pt - 3, x_pt, y.start_pt, strokeColor=GREY, strokeWidth=0.5))
         drawing.add(_text(label, x_pt, y.start_pt - 12, "middle"))
     drawing.add(Line(x.start_pt - 3, y.start_pt, x.end_pt, y.start_pt, strokeColor=GREY, strokeWidth=0.6))
-    drawing.add(_text(chart.y_label, 0, y.end_pt + 5))
+    drawing.add(_text(chart.y_label, 0, y.end_pt + 10))
     drawing.add(_text(chart.x_label, x.end_pt, y.start_pt - 23, "end"))
     spots = [(x.at(px), y.at(py)) for px, py in chart.points]
     drawing.add(PolyLine([v for spot in spots for v in spot], strokeColor=GREEN, strokeWidth=1.2, strokeLineJoin=1))
     for spot in spots if len(spots) <= _MAX_DOTS else ():
-        drawing.add(Circle(*spot, 1.6, fillColor=GREEN, strokeColor=WHITE, strokeWidth=0.4))
+        drawing.add(Circle(*spot, 1.7, fillColor=GREEN, strokeColor=None))
     return drawing
 
 

@@ -11,6 +11,7 @@ from greenlove_tracker.records import RunStatus
 from greenlove_tracker.report import wording
 from greenlove_tracker.report.figures import gpu_hours, measured_share
 from greenlove_tracker.report.groups import STAR, STAR_NOTE, Group, group
+from greenlove_tracker.report.scale import time_scale
 
 _FAILED = frozenset({RunStatus.FAILED, RunStatus.INTERRUPTED, RunStatus.TERMINATED})
 _MAX_NAMED = 4
@@ -57,12 +58,12 @@ def _tags(run: Run) -> set[str]:
 
 def _sentences(every: Group, groups: Sequence[tuple[str, Group]]) -> list[str]:
     totals, runs = every.totals, every.runs
-    counts = " and ".join(f"{members.totals.n_runs:,} {name}" for name, members in groups if name != "runs")
+    counts = _listed([f"{members.totals.n_runs:,} {name}" for name, members in groups if name != "runs"])
     detail = f" ({counts})" if counts else ""
     compute = f" and {gpu_hours(totals.gpu_hours)}" if totals.gpu_hours else ""
     sentences = [
-        f"We trained {fmt.plural(totals.n_runs, 'run')}{detail} on {_hardware(runs)}, over {_time(totals.duration_s)} "
-        f"of wall time{compute}.",
+        f"The experiments took {fmt.plural(totals.n_runs, 'run')}{detail} on {_hardware(runs)}, "
+        f"{_time(totals.duration_s)} of wall time{compute}.",
         _energy_sentence(every),
         _intensity_sentence(runs),
         _measured_sentence(runs),
@@ -72,8 +73,8 @@ def _sentences(every: Group, groups: Sequence[tuple[str, Group]]) -> list[str]:
 
 
 def _time(duration_s: float) -> str:
-    text = fmt.duration(duration_s)
-    return f"{text} h" if text.count(":") == 2 else f"{text} min" if ":" in text and " d " not in text else text
+    scale = time_scale(duration_s)
+    return f"{fmt.significant(scale.value(duration_s))} {scale.unit}"
 
 
 def _energy_sentence(every: Group) -> str:
@@ -82,10 +83,16 @@ def _energy_sentence(every: Group) -> str:
         return "Their energy is unknown, and so are their emissions."
     pues = sorted({run.summary.pue for run in every.runs if run.summary.energy_kwh is not None})
     pue = f"PUE {pues[0]}" if len(pues) == 1 else f"PUE {pues[0]} to {pues[-1]}"
-    missing = totals.n_unknown_energy
-    unknown = f"; unknown for {fmt.plural(missing, 'run')}" if missing else ""
-    emissions = f", emitting {fmt.mass(every.emissions_kgco2e)} of CO2e" if every.emissions_kgco2e is not None else ""
-    return f"They used {fmt.energy(totals.energy_kwh)} of electricity ({pue} included{unknown}){emissions}."
+    energy = f"{fmt.energy(totals.energy_kwh)} (including {pue}{_unknown_for(totals.n_unknown_energy)})"
+    if every.emissions_kgco2e is None:
+        return f"They used {energy}; the emissions are unknown."
+    emissions = fmt.mass(every.emissions_kgco2e)
+    missing = _unknown_for(every.n_unknown_emissions).removeprefix("; ")
+    return f"They used {energy} and emitted {emissions} of CO2e{f' ({missing})' if missing else ''}."
+
+
+def _unknown_for(n_runs: int) -> str:
+    return f"; unknown for {fmt.plural(n_runs, 'run')}" if n_runs else ""
 
 
 def _hardware(runs: Sequence[Run]) -> str:
@@ -118,9 +125,10 @@ def _measured_sentence(runs: Sequence[Run]) -> str:
 
 
 def _tool_sentence(runs: Sequence[Run]) -> str:
-    versions = {f"greenlove_tracker {_escaped(wording.data(run, 'greenlove_version', 20))}".strip() for run in runs}
+    numbers = {_escaped(wording.data(run, "greenlove_version", 20)) for run in runs} - {""}
+    versions = [f"greenlove_tracker {version}" for version in sorted(numbers)] or ["greenlove_tracker"]
     meters = {_escaped(wording.data(run, "meter", 40)) for run in runs} - {"", "none"}
-    return f"Recorded with {_listed([*sorted(versions), *sorted(meters)])}."
+    return f"Recorded with {_listed([*versions, *sorted(meters)])}."
 
 
 def _row(name: str, members: Group) -> str:

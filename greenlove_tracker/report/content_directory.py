@@ -9,8 +9,9 @@ from greenlove_tracker.logs.aggregate import Aggregate
 from greenlove_tracker.logs.parser import Run
 from greenlove_tracker.report import wording
 from greenlove_tracker.report.arithmetic import number, sum_of
-from greenlove_tracker.report.content_run import equivalent_blocks
+from greenlove_tracker.report.content_run import energy_bars, equivalent_blocks
 from greenlove_tracker.report.document import (
+    BarChart,
     Block,
     Calculations,
     Column,
@@ -22,7 +23,7 @@ from greenlove_tracker.report.document import (
 )
 from greenlove_tracker.report.figures import directory_figures
 from greenlove_tracker.report.groups import STAR, STAR_NOTE, Group, group, groups_by
-from greenlove_tracker.report.method import factor_table, method_blocks
+from greenlove_tracker.report.method import method_blocks, run_factors
 from greenlove_tracker.report.scale import energy_scale
 
 MAX_RUNS = 40
@@ -48,6 +49,7 @@ def directory_document(aggregate: Aggregate, name: str) -> Document:
         footer=f"greenlove_tracker · {fmt.shortened(name, 60)}",
         blocks=(
             KeyFigures(directory_figures(aggregate)),
+            *_energy_blocks(aggregate.runs, everything),
             *(block for key in ("project", "device", "month") for block in _group_blocks(aggregate, key, everything)),
             *equivalent_blocks(everything.emissions_kgco2e, countries.pop() if len(countries) == 1 else ""),
             *_runs_blocks(aggregate.runs, everything),
@@ -66,6 +68,15 @@ def _subtitle(aggregate: Aggregate) -> str:
     return f"{runs} · {days[0]}" + (f" to {days[-1]}" if days[-1] != days[0] else "") + " (UTC)"
 
 
+def _energy_blocks(runs: Sequence[Run], everything: Group) -> tuple[Block, ...]:
+    totals = everything.totals
+    if totals.energy_kwh is None:
+        return ()
+    estimate_kwh = sum(run.summary.unmetered_estimate_kwh or 0.0 for run in runs)
+    bars = energy_bars(totals.energy, totals.energy_kwh, estimate_kwh, "time without a meter", "PUE")
+    return (Heading("Energy by component"), BarChart(bars))
+
+
 def _group_blocks(aggregate: Aggregate, key: str, everything: Group) -> tuple[Block, ...]:
     """Sums by one key, those that used most energy first; the latest months first."""
     groups = [(values[0], members) for values, members in groups_by(aggregate, [key]).items()]
@@ -73,7 +84,7 @@ def _group_blocks(aggregate: Aggregate, key: str, everything: Group) -> tuple[Bl
         return ()
     groups.sort(key=lambda g: g[0] if key == "month" else -(g[1].totals.energy_kwh or 0.0), reverse=key == "month")
     shown, rest = groups[:_MAX_GROUPS], groups[_MAX_GROUPS:]
-    rows = [_row(fmt.shortened(name, 60) or "(none)", members) for name, members in shown]
+    rows = [_row(fmt.shortened(name, 34) or "(none)", members) for name, members in shown]
     if rest:
         rows.append(_row(f"{len(rest):,} others", group([run for _, members in rest for run in members.runs])))
     rows.append(_row("total", everything))
@@ -140,22 +151,15 @@ def _problem_blocks(aggregate: Aggregate) -> tuple[Block, ...]:
 
 
 def _method_blocks(runs: Sequence[Run]) -> tuple[Block, ...]:
-    """The sum over the projects, and the largest run as an example of how a single one is counted."""
+    """How the sums came about, and the largest run as an example of how a single one is counted."""
     if not runs:
         return ()
     example = max(runs, key=lambda run: (wording.emissions_kgco2e(run) or 0.0, run.summary.duration_s))
-    head, *rest = method_blocks(example)
-    factors = list(dict.fromkeys(factor for run in runs for factor in (run.carbon_intensity, run.electricity_price)))
-    known = [factor for factor in factors if factor is not None]
-    blocks = [factor_table(known[:_MAX_FACTORS]) if isinstance(b, Table) else b for b in rest]
-    more = f"and {len(known) - _MAX_FACTORS:,} more factors" if len(known) > _MAX_FACTORS else ""
-    return (
-        head,
-        *_sum_blocks(runs),
-        Paragraph(f"As an example, the run that emitted most: {wording.title(example)}."),
-        *blocks,
-        *((Paragraph(more),) if more else ()),
-    )
+    factors = list(dict.fromkeys(factor for run in runs for factor in run_factors(run)))
+    before = (*_sum_blocks(runs), Paragraph(f"As an example, the run that emitted most, {wording.title(example)}:"))
+    n_more = len(factors) - _MAX_FACTORS
+    more = (Paragraph(f"and {fmt.plural(n_more, 'more factor')}"),) if n_more > 0 else ()
+    return (*method_blocks(example, before, factors[:_MAX_FACTORS]), *more)
 
 
 def _sum_blocks(runs: Sequence[Run]) -> tuple[Block, ...]:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from greenlove_tracker import format as fmt
 from greenlove_tracker.logs.parser import Run
+from greenlove_tracker.records import Energy
 from greenlove_tracker.report import series, wording
 from greenlove_tracker.report.document import (
     Bar,
     BarChart,
     Block,
+    ChartRow,
     Column,
     Document,
     Heading,
@@ -21,7 +23,7 @@ from greenlove_tracker.report.document import (
 from greenlove_tracker.report.equivalents import comparisons
 from greenlove_tracker.report.figures import run_figures, unmetered_text
 from greenlove_tracker.report.method import method_blocks
-from greenlove_tracker.report.scale import mass_scale, power_scale, time_scale
+from greenlove_tracker.report.scale import energy_scale, mass_scale, power_scale, time_scale
 from greenlove_tracker.units import GRAMS_PER_KG
 
 # What the table of the run's settings and hardware shows: the label, and the fields that are joined for it.
@@ -48,7 +50,7 @@ def run_document(run: Run) -> Document:
             KeyFigures(run_figures(run)),
             Paragraph(wording.measured_sentence(run) + "."),
             *(Paragraph(text) for text in wording.warnings(run)),
-            *energy_blocks(run),
+            *_energy_blocks(run),
             *_chart_blocks(run),
             *equivalent_blocks(wording.emissions_kgco2e(run), run.text("country")),
             *_settings_blocks(run),
@@ -73,35 +75,46 @@ def _subtitle(run: Run) -> str:
     return " · ".join(part for part in parts if part)
 
 
-def energy_blocks(run: Run) -> tuple[Block, ...]:
-    """A bar for each part of the energy; measured, modelled and estimated look different."""
+def _energy_blocks(run: Run) -> tuple[Block, ...]:
     summary = run.summary
     whole_kwh = summary.energy_kwh
     if whole_kwh is None:
         return (Heading("Energy by component"), Paragraph(f"The energy is unknown: {wording.why_no_energy(run)}."))
+    bars = energy_bars(
+        summary.energy, whole_kwh, summary.unmetered_estimate_kwh or 0.0, unmetered_text(run), f"PUE {summary.pue}"
+    )
+    return (Heading("Energy by component"), BarChart(bars))
+
+
+def energy_bars(
+    energy: Energy, whole_kwh: float, estimate_kwh: float, estimated_for: str, pue_text: str
+) -> tuple[Bar, ...]:
+    """The parts that ``whole_kwh`` is made of: metered components, the estimate, and what PUE adds."""
+    scale = energy_scale(whole_kwh)
+
+    def bar(label: str, value_kwh: float, how: str, look: Look) -> Bar:
+        share = fmt.percent(value_kwh / whole_kwh) if whole_kwh > 0 else ""
+        parts = (f"{scale.text(value_kwh)} {scale.unit}", share, how)
+        return Bar(label, value_kwh, " · ".join(part for part in parts if part), look)
+
     bars = []
     for component in ("gpu", "cpu", "ram"):
-        energy_kwh = summary.energy.component_kwh(component)
-        if energy_kwh is not None:
-            joined = summary.energy.component_method(component)
+        value_kwh, joined = energy.component_kwh(component), energy.component_method(component)
+        if value_kwh is not None:
             look = Look.MEASURED if wording.is_measured(joined) else Look.MODELLED
-            bars.append(_bar(component.upper(), energy_kwh, whole_kwh, wording.method(joined), look))
-    estimate_kwh = summary.unmetered_estimate_kwh
+            bars.append(bar(component.upper(), value_kwh, wording.method(joined), look))
     if estimate_kwh:
-        bars.append(_bar("unmetered", estimate_kwh, whole_kwh, unmetered_text(run), Look.ESTIMATED))
-    if summary.pue > 1:
-        overhead_kwh = whole_kwh - whole_kwh / summary.pue
-        bars.append(_bar("overhead", overhead_kwh, whole_kwh, f"PUE {summary.pue}", Look.OVERHEAD))
-    return (Heading("Energy by component"), BarChart(tuple(bars)))
-
-
-def _bar(label: str, energy_kwh: float, whole_kwh: float, how: str, look: Look) -> Bar:
-    share = fmt.percent(energy_kwh / whole_kwh) if whole_kwh > 0 else ""
-    return Bar(label, energy_kwh, " · ".join(p for p in (fmt.energy(energy_kwh), share, how) if p), look)
+        bars.append(bar("unmetered", estimate_kwh, estimated_for, Look.ESTIMATED))
+    overhead_kwh = whole_kwh - (energy.total_kwh or 0.0) - estimate_kwh
+    if overhead_kwh > 1e-9 * whole_kwh:  # what rounding leaves of a PUE of 1.0 is none
+        bars.append(bar("overhead", overhead_kwh, pue_text, Look.OVERHEAD))
+    return tuple(bars)
 
 
 def _chart_blocks(run: Run) -> tuple[Block, ...]:
-    charts = [chart for chart in (_power_chart(run), _duration_chart(run), _emissions_chart(run)) if chart]
+    by_epoch = tuple(chart for chart in (_power_chart(run), _duration_chart(run)) if chart)
+    emissions = _emissions_chart(run)
+    charts = [ChartRow(row) for row in (by_epoch, (emissions,) if emissions else ()) if row]
     note = _chart_note(run)
     notes = (Paragraph(note, is_note=True),) if note else ()
     if not charts and not notes:

@@ -64,7 +64,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A table; with ``has_total`` its last row is the sum of the others, and without a title its first is no head."""
+    """A table; with ``has_total`` its last row is the sum of the others; without titles it has no head."""
 
     columns: tuple[Column, ...]
     rows: tuple[tuple[str, ...], ...]
@@ -79,6 +79,13 @@ class LineChart:
     x_label: str
     y_label: str
     points: tuple[tuple[float, float], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ChartRow:
+    """Charts side by side."""
+
+    charts: tuple[LineChart, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +126,7 @@ class Calculations:
     lines: tuple[Calculation, ...]
 
 
-Block = Heading | Paragraph | KeyFigures | Table | LineChart | BarChart | Calculations
+Block = Heading | Paragraph | KeyFigures | Table | ChartRow | BarChart | Calculations
 
 
 @dataclass(frozen=True, slots=True)

@@ -115,7 +115,7 @@ def _compute(run: Run) -> KeyFigure:
 
 def gpu_hours(value_h: float) -> str:
     """GPU-hours as text."""
-    return f"{fmt.significant(value_h)} GPU-h"
+    return f"{fmt.significant(value_h, 3 if value_h >= 1 else 2)} GPU-h"
 
 
 def directory_figures(aggregate: Aggregate) -> tuple[KeyFigure, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from greenlove_tracker import format as fmt
 from greenlove_tracker.logs.parser import Run
@@ -39,20 +39,21 @@ _SCOPE = (
 )
 
 
-def method_blocks(run: Run, title: str = "How each number was obtained") -> tuple[Block, ...]:
-    """The method of a run, ending with the factors and what is not counted."""
+def method_blocks(run: Run, before: Sequence[Block] = (), factors: Sequence[Factor] = ()) -> tuple[Block, ...]:
+    """The method of a run; ``before`` stands before its arithmetic, and ``factors`` in place of its own."""
     lines = run_calculations(run)
     mismatch = _mismatch(run, lines)
     return (
-        Heading(title, starts_page=True),
+        Heading("How each number was obtained", starts_page=True),
         Paragraph(_TIME),
         Paragraph(_ENERGY),
+        *before,
         Paragraph("Recomputed from the log, to six digits. What is shown here comes out on any calculator:"),
         Calculations(tuple(lines)),
         *((Paragraph(mismatch),) if mismatch else ()),
         Paragraph(wording.measured_sentence(run) + "."),
         Heading("Factors"),
-        factor_table([run.carbon_intensity, *([run.electricity_price] if run.electricity_price else [])]),
+        _factor_table(factors or run_factors(run)),
         Paragraph(_SCOPE),
     )
 
@@ -63,7 +64,7 @@ def run_calculations(run: Run) -> list[Calculation]:
     energy, total = _energy(run)
     lines += energy
     if total is not None:
-        lines += _from_energy(run, total)
+        lines += _share(run) + _from_energy(run, total)
     return lines + _machine(run)
 
 
@@ -89,7 +90,7 @@ def _energy(run: Run) -> tuple[list[Calculation], Number | None]:
     added, total = sum_of(f"energy: {' + '.join(names)}", terms, scale.unit)
     lines.append(added)
     if summary.pue != 1:
-        with_pue, total = product_of("energy with PUE", [total, Number(str(summary.pue), "PUE")], scale.unit)
+        with_pue, total = product_of("energy with PUE", [total, Number(str(summary.pue), name="PUE")], scale.unit)
         lines.append(with_pue)
     return lines, total
 
@@ -128,6 +129,18 @@ def _from_energy(run: Run, total: Number) -> list[Calculation]:
     return lines
 
 
+def _share(run: Run) -> list[Calculation]:
+    """The part of the energy, before PUE, that hardware measured."""
+    summary = run.summary
+    if not summary.measured_kwh or not summary.energy.total_kwh:
+        return []
+    scale = energy_scale(summary.energy_kwh or 0.0)
+    whole_kwh = summary.energy.total_kwh + (summary.unmetered_estimate_kwh or 0.0)
+    measured, whole = (number(scale.value(e), scale.unit) for e in (summary.measured_kwh, whole_kwh))
+    result = number(measured.value / whole.value * 100, "%")
+    return [Calculation("share that hardware measured", f"{measured} ÷ {whole} × 100", str(result))]
+
+
 def _machine(run: Run) -> list[Calculation]:
     summary, price = run.summary, run.terms.price_usd_per_gpu_hour
     if not summary.gpu_count:
@@ -155,8 +168,13 @@ def _mismatch(run: Run, lines: Iterable[Calculation]) -> str:
     return f"The log's own total is {logged}, which is not what its parts come to: the log was changed or damaged."
 
 
-def factor_table(factors: Iterable[Factor]) -> Table:
-    """What totals were multiplied with, and where each comes from."""
+def run_factors(run: Run) -> tuple[Factor, ...]:
+    """The carbon intensity of a run, and its price of electricity where there is one."""
+    price = run.electricity_price
+    return (run.carbon_intensity, price) if price else (run.carbon_intensity,)
+
+
+def _factor_table(factors: Iterable[Factor]) -> Table:
     columns = (Column("factor", 1.5), Column("value", 1.1, is_number=True), Column("unit", 1.0), Column("source", 4.4))
     return Table(columns, tuple(dict.fromkeys(_factor_row(factor) for factor in factors)))
 

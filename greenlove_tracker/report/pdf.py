@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 from collections.abc import Sequence
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,8 @@ from reportlab.lib.units import mm
 from reportlab.pdfbase.pdfmetrics import stringWidth
 from reportlab.pdfgen.canvas import Canvas
 from reportlab.platypus import (
+    CondPageBreak,
     Flowable,
-    KeepTogether,
     PageBreak,
     SimpleDocTemplate,
 )
@@ -31,10 +32,10 @@ from greenlove_tracker.report.document import (
     BarChart,
     Block,
     Calculations,
+    ChartRow,
     Document,
     Heading,
     KeyFigures,
-    LineChart,
     Paragraph,
     Table,
 )
@@ -42,6 +43,10 @@ from greenlove_tracker.report.document import (
 PAGE_SIZES = {"A4": A4, "Letter": LETTER}
 _MARGIN_PT = 20 * mm
 _FOOTER_PT = 7.0
+_SHORT_TABLE_ROWS = 14  # up to so many, a table stays on the page of its heading as a whole
+_TABLE_BEGINS_PT = 130.0  # what of a longer one stays with its heading
+_BETWEEN_CHARTS_PT = 18.0
+_FRAME_PT = 6.0  # what reportlab's frame pads by itself
 
 
 def write_pdf(
@@ -83,7 +88,8 @@ def _laid_out(content: Document, size: tuple[float, float], n_pages: int) -> tup
     buffer = io.BytesIO()
     template = SimpleDocTemplate(
         buffer, pagesize=size, invariant=1, title=look.drawable(content.title), author="greenlove_tracker",
-        leftMargin=_MARGIN_PT, rightMargin=_MARGIN_PT, topMargin=_MARGIN_PT, bottomMargin=22 * mm,
+        leftMargin=_MARGIN_PT - _FRAME_PT, rightMargin=_MARGIN_PT - _FRAME_PT,
+        topMargin=_MARGIN_PT, bottomMargin=22 * mm,
     )  # fmt: skip
 
     def frame(canvas: Canvas, _template: object) -> None:
@@ -120,15 +126,20 @@ def _story(content: Document, width_pt: float) -> list[Flowable]:
         Text(look.markup(content.title), look.TITLE),
         Text(look.markup(content.subtitle), look.SUBTITLE),
     ]
-    for block in content.blocks:
-        story += _flowables(block, width_pt)
+    for block, following in zip_longest(content.blocks, content.blocks[1:]):
+        if isinstance(following, Table) and len(following.rows) > _SHORT_TABLE_ROWS:
+            story += [CondPageBreak(_TABLE_BEGINS_PT), *_flowables(block, width_pt, keep=0)]
+        else:
+            story += _flowables(block, width_pt)
     return story
 
 
-def _flowables(block: Block, width_pt: float) -> list[Flowable]:
+def _flowables(block: Block, width_pt: float, *, keep: int = 1) -> list[Flowable]:
+    """A block as reportlab draws it; a heading is kept on the page of what follows unless that may be split."""
     match block:
         case Heading():
             heading = Text(look.markup(block.text), look.HEADING)
+            heading.keepWithNext = keep
             return [PageBreak(), heading] if block.starts_page else [heading]
         case Paragraph():
             return [Text(look.markup(block.text), look.NOTE if block.is_note else look.BODY)]
@@ -138,14 +149,13 @@ def _flowables(block: Block, width_pt: float) -> list[Flowable]:
             return [_table(block, width_pt)]
         case BarChart():
             return [bar_chart(block, width_pt)]
-        case LineChart():
-            title = Text(look.markup(block.title), look.CHART_TITLE)
-            return [KeepTogether([title, line_chart(block, width_pt)])]
+        case ChartRow():
+            return [_chart_row(block, width_pt)]
         case Calculations():
             return [_calculations(block, width_pt)]
 
 
-def _grid(rows: Sequence[Sequence[Flowable]], widths_pt: Sequence[float], extra: Sequence[Any], **more: Any) -> Grid:
+def _grid(rows: Sequence[Sequence[Any]], widths_pt: Sequence[float], extra: Sequence[Any], **more: Any) -> Grid:
     base: list[Any] = [
         ("VALIGN", (0, 0), (-1, -1), "TOP"),
         ("LEFTPADDING", (0, 0), (-1, -1), 0),
@@ -155,7 +165,22 @@ def _grid(rows: Sequence[Sequence[Flowable]], widths_pt: Sequence[float], extra:
         ("BOTTOMPADDING", (0, 0), (-1, -1), 3.5),
         ("LINEBELOW", (0, 0), (-1, -1), 0.4, look.RULE),
     ]
-    return Grid([list(row) for row in rows], colWidths=list(widths_pt), style=[*base, *extra], hAlign="LEFT", **more)
+    return Grid(
+        [list(row) for row in rows],
+        colWidths=list(widths_pt),
+        style=[*base, *extra],
+        hAlign="LEFT",
+        spaceAfter=6,
+        **more,
+    )
+
+
+def _chart_row(block: ChartRow, width_pt: float) -> Grid:
+    each_pt = (width_pt - _BETWEEN_CHARTS_PT * (len(block.charts) - 1)) / len(block.charts)
+    cells = [[Text(look.markup(c.title), look.CHART_TITLE), line_chart(c, each_pt)] for c in block.charts]
+    widths_pt = [each_pt + _BETWEEN_CHARTS_PT] * (len(cells) - 1) + [each_pt]
+    style = [("LINEBELOW", (0, 0), (-1, -1), 0, look.WHITE), ("RIGHTPADDING", (0, 0), (-1, -1), 0)]
+    return _grid([cells], widths_pt, style)
 
 
 def _key_figures(block: KeyFigures, width_pt: float) -> Grid:
@@ -169,7 +194,9 @@ def _key_figures(block: KeyFigures, width_pt: float) -> Grid:
     ]
     widths_pt = (20 * mm, 38 * mm, width_pt - 58 * mm)
     spacing = [("TOPPADDING", (0, 0), (-1, -1), 5), ("LINEABOVE", (0, 0), (-1, 0), 1.2, look.GREEN)]
-    return _grid(rows, widths_pt, [*spacing, ("TOPPADDING", (2, 0), (2, -1), 8.5)])
+    return _grid(
+        rows, widths_pt, [*spacing, ("TOPPADDING", (0, 0), (0, -1), 7.5), ("TOPPADDING", (2, 0), (2, -1), 8.5)]
+    )
 
 
 def _table(block: Table, width_pt: float) -> Grid:

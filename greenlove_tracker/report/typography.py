@@ -64,8 +64,8 @@ def _style(name: str, size_pt: float, **more: Any) -> ParagraphStyle:
 
 TITLE = _style("title", 18, fontName=BOLD, leading=23)
 SUBTITLE = _style("subtitle", 9, textColor=GREY, spaceBefore=3, spaceAfter=14)
-HEADING = _style("heading", 11, fontName=BOLD, textColor=GREEN, spaceBefore=16, spaceAfter=6, keepWithNext=1)
-CHART_TITLE = _style("chart_title", 8.5, fontName=BOLD, spaceBefore=6, spaceAfter=2, keepWithNext=1)
+HEADING = _style("heading", 11, fontName=BOLD, textColor=GREEN, spaceBefore=15, spaceAfter=6)
+CHART_TITLE = _style("chart_title", 8.5, fontName=BOLD, spaceBefore=2, spaceAfter=2)
 BODY = _style("body", 8.5, leading=12.6, spaceBefore=3, spaceAfter=5)
 NOTE = _style("note", 7.5, textColor=GREY, spaceBefore=2, spaceAfter=4)
 CELL = _style("cell", 8, leading=10.8)

@@ -1,0 +1,150 @@
+"""What each column and field of the log directory means; ``docs/reference/log.md`` is made from it.
+
+python -m greenlove_tracker.logs.describe > docs/reference/log.md
+"""
+
+from __future__ import annotations
+
+import inspect
+
+from greenlove_tracker.logs import schema
+from greenlove_tracker.logs.flat import flat_columns
+from greenlove_tracker.logs.schema import EPOCH_COLUMNS, SCHEMA_VERSION
+from greenlove_tracker.records import Flag, Method, RowKind, RunStatus, RunSummary
+
+_COMPONENT = {"cpu": "CPU", "gpu": "all GPUs together", "ram": "memory"}
+
+COLUMNS = {
+    "kind": "what the row stands for, see below",
+    "epoch": "number of the epoch, from 1; empty in `gap` and `tail` rows",
+    "started_at": "UTC, ISO 8601: where the epoch or segment began (`gap` and `tail`: where the gap began)",
+    "gap_before_s": "time between the row before and this one: loading, validation, checkpoints",
+    "gap_before_kwh": "energy of that time, the sum of the three that follow",
+    "duration_s": "time of the epoch or segment itself; 0 in `gap` and `tail` rows",
+    "steps": "optimizer steps, as told by `step()`",
+    "batches": "batches, as told by `step()`",
+    "samples": "samples of this rank, as told by `step(n_samples=…)`",
+    "tokens": "tokens of this rank, as told by `step(n_tokens=…)`",
+    "energy_kwh": "energy of the duration, the sum of the three that follow, as metered, before PUE",
+    "emissions_gco2e": "of the duration: energy × PUE × carbon intensity",
+    "flags": "what spoils the row, separated by spaces, see below",
+    **{f"{c}_kwh": f"energy of {what}" for c, what in _COMPONENT.items()},
+    **{f"{c}_method": f"how the energy of {what} was obtained, see below" for c, what in _COMPONENT.items()},
+    **{f"gap_before_{c}_kwh": f"energy of {what} in the gap" for c, what in _COMPONENT.items()},
+    **{f"gap_before_{c}_method": f"how the gap's energy of {what} was obtained" for c, what in _COMPONENT.items()},
+}
+
+SUMMARY = {
+    "run_id": "the directory's name",
+    "project": "as given",
+    "status": "how the run ended, see below",
+    "exit_code": "of the process, where it is known",
+    "started_at": "UTC, ISO 8601",
+    "ended_at": "UTC, ISO 8601",
+    "epochs_done": "epochs that ran to their end",
+    "epochs_planned": "as given",
+    "duration_s": "wall time of the whole run",
+    "epochs_duration_s": "of it, inside epochs",
+    "metered_s": "of it, while every known component was metered",
+    "measured_kwh": "the part of the metered energy that counters and sampled power gave; the rest is modelled",
+    "unmetered_estimate_kwh": "estimate for the time that was not metered, at the mean power of the time that was",
+    "pue": "power usage effectiveness",
+    "energy_kwh": "(metered energy + estimate) × PUE",
+    "carbon_intensity_gco2e_per_kwh": "as in `run.csv`, where its source stands",
+    "emissions_kgco2e": "energy × carbon intensity",
+    "cost_usd": "see `cost_basis`",
+    "cost_basis": "`machine`: price per GPU-hour × GPUs × time; `electricity`: price × energy; empty: no price known",
+    "gpu_count": "GPUs of all nodes",
+    "gpu_hours": "GPUs × wall time",
+    "n_ranks": "processes that wrote rows",
+    "n_nodes": "of them, those that carry a meter",
+    "flags": "all flags of all rows",
+    **{name: COLUMNS[name] for name in ("steps", "batches", "samples", "tokens")},
+    **{f"{c}_kwh": f"metered energy of {what}, before PUE" for c, what in _COMPONENT.items()},
+    **{f"{c}_method": f"how the energy of {what} was obtained" for c, what in _COMPONENT.items()},
+}
+
+RUN = {
+    "schema_version, greenlove_version": "of what wrote the run",
+    "run_id, project, tags, started_at": "who it is",
+    "command, host, pid, python, os, git_commit": "what ran, and where",
+    "user": "only where `log_user` is set",
+    "rank, world_size": "of the process that wrote the file; further nodes write `run-<rank>.csv`",
+    "epochs_planned, total_steps_planned": "as given",
+    "continues": "the run that this one resumes",
+    "job_id, array_task_id, account, partition, cluster": "from `SLURM_*` or `GREENLOVE_JOB_*`",
+    "country": "as given; empty: the world's average",
+    "pue, price_usd_per_gpu_hour": "as set",
+    "carbon_intensity, electricity_price": "value and unit; with `.source`, `.year`, `.basis`, `.table_sha256`",
+    "meter, meter_ready_s": "which meter, and how long after the start it was up",
+    "meter_note": "why nothing is measured, where that is so",
+    "cpu_model, cpu_threads, cpu_tdp_w, cpu_method": "the CPU; `cpu_scope` says `whole node` where a counter is shared",
+    "gpu_count, gpu_models, gpu_power_limit_w, gpu_method": "the GPUs of this job on this node; `gpu_doubt` if any",
+    "ram_gb, ram_w, ram_method": "our share of the memory",
+    "cpu_share, ram_share, share_source": "the share of the machine that constant and modelled power is charged by",
+    "unmeasured": "components that are there but could not be measured",
+    "peak_gpu_memory_gb": "the most that torch's tensors took on one GPU",
+}
+
+_MEANINGS = {
+    RowKind.EPOCH: "an epoch, or its last segment",
+    RowKind.SEGMENT: "a part of an epoch that was not over: written each minute, and where the meter comes up",
+    RowKind.GAP: "a part of the time between epochs, written each minute, and where the meter comes up",
+    RowKind.TAIL: "what lay behind the last epoch; always the last row of a run that was closed",
+    Method.COUNTER: "an energy counter of the hardware (RAPL, NVML)",
+    Method.SAMPLED_POWER: "power readings of the hardware, integrated",
+    Method.TDP_MODEL: "a model: the load, times the rated power",
+    Method.CONSTANT: "a model: a fixed power, such as memory by its size",
+    Flag.METER_STARTING: "the meter was not up yet: no energy",
+    Flag.METER_FAILED: "the meter had failed: no energy",
+    Flag.NO_METER: "another rank of this node carries the meter: no energy",
+    Flag.GPU_UNREAD: "the GPUs' energy could not be read any more",
+    Flag.CLOCK_JUMP: "wall clock and steady clock disagree by over 2 s and 1%: suspended, or the clock was set",
+    Flag.SHORT: "under 100 ms: the energy of this row is noise, its sum over rows is not",
+    Flag.UNFINISHED: "the epoch was cut off before its end",
+    RunStatus.FINISHED: "stopped, or its block or script ended normally",
+    RunStatus.EXITED: "the process ended without saying how",
+    RunStatus.FAILED: "by an exception or a non-zero exit code",
+    RunStatus.INTERRUPTED: "by Ctrl-C; or without a summary: killed, or the power failed",
+    RunStatus.TERMINATED: "by a signal",
+    RunStatus.SUPERSEDED: "another run was begun in the same process",
+    RunStatus.RUNNING: "not over yet (never written, found by the parser)",
+}
+
+
+def schema_page() -> str:
+    """The page ``docs/reference/log.md``."""
+    history = inspect.getdoc(schema) or ""
+    parts = [
+        "# The log directory",
+        "",
+        "<!-- made by: python -m greenlove_tracker.logs.describe > docs/reference/log.md -->",
+        "",
+        f"Schema version {SCHEMA_VERSION}. {history.split('history:')[1].split('An empty')[0].strip()}",
+        "",
+        "Each run is a directory `<UTC start>-<random>` with up to four files. A row is written at once, brought to the",
+        "disk within a second, and never changes. **An empty cell means not measured; a zero means measured zero.**",
+        "",
+        "CodeCarbon takes no new sample within 50 ms of the last, so a gap shorter than that reads as zero energy, and what",
+        "it took falls to its neighbour. Sums are not touched by this.",
+        *_table("run.csv: field, value, unit", "field", RUN),
+        *_table("epochs-<rank>.csv", "column", {c: COLUMNS[c] for c in EPOCH_COLUMNS}),
+        *_table("summary.csv: field, value, unit", "field", {c: SUMMARY[c] for c in flat_columns(RunSummary)}),
+    ]
+    for title, names in (("kind", RowKind), ("…_method", Method), ("flags", Flag), ("status", RunStatus)):
+        parts += _table(f"Values of `{title}`", "value", {str(member.value): _MEANINGS[member] for member in names})
+    parts += [
+        "",
+        "`epochs-command.csv` holds the totals of `greenlove run -- command`; trackers inside the command write their",
+        "epochs to `epochs-<n>.csv` of the same run, which then count for no total. `.ranks/` beside the runs holds the",
+        "agreements of the ranks of one launch on their run's name, and may be deleted at any time.",
+    ]
+    return "\n".join(parts) + "\n"
+
+
+def _table(title: str, head: str, rows: dict[str, str]) -> list[str]:
+    return ["", f"## {title}", "", f"| {head} | meaning |", "|---|---|", *(f"| `{k}` | {v} |" for k, v in rows.items())]
+
+
+if __name__ == "__main__":
+    print(schema_page(), end="")  # noqa: T201

@@ -1,0 +1,158 @@
+import math
+
+import pytest
+from conftest import epoch_row
+from hypothesis import given
+from hypothesis import strategies as st
+
+from greenlove_tracker.errors import UsageError
+from greenlove_tracker.logs.aggregate import KEYS, _first_of_chain, aggregate, total
+from greenlove_tracker.logs.parser import read_logs
+from greenlove_tracker.records import Factor
+
+PRICE = Factor("electricity_price", 0.5, "USD/kWh", "a test")
+
+
+@pytest.fixture
+def logs_dir(make_run):
+    """Three runs of two projects over two months; the last has neither energy nor a price."""
+    make_run("a", [epoch_row(1, 0.1)], {
+        "project": "x", "gpu_models": "H200", "account": "lab", "partition": "big", "user": "ada",
+        "started_at": "2026-10-31T23:59:59.500Z",
+    }, electricity_price=PRICE)  # fmt: skip
+    make_run("b", [epoch_row(1, 0.2)], {
+        "project": "x", "cpu_model": "EPYC", "account": "lab", "continues": "a",
+        "started_at": "2026-11-01T00:00:00.000Z",
+    }, electricity_price=PRICE)  # fmt: skip
+    make_run("c", [epoch_row(1, None)], {"project": "y", "continues": "b", "started_at": "2026-11-02T10:00:00.000Z"})
+    return next(iter(read_logs(make_run("d", [epoch_row(1, 0.4)])).runs)).path.parent
+
+
+def sizes(found, *keys):
+    return {values: totals.n_runs for values, totals in found.by(*keys).items()}
+
+
+def test_everything_together(logs_dir):
+    found = aggregate(logs_dir)
+    assert (found.total.n_runs, found.total.duration_s) == (4, 40.0)
+    assert found.total.energy_kwh == found.total.energy.gpu_kwh == pytest.approx(0.7)
+    assert found.total.emissions_kgco2e == pytest.approx(0.28)
+    assert found.problems == []
+
+
+def test_what_is_unknown_is_counted_and_not_summed_as_zero(logs_dir):
+    found = aggregate(logs_dir)
+    assert (found.total.n_unknown_energy, found.total.n_unknown_cost) == (1, 2)
+    assert found.total.cost_usd == pytest.approx(0.15)
+    nothing = found.by("project")["y",]
+    assert nothing.energy_kwh is nothing.cost_usd is nothing.emissions_kgco2e is nothing.measured_kwh is None
+    empty = total([])
+    assert (empty.n_runs, empty.energy_kwh, empty.cost_usd) == (0, None, None)
+
+
+@pytest.mark.parametrize(
+    ("key", "groups"),
+    [
+        ("run", {"a": 1, "b": 1, "c": 1, "d": 1}),
+        ("project", {"": 1, "x": 2, "y": 1}),
+        ("device", {"": 2, "EPYC": 1, "H200": 1}),
+        ("account", {"": 2, "lab": 2}),
+        ("partition", {"": 3, "big": 1}),
+        ("user", {"": 3, "ada": 1}),
+        ("status", {"finished": 4}),
+        ("training", {"a": 3, "d": 1}),
+        ("day", {"2026-10-31": 1, "2026-11-01": 2, "2026-11-02": 1}),
+        ("month", {"2026-10": 1, "2026-11": 3}),
+    ],
+)
+def test_by_one_key(logs_dir, key, groups):
+    assert sizes(aggregate(logs_dir), key) == {(name,): n for name, n in groups.items()}
+
+
+def test_every_key_is_tested():
+    assert set(KEYS) == {mark[0] for mark in test_by_one_key.pytestmark[0].args[1]}
+
+
+def test_by_several_keys(logs_dir):
+    found = aggregate(logs_dir)
+    assert sizes(found, "project", "month") == {
+        ("", "2026-11"): 1, ("x", "2026-10"): 1, ("x", "2026-11"): 1, ("y", "2026-11"): 1,
+    }  # fmt: skip
+    assert sizes(found, "training", "project") == {("a", "x"): 2, ("a", "y"): 1, ("d", ""): 1}
+    assert math.fsum(t.energy_kwh or 0 for t in found.by("project", "day").values()) == pytest.approx(0.7)
+
+
+@pytest.mark.parametrize("keys", [(), ("colour",), ("run", "colour"), ("run", "run")])
+def test_a_key_that_is_none_is_told_with_those_there_are(logs_dir, keys):
+    with pytest.raises(UsageError, match=r"cannot group by .*; choose from run, project"):
+        aggregate(logs_dir).by(*keys)
+
+
+@pytest.mark.parametrize(
+    ("since", "until", "runs"),
+    [
+        (None, None, "abcd"), ("2026-11-01", None, "bcd"),
+        (None, "2026-11-01", "a"), ("2026-11-01", "2026-11-02", "bd"),
+        ("2026-10-31T23:59:59Z", None, "abcd"), (None, "2026-11-01T00:00:00Z", "a"), ("2027-01-01", None, ""),
+        ("2026-11-01T01:00:00+01:00", None, "bcd"),
+    ],
+)  # fmt: skip
+def test_since_and_until(logs_dir, since, until, runs):
+    assert [run.run_id for run in aggregate(logs_dir, since=since, until=until).runs] == list(runs)
+
+
+@pytest.mark.parametrize("name", ["since", "until"])
+def test_a_date_that_is_none_is_told(logs_dir, name):
+    with pytest.raises(UsageError, match=f"{name} must be a date such as 2026-11-01"):
+        aggregate(logs_dir, **{name: "yesterday"})
+
+
+def test_a_run_without_a_start_is_left_out_of_a_period_by_name(make_run):
+    logs_dir = make_run("a", rows=[], fields={"started_at": ""}).parent
+    found = aggregate(logs_dir, since="2026-01-01")
+    assert list(found.runs) == [] and "not known when it began" in str(found.problems[0])
+    assert aggregate(logs_dir).total.n_runs == 1
+
+
+def test_a_chain_is_one_training_also_where_its_begin_is_not_asked_for(logs_dir):
+    found = aggregate(logs_dir, since="2026-11-02")
+    assert sizes(found, "training") == {("a",): 1}
+
+
+def test_a_chain_whose_first_run_is_gone_is_one_training(make_run):
+    logs_dir = make_run("b", fields={"continues": "a"}).parent
+    make_run("c", fields={"continues": "b"})
+    assert sizes(aggregate(logs_dir), "training") == {("a",): 2}
+
+
+def test_runs_that_continue_one_another_in_a_circle_are_one_training(make_run):
+    logs_dir = make_run("a", fields={"continues": "c"}).parent
+    for run_id, before in {"b": "a", "c": "b", "d": "c", "e": "e"}.items():
+        make_run(run_id, fields={"continues": before})
+    assert sizes(aggregate(logs_dir), "training") == {("a",): 4, ("e",): 1}
+
+
+@given(st.dictionaries(st.integers(0, 8).map(str), st.integers(0, 8).map(str)))
+def test_who_continues_whom_is_of_the_same_training(continues):
+    for run_id, before in continues.items():
+        assert _first_of_chain(run_id, continues) == _first_of_chain(before, continues)
+
+
+def test_unreadable_runs_are_left_out_by_name(make_run):
+    logs_dir = make_run("a", fields={"schema_version": "99"}).parent
+    make_run("b")
+    found = aggregate(logs_dir)
+    assert [r.run_id for r in found.runs] == ["b"] and found.problems[0].path.name == "a"
+    assert aggregate(read_logs(logs_dir)).total.n_runs == 1
+
+
+def test_frames_and_rows(logs_dir, tmp_path):
+    found = aggregate(logs_dir)
+    frame = found.to_frame("project")
+    assert frame["project"].tolist() == ["", "x", "y"] and frame["unknown_energy"].tolist() == [0, 0, 1]
+    assert frame["energy_kwh"].isna().tolist() == [False, False, True]
+    assert found.to_frame()["run"].tolist() == list("abcd")
+    assert found.rows("project")[1]["cost_usd"] == pytest.approx(0.15)
+    (tmp_path / "none").mkdir()
+    empty = aggregate(tmp_path / "none").to_frame("project")
+    assert list(empty.columns) == list(frame.columns) and empty.empty

@@ -1,0 +1,294 @@
+import os
+import shutil
+import socket
+
+import pytest
+from conftest import epoch_row
+from hypothesis import given
+from hypothesis import strategies as st
+
+from greenlove_tracker.errors import LogError, UsageError
+from greenlove_tracker.logs.csvfile import read_cells
+from greenlove_tracker.logs.parser import Logs, Run, read_logs
+from greenlove_tracker.logs.schema import EPOCH_COLUMNS, RUN_COLUMNS
+from greenlove_tracker.records import Flag, RowKind
+
+ROWS = [epoch_row(n) for n in (1, 2, 3)]
+
+
+def broken(run_dir, name, change):
+    file = run_dir / name
+    file.write_bytes(change(file.read_bytes()))
+    return Run(run_dir)
+
+
+def problems(run):
+    return [f"{p.path.name}: {p.message}" for p in run.problems]
+
+
+def dead(run_dir):
+    """As if the run had been written long ago."""
+    for file in run_dir.iterdir():
+        os.utime(file, (1e9, 1e9))
+    return Run(run_dir)
+
+
+def test_a_run_reads_back(make_run):
+    run_dir = make_run(rows=ROWS, fields={"project": "digits"})
+    (run,) = read_logs(run_dir.parent).runs
+    assert (run.run_id, run.text("project"), run.text("nothing", "-")) == (run_dir.name, "digits", "-")
+    assert [e.epoch for e in run.epochs] == [1, 2, 3] and run.epochs_of(7) == []
+    assert run.summary.energy_kwh == pytest.approx(0.003) and run.added_up() == run.summary
+    assert (run.carbon_intensity.value, run.electricity_price, run.problems) == (400.0, None, [])
+    assert len(run.to_frame()) == 3
+
+
+def test_the_directory_of_one_run(make_run, monkeypatch):
+    run_dir = make_run()
+    assert [run.run_id for run in read_logs(run_dir).runs] == [run_dir.name]
+    monkeypatch.chdir(run_dir)
+    assert [run.run_id for run in read_logs(".").runs] == [run_dir.name]
+
+
+def test_no_directory_is_told_with_what_to_do(tmp_path):
+    with pytest.raises(UsageError, match=r"gone is not a directory of logs"):
+        read_logs(tmp_path / "gone")
+    assert list(read_logs(tmp_path).runs) == []
+
+
+def test_a_last_line_that_was_cut_off(make_run):
+    run = broken(make_run(rows=ROWS, is_closed=False), "epochs-0.csv", lambda data: data[:-9])
+    assert list(run.rows[0]) == ROWS[:2]
+    assert problems(run) == ["epochs-0.csv: last line was cut off, and is left out"]
+
+
+@given(st.integers(0, 10**6))
+def test_whatever_is_cut_off_the_lines_before_are_kept(tmp_path_factory, cut):
+    file = tmp_path_factory.mktemp("cut") / "a.csv"
+    whole = b'field,value,unit\na,1,s\nb,"two\nlines, ""quoted""",\nc,3,\n'
+    file.write_bytes(whole[: cut % (len(whole) + 1)])
+    told = []
+    found = {cells["field"]: cells["value"] for _, cells in read_cells(file, RUN_COLUMNS, told.append)}
+    expected = {"a": "1", "b": 'two\nlines, "quoted"', "c": "3"}
+    assert found.items() <= expected.items() and list(found) == list(expected)[: len(found)]
+    assert bool(told) or file.read_bytes() in {whole[: whole.index(mark)] for mark in (b"a,", b"b,", b"c,")} | {whole}
+
+
+def test_an_empty_file(make_run):
+    run = broken(make_run(is_closed=False), "epochs-0.csv", lambda _: b"")
+    assert (list(run.rows[0]), problems(run)) == ([], ["epochs-0.csv: is empty"])
+    run = broken(run.path, "run.csv", lambda _: b"")
+    assert run.summary.duration_s == 0.0 and "run.csv: is empty" in problems(run)
+
+
+def test_other_columns(make_run):
+    run = broken(make_run(is_closed=False), "epochs-0.csv", lambda _: b"epoch,loss\n1,0.5\n")
+    assert list(run.rows[0]) == [] and "epochs-0.csv: is not ours: no column batches, " in problems(run)[0]
+
+
+def test_further_columns_and_a_signature_are_welcome(make_run):
+    def spreadsheet(data):
+        return b"\xef\xbb\xbf" + b"".join(line + b",x\r\n" for line in data.splitlines())
+
+    run = broken(make_run(rows=ROWS), "epochs-0.csv", spreadsheet)
+    assert list(run.rows[0]) == ROWS and run.problems == []
+
+
+def test_a_newer_schema_is_refused_by_name(make_run):
+    run_dir = make_run("newer", fields={"schema_version": "99"})
+    make_run("ours")
+    for ask in (lambda r: r.summary, lambda r: r.rows, lambda r: r.epochs, lambda r: r.fields):
+        with pytest.raises(LogError, match=r"newer: written with log schema 99, newer than the 1 .*pip install -U"):
+            ask(Run(run_dir))
+    logs = read_logs(run_dir.parent)
+    for _ in range(2):
+        assert [run.run_id for run in logs.readable()] == ["ours"]
+    assert [p.path for p in logs.problems] == [run_dir] and "schema 99" in str(logs.problems[0])
+
+
+@pytest.mark.parametrize("garbage", [b'\x80\xff"\x00,\n', b'"', b'1,"2\n', b'a\nb"c,\n', bytes(range(256)) + b"\n"])
+@pytest.mark.parametrize("name", ["epochs-0.csv", "run.csv"])
+def test_binary_garbage_costs_no_more_than_its_line(make_run, garbage, name):
+    def change(data):
+        lines = data.splitlines(keepends=True)
+        return b"".join([*lines[:2], garbage, *lines[2:]])
+
+    run = broken(make_run(rows=ROWS, fields={"project": "p", "z": 'q, "r"'}), name, change)
+    assert len(run.rows[0]) >= 2 and list(run.rows[0])[-1] == ROWS[-1]
+    assert (run.text("z"), run.carbon_intensity.value) == ('q, "r"', 400.0)
+    assert problems(run) and all(p.startswith(f"{name}: line ") for p in problems(run))
+
+
+def test_garbage_alone(make_run):
+    run = broken(make_run(is_closed=False), "epochs-0.csv", lambda _: os.urandom(5000) + b"\n")
+    assert list(run.rows[0]) == [] and "epochs-0.csv" in problems(run)[0]
+
+
+@given(st.binary(max_size=300))
+def test_no_bytes_at_all_are_too_odd_to_be_read(tmp_path_factory, data):
+    run_dir = tmp_path_factory.mktemp("odd")
+    for name in ("run.csv", "epochs-0.csv", "summary.csv"):
+        (run_dir / name).write_bytes(data)
+    logs = read_logs(run_dir)
+    assert len(list(logs.readable())) == 1 and logs.problems
+
+
+def test_nul_bytes_left_by_a_crash(make_run):
+    def crash(data):
+        first, second, third, fourth = data.splitlines(keepends=True)
+        return first + second + third[:5] + b"\0" * 64 + third[5:] + fourth + b"\0" * 4096
+
+    run = broken(make_run(rows=ROWS, is_closed=False), "epochs-0.csv", crash)
+    assert list(run.rows[0]) == [ROWS[0], ROWS[2]]
+    assert problems(run) == [
+        "epochs-0.csv: last line was cut off, and is left out", "epochs-0.csv: line 3 left out: NUL bytes",
+    ]  # fmt: skip
+
+
+def test_a_row_that_holds_something_else_is_told_by_its_line(make_run):
+    run = broken(make_run(rows=ROWS), "epochs-0.csv", lambda data: data.replace(b"epoch,2,", b"epoch,two,"))
+    assert list(run.rows[0]) == [ROWS[0], ROWS[2]] and problems(run)[0].startswith("epochs-0.csv: line 3 left out: ")
+
+
+def test_what_is_not_a_run_is_told_by_name(make_run):
+    logs_dir = make_run().parent
+    (logs_dir / "notes.txt").write_text("mine")
+    (logs_dir / "checkpoints").mkdir()
+    (logs_dir / ".hidden").mkdir()
+    logs = read_logs(logs_dir)
+    assert [str(p) for p in logs.problems] == [
+        f"{logs_dir / 'checkpoints'}: is not a run: no run.csv", f"{logs_dir / 'notes.txt'}: is not a run: a file",
+    ]  # fmt: skip
+    assert len(logs.runs) == 1
+
+
+def test_a_directory_that_may_not_be_read_is_told_and_the_rest_is_kept(make_run, monkeypatch):
+    logs_dir = make_run("ours").parent
+    make_run("theirs")
+    scandir = os.scandir
+
+    def refuse(path):
+        if str(path).endswith("theirs"):
+            raise PermissionError(13, "Permission denied", str(path))
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", refuse)
+    logs = read_logs(logs_dir)
+    assert [run.run_id for run in logs.readable()] == ["ours"]
+    assert [str(p) for p in logs.problems] == [f"{logs_dir / 'theirs'}: cannot be read: Permission denied"]
+
+
+def test_an_interrupted_run_is_added_up_from_its_rows(make_run):
+    rows = [*ROWS, epoch_row(4, kind=RowKind.SEGMENT)]
+    closed, cut = make_run("closed", rows), make_run("cut", rows, is_closed=False)
+    summary = dead(cut).summary
+    assert (summary.status, summary.ended_at, summary.epochs_done) == ("interrupted", "", 3)
+    assert summary.energy_kwh == Run(closed).summary.energy_kwh == pytest.approx(0.004)
+    assert Flag.UNFINISHED in Run(cut).epochs[-1].flags
+
+
+def test_a_run_without_its_rows_keeps_its_summary(make_run):
+    run_dir = make_run(rows=ROWS)
+    (run_dir / "epochs-0.csv").unlink()
+    assert Run(run_dir).summary.energy_kwh == pytest.approx(0.003)
+
+
+def test_a_run_without_its_fields_keeps_its_rows(make_run):
+    run_dir = make_run(rows=ROWS, is_closed=False)
+    (run_dir / "run.csv").unlink()
+    (run,) = read_logs(run_dir.parent).readable()
+    assert run.summary.energy_kwh == pytest.approx(0.003)
+    assert run.summary.emissions_kgco2e is None  # at which intensity is not known: not 0 kg
+    assert run.started_at == run.summary.started_at == ROWS[0].started_at
+    assert problems(run) == ["run.csv: cannot be read: No such file or directory"]
+
+
+@pytest.mark.parametrize(
+    "change", [lambda d: d.replace(b"duration_s,30.0", b"duration_s,long"), lambda d: d[:90], lambda _: b""]
+)
+def test_an_unreadable_summary_is_added_up_from_the_rows(make_run, change):
+    run = broken(make_run(rows=ROWS), "summary.csv", change)
+    assert (run.summary.duration_s, run.summary.energy_kwh) == (30.0, pytest.approx(0.003))
+    assert problems(run)[-1].startswith("summary.csv: added up from the rows instead: ")
+
+
+@pytest.mark.parametrize(("name", "what"), [("pue", "pue"), ("carbon_intensity", "emissions_kgco2e")])
+def test_a_factor_that_is_no_number_is_told(make_run, name, what):
+    run_dir = make_run(fields={"pue": "1.5"}, is_closed=False)
+    run = broken(run_dir, "run.csv", lambda d: d.replace(b"pue,1.5", b"pue,nan").replace(b"sity,400.0", b"sity,low"))
+    assert run.summary.energy_kwh == pytest.approx(0.002) and run.summary.emissions_kgco2e is None
+    assert any(p.startswith(f"run.csv: {name} left out: ") for p in problems(run)) and hasattr(run.summary, what)
+
+
+def test_ranks_and_nodes_of_one_run_are_added_up(make_run):
+    run_dir = make_run(rows=ROWS, fields={"gpu_count": "4"})
+    make_run(
+        rows=[epoch_row(n, None, 11.0, RowKind.EPOCH, Flag.NO_METER) for n in (1, 2, 3)],
+        rank=1,
+        fields={"gpu_count": "0"},
+        is_closed=False,
+    )
+    make_run(rows=ROWS, rank=10, fields={"gpu_count": "4", "project": "other"}, is_closed=False)
+    run = Run(run_dir)
+    assert list(run.rows) == [0, 1, 10] and run.text("project") == "other"
+    summary = run.summary
+    assert (summary.n_ranks, summary.n_nodes, summary.gpu_count, summary.status) == (3, 2, 8, "finished")
+    assert (summary.energy_kwh, summary.duration_s, summary.epochs_done) == (pytest.approx(0.006), 33.0, 3)
+    assert len(run.to_frame()) == 9 and run.problems == []
+
+
+def test_a_command_holds_the_totals(make_run):
+    run_dir = make_run(rows=[epoch_row(1, 0.05, 100.0)], rank="command", is_closed=False)
+    make_run(rows=ROWS, rank=0, is_closed=False)
+    summary = Run(run_dir).summary
+    assert (summary.energy_kwh, summary.duration_s, summary.epochs_done, summary.gpu_count) == (0.05, 100.0, 3, 1)
+
+
+def test_running_where_the_process_lives(make_run):
+    ours = {"host": socket.gethostname(), "pid": str(os.getpid())}
+    assert Run(make_run("ours", fields=ours, is_closed=False)).summary.status == "running"
+    gone = {**ours, "pid": str(2**22 + 1)}
+    assert Run(make_run("gone", fields=gone, is_closed=False)).summary.status == "interrupted"
+
+
+def test_another_process_with_the_number_of_a_dead_one_does_not_run_for_it(make_run):
+    fields = {"host": socket.gethostname(), "pid": str(os.getpid())}
+    assert dead(make_run(fields=fields, is_closed=False)).summary.status == "interrupted"
+
+
+def test_on_another_host_running_is_what_was_written_lately(make_run):
+    run_dir = make_run(fields={"host": "elsewhere", "pid": "1"}, is_closed=False)
+    assert Run(run_dir).summary.status == "running"
+    assert dead(run_dir).summary.status == "interrupted"
+
+
+@pytest.mark.parametrize("version", ["", "²", "one"])
+def test_a_version_that_is_none_is_taken_as_ours(make_run, version):
+    assert len(Run(make_run(fields={"schema_version": version})).epochs) == 2
+
+
+def test_problems_are_told_without_asking_for_runs_first_and_once(make_run):
+    logs_dir = make_run(is_closed=False).parent
+    shutil.copy(logs_dir.iterdir().__next__() / "run.csv", logs_dir / "run-copy.csv")
+    logs = Logs(logs_dir)
+    assert len(logs.problems) == 1
+    run = broken(logs.runs[0].path, "epochs-0.csv", lambda data: data + b"half a li")
+    for _ in range(3):
+        assert (len(run.rows[0]), run.summary.epochs_done, len(run.added_up().flags)) == (2, 2, 0)
+    assert len(run.problems) == 1
+
+
+def test_frames(make_run):
+    logs_dir = make_run("a", rows=ROWS).parent
+    make_run("b", rows=[epoch_row(1, None)])
+    frame = read_logs(logs_dir).to_frame()
+    assert list(frame["run_id"]) == ["a", "b"] and frame["energy_kwh"].isna().tolist() == [False, True]
+    epochs = Run(logs_dir / "b").to_frame()
+    assert epochs["gpu_kwh"].isna().all() and epochs["duration_s"].tolist() == [10.0]
+    assert {"gap_before_gpu_kwh", "steps", "flags"} <= set(epochs)
+    assert list(Logs(logs_dir / "b").to_frame().columns) == list(frame.columns)
+
+
+def test_the_columns_are_those_of_the_schema(make_run):
+    header = (make_run() / "epochs-0.csv").read_text().splitlines()[0]
+    assert tuple(header.split(",")) == EPOCH_COLUMNS

@@ -1,0 +1,173 @@
+import csv
+import dataclasses
+import io
+import math
+import sys
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from greenlove_tracker.errors import LogError
+from greenlove_tracker.logs.schema import (
+    EPOCH_COLUMNS,
+    RUN_FILE,
+    cell,
+    epochs_file,
+    factor_fields,
+    factor_from_fields,
+    row_cells,
+    row_from_cells,
+    run_file,
+    summary_fields,
+    summary_from_fields,
+)
+from greenlove_tracker.logs.writer import _lines
+from greenlove_tracker.records import Counts, Energy, Factor, Flag, Method, Row, RowKind, RunSummary
+
+FLOATS = st.floats(allow_nan=False, allow_infinity=False)
+POSITIVE = st.floats(0, allow_infinity=False)
+WHOLE = st.none() | st.integers(0, 2**63)
+METHODS = st.sampled_from(["counter", "sampled_power", "counter+sampled_power", "tdp_model", "constant"])
+TEXTS = st.text(st.characters(blacklist_characters="\x00", blacklist_categories=["Cs"]))
+FLAGS = st.frozensets(st.sampled_from([f.value for f in Flag]))
+COUNTS = st.builds(Counts, WHOLE, WHOLE, WHOLE, WHOLE)
+
+
+@st.composite
+def energies(draw):
+    kwh = [draw(st.none() | st.floats(-1e300, 1e300)) for _ in range(3)]
+    return Energy(*kwh, *(None if e is None else draw(METHODS) for e in kwh))
+
+
+ROWS = st.builds(
+    Row,
+    st.sampled_from(RowKind),
+    WHOLE,
+    TEXTS,
+    POSITIVE,
+    energies(),
+    POSITIVE,
+    COUNTS,
+    energies(),
+    st.none() | FLOATS,
+    FLAGS,
+)
+OPTIONAL = st.none() | FLOATS
+SUMMARIES = st.builds(
+    RunSummary,
+    run_id=TEXTS, project=TEXTS, status=TEXTS, exit_code=st.none() | st.integers(-64, 255), started_at=TEXTS,
+    ended_at=TEXTS, epochs_done=st.integers(0), epochs_planned=WHOLE, counts=COUNTS, duration_s=FLOATS,
+    epochs_duration_s=FLOATS, metered_s=FLOATS, energy=energies(), measured_kwh=OPTIONAL,
+    unmetered_estimate_kwh=OPTIONAL, pue=FLOATS, energy_kwh=OPTIONAL, carbon_intensity_gco2e_per_kwh=FLOATS,
+    emissions_kgco2e=OPTIONAL, cost_usd=OPTIONAL, cost_basis=TEXTS, gpu_count=st.integers(0), gpu_hours=FLOATS,
+    n_ranks=st.integers(1), n_nodes=st.integers(1), flags=FLAGS,
+)  # fmt: skip
+
+
+def through_csv(lines):
+    return list(csv.reader(io.StringIO(_lines(lines).decode(), newline=""), strict=True))
+
+
+@given(ROWS)
+def test_a_row_reads_back_as_it_was(row):
+    (cells,) = through_csv([row_cells(row)])
+    assert row_from_cells(dict(zip(EPOCH_COLUMNS, cells, strict=True))) == row
+
+
+@given(SUMMARIES)
+def test_a_summary_reads_back_as_it_was(summary):
+    fields = summary_fields(summary)
+    cells = through_csv([[f.name, f.value, f.unit] for f in fields])
+    assert [c[1] for c in cells] == [f.value for f in fields]
+    assert summary_from_fields({f.name: f for f in fields}) == summary
+
+
+@given(st.builds(Factor, st.just("pue"), FLOATS, TEXTS, TEXTS, TEXTS, TEXTS, TEXTS))
+def test_a_factor_reads_back_as_it_was(factor):
+    assert factor_from_fields("pue", {f.name: f for f in factor_fields(factor)}) == factor
+
+
+def test_a_gap_keeps_its_own_methods():
+    gap = Energy(gpu_kwh=0.1, gpu_method=Method.COUNTER)
+    own = Energy(gpu_kwh=0.2, gpu_method=Method.SAMPLED_POWER)
+    row = Row(RowKind.EPOCH, 1, "", 1.0, gap, 2.0, Counts(), own, None)
+    read = row_from_cells(dict(zip(EPOCH_COLUMNS, row_cells(row), strict=True)))
+    assert (read.gap_before.gpu_method, read.energy.gpu_method) == ("counter", "sampled_power")
+
+
+@given(FLOATS)
+def test_floats_are_exact(value):
+    assert float(cell(value)) == value
+
+
+def test_numpys_floats_are_written_as_numbers():
+    numpy = pytest.importorskip("numpy")
+    assert cell(numpy.float64(0.1)) == "0.1"
+
+
+def test_unknown_is_empty_and_zero_is_not():
+    assert [cell(v) for v in (None, 0.0, 0, math.nan, math.inf, True, "a\x00b")] == [
+        "",
+        "0.0",
+        "0",
+        "",
+        "",
+        "yes",
+        "ab",
+    ]
+    assert cell(frozenset({"short", "clock_jump"})) == "clock_jump short"
+
+
+def cells(**changed):
+    row = Row(RowKind.EPOCH, 1, "2026", 0.0, Energy(), 1.0, Counts(), Energy(), None)
+    return {**dict(zip(EPOCH_COLUMNS, row_cells(row), strict=True)), **changed}
+
+
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [
+        ("kind", "nap"), ("epoch", "one"), ("duration_s", ""), ("duration_s", "-1.0"), ("duration_s", "nan"),
+        ("gap_before_s", ""), ("gpu_kwh", "inf"), ("steps", "1.5"), ("emissions_gco2e", "much"),
+    ],
+)  # fmt: skip
+def test_a_cell_that_holds_something_else_is_refused(column, value):
+    row_from_cells(cells())
+    with pytest.raises(ValueError):
+        row_from_cells(cells(**{column: value}))
+
+
+SUMMARY = RunSummary(
+    "a", "", "finished", 0, "", "", 1, None, Counts(), 1.0, 1.0, 1.0, Energy(), None, None, 1.0, None, 400.0, None,
+    None, "", 0, 0.0,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "value"), [("duration_s", "nan"), ("epochs_done", ""), ("energy_kwh", "inf")])
+def test_a_summary_that_holds_something_else_is_refused(name, value):
+    fields = {f.name: f for f in summary_fields(SUMMARY)}
+    assert summary_from_fields(fields) == SUMMARY
+    with pytest.raises(LogError, match=r"summary.csv"):
+        summary_from_fields({**fields, name: dataclasses.replace(fields[name], value=value)})
+    with pytest.raises(LogError, match=name):
+        summary_from_fields({k: f for k, f in fields.items() if k != name})
+
+
+def test_every_physical_quantity_of_a_summary_has_its_unit():
+    units = {f.name: f.unit for f in summary_fields(SUMMARY)}
+    assert units["duration_s"] == "s" and units["gpu_kwh"] == "kWh" and units["cost_usd"] == "USD"
+    assert units["carbon_intensity_gco2e_per_kwh"] == "gCO2e/kWh" and units["emissions_kgco2e"] == "kgCO2e"
+    assert units["flags"] == units["n_ranks"] == units["status"] == ""
+
+
+def test_columns_are_named_once():
+    assert len(set(EPOCH_COLUMNS)) == len(EPOCH_COLUMNS) == len(row_cells(row_from_cells(cells())))
+
+
+def test_names_of_files():
+    assert (epochs_file(0), epochs_file("command")) == ("epochs-0.csv", "epochs-command.csv")
+    assert (run_file(0), run_file("command"), run_file(3)) == (RUN_FILE, RUN_FILE, "run-3.csv")
+
+
+def test_the_largest_float_is_a_float():
+    assert row_from_cells(cells(duration_s=repr(sys.float_info.max))).duration_s == sys.float_info.max

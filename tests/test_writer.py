@@ -1,0 +1,278 @@
+import errno
+import multiprocessing
+import os
+import re
+import shutil
+import time
+from pathlib import Path
+
+import pytest
+from conftest import epoch_row
+
+from greenlove_tracker.errors import UsageError
+from greenlove_tracker.logs import writer as writer_module
+from greenlove_tracker.logs.parser import read_logs
+from greenlove_tracker.logs.run import Run
+from greenlove_tracker.logs.schema import summary_fields
+from greenlove_tracker.logs.writer import (
+    RunWriter,
+    claim_run_id,
+    create_run_dir,
+    new_run_id,
+    timestamp,
+    write_atomically,
+)
+from greenlove_tracker.records import Field
+
+UTC_S = 1_793_534_400.0  # 2026-11-01 12:00
+FIELDS = [Field("schema_version", "1"), Field("project", "digits"), Field("carbon_intensity", "400.0", "gCO2e/kWh")]
+ROWS = [epoch_row(n) for n in range(1, 6)]
+
+
+@pytest.fixture
+def errors():
+    return []
+
+
+@pytest.fixture
+def run_dir(tmp_path):
+    return create_run_dir(tmp_path / "logs", "20261101T120000-aaaaaaaa")
+
+
+@pytest.fixture
+def writer(run_dir, errors):
+    return RunWriter(run_dir, 0, FIELDS, errors.append)
+
+
+class Disk:
+    """Takes ``room`` bytes from every open log, and then is full."""
+
+    def __init__(self, monkeypatch):
+        self.room = 10**9
+        self._write, self._write_atomically = os.write, writer_module.write_atomically
+        monkeypatch.setattr(os, "write", self.write)
+        monkeypatch.setattr(writer_module, "write_atomically", self.write_whole)
+
+    def write(self, handle, data):
+        if self.room <= 0:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        taken = self._write(handle, data[: self.room])
+        self.room -= taken
+        return taken
+
+    def write_whole(self, path, data):
+        if self.room < len(data):
+            raise OSError(errno.ENOSPC, "No space left on device")
+        self._write_atomically(path, data)
+
+
+@pytest.fixture
+def disk(monkeypatch):
+    return Disk(monkeypatch)
+
+
+def summary_of(run_dir):
+    return Run(run_dir).added_up()
+
+
+def test_times():
+    assert timestamp(UTC_S + 0.25) == "2026-11-01T12:00:00.250Z"
+    assert re.fullmatch(r"20261101T120000-[0-9a-f]{8}", new_run_id(UTC_S))
+
+
+def test_a_row_can_be_read_as_soon_as_it_is_written(writer, run_dir):
+    for n, row in enumerate(ROWS, 1):
+        writer.write_row(row)
+        assert list(Run(run_dir).rows[0]) == ROWS[:n]
+
+
+def test_what_is_known_at_the_start_and_what_is_found_later(writer, run_dir, errors):
+    assert Run(run_dir).text("project") == "digits"
+    writer.write_fields([Field("gpu_count", "2"), Field("project", "later")])
+    run = Run(run_dir)
+    assert (run.text("gpu_count"), run.text("project"), run.problems, errors) == ("2", "later", [], [])
+
+
+def test_close_writes_the_summary(writer, run_dir):
+    writer.write_row(ROWS[0])
+    summary = summary_of(run_dir)
+    assert writer.close(summary)
+    run = Run(run_dir)
+    assert run.has_summary and run.summary == summary
+    assert sorted(p.name for p in run_dir.iterdir()) == ["epochs-0.csv", "run.csv", "summary.csv"]
+
+
+def test_close_without_a_summary_leaves_it_to_another_rank(run_dir, errors):
+    assert RunWriter(run_dir, 1, FIELDS, errors.append).close(None)
+    assert sorted(p.name for p in run_dir.iterdir()) == ["epochs-1.csv", "run-1.csv"]
+
+
+@pytest.mark.parametrize("room", [0, 1, 37, 200])
+def test_a_full_disk_loses_nothing(writer, run_dir, errors, disk, room):
+    writer.write_row(ROWS[0])
+    disk.room = room
+    for row in ROWS[1:4]:
+        writer.write_row(row)
+    writer.write_fields([Field("gpu_count", "8")])
+    writer.sync()
+    assert [e.errno for e in errors] == [errno.ENOSPC]
+    assert next(iter(Run(run_dir).rows[0])) == ROWS[0]
+    disk.room = 10**9
+    writer.sync()
+    assert list(Run(run_dir).rows[0]) == ROWS[:4]
+    writer.write_row(ROWS[4])
+    assert writer.close(summary_of(run_dir))
+    run = Run(run_dir)
+    assert (list(run.rows[0]), run.text("gpu_count"), run.problems, len(errors)) == (ROWS, "8", [], 1)
+
+
+def test_a_disk_that_is_full_from_the_start_gets_everything_later(run_dir, errors, disk):
+    disk.room = 0
+    writer = RunWriter(run_dir, 0, FIELDS, errors.append)
+    writer.write_row(ROWS[0])
+    writer.write_fields([Field("gpu_count", "8")])
+    writer.sync()
+    assert len(errors) == 1
+    disk.room = 10**9
+    writer.sync()
+    run = Run(run_dir)
+    assert (list(run.rows[0]), run.text("project"), run.text("gpu_count")) == (ROWS[:1], "digits", "8")
+    assert writer.close(None) and run.problems == []
+
+
+def test_a_disk_that_stays_full_is_told_at_the_end_and_not_again(writer, run_dir, errors, disk):
+    disk.room = 0
+    writer.write_row(ROWS[0])
+    assert not writer.close(summary_of(run_dir))
+    assert len(errors) == 1
+
+
+@pytest.mark.parametrize("is_noticed_before", [True, False])
+def test_a_removed_directory_is_told_once_and_written_again_at_the_end(writer, run_dir, errors, is_noticed_before):
+    writer.write_fields([Field("gpu_count", "8")])
+    writer.write_row(ROWS[0])
+    summary = summary_of(run_dir)
+    shutil.rmtree(run_dir.parent)
+    writer.write_row(ROWS[1])
+    if is_noticed_before:
+        writer.sync()
+        writer.sync()
+        assert [e.errno for e in errors] == [errno.ENOENT]
+    assert writer.close(summary)
+    run = Run(run_dir)
+    assert len(errors) == 1 and run.problems == [] and run.summary == summary
+    assert (list(run.rows[0]), run.text("project"), run.text("gpu_count")) == (ROWS[:2], "digits", "8")
+
+
+def test_one_removed_file_is_told_and_written_again(writer, run_dir, errors):
+    writer.write_row(ROWS[0])
+    (run_dir / "run.csv").unlink()
+    writer.sync()
+    assert [e.errno for e in errors] == [errno.ENOENT]
+    assert writer.close(None)
+    assert Run(run_dir).text("project") == "digits" and list(Run(run_dir).rows[0]) == ROWS[:1]
+
+
+def test_trackers_of_one_command_do_not_write_over_one_another(run_dir, errors):
+    command = RunWriter(run_dir, "command", FIELDS, errors.append)
+    for n in range(2):
+        tracker = RunWriter(run_dir, 0, [Field("project", "inner"), Field("epochs_planned", "7")], errors.append)
+        tracker.write_row(ROWS[n])
+        assert tracker.close(None)
+    command.write_fields([Field("gpu_count", "2")])
+    assert command.close(None) and errors == []
+    run = Run(run_dir)
+    assert (run.text("project"), run.text("epochs_planned"), run.text("gpu_count")) == ("digits", "7", "2")
+    assert {rank: list(rows) for rank, rows in run.rows.items()} == {0: ROWS[:1], 1: ROWS[1:2]}
+    assert run.problems == []
+
+
+def test_texts_of_a_run_come_back_as_they_were(run_dir, errors):
+    odd = 'a, "b"\nc\r\nd\re\u2028f\x0bg\x85h\x1ci é漢🙂'
+    writer = RunWriter(run_dir, 0, [*FIELDS, Field("command", odd)], errors.append)
+    writer.write_fields([Field("note", "\udcff and \x00")])
+    writer.close(None)
+    run = Run(run_dir)
+    assert (run.text("command"), run.text("note"), run.problems) == (odd, "? and ", [])
+
+
+def test_a_file_is_written_whole_or_not_at_all(tmp_path, monkeypatch):
+    path = tmp_path / "a.csv"
+    write_atomically(path, b"old")
+    assert path.stat().st_mode & 0o777 == 0o644
+
+    def full(handle):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space"):
+        write_atomically(path, b"new")
+    assert path.read_bytes() == b"old" and list(tmp_path.iterdir()) == [path]
+
+
+def test_a_log_directory_that_cannot_be_made_is_told_with_what_to_do(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UsageError, match=r"cannot write logs to .*file: .*log_dir= or GREENLOVE_LOG_DIR"):
+        create_run_dir(tmp_path / "file", "a")
+    with pytest.raises(UsageError, match="cannot write logs to"):
+        claim_run_id(tmp_path / "file", "key", 0, UTC_S)
+
+
+def _create(log_dir):
+    run_dir = create_run_dir(Path(log_dir), new_run_id(UTC_S))
+    RunWriter(run_dir, 0, FIELDS, pytest.fail).write_row(ROWS[0])
+
+
+def _claim(log_dir, rank, answers):
+    answers.put((rank, claim_run_id(Path(log_dir), "key", rank, UTC_S)))
+
+
+def _at_once(target, arguments):
+    context = multiprocessing.get_context("fork")
+    processes = [context.Process(target=target, args=a) for a in arguments]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join(60)
+    assert [p.exitcode for p in processes] == [0] * len(processes)
+
+
+def test_runs_that_begin_at_once_never_collide(tmp_path):
+    _at_once(_create, [(str(tmp_path / "logs"),)] * 30)
+    runs = read_logs(tmp_path / "logs").runs
+    assert len({run.run_id for run in runs}) == len(runs) == 30
+    assert all(list(run.rows[0]) == ROWS[:1] for run in runs)
+
+
+def test_all_ranks_of_a_launch_agree_and_the_next_launch_is_another_run(tmp_path):
+    context = multiprocessing.get_context("fork")
+    launches = []
+    for _ in range(2):
+        answers = context.SimpleQueue()
+        _at_once(_claim, [(str(tmp_path), rank, answers) for rank in range(16)])
+        found = dict(answers.get() for _ in range(16))
+        assert len(set(found.values())) == 1 and len(found) == 16
+        launches.append(found[0])
+        run_dir = tmp_path / found[0]
+        run_dir.mkdir()
+        for rank in range(16):
+            RunWriter(run_dir, rank, FIELDS, pytest.fail).close(None)
+    assert len(set(launches)) == 2
+    assert sorted(p.name for p in (tmp_path / ".ranks").iterdir()) == ["key-0", "key-1"]
+
+
+def test_an_old_claim_is_another_launchs(tmp_path):
+    first = claim_run_id(tmp_path, "key", 0, UTC_S)
+    assert claim_run_id(tmp_path, "key", 1, UTC_S) == first
+    old_s = time.time() - 3600
+    os.utime(tmp_path / ".ranks" / "key-0", (old_s, old_s))
+    second = claim_run_id(tmp_path, "key", 1, UTC_S)
+    assert second != first and claim_run_id(tmp_path, "key", 2, UTC_S) == second
+
+
+def test_what_a_summary_holds_is_what_its_fields_hold(writer, run_dir):
+    writer.write_row(ROWS[0])
+    summary = summary_of(run_dir)
+    writer.close(summary)
+    lines = (run_dir / "summary.csv").read_text().splitlines()
+    assert lines[0] == "field,value,unit" and len(lines) == 1 + len(summary_fields(summary))
