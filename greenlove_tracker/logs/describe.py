@@ -122,11 +122,12 @@ def schema_page() -> str:
         "",
         f"Schema version {SCHEMA_VERSION}. {history.split('history:')[1].split('An empty')[0].strip()}",
         "",
-        "Each run is a directory `<UTC start>-<random>` with up to four files. A row is written at once, brought to the",
-        "disk within a second, and never changes. **An empty cell means not measured; a zero means measured zero.**",
+        "Each run is a directory `<UTC start>-<random>` with up to four files. A row is written at once, brought to",
+        "the disk within a second, and never changes.",
+        "**An empty cell means not measured; a zero means measured zero.**",
         "",
-        "CodeCarbon takes no new sample within 50 ms of the last, so a gap shorter than that reads as zero energy, and what",
-        "it took falls to its neighbour. Sums are not touched by this.",
+        "CodeCarbon takes no new sample within 50 ms of the last, so a gap shorter than that reads as zero energy, and",
+        "what it took falls to its neighbour. Sums are not touched by this.",
         *_table("run.csv: field, value, unit", "field", RUN),
         *_table("epochs-<rank>.csv", "column", {c: COLUMNS[c] for c in EPOCH_COLUMNS}),
         *_table("summary.csv: field, value, unit", "field", {c: SUMMARY[c] for c in flat_columns(RunSummary)}),
@@ -136,8 +137,8 @@ def schema_page() -> str:
     parts += [
         "",
         "`epochs-command.csv` holds the totals of `greenlove run -- command`; trackers inside the command write their",
-        "epochs to `epochs-<n>.csv` of the same run, which then count for no total. `.ranks/` beside the runs holds the",
-        "agreements of the ranks of one launch on their run's name, and may be deleted at any time.",
+        "epochs to `epochs-<n>.csv` of the same run, which then count for no total. `.ranks/` beside the runs holds",
+        "the agreements of the ranks of one launch on their run's name, and may be deleted at any time.",
     ]
     return "\n".join(parts) + "\n"
 

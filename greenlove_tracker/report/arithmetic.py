@@ -44,7 +44,7 @@ def sum_of(label: str, terms: Sequence[Number], unit: str) -> tuple[Calculation,
 def product_of(label: str, factors: Sequence[Number], unit: str, *, scale: float = 1) -> tuple[Calculation, Number]:
     """``a × b = c``; with ``scale`` 1000 or 1/1000 a last factor between two prefixes of a unit."""
     result = number(math.prod(factor.value for factor in factors) * scale, unit)
-    tail = "" if scale == 1 else f" × {scale:g}" if scale > 1 else f" ÷ {1 / scale:g}"
+    tail = "" if scale == 1 else f" × {scale:,.0f}" if scale > 1 else f" ÷ {1 / scale:,.0f}"
     return Calculation(label, " × ".join(str(factor) for factor in factors) + tail, str(result)), result
 
 

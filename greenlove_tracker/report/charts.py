@@ -26,7 +26,7 @@ from greenlove_tracker.report.typography import (
 )
 
 _SIZE_PT = 7.5
-_CHART_PT = 122.0
+_CHART_PT = 112.0
 _BAR_PT, _BAR_STEP_PT = 10.0, 19.0
 _Anchor = Literal["start", "middle", "end"]
 _MAX_DOTS = 40  # of points that are marked one by one
@@ -95,7 +95,7 @@ def _axes(chart: LineChart, width_pt: float) -> tuple[_Axis, _Axis]:
 
 
 def line_chart(chart: LineChart, width_pt: float) -> Drawing:
-    """A line over a number axis, the y axis from 0; few points are marked one by one."""
+    """A line over a number axis, the y axis from 0; few epochs are marked one by one."""
     register_fonts()
     drawing = Drawing(width_pt, _CHART_PT)
     x, y = _axes(chart, width_pt)
@@ -110,7 +110,7 @@ def line_chart(chart: LineChart, width_pt: float) -> Drawing:
     drawing.add(_text(chart.x_label, x.end_pt, y.start_pt - 23, "end"))
     spots = [(x.at(px), y.at(py)) for px, py in chart.points]
     drawing.add(PolyLine([v for spot in spots for v in spot], strokeColor=GREEN, strokeWidth=1.2, strokeLineJoin=1))
-    for spot in spots if len(spots) <= _MAX_DOTS else ():
+    for spot in spots if chart.x_label == "epoch" and len(spots) <= _MAX_DOTS else ():
         drawing.add(Circle(*spot, 1.7, fillColor=GREEN, strokeColor=None))
     return drawing
 

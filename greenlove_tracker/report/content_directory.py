@@ -84,7 +84,7 @@ def _group_blocks(aggregate: Aggregate, key: str, everything: Group) -> tuple[Bl
         return ()
     groups.sort(key=lambda g: g[0] if key == "month" else -(g[1].totals.energy_kwh or 0.0), reverse=key == "month")
     shown, rest = groups[:_MAX_GROUPS], groups[_MAX_GROUPS:]
-    rows = [_row(fmt.shortened(name, 34) or "(none)", members) for name, members in shown]
+    rows = [_row(fmt.shortened(name, 44) or "(none)", members) for name, members in shown]
     if rest:
         rows.append(_row(f"{len(rest):,} others", group([run for _, members in rest for run in members.runs])))
     rows.append(_row("total", everything))
@@ -111,13 +111,13 @@ def _runs_blocks(runs: Sequence[Run], everything: Group) -> tuple[Block, ...]:
     if rest:
         rows.append((f"{len(rest):,} further runs", "", "", *group(rest).cells))
     rows.append(("total", "", "", *everything.cells))
-    columns = (Column("run", 3.1), Column("project", 1.9), Column("status", 1.5), *_NUMBERS)
+    columns = (Column("run", 2.8), Column("project", 2.2), Column("status", 1.5), *_NUMBERS)
     title = f"The {MAX_RUNS} runs that emitted most" if rest else "The runs, those that emitted most first"
     return (Heading(title), Table(columns, tuple(rows), has_total=True), *_star_note(rows))
 
 
 def _run_row(run: Run) -> tuple[str, ...]:
-    project = fmt.shortened(run.summary.project, 30) or "(none)"
+    project = fmt.shortened(run.summary.project, 20) or "(none)"
     return (fmt.shortened(run.run_id, 40), project, fmt.shortened(run.summary.status, 20), *group([run]).cells)
 
 

@@ -164,7 +164,7 @@ def equivalent_blocks(emissions_kgco2e: float | None, country: str) -> tuple[Blo
     found = comparisons(emissions_kgco2e, is_us=is_us) if emissions_kgco2e else ()
     if not found:
         return ()
-    columns = (Column("as much CO2e as", 2.6), Column("source of the factor", 4))
+    columns = (Column("as much CO2e as", 3.2), Column("source of the factor", 4))
     return (
         Heading(f"What {fmt.mass(emissions_kgco2e)} of CO2e compare to"),
         Table(columns, tuple((comparison.text, comparison.source) for comparison in found)),

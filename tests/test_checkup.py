@@ -1,0 +1,64 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from greenlove_tracker import checkup
+from greenlove_tracker.checkup import Diagnosis, examine
+from greenlove_tracker.config import Settings
+from greenlove_tracker.devices import Gpu
+
+
+@pytest.mark.real
+def test_the_doctor_says_what_a_run_would_do(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    diagnosis = examine(Settings(log_dir=str(tmp_path / "logs")))
+    text = diagnosis.as_text()
+    assert max(map(len, text.splitlines())) <= 100
+    subjects = [f.subject for f in diagnosis.findings]
+    assert subjects[-6:] == ["cpu", "ram", "country", "share", "logs", "cost"]
+    assert diagnosis.can_measure
+    assert "458 g/kWh instead of yours" in text and "GREENLOVE_COUNTRY=DE" in text
+    assert list(tmp_path.iterdir()) == []  # it left nothing behind
+    json.dumps(diagnosis.as_dict())
+
+
+def test_a_gpu_that_nvml_shows_but_codecarbon_does_not_measure_comes_with_its_fix(monkeypatch):
+    monkeypatch.setattr(checkup, "nvml_gpus", lambda: (Gpu(0, "GPU-0", "NVIDIA H200", 140.0, 700.0, True),))
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    (broken,) = checkup._gpu_findings({})
+    assert (broken.mark, broken.method) == ("✗", "unmeasured") and "nvidia-smi" in broken.fix
+    (good,) = checkup._gpu_findings({"gpu_method": "counter"})
+    assert (good.mark, good.method, good.fix) == ("✓", "counter", "")
+    assert "limit 700 W" in good.note
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "-1")
+    (hidden,) = checkup._gpu_findings({})
+    assert hidden.method == "left out"
+
+
+def test_a_counter_that_only_root_may_read_comes_with_its_fix(monkeypatch, tmp_path):
+    counter = tmp_path / "intel-rapl:0" / "energy_uj"
+    counter.parent.mkdir()
+    counter.write_text("1")
+    monkeypatch.setattr(checkup, "_RAPL", tmp_path)
+    monkeypatch.setattr(checkup.os, "access", lambda path, mode: False)
+    note, fix = checkup._why_no_counter()
+    assert "readable by root only" in note and "sudo chmod a+r" in fix and "--print-udev" in fix
+
+
+def test_how_much_will_be_measured_at_full_load():
+    found = {
+        "gpu_power_limit_w": "115", "gpu_method": "counter", "cpu_tdp_w": "45", "cpu_method": "tdp_model",
+        "ram_w": "10", "ram_method": "constant",
+    }  # fmt: skip
+    assert checkup._full_load(found) == (115.0, 170.0)
+    assert "115 of 170 W (68%)" in Diagnosis((), True, 115.0, 170.0).as_text()
+    assert checkup._full_load({}) == (None, None)
+    assert "unknown" in Diagnosis((), True, None, None).as_text()
+
+
+def test_a_fix_is_numbered_once():
+    finding = checkup.Finding("cpu", "x", "modelled", "✗", "note", "do this")
+    text = Diagnosis((finding, finding), True, 1.0, 2.0).as_text()
+    assert text.count("fix 1  do this") == 1 and text.count("→ fix 1") == 2 and "1 to fix" in text

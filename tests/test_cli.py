@@ -1,0 +1,95 @@
+from __future__ import annotations
+
+import json
+import os
+
+import pytest
+from click.testing import CliRunner
+from fakes import FakeClock
+
+from greenlove_tracker import Tracker
+from greenlove_tracker.cli import cli
+from greenlove_tracker.meter import SimulatedMeter
+
+
+@pytest.fixture
+def logs(tmp_path, monkeypatch):
+    """Two runs of project a and one of b, in greenlove_logs."""
+    for name in list(os.environ):
+        if name.startswith(("GREENLOVE_", "SLURM_")):
+            monkeypatch.delenv(name)
+    monkeypatch.chdir(tmp_path)
+    clock = FakeClock()
+    for project, epochs in (("a", 2), ("a", 1), ("b", 3)):
+        with Tracker(
+            epochs, clock=clock, meter=SimulatedMeter(clock, gpu_w=3600.0), project=project, verbose=0, country="DE"
+        ) as tracker:
+            for _ in range(epochs):
+                tracker.epoch_start()
+                clock.pass_s(100.0)
+                tracker.epoch_end()
+        clock.pass_s(86400.0)
+    return tmp_path / "greenlove_logs"
+
+
+def call(*arguments: str):
+    return CliRunner().invoke(cli, list(arguments))
+
+
+def test_summary_as_json_csv_and_text(logs):
+    as_json = json.loads(call("summary", "--json").stdout)
+    assert as_json["problems"] == []
+    assert [(g["project"], g["runs"], round(g["energy_kwh"], 12)) for g in as_json["groups"]] == [
+        ("a", 2, 0.3), ("b", 1, 0.3),
+    ]  # fmt: skip
+    lines = call("summary", "--csv", "--by", "project,month").stdout.splitlines()
+    assert lines[0].startswith("project,month,runs,") and len(lines) == 3
+    text = call("summary", str(logs)).stdout
+    assert "a" in text and "300 Wh" in text and "600 Wh" in text
+
+
+def test_summary_of_a_period(logs):
+    days = [g["day"] for g in json.loads(call("summary", "--json", "--by", "day").stdout)["groups"]]
+    assert len(days) == len(set(days)) == 3
+    later = json.loads(call("summary", "--json", "--by", "day", "--since", days[1], "--until", days[2]).stdout)
+    assert [g["day"] for g in later["groups"]] == [days[1]]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["summary", "nowhere"], "nowhere is not a directory of logs"),
+        (["summary", "--by", "colour"], "cannot group by colour"),
+        (["report", "nowhere"], "nowhere"),
+        (["run", "nowhere.py"], "no such script: nowhere.py"),
+        (["nowhere.py"], "no such script: nowhere.py"),
+        (["run", "--country", "Germny", "x.py"], "Germany"),
+        (["run", "--pue", "0.5", "x.py"], "pue must be at least 1"),
+    ],
+)
+def test_a_users_mistake_is_one_line_that_says_what_to_do(logs, arguments, says):
+    (logs.parent / "x.py").write_text("")
+    result = call(*arguments)
+    assert result.exit_code == 1
+    assert says in result.output and result.output.count("\n") == 1, result.output
+
+
+def test_report_writes_a_pdf_and_cites(logs):
+    assert call("report", "-o", "r.pdf").exit_code == 0
+    assert (logs.parent / "r.pdf").read_bytes().startswith(b"%PDF")
+    assert "kWh" in call("report", "--format", "cite").stdout or "Wh" in call("report", "--format", "cite").stdout
+
+
+def test_an_unwritable_report_says_so(logs):
+    (logs.parent / "file").write_text("")
+    result = call("report", "-o", "file/r.pdf")
+    assert result.exit_code == 1 and "file/r.pdf" in result.output and result.output.startswith("Error: ")
+
+
+def test_help_and_version():
+    assert "run" in call("--help").stdout and "doctor" in call("-h").stdout
+    assert call("--version").stdout.startswith("greenlove, version 0.")
+
+
+def test_the_udev_rule():
+    assert 'SUBSYSTEM=="powercap"' in call("doctor", "--print-udev").stdout

@@ -1,0 +1,217 @@
+from __future__ import annotations
+
+import io
+import re
+from pathlib import Path
+
+import pytest
+from pypdf import PdfReader
+from report_samples import (
+    GPU_FIELDS,
+    cpu_energy,
+    demo_run,
+    epoch_row,
+    gpu_energy,
+    gpu_rows,
+    gpu_run,
+    write_run,
+)
+
+from greenlove_tracker.errors import UsageError
+from greenlove_tracker.logs.parser import Run
+from greenlove_tracker.records import RowKind
+from greenlove_tracker.report import series
+from greenlove_tracker.report.charts import nice_ticks, tick_labels
+from greenlove_tracker.report.content import document
+from greenlove_tracker.report.document import BarChart, ChartRow, Look
+from greenlove_tracker.report.equivalents import comparisons
+from greenlove_tracker.report.method import run_calculations
+from greenlove_tracker.report.pdf import write_pdf
+from greenlove_tracker.report.typography import drawable
+
+
+def pdf_text(log_dir: Path, page_size: str = "A4") -> str:
+    path = write_pdf(log_dir, log_dir.parent / f"{log_dir.name}.pdf", page_size=page_size)
+    pages = PdfReader(io.BytesIO(path.read_bytes())).pages
+    return " ".join(" ".join(page.extract_text() for page in pages).split())
+
+
+@pytest.fixture
+def logs(tmp_path: Path) -> Path:
+    return tmp_path / "logs"
+
+
+def evaluate(expression: str) -> float:
+    """The arithmetic of a printed line, as somebody would type it into a calculator."""
+    bare = re.sub(r"[^\W\d][\w/-]*", "", expression.replace(",", ""))
+    return float(eval(bare.replace("×", "*").replace("÷", "/"), {"__builtins__": {}}))
+
+
+def assert_comes_out(run: Run) -> list[str]:
+    lines = run_calculations(run)
+    for line in lines:
+        result = line.result.split()[0].replace(",", "")
+        assert evaluate(line.expression) == pytest.approx(float(result), rel=1e-5, abs=1e-12), line
+    return [line.label.partition(":")[0] for line in lines]
+
+
+def test_a_run_has_its_figures_charts_and_method(logs: Path) -> None:
+    gpu_run(logs)
+    text = pdf_text(logs)
+    for wanted in (
+        "thesis/20261121T101502-c41e", "95.9 Wh", "36.6 g", "$0.040", "0.69 GPU-h", "Mean power of each epoch",
+        "CO2e so far", "time since the start, min", "smartphone charges", "one growing urban tree absorbs in",
+        "How each number was obtained", "95.9357 Wh ÷ 1,000 = 0.0959357 kWh", "0.0959357 kWh × 381 gCO2e/kWh",
+        "Page 1 of 3", "Page 3 of 3", "Our World in Data (CC BY 4.0)",
+    ):  # fmt: skip
+        assert wanted in text, wanted
+
+
+def test_the_same_logs_give_the_same_bytes(logs: Path, tmp_path: Path) -> None:
+    demo_run(logs)
+    first, second = write_pdf(logs, tmp_path / "1.pdf"), write_pdf(logs, tmp_path / "deep" / "2.pdf")
+    assert first.read_bytes() == second.read_bytes()
+
+
+def test_the_arithmetic_of_the_method_page_comes_out(tmp_path: Path) -> None:
+    demo = assert_comes_out(demo_run(tmp_path / "a"))
+    assert demo[1:3] == ["estimate for 1.30 s before the meter was up", "energy"]
+    labels = assert_comes_out(gpu_run(tmp_path / "b"))
+    assert {"time", "energy", "energy with PUE", "CO2e", "cost of electricity", "GPU-hours"} <= set(labels)
+    fields = {**GPU_FIELDS, "price_usd_per_gpu_hour": "3.9"}
+    assert "cost of the machine" in assert_comes_out(write_run(tmp_path / "c", gpu_rows(2), fields=fields))
+
+
+@pytest.mark.parametrize("duration_s", [0.003, 7.0, 4e5, 9e9])
+def test_the_arithmetic_comes_out_at_every_size(tmp_path: Path, duration_s: float) -> None:
+    assert_comes_out(write_run(tmp_path, [epoch_row(1, duration_s, gpu_energy(duration_s))], fields=GPU_FIELDS))
+
+
+def test_a_total_that_was_changed_is_noticed(logs: Path) -> None:
+    run = demo_run(logs)
+    file = run.path / "summary.csv"
+    file.write_text(re.sub(r"(?m)^energy_kwh,.*$", "energy_kwh,5.0,kWh", file.read_text()))
+    assert "not what its parts come to" in pdf_text(logs)
+
+
+def test_the_parts_of_the_energy_add_up_to_the_total(logs: Path) -> None:
+    for run in (demo_run(logs / "a"), gpu_run(logs / "b")):
+        bars = next(block for block in document(run.path).blocks if isinstance(block, BarChart)).bars
+        assert sum(bar.value for bar in bars) == pytest.approx(run.summary.energy_kwh)
+    assert [bar.look for bar in bars] == [Look.MEASURED, Look.MEASURED, Look.MODELLED, Look.OVERHEAD]
+
+
+def test_the_emissions_so_far_end_at_the_total(tmp_path: Path) -> None:
+    for run in (demo_run(tmp_path / "a"), gpu_run(tmp_path / "b")):
+        elapsed_s, emitted_gco2e = series.cumulative_emissions_gco2e(run)[-1]
+        assert elapsed_s == pytest.approx(run.summary.duration_s)
+        assert emitted_gco2e == pytest.approx((run.summary.emissions_kgco2e or 0) * 1e3)
+
+
+def test_no_epoch(logs: Path) -> None:
+    write_run(logs, [], fields={"epochs_planned": "3"}, status="failed", exit_code=1)
+    text = pdf_text(logs)
+    assert "0 of 3 epochs" in text
+    assert "No epoch was finished" in text
+    assert "The energy is unknown: nothing was recorded" in text
+
+
+def test_one_epoch(logs: Path) -> None:
+    write_run(logs, [epoch_row(1, 2.0, cpu_energy(2.0))])
+    assert "One epoch was finished: there is nothing to plot" in pdf_text(logs, "Letter")
+
+
+def test_an_interrupted_run(logs: Path) -> None:
+    rows = [*gpu_rows(3), epoch_row(4, 20.0, gpu_energy(20.0), kind=RowKind.SEGMENT)]
+    write_run(logs, rows, status=None, fields=GPU_FIELDS)
+    text = pdf_text(logs)
+    assert "No summary was written: the totals are added up from the rows." in text
+    assert "20.0 s of an unfinished one" in text
+
+
+def test_no_energy_at_all(logs: Path) -> None:
+    write_run(logs, [epoch_row(i, 2.0) for i in (1, 2, 3)], fields={"meter": "none", "gpu_count": ""})
+    text = pdf_text(logs)
+    assert "The energy is unknown: no meter was running." in text
+    assert "the log does not say how many GPUs there were" in text
+    assert "compare to" not in text
+
+
+def test_text_from_logs_is_data(logs: Path) -> None:
+    hostile = "<b>bold</b> & <para> &amp; \u202eright\u202c שלום é ß Ω ✓ Кот 模 \x1b[1m\n" + "w" * 5000
+    write_run(logs, gpu_rows(3), "r1", fields={**GPU_FIELDS, "project": hostile, "command": hostile, "host": hostile})
+    write_run(logs, gpu_rows(3), "r2", fields={**GPU_FIELDS, "project": hostile, "gpu_models": "</para><br/>"})
+    (logs / "<i>junk&").mkdir()
+    for path in (logs / "r1", logs):
+        text = pdf_text(path)
+        assert "<b>bold</b> & <para>" in text
+    assert "</para><br/>" in text
+    assert "<i>junk&" in text
+    assert drawable("é ß Ω ✓ Кот 模\n\x00x") == "é ß Ω ✓ Кот \ufffd  x"
+
+
+def test_a_directory_lists_groups_runs_and_problems(logs: Path) -> None:
+    for i in range(45):
+        fields = {**GPU_FIELDS, "project": f"project {i % 15}", "started_at": f"2026-{1 + i % 2:02d}-03T10:00:00Z"}
+        status = "failed" if i == 7 else "finished"
+        write_run(logs, gpu_rows(1 + i), f"run-{i:02d}", fields=fields, status=status, exit_code=int(i == 7))
+    (logs / "junk").mkdir()
+    text = pdf_text(logs)
+    for wanted in (
+        "Training runs in logs", "45 runs · 2026-01-03 to 2026-02-03", "By project", "3 others",
+        "By device", "By month",
+        "The 40 runs that emitted most", "5 further runs", "ended by an exception or a non-zero exit, exit 1",
+        "is not a run: no run.csv", "the run that emitted most, project 14/run-44",
+    ):  # fmt: skip
+        assert wanted in text, wanted
+    assert "run-04" not in text.partition("The 40 runs")[2].partition("Runs that did not")[0]
+
+
+def test_a_directory_of_unknown_energy_only(logs: Path) -> None:
+    for i in (1, 2):
+        write_run(logs, [epoch_row(1, 2.0)], f"run-{i}", intensity=None)
+    text = pdf_text(logs)
+    assert "no run has it" in text
+    assert "not in the log" in text
+
+
+def test_what_cannot_be_reported_is_refused(logs: Path, tmp_path: Path) -> None:
+    logs.mkdir()
+    with pytest.raises(UsageError, match="holds no run"):
+        write_pdf(logs, tmp_path / "x.pdf")
+    demo_run(logs)
+    with pytest.raises(UsageError, match="no page size"):
+        write_pdf(logs, tmp_path / "x.pdf", page_size="A5")
+    with pytest.raises(UsageError, match="cannot write"):
+        write_pdf(logs, logs)
+
+
+def test_ten_thousand_epochs_are_thinned(logs: Path) -> None:
+    rows = [epoch_row(i, 9.0 if i == 7777 else 1.0, cpu_energy(1.0)) for i in range(1, 10_001)]
+    run = write_run(logs, rows)
+    for block in document(run.path).blocks:
+        for chart in block.charts if isinstance(block, ChartRow) else ():
+            assert 200 < len(chart.points) <= series.MAX_POINTS
+    thinned = series.thinned(series.duration_by_epoch_s(run))
+    assert (7777.0, 9.0) in thinned
+    assert list(thinned) == sorted(thinned)
+    assert (thinned[0][0], thinned[-1][0]) == (1.0, 10_000.0)
+
+
+@pytest.mark.parametrize("emissions_kgco2e", [1e-9, 1e-4, 0.03, 2.0, 5e3, 1e9])
+def test_three_equivalents_at_every_size(emissions_kgco2e: float) -> None:
+    found = comparisons(emissions_kgco2e)
+    assert len({comparison.text for comparison in found}) == 3
+    assert all(comparison.source for comparison in found)
+
+
+def test_equivalents_say_absorbed_and_pick_the_car_of_the_place() -> None:
+    assert any(c.text == "what one growing urban tree absorbs in 1.8 days" for c in comparisons(0.03))
+    assert any("average US petrol car" in c.text for c in comparisons(2.0, is_us=True))
+    assert comparisons(0.0) == ()
+
+
+def test_ticks_are_round_and_labelled_with_the_decimals_they_need() -> None:
+    assert tick_labels(nice_ticks(0.0, 0.1)) == ["0.00", "0.02", "0.04", "0.06", "0.08", "0.10"]
+    assert tick_labels(nice_ticks(1.0, 3.0, only_whole=True)) == ["1", "2", "3"]
+    assert tick_labels(nice_ticks(0.0, 4_200.0)) == ["0", "1,000", "2,000", "3,000", "4,000"]

@@ -1,0 +1,164 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from report_samples import GPU_FIELDS, cpu_energy, demo_run, epoch_row, gpu_run, write_run
+
+from greenlove_tracker.errors import UsageError
+from greenlove_tracker.logs.aggregate import aggregate
+from greenlove_tracker.records import Flag, RowKind
+from greenlove_tracker.report.cite import cite
+from greenlove_tracker.report.text import end_screen, summary_table
+
+DEMO_SCREEN = """\
+greenlove  demo/20261121T034044-7f3a   finished   12 of 12 epochs   exit 0
+
+  time        25.3 s   12 × 1.86 s, and 2.95 s outside epochs (loading, validation, saving)
+  energy    0.199 Wh   cpu 0.056 modelled (load × TDP) · ram 0.133 constant (20 W) · 0.010 estimated
+                       for 1.30 s before the meter was up · PUE 1.0
+  CO2e      0.0913 g   location-based, lifecycle, 458 g/kWh, 2025, world average: no country set
+  cost       unknown   no country, so no electricity price
+
+  0% of this energy was measured: a virtual machine without counters (greenlove doctor)
+
+  wrote   logs/20261121T034044-7f3a/   demo.pdf
+  next    greenlove run --country DE your_train.py"""
+
+GPU_SCREEN = """\
+greenlove  thesis/20261121T101502-c41e   finished   30 of 30 epochs
+
+  time         41:12   30 × 1:17, and 2:45 outside epochs (loading, validation, saving)
+  energy     95.9 Wh   gpu 60.7 counter · cpu 12.4 counter · ram 6.9 constant (10 W) · PUE 1.2
+  CO2e        36.6 g   location-based, lifecycle, 381 g/kWh, 2023, Germany, Our World in Data
+  cost        $0.040   electricity at 0.419 $/kWh, household, 2025-S1; no machine price set
+  compute 0.69 GPU-h   1 × NVIDIA GeForce RTX 3060 Laptop GPU, mean 88.4 W of 115 W, peak memory
+                       4.10 GB
+
+  91% measured, 9% modelled. Not counted: screen, disks, network, making of the hardware"""
+
+
+def assert_fits(screen: str) -> None:
+    assert max(len(line) for line in screen.splitlines()) <= 100
+
+
+def test_the_screen_of_the_demo_is_as_drawn(tmp_path: Path) -> None:
+    wrote = ("logs/20261121T034044-7f3a/", "demo.pdf")
+    screen = end_screen(
+        demo_run(tmp_path), exit_code=0, wrote=wrote, next_command="greenlove run --country DE your_train.py"
+    )
+    assert screen == DEMO_SCREEN
+    assert_fits(screen)
+
+
+def test_the_screen_of_a_gpu_run_shows_the_compute_line(tmp_path: Path) -> None:
+    screen = end_screen(gpu_run(tmp_path), exit_code=None)
+    assert screen == GPU_SCREEN
+    assert_fits(screen)
+
+
+def test_unknown_is_said_with_its_reason_and_never_as_zero(tmp_path: Path) -> None:
+    fields = {"meter": "none", "meter_note": "RAPL is not readable"}
+    run = write_run(tmp_path, [epoch_row(1, 2.0)], fields=fields, intensity=None)
+    screen = end_screen(run, exit_code=0)
+    assert "energy     unknown   RAPL is not readable" in screen
+    assert "CO2e       unknown   no carbon intensity in the log" in screen
+    assert "No energy was measured: RAPL is not readable (greenlove doctor)" in screen
+
+
+def test_missing_carbon_intensity_leaves_the_emissions_unknown(tmp_path: Path) -> None:
+    run = write_run(tmp_path, [epoch_row(1, 2.0, cpu_energy(2.0))], intensity=None)
+    assert "CO2e       unknown" in end_screen(run, exit_code=0)
+    table = summary_table(aggregate(tmp_path), ["project"])
+    assert table.splitlines()[-1].split()[-2:] == ["unknown", "unknown"]
+
+
+def test_an_unfinished_epoch_is_told_apart(tmp_path: Path) -> None:
+    rows = [
+        epoch_row(1, 2.0, cpu_energy(2.0)),
+        epoch_row(2, 3.0, cpu_energy(3.0)),
+        epoch_row(3, 1.0, cpu_energy(1.0), kind=RowKind.SEGMENT, flags=[Flag.METER_FAILED]),
+    ]
+    screen = end_screen(write_run(tmp_path, rows, status="terminated", exit_code=143), exit_code=143)
+    assert "terminated   2 of 3 epochs   exit 143" in screen
+    assert "2 epochs of 2.00 s to 3.00 s, mean 2.50 s, 1.00 s of an unfinished one" in screen
+    assert "The meter failed during the run" in screen
+
+
+def test_a_machine_price_is_the_cost(tmp_path: Path) -> None:
+    rows = [epoch_row(1, 3600.0, cpu_energy(3600.0))]
+    run = write_run(tmp_path, rows, fields={**GPU_FIELDS, "price_usd_per_gpu_hour": "3.9"})
+    assert "cost         $3.90   machine at 3.90 $ per GPU-hour, as set" in end_screen(run, exit_code=0)
+
+
+def test_hostile_names_neither_break_lines_nor_steer_the_terminal(tmp_path: Path) -> None:
+    fields = {"project": "\x1b[31m" + "ü" * 5000 + "\n[bold]x", "meter_note": "a\nb\x07" + "c" * 900}
+    run = write_run(tmp_path, [epoch_row(1, 2.0, cpu_energy(2.0))], fields=fields)
+    for screen in (end_screen(run, exit_code=0), summary_table(aggregate(tmp_path), ["project"])):
+        assert_fits(screen)
+        assert "\x1b" not in screen
+        assert "\x07" not in screen
+
+
+def test_paths_are_never_shortened(tmp_path: Path) -> None:
+    paths = ("a" * 90 + "/", "b" * 120)
+    screen = end_screen(demo_run(tmp_path), exit_code=0, wrote=paths)
+    assert all(path in screen for path in paths)
+
+
+def test_the_summary_is_one_table_with_its_total(tmp_path: Path) -> None:
+    demo_run(tmp_path)
+    gpu_run(tmp_path)
+    write_run(tmp_path, [epoch_row(1, 1.0)], "20261122T000000-aaaa", fields={"project": ""})
+    (tmp_path / "junk").mkdir()
+    lines = summary_table(aggregate(tmp_path), ["project"]).splitlines()
+    assert lines[0].split() == ["project", "runs", "time", "GPU-h", "energy", "CO2e", "cost"]
+    assert lines[2].split() == ["(none)", "1", "1.00", "s", "–", "unknown", "unknown", "unknown"]
+    assert lines[6].split() == ["total", "3", "41:38", "0.687", "96.1", "Wh*", "36.6", "g*", "$0.040*"]
+    assert lines[8] == "* without the runs for which it is unknown"
+    assert lines[-1].endswith("junk: is not a run: no run.csv")
+    assert len({len(line) for line in lines[:7]}) == 1
+
+
+def test_the_summary_keeps_its_width_with_many_keys_and_wide_characters(tmp_path: Path) -> None:
+    write_run(
+        tmp_path, [epoch_row(1, 1.0)], fields={"project": "模型" * 40, "account": "x" * 80, "cpu_model": "y" * 80}
+    )
+    table = summary_table(aggregate(tmp_path), ["project", "account", "device"])
+    assert_fits(table)
+
+
+def test_an_unknown_key_is_refused(tmp_path: Path) -> None:
+    demo_run(tmp_path)
+    with pytest.raises(UsageError, match="cannot group by colour"):
+        summary_table(aggregate(tmp_path), ["colour"])
+
+
+def test_an_empty_directory_has_an_empty_table(tmp_path: Path) -> None:
+    assert summary_table(aggregate(tmp_path), ["project"]).splitlines()[-1].startswith("total")
+
+
+def test_cite_tells_final_preliminary_and_failed_apart(tmp_path: Path) -> None:
+    for i, (tags, status) in enumerate([("final, a", "finished"), ("", "finished"), ("final", "failed")]):
+        write_run(tmp_path, [epoch_row(1, 60.0, cpu_energy(60.0))], f"run-{i}", fields={"tags": tags}, status=status)
+    text = cite(aggregate(tmp_path))
+    assert "(1 final, 1 preliminary and 1 failed) on Xeon" in text
+    assert "| final | 1 | 1:00 | 0 | 0.473 Wh | 0.217 g |" in text
+    assert "| total | 3 | 3:00 | 0 | 1.42 Wh | 0.650 g |" in text
+    assert "458 gCO2e/kWh, 2025, world average" in text
+    assert "PUE 1.0" in text
+    assert "0% was measured by hardware, 100% modelled or estimated" in text
+
+
+def test_cite_without_a_final_run_says_so(tmp_path: Path) -> None:
+    gpu_run(tmp_path)
+    write_run(tmp_path, [epoch_row(1, 60.0)], "run-2", fields={"cpu_model": "A|B\n*c*"})
+    text = cite(aggregate(tmp_path))
+    assert 'No run is tagged "final"' in text
+    assert "A\\|B \\*c\\*" in text
+    assert "unknown for 1 run" in text
+    assert "91% was measured by hardware, 9% modelled" in text
+
+
+def test_cite_of_nothing_says_so(tmp_path: Path) -> None:
+    assert cite(aggregate(tmp_path)) == "No run could be read: there is nothing to cite."
