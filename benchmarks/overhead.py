@@ -145,7 +145,8 @@ def main() -> None:
 
 
 def report(starts: dict[str, list[tuple[float, float, float]]], costs: dict[str, list[float]], to: Path | None) -> None:
-    medians = {n: [statistics.median(column) * 1e3 for column in zip(*rows, strict=True)] for n, rows in starts.items()}
+    columns = {name: zip(*rows, strict=True) for name, rows in starts.items()}
+    medians = {name: [statistics.median(c) * 1e3 for c in each] for name, each in columns.items()}
     print(f"{'median of fresh processes':<44}{'import':>12}{'class':>12}{'object':>12}")
     for name, (package_ms, class_ms, object_ms) in medians.items():
         print(f"{name:<44}{package_ms:>9.1f} ms{class_ms:>9.1f} ms{object_ms:>9.1f} ms")
@@ -158,7 +159,9 @@ def report(starts: dict[str, list[tuple[float, float, float]]], costs: dict[str,
     more_ms = typical["greenlove_tracker epoch_start + epoch_end"] - base_ms
     print(f"\nwe cost {more_ms:+.3f} ms an epoch over CodeCarbon's own pair of flushes (at most 0.5 ms is asked)")
     if to:
-        to.write_text(json.dumps({"starts_ms": medians, "epoch_ms": typical, "more_than_flushes_ms": more_ms}, indent=2))
+        to.write_text(
+            json.dumps({"starts_ms": medians, "epoch_ms": typical, "more_than_flushes_ms": more_ms}, indent=2)
+        )
     sys.stdout.flush()
     import os
 

@@ -15,7 +15,7 @@ from typing import Any
 import greenlove_tracker
 from greenlove_tracker import format as fmt
 from greenlove_tracker.config import Settings
-from greenlove_tracker.devices import nvml_gpus, select_gpus
+from greenlove_tracker.devices import RAPL_DIR, CounterState, cpu_counter_state, nvml_gpus, select_gpus
 from greenlove_tracker.job import Ranks
 from greenlove_tracker.logs.parser import Run
 from greenlove_tracker.records import COMPONENTS, MEASURED_METHODS, Factor, RunStatus
@@ -24,7 +24,6 @@ from greenlove_tracker.tracker.plan import Plan
 from greenlove_tracker.tracker.session import Session
 
 UDEV_RULE = 'SUBSYSTEM=="powercap", ACTION=="add", RUN+="/bin/chmod a+r /sys%p/energy_uj"'
-_RAPL = Path("/sys/class/powercap")
 _TRIAL_EPOCHS = 50
 _METER_TIMEOUT_S = 60.0
 
@@ -167,32 +166,18 @@ def _cpu_finding(found: Mapping[str, str]) -> Finding:
     if method == "counter":
         return Finding("cpu", name, "counter", GOOD, found.get("cpu_scope", "") or "RAPL energy counter")
     tdp = f"load × {found['cpu_tdp_w']} W" if "cpu_tdp_w" in found else "rated power unknown"
-    note, fix = _why_no_counter()
+    note, fix = found.get("meter_note", "no counter was read"), _counter_fix()
     word = _METHOD_WORDS.get(method, "unmeasured")
     return Finding("cpu", name, word, BAD if fix or not method else NEUTRAL, f"{tdp}; {note}", fix)
 
 
-def _why_no_counter() -> tuple[str, str]:
-    counters = sorted(_RAPL.glob("intel-rapl:*/energy_uj")) if _RAPL.is_dir() else []
-    if counters and not any(os.access(c, os.R_OK) for c in counters):
-        return "RAPL is there, readable by root only", (
-            f"sudo chmod a+r {_RAPL}/intel-rapl:*/energy_uj     (until the next boot; for good:\n"
-            "         greenlove doctor --print-udev | sudo tee /etc/udev/rules.d/60-rapl.rules)"
-        )
-    if _is_virtual():
-        return "a virtual machine without counters", ""
-    if platform.system() == "Darwin":
-        return "macOS gives its counters to root only (powermetrics)", ""
-    return "no counter found", ""
-
-
-def _is_virtual() -> bool:
-    try:
-        return " hypervisor " in f"{Path('/proc/cpuinfo').read_text(encoding='utf-8', errors='replace')} ".replace(
-            "\n", " "
-        )
-    except OSError:
-        return False
+def _counter_fix() -> str:
+    if cpu_counter_state() is not CounterState.LOCKED:
+        return ""
+    return (
+        f"sudo chmod a+r {RAPL_DIR}/intel-rapl:*/energy_uj     (until the next boot; for good:\n"
+        "         greenlove doctor --print-udev | sudo tee /etc/udev/rules.d/60-rapl.rules)"
+    )
 
 
 def _ram_finding(found: Mapping[str, str]) -> Finding:

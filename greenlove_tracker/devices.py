@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
@@ -211,6 +212,32 @@ def _read(path: Path) -> str:
         return path.read_text(encoding="ascii", errors="replace").strip()
     except OSError:
         return ""
+
+
+class CounterState(StrEnum):
+    """Why the CPU's energy counter is or is not read; the value is for people."""
+
+    READABLE = "an energy counter"
+    LOCKED = "RAPL is there, readable by root only"
+    VIRTUAL = "a virtual machine without counters"
+    MACOS = "macOS gives its counters to root only"
+    ABSENT = "no energy counter of the CPU was found"
+
+
+RAPL_DIR = Path("/sys/class/powercap")
+
+
+def cpu_counter_state(*, rapl_dir: Path = RAPL_DIR, root: Path = Path("/")) -> CounterState:
+    """Whether the CPU has an energy counter that we may read, and if not, why."""
+    counters = sorted(rapl_dir.glob("intel-rapl:*/energy_uj"))
+    if any(os.access(counter, os.R_OK) for counter in counters):
+        return CounterState.READABLE
+    if counters:
+        return CounterState.LOCKED
+    if sys.platform == "darwin":
+        return CounterState.MACOS
+    is_virtual = "hypervisor" in _read(root / "proc/cpuinfo").split()
+    return CounterState.VIRTUAL if is_virtual else CounterState.ABSENT
 
 
 def synchronise() -> None:

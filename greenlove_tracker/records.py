@@ -94,6 +94,8 @@ def _joined_methods(methods: Iterable[str | None]) -> str | None:
 def sum_energies(energies: Iterable[Energy]) -> Energy:
     """Sum by component, exactly rounded; a component that is nowhere known stays None."""
     rows = list(energies)
+    if len(rows) == 1:
+        return rows[0]
     values: dict[str, float | None] = {}
     methods: dict[str, str | None] = {}
     for component in COMPONENTS:

@@ -7,7 +7,7 @@ import pytest
 from greenlove_tracker import checkup
 from greenlove_tracker.checkup import Diagnosis, examine
 from greenlove_tracker.config import Settings
-from greenlove_tracker.devices import Gpu
+from greenlove_tracker.devices import CounterState, Gpu
 
 
 @pytest.mark.real
@@ -37,14 +37,14 @@ def test_a_gpu_that_nvml_shows_but_codecarbon_does_not_measure_comes_with_its_fi
     assert hidden.method == "left out"
 
 
-def test_a_counter_that_only_root_may_read_comes_with_its_fix(monkeypatch, tmp_path):
-    counter = tmp_path / "intel-rapl:0" / "energy_uj"
-    counter.parent.mkdir()
-    counter.write_text("1")
-    monkeypatch.setattr(checkup, "_RAPL", tmp_path)
-    monkeypatch.setattr(checkup.os, "access", lambda path, mode: False)
-    note, fix = checkup._why_no_counter()
-    assert "readable by root only" in note and "sudo chmod a+r" in fix and "--print-udev" in fix
+def test_a_counter_that_only_root_may_read_comes_with_its_fix(monkeypatch):
+    monkeypatch.setattr(checkup, "cpu_counter_state", lambda: CounterState.LOCKED)
+    finding = checkup._cpu_finding({"cpu_method": "tdp_model", "cpu_model": "i7", "meter_note": "locked"})
+    assert finding.mark == "✗" and "locked" in finding.note
+    assert "sudo chmod a+r" in finding.fix and "--print-udev" in finding.fix
+    monkeypatch.setattr(checkup, "cpu_counter_state", lambda: CounterState.VIRTUAL)
+    finding = checkup._cpu_finding({"cpu_method": "tdp_model", "cpu_model": "i7"})
+    assert (finding.mark, finding.fix) == ("–", "")
 
 
 def test_how_much_will_be_measured_at_full_load():

@@ -161,3 +161,15 @@ def test_nvml_gpus_and_what_a_board_does_not_answer(monkeypatch):
 def test_no_driver_is_no_gpu(monkeypatch):
     _fake_nvml(monkeypatch, fail_with="Driver Not Loaded")
     assert devices.nvml_gpus() == ()
+
+
+def test_why_the_cpus_counter_is_not_read(tmp_path, monkeypatch):
+    state = lambda: devices.cpu_counter_state(rapl_dir=tmp_path / "powercap", root=tmp_path)  # noqa: E731
+    monkeypatch.setattr(devices.sys, "platform", "linux")
+    assert state() is devices.CounterState.ABSENT
+    _write(tmp_path, {"proc/cpuinfo": "flags : fpu hypervisor lahf_lm"})
+    assert state() is devices.CounterState.VIRTUAL
+    _write(tmp_path, {"powercap/intel-rapl:0/energy_uj": "1"})
+    assert state() is devices.CounterState.READABLE
+    monkeypatch.setattr(devices.os, "access", lambda path, mode: False)
+    assert state() is devices.CounterState.LOCKED

@@ -57,7 +57,7 @@ def test_a_country_is_lifecycle_emissions():
 def test_no_country_is_the_worlds_average_and_says_so():
     factor = carbon_intensity(None)
     assert (factor.value, factor.year) == (458, "2025")
-    assert factor.source.startswith("world average: no country set (Ember") and len(factor.table_sha256) == 64
+    assert factor.source.startswith("world average, since no country is set: Ember") and len(factor.table_sha256) == 64
 
 
 def test_what_the_user_gives_comes_first():

@@ -158,8 +158,8 @@ def _gaps_before(rows: Sequence[Row]) -> dict[int, tuple[float, Energy]]:
 
 def _are_alike(energies: Iterable[Energy]) -> bool:
     """Whether the same components were metered in all, at least one; else their sum would be of a part."""
-    known = {tuple(e.component_kwh(c) is not None for c in COMPONENTS) for e in energies}
-    return len(known) <= 1 and not any(set(components) == {False} for components in known)
+    known = {(e.cpu_kwh is not None, e.gpu_kwh is not None, e.ram_kwh is not None) for e in energies}
+    return len(known) <= 1 and (False, False, False) not in known
 
 
 def _merge_epoch(number: int, rank: int, group: Sequence[Row], gap_s: float, gap: Energy) -> EpochRecord:
@@ -220,34 +220,20 @@ def summarise(
     gpu_hours = gpu_count * h_from_s(duration_s)
     cost_usd, cost_basis = _cost(terms, energy_kwh, gpu_hours)
     every_row = [row for rows in (*rows_by_rank.values(), command_rows or ()) for row in rows]
-    return RunSummary(  # by their names, each a line: what stands in summary.csv
-        run_id=terms.run_id,
-        project=terms.project,
-        status=ending.status,
-        exit_code=ending.exit_code,
-        started_at=terms.started_at,
-        ended_at=ending.ended_at,
+    return RunSummary(
+        run_id=terms.run_id, project=terms.project, started_at=terms.started_at, epochs_planned=terms.epochs_planned,
+        status=ending.status, exit_code=ending.exit_code, ended_at=ending.ended_at,
         epochs_done=sum(row.kind is RowKind.EPOCH and Flag.UNFINISHED not in row.flags for row in lead),
-        epochs_planned=terms.epochs_planned,
         counts=_counts(lead, every_row),
-        duration_s=duration_s,
-        epochs_duration_s=math.fsum(row.duration_s for row in lead),
-        metered_s=all_nodes.metered_s,
-        energy=all_nodes.metered,
-        measured_kwh=all_nodes.measured_kwh,
-        unmetered_estimate_kwh=all_nodes.estimate_kwh,
-        pue=terms.pue,
-        energy_kwh=energy_kwh,
+        duration_s=duration_s, epochs_duration_s=math.fsum(row.duration_s for row in lead),
+        metered_s=all_nodes.metered_s, energy=all_nodes.metered, measured_kwh=all_nodes.measured_kwh,
+        unmetered_estimate_kwh=all_nodes.estimate_kwh, pue=terms.pue, energy_kwh=energy_kwh,
         carbon_intensity_gco2e_per_kwh=terms.carbon_intensity.value,
-        emissions_kgco2e=_emissions_kgco2e(terms, energy_kwh),
-        cost_usd=cost_usd,
-        cost_basis=cost_basis,
-        gpu_count=gpu_count,
-        gpu_hours=gpu_hours,
-        n_ranks=max(1, len(rows_by_rank)),
-        n_nodes=max(1, len(carriers)),
+        emissions_kgco2e=_emissions_kgco2e(terms, energy_kwh), cost_usd=cost_usd, cost_basis=cost_basis,
+        gpu_count=gpu_count, gpu_hours=gpu_hours,
+        n_ranks=max(1, len(rows_by_rank)), n_nodes=max(1, len(carriers)),
         flags=frozenset[str]().union(*(row.flags for row in every_row)) - {Flag.NO_METER.value},
-    )
+    )  # fmt: skip
 
 
 def _counts(lead: Sequence[Row], every_row: Sequence[Row]) -> Counts:

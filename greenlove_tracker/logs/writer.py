@@ -11,6 +11,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 from greenlove_tracker.errors import UsageError
@@ -132,14 +133,17 @@ class _AppendFile:
             self._written += os.write(self._handle, self._kept[self._written :])
             self._is_dirty = True
 
-    def sync(self) -> None:
-        """Bring everything to the disk; raises OSError, also where somebody removed the file."""
+    def unsynced(self) -> int | None:
+        """A handle of our own on what the disk may not hold yet; raises OSError, also where the file was removed."""
         self.flush()
-        if self._handle is not None and os.fstat(self._handle).st_nlink == 0:
+        if self._handle is None:
+            return None
+        if os.fstat(self._handle).st_nlink == 0:
             raise FileNotFoundError(errno.ENOENT, "the log was removed while it was written", str(self.path))
-        if self._handle is not None and self._is_dirty:
-            os.fsync(self._handle)
-            self._is_dirty = False
+        if not self._is_dirty:
+            return None
+        self._is_dirty = False
+        return os.dup(self._handle)
 
     def restore(self) -> None:
         """Write everything again into a new file, where somebody removed the old one."""
@@ -190,8 +194,20 @@ class RunWriter:
 
     def sync(self) -> None:
         """Bring all to the disk, where it lets us."""
-        self._guarded(self._epochs.sync)
-        self._guarded(self._info.sync)
+        self.wait_for_disk(self.unsynced())
+
+    def unsynced(self) -> list[int]:
+        """Write what is pending, and give handles for ``wait_for_disk``."""
+        handles: list[int | None] = []
+        self._guarded(lambda: handles.append(self._epochs.unsynced()))
+        self._guarded(lambda: handles.append(self._info.unsynced()))
+        return [handle for handle in handles if handle is not None]
+
+    def wait_for_disk(self, handles: Sequence[int]) -> None:
+        """Wait until the disk holds it: the one slow part, and the one that needs no lock."""
+        for handle in handles:
+            self._guarded(partial(os.fsync, handle))
+            os.close(handle)
 
     def close(self, summary: RunSummary | None) -> bool:
         """Write the summary (None: another rank does) and close; True if all of it is on the disk."""

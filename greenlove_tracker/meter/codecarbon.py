@@ -13,10 +13,10 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from greenlove_tracker.devices import GpuSelection, Share, machine_share, nvml_gpus, select_gpus
+from greenlove_tracker.devices import GpuSelection, Share, cpu_counter_state, machine_share, nvml_gpus, select_gpus
 from greenlove_tracker.errors import MeterError
 from greenlove_tracker.meter.protocol import MeterInfo
-from greenlove_tracker.records import Energy, Field, Method
+from greenlove_tracker.records import MEASURED_METHODS, Energy, Field, Method
 
 # Only our reads may measure: CodeCarbon takes deltas without a lock against its own periodic thread.
 _MEASURE_BY_ITSELF_S = 86400.0
@@ -131,7 +131,7 @@ class CodeCarbonMeter:
         if not deltas:
             raise MeterError("CodeCarbon's flush gave no reading")
         cpu_method, gpu_method, ram_method = self._methods()
-        cpu_share = 1.0 if cpu_method in (Method.COUNTER, Method.SAMPLED_POWER) else self._share.cpu
+        cpu_share = 1.0 if cpu_method in MEASURED_METHODS else self._share.cpu
         cpu = _sum(d.cpu_energy for d in deltas)
         gpu = self._heard_gpu(_sum(d.gpu_energy for d in deltas)) if gpu_method else None
         ram = _sum(d.ram_energy for d in deltas)
@@ -192,6 +192,7 @@ class CodeCarbonMeter:
             "ram_share": self._share.ram,
             "share_source": self._share.source,
             "unmeasured": " ".join(unmeasured),
+            "meter_note": "" if cpu_method in MEASURED_METHODS else cpu_counter_state().value,
         }
         fields = [Field(name, str(value)) for name, value in values.items() if value != ""]
         fields.append(Field("ram_gb", f"{(conf.get('ram_total_size') or 0.0) * self._share.ram:.1f}", "GiB"))

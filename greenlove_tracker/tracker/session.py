@@ -168,8 +168,9 @@ class Session:
                 return
             if self.recorder.open_for_s() >= _SEGMENT_S:
                 self.recorder.cut()
-            self._writer.sync()
+            unsynced = self._writer.unsynced()
             line = self._status.line(self.recorder, self._clock.perf_s() - self._begun[0], self._terms)
+        self._writer.wait_for_disk(unsynced)  # without the lock: a slow disk must not hold the training up
         self._status.draw(line)
 
     # -- the training thread -------------------------------------------------------------------------------------
