@@ -23,6 +23,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 PAUSE_S = 0.06
+OURS = "greenlove_tracker epoch_start + epoch_end"
+FLUSHES = "codecarbon flush + flush"
 
 FRESH = {
     "greenlove_tracker": (
@@ -123,6 +125,15 @@ def carbontracker(directory: str, epochs: int) -> Callable[[], float]:
     return epoch
 
 
+def interleaved(epochs: dict[str, Callable[[], float]], rounds: int) -> dict[str, list[float]]:
+    """Seconds of each epoch; in turn, so that what disturbs one disturbs all."""
+    costs: dict[str, list[float]] = {name: [] for name in epochs}
+    for _ in range(rounds):
+        for name, epoch in epochs.items():
+            costs[name].append(epoch())
+    return costs
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--epochs", type=int, default=300)
@@ -131,16 +142,16 @@ def main() -> None:
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as directory:
         starts = {name: [fresh_process(name, directory) for _ in range(arguments.rounds)] for name in FRESH}
-        epochs = {
-            "greenlove_tracker epoch_start + epoch_end": ours(directory),
-            "codecarbon flush + flush": codecarbon(with_tasks=False),
-            "codecarbon start_task + stop_task": codecarbon(with_tasks=True),
-            "carbontracker epoch_start + epoch_end": carbontracker(directory, arguments.epochs),
-        }
-        costs: dict[str, list[float]] = {name: [] for name in epochs}
-        for _ in range(arguments.epochs):  # interleaved: what disturbs one disturbs all
-            for name, epoch in epochs.items():
-                costs[name].append(epoch())
+        costs = interleaved(
+            {OURS: ours(directory), FLUSHES: codecarbon(with_tasks=False)}, arguments.epochs
+        )  # before the others exist: their threads would disturb both
+        costs |= interleaved(
+            {
+                "codecarbon start_task + stop_task": codecarbon(with_tasks=True),
+                "carbontracker epoch_start + epoch_end": carbontracker(directory, arguments.epochs),
+            },
+            arguments.epochs,
+        )
         report(starts, costs, arguments.json)
 
 
@@ -152,11 +163,11 @@ def report(starts: dict[str, list[tuple[float, float, float]]], costs: dict[str,
         print(f"{name:<44}{package_ms:>9.1f} ms{class_ms:>9.1f} ms{object_ms:>9.1f} ms")
     print(f"\n{'an epoch':<44}{'median':>12}{'95th pct':>12}{'÷ flushes':>12}")
     typical = {name: statistics.median(values) * 1e3 for name, values in costs.items()}
-    base_ms = typical["codecarbon flush + flush"]
+    base_ms = typical[FLUSHES]
     for name, values in costs.items():
         high_ms = statistics.quantiles(values, n=20)[-1] * 1e3
         print(f"{name:<44}{typical[name]:>9.3f} ms{high_ms:>9.3f} ms{typical[name] / base_ms:>12.2f}")
-    more_ms = typical["greenlove_tracker epoch_start + epoch_end"] - base_ms
+    more_ms = typical[OURS] - base_ms
     print(f"\nwe cost {more_ms:+.3f} ms an epoch over CodeCarbon's own pair of flushes (at most 0.5 ms is asked)")
     if to:
         to.write_text(
