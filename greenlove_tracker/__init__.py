@@ -10,6 +10,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from greenlove_tracker.extrapolation import extrapolate
+    from greenlove_tracker.forecasting import Estimate, Forecast, TrainingPlan, Trial
     from greenlove_tracker.logs.aggregate import aggregate
     from greenlove_tracker.logs.parser import read_logs
     from greenlove_tracker.report.pdf import write_pdf
@@ -18,13 +20,29 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOMES = {
+    "Estimate": "greenlove_tracker.forecasting",
+    "Forecast": "greenlove_tracker.forecasting",
     "Tracker": "greenlove_tracker.tracker",
+    "TrainingPlan": "greenlove_tracker.forecasting",
+    "Trial": "greenlove_tracker.forecasting",
     "aggregate": "greenlove_tracker.logs.aggregate",
+    "extrapolate": "greenlove_tracker.extrapolation",
     "read_logs": "greenlove_tracker.logs.parser",
     "write_pdf": "greenlove_tracker.report.pdf",
 }
 
-__all__ = ["Tracker", "__version__", "aggregate", "read_logs", "write_pdf"]
+__all__ = [
+    "Estimate",
+    "Forecast",
+    "Tracker",
+    "TrainingPlan",
+    "Trial",
+    "__version__",
+    "aggregate",
+    "extrapolate",
+    "read_logs",
+    "write_pdf",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -1,0 +1,67 @@
+"""What speaks against a straight line: curvature, and the largest size that the others do not foresee."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import statsmodels.api as sm
+
+from greenlove_tracker.extrapolation.regression import Array, plain_wls
+
+_P_VALUE = 0.02  # a linear loop is falsely called curved in 2% of the cases
+
+
+@dataclass(frozen=True, slots=True)
+class Curvature:
+    """Whether the cost bends away from a line in the number of batches.
+
+    Attributes:
+        p_value: of the quadratic term, two-sided; None with too few sizes to tell.
+        exponent: of the power law that is offered instead, cost ~ batches^exponent.
+    """
+
+    p_value: float | None
+    exponent: float | None
+
+    @property
+    def is_curved(self) -> bool:
+        """Whether a straight line is rejected."""
+        return self.p_value is not None and self.p_value < _P_VALUE
+
+
+def curvature(m: Array, mean_s: Array) -> Curvature:
+    """Test the m² term of a weighted quadratic by its t-statistic, and fit a power law on logarithms.
+
+    Needs at least four sizes, and two trials more than the quadratic has parameters.
+
+    Args:
+        m: batches of each trial; shape (n,).
+        mean_s: steady mean of each trial in s; shape (n,).
+    """
+    if len(np.unique(m)) < 4 or len(m) < 5:
+        return Curvature(None, None)
+    _, fitted = plain_wls(m, mean_s)
+    scaled = m / m.max()
+    design = np.column_stack([np.ones_like(scaled), scaled, scaled**2])
+    quadratic = sm.WLS(mean_s, design, weights=1.0 / fitted**2).fit()
+    if quadratic.ssr <= 1e-18 * len(m):  # an exact fit: only a term of some size is a bend
+        p_value = 0.0 if abs(quadratic.params[2]) > 1e-6 * mean_s.max() else 1.0
+    else:
+        p_value = float(quadratic.pvalues[2])
+    power_law = sm.OLS(np.log(mean_s), sm.add_constant(np.log(m))).fit()
+    return Curvature(p_value, float(power_law.params[1]))
+
+
+def backtest_error(m: Array, mean_s: Array) -> float | None:
+    """The largest size forecast from the others: (forecast - seen) / seen; None with fewer than two smaller sizes."""
+    is_largest = m == m.max()
+    if len(np.unique(m[~is_largest])) < 2:
+        return None
+    result, _ = plain_wls(m[~is_largest], mean_s[~is_largest])
+    intercept, slope = result.params  # type: ignore[attr-defined]
+    if intercept < 0:
+        result, _ = plain_wls(m[~is_largest], mean_s[~is_largest], has_intercept=False)
+        intercept, slope = 0.0, result.params[0]  # type: ignore[attr-defined]
+    seen = float(mean_s[is_largest].mean())
+    return float(intercept + slope * m.max() - seen) / seen

@@ -1,0 +1,89 @@
+"""The method of the original green-love, as published: a baseline, and for those who ask for it by name.
+
+Every epoch time e of a sample of k is scaled to e·N/k. The first three epochs are kept apart: e₁, e₂, e₃ are the
+means of the scaled first, second and third epochs over all sizes; Ā and σ are mean and standard deviation of all later
+ones. Then T = e₁ + e₂ + e₃ + (E - 3)·Ā, with the margin z·√E·σ. green-love 0.2.2 divides that margin by √n, the number
+of later epochs.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from scipy import stats
+
+from greenlove_tracker.forecasting import TrainingPlan, Trial
+
+WARMUP_EPOCHS = 3
+LEAST_SPEARMAN_RHO = 0.9
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """Variants of the published formulas.
+
+    Attributes:
+        uses_student_t: Student's t with n - 1 degrees of freedom instead of the normal distribution.
+        uses_median: medians instead of means.
+        divides_by_n: the margin of the package, z·σ·√E/√n, instead of the published one.
+        warmup_epochs: epochs at the beginning that are kept apart.
+    """
+
+    uses_student_t: bool = False
+    uses_median: bool = False
+    divides_by_n: bool = False
+    warmup_epochs: int = WARMUP_EPOCHS
+
+
+@dataclass(frozen=True, slots=True)
+class Scaled:
+    """What the formulas give, in s."""
+
+    total_s: float
+    margin_s: float
+    epoch_s: float  # Ā
+    sigma_s: float
+    first_epochs_s: float  # e₁ + e₂ + e₃
+    spearman_rho: float | None
+    n_steady: int
+
+
+def scale(trials: Sequence[Trial], plan: TrainingPlan, level: float, options: Options | None = None) -> Scaled:
+    """Apply the formulas.
+
+    Args:
+        trials: at least one, with more epochs than are kept apart in one of them.
+        plan: in epochs and samples.
+        level: of the interval; 0.95 gives z = 1.96.
+        options: variants; default as published.
+    """
+    options = options or Options()
+    centre: Callable[[Sequence[float]], float] = statistics.median if options.uses_median else statistics.fmean
+    samples, epochs = plan.samples or 0, plan.n_epochs
+    scaled = [[d * samples / t.sample_size for d in t.epoch_durations_s] for t in trials]
+    warm = [d for times in scaled for d in times[options.warmup_epochs :]]
+    steady = warm or [d for times in scaled for d in times]
+    firsts = [
+        centre(column)
+        for i in range(min(options.warmup_epochs, epochs))
+        if (column := [times[i] for times in scaled if len(times) > i])
+    ]
+    epoch_s = centre(steady)
+    sigma_s = statistics.stdev(steady) if len(steady) > 1 else 0.0
+    tail = (1 + level) / 2
+    z = stats.t.ppf(tail, max(1, len(steady) - 1)) if options.uses_student_t else stats.norm.ppf(tail)
+    margin_s = float(z) * sigma_s * math.sqrt(epochs)
+    if options.divides_by_n:
+        margin_s /= math.sqrt(len(steady))
+    total_s = math.fsum(firsts) + max(0, epochs - len(firsts)) * epoch_s
+    return Scaled(total_s, margin_s, epoch_s, sigma_s, math.fsum(firsts), _spearman(trials), len(steady))
+
+
+def _spearman(trials: Sequence[Trial]) -> float | None:
+    """Spearman's ρ between sample sizes and total times; it tests that cost grows, not that it grows linearly."""
+    if len({t.sample_size for t in trials}) < 2:
+        return None
+    return float(stats.spearmanr([t.sample_size for t in trials], [t.total_s for t in trials]).statistic)

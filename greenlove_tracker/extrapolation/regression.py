@@ -1,0 +1,113 @@
+"""A line through the trials' means, with run-to-run variation beside the noise within runs.
+
+The model: trial r with m_r batches has the mean ȳ_r = (c₀ + c₁ m_r)(1 + δ_r + ε_r). δ is the same for a whole run,
+with an unknown variance τ²; ε is the noise within it, whose variance v_r the epochs themselves show. That is a
+random-effects meta-regression. τ² is hardly known from a handful of trials, so it is not estimated but integrated
+over, with its restricted likelihood (REML: Harville, JASA 72, 1977) and a half-Cauchy prior (Gelman, Bayesian
+Analysis 1(3), 2006).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import statsmodels.api as sm
+from numpy.typing import NDArray
+
+# Run-to-run standard deviations of a machine at rest are one to three per cent.
+_TAU_SCALE = 0.02
+_TAUS = np.concatenate([[0.0], np.geomspace(3e-4, 0.5, 36)])
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Component:
+    """The line, given one run-to-run standard deviation."""
+
+    tau: float
+    weight: float
+    coefficients: Array  # shape (2,): c₀ in s, c₁ in s a batch
+    covariance: Array  # shape (2, 2)
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """What the trials say of c₀ and c₁: a mixture over run-to-run variation."""
+
+    components: tuple[Component, ...]
+    has_intercept: bool
+    degrees_of_freedom: int
+
+    def mean_at(self, m: float) -> float:
+        """Expected time of an epoch of ``m`` batches, in s."""
+        return float(sum(c.weight * (c.coefficients @ np.array([1.0, m])) for c in self.components))
+
+
+def plain_wls(m: Array, mean_s: Array, *, has_intercept: bool = True) -> tuple[object, Array]:
+    """Weighted least squares with weights 1/ŷ², iterated three times: noise in proportion to the time.
+
+    Args:
+        m: batches of each trial; shape (n,).
+        mean_s: steady mean of each trial in s; shape (n,).
+        has_intercept: whether an epoch has a cost besides its batches.
+
+    Returns:
+        The statsmodels result, and the fitted means in s, shape (n,).
+    """
+    design = np.column_stack([np.ones_like(m), m]) if has_intercept else m[:, None]
+    fitted = mean_s
+    for _ in range(4):
+        result = sm.WLS(mean_s, design, weights=1.0 / fitted**2).fit()
+        fitted = np.maximum(result.fittedvalues, 1e-3 * mean_s)
+    return result, fitted
+
+
+def has_positive_intercept(m: Array, mean_s: Array) -> bool:
+    """Whether the trials show a cost per epoch; a negative one cannot be, and is taken as none."""
+    if len(np.unique(m)) < 2:
+        return False
+    result, _ = plain_wls(m, mean_s)
+    return bool(result.params[0] > 0)  # type: ignore[attr-defined]
+
+
+def reml_log_likelihood(y: Array, design: Array, variance: Array) -> tuple[float, Array, Array]:
+    """The restricted log-likelihood of a weighted regression with known variances, up to a constant.
+
+    Returns:
+        The log-likelihood, the coefficients and their covariance.
+    """
+    result = sm.WLS(y, design, weights=1.0 / variance).fit()
+    covariance = np.asarray(result.normalized_cov_params)
+    log_likelihood = -0.5 * (np.log(variance).sum() - np.linalg.slogdet(covariance)[1] + result.ssr)
+    return float(log_likelihood), np.asarray(result.params), covariance
+
+
+def fit_line(m: Array, mean_s: Array, within_variance: Array) -> Line:
+    """Fit the line to the trials' means.
+
+    Args:
+        m: batches of each trial (or tokens); shape (n,).
+        mean_s: steady mean of each trial in s; shape (n,).
+        within_variance: relative variance of each mean by the noise within its trial; shape (n,).
+    """
+    x, y, v = m, mean_s, within_variance
+    has_intercept = has_positive_intercept(x, y)
+    design = np.column_stack([np.ones_like(x), x]) if has_intercept else x[:, None]
+    _, fitted = plain_wls(x, y, has_intercept=has_intercept)
+    floor = 1e-12  # identical durations: no noise at all, as in a test on a fake clock
+    fits = [reml_log_likelihood(y, design, fitted**2 * (v + tau**2 + floor)) for tau in _TAUS]
+    prior = -np.log1p((_TAUS / _TAU_SCALE) ** 2)
+    log_posterior = np.array([fit[0] for fit in fits]) + prior
+    weights = np.exp(log_posterior - log_posterior.max()) * np.gradient(_TAUS)
+    weights /= weights.sum()
+    components = []
+    for tau, weight, (_, coefficients, covariance) in zip(_TAUS, weights, fits, strict=True):
+        if weight < 1e-9:
+            continue
+        if not has_intercept:
+            coefficients = np.array([0.0, coefficients[0]])
+            covariance = np.array([[0.0, 0.0], [0.0, covariance[0, 0]]])
+        components.append(Component(float(tau), float(weight), coefficients, covariance))
+    return Line(tuple(components), has_intercept, max(0, len(x) - design.shape[1]))

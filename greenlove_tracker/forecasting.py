@@ -1,0 +1,201 @@
+"""What a forecast is made from and what it says: trials, plans, estimates and forecasts."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Literal
+
+from greenlove_tracker.errors import UsageError
+
+_MOST_BATCHES = 10**12  # a month of microsecond steps is 2.6e12: more is a slip of the pen
+_MOST_EPOCHS = 10**8
+
+
+def _whole(name: str, value: object, least: int = 1) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise UsageError(f"{name} must be a whole number of at least {least}, not {value!r}")
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """One timed trial: some epochs over a sample of the data.
+
+    Attributes:
+        sample_size: samples of one epoch.
+        batch_size: samples of a batch.
+        epoch_durations_s: time of each epoch, in order, the first ones cold.
+        energy_kwh: energy of all its epochs together, where it was measured.
+        tokens_per_epoch: tokens of one epoch, where they vary and the cost goes by them.
+
+    Raises:
+        UsageError: where a number cannot be what it says.
+    """
+
+    sample_size: int
+    batch_size: int
+    epoch_durations_s: tuple[float, ...]
+    energy_kwh: float | None = None
+    tokens_per_epoch: int | None = None
+
+    def __post_init__(self) -> None:
+        _whole("sample_size", self.sample_size)
+        _whole("batch_size", self.batch_size)
+        if self.tokens_per_epoch is not None:
+            _whole("tokens_per_epoch", self.tokens_per_epoch)
+        object.__setattr__(self, "epoch_durations_s", tuple(float(d) for d in self.epoch_durations_s))
+        if not self.epoch_durations_s:
+            raise UsageError("a trial needs at least one epoch_durations_s")
+        for duration_s in self.epoch_durations_s:
+            if not (math.isfinite(duration_s) and duration_s > 0):
+                raise UsageError(f"epoch_durations_s must be positive and finite, not {duration_s!r}")
+        if self.energy_kwh is not None and not (math.isfinite(self.energy_kwh) and self.energy_kwh > 0):
+            raise UsageError(f"energy_kwh must be positive, or None where it was not measured, not {self.energy_kwh!r}")
+
+    @property
+    def batches(self) -> int:
+        """Batches of one epoch; the last one may be partial, and runs as a batch."""
+        return -(-self.sample_size // self.batch_size)
+
+    @property
+    def total_s(self) -> float:
+        """Time of all its epochs."""
+        return math.fsum(self.epoch_durations_s)
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingPlan:
+    """The full training: in samples and epochs, or in optimizer steps.
+
+    Attributes:
+        samples: samples of one epoch.
+        batch_size: samples of a batch.
+        epochs: number of epochs.
+        steps: number of steps, for a training that counts in steps; then it is one epoch of as many batches.
+        tokens_per_step: tokens of one step, or with ``samples`` of one batch, where the cost goes by tokens.
+
+    Raises:
+        UsageError: where the plan is incomplete, contradicts itself or cannot be meant.
+    """
+
+    samples: int | None = None
+    batch_size: int | None = None
+    epochs: int | None = None
+    steps: int | None = None
+    tokens_per_step: int | None = None
+
+    def __post_init__(self) -> None:
+        by_epochs = (self.samples, self.batch_size, self.epochs)
+        if self.steps is None:
+            if None in by_epochs:
+                raise UsageError("a plan is TrainingPlan(samples=…, batch_size=…, epochs=…) or TrainingPlan(steps=…)")
+            for name in ("samples", "batch_size", "epochs"):
+                _whole(name, getattr(self, name))
+        else:
+            if self.samples is not None or self.epochs is not None:
+                raise UsageError("a plan in steps has neither samples nor epochs: they follow from the steps")
+            _whole("steps", self.steps)
+        if self.tokens_per_step is not None:
+            _whole("tokens_per_step", self.tokens_per_step)
+        if self.n_epochs > _MOST_EPOCHS or self.n_epochs * self.batches_per_epoch > _MOST_BATCHES:
+            raise UsageError(
+                f"{self.n_epochs:,} epochs of {self.batches_per_epoch:,} batches cannot be meant: give the number of "
+                "epochs, and the samples of one epoch"
+            )
+
+    @property
+    def n_epochs(self) -> int:
+        """Epochs; a training in steps is one."""
+        return self.epochs or 1
+
+    @property
+    def batches_per_epoch(self) -> int:
+        """Batches of one epoch; the last one may be partial, and runs as a batch."""
+        if self.steps is not None:
+            return self.steps
+        return -(-(self.samples or 0) // (self.batch_size or 1))
+
+
+class Kind(StrEnum):
+    """What an interval is about."""
+
+    PREDICTION = "prediction"  # of one future total
+    CONFIDENCE = "confidence"  # of a mean
+    ASSUMPTION = "assumption"  # not statistical
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """A number with its interval."""
+
+    point: float
+    lower: float
+    upper: float
+    level: float
+    unit: str
+    kind: str = Kind.PREDICTION
+
+    @property
+    def relative_width(self) -> float:
+        """(upper - lower) / point."""
+        return (self.upper - self.lower) / self.point if self.point else math.inf
+
+    def plus(self, amount: float) -> Estimate:
+        """The same with an amount without an error of its own added."""
+        return Estimate(self.point + amount, self.lower + amount, self.upper + amount, self.level, self.unit, self.kind)
+
+    def times(self, factor: float, unit: str) -> Estimate:
+        """The same in another unit, or multiplied by a factor without an error of its own."""
+        return Estimate(self.point * factor, self.lower * factor, self.upper * factor, self.level, unit, self.kind)
+
+
+@dataclass(frozen=True, slots=True)
+class Warn:
+    """Something that makes a forecast worse, and what would help."""
+
+    name: str  # WIDE, NONLINEAR, FAR, NOT_STEADY, FEW, ENERGY
+    message: str
+    advice: str = ""
+    is_serious: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.message}" + (f"; {self.advice}" if self.advice else "")
+
+
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """What a training will take, each with its interval.
+
+    Attributes:
+        duration_s: wall time of the whole training.
+        energy_kwh: its energy; None where no trial measured any.
+        emissions_kgco2e: None without an energy or a carbon intensity; the intensity's own error is not in it.
+        cost_usd: None without a price; of electricity.
+        one_off_s: what is paid once: compilation, caches, the first epochs' excess.
+        per_epoch_s: what each epoch costs besides its batches.
+        per_batch_s: what each batch costs (per token where the fit goes by tokens).
+        warnings: what makes this forecast worse, by name.
+        backtest_error: the largest size forecast from the others, relative; None with too few sizes.
+        method: how it was made.
+        degrees_of_freedom: trials less fitted parameters.
+    """
+
+    duration_s: Estimate
+    energy_kwh: Estimate | None
+    emissions_kgco2e: Estimate | None
+    cost_usd: Estimate | None
+    one_off_s: Estimate
+    per_epoch_s: Estimate
+    per_batch_s: Estimate
+    warnings: Sequence[Warn]
+    backtest_error: float | None
+    method: Literal["wls", "green-love"]
+    degrees_of_freedom: int
+    plan: TrainingPlan
+
+    @property
+    def is_reliable(self) -> bool:
+        """Whether nothing serious speaks against it."""
+        return not any(w.is_serious for w in self.warnings)

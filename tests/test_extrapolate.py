@@ -1,0 +1,240 @@
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from greenlove_tracker import TrainingPlan, Trial, extrapolate
+from greenlove_tracker.errors import UsageError
+from greenlove_tracker.extrapolation import green_love
+from greenlove_tracker.extrapolation.checks import backtest_error, curvature
+from greenlove_tracker.extrapolation.mixture import Mixture
+from greenlove_tracker.extrapolation.noise import within_noise
+from greenlove_tracker.extrapolation.warmup import cold_epochs
+
+BATCH = 64
+SIZES = (6, 6, 12, 24, 24, 48, 62, 62, 62)
+PLAN = TrainingPlan(samples=60_000, batch_size=BATCH, epochs=100)
+
+
+def run(rng, batches, epochs, *, fixed_s=0.0, batch_s=1e-3, noise=0.01, run_noise=0.01, square_s=0.0):
+    mean = (fixed_s + batch_s * batches + square_s * batches**2) * (1 + run_noise * rng.standard_normal())
+    return mean * (1 + noise * rng.standard_normal(epochs))
+
+
+def trials(rng, sizes=SIZES, epochs=8, **cost) -> list[Trial]:
+    return [Trial(m * BATCH, BATCH, tuple(run(rng, m, epochs, **cost))) for m in sizes]
+
+
+def exact(sizes=(8, 16, 32, 64), fixed_s=0.005, batch_s=0.001, **more) -> list[Trial]:
+    return [Trial(m * BATCH, BATCH, (fixed_s + batch_s * m,) * 6, **more) for m in sizes]
+
+
+def test_without_noise_every_part_is_exact():
+    forecast = extrapolate(exact(), PLAN)
+    assert forecast.per_epoch_s.point == pytest.approx(0.005, rel=1e-6)
+    assert forecast.per_batch_s.point == pytest.approx(0.001, rel=1e-6)
+    assert forecast.duration_s.point == pytest.approx(100 * (0.005 + 0.001 * 938), rel=1e-6)
+    assert forecast.duration_s.relative_width < 0.06
+    assert forecast.backtest_error == pytest.approx(0.0, abs=1e-9)
+    assert forecast.is_reliable and forecast.one_off_s.point == 0.0
+
+
+def test_a_cold_start_is_paid_once_and_not_scaled():
+    cold = [Trial(t.sample_size, BATCH, (t.epoch_durations_s[0] + 2.0, *t.epoch_durations_s)) for t in exact()]
+    forecast = extrapolate(cold, PLAN)
+    assert forecast.one_off_s.point == pytest.approx(2.0, rel=1e-6)
+    assert forecast.duration_s.point == pytest.approx(2.0 + 100 * 0.943, rel=1e-6)
+    kept = extrapolate(cold, PLAN, warmup_epochs=0)
+    assert kept.duration_s.point > 1.2 * forecast.duration_s.point
+
+
+def test_a_partial_batch_runs_as_a_batch():
+    assert TrainingPlan(samples=65, batch_size=64, epochs=1).batches_per_epoch == 2
+    assert Trial(65, 64, (1.0,)).batches == 2
+
+
+def test_a_plan_in_steps_is_one_epoch():
+    forecast = extrapolate(exact(), TrainingPlan(steps=10_000))
+    assert forecast.duration_s.point == pytest.approx(0.005 + 10.0, rel=1e-6)
+
+
+def test_where_tokens_vary_the_fit_goes_by_tokens():
+    by_tokens = [Trial(BATCH * 8, BATCH, (1e-6 * n,) * 5, tokens_per_epoch=n) for n in (1000, 2000, 4000, 8000)]
+    forecast = extrapolate(by_tokens, TrainingPlan(steps=1000, tokens_per_step=500))
+    assert forecast.duration_s.point == pytest.approx(0.5, rel=1e-6)
+
+
+def test_energy_emissions_and_cost_follow_the_time():
+    measured = [Trial(t.sample_size, BATCH, t.epoch_durations_s, energy_kwh=360 * t.total_s / 3.6e6) for t in exact()]
+    forecast = extrapolate(measured, PLAN, carbon_intensity=500.0, electricity_price=0.2)
+    kwh = 360 * 94.3 / 3.6e6
+    assert forecast.energy_kwh.point == pytest.approx(kwh, rel=1e-6)
+    assert forecast.emissions_kgco2e.point == pytest.approx(kwh * 0.5, rel=1e-6)
+    assert forecast.cost_usd.point == pytest.approx(kwh * 0.2, rel=1e-6)
+    assert forecast.energy_kwh.lower < kwh < forecast.energy_kwh.upper
+    assert "ENERGY" in {w.name for w in forecast.warnings}  # 1.4 s of measurement is noise
+
+
+def test_what_was_not_measured_is_unknown():
+    forecast = extrapolate(exact(), PLAN, carbon_intensity=500.0, electricity_price=0.2)
+    assert forecast.energy_kwh is forecast.emissions_kgco2e is forecast.cost_usd is None
+
+
+def test_one_size_gives_a_wide_and_named_forecast_instead_of_a_refusal():
+    steps = [Trial(BATCH, BATCH, (2.1, 2.0, 2.2, 2.1, 2.1))]
+    forecast = extrapolate(steps, TrainingPlan(samples=BATCH * 1000, batch_size=BATCH, epochs=3))
+    assert {"FEW", "WIDE"} <= {w.name for w in forecast.warnings} and not forecast.is_reliable
+    assert forecast.duration_s.lower < 0.75 * 6300 < 6300 < forecast.duration_s.upper
+    assert forecast.backtest_error is None
+    assert all(w.advice for w in forecast.warnings)
+
+
+def test_extrapolating_far_is_said():
+    assert "FAR" in {w.name for w in extrapolate(exact(), TrainingPlan(steps=100_000)).warnings}
+
+
+@pytest.mark.parametrize(
+    ("make", "says"),
+    [
+        (lambda: extrapolate([], PLAN), "no trials"),
+        (lambda: Trial(0, 64, (1.0,)), "sample_size must be"),
+        (lambda: Trial(64, 64, ()), "at least one"),
+        (lambda: Trial(64, 64, (-1.0,)), "positive and finite"),
+        (lambda: Trial(64, 64, (math.nan,)), "positive and finite"),
+        (lambda: Trial(64, 64, (1.0,), energy_kwh=0.0), "None where it was not measured"),
+        (lambda: TrainingPlan(samples=100, batch_size=10), "epochs=…"),
+        (lambda: TrainingPlan(samples=100, steps=10), "neither samples nor epochs"),
+        (lambda: TrainingPlan(samples=100, batch_size=10, epochs=10**9), "cannot be meant"),
+        (lambda: TrainingPlan(steps=0), "steps must be"),
+        (lambda: extrapolate(exact(), TrainingPlan(samples=64, batch_size=64, epochs=1)), "less than a trial's"),
+        (lambda: extrapolate(exact(), TrainingPlan(samples=6400, batch_size=32, epochs=1)), "batch size"),
+        (lambda: extrapolate([*exact(), Trial(64, 32, (1.0,))], PLAN), "different batch sizes"),
+        (lambda: extrapolate(exact(), PLAN, level=1.0), "level must"),
+        (lambda: extrapolate(exact(), PLAN, method="magic"), "method must"),
+        (lambda: extrapolate(exact(), TrainingPlan(steps=999), method="green-love"), "samples and epochs"),
+    ],
+)
+def test_bad_input_says_what_to_do(make, says):
+    with pytest.raises(UsageError, match=says):
+        make()
+
+
+@settings(deadline=None, max_examples=25)
+@given(st.floats(1e-5, 1.0), st.floats(0.0, 2.0), st.integers(1, 10_000), st.integers(2, 100))
+def test_forecasts_are_finite_ordered_and_scale(batch_s, fixed_share, epochs, ratio):
+    fixed_s = fixed_share * 8 * batch_s
+    plan = TrainingPlan(samples=64 * BATCH * ratio, batch_size=BATCH, epochs=epochs)
+    duration = extrapolate(exact(fixed_s=fixed_s, batch_s=batch_s), plan).duration_s
+    assert 0 < duration.lower <= duration.point <= duration.upper < math.inf
+    slower = extrapolate(exact(fixed_s=2 * fixed_s, batch_s=2 * batch_s), plan).duration_s
+    assert slower.point == pytest.approx(2 * duration.point, rel=1e-4)
+
+
+@pytest.mark.parametrize("cost", [{}, {"fixed_s": 0.005}, {"run_noise": 0.02, "noise": 0.02}])
+def test_the_95_percent_interval_keeps_its_word(cost):
+    rng = np.random.default_rng(7)
+    replicates, hits = 120, 0
+    for _ in range(replicates):
+        duration = extrapolate(trials(rng, **cost), PLAN).duration_s
+        truth = run(rng, PLAN.batches_per_epoch, 100, **cost).sum()
+        hits += duration.lower <= truth <= duration.upper
+    error = math.sqrt(0.95 * 0.05 / replicates)
+    assert hits / replicates >= 0.95 - 3 * error
+
+
+def test_curvature_is_flagged_and_a_line_is_not():
+    rng = np.random.default_rng(3)
+
+    def is_curved(square_share: float) -> bool:
+        square_s = square_share * 1e-3 * 62 / (1 - square_share) / 62**2
+        seen = trials(rng, run_noise=0.005, noise=0.01, square_s=square_s)
+        found = curvature(
+            np.array([float(t.batches) for t in seen]), np.array([np.mean(t.epoch_durations_s) for t in seen])
+        )
+        assert found.exponent is not None
+        return found.is_curved
+
+    assert sum(is_curved(0.2) for _ in range(100)) >= 95
+    assert sum(is_curved(0.0) for _ in range(300)) <= 300 * 0.03 + 3 * math.sqrt(300 * 0.02 * 0.98)
+
+
+def test_a_power_law_is_offered():
+    m = np.array([4.0, 8.0, 16.0, 32.0, 64.0])
+    found = curvature(m, 1e-3 * m**2)
+    assert found.is_curved and found.exponent == pytest.approx(2.0)
+
+
+def test_the_largest_size_is_forecast_from_the_others():
+    m = np.array([4.0, 8.0, 16.0, 16.0])
+    assert backtest_error(m, np.array([4.0, 8.0, 20.0, 20.0])) == pytest.approx(-0.2)
+    assert backtest_error(m[:2], np.array([4.0, 8.0])) is None
+
+
+def test_warm_up_is_found_not_assumed():
+    rng = np.random.default_rng(0)
+    warm = 1 + 0.01 * rng.standard_normal((400, 12))
+    assert sum(cold_epochs(row) > 0 for row in warm) <= 400 * 0.03
+    assert all(cold_epochs([2.0, *row]) == 1 for row in warm[:50])
+    assert sum(cold_epochs([1.5, 1.3, *row]) == 2 for row in warm[:50]) >= 45
+    assert cold_epochs([5.0, 1.0, 1.0]) == 0  # too few to tell
+
+
+def test_ar1_noise_is_recognised():
+    rng = np.random.default_rng(1)
+
+    def series(phi: float) -> list[list[float]]:
+        runs = []
+        for _ in range(200):
+            x = [rng.standard_normal()]
+            for _ in range(39):
+                x.append(phi * x[-1] + math.sqrt(1 - phi**2) * rng.standard_normal())
+            runs.append([1 + 0.01 * v for v in x])
+        return runs
+
+    noise = within_noise(series(0.7))
+    assert noise.phi == pytest.approx(0.7, abs=0.08) and noise.variance == pytest.approx(1e-4, rel=0.25)
+    assert within_noise(series(0.0)).phi < 0.05
+    # the exact variance of the mean of 2 of AR(1): σ²(1 + φ)/2
+    assert noise.variance_of_mean(2) == pytest.approx(noise.variance * (1 + noise.phi) / 2)
+    assert within_noise([[1.0]]).variance == 0.0
+
+
+def test_a_mixture_of_one_is_the_normal_distribution():
+    mixture = Mixture.of([(2.0, 10.0, 3.0)])
+    assert mixture.quantile(0.975) == pytest.approx(10 + 1.959963984540054 * 3, rel=1e-9)
+    assert mixture.cdf(10.0) == pytest.approx(0.5)
+    two = Mixture.of([(1.0, 0.0, 1.0), (1.0, 100.0, 1.0)])
+    assert two.quantile(0.25) == pytest.approx(0.0, abs=1e-6)
+    assert Mixture.of([(1.0, 5.0, 0.0)]).quantile(0.1) == 5.0
+
+
+GREEN_LOVE = [Trial(1000, 100, (3.0, 2.0, 1.5, 1.0, 1.2)), Trial(2000, 100, (4.0, 3.0, 2.5, 2.0, 2.4))]
+GREEN_LOVE_PLAN = TrainingPlan(samples=10_000, batch_size=100, epochs=10)
+
+
+def test_the_green_love_formulas_by_hand():
+    # scaled by 10 and 5: firsts (30+20)/2, (20+15)/2, (15+12.5)/2; steady 10, 12, 10, 12
+    forecast = extrapolate(GREEN_LOVE, GREEN_LOVE_PLAN, method="green-love")
+    total = 25 + 17.5 + 13.75 + 7 * 11
+    sigma = math.sqrt(4 / 3)
+    assert forecast.duration_s.point == pytest.approx(total)
+    assert forecast.duration_s.upper - total == pytest.approx(1.959964 * math.sqrt(10) * sigma, rel=1e-6)
+    packaged = extrapolate(
+        GREEN_LOVE, GREEN_LOVE_PLAN, method="green-love", green_love_options=green_love.Options(divides_by_n=True)
+    )
+    assert packaged.duration_s.upper - total == pytest.approx(1.959964 * math.sqrt(10) * sigma / 2, rel=1e-6)
+
+
+def test_the_green_love_variants():
+    def scaled(**options):
+        return green_love.scale(GREEN_LOVE, GREEN_LOVE_PLAN, 0.95, green_love.Options(**options))
+
+    assert scaled(uses_student_t=True).margin_s == pytest.approx(scaled().margin_s * 3.182446 / 1.959964, rel=1e-6)
+    assert scaled(uses_median=True).epoch_s == pytest.approx(11.0)
+    assert scaled().spearman_rho == pytest.approx(1.0)
+    falling = [Trial(1000, 100, (2.0,) * 5), Trial(2000, 100, (1.0,) * 5)]
+    assert "Spearman" in str(extrapolate(falling, GREEN_LOVE_PLAN, method="green-love").warnings[0])
