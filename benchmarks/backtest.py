@@ -1,0 +1,230 @@
+"""Forecasts against what then happens: ours, plain WLS and what others do, in one run.
+
+    python benchmarks/backtest.py [--replicates 1000] [--markdown FILE]
+
+Virtual time: trials and full runs are drawn from models of known cost, thousands of times, without waiting. Each
+method sees the same trials, and is judged against a full run that was drawn apart from them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from greenlove_tracker import TrainingPlan, Trial, extrapolate
+from greenlove_tracker.extrapolation.extrapolate import observe
+from greenlove_tracker.extrapolation.green_love import Options
+from greenlove_tracker.extrapolation.regression import plain_wls
+
+BATCH = 64
+BATCHES = (6, 6, 12, 24, 24, 48, 63, 63, 63)  # 9 trials on 5 sizes, the largest 1/15 of the full epoch
+TRIAL_EPOCHS = 8
+PLAN = TrainingPlan(samples=60_000, batch_size=BATCH, epochs=100)
+LEVELS = (0.5, 0.8, 0.95)
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """A training loop of known cost."""
+
+    name: str
+    batch_s: float = 1e-3
+    fixed_s: float = 0.0
+    square_s: float = 0.0
+    noise: float = 0.01
+    phi: float = 0.0
+    run_noise: float = 0.005
+    spike_share: float = 0.0
+    spike_height: float = 0.0
+    cold_s: float = 0.0
+
+    def epochs(self, rng: np.random.Generator, batches: int, epochs: int, *, is_first: bool = False) -> Array:
+        """Times of a run's epochs in s; a process that has just started is cold."""
+        mean_s = self.fixed_s + self.batch_s * batches + self.square_s * batches**2
+        noise = self.noise * _ar1(rng, epochs, self.phi)
+        noise += self.spike_height * (rng.random(epochs) < self.spike_share)
+        times = mean_s * (1 + self.run_noise * rng.standard_normal()) * (1 + noise)
+        if is_first and self.cold_s:
+            times[:2] += self.cold_s * np.array([0.8, 0.2])
+        return times
+
+
+def _ar1(rng: np.random.Generator, n: int, phi: float) -> Array:
+    shocks = rng.standard_normal(n)
+    if phi == 0.0:
+        return shocks
+    series = np.empty(n)
+    series[0] = shocks[0]
+    for i in range(1, n):
+        series[i] = phi * series[i - 1] + math.sqrt(1 - phi**2) * shocks[i]
+    return series
+
+
+SCENARIOS = (
+    Scenario("independent noise 2%", noise=0.02, run_noise=0.0),
+    Scenario("autocorrelated noise 2%", noise=0.02, phi=0.8, run_noise=0.0),
+    Scenario("run to run 1%", run_noise=0.01),
+    Scenario("run to run 1%, fixed cost 10%", run_noise=0.01, fixed_s=0.007),
+    Scenario("fixed 5 ms an epoch", fixed_s=0.005),
+    Scenario("spikes of 30%, one in 20", spike_share=0.05, spike_height=0.3),
+    Scenario("cold start", cold_s=1.5),
+)
+
+
+@dataclass
+class Score:
+    """What one method did in one scenario."""
+
+    covered: dict[float, list[bool]] = field(default_factory=lambda: {level: [] for level in LEVELS})
+    errors: list[float] = field(default_factory=list)
+    widths: list[float] = field(default_factory=list)
+    scores: list[float] = field(default_factory=list)
+
+    def add(self, intervals: Mapping[float, tuple[float, float]], point_s: float, truth_s: float) -> None:
+        self.errors.append(abs(point_s / truth_s - 1))
+        for level, (lower, upper) in intervals.items():
+            self.covered[level].append(lower <= truth_s <= upper)
+        if 0.95 in intervals:
+            lower, upper = intervals[0.95]
+            self.widths.append((upper - lower) / truth_s)
+            miss = max(lower - truth_s, 0.0) + max(truth_s - upper, 0.0)
+            self.scores.append((upper - lower + 2 / 0.05 * miss) / truth_s)
+
+
+Method = Callable[[Sequence[Trial]], tuple[float, Mapping[float, tuple[float, float]]]]
+
+
+def _ours(trials: Sequence[Trial]) -> tuple[float, Mapping[float, tuple[float, float]]]:
+    return _by_level(lambda level: extrapolate(trials, PLAN, level=level).duration_s)
+
+
+def _green_love(options: Options) -> Method:
+    return lambda trials: _by_level(
+        lambda level: extrapolate(trials, PLAN, level=level, method="green-love", green_love_options=options).duration_s
+    )
+
+
+def _by_level(forecast: Callable[[float], object]) -> tuple[float, Mapping[float, tuple[float, float]]]:
+    estimates = {level: forecast(level) for level in LEVELS}
+    return estimates[0.95].point, {level: (e.lower, e.upper) for level, e in estimates.items()}  # type: ignore[attr-defined]
+
+
+def _plain_wls(trials: Sequence[Trial]) -> tuple[float, Mapping[float, tuple[float, float]]]:
+    """Weighted least squares on the steady means, its prediction interval times the epochs: the notes' method."""
+    seen = observe(trials, PLAN)
+    m, at = seen.m, float(PLAN.batches_per_epoch)
+    result, _ = plain_wls(m, seen.mean_s)
+    has_intercept = result.params[0] >= 0  # type: ignore[attr-defined]
+    if not has_intercept:
+        result, _ = plain_wls(m, seen.mean_s, has_intercept=False)
+    x = [[1.0, at]] if has_intercept else [[at]]
+    mean_s = float(result.predict(x)[0])  # type: ignore[attr-defined]
+    prediction = result.get_prediction(x, weights=1.0 / mean_s**2)  # type: ignore[attr-defined]
+    once_s = float(np.mean(seen.cold_excess_s)) if seen.cold_excess_s else 0.0
+    intervals = {}
+    for level in LEVELS:
+        frame = prediction.summary_frame(alpha=1 - level)
+        ends = (float(frame["obs_ci_lower"].iloc[0]), float(frame["obs_ci_upper"].iloc[0]))
+        intervals[level] = (once_s + PLAN.n_epochs * ends[0], once_s + PLAN.n_epochs * ends[1])
+    return once_s + PLAN.n_epochs * mean_s, intervals
+
+
+def _samples_per_second(trials: Sequence[Trial]) -> tuple[float, Mapping[float, tuple[float, float]]]:
+    """Composer's estimate: throughput so far; a point, no interval."""
+    samples = sum(t.sample_size * len(t.epoch_durations_s) for t in trials)
+    rate = samples / sum(t.total_s for t in trials)
+    return (PLAN.samples or 0) * PLAN.n_epochs / rate, {}
+
+
+METHODS: dict[str, Method] = {
+    "ours": _ours,
+    "plain WLS": _plain_wls,
+    "green-love, published": _green_love(Options()),
+    "green-love 0.2.2": _green_love(Options(divides_by_n=True)),
+    "green-love, Student's t": _green_love(Options(uses_student_t=True, divides_by_n=True)),
+    "green-love, medians": _green_love(Options(uses_median=True)),
+    "samples per second": _samples_per_second,
+}
+FIRST_EPOCH = "first epoch × epochs"
+
+
+def backtest(scenario: Scenario, replicates: int, seed: int) -> dict[str, Score]:
+    """Judge every method on the same draws; carbontracker's sees the full run's own first epoch."""
+    rng = np.random.default_rng(seed)
+    scores = {name: Score() for name in (*METHODS, FIRST_EPOCH)}
+    for _ in range(replicates):
+        order = rng.permutation(len(BATCHES))
+        trials = [
+            Trial(BATCHES[i] * BATCH, BATCH, tuple(scenario.epochs(rng, BATCHES[i], TRIAL_EPOCHS, is_first=rank == 0)))
+            for rank, i in enumerate(order)
+        ]
+        full = scenario.epochs(rng, PLAN.batches_per_epoch, PLAN.n_epochs, is_first=True)
+        truth_s = float(full.sum())
+        for name, method in METHODS.items():
+            point_s, intervals = method(trials)
+            scores[name].add(intervals, point_s, truth_s)
+        scores[FIRST_EPOCH].add({}, float(full[0]) * PLAN.n_epochs, truth_s)
+    return scores
+
+
+def _coverage(hits: list[bool]) -> str:
+    if not hits:
+        return "none"
+    share = float(np.mean(hits))
+    error = math.sqrt(max(share * (1 - share), 0.25 / len(hits)) / len(hits))
+    return f"{share * 100:.1f} ±{1.96 * error * 100:.1f}"
+
+
+def table(results: Mapping[str, Mapping[str, Score]]) -> str:
+    """A Markdown table: coverage in per cent with its binomial error, errors and widths in per cent."""
+    lines = [
+        "| scenario | method | covers 50% | 80% | 95% | median error | width | interval score |",
+        "|---|---|--:|--:|--:|--:|--:|--:|",
+    ]
+    for scenario, scores in results.items():
+        for name, score in scores.items():
+            covers = " | ".join(_coverage(score.covered[level]) for level in LEVELS)
+            width = f"{np.mean(score.widths) * 100:.2f}%" if score.widths else "none"
+            interval = f"{np.mean(score.scores):.4f}" if score.scores else "none"
+            error = f"{np.median(score.errors) * 100:.2f}%"
+            lines.append(f"| {scenario} | {name} | {covers} | {error} | {width} | {interval} |")
+    return "\n".join(lines)
+
+
+def verdicts(results: Mapping[str, Mapping[str, Score]]) -> list[str]:
+    """What is asked of our forecast, and what came out."""
+    lines = []
+    better = 0
+    for scenario, scores in results.items():
+        ours, wls = float(np.mean(scores["ours"].scores)), float(np.mean(scores["plain WLS"].scores))
+        green = min(float(np.mean(s.scores)) for name, s in scores.items() if name.startswith("green-love"))
+        better += ours < wls
+        covers = float(np.mean(scores["ours"].covered[0.95])) * 100
+        ratios = f"{ours / wls:.3f} × plain WLS's, {ours / green:.3f} × green-love's best"
+        lines.append(f"{scenario}: covers {covers:.1f}% · interval score {ratios}")
+    lines.append(f"below plain WLS's score in {better} of {len(results)} scenarios")
+    return lines
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--replicates", type=int, default=1000)
+    parser.add_argument("--seed", type=int, default=20261121)
+    parser.add_argument("--markdown", type=Path)
+    arguments = parser.parse_args()
+    results = {s.name: backtest(s, arguments.replicates, arguments.seed) for s in SCENARIOS}
+    text = table(results) + "\n\n" + "\n".join(f"- {line}" for line in verdicts(results))
+    print(text)
+    if arguments.markdown:
+        arguments.markdown.write_text(text + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
