@@ -9,13 +9,15 @@ import shlex
 import signal
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
 import greenlove_tracker
-from greenlove_tracker.config import Settings, load_settings
-from greenlove_tracker.errors import GreenloveError, MissingExtraError
+from greenlove_tracker.config import DEFAULT_LOG_DIR, Settings, load_settings
+from greenlove_tracker.errors import GreenloveError, MissingExtraError, UsageError
+from greenlove_tracker.records import RunStatus
 
 if TYPE_CHECKING:
     from greenlove_tracker.runner import Outcome
@@ -42,7 +44,8 @@ class _Run(click.Command):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         values, _, _ = self.make_parser(ctx).parse_args(args=list(args))
-        n_options = len(args) - len(values.get("command") or ())
+        command = values.get("command")
+        n_options = len(args) - (len(command) if isinstance(command, tuple | list) else 0)
         ctx.meta["is_command"] = n_options > 0 and args[n_options - 1] == "--"
         return super().parse_args(ctx, args)
 
@@ -68,6 +71,7 @@ def _settings_options(function: Callable[..., None]) -> Callable[..., None]:
         click.option("--gpu-hour-price", "price_usd_per_gpu_hour", type=float, help="USD per GPU and hour"),
         click.option("--continues", help="the run id that this run resumes"),
         click.option("--quiet", "verbose", flag_value=0, type=int, help="nothing but warnings"),
+        click.option("--status", "verbose", flag_value=2, type=int, help="a status line even beside what it prints"),
     ]
     for option in reversed(options):
         function = option(function)
@@ -98,14 +102,16 @@ def run(ctx: click.Context, /, module: bool, command: tuple[str, ...], **options
         outcome = runner.run_module(command[0], command[1:], settings)
     else:
         outcome = runner.run_script(command[0], command[1:], settings)
-    _show(outcome, settings, _next_step(settings, command))
+    _show(outcome, settings, _next_step(outcome, settings))
     _leave(outcome)
 
 
-def _next_step(settings: Settings, command: tuple[str, ...]) -> str:
-    if not settings.country and settings.carbon_intensity_gco2e_per_kwh is None:
-        return f"greenlove run --country DE {shlex.join(command)}"
-    return f"greenlove report {settings.log_dir} -o report.pdf"
+def _next_step(outcome: Outcome, settings: Settings) -> str:
+    summary = outcome.session.summary
+    if summary is None or summary.status != RunStatus.FINISHED:
+        return ""
+    log_dir = "" if settings.log_dir == DEFAULT_LOG_DIR else f" {shlex.quote(settings.log_dir)}"
+    return f"greenlove report{log_dir} -o report.pdf"
 
 
 def _show(outcome: Outcome, settings: Settings, next_command: str, *wrote: str) -> None:
@@ -113,7 +119,8 @@ def _show(outcome: Outcome, settings: Settings, next_command: str, *wrote: str) 
 
     if settings.verbose > 0:
         code = outcome.exit_code
-        show(outcome.session, code if isinstance(code, int) else int(code is not None), wrote, next_command)
+        number = code if isinstance(code, int) else int(code is not None)
+        show(outcome.session, wrote, next_command, number)
 
 
 def _leave(outcome: Outcome) -> NoReturn:
@@ -127,10 +134,10 @@ def _leave(outcome: Outcome) -> NoReturn:
 
 
 @cli.command()
-@click.option("--log-dir", default="greenlove_logs", show_default=True, help="where the run is written")
+@click.option("--log-dir", help="where the run is written; default greenlove_logs")
 @click.option("-o", "--output", default="demo.pdf", show_default=True, help="the report")
 @click.option("--country", help="where this runs; default: the world's average")
-def demo(log_dir: str, output: str, country: str | None) -> None:
+def demo(log_dir: str | None, output: str, country: str | None) -> None:
     """Train a small network on handwritten digits under the tracker, and write its report."""
     from importlib.util import find_spec
 
@@ -143,26 +150,28 @@ def demo(log_dir: str, output: str, country: str | None) -> None:
     script = find_spec("greenlove_tracker.examples.digits")
     if script is None or script.origin is None:
         raise GreenloveError("the demo's script is missing from this installation")
-    settings = load_settings({"log_dir": log_dir, "project": "demo", "country": country})
+    settings = load_settings({"log_dir": log_dir, "project": "demo", "country": country, "verbose": 2})
     outcome = runner.run_script(script.origin, [], settings)
-    pdf = write_pdf(outcome.session.run_dir, output)
-    _show(outcome, settings, "greenlove run --country DE your_train.py", str(pdf))
+    described = f"{write_pdf(outcome.session.run_dir, output)}"
+    _show(outcome, settings, f"greenlove run{'' if settings.country else ' --country DE'} your_train.py", described)
     _leave(outcome)
 
 
 @cli.command()
-@click.argument("log_dir", default="greenlove_logs")
+@click.argument("log_dir", required=False)
 @click.option("--by", default="project", show_default=True, help="group by these, separated by commas")
 @click.option("--since", help="only runs begun on or after this UTC date, such as 2026-11-01")
 @click.option("--until", help="only runs begun before this UTC date")
 @click.option("--json", "as_json", is_flag=True, help="as JSON, on stdout")
 @click.option("--csv", "as_csv", is_flag=True, help="as CSV, on stdout")
-def summary(log_dir: str, by: str, since: str | None, until: str | None, as_json: bool, as_csv: bool) -> None:
+def summary(log_dir: str | None, by: str, since: str | None, until: str | None, as_json: bool, as_csv: bool) -> None:
     """Add the runs of a log directory up."""
     from greenlove_tracker.logs.aggregate import aggregate
 
     keys = tuple(key.strip() for key in by.split(",") if key.strip())
-    added_up = aggregate(log_dir, since=since, until=until)
+    if as_json and as_csv:
+        raise UsageError("--json and --csv: choose one")
+    added_up = aggregate(_log_dir(log_dir), since=since, until=until)
     rows = added_up.rows(*keys)
     if as_json:
         problems = [str(problem) for problem in added_up.problems]
@@ -178,21 +187,34 @@ def summary(log_dir: str, by: str, since: str | None, until: str | None, as_json
 
 
 @cli.command()
-@click.argument("log_dir", default="greenlove_logs")
-@click.option("-o", "--output", default="report.pdf", show_default=True, help="the file to write")
+@click.argument("log_dir", required=False)
+@click.option("-o", "--output", help="the file to write; default report.pdf, or stdout for cite")
 @click.option("--format", "style", type=click.Choice(["pdf", "cite"]), default="pdf", show_default=True)
 @click.option("--page-size", type=click.Choice(["A4", "Letter"]), default="A4", show_default=True)
-def report(log_dir: str, output: str, style: str, page_size: str) -> None:
+def report(log_dir: str | None, output: str | None, style: str, page_size: str) -> None:
     """Write a report of one run or of a whole directory: a PDF, or the sentence and table for a paper."""
+    directory = _log_dir(log_dir)
     if style == "cite":
         from greenlove_tracker.logs.aggregate import aggregate
         from greenlove_tracker.report.cite import cite
 
-        click.echo(cite(aggregate(log_dir)))
+        text = cite(aggregate(directory))
+        if output is None:
+            click.echo(text)
+            return
+        Path(output).write_text(text + "\n", encoding="utf-8")
+        click.echo(f"wrote {output}", err=True)
         return
     from greenlove_tracker.report.pdf import write_pdf
 
-    click.echo(f"wrote {write_pdf(log_dir, output, page_size=page_size)}", err=True)
+    path = Path(output or "report.pdf")
+    if path.suffix.lower() != ".pdf":
+        raise UsageError(f"{path}: only .pdf can be written so far; --format cite writes the text for a paper")
+    click.echo(f"wrote {write_pdf(directory, path, page_size=page_size)}", err=True)
+
+
+def _log_dir(given: str | None) -> str:
+    return given if given is not None else load_settings().log_dir
 
 
 @cli.command()

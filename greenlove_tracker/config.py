@@ -9,7 +9,7 @@
 
 from __future__ import annotations
 
-import dataclasses
+import difflib
 import math
 import os
 from collections.abc import Mapping
@@ -18,6 +18,8 @@ from pathlib import Path
 from typing import Any, get_type_hints
 
 from greenlove_tracker.errors import UsageError
+
+DEFAULT_LOG_DIR = "greenlove_logs"
 
 _POSITIVE = (
     "carbon_intensity_gco2e_per_kwh", "electricity_price_usd_per_kwh", "price_usd_per_gpu_hour",
@@ -38,7 +40,8 @@ class Settings:
         electricity_price_usd_per_kwh: overrides the country's household price.
         price_usd_per_gpu_hour: what the machine costs per GPU and hour; it then is the cost, not electricity.
         pue: power usage effectiveness of the site, at least 1; multiplies every energy once.
-        verbose: 0 says nothing but warnings, 1 a status line and the final screen.
+        verbose: 0 says nothing but warnings; 1 the final screen, and a status line on a terminal that the script
+            does not print to; 2 the status line there too.
         log_user: write the user's login name into the log; off unless asked for.
         continues: the run id that this run resumes.
         cpu_tdp_w: rated power of the CPU where it is not recognised; fed to the load model.
@@ -47,7 +50,7 @@ class Settings:
         sim_gpu_w: simulate ``sim_gpu_count`` GPUs of this power each, at ``sim_gpu_util``.
     """
 
-    log_dir: str = "greenlove_logs"
+    log_dir: str = DEFAULT_LOG_DIR
     project: str = ""
     tags: str = ""
     country: str = ""
@@ -65,6 +68,7 @@ class Settings:
     sim_gpu_w: float | None = None
     sim_gpu_util: float = 1.0
     sim_gpu_count: int = 1
+    given: frozenset[str] = frozenset()  # the names that arguments gave, not files or variables
 
     def __post_init__(self) -> None:
         for name in _POSITIVE:
@@ -95,13 +99,13 @@ def load_settings(arguments: Mapping[str, Any] | None = None, env: Mapping[str, 
     merged: dict[str, Any] = {}
     for path in _config_files(env):
         merged.update(_checked(_read_toml(path), str(path)))
-    from_env = {f.name: env[key] for f in dataclasses.fields(Settings) if (key := f"GREENLOVE_{f.name.upper()}") in env}
+    from_env = {name: env[key] for name in _hints() if (key := f"GREENLOVE_{name.upper()}") in env}
     merged.update(_checked(from_env, "the environment (GREENLOVE_…)"))
     given = {name: value for name, value in (arguments or {}).items() if value is not None}
     merged.update(_checked(given, "the arguments"))
     if merged.get("log_dir", "").startswith("~"):  # no shell expands it in a file; a directory called ~ invites rm -r ~
         merged["log_dir"] = str(_expanded(Path(merged["log_dir"])))
-    return Settings(**merged)
+    return Settings(**merged, given=frozenset(given))
 
 
 def _expanded(path: Path) -> Path:
@@ -137,11 +141,18 @@ def _read_toml(path: Path) -> dict[str, Any]:
         raise UsageError(f"{path}: not a readable TOML file: {error}") from error
 
 
+def _hints() -> dict[str, Any]:
+    """The settings that can be set, and their types."""
+    return {name: hint for name, hint in get_type_hints(Settings).items() if name != "given"}
+
+
 def _checked(values: Mapping[str, Any], where: str) -> dict[str, Any]:
-    hints = get_type_hints(Settings)
+    hints = _hints()
     unknown = sorted(set(values) - set(hints))
     if unknown:
-        raise UsageError(f"{where}: no such setting: {', '.join(unknown)}; there are {', '.join(hints)}")
+        near = difflib.get_close_matches(unknown[0], hints, n=1)
+        hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(hints)}"
+        raise UsageError(f"{where}: no such setting: {', '.join(unknown)}; {hint}")
     return {name: _converted(name, value, hints[name], where) for name, value in values.items()}
 
 

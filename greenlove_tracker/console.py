@@ -24,15 +24,20 @@ def say(text: str) -> None:
 
 
 class StatusLine:
-    """One line that is drawn over itself while a training runs; nothing where stderr is not a terminal."""
+    """One line that is drawn over itself while a training runs; nothing where stderr is not a terminal.
 
-    def __init__(self) -> None:
+    Args:
+        even_beside_stdout: also where stdout is a terminal, and what the script prints would mix with the line.
+    """
+
+    def __init__(self, *, even_beside_stdout: bool = False) -> None:
         self._stream = sys.stderr
+        self._is_seen = is_terminal(sys.stderr) and (even_beside_stdout or not is_terminal(sys.stdout))
         self._is_drawn = False
 
     def draw(self, text: str) -> None:
-        """Draw over the line before; the cursor stays at its beginning, so that a print of the script replaces it."""
-        if is_terminal(self._stream):
+        """Draw over the line before."""
+        if self._is_seen:
             _write(self._stream, f"\r\x1b[2K{text}\r")
             self._is_drawn = True
 

@@ -129,11 +129,12 @@ def _named(gpus: Sequence[Gpu], name: str) -> Gpu | None:
     return matching[0] if len(matching) == 1 else None
 
 
-def machine_share(env: Mapping[str, str], *, root: Path = Path("/")) -> Share:
+def machine_share(env: Mapping[str, str], local_world_size: int = 1, *, root: Path = Path("/")) -> Share:
     """The share of CPUs and memory that cgroup limits, CPU affinity or Slurm leave to this job.
 
     Args:
         env: the environment, for ``SLURM_*``.
+        local_world_size: processes of the job on this node; a launcher may bind each to CPUs of its own.
         root: where ``proc`` and ``sys`` lie; tests pass their own.
     """
     import psutil
@@ -141,9 +142,11 @@ def machine_share(env: Mapping[str, str], *, root: Path = Path("/")) -> Share:
     machine_cpus = psutil.cpu_count() or 1
     machine_bytes = psutil.virtual_memory().total
     cpus, cpu_source = _least(
-        ("cgroup", _cgroup_cpus(root)), ("affinity", _affinity_cpus()), ("Slurm", _number(env, "SLURM_CPUS_ON_NODE"))
+        ("cgroup", _cgroup_cpus(root)),
+        ("affinity", _affinity_cpus(local_world_size)),
+        ("Slurm", _number(env, "SLURM_CPUS_ON_NODE")),
     )
-    ram_bytes, ram_source = _least(("cgroup", _cgroup_bytes(root)), ("Slurm", _slurm_bytes(env, cpus)))
+    ram_bytes, ram_source = _least(("cgroup", _cgroup_bytes(root)), ("Slurm", _slurm_bytes(env)))
     cpu = min(1.0, cpus / machine_cpus) if cpus else 1.0
     ram = min(1.0, ram_bytes / machine_bytes) if ram_bytes else 1.0
     sources = {s for s, share in ((cpu_source, cpu), (ram_source, ram)) if share < 1.0}
@@ -160,16 +163,17 @@ def _number(env: Mapping[str, str], name: str) -> float | None:
     return float(text) if text.isdigit() else None
 
 
-def _slurm_bytes(env: Mapping[str, str], cpus: float | None) -> float | None:
+def _slurm_bytes(env: Mapping[str, str]) -> float | None:
     """Memory of the job on this node; Slurm counts in MB, and 0 means all of it."""
     per_node, per_cpu = _number(env, "SLURM_MEM_PER_NODE"), _number(env, "SLURM_MEM_PER_CPU")
+    cpus = _number(env, "SLURM_CPUS_ON_NODE")
     if per_node:
         return per_node * 1024**2
     return per_cpu * cpus * 1024**2 if per_cpu and cpus else None
 
 
-def _affinity_cpus() -> float | None:
-    return float(len(os.sched_getaffinity(0))) if hasattr(os, "sched_getaffinity") else None
+def _affinity_cpus(local_world_size: int) -> float | None:
+    return float(len(os.sched_getaffinity(0)) * local_world_size) if hasattr(os, "sched_getaffinity") else None
 
 
 def _cgroup_dirs(root: Path) -> list[tuple[Path, str]]:

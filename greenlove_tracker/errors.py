@@ -23,7 +23,3 @@ class MeterError(GreenloveError, RuntimeError):
 
 class LogError(GreenloveError):
     """A file of a log directory cannot be read; the message names the file."""
-
-
-class GreenloveWarning(UserWarning):
-    """Something of ours did not work; training is not touched."""

@@ -33,7 +33,8 @@ class Ranks:
 def find_ranks(env: Mapping[str, str]) -> Ranks:
     """The ranks that torchrun (and accelerate, deepspeed), Slurm's srun, Open MPI or MPICH and Intel MPI tell of."""
     key: tuple[str, ...]
-    if "RANK" in env and "LOCAL_RANK" in env:
+    if "LOCAL_RANK" in env and "WORLD_SIZE" in env:
+        env = {"RANK": _rank_of_node(env), **env}
         names = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE")
         key = ("TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT", "MASTER_ADDR", "MASTER_PORT", "SLURM_JOB_ID")
     elif "OMPI_COMM_WORLD_RANK" in env:
@@ -51,13 +52,20 @@ def find_ranks(env: Mapping[str, str]) -> Ranks:
     rank, local_rank, world_size, local_world_size = (_leading_int(env.get(n, "")) for n in names)
     world_size = max(world_size, 1)
     local_world_size = max(local_world_size, 1)
-    if world_size == 1:
+    if world_size == 1 and local_rank == 0:
         return Ranks()
     parts = [env.get(k, "") for k in key]
     if local_world_size == world_size:  # one node: the launcher's own process tells launches apart
         parts += [socket.gethostname(), str(os.getppid())]
     digest = hashlib.sha256("\x1f".join(parts).encode()).hexdigest()[:16]
     return Ranks(rank, local_rank, world_size, local_world_size, digest)
+
+
+def _rank_of_node(env: Mapping[str, str]) -> str:
+    """The rank where a launcher gives only node and local rank, as Lightning's own does."""
+    local = _leading_int(env.get("LOCAL_WORLD_SIZE", "")) or _leading_int(env["WORLD_SIZE"])
+    node = _leading_int(env.get("NODE_RANK") or env.get("GROUP_RANK") or "0")
+    return str(node * local + _leading_int(env["LOCAL_RANK"]))
 
 
 def _leading_int(text: str) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import os
 import shlex
 import signal
@@ -21,7 +22,7 @@ from greenlove_tracker.errors import UsageError
 from greenlove_tracker.job import find_ranks
 from greenlove_tracker.records import Field, RunStatus
 from greenlove_tracker.tracker.clock import SystemClock
-from greenlove_tracker.tracker.facade import RUN_DIR_VARIABLE
+from greenlove_tracker.tracker.facade import RUN_DIR_VARIABLE, led_dir
 from greenlove_tracker.tracker.lifecycle import status_of
 from greenlove_tracker.tracker.plan import Plan
 from greenlove_tracker.tracker.session import Session
@@ -54,9 +55,11 @@ def run_script(path: str, arguments: Sequence[str], settings: Settings) -> Outco
         source = Path(path).read_bytes()
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror}") from error
-    main = _main_module(path, None)
+    file = str(Path(path).absolute())  # as Python has it since 3.9, for __file__ and in tracebacks
+    main = _main_module(file, None)
     sys.path[0] = str(Path(path).resolve().parent)
-    return _run(lambda: compile(source, path, "exec", dont_inherit=True), main, arguments, settings, [path])
+    argv = [path, *arguments]
+    return _run(lambda: compile(source, file, "exec", dont_inherit=True), main, argv, settings, argv)
 
 
 def run_module(name: str, arguments: Sequence[str], settings: Settings) -> Outcome:
@@ -78,7 +81,8 @@ def run_module(name: str, arguments: Sequence[str], settings: Settings) -> Outco
     if not isinstance(loader, InspectLoader):
         raise UsageError(f"module {name} is not Python source")
     main = _main_module(spec.origin, spec)
-    return _run(lambda: loader.get_code(spec.name), main, arguments, settings, ["-m", name])
+    argv = [spec.origin, *arguments]
+    return _run(lambda: loader.get_code(spec.name), main, argv, settings, ["-m", name, *arguments])
 
 
 def run_command(command: Sequence[str], settings: Settings) -> Outcome:
@@ -90,7 +94,7 @@ def run_command(command: Sequence[str], settings: Settings) -> Outcome:
         UsageError: where the program cannot be started.
     """
     session = _session(settings, ["--", *command], is_command=True)
-    environment = {**os.environ, RUN_DIR_VARIABLE: str(session.run_dir.resolve())}
+    environment = {**os.environ, RUN_DIR_VARIABLE: str(session.run_dir)}
     with _Forwarding() as forwarding:
         try:
             child = subprocess.Popen(command, env=environment)
@@ -102,7 +106,8 @@ def run_command(command: Sequence[str], settings: Settings) -> Outcome:
     if code >= 0:
         session.finish(RunStatus.FAILED if code else RunStatus.FINISHED, code)
         return Outcome(session, code)
-    session.finish(RunStatus.INTERRUPTED if -code == int(signal.SIGINT) else RunStatus.TERMINATED)
+    endings = {signal.SIGINT: RunStatus.INTERRUPTED, signal.SIGTERM: RunStatus.TERMINATED}
+    session.finish(endings.get(signal.Signals(-code), RunStatus.FAILED))
     return Outcome(session, 128 - code, by_signal=-code)
 
 
@@ -117,7 +122,9 @@ class _Forwarding:
     def __enter__(self) -> Self:
         names = ("SIGTERM", "SIGINT", "SIGHUP", "SIGUSR1", "SIGUSR2")
         numbers = [getattr(signal, name) for name in names if hasattr(signal, name)]
-        self._before = {number: signal.signal(number, self._forward) for number in numbers}
+        # one that is ignored (nohup, a shell's background job) stays ignored, here and in the command
+        heeded = [number for number in numbers if signal.getsignal(number) is not signal.SIG_IGN]
+        self._before = {number: signal.signal(number, self._forward) for number in heeded}
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -146,22 +153,25 @@ def _main_module(file: str, spec: ModuleSpec | None) -> types.ModuleType:
     main.__spec__ = spec
     main.__package__ = spec.parent if spec else None
     main.__loader__ = spec.loader if spec else SourceFileLoader("__main__", file)
-    main.__dict__["__builtins__"] = __builtins__
+    main.__dict__["__builtins__"] = builtins
     return main
 
 
 def _session(settings: Settings, shown: Sequence[str], *, is_command: bool = False) -> Session:
+    outer = led_dir()  # a runner inside a run: its script's epochs belong there
     return Session(
-        settings, Plan(), find_ranks(os.environ), SystemClock(), is_command=is_command, is_led_by_runner=True,
+        settings, Plan(), find_ranks(os.environ), SystemClock(), is_command=is_command and outer is None,
+        is_led_by_runner=True, join_dir=outer,
         extra_fields=[Field("command", shlex.join(["greenlove", "run", *shown]))],
     )  # fmt: skip
 
 
 def _run(
-    get_code: Callable[[], Any], main: types.ModuleType, arguments: Sequence[str], settings: Settings, what: list[str]
+    get_code: Callable[[], Any], main: types.ModuleType, argv: list[str], settings: Settings, shown: Sequence[str]
 ) -> Outcome:
-    session = _session(settings, [*what, *arguments])
-    sys.argv = [str(main.__file__), *arguments]
+    session = _session(settings, shown)
+    os.environ[RUN_DIR_VARIABLE] = str(session.run_dir)  # processes that the script starts are part of the run
+    sys.argv = argv
     sys.modules["__main__"] = main
     try:
         exec(get_code(), main.__dict__)  # noqa: S102  # running the user's script is what we are for
@@ -174,7 +184,7 @@ def _run(
         _show_traceback(error)
         session.finish(status, number)
         by_signal = signal.SIGINT if isinstance(error, KeyboardInterrupt) else None
-        return Outcome(session, 1, by_signal)
+        return Outcome(session, 128 + signal.SIGINT if by_signal else 1, by_signal)
     session.finish(RunStatus.FINISHED, 0)
     return Outcome(session, 0)
 

@@ -86,6 +86,33 @@ def test_an_unwritable_report_says_so(logs):
     assert result.exit_code == 1 and "file/r.pdf" in result.output and result.output.startswith("Error: ")
 
 
+@pytest.mark.parametrize("verb", ["run", "demo", "summary", "report", "doctor"])
+def test_every_verb_has_help(verb):
+    result = call(verb, "--help")
+    assert result.exit_code == 0 and result.stdout.startswith("Usage: ")
+
+
+def test_run_without_anything_to_run_is_a_usage_error():
+    for arguments in (["run"], ["run", "--"], ["run", "-m"], ["-m"]):
+        result = call(*arguments)
+        assert result.exit_code == 2 and "Missing argument" in result.output
+
+
+def test_a_report_that_cannot_be_written_yet_says_so(logs):
+    assert "only .pdf" in call("report", "-o", "r.html").output
+    assert call("report", "--format", "cite", "-o", "cite.md").exit_code == 0
+    assert "CO2e" in (logs.parent / "cite.md").read_text()
+    assert "choose one" in call("summary", "--json", "--csv").output
+
+
+def test_resumed_runs_are_one_training(logs):
+    first = sorted(p.name for p in logs.iterdir())[0]
+    clock = FakeClock()
+    Tracker(1, clock=clock, meter=SimulatedMeter(clock, gpu_w=1.0), verbose=0, continues=first).stop()
+    result = call("summary", "--by", "training")
+    assert result.exit_code == 0 and first[:20] in result.stdout
+
+
 def test_help_and_version():
     assert "run" in call("--help").stdout and "doctor" in call("-h").stdout
     assert call("--version").stdout.startswith("greenlove, version 0.")

@@ -111,6 +111,15 @@ def test_slurm_tells_the_share_where_no_cgroup_does(monkeypatch, tmp_path):
     assert machine_share({"SLURM_MEM_PER_NODE": "0"}, root=tmp_path).ram == 1.0  # 0 means all of it
 
 
+def test_ranks_bound_to_cpus_of_their_own_share_the_node(monkeypatch, tmp_path):
+    _machine(monkeypatch)
+    monkeypatch.setattr(devices.os, "sched_getaffinity", lambda pid: set(range(8)))
+    assert machine_share({}, root=tmp_path).cpu == 8 / 64
+    assert machine_share({}, 8, root=tmp_path).cpu == 1.0
+    env = {"SLURM_CPUS_ON_NODE": "64", "SLURM_MEM_PER_CPU": "4096"}
+    assert machine_share(env, 8, root=tmp_path).ram == 256 / 1024
+
+
 def test_synchronise_waits_only_for_a_cuda_that_is_in_use(monkeypatch):
     calls = []
     cuda = SimpleNamespace(is_initialized=lambda: True, synchronize=lambda: calls.append(1))

@@ -123,10 +123,10 @@ def test_whichever_way_a_script_ends_its_totals_are_written(here, ending, code, 
     assert (only_run().summary.status, only_run().summary.epochs_done) == (status, 1)
 
 
-def test_all_planned_epochs_without_stop_is_finished(here):
+def test_a_process_that_ends_without_stop_has_only_exited(here):
     script = HEAD + "for _ in range(5):\n    tracker.epoch_start()\n    tracker.epoch_end()\n"
     assert run_to_end(script)[0] == 0
-    assert only_run().summary.status == "finished"
+    assert (only_run().summary.status, only_run().summary.epochs_done) == ("exited", 5)
 
 
 def test_a_forked_child_writes_nothing_and_ends_as_it_would(here):
@@ -183,3 +183,89 @@ def test_without_any_network_it_is_the_same(here):
     assert run.summary.energy_kwh is not None and run.summary.energy_kwh > 0
     assert [e.energy.is_known for e in run.epochs] == [True, True]
     assert (run.summary.status, run.summary.exit_code) == ("failed", 3)
+
+
+def test_a_forked_child_with_a_tracker_of_its_own_leaves_the_parents_run_alone(here):
+    script = HEAD + (
+        "tracker.epoch_start(); time.sleep(0.05); tracker.epoch_end()\n"
+        "pid = os.fork()\n"
+        "if pid == 0:\n"
+        "    child = Tracker(1, meter=SimulatedMeter(SystemClock(), gpu_w=1.0), verbose=0)\n"
+        "    child.epoch_start(); child.epoch_end(); child.stop(); os._exit(0)\n"
+        "os.waitpid(pid, 0)\n"
+        "tracker.epoch_start(); time.sleep(0.05); tracker.epoch_end()\ntracker.stop()\n"
+    )
+    code, _, err = run_to_end(script)
+    assert code == 0, err
+    runs = read_logs("greenlove_logs").runs
+    assert sorted(run.summary.epochs_done for run in runs) == [1, 2]
+    assert {str(run.summary.status) for run in runs} == {"finished"}
+    assert all(run.added_up() == run.summary for run in runs)
+
+
+def test_fork_while_a_thread_is_in_the_tracker_does_not_hang_the_child(here):
+    script = HEAD + (
+        "import threading\n"
+        "held, go = threading.Event(), threading.Event()\n"
+        "def hold():\n"
+        "    with tracker._session.acting():\n        held.set(); go.wait(5)\n"
+        "thread = threading.Thread(target=hold); thread.start(); held.wait()\n"
+        "pid = os.fork()\n"
+        "if pid == 0:\n"
+        "    Tracker(1, meter=SimulatedMeter(SystemClock(), gpu_w=1.0), verbose=0).stop(); os._exit(0)\n"
+        "deadline = time.time() + 5\n"
+        "done = (0, 0)\n"
+        "while done[0] == 0 and time.time() < deadline:\n    done = os.waitpid(pid, os.WNOHANG); time.sleep(0.01)\n"
+        "go.set(); thread.join(); print(done[0] == pid)\n"
+    )
+    code, out, err = run_to_end(script)
+    assert (code, out) == (0, "True\n"), err
+
+
+def test_ctrl_c_inside_a_call_waits_until_the_row_is_made(here):
+    script = HEAD + (
+        "read = tracker._session._meter.read\n"
+        "def slow():\n    os.kill(os.getpid(), signal.SIGINT); time.sleep(0.02); return read()\n"
+        "tracker.epoch_start()\n"
+        "time.sleep(0.1)\n"
+        "tracker._session._meter.read = slow\n"
+        "try:\n    tracker.epoch_end()\nexcept KeyboardInterrupt:\n    print('interrupted')\n"
+        "tracker._session._meter.read = read\n"
+        "tracker.epoch_start(); time.sleep(0.05); tracker.epoch_end()\n"
+        "tracker.stop()\n"
+        "print(signal.getsignal(signal.SIGINT) is signal.default_int_handler)\n"
+    )
+    code, out, err = run_to_end(script)
+    assert (code, out) == (0, "interrupted\nTrue\n"), err
+    assert [e.is_complete for e in only_run().epochs] == [True, True]
+    assert only_run().epochs[0].duration_s >= 0.1
+
+
+def test_a_handler_that_chains_to_the_one_before_keeps_its_signal(here):
+    script = HEAD + (
+        "before = signal.getsignal(signal.SIGTERM)\n"
+        "def handler(number, frame):\n"
+        "    if callable(before):\n        before(number, frame)\n"
+        "    print('checkpoint saved', flush=True)\n    sys.exit(4)\n"
+        "signal.signal(signal.SIGTERM, handler)\n"
+        "os.kill(os.getpid(), signal.SIGTERM)\ntime.sleep(5)\n"
+    )
+    code, out, _ = run_to_end(script)
+    assert (code, out) == (4, "checkpoint saved\n")
+    assert only_run().has_summary
+
+
+def test_the_screen_is_shown_without_stop(here):
+    script = "from greenlove_tracker import Tracker\nt = Tracker(1, sim_gpu_w=100)\nt.epoch_start(); t.epoch_end()\n"
+    code, out, err = run_to_end(script)
+    assert (code, out) == (0, "") and "1 of 1 epochs" in err
+
+
+def test_without_the_flags_of_unix_it_writes_all_the_same(here):
+    script = (
+        "import os\nfrom greenlove_tracker import Tracker\ndel os.O_CLOEXEC\n"  # as on Windows
+        "t = Tracker(1, sim_gpu_w=100, verbose=0)\nt.epoch_start(); t.epoch_end(); t.stop()\n"
+    )
+    code, _, err = run_to_end(script)
+    assert code == 0, err
+    assert only_run().summary.epochs_done == 1

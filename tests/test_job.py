@@ -28,6 +28,7 @@ MPICH = {"PMI_RANK": "2", "MPI_LOCALRANKID": "0", "PMI_SIZE": "4", "MPI_LOCALNRA
         (OPENMPI, (1, 1, 2, 2)),
         (MPICH, (2, 0, 4, 2)),
         ({"SLURM_PROCID": "0", "SLURM_LOCALID": "0", "SLURM_NTASKS": "8", "SLURM_JOB_ID": "7"}, (0, 0, 1, 1)),
+        ({"LOCAL_RANK": "1", "NODE_RANK": "1", "WORLD_SIZE": "4", "LOCAL_WORLD_SIZE": "2"}, (3, 1, 4, 2)),  # Lightning
         ({**SRUN, **TORCHRUN}, (5, 1, 8, 4)),  # torchrun inside srun: torchrun's ranks are the training's
     ],
 )

@@ -111,7 +111,7 @@ def test_a_slice_of_a_machine_is_charged_by_its_share(monkeypatch):
     time.sleep(0.3)
     whole_w = whole.read().ram_kwh
     whole.stop()
-    monkeypatch.setattr(module, "machine_share", lambda env: Share(0.5, 0.25, "cgroup"))
+    monkeypatch.setattr(module, "machine_share", lambda env, ranks: Share(0.5, 0.25, "cgroup"))
     slice_ = make()
     fields = {f.name: f.value for f in slice_.start().fields}
     time.sleep(0.3)

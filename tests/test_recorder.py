@@ -110,14 +110,50 @@ def test_epochs_before_the_meter_is_up_have_no_energy_and_say_so():
     assert rest.epoch == cut.epoch == 2
 
 
-def test_a_meter_that_fails_spoils_the_rest_and_is_told_once():
+def test_a_meter_that_keeps_failing_spoils_the_rest_and_is_given_up():
     bench = Bench(ScriptedMeter([gpu_energy(0.1), gpu_energy(0.2), gpu_energy(0.1), OSError("NVML is gone")]))
+    for _ in range(4):
+        bench.epoch(1.0)
+    assert [r.energy.gpu_kwh for r in bench.rows] == [0.2, None, None, None]
+    assert [Flag.METER_FAILED in r.flags for r in bench.rows] == [False, True, True, True]
+    assert len(bench.failures) == 3 and "NVML is gone" in str(bench.failures[0])
+
+
+def test_one_failed_reading_is_tried_again_and_costs_nothing():
+    bench = Bench(
+        ScriptedMeter([gpu_energy(0.1), MeterError("busy"), gpu_energy(0.2), gpu_energy(0.1), gpu_energy(0.2)])
+    )
     bench.epoch(1.0)
     bench.epoch(1.0)
+    assert [r.energy.gpu_kwh for r in bench.rows] == [0.2, 0.2] and bench.failures == []
+
+
+def test_after_a_failed_reading_the_next_one_holds_two_stretches_and_is_left_out():
+    readings = [gpu_energy(0.1), OSError("x"), gpu_energy(0.3), gpu_energy(0.2), gpu_energy(0.1)]
+    bench = Bench(ScriptedMeter(readings))
     bench.epoch(1.0)
-    assert [r.energy.gpu_kwh for r in bench.rows] == [0.2, None, None]
-    assert [Flag.METER_FAILED in r.flags for r in bench.rows] == [False, True, True]
-    assert len(bench.failures) == 1 and "NVML is gone" in str(bench.failures[0])
+    bench.epoch(1.0)
+    assert [(r.gap_before.gpu_kwh, r.energy.gpu_kwh) for r in bench.rows] == [(0.1, None), (None, 0.2)]
+    assert [Flag.METER_FAILED in r.flags for r in bench.rows] == [True, True]
+
+
+def test_counts_may_be_tensors_or_floats_but_rows_hold_whole_numbers():
+    class Tensor:
+        def __init__(self, n):
+            self.n = n
+
+        def __add__(self, other):
+            return Tensor(self.n + getattr(other, "n", other))
+
+        def __int__(self):
+            return self.n
+
+    bench = Bench()
+    bench.recorder.start_epoch()
+    bench.recorder.count(Counts(1, 1, 64.0, Tensor(5)))
+    bench.recorder.count(Counts(1, 1, 64.0, Tensor(6)))
+    bench.recorder.end_epoch()
+    assert bench.rows[0].counts == Counts(2, 2, 128, 11)
 
 
 def test_a_gpu_that_falls_silent_is_flagged_while_the_cpu_goes_on():

@@ -135,14 +135,14 @@ def test_an_unknown_key_is_refused(tmp_path: Path) -> None:
 
 
 def test_an_empty_directory_has_an_empty_table(tmp_path: Path) -> None:
-    assert summary_table(aggregate(tmp_path), ["project"]).splitlines()[-1].startswith("total")
+    assert summary_table(aggregate(tmp_path), ["project"]) == "no runs"
 
 
 def test_cite_tells_final_preliminary_and_failed_apart(tmp_path: Path) -> None:
     for i, (tags, status) in enumerate([("final, a", "finished"), ("", "finished"), ("final", "failed")]):
         write_run(tmp_path, [epoch_row(1, 60.0, cpu_energy(60.0))], f"run-{i}", fields={"tags": tags}, status=status)
     text = cite(aggregate(tmp_path))
-    assert "(1 final, 1 preliminary and 1 failed) on Xeon" in text
+    assert "(1 final, 1 preliminary and 1 failed or interrupted) on Xeon" in text
     assert "| final | 1 | 1:00 | 0 | 0.473 Wh | 0.217 g |" in text
     assert "| total | 3 | 3:00 | 0 | 1.42 Wh | 0.650 g |" in text
     assert "458 gCO2e/kWh, 2025, world average" in text

@@ -350,3 +350,75 @@ def test_silent_at_verbose_0(clock, capsys, caplog):
     with make(clock, epochs=1) as tracker:
         train(tracker, clock, epochs=1)
     assert capsys.readouterr() == ("", "") and caplog.text == ""
+
+
+def test_a_script_may_change_its_directory(clock, tmp_path, monkeypatch):
+    tracker = make(clock)
+    train(tracker, clock, epochs=1)
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    train(tracker, clock, epochs=1)
+    tracker.stop()
+    run = read_logs(tmp_path / "greenlove_logs").runs[0]
+    assert run.has_summary and run.summary.epochs_done == 2
+    assert list((tmp_path / "elsewhere").iterdir()) == []
+
+
+def test_pue_cannot_be_applied_twice(clock):
+    with pytest.raises(UsageError, match="codecarbon_options: pue"):
+        Tracker(clock=clock, verbose=0, codecarbon_options={"pue": 2})
+
+
+def test_a_meter_that_cannot_be_stopped_costs_no_summary(clock, caplog):
+    class Stubborn(SimulatedMeter):
+        def stop(self):
+            raise OSError("busy")
+
+    with make(clock, Stubborn(clock, gpu_w=360.0)) as tracker:
+        train(tracker, clock)
+    assert tracker.summary is not None and only_run().has_summary
+    assert "could not be stopped" in caplog.text
+
+
+def test_no_thread_to_be_had_does_not_break_training(monkeypatch, caplog):
+    def start(self):
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr("threading.Thread.start", start)
+    with Tracker(2, verbose=0) as tracker:
+        for _ in range(2):
+            tracker.epoch_start()
+            tracker.epoch_end()
+    assert tracker.summary.epochs_done == 2 and "new thread" in caplog.text
+
+
+def test_numpy_integers_are_whole_numbers(clock):
+    numpy = pytest.importorskip("numpy")
+    tracker = make(clock, epochs=numpy.int64(3))
+    tracker.stop()
+    assert only_run().text("epochs_planned") == "3"
+
+
+def test_stopping_in_the_middle_of_a_call_waits_for_its_row(clock):
+    tracker = make(clock)
+    tracker.epoch_start()
+    clock.pass_s(10.0)
+    with tracker._session.acting() as recorder:
+        tracker.stop()  # a signal handler of the user's, in the middle of epoch_end()
+        recorder.end_epoch()
+    run = only_run()
+    assert [r.kind for r in run.rows[0]] == ["epoch", "tail"]
+    assert run.summary.epochs_done == 1
+
+
+def test_the_first_steps_time_belongs_to_the_epoch_of_a_training_in_steps(clock):
+    with make(clock, total_steps=4) as tracker:
+        for _ in range(4):
+            clock.pass_s(0.5)
+            tracker.step()
+    assert only_run().epochs[0].duration_s == 2.0 and only_run().epochs[0].steps == 4
+
+
+def test_a_resumed_run_that_is_not_there_is_said(clock, caplog):
+    make(clock, continues="nowhere").stop()
+    assert "nowhere" in caplog.text

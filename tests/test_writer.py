@@ -77,7 +77,7 @@ def summary_of(run_dir):
 
 def test_times():
     assert timestamp(UTC_S + 0.25) == "2026-11-01T12:00:00.250Z"
-    assert re.fullmatch(r"20261101T120000-[0-9a-f]{8}", new_run_id(UTC_S))
+    assert re.fullmatch(r"20261101T120000-[0-9a-f]{10}", new_run_id(UTC_S))
 
 
 def test_a_row_can_be_read_as_soon_as_it_is_written(writer, run_dir):

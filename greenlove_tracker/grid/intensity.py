@@ -57,7 +57,7 @@ def _us_state(place: Place) -> Factor:
     states = {
         row["regionCode"]: (name, row)
         for name, row in table.items()
-        if isinstance(row, dict) and "regionCode" in row and not name.startswith("_")
+        if isinstance(row, dict) and len(row.get("regionCode", "")) == 2 and not name.startswith("_")
     }
     if place.region not in states:
         raise UsageError(f"no such state of the USA: {place.region!r}; there are {', '.join(sorted(states))}")

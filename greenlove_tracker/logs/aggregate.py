@@ -96,17 +96,25 @@ class Aggregate:
         Raises:
             UsageError: for a key that does not exist.
         """
+        return {values: total([run.summary for run in runs]) for values, runs in self.runs_by(*keys).items()}
+
+    def runs_by(self, *keys: str) -> dict[tuple[str, ...], list[Run]]:
+        """The runs by one or more of ``KEYS``, in the order of the keys' values.
+
+        Raises:
+            UsageError: for a key that does not exist.
+        """
         unknown = [key for key in keys if key not in KEYS]
         if unknown or not keys or len(set(keys)) < len(keys):
             asked = ", ".join(unknown or keys) or "nothing"
             raise UsageError(f"cannot group by {asked}; choose from {', '.join(KEYS)}, each once")
-        groups: dict[tuple[str, ...], list[RunSummary]] = {}
+        groups: dict[tuple[str, ...], list[Run]] = {}
         for run in self.runs:
             values = {key: KEYS[key](run) for key in keys}
             if "training" in values:
                 values["training"] = _first_of_chain(run.run_id, self._continues)
-            groups.setdefault(tuple(values.values()), []).append(run.summary)
-        return {values: total(groups[values]) for values in sorted(groups)}
+            groups.setdefault(tuple(values.values()), []).append(run)
+        return {values: groups[values] for values in sorted(groups)}
 
     def rows(self, *keys: str) -> list[dict[str, Any]]:
         """``by(*keys)`` as flat rows, for tables, CSV and JSON."""

@@ -92,9 +92,7 @@ class Run:
         Raises:
             LogError: where a newer version of this package wrote the run.
         """
-        fields: dict[str, Field] = {}
-        for of_node in reversed(self._fields_by_node):
-            fields |= of_node
+        fields = _merged(self._fields_by_node)
         version = fields.get("schema_version")
         if version and version.value.isdecimal() and int(version.value) > SCHEMA_VERSION:
             raise LogError(
@@ -180,22 +178,43 @@ class Run:
         """The totals, added up from the rows whatever the summary says."""
         if ending is None:
             ending = Ending(self.summary.status, self.summary.exit_code, self.summary.ended_at)
-        return summarise(self.terms, self.rows, ending, gpu_count=self._gpu_count(), command_rows=self.command_rows)
+        return summarise(
+            self.terms, self.rows, ending, gpu_count=self._gpu_count(), command_rows=self.command_rows,
+            joined=self._joined,
+        )  # fmt: skip
+
+    @cached_property
+    def _joined(self) -> Mapping[int, int]:
+        """The streams of processes that another one measures, each with its rank."""
+        joined = {}
+        for name in filter(_NODE_FILE.fullmatch, self._names):
+            fields = self._read_fields(name)
+            if _is_joined(fields):
+                rank = fields["rank"].value if "rank" in fields else "0"
+                joined[int(name[4:-4])] = int(rank) if rank.isdecimal() else 0
+        return joined
 
     @cached_property
     def terms(self) -> Terms:
         """The factors and names of the run."""
-        planned = self.text("epochs_planned")
         return Terms(
             run_id=self.run_id,
             project=self.text("project"),
             started_at=self.started_at,
-            epochs_planned=int(planned) if planned.isdecimal() else None,
+            epochs_planned=self._epochs_planned(),
             carbon_intensity=self.carbon_intensity,
             pue=pue.value if (pue := self._factor("pue")) else 1.0,
             electricity_price=self.electricity_price,
             price_usd_per_gpu_hour=price.value if (price := self._factor("price_usd_per_gpu_hour")) else None,
         )
+
+    def _epochs_planned(self) -> int | None:
+        """Of the run itself, or of all the trainings that joined it; None where one of them did not say."""
+        own = self._fields_by_node[0].get("epochs_planned")
+        leads = [f for f in self._fields_by_node[1:] if _is_joined(f) and f.get("rank", _NO_FIELD).value in ("", "0")]
+        found = [own] if own or not leads else [f.get("epochs_planned") for f in leads]
+        numbers = [int(f.value) for f in found if f and f.value.isdecimal()]
+        return sum(numbers) if numbers and len(numbers) == len(found) else None
 
     def refuse(self, error: Exception) -> None:
         """Note why the run cannot be read."""
@@ -215,7 +234,8 @@ class Run:
             return None
 
     def _gpu_count(self) -> int:
-        nodes = self._fields_by_node[:1] if self.command_rows else self._fields_by_node
+        every = self._fields_by_node
+        nodes = every[:1] if self.command_rows else [fields for fields in every if not _is_joined(fields)]
         found = (fields.get("gpu_count") for fields in nodes)
         return sum(int(field.value) for field in found if field and field.value.isdecimal())
 
@@ -247,6 +267,31 @@ class Run:
         problem = Problem(self.path / name, message)
         if problem not in self.problems:
             self.problems.append(problem)
+
+
+_NO_FIELD = Field("", "")
+_PLACE_FIELDS = ("country", "pue", "price_usd_per_gpu_hour", "carbon_intensity", "electricity_price")
+
+
+def _is_joined(fields: Mapping[str, Field]) -> bool:
+    return fields.get("role", _NO_FIELD).value == "joined"
+
+
+def _merged(by_node: Sequence[Mapping[str, Field]]) -> dict[str, Field]:
+    """``run.csv``, and what it leaves open from the others.
+
+    What a run is counted with comes from one of them as a whole: from a process that joined only where it names a
+    country and ``run.csv`` does not.
+    """
+    merged = dict(by_node[0])
+    for fields in by_node[1:]:
+        takes_place = _is_joined(fields) and "country" in fields and not merged.get("country", _NO_FIELD).value
+        for name, field in fields.items():
+            is_of_place = name.partition(".")[0] in _PLACE_FIELDS
+            if (is_of_place and takes_place) or (not is_of_place and not merged.get(name, _NO_FIELD).value):
+                merged[name] = field
+    merged.pop("role", None)
+    return merged
 
 
 def _was_alive(pid: int, written_s: float) -> bool:

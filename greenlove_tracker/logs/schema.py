@@ -110,7 +110,8 @@ def factor_fields(factor: Factor) -> list[Field]:
     """The lines of ``run.csv`` that record a factor."""
     details = ("source", "year", "basis", "table_sha256")
     fields = [Field(factor.name, cell(factor.value), factor.unit)]
-    return fields + [Field(f"{factor.name}.{d}", v) for d in details if (v := getattr(factor, d))]
+    # empty ones too: a later line must replace an earlier one of the same name
+    return fields + [Field(f"{factor.name}.{d}", getattr(factor, d)) for d in details]
 
 
 def factor_from_fields(name: str, fields: Mapping[str, Field]) -> Factor | None:

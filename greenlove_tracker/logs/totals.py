@@ -196,6 +196,7 @@ def summarise(
     *,
     gpu_count: int,
     command_rows: Sequence[Row] | None = None,
+    joined: Mapping[int, int] | None = None,
 ) -> RunSummary:
     """The totals of a run.
 
@@ -206,13 +207,19 @@ def summarise(
         gpu_count: GPUs of all nodes together.
         command_rows: where a whole command was measured from outside, its rows: they hold the totals, and the
             ranks' rows only the epochs.
+        joined: streams of processes that another one measures, with their rank: they count epochs, and no energy.
 
     Returns:
         Time is that of the slowest rank; energy is summed over nodes, never over ranks of one node; epochs and
         steps are rank 0's, samples and tokens those of all ranks.
     """
-    lead = rows_by_rank.get(0) or next(iter(rows_by_rank.values()), ())
-    timed = [command_rows] if command_rows else list(rows_by_rank.values())
+    joined = joined or {}
+    own = {stream: rows for stream, rows in rows_by_rank.items() if stream not in joined}
+    lead = [
+        *(own.get(0) or next(iter(own.values()), ())),
+        *(row for stream, rank in joined.items() if rank == 0 for row in rows_by_rank.get(stream, ())),
+    ]
+    timed = [command_rows] if command_rows else list(own.values() or rows_by_rank.values())
     carriers = [rows for rows in timed if rows and not all(Flag.NO_METER in row.flags for row in rows)]
     all_nodes = _sum_nodes([_node_energy(rows) for rows in carriers])
     duration_s = max((total_duration_s(rows) for rows in timed), default=0.0)
@@ -231,7 +238,7 @@ def summarise(
         carbon_intensity_gco2e_per_kwh=terms.carbon_intensity.value,
         emissions_kgco2e=_emissions_kgco2e(terms, energy_kwh), cost_usd=cost_usd, cost_basis=cost_basis,
         gpu_count=gpu_count, gpu_hours=gpu_hours,
-        n_ranks=max(1, len(rows_by_rank)), n_nodes=max(1, len(carriers)),
+        n_ranks=max(1, len(own), len(set(joined.values()))), n_nodes=max(1, len(carriers)),
         flags=frozenset[str]().union(*(row.flags for row in every_row)) - {Flag.NO_METER.value},
     )  # fmt: skip
 

@@ -28,6 +28,7 @@ from greenlove_tracker.logs.schema import (
 )
 from greenlove_tracker.records import Field, Row, RunSummary
 
+_O_BINARY = getattr(os, "O_BINARY", 0)  # Windows would write other line ends
 _CLAIM_LIFETIME_S = 600.0  # ranks of one launch start within minutes; an older claim is another launch's
 
 
@@ -37,8 +38,9 @@ def timestamp(utc_s: float) -> str:
 
 
 def new_run_id(utc_s: float) -> str:
-    """UTC start time and a random suffix: sorts by time, never collides."""
-    return f"{datetime.fromtimestamp(utc_s, UTC):%Y%m%dT%H%M%S}-{secrets.token_hex(4)}"
+    """UTC start time and a suffix of milliseconds and chance: sorts by time, never collides."""
+    milliseconds = int(utc_s * 1000) % 1000
+    return f"{datetime.fromtimestamp(utc_s, UTC):%Y%m%dT%H%M%S}-{milliseconds:03x}{secrets.token_hex(4)[:7]}"
 
 
 def create_run_dir(log_dir: Path, run_id: str) -> Path:
@@ -91,8 +93,24 @@ def _create_claim(claim: Path, run_id: str) -> str | None:
         os.link(draft, claim)  # a hard link appears with its content or not at all
     except FileExistsError:
         return None
+    except OSError:  # a file system without hard links
+        return _create_claim_without_links(claim, run_id)
     finally:
         os.unlink(draft)  # noqa: PTH108
+    return run_id
+
+
+def _create_claim_without_links(claim: Path, run_id: str) -> str | None:
+    try:
+        handle = os.open(claim, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
+    except FileExistsError:
+        for _ in range(100):  # until the one who made it has written it: an instant
+            if claim.stat().st_size:
+                return None
+            time.sleep(0.01)
+        return None
+    with os.fdopen(handle, "w", encoding="ascii") as file:
+        file.write(run_id)
     return run_id
 
 
@@ -128,7 +146,7 @@ class _AppendFile:
             write_atomically(self.path, bytes(self._kept))
             self._written = len(self._kept)
         if self._handle is None:
-            self._handle = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+            self._handle = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | _O_BINARY, 0o644)
         while self._written < len(self._kept):
             self._written += os.write(self._handle, self._kept[self._written :])
             self._is_dirty = True
@@ -241,7 +259,7 @@ def _free_stream(run_dir: Path, rank: int | str) -> int | str:
     """``rank``, or the next number that is free: a command may start one tracker after the other."""
     while isinstance(rank, int):
         try:
-            os.close(os.open(run_dir / epochs_file(rank), os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644))
+            os.close(os.open(run_dir / epochs_file(rank), os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644))
         except FileExistsError:
             rank += 1
         except OSError:  # is told when the file is written

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from greenlove_tracker.devices import GpuSelection, Share, cpu_counter_state, machine_share, nvml_gpus, select_gpus
-from greenlove_tracker.errors import MeterError
+from greenlove_tracker.errors import MeterError, UsageError
 from greenlove_tracker.meter.protocol import MeterInfo
 from greenlove_tracker.records import MEASURED_METHODS, Energy, Field, Method
 
@@ -22,6 +22,16 @@ from greenlove_tracker.records import MEASURED_METHODS, Energy, Field, Method
 _MEASURE_BY_ITSELF_S = 86400.0
 # A GPU never draws nothing; NVML's counter moves every 0.1 s. Zeros for longer mean that it is not read any more.
 _GPU_SILENCE_S = 1.0
+# Each of these in CodeCarbon's hands would break a sum of ours: PUE twice, foreign GPUs, readings that overlap.
+_OURS = {
+    "pue",
+    "gpu_ids",
+    "measure_power_secs",
+    "tracking_mode",
+    "force_cpu_power",
+    "force_ram_power",
+    "api_call_interval",
+}
 _CPU_METHODS = {
     "intel_rapl": Method.COUNTER,
     "windows_emi": Method.COUNTER,
@@ -41,6 +51,9 @@ class CodeCarbonMeter:
         cpu_tdp_w: rated power of the CPU, fed to CodeCarbon's load model; disables RAPL.
         ram_w: power of the memory of the whole machine.
         options: further arguments of ``OfflineEmissionsTracker``: its CSV, API, Prometheus and other outputs.
+
+    Raises:
+        UsageError: where an option is one that the tracker sets itself.
     """
 
     starts_at_once = False
@@ -62,6 +75,8 @@ class CodeCarbonMeter:
         self._cpu_tdp_w = cpu_tdp_w
         self._ram_w = ram_w
         self._options = dict(options or {})
+        if taken := sorted(_OURS & set(self._options)):
+            raise UsageError(f"codecarbon_options: {', '.join(taken)} is set by the tracker; use its own settings")
         self._tracker: Any = None
         self._deltas: list[Any] = []
         self._share = Share(1.0, 1.0, "whole machine")
@@ -74,7 +89,7 @@ class CodeCarbonMeter:
         Raises:
             MeterError: where CodeCarbon is missing, fails or finds no hardware.
         """
-        self._share = machine_share(self._env)
+        self._share = machine_share(self._env, self._local_world_size)
         present = nvml_gpus()
         gpus = select_gpus(present, self._env, self._local_world_size)
         # CodeCarbon takes an empty CUDA_VISIBLE_DEVICES for unset, and would charge GPUs that we may not use.

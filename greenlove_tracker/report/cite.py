@@ -49,7 +49,7 @@ def _groups(runs: Sequence[Run]) -> tuple[list[tuple[str, Group]], str]:
     else:
         named = [("runs", others)]
         note = 'No run is tagged "final": all that did not fail are counted as one group.'
-    return [(name, group(members)) for name, members in (*named, ("failed", failed)) if members], note
+    return [(name, group(members)) for name, members in (*named, ("failed or interrupted", failed)) if members], note
 
 
 def _tags(run: Run) -> set[str]:

@@ -127,7 +127,7 @@ def _incomplete_blocks(runs: Sequence[Run]) -> tuple[Block, ...]:
     if not found:
         return ()
     rows = [
-        (fmt.shortened(run.run_id, 40), fmt.shortened(run.summary.status, 20), wording.epochs_done(run.summary), why)
+        (fmt.shortened(run.run_id, 40), fmt.shortened(run.summary.status, 20), wording.progress(run), why)
         for run, why in found[:_MAX_INCOMPLETE]
     ]
     columns = (Column("run", 2.6), Column("status", 1.3), Column("done", 1.7), Column("why", 4))

@@ -32,8 +32,9 @@ _SETTINGS = (
     ("started, UTC", ("started_at",)), ("host", ("host",)), ("place", ("country",)),
     ("job", ("job_id", "array_task_id")), ("account", ("account",)), ("cluster", ("cluster", "partition")),
     ("continues", ("continues",)), ("git commit", ("git_commit",)), ("system", ("os",)), ("Python", ("python",)),
-    ("ranks", ("world_size",)), ("CPU", ("cpu_model",)), ("CPU threads", ("cpu_threads",)), ("GPU", ("gpu_models",)),
-    ("GPU power limit, W", ("gpu_power_limit_w",)), ("memory, GB", ("ram_gb",)), ("meter", ("meter",)),
+    ("ranks", ("world_size",)), ("CPU", ("cpu_model",)), ("CPU threads", ("cpu_threads",)),
+    ("CPU rated power, W", ("cpu_tdp_w",)), ("GPU", ("gpu_models",)),
+    ("GPU power limit, W", ("gpu_power_limit_w",)), ("memory, GiB", ("ram_gb",)), ("meter", ("meter",)),
     ("meter ready after, s", ("meter_ready_s",)), ("meter's note", ("meter_note",)),
     ("not measured", ("unmeasured",)), ("in doubt", ("gpu_doubt",)), ("greenlove_tracker", ("greenlove_version",)),
 )  # fmt: skip
@@ -67,7 +68,7 @@ def _subtitle(run: Run) -> str:
     )
     parts = (
         fmt.shortened(summary.status, 20),
-        wording.epochs_done(summary),
+        wording.progress(run),
         code,
         started,
         wording.data(run, "host", 30),

@@ -24,6 +24,8 @@ def run_figures(run: Run) -> tuple[KeyFigure, ...]:
 
 def _time(run: Run) -> KeyFigure:
     summary = run.summary
+    if not run.epochs and summary.epochs_planned is None:
+        return KeyFigure("time", fmt.duration(summary.duration_s), ("the whole script; no epochs were marked in it",))
     parts = [_epochs_text([epoch.duration_s for epoch in run.epochs if epoch.is_complete])]
     cut_off = [epoch for epoch in run.epochs if not epoch.is_complete]
     if cut_off:
@@ -59,7 +61,8 @@ def _energy(run: Run) -> KeyFigure:
         energy_kwh = summary.energy.component_kwh(component)
         if energy_kwh is not None:
             constant_w = wording.data(run, "ram_w", 12) if component == "ram" else ""
-            method = wording.method(summary.energy.component_method(component), constant_w)
+            tdp_w = wording.data(run, "cpu_tdp_w", 12) if component == "cpu" else ""
+            method = wording.method(summary.energy.component_method(component), constant_w, tdp_w)
             parts.append(f"{component} {scale.text(energy_kwh)} {method}")
     if summary.unmetered_estimate_kwh:
         parts.append(f"{scale.text(summary.unmetered_estimate_kwh)} estimated for {unmetered_text(run)}")
@@ -91,10 +94,12 @@ def _cost(run: Run) -> KeyFigure:
         per_hour = run.terms.price_usd_per_gpu_hour
         how = f"machine at {fmt.significant(per_hour or 0.0)} $ per GPU-hour, as set; electricity not added"
     else:
-        what = (
-            ", ".join(t for t in (fmt.shortened(price.basis, 30), fmt.shortened(price.year, 20)) if t) if price else ""
+        details = (price.basis, price.year) if price else ()
+        what = ", ".join(t for t in (fmt.shortened(d, 30) for d in details) if t)
+        no_machine = (
+            "no machine price set" if run.terms.price_usd_per_gpu_hour is None else "the GPU-hour price found no GPU"
         )
-        how = f"electricity at {fmt.significant(price.value if price else 0.0)} $/kWh, {what}; no machine price set"
+        how = f"electricity at {fmt.significant(price.value if price else 0.0)} $/kWh, {what}; {no_machine}"
     return KeyFigure("cost", fmt.money(summary.cost_usd), (how,))
 
 

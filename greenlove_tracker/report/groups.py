@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from greenlove_tracker import format as fmt
-from greenlove_tracker.logs.aggregate import KEYS, Aggregate, Totals, total
+from greenlove_tracker.logs.aggregate import Aggregate, Totals, total
 from greenlove_tracker.logs.parser import Run
 from greenlove_tracker.report import wording
 
@@ -52,7 +52,4 @@ def groups_by(aggregate: Aggregate, keys: Sequence[str]) -> dict[tuple[str, ...]
     Raises:
         UsageError: for a key that does not exist.
     """
-    members: dict[tuple[str, ...], list[Run]] = {values: [] for values in aggregate.by(*keys)}
-    for run in aggregate.runs:
-        members[tuple(KEYS[key](run) for key in keys)].append(run)
-    return {values: group(runs) for values, runs in members.items()}
+    return {values: group(runs) for values, runs in aggregate.runs_by(*keys).items()}

@@ -44,7 +44,7 @@ def end_screen(run: Run, *, exit_code: int | None, wrote: Sequence[str] = (), ne
 
 
 def _first_line(run: Run, exit_code: int | None) -> str:
-    done = wording.epochs_done(run.summary)
+    done = wording.progress(run)
     code = f"exit {exit_code}" if exit_code is not None else ""
     ending = "   ".join(part for part in (fmt.shortened(run.summary.status, 16), done, code) if part)
     return f"greenlove  {wording.title(run, WIDTH - len('greenlove  ') - len(ending) - 3)}   {ending}"
@@ -76,6 +76,8 @@ def summary_table(aggregate: Aggregate, keys: Sequence[str]) -> str:
         UsageError: for a key that does not exist.
     """
     groups = groups_by(aggregate, keys)
+    if not groups:
+        return "\n".join(["no runs", *_problem_lines(aggregate)])
     every = group(aggregate.runs)
     body = [([_name(v) for v in values], _number_cells(g)) for values, g in groups.items()]
     body.append((["total", *("" for _ in keys[1:])], _number_cells(every)))

@@ -27,7 +27,7 @@ _FLAGS: Mapping[str, str] = {
 _ENDINGS: Mapping[str, str] = {
     RunStatus.EXITED: "the process ended without saying how",
     RunStatus.FAILED: "ended by an exception or a non-zero exit",
-    RunStatus.INTERRUPTED: "ended by Ctrl-C, or killed without a trace",
+    RunStatus.INTERRUPTED: "ended by Ctrl-C, or killed",
     RunStatus.TERMINATED: "ended by SIGTERM",
     RunStatus.SUPERSEDED: "another run was begun in the same process",
     RunStatus.RUNNING: "had not ended when this was written",
@@ -45,19 +45,26 @@ def title(run: Run, width: int = 80) -> str:
     return f"{project}/{run.run_id}" if project else run.run_id
 
 
-def epochs_done(summary: RunSummary) -> str:
-    """``n of m epochs``."""
+def progress(run: Run) -> str:
+    """``n of m epochs`` or steps; that none were marked is not the same as that none were made."""
+    summary, planned_steps = run.summary, run.text("total_steps_planned")
+    if planned_steps.isdecimal():
+        return f"{summary.counts.steps or 0:,} of {int(planned_steps):,} steps"
+    if not run.epochs and summary.epochs_planned is None:
+        return "epochs not marked"
     if summary.epochs_planned is None:
         return plural(summary.epochs_done, "epoch")
     return f"{summary.epochs_done:,} of {summary.epochs_planned:,} epochs"
 
 
-def method(joined: str | None, constant_w: str = "") -> str:
+def method(joined: str | None, constant_w: str = "", tdp_w: str = "") -> str:
     """One or more methods joined by ``+``, in words."""
     if not joined:
         return "method not in the log"
     words = [_METHODS.get(name, shortened(name, 30)) for name in joined.split("+")]
     text = " and ".join(words)
+    if tdp_w:
+        text = text.replace("load × TDP", f"by load, {tdp_w} W rated")
     return f"{text} ({constant_w} W)" if constant_w and joined == Method.CONSTANT else text
 
 
@@ -144,7 +151,8 @@ def warnings(run: Run) -> tuple[str, ...]:
     """What spoils the figures of a run, one sentence each."""
     found = [text for flag, text in _FLAGS.items() if flag in run.summary.flags]
     if run.text("meter") in ("simulated", "replay"):
-        found.insert(0, f"The meter was a {run.text('meter')}: the energy is not this machine's.")
+        what = {"simulated": "The hardware was simulated", "replay": "The meter played a log back"}
+        found.insert(0, f"{what[run.text('meter')]}: the energy is not this machine's.")
     if not run.has_summary:
         found.append("No summary was written: the totals are added up from the rows.")
     if run.problems:

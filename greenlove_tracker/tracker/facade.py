@@ -46,7 +46,8 @@ class Tracker:
         log_dir: where runs are written; default ``greenlove_logs``.
         project: a name that runs are grouped by.
         country: ISO 3166 code or English name, or ``US-CA``; without it the world's average is counted with.
-        verbose: 0 says nothing but warnings, 1 a status line and the final screen.
+        verbose: 0 says nothing but warnings; 1 the final screen, and a status line on a terminal that the script
+            does not print to; 2 the status line there too.
         meter: measures the energy; default CodeCarbon.
         clock: read for all times; with one of your own nothing runs in the background.
         tags: words to find the run by; ``final`` marks those that a paper reports.
@@ -76,30 +77,31 @@ class Tracker:
         self._pid = os.getpid()
         self._session: Session | None = None
         self._is_joined = False
+        self._joined_summary: RunSummary | None = None
         plan = Plan(epochs, total_steps)
         given = {"log_dir": log_dir, "project": project, "country": country, "verbose": verbose, "tags": tags}
-        merged = load_settings({**given, **settings})
-        self._verbose = merged.verbose
+        given |= settings
+        merged = load_settings(given)
         if devices.in_dataloader_worker():
             return
         led = _led_by_runner()
         if led is not None:
             self._session, self._is_joined = led, True
-            led.adopt_plan(plan)
+            led.adopt(plan, given)
             return
-        if isinstance(guard.current, Session):
-            guard.current.supersede()
-        run_dir = os.environ.get(RUN_DIR_VARIABLE)
-        self._session = Session(
+        session = Session(
             merged,
             plan,
             find_ranks(os.environ),
             clock or SystemClock(),
             meter,
             in_background=clock is None,
-            join_dir=Path(run_dir) if run_dir and Path(run_dir).is_dir() else None,
+            join_dir=led_dir(),
             codecarbon_options=codecarbon_options,
         )
+        self._session = session
+        if merged.verbose > 0:
+            session.farewell = lambda: show(session)
 
     # -- the loop ------------------------------------------------------------------------------------------------
 
@@ -161,7 +163,9 @@ class Tracker:
 
     @property
     def summary(self) -> RunSummary | None:
-        """The totals, once the run is closed."""
+        """The totals of this rank's node, once the run is closed; ``read_logs`` adds all nodes up."""
+        if self._is_joined:
+            return self._joined_summary
         return self._session.summary if self._session else None
 
     # -- how it ends ---------------------------------------------------------------------------------------------
@@ -184,7 +188,7 @@ class Tracker:
         session = self._session
         if session is None or os.getpid() != self._pid:
             return None
-        if session.is_finished:
+        if session.is_finished or self._joined_summary is not None:
             if session.summary is not None and session.summary.status == RunStatus.SUPERSEDED:
                 return None
             raise TrackerStateError(f"{method}() after stop(): this run is closed, make a new Tracker")
@@ -192,14 +196,15 @@ class Tracker:
 
     def _finish(self, status: RunStatus, exit_code: int | None) -> None:
         session = self._session
-        if session is None or os.getpid() != self._pid or session.is_finished or self._is_joined:
+        if session is None or os.getpid() != self._pid or session.is_finished:
             return
-        session.finish(status, exit_code)
-        if self._verbose > 0:
-            show(session, exit_code)
+        if not self._is_joined:
+            session.finish(status, exit_code)
+        elif self._joined_summary is None:
+            self._joined_summary = session.leave_joined(status, exit_code)
 
 
-def show(session: Session, exit_code: int | None = None, wrote: Sequence[str] = (), next_command: str = "") -> None:
+def show(session: Session, wrote: Sequence[str] = (), next_command: str = "", exit_code: int | None = None) -> None:
     """Print the final screen of a closed run; a failure to do so is logged, and nothing more."""
     if not session.is_shown:
         return
@@ -207,8 +212,10 @@ def show(session: Session, exit_code: int | None = None, wrote: Sequence[str] = 
         from greenlove_tracker.logs.parser import Run
         from greenlove_tracker.report.text import end_screen
 
-        paths = (f"{session.run_dir}/", *wrote)
-        say(end_screen(Run(session.run_dir), exit_code=exit_code, wrote=paths, next_command=next_command))
+        paths = (f"{session.shown_dir}/", *wrote)
+        run = Run(session.run_dir)
+        code = run.summary.exit_code if exit_code is None else exit_code
+        say(end_screen(run, exit_code=code, wrote=paths, next_command=next_command))
     except Exception:  # the training is over, and its exit code is not ours to change
         logging.getLogger("greenlove_tracker").warning("greenlove: the final screen failed", exc_info=True)
 
@@ -221,8 +228,14 @@ def _led_by_runner() -> Session | None:
     return None
 
 
+def led_dir() -> Path | None:
+    """The run that another process leads, of which this process is a part."""
+    text = os.environ.get(RUN_DIR_VARIABLE, "")
+    return Path(text) if text and Path(text).is_dir() else None
+
+
 def _inert_tracker() -> Tracker:
     """What a pickled tracker becomes: one that does nothing."""
     tracker = Tracker.__new__(Tracker)
-    tracker._pid, tracker._session, tracker._is_joined, tracker._verbose = os.getpid(), None, False, 0
+    tracker._pid, tracker._session, tracker._is_joined, tracker._joined_summary = os.getpid(), None, False, None
     return tracker

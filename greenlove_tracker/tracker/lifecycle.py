@@ -1,7 +1,8 @@
 """How a run ends when nobody calls ``stop()``: at the end of the process, by a signal, by the next run.
 
-Foreign signal handlers are never replaced: only where SIGTERM would kill the process outright is ours put in, and
-after the run is closed the signal is sent again, so that the process ends as it would have.
+Foreign signal handlers are never replaced. Only where SIGTERM would kill the process outright, and where Ctrl-C would
+raise KeyboardInterrupt, are ours put in: the one closes the run and sends the signal again, so that the process ends as
+it would have; the other does what Python's does, but waits while a row is being made.
 """
 
 from __future__ import annotations
@@ -34,20 +35,24 @@ class _Guard:
         self.current: Closable | None = None
         self._is_registered = False
         self._busy = 0
-        self._pending: int | None = None
-        self._signals: list[int] = []
+        self._pending: list[int] = []
+        self._installed: list[int] = []
 
     def watch(self, run: Closable) -> None:
         """Close this run if nobody else does."""
         self.current = run
         if not self._is_registered:
             atexit.register(self._at_exit)
+            if hasattr(os, "register_at_fork"):
+                os.register_at_fork(after_in_child=self._forget)
             self._is_registered = True
         if not _is_main_thread():
             return  # Python lets only the main thread set handlers; the end of the process still closes the run
-        if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
-            signal.signal(signal.SIGTERM, self._on_signal)
-            self._signals.append(signal.SIGTERM)
+        ours = {signal.SIGTERM: signal.SIG_DFL, signal.SIGINT: signal.default_int_handler}
+        for number, replaced in ours.items():
+            if signal.getsignal(number) is replaced:
+                signal.signal(number, self._on_signal)
+                self._installed.append(number)
 
     def release(self, run: Closable) -> None:
         """The run is closed; our signal handlers go."""
@@ -55,10 +60,13 @@ class _Guard:
             return
         self.current = None
         if _is_main_thread():
-            while self._signals:
-                number = self._signals.pop()
-                if signal.getsignal(number) == self._on_signal:
-                    signal.signal(number, signal.SIG_DFL)
+            self._restore_handlers()
+
+    def _restore_handlers(self) -> None:
+        while self._installed:
+            number = self._installed.pop()
+            if signal.getsignal(number) == self._on_signal:
+                signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
 
     def enter(self) -> None:
         """A signal that comes while a row is being made waits until the row is made."""
@@ -69,18 +77,23 @@ class _Guard:
         """The row is made: a signal that waited is acted on."""
         if not _is_main_thread():
             return
-        self._busy -= 1
-        if self._pending is not None and self._busy == 0:
-            number, self._pending = self._pending, None
-            self._end_by(number)
+        self._busy = max(0, self._busy - 1)
+        if self._pending and self._busy == 0:
+            number = self._pending[-1]
+            self._pending.clear()
+            self._act_on(number, None)
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
-        if self._busy:
-            self._pending = number
+        if self._busy and signal.getsignal(number) == self._on_signal:
+            self._pending.append(number)
         else:
-            self._end_by(number)
+            self._act_on(number, frame)
 
-    def _end_by(self, number: int) -> None:
+    def _act_on(self, number: int, frame: FrameType | None) -> None:
+        if number == signal.SIGINT:
+            signal.default_int_handler(number, frame)
+        if signal.getsignal(number) != self._on_signal:
+            return  # called by a handler that came after us and chains to the one before: the signal is its own
         run = self.current
         if run is not None and run.pid == os.getpid():
             run.finish(RunStatus.TERMINATED)
@@ -93,6 +106,12 @@ class _Guard:
             return
         run.finish(exit_status())
 
+    def _forget(self) -> None:
+        """In a forked child: the open run is the parent's, and so is whatever it was doing at the moment."""
+        self.current, self._busy = None, 0
+        self._pending.clear()
+        self._restore_handlers()
+
 
 def _is_main_thread() -> bool:
     return threading.get_ident() == threading.main_thread().ident
@@ -100,9 +119,7 @@ def _is_main_thread() -> bool:
 
 def exit_status() -> RunStatus:
     """How a process that is ending ends, as far as Python tells."""
-    if is_interactive():
-        return RunStatus.EXITED
-    error = getattr(sys, "last_type", None)
+    error = None if is_interactive() else getattr(sys, "last_type", None)
     if error is None:
         return RunStatus.EXITED
     return RunStatus.INTERRUPTED if issubclass(error, KeyboardInterrupt) else RunStatus.FAILED
@@ -110,7 +127,8 @@ def exit_status() -> RunStatus:
 
 def is_interactive() -> bool:
     """Whether cells or lines are typed in by hand and may be interrupted and run again."""
-    return hasattr(sys, "ps1") or "ipykernel" in sys.modules
+    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    return hasattr(sys, "ps1") or shell is not None
 
 
 def status_of(error: type[BaseException] | None, value: BaseException | None) -> tuple[RunStatus, int | None]:

@@ -6,7 +6,7 @@ Knows nothing of threads, files or signals: the session holds the lock and takes
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 
 from greenlove_tracker.errors import MeterError, TrackerStateError
 from greenlove_tracker.logs.writer import timestamp
@@ -14,6 +14,8 @@ from greenlove_tracker.meter import Meter
 from greenlove_tracker.records import UNKNOWN_ENERGY, Clock, Counts, Energy, Flag, Row, RowKind
 from greenlove_tracker.units import gco2e_from_kwh
 
+_UNMETERED_S = 0.01  # what a meter that starts at once may miss at the beginning without a row of its own
+_MOST_FAILURES = 3  # readings in a row that may fail before the meter is given up
 _CLOCK_TOLERANCE_S = 2.0  # wall and steady clock of a stretch may differ by this much, and by 1% of it
 
 
@@ -59,10 +61,11 @@ class Recorder:
         self._clock = clock
         self._emit = emit
         self._before_reading = before_reading
-        self._grams_per_kwh = grams_per_kwh
+        self.grams_per_kwh = grams_per_kwh
         self._on_meter_failure = on_meter_failure
         self._meter: Meter | None = None
         self._no_energy_flag = Flag.METER_STARTING
+        self._failures = 0
         self._mark = _Mark(*begun) if begun else self._now()
         self._gap = _Stretch("", 0.0, UNKNOWN_ENERGY, frozenset())
         self._counts = Counts()
@@ -70,14 +73,15 @@ class Recorder:
         self.epoch: int | None = None  # the open epoch
         self.epochs_begun = 0
         self.epochs_done = 0
-        self.epoch_began_s = 0.0
+        self.steps_done = 0
         self.metered_kwh: float | None = None  # all that the meter gave so far
 
     def meter_is_up(self, meter: Meter) -> None:
         """From now on energy is measured; what came before is a row of its own without energy."""
-        if self._now().perf_s > self._mark.perf_s:
+        if self.open_for_s() > _UNMETERED_S or (self.open_for_s() > 0 and not meter.starts_at_once):
             self.cut()
         self._meter = meter
+        self._failures = 0
 
     def meter_is_gone(self, flag: Flag) -> None:
         """From now on energy is not measured, for the reason that the flag names."""
@@ -94,7 +98,11 @@ class Recorder:
         self._gap = self._take()
         self.epochs_begun += 1
         self.epoch = self.epochs_begun
-        self.epoch_began_s = self._mark.perf_s
+
+    def open_epoch_from_last_row(self) -> None:
+        """Open the next epoch where the last row ended: its first step is done before anybody said so."""
+        self.epochs_begun += 1
+        self.epoch = self.epochs_begun
 
     def end_epoch(self) -> None:
         """Close the open epoch; its row is emitted."""
@@ -116,6 +124,7 @@ class Recorder:
         if self.epoch is None:
             raise TrackerStateError("step() outside an epoch: call epoch_start() first, or give Tracker(total_steps=…)")
         self._counts = self._counts + done
+        self.steps_done += done.steps or 0
 
     def cut(self) -> None:
         """Write what has passed of the open epoch, or of the gap, as a row of its own."""
@@ -136,12 +145,12 @@ class Recorder:
 
     def _emit_epoch(self, kind: RowKind, more_flags: frozenset[str] = frozenset()) -> None:
         stretch = self._take()
-        gap, counts = self._gap, self._counts
+        gap, counts = self._gap, Counts(*map(_whole, astuple(self._counts)))
         self._gap, self._counts = replace(gap, duration_s=0.0, energy=UNKNOWN_ENERGY, flags=frozenset()), Counts()
         metered_kwh = stretch.energy.total_kwh
         row = Row(
             kind, self.epoch, stretch.started_at, gap.duration_s, gap.energy, stretch.duration_s, counts,
-            stretch.energy, None if metered_kwh is None else gco2e_from_kwh(metered_kwh, self._grams_per_kwh),
+            stretch.energy, None if metered_kwh is None else gco2e_from_kwh(metered_kwh, self.grams_per_kwh),
             stretch.flags | (gap.flags - {Flag.SHORT}) | more_flags,
         )  # fmt: skip
         self._emit(row)
@@ -164,10 +173,13 @@ class Recorder:
         flags = set()
         if abs(wall_s - duration_s) > _CLOCK_TOLERANCE_S + 0.01 * duration_s:
             flags.add(Flag.CLOCK_JUMP)
-        energy = self._read_meter()
-        if self._meter is None:
+        had_meter = self._meter is not None
+        energy, is_read = self._read_meter()
+        if not had_meter:
             flags.add(self._no_energy_flag)
-        elif duration_s < self._meter.resolution_s:
+        elif not is_read:
+            flags.add(Flag.METER_FAILED)
+        elif self._meter is not None and duration_s < self._meter.resolution_s:
             flags.add(Flag.SHORT)
         if energy.gpu_kwh is not None:
             self._gpu_was_read = True
@@ -175,17 +187,44 @@ class Recorder:
             flags.add(Flag.GPU_UNREAD)
         return _Stretch(timestamp(before.utc_s), duration_s, energy, frozenset(flags))
 
-    def _read_meter(self) -> Energy:
-        if self._meter is None:
-            return UNKNOWN_ENERGY
+    def _read_meter(self) -> tuple[Energy, bool]:
+        """The energy of the stretch, and whether it could be read.
+
+        A failed reading is tried once more at once. If that fails too, the stretch has no energy, and neither has the
+        next one, whose reading would hold the energy of both.
+        """
+        meter = self._meter
+        if meter is None:
+            return UNKNOWN_ENERGY, True
         try:
-            energy = self._meter.read()
+            energy = _twice(meter.read)
         except Exception as error:  # a meter is somebody else's code on somebody else's hardware
-            self.meter_is_gone(Flag.METER_FAILED)
-            failure = error if isinstance(error, MeterError) else MeterError(f"{type(error).__name__}: {error}")
-            self._on_meter_failure(failure)
-            return UNKNOWN_ENERGY
+            self._failures += 1
+            self._on_meter_failure(error if isinstance(error, MeterError) else MeterError(repr(error)))
+            if self._failures >= _MOST_FAILURES:
+                self.meter_is_gone(Flag.METER_FAILED)
+            return UNKNOWN_ENERGY, False
+        was_failing, self._failures = self._failures > 0, 0
+        if was_failing:
+            return UNKNOWN_ENERGY, False
         read_kwh = energy.total_kwh
         if read_kwh is not None:
             self.metered_kwh = read_kwh + (self.metered_kwh or 0.0)
-        return energy
+        return energy, True
+
+
+def _twice(read: Callable[[], Energy]) -> Energy:
+    try:
+        return read()
+    except MeterError:
+        return read()
+
+
+def _whole(count: object) -> int | None:
+    """A count as a whole number, whatever the loop counted with (a tensor, a float); None where it is none."""
+    if count is None:
+        return None
+    try:
+        return int(count)  # type: ignore[call-overload,no-any-return]
+    except Exception:  # a foreign object's own conversion
+        return None

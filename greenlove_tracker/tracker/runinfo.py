@@ -18,6 +18,8 @@ from greenlove_tracker.logs.totals import Terms
 from greenlove_tracker.records import Field
 from greenlove_tracker.tracker.plan import Plan
 
+JOINED_ROLE = "joined"  # of a tracker in a run that another process leads: its rows count for no total
+
 
 def run_fields(settings: Settings, plan: Plan, ranks: Ranks, terms: Terms, extra: Sequence[Field]) -> list[Field]:
     """Who runs what, where, and which factors it is counted with; an ``extra`` line replaces ours of its name."""
@@ -44,12 +46,28 @@ def run_fields(settings: Settings, plan: Plan, ranks: Ranks, terms: Terms, extra
     fields = {name: Field(name, cell(value)) for name, value in known.items() if value not in (None, "")}
     fields |= {f.name: f for f in job_fields(os.environ)}
     fields |= {f.name: f for f in extra}
-    fields["pue"] = Field("pue", cell(settings.pue))
+    return [*fields.values(), *_factors(settings, terms)]
+
+
+def settings_fields(settings: Settings, plan: Plan, terms: Terms) -> list[Field]:
+    """The lines that replace those of the start, where a script's own tracker brings settings of its own."""
+    known = {
+        "project": settings.project,
+        "tags": settings.tags,
+        "country": settings.country,
+        "continues": settings.continues,
+        "epochs_planned": plan.epochs,
+        "total_steps_planned": plan.total_steps,
+    }
+    return [*(Field(name, cell(value)) for name, value in known.items()), *_factors(settings, terms)]
+
+
+def _factors(settings: Settings, terms: Terms) -> list[Field]:
+    fields = [Field("pue", cell(settings.pue))]
     if settings.price_usd_per_gpu_hour is not None:
-        price = cell(settings.price_usd_per_gpu_hour)
-        fields["price_usd_per_gpu_hour"] = Field("price_usd_per_gpu_hour", price, "USD/h")
+        fields.append(Field("price_usd_per_gpu_hour", cell(settings.price_usd_per_gpu_hour), "USD/h"))
     factors = [terms.carbon_intensity, *([terms.electricity_price] if terms.electricity_price else [])]
-    return [*fields.values(), *(field for factor in factors for field in factor_fields(factor))]
+    return [*fields, *(field for factor in factors for field in factor_fields(factor))]
 
 
 def _user() -> str:

@@ -5,25 +5,25 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from greenlove_tracker import devices
-from greenlove_tracker.config import Settings
+from greenlove_tracker.config import Settings, load_settings
 from greenlove_tracker.errors import TrackerStateError, UsageError
-from greenlove_tracker.grid import carbon_intensity, electricity_price, resolve_place
 from greenlove_tracker.job import Ranks, git_commit
 from greenlove_tracker.logs.schema import COMMAND_STREAM
-from greenlove_tracker.logs.totals import Ending, Terms, summarise
-from greenlove_tracker.logs.writer import RunWriter, claim_run_id, create_run_dir, new_run_id, timestamp
-from greenlove_tracker.meter import Meter, MeterInfo, NullMeter, SimulatedMeter
+from greenlove_tracker.logs.totals import Ending, summarise
+from greenlove_tracker.logs.writer import RunWriter, timestamp
+from greenlove_tracker.meter import Meter, MeterInfo, NullMeter
 from greenlove_tracker.records import Clock, Counts, Field, Flag, Row, RunStatus, RunSummary
+from greenlove_tracker.tracker.choices import choose_meter, make_run_dir, make_terms
 from greenlove_tracker.tracker.lifecycle import guard
 from greenlove_tracker.tracker.plan import Plan
 from greenlove_tracker.tracker.recorder import Recorder
-from greenlove_tracker.tracker.runinfo import run_fields
+from greenlove_tracker.tracker.runinfo import JOINED_ROLE, run_fields, settings_fields
 from greenlove_tracker.tracker.status import StatusPrinter
 
 _log = logging.getLogger("greenlove_tracker")
@@ -85,18 +85,24 @@ class Session:
         self.is_finished = False
         self.is_led_by_runner = is_led_by_runner
         self.summary: RunSummary | None = None
-        self._plan, self._ranks, self._clock, self._settings = plan, ranks, clock, settings
+        self.farewell: Callable[[], None] | None = None  # called once the run is closed
+        self._plan: Plan | None = None if is_led_by_runner else plan
+        self._ranks, self._clock, self._settings = ranks, clock, settings
         self._begun = begun or (clock.perf_s(), clock.utc_s())
-        self._terms = _terms(settings, plan, self._begun[1], join_dir)
-        self._meter = meter or _choose_meter(settings, ranks, clock, self._terms, codecarbon_options)
+        self._terms = make_terms(settings, plan, "", timestamp(self._begun[1]))
+        self._meter = meter or choose_meter(settings, ranks, clock, self._terms, codecarbon_options)
+        self.run_dir = join_dir or make_run_dir(settings.log_dir, ranks, self._begun[1])
+        self.shown_dir = str(self.run_dir) if join_dir else os.path.join(settings.log_dir, self.run_dir.name)  # noqa: PTH118
+        self._terms = replace(self._terms, run_id=self.run_dir.name)
         self._rows: list[Row] = []
-        self._lock = threading.RLock()
+        self._lock, self._n_acting = threading.RLock(), 0
+        self._deferred: tuple[RunStatus, int | None] | None = None
         self._warned: set[str] = set()
         self._gpu_count = 0
         self._is_led_elsewhere = join_dir is not None
+        roles = [Field("role", JOINED_ROLE)] if join_dir else []
+        fields = run_fields(settings, plan, ranks, self._terms, [*extra_fields, *roles])
         stream = COMMAND_STREAM if is_command else ranks.rank
-        self.run_dir = join_dir or self._make_run_dir()
-        fields = run_fields(settings, plan, ranks, self._terms, extra_fields)
         self._writer = RunWriter(self.run_dir, stream, fields, self._on_write_error)
         self._status = StatusPrinter(settings.verbose, plan.epochs, ranks.rank)
         self.recorder = Recorder(
@@ -104,51 +110,74 @@ class Session:
             grams_per_kwh=self._terms.carbon_intensity.value * settings.pue, on_meter_failure=self._on_meter_failure,
         )  # fmt: skip
         self._meter_settled, self._ended = threading.Event(), threading.Event()
+        if settings.continues and not (self.run_dir.parent / settings.continues).is_dir():
+            self._warn(
+                "continues", f"no run {settings.continues} in {settings.log_dir}; noted as continued all the same"
+            )
+        if isinstance(guard.current, Session):
+            guard.current.supersede()
         guard.watch(self)
         self._launch(in_background)
-
-    def _make_run_dir(self) -> Path:
-        log_dir, ranks = Path(self._settings.log_dir), self._ranks
-        if not ranks.launch_key:
-            self._terms = replace(self._terms, run_id=new_run_id(self._begun[1]))
-            return create_run_dir(log_dir, self._terms.run_id)
-        run_id = claim_run_id(log_dir, ranks.launch_key, ranks.rank, self._begun[1])
-        self._terms = replace(self._terms, run_id=run_id)
-        (log_dir / run_id).mkdir(exist_ok=True)
-        return log_dir / run_id
 
     # -- the meter ---------------------------------------------------------------------------------------------
 
     def _launch(self, in_background: bool) -> None:
         if self._meter.starts_at_once or not in_background:
             self._start_meter()
-        if in_background:
+        if not in_background:
+            return
+        try:
             threading.Thread(target=self._work, name="greenlove-tracker", daemon=True).start()
+        except RuntimeError as error:  # no thread to be had: rows are still written, by the training's own calls
+            self._on_meter_failure(error, "could not start")
+            self._meter_settled.set()
 
     def _start_meter(self) -> None:
+        info = MeterInfo(())
         try:
             info = self._meter.start()
         except Exception as error:  # a meter is somebody else's code on somebody else's hardware
             self._on_meter_failure(error, "could not start")
             info = MeterInfo((Field("meter", "none"), Field("meter_note", f"{error}")))
         with self._lock:
-            if not self.is_finished:
-                ready_s = self._clock.perf_s() - self._begun[0]
-                self._writer.write_fields([*info.fields, Field("meter_ready_s", f"{ready_s:.3f}", "s")])
-                self._gpu_count = info.gpu_count
-                if isinstance(self._meter, NullMeter):
-                    self.recorder.meter_is_gone(Flag.NO_METER)
-                elif "meter" not in self._warned:
-                    self.recorder.meter_is_up(self._meter)
+            if self.is_finished:
+                self._stop_meter()
+            else:
+                self._meter_is_up(info)
         self._meter_settled.set()
+
+    def _meter_is_up(self, info: MeterInfo) -> None:
+        ready_s = self._clock.perf_s() - self._begun[0]
+        self._writer.write_fields([*info.fields, Field("meter_ready_s", f"{ready_s:.3f}", "s")])
+        self._gpu_count = info.gpu_count
+        if isinstance(self._meter, NullMeter):
+            self.recorder.meter_is_gone(Flag.NO_METER)
+        elif "meter" not in self._warned:
+            if not self._meter.starts_at_once:
+                self._discard_reading()
+            self.recorder.meter_is_up(self._meter)
+
+    def _discard_reading(self) -> None:
+        """What the meter counted while it waited for the lock belongs to no row."""
+        try:
+            self._meter.read()
+        except Exception as error:
+            _log.debug("greenlove: first reading: %r", error)
+
+    def _stop_meter(self) -> None:
+        try:
+            self._meter.stop()
+        except Exception as error:
+            self._warn("stop", f"the energy meter could not be stopped: {error!r}")
 
     def wait_ready(self, timeout_s: float) -> bool:
         """Wait until the meter is up; False where it is not in time, or cannot be."""
         return self._meter_settled.wait(timeout_s) and "meter" not in self._warned
 
     def _on_meter_failure(self, error: Exception, what: str = "failed") -> None:
-        self.recorder.meter_is_gone(Flag.METER_FAILED)
-        self._warn("meter", f"the energy meter {what}: {error}. Time is tracked on, energy is unknown from here on")
+        if what != "failed":
+            self.recorder.meter_is_gone(Flag.METER_FAILED)
+        self._warn("meter", f"the energy meter {what}: {error}. Time is tracked on; energy is unknown where it fails")
 
     # -- the background thread -----------------------------------------------------------------------------------
 
@@ -157,9 +186,13 @@ class Session:
             self._start_meter()
         if commit := git_commit():
             with self._lock:
-                self._writer.write_fields([Field("git_commit", commit)])
+                if not self.is_finished:
+                    self._writer.write_fields([Field("git_commit", commit)])
         while not self._ended.wait(_TICK_S):
-            self.tick()
+            try:
+                self.tick()
+            except Exception as error:  # this thread must live as long as the training
+                self._warn("tick", f"an error of greenlove_tracker's own, training goes on: {error!r}")
 
     def tick(self) -> None:
         """Cut what has been open for a minute, bring rows to the disk, and show where the run stands."""
@@ -171,7 +204,8 @@ class Session:
             unsynced = self._writer.unsynced()
             line = self._status.line(self.recorder, self._clock.perf_s() - self._begun[0], self._terms)
         self._writer.wait_for_disk(unsynced)  # without the lock: a slow disk must not hold the training up
-        self._status.draw(line)
+        if not self.is_finished:
+            self._status.draw(line)
 
     # -- the training thread -------------------------------------------------------------------------------------
 
@@ -182,82 +216,131 @@ class Session:
     def enter(self) -> Recorder:
         """Take the lock; a signal waits until ``leave``."""
         guard.enter()
-        self._lock.acquire()
+        try:
+            self._lock.acquire()
+        except BaseException:
+            guard.leave()
+            raise
+        self._n_acting += 1
         return self.recorder
 
     def leave(self, error: BaseException | None) -> bool:
         """Give the lock back; True where the error was ours, and has been dealt with."""
-        self._lock.release()
         try:
+            self._n_acting -= 1
+            if self._deferred is not None and self._n_acting == 0:
+                self._finish_now(*self._deferred)
             if error is None or not isinstance(error, Exception) or isinstance(error, UsageError | TrackerStateError):
                 return False
             self._warn("internal", f"an error of greenlove_tracker's own, training goes on: {error!r}")
             _log.debug("greenlove_tracker", exc_info=error)
             return True
         finally:
+            self._lock.release()
             guard.leave()
+
+    def step(self, done: Counts) -> None:
+        """Count a step; where only steps are planned, the first one opens the one epoch, from where it began."""
+        with self.acting() as recorder:
+            if recorder.epoch is None and self._plan is not None and self._plan.total_steps is not None:
+                recorder.open_epoch_from_last_row()
+            recorder.count(done)
+
+    # -- trackers that join --------------------------------------------------------------------------------------
 
     @property
     def is_shown(self) -> bool:
         """Whether this process speaks for the run: the first rank of a run that nobody else leads."""
         return self._ranks.rank == 0 and not self._is_led_elsewhere and self.summary is not None
 
-    def adopt_plan(self, plan: Plan) -> None:
-        """A script's own tracker joins a run that was begun before anybody knew its plan."""
-        with self.acting():
-            self._plan = plan
-            self._terms = replace(self._terms, epochs_planned=plan.epochs)
-            self._status.epochs = plan.epochs
-            known = {"epochs_planned": plan.epochs, "total_steps_planned": plan.total_steps}
-            self._writer.write_fields([Field(name, str(n)) for name, n in known.items() if n is not None])
+    def adopt(self, plan: Plan, arguments: Mapping[str, Any]) -> None:
+        """A script's own tracker joins a run that was begun before anybody knew its plan and its settings.
 
-    def step(self, done: Counts) -> None:
-        """Count a step; where only steps are planned, the first one opens the one epoch."""
+        Args:
+            plan: the script's; a further one, of a second tracker, comes on top.
+            arguments: the settings that the script gives; where the command line set one, that one stays.
+
+        Raises:
+            UsageError: for a bad setting.
+        """
         with self.acting() as recorder:
-            if recorder.epoch is None and self._plan.total_steps is not None:
-                recorder.start_epoch()
-            recorder.count(done)
+            self._plan = plan if self._plan is None else self._plan.and_then(plan)
+            ours = {n: getattr(self._settings, n) for n in self._settings.given}
+            self._settings = load_settings({**arguments, **ours, "log_dir": self._settings.log_dir})
+            terms = make_terms(self._settings, self._plan, self._terms.run_id, self._terms.started_at)
+            self._terms = terms
+            recorder.grams_per_kwh = terms.carbon_intensity.value * terms.pue
+            self._status.epochs = self._plan.epochs
+            self._writer.write_fields(settings_fields(self._settings, self._plan, terms))
+
+    def leave_joined(self, status: RunStatus, exit_code: int | None) -> RunSummary | None:
+        """A joined tracker is done: its open epoch is closed, and it gets the totals so far."""
+        with self.acting():
+            self._close_epoch(status)
+            return self._summarise(Ending(status, exit_code, timestamp(self._clock.utc_s())))
+        return None
+
+    # -- the end -------------------------------------------------------------------------------------------------
 
     def supersede(self) -> None:
         """Another run begins in this process while this one is open: two meters would count everything twice."""
-        self._warn("superseded", f"run {self._terms.run_id} was still open and is closed as superseded by a new one")
-        self.finish(RunStatus.SUPERSEDED)
+        if self.pid == os.getpid() and not self.is_finished:
+            self._warn("superseded", f"run {self._terms.run_id} was still open; a new one closes it as superseded")
+            self.finish(RunStatus.SUPERSEDED)
 
     def finish(self, status: RunStatus, exit_code: int | None = None) -> None:
-        """Write the tail and the summary, and let go of everything; once."""
+        """Write the tail and the summary, and let go of everything; once, and only in the process that began it."""
+        if self.pid != os.getpid():
+            return
         guard.enter()
         try:
             with self._lock:
-                if self.is_finished:
-                    return
-                self._close(status, exit_code)
+                if self._n_acting:
+                    self._deferred = status, exit_code  # called from a signal handler, in the middle of a row
+                else:
+                    self._finish_now(status, exit_code)
+        finally:
+            guard.leave()
+
+    def _finish_now(self, status: RunStatus, exit_code: int | None) -> None:
+        if self.is_finished:
+            return
+        try:
+            self._close(status, exit_code)
         except Exception as error:  # never at the end of somebody's training
             self._warn("finish", f"the run could not be closed properly: {error!r}")
         finally:
             self.is_finished = True
             self._ended.set()
             guard.release(self)
-            guard.leave()
+        if self.farewell is not None and status is not RunStatus.SUPERSEDED:
+            self.farewell()
 
     def _close(self, status: RunStatus, exit_code: int | None) -> None:
-        recorder = self.recorder
-        if self._plan.total_steps is not None and recorder.epoch is not None and status is RunStatus.FINISHED:
-            recorder.end_epoch()
-        recorder.finish()
+        self._close_epoch(status)
+        self.recorder.finish()
         self.is_finished = True
-        if self._meter_settled.is_set():
-            self._meter.stop()
         if (peak_gb := devices.peak_gpu_memory_gb()) is not None:
             self._writer.write_fields([Field("peak_gpu_memory_gb", f"{peak_gb:.2f}", "GiB")])
-        if status is RunStatus.EXITED and recorder.epochs_done == self._plan.epochs:
-            status = RunStatus.FINISHED
-        ending = Ending(status, exit_code, timestamp(self._clock.utc_s()))
-        rows = {self._ranks.rank: self._rows}
-        self.summary = summarise(self._terms, rows, ending, gpu_count=self._gpu_count)
+        self.summary = self._summarise(Ending(status, exit_code, timestamp(self._clock.utc_s())))
         leads = self._ranks.rank == 0 and not self._is_led_elsewhere
         if not self._writer.close(self.summary if leads else None):
             self._warn("unwritten", f"the log in {self.run_dir} is not complete: the disk did not take all of it")
         self._status.clear()
+        if self._meter_settled.is_set():
+            self._stop_meter()
+
+    def _close_epoch(self, status: RunStatus) -> None:
+        """End the one epoch of a training in steps that is done; any other open one is unfinished."""
+        recorder, planned = self.recorder, self._plan.total_steps if self._plan else None
+        is_done = planned is not None and (recorder.steps_done >= planned or status is RunStatus.FINISHED)
+        if recorder.epoch is not None and is_done:
+            recorder.end_epoch()
+        recorder.abandon_epoch()
+
+    def _summarise(self, ending: Ending) -> RunSummary:
+        summary = summarise(self._terms, {self._ranks.rank: self._rows}, ending, gpu_count=self._gpu_count)
+        return replace(summary, n_ranks=self._ranks.world_size)
 
     # -- what goes wrong -----------------------------------------------------------------------------------------
 
@@ -278,35 +361,3 @@ class Session:
         if kind not in self._warned:
             self._warned.add(kind)
             _log.warning("greenlove: %s", message)
-
-
-def _terms(settings: Settings, plan: Plan, utc_s: float, join_dir: Path | None) -> Terms:
-    place = resolve_place(settings.country)
-    return Terms(
-        run_id=join_dir.name if join_dir else "",
-        project=settings.project,
-        started_at=timestamp(utc_s),
-        epochs_planned=plan.epochs,
-        carbon_intensity=carbon_intensity(place, settings.carbon_intensity_gco2e_per_kwh),
-        pue=settings.pue,
-        electricity_price=electricity_price(place, settings.electricity_price_usd_per_kwh),
-        price_usd_per_gpu_hour=settings.price_usd_per_gpu_hour,
-    )
-
-
-def _choose_meter(
-    settings: Settings, ranks: Ranks, clock: Clock, terms: Terms, options: Mapping[str, Any] | None
-) -> Meter:
-    if not ranks.carries_meter:
-        return NullMeter(f"local rank 0 measures this node; this is local rank {ranks.local_rank}")
-    if settings.is_simulated:
-        return SimulatedMeter(
-            clock, cpu_tdp_w=settings.sim_cpu_tdp_w, cpu_util=settings.sim_cpu_util, gpu_w=settings.sim_gpu_w,
-            gpu_util=settings.sim_gpu_util, gpu_count=settings.sim_gpu_count, ram_w=settings.ram_w,
-        )  # fmt: skip
-    from greenlove_tracker.meter.codecarbon import CodeCarbonMeter
-
-    return CodeCarbonMeter(
-        os.environ, local_world_size=ranks.local_world_size, cpu_tdp_w=settings.cpu_tdp_w, ram_w=settings.ram_w,
-        carbon_intensity_gco2e_per_kwh=terms.carbon_intensity.value, options=options,
-    )  # fmt: skip

@@ -15,7 +15,7 @@ class StatusPrinter:
     def __init__(self, verbose: int, epochs: int | None, rank: int) -> None:
         self._is_silent = verbose < 1 or rank != 0
         self.epochs = epochs
-        self._line = StatusLine()
+        self._line = StatusLine(even_beside_stdout=verbose > 1)
 
     def line(self, recorder: Recorder, elapsed_s: float, terms: Terms) -> str:
         """Epochs, time, energy and CO2e so far."""
