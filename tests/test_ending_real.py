@@ -224,13 +224,13 @@ def test_fork_while_a_thread_is_in_the_tracker_does_not_hang_the_child(here):
 
 def test_ctrl_c_inside_a_call_waits_until_the_row_is_made(here):
     script = HEAD + (
-        "read = tracker._session._meter.read\n"
+        "read = tracker._session._metering.meter.read\n"
         "def slow():\n    os.kill(os.getpid(), signal.SIGINT); time.sleep(0.02); return read()\n"
         "tracker.epoch_start()\n"
         "time.sleep(0.1)\n"
-        "tracker._session._meter.read = slow\n"
+        "tracker._session._metering.meter.read = slow\n"
         "try:\n    tracker.epoch_end()\nexcept KeyboardInterrupt:\n    print('interrupted')\n"
-        "tracker._session._meter.read = read\n"
+        "tracker._session._metering.meter.read = read\n"
         "tracker.epoch_start(); time.sleep(0.05); tracker.epoch_end()\n"
         "tracker.stop()\n"
         "print(signal.getsignal(signal.SIGINT) is signal.default_int_handler)\n"

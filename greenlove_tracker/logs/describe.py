@@ -69,7 +69,8 @@ RUN = {
     "run_id, project, tags, started_at": "who it is",
     "command, host, pid, python, os, git_commit": "what ran, and where",
     "user": "only where `log_user` is set",
-    "rank, world_size": "of the process that wrote the file; further nodes write `run-<rank>.csv`",
+    "rank, world_size": "of the process that wrote the file; further ones write `run-<n>.csv`",
+    "role": "`joined`: another process measures this run; the rows of `epochs-<n>.csv` count for no energy or time",
     "epochs_planned, total_steps_planned": "as given",
     "continues": "the run that this one resumes",
     "job_id, array_task_id, account, partition, cluster": "from `SLURM_*` or `GREENLOVE_JOB_*`",
@@ -122,7 +123,7 @@ def schema_page() -> str:
         "",
         f"Schema version {SCHEMA_VERSION}. {history.split('history:')[1].split('An empty')[0].strip()}",
         "",
-        "Each run is a directory `<UTC start>-<random>` with up to four files. A row is written at once, brought to",
+        "Each run is a directory `<UTC start>-<random>` with three files or more. A row is written at once, brought to",
         "the disk within a second, and never changes.",
         "**An empty cell means not measured; a zero means measured zero.**",
         "",
@@ -136,8 +137,10 @@ def schema_page() -> str:
         parts += _table(f"Values of `{title}`", "value", {str(member.value): _MEANINGS[member] for member in names})
     parts += [
         "",
-        "`epochs-command.csv` holds the totals of `greenlove run -- command`; trackers inside the command write their",
-        "epochs to `epochs-<n>.csv` of the same run, which then count for no total. `.ranks/` beside the runs holds",
+        "A run of one process is three files. Where there are more files of rows, totals are added up from them, and",
+        "`summary.csv` is only what the first process knew. `epochs-command.csv` holds the totals of",
+        "`greenlove run -- command`; trackers inside it, and in processes that a script starts, write their epochs to",
+        "`epochs-<n>.csv`, and `run-<n>.csv` says `role,joined`. `.ranks/` beside the runs holds",
         "the agreements of the ranks of one launch on their run's name, and may be deleted at any time.",
     ]
     return "\n".join(parts) + "\n"

@@ -216,6 +216,10 @@ class RunWriter:
 
     def unsynced(self) -> list[int]:
         """Write what is pending, and give handles for ``wait_for_disk``."""
+        if not self._is_complete:  # the disk was full, or somebody removed the directory: once more
+            self._is_complete = True
+            self._guarded(self._epochs.restore)
+            self._guarded(self._info.restore)
         handles: list[int | None] = []
         self._guarded(lambda: handles.append(self._epochs.unsynced()))
         self._guarded(lambda: handles.append(self._info.unsynced()))

@@ -17,10 +17,11 @@ from greenlove_tracker.job import Ranks, git_commit
 from greenlove_tracker.logs.schema import COMMAND_STREAM
 from greenlove_tracker.logs.totals import Ending, summarise
 from greenlove_tracker.logs.writer import RunWriter, timestamp
-from greenlove_tracker.meter import Meter, MeterInfo, NullMeter
-from greenlove_tracker.records import Clock, Counts, Field, Flag, Row, RunStatus, RunSummary
+from greenlove_tracker.meter import Meter
+from greenlove_tracker.records import Clock, Counts, Field, Row, RunStatus, RunSummary
 from greenlove_tracker.tracker.choices import choose_meter, make_run_dir, make_terms
 from greenlove_tracker.tracker.lifecycle import guard
+from greenlove_tracker.tracker.metering import Metering
 from greenlove_tracker.tracker.plan import Plan
 from greenlove_tracker.tracker.recorder import Recorder
 from greenlove_tracker.tracker.runinfo import JOINED_ROLE, run_fields, settings_fields
@@ -90,7 +91,7 @@ class Session:
         self._ranks, self._clock, self._settings = ranks, clock, settings
         self._begun = begun or (clock.perf_s(), clock.utc_s())
         self._terms = make_terms(settings, plan, "", timestamp(self._begun[1]))
-        self._meter = meter or choose_meter(settings, ranks, clock, self._terms, codecarbon_options)
+        meter = meter or choose_meter(settings, ranks, clock, self._terms, codecarbon_options)
         self.run_dir = join_dir or make_run_dir(settings.log_dir, ranks, self._begun[1])
         self.shown_dir = str(self.run_dir) if join_dir else os.path.join(settings.log_dir, self.run_dir.name)  # noqa: PTH118
         self._terms = replace(self._terms, run_id=self.run_dir.name)
@@ -98,18 +99,18 @@ class Session:
         self._lock, self._n_acting = threading.RLock(), 0
         self._deferred: tuple[RunStatus, int | None] | None = None
         self._warned: set[str] = set()
-        self._gpu_count = 0
         self._is_led_elsewhere = join_dir is not None
         roles = [Field("role", JOINED_ROLE)] if join_dir else []
         fields = run_fields(settings, plan, ranks, self._terms, [*extra_fields, *roles])
         stream = COMMAND_STREAM if is_command else ranks.rank
         self._writer = RunWriter(self.run_dir, stream, fields, self._on_write_error)
+        self._metering = Metering(meter, clock, self._begun[0], self._lock, self._writer.write_fields, self._warn)
         self._status = StatusPrinter(settings.verbose, plan.epochs, ranks.rank)
         self.recorder = Recorder(
             clock, self._emit, before_reading=self._synchronise, begun=self._begun,
             grams_per_kwh=self._terms.carbon_intensity.value * settings.pue, on_meter_failure=self._on_meter_failure,
         )  # fmt: skip
-        self._meter_settled, self._ended = threading.Event(), threading.Event()
+        self._ended = threading.Event()
         if settings.continues and not (self.run_dir.parent / settings.continues).is_dir():
             self._warn(
                 "continues", f"no run {settings.continues} in {settings.log_dir}; noted as continued all the same"
@@ -119,71 +120,21 @@ class Session:
         guard.watch(self)
         self._launch(in_background)
 
-    # -- the meter ---------------------------------------------------------------------------------------------
+    # -- the background thread -----------------------------------------------------------------------------------
 
     def _launch(self, in_background: bool) -> None:
-        if self._meter.starts_at_once or not in_background:
-            self._start_meter()
+        if self._metering.meter.starts_at_once or not in_background:
+            self._metering.start(self.recorder)
         if not in_background:
             return
         try:
             threading.Thread(target=self._work, name="greenlove-tracker", daemon=True).start()
         except RuntimeError as error:  # no thread to be had: rows are still written, by the training's own calls
-            self._on_meter_failure(error, "could not start")
-            self._meter_settled.set()
-
-    def _start_meter(self) -> None:
-        info = MeterInfo(())
-        try:
-            info = self._meter.start()
-        except Exception as error:  # a meter is somebody else's code on somebody else's hardware
-            self._on_meter_failure(error, "could not start")
-            info = MeterInfo((Field("meter", "none"), Field("meter_note", f"{error}")))
-        with self._lock:
-            if self.is_finished:
-                self._stop_meter()
-            else:
-                self._meter_is_up(info)
-        self._meter_settled.set()
-
-    def _meter_is_up(self, info: MeterInfo) -> None:
-        ready_s = self._clock.perf_s() - self._begun[0]
-        self._writer.write_fields([*info.fields, Field("meter_ready_s", f"{ready_s:.3f}", "s")])
-        self._gpu_count = info.gpu_count
-        if isinstance(self._meter, NullMeter):
-            self.recorder.meter_is_gone(Flag.NO_METER)
-        elif "meter" not in self._warned:
-            if not self._meter.starts_at_once:
-                self._discard_reading()
-            self.recorder.meter_is_up(self._meter)
-
-    def _discard_reading(self) -> None:
-        """What the meter counted while it waited for the lock belongs to no row."""
-        try:
-            self._meter.read()
-        except Exception as error:
-            _log.debug("greenlove: first reading: %r", error)
-
-    def _stop_meter(self) -> None:
-        try:
-            self._meter.stop()
-        except Exception as error:
-            self._warn("stop", f"the energy meter could not be stopped: {error!r}")
-
-    def wait_ready(self, timeout_s: float) -> bool:
-        """Wait until the meter is up; False where it is not in time, or cannot be."""
-        return self._meter_settled.wait(timeout_s) and "meter" not in self._warned
-
-    def _on_meter_failure(self, error: Exception, what: str = "failed") -> None:
-        if what != "failed":
-            self.recorder.meter_is_gone(Flag.METER_FAILED)
-        self._warn("meter", f"the energy meter {what}: {error}. Time is tracked on; energy is unknown where it fails")
-
-    # -- the background thread -----------------------------------------------------------------------------------
+            self._metering.fail_to_start(error, self.recorder)
 
     def _work(self) -> None:
-        if not self._meter_settled.is_set():
-            self._start_meter()
+        if not self._metering.is_settled.is_set():
+            self._metering.start(self.recorder)
         if commit := git_commit():
             with self._lock:
                 if not self.is_finished:
@@ -193,6 +144,10 @@ class Session:
                 self.tick()
             except Exception as error:  # this thread must live as long as the training
                 self._warn("tick", f"an error of greenlove_tracker's own, training goes on: {error!r}")
+
+    def wait_ready(self, timeout_s: float) -> bool:
+        """Wait until the meter is up; False where it is not in time, or cannot be."""
+        return self._metering.wait(timeout_s)
 
     def tick(self) -> None:
         """Cut what has been open for a minute, bring rows to the disk, and show where the run stands."""
@@ -327,8 +282,7 @@ class Session:
         if not self._writer.close(self.summary if leads else None):
             self._warn("unwritten", f"the log in {self.run_dir} is not complete: the disk did not take all of it")
         self._status.clear()
-        if self._meter_settled.is_set():
-            self._stop_meter()
+        self._metering.release()
 
     def _close_epoch(self, status: RunStatus) -> None:
         """End the one epoch of a training in steps that is done; any other open one is unfinished."""
@@ -339,7 +293,7 @@ class Session:
         recorder.abandon_epoch()
 
     def _summarise(self, ending: Ending) -> RunSummary:
-        summary = summarise(self._terms, {self._ranks.rank: self._rows}, ending, gpu_count=self._gpu_count)
+        summary = summarise(self._terms, {self._ranks.rank: self._rows}, ending, gpu_count=self._metering.gpu_count)
         return replace(summary, n_ranks=self._ranks.world_size)
 
     # -- what goes wrong -----------------------------------------------------------------------------------------
@@ -353,6 +307,9 @@ class Session:
             devices.synchronise()
         except Exception as error:  # an error of the training's own kernels; torch raises it again at its next call
             self._warn("synchronise", f"the GPU could not be synchronised: {error}; times may be short")
+
+    def _on_meter_failure(self, error: Exception) -> None:
+        self._warn("meter", f"the energy meter failed: {error}. Time is tracked on; energy is unknown where it fails")
 
     def _on_write_error(self, error: OSError) -> None:
         self._warn("log", f"the log cannot be written ({error}); tracking goes on in memory, writing is tried again")
