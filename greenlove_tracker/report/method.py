@@ -83,10 +83,10 @@ def _energy(run: Run) -> tuple[list[Calculation], Number | None]:
     known = [e for c in COMPONENTS if (e := summary.energy.component_kwh(c)) is not None]
     names = [c for c in COMPONENTS if summary.energy.component_kwh(c) is not None]
     terms = [number(scale.value(e), scale.unit) for e in known]
-    if summary.unmetered_estimate_kwh:
-        terms.append(number(scale.value(summary.unmetered_estimate_kwh), scale.unit))
+    lines, estimate = _estimate(run, scale)
+    if estimate is not None:
+        terms.append(estimate)
         names.append("estimate")
-    lines = _estimate(run, scale)
     added, total = sum_of(f"energy: {' + '.join(names)}", terms, scale.unit)
     lines.append(added)
     if summary.pue != 1:
@@ -95,18 +95,21 @@ def _energy(run: Run) -> tuple[list[Calculation], Number | None]:
     return lines, total
 
 
-def _estimate(run: Run, scale: Scale) -> list[Calculation]:
-    """How the unmetered time was filled; only where one mean power stands for all components."""
+def _estimate(run: Run, scale: Scale) -> tuple[list[Calculation], Number | None]:
+    """How the unmetered time was filled; derived only where one mean power stands for all components."""
     summary, metered_kwh = run.summary, run.summary.energy.total_kwh
-    if not summary.unmetered_estimate_kwh or not metered_kwh or summary.metered_s <= 0:
-        return []
+    if not summary.unmetered_estimate_kwh:
+        return [], None
+    logged = number(scale.value(summary.unmetered_estimate_kwh), scale.unit)
+    if not metered_kwh or summary.metered_s <= 0:
+        return [], logged
     factors = [number(scale.value(metered_kwh), scale.unit), number(summary.duration_s - summary.metered_s, "s")]
     divisor = number(summary.metered_s, "s")
     result = number(factors[0].value * factors[1].value / divisor.value, scale.unit)
-    if not agrees(result, scale.value(summary.unmetered_estimate_kwh)):
-        return []
+    if not agrees(result, logged.value):
+        return [], logged
     label = f"estimate for {unmetered_text(run)}"
-    return [Calculation(label, f"{factors[0]} × {factors[1]} ÷ {divisor}", str(result))]
+    return [Calculation(label, f"{factors[0]} × {factors[1]} ÷ {divisor}", str(result))], result
 
 
 def _from_energy(run: Run, total: Number) -> list[Calculation]:
