@@ -13,7 +13,7 @@ from greenlove_tracker.extrapolation import green_love
 from greenlove_tracker.extrapolation.checks import backtest_error, curvature
 from greenlove_tracker.extrapolation.mixture import Mixture
 from greenlove_tracker.extrapolation.noise import within_noise
-from greenlove_tracker.extrapolation.warmup import cold_epochs
+from greenlove_tracker.extrapolation.warmup import cold_epochs, cold_epochs_of
 
 BATCH = 64
 SIZES = (6, 6, 12, 24, 24, 48, 62, 62, 62)
@@ -183,6 +183,14 @@ def test_warm_up_is_found_not_assumed():
     assert cold_epochs([5.0, 1.0, 1.0]) == 0  # too few to tell
 
 
+def test_a_spike_is_no_cold_start_where_others_are_seen_later():
+    rng = np.random.default_rng(2)
+    quiet = (1 + 0.01 * rng.standard_normal((3, 10))).tolist()
+    assert cold_epochs_of([[1.3, *quiet[0]], quiet[1], quiet[2]]) == [1, 0, 0]
+    assert cold_epochs_of([[1.3, *quiet[0]], [*quiet[1], 1.3, 1.0], quiet[2]]) == [0, 0, 0]
+    assert cold_epochs_of([[2.5, *quiet[0]], [*quiet[1], 1.3, 1.0], quiet[2]]) == [1, 0, 0]
+
+
 def test_ar1_noise_is_recognised():
     rng = np.random.default_rng(1)
 
@@ -198,18 +206,23 @@ def test_ar1_noise_is_recognised():
     noise = within_noise(series(0.7))
     assert noise.phi == pytest.approx(0.7, abs=0.08) and noise.variance == pytest.approx(1e-4, rel=0.25)
     assert within_noise(series(0.0)).phi < 0.05
+    assert 2 * noise.degrees_of_freedom == pytest.approx(2 * 7800 * 0.51 / 1.49, rel=0.15)  # normal: n, less for AR(1)
+    spiky = within_noise([[1.0 + 0.3 * (rng.random() < 0.05) for _ in range(40)] for _ in range(50)])
+    assert spiky.degrees_of_freedom < 2000 / 5
     # the exact variance of the mean of 2 of AR(1): σ²(1 + φ)/2
     assert noise.variance_of_mean(2) == pytest.approx(noise.variance * (1 + noise.phi) / 2)
     assert within_noise([[1.0]]).variance == 0.0
 
 
 def test_a_mixture_of_one_is_the_normal_distribution():
-    mixture = Mixture.of([(2.0, 10.0, 3.0)])
+    mixture = Mixture.of([(2.0, 10.0, 3.0, math.inf)])
     assert mixture.quantile(0.975) == pytest.approx(10 + 1.959963984540054 * 3, rel=1e-9)
     assert mixture.cdf(10.0) == pytest.approx(0.5)
-    two = Mixture.of([(1.0, 0.0, 1.0), (1.0, 100.0, 1.0)])
+    # Student's t with 5 degrees of freedom: t(0.975) = 2.570582
+    assert Mixture.of([(1.0, 0.0, 2.0, 5.0)]).quantile(0.975) == pytest.approx(2 * 2.570581835636314, rel=1e-6)
+    two = Mixture.of([(1.0, 0.0, 1.0, math.inf), (1.0, 100.0, 1.0, math.inf)])
     assert two.quantile(0.25) == pytest.approx(0.0, abs=1e-6)
-    assert Mixture.of([(1.0, 5.0, 0.0)]).quantile(0.1) == 5.0
+    assert Mixture.of([(1.0, 5.0, 0.0, math.inf)]).quantile(0.1) == 5.0
 
 
 GREEN_LOVE = [Trial(1000, 100, (3.0, 2.0, 1.5, 1.0, 1.2)), Trial(2000, 100, (4.0, 3.0, 2.5, 2.0, 2.4))]

@@ -15,7 +15,7 @@ from greenlove_tracker.extrapolation.energy import forecast_energy
 from greenlove_tracker.extrapolation.mixture import Mixture
 from greenlove_tracker.extrapolation.noise import WithinNoise, within_noise
 from greenlove_tracker.extrapolation.regression import Array, Line, fit_line
-from greenlove_tracker.extrapolation.warmup import cold_epochs
+from greenlove_tracker.extrapolation.warmup import cold_epochs_of
 from greenlove_tracker.forecasting import Estimate, Forecast, Kind, TrainingPlan, Trial, Warn
 from greenlove_tracker.units import GRAMS_PER_KG
 
@@ -126,8 +126,9 @@ def observe(trials: Sequence[Trial], plan: TrainingPlan, warmup_epochs: int | No
     """Cut the cold epochs off, and take each trial's mean."""
     goes_by_tokens = plan.tokens_per_step is not None and all(t.tokens_per_epoch is not None for t in trials)
     steady, excess = [], []
-    for trial in trials:
-        found = cold_epochs(trial.epoch_durations_s) if warmup_epochs is None else warmup_epochs
+    durations = [trial.epoch_durations_s for trial in trials]
+    cuts = cold_epochs_of(durations) if warmup_epochs is None else [warmup_epochs] * len(trials)
+    for trial, found in zip(trials, cuts, strict=True):
         cut = min(found, len(trial.epoch_durations_s) - 1)
         warm = trial.epoch_durations_s[cut:]
         steady.append(warm)
@@ -155,8 +156,8 @@ def _by_line(trials: Sequence[Trial], plan: TrainingPlan, level: float, warmup_e
         emissions_kgco2e=None,
         cost_usd=None,
         one_off_s=one_off,
-        per_epoch_s=_estimate(_coefficient(line, 0), level, "s", Kind.CONFIDENCE),
-        per_batch_s=_estimate(_coefficient(line, 1), level, "s", Kind.CONFIDENCE),
+        per_epoch_s=_estimate(_coefficient(line, 0, noise), level, "s", Kind.CONFIDENCE),
+        per_batch_s=_estimate(_coefficient(line, 1, noise), level, "s", Kind.CONFIDENCE),
         warnings=tuple(_warnings(seen, trials, target_m, bend, duration)),
         backtest_error=backtest_error(seen.m, seen.mean_s),
         method="wls",
@@ -171,15 +172,26 @@ def _total(line: Line, noise: WithinNoise, epochs: int, m: float) -> Mixture:
     parts = []
     for c in line.components:
         mean_s = float(at @ c.coefficients)
-        variance = float(at @ c.covariance @ at) + mean_s**2 * (c.tau**2 + noise.variance_of_mean(epochs))
-        parts.append((c.weight, epochs * mean_s, epochs * math.sqrt(variance)))
+        of_line = float(at @ c.covariance @ at)
+        within_future = mean_s**2 * noise.variance_of_mean(epochs)
+        variance = of_line + within_future + (mean_s * c.tau) ** 2
+        within = of_line * c.within_share + within_future
+        parts.append((c.weight, epochs * mean_s, epochs * math.sqrt(variance), _freedom(variance, within, noise)))
     return Mixture.of(parts)
 
 
-def _coefficient(line: Line, index: int) -> Mixture:
-    return Mixture.of(
-        [(c.weight, float(c.coefficients[index]), math.sqrt(c.covariance[index, index])) for c in line.components]
-    )
+def _freedom(variance: float, within: float, noise: WithinNoise) -> float:
+    """Of a sum of variances of which only the part from within runs is estimated (Satterthwaite, 1946)."""
+    return math.inf if within <= 0 else noise.degrees_of_freedom * (variance / within) ** 2
+
+
+def _coefficient(line: Line, index: int, noise: WithinNoise) -> Mixture:
+    parts = []
+    for c in line.components:
+        variance = float(c.covariance[index, index])
+        freedom = _freedom(variance, variance * c.within_share, noise)
+        parts.append((c.weight, float(c.coefficients[index]), math.sqrt(variance), freedom))
+    return Mixture.of(parts)
 
 
 def _estimate(mixture: Mixture, level: float, unit: str, kind: Kind) -> Estimate:

@@ -1,4 +1,4 @@
-"""Quantiles of a mixture of normal distributions."""
+"""Quantiles of a mixture of normal and Student distributions."""
 
 from __future__ import annotations
 
@@ -8,33 +8,37 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import optimize, stats
 
+_REACH = 1e4  # scales within which every quantile that is asked for lies, three degrees of freedom included
+
 
 @dataclass(frozen=True, slots=True)
 class Mixture:
-    """Normal distributions with weights that add up to 1."""
+    """Student's t distributions, located and scaled, with weights that add up to 1; infinite freedom is the normal."""
 
     weights: tuple[float, ...]
     means: tuple[float, ...]
     deviations: tuple[float, ...]
+    freedoms: tuple[float, ...]
 
     @classmethod
-    def of(cls, parts: Sequence[tuple[float, float, float]]) -> Mixture:
-        """From (weight, mean, standard deviation) of each part; weights are normalised."""
-        total = sum(weight for weight, _, _ in parts)
-        weights = tuple(weight / total for weight, _, _ in parts)
-        return cls(weights, tuple(m for _, m, _ in parts), tuple(max(s, 0.0) for _, _, s in parts))
+    def of(cls, parts: Sequence[tuple[float, float, float, float]]) -> Mixture:
+        """From (weight, mean, scale, degrees of freedom) of each part; weights are normalised."""
+        weights, means, scales, freedoms = zip(*parts, strict=True)
+        total = sum(weights)
+        return cls(tuple(w / total for w in weights), means, scales, freedoms)
 
     def cdf(self, value: float) -> float:
         """Probability of at most ``value``."""
         tiny = 1e-12 * max(1e-300, max(map(abs, self.means)))
         deviations = np.maximum(self.deviations, tiny)
-        return float(np.dot(self.weights, stats.norm.cdf((value - np.asarray(self.means)) / deviations)))
+        standard = (value - np.asarray(self.means)) / deviations
+        return float(np.dot(self.weights, stats.t.cdf(standard, np.asarray(self.freedoms))))
 
     def quantile(self, probability: float) -> float:
         """The value that is exceeded with probability ``1 - probability``."""
         reach = np.asarray(self.means), np.asarray(self.deviations)
-        low = float((reach[0] - 12 * reach[1]).min())
-        high = float((reach[0] + 12 * reach[1]).max())
+        low = float((reach[0] - _REACH * reach[1]).min())
+        high = float((reach[0] + _REACH * reach[1]).max())
         if high - low <= 1e-12 * max(abs(high), abs(low)):
             return float(np.dot(self.weights, self.means))
-        return float(optimize.brentq(lambda x: self.cdf(x) - probability, low, high, xtol=1e-9 * (high - low)))
+        return float(optimize.brentq(lambda x: self.cdf(x) - probability, low, high, xtol=1e-14 * (high - low)))

@@ -30,6 +30,7 @@ class Component:
     weight: float
     coefficients: Array  # shape (2,): c₀ in s, c₁ in s a batch
     covariance: Array  # shape (2, 2)
+    within_share: float  # the part of it that the noise within runs makes, 0..1
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,5 +110,6 @@ def fit_line(m: Array, mean_s: Array, within_variance: Array) -> Line:
         if not has_intercept:
             coefficients = np.array([0.0, coefficients[0]])
             covariance = np.array([[0.0, 0.0], [0.0, covariance[0, 0]]])
-        components.append(Component(float(tau), float(weight), coefficients, covariance))
+        within_share = float(np.mean(v / (v + tau**2 + floor)))
+        components.append(Component(float(tau), float(weight), coefficients, covariance, within_share))
     return Line(tuple(components), has_intercept, max(0, len(x) - design.shape[1]))

@@ -9,6 +9,7 @@ from scipy import stats
 
 _LEAST_EPOCHS = 4  # fewer cannot be told apart into cold and warm
 _P_VALUE = 0.01
+_CLEARLY = 1.5
 
 
 def cold_epochs(durations_s: Sequence[float]) -> int:
@@ -41,3 +42,23 @@ def cold_epochs(durations_s: Sequence[float]) -> int:
         is_slower = p_values < _P_VALUE / (len(cuts) - 1)
     slower = np.flatnonzero(is_slower)
     return int(slower[-1]) + 1 if len(slower) else 0
+
+
+def cold_epochs_of(trials: Sequence[Sequence[float]]) -> list[int]:
+    """How many epochs at the beginning of each trial are cold, judged together.
+
+    A spike at the beginning of one trial is no cold start where spikes of its size are seen in the middle of others: a
+    trial's cut is kept only where its cold epochs are slower than any warm epoch of all trials by half as much again,
+    each relative to its own trial's median.
+
+    Args:
+        trials: the epochs of each trial in s.
+    """
+    cuts = [cold_epochs(times) for times in trials]
+    excess = [np.asarray(t[cut:]) / np.median(t[cut:]) - 1.0 for t, cut in zip(trials, cuts, strict=True)]
+    worst_warm = max(float(e.max()) for e in excess)
+    for i, (times, cut) in enumerate(zip(trials, cuts, strict=True)):
+        if cut:
+            slowest = max(times[:cut]) / float(np.median(times[cut:])) - 1.0
+            cuts[i] = cut if slowest > _CLEARLY * worst_warm else 0
+    return cuts
