@@ -1,6 +1,6 @@
 """Forecasts against what then happens: ours, plain WLS and what others do, in one run.
 
-    python benchmarks/backtest.py [--replicates 1000] [--markdown FILE]
+    python benchmarks/backtest.py [--replicates 400] [--into docs/forecasting.md]
 
 Virtual time: trials and full runs are drawn from models of known cost, thousands of times, without waiting. Each
 method sees the same trials, and is judged against a full run that was drawn apart from them.
@@ -27,6 +27,7 @@ BATCHES = (6, 6, 12, 24, 24, 48, 63, 63, 63)  # 9 trials on 5 sizes, the largest
 TRIAL_EPOCHS = 8
 PLAN = TrainingPlan(samples=60_000, batch_size=BATCH, epochs=100)
 LEVELS = (0.5, 0.8, 0.95)
+BEGIN, END = "<!-- backtest begins -->", "<!-- backtest ends -->"
 Array = NDArray[np.float64]
 
 
@@ -213,17 +214,23 @@ def verdicts(results: Mapping[str, Mapping[str, Score]]) -> list[str]:
     return lines
 
 
+def _put_into(page: Path, text: str) -> None:
+    head, _, rest = page.read_text(encoding="utf-8").partition(BEGIN)
+    _, _, tail = rest.partition(END)
+    page.write_text(f"{head}{BEGIN}\n{text}\n{END}{tail}", encoding="utf-8")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--replicates", type=int, default=1000)
+    parser.add_argument("--replicates", type=int, default=400)
     parser.add_argument("--seed", type=int, default=20261121)
-    parser.add_argument("--markdown", type=Path)
+    parser.add_argument("--into", type=Path, help="a page whose lines between the two marks are replaced")
     arguments = parser.parse_args()
     results = {s.name: backtest(s, arguments.replicates, arguments.seed) for s in SCENARIOS}
     text = table(results) + "\n\n" + "\n".join(f"- {line}" for line in verdicts(results))
     print(text)
-    if arguments.markdown:
-        arguments.markdown.write_text(text + "\n", encoding="utf-8")
+    if arguments.into:
+        _put_into(arguments.into, text)
 
 
 if __name__ == "__main__":
