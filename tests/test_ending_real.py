@@ -269,3 +269,34 @@ def test_without_the_flags_of_unix_it_writes_all_the_same(here):
     code, _, err = run_to_end(script)
     assert code == 0, err
     assert only_run().summary.epochs_done == 1
+
+
+def test_ctrl_c_ends_a_script_with_an_open_tracker_by_sigint_even_with_the_screen(here):
+    script = (
+        "import time\nfrom greenlove_tracker import Tracker\n"
+        "t = Tracker(3, sim_gpu_w=100)\nt.epoch_start()\nprint('up', flush=True)\ntime.sleep(30)\n"
+    )
+    child = start(script)
+    assert child.stdout is not None and child.stdout.readline() == "up\n"
+    time.sleep(0.2)  # until it sleeps: CPython acts on a signal that comes just before only after the sleep
+    child.send_signal(signal.SIGINT)
+    _, err = child.communicate(timeout=30)
+    assert child.returncode == -signal.SIGINT
+    assert "KeyboardInterrupt" in err and "interrupted" in err and "lifecycle.py" not in err
+    assert only_run().summary.status == "interrupted"
+
+
+def test_asyncio_handles_ctrl_c_as_without_us(here):
+    script = HEAD + (
+        "import asyncio\n"
+        "async def main():\n"
+        "    try:\n        print('up', flush=True); await asyncio.sleep(30)\n"
+        "    except asyncio.CancelledError:\n        print('cancelled', flush=True); raise\n"
+        "try:\n    asyncio.run(main())\nexcept KeyboardInterrupt:\n    print('interrupted')\n"
+        "tracker.stop()\n"
+    )
+    child = start(script)
+    assert child.stdout is not None and child.stdout.readline() == "up\n"
+    child.send_signal(signal.SIGINT)
+    out, err = child.communicate(timeout=30)
+    assert (child.returncode, out) == (0, "cancelled\ninterrupted\n"), err

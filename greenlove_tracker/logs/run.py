@@ -130,8 +130,9 @@ class Run:
 
     @cached_property
     def epochs(self) -> Sequence[EpochRecord]:
-        """The epochs of the first rank, in order; ``epochs_of(rank)`` gives another's."""
-        return self.epochs_of(next(iter(self.rows), 0))
+        """The epochs of the first rank that has any, in order; ``epochs_of(rank)`` gives another's."""
+        with_epochs = (rank for rank, rows in self.rows.items() if any(row.epoch is not None for row in rows))
+        return self.epochs_of(next(with_epochs, 0))
 
     def epochs_of(self, rank: int) -> Sequence[EpochRecord]:
         """The epochs of one rank, in order."""

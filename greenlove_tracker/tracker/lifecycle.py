@@ -1,13 +1,14 @@
 """How a run ends when nobody calls ``stop()``: at the end of the process, by a signal, by the next run.
 
-Foreign signal handlers are never replaced. Only where SIGTERM would kill the process outright, and where Ctrl-C would
-raise KeyboardInterrupt, are ours put in: the one closes the run and sends the signal again, so that the process ends as
-it would have; the other does what Python's does, but waits while a row is being made.
+Foreign signal handlers are never replaced. Where SIGTERM would kill the process outright, ours closes the run and sends
+the signal again, so that the process ends as it would have. Where Ctrl-C would raise KeyboardInterrupt, ours stands in
+for the length of a call into the tracker only, and raises it once the row is made; asyncio looks for Python's own.
 """
 
 from __future__ import annotations
 
 import atexit
+import contextlib
 import os
 import signal
 import sys
@@ -36,7 +37,6 @@ class _Guard:
         self._is_registered = False
         self._busy = 0
         self._pending: list[int] = []
-        self._installed: list[int] = []
 
     def watch(self, run: Closable) -> None:
         """Close this run if nobody else does."""
@@ -48,11 +48,8 @@ class _Guard:
             self._is_registered = True
         if not _is_main_thread():
             return  # Python lets only the main thread set handlers; the end of the process still closes the run
-        ours = {signal.SIGTERM: signal.SIG_DFL, signal.SIGINT: signal.default_int_handler}
-        for number, replaced in ours.items():
-            if signal.getsignal(number) is replaced:
-                signal.signal(number, self._on_signal)
-                self._installed.append(number)
+        if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+            signal.signal(signal.SIGTERM, self._on_signal)
 
     def release(self, run: Closable) -> None:
         """The run is closed; our signal handlers go."""
@@ -63,14 +60,19 @@ class _Guard:
             self._restore_handlers()
 
     def _restore_handlers(self) -> None:
-        while self._installed:
-            number = self._installed.pop()
-            if signal.getsignal(number) == self._on_signal:
-                signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
+        if signal.getsignal(signal.SIGTERM) == self._on_signal:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        self._give_ctrl_c_back()
+
+    def _give_ctrl_c_back(self) -> None:
+        if signal.getsignal(signal.SIGINT) == self._on_signal:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
 
     def enter(self) -> None:
         """A signal that comes while a row is being made waits until the row is made."""
         if _is_main_thread():
+            if self._busy == 0 and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+                signal.signal(signal.SIGINT, self._on_signal)
             self._busy += 1
 
     def leave(self) -> None:
@@ -78,6 +80,8 @@ class _Guard:
         if not _is_main_thread():
             return
         self._busy = max(0, self._busy - 1)
+        if self._busy == 0:
+            self._give_ctrl_c_back()
         if self._pending and self._busy == 0:
             number = self._pending[-1]
             self._pending.clear()
@@ -91,6 +95,7 @@ class _Guard:
 
     def _act_on(self, number: int, frame: FrameType | None) -> None:
         if number == signal.SIGINT:
+            self._give_ctrl_c_back()
             signal.default_int_handler(number, frame)
         if signal.getsignal(number) != self._on_signal:
             return  # called by a handler that came after us and chains to the one before: the signal is its own
@@ -104,7 +109,13 @@ class _Guard:
         run = self.current
         if run is None or run.pid != os.getpid() or run.is_finished:
             return
-        run.finish(exit_status())
+        status = exit_status()
+        run.finish(status)
+        if status is RunStatus.INTERRUPTED:
+            # CPython forgets that Ctrl-C ended it whenever a text is executed, as the imports of the final screen do;
+            # without this the process would exit with 1 and not by SIGINT.
+            with contextlib.suppress(KeyboardInterrupt):
+                exec("raise KeyboardInterrupt")  # noqa: S102
 
     def _forget(self) -> None:
         """In a forked child: the open run is the parent's, and so is whatever it was doing at the moment."""
@@ -139,7 +150,7 @@ def status_of(error: type[BaseException] | None, value: BaseException | None) ->
         code = getattr(value, "code", None)
         number = 0 if code is None else code if isinstance(code, int) else 1
         return (RunStatus.FAILED if number else RunStatus.FINISHED), number
-    if issubclass(error, KeyboardInterrupt):
+    if issubclass(error, KeyboardInterrupt) or error.__name__ == "CancelledError":  # asyncio's Ctrl-C
         return RunStatus.INTERRUPTED, None
     return RunStatus.FAILED, 1
 
