@@ -36,7 +36,7 @@ $(INSTALLED): pyproject.toml constraints.txt
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	@echo "installing into .venv (a minute or two, once)"
 	@$(BIN)/python -m pip install -q --disable-pip-version-check "pip>=25.1"
-	@$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e ".[demo]" --group dev
+	@PYTHONWARNINGS=ignore $(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e ".[demo]" --group dev
 	@touch $@
 
 .venv/.bench: $(INSTALLED)
