@@ -111,7 +111,7 @@ def _runs_blocks(runs: Sequence[Run], everything: Group) -> tuple[Block, ...]:
     if rest:
         rows.append((f"{len(rest):,} further runs", "", "", *group(rest).cells))
     rows.append(("total", "", "", *everything.cells))
-    columns = (Column("run", 2.8), Column("project", 2.2), Column("status", 1.5), *_NUMBERS)
+    columns = (Column("run", 4), Column("project", 1.8), Column("status", 1.5), *_NUMBERS)
     title = f"The {MAX_RUNS} runs that emitted most" if rest else "The runs, those that emitted most first"
     return (Heading(title), Table(columns, tuple(rows), has_total=True), *_star_note(rows))
 
@@ -130,7 +130,7 @@ def _incomplete_blocks(runs: Sequence[Run]) -> tuple[Block, ...]:
         (fmt.shortened(run.run_id, 40), fmt.shortened(run.summary.status, 20), wording.progress(run), why)
         for run, why in found[:_MAX_INCOMPLETE]
     ]
-    columns = (Column("run", 2.6), Column("status", 1.3), Column("done", 1.7), Column("why", 4))
+    columns = (Column("run", 3.2), Column("status", 1.3), Column("done", 1.7), Column("why", 3.4))
     more = (Paragraph(f"and {len(found) - _MAX_INCOMPLETE:,} more"),) if len(found) > _MAX_INCOMPLETE else ()
     heading = Heading("Runs that did not finish; they count in every total")
     return (heading, Table(columns, tuple(rows)), *more)
