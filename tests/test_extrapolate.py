@@ -206,7 +206,7 @@ def test_ar1_noise_is_recognised():
     noise = within_noise(series(0.7))
     assert noise.phi == pytest.approx(0.7, abs=0.08) and noise.variance == pytest.approx(1e-4, rel=0.25)
     assert within_noise(series(0.0)).phi < 0.05
-    assert 2 * noise.degrees_of_freedom == pytest.approx(2 * 7800 * 0.51 / 1.49, rel=0.15)  # normal: n, less for AR(1)
+    assert noise.degrees_of_freedom == pytest.approx(7800 * 0.51 / 1.49, rel=0.15)  # normal: n, less for AR(1)
     spiky = within_noise([[1.0 + 0.3 * (rng.random() < 0.05) for _ in range(40)] for _ in range(50)])
     assert spiky.degrees_of_freedom < 2000 / 5
     # the exact variance of the mean of 2 of AR(1): σ²(1 + φ)/2

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -76,22 +76,12 @@ def extrapolate(
     else:
         forecast = _by_line(trials, plan, level, warmup_epochs)
     energy, energy_warnings = forecast_energy(trials, forecast.duration_s)
-    emissions = energy and carbon_intensity is not None and energy.times(carbon_intensity / GRAMS_PER_KG, "kgCO2e")
-    cost = energy and electricity_price is not None and energy.times(electricity_price, "USD")
-    return Forecast(
-        duration_s=forecast.duration_s,
-        energy_kwh=energy,
-        emissions_kgco2e=emissions or None,
-        cost_usd=cost or None,
-        one_off_s=forecast.one_off_s,
-        per_epoch_s=forecast.per_epoch_s,
-        per_batch_s=forecast.per_batch_s,
-        warnings=(*forecast.warnings, *energy_warnings),
-        backtest_error=forecast.backtest_error,
-        method=forecast.method,
-        degrees_of_freedom=forecast.degrees_of_freedom,
-        plan=plan,
-    )
+    forecast = replace(forecast, energy_kwh=energy, warnings=(*forecast.warnings, *energy_warnings))
+    if energy is not None and carbon_intensity is not None:
+        forecast = replace(forecast, emissions_kgco2e=energy.times(carbon_intensity / GRAMS_PER_KG, "kgCO2e"))
+    if energy is not None and electricity_price is not None:
+        forecast = replace(forecast, cost_usd=energy.times(electricity_price, "USD"))
+    return forecast
 
 
 def _check(trials: Sequence[Trial], plan: TrainingPlan, level: float, method: str) -> None:

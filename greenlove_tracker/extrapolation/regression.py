@@ -15,7 +15,7 @@ import numpy as np
 import statsmodels.api as sm
 from numpy.typing import NDArray
 
-# Run-to-run standard deviations of a machine at rest are one to three per cent.
+# An assumption, of the order of what machines at rest show; docs/forecasting.md shows how coverage comes out with it.
 _TAU_SCALE = 0.02
 _TAUS = np.concatenate([[0.0], np.geomspace(3e-4, 0.5, 36)])
 

@@ -18,6 +18,7 @@ from greenlove_tracker.logs.csvfile import read_cells
 from greenlove_tracker.logs.schema import (
     COMMAND_STREAM,
     EPOCH_COLUMNS,
+    JOINED_ROLE,
     RUN_COLUMNS,
     RUN_FILE,
     SCHEMA_VERSION,
@@ -275,7 +276,7 @@ _PLACE_FIELDS = ("country", "pue", "price_usd_per_gpu_hour", "carbon_intensity",
 
 
 def _is_joined(fields: Mapping[str, Field]) -> bool:
-    return fields.get("role", _NO_FIELD).value == "joined"
+    return fields.get("role", _NO_FIELD).value == JOINED_ROLE
 
 
 def _merged(by_node: Sequence[Mapping[str, Field]]) -> dict[str, Field]:

@@ -21,6 +21,7 @@ SCHEMA_VERSION = 1
 RUN_FILE = "run.csv"
 SUMMARY_FILE = "summary.csv"
 RUN_COLUMNS = ("field", "value", "unit")
+JOINED_ROLE = "joined"  # of a tracker in a run that another process leads: its rows count for no total
 COMMAND_STREAM = "command"  # rows of ``greenlove run -- command``: they hold the totals of the whole command
 
 EPOCH_COLUMNS = (

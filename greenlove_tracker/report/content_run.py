@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from greenlove_tracker import format as fmt
 from greenlove_tracker.logs.parser import Run
 from greenlove_tracker.records import Energy
@@ -23,7 +25,7 @@ from greenlove_tracker.report.document import (
 from greenlove_tracker.report.equivalents import comparisons
 from greenlove_tracker.report.figures import run_figures, unmetered_text
 from greenlove_tracker.report.method import method_blocks
-from greenlove_tracker.report.scale import energy_scale, mass_scale, power_scale, time_scale
+from greenlove_tracker.report.scale import Scale, energy_scale, mass_scale, power_scale, time_scale
 from greenlove_tracker.units import GRAMS_PER_KG
 
 # What the table of the run's settings and hardware shows: the label, and the fields that are joined for it.
@@ -113,7 +115,9 @@ def energy_bars(
 
 
 def _chart_blocks(run: Run) -> tuple[Block, ...]:
-    by_epoch = tuple(chart for chart in (_power_chart(run), _duration_chart(run)) if chart)
+    power = _epoch_chart("Mean power of each epoch, before PUE", series.power_by_epoch_w(run), power_scale)
+    duration = _epoch_chart("Duration of each epoch", series.duration_by_epoch_s(run), time_scale)
+    by_epoch = tuple(chart for chart in (power, duration) if chart)
     emissions = _emissions_chart(run)
     charts = [ChartRow(row) for row in (by_epoch, (emissions,) if emissions else ()) if row]
     note = _chart_note(run)
@@ -132,22 +136,12 @@ def _chart_note(run: Run) -> str:
     return ""
 
 
-def _power_chart(run: Run) -> LineChart | None:
-    points = series.power_by_epoch_w(run)
+def _epoch_chart(title: str, points: series.Points, scale_for: Callable[[float], Scale]) -> LineChart | None:
     if len(points) < 2:
         return None
-    scale = power_scale(max(power_w for _, power_w in points))
-    shown = tuple((epoch, scale.value(power_w)) for epoch, power_w in series.thinned(points))
-    return LineChart("Mean power of each epoch, before PUE", "epoch", scale.unit, shown)
-
-
-def _duration_chart(run: Run) -> LineChart | None:
-    points = series.duration_by_epoch_s(run)
-    if len(points) < 2:
-        return None
-    scale = time_scale(max(duration_s for _, duration_s in points))
-    shown = tuple((epoch, scale.value(duration_s)) for epoch, duration_s in series.thinned(points))
-    return LineChart("Duration of each epoch", "epoch", scale.unit, shown)
+    scale = scale_for(max(value for _, value in points))
+    shown = tuple((epoch, scale.value(value)) for epoch, value in series.thinned(points))
+    return LineChart(title, "epoch", scale.unit, shown)
 
 
 def _emissions_chart(run: Run) -> LineChart | None:

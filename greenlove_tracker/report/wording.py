@@ -61,10 +61,9 @@ def method(joined: str | None, constant_w: str = "", tdp_w: str = "") -> str:
     """One or more methods joined by ``+``, in words."""
     if not joined:
         return "method not in the log"
-    words = [_METHODS.get(name, shortened(name, 30)) for name in joined.split("+")]
+    known = _METHODS if not tdp_w else {**_METHODS, Method.TDP_MODEL: f"modelled (by load, {tdp_w} W rated)"}
+    words = [known.get(name, shortened(name, 30)) for name in joined.split("+")]
     text = " and ".join(words)
-    if tdp_w:
-        text = text.replace("load × TDP", f"by load, {tdp_w} W rated")
     return f"{text} ({constant_w} W)" if constant_w and joined == Method.CONSTANT else text
 
 

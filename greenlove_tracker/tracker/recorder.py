@@ -78,7 +78,7 @@ class Recorder:
 
     def meter_is_up(self, meter: Meter) -> None:
         """From now on energy is measured; what came before is a row of its own without energy."""
-        if self.open_for_s() > _UNMETERED_S or (self.open_for_s() > 0 and not meter.starts_at_once):
+        if self.open_for_s() > (_UNMETERED_S if meter.starts_at_once else 0.0):
             self.cut()
         self._meter = meter
         self._failures = 0

@@ -18,8 +18,6 @@ from greenlove_tracker.logs.totals import Terms
 from greenlove_tracker.records import Field
 from greenlove_tracker.tracker.plan import Plan
 
-JOINED_ROLE = "joined"  # of a tracker in a run that another process leads: its rows count for no total
-
 
 def run_fields(settings: Settings, plan: Plan, ranks: Ranks, terms: Terms, extra: Sequence[Field]) -> list[Field]:
     """Who runs what, where, and which factors it is counted with; an ``extra`` line replaces ours of its name."""

@@ -14,7 +14,7 @@ from greenlove_tracker import devices
 from greenlove_tracker.config import Settings, load_settings
 from greenlove_tracker.errors import TrackerStateError, UsageError
 from greenlove_tracker.job import Ranks, git_commit
-from greenlove_tracker.logs.schema import COMMAND_STREAM
+from greenlove_tracker.logs.schema import COMMAND_STREAM, JOINED_ROLE
 from greenlove_tracker.logs.totals import Ending, summarise
 from greenlove_tracker.logs.writer import RunWriter, timestamp
 from greenlove_tracker.meter import Meter
@@ -24,7 +24,7 @@ from greenlove_tracker.tracker.lifecycle import guard
 from greenlove_tracker.tracker.metering import Metering
 from greenlove_tracker.tracker.plan import Plan
 from greenlove_tracker.tracker.recorder import Recorder
-from greenlove_tracker.tracker.runinfo import JOINED_ROLE, run_fields, settings_fields
+from greenlove_tracker.tracker.runinfo import run_fields, settings_fields
 from greenlove_tracker.tracker.status import StatusPrinter
 
 _log = logging.getLogger("greenlove_tracker")
@@ -63,7 +63,6 @@ class Session:
         join_dir: the directory of a run that another process leads.
         extra_fields: further lines for ``run.csv``.
         codecarbon_options: passed on to CodeCarbon.
-        begun: steady and wall clock at the run's beginning, where that was before now.
     """
 
     def __init__(
@@ -80,7 +79,6 @@ class Session:
         join_dir: Path | None = None,
         extra_fields: Sequence[Field] = (),
         codecarbon_options: Mapping[str, Any] | None = None,
-        begun: tuple[float, float] | None = None,
     ) -> None:
         self.pid = os.getpid()
         self.is_finished = False
@@ -89,7 +87,7 @@ class Session:
         self.farewell: Callable[[], None] | None = None  # called once the run is closed
         self._plan: Plan | None = None if is_led_by_runner else plan
         self._ranks, self._clock, self._settings = ranks, clock, settings
-        self._begun = begun or (clock.perf_s(), clock.utc_s())
+        self._begun = clock.perf_s(), clock.utc_s()
         self._terms = make_terms(settings, plan, "", timestamp(self._begun[1]))
         meter = meter or choose_meter(settings, ranks, clock, self._terms, codecarbon_options)
         self.run_dir = join_dir or make_run_dir(settings.log_dir, ranks, self._begun[1])
@@ -130,7 +128,9 @@ class Session:
         try:
             threading.Thread(target=self._work, name="greenlove-tracker", daemon=True).start()
         except RuntimeError as error:  # no thread to be had: rows are still written, by the training's own calls
-            self._metering.fail_to_start(error, self.recorder)
+            if not self._metering.is_settled.is_set():
+                self._metering.fail_to_start(error, self.recorder)
+                self._metering.is_settled.set()
 
     def _work(self) -> None:
         if not self._metering.is_settled.is_set():
