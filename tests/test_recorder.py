@@ -231,3 +231,52 @@ def test_the_device_is_at_rest_before_every_boundary_of_an_epoch():
     bench = Bench()
     bench.epoch(5.0, gap_s=1.0)
     assert bench.synchronised_at_s == [1.0, 6.0]
+
+
+def test_an_evaluation_within_an_epoch_is_a_gap_and_not_the_epochs_time():
+    clock = FakeClock()
+    bench = Bench(SimulatedMeter(clock, cpu_tdp_w=100.0, cpu_util=1.0), clock)
+    bench.recorder.start_epoch()
+    clock.pass_s(10.0)
+    bench.recorder.count(Counts(5, 5, 40, None))
+    bench.recorder.pause_epoch()
+    clock.pass_s(3.0)
+    bench.recorder.pause_epoch()  # a checkpoint right after it
+    clock.pass_s(1.0)
+    bench.recorder.resume_epoch()
+    clock.pass_s(20.0)
+    bench.recorder.end_epoch()
+    assert [(r.kind, r.gap_before_s, r.duration_s) for r in bench.rows] == [
+        (RowKind.SEGMENT, 0.0, 10.0),
+        (RowKind.EPOCH, 4.0, 20.0),
+    ]
+    assert bench.rows[1].gap_before.cpu_kwh == pytest.approx(100 * 4 / 3.6e6)
+    assert sum(r.gap_before_s + r.duration_s for r in bench.rows) == clock.now_s
+
+
+def test_a_long_evaluation_is_cut_into_gap_rows_and_a_step_ends_it():
+    bench = Bench()
+    bench.recorder.start_epoch()
+    bench.clock.pass_s(10.0)
+    bench.recorder.pause_epoch()
+    bench.clock.pass_s(60.0)
+    bench.recorder.cut()
+    bench.clock.pass_s(5.0)
+    bench.recorder.count(Counts(1, 1, None, None))
+    bench.clock.pass_s(7.0)
+    bench.recorder.end_epoch()
+    kinds = [(r.kind, r.gap_before_s, r.duration_s) for r in bench.rows]
+    assert kinds == [(RowKind.SEGMENT, 0.0, 10.0), (RowKind.GAP, 60.0, 0.0), (RowKind.EPOCH, 5.0, 7.0)]
+
+
+def test_what_is_open_while_paused_is_closed_as_a_gap():
+    bench = Bench()
+    bench.recorder.start_epoch()
+    bench.clock.pass_s(10.0)
+    bench.recorder.pause_epoch()
+    bench.clock.pass_s(5.0)
+    bench.recorder.abandon_epoch()
+    assert [(r.gap_before_s, r.duration_s) for r in bench.rows] == [(0.0, 10.0), (5.0, 0.0)]
+    assert Flag.UNFINISHED in bench.rows[-1].flags
+    with pytest.raises(TrackerStateError, match="outside an epoch"):
+        bench.recorder.pause_epoch()

@@ -145,6 +145,28 @@ class Tracker:
         if session is not None:
             session.step(Counts(1, n_batches, n_samples, n_tokens))
 
+    def pause(self) -> None:
+        """An evaluation or a checkpoint interrupts the open epoch: its time and energy are a gap, not the epoch's.
+
+        Raises:
+            TrackerStateError: outside an epoch, or after ``stop()``.
+        """
+        session = self._own_session("pause")
+        if session is not None:
+            with session.acting() as recorder:
+                recorder.pause_epoch()
+
+    def resume(self) -> None:
+        """The open epoch goes on; so it does with the next ``step()`` or ``epoch_end()``.
+
+        Raises:
+            TrackerStateError: outside an epoch, or after ``stop()``.
+        """
+        session = self._own_session("resume")
+        if session is not None:
+            with session.acting() as recorder:
+                recorder.resume_epoch()
+
     def stop(self) -> None:
         """Close the run: totals are written, and shown at ``verbose=1``. May be called again."""
         self._finish(RunStatus.FINISHED, None)

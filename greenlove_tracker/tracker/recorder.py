@@ -71,6 +71,7 @@ class Recorder:
         self._counts = Counts()
         self._gpu_was_read = False
         self.epoch: int | None = None  # the open epoch
+        self.is_paused = False  # the open epoch is interrupted by an evaluation or a checkpoint
         self.epochs_begun = 0
         self.epochs_done = 0
         self.steps_done = 0
@@ -108,14 +109,36 @@ class Recorder:
         """Close the open epoch; its row is emitted."""
         if self.epoch is None:
             raise TrackerStateError("epoch_end() without epoch_start(): call epoch_start() where the epoch begins")
+        self._resume()
         self._before_reading()
         self._emit_epoch(RowKind.EPOCH)
         self.epoch = None
         self.epochs_done += 1
 
+    def pause_epoch(self) -> None:
+        """Write what has passed of the open epoch; until ``resume_epoch`` time is a gap within it."""
+        if self.epoch is None:
+            raise TrackerStateError("pause() outside an epoch: what lies between two epochs is a gap already")
+        if not self.is_paused:
+            self._before_reading()
+            self._emit_epoch(RowKind.SEGMENT)
+            self.is_paused = True
+
+    def resume_epoch(self) -> None:
+        """The open epoch goes on."""
+        if self.epoch is None:
+            raise TrackerStateError("resume() outside an epoch: call epoch_start() where one begins")
+        self._resume()
+
+    def _resume(self) -> None:
+        if self.is_paused:
+            self._before_reading()
+            self._gap, self.is_paused = self._take(), False
+
     def abandon_epoch(self) -> None:
         """Close the open epoch as unfinished; the next epoch gets the next number."""
         if self.epoch is not None:
+            self._resume()
             self._emit_epoch(RowKind.SEGMENT, frozenset({Flag.UNFINISHED}))
             self.epoch = None
 
@@ -123,12 +146,13 @@ class Recorder:
         """Add what was done in the open epoch."""
         if self.epoch is None:
             raise TrackerStateError("step() outside an epoch: call epoch_start() first, or give Tracker(total_steps=…)")
+        self._resume()
         self._counts = self._counts + done
         self.steps_done += done.steps or 0
 
     def cut(self) -> None:
         """Write what has passed of the open epoch, or of the gap, as a row of its own."""
-        if self.epoch is not None:
+        if self.epoch is not None and not self.is_paused:
             self._emit_epoch(RowKind.SEGMENT)
         else:
             self._emit_gap(RowKind.GAP)
