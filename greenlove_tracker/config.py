@@ -23,7 +23,7 @@ DEFAULT_LOG_DIR = "greenlove_logs"
 
 _POSITIVE = (
     "carbon_intensity_gco2e_per_kwh", "electricity_price_usd_per_kwh", "price_usd_per_gpu_hour",
-    "sim_cpu_tdp_w", "sim_gpu_w", "cpu_tdp_w", "ram_w",
+    "sim_cpu_tdp_w", "sim_gpu_w", "cpu_tdp_w", "ram_w", "max_energy_kwh", "max_cost_usd", "max_kgco2e",
 )  # fmt: skip
 
 
@@ -42,6 +42,15 @@ class Settings:
         pue: power usage effectiveness of the site, at least 1; multiplies every energy once.
         verbose: 0 says nothing but warnings; 1 the final screen, and a status line on a terminal that the script
             does not print to; 2 the status line there too.
+        epochs_before_pred: epochs after which the forecast is told for the first time; 0 or -1: none is made.
+        monitor_epochs: epochs after which the run is closed, while the training goes on; -1: all.
+        stop_and_confirm: after ``epochs_before_pred`` epochs, ask on the terminal whether to go on.
+        max_energy_kwh: a budget; ``overrun_probability`` and ``on_overrun`` say when and how it acts.
+        max_cost_usd: a budget, of the machine's price where one is set, else of electricity.
+        max_kgco2e: a budget.
+        deadline_utc: when the run must be done, such as 2026-11-22T06:00; default the end of the Slurm job.
+        overrun_probability: a budget acts where it is exceeded with this probability, on the latest forecast.
+        on_overrun: ``warn``; or ``stop``: between two epochs, after the checkpoint hook, BudgetExceeded is raised.
         log_user: write the user's login name into the log; off unless asked for.
         continues: the run id that this run resumes.
         cpu_tdp_w: rated power of the CPU where it is not recognised; fed to the load model.
@@ -59,6 +68,15 @@ class Settings:
     price_usd_per_gpu_hour: float | None = None
     pue: float = 1.0
     verbose: int = 1
+    epochs_before_pred: int = 1
+    monitor_epochs: int = -1
+    stop_and_confirm: bool = False
+    max_energy_kwh: float | None = None
+    max_cost_usd: float | None = None
+    max_kgco2e: float | None = None
+    deadline_utc: str = ""
+    overrun_probability: float = 0.9
+    on_overrun: str = "warn"
     log_user: bool = False
     continues: str = ""
     cpu_tdp_w: float | None = None
@@ -77,11 +95,25 @@ class Settings:
                 raise UsageError(f"{name} must be a positive number, not {value!r}")
         if not (math.isfinite(self.pue) and self.pue >= 1):
             raise UsageError(f"pue must be at least 1 (1.0: no overhead), not {self.pue!r}")
+        self._check_forecasts()
         for name in ("sim_cpu_util", "sim_gpu_util"):
             if not 0 <= getattr(self, name) <= 1:
                 raise UsageError(f"{name} is a share from 0 to 1, not {getattr(self, name)!r}")
         if self.sim_gpu_count < 1:
             raise UsageError(f"sim_gpu_count must be at least 1, not {self.sim_gpu_count!r}")
+
+    def _check_forecasts(self) -> None:
+        if not 0 < self.overrun_probability < 1:
+            raise UsageError(f"overrun_probability lies between 0 and 1, such as 0.9, not {self.overrun_probability!r}")
+        if self.on_overrun not in ("warn", "stop"):
+            raise UsageError(f'on_overrun must be "warn", "stop" or a function, not {self.on_overrun!r}')
+        if self.monitor_epochs == 0 or self.monitor_epochs < -1:
+            raise UsageError(f"monitor_epochs must be at least 1, or -1 for all, not {self.monitor_epochs!r}")
+        if self.monitor_epochs != -1 and self.monitor_epochs < self.epochs_before_pred:
+            raise UsageError(
+                f"monitor_epochs ({self.monitor_epochs}) cannot be less than epochs_before_pred "
+                f"({self.epochs_before_pred})"
+            )
 
     @property
     def is_simulated(self) -> bool:

@@ -32,8 +32,14 @@ class StatusLine:
 
     def __init__(self, *, even_beside_stdout: bool = False) -> None:
         self._stream = sys.stderr
+        self.is_terminal = is_terminal(sys.stderr)
         self._is_seen = is_terminal(sys.stderr) and (even_beside_stdout or not is_terminal(sys.stdout))
         self._is_drawn = False
+
+    @property
+    def is_seen(self) -> bool:
+        """Whether somebody is looking."""
+        return self._is_seen
 
     def draw(self, text: str) -> None:
         """Draw over the line before."""
@@ -46,6 +52,19 @@ class StatusLine:
         if self._is_drawn:
             _write(self._stream, "\r\x1b[2K")
             self._is_drawn = False
+
+
+def confirm(question: str) -> bool | None:
+    """Ask on the terminal; None where there is none to ask on."""
+    if not (is_terminal(sys.stdin) and is_terminal(sys.stderr)):
+        return None
+    while True:
+        _write(sys.stderr, f"{question} [y/n] ")
+        answer = sys.stdin.readline()
+        if not answer:
+            return None
+        if answer.strip().lower()[:1] in ("y", "n"):
+            return answer.strip().lower()[0] == "y"
 
 
 def bar(share: float, width: int = 24) -> str:

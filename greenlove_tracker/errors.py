@@ -23,3 +23,7 @@ class MeterError(GreenloveError, RuntimeError):
 
 class LogError(GreenloveError):
     """A file of a log directory cannot be read; the message names the file."""
+
+
+class BudgetExceeded(GreenloveError):  # noqa: N818  # a budget is exceeded: that is no error of the program
+    """A budget that the run was given is likely to be exceeded, and it was to stop then; the message says by what."""

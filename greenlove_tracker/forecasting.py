@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from statistics import NormalDist
 from typing import Literal
 
 from greenlove_tracker.errors import UsageError
@@ -142,6 +143,18 @@ class Estimate:
         """(upper - lower) / point."""
         return (self.upper - self.lower) / self.point if self.point else math.inf
 
+    def probability_above(self, limit: float) -> float:
+        """How likely it comes to more than ``limit``: each side of the interval is read as half a normal distribution.
+
+        Nearer to certainty than the interval itself reaches, this is only as good as that reading.
+        """
+        end = self.upper if limit >= self.point else self.lower
+        distance = abs(end - self.point)
+        if distance == 0:
+            return float(limit < self.point)
+        z = (limit - self.point) / distance * NormalDist().inv_cdf((1 + self.level) / 2)
+        return 1.0 - NormalDist().cdf(z)
+
     def plus(self, amount: float) -> Estimate:
         """The same with an amount without an error of its own added."""
         return Estimate(self.point + amount, self.lower + amount, self.upper + amount, self.level, self.unit, self.kind)
@@ -175,11 +188,13 @@ class Forecast:
         cost_usd: None without a price; of electricity.
         one_off_s: what is paid once: compilation, caches, the first epochs' excess.
         per_epoch_s: what each epoch costs besides its batches.
-        per_batch_s: what each batch costs (per token where the fit goes by tokens).
+        per_batch_s: what each batch costs (per token where the fit goes by tokens); None where no batches were counted.
         warnings: what makes this forecast worse, by name.
         backtest_error: the largest size forecast from the others, relative; None with too few sizes.
-        method: how it was made.
-        degrees_of_freedom: trials less fitted parameters.
+        method: how it was made; ``live`` from the run itself.
+        degrees_of_freedom: trials less fitted parameters; of a live forecast, epochs (or blocks of steps) less one.
+        plan: what was forecast; None where only the number of epochs or steps is known.
+        duration_p99_s: the time that is exceeded with a probability of 1%: what to ask a batch system for.
     """
 
     duration_s: Estimate
@@ -188,14 +203,58 @@ class Forecast:
     cost_usd: Estimate | None
     one_off_s: Estimate
     per_epoch_s: Estimate
-    per_batch_s: Estimate
+    per_batch_s: Estimate | None
     warnings: Sequence[Warn]
     backtest_error: float | None
-    method: Literal["wls", "green-love"]
+    method: Literal["wls", "green-love", "live"]
     degrees_of_freedom: int
-    plan: TrainingPlan
+    plan: TrainingPlan | None
+    duration_p99_s: float | None = None
 
     @property
     def is_reliable(self) -> bool:
         """Whether nothing serious speaks against it."""
         return not any(w.is_serious for w in self.warnings)
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A stretch of a running training between two boundaries.
+
+    Attributes:
+        units: epochs, or optimizer steps, done in it.
+        active_s: time inside them.
+        between_s: time of pauses in it and of the gap that followed it; None while that gap is still open.
+    """
+
+    units: float
+    active_s: float
+    between_s: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """What a running training has done so far.
+
+    Attributes:
+        total_units: epochs, or steps, of the whole training.
+        blocks: what is done, in order.
+        startup_s: time before the first epoch.
+        elapsed_s: from the start to where the last block, or the gap behind it, ended.
+        metered: duration in s and mean power in W of each stretch that was metered, PUE included.
+        used_kwh: energy so far, the unmetered part estimated, PUE included; None where nothing was metered.
+        gpu_count: GPUs that the price of the machine is paid for.
+    """
+
+    total_units: float
+    blocks: tuple[Block, ...]
+    startup_s: float
+    elapsed_s: float
+    metered: tuple[tuple[float, float], ...] = ()
+    used_kwh: float | None = None
+    gpu_count: int = 0
+
+    @property
+    def done_units(self) -> float:
+        """Epochs, or steps, done."""
+        return math.fsum(block.units for block in self.blocks)

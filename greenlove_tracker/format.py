@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from datetime import datetime
 
 from greenlove_tracker.units import SECONDS_PER_DAY, SECONDS_PER_HOUR
 
@@ -88,6 +89,20 @@ def duration(value_s: float | None) -> str:
         return f"{whole // 3600}:{whole // 60 % 60:02d}:{whole % 60:02d}"
     minutes = round(value_s / 60)
     return f"{minutes // 1440} d {minutes // 60 % 24:02d}:{minutes % 60:02d}"
+
+
+def clock_time(utc_s: float, now_utc_s: float) -> str:
+    """A moment as local time: Sat 12:03, or with its date where it is a week away or more."""
+    local = datetime.fromtimestamp(utc_s).astimezone()
+    is_near = abs(utc_s - now_utc_s) < 6 * SECONDS_PER_DAY
+    return f"{local:%a %H:%M}" if is_near else f"{local:%Y-%m-%d %H:%M}"
+
+
+def slurm_time(value_s: float) -> str:
+    """A time limit as Slurm's ``--time`` takes it, rounded up to minutes: 46:00 is written 00:46:00."""
+    minutes = math.ceil(value_s / 60)
+    days, rest = divmod(minutes, 1440)
+    return (f"{days}-" if days else "") + f"{rest // 60:02d}:{rest % 60:02d}:00"
 
 
 def percent(share: float | None, digits: int = 0) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -26,6 +26,10 @@ class Mixture:
         weights, means, scales, freedoms = zip(*parts, strict=True)
         total = sum(weights)
         return cls(tuple(w / total for w in weights), means, scales, freedoms)
+
+    def parts(self) -> Iterator[tuple[float, float, float, float]]:
+        """(weight, mean, scale, degrees of freedom) of each part."""
+        return zip(self.weights, self.means, self.deviations, self.freedoms, strict=True)
 
     def cdf(self, value: float) -> float:
         """Probability of at most ``value``."""

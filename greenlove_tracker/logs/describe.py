@@ -9,6 +9,7 @@ import inspect
 
 from greenlove_tracker.logs import schema
 from greenlove_tracker.logs.flat import flat_columns
+from greenlove_tracker.logs.forecasts import FORECAST_COLUMNS
 from greenlove_tracker.logs.schema import EPOCH_COLUMNS, SCHEMA_VERSION
 from greenlove_tracker.records import Flag, Method, RowKind, RunStatus, RunSummary
 
@@ -33,6 +34,23 @@ COLUMNS = {
     **{f"gap_before_{c}_kwh": f"energy of {what} in the gap" for c, what in _COMPONENT.items()},
     **{f"gap_before_{c}_method": f"how the gap's energy of {what} was obtained" for c, what in _COMPONENT.items()},
 }
+
+FORECASTS = {
+    "issued_at": "UTC, ISO 8601",
+    "elapsed_s": "time since the start of the run",
+    "epochs_done": "epochs done by then",
+    "steps_done": "optimizer steps done by then",
+    "method": "`live`: from the run itself; `wls` or `green-love`: from an exploration, before the first epoch",
+    "level": "of the intervals",
+    "duration_s": "wall time of the whole run, done and remaining",
+    "energy_kwh": "its energy, PUE included",
+    "emissions_kgco2e": "its emissions; the carbon intensity's own error is not in the interval",
+    "cost_usd": "its cost: of the machine where its price is set, else of electricity",
+    **{f"{q}_{end}_{unit}": f"{end} end of the interval of `{q}_{unit}`" for end in ("lower", "upper")
+       for q, unit in (("duration", "s"), ("energy", "kwh"), ("emissions", "kgco2e"), ("cost", "usd"))},
+    "duration_p99_s": "the time that is exceeded with a probability of 1%",
+    "warnings": "names of what makes the forecast worse, separated by spaces",
+}  # fmt: skip
 
 SUMMARY = {
     "run_id": "the directory's name",
@@ -108,6 +126,7 @@ _MEANINGS = {
     RunStatus.FAILED: "by an exception or a non-zero exit code",
     RunStatus.INTERRUPTED: "by Ctrl-C; or without a summary: killed, or the power failed",
     RunStatus.TERMINATED: "by a signal",
+    RunStatus.STOPPED: "by a budget of its own, before that was exceeded",
     RunStatus.SUPERSEDED: "another run was begun in the same process",
     RunStatus.RUNNING: "not over yet (never written, found by the parser)",
 }
@@ -131,17 +150,18 @@ def schema_page() -> str:
         "what it took falls to its neighbour. Sums are not touched by this.",
         *_table("run.csv: field, value, unit", "field", RUN),
         *_table("epochs-<rank>.csv", "column", {c: COLUMNS[c] for c in EPOCH_COLUMNS}),
+        *_table("forecasts.csv: only where a forecast was made", "column", {c: FORECASTS[c] for c in FORECAST_COLUMNS}),
         *_table("summary.csv: field, value, unit", "field", {c: SUMMARY[c] for c in flat_columns(RunSummary)}),
     ]
     for title, names in (("kind", RowKind), ("…_method", Method), ("flags", Flag), ("status", RunStatus)):
         parts += _table(f"Values of `{title}`", "value", {str(member.value): _MEANINGS[member] for member in names})
     parts += [
         "",
-        "A run of one process is three files. Where there are more files of rows, totals are added up from them, and",
-        "`summary.csv` is only what the first process knew. `epochs-command.csv` holds the totals of",
-        "`greenlove run -- command`; trackers inside it, and in processes that a script starts, write their epochs to",
-        "`epochs-<n>.csv`, and `run-<n>.csv` says `role,joined`. `.ranks/` beside the runs holds",
-        "the agreements of the ranks of one launch on their run's name, and may be deleted at any time.",
+        "A run of one process is three files, four where forecasts were made. Where there are more files of rows,",
+        "totals are added up from them, and `summary.csv` is only what the first process knew.",
+        "`epochs-command.csv` holds the totals of `greenlove run -- command`; trackers inside it, and in processes that",
+        "a script starts, write their epochs to `epochs-<n>.csv`, and `run-<n>.csv` says `role,joined`. `.ranks/` beside",
+        "the runs holds the agreements of the ranks of one launch on their run's name, and may be deleted at any time.",
     ]
     return "\n".join(parts) + "\n"
 

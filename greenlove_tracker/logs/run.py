@@ -7,18 +7,27 @@ import os
 import re
 import socket
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from greenlove_tracker.errors import LogError
 from greenlove_tracker.logs.csvfile import read_cells
+from greenlove_tracker.logs.forecasts import (
+    FORECAST_COLUMNS,
+    IssuedForecast,
+    Scored,
+    forecast_from_cells,
+    forecasts_file,
+    is_scorable,
+    score,
+)
+from greenlove_tracker.logs.nodes import NO_FIELD, is_joined, merged_fields
 from greenlove_tracker.logs.schema import (
     COMMAND_STREAM,
     EPOCH_COLUMNS,
-    JOINED_ROLE,
     RUN_COLUMNS,
     RUN_FILE,
     SCHEMA_VERSION,
@@ -28,11 +37,13 @@ from greenlove_tracker.logs.schema import (
     row_from_cells,
     summary_from_fields,
 )
-from greenlove_tracker.logs.totals import Ending, Terms, merge_epochs, summarise
+from greenlove_tracker.logs.totals import Ending, Terms, merge_epochs, summarise, total_duration_s
 from greenlove_tracker.records import EpochRecord, Factor, Field, Row, RunStatus, RunSummary
 
 if TYPE_CHECKING:
     import pandas as pd
+
+Record = TypeVar("Record")
 
 _RUNNING_WITHIN_S = 150.0  # a living run writes a row at least every 60 s
 _CLOCK_SLACK_S = 60.0  # between the clocks of this machine and of a file server
@@ -93,7 +104,7 @@ class Run:
         Raises:
             LogError: where a newer version of this package wrote the run.
         """
-        fields = _merged(self._fields_by_node)
+        fields = merged_fields(self._fields_by_node)
         version = fields.get("schema_version")
         if version and version.value.isdecimal() and int(version.value) > SCHEMA_VERSION:
             raise LogError(
@@ -186,12 +197,28 @@ class Run:
         )  # fmt: skip
 
     @cached_property
+    def forecasts(self) -> Sequence[IssuedForecast]:
+        """Every forecast that the run issued while it ran, in order."""
+        name = forecasts_file(0)
+        return self._read(name, FORECAST_COLUMNS, forecast_from_cells) if name in self._names else ()
+
+    def scores(self, quantity: str = "duration_s") -> Sequence[Scored]:
+        """Each forecast of a quantity beside what it came to; empty where the run did not do what was forecast."""
+        steps = self.text("total_steps_planned")
+        if not is_scorable(self.summary, int(steps) if steps.isdecimal() else None):
+            return ()
+        if self.command_rows is None:
+            return score(self.forecasts, quantity, getattr(self.summary, quantity))
+        # of a script inside a command, which forecast itself and knows nothing of the rest
+        return score(self.forecasts, quantity, total_duration_s(self.rows[0])) if quantity == "duration_s" else ()
+
+    @cached_property
     def _joined(self) -> Mapping[int, int]:
         """The streams of processes that another one measures, each with its rank."""
         joined = {}
         for name in filter(_NODE_FILE.fullmatch, self._names):
             fields = self._read_fields(name)
-            if _is_joined(fields):
+            if is_joined(fields):
                 rank = fields["rank"].value if "rank" in fields else "0"
                 joined[int(name[4:-4])] = int(rank) if rank.isdecimal() else 0
         return joined
@@ -213,7 +240,7 @@ class Run:
     def _epochs_planned(self) -> int | None:
         """Of the run itself, or of all the trainings that joined it; None where one of them did not say."""
         own = self._fields_by_node[0].get("epochs_planned")
-        leads = [f for f in self._fields_by_node[1:] if _is_joined(f) and f.get("rank", _NO_FIELD).value in ("", "0")]
+        leads = [f for f in self._fields_by_node[1:] if is_joined(f) and f.get("rank", NO_FIELD).value in ("", "0")]
         found = [own] if own or not leads else [f.get("epochs_planned") for f in leads]
         numbers = [int(f.value) for f in found if f and f.value.isdecimal()]
         return sum(numbers) if numbers and len(numbers) == len(found) else None
@@ -237,7 +264,7 @@ class Run:
 
     def _gpu_count(self) -> int:
         every = self._fields_by_node
-        nodes = every[:1] if self.command_rows else [fields for fields in every if not _is_joined(fields)]
+        nodes = every[:1] if self.command_rows else [fields for fields in every if not is_joined(fields)]
         found = (fields.get("gpu_count") for fields in nodes)
         return sum(int(field.value) for field in found if field and field.value.isdecimal())
 
@@ -257,43 +284,22 @@ class Run:
         return {cells["field"]: Field(cells["field"], cells["value"], cells["unit"]) for _, cells in records}
 
     def _read_rows(self, name: str) -> list[Row]:
-        rows = []
-        for line, cells in read_cells(self.path / name, EPOCH_COLUMNS, partial(self._tell, name)):
+        return self._read(name, EPOCH_COLUMNS, row_from_cells)
+
+    def _read(self, name: str, columns: Sequence[str], convert: Callable[[Mapping[str, str]], Record]) -> list[Record]:
+        """The records of a file; those that cannot be read are told."""
+        records = []
+        for line, cells in read_cells(self.path / name, columns, partial(self._tell, name)):
             try:
-                rows.append(row_from_cells(cells))
+                records.append(convert(cells))
             except ValueError as error:
                 self._tell(name, f"line {line} left out: {error}")
-        return rows
+        return records
 
     def _tell(self, name: str, message: str) -> None:
         problem = Problem(self.path / name, message)
         if problem not in self.problems:
             self.problems.append(problem)
-
-
-_NO_FIELD = Field("", "")
-_PLACE_FIELDS = ("country", "pue", "price_usd_per_gpu_hour", "carbon_intensity", "electricity_price")
-
-
-def _is_joined(fields: Mapping[str, Field]) -> bool:
-    return fields.get("role", _NO_FIELD).value == JOINED_ROLE
-
-
-def _merged(by_node: Sequence[Mapping[str, Field]]) -> dict[str, Field]:
-    """``run.csv``, and what it leaves open from the others.
-
-    What a run is counted with comes from one of them as a whole: from a process that joined only where it names a
-    country and ``run.csv`` does not.
-    """
-    merged = dict(by_node[0])
-    for fields in by_node[1:]:
-        takes_place = _is_joined(fields) and "country" in fields and not merged.get("country", _NO_FIELD).value
-        for name, field in fields.items():
-            is_of_place = name.partition(".")[0] in _PLACE_FIELDS
-            if (is_of_place and takes_place) or (not is_of_place and not merged.get(name, _NO_FIELD).value):
-                merged[name] = field
-    merged.pop("role", None)
-    return merged
 
 
 def _was_alive(pid: int, written_s: float) -> bool:

@@ -2,7 +2,7 @@
 
 SCHEMA_VERSION stands in every ``run.csv``. Its history:
 
-1. first version: ``run.csv``, ``epochs-<rank>.csv``, ``summary.csv``.
+1. first version: ``run.csv``, ``epochs-<rank>.csv``, ``forecasts.csv``, ``summary.csv``.
 
 An empty cell means not measured; a zero means measured zero. Floats are written so that they read back exactly.
 """
@@ -72,10 +72,15 @@ def row_cells(row: Row) -> list[str]:
 
 
 def _float(cells: Mapping[str, str], column: str) -> float | None:
-    return _finite(cells[column]) if cells[column] else None
+    return finite(cells[column]) if cells[column] else None
 
 
-def _finite(text: str) -> float:
+def finite(text: str) -> float:
+    """The number that a cell holds.
+
+    Raises:
+        ValueError: where it holds none, or an infinite one.
+    """
     value = float(text)
     if not math.isfinite(value):
         raise ValueError(f"{text!r} is not a finite number")
@@ -121,7 +126,7 @@ def factor_from_fields(name: str, fields: Mapping[str, Field]) -> Factor | None:
         return None
     details = ("source", "year", "basis", "table_sha256")
     texts = [fields[key].value if (key := f"{name}.{d}") in fields else "" for d in details]
-    return Factor(name, _finite(fields[name].value), fields[name].unit, *texts)
+    return Factor(name, finite(fields[name].value), fields[name].unit, *texts)
 
 
 def summary_fields(summary: RunSummary) -> list[Field]:
@@ -144,10 +149,10 @@ def summary_from_fields(fields: Mapping[str, Field]) -> RunSummary:
         return fields[name].value
 
     def number(name: str) -> float:
-        return _finite(text(name))
+        return finite(text(name))
 
     def optional(name: str) -> float | None:
-        return _finite(text(name)) if text(name) else None
+        return finite(text(name)) if text(name) else None
 
     def whole(name: str) -> int | None:
         return int(text(name)) if text(name) else None

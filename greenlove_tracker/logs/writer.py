@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import errno
 import io
 import os
 import secrets
@@ -15,6 +14,8 @@ from functools import partial
 from pathlib import Path
 
 from greenlove_tracker.errors import UsageError
+from greenlove_tracker.logs.appendfile import AppendFile, write_atomically
+from greenlove_tracker.logs.forecasts import FORECAST_COLUMNS, IssuedForecast, forecast_cells, forecasts_file
 from greenlove_tracker.logs.schema import (
     EPOCH_COLUMNS,
     RUN_COLUMNS,
@@ -28,7 +29,6 @@ from greenlove_tracker.logs.schema import (
 )
 from greenlove_tracker.records import Field, Row, RunSummary
 
-_O_BINARY = getattr(os, "O_BINARY", 0)  # Windows would write other line ends
 _CLAIM_LIFETIME_S = 600.0  # ranks of one launch start within minutes; an older claim is another launch's
 
 
@@ -124,61 +124,8 @@ def _line(cells: Sequence[str]) -> str:
     return text.getvalue().removesuffix("\r\n") + "\n"
 
 
-class _AppendFile:
-    """A file that is only appended to; what the disk would not take is kept and tried again."""
-
-    def __init__(self, path: Path, head: bytes, *, is_head_atomic: bool = False) -> None:
-        self.path = path
-        self._kept = bytearray(head)  # all that was ever appended, to be able to begin anew
-        self._is_head_atomic = is_head_atomic
-        self._written = 0
-        self._handle: int | None = None
-        self._is_dirty = False
-
-    def append(self, data: bytes) -> None:
-        """Raises OSError where not all of it could be written; it is kept all the same."""
-        self._kept += data
-        self.flush()
-
-    def flush(self) -> None:
-        """Raises OSError where not all of it could be written."""
-        if self._is_head_atomic and self._written == 0:
-            write_atomically(self.path, bytes(self._kept))
-            self._written = len(self._kept)
-        if self._handle is None:
-            self._handle = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | _O_BINARY, 0o644)
-        while self._written < len(self._kept):
-            self._written += os.write(self._handle, self._kept[self._written :])
-            self._is_dirty = True
-
-    def unsynced(self) -> int | None:
-        """A handle of our own on what the disk may not hold yet; raises OSError, also where the file was removed."""
-        self.flush()
-        if self._handle is None:
-            return None
-        if os.fstat(self._handle).st_nlink == 0:
-            raise FileNotFoundError(errno.ENOENT, "the log was removed while it was written", str(self.path))
-        if not self._is_dirty:
-            return None
-        self._is_dirty = False
-        return os.dup(self._handle)
-
-    def restore(self) -> None:
-        """Write everything again into a new file, where somebody removed the old one."""
-        if not self.path.exists():
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            self.close()
-            self._written = 0
-        self.flush()
-
-    def close(self) -> None:
-        if self._handle is not None:
-            os.close(self._handle)
-        self._handle = None
-
-
 class RunWriter:
-    """Writes ``run.csv``, ``epochs-<rank>.csv`` and ``summary.csv`` of one rank.
+    """Writes ``run.csv``, ``epochs-<rank>.csv``, ``forecasts.csv`` and ``summary.csv`` of one rank.
 
     Rows go to the file at once and to the disk with ``sync()``. Only the first failure is told to ``on_error``; after
     it, everything is kept in memory and every ``sync()`` tries again. Not thread-safe: the tracker holds a lock.
@@ -196,11 +143,13 @@ class RunWriter:
         self._has_told = False
         self._is_complete = True  # until something could not be written
         rank = _free_stream(run_dir, rank)
-        self._epochs = _AppendFile(run_dir / epochs_file(rank), _lines([EPOCH_COLUMNS]))
+        self._epochs = AppendFile(run_dir / epochs_file(rank), _lines([EPOCH_COLUMNS]))
         head = _lines([RUN_COLUMNS, *_field_cells(fields)])
-        self._info = _AppendFile(run_dir / _info_name(run_dir, rank), head, is_head_atomic=True)
-        self._guarded(self._info.flush)
-        self._guarded(self._epochs.flush)
+        self._info = AppendFile(run_dir / _info_name(run_dir, rank), head, is_head_atomic=True)
+        self._forecasts = AppendFile(run_dir / forecasts_file(rank), _lines([FORECAST_COLUMNS]))
+        self._files = [self._info, self._epochs]  # the forecasts join them with the first one
+        for file in self._files:
+            self._guarded(file.flush)
 
     def write_row(self, row: Row) -> None:
         """Append a row."""
@@ -210,6 +159,12 @@ class RunWriter:
         """Append what was found out after the start."""
         self._guarded(lambda: self._info.append(_lines(_field_cells(fields))))
 
+    def write_forecast(self, issued: IssuedForecast) -> None:
+        """Append a forecast."""
+        if self._forecasts not in self._files:
+            self._files.append(self._forecasts)
+        self._guarded(lambda: self._forecasts.append(_lines([forecast_cells(issued)])))
+
     def sync(self) -> None:
         """Bring all to the disk, where it lets us."""
         self.wait_for_disk(self.unsynced())
@@ -217,12 +172,10 @@ class RunWriter:
     def unsynced(self) -> list[int]:
         """Write what is pending, and give handles for ``wait_for_disk``."""
         if not self._is_complete:  # the disk was full, or somebody removed the directory: once more
-            self._is_complete = True
-            self._guarded(self._epochs.restore)
-            self._guarded(self._info.restore)
+            self._restore()
         handles: list[int | None] = []
-        self._guarded(lambda: handles.append(self._epochs.unsynced()))
-        self._guarded(lambda: handles.append(self._info.unsynced()))
+        for file in self._files:
+            self._guarded(lambda file=file: handles.append(file.unsynced()))  # type: ignore[misc]
         return [handle for handle in handles if handle is not None]
 
     def wait_for_disk(self, handles: Sequence[int]) -> None:
@@ -235,12 +188,16 @@ class RunWriter:
         """Write the summary (None: another rank does) and close; True if all of it is on the disk."""
         self._finish(summary)
         if not self._is_complete:  # once more, from what was kept
-            self._guarded(self._epochs.restore)
-            self._guarded(self._info.restore)
+            self._restore()
             self._finish(summary)
-        self._guarded(self._epochs.close)
-        self._guarded(self._info.close)
+        for file in self._files:
+            self._guarded(file.close)
         return self._is_complete
+
+    def _restore(self) -> None:
+        self._is_complete = True
+        for file in self._files:
+            self._guarded(file.restore)
 
     def _finish(self, summary: RunSummary | None) -> None:
         self._is_complete = True
@@ -281,18 +238,3 @@ def _info_name(run_dir: Path, rank: int | str) -> str:
 
 def _field_cells(fields: Iterable[Field]) -> list[list[str]]:
     return [[cell(f.name), cell(f.value), cell(f.unit)] for f in fields]
-
-
-def write_atomically(path: Path, data: bytes) -> None:
-    """Write a file so that a reader sees all of it or none."""
-    handle, draft = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        Path(draft).chmod(0o644)
-        Path(draft).replace(path)
-    except OSError:
-        Path(draft).unlink(missing_ok=True)
-        raise

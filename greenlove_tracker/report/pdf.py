@@ -24,7 +24,7 @@ from reportlab.platypus import Table as Grid
 
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.format import shortened
-from greenlove_tracker.logs.writer import write_atomically
+from greenlove_tracker.logs.appendfile import write_atomically
 from greenlove_tracker.report import typography as look
 from greenlove_tracker.report.charts import bar_chart, line_chart
 from greenlove_tracker.report.content import document

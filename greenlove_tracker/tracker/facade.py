@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -12,11 +12,14 @@ from typing import Any, Self
 from greenlove_tracker import devices
 from greenlove_tracker.config import load_settings
 from greenlove_tracker.console import say
-from greenlove_tracker.errors import TrackerStateError
+from greenlove_tracker.errors import TrackerStateError, UsageError
+from greenlove_tracker.forecasting import Forecast
 from greenlove_tracker.job import find_ranks
 from greenlove_tracker.meter import Meter
 from greenlove_tracker.records import Clock, Counts, RunStatus, RunSummary
 from greenlove_tracker.tracker.clock import SystemClock
+from greenlove_tracker.tracker.gates import Overrun
+from greenlove_tracker.tracker.hooks import Hooks
 from greenlove_tracker.tracker.lifecycle import guard, is_interactive, status_of
 from greenlove_tracker.tracker.plan import Plan
 from greenlove_tracker.tracker.session import Session
@@ -48,6 +51,11 @@ class Tracker:
         country: ISO 3166 code or English name, or ``US-CA``; without it the world's average is counted with.
         verbose: 0 says nothing but warnings; 1 the final screen, and a status line on a terminal that the script
             does not print to; 2 the status line there too.
+        prior: a forecast of this training from an exploration; it is what is expected until the run says more.
+        on_overrun: what to do where a budget (``max_energy_kwh=``, ``max_cost_usd=``, ``max_kgco2e=``,
+            ``deadline_utc=``) is likely to be exceeded: ``"warn"``, ``"stop"`` (raise ``BudgetExceeded`` between two
+            epochs), or a function that takes an ``Overrun``; it is called between two epochs too.
+        save_checkpoint: called before ``BudgetExceeded`` is raised.
         meter: measures the energy; default CodeCarbon.
         clock: read for all times; with one of your own nothing runs in the background.
         tags: words to find the run by; ``final`` marks those that a paper reports.
@@ -68,6 +76,9 @@ class Tracker:
         project: str | None = None,
         country: str | None = None,
         verbose: int | None = None,
+        prior: Forecast | None = None,
+        on_overrun: str | Callable[[Overrun], None] | None = None,
+        save_checkpoint: Callable[[], object] | None = None,
         meter: Meter | None = None,
         clock: Clock | None = None,
         tags: str | list[str] | None = None,
@@ -81,13 +92,18 @@ class Tracker:
         plan = Plan(epochs, total_steps)
         given = {"log_dir": log_dir, "project": project, "country": country, "verbose": verbose, "tags": tags}
         given |= settings
+        hooks = Hooks(on_overrun if callable(on_overrun) else None, save_checkpoint)
+        if on_overrun is not None and not callable(on_overrun):
+            given["on_overrun"] = on_overrun
+        if prior is not None and not isinstance(prior, Forecast):
+            raise UsageError(f"prior must be a Forecast, as extrapolate() gives, not {prior!r}")
         merged = load_settings(given)
         if devices.in_dataloader_worker():
             return
         led = _led_by_runner()
         if led is not None:
             self._session, self._is_joined = led, True
-            led.adopt(plan, given)
+            led.adopt(plan, given, prior, hooks)
             return
         session = Session(
             merged,
@@ -97,6 +113,8 @@ class Tracker:
             meter,
             in_background=clock is None,
             join_dir=led_dir(),
+            prior=prior,
+            hooks=hooks,
             codecarbon_options=codecarbon_options,
         )
         self._session = session
@@ -110,10 +128,12 @@ class Tracker:
 
         Raises:
             TrackerStateError: while another epoch is open, or after ``stop()``.
+            BudgetExceeded: where a budget is likely to be exceeded, and ``on_overrun="stop"``.
         """
         session = self._own_session("epoch_start")
         if session is None:
             return
+        session.act_on_overruns()
         with session.acting() as recorder:
             if recorder.epoch is not None and is_interactive():
                 recorder.abandon_epoch()  # a cell was interrupted and is run again
@@ -124,11 +144,13 @@ class Tracker:
 
         Raises:
             TrackerStateError: where none is open, or after ``stop()``.
+            SystemExit: where ``stop_and_confirm`` was asked for, and the answer is no.
         """
         session = self._own_session("epoch_end")
         if session is not None:
             with session.acting() as recorder:
                 recorder.end_epoch()
+            session.after_epoch()
 
     def step(self, n_samples: int | None = None, n_tokens: int | None = None, *, n_batches: int = 1) -> None:
         """One optimizer step is done.
@@ -184,6 +206,15 @@ class Tracker:
         return self._session.run_dir if self._session else None
 
     @property
+    def forecast(self) -> Forecast | None:
+        """What the whole run will come to, done and remaining, with intervals; None where that cannot be known yet.
+
+        It is made on a thread of its own while the training runs; asking for it brings it up to date.
+        """
+        session = self._session if os.getpid() == self._pid else None
+        return session.forecast() if session is not None else None
+
+    @property
     def summary(self) -> RunSummary | None:
         """The totals of this rank's node, once the run is closed; ``read_logs`` adds all nodes up."""
         if self._is_joined:
@@ -211,6 +242,8 @@ class Tracker:
         if session is None or os.getpid() != self._pid:
             return None
         if session.is_finished or self._joined_summary is not None:
+            if session.is_monitored_out:
+                return None
             if session.summary is not None and session.summary.status == RunStatus.SUPERSEDED:
                 return None
             raise TrackerStateError(f"{method}() after stop(): this run is closed, make a new Tracker")

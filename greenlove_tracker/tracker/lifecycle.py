@@ -16,6 +16,7 @@ import threading
 from types import FrameType
 from typing import Protocol
 
+from greenlove_tracker.errors import BudgetExceeded
 from greenlove_tracker.records import RunStatus
 
 
@@ -152,7 +153,7 @@ def status_of(error: type[BaseException] | None, value: BaseException | None) ->
         return (RunStatus.FAILED if number else RunStatus.FINISHED), number
     if issubclass(error, KeyboardInterrupt) or error.__name__ == "CancelledError":  # asyncio's Ctrl-C
         return RunStatus.INTERRUPTED, None
-    return RunStatus.FAILED, 1
+    return (RunStatus.STOPPED if issubclass(error, BudgetExceeded) else RunStatus.FAILED), 1
 
 
 guard = _Guard()

@@ -75,6 +75,8 @@ class Recorder:
         self.epochs_begun = 0
         self.epochs_done = 0
         self.steps_done = 0
+        self.stepped_at_s: float | None = None  # by the steady clock, the last step's end
+        self.paused_s = 0.0  # of pauses that are over
         self.metered_kwh: float | None = None  # all that the meter gave so far
 
     def meter_is_up(self, meter: Meter) -> None:
@@ -134,6 +136,7 @@ class Recorder:
         if self.is_paused:
             self._before_reading()
             self._gap, self.is_paused = self._take(), False
+            self.paused_s += self._gap.duration_s
 
     def abandon_epoch(self) -> None:
         """Close the open epoch as unfinished; the next epoch gets the next number."""
@@ -149,6 +152,7 @@ class Recorder:
         self._resume()
         self._counts = self._counts + done
         self.steps_done += done.steps or 0
+        self.stepped_at_s = self._clock.perf_s()
 
     def cut(self) -> None:
         """Write what has passed of the open epoch, or of the gap, as a row of its own."""
@@ -156,6 +160,11 @@ class Recorder:
             self._emit_epoch(RowKind.SEGMENT)
         else:
             self._emit_gap(RowKind.GAP)
+
+    @property
+    def gap_before_open_s(self) -> float:
+        """Of the open epoch or segment, the gap before it that no row holds yet."""
+        return self._gap.duration_s if self.epoch is not None else 0.0
 
     def open_for_s(self) -> float:
         """How long the current stretch has been open."""
@@ -181,6 +190,8 @@ class Recorder:
 
     def _emit_gap(self, kind: RowKind) -> None:
         gap = self._take()
+        if self.is_paused:
+            self.paused_s += gap.duration_s
         flags = gap.flags - {Flag.SHORT}
         self._emit(
             Row(kind, None, gap.started_at, gap.duration_s, gap.energy, 0.0, Counts(), UNKNOWN_ENERGY, None, flags)

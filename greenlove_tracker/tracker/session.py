@@ -12,25 +12,27 @@ from typing import Any
 
 from greenlove_tracker import devices
 from greenlove_tracker.config import Settings, load_settings
+from greenlove_tracker.console import confirm, say
 from greenlove_tracker.errors import TrackerStateError, UsageError
-from greenlove_tracker.job import Ranks, git_commit
+from greenlove_tracker.forecasting import Forecast
+from greenlove_tracker.job import Ranks
 from greenlove_tracker.logs.schema import COMMAND_STREAM, JOINED_ROLE
 from greenlove_tracker.logs.totals import Ending, summarise
 from greenlove_tracker.logs.writer import RunWriter, timestamp
 from greenlove_tracker.meter import Meter
 from greenlove_tracker.records import Clock, Counts, Field, Row, RunStatus, RunSummary
 from greenlove_tracker.tracker.choices import choose_meter, make_run_dir, make_terms
+from greenlove_tracker.tracker.hooks import Hooks
 from greenlove_tracker.tracker.lifecycle import guard
 from greenlove_tracker.tracker.metering import Metering
+from greenlove_tracker.tracker.outlook import Outlook
 from greenlove_tracker.tracker.plan import Plan
 from greenlove_tracker.tracker.recorder import Recorder
 from greenlove_tracker.tracker.runinfo import run_fields, settings_fields
 from greenlove_tracker.tracker.status import StatusPrinter
+from greenlove_tracker.tracker.worker import Parts, Worker
 
 _log = logging.getLogger("greenlove_tracker")
-
-_SEGMENT_S = 60.0  # kill -9 loses at most this much of an epoch
-_TICK_S = 1.0  # rows are brought to the disk this often
 
 
 class _Acting:
@@ -61,6 +63,8 @@ class Session:
         is_command: a whole command is measured from outside, not this process.
         is_led_by_runner: trackers that the script makes join this run.
         join_dir: the directory of a run that another process leads.
+        prior: of an exploration of this training.
+        hooks: the user's own code for budgets.
         extra_fields: further lines for ``run.csv``.
         codecarbon_options: passed on to CodeCarbon.
     """
@@ -77,15 +81,19 @@ class Session:
         is_command: bool = False,
         is_led_by_runner: bool = False,
         join_dir: Path | None = None,
+        prior: Forecast | None = None,
+        hooks: Hooks | None = None,
         extra_fields: Sequence[Field] = (),
         codecarbon_options: Mapping[str, Any] | None = None,
     ) -> None:
         self.pid = os.getpid()
         self.is_finished = False
+        self.is_monitored_out = False  # closed after monitor_epochs, while the training goes on
         self.is_led_by_runner = is_led_by_runner
         self.summary: RunSummary | None = None
         self.farewell: Callable[[], None] | None = None  # called once the run is closed
         self._plan: Plan | None = None if is_led_by_runner else plan
+        self._hooks = hooks or Hooks()
         self._ranks, self._clock, self._settings = ranks, clock, settings
         self._begun = clock.perf_s(), clock.utc_s()
         self._terms = make_terms(settings, plan, "", timestamp(self._begun[1]))
@@ -93,6 +101,7 @@ class Session:
         self.run_dir = join_dir or make_run_dir(settings.log_dir, ranks, self._begun[1])
         self.shown_dir = str(self.run_dir) if join_dir else os.path.join(settings.log_dir, self.run_dir.name)  # noqa: PTH118
         self._terms = replace(self._terms, run_id=self.run_dir.name)
+        self._outlook = Outlook(settings, self._plan, prior, self._terms, clock, self._begun)
         self._rows: list[Row] = []
         self._lock, self._n_acting = threading.RLock(), 0
         self._deferred: tuple[RunStatus, int | None] | None = None
@@ -103,12 +112,16 @@ class Session:
         stream = COMMAND_STREAM if is_command else ranks.rank
         self._writer = RunWriter(self.run_dir, stream, fields, self._on_write_error)
         self._metering = Metering(meter, clock, self._begun[0], self._lock, self._writer.write_fields, self._warn)
-        self._status = StatusPrinter(settings.verbose, plan.epochs, ranks.rank)
+        self._status = StatusPrinter(settings.verbose, self._plan, ranks.rank, clock, settings.epochs_before_pred)
         self.recorder = Recorder(
             clock, self._emit, before_reading=self._synchronise, begun=self._begun,
             grams_per_kwh=self._terms.carbon_intensity.value * settings.pue, on_meter_failure=self._on_meter_failure,
         )  # fmt: skip
-        self._ended = threading.Event()
+        parts = Parts(
+            self._lock, clock, self._begun[0], self.recorder, self._writer, self._metering, self._outlook, self._status,
+            self._warn,
+        )  # fmt: skip
+        self._worker = Worker(parts, forecasts=ranks.rank == 0)
         if settings.continues and not (self.run_dir.parent / settings.continues).is_dir():
             self._warn(
                 "continues", f"no run {settings.continues} in {settings.log_dir}; noted as continued all the same"
@@ -116,51 +129,56 @@ class Session:
         if isinstance(guard.current, Session):
             guard.current.supersede()
         guard.watch(self)
-        self._launch(in_background)
+        self._worker.launch(in_background=in_background)
 
-    # -- the background thread -----------------------------------------------------------------------------------
-
-    def _launch(self, in_background: bool) -> None:
-        if self._metering.meter.starts_at_once or not in_background:
-            self._metering.start(self.recorder)
-        if not in_background:
-            return
-        try:
-            threading.Thread(target=self._work, name="greenlove-tracker", daemon=True).start()
-        except RuntimeError as error:  # no thread to be had: rows are still written, by the training's own calls
-            if not self._metering.is_settled.is_set():
-                self._metering.fail_to_start(error, self.recorder)
-                self._metering.is_settled.set()
-
-    def _work(self) -> None:
-        if not self._metering.is_settled.is_set():
-            self._metering.start(self.recorder)
-        if commit := git_commit():
-            with self._lock:
-                if not self.is_finished:
-                    self._writer.write_fields([Field("git_commit", commit)])
-        while not self._ended.wait(_TICK_S):
-            try:
-                self.tick()
-            except Exception as error:  # this thread must live as long as the training
-                self._warn("tick", f"an error of greenlove_tracker's own, training goes on: {error!r}")
+    # -- what lies ahead -----------------------------------------------------------------------------------------
 
     def wait_ready(self, timeout_s: float) -> bool:
         """Wait until the meter is up; False where it is not in time, or cannot be."""
         return self._metering.wait(timeout_s)
 
     def tick(self) -> None:
-        """Cut what has been open for a minute, bring rows to the disk, and show where the run stands."""
-        with self._lock:
-            if self.is_finished:
-                return
-            if self.recorder.open_for_s() >= _SEGMENT_S:
-                self.recorder.cut()
-            unsynced = self._writer.unsynced()
-            line = self._status.line(self.recorder, self._clock.perf_s() - self._begun[0], self._terms)
-        self._writer.wait_for_disk(unsynced)  # without the lock: a slow disk must not hold the training up
-        if not self.is_finished:
-            self._status.draw(line)
+        """What the background thread does each second, for tests with a clock of their own."""
+        self._worker.tick()
+
+    def forecast(self) -> Forecast | None:
+        """The latest forecast, made now where more has been done since."""
+        with self.acting():
+            self._worker.look_ahead(at_once=True)
+        return self._outlook.latest
+
+    def act_on_overruns(self) -> None:
+        """Between two epochs: call the user's code, or stop.
+
+        Raises:
+            BudgetExceeded: where a budget is overrun and the training is to stop then.
+        """
+        while self._outlook.overruns:
+            self._hooks.act(self._outlook.overruns.pop(0), self._settings.on_overrun)
+
+    def after_epoch(self) -> None:
+        """Ask whether to go on after the epochs before the first forecast, and close after the last monitored one.
+
+        Raises:
+            SystemExit: where the answer is no.
+        """
+        done, settings = self.recorder.epochs_done, self._settings
+        if settings.stop_and_confirm and done == settings.epochs_before_pred and self._ranks.rank == 0:
+            self._confirm()
+        if done == settings.monitor_epochs:
+            self.is_monitored_out = True
+            self.finish(RunStatus.FINISHED)
+
+    def _confirm(self) -> None:
+        self.forecast()
+        self._status.clear()
+        say(f"greenlove  {self._worker.line()}")
+        answer = confirm("Continue training?")
+        if answer is None:
+            self._warn("confirm", "stop_and_confirm: there is no terminal to ask on; training goes on")
+        elif not answer:
+            self.finish(RunStatus.FINISHED, 0)
+            raise SystemExit(0)
 
     # -- the training thread -------------------------------------------------------------------------------------
 
@@ -195,11 +213,17 @@ class Session:
             guard.leave()
 
     def step(self, done: Counts) -> None:
-        """Count a step; where only steps are planned, the first one opens the one epoch, from where it began."""
+        """Count a step; where only steps are planned, the first one opens the one epoch, from where it began.
+
+        Raises:
+            BudgetExceeded: where only steps are planned, a budget is overrun and the training is to stop then.
+        """
         with self.acting() as recorder:
             if recorder.epoch is None and self._plan is not None and self._plan.total_steps is not None:
                 recorder.open_epoch_from_last_row()
             recorder.count(done)
+        if self._outlook.overruns and self._plan is not None and self._plan.epochs is None:
+            self.act_on_overruns()
 
     # -- trackers that join --------------------------------------------------------------------------------------
 
@@ -208,12 +232,14 @@ class Session:
         """Whether this process speaks for the run: the first rank of a run that nobody else leads."""
         return self._ranks.rank == 0 and not self._is_led_elsewhere and self.summary is not None
 
-    def adopt(self, plan: Plan, arguments: Mapping[str, Any]) -> None:
+    def adopt(self, plan: Plan, arguments: Mapping[str, Any], prior: Forecast | None, hooks: Hooks) -> None:
         """A script's own tracker joins a run that was begun before anybody knew its plan and its settings.
 
         Args:
             plan: the script's; a further one, of a second tracker, comes on top.
             arguments: the settings that the script gives; where the command line set one, that one stays.
+            prior: of an exploration of the script's training.
+            hooks: the script's code for budgets.
 
         Raises:
             UsageError: for a bad setting.
@@ -225,7 +251,8 @@ class Session:
             terms = make_terms(self._settings, self._plan, self._terms.run_id, self._terms.started_at)
             self._terms = terms
             recorder.grams_per_kwh = terms.carbon_intensity.value * terms.pue
-            self._status.epochs = self._plan.epochs
+            self._hooks, self._status.plan = hooks, self._plan
+            self._outlook.adopt(self._settings, self._plan, prior, terms)
             self._writer.write_fields(settings_fields(self._settings, self._plan, terms))
 
     def leave_joined(self, status: RunStatus, exit_code: int | None) -> RunSummary | None:
@@ -266,7 +293,7 @@ class Session:
             self._warn("finish", f"the run could not be closed properly: {error!r}")
         finally:
             self.is_finished = True
-            self._ended.set()
+            self._worker.end()
             guard.release(self)
         if self.farewell is not None and status is not RunStatus.SUPERSEDED:
             self.farewell()
@@ -300,6 +327,7 @@ class Session:
 
     def _emit(self, row: Row) -> None:
         self._rows.append(row)
+        self._outlook.take(row)
         self._writer.write_row(row)
 
     def _synchronise(self) -> None:

@@ -2,40 +2,99 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable
+
 from greenlove_tracker import format as fmt
-from greenlove_tracker.console import StatusLine, bar
+from greenlove_tracker.console import StatusLine, bar, say
+from greenlove_tracker.forecasting import Estimate, Forecast
 from greenlove_tracker.logs.totals import Terms
+from greenlove_tracker.records import Clock
+from greenlove_tracker.tracker.outlook import used_so_far
+from greenlove_tracker.tracker.plan import Plan
 from greenlove_tracker.tracker.recorder import Recorder
-from greenlove_tracker.units import GRAMS_PER_KG, gco2e_from_kwh
+
+_PLAIN_EVERY_S = 60.0  # without a terminal, a line at most this often,
+_PLAIN_SHARE = 0.1  # and only where this share of the run has been done since the last
 
 
 class StatusPrinter:
-    """Shows the line of the first rank, and only where somebody is looking."""
+    """Shows where the first rank stands: one line drawn over itself on a terminal, a plain line now and then else."""
 
-    def __init__(self, verbose: int, epochs: int | None, rank: int) -> None:
+    def __init__(self, verbose: int, plan: Plan | None, rank: int, clock: Clock, epochs_before_pred: int) -> None:
         self._is_silent = verbose < 1 or rank != 0
-        self.epochs = epochs
+        self.plan, self._clock, self._epochs_before_pred = plan, clock, epochs_before_pred
         self._line = StatusLine(even_beside_stdout=verbose > 1)
+        self._told: tuple[float, float] | None = None  # when, and at which share of the run
 
-    def line(self, recorder: Recorder, elapsed_s: float, terms: Terms) -> str:
-        """Epochs, time, energy and CO2e so far."""
-        done = recorder.epochs_done
+    def line(
+        self, recorder: Recorder, elapsed_s: float, terms: Terms, gpu_count: int, forecast: Forecast | None
+    ) -> str:
+        """Epochs, and time, energy, CO2e and cost: forecast where that is known, else so far."""
+        used = used_so_far(terms, elapsed_s, recorder.metered_kwh, gpu_count)
+        texts: list[tuple[str, Callable[[float | None], str], str]] = [
+            ("energy_kwh", fmt.energy, ""), ("emissions_kgco2e", fmt.mass, " CO2e"), ("cost_usd", fmt.money, ""),
+        ]  # fmt: skip
         parts = [fmt.duration(elapsed_s)]
-        if recorder.metered_kwh is not None:
-            energy_kwh = recorder.metered_kwh * terms.pue
-            grams = gco2e_from_kwh(energy_kwh, terms.carbon_intensity.value)
-            parts += [fmt.energy(energy_kwh), f"{fmt.mass(grams / GRAMS_PER_KG)} CO2e"]
-        if self.epochs:
-            head = f"epoch {done}/{self.epochs} {bar(done / self.epochs)} "
-        else:
-            head = f"epoch {done} · " if recorder.epochs_begun else ""
-        return head + " · ".join(parts)
+        if forecast is not None:
+            parts.append(f"forecast {_interval(forecast.duration_s, fmt.duration)}")
+        for quantity, text, suffix in texts:
+            expected: Estimate | None = getattr(forecast, quantity, None)
+            if expected is not None:
+                parts.append(text(expected.point) + suffix)
+            elif used[quantity] is not None:
+                parts.append(f"{text(used[quantity])}{suffix}{' so far' if forecast is not None else ''}")
+        if forecast is not None:
+            parts += self._ends(forecast, elapsed_s)
+        return self._head(recorder) + " · ".join(parts)
 
-    def draw(self, line: str) -> None:
-        """Show it."""
-        if not self._is_silent:
+    def _ends(self, forecast: Forecast, elapsed_s: float) -> list[str]:
+        now_s = self._clock.utc_s()
+        parts = [f"ends {fmt.clock_time(now_s + forecast.duration_s.point - elapsed_s, now_s)}"]
+        if "SLURM_JOB_ID" in os.environ and forecast.duration_p99_s is not None:
+            parts.append(f"--time={fmt.slurm_time(forecast.duration_p99_s)}")
+        return parts
+
+    def _head(self, recorder: Recorder) -> str:
+        plan, done = self.plan, recorder.epochs_done
+        progress = bar(self._share(recorder)) if self._line.is_seen else "·"
+        if plan is not None and plan.epochs:
+            return f"epoch {done}/{plan.epochs} {progress} "
+        if plan is not None and plan.total_steps:
+            return f"step {recorder.steps_done:,}/{plan.total_steps:,} {progress} "
+        return f"epoch {done} · " if recorder.epochs_begun else ""
+
+    def _share(self, recorder: Recorder) -> float:
+        plan = self.plan
+        if plan is not None and plan.epochs:
+            return recorder.epochs_done / plan.epochs
+        return recorder.steps_done / plan.total_steps if plan is not None and plan.total_steps else 0.0
+
+    def show(self, line: str, recorder: Recorder, forecast: Forecast | None) -> None:
+        """Draw it, or where nobody looks at a terminal, print it where a forecast has news."""
+        if self._is_silent:
+            return
+        if self._line.is_seen:
             self._line.draw(line)
+        elif forecast is not None and self._is_news(recorder):
+            say(f"greenlove  {line}")
+
+    def _is_news(self, recorder: Recorder) -> bool:
+        if self._line.is_terminal or not recorder.steps_done + recorder.epochs_done:
+            return False
+        plan = self.plan
+        if plan is not None and plan.epochs is not None and recorder.epochs_done < self._epochs_before_pred:
+            return False
+        now_s, share = self._clock.perf_s(), self._share(recorder)
+        if self._told and (now_s < self._told[0] + _PLAIN_EVERY_S or share < self._told[1] + _PLAIN_SHARE):
+            return False
+        self._told = now_s, share
+        return True
 
     def clear(self) -> None:
         """Wipe it."""
         self._line.clear()
+
+
+def _interval(estimate: Estimate, text: Callable[[float | None], str]) -> str:
+    return f"{text(estimate.point)} [{text(estimate.lower)}–{text(estimate.upper)}]"

@@ -1,0 +1,181 @@
+"""The whole of a run, forecast while it runs: what is done, and what remains."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+import numpy as np
+from scipy import stats
+
+from greenlove_tracker.extrapolation.level import Array, Series, future_mean
+from greenlove_tracker.extrapolation.mixture import Mixture
+from greenlove_tracker.forecasting import Estimate, Forecast, Kind, Progress, Warn
+from greenlove_tracker.units import GRAMS_PER_KG, h_from_s, kwh_from_w_s
+
+_MOST_BLOCKS = 96  # of a series; older ones are joined, which keeps a forecast at some 20 ms
+_P99 = 0.99
+_PRIOR_IS_WRONG = 0.05  # that the run has nothing to do with its exploration: another machine, another model
+_WIDE = 0.25
+
+
+@dataclass(frozen=True, slots=True)
+class Prices:
+    """What energy and time are multiplied with; None where it is not known."""
+
+    carbon_intensity_gco2e_per_kwh: float | None = None
+    electricity_usd_per_kwh: float | None = None
+    machine_usd_per_gpu_hour: float | None = None
+
+
+def forecast_run(
+    progress: Progress, *, level: float = 0.95, prior: Forecast | None = None, prices: Prices | None = None
+) -> Forecast:
+    """Forecast the total of a run from what it has done so far.
+
+    Time is what has passed, the remaining units at the level that ``future_mean`` expects, and the gaps between them.
+    Energy is what was used, and the remaining time at the mean power expected; the two errors are taken as independent.
+
+    Args:
+        progress: with at least one block.
+        level: of the intervals.
+        prior: of an exploration; it counts until the run itself says more, and for nothing where the two disagree.
+        prices: for CO2e and cost.
+    """
+    remaining = max(0.0, progress.total_units - progress.done_units)
+    per_unit = _future([(b.units, b.active_s / b.units) for b in progress.blocks], remaining)
+    if prior is not None and remaining > 0:
+        per_unit = _with_prior(per_unit, prior, progress.total_units)
+    gap_s, gap_deviation_s = _future_gaps(progress)
+    total = Mixture.of(
+        [
+            (w, progress.elapsed_s + gap_s + remaining * mean, math.hypot(remaining * deviation, gap_deviation_s), f)
+            for w, mean, deviation, f in per_unit.parts()
+        ]
+    )
+    duration = _estimate(total, level, "s", floor=progress.elapsed_s)
+    energy = _energy(progress, duration)
+    return _priced(
+        Forecast(
+            duration_s=duration,
+            energy_kwh=energy,
+            emissions_kgco2e=None,
+            cost_usd=None,
+            one_off_s=_one_off(progress, level),
+            per_epoch_s=_estimate(per_unit, level, "s"),
+            per_batch_s=None,
+            warnings=tuple(_warnings(progress, duration)),
+            backtest_error=None,
+            method="live",
+            degrees_of_freedom=len(progress.blocks) - 1,
+            plan=None,
+            duration_p99_s=max(progress.elapsed_s, total.quantile(_P99)),
+        ),
+        prices or Prices(),
+        progress.gpu_count,
+    )
+
+
+def _future(blocks: list[tuple[float, float]], remaining: float) -> Mixture:
+    """The mean per unit of what remains, from (units, mean per unit) of what is done."""
+    units, values = _joined(blocks)
+    if remaining <= 0:
+        return Mixture.of([(1.0, float(values[-1]), 0.0, math.inf)])
+    return future_mean(Series(values, units, float(units.sum()) + remaining))
+
+
+def _joined(blocks: list[tuple[float, float]]) -> tuple[Array, Array]:
+    """Units and means, the older blocks joined in pairs until there are few enough."""
+    units, values = (np.array(column, dtype=float) for column in zip(*blocks, strict=True))
+    while len(units) > _MOST_BLOCKS:
+        pairs = min(len(units) - _MOST_BLOCKS, len(units) // 2)
+        old_units = units[: 2 * pairs].reshape(-1, 2)
+        old_sums = (units * values)[: 2 * pairs].reshape(-1, 2).sum(axis=1)
+        values = np.concatenate([old_sums / old_units.sum(axis=1), values[2 * pairs :]])
+        units = np.concatenate([old_units.sum(axis=1), units[2 * pairs :]])
+    return units, values
+
+
+def _with_prior(per_unit: Mixture, prior: Forecast, total_units: float) -> Mixture:
+    """Each part joined with the exploration's mean per unit, weighted by how well the two agree (Bayes' rule)."""
+    expected = prior.duration_s
+    mean = (expected.point - prior.one_off_s.point) / total_units
+    z = float(stats.norm.ppf((1 + expected.level) / 2))
+    variance = ((expected.upper - expected.lower) / 2 / z / total_units) ** 2
+    parts = []
+    for weight, m, s, freedom in per_unit.parts():
+        parts.append((weight * _PRIOR_IS_WRONG / mean, m, s, freedom))
+        agreement = float(stats.norm.pdf(m, mean, math.sqrt(s**2 + variance)))
+        share = s**2 / (s**2 + variance) if variance else 1.0
+        both = (weight * (1 - _PRIOR_IS_WRONG) * agreement, m + share * (mean - m), math.sqrt((1 - share) * s**2))
+        parts.append((*both, freedom))
+    return Mixture.of(parts)
+
+
+def _future_gaps(progress: Progress) -> tuple[float, float]:
+    """Time of the gaps still to come, and its standard deviation."""
+    known = [(b.units, b.between_s / b.units) for b in progress.blocks if b.between_s is not None]
+    remaining = max(0.0, progress.total_units - math.fsum(units for units, _ in known))
+    if not known or remaining == 0 or not any(value for _, value in known):
+        return 0.0, 0.0
+    gaps = _future(known, remaining)
+    lower, middle, upper = (gaps.quantile(p) for p in (0.16, 0.5, 0.84))
+    return max(0.0, remaining * middle), remaining * (upper - lower) / 2
+
+
+def _estimate(mixture: Mixture, level: float, unit: str, floor: float = 0.0) -> Estimate:
+    ends = (max(floor, mixture.quantile(p)) for p in ((1 - level) / 2, 0.5, (1 + level) / 2))
+    lower, point, upper = ends
+    return Estimate(point, lower, upper, level, unit, Kind.PREDICTION)
+
+
+def _energy(progress: Progress, duration: Estimate) -> Estimate | None:
+    """What was used, and the remaining time at the power that is to be expected."""
+    if not progress.metered or progress.used_kwh is None:
+        return None
+    remaining_s = duration.point - progress.elapsed_s
+    if remaining_s <= 0:
+        used = progress.used_kwh
+        return Estimate(used, used, used, duration.level, "kWh", Kind.PREDICTION)
+    power = _estimate(_future([(s, w) for s, w in progress.metered if s > 0], remaining_s), duration.level, "W")
+    point = kwh_from_w_s(power.point, remaining_s)
+
+    def reach(time_s: float, power_w: float) -> float:
+        relative_power = power_w / power.point - 1.0 if power.point else 0.0
+        return point * math.hypot((time_s - duration.point) / remaining_s, relative_power)
+
+    lower = max(0.0, point - reach(duration.lower, power.lower))
+    upper = point + reach(duration.upper, power.upper)
+    used = progress.used_kwh
+    return Estimate(used + point, used + lower, used + upper, duration.level, "kWh", Kind.PREDICTION)
+
+
+def _priced(forecast: Forecast, prices: Prices, gpu_count: int) -> Forecast:
+    """With CO2e and cost: the machine's price where one is set, else electricity, never both."""
+    energy, emissions, cost = forecast.energy_kwh, None, None
+    if energy is not None and prices.carbon_intensity_gco2e_per_kwh is not None:
+        emissions = energy.times(prices.carbon_intensity_gco2e_per_kwh / GRAMS_PER_KG, "kgCO2e")
+    if prices.machine_usd_per_gpu_hour is not None and gpu_count > 0:
+        cost = forecast.duration_s.times(h_from_s(1.0) * prices.machine_usd_per_gpu_hour * gpu_count, "USD")
+    elif energy is not None and prices.electricity_usd_per_kwh is not None:
+        cost = energy.times(prices.electricity_usd_per_kwh, "USD")
+    return replace(forecast, emissions_kgco2e=emissions, cost_usd=cost)
+
+
+def _one_off(progress: Progress, level: float) -> Estimate:
+    """What lay before the first epoch; a cold first epoch is part of what is done, and not told apart."""
+    startup_s = progress.startup_s
+    return Estimate(startup_s, startup_s, startup_s, level, "s", Kind.CONFIDENCE)
+
+
+def _warnings(progress: Progress, duration: Estimate) -> list[Warn]:
+    found = []
+    if len(progress.blocks) == 1:
+        found.append(Warn("FEW", "one epoch, which may be a cold one, is all that is known", "wait for the next"))
+    if all(block.between_s is None for block in progress.blocks):
+        found.append(Warn("GAPS", "no gap between epochs was seen yet, so none is in this", "wait for the next epoch"))
+    if duration.relative_width > _WIDE:
+        half = duration.relative_width / 2
+        found.append(Warn("WIDE", f"the interval is ±{half:.0%}", "it narrows as the run goes on", is_serious=True))
+    return found
+

@@ -1,0 +1,70 @@
+"""Budgets: what a run may take, and how likely it will take more."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from greenlove_tracker import format as fmt
+from greenlove_tracker.forecasting import Estimate, Forecast
+
+_TEXTS = {
+    "duration_s": ("time", fmt.duration),
+    "energy_kwh": ("energy", fmt.energy),
+    "emissions_kgco2e": ("emissions", fmt.mass),
+    "cost_usd": ("cost", fmt.money),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Overrun:
+    """A budget that is likely to be exceeded, or is already.
+
+    Attributes:
+        quantity: ``duration_s``, ``energy_kwh``, ``emissions_kgco2e`` or ``cost_usd``.
+        limit: what was allowed.
+        used: so far; None where it is not known.
+        expected: the forecast; None where there is none.
+        probability: that the run comes to more than the limit.
+    """
+
+    quantity: str
+    limit: float
+    used: float | None
+    expected: Estimate | None
+    probability: float
+
+    def __str__(self) -> str:
+        name, text = _TEXTS[self.quantity]
+        limit = "the deadline after" if self.quantity == "duration_s" else "the limit of"
+        if self.used is not None and self.used > self.limit:
+            return f"{name} is at {text(self.used)}, over {limit} {text(self.limit)}"
+        e = self.expected
+        come = f"will come to {text(e.point)} [{text(e.lower)}–{text(e.upper)}]" if e is not None else ""
+        return f"{name} {come}, over {limit} {text(self.limit)} with a probability of {fmt.percent(self.probability)}"
+
+
+def find_overruns(
+    limits: Mapping[str, float], forecast: Forecast | None, used: Mapping[str, float | None], threshold: float
+) -> list[Overrun]:
+    """The limits that are exceeded with a probability of ``threshold`` or more.
+
+    Args:
+        limits: by quantity.
+        forecast: the latest; None where there is none, so that only what is used already counts.
+        used: by quantity, so far.
+        threshold: probability in 0..1.
+    """
+    found = []
+    for quantity, limit in limits.items():
+        expected: Estimate | None = getattr(forecast, quantity) if forecast is not None else None
+        so_far = used.get(quantity)
+        if so_far is not None and so_far > limit:
+            probability = 1.0
+        elif expected is not None:
+            probability = expected.probability_above(limit)
+        else:
+            continue
+        if probability >= threshold:
+            found.append(Overrun(quantity, limit, so_far, expected, probability))
+    return found

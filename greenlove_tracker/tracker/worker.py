@@ -1,0 +1,119 @@
+"""What the tracker's own thread does beside the training: segments, the disk, forecasts, the status line."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from greenlove_tracker.job import git_commit
+from greenlove_tracker.logs.writer import RunWriter
+from greenlove_tracker.records import Clock, Field
+from greenlove_tracker.tracker.metering import Metering
+from greenlove_tracker.tracker.outlook import Outlook
+from greenlove_tracker.tracker.recorder import Recorder
+from greenlove_tracker.tracker.status import StatusPrinter
+
+SEGMENT_S = 60.0  # kill -9 loses at most this much of an epoch
+TICK_S = 1.0  # rows are brought to the disk this often
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What the worker and its session share; the session's lock is held while any of it is changed."""
+
+    lock: threading.RLock
+    clock: Clock
+    begun_s: float
+    recorder: Recorder
+    writer: RunWriter
+    metering: Metering
+    outlook: Outlook
+    status: StatusPrinter
+    warn: Callable[[str, str], None]
+
+
+class Worker:
+    """Works beside one run until it is told that the run has ended.
+
+    Args:
+        parts: of the session.
+        forecasts: whether this process forecasts and watches the budgets: the first rank does so for all.
+    """
+
+    def __init__(self, parts: Parts, *, forecasts: bool) -> None:
+        self._parts = parts
+        self._forecasts = forecasts
+        self._ended = threading.Event()
+
+    def launch(self, *, in_background: bool) -> None:
+        """Start the meter, and the thread where one is wanted."""
+        metering, recorder = self._parts.metering, self._parts.recorder
+        if metering.meter.starts_at_once or not in_background:
+            metering.start(recorder)
+        if not in_background:
+            return
+        try:
+            threading.Thread(target=self._work, name="greenlove-tracker", daemon=True).start()
+        except RuntimeError as error:  # no thread to be had: rows are still written, by the training's own calls
+            if not metering.is_settled.is_set():
+                metering.fail_to_start(error, recorder)
+                metering.is_settled.set()
+
+    def end(self) -> None:
+        """The run is closed: nothing of it is touched any more."""
+        self._ended.set()
+
+    def _work(self) -> None:
+        parts = self._parts
+        if not parts.metering.is_settled.is_set():
+            parts.metering.start(parts.recorder)
+        if commit := git_commit():
+            with parts.lock:
+                if not self._ended.is_set():
+                    parts.writer.write_fields([Field("git_commit", commit)])
+        while not self._ended.wait(TICK_S):
+            try:
+                self.tick()
+            except Exception as error:  # this thread must live as long as the training
+                parts.warn("tick", f"an error of greenlove_tracker's own, training goes on: {error!r}")
+
+    def tick(self) -> None:
+        """Cut what has been open for a minute, bring rows to the disk, look ahead, and show where the run stands."""
+        parts = self._parts
+        with parts.lock:
+            if self._ended.is_set():
+                return
+            if parts.recorder.open_for_s() >= SEGMENT_S:
+                parts.recorder.cut()
+            unsynced = parts.writer.unsynced()
+        parts.writer.wait_for_disk(unsynced)  # without the lock: a slow disk must not hold the training up
+        self.look_ahead()
+        with parts.lock:
+            line, latest = self.line(), parts.outlook.latest
+        if not self._ended.is_set():
+            parts.status.show(line, parts.recorder, latest)
+
+    def line(self) -> str:
+        """Where the run stands."""
+        p = self._parts
+        elapsed_s = p.clock.perf_s() - p.begun_s
+        return p.status.line(p.recorder, elapsed_s, p.outlook.terms, p.metering.gpu_count, p.outlook.latest)
+
+    def look_ahead(self, *, at_once: bool = False) -> None:
+        """Forecast where there is something new, and compare with the budgets."""
+        if not self._forecasts:
+            return
+        parts = self._parts
+        outlook, recorder, metering = parts.outlook, parts.recorder, parts.metering
+        with parts.lock:
+            progress = outlook.look(recorder, metering.gpu_count, at_once=at_once)
+        forecast = None if progress is None else outlook.forecast_of(progress)  # without the lock: it takes a while
+        with parts.lock:
+            if self._ended.is_set():
+                return
+            if forecast is not None:
+                parts.writer.write_forecast(outlook.keep(forecast, recorder))
+            found = outlook.check_budgets(recorder.metered_kwh, metering.gpu_count)
+        for overrun in found:
+            parts.warn(f"budget {overrun.quantity}", f"{overrun}")
