@@ -9,6 +9,7 @@ import tempfile
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
+from importlib import metadata, util
 from pathlib import Path
 from typing import Any
 
@@ -100,6 +101,7 @@ def examine(settings: Settings) -> Diagnosis:
         _country_finding(settings, run.carbon_intensity),
         _share_finding(found),
         _log_finding(Path(settings.log_dir)),
+        *_trainer_findings(),
         Finding("cost", f"{fmt.duration(per_epoch_s)} an epoch", "", GOOD, f"measured now, {_TRIAL_EPOCHS} epochs"),
     ]
     measured_w, full_load_w = _full_load(found)
@@ -219,3 +221,17 @@ def _log_finding(path: Path) -> Finding:
         return Finding("logs", str(path), "", BAD, "not writable", "choose another: export GREENLOVE_LOG_DIR=…")
     free_gb = shutil.disk_usage(parent).free / 1e9
     return Finding("logs", str(path), "", GOOD, f"writable, {free_gb:,.0f} GB free")
+
+
+def _trainer_findings() -> list[Finding]:
+    """Unless told otherwise, transformers 4 reports to every integration that is installed; 5 reports to none."""
+    if util.find_spec("transformers") is None:
+        return []
+    try:
+        version = metadata.version("transformers")
+    except metadata.PackageNotFoundError:  # a directory on the path, without a version
+        return []
+    if not version.startswith("4."):
+        return []
+    fix = 'TrainingArguments(report_to="none")     (or a list of what you report to)'
+    return [Finding("trainer", f"transformers {version}", "", BAD, "starts its own CodeCarbon tracker", fix)]

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import json
+from importlib import metadata
+from importlib.machinery import ModuleSpec
 
 import pytest
 
@@ -62,3 +64,23 @@ def test_a_fix_is_numbered_once():
     finding = checkup.Finding("cpu", "x", "modelled", "✗", "note", "do this")
     text = Diagnosis((finding, finding), True, 1.0, 2.0).as_text()
     assert text.count("fix 1  do this") == 1 and text.count("→ fix 1") == 2 and "1 to fix" in text
+
+
+@pytest.mark.parametrize(("version", "has_finding"), [("4.57.6", True), ("5.0.0", False), (None, False)])
+def test_transformers_4_starts_a_tracker_of_its_own_unless_told_otherwise(version, has_finding, monkeypatch):
+    def installed(name):
+        if version is None:
+            raise metadata.PackageNotFoundError(name)
+        return version
+
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: ModuleSpec(name, None))
+    monkeypatch.setattr("importlib.metadata.version", installed)
+    findings = checkup._trainer_findings()
+    assert len(findings) == has_finding
+    diagnosis = Diagnosis(tuple(findings), True, 1.0, 2.0)
+    assert ("transformers 4.57.6" in diagnosis.as_text()) == has_finding
+    assert ('report_to="none"' in diagnosis.as_text()) == has_finding
+    assert max(map(len, diagnosis.as_text().splitlines())) <= 100
+    json.dumps(diagnosis.as_dict())
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    assert checkup._trainer_findings() == []

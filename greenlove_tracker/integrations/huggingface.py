@@ -1,0 +1,295 @@
+"""Hugging Face's ``Trainer``: its epochs, steps, samples and tokens, by one callback.
+
+What the trainer does in one epoch, and what it calls: ``on_epoch_begin``; for each optimizer step ``on_step_begin``,
+``on_substep_end`` after each accumulated batch but the last, ``on_step_end``, then evaluation and checkpoint if
+``control`` says so; ``on_epoch_end``, then evaluation and checkpoint again. Nothing is called when a step raises.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any
+
+from greenlove_tracker.config import Settings, load_settings
+from greenlove_tracker.errors import BudgetExceeded, MissingExtraError, TrackerStateError, UsageError
+from greenlove_tracker.grid import resolve_place
+from greenlove_tracker.tracker import Tracker
+from greenlove_tracker.tracker.facade import led_dir
+from greenlove_tracker.tracker.lifecycle import guard
+from greenlove_tracker.tracker.session import Session
+
+try:
+    from transformers.integrations import CodeCarbonCallback
+    from transformers.trainer_callback import CallbackHandler, TrainerCallback
+except ModuleNotFoundError as error:
+    if error.name not in ("transformers", "torch"):
+        raise  # a broken installation says more itself
+    raise MissingExtraError(
+        f'the Hugging Face callback needs {error.name}: pip install "greenlove-tracker[huggingface]"'
+    ) from error
+
+if TYPE_CHECKING:
+    from transformers import TrainerControl, TrainerState, TrainingArguments
+
+_log = logging.getLogger("greenlove_tracker")
+
+_PLANNED = ("epochs", "total_steps")
+# Under this name the run is noted in a checkpoint. It must not be the callback's own: the trainer would then make
+# the callback anew when it resumes, without its settings (restore_callback_states_from_checkpoint).
+_STATE_NAME = "greenlove_tracker"
+
+
+def _harmless(hook: Callable[..., None]) -> Callable[..., None]:
+    """Let a tracker that is closed, or a trainer without what we read, cost one warning and no training.
+
+    What else the tracker lets through is meant for the user: a bad argument, or what a hook of the user's raises.
+    """
+
+    @functools.wraps(hook)
+    def guarded(self: GreenloveCallback, *args: Any, **kwargs: Any) -> None:
+        try:
+            hook(self, *args, **kwargs)
+        except BudgetExceeded as exceeded:
+            self._is_stopping = True
+            _log.warning("greenlove: training stops with a checkpoint after the next step: %s", exceeded)
+        except (TrackerStateError, AttributeError) as error:
+            self._warn(error)
+
+    return guarded
+
+
+class GreenloveCallback(TrainerCallback):  # type: ignore[misc]  # a class of a library without types
+    """Tracks what a ``transformers.Trainer`` trains.
+
+    ::
+
+        trainer = Trainer(model, args, train_dataset=data, callbacks=[GreenloveCallback(country="DE")])
+        trainer.train()
+
+    Each ``train()`` is a run. Where ``num_train_epochs`` is a whole number of at least 2 and ``max_steps`` is not set,
+    the trainer's epochs are the run's; any other training counts in steps and is one epoch. Evaluations and
+    checkpoints within an epoch are gaps, not the epoch's. A training that resumes from a checkpoint plans only what
+    is left, and names the run that wrote the checkpoint as the one it continues.
+
+    Samples are full batches: of a data set that they do not divide, the last batch of an epoch counts as a full one.
+    Tokens are counted where ``include_num_input_tokens_seen`` is set. transformers' own CodeCarbon callback is taken
+    out of a trainer that carries this one. With ``on_overrun="stop"`` a budget that is likely to be exceeded saves a
+    checkpoint and ends the training as the trainer itself would; nothing is raised.
+
+    Args:
+        tracker: one of yours, which you stop yourself; it then also is closed as failed when ``train()`` raises
+            inside its ``with`` block. Without it each ``train()`` makes one, and stops it.
+        **tracker_settings: what ``Tracker`` takes, but for the plan, which the trainer knows.
+
+    Attributes:
+        tracker: the one of the current or last training; None before the first.
+
+    Raises:
+        UsageError: on a bad argument.
+    """
+
+    def __init__(self, tracker: Tracker | None = None, **tracker_settings: Any) -> None:
+        _check(tracker, tracker_settings)
+        _keep_codecarbon_out()
+        self.tracker = tracker
+        self._makes_trackers = tracker is None
+        self._settings = tracker_settings
+        self._by_epochs = False
+        self._is_open = False  # an epoch is open
+        self._is_paused = False
+        self._n_substeps = 0
+        self._tokens_seen = 0
+        self._is_stopping = False  # a budget is likely to be exceeded
+        self._has_warned = False
+
+    # -- the trainer's events ------------------------------------------------------------------------------------
+
+    @_harmless
+    def on_train_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        """A run begins."""
+        self._by_epochs, self._is_stopping = _counts_in_epochs(args), False
+        self._n_substeps, self._tokens_seen = 0, state.num_input_tokens_seen
+        if self._makes_trackers:
+            self.tracker, self._is_open = None, False
+            self.tracker = Tracker(**_plan(self._by_epochs, state), **(_continues(state) | self._settings))
+        elif self._is_open:  # an epoch that the last training left: it raised, or was stopped early
+            self._end_epoch()
+        if self.tracker is not None and self.tracker.run_dir is not None:
+            state.stateful_callbacks[_STATE_NAME] = {"args": {}, "attributes": {"run_id": self.tracker.run_dir.name}}
+
+    @_harmless
+    def on_epoch_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        """An epoch begins, or the one epoch of a training in steps goes on."""
+        if self._is_open:
+            self._resume()
+        elif self.tracker is not None:
+            self.tracker.epoch_start()
+            self._is_open, self._is_paused = True, False
+
+    @_harmless
+    def on_step_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        """Evaluation and checkpoint are over; the batches of this step have been loaded by now."""
+        self._resume()
+
+    @_harmless
+    def on_substep_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        """A batch was accumulated, and more are to come in this step."""
+        self._n_substeps += 1
+
+    @_harmless
+    def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+        """A step is done; what comes next is no training if the control asks for something else."""
+        if self._is_stopping:
+            control.should_save = control.should_training_stop = True
+        n_batches, self._n_substeps = self._n_substeps + 1, 0
+        n_tokens = self._new_tokens(args, state)
+        if self.tracker is None or not self._is_open:
+            return
+        self.tracker.step(n_batches * _batch_size(args, state), n_tokens, n_batches=n_batches)
+        if control.should_training_stop and not self._by_epochs:
+            self._end_epoch()
+        elif control.should_evaluate or control.should_save:
+            self._pause()
+
+    @_harmless
+    def on_prediction_step(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        """An evaluation runs, which a callback behind this one may have asked for."""
+        self._pause()
+
+    @_harmless
+    def on_epoch_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        """The trainer's epoch is over; the one of a training in steps only if the training is."""
+        if self._by_epochs and not _is_cut_short(state, control):
+            self._end_epoch()
+        elif control.should_training_stop or control.should_evaluate or control.should_save:
+            self._pause()
+
+    @_harmless
+    def on_train_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        """The run is over. An epoch that was cut short stays open, so that it is written as unfinished."""
+        if not self._by_epochs:
+            self._end_epoch()
+        if self._makes_trackers and self.tracker is not None:
+            self._is_open = False
+            self.tracker.stop()
+
+    # -- what they do --------------------------------------------------------------------------------------------
+
+    def _end_epoch(self) -> None:
+        if self._is_open and self.tracker is not None:
+            self._is_open = False
+            self.tracker.epoch_end()
+
+    def _pause(self) -> None:
+        if self._is_open and not self._is_paused and self.tracker is not None:
+            self._is_paused = True
+            self.tracker.pause()
+
+    def _resume(self) -> None:
+        if self._is_open and self._is_paused and self.tracker is not None:
+            self._is_paused = False
+            self.tracker.resume()
+
+    def _new_tokens(self, args: TrainingArguments, state: TrainerState) -> int | None:
+        """This rank's part of the tokens since the last step; the trainer counts those of all ranks together."""
+        new, self._tokens_seen = state.num_input_tokens_seen - self._tokens_seen, state.num_input_tokens_seen
+        if not new:
+            return None  # the trainer does not count them, or does not find them in its inputs
+        share, rest = divmod(new, args.world_size)
+        return int(share + (rest if args.process_index == 0 else 0))
+
+    def _warn(self, error: Exception) -> None:
+        if not self._has_warned:
+            self._has_warned = True
+            _log.warning("greenlove: the Hugging Face callback failed, training goes on: %s", error)
+            _log.debug("greenlove_tracker", exc_info=error)
+
+
+def _check(tracker: Tracker | None, settings: Mapping[str, Any]) -> None:
+    """Say at once what would otherwise be said when the model and the data have been loaded."""
+    if tracker is not None and not isinstance(tracker, Tracker):
+        raise UsageError(f"tracker must be a Tracker, not {tracker!r}; settings are given by name")
+    if tracker is not None and settings:
+        raise UsageError(f"{', '.join(settings)}: give them to your Tracker, or leave tracker= out")
+    if planned := [name for name in _PLANNED if name in settings]:
+        raise UsageError(f"{', '.join(planned)}: the trainer knows its plan; leave it out")
+    others = inspect.signature(Tracker).parameters.keys() - {field.name for field in fields(Settings)}
+    checked = load_settings({n: value for n, value in settings.items() if n not in others and not callable(value)})
+    resolve_place(checked.country)
+
+
+def _counts_in_epochs(args: TrainingArguments) -> bool:
+    return args.max_steps <= 0 and args.num_train_epochs >= 2 and float(args.num_train_epochs).is_integer()
+
+
+def _plan(by_epochs: bool, state: TrainerState) -> dict[str, Any]:
+    """What is left to be trained: all of it but for a training that resumes; None where nothing is."""
+    if by_epochs:
+        steps_per_epoch = max(1, state.max_steps // state.num_train_epochs)
+        return {"epochs": max(0, state.num_train_epochs - state.global_step // steps_per_epoch) or None}
+    return {"total_steps": max(0, state.max_steps - state.global_step) or None}
+
+
+def _continues(state: TrainerState) -> dict[str, Any]:
+    """The run that wrote the checkpoint that this training resumes from, as a setting."""
+    before = state.stateful_callbacks.get(_STATE_NAME, {}).get("attributes", {}).get("run_id")
+    current = guard.current
+    led = current.run_dir if isinstance(current, Session) and current.is_led_by_runner else led_dir()
+    is_same_run = led is not None and led.name == before  # two trainings under one `greenlove run`
+    return {"continues": before} if before and state.global_step > 0 and not is_same_run else {}
+
+
+def _batch_size(args: TrainingArguments, state: TrainerState) -> int:
+    """Samples in a batch of this rank; where the trainer finds a size that fits in memory, only the state has it."""
+    found = state.train_batch_size if args.auto_find_batch_size else None
+    return int(found or args.train_batch_size)
+
+
+def _is_cut_short(state: TrainerState, control: TrainerControl) -> bool:
+    """Whether the training was stopped early in the middle of an epoch."""
+    is_early = control.should_training_stop and state.global_step < state.max_steps
+    return is_early and not float(state.epoch or 0.0).is_integer()
+
+
+@functools.cache
+def _keep_codecarbon_out() -> None:
+    """Take transformers' own CodeCarbon callback out of every trainer that carries ours, before it does anything.
+
+    It would measure a second time, ask the network where it is, and write a file of its own. A callback is not told
+    which trainer it is in, and that one stands before ours; so the list of callbacks itself does it. Other trainers
+    of the process keep theirs.
+    """
+    for event in ("on_init_end", "on_train_begin"):  # the second for a callback that was added later
+        setattr(CallbackHandler, event, _without_codecarbon(getattr(CallbackHandler, event)))
+
+
+def _without_codecarbon(original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def event(handler: Any, *args: Any, **kwargs: Any) -> Any:
+        if any(isinstance(callback, GreenloveCallback) for callback in handler.callbacks):
+            while handler.pop_callback(CodeCarbonCallback) is not None:
+                _log.warning(
+                    "greenlove: transformers' own CodeCarbon tracker was removed: two would measure twice; "
+                    'set report_to="none"'
+                )
+        return original(handler, *args, **kwargs)
+
+    return event

@@ -1,0 +1,357 @@
+"""The Hugging Face callback in the real library's own loop, on a model of a few hundred weights."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+os.environ["HF_HUB_OFFLINE"] = "1"
+pytest.importorskip("transformers")
+pytest.importorskip("accelerate")
+
+import codecarbon
+import torch
+from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainerCallback, TrainingArguments
+from transformers.integrations import CodeCarbonCallback
+
+from greenlove_tracker import Tracker, aggregate, read_logs
+from greenlove_tracker.config import load_settings
+from greenlove_tracker.errors import UsageError
+from greenlove_tracker.integrations.huggingface import GreenloveCallback
+from greenlove_tracker.job import Ranks
+from greenlove_tracker.records import Flag, RunStatus
+from greenlove_tracker.tracker.clock import SystemClock
+from greenlove_tracker.tracker.lifecycle import guard
+from greenlove_tracker.tracker.plan import Plan
+from greenlove_tracker.tracker.session import Session
+
+pytestmark = pytest.mark.real
+
+N_SAMPLES, N_TOKENS, BATCH = 12, 8, 4  # 3 batches an epoch
+EVALUATION_S = 0.05
+
+
+@pytest.fixture(autouse=True)
+def _bare_environment(monkeypatch, tmp_path):
+    for name in list(os.environ):
+        if name.startswith("GREENLOVE_") or name in ("RANK", "LOCAL_RANK", "WORLD_SIZE"):
+            monkeypatch.delenv(name)
+    monkeypatch.chdir(tmp_path)
+    n_threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # so small a model only waits for a second one
+    yield
+    torch.set_num_threads(n_threads)
+    if guard.current is not None:
+        guard.current.finish(RunStatus.SUPERSEDED)
+
+
+class Model(GPT2LMHeadModel):
+    """Its evaluations take their time; it breaks at a step if told so."""
+
+    breaks_at = 0
+    n_forward = 0
+
+    def forward(self, *args, **kwargs):
+        if not self.training:
+            time.sleep(EVALUATION_S)
+        else:
+            self.n_forward += 1
+            if self.n_forward == self.breaks_at:
+                raise RuntimeError("out of luck")
+        return super().forward(*args, **kwargs)
+
+
+class Witness(TrainerCallback):
+    """Notes when evaluations and checkpoints end."""
+
+    def __init__(self):
+        self.moments = []
+        self.n_evaluations = 0
+
+    def on_evaluate(self, args, state, control, **kwargs):
+        self.n_evaluations += 1
+        self.moments.append(time.time() - EVALUATION_S / 2)  # a moment within it
+
+    def on_save(self, args, state, control, **kwargs):
+        self.moments.append(time.time() - 0.002)  # rows begin at a full millisecond
+
+
+class At(TrainerCallback):
+    """Sets a flag of the control's at a step."""
+
+    def __init__(self, step, flag):
+        self.step, self.flag = step, flag
+
+    def on_step_end(self, args, state, control, **kwargs):
+        if state.global_step == self.step:
+            setattr(control, self.flag, True)
+
+
+def make_trainer(*callbacks, n_samples=N_SAMPLES, **arguments):
+    torch.manual_seed(0)
+    model = Model(GPT2Config(vocab_size=32, n_positions=N_TOKENS, n_embd=16, n_layer=2, n_head=2))
+    ids = torch.randint(0, 32, (n_samples, N_TOKENS))
+    data = [{"input_ids": row, "labels": row} for row in ids]
+    defaults = {"report_to": "none", "save_strategy": "no", "disable_tqdm": True, "use_cpu": True}
+    defaults |= {"per_device_train_batch_size": BATCH, "logging_strategy": "no", "remove_unused_columns": False}
+    args = TrainingArguments("checkpoints", **(defaults | arguments))
+    return Trainer(model, args, train_dataset=data, eval_dataset=data[:1], callbacks=list(callbacks))
+
+
+def make_callback(**settings):
+    return GreenloveCallback(sim_cpu_tdp_w=50, verbose=0, **settings)
+
+
+def runs():
+    logs = read_logs("greenlove_logs")
+    assert logs.problems == []
+    return sorted(logs.runs, key=lambda run: run.text("started_at"))
+
+
+def only_run():
+    (run,) = runs()
+    return run
+
+
+def test_a_training_in_steps_is_one_epoch(tmp_path):
+    callback = make_callback(log_dir=tmp_path / "logs", country="DE")
+    make_trainer(callback, max_steps=5, include_num_input_tokens_seen=True).train()
+    (run,) = read_logs(tmp_path / "logs").runs
+    assert (run.summary.status, run.summary.epochs_done) == ("finished", 1)
+    assert (run.text("total_steps_planned"), run.text("epochs_planned"), run.text("country")) == ("5", "", "DE")
+    counts = run.summary.counts
+    assert (counts.steps, counts.batches, counts.samples, counts.tokens) == (5, 5, 20, 5 * BATCH * N_TOKENS)
+    assert run.summary.energy_kwh > 0 and callback.tracker.summary == run.summary
+
+
+def test_tokens_that_the_trainer_does_not_count_are_unknown():
+    make_trainer(make_callback(), max_steps=2).train()
+    assert only_run().summary.counts.tokens is None
+
+
+def is_trained_at(run, moment):
+    """Whether a moment lies in what the run counts as its epochs."""
+    trained = [row for row in run.rows[0] if row.epoch is not None]
+    starts = [datetime.fromisoformat(row.started_at).timestamp() for row in trained]
+    return any(start < moment < start + row.duration_s for start, row in zip(starts, trained, strict=True))
+
+
+@pytest.mark.parametrize("plan", [{"max_steps": 4}, {"num_train_epochs": 2}, {"num_train_epochs": 1}])
+@pytest.mark.parametrize("when", ["steps", "epoch"])
+def test_evaluations_and_checkpoints_are_gaps(plan, when):
+    strategy = {"eval_strategy": when, "eval_steps": 2, "save_strategy": when, "save_steps": 2}
+    witness = Witness()
+    make_trainer(make_callback(), witness, **strategy, **plan).train()
+    run = only_run()
+    assert 0 < witness.n_evaluations < len(witness.moments)
+    assert not any(is_trained_at(run, moment) for moment in witness.moments)
+    assert run.summary.between_s > witness.n_evaluations * EVALUATION_S
+    assert all(epoch.is_complete for epoch in run.epochs)
+
+
+def test_an_evaluation_that_a_later_callback_asks_for_is_a_gap():
+    make_trainer(make_callback(), At(2, "should_evaluate"), max_steps=3).train()
+    (epoch,) = only_run().epochs
+    assert epoch.n_segments == 2 and epoch.steps == 3
+
+
+def test_epochs_of_the_trainer_are_those_of_the_run():
+    make_trainer(make_callback(), num_train_epochs=2).train()
+    run = only_run()
+    assert (run.text("epochs_planned"), run.text("total_steps_planned")) == ("2", "")
+    assert [(e.epoch, e.steps, e.is_complete) for e in run.epochs] == [(1, 3, True), (2, 3, True)]
+
+
+@pytest.mark.parametrize(("epochs", "steps"), [(1, 3), (1.5, 5)])
+def test_one_epoch_or_a_fraction_counts_in_steps(epochs, steps):
+    make_trainer(make_callback(), num_train_epochs=epochs).train()
+    run = only_run()
+    assert (run.text("total_steps_planned"), run.summary.counts.steps) == (str(steps), steps)
+    assert [e.is_complete for e in run.epochs] == [True]
+
+
+def test_accumulated_batches_are_counted_as_they_were():
+    make_trainer(make_callback(), num_train_epochs=2, gradient_accumulation_steps=2).train()
+    counts = [(e.steps, e.batches, e.samples) for e in only_run().epochs]
+    assert counts == [(2, 3, 12), (2, 3, 12)]  # two batches, and the one that is left
+
+
+@pytest.mark.parametrize(
+    ("plan", "planned", "steps"),
+    [({"max_steps": 6}, ("2", ""), [2]), ({"num_train_epochs": 3}, ("", "2"), [2, 3])],
+    ids=["steps", "epochs"],
+)
+def test_a_resumed_training_plans_the_rest_and_names_the_run_it_continues(plan, planned, steps):
+    saving = {"save_strategy": "steps", "save_steps": 4}
+    make_trainer(make_callback(), At(5, "should_training_stop"), **saving, **plan).train()
+    resumed = make_trainer(make_callback(), restore_callback_states_from_checkpoint=True, **saving, **plan)
+    resumed.train(resume_from_checkpoint="checkpoints/checkpoint-4")
+    first, second = runs()
+    assert second.text("continues") == first.run_id
+    assert (second.text("total_steps_planned"), second.text("epochs_planned")) == planned
+    assert [(e.steps, e.is_complete) for e in second.epochs] == [(n, True) for n in steps]
+    assert len(aggregate("greenlove_logs").by("training")) == 1
+
+
+def test_a_checkpoint_that_was_written_without_us_resumes_and_saves_on():
+    saving = {"save_strategy": "steps", "save_steps": 2, "max_steps": 4}
+    make_trainer(**saving).train()
+    make_trainer(make_callback(), **saving).train(resume_from_checkpoint="checkpoints/checkpoint-2")
+    run = only_run()
+    assert (run.text("continues"), run.text("total_steps_planned"), run.summary.counts.steps) == ("", "2", 2)
+
+
+def test_a_training_stopped_early_leaves_its_last_epoch_unfinished():
+    make_trainer(make_callback(), At(4, "should_training_stop"), num_train_epochs=3).train()
+    run = only_run()
+    assert [(e.steps, e.is_complete) for e in run.epochs] == [(3, True), (1, False)]
+    assert Flag.UNFINISHED in run.epochs[1].flags
+    assert (run.summary.status, run.summary.epochs_done) == ("finished", 1)
+
+
+def test_a_training_that_raises_and_the_next_one_are_two_runs():
+    trainer = make_trainer(make_callback(), num_train_epochs=2)
+    trainer.model.breaks_at = 5
+    with pytest.raises(RuntimeError, match="out of luck"):
+        trainer.train()
+    trainer.model.breaks_at = 0
+    trainer.train()
+    failed, finished = runs()
+    assert (failed.summary.status, failed.summary.epochs_done, failed.summary.counts.steps) == ("superseded", 1, 4)
+    assert (finished.summary.status, finished.summary.epochs_done) == ("finished", 2)
+    trainer.train()
+    assert [run.summary.status for run in runs()] == ["superseded", "finished", "finished"]
+
+
+def test_a_tracker_of_the_callers_is_the_callers_to_stop():
+    with pytest.raises(RuntimeError, match="out of luck"), Tracker(sim_cpu_tdp_w=50, verbose=0) as tracker:
+        trainer = make_trainer(GreenloveCallback(tracker), max_steps=2)
+        trainer.train()
+        assert tracker.summary is None
+        trainer.model.n_forward, trainer.model.breaks_at = 0, 2
+        trainer.train()
+    run = only_run()
+    assert run.summary.status == "failed"
+    assert [(e.steps, e.is_complete) for e in run.epochs] == [(2, True), (1, False)]
+
+
+def test_a_tracker_that_is_closed_costs_a_warning_and_no_training(caplog):
+    tracker = Tracker(sim_cpu_tdp_w=50, verbose=0)
+    tracker.stop()
+    assert make_trainer(GreenloveCallback(tracker), max_steps=2).train().global_step == 2
+    assert caplog.text.count("the Hugging Face callback failed") == 1 and "make a new Tracker" in caplog.text
+
+
+def test_bad_arguments_are_said_before_anything_is_loaded():
+    for settings, message in [
+        ({"country": "Germny"}, "Germany"),
+        ({"contry": "DE"}, "did you mean country"),
+        ({"epochs": 3}, "the trainer knows its plan"),
+        ({"tracker": "DE"}, "must be a Tracker"),
+    ]:
+        with pytest.raises(UsageError, match=message):
+            GreenloveCallback(**settings)
+    with Tracker(verbose=0, sim_cpu_tdp_w=50) as tracker, pytest.raises(UsageError, match="country: give them"):
+        GreenloveCallback(tracker, country="DE")
+    Path("file").touch()
+    with pytest.raises(UsageError, match="log_dir="):
+        make_trainer(make_callback(log_dir="file/logs"), max_steps=1).train()
+
+
+def test_transformers_own_codecarbon_tracker_is_removed_before_it_is_made(monkeypatch, caplog):
+    made = []
+    fake = SimpleNamespace(start=lambda: made.append("started"), stop=lambda: None)
+    monkeypatch.setattr(codecarbon, "EmissionsTracker", lambda **arguments: made.append("made") or fake)
+    trainer = make_trainer(make_callback(), max_steps=1, report_to="codecarbon")
+    trainer.train()
+    assert made == [] and caplog.text.count('report_to="none"') == 1
+    assert not any(isinstance(c, CodeCarbonCallback) for c in trainer.callback_handler.callbacks)
+    later = make_trainer(max_steps=1, report_to="codecarbon")
+    later.add_callback(make_callback())
+    later.train()
+    assert made == ["made"] and caplog.text.count('report_to="none"') == 2
+    make_trainer(max_steps=1, report_to="codecarbon").train()
+    assert made == ["made", "made", "started"]  # a trainer without our callback keeps it
+
+
+def test_a_trainer_of_another_version_costs_a_warning_and_no_training(monkeypatch, caplog):
+    monkeypatch.setattr(GreenloveCallback, "_new_tokens", lambda self, args, state: args.no_such_field)
+    make_trainer(make_callback(), num_train_epochs=2).train()
+    assert caplog.text.count("the Hugging Face callback failed") == 1 and "no_such_field" in caplog.text
+    assert only_run().summary.epochs_done == 2
+
+
+def test_what_the_tracker_raises_for_the_user_ends_the_training(monkeypatch):
+    class EnoughError(Exception):
+        pass
+
+    def step(self, *arguments, **more):
+        raise EnoughError
+
+    monkeypatch.setattr(Tracker, "step", step)  # as a budget's own function does
+    with pytest.raises(EnoughError):
+        make_trainer(make_callback(), max_steps=2).train()
+
+
+def test_under_greenlove_run_a_training_and_its_continuation_are_one_run():
+    settings = load_settings({"sim_cpu_tdp_w": 50})
+    led = Session(settings, Plan(), Ranks(), SystemClock(), is_led_by_runner=True)
+    trainer = make_trainer(make_callback(), max_steps=4, save_strategy="steps", save_steps=2)
+    trainer.train()
+    trainer.train(resume_from_checkpoint="checkpoints/checkpoint-2")
+    led.finish(RunStatus.FINISHED)
+    run = only_run()
+    assert (run.summary.counts.steps, run.summary.epochs_done, run.text("continues")) == (6, 2, "")
+
+
+def test_a_ranks_tokens_add_up_to_those_of_all():
+    state = SimpleNamespace(num_input_tokens_seen=100)
+    args = [SimpleNamespace(world_size=3, process_index=rank) for rank in range(3)]
+    assert [make_callback()._new_tokens(a, state) for a in args] == [34, 33, 33]
+
+
+def run_python(code):
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+
+
+def test_without_transformers_the_line_that_installs_it_is_said():
+    done = run_python("""
+import sys
+class Missing:
+    def find_spec(self, name, *arguments):
+        if name == "transformers":
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+sys.meta_path.insert(0, Missing())
+import greenlove_tracker.integrations.huggingface
+""")
+    assert 'MissingExtraError: the Hugging Face callback needs transformers: pip install "greenlove-tracker[' in (
+        done.stderr
+    )
+
+
+def test_nobody_else_loads_transformers():
+    done = run_python(
+        "import sys; from greenlove_tracker import *; import greenlove_tracker.integrations, greenlove_tracker.cli\n"
+        "print('transformers' in sys.modules)"
+    )
+    assert done.stdout == "False\n"
+
+
+@pytest.mark.parametrize("plan", [{"max_steps": 200}, {"num_train_epochs": 60}])
+def test_a_budget_stops_the_training_with_a_checkpoint_and_without_an_exception(plan, caplog):
+    soon = datetime.now(UTC) + timedelta(seconds=1.5)
+    at_work = At(0, "should_log")
+    at_work.on_step_begin = lambda *args, **kwargs: time.sleep(0.05)
+    trainer = make_trainer(make_callback(on_overrun="stop", deadline_utc=soon.isoformat()), at_work, **plan)
+    trainer.train()
+    assert 0 < trainer.state.global_step < trainer.state.max_steps
+    assert Path(f"checkpoints/checkpoint-{trainer.state.global_step}").is_dir()
+    assert "training stops with a checkpoint" in caplog.text
+    assert only_run().summary.status == "finished"
