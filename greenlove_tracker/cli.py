@@ -213,6 +213,26 @@ def report(log_dir: str | None, output: str | None, style: str, page_size: str) 
     click.echo(f"wrote {write_pdf(directory, path, page_size=page_size)}", err=True)
 
 
+@cli.command()
+@click.argument("log_dir", required=False)
+@click.option(
+    "--of", "quantity", type=click.Choice(["time", "energy", "co2e", "cost"]), default="time", show_default=True
+)
+@click.option("--runs", "n_runs", type=click.IntRange(min=1), help="what so many runs like the finished ones will take")
+@click.option("--json", "as_json", is_flag=True, help="as JSON, on stdout")
+@click.option("--csv", "as_csv", is_flag=True, help="as CSV, on stdout")
+def forecast(log_dir: str | None, quantity: str, n_runs: int | None, as_json: bool, as_csv: bool) -> None:
+    """Show what was forecast while runs ran, and what it came to; or what a sweep will take."""
+    from greenlove_tracker import foresight
+
+    if as_json and as_csv:
+        raise UsageError("--json and --csv: choose one")
+    if n_runs is not None:
+        click.echo(foresight.sweep(_log_dir(log_dir), n_runs, as_json=as_json))
+    else:
+        click.echo(foresight.record(_log_dir(log_dir), quantity, "json" if as_json else "csv" if as_csv else "text"))
+
+
 def _log_dir(given: str | None) -> str:
     return given if given is not None else load_settings().log_dir
 

@@ -1,8 +1,8 @@
 """The mean of a series over its next units, while it runs: cold start, noise, drift and a change of regime.
 
-The model, on values relative to their median: y_i = μ + b·t_i + w(t_i) + ε_i. μ is the level; b a steady drift; w a random
-walk, as loads come and go; ε the noise of a unit. The future's mean is then predicted by generalised least squares
-with Goldberger's correction (JASA 57, 1962), which for w alone is the local-level model of Durbin and Koopman
+The model, on values relative to their median: y_i = μ + b·t_i + w(t_i) + ε_i. μ is the level; b a steady drift; w a
+random walk, as loads come and go; ε the noise of a unit. The future's mean is then predicted by generalised least
+squares with Goldberger's correction (JASA 57, 1962), which for w alone is the local-level model of Durbin and Koopman
 (Time Series Analysis by State Space Methods, 2012, ch. 2). How strong drift and walk are is hardly known, so it is
 integrated over, with prior weights. The present regime may have begun later than the series: after a cold start, or
 where a neighbour came; each candidate is weighted by its marginal likelihood.
@@ -24,13 +24,16 @@ Array = NDArray[np.float64]
 
 # Priors, relative to the level: assumptions of the order of what recorded runs show (docs/forecasting.md).
 _NOISE, _NOISE_WEIGHT = 0.015, 2.0  # of a unit, worth so many observations
-_WALK_SCALE = 0.01  # half-Cauchy: how far the level walks over the whole run
+_WALK_SCALE = 0.02  # half-Cauchy: how far the level walks over the whole run
 _WALKS = np.array([3e-4, 2e-3, 6e-3, 0.012, 0.025, 0.05, 0.1, 0.2, 0.4, 0.8])
-_DRIFTS = ((0.0, 0.75), (0.03, 0.15), (0.15, 0.1))  # change over the whole run, and its prior weight
+_DRIFTS = ((0.0, 0.95), (0.1, 0.05))  # change over the whole run, and its prior weight
 _COLD_EXCESS = 0.3  # mean of an exponential distribution
 _COLD_WEIGHTS = (0.5, 0.35, 0.1, 0.05)  # that so many units at the beginning are cold
 _SPIKE = 5.0  # standard deviations above its surroundings
 _LEAST_FOR_SPIKES = 6
+# That what came goes before the run ends: half of Gott's probability for a thing that has lasted so long to end within
+# so much more time (Nature 363, 1993).
+_ENDS = 0.5
 _CHANGE = 0.1  # that the regime changed at some time
 
 
@@ -67,10 +70,11 @@ def future_mean(series: Series) -> Mixture:
     excess = _spikes(y, u)
     y = y - excess
     spikes, spikes_deviation = _future_spikes(excess, u, series.remaining)
-    parts = []
-    for weight, start in _regimes(y, u):
-        for log_likelihood, mean, deviation, freedom in _predictions(y[start:], u[start:], series):
-            parts.append((weight + log_likelihood, mean + spikes, math.hypot(deviation, spikes_deviation), freedom))
+    parts = [
+        (weight, mean + spikes, math.hypot(deviation, spikes_deviation), freedom)
+        for regime in _regimes(y, u)
+        for weight, mean, deviation, freedom in _futures(y, u, regime, series)
+    ]
     highest = max(p[0] for p in parts)
     kept = [(math.exp(p[0] - highest), p[1] * scale, p[2] * scale, p[3]) for p in parts if p[0] > highest - 14]
     return Mixture.of(kept)
@@ -101,20 +105,48 @@ def _future_spikes(excess: Array, u: Array, remaining: float) -> tuple[float, fl
     return float(np.dot(excess, u)) / past, math.sqrt(squares / past * (1.0 / past + 1.0 / remaining))
 
 
-def _regimes(y: Array, u: Array) -> Iterator[tuple[float, int]]:
-    """Where the present regime may have begun: log of prior times the likelihood of what lies before, and index."""
+@dataclass(frozen=True, slots=True)
+class _Regime:
+    """Where the present regime may have begun.
+
+    ``former`` is the level before, to which it may go back: what a neighbour on the machine took. None after a cold
+    start, which does not come again.
+    """
+
+    log_weight: float  # of the prior, times the likelihood of what lies before
+    start: int
+    former: float | None = None
+
+
+def _regimes(y: Array, u: Array) -> Iterator[_Regime]:
+    """The candidates."""
     n = len(y)
-    level = float(np.median(y))
+    level = float(np.median(y)) or 1.0
     for cold, weight in enumerate(_COLD_WEIGHTS):
-        if cold and n < cold + 2:
+        if cold >= n:
             break
-        excess = y[:cold] / float(np.median(y[cold:])) - 1.0
+        warm = float(np.median(y[cold:])) or 1.0
+        excess = y[:cold] / warm - 1.0
         if np.all(excess >= 0):
-            yield math.log(weight) - cold * math.log(_COLD_EXCESS) - float(excess.sum()) / _COLD_EXCESS, cold
+            density = -cold * math.log(_COLD_EXCESS) - float(excess.sum()) / _COLD_EXCESS
+            yield _Regime(math.log(weight) + density, cold)
     split = _best_split(y, u)
     if split is not None:
         before = _log_likelihood(y[:split] / level, u[:split])
-        yield math.log(_CHANGE / n) + before, split
+        yield _Regime(math.log(_CHANGE / n) + before, split, float(np.average(y[:split], weights=u[:split])))
+
+
+def _futures(y: Array, u: Array, regime: _Regime, series: Series) -> Iterator[tuple[float, float, float, float]]:
+    """Log weight, mean, scale and degrees of freedom of what follows, where the regime stays and where it ends."""
+    start = regime.start
+    lasted, remaining = float(u[start:].sum()), series.remaining
+    ends = 0.0 if regime.former is None else _ENDS * remaining / (lasted + remaining)
+    for weight, mean, deviation, freedom in _predictions(y[start:], u[start:], series):
+        yield regime.log_weight + weight + math.log1p(-ends), mean, deviation, freedom
+        if regime.former is not None:
+            change = regime.former - mean  # at a time that is uniform over what remains: half of it on average
+            spread = math.hypot(deviation, change / math.sqrt(12.0))
+            yield regime.log_weight + weight + math.log(ends), mean + change / 2, spread, freedom
 
 
 def _best_split(y: Array, u: Array) -> int | None:

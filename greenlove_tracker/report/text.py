@@ -12,6 +12,7 @@ from greenlove_tracker.logs.parser import Run
 from greenlove_tracker.report import wording
 from greenlove_tracker.report.document import KeyFigure
 from greenlove_tracker.report.figures import run_figures
+from greenlove_tracker.report.forecasts import outcome_sentence
 from greenlove_tracker.report.groups import STAR, STAR_NOTE, Group, group, groups_by
 
 WIDTH = 100
@@ -33,6 +34,8 @@ def end_screen(run: Run, *, exit_code: int | None, wrote: Sequence[str] = (), ne
     lines = [_first_line(run, exit_code), ""]
     lines += [line for figure in figures for line in _figure_lines(figure)]
     lines.append("")
+    if outcome := outcome_sentence(run):
+        lines += textwrap.wrap(outcome, WIDTH, initial_indent=_MARGIN, subsequent_indent=_MARGIN)
     for text in (wording.measured_sentence(run), *wording.warnings(run)):
         lines += textwrap.wrap(text, WIDTH, initial_indent=_MARGIN, subsequent_indent=_MARGIN)
     if wrote or next_command:

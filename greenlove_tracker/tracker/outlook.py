@@ -23,7 +23,7 @@ from greenlove_tracker.units import GRAMS_PER_KG, gco2e_from_kwh, h_from_s
 if TYPE_CHECKING:
     from greenlove_tracker.extrapolation.live import Prices
 
-_MOST_OF_TIME = 0.01  # forecasting takes no larger share of the time than this
+_MOST_OF_TIME = 0.02  # forecasting takes no larger share of the time than this
 _LEAST_STEP = 0.002  # nor is one made before this share of the forecast time has passed: some 500 in a run
 
 
@@ -85,7 +85,8 @@ class Outlook:
         progress = self._progress(recorder, gpu_count)
         if progress is None or not progress.blocks or progress.done_units <= self._seen_units:
             return None
-        if not at_once and self._clock.perf_s() < self._due_s:
+        is_over = progress.done_units >= progress.total_units
+        if not at_once and (is_over or self._clock.perf_s() < self._due_s):
             return None
         self._seen_units = progress.done_units
         return progress

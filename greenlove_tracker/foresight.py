@@ -1,0 +1,67 @@
+"""``greenlove forecast``: what runs forecast of themselves and what came of it, and what a sweep will take."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from dataclasses import asdict
+
+from greenlove_tracker.errors import UsageError
+from greenlove_tracker.extrapolation.sweep import forecast_sweep, sweep_warnings
+from greenlove_tracker.logs.forecasts import QUANTITIES
+from greenlove_tracker.logs.parser import read_logs
+from greenlove_tracker.report.forecasts import Line, forecast_table, is_over, line_of, sweep_screen
+
+_QUANTITIES = {"time": "duration_s", "energy": "energy_kwh", "co2e": "emissions_kgco2e", "cost": "cost_usd"}
+
+
+def record(log_dir: str, of: str, style: str) -> str:
+    """Every run's forecast beside its outcome.
+
+    Args:
+        log_dir: a log directory, or that of one run.
+        of: ``time``, ``energy``, ``co2e`` or ``cost``.
+        style: ``text``, ``json`` or ``csv``.
+    """
+    quantity = _QUANTITIES[of]
+    logs = read_logs(log_dir)
+    found = [(run, line_of(run, quantity)) for run in logs.readable()]
+    lines = [line for _, line in found if line is not None]
+    if style == "json":
+        problems = [str(problem) for problem in logs.problems]
+        return json.dumps({"forecasts": [line.as_dict() for line in lines], "problems": problems}, indent=2)
+    if style == "csv":
+        return _as_csv(lines)
+    return forecast_table(lines, quantity, len(found) - len(lines))
+
+
+def _as_csv(lines: list[Line]) -> str:
+    text = io.StringIO()
+    rows = [line.as_dict() for line in lines]
+    if rows:
+        writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+    return text.getvalue().rstrip("\n")
+
+
+def sweep(log_dir: str, n_runs: int, *, as_json: bool) -> str:
+    """What ``n_runs`` runs like the finished ones of a log directory will take.
+
+    Raises:
+        UsageError: where none is finished.
+    """
+    runs = [run for run in read_logs(log_dir).readable() if is_over(run)]
+    if not runs:
+        raise UsageError(f"{log_dir} has no finished run to go by: let one run to its end, then ask again")
+    totals = {}
+    for quantity, unit in QUANTITIES.items():
+        outcomes = [value for run in runs if (value := getattr(run.summary, quantity)) is not None]
+        if len(outcomes) == len(runs):
+            totals[quantity] = forecast_sweep(outcomes, n_runs, unit)
+    warnings = [str(warning) for warning in sweep_warnings(len(runs))]
+    if as_json:
+        shown = {quantity: asdict(estimate) for quantity, estimate in totals.items()}
+        return json.dumps({"runs": n_runs, "seen": len(runs), "totals": shown, "warnings": warnings}, indent=2)
+    return sweep_screen(n_runs, totals, len(runs), warnings)

@@ -1,0 +1,173 @@
+from __future__ import annotations
+
+import logging
+
+import pytest
+from fakes import FakeClock
+
+from greenlove_tracker import Tracker, read_logs
+from greenlove_tracker.errors import BudgetExceeded, UsageError
+from greenlove_tracker.forecasting import Estimate, Forecast
+from greenlove_tracker.meter import SimulatedMeter
+from greenlove_tracker.tracker.gates import find_overruns
+from greenlove_tracker.tracker.outlook import deadline
+
+
+def forecast(**estimates) -> Forecast:
+    known = {"energy_kwh": None, "emissions_kgco2e": None, "cost_usd": None, **estimates}
+    seconds = Estimate(100.0, 90.0, 110.0, 0.95, "s")
+    known.setdefault("duration_s", seconds)
+    return Forecast(
+        **known, one_off_s=seconds, per_epoch_s=seconds, per_batch_s=None, warnings=(), backtest_error=None,
+        method="live", degrees_of_freedom=1, plan=None,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "limit, probability", [(100.0, 0.5), (110.0, 0.025), (90.0, 0.975), (93.5, 0.9), (1000.0, 0.0), (0.0, 1.0)]
+)
+def test_the_probability_is_read_off_the_interval(limit, probability):
+    estimate = Estimate(100.0, 90.0, 110.0, 0.95, "s")
+    assert estimate.probability_above(limit) == pytest.approx(probability, abs=2e-3)
+
+
+def test_an_interval_without_width_is_certain():
+    estimate = Estimate(100.0, 100.0, 100.0, 0.95, "s")
+    assert (estimate.probability_above(99.9), estimate.probability_above(100.0)) == (1.0, 0.0)
+
+
+def test_each_side_of_an_interval_has_its_own_width():
+    estimate = Estimate(100.0, 99.0, 150.0, 0.95, "s")
+    assert estimate.probability_above(110.0) > 0.3 > 1 - estimate.probability_above(98.9)
+
+
+def test_only_budgets_that_are_likely_overrun_are_found():
+    energy = Estimate(1.0, 0.9, 1.1, 0.95, "kWh")
+    limits = {"energy_kwh": 0.93, "duration_s": 105.0, "cost_usd": 1.0}
+    used = {"energy_kwh": 0.1, "duration_s": 10.0, "cost_usd": None}
+    found = find_overruns(limits, forecast(energy_kwh=energy), used, 0.9)
+    assert [o.quantity for o in found] == ["energy_kwh"]
+    assert "energy will come to 1.00 kWh [0.900 Wh" not in str(found[0])
+    assert str(found[0]).startswith("energy will come to 1.00 kWh [") and "probability of 9" in str(found[0])
+
+
+def test_what_is_used_up_already_needs_no_forecast():
+    (found,) = find_overruns({"cost_usd": 5.0}, None, {"cost_usd": 5.01}, 0.9)
+    assert found.probability == 1.0 and str(found) == "cost is at $5.01, over the limit of $5.00"
+    assert find_overruns({"cost_usd": 5.0}, None, {"cost_usd": 4.0}, 0.9) == []
+
+
+def test_deadlines():
+    assert deadline("2026-11-22T06:00", {}) == 1_795_327_200.0
+    assert deadline("2026-11-22T07:00+01:00", {"SLURM_JOB_END_TIME": "5"}) == 1_795_327_200.0
+    assert deadline("", {"SLURM_JOB_END_TIME": "1795327200"}) == 1_795_327_200.0
+    assert deadline("", {}) is None
+    with pytest.raises(UsageError, match="deadline_utc"):
+        deadline("tomorrow", {})
+
+
+# -- in a tracker, at 360 W: 1 Wh an epoch of 10 s ---------------------------------------------------------------
+
+
+def tracker(clock, tmp_path, **arguments) -> Tracker:
+    meter = SimulatedMeter(clock, gpu_w=360.0)
+    return Tracker(epochs=20, log_dir=tmp_path, verbose=0, clock=clock, meter=meter, **arguments)
+
+
+def train(tracker: Tracker, clock: FakeClock, epochs: int) -> None:
+    for _ in range(epochs):
+        tracker.epoch_start()
+        clock.pass_s(10.0)
+        tracker.epoch_end()
+        tracker._session.tick()
+
+
+@pytest.fixture
+def clock():
+    return FakeClock()
+
+
+def test_a_budget_that_will_be_overrun_is_warned_of_once(clock, tmp_path, caplog):
+    with caplog.at_level(logging.WARNING), tracker(clock, tmp_path, max_energy_kwh=0.015) as t:
+        train(t, clock, 20)
+    warnings = [r.getMessage() for r in caplog.records]
+    assert len(warnings) == 1 and "energy will come to" in warnings[0] and "15.0 Wh" in warnings[0]
+    assert t.summary.status == "finished"
+
+
+def test_a_budget_that_holds_is_silent(clock, tmp_path, caplog):
+    limits = {"max_energy_kwh": 0.03, "max_cost_usd": 1.0, "max_kgco2e": 1.0}
+    with caplog.at_level(logging.WARNING), tracker(clock, tmp_path, country="DE", **limits) as t:
+        train(t, clock, 20)
+    assert caplog.records == []
+
+
+@pytest.mark.parametrize(
+    "limit",
+    [
+        {"max_energy_kwh": 0.01},
+        {"max_kgco2e": 0.004, "country": "DE"},
+        {"max_cost_usd": 0.004, "country": "DE"},
+        {"max_cost_usd": 0.08, "price_usd_per_gpu_hour": 2.0},
+        {"deadline_utc": "2026-09-21T14:14:50"},  # the fake clock begins at 14:13:20
+    ],
+)
+def test_stopping_comes_between_two_epochs_after_the_checkpoint(clock, tmp_path, limit):
+    saved = []
+    with (
+        pytest.raises(BudgetExceeded, match="over the"),
+        tracker(clock, tmp_path, on_overrun="stop", save_checkpoint=lambda: saved.append(clock.now_s), **limit) as t,
+    ):
+        train(t, clock, 20)
+    assert len(saved) == 1 and saved[0] % 10.0 == 0.0 and saved[0] < 200.0
+    run = read_logs(tmp_path).runs[0]
+    assert run.summary.status == "stopped" and run.summary.epochs_done == saved[0] / 10
+    assert all(e.is_complete for e in run.epochs)
+    assert run.scores() == ()  # a run that stopped is not what was forecast
+
+
+def test_a_function_is_told_in_the_trainings_own_thread(clock, tmp_path):
+    told = []
+    with tracker(clock, tmp_path, max_energy_kwh=0.01, on_overrun=told.append) as t:
+        train(t, clock, 20)
+    (overrun,) = told
+    assert overrun.quantity == "energy_kwh" and overrun.probability >= 0.9
+    assert overrun.expected.point == pytest.approx(0.02, rel=0.05)
+
+
+def test_what_the_users_function_raises_is_the_users(clock, tmp_path):
+    def refuse(overrun):
+        raise RuntimeError("mine")
+
+    with (
+        pytest.raises(RuntimeError, match="mine"),
+        tracker(clock, tmp_path, max_energy_kwh=0.01, on_overrun=refuse) as t,
+    ):
+        train(t, clock, 20)
+
+
+def test_a_training_in_steps_stops_at_a_step(clock, tmp_path):
+    meter = SimulatedMeter(clock, gpu_w=360.0)
+    arguments = {"max_energy_kwh": 0.01, "on_overrun": "stop", "verbose": 0, "log_dir": tmp_path}
+    with pytest.raises(BudgetExceeded), Tracker(total_steps=200, clock=clock, meter=meter, **arguments) as t:
+        for _ in range(200):
+            clock.pass_s(1.0)
+            t.step()
+            t._session.tick()
+    assert 0 < read_logs(tmp_path).runs[0].summary.counts.steps < 200
+
+
+@pytest.mark.parametrize(
+    "bad, message",
+    [
+        ({"max_energy_kwh": -1.0}, "max_energy_kwh"),
+        ({"overrun_probability": 1.5}, "between 0 and 1"),
+        ({"on_overrun": "explode"}, "on_overrun"),
+        ({"save_checkpoint": 3}, "save_checkpoint"),
+        ({"prior": "yesterday"}, "prior"),
+        ({"deadline_utc": "soon"}, "deadline_utc"),
+    ],
+)
+def test_bad_budgets_are_clear_errors(clock, tmp_path, bad, message):
+    with pytest.raises(UsageError, match=message):
+        tracker(clock, tmp_path, **bad)

@@ -1,0 +1,113 @@
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from greenlove_tracker import TrainingPlan, Trial, extrapolate
+from greenlove_tracker.extrapolation.live import Prices, forecast_run
+from greenlove_tracker.forecasting import Block, Progress
+
+
+def progress(durations, total, gaps=None, startup_s=2.0, **more) -> Progress:
+    gaps = gaps if gaps is not None else [0.0] * (len(durations) - 1)
+    padded = [*gaps, None][: len(durations)]
+    blocks = tuple(Block(1, d, g) for d, g in zip(durations, padded, strict=True))
+    elapsed_s = startup_s + sum(durations) + sum(gaps)
+    return Progress(total, blocks, startup_s, elapsed_s, **more)
+
+
+def noisy(n, mean=10.0, share=0.01, seed=0):
+    return list(np.random.default_rng(seed).normal(mean, share * mean, n))
+
+
+def test_done_and_remaining_add_up_with_startup_and_gaps():
+    forecast = forecast_run(progress([10.0] * 10, 40, [1.0] * 9))
+    # nine gaps are seen, 31 remain: the last epoch is followed by one too
+    assert forecast.duration_s.point == pytest.approx(2 + 400 + 40, rel=1e-3)
+    assert forecast.duration_s.lower <= 442 <= forecast.duration_s.upper
+    assert forecast.method == "live" and forecast.one_off_s.point == 2.0
+    assert forecast.per_epoch_s.point == pytest.approx(10.0, rel=1e-3)
+    assert forecast.duration_p99_s > forecast.duration_s.upper > forecast.duration_s.point
+
+
+def test_what_has_passed_is_a_lower_bound():
+    forecast = forecast_run(progress(noisy(39), 40))
+    assert forecast.duration_s.lower >= 2 + sum(noisy(39))
+
+
+def test_nothing_remains_at_the_end():
+    forecast = forecast_run(progress([10.0] * 4, 4))
+    assert forecast.duration_s.point == pytest.approx(42.0)
+
+
+def test_steps_are_blocks_of_many_units():
+    blocks = tuple(Block(50, 50 * 0.02, 0.0) for _ in range(12))
+    forecast = forecast_run(Progress(6000, blocks, 0.0, 12.0))
+    assert forecast.duration_s.point == pytest.approx(120.0, rel=1e-3)
+
+
+def test_rare_checkpoints_are_part_of_it():
+    gaps = [30.0 if i % 5 == 4 else 0.0 for i in range(29)]
+    forecast = forecast_run(progress(noisy(30), 60, gaps))
+    truth = 2 + sum(noisy(30)) + 300 + 12 * 30
+    assert forecast.duration_s.lower < truth < forecast.duration_s.upper
+    assert forecast.duration_s.point == pytest.approx(truth, rel=0.06)
+
+
+def test_thousands_of_epochs_are_joined_and_say_the_same():
+    few = forecast_run(progress(noisy(96), 20_000))
+    many = forecast_run(progress(noisy(10_000), 20_000))
+    assert many.duration_s.point == pytest.approx(200_000, rel=2e-3)
+    assert many.duration_s.relative_width < few.duration_s.relative_width
+
+
+def test_energy_is_what_was_used_and_the_rest_at_the_power_seen():
+    metered = tuple((10.0, 360.0) for _ in range(10))
+    forecast = forecast_run(progress([10.0] * 10, 40, metered=metered, used_kwh=0.0102, startup_s=2.0))
+    assert forecast.energy_kwh.point == pytest.approx(0.0402, rel=1e-3)
+    assert forecast.energy_kwh.lower < 0.0402 < forecast.energy_kwh.upper
+
+
+def test_energy_that_is_not_metered_is_unknown_and_so_is_what_follows_from_it():
+    forecast = forecast_run(progress([10.0] * 10, 40), prices=Prices(400.0, 0.3, None))
+    assert (forecast.energy_kwh, forecast.emissions_kgco2e, forecast.cost_usd) == (None, None, None)
+
+
+def test_co2e_and_cost_go_with_energy_and_a_machines_price_with_time():
+    known = progress([10.0] * 10, 40, metered=((100.0, 360.0),), used_kwh=0.0102, gpu_count=2)
+    electricity = forecast_run(known, prices=Prices(400.0, 0.3, None))
+    assert electricity.emissions_kgco2e.point == pytest.approx(electricity.energy_kwh.point * 0.4)
+    assert electricity.cost_usd.point == pytest.approx(electricity.energy_kwh.point * 0.3)
+    machine = forecast_run(known, prices=Prices(400.0, 0.3, 2.0))
+    assert machine.cost_usd.point == pytest.approx(machine.duration_s.point / 3600 * 2.0 * 2)
+
+
+def exploration(per_batch_s=1e-3, noise=0.01):
+    rng = np.random.default_rng(8)
+    trials = [Trial(64 * m, 64, tuple(per_batch_s * m * rng.normal(1, noise, 6))) for m in (10, 10, 20, 40, 60, 60, 60)]
+    return extrapolate(trials, TrainingPlan(samples=64 * 1000, batch_size=64, epochs=40))
+
+
+def test_an_exploration_narrows_the_first_forecast_and_is_forgotten_where_the_run_disagrees():
+    prior = exploration()
+    first = progress([1.01], 40)
+    alone, together = forecast_run(first), forecast_run(first, prior=prior)
+    assert together.duration_s.relative_width < 0.5 * alone.duration_s.relative_width
+    assert together.duration_s.lower < 42 < together.duration_s.upper
+    other_machine = progress(noisy(4, mean=3.0), 40)
+    assert forecast_run(other_machine, prior=prior).duration_s.point == pytest.approx(122, rel=0.05)
+
+
+def test_what_is_not_known_yet_is_named():
+    names = {w.name for w in forecast_run(progress([10.0], 40)).warnings}
+    assert {"FEW", "GAPS", "WIDE"} <= names
+    late = forecast_run(progress(noisy(20), 40))
+    assert late.warnings == () and late.is_reliable
+
+
+def test_levels_are_nested():
+    known = progress(noisy(10), 40)
+    widths = [forecast_run(known, level=level).duration_s.relative_width for level in (0.5, 0.8, 0.95)]
+    assert widths == sorted(widths) and all(map(math.isfinite, widths))
