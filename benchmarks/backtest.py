@@ -2,8 +2,10 @@
 
     python benchmarks/backtest.py [--replicates 400] [--into docs/forecasting.md]
 
-Virtual time: trials and full runs are drawn from models of known cost, thousands of times, without waiting. Each
-method sees the same trials, and is judged against a full run that was drawn apart from them.
+1. Virtual time: trials and full runs are drawn from models of known cost, thousands of times, without waiting. Each
+   method sees the same trials, and is judged against a full run that was drawn apart from them.
+2. Loops of known cost, run for real.
+3. Recorded trainings (tests/runs), replayed.
 """
 
 from __future__ import annotations
@@ -11,11 +13,14 @@ from __future__ import annotations
 import argparse
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
+import backtest_live
+import backtest_real
 import numpy as np
 from numpy.typing import NDArray
+from scoring import COLUMNS, LEVELS, Intervals, Score, markdown
 
 from greenlove_tracker import TrainingPlan, Trial, extrapolate
 from greenlove_tracker.extrapolation.extrapolate import observe
@@ -26,7 +31,6 @@ BATCH = 64
 BATCHES = (6, 6, 12, 24, 24, 48, 63, 63, 63)  # 9 trials on 5 sizes, the largest 1/15 of the full epoch
 TRIAL_EPOCHS = 8
 PLAN = TrainingPlan(samples=60_000, batch_size=BATCH, epochs=100)
-LEVELS = (0.5, 0.8, 0.95)
 BEGIN, END = "<!-- backtest begins -->", "<!-- backtest ends -->"
 Array = NDArray[np.float64]
 
@@ -79,48 +83,28 @@ SCENARIOS = (
 )
 
 
-@dataclass
-class Score:
-    """What one method did in one scenario."""
-
-    covered: dict[float, list[bool]] = field(default_factory=lambda: {level: [] for level in LEVELS})
-    errors: list[float] = field(default_factory=list)
-    widths: list[float] = field(default_factory=list)
-    scores: list[float] = field(default_factory=list)
-
-    def add(self, intervals: Mapping[float, tuple[float, float]], point_s: float, truth_s: float) -> None:
-        self.errors.append(abs(point_s / truth_s - 1))
-        for level, (lower, upper) in intervals.items():
-            self.covered[level].append(lower <= truth_s <= upper)
-        if 0.95 in intervals:
-            lower, upper = intervals[0.95]
-            self.widths.append((upper - lower) / truth_s)
-            miss = max(lower - truth_s, 0.0) + max(truth_s - upper, 0.0)
-            self.scores.append((upper - lower + 2 / 0.05 * miss) / truth_s)
+Method = Callable[[Sequence[Trial], TrainingPlan], tuple[float, Intervals]]
 
 
-Method = Callable[[Sequence[Trial]], tuple[float, Mapping[float, tuple[float, float]]]]
-
-
-def _ours(trials: Sequence[Trial]) -> tuple[float, Mapping[float, tuple[float, float]]]:
-    return _by_level(lambda level: extrapolate(trials, PLAN, level=level).duration_s)
+def _ours(trials: Sequence[Trial], plan: TrainingPlan) -> tuple[float, Intervals]:
+    return _by_level(lambda level: extrapolate(trials, plan, level=level).duration_s)
 
 
 def _green_love(options: Options) -> Method:
-    return lambda trials: _by_level(
-        lambda level: extrapolate(trials, PLAN, level=level, method="green-love", green_love_options=options).duration_s
+    return lambda trials, plan: _by_level(
+        lambda level: extrapolate(trials, plan, level=level, method="green-love", green_love_options=options).duration_s
     )
 
 
-def _by_level(forecast: Callable[[float], object]) -> tuple[float, Mapping[float, tuple[float, float]]]:
+def _by_level(forecast: Callable[[float], object]) -> tuple[float, Intervals]:
     estimates = {level: forecast(level) for level in LEVELS}
     return estimates[0.95].point, {level: (e.lower, e.upper) for level, e in estimates.items()}  # type: ignore[attr-defined]
 
 
-def _plain_wls(trials: Sequence[Trial]) -> tuple[float, Mapping[float, tuple[float, float]]]:
+def _plain_wls(trials: Sequence[Trial], plan: TrainingPlan) -> tuple[float, Intervals]:
     """Weighted least squares on the steady means, its prediction interval times the epochs: the notes' method."""
-    seen = observe(trials, PLAN)
-    m, at = seen.m, float(PLAN.batches_per_epoch)
+    seen = observe(trials, plan)
+    m, at = seen.m, float(plan.batches_per_epoch)
     result, _ = plain_wls(m, seen.mean_s)
     has_intercept = result.params[0] >= 0  # type: ignore[attr-defined]
     if not has_intercept:
@@ -133,15 +117,15 @@ def _plain_wls(trials: Sequence[Trial]) -> tuple[float, Mapping[float, tuple[flo
     for level in LEVELS:
         frame = prediction.summary_frame(alpha=1 - level)
         ends = (float(frame["obs_ci_lower"].iloc[0]), float(frame["obs_ci_upper"].iloc[0]))
-        intervals[level] = (once_s + PLAN.n_epochs * ends[0], once_s + PLAN.n_epochs * ends[1])
-    return once_s + PLAN.n_epochs * mean_s, intervals
+        intervals[level] = (once_s + plan.n_epochs * ends[0], once_s + plan.n_epochs * ends[1])
+    return once_s + plan.n_epochs * mean_s, intervals
 
 
-def _samples_per_second(trials: Sequence[Trial]) -> tuple[float, Mapping[float, tuple[float, float]]]:
+def _samples_per_second(trials: Sequence[Trial], plan: TrainingPlan) -> tuple[float, Intervals]:
     """Composer's estimate: throughput so far; a point, no interval."""
     samples = sum(t.sample_size * len(t.epoch_durations_s) for t in trials)
     rate = samples / sum(t.total_s for t in trials)
-    return (PLAN.samples or 0) * PLAN.n_epochs / rate, {}
+    return (plan.samples or 0) * plan.n_epochs / rate, {}
 
 
 METHODS: dict[str, Method] = {
@@ -168,35 +152,21 @@ def backtest(scenario: Scenario, replicates: int, seed: int) -> dict[str, Score]
         ]
         full = scenario.epochs(rng, PLAN.batches_per_epoch, PLAN.n_epochs, is_first=True)
         truth_s = float(full.sum())
-        for name, method in METHODS.items():
-            point_s, intervals = method(trials)
-            scores[name].add(intervals, point_s, truth_s)
+        _judge(scores, trials, PLAN, truth_s)
         scores[FIRST_EPOCH].add({}, float(full[0]) * PLAN.n_epochs, truth_s)
     return scores
 
 
-def _coverage(hits: list[bool]) -> str:
-    if not hits:
-        return "none"
-    share = float(np.mean(hits))
-    error = math.sqrt(max(share * (1 - share), 0.25 / len(hits)) / len(hits))
-    return f"{share * 100:.1f} ±{1.96 * error * 100:.1f}"
+def _judge(scores: Mapping[str, Score], trials: Sequence[Trial], plan: TrainingPlan, truth_s: float) -> None:
+    for name, method in METHODS.items():
+        point_s, intervals = method(trials, plan)
+        scores[name].add(intervals, point_s, truth_s)
 
 
 def table(results: Mapping[str, Mapping[str, Score]]) -> str:
     """A Markdown table: coverage in per cent with its binomial error, errors and widths in per cent."""
-    lines = [
-        "| scenario | method | covers 50% | 80% | 95% | median error | width | interval score |",
-        "|---|---|--:|--:|--:|--:|--:|--:|",
-    ]
-    for scenario, scores in results.items():
-        for name, score in scores.items():
-            covers = " | ".join(_coverage(score.covered[level]) for level in LEVELS)
-            width = f"{np.mean(score.widths) * 100:.2f}%" if score.widths else "none"
-            interval = f"{np.mean(score.scores):.4f}" if score.scores else "none"
-            error = f"{np.median(score.errors) * 100:.2f}%"
-            lines.append(f"| {scenario} | {name} | {covers} | {error} | {width} | {interval} |")
-    return "\n".join(lines)
+    rows = [[scenario, name, *score.cells()] for scenario, scores in results.items() for name, score in scores.items()]
+    return markdown(["scenario", "method", *COLUMNS], rows)
 
 
 def verdicts(results: Mapping[str, Mapping[str, Score]]) -> list[str]:
@@ -220,14 +190,46 @@ def _put_into(page: Path, text: str) -> None:
     page.write_text(f"{head}{BEGIN}\n{text}\n{END}{tail}", encoding="utf-8")
 
 
+def _bullets(lines: Sequence[str]) -> str:
+    return "\n".join(f"- {line}" for line in lines)
+
+
+def report(replicates: int, seed: int) -> str:
+    """All parts, as Markdown."""
+    results = {s.name: backtest(s, replicates, seed) for s in SCENARIOS}
+    n_live = max(20, replicates // 8)
+    live = {s.name: backtest_live.virtual(s, n_live, seed) for s in backtest_live.SCENARIOS}
+    runs = backtest_live.recorded()
+    scores = backtest_live.replay_scores(runs)
+    change = backtest_live.after_the_change(n_live, seed)
+    known = {name: Score() for name in METHODS}
+    for trials, plan, truth_s in backtest_real.known_cost_loops(seed):
+        _judge(known, trials, plan, truth_s)
+    replayed = {name: Score() for name in METHODS}
+    for trials, plan, truth_s in backtest_real.recorded_families(runs):
+        _judge(replayed, trials, plan, truth_s)
+    parts = [
+        f"### From trials, on virtual time ({replicates} replicates a scenario)", table(results),
+        _bullets(verdicts(results)),
+        "### From trials, on loops of known cost, run for real", table({"busy-waiting, 5 ms + 1 ms a batch": known}),
+        "### From trials, on recorded trainings", table({"four families, three sittings": replayed}),
+        f"### While a run runs, on virtual time ({n_live} replicates a scenario, nine forecasts each)",
+        backtest_live.virtual_table(live),
+        f"- so many epochs after the change of regime, the 95% interval holds in per cent: {change}",
+        "### While a run runs, on recorded trainings", backtest_live.errors_by_tenth(scores),
+        table({"all tenths": {n: backtest_live.pooled(by) for n, by in scores.items()}}),
+        _bullets(backtest_live.replay_verdicts(runs, scores)),
+    ]  # fmt: skip
+    return "\n\n".join(parts)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--replicates", type=int, default=400)
     parser.add_argument("--seed", type=int, default=20261121)
     parser.add_argument("--into", type=Path, help="a page whose lines between the two marks are replaced")
     arguments = parser.parse_args()
-    results = {s.name: backtest(s, arguments.replicates, arguments.seed) for s in SCENARIOS}
-    text = table(results) + "\n\n" + "\n".join(f"- {line}" for line in verdicts(results))
+    text = report(arguments.replicates, arguments.seed)
     print(text)
     if arguments.into:
         _put_into(arguments.into, text)

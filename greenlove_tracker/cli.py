@@ -70,6 +70,11 @@ def _settings_options(function: Callable[..., None]) -> Callable[..., None]:
         click.option("--electricity-price", "electricity_price_usd_per_kwh", type=float, help="USD per kWh"),
         click.option("--gpu-hour-price", "price_usd_per_gpu_hour", type=float, help="USD per GPU and hour"),
         click.option("--continues", help="the run id that this run resumes"),
+        click.option("--max-energy-kwh", type=float, help="a budget: warn where it is likely to be exceeded"),
+        click.option("--max-cost-usd", type=float, help="a budget"),
+        click.option("--max-kgco2e", type=float, help="a budget"),
+        click.option("--deadline-utc", help="a budget of time: 2026-11-22T06:00; default the end of the Slurm job"),
+        click.option("--on-overrun", type=click.Choice(["warn", "stop"]), help="stop: between two marked epochs"),
         click.option("--quiet", "verbose", flag_value=0, type=int, help="nothing but warnings"),
         click.option("--status", "verbose", flag_value=2, type=int, help="a status line even beside what it prints"),
     ]

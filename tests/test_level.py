@@ -60,13 +60,13 @@ def test_blocks_weigh_by_their_units():
 
 @pytest.mark.parametrize("cold", [[2.0], [1.8, 1.3]])
 def test_a_cold_start_is_not_extrapolated(cold):
-    lower, point, upper = interval([*cold, 1.01, 0.99, 1.0, 1.02, 0.98], 60)
+    _, point, upper = interval([*cold, 1.01, 0.99, 1.0, 1.02, 0.98], 60)
     assert point == pytest.approx(1.0, abs=0.02)
     assert upper < 1.4
 
 
 def test_after_two_epochs_a_slow_first_one_is_taken_for_cold_and_the_interval_allows_for_more():
-    lower, point, upper = interval([1.7, 1.0], 40)
+    _, point, upper = interval([1.7, 1.0], 40)
     assert point == pytest.approx(1.0, abs=0.05) and upper > 1.2
 
 
@@ -95,7 +95,7 @@ def test_spikes_keep_their_rate_and_do_not_move_the_level():
 
 def test_a_drift_is_followed():
     values = 1.0 + 0.004 * np.arange(40) + np.random.default_rng(1).normal(0, 0.005, 40)
-    lower, point, upper = interval(values, 80)
+    lower, _, upper = interval(values, 80)
     assert lower < 1.0 + 0.004 * 59.5 < upper
 
 

@@ -24,7 +24,8 @@ Array = NDArray[np.float64]
 
 # Priors, relative to the level: assumptions of the order of what recorded runs show (docs/forecasting.md).
 _NOISE, _NOISE_WEIGHT = 0.015, 2.0  # of a unit, worth so many observations
-_WALK_SCALE = 0.02  # half-Cauchy: how far the level walks over the whole run
+_WALK_SCALE = 0.01  # half-Cauchy: how far the level walks over the whole run,
+_WALK_BY_NOISE = 1.5  # and by how much more on a machine that is noisy from epoch to epoch
 _WALKS = np.array([3e-4, 2e-3, 6e-3, 0.012, 0.025, 0.05, 0.1, 0.2, 0.4, 0.8])
 _DRIFTS = ((0.0, 0.95), (0.1, 0.05))  # change over the whole run, and its prior weight
 _COLD_EXCESS = 0.3  # mean of an exponential distribution
@@ -34,7 +35,7 @@ _LEAST_FOR_SPIKES = 6
 # That what came goes before the run ends: half of Gott's probability for a thing that has lasted so long to end within
 # so much more time (Nature 363, 1993).
 _ENDS = 0.5
-_CHANGE = 0.1  # that the regime changed at some time
+_CHANGE = 0.2  # that the regime changed at some time
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,7 +218,7 @@ def _predictions(y: Array, u: Array, series: Series) -> Iterator[tuple[float, fl
     noise = _noise(y, u)
     walk_kernel, drift_kernel = np.minimum.outer(t, t), np.outer(t, t)
     middle = now + remaining / 2
-    prior = np.gradient(_WALKS) / (1.0 + (_WALKS / _WALK_SCALE) ** 2)
+    prior = np.gradient(_WALKS) / (1.0 + (_WALKS / (_WALK_SCALE + _WALK_BY_NOISE * noise)) ** 2)
     prior /= prior.sum()
     for drift, drift_weight in _DRIFTS:
         p = (drift / total / noise) ** 2

@@ -42,17 +42,8 @@ def forecast_run(
         prior: of an exploration; it counts until the run itself says more, and for nothing where the two disagree.
         prices: for CO2e and cost.
     """
-    remaining = max(0.0, progress.total_units - progress.done_units)
-    per_unit = _future([(b.units, b.active_s / b.units) for b in progress.blocks], remaining)
-    if prior is not None and remaining > 0:
-        per_unit = _with_prior(per_unit, prior, progress.total_units)
-    gap_s, gap_deviation_s = _future_gaps(progress)
-    total = Mixture.of(
-        [
-            (w, progress.elapsed_s + gap_s + remaining * mean, math.hypot(remaining * deviation, gap_deviation_s), f)
-            for w, mean, deviation, f in per_unit.parts()
-        ]
-    )
+    per_unit = _time_per_unit(progress, prior)
+    total = total_duration(progress, per_unit)
     duration = _estimate(total, level, "s", floor=progress.elapsed_s)
     energy = _energy(progress, duration)
     return _priced(
@@ -74,6 +65,30 @@ def forecast_run(
         prices or Prices(),
         progress.gpu_count,
     )
+
+
+def _time_per_unit(progress: Progress, prior: Forecast | None = None) -> Mixture:
+    """Of what remains, in s, without gaps."""
+    remaining = max(0.0, progress.total_units - progress.done_units)
+    per_unit = _future([(b.units, b.active_s / b.units) for b in progress.blocks], remaining)
+    return per_unit if prior is None or remaining == 0 else _with_prior(per_unit, prior, progress.total_units)
+
+
+def total_duration(progress: Progress, per_unit: Mixture | None = None) -> Mixture:
+    """The predictive distribution of the whole run's time in s: done, remaining, and the gaps.
+
+    Args:
+        progress: with at least one block.
+        per_unit: time of a unit that remains; default what the run itself shows.
+    """
+    remaining = max(0.0, progress.total_units - progress.done_units)
+    gap_s, gap_deviation_s = _future_gaps(progress)
+    done_s = progress.elapsed_s + gap_s
+    parts = [
+        (weight, done_s + remaining * mean, math.hypot(remaining * deviation, gap_deviation_s), freedom)
+        for weight, mean, deviation, freedom in (per_unit or _time_per_unit(progress)).parts()
+    ]
+    return Mixture.of(parts)
 
 
 def _future(blocks: list[tuple[float, float]], remaining: float) -> Mixture:
@@ -178,4 +193,3 @@ def _warnings(progress: Progress, duration: Estimate) -> list[Warn]:
         half = duration.relative_width / 2
         found.append(Warn("WIDE", f"the interval is ±{half:.0%}", "it narrows as the run goes on", is_serious=True))
     return found
-

@@ -1,0 +1,61 @@
+"""How forecasts are judged: coverage with its binomial error, error, width and interval score."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+LEVELS = (0.5, 0.8, 0.95)
+Intervals = Mapping[float, tuple[float, float]]
+
+
+@dataclass
+class Score:
+    """What one method did in one scenario."""
+
+    covered: dict[float, list[bool]] = field(default_factory=lambda: {level: [] for level in LEVELS})
+    errors: list[float] = field(default_factory=list)
+    widths: list[float] = field(default_factory=list)
+    scores: list[float] = field(default_factory=list)
+
+    def add(self, intervals: Intervals, point_s: float, truth_s: float) -> None:
+        """Judge one forecast; a method without intervals gives none."""
+        self.errors.append(abs(point_s / truth_s - 1))
+        for level, (lower, upper) in intervals.items():
+            self.covered[level].append(lower <= truth_s <= upper)
+        if 0.95 in intervals:
+            lower, upper = intervals[0.95]
+            self.widths.append((upper - lower) / truth_s)
+            miss = max(lower - truth_s, 0.0) + max(truth_s - upper, 0.0)
+            self.scores.append((upper - lower + 2 / 0.05 * miss) / truth_s)
+
+    def cells(self) -> list[str]:
+        """Coverage at each level, median error, mean width, mean interval score."""
+        covers = [coverage(self.covered[level]) for level in LEVELS]
+        width = f"{np.mean(self.widths) * 100:.2f}%" if self.widths else "none"
+        score = f"{np.mean(self.scores):.4f}" if self.scores else "none"
+        return [*covers, f"{np.median(self.errors) * 100:.2f}%", width, score]
+
+
+COLUMNS = ("covers 50%", "80%", "95%", "median error", "width", "interval score")
+
+
+def coverage(hits: list[bool]) -> str:
+    """In per cent, with the half-width of its 95% binomial interval."""
+    if not hits:
+        return "none"
+    share = float(np.mean(hits))
+    error = math.sqrt(max(share * (1 - share), 0.25 / len(hits)) / len(hits))
+    return f"{share * 100:.1f} ±{1.96 * error * 100:.1f}"
+
+
+def markdown(heads: list[str], rows: list[list[str]]) -> str:
+    """A table; the first two columns are words, the others numbers."""
+    lines = [
+        "| " + " | ".join(heads) + " |",
+        "|" + "|".join("---" if i < 2 else "--:" for i in range(len(heads))) + "|",
+    ]
+    return "\n".join([*lines, *("| " + " | ".join(row) + " |" for row in rows)])

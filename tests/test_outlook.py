@@ -1,0 +1,249 @@
+"""Forecasts of a running training, through the tracker, on a fake clock: 10 s an epoch, 360 W."""
+
+from __future__ import annotations
+
+import io
+import logging
+import subprocess
+import sys
+
+import pytest
+from fakes import FakeClock
+
+from greenlove_tracker import Tracker, TrainingPlan, Trial, console, extrapolate, read_logs
+from greenlove_tracker.errors import TrackerStateError, UsageError
+from greenlove_tracker.meter import SimulatedMeter
+
+
+@pytest.fixture
+def clock():
+    return FakeClock()
+
+
+def make(clock, tmp_path, **arguments) -> Tracker:
+    defaults = {"epochs": 20, "log_dir": tmp_path, "verbose": 0, "meter": SimulatedMeter(clock, gpu_w=360.0)}
+    return Tracker(clock=clock, **(defaults | arguments))
+
+
+def train(tracker: Tracker, clock: FakeClock, epochs: int, *, epoch_s: float = 10.0, gap_s: float = 0.0) -> None:
+    for _ in range(epochs):
+        clock.pass_s(gap_s)
+        tracker.epoch_start()
+        clock.pass_s(epoch_s)
+        tracker.epoch_end()
+        tracker._session.tick()
+
+
+def issued(tmp_path):
+    return read_logs(tmp_path).runs[0].forecasts
+
+
+def test_nothing_is_known_before_the_first_epoch(clock, tmp_path):
+    with make(clock, tmp_path) as tracker:
+        assert tracker.forecast is None
+        tracker.epoch_start()
+        clock.pass_s(5.0)
+        assert tracker.forecast is None
+
+
+def test_the_whole_run_is_forecast_from_its_first_epochs(clock, tmp_path):
+    with make(clock, tmp_path, country="DE") as tracker:
+        train(tracker, clock, 4, gap_s=2.0)
+        forecast = tracker.forecast
+    # 20 epochs, 2 s before the first and behind each of the 20
+    assert forecast.duration_s.point == pytest.approx(20 * 12 + 2, rel=0.02)
+    assert forecast.energy_kwh.point == pytest.approx(forecast.duration_s.point * 360 / 3.6e6, rel=0.01)
+    assert forecast.emissions_kgco2e.point == pytest.approx(forecast.energy_kwh.point * 0.38095, rel=1e-6)
+    assert forecast.cost_usd is not None and forecast.method == "live"
+
+
+def test_every_forecast_is_logged_with_what_was_done_by_then(clock, tmp_path):
+    with make(clock, tmp_path) as tracker:
+        train(tracker, clock, 20)
+    log = issued(tmp_path)
+    assert [f.epochs_done for f in log] == list(range(1, 20))
+    assert [f.elapsed_s for f in log] == [10.0 * n for n in range(1, 20)]
+    assert "FEW" in log[0].warnings and log[-1].warnings == frozenset()
+
+
+def test_asking_brings_the_forecast_up_to_date_and_asking_again_costs_nothing(clock, tmp_path):
+    with make(clock, tmp_path) as tracker:
+        tracker.epoch_start()
+        clock.pass_s(10.0)
+        tracker.epoch_end()
+        first = tracker.forecast
+        assert tracker.forecast is first and len(issued(tmp_path)) == 1
+
+
+def test_forecasts_are_rare_where_epochs_are_many(clock, tmp_path):
+    with make(clock, tmp_path, epochs=5000) as tracker:
+        train(tracker, clock, 300, epoch_s=0.1)
+    assert 3 <= len(issued(tmp_path)) <= 60
+
+
+def test_without_a_plan_there_is_none(clock, tmp_path):
+    with make(clock, tmp_path, epochs=None) as tracker:
+        train(tracker, clock, 3)
+        assert tracker.forecast is None
+    assert issued(tmp_path) == ()
+
+
+def test_none_is_made_where_none_is_wanted(clock, tmp_path):
+    with make(clock, tmp_path, epochs_before_pred=0) as tracker:
+        train(tracker, clock, 3)
+        assert tracker.forecast is None
+
+
+def test_a_training_in_steps_is_forecast_too(clock, tmp_path):
+    with make(clock, tmp_path, epochs=None, total_steps=1000) as tracker:
+        for _ in range(100):
+            clock.pass_s(0.5)
+            tracker.step()
+            if clock.now_s % 5 == 0:
+                tracker._session.tick()
+        assert tracker.forecast.duration_s.point == pytest.approx(500.0, rel=0.01)
+
+
+def test_an_exploration_is_the_first_forecast(clock, tmp_path):
+    trials = [Trial(64 * m, 64, (0.1 * m,) * 5) for m in (5, 10, 20, 40)]
+    prior = extrapolate(trials, TrainingPlan(samples=6400, batch_size=64, epochs=20))
+    with make(clock, tmp_path, prior=prior) as tracker:
+        assert tracker.forecast is prior
+        train(tracker, clock, 1)
+        assert tracker.forecast.duration_s.point == pytest.approx(200.0, rel=0.02)
+        assert tracker.forecast.duration_s.relative_width < 0.1
+
+
+def test_a_machines_price_is_the_cost(clock, tmp_path):
+    with make(clock, tmp_path, price_usd_per_gpu_hour=3.6) as tracker:
+        train(tracker, clock, 3)
+        assert tracker.forecast.cost_usd.point == pytest.approx(0.2, rel=0.02)
+
+
+def test_an_error_of_ours_costs_a_warning_and_no_training(clock, tmp_path, monkeypatch, caplog):
+    import greenlove_tracker.extrapolation.live as live
+
+    def broken(*args, **kwargs):
+        raise ZeroDivisionError("ours")
+
+    monkeypatch.setattr(live, "forecast_run", broken)
+    with caplog.at_level(logging.WARNING), make(clock, tmp_path) as tracker:
+        tracker.epoch_start()
+        clock.pass_s(10.0)
+        tracker.epoch_end()
+        assert tracker.forecast is None
+    assert "greenlove_tracker's own" in caplog.text and tracker.summary.status == "finished"
+
+
+def test_scipy_and_statsmodels_are_not_loaded_by_a_run_without_a_plan(tmp_path):
+    code = (
+        "import sys\n"
+        "from greenlove_tracker import Tracker\n"
+        "with Tracker(sim_cpu_tdp_w=50, verbose=0) as t:\n"
+        "    t.epoch_start(); t.epoch_end()\n"
+        "assert not {'scipy', 'statsmodels'} & set(sys.modules)\n"
+        "with Tracker(epochs=2, sim_cpu_tdp_w=50, verbose=0) as t:\n"
+        "    t.epoch_start(); t.epoch_end()\n"
+        "    assert t.forecast is not None\n"
+        "assert 'statsmodels' not in sys.modules and 'pandas' not in sys.modules\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+
+
+# -- as in carbontracker -----------------------------------------------------------------------------------------
+
+
+def test_the_run_is_closed_after_the_monitored_epochs_and_the_training_goes_on(clock, tmp_path):
+    with make(clock, tmp_path, epochs=5, monitor_epochs=2) as tracker:
+        train(tracker, clock, 2)
+        assert tracker.summary is not None
+        for _ in range(3):
+            tracker.epoch_start()
+            tracker.step()
+            clock.pass_s(10.0)
+            tracker.epoch_end()
+    run = read_logs(tmp_path).runs[0]
+    assert (run.summary.epochs_done, run.summary.status, run.summary.duration_s) == (2, "finished", 20.0)
+
+
+def test_a_run_that_was_stopped_by_hand_still_refuses_further_epochs(clock, tmp_path):
+    tracker = make(clock, tmp_path, epochs=5)
+    train(tracker, clock, 1)
+    tracker.stop()
+    with pytest.raises(TrackerStateError, match="after stop"):
+        tracker.epoch_start()
+
+
+@pytest.mark.parametrize("bad", [{"monitor_epochs": 0}, {"monitor_epochs": 1, "epochs_before_pred": 3}])
+def test_bad_numbers_of_epochs_are_value_errors(clock, tmp_path, bad):
+    with pytest.raises(UsageError, match="monitor_epochs"):
+        make(clock, tmp_path, **bad)
+    assert issubclass(UsageError, ValueError)
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize("answer, goes_on", [("y\n", True), ("what?\nY\n", True), ("n\n", False)])
+def test_it_asks_whether_to_go_on(clock, tmp_path, monkeypatch, answer, goes_on):
+    screen = Terminal()
+    monkeypatch.setattr(console.sys, "stdin", Terminal(answer))
+    monkeypatch.setattr(console.sys, "stderr", screen)
+    tracker = make(clock, tmp_path, epochs_before_pred=2, stop_and_confirm=True)
+    train(tracker, clock, 1)
+    assert "Continue" not in screen.getvalue()
+    if goes_on:
+        train(tracker, clock, 2)
+        tracker.stop()
+    else:
+        with pytest.raises(SystemExit) as ended:
+            train(tracker, clock, 1)
+        assert ended.value.code == 0
+    assert "forecast 3:20" in screen.getvalue() and "Continue training? [y/n]" in screen.getvalue()
+    assert read_logs(tmp_path).runs[0].summary.epochs_done == (3 if goes_on else 2)
+
+
+def test_without_a_terminal_to_ask_on_training_goes_on(clock, tmp_path, caplog):
+    with caplog.at_level(logging.WARNING), make(clock, tmp_path, stop_and_confirm=True) as tracker:
+        train(tracker, clock, 3)
+    assert "no terminal" in caplog.text and tracker.summary.epochs_done == 3
+
+
+# -- the line ----------------------------------------------------------------------------------------------------
+
+
+def lines(capsys) -> list[str]:
+    return [line for line in capsys.readouterr().err.splitlines() if line.startswith("greenlove  epoch")]
+
+
+def test_without_a_terminal_a_plain_line_tells_the_forecast_now_and_then(clock, tmp_path, capsys, monkeypatch):
+    monkeypatch.delenv("SLURM_JOB_ID", raising=False)
+    with make(clock, tmp_path, verbose=1, country="DE", epochs_before_pred=2) as tracker:
+        train(tracker, clock, 19)
+        told = lines(capsys)
+    assert [line.split()[2] for line in told] == ["2/20", "8/20", "14/20"]  # a minute apart
+    assert "forecast 3:20 [" in told[1] and "20.0 Wh" in told[1] and "g CO2e" in told[1] and "$" in told[1]
+    assert "ends " in told[1] and "--time" not in told[1]
+
+
+def test_in_a_slurm_job_the_line_names_the_time_to_ask_for(clock, tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("SLURM_JOB_ID", "7")
+    with make(clock, tmp_path, verbose=1) as tracker:
+        train(tracker, clock, 10)
+        assert "--time=00:0" in lines(capsys)[-1]
+
+
+def test_nothing_is_said_at_verbose_0(clock, tmp_path, capsys):
+    with make(clock, tmp_path, verbose=0) as tracker:
+        train(tracker, clock, 10)
+    assert capsys.readouterr().err == ""
+
+
+def test_the_final_screen_says_how_the_forecast_came_out(clock, tmp_path, capsys):
+    with make(clock, tmp_path, verbose=1) as tracker:
+        train(tracker, clock, 20)
+    err = " ".join(capsys.readouterr().err.split())
+    assert "forecast after 2 epochs 3:2" in err and "came to 3:20" in err and "interval held (19 of 19)" in err
