@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from greenlove_tracker.forecasting import Estimate, Forecast, TrainingPlan, Trial
     from greenlove_tracker.logs.aggregate import aggregate
     from greenlove_tracker.logs.parser import read_logs
+    from greenlove_tracker.report.html import write_html
     from greenlove_tracker.report.pdf import write_pdf
     from greenlove_tracker.tracker import Tracker
 
@@ -28,6 +29,7 @@ _HOMES = {
     "aggregate": "greenlove_tracker.logs.aggregate",
     "extrapolate": "greenlove_tracker.extrapolation",
     "read_logs": "greenlove_tracker.logs.parser",
+    "write_html": "greenlove_tracker.report.html",
     "write_pdf": "greenlove_tracker.report.pdf",
 }
 
@@ -41,6 +43,7 @@ __all__ = [
     "aggregate",
     "extrapolate",
     "read_logs",
+    "write_html",
     "write_pdf",
 ]
 

@@ -197,7 +197,7 @@ def summary(log_dir: str | None, by: str, since: str | None, until: str | None, 
 @click.option("--format", "style", type=click.Choice(["pdf", "cite"]), default="pdf", show_default=True)
 @click.option("--page-size", type=click.Choice(["A4", "Letter"]), default="A4", show_default=True)
 def report(log_dir: str | None, output: str | None, style: str, page_size: str) -> None:
-    """Write a report of one run or of a whole directory: a PDF, or the sentence and table for a paper."""
+    """Write a report of one run or of a whole directory: PDF, HTML page, or the sentence and table for a paper."""
     directory = _log_dir(log_dir)
     if style == "cite":
         from greenlove_tracker.logs.aggregate import aggregate
@@ -210,12 +210,19 @@ def report(log_dir: str | None, output: str | None, style: str, page_size: str) 
         Path(output).write_text(text + "\n", encoding="utf-8")
         click.echo(f"wrote {output}", err=True)
         return
-    from greenlove_tracker.report.pdf import write_pdf
-
     path = Path(output or "report.pdf")
-    if path.suffix.lower() != ".pdf":
-        raise UsageError(f"{path}: only .pdf can be written so far; --format cite writes the text for a paper")
-    click.echo(f"wrote {write_pdf(directory, path, page_size=page_size)}", err=True)
+    match path.suffix.lower():
+        case ".pdf":
+            from greenlove_tracker.report.pdf import write_pdf
+
+            written = write_pdf(directory, path, page_size=page_size)
+        case ".html":
+            from greenlove_tracker.report.html import write_html
+
+            written = write_html(directory, path)
+        case _:
+            raise UsageError(f"{path}: .pdf and .html can be written; --format cite writes the text for a paper")
+    click.echo(f"wrote {written}", err=True)
 
 
 @cli.command()

@@ -98,8 +98,9 @@ def test_run_without_anything_to_run_is_a_usage_error():
         assert result.exit_code == 2 and "Missing argument" in result.output
 
 
-def test_a_report_that_cannot_be_written_yet_says_so(logs):
-    assert "only .pdf" in call("report", "-o", "r.html").output
+def test_a_report_is_what_its_name_says(logs):
+    assert ".pdf and .html can be written" in call("report", "-o", "r.docx").output
+    assert call("report", "-o", "r.html").exit_code == 0 and (logs.parent / "r.html").read_text().startswith("<!DOC")
     assert call("report", "--format", "cite", "-o", "cite.md").exit_code == 0
     assert "CO2e" in (logs.parent / "cite.md").read_text()
     assert "choose one" in call("summary", "--json", "--csv").output

@@ -25,9 +25,9 @@ from greenlove_tracker.logs.run import Run
 from greenlove_tracker.meter import SimulatedMeter
 
 
-def issued(elapsed_s=2.0, point=20.0, half=1.0, **more) -> IssuedForecast:
+def issued(elapsed_s=2.0, point=20.0, half=1.0, warnings=(), **more) -> IssuedForecast:
     estimates = {"duration_s": Estimate(point, point - half, point + half, 0.95, "s"), **more}
-    return IssuedForecast("2026-11-21T10:00:00.000Z", elapsed_s, 2, 10, "live", estimates, 23.0, frozenset({"FEW"}))
+    return IssuedForecast("2026-11-21T10:00:00.000Z", elapsed_s, 2, 10, "live", estimates, 23.0, frozenset(warnings))
 
 
 def cells(forecast) -> dict[str, str]:
@@ -37,6 +37,7 @@ def cells(forecast) -> dict[str, str]:
 def test_a_forecast_reads_back_as_it_was_written():
     full = issued(
         energy_kwh=Estimate(0.1, 0.09, 0.12, 0.95, "kWh"),
+        warnings=["FEW"],
         emissions_kgco2e=Estimate(0.04, 0.03, 0.05, 0.95, "kgCO2e"),
         cost_usd=Estimate(0.03, 0.02, 0.04, 0.95, "USD"),
     )
@@ -60,8 +61,8 @@ def test_scores():
 
 
 def test_the_forecast_at_a_tenth_of_the_run_is_shown_and_else_the_last():
-    scores = score([issued(1.0), issued(2.5), issued(9.0)], "duration_s", 20.0)
-    assert shown(scores) is scores[1]
+    scores = score([issued(1.0), issued(2.1, warnings=["FEW"]), issued(2.5), issued(9.0)], "duration_s", 20.0)
+    assert shown(scores) is scores[2]
     assert shown(scores[:1]) is scores[0] and shown([]) is None
     assert Scored(issued(), issued().estimates["duration_s"], 19.0).has_held  # the end of an interval belongs to it
 

@@ -10,6 +10,7 @@ from greenlove_tracker.forecasting import Estimate, Forecast
 from greenlove_tracker.logs.schema import cell, finite
 from greenlove_tracker.records import RunStatus, RunSummary
 
+FEW = "FEW"  # the warning of a forecast from a single epoch
 # what is forecast, by column, with its unit
 QUANTITIES = {"duration_s": "s", "energy_kwh": "kWh", "emissions_kgco2e": "kgCO2e", "cost_usd": "USD"}
 
@@ -89,8 +90,8 @@ def forecast_from_cells(cells: Mapping[str, str]) -> IssuedForecast:
     for quantity, unit in QUANTITIES.items():
         lower, upper = _bounds(quantity)
         if cells[quantity]:
-            numbers = (finite(cells[c]) for c in (quantity, lower, upper, "level"))
-            estimates[quantity] = Estimate(*numbers, unit)
+            point, low, high, level = (finite(cells[c]) for c in (quantity, lower, upper, "level"))
+            estimates[quantity] = Estimate(point, low, high, level, unit)
     if "duration_s" not in estimates:
         raise ValueError("a forecast without its duration")
     p99 = cells["duration_p99_s"]
@@ -142,8 +143,8 @@ def score(issued: Sequence[IssuedForecast], quantity: str, outcome: float | None
 
 
 def shown(scores: Sequence[Scored]) -> Scored | None:
-    """The one to tell of: the first at a tenth of the run or later, or the last."""
-    late = (s for s in scores if s.issued.elapsed_s >= 0.1 * s.outcome)
+    """The one to tell of: the first at a tenth of the run or later, of more than one epoch; or the last."""
+    late = (s for s in scores if s.issued.elapsed_s >= 0.1 * s.outcome and FEW not in s.issued.warnings)
     return next(late, scores[-1] if scores else None)
 
 

@@ -30,12 +30,6 @@ _CHART_PT = 112.0
 _BAR_PT, _BAR_STEP_PT = 10.0, 19.0
 _Anchor = Literal["start", "middle", "end"]
 _MAX_DOTS = 40  # of points that are marked one by one
-_LEGEND = {
-    Look.MEASURED: "measured",
-    Look.MODELLED: "modelled",
-    Look.ESTIMATED: "estimated",
-    Look.OVERHEAD: "cooling and power supply (PUE)",
-}
 
 
 def nice_ticks(lower: float, upper: float, n_wanted: int = 5, *, only_whole: bool = False) -> list[float]:
@@ -56,6 +50,13 @@ def tick_labels(ticks: Sequence[float]) -> list[str]:
     step = ticks[1] - ticks[0] if len(ticks) > 1 else (abs(ticks[0]) or 1.0)
     decimals = max(0, -math.floor(math.log10(step) + 1e-9))
     return [f"{tick:,.{decimals}f}" for tick in ticks]
+
+
+def ticks_from_0(chart: LineChart) -> list[float]:
+    """The ticks of the y axis: from 0 to a round number that is not below the highest point."""
+    highest = max(y for _, y in chart.points) * 1.02 or 1.0
+    step = nice_ticks(0.0, highest)[1]
+    return nice_ticks(0.0, step * math.ceil(highest / step))
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,15 +84,12 @@ def _text(
 
 
 def _axes(chart: LineChart, width_pt: float) -> tuple[_Axis, _Axis]:
-    highest = max(y for _, y in chart.points) * 1.02 or 1.0
-    step = nice_ticks(0.0, highest)[1]
-    y_high = step * math.ceil(highest / step)
-    y_ticks = tuple(nice_ticks(0.0, y_high))
+    y_ticks = ticks_from_0(chart)
     left = 6 + max(stringWidth(label, REGULAR, _SIZE_PT) for label in tick_labels(y_ticks))
     x_values = [x for x, _ in chart.points]
     x_ticks = nice_ticks(min(x_values), max(x_values), max(3, int(width_pt / 60)), only_whole=chart.x_label == "epoch")
     x = _Axis(min(x_values), max(x_values), left + 3, width_pt - 14, tuple(x_ticks))
-    return x, _Axis(0.0, y_high, 27.0, _CHART_PT - 18, y_ticks)
+    return x, _Axis(0.0, y_ticks[-1], 27.0, _CHART_PT - 18, tuple(y_ticks))
 
 
 def line_chart(chart: LineChart, width_pt: float) -> Drawing:
@@ -118,7 +116,7 @@ def line_chart(chart: LineChart, width_pt: float) -> Drawing:
 def bar_chart(chart: BarChart, width_pt: float) -> Drawing:
     """Horizontal bars with their texts behind them, and what their looks mean below."""
     register_fonts()
-    looks = [look for look in _LEGEND if any(bar.look is look for bar in chart.bars)]
+    looks = [look for look in Look if look.meaning and any(bar.look is look for bar in chart.bars)]
     legend_pt = 16.0 if looks else 0.0
     height_pt = len(chart.bars) * _BAR_STEP_PT + legend_pt + 2
     drawing = Drawing(width_pt, height_pt)
@@ -132,8 +130,8 @@ def bar_chart(chart: BarChart, width_pt: float) -> Drawing:
     x_pt = label_pt
     for look in looks:
         drawing.add(_filled(x_pt, 2, 14, 7, look))
-        drawing.add(_text(_LEGEND[look], x_pt + 19, 2.8))
-        x_pt += 19 + stringWidth(_LEGEND[look], REGULAR, _SIZE_PT) + 16
+        drawing.add(_text(look.meaning, x_pt + 19, 2.8))
+        x_pt += 19 + stringWidth(look.meaning, REGULAR, _SIZE_PT) + 16
     return drawing
 
 

@@ -15,6 +15,11 @@ class Look(StrEnum):
     ESTIMATED = "estimated"
     OVERHEAD = "overhead"
 
+    @property
+    def meaning(self) -> str:
+        """What a legend calls it; a plain bar needs none."""
+        return {Look.PLAIN: "", Look.OVERHEAD: "cooling and power supply (PUE)"}.get(self, self.value)
+
 
 @dataclass(frozen=True, slots=True)
 class Heading:

@@ -111,7 +111,7 @@ def forecast_table(lines: Sequence[Line], quantity: str, n_without: int) -> str:
     if not lines:
         return f"no forecasts of {_NAMES[quantity]}: they are made where epochs= or total_steps= is given"
     text = _TEXTS[quantity]
-    rows = [
+    rows: list[tuple[str, ...]] = [
         ("run", "forecast", _NAMES[quantity], f"{lines[0].estimate.level:.0%} interval", "came to", "error", "held")
     ]
     rows += [_cells(line, text) for line in lines]

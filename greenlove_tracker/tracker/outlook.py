@@ -85,8 +85,9 @@ class Outlook:
         progress = self._progress(recorder, gpu_count)
         if progress is None or not progress.blocks or progress.done_units <= self._seen_units:
             return None
-        is_over = progress.done_units >= progress.total_units
-        if not at_once and (is_over or self._clock.perf_s() < self._due_s):
+        if progress.done_units >= progress.total_units:
+            return None  # there is nothing left to forecast
+        if not at_once and self._clock.perf_s() < self._due_s:
             return None
         self._seen_units = progress.done_units
         return progress

@@ -1,0 +1,115 @@
+"""Writes a report as one HTML page that needs no network and no script. The same logs give the same bytes."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from greenlove_tracker import format as fmt
+from greenlove_tracker.errors import UsageError
+from greenlove_tracker.logs.appendfile import write_atomically
+from greenlove_tracker.report import svg
+from greenlove_tracker.report.content import document
+from greenlove_tracker.report.document import Block, Document, Heading, Table
+
+_SHORT_TABLE_ROWS = 14  # up to so many, a table is printed on one page
+_WIDE_TABLE_COLUMNS = 4  # from so many on, a table is scrolled on a narrow screen
+
+
+@dataclass(frozen=True, slots=True)
+class _Section:
+    """A heading with the blocks up to the next one; those before the first have none."""
+
+    heading: Heading | None
+    blocks: tuple[Block, ...]
+
+
+def write_html(log_dir: str | os.PathLike[str], path: str | os.PathLike[str] = "report.html") -> Path:
+    """Write the report of a run, or of all runs of a log directory, as one page of HTML.
+
+    Args:
+        log_dir: a log directory, or the directory of one run.
+        path: the file to write; it is replaced as a whole or not at all.
+
+    Returns:
+        The path of the file.
+
+    Raises:
+        UsageError: where there is no run, or where the file cannot be written.
+    """
+    target = Path(path)
+    data = html_page(document(log_dir)).encode()
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(target, data)
+    except OSError as error:
+        raise UsageError(f"cannot write {target}: {error.strerror}") from error
+    return target
+
+
+def html_page(content: Document) -> str:
+    """A document as a page that holds all it needs."""
+    ids = count(1)
+    return _environment().get_template("page.html").render(
+        document=content,
+        sections=tuple(_sections(content)),
+        next_id=lambda: f"c{next(ids)}",
+    )  # fmt: skip
+
+
+def _sections(content: Document) -> Iterator[_Section]:
+    heading: Heading | None = None
+    blocks: list[Block] = []
+    for block in content.blocks:
+        if isinstance(block, Heading):
+            if heading or blocks:
+                yield _Section(heading, tuple(blocks))
+            heading, blocks = block, []
+        else:
+            blocks.append(block)
+    if heading or blocks:
+        yield _Section(heading, tuple(blocks))
+
+
+@cache
+def _environment() -> Environment:
+    """Jinja2 such that whatever a template prints is cleaned and escaped unless ``svg`` made it."""
+    environment = Environment(
+        loader=PackageLoader("greenlove_tracker.report"), autoescape=True, finalize=_finalized,
+        undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True,
+    )  # fmt: skip
+    environment.filters |= {"css_string": _css_string, "kind": lambda block: type(block).__name__}
+    environment.globals |= {"svg": svg, "UNKNOWN": fmt.UNKNOWN, "table_class": _table_class, "percents": _percents}
+    return environment
+
+
+def _finalized(value: Any) -> Any:
+    return value if isinstance(value, Markup) or not isinstance(value, str) else svg.visible(value)
+
+
+def _css_string(text: str) -> str:
+    """``text`` as what stands between the quotes of a string of CSS: all but ASCII letters and digits as escapes."""
+    return "".join(c if c.isascii() and c.isalnum() else f"\\{ord(c):06x}" for c in svg.visible(text))
+
+
+def _table_class(table: Table) -> str:
+    names = {
+        "wide": len(table.columns) >= _WIDE_TABLE_COLUMNS,
+        "short": len(table.rows) <= _SHORT_TABLE_ROWS,
+        "total": table.has_total,
+    }
+    return " ".join(name for name, holds in names.items() if holds)
+
+
+def _percents(table: Table) -> list[str]:
+    """The widths of the columns."""
+    whole = sum(column.weight for column in table.columns)
+    return [f"{column.weight / whole:.1%}" for column in table.columns]

@@ -1,0 +1,148 @@
+"""Charts as inline SVG from chart descriptions: they fill any width without a script; the page's CSS gives colours.
+
+Across, positions are shares of the width; downwards they are pixels. So text keeps its size on a phone and on paper.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from markupsafe import Markup, escape
+
+from greenlove_tracker.format import significant
+from greenlove_tracker.report.charts import nice_ticks, tick_labels, ticks_from_0
+from greenlove_tracker.report.document import Bar, BarChart, LineChart, Look
+
+_TOP_PX, _PLOT_PX, _HEIGHT_PX = 24.0, 124.0, 188.0
+_BAR_PX = 16.0
+_CHARACTER_PX = 7.0  # of a tick's label; a little more than any common font takes
+_MAX_DOTS = 40  # of points that are marked one by one
+_LEAST_PERCENT = 0.3  # of a bar, so that it can be seen
+
+
+def visible(text: str) -> str:
+    """``text`` in one line without what cannot be seen: control characters, overrides of direction, lone surrogates."""
+    return "".join(c if c.isprintable() else " " for c in text)
+
+
+def element(name: str, *children: str, **attributes: str | float) -> Markup:
+    """An element of SVG; an underscore in an attribute's name is a hyphen, or nothing at the name's end."""
+    given = "".join(
+        f' {key.rstrip("_").replace("_", "-")}="{escape(_attribute(value))}"' for key, value in attributes.items()
+    )
+    content = "".join(escape(child if isinstance(child, Markup) else visible(child)) for child in children)
+    return Markup(f"<{name}{given}>{content}</{name}>")  # noqa: S704  # every part of it is escaped
+
+
+def _attribute(value: str | float) -> str:
+    return visible(value) if isinstance(value, str) else f"{value:.1f}".removesuffix(".0")
+
+
+def definitions() -> Markup:
+    """What the page's CSS refers to: the hatching of what is modelled."""
+    line = element("path", d="M-1 1l2-2M0 6l6-6M5 7l2-2", class_="hatch-line")
+    ground = element("rect", width=6, height=6, class_="hatch-ground")
+    hatch = element("pattern", ground, line, id="hatch", width=6, height=6, patternUnits="userSpaceOnUse")
+    return element("svg", element("defs", hatch), class_="definitions", width=0, height=0, aria_hidden="true")
+
+
+def line_chart(chart: LineChart, chart_id: str) -> Markup:
+    """A line over a number axis, the y axis from 0; every point says its numbers when it is pointed at."""
+    x_values = [x for x, _ in chart.points]
+    y_ticks = ticks_from_0(chart)
+    x_low, x_span = min(x_values), max(x_values) - min(x_values) or 1.0
+    y_high = y_ticks[-1]
+    spots = [((x - x_low) / x_span * 100, _TOP_PX + _PLOT_PX * (1 - y / y_high)) for x, y in chart.points]
+    labels = tick_labels(y_ticks)
+    left_px = 12 + _CHARACTER_PX * max(map(len, labels))
+    x_ticks = nice_ticks(x_low, max(x_values), 6, only_whole=_is_by_epoch(chart))
+    return element(
+        "svg",
+        element("title", chart.title, id=f"{chart_id}-title"),
+        element("desc", _description(chart), id=f"{chart_id}-desc"),
+        *(_y_tick(1 - tick / y_high, label) for tick, label in zip(y_ticks, labels, strict=True)),
+        *(_x_tick((t - x_low) / x_span * 100, label) for t, label in zip(x_ticks, tick_labels(x_ticks), strict=True)),
+        element("text", chart.y_label, x=-left_px, y=12),
+        element("text", chart.x_label, x="100%", y=_HEIGHT_PX - 6, class_="end"),
+        _line(spots),
+        *_dots(chart, spots),
+        class_="line-chart", role="img", height=_HEIGHT_PX, style=f"--left:{left_px:.0f}px",
+        aria_labelledby=f"{chart_id}-title", aria_describedby=f"{chart_id}-desc",
+    )  # fmt: skip
+
+
+def _is_by_epoch(chart: LineChart) -> bool:
+    return chart.x_label == "epoch"
+
+
+def _y_tick(share: float, label: str) -> Markup:
+    y_px = _TOP_PX + _PLOT_PX * share
+    line = element("line", x1=-3, x2="100%", y1=y_px, y2=y_px, class_="rule" if share < 1 else "axis")
+    return line + element("text", label, x=-8, y=y_px + 4, class_="end")
+
+
+def _x_tick(percent: float, label: str) -> Markup:
+    bottom_px, x = _TOP_PX + _PLOT_PX, f"{percent:.2f}%"
+    line = element("line", x1=x, x2=x, y1=bottom_px, y2=bottom_px + 4, class_="axis")
+    return line + element("text", label, x=x, y=bottom_px + 18, class_="middle")
+
+
+def _line(spots: Sequence[tuple[float, float]]) -> Markup:
+    points = " ".join(f"{x * 10:.1f},{y:.1f}" for x, y in spots)
+    return element(
+        "svg", element("polyline", points=points),
+        width="100%", height=_HEIGHT_PX, viewBox=f"0 0 1000 {_HEIGHT_PX:.0f}", preserveAspectRatio="none",
+    )  # fmt: skip
+
+
+def _dots(chart: LineChart, spots: Sequence[tuple[float, float]]) -> list[Markup]:
+    """A place to point at for each point; few epochs are marked one by one."""
+    look = "dot" if _is_by_epoch(chart) and len(spots) <= _MAX_DOTS else "spot"
+    return [
+        element("circle", element("title", _point_text(chart, x, y)), cx=f"{left:.2f}%", cy=top, r=2.6, class_=look)
+        for (x, y), (left, top) in zip(chart.points, spots, strict=True)
+    ]
+
+
+def _point_text(chart: LineChart, x: float, y: float) -> str:
+    return f"{chart.x_label}: {_number(x)} · {_number(y)} {chart.y_label}"
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if value.is_integer() else significant(value)
+
+
+def _description(chart: LineChart) -> str:
+    values = [y for _, y in chart.points]
+    (x_first, _), (x_last, y_last) = chart.points[0], chart.points[-1]
+    return (
+        f"A line over {chart.x_label}, from {_number(x_first)} to {_number(x_last)}. In {chart.y_label}: "
+        f"lowest {_number(min(values))}, highest {_number(max(values))}, last {_number(y_last)}."
+    )
+
+
+def bar(shown: Bar, chart: BarChart, bar_id: str) -> Markup:
+    """One bar of a chart, as long as its share of the longest."""
+    longest = max(other.value for other in chart.bars) or 1.0
+    percent = max(_LEAST_PERCENT, shown.value / longest * 100)
+    meaning = f" ({shown.look.meaning})" if shown.look.meaning else ""
+    return element(
+        "svg",
+        element("title", f"{shown.label}: {shown.text}{meaning}", id=bar_id),
+        _box(f"{percent:.2f}%", _BAR_PX - 2, shown.look),
+        class_="bar", role="img", height=_BAR_PX, aria_labelledby=bar_id,
+    )  # fmt: skip
+
+
+def swatch(look: Look) -> Markup:
+    """A small box in the look of a bar, for the legend."""
+    return element("svg", _box("100%", 8, look), class_="swatch", width=16, height=10, aria_hidden="true")
+
+
+def looks(chart: BarChart) -> tuple[Look, ...]:
+    """The looks that a chart has, in the order of the legend."""
+    return tuple(look for look in Look if look.meaning and any(bar.look is look for bar in chart.bars))
+
+
+def _box(width: str, height_px: float, look: Look) -> Markup:
+    return element("rect", y=1, width=width, height=height_px, class_=f"look-{look}")
