@@ -76,6 +76,8 @@ class TrainingPlan:
         epochs: number of epochs.
         steps: number of steps, for a training that counts in steps; then it is one epoch of as many batches.
         tokens_per_step: tokens of one step, or with ``samples`` of one batch, where the cost goes by tokens.
+        eval_every: an evaluation after every so many epochs, or steps in a plan in steps; None for none.
+        save_every: a checkpoint after every so many epochs, or steps in a plan in steps; None for none.
 
     Raises:
         UsageError: where the plan is incomplete, contradicts itself or cannot be meant.
@@ -86,6 +88,8 @@ class TrainingPlan:
     epochs: int | None = None
     steps: int | None = None
     tokens_per_step: int | None = None
+    eval_every: int | None = None
+    save_every: int | None = None
 
     def __post_init__(self) -> None:
         by_epochs = (self.samples, self.batch_size, self.epochs)
@@ -98,8 +102,9 @@ class TrainingPlan:
             if self.samples is not None or self.epochs is not None:
                 raise UsageError("a plan in steps has neither samples nor epochs: they follow from the steps")
             _whole("steps", self.steps)
-        if self.tokens_per_step is not None:
-            _whole("tokens_per_step", self.tokens_per_step)
+        for name in ("tokens_per_step", "eval_every", "save_every"):
+            if getattr(self, name) is not None:
+                _whole(name, getattr(self, name))
         if self.n_epochs > _MOST_EPOCHS or self.n_epochs * self.batches_per_epoch > _MOST_BATCHES:
             raise UsageError(
                 f"{self.n_epochs:,} epochs of {self.batches_per_epoch:,} batches cannot be meant: give the number of "
@@ -117,6 +122,19 @@ class TrainingPlan:
         if self.steps is not None:
             return self.steps
         return -(-(self.samples or 0) // (self.batch_size or 1))
+
+    @property
+    def n_evaluations(self) -> int:
+        """Evaluations in the whole training."""
+        return self._times(self.eval_every)
+
+    @property
+    def n_checkpoints(self) -> int:
+        """Checkpoints in the whole training."""
+        return self._times(self.save_every)
+
+    def _times(self, every: int | None) -> int:
+        return (self.steps or self.n_epochs) // every if every else 0
 
 
 class Kind(StrEnum):
@@ -168,7 +186,7 @@ class Estimate:
 class Warn:
     """Something that makes a forecast worse, and what would help."""
 
-    name: str  # WIDE, NONLINEAR, FAR, NOT_STEADY, FEW, ENERGY
+    name: str  # WIDE, NONLINEAR, FAR, NOT_STEADY, FEW, ENERGY, EVALUATION, CHECKPOINT
     message: str
     advice: str = ""
     is_serious: bool = False
@@ -184,8 +202,8 @@ class Forecast:
     Attributes:
         duration_s: wall time of the whole training.
         energy_kwh: its energy; None where no trial measured any.
-        emissions_kgco2e: None without an energy or a carbon intensity; the intensity's own error is not in it.
-        cost_usd: None without a price; of electricity.
+        emissions_kgco2e: None without an energy or a carbon intensity; the intensity's own error is in it where known.
+        cost_usd: None without a price; of the machine's time where that has a price, else of electricity.
         one_off_s: what is paid once: compilation, caches, the first epochs' excess.
         per_epoch_s: what each epoch costs besides its batches.
         per_batch_s: what each batch costs (per token where the fit goes by tokens); None where no batches were counted.
@@ -195,6 +213,8 @@ class Forecast:
         degrees_of_freedom: trials less fitted parameters; of a live forecast, epochs (or blocks of steps) less one.
         plan: what was forecast; None where only the number of epochs or steps is known.
         duration_p99_s: the time that is exceeded with a probability of 1%: what to ask a batch system for.
+        between_s: all evaluations and checkpoints together, part of the duration; None where the plan has none, or none
+            was timed.
     """
 
     duration_s: Estimate
@@ -210,6 +230,7 @@ class Forecast:
     degrees_of_freedom: int
     plan: TrainingPlan | None
     duration_p99_s: float | None = None
+    between_s: Estimate | None = None
 
     @property
     def is_reliable(self) -> bool:

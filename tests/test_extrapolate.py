@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy import stats
 
 from greenlove_tracker import TrainingPlan, Trial, extrapolate
 from greenlove_tracker.errors import UsageError
@@ -39,6 +40,7 @@ def test_without_noise_every_part_is_exact():
     assert forecast.per_batch_s.point == pytest.approx(0.001, rel=1e-6)
     assert forecast.duration_s.point == pytest.approx(100 * (0.005 + 0.001 * 938), rel=1e-6)
     assert forecast.duration_s.relative_width < 0.06
+    assert forecast.duration_s.upper < forecast.duration_p99_s < 1.1 * forecast.duration_s.point
     assert forecast.backtest_error == pytest.approx(0.0, abs=1e-9)
     assert forecast.is_reliable and forecast.one_off_s.point == 0.0
 
@@ -146,6 +148,14 @@ def test_the_95_percent_interval_keeps_its_word(cost):
     assert hits / replicates >= 0.95 - 3 * error
 
 
+def test_a_spike_that_is_no_cold_start_is_expected_to_come_on():
+    m, durations = 8, exact()[0].epoch_durations_s
+    spiky = Trial(m * BATCH, BATCH, (durations[0], 1.3 * durations[1], *durations[2:]))
+    forecast = extrapolate([spiky, *exact()[1:]], PLAN)
+    assert forecast.one_off_s.point == 0.0
+    assert forecast.duration_s.upper > extrapolate(exact(), PLAN).duration_s.upper * 1.01
+
+
 def test_curvature_is_flagged_and_a_line_is_not():
     rng = np.random.default_rng(3)
 
@@ -181,6 +191,9 @@ def test_warm_up_is_found_not_assumed():
     assert all(cold_epochs([2.0, *row]) == 1 for row in warm[:50])
     assert sum(cold_epochs([1.5, 1.3, *row]) == 2 for row in warm[:50]) >= 45
     assert cold_epochs([5.0, 1.0, 1.0]) == 0  # too few to tell
+    # a spike after an epoch that was not slow is no cold start
+    assert all(cold_epochs([row[0], 1.3, *row[1:]]) == 0 for row in warm[:50])
+    assert all(cold_epochs([2.0, row[0], 1.3, *row[1:]]) <= 1 for row in warm[:50])
 
 
 def test_a_spike_is_no_cold_start_where_others_are_seen_later():
@@ -223,6 +236,18 @@ def test_a_mixture_of_one_is_the_normal_distribution():
     two = Mixture.of([(1.0, 0.0, 1.0, math.inf), (1.0, 100.0, 1.0, math.inf)])
     assert two.quantile(0.25) == pytest.approx(0.0, abs=1e-6)
     assert Mixture.of([(1.0, 5.0, 0.0, math.inf)]).quantile(0.1) == 5.0
+
+
+def test_a_sum_has_the_variance_and_the_freedom_of_welch():
+    first, second = [10.0, 11.0, 13.0, 12.0], [4.0, 4.1, 4.5]
+    parts = [Mixture.of([(1.0, np.mean(x), stats.sem(x), len(x) - 1)]) for x in (first, second)]
+    ((_, mean, deviation, freedom),) = parts[0].plus(parts[1]).parts()
+    welch = stats.ttest_ind(first, second, equal_var=False)
+    assert freedom == pytest.approx(welch.df)
+    assert (np.mean(first) - np.mean(second)) / deviation == pytest.approx(welch.statistic)
+    assert mean == pytest.approx(np.mean(first) + np.mean(second))
+    ((_, mean, deviation, freedom),) = parts[0].plus(Mixture.exactly(5.0)).times(2.0).parts()
+    assert (mean, deviation, freedom) == pytest.approx((33.0, 2 * stats.sem(first), 3))
 
 
 GREEN_LOVE = [Trial(1000, 100, (3.0, 2.0, 1.5, 1.0, 1.2)), Trial(2000, 100, (4.0, 3.0, 2.5, 2.0, 2.4))]

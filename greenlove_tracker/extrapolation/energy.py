@@ -1,21 +1,86 @@
-"""Energy from time: the mean power of the trials that measured it."""
+"""Energy: the line through the trials' energies where they are long enough, else their mean power times the time."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from scipy import stats
 
-from greenlove_tracker.forecasting import Estimate, Trial, Warn
+from greenlove_tracker.extrapolation.checks import curvature
+from greenlove_tracker.extrapolation.mixture import Mixture
+from greenlove_tracker.extrapolation.noise import WithinNoise
+from greenlove_tracker.extrapolation.observations import Observations
+from greenlove_tracker.extrapolation.prediction import total_of
+from greenlove_tracker.extrapolation.regression import fit_line
+from greenlove_tracker.forecasting import Estimate, Kind, TrainingPlan, Trial, Warn
 from greenlove_tracker.units import kwh_from_w_s, w_from_kwh_s
 
-# Energy counters refresh about every 100 ms: under 5 s in all a mean power is noise (CodeCarbon's notes, NVML).
+# Energy counters refresh about every 100 ms: under 5 s a mean power is noise (CodeCarbon's notes, NVML).
 _LEAST_S = 5.0
+_LEAST_TRIALS = 3
+# Scale of the prior of energy's run-to-run variation: an assumption, above that of time, since power varies as well.
+_TAU_SCALE = 0.05
 
 
-def forecast_energy(trials: Sequence[Trial], duration: Estimate) -> tuple[Estimate | None, list[Warn]]:
+@dataclass(frozen=True, slots=True)
+class Time:
+    """The forecast of time that energy follows, in s: of all epochs, of what is besides them, and of both."""
+
+    of_epochs: Mixture
+    besides: Mixture
+    total: Estimate
+
+
+def forecast_energy(
+    trials: Sequence[Trial], seen: Observations, noise: WithinNoise, plan: TrainingPlan, time: Time
+) -> tuple[Estimate | None, list[Warn]]:
+    """The energy of the whole plan: fitted where the trials allow it, else time at their mean power.
+
+    Beside a fit, the one-off time, evaluations and checkpoints draw the mean power that is forecast for the epochs.
+
+    Returns:
+        None where no trial measured energy, and what makes it doubtful.
+    """
+    of_epochs_kwh, warnings = energy_of_epochs(trials, seen, noise, plan)
+    if of_epochs_kwh is None:
+        return energy_at_mean_power(trials, time.total)
+    kwh_per_s = of_epochs_kwh.quantile(0.5) / time.of_epochs.quantile(0.5)
+    total_kwh = of_epochs_kwh.plus(time.besides.times(kwh_per_s))
+    return total_kwh.estimate(time.total.level, "kWh", Kind.PREDICTION), warnings
+
+
+def energy_of_epochs(
+    trials: Sequence[Trial], seen: Observations, noise: WithinNoise, plan: TrainingPlan
+) -> tuple[Mixture | None, list[Warn]]:
+    """The energy in kWh of all the plan's epochs, by the same line as the time's, through the energy of an epoch.
+
+    A trial's energy is of all its epochs, the cold ones too: an epoch has the trial's mean power over the mean time of
+    a steady one. That is the same as taking off the cold epochs' excess at mean power. Where power grows with the
+    size, as where each epoch has an idle part, power times time is biased and this is not. The noise within a trial is
+    not seen in its one energy: it is taken to be that of the time; what power adds to it is run-to-run variation here.
+
+    Returns:
+        None where fewer than three trials of 5 s, or only one size, measured energy; and what makes it doubtful.
+    """
+    rows = [i for i, t in enumerate(trials) if t.energy_kwh is not None and t.total_s >= _LEAST_S]
+    m = seen.m[rows]
+    if len(rows) < _LEAST_TRIALS or len(np.unique(m)) < 2:
+        return None, []
+    per_epoch_kwh = np.array([(trials[i].energy_kwh or 0.0) / trials[i].total_s * seen.mean_s[i] for i in rows])
+    within = np.array([noise.variance_of_mean(len(seen.steady[i])) for i in rows])
+    line = fit_line(m, per_epoch_kwh, within, _TAU_SCALE)
+    bend = curvature(m, per_epoch_kwh)
+    warnings = []
+    if bend.is_curved:
+        message = f"energy is not linear in size (p = {bend.p_value:.2g}); it goes about as n^{bend.exponent:.2f}"
+        warnings.append(Warn("ENERGY", message, "explore larger samples"))
+    return total_of(line, noise, plan.n_epochs, seen.epoch_of(plan)), warnings
+
+
+def energy_at_mean_power(trials: Sequence[Trial], duration: Estimate) -> tuple[Estimate | None, list[Warn]]:
     """The energy of the forecast time at the trials' mean power.
 
     The interval multiplies that of the time with the scatter of power between trials (Student's t for a new run, on a
@@ -38,7 +103,7 @@ def forecast_energy(trials: Sequence[Trial], duration: Estimate) -> tuple[Estima
         spread = float(powers_w.std(ddof=1)) / mean_w
         quantile = float(stats.t.ppf((1 + duration.level) / 2, len(powers_w) - 1))
         relative_power = quantile * spread * math.sqrt(1 + 1 / len(powers_w))
-    elif len(powers_w) == 1:
+    else:
         warnings.append(Warn("ENERGY", "one trial measured energy: how power varies is not known", "measure more"))
     point = kwh_from_w_s(mean_w, duration.point)
 

@@ -2,43 +2,31 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.extrapolation import green_love
+from greenlove_tracker.extrapolation.between import between_epochs
 from greenlove_tracker.extrapolation.checks import Curvature, backtest_error, curvature
-from greenlove_tracker.extrapolation.energy import forecast_energy
+from greenlove_tracker.extrapolation.energy import Time, energy_at_mean_power, forecast_energy
 from greenlove_tracker.extrapolation.mixture import Mixture
-from greenlove_tracker.extrapolation.noise import WithinNoise, within_noise
-from greenlove_tracker.extrapolation.regression import Array, Line, fit_line
-from greenlove_tracker.extrapolation.warmup import cold_epochs_of
+from greenlove_tracker.extrapolation.noise import within_noise
+from greenlove_tracker.extrapolation.observations import Observations, observe
+from greenlove_tracker.extrapolation.prediction import coefficient_of, total_of
+from greenlove_tracker.extrapolation.pricing import Rates, priced
+from greenlove_tracker.extrapolation.regression import fit_line
 from greenlove_tracker.forecasting import Estimate, Forecast, Kind, TrainingPlan, Trial, Warn
-from greenlove_tracker.units import GRAMS_PER_KG
+
+__all__ = ["extrapolate", "observe"]
 
 _FAR = 50.0  # extrapolating over more than this multiple of the largest trial
 _WIDE = 0.25  # a relative width above which a forecast is said to be wide
 # With one size only, up to this share of an epoch may be fixed cost that does not grow with the data.
 _UNSEEN_FIXED_SHARE = 0.3
-
-
-@dataclass(frozen=True, slots=True)
-class Observations:
-    """The trials as the fit sees them, one entry a trial."""
-
-    m: Array  # batches of an epoch, or tokens
-    steady: tuple[tuple[float, ...], ...]  # warm epochs in s
-    mean_s: Array
-    cold_excess_s: tuple[float, ...]  # of the trials that have cold epochs
-    goes_by_tokens: bool
-
-    @property
-    def n_sizes(self) -> int:
-        """Different sizes."""
-        return len(np.unique(self.m))
+_P99 = 0.99
 
 
 def extrapolate(
@@ -47,23 +35,32 @@ def extrapolate(
     *,
     level: float = 0.95,
     method: str = "wls",
-    carbon_intensity: float | None = None,
-    electricity_price: float | None = None,
+    carbon_intensity: float | Estimate | None = None,
+    electricity_price: float | Estimate | None = None,
+    price_usd_per_hour: float | None = None,
+    eval_durations_s: Sequence[float] = (),
+    save_durations_s: Sequence[float] = (),
+    seed: int = 0,
     warmup_epochs: int | None = None,
     green_love_options: green_love.Options | None = None,
 ) -> Forecast:
     """Forecast a full training from trials on samples.
 
-    The total of E epochs of M batches is ``one_off + E · (c₀ + c₁ M)``; see ``regression`` for the model. Its
-    prediction interval holds the uncertainty of the line, the run-to-run variation of the future run and its noise.
+    The total of E epochs of M batches is ``one_off + E · (c₀ + c₁ M)``, see ``regression`` for the model, and what its
+    evaluations and checkpoints take. Its prediction interval holds the uncertainty of the line, the run-to-run
+    variation of the future run and its noise.
 
     Args:
         trials: at least one; three sizes or more, replicated, give an interval worth having.
         plan: the full training; not smaller than a trial.
         level: of all intervals, between 0 and 1.
         method: ``wls``, or ``green-love`` for the formulas of the original.
-        carbon_intensity: in gCO2e/kWh.
-        electricity_price: in USD/kWh.
+        carbon_intensity: in gCO2e/kWh; a number is exact, an ``Estimate`` brings its own error into the CO2e's.
+        electricity_price: in USD/kWh; likewise.
+        price_usd_per_hour: of the machine; then the cost is that of its time, and not of electricity.
+        eval_durations_s: timed evaluations, where the plan has ``eval_every``.
+        save_durations_s: timed checkpoints, where the plan has ``save_every``.
+        seed: of the simulation of CO2e and cost, which is made where intensity or price is an ``Estimate``.
         warmup_epochs: cold epochs of each trial; None finds them.
         green_love_options: variants of the green-love method.
 
@@ -71,17 +68,14 @@ def extrapolate(
         UsageError: where trials or plan cannot give a forecast, with what to do.
     """
     _check(trials, plan, level, method)
+    rates = Rates(carbon_intensity, electricity_price, price_usd_per_hour)
+    between, warnings = between_epochs(plan, eval_durations_s, save_durations_s)
     if method == "green-love":
         forecast = _by_green_love(trials, plan, level, green_love_options)
     else:
-        forecast = _by_line(trials, plan, level, warmup_epochs)
-    energy, energy_warnings = forecast_energy(trials, forecast.duration_s)
-    forecast = replace(forecast, energy_kwh=energy, warnings=(*forecast.warnings, *energy_warnings))
-    if energy is not None and carbon_intensity is not None:
-        forecast = replace(forecast, emissions_kgco2e=energy.times(carbon_intensity / GRAMS_PER_KG, "kgCO2e"))
-    if energy is not None and electricity_price is not None:
-        forecast = replace(forecast, cost_usd=energy.times(electricity_price, "USD"))
-    return forecast
+        forecast = _by_line(trials, plan, level, warmup_epochs, between)
+        forecast = replace(forecast, warnings=(*forecast.warnings, *warnings))
+    return priced(forecast, rates, seed)
 
 
 def _check(trials: Sequence[Trial], plan: TrainingPlan, level: float, method: str) -> None:
@@ -112,81 +106,44 @@ def _check(trials: Sequence[Trial], plan: TrainingPlan, level: float, method: st
         raise UsageError("the green-love formulas need a plan in samples and epochs")
 
 
-def observe(trials: Sequence[Trial], plan: TrainingPlan, warmup_epochs: int | None = None) -> Observations:
-    """Cut the cold epochs off, and take each trial's mean."""
-    goes_by_tokens = plan.tokens_per_step is not None and all(t.tokens_per_epoch is not None for t in trials)
-    steady, excess = [], []
-    durations = [trial.epoch_durations_s for trial in trials]
-    cuts = cold_epochs_of(durations) if warmup_epochs is None else [warmup_epochs] * len(trials)
-    for trial, found in zip(trials, cuts, strict=True):
-        cut = min(found, len(trial.epoch_durations_s) - 1)
-        warm = trial.epoch_durations_s[cut:]
-        steady.append(warm)
-        if cut:
-            excess.append(math.fsum(trial.epoch_durations_s[:cut]) - cut * float(np.mean(warm)))
-    m = [float(t.tokens_per_epoch or 0) if goes_by_tokens else float(t.batches) for t in trials]
-    means = [float(np.mean(s)) for s in steady]
-    return Observations(np.array(m), tuple(steady), np.array(means), tuple(excess), goes_by_tokens)
-
-
-def _by_line(trials: Sequence[Trial], plan: TrainingPlan, level: float, warmup_epochs: int | None) -> Forecast:
+def _by_line(
+    trials: Sequence[Trial], plan: TrainingPlan, level: float, warmup_epochs: int | None, between: Mixture | None
+) -> Forecast:
     seen = observe(trials, plan, warmup_epochs)
     noise = within_noise(seen.steady)
     line = fit_line(seen.m, seen.mean_s, np.array([noise.variance_of_mean(len(s)) for s in seen.steady]))
-    target_m = float(plan.batches_per_epoch * (plan.tokens_per_step or 1 if seen.goes_by_tokens else 1))
-    one_off = _one_off(seen, level)
-    total = _total(line, noise, plan.n_epochs, target_m)
-    bend = curvature(seen.m, seen.mean_s)
-    duration = _estimate(total, level, "s", Kind.PREDICTION).plus(one_off.point)
+    of_epochs = total_of(line, noise, plan.n_epochs, seen.epoch_of(plan))
     if seen.n_sizes < 2:
-        duration = _widened(duration, seen, plan, target_m)
+        of_epochs = _with_unseen_fixed_cost(of_epochs, seen, plan)
+    one_off = _one_off(seen, level)
+    besides = (between or Mixture.exactly(0.0)).plus(Mixture.exactly(one_off.point))
+    total = of_epochs.plus(besides)
+    duration = total.estimate(level, "s", Kind.PREDICTION)
+    energy, energy_warnings = forecast_energy(trials, seen, noise, plan, Time(of_epochs, besides, duration))
+    doubts = _warnings(seen, trials, plan, curvature(seen.m, seen.mean_s), duration)
     return Forecast(
         duration_s=duration,
-        energy_kwh=None,
+        energy_kwh=energy,
         emissions_kgco2e=None,
         cost_usd=None,
         one_off_s=one_off,
-        per_epoch_s=_estimate(_coefficient(line, 0, noise), level, "s", Kind.CONFIDENCE),
-        per_batch_s=_estimate(_coefficient(line, 1, noise), level, "s", Kind.CONFIDENCE),
-        warnings=tuple(_warnings(seen, trials, target_m, bend, duration)),
+        per_epoch_s=coefficient_of(line, 0, noise).estimate(level, "s", Kind.CONFIDENCE),
+        per_batch_s=coefficient_of(line, 1, noise).estimate(level, "s", Kind.CONFIDENCE),
+        warnings=(*doubts, *energy_warnings),
         backtest_error=backtest_error(seen.m, seen.mean_s),
         method="wls",
         degrees_of_freedom=line.degrees_of_freedom,
         plan=plan,
+        duration_p99_s=total.quantile(_P99),
+        between_s=None if between is None else between.estimate(level, "s", Kind.PREDICTION),
     )
 
 
-def _total(line: Line, noise: WithinNoise, epochs: int, m: float) -> Mixture:
-    """The time of ``epochs`` epochs: what is common to a run does not average out over them."""
-    at = np.array([1.0, m])
-    parts = []
-    for c in line.components:
-        mean_s = float(at @ c.coefficients)
-        of_line = float(at @ c.covariance @ at)
-        within_future = mean_s**2 * noise.variance_of_mean(epochs)
-        variance = of_line + within_future + (mean_s * c.tau) ** 2
-        within = of_line * c.within_share + within_future
-        parts.append((c.weight, epochs * mean_s, epochs * math.sqrt(variance), _freedom(variance, within, noise)))
-    return Mixture.of(parts)
-
-
-def _freedom(variance: float, within: float, noise: WithinNoise) -> float:
-    """Of a sum of variances of which only the part from within runs is estimated (Satterthwaite, 1946)."""
-    return math.inf if within <= 0 else noise.degrees_of_freedom * (variance / within) ** 2
-
-
-def _coefficient(line: Line, index: int, noise: WithinNoise) -> Mixture:
-    parts = []
-    for c in line.components:
-        variance = float(c.covariance[index, index])
-        freedom = _freedom(variance, variance * c.within_share, noise)
-        parts.append((c.weight, float(c.coefficients[index]), math.sqrt(variance), freedom))
-    return Mixture.of(parts)
-
-
-def _estimate(mixture: Mixture, level: float, unit: str, kind: Kind) -> Estimate:
-    lower, point, upper = (mixture.quantile(p) for p in ((1 - level) / 2, 0.5, (1 + level) / 2))
-    return Estimate(point, max(0.0, lower), upper, level, unit, kind)
+def _with_unseen_fixed_cost(total: Mixture, seen: Observations, plan: TrainingPlan) -> Mixture:
+    """One size cannot tell a cost per epoch from a cost per batch: the fixed share may be anything up to 30%."""
+    ratio = seen.epoch_of(plan) / float(seen.m.max())
+    less = [share * (1 - 1 / ratio) for share in np.linspace(0.0, _UNSEEN_FIXED_SHARE, 13)]
+    return Mixture.of([(w, (1 - x) * mean, (1 - x) * s, f) for x in less for w, mean, s, f in total.parts()])
 
 
 def _one_off(seen: Observations, level: float) -> Estimate:
@@ -197,20 +154,11 @@ def _one_off(seen: Observations, level: float) -> Estimate:
     return Estimate(float(np.mean(excess)), min(excess), max(excess), level, "s", Kind.CONFIDENCE)
 
 
-def _widened(duration: Estimate, seen: Observations, plan: TrainingPlan, target_m: float) -> Estimate:
-    """One size cannot tell a cost per epoch from a cost per batch: the lower end allows for the former."""
-    ratio = target_m / float(seen.m.max())
-    fixed_part = _UNSEEN_FIXED_SHARE * (1 - 1 / ratio)
-    return Estimate(
-        duration.point * (1 - fixed_part / 2), duration.lower * (1 - fixed_part), duration.upper, duration.level,
-        duration.unit, duration.kind,
-    )  # fmt: skip
-
-
 def _warnings(
-    seen: Observations, trials: Sequence[Trial], target_m: float, bend: Curvature, duration: Estimate
+    seen: Observations, trials: Sequence[Trial], plan: TrainingPlan, bend: Curvature, duration: Estimate
 ) -> list[Warn]:
     found = []
+    target_m = seen.epoch_of(plan)
     largest = float(seen.m.max())
     unit = "tokens" if seen.goes_by_tokens else "batches"
     if seen.n_sizes < 3:
@@ -249,20 +197,25 @@ def _by_green_love(
         warnings.append(
             Warn("NONLINEAR", f"Spearman's ρ = {scaled.spearman_rho:.3f}: cost does not grow with the data", "", True)
         )
+    if plan.n_evaluations or plan.n_checkpoints:
+        message = "the original's formulas know neither evaluations nor checkpoints: their time is not in this forecast"
+        warnings.append(Warn("EVALUATION", message, 'method="wls" does', True))
     none = Estimate(0.0, 0.0, 0.0, level, "s", Kind.CONFIDENCE)
     epoch = Estimate(scaled.epoch_s, scaled.epoch_s, scaled.epoch_s, level, "s", Kind.CONFIDENCE)
     total, margin = scaled.total_s, scaled.margin_s
     first_epochs = min(green_love.WARMUP_EPOCHS if options is None else options.warmup_epochs, plan.n_epochs)
     excess_s = scaled.first_epochs_s - first_epochs * scaled.epoch_s
+    duration = Estimate(total, max(0.0, total - margin), total + margin, level, "s", Kind.PREDICTION)
+    energy, energy_warnings = energy_at_mean_power(trials, duration)
     return Forecast(
-        duration_s=Estimate(total, max(0.0, total - margin), total + margin, level, "s", Kind.PREDICTION),
-        energy_kwh=None,
+        duration_s=duration,
+        energy_kwh=energy,
         emissions_kgco2e=None,
         cost_usd=None,
         one_off_s=Estimate(excess_s, excess_s, excess_s, level, "s", Kind.CONFIDENCE),
         per_epoch_s=none,
         per_batch_s=epoch.times(1 / plan.batches_per_epoch, "s"),
-        warnings=tuple(warnings),
+        warnings=(*warnings, *energy_warnings),
         backtest_error=None,
         method="green-love",
         degrees_of_freedom=max(0, scaled.n_steady - 1),

@@ -85,13 +85,14 @@ def reml_log_likelihood(y: Array, design: Array, variance: Array) -> tuple[float
     return float(log_likelihood), np.asarray(result.params), covariance
 
 
-def fit_line(m: Array, mean_s: Array, within_variance: Array) -> Line:
+def fit_line(m: Array, mean_s: Array, within_variance: Array, tau_scale: float = _TAU_SCALE) -> Line:
     """Fit the line to the trials' means.
 
     Args:
         m: batches of each trial (or tokens); shape (n,).
         mean_s: steady mean of each trial in s; shape (n,).
         within_variance: relative variance of each mean by the noise within its trial; shape (n,).
+        tau_scale: of the prior of run-to-run variation; the default is that of time.
     """
     x, y, v = m, mean_s, within_variance
     has_intercept = has_positive_intercept(x, y)
@@ -99,7 +100,7 @@ def fit_line(m: Array, mean_s: Array, within_variance: Array) -> Line:
     _, fitted = plain_wls(x, y, has_intercept=has_intercept)
     floor = 1e-12  # identical durations: no noise at all, as in a test on a fake clock
     fits = [reml_log_likelihood(y, design, fitted**2 * (v + tau**2 + floor)) for tau in _TAUS]
-    prior = -np.log1p((_TAUS / _TAU_SCALE) ** 2)
+    prior = -np.log1p((_TAUS / tau_scale) ** 2)
     log_posterior = np.array([fit[0] for fit in fits]) + prior
     weights = np.exp(log_posterior - log_posterior.max()) * np.gradient(_TAUS)
     weights /= weights.sum()

@@ -17,9 +17,10 @@ def cold_epochs(durations_s: Sequence[float]) -> int:
 
     The marginal standard error rule (MSER: White, "An effective truncation heuristic for bias reduction in
     simulation output", Simulation 69(6), 1997) proposes where to cut: at the d of the first half that makes
-    variance / (n - d) of the rest smallest. Being a minimum over noise it cuts too much; so the cut is taken back to
-    the last epoch that is slower than the warm ones, by Student's t for a new observation at p < 0.01, corrected for
-    the number of epochs that were looked at.
+    variance / (n - d) of the rest smallest. Being a minimum over noise it cuts too much; so cold are only the first of
+    them, as long as each is slower than the warm ones, by Student's t for a new observation at p < 0.01, corrected for
+    the number of epochs that were looked at. A slow epoch after one that was not is a spike: cut off as cold, it would
+    be missing from every epoch to come.
 
     Args:
         durations_s: time of each epoch, in order; shape (n,).
@@ -40,8 +41,7 @@ def cold_epochs(durations_s: Sequence[float]) -> int:
         spread = float(warm.std(ddof=1)) * float(np.sqrt(1 + 1 / len(warm)))
         p_values = stats.t.sf((y[:cut] - warm.mean()) / spread, len(warm) - 1)
         is_slower = p_values < _P_VALUE / (len(cuts) - 1)
-    slower = np.flatnonzero(is_slower)
-    return int(slower[-1]) + 1 if len(slower) else 0
+    return int(np.argmin(np.append(is_slower, False)))  # where the first False is
 
 
 def cold_epochs_of(trials: Sequence[Sequence[float]]) -> list[int]:

@@ -1,0 +1,47 @@
+"""From a line to the total of a future run, with everything that makes it unsure."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from greenlove_tracker.extrapolation.mixture import Mixture
+from greenlove_tracker.extrapolation.noise import WithinNoise
+from greenlove_tracker.extrapolation.regression import Line
+
+
+def total_of(line: Line, noise: WithinNoise, epochs: int, m: float) -> Mixture:
+    """The sum over ``epochs`` epochs: what is common to a run does not average out over them.
+
+    Args:
+        line: of the mean of an epoch against its size, in s or in kWh.
+        noise: within a run.
+        epochs: of the future run.
+        m: batches, or tokens, of each.
+    """
+    at = np.array([1.0, m])
+    parts = []
+    for c in line.components:
+        mean = float(at @ c.coefficients)
+        of_line = float(at @ c.covariance @ at)
+        within_future = mean**2 * noise.variance_of_mean(epochs)
+        variance = of_line + within_future + (mean * c.tau) ** 2
+        within = of_line * c.within_share + within_future
+        parts.append((c.weight, epochs * mean, epochs * math.sqrt(variance), _freedom(variance, within, noise)))
+    return Mixture.of(parts)
+
+
+def coefficient_of(line: Line, index: int, noise: WithinNoise) -> Mixture:
+    """What an epoch (index 0) or a batch (1) costs."""
+    parts = []
+    for c in line.components:
+        variance = float(c.covariance[index, index])
+        freedom = _freedom(variance, variance * c.within_share, noise)
+        parts.append((c.weight, float(c.coefficients[index]), math.sqrt(variance), freedom))
+    return Mixture.of(parts)
+
+
+def _freedom(variance: float, within: float, noise: WithinNoise) -> float:
+    """Of a sum of variances of which only the part from within runs is estimated (Satterthwaite, 1946)."""
+    return math.inf if within <= 0 else noise.degrees_of_freedom * (variance / within) ** 2

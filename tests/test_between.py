@@ -1,0 +1,97 @@
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from greenlove_tracker import TrainingPlan, Trial, extrapolate
+from greenlove_tracker.errors import UsageError
+from greenlove_tracker.extrapolation.between import between_epochs
+
+BATCH = 64
+
+
+def trials(watts: float | None = None) -> list[Trial]:
+    durations = {m: (1.0 + 0.1 * m,) * 6 for m in (8, 16, 32, 64)}
+    kwh = {m: None if watts is None else watts * sum(d) / 3.6e6 for m, d in durations.items()}
+    return [Trial(m * BATCH, BATCH, d, energy_kwh=kwh[m]) for m, d in durations.items()]
+
+
+def plan(**every) -> TrainingPlan:
+    return TrainingPlan(samples=640 * BATCH, batch_size=BATCH, epochs=10, **every)
+
+
+def names(forecast) -> list[str]:
+    return [w.name for w in forecast.warnings]
+
+
+def test_how_many_there_are():
+    assert plan(eval_every=3).n_evaluations == 3 and plan(save_every=10).n_checkpoints == 1
+    assert plan().n_evaluations == plan(eval_every=11).n_evaluations == 0
+    assert TrainingPlan(steps=1000, eval_every=300).n_evaluations == 3
+
+
+def test_their_time_and_energy_are_part_of_the_total():
+    bare = extrapolate(trials(200.0), plan())
+    full = extrapolate(
+        trials(200.0), plan(eval_every=2, save_every=5), eval_durations_s=[20.0, 20.0], save_durations_s=[4.0, 6.0]
+    )
+    assert bare.between_s is None
+    assert full.between_s.point == pytest.approx(5 * 20.0 + 2 * 5.0)
+    assert full.duration_s.point == pytest.approx(bare.duration_s.point + 110.0, rel=1e-6)
+    assert full.energy_kwh.point == pytest.approx(bare.energy_kwh.point + 200 * 110 / 3.6e6, rel=1e-4)
+    assert full.duration_s.upper - full.duration_s.lower > bare.duration_s.upper - bare.duration_s.lower
+    assert not {"EVALUATION", "CHECKPOINT"} & set(names(full))
+
+
+def test_the_interval_of_future_evaluations_keeps_its_word():
+    rng = np.random.default_rng(4)
+    replicates, hits = 500, 0
+    for _ in range(replicates):
+        total, _ = between_epochs(plan(eval_every=1), rng.normal(10.0, 1.0, 4), ())
+        between = total.estimate(0.95, "s", "prediction")
+        hits += between.lower <= rng.normal(10.0, 1.0, 10).sum() <= between.upper
+    # normal scatter and Student's t: exactly 95%
+    assert hits / replicates == pytest.approx(0.95, abs=3 * math.sqrt(0.95 * 0.05 / replicates))
+
+
+def test_the_interval_by_hand():
+    # three degrees of freedom: t(0.975) = 3.182446; variance 10² / 4 of the mean and 10 of the scatter to come
+    total, _ = between_epochs(plan(eval_every=1), [9.0, 10.0, 10.0, 11.0], ())
+    s = math.sqrt(2 / 3)
+    assert total.estimate(0.95, "s", "prediction").upper == pytest.approx(100 + 3.182446 * s * math.sqrt(35), rel=1e-6)
+
+
+def test_one_timing_is_wide_and_named():
+    forecast = extrapolate(trials(), plan(eval_every=1), eval_durations_s=[20.0])
+    assert "EVALUATION" in names(forecast)
+    assert forecast.between_s.point == pytest.approx(200.0) and forecast.between_s.relative_width > 1.0
+
+
+def test_what_was_not_timed_is_unknown_and_named():
+    forecast = extrapolate(trials(), plan(eval_every=2, save_every=5))
+    assert forecast.between_s is None and not forecast.is_reliable
+    assert {"EVALUATION", "CHECKPOINT"} <= set(names(forecast))
+    assert forecast.duration_s == extrapolate(trials(), plan()).duration_s
+    seldom = extrapolate(trials(), plan(eval_every=100))
+    assert "EVALUATION" not in names(seldom) and seldom.between_s is None
+
+
+def test_the_originals_formulas_say_that_they_know_none():
+    forecast = extrapolate(trials(), plan(eval_every=2), method="green-love", eval_durations_s=[20.0, 20.0])
+    assert "EVALUATION" in names(forecast) and forecast.between_s is None
+
+
+@pytest.mark.parametrize(
+    ("make", "says"),
+    [
+        (lambda: plan(eval_every=0), "eval_every must be"),
+        (lambda: TrainingPlan(steps=10, save_every=1.5), "save_every must be"),
+        (lambda: extrapolate(trials(), plan(), eval_durations_s=[1.0]), r"eval_every=…"),
+        (lambda: extrapolate(trials(), plan(save_every=1), save_durations_s=[0.0]), "positive and finite"),
+    ],
+)
+def test_bad_input_says_what_to_do(make, says):
+    with pytest.raises(UsageError, match=says):
+        make()
