@@ -10,7 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from greenlove_tracker.extrapolation import extrapolate
+    from greenlove_tracker.extrapolation.from_trials import extrapolate
     from greenlove_tracker.forecasting import Estimate, Forecast, TrainingPlan, Trial
     from greenlove_tracker.logs.aggregate import aggregate
     from greenlove_tracker.logs.parser import read_logs
@@ -27,7 +27,7 @@ _HOMES = {
     "TrainingPlan": "greenlove_tracker.forecasting",
     "Trial": "greenlove_tracker.forecasting",
     "aggregate": "greenlove_tracker.logs.aggregate",
-    "extrapolate": "greenlove_tracker.extrapolation",
+    "extrapolate": "greenlove_tracker.extrapolation.from_trials",
     "read_logs": "greenlove_tracker.logs.parser",
     "write_html": "greenlove_tracker.report.html",
     "write_pdf": "greenlove_tracker.report.pdf",

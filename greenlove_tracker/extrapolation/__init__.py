@@ -1,5 +1,1 @@
-"""Forecasts of a training's time and energy from trials, on statsmodels."""
-
-from greenlove_tracker.extrapolation.extrapolate import extrapolate
-
-__all__ = ["extrapolate"]
+"""Forecasts of a training's time and energy: from trials, on statsmodels, and while it runs, on SciPy alone."""

@@ -114,7 +114,8 @@ def _joined(blocks: list[tuple[float, float]]) -> tuple[Array, Array]:
 def _with_prior(per_unit: Mixture, prior: Forecast, total_units: float) -> Mixture:
     """Each part joined with the exploration's mean per unit, weighted by how well the two agree (Bayes' rule)."""
     expected = prior.duration_s
-    mean = (expected.point - prior.one_off_s.point) / total_units
+    between_s = prior.between_s.point if prior.between_s is not None else 0.0  # the run's own gaps stand for these
+    mean = (expected.point - prior.one_off_s.point - between_s) / total_units
     z = float(stats.norm.ppf((1 + expected.level) / 2))
     variance = ((expected.upper - expected.lower) / 2 / z / total_units) ** 2
     parts = []

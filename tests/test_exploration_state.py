@@ -1,0 +1,655 @@
+from __future__ import annotations
+
+import copy
+import random
+import signal
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from torch import nn  # noqa: E402
+from torch.utils.data import BatchSampler, DataLoader, Dataset, IterableDataset, RandomSampler, Sampler, TensorDataset  # noqa: E402
+
+from greenlove_tracker.errors import UsageError  # noqa: E402
+from greenlove_tracker.exploration import state  # noqa: E402
+from greenlove_tracker.exploration.state import RestoreError, Snapshot, preserved  # noqa: E402
+
+
+@pytest.fixture(autouse=True)
+def _one_thread():
+    """Steps of microseconds are slower by far on several threads."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+class Noisy(Dataset):
+    """Augments with every kind of random number, in whatever process loads it."""
+
+    def __init__(self) -> None:
+        generator = torch.Generator().manual_seed(1)
+        self.inputs, self.targets = torch.randn(26, 6, generator=generator), torch.randn(26, 1, generator=generator)
+        self.rng = np.random.default_rng(3)
+
+    def __len__(self) -> int:
+        return len(self.inputs)
+
+    def __getitem__(self, index: int) -> tuple[Any, Any]:
+        noise = 0.1 * torch.randn(6) + random.random() + float(np.random.rand()) + float(self.rng.normal())
+        return self.inputs[index] + noise, self.targets[index]
+
+
+@dataclass
+class Training:
+    """A user's training, of which a test varies the parts."""
+
+    optimizer_class: Any = torch.optim.Adam
+    options: dict[str, Any] = field(default_factory=lambda: {"lr": 1e-2})
+    scheduler: str = ""
+    amp: str = ""
+    loading: dict[str, Any] = field(default_factory=dict)
+    has_generator: bool = True
+
+    def __post_init__(self) -> None:
+        torch.manual_seed(0), random.seed(0), np.random.seed(0)
+        self.model = nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8), nn.Dropout(0.3), nn.ReLU(), nn.Linear(8, 1))
+        self.optimizer = self.optimizer_class(self.model.parameters(), **self.options)
+        self.schedule = {
+            "": lambda: None,
+            "step": lambda: torch.optim.lr_scheduler.StepLR(self.optimizer, 3, 0.5),
+            "one cycle": lambda: torch.optim.lr_scheduler.OneCycleLR(self.optimizer, 0.1, total_steps=100),
+        }[self.scheduler]()
+        self.scaler = torch.amp.GradScaler("cpu", growth_interval=3) if self.amp == "scaler" else None
+        generator = torch.Generator().manual_seed(5) if self.has_generator else None
+        self.loader = DataLoader(Noisy(), batch_size=4, shuffle=True, generator=generator, **self.loading)
+
+    def others(self) -> list[Any]:
+        return [part for part in (self.schedule, self.scaler) if part is not None]
+
+    def preserved(self):
+        return preserved(self.model, self.optimizer, loaders=self.loader, others=self.others())
+
+    def step(self, batch: Any) -> float:
+        inputs, targets = batch
+        self.optimizer.zero_grad()
+        with torch.autocast("cpu", torch.bfloat16, enabled=self.amp == "bfloat16"):
+            loss = nn.functional.mse_loss(self.model(inputs), targets)
+        if self.scaler is None:
+            loss.backward()
+            self.optimizer.step()
+        else:
+            self.scaler.scale(loss).backward()
+            self.scaler.step(self.optimizer)
+            self.scaler.update()
+        if self.schedule is not None:
+            self.schedule.step()
+        return loss.item()
+
+    def epoch(self, batches: int | None = None) -> list[float]:
+        self.model.train()
+        losses = []
+        for batch in self.loader:
+            if len(losses) == batches:
+                break
+            losses.append(self.step(batch))
+        return losses
+
+    def explore(self) -> None:
+        """Everything that an exploration might change."""
+        self.epoch()
+        self.epoch(3)
+        self.model.eval()
+        torch.manual_seed(99), random.seed(99), np.random.seed(99)
+        torch.backends.cudnn.benchmark = not torch.backends.cudnn.benchmark
+        self.model[0].weight.requires_grad_(False)
+        self.optimizer.param_groups[0]["lr"] = 123.0
+
+    def close(self) -> None:
+        workers = self.loader._iterator
+        if workers is not None:
+            workers._shutdown_workers()
+
+
+def trained(training: Training, *, explore_before: int | None = None, epochs: int = 3) -> tuple[list[float], Any]:
+    """Losses and all that is left at the end, of a training that explored before one of its epochs, or never."""
+    losses = []
+    for epoch in range(epochs):
+        if epoch == explore_before:
+            with training.preserved():
+                training.explore()
+        losses += training.epoch()
+    left = copy.deepcopy([training.model.state_dict(), training.optimizer.state_dict()])
+    left += [part.state_dict() for part in training.others()]
+    left += [torch.get_rng_state(), random.getstate(), np.random.get_state(), training.loader.generator.get_state()]
+    training.close()
+    return losses, left
+
+
+def same(one: Any, other: Any) -> bool:
+    if isinstance(one, torch.Tensor):
+        return isinstance(other, torch.Tensor) and torch.equal(one, other)
+    if isinstance(one, np.ndarray):
+        return np.array_equal(one, other)
+    if isinstance(one, dict):
+        return one.keys() == other.keys() and all(same(one[key], other[key]) for key in one)
+    if isinstance(one, list | tuple):
+        return len(one) == len(other) and all(map(same, one, other))
+    return bool(one == other)
+
+
+ADAM = {"optimizer_class": torch.optim.Adam}
+SGD = {"optimizer_class": torch.optim.SGD, "options": {"lr": 1e-2, "momentum": 0.9, "weight_decay": 1e-3}}
+PARTS = [
+    ADAM,
+    SGD,
+    {"optimizer_class": torch.optim.AdamW, "options": {"lr": torch.tensor(1e-2), "amsgrad": True}, "scheduler": "step"},
+    SGD | {"scheduler": "step"},
+    ADAM | {"scheduler": "one cycle"},
+    ADAM | {"amp": "bfloat16"},
+    SGD | {"amp": "scaler", "scheduler": "step"},
+]
+
+
+@pytest.mark.parametrize("explore_before", [0, 2])
+@pytest.mark.parametrize("parts", PARTS)
+def test_training_goes_on_as_if_it_had_never_explored(parts, explore_before):
+    reference = trained(Training(**copy.deepcopy(parts)))
+    explored = trained(Training(**copy.deepcopy(parts)), explore_before=explore_before)
+    assert len(reference[0]) == 21
+    assert explored[0] == reference[0]
+    assert same(explored[1], reference[1])
+
+
+@pytest.mark.parametrize("explore_before", [0, 1])
+@pytest.mark.parametrize("has_generator", [True, False])
+@pytest.mark.parametrize("loading", [{}, {"num_workers": 2}, {"num_workers": 2, "persistent_workers": True}])
+def test_the_order_and_noise_of_the_data_are_as_without_exploring(loading, has_generator, explore_before):
+    parts = {"loading": loading, "has_generator": has_generator}
+    reference = Training(**parts)
+    expected = [reference.epoch(), reference.epoch()]
+    reference.close()
+    explored = Training(**parts)
+    losses = [explored.epoch()] if explore_before else []
+    workers = explored.loader._iterator
+    with explored.preserved():
+        explored.explore()
+    assert explored.loader._iterator is workers
+    losses += [explored.epoch() for _ in range(2 - explore_before)]
+    explored.close()
+    assert losses == expected
+
+
+@pytest.mark.parametrize("failure", [RuntimeError("a step fails"), KeyboardInterrupt(), SystemExit(3)])
+def test_nothing_is_left_of_an_exploration_that_fails(failure):
+    reference = trained(Training(scheduler="step", amp="scaler"))
+    training = Training(scheduler="step", amp="scaler")
+    with pytest.raises(type(failure)) as caught, training.preserved():
+        training.explore()
+        raise failure
+    assert caught.value is failure
+    assert same(trained(training), reference)
+
+
+def test_an_untouched_optimizer_is_as_if_it_had_never_stepped():
+    training = Training(scheduler="one cycle", amp="scaler")
+    groups = [dict(group) for group in training.optimizer.param_groups]
+    weight, memory = training.model[0].weight, training.model[0].weight.data_ptr()
+    with training.preserved():
+        training.explore()
+        assert len(training.optimizer.state) == 6 and training.scaler._scale is not None
+    assert len(training.optimizer.state) == 0
+    assert training.optimizer.param_groups == groups
+    assert training.optimizer.param_groups[0]["params"][0] is training.model[0].weight is weight
+    assert weight.data_ptr() == memory
+    assert training.scaler._scale is None and training.scaler._growth_tracker is None
+    assert not training.scaler._per_optimizer_states
+    assert all(p.grad is None for p in training.model.parameters())
+
+
+def test_a_scaler_in_mid_step_remembers_what_it_unscaled():
+    training = Training(amp="scaler")
+    training.epoch()
+    inputs, targets = next(iter(training.loader))
+    training.scaler.scale(nn.functional.mse_loss(training.model(inputs), targets)).backward()
+    training.scaler.unscale_(training.optimizer)
+    scale, states = training.scaler._scale, training.scaler._per_optimizer_states
+    before = (scale.item(), copy.deepcopy(dict(states)))
+    with training.preserved():
+        training.scaler.step(training.optimizer)
+        training.scaler.update(2.0)
+    assert training.scaler._scale is scale and training.scaler._per_optimizer_states is states
+    assert (scale.item(), dict(states)) == before
+
+
+def test_state_tensors_of_an_optimizer_stay_the_same_objects():
+    training = Training()
+    training.epoch()
+    state_of_weight = training.optimizer.state[training.model[0].weight]
+    tensors, before = dict(state_of_weight), copy.deepcopy(state_of_weight)
+    with training.preserved():
+        training.explore()
+        training.optimizer.load_state_dict(training.optimizer.state_dict())  # makes new ones
+    after = training.optimizer.state[training.model[0].weight]
+    assert after is state_of_weight and same(after, before)
+    assert all(after[name] is tensors[name] for name in ("step", "exp_avg", "exp_avg_sq"))
+
+
+def test_gradients_stay_the_same_objects_with_the_same_values():
+    model = nn.Linear(3, 1)
+    model(torch.ones(2, 3)).sum().backward()
+    model.bias.grad = None
+    gradient, values = model.weight.grad, model.weight.grad.clone()
+    with preserved(model):
+        gradient.mul_(7)
+        model.zero_grad(set_to_none=True)
+        model(torch.randn(2, 3)).sum().backward()
+    assert model.weight.grad is gradient and torch.equal(gradient, values)
+    assert model.bias.grad is None
+
+
+def test_a_sparse_gradient_is_put_back():
+    model = nn.Embedding(5, 3, sparse=True)
+    model(torch.tensor([1, 2])).sum().backward()
+    gradient, values = model.weight.grad, model.weight.grad.to_dense()
+    snapshot = Snapshot.take(model)
+    assert snapshot.size_bytes == 5 * 3 * 4 + 2 * 8 + 2 * 3 * 4
+    model(torch.tensor([1, 3, 4])).sum().backward()
+    gradient.mul_(2)
+    snapshot.restore()
+    assert model.weight.grad is gradient and torch.equal(gradient.to_dense(), values)
+
+
+def test_frozen_parameters_are_not_copied_and_buffers_are():
+    model = nn.Sequential(nn.Linear(1000, 1000), nn.BatchNorm1d(8), nn.Linear(2, 3)).requires_grad_(False)
+    model[2].requires_grad_(True)
+    snapshot = Snapshot.take(model, torch.optim.SGD(model.parameters(), lr=1.0))
+    assert snapshot.size_bytes == (2 * 8) * 4 + 8 + (2 * 3 + 3) * 4  # running mean and variance, their count, weights
+    model[1](torch.randn(4, 8))
+    model[0].requires_grad_(True)
+    snapshot.restore()
+    assert torch.equal(model[1].running_mean, torch.zeros(8)) and model[1].num_batches_tracked == 0
+    assert not model[0].weight.requires_grad and model[2].weight.requires_grad
+
+
+def test_a_frozen_parameter_with_a_gradient_is_copied_since_optimizers_step_it():
+    model = nn.Linear(3, 1, bias=False)
+    model(torch.ones(1, 3)).sum().backward()
+    model.requires_grad_(False)
+    before, optimizer = model.weight.clone(), torch.optim.SGD(model.parameters(), lr=1.0)
+    with preserved(model, optimizer):
+        optimizer.step()
+        assert not torch.equal(model.weight, before)
+    assert torch.equal(model.weight, before)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda weight: weight.mul_(0.5),
+        lambda weight: weight.data.mul_(0.5),  # which autograd does not see
+        lambda weight: weight[1, 1].add_(1),
+    ],
+)
+def test_a_frozen_parameter_that_changed_is_named(change):
+    student = nn.Linear(40, 40)
+    student.teacher = copy.deepcopy(student).requires_grad_(False)
+    with pytest.raises(RestoreError, match=r"model\.teacher\.weight.*also_restore"), preserved(student):
+        change(student.teacher.weight)
+
+
+def test_a_frozen_parameter_is_put_back_where_its_memory_was_replaced_or_the_user_named_its_module():
+    model = nn.Linear(4, 4).requires_grad_(False)
+    before, memory = model.weight.clone(), model.weight.data_ptr()
+    with preserved(model):
+        model.weight.data = 0.5 * model.weight.data
+        model.weight.mul_(0.5)
+    assert torch.equal(model.weight, before) and model.weight.data_ptr() == memory
+    with preserved(model, others=[model]):
+        model.weight.mul_(0.5)
+    assert torch.equal(model.weight, before)
+    assert Snapshot.take(model, others=[nn.Linear(1, 1).requires_grad_(False)]).size_bytes == 2 * 4
+
+
+class Odd(nn.Module):
+    """State in every place where a module may have some."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(3))
+        self.register_buffer("average", torch.zeros(3), persistent=False)
+        self.register_buffer("repeated", torch.arange(3.0).expand(4, 3))
+        self.register_buffer("later", None)
+        self.steps, self.history, self.hidden = 0, [], torch.zeros(3)
+        self.seen = {"batches": {"few": [1]}}
+        self.rng, self.table = random.Random(1), np.zeros(3)
+        self.pair = (torch.zeros(1), [])
+        with torch.inference_mode():
+            self.constant = torch.zeros(1)
+
+    def forward(self, inputs: Any) -> Any:
+        self.steps += 1
+        self.history.append(self.steps)
+        self.hidden += 1
+        self.table += 1
+        self.later = torch.ones(1)
+        self.average = 0.9 * self.average + inputs  # another tensor
+        self.repeated = self.repeated + 1
+        self.seen["batches"]["few"].append(self.rng.random())
+        self.pair[0].add_(1)
+        self.pair[1].append(1)
+        self.unheard_of = True
+        return (self.weight * inputs).sum()
+
+
+def test_buffers_that_no_state_dict_holds_and_attributes_are_put_back():
+    model = Odd()
+    kept = {name: getattr(model, name) for name in ("average", "repeated", "history", "hidden", "table")}
+    with preserved(model):
+        model(torch.ones(3)), model(torch.ones(3))
+        kept["average"].fill_(5)
+    assert all(getattr(model, name) is thing for name, thing in kept.items())
+    assert torch.equal(model.average, torch.zeros(3)) and torch.equal(model.hidden, torch.zeros(3))
+    assert torch.equal(model.repeated, torch.arange(3.0).expand(4, 3)) and model.later is None
+    assert (model.steps, model.history, model.table.tolist()) == (0, [], [0, 0, 0])
+    assert model.pair == (torch.zeros(1), [])
+    assert model.seen == {"batches": {"few": [1]}} and model.rng.random() == random.Random(1).random()
+    assert not hasattr(model, "unheard_of")
+
+
+def test_weights_are_put_back_into_their_own_memory_where_code_replaced_them():
+    model = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3))
+    weight, memory, before = model[0].weight, model[0].weight.data_ptr(), model[0].weight.clone()
+    replaced = model[1].weight
+    model[0](torch.ones(3)).sum().backward()
+    with preserved(model):
+        weight.data.mul_(3)
+        model.half()
+        model[1].weight = nn.Parameter(torch.zeros(3, 3))
+        model[1].register_parameter("extra", nn.Parameter(torch.zeros(1)))
+        model.append(nn.ReLU())
+    assert weight.dtype == torch.float32 and weight.data_ptr() == memory
+    assert torch.equal(weight, before) and weight.grad.dtype == torch.float32
+    assert model[1].weight is replaced and [name for name, _ in model[1].named_parameters()] == ["weight", "bias"]
+    assert len(model) == 2
+
+
+def test_tied_weights_are_copied_once():
+    model = nn.Sequential(nn.Embedding(10, 4), nn.Linear(4, 10, bias=False), nn.Linear(4, 10, bias=False))
+    model[1].weight = model[0].weight
+    model[2].weight.data = model[0].weight.data  # another parameter in the same memory
+    before = model[0].weight.clone()
+    snapshot = Snapshot.take(model)
+    assert snapshot.size_bytes == 10 * 4 * 4
+    with torch.no_grad():
+        model[1].weight.add_(1)
+        model[2].weight.data = torch.zeros(10, 4)
+    snapshot.restore()
+    assert model[0].weight is model[1].weight and torch.equal(model[0].weight, before)
+    assert model[2].weight.data_ptr() == model[0].weight.data_ptr()
+
+
+def test_training_flags_of_every_submodule_are_put_back():
+    model = nn.Sequential(nn.Dropout(), nn.Sequential(nn.BatchNorm1d(2), nn.Dropout()))
+    model[1][0].eval()
+    with preserved(model):
+        model.eval()
+        model[1][0].train()
+    assert [module.training for module in model.modules()] == [True, True, True, False, True]
+
+
+def test_wrapped_models_are_looked_into():
+    for wrap in (nn.DataParallel, torch.compile, torch.jit.script):
+        inner = nn.Sequential(nn.Linear(2, 1), nn.BatchNorm1d(1))
+        model, before = wrap(inner), copy.deepcopy(inner.state_dict())
+        with preserved(model):
+            model.eval()
+            with torch.no_grad():
+                inner[0].weight.add_(1), inner[1].running_mean.add_(1)
+        assert model.training and inner[0].training and same(inner.state_dict(), before)
+
+
+def test_a_model_without_shapes_is_refused():
+    with pytest.raises(UsageError, match=r"model\.0\.weight.*one batch first"):
+        Snapshot.take(nn.Sequential(nn.LazyLinear(3)))
+
+
+def test_random_states_and_switches_are_put_back():
+    def draws() -> list[float]:
+        return [random.random(), float(np.random.rand()), torch.rand(1).item()]
+
+    state_of_python, state_of_numpy, state_of_torch = random.getstate(), np.random.get_state(), torch.get_rng_state()
+    expected, model = draws(), nn.Linear(1, 1)
+    random.setstate(state_of_python), np.random.set_state(state_of_numpy), torch.set_rng_state(state_of_torch)
+    cudnn, precision = torch.backends.cudnn, torch.get_float32_matmul_precision()
+    before = (cudnn.benchmark, cudnn.deterministic, cudnn.allow_tf32)
+    with preserved(model):
+        draws(), draws()
+        cudnn.benchmark, cudnn.deterministic, cudnn.allow_tf32 = (not flag for flag in before)
+        torch.set_float32_matmul_precision("medium")
+        torch.use_deterministic_algorithms(True, warn_only=True)
+        torch.set_default_dtype(torch.float64)
+        torch.set_grad_enabled(False)
+    assert draws() == expected
+    assert (cudnn.benchmark, cudnn.deterministic, cudnn.allow_tf32) == before
+    assert torch.get_float32_matmul_precision() == precision
+    assert not torch.are_deterministic_algorithms_enabled() and torch.is_grad_enabled()
+    assert torch.get_default_dtype() is torch.float32
+
+
+def test_casts_that_autocast_remembers_are_forgotten():
+    model, inputs = nn.Linear(4, 4), torch.randn(2, 4)
+    with torch.autocast("cpu", torch.bfloat16):
+        expected = copy.deepcopy(model)(inputs)
+        with preserved(model):
+            with torch.no_grad():
+                model.weight.add_(1)
+            model(inputs)
+        assert torch.equal(model(inputs), expected)
+
+
+class Epochal(RandomSampler):
+    """Counts its epochs, as a DistributedSampler is told to."""
+
+    epoch = 0
+
+    def __iter__(self):
+        self.epoch += 1
+        return super().__iter__()
+
+
+class Outer(Sampler):
+    """Wraps another sampler."""
+
+    def __init__(self, inner: Sampler) -> None:
+        self.inner = inner
+
+    def __iter__(self):
+        return iter(self.inner)
+
+
+def test_samplers_and_generators_of_a_loader_are_put_back():
+    data = [(torch.tensor(float(number)),) for number in range(6)]
+    jitter = np.random.default_rng(2)
+
+    def collate(items: Any) -> Any:
+        return torch.stack([item[0] for item in items]) + jitter.random()
+
+    sampler = Epochal(data, generator=torch.Generator().manual_seed(1))
+    sampler.epoch = 4
+    loader = DataLoader(data, batch_sampler=BatchSampler(Outer(sampler), 2, False), collate_fn=collate)
+    snapshot = Snapshot.take(nn.Linear(1, 1), loaders=[loader])
+    assert snapshot.size_bytes == 2 * 4  # the data are not copied
+    first = torch.cat(list(loader))
+    assert sampler.epoch == 5
+    snapshot.restore()
+    assert sampler.epoch == 4 and torch.equal(torch.cat(list(loader)), first)
+
+
+class Stream(IterableDataset):
+    """Endless noise."""
+
+    def __init__(self) -> None:
+        self.transforms = [random.Random(1)]
+
+    def __iter__(self):
+        while True:
+            yield self.transforms[0].random()
+
+
+def test_generators_of_a_stream_are_put_back():
+    loader = DataLoader(Stream(), 2)
+    with preserved(nn.Linear(1, 1), loaders=loader):
+        first = next(iter(loader))
+    assert torch.equal(next(iter(loader)), first)
+
+
+class Forgetful(torch.optim.lr_scheduler.StepLR):
+    """Saves nothing."""
+
+    def state_dict(self) -> dict[str, Any]:
+        return {}
+
+
+def test_schedulers_are_put_back_whatever_they_save():
+    optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=1.0)
+    schedule = Forgetful(optimizer, 2)
+    with preserved(nn.Linear(1, 1), optimizer, others=[schedule]):
+        optimizer.step(), schedule.step(), schedule.step()
+    assert schedule.last_epoch == 0 and schedule.get_last_lr() == [1.0] == [optimizer.param_groups[0]["lr"]]
+
+
+def test_workers_of_the_exploration_end_with_it():
+    loader = DataLoader(TensorDataset(torch.zeros(4, 1)), num_workers=1, persistent_workers=True)
+    with preserved(nn.Linear(1, 1), loaders=loader):
+        assert len(list(loader)) == 4
+        iterator = loader._iterator
+    assert loader._iterator is None
+    assert not any(worker.is_alive() for worker in iterator._workers)
+
+
+class Meter:
+    """A user's own state, which its state_dict does not copy."""
+
+    def __init__(self) -> None:
+        self.counts = {"seen": [0]}
+
+    def state_dict(self) -> dict[str, Any]:
+        return self.counts
+
+    def load_state_dict(self, counts: dict[str, Any]) -> None:
+        self.counts = counts
+
+
+def test_what_only_the_user_knows_is_put_back():
+    meter, cell = Meter(), [1]
+    average = torch.optim.swa_utils.AveragedModel(nn.Linear(1, 1))
+    pair = (lambda: list(cell), lambda saved: cell.__setitem__(slice(None), saved))
+    generator = np.random.default_rng(1)
+    snapshot = Snapshot.take(nn.Linear(1, 1), others=[meter, pair, average, generator])
+    for _ in range(2):
+        meter.counts["seen"].append(7)
+        cell.append(2)
+        average.update_parameters(nn.Linear(1, 1))
+        drawn = generator.random()
+        snapshot.restore()
+        assert (meter.counts, cell, average.n_averaged.item()) == ({"seen": [0]}, [1], 0)
+    assert drawn == generator.random()
+
+
+@pytest.mark.parametrize("thing", [object(), [1], "text", (print,), None, [nn.Linear(1, 1), nn.Linear(1, 1)]])
+def test_what_cannot_be_restored_is_refused_before_anything_runs(thing):
+    with pytest.raises(UsageError, match=r"also_restore\[1\] is a .*state_dict.*pair of functions"):
+        Snapshot.take(nn.Linear(1, 1), others=[Meter(), thing])
+
+
+def test_what_cannot_be_put_back_is_named_and_all_else_is_put_back():
+    def fail(_: Any) -> None:
+        raise SystemExit("gone")
+
+    model, cell = nn.Linear(2, 2), [1]
+    before = model.weight.clone()
+    others = [(lambda: 0, fail), (lambda: list(cell), lambda saved: cell.__setitem__(slice(None), saved)), (int, fail)]
+    named = pytest.raises(RestoreError, match=r"also_restore\[2\].*gone.*also_restore\[0\]")
+    with named, preserved(model, others=others):
+        cell.append(2)
+        raise KeyboardInterrupt
+    with pytest.raises(UsageError, match=r"also_restore\[0\] cannot be saved.*division"):
+        Snapshot.take(model, others=[(lambda: 1 / 0, fail)])
+    assert cell == [1] and torch.equal(model.weight, before)
+
+
+def test_ctrl_c_waits_until_everything_is_back():
+    model, order = nn.Linear(1, 1), []
+
+    def restore(_: Any) -> None:
+        signal.raise_signal(signal.SIGINT)
+        order.append("restored")
+
+    handler = signal.getsignal(signal.SIGINT)
+    with pytest.raises(KeyboardInterrupt), preserved(model, others=[(int, restore)]):
+        model.eval()
+    assert order == ["restored"] and model.training
+    assert signal.getsignal(signal.SIGINT) is handler
+
+
+def test_a_model_for_which_there_is_no_room_is_refused_with_the_sizes(monkeypatch):
+    model, data = nn.Linear(512, 512, bias=False), TensorDataset(torch.zeros(4, 1))
+    loader = DataLoader(data, num_workers=1, persistent_workers=True)
+    workers = loader._iterator = object()
+    monkeypatch.setattr(state, "free_host_bytes", lambda: 1.25 * 1024**2)
+    assert Snapshot.take(model).size_bytes == 1024**2
+    monkeypatch.setattr(state, "free_host_bytes", lambda: 1.2 * 1024**2)
+    with pytest.raises(UsageError, match=r"0\.000977 GB, and 0\.000937 GB of the host"):
+        Snapshot.take(model, loaders=loader, others=[(pytest.fail, pytest.fail)])
+    assert loader._iterator is workers
+    loader._iterator = None
+
+
+def test_copies_lie_beside_their_tensors_or_in_host_memory_where_a_device_is_short(monkeypatch):
+    class OnDevice:
+        """Stands in for a tensor's copy on an accelerator."""
+
+        nbytes, name, place = 1000, "weight", torch.device("cuda:0")
+
+    def placed(free_bytes: float, device: str | None = None) -> Snapshot:
+        monkeypatch.setattr(state, "free_device_bytes", lambda _: free_bytes)
+        monkeypatch.setattr(state, "KeptTensor", OnDevice)
+        OnDevice.place = torch.device("cuda:0")
+        snapshot = Snapshot([OnDevice()], [])
+        snapshot._choose_places(None if device is None else torch.device(device))
+        return snapshot
+
+    for free_bytes, device, place, device_bytes in (
+        (10_000, None, "cuda:0", 1000),
+        (9_999, None, "cpu", 0),
+        (10_000, "cpu", "cpu", 0),
+        (10_000, "cuda:1", "cuda:1", 1000),
+    ):
+        snapshot = placed(free_bytes, device)
+        assert (str(snapshot._kept[0].place), snapshot.device_bytes) == (place, device_bytes)
+    with pytest.raises(UsageError, match="of cuda:1's memory"):
+        placed(9_999, "cuda:1")
+
+
+def test_the_free_memory_of_this_machine_is_known():
+    assert 0 < state.free_host_bytes() < 2**50
+    assert state.free_device_bytes(torch.device("mps")) == 0
+
+
+def test_several_models_and_optimizers_are_kept():
+    models = [nn.Linear(2, 2), nn.Linear(2, 2)]
+    optimizers = [torch.optim.SGD(m.parameters(), lr=0.1, momentum=0.9) for m in models]
+    before = copy.deepcopy([m.state_dict() for m in models])
+    with preserved(models, optimizers):
+        for model, optimizer in zip(models, optimizers, strict=True):
+            model(torch.ones(2)).sum().backward()
+            optimizer.step()
+    assert same([m.state_dict() for m in models], before)
+    assert not any(optimizer.state for optimizer in optimizers)
+    with pytest.raises(UsageError, match=r"model\[1\] is a function"):
+        Snapshot.take([models[0], lambda: None])
