@@ -40,7 +40,7 @@ def _durations(progress: Progress) -> Array:
 
 def _plain_mean(progress: Progress) -> tuple[float, Intervals]:
     """Least squares with a constant only, epoch and gap together: R·ȳ ± t·s·√(R²/n + R)."""
-    cycles = np.array([b.active_s + (b.between_s or 0.0) for b in progress.blocks])
+    cycles = np.array([b.active_s + b.paused_s + (b.between_s or 0.0) for b in progress.blocks])
     n, remaining = len(cycles), progress.total_units - len(cycles)
     mean = float(cycles.mean())
     point = progress.elapsed_s + remaining * mean
@@ -126,8 +126,8 @@ SCENARIOS = (
 
 def virtual_progress(durations_s: Array, done: int) -> Progress:
     """Of a run without gaps, after ``done`` epochs."""
-    blocks = tuple(Block(1, float(d), 0.0) for d in durations_s[:done])
-    return Progress(len(durations_s), blocks, 0.0, float(durations_s[:done].sum()))
+    blocks = tuple(Block(1, float(d), 0.0, 0.0) for d in durations_s[:done])
+    return Progress(len(durations_s), done, blocks, 0.0, float(durations_s[:done].sum()))
 
 
 def virtual(scenario: Scenario, replicates: int, seed: int) -> dict[str, dict[int, Score]]:

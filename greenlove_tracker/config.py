@@ -14,6 +14,7 @@ import math
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, get_type_hints
 
@@ -103,6 +104,7 @@ class Settings:
             raise UsageError(f"sim_gpu_count must be at least 1, not {self.sim_gpu_count!r}")
 
     def _check_forecasts(self) -> None:
+        deadline(self.deadline_utc, {})
         if not 0 < self.overrun_probability < 1:
             raise UsageError(f"overrun_probability lies between 0 and 1, such as 0.9, not {self.overrun_probability!r}")
         if self.on_overrun not in ("warn", "stop"):
@@ -227,3 +229,19 @@ def _to_float(value: Any) -> float:
     if isinstance(value, bool):
         raise TypeError(type(value))
     return float(value)
+
+
+def deadline(text: str, env: Mapping[str, str]) -> float | None:
+    """Seconds since the Unix epoch of ``text``, or else of the end of the Slurm job; None where there is neither.
+
+    Raises:
+        UsageError: where ``text`` is no time.
+    """
+    if not text:
+        slurm = env.get("SLURM_JOB_END_TIME", "")
+        return float(slurm) if slurm.isdecimal() else None
+    try:
+        when = datetime.fromisoformat(text)
+    except ValueError as error:
+        raise UsageError(f"deadline_utc must be a time such as 2026-11-22T06:00, not {text!r}") from error
+    return (when if when.tzinfo else when.replace(tzinfo=UTC)).timestamp()

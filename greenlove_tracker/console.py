@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import shutil
 import sys
 from typing import TextIO
 
@@ -44,7 +45,8 @@ class StatusLine:
     def draw(self, text: str) -> None:
         """Draw over the line before."""
         if self._is_seen:
-            _write(self._stream, f"\r\x1b[2K{text}\r")
+            width = shutil.get_terminal_size().columns - 1  # a line that wraps could not be wiped
+            _write(self._stream, f"\r\x1b[2K{text[:width]}\r")
             self._is_drawn = True
 
     def clear(self) -> None:

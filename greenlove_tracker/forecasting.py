@@ -244,12 +244,14 @@ class Block:
 
     Attributes:
         units: epochs, or optimizer steps, done in it.
-        active_s: time inside them.
-        between_s: time of pauses in it and of the gap that followed it; None while that gap is still open.
+        active_s: time inside them, without pauses.
+        paused_s: time of evaluations and checkpoints in the middle of them.
+        between_s: time of the gap that followed; None while that gap is still open.
     """
 
     units: float
     active_s: float
+    paused_s: float
     between_s: float | None
 
 
@@ -259,8 +261,9 @@ class Progress:
 
     Attributes:
         total_units: epochs, or steps, of the whole training.
+        done_units: of them, done; those of the blocks, and in a training in steps the first one, which is start-up.
         blocks: what is done, in order.
-        startup_s: time before the first epoch.
+        startup_s: time before the first epoch, or to the end of the first step.
         elapsed_s: from the start to where the last block, or the gap behind it, ended.
         metered: duration in s and mean power in W of each stretch that was metered, PUE included.
         used_kwh: energy so far, the unmetered part estimated, PUE included; None where nothing was metered.
@@ -268,14 +271,10 @@ class Progress:
     """
 
     total_units: float
+    done_units: float
     blocks: tuple[Block, ...]
     startup_s: float
     elapsed_s: float
     metered: tuple[tuple[float, float], ...] = ()
     used_kwh: float | None = None
     gpu_count: int = 0
-
-    @property
-    def done_units(self) -> float:
-        """Epochs, or steps, done."""
-        return math.fsum(block.units for block in self.blocks)

@@ -11,7 +11,7 @@ from greenlove_tracker.errors import UsageError
 from greenlove_tracker.extrapolation.sweep import forecast_sweep, sweep_warnings
 from greenlove_tracker.logs.forecasts import QUANTITIES
 from greenlove_tracker.logs.parser import read_logs
-from greenlove_tracker.report.forecasts import Line, forecast_table, is_over, line_of, sweep_screen
+from greenlove_tracker.report.forecasts import Line, forecast_table, is_whole, line_of, sweep_screen
 
 _QUANTITIES = {"time": "duration_s", "energy": "energy_kwh", "co2e": "emissions_kgco2e", "cost": "cost_usd"}
 
@@ -52,7 +52,7 @@ def sweep(log_dir: str, n_runs: int, *, as_json: bool) -> str:
     Raises:
         UsageError: where none is finished.
     """
-    runs = [run for run in read_logs(log_dir).readable() if is_over(run)]
+    runs = [run for run in read_logs(log_dir).readable() if is_whole(run)]
     if not runs:
         raise UsageError(f"{log_dir} has no finished run to go by: let one run to its end, then ask again")
     totals = {}

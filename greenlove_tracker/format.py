@@ -93,7 +93,10 @@ def duration(value_s: float | None) -> str:
 
 def clock_time(utc_s: float, now_utc_s: float) -> str:
     """A moment as local time: Sat 12:03, or with its date where it is a week away or more."""
-    local = datetime.fromtimestamp(utc_s).astimezone()
+    try:
+        local = datetime.fromtimestamp(utc_s).astimezone()
+    except (OverflowError, OSError, ValueError):  # beyond the calendar
+        return UNKNOWN
     is_near = abs(utc_s - now_utc_s) < 6 * SECONDS_PER_DAY
     return f"{local:%a %H:%M}" if is_near else f"{local:%Y-%m-%d %H:%M}"
 

@@ -93,6 +93,8 @@ def run_command(command: Sequence[str], settings: Settings) -> Outcome:
     Raises:
         UsageError: where the program cannot be started.
     """
+    if settings.on_overrun == "stop":
+        raise UsageError("--on-overrun stop works where a script's own epochs are seen: a command is only warned of")
     session = _session(settings, ["--", *command], is_command=True)
     environment = {**os.environ, RUN_DIR_VARIABLE: str(session.run_dir)}
     with _Forwarding() as forwarding:

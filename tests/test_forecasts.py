@@ -16,9 +16,9 @@ from greenlove_tracker.logs.forecasts import (
     Scored,
     forecast_cells,
     forecast_from_cells,
-    is_scorable,
     score,
     shown,
+    units_done,
 )
 from greenlove_tracker.logs.parser import read_logs
 from greenlove_tracker.logs.run import Run
@@ -27,7 +27,9 @@ from greenlove_tracker.meter import SimulatedMeter
 
 def issued(elapsed_s=2.0, point=20.0, half=1.0, warnings=(), **more) -> IssuedForecast:
     estimates = {"duration_s": Estimate(point, point - half, point + half, 0.95, "s"), **more}
-    return IssuedForecast("2026-11-21T10:00:00.000Z", elapsed_s, 2, 10, "live", estimates, 23.0, frozenset(warnings))
+    return IssuedForecast(
+        "2026-11-21T10:00:00.000Z", elapsed_s, 2, 10, 20, "live", estimates, 23.0, frozenset(warnings)
+    )
 
 
 def cells(forecast) -> dict[str, str]:
@@ -54,17 +56,23 @@ def test_a_damaged_line_is_an_error(column, text):
 
 
 def test_scores():
-    held, missed = score([issued(), issued(point=30.0)], "duration_s", 20.5)
+    held, missed = score([issued(), issued(point=30.0)], "duration_s", 20.5, units=20, run_s=20.5)
     assert (held.has_held, missed.has_held) == (True, False)
     assert held.error == pytest.approx(20 / 20.5 - 1) and missed.error == pytest.approx(30 / 20.5 - 1)
-    assert score([issued()], "energy_kwh", 1.0) == [] and score([issued()], "duration_s", None) == []
+    assert score([issued()], "energy_kwh", 1.0, units=20, run_s=20.0) == []
+    assert score([issued()], "duration_s", None, units=20, run_s=20.0) == []
+    assert score([issued()], "duration_s", 20.5, units=40, run_s=20.5) == []  # of another training in the same run
 
 
 def test_the_forecast_at_a_tenth_of_the_run_is_shown_and_else_the_last():
-    scores = score([issued(1.0), issued(2.1, warnings=["FEW"]), issued(2.5), issued(9.0)], "duration_s", 20.0)
+    scores = score(
+        [issued(1.0), issued(2.1, warnings=["FEW"]), issued(2.5), issued(9.0)], "duration_s", 20.0, units=20, run_s=20.0
+    )
     assert shown(scores) is scores[2]
     assert shown(scores[:1]) is scores[0] and shown([]) is None
-    assert Scored(issued(), issued().estimates["duration_s"], 19.0).has_held  # the end of an interval belongs to it
+    assert Scored(
+        issued(), issued().estimates["duration_s"], 19.0, 19.0
+    ).has_held  # the end of an interval belongs to it
 
 
 def test_a_run_scores_its_forecasts_against_its_summary(tmp_path):
@@ -93,14 +101,14 @@ def test_a_run_that_did_not_do_what_was_forecast_is_not_scored(make_run, ending)
         rows=[epoch_row(1), epoch_row(2)], fields={"epochs_planned": "5"}, is_closed=ending != "interrupted"
     )
     run = Run(run_dir)
-    assert not is_scorable(dataclasses.replace(run.summary, epochs_planned=5), None)
+    assert units_done(dataclasses.replace(run.summary, epochs_planned=5), None) is None
     assert run.scores() == ()
-    assert is_scorable(dataclasses.replace(run.summary, epochs_planned=2, status="finished"), None)
+    assert units_done(dataclasses.replace(run.summary, epochs_planned=2, status="finished"), None) == 2
 
 
 def test_a_training_in_steps_is_scored_where_it_took_them(make_run):
     summary = Run(make_run(rows=[epoch_row(1)])).summary
-    assert is_scorable(summary, 5) and not is_scorable(summary, 6) and not is_scorable(summary, None)
+    assert (units_done(summary, 5), units_done(summary, 6), units_done(summary, None)) == (5, None, None)
 
 
 def test_a_damaged_log_of_forecasts_is_told_and_the_rest_kept(make_run):
@@ -110,3 +118,18 @@ def test_a_damaged_log_of_forecasts_is_told_and_the_rest_kept(make_run):
     run = Run(run_dir)
     assert len(run.forecasts) == 1
     assert "line 3 left out" in str(run.problems[0])
+
+
+def test_energy_of_several_nodes_is_not_scored_against_the_forecast_of_the_first(make_run):
+    run_dir = make_run(fields={"epochs_planned": "2"})
+    lines = [FORECAST_COLUMNS, forecast_cells(issued(energy_kwh=Estimate(0.1, 0.09, 0.12, 0.95, "kWh")))]
+    (run_dir / "forecasts.csv").write_text("".join(",".join(line) + "\n" for line in lines), encoding="utf-8")
+    run = Run(run_dir)
+    run.summary = dataclasses.replace(run.summary, epochs_planned=20, epochs_done=20, n_nodes=2)
+    assert len(run.scores()) == 1 and not run.scores("energy_kwh")
+
+
+def test_energy_is_judged_at_the_same_moment_as_time():
+    energy = {"energy_kwh": Estimate(0.1, 0.09, 0.12, 0.95, "kWh")}
+    scores = score([issued(1.0, **energy), issued(2.5, **energy)], "energy_kwh", 0.1, units=20, run_s=20.0)
+    assert shown(scores) is scores[1]

@@ -13,9 +13,9 @@ from greenlove_tracker.forecasting import Block, Progress
 def progress(durations, total, gaps=None, startup_s=2.0, **more) -> Progress:
     gaps = gaps if gaps is not None else [0.0] * (len(durations) - 1)
     padded = [*gaps, None][: len(durations)]
-    blocks = tuple(Block(1, d, g) for d, g in zip(durations, padded, strict=True))
+    blocks = tuple(Block(1, d, 0.0, g) for d, g in zip(durations, padded, strict=True))
     elapsed_s = startup_s + sum(durations) + sum(gaps)
-    return Progress(total, blocks, startup_s, elapsed_s, **more)
+    return Progress(total, len(blocks), blocks, startup_s, elapsed_s, **more)
 
 
 def noisy(n, mean=10.0, share=0.01, seed=0):
@@ -43,9 +43,9 @@ def test_nothing_remains_at_the_end():
 
 
 def test_steps_are_blocks_of_many_units():
-    blocks = tuple(Block(50, 50 * 0.02, 0.0) for _ in range(12))
-    forecast = forecast_run(Progress(6000, blocks, 0.0, 12.0))
-    assert forecast.duration_s.point == pytest.approx(120.0, rel=1e-3)
+    blocks = tuple(Block(50, 50 * 0.02, 0.0, 0.0) for _ in range(12))
+    forecast = forecast_run(Progress(6001, 601, blocks, 30.0, 42.0))
+    assert forecast.duration_s.point == pytest.approx(30 + 120.0, rel=1e-3)
 
 
 def test_rare_checkpoints_are_part_of_it():
@@ -111,3 +111,14 @@ def test_levels_are_nested():
     known = progress(noisy(10), 40)
     widths = [forecast_run(known, level=level).duration_s.relative_width for level in (0.5, 0.8, 0.95)]
     assert widths == sorted(widths) and all(map(math.isfinite, widths))
+
+
+def test_pauses_in_the_newest_epoch_are_not_counted_twice():
+    blocks = (*(Block(1, 100.0, 50.0, 0.0) for _ in range(8)), Block(1, 100.0, 50.0, None))
+    forecast = forecast_run(Progress(10, 9, blocks, 0.0, 9 * 150.0))
+    assert forecast.duration_s.point == pytest.approx(1500.0, rel=1e-3)
+
+
+def test_a_prior_of_another_number_of_epochs_counts_by_the_epoch():
+    prior, first = exploration(), progress([1.01], 20)
+    assert forecast_run(first, prior=prior).duration_s.point == pytest.approx(2 + 20 * 1.0, rel=0.03)

@@ -247,3 +247,139 @@ def test_the_final_screen_says_how_the_forecast_came_out(clock, tmp_path, capsys
         train(tracker, clock, 20)
     err = " ".join(capsys.readouterr().err.split())
     assert "forecast after 2 epochs 3:2" in err and "came to 3:20" in err and "interval held (19 of 19)" in err
+
+
+# -- what a review found -----------------------------------------------------------------------------------------
+
+
+def test_loading_before_the_first_step_is_start_up_and_not_a_step(clock, tmp_path):
+    with make(clock, tmp_path, epochs=None, total_steps=4000) as tracker:
+        clock.pass_s(30.0)
+        for n in range(400):
+            clock.pass_s(0.25)
+            tracker.step()
+            if n % 4 == 3:
+                tracker._session.tick()
+    for forecast in issued(tmp_path)[1:]:  # the first is from one block
+        assert forecast.estimates["duration_s"].point == pytest.approx(1030.0, rel=0.02)
+    assert issued(tmp_path)[-1].duration_p99_s < 1400
+
+
+def test_the_power_of_a_training_in_steps_is_known_early(clock, tmp_path):
+    with make(clock, tmp_path, epochs=None, total_steps=50) as tracker:
+        for _ in range(20):
+            clock.pass_s(1.0)
+            tracker.step()
+            tracker._session.tick()
+        assert tracker.forecast.energy_kwh.point == pytest.approx(0.005, rel=0.05)
+
+
+def test_no_budget_acts_on_what_may_be_a_cold_start(clock, tmp_path, caplog):
+    with (
+        caplog.at_level(logging.WARNING),
+        make(clock, tmp_path, deadline_utc="2026-09-21T14:23:20", on_overrun="stop") as t,
+    ):
+        train(t, clock, 1, epoch_s=120.0)  # twelve times as long as the others: 310 s in all, of 600 s
+        train(t, clock, 19)
+    assert t.summary.status == "finished" and caplog.records == []
+
+
+def test_a_cold_first_epoch_many_times_as_long_is_seen_through_soon(clock, tmp_path):
+    with make(clock, tmp_path, epochs=50) as tracker:
+        train(tracker, clock, 1, epoch_s=120.0)
+        train(tracker, clock, 4)
+        forecast = tracker.forecast.duration_s
+    assert forecast.point == pytest.approx(610, rel=0.02) and forecast.upper < 1000
+
+
+def test_waiting_for_an_answer_is_not_extrapolated(clock, tmp_path, monkeypatch):
+    def answer_late(question):
+        clock.pass_s(600.0)
+        return True
+
+    monkeypatch.setattr("greenlove_tracker.tracker.session.confirm", answer_late)
+    with make(clock, tmp_path, epochs_before_pred=2, stop_and_confirm=True) as tracker:
+        train(tracker, clock, 5)
+        assert tracker.forecast.duration_s.point == pytest.approx(800.0, rel=0.01)
+
+
+def test_an_epoch_that_is_done_again_is_lost_time(clock, tmp_path):
+    with make(clock, tmp_path) as tracker:
+        train(tracker, clock, 1)
+        tracker.epoch_start()
+        clock.pass_s(9.0)
+        with tracker._session.acting() as recorder:
+            recorder.abandon_epoch()
+        train(tracker, clock, 4)
+        assert tracker.forecast.duration_s.point == pytest.approx(209.0, rel=0.01)
+
+
+def test_a_reading_that_cannot_be_costs_its_row_and_not_the_forecasts(clock, tmp_path, caplog):
+    from fakes import ScriptedMeter, gpu_energy
+
+    readings = [gpu_energy(0.001)] * 3 + [gpu_energy(float("nan"))] * 2 + [gpu_energy(0.001)] * 40
+    with make(clock, tmp_path, meter=ScriptedMeter(readings)) as tracker:
+        train(tracker, clock, 6)
+        assert tracker.forecast.duration_s.point == pytest.approx(200.0, rel=0.02)
+    assert "gave nan kWh" in caplog.text
+
+
+def test_beyond_the_plan_there_is_no_forecast_and_no_stale_one(clock, tmp_path):
+    with make(clock, tmp_path, epochs=3) as tracker:
+        train(tracker, clock, 5)
+        assert tracker.forecast is None
+
+
+def test_a_stuck_epoch_is_overdue(clock, tmp_path, capsys):
+    with make(clock, tmp_path, verbose=1) as tracker:
+        train(tracker, clock, 10)
+        tracker.epoch_start()
+        clock.pass_s(5000.0)
+        assert "overdue" in tracker._session._worker.line()
+
+
+def test_two_threads_that_forecast_do_not_mix_up_what_they_saw(clock, tmp_path, monkeypatch):
+    import threading
+
+    import greenlove_tracker.extrapolation.live as live
+
+    forecast_run, entered, go_on = live.forecast_run, threading.Event(), threading.Event()
+
+    def slow(progress, **more):
+        if len(progress.blocks) == 1:
+            entered.set()
+            assert go_on.wait(10)
+        return forecast_run(progress, **more)
+
+    monkeypatch.setattr(live, "forecast_run", slow)
+    with make(clock, tmp_path) as tracker:
+        tracker.epoch_start()
+        clock.pass_s(10.0)
+        tracker.epoch_end()
+        worker = threading.Thread(target=tracker._session.tick)
+        worker.start()
+        assert entered.wait(10)
+        tracker.epoch_start()  # is not held up by a forecast
+        clock.pass_s(10.0)
+        tracker.epoch_end()
+        go_on.set()
+        worker.join(10)
+        clock.pass_s(600.0)  # a forecast that took 10 s is followed by a pause
+        assert tracker.forecast.degrees_of_freedom == 1
+    assert [(f.epochs_done, f.elapsed_s, "FEW" in f.warnings) for f in issued(tmp_path)] == [
+        (1, 10.0, True),
+        (2, 620.0, False),
+    ]
+
+
+def test_a_function_that_stops_the_tracker_ends_it_quietly(clock, tmp_path):
+    tracker = make(clock, tmp_path, max_energy_kwh=0.01, on_overrun=lambda overrun: tracker.stop())
+    train(tracker, clock, 2)
+    tracker.epoch_start()
+    assert tracker.summary is not None and tracker.summary.epochs_done == 2
+
+
+def test_a_deadline_that_has_passed_is_said(clock, tmp_path, caplog):
+    with caplog.at_level(logging.WARNING), make(clock, tmp_path, deadline_utc="2020-01-01T00:00") as tracker:
+        train(tracker, clock, 2)
+    assert "the deadline had passed before the run began" in caplog.text

@@ -39,6 +39,10 @@ def blocks(progress) -> list[tuple[float, float, float | None]]:
     return [(b.units, b.active_s, b.between_s) for b in progress.blocks]
 
 
+def pauses(progress) -> list[float]:
+    return [b.paused_s for b in progress.blocks]
+
+
 def test_epochs_and_the_gaps_that_follow_them():
     bench = Bench()
     bench.epoch(10.0, gap_s=3.0)
@@ -73,7 +77,8 @@ def test_a_pause_is_not_the_epochs_own_time_but_remains_part_of_the_total():
     bench.clock.pass_s(6.0)
     bench.recorder.end_epoch()
     bench.epoch(11.0, gap_s=2.0)
-    assert blocks(bench.progress()) == [(1, 11.0, 63.0), (1, 11.0, None)]
+    assert blocks(bench.progress()) == [(1, 11.0, 2.0), (1, 11.0, None)]
+    assert pauses(bench.progress()) == [61.0, 0.0]
     assert bench.progress().elapsed_s == bench.clock.now_s
 
 
@@ -84,7 +89,21 @@ def test_an_epoch_that_was_cut_off_and_done_again_is_lost_time():
     bench.clock.pass_s(4.0)
     bench.recorder.abandon_epoch()
     bench.epoch(10.0, gap_s=1.0)
-    assert blocks(bench.progress()) == [(1, 10.0, 5.0), (1, 10.0, None)]
+    assert blocks(bench.progress()) == [(1, 10.0, 1.0), (1, 10.0, None)]
+    assert bench.progress().elapsed_s == 25.0
+
+
+def test_waiting_for_an_answer_is_lost_time_and_no_gap():
+    bench = Bench()
+    bench.epoch(10.0)
+    bench.clock.pass_s(600.0)
+    bench.log.lose(600.0)
+    bench.clock.pass_s(2.0)
+    bench.recorder.start_epoch()
+    assert blocks(bench.progress()) == [(1, 10.0, 2.0)] and bench.progress().elapsed_s == 612.0
+    bench.clock.pass_s(10.0)
+    bench.recorder.end_epoch()
+    assert blocks(bench.progress()) == [(1, 10.0, 2.0), (1, 10.0, None)]
 
 
 def test_steps_are_timed_to_their_ends_and_without_pauses():
@@ -97,8 +116,12 @@ def test_steps_are_timed_to_their_ends_and_without_pauses():
             clock.pass_s(2.0)
             recorder.count(Counts(1, 1, None, None))
 
-    steps(3)
+    clock.pass_s(28.0)  # loading, compiling
+    steps(1)
+    first = recorder.first_step
+    steps(2)
     clock.pass_s(1.9)  # a step is under way when the thread looks
+    log.take_steps(*first, 0.0)
     log.take_steps(recorder.steps_done, recorder.stepped_at_s, recorder.paused_s)
     clock.pass_s(0.1)
     recorder.count(Counts(1, 1, None, None))
@@ -109,8 +132,8 @@ def test_steps_are_timed_to_their_ends_and_without_pauses():
     steps(2)
     log.take_steps(recorder.steps_done, recorder.stepped_at_s, recorder.paused_s)
     progress = log.in_steps(100)
-    assert blocks(progress) == [(3, 6.0, 0.0), (1, 2.0, 0.0), (2, 4.0, 30.0)]
-    assert progress.elapsed_s == clock.now_s
+    assert blocks(progress) == [(2, 4.0, 0.0), (1, 2.0, 0.0), (2, 4.0, 0.0)] and pauses(progress) == [0.0, 0.0, 30.0]
+    assert (progress.startup_s, progress.done_units, progress.elapsed_s) == (30.0, 6, clock.now_s)
 
 
 def test_energy_so_far_is_estimated_where_it_was_not_metered_and_has_the_pue():

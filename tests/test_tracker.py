@@ -103,7 +103,7 @@ def test_steps_without_epochs_are_one_epoch(clock):
             tracker._session.tick()
     run = only_run()
     assert len(run.epochs) == 1 and run.epochs[0].is_complete
-    assert run.epochs[0].n_segments == 4  # 198 s since the first step, in segments of a minute
+    assert run.epochs[0].n_segments == 5  # one for the first power, then 192 s in segments of a minute
     assert (run.summary.counts.steps, run.summary.counts.tokens, run.summary.counts.samples) == (100, 409600, 800)
     assert run.summary.epochs_done == 1
 

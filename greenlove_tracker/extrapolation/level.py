@@ -28,7 +28,8 @@ _WALK_SCALE = 0.01  # half-Cauchy: how far the level walks over the whole run,
 _WALK_BY_NOISE = 1.5  # and by how much more on a machine that is noisy from epoch to epoch
 _WALKS = np.array([3e-4, 2e-3, 6e-3, 0.012, 0.025, 0.05, 0.1, 0.2, 0.4, 0.8])
 _DRIFTS = ((0.0, 0.95), (0.1, 0.05))  # change over the whole run, and its prior weight
-_COLD_EXCESS = 0.3  # mean of an exponential distribution
+_COLD_EXCESS = 0.3  # half-Cauchy: median of what a cold unit takes beyond a warm one; it may be many times that
+_COLD_QUANTILES = (0.125, 0.375, 0.625, 0.875)  # that stand for it where nothing else is known
 _COLD_WEIGHTS = (0.5, 0.35, 0.1, 0.05)  # that so many units at the beginning are cold
 _SPIKE = 5.0  # standard deviations above its surroundings
 _LEAST_FOR_SPIKES = 6
@@ -123,13 +124,11 @@ def _regimes(y: Array, u: Array) -> Iterator[_Regime]:
     """The candidates."""
     n = len(y)
     level = float(np.median(y)) or 1.0
-    for cold, weight in enumerate(_COLD_WEIGHTS):
-        if cold >= n:
-            break
+    for cold, weight in enumerate(_COLD_WEIGHTS[:n]):
         warm = float(np.median(y[cold:])) or 1.0
         excess = y[:cold] / warm - 1.0
         if np.all(excess >= 0):
-            density = -cold * math.log(_COLD_EXCESS) - float(excess.sum()) / _COLD_EXCESS
+            density = cold * math.log(2 / math.pi / _COLD_EXCESS) - float(np.log1p((excess / _COLD_EXCESS) ** 2).sum())
             yield _Regime(math.log(weight) + density, cold)
     split = _best_split(y, u)
     if split is not None:
@@ -140,6 +139,9 @@ def _regimes(y: Array, u: Array) -> Iterator[_Regime]:
 def _futures(y: Array, u: Array, regime: _Regime, series: Series) -> Iterator[tuple[float, float, float, float]]:
     """Log weight, mean, scale and degrees of freedom of what follows, where the regime stays and where it ends."""
     start = regime.start
+    if len(y) == 1:
+        yield from _single(y, u, series)
+        return
     lasted, remaining = float(u[start:].sum()), series.remaining
     ends = 0.0 if regime.former is None else _ENDS * remaining / (lasted + remaining)
     for weight, mean, deviation, freedom in _predictions(y[start:], u[start:], series):
@@ -148,6 +150,15 @@ def _futures(y: Array, u: Array, regime: _Regime, series: Series) -> Iterator[tu
             change = regime.former - mean  # at a time that is uniform over what remains: half of it on average
             spread = math.hypot(deviation, change / math.sqrt(12.0))
             yield regime.log_weight + weight + math.log(ends), mean + change / 2, spread, freedom
+
+
+def _single(y: Array, u: Array, series: Series) -> Iterator[tuple[float, float, float, float]]:
+    """From one block, which is as likely cold as not."""
+    for weight, mean, deviation, freedom in _predictions(y, u, series):
+        yield weight + math.log(0.5), mean, deviation, freedom
+        for quantile in _COLD_QUANTILES:
+            warm = 1.0 / (1.0 + _COLD_EXCESS * math.tan(math.pi / 2 * quantile))
+            yield weight + math.log(0.5 / len(_COLD_QUANTILES)), mean * warm, deviation * warm, freedom
 
 
 def _best_split(y: Array, u: Array) -> int | None:

@@ -115,9 +115,10 @@ def _with_prior(per_unit: Mixture, prior: Forecast, total_units: float) -> Mixtu
     """Each part joined with the exploration's mean per unit, weighted by how well the two agree (Bayes' rule)."""
     expected = prior.duration_s
     between_s = prior.between_s.point if prior.between_s is not None else 0.0  # the run's own gaps stand for these
-    mean = (expected.point - prior.one_off_s.point - between_s) / total_units
+    units = (prior.plan.steps or prior.plan.n_epochs) if prior.plan is not None else total_units
+    mean = (expected.point - prior.one_off_s.point - between_s) / units
     z = float(stats.norm.ppf((1 + expected.level) / 2))
-    variance = ((expected.upper - expected.lower) / 2 / z / total_units) ** 2
+    variance = ((expected.upper - expected.lower) / 2 / z / units) ** 2
     parts = []
     for weight, m, s, freedom in per_unit.parts():
         parts.append((weight * _PRIOR_IS_WRONG / mean, m, s, freedom))
@@ -129,9 +130,17 @@ def _with_prior(per_unit: Mixture, prior: Forecast, total_units: float) -> Mixtu
 
 
 def _future_gaps(progress: Progress) -> tuple[float, float]:
-    """Time of the gaps still to come, and its standard deviation."""
-    known = [(b.units, b.between_s / b.units) for b in progress.blocks if b.between_s is not None]
-    remaining = max(0.0, progress.total_units - math.fsum(units for units, _ in known))
+    """Time of the pauses and gaps still to come, and its standard deviation."""
+    pauses = [(b.units, b.paused_s / b.units) for b in progress.blocks]
+    gaps = [(b.units, b.between_s / b.units) for b in progress.blocks if b.between_s is not None]
+    pause_s, pause_deviation_s = _future_time(pauses, progress.total_units)
+    gap_s, gap_deviation_s = _future_time(gaps, progress.total_units)
+    return pause_s + gap_s, math.hypot(pause_deviation_s, gap_deviation_s)
+
+
+def _future_time(known: list[tuple[float, float]], total_units: float) -> tuple[float, float]:
+    """Of what comes with units that are not known yet, and its standard deviation."""
+    remaining = max(0.0, total_units - math.fsum(units for units, _ in known))
     if not known or remaining == 0 or not any(value for _, value in known):
         return 0.0, 0.0
     gaps = _future(known, remaining)
@@ -187,10 +196,10 @@ def _one_off(progress: Progress, level: float) -> Estimate:
 def _warnings(progress: Progress, duration: Estimate) -> list[Warn]:
     found = []
     if len(progress.blocks) == 1:
-        found.append(Warn("FEW", "one epoch, which may be a cold one, is all that is known", "wait for the next"))
+        found.append(Warn("FEW", "what little is known may be a cold start", "it gets better as the run goes on"))
     if all(block.between_s is None for block in progress.blocks):
         found.append(Warn("GAPS", "no gap between epochs was seen yet, so none is in this", "wait for the next epoch"))
     if duration.relative_width > _WIDE:
-        half = duration.relative_width / 2
-        found.append(Warn("WIDE", f"the interval is ±{half:.0%}", "it narrows as the run goes on", is_serious=True))
+        reach = f"±{duration.relative_width / 2:.0%}" if duration.point > 0 else "beyond all bounds"
+        found.append(Warn("WIDE", f"the interval is {reach}", "it narrows as the run goes on", is_serious=True))
     return found

@@ -40,6 +40,7 @@ FORECASTS = {
     "elapsed_s": "time since the start of the run",
     "epochs_done": "epochs done by then",
     "steps_done": "optimizer steps done by then",
+    "planned": "epochs of the whole training, or steps where it counts in steps",
     "method": "`live`: from the run itself; `wls` or `green-love`: from an exploration, before the first epoch",
     "level": "of the intervals",
     "duration_s": "wall time of the whole run, done and remaining",
@@ -159,9 +160,9 @@ def schema_page() -> str:
         "",
         "A run of one process is three files, four where forecasts were made. Where there are more files of rows,",
         "totals are added up from them, and `summary.csv` is only what the first process knew.",
-        "`epochs-command.csv` holds the totals of `greenlove run -- command`; trackers inside it, and in processes that",
-        "a script starts, write their epochs to `epochs-<n>.csv`, and `run-<n>.csv` says `role,joined`. `.ranks/` beside",
-        "the runs holds the agreements of the ranks of one launch on their run's name, and may be deleted at any time.",
+        "`epochs-command.csv` holds the totals of `greenlove run -- command`; trackers in it, and in processes that a",
+        "script starts, write their epochs to `epochs-<n>.csv`, and `run-<n>.csv` says `role,joined`.",
+        "`.ranks/` beside the runs holds the agreements of the ranks of one launch on their run's name, and may be deleted at any time.",
     ]
     return "\n".join(parts) + "\n"
 

@@ -21,7 +21,7 @@ def _bounds(quantity: str) -> tuple[str, str]:
 
 
 FORECAST_COLUMNS: tuple[str, ...] = (
-    "issued_at", "elapsed_s", "epochs_done", "steps_done", "method", "level",
+    "issued_at", "elapsed_s", "epochs_done", "steps_done", "planned", "method", "level",
     *(column for quantity in QUANTITIES for column in (quantity, *_bounds(quantity))),
     "duration_p99_s", "warnings",
 )  # fmt: skip
@@ -41,6 +41,7 @@ class IssuedForecast:
         elapsed_s: since the start of the run.
         epochs_done: epochs, and
         steps_done: optimizer steps, done by then.
+        planned: epochs, or steps, of the training that was forecast.
         method: how it was made, as in ``Forecast``.
         estimates: by quantity, one of ``QUANTITIES``; what is unknown is not in it.
         duration_p99_s: the time that is exceeded with a probability of 1%.
@@ -51,6 +52,7 @@ class IssuedForecast:
     elapsed_s: float
     epochs_done: int
     steps_done: int
+    planned: int
     method: str
     estimates: Mapping[str, Estimate]
     duration_p99_s: float | None = None
@@ -58,13 +60,13 @@ class IssuedForecast:
 
     @classmethod
     def of(
-        cls, forecast: Forecast, *, issued_at: str, elapsed_s: float, epochs_done: int, steps_done: int
+        cls, forecast: Forecast, *, issued_at: str, elapsed_s: float, epochs_done: int, steps_done: int, planned: int
     ) -> IssuedForecast:
         """A forecast that is issued now."""
         estimates = {q: e for q in QUANTITIES if (e := getattr(forecast, q)) is not None}
         return cls(
-            issued_at, elapsed_s, epochs_done, steps_done, forecast.method, estimates, forecast.duration_p99_s,
-            frozenset(w.name for w in forecast.warnings),
+            issued_at, elapsed_s, epochs_done, steps_done, planned, forecast.method, estimates,
+            forecast.duration_p99_s, frozenset(w.name for w in forecast.warnings),
         )  # fmt: skip
 
 
@@ -72,7 +74,8 @@ def forecast_cells(issued: IssuedForecast) -> list[str]:
     """The cells of a forecast in the order of FORECAST_COLUMNS."""
     levels = {e.level for e in issued.estimates.values()}
     values: list[object] = [
-        issued.issued_at, issued.elapsed_s, issued.epochs_done, issued.steps_done, issued.method, max(levels),
+        issued.issued_at, issued.elapsed_s, issued.epochs_done, issued.steps_done, issued.planned, issued.method,
+        max(levels),
     ]  # fmt: skip
     for quantity in QUANTITIES:
         e = issued.estimates.get(quantity)
@@ -97,7 +100,8 @@ def forecast_from_cells(cells: Mapping[str, str]) -> IssuedForecast:
     p99 = cells["duration_p99_s"]
     return IssuedForecast(
         cells["issued_at"], finite(cells["elapsed_s"]), int(cells["epochs_done"]), int(cells["steps_done"]),
-        cells["method"], estimates, finite(p99) if p99 else None, frozenset(cells["warnings"].split()),
+        int(cells["planned"]), cells["method"], estimates, finite(p99) if p99 else None,
+        frozenset(cells["warnings"].split()),
     )  # fmt: skip
 
 
@@ -109,11 +113,13 @@ class Scored:
         issued: the forecast.
         estimate: of the quantity.
         outcome: what it came to.
+        run_s: what the run took.
     """
 
     issued: IssuedForecast
     estimate: Estimate
     outcome: float
+    run_s: float
 
     @property
     def error(self) -> float:
@@ -127,24 +133,36 @@ class Scored:
         return self.estimate.lower - slack <= self.outcome <= self.estimate.upper + slack
 
 
-def is_scorable(summary: RunSummary, steps_planned: int | None) -> bool:
-    """Whether the run did what was forecast: it ended well, with all its epochs or steps."""
-    has_ended = summary.status in (RunStatus.FINISHED, RunStatus.EXITED)
-    if summary.epochs_planned is not None:
-        return has_ended and summary.epochs_done == summary.epochs_planned
-    return has_ended and steps_planned is not None and summary.counts.steps == steps_planned
+def units_done(summary: RunSummary, steps_planned: int | None) -> int | None:
+    """The epochs, or steps, of a run that ended well with all that was planned; None of any other."""
+    if summary.status not in (RunStatus.FINISHED, RunStatus.EXITED):
+        return None
+    planned = steps_planned if summary.epochs_planned is None else summary.epochs_planned
+    done = summary.counts.steps if summary.epochs_planned is None else summary.epochs_done
+    return done if planned is not None and done == planned else None
 
 
-def score(issued: Sequence[IssuedForecast], quantity: str, outcome: float | None) -> list[Scored]:
-    """Each forecast of a quantity beside what it came to; none where that is not known."""
+def score(
+    issued: Sequence[IssuedForecast], quantity: str, outcome: float | None, *, units: int, run_s: float
+) -> list[Scored]:
+    """Each forecast of a quantity beside what it came to; none where that is not known.
+
+    Args:
+        issued: the forecasts; those of another number of units were of something else.
+        quantity: one of ``QUANTITIES``.
+        outcome: what it came to.
+        units: epochs, or steps, that were done.
+        run_s: what the run took.
+    """
     if outcome is None:
         return []
-    return [Scored(f, f.estimates[quantity], outcome) for f in issued if quantity in f.estimates]
+    meant = [f for f in issued if f.planned == units and quantity in f.estimates]
+    return [Scored(f, f.estimates[quantity], outcome, run_s) for f in meant]
 
 
 def shown(scores: Sequence[Scored]) -> Scored | None:
     """The one to tell of: the first at a tenth of the run or later, of more than one epoch; or the last."""
-    late = (s for s in scores if s.issued.elapsed_s >= 0.1 * s.outcome and FEW not in s.issued.warnings)
+    late = (s for s in scores if s.issued.elapsed_s >= 0.1 * s.run_s and FEW not in s.issued.warnings)
     return next(late, scores[-1] if scores else None)
 
 

@@ -12,7 +12,8 @@ from greenlove_tracker.units import kwh_from_w_s, w_from_kwh_s
 @dataclass(slots=True)
 class _Epoch:
     active_s: float = 0.0
-    between_s: float = 0.0  # pauses in it, and what followed it
+    paused_s: float = 0.0
+    between_s: float = 0.0  # the gap behind it
     is_followed: bool = False  # by the next epoch, so that the gap behind it is known
 
 
@@ -30,15 +31,17 @@ class ProgressLog:
         self._startup_s = 0.0
         self._rows_s = 0.0  # all that rows hold
         self._settled_s = 0.0  # up to the last epoch's end, or the gap behind it where that is known
+        self._lost_s = 0.0  # of the gap that is open: it took time, and will not come again
         self._metered: list[tuple[float, float]] = []
         self._metered_s, self._metered_kwh = 0.0, 0.0
         self._steps: list[Block] = []
+        self._first_step: tuple[int, float] | None = None  # steps and time at the end of the first one
         self._stepped = (0, 0.0, 0.0)  # steps, active time and pauses up to the last block
 
     @property
-    def n_epochs(self) -> int:
-        """Epochs that are done."""
-        return len(self._epochs)
+    def has_energy(self) -> bool:
+        """Whether anything was metered."""
+        return self._metered_s > 0
 
     def take(self, row: Row) -> None:
         """Add a row."""
@@ -51,18 +54,23 @@ class ProgressLog:
             self._open = self._open or _Epoch()
             self._open.active_s += row.duration_s
         self._rows_s += row.duration_s
-        if row.kind is RowKind.EPOCH and self._open is not None:
+        if Flag.UNFINISHED in row.flags:
+            self._open = None  # it is done again: what it took is lost time
+        elif row.kind is RowKind.EPOCH and self._open is not None:
             self._epochs.append(self._open)
             self._open, self._settled_s = None, self._rows_s
-        elif Flag.UNFINISHED in row.flags and self._open is not None:  # what was cut off is lost time
-            lost, self._open = self._open, None
-            self._add_gap(lost.active_s + lost.between_s)
+
+    def lose(self, duration_s: float) -> None:
+        """So much of the gap that is open was waiting for somebody, and will not come again."""
+        self._lost_s += duration_s
 
     def _add_gap(self, gap_s: float) -> None:
+        lost_s = min(gap_s, self._lost_s)
+        self._lost_s -= lost_s
         if self._open is not None:
-            self._open.between_s += gap_s
+            self._open.paused_s += gap_s - lost_s
         elif self._epochs:
-            self._epochs[-1].between_s += gap_s
+            self._epochs[-1].between_s += gap_s - lost_s
         else:
             self._startup_s += gap_s
 
@@ -80,11 +88,17 @@ class ProgressLog:
         self._metered.append((duration_s, (w_from_kwh_s(energy_kwh, duration_s) or 0.0) * self.pue))
 
     def take_steps(self, steps: int, stepped_at_s: float, paused_s: float) -> None:
-        """Where a training that counts in steps stands: steps, the time of the last one's end, and pauses till then."""
-        before, active_before_s, paused_before_s = self._stepped
+        """Where a training that counts in steps stands: steps, the time of the last one's end, and pauses till then.
+
+        What came before the end of the first call's steps is start-up: loading, compiling.
+        """
         active_s = stepped_at_s - paused_s
+        if self._first_step is None:
+            self._first_step, self._stepped = (steps, active_s), (steps, active_s, paused_s)
+            return
+        before, active_before_s, paused_before_s = self._stepped
         if steps > before and active_s > active_before_s:
-            block = Block(steps - before, active_s - active_before_s, paused_s - paused_before_s)
+            block = Block(steps - before, active_s - active_before_s, paused_s - paused_before_s, 0.0)
             self._steps.append(block)
             self._stepped = steps, active_s, paused_s
 
@@ -96,23 +110,27 @@ class ProgressLog:
             open_gap_s: of the epoch that has begun, the gap before it that no row holds yet; None where none has.
             gpu_count: GPUs.
         """
-        epochs = [Block(1, e.active_s, e.between_s if e.is_followed else None) for e in self._epochs]
+        blocks = [Block(1, e.active_s, e.paused_s, e.between_s if e.is_followed else None) for e in self._epochs]
         settled_s = self._settled_s
-        if open_gap_s is not None and epochs and epochs[-1].between_s is None:
-            epochs[-1] = Block(1, epochs[-1].active_s, self._epochs[-1].between_s + open_gap_s)
+        if open_gap_s is not None and blocks and blocks[-1].between_s is None:
+            last = self._epochs[-1]
+            between_s = last.between_s + max(0.0, open_gap_s - self._lost_s)
+            blocks[-1] = Block(1, last.active_s, last.paused_s, between_s)
             settled_s = self._rows_s + open_gap_s
-        return self._progress(total, epochs, settled_s, self._startup_s, gpu_count)
+        return self._progress(total, len(blocks), blocks, settled_s, self._startup_s, gpu_count)
 
     def in_steps(self, total: int, gpu_count: int = 0) -> Progress:
         """A training of ``total`` steps."""
-        return self._progress(total, self._steps, self._stepped[1] + self._stepped[2], 0.0, gpu_count)
+        first_s = self._first_step[1] if self._first_step else 0.0
+        done, active_s, paused_s = self._stepped
+        return self._progress(total, done, self._steps, active_s + paused_s, first_s, gpu_count)
 
     def _progress(
-        self, total: int, blocks: list[Block], elapsed_s: float, startup_s: float, gpu_count: int
+        self, total: int, done: int, blocks: list[Block], elapsed_s: float, startup_s: float, gpu_count: int
     ) -> Progress:
         used_kwh = None
         if self._metered_s > 0:
             mean_w = w_from_kwh_s(self._metered_kwh, self._metered_s) or 0.0
             unmetered_s = elapsed_s - self._metered_s  # negative: of an epoch that is open
             used_kwh = (self._metered_kwh + kwh_from_w_s(mean_w, unmetered_s)) * self.pue
-        return Progress(total, tuple(blocks), startup_s, elapsed_s, tuple(self._metered), used_kwh, gpu_count)
+        return Progress(total, done, tuple(blocks), startup_s, elapsed_s, tuple(self._metered), used_kwh, gpu_count)

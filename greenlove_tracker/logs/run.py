@@ -21,8 +21,8 @@ from greenlove_tracker.logs.forecasts import (
     Scored,
     forecast_from_cells,
     forecasts_file,
-    is_scorable,
     score,
+    units_done,
 )
 from greenlove_tracker.logs.nodes import NO_FIELD, is_joined, merged_fields
 from greenlove_tracker.logs.schema import (
@@ -204,13 +204,18 @@ class Run:
 
     def scores(self, quantity: str = "duration_s") -> Sequence[Scored]:
         """Each forecast of a quantity beside what it came to; empty where the run did not do what was forecast."""
-        steps = self.text("total_steps_planned")
-        if not is_scorable(self.summary, int(steps) if steps.isdecimal() else None):
+        steps, summary = self.text("total_steps_planned"), self.summary
+        units = units_done(summary, int(steps) if steps.isdecimal() else None)
+        if units is None:
             return ()
         if self.command_rows is None:
-            return score(self.forecasts, quantity, getattr(self.summary, quantity))
+            # of several nodes the first forecasts its own energy only
+            outcome = getattr(summary, quantity) if summary.n_nodes == 1 or quantity == "duration_s" else None
+            return score(self.forecasts, quantity, outcome, units=units, run_s=summary.duration_s)
         # of a script inside a command, which forecast itself and knows nothing of the rest
-        return score(self.forecasts, quantity, total_duration_s(self.rows[0])) if quantity == "duration_s" else ()
+        own_s = total_duration_s(self.rows[0])
+        outcome = own_s if quantity == "duration_s" else None
+        return score(self.forecasts, quantity, outcome, units=units, run_s=own_s)
 
     @cached_property
     def _joined(self) -> Mapping[int, int]:

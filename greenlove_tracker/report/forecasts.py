@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from greenlove_tracker import format as fmt
 from greenlove_tracker.forecasting import Estimate
-from greenlove_tracker.logs.forecasts import QUANTITIES, IssuedForecast, Scored, shown
+from greenlove_tracker.logs.forecasts import QUANTITIES, IssuedForecast, Scored, shown, units_done
 from greenlove_tracker.logs.parser import Run
 from greenlove_tracker.records import RunStatus
 
@@ -146,7 +146,7 @@ def _record(lines: Sequence[Line]) -> list[str]:
     told = [t for line in lines if (t := shown(line.scores))]
     every = [s for line in lines for s in line.scores]
     if not told:
-        return ["no run has come to its end yet"]
+        return ["no run has done yet what it forecast"]
     held = sum(t.has_held for t in told)
     if len(told) < _FEW:
         return [f"the interval shown held in {held} of {fmt.plural(len(told), 'run')}"]
@@ -172,6 +172,9 @@ def sweep_screen(n_runs: int, totals: dict[str, Estimate], n_seen: int, warnings
     return "\n".join(lines)
 
 
-def is_over(run: Run) -> bool:
-    """Whether the run came to a good end, so that it can stand for others."""
-    return run.summary.status in (RunStatus.FINISHED, RunStatus.EXITED)
+def is_whole(run: Run) -> bool:
+    """Whether the run came to a good end with all that was planned, so that it can stand for others."""
+    steps, summary = run.text("total_steps_planned"), run.summary
+    if summary.epochs_planned is None and not steps.isdecimal():
+        return summary.status in (RunStatus.FINISHED, RunStatus.EXITED)
+    return units_done(summary, int(steps) if steps.isdecimal() else None) is not None

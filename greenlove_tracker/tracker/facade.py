@@ -134,6 +134,8 @@ class Tracker:
         if session is None:
             return
         session.act_on_overruns()
+        if session.is_finished:
+            return  # the user's own function stopped it
         with session.acting() as recorder:
             if recorder.epoch is not None and is_interactive():
                 recorder.abandon_epoch()  # a cell was interrupted and is run again

@@ -36,6 +36,8 @@ class Overrun:
 
     def __str__(self) -> str:
         name, text = _TEXTS[self.quantity]
+        if self.limit <= 0:
+            return "the deadline had passed before the run began"
         limit = "the deadline after" if self.quantity == "duration_s" else "the limit of"
         if self.used is not None and self.used > self.limit:
             return f"{name} is at {text(self.used)}, over {limit} {text(self.limit)}"

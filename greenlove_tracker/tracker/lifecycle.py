@@ -134,7 +134,7 @@ def exit_status() -> RunStatus:
     error = None if is_interactive() else getattr(sys, "last_type", None)
     if error is None:
         return RunStatus.EXITED
-    return RunStatus.INTERRUPTED if issubclass(error, KeyboardInterrupt) else RunStatus.FAILED
+    return status_of(error, getattr(sys, "last_value", None))[0]
 
 
 def is_interactive() -> bool:

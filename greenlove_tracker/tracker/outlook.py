@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import os
+import sys
+import threading
 from collections.abc import Mapping
-from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from importlib import import_module
+from types import ModuleType
+from typing import Any
 
-from greenlove_tracker.config import Settings
-from greenlove_tracker.errors import UsageError
+from greenlove_tracker.config import Settings, deadline
 from greenlove_tracker.forecasting import Forecast, Progress
-from greenlove_tracker.logs.forecasts import IssuedForecast
+from greenlove_tracker.logs.forecasts import FEW, IssuedForecast
 from greenlove_tracker.logs.progress import ProgressLog
 from greenlove_tracker.logs.totals import Terms
 from greenlove_tracker.logs.writer import timestamp
@@ -20,17 +23,26 @@ from greenlove_tracker.tracker.plan import Plan
 from greenlove_tracker.tracker.recorder import Recorder
 from greenlove_tracker.units import GRAMS_PER_KG, gco2e_from_kwh, h_from_s
 
-if TYPE_CHECKING:
-    from greenlove_tracker.extrapolation.live import Prices
-
 _MOST_OF_TIME = 0.02  # forecasting takes no larger share of the time than this
+_FIRST_ENERGY_S = 5.0  # a training in steps has its power read this early; later each minute
 _LEAST_STEP = 0.002  # nor is one made before this share of the forecast time has passed: some 500 in a run
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What a forecast is made from, and when that was."""
+
+    progress: Progress
+    elapsed_s: float
+    epochs_done: int
+    steps_done: int
 
 
 class Outlook:
     """Forecasts one run, and compares it with its budgets.
 
-    The session holds its lock for ``take``, ``look`` and ``keep``; ``forecast_of``, which takes longer, needs none.
+    The session holds its lock for ``take``, ``look``, ``keep`` and ``check_budgets``; ``forecast_of``, which takes
+    longer, needs none. Looks and forecasts alternate: the worker sees to that.
 
     Args:
         settings: with the budgets.
@@ -50,98 +62,118 @@ class Outlook:
         clock: Clock,
         begun: tuple[float, float],
     ) -> None:
-        self.latest: Forecast | None = prior
         self.overruns: list[Overrun] = []  # found, and not acted on yet
-        self.plan, self.terms = plan, terms
-        self._prior, self._clock, self._begun = prior, clock, begun
+        self._clock, self._begun = clock, begun
         self._log = ProgressLog(terms.pue)
-        self._limits = _limits(settings, begun[1])
-        self._threshold = settings.overrun_probability
-        self._found: set[str] = set()
-        self._is_wanted = settings.epochs_before_pred > 0
-        self._seen_units, self._due_s = 0.0, 0.0
+        self._seen_units, self._due_s, self._free_s = 0, 0.0, 0.0
+        self.adopt(settings, plan, prior, terms)
 
-    def adopt(self, settings: Settings, plan: Plan, prior: Forecast | None, terms: Terms) -> None:
-        """What a script's own tracker brings, which joins a run that has begun."""
-        self.plan, self.terms, self._prior = plan, terms, prior or self._prior
-        self.latest = self.latest or prior
+    def adopt(self, settings: Settings, plan: Plan | None, prior: Forecast | None, terms: Terms) -> None:
+        """What the run is, or what a script's own tracker brings that joins it: it begins anew from there."""
+        self.plan, self.terms, self._prior = plan, terms, prior
+        self.latest: Forecast | None = prior
         self._log.pue = terms.pue
         self._limits = _limits(settings, self._begun[1])
         self._threshold = settings.overrun_probability
+        self._found: set[str] = set()
         self._is_wanted = settings.epochs_before_pred > 0
 
     def take(self, row: Row) -> None:
         """Add a finished row."""
         self._log.take(row)
 
-    def look(self, recorder: Recorder, gpu_count: int, *, at_once: bool = False) -> Progress | None:
+    def lose(self, duration_s: float) -> None:
+        """So much of the time since the last epoch was waiting for an answer."""
+        self._log.lose(duration_s)
+
+    def look(self, recorder: Recorder, gpu_count: int, *, at_once: bool = False) -> Look | None:
         """What to forecast from, where more is done than at the last time; None where it is not yet time.
 
         Args:
             recorder: of the run.
             gpu_count: GPUs of this node.
-            at_once: however short a time ago the last forecast was made.
+            at_once: somebody asks: only our own share of the time is heeded.
         """
-        progress = self._progress(recorder, gpu_count)
-        if progress is None or not progress.blocks or progress.done_units <= self._seen_units:
+        plan, now_s = self.plan, self._clock.perf_s()
+        total = None if plan is None else plan.epochs or plan.total_steps
+        if plan is None or total is None or not self._is_wanted:
             return None
-        if progress.done_units >= progress.total_units:
-            return None  # there is nothing left to forecast
-        if not at_once and self._clock.perf_s() < self._due_s:
+        done = recorder.epochs_done if plan.epochs else recorder.steps_done
+        if done > total:
+            self.latest = None  # it was of another training
+        if done >= total or done <= self._seen_units or now_s < (self._free_s if at_once else self._due_s):
             return None
-        self._seen_units = progress.done_units
-        return progress
+        progress = self._in_epochs(recorder, total, gpu_count) if plan.epochs else None
+        progress = progress or self._in_steps(recorder, total, gpu_count)
+        if progress is None or not progress.blocks:
+            return None
+        self._seen_units = done
+        return Look(progress, now_s - self._begun[0], recorder.epochs_done, recorder.steps_done)
 
-    def _progress(self, recorder: Recorder, gpu_count: int) -> Progress | None:
-        plan = self.plan
-        if plan is None or not self._is_wanted:
+    def _in_epochs(self, recorder: Recorder, total: int, gpu_count: int) -> Progress:
+        open_gap_s = None if recorder.epoch is None else recorder.gap_before_open_s
+        return self._log.in_epochs(total, open_gap_s, gpu_count)
+
+    def _in_steps(self, recorder: Recorder, total: int, gpu_count: int) -> Progress | None:
+        if recorder.first_step is None or recorder.stepped_at_s is None:
             return None
-        if plan.epochs is not None:
-            open_gap_s = None if recorder.epoch is None else recorder.gap_before_open_s
-            return self._log.in_epochs(plan.epochs, open_gap_s, gpu_count)
-        if plan.total_steps is None or recorder.stepped_at_s is None:
-            return None
+        if not self._log.has_energy and recorder.open_for_s() > _FIRST_ENERGY_S:
+            recorder.cut()  # or nothing would be known of its power for a minute
+        steps, ended_s = recorder.first_step
+        self._log.take_steps(steps, ended_s - self._begun[0], 0.0)
         self._log.take_steps(recorder.steps_done, recorder.stepped_at_s - self._begun[0], recorder.paused_s)
-        return self._log.in_steps(plan.total_steps, gpu_count)
+        return self._log.in_steps(total, gpu_count)
 
-    def forecast_of(self, progress: Progress) -> Forecast:
+    def forecast_of(self, look: Look) -> Forecast:
         """The forecast; it takes some 20 ms, and a moment more the first time, when SciPy is loaded."""
-        from greenlove_tracker.extrapolation.live import forecast_run
-
+        live = _load_live()
         began_s = self._clock.perf_s()
-        forecast = forecast_run(progress, prior=self._prior, prices=self._prices())
+        forecast: Forecast = live.forecast_run(look.progress, prior=self._prior, prices=self._prices(live))
         now_s = self._clock.perf_s()
-        pause_s = max((now_s - began_s) / _MOST_OF_TIME, _LEAST_STEP * forecast.duration_s.point)
-        self._due_s = now_s + pause_s
+        self._free_s = now_s + (now_s - began_s) / _MOST_OF_TIME
+        self._due_s = max(self._free_s, now_s + _LEAST_STEP * forecast.duration_s.point)
         return forecast
 
-    def _prices(self) -> Prices:
-        from greenlove_tracker.extrapolation.live import Prices
-
+    def _prices(self, live: ModuleType) -> Any:
         price = self.terms.electricity_price
-        return Prices(
+        return live.Prices(
             self.terms.carbon_intensity.value, price.value if price else None, self.terms.price_usd_per_gpu_hour
         )
 
-    def keep(self, forecast: Forecast, recorder: Recorder) -> IssuedForecast:
+    def keep(self, forecast: Forecast, look: Look) -> IssuedForecast:
         """Make it the latest one, and give it as it is to be logged."""
         self.latest = forecast
         return IssuedForecast.of(
-            forecast, issued_at=timestamp(self._clock.utc_s()), elapsed_s=self._clock.perf_s() - self._begun[0],
-            epochs_done=recorder.epochs_done, steps_done=recorder.steps_done,
+            forecast, issued_at=timestamp(self._begun[1] + look.elapsed_s), elapsed_s=look.elapsed_s,
+            epochs_done=look.epochs_done, steps_done=look.steps_done, planned=int(look.progress.total_units),
         )  # fmt: skip
 
     def check_budgets(self, metered_kwh: float | None, gpu_count: int) -> list[Overrun]:
-        """The budgets that are newly found to be overrun."""
+        """The budgets that are newly found to be overrun; what is known from a possibly cold start does not count."""
         if not self._limits:
             return []
         elapsed_s = self._clock.perf_s() - self._begun[0]
         used = used_so_far(self.terms, elapsed_s, metered_kwh, gpu_count)
         limits = {q: limit for q, limit in self._limits.items() if q not in self._found}
-        found = find_overruns(limits, self.latest, used, self._threshold)
+        is_early = self.latest is not None and any(w.name == FEW for w in self.latest.warnings)
+        found = find_overruns(limits, None if is_early else self.latest, used, self._threshold)
         self._found |= {overrun.quantity for overrun in found}
         self.overruns += found
         return found
+
+
+_loading = threading.Lock()
+if hasattr(os, "register_at_fork"):
+    # A child that is forked in the middle of an import would wait for it for ever.
+    os.register_at_fork(before=_loading.acquire, after_in_parent=_loading.release, after_in_child=_loading.release)
+
+
+def _load_live() -> ModuleType:
+    name = "greenlove_tracker.extrapolation.live"
+    if name in sys.modules and not _loading.locked():
+        return sys.modules[name]
+    with _loading:
+        return import_module(name)
 
 
 def used_so_far(
@@ -174,19 +206,3 @@ def _limits(settings: Settings, begun_utc_s: float) -> Mapping[str, float]:
     if deadline_utc_s is not None:
         limits["duration_s"] = deadline_utc_s - begun_utc_s
     return {quantity: limit for quantity, limit in limits.items() if limit is not None}
-
-
-def deadline(text: str, env: Mapping[str, str]) -> float | None:
-    """Seconds since the Unix epoch of ``text``, or else of the end of the Slurm job; None where there is neither.
-
-    Raises:
-        UsageError: where ``text`` is no time.
-    """
-    if not text:
-        slurm = env.get("SLURM_JOB_END_TIME", "")
-        return float(slurm) if slurm.isdecimal() else None
-    try:
-        when = datetime.fromisoformat(text)
-    except ValueError as error:
-        raise UsageError(f"deadline_utc must be a time such as 2026-11-22T06:00, not {text!r}") from error
-    return (when if when.tzinfo else when.replace(tzinfo=UTC)).timestamp()

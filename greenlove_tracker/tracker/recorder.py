@@ -5,13 +5,14 @@ Knows nothing of threads, files or signals: the session holds the lock and takes
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import astuple, dataclass, replace
 
 from greenlove_tracker.errors import MeterError, TrackerStateError
 from greenlove_tracker.logs.writer import timestamp
 from greenlove_tracker.meter import Meter
-from greenlove_tracker.records import UNKNOWN_ENERGY, Clock, Counts, Energy, Flag, Row, RowKind
+from greenlove_tracker.records import COMPONENTS, UNKNOWN_ENERGY, Clock, Counts, Energy, Flag, Row, RowKind
 from greenlove_tracker.units import gco2e_from_kwh
 
 _UNMETERED_S = 0.01  # what a meter that starts at once may miss at the beginning without a row of its own
@@ -75,7 +76,8 @@ class Recorder:
         self.epochs_begun = 0
         self.epochs_done = 0
         self.steps_done = 0
-        self.stepped_at_s: float | None = None  # by the steady clock, the last step's end
+        self.first_step: tuple[int, float] | None = None  # steps, and by the steady clock the end of the first one
+        self.stepped_at_s: float | None = None  # of the last one
         self.paused_s = 0.0  # of pauses that are over
         self.metered_kwh: float | None = None  # all that the meter gave so far
 
@@ -153,6 +155,8 @@ class Recorder:
         self._counts = self._counts + done
         self.steps_done += done.steps or 0
         self.stepped_at_s = self._clock.perf_s()
+        if self.first_step is None:
+            self.first_step = self.steps_done, self.stepped_at_s
 
     def cut(self) -> None:
         """Write what has passed of the open epoch, or of the gap, as a row of its own."""
@@ -232,7 +236,7 @@ class Recorder:
         if meter is None:
             return UNKNOWN_ENERGY, True
         try:
-            energy = _twice(meter.read)
+            energy = _twice(lambda: _plausible(meter.read()))
         except Exception as error:  # a meter is somebody else's code on somebody else's hardware
             self._failures += 1
             self._on_meter_failure(error if isinstance(error, MeterError) else MeterError(repr(error)))
@@ -246,6 +250,15 @@ class Recorder:
         if read_kwh is not None:
             self.metered_kwh = read_kwh + (self.metered_kwh or 0.0)
         return energy, True
+
+
+def _plausible(energy: Energy) -> Energy:
+    """The reading, where it can be one."""
+    for component in COMPONENTS:
+        energy_kwh = energy.component_kwh(component)
+        if energy_kwh is not None and not 0 <= energy_kwh < math.inf:
+            raise MeterError(f"the meter gave {energy_kwh} kWh for the {component}")
+    return energy
 
 
 def _twice(read: Callable[[], Energy]) -> Energy:

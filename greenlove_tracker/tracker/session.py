@@ -112,7 +112,7 @@ class Session:
         stream = COMMAND_STREAM if is_command else ranks.rank
         self._writer = RunWriter(self.run_dir, stream, fields, self._on_write_error)
         self._metering = Metering(meter, clock, self._begun[0], self._lock, self._writer.write_fields, self._warn)
-        self._status = StatusPrinter(settings.verbose, self._plan, ranks.rank, clock, settings.epochs_before_pred)
+        self._status = StatusPrinter(settings, self._plan, ranks.rank, clock)
         self.recorder = Recorder(
             clock, self._emit, before_reading=self._synchronise, begun=self._begun,
             grams_per_kwh=self._terms.carbon_intensity.value * settings.pue, on_meter_failure=self._on_meter_failure,
@@ -143,8 +143,10 @@ class Session:
 
     def forecast(self) -> Forecast | None:
         """The latest forecast, made now where more has been done since."""
-        with self.acting():
+        try:
             self._worker.look_ahead(at_once=True)
+        except Exception as error:  # asking must not end a training
+            self._warn("forecast", f"an error of greenlove_tracker's own, training goes on: {error!r}")
         return self._outlook.latest
 
     def act_on_overruns(self) -> None:
@@ -171,9 +173,16 @@ class Session:
 
     def _confirm(self) -> None:
         self.forecast()
+        self._worker.is_asking = True
         self._status.clear()
-        say(f"greenlove  {self._worker.line()}")
-        answer = confirm("Continue training?")
+        asked_s = self._clock.perf_s()
+        try:
+            say(f"greenlove  {self._worker.line()}")
+            answer = confirm("Continue training?")
+        finally:
+            self._worker.is_asking = False
+        with self._lock:
+            self._outlook.lose(self._clock.perf_s() - asked_s)
         if answer is None:
             self._warn("confirm", "stop_and_confirm: there is no terminal to ask on; training goes on")
         elif not answer:
@@ -222,7 +231,7 @@ class Session:
             if recorder.epoch is None and self._plan is not None and self._plan.total_steps is not None:
                 recorder.open_epoch_from_last_row()
             recorder.count(done)
-        if self._outlook.overruns and self._plan is not None and self._plan.epochs is None:
+        if self._outlook.overruns and self._plan is not None and self._plan.total_steps and not self._plan.epochs:
             self.act_on_overruns()
 
     # -- trackers that join --------------------------------------------------------------------------------------
@@ -251,7 +260,8 @@ class Session:
             terms = make_terms(self._settings, self._plan, self._terms.run_id, self._terms.started_at)
             self._terms = terms
             recorder.grams_per_kwh = terms.carbon_intensity.value * terms.pue
-            self._hooks, self._status.plan = hooks, self._plan
+            self._hooks = hooks
+            self._status.adopt(self._settings, self._plan)
             self._outlook.adopt(self._settings, self._plan, prior, terms)
             self._writer.write_fields(settings_fields(self._settings, self._plan, terms))
 

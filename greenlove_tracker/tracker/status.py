@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable
 
 from greenlove_tracker import format as fmt
+from greenlove_tracker.config import Settings
 from greenlove_tracker.console import StatusLine, bar, say
 from greenlove_tracker.forecasting import Estimate, Forecast
 from greenlove_tracker.logs.totals import Terms
@@ -21,11 +22,16 @@ _PLAIN_SHARE = 0.1  # and only where this share of the run has been done since t
 class StatusPrinter:
     """Shows where the first rank stands: one line drawn over itself on a terminal, a plain line now and then else."""
 
-    def __init__(self, verbose: int, plan: Plan | None, rank: int, clock: Clock, epochs_before_pred: int) -> None:
-        self._is_silent = verbose < 1 or rank != 0
-        self.plan, self._clock, self._epochs_before_pred = plan, clock, epochs_before_pred
-        self._line = StatusLine(even_beside_stdout=verbose > 1)
+    def __init__(self, settings: Settings, plan: Plan | None, rank: int, clock: Clock) -> None:
+        self._rank, self._clock = rank, clock
+        self._line = StatusLine(even_beside_stdout=settings.verbose > 1)
         self._told: tuple[float, float] | None = None  # when, and at which share of the run
+        self.adopt(settings, plan)
+
+    def adopt(self, settings: Settings, plan: Plan | None) -> None:
+        """What the run is, or what a script's own tracker brings that joins it."""
+        self._is_silent = settings.verbose < 1 or self._rank != 0
+        self.plan, self._epochs_before_pred = plan, settings.epochs_before_pred
 
     def line(
         self, recorder: Recorder, elapsed_s: float, terms: Terms, gpu_count: int, forecast: Forecast | None
@@ -49,6 +55,8 @@ class StatusPrinter:
         return self._head(recorder) + " · ".join(parts)
 
     def _ends(self, forecast: Forecast, elapsed_s: float) -> list[str]:
+        if elapsed_s > forecast.duration_s.upper:
+            return ["overdue"]
         now_s = self._clock.utc_s()
         parts = [f"ends {fmt.clock_time(now_s + forecast.duration_s.point - elapsed_s, now_s)}"]
         if "SLURM_JOB_ID" in os.environ and forecast.duration_p99_s is not None:

@@ -45,6 +45,8 @@ class Worker:
         self._parts = parts
         self._forecasts = forecasts
         self._ended = threading.Event()
+        self._forecasting = threading.Lock()  # one forecast after the other, in the order of what they are made from
+        self.is_asking = False  # the terminal belongs to a question
 
     def launch(self, *, in_background: bool) -> None:
         """Start the meter, and the thread where one is wanted."""
@@ -76,6 +78,8 @@ class Worker:
             try:
                 self.tick()
             except Exception as error:  # this thread must live as long as the training
+                if not threading.main_thread().is_alive():
+                    return  # the process ends: nothing can be loaded any more
                 parts.warn("tick", f"an error of greenlove_tracker's own, training goes on: {error!r}")
 
     def tick(self) -> None:
@@ -91,7 +95,7 @@ class Worker:
         self.look_ahead()
         with parts.lock:
             line, latest = self.line(), parts.outlook.latest
-        if not self._ended.is_set():
+        if not self._ended.is_set() and not self.is_asking:
             parts.status.show(line, parts.recorder, latest)
 
     def line(self) -> str:
@@ -106,14 +110,15 @@ class Worker:
             return
         parts = self._parts
         outlook, recorder, metering = parts.outlook, parts.recorder, parts.metering
-        with parts.lock:
-            progress = outlook.look(recorder, metering.gpu_count, at_once=at_once)
-        forecast = None if progress is None else outlook.forecast_of(progress)  # without the lock: it takes a while
-        with parts.lock:
-            if self._ended.is_set():
-                return
-            if forecast is not None:
-                parts.writer.write_forecast(outlook.keep(forecast, recorder))
-            found = outlook.check_budgets(recorder.metered_kwh, metering.gpu_count)
+        with self._forecasting:
+            with parts.lock:
+                look = None if self._ended.is_set() else outlook.look(recorder, metering.gpu_count, at_once=at_once)
+            forecast = None if look is None else outlook.forecast_of(look)  # without the lock: it takes a while
+            with parts.lock:
+                if self._ended.is_set():
+                    return
+                if forecast is not None and look is not None:
+                    parts.writer.write_forecast(outlook.keep(forecast, look))
+                found = outlook.check_budgets(recorder.metered_kwh, metering.gpu_count)
         for overrun in found:
             parts.warn(f"budget {overrun.quantity}", f"{overrun}")

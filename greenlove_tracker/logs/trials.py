@@ -1,0 +1,70 @@
+"""``trials.csv``: what an exploration timed, one row an epoch of a trial, so that it can be forecast from again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from greenlove_tracker.forecasting import Trial
+from greenlove_tracker.logs.appendfile import write_atomically
+from greenlove_tracker.logs.schema import cell, finite
+
+TRIALS_FILE = "trials.csv"
+TRIAL_COLUMNS = ("trial", "epoch", "sample_size", "batch_size", "duration_s", "trial_energy_kwh")
+
+
+@dataclass(frozen=True, slots=True)
+class TrialRow:
+    """One epoch of a trial; the energy is that of the whole trial."""
+
+    trial: int
+    epoch: int
+    sample_size: int
+    batch_size: int
+    duration_s: float
+    trial_energy_kwh: float | None
+
+
+def trial_rows(trials: Sequence[Trial]) -> list[list[str]]:
+    """The cells of every epoch of every trial, in the order of TRIAL_COLUMNS."""
+    return [
+        [cell(v) for v in (number, epoch, t.sample_size, t.batch_size, duration_s, t.energy_kwh)]
+        for number, t in enumerate(trials, 1)
+        for epoch, duration_s in enumerate(t.epoch_durations_s, 1)
+    ]
+
+
+def trial_row_from_cells(cells: Mapping[str, str]) -> TrialRow:
+    """The epoch that ``cells`` (by column) stand for.
+
+    Raises:
+        ValueError: where a cell is not what its column holds.
+    """
+    energy = cells["trial_energy_kwh"]
+    trial, epoch, sample_size, batch_size = (int(cells[c]) for c in ("trial", "epoch", "sample_size", "batch_size"))
+    energy_kwh = finite(energy) if energy else None
+    return TrialRow(trial, epoch, sample_size, batch_size, finite(cells["duration_s"]), energy_kwh)
+
+
+def trials_of(rows: Iterable[TrialRow]) -> tuple[Trial, ...]:
+    """The trials that the rows belong to."""
+    by_trial: dict[int, list[TrialRow]] = {}
+    for row in rows:
+        by_trial.setdefault(row.trial, []).append(row)
+    return tuple(
+        Trial(r[0].sample_size, r[0].batch_size, tuple(e.duration_s for e in r), r[0].trial_energy_kwh)
+        for r in by_trial.values()
+    )
+
+
+def write_trials(run_dir: Path, trials: Sequence[Trial]) -> Path:
+    """Write them beside the run's other files, whole or not at all.
+
+    Raises:
+        OSError: where it cannot be written.
+    """
+    path = run_dir / TRIALS_FILE
+    lines = [",".join(row) for row in (list(TRIAL_COLUMNS), *trial_rows(trials))]
+    write_atomically(path, ("\n".join(lines) + "\n").encode())
+    return path
