@@ -162,7 +162,8 @@ def schema_page() -> str:
         "totals are added up from them, and `summary.csv` is only what the first process knew.",
         "`epochs-command.csv` holds the totals of `greenlove run -- command`; trackers in it, and in processes that a",
         "script starts, write their epochs to `epochs-<n>.csv`, and `run-<n>.csv` says `role,joined`.",
-        "`.ranks/` beside the runs holds the agreements of the ranks of one launch on their run's name, and may be deleted at any time.",
+        "`.ranks/` beside the runs holds the agreements of the ranks of one launch on their run's name, and may be",
+        "deleted at any time.",
     ]
     return "\n".join(parts) + "\n"
 
