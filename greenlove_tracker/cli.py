@@ -231,15 +231,27 @@ def report(log_dir: str | None, output: str | None, style: str, page_size: str) 
     "--of", "quantity", type=click.Choice(["time", "energy", "co2e", "cost"]), default="time", show_default=True
 )
 @click.option("--runs", "n_runs", type=click.IntRange(min=1), help="what so many runs like the finished ones will take")
+@click.option("--epochs", type=click.IntRange(min=1), help="forecast an exploration again, for so many epochs")
+@click.option("--samples", type=click.IntRange(min=1), help="forecast an exploration again, for so many samples")
 @click.option("--json", "as_json", is_flag=True, help="as JSON, on stdout")
 @click.option("--csv", "as_csv", is_flag=True, help="as CSV, on stdout")
-def forecast(log_dir: str | None, quantity: str, n_runs: int | None, as_json: bool, as_csv: bool) -> None:
-    """Show what was forecast while runs ran, and what it came to; or what a sweep will take."""
+def forecast(
+    log_dir: str | None,
+    quantity: str,
+    n_runs: int | None,
+    epochs: int | None,
+    samples: int | None,
+    as_json: bool,
+    as_csv: bool,
+) -> None:
+    """Show what was forecast while runs ran, and what it came to; what a sweep will take; or an exploration again."""
     from greenlove_tracker import foresight
 
     if as_json and as_csv:
         raise UsageError("--json and --csv: choose one")
-    if n_runs is not None:
+    if epochs is not None or samples is not None:
+        click.echo(foresight.again(_log_dir(log_dir), epochs, samples))
+    elif n_runs is not None:
         click.echo(foresight.sweep(_log_dir(log_dir), n_runs, as_json=as_json))
     else:
         click.echo(foresight.record(_log_dir(log_dir), quantity, "json" if as_json else "csv" if as_csv else "text"))

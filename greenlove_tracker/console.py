@@ -56,15 +56,23 @@ class StatusLine:
             self._is_drawn = False
 
 
-def confirm(question: str) -> bool | None:
-    """Ask on the terminal; None where there is none to ask on."""
+def confirm(question: str, default: bool | None = None) -> bool | None:
+    """Ask on the terminal; None where there is none to ask on.
+
+    Args:
+        question: without the choice, which is added.
+        default: what an empty answer means; None: it is asked again.
+    """
+    choice = {None: "[y/n]", True: "[Y/n]", False: "[y/N]"}[default]
     if not (is_terminal(sys.stdin) and is_terminal(sys.stderr)):
         return None
     while True:
-        _write(sys.stderr, f"{question} [y/n] ")
+        _write(sys.stderr, f"{question} {choice} ")
         answer = sys.stdin.readline()
         if not answer:
             return None
+        if not answer.strip() and default is not None:
+            return default
         if answer.strip().lower()[:1] in ("y", "n"):
             return answer.strip().lower()[0] == "y"
 

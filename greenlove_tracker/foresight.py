@@ -5,12 +5,16 @@ from __future__ import annotations
 import csv
 import io
 import json
-from dataclasses import asdict
+import time
+from dataclasses import asdict, replace
 
 from greenlove_tracker.errors import UsageError
+from greenlove_tracker.extrapolation.from_trials import extrapolate
 from greenlove_tracker.extrapolation.sweep import forecast_sweep, sweep_warnings
 from greenlove_tracker.logs.forecasts import QUANTITIES
 from greenlove_tracker.logs.parser import read_logs
+from greenlove_tracker.logs.trials import plan_of
+from greenlove_tracker.report.exploration import forecast_screen
 from greenlove_tracker.report.forecasts import Line, forecast_table, is_whole, line_of, sweep_screen
 
 _QUANTITIES = {"time": "duration_s", "energy": "energy_kwh", "co2e": "emissions_kgco2e", "cost": "cost_usd"}
@@ -44,6 +48,24 @@ def _as_csv(lines: list[Line]) -> str:
         writer.writeheader()
         writer.writerows(rows)
     return text.getvalue().rstrip("\n")
+
+
+def again(log_dir: str, epochs: int | None, samples: int | None) -> str:
+    """Forecast from an exploration's trials once more, for another number of epochs or samples; nothing is run.
+
+    Raises:
+        UsageError: where the directory holds no exploration, or the plan cannot be.
+    """
+    explored = [(run, plan) for run in read_logs(log_dir).readable() if run.trials and (plan := plan_of(run.fields))]
+    if not explored:
+        raise UsageError(f"{log_dir} holds no exploration: Estimator(...).estimate() writes one")
+    run, plan = explored[-1]
+    plan = replace(plan, epochs=epochs or plan.epochs, samples=samples or plan.samples, eval_every=None)
+    terms = run.terms
+    price = terms.electricity_price.value * terms.pue if terms.electricity_price else None
+    intensity = terms.carbon_intensity.value * terms.pue
+    forecast = extrapolate(run.trials, plan, carbon_intensity=intensity, electricity_price=price)
+    return forecast_screen(forecast, run.trials, time.time())
 
 
 def sweep(log_dir: str, n_runs: int, *, as_json: bool) -> str:

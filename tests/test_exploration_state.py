@@ -12,7 +12,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from torch import nn  # noqa: E402
-from torch.utils.data import BatchSampler, DataLoader, Dataset, IterableDataset, RandomSampler, Sampler, TensorDataset  # noqa: E402
+from torch.utils.data import BatchSampler, DataLoader, Dataset, IterableDataset, RandomSampler, TensorDataset  # noqa: E402
 
 from greenlove_tracker.errors import UsageError  # noqa: E402
 from greenlove_tracker.exploration import state  # noqa: E402
@@ -267,8 +267,11 @@ def test_a_sparse_gradient_is_put_back():
 def test_frozen_parameters_are_not_copied_and_buffers_are():
     model = nn.Sequential(nn.Linear(1000, 1000), nn.BatchNorm1d(8), nn.Linear(2, 3)).requires_grad_(False)
     model[2].requires_grad_(True)
-    snapshot = Snapshot.take(model, torch.optim.SGD(model.parameters(), lr=1.0))
+    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+    schedule = torch.optim.lr_scheduler.StepLR(optimizer, 2)
+    snapshot = Snapshot.take(model, optimizer, others=[schedule])
     assert snapshot.size_bytes == (2 * 8) * 4 + 8 + (2 * 3 + 3) * 4  # running mean and variance, their count, weights
+    assert Snapshot.take(nn.Linear(1, 1), others=[schedule]).size_bytes == (2 * 3 + 3) * 4 + 2 * 4
     model[1](torch.randn(4, 8))
     model[0].requires_grad_(True)
     snapshot.restore()
@@ -305,13 +308,16 @@ def test_a_frozen_parameter_that_changed_is_named(change):
 def test_a_frozen_parameter_is_put_back_where_its_memory_was_replaced_or_the_user_named_its_module():
     model = nn.Linear(4, 4).requires_grad_(False)
     before, memory = model.weight.clone(), model.weight.data_ptr()
-    with preserved(model):
-        model.weight.data = 0.5 * model.weight.data
-        model.weight.mul_(0.5)
+    snapshot = Snapshot.take(model, device="cpu")
+    model.weight.data = 0.5 * model.weight.data
+    model.weight.mul_(0.5)
+    for _ in range(2):
+        snapshot.restore()
     assert torch.equal(model.weight, before) and model.weight.data_ptr() == memory
-    with preserved(model, others=[model]):
-        model.weight.mul_(0.5)
-    assert torch.equal(model.weight, before)
+    for _ in range(2):
+        with preserved(model, others=[model]):
+            model.weight.mul_(0.5)
+        assert torch.equal(model.weight, before)
     assert Snapshot.take(model, others=[nn.Linear(1, 1).requires_grad_(False)]).size_bytes == 2 * 4
 
 
@@ -324,17 +330,20 @@ class Odd(nn.Module):
         self.register_buffer("average", torch.zeros(3), persistent=False)
         self.register_buffer("repeated", torch.arange(3.0).expand(4, 3))
         self.register_buffer("later", None)
+        self.shape_only = torch.zeros(3, device="meta")
         self.steps, self.history, self.hidden = 0, [], torch.zeros(3)
         self.seen = {"batches": {"few": [1]}}
         self.rng, self.table = random.Random(1), np.zeros(3)
         self.pair = (torch.zeros(1), [])
+        self.fixed = np.zeros(1)
+        self.fixed.flags.writeable = False
         with torch.inference_mode():
             self.constant = torch.zeros(1)
 
     def forward(self, inputs: Any) -> Any:
         self.steps += 1
         self.history.append(self.steps)
-        self.hidden += 1
+        self.hidden += self.weight  # which ties it to the graph of this step
         self.table += 1
         self.later = torch.ones(1)
         self.average = 0.9 * self.average + inputs  # another tensor
@@ -353,6 +362,7 @@ def test_buffers_that_no_state_dict_holds_and_attributes_are_put_back():
         model(torch.ones(3)), model(torch.ones(3))
         kept["average"].fill_(5)
     assert all(getattr(model, name) is thing for name, thing in kept.items())
+    assert model.hidden.is_leaf and not model.hidden.requires_grad
     assert torch.equal(model.average, torch.zeros(3)) and torch.equal(model.hidden, torch.zeros(3))
     assert torch.equal(model.repeated, torch.arange(3.0).expand(4, 3)) and model.later is None
     assert (model.steps, model.history, model.table.tolist()) == (0, [], [0, 0, 0])
@@ -402,6 +412,7 @@ def test_training_flags_of_every_submodule_are_put_back():
     assert [module.training for module in model.modules()] == [True, True, True, False, True]
 
 
+@pytest.mark.filterwarnings("ignore:.*torch.jit")
 def test_wrapped_models_are_looked_into():
     for wrap in (nn.DataParallel, torch.compile, torch.jit.script):
         inner = nn.Sequential(nn.Linear(2, 1), nn.BatchNorm1d(1))
@@ -462,10 +473,10 @@ class Epochal(RandomSampler):
         return super().__iter__()
 
 
-class Outer(Sampler):
-    """Wraps another sampler."""
+class Outer:
+    """Wraps another sampler, without being one of torch's."""
 
-    def __init__(self, inner: Sampler) -> None:
+    def __init__(self, inner: Any) -> None:
         self.inner = inner
 
     def __iter__(self):
@@ -490,6 +501,13 @@ def test_samplers_and_generators_of_a_loader_are_put_back():
     assert sampler.epoch == 4 and torch.equal(torch.cat(list(loader)), first)
 
 
+def test_an_order_that_the_user_shuffles_in_place_is_put_back():
+    order = [0, 1, 2, 3]
+    with preserved(nn.Linear(1, 1), loaders=DataLoader(torch.zeros(4), None, sampler=order)):
+        order.reverse()
+    assert order == [0, 1, 2, 3]
+
+
 class Stream(IterableDataset):
     """Endless noise."""
 
@@ -506,6 +524,38 @@ def test_generators_of_a_stream_are_put_back():
     with preserved(nn.Linear(1, 1), loaders=loader):
         first = next(iter(loader))
     assert torch.equal(next(iter(loader)), first)
+
+
+class Cycling:
+    """A loader of the user's own, which holds all data."""
+
+    def __init__(self) -> None:
+        self.data, self.rng, self.at = torch.zeros(1000), random.Random(1), 0
+        self.inner = DataLoader(self.data, sampler=Epochal(self.data, generator=torch.Generator().manual_seed(0)))
+
+    def __iter__(self):
+        self.at += 1
+        yield self.data[self.at] + self.rng.random()
+        yield from self.inner
+
+
+@pytest.mark.parametrize("data", [Noisy, lambda: [torch.zeros(100)]])
+def test_of_data_nothing_is_copied(data):
+    data = data()
+    assert Snapshot.take(nn.Linear(1, 1), loaders=[data]).size_bytes == 2 * 4
+    with preserved(nn.Linear(1, 1), loaders=[data]):
+        drawn = [data[0], data[0]]
+    assert len(drawn) == 2 and (not isinstance(data, Noisy) or data.rng.normal() == np.random.default_rng(3).normal())
+
+
+def test_a_loader_of_the_users_own_is_put_back():
+    loader = Cycling()
+    snapshot = Snapshot.take(nn.Linear(1, 1), loaders=loader)
+    assert snapshot.size_bytes == 2 * 4
+    drawn = torch.stack([torch.as_tensor(thing).sum() for thing in loader])
+    snapshot.restore()
+    assert loader.at == 0 and loader.inner.sampler.epoch == 0
+    assert torch.equal(torch.stack([torch.as_tensor(thing).sum() for thing in loader]), drawn)
 
 
 class Forgetful(torch.optim.lr_scheduler.StepLR):
@@ -565,6 +615,34 @@ def test_what_only_the_user_knows_is_put_back():
 def test_what_cannot_be_restored_is_refused_before_anything_runs(thing):
     with pytest.raises(UsageError, match=r"also_restore\[1\] is a .*state_dict.*pair of functions"):
         Snapshot.take(nn.Linear(1, 1), others=[Meter(), thing])
+
+
+class Drawing:
+    """Draws a random number whenever it is looked at."""
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"drawn": random.random()}
+
+    def load_state_dict(self, _: dict[str, Any]) -> None:
+        random.random()
+
+
+def test_random_states_are_those_from_before_the_user_saved_and_restored():
+    model, cell = nn.Linear(1, 1), []
+    pair = (lambda: cell.append(random.random()), lambda _: cell.append(random.random()))
+    before = random.getstate()
+    with preserved(model, others=[Drawing(), pair]) as snapshot:
+        pass
+    assert len(cell) == 2 and random.getstate() == before
+    assert not snapshot._kept  # a traceback may hold the snapshot, and then not the copies
+
+
+def test_a_long_list_holds_data_and_is_not_copied():
+    model = nn.Sequential(nn.Linear(1, 1))
+    model.short, model.long = [torch.zeros(1)], list(torch.zeros(10_001).unbind())
+    assert Snapshot.take(model).size_bytes == 2 * 4
+    model.__class__ = type("Mine", (nn.Sequential,), {"__module__": "mine"})  # of the user's, not torch's
+    assert Snapshot.take(model).size_bytes == 3 * 4
 
 
 def test_what_cannot_be_put_back_is_named_and_all_else_is_put_back():

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from greenlove_tracker.errors import LogError
+from greenlove_tracker.forecasting import Trial
 from greenlove_tracker.logs.csvfile import read_cells
 from greenlove_tracker.logs.forecasts import (
     FORECAST_COLUMNS,
@@ -38,6 +39,7 @@ from greenlove_tracker.logs.schema import (
     summary_from_fields,
 )
 from greenlove_tracker.logs.totals import Ending, Terms, merge_epochs, summarise, total_duration_s
+from greenlove_tracker.logs.trials import TRIAL_COLUMNS, TRIALS_FILE, trial_row_from_cells, trials_of
 from greenlove_tracker.records import EpochRecord, Factor, Field, Row, RunStatus, RunSummary
 
 if TYPE_CHECKING:
@@ -201,6 +203,13 @@ class Run:
         """Every forecast that the run issued while it ran, in order."""
         name = forecasts_file(0)
         return self._read(name, FORECAST_COLUMNS, forecast_from_cells) if name in self._names else ()
+
+    @cached_property
+    def trials(self) -> Sequence[Trial]:
+        """What an exploration timed; empty where the run was none."""
+        if TRIALS_FILE not in self._names:
+            return ()
+        return trials_of(self._read(TRIALS_FILE, TRIAL_COLUMNS, trial_row_from_cells))
 
     def scores(self, quantity: str = "duration_s") -> Sequence[Scored]:
         """Each forecast of a quantity beside what it came to; empty where the run did not do what was forecast."""

@@ -6,9 +6,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from greenlove_tracker.forecasting import Trial
+from greenlove_tracker.forecasting import TrainingPlan, Trial
 from greenlove_tracker.logs.appendfile import write_atomically
 from greenlove_tracker.logs.schema import cell, finite
+from greenlove_tracker.records import Field
 
 TRIALS_FILE = "trials.csv"
 TRIAL_COLUMNS = ("trial", "epoch", "sample_size", "batch_size", "duration_s", "trial_energy_kwh")
@@ -68,3 +69,21 @@ def write_trials(run_dir: Path, trials: Sequence[Trial]) -> Path:
     lines = [",".join(row) for row in (list(TRIAL_COLUMNS), *trial_rows(trials))]
     write_atomically(path, ("\n".join(lines) + "\n").encode())
     return path
+
+
+def plan_fields(plan: TrainingPlan) -> list[Field]:
+    """The lines of ``run.csv`` that keep what was explored for."""
+    names = ("samples", "batch_size", "epochs", "steps", "eval_every", "save_every")
+    values = {f"plan_{name}": getattr(plan, name) for name in names}
+    return [Field(name, cell(value)) for name, value in values.items() if value is not None]
+
+
+def plan_of(fields: Mapping[str, Field]) -> TrainingPlan | None:
+    """What was explored for; None where the run was no exploration.
+
+    Raises:
+        UsageError: where it is damaged.
+    """
+    found = {n.removeprefix("plan_"): f.value for n, f in fields.items() if n.startswith("plan_")}
+    numbers = {name: int(value) for name, value in found.items() if value.isdecimal()}
+    return TrainingPlan(**numbers) if numbers else None

@@ -17,7 +17,7 @@ from greenlove_tracker.errors import TrackerStateError, UsageError
 from greenlove_tracker.forecasting import Forecast
 from greenlove_tracker.job import Ranks
 from greenlove_tracker.logs.schema import COMMAND_STREAM, JOINED_ROLE
-from greenlove_tracker.logs.totals import Ending, summarise
+from greenlove_tracker.logs.totals import Ending, Terms, summarise
 from greenlove_tracker.logs.writer import RunWriter, timestamp
 from greenlove_tracker.meter import Meter
 from greenlove_tracker.records import Clock, Counts, Field, Row, RunStatus, RunSummary
@@ -132,6 +132,21 @@ class Session:
         self._worker.launch(in_background=in_background)
 
     # -- what lies ahead -----------------------------------------------------------------------------------------
+
+    @property
+    def rows(self) -> Sequence[Row]:
+        """Every row so far."""
+        return self._rows
+
+    @property
+    def terms(self) -> Terms:
+        """What energy is multiplied with."""
+        return self._terms
+
+    @property
+    def gpu_count(self) -> int:
+        """GPUs of this node that are ours; 0 until the meter is up."""
+        return self._metering.gpu_count
 
     def wait_ready(self, timeout_s: float) -> bool:
         """Wait until the meter is up; False where it is not in time, or cannot be."""

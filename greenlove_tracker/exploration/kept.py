@@ -1,0 +1,225 @@
+"""Single things that training may change: each knows what it was, and puts it back in place."""
+
+from __future__ import annotations
+
+from collections import Counter, OrderedDict, defaultdict, deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from operator import is_
+from typing import Any, Protocol
+
+import torch
+
+CONTAINERS = (dict, OrderedDict, defaultdict, Counter, list, deque, set)
+_SAMPLES_PER_DIMENSION = 16  # of a frozen tensor, to see whether it stayed as it was
+
+
+class Kept(Protocol):
+    """One thing that is put back after the exploration."""
+
+    name: str
+
+    def copy(self) -> None:
+        """Copy what the thing holds now."""
+
+    def restore(self) -> None:
+        """Put back what was copied; whoever holds the thing still holds the same one."""
+
+
+@dataclass(slots=True, eq=False)
+class KeptTensor:
+    """A tensor: its values, the memory they lie in, its gradient and whether it wants one.
+
+    Args:
+        name: how an error names it.
+        tensor: itself; its identity and its memory stay what they are.
+        is_copied: False where another tensor's copy holds the same memory.
+        is_frozen: it does not train, and is watched instead of copied.
+    """
+
+    name: str
+    tensor: Any
+    is_copied: bool = True
+    is_frozen: bool = False
+    place: Any = None  # the device of the copy
+    _alias: Any = None  # the same memory: ``tensor.data`` may be replaced, and the memory must not be lost by that
+    _copy: Any = None
+    _grad: Any = None
+    _requires_grad: bool = False
+    _was_leaf: bool = True
+    _version: int = 0
+    _samples: Any = None
+
+    def __post_init__(self) -> None:
+        self.place = self.tensor.device
+        self._alias = self.tensor.detach()
+        self.is_copied = self.is_copied and not self.tensor.is_meta
+
+    @property
+    def nbytes(self) -> int:
+        """The size of the copy."""
+        if not self.is_copied:
+            return 0
+        if self.tensor.layout is torch.sparse_coo:
+            return int(self._alias._indices().nbytes + self._alias._values().nbytes)
+        part = self._part()
+        return int(part.numel() * part.element_size())
+
+    def copy(self) -> None:
+        """Copy the values to ``place``; of a frozen tensor, a few samples."""
+        self._requires_grad, self._was_leaf = self.tensor.requires_grad, self.tensor.is_leaf
+        self._grad = gradient(self.tensor)
+        self._version = self.tensor._version
+        if self.is_copied:
+            self._copy = self._part().detach().to(self.place, copy=True)
+        elif self.is_frozen:
+            self._samples = self._sampled()
+
+    def restore(self) -> None:
+        """Put values, memory, gradient and flag back.
+
+        Raises:
+            RuntimeError: a frozen tensor changed, of which there is no copy.
+        """
+        was_replaced = is_plain(self.tensor) and memory(self.tensor) != memory(self._alias)
+        has_changed = self._version != self.tensor._version and not was_replaced
+        self._version = self.tensor._version
+        if was_replaced:
+            self.tensor.data = self._alias
+        if self._copy is not None:
+            with torch.no_grad():
+                self._part().copy_(self._copy)
+        if self._was_leaf:
+            if not self.tensor.is_leaf:
+                self.tensor.detach_()  # a step wrote its result into a buffer
+            self.tensor.requires_grad_(self._requires_grad)
+            self.tensor.grad = self._grad
+        if self.is_frozen and (has_changed or not _equal(self._samples, self._sampled())):
+            raise RuntimeError("it was not copied, since it does not train (requires_grad=False), and yet it changed")
+
+    def _part(self) -> Any:
+        """The tensor without its repetitions: an expanded tensor cannot be written to."""
+        part = self._alias if is_plain(self.tensor) else self.tensor  # another kind's alias may share nothing
+        if part.layout is torch.strided:
+            for dimension, stride in enumerate(part.stride()):
+                if stride == 0 and part.shape[dimension] > 1:
+                    part = part.narrow(dimension, 0, 1)
+        return part
+
+    def _sampled(self) -> Any:
+        if not is_plain(self.tensor):
+            return None
+        steps = (slice(None, None, max(1, length // _SAMPLES_PER_DIMENSION)) for length in self.tensor.shape)
+        return self._alias[tuple(steps)].reshape(-1).clone().view(torch.uint8)
+
+
+@dataclass(slots=True, eq=False)
+class KeptContainer:
+    """A list, dictionary, set or an object's ``__dict__``: which things it holds, not what those hold."""
+
+    name: str
+    container: Any
+    _items: list[Any] = field(default_factory=list)
+    _keys: list[Any] = field(default_factory=list)
+
+    def copy(self) -> None:
+        """Note the items."""
+        self._keys, self._items = self._now()
+
+    def restore(self) -> None:
+        """Put the items back, unless they are what they were."""
+        keys, items = self._now()
+        if _are_same(keys, self._keys) and _are_same(items, self._items):
+            return
+        self.container.clear()
+        if isinstance(self.container, dict):
+            for key, value in zip(self._keys, self._items, strict=True):  # a Counter's update() would add
+                self.container[key] = value
+        elif isinstance(self.container, set):
+            self.container.update(self._items)
+        else:
+            self.container.extend(self._items)
+
+    def _now(self) -> tuple[list[Any], list[Any]]:
+        if isinstance(self.container, dict):
+            return list(self.container), list(self.container.values())
+        return [], list(self.container)
+
+
+@dataclass(slots=True, eq=False)
+class KeptArray:
+    """A NumPy array."""
+
+    name: str
+    array: Any
+    _copy: Any = None
+
+    @property
+    def nbytes(self) -> int:
+        """The size of the copy."""
+        return int(self.array.nbytes)
+
+    def copy(self) -> None:
+        """Copy the values."""
+        self._copy = self.array.copy()
+
+    def restore(self) -> None:
+        """Put the values back."""
+        self.array[...] = self._copy
+
+
+@dataclass(slots=True, eq=False)
+class KeptState:
+    """What a pair of functions saves and puts back; ``nbytes`` where that is known."""
+
+    name: str
+    save: Callable[[], Any]
+    put_back: Callable[[Any], object]
+    nbytes: int = 0
+    _state: Any = None
+
+    def copy(self) -> None:
+        """Save."""
+        self._state = self.save()
+
+    def restore(self) -> None:
+        """Put back."""
+        self.put_back(self._state)
+
+
+def kept_attribute(name: str, owner: Any, attribute: str) -> KeptState:
+    """An attribute of ``owner``, which is set only where it changed: setting it may have other effects."""
+
+    def put_back(value: Any) -> None:
+        if getattr(owner, attribute) != value:
+            setattr(owner, attribute, value)
+
+    return KeptState(name, lambda: getattr(owner, attribute), put_back)
+
+
+def gradient(tensor: Any) -> Any:
+    """The gradient of a tensor that may have one; asking any other warns."""
+    return tensor.grad if tensor.is_leaf else None
+
+
+def is_plain(tensor: Any) -> bool:
+    """Whether a tensor is simply a piece of memory: neither sparse, nor on the meta device, nor made of others."""
+    return (
+        tensor.layout is torch.strided
+        and not tensor.is_meta
+        and not tensor.is_quantized
+        and type(tensor).__torch_dispatch__ is torch.Tensor.__torch_dispatch__
+    )
+
+
+def memory(tensor: Any) -> tuple[Any, ...]:
+    """Where a plain tensor's values lie, and how they are read."""
+    return tensor.device, tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride()
+
+
+def _equal(samples: Any, others: Any) -> bool:
+    return samples is None or torch.equal(samples, others)
+
+
+def _are_same(things: list[Any], others: list[Any]) -> bool:
+    return len(things) == len(others) and all(map(is_, things, others))

@@ -1,0 +1,179 @@
+"""Random states and the switches of torch that a training may turn; PyTorch, NumPy and Python alike."""
+
+from __future__ import annotations
+
+import random
+import sys
+from collections import deque
+from collections.abc import Callable, Iterable
+from functools import partial
+from operator import attrgetter
+from types import FunctionType, MethodType, ModuleType
+from typing import Any
+
+import torch
+
+from greenlove_tracker.exploration.kept import KeptState
+
+_MOST_OBJECTS = 20_000  # looked at for generators
+_LONGEST = 1000  # items of a container that is looked into: longer ones are data
+
+# From the general to the particular: a precision that is not set is that of the wider one.
+_SWITCHES = (
+    "backends.cudnn.enabled",
+    "backends.cudnn.benchmark",
+    "backends.cudnn.benchmark_limit",
+    "backends.cudnn.deterministic",
+    "backends.cudnn.allow_tf32",
+    "backends.cuda.matmul.allow_tf32",
+    "backends.cuda.matmul.allow_fp16_reduced_precision_reduction",
+    "backends.cuda.matmul.allow_bf16_reduced_precision_reduction",
+    "backends.fp32_precision",
+    "backends.cudnn.fp32_precision",
+    "backends.cudnn.conv.fp32_precision",
+    "backends.cudnn.rnn.fp32_precision",
+    "backends.cuda.matmul.fp32_precision",
+    "backends.mkldnn.matmul.fp32_precision",
+    "backends.mkldnn.conv.fp32_precision",
+    "backends.mkldnn.rnn.fp32_precision",
+)
+_FUNCTIONS = (
+    ("matmul precision", "get_float32_matmul_precision", "set_float32_matmul_precision"),
+    ("default dtype", "get_default_dtype", "set_default_dtype"),
+    ("gradient mode", "is_grad_enabled", "set_grad_enabled"),
+    ("flash attention", "backends.cuda.flash_sdp_enabled", "backends.cuda.enable_flash_sdp"),
+    ("efficient attention", "backends.cuda.mem_efficient_sdp_enabled", "backends.cuda.enable_mem_efficient_sdp"),
+    ("plain attention", "backends.cuda.math_sdp_enabled", "backends.cuda.enable_math_sdp"),
+    ("cuDNN attention", "backends.cuda.cudnn_sdp_enabled", "backends.cuda.enable_cudnn_sdp"),
+)
+
+
+def random_states() -> list[KeptState]:
+    """The global random states of Python, NumPy (where it is loaded) and torch on every device."""
+    kept = [
+        KeptState("Python's random state", random.getstate, random.setstate),
+        KeptState("torch's random state", torch.get_rng_state, torch.set_rng_state),
+    ]
+    numpy = sys.modules.get("numpy")
+    if numpy is not None:
+        numpys = numpy.random
+        kept.append(KeptState("NumPy's random state", partial(numpys.get_state, legacy=False), numpys.set_state))
+    for kind in ("cuda", "xpu"):
+        module = getattr(torch, kind, None)
+        if module is not None:
+            kept.append(KeptState(f"{kind} random states", partial(_device_states, module), partial(_put_back, module)))
+    if torch.backends.mps.is_available():
+        kept.append(KeptState("mps random state", torch.mps.get_rng_state, torch.mps.set_rng_state))
+    return kept
+
+
+def _device_states(module: Any) -> Any:
+    return module.get_rng_state_all() if module.is_initialized() else None
+
+
+def _put_back(module: Any, states: Any) -> None:
+    if states is not None:
+        module.set_rng_state_all(states)
+    elif module.is_initialized():
+        # The exploration was the first to use the device: each generator goes back to the seed that it began with.
+        for generator in module.default_generators:
+            generator.manual_seed(generator.initial_seed())
+
+
+def switches() -> list[KeptState]:
+    """The process-wide switches of torch that change which kernel runs, and with it the last bits of a result."""
+    kept = [_switch(name, _getter(name), _setter(name)) for name in _SWITCHES]
+    for name, getter, setter in _FUNCTIONS:
+        if _has(getter) and _has(setter):
+            kept.append(_switch(name, attrgetter(getter)(torch), attrgetter(setter)(torch)))
+    kept.append(_switch("deterministic algorithms", _determinism, lambda both: _set_determinism(*both)))
+    return kept
+
+
+def _switch(name: str, get: Callable[[], Any], put: Callable[[Any], object]) -> KeptState:
+    def put_back(value: Any) -> None:
+        if value is not None and _readable(get) != value:  # setting one of them may set others
+            put(value)
+
+    return KeptState(name, lambda: _readable(get), put_back)
+
+
+def _readable(get: Callable[[], Any]) -> Any:
+    """None where this version of torch lacks the switch, or refuses to tell since its newer form was used."""
+    try:
+        return get()
+    except (AttributeError, RuntimeError):
+        return None
+
+
+def _getter(name: str) -> Callable[[], Any]:
+    return lambda: attrgetter(name)(torch)
+
+
+def _setter(name: str) -> Callable[[Any], object]:
+    owner, _, attribute = name.rpartition(".")
+    return lambda value: setattr(attrgetter(owner)(torch), attribute, value)
+
+
+def _has(name: str) -> bool:
+    return _readable(_getter(name)) is not None
+
+
+def _determinism() -> tuple[bool, bool]:
+    return torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
+
+
+def _set_determinism(is_on: bool, is_warning: bool) -> None:
+    torch.use_deterministic_algorithms(is_on, warn_only=is_warning)
+
+
+def kept_generator(name: str, source: Any) -> KeptState | None:
+    """The state of a generator of random numbers; None where the object is none."""
+    if isinstance(source, torch.Generator):
+        return KeptState(name, source.get_state, source.set_state)
+    if isinstance(source, random.Random):
+        return None if isinstance(source, random.SystemRandom) else KeptState(name, source.getstate, source.setstate)
+    numpy = sys.modules.get("numpy")
+    if numpy is None:
+        return None
+    if isinstance(source, numpy.random.RandomState):
+        return KeptState(name, partial(source.get_state, legacy=False), source.set_state)
+    if isinstance(source, numpy.random.Generator):
+        source = source.bit_generator
+    if isinstance(source, numpy.random.BitGenerator):
+        return KeptState(name, partial(getattr, source, "state"), partial(setattr, source, "state"))
+    return None
+
+
+def generators_within(roots: Iterable[Any]) -> list[Any]:
+    """Generators that hang on these objects: on a dataset's transforms, on a collate function.
+
+    Looks into attributes, small containers, closures and bound methods, the nearest first and not without end.
+    """
+    queue, found = deque(roots), []
+    seen: dict[int, Any] = {}
+    while queue and len(seen) < _MOST_OBJECTS:
+        thing = queue.popleft()
+        if id(thing) in seen or isinstance(thing, (type, ModuleType, str, bytes, int, float, torch.Tensor)):
+            continue
+        seen[id(thing)] = thing  # held, so that no other object gets its id meanwhile
+        if kept_generator("", thing) is not None:
+            found.append(thing)
+        else:
+            queue.extend(_parts(thing))
+    return found
+
+
+def _parts(thing: Any) -> Iterable[Any]:
+    if isinstance(thing, dict):
+        return list(thing.values()) if len(thing) <= _LONGEST else ()
+    if isinstance(thing, (list, tuple, set, frozenset, deque)):
+        return list(thing) if len(thing) <= _LONGEST else ()
+    if isinstance(thing, MethodType):
+        return thing.__self__, thing.__func__
+    if isinstance(thing, partial):
+        return thing.func, thing.args, thing.keywords
+    if isinstance(thing, FunctionType):
+        cells = [c.cell_contents for c in thing.__closure__ or () if c != type(c)()]  # an empty cell has no contents
+        return *cells, thing.__defaults__, thing.__kwdefaults__
+    return list(vars(thing).values()) if hasattr(thing, "__dict__") else ()

@@ -1,0 +1,251 @@
+"""One timed trial of a torch training: the user's own loader and step, on the first batches of an epoch."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+from torch.utils.data import DataLoader, IterableDataset
+
+from greenlove_tracker.errors import UsageError
+
+Step = Callable[[Any], Any]  # takes a batch, may return its loss
+_SYNCHRONISE_EVERY_S = 0.5  # a GPU runs behind: without this a deadline would be seen too late
+
+
+@dataclass(frozen=True, slots=True)
+class Timed:
+    """What a trial took.
+
+    Attributes:
+        batches: of each whole epoch.
+        epoch_durations_s: of the whole epochs.
+        partial_batches: of the epoch that the deadline cut off; 0 where none was.
+        partial_s: its time.
+        is_finite: whether the last loss was a finite number, or there was none to look at.
+    """
+
+    batches: int
+    epoch_durations_s: tuple[float, ...]
+    partial_batches: int = 0
+    partial_s: float = 0.0
+    is_finite: bool = True
+
+
+class Source(Protocol):
+    """Where batches come from."""
+
+    batch_size: int
+    batches_per_epoch: int | None  # None: endless, or unknown
+
+    def first(self, batches: int) -> Iterator[Any]:
+        """A new epoch that ends after so many batches."""
+
+    def close(self) -> None:
+        """Let go of workers."""
+
+
+class _FirstBatches:
+    """A batch sampler that stops early: nothing is loaded that is not used, and the rest is as the user's own."""
+
+    def __init__(self, batch_sampler: Iterable[Any], limit: int) -> None:
+        self._batch_sampler, self.limit = batch_sampler, limit
+
+    def __iter__(self) -> Iterator[Any]:
+        batches = iter(self._batch_sampler)
+        for _ in range(self.limit):
+            try:
+                yield next(batches)
+            except StopIteration:
+                return
+
+    def __len__(self) -> int:
+        return self.limit
+
+
+class LoaderSource:
+    """A ``DataLoader`` of a data set with a length.
+
+    The trials run on a copy of the loader that shares all but its workers: the data set, sampler, collating and
+    pinning are the user's. Persistent workers persist over the trials, as they would over epochs.
+    """
+
+    def __init__(self, loader: DataLoader[Any]) -> None:
+        if loader.batch_sampler is None:
+            raise UsageError("a DataLoader with batch_size=None gives single samples: give it a batch_size")
+        if len(loader) == 0:
+            raise UsageError("the DataLoader gives no batch: the data set is empty, or smaller than a dropped last one")
+        self.batches_per_epoch: int | None = len(loader)
+        self.batch_size = int(loader.batch_size or getattr(loader.batch_sampler, "batch_size", None) or 1)
+        self._sampler = _FirstBatches(loader.batch_sampler, len(loader))
+        self._loader: DataLoader[Any] = DataLoader(
+            loader.dataset,
+            batch_sampler=self._sampler,
+            num_workers=loader.num_workers,
+            collate_fn=loader.collate_fn,
+            pin_memory=loader.pin_memory,
+            timeout=loader.timeout,
+            worker_init_fn=loader.worker_init_fn,
+            multiprocessing_context=loader.multiprocessing_context,
+            generator=loader.generator,
+            prefetch_factor=loader.prefetch_factor,
+            persistent_workers=loader.persistent_workers,
+        )
+
+    def first(self, batches: int) -> Iterator[Any]:
+        """A new epoch that ends after so many batches."""
+        self._sampler.limit = batches
+        return iter(self._loader)
+
+    def close(self) -> None:
+        """Let go of persistent workers."""
+        workers = self._loader._iterator
+        self._loader._iterator = None
+        if workers is not None:
+            workers._shutdown_workers()
+
+
+class StreamSource:
+    """Anything that can be iterated anew: a loader of an iterable data set, a list of batches.
+
+    What its workers loaded ahead is thrown away between two epochs, outside the clock.
+
+    Args:
+        stream: the user's.
+        batch_size: of its batches, where it does not say.
+        batches_per_epoch: None where it has no length.
+    """
+
+    def __init__(self, stream: Iterable[Any], batch_size: int, batches_per_epoch: int | None) -> None:
+        if hasattr(stream, "__next__"):
+            raise UsageError(
+                "a generator or other one-shot iterator would be used up by the exploration: give what makes it anew, "
+                "such as the DataLoader itself or a list"
+            )
+        self.batch_size, self.batches_per_epoch = batch_size, batches_per_epoch
+        self._stream = stream
+
+    def first(self, batches: int) -> Iterator[Any]:
+        """A new epoch that ends after so many batches."""
+        stream = iter(self._stream)
+        for _ in range(batches):
+            try:
+                yield next(stream)
+            except StopIteration:
+                return
+
+    def close(self) -> None:
+        """Its workers end with the iterator that each epoch drops."""
+
+
+def source_of(data: Any, batch_size: int) -> Source:
+    """The batches of a loader, a data set with a length, or anything that can be iterated anew.
+
+    Args:
+        data: a ``DataLoader`` is used as it is; a data set is loaded with ``batch_size`` and shuffled.
+        batch_size: for a data set, or where a stream does not say.
+
+    Raises:
+        UsageError: where there is nothing to train on, or where it could not be given back.
+    """
+    if isinstance(data, DataLoader):
+        if isinstance(data.dataset, IterableDataset):
+            return StreamSource(data, int(data.batch_size or batch_size), _length(data))
+        return LoaderSource(data)
+    if hasattr(data, "__getitem__") and _length(data) is not None and not isinstance(data, list | tuple):
+        if _length(data) == 0:
+            raise UsageError("the training data set is empty: there is nothing to explore")
+        return LoaderSource(DataLoader(data, batch_size=batch_size, shuffle=True))
+    if not isinstance(data, Iterable):
+        raise UsageError(f"train_dataset must be a data set, a DataLoader or an iterable of batches, not {data!r}")
+    return StreamSource(data, batch_size, _length(data))
+
+
+def _length(data: Any) -> int | None:
+    try:
+        return len(data)
+    except TypeError:
+        return None
+
+
+def run_trial(
+    source: Source,
+    step: Step,
+    batches: int,
+    epochs: int,
+    *,
+    deadline_s: float,
+    perf_s: Callable[[], float],
+    synchronise: Callable[[], None],
+) -> Timed:
+    """Time some epochs of some batches each; the deadline is looked at after each step.
+
+    Args:
+        source: of the batches.
+        step: the training's.
+        batches: of an epoch.
+        epochs: how many.
+        deadline_s: by ``perf_s``; the step that passes it is the last.
+        perf_s: a steady clock.
+        synchronise: brings the device to rest.
+    """
+    durations_s: list[float] = []
+    loss = None
+    for _ in range(epochs):
+        synchronise()
+        began_s = seen_s = perf_s()
+        done, is_late = 0, False
+        for batch in source.first(batches):
+            is_late = perf_s() >= deadline_s  # a loader's start may have taken it all
+            if is_late:
+                break
+            loss = step(batch)
+            done += 1
+            if perf_s() > seen_s + _SYNCHRONISE_EVERY_S:
+                synchronise()
+                seen_s = perf_s()
+            is_late = perf_s() >= deadline_s
+            if is_late:
+                break
+        synchronise()
+        spent_s = perf_s() - began_s
+        if done < batches and is_late:
+            return Timed(batches, tuple(durations_s), done, spent_s, _is_finite(loss))
+        if done < batches:
+            raise UsageError(
+                f"the training data ended after {done} batches where {batches} were asked for: give it a length that "
+                "is true, or fewer batches"
+            )
+        durations_s.append(spent_s)
+        if is_late:
+            break
+    return Timed(batches, tuple(durations_s), is_finite=_is_finite(loss))
+
+
+def _is_finite(loss: Any) -> bool:
+    if isinstance(loss, torch.Tensor):
+        return bool(torch.isfinite(loss.detach()).all())
+    return not isinstance(loss, float) or math.isfinite(loss)
+
+
+def default_step(model: Any, batch: Any, optimizer: Any, criterion: Any, device: Any) -> Any:
+    """One step on a batch of (inputs, targets); anything else needs a ``train_step`` of the user's.
+
+    Raises:
+        UsageError: where the batch is something else.
+    """
+    if isinstance(batch, dict) or not isinstance(batch, list | tuple) or len(batch) != 2:
+        kind = type(batch).__name__ + (f" of {len(batch)}" if isinstance(batch, list | tuple | dict) else "")
+        raise UsageError(
+            f"a batch is a {kind}, not (inputs, targets): give train_step=, a function of "
+            "(model, batch, optimizer, criterion, device) that makes one step"
+        )
+    inputs, targets = (part.to(device, non_blocking=True) for part in batch)
+    optimizer.zero_grad()
+    loss = criterion(model(inputs), targets)
+    loss.backward()
+    optimizer.step()
+    return loss

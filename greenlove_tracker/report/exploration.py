@@ -1,0 +1,121 @@
+"""What an exploration says at the terminal."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Callable, Sequence
+
+from greenlove_tracker import format as fmt
+from greenlove_tracker.console import bar
+from greenlove_tracker.forecasting import Estimate, Forecast, Trial
+
+_WIDTH = 100
+_NAMES: tuple[tuple[str, str, Callable[[float | None], str]], ...] = (
+    ("time", "duration_s", fmt.duration),
+    ("energy", "energy_kwh", fmt.energy),
+    ("CO2e", "emissions_kgco2e", fmt.mass),
+    ("cost", "cost_usd", fmt.money),
+)
+
+
+def progress_line(spent_s: float, budget_s: float, sample_size: int, relative_width: float | None) -> str:
+    """Which size, how far into the budget, and how narrow the interval is."""
+    parts = [f"{fmt.duration(spent_s)} of {fmt.duration(budget_s)}", f"{sample_size:,} samples"]
+    if relative_width is not None:
+        parts.append(f"±{fmt.percent(relative_width / 2, 1)}")
+    return f"greenlove explore {bar(spent_s / budget_s)} " + " · ".join(parts)
+
+
+def exploration_screen(
+    forecast: Forecast,
+    trials: Sequence[Trial],
+    spent_s: float,
+    budget_s: float,
+    advice: str | None,
+    *,
+    run_dir: str,
+    now_utc_s: float,
+) -> str:
+    """What an exploration found, where it is kept, and what to do next.
+
+    Args:
+        forecast: of the whole training.
+        trials: that it was made from.
+        spent_s: what the exploration took.
+        budget_s: what it might have taken.
+        advice: what to do instead, where the training is short.
+        run_dir: where the trials were written.
+        now_utc_s: for the time at which a run that starts now would end.
+    """
+    explored = f"explored {fmt.duration(spent_s)} of {fmt.duration(budget_s)}: {_trials_text(trials)} · "
+    lines = forecast_screen(forecast, trials, now_utc_s).splitlines()
+    lines[1] = explored + "model and random state as before"
+    lines += ["", f"  {advice}"] if advice else []
+    lines += ["", f"  saved   {run_dir}/", f"  other   greenlove forecast {run_dir} --epochs 300    no new run needed"]
+    return "\n".join(lines)
+
+
+def forecast_screen(forecast: Forecast, trials: Sequence[Trial], now_utc_s: float) -> str:
+    """The forecast of a training from trials, what it is made of, and what speaks against it."""
+    lines = [
+        f"greenlove explore   {_plan_text(forecast)}",
+        _trials_text(trials),
+        "",
+        f"  {'forecast':>18}   {forecast.duration_s.level:.0%} prediction",
+        *(_quantity(name, getattr(forecast, field), text) for name, field, text in _NAMES),
+    ]
+    lines.insert(5, f"  ends  {_ends(forecast, now_utc_s)}")
+    lines += ["", *_made_of(forecast), *_checks(forecast)]
+    for warning in forecast.warnings:
+        mark = "!" if warning.is_serious else "·"
+        lines += textwrap.wrap(f"{warning}", _WIDTH, initial_indent=f"  {mark} ", subsequent_indent="    ")
+    return "\n".join(lines)
+
+
+def _trials_text(trials: Sequence[Trial]) -> str:
+    sizes = sorted({t.batches for t in trials})
+    span = f"{sizes[0]:,} to {sizes[-1]:,}" if len(sizes) > 1 else f"{sizes[0]:,}"
+    return f"{fmt.plural(len(trials), 'trial')} at {fmt.plural(len(sizes), 'size')}, {span} batches"
+
+
+def _plan_text(forecast: Forecast) -> str:
+    plan = forecast.plan
+    if plan is None:
+        return ""
+    if plan.steps is not None:
+        return fmt.plural(plan.steps, "step")
+    return f"{plan.samples:,} samples · batch {plan.batch_size} · {fmt.plural(plan.n_epochs, 'epoch')}"
+
+
+def _quantity(name: str, estimate: Estimate | None, text: Callable[[float | None], str]) -> str:
+    if estimate is None:
+        return f"  {name:<6}{fmt.UNKNOWN:>12}"
+    return f"  {name:<6}{text(estimate.point):>12}   {text(estimate.lower)} – {text(estimate.upper)}"
+
+
+def _ends(forecast: Forecast, now_utc_s: float) -> str:
+    ends = (fmt.clock_time(now_utc_s + s, now_utc_s) for s in (forecast.duration_s.point, forecast.duration_s.upper))
+    point, latest = ends
+    limit = (
+        "" if forecast.duration_p99_s is None else f"; for Slurm ask --time={fmt.slurm_time(forecast.duration_p99_s)}"
+    )
+    return f"{point:>12}   by {latest} if started now{limit} (99%)" if limit else f"{point:>12}   by {latest}"
+
+
+def _made_of(forecast: Forecast) -> list[str]:
+    plan = forecast.plan
+    if plan is None or forecast.per_batch_s is None:
+        return []
+    parts = f"{fmt.duration(forecast.per_epoch_s.point)} + {plan.batches_per_epoch:,} batches × " + fmt.duration(
+        forecast.per_batch_s.point
+    )
+    between = f", and {fmt.duration(forecast.between_s.point)} of evaluations" if forecast.between_s else ""
+    return [f"  made of   {fmt.duration(forecast.one_off_s.point)} once + {plan.n_epochs:,} × ({parts}){between}"]
+
+
+def _checks(forecast: Forecast) -> list[str]:
+    if forecast.backtest_error is None:
+        return []
+    bent = any(w.name == "NONLINEAR" for w in forecast.warnings)
+    linear = "cost is not linear" if bent else "no bend seen"
+    return [f"  checks    largest size forecast from the others: {forecast.backtest_error:+.1%} · {linear}"]

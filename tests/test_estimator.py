@@ -1,0 +1,182 @@
+"""Exploring small real trainings."""
+
+from __future__ import annotations
+
+import math
+import time
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from torch import nn  # noqa: E402
+from torch.utils.data import DataLoader, TensorDataset  # noqa: E402
+
+from greenlove_tracker import Estimator, read_logs  # noqa: E402
+from greenlove_tracker.cli import cli  # noqa: E402
+from greenlove_tracker.errors import UsageError  # noqa: E402
+
+N, WIDTH = 6400, 16
+
+
+def pieces(n=N):
+    torch.manual_seed(3)
+    data = TensorDataset(torch.randn(n, WIDTH), torch.randint(0, 4, (n,)))
+    model = nn.Sequential(nn.Linear(WIDTH, 32), nn.BatchNorm1d(32), nn.Dropout(0.5), nn.ReLU(), nn.Linear(32, 4))
+    return model, torch.optim.Adam(model.parameters()), nn.CrossEntropyLoss(), data
+
+
+def explore(model, optimizer, criterion, data, tmp_path, *, epochs=50, **arguments):
+    settings = {"verbose": 0, "log_dir": tmp_path, "sim_cpu_tdp_w": 50.0, "budget_s": 2.0, "country": "DE"}
+    return Estimator(model, optimizer, criterion, data, epochs, **(settings | arguments)).estimate()
+
+
+def train(model, optimizer, criterion, loader, epochs=2):
+    losses = []
+    for _ in range(epochs):
+        for inputs, targets in loader:
+            optimizer.zero_grad()
+            loss = criterion(model(inputs), targets)
+            loss.backward()
+            optimizer.step()
+            losses.append(loss.item())
+    return losses
+
+
+def busy(seconds):
+    end_s = time.perf_counter() + seconds
+    while time.perf_counter() < end_s:
+        continue
+
+
+def test_it_forecasts_and_writes_what_it_timed(tmp_path):
+    estimation = explore(*pieces(), tmp_path)
+    forecast = estimation.forecast
+    assert forecast.duration_s.lower < forecast.duration_s.point < forecast.duration_s.upper
+    assert forecast.plan.batches_per_epoch == 100 and forecast.plan.n_epochs == 50
+    assert len({t.batches for t in estimation.trials}) >= 3 and estimation.continues
+    run = read_logs(tmp_path).runs[0]
+    assert run.trials == estimation.trials and run.problems == []
+    assert run.summary.status == "finished" and run.summary.energy_kwh > 0
+
+
+def test_training_on_is_bit_for_bit_as_if_it_had_never_explored(tmp_path):
+    runs = []
+    for explores in (False, True):
+        model, optimizer, criterion, data = pieces(640)
+        loader = DataLoader(data, 64, shuffle=True)
+        train(model, optimizer, criterion, loader, 1)
+        if explores:
+            explore(model, optimizer, criterion, loader, tmp_path, budget_s=1.0)
+        runs.append((train(model, optimizer, criterion, loader), [p.clone() for p in model.parameters()]))
+    (losses, weights), (explored_losses, explored_weights) = runs
+    assert losses == explored_losses
+    assert all(torch.equal(a, b) for a, b in zip(weights, explored_weights, strict=True))
+
+
+def test_a_loop_of_known_cost_is_recovered(tmp_path):
+    model, optimizer, criterion, data = pieces(64 * 400)
+
+    def step(*arguments):
+        busy(1e-3)
+
+    indices = DataLoader(data, 64, collate_fn=lambda batch: None)
+    estimation = explore(model, optimizer, criterion, indices, tmp_path, train_step=step, budget_s=4.0)
+    assert estimation.forecast.per_batch_s.point == pytest.approx(1e-3, rel=0.5)  # and what loading a batch takes
+    assert estimation.forecast.per_batch_s.point > 1e-3
+
+
+@pytest.mark.parametrize("step_s, budget_s", [(0.001, 1.0), (0.05, 1.0), (0.4, 1.0), (1.5, 1.0)])
+def test_the_budget_is_overrun_by_one_step_at_most(tmp_path, step_s, budget_s):
+    model, optimizer, criterion, data = pieces(64 * 1000)
+    loader = DataLoader(data, 64, collate_fn=lambda batch: None)
+    began_s = time.perf_counter()
+    explore(model, optimizer, criterion, loader, tmp_path, train_step=lambda *a: busy(step_s), budget_s=budget_s)
+    overrun_s = time.perf_counter() - began_s - budget_s
+    assert overrun_s < step_s + 0.6  # and what is done once: the session, the snapshot, the last forecast
+
+
+def test_an_evaluation_is_part_of_the_forecast(tmp_path):
+    arguments = {"eval_fn": lambda model: busy(0.05), "epochs": 40}
+    forecast = explore(*pieces(), tmp_path, **arguments).forecast
+    assert forecast.between_s.point == pytest.approx(40 * 0.05, rel=0.2)
+    assert forecast.duration_s.point > forecast.between_s.point
+
+
+def test_a_failing_step_leaves_no_trace_and_stays_the_users_error(tmp_path):
+    model, optimizer, criterion, data = pieces()
+    before = [p.clone() for p in model.parameters()]
+    n_steps = 0
+
+    def step(model, batch, optimizer, criterion, device):
+        nonlocal n_steps
+        n_steps += 1
+        train(model, optimizer, criterion, [batch], 1)
+        if n_steps == 5:
+            raise ZeroDivisionError("mine")
+
+    with pytest.raises(ZeroDivisionError, match="mine") as caught:
+        explore(model, optimizer, criterion, data, tmp_path, train_step=step)
+    assert "all is as it was before" in caught.value.__notes__[0]
+    assert all(torch.equal(a, b) for a, b in zip(before, model.parameters(), strict=True))
+    assert optimizer.state_dict()["state"] == {}
+    assert read_logs(tmp_path).runs[0].summary.status == "failed"
+
+
+def test_a_loss_that_is_no_number_is_named(tmp_path):
+    def step(*arguments):
+        return math.nan
+
+    forecast = explore(*pieces(), tmp_path, train_step=step).forecast
+    assert not forecast.is_reliable and "NAN" in {w.name for w in forecast.warnings}
+
+
+def test_a_short_training_is_better_run(tmp_path):
+    estimation = explore(*pieces(256), tmp_path, epochs=2)
+    assert "just run it" in estimation.advice
+
+
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        ({"data": TensorDataset(torch.randn(0, WIDTH))}, "empty"),
+        ({"data": iter([1, 2])}, "one-shot"),
+        ({"data": 5}, "must be a data set"),
+        ({"epochs": 0}, "at least 1"),
+        ({"budget_s": 0}, "budget_s"),
+        ({"device": "cuda"}, "the model is on cpu"),
+        ({"on_no_terminal": "ask"}, "on_no_terminal"),
+        ({"also_restore": [object()]}, "also_restore"),
+        ({"country": "Atlantis"}, "Atlantis"),
+    ],
+)
+def test_bad_arguments_are_said_before_anything_runs(tmp_path, change, message):
+    model, optimizer, criterion, data = pieces(64)
+    data = change.pop("data", data)
+    with pytest.raises(UsageError, match=message):
+        explore(model, optimizer, criterion, data, tmp_path, **change)
+
+
+def test_batches_of_another_shape_need_a_train_step(tmp_path):
+    model, optimizer, criterion, _ = pieces(64)
+    batches = [{"input_ids": torch.zeros(4, WIDTH)}] * 10
+    with pytest.raises(UsageError, match="train_step="):
+        explore(model, optimizer, criterion, batches, tmp_path)
+
+
+def test_the_screen_says_what_was_found_and_goes_on_without_a_terminal(tmp_path, capsys):
+    estimation = explore(*pieces(), tmp_path, verbose=1, on_no_terminal="stop")
+    err = capsys.readouterr().err
+    assert not estimation.continues
+    assert "6,400 samples · batch 64 · 50 epochs" in err and "model and random state as before" in err
+    assert "95% prediction" in err and "made of" in err and f"greenlove forecast {estimation.run_dir}" in err
+
+
+def test_an_exploration_is_forecast_again_for_another_plan(tmp_path):
+    from click.testing import CliRunner
+
+    explore(*pieces(), tmp_path)
+    again = CliRunner().invoke(cli, ["forecast", str(tmp_path), "--epochs", "300", "--samples", "12800"])
+    assert again.exit_code == 0 and "12,800 samples · batch 64 · 300 epochs" in again.output
+    none = CliRunner().invoke(cli, ["forecast", str(tmp_path / "nothing"), "--epochs", "3"])
+    assert none.exit_code == 1
