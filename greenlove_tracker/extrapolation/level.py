@@ -25,7 +25,7 @@ Array = NDArray[np.float64]
 # Priors, relative to the level: assumptions of the order of what recorded runs show (docs/forecasting.md).
 _NOISE, _NOISE_WEIGHT = 0.015, 2.0  # of a unit, worth so many observations
 _WALK_SCALE = 0.01  # half-Cauchy: how far the level walks over the whole run,
-_WALK_BY_NOISE = 1.5  # and by how much more on a machine that is noisy from epoch to epoch
+_WALK_BY_NOISE = 2.0  # and by how much more on a machine that is noisy from epoch to epoch
 _WALKS = np.array([3e-4, 2e-3, 6e-3, 0.012, 0.025, 0.05, 0.1, 0.2, 0.4, 0.8])
 _DRIFTS = ((0.0, 0.95), (0.1, 0.05))  # change over the whole run, and its prior weight
 _COLD_EXCESS = 0.3  # half-Cauchy: median of what a cold unit takes beyond a warm one; it may be many times that
