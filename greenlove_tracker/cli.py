@@ -163,6 +163,34 @@ def demo(log_dir: str | None, output: str, country: str | None) -> None:
 
 
 @cli.command()
+@click.argument("task")
+@click.option("--epochs", type=int, required=True, help="of the whole training")
+@click.option("--batch-size", type=int, help="for a data set; a DataLoader has its own")
+@click.option("--budget", "budget_s", type=float, default=30.0, show_default=True, help="seconds to explore for")
+@click.option("--country", help="where this runs: DE, DEU, Germany or US-CA; default: the world's average")
+@click.option("--project", help="a name that runs are grouped by")
+@click.option("--log-dir", help="where the trials are written; default greenlove_logs")
+def explore(task: str, epochs: int, batch_size: int | None, budget_s: float, **options: Any) -> None:
+    """Say what a PyTorch training will take, from half a minute on small samples.
+
+    \b
+    greenlove explore train.py:task --epochs 100
+
+    task() returns (model, optimizer, criterion, train_dataset), or a dict of these and of more arguments of Estimator.
+    """  # noqa: D301  # click wants the backspace itself
+    from importlib.util import find_spec
+
+    if find_spec("torch") is None:
+        raise MissingExtraError('exploring needs torch: pip install "greenlove-tracker[torch]"')
+    from greenlove_tracker.estimator import Estimator
+    from greenlove_tracker.task import load_task
+
+    given = {"batch_size": batch_size, **options}
+    arguments = load_task(task) | {name: value for name, value in given.items() if value is not None}
+    Estimator(**arguments, total_epochs=epochs, budget_s=budget_s, asks=False).estimate()
+
+
+@cli.command()
 @click.argument("log_dir", required=False)
 @click.option("--by", default="project", show_default=True, help="group by these, separated by commas")
 @click.option("--since", help="only runs begun on or after this UTC date, such as 2026-11-01")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import webbrowser
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -26,7 +27,9 @@ from greenlove_tracker.job import find_ranks
 from greenlove_tracker.logs.trials import plan_fields, write_trials
 from greenlove_tracker.meter import Meter
 from greenlove_tracker.records import Clock, RunStatus
+from greenlove_tracker.report.content_exploration import exploration_document
 from greenlove_tracker.report.exploration import exploration_screen, progress_line
+from greenlove_tracker.report.html import write_page
 from greenlove_tracker.tracker.clock import SystemClock
 from greenlove_tracker.tracker.plan import Plan
 from greenlove_tracker.tracker.session import Session
@@ -75,6 +78,8 @@ class Estimator:
         total_epochs: of the whole training.
         batch_size: for a data set; a ``DataLoader`` has its own.
         budget_s: of the exploration; overrun by at most one step, or one start of a loader.
+        auto_open_report: open the page in a browser, where there is one.
+        asks: ask on a terminal whether to train on.
         on_no_terminal: ``continue`` or ``stop``: the answer where there is nobody to ask whether to train on.
         train_step: a function of (model, batch, optimizer, criterion, device) that makes one step and may return its
             loss; needed for anything beyond batches of (inputs, targets).
@@ -102,6 +107,8 @@ class Estimator:
         batch_size: int = 64,
         *,
         budget_s: float = 30.0,
+        auto_open_report: bool = False,
+        asks: bool = True,
         on_no_terminal: str = "continue",
         train_step: Callable[..., Any] | None = None,
         device: str | torch.device | None = None,
@@ -120,6 +127,8 @@ class Estimator:
         self._eval_fn, self._also_restore = eval_fn, tuple(also_restore)
         self._clock, self._meter, self._is_in_background = clock or SystemClock(), meter, clock is None
         self._settings = load_settings(settings)
+        self._auto_open_report = auto_open_report
+        self._asks = asks and self._settings.verbose > 0
         self._continues_unasked = on_no_terminal == "continue"
         self._budget_s, self._seed = budget_s, seed
         self._data, self._source = train_dataset, source_of(train_dataset, batch_size)
@@ -155,13 +164,16 @@ class Estimator:
             line.clear()
         write_trials(session.run_dir, outcome.trials)
         forecast = self._forecast(session, outcome, evaluations_s)
+        page = write_page(exploration_document(forecast, outcome.trials), session.run_dir / "dashboard.html")
+        if self._auto_open_report:
+            webbrowser.open(page.as_uri())
         session.finish(RunStatus.FINISHED, 0)
         spent_s = self._clock.perf_s() - began_s
         if self._settings.verbose > 0:
             say(exploration_screen(forecast, outcome.trials, spent_s, self._budget_s, self._scheduler.advice,
                                    run_dir=session.shown_dir,
                                    now_utc_s=self._clock.utc_s()))  # fmt: skip
-        answer = confirm("Continue training locally?", default=False) if self._settings.verbose > 0 else None
+        answer = confirm("Continue training locally?", default=False) if self._asks else None
         continues = self._continues_unasked if answer is None else answer
         return Estimation(forecast, outcome.trials, spent_s, self._scheduler.advice, session.run_dir, continues)
 

@@ -54,10 +54,12 @@ def test_it_forecasts_and_writes_what_it_timed(tmp_path):
     forecast = estimation.forecast
     assert forecast.duration_s.lower < forecast.duration_s.point < forecast.duration_s.upper
     assert forecast.plan.batches_per_epoch == 100 and forecast.plan.n_epochs == 50
-    assert len({t.batches for t in estimation.trials}) >= 3 and estimation.continues
+    assert len({t.batches for t in estimation.trials}) >= 2 and estimation.continues
     run = read_logs(tmp_path).runs[0]
     assert run.trials == estimation.trials and run.problems == []
     assert run.summary.status == "finished" and run.summary.energy_kwh > 0
+    page = (estimation.run_dir / "dashboard.html").read_text()
+    assert "6,400 samples · batch 64 · 50 epochs" in page and "<svg" in page and "prediction interval" in page
 
 
 def test_training_on_is_bit_for_bit_as_if_it_had_never_explored(tmp_path):
@@ -75,15 +77,18 @@ def test_training_on_is_bit_for_bit_as_if_it_had_never_explored(tmp_path):
 
 
 def test_a_loop_of_known_cost_is_recovered(tmp_path):
-    model, optimizer, criterion, data = pieces(64 * 400)
+    model, optimizer, criterion, _ = pieces(64)
+    took_s = []
 
     def step(*arguments):
+        began_s = time.perf_counter()
         busy(1e-3)
+        took_s.append(time.perf_counter() - began_s)  # on a crowded machine it is more than 1 ms
 
-    indices = DataLoader(data, 64, collate_fn=lambda batch: None)
-    estimation = explore(model, optimizer, criterion, indices, tmp_path, train_step=step, budget_s=4.0)
-    assert estimation.forecast.per_batch_s.point == pytest.approx(1e-3, rel=0.5)  # and what loading a batch takes
-    assert estimation.forecast.per_batch_s.point > 1e-3
+    batches = [None] * 400  # nothing to load
+    arguments = {"train_step": step, "budget_s": 3.0, "batch_size": 1}
+    forecast = explore(model, optimizer, criterion, batches, tmp_path, **arguments).forecast
+    assert forecast.per_batch_s.point == pytest.approx(sum(took_s) / len(took_s), rel=0.1)
 
 
 @pytest.mark.parametrize("step_s, budget_s", [(0.001, 1.0), (0.05, 1.0), (0.4, 1.0), (1.5, 1.0)])

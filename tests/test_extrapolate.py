@@ -276,3 +276,10 @@ def test_the_green_love_variants():
     assert scaled().spearman_rho == pytest.approx(1.0)
     falling = [Trial(1000, 100, (2.0,) * 5), Trial(2000, 100, (1.0,) * 5)]
     assert "Spearman" in str(extrapolate(falling, GREEN_LOVE_PLAN, method="green-love").warnings[0])
+
+
+def test_trials_in_which_larger_samples_took_less_give_a_wide_forecast_and_no_nonsense():
+    trials = [Trial(64 * m, 64, (d,) * 4, 1e-6) for m, d in ((1, 0.02), (2, 0.019), (8, 0.011), (8, 0.009))]
+    forecast = extrapolate(trials, TrainingPlan(samples=64 * 100, batch_size=64, epochs=10))
+    assert 0 <= forecast.duration_s.lower < forecast.duration_s.point and forecast.energy_kwh.point > 0
+    assert forecast.duration_s.relative_width > 0.25 and "WIDE" in {w.name for w in forecast.warnings}

@@ -66,11 +66,14 @@ def plain_wls(m: Array, mean_s: Array, *, has_intercept: bool = True) -> tuple[o
 
 
 def has_positive_intercept(m: Array, mean_s: Array) -> bool:
-    """Whether the trials show a cost per epoch; a negative one cannot be, and is taken as none."""
+    """Whether the trials show a cost per epoch; a negative one cannot be, and is taken as none.
+
+    Nor is one believed where batches would cost nothing beside it: the trials are then too noisy to tell the two apart.
+    """
     if len(np.unique(m)) < 2:
         return False
     result, _ = plain_wls(m, mean_s)
-    return bool(result.params[0] > 0)  # type: ignore[attr-defined]
+    return bool(result.params[0] > 0 and result.params[1] > 0)  # type: ignore[attr-defined]
 
 
 def reml_log_likelihood(y: Array, design: Array, variance: Array) -> tuple[float, Array, Array]:

@@ -51,7 +51,11 @@ def exploration_screen(
     lines = forecast_screen(forecast, trials, now_utc_s).splitlines()
     lines[1] = explored + "model and random state as before"
     lines += ["", f"  {advice}"] if advice else []
-    lines += ["", f"  saved   {run_dir}/", f"  other   greenlove forecast {run_dir} --epochs 300    no new run needed"]
+    lines += [
+        "",
+        f"  saved   {run_dir}/dashboard.html",
+        f"  other   greenlove forecast {run_dir} --epochs 300    no new run needed",
+    ]
     return "\n".join(lines)
 
 

@@ -45,8 +45,17 @@ def write_html(log_dir: str | os.PathLike[str], path: str | os.PathLike[str] = "
     Raises:
         UsageError: where there is no run, or where the file cannot be written.
     """
+    return write_page(document(log_dir), path)
+
+
+def write_page(content: Document, path: str | os.PathLike[str]) -> Path:
+    """Write any document as one page of HTML.
+
+    Raises:
+        UsageError: where the file cannot be written.
+    """
     target = Path(path)
-    data = html_page(document(log_dir)).encode()
+    data = html_page(content).encode()
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(target, data)

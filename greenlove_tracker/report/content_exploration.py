@@ -1,0 +1,137 @@
+"""What is said about an exploration: the forecast, what it is made of, and the trials behind it."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Sequence
+
+import greenlove_tracker
+from greenlove_tracker import format as fmt
+from greenlove_tracker.forecasting import Estimate, Forecast, Trial
+from greenlove_tracker.report.document import (
+    Block,
+    ChartRow,
+    Column,
+    Document,
+    Heading,
+    KeyFigure,
+    KeyFigures,
+    LineChart,
+    Paragraph,
+    Table,
+)
+from greenlove_tracker.report.scale import time_scale
+
+
+def exploration_document(forecast: Forecast, trials: Sequence[Trial], title: str = "") -> Document:
+    """The report of an exploration.
+
+    Args:
+        forecast: made from the trials.
+        trials: what was timed.
+        title: the project or run.
+    """
+    return Document(
+        title=title or "What this training will take",
+        subtitle=_subtitle(forecast),
+        footer=f"greenlove_tracker {greenlove_tracker.__version__}",
+        blocks=(
+            KeyFigures(_figures(forecast)),
+            *(Paragraph(f"{warning}.") for warning in forecast.warnings),
+            *_made_of(forecast),
+            *_trials(forecast, trials),
+            *_method(forecast, trials),
+        ),
+    )
+
+
+def _subtitle(forecast: Forecast) -> str:
+    plan = forecast.plan
+    if plan is None:
+        return ""
+    if plan.steps is not None:
+        return fmt.plural(plan.steps, "step")
+    return f"{plan.samples:,} samples · batch {plan.batch_size} · {fmt.plural(plan.n_epochs, 'epoch')}"
+
+
+def _figures(forecast: Forecast) -> tuple[KeyFigure, ...]:
+    return (
+        _figure("time", forecast.duration_s, fmt.duration),
+        _figure("energy", forecast.energy_kwh, fmt.energy),
+        _figure("CO2e", forecast.emissions_kgco2e, fmt.mass),
+        _figure("cost", forecast.cost_usd, fmt.money),
+    )
+
+
+def _figure(label: str, estimate: Estimate | None, text: Callable[[float | None], str]) -> KeyFigure:
+    if estimate is None:
+        return KeyFigure(label, fmt.UNKNOWN, ("no trial was long enough to measure it, or no factor is known",))
+    return KeyFigure(label, text(estimate.point), (_interval(estimate, text),))
+
+
+def _interval(estimate: Estimate, text: Callable[[float | None], str]) -> str:
+    return f"{estimate.level:.0%} {estimate.kind} interval {text(estimate.lower)} to {text(estimate.upper)}"
+
+
+def _made_of(forecast: Forecast) -> tuple[Block, ...]:
+    plan = forecast.plan
+    if plan is None:
+        return ()
+    parts = (
+        ("once: compilation, caches", forecast.one_off_s, 1),
+        ("each epoch, beside its batches", forecast.per_epoch_s, plan.n_epochs),
+        ("each batch", forecast.per_batch_s, plan.n_epochs * plan.batches_per_epoch),
+        ("all evaluations and checkpoints", forecast.between_s, 1),
+    )
+    rows = tuple(
+        (name, fmt.duration(e.point), f"{fmt.duration(e.lower)} to {fmt.duration(e.upper)}", f"{times:,}")
+        for name, e, times in parts
+        if e is not None
+    )
+    columns = (Column("what", 2.4), Column("takes", 1, True), Column("interval", 2, True), Column("times", 1, True))
+    return (Heading("What it is made of"), Table(columns, rows))
+
+
+def _trials(forecast: Forecast, trials: Sequence[Trial]) -> tuple[Block, ...]:
+    by_size: dict[int, list[Trial]] = {}
+    for trial in trials:
+        by_size.setdefault(trial.sample_size, []).append(trial)
+    medians = {
+        size: statistics.median(d for t in group for d in t.epoch_durations_s)
+        for size, group in sorted(by_size.items())
+    }
+    rows = tuple(
+        (f"{size:,}", f"{by_size[size][0].batches:,}", f"{len(by_size[size])}",
+         fmt.duration(median_s), fmt.duration(_fitted_s(forecast, by_size[size][0].batches)))
+        for size, median_s in medians.items()
+    )  # fmt: skip
+    heads = ("samples", "batches", "trials", "median epoch", "fitted line")
+    blocks: list[Block] = [Heading("Time of an epoch, for each sample size")]
+    if len(medians) > 1:
+        scale = time_scale(max(medians.values()))
+        points = tuple((float(size), scale.value(median_s)) for size, median_s in medians.items())
+        blocks.append(ChartRow((LineChart("Median epoch", "samples of an epoch", scale.unit, points),)))
+    return (*blocks, Table(tuple(Column(head, 1, True) for head in heads), rows))
+
+
+def _fitted_s(forecast: Forecast, batches: int) -> float | None:
+    if forecast.per_batch_s is None:
+        return None
+    return forecast.per_epoch_s.point + batches * forecast.per_batch_s.point
+
+
+def _method(forecast: Forecast, trials: Sequence[Trial]) -> tuple[Block, ...]:
+    timed_s = sum(t.total_s for t in trials)
+    checked = ""
+    if forecast.backtest_error is not None:
+        checked = f" The largest size, forecast from the others, comes out {forecast.backtest_error:+.1%}."
+    return (
+        Heading("How these numbers were obtained"),
+        Paragraph(
+            f"The training's own step ran for {fmt.duration(timed_s)} in {fmt.plural(len(trials), 'trial')} of several "
+            "sample sizes, in random order. A line through their epochs (weighted least squares with run-to-run "
+            f"variation, {forecast.degrees_of_freedom} degrees of freedom) is extended to the whole.{checked} The "
+            "intervals hold what differs from run to run; they do not hold another machine, other work beside it, or "
+            "the error of the carbon intensity."
+        ),
+    )  # fmt: skip
