@@ -280,6 +280,8 @@ def forecast(
     if epochs is not None or samples is not None:
         click.echo(foresight.again(_log_dir(log_dir), epochs, samples))
     elif n_runs is not None:
+        if as_csv:
+            raise UsageError("--runs gives text or --json")
         click.echo(foresight.sweep(_log_dir(log_dir), n_runs, as_json=as_json))
     else:
         click.echo(foresight.record(_log_dir(log_dir), quantity, "json" if as_json else "csv" if as_csv else "text"))

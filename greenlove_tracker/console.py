@@ -33,7 +33,6 @@ class StatusLine:
 
     def __init__(self, *, even_beside_stdout: bool = False) -> None:
         self._stream = sys.stderr
-        self.is_terminal = is_terminal(sys.stderr)
         self._is_seen = is_terminal(sys.stderr) and (even_beside_stdout or not is_terminal(sys.stdout))
         self._is_drawn = False
 
@@ -56,6 +55,11 @@ class StatusLine:
             self._is_drawn = False
 
 
+def can_ask() -> bool:
+    """Whether there is a terminal to ask on."""
+    return is_terminal(sys.stdin) and is_terminal(sys.stderr)
+
+
 def confirm(question: str, default: bool | None = None) -> bool | None:
     """Ask on the terminal; None where there is none to ask on.
 
@@ -64,7 +68,7 @@ def confirm(question: str, default: bool | None = None) -> bool | None:
         default: what an empty answer means; None: it is asked again.
     """
     choice = {None: "[y/n]", True: "[Y/n]", False: "[y/N]"}[default]
-    if not (is_terminal(sys.stdin) and is_terminal(sys.stderr)):
+    if not can_ask():
         return None
     while True:
         _write(sys.stderr, f"{question} {choice} ")

@@ -297,6 +297,7 @@ def test_waiting_for_an_answer_is_not_extrapolated(clock, tmp_path, monkeypatch)
         clock.pass_s(600.0)
         return True
 
+    monkeypatch.setattr("greenlove_tracker.tracker.session.can_ask", lambda: True)
     monkeypatch.setattr("greenlove_tracker.tracker.session.confirm", answer_late)
     with make(clock, tmp_path, epochs_before_pred=2, stop_and_confirm=True) as tracker:
         train(tracker, clock, 5)
@@ -383,3 +384,55 @@ def test_a_deadline_that_has_passed_is_said(clock, tmp_path, caplog):
     with caplog.at_level(logging.WARNING), make(clock, tmp_path, deadline_utc="2020-01-01T00:00") as tracker:
         train(tracker, clock, 2)
     assert "the deadline had passed before the run began" in caplog.text
+
+
+def test_no_bound_lies_below_what_has_passed(clock, tmp_path):
+    with make(clock, tmp_path) as tracker:
+        for n in range(3):
+            tracker.epoch_start()
+            clock.pass_s(10.0 + 5.0 * n)
+            tracker.epoch_end()
+            tracker.epoch_start()
+            clock.pass_s(9.0)
+            assert tracker.forecast.duration_s.lower >= clock.now_s
+            with tracker._session.acting() as recorder:
+                recorder.end_epoch()
+
+
+def test_the_time_of_a_forecast_that_is_asked_for_is_ours_and_no_gap(clock, tmp_path, monkeypatch):
+    import greenlove_tracker.extrapolation.live as live
+
+    forecast_run = live.forecast_run
+
+    def slow(progress, **more):
+        clock.pass_s(3.0)
+        return forecast_run(progress, **more)
+
+    monkeypatch.setattr(live, "forecast_run", slow)
+    with make(clock, tmp_path, epochs=400) as tracker:
+        for _ in range(3):
+            tracker.epoch_start()
+            clock.pass_s(200.0)
+            tracker.epoch_end()
+            forecast = tracker.forecast
+    assert forecast.duration_s.point == pytest.approx(400 * 200, rel=0.01)
+
+
+def test_what_is_used_up_stops_at_the_next_epoch_without_a_plan(clock, tmp_path):
+    from greenlove_tracker.errors import BudgetExceeded
+
+    tracker = make(clock, tmp_path, epochs=None, max_energy_kwh=0.0025, on_overrun="stop")
+    with pytest.raises(BudgetExceeded, match="energy is at 3"), tracker:
+        for _ in range(10):
+            tracker.epoch_start()
+            clock.pass_s(10.0)  # 1 Wh each
+            tracker.epoch_end()
+    assert tracker.summary.epochs_done == 3
+
+
+def test_a_budget_is_held_without_any_epochs(clock, tmp_path, caplog):
+    with caplog.at_level(logging.WARNING), make(clock, tmp_path, epochs=None, max_energy_kwh=0.001) as tracker:
+        for _ in range(20):
+            clock.pass_s(1.0)
+            tracker._session.tick()
+    assert "energy is at" in caplog.text

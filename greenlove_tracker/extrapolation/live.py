@@ -29,7 +29,12 @@ class Prices:
 
 
 def forecast_run(
-    progress: Progress, *, level: float = 0.95, prior: Forecast | None = None, prices: Prices | None = None
+    progress: Progress,
+    *,
+    level: float = 0.95,
+    prior: Forecast | None = None,
+    prices: Prices | None = None,
+    passed_s: float = 0.0,
 ) -> Forecast:
     """Forecast the total of a run from what it has done so far.
 
@@ -41,10 +46,12 @@ def forecast_run(
         level: of the intervals.
         prior: of an exploration; it counts until the run itself says more, and for nothing where the two disagree.
         prices: for CO2e and cost.
+        passed_s: since the start, the open epoch too: the run takes no less.
     """
     per_unit = _time_per_unit(progress, prior)
     total = total_duration(progress, per_unit)
-    duration = _estimate(total, level, "s", floor=progress.elapsed_s)
+    passed_s = max(passed_s, progress.elapsed_s)
+    duration = _estimate(total, level, "s", floor=passed_s)
     energy = _energy(progress, duration)
     return _priced(
         Forecast(
@@ -60,7 +67,7 @@ def forecast_run(
             method="live",
             degrees_of_freedom=len(progress.blocks) - 1,
             plan=None,
-            duration_p99_s=max(progress.elapsed_s, total.quantile(_P99)),
+            duration_p99_s=max(passed_s, total.quantile(_P99)),
         ),
         prices or Prices(),
         progress.gpu_count,

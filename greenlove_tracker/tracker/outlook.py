@@ -78,6 +78,11 @@ class Outlook:
         self._found: set[str] = set()
         self._is_wanted = settings.epochs_before_pred > 0
 
+    @property
+    def has_budgets(self) -> bool:
+        """Whether there is any to hold."""
+        return bool(self._limits)
+
     def take(self, row: Row) -> None:
         """Add a finished row."""
         self._log.take(row)
@@ -128,7 +133,9 @@ class Outlook:
         """The forecast; it takes some 20 ms, and a moment more the first time, when SciPy is loaded."""
         live = _load_live()
         began_s = self._clock.perf_s()
-        forecast: Forecast = live.forecast_run(look.progress, prior=self._prior, prices=self._prices(live))
+        forecast: Forecast = live.forecast_run(
+            look.progress, prior=self._prior, prices=self._prices(live), passed_s=look.elapsed_s
+        )
         now_s = self._clock.perf_s()
         self._free_s = now_s + (now_s - began_s) / _MOST_OF_TIME
         self._due_s = max(self._free_s, now_s + _LEAST_STEP * forecast.duration_s.point)
@@ -150,8 +157,6 @@ class Outlook:
 
     def check_budgets(self, metered_kwh: float | None, gpu_count: int) -> list[Overrun]:
         """The budgets that are newly found to be overrun; what is known from a possibly cold start does not count."""
-        if not self._limits:
-            return []
         elapsed_s = self._clock.perf_s() - self._begun[0]
         used = used_so_far(self.terms, elapsed_s, metered_kwh, gpu_count)
         limits = {q: limit for q, limit in self._limits.items() if q not in self._found}

@@ -12,7 +12,7 @@ from typing import Any
 
 from greenlove_tracker import devices
 from greenlove_tracker.config import Settings, load_settings
-from greenlove_tracker.console import confirm, say
+from greenlove_tracker.console import can_ask, confirm, say
 from greenlove_tracker.errors import TrackerStateError, UsageError
 from greenlove_tracker.forecasting import Forecast
 from greenlove_tracker.job import Ranks
@@ -158,10 +158,14 @@ class Session:
 
     def forecast(self) -> Forecast | None:
         """The latest forecast, made now where more has been done since."""
+        began_s = self._clock.perf_s()
         try:
             self._worker.look_ahead(at_once=True)
         except Exception as error:  # asking must not end a training
             self._warn("forecast", f"an error of greenlove_tracker's own, training goes on: {error!r}")
+        with self._lock:
+            if self.recorder.epoch is None:
+                self._outlook.lose(self._clock.perf_s() - began_s)  # ours, and no gap of the training's
         return self._outlook.latest
 
     def act_on_overruns(self) -> None:
@@ -170,6 +174,7 @@ class Session:
         Raises:
             BudgetExceeded: where a budget is overrun and the training is to stop then.
         """
+        self._worker.check_budgets()
         while self._outlook.overruns:
             self._hooks.act(self._outlook.overruns.pop(0), self._settings.on_overrun)
 
@@ -187,6 +192,9 @@ class Session:
             self.finish(RunStatus.FINISHED)
 
     def _confirm(self) -> None:
+        if not can_ask():
+            self._warn("confirm", "stop_and_confirm: there is no terminal to ask on; training goes on")
+            return
         self.forecast()
         self._worker.is_asking = True
         self._status.clear()
@@ -198,9 +206,7 @@ class Session:
             self._worker.is_asking = False
         with self._lock:
             self._outlook.lose(self._clock.perf_s() - asked_s)
-        if answer is None:
-            self._warn("confirm", "stop_and_confirm: there is no terminal to ask on; training goes on")
-        elif not answer:
+        if answer is False:
             self.finish(RunStatus.FINISHED, 0)
             raise SystemExit(0)
 
@@ -247,7 +253,7 @@ class Session:
                 recorder.open_epoch_from_last_row()
             recorder.count(done)
         if self._outlook.overruns and self._plan is not None and self._plan.total_steps and not self._plan.epochs:
-            self.act_on_overruns()
+            self.act_on_overruns()  # what a thread of ours has found
 
     # -- trackers that join --------------------------------------------------------------------------------------
 

@@ -15,6 +15,7 @@ from greenlove_tracker.tracker.outlook import used_so_far
 from greenlove_tracker.tracker.plan import Plan
 from greenlove_tracker.tracker.recorder import Recorder
 
+_BAR_WIDTH = 10
 _PLAIN_EVERY_S = 60.0  # without a terminal, a line at most this often,
 _PLAIN_SHARE = 0.1  # and only where this share of the run has been done since the last
 
@@ -65,7 +66,7 @@ class StatusPrinter:
 
     def _head(self, recorder: Recorder) -> str:
         plan, done = self.plan, recorder.epochs_done
-        progress = bar(self._share(recorder)) if self._line.is_seen else "·"
+        progress = bar(self._share(recorder), _BAR_WIDTH) if self._line.is_seen else "·"
         if plan is not None and plan.epochs:
             return f"epoch {done}/{plan.epochs} {progress} "
         if plan is not None and plan.total_steps:
@@ -79,7 +80,7 @@ class StatusPrinter:
         return recorder.steps_done / plan.total_steps if plan is not None and plan.total_steps else 0.0
 
     def show(self, line: str, recorder: Recorder, forecast: Forecast | None) -> None:
-        """Draw it, or where nobody looks at a terminal, print it where a forecast has news."""
+        """Draw it; or where it would mix with what the script prints, or nobody looks, print it now and then."""
         if self._is_silent:
             return
         if self._line.is_seen:
@@ -88,7 +89,7 @@ class StatusPrinter:
             say(f"greenlove  {line}")
 
     def _is_news(self, recorder: Recorder) -> bool:
-        if self._line.is_terminal or not recorder.steps_done + recorder.epochs_done:
+        if not recorder.steps_done + recorder.epochs_done:
             return False
         plan = self.plan
         if plan is not None and plan.epochs is not None and recorder.epochs_done < self._epochs_before_pred:

@@ -15,6 +15,7 @@ from greenlove_tracker.tracker.recorder import Recorder
 from greenlove_tracker.tracker.status import StatusPrinter
 
 SEGMENT_S = 60.0  # kill -9 loses at most this much of an epoch
+BUDGET_SEGMENT_S = 5.0  # what is used is known this often where there is a budget to hold
 TICK_S = 1.0  # rows are brought to the disk this often
 
 
@@ -88,7 +89,7 @@ class Worker:
         with parts.lock:
             if self._ended.is_set():
                 return
-            if parts.recorder.open_for_s() >= SEGMENT_S:
+            if parts.recorder.open_for_s() >= (BUDGET_SEGMENT_S if parts.outlook.has_budgets else SEGMENT_S):
                 parts.recorder.cut()
             unsynced = parts.writer.unsynced()
         parts.writer.wait_for_disk(unsynced)  # without the lock: a slow disk must not hold the training up
@@ -119,6 +120,14 @@ class Worker:
                     return
                 if forecast is not None and look is not None:
                     parts.writer.write_forecast(outlook.keep(forecast, look))
-                found = outlook.check_budgets(recorder.metered_kwh, metering.gpu_count)
+        self.check_budgets()
+
+    def check_budgets(self) -> None:
+        """Compare what is used, and the latest forecast, with the budgets."""
+        parts = self._parts
+        if not (self._forecasts and parts.outlook.has_budgets):
+            return
+        with parts.lock:
+            found = parts.outlook.check_budgets(parts.recorder.metered_kwh, parts.metering.gpu_count)
         for overrun in found:
             parts.warn(f"budget {overrun.quantity}", f"{overrun}")
