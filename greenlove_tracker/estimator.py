@@ -17,7 +17,9 @@ from greenlove_tracker import devices
 from greenlove_tracker.config import load_settings
 from greenlove_tracker.console import StatusLine, confirm, say
 from greenlove_tracker.errors import UsageError
-from greenlove_tracker.exploration.explore import Outcome, Situation, explore
+from greenlove_tracker.exploration.explore import Outcome, Scheduler, Situation, explore
+from greenlove_tracker.exploration.green_love import BOUND_S as GREEN_LOVE_BOUND_S
+from greenlove_tracker.exploration.green_love import GreenLoveScheduler
 from greenlove_tracker.exploration.plan import ExplorationScheduler
 from greenlove_tracker.exploration.state import RestoreError, preserved
 from greenlove_tracker.exploration.trial import default_step, source_of
@@ -87,6 +89,7 @@ class Estimator:
         eval_fn: an evaluation, a function of the model; one follows each epoch of the training.
         also_restore: what else training changes: learning-rate schedulers, gradient scalers, or what only you know, as
             objects with ``state_dict`` and ``load_state_dict`` or pairs of functions (save, restore).
+        schedule: ``adaptive``, or ``green-love`` for the original's, with its formulas and its bound of 90 s.
         target_relative_width: of the forecast's interval, at which the exploration stops early.
         seed: of the order of trials.
         clock: read for all times.
@@ -114,6 +117,7 @@ class Estimator:
         device: str | torch.device | None = None,
         eval_fn: Callable[[nn.Module], object] | None = None,
         also_restore: Sequence[Any] = (),
+        schedule: str = "adaptive",
         target_relative_width: float = 0.05,
         seed: int = 0,
         clock: Clock | None = None,
@@ -135,9 +139,16 @@ class Estimator:
         batches = self._source.batches_per_epoch
         if batches is None:
             raise UsageError("the training data have no length: give a DataLoader of a data set that has one")
-        self._scheduler = ExplorationScheduler(
+        self._adaptive = ExplorationScheduler(
             batches, total_epochs, budget_s=budget_s, seed=seed, target_relative_width=target_relative_width
         )
+        self._scheduler: Scheduler = self._adaptive
+        if schedule not in ("adaptive", "green-love"):
+            raise UsageError(f'schedule must be "adaptive" or "green-love", not {schedule!r}')
+        self._method = "wls" if schedule == "adaptive" else "green-love"
+        if schedule == "green-love":
+            self._scheduler = GreenLoveScheduler(batches * self._source.batch_size, self._source.batch_size)
+            self._budget_s = GREEN_LOVE_BOUND_S
         self.plan = TrainingPlan(
             samples=batches * self._source.batch_size, batch_size=self._source.batch_size, epochs=total_epochs,
             eval_every=None if eval_fn is None else 1,
@@ -170,12 +181,12 @@ class Estimator:
         session.finish(RunStatus.FINISHED, 0)
         spent_s = self._clock.perf_s() - began_s
         if self._settings.verbose > 0:
-            say(exploration_screen(forecast, outcome.trials, spent_s, self._budget_s, self._scheduler.advice,
+            say(exploration_screen(forecast, outcome.trials, spent_s, self._budget_s, self._adaptive.advice,
                                    run_dir=session.shown_dir,
                                    now_utc_s=self._clock.utc_s()))  # fmt: skip
         answer = confirm("Continue training locally?", default=False) if self._asks else None
         continues = self._continues_unasked if answer is None else answer
-        return Estimation(forecast, outcome.trials, spent_s, self._scheduler.advice, session.run_dir, continues)
+        return Estimation(forecast, outcome.trials, spent_s, self._adaptive.advice, session.run_dir, continues)
 
     def _explored(self, session: Session, began_s: float, line: StatusLine) -> tuple[Outcome, list[float]]:
         models = [m for m in (self._model, self._criterion) if isinstance(m, nn.Module)]
@@ -234,9 +245,9 @@ class Estimator:
         forecast = extrapolate(
             outcome.trials, self.plan, carbon_intensity=terms.carbon_intensity.value * terms.pue,
             electricity_price=price.value * terms.pue if price else None, price_usd_per_hour=per_hour,
-            eval_durations_s=evaluations_s, seed=self._seed,
+            eval_durations_s=evaluations_s, seed=self._seed, method=self._method,
         )  # fmt: skip
-        once_s = self._scheduler.cold_start_s
+        once_s = self._adaptive.cold_start_s
         forecast = replace(
             forecast, duration_s=forecast.duration_s.plus(once_s), one_off_s=forecast.one_off_s.plus(once_s),
             duration_p99_s=None if forecast.duration_p99_s is None else forecast.duration_p99_s + once_s,

@@ -185,3 +185,11 @@ def test_an_exploration_is_forecast_again_for_another_plan(tmp_path):
     assert again.exit_code == 0 and "12,800 samples · batch 64 · 300 epochs" in again.output
     none = CliRunner().invoke(cli, ["forecast", str(tmp_path / "nothing"), "--epochs", "3"])
     assert none.exit_code == 1
+
+
+def test_the_originals_schedule_and_formulas_are_there_by_name(tmp_path):
+    estimation = explore(*pieces(640), tmp_path, schedule="green-love", epochs=500)
+    assert estimation.forecast.method == "green-love" and estimation.forecast.duration_s.point > 0
+    assert all(len(t.epoch_durations_s) <= 30 for t in estimation.trials)
+    with pytest.raises(UsageError, match="schedule"):
+        explore(*pieces(640), tmp_path, schedule="fast")
