@@ -6,7 +6,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from statistics import NormalDist
 from typing import Literal
 
 from greenlove_tracker.errors import UsageError
@@ -166,6 +165,8 @@ class Estimate:
 
         Nearer to certainty than the interval itself reaches, this is only as good as that reading.
         """
+        from statistics import NormalDist  # 10 ms, and only where there is a budget
+
         end = self.upper if limit >= self.point else self.lower
         distance = abs(end - self.point)
         if distance == 0:

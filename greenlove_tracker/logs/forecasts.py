@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -164,8 +163,3 @@ def shown(scores: Sequence[Scored]) -> Scored | None:
     """The one to tell of: the first at a tenth of the run or later, of more than one epoch; or the last."""
     late = (s for s in scores if s.issued.elapsed_s >= 0.1 * s.run_s and FEW not in s.issued.warnings)
     return next(late, scores[-1] if scores else None)
-
-
-def median_error(scores: Sequence[Scored]) -> float | None:
-    """Median of the absolute relative errors."""
-    return statistics.median(abs(s.error) for s in scores) if scores else None

@@ -12,7 +12,7 @@ from dataclasses import astuple, dataclass, replace
 from greenlove_tracker.errors import MeterError, TrackerStateError
 from greenlove_tracker.logs.writer import timestamp
 from greenlove_tracker.meter import Meter
-from greenlove_tracker.records import COMPONENTS, UNKNOWN_ENERGY, Clock, Counts, Energy, Flag, Row, RowKind
+from greenlove_tracker.records import UNKNOWN_ENERGY, Clock, Counts, Energy, Flag, Row, RowKind
 from greenlove_tracker.units import gco2e_from_kwh
 
 _UNMETERED_S = 0.01  # what a meter that starts at once may miss at the beginning without a row of its own
@@ -254,10 +254,9 @@ class Recorder:
 
 def _plausible(energy: Energy) -> Energy:
     """The reading, where it can be one."""
-    for component in COMPONENTS:
-        energy_kwh = energy.component_kwh(component)
+    for energy_kwh in (energy.cpu_kwh, energy.gpu_kwh, energy.ram_kwh):
         if energy_kwh is not None and not 0 <= energy_kwh < math.inf:
-            raise MeterError(f"the meter gave {energy_kwh} kWh for the {component}")
+            raise MeterError(f"the meter gave {energy_kwh} kWh")
     return energy
 
 
