@@ -1,17 +1,17 @@
-import csv
 import hashlib
 import re
+from pathlib import Path
 
 import pytest
 
-from greenlove_tracker import tables
+import greenlove_tracker
 from greenlove_tracker.errors import GreenloveError
+from greenlove_tracker.tables.equivalents import equivalents
+from greenlove_tracker.tables.power import household_prices, world_intensity
+from greenlove_tracker.tables.reading import positive, rows, table_sha256
 
-TABLES = (tables.EQUIVALENTS_TABLE, tables.PRICES_TABLE, tables.WORLD_TABLE)
-
-
-def rows(name):
-    return list(csv.DictReader(tables._bytes(name).decode().splitlines()))
+DATA = Path(greenlove_tracker.__file__).parent / "data"
+TABLES = sorted(path.name for path in DATA.glob("*.csv"))
 
 
 @pytest.mark.parametrize("name", TABLES)
@@ -24,17 +24,17 @@ def test_every_row_says_where_it_is_from_and_when_it_was_read(name):
 
 @pytest.mark.parametrize("name", TABLES)
 def test_the_edition_of_a_table_is_its_hash(name):
-    assert tables.table_sha256(name) == hashlib.sha256(tables._bytes(name)).hexdigest()
+    assert table_sha256(name) == hashlib.sha256((DATA / name).read_bytes()).hexdigest()
 
 
 def test_world_average():
-    world = tables.world_intensity()
+    world = world_intensity()
     assert world.gco2e_per_kwh == 458
     assert "Ember" in world.source and world.year and world.basis
 
 
 def test_prices_are_of_countries_and_have_a_source():
-    prices = tables.household_prices()
+    prices = household_prices()
     assert len(prices) > 25
     assert prices["DEU"].country == "Germany"
     for iso3, price in prices.items():
@@ -43,7 +43,7 @@ def test_prices_are_of_countries_and_have_a_source():
 
 
 def test_equivalents_have_different_keys():
-    found = tables.equivalents()
+    found = equivalents()
     assert len({e.key for e in found}) == len(found) > 2
     assert {e.direction for e in found} <= {"emitted", "absorbed"}
 
@@ -51,4 +51,4 @@ def test_equivalents_have_different_keys():
 @pytest.mark.parametrize("value", ["0", "-1", "nan", "6"])
 def test_a_value_out_of_range_is_refused(value):
     with pytest.raises(GreenloveError, match="out of range"):
-        tables._positive({"x": value}, "x", "a.csv", 5)
+        positive({"x": value}, "x", "a.csv", 5)

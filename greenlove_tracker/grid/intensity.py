@@ -9,7 +9,8 @@ from typing import Any
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.grid.place import Place, package_file
 from greenlove_tracker.records import Factor
-from greenlove_tracker.tables import WORLD_TABLE, table_sha256, world_intensity
+from greenlove_tracker.tables.power import WORLD_TABLE, world_intensity
+from greenlove_tracker.tables.reading import table_sha256
 from greenlove_tracker.units import g_per_kwh_from_lb_per_mwh
 
 NAME = "carbon_intensity"

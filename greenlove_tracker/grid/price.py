@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from greenlove_tracker.grid.place import Place
 from greenlove_tracker.records import Factor
-from greenlove_tracker.tables import PRICES_TABLE, household_prices, table_sha256
+from greenlove_tracker.tables.power import PRICES_TABLE, household_prices
+from greenlove_tracker.tables.reading import table_sha256
 
 NAME = "electricity_price"
 UNIT = "USD/kWh"

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 
 from greenlove_tracker.format import significant
-from greenlove_tracker.tables import Equivalent, equivalents
+from greenlove_tracker.tables.equivalents import Equivalent, equivalents
 
 _DAYS_PER_YEAR = 365.25
 _CAR_EU, _CAR_US = "car_eu_new_2024_km", "car_us_km"

@@ -1,0 +1,1 @@
+"""What a training would take, cost and emit on other GPUs."""

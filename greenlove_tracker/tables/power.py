@@ -1,0 +1,52 @@
+"""Prices of electricity, and the world's carbon intensity."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from greenlove_tracker.tables.reading import positive, rows
+
+PRICES_TABLE = "electricity_prices.csv"
+WORLD_TABLE = "carbon_intensity_world.csv"
+
+
+@dataclass(frozen=True, slots=True)
+class ElectricityPrice:
+    """A household price of electricity in USD/kWh, all taxes included."""
+
+    iso3: str
+    country: str
+    usd_per_kwh: float
+    period: str
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class WorldIntensity:
+    """The world's average carbon intensity."""
+
+    gco2e_per_kwh: float
+    year: str
+    basis: str
+    source: str
+
+
+def household_prices() -> dict[str, ElectricityPrice]:
+    """Household electricity prices by ISO 3166 alpha-3 code; only countries with an openly licensed price."""
+    return {
+        row["iso3"]: ElectricityPrice(
+            iso3=row["iso3"],
+            country=row["country"],
+            usd_per_kwh=positive(row, "household_usd_per_kwh", PRICES_TABLE, 5),
+            period=row["household_period"],
+            source=row["household_source"],
+        )
+        for row in rows(PRICES_TABLE)
+        if row["household_usd_per_kwh"]
+    }
+
+
+def world_intensity() -> WorldIntensity:
+    """The world's average carbon intensity, used where no country is set."""
+    row = next(r for r in rows(WORLD_TABLE) if r["key"] == "world_average")
+    return WorldIntensity(positive(row, "value", WORLD_TABLE, 2000), row["year"], row["basis"], row["source"])
