@@ -37,6 +37,7 @@ class _Guard:
         self.current: Closable | None = None
         self._is_registered = False
         self._busy = 0
+        self._holds_ctrl_c = False  # while busy; asking Python each time costs more than the rest of this class
         self._pending: list[int] = []
 
     def watch(self, run: Closable) -> None:
@@ -66,14 +67,17 @@ class _Guard:
         self._give_ctrl_c_back()
 
     def _give_ctrl_c_back(self) -> None:
-        if signal.getsignal(signal.SIGINT) == self._on_signal:
+        if self._holds_ctrl_c:
+            self._holds_ctrl_c = False
             signal.signal(signal.SIGINT, signal.default_int_handler)
 
     def enter(self) -> None:
         """A signal that comes while a row is being made waits until the row is made."""
         if _is_main_thread():
-            if self._busy == 0 and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-                signal.signal(signal.SIGINT, self._on_signal)
+            if self._busy == 0:
+                self._holds_ctrl_c = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+                if self._holds_ctrl_c:
+                    signal.signal(signal.SIGINT, self._on_signal)
             self._busy += 1
 
     def leave(self) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import astuple, dataclass, replace
+from dataclasses import dataclass, replace
 
 from greenlove_tracker.errors import MeterError, TrackerStateError
 from greenlove_tracker.logs.writer import timestamp
@@ -182,7 +182,8 @@ class Recorder:
 
     def _emit_epoch(self, kind: RowKind, more_flags: frozenset[str] = frozenset()) -> None:
         stretch = self._take()
-        gap, counts = self._gap, Counts(*map(_whole, astuple(self._counts)))
+        gap, done = self._gap, self._counts
+        counts = Counts(_whole(done.steps), _whole(done.batches), _whole(done.samples), _whole(done.tokens))
         self._gap, self._counts = replace(gap, duration_s=0.0, energy=UNKNOWN_ENERGY, flags=frozenset()), Counts()
         metered_kwh = stretch.energy.total_kwh
         row = Row(
