@@ -11,7 +11,10 @@ from scipy.optimize import nnls
 
 from greenlove_tracker import TrainingPlan, extrapolate
 from greenlove_tracker.errors import UsageError
-from greenlove_tracker.exploration.plan import Ask, Cost, ExplorationScheduler, Told, ladder
+from greenlove_tracker.exploration.asks import Ask, Told
+from greenlove_tracker.exploration.blocks import ladder
+from greenlove_tracker.exploration.cost import Cost
+from greenlove_tracker.exploration.plan import ExplorationScheduler
 
 BATCH = 64
 MOST_ASKS = 12

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from greenlove_tracker.exploration.plan import Ask, Told
+from greenlove_tracker.exploration.asks import Ask, Told
 from greenlove_tracker.exploration.trial import Source, Step, run_trial
 from greenlove_tracker.forecasting import Trial
 

@@ -25,10 +25,10 @@ How it is read where the text leaves a choice:
 from __future__ import annotations
 
 import math
-from collections.abc import Generator, Sequence
+from collections.abc import Generator
 
 from greenlove_tracker.errors import UsageError
-from greenlove_tracker.exploration.plan import Ask, Told
+from greenlove_tracker.exploration.asks import Ask, Asking, Told
 from greenlove_tracker.forecasting import Trial
 
 BOUND_S = 90.0  # "Maximum Runtime Bound" of its README
@@ -40,7 +40,7 @@ _SEARCH, _RUN = "search", "run"
 _Script = Generator[tuple[int, str], Told, None]
 
 
-class GreenLoveScheduler:
+class GreenLoveScheduler(Asking):
     """Says what to run next, as green-love does; the interface of ``ExplorationScheduler``.
 
     Args:
@@ -76,11 +76,10 @@ class GreenLoveScheduler:
         if exploration_epochs <= warmup_epochs:
             raise UsageError(f"exploration_epochs must be more than the {warmup_epochs} that are warm-up")
         self.warmup_epochs = warmup_epochs
-        self.told: list[Told] = []
+        super().__init__()
         self._samples, self._batch_size, self._epochs = samples, batch_size, exploration_epochs
         self._target_s, self._attempt_s, self._bound_s = target_benchmark_time, single_epoch_budget, bound_s
         self._script = self._search_and_run(min(initial_sample_size, samples))
-        self._asked: Ask | None = None
 
     def next(self, spent_s: float, *, relative_width: float | None = None) -> Ask | None:
         """What to run next; None when the exploration is over.
@@ -89,8 +88,7 @@ class GreenLoveScheduler:
             spent_s: since the exploration began, everything counted.
             relative_width: not looked at; green-love does not stop early.
         """
-        if self._asked is not None:
-            raise UsageError("tell() what the last ask came to before the next()")
+        self._turn()
         left_s = self._bound_s - spent_s
         if left_s <= 0:
             return None
@@ -103,20 +101,6 @@ class GreenLoveScheduler:
         batches = -(-size // self._batch_size)
         self._asked = Ask(batches, self._epochs, deadline_s, expected_s, purpose, samples=size)
         return self._asked
-
-    def tell(
-        self,
-        epoch_durations_s: Sequence[float],
-        partial_batches: int = 0,
-        partial_s: float = 0.0,
-        *,
-        energy_kwh: float | None = None,
-    ) -> None:
-        """What the last ask came to; see ``Told``."""
-        if self._asked is None:
-            raise UsageError("tell() follows a next() that asked for something")
-        self.told.append(Told(self._asked, tuple(epoch_durations_s), partial_batches, partial_s, energy_kwh))
-        self._asked = None
 
     def trials(self, batch_size: int) -> tuple[Trial, ...]:
         """The whole epochs of the runs, or of the search where no run has any."""

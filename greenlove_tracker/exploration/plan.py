@@ -19,25 +19,14 @@ from __future__ import annotations
 import math
 import random
 import statistics
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from enum import StrEnum
 
 from greenlove_tracker.errors import UsageError
+from greenlove_tracker.exploration.asks import Ask, Asking, Purpose, Told
+from greenlove_tracker.exploration.blocks import Room, Slot, most_batches
+from greenlove_tracker.exploration.cost import Cost
 from greenlove_tracker.forecasting import Trial
 from greenlove_tracker.format import duration
 
-# Sizes as shares of the largest: geometric steps over a factor of ten, as in the design that docs/forecasting.md
-# backtests. A wider range would tell more of an epoch's fixed cost, but short epochs are lost in the noise of timing.
-_LADDER = (0.1, 0.215, 0.464, 1.0)
-# Epochs of a trial, and the fewest batches of the largest size that are worth so many. Cold epochs are found from four
-# epochs on (extrapolation/warmup.py), and of six three may be cold; below that, four sizes are worth more than epochs.
-_EPOCHS_FROM = ((6, 20), (5, 12), (4, 8), (3, 6), (2, 4), (1, 4))
-_MOST_EPOCHS = 8  # more only lessen the noise within a run, and leave what differs from run to run
-_SINGLE_EPOCHS = 5  # of one trial of single batches: two trials of five show how runs differ, one of ten does not
-_MOST_SINGLE_TRIALS = 6
-_FEW_STEPS = 20  # of fewer, four sizes are not worth having without their replicates
-_LEAST_EPOCHS = 2  # of a trial that is cut back to fit: one that may be cold, and one that is not
 _LEAST_TRIALS = 6  # before an early stop; fewer do not show how runs differ (docs/forecasting.md)
 _ENERGY_S = 5.0  # energy measured for less is noise (extrapolation/energy.py): no early stop before
 
@@ -46,11 +35,8 @@ _STRETCH_SHARE = 0.08  # of what there is; so it is about as long as all epochs 
 _STRETCH_STEPS = 3  # at least, or one-batch epochs tell as much
 _QUICK_SHARE = 0.125  # of the budget: a cold step that took less may be repeated to see it warm
 _COLD_SHARE = 0.1  # of a slow cold step must be left to go on: less could hardly show anything but an overrun
-_GROWTH = 4.0  # a size is planned up to so many times what was seen in one epoch
-_WORTH_MORE = 1.25  # times as large: less is not worth another size
 _PATIENCE = 4.0  # a trial may take so many times what was foreseen before it is cut, or
 _PATIENCE_SHARE = 0.25  # this share of what is left, whichever is longer: a hiccup must not cut a short one
-_DROPPED_BELOW = 0.5  # of the size that was meant: a trial that would have to be smaller is dropped
 
 # A short run is explored in proportion: long enough to be worth it, and for no more than a third of the run.
 _SHARE_OF_RUN = 0.15
@@ -58,148 +44,10 @@ _MOST_OF_RUN = 1 / 3
 _USEFUL_S = 6.0  # five seconds of energy, and what lies between trials
 _USEFUL_STEPS = 10  # an answer from ten steps, where they are slow
 _FEW_BUDGETS = 3.0  # a run of less is better run than explored
-
-
-class Purpose(StrEnum):
-    """What an ask is for."""
-
-    PROBE = "probe"
-    STRETCH = "stretch"
-    SMALLEST = "smallest"
-    MIDDLE = "middle"
-    LARGEST = "largest"
-    SINGLE = "single"
-
-
 _CALIBRATION = (Purpose.PROBE, Purpose.STRETCH)
 
 
-@dataclass(frozen=True, slots=True)
-class Ask:
-    """What to run next.
-
-    Attributes:
-        batches: of each epoch.
-        epochs: how many.
-        deadline_s: from now; the step that passes it is the last.
-        expected_s: what it will take; None where nothing is known yet.
-        purpose: what it is for.
-        samples: of each epoch, where they are not whole batches (the green-love schedule): the last one is partial.
-    """
-
-    batches: int
-    epochs: int
-    deadline_s: float
-    expected_s: float | None
-    purpose: str
-    samples: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class _Slot:
-    """A trial that is planned, before its cost is known."""
-
-    batches: int
-    epochs: int
-    purpose: Purpose
-
-
-@dataclass(frozen=True, slots=True)
-class Told:
-    """What an ask came to.
-
-    Attributes:
-        ask: what was asked for.
-        epoch_durations_s: of its whole epochs.
-        partial_batches: of the epoch that the deadline cut; 0 where none was.
-        partial_s: its time.
-        energy_kwh: of the whole epochs together, where it was measured.
-    """
-
-    ask: Ask
-    epoch_durations_s: tuple[float, ...]
-    partial_batches: int = 0
-    partial_s: float = 0.0
-    energy_kwh: float | None = None
-
-    def __post_init__(self) -> None:
-        times_s = (*self.epoch_durations_s, self.partial_s)
-        if not all(math.isfinite(t) and t >= 0 for t in times_s) or 0.0 in self.epoch_durations_s:
-            raise UsageError(f"the times of a trial must be positive and finite, not {times_s}")
-        if len(self.epoch_durations_s) > self.ask.epochs or not 0 <= self.partial_batches <= self.ask.batches:
-            raise UsageError(f"told of more epochs or batches than asked for: {self}")
-
-    @property
-    def timed_s(self) -> float:
-        """All of its epochs, the partial one too."""
-        return math.fsum(self.epoch_durations_s) + self.partial_s
-
-    @property
-    def steady_s(self) -> float:
-        """What its epochs would have taken had none been cold."""
-        return len(self.epoch_durations_s) * self._warm_s + self.partial_s
-
-    @property
-    def _warm_s(self) -> float:
-        return statistics.median(self.epoch_durations_s[1:] or self.epoch_durations_s or (0.0,))
-
-    @property
-    def typical(self) -> tuple[int, float] | None:
-        """Batches of an epoch and its time: the median without the first, which may be cold; else the partial one."""
-        if self.epoch_durations_s:
-            return self.ask.batches, self._warm_s
-        return (self.partial_batches, self.partial_s) if self.partial_batches and self.partial_s else None
-
-
-@dataclass(frozen=True, slots=True)
-class Cost:
-    """What an epoch takes: a start, and so much a batch."""
-
-    start_s: float
-    batch_s: float
-
-    @classmethod
-    def fit(cls, points: Sequence[tuple[int, float]]) -> Cost:
-        """Least squares of relative residuals, neither part below zero; one size alone has no start.
-
-        Where the free minimum has a negative part, the constrained one has that part at zero: the problem is convex,
-        and with positive data only one part can be negative.
-
-        Args:
-            points: batches of an epoch and its time in s; at least one.
-        """
-        most = max(m for m, _ in points)
-        u = [(1 / y, m / most / y) for m, y in points]  # rows of the design over their own time; the target is 1
-        aa, ab, bb = (math.fsum(r[i] * r[j] for r in u) for i, j in ((0, 0), (0, 1), (1, 1)))
-        a, b = math.fsum(r[0] for r in u), math.fsum(r[1] for r in u)
-        determinant = aa * bb - ab * ab
-        if len({m for m, _ in points}) == 1 or determinant <= 1e-15 * aa * bb:
-            return cls(0.0, b / bb / most)
-        start_s, slope_s = (a * bb - b * ab) / determinant, (b * aa - a * ab) / determinant
-        if start_s < 0:
-            return cls(0.0, b / bb / most)
-        return cls(a / aa, 0.0) if slope_s < 0 else cls(start_s, slope_s / most)
-
-    def of(self, batches: int) -> float:
-        """An epoch of so many batches, in s."""
-        return self.start_s + self.batch_s * batches
-
-
-def ladder(largest: int) -> list[int]:
-    """The sizes below and up to the largest: four where it has four batches, else all there are."""
-    sizes: list[int] = []
-    for share in _LADDER:
-        least = sizes[-1] + 1 if sizes else 1
-        sizes.append(min(largest, max(least, round(largest * share))))
-    return sorted(set(sizes))
-
-
-def replicates(sizes: Sequence[int]) -> list[int]:
-    """What is run once more: the extremes, the largest twice, and the middle."""
-    return [sizes[0], sizes[-1], sizes[-1], sizes[len(sizes) // 2]]
-
-
-class ExplorationScheduler:
+class ExplorationScheduler(Asking):
     """Says which trial to run next, until the budget is spent or the forecast is narrow enough.
 
     Args:
@@ -225,15 +73,14 @@ class ExplorationScheduler:
         if not (math.isfinite(budget_s) and budget_s > 0):
             raise UsageError(f"budget_s must be positive seconds, such as 30, not {budget_s!r}")
         self.batches_per_epoch, self.total_epochs, self.budget_s = batches_per_epoch, total_epochs, budget_s
-        self.told: list[Told] = []
+        super().__init__()
         self._target = target_relative_width
         self._random = random.Random(seed)  # noqa: S311  # an order, no secret
-        self._asked: Ask | None = None
         self._asked_at_s = 0.0
         self._began_s: float | None = None  # when the cold probe was over
         self._between_s: list[float] = []  # per ask, what it took beside its epochs
-        self._slots: list[_Slot] | None = None  # what is still to run
-        self._is_replicated = False
+        self._slots: list[Slot] | None = None  # what is still to run
+        self._is_to_replicate = False
 
     def next(self, spent_s: float, *, relative_width: float | None = None) -> Ask | None:
         """What to run next; None when the exploration is over.
@@ -242,8 +89,7 @@ class ExplorationScheduler:
             spent_s: since the exploration began, everything counted.
             relative_width: of the forecast's interval from the trials so far, where one was made.
         """
-        if self._asked is not None:
-            raise UsageError("tell() what the last ask came to before the next()")
+        self._turn()
         self._note_overhead(spent_s)
         left_s = self.budget_s - spent_s
         if left_s <= 0:
@@ -253,20 +99,6 @@ class ExplorationScheduler:
             ask = self._trial(left_s)
         self._asked, self._asked_at_s = ask, spent_s
         return ask
-
-    def tell(
-        self,
-        epoch_durations_s: Sequence[float],
-        partial_batches: int = 0,
-        partial_s: float = 0.0,
-        *,
-        energy_kwh: float | None = None,
-    ) -> None:
-        """What the last ask came to; see ``Told``."""
-        if self._asked is None:
-            raise UsageError("tell() follows a next() that asked for something")
-        self.told.append(Told(self._asked, tuple(epoch_durations_s), partial_batches, partial_s, energy_kwh))
-        self._asked = None
 
     @property
     def cost(self) -> Cost | None:
@@ -375,94 +207,22 @@ class ExplorationScheduler:
         cost = self.cost
         if cost is None:
             return None
-        available_s = self._available_s(left_s)
+        seen = max((t.typical[0] for t in self.told if t.typical), default=1)
+        between_s = statistics.median(self._between_s) if self._between_s else 0.0
+        room = Room(self._available_s(left_s), cost, between_s, most_batches(self.batches_per_epoch, seen))
         if self._slots is None:
-            self._slots = self._first_block(cost, available_s)
-        while self._slots or not self._is_replicated:
+            self._slots, self._is_to_replicate = room.first_block(self._random)
+        while self._slots or self._is_to_replicate:
             if not self._slots:
-                self._slots = self._second_block(cost, available_s)
+                self._slots, self._is_to_replicate = self._again(room), False
                 continue
-            slot = self._fitted(self._slots.pop(0), cost, available_s)
+            slot = room.fitted(self._slots.pop(0))
             if slot is not None:
-                expected_s = self._between_trials_s + slot.epochs * cost.of(slot.batches)
+                expected_s = room.expected_s(slot)
                 deadline_s = min(left_s, max(_PATIENCE * expected_s, _PATIENCE_SHARE * left_s))
                 return Ask(slot.batches, slot.epochs, deadline_s, expected_s, slot.purpose)
         return None
 
-    @property
-    def _between_trials_s(self) -> float:
-        return statistics.median(self._between_s) if self._between_s else 0.0
-
-    def _first_block(self, cost: Cost, available_s: float) -> list[_Slot]:
-        """Each size once, with room for replicates if there can be; single batches where no four sizes fit."""
-        slots = self._sizes_once(cost, available_s, is_replicated=True)
-        if not slots and available_s >= _FEW_STEPS * cost.of(1):  # what is between trials is long
-            slots = self._sizes_once(cost, available_s, is_replicated=False)
-        if slots:
-            return slots
-        self._is_replicated = True
-        trials, rest = divmod(max(0, int(available_s / cost.of(1))), _SINGLE_EPOCHS)
-        counts = [_SINGLE_EPOCHS] * min(trials, _MOST_SINGLE_TRIALS) + [rest] * (rest > 0)
-        return [_Slot(1, epochs, Purpose.SINGLE) for epochs in counts]
-
-    def _sizes_once(self, cost: Cost, available_s: float, *, is_replicated: bool) -> list[_Slot]:
-        def runs(largest: int) -> list[int]:
-            return ladder(largest) + (replicates(ladder(largest)) if is_replicated else [])
-
-        for epochs, least in _EPOCHS_FROM:
-            largest = self._largest(cost, available_s, epochs, runs)
-            if largest >= min(least, self.batches_per_epoch):
-                while epochs < _MOST_EPOCHS and self._runs_s(cost, runs(largest), epochs + 1) <= available_s:
-                    epochs += 1
-                return self._shuffled(ladder(largest), epochs)
-        return []
-
-    def _second_block(self, cost: Cost, available_s: float) -> list[_Slot]:
-        """The extremes again: larger where the first block left more than was thought, in fewer epochs where less."""
-        self._is_replicated = True
+    def _again(self, room: Room) -> list[Slot]:
         sizes = sorted({t.ask.batches for t in self._explored})
-        if not sizes:
-            return []
-        epochs = max(t.ask.epochs for t in self._explored)
-        largest = self._largest(cost, available_s, epochs, lambda m: replicates([*sizes, m]))
-        if largest >= _WORTH_MORE * sizes[-1]:
-            sizes.append(largest)
-        while epochs > _LEAST_EPOCHS and self._runs_s(cost, replicates(sizes), epochs) > available_s:
-            epochs -= 1
-        return self._shuffled(replicates(sizes), epochs)
-
-    def _largest(self, cost: Cost, available_s: float, epochs: int, runs: Callable[[int], list[int]]) -> int:
-        """The largest size whose block of trials fits, by bisection; 0 where none does."""
-        seen = max((t.typical[0] for t in self.told if t.typical), default=1)
-        low, high = 0, min(self.batches_per_epoch, int(_GROWTH * max(seen, 4)))
-        while low < high:
-            middle = (low + high + 1) // 2
-            if self._runs_s(cost, runs(middle), epochs) <= available_s:
-                low = middle
-            else:
-                high = middle - 1
-        return low
-
-    def _runs_s(self, cost: Cost, sizes: Sequence[int], epochs: int) -> float:
-        return math.fsum(self._between_trials_s + epochs * cost.of(m) for m in sizes)
-
-    def _shuffled(self, sizes: Sequence[int], epochs: int) -> list[_Slot]:
-        """In random order, the first three never sorted (it may be cut short): size must not go with temperature."""
-        order = list(sizes)
-        self._random.shuffle(order)
-        while len(set(sizes)) > 2 and order[:3] in (sorted(order[:3]), sorted(order[:3], reverse=True)):
-            self._random.shuffle(order)
-        purposes = {min(order): Purpose.SMALLEST, max(order): Purpose.LARGEST}
-        return [_Slot(m, epochs, purposes.get(m, Purpose.MIDDLE)) for m in order]
-
-    def _fitted(self, slot: _Slot, cost: Cost, available_s: float) -> _Slot | None:
-        """With fewer epochs, or smaller, where the budget does not hold it as meant; None where that is too small."""
-        room_s = available_s - self._between_trials_s
-        epochs = min(slot.epochs, int(room_s / cost.of(slot.batches)))
-        least = min(slot.epochs, _LEAST_EPOCHS)
-        if epochs >= least:
-            return replace(slot, epochs=epochs)
-        batches = int((room_s / least - cost.start_s) / cost.batch_s) if cost.batch_s else 0
-        return (
-            replace(slot, batches=batches, epochs=least) if batches >= max(1, _DROPPED_BELOW * slot.batches) else None
-        )
+        return room.second_block(sizes, max((t.ask.epochs for t in self._explored), default=0), self._random)
