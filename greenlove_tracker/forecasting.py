@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from enum import StrEnum
 from typing import Literal
 
@@ -73,7 +73,8 @@ class TrainingPlan:
         samples: samples of one epoch.
         batch_size: samples of a batch.
         epochs: number of epochs.
-        steps: number of steps, for a training that counts in steps; then it is one epoch of as many batches.
+        steps: number of steps, for a training that counts in steps. With ``samples`` and ``batch_size`` each pass over
+            the data is an epoch; without, all steps are one epoch.
         tokens_per_step: tokens of one step, or with ``samples`` of one batch, where the cost goes by tokens.
         eval_every: an evaluation after every so many epochs, or steps in a plan in steps; None for none.
         save_every: a checkpoint after every so many epochs, or steps in a plan in steps; None for none.
@@ -91,19 +92,15 @@ class TrainingPlan:
     save_every: int | None = None
 
     def __post_init__(self) -> None:
-        by_epochs = (self.samples, self.batch_size, self.epochs)
-        if self.steps is None:
-            if None in by_epochs:
-                raise UsageError("a plan is TrainingPlan(samples=…, batch_size=…, epochs=…) or TrainingPlan(steps=…)")
-            for name in ("samples", "batch_size", "epochs"):
-                _whole(name, getattr(self, name))
-        else:
-            if self.samples is not None or self.epochs is not None:
-                raise UsageError("a plan in steps has neither samples nor epochs: they follow from the steps")
-            _whole("steps", self.steps)
-        for name in ("tokens_per_step", "eval_every", "save_every"):
-            if getattr(self, name) is not None:
-                _whole(name, getattr(self, name))
+        if self.steps is None and None in (self.samples, self.batch_size, self.epochs):
+            raise UsageError("a plan is TrainingPlan(samples=…, batch_size=…, epochs=…) or TrainingPlan(steps=…)")
+        if self.steps is not None and self.epochs is not None:
+            raise UsageError("a plan is in epochs or in steps, not in both: give one of them")
+        if self.samples is not None and self.batch_size is None:
+            raise UsageError("samples say how long a pass over the data is only with their batch_size: give both")
+        for field in fields(self):
+            if getattr(self, field.name) is not None:
+                _whole(field.name, getattr(self, field.name))
         if self.n_epochs > _MOST_EPOCHS or self.n_epochs * self.batches_per_epoch > _MOST_BATCHES:
             raise UsageError(
                 f"{self.n_epochs:,} epochs of {self.batches_per_epoch:,} batches cannot be meant: give the number of "
@@ -111,16 +108,17 @@ class TrainingPlan:
             )
 
     @property
-    def n_epochs(self) -> int:
-        """Epochs; a training in steps is one."""
-        return self.epochs or 1
+    def n_epochs(self) -> float:
+        """Epochs; a training in steps is as many as it makes passes over its data, or one."""
+        return self.epochs or (self.steps or 0) / self.batches_per_epoch
 
     @property
     def batches_per_epoch(self) -> int:
         """Batches of one epoch; the last one may be partial, and runs as a batch."""
-        if self.steps is not None:
-            return self.steps
-        return -(-(self.samples or 0) // (self.batch_size or 1))
+        if self.samples is None:
+            return self.steps or 0
+        batches = -(-self.samples // (self.batch_size or 1))
+        return batches if self.steps is None else min(self.steps, batches)
 
     @property
     def n_evaluations(self) -> int:
@@ -133,7 +131,7 @@ class TrainingPlan:
         return self._times(self.save_every)
 
     def _times(self, every: int | None) -> int:
-        return (self.steps or self.n_epochs) // every if every else 0
+        return (self.steps or self.epochs or 0) // every if every else 0
 
 
 class Kind(StrEnum):

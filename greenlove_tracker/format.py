@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from datetime import datetime
 
 from greenlove_tracker.units import SECONDS_PER_DAY, SECONDS_PER_HOUR
 
 UNKNOWN = "unknown"
+
+Text = Callable[[float | None], str]  # one of the functions below
 
 
 def significant(value: float, digits: int = 3) -> str:
@@ -89,6 +92,20 @@ def duration(value_s: float | None) -> str:
         return f"{whole // 3600}:{whole // 60 % 60:02d}:{whole % 60:02d}"
     minutes = round(value_s / 60)
     return f"{minutes // 1440} d {minutes // 60 % 24:02d}:{minutes % 60:02d}"
+
+
+QUANTITIES: dict[str, tuple[str, Text]] = {
+    "duration_s": ("time", duration),
+    "energy_kwh": ("energy", energy),
+    "emissions_kgco2e": ("CO2e", mass),
+    "cost_usd": ("cost", money),
+}
+"""What a run takes: its short name and its text, by the name of the field."""
+
+
+def interval(point: float, lower: float, upper: float, text: Text) -> str:
+    """``40:51 [39:38–42:06]``."""
+    return f"{text(point)} [{text(lower)}–{text(upper)}]"
 
 
 def clock_time(utc_s: float, now_utc_s: float) -> str:

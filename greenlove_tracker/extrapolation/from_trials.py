@@ -40,6 +40,7 @@ def extrapolate(
     price_usd_per_hour: float | None = None,
     eval_durations_s: Sequence[float] = (),
     save_durations_s: Sequence[float] = (),
+    cold_start_s: float = 0.0,
     seed: int = 0,
     warmup_epochs: int | None = None,
     green_love_options: green_love.Options | None = None,
@@ -60,6 +61,7 @@ def extrapolate(
         price_usd_per_hour: of the machine; then the cost is that of its time, and not of electricity.
         eval_durations_s: timed evaluations, where the plan has ``eval_every``.
         save_durations_s: timed checkpoints, where the plan has ``save_every``.
+        cold_start_s: what the very first step takes beyond a warm one (compilation, caches), where no trial holds it.
         seed: of the simulation of CO2e and cost, which is made where intensity or price is an ``Estimate``.
         warmup_epochs: cold epochs of each trial; None finds them.
         green_love_options: variants of the green-love method.
@@ -73,7 +75,7 @@ def extrapolate(
     if method == "green-love":
         forecast = _by_green_love(trials, plan, level, green_love_options)
     else:
-        forecast = _by_line(trials, plan, level, warmup_epochs, between)
+        forecast = _by_line(trials, plan, level, warmup_epochs, between, cold_start_s)
         forecast = replace(forecast, warnings=(*forecast.warnings, *warnings))
     return priced(forecast, rates, seed)
 
@@ -102,12 +104,17 @@ def _check(trials: Sequence[Trial], plan: TrainingPlan, level: float, method: st
             f"the plan has {plan.batches_per_epoch} batches an epoch, less than a trial's {largest}: "
             "there is nothing to forecast, run it"
         )
-    if method == "green-love" and plan.samples is None:
+    if method == "green-love" and plan.epochs is None:
         raise UsageError("the green-love formulas need a plan in samples and epochs")
 
 
 def _by_line(
-    trials: Sequence[Trial], plan: TrainingPlan, level: float, warmup_epochs: int | None, between: Mixture | None
+    trials: Sequence[Trial],
+    plan: TrainingPlan,
+    level: float,
+    warmup_epochs: int | None,
+    between: Mixture | None,
+    cold_start_s: float,
 ) -> Forecast:
     seen = observe(trials, plan, warmup_epochs)
     noise = within_noise(seen.steady)
@@ -115,10 +122,10 @@ def _by_line(
     of_epochs = total_of(line, noise, plan.n_epochs, seen.epoch_of(plan))
     if seen.n_sizes < 2:
         of_epochs = _with_unseen_fixed_cost(of_epochs, seen, plan)
-    one_off = _one_off(seen, level)
+    one_off = _one_off(seen, level).plus(cold_start_s)
     besides = (between or Mixture.exactly(0.0)).plus(Mixture.exactly(one_off.point))
     total = of_epochs.plus(besides)
-    duration = total.estimate(level, "s", Kind.PREDICTION)
+    duration = _at_least(total.estimate(level, "s", Kind.PREDICTION), besides.estimate(level, "s", Kind.PREDICTION))
     energy, energy_warnings = forecast_energy(trials, seen, noise, plan, Time(of_epochs, besides, duration))
     doubts = _warnings(seen, trials, plan, curvature(seen.m, seen.mean_s), duration)
     return Forecast(
@@ -137,6 +144,12 @@ def _by_line(
         duration_p99_s=total.quantile(_P99),
         between_s=None if between is None else between.estimate(level, "s", Kind.PREDICTION),
     )
+
+
+def _at_least(total: Estimate, part: Estimate) -> Estimate:
+    """No epoch takes less than nothing, so the whole takes no less than what is beside the epochs."""
+    point, lower, upper = (max(getattr(total, n), getattr(part, n)) for n in ("point", "lower", "upper"))
+    return replace(total, point=point, lower=lower, upper=upper)
 
 
 def _with_unseen_fixed_cost(total: Mixture, seen: Observations, plan: TrainingPlan) -> Mixture:
@@ -203,7 +216,7 @@ def _by_green_love(
     none = Estimate(0.0, 0.0, 0.0, level, "s", Kind.CONFIDENCE)
     epoch = Estimate(scaled.epoch_s, scaled.epoch_s, scaled.epoch_s, level, "s", Kind.CONFIDENCE)
     total, margin = scaled.total_s, scaled.margin_s
-    first_epochs = min(green_love.WARMUP_EPOCHS if options is None else options.warmup_epochs, plan.n_epochs)
+    first_epochs = min(green_love.WARMUP_EPOCHS if options is None else options.warmup_epochs, plan.epochs or 1)
     excess_s = scaled.first_epochs_s - first_epochs * scaled.epoch_s
     duration = Estimate(total, max(0.0, total - margin), total + margin, level, "s", Kind.PREDICTION)
     energy, energy_warnings = energy_at_mean_power(trials, duration)

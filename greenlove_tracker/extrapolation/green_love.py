@@ -62,7 +62,7 @@ def scale(trials: Sequence[Trial], plan: TrainingPlan, level: float, options: Op
     """
     options = options or Options()
     centre: Callable[[Sequence[float]], float] = statistics.median if options.uses_median else statistics.fmean
-    samples, epochs = plan.samples or 0, plan.n_epochs
+    samples, epochs = plan.samples or 0, plan.epochs or 1
     scaled = [[d * samples / t.sample_size for d in t.epoch_durations_s] for t in trials]
     warm = [d for times in scaled for d in times[options.warmup_epochs :]]
     steady = warm or [d for times in scaled for d in times]

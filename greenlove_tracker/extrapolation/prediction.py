@@ -11,13 +11,13 @@ from greenlove_tracker.extrapolation.noise import WithinNoise
 from greenlove_tracker.extrapolation.regression import Line
 
 
-def total_of(line: Line, noise: WithinNoise, epochs: int, m: float) -> Mixture:
+def total_of(line: Line, noise: WithinNoise, epochs: float, m: float) -> Mixture:
     """The sum over ``epochs`` epochs: what is common to a run does not average out over them.
 
     Args:
         line: of the mean of an epoch against its size, in s or in kWh.
         noise: within a run.
-        epochs: of the future run.
+        epochs: of the future run; the last one may be a part of one.
         m: batches, or tokens, of each.
     """
     at = np.array([1.0, m])
@@ -25,7 +25,7 @@ def total_of(line: Line, noise: WithinNoise, epochs: int, m: float) -> Mixture:
     for c in line.components:
         mean = float(at @ c.coefficients)
         of_line = float(at @ c.covariance @ at)
-        within_future = mean**2 * noise.variance_of_mean(epochs)
+        within_future = mean**2 * noise.variance_of_mean(max(1, round(epochs)))
         variance = of_line + within_future + (mean * c.tau) ** 2
         within = of_line * c.within_share + within_future
         parts.append((c.weight, epochs * mean, epochs * math.sqrt(variance), _freedom(variance, within, noise)))

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import greenlove_tracker
 from greenlove_tracker import format as fmt
 from greenlove_tracker.forecasting import Estimate, Forecast, Trial
+from greenlove_tracker.report import wording
 from greenlove_tracker.report.document import (
     Block,
     ChartRow,
@@ -33,7 +34,7 @@ def exploration_document(forecast: Forecast, trials: Sequence[Trial], title: str
     """
     return Document(
         title=title or "What this training will take",
-        subtitle=_subtitle(forecast),
+        subtitle=wording.plan_text(forecast.plan),
         footer=f"greenlove_tracker {greenlove_tracker.__version__}",
         blocks=(
             KeyFigures(_figures(forecast)),
@@ -45,31 +46,17 @@ def exploration_document(forecast: Forecast, trials: Sequence[Trial], title: str
     )
 
 
-def _subtitle(forecast: Forecast) -> str:
-    plan = forecast.plan
-    if plan is None:
-        return ""
-    if plan.steps is not None:
-        return fmt.plural(plan.steps, "step")
-    return f"{plan.samples:,} samples · batch {plan.batch_size} · {fmt.plural(plan.n_epochs, 'epoch')}"
-
-
 def _figures(forecast: Forecast) -> tuple[KeyFigure, ...]:
-    return (
-        _figure("time", forecast.duration_s, fmt.duration),
-        _figure("energy", forecast.energy_kwh, fmt.energy),
-        _figure("CO2e", forecast.emissions_kgco2e, fmt.mass),
-        _figure("cost", forecast.cost_usd, fmt.money),
-    )
+    return tuple(_figure(name, getattr(forecast, field), text) for field, (name, text) in fmt.QUANTITIES.items())
 
 
-def _figure(label: str, estimate: Estimate | None, text: Callable[[float | None], str]) -> KeyFigure:
+def _figure(label: str, estimate: Estimate | None, text: fmt.Text) -> KeyFigure:
     if estimate is None:
         return KeyFigure(label, fmt.UNKNOWN, ("no trial was long enough to measure it, or no factor is known",))
     return KeyFigure(label, text(estimate.point), (_interval(estimate, text),))
 
 
-def _interval(estimate: Estimate, text: Callable[[float | None], str]) -> str:
+def _interval(estimate: Estimate, text: fmt.Text) -> str:
     return f"{estimate.level:.0%} {estimate.kind} interval {text(estimate.lower)} to {text(estimate.upper)}"
 
 
@@ -84,7 +71,7 @@ def _made_of(forecast: Forecast) -> tuple[Block, ...]:
         ("all evaluations and checkpoints", forecast.between_s, 1),
     )
     rows = tuple(
-        (name, fmt.duration(e.point), f"{fmt.duration(e.lower)} to {fmt.duration(e.upper)}", f"{times:,}")
+        (name, fmt.duration(e.point), f"{fmt.duration(e.lower)} to {fmt.duration(e.upper)}", fmt.significant(times, 6))
         for name, e, times in parts
         if e is not None
     )

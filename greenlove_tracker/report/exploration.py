@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from greenlove_tracker import format as fmt
 from greenlove_tracker.console import bar
 from greenlove_tracker.forecasting import Estimate, Forecast, Trial
+from greenlove_tracker.report import wording
 
 _WIDTH = 100
-_NAMES: tuple[tuple[str, str, Callable[[float | None], str]], ...] = (
-    ("time", "duration_s", fmt.duration),
-    ("energy", "energy_kwh", fmt.energy),
-    ("CO2e", "emissions_kgco2e", fmt.mass),
-    ("cost", "cost_usd", fmt.money),
-)
 
 
 def progress_line(spent_s: float, budget_s: float, sample_size: int, relative_width: float | None) -> str:
@@ -62,11 +57,11 @@ def exploration_screen(
 def forecast_screen(forecast: Forecast, trials: Sequence[Trial], now_utc_s: float) -> str:
     """The forecast of a training from trials, what it is made of, and what speaks against it."""
     lines = [
-        f"greenlove explore   {_plan_text(forecast)}",
+        f"greenlove explore   {wording.plan_text(forecast.plan)}",
         _trials_text(trials),
         "",
         f"  {'forecast':>18}   {forecast.duration_s.level:.0%} prediction",
-        *(_quantity(name, getattr(forecast, field), text) for name, field, text in _NAMES),
+        *(_quantity(name, getattr(forecast, field), text) for field, (name, text) in fmt.QUANTITIES.items()),
     ]
     lines.insert(5, f"  ends  {_ends(forecast, now_utc_s)}")
     lines += ["", *_made_of(forecast), *_checks(forecast)]
@@ -82,16 +77,7 @@ def _trials_text(trials: Sequence[Trial]) -> str:
     return f"{fmt.plural(len(trials), 'trial')} at {fmt.plural(len(sizes), 'size')}, {span} batches"
 
 
-def _plan_text(forecast: Forecast) -> str:
-    plan = forecast.plan
-    if plan is None:
-        return ""
-    if plan.steps is not None:
-        return fmt.plural(plan.steps, "step")
-    return f"{plan.samples:,} samples · batch {plan.batch_size} · {fmt.plural(plan.n_epochs, 'epoch')}"
-
-
-def _quantity(name: str, estimate: Estimate | None, text: Callable[[float | None], str]) -> str:
+def _quantity(name: str, estimate: Estimate | None, text: fmt.Text) -> str:
     if estimate is None:
         return f"  {name:<6}{fmt.UNKNOWN:>12}"
     return f"  {name:<6}{text(estimate.point):>12}   {text(estimate.lower)} – {text(estimate.upper)}"
@@ -114,7 +100,8 @@ def _made_of(forecast: Forecast) -> list[str]:
         forecast.per_batch_s.point
     )
     between = f", and {fmt.duration(forecast.between_s.point)} of evaluations" if forecast.between_s else ""
-    return [f"  made of   {fmt.duration(forecast.one_off_s.point)} once + {plan.n_epochs:,} × ({parts}){between}"]
+    once = f"{fmt.duration(forecast.one_off_s.point)} once"
+    return [f"  made of   {once} + {fmt.significant(plan.n_epochs, 4)} × ({parts}){between}"]
 
 
 def _checks(forecast: Forecast) -> list[str]:

@@ -13,19 +13,7 @@ from greenlove_tracker.logs.forecasts import QUANTITIES, IssuedForecast, Scored,
 from greenlove_tracker.logs.parser import Run
 from greenlove_tracker.records import RunStatus
 
-_TEXTS: dict[str, Callable[[float | None], str]] = {
-    "duration_s": fmt.duration,
-    "energy_kwh": fmt.energy,
-    "emissions_kgco2e": fmt.mass,
-    "cost_usd": fmt.money,
-}
 _FEW = 5  # runs below which a share says nothing
-_NAMES = {"duration_s": "time", "energy_kwh": "energy", "emissions_kgco2e": "CO2e", "cost_usd": "cost"}
-
-
-def interval_text(estimate: Estimate, text: Callable[[float | None], str]) -> str:
-    """``40:51 [39:38–42:06]``."""
-    return f"{text(estimate.point)} [{text(estimate.lower)}–{text(estimate.upper)}]"
 
 
 def when(issued: IssuedForecast) -> str:
@@ -44,9 +32,9 @@ def outcome_sentence(run: Run) -> str:
     if told is None:
         return ""
     held = sum(s.has_held for s in scores)
-    fate = "held" if told.has_held else "missed"
+    fate, e = "held" if told.has_held else "missed", told.estimate
     return (
-        f"forecast {when(told.issued)}  {interval_text(told.estimate, fmt.duration)}   "
+        f"forecast {when(told.issued)}  {fmt.interval(e.point, e.lower, e.upper, fmt.duration)}   "
         f"came to {fmt.duration(told.outcome)}   error {told.error:+.1%}, interval {fate} ({held} of {len(scores)})"
     )
 
@@ -108,11 +96,11 @@ def forecast_table(lines: Sequence[Line], quantity: str, n_without: int) -> str:
         quantity: one of ``QUANTITIES``.
         n_without: runs that made none.
     """
+    name, text = fmt.QUANTITIES[quantity]
     if not lines:
-        return f"no forecasts of {_NAMES[quantity]}: they are made where epochs= or total_steps= is given"
-    text = _TEXTS[quantity]
+        return f"no forecasts of {name}: they are made where epochs= or total_steps= is given"
     rows: list[tuple[str, ...]] = [
-        ("run", "forecast", _NAMES[quantity], f"{lines[0].estimate.level:.0%} interval", "came to", "error", "held")
+        ("run", "forecast", name, f"{lines[0].estimate.level:.0%} interval", "came to", "error", "held")
     ]
     rows += [_cells(line, text) for line in lines]
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
@@ -165,9 +153,10 @@ def sweep_screen(n_runs: int, totals: dict[str, Estimate], n_seen: int, warnings
     lines = [f"{n_runs:,} runs like the {fmt.plural(n_seen, 'run')} of this log", ""]
     for quantity in QUANTITIES:
         estimate = totals.get(quantity)
-        value = fmt.UNKNOWN if estimate is None else _TEXTS[quantity](estimate.point)
-        bounds = "" if estimate is None else f"{_TEXTS[quantity](estimate.lower)} – {_TEXTS[quantity](estimate.upper)}"
-        lines.append(f"  {_NAMES[quantity]:<8}{value:>14}   {bounds}".rstrip())
+        name, text = fmt.QUANTITIES[quantity]
+        value = fmt.UNKNOWN if estimate is None else text(estimate.point)
+        bounds = "" if estimate is None else f"{text(estimate.lower)} – {text(estimate.upper)}"
+        lines.append(f"  {name:<8}{value:>14}   {bounds}".rstrip())
     lines += ["", *(f"  ! {warning}" for warning in warnings)] if warnings else []
     return "\n".join(lines)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from greenlove_tracker.forecasting import TrainingPlan
 from greenlove_tracker.format import percent, plural, shortened, significant
 from greenlove_tracker.logs.parser import Run
 from greenlove_tracker.records import COMPONENTS, MEASURED_METHODS, Factor, Flag, Method, RunStatus, RunSummary
@@ -44,6 +45,14 @@ def title(run: Run, width: int = 80) -> str:
     """``project/run_id``, or the run id alone."""
     project = shortened(run.summary.project, max(8, width - len(run.run_id) - 1))
     return f"{project}/{run.run_id}" if project else run.run_id
+
+
+def plan_text(plan: TrainingPlan | None) -> str:
+    """``50,000 samples · batch 128 · 100 epochs``, or the steps; empty without a plan."""
+    if plan is None:
+        return ""
+    data = "" if plan.samples is None else f"{plan.samples:,} samples · batch {plan.batch_size} · "
+    return data + (plural(plan.steps, "step") if plan.steps is not None else plural(plan.epochs or 1, "epoch"))
 
 
 def progress(run: Run) -> str:

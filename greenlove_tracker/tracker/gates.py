@@ -8,13 +8,6 @@ from dataclasses import dataclass
 from greenlove_tracker import format as fmt
 from greenlove_tracker.forecasting import Estimate, Forecast
 
-_TEXTS = {
-    "duration_s": ("time", fmt.duration),
-    "energy_kwh": ("energy", fmt.energy),
-    "emissions_kgco2e": ("emissions", fmt.mass),
-    "cost_usd": ("cost", fmt.money),
-}
-
 
 @dataclass(frozen=True, slots=True)
 class Overrun:
@@ -35,14 +28,14 @@ class Overrun:
     probability: float
 
     def __str__(self) -> str:
-        name, text = _TEXTS[self.quantity]
+        name, text = fmt.QUANTITIES[self.quantity]
         if self.limit <= 0:
             return "the deadline had passed before the run began"
         limit = "the deadline after" if self.quantity == "duration_s" else "the limit of"
         if self.used is not None and self.used > self.limit:
             return f"{name} is at {text(self.used)}, over {limit} {text(self.limit)}"
         e = self.expected
-        come = f"will come to {text(e.point)} [{text(e.lower)}–{text(e.upper)}]" if e is not None else ""
+        come = f"will come to {fmt.interval(e.point, e.lower, e.upper, text)}" if e is not None else ""
         return f"{name} {come}, over {limit} {text(self.limit)} with a probability of {fmt.percent(self.probability)}"
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 
 from greenlove_tracker import format as fmt
 from greenlove_tracker.config import Settings
@@ -39,13 +38,12 @@ class StatusPrinter:
     ) -> str:
         """Epochs, and time, energy, CO2e and cost: forecast where that is known, else so far."""
         used = used_so_far(terms, elapsed_s, recorder.metered_kwh, gpu_count)
-        texts: list[tuple[str, Callable[[float | None], str], str]] = [
-            ("energy_kwh", fmt.energy, ""), ("emissions_kgco2e", fmt.mass, " CO2e"), ("cost_usd", fmt.money, ""),
-        ]  # fmt: skip
         parts = [fmt.duration(elapsed_s)]
         if forecast is not None:
-            parts.append(f"forecast {_interval(forecast.duration_s, fmt.duration)}")
-        for quantity, text, suffix in texts:
+            time = forecast.duration_s
+            parts.append(f"forecast {fmt.interval(time.point, time.lower, time.upper, fmt.duration)}")
+        for quantity in ("energy_kwh", "emissions_kgco2e", "cost_usd"):
+            text, suffix = fmt.QUANTITIES[quantity][1], " CO2e" if quantity == "emissions_kgco2e" else ""
             expected: Estimate | None = getattr(forecast, quantity, None)
             if expected is not None:
                 parts.append(text(expected.point) + suffix)
@@ -103,7 +101,3 @@ class StatusPrinter:
     def clear(self) -> None:
         """Wipe it."""
         self._line.clear()
-
-
-def _interval(estimate: Estimate, text: Callable[[float | None], str]) -> str:
-    return f"{text(estimate.point)} [{text(estimate.lower)}–{text(estimate.upper)}]"
