@@ -10,7 +10,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from greenlove_tracker.estimator import Estimation, Estimator
+    from greenlove_tracker.estimator.run import Estimation
+    from greenlove_tracker.estimator.training import Estimator
     from greenlove_tracker.extrapolation.from_trials import extrapolate
     from greenlove_tracker.forecasting import Estimate, Forecast, TrainingPlan, Trial
     from greenlove_tracker.logs.aggregate import aggregate
@@ -22,8 +23,8 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOMES = {
-    "Estimation": "greenlove_tracker.estimator",
-    "Estimator": "greenlove_tracker.estimator",
+    "Estimation": "greenlove_tracker.estimator.run",
+    "Estimator": "greenlove_tracker.estimator.training",
     "Estimate": "greenlove_tracker.forecasting",
     "Forecast": "greenlove_tracker.forecasting",
     "Tracker": "greenlove_tracker.tracker",

@@ -182,7 +182,7 @@ def explore(task: str, epochs: int, batch_size: int | None, budget_s: float, **o
 
     if find_spec("torch") is None:
         raise MissingExtraError('exploring needs torch: pip install "greenlove-tracker[torch]"')
-    from greenlove_tracker.estimator import Estimator
+    from greenlove_tracker.estimator.training import Estimator
     from greenlove_tracker.task import load_task
 
     given = {"batch_size": batch_size, **options}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import shutil
 import sys
 from typing import TextIO
@@ -85,6 +86,15 @@ def bar(share: float, width: int = 24) -> str:
     """A bar that is filled to ``share`` (0..1)."""
     filled = round(min(max(share, 0.0), 1.0) * width)
     return "━" * filled + "╌" * (width - filled)
+
+
+def open_page(uri: str) -> bool:
+    """Open a page in a browser, where there is one that shows pages in a window; whether it was."""
+    if sys.platform not in ("win32", "darwin") and not (os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")):
+        return False  # a browser in the terminal would hold the training up
+    import webbrowser
+
+    return webbrowser.open(uri)
 
 
 def is_terminal(stream: TextIO | None) -> bool:

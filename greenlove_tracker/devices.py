@@ -262,6 +262,19 @@ def peak_gpu_memory_gb() -> float | None:
     return max((cuda.max_memory_allocated(i) for i in range(cuda.device_count())), default=0) / BYTES_PER_GB
 
 
+def peak_memory_gb() -> float | None:
+    """What training takes, in GiB: the peak on one GPU; without one, the most that this process has taken so far."""
+    on_gpu_gb = peak_gpu_memory_gb()
+    if on_gpu_gb:
+        return on_gpu_gb
+    try:
+        import resource
+    except ImportError:  # Windows
+        return None
+    unit_bytes = 1 if sys.platform == "darwin" else 1024  # getrusage(2) of each
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit_bytes / BYTES_PER_GB
+
+
 def in_dataloader_worker() -> bool:
     """Whether this process is a worker of torch's DataLoader."""
     data = sys.modules.get("torch.utils.data")

@@ -204,7 +204,7 @@ class Forecast:
         emissions_kgco2e: None without an energy or a carbon intensity; the intensity's own error is in it where known.
         cost_usd: None without a price; of the machine's time where that has a price, else of electricity.
         one_off_s: what is paid once: compilation, caches, the first epochs' excess.
-        per_epoch_s: what each epoch costs besides its batches.
+        per_epoch_s: what each epoch costs besides its batches; None where the method or a single size cannot tell.
         per_batch_s: what each batch costs (per token where the fit goes by tokens); None where no batches were counted.
         warnings: what makes this forecast worse, by name.
         backtest_error: the largest size forecast from the others, relative; None with too few sizes.
@@ -221,11 +221,11 @@ class Forecast:
     emissions_kgco2e: Estimate | None
     cost_usd: Estimate | None
     one_off_s: Estimate
-    per_epoch_s: Estimate
+    per_epoch_s: Estimate | None
     per_batch_s: Estimate | None
     warnings: Sequence[Warn]
     backtest_error: float | None
-    method: Literal["wls", "green-love", "live"]
+    method: Literal["wls", "power", "green-love", "live"]
     degrees_of_freedom: int
     plan: TrainingPlan | None
     duration_p99_s: float | None = None

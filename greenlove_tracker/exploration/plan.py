@@ -61,7 +61,7 @@ class ExplorationScheduler(Asking):
     def __init__(
         self,
         batches_per_epoch: int,
-        total_epochs: int,
+        total_epochs: float,
         *,
         budget_s: float = 30.0,
         seed: int = 0,

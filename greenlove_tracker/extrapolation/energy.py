@@ -10,7 +10,7 @@ import numpy as np
 from scipy import stats
 
 from greenlove_tracker.extrapolation.checks import curvature
-from greenlove_tracker.extrapolation.mixture import Mixture
+from greenlove_tracker.extrapolation.mixture import Mixture, above_zero
 from greenlove_tracker.extrapolation.noise import WithinNoise
 from greenlove_tracker.extrapolation.observations import Observations
 from greenlove_tracker.extrapolation.prediction import total_of
@@ -23,6 +23,8 @@ _LEAST_S = 5.0
 _LEAST_TRIALS = 3
 # Scale of the prior of energy's run-to-run variation: an assumption, above that of time, since power varies as well.
 _TAU_SCALE = 0.05
+# An assumption: half the interval of a mean power that was measured for too short, or once; it may be a ramp's.
+_UNSEEN_POWER = 0.25
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +86,8 @@ def energy_at_mean_power(trials: Sequence[Trial], duration: Estimate) -> tuple[E
     """The energy of the forecast time at the trials' mean power.
 
     The interval multiplies that of the time with the scatter of power between trials (Student's t for a new run, on a
-    relative scale), the two taken as independent.
+    relative scale), the two taken as independent. Where power was measured for under 5 s or in one trial only, its
+    half-width is taken to be at least 25%.
 
     Returns:
         None where no trial measured energy, and what makes it doubtful.
@@ -95,21 +98,23 @@ def energy_at_mean_power(trials: Sequence[Trial], duration: Estimate) -> tuple[E
     total_s = math.fsum(t.total_s for t in measured)
     mean_w = w_from_kwh_s(math.fsum(t.energy_kwh or 0.0 for t in measured), total_s) or 0.0
     warnings = []
-    if total_s < _LEAST_S:
-        warnings.append(Warn("ENERGY", f"{total_s:.2g} s of measured energy is noise", "5 s and more would do"))
     powers_w = np.array([w_from_kwh_s(t.energy_kwh or 0.0, t.total_s) or 0.0 for t in measured])
     relative_power = 0.0
     if len(powers_w) > 1:
         spread = float(powers_w.std(ddof=1)) / mean_w
         quantile = float(stats.t.ppf((1 + duration.level) / 2, len(powers_w) - 1))
         relative_power = quantile * spread * math.sqrt(1 + 1 / len(powers_w))
-    else:
-        warnings.append(Warn("ENERGY", "one trial measured energy: how power varies is not known", "measure more"))
+    if len(powers_w) == 1 or total_s < _LEAST_S:
+        relative_power = max(relative_power, _UNSEEN_POWER)
+        measured_for = f"{total_s:.2g} s in {len(powers_w)} trial{'s' * (len(powers_w) > 1)}"
+        message = f"energy was measured for {measured_for}: ±{_UNSEEN_POWER:.0%} of its power is assumed"
+        warnings.append(Warn("ENERGY", message, "several trials of 5 s in all would show it"))
     point = kwh_from_w_s(mean_w, duration.point)
 
     def end(bound_s: float, sign: int) -> float:
         relative_time = bound_s / duration.point - 1.0 if duration.point else 0.0
         return point * (1.0 + sign * math.hypot(relative_time, relative_power))
 
-    lower, upper = max(0.0, end(duration.lower, -1)), end(duration.upper, +1)
+    upper = end(duration.upper, +1)
+    lower = above_zero(max(0.0, end(duration.lower, -1)), point, upper)
     return Estimate(point, lower, upper, duration.level, "kWh", duration.kind), warnings

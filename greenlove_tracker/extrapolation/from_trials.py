@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from greenlove_tracker.errors import UsageError
-from greenlove_tracker.extrapolation import green_love
+from greenlove_tracker.extrapolation import green_love, power
 from greenlove_tracker.extrapolation.between import between_epochs
 from greenlove_tracker.extrapolation.checks import Curvature, backtest_error, curvature
 from greenlove_tracker.extrapolation.energy import Time, energy_at_mean_power, forecast_energy
@@ -55,7 +55,8 @@ def extrapolate(
         trials: at least one; three sizes or more, replicated, give an interval worth having.
         plan: the full training; not smaller than a trial.
         level: of all intervals, between 0 and 1.
-        method: ``wls``, or ``green-love`` for the formulas of the original.
+        method: ``wls``; ``power`` for what does not grow in proportion to its data; ``green-love`` for the original's
+            formulas.
         carbon_intensity: in gCO2e/kWh; a number is exact, an ``Estimate`` brings its own error into the CO2e's.
         electricity_price: in USD/kWh; likewise.
         price_usd_per_hour: of the machine; then the cost is that of its time, and not of electricity.
@@ -72,10 +73,13 @@ def extrapolate(
     _check(trials, plan, level, method)
     rates = Rates(carbon_intensity, electricity_price, price_usd_per_hour)
     between, warnings = between_epochs(plan, eval_durations_s, save_durations_s)
-    if method == "green-love":
+    if method == "power":
+        forecast = _by_power_law(trials, plan, level, between)
+    elif method == "green-love":
         forecast = _by_green_love(trials, plan, level, green_love_options)
     else:
         forecast = _by_line(trials, plan, level, warmup_epochs, between, cold_start_s)
+    if method != "green-love":
         forecast = replace(forecast, warnings=(*forecast.warnings, *warnings))
     return priced(forecast, rates, seed)
 
@@ -85,8 +89,8 @@ def _check(trials: Sequence[Trial], plan: TrainingPlan, level: float, method: st
         raise UsageError(
             "no trials: at least one timed trial is needed, six to nine on four sizes give a good forecast"
         )
-    if method not in ("wls", "green-love"):
-        raise UsageError(f'method must be "wls" or "green-love", not {method!r}')
+    if method not in ("wls", "power", "green-love"):
+        raise UsageError(f'method must be "wls", "power" or "green-love", not {method!r}')
     if not 0 < level < 1:
         raise UsageError(f"level must lie between 0 and 1, such as 0.95, not {level!r}")
     sizes = {t.batch_size for t in trials}
@@ -134,7 +138,7 @@ def _by_line(
         emissions_kgco2e=None,
         cost_usd=None,
         one_off_s=one_off,
-        per_epoch_s=coefficient_of(line, 0, noise).estimate(level, "s", Kind.CONFIDENCE),
+        per_epoch_s=coefficient_of(line, 0, noise).estimate(level, "s", Kind.CONFIDENCE) if seen.n_sizes > 1 else None,
         per_batch_s=coefficient_of(line, 1, noise).estimate(level, "s", Kind.CONFIDENCE),
         warnings=(*doubts, *energy_warnings),
         backtest_error=backtest_error(seen.m, seen.mean_s),
@@ -185,7 +189,7 @@ def _warnings(
     if bend.is_curved:
         law = f"it goes about as n^{bend.exponent:.2f}"
         message = f"cost is not linear in {unit} (p = {bend.p_value:.2g}); {law}"
-        found.append(Warn("NONLINEAR", message, "explore larger samples, or forecast with that power law", True))
+        found.append(Warn("NONLINEAR", message, 'explore larger samples, or forecast with method="power"', True))
     if target_m > _FAR * largest:
         found.append(
             Warn("FAR", f"the plan's epoch is {target_m / largest:,.0f} × the largest trial", "a larger --budget")
@@ -201,6 +205,31 @@ def _warnings(
     return found
 
 
+def _by_power_law(trials: Sequence[Trial], plan: TrainingPlan, level: float, between: Mixture | None) -> Forecast:
+    seen = observe(trials, plan)
+    law = power.power_law(seen, plan, level)
+    beside = None if between is None else between.estimate(level, "s", Kind.PREDICTION)
+    beside_s = 0.0 if beside is None else beside.point
+    duration = law.duration_s.plus(beside_s)
+    energy, energy_warnings = energy_at_mean_power(trials, duration)
+    return Forecast(
+        duration_s=duration,
+        energy_kwh=energy,
+        emissions_kgco2e=None,
+        cost_usd=None,
+        one_off_s=_one_off(seen, level),
+        per_epoch_s=None,
+        per_batch_s=None,
+        warnings=(*power.power_warnings(law, seen, plan), *energy_warnings),
+        backtest_error=None,
+        method="power",
+        degrees_of_freedom=law.degrees_of_freedom,
+        plan=plan,
+        duration_p99_s=law.duration_p99_s + beside_s,
+        between_s=beside,
+    )
+
+
 def _by_green_love(
     trials: Sequence[Trial], plan: TrainingPlan, level: float, options: green_love.Options | None
 ) -> Forecast:
@@ -213,7 +242,6 @@ def _by_green_love(
     if plan.n_evaluations or plan.n_checkpoints:
         message = "the original's formulas know neither evaluations nor checkpoints: their time is not in this forecast"
         warnings.append(Warn("EVALUATION", message, 'method="wls" does', True))
-    none = Estimate(0.0, 0.0, 0.0, level, "s", Kind.CONFIDENCE)
     epoch = Estimate(scaled.epoch_s, scaled.epoch_s, scaled.epoch_s, level, "s", Kind.CONFIDENCE)
     total, margin = scaled.total_s, scaled.margin_s
     first_epochs = min(green_love.WARMUP_EPOCHS if options is None else options.warmup_epochs, plan.epochs or 1)
@@ -226,7 +254,7 @@ def _by_green_love(
         emissions_kgco2e=None,
         cost_usd=None,
         one_off_s=Estimate(excess_s, excess_s, excess_s, level, "s", Kind.CONFIDENCE),
-        per_epoch_s=none,
+        per_epoch_s=None,
         per_batch_s=epoch.times(1 / plan.batches_per_epoch, "s"),
         warnings=(*warnings, *energy_warnings),
         backtest_error=None,

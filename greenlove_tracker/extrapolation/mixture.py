@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import optimize, stats
 
-from greenlove_tracker.forecasting import Estimate
+from greenlove_tracker.forecasting import Estimate, Kind
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +56,14 @@ class Mixture:
         return Mixture.of([(w, factor * mean, factor * s, f) for w, mean, s, f in self.parts()])
 
     def estimate(self, level: float, unit: str, kind: str) -> Estimate:
-        """The median, and the interval that leaves as much above it as below; nothing is negative."""
+        """The median, and the interval that leaves as much above it as below; nothing is negative.
+
+        Of a prediction not even nothing: where its lower end would be, it lies as far below in proportion as the upper
+        end above.
+        """
         lower, point, upper = (max(0.0, self.quantile(p)) for p in ((1 - level) / 2, 0.5, (1 + level) / 2))
+        if kind == Kind.PREDICTION:
+            lower = above_zero(lower, point, upper)
         return Estimate(point, lower, upper, level, unit, kind)
 
     def cdf(self, value: float) -> float:
@@ -79,3 +85,8 @@ class Mixture:
     def _scales(self) -> NDArray[np.float64]:
         """The deviations; 0 is taken as next to nothing, for nothing can be divided by it."""
         return np.maximum(self.deviations, 1e-12 * max(1e-300, max(map(abs, self.means))))
+
+
+def above_zero(lower: float, point: float, upper: float) -> float:
+    """The lower end of what is certainly more than nothing: as far below in proportion as the upper end above."""
+    return lower if lower > 0 or upper <= 0 else max(0.0, point * point / upper)

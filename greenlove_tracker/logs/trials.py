@@ -71,6 +71,51 @@ def write_trials(run_dir: Path, trials: Sequence[Trial]) -> Path:
     return path
 
 
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What an exploration saw beside its trials.
+
+    Attributes:
+        cold_start_s: what the very first step took beyond a warm one.
+        eval_durations_s: timed evaluations.
+        peak_memory_gb: in GiB, of one GPU, or without one of the process.
+        gpu_power_w: mean draw of the GPUs together; None where it was not measured for long enough.
+    """
+
+    cold_start_s: float = 0.0
+    eval_durations_s: tuple[float, ...] = ()
+    peak_memory_gb: float | None = None
+    gpu_power_w: float | None = None
+
+
+_SEEN_UNITS = {"cold_start_s": "s", "eval_durations_s": "s", "peak_memory_gb": "GiB", "gpu_power_w": "W"}
+
+
+def seen_fields(seen: Seen) -> list[Field]:
+    """The lines of ``run.csv`` that keep it; what is unknown has none."""
+    values = {
+        "cold_start_s": cell(seen.cold_start_s),
+        "eval_durations_s": " ".join(map(cell, seen.eval_durations_s)),
+        "peak_memory_gb": "" if seen.peak_memory_gb is None else f"{seen.peak_memory_gb:.3g}",
+        "gpu_power_w": "" if seen.gpu_power_w is None else f"{seen.gpu_power_w:.4g}",
+    }
+    return [Field(name, value, _SEEN_UNITS[name]) for name, value in values.items() if value]
+
+
+def seen_of(fields: Mapping[str, Field]) -> Seen:
+    """What an exploration saw, from its ``run.csv``.
+
+    Raises:
+        ValueError: where a line is damaged.
+    """
+    texts = {name: fields[name].value for name in _SEEN_UNITS if name in fields}
+    return Seen(
+        finite(texts.get("cold_start_s", "0")),
+        tuple(finite(part) for part in texts.get("eval_durations_s", "").split()),
+        *(finite(texts[name]) if name in texts else None for name in ("peak_memory_gb", "gpu_power_w")),
+    )
+
+
 def plan_fields(plan: TrainingPlan) -> list[Field]:
     """The lines of ``run.csv`` that keep what was explored for."""
     names = ("samples", "batch_size", "epochs", "steps", "eval_every", "save_every")

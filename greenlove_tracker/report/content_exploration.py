@@ -71,7 +71,7 @@ def _made_of(forecast: Forecast) -> tuple[Block, ...]:
         ("all evaluations and checkpoints", forecast.between_s, 1),
     )
     rows = tuple(
-        (name, fmt.duration(e.point), f"{fmt.duration(e.lower)} to {fmt.duration(e.upper)}", fmt.significant(times, 6))
+        (name, fmt.duration(e.point), f"{fmt.duration(e.lower)} to {fmt.duration(e.upper)}", wording.times(times))
         for name, e, times in parts
         if e is not None
     )
@@ -104,7 +104,8 @@ def _trials(forecast: Forecast, trials: Sequence[Trial]) -> tuple[Block, ...]:
 def _fitted_s(forecast: Forecast, batches: int) -> float | None:
     if forecast.per_batch_s is None:
         return None
-    return forecast.per_epoch_s.point + batches * forecast.per_batch_s.point
+    start_s = 0.0 if forecast.per_epoch_s is None else forecast.per_epoch_s.point
+    return start_s + batches * forecast.per_batch_s.point
 
 
 def _method(forecast: Forecast, trials: Sequence[Trial]) -> tuple[Block, ...]:

@@ -96,12 +96,12 @@ def _made_of(forecast: Forecast) -> list[str]:
     plan = forecast.plan
     if plan is None or forecast.per_batch_s is None:
         return []
-    parts = f"{fmt.duration(forecast.per_epoch_s.point)} + {plan.batches_per_epoch:,} batches × " + fmt.duration(
-        forecast.per_batch_s.point
-    )
+    parts = f"{plan.batches_per_epoch:,} batches × {fmt.duration(forecast.per_batch_s.point)}"
+    if forecast.per_epoch_s is not None:
+        parts = f"{fmt.duration(forecast.per_epoch_s.point)} + {parts}"
     between = f", and {fmt.duration(forecast.between_s.point)} of evaluations" if forecast.between_s else ""
     once = f"{fmt.duration(forecast.one_off_s.point)} once"
-    return [f"  made of   {once} + {fmt.significant(plan.n_epochs, 4)} × ({parts}){between}"]
+    return [f"  made of   {once} + {wording.times(plan.n_epochs)} × ({parts}){between}"]
 
 
 def _checks(forecast: Forecast) -> list[str]:

@@ -55,6 +55,11 @@ def plan_text(plan: TrainingPlan | None) -> str:
     return data + (plural(plan.steps, "step") if plan.steps is not None else plural(plan.epochs or 1, "epoch"))
 
 
+def times(number: float) -> str:
+    """How often something is done: a whole number, or a part of it to two decimals."""
+    return f"{number:,.0f}" if float(number).is_integer() else f"{number:,.2f}"
+
+
 def progress(run: Run) -> str:
     """``n of m epochs`` or steps; that none were marked is not the same as that none were made."""
     summary, planned_steps = run.summary, run.text("total_steps_planned")

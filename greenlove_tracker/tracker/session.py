@@ -152,6 +152,11 @@ class Session:
         """Wait until the meter is up; False where it is not in time, or cannot be."""
         return self._metering.wait(timeout_s)
 
+    def note(self, fields: Sequence[Field]) -> None:
+        """Further lines for ``run.csv``."""
+        with self.acting():
+            self._writer.write_fields(fields)
+
     def tick(self) -> None:
         """What the background thread does each second, for tests with a clock of their own."""
         self._worker.tick()

@@ -1,0 +1,170 @@
+"""The run that an exploration is (docs/decisions/0007): measured and logged as any, and told of when it is over."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from greenlove_tracker import devices
+from greenlove_tracker.config import Settings
+from greenlove_tracker.console import confirm, open_page, say
+from greenlove_tracker.errors import UsageError
+from greenlove_tracker.extrapolation.in_terms import forecast_in
+from greenlove_tracker.forecasting import Forecast, TrainingPlan, Trial
+from greenlove_tracker.job import find_ranks
+from greenlove_tracker.logs.trials import Seen, plan_fields, seen_fields, write_trials
+from greenlove_tracker.meter import Meter
+from greenlove_tracker.records import Clock, RunStatus
+from greenlove_tracker.report.content_exploration import exploration_document
+from greenlove_tracker.report.exploration import exploration_screen
+from greenlove_tracker.report.html import write_page
+from greenlove_tracker.tracker.clock import SystemClock
+from greenlove_tracker.tracker.plan import Plan
+from greenlove_tracker.tracker.session import Session
+from greenlove_tracker.units import w_from_kwh_s
+
+_ANSWERS = ("continue", "stop")
+_LEAST_POWER_S = 5.0  # a shorter mean of a counter that refreshes every 0.1 s is noise (extrapolation/energy.py)
+
+
+@dataclass(frozen=True, slots=True)
+class Telling:
+    """What is done when an exploration is over.
+
+    Attributes:
+        opens_page: in a browser, where there is one.
+        asks: on a terminal, whether to train on.
+        on_no_terminal: ``continue`` or ``stop``: the answer where there is nobody to ask.
+
+    Raises:
+        UsageError: where the answer is another.
+    """
+
+    opens_page: bool
+    asks: bool
+    on_no_terminal: str
+
+    def __post_init__(self) -> None:
+        if self.on_no_terminal not in _ANSWERS:
+            raise UsageError(f'on_no_terminal must be "continue" or "stop", not {self.on_no_terminal!r}')
+
+
+@dataclass(frozen=True, slots=True)
+class Estimation:
+    """What an exploration found.
+
+    Attributes:
+        forecast: of the whole training.
+        trials: that it was made from.
+        spent_s: what the exploration took, its preparations too.
+        advice: what to do instead of exploring, where the training is short.
+        run_dir: where the trials are written; ``greenlove forecast`` reads them again.
+        continues: whether to train here now: as was answered on the terminal, or as ``on_no_terminal`` says.
+        peak_memory_gb: the most that torch's tensors took on one GPU, in GiB; on a CPU, that the process took.
+        gpu_power_w: mean draw of the GPUs together in the trials; None where it was not measured for long enough.
+    """
+
+    forecast: Forecast
+    trials: tuple[Trial, ...]
+    spent_s: float
+    advice: str | None
+    run_dir: Path
+    continues: bool
+    peak_memory_gb: float | None
+    gpu_power_w: float | None
+
+
+class ExplorationRun:
+    """One exploration's session, from its first moment to what is said of it.
+
+    Args:
+        settings: as of any run.
+        plan: what is explored for.
+        budget_s: of the exploration.
+        clock: None: the system's, with the meter in the background.
+        meter: None: CodeCarbon.
+    """
+
+    def __init__(
+        self, settings: Settings, plan: TrainingPlan, budget_s: float, clock: Clock | None, meter: Meter | None
+    ) -> None:
+        self._settings, self._plan, self._budget_s = settings, plan, budget_s
+        self._clock = clock or SystemClock()
+        self._began_s = self._clock.perf_s()
+        self._session = Session(
+            settings, Plan(), find_ranks(os.environ), self._clock, meter, in_background=clock is None,
+            extra_fields=plan_fields(plan),
+        )  # fmt: skip
+
+    def perf_s(self) -> float:
+        """The clock that all is timed by."""
+        return self._clock.perf_s()
+
+    @property
+    def spent_s(self) -> float:
+        """Since it began."""
+        return self.perf_s() - self._began_s
+
+    def begin(self) -> None:
+        """A trial begins: an epoch of the run."""
+        with self._session.acting() as recorder:
+            recorder.start_epoch()
+
+    def end(self) -> float | None:
+        """It is over; its energy in kWh, None where a part of it was not metered."""
+        number = None
+        with self._session.acting() as recorder:
+            number = recorder.epoch
+            recorder.end_epoch()
+        parts = [row.energy.total_kwh for row in self._session.rows if row.epoch == number]
+        known = [kwh for kwh in parts if kwh is not None]
+        return sum(known) if known and len(known) == len(parts) else None
+
+    def fail(self) -> None:
+        """It came to nothing."""
+        self._session.finish(RunStatus.FAILED)
+
+    def forecast(self, trials: Sequence[Trial], seen: Seen, *, method: str = "wls", seed: int = 0) -> Forecast:
+        """The forecast in the terms of this run.
+
+        Raises:
+            UsageError: where the trials cannot give one.
+        """
+        return forecast_in(
+            self._session.terms, trials, self._plan, gpu_count=self._session.gpu_count, method=method, seed=seed,
+            eval_durations_s=seen.eval_durations_s, cold_start_s=seen.cold_start_s,
+        )  # fmt: skip
+
+    def conclude(
+        self, forecast: Forecast, trials: tuple[Trial, ...], seen: Seen, advice: str | None, telling: Telling
+    ) -> Estimation:
+        """Write all of it down, say it, and ask whether to train on."""
+        session = self._session
+        seen = replace(seen, peak_memory_gb=devices.peak_memory_gb(), gpu_power_w=self._gpu_power_w())
+        write_trials(session.run_dir, trials)
+        session.note(seen_fields(seen))
+        page = write_page(exploration_document(forecast, trials), session.run_dir / "dashboard.html")
+        session.finish(RunStatus.FINISHED, 0)
+        spent_s = self.spent_s
+        if telling.opens_page:
+            open_page(page.as_uri())
+        if self._settings.verbose > 0:
+            say(exploration_screen(forecast, trials, spent_s, self._budget_s, advice, run_dir=session.shown_dir,
+                                   now_utc_s=self._clock.utc_s()))  # fmt: skip
+        is_asked = telling.asks and self._settings.verbose > 0
+        answer = confirm("Continue training locally?", default=False) if is_asked else None
+        continues = telling.on_no_terminal == "continue" if answer is None else answer
+        return Estimation(
+            forecast, trials, spent_s, advice, session.run_dir, continues, seen.peak_memory_gb, seen.gpu_power_w
+        )
+
+    def _gpu_power_w(self) -> float | None:
+        metered = [
+            (row.energy.gpu_kwh, row.duration_s)
+            for row in self._session.rows
+            if row.epoch is not None and row.energy.gpu_kwh is not None
+        ]
+        timed_s = sum(s for _, s in metered)
+        return w_from_kwh_s(sum(kwh for kwh, _ in metered), timed_s) if timed_s >= _LEAST_POWER_S else None

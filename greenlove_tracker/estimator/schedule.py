@@ -1,0 +1,127 @@
+"""Which exploration schedule, and what a larger budget would bring."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from greenlove_tracker.errors import UsageError
+from greenlove_tracker.exploration.explore import Scheduler
+from greenlove_tracker.exploration.foresee import noise_of, virtual_trials
+from greenlove_tracker.exploration.green_love import BOUND_S, GreenLoveScheduler
+from greenlove_tracker.exploration.plan import ExplorationScheduler
+from greenlove_tracker.forecasting import Forecast, TrainingPlan, Trial
+
+_BUDGETS = (2, 3, 5, 10, 20)  # times the budget, of which the first that helps is advised
+_NARROW = 0.2  # a relative width at which no larger budget is looked for
+_HELPS = 0.5  # a larger budget that leaves more than this share of the width is not worth naming
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """A scheduler and what it was made from.
+
+    Attributes:
+        make: a new one, of a budget in s.
+        scheduler: in use.
+        method: of the extrapolation.
+        budget_s: of the exploration.
+    """
+
+    make: Callable[[float], Scheduler]
+    scheduler: Scheduler
+    method: str
+    budget_s: float
+
+    def anew(self) -> Schedule:
+        """The same with a scheduler that was told nothing yet."""
+        return replace(self, scheduler=self.make(self.budget_s))
+
+    @property
+    def cold_start_s(self) -> float:
+        """What the very first step took beyond a warm one; the original's schedule does not look."""
+        return self.scheduler.cold_start_s if isinstance(self.scheduler, ExplorationScheduler) else 0.0
+
+    @property
+    def advice(self) -> str | None:
+        """What to do instead of exploring, where that is better."""
+        return self.scheduler.advice if isinstance(self.scheduler, ExplorationScheduler) else None
+
+
+def choose_schedule(
+    name: str,
+    plan: TrainingPlan,
+    batch_size: int,
+    *,
+    budget_s: float,
+    seed: int,
+    target_relative_width: float,
+    options: Mapping[str, Any],
+) -> Schedule:
+    """The schedule of that name.
+
+    Raises:
+        UsageError: where there is none, or an argument cannot be.
+    """
+    if name not in ("adaptive", "green-love"):
+        raise UsageError(f'schedule must be "adaptive" or "green-love", not {name!r}')
+    if options and name == "adaptive":
+        raise UsageError(f'{", ".join(options)}: options of schedule="green-love" only')
+
+    def adaptive(of_s: float) -> Scheduler:
+        return ExplorationScheduler(
+            plan.batches_per_epoch, plan.n_epochs, budget_s=of_s, seed=seed,
+            target_relative_width=target_relative_width,
+        )  # fmt: skip
+
+    def original(of_s: float) -> Scheduler:
+        return GreenLoveScheduler(plan.samples or 1, batch_size, **{"bound_s": of_s, **options})
+
+    if name == "adaptive":
+        return Schedule(adaptive, adaptive(budget_s), "wls", budget_s)
+    if plan.epochs is None:
+        raise UsageError('schedule="green-love" needs total_epochs: its formulas know no steps')
+    return Schedule(original, original(BOUND_S), "green-love", BOUND_S)
+
+
+def advised(
+    forecast: Forecast,
+    schedule: Schedule,
+    trials: Sequence[Trial],
+    width_of: Callable[[tuple[Trial, ...]], float | None],
+) -> Forecast:
+    """Where the forecast is wide, say which budget would narrow it to what, as explored on a loop of the same cost."""
+    scheduler, width = schedule.scheduler, forecast.duration_s.relative_width
+    is_wide = any(warning.name == "WIDE" for warning in forecast.warnings)
+    if not is_wide or not isinstance(scheduler, ExplorationScheduler):
+        return forecast
+    found = _narrower(schedule, scheduler, trials, width_of)
+    if found is None or found[1] > _HELPS * width:
+        return forecast
+    text = f"--budget {found[0]:g} would narrow ±{width / 2:.0%} to about ±{found[1] / 2:.0%}"
+    warnings = [replace(w, advice=text) if w.name == "WIDE" else w for w in forecast.warnings]
+    return replace(forecast, warnings=tuple(warnings))
+
+
+def _narrower(
+    schedule: Schedule,
+    scheduler: ExplorationScheduler,
+    trials: Sequence[Trial],
+    width_of: Callable[[tuple[Trial, ...]], float | None],
+) -> tuple[float, float] | None:
+    """The first larger budget in s whose forecast would be narrow, else the one of the narrowest; and its width."""
+    cost, found = scheduler.cost, []
+    if cost is None:
+        return None
+    noise = noise_of(trials, cost)
+    for budget_s in (times * schedule.budget_s for times in _BUDGETS):
+        if budget_s > (scheduler.whole_s or 0.0):
+            break  # better run than explored
+        seen = virtual_trials(schedule.make(budget_s), cost, noise, scheduler.cold_start_s, trials[0].batch_size)
+        width = width_of(seen) if seen else None
+        if width is not None:
+            found.append((budget_s, width))
+            if width <= _NARROW:
+                break
+    return min(found, key=lambda pair: pair[1], default=None)
