@@ -10,6 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from greenlove_tracker.estimator.fitting import explore_callable
     from greenlove_tracker.estimator.run import Estimation
     from greenlove_tracker.estimator.training import Estimator
     from greenlove_tracker.extrapolation.from_trials import extrapolate
@@ -31,6 +32,7 @@ _HOMES = {
     "TrainingPlan": "greenlove_tracker.forecasting",
     "Trial": "greenlove_tracker.forecasting",
     "aggregate": "greenlove_tracker.logs.aggregate",
+    "explore_callable": "greenlove_tracker.estimator.fitting",
     "extrapolate": "greenlove_tracker.extrapolation.from_trials",
     "read_logs": "greenlove_tracker.logs.parser",
     "write_html": "greenlove_tracker.report.html",
@@ -47,6 +49,7 @@ __all__ = [
     "Trial",
     "__version__",
     "aggregate",
+    "explore_callable",
     "extrapolate",
     "read_logs",
     "write_html",

@@ -13,6 +13,7 @@ from greenlove_tracker.errors import UsageError
 from greenlove_tracker.extrapolation.observations import Observations
 from greenlove_tracker.forecasting import Estimate, Kind, TrainingPlan, Warn
 
+_RANGE = 10.0  # sizes under the largest by more than this factor are left out: what is fixed bends a power law there
 _LEAST_SIZES = 3  # two give an exponent without any sign of whether it is one
 
 
@@ -39,6 +40,8 @@ def power_law(seen: Observations, plan: TrainingPlan, level: float) -> PowerLaw:
     The interval is that of one future observation on the logarithmic scale (Student's t), multiplied by the epochs:
     what differs between runs does not average out over them.
 
+    Sizes under a tenth of the largest are left out, where three others remain.
+
     Args:
         seen: trials of three sizes or more.
         plan: the whole.
@@ -49,8 +52,10 @@ def power_law(seen: Observations, plan: TrainingPlan, level: float) -> PowerLaw:
     """
     if seen.n_sizes < _LEAST_SIZES:
         raise UsageError(f"a power law needs trials of three sizes, not {seen.n_sizes}")
-    x = sm.add_constant(np.log(seen.m))
-    fit = sm.OLS(np.log(seen.mean_s), x).fit()
+    is_used = seen.m >= seen.m.max() / _RANGE
+    if len(np.unique(seen.m[is_used])) < _LEAST_SIZES:
+        is_used[:] = True
+    fit = sm.OLS(np.log(seen.mean_s[is_used]), sm.add_constant(np.log(seen.m[is_used]))).fit()
     at = np.array([[1.0, math.log(seen.epoch_of(plan))]])
 
     def at_level(of: float) -> tuple[float, float, float]:

@@ -1,0 +1,150 @@
+"""``explore_callable``: what a fit takes on all its data, for what is not a torch loop: scikit-learn, Keras, JAX."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from greenlove_tracker import devices
+from greenlove_tracker.config import load_settings
+from greenlove_tracker.console import StatusLine
+from greenlove_tracker.errors import UsageError
+from greenlove_tracker.estimator.run import Estimation, ExplorationRun, Telling
+from greenlove_tracker.forecasting import TrainingPlan, Trial
+from greenlove_tracker.logs.trials import Seen
+from greenlove_tracker.meter import Meter
+from greenlove_tracker.records import Clock
+from greenlove_tracker.report.exploration import progress_line
+
+_LEAST_SIZES = 3
+_REPLICATES = 3  # of each size at most; a fit's time differs from call to call
+_SMALLEST_SHARE = 100  # of all samples, where no sizes are given: six doublings come to 64 times that
+_SINGLE_SHARE = 0.3  # of the budget that one fit may take, so that there is time for it again
+_STEEPEST = 3.0  # exponent that an untried size is feared to cost, until two sizes show another
+
+
+def explore_callable(
+    fit: Callable[[int], object],
+    sizes: Sequence[int] | None = None,
+    *,
+    samples: int,
+    budget_s: float = 30.0,
+    seed: int = 0,
+    auto_open_report: bool = False,
+    asks: bool = False,
+    on_no_terminal: str = "continue",
+    clock: Clock | None = None,
+    meter: Meter | None = None,
+    **settings: Any,
+) -> Estimation:
+    """Time ``fit`` on samples of several sizes, and forecast it on all of the data.
+
+    ::
+
+        explore_callable(lambda n: SVC().fit(X[:n], y[:n]), samples=len(X))
+
+    That time goes in proportion to the data is not supposed: a power law is fitted and extended to all of the data, its
+    exponent told. The smallest size is fitted once more before all others and not counted: first calls load and
+    compile. A fit cannot be interrupted, so the budget is overrun by one fit at most; a size that is feared to be too
+    slow for what is left is left out.
+
+    Args:
+        fit: trains anew on the first so many samples; what it changes is not given back.
+        sizes: three different ones or more, none above ``samples``; default: doubled from a hundredth of ``samples``
+            on, as far as the budget reaches.
+        samples: of all the data.
+        budget_s: of the exploration.
+        seed: of the order of replicates.
+        auto_open_report: open the page in a browser, where there is one.
+        asks: ask on a terminal whether to train on.
+        on_no_terminal: ``continue`` or ``stop``.
+        clock: read for all times.
+        meter: measures the energy; default CodeCarbon.
+        **settings: fields of ``greenlove_tracker.config.Settings``.
+
+    Raises:
+        UsageError: on a bad argument, or where the budget held fewer than three sizes.
+    """
+    wanted = _checked(sizes, samples, budget_s)
+    plan = TrainingPlan(samples=samples, batch_size=1, epochs=1)
+    telling = Telling(auto_open_report, asks, on_no_terminal)
+    run = ExplorationRun(load_settings(settings), plan, budget_s, clock, meter)
+    line = StatusLine(even_beside_stdout=True)
+
+    def timed(size: int) -> Trial:
+        line.draw(progress_line(run.spent_s, budget_s, size, None))
+        run.begin()
+        began_s = run.perf_s()
+        fit(size)
+        devices.synchronise()
+        took_s = run.perf_s() - began_s
+        return Trial(size, 1, (max(took_s, 1e-9),), run.end() or None)
+
+    try:
+        trials, cold_start_s = _explored(timed, wanted, run, budget_s, seed)
+        seen = Seen(cold_start_s)
+        forecast = run.forecast(trials, seen, method="power")
+    except BaseException:
+        run.fail()
+        raise
+    finally:
+        line.clear()
+    return run.conclude(forecast, trials, seen, None, telling)
+
+
+def _checked(sizes: Sequence[int] | None, samples: int, budget_s: float) -> list[int]:
+    if isinstance(samples, bool) or not isinstance(samples, int) or samples < _LEAST_SIZES:
+        raise UsageError(f"samples must be the number of all samples, at least {_LEAST_SIZES}, not {samples!r}")
+    if sizes is None:
+        sizes = [max(1, samples // _SMALLEST_SHARE) * 2**k for k in range(samples.bit_length())]
+        sizes = [size for size in sizes if size <= samples]
+    wanted = sorted(set(sizes))
+    if len(wanted) < _LEAST_SIZES or wanted[0] < 1 or wanted[-1] > samples:
+        raise UsageError(
+            f"sizes must be three different ones or more, from 1 to samples={samples}, such as "
+            f"{[max(1, samples // k) for k in (100, 50, 20, 10)]}, not {wanted}"
+        )
+    if not (math.isfinite(budget_s) and budget_s > 0):
+        raise UsageError(f"budget_s must be positive seconds, such as 30, not {budget_s!r}")
+    return wanted
+
+
+def _explored(
+    timed: Callable[[int], Trial], sizes: Sequence[int], run: ExplorationRun, budget_s: float, seed: int
+) -> tuple[tuple[Trial, ...], float]:
+    """Each size once, from the smallest, whose cost is known best; then all again in random order while there is time.
+
+    Returns:
+        The trials, and by how much the very first fit took longer than the same again.
+    """
+    cold_s = timed(sizes[0]).total_s
+    trials: list[Trial] = []
+    order = random.Random(seed)  # noqa: S311  # an order, no secret
+    blocks = [list(sizes), *(order.sample(sizes, len(sizes)) for _ in range(_REPLICATES - 1))]
+    for size in (size for block in blocks for size in block):
+        if _feared_s(trials, size) <= min(budget_s - run.spent_s, _SINGLE_SHARE * budget_s):
+            trials.append(timed(size))
+    n_sizes = len({t.sample_size for t in trials})
+    if n_sizes < _LEAST_SIZES:
+        raise UsageError(
+            f"{budget_s:g} s held {n_sizes} of the sizes, and three are needed: give smaller sizes or a larger budget_s"
+        )
+    return tuple(trials), max(0.0, cold_s - trials[0].total_s)
+
+
+def _feared_s(trials: Sequence[Trial], size: int) -> float:
+    """What a fit may take: as the last of its size, else by a power law through the two largest so far."""
+    if not trials:
+        return 0.0
+    by_size = {t.sample_size: t.total_s for t in trials}
+    if size in by_size:
+        return by_size[size]
+    largest = max(by_size)
+    exponent = _STEEPEST
+    if len(by_size) > 1:
+        before = max(s for s in by_size if s != largest)
+        seen = math.log(by_size[largest] / by_size[before]) / math.log(largest / before)
+        exponent = min(_STEEPEST, max(1.0, seen))
+    return float(by_size[largest] * (size / largest) ** exponent)
