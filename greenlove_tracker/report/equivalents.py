@@ -9,6 +9,7 @@ from greenlove_tracker.format import significant
 from greenlove_tracker.tables.equivalents import Equivalent, equivalents
 
 _DAYS_PER_YEAR = 365.25
+_TREE_YEAR = "tree-year"
 _CAR_EU, _CAR_US = "car_eu_new_2024_km", "car_us_km"
 
 
@@ -23,25 +24,32 @@ class Comparison:
 def comparisons(emissions_kgco2e: float, *, is_us: bool = False, n: int = 3) -> tuple[Comparison, ...]:
     """The ``n`` equivalents whose amounts lie nearest to 10 of their unit: neither 1e-5 nor 1e6 of anything.
 
-    Of the two cars only one is told: the average US one for a US run, else a new European one.
+    Of a family one is told: a flight or the kilometres of one, a tree's days or trees. Of the two cars it is the
+    average US one for a US run, else a new European one.
     """
-    if emissions_kgco2e <= 0:
+    if not (math.isfinite(emissions_kgco2e) and emissions_kgco2e > 0):
         return ()
     found = [e for e in equivalents() if e.key != (_CAR_EU if is_us else _CAR_US)]
     found.sort(key=lambda e: abs(math.log10(_amount(e, emissions_kgco2e) / 10)))
-    return tuple(Comparison(_text(e, emissions_kgco2e), f"{e.source}; {e.vintage}") for e in found[:n])
+    nearest: dict[str, Equivalent] = {}
+    for equivalent in found:
+        nearest.setdefault(equivalent.family, equivalent)
+    told = list(nearest.values())[:n]
+    return tuple(Comparison(_text(e, emissions_kgco2e), f"{e.source}; {e.vintage}") for e in told)
 
 
 def _amount(equivalent: Equivalent, emissions_kgco2e: float) -> float:
-    """In km, charges or, for what absorbs over years, days."""
+    """In its unit; in days where that is a year of a tree."""
     amount = emissions_kgco2e / equivalent.kgco2e_per_unit
-    return amount * _DAYS_PER_YEAR if equivalent.direction == "absorbed" else amount
+    return amount * _DAYS_PER_YEAR if equivalent.unit == _TREE_YEAR else amount
 
 
 def _text(equivalent: Equivalent, emissions_kgco2e: float) -> str:
     amount = _amount(equivalent, emissions_kgco2e)
-    if equivalent.direction == "absorbed":
+    if equivalent.unit == _TREE_YEAR:
         return f"what one growing urban tree absorbs in {_span(amount)}"
+    if equivalent.direction == "absorbed":
+        return f"what {significant(amount, 2)} {equivalent.label} absorb"
     if equivalent.label.startswith("km "):
         number = significant(amount, 2) + " km" if amount >= 1 else significant(amount * 1e3, 2) + " m"
         return f"{number} {equivalent.label.removeprefix('km ')}"

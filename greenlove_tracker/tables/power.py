@@ -12,7 +12,7 @@ WORLD_TABLE = "carbon_intensity_world.csv"
 
 @dataclass(frozen=True, slots=True)
 class ElectricityPrice:
-    """A household price of electricity in USD/kWh, all taxes included."""
+    """A price of electricity in USD/kWh: a household's with all taxes, or a business's."""
 
     iso3: str
     country: str
@@ -43,6 +43,21 @@ def household_prices() -> dict[str, ElectricityPrice]:
         )
         for row in rows(PRICES_TABLE)
         if row["household_usd_per_kwh"]
+    }
+
+
+def business_prices() -> dict[str, ElectricityPrice]:
+    """Prices for businesses by ISO 3166 alpha-3 code: without recoverable taxes (Eurostat), or of 2019 (World Bank)."""
+    return {
+        row["iso3"]: ElectricityPrice(
+            iso3=row["iso3"],
+            country=row["country"],
+            usd_per_kwh=positive(row, "business_usd_per_kwh", PRICES_TABLE, 5),
+            period=row["business_period"],
+            source=row["business_source"],
+        )
+        for row in rows(PRICES_TABLE)
+        if row["business_usd_per_kwh"]
     }
 
 

@@ -1,0 +1,112 @@
+"""How intervals combine across machines, what several GPUs give, and what power a machine draws."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from statistics import NormalDist
+
+from greenlove_tracker.errors import UsageError
+from greenlove_tracker.forecasting import Estimate, Forecast, Kind
+from greenlove_tracker.tables.gpus import Gpu
+from greenlove_tracker.units import w_from_kwh_s
+
+LEVEL = 0.90  # of every interval of a projection
+# 8 × H100 (700 W each) fine-tuning drew 6.74 kW as a node on average, measured: 6740 / 5600. It was measured on busy
+# GPUs, so where they draw less the host is taken to draw less in proportion.
+HOST_OVERHEAD = 1.2
+_STATED_GPUS = 8  # the number of GPUs that the scaling efficiency is stated for
+
+
+@dataclass(frozen=True, slots=True)
+class Draw:
+    """The share of their power limit that the GPUs draw, and how it is known."""
+
+    share: float
+    basis: str
+    warning: str = ""
+
+
+def at_level(estimate: Estimate, level: float = LEVEL) -> Estimate:
+    """The same at another level: each side of the interval is read as half a normal distribution."""
+    if estimate.level == level:
+        return estimate
+    normal = NormalDist()
+    ratio = normal.inv_cdf((1 + level) / 2) / normal.inv_cdf((1 + estimate.level) / 2)
+    lower = max(0.0, estimate.point - (estimate.point - estimate.lower) * ratio)
+    upper = estimate.point + (estimate.upper - estimate.point) * ratio
+    return Estimate(estimate.point, lower, upper, level, estimate.unit, estimate.kind)
+
+
+def elsewhere(duration_s: Estimate, speedup: Estimate, gain: float) -> Estimate:
+    """The time on another machine: the local time / (speedup of one GPU × gain of their number).
+
+    The 90% range adds the relative errors of the forecast and of the speedup in quadrature on the log scale, side by
+    side (a small speedup makes a long time): as of independent log-normal errors. It is an assumption, since the
+    speedup's is. ``gain`` has no error of its own.
+    """
+    local, speed = at_level(duration_s), at_level(speedup)
+    point = local.point / (speed.point * gain)
+    longer = math.hypot(_log_ratio(local.upper, local.point), _log_ratio(speed.point, speed.lower))
+    shorter = math.hypot(_log_ratio(local.point, local.lower), _log_ratio(speed.upper, speed.point))
+    ends = (point * math.exp(-shorter), point * math.exp(longer))
+    return Estimate(point, *ends, LEVEL, duration_s.unit, Kind.ASSUMPTION)
+
+
+def _log_ratio(high: float, low: float) -> float:
+    return math.log(high / low) if low > 0 else math.inf
+
+
+def scaling_gain(n_from: int, n_to: int, scaling: float) -> float:
+    """How much faster ``n_to`` GPUs are than ``n_from`` of the same kind.
+
+    The power law of the numbers at which eight GPUs do 8 × ``scaling`` times what one does: (to / from) ** (1 + log₈
+    scaling). So as many GPUs as here gain nothing and lose nothing, two are 95% efficient at the default of 85%.
+    """
+    return float((n_to / n_from) ** (1 + math.log(scaling, _STATED_GPUS)))
+
+
+def draw_of(
+    forecast: Forecast, tdp_w: float | None, n_gpus: int, measured: float | None, manual: float | None, pue: float
+) -> Draw | None:
+    """The draw of the local GPUs, which a GPU elsewhere is assumed to have as well; None where nothing tells it.
+
+    Args:
+        forecast: its energy tells the draw where nothing else does.
+        tdp_w: power limit of one local GPU.
+        n_gpus: local GPUs.
+        measured: draw against the enforced limit.
+        manual: the same by the user's word.
+        pue: of the local site, which the forecast's energy includes.
+    """
+    if measured is not None:
+        return Draw(measured, "draw seen here")
+    if manual is not None:
+        return Draw(manual, "draw given by the user")
+    energy = forecast.energy_kwh
+    if energy is None or tdp_w is None:
+        return None
+    power_w = w_from_kwh_s(energy.point, forecast.duration_s.point)
+    if not power_w:
+        return None
+    share = power_w / (n_gpus * tdp_w * HOST_OVERHEAD * pue)
+    model = f"{n_gpus} × {tdp_w:.0f} W × {HOST_OVERHEAD} host × PUE {pue}"
+    basis = f"draw, from this machine's {power_w:.0f} W over {model}"
+    if share <= 1:
+        return Draw(share, basis)
+    return Draw(1.0, basis, f"this machine draws {share:.1f} times what its GPUs may: counted as their full power")
+
+
+def machine_power_w(gpu: Gpu, n_gpus: int, draw: Draw, pue: float) -> float | None:
+    """Power in W of a machine: GPUs × TDP × draw × host overhead × PUE; None where the TDP is not known."""
+    return None if gpu.tdp_w is None else n_gpus * gpu.tdp_w * draw.share * HOST_OVERHEAD * pue
+
+
+def check_share(name: str, value: float | None) -> None:
+    """Refuses what is no share of a GPU's power.
+
+    Raises:
+        UsageError: where it is not in (0, 1].
+    """
+    if value is not None and not 0 < value <= 1:
+        raise UsageError(f"{name} is a share from 0 to 1, such as 0.82, not {value!r}")

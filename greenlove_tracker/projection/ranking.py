@@ -1,0 +1,232 @@
+"""Which machine is cheapest, fastest and greenest, what that saves, and what would settle what cannot be told.
+
+Two machines whose 90% ranges overlap are not ranked: the winner is the one with the lowest figure only where nobody's
+range reaches into its own. The error of the local forecast is in every range, so an overlap is judged with caution.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from greenlove_tracker.forecasting import Estimate
+from greenlove_tracker.format import duration, mass, money, significant
+from greenlove_tracker.projection.energy import LEVEL
+from greenlove_tracker.projection.row import Projection
+from greenlove_tracker.units import SECONDS_PER_HOUR
+
+SETTLE_MINUTES = 15.0  # a trial of that length repeats an epoch or hundreds of steps many times
+
+Criterion = Literal["cost", "time", "co2e"]
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Who leads by one criterion.
+
+    Attributes:
+        criterion: "cost", "time" or "co2e" (location-based).
+        leaders: the one with the lowest figure first, then those whose ranges overlap with its.
+        sentence: the same in words.
+    """
+
+    criterion: Criterion
+    leaders: tuple[Projection, ...]
+    sentence: str
+
+    @property
+    def winner(self) -> Projection | None:
+        """The machine that leads clearly; None where ranges overlap."""
+        return self.leaders[0] if len(self.leaders) == 1 else None
+
+
+@dataclass(frozen=True, slots=True)
+class Saving:
+    """What one machine saves against the local one; negative where it takes more.
+
+    Attributes:
+        criterion: "cost", "time" or "co2e".
+        machine: the one that is compared with the local one.
+        amount: in USD, s or kgCO2e; its ends pair the far ends of both ranges, so they are wider than 90%.
+        sentence: the same in words, and which emissions it rests on.
+    """
+
+    criterion: Criterion
+    machine: Projection
+    amount: Estimate
+    sentence: str
+
+    @property
+    def is_certain(self) -> bool:
+        """Whether the sign is certain."""
+        return self.amount.lower > 0 or self.amount.upper < 0
+
+
+@dataclass(frozen=True, slots=True)
+class Settle:
+    """A trial that would cut a range.
+
+    Attributes:
+        machine: where.
+        minutes: how long.
+        cost_usd: on the smallest instance that is rented out.
+        gpus: of that instance.
+        relative_half_width: what the range of the machine would come to.
+        sentence: the same in words.
+    """
+
+    machine: Projection
+    minutes: float
+    cost_usd: float
+    gpus: int
+    relative_half_width: float
+    sentence: str
+
+
+@dataclass(frozen=True, slots=True)
+class Ranking:
+    """What the end of a table says; None where too little is known for it."""
+
+    cheapest: Verdict | None
+    cheapest_rented: Verdict | None
+    fastest: Verdict | None
+    greenest: Verdict | None
+    savings: tuple[Saving, ...]
+    settle: Settle | None
+    notes: tuple[str, ...]
+
+
+def rank(projections: Sequence[Projection]) -> Ranking:
+    """Judges the rows of a projection, the local one first."""
+    compared = [row for row in projections if row.is_compared]
+    rented = [row for row in compared if row.is_rented]
+    cheapest, cheapest_rented = _verdict("cost", compared), _verdict("cost", rented, " rented")
+    fastest, greenest = _verdict("time", compared), _verdict("co2e", compared)
+    local = next((row for row in compared if row.is_local), None)
+    savings = [_saving("cost", rented, local), _saving("time", rented, local), _saving("co2e", rented, local)]
+    return Ranking(
+        cheapest=cheapest,
+        cheapest_rented=cheapest_rented,
+        fastest=fastest,
+        greenest=greenest,
+        savings=tuple(saving for saving in savings if saving is not None),
+        settle=_settle([v for v in (cheapest_rented, fastest) if v is not None], local),
+        notes=_notes(compared),
+    )
+
+
+def value_of(row: Projection, criterion: Criterion) -> Estimate | None:
+    """What a criterion compares of a row."""
+    return {"cost": row.cost_usd, "time": row.duration_s, "co2e": row.emissions_kgco2e}[criterion]
+
+
+def label(row: Projection) -> str:
+    """``8 × H200 SXM``, or ``here``."""
+    return "here" if row.is_local else f"{row.billed_gpus} × {row.name}"
+
+
+def _verdict(criterion: Criterion, rows: Sequence[Projection], among: str = "") -> Verdict | None:
+    known = sorted(
+        ((value, row) for row in rows if (value := value_of(row, criterion)) is not None),
+        key=lambda pair: pair[0].point,
+    )
+    if len(known) < 2:
+        return None
+    first = known[0][0]
+    leaders = tuple(row for value, row in known if row is known[0][1] or _overlap(first, value))
+    return Verdict(criterion, leaders, _verdict_sentence(criterion, leaders, among))
+
+
+def _overlap(a: Estimate, b: Estimate) -> bool:
+    return a.lower <= b.upper and b.lower <= a.upper
+
+
+_ADJECTIVES = {"cost": "cheapest", "time": "fastest", "co2e": "greenest"}
+
+
+def _verdict_sentence(criterion: Criterion, leaders: Sequence[Projection], among: str) -> str:
+    adjective = _ADJECTIVES[criterion] + among
+    basis = ", location-based" if criterion == "co2e" else ""
+    if len(leaders) == 1:
+        value = value_of(leaders[0], criterion)
+        spent = " of electricity alone" if criterion == "cost" and leaders[0].cost_basis == "electricity" else ""
+        return f"{adjective}: {label(leaders[0])}, {_text(criterion, value)}{spent}{basis}"
+    names = ", ".join(label(row) for row in leaders)
+    return f"{adjective}: no winner can be named{basis}, the ranges of {names} overlap"
+
+
+def _saving(criterion: Criterion, rented: Sequence[Projection], local: Projection | None) -> Saving | None:
+    """Of the first rented machine by the criterion against the local one; None where either is not known."""
+    known = [row for row in rented if value_of(row, criterion) is not None]
+    if local is None or not known:
+        return None
+    there = min(known, key=lambda row: _point(value_of(row, criterion)))
+    a, b = value_of(local, criterion), value_of(there, criterion)
+    if a is None or b is None:
+        return None
+    amount = Estimate(a.point - b.point, a.lower - b.upper, a.upper - b.lower, LEVEL, a.unit, b.kind)
+    return Saving(criterion, there, amount, _saving_sentence(criterion, there, amount))
+
+
+def _point(value: Estimate | None) -> float:
+    return float("inf") if value is None else value.point
+
+
+def _saving_sentence(criterion: Criterion, there: Projection, amount: Estimate) -> str:
+    what = {"cost": "money", "time": "time", "co2e": "CO2e"}[criterion]
+    basis = " (location-based, no claim of the provider's counted)" if criterion == "co2e" else ""
+    if amount.lower <= 0 <= amount.upper:
+        return f"{label(there)} against here: whether it saves {what} cannot be told{basis}"
+    low, high = sorted((abs(amount.lower), abs(amount.upper)))
+    size = Estimate(abs(amount.point), low, high, amount.level, amount.unit, amount.kind)
+    verb = "saves" if amount.point > 0 else "takes"
+    more = "" if amount.point > 0 else " more"
+    return f"{label(there)} against here {verb} {_text(criterion, size)}{more}{basis}"
+
+
+def _text(criterion: Criterion, value: Estimate | None) -> str:
+    if value is None:
+        return "unknown"
+    write = {"cost": money, "time": duration, "co2e": mass}[criterion]
+    return f"{write(value.point)} [{write(value.lower)}–{write(value.upper)}]"
+
+
+def _settle(verdicts: Sequence[Verdict], local: Projection | None) -> Settle | None:
+    """A trial on the cheapest of the tied machines, which brings its range down to that of a forecast made there."""
+    tied = {id(row): row for v in verdicts if v.winner is None for row in v.leaders if _trial_usd(row) is not None}
+    if not tied or local is None or local.duration_s is None:
+        return None
+    machine = min(tied.values(), key=lambda row: _trial_usd(row) or 0.0)
+    offer, cost = machine.offer, _trial_usd(machine)
+    if offer is None or cost is None:
+        return None
+    gpus = min(offer.gpus_per_instance)
+    half = local.duration_s.relative_width / 2
+    sentence = (
+        f"{SETTLE_MINUTES:.0f} minutes of {gpus} × {machine.name} ({money(cost)}) would cut its range to about "
+        f"±{significant(half * 100, 1)}%, as wide as that of the forecast here"
+    )
+    return Settle(machine, SETTLE_MINUTES, cost, gpus, half, sentence)
+
+
+def _trial_usd(row: Projection) -> float | None:
+    if row.offer is None or row.offer.usd_per_gpu_hour is None:
+        return None
+    return row.offer.usd_per_gpu_hour * min(row.offer.gpus_per_instance) * SETTLE_MINUTES * 60 / SECONDS_PER_HOUR
+
+
+def _notes(rows: Sequence[Projection]) -> tuple[str, ...]:
+    """What is to be known of the whole comparison."""
+    bases = {word for row in rows if row.intensity for word in ("direct", "lifecycle") if word in row.intensity.basis}
+    costs = {row.cost_basis for row in rows if row.cost_basis}
+    notes = []
+    if len(bases) > 1:
+        notes.append(
+            "CO2e mixes direct (EPA eGRID) and lifecycle (Our World in Data) intensities: close ones do not rank"
+        )
+    if "electricity" in costs and "machine" in costs:
+        notes.append("the cost here is electricity alone, without the price of the card; rented, it is all")
+    if any(row.market for row in rows):
+        notes.append("market-based figures are the provider's claims, not audited; no ranking rests on them")
+    return tuple(notes)

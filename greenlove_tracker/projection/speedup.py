@@ -1,0 +1,190 @@
+"""How many times faster a training runs on another GPU, and how sure that is.
+
+In this order: what the user says or has measured; published benchmarks, directly or through a third GPU; data sheets.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+from greenlove_tracker.errors import UsageError
+from greenlove_tracker.forecasting import Estimate, Kind
+from greenlove_tracker.projection import benchmarks, specifications, speedup_error
+from greenlove_tracker.projection.speedup_error import LEVEL
+from greenlove_tracker.tables.gpus import Gpu
+
+UNIT = "×"
+PRECISIONS = ("fp16", "fp32")
+METHODS = ("benchmarks", "specifications", "green-love")
+# Eight cores at 3.5 GHz with two 256-bit fused multiply-adds each: 0.9 TFLOPS; two channels of DDR4-3200: 51 GB/s.
+CPU_FP32_TFLOPS = 1.0
+CPU_BANDWIDTH_GB_S = 50.0
+_CPU_FACTOR = 5.0  # a guess: no benchmark of the tables was run on a CPU
+_GREEN_LOVE_SOURCE = "green-love 0.2.2, README: 0.7 × ratio of TFLOPS + 0.3 × ratio of bandwidths"
+
+
+@dataclass(frozen=True, slots=True)
+class Speedup:
+    """How many times faster the target is.
+
+    Attributes:
+        estimate: with its 90% interval, in ×; an assumption, unless it was measured.
+        method: same, measured, custom, benchmarks, specifications or green-love.
+        known_from: the same for a table's cell.
+        sources: what it was read from.
+    """
+
+    estimate: Estimate
+    method: str
+    known_from: str
+    sources: tuple[str, ...]
+
+
+def speedup(
+    local: Gpu | None,
+    target: Gpu,
+    *,
+    task: str | None = None,
+    precision: str = "fp16",
+    method: str | None = None,
+    custom: float | tuple[float, float, float] | None = None,
+    cpu_fp32_tflops: float = CPU_FP32_TFLOPS,
+    cpu_bandwidth_gb_s: float = CPU_BANDWIDTH_GB_S,
+) -> Speedup:
+    """How many times faster ``target`` trains than ``local``.
+
+    Args:
+        local: the GPU at hand; None where there is none, which makes it rough.
+        target: the other GPU.
+        task: one of the benchmarks, if the training is like it; else the geometric mean of them all.
+        precision: fp16 (mixed precision, bfloat16 too) or fp32 (PyTorch's default: TF32 where there is such a thing).
+        method: benchmarks, specifications or green-love, to have that one; by default the best that is known.
+        custom: the user's own figure, or (figure, lower, upper).
+        cpu_fp32_tflops: of the CPU, where there is no local GPU.
+        cpu_bandwidth_gb_s: of the CPU's memory, where there is no local GPU.
+
+    Raises:
+        UsageError: for an unknown task, precision or method, a figure that is not positive, or where the method asked
+            for knows nothing about these GPUs.
+    """
+    _check(task, precision, method)
+    if custom is not None:
+        return _given(custom)
+    if local is None:
+        return _from_cpu(target, precision, cpu_fp32_tflops, cpu_bandwidth_gb_s)
+    if local.name == target.name:
+        return Speedup(Estimate(1.0, 1.0, 1.0, LEVEL, UNIT, Kind.ASSUMPTION), "same", "same GPU", ())
+    if method == "green-love":
+        return _from_blend(local, target, precision)
+    if method != "specifications":
+        if found := _benchmarked(local, target, precision, task):
+            return found
+        if method == "benchmarks":
+            raise UsageError(
+                f"no published benchmark leads from {local.name} to {target.name}: leave method out, "
+                "or give custom_speedup"
+            )
+    return _from_specifications(local, target, precision)
+
+
+def measured(local_s: Estimate, target_s: Estimate) -> Speedup:
+    """From the times of the same work on either GPU, whose errors are taken to be independent.
+
+    Raises:
+        UsageError: where a time is not positive or the levels differ.
+    """
+    if local_s.level != target_s.level:
+        raise UsageError(f"the two times have intervals of different levels: {local_s.level} and {target_s.level}")
+    if not (local_s.lower > 0 and target_s.lower > 0):
+        raise UsageError("a measured time must be positive, its interval's lower end too")
+    ratio = local_s.point / target_s.point
+    up = math.hypot(math.log(local_s.upper / local_s.point), math.log(target_s.point / target_s.lower))
+    down = math.hypot(math.log(local_s.point / local_s.lower), math.log(target_s.upper / target_s.point))
+    interval = Estimate(ratio, ratio * math.exp(-down), ratio * math.exp(up), local_s.level, UNIT, Kind.PREDICTION)
+    return Speedup(interval, "measured", "measured", ())
+
+
+def _check(task: str | None, precision: str, method: str | None) -> None:
+    if precision not in PRECISIONS:
+        raise UsageError(f"precision must be {' or '.join(PRECISIONS)}, not {precision!r}; bfloat16 counts as fp16")
+    if method is not None and method not in METHODS:
+        raise UsageError(f"method must be {', '.join(METHODS[:-1])} or {METHODS[-1]}, not {method!r}")
+    if task is not None and task not in benchmarks.tasks():
+        raise UsageError(f"no benchmark is called {task!r}; there are {', '.join(benchmarks.tasks())}")
+
+
+def _given(custom: float | tuple[float, float, float]) -> Speedup:
+    point, lower, upper = custom if isinstance(custom, tuple) else (custom, custom, custom)
+    if not (math.isfinite(upper) and 0 < lower <= point <= upper):
+        raise UsageError(f"custom_speedup must be positive, with lower ≤ figure ≤ upper, not {custom!r}")
+    return Speedup(
+        Estimate(point, lower, upper, LEVEL, UNIT, Kind.ASSUMPTION), "custom", "given", ("given by the user",)
+    )
+
+
+def _benchmarked(local: Gpu, target: Gpu, precision: str, task: str | None) -> Speedup | None:
+    names = (benchmarks.known_as(local, precision), benchmarks.known_as(target, precision))
+    if not all(names) or names[0] == names[1]:
+        return None
+    found = benchmarks.ratios(*names, precision)
+    if found is None:
+        return None
+    # A training is never quite the benchmark of its name: the interval is that of a task left out in either case.
+    log = found.mean if task is None else found.by_task.get(task, found.mean)
+    apart = specifications.distance(local, target, precision)
+    half_width = speedup_error.spread("benchmarks", precision, found.family).half_width(apart)
+    if found.anchor:  # learnt on fewer GPUs than direct ratios: two ratios in a row are never surer than one
+        half_width = max(
+            half_width, speedup_error.spread("anchor", precision, specifications.CURRENT).half_width(apart)
+        )
+    known_from = _known_from(found, task, [n for n, gpu in zip(names, (local, target), strict=True) if n != gpu.name])
+    return Speedup(_interval(log, half_width), "benchmarks", known_from, found.sources)
+
+
+def _known_from(found: benchmarks.Ratios, task: str | None, twins: list[str]) -> str:
+    if found.anchor:
+        return f"via {found.anchor}"
+    if twins:
+        return f"as {twins[0]}"
+    if task is not None and task in found.by_task:
+        return task
+    return f"{len(found.by_task)} benchmark{'s' if len(found.by_task) > 1 else ''}"
+
+
+def _from_specifications(local: Gpu, target: Gpu, precision: str) -> Speedup:
+    family = benchmarks.family_of(precision, local.name, target.name)
+    spread = speedup_error.spread("specifications", precision, family)
+    estimate = _interval(
+        specifications.log_ratio(local, target, precision),
+        spread.half_width(specifications.distance(local, target, precision)),
+    )
+    return Speedup(estimate, "specifications", "specs only", (local.source, target.source))
+
+
+def _from_blend(local: Gpu, target: Gpu, precision: str) -> Speedup:
+    family = benchmarks.family_of(precision, local.name, target.name)
+    half_width = speedup_error.spread("green-love", precision, family).half_width(
+        specifications.distance(local, target, precision)
+    )
+    estimate = _interval(specifications.blend_log_ratio(local, target, precision), half_width)
+    return Speedup(estimate, "green-love", "0.7/0.3 of specs", (_GREEN_LOVE_SOURCE, local.source, target.source))
+
+
+def _from_cpu(target: Gpu, precision: str, fp32_tflops: float, bandwidth_gb_s: float) -> Speedup:
+    for name, value in (("cpu_fp32_tflops", fp32_tflops), ("cpu_bandwidth_gb_s", bandwidth_gb_s)):
+        if not (math.isfinite(value) and value > 0):
+            raise UsageError(f"{name} must be positive, not {value!r}")
+    cpu = replace(
+        target, name="CPU", fp32_tflops=fp32_tflops, fp16_tflops=None, tf32_tflops=None, bandwidth_gb_s=bandwidth_gb_s
+    )
+    log = specifications.log_ratio(cpu, target, precision)
+    source = f"a rough CPU of {fp32_tflops:g} TFLOPS and {bandwidth_gb_s:g} GB/s: no benchmark was run on one"
+    return Speedup(
+        _interval(log, math.log(_CPU_FACTOR)), "specifications", "rough: no GPU here", (source, target.source)
+    )
+
+
+def _interval(log: float, half_width: float) -> Estimate:
+    point = math.exp(log)
+    return Estimate(point, math.exp(log - half_width), math.exp(log + half_width), LEVEL, UNIT, Kind.ASSUMPTION)

@@ -1,0 +1,186 @@
+"""What GPUs can be rented for: our own table, and files of prices in our columns or in gpuhunt's."""
+
+from __future__ import annotations
+
+import csv
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
+from pathlib import Path
+
+from greenlove_tracker.errors import UsageError
+from greenlove_tracker.tables.reading import rows
+
+OFFERS_TABLE = "cloud_offers.csv"
+OUR_COLUMNS = frozenset({"gpu", "price", "unit", "date_read"})
+GPUHUNT_COLUMNS = frozenset({"gpu_name", "gpu_count", "gpu_memory", "price", "spot"})
+GPU_HOUR, INSTANCE_HOUR = "USD/GPU-hour", "USD/instance-hour"
+
+_MOST_USD_PER_GPU_HOUR = 1000.0  # the dearest listed one is near 15: more is cents, or the price of a month
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """One GPU model at one provider.
+
+    Attributes:
+        provider: who rents it out.
+        gpu: its name as the table writes it; in our own table the canonical one.
+        memory_gb: memory of the GPU where the table says it, which tells variants of one name apart.
+        hint: the name of the instance in a catalogue of short names, which tells variants apart; None elsewhere.
+        access: "on demand", "reserved", "spot", "on request" or "withdrawn".
+        usd_per_gpu_hour: None where no price is public.
+        status: "list", "contact sales" or "not listed".
+        spot_status: what is known of a spot price where this is not one; empty where nothing is.
+        gpus_per_instance: the sizes that can be rented, in ascending order.
+        regions: where; empty where the table does not say.
+        country: ISO 3166 code of the site, for the carbon intensity of a site that our tables do not know.
+        price_date: ISO date on which the price was read.
+        note: what else is to be known about it.
+        source: where the row was read.
+    """
+
+    provider: str
+    gpu: str
+    memory_gb: float | None
+    hint: str | None
+    access: str
+    usd_per_gpu_hour: float | None
+    status: str
+    spot_status: str
+    gpus_per_instance: tuple[int, ...]
+    regions: tuple[str, ...]
+    country: str
+    price_date: str
+    note: str
+    source: str
+
+    def age_days(self, today: date) -> int:
+        """Days since the price was read."""
+        return (today - date.fromisoformat(self.price_date)).days
+
+
+def bundled_offers() -> tuple[Offer, ...]:
+    """The offers of the table that comes with the package."""
+    return tuple(_ours(row, f"{OFFERS_TABLE}, row {n}", "") for n, row in enumerate(rows(OFFERS_TABLE), 2))
+
+
+def read_offers(path: Path | str) -> tuple[Offer, ...]:
+    """The offers of a CSV file in our columns or in gpuhunt's; a row without a GPU is left out.
+
+    In gpuhunt's catalogue (https://github.com/dstackai/gpuhunt) a price is that of the whole instance and hour; a
+    file without a column ``provider`` is the provider's that its name says; its date is the file's.
+
+    Raises:
+        UsageError: where the file cannot be read, its columns are neither, or a row says something impossible.
+    """
+    path = Path(path)
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+        read_on = datetime.fromtimestamp(path.stat().st_mtime, UTC).date().isoformat()
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"the prices in {path} cannot be read: {error}") from error
+    reader = csv.DictReader(text.splitlines(), restval="")
+    read = _reader_of(set(reader.fieldnames or ()), path, read_on)
+    found = [read(row, f"{path}, row {number}") for number, row in enumerate(reader, 2)]
+    return tuple(offer for offer in found if offer is not None)
+
+
+def _reader_of(columns: set[str], path: Path, read_on: str) -> Callable[[Mapping[str, str], str], Offer | None]:
+    if columns >= OUR_COLUMNS:
+        return lambda row, where: _ours(row, where, path.stem)
+    if columns >= GPUHUNT_COLUMNS:
+        return lambda row, where: _gpuhunt(row, where, path, read_on)
+    wanted = f"ours ({', '.join(sorted(OUR_COLUMNS))}, …) nor gpuhunt's ({', '.join(sorted(GPUHUNT_COLUMNS))})"
+    raise UsageError(f"{path}: its columns are neither {wanted}; they are {', '.join(sorted(columns)) or 'none'}")
+
+
+def _ours(row: Mapping[str, str], where: str, provider: str) -> Offer:
+    sizes = tuple(sorted(_whole(size, where) for size in _split(row.get("gpus_per_instance") or "1")))
+    price = _usd_per_gpu_hour(row["price"], row["unit"], min(sizes, default=1), where)
+    memory = row.get("memory_gb") or ""
+    if not row["gpu"]:
+        raise UsageError(f"{where}: the column gpu is empty: write the name of the GPU")
+    return Offer(
+        provider=(row.get("provider") or provider).lower(),
+        gpu=row["gpu"],
+        memory_gb=_number(memory, "memory_gb", where) if memory else None,
+        hint=None,
+        access=row.get("access") or "on demand",
+        usd_per_gpu_hour=price,
+        status=row.get("status") or ("list" if price is not None else "contact sales"),
+        spot_status=row.get("spot_status") or "",
+        gpus_per_instance=sizes,
+        regions=tuple(_split(row.get("regions") or "")),
+        country=row.get("country") or "",
+        price_date=_day(row["date_read"], where),
+        note=row.get("note") or "",
+        source=row.get("source") or where,
+    )
+
+
+def _gpuhunt(row: Mapping[str, str], where: str, path: Path, read_on: str) -> Offer | None:
+    if not row["gpu_name"] or row["gpu_count"] in ("", "0"):
+        return None  # a machine without a GPU
+    count = _whole(row["gpu_count"], where)
+    price = _usd_per_gpu_hour(row["price"], INSTANCE_HOUR, count, where)
+    return Offer(
+        provider=(row.get("provider") or path.stem).lower(),
+        gpu=row["gpu_name"],
+        memory_gb=_number(row["gpu_memory"], "gpu_memory", where) if row["gpu_memory"] else None,
+        hint=row.get("instance_name") or "",
+        access="spot" if row["spot"].strip().lower() == "true" else "on demand",
+        usd_per_gpu_hour=price,
+        status="list" if price is not None else "contact sales",
+        spot_status="",
+        gpus_per_instance=(count,),
+        regions=tuple(_split(row.get("location") or "")),
+        country="",
+        price_date=read_on,
+        note="",
+        source=f"{path.name}, gpuhunt's columns",
+    )
+
+
+def _usd_per_gpu_hour(price: str, unit: str, gpus: int, where: str) -> float | None:
+    if unit not in (GPU_HOUR, INSTANCE_HOUR):
+        raise UsageError(f"{where}: the unit of the price is {unit or 'missing'}: write {GPU_HOUR} or {INSTANCE_HOUR}")
+    if not price.strip():
+        return None
+    per_gpu = _number(price, "price", where) / (gpus if unit == INSTANCE_HOUR else 1)
+    if per_gpu >= _MOST_USD_PER_GPU_HOUR:
+        raise UsageError(f"{where}: {per_gpu:g} USD per GPU and hour cannot be meant: check the price and its unit")
+    return per_gpu
+
+
+def _split(text: str) -> Sequence[str]:
+    return [part.strip() for part in re.split("[;|]", text) if part.strip()]
+
+
+def _number(text: str, column: str, where: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not (math.isfinite(value) and value > 0):
+        raise UsageError(f"{where}: {column} must be a positive number, or empty where it is not known, not {text!r}")
+    return value
+
+
+def _whole(text: str, where: str) -> int:
+    try:
+        value = int(text)
+    except ValueError:
+        value = 0
+    if value < 1:
+        raise UsageError(f"{where}: a number of GPUs must be at least 1, not {text!r}")
+    return value
+
+
+def _day(text: str, where: str) -> str:
+    try:
+        return date.fromisoformat(text.strip()).isoformat()
+    except ValueError:
+        raise UsageError(f"{where}: date_read must be a date such as 2026-09-28, not {text!r}") from None

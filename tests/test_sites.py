@@ -1,0 +1,87 @@
+from __future__ import annotations
+
+import pytest
+
+from greenlove_tracker.errors import GreenloveError
+from greenlove_tracker.grid import carbon_intensity, electricity_price, resolve_place
+from greenlove_tracker.projection.local import local_electricity, price_warning
+from greenlove_tracker.tables import sites as module
+from greenlove_tracker.tables.power import business_prices, household_prices
+from greenlove_tracker.tables.reading import rows
+from greenlove_tracker.tables.sites import egrid_subregions, pue, sites
+
+
+def test_subregions_are_converted_from_pounds():
+    found = egrid_subregions()
+    assert len(found) == len(rows("egrid_subregions.csv")) == 27
+    assert found["SRVC"].gco2e_per_kwh == pytest.approx(596.326 * 0.45359237, rel=1e-12)  # 270.5
+    assert all(100 < i.gco2e_per_kwh < 750 and i.basis.endswith("direct") for i in found.values())
+
+
+def test_sites_are_there_once_and_say_what_they_rest_on():
+    found = sites()
+    assert len(found) == len(rows("cloud_sites.csv")) == 8
+    for site in found.values():
+        assert 1 <= site.pue < 2 and "assumed" in site.pue_basis  # Crusoe states none
+        assert site.intensity.source and site.intensity.year and site.intensity.basis.startswith("location-based")
+        assert site.source
+
+
+def test_sites_outside_egrid_agree_with_codecarbon():
+    for region, country in (("eu-iceland1-a", "IS"), ("us-east2-a", "US")):
+        expected = carbon_intensity(resolve_place(country))
+        site = sites()["crusoe", region]
+        assert site.intensity.gco2e_per_kwh == pytest.approx(expected.value, rel=1e-3)
+        assert (site.intensity.year, site.intensity.basis) == (expected.year, expected.basis)
+
+
+def test_claims_are_of_iceland_and_norway_alone_and_have_words():
+    claimed = {site.region for site in sites().values() if site.market_gco2e_per_kwh is not None}
+    assert claimed == {"eu-iceland1-a", "eu-norway1-a"}
+    assert all("claim" in sites()["crusoe", region].market_claim for region in claimed)
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "message"),
+    [
+        ("market_claim", "", "goes with the claim behind it"),
+        ("market_gco2e_per_kwh", "-1", "at least 0"),
+        ("gco2e_per_kwh", "0", "out of range"),
+        ("pue", "0.9", "less than 1"),
+    ],
+)
+def test_a_bad_site_is_refused(monkeypatch, column, value, message):
+    row = next(r for r in rows("cloud_sites.csv") if r["region"] == "eu-iceland1-a")
+    monkeypatch.setattr(module, "rows", lambda name: [{**row, column: value}])
+    with pytest.raises(GreenloveError, match=message):
+        sites.__wrapped__()
+
+
+def test_averages_of_pue():
+    assert pue("workstation").value == 1.0
+    assert pue("public_cloud").value == 1.25 and "IDC" in pue("public_cloud").source
+
+
+def test_business_prices_are_a_second_choice_and_said():
+    india = resolve_place("IN")
+    assert electricity_price(india) is None  # no household price that may be shipped
+    price = local_electricity(india, None)
+    assert (price.value, price.year, price.basis) == (0.182, "2019", "business")  # 18.2 US cents
+    assert "World Bank" in price.source
+    assert "one for businesses, of 2019" in price_warning(price, "IN")
+    assert local_electricity(resolve_place("DE"), None).basis == "household"
+    assert local_electricity(india, 0.08).value == 0.08
+
+
+def test_a_country_without_a_price_is_not_guessed():
+    assert local_electricity(resolve_place("Cuba"), None) is None
+    assert "for Cuba: give electricity_price" in price_warning(None, "Cuba")
+    assert "without a country" in price_warning(None, None)
+
+
+def test_prices_of_both_kinds_are_plausible():
+    assert len(business_prices()) > 180
+    assert all(0.005 < price.usd_per_kwh < 0.75 for price in business_prices().values())
+    countries = [row["iso3"] for row in rows("electricity_prices.csv")]
+    assert len(countries) == len(set(countries)) >= len({*business_prices(), *household_prices()})
+    assert "VEN" not in countries  # at the official rate of exchange a meaningless 1.24 USD/kWh
