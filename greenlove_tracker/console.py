@@ -89,7 +89,9 @@ def bar(share: float, width: int = 24) -> str:
 
 
 def open_page(uri: str) -> bool:
-    """Open a page in a browser, where there is one that shows pages in a window; whether it was."""
+    """Open a page in a browser, where somebody looks and there is a window for it; whether it was."""
+    if not is_terminal(sys.stderr):
+        return False
     if sys.platform not in ("win32", "darwin") and not (os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")):
         return False  # a browser in the terminal would hold the training up
     import webbrowser

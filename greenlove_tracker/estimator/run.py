@@ -6,6 +6,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from greenlove_tracker import devices
 from greenlove_tracker.config import Settings
@@ -26,6 +27,8 @@ from greenlove_tracker.tracker.session import Session
 from greenlove_tracker.units import w_from_kwh_s
 
 _ANSWERS = ("continue", "stop")
+_METER_S = 5.0  # the meter takes 1 to 2 s to start, and steps beside that take up to three times as long
+_METER_SHARE = 0.2  # of a small budget, that is waited for it at most
 _LEAST_POWER_S = 5.0  # a shorter mean of a counter that refreshes every 0.1 s is noise (extrapolation/energy.py)
 
 
@@ -61,6 +64,7 @@ class Estimation:
         spent_s: what the exploration took, its preparations too.
         advice: what to do instead of exploring, where the training is short.
         run_dir: where the trials are written; ``greenlove forecast`` reads them again.
+        page: the dashboard, one self-contained file.
         continues: whether to train here now: as was answered on the terminal, or as ``on_no_terminal`` says.
         peak_memory_gb: the most that torch's tensors took on one GPU, in GiB; on a CPU, that the process took.
         gpu_power_w: mean draw of the GPUs together in the trials; None where it was not measured for long enough.
@@ -71,6 +75,7 @@ class Estimation:
     spent_s: float
     advice: str | None
     run_dir: Path
+    page: Path
     continues: bool
     peak_memory_gb: float | None
     gpu_power_w: float | None
@@ -97,6 +102,7 @@ class ExplorationRun:
             settings, Plan(), find_ranks(os.environ), self._clock, meter, in_background=clock is None,
             extra_fields=plan_fields(plan),
         )  # fmt: skip
+        self._session.wait_ready(min(_METER_S, _METER_SHARE * budget_s))
 
     def perf_s(self) -> float:
         """The clock that all is timed by."""
@@ -126,15 +132,20 @@ class ExplorationRun:
         """It came to nothing."""
         self._session.finish(RunStatus.FAILED)
 
-    def forecast(self, trials: Sequence[Trial], seen: Seen, *, method: str = "wls", seed: int = 0) -> Forecast:
+    def forecast(self, trials: Sequence[Trial], seen: Seen, **how: Any) -> Forecast:
         """The forecast in the terms of this run.
+
+        Args:
+            trials: that were timed.
+            seen: beside them.
+            **how: ``method`` and the like, passed on to ``extrapolate``.
 
         Raises:
             UsageError: where the trials cannot give one.
         """
         return forecast_in(
-            self._session.terms, trials, self._plan, gpu_count=self._session.gpu_count, method=method, seed=seed,
-            eval_durations_s=seen.eval_durations_s, cold_start_s=seen.cold_start_s,
+            self._session.terms, trials, self._plan, gpu_count=self._session.gpu_count,
+            eval_durations_s=seen.eval_durations_s, cold_start_s=seen.cold_start_s, **how,
         )  # fmt: skip
 
     def conclude(
@@ -157,7 +168,7 @@ class ExplorationRun:
         answer = confirm("Continue training locally?", default=False) if is_asked else None
         continues = telling.on_no_terminal == "continue" if answer is None else answer
         return Estimation(
-            forecast, trials, spent_s, advice, session.run_dir, continues, seen.peak_memory_gb, seen.gpu_power_w
+            forecast, trials, spent_s, advice, session.run_dir, page, continues, seen.peak_memory_gb, seen.gpu_power_w
         )
 
     def _gpu_power_w(self) -> float | None:

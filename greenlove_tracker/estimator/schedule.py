@@ -11,6 +11,7 @@ from greenlove_tracker.exploration.explore import Scheduler
 from greenlove_tracker.exploration.foresee import noise_of, virtual_trials
 from greenlove_tracker.exploration.green_love import BOUND_S, GreenLoveScheduler
 from greenlove_tracker.exploration.plan import ExplorationScheduler
+from greenlove_tracker.extrapolation.green_love import Options
 from greenlove_tracker.forecasting import Forecast, TrainingPlan, Trial
 
 _BUDGETS = (2, 3, 5, 10, 20)  # times the budget, of which the first that helps is advised
@@ -27,12 +28,14 @@ class Schedule:
         scheduler: in use.
         method: of the extrapolation.
         budget_s: of the exploration.
+        formulas: the original's, where the schedule is.
     """
 
     make: Callable[[float], Scheduler]
     scheduler: Scheduler
     method: str
     budget_s: float
+    formulas: Options | None = None
 
     def anew(self) -> Schedule:
         """The same with a scheduler that was told nothing yet."""
@@ -75,14 +78,15 @@ def choose_schedule(
             target_relative_width=target_relative_width,
         )  # fmt: skip
 
-    def original(of_s: float) -> Scheduler:
+    def original(of_s: float) -> GreenLoveScheduler:
         return GreenLoveScheduler(plan.samples or 1, batch_size, **{"bound_s": of_s, **options})
 
     if name == "adaptive":
         return Schedule(adaptive, adaptive(budget_s), "wls", budget_s)
     if plan.epochs is None:
         raise UsageError('schedule="green-love" needs total_epochs: its formulas know no steps')
-    return Schedule(original, original(BOUND_S), "green-love", BOUND_S)
+    scheduler = original(BOUND_S)
+    return Schedule(original, scheduler, "green-love", BOUND_S, Options(warmup_epochs=scheduler.warmup_epochs))
 
 
 def advised(

@@ -125,7 +125,9 @@ class Estimator:
         try:
             outcome, evaluations_s = self._explored(run, schedule, line)
             seen = Seen(schedule.cold_start_s, tuple(evaluations_s))
-            forecast = run.forecast(outcome.trials, seen, method=schedule.method, seed=self._seed)
+            forecast = run.forecast(
+                outcome.trials, seen, method=schedule.method, seed=self._seed, green_love_options=schedule.formulas
+            )
         except BaseException:
             run.fail()
             raise

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 from greenlove_tracker.extrapolation.from_trials import extrapolate
 from greenlove_tracker.forecasting import Forecast, TrainingPlan, Trial
@@ -16,10 +17,7 @@ def forecast_in(
     plan: TrainingPlan,
     *,
     gpu_count: int = 0,
-    method: str = "wls",
-    eval_durations_s: Sequence[float] = (),
-    cold_start_s: float = 0.0,
-    seed: int = 0,
+    **how: Any,
 ) -> Forecast:
     """Extrapolate trials as ``extrapolate`` does; energy, CO2e and cost include the PUE.
 
@@ -28,20 +26,17 @@ def forecast_in(
         trials: that were timed, their energy without PUE.
         plan: the whole training.
         gpu_count: GPUs that the machine's price is paid for.
-        method: as of ``extrapolate``.
-        eval_durations_s: timed evaluations.
-        cold_start_s: of the very first step.
-        seed: as of ``extrapolate``.
+        **how: passed on to ``extrapolate``: ``method``, ``eval_durations_s``, ``cold_start_s`` and the like.
 
     Raises:
         UsageError: where the trials cannot give a forecast of this plan.
     """
     price, per_gpu_hour = terms.electricity_price, terms.price_usd_per_gpu_hour
     forecast = extrapolate(
-        trials, plan, method=method, seed=seed, eval_durations_s=eval_durations_s, cold_start_s=cold_start_s,
+        trials, plan,
         carbon_intensity=terms.carbon_intensity.value * terms.pue,
         electricity_price=price.value * terms.pue if price else None,
-        price_usd_per_hour=per_gpu_hour * gpu_count if per_gpu_hour is not None and gpu_count else None,
+        price_usd_per_hour=per_gpu_hour * gpu_count if per_gpu_hour is not None and gpu_count else None, **how,
     )  # fmt: skip
     energy = forecast.energy_kwh
     return replace(forecast, energy_kwh=None if energy is None else energy.times(terms.pue, "kWh"))
