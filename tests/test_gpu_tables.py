@@ -1,3 +1,5 @@
+from itertools import pairwise
+
 import pytest
 
 from greenlove_tracker.errors import GreenloveError
@@ -43,7 +45,7 @@ def test_every_name_is_of_one_gpu_or_is_told_apart_by_memory():
     assert "GeForce RTX 3080" in shared
     for key, found in shared.items():
         memories = sorted(gpu.memory_gb or 0 for gpu in found)
-        for less, more in zip(memories, memories[1:], strict=False):
+        for less, more in pairwise(memories):
             assert more / less > 1 + _MEMORY_TOLERANCE, key
 
 

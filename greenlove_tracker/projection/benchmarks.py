@@ -7,7 +7,7 @@ publisher merged them. Where no generation has both GPUs, it goes through a thir
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from statistics import fmean
@@ -38,6 +38,9 @@ class Ratios:
     def mean(self) -> float:
         """Of all tasks: the logarithm of the geometric mean of the ratios."""
         return fmean(self.by_task.values())
+
+
+Leg = Callable[[str, str, str], Ratios | None]
 
 
 @cache
@@ -76,7 +79,19 @@ def log_ratios(local: str, target: str, precision: str, family: tuple[str, ...])
 @cache
 def ratios(local: str, target: str, precision: str) -> Ratios | None:
     """Of two GPUs, from the newest software that ran on both, or through an anchor; None where there is neither."""
-    return _direct(local, target, precision) or _through_anchor(local, target, precision)
+    if not {local, target} <= benchmarked(precision):
+        return None
+    return _of_one_family(local, target, precision) or _through_anchor(
+        local, target, precision, benchmarked(precision), _of_one_family
+    )
+
+
+def _of_one_family(local: str, target: str, precision: str) -> Ratios | None:
+    """Directly, or through an anchor in the same family: H200 is in v2 only, and an RTX 4090 in v1_v2."""
+    if found := _direct(local, target, precision):
+        return found
+    family = family_of(precision, local, target)
+    return _through_anchor(local, target, precision, names(precision, family), _direct) if family else None
 
 
 def _direct(local: str, target: str, precision: str) -> Ratios | None:
@@ -86,11 +101,9 @@ def _direct(local: str, target: str, precision: str) -> Ratios | None:
     return None
 
 
-def _through_anchor(local: str, target: str, precision: str) -> Ratios | None:
-    if not {local, target} <= benchmarked(precision):
-        return None
-    for anchor in nearest_first(local, target, benchmarked(precision), precision):
-        first, second = _direct(local, anchor, precision), _direct(anchor, target, precision)
+def _through_anchor(local: str, target: str, precision: str, anchors: Iterable[str], leg: Leg) -> Ratios | None:
+    for anchor in nearest_first(local, target, anchors, precision):
+        first, second = leg(local, anchor, precision), leg(anchor, target, precision)
         if first and second:
             both = chain(first.by_task, second.by_task)
             oldest = max(first.family, second.family, key=GENERATIONS.index)
