@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -16,6 +18,7 @@ from greenlove_tracker.forecasting import Forecast, TrainingPlan, Trial
 
 _BUDGETS = (2, 3, 5, 10, 20)  # times the budget, of which the first that helps is advised
 _NARROW = 0.2  # a relative width at which no larger budget is looked for
+_EXPLORATIONS = 3  # of each budget, of which the middle one counts: one may be lucky
 _HELPS = 0.5  # a larger budget that leaves more than this share of the width is not worth naming
 
 
@@ -122,10 +125,12 @@ def _narrower(
     for budget_s in (times * schedule.budget_s for times in _BUDGETS):
         if budget_s > (scheduler.whole_s or 0.0):
             break  # better run than explored
-        seen = virtual_trials(schedule.make(budget_s), cost, noise, scheduler.cold_start_s, trials[0].batch_size)
-        width = width_of(seen) if seen else None
-        if width is not None:
-            found.append((budget_s, width))
-            if width <= _NARROW:
-                break
+        widths = []
+        for seed in range(_EXPLORATIONS):
+            larger, batch_size = schedule.make(budget_s), trials[0].batch_size
+            seen = virtual_trials(larger, cost, noise, scheduler.cold_start_s, batch_size, seed)
+            widths.append((width_of(seen) if seen else None) or math.inf)
+        found.append((budget_s, statistics.median(widths)))
+        if found[-1][1] <= _NARROW:
+            break
     return min(found, key=lambda pair: pair[1], default=None)

@@ -14,47 +14,55 @@ from greenlove_tracker.exploration.explore import Scheduler
 from greenlove_tracker.forecasting import Trial
 
 _LEAST_NOISE = 0.005  # of what was seen in a few epochs; no machine is steadier
-_SEED = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Noise:
-    """Relative standard deviations: of trials around the cost, and of epochs within a trial."""
+    """Relative standard deviations: of runs from one another, and of single batches, which averages out over many."""
 
-    between: float
-    within: float
+    run: float
+    batch: float
 
 
 def noise_of(trials: Sequence[Trial], cost: Cost) -> Noise:
-    """How much trials and their epochs vary; first epochs, which may be cold, are left out where there are others."""
+    """How much trials and their batches vary; first epochs, which may be cold, are left out where there are others.
+
+    Args:
+        trials: at least one.
+        cost: that was fitted to them.
+    """
     warm = [t.epoch_durations_s[1:] or t.epoch_durations_s for t in trials]
-    residuals = [
-        statistics.median(epochs) / cost.of(t.batches) - 1 for t, epochs in zip(trials, warm, strict=True)
-    ]  # fmt: skip
-    within = [statistics.stdev(e) / statistics.fmean(e) for e in warm if len(e) > 1]
-    sizes = len({t.batches for t in trials})
-    freedom = max(1, len(trials) - min(2, sizes))  # the cost was fitted to them
-    between = math.sqrt(math.fsum(r * r for r in residuals) / freedom)
-    return Noise(max(_LEAST_NOISE, between), max(_LEAST_NOISE, statistics.median(within) if within else 0.0))
+    of_batches = [
+        statistics.stdev(epochs) / statistics.fmean(epochs) * math.sqrt(t.batches)
+        for t, epochs in zip(trials, warm, strict=True)
+        if len(epochs) > 1
+    ]
+    batch = statistics.median(of_batches) if of_batches else 0.0
+    means = [statistics.fmean(epochs) / cost.of(t.batches) - 1 for t, epochs in zip(trials, warm, strict=True)]
+    freedom = max(1, len(trials) - min(2, len({t.batches for t in trials})))  # the cost was fitted to them
+    by_batches = statistics.fmean(batch**2 / (t.batches * len(e)) for t, e in zip(trials, warm, strict=True))
+    run_variance = math.fsum(r * r for r in means) / freedom - by_batches
+    return Noise(math.sqrt(max(_LEAST_NOISE**2, run_variance)), batch)
 
 
 def virtual_trials(
-    scheduler: Scheduler, cost: Cost, noise: Noise, cold_start_s: float, batch_size: int
+    scheduler: Scheduler, cost: Cost, noise: Noise, cold_start_s: float, batch_size: int, seed: int
 ) -> tuple[Trial, ...]:
     """Run a scheduler against a loop of this cost, without waiting.
 
     Args:
         scheduler: told nothing yet.
         cost: of an epoch.
-        noise: of trials and epochs, normal.
+        noise: normal.
         cold_start_s: of the first step.
         batch_size: of the trials.
+        seed: of the noise.
     """
-    order, spent_s = random.Random(_SEED), 0.0  # noqa: S311  # noise, no secret
+    order, spent_s = random.Random(seed), 0.0  # noqa: S311  # noise, no secret
     late_s = cold_start_s
     while (ask := scheduler.next(spent_s)) is not None:
-        epoch_s = late_s + cost.of(ask.batches) * max(0.1, order.gauss(1.0, noise.between))
-        durations_s, late_s = _epochs(ask, epoch_s, noise.within, order), 0.0
+        epoch_s = late_s + cost.of(ask.batches) * max(0.1, order.gauss(1.0, noise.run))
+        durations_s, late_s = _epochs(ask, epoch_s, noise.batch / math.sqrt(ask.batches), order), 0.0
         spent_s += math.fsum(durations_s)
         cut = durations_s[-1] if math.fsum(durations_s) > ask.deadline_s and ask.batches > 1 else 0.0
         if not cut:

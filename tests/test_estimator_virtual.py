@@ -1,0 +1,179 @@
+"""Exploring real loaders and models in virtual time: the training's own calls move the clock."""
+
+from __future__ import annotations
+
+import itertools
+import random
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from torch import nn  # noqa: E402
+from torch.utils.data import DataLoader, Dataset, IterableDataset, Sampler  # noqa: E402
+
+from greenlove_tracker import Estimator  # noqa: E402
+from greenlove_tracker.errors import UsageError  # noqa: E402
+from greenlove_tracker.meter import NullMeter  # noqa: E402
+from tests.fakes import FakeClock  # noqa: E402
+
+
+class Numbers(Dataset):
+    """As many numbers as one likes, none of them stored."""
+
+    def __init__(self, n):
+        self.n = n
+
+    def __len__(self):
+        return self.n
+
+    def __getitem__(self, i):
+        return torch.tensor([float(i)])
+
+
+class SlowToStart(Sampler):
+    """In order; beginning takes its time, as workers or a shuffled index do."""
+
+    def __init__(self, n, clock, start_s):
+        self.n, self.clock, self.start_s = n, clock, start_s
+
+    def __len__(self):
+        return self.n
+
+    def __iter__(self):
+        self.clock.pass_s(self.start_s)
+        return iter(range(self.n))
+
+
+class Stream(IterableDataset):
+    """Endless."""
+
+    def __iter__(self):
+        return (torch.tensor([float(i)]) for i in itertools.count())
+
+
+def explored(tmp_path, *, step_s, start_s=0.0, n=6400, batch_size=64, noise=0.0, data=None, cold_s=0.0, **arguments):
+    """The estimation, the virtual time that it took, and its longest indivisible call."""
+    clock, order = FakeClock(), random.Random(1)
+    model = nn.Linear(1, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    calls = itertools.count()
+
+    def step(model, batch, optimizer, criterion, device):
+        clock.pass_s(step_s * (1 + noise * order.random()) + (cold_s if next(calls) == 0 else 0.0))
+
+    if data is None:
+        data = DataLoader(Numbers(n), batch_size, sampler=SlowToStart(n, clock, start_s))
+    settings = {"total_epochs": 100} if "total_steps" not in arguments else {}
+    settings |= {"train_step": step, "clock": clock, "meter": NullMeter(), "log_dir": tmp_path, "verbose": 0}
+    estimation = Estimator(model, optimizer, nn.MSELoss(), data, **(settings | arguments)).estimate()
+    return estimation, clock.now_s, step_s * (1 + noise) + start_s + cold_s
+
+
+@pytest.mark.parametrize("budget_s", [1.0, 30.0, 300.0])
+@pytest.mark.parametrize(
+    "loop",
+    [
+        {"step_s": 1e-3},
+        {"step_s": 2.0},
+        {"step_s": 40.0},
+        {"step_s": 0.01, "n": 50_000_000},
+        {"step_s": 0.01, "n": 1, "batch_size": 64},
+        {"step_s": 0.05, "start_s": 8.0},
+        {"step_s": 0.1, "noise": 10.0},
+        {"step_s": 0.1, "cold_s": 25.0},
+    ],
+    ids=lambda loop: " ".join(f"{k}={v}" for k, v in loop.items()),
+)
+def test_the_budget_is_overrun_by_one_call_of_the_users_at_most(tmp_path, loop, budget_s):
+    if loop.get("start_s", 0.0) > budget_s:
+        with pytest.raises(UsageError, match="give a larger budget_s"):
+            explored(tmp_path, **loop, budget_s=budget_s)
+        return
+    estimation, took_s, longest_s = explored(tmp_path, **loop, budget_s=budget_s)
+    assert took_s <= budget_s + longest_s
+    assert estimation.trials and estimation.forecast.duration_s.point > 0
+
+
+@pytest.mark.parametrize("start_s, step_s", [(0.005, 0.001), (0.02, 0.002), (0.5, 0.01)])
+def test_costs_that_are_known_are_recovered_within_five_per_cent(tmp_path, start_s, step_s):
+    forecast = explored(tmp_path, step_s=step_s, start_s=start_s, noise=0.05)[0].forecast
+    assert forecast.per_epoch_s.point == pytest.approx(start_s, rel=0.05)
+    assert forecast.per_batch_s.point == pytest.approx(1.025 * step_s, rel=0.05)
+    assert forecast.duration_s.point == pytest.approx(100 * (start_s + 100 * 1.025 * step_s), rel=0.02)
+
+
+def test_ten_slow_steps_give_an_answer_wide_and_named(tmp_path):
+    estimation = explored(tmp_path, step_s=2.0, n=64 * 10_000)[0]
+    forecast = estimation.forecast
+    assert forecast.duration_s.point == pytest.approx(100 * 10_000 * 2.0, rel=0.05)
+    assert {"FEW", "FAR"} <= {w.name for w in forecast.warnings}
+    assert sum(t.batches * len(t.epoch_durations_s) for t in estimation.trials) >= 10
+
+
+def test_a_compilation_in_the_first_step_is_paid_once(tmp_path):
+    forecast = explored(tmp_path, step_s=0.01, cold_s=12.0)[0].forecast
+    assert forecast.one_off_s.point == pytest.approx(12.0, rel=0.02)
+    assert forecast.duration_s.point == pytest.approx(12.0 + 100 * 100 * 0.01, rel=0.02)
+
+
+def test_a_stream_without_length_is_explored_in_steps(tmp_path):
+    loader = DataLoader(Stream(), 8)
+    forecast = explored(tmp_path, step_s=0.01, data=loader, total_steps=50_000)[0].forecast
+    assert forecast.plan.steps == 50_000 and forecast.plan.n_epochs == 1
+    assert forecast.duration_s.point == pytest.approx(500.0, rel=0.02)
+
+
+def test_steps_over_data_with_a_length_pay_for_each_pass(tmp_path):
+    forecast = explored(tmp_path, step_s=0.01, start_s=1.0, total_steps=1_250)[0].forecast
+    assert forecast.plan.n_epochs == 12.5 and forecast.plan.batches_per_epoch == 100
+    assert forecast.duration_s.point == pytest.approx(12.5 * 1.0 + 1_250 * 0.01, rel=0.02)
+
+
+def test_evaluations_in_a_training_of_steps_say_how_often(tmp_path):
+    common = {"step_s": 0.01, "total_steps": 1_000}
+    with pytest.raises(UsageError, match="eval_every="):
+        explored(tmp_path, **common, eval_fn=lambda model: None)
+
+
+@pytest.mark.parametrize(
+    "arguments, says",
+    [
+        ({"total_epochs": None}, "total_epochs or total_steps"),
+        ({"total_epochs": 3, "total_steps": 5}, "total_epochs or total_steps"),
+        ({"total_epochs": 0}, "at least 1"),
+        ({"total_epochs": None, "total_steps": 0}, "at least 1"),
+        ({"data": DataLoader(Stream(), 8)}, "no length: say with total_steps="),
+        ({"schedule_options": {"warmup_epochs": 1}}, "options of"),
+        ({"schedule": "green-love", "total_epochs": None, "total_steps": 10}, "no steps"),
+    ],
+)
+def test_a_training_that_does_not_follow_from_what_was_given_is_refused(tmp_path, arguments, says):
+    with pytest.raises(UsageError, match=says):
+        explored(tmp_path, step_s=0.01, **arguments)
+
+
+def test_data_that_end_before_their_length_are_named(tmp_path):
+    class Short(list):
+        def __len__(self):
+            return 1_000
+
+    with pytest.raises(UsageError, match="ended after"):
+        explored(tmp_path, step_s=0.01, data=Short([0, 1, 2]))
+
+
+def test_a_wide_forecast_names_the_budget_that_would_narrow_it(tmp_path):
+    estimation = explored(tmp_path, step_s=2.1, n=64 * 20_000, noise=0.2, total_epochs=1, budget_s=8.0)[0]
+    advice = [w.advice for w in estimation.forecast.warnings if w.name == "WIDE"]
+    assert len(advice) == 1 and advice[0].startswith("--budget ") and "would narrow ±" in advice[0]
+
+
+def test_an_estimator_explores_as_often_as_it_is_asked(tmp_path):
+    clock, model = FakeClock(), nn.Linear(1, 1)
+    estimator = Estimator(
+        model, torch.optim.SGD(model.parameters(), 0.1), nn.MSELoss(), [torch.zeros(1)] * 50, 10, 1, clock=clock,
+        meter=NullMeter(), log_dir=tmp_path, verbose=0, train_step=lambda *arguments: clock.pass_s(0.1),
+    )  # fmt: skip
+    first, second = estimator.estimate(), estimator.estimate()
+    assert first.run_dir != second.run_dir
+    assert first.forecast.duration_s.point == pytest.approx(second.forecast.duration_s.point, rel=1e-6)
