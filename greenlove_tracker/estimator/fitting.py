@@ -20,7 +20,7 @@ from greenlove_tracker.report.exploration import progress_line
 
 _LEAST_SIZES = 3
 _REPLICATES = 3  # of each size at most; a fit's time differs from call to call
-_SMALLEST_SHARE = 100  # of all samples, where no sizes are given: six doublings come to 64 times that
+_SMALLEST, _SMALLEST_SHARE = 50, 1000  # samples, or that part of all; fits on fewer are mostly their own start
 _SINGLE_SHARE = 0.3  # of the budget that one fit may take, so that there is time for it again
 _STEEPEST = 3.0  # exponent that an untried size is feared to cost, until two sizes show another
 
@@ -52,8 +52,8 @@ def explore_callable(
 
     Args:
         fit: trains anew on the first so many samples; what it changes is not given back.
-        sizes: three different ones or more, none above ``samples``; default: doubled from a hundredth of ``samples``
-            on, as far as the budget reaches.
+        sizes: three different ones or more, none above ``samples``; default: doubled from a thousandth of
+            ``samples`` on, as far as the budget reaches.
         samples: of all the data.
         budget_s: of the exploration.
         seed: of the order of replicates.
@@ -98,8 +98,8 @@ def _checked(sizes: Sequence[int] | None, samples: int, budget_s: float) -> list
     if isinstance(samples, bool) or not isinstance(samples, int) or samples < _LEAST_SIZES:
         raise UsageError(f"samples must be the number of all samples, at least {_LEAST_SIZES}, not {samples!r}")
     if sizes is None:
-        sizes = [max(1, samples // _SMALLEST_SHARE) * 2**k for k in range(samples.bit_length())]
-        sizes = [size for size in sizes if size <= samples]
+        smallest = max(1, min(_SMALLEST, samples // 8), samples // _SMALLEST_SHARE)
+        sizes = [smallest * 2**k for k in range(samples.bit_length()) if smallest * 2**k <= samples]
     wanted = sorted(set(sizes))
     if len(wanted) < _LEAST_SIZES or wanted[0] < 1 or wanted[-1] > samples:
         raise UsageError(
