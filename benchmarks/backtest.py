@@ -20,7 +20,7 @@ import backtest_live
 import backtest_real
 import numpy as np
 from numpy.typing import NDArray
-from scoring import COLUMNS, LEVELS, Intervals, Score, markdown
+from scoring import COLUMNS, LEVELS, Intervals, Score, markdown, put_into
 
 from greenlove_tracker import TrainingPlan, Trial, extrapolate
 from greenlove_tracker.extrapolation.from_trials import observe
@@ -184,12 +184,6 @@ def verdicts(results: Mapping[str, Mapping[str, Score]]) -> list[str]:
     return lines
 
 
-def _put_into(page: Path, text: str) -> None:
-    head, _, rest = page.read_text(encoding="utf-8").partition(BEGIN)
-    _, _, tail = rest.partition(END)
-    page.write_text(f"{head}{BEGIN}\n{text}\n{END}{tail}", encoding="utf-8")
-
-
 def _bullets(lines: Sequence[str]) -> str:
     return "\n".join(f"- {line}" for line in lines)
 
@@ -232,7 +226,7 @@ def main() -> None:
     text = report(arguments.replicates, arguments.seed)
     print(text)
     if arguments.into:
-        _put_into(arguments.into, text)
+        put_into(arguments.into, text, BEGIN, END)
 
 
 if __name__ == "__main__":

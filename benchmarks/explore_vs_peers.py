@@ -23,7 +23,7 @@ from pathlib import Path
 
 import numpy as np
 from explore_peers import TOOLS, Answer, Task, ask
-from scoring import markdown
+from scoring import markdown, put_into
 
 HERE = Path(__file__).parent
 RECORD = HERE / "recorded" / "explore_vs_peers.jsonl"
@@ -266,14 +266,6 @@ def report(pairs: Sequence[Pair]) -> str:
     return "\n\n".join(parts) or "nothing is recorded yet"
 
 
-def put_into(page: Path, text: str) -> None:
-    """Replace what is between the two marks of a page."""
-    old = page.read_text(encoding="utf-8")
-    if BEGIN not in old or END not in old:
-        raise SystemExit(f"{page} lacks the marks {BEGIN} and {END}")
-    page.write_text(f"{old.partition(BEGIN)[0]}{BEGIN}\n{text}\n{END}{old.partition(END)[2]}", encoding="utf-8")
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--sitting", type=int, help="run it; without, only the tables are made")
@@ -292,7 +284,7 @@ def main() -> None:
     text = report(read(a.record))
     print(text)
     if a.into:
-        put_into(a.into, text)
+        put_into(a.into, text, BEGIN, END)
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import numpy as np
 
@@ -59,3 +60,11 @@ def markdown(heads: list[str], rows: list[list[str]]) -> str:
         "|" + "|".join("---" if i < 2 else "--:" for i in range(len(heads))) + "|",
     ]
     return "\n".join([*lines, *("| " + " | ".join(row) + " |" for row in rows)])
+
+
+def put_into(page: Path, text: str, begin: str, end: str) -> None:
+    """Replace what is between the two marks of a page."""
+    old = page.read_text(encoding="utf-8")
+    if begin not in old or end not in old:
+        raise SystemExit(f"{page} lacks the marks {begin} and {end}")
+    page.write_text(f"{old.partition(begin)[0]}{begin}\n{text}\n{end}{old.partition(end)[2]}", encoding="utf-8")

@@ -20,7 +20,7 @@ from itertools import permutations
 from pathlib import Path
 from statistics import fmean, median
 
-from scoring import markdown
+from scoring import markdown, put_into
 
 from greenlove_tracker.projection import benchmarks, specifications
 from greenlove_tracker.projection.speedup import PRECISIONS, speedup
@@ -244,12 +244,6 @@ def report() -> str:
     return "\n\n".join(parts)
 
 
-def _put_into(page: Path, text: str) -> None:
-    head, _, rest = page.read_text(encoding="utf-8").partition(BEGIN)
-    _, _, tail = rest.partition(END)
-    page.write_text(f"{head}{BEGIN}\n{text}\n{END}{tail}", encoding="utf-8")
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--into", type=Path, help="a page whose lines between the two marks are replaced")
@@ -257,7 +251,7 @@ def main() -> None:
     text = report()
     print(text)
     if arguments.into:
-        _put_into(arguments.into, text)
+        put_into(arguments.into, text, BEGIN, END)
 
 
 if __name__ == "__main__":

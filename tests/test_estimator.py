@@ -193,3 +193,103 @@ def test_the_originals_schedule_and_formulas_are_there_by_name(tmp_path):
     assert all(len(t.epoch_durations_s) <= 30 for t in estimation.trials)
     with pytest.raises(UsageError, match="schedule"):
         explore(*pieces(640), tmp_path, schedule="fast")
+
+
+def test_out_of_memory_is_said_and_no_smaller_batch_is_tried(tmp_path):
+    def step(*arguments):
+        raise torch.cuda.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 GiB")
+
+    with pytest.raises(UsageError, match="out of memory at batch size 64.*20.00 GiB.*not tried in silence"):
+        explore(*pieces(), tmp_path, train_step=step)
+    assert read_logs(tmp_path).runs[0].summary.status == "failed"
+
+
+def test_what_does_not_fit_together_is_the_users_error_with_a_note(tmp_path):
+    model, optimizer, criterion, _ = pieces(64)
+    data = TensorDataset(torch.randn(640, WIDTH, device="meta"), torch.zeros(640, device="meta", dtype=torch.long))
+    with pytest.raises(Exception) as caught:
+        explore(model, optimizer, criterion, data, tmp_path)
+    assert any("all is as it was before" in note for note in caught.value.__notes__)
+
+
+def slow_to_begin(worker_id):
+    time.sleep(0.7)
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("persistent", [False, True])
+def test_workers_that_begin_slowly_stay_within_the_budget(tmp_path, persistent):
+    model, optimizer, criterion, data = pieces()
+    loader = DataLoader(
+        data, 64, shuffle=True, num_workers=1, persistent_workers=persistent, worker_init_fn=slow_to_begin
+    )  # fmt: skip
+    began_s = time.perf_counter()
+    forecast = explore(model, optimizer, criterion, loader, tmp_path, budget_s=6.0).forecast
+    assert time.perf_counter() - began_s < 6.0 + 0.7 + 2.0  # one start, and what is done once
+    if not persistent:
+        assert forecast.duration_s.point > 50 * 0.7  # each epoch waits for its worker
+
+
+def amp_pieces():
+    torch.manual_seed(5)
+    data = TensorDataset(torch.randn(640, WIDTH), torch.randint(0, 4, (640,)))
+    model = nn.Sequential(nn.Linear(WIDTH, 32), nn.BatchNorm1d(32), nn.Dropout(0.3), nn.ReLU(), nn.Linear(32, 4))
+    optimizer = torch.optim.Adam(model.parameters())
+    scheduler = torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.01, total_steps=1000)
+    scaler = torch.amp.GradScaler("cpu")
+    return model, optimizer, nn.CrossEntropyLoss(), data, scheduler, scaler
+
+
+def amp_step(model, batch, optimizer, criterion, scheduler, scaler, losses):
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        loss = criterion(model(batch[0]), batch[1])
+    scaler.scale(loss / 2).backward()
+    if len(losses) % 2:  # gradients of two batches are added up
+        scaler.step(optimizer)
+        scaler.update()
+        optimizer.zero_grad()
+        scheduler.step()
+    losses.append(loss.item())
+
+
+def amp_run(tmp_path, *, explores, fails):
+    model, optimizer, criterion, data, scheduler, scaler = amp_pieces()
+    loader = DataLoader(data, 64, shuffle=True, num_workers=1, persistent_workers=True)
+    losses, tried = [], []
+
+    def step(model, batch, optimizer, criterion, device):
+        if fails and len(tried) == 7:
+            raise ZeroDivisionError
+        amp_step(model, batch, optimizer, criterion, scheduler, scaler, tried)
+
+    def epoch():
+        for batch in loader:
+            amp_step(model, batch, optimizer, criterion, scheduler, scaler, losses)
+
+    epoch()
+    arguments = {"train_step": step, "budget_s": 4.0, "also_restore": [scheduler, scaler]}
+    if explores and fails:
+        with pytest.raises(ZeroDivisionError):
+            explore(model, optimizer, criterion, loader, tmp_path, **arguments)
+    elif explores:
+        assert explore(model, optimizer, criterion, loader, tmp_path, **arguments).trials
+    assert len(tried) > 6 or not explores
+    epoch()
+    return losses, [*model.state_dict().values()], scaler.get_scale(), scheduler.get_last_lr()
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("fails", [False, True])
+def test_amp_accumulation_a_scheduler_and_persistent_workers_go_on_bit_for_bit(tmp_path, fails):
+    losses, weights, *rest = amp_run(tmp_path, explores=False, fails=fails)
+    losses_after, weights_after, *rest_after = amp_run(tmp_path, explores=True, fails=fails)
+    assert losses == losses_after and rest == rest_after
+    assert all(torch.equal(a, b) for a, b in zip(weights, weights_after, strict=True))
+
+
+def test_peak_memory_is_kept_for_the_projection(tmp_path):
+    estimation = explore(*pieces(), tmp_path)
+    assert 0.05 < estimation.peak_memory_gb < 64 and estimation.gpu_power_w is None
+    fields = read_logs(tmp_path).runs[0].fields
+    assert float(fields["peak_memory_gb"].value) == pytest.approx(estimation.peak_memory_gb, rel=0.01)
+    assert "gpu_power_w" not in fields and estimation.page.is_file()

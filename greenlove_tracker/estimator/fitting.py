@@ -114,7 +114,7 @@ def _checked(sizes: Sequence[int] | None, samples: int, budget_s: float) -> list
 def _explored(
     timed: Callable[[int], Trial], sizes: Sequence[int], run: ExplorationRun, budget_s: float, seed: int
 ) -> tuple[tuple[Trial, ...], float]:
-    """Each size once, from the smallest, whose cost is known best; then all again in random order while there is time.
+    """Each size once, from the smallest; then all again in random order, and those left out, while there is time.
 
     Returns:
         The trials, and by how much the very first fit took longer than the same again.
@@ -122,10 +122,11 @@ def _explored(
     cold_s = timed(sizes[0]).total_s
     trials: list[Trial] = []
     order = random.Random(seed)  # noqa: S311  # an order, no secret
-    blocks = [list(sizes), *(order.sample(sizes, len(sizes)) for _ in range(_REPLICATES - 1))]
-    for size in (size for block in blocks for size in block):
-        if _feared_s(trials, size) <= min(budget_s - run.spent_s, _SINGLE_SHARE * budget_s):
-            trials.append(timed(size))
+    for _ in range(_REPLICATES):
+        seen = sorted({t.sample_size for t in trials})
+        for size in [*order.sample(seen, len(seen)), *(s for s in sizes if s not in seen)]:
+            if _feared_s(trials, size) <= min(budget_s - run.spent_s, _SINGLE_SHARE * budget_s):
+                trials.append(timed(size))
     n_sizes = len({t.sample_size for t in trials})
     if n_sizes < _LEAST_SIZES:
         raise UsageError(
@@ -135,10 +136,12 @@ def _explored(
 
 
 def _feared_s(trials: Sequence[Trial], size: int) -> float:
-    """What a fit may take: as the last of its size, else by a power law through the two largest so far."""
+    """What a fit may take: as before at its size, else by a power law through the two largest so far."""
     if not trials:
         return 0.0
-    by_size = {t.sample_size: t.total_s for t in trials}
+    by_size: dict[int, float] = {}  # the shortest of each: a hiccup is not to stop the climb
+    for t in trials:
+        by_size[t.sample_size] = min(t.total_s, by_size.get(t.sample_size, math.inf))
     if size in by_size:
         return by_size[size]
     largest = max(by_size)

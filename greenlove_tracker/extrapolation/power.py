@@ -8,12 +8,17 @@ from dataclasses import dataclass
 
 import numpy as np
 import statsmodels.api as sm
+from scipy import stats
 
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.extrapolation.observations import Observations
 from greenlove_tracker.forecasting import Estimate, Kind, TrainingPlan, Warn
 
 _RANGE = 10.0  # sizes under the largest by more than this factor are left out: what is fixed bends a power law there
+# Assumptions, standard deviations on the logarithmic scale: of a whole run from what samples show, and of the exponent
+# over each e-fold that it is extended by.
+_UNLIKE, _DRIFT = 0.08, 0.15
+_VAGUE = 3.0  # times the forecast, above which its upper end is no help
 _LEAST_SIZES = 3  # two give an exponent without any sign of whether it is one
 
 
@@ -38,7 +43,8 @@ def power_law(seen: Observations, plan: TrainingPlan, level: float) -> PowerLaw:
     """Fit ``log(time of an epoch) = a + b · log(size)`` by least squares and predict the plan's epochs.
 
     The interval is that of one future observation on the logarithmic scale (Student's t), multiplied by the epochs:
-    what differs between runs does not average out over them.
+    what differs between runs does not average out over them. An error of the law itself is added, an assumption:
+    exponents change where a cache or the memory is full (docs/exploration.md shows by how much they did).
 
     Sizes under a tenth of the largest are left out, where three others remain.
 
@@ -56,12 +62,16 @@ def power_law(seen: Observations, plan: TrainingPlan, level: float) -> PowerLaw:
     if len(np.unique(seen.m[is_used])) < _LEAST_SIZES:
         is_used[:] = True
     fit = sm.OLS(np.log(seen.mean_s[is_used]), sm.add_constant(np.log(seen.m[is_used]))).fit()
-    at = np.array([[1.0, math.log(seen.epoch_of(plan))]])
+    beyond = math.log(seen.epoch_of(plan) / float(seen.m.max()))
+    predicted = fit.get_prediction(np.array([[1.0, math.log(seen.epoch_of(plan))]]))
+    drift = math.hypot(_UNLIKE, _DRIFT * beyond)
+    error = math.hypot(float(predicted.se_obs[0]), drift)
 
     def at_level(of: float) -> tuple[float, float, float]:
-        row = fit.get_prediction(at).summary_frame(alpha=1 - of).iloc[0]
-        point, lower, upper = (math.exp(row[name]) for name in ("mean", "obs_ci_lower", "obs_ci_upper"))
-        return point * plan.n_epochs, lower * plan.n_epochs, upper * plan.n_epochs
+        reach = error * float(stats.t.ppf((1 + of) / 2, fit.df_resid))
+        ends = (float(predicted.predicted_mean[0]) + by for by in (0.0, -reach, reach))
+        point, lower, upper = (math.exp(end) * plan.n_epochs for end in ends)
+        return point, lower, upper
 
     lower, upper = fit.conf_int(alpha=1 - level)[1]
     return PowerLaw(
@@ -77,4 +87,8 @@ def power_warnings(law: PowerLaw, seen: Observations, plan: TrainingPlan) -> Seq
     e, times = law.exponent, seen.epoch_of(plan) / float(seen.m.max())
     grows = f"time grows as n^{e.point:.2f} [{e.lower:.2f}–{e.upper:.2f}]"
     message = f"{grows}: a power law is extended to {times:,.3g} × the largest sample"
-    return [Warn("POWER_LAW", message, "an exponent may change with size: explore larger samples where you can")]
+    found = [Warn("POWER_LAW", message, "an exponent may change with size: explore larger samples where you can")]
+    if law.duration_s.upper > _VAGUE * law.duration_s.point:
+        message = f"trials of the same size differ too much to tell how time grows, {e.lower:.1f} to {e.upper:.1f}"
+        found.append(Warn("WIDE", message, "larger samples, a quieter machine, or a larger --budget", True))
+    return found

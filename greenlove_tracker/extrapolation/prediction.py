@@ -8,7 +8,7 @@ import numpy as np
 
 from greenlove_tracker.extrapolation.mixture import Mixture
 from greenlove_tracker.extrapolation.noise import WithinNoise
-from greenlove_tracker.extrapolation.regression import Line
+from greenlove_tracker.extrapolation.regression import Array, Line
 
 
 def total_of(line: Line, noise: WithinNoise, epochs: float, m: float) -> Mixture:
@@ -34,11 +34,21 @@ def total_of(line: Line, noise: WithinNoise, epochs: float, m: float) -> Mixture
 
 def coefficient_of(line: Line, index: int, noise: WithinNoise) -> Mixture:
     """What an epoch (index 0) or a batch (1) costs."""
+    return _on(line, np.eye(2)[index], noise)
+
+
+def mean_of(line: Line, m: float, noise: WithinNoise) -> Mixture:
+    """The mean of an epoch of ``m`` batches, or tokens: how sure the line is there, without a run's own variation."""
+    return _on(line, np.array([1.0, m]), noise)
+
+
+def _on(line: Line, at: Array, noise: WithinNoise) -> Mixture:
+    """A linear function of the line's coefficients."""
     parts = []
     for c in line.components:
-        variance = float(c.covariance[index, index])
+        variance = float(at @ c.covariance @ at)
         freedom = _freedom(variance, variance * c.within_share, noise)
-        parts.append((c.weight, float(c.coefficients[index]), math.sqrt(variance), freedom))
+        parts.append((c.weight, float(at @ c.coefficients), math.sqrt(variance), freedom))
     return Mixture.of(parts)
 
 

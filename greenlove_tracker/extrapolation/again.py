@@ -1,0 +1,44 @@
+"""What an exploration found, forecast once more from its log; nothing is run."""
+
+from __future__ import annotations
+
+from greenlove_tracker.errors import UsageError
+from greenlove_tracker.extrapolation.in_terms import forecast_in
+from greenlove_tracker.forecasting import Forecast, TrainingPlan
+from greenlove_tracker.logs.parser import Logs, Run
+from greenlove_tracker.logs.trials import plan_of, seen_of
+
+
+def latest_exploration(logs: Logs) -> Run | None:
+    """The last run that was an exploration; None where there is none."""
+    explored = [run for run in logs.readable() if run.trials and plan_of(run.fields)]
+    return explored[-1] if explored else None
+
+
+def explored_plan(run: Run) -> TrainingPlan:
+    """What a run explored for.
+
+    Raises:
+        UsageError: where it was no exploration.
+    """
+    plan = plan_of(run.fields)
+    if plan is None:
+        raise UsageError(f"{run.path} holds no exploration")
+    return plan
+
+
+def forecast_again(run: Run, plan: TrainingPlan | None = None) -> Forecast:
+    """The forecast from an exploration's trials, in the terms of its run.
+
+    Args:
+        run: the exploration.
+        plan: the whole training; default what was explored for.
+
+    Raises:
+        UsageError: where the run was no exploration, or its trials say nothing of the plan.
+    """
+    plan, seen = plan or explored_plan(run), seen_of(run.fields)
+    return forecast_in(
+        run.terms, run.trials, plan, gpu_count=run.summary.gpu_count, cold_start_s=seen.cold_start_s,
+        eval_durations_s=seen.eval_durations_s if plan.eval_every else (),
+    )  # fmt: skip
