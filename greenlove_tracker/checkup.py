@@ -164,7 +164,8 @@ def _gpu_findings(found: Mapping[str, str]) -> list[Finding]:
             continue
         method = "unmeasured" if fix else "counter" if gpu.has_energy_counter else "sampled power"
         limit = f"limit {gpu.power_limit_w:.0f} W" if gpu.power_limit_w else "no limit known"
-        note = f"{limit}, {gpu.memory_gb:.0f} GiB" + (f"; {selection.doubt}" if selection.doubt else "")
+        memory = "memory unknown" if gpu.memory_gb is None else f"{gpu.memory_gb:.0f} GiB"
+        note = f"{limit}, {memory}" + (f"; {selection.doubt}" if selection.doubt else "")
         findings.append(Finding(f"gpu {gpu.index}", gpu.name, method, BAD if fix else GOOD, note, fix))
     return findings
 

@@ -20,7 +20,7 @@ class Gpu:
     index: int
     uuid: str
     name: str
-    memory_gb: float
+    memory_gb: float | None
     power_limit_w: float | None
     has_energy_counter: bool
 
@@ -78,7 +78,7 @@ def _gpu(nvml: Any, index: int) -> Gpu:
         index=index,
         uuid=_text(ask("nvmlDeviceGetUUID")),
         name=_text(ask("nvmlDeviceGetName")),
-        memory_gb=memory.total / BYTES_PER_GB if memory else 0.0,
+        memory_gb=memory.total / BYTES_PER_GB if memory else None,
         power_limit_w=None if limit_mw is None else limit_mw / 1000,
         has_energy_counter=ask("nvmlDeviceGetTotalEnergyConsumption") is not None,
     )

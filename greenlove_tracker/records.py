@@ -207,7 +207,7 @@ class RunStatus(StrEnum):
     FAILED = "failed"  # by an exception or a non-zero exit
     INTERRUPTED = "interrupted"  # by Ctrl-C, or without a trace: killed, or the power failed
     TERMINATED = "terminated"  # by SIGTERM
-    STOPPED = "stopped"  # before a budget of its own was exceeded
+    STOPPED = "stopped"  # by a budget of its own, or by the answer to its question
     SUPERSEDED = "superseded"  # another run was begun in the same process
     RUNNING = "running"
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import json
+import logging
+import math
 import os
 import subprocess
 import sys
@@ -18,7 +20,7 @@ from torch import nn  # noqa: E402
 from torch.utils.data import DataLoader, TensorDataset  # noqa: E402
 
 from greenlove_tracker import Estimator, read_logs  # noqa: E402
-from greenlove_tracker.compat import green_love  # noqa: E402
+from greenlove_tracker.compat import green_love, green_love_crusoe  # noqa: E402
 from greenlove_tracker.compat.green_love import BenchmarkResults, GreenLoveEstimator  # noqa: E402
 from greenlove_tracker.devices import Gpu  # noqa: E402
 from greenlove_tracker.errors import UsageError  # noqa: E402
@@ -213,7 +215,7 @@ def test_the_draw_of_a_gpu_is_shown_against_its_limit(tmp_path, monkeypatch):
         ({"electricity_maps_api_key": "s3cret"}, "Electricity Maps"),
         ({"electricity_maps_api_key": "s3cret", "carbon_intensity": 300}, "Electricity Maps"),
         ({"power_poll_interval": 0.5}, "power_poll_interval"),
-        ({"schedule": "green-love", "warmup_epochs": 1}, "the first 3 epochs"),
+        ({"custom_speedup": {"H1000": 2.0}}, "custom_speedup\\['H1000'\\] has no effect: no GPU"),
     ],
 )
 def test_what_has_no_effect_is_said_where_it_was_given(tmp_path, argument, message):
@@ -249,6 +251,150 @@ def test_the_originals_schedule_takes_its_own_numbers(tmp_path):
     assert results.est_total_time_s == pytest.approx(sum(results.warmup_epoch_estimates) + steady_s)
     assert len(results.epoch_times) == 2 * len(estimator.estimation.trials)
     assert results.steady_epoch_estimate == pytest.approx(sum(results.epoch_times) / len(results.epoch_times))
+
+
+@pytest.mark.parametrize("warmup, epochs, n_kept_apart", [(1, 50, 1), (0, 50, 0), (4, 2, 2)])
+def test_the_originals_warm_up_is_as_many_epochs_as_the_user_says(tmp_path, warmup, epochs, n_kept_apart):
+    own = {"exploration_epochs": 5, "target_benchmark_time": 0.1, "initial_sample_size": 128}
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        estimator = make(tmp_path, schedule="green-love", warmup_epochs=warmup, epochs=epochs, **own)
+    results = estimator.estimate()
+    trials = estimator.estimation.trials
+    assert results.warmup_epochs == len(results.warmup_epoch_estimates) == n_kept_apart
+    assert len(results.epoch_times) == sum(len(t.epoch_durations_s) - warmup for t in trials)
+    assert results.steady_epoch_estimate == pytest.approx(sum(results.epoch_times) / len(results.epoch_times))
+    steady_s = (epochs - n_kept_apart) * results.steady_epoch_estimate
+    assert results.est_total_time_s == pytest.approx(sum(results.warmup_epoch_estimates) + steady_s)
+
+
+# -- the comparison with Crusoe's GPUs ---------------------------------------------------------------------------
+
+
+def test_the_training_on_crusoes_gpus_agrees_with_the_results_and_with_itself(tmp_path):
+    results = make(tmp_path, gpu_name="RTX 4090", manual_tdp_watts=450, precision="fp32", sim_cpu_tdp_w=None).estimate()
+    found = results.crusoe_estimates
+    assert results.gpu_benchmark_key == "GeForce RTX 4090" and {"L40S 48GB", "A100 PCIe 80GB"} < {e.name for e in found}
+    assert "A40 48GB" not in {e.name for e in found}  # not offered any more
+    assert [e.on_demand_cost for e in found] == sorted(e.on_demand_cost for e in found)
+    for e in found:
+        assert e.est_time_s == pytest.approx(results.est_total_time_s / e.speedup)
+        assert e.est_time_lower_s < e.est_time_s < e.est_time_upper_s
+        assert e.on_demand_cost == pytest.approx(e.on_demand_rate * e.est_time_s / 3600)
+        assert e.on_demand_cost_lower < e.on_demand_cost < e.on_demand_cost_upper
+        assert e.est_energy_kwh == pytest.approx(e.cloud_power_w * e.est_time_s / 3.6e6)
+        assert 0 < e.est_co2_kg < e.est_energy_kwh and e.scale_note  # never a bare 0 kg: no grid of theirs has 1 kg/kWh
+    assert [e.name for e in found if e.is_fastest] == [min(found, key=lambda e: e.est_time_s).name]
+    best = [e for e in found if e.is_best_value]
+    assert best == [min(found, key=lambda e: e.value_score)] and best[0].value_score < math.inf
+    eight = next(e for e in found if e.name == "H100 HGX 80GB")  # rented out by eight
+    assert eight.scale_factor > 5 and eight.on_demand_rate > 20 and eight.vram_gb == 80
+    assert results.co2_savings_kg == pytest.approx(results.est_total_co2_kg - min(e.est_co2_kg for e in found))
+    assert results.co2_savings_kg > 0
+    for e in results.co2_equivalences:
+        assert e.label and e.unit and e.description and e.value > 0
+    phone = next(e for e in results.co2_equivalences if e.unit == "charge")
+    assert phone.value == pytest.approx(results.co2_savings_kg / 0.0124) and phone.icon == "📱"
+
+
+def asked(monkeypatch) -> list[dict]:
+    """What the projection is asked for, by each estimation."""
+    calls = []
+
+    def project(forecast, **arguments):
+        calls.append(arguments | {"energy_kwh": forecast.energy_kwh})
+        raise UsageError("asked enough")
+
+    monkeypatch.setattr(green_love_crusoe, "project", project)
+    return calls
+
+
+def test_the_projection_is_asked_in_the_terms_of_the_results(tmp_path, monkeypatch):
+    calls = asked(monkeypatch)
+    results = make(
+        tmp_path, gpu_name="RTX 4090", manual_tdp_watts=400, manual_gpu_utilization=0.6, benchmark_task="resnet50",
+        precision="fp32", carbon_intensity=332, electricity_price=0.4, pue=1.5, sim_cpu_tdp_w=None,
+        custom_speedup={"H100 HGX 80GB": 2.5, "L40S": 1.5},
+    ).estimate()  # fmt: skip
+    (found,) = calls
+    names = ("local_gpu", "n_gpus", "task", "precision", "country", "electricity_price", "pue", "manual_tdp_watts",
+             "manual_gpu_utilization", "utilization", "custom_speedup")  # fmt: skip
+    assert {name: found[name] for name in names} == {
+        "local_gpu": "RTX 4090", "n_gpus": 1, "task": "resnet50", "precision": "fp32", "country": "DE",
+        "electricity_price": 0.4, "pue": 1.5, "manual_tdp_watts": 400, "manual_gpu_utilization": 0.6,
+        "utilization": None, "custom_speedup": {"H100 SXM5 80GB": 2.5, "L40S": 1.5},
+    }  # fmt: skip
+    assert found["carbon_intensity"].value == 332
+    assert found["energy_kwh"].point == results.est_total_energy_kwh
+
+
+def test_a_training_on_a_gpu_is_compared_by_what_nvml_says_of_it(tmp_path, monkeypatch):
+    calls = asked(monkeypatch)
+    gpus = tuple(Gpu(i, f"GPU-{i}", name, 80.0, 700.0, True) for i, name in enumerate(("T4", "NVIDIA H100 PCIe")))
+    monkeypatch.setattr("greenlove_tracker.devices.nvml_gpus", lambda: gpus)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
+    monkeypatch.setattr(green_love, "gpus_under", lambda model: 2)
+    explore = Estimator.estimate
+    seen = {"gpu_power_w": 700.0, "peak_memory_gb": 30.0}
+    monkeypatch.setattr(Estimator, "estimate", lambda self: dataclasses.replace(explore(self), **seen))
+    results = make(tmp_path, sim_gpu_w=600.0, sim_gpu_count=2, manual_tdp_watts=99).estimate()
+    (found,) = calls
+    assert results.gpu_name == found["local_gpu"] == "NVIDIA H100 PCIe"
+    names = ("local_memory_gb", "n_gpus", "utilization", "manual_tdp_watts", "peak_memory_gb")
+    assert [found[name] for name in names] == [80.0, 2, 0.5, 700.0, 30.0]
+    assert found["manual_gpu_utilization"] is None and found["energy_kwh"] is not None
+
+
+def test_the_gpus_beside_a_training_on_the_cpu_are_not_compared(tmp_path, monkeypatch):
+    calls = asked(monkeypatch)
+    gpu = Gpu(0, "GPU-0", "NVIDIA H100 PCIe", 80.0, 700.0, True)
+    monkeypatch.setattr("greenlove_tracker.devices.nvml_gpus", lambda: (gpu,))
+    make(tmp_path, sim_gpu_w=60.0).estimate()
+    (found,) = calls
+    unknown = ("local_gpu", "local_memory_gb", "utilization", "manual_tdp_watts", "peak_memory_gb", "energy_kwh")
+    assert {name: found[name] for name in unknown} == dict.fromkeys(unknown)
+
+
+def test_a_gpu_that_is_not_in_the_energy_says_nothing_of_the_energy_of_others(tmp_path):
+    results = make(tmp_path, gpu_name="RTX 4090").estimate()  # a CPU of 50 W is all that is measured
+    assert results.crusoe_estimates and results.co2_savings_kg is None and results.co2_equivalences == []
+    unknown = {(e.est_energy_kwh, e.est_co2_kg, e.cloud_power_w) for e in results.crusoe_estimates}
+    assert unknown == {(None, None, None)}
+
+
+def test_without_a_gpu_the_comparison_is_rough_and_says_so(tmp_path, caplog):
+    with caplog.at_level(logging.WARNING):
+        results = make(tmp_path).estimate()
+    assert [r.getMessage() for r in caplog.records if "rough" in r.getMessage() and "gpu_name=" in r.getMessage()]
+    assert all(e.est_time_upper_s > 4 * e.est_time_s and "rough" in e.scale_note for e in results.crusoe_estimates)
+    assert results.crusoe_estimates and results.gpu_benchmark_key is None
+
+
+def test_a_speedup_of_the_users_goes_by_the_originals_names(tmp_path):
+    custom = {"MI300X 192GB": 3.0, "L40S 48GB": 0.5}
+    results = make(tmp_path, gpu_name="Unheard Of 9000", custom_speedup=custom).estimate()
+    found = {e.name: e for e in results.crusoe_estimates}
+    assert {name: e.speedup / e.scale_factor for name, e in found.items()} == pytest.approx(custom)
+    assert found["L40S 48GB"].value_score == math.inf and not found["L40S 48GB"].is_best_value  # it saves no time
+
+
+@pytest.mark.parametrize("error", ["unknown", "ours"])
+def test_an_exploration_is_not_lost_for_a_comparison(tmp_path, monkeypatch, caplog, error):
+    def broken(rows):
+        raise ZeroDivisionError("rank")
+
+    if error == "ours":
+        monkeypatch.setattr(green_love_crusoe, "rank", broken)
+    name = "Unheard Of 9000" if error == "unknown" else "RTX 4090"
+    estimator = make(tmp_path, gpu_name=name, manual_tdp_watts=300, sim_cpu_tdp_w=None)
+    with caplog.at_level(logging.WARNING):
+        results = estimator.estimate()
+    told = [r.getMessage() for r in caplog.records]
+    reason = "no GPU of the table is called 'Unheard Of 9000'" if error == "unknown" else "ZeroDivisionError('rank')"
+    assert len(told) == 1 and "no comparison with Crusoe's GPUs" in told[0] and reason in told[0]
+    assert (results.crusoe_estimates, results.co2_savings_kg, results.co2_equivalences) == ([], None, [])
+    assert results is estimator.results and results.est_total_energy_kwh > 0 and results.gpu_name == name
+    assert list((tmp_path / "reports").glob("*.html"))
 
 
 def test_the_answer_is_the_users_and_the_report_is_there_before_the_question(tmp_path, monkeypatch):
@@ -317,6 +463,8 @@ def test_a_training_step_of_the_users_is_called_as_the_original_calls_it(tmp_pat
         ({"manual_tdp_watts": -1}, "manual_tdp_watts"),
         ({"manual_gpu_utilization": 70}, "share from 0 to 1"),
         ({"gpu_index": -1}, "gpu_index"),
+        ({"warmup_epochs": -1}, "warmup_epochs must be a whole number"),
+        ({"warmup_epochs": 1.5}, "warmup_epochs must be a whole number"),
         ({"carbon_intensity": 0}, "carbon_intensity must be"),
         ({"electricity_price": "0.3"}, "electricity_price must be"),
         ({"country_code": "Atlantis"}, "Atlantis"),

@@ -199,7 +199,7 @@ def test_out_of_memory_is_said_and_no_smaller_batch_is_tried(tmp_path):
     def step(*arguments):
         raise torch.cuda.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 GiB")
 
-    with pytest.raises(UsageError, match="out of memory at batch size 64.*20.00 GiB.*not tried in silence"):
+    with pytest.raises(UsageError, match=r"out of memory at batch size 64.*20\.00 GiB.*not tried in silence"):
         explore(*pieces(), tmp_path, train_step=step)
     assert read_logs(tmp_path).runs[0].summary.status == "failed"
 

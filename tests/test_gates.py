@@ -6,11 +6,16 @@ import pytest
 from fakes import FakeClock
 
 from greenlove_tracker import Tracker, read_logs
+from greenlove_tracker.config import load_settings
 from greenlove_tracker.errors import BudgetExceeded, UsageError
 from greenlove_tracker.forecasting import Estimate, Forecast
+from greenlove_tracker.job import find_ranks
 from greenlove_tracker.meter import SimulatedMeter
+from greenlove_tracker.records import RunStatus
 from greenlove_tracker.tracker.gates import find_overruns
 from greenlove_tracker.tracker.outlook import deadline
+from greenlove_tracker.tracker.plan import Plan
+from greenlove_tracker.tracker.session import Session
 
 
 def forecast(**estimates) -> Forecast:
@@ -124,6 +129,16 @@ def test_stopping_comes_between_two_epochs_after_the_checkpoint(clock, tmp_path,
     assert run.summary.status == "stopped" and run.summary.epochs_done == saved[0] / 10
     assert all(e.is_complete for e in run.epochs)
     assert run.scores() == ()  # a run that stopped is not what was forecast
+
+
+def test_a_script_that_joins_a_run_says_what_is_done_in_its_budgets(clock, tmp_path):
+    meter = SimulatedMeter(clock, gpu_w=360.0)
+    settings = load_settings({"log_dir": tmp_path, "verbose": 0})
+    led = Session(settings, Plan(), find_ranks({}), clock, meter, in_background=False, is_led_by_runner=True)
+    with pytest.raises(BudgetExceeded), Tracker(epochs=20, max_energy_kwh=0.01, on_overrun="stop") as t:
+        train(t, clock, 20)
+    led.finish(RunStatus.FINISHED)
+    assert 0 < read_logs(tmp_path).runs[0].summary.epochs_done < 20
 
 
 def test_a_function_is_told_in_the_trainings_own_thread(clock, tmp_path):

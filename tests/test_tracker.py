@@ -12,10 +12,14 @@ import pytest
 from fakes import FakeClock, ScriptedMeter, gpu_energy
 
 from greenlove_tracker import Tracker, read_logs
+from greenlove_tracker.config import load_settings
 from greenlove_tracker.errors import MeterError, TrackerStateError, UsageError
+from greenlove_tracker.job import find_ranks
 from greenlove_tracker.meter import NullMeter, SimulatedMeter
 from greenlove_tracker.records import Energy, Flag, RunStatus
 from greenlove_tracker.tracker.lifecycle import guard
+from greenlove_tracker.tracker.plan import Plan
+from greenlove_tracker.tracker.session import Session
 
 
 @pytest.fixture(autouse=True)
@@ -426,3 +430,13 @@ def test_the_first_steps_time_belongs_to_the_epoch_of_a_training_in_steps(clock)
 def test_a_resumed_run_that_is_not_there_is_said(clock, caplog):
     make(clock, continues="nowhere").stop()
     assert "nowhere" in caplog.text
+
+
+def test_a_tracker_with_a_bad_setting_does_not_join(clock):
+    settings = load_settings({"verbose": 0})
+    led = Session(settings, Plan(), find_ranks({}), clock, NullMeter(), in_background=False, is_led_by_runner=True)
+    with pytest.raises(UsageError, match="Atlantis"):
+        Tracker(5, country="Atlantis")
+    Tracker(3, country="DE")
+    led.finish(RunStatus.FINISHED)
+    assert (only_run().summary.epochs_planned, only_run().text("country")) == (3, "DE")

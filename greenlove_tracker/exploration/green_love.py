@@ -73,6 +73,8 @@ class GreenLoveScheduler(Asking):
         ):  # fmt: skip
             if not (math.isfinite(value) and value > 0):
                 raise UsageError(f"{name} must be above zero, not {value!r}")
+        if warmup_epochs < 0:
+            raise UsageError(f"warmup_epochs must be at least 0, not {warmup_epochs!r}")
         if exploration_epochs <= warmup_epochs:
             raise UsageError(f"exploration_epochs must be more than the {warmup_epochs} that are warm-up")
         self.warmup_epochs = warmup_epochs

@@ -130,7 +130,7 @@ _MEANINGS = {
     RunStatus.FAILED: "by an exception or a non-zero exit code",
     RunStatus.INTERRUPTED: "by Ctrl-C; or without a summary: killed, or the power failed",
     RunStatus.TERMINATED: "by a signal",
-    RunStatus.STOPPED: "by a budget of its own, before that was exceeded",
+    RunStatus.STOPPED: "by a budget of its own before that was exceeded, or by the answer to its question",
     RunStatus.SUPERSEDED: "another run was begun in the same process",
     RunStatus.RUNNING: "not over yet (never written, found by the parser)",
 }

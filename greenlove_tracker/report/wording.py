@@ -30,7 +30,7 @@ _ENDINGS: Mapping[str, str] = {
     RunStatus.FAILED: "ended by an exception or a non-zero exit",
     RunStatus.INTERRUPTED: "ended by Ctrl-C, or killed",
     RunStatus.TERMINATED: "ended by SIGTERM",
-    RunStatus.STOPPED: "ended before a budget of its own was exceeded",
+    RunStatus.STOPPED: "ended by a budget of its own, or by the answer to its question",
     RunStatus.SUPERSEDED: "another run was begun in the same process",
     RunStatus.RUNNING: "had not ended when this was written",
 }

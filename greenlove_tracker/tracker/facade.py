@@ -133,7 +133,7 @@ class Tracker:
         session = self._own_session("epoch_start")
         if session is None:
             return
-        session.act_on_overruns()
+        session.between.act_on_overruns()
         if session.is_finished:
             return  # the user's own function stopped it
         with session.acting() as recorder:
@@ -152,7 +152,7 @@ class Tracker:
         if session is not None:
             with session.acting() as recorder:
                 recorder.end_epoch()
-            session.after_epoch()
+            session.between.after_epoch()
 
     def step(self, n_samples: int | None = None, n_tokens: int | None = None, *, n_batches: int = 1) -> None:
         """One optimizer step is done.
@@ -244,7 +244,7 @@ class Tracker:
         if session is None or os.getpid() != self._pid:
             return None
         if session.is_finished or self._joined_summary is not None:
-            if session.is_monitored_out:
+            if session.between.is_monitored_out:
                 return None
             if session.summary is not None and session.summary.status == RunStatus.SUPERSEDED:
                 return None

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from greenlove_tracker.config import Settings
 from greenlove_tracker.errors import BudgetExceeded, UsageError
 from greenlove_tracker.tracker.gates import Overrun
 
@@ -14,12 +15,14 @@ class Hooks:
     """Called in the training's own thread, between two epochs.
 
     Attributes:
-        on_overrun: takes the overrun, and what it raises ends the training; None: as ``Settings.on_overrun`` says.
+        on_overrun: takes the overrun, and what it raises ends the training; None: ``stops`` says what is done.
         save_checkpoint: called before ``BudgetExceeded`` is raised.
+        stops: whether ``BudgetExceeded`` is raised; as the settings say.
     """
 
     on_overrun: Callable[[Overrun], None] | None = None
     save_checkpoint: Callable[[], object] | None = None
+    stops: bool = False
 
     def __post_init__(self) -> None:
         for name in ("on_overrun", "save_checkpoint"):
@@ -27,7 +30,11 @@ class Hooks:
             if value is not None and not callable(value):
                 raise UsageError(f"{name} must be a function, not {value!r}")
 
-    def act(self, overrun: Overrun, on_overrun: str) -> None:
+    def under(self, settings: Settings) -> Hooks:
+        """The same code, with what the settings say of overruns."""
+        return replace(self, stops=settings.on_overrun == "stop")
+
+    def act(self, overrun: Overrun) -> None:
         """Do what is to be done; a warning was given when the overrun was found.
 
         Raises:
@@ -35,7 +42,7 @@ class Hooks:
         """
         if self.on_overrun is not None:
             self.on_overrun(overrun)
-        elif on_overrun == "stop":
+        elif self.stops:
             if self.save_checkpoint is not None:
                 self.save_checkpoint()
             raise BudgetExceeded(str(overrun))

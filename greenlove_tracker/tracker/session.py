@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -11,9 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from greenlove_tracker import devices
-from greenlove_tracker.config import Settings, load_settings
-from greenlove_tracker.console import can_ask, confirm, say
-from greenlove_tracker.errors import TrackerStateError, UsageError
+from greenlove_tracker.config import Settings
 from greenlove_tracker.forecasting import Forecast
 from greenlove_tracker.job import Ranks
 from greenlove_tracker.logs.schema import COMMAND_STREAM, JOINED_ROLE
@@ -21,33 +18,20 @@ from greenlove_tracker.logs.totals import Ending, Terms, summarise
 from greenlove_tracker.logs.writer import RunWriter, timestamp
 from greenlove_tracker.meter import Meter
 from greenlove_tracker.records import Clock, Counts, Field, Row, RunStatus, RunSummary
+from greenlove_tracker.tracker.acting import Acting
+from greenlove_tracker.tracker.between import BetweenEpochs
 from greenlove_tracker.tracker.choices import choose_meter, make_run_dir, make_terms
 from greenlove_tracker.tracker.hooks import Hooks
 from greenlove_tracker.tracker.lifecycle import guard
 from greenlove_tracker.tracker.metering import Metering
 from greenlove_tracker.tracker.outlook import Outlook
+from greenlove_tracker.tracker.particulars import Particulars
 from greenlove_tracker.tracker.plan import Plan
 from greenlove_tracker.tracker.recorder import Recorder
 from greenlove_tracker.tracker.runinfo import run_fields, settings_fields
 from greenlove_tracker.tracker.status import StatusPrinter
+from greenlove_tracker.tracker.troubles import Troubles
 from greenlove_tracker.tracker.worker import Parts, Worker
-
-_log = logging.getLogger("greenlove_tracker")
-
-
-class _Acting:
-    """``with session.acting()``, as cheap as can be: it is in every call of the training's."""
-
-    __slots__ = ("_session",)
-
-    def __init__(self, session: Session) -> None:
-        self._session = session
-
-    def __enter__(self) -> Recorder:
-        return self._session.enter()
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> bool:
-        return self._session.leave(error)
 
 
 class Session:
@@ -88,50 +72,55 @@ class Session:
     ) -> None:
         self.pid = os.getpid()
         self.is_finished = False
-        self.is_monitored_out = False  # closed after monitor_epochs, while the training goes on
         self.is_led_by_runner = is_led_by_runner
         self.summary: RunSummary | None = None
         self.farewell: Callable[[], None] | None = None  # called once the run is closed
-        self._plan: Plan | None = None if is_led_by_runner else plan
-        self._hooks = hooks or Hooks()
-        self._ranks, self._clock, self._settings = ranks, clock, settings
+        self._ranks, self._clock = ranks, clock
+        self._is_led_elsewhere = join_dir is not None
         self._begun = clock.perf_s(), clock.utc_s()
-        self._terms = make_terms(settings, plan, "", timestamp(self._begun[1]))
-        meter = meter or choose_meter(settings, ranks, clock, self._terms, codecarbon_options)
+        terms = make_terms(settings, plan, "", timestamp(self._begun[1]))
+        meter = meter or choose_meter(settings, ranks, clock, terms, codecarbon_options)
         self.run_dir = join_dir or make_run_dir(settings.log_dir, ranks, self._begun[1])
         self.shown_dir = str(self.run_dir) if join_dir else os.path.join(settings.log_dir, self.run_dir.name)  # noqa: PTH118
-        self._terms = replace(self._terms, run_id=self.run_dir.name)
-        self._outlook = Outlook(settings, self._plan, prior, self._terms, clock, self._begun)
-        self._rows: list[Row] = []
-        self._lock, self._n_acting = threading.RLock(), 0
-        self._deferred: tuple[RunStatus, int | None] | None = None
-        self._warned: set[str] = set()
-        self._is_led_elsewhere = join_dir is not None
+        terms = replace(terms, run_id=self.run_dir.name)
+        self._run = Particulars(
+            settings, None if is_led_by_runner else plan, terms, (hooks or Hooks()).under(settings)
+        )  # fmt: skip
         roles = [Field("role", JOINED_ROLE)] if join_dir else []
-        fields = run_fields(settings, plan, ranks, self._terms, [*extra_fields, *roles])
-        stream = COMMAND_STREAM if is_command else ranks.rank
-        self._writer = RunWriter(self.run_dir, stream, fields, self._on_write_error)
-        self._metering = Metering(meter, clock, self._begun[0], self._lock, self._writer.write_fields, self._warn)
-        self._status = StatusPrinter(settings, self._plan, ranks.rank, clock)
+        fields = run_fields(settings, plan, ranks, terms, [*extra_fields, *roles])
+        self._assemble(meter, prior, fields, COMMAND_STREAM if is_command else ranks.rank)
+        self._begin(in_background=in_background)
+
+    def _assemble(self, meter: Meter, prior: Forecast | None, fields: Sequence[Field], stream: int | str) -> None:
+        run, clock, begun, rank = self._run, self._clock, self._begun, self._ranks.rank
+        self._rows: list[Row] = []
+        self._lock, self._troubles = threading.RLock(), Troubles()
+        self._outlook = Outlook(run.settings, run.plan, prior, run.terms, clock, begun)
+        self._writer = RunWriter(self.run_dir, stream, fields, self._troubles.log_failed)
+        self._metering = Metering(meter, clock, begun[0], self._lock, self._writer.write_fields, self._troubles.warn)
+        self._status = StatusPrinter(run.settings, run.plan, rank, clock)
         self.recorder = Recorder(
-            clock, self._emit, before_reading=self._synchronise, begun=self._begun,
-            grams_per_kwh=self._terms.carbon_intensity.value * settings.pue, on_meter_failure=self._on_meter_failure,
+            clock, self._emit, before_reading=self._synchronise, begun=begun, grams_per_kwh=run.grams_per_kwh,
+            on_meter_failure=self._troubles.meter_failed,
         )  # fmt: skip
         parts = Parts(
-            self._lock, clock, self._begun[0], self.recorder, self._writer, self._metering, self._outlook, self._status,
-            self._warn,
+            self._lock, clock, begun[0], self.recorder, self._writer, self._metering, self._outlook, self._status,
+            self._troubles,
         )  # fmt: skip
-        self._worker = Worker(parts, forecasts=ranks.rank == 0)
-        if settings.continues and not (self.run_dir.parent / settings.continues).is_dir():
-            self._warn(
-                "continues", f"no run {settings.continues} in {settings.log_dir}; noted as continued all the same"
-            )
+        self._worker = Worker(parts, forecasts=rank == 0)
+        self.between = BetweenEpochs(parts, self._worker, run, asks=rank == 0, finish=self.finish)
+        self._acting = Acting(self._lock, self.recorder, self._troubles, self._finish_now)
+
+    def _begin(self, *, in_background: bool) -> None:
+        before, log_dir = self._run.settings.continues, self._run.settings.log_dir
+        if before and not (self.run_dir.parent / before).is_dir():
+            self._troubles.warn("continues", f"no run {before} in {log_dir}; noted as continued all the same")
         if isinstance(guard.current, Session):
             guard.current.supersede()
         guard.watch(self)
         self._worker.launch(in_background=in_background)
 
-    # -- what lies ahead -----------------------------------------------------------------------------------------
+    # -- what it knows -------------------------------------------------------------------------------------------
 
     @property
     def rows(self) -> Sequence[Row]:
@@ -141,7 +130,7 @@ class Session:
     @property
     def terms(self) -> Terms:
         """What energy is multiplied with."""
-        return self._terms
+        return self._run.terms
 
     @property
     def gpu_count(self) -> int:
@@ -154,7 +143,7 @@ class Session:
 
     def note(self, fields: Sequence[Field]) -> None:
         """Further lines for ``run.csv``."""
-        with self.acting():
+        with self._acting:
             self._writer.write_fields(fields)
 
     def tick(self) -> None:
@@ -163,89 +152,13 @@ class Session:
 
     def forecast(self) -> Forecast | None:
         """The latest forecast, made now where more has been done since."""
-        began_s = self._clock.perf_s()
-        try:
-            self._worker.look_ahead(at_once=True)
-        except Exception as error:  # asking must not end a training
-            self._warn("forecast", f"an error of greenlove_tracker's own, training goes on: {error!r}")
-        with self._lock:
-            if self.recorder.epoch is None:
-                self._outlook.lose(self._clock.perf_s() - began_s)  # ours, and no gap of the training's
-        return self._outlook.latest
-
-    def act_on_overruns(self) -> None:
-        """Between two epochs: call the user's code, or stop.
-
-        Raises:
-            BudgetExceeded: where a budget is overrun and the training is to stop then.
-        """
-        self._worker.check_budgets()
-        while self._outlook.overruns:
-            self._hooks.act(self._outlook.overruns.pop(0), self._settings.on_overrun)
-
-    def after_epoch(self) -> None:
-        """Ask whether to go on after the epochs before the first forecast, and close after the last monitored one.
-
-        Raises:
-            SystemExit: where the answer is no.
-        """
-        done, settings = self.recorder.epochs_done, self._settings
-        if settings.stop_and_confirm and done == settings.epochs_before_pred and self._ranks.rank == 0:
-            self._confirm()
-        if done == settings.monitor_epochs:
-            self.is_monitored_out = True
-            self.finish(RunStatus.FINISHED)
-
-    def _confirm(self) -> None:
-        if not can_ask():
-            self._warn("confirm", "stop_and_confirm: there is no terminal to ask on; training goes on")
-            return
-        self.forecast()
-        self._worker.is_asking = True
-        self._status.clear()
-        asked_s = self._clock.perf_s()
-        try:
-            say(f"greenlove  {self._worker.line()}")
-            answer = confirm("Continue training?")
-        finally:
-            self._worker.is_asking = False
-        with self._lock:
-            self._outlook.lose(self._clock.perf_s() - asked_s)
-        if answer is False:
-            self.finish(RunStatus.FINISHED, 0)
-            raise SystemExit(0)
+        return self._worker.forecast()
 
     # -- the training thread -------------------------------------------------------------------------------------
 
-    def acting(self) -> _Acting:
+    def acting(self) -> Acting:
         """The recorder, for one call of the training's; an error of ours warns once and steps aside."""
-        return _Acting(self)
-
-    def enter(self) -> Recorder:
-        """Take the lock; a signal waits until ``leave``."""
-        guard.enter()
-        try:
-            self._lock.acquire()
-        except BaseException:
-            guard.leave()
-            raise
-        self._n_acting += 1
-        return self.recorder
-
-    def leave(self, error: BaseException | None) -> bool:
-        """Give the lock back; True where the error was ours, and has been dealt with."""
-        try:
-            self._n_acting -= 1
-            if self._deferred is not None and self._n_acting == 0:
-                self._finish_now(*self._deferred)
-            if error is None or not isinstance(error, Exception) or isinstance(error, UsageError | TrackerStateError):
-                return False
-            self._warn("internal", f"an error of greenlove_tracker's own, training goes on: {error!r}")
-            _log.debug("greenlove_tracker", exc_info=error)
-            return True
-        finally:
-            self._lock.release()
-            guard.leave()
+        return self._acting
 
     def step(self, done: Counts) -> None:
         """Count a step; where only steps are planned, the first one opens the one epoch, from where it began.
@@ -253,12 +166,13 @@ class Session:
         Raises:
             BudgetExceeded: where only steps are planned, a budget is overrun and the training is to stop then.
         """
-        with self.acting() as recorder:
-            if recorder.epoch is None and self._plan is not None and self._plan.total_steps is not None:
+        plan = self._run.plan
+        with self._acting as recorder:
+            if recorder.epoch is None and plan is not None and plan.total_steps is not None:
                 recorder.open_epoch_from_last_row()
             recorder.count(done)
-        if self._outlook.overruns and self._plan is not None and self._plan.total_steps and not self._plan.epochs:
-            self.act_on_overruns()  # what a thread of ours has found
+        if self._outlook.overruns and plan is not None and plan.total_steps and not plan.epochs:
+            self.between.act_on_overruns()  # what a thread of ours has found
 
     # -- trackers that join --------------------------------------------------------------------------------------
 
@@ -279,21 +193,18 @@ class Session:
         Raises:
             UsageError: for a bad setting.
         """
-        with self.acting() as recorder:
-            self._plan = plan if self._plan is None else self._plan.and_then(plan)
-            ours = {n: getattr(self._settings, n) for n in self._settings.given}
-            self._settings = load_settings({**arguments, **ours, "log_dir": self._settings.log_dir})
-            terms = make_terms(self._settings, self._plan, self._terms.run_id, self._terms.started_at)
-            self._terms = terms
-            recorder.grams_per_kwh = terms.carbon_intensity.value * terms.pue
-            self._hooks = hooks
-            self._status.adopt(self._settings, self._plan)
-            self._outlook.adopt(self._settings, self._plan, prior, terms)
-            self._writer.write_fields(settings_fields(self._settings, self._plan, terms))
+        with self._acting as recorder:
+            plan = self._run.plan_with(plan)
+            self._run = run = self._run.joined_by(plan, arguments, hooks)
+            recorder.grams_per_kwh = run.grams_per_kwh
+            self.between.adopt(run)
+            self._status.adopt(run.settings, plan)
+            self._outlook.adopt(run.settings, plan, prior, run.terms)
+            self._writer.write_fields(settings_fields(run.settings, plan, run.terms))
 
     def leave_joined(self, status: RunStatus, exit_code: int | None) -> RunSummary | None:
         """A joined tracker is done: its open epoch is closed, and it gets the totals so far."""
-        with self.acting():
+        with self._acting:
             self._close_epoch(status)
             return self._summarise(Ending(status, exit_code, timestamp(self._clock.utc_s())))
         return None
@@ -303,22 +214,15 @@ class Session:
     def supersede(self) -> None:
         """Another run begins in this process while this one is open: two meters would count everything twice."""
         if self.pid == os.getpid() and not self.is_finished:
-            self._warn("superseded", f"run {self._terms.run_id} was still open; a new one closes it as superseded")
+            self._troubles.warn(
+                "superseded", f"run {self._run.terms.run_id} was still open; a new one closes it as superseded"
+            )
             self.finish(RunStatus.SUPERSEDED)
 
     def finish(self, status: RunStatus, exit_code: int | None = None) -> None:
         """Write the tail and the summary, and let go of everything; once, and only in the process that began it."""
-        if self.pid != os.getpid():
-            return
-        guard.enter()
-        try:
-            with self._lock:
-                if self._n_acting:
-                    self._deferred = status, exit_code  # called from a signal handler, in the middle of a row
-                else:
-                    self._finish_now(status, exit_code)
-        finally:
-            guard.leave()
+        if self.pid == os.getpid():
+            self._acting.end(status, exit_code)
 
     def _finish_now(self, status: RunStatus, exit_code: int | None) -> None:
         if self.is_finished:
@@ -326,7 +230,7 @@ class Session:
         try:
             self._close(status, exit_code)
         except Exception as error:  # never at the end of somebody's training
-            self._warn("finish", f"the run could not be closed properly: {error!r}")
+            self._troubles.warn("finish", f"the run could not be closed properly: {error!r}")
         finally:
             self.is_finished = True
             self._worker.end()
@@ -343,23 +247,26 @@ class Session:
         self.summary = self._summarise(Ending(status, exit_code, timestamp(self._clock.utc_s())))
         leads = self._ranks.rank == 0 and not self._is_led_elsewhere
         if not self._writer.close(self.summary if leads else None):
-            self._warn("unwritten", f"the log in {self.run_dir} is not complete: the disk did not take all of it")
+            self._troubles.warn(
+                "unwritten", f"the log in {self.run_dir} is not complete: the disk did not take all of it"
+            )
         self._status.clear()
         self._metering.release()
 
     def _close_epoch(self, status: RunStatus) -> None:
         """End the one epoch of a training in steps that is done; any other open one is unfinished."""
-        recorder, planned = self.recorder, self._plan.total_steps if self._plan else None
+        recorder, plan = self.recorder, self._run.plan
+        planned = plan.total_steps if plan else None
         is_done = planned is not None and (recorder.steps_done >= planned or status is RunStatus.FINISHED)
         if recorder.epoch is not None and is_done:
             recorder.end_epoch()
         recorder.abandon_epoch()
 
     def _summarise(self, ending: Ending) -> RunSummary:
-        summary = summarise(self._terms, {self._ranks.rank: self._rows}, ending, gpu_count=self._metering.gpu_count)
+        summary = summarise(self._run.terms, {self._ranks.rank: self._rows}, ending, gpu_count=self._metering.gpu_count)
         return replace(summary, n_ranks=self._ranks.world_size)
 
-    # -- what goes wrong -----------------------------------------------------------------------------------------
+    # -- what the recorder calls ---------------------------------------------------------------------------------
 
     def _emit(self, row: Row) -> None:
         self._rows.append(row)
@@ -370,15 +277,4 @@ class Session:
         try:
             devices.synchronise()
         except Exception as error:  # an error of the training's own kernels; torch raises it again at its next call
-            self._warn("synchronise", f"the GPU could not be synchronised: {error}; times may be short")
-
-    def _on_meter_failure(self, error: Exception) -> None:
-        self._warn("meter", f"the energy meter failed: {error}. Time is tracked on; energy is unknown where it fails")
-
-    def _on_write_error(self, error: OSError) -> None:
-        self._warn("log", f"the log cannot be written ({error}); tracking goes on in memory, writing is tried again")
-
-    def _warn(self, kind: str, message: str) -> None:
-        if kind not in self._warned:
-            self._warned.add(kind)
-            _log.warning("greenlove: %s", message)
+            self._troubles.warn("synchronise", f"the GPU could not be synchronised: {error}; times may be short")

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
 from dataclasses import dataclass
 
+from greenlove_tracker.forecasting import Forecast
 from greenlove_tracker.job import git_commit
 from greenlove_tracker.logs.writer import RunWriter
 from greenlove_tracker.records import Clock, Field
@@ -13,6 +13,7 @@ from greenlove_tracker.tracker.metering import Metering
 from greenlove_tracker.tracker.outlook import Outlook
 from greenlove_tracker.tracker.recorder import Recorder
 from greenlove_tracker.tracker.status import StatusPrinter
+from greenlove_tracker.tracker.troubles import Troubles
 
 SEGMENT_S = 60.0  # kill -9 loses at most this much of an epoch
 BUDGET_SEGMENT_S = 5.0  # what is used is known this often where there is a budget to hold
@@ -31,7 +32,7 @@ class Parts:
     metering: Metering
     outlook: Outlook
     status: StatusPrinter
-    warn: Callable[[str, str], None]
+    troubles: Troubles
 
 
 class Worker:
@@ -81,7 +82,7 @@ class Worker:
             except Exception as error:  # this thread must live as long as the training
                 if not threading.main_thread().is_alive():
                     return  # the process ends: nothing can be loaded any more
-                parts.warn("tick", f"an error of greenlove_tracker's own, training goes on: {error!r}")
+                parts.troubles.is_ours("tick", error)
 
     def tick(self) -> None:
         """Cut what has been open for a minute, bring rows to the disk, look ahead, and show where the run stands."""
@@ -104,6 +105,19 @@ class Worker:
         p = self._parts
         elapsed_s = p.clock.perf_s() - p.begun_s
         return p.status.line(p.recorder, elapsed_s, p.outlook.terms, p.metering.gpu_count, p.outlook.latest)
+
+    def forecast(self) -> Forecast | None:
+        """The latest forecast, made now where more has been done since."""
+        parts = self._parts
+        began_s = parts.clock.perf_s()
+        try:
+            self.look_ahead(at_once=True)
+        except Exception as error:  # asking must not end a training
+            parts.troubles.is_ours("forecast", error)
+        with parts.lock:
+            if parts.recorder.epoch is None:
+                parts.outlook.lose(parts.clock.perf_s() - began_s)  # ours, and no gap of the training's
+        return parts.outlook.latest
 
     def look_ahead(self, *, at_once: bool = False) -> None:
         """Forecast where there is something new, and compare with the budgets."""
@@ -130,4 +144,4 @@ class Worker:
         with parts.lock:
             found = parts.outlook.check_budgets(parts.recorder.metered_kwh, parts.metering.gpu_count)
         for overrun in found:
-            parts.warn(f"budget {overrun.quantity}", f"{overrun}")
+            parts.troubles.warn(f"budget {overrun.quantity}", f"{overrun}")
