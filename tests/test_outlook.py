@@ -203,7 +203,8 @@ def test_it_asks_whether_to_go_on(clock, tmp_path, monkeypatch, answer, goes_on)
             train(tracker, clock, 1)
         assert ended.value.code == 0
     assert "forecast 3:20" in screen.getvalue() and "Continue training? [y/n]" in screen.getvalue()
-    assert read_logs(tmp_path).runs[0].summary.epochs_done == (3 if goes_on else 2)
+    summary = read_logs(tmp_path).runs[0].summary
+    assert (summary.epochs_done, summary.status) == ((3, "finished") if goes_on else (2, "stopped"))
 
 
 def test_without_a_terminal_to_ask_on_training_goes_on(clock, tmp_path, caplog):
