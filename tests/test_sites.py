@@ -4,7 +4,7 @@ import pytest
 
 from greenlove_tracker.errors import GreenloveError
 from greenlove_tracker.grid import carbon_intensity, electricity_price, resolve_place
-from greenlove_tracker.projection.local import local_electricity, price_warning
+from greenlove_tracker.projection.local import price_warning
 from greenlove_tracker.tables import sites as module
 from greenlove_tracker.tables.power import business_prices, household_prices
 from greenlove_tracker.tables.reading import rows
@@ -64,17 +64,16 @@ def test_averages_of_pue():
 
 def test_business_prices_are_a_second_choice_and_said():
     india = resolve_place("IN")
-    assert electricity_price(india) is None  # no household price that may be shipped
-    price = local_electricity(india, None)
+    price = electricity_price(india)  # no household price of it may be shipped
     assert (price.value, price.year, price.basis) == (0.182, "2019", "business")  # 18.2 US cents
     assert "World Bank" in price.source
     assert "one for businesses, of 2019" in price_warning(price, "IN")
-    assert local_electricity(resolve_place("DE"), None).basis == "household"
-    assert local_electricity(india, 0.08).value == 0.08
+    assert electricity_price(resolve_place("DE"), None).basis == "household"
+    assert electricity_price(india, 0.08).value == 0.08
 
 
 def test_a_country_without_a_price_is_not_guessed():
-    assert local_electricity(resolve_place("Cuba"), None) is None
+    assert electricity_price(resolve_place("Cuba"), None) is None
     assert "for Cuba: give electricity_price" in price_warning(None, "Cuba")
     assert "without a country" in price_warning(None, None)
 

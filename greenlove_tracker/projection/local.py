@@ -7,17 +7,14 @@ from dataclasses import dataclass
 
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.forecasting import Estimate, Forecast
-from greenlove_tracker.grid import Place, carbon_intensity, electricity_price, resolve_place
+from greenlove_tracker.grid import Place, carbon_intensity, resolve_place
+from greenlove_tracker.grid.price import BUSINESS
 from greenlove_tracker.projection.energy import HOST_OVERHEAD, Draw, at_level
 from greenlove_tracker.projection.row import Projection
 from greenlove_tracker.projection.terms import Terms
 from greenlove_tracker.records import Factor
 from greenlove_tracker.tables.gpus import Gpu
-from greenlove_tracker.tables.power import PRICES_TABLE, business_prices
-from greenlove_tracker.tables.reading import table_sha256
 from greenlove_tracker.units import GRAMS_PER_KG, h_from_s, kwh_from_w_s
-
-_BUSINESS = "business"
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,23 +36,12 @@ class Here:
     electricity: Factor | None
 
 
-def local_electricity(place: Place | None, given_usd_per_kwh: float | None) -> Factor | None:
-    """The local price of electricity: the one given, a household's, else a business's of 2019; never a guess."""
-    price = electricity_price(place, given_usd_per_kwh)
-    if price is not None or place is None or place.iso3 not in business_prices():
-        return price
-    row = business_prices()[place.iso3]
-    source = f"{row.country}, for businesses: {row.source}"
-    return Factor("electricity_price", row.usd_per_kwh, "USD/kWh", source, row.period, _BUSINESS,
-                  table_sha256(PRICES_TABLE))  # fmt: skip
-
-
 def price_warning(electricity: Factor | None, country: str | None) -> str:
     """What is to be said about the local price of electricity; empty where nothing is."""
     if electricity is None:
         where = f"for {country}" if country else "without a country"
         return f"no open price of electricity is known {where}: give electricity_price in USD/kWh"
-    if electricity.basis == _BUSINESS:
+    if electricity.basis == BUSINESS:
         return (
             f"the local price of electricity is one for businesses, of {electricity.year}: "
             "give electricity_price in USD/kWh"

@@ -9,8 +9,9 @@ from pathlib import Path
 
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.forecasting import Forecast
+from greenlove_tracker.grid import electricity_price
 from greenlove_tracker.projection.energy import draw_of
-from greenlove_tracker.projection.local import Here, local_electricity, local_grid, local_row, price_warning
+from greenlove_tracker.projection.local import Here, local_grid, local_row, price_warning
 from greenlove_tracker.projection.offers import Choice, choices, in_region, offers_of
 from greenlove_tracker.projection.recognise import recognise
 from greenlove_tracker.projection.row import Projection
@@ -153,7 +154,7 @@ def _here(
         tdp_w=tdp_w,
         draw=draw_of(forecast, tdp_w, terms.n_gpus, terms.utilization, terms.manual_gpu_utilization, terms.pue),
         intensity=intensity,
-        electricity=local_electricity(place, terms.electricity_price),
+        electricity=electricity_price(place, terms.electricity_price),
     )
 
 

@@ -189,12 +189,14 @@ def _text(criterion: Criterion, value: Estimate | None) -> str:
     if value is None:
         return "unknown"
     write = {"cost": money, "time": duration, "co2e": mass}[criterion]
+    if value.lower == value.upper:
+        return write(value.point)
     return f"{write(value.point)} [{write(value.lower)}–{write(value.upper)}]"
 
 
 def _settle(verdicts: Sequence[Verdict], local: Projection | None) -> Settle | None:
     """A trial on the cheapest of the tied machines, which brings its range down to that of a forecast made there."""
-    tied = {id(row): row for v in verdicts if v.winner is None for row in v.leaders if _trial_usd(row) is not None}
+    tied = {id(row): row for v in verdicts if v.winner is None for row in v.leaders if _is_worth_a_trial(row)}
     if not tied or local is None or local.duration_s is None:
         return None
     machine = min(tied.values(), key=lambda row: _trial_usd(row) or 0.0)
@@ -203,11 +205,19 @@ def _settle(verdicts: Sequence[Verdict], local: Projection | None) -> Settle | N
         return None
     gpus = min(offer.gpus_per_instance)
     half = local.duration_s.relative_width / 2
+    comes_to = "what a forecast made there has"  # nothing tells how wide that is where the time here has no range
+    if half > 0:
+        comes_to = f"about ±{significant(half * 100, 1)}%, as wide as that of the forecast here"
     sentence = (
-        f"{SETTLE_MINUTES:.0f} minutes of {gpus} × {machine.name} ({money(cost)}) would cut its range to about "
-        f"±{significant(half * 100, 1)}%, as wide as that of the forecast here"
+        f"{SETTLE_MINUTES:.0f} minutes of {gpus} × {machine.name} ({money(cost)}) would cut its range to {comes_to}"
     )
     return Settle(machine, SETTLE_MINUTES, cost, gpus, half, sentence)
+
+
+def _is_worth_a_trial(row: Projection) -> bool:
+    """Whether a trial has a price, and is shorter than the training itself."""
+    trial_s = SETTLE_MINUTES * 60
+    return _trial_usd(row) is not None and row.duration_s is not None and row.duration_s.point > trial_s
 
 
 def _trial_usd(row: Projection) -> float | None:
