@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import subprocess
+import sys
 import time
 
 import pytest
@@ -293,3 +295,29 @@ def test_peak_memory_is_kept_for_the_projection(tmp_path):
     fields = read_logs(tmp_path).runs[0].fields
     assert float(fields["peak_memory_gb"].value) == pytest.approx(estimation.peak_memory_gb, rel=0.01)
     assert "gpu_power_w" not in fields and estimation.page.is_file()
+
+
+@pytest.mark.real
+def test_processes_that_train_together_are_refused_instead_of_hanging(tmp_path):
+    code = f"""
+import os, sys, torch
+from torch import nn
+import torch.distributed as dist
+from greenlove_tracker import Estimator
+dist.init_process_group("gloo", init_method="file://{tmp_path}/store", rank=int(sys.argv[1]), world_size=2)
+model = nn.Linear(2, 2)
+data = [(torch.zeros(2, 2), torch.zeros(2, 2))] * 9
+estimator = Estimator(model, torch.optim.SGD(model.parameters(), 0.1), nn.MSELoss(), data, 3, verbose=0)
+try:
+    estimator.estimate()
+except Exception as error:
+    print(type(error).__name__, error)
+"""
+    ranks = [
+        subprocess.Popen([sys.executable, "-c", code, str(r)], stdout=subprocess.PIPE, text=True, cwd=tmp_path)
+        for r in range(2)
+    ]
+    for rank in ranks:
+        said, _ = rank.communicate(timeout=120)
+        assert said.startswith("UsageError 2 processes train together")
+    assert not (tmp_path / "greenlove_logs").exists()

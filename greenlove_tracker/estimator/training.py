@@ -119,6 +119,7 @@ class Estimator:
         Raises:
             UsageError: where the training step or the data cannot be explored, with what to do.
         """
+        _check_alone()
         schedule = self._schedule.anew()
         run = ExplorationRun(self._settings, self.plan, schedule.budget_s, self._clock, self._meter)
         line = StatusLine(even_beside_stdout=True)
@@ -203,6 +204,20 @@ def _plan_of(source: Source, epochs: int | None, steps: int | None, eval_every: 
         raise UsageError("the training data have no length: say with total_steps= how long the training is")
     samples = None if batches is None else batches * source.batch_size
     return TrainingPlan(samples, source.batch_size, epochs, steps, eval_every=eval_every)
+
+
+def _check_alone() -> None:
+    """Ranks of one training wait for each other in every step; each exploring by its own clock would hang for ever.
+
+    Raises:
+        UsageError: where this process is one of several that train together.
+    """
+    distributed = torch.distributed
+    if distributed.is_available() and distributed.is_initialized() and distributed.get_world_size() > 1:
+        raise UsageError(
+            f"{distributed.get_world_size()} processes train together, and would wait for each other's steps for ever: "
+            "explore with one process on one GPU, before init_process_group, and say greenlove project --gpus N"
+        )
 
 
 def _with_nan(forecast: Forecast, outcome: Outcome) -> Forecast:
