@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from greenlove_tracker.forecasting import Estimate, Forecast, TrainingPlan, Trial
     from greenlove_tracker.logs.aggregate import aggregate
     from greenlove_tracker.logs.parser import read_logs
+    from greenlove_tracker.projection.project import project
+    from greenlove_tracker.projection.row import Projection
     from greenlove_tracker.report.html import write_html
     from greenlove_tracker.report.pdf import write_pdf
     from greenlove_tracker.tracker import Tracker
@@ -28,12 +30,14 @@ _HOMES = {
     "Estimator": "greenlove_tracker.estimator.training",
     "Estimate": "greenlove_tracker.forecasting",
     "Forecast": "greenlove_tracker.forecasting",
+    "Projection": "greenlove_tracker.projection.row",
     "Tracker": "greenlove_tracker.tracker",
     "TrainingPlan": "greenlove_tracker.forecasting",
     "Trial": "greenlove_tracker.forecasting",
     "aggregate": "greenlove_tracker.logs.aggregate",
     "explore_callable": "greenlove_tracker.estimator.fitting",
     "extrapolate": "greenlove_tracker.extrapolation.from_trials",
+    "project": "greenlove_tracker.projection.project",
     "read_logs": "greenlove_tracker.logs.parser",
     "write_html": "greenlove_tracker.report.html",
     "write_pdf": "greenlove_tracker.report.pdf",
@@ -44,6 +48,7 @@ __all__ = [
     "Estimation",
     "Estimator",
     "Forecast",
+    "Projection",
     "Tracker",
     "TrainingPlan",
     "Trial",
@@ -51,6 +56,7 @@ __all__ = [
     "aggregate",
     "explore_callable",
     "extrapolate",
+    "project",
     "read_logs",
     "write_html",
     "write_pdf",

@@ -9,11 +9,10 @@ import time
 from dataclasses import asdict, replace
 
 from greenlove_tracker.errors import UsageError
-from greenlove_tracker.extrapolation.in_terms import forecast_in
+from greenlove_tracker.extrapolation.again import explored_plan, forecast_again, latest_exploration
 from greenlove_tracker.extrapolation.sweep import forecast_sweep, sweep_warnings
 from greenlove_tracker.logs.forecasts import QUANTITIES
 from greenlove_tracker.logs.parser import read_logs
-from greenlove_tracker.logs.trials import plan_of, seen_of
 from greenlove_tracker.report.exploration import forecast_screen
 from greenlove_tracker.report.forecasts import Line, forecast_table, is_whole, line_of, sweep_screen
 
@@ -56,18 +55,13 @@ def again(log_dir: str, epochs: int | None, samples: int | None) -> str:
     Raises:
         UsageError: where the directory holds no exploration, or the plan cannot be.
     """
-    explored = [(run, plan) for run in read_logs(log_dir).readable() if run.trials and (plan := plan_of(run.fields))]
-    if not explored:
+    run = latest_exploration(read_logs(log_dir))
+    if run is None:
         raise UsageError(f"{log_dir} holds no exploration: Estimator(...).estimate() writes one")
-    run, plan = explored[-1]
+    plan = explored_plan(run)
     if plan.steps is not None and (epochs or samples):
         raise UsageError("this exploration was for a training in steps, which has no number of epochs or samples")
-    plan = replace(plan, epochs=epochs or plan.epochs, samples=samples or plan.samples)
-    seen = seen_of(run.fields)
-    forecast = forecast_in(
-        run.terms, run.trials, plan, gpu_count=run.summary.gpu_count, cold_start_s=seen.cold_start_s,
-        eval_durations_s=seen.eval_durations_s if plan.eval_every else (),
-    )  # fmt: skip
+    forecast = forecast_again(run, replace(plan, epochs=epochs or plan.epochs, samples=samples or plan.samples))
     return forecast_screen(forecast, run.trials, time.time())
 
 

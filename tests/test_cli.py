@@ -86,7 +86,7 @@ def test_an_unwritable_report_says_so(logs):
     assert result.exit_code == 1 and "file/r.pdf" in result.output and result.output.startswith("Error: ")
 
 
-@pytest.mark.parametrize("verb", ["run", "demo", "summary", "report", "doctor"])
+@pytest.mark.parametrize("verb", ["run", "demo", "explore", "forecast", "project", "summary", "report", "doctor"])
 def test_every_verb_has_help(verb):
     result = call(verb, "--help")
     assert result.exit_code == 0 and result.stdout.startswith("Usage: ")

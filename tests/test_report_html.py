@@ -79,12 +79,14 @@ TOUCH = """() => document.querySelectorAll("*").forEach(
 
 def everything(text: str) -> Document:
     """Every kind of block, ``text`` in every place that takes one."""
-    chart = LineChart(text, text, text, ((1.0, 2.0), (2.0, 0.5), (3.0, 1.25)))
+    line = ((1.0, 2.0), (2.0, 0.5), (3.0, 1.25))
+    chart = LineChart(text, text, text, line, ((1.5, 2.5),), ((1.0, 1.5, 2.5), (3.0, 1.0, 1.5)))
     columns = (Column(text, 1), Column(text, 1, is_number=True), Column(text), Column(text))
     return Document(text, text, text, (
         KeyFigures((KeyFigure(text, text, (text, text)),)),
         Heading(text), Paragraph(text), Paragraph(text, is_note=True),
         BarChart(tuple(Bar(text, float(i), text, look) for i, look in enumerate(Look))),
+        BarChart((Bar(text, 2.0, text, Look.PROJECTED, (1.0, 4.0)), Bar(text, None, text)), text),
         ChartRow((chart, chart)), ChartRow((chart,)),
         Heading(text, starts_page=True), Table(columns, ((text,) * 4,) * 20, has_total=True),
         Calculations((Calculation(text, text, text),)),
@@ -209,6 +211,28 @@ def test_the_axes_are_those_of_the_pdf(highest: float) -> None:
     assert Skeleton(svg.line_chart(chart, "c1")).text[2 : 2 + len(in_pdf)] == in_pdf
 
 
+def test_a_chart_holds_its_band_and_its_dots():
+    chart = LineChart("x", "samples", "s", ((1.0, 2.0), (3.0, 4.0)), ((5.0, 9.0),), ((1.0, 1.0, 3.0), (3.0, 3.0, 11.0)))
+    assert (chart.highest, max(chart.x_values)) == (11.0, 5.0)
+    drawn = svg.line_chart(chart, "c1")
+    assert '<polygon points="0.0,' in drawn and 'class="measured"' in drawn
+    assert drawn.index("<polygon") < drawn.index("<polyline") < drawn.index('class="measured"')  # the band lies below
+    assert "With 1 single measurement. The band around it ends at 3 to 11." in drawn
+    assert "samples: 5 · 9 s" in drawn
+    plain = svg.line_chart(LineChart("x", "samples", "s", chart.points), "c1")
+    assert "polygon" not in plain and "measured" not in plain and "band" not in plain
+
+
+def test_a_bar_reaches_to_its_share_of_the_longest_interval():
+    chart = BarChart((Bar("a", 2.0, "2", Look.PROJECTED, (1.0, 4.0)), Bar("b", 1.0, "1"), Bar("c", None, "unknown")))
+    assert chart.longest == 4.0 and chart.looks == (Look.PROJECTED,)
+    first, second, third = (svg.bar(bar, chart, "b") for bar in chart.bars)
+    assert 'width="50.00%"' in first and 'x1="25.00%"' in first and 'x2="100.00%"' in first
+    assert 'width="25.00%"' in second and "whisker" not in second
+    assert "<rect" not in third and "c: unknown" in third
+    assert BarChart((Bar("a", None, "unknown"),)).longest == 1.0
+
+
 def test_what_cannot_be_reported_is_refused(logs: Path, tmp_path: Path) -> None:
     logs.mkdir()
     with pytest.raises(UsageError, match="holds no run"):
@@ -319,7 +343,7 @@ def test_looks_are_told_apart_without_colour(show) -> None:
     looks = page.eval_on_selector_all(".bar rect", f"all => all.map({style})")
     assert looks == [
         "rgb(31, 111, 84),none", "rgb(31, 111, 84),none", 'url("#hatch"),none',
-        "rgb(255, 255, 255),4px, 3px", "rgb(213, 219, 216),none",
+        "rgb(255, 255, 255),4px, 3px", "rgb(213, 219, 216),none", *["rgb(220, 235, 228),none"] * 2,
     ]  # fmt: skip
 
 

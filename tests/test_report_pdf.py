@@ -16,14 +16,15 @@ from report_samples import (
     gpu_run,
     write_run,
 )
+from reportlab.graphics.shapes import Group, Line, Rect
 
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.logs.parser import Run
 from greenlove_tracker.records import RowKind
-from greenlove_tracker.report import series
+from greenlove_tracker.report import charts, series
 from greenlove_tracker.report.charts import nice_ticks, tick_labels
 from greenlove_tracker.report.content import document
-from greenlove_tracker.report.document import BarChart, ChartRow, Look
+from greenlove_tracker.report.document import Bar, BarChart, ChartRow, LineChart, Look
 from greenlove_tracker.report.equivalents import comparisons
 from greenlove_tracker.report.method import run_calculations
 from greenlove_tracker.report.pdf import write_pdf
@@ -215,3 +216,31 @@ def test_ticks_are_round_and_labelled_with_the_decimals_they_need() -> None:
     assert tick_labels(nice_ticks(0.0, 0.1)) == ["0.00", "0.02", "0.04", "0.06", "0.08", "0.10"]
     assert tick_labels(nice_ticks(1.0, 3.0, only_whole=True)) == ["1", "2", "3"]
     assert tick_labels(nice_ticks(0.0, 4_200.0)) == ["0", "1,000", "2,000", "3,000", "4,000"]
+
+
+def test_bars_with_ranges_stay_on_the_page() -> None:
+    name = "8 × GeForce RTX 2080 Super with Max-Q Design"[:36]
+    bars = (
+        Bar(name, 20.0, "20 [10–40] · market-based: 0 claimed", Look.PROJECTED, (10.0, 40.0)),
+        Bar("here", 30.0, "30"),
+        Bar("B200", None, "unknown"),
+    )
+    drawing = charts.bar_chart(BarChart(bars, "Time, h"), 480.0)
+    x_low, _, x_high, _ = drawing.getBounds()
+    assert x_low >= 0 and x_high <= 480
+    boxes = [shape for group in drawing.contents if isinstance(group, Group) for shape in group.contents]
+    rects = [box for box in boxes if isinstance(box, Rect)]
+    assert len(rects) == 3  # two bars, and the legend's
+    whisker = next(box for box in boxes if isinstance(box, Line))
+    start, end = rects[0].x, rects[0].x + rects[0].width
+    assert (whisker.x1 - start) / (end - start) == pytest.approx(0.5)
+    assert (whisker.x2 - start) / (end - start) == pytest.approx(2.0)
+    assert rects[1].width / rects[0].width == pytest.approx(1.5)
+
+
+def test_a_band_lies_below_its_line_and_the_dots_above() -> None:
+    chart = LineChart("x", "samples", "s", ((1.0, 2.0), (3.0, 4.0)), ((2.0, 9.0),), ((1.0, 1.0, 3.0), (3.0, 3.0, 5.0)))
+    shapes = [type(shape).__name__ for shape in charts.line_chart(chart, 300.0).contents]
+    assert shapes.index("Polygon") < shapes.index("PolyLine") < shapes.index("Circle")
+    plain = [type(s).__name__ for s in charts.line_chart(LineChart("x", "samples", "s", chart.points), 300.0).contents]
+    assert "Polygon" not in plain and "Circle" not in plain

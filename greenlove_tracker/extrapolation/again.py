@@ -6,7 +6,7 @@ from greenlove_tracker.errors import UsageError
 from greenlove_tracker.extrapolation.in_terms import forecast_in
 from greenlove_tracker.forecasting import Forecast, TrainingPlan
 from greenlove_tracker.logs.parser import Logs, Run
-from greenlove_tracker.logs.trials import plan_of, seen_of
+from greenlove_tracker.logs.trials import Seen, plan_of, seen_of
 
 
 def latest_exploration(logs: Logs) -> Run | None:
@@ -27,6 +27,18 @@ def explored_plan(run: Run) -> TrainingPlan:
     return plan
 
 
+def seen_beside(run: Run) -> Seen:
+    """What an exploration saw beside its trials.
+
+    Raises:
+        UsageError: where its log is damaged.
+    """
+    try:
+        return seen_of(run.fields)
+    except ValueError as error:
+        raise UsageError(f"{run.path}: run.csv is damaged: {error}") from error
+
+
 def forecast_again(run: Run, plan: TrainingPlan | None = None) -> Forecast:
     """The forecast from an exploration's trials, in the terms of its run.
 
@@ -37,7 +49,7 @@ def forecast_again(run: Run, plan: TrainingPlan | None = None) -> Forecast:
     Raises:
         UsageError: where the run was no exploration, or its trials say nothing of the plan.
     """
-    plan, seen = plan or explored_plan(run), seen_of(run.fields)
+    plan, seen = plan or explored_plan(run), seen_beside(run)
     return forecast_in(
         run.terms, run.trials, plan, gpu_count=run.summary.gpu_count, cold_start_s=seen.cold_start_s,
         eval_durations_s=seen.eval_durations_s if plan.eval_every else (),

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from reportlab.graphics.shapes import Circle, Drawing, Group, Line, PolyLine, Rect, String
+from reportlab.graphics.shapes import Circle, Drawing, Group, Line, Polygon, PolyLine, Rect, String
 from reportlab.lib.colors import Color
 from reportlab.pdfbase.pdfmetrics import stringWidth
 
@@ -54,7 +54,7 @@ def tick_labels(ticks: Sequence[float]) -> list[str]:
 
 def ticks_from_0(chart: LineChart) -> list[float]:
     """The ticks of the y axis: from 0 to a round number that is not below the highest point."""
-    highest = max(y for _, y in chart.points) * 1.02 or 1.0
+    highest = chart.highest * 1.02 or 1.0
     step = nice_ticks(0.0, highest)[1]
     return nice_ticks(0.0, step * math.ceil(highest / step))
 
@@ -86,9 +86,9 @@ def _text(
 def _axes(chart: LineChart, width_pt: float) -> tuple[_Axis, _Axis]:
     y_ticks = ticks_from_0(chart)
     left = 6 + max(stringWidth(label, REGULAR, _SIZE_PT) for label in tick_labels(y_ticks))
-    x_values = [x for x, _ in chart.points]
-    x_ticks = nice_ticks(min(x_values), max(x_values), max(3, int(width_pt / 60)), only_whole=chart.x_label == "epoch")
-    x = _Axis(min(x_values), max(x_values), left + 3, width_pt - 14, tuple(x_ticks))
+    x_low, x_high = min(chart.x_values), max(chart.x_values)
+    x_ticks = nice_ticks(x_low, x_high, max(3, int(width_pt / 60)), only_whole=chart.is_by_epoch)
+    x = _Axis(x_low, x_high, left + 3, width_pt - 14, tuple(x_ticks))
     return x, _Axis(0.0, y_ticks[-1], 27.0, _CHART_PT - 18, tuple(y_ticks))
 
 
@@ -106,27 +106,31 @@ def line_chart(chart: LineChart, width_pt: float) -> Drawing:
     drawing.add(Line(x.start_pt - 3, y.start_pt, x.end_pt, y.start_pt, strokeColor=GREY, strokeWidth=0.6))
     drawing.add(_text(chart.y_label, 0, y.end_pt + 10))
     drawing.add(_text(chart.x_label, x.end_pt, y.start_pt - 23, "end"))
+    if chart.band:
+        edge = [(px, low) for px, low, _ in chart.band] + [(px, high) for px, _, high in reversed(chart.band)]
+        ends = [end for px, py in edge for end in (x.at(px), y.at(py))]
+        drawing.add(Polygon(ends, fillColor=LIGHT_GREEN, strokeColor=None))
     spots = [(x.at(px), y.at(py)) for px, py in chart.points]
     drawing.add(PolyLine([v for spot in spots for v in spot], strokeColor=GREEN, strokeWidth=1.2, strokeLineJoin=1))
-    for spot in spots if chart.x_label == "epoch" and len(spots) <= _MAX_DOTS else ():
+    for spot in spots if chart.is_by_epoch and len(spots) <= _MAX_DOTS else ():
         drawing.add(Circle(*spot, 1.7, fillColor=GREEN, strokeColor=None))
+    for px, py in chart.dots:
+        drawing.add(Circle(x.at(px), y.at(py), 1.7, fillColor=WHITE, strokeColor=GREY, strokeWidth=0.7))
     return drawing
 
 
 def bar_chart(chart: BarChart, width_pt: float) -> Drawing:
     """Horizontal bars with their texts behind them, and what their looks mean below."""
     register_fonts()
-    looks = [look for look in Look if look.meaning and any(bar.look is look for bar in chart.bars)]
+    looks = chart.looks
     legend_pt = 16.0 if looks else 0.0
     height_pt = len(chart.bars) * _BAR_STEP_PT + legend_pt + 2
     drawing = Drawing(width_pt, height_pt)
     label_pt = 10 + max(stringWidth(drawable(bar.label), BOLD, _SIZE_PT) for bar in chart.bars)
     text_pt = max(stringWidth(drawable(bar.text), REGULAR, _SIZE_PT) for bar in chart.bars)
     room_pt = max(60.0, width_pt - label_pt - text_pt - 12)
-    longest = max(bar.value for bar in chart.bars) or 1.0
     for i, bar in enumerate(chart.bars):
-        y_pt = height_pt - (i + 1) * _BAR_STEP_PT + 4
-        _add_bar(drawing, bar, label_pt, y_pt, bar.value / longest * room_pt)
+        _add_bar(drawing, bar, label_pt, height_pt - (i + 1) * _BAR_STEP_PT + 4, room_pt / chart.longest)
     x_pt = label_pt
     for look in looks:
         drawing.add(_filled(x_pt, 2, 14, 7, look))
@@ -135,16 +139,34 @@ def bar_chart(chart: BarChart, width_pt: float) -> Drawing:
     return drawing
 
 
-def _add_bar(drawing: Drawing, bar: Bar, x_pt: float, y_pt: float, length_pt: float) -> None:
+def _add_bar(drawing: Drawing, bar: Bar, x_pt: float, y_pt: float, per_unit_pt: float) -> None:
     drawing.add(_text(bar.label, 0, y_pt + 2.6, is_bold=True, ink=INK))
-    length_pt = max(length_pt, 0.8)
-    drawing.add(_filled(x_pt, y_pt, length_pt, _BAR_PT, bar.look))
-    drawing.add(_text(bar.text, x_pt + length_pt + 6, y_pt + 2.6, ink=INK))
+    end_pt = 0.0
+    if bar.value is not None:
+        end_pt = max(bar.value * per_unit_pt, 0.8)
+        drawing.add(_filled(x_pt, y_pt, end_pt, _BAR_PT, bar.look))
+    if bar.range is not None:
+        lower_pt, upper_pt = (x_pt + end * per_unit_pt for end in bar.range)
+        drawing.add(_whisker(lower_pt, upper_pt, y_pt + _BAR_PT / 2))
+        end_pt = max(end_pt, upper_pt - x_pt)
+    drawing.add(_text(bar.text, x_pt + end_pt + 6, y_pt + 2.6, ink=INK))
+
+
+def _whisker(lower_pt: float, upper_pt: float, y_pt: float) -> Group:
+    """The line from one end of an interval to the other, with a rim that parts it from its bar."""
+    group = Group(Line(lower_pt, y_pt, upper_pt, y_pt, strokeColor=WHITE, strokeWidth=2.8))
+    group.add(Line(lower_pt, y_pt, upper_pt, y_pt, strokeColor=INK, strokeWidth=1.0))
+    for end_pt in (lower_pt, upper_pt):
+        group.add(Line(end_pt, y_pt - 2.8, end_pt, y_pt + 2.8, strokeColor=INK, strokeWidth=1.0))
+    return group
 
 
 def _filled(x_pt: float, y_pt: float, width_pt: float, height_pt: float, look: Look) -> Group:
     """A box: solid where measured, hatched where modelled, dashed where estimated, pale where it is overhead."""
-    fill = {Look.MODELLED: LIGHT_GREEN, Look.ESTIMATED: WHITE, Look.OVERHEAD: RULE}.get(look, GREEN)
+    fills = {
+        Look.MODELLED: LIGHT_GREEN, Look.ESTIMATED: WHITE, Look.OVERHEAD: RULE, Look.PROJECTED: LIGHT_GREEN,
+    }  # fmt: skip
+    fill = fills.get(look, GREEN)
     edge = GREY if look is Look.OVERHEAD else GREEN
     box = Rect(x_pt, y_pt, width_pt, height_pt)
     box.fillColor, box.strokeColor, box.strokeWidth = fill, edge, 0.6

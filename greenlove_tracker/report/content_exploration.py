@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import greenlove_tracker
 from greenlove_tracker import format as fmt
 from greenlove_tracker.forecasting import Estimate, Forecast, Trial
-from greenlove_tracker.report import wording
+from greenlove_tracker.projection.row import Projection
+from greenlove_tracker.report import series, wording
+from greenlove_tracker.report.content_projection import projection_blocks
 from greenlove_tracker.report.document import (
     Block,
     ChartRow,
@@ -23,14 +25,19 @@ from greenlove_tracker.report.document import (
 )
 from greenlove_tracker.report.scale import time_scale
 
+_MOST_DOTS = 300  # of single epochs in a chart
 
-def exploration_document(forecast: Forecast, trials: Sequence[Trial], title: str = "") -> Document:
+
+def exploration_document(
+    forecast: Forecast, trials: Sequence[Trial], title: str = "", projections: Sequence[Projection] = ()
+) -> Document:
     """The report of an exploration.
 
     Args:
         forecast: made from the trials.
         trials: what was timed.
         title: the project or run.
+        projections: the same training on other machines, as ``project`` gives them.
     """
     return Document(
         title=title or "What this training will take",
@@ -42,6 +49,7 @@ def exploration_document(forecast: Forecast, trials: Sequence[Trial], title: str
             *_made_of(forecast),
             *_trials(forecast, trials),
             *_method(forecast, trials),
+            *projection_blocks(projections),
         ),
     )
 
@@ -95,10 +103,35 @@ def _trials(forecast: Forecast, trials: Sequence[Trial]) -> tuple[Block, ...]:
     heads = ("samples", "batches", "trials", "median epoch", "fitted line")
     blocks: list[Block] = [Heading("Time of an epoch, for each sample size")]
     if len(medians) > 1:
-        scale = time_scale(max(medians.values()))
-        points = tuple((float(size), scale.value(median_s)) for size, median_s in medians.items())
-        blocks.append(ChartRow((LineChart("Median epoch", "samples of an epoch", scale.unit, points),)))
+        blocks += _chart(forecast, trials, medians)
     return (*blocks, Table(tuple(Column(head, 1, True) for head in heads), rows))
+
+
+def _chart(forecast: Forecast, trials: Sequence[Trial], medians: Mapping[int, float]) -> tuple[Block, ...]:
+    """The single epochs with the line through them; where no line was fitted, through their medians."""
+    scale = time_scale(max(d for t in trials for d in t.epoch_durations_s))
+    dots = series.thinned(
+        sorted((float(t.sample_size), scale.value(d)) for t in trials for d in t.epoch_durations_s), _MOST_DOTS
+    )
+    band = _band(forecast, trials)
+    line = tuple((x, scale.value(e.point)) for x, e in band) or tuple(
+        (float(size), scale.value(median_s)) for size, median_s in medians.items()
+    )
+    edges = tuple((x, scale.value(e.lower), scale.value(e.upper)) for x, e in band)
+    what = "fitted line" if band else "median of each size"
+    sure = f" The band is the line's {band[0][1].level:.0%} confidence interval." if band else ""
+    note = f"Circles are single epochs, cold ones too, which the fit leaves out. The line is the {what}.{sure}"
+    chart = LineChart(f"Single epochs and {what}", "samples of an epoch", scale.unit, line, dots, edges)
+    return ChartRow((chart,)), Paragraph(note, is_note=True)
+
+
+def _band(forecast: Forecast, trials: Sequence[Trial]) -> tuple[tuple[float, Estimate], ...]:
+    """The fitted line; nothing where the forecast was made in another way."""
+    from greenlove_tracker.extrapolation.band import fitted_band  # statsmodels: over a second, and loaded by now
+
+    if forecast.method != "wls" or forecast.plan is None:
+        return ()
+    return fitted_band(trials, forecast.plan, forecast.duration_s.level)
 
 
 def _fitted_s(forecast: Forecast, batches: int) -> float | None:

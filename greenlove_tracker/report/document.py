@@ -14,11 +14,19 @@ class Look(StrEnum):
     MODELLED = "modelled"
     ESTIMATED = "estimated"
     OVERHEAD = "overhead"
+    PROJECTED = "projected"
 
     @property
     def meaning(self) -> str:
         """What a legend calls it; a plain bar needs none."""
-        return {Look.PLAIN: "", Look.OVERHEAD: "cooling and power supply (PUE)"}.get(self, self.value)
+        return _MEANINGS.get(self, self.value)
+
+
+_MEANINGS = {
+    Look.PLAIN: "",
+    Look.OVERHEAD: "cooling and power supply (PUE)",
+    Look.PROJECTED: "projected onto another machine; the thin line is its 90% range",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,12 +86,35 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class LineChart:
-    """One line over a number axis; the y axis begins at 0."""
+    """One line over a number axis; the y axis begins at 0.
+
+    Attributes:
+        points: of the line, at least one.
+        dots: single measurements beside it, each (x, y).
+        band: of the line's uncertainty, each (x, lower, upper), in ascending order of x.
+    """
 
     title: str
     x_label: str
     y_label: str
     points: tuple[tuple[float, float], ...]
+    dots: tuple[tuple[float, float], ...] = ()
+    band: tuple[tuple[float, float, float], ...] = ()
+
+    @property
+    def x_values(self) -> tuple[float, ...]:
+        """Of all that is drawn."""
+        return tuple(values[0] for values in (*self.points, *self.dots, *self.band))
+
+    @property
+    def highest(self) -> float:
+        """The highest y of all that is drawn."""
+        return max(values[-1] for values in (*self.points, *self.dots, *self.band))
+
+    @property
+    def is_by_epoch(self) -> bool:
+        """Whether x is the number of an epoch."""
+        return self.x_label == "epoch"
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,12 +126,18 @@ class ChartRow:
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """One bar, with the text that stands behind it."""
+    """One bar, with the text that stands behind it.
+
+    Attributes:
+        value: its length; None: it is not known, and no bar is drawn.
+        range: lower and upper end of its interval, drawn as a line over its end.
+    """
 
     label: str
-    value: float
+    value: float | None
     text: str
     look: Look = Look.PLAIN
+    range: tuple[float, float] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +145,18 @@ class BarChart:
     """Horizontal bars from 0, in the order given."""
 
     bars: tuple[Bar, ...]
+    title: str = ""
+
+    @property
+    def longest(self) -> float:
+        """Where the longest bar, or its interval, ends."""
+        ends = (bar.range[1] if bar.range else bar.value or 0.0 for bar in self.bars)
+        return max(ends, default=0.0) or 1.0
+
+    @property
+    def looks(self) -> tuple[Look, ...]:
+        """The looks that need a legend, in its order."""
+        return tuple(look for look in Look if look.meaning and any(bar.look is look for bar in self.bars))
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ from reportlab.platypus import (
     Flowable,
     PageBreak,
     SimpleDocTemplate,
+    Spacer,
 )
 from reportlab.platypus import Paragraph as Text
 from reportlab.platypus import Table as Grid
@@ -46,6 +47,7 @@ _FOOTER_PT = 7.0
 _SHORT_TABLE_ROWS = 14  # up to so many, a table stays on the page of its heading as a whole
 _TABLE_BEGINS_PT = 130.0  # what of a longer one stays with its heading
 _BETWEEN_CHARTS_PT = 18.0
+_BELOW_BARS_PT = 8.0
 _FRAME_PT = 6.0  # what reportlab's frame pads by itself
 
 
@@ -67,8 +69,17 @@ def write_pdf(
     """
     if page_size not in PAGE_SIZES:
         raise UsageError(f"no page size {page_size!r}: choose from {', '.join(PAGE_SIZES)}")
+    return write_pages(document(log_dir), path, page_size=page_size)
+
+
+def write_pages(content: Document, path: str | os.PathLike[str], *, page_size: str = "A4") -> Path:
+    """Write any document as a PDF.
+
+    Raises:
+        UsageError: where the file cannot be written.
+    """
     target = Path(path)
-    data = render_pdf(document(log_dir), page_size=page_size)
+    data = render_pdf(content, page_size=page_size)
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(target, data)
@@ -148,11 +159,20 @@ def _flowables(block: Block, width_pt: float, *, keep: int = 1) -> list[Flowable
         case Table():
             return [_table(block, width_pt)]
         case BarChart():
-            return [bar_chart(block, width_pt)]
+            return _bar_chart(block, width_pt)
         case ChartRow():
             return [_chart_row(block, width_pt)]
         case Calculations():
             return [_calculations(block, width_pt)]
+
+
+def _bar_chart(block: BarChart, width_pt: float) -> list[Flowable]:
+    """The bars, kept together with their title where they have one."""
+    if not block.title:
+        return [bar_chart(block, width_pt)]
+    title = Text(look.markup(block.title), look.CHART_TITLE)
+    title.keepWithNext = 1
+    return [title, bar_chart(block, width_pt), Spacer(1, _BELOW_BARS_PT)]
 
 
 def _grid(rows: Sequence[Sequence[Any]], widths_pt: Sequence[float], extra: Sequence[Any], **more: Any) -> Grid:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from markupsafe import Markup, escape
 
-from greenlove_tracker.format import significant
+from greenlove_tracker.format import plural, significant
 from greenlove_tracker.report.charts import nice_ticks, tick_labels, ticks_from_0
 from greenlove_tracker.report.document import Bar, BarChart, LineChart, Look
 
@@ -48,31 +48,32 @@ def definitions() -> Markup:
 
 def line_chart(chart: LineChart, chart_id: str) -> Markup:
     """A line over a number axis, the y axis from 0; every point says its numbers when it is pointed at."""
-    x_values = [x for x, _ in chart.points]
+    x_low, x_high = min(chart.x_values), max(chart.x_values)
     y_ticks = ticks_from_0(chart)
-    x_low, x_span = min(x_values), max(x_values) - min(x_values) or 1.0
     y_high = y_ticks[-1]
-    spots = [((x - x_low) / x_span * 100, _TOP_PX + _PLOT_PX * (1 - y / y_high)) for x, y in chart.points]
+
+    def spot(x: float, y: float) -> tuple[float, float]:
+        return (x - x_low) / (x_high - x_low or 1.0) * 100, _TOP_PX + _PLOT_PX * (1 - y / y_high)
+
+    spots = [spot(x, y) for x, y in chart.points]
+    band = [spot(x, low) for x, low, _ in chart.band] + [spot(x, high) for x, _, high in reversed(chart.band)]
     labels = tick_labels(y_ticks)
     left_px = 12 + _CHARACTER_PX * max(map(len, labels))
-    x_ticks = nice_ticks(x_low, max(x_values), 6, only_whole=_is_by_epoch(chart))
+    x_ticks = nice_ticks(x_low, x_high, 6, only_whole=chart.is_by_epoch)
     return element(
         "svg",
         element("title", chart.title, id=f"{chart_id}-title"),
         element("desc", _description(chart), id=f"{chart_id}-desc"),
         *(_y_tick(1 - tick / y_high, label) for tick, label in zip(y_ticks, labels, strict=True)),
-        *(_x_tick((t - x_low) / x_span * 100, label) for t, label in zip(x_ticks, tick_labels(x_ticks), strict=True)),
+        *(_x_tick(spot(t, 0.0)[0], label) for t, label in zip(x_ticks, tick_labels(x_ticks), strict=True)),
         element("text", chart.y_label, x=-left_px, y=12),
         element("text", chart.x_label, x="100%", y=_HEIGHT_PX - 6, class_="end"),
-        _line(spots),
+        _stretched(*([_shape("polygon", band)] if band else []), _shape("polyline", spots)),
         *_dots(chart, spots),
+        *_measured(chart, [spot(x, y) for x, y in chart.dots]),
         class_="line-chart", role="img", height=_HEIGHT_PX, style=f"--left:{left_px:.0f}px",
         aria_labelledby=f"{chart_id}-title", aria_describedby=f"{chart_id}-desc",
     )  # fmt: skip
-
-
-def _is_by_epoch(chart: LineChart) -> bool:
-    return chart.x_label == "epoch"
 
 
 def _y_tick(share: float, label: str) -> Markup:
@@ -87,20 +88,32 @@ def _x_tick(percent: float, label: str) -> Markup:
     return line + element("text", label, x=x, y=bottom_px + 18, class_="middle")
 
 
-def _line(spots: Sequence[tuple[float, float]]) -> Markup:
-    points = " ".join(f"{x * 10:.1f},{y:.1f}" for x, y in spots)
+def _shape(name: str, spots: Sequence[tuple[float, float]]) -> Markup:
+    return element(name, points=" ".join(f"{x * 10:.1f},{y:.1f}" for x, y in spots))
+
+
+def _stretched(*shapes: Markup) -> Markup:
+    """What is as wide as the chart: positions across are thousandths of its width."""
     return element(
-        "svg", element("polyline", points=points),
+        "svg", *shapes,
         width="100%", height=_HEIGHT_PX, viewBox=f"0 0 1000 {_HEIGHT_PX:.0f}", preserveAspectRatio="none",
     )  # fmt: skip
 
 
 def _dots(chart: LineChart, spots: Sequence[tuple[float, float]]) -> list[Markup]:
     """A place to point at for each point; few epochs are marked one by one."""
-    look = "dot" if _is_by_epoch(chart) and len(spots) <= _MAX_DOTS else "spot"
+    look = "dot" if chart.is_by_epoch and len(spots) <= _MAX_DOTS else "spot"
     return [
         element("circle", element("title", _point_text(chart, x, y)), cx=f"{left:.2f}%", cy=top, r=2.6, class_=look)
         for (x, y), (left, top) in zip(chart.points, spots, strict=True)
+    ]
+
+
+def _measured(chart: LineChart, spots: Sequence[tuple[float, float]]) -> list[Markup]:
+    """The single measurements, each with its numbers."""
+    return [
+        element("circle", element("title", _point_text(chart, *dot)), cx=f"{x:.2f}%", cy=y, r=2.6, class_="measured")
+        for dot, (x, y) in zip(chart.dots, spots, strict=True)
     ]
 
 
@@ -115,33 +128,40 @@ def _number(value: float) -> str:
 def _description(chart: LineChart) -> str:
     values = [y for _, y in chart.points]
     (x_first, _), (x_last, y_last) = chart.points[0], chart.points[-1]
+    besides = [f" With {plural(len(chart.dots), 'single measurement')}."] if chart.dots else []
+    if chart.band:
+        _, low, high = chart.band[-1]
+        besides.append(f" The band around it ends at {_number(low)} to {_number(high)}.")
     return (
         f"A line over {chart.x_label}, from {_number(x_first)} to {_number(x_last)}. In {chart.y_label}: "
-        f"lowest {_number(min(values))}, highest {_number(max(values))}, last {_number(y_last)}."
+        f"lowest {_number(min(values))}, highest {_number(max(values))}, last {_number(y_last)}.{''.join(besides)}"
     )
 
 
 def bar(shown: Bar, chart: BarChart, bar_id: str) -> Markup:
-    """One bar of a chart, as long as its share of the longest."""
-    longest = max(other.value for other in chart.bars) or 1.0
-    percent = max(_LEAST_PERCENT, shown.value / longest * 100)
+    """One bar of a chart, as long as its share of the longest, with its interval; none where it is not known."""
+    share = None if shown.value is None else max(_LEAST_PERCENT, shown.value / chart.longest * 100)
     meaning = f" ({shown.look.meaning})" if shown.look.meaning else ""
     return element(
         "svg",
         element("title", f"{shown.label}: {shown.text}{meaning}", id=bar_id),
-        _box(f"{percent:.2f}%", _BAR_PX - 2, shown.look),
+        *([] if share is None else [_box(f"{share:.2f}%", _BAR_PX - 2, shown.look)]),
+        *([] if shown.range is None else _whisker(*(end / chart.longest * 100 for end in shown.range))),
         class_="bar", role="img", height=_BAR_PX, aria_labelledby=bar_id,
     )  # fmt: skip
+
+
+def _whisker(lower: float, upper: float) -> list[Markup]:
+    """The line from one end of an interval to the other, with a rim that parts it from its bar."""
+    middle, ends = _BAR_PX / 2, {"x1": f"{lower:.2f}%", "x2": f"{upper:.2f}%"}
+    shapes = [element("line", **ends, y1=middle, y2=middle, class_=name) for name in ("rim", "whisker")]
+    caps = (element("line", x1=x, x2=x, y1=middle - 4, y2=middle + 4, class_="whisker") for x in ends.values())
+    return [*shapes, *caps]
 
 
 def swatch(look: Look) -> Markup:
     """A small box in the look of a bar, for the legend."""
     return element("svg", _box("100%", 8, look), class_="swatch", width=16, height=10, aria_hidden="true")
-
-
-def looks(chart: BarChart) -> tuple[Look, ...]:
-    """The looks that a chart has, in the order of the legend."""
-    return tuple(look for look in Look if look.meaning and any(bar.look is look for bar in chart.bars))
 
 
 def _box(width: str, height_px: float, look: Look) -> Markup:

@@ -1,0 +1,13 @@
+"""The command line; only here is the process ended."""
+
+from __future__ import annotations
+
+from greenlove_tracker.cli import foreseeing, reporting, running  # noqa: F401  # the verbs add themselves
+from greenlove_tracker.cli.group import cli
+
+__all__ = ["cli", "main"]
+
+
+def main() -> None:
+    """Entry point of the command ``greenlove``."""
+    cli.main(prog_name="greenlove")

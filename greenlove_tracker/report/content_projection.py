@@ -1,0 +1,156 @@
+"""The pages that set a training on this machine beside others: charts, table, who leads, and what it rests on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import greenlove_tracker
+from greenlove_tracker import format as fmt
+from greenlove_tracker.forecasting import Estimate
+from greenlove_tracker.projection.ranking import Criterion, rank, value_of
+from greenlove_tracker.projection.row import Projection
+from greenlove_tracker.report.content_run import equivalent_blocks
+from greenlove_tracker.report.document import (
+    Bar,
+    BarChart,
+    Block,
+    Column,
+    Document,
+    Heading,
+    Look,
+    Paragraph,
+    Table,
+)
+from greenlove_tracker.report.projection_words import Said, Units, compared, figure, market, row_name, said, units_of
+from greenlove_tracker.report.scale import Scale
+
+_MOST_BARS = 12  # of a file with the offers of many providers, the table holds them all
+_LABEL = 36
+
+
+def projection_document(projections: Sequence[Projection], about: Sequence[str] = ()) -> Document:
+    """A report of its own.
+
+    Args:
+        projections: this machine first, as ``project`` gives them.
+        about: the training in words: its name or empty, then how its time is known.
+    """
+    return Document(
+        title="This training on other machines",
+        subtitle=said(projections, about).head,
+        footer=f"greenlove_tracker {greenlove_tracker.__version__}",
+        blocks=projection_blocks(projections),
+    )
+
+
+def projection_blocks(projections: Sequence[Projection]) -> tuple[Block, ...]:
+    """The same as sections of another report; nothing without projections."""
+    if not projections:
+        return ()
+    told, shown = said(projections), compared(projections)
+    return (
+        Heading("Here and on other machines"),
+        *_charts(shown),
+        _table(told),
+        *(Paragraph(f"{text}.") for text in told.beside),
+        *_verdicts(told, projections),
+        *(Paragraph(f"{text}.") for text in told.warnings),
+        *(Paragraph(text, is_note=True) for text in told.notes),
+        *_equivalents(projections[0]),
+        *_basis(shown),
+    )
+
+
+def _charts(shown: Sequence[Projection]) -> tuple[Block, ...]:
+    units, drawn = units_of(shown), shown[:_MOST_BARS]
+    own = "the machine here" if shown[0].cost_basis == "machine" else "electricity here"
+    charts = (
+        _chart("time", drawn, f"Time, {units.time.unit}", units.time),
+        _chart("cost", drawn, f"Cost, {units.cost.unit}: {own}, the machine where it is rented", units.cost),
+        _chart("co2e", drawn, f"CO2e, {units.mass.unit}, location-based", units.mass),
+    )
+    left_out = len(shown) - len(drawn)
+    note = f"The charts show the {len(drawn)} first rows of the table; {left_out} more are in it."
+    return (*(chart for chart in charts if chart), *((Paragraph(note, is_note=True),) if left_out else ()))
+
+
+def _chart(criterion: Criterion, rows: Sequence[Projection], title: str, scale: Scale) -> BarChart | None:
+    """A bar for each row; none at all where nothing is known."""
+    factor = scale.per_canonical
+    bars = []
+    for row in rows:
+        value = value_of(row, criterion)
+        label = fmt.shortened(row_name(row) if row.is_local else f"{row.billed_gpus} × {row_name(row)}", _LABEL)
+        if value is None:
+            bars.append(Bar(label, None, fmt.UNKNOWN))
+            continue
+        text = figure(value, factor).text
+        if criterion == "co2e" and row.market is not None:
+            text += f" · market-based: {market(row)}"
+        look = Look.PLAIN if row.is_local else Look.PROJECTED
+        bars.append(Bar(label, value.point * factor, text, look, _range(value, factor)))
+    return BarChart(tuple(bars), title) if any(bar.value is not None for bar in bars) else None
+
+
+def _range(value: Estimate, factor: float) -> tuple[float, float] | None:
+    return (value.lower * factor, value.upper * factor) if value.lower < value.upper else None
+
+
+def _table(told: Said) -> Table:
+    units: Units = told.units
+    columns = (
+        Column("machine", 2.1), Column("rent as, × $/h", 1.4, True), Column(f"time, {units.time.unit}", 2.3, True),
+        Column(f"cost, {units.cost.unit}", 2.5, True), Column(units.energy.unit, 0.8, True),
+        Column(f"CO2e, {units.mass.unit}: location", 1.0, True), Column("market", 1.4, True),
+        Column("speedup known from", 1.6),
+    )  # fmt: skip
+    rows = tuple(
+        (line.name, line.rent_as, line.time.text, line.cost.text, line.energy, line.location, line.market,
+         line.known_from)
+        for line in told.lines
+    )  # fmt: skip
+    return Table(columns, rows)
+
+
+def _verdicts(told: Said, projections: Sequence[Projection]) -> tuple[Block, ...]:
+    words = {"cost": "money", "time": "time", "co2e": "CO2e"}
+    savings = [(words[saving.criterion], saving.sentence) for saving in rank(projections).savings]
+    rows = (*(pair for pair in told.verdicts if pair[0] != "settle"), *savings,
+            *(pair for pair in told.verdicts if pair[0] == "settle"))  # fmt: skip
+    return (Table((Column("", 1), Column("", 6)), rows),) if rows else ()
+
+
+def _equivalents(local: Projection) -> tuple[Block, ...]:
+    """Everyday amounts of what this machine emits; its country is known by its grid only."""
+    if local.emissions_kgco2e is None or local.intensity is None:
+        return ()
+    source = local.intensity.source
+    country = "US" if source.startswith("United States") or "eGRID" in source else ""
+    return equivalent_blocks(local.emissions_kgco2e.point, country)
+
+
+def _basis(shown: Sequence[Projection]) -> tuple[Block, ...]:
+    """What was assumed of each machine, and every source with the machines that rest on it."""
+    return (
+        *_grouped("What was assumed", "machine", "assumption", shown, lambda row: row.assumptions),
+        *_grouped("Sources", "machine", "source", shown, _sources),
+    )
+
+
+def _sources(row: Projection) -> list[str]:
+    """Without those of the speedup that are the data sheet's anyway."""
+    return [text for text in row.sources if f"data sheet: {text}" not in row.sources]
+
+
+def _grouped(
+    title: str, first: str, second: str, rows: Sequence[Projection], texts: Callable[[Projection], Sequence[str]]
+) -> tuple[Block, ...]:
+    """A section of texts, each once, with the machines that share it."""
+    by_text: dict[str, list[str]] = {}
+    for row in rows:
+        for text in texts(row):
+            by_text.setdefault(fmt.shortened(text, 600), []).append(row_name(row).partition("  ")[0])
+    if not by_text:
+        return ()
+    cells = tuple((", ".join(dict.fromkeys(names)), text) for text, names in by_text.items())
+    return Heading(title), Table((Column(first, 1), Column(second, 3)), cells)

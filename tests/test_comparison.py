@@ -1,0 +1,307 @@
+from __future__ import annotations
+
+import csv
+import json
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from report_samples import GERMANY, GPU_FIELDS, PRICE, demo_run, gpu_rows, gpu_run, write_run
+
+from greenlove_tracker import foresight
+from greenlove_tracker.cli import cli
+from greenlove_tracker.comparison.compare import compare
+from greenlove_tracker.comparison.measured import given_speedups
+from greenlove_tracker.comparison.subject import Asked, given_subject, logged_subject
+from greenlove_tracker.errors import UsageError
+from greenlove_tracker.extrapolation.again import forecast_again
+from greenlove_tracker.forecasting import Estimate, Forecast, TrainingPlan, Trial
+from greenlove_tracker.logs.forecasts import FORECAST_COLUMNS, IssuedForecast, forecast_cells
+from greenlove_tracker.logs.parser import Run
+from greenlove_tracker.logs.trials import plan_fields, write_trials
+from greenlove_tracker.projection.energy import at_level
+
+PLAN = TrainingPlan(samples=50_000, batch_size=128, epochs=100)
+LAPTOP, L40S = "GeForce RTX 3060 Laptop GPU", "L40S"
+
+
+@pytest.fixture(autouse=True)
+def no_settings(tmp_path: Path, monkeypatch) -> None:
+    for name in list(os.environ):
+        if name.startswith(("GREENLOVE_", "SLURM_")):
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "none"))
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture
+def logs(tmp_path: Path) -> Path:
+    return tmp_path / "logs"
+
+
+def explored(logs: Path, *, faster: float = 1.0, run_id: str = "20261121T120000-aaaa", **fields: str) -> Run:
+    """An exploration on the laptop's GPU: 92 of 115 W, 4.1 GiB."""
+    plan = {field.name: field.value for field in plan_fields(PLAN)}
+    machine = {**GPU_FIELDS, "gpu_method": "counter", "gpu_power_w": "92"}
+    written = {**machine, **plan, **fields}
+    run = write_run(logs, gpu_rows(3), run_id, fields=written, intensity=GERMANY, price=PRICE)
+    trials = [
+        Trial(128 * b, 128, tuple((0.4 + 0.06 * b * (1 + 0.02 * ((i * 7 + b) % 5 - 2))) / faster for i in range(4)))
+        for b in (10, 20, 40, 80, 40)
+    ]
+    write_trials(run.path, trials)
+    return Run(run.path)
+
+
+def row_of(comparison, name: str):
+    return next(row for row in comparison.projections if row.name == name and not row.is_local)
+
+
+# -- what is known of the training ---------------------------------------------------------------------------------
+
+
+def test_an_exploration_is_forecast_again_with_its_machine(logs: Path) -> None:
+    run = explored(logs)
+    subject = logged_subject(str(logs), Asked())
+    assert subject.forecast == forecast_again(run)
+    assert (subject.gpu, subject.n_gpus, subject.limit_w) == ("NVIDIA GeForce RTX 3060 Laptop GPU", 1, 115.0)
+    assert (subject.draw, subject.peak_memory_gb) == (pytest.approx(0.8), 4.1)
+    assert subject.place["carbon_intensity"] == GERMANY and subject.place["pue"] == 1.2
+    assert "50,000 samples · batch 128 · 100 epochs" in subject.about[0]
+    took = at_level(subject.forecast.duration_s)
+    local = compare(str(logs), Asked()).projections[0]
+    assert (local.name, local.duration_s) == (LAPTOP, took)
+
+
+def test_foresight_forecasts_the_same_again(logs: Path) -> None:
+    run = explored(logs)
+    shown = foresight.again(str(logs), 200, None)
+    made = forecast_again(run, replace(PLAN, epochs=200))
+    assert "200 epochs" in shown
+    assert made.duration_s.point == pytest.approx(2 * forecast_again(run).duration_s.point, rel=1e-6)
+
+
+def test_a_finished_run_is_what_it_took(logs: Path) -> None:
+    run = gpu_run(logs)
+    subject = logged_subject(str(logs), Asked())
+    took = subject.forecast.duration_s
+    assert took.point == took.lower == took.upper == run.summary.duration_s
+    assert subject.forecast.energy_kwh.point == run.summary.energy_kwh  # PUE included
+    assert subject.draw is None  # the log does not say that a counter gave it
+    local, *others = compare(str(logs), Asked()).projections
+    assert local.energy_kwh.point == run.summary.energy_kwh and local.duration_s.upper == local.duration_s.point
+    assert local.cost_usd.point == pytest.approx(run.summary.cost_usd)
+    assert local.emissions_kgco2e.point == pytest.approx(run.summary.emissions_kgco2e)
+    assert all(row.fits for row in others)
+
+
+def test_the_draw_of_a_tracked_run_is_that_of_its_gpus(logs: Path) -> None:
+    run = write_run(logs, gpu_rows(), fields={**GPU_FIELDS, "gpu_method": "counter"}, intensity=GERMANY)
+    gpu_kwh = sum((r.energy.gpu_kwh or 0) + (r.gap_before.gpu_kwh or 0) for r in run.rows[0])
+    mean_w = gpu_kwh * 3.6e6 / run.summary.duration_s
+    assert logged_subject(str(logs), Asked()).draw == pytest.approx(mean_w / 115)
+    assert logged_subject(str(logs), Asked(gpu="2 × RTX 3060")).draw is None  # of another number of GPUs
+
+
+def test_an_interrupted_run_is_what_it_forecast_last(logs: Path) -> None:
+    run = write_run(logs, gpu_rows(3), fields={**GPU_FIELDS, "epochs_planned": "30"}, status="interrupted")
+    with pytest.raises(UsageError, match="neither finished nor forecast anything"):
+        logged_subject(str(logs), Asked())
+    with (run.path / "forecasts.csv").open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(FORECAST_COLUMNS)
+        for hours in (2.0, 3.0):
+            made = Forecast(
+                Estimate(hours * 3600, hours * 3500, hours * 3700, 0.95, "s"), None, None, None,
+                Estimate(0.0, 0.0, 0.0, 0.95, "s"), None, None, (), None, "live", 1, None,
+            )  # fmt: skip
+            issued = {"issued_at": "x", "elapsed_s": 1.0, "epochs_done": 1, "steps_done": 1, "planned": 30}
+            writer.writerow(forecast_cells(IssuedForecast.of(made, **issued)))
+    subject = logged_subject(str(logs), Asked())
+    assert subject.forecast.duration_s == Estimate(10_800, 10_500, 11_100, 0.95, "s")
+    assert "forecast last" in subject.about[1]
+
+
+def test_the_latest_exploration_goes_before_later_runs(logs: Path) -> None:
+    explored(logs)
+    gpu_run(logs, "20261122T000000-bbbb")
+    assert logged_subject(str(logs), Asked()).exploration.run_id == "20261121T120000-aaaa"
+
+
+def test_a_run_without_a_gpu_has_none_and_no_peak_of_one(logs: Path) -> None:
+    demo_run(logs)
+    subject = logged_subject(str(logs), Asked())
+    assert (subject.gpu, subject.n_gpus, subject.peak_memory_gb, subject.draw) == (None, 1, None, None)
+    explored(logs, gpu_count="0", gpu_models="", peak_gpu_memory_gb="", peak_memory_gb="3.3")
+    assert logged_subject(str(logs), Asked()).peak_memory_gb is None  # that of the process is no GPU's
+
+
+def test_what_is_asked_goes_before_the_log(logs: Path) -> None:
+    run = explored(logs)
+    france = logged_subject(str(logs), Asked(country="FR")).place
+    assert france["carbon_intensity"] is None and france["electricity_price"] is None
+    subject = logged_subject(str(logs), Asked(pue=1.5, price=2.0, carbon_intensity=50.0, electricity_price=0.1))
+    assert (subject.place["pue"], subject.place["price_usd_per_gpu_hour"]) == (1.5, 2.0)
+    assert (subject.place["carbon_intensity"], subject.place["electricity_price"]) == (50.0, 0.1)
+    energy = forecast_again(run).energy_kwh
+    assert (energy is None) == (subject.forecast.energy_kwh is None)
+    rows = compare(str(logs), Asked(utilization=0.5, tdp=100.0, peak_memory=60.0)).projections
+    assert row_of(compare(str(logs), Asked(peak_memory=60.0)), L40S).fits is False
+    a100 = next(row for row in rows if row.name == "A100 PCIe 80GB")
+    assert any("50% (draw given by the user)" in text for text in a100.assumptions)
+
+
+def test_another_pue_replaces_that_of_the_run(logs: Path) -> None:
+    run = gpu_run(logs)  # PUE 1.2
+    energy = logged_subject(str(logs), Asked(pue=1.5)).forecast.energy_kwh
+    assert energy.point == pytest.approx(run.summary.energy_kwh * 1.5 / 1.2)
+
+
+def test_gpus_of_several_kinds_must_be_chosen_from(logs: Path) -> None:
+    explored(logs, gpu_models="1 × NVIDIA L40S, 1 × NVIDIA A40", gpu_count="2")
+    with pytest.raises(UsageError, match="different GPUs"):
+        compare(str(logs), Asked())
+    assert compare(str(logs), Asked(gpu="2 × L40S")).projections[0].n_gpus == 2
+    explored(logs, run_id="20261122T000000-cccc", gpu_models="")
+    with pytest.raises(UsageError, match="does not name its GPU"):
+        compare(str(logs), Asked())
+
+
+def test_a_damaged_exploration_is_named(logs: Path) -> None:
+    run = explored(logs, cold_start_s="soon")
+    with pytest.raises(UsageError, match=rf"{run.run_id}: run.csv is damaged: .*'soon'"):
+        compare(str(logs), Asked())
+
+
+def test_hours_without_a_log(monkeypatch) -> None:
+    subject = given_subject(Asked(gpu="4x RTX 4090", hours=20.0))
+    assert (subject.gpu, subject.n_gpus, subject.forecast.duration_s.point) == ("RTX 4090", 4, 72_000)
+    assert subject.forecast.duration_s.kind == "assumption" and subject.place["pue"] == 1.0
+    monkeypatch.setenv("GREENLOVE_COUNTRY", "FR")
+    assert given_subject(Asked(hours=1.0)).place["country"] == "FR"
+    for hours in (0.0, -1.0, float("nan"), float("inf")):
+        with pytest.raises(UsageError, match="--hours must be positive"):
+            compare(None, Asked(hours=hours))
+
+
+# -- speedups ------------------------------------------------------------------------------------------------------
+
+
+def test_speedups_that_are_given() -> None:
+    assert given_speedups(()) is None
+    assert given_speedups(("1.8",)) == 1.8
+    assert given_speedups(("L40S=1.8", "RTX 4090 = 2,1.5,2.5")) == {"L40S": 1.8, "RTX 4090": (2.0, 1.5, 2.5)}
+    for wrong in (("x",), ("1,2",), ("",), ("L40S=",), ("1.8", "L40S=2")):
+        with pytest.raises(UsageError, match="--speedup"):
+            given_speedups(wrong)
+
+
+def test_a_measured_speedup_is_the_ratio_of_two_forecasts(logs: Path, tmp_path: Path) -> None:
+    here = explored(logs)
+    there = explored(
+        tmp_path / "there", faster=3.0, gpu_models="1 × NVIDIA L40S", plan_epochs="7"
+    )  # the number of epochs may differ
+    comparison = compare(str(logs), Asked(measured=str(tmp_path / "there")))
+    row = row_of(comparison, L40S)
+    its_own = at_level(forecast_again(there, PLAN).duration_s)
+    assert (row.speedup.method, row.speedup.known_from) == ("measured", "measured")
+    assert row.speedup.estimate.point == pytest.approx(3.0)
+    for end in ("point", "lower", "upper"):  # its time is what its own exploration says: not the errors of both
+        assert getattr(row.duration_s, end) == pytest.approx(getattr(its_own, end))
+    local = at_level(forecast_again(here).duration_s)
+    assert row.speedup.estimate.relative_width > max(local.relative_width, its_own.relative_width)
+    assert there.run_id in row.speedup.sources[0]
+    assert row.cost_usd.point == pytest.approx(its_own.point / 3600 * 1.5)
+    others = {r.name: r for r in compare(str(logs), Asked()).projections if r.name != L40S}
+    assert all(others[r.name] == r for r in comparison.projections if r.name != L40S)
+
+
+def test_a_measured_machine_of_eight_is_taken_back_to_one(logs: Path, tmp_path: Path) -> None:
+    explored(logs)
+    explored(tmp_path / "there", faster=13.6, gpu_models="8 × NVIDIA H100 80GB HBM3", gpu_count="8")
+    row = row_of(compare(str(logs), Asked(measured=str(tmp_path / "there"))), "H100 SXM5 80GB")
+    assert row.speedup.estimate.point == pytest.approx(2.0)  # 13.6 / (8 × 85%)
+    local = compare(str(logs), Asked()).projections[0]
+    assert row.duration_s.point == pytest.approx(local.duration_s.point / 13.6)
+
+
+def test_what_cannot_be_compared_is_refused(logs: Path, tmp_path: Path) -> None:
+    explored(logs)
+    demo_run(tmp_path / "demo")
+    with pytest.raises(UsageError, match=r"compares two explorations .*demo holds none"):
+        compare(str(logs), Asked(measured=str(tmp_path / "demo")))
+    with pytest.raises(UsageError, match="the log here holds none"):
+        compare(str(tmp_path / "demo"), Asked(measured=str(logs)))
+    explored(tmp_path / "other", gpu_models="1 × NVIDIA L40S", plan_samples="60000")
+    with pytest.raises(UsageError, match="another training"):
+        compare(str(logs), Asked(measured=str(tmp_path / "other")))
+    explored(tmp_path / "cpu", gpu_models="", gpu_count="0")
+    with pytest.raises(UsageError, match="no GPU is named"):
+        compare(str(logs), Asked(measured=str(tmp_path / "cpu")))
+    explored(tmp_path / "there", gpu_models="1 × NVIDIA L40S")
+    with pytest.raises(UsageError, match="name the GPUs"):
+        compare(str(logs), Asked(measured=str(tmp_path / "there"), speedups=("2",)))
+    both = compare(str(logs), Asked(measured=str(tmp_path / "there"), speedups=("A100 PCIe 80GB=2",)))
+    assert row_of(both, "A100 PCIe 80GB").speedup.known_from == "given"
+    assert row_of(both, L40S).speedup.known_from == "measured"
+
+
+# -- the command ---------------------------------------------------------------------------------------------------
+
+
+def call(*arguments: str):
+    return CliRunner().invoke(cli, ["project", *arguments])
+
+
+def test_the_command_without_a_log() -> None:
+    result = call("--gpu", "RTX 4090", "--hours", "20", "--country", "DE", "--utilization", "0.82")
+    assert result.exit_code == 0 and "here on 1 × GeForce RTX 4090 · time as given" in result.stdout
+    assert "L40S" in result.stdout and "0 claimed" in result.stdout
+    bare = call("--gpu", "RTX 4090", "--hours", "20").stdout
+    assert "give --electricity-price in USD/kWh" in bare
+    assert "give --utilization, a share" in " ".join(bare.split()) and "manual_gpu" not in bare
+
+
+def test_the_command_on_a_log_in_every_style(logs: Path, tmp_path: Path) -> None:
+    explored(logs)
+    assert LAPTOP in " ".join(call(str(logs)).stdout.split())
+    record = json.loads(call(str(logs), "--json").stdout)
+    assert {"about", "projections", "verdicts", "savings", "notes", "warnings"} == record.keys()
+    rows = list(csv.DictReader(call(str(logs), "--csv").stdout.splitlines()))
+    assert [r["gpu"] for r in rows] == [p["gpu"] for p in record["projections"]]
+    wanted = call(str(logs), "--gpus", "4", "--csv").stdout.splitlines()
+    assert {r["gpu"]: r["gpus_billed"] for r in csv.DictReader(wanted)}["L40S"] == "4"
+    assert call(str(logs), "-o", "x.html").exit_code == 0
+    assert "Here and on other machines" in (tmp_path / "x.html").read_text()
+    assert call(str(logs), "-o", "x.pdf").exit_code == 0
+    assert (tmp_path / "x.pdf").read_bytes().startswith(b"%PDF")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["nowhere"], "nowhere is not a directory of logs"),
+        (["--gpu", "RTX 409", "--hours", "1"], "give one of its names, or --speedup"),
+        (["--hours", "1", "--provider", "nobody"], "no offers of provider 'nobody'"),
+        (["--hours", "1", "--region", "mars"], "nothing is offered in region 'mars'"),
+        (["--hours", "1", "--country", "Germny"], "Germany"),
+        (["--hours", "1", "--task", "cooking"], "no benchmark is called 'cooking'"),
+        (["--hours", "1", "--pue", "0.5"], "pue must be at least 1"),
+        (["--hours", "1", "--utilization", "82"], "a share from 0 to 1"),
+        (["--hours", "1", "--json", "--csv"], "choose one"),
+        (["--hours", "1", "-o", "x.docx"], ".pdf and .html can be written"),
+        (["--hours", "1", "--target", "RTX 99"], "no GPU of the table is called 'RTX 99'"),
+        (["x", "--hours", "1"], "--hours is for a training without a log"),
+    ],
+)
+def test_a_users_mistake_is_one_line_that_says_what_to_do(arguments, says) -> None:
+    result = call(*arguments)
+    assert result.exit_code == 1
+    assert says in result.output and result.output.count("\n") == 1, result.output
+
+
+def test_an_empty_log_says_what_to_do(logs: Path) -> None:
+    logs.mkdir()
+    assert "explore or track one, or give --gpu and --hours" in call(str(logs)).output
