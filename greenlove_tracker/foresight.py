@@ -11,6 +11,7 @@ from dataclasses import asdict, replace
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.extrapolation.again import explored_plan, forecast_again, latest_exploration
 from greenlove_tracker.extrapolation.sweep import forecast_sweep, sweep_warnings
+from greenlove_tracker.forecasting import TrainingPlan
 from greenlove_tracker.logs.forecasts import QUANTITIES
 from greenlove_tracker.logs.parser import read_logs
 from greenlove_tracker.report.exploration import forecast_screen
@@ -49,8 +50,8 @@ def _as_csv(lines: list[Line]) -> str:
     return text.getvalue().rstrip("\n")
 
 
-def again(log_dir: str, epochs: int | None, samples: int | None) -> str:
-    """Forecast from an exploration's trials once more, for another number of epochs or samples; nothing is run.
+def again(log_dir: str, epochs: int | None, samples: int | None, steps: int | None) -> str:
+    """Forecast from an exploration's trials once more, for other numbers of epochs, samples or steps; nothing is run.
 
     Raises:
         UsageError: where the directory holds no exploration, or the plan cannot be.
@@ -58,11 +59,19 @@ def again(log_dir: str, epochs: int | None, samples: int | None) -> str:
     run = latest_exploration(read_logs(log_dir))
     if run is None:
         raise UsageError(f"{log_dir} holds no exploration: Estimator(...).estimate() writes one")
-    plan = explored_plan(run)
-    if plan.steps is not None and (epochs or samples):
-        raise UsageError("this exploration was for a training in steps, which has no number of epochs or samples")
-    forecast = forecast_again(run, replace(plan, epochs=epochs or plan.epochs, samples=samples or plan.samples))
-    return forecast_screen(forecast, run.trials, time.time())
+    plan = _replanned(explored_plan(run), epochs, samples, steps)
+    return forecast_screen(forecast_again(run, plan), run.trials, time.time())
+
+
+def _replanned(plan: TrainingPlan, epochs: int | None, samples: int | None, steps: int | None) -> TrainingPlan:
+    if epochs and steps:
+        raise UsageError("--epochs and --steps: choose one")
+    plan = replace(plan, samples=samples or plan.samples)
+    if epochs and plan.steps is not None:  # evaluations were counted in steps
+        return replace(plan, epochs=epochs, steps=None, eval_every=None)
+    if steps and plan.steps is None:
+        return replace(plan, epochs=None, steps=steps, eval_every=None)
+    return replace(plan, epochs=epochs or plan.epochs, steps=steps or plan.steps)
 
 
 def sweep(log_dir: str, n_runs: int, *, as_json: bool) -> str:

@@ -185,6 +185,10 @@ def test_an_exploration_is_forecast_again_for_another_plan(tmp_path):
     explore(*pieces(), tmp_path)
     again = CliRunner().invoke(cli, ["forecast", str(tmp_path), "--epochs", "300", "--samples", "12800"])
     assert again.exit_code == 0 and "12,800 samples · batch 64 · 300 epochs" in again.output
+    in_steps = CliRunner().invoke(cli, ["forecast", str(tmp_path), "--steps", "2500"])
+    assert in_steps.exit_code == 0 and "2,500 steps" in in_steps.output and "25 × (" in in_steps.output
+    both = CliRunner().invoke(cli, ["forecast", str(tmp_path), "--steps", "2500", "--epochs", "3"])
+    assert both.exit_code == 1 and "choose one" in both.output
     none = CliRunner().invoke(cli, ["forecast", str(tmp_path / "nothing"), "--epochs", "3"])
     assert none.exit_code == 1
 
@@ -287,6 +291,19 @@ def test_amp_accumulation_a_scheduler_and_persistent_workers_go_on_bit_for_bit(t
     losses_after, weights_after, *rest_after = amp_run(tmp_path, explores=True, fails=fails)
     assert losses == losses_after and rest == rest_after
     assert all(torch.equal(a, b) for a, b in zip(weights, weights_after, strict=True))
+
+
+def test_samples_are_those_of_the_data_though_the_last_batch_is_partial(tmp_path):
+    assert explore(*pieces(6390), tmp_path, budget_s=1.0).forecast.plan.samples == 6390
+    model, optimizer, criterion, data = pieces(6390)
+    loader = DataLoader(data, 64, drop_last=True)
+    assert explore(model, optimizer, criterion, loader, tmp_path, budget_s=1.0).forecast.plan.samples == 99 * 64
+
+
+def test_the_comparison_with_other_gpus_joins_it(tmp_path):
+    estimation = explore(*pieces(), tmp_path)
+    assert estimation.projections[0].is_local and len(estimation.projections) > 5
+    assert "Here and on other machines" in estimation.page.read_text()
 
 
 def test_peak_memory_is_kept_for_the_projection(tmp_path):

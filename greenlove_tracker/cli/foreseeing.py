@@ -13,13 +13,16 @@ from greenlove_tracker.errors import MissingExtraError, UsageError
 
 @cli.command()
 @click.argument("task")
-@click.option("--epochs", type=int, required=True, help="of the whole training")
+@click.option("--epochs", type=int, help="of the whole training")
+@click.option("--steps", type=int, help="of the whole training, instead of its epochs")
 @click.option("--batch-size", type=int, help="for a data set; a DataLoader has its own")
 @click.option("--budget", "budget_s", type=float, default=30.0, show_default=True, help="seconds to explore for")
 @click.option("--country", help="where this runs: DE, DEU, Germany or US-CA; default: the world's average")
 @click.option("--project", help="a name that runs are grouped by")
 @click.option("--log-dir", help="where the trials are written; default greenlove_logs")
-def explore(task: str, epochs: int, batch_size: int | None, budget_s: float, **options: Any) -> None:
+def explore(
+    task: str, epochs: int | None, steps: int | None, batch_size: int | None, budget_s: float, **options: Any
+) -> None:
     """Say what a PyTorch training will take, from half a minute on small samples.
 
     \b
@@ -29,6 +32,8 @@ def explore(task: str, epochs: int, batch_size: int | None, budget_s: float, **o
     """  # noqa: D301  # click wants the backspace itself
     from importlib.util import find_spec
 
+    if (epochs is None) == (steps is None):
+        raise UsageError("give --epochs or --steps: what is the whole training?")
     if find_spec("torch") is None:
         raise MissingExtraError('exploring needs torch: pip install "greenlove-tracker[torch]"')
     from greenlove_tracker.estimator.training import Estimator
@@ -36,7 +41,7 @@ def explore(task: str, epochs: int, batch_size: int | None, budget_s: float, **o
 
     given = {"batch_size": batch_size, **options}
     arguments = load_task(task) | {name: value for name, value in given.items() if value is not None}
-    Estimator(**arguments, total_epochs=epochs, budget_s=budget_s, asks=False).estimate()
+    Estimator(**arguments, total_epochs=epochs, total_steps=steps, budget_s=budget_s, asks=False).estimate()
 
 
 @cli.command()
@@ -47,6 +52,7 @@ def explore(task: str, epochs: int, batch_size: int | None, budget_s: float, **o
 @click.option("--runs", "n_runs", type=click.IntRange(min=1), help="what so many runs like the finished ones will take")
 @click.option("--epochs", type=click.IntRange(min=1), help="forecast an exploration again, for so many epochs")
 @click.option("--samples", type=click.IntRange(min=1), help="forecast an exploration again, for so many samples")
+@click.option("--steps", type=click.IntRange(min=1), help="forecast an exploration again, for so many steps")
 @click.option("--json", "as_json", is_flag=True, help="as JSON, on stdout")
 @click.option("--csv", "as_csv", is_flag=True, help="as CSV, on stdout")
 def forecast(
@@ -55,6 +61,7 @@ def forecast(
     n_runs: int | None,
     epochs: int | None,
     samples: int | None,
+    steps: int | None,
     as_json: bool,
     as_csv: bool,
 ) -> None:
@@ -63,8 +70,8 @@ def forecast(
 
     if as_json and as_csv:
         raise UsageError("--json and --csv: choose one")
-    if epochs is not None or samples is not None:
-        click.echo(foresight.again(log_dir_of(log_dir), epochs, samples))
+    if epochs is not None or samples is not None or steps is not None:
+        click.echo(foresight.again(log_dir_of(log_dir), epochs, samples, steps))
     elif n_runs is not None:
         if as_csv:
             raise UsageError("--runs gives text or --json")

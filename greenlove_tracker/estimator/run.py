@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -9,14 +10,17 @@ from pathlib import Path
 from typing import Any
 
 from greenlove_tracker import devices
+from greenlove_tracker.comparison.compare import compare
+from greenlove_tracker.comparison.subject import Asked
 from greenlove_tracker.config import Settings
 from greenlove_tracker.console import confirm, open_page, say
-from greenlove_tracker.errors import UsageError
+from greenlove_tracker.errors import GreenloveError, UsageError
 from greenlove_tracker.extrapolation.in_terms import forecast_in
 from greenlove_tracker.forecasting import Forecast, TrainingPlan, Trial
 from greenlove_tracker.job import find_ranks
 from greenlove_tracker.logs.trials import Seen, plan_fields, seen_fields, write_trials
 from greenlove_tracker.meter import Meter
+from greenlove_tracker.projection.row import Projection
 from greenlove_tracker.records import Clock, RunStatus
 from greenlove_tracker.report.content_exploration import exploration_document
 from greenlove_tracker.report.exploration import exploration_screen
@@ -25,6 +29,8 @@ from greenlove_tracker.tracker.clock import SystemClock
 from greenlove_tracker.tracker.plan import Plan
 from greenlove_tracker.tracker.session import Session
 from greenlove_tracker.units import w_from_kwh_s
+
+_log = logging.getLogger("greenlove_tracker")
 
 _ANSWERS = ("continue", "stop")
 _METER_S = 5.0  # the meter takes 1 to 2 s to start, and steps beside that take up to three times as long
@@ -61,6 +67,7 @@ class Estimation:
     Attributes:
         forecast: of the whole training.
         trials: that it was made from.
+        projections: the same training here and on GPUs that can be rented; empty where that cannot be told.
         spent_s: what the exploration took, its preparations too.
         advice: what to do instead of exploring, where the training is short.
         run_dir: where the trials are written; ``greenlove forecast`` reads them again.
@@ -72,6 +79,7 @@ class Estimation:
 
     forecast: Forecast
     trials: tuple[Trial, ...]
+    projections: tuple[Projection, ...]
     spent_s: float
     advice: str | None
     run_dir: Path
@@ -151,14 +159,21 @@ class ExplorationRun:
     def conclude(
         self, forecast: Forecast, trials: tuple[Trial, ...], seen: Seen, advice: str | None, telling: Telling
     ) -> Estimation:
-        """Write all of it down, say it, and ask whether to train on."""
+        """Write all of it down, say it, and ask whether to train on.
+
+        Raises:
+            OSError: where it cannot be written.
+        """
         session = self._session
         seen = replace(seen, peak_memory_gb=devices.peak_memory_gb(), gpu_power_w=self._gpu_power_w())
         write_trials(session.run_dir, trials)
         session.note(seen_fields(seen))
-        page = write_page(exploration_document(forecast, trials), session.run_dir / "dashboard.html")
         session.finish(RunStatus.FINISHED, 0)
         spent_s = self.spent_s
+        projections = self._projections()
+        page = write_page(
+            exploration_document(forecast, trials, projections=projections), session.run_dir / "dashboard.html"
+        )
         if telling.opens_page:
             open_page(page.as_uri())
         if self._settings.verbose > 0:
@@ -168,8 +183,17 @@ class ExplorationRun:
         answer = confirm("Continue training locally?", default=False) if is_asked else None
         continues = telling.on_no_terminal == "continue" if answer is None else answer
         return Estimation(
-            forecast, trials, spent_s, advice, session.run_dir, page, continues, seen.peak_memory_gb, seen.gpu_power_w
-        )
+            forecast, trials, projections, spent_s, advice, session.run_dir, page, continues, seen.peak_memory_gb,
+            seen.gpu_power_w,
+        )  # fmt: skip
+
+    def _projections(self) -> tuple[Projection, ...]:
+        """The same training on other GPUs; none where that cannot be told, such as from a GPU that no table knows."""
+        try:
+            return compare(str(self._session.run_dir), Asked()).projections
+        except GreenloveError as error:
+            _log.warning("greenlove: no comparison with other GPUs: %s", error)
+            return ()
 
     def _gpu_power_w(self) -> float | None:
         metered = [

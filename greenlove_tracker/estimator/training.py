@@ -202,8 +202,7 @@ def _plan_of(source: Source, epochs: int | None, steps: int | None, eval_every: 
     batches = source.batches_per_epoch
     if batches is None and epochs is not None:
         raise UsageError("the training data have no length: say with total_steps= how long the training is")
-    samples = None if batches is None else batches * source.batch_size
-    return TrainingPlan(samples, source.batch_size, epochs, steps, eval_every=eval_every)
+    return TrainingPlan(source.samples_per_epoch, source.batch_size, epochs, steps, eval_every=eval_every)
 
 
 def _check_alone() -> None:

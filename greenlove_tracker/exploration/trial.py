@@ -40,6 +40,7 @@ class Source(Protocol):
 
     batch_size: int
     batches_per_epoch: int | None  # None: endless, or unknown
+    samples_per_epoch: int | None  # the last batch may hold fewer than the others
 
     def first(self, batches: int) -> Iterator[Any]:
         """A new epoch that ends after so many batches."""
@@ -80,6 +81,7 @@ class LoaderSource:
             raise UsageError("the DataLoader gives no batch: the data set is empty, or smaller than a dropped last one")
         self.batches_per_epoch: int | None = len(loader)
         self.batch_size = int(loader.batch_size or getattr(loader.batch_sampler, "batch_size", None) or 1)
+        self.samples_per_epoch: int | None = _samples(loader, self.batch_size)
         self._sampler = _FirstBatches(loader.batch_sampler, len(loader))
         self._loader: DataLoader[Any] = DataLoader(
             loader.dataset,
@@ -126,6 +128,7 @@ class StreamSource:
                 "such as the DataLoader itself or a list"
             )
         self.batch_size, self.batches_per_epoch = batch_size, batches_per_epoch
+        self.samples_per_epoch = None if batches_per_epoch is None else batches_per_epoch * batch_size
         self._stream = stream
 
     def first(self, batches: int) -> Iterator[Any]:
@@ -162,6 +165,14 @@ def source_of(data: Any, batch_size: int) -> Source:
     if not isinstance(data, Iterable):
         raise UsageError(f"train_dataset must be a data set, a DataLoader or an iterable of batches, not {data!r}")
     return StreamSource(data, batch_size, _length(data))
+
+
+def _samples(loader: DataLoader[Any], batch_size: int) -> int:
+    """Of an epoch: as its sampler says, where that agrees with the number of batches; else whole batches."""
+    samples = _length(getattr(loader, "sampler", None))
+    if samples is not None and -(-samples // batch_size) == len(loader):
+        return samples
+    return len(loader) * batch_size
 
 
 def _length(data: Any) -> int | None:

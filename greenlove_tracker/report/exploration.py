@@ -50,6 +50,7 @@ def exploration_screen(
         "",
         f"  saved   {run_dir}/dashboard.html",
         f"  other   greenlove forecast {run_dir} --epochs 300    no new run needed",
+        f"          greenlove project {run_dir}    on other GPUs: time, cost, CO2e",
     ]
     return "\n".join(lines)
 
