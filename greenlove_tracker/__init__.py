@@ -6,6 +6,7 @@ pandas, statsmodels or rich.
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -71,3 +72,15 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return sorted({*globals(), *__all__})
+
+
+def _show_in_notebooks() -> None:
+    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    formatter = getattr(getattr(shell, "display_formatter", None), "formatters", {}).get("text/html")
+    if formatter is not None:
+        from greenlove_tracker.report.jupyter import register
+
+        register(formatter)
+
+
+_show_in_notebooks()

@@ -38,6 +38,9 @@ class Settings:
         tags: further words to find a run by, separated by commas in files and variables.
         country: ISO 3166 code or English name, or ``US-CA`` for a state of the USA; never guessed.
         carbon_intensity_gco2e_per_kwh: overrides the country's.
+        market_gco2e_per_kwh: carbon intensity of the contract that the site's electricity is bought by (market-based);
+            kept beside the location-based one in the ledger, never instead of it.
+        is_rented: whether the machine is somebody else's: its emissions are then scope 3, not scope 2.
         electricity_price_usd_per_kwh: overrides the country's household price.
         price_usd_per_gpu_hour: what the machine costs per GPU and hour; it then is the cost, not electricity.
         pue: power usage effectiveness of the site, at least 1; multiplies every energy once.
@@ -65,6 +68,8 @@ class Settings:
     tags: str = ""
     country: str = ""
     carbon_intensity_gco2e_per_kwh: float | None = None
+    market_gco2e_per_kwh: float | None = None
+    is_rented: bool = False
     electricity_price_usd_per_kwh: float | None = None
     price_usd_per_gpu_hour: float | None = None
     pue: float = 1.0
@@ -94,6 +99,9 @@ class Settings:
             value = getattr(self, name)
             if value is not None and not (math.isfinite(value) and value > 0):
                 raise UsageError(f"{name} must be a positive number, not {value!r}")
+        market = self.market_gco2e_per_kwh
+        if market is not None and not (math.isfinite(market) and market >= 0):
+            raise UsageError(f"market_gco2e_per_kwh must be at least 0, not {market!r}")
         if not (math.isfinite(self.pue) and self.pue >= 1):
             raise UsageError(f"pue must be at least 1 (1.0: no overhead), not {self.pue!r}")
         self._check_forecasts()

@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, Sampler  # no
 from greenlove_tracker import Estimator  # noqa: E402
 from greenlove_tracker.errors import UsageError  # noqa: E402
 from greenlove_tracker.meter import NullMeter  # noqa: E402
-from tests.fakes import FakeClock  # noqa: E402
+from fakes import FakeClock  # noqa: E402
 
 
 class Numbers(Dataset):

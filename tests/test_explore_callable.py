@@ -12,7 +12,7 @@ import pytest
 from greenlove_tracker import explore_callable, read_logs
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.meter import NullMeter
-from tests.fakes import FakeClock
+from fakes import FakeClock
 
 
 def explored(tmp_path, cost_s, *, samples=100_000, cold_s=0.0, **arguments):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -20,14 +21,33 @@ from greenlove_tracker.errors import UsageError
 @click.option("--until", help="only runs begun before this UTC date")
 @click.option("--json", "as_json", is_flag=True, help="as JSON, on stdout")
 @click.option("--csv", "as_csv", is_flag=True, help="as CSV, on stdout")
-def summary(log_dir: str | None, by: str, since: str | None, until: str | None, as_json: bool, as_csv: bool) -> None:
+@click.option("--ledger", is_flag=True, help="one line a run for an auditor, as CSV: period, factor, basis, scope")
+@click.option("--factors", help="with --ledger: a CSV of other carbon intensities, to restate the runs with")
+def summary(
+    log_dir: str | None,
+    by: str,
+    since: str | None,
+    until: str | None,
+    as_json: bool,
+    as_csv: bool,
+    ledger: bool,
+    factors: str | None,
+) -> None:
     """Add the runs of a log directory up."""
     from greenlove_tracker.logs.aggregate import aggregate
 
     keys = tuple(key.strip() for key in by.split(",") if key.strip())
     if as_json and as_csv:
         raise UsageError("--json and --csv: choose one")
+    if factors is not None and not ledger:
+        raise UsageError("--factors restates the lines of a ledger: say --ledger too")
     added_up = aggregate(log_dir_of(log_dir), since=since, until=until)
+    if ledger:
+        from greenlove_tracker.report.ledger import entries, ledger_csv
+        from greenlove_tracker.tables.factors import read_factors
+
+        click.echo(ledger_csv(entries(added_up.runs, () if factors is None else read_factors(factors))))
+        return
     rows = added_up.rows(*keys)
     if as_json:
         problems = [str(problem) for problem in added_up.problems]
@@ -44,22 +64,26 @@ def summary(log_dir: str | None, by: str, since: str | None, until: str | None, 
 
 @cli.command()
 @click.argument("log_dir", required=False)
-@click.option("-o", "--output", help="the file to write; default report.pdf, or stdout for cite")
-@click.option("--format", "style", type=click.Choice(["pdf", "cite"]), default="pdf", show_default=True)
+@click.option("-o", "--output", help="the file to write: .pdf, .html or .md; a declaration goes to stdout without it")
+@click.option(
+    "--format", "style", type=click.Choice(["report", "cite", "model-card", "sci", "ai-act"]), default="report",
+    show_default=True, help="the whole report, or what a paper, a model card or a regulation asks for",
+)  # fmt: skip
 @click.option("--page-size", type=click.Choice(["A4", "Letter"]), default="A4", show_default=True)
-def report(log_dir: str | None, output: str | None, style: str, page_size: str) -> None:
-    """Write a report of one run or of a whole directory: PDF, HTML page, or the sentence and table for a paper."""
+@click.option("--unit", default="run", show_default=True, help="of SCI: run, epoch, step, sample or token")
+@click.option("--embodied", type=click.FloatRange(min=0), help="of SCI: embodied emissions of all runs, gCO2e")
+@click.option("--training-type", type=click.Choice(["pre-training", "fine-tuning"]), help="of a model card")
+def report(log_dir: str | None, output: str | None, style: str, page_size: str, **options: Any) -> None:
+    """Write a report of one run or of a whole directory: PDF, HTML page, Markdown, or what others ask for."""
     directory = log_dir_of(log_dir)
-    if style == "cite":
-        from greenlove_tracker.logs.aggregate import aggregate
-        from greenlove_tracker.report.cite import cite
-
-        text = cite(aggregate(directory))
+    if style != "report":
+        text = _declaration(style, directory, **options)
         if output is None:
             click.echo(text)
             return
-        Path(output).write_text(text + "\n", encoding="utf-8")
-        click.echo(f"wrote {output}", err=True)
+        from greenlove_tracker.report.writing import write_report
+
+        click.echo(f"wrote {write_report(output, text + chr(10))}", err=True)
         return
     path = Path(output or "report.pdf")
     match path.suffix.lower():
@@ -71,9 +95,29 @@ def report(log_dir: str | None, output: str | None, style: str, page_size: str) 
             from greenlove_tracker.report.html import write_html
 
             written = write_html(directory, path)
+        case ".md":
+            from greenlove_tracker.report.markdown import write_markdown
+
+            written = write_markdown(directory, path)
         case _:
-            raise UsageError(f"{path}: .pdf and .html can be written; --format cite writes the text for a paper")
+            raise UsageError(f"{path}: .pdf, .html and .md can be written; --format cite writes the text for a paper")
     click.echo(f"wrote {written}", err=True)
+
+
+def _declaration(style: str, directory: str, unit: str, embodied: float | None, training_type: str | None) -> str:
+    from greenlove_tracker.logs.aggregate import aggregate
+    from greenlove_tracker.report import declarations
+    from greenlove_tracker.report.cite import cite
+
+    added_up = aggregate(directory)
+    match style:
+        case "model-card":
+            return declarations.model_card(added_up, training_type or "")
+        case "sci":
+            return declarations.sci(added_up, unit, embodied)
+        case "ai-act":
+            return declarations.ai_act(added_up)
+    return cite(added_up)
 
 
 @cli.command()

@@ -14,11 +14,10 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from greenlove_tracker import format as fmt
-from greenlove_tracker.errors import UsageError
-from greenlove_tracker.logs.appendfile import write_atomically
 from greenlove_tracker.report import svg
 from greenlove_tracker.report.content import document
 from greenlove_tracker.report.document import Block, Document, Heading, Table
+from greenlove_tracker.report.writing import write_report
 
 _SHORT_TABLE_ROWS = 14  # up to so many, a table is printed on one page
 _WIDE_TABLE_COLUMNS = 4  # from so many on, a table is scrolled on a narrow screen
@@ -54,14 +53,7 @@ def write_page(content: Document, path: str | os.PathLike[str]) -> Path:
     Raises:
         UsageError: where the file cannot be written.
     """
-    target = Path(path)
-    data = html_page(content).encode()
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(target, data)
-    except OSError as error:
-        raise UsageError(f"cannot write {target}: {error.strerror}") from error
-    return target
+    return write_report(path, html_page(content))
 
 
 def html_page(content: Document) -> str:

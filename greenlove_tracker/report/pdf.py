@@ -25,7 +25,6 @@ from reportlab.platypus import Table as Grid
 
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.format import shortened
-from greenlove_tracker.logs.appendfile import write_atomically
 from greenlove_tracker.report import typography as look
 from greenlove_tracker.report.charts import bar_chart, line_chart
 from greenlove_tracker.report.content import document
@@ -40,6 +39,7 @@ from greenlove_tracker.report.document import (
     Paragraph,
     Table,
 )
+from greenlove_tracker.report.writing import write_report
 
 PAGE_SIZES = {"A4": A4, "Letter": LETTER}
 _MARGIN_PT = 20 * mm
@@ -78,14 +78,7 @@ def write_pages(content: Document, path: str | os.PathLike[str], *, page_size: s
     Raises:
         UsageError: where the file cannot be written.
     """
-    target = Path(path)
-    data = render_pdf(content, page_size=page_size)
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(target, data)
-    except OSError as error:
-        raise UsageError(f"cannot write {target}: {error.strerror}") from error
-    return target
+    return write_report(path, render_pdf(content, page_size=page_size))
 
 
 def render_pdf(content: Document, *, page_size: str = "A4") -> bytes:

@@ -15,7 +15,7 @@ from greenlove_tracker.config import Settings
 from greenlove_tracker.job import Ranks, job_fields
 from greenlove_tracker.logs.schema import SCHEMA_VERSION, cell, factor_fields
 from greenlove_tracker.logs.totals import Terms
-from greenlove_tracker.records import Field
+from greenlove_tracker.records import Factor, Field
 from greenlove_tracker.tracker.plan import Plan
 
 
@@ -64,7 +64,14 @@ def _factors(settings: Settings, terms: Terms) -> list[Field]:
     fields = [Field("pue", cell(settings.pue))]
     if settings.price_usd_per_gpu_hour is not None:
         fields.append(Field("price_usd_per_gpu_hour", cell(settings.price_usd_per_gpu_hour), "USD/h"))
+    if settings.is_rented:
+        fields.append(Field("is_rented", cell(True)))
     factors = [terms.carbon_intensity, *([terms.electricity_price] if terms.electricity_price else [])]
+    if settings.market_gco2e_per_kwh is not None:
+        given = "given by the user"
+        factors.append(
+            Factor("market_intensity", settings.market_gco2e_per_kwh, "gCO2e/kWh", given, "", "market-based")
+        )
     return [*fields, *(field for factor in factors for field in factor_fields(factor))]
 
 

@@ -1,0 +1,139 @@
+"""The audit trail: one line a run, with the factors it was counted with, and with others where they are restated."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from greenlove_tracker.errors import UsageError
+from greenlove_tracker.logs.parser import Run
+from greenlove_tracker.logs.schema import factor_from_fields
+from greenlove_tracker.records import Factor
+from greenlove_tracker.report import wording
+from greenlove_tracker.tables.factors import GivenFactor, factor_for
+from greenlove_tracker.units import GRAMS_PER_KG, gco2e_from_kwh
+
+OWN_METER, RENTED = 2, 3  # scopes of the GHG Protocol: purchased electricity, and somebody else's machine
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A run in the ledger; what is not known is None.
+
+    Attributes:
+        run_id: of the run.
+        project: that it belongs to.
+        started_at: UTC.
+        ended_at: UTC; empty where the end was not written.
+        place: country as given; empty: none was.
+        energy_kwh: with PUE.
+        measured_share: of the energy, by hardware, in 0..1.
+        pue: that is in the energy.
+        factor: carbon intensity that the run was counted with, location-based.
+        location_kgco2e: energy × factor.
+        market_factor: contractual carbon intensity; None where none was given.
+        market_kgco2e: energy × market factor.
+        scope: 2 on an own meter, 3 on a rented machine.
+        restated: carbon intensity from a file of factors; None where none applies.
+        restated_kgco2e: energy × restated.
+    """
+
+    run_id: str
+    project: str
+    started_at: str
+    ended_at: str
+    place: str
+    energy_kwh: float | None
+    measured_share: float | None
+    pue: float
+    factor: Factor | None
+    location_kgco2e: float | None
+    market_factor: Factor | None
+    market_kgco2e: float | None
+    scope: int
+    restated: Factor | None = None
+    restated_kgco2e: float | None = None
+
+    def as_row(self, *, is_restated: bool) -> dict[str, Any]:
+        """For CSV and JSON."""
+        row = {
+            "run_id": self.run_id, "project": self.project, "period_start": self.started_at,
+            "period_end": self.ended_at, "place": self.place, "energy_kwh": self.energy_kwh,
+            "measured_share": self.measured_share, "pue": self.pue, "scope": self.scope,
+            **_factor_cells("location", self.factor), "location_kgco2e": self.location_kgco2e,
+            **_factor_cells("market", self.market_factor), "market_kgco2e": self.market_kgco2e,
+        }  # fmt: skip
+        if is_restated:
+            row |= {**_factor_cells("restated", self.restated), "restated_kgco2e": self.restated_kgco2e}
+        return row
+
+
+def _factor_cells(name: str, factor: Factor | None) -> dict[str, Any]:
+    return {
+        f"{name}_gco2e_per_kwh": factor.value if factor else None,
+        f"{name}_basis": factor.basis if factor else "",
+        f"{name}_source": factor.source if factor else "",
+        f"{name}_year": factor.year if factor else "",
+    }
+
+
+def entries(runs: Iterable[Run], given: Sequence[GivenFactor] = ()) -> list[Entry]:
+    """The ledger of some runs.
+
+    Args:
+        runs: in order.
+        given: factors to restate them with; a run that none applies to keeps its own only.
+    """
+    return [_entry(run, given) for run in runs]
+
+
+def _entry(run: Run, given: Sequence[GivenFactor]) -> Entry:
+    summary = run.summary
+    factor = run.carbon_intensity if wording.intensity_is_known(run) else None
+    market = _market(run.fields)
+    place = run.text("country")
+    restated = factor_for(given, place, run.started_at[:10])
+    return Entry(
+        run.run_id, run.text("project"), run.started_at, summary.ended_at, place, summary.energy_kwh,
+        summary.measured_share, summary.pue, factor, _kg(summary.energy_kwh, factor), market,
+        _kg(summary.energy_kwh, market), RENTED if run.text("is_rented") == "yes" else OWN_METER,
+        restated, _kg(summary.energy_kwh, restated),
+    )  # fmt: skip
+
+
+def _market(fields: Mapping[str, Any]) -> Factor | None:
+    try:
+        return factor_from_fields("market_intensity", fields)
+    except ValueError:  # a damaged line: not known
+        return None
+
+
+def _kg(energy_kwh: float | None, factor: Factor | None) -> float | None:
+    if energy_kwh is None or factor is None:
+        return None
+    return gco2e_from_kwh(energy_kwh, factor.value) / GRAMS_PER_KG
+
+
+def ledger_csv(ledger: Sequence[Entry]) -> str:
+    """One line a run, and a heading.
+
+    Raises:
+        UsageError: where there is no run.
+    """
+    if not ledger:
+        raise UsageError("no run could be read: there is no ledger to write")
+    is_restated = any(entry.restated is not None for entry in ledger)
+    text = io.StringIO()
+    rows = [entry.as_row(is_restated=is_restated) for entry in ledger]
+    writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows({name: _harmless(value) for name, value in row.items()} for row in rows)
+    return text.getvalue().rstrip("\n")
+
+
+def _harmless(value: object) -> object:
+    """A spreadsheet takes a text that begins like this for a formula, and runs it."""
+    return "'" + value if isinstance(value, str) and value[:1] in ("=", "+", "-", "@", "\t", "\r") else value

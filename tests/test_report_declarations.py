@@ -1,0 +1,167 @@
+"""A model card, SCI and the AI Act's energy line, and the ledger: from runs whose numbers are known."""
+
+from __future__ import annotations
+
+import csv
+import io
+
+import pytest
+from click.testing import CliRunner
+from report_samples import GERMANY, cpu_energy, epoch_row, gpu_energy, write_run
+
+from greenlove_tracker.cli import cli
+from greenlove_tracker.errors import UsageError
+from greenlove_tracker.logs.aggregate import aggregate
+from greenlove_tracker.records import Energy
+from greenlove_tracker.report import declarations
+from greenlove_tracker.report.ledger import entries, ledger_csv
+from greenlove_tracker.tables.factors import factor_for, read_factors
+
+ONE_KWH = Energy(gpu_kwh=1.0, gpu_method="counter")
+FACTORS = (
+    "country,from,until,gco2e_per_kwh,basis,source\n"
+    "DE,2026-01-01,2026-12-31,344,market-based,supplier 2026\n*,2026-01-01,2026-12-31,500,location-based,an audit\n"
+)
+
+
+def written(tmp_path, *, energy=ONE_KWH, **arguments):
+    """Two epochs of 1 kWh each in Germany: 2 kWh, 762 g."""
+    rows = [epoch_row(1, 3600.0, energy), epoch_row(2, 3600.0, energy)]
+    return write_run(tmp_path, rows, **({"intensity": GERMANY} | arguments))
+
+
+def test_a_model_card_holds_grams_and_says_where_they_are_from(tmp_path):
+    written(tmp_path, fields={"country": "DE", "gpu_models": '1 × A "fast" GPU', "meter": "codecarbon 3.3.2"})
+    assert declarations.model_card(aggregate(tmp_path), "fine-tuning").splitlines() == [
+        "co2_eq_emissions:",
+        "  emissions: 762",
+        '  source: "greenlove_tracker 0.1.0, codecarbon 3.3.2"',
+        '  training_type: "fine-tuning"',
+        '  geographical_location: "DE"',
+        '  hardware_used: "1 × A \\"fast\\" GPU"',
+    ]
+
+
+def test_a_model_card_is_yaml(tmp_path):
+    yaml = pytest.importorskip("yaml")  # comes with transformers
+    written(tmp_path, fields={"gpu_models": "x: [1, 'y'] # \\"})
+    assert yaml.safe_load(declarations.model_card(aggregate(tmp_path)))["co2_eq_emissions"] == {
+        "emissions": 762, "source": "greenlove_tracker 0.1.0", "hardware_used": "x: [1, 'y'] # \\"
+    }  # fmt: skip
+
+
+def test_the_software_carbon_intensity_is_per_unit_and_embodied_is_not_taken_for_nothing(tmp_path):
+    written(tmp_path)
+    text = declarations.sci(aggregate(tmp_path), "epoch")
+    assert text.startswith("SCI = 381.0 gCO2e per epoch, operational emissions only")
+    assert "embodied emissions not declared" in text and "2 epochs in 1 run" in text
+    declared = declarations.sci(aggregate(tmp_path), "sample", embodied_gco2e=518.0)  # (762 + 518) g / 1280
+    assert declared.startswith("SCI = 1.000 gCO2e per sample\n") and "518 g" in declared
+    with pytest.raises(UsageError, match="one of run, epoch"):
+        declarations.sci(aggregate(tmp_path), "user")
+    with pytest.raises(UsageError, match="counted no tokens"):
+        declarations.sci(aggregate(tmp_path), "token")
+
+
+def test_the_ai_act_is_told_measured_only_where_all_was(tmp_path):
+    written(tmp_path / "all")
+    assert "2.00 kWh, measured; 1 training run, PUE 1 included" in declarations.ai_act(aggregate(tmp_path / "all"))
+    written(tmp_path / "part", energy=gpu_energy(3600.0))
+    part = declarations.ai_act(aggregate(tmp_path / "part"))
+    assert "estimated, 92% of it measured by hardware" in part
+    written(tmp_path / "none", energy=cpu_energy(3600.0))
+    assert "estimated, 0% of it measured" in declarations.ai_act(aggregate(tmp_path / "none"))
+
+
+@pytest.mark.parametrize(
+    "declare", [declarations.model_card, lambda a: declarations.sci(a, "run"), declarations.ai_act]
+)
+def test_what_is_not_known_is_not_declared(tmp_path, declare):
+    write_run(tmp_path, [epoch_row(1, 10.0)])
+    with pytest.raises(UsageError, match="not known"):
+        declare(aggregate(tmp_path))
+
+
+def test_the_ledger_says_what_each_run_was_counted_with(tmp_path):
+    fields = {"country": "DE", "is_rented": "yes", "market_intensity": "20", "market_intensity.basis": "market-based"}
+    entry = entries([written(tmp_path, fields=fields)])[0]
+    assert (entry.energy_kwh, entry.location_kgco2e, entry.market_kgco2e, entry.scope) == (2.0, 0.762, 0.04, 3)
+    assert entry.measured_share == 1.0 and entry.factor.basis == "location-based, lifecycle"
+    row = next(csv.DictReader(io.StringIO(ledger_csv([entry]))))
+    assert row["location_gco2e_per_kwh"] == "381.0" and row["location_year"] == "2023" and row["scope"] == "3"
+    assert "restated_kgco2e" not in row
+
+
+def test_what_is_unknown_is_empty_in_the_ledger(tmp_path):
+    run = write_run(tmp_path, [epoch_row(1, 10.0)], intensity=None)
+    row = next(csv.DictReader(io.StringIO(ledger_csv(entries([run])))))
+    assert row["energy_kwh"] == row["location_kgco2e"] == row["market_kgco2e"] == row["location_gco2e_per_kwh"] == ""
+    assert row["scope"] == "2"
+
+
+def test_a_period_is_restated_and_both_are_shown(tmp_path):
+    file = tmp_path / "factors.csv"
+    file.write_text(FACTORS)
+    run = written(tmp_path / "logs", fields={"country": "DE"})
+    entry = entries([run], read_factors(file))[0]
+    assert (entry.location_kgco2e, entry.restated_kgco2e) == (0.762, 0.688)
+    shown = CliRunner().invoke(cli, ["summary", str(tmp_path / "logs"), "--ledger", "--factors", str(file)])
+    row = next(csv.DictReader(io.StringIO(shown.output)))
+    assert (row["location_kgco2e"], row["restated_kgco2e"], row["restated_source"]) == (
+        "0.762",
+        "0.688",
+        "supplier 2026",
+    )
+
+
+def test_the_factor_of_the_country_comes_before_that_of_all_and_dates_are_inclusive(tmp_path):
+    file = tmp_path / "factors.csv"
+    file.write_text(FACTORS)
+    given = read_factors(file)
+    assert factor_for(given, "de", "2026-12-31").value == 344 and factor_for(given, "FR", "2026-01-01").value == 500
+    assert factor_for(given, "DE", "2027-01-01") is None and factor_for(given, "", "") is None
+
+
+@pytest.mark.parametrize(
+    "line, says",
+    [
+        ("DE,2026-01-01,2025-01-01,1,b,s", "line 2: it ends on"),
+        ("DE,2026,2027-01-01,1,b,s", "line 2"),
+        ("DE,2026-01-01,2027-01-01,-1,b,s", "at least 0"),
+        ("DE,2026-01-01,2027-01-01,nan,b,s", "at least 0"),
+        ("DE,2026-01-01,2027-01-01,1,b,", "no source"),
+        ("DE", "line 2"),
+    ],
+)
+def test_a_line_of_factors_that_cannot_be_meant_is_named(tmp_path, line, says):
+    file = tmp_path / "factors.csv"
+    file.write_text(FACTORS.splitlines()[0] + "\n" + line + "\n")
+    with pytest.raises(UsageError, match=says):
+        read_factors(file)
+
+
+def test_a_file_of_factors_needs_its_columns_and_to_be_there(tmp_path):
+    (tmp_path / "x.csv").write_text("country,value\n")
+    with pytest.raises(UsageError, match="lacks the columns from, until"):
+        read_factors(tmp_path / "x.csv")
+    with pytest.raises(UsageError, match="cannot be read"):
+        read_factors(tmp_path / "none.csv")
+    refused = CliRunner().invoke(cli, ["summary", str(tmp_path), "--factors", "x.csv"])
+    assert refused.exit_code == 1 and "say --ledger too" in refused.output
+
+
+def test_a_spreadsheet_runs_nothing_that_a_log_says(tmp_path):
+    run = written(tmp_path, fields={"project": "=cmd|' /C calc'!A0", "country": "@SUM(1)"})
+    row = next(csv.DictReader(io.StringIO(ledger_csv(entries([run])))))
+    assert row["project"].startswith("'=cmd") and row["place"].startswith("'@SUM")
+
+
+@pytest.mark.parametrize(
+    "style, says", [("model-card", "emissions: 762"), ("sci", "SCI = 762"), ("ai-act", "2.00 kWh")]
+)
+def test_declarations_on_the_command_line(tmp_path, style, says):
+    written(tmp_path)
+    assert says in CliRunner().invoke(cli, ["report", str(tmp_path), "--format", style]).output
+    to = tmp_path / "out" / "declaration.txt"
+    assert CliRunner().invoke(cli, ["report", str(tmp_path), "--format", style, "-o", str(to)]).exit_code == 0
+    assert says in to.read_text()

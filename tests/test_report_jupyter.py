@@ -1,0 +1,63 @@
+"""In a notebook: a real IPython shows our types as tables."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+from report_samples import GERMANY, epoch_row, gpu_energy, write_run
+
+from greenlove_tracker import TrainingPlan, Trial, extrapolate
+from greenlove_tracker.report.jupyter import forecast_html, register, summary_html
+
+
+def forecast():
+    trials = [Trial(m * 10, 10, (0.1 * m, 0.1 * m, 0.101 * m)) for m in (10, 20, 40, 80)]
+    return extrapolate(trials, TrainingPlan(10_000, 10, 50))
+
+
+def test_a_forecast_has_its_interval_and_what_is_unknown_is_said():
+    html = forecast_html(forecast())
+    assert "<th>95% interval</th>" in html and "<td>time</td>" in html
+    assert "<td>energy</td><td>unknown</td><td></td>" in html
+
+
+def test_a_summary_says_how_much_was_measured(tmp_path):
+    run = write_run(tmp_path, [epoch_row(1, 3600.0, gpu_energy(3600.0))], "<b>x", intensity=GERMANY)
+    html = summary_html(run.summary)
+    assert "92% measured by hardware" in html and "<td>120 Wh</td>" in html and "&lt;b&gt;x" in html
+
+
+@pytest.mark.real
+def test_ipython_shows_them_by_itself(tmp_path):
+    pytest.importorskip("IPython")
+    code = """
+from IPython.core.interactiveshell import InteractiveShell
+shell = InteractiveShell.instance()
+import sys
+import greenlove_tracker
+from greenlove_tracker import TrainingPlan, Trial, extrapolate, project
+f = extrapolate([Trial(m * 10, 10, (0.1 * m,) * 3) for m in (10, 20, 40, 80)], TrainingPlan(10_000, 10, 50))
+show = shell.display_formatter.formatters["text/html"]
+assert "<td>time</td>" in show(f)
+rows = project(f, local_gpu="RTX 4090", country="DE")
+assert "machine" in show(rows) and show(rows).count("<tr>") == len(rows) + 1
+assert "own" in show(rows[0]) and show([1, 2]) is None and show(("a",)) is None
+print("shown")
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, timeout=120)
+    assert done.stdout.strip().endswith("shown"), done.stderr
+
+
+def test_another_librarys_way_to_show_a_list_is_left_alone():
+    class Formatter:
+        def __init__(self):
+            self.type_printers = {list: "theirs"}
+
+        def for_type(self, kind, function):
+            self.type_printers[kind] = function
+
+    formatter = Formatter()
+    register(formatter)
+    assert formatter.type_printers[list] == "theirs" and callable(formatter.type_printers[tuple])

@@ -1,0 +1,37 @@
+"""A report as Markdown."""
+
+from __future__ import annotations
+
+from click.testing import CliRunner
+from report_samples import GERMANY, epoch_row, gpu_energy, write_run
+
+from greenlove_tracker.cli import cli
+from greenlove_tracker.report.content import document
+from greenlove_tracker.report.document import KeyFigures, Table
+from greenlove_tracker.report.markdown import escaped, markdown
+
+
+def test_it_says_what_the_other_faces_say(tmp_path):
+    write_run(tmp_path, [epoch_row(i, 60.0 + i, gpu_energy(60.0)) for i in range(1, 30)], intensity=GERMANY)
+    content = document(tmp_path)
+    text = markdown(content)
+    assert text.startswith(f"# {escaped(content.title)}\n\n")
+    for block in content.blocks:
+        if isinstance(block, KeyFigures):
+            assert all(f"**{escaped(figure.value)}**" in text for figure in block.figures)
+        if isinstance(block, Table):
+            assert all("| " + " | ".join(map(escaped, row)) + " |" in text for row in block.rows)
+    n_points = max(part.count("\n") for part in text.split("\n\n") if part.startswith("| epoch |"))
+    assert 5 < n_points <= 13  # a line is thinned out, not listed
+
+
+def test_hostile_names_stay_text(tmp_path):
+    write_run(tmp_path, [epoch_row(1, 5.0)], fields={"project": "<script>alert(1)</script> | [x](javascript:1) `#`"})
+    text = markdown(document(tmp_path))
+    assert "<script>" not in text and "](javascript" not in text and "\\<script\\>" in text
+
+
+def test_the_name_of_the_file_chooses_it(tmp_path):
+    write_run(tmp_path / "logs", [epoch_row(1, 5.0)])
+    done = CliRunner().invoke(cli, ["report", str(tmp_path / "logs"), "-o", str(tmp_path / "new" / "report.md")])
+    assert done.exit_code == 0 and (tmp_path / "new" / "report.md").read_text().startswith("# ")
