@@ -46,7 +46,7 @@ def test_a_model_card_is_yaml(tmp_path):
     yaml = pytest.importorskip("yaml")  # comes with transformers
     written(tmp_path, fields={"gpu_models": "x: [1, 'y'] # \\"})
     assert yaml.safe_load(declarations.model_card(aggregate(tmp_path)))["co2_eq_emissions"] == {
-        "emissions": 762, "source": "greenlove_tracker 0.1.0", "hardware_used": "x: [1, 'y'] # \\"
+        "emissions": 762, "source": "greenlove_tracker 0.1.0, codecarbon 3.3.2", "hardware_used": "x: [1, 'y'] # \\"
     }  # fmt: skip
 
 

@@ -28,7 +28,7 @@ def test_it_says_what_the_other_faces_say(tmp_path):
 def test_hostile_names_stay_text(tmp_path):
     write_run(tmp_path, [epoch_row(1, 5.0)], fields={"project": "<script>alert(1)</script> | [x](javascript:1) `#`"})
     text = markdown(document(tmp_path))
-    assert "<script>" not in text and "](javascript" not in text and "\\<script\\>" in text
+    assert text.count("<script") == text.count("\\<script") > 0 and "\\](javascript" in text and "| [x]" not in text
 
 
 def test_the_name_of_the_file_chooses_it(tmp_path):
