@@ -262,11 +262,23 @@ def peak_gpu_memory_gb() -> float | None:
     return max((cuda.max_memory_allocated(i) for i in range(cuda.device_count())), default=0) / BYTES_PER_GB
 
 
-def peak_memory_gb() -> float | None:
-    """What training takes, in GiB: the peak on one GPU; without one, the most that this process has taken so far."""
+def reset_peak_gpu_memory() -> None:
+    """Look for the peak from now on; does nothing where torch or CUDA is not in use."""
+    cuda = getattr(sys.modules.get("torch"), "cuda", None)
+    if cuda is not None and getattr(cuda, "is_initialized", bool)():
+        for i in range(cuda.device_count()):
+            cuda.reset_peak_memory_stats(i)
+
+
+def peak_memory_gb(of_others_bytes: float = 0.0) -> float | None:
+    """What training takes, in GiB: the peak on one GPU; without one, the most that this process has taken so far.
+
+    Args:
+        of_others_bytes: of the GPU's peak, what is not the training's.
+    """
     on_gpu_gb = peak_gpu_memory_gb()
     if on_gpu_gb:
-        return on_gpu_gb
+        return max(0.0, on_gpu_gb - of_others_bytes / BYTES_PER_GB)
     try:
         import resource
     except ImportError:  # Windows

@@ -113,6 +113,11 @@ class TrainingPlan:
         return self.epochs or (self.steps or 0) / self.batches_per_epoch
 
     @property
+    def n_starts(self) -> int:
+        """Epochs that are begun; the last one may be a part of one."""
+        return math.ceil(self.n_epochs)
+
+    @property
     def batches_per_epoch(self) -> int:
         """Batches of one epoch; the last one may be partial, and runs as a batch."""
         if self.samples is None:

@@ -30,8 +30,8 @@ def record(log_dir: str, of: str, style: str) -> str:
     """
     quantity = _QUANTITIES[of]
     logs = read_logs(log_dir)
-    found = [(run, line_of(run, quantity)) for run in logs.readable()]
-    lines = [line for _, line in found if line is not None]
+    found = [line_of(run, quantity) for run in logs.readable()]
+    lines = [line for line in found if line is not None]
     if style == "json":
         problems = [str(problem) for problem in logs.problems]
         return json.dumps({"forecasts": [line.as_dict() for line in lines], "problems": problems}, indent=2)
@@ -67,10 +67,11 @@ def _replanned(plan: TrainingPlan, epochs: int | None, samples: int | None, step
     if epochs and steps:
         raise UsageError("--epochs and --steps: choose one")
     plan = replace(plan, samples=samples or plan.samples)
+    every, batches = plan.eval_every, plan.batches_per_epoch
     if epochs and plan.steps is not None:  # evaluations were counted in steps
-        return replace(plan, epochs=epochs, steps=None, eval_every=None)
+        return replace(plan, epochs=epochs, steps=None, eval_every=every and max(1, round(every / batches)))
     if steps and plan.steps is None:
-        return replace(plan, epochs=None, steps=steps, eval_every=None)
+        return replace(plan, epochs=None, steps=steps, eval_every=every and every * batches)
     return replace(plan, epochs=epochs or plan.epochs, steps=steps or plan.steps)
 
 
@@ -80,16 +81,16 @@ def sweep(log_dir: str, n_runs: int, *, as_json: bool) -> str:
     Raises:
         UsageError: where none is finished.
     """
-    runs = [run for run in read_logs(log_dir).readable() if is_whole(run)]
-    if not runs:
+    runs = (run for run in read_logs(log_dir).readable() if is_whole(run))
+    seen = [[getattr(run.summary, quantity) for quantity in QUANTITIES] for run in runs]
+    if not seen:
         raise UsageError(f"{log_dir} has no finished run to go by: let one run to its end, then ask again")
     totals = {}
-    for quantity, unit in QUANTITIES.items():
-        outcomes = [value for run in runs if (value := getattr(run.summary, quantity)) is not None]
-        if len(outcomes) == len(runs):
+    for (quantity, unit), outcomes in zip(QUANTITIES.items(), zip(*seen, strict=True), strict=True):
+        if None not in outcomes:
             totals[quantity] = forecast_sweep(outcomes, n_runs, unit)
-    warnings = [str(warning) for warning in sweep_warnings(len(runs))]
+    warnings = [str(warning) for warning in sweep_warnings(len(seen))]
     if as_json:
         shown = {quantity: asdict(estimate) for quantity, estimate in totals.items()}
-        return json.dumps({"runs": n_runs, "seen": len(runs), "totals": shown, "warnings": warnings}, indent=2)
-    return sweep_screen(n_runs, totals, len(runs), warnings)
+        return json.dumps({"runs": n_runs, "seen": len(seen), "totals": shown, "warnings": warnings}, indent=2)
+    return sweep_screen(n_runs, totals, len(seen), warnings)

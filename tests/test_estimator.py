@@ -302,7 +302,9 @@ def test_samples_are_those_of_the_data_though_the_last_batch_is_partial(tmp_path
 
 def test_the_comparison_with_other_gpus_joins_it(tmp_path):
     estimation = explore(*pieces(), tmp_path)
-    assert estimation.projections[0].is_local and len(estimation.projections) > 5
+    here = estimation.projections[0]
+    assert here.is_local and here.gpu is None and here.duration_s.point == estimation.forecast.duration_s.point
+    assert len(estimation.projections) > 5 and {p.speedup.method for p in estimation.projections[1:] if p.speedup}
     assert "Here and on other machines" in estimation.page.read_text()
 
 

@@ -9,13 +9,14 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from fakes import FakeClock  # noqa: E402
 from torch import nn  # noqa: E402
 from torch.utils.data import DataLoader, Dataset, IterableDataset, Sampler  # noqa: E402
 
-from greenlove_tracker import Estimator  # noqa: E402
+from greenlove_tracker import Estimator, Tracker, read_logs  # noqa: E402
 from greenlove_tracker.errors import UsageError  # noqa: E402
-from greenlove_tracker.meter import NullMeter  # noqa: E402
-from fakes import FakeClock  # noqa: E402
+from greenlove_tracker.extrapolation.again import forecast_again  # noqa: E402
+from greenlove_tracker.meter import NullMeter, SimulatedMeter  # noqa: E402
 
 
 class Numbers(Dataset):
@@ -127,7 +128,7 @@ def test_a_stream_without_length_is_explored_in_steps(tmp_path):
 def test_steps_over_data_with_a_length_pay_for_each_pass(tmp_path):
     forecast = explored(tmp_path, step_s=0.01, start_s=1.0, total_steps=1_250)[0].forecast
     assert forecast.plan.n_epochs == 12.5 and forecast.plan.batches_per_epoch == 100
-    assert forecast.duration_s.point == pytest.approx(12.5 * 1.0 + 1_250 * 0.01, rel=0.02)
+    assert forecast.duration_s.point == pytest.approx(13 * 1.0 + 1_250 * 0.01, rel=0.02)  # the last pass is begun
 
 
 def test_evaluations_in_a_training_of_steps_say_how_often(tmp_path):
@@ -177,3 +178,101 @@ def test_an_estimator_explores_as_often_as_it_is_asked(tmp_path):
     first, second = estimator.estimate(), estimator.estimate()
     assert first.run_dir != second.run_dir
     assert first.forecast.duration_s.point == pytest.approx(second.forecast.duration_s.point, rel=1e-6)
+
+
+def test_inside_an_open_run_it_neither_ends_that_run_nor_counts_twice(tmp_path):
+    clock = FakeClock()
+    with Tracker(3, clock=clock, meter=SimulatedMeter(clock, cpu_tdp_w=3600.0), log_dir=tmp_path, verbose=0) as tracker:
+        for epoch in range(3):
+            if epoch == 1:
+                estimation = explored(tmp_path, step_s=0.01, budget_s=5.0)[0]
+            tracker.epoch_start()
+            clock.pass_s(10.0)
+            tracker.epoch_end()
+    summary = read_logs(tmp_path).runs[0].summary
+    assert (summary.epochs_done, summary.status) == (3, "finished")
+    assert estimation.run_dir.parent == tracker.run_dir / "explorations"
+    assert len(read_logs(tmp_path).runs) == 1 and read_logs(estimation.run_dir).runs[0].trials == estimation.trials
+
+
+def test_a_forecast_from_the_log_is_the_one_that_was_told(tmp_path):
+    for name, arguments in (
+        ("a", {"cold_s": 12.0}),
+        ("b", {"schedule": "green-love", "schedule_options": {"warmup_epochs": 1}}),
+        ("c", {"total_steps": 1_250, "start_s": 1.0}),
+    ):
+        estimation, _, _ = explored(tmp_path / name, step_s=0.01, noise=0.1, **arguments)
+        again = forecast_again(read_logs(tmp_path / name).runs[0])
+        assert again.duration_s.point == pytest.approx(estimation.forecast.duration_s.point, rel=1e-9)
+        assert estimation.projections[0].duration_s.point == pytest.approx(again.duration_s.point, rel=1e-9)
+
+
+def test_evaluations_come_after_trials_and_within_the_budget_but_for_one(tmp_path):
+    clock, calls = FakeClock(), []
+    model = nn.Linear(1, 1)
+
+    def passes(what, seconds):
+        calls.append(what)
+        clock.pass_s(seconds)
+
+    def estimate(eval_s):
+        calls.clear()
+        began_s = clock.now_s
+        data = DataLoader(Numbers(6400), 64, collate_fn=lambda batch: None)
+        forecast = Estimator(
+            model, torch.optim.SGD(model.parameters(), 0.1), nn.MSELoss(), data, 10, clock=clock, meter=NullMeter(),
+            log_dir=tmp_path, verbose=0, train_step=lambda *a: passes("step", 0.1),
+            eval_fn=lambda m: passes("eval", eval_s),
+        ).estimate().forecast  # fmt: skip
+        return forecast, clock.now_s - began_s
+
+    forecast, took_s = estimate(1.0)
+    assert calls.count("eval") == 3 and "step" not in calls[calls.index("eval") :] and took_s <= 30.0
+    assert forecast.duration_s.point == pytest.approx(10 * (100 * 0.1 + 1.0), rel=0.02)
+    forecast, took_s = estimate(100.0)
+    assert calls.count("eval") == 1 and took_s <= 30.0 + 100.0
+    assert forecast.between_s.point == pytest.approx(1000.0)
+
+
+def test_the_advice_counts_evaluations(tmp_path):
+    clock, model = FakeClock(), nn.Linear(1, 1)
+    estimation = Estimator(
+        model, torch.optim.SGD(model.parameters(), 0.1), nn.MSELoss(), [None] * 100, 5, 1, clock=clock,
+        meter=NullMeter(), log_dir=tmp_path, verbose=0, train_step=lambda *a: clock.pass_s(0.1),
+        eval_fn=lambda m: clock.pass_s(40.0),
+    ).estimate()  # fmt: skip
+    assert estimation.forecast.duration_s.point == pytest.approx(250.0, rel=0.02) and estimation.advice is None
+
+
+def test_a_schedule_of_rates_that_nobody_named_is_put_back(tmp_path):
+    clock, model = FakeClock(), nn.Linear(1, 1)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    rates = torch.optim.lr_scheduler.StepLR(optimizer, 1)
+
+    def step(*arguments):
+        clock.pass_s(0.1)
+        optimizer.step()
+        rates.step()
+
+    Estimator(
+        model, optimizer, nn.MSELoss(), [None] * 100, 50, 1, clock=clock, meter=NullMeter(), log_dir=tmp_path,
+        verbose=0, train_step=step,
+    ).estimate()  # fmt: skip
+    assert rates.last_epoch == 0 and rates.get_last_lr() == [0.1]
+
+
+def test_ranks_of_one_launch_are_refused(tmp_path, monkeypatch):
+    for name, value in {"WORLD_SIZE": "2", "RANK": "1", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2"}.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(UsageError, match="2 processes train together"):
+        explored(tmp_path, step_s=0.1)
+
+
+def test_another_plan_keeps_its_evaluations(tmp_path):
+    from greenlove_tracker.forecasting import TrainingPlan
+    from greenlove_tracker.foresight import _replanned
+
+    epochs = TrainingPlan(samples=640, batch_size=64, epochs=100, eval_every=2)
+    in_steps = _replanned(epochs, None, None, 1_000)
+    assert in_steps.eval_every == 20 and in_steps.n_evaluations == epochs.n_evaluations == 50
+    assert _replanned(in_steps, 100, None, None) == epochs

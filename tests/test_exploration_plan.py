@@ -14,7 +14,7 @@ from greenlove_tracker.errors import UsageError
 from greenlove_tracker.exploration.asks import Ask, Told
 from greenlove_tracker.exploration.blocks import ladder
 from greenlove_tracker.exploration.cost import Cost
-from greenlove_tracker.exploration.plan import ExplorationScheduler
+from greenlove_tracker.exploration.plan import ExplorationScheduler, just_run_it
 
 BATCH = 64
 MOST_ASKS = 12
@@ -159,7 +159,7 @@ def test_a_plain_loop_is_explored_by_eight_trials_that_fill_the_budget():
     assert max(found) == pytest.approx(10 * min(found), rel=0.02)
     assert {t.ask.epochs for t in scheduler.told[3:]} == {6}
     assert scheduler.cost.start_s == pytest.approx(5e-3) and scheduler.cost.batch_s == pytest.approx(1e-3)
-    assert scheduler.cold_start_s == pytest.approx(1.0) and scheduler.advice is None
+    assert scheduler.cold_start_s == pytest.approx(1.0) and just_run_it(scheduler.whole_s, 30.0) is None
     assert all(t.ask.expected_s == pytest.approx(t.timed_s, rel=1e-3) for t in scheduler.told[3:])
 
 
@@ -181,10 +181,10 @@ def test_a_narrow_interval_ends_it_after_six_trials_with_both_extremes_replicate
 def test_a_training_of_a_few_budgets_is_explored_in_proportion_and_the_advice_is_to_run_it():
     loop = Loop(1e-3, 5e-3)
     scheduler = explore(loop, 393, 100)
-    assert scheduler.advice == "the whole training takes about 40 s: just run it"
+    assert just_run_it(scheduler.whole_s, 30.0) == "the whole training takes about 40 s: just run it"
     assert 5 < loop.now_s < 6.5 and len(set(sizes(scheduler))) == 4
     loop = Loop(1e-3, 5e-3)
-    assert explore(loop, 995, 75).advice == "the whole training takes about 1:15: just run it"
+    assert just_run_it(explore(loop, 995, 75).whole_s, 30.0) == "the whole training takes about 1:15: just run it"
     assert 9 < loop.now_s < 0.16 * 75
     loop = Loop(1e-3, 5e-3)
     explore(loop, 100, 10)
@@ -228,13 +228,13 @@ def test_few_batches_mean_few_sizes(batches):
 def test_a_training_of_three_steps_is_answered_by_its_probe():
     scheduler = explore(Loop(0.5), 3, 1)
     assert [t.epoch_durations_s for t in scheduler.trials(BATCH)] == [(0.5, 0.5)]
-    assert scheduler.advice == "the whole training takes about 1.5 s: just run it"
+    assert just_run_it(scheduler.whole_s, 30.0) == "the whole training takes about 1.5 s: just run it"
 
 
 def test_one_step_that_takes_longer_than_the_budget_is_all_there_is():
     scheduler = explore(Loop(40.0), 100, 3)
     assert [t.epoch_durations_s for t in scheduler.trials(BATCH)] == [(40.0,)]
-    assert scheduler.cost is scheduler.whole_s is scheduler.advice is None and scheduler.cold_start_s == 0.0
+    assert scheduler.cost is scheduler.whole_s is None and scheduler.cold_start_s == 0.0
 
 
 def test_a_loader_that_does_not_start_within_the_budget_leaves_nothing():

@@ -8,11 +8,11 @@ import subprocess
 import sys
 
 import pytest
+from fakes import FakeClock
 
 from greenlove_tracker import explore_callable, read_logs
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.meter import NullMeter
-from fakes import FakeClock
 
 
 def explored(tmp_path, cost_s, *, samples=100_000, cold_s=0.0, **arguments):
@@ -42,6 +42,9 @@ def test_the_first_fit_is_not_counted_but_paid_once(tmp_path):
     assert sizes[0] == sizes[1] == 100
     assert max(t.total_s for t in estimation.trials if t.sample_size == 100) < 0.2
     assert read_logs(tmp_path).runs[0].fields["cold_start_s"].value.startswith("9.")
+    assert estimation.forecast.one_off_s.point == pytest.approx(9.0, rel=0.01)
+    assert estimation.forecast.duration_s.point == pytest.approx(9.0 + 10.1, rel=0.02)
+    assert estimation.projections[0].duration_s.point == estimation.forecast.duration_s.point
 
 
 @pytest.mark.parametrize("budget_s", [2.0, 30.0])

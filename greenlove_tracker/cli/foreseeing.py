@@ -16,12 +16,12 @@ from greenlove_tracker.errors import MissingExtraError, UsageError
 @click.option("--epochs", type=int, help="of the whole training")
 @click.option("--steps", type=int, help="of the whole training, instead of its epochs")
 @click.option("--batch-size", type=int, help="for a data set; a DataLoader has its own")
-@click.option("--budget", "budget_s", type=float, default=30.0, show_default=True, help="seconds to explore for")
+@click.option("--budget", "budget_s", type=float, help="seconds to explore for; default 30")
 @click.option("--country", help="where this runs: DE, DEU, Germany or US-CA; default: the world's average")
 @click.option("--project", help="a name that runs are grouped by")
 @click.option("--log-dir", help="where the trials are written; default greenlove_logs")
 def explore(
-    task: str, epochs: int | None, steps: int | None, batch_size: int | None, budget_s: float, **options: Any
+    task: str, epochs: int | None, steps: int | None, batch_size: int | None, budget_s: float | None, **options: Any
 ) -> None:
     """Say what a PyTorch training will take, from half a minute on small samples.
 
@@ -32,16 +32,19 @@ def explore(
     """  # noqa: D301  # click wants the backspace itself
     from importlib.util import find_spec
 
-    if (epochs is None) == (steps is None):
-        raise UsageError("give --epochs or --steps: what is the whole training?")
+    if epochs is not None and steps is not None:
+        raise UsageError("--epochs and --steps: choose one")
     if find_spec("torch") is None:
         raise MissingExtraError('exploring needs torch: pip install "greenlove-tracker[torch]"')
     from greenlove_tracker.estimator.training import Estimator
     from greenlove_tracker.task import load_task
 
-    given = {"batch_size": batch_size, **options}
-    arguments = load_task(task) | {name: value for name, value in given.items() if value is not None}
-    Estimator(**arguments, total_epochs=epochs, total_steps=steps, budget_s=budget_s, asks=False).estimate()
+    given = {"batch_size": batch_size, "budget_s": budget_s, **options}
+    plan = {"total_epochs": epochs, "total_steps": steps}
+    arguments = {"asks": False} | load_task(task) | {name: value for name, value in given.items() if value is not None}
+    if epochs is not None or steps is not None:
+        arguments |= plan
+    Estimator(**arguments).estimate()
 
 
 @cli.command()

@@ -13,6 +13,7 @@ from greenlove_tracker.comparison.measured import given_speedups, measured_there
 from greenlove_tracker.comparison.subject import Asked, Subject, given_subject, logged_subject
 from greenlove_tracker.config import load_settings
 from greenlove_tracker.errors import UsageError
+from greenlove_tracker.forecasting import Forecast
 from greenlove_tracker.projection.project import Projection, project
 from greenlove_tracker.report.content_projection import projection_document
 from greenlove_tracker.report.document import Document
@@ -63,8 +64,13 @@ def writer_for(path: str | Path) -> Callable[[Document, str | Path], Path]:
     raise UsageError(f"{path}: .pdf and .html can be written; --json and --csv go to stdout")
 
 
-def compare(log_dir: str | None, asked: Asked) -> Comparison:
+def compare(log_dir: str | None, asked: Asked, *, forecast: Forecast | None = None) -> Comparison:
     """The training of a log directory, or of ``asked.hours``, on this machine and on others.
+
+    Args:
+        log_dir: the directory; None for that of the settings.
+        asked: what is wanted.
+        forecast: of the log's exploration, where it is at hand; by default it is made again from the log.
 
     Raises:
         UsageError: where nothing is known to project from, or what is asked cannot be.
@@ -72,7 +78,7 @@ def compare(log_dir: str | None, asked: Asked) -> Comparison:
     if asked.hours is not None and log_dir is not None:
         raise UsageError(f"--hours is for a training without a log: leave it out, or {log_dir}")
     is_given = asked.hours is not None
-    subject = given_subject(asked) if is_given else logged_subject(log_dir or load_settings().log_dir, asked)
+    subject = given_subject(asked) if is_given else logged_subject(log_dir or load_settings().log_dir, asked, forecast)
     custom = given_speedups(asked.speedups)
     found = None if asked.measured is None else measured_there(subject, asked.measured, asked.scaling)
     if found is not None:
@@ -91,13 +97,16 @@ def compare(log_dir: str | None, asked: Asked) -> Comparison:
 
 def _options(subject: Subject, asked: Asked) -> dict[str, Any]:
     """The arguments of ``project``: what is asked, else what the log tells."""
+    machine = subject.machine
     return {
-        "local_gpu": subject.gpu, "n_gpus": subject.n_gpus, "gpus": asked.targets, "provider": asked.provider,
-        "prices": asked.prices, "region": asked.region, "target_gpus": asked.gpus, "scaling": asked.scaling,
-        "task": asked.task, "precision": asked.precision, "method": asked.method, "include_all": asked.include_all,
-        "utilization": subject.draw if asked.utilization is None else None,
+        "local_gpu": machine.gpu, "n_gpus": machine.n_gpus, "local_memory_gb": machine.memory_gb,
+        "gpus": asked.targets, "provider": asked.provider, "prices": asked.prices, "region": asked.region,
+        "target_gpus": asked.gpus, "scaling": asked.scaling, "task": asked.task, "precision": asked.precision,
+        "method": asked.method, "include_all": asked.include_all,
+        "utilization": machine.draw if asked.utilization is None else None,
         "manual_gpu_utilization": asked.utilization,
-        "manual_tdp_watts": subject.limit_w if asked.tdp is None else asked.tdp,
-        "peak_memory_gb": subject.peak_memory_gb if asked.peak_memory is None else asked.peak_memory,
+        "manual_tdp_watts": machine.limit_w if asked.tdp is None else asked.tdp,
+        "peak_memory_gb": machine.peak_memory_gb if asked.peak_memory is None else asked.peak_memory,
+        "embodied_kgco2e_per_gpu_hour": asked.embodied,
         **subject.place,
     }  # fmt: skip

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from greenlove_tracker import devices
+from greenlove_tracker.comparison.subject import Asked
 from greenlove_tracker.config import load_settings
 from greenlove_tracker.console import StatusLine
 from greenlove_tracker.errors import UsageError
@@ -69,7 +70,7 @@ def explore_callable(
     """
     wanted = _checked(sizes, samples, budget_s)
     plan = TrainingPlan(samples=samples, batch_size=1, epochs=1)
-    telling = Telling(auto_open_report, asks, on_no_terminal)
+    telling = Telling(auto_open_report, asks, on_no_terminal, Asked(), undoes=False)
     run = ExplorationRun(load_settings(settings), plan, budget_s, clock, meter)
     line = StatusLine(even_beside_stdout=True)
 
@@ -84,8 +85,8 @@ def explore_callable(
 
     try:
         trials, cold_start_s = _explored(timed, wanted, run, budget_s, seed)
-        seen = Seen(cold_start_s)
-        forecast = run.forecast(trials, seen, method="power")
+        seen = Seen(cold_start_s, peak_memory_gb=devices.peak_memory_gb(), method="power")
+        forecast = run.forecast(trials, seen)
     except BaseException:
         run.fail()
         raise

@@ -7,14 +7,13 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
-from greenlove_tracker import devices
 from greenlove_tracker.comparison.compare import compare
 from greenlove_tracker.comparison.subject import Asked
 from greenlove_tracker.config import Settings
 from greenlove_tracker.console import confirm, open_page, say
 from greenlove_tracker.errors import GreenloveError, UsageError
+from greenlove_tracker.extrapolation.again import how_extended
 from greenlove_tracker.extrapolation.in_terms import forecast_in
 from greenlove_tracker.forecasting import Forecast, TrainingPlan, Trial
 from greenlove_tracker.job import find_ranks
@@ -27,7 +26,7 @@ from greenlove_tracker.report.exploration import exploration_screen
 from greenlove_tracker.report.html import write_page
 from greenlove_tracker.tracker.clock import SystemClock
 from greenlove_tracker.tracker.plan import Plan
-from greenlove_tracker.tracker.session import Session
+from greenlove_tracker.tracker.session import Session, open_run
 from greenlove_tracker.units import w_from_kwh_s
 
 _log = logging.getLogger("greenlove_tracker")
@@ -46,6 +45,8 @@ class Telling:
         opens_page: in a browser, where there is one.
         asks: on a terminal, whether to train on.
         on_no_terminal: ``continue`` or ``stop``: the answer where there is nobody to ask.
+        comparison: what is asked of the comparison with other GPUs.
+        undoes: whether model and random state are as before.
 
     Raises:
         UsageError: where the answer is another.
@@ -54,6 +55,8 @@ class Telling:
     opens_page: bool
     asks: bool
     on_no_terminal: str
+    comparison: Asked
+    undoes: bool
 
     def __post_init__(self) -> None:
         if self.on_no_terminal not in _ANSWERS:
@@ -103,12 +106,15 @@ class ExplorationRun:
     def __init__(
         self, settings: Settings, plan: TrainingPlan, budget_s: float, clock: Clock | None, meter: Meter | None
     ) -> None:
+        outer = open_run()
+        if outer is not None:  # its energy is the outer run's too: beside that in a log directory it would count twice
+            settings = replace(settings, log_dir=str(outer.run_dir / "explorations"))
         self._settings, self._plan, self._budget_s = settings, plan, budget_s
         self._clock = clock or SystemClock()
         self._began_s = self._clock.perf_s()
         self._session = Session(
             settings, Plan(), find_ranks(os.environ), self._clock, meter, in_background=clock is None,
-            extra_fields=plan_fields(plan),
+            extra_fields=plan_fields(plan), is_inside=outer is not None,
         )  # fmt: skip
         self._session.wait_ready(min(_METER_S, _METER_SHARE * budget_s))
 
@@ -140,20 +146,15 @@ class ExplorationRun:
         """It came to nothing."""
         self._session.finish(RunStatus.FAILED)
 
-    def forecast(self, trials: Sequence[Trial], seen: Seen, **how: Any) -> Forecast:
-        """The forecast in the terms of this run.
-
-        Args:
-            trials: that were timed.
-            seen: beside them.
-            **how: ``method`` and the like, passed on to ``extrapolate``.
+    def forecast(self, trials: Sequence[Trial], seen: Seen, *, seed: int = 0) -> Forecast:
+        """The forecast in the terms of this run, as ``extrapolation.again`` makes it from the log.
 
         Raises:
             UsageError: where the trials cannot give one.
         """
         return forecast_in(
-            self._session.terms, trials, self._plan, gpu_count=self._session.gpu_count,
-            eval_durations_s=seen.eval_durations_s, cold_start_s=seen.cold_start_s, **how,
+            self._session.terms, trials, self._plan, gpu_count=self._session.gpu_count, seed=seed,
+            **how_extended(seen, self._plan),
         )  # fmt: skip
 
     def conclude(
@@ -165,12 +166,12 @@ class ExplorationRun:
             OSError: where it cannot be written.
         """
         session = self._session
-        seen = replace(seen, peak_memory_gb=devices.peak_memory_gb(), gpu_power_w=self._gpu_power_w())
+        seen = replace(seen, gpu_power_w=self._gpu_power_w())
         write_trials(session.run_dir, trials)
         session.note(seen_fields(seen))
         session.finish(RunStatus.FINISHED, 0)
         spent_s = self.spent_s
-        projections = self._projections()
+        projections = self._projections(forecast, telling.comparison)
         page = write_page(
             exploration_document(forecast, trials, projections=projections), session.run_dir / "dashboard.html"
         )
@@ -178,7 +179,7 @@ class ExplorationRun:
             open_page(page.as_uri())
         if self._settings.verbose > 0:
             say(exploration_screen(forecast, trials, spent_s, self._budget_s, advice, run_dir=session.shown_dir,
-                                   now_utc_s=self._clock.utc_s()))  # fmt: skip
+                                   now_utc_s=self._clock.utc_s(), undoes=telling.undoes))  # fmt: skip
         is_asked = telling.asks and self._settings.verbose > 0
         answer = confirm("Continue training locally?", default=False) if is_asked else None
         continues = telling.on_no_terminal == "continue" if answer is None else answer
@@ -187,10 +188,10 @@ class ExplorationRun:
             seen.gpu_power_w,
         )  # fmt: skip
 
-    def _projections(self) -> tuple[Projection, ...]:
+    def _projections(self, forecast: Forecast, asked: Asked) -> tuple[Projection, ...]:
         """The same training on other GPUs; none where that cannot be told, such as from a GPU that no table knows."""
         try:
-            return compare(str(self._session.run_dir), Asked()).projections
+            return compare(str(self._session.run_dir), asked, forecast=forecast).projections
         except GreenloveError as error:
             _log.warning("greenlove: no comparison with other GPUs: %s", error)
             return ()

@@ -12,8 +12,7 @@ from greenlove_tracker.errors import UsageError
 from greenlove_tracker.exploration.explore import Scheduler
 from greenlove_tracker.exploration.foresee import noise_of, virtual_trials
 from greenlove_tracker.exploration.green_love import BOUND_S, GreenLoveScheduler
-from greenlove_tracker.exploration.plan import ExplorationScheduler
-from greenlove_tracker.extrapolation.green_love import Options
+from greenlove_tracker.exploration.plan import ExplorationScheduler, just_run_it
 from greenlove_tracker.forecasting import Forecast, TrainingPlan, Trial
 
 _BUDGETS = (2, 3, 5, 10, 20)  # times the budget, of which the first that helps is advised
@@ -31,14 +30,14 @@ class Schedule:
         scheduler: in use.
         method: of the extrapolation.
         budget_s: of the exploration.
-        formulas: the original's, where the schedule is.
+        warmup_epochs: that the original's formulas keep apart, where the schedule is.
     """
 
     make: Callable[[float], Scheduler]
     scheduler: Scheduler
     method: str
     budget_s: float
-    formulas: Options | None = None
+    warmup_epochs: int | None = None
 
     def anew(self) -> Schedule:
         """The same with a scheduler that was told nothing yet."""
@@ -49,10 +48,10 @@ class Schedule:
         """What the very first step took beyond a warm one; the original's schedule does not look."""
         return self.scheduler.cold_start_s if isinstance(self.scheduler, ExplorationScheduler) else 0.0
 
-    @property
-    def advice(self) -> str | None:
+    def advice(self, forecast: Forecast) -> str | None:
         """What to do instead of exploring, where that is better."""
-        return self.scheduler.advice if isinstance(self.scheduler, ExplorationScheduler) else None
+        is_adaptive = isinstance(self.scheduler, ExplorationScheduler)
+        return just_run_it(forecast.duration_s.point, self.budget_s) if is_adaptive else None
 
 
 def choose_schedule(
@@ -62,10 +61,11 @@ def choose_schedule(
     *,
     budget_s: float,
     seed: int,
+    kept_share: float,
     target_relative_width: float,
     options: Mapping[str, Any],
 ) -> Schedule:
-    """The schedule of that name.
+    """The schedule of that name; ``kept_share`` of the budget is left to what follows the trials.
 
     Raises:
         UsageError: where there is none, or an argument cannot be.
@@ -77,7 +77,7 @@ def choose_schedule(
 
     def adaptive(of_s: float) -> Scheduler:
         return ExplorationScheduler(
-            plan.batches_per_epoch, plan.n_epochs, budget_s=of_s, seed=seed,
+            plan.batches_per_epoch, plan.n_epochs, budget_s=(1 - kept_share) * of_s, seed=seed,
             target_relative_width=target_relative_width,
         )  # fmt: skip
 
@@ -89,7 +89,7 @@ def choose_schedule(
     if plan.epochs is None:
         raise UsageError('schedule="green-love" needs total_epochs: its formulas know no steps')
     scheduler = original(BOUND_S)
-    return Schedule(original, scheduler, "green-love", BOUND_S, Options(warmup_epochs=scheduler.warmup_epochs))
+    return Schedule(original, scheduler, "green-love", BOUND_S, scheduler.warmup_epochs)
 
 
 def advised(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -10,22 +11,25 @@ import torch
 from torch import nn
 
 from greenlove_tracker import devices
+from greenlove_tracker.comparison.subject import Asked
 from greenlove_tracker.config import load_settings
 from greenlove_tracker.console import StatusLine
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.estimator.run import Estimation, ExplorationRun, Telling
 from greenlove_tracker.estimator.schedule import Schedule, advised, choose_schedule
 from greenlove_tracker.exploration.explore import Outcome, Situation, explore
+from greenlove_tracker.exploration.rates import rate_schedulers_of
 from greenlove_tracker.exploration.state import RestoreError, preserved
 from greenlove_tracker.exploration.trial import Source, default_step, source_of
 from greenlove_tracker.extrapolation.from_trials import extrapolate
 from greenlove_tracker.forecasting import Forecast, TrainingPlan, Trial, Warn
+from greenlove_tracker.job import find_ranks
 from greenlove_tracker.logs.trials import Seen
 from greenlove_tracker.meter import Meter
 from greenlove_tracker.records import Clock
 from greenlove_tracker.report.exploration import progress_line
 
-_EVAL_SHARE = 0.15  # of the budget, within which an evaluation is repeated; one is always run
+_EVAL_SHARE = 0.15  # of the budget, that trials leave to evaluations; one is always run
 _MOST_EVALUATIONS = 3
 
 
@@ -61,6 +65,7 @@ class Estimator:
         schedule_options: of the original's schedule, see ``GreenLoveScheduler``.
         target_relative_width: of the forecast's interval, at which the exploration stops early.
         seed: of the order of trials.
+        comparison: what the comparison with other GPUs is asked for, as the options of ``greenlove project``.
         clock: read for all times.
         meter: measures the energy; default CodeCarbon.
         **settings: fields of ``greenlove_tracker.config.Settings``, such as ``country``, ``log_dir``, ``project``.
@@ -92,6 +97,7 @@ class Estimator:
         schedule_options: Mapping[str, Any] | None = None,
         target_relative_width: float = 0.05,
         seed: int = 0,
+        comparison: Asked | None = None,
         clock: Clock | None = None,
         meter: Meter | None = None,
         **settings: Any,
@@ -101,7 +107,7 @@ class Estimator:
         self._eval_fn, self._also_restore = eval_fn, tuple(also_restore)
         self._clock, self._meter, self._seed = clock, meter, seed
         self._settings = load_settings(settings)
-        self._telling = Telling(auto_open_report, asks, on_no_terminal)
+        self._telling = Telling(auto_open_report, asks, on_no_terminal, comparison or Asked(), undoes=True)
         self._data, self._source = train_dataset, source_of(train_dataset, batch_size)
         if eval_fn is not None and eval_every is None:
             if total_steps is not None:
@@ -110,7 +116,8 @@ class Estimator:
         self.plan = _plan_of(self._source, total_epochs, total_steps, None if eval_fn is None else eval_every)
         self._schedule: Schedule = choose_schedule(
             schedule, self.plan, self._source.batch_size, budget_s=budget_s, seed=seed,
-            target_relative_width=target_relative_width, options=schedule_options or {},
+            kept_share=0.0 if eval_fn is None else _EVAL_SHARE, target_relative_width=target_relative_width,
+            options=schedule_options or {},
         )  # fmt: skip
 
     def estimate(self) -> Estimation:
@@ -124,20 +131,18 @@ class Estimator:
         run = ExplorationRun(self._settings, self.plan, schedule.budget_s, self._clock, self._meter)
         line = StatusLine(even_beside_stdout=True)
         try:
-            outcome, evaluations_s = self._explored(run, schedule, line)
-            seen = Seen(schedule.cold_start_s, tuple(evaluations_s))
-            forecast = run.forecast(
-                outcome.trials, seen, method=schedule.method, seed=self._seed, green_love_options=schedule.formulas
-            )
+            outcome, seen = self._explored(run, schedule, line)
+            forecast = run.forecast(outcome.trials, seen, seed=self._seed)
         except BaseException:
             run.fail()
             raise
         finally:
             line.clear()
         forecast = advised(forecast, schedule, outcome.trials, self._width_of)
-        return run.conclude(_with_nan(forecast, outcome), outcome.trials, seen, schedule.advice, self._telling)
+        advice = schedule.advice(forecast)
+        return run.conclude(_with_nan(forecast, outcome), outcome.trials, seen, advice, self._telling)
 
-    def _explored(self, run: ExplorationRun, schedule: Schedule, line: StatusLine) -> tuple[Outcome, list[float]]:
+    def _explored(self, run: ExplorationRun, schedule: Schedule, line: StatusLine) -> tuple[Outcome, Seen]:
         models = [m for m in (self._model, self._criterion) if isinstance(m, nn.Module)]
 
         def watch(situation: Situation) -> None:
@@ -145,13 +150,19 @@ class Estimator:
             line.draw(progress_line(situation.spent_s, schedule.budget_s, samples, situation.relative_width))
 
         try:
-            with preserved(models, self._optimizer, loaders=[self._data], others=self._also_restore):
-                evaluations_s = self._evaluated(run, schedule.budget_s)
+            others = (*self._also_restore, *rate_schedulers_of(self._optimizer, self._also_restore))
+            with preserved(models, self._optimizer, loaders=[self._data], others=others) as snapshot:
+                devices.reset_peak_gpu_memory()
                 self._model.train()
                 outcome = explore(
                     self._source, self._step, schedule.scheduler, perf_s=run.perf_s,
                     synchronise=devices.synchronise, measuring=run, width_of=self._width_of, watch=watch,
                     spent_before_s=run.spent_s,
+                )  # fmt: skip
+                seen = Seen(
+                    schedule.cold_start_s, tuple(self._evaluated(run, schedule.budget_s)),
+                    devices.peak_memory_gb(snapshot.device_bytes), used_gpus=_gpus_of(models),
+                    method=schedule.method, warmup_epochs=schedule.warmup_epochs,
                 )  # fmt: skip
         except torch.cuda.OutOfMemoryError as error:
             raise UsageError(
@@ -167,20 +178,20 @@ class Estimator:
             self._source.close()
         if not outcome.trials:
             raise UsageError(f"not one step was done in {schedule.budget_s:g} s: give a larger budget_s")
-        return outcome, evaluations_s
+        return outcome, seen
 
     def _step(self, batch: Any) -> Any:
         return self._train_step(self._model, batch, self._optimizer, self._criterion, self._device)
 
     def _evaluated(self, run: ExplorationRun, budget_s: float) -> list[float]:
-        """Times of evaluations: one, and more while they take a small part of the budget."""
+        """Times of evaluations: one, which may overrun the budget, and more while what is left of it holds them."""
         times_s: list[float] = []
         while self._eval_fn is not None and len(times_s) < _MOST_EVALUATIONS:
             began_s = run.perf_s()
             self._eval_fn(self._model)
             devices.synchronise()
             times_s.append(run.perf_s() - began_s)
-            if sum(times_s) + max(times_s) > _EVAL_SHARE * budget_s:
+            if run.spent_s + max(times_s) > budget_s:
                 break
         return times_s
 
@@ -197,8 +208,8 @@ def _plan_of(source: Source, epochs: int | None, steps: int | None, eval_every: 
     if (epochs is None) == (steps is None):
         raise UsageError("give total_epochs or total_steps: what is the whole training?")
     for name, count in (("total_epochs", epochs), ("total_steps", steps)):
-        if count is not None and count < 1:
-            raise UsageError(f"{name} must be at least 1, not {count}: there is nothing to train")
+        if count is not None and (isinstance(count, bool) or not isinstance(count, int) or count < 1):
+            raise UsageError(f"{name} must be a whole number of at least 1, not {count!r}: there is nothing to train")
     batches = source.batches_per_epoch
     if batches is None and epochs is not None:
         raise UsageError("the training data have no length: say with total_steps= how long the training is")
@@ -212,11 +223,18 @@ def _check_alone() -> None:
         UsageError: where this process is one of several that train together.
     """
     distributed = torch.distributed
-    if distributed.is_available() and distributed.is_initialized() and distributed.get_world_size() > 1:
+    is_initialised = distributed.is_available() and distributed.is_initialized()
+    n_ranks = distributed.get_world_size() if is_initialised else find_ranks(os.environ).world_size
+    if n_ranks > 1:
         raise UsageError(
-            f"{distributed.get_world_size()} processes train together, and would wait for each other's steps for ever: "
-            "explore with one process on one GPU, before init_process_group, and say greenlove project --gpus N"
+            f"{n_ranks} processes train together, and would wait for each other's steps for ever: explore in a process "
+            "of its own on one GPU, and say greenlove project --gpus N"
         )
+
+
+def _gpus_of(models: Sequence[nn.Module]) -> int:
+    """GPUs that parameters are on."""
+    return len({p.device for m in models for p in m.parameters() if p.device.type == "cuda"})
 
 
 def _with_nan(forecast: Forecast, outcome: Outcome) -> Forecast:

@@ -119,15 +119,6 @@ class ExplorationScheduler(Asking):
         return self.total_epochs * cost.of(self.batches_per_epoch) if cost else None
 
     @property
-    def advice(self) -> str | None:
-        """What to do instead of exploring, where that is better."""
-        whole_s = self.whole_s
-        if whole_s is None or whole_s > _FEW_BUDGETS * self.budget_s:
-            return None
-        about = f"{whole_s:.2g} s" if whole_s < 59.5 else duration(whole_s)
-        return f"the whole training takes about {about}: just run it"
-
-    @property
     def cold_start_s(self) -> float:
         """What the very first step took beyond a warm one (compilation, caches): no trial holds it."""
         cost = self.cost
@@ -226,3 +217,11 @@ class ExplorationScheduler(Asking):
     def _again(self, room: Room) -> list[Slot]:
         sizes = sorted({t.ask.batches for t in self._explored})
         return room.second_block(sizes, max((t.ask.epochs for t in self._explored), default=0), self._random)
+
+
+def just_run_it(whole_s: float, budget_s: float) -> str | None:
+    """What to do instead of exploring, where the whole training is hardly longer."""
+    if whole_s > _FEW_BUDGETS * budget_s:
+        return None
+    about = f"{whole_s:.2g} s" if whole_s < 59.5 else duration(whole_s)
+    return f"the whole training takes about {about}: just run it"

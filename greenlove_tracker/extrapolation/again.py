@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from greenlove_tracker.errors import UsageError
+from greenlove_tracker.extrapolation.green_love import Options
 from greenlove_tracker.extrapolation.in_terms import forecast_in
 from greenlove_tracker.forecasting import Forecast, TrainingPlan
 from greenlove_tracker.logs.parser import Logs, Run
@@ -10,9 +13,17 @@ from greenlove_tracker.logs.trials import Seen, plan_of, seen_of
 
 
 def latest_exploration(logs: Logs) -> Run | None:
-    """The last run that was an exploration; None where there is none."""
-    explored = [run for run in logs.readable() if run.trials and plan_of(run.fields)]
+    """The last run that was an exploration; None where there is none. A damaged one is refused by name."""
+    explored = [run for run in logs.readable() if _is_exploration(run)]
     return explored[-1] if explored else None
+
+
+def _is_exploration(run: Run) -> bool:
+    try:
+        return bool(run.trials) and plan_of(run.fields) is not None
+    except (UsageError, ValueError) as error:
+        run.refuse(error)
+        return False
 
 
 def explored_plan(run: Run) -> TrainingPlan:
@@ -50,7 +61,14 @@ def forecast_again(run: Run, plan: TrainingPlan | None = None) -> Forecast:
         UsageError: where the run was no exploration, or its trials say nothing of the plan.
     """
     plan, seen = plan or explored_plan(run), seen_beside(run)
-    return forecast_in(
-        run.terms, run.trials, plan, gpu_count=run.summary.gpu_count, cold_start_s=seen.cold_start_s,
-        eval_durations_s=seen.eval_durations_s if plan.eval_every else (),
-    )  # fmt: skip
+    return forecast_in(run.terms, run.trials, plan, gpu_count=run.summary.gpu_count, **how_extended(seen, plan))
+
+
+def how_extended(seen: Seen, plan: TrainingPlan) -> dict[str, Any]:
+    """What ``extrapolate`` is told beside the trials."""
+    return {
+        "cold_start_s": seen.cold_start_s,
+        "eval_durations_s": seen.eval_durations_s if plan.eval_every else (),
+        "method": seen.method,
+        "green_love_options": None if seen.warmup_epochs is None else Options(warmup_epochs=seen.warmup_epochs),
+    }

@@ -79,7 +79,7 @@ def energy_of_epochs(
     if bend.is_curved:
         message = f"energy is not linear in size (p = {bend.p_value:.2g}); it goes about as n^{bend.exponent:.2f}"
         warnings.append(Warn("ENERGY", message, "explore larger samples"))
-    return total_of(line, noise, plan.n_epochs, seen.epoch_of(plan)), warnings
+    return total_of(line, noise, plan, seen.epoch_of(plan)), warnings
 
 
 def energy_at_mean_power(trials: Sequence[Trial], duration: Estimate) -> tuple[Estimate | None, list[Warn]]:

@@ -62,7 +62,8 @@ def extrapolate(
         price_usd_per_hour: of the machine; then the cost is that of its time, and not of electricity.
         eval_durations_s: timed evaluations, where the plan has ``eval_every``.
         save_durations_s: timed checkpoints, where the plan has ``save_every``.
-        cold_start_s: what the very first step takes beyond a warm one (compilation, caches), where no trial holds it.
+        cold_start_s: what the very first step takes beyond a warm one (compilation, caches), where no trial
+            holds it; the original's formulas do not know it.
         seed: of the simulation of CO2e and cost, which is made where intensity or price is an ``Estimate``.
         warmup_epochs: cold epochs of each trial; None finds them.
         green_love_options: variants of the green-love method.
@@ -74,7 +75,7 @@ def extrapolate(
     rates = Rates(carbon_intensity, electricity_price, price_usd_per_hour)
     between, warnings = between_epochs(plan, eval_durations_s, save_durations_s)
     if method == "power":
-        forecast = _by_power_law(trials, plan, level, between)
+        forecast = _by_power_law(trials, plan, level, between, cold_start_s)
     elif method == "green-love":
         forecast = _by_green_love(trials, plan, level, green_love_options)
     else:
@@ -123,7 +124,7 @@ def _by_line(
     seen = observe(trials, plan, warmup_epochs)
     noise = within_noise(seen.steady)
     line = fit_line(seen.m, seen.mean_s, np.array([noise.variance_of_mean(len(s)) for s in seen.steady]))
-    of_epochs = total_of(line, noise, plan.n_epochs, seen.epoch_of(plan))
+    of_epochs = total_of(line, noise, plan, seen.epoch_of(plan))
     if seen.n_sizes < 2:
         of_epochs = _with_unseen_fixed_cost(of_epochs, seen, plan)
     one_off = _one_off(seen, level).plus(cold_start_s)
@@ -205,11 +206,13 @@ def _warnings(
     return found
 
 
-def _by_power_law(trials: Sequence[Trial], plan: TrainingPlan, level: float, between: Mixture | None) -> Forecast:
+def _by_power_law(
+    trials: Sequence[Trial], plan: TrainingPlan, level: float, between: Mixture | None, cold_start_s: float
+) -> Forecast:
     seen = observe(trials, plan)
     law = power.power_law(seen, plan, level)
     beside = None if between is None else between.estimate(level, "s", Kind.PREDICTION)
-    beside_s = 0.0 if beside is None else beside.point
+    beside_s = cold_start_s + (0.0 if beside is None else beside.point)
     duration = law.duration_s.plus(beside_s)
     energy, energy_warnings = energy_at_mean_power(trials, duration)
     return Forecast(
@@ -217,7 +220,7 @@ def _by_power_law(trials: Sequence[Trial], plan: TrainingPlan, level: float, bet
         energy_kwh=energy,
         emissions_kgco2e=None,
         cost_usd=None,
-        one_off_s=_one_off(seen, level),
+        one_off_s=_one_off(seen, level).plus(cold_start_s),
         per_epoch_s=None,
         per_batch_s=None,
         warnings=(*power.power_warnings(law, seen, plan), *energy_warnings),

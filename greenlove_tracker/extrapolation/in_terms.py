@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -31,10 +32,11 @@ def forecast_in(
     Raises:
         UsageError: where the trials cannot give a forecast of this plan.
     """
+    intensity = terms.carbon_intensity.value  # NaN where a log does not say it
     price, per_gpu_hour = terms.electricity_price, terms.price_usd_per_gpu_hour
     forecast = extrapolate(
         trials, plan,
-        carbon_intensity=terms.carbon_intensity.value * terms.pue,
+        carbon_intensity=intensity * terms.pue if math.isfinite(intensity) else None,
         electricity_price=price.value * terms.pue if price else None,
         price_usd_per_hour=per_gpu_hour * gpu_count if per_gpu_hour is not None and gpu_count else None, **how,
     )  # fmt: skip

@@ -9,18 +9,20 @@ import numpy as np
 from greenlove_tracker.extrapolation.mixture import Mixture
 from greenlove_tracker.extrapolation.noise import WithinNoise
 from greenlove_tracker.extrapolation.regression import Array, Line
+from greenlove_tracker.forecasting import TrainingPlan
 
 
-def total_of(line: Line, noise: WithinNoise, epochs: float, m: float) -> Mixture:
-    """The sum over ``epochs`` epochs: what is common to a run does not average out over them.
+def total_of(line: Line, noise: WithinNoise, plan: TrainingPlan, m: float) -> Mixture:
+    """The sum over a plan's epochs: what is common to a run does not average out over them.
 
     Args:
         line: of the mean of an epoch against its size, in s or in kWh.
         noise: within a run.
-        epochs: of the future run; the last one may be a part of one.
-        m: batches, or tokens, of each.
+        plan: the future run; an epoch of it that is only begun is started all the same.
+        m: batches, or tokens, of each epoch.
     """
-    at = np.array([1.0, m])
+    epochs = plan.n_epochs
+    at = np.array([plan.n_starts / epochs, m])
     parts = []
     for c in line.components:
         mean = float(at @ c.coefficients)

@@ -108,6 +108,8 @@ RUN = {
     "plan_samples, plan_batch_size, plan_epochs, plan_steps, plan_eval_every": "what an exploration explored for",
     "cold_start_s, eval_durations_s": "of an exploration: the first step beyond a warm one, and timed evaluations",
     "peak_memory_gb, gpu_power_w": "of an exploration: memory, of one GPU or without one of the process; mean draw",
+    "used_gpus": "of an exploration: GPUs that the model was on; 0: it trained on the CPU",
+    "method, warmup_epochs": "of an exploration: how its forecast was made",
 }
 
 _MEANINGS = {

@@ -12,6 +12,7 @@ from greenlove_tracker.logs.schema import cell, finite
 from greenlove_tracker.records import Field
 
 TRIALS_FILE = "trials.csv"
+_PLAN_NAMES = ("samples", "batch_size", "epochs", "steps", "eval_every", "save_every")
 TRIAL_COLUMNS = ("trial", "epoch", "sample_size", "batch_size", "duration_s", "trial_energy_kwh")
 
 
@@ -53,10 +54,15 @@ def trials_of(rows: Iterable[TrialRow]) -> tuple[Trial, ...]:
     by_trial: dict[int, list[TrialRow]] = {}
     for row in rows:
         by_trial.setdefault(row.trial, []).append(row)
-    return tuple(
-        Trial(r[0].sample_size, r[0].batch_size, tuple(e.duration_s for e in r), r[0].trial_energy_kwh)
-        for r in by_trial.values()
-    )
+    return tuple(_trial(rows) for rows in by_trial.values())
+
+
+def _trial(rows: Sequence[TrialRow]) -> Trial:
+    """From its epochs; where one of them is lost, the energy of all of them says nothing of the others."""
+    is_whole = [row.epoch for row in rows] == list(range(1, len(rows) + 1))
+    first = rows[0]
+    energy_kwh = first.trial_energy_kwh if is_whole else None
+    return Trial(first.sample_size, first.batch_size, tuple(row.duration_s for row in rows), energy_kwh)
 
 
 def write_trials(run_dir: Path, trials: Sequence[Trial]) -> Path:
@@ -80,15 +86,22 @@ class Seen:
         eval_durations_s: timed evaluations.
         peak_memory_gb: in GiB, of one GPU, or without one of the process.
         gpu_power_w: mean draw of the GPUs together; None where it was not measured for long enough.
+        used_gpus: that the training ran on, of those that were metered; None where that is not known.
+        method: that the forecast was made by, as ``extrapolate`` calls it.
+        warmup_epochs: that the original's formulas keep apart; None for another method.
     """
 
     cold_start_s: float = 0.0
     eval_durations_s: tuple[float, ...] = ()
     peak_memory_gb: float | None = None
     gpu_power_w: float | None = None
+    used_gpus: int | None = None
+    method: str = "wls"
+    warmup_epochs: int | None = None
 
 
 _SEEN_UNITS = {"cold_start_s": "s", "eval_durations_s": "s", "peak_memory_gb": "GiB", "gpu_power_w": "W"}
+_COUNTS = ("used_gpus", "warmup_epochs")
 
 
 def seen_fields(seen: Seen) -> list[Field]:
@@ -99,7 +112,8 @@ def seen_fields(seen: Seen) -> list[Field]:
         "peak_memory_gb": "" if seen.peak_memory_gb is None else f"{seen.peak_memory_gb:.3g}",
         "gpu_power_w": "" if seen.gpu_power_w is None else f"{seen.gpu_power_w:.4g}",
     }
-    return [Field(name, value, _SEEN_UNITS[name]) for name, value in values.items() if value]
+    values |= {"method": seen.method, **{name: cell(getattr(seen, name)) for name in _COUNTS}}
+    return [Field(name, value, _SEEN_UNITS.get(name, "")) for name, value in values.items() if value]
 
 
 def seen_of(fields: Mapping[str, Field]) -> Seen:
@@ -109,17 +123,22 @@ def seen_of(fields: Mapping[str, Field]) -> Seen:
         ValueError: where a line is damaged.
     """
     texts = {name: fields[name].value for name in _SEEN_UNITS if name in fields}
+    known = {name: finite(texts[name]) if name in texts else None for name in ("peak_memory_gb", "gpu_power_w")}
+    counts = {name: int(fields[name].value) if name in fields else None for name in _COUNTS}
     return Seen(
-        finite(texts.get("cold_start_s", "0")),
-        tuple(finite(part) for part in texts.get("eval_durations_s", "").split()),
-        *(finite(texts[name]) if name in texts else None for name in ("peak_memory_gb", "gpu_power_w")),
+        cold_start_s=finite(texts.get("cold_start_s", "0")),
+        eval_durations_s=tuple(finite(part) for part in texts.get("eval_durations_s", "").split()),
+        peak_memory_gb=known["peak_memory_gb"],
+        gpu_power_w=known["gpu_power_w"],
+        used_gpus=counts["used_gpus"],
+        method=fields["method"].value if "method" in fields else "wls",
+        warmup_epochs=counts["warmup_epochs"],
     )
 
 
 def plan_fields(plan: TrainingPlan) -> list[Field]:
     """The lines of ``run.csv`` that keep what was explored for."""
-    names = ("samples", "batch_size", "epochs", "steps", "eval_every", "save_every")
-    values = {f"plan_{name}": getattr(plan, name) for name in names}
+    values = {f"plan_{name}": getattr(plan, name) for name in _PLAN_NAMES}
     return [Field(name, cell(value)) for name, value in values.items() if value is not None]
 
 
@@ -129,6 +148,9 @@ def plan_of(fields: Mapping[str, Field]) -> TrainingPlan | None:
     Raises:
         UsageError: where it is damaged.
     """
-    found = {n.removeprefix("plan_"): f.value for n, f in fields.items() if n.startswith("plan_")}
-    numbers = {name: int(value) for name, value in found.items() if value.isdecimal()}
+    numbers = {
+        name: int(field.value)
+        for name in _PLAN_NAMES
+        if (field := fields.get(f"plan_{name}")) is not None and field.value.isdecimal()
+    }
     return TrainingPlan(**numbers) if numbers else None

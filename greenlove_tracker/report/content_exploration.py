@@ -149,10 +149,17 @@ def _method(forecast: Forecast, trials: Sequence[Trial]) -> tuple[Block, ...]:
     return (
         Heading("How these numbers were obtained"),
         Paragraph(
-            f"The training's own step ran for {fmt.duration(timed_s)} in {fmt.plural(len(trials), 'trial')} of several "
-            "sample sizes, in random order. A line through their epochs (weighted least squares with run-to-run "
-            f"variation, {forecast.degrees_of_freedom} degrees of freedom) is extended to the whole.{checked} The "
-            "intervals hold what differs from run to run; they do not hold another machine, other work beside it, or "
-            "the error of the carbon intensity."
+            f"The training itself ran for {fmt.duration(timed_s)} in {fmt.plural(len(trials), 'trial')} of several "
+            f"sample sizes. {_EXTENDED[forecast.method].format(forecast.degrees_of_freedom)}{checked} The intervals do "
+            "not hold another machine, other work beside it, or the error of the carbon intensity."
         ),
     )  # fmt: skip
+
+
+_EXTENDED = {
+    "wls": "A line through their epochs (weighted least squares with run-to-run variation, {} degrees of freedom) is "
+    "extended to the whole; its intervals hold what differs from run to run.",
+    "power": "A power law through their times (least squares on a logarithmic scale, {} degrees of freedom) is "
+    "extended to all of the data; its interval holds an assumed change of the exponent.",
+    "green-love": "Each epoch is scaled to the whole in proportion to its samples, by the formulas of green-love.",
+}  # fmt: skip

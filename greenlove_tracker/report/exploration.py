@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from greenlove_tracker import format as fmt
 from greenlove_tracker.console import bar
-from greenlove_tracker.forecasting import Estimate, Forecast, Trial
+from greenlove_tracker.forecasting import Estimate, Forecast, TrainingPlan, Trial
 from greenlove_tracker.report import wording
 
 _WIDTH = 100
@@ -30,6 +30,7 @@ def exploration_screen(
     *,
     run_dir: str,
     now_utc_s: float,
+    undoes: bool,
 ) -> str:
     """What an exploration found, where it is kept, and what to do next.
 
@@ -41,18 +42,26 @@ def exploration_screen(
         advice: what to do instead, where the training is short.
         run_dir: where the trials were written.
         now_utc_s: for the time at which a run that starts now would end.
+        undoes: whether model and random state are as before.
     """
-    explored = f"explored {fmt.duration(spent_s)} of {fmt.duration(budget_s)}: {_trials_text(trials)} · "
+    explored = f"explored {fmt.duration(spent_s)} of {fmt.duration(budget_s)}: {_trials_text(trials)}"
     lines = forecast_screen(forecast, trials, now_utc_s).splitlines()
-    lines[1] = explored + "model and random state as before"
+    lines[1] = explored + (" · model and random state as before" if undoes else "")
     lines += ["", f"  {advice}"] if advice else []
     lines += [
         "",
         f"  saved   {run_dir}/dashboard.html",
-        f"  other   greenlove forecast {run_dir} --epochs 300    no new run needed",
+        f"  other   greenlove forecast {run_dir} {_other(forecast.plan)}    no new run needed",
         f"          greenlove project {run_dir}    on other GPUs: time, cost, CO2e",
     ]
     return "\n".join(lines)
+
+
+def _other(plan: TrainingPlan | None) -> str:
+    """Another plan, for an example: three times as long, or of twice the data."""
+    if plan is None or plan.steps is not None:
+        return f"--steps {3 * (plan.steps or 1) if plan else 1000}"
+    return f"--epochs {3 * (plan.epochs or 1)}" if (plan.epochs or 1) > 1 else f"--samples {2 * (plan.samples or 1)}"
 
 
 def forecast_screen(forecast: Forecast, trials: Sequence[Trial], now_utc_s: float) -> str:
@@ -75,7 +84,8 @@ def forecast_screen(forecast: Forecast, trials: Sequence[Trial], now_utc_s: floa
 def _trials_text(trials: Sequence[Trial]) -> str:
     sizes = sorted({t.batches for t in trials})
     span = f"{sizes[0]:,} to {sizes[-1]:,}" if len(sizes) > 1 else f"{sizes[0]:,}"
-    return f"{fmt.plural(len(trials), 'trial')} at {fmt.plural(len(sizes), 'size')}, {span} batches"
+    what = "samples" if trials[0].batch_size == 1 else "batches"
+    return f"{fmt.plural(len(trials), 'trial')} at {fmt.plural(len(sizes), 'size')}, {span} {what}"
 
 
 def _quantity(name: str, estimate: Estimate | None, text: fmt.Text) -> str:

@@ -163,6 +163,8 @@ def sweep_screen(n_runs: int, totals: dict[str, Estimate], n_seen: int, warnings
 
 def is_whole(run: Run) -> bool:
     """Whether the run came to a good end with all that was planned, so that it can stand for others."""
+    if run.trials:
+        return False  # an exploration is no training
     steps, summary = run.text("total_steps_planned"), run.summary
     if summary.epochs_planned is None and not steps.isdecimal():
         return summary.status in (RunStatus.FINISHED, RunStatus.EXITED)

@@ -47,6 +47,7 @@ class Session:
         is_command: a whole command is measured from outside, not this process.
         is_led_by_runner: trackers that the script makes join this run.
         join_dir: the directory of a run that another process leads.
+        is_inside: an exploration inside a run of this process, which goes on beside it.
         prior: of an exploration of this training.
         hooks: the user's own code for budgets.
         extra_fields: further lines for ``run.csv``.
@@ -65,6 +66,7 @@ class Session:
         is_command: bool = False,
         is_led_by_runner: bool = False,
         join_dir: Path | None = None,
+        is_inside: bool = False,
         prior: Forecast | None = None,
         hooks: Hooks | None = None,
         extra_fields: Sequence[Field] = (),
@@ -89,7 +91,7 @@ class Session:
         roles = [Field("role", JOINED_ROLE)] if join_dir else []
         fields = run_fields(settings, plan, ranks, terms, [*extra_fields, *roles])
         self._assemble(meter, prior, fields, COMMAND_STREAM if is_command else ranks.rank)
-        self._begin(in_background=in_background)
+        self._begin(in_background=in_background, is_inside=is_inside)
 
     def _assemble(self, meter: Meter, prior: Forecast | None, fields: Sequence[Field], stream: int | str) -> None:
         run, clock, begun, rank = self._run, self._clock, self._begun, self._ranks.rank
@@ -111,13 +113,14 @@ class Session:
         self.between = BetweenEpochs(parts, self._worker, run, asks=rank == 0, finish=self.finish)
         self._acting = Acting(self._lock, self.recorder, self._troubles, self._finish_now)
 
-    def _begin(self, *, in_background: bool) -> None:
+    def _begin(self, *, in_background: bool, is_inside: bool) -> None:
         before, log_dir = self._run.settings.continues, self._run.settings.log_dir
         if before and not (self.run_dir.parent / before).is_dir():
             self._troubles.warn("continues", f"no run {before} in {log_dir}; noted as continued all the same")
-        if isinstance(guard.current, Session):
-            guard.current.supersede()
-        guard.watch(self)
+        if not is_inside:
+            if isinstance(guard.current, Session):
+                guard.current.supersede()
+            guard.watch(self)
         self._worker.launch(in_background=in_background)
 
     # -- what it knows -------------------------------------------------------------------------------------------
@@ -278,3 +281,9 @@ class Session:
             devices.synchronise()
         except Exception as error:  # an error of the training's own kernels; torch raises it again at its next call
             self._troubles.warn("synchronise", f"the GPU could not be synchronised: {error}; times may be short")
+
+
+def open_run() -> Session | None:
+    """The run of this process that is being tracked; None where there is none."""
+    current = guard.current
+    return current if isinstance(current, Session) and current.pid == os.getpid() and not current.is_finished else None
