@@ -6,8 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from greenlove_tracker.errors import UsageError
-from greenlove_tracker.logs.aggregate import KEYS, _first_of_chain, aggregate, total
+from greenlove_tracker.logs.aggregate import KEYS, aggregate
+from greenlove_tracker.logs.keys import first_of_chain
 from greenlove_tracker.logs.parser import read_logs
+from greenlove_tracker.logs.partial import Partial
 from greenlove_tracker.records import Factor
 
 PRICE = Factor("electricity_price", 0.5, "USD/kWh", "a test")
@@ -46,7 +48,7 @@ def test_what_is_unknown_is_counted_and_not_summed_as_zero(logs_dir):
     assert found.total.cost_usd == pytest.approx(0.15)
     nothing = found.by("project")["y",]
     assert nothing.energy_kwh is nothing.cost_usd is nothing.emissions_kgco2e is nothing.measured_kwh is None
-    empty = total([])
+    empty = Partial().totals
     assert (empty.n_runs, empty.energy_kwh, empty.cost_usd) == (0, None, None)
 
 
@@ -135,7 +137,7 @@ def test_runs_that_continue_one_another_in_a_circle_are_one_training(make_run):
 @given(st.dictionaries(st.integers(0, 8).map(str), st.integers(0, 8).map(str)))
 def test_who_continues_whom_is_of_the_same_training(continues):
     for run_id, before in continues.items():
-        assert _first_of_chain(run_id, continues) == _first_of_chain(before, continues)
+        assert first_of_chain(run_id, continues) == first_of_chain(before, continues)
 
 
 def test_unreadable_runs_are_left_out_by_name(make_run):

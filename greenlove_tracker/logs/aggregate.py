@@ -2,93 +2,105 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from datetime import UTC, datetime
-from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+from functools import partial
+from typing import TYPE_CHECKING, Any, overload
 
-from greenlove_tracker.errors import LogError, UsageError
+from greenlove_tracker.errors import UsageError
+from greenlove_tracker.logs.engine import Engine, engine_named
+from greenlove_tracker.logs.highlights import Highlights
+from greenlove_tracker.logs.keys import KEYS, checked_keys, first_of_chain
 from greenlove_tracker.logs.parser import Logs, Problem, Run, read_logs
-from greenlove_tracker.records import Energy, RunSummary, sum_energies
+from greenlove_tracker.logs.partial import Partial, Totals
+from greenlove_tracker.logs.question import Answer, Cut, Question, answer_of, is_in, utc
+from greenlove_tracker.logs.source import Source
 
 if TYPE_CHECKING:
     import os
 
     import pandas as pd
 
-KEYS: Mapping[str, Callable[[Run], str]] = {
-    "run": lambda run: run.run_id,
-    "project": lambda run: run.text("project"),
-    "device": lambda run: run.text("gpu_models") or run.text("cpu_model"),
-    "account": lambda run: run.text("account"),
-    "partition": lambda run: run.text("partition"),
-    "user": lambda run: run.text("user"),
-    "status": lambda run: str(run.summary.status),
-    "training": lambda run: run.run_id,  # Aggregate.by puts the first run of the chain that it continues
-    "day": lambda run: run.started_at[:10],
-    "month": lambda run: run.started_at[:7],
-}
+__all__ = ["KEYS", "Aggregate", "Runs", "Totals", "aggregate", "flat_totals"]
+
+_EVERYTHING: Cut = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Totals:
-    """Sums over runs; a sum leaves out what is unknown, and ``n_unknown_*`` says how many runs that were."""
+class Runs(Sequence[Run]):
+    """Some runs of a directory: what they come to is known, and each is read again when it is asked for.
 
-    n_runs: int
-    duration_s: float
-    gpu_hours: float
-    energy: Energy
-    energy_kwh: float | None
-    measured_kwh: float | None
-    emissions_kgco2e: float | None
-    cost_usd: float | None
-    n_unknown_energy: int
-    n_unknown_cost: int
+    So a directory of any size can be gone through; who goes through it more than once keeps a list.
+    """
 
+    def __init__(self, partial: Partial, read: Callable[[], Iterator[Run]]) -> None:
+        self.partial = partial
+        self._read = read
 
-def _known_sum(values: Iterable[float | None]) -> float | None:
-    known = [v for v in values if v is not None]
-    return math.fsum(known) if known else None
+    def __len__(self) -> int:
+        return self.partial.n_runs
 
+    def __iter__(self) -> Iterator[Run]:
+        return self._read()
 
-def total(summaries: Sequence[RunSummary]) -> Totals:
-    """The totals of several runs."""
-    return Totals(
-        n_runs=len(summaries),
-        duration_s=math.fsum(s.duration_s for s in summaries),
-        gpu_hours=math.fsum(s.gpu_hours for s in summaries),
-        energy=sum_energies(s.energy for s in summaries),
-        energy_kwh=_known_sum(s.energy_kwh for s in summaries),
-        measured_kwh=_known_sum(s.measured_kwh for s in summaries),
-        emissions_kgco2e=_known_sum(s.emissions_kgco2e for s in summaries),
-        cost_usd=_known_sum(s.cost_usd for s in summaries),
-        n_unknown_energy=sum(s.energy_kwh is None for s in summaries),
-        n_unknown_cost=sum(s.cost_usd is None for s in summaries),
-    )
+    @overload
+    def __getitem__(self, index: int) -> Run: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Run]: ...
+    def __getitem__(self, index: int | slice) -> Run | list[Run]:
+        return list(self)[index]
 
 
 class Aggregate:
-    """The runs of a log directory, added up.
+    """The runs of a log directory, added up when they are asked for; made by ``aggregate``.
 
     Args:
-        runs: what is added up.
-        problems: what could not be read.
-        continues: by run id, the run that it continues, of more runs than ``runs`` where those were chosen by date.
+        source: where the runs are.
+        question: which of them, and how they are read.
+        add_up: the engine.
     """
 
-    def __init__(
-        self, runs: Sequence[Run], problems: Sequence[Problem], continues: Mapping[str, str] | None = None
-    ) -> None:
-        self.runs = runs
-        self.problems = problems
-        self._continues = continues if continues is not None else _continued(runs)
+    def __init__(self, source: Source, question: Question, add_up: Engine) -> None:
+        self._source, self._question, self._add_up = source, question, add_up
+        self._answer: Answer | None = None
+        self._has_highlights = False
 
-    @cached_property
+    @property
+    def partial(self) -> Partial:
+        """Everything together, exactly."""
+        groups = next(iter(self._answered().groups.values()))
+        return Partial.merged(groups.values())
+
+    @property
     def total(self) -> Totals:
         """Everything together."""
-        return total([run.summary for run in self.runs])
+        return self.partial.totals
+
+    @property
+    def runs(self) -> Runs:
+        """The runs that could be read, by name; each is read anew whenever they are gone through."""
+        return Runs(self.partial, lambda: (run for run in self._source.runs() if is_in(self._question, run)))
+
+    def run(self, run_id: str) -> Run:
+        """One of the runs, by its name."""
+        return self._source.run(run_id)
+
+    @property
+    def problems(self) -> list[Problem]:
+        """What could not be read, by name; beyond ten thousand, how many more that are."""
+        found = self._answered().problems
+        n_more = found.count - len(found.items)
+        more = [Problem(self._source.path, f"and {n_more:,} more problems")] if n_more else []
+        return [*self._source.problems, *(problem for *_, problem in found.items), *more]
+
+    @property
+    def highlights(self) -> Highlights:
+        """What a report tells of single runs."""
+        return self._answered(has_highlights=True).highlights
+
+    def prepare(self, *cuts: Sequence[str]) -> None:
+        """Read everything once for several ``by`` and for the ``highlights``."""
+        self._answered(*map(checked_keys, cuts), has_highlights=True)
 
     def by(self, *keys: str) -> dict[tuple[str, ...], Totals]:
         """Totals by one or more of ``KEYS``, in the order of the keys' values.
@@ -96,25 +108,31 @@ class Aggregate:
         Raises:
             UsageError: for a key that does not exist.
         """
-        return {values: total([run.summary for run in runs]) for values, runs in self.runs_by(*keys).items()}
+        return {values: group.totals for values, group in self.partials_by(*keys).items()}
 
-    def runs_by(self, *keys: str) -> dict[tuple[str, ...], list[Run]]:
+    def partials_by(self, *keys: str) -> dict[tuple[str, ...], Partial]:
+        """The same, exactly: sums that can be added to others.
+
+        Raises:
+            UsageError: for a key that does not exist.
+        """
+        cut = checked_keys(keys)
+        answer = self._answered(cut)
+        groups: dict[tuple[str, ...], list[Partial]] = {}
+        for values, group in answer.groups[cut].items():
+            groups.setdefault(_with_chains(cut, values, answer.continues), []).append(group)
+        return {values: Partial.merged(groups[values]) for values in sorted(groups)}
+
+    def runs_by(self, *keys: str) -> dict[tuple[str, ...], Runs]:
         """The runs by one or more of ``KEYS``, in the order of the keys' values.
 
         Raises:
             UsageError: for a key that does not exist.
         """
-        unknown = [key for key in keys if key not in KEYS]
-        if unknown or not keys or len(set(keys)) < len(keys):
-            asked = ", ".join(unknown or keys) or "nothing"
-            raise UsageError(f"cannot group by {asked}; choose from {', '.join(KEYS)}, each once")
-        groups: dict[tuple[str, ...], list[Run]] = {}
-        for run in self.runs:
-            values = {key: KEYS[key](run) for key in keys}
-            if "training" in values:
-                values["training"] = _first_of_chain(run.run_id, self._continues)
-            groups.setdefault(tuple(values.values()), []).append(run)
-        return {values: groups[values] for values in sorted(groups)}
+        return {
+            values: Runs(group, partial(self._runs_of, checked_keys(keys), values))
+            for values, group in self.partials_by(*keys).items()
+        }
 
     def rows(self, *keys: str) -> list[dict[str, Any]]:
         """``by(*keys)`` as flat rows, for tables, CSV and JSON."""
@@ -125,23 +143,40 @@ class Aggregate:
         from greenlove_tracker.logs.frames import groups_frame
 
         keys = keys or ("run",)
-        return groups_frame(self.rows(*keys), [*keys, *flat_totals(total([]))])
+        return groups_frame(self.rows(*keys), [*keys, *flat_totals(Partial().totals)])
+
+    def _runs_of(self, cut: Cut, values: tuple[str, ...]) -> Iterator[Run]:
+        continues = self._answered().continues
+        for run in self.runs:
+            if _with_chains(cut, tuple(KEYS[key](run) for key in cut), continues) == values:
+                yield run
+
+    def _answered(self, *cuts: Cut, has_highlights: bool = False) -> Answer:
+        """The answer so far; what is not in it is read, all of it in one go."""
+        before = self._answer
+        missing = tuple(cut for cut in cuts if before is None or cut not in before.groups)
+        has_all = not missing and (self._has_highlights or not has_highlights)
+        if before is not None and has_all:
+            return before
+        question = replace(self._question, cuts=missing or (_EVERYTHING,), has_highlights=has_highlights)
+        answer = self._add_up(question, str(self._source.path), self._source.names)
+        if others := self._source.others(answer.no_runs):
+            answer = Answer.merged((answer, answer_of(question, others)))
+        if before is not None:
+            answer = replace(answer, groups={**before.groups, **answer.groups})
+            if self._has_highlights:
+                answer = replace(answer, highlights=before.highlights)
+        self._has_highlights = self._has_highlights or has_highlights
+        self._answer = answer
+        return answer
 
 
-def _continued(runs: Iterable[Run]) -> dict[str, str]:
-    return {run.run_id: before for run in runs if (before := run.text("continues"))}
-
-
-def _first_of_chain(run_id: str, continues: Mapping[str, str]) -> str:
-    """The first of the runs that each continue another; of a circle, which only an edited log holds, the least."""
-    seen: dict[str, None] = {}
-    while run_id in continues and run_id not in seen:
-        seen[run_id] = None
-        run_id = continues[run_id]
-    if run_id not in seen:
-        return run_id
-    chain = list(seen)
-    return min(chain[chain.index(run_id) :])
+def _with_chains(cut: Cut, values: tuple[str, ...], continues: Mapping[str, str]) -> tuple[str, ...]:
+    """The values of a group; a training is called by the first run of its chain."""
+    if "training" not in cut:
+        return values
+    at = cut.index("training")
+    return (*values[:at], first_of_chain(values[at], continues), *values[at + 1 :])
 
 
 def flat_totals(totals: Totals) -> dict[str, Any]:
@@ -163,43 +198,43 @@ def flat_totals(totals: Totals) -> dict[str, Any]:
 
 
 def aggregate(
-    log_dir: str | os.PathLike[str] | Logs, *, since: str | None = None, until: str | None = None
+    log_dir: str | os.PathLike[str] | Logs,
+    *,
+    since: str | None = None,
+    until: str | None = None,
+    verify: bool = False,
+    engine: str = "local",
+    scheduler: str | None = None,
 ) -> Aggregate:
-    """Add up the runs of a log directory.
+    """Add up the runs of a log directory; read when something is asked, and no more is held than the answer.
 
     Args:
-        log_dir: the directory, or what ``read_logs`` gave for it.
+        log_dir: the directory, an address such as ``s3://bucket/logs``, or what ``read_logs`` gave for it.
         since: only runs that began on or after this UTC date (``2026-11-01``) or time.
         until: only runs that began before this UTC date or time.
+        verify: add the epochs of finished runs up again; a run whose summary differs is named in ``problems``.
+        engine: ``local``, or ``dask``: the same answer, to the last bit, from several processes or machines.
+        scheduler: the address of a running Dask scheduler, which ``dask`` is to use.
 
     Returns:
         The runs that could be read, added up; what could not is in ``problems``, by name.
 
     Raises:
-        UsageError: where there is no such directory, or a date is none.
+        UsageError: where there is no such directory, a date is none, or there is no such engine.
+        MissingExtraError: where what the address or the engine needs is not installed.
     """
-    first = None if since is None else _asked_for("since", since)
-    end = None if until is None else _asked_for("until", until)
+    question = Question(
+        cuts=(),
+        since=None if since is None else _asked_for("since", since),
+        until=None if until is None else _asked_for("until", until),
+        is_verified=verify,
+    )
     logs = log_dir if isinstance(log_dir, Logs) else read_logs(log_dir)
-    every, chosen = list(logs.readable()), []
-    for run in every:
-        try:
-            began = _utc(run.started_at) if first or end else None
-        except ValueError:
-            run.refuse(LogError("left out: it is not known when it began"))
-            continue
-        if began is None or ((first is None or began >= first) and (end is None or began < end)):
-            chosen.append(run)
-    return Aggregate(chosen, logs.problems, _continued(every))
-
-
-def _utc(text: str) -> datetime:
-    moment = datetime.fromisoformat(text)
-    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    return Aggregate(Source(logs), question, engine_named(engine, scheduler))
 
 
 def _asked_for(name: str, text: str) -> datetime:
     try:
-        return _utc(text)
+        return utc(text)
     except ValueError as error:
         raise UsageError(f"{name} must be a date such as 2026-11-01 or a time in ISO 8601, not {text!r}") from error

@@ -101,6 +101,7 @@ RUN = {
     "meter_note": "why nothing is measured, where that is so",
     "cpu_model, cpu_threads, cpu_tdp_w, cpu_method": "the CPU; `cpu_scope` says `whole node` where a counter is shared",
     "gpu_count, gpu_models, gpu_power_limit_w, gpu_method": "the GPUs of this job on this node; `gpu_doubt` if any",
+    "gpu_memory_gb": "memory of one GPU, where all have the same",
     "ram_gb, ram_w, ram_method": "our share of the memory",
     "cpu_share, ram_share, share_source": "the share of the machine that constant and modelled power is charged by",
     "unmeasured": "components that are there but could not be measured",

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
+from copy import copy
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from greenlove_tracker.errors import LogError, UsageError
+from greenlove_tracker.logs.foreign.find import runs_and_problems
+from greenlove_tracker.logs.places import LogPath, place
 from greenlove_tracker.logs.run import Problem, Run
 
 if TYPE_CHECKING:
@@ -18,9 +20,9 @@ __all__ = ["Logs", "Problem", "Run", "read_logs"]
 
 
 class Logs:
-    """A log directory, or the directory of one run."""
+    """A log directory, the directory of one run, or a log file of another tool."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: LogPath) -> None:
         self.path = path
         self._own_problems: list[Problem] = []
 
@@ -29,32 +31,31 @@ class Logs:
 
     @cached_property
     def runs(self) -> Sequence[Run]:
-        """Every run, the oldest first, interrupted ones too."""
-        if (itself := Run(self.path)).is_run:
+        """Every run, the oldest first, interrupted ones and those of other tools too."""
+        if self.path.is_dir() and (itself := Run(self.path)).is_run:
             return [itself]
-        found = []
-        with os.scandir(self.path) as entries:
-            for entry in sorted(entries, key=lambda e: e.name):
-                if entry.name.startswith("."):
-                    continue
-                run = Run(Path(entry.path))
-                if not entry.is_dir():
-                    self._own_problems.append(Problem(run.path, "is not a run: a file"))
-                elif run.is_run:
-                    found.append(run)
-                else:
-                    self._own_problems += run.problems or [Problem(run.path, "is not a run: no run.csv")]
-        return found
+        runs, problems = runs_and_problems(self.path)
+        self._own_problems += problems
+        return runs
+
+    @property
+    def own_problems(self) -> Sequence[Problem]:
+        """What is no run."""
+        _ = self.runs  # finds them
+        return self._own_problems
 
     @property
     def problems(self) -> list[Problem]:
         """What could not be read, of the runs that were looked at so far."""
         of_runs = [problem for run in self.runs for problem in run.problems]
-        return self._own_problems + of_runs
+        return list(dict.fromkeys(self._own_problems + of_runs))
 
     def readable(self) -> Iterator[Run]:
-        """The runs that can be read; the others are added to ``problems``, by name."""
-        for run in self.runs:
+        """The runs that can be read; the others are added to ``problems``, by name.
+
+        Each is read anew: who lets go of it has let go of all that was read.
+        """
+        for run in map(copy, self.runs):
             try:
                 _ = run.summary
             except (LogError, OSError, ValueError, ArithmeticError) as error:
@@ -70,12 +71,19 @@ class Logs:
 
 
 def read_logs(log_dir: str | os.PathLike[str]) -> Logs:
-    """Open a log directory, or the directory of one run; nothing is read before it is asked for.
+    """Open a log directory, the directory of one run, or a log file of another tool.
+
+    Nothing is read before it is asked for. What carbontracker and CodeCarbon logged is read as runs too, in
+    directories below as well.
+
+    Args:
+        log_dir: a path, or an address in a store that fsspec knows, such as ``s3://bucket/logs``.
 
     Raises:
-        UsageError: where there is no such directory.
+        UsageError: where there is no such directory or file.
+        MissingExtraError: where the package that reads such a store is not installed.
     """
-    path = Path(log_dir)
-    if not path.is_dir():
+    path = place(log_dir)
+    if not path.exists():
         raise UsageError(f"{path} is not a directory of logs; a run writes to greenlove_logs unless told otherwise")
     return Logs(path)

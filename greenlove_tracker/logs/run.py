@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import math
-import os
 import re
 import socket
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
-from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from greenlove_tracker.errors import LogError
 from greenlove_tracker.forecasting import Trial
-from greenlove_tracker.logs.csvfile import read_cells
+from greenlove_tracker.logs.csvfile import read_cells, read_lists
+from greenlove_tracker.logs.fields import Fields
 from greenlove_tracker.logs.forecasts import (
     FORECAST_COLUMNS,
     IssuedForecast,
@@ -23,9 +22,11 @@ from greenlove_tracker.logs.forecasts import (
     forecast_from_cells,
     forecasts_file,
     score,
+    shown,
     units_done,
 )
 from greenlove_tracker.logs.nodes import NO_FIELD, is_joined, merged_fields
+from greenlove_tracker.logs.places import LogPath, file_in, modified_s, names
 from greenlove_tracker.logs.schema import (
     COMMAND_STREAM,
     EPOCH_COLUMNS,
@@ -36,8 +37,8 @@ from greenlove_tracker.logs.schema import (
     epochs_file,
     factor_from_fields,
     row_from_cells,
-    summary_from_fields,
 )
+from greenlove_tracker.logs.summaryfile import summary_from_lines
 from greenlove_tracker.logs.totals import Ending, Terms, merge_epochs, summarise, total_duration_s
 from greenlove_tracker.logs.trials import TRIAL_COLUMNS, TRIALS_FILE, trial_row_from_cells, trials_of
 from greenlove_tracker.records import EpochRecord, Factor, Field, Row, RunStatus, RunSummary
@@ -57,7 +58,7 @@ _NODE_FILE = re.compile(r"run-[0-9]{1,9}\.csv")
 class Problem:
     """Something in a log directory that could not be read."""
 
-    path: Path
+    path: LogPath
     message: str
 
     def __str__(self) -> str:
@@ -67,7 +68,7 @@ class Problem:
 class Run:
     """One run of a log directory, read when it is asked for."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: LogPath) -> None:
         self.path = path
         self.problems: list[Problem] = []
 
@@ -77,7 +78,8 @@ class Run:
     @property
     def run_id(self) -> str:
         """The directory's name."""
-        return self.path.absolute().name
+        name = self.path.name
+        return name if name not in ("", "..") else self.path.resolve().name
 
     @cached_property
     def is_run(self) -> bool:
@@ -88,16 +90,15 @@ class Run:
     def _names(self) -> list[str]:
         """The files of the directory; listing it once costs less than asking for each."""
         try:
-            with os.scandir(self.path) as entries:
-                return sorted(entry.name for entry in entries)
+            return names(self.path)
         except OSError as error:
-            self._tell("", f"cannot be read: {error.strerror}")
+            self._tell("", f"cannot be read: {error.strerror or error}")
             return []
 
     @cached_property
     def _fields_by_node(self) -> Sequence[Mapping[str, Field]]:
         """Of ``run.csv``, then of what further nodes wrote."""
-        return [self._read_fields(n) for n in (RUN_FILE, *(n for n in self._names if _NODE_FILE.fullmatch(n)))]
+        return [Fields(self._read_lines(n)) for n in (RUN_FILE, *filter(_NODE_FILE.fullmatch, self._names))]
 
     @cached_property
     def fields(self) -> Mapping[str, Field]:
@@ -106,7 +107,9 @@ class Run:
         Raises:
             LogError: where a newer version of this package wrote the run.
         """
-        fields = merged_fields(self._fields_by_node)
+        by_node = self._fields_by_node
+        is_alone = len(by_node) == 1 and "role" not in by_node[0]
+        fields = by_node[0] if is_alone else merged_fields(by_node)
         version = fields.get("schema_version")
         if version and version.value.isdecimal() and int(version.value) > SCHEMA_VERSION:
             raise LogError(
@@ -117,8 +120,8 @@ class Run:
 
     def text(self, name: str, default: str = "") -> str:
         """The value of one field of ``run.csv``."""
-        found = self.fields.get(name)
-        return found.value if found else default
+        fields = self.fields
+        return fields[name].value if name in fields else default
 
     @property
     def started_at(self) -> str:
@@ -157,6 +160,17 @@ class Run:
         """The carbon intensity that the run was counted with; NaN where the log does not say."""
         return self._factor("carbon_intensity") or Factor("carbon_intensity", math.nan, "", "not in the log")
 
+    @property
+    def knows_carbon_intensity(self) -> bool:
+        """Whether the log says at which intensity it was counted; without, no emissions are known, whatever it sums."""
+        field = self.fields.get("carbon_intensity")
+        if field is None or not field.unit:
+            return False
+        try:
+            return math.isfinite(float(field.value))
+        except ValueError:
+            return False
+
     @cached_property
     def electricity_price(self) -> Factor | None:
         """The price of electricity that the run was counted with."""
@@ -179,7 +193,7 @@ class Run:
         _ = self.fields  # knows the version
         if self.has_summary:
             try:
-                summary = summary_from_fields(self._read_fields(SUMMARY_FILE))
+                summary = summary_from_lines(self._read_lines(SUMMARY_FILE))
             except LogError as error:
                 self._tell(SUMMARY_FILE, f"added up from the rows instead: {str(error).partition(': ')[2]}")
             else:
@@ -202,7 +216,7 @@ class Run:
     def forecasts(self) -> Sequence[IssuedForecast]:
         """Every forecast that the run issued while it ran, in order."""
         name = forecasts_file(0)
-        return self._read(name, FORECAST_COLUMNS, forecast_from_cells) if name in self._names else ()
+        return list(self._read(name, FORECAST_COLUMNS, forecast_from_cells)) if name in self._names else ()
 
     @cached_property
     def trials(self) -> Sequence[Trial]:
@@ -213,25 +227,39 @@ class Run:
 
     def scores(self, quantity: str = "duration_s") -> Sequence[Scored]:
         """Each forecast of a quantity beside what it came to; empty where the run did not do what was forecast."""
+        return tuple(self._scored(quantity, self.forecasts))
+
+    def told(self, quantity: str = "duration_s") -> Scored | None:
+        """The forecast to tell of, as ``shown`` chooses; those after it are not read."""
+        name, seen = forecasts_file(0), list[Scored]()
+        issued = self._read(name, FORECAST_COLUMNS, forecast_from_cells) if name in self._names else iter(())
+        for scored in self._scored(quantity, issued):
+            seen.append(scored)
+            if shown(seen) is not scored:  # an earlier one: further ones change nothing
+                break
+        return shown(seen)
+
+    def _scored(self, quantity: str, issued: Iterable[IssuedForecast]) -> Iterator[Scored]:
         steps, summary = self.text("total_steps_planned"), self.summary
         units = units_done(summary, int(steps) if steps.isdecimal() else None)
         if units is None:
-            return ()
-        if self.command_rows is None:
-            # of several nodes the first forecasts its own energy only
-            outcome = getattr(summary, quantity) if summary.n_nodes == 1 or quantity == "duration_s" else None
-            return score(self.forecasts, quantity, outcome, units=units, run_s=summary.duration_s)
-        # of a script inside a command, which forecast itself and knows nothing of the rest
-        own_s = total_duration_s(self.rows[0])
-        outcome = own_s if quantity == "duration_s" else None
-        return score(self.forecasts, quantity, outcome, units=units, run_s=own_s)
+            return
+        run_s = summary.duration_s
+        # of several nodes the first forecasts its own energy only
+        is_of_all = self.command_rows is None and summary.n_nodes == 1
+        outcome = getattr(summary, quantity) if is_of_all or quantity == "duration_s" else None
+        if self.command_rows is not None:  # a script inside a command forecast itself and knows nothing of the rest
+            run_s = total_duration_s(self.rows[0])
+            outcome = run_s if quantity == "duration_s" else None
+        for forecast in issued:
+            yield from score([forecast], quantity, outcome, units=units, run_s=run_s)
 
     @cached_property
     def _joined(self) -> Mapping[int, int]:
         """The streams of processes that another one measures, each with its rank."""
         joined = {}
         for name in filter(_NODE_FILE.fullmatch, self._names):
-            fields = self._read_fields(name)
+            fields = Fields(self._read_lines(name))
             if is_joined(fields):
                 rank = fields["rank"].value if "rank" in fields else "0"
                 joined[int(name[4:-4])] = int(rank) if rank.isdecimal() else 0
@@ -285,7 +313,7 @@ class Run:
     def _unwritten_status(self) -> str:
         """Running or interrupted: no summary was written."""
         pid, host = self.text("pid"), self.text("host")
-        times_s = [(self.path / name).stat().st_mtime for name in self._names if name.endswith(".csv")]
+        times_s = [modified_s(file_in(self.path, name)) for name in self._names if name.endswith(".csv")]
         written_s = max(times_s, default=0.0)
         if host == socket.gethostname() and pid.isdecimal():
             is_running = _was_alive(int(pid), written_s)
@@ -293,25 +321,26 @@ class Run:
             is_running = time.time() - written_s < _RUNNING_WITHIN_S
         return RunStatus.RUNNING if is_running else RunStatus.INTERRUPTED
 
-    def _read_fields(self, name: str) -> dict[str, Field]:
-        records = read_cells(self.path / name, RUN_COLUMNS, partial(self._tell, name))
-        return {cells["field"]: Field(cells["field"], cells["value"], cells["unit"]) for _, cells in records}
+    def _read_lines(self, name: str) -> list[list[str]]:
+        return read_lists(file_in(self.path, name), RUN_COLUMNS, partial(self._tell, name))
 
     def _read_rows(self, name: str) -> list[Row]:
-        return self._read(name, EPOCH_COLUMNS, row_from_cells)
+        return list(self._read(name, EPOCH_COLUMNS, row_from_cells))
 
-    def _read(self, name: str, columns: Sequence[str], convert: Callable[[Mapping[str, str]], Record]) -> list[Record]:
+    def _read(
+        self, name: str, columns: Sequence[str], convert: Callable[[Mapping[str, str]], Record]
+    ) -> Iterator[Record]:
         """The records of a file; those that cannot be read are told."""
-        records = []
-        for line, cells in read_cells(self.path / name, columns, partial(self._tell, name)):
+        for line, cells in read_cells(file_in(self.path, name), columns, partial(self._tell, name)):
             try:
-                records.append(convert(cells))
+                record = convert(cells)
             except ValueError as error:
                 self._tell(name, f"line {line} left out: {error}")
-        return records
+            else:
+                yield record
 
     def _tell(self, name: str, message: str) -> None:
-        problem = Problem(self.path / name, message)
+        problem = Problem(self.path / name if name else self.path, message)
         if problem not in self.problems:
             self.problems.append(problem)
 

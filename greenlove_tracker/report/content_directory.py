@@ -1,12 +1,16 @@
-"""What is said about all runs of a log directory."""
+"""What is said about all runs of a log directory: a few pages of what matters, however many runs there are."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterable, Sequence
 
 from greenlove_tracker import format as fmt
 from greenlove_tracker.logs.aggregate import Aggregate
+from greenlove_tracker.logs.forecast_record import ForecastRecord
+from greenlove_tracker.logs.highlights import N_FACTORS, N_TOP
 from greenlove_tracker.logs.parser import Run
+from greenlove_tracker.logs.partial import Partial, Totals
 from greenlove_tracker.report import wording
 from greenlove_tracker.report.arithmetic import number, sum_of
 from greenlove_tracker.report.content_run import energy_bars, equivalent_blocks
@@ -17,20 +21,20 @@ from greenlove_tracker.report.document import (
     Column,
     Document,
     Heading,
+    KeyFigure,
     KeyFigures,
     Paragraph,
     Table,
 )
-from greenlove_tracker.report.figures import directory_figures
-from greenlove_tracker.report.groups import STAR, STAR_NOTE, Group, group, groups_by
-from greenlove_tracker.report.method import method_blocks, run_factors
+from greenlove_tracker.report.figures import gpu_hours
+from greenlove_tracker.report.groups import STAR, STAR_NOTE, Sums
+from greenlove_tracker.report.method import method_blocks
 from greenlove_tracker.report.scale import energy_scale
 
-MAX_RUNS = 40
 _MAX_GROUPS = 12
-_MAX_INCOMPLETE = 25
 _MAX_PROBLEMS = 25
 _MAX_FACTORS = 12
+_FEW_RUNS = 5  # below which a share says nothing
 _NUMBERS = (
     Column("time", 1.35, is_number=True),
     Column("energy", 1.35, is_number=True),
@@ -41,59 +45,86 @@ _NUMBERS = (
 
 def directory_document(aggregate: Aggregate, name: str) -> Document:
     """The report of a log directory."""
-    everything = group(aggregate.runs)
-    countries = {run.text("country") for run in aggregate.runs}
+    aggregate.prepare(*((key,) for key in ("project", "device", "account", "month")))
+    everything, told = aggregate.total, aggregate.highlights
     return Document(
         title=f"Training runs in {fmt.shortened(name, 60)}",
         subtitle=_subtitle(aggregate),
         footer=f"greenlove_tracker · {fmt.shortened(name, 60)}",
         blocks=(
-            KeyFigures(directory_figures(aggregate)),
-            *_energy_blocks(aggregate.runs, everything),
-            *(block for key in ("project", "device", "month") for block in _group_blocks(aggregate, key, everything)),
-            *equivalent_blocks(everything.emissions_kgco2e, countries.pop() if len(countries) == 1 else ""),
-            *_runs_blocks(aggregate.runs, everything),
-            *_incomplete_blocks(aggregate.runs),
+            KeyFigures(_figures(everything)),
+            *_energy_blocks(everything),
+            *(b for key in ("project", "device", "account", "month") for b in _group_blocks(aggregate, key)),
+            *equivalent_blocks(everything.emissions_kgco2e, told.countries[0] if len(told.countries) == 1 else ""),
+            *_runs_blocks(aggregate),
+            *_forecast_blocks(told.forecasts),
+            *_incomplete_blocks(aggregate),
             *_problem_blocks(aggregate),
-            *_method_blocks(aggregate.runs),
+            *_method_blocks(aggregate),
         ),
     )
 
 
 def _subtitle(aggregate: Aggregate) -> str:
-    days = sorted(day for run in aggregate.runs if (day := fmt.shortened(run.text("started_at"), 30)[:10]))
-    runs = fmt.plural(len(aggregate.runs), "run")
-    if not days:
-        return runs
-    return f"{runs} · {days[0]}" + (f" to {days[-1]}" if days[-1] != days[0] else "") + " (UTC)"
+    days = [fmt.shortened(day, 10) for day in aggregate.highlights.days]
+    runs = fmt.plural(aggregate.total.n_runs, "run")
+    return f"{runs} · {' to '.join(days)} (UTC)" if days else runs
 
 
-def _energy_blocks(runs: Sequence[Run], everything: Group) -> tuple[Block, ...]:
-    totals = everything.totals
-    if totals.energy_kwh is None:
+def _figures(total: Totals) -> tuple[KeyFigure, ...]:
+    """The figures of a run, summed; each says how many runs are not in it."""
+    runs = f"sum over {fmt.plural(total.n_runs, 'run')}"
+    share = total.measured_share
+    measured = (f"{fmt.percent(share)} measured by hardware; PUE included",) if share is not None else ()
+    energy = (*_summed_over(total.n_runs, total.n_unknown_energy), *measured)
+    cost = (*_summed_over(total.n_runs, total.n_unknown_cost), *_cost_bases(total.cost_bases))
+    return (
+        KeyFigure("time", fmt.duration(total.duration_s), (f"wall time, {runs}",)),
+        KeyFigure("energy", fmt.energy(total.energy_kwh), energy),
+        KeyFigure("CO2e", fmt.mass(total.emissions_kgco2e), _summed_over(total.n_runs, total.n_unknown_emissions)),
+        KeyFigure("cost", fmt.money(total.cost_usd), cost),
+        KeyFigure("compute", gpu_hours(total.gpu_hours), (f"GPUs × wall time, {runs}",)),
+    )
+
+
+def _summed_over(n_runs: int, n_missing: int) -> tuple[str, ...]:
+    if n_missing == n_runs:
+        return ("no run has it",)
+    missing = (f"unknown for {fmt.plural(n_missing, 'run')}, not in it",) if n_missing else ()
+    return (f"sum over {fmt.plural(n_runs - n_missing, 'run')}", *missing)
+
+
+def _cost_bases(bases: Iterable[str]) -> tuple[str, ...]:
+    if set(bases) == {"machine", "electricity"}:
+        return ("machine price where one is set, else electricity",)
+    return tuple(sorted({"machine": "price of the machine"}.get(basis, basis) for basis in bases))
+
+
+def _energy_blocks(total: Totals) -> tuple[Block, ...]:
+    if total.energy_kwh is None:
         return ()
-    estimate_kwh = sum(run.summary.unmetered_estimate_kwh or 0.0 for run in runs)
-    bars = energy_bars(totals.energy, totals.energy_kwh, estimate_kwh, "time without a meter", "PUE")
+    estimate_kwh = total.unmetered_estimate_kwh or 0.0
+    bars = energy_bars(total.energy, total.energy_kwh, estimate_kwh, "time without a meter", "PUE")
     return (Heading("Energy by component"), BarChart(bars))
 
 
-def _group_blocks(aggregate: Aggregate, key: str, everything: Group) -> tuple[Block, ...]:
+def _group_blocks(aggregate: Aggregate, key: str) -> tuple[Block, ...]:
     """Sums by one key, those that used most energy first; the latest months first."""
-    groups = [(values[0], members) for values, members in groups_by(aggregate, [key]).items()]
-    if not groups:
+    groups = [(values[0], Sums(partial)) for values, partial in aggregate.partials_by(key).items()]
+    if not groups or (key == "account" and groups[-1][0] == ""):  # no accounts: no cluster
         return ()
     groups.sort(key=lambda g: g[0] if key == "month" else -(g[1].totals.energy_kwh or 0.0), reverse=key == "month")
     shown, rest = groups[:_MAX_GROUPS], groups[_MAX_GROUPS:]
-    rows = [_row(fmt.shortened(name, 44) or "(none)", members) for name, members in shown]
+    rows = [_row(fmt.shortened(name, 44) or "(none)", sums) for name, sums in shown]
     if rest:
-        rows.append(_row(f"{len(rest):,} others", group([run for _, members in rest for run in members.runs])))
-    rows.append(_row("total", everything))
+        rows.append(_row(f"{len(rest):,} others", Sums(Partial.merged(sums.partial for _, sums in rest))))
+    rows.append(_row("total", Sums(aggregate.partial)))
     columns = (Column(key, 4), Column("runs", 0.8, is_number=True), *_NUMBERS)
     return (Heading(f"By {key}"), Table(columns, tuple(rows), has_total=True), *_star_note(rows))
 
 
-def _row(name: str, members: Group) -> tuple[str, ...]:
-    return (name, f"{members.totals.n_runs:,}", *members.cells)
+def _row(name: str, sums: Sums) -> tuple[str, ...]:
+    return (name, f"{sums.totals.n_runs:,}", *sums.cells)
 
 
 def _star_note(rows: Sequence[tuple[str, ...]]) -> tuple[Block, ...]:
@@ -101,37 +132,60 @@ def _star_note(rows: Sequence[tuple[str, ...]]) -> tuple[Block, ...]:
     return (Paragraph(STAR_NOTE, is_note=True),) if has_star else ()
 
 
-def _runs_blocks(runs: Sequence[Run], everything: Group) -> tuple[Block, ...]:
+def _runs_blocks(aggregate: Aggregate) -> tuple[Block, ...]:
     """The runs that emitted most; the others as one row."""
-    if not runs:
+    everything, top = aggregate.partial, aggregate.highlights.top
+    if not top.count:
         return ()
-    ranked = sorted(runs, key=lambda run: (-(wording.emissions_kgco2e(run) or 0.0), run.run_id))
-    rows = [_run_row(run) for run in ranked[:MAX_RUNS]]
-    rest = ranked[MAX_RUNS:]
-    if rest:
-        rows.append((f"{len(rest):,} further runs", "", "", *group(rest).cells))
-    rows.append(("total", "", "", *everything.cells))
+    rows = [_run_row(aggregate.run(run_id), Sums(partial)) for _, run_id, partial in top.items]
+    n_further = top.count - len(top.items)
+    if n_further:
+        further = Sums(everything.without([partial for *_, partial in top.items]))
+        rows.append((f"{n_further:,} further runs", "", "", *further.cells))
+    rows.append(("total", "", "", *Sums(everything).cells))
     columns = (Column("run", 4), Column("project", 1.8), Column("status", 1.5), *_NUMBERS)
-    title = f"The {MAX_RUNS} runs that emitted most" if rest else "The runs, those that emitted most first"
+    title = f"The {N_TOP} runs that emitted most" if n_further else "The runs, those that emitted most first"
     return (Heading(title), Table(columns, tuple(rows), has_total=True), *_star_note(rows))
 
 
-def _run_row(run: Run) -> tuple[str, ...]:
+def _run_row(run: Run, sums: Sums) -> tuple[str, ...]:
     project = fmt.shortened(run.summary.project, 20) or "(none)"
-    return (fmt.shortened(run.run_id, 40), project, fmt.shortened(run.summary.status, 20), *group([run]).cells)
+    return (fmt.shortened(run.run_id, 40), project, fmt.shortened(run.summary.status, 20), *sums.cells)
 
 
-def _incomplete_blocks(runs: Sequence[Run]) -> tuple[Block, ...]:
-    """The runs that did not finish, and why; their time and energy are in the totals."""
-    found = [(run, why) for run in runs if (why := wording.why_incomplete(run.summary))]
-    if not found:
+def _forecast_blocks(record: ForecastRecord) -> tuple[Block, ...]:
+    """How far the runs' own forecasts of their time could be trusted."""
+    n_runs = record.n_runs
+    if not n_runs:
         return ()
-    rows = [
-        (fmt.shortened(run.run_id, 40), fmt.shortened(run.summary.status, 20), wording.progress(run), why)
-        for run, why in found[:_MAX_INCOMPLETE]
-    ]
+    runs = fmt.plural(n_runs, "run")
+    if n_runs < _FEW_RUNS:
+        text = f"The interval that a run forecast for its time held in {record.n_held} of {runs}."
+    else:
+        share = record.n_held / n_runs
+        error = 1.96 * math.sqrt(max(share * (1 - share), 0.25 / n_runs) / n_runs)
+        nominal = " and ".join(f"{level:.0%}" for level in sorted(record.levels))
+        text = (
+            f"The interval that a run forecast for its time held in {share:.0%} ±{error:.0%} of {runs} (nominal "
+            f"{nominal}); median |error| {record.median_error:.1%}."
+        )
+    note = "Of each run that did what it forecast, the first forecast at a tenth of its time or later is counted."
+    return (Heading("Forecasts and what came of them"), Paragraph(text), Paragraph(note, is_note=True))
+
+
+def _incomplete_blocks(aggregate: Aggregate) -> tuple[Block, ...]:
+    """The runs that did not finish, and why; their time and energy are in the totals."""
+    found = aggregate.highlights.incomplete
+    if not found.count:
+        return ()
+    rows = []
+    for (run_id,) in found.items:
+        run = aggregate.run(run_id)
+        why = wording.why_incomplete(run.summary)
+        rows.append((fmt.shortened(run_id, 40), fmt.shortened(run.summary.status, 20), wording.progress(run), why))
     columns = (Column("run", 3.2), Column("status", 1.3), Column("done", 1.7), Column("why", 3.4))
-    more = (Paragraph(f"and {len(found) - _MAX_INCOMPLETE:,} more"),) if len(found) > _MAX_INCOMPLETE else ()
+    n_more = found.count - len(rows)
+    more = (Paragraph(f"and {n_more:,} more"),) if n_more else ()
     heading = Heading("Runs that did not finish; they count in every total")
     return (heading, Table(columns, tuple(rows)), *more)
 
@@ -150,24 +204,26 @@ def _problem_blocks(aggregate: Aggregate) -> tuple[Block, ...]:
     return (Heading("What could not be read"), Table(columns, tuple(rows)), *more)
 
 
-def _method_blocks(runs: Sequence[Run]) -> tuple[Block, ...]:
+def _method_blocks(aggregate: Aggregate) -> tuple[Block, ...]:
     """How the sums came about, and the largest run as an example of how a single one is counted."""
-    if not runs:
+    told = aggregate.highlights
+    if not told.largest.items:
         return ()
-    example = max(runs, key=lambda run: (wording.emissions_kgco2e(run) or 0.0, run.summary.duration_s))
-    factors = list(dict.fromkeys(factor for run in runs for factor in run_factors(run)))
-    before = (*_sum_blocks(runs), Paragraph(f"As an example, the run that emitted most, {wording.title(example)}:"))
+    example = aggregate.run(told.largest.items[0][-1])
+    factors = [factor for *_, factor in told.factors]
+    sums = _sum_blocks([energy_kwh for _, energy_kwh in told.energies.items], told.energies.count)
+    before = (*sums, Paragraph(f"As an example, the run that emitted most, {wording.title(example)}:"))
     n_more = len(factors) - _MAX_FACTORS
-    more = (Paragraph(f"and {fmt.plural(n_more, 'more factor')}"),) if n_more > 0 else ()
+    at_least = "at least " if len(factors) == N_FACTORS else ""
+    more = (Paragraph(f"and {at_least}{fmt.plural(n_more, 'more factor')}"),) if n_more > 0 else ()
     return (*method_blocks(example, before, factors[:_MAX_FACTORS]), *more)
 
 
-def _sum_blocks(runs: Sequence[Run]) -> tuple[Block, ...]:
+def _sum_blocks(energies_kwh: Sequence[float], n_known: int) -> tuple[Block, ...]:
     """The energy of the runs as one sum, where it is short enough to follow."""
-    known = [e for run in runs if (e := run.summary.energy_kwh) is not None]
     text = "Every total is the plain sum over the runs, failed and interrupted ones too."
-    if not 2 <= len(known) <= 10:
+    if not 2 <= n_known <= 10:
         return (Paragraph(text),)
-    scale = energy_scale(sum(known))
-    calculation, _ = sum_of("energy of all runs", [number(scale.value(e)) for e in known], scale.unit)
+    scale = energy_scale(sum(energies_kwh))
+    calculation, _ = sum_of("energy of all runs", [number(scale.value(e)) for e in energies_kwh], scale.unit)
     return (Paragraph(text), Calculations((calculation,)))

@@ -1,0 +1,113 @@
+"""The arguments of carbontracker's ``CarbonTracker``, checked, and what they are called here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from greenlove_tracker.errors import UsageError
+
+COMPONENTS = ("gpu", "cpu")
+_DEFAULT_UTILIZATION = 0.5  # carbontracker's, of both
+
+
+@dataclass(frozen=True, slots=True)
+class Hardware:
+    """What is to be counted, and what of it is given instead of measured.
+
+    Attributes:
+        wanted: components, ``gpu`` and ``cpu``.
+        cpu: name of a simulated CPU; None measures it.
+        cpu_w: its power.
+        gpu: name of a simulated GPU; None measures what is there.
+        gpu_w: its power.
+    """
+
+    wanted: frozenset[str]
+    cpu: str | None
+    cpu_w: float
+    gpu: str | None
+    gpu_w: float
+
+    @property
+    def simulated(self) -> frozenset[str]:
+        """The wanted components that are simulated."""
+        names = {"cpu": self.cpu, "gpu": self.gpu}
+        return frozenset(c for c in self.wanted if names[c] is not None)
+
+
+def hardware(
+    components: str,
+    cpu: str | None,
+    cpu_tdp_w: float | None,
+    cpu_utilization: float | None,
+    gpu: str | None,
+    gpu_w: float | None,
+    gpu_utilization: float | None,
+) -> Hardware:
+    """What the arguments ask for; a power without a name simulates nothing, as in carbontracker.
+
+    Raises:
+        UsageError: on a component, power or share that is none.
+    """
+    wanted = {name.strip().lower() for name in str(components).split(",")}
+    wanted = set(COMPONENTS) if wanted == {"all"} else wanted
+    if unknown := wanted - set(COMPONENTS):
+        raise UsageError(f'components must be "all", "gpu", "cpu" or "gpu,cpu"; {", ".join(sorted(unknown))!r} is none')
+    cpu_w = _power_w("sim_cpu", cpu, "sim_cpu_tdp", cpu_tdp_w, "sim_cpu_util", cpu_utilization)
+    gpu_power_w = _power_w("sim_gpu", gpu, "sim_gpu_watts", gpu_w, "sim_gpu_util", gpu_utilization)
+    return Hardware(frozenset(wanted), cpu, cpu_w, gpu, gpu_power_w)
+
+
+def _power_w(
+    name: str, device: str | None, power_name: str, power_w: float | None, share_name: str, share: float | None
+) -> float:
+    if device is None:
+        return 0.0
+    if not isinstance(device, str) or not device.strip():
+        raise UsageError(f"{name} is the name of a device, not {device!r}")
+    if power_w is None:
+        raise UsageError(f"{name}={device!r} needs its power in W: give {power_name}")
+    share = _DEFAULT_UTILIZATION if share is None else share
+    for argument, value, most in ((power_name, power_w, 1e6), (share_name, share, 1.0)):
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= most:
+            raise UsageError(f"{argument} must be a number from 0 to {most:g}, not {value!r}")
+    return power_w * share
+
+
+def monitoring(epochs: int, epochs_before_pred: int, monitor_epochs: int) -> dict[str, int]:
+    """When to forecast and when to close the run, as our settings.
+
+    Raises:
+        UsageError: where fewer epochs are monitored than the forecast waits for, or none.
+    """
+    if monitor_epochs == 0:
+        raise UsageError("monitor_epochs cannot be 0; leave it out, or give -1, to monitor all epochs")
+    if monitor_epochs != -1 and monitor_epochs < epochs_before_pred:
+        raise UsageError(f"monitor_epochs ({monitor_epochs}) cannot be less than epochs_before_pred")
+    monitored = epochs if monitor_epochs == -1 else monitor_epochs
+    is_forecast = 0 < epochs_before_pred <= monitored
+    return {"epochs_before_pred": epochs_before_pred if is_forecast else 0, "monitor_epochs": monitored}
+
+
+def without_effect(
+    api_keys: Mapping[str, Any] | None, *, update_interval: float, decimal_precision: int, devices_by_pid: bool
+) -> Iterator[str]:
+    """What the user gave in vain, in words."""
+    if api_keys:
+        yield key_warning(api_keys)
+    if update_interval != 1:
+        yield "update_interval has no effect: energy is read where an epoch begins and ends, and each minute"
+    if decimal_precision != 12:
+        yield "decimal_precision has no effect: figures are rounded for reading, and the log holds all their digits"
+    if devices_by_pid:
+        yield "devices_by_pid has no effect: the GPUs that CUDA_VISIBLE_DEVICES or Slurm gives this process are counted"
+
+
+def key_warning(api_keys: Mapping[str, Any]) -> str:
+    """That no service is asked yet."""
+    return (
+        f"api_keys: {', '.join(map(str, api_keys))} cannot be asked yet, so the key has no effect; the mean of a year "
+        "is counted with: country= or GREENLOVE_COUNTRY names the place, carbon_intensity_gco2e_per_kwh= a figure"
+    )

@@ -1,0 +1,110 @@
+"""A meter of the components that are wanted, some of them simulated."""
+
+from __future__ import annotations
+
+import os
+
+from greenlove_tracker import devices
+from greenlove_tracker.compat.carbontracker.arguments import COMPONENTS, Hardware
+from greenlove_tracker.config import Settings
+from greenlove_tracker.job import find_ranks
+from greenlove_tracker.meter import Meter, MeterInfo, SimulatedMeter
+from greenlove_tracker.records import Energy, Field
+from greenlove_tracker.tracker.choices import choose_meter, make_terms
+from greenlove_tracker.tracker.clock import SystemClock
+from greenlove_tracker.tracker.plan import Plan
+
+
+class PartialMeter:
+    """Counts what is wanted: the simulated components by their given power, the others with the meter of the machine.
+
+    Memory counts with the CPU, as it did where carbontracker read RAPL.
+
+    Args:
+        wanted: what is wanted, and what of it is simulated.
+        simulated: gives the energy of what is simulated.
+        machine: gives that of the rest; None where there is no rest.
+    """
+
+    def __init__(self, wanted: Hardware, simulated: SimulatedMeter, machine: Meter | None) -> None:
+        self._hardware, self._simulated, self._machine = wanted, simulated, machine
+        self.starts_at_once = machine is None or machine.starts_at_once
+        self.resolution_s = 0.0 if machine is None else machine.resolution_s
+
+    def start(self) -> MeterInfo:
+        """Begin, and say what is measured and what is given.
+
+        Raises:
+            MeterError: where the rest cannot be measured.
+        """
+        hardware, fields = self._hardware, dict[str, Field]()
+        measured = hardware.wanted - hardware.simulated
+        if self._machine is not None:
+            info = self._machine.start()
+            left_out = tuple(f"{c}_" for c in COMPONENTS if c not in measured)
+            left_out += () if "cpu" in hardware.wanted else ("ram_",)
+            fields = {f.name: f for f in info.fields if not f.name.startswith(left_out)}
+        simulated = self._simulated.start()
+        if hardware.simulated:
+            fields |= {f.name: f for f in simulated.fields if self._machine is None or f.name == "gpu_count"}
+            fields |= {name: Field(name, text) for name, text in self._names().items()}
+        n_gpus = simulated.gpu_count if "gpu" in hardware.simulated else 0
+        if self._machine is not None and "gpu" in measured:
+            n_gpus = info.gpu_count
+        fields["gpu_count"] = Field("gpu_count", str(n_gpus))
+        return MeterInfo(tuple(fields.values()), n_gpus)
+
+    def _names(self) -> dict[str, str]:
+        hardware = self._hardware
+        names = {}
+        if "cpu" in hardware.simulated and hardware.cpu:
+            names["cpu_model"] = hardware.cpu
+        if "gpu" in hardware.simulated and hardware.gpu:
+            names["gpu_models"] = f"1 × {hardware.gpu}"
+        if self._machine is not None:
+            names["meter_note"] = f"simulated: {', '.join(sorted(hardware.simulated))}"
+        return names
+
+    def read(self) -> Energy:
+        """The energy since the last read.
+
+        Raises:
+            MeterError: where the rest could not be read.
+        """
+        given = self._simulated.read()
+        measured = Energy() if self._machine is None else self._machine.read()
+        by_component = {c: given if c in self._hardware.simulated else measured for c in COMPONENTS}
+        by_component |= {c: Energy() for c in COMPONENTS if c not in self._hardware.wanted}
+        cpu, gpu = by_component["cpu"], by_component["gpu"]
+        ram = measured if "cpu" in self._hardware.wanted else Energy()
+        return Energy(
+            cpu.cpu_kwh, gpu.gpu_kwh, ram.ram_kwh, cpu.cpu_method, gpu.gpu_method, ram.ram_method
+        )  # fmt: skip
+
+    def stop(self) -> None:
+        """Release what the machine's meter holds."""
+        if self._machine is not None:
+            self._machine.stop()
+
+
+def meter_of(wanted: Hardware, settings: Settings) -> Meter | None:
+    """The meter of this process; None for the usual one: all is wanted, or another rank of the node measures.
+
+    Raises:
+        UsageError: for a place that is not known.
+    """
+    ranks = find_ranks(os.environ)
+    if not ranks.carries_meter or (wanted.wanted == set(COMPONENTS) and not wanted.simulated):
+        return None
+    clock, simulated = SystemClock(), wanted.simulated
+    given = SimulatedMeter(
+        clock,
+        cpu_tdp_w=wanted.cpu_w if "cpu" in simulated else None, cpu_util=1.0,
+        gpu_w=wanted.gpu_w if "gpu" in simulated else None, gpu_util=1.0,
+    )  # fmt: skip
+    rest = wanted.wanted - simulated
+    is_only_gpus = rest == {"gpu"} and bool(simulated)
+    if not rest or (is_only_gpus and not devices.nvml_gpus()):
+        return PartialMeter(wanted, given, None)
+    terms = make_terms(settings, Plan(), "", "")
+    return PartialMeter(wanted, given, choose_meter(settings, ranks, clock, terms, None))

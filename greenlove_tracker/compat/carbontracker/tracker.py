@@ -1,0 +1,90 @@
+"""``CarbonTracker``: carbontracker's tracker, with its arguments and methods, over our ``Tracker``."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Mapping
+from typing import Any
+
+from greenlove_tracker import Tracker
+from greenlove_tracker.compat.carbontracker.arguments import hardware, key_warning, monitoring, without_effect
+from greenlove_tracker.compat.carbontracker.meter import meter_of
+from greenlove_tracker.config import load_settings
+
+__all__ = ["CarbonTracker"]
+
+_OF_METER = ("country", "carbon_intensity_gco2e_per_kwh", "cpu_tdp_w", "ram_w")  # settings that a meter is made with
+
+
+class CarbonTracker:
+    """carbontracker's tracker: its 20 arguments and four methods; our measurement, log and forecast.
+
+    Args:
+        log_file_prefix: the project that the run is grouped by.
+        ignore_errors: has no effect: an error of the tracker's never ends a training.
+        **ours: what else ``greenlove_tracker.Tracker`` takes by name, such as ``country``, ``pue``, ``project``.
+
+    Attributes:
+        tracker: the ``greenlove_tracker.Tracker`` behind it, with ``forecast``, ``summary`` and ``run_dir``.
+
+    Raises:
+        UsageError: on a bad argument, with what to do; it is a ``ValueError``.
+    """
+
+    def __init__(
+        self, epochs: int, epochs_before_pred: int = 1, monitor_epochs: int = -1, update_interval: float = 1,
+        interpretable: bool = True, stop_and_confirm: bool = False, ignore_errors: bool = False,
+        components: str = "all", devices_by_pid: bool = False, log_dir: str | os.PathLike[str] | None = None,
+        log_file_prefix: str = "", verbose: int = 1, decimal_precision: int = 12,
+        api_keys: Mapping[str, Any] | None = None, sim_cpu: str | None = None, sim_cpu_tdp: float | None = None,
+        sim_cpu_util: float | None = None, sim_gpu: str | None = None, sim_gpu_watts: float | None = None,
+        sim_gpu_util: float | None = None, **ours: Any,
+    ) -> None:  # fmt: skip
+        wanted = hardware(components, sim_cpu, sim_cpu_tdp, sim_cpu_util, sim_gpu, sim_gpu_watts, sim_gpu_util)
+        given: dict[str, Any] = {
+            "log_dir": None if log_dir is None else os.fspath(log_dir),
+            "project": log_file_prefix or None,
+            "verbose": min(max(verbose, 0), 2),
+            "stop_and_confirm": stop_and_confirm,
+            **monitoring(epochs, epochs_before_pred, monitor_epochs),
+        } | ours  # fmt: skip
+        in_vain = without_effect(
+            api_keys, update_interval=update_interval, decimal_precision=decimal_precision,
+            devices_by_pid=devices_by_pid,
+        )  # fmt: skip
+        for message in in_vain:
+            warnings.warn(message, UserWarning, stacklevel=2)
+        settings = load_settings({name: given.get(name) for name in _OF_METER})
+        self._is_open = self._is_over = False
+        given.setdefault("meter", meter_of(wanted, settings))
+        self.tracker = Tracker(epochs, **given)
+
+    def epoch_start(self) -> None:
+        """An epoch begins; where one is still open, as after ``continue`` in the loop, that one ends first."""
+        if self._is_over:
+            return
+        if self._is_open:
+            self.epoch_end()
+        self.tracker.epoch_start()
+        self._is_open = True
+
+    def epoch_end(self) -> None:
+        """The epoch is over; after the last one that is monitored, the run is closed.
+
+        Raises:
+            SystemExit: where ``stop_and_confirm`` was asked for, and the answer is no.
+        """
+        if self._is_open and not self._is_over:
+            self._is_open = False
+            self.tracker.epoch_end()
+
+    def stop(self) -> None:
+        """Close the run, early or not: what was measured is kept. May be called again."""
+        self._is_over = True
+        self.tracker.stop()
+
+    def set_api_keys(self, api_keys: Mapping[str, Any]) -> None:
+        """Warns: no service is asked yet."""
+        if api_keys:
+            warnings.warn(key_warning(api_keys), UserWarning, stacklevel=2)

@@ -1,0 +1,1 @@
+"""Logs of other tools, read as runs: carbontracker's and CodeCarbon's."""

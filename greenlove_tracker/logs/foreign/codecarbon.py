@@ -1,0 +1,155 @@
+"""CodeCarbon's rows as runs: those of one ``run_id`` are readings of one total, not parts of a sum."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+from itertools import pairwise
+
+from greenlove_tracker.logs.foreign.codecarbon_csv import LoggedRun, Reading
+from greenlove_tracker.logs.foreign.run import ForeignRecord, ForeignRun, fields_of
+from greenlove_tracker.logs.schema import cell, factor_fields
+from greenlove_tracker.logs.totals import Ending
+from greenlove_tracker.records import UNKNOWN_ENERGY, Counts, Energy, Factor, Field, Method, Row, RowKind, RunStatus
+from greenlove_tracker.units import GRAMS_PER_KG
+
+_UNKNOWN_METHODS = "CodeCarbon's file does not say how the energy of CPU and GPU was obtained"
+
+
+class CodeCarbonRun(ForeignRun):
+    """A run of CodeCarbon, from its rows."""
+
+    def __init__(self, logged: LoggedRun) -> None:
+        moments = [r.at for r in (*logged.readings, *logged.tasks) if r.at]
+        self._logged, self._ended_at = logged, max(moments, default=None, key=datetime.isoformat)
+        time = self._ended_at.strftime("%Y%m%dT%H%M%S") if self._ended_at else ""
+        name = re.sub(r"[^\w.-]+", "_", logged.key)[:80]
+        super().__init__(logged.file, "-".join(part for part in (time, "codecarbon", name) if part))
+
+    def _load(self) -> ForeignRecord:
+        return _record(self._logged, self._ended_at)
+
+
+def _record(logged: LoggedRun, ended_at: datetime | None) -> ForeignRecord:
+    last = _last(logged)
+    rows = _rows(logged, last)
+    began_at = next((row.started_at for row in rows), "")
+    return ForeignRecord(
+        fields=_fields(logged, last, began_at),
+        rows=rows,
+        ending=Ending(_status(logged), None, _text(ended_at)),
+        is_closed=True,
+        total_kwh=last.total_kwh,
+        emissions_gco2e=None if last.emissions_kgco2e is None else last.emissions_kgco2e * GRAMS_PER_KG,
+    )
+
+
+def _status(logged: LoggedRun) -> str:
+    """A row is written by stop(), and by every flush(): of several, the last may be one of the many."""
+    return RunStatus.FINISHED if len(logged.readings) <= 1 else RunStatus.EXITED
+
+
+def _last(logged: LoggedRun) -> Reading:
+    """The totals of the run: its highest reading; where only tasks were written, their sum."""
+    if logged.readings:
+        return max(logged.readings, key=lambda r: (r.total_kwh or 0.0, r.duration_s))
+    tasks = logged.tasks
+    return Reading(
+        tasks[-1].at, sum(t.duration_s for t in tasks), _sum(t.emissions_kgco2e for t in tasks),
+        _sum(t.cpu_kwh for t in tasks), _sum(t.gpu_kwh for t in tasks), _sum(t.ram_kwh for t in tasks),
+        _sum(t.total_kwh for t in tasks),
+    )  # fmt: skip
+
+
+def _sum(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) if known else None
+
+
+# -- rows ------------------------------------------------------------------------------------------------------------
+
+
+def _rows(logged: LoggedRun, last: Reading) -> list[Row]:
+    """The stretches between the readings; one for all where the readings do not follow on one another.
+
+    With tasks, CodeCarbon's duration is that of the latest: the run took at least all of them together.
+    """
+    readings = sorted(logged.readings, key=lambda r: (r.duration_s, r.total_kwh or 0.0))
+    steps = [_nothing(readings[0]), *readings] if readings and readings[-1] == last and not logged.tasks else []
+    if len(steps) < 3 or not all(_follows(*pair) for pair in pairwise(steps[1:])):
+        duration_s = max(last.duration_s, sum(t.duration_s for t in logged.tasks))
+        return [_stretch(_nothing(last), last, duration_s, logged)]
+    return [_stretch(a, b, b.duration_s - a.duration_s, logged) for a, b in pairwise(steps)]
+
+
+def _nothing(like: Reading) -> Reading:
+    cpu, gpu, ram = (None if kwh is None else 0.0 for kwh in (like.cpu_kwh, like.gpu_kwh, like.ram_kwh))
+    return Reading(None, 0.0, None, cpu, gpu, ram, None)
+
+
+def _energies(reading: Reading) -> tuple[float | None, ...]:
+    return reading.cpu_kwh, reading.gpu_kwh, reading.ram_kwh
+
+
+def _follows(a: Reading, b: Reading) -> bool:
+    """Whether every total of ``b`` is one of ``a`` that has grown."""
+    pairs = zip(_energies(a), _energies(b), strict=True)
+    return all((x is None) == (y is None) and (x or 0.0) <= (y or 0.0) for x, y in pairs)
+
+
+def _stretch(a: Reading, b: Reading, duration_s: float, logged: LoggedRun) -> Row:
+    kwh = [
+        None if y is None else (y - (x or 0.0)) / logged.pue for x, y in zip(_energies(a), _energies(b), strict=True)
+    ]
+    is_apple = logged.texts.get("cpu_model", "").startswith("Apple")
+    ram_method = Method.CONSTANT if kwh[2] is not None and not is_apple else None
+    energy = Energy(kwh[0], kwh[1], kwh[2], None, None, ram_method)
+    began_at = b.at - timedelta(seconds=duration_s) if b.at and duration_s < 1e9 else None
+    return Row(RowKind.GAP, None, _text(began_at), duration_s, energy, 0.0, Counts(), UNKNOWN_ENERGY, None)
+
+
+def _text(moment: datetime | None) -> str:
+    """ISO 8601; without a zone where the file gives none, as CodeCarbon's local times."""
+    return moment.isoformat(timespec="milliseconds") if moment else ""
+
+
+# -- fields ----------------------------------------------------------------------------------------------------------
+
+
+def _fields(logged: LoggedRun, last: Reading, began_at: str) -> dict[str, Field]:
+    texts = logged.texts
+    fields = fields_of({
+        "project": texts.get("project_name", ""),
+        "started_at": began_at,
+        "meter": f"CodeCarbon {texts.get('codecarbon_version', '')}".strip(),
+        "meter_note": _UNKNOWN_METHODS,
+        "country": texts.get("country_iso_code", ""),
+        "location": _joined(texts.get(name, "") for name in ("cloud_provider", "cloud_region", "region")),
+        "os": texts.get("os", ""),
+        "python": texts.get("python_version", ""),
+        "cpu_model": texts.get("cpu_model", ""),
+        "cpu_threads": _count(texts.get("cpu_count", "")),
+        "gpu_count": _count(texts.get("gpu_count", "")),
+        "gpu_models": texts.get("gpu_model", "").replace(" x ", " × "),
+        "ram_gb": texts.get("ram_total_size", ""),
+        "tracking_mode": texts.get("tracking_mode", ""),
+        "pue": cell(logged.pue),
+    })  # fmt: skip
+    if last.emissions_kgco2e is not None and last.total_kwh:
+        source = f"{fields['meter'].value}, the run's emissions ÷ energy"
+        value = last.emissions_kgco2e * GRAMS_PER_KG / last.total_kwh
+        fields |= {f.name: f for f in factor_fields(Factor("carbon_intensity", value, "gCO2e/kWh", source))}
+    return fields
+
+
+def _count(text: str) -> str:
+    """A whole number, which pandas may have written as ``2.0``."""
+    try:
+        return str(int(float(text)))
+    except (ValueError, OverflowError):
+        return ""
+
+
+def _joined(texts: Iterable[str]) -> str:
+    return " ".join(text for text in texts if text)

@@ -1,0 +1,105 @@
+"""Reads CodeCarbon's ``emissions.csv``, with the columns of its versions 1 to 3, row by row."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+
+from greenlove_tracker.logs.foreign.textfile import Notes, amount, read_lines, safe_text
+
+_NEEDED = frozenset({"timestamp", "duration", "emissions", "energy_consumed"})
+_TEXTS = (
+    "project_name", "country_iso_code", "region", "cloud_provider", "cloud_region", "os", "python_version",
+    "codecarbon_version", "cpu_count", "cpu_model", "gpu_count", "gpu_model", "ram_total_size", "tracking_mode",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """One row: totals since a run or a task of it began. CodeCarbon has multiplied the energies with its PUE."""
+
+    at: datetime | None
+    duration_s: float
+    emissions_kgco2e: float | None
+    cpu_kwh: float | None
+    gpu_kwh: float | None
+    ram_kwh: float | None
+    total_kwh: float | None
+
+
+@dataclass(slots=True)
+class LoggedRun:
+    """The rows of one ``run_id``.
+
+    Attributes:
+        file: where the latest row stands.
+        key: the ``run_id``; where there is none, file and line.
+        readings: each of all since the start of the run.
+        tasks: each of one task alone.
+        texts: what the latest row says of the machine, by column.
+        pue: of the latest row.
+    """
+
+    file: Path
+    key: str
+    readings: list[Reading] = field(default_factory=list)
+    tasks: list[Reading] = field(default_factory=list)
+    texts: Mapping[str, str] = field(default_factory=dict)
+    pue: float = 1.0
+
+
+def read_emissions(file: Path, runs: dict[str, LoggedRun], notes: Notes) -> bool:
+    """Add the rows of a CSV file to ``runs`` by ``run_id``; False where it is another kind of file."""
+    lines = _cells(file, notes)
+    _, header = next(lines, (0, []))
+    if not set(header) >= _NEEDED:
+        return False
+    for number, values in lines:
+        if len(values) != len(header):
+            notes.tell(file, f"line {number} left out: {len(values) or 'unreadable'} cells instead of {len(header)}")
+            continue
+        cells = dict(zip(header, values, strict=True))
+        try:
+            reading, pue = _reading(cells), amount(cells.get("pue", ""))
+        except ValueError as error:
+            notes.tell(file, f"line {number} left out: {error}")
+            continue
+        key = cells.get("run_id", "") or f"{file.name}-{number}"
+        run = runs.setdefault(key, LoggedRun(file, key))
+        run.file, run.pue = file, pue if pue and pue >= 1 else 1.0
+        run.texts = {name: safe_text(cells[name]) for name in _TEXTS if cells.get(name)}
+        (run.tasks if "task_name" in cells else run.readings).append(reading)
+    return True
+
+
+def _cells(file: Path, notes: Notes) -> Iterator[tuple[int, Sequence[str]]]:
+    """Each line by itself: CodeCarbon writes no cell of several, and a stray quote must not swallow the rest."""
+    for number, line in read_lines(file, notes):
+        try:
+            yield number, next(csv.reader([line], strict=True), [])
+        except csv.Error:
+            yield number, []
+
+
+def _reading(cells: Mapping[str, str]) -> Reading:
+    duration_s = amount(cells["duration"])
+    if duration_s is None:
+        raise ValueError("a row without its duration")
+    cpu, gpu, ram = (_energy_kwh(cells.get(f"{component}_energy", "")) for component in ("cpu", "gpu", "ram"))
+    total_kwh = _energy_kwh(cells["energy_consumed"])
+    return Reading(_moment(cells["timestamp"]), duration_s, amount(cells["emissions"]), cpu, gpu, ram, total_kwh)
+
+
+def _energy_kwh(text: str) -> float | None:
+    """None for 0: what was there and read took some; what was not is written as 0."""
+    return amount(text) or None
+
+
+def _moment(text: str) -> datetime | None:
+    try:
+        return datetime.fromisoformat(text)
+    except ValueError:
+        return None

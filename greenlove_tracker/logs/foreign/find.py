@@ -1,0 +1,161 @@
+"""Finds runs of every kind under a directory: ours, carbontracker's and CodeCarbon's."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from greenlove_tracker.logs.foreign.carbontracker import LOG_NAME, CarbontrackerRun
+from greenlove_tracker.logs.foreign.codecarbon import CodeCarbonRun
+from greenlove_tracker.logs.foreign.codecarbon_csv import LoggedRun, read_emissions
+from greenlove_tracker.logs.foreign.run import ForeignRun
+from greenlove_tracker.logs.foreign.textfile import Notes
+from greenlove_tracker.logs.places import Entry, LogPath, RemotePath, entries
+from greenlove_tracker.logs.run import Problem, Run
+
+_MAX_DEPTH = 8
+
+
+class Search:
+    """One walk through a directory.
+
+    Attributes:
+        notes: what is no run, or could not be read.
+    """
+
+    def __init__(self) -> None:
+        self.notes = Notes()
+        self._seen: set[tuple[int, int]] = set()
+        self._by_id: dict[str, Run] = {}
+
+    def under(self, directory: LogPath) -> list[Run]:
+        """Every run under a directory, the oldest first."""
+        self._is_new(directory)
+        self._directory(directory, depth=0)
+        return self._sorted()
+
+    def of_file(self, file: Path) -> list[Run]:
+        """The runs of one file; the other logs of a run that it belongs to are read too."""
+        found = LOG_NAME.fullmatch(file.name)
+        beside = [file] if found is None else [file.with_name(_log_name(found[1], kind)) for kind in ("", "_output")]
+        self._files([path for path in beside if path.exists()], is_told=True)
+        return self._sorted()
+
+    def _sorted(self) -> list[Run]:
+        return [self._by_id[run_id] for run_id in sorted(self._by_id)]
+
+    def _directory(self, directory: LogPath, depth: int) -> None:
+        try:
+            listed = entries(directory) if isinstance(directory, RemotePath) else _entries(directory)
+        except OSError as error:
+            self.notes.tell(directory, f"cannot be read: {error.strerror or error}")
+            return
+        for name, is_dir in listed:
+            if is_dir:
+                self._subdirectory(directory / name, depth + 1)
+        files = [directory / name for name, is_dir in listed if not is_dir]
+        self._files([file for file in files if isinstance(file, Path)], is_told=depth == 0)
+        for file in files:
+            if not isinstance(file, Path):
+                self.notes.tell(file, "is not a run: a file")
+
+    def _subdirectory(self, path: LogPath, depth: int) -> None:
+        if not self._is_new(path):
+            self.notes.tell(path, "left out: leads to a directory that was read already")
+            return
+        run = Run(path)
+        if run.is_run:
+            self._add(run)
+        elif run.problems:
+            self.notes.problems += run.problems
+        elif isinstance(path, RemotePath):  # a store may hold anything: it is not searched
+            self.notes.tell(path, "is not a run: no run.csv")
+        elif depth > _MAX_DEPTH:
+            self.notes.tell(path, f"left out: more than {_MAX_DEPTH} directories deep")
+        else:
+            n_before = len(self._by_id) + len(self.notes.problems)
+            self._directory(path, depth)
+            if depth == 1 and len(self._by_id) + len(self.notes.problems) == n_before:
+                self.notes.tell(path, "is not a run: no run.csv")
+
+    def _is_new(self, directory: LogPath) -> bool:
+        """Whether it was not entered yet: links may lead round in a circle."""
+        if isinstance(directory, RemotePath):
+            return True
+        try:
+            found = directory.stat()
+        except OSError:
+            return True  # why it cannot be read is told where it is
+        key = found.st_dev, found.st_ino
+        is_new = key not in self._seen
+        self._seen.add(key)
+        return is_new
+
+    def _files(self, files: Sequence[Path], *, is_told: bool) -> None:
+        by_name: dict[str, dict[str, Path]] = {}
+        logged: dict[str, LoggedRun] = {}
+        for file in files:
+            if found := LOG_NAME.fullmatch(file.name):
+                by_name.setdefault(found[1], {})[found[2]] = file
+            elif ".csv" in file.suffixes and _had_emissions(file, logged, self.notes):
+                continue
+            elif is_told:
+                self.notes.tell(file, "is not a run: a file")
+        for name, logs in by_name.items():
+            if set(logs) == {"_err"}:
+                self.notes.tell(logs["_err"], "is not a run: its standard and output logs are missing")
+            else:
+                self._add(CarbontrackerRun(name, logs.get(""), logs.get("_output")))
+        for run in map(CodeCarbonRun, logged.values()):
+            self._add(run)
+
+    def _add(self, run: Run) -> None:
+        """A run of another tool that was found before is a copy; one that only has the same name gets another."""
+        n, run_id = 1, run.run_id
+        while (other := self._by_id.get(run_id)) is not None:
+            if isinstance(run, ForeignRun) and isinstance(other, ForeignRun) and _are_alike(run, other):
+                self.notes.tell(run.path, f"left out: the same run as in {other.path}")
+                return
+            n += 1
+            run_id = f"{run.run_id}-{n}"
+        if isinstance(run, ForeignRun) and n > 1:
+            run.rename(run_id)
+        self._by_id[run_id] = run
+
+
+def _log_name(name: str, kind: str) -> str:
+    return f"{name}_carbontracker{kind}.log" if name else f"carbontracker{kind}.log"
+
+
+def _entries(directory: Path) -> list[Entry]:
+    """What a directory holds, by name, without hidden names; a link to itself counts as a file, which is told."""
+    with os.scandir(directory) as scanned:
+        return sorted(Entry(entry.name, _is_dir(entry)) for entry in scanned if not entry.name.startswith("."))
+
+
+def _is_dir(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:
+        return False
+
+
+def _had_emissions(file: Path, logged: dict[str, LoggedRun], notes: Notes) -> bool:
+    """Whether it was CodeCarbon's, or could not be read at all, which was then told."""
+    n_before = len(notes.problems)
+    return read_emissions(file, logged, notes) or len(notes.problems) > n_before
+
+
+def _are_alike(run: ForeignRun, other: ForeignRun) -> bool:
+    try:
+        return run.record == other.record
+    except Exception:  # unreadable: each is told by its own name
+        return False
+
+
+def runs_and_problems(path: LogPath) -> tuple[list[Run], Iterable[Problem]]:
+    """Every run under ``path``, or in it where it is a file, and what could not be read."""
+    search = Search()
+    runs = search.of_file(path) if isinstance(path, Path) and not path.is_dir() else search.under(path)
+    return runs, search.notes.problems

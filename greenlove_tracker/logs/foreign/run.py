@@ -1,0 +1,117 @@
+"""A run that another tool logged, with the face of one of ours."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+
+from greenlove_tracker.logs.run import Problem, Run
+from greenlove_tracker.logs.totals import Ending
+from greenlove_tracker.records import COMPONENTS, EpochRecord, Field, Row, RunSummary
+from greenlove_tracker.units import GRAMS_PER_KG
+
+
+@dataclass(frozen=True, slots=True)
+class ForeignRecord:
+    """What another tool's log says about a run.
+
+    Attributes:
+        fields: as ``run.csv`` holds them.
+        rows: epochs, or stretches of time between readings.
+        ending: how and when it ended; an empty status where that is not known.
+        is_closed: whether the tool wrote its totals.
+        total_kwh: the tool's own total, PUE included; stands in where the rows hold no energy.
+        emissions_gco2e: the tool's own, likewise.
+        problems: what could not be read.
+    """
+
+    fields: Mapping[str, Field]
+    rows: Sequence[Row]
+    ending: Ending
+    is_closed: bool
+    total_kwh: float | None = None
+    emissions_gco2e: float | None = None
+    problems: Sequence[Problem] = field(default=(), compare=False)
+
+
+class ForeignRun(Run, ABC):
+    """A run of another tool, read when it is asked for.
+
+    Args:
+        file: its log.
+        run_id: unique in its directory, and the same whenever it is read.
+    """
+
+    def __init__(self, file: Path, run_id: str) -> None:
+        super().__init__(file)
+        self._run_id = run_id
+
+    @abstractmethod
+    def _load(self) -> ForeignRecord:
+        """Read the log."""
+
+    @property
+    def run_id(self) -> str:
+        """Its time and what the tool calls it."""
+        return self._run_id
+
+    def rename(self, run_id: str) -> None:
+        """Call it otherwise, before its summary is asked for: another run has its name."""
+        self._run_id = run_id
+
+    @cached_property
+    def record(self) -> ForeignRecord:
+        """What the log says."""
+        record = self._load()
+        self.problems += record.problems
+        return record
+
+    @cached_property
+    def is_run(self) -> bool:
+        """It is one."""
+        return True
+
+    @cached_property
+    def rows(self) -> Mapping[int, Sequence[Row]]:
+        """Its rows; other tools know one rank."""
+        return {0: self.record.rows}
+
+    @cached_property
+    def epochs(self) -> Sequence[EpochRecord]:
+        """Its epochs, in order; none of CodeCarbon, which knows no epochs."""
+        return self.epochs_of(0)
+
+    @cached_property
+    def has_summary(self) -> bool:
+        """Whether the tool wrote its totals."""
+        return self.record.is_closed
+
+    @cached_property
+    def summary(self) -> RunSummary:
+        """The totals, added up from what was logged; where that is no energy, the tool's own."""
+        summary = self.added_up(self.record.ending)
+        if summary.energy_kwh is None and self.record.total_kwh is not None:
+            grams = self.record.emissions_gco2e
+            kilograms = None if grams is None else grams / GRAMS_PER_KG
+            summary = replace(summary, energy_kwh=self.record.total_kwh, emissions_kgco2e=kilograms)
+        energy = summary.energy
+        known = [c for c in COMPONENTS if energy.component_kwh(c) is not None]
+        if any(not energy.component_method(c) for c in known):
+            return replace(summary, measured_kwh=None)  # how much of it hardware measured is not known
+        return summary
+
+    @cached_property
+    def _names(self) -> list[str]:
+        return []  # no directory of its own: no trials, no forecasts, no further ranks
+
+    @cached_property
+    def _fields_by_node(self) -> Sequence[Mapping[str, Field]]:
+        return [self.record.fields]
+
+
+def fields_of(values: Mapping[str, str]) -> dict[str, Field]:
+    """Fields by name; what is empty is not there."""
+    return {name: Field(name, value) for name, value in values.items() if value}

@@ -1,0 +1,127 @@
+"""What a report of many runs tells of single ones, kept to a size that does not grow with their number."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from greenlove_tracker.logs.first import First
+from greenlove_tracker.logs.forecast_record import ForecastRecord
+from greenlove_tracker.logs.partial import Contribution, Partial
+from greenlove_tracker.logs.run import Run
+from greenlove_tracker.records import Factor, RunStatus
+
+N_TOP = 40
+_N_INCOMPLETE = 25
+N_FACTORS = 200
+_N_ENERGIES = 11  # a sum of more is not written out
+_INCOMPLETE = frozenset(RunStatus) - {RunStatus.FINISHED}
+
+
+class Notable(NamedTuple):
+    """What one run may be told of for."""
+
+    run_id: str
+    contribution: Contribution
+    emissions_kgco2e: float | None
+    duration_s: float
+    energy_kwh: float | None
+    is_incomplete: bool
+    factors: tuple[Factor, ...]
+    country: str
+    day: str
+    record: ForecastRecord
+
+
+def notable(run: Run, added: Contribution) -> Notable:
+    """What a run may be told of for."""
+    summary, price = run.summary, run.electricity_price
+    return Notable(
+        run_id=run.run_id,
+        contribution=added,
+        emissions_kgco2e=summary.emissions_kgco2e if run.knows_carbon_intensity else None,
+        duration_s=summary.duration_s,
+        energy_kwh=summary.energy_kwh,
+        is_incomplete=summary.status in _INCOMPLETE,
+        factors=(run.carbon_intensity, price) if price else (run.carbon_intensity,),
+        country=run.text("country"),
+        day=run.text("started_at")[:10],
+        record=ForecastRecord.of(run),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Highlights:
+    """What is told of single runs, and of all beside their sums.
+
+    Attributes:
+        top: the runs that emitted most, each (-kg, run id, what it comes to).
+        largest: the one to take as an example, (-kg, -s, run id).
+        incomplete: (run id,) of those that did not finish.
+        energies: (run id, kWh), where it is known.
+        factors: (run id, number in it, factor): where each was first met; 200 at most.
+        countries: two of them at most.
+        days: the first and the last, as far as known.
+        forecasts: how they came out.
+    """
+
+    top: First[tuple[float, str, Partial]]
+    largest: First[tuple[float, float, str]]
+    incomplete: First[tuple[str]]
+    energies: First[tuple[str, float]]
+    factors: tuple[tuple[str, int, Factor], ...]
+    countries: tuple[str, ...]
+    days: tuple[str, ...]
+    forecasts: ForecastRecord
+
+    @classmethod
+    def of(cls, runs: Sequence[Notable]) -> Highlights:
+        """Of these runs."""
+        ranked = First.of(N_TOP, ((-(r.emissions_kgco2e or 0.0), r.run_id, r.contribution) for r in runs))
+        top = tuple((kg, run_id, Partial.of([added])) for kg, run_id, added in ranked.items)
+        return cls(
+            top=First(N_TOP, ranked.count, top),
+            largest=First.of(1, ((-(r.emissions_kgco2e or 0.0), -r.duration_s, r.run_id) for r in runs)),
+            incomplete=First.of(_N_INCOMPLETE, ((r.run_id,) for r in runs if r.is_incomplete)),
+            energies=First.of(_N_ENERGIES, ((r.run_id, r.energy_kwh) for r in runs if r.energy_kwh is not None)),
+            factors=_first_met((r.run_id, i, factor) for r in runs for i, factor in enumerate(r.factors)),
+            countries=_few({r.country for r in runs}),
+            days=_ends({r.day for r in runs} - {""}),
+            forecasts=ForecastRecord.merged(r.record for r in runs),
+        )
+
+    @classmethod
+    def merged(cls, parts: Iterable[Highlights]) -> Highlights:
+        """Of all these; there is at least one."""
+        parts = list(parts)
+        return cls(
+            top=First.merged(p.top for p in parts),
+            largest=First.merged(p.largest for p in parts),
+            incomplete=First.merged(p.incomplete for p in parts),
+            energies=First.merged(p.energies for p in parts),
+            factors=_first_met(met for p in parts for met in p.factors),
+            countries=_few({country for p in parts for country in p.countries}),
+            days=_ends({day for p in parts for day in p.days}),
+            forecasts=ForecastRecord.merged(p.forecasts for p in parts),
+        )
+
+
+def _first_met(met: Iterable[tuple[str, int, Factor]]) -> tuple[tuple[str, int, Factor], ...]:
+    first: dict[Factor, tuple[str, int]] = {}
+    for run_id, i, found_factor in met:
+        # NaN, of a damaged log, equals itself only as one object
+        is_number = math.isfinite(found_factor.value)
+        factor = found_factor if is_number else replace(found_factor, value=math.nan)
+        first[factor] = min(first.get(factor, (run_id, i)), (run_id, i))
+    found = sorted((run_id, i, factor.name, factor) for factor, (run_id, i) in first.items())
+    return tuple((run_id, i, factor) for run_id, i, _, factor in found[:N_FACTORS])
+
+
+def _few(countries: set[str]) -> tuple[str, ...]:
+    return tuple(sorted(countries)[:2])
+
+
+def _ends(days: set[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys((min(days), max(days)))) if days else ()

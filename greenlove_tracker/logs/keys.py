@@ -1,0 +1,46 @@
+"""What runs can be grouped by."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from greenlove_tracker.errors import UsageError
+from greenlove_tracker.logs.run import Run
+
+KEYS: Mapping[str, Callable[[Run], str]] = {
+    "run": lambda run: run.run_id,
+    "project": lambda run: run.text("project"),
+    "device": lambda run: run.text("gpu_models") or run.text("cpu_model"),
+    "account": lambda run: run.text("account"),
+    "partition": lambda run: run.text("partition"),
+    "user": lambda run: run.text("user"),
+    "status": lambda run: str(run.summary.status),
+    "training": lambda run: run.run_id,  # Aggregate.by puts the first run of the chain that it continues
+    "day": lambda run: run.started_at[:10],
+    "month": lambda run: run.started_at[:7],
+}
+
+
+def checked_keys(keys: Sequence[str]) -> tuple[str, ...]:
+    """``keys``, which are some of ``KEYS``.
+
+    Raises:
+        UsageError: for a key that does not exist, one that is there twice, or none.
+    """
+    unknown = [key for key in keys if key not in KEYS]
+    if unknown or not keys or len(set(keys)) < len(keys):
+        asked = ", ".join(unknown or keys) or "nothing"
+        raise UsageError(f"cannot group by {asked}; choose from {', '.join(KEYS)}, each once")
+    return tuple(keys)
+
+
+def first_of_chain(run_id: str, continues: Mapping[str, str]) -> str:
+    """The first of the runs that each continue another; of a circle, which only an edited log holds, the least."""
+    seen: dict[str, None] = {}
+    while run_id in continues and run_id not in seen:
+        seen[run_id] = None
+        run_id = continues[run_id]
+    if run_id not in seen:
+        return run_id
+    chain = list(seen)
+    return min(chain[chain.index(run_id) :])

@@ -1,0 +1,138 @@
+"""What some runs come to, in a form that can be added to what others come to, in any order and grouping."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+from greenlove_tracker.errors import LogError
+from greenlove_tracker.logs.exact import NOTHING, ExactSum
+from greenlove_tracker.logs.run import Run
+from greenlove_tracker.records import UNKNOWN_ENERGY, Energy, sum_energies
+
+_BEYOND_REASON = 1e100  # of any unit; ten thousand of these can still be added up
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """Sums over runs; a sum leaves out what is unknown, and ``n_unknown_*`` says how many runs that were."""
+
+    n_runs: int
+    duration_s: float
+    gpu_hours: float
+    energy: Energy
+    energy_kwh: float | None
+    measured_kwh: float | None
+    emissions_kgco2e: float | None
+    cost_usd: float | None
+    n_unknown_energy: int
+    n_unknown_cost: int
+    n_unknown_emissions: int
+    unmetered_estimate_kwh: float | None
+    measured_share: float | None  # of the energy before PUE, in 0..1
+    cost_bases: frozenset[str]
+
+
+class Contribution(NamedTuple):
+    """What one run adds to every group that it belongs to; the names of the numbers are those of ``Partial``."""
+
+    numbers: tuple[float | None, ...]
+    methods: tuple[str | None, str | None, str | None]
+    cost_basis: str
+
+
+def contribution(run: Run) -> Contribution:
+    """What a run adds.
+
+    Raises:
+        LogError: where the run cannot be read, or holds what no run can come to.
+    """
+    summary = run.summary
+    energy = summary.energy
+    metered_kwh = energy.total_kwh
+    numbers = (
+        summary.duration_s, summary.gpu_hours, energy.cpu_kwh, energy.gpu_kwh, energy.ram_kwh, summary.energy_kwh,
+        summary.measured_kwh, None if metered_kwh is None else metered_kwh + (summary.unmetered_estimate_kwh or 0.0),
+        summary.unmetered_estimate_kwh,
+        summary.emissions_kgco2e if run.knows_carbon_intensity else None,  # a sum without its factor is not known
+        summary.cost_usd,
+    )  # fmt: skip
+    if any(number is not None and abs(number) > _BEYOND_REASON for number in numbers):
+        raise LogError(f"{run.path}: left out: it holds a number beyond {_BEYOND_REASON:g}")
+    methods = (energy.cpu_method, energy.gpu_method, energy.ram_method)
+    return Contribution(numbers, methods, summary.cost_basis if summary.cost_usd is not None else "")
+
+
+@dataclass(frozen=True, slots=True)
+class Partial:
+    """What some runs come to; exact, so that it does not matter which of them were added first."""
+
+    n_runs: int = 0
+    duration_s: ExactSum = NOTHING
+    gpu_hours: ExactSum = NOTHING
+    cpu_kwh: ExactSum = NOTHING
+    gpu_kwh: ExactSum = NOTHING
+    ram_kwh: ExactSum = NOTHING
+    energy_kwh: ExactSum = NOTHING
+    measured_kwh: ExactSum = NOTHING
+    before_pue_kwh: ExactSum = NOTHING
+    unmetered_estimate_kwh: ExactSum = NOTHING
+    emissions_kgco2e: ExactSum = NOTHING
+    cost_usd: ExactSum = NOTHING
+    methods: Energy = UNKNOWN_ENERGY  # without its energies
+    cost_bases: frozenset[str] = frozenset()
+
+    @classmethod
+    def of(cls, contributions: Sequence[Contribution]) -> Partial:
+        """These runs."""
+        columns = zip(*(c.numbers for c in contributions), strict=True)
+        sums: dict[str, Any] = dict(zip(SUMS, map(ExactSum.of, columns), strict=bool(contributions)))
+        # one without methods is among them, so that their names are put in order even of a single run
+        methods = sum_energies([UNKNOWN_ENERGY, *{Energy(None, None, None, *c.methods) for c in contributions}])
+        bases = frozenset({c.cost_basis for c in contributions} - {""})
+        return cls(len(contributions), methods=methods, cost_bases=bases, **sums)
+
+    @classmethod
+    def merged(cls, partials: Iterable[Partial]) -> Partial:
+        """All of them together."""
+        partials = list(partials)
+        sums: dict[str, Any] = {name: ExactSum.merged(getattr(p, name) for p in partials) for name in SUMS}
+        bases = frozenset[str]().union(*(p.cost_bases for p in partials))
+        methods = sum_energies({p.methods for p in partials})
+        return cls(sum(p.n_runs for p in partials), methods=methods, cost_bases=bases, **sums)
+
+    def without(self, others: Sequence[Partial]) -> Partial:
+        """The same without runs that are in it; the methods and bases stay."""
+        less = Partial.merged(others)
+        sums = {name: getattr(self, name).without(getattr(less, name)) for name in SUMS}
+        return replace(self, n_runs=self.n_runs - less.n_runs, **sums)
+
+    @property
+    def totals(self) -> Totals:
+        """The sums, each rounded once."""
+        whole_kwh = self.before_pue_kwh.value
+        return Totals(
+            n_runs=self.n_runs,
+            duration_s=self.duration_s.value or 0.0,
+            gpu_hours=self.gpu_hours.value or 0.0,
+            energy=replace(
+                self.methods, cpu_kwh=self.cpu_kwh.value, gpu_kwh=self.gpu_kwh.value, ram_kwh=self.ram_kwh.value
+            ),
+            energy_kwh=self.energy_kwh.value,
+            measured_kwh=self.measured_kwh.value,
+            emissions_kgco2e=self.emissions_kgco2e.value,
+            cost_usd=self.cost_usd.value,
+            n_unknown_energy=self.n_runs - self.energy_kwh.n_known,
+            n_unknown_cost=self.n_runs - self.cost_usd.n_known,
+            n_unknown_emissions=self.n_runs - self.emissions_kgco2e.n_known,
+            unmetered_estimate_kwh=self.unmetered_estimate_kwh.value,
+            measured_share=(self.measured_kwh.value or 0.0) / whole_kwh if whole_kwh else None,
+            cost_bases=self.cost_bases,
+        )
+
+
+SUMS = (
+    "duration_s", "gpu_hours", "cpu_kwh", "gpu_kwh", "ram_kwh", "energy_kwh", "measured_kwh", "before_pue_kwh",
+    "unmetered_estimate_kwh", "emissions_kgco2e", "cost_usd",
+)  # fmt: skip  # of Partial, in the order of Contribution.numbers
