@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
@@ -99,7 +101,7 @@ def test_run_without_anything_to_run_is_a_usage_error():
 
 
 def test_a_report_is_what_its_name_says(logs):
-    assert ".pdf and .html can be written" in call("report", "-o", "r.docx").output
+    assert ".pdf, .html and .md can be written" in call("report", "-o", "r.docx").output
     assert call("report", "-o", "r.html").exit_code == 0
     assert (logs.parent / "r.html").read_text().lower().startswith("<!doctype html")
     assert call("report", "--format", "cite", "-o", "cite.md").exit_code == 0
@@ -122,3 +124,12 @@ def test_help_and_version():
 
 def test_the_udev_rule():
     assert 'SUBSYSTEM=="powercap"' in call("doctor", "--print-udev").stdout
+
+
+def test_logs_of_other_tools_are_read_beside_ours(logs):
+    theirs = Path(__file__).parent / "foreign"
+    shown = call("import", str(theirs))
+    assert shown.exit_code == 0 and "greenlove report" in shown.stderr
+    shutil.copytree(theirs, logs / "theirs")
+    both = json.loads(call("summary", "--json").stdout)
+    assert sum(group["runs"] for group in both["groups"]) > 3

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from greenlove_tracker.cli import foreseeing, reporting, running  # noqa: F401  # the verbs add themselves
+from greenlove_tracker.cli import foreseeing, importing, reporting, running  # noqa: F401  # the verbs add themselves
 from greenlove_tracker.cli.group import cli
 
 __all__ = ["cli", "main"]

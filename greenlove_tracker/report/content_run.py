@@ -65,8 +65,9 @@ def run_document(run: Run) -> Document:
 def _subtitle(run: Run) -> str:
     summary = run.summary
     code = f"exit {summary.exit_code}" if summary.exit_code is not None else ""
+    zone = " UTC" if summary.started_at.endswith("Z") else ""  # other tools' logs tell none
     started = (
-        f"started {fmt.shortened(summary.started_at, 30)[:16].replace('T', ' ')} UTC" if summary.started_at else ""
+        f"started {fmt.shortened(summary.started_at, 30)[:16].replace('T', ' ')}{zone}" if summary.started_at else ""
     )
     parts = (
         fmt.shortened(summary.status, 20),

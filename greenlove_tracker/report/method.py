@@ -172,9 +172,9 @@ def _mismatch(run: Run, lines: Iterable[Calculation]) -> str:
 
 
 def run_factors(run: Run) -> tuple[Factor, ...]:
-    """The carbon intensity of a run, and its price of electricity where there is one."""
-    price = run.electricity_price
-    return (run.carbon_intensity, price) if price else (run.carbon_intensity,)
+    """The carbon intensity of a run, and its price of electricity and its PUE where their source is told."""
+    price, pue = run.electricity_price, Factor("pue", run.summary.pue, "×", run.text("pue.source"))
+    return (run.carbon_intensity, *([price] if price else []), *([pue] if pue.source else []))
 
 
 def _factor_table(factors: Iterable[Factor]) -> Table:

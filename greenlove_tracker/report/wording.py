@@ -144,6 +144,8 @@ def why_incomplete(summary: RunSummary) -> str:
 def measured_sentence(run: Run) -> str:
     """How much of the energy hardware measured, and what is not in it at all."""
     share = run.summary.measured_share
+    if share is None and run.summary.energy_kwh is not None:
+        return f"How much of this energy was measured is not known: {data(run, 'meter_note') or 'its log does not say'}"
     if share is None:
         return f"No energy was measured: {why_no_energy(run)} (greenlove doctor)"
     if share == 0:

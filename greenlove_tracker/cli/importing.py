@@ -1,0 +1,24 @@
+"""``import``: what other tools logged, as our own reports see it."""
+
+from __future__ import annotations
+
+import click
+
+from greenlove_tracker.cli.group import cli
+
+
+@cli.command("import")
+@click.argument("directory")
+@click.option("--by", default="project", show_default=True, help="group by these, separated by commas")
+def import_logs(directory: str, by: str) -> None:
+    """Read the logs of carbontracker and CodeCarbon in a directory, and say what they hold.
+
+    Nothing is copied: summary, report, forecast and read_logs read such a directory as it is, ours among theirs.
+    """
+    from greenlove_tracker.logs.aggregate import aggregate
+    from greenlove_tracker.report.text import summary_table
+
+    added_up = aggregate(directory)
+    click.echo(summary_table(added_up, tuple(key.strip() for key in by.split(",") if key.strip())))
+    if added_up.total.n_runs:
+        click.echo(f"\nnext    greenlove report {directory} -o report.html", err=True)
