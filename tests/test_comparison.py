@@ -13,6 +13,7 @@ from report_samples import GERMANY, GPU_FIELDS, PRICE, demo_run, gpu_rows, gpu_r
 from greenlove_tracker import foresight
 from greenlove_tracker.cli import cli
 from greenlove_tracker.comparison.compare import compare
+from greenlove_tracker.comparison.machine import Machine
 from greenlove_tracker.comparison.measured import given_speedups
 from greenlove_tracker.comparison.subject import Asked, given_subject, logged_subject
 from greenlove_tracker.errors import UsageError
@@ -41,14 +42,21 @@ def logs(tmp_path: Path) -> Path:
     return tmp_path / "logs"
 
 
-def explored(logs: Path, *, faster: float = 1.0, run_id: str = "20261121T120000-aaaa", **fields: str) -> Run:
+def explored(
+    logs: Path, *, faster: float = 1.0, run_id: str = "20261121T120000-aaaa", trials_kwh: str = "", **fields: str
+) -> Run:
     """An exploration on the laptop's GPU: 92 of 115 W, 4.1 GiB."""
     plan = {field.name: field.value for field in plan_fields(PLAN)}
     machine = {**GPU_FIELDS, "gpu_method": "counter", "gpu_power_w": "92"}
     written = {**machine, **plan, **fields}
     run = write_run(logs, gpu_rows(3), run_id, fields=written, intensity=GERMANY, price=PRICE)
     trials = [
-        Trial(128 * b, 128, tuple((0.4 + 0.06 * b * (1 + 0.02 * ((i * 7 + b) % 5 - 2))) / faster for i in range(4)))
+        Trial(
+            128 * b,
+            128,
+            tuple((0.4 + 0.06 * b * (1 + 0.02 * ((i * 7 + b) % 5 - 2))) / faster for i in range(4)),
+            float(trials_kwh) * b if trials_kwh else None,
+        )
         for b in (10, 20, 40, 80, 40)
     ]
     write_trials(run.path, trials)
@@ -66,8 +74,9 @@ def test_an_exploration_is_forecast_again_with_its_machine(logs: Path) -> None:
     run = explored(logs)
     subject = logged_subject(str(logs), Asked())
     assert subject.forecast == forecast_again(run)
-    assert (subject.gpu, subject.n_gpus, subject.limit_w) == ("NVIDIA GeForce RTX 3060 Laptop GPU", 1, 115.0)
-    assert (subject.draw, subject.peak_memory_gb) == (pytest.approx(0.8), 4.1)
+    here = subject.machine
+    assert (here.gpu, here.n_gpus, here.limit_w) == ("NVIDIA GeForce RTX 3060 Laptop GPU", 1, 115.0)
+    assert (here.draw, here.peak_memory_gb) == (pytest.approx(0.8), 4.1)
     assert subject.place["carbon_intensity"] == GERMANY and subject.place["pue"] == 1.2
     assert "50,000 samples · batch 128 · 100 epochs" in subject.about[0]
     took = at_level(subject.forecast.duration_s)
@@ -89,7 +98,7 @@ def test_a_finished_run_is_what_it_took(logs: Path) -> None:
     took = subject.forecast.duration_s
     assert took.point == took.lower == took.upper == run.summary.duration_s
     assert subject.forecast.energy_kwh.point == run.summary.energy_kwh  # PUE included
-    assert subject.draw is None  # the log does not say that a counter gave it
+    assert subject.machine.draw is None  # the log does not say that a counter gave it
     local, *others = compare(str(logs), Asked()).projections
     assert local.energy_kwh.point == run.summary.energy_kwh and local.duration_s.upper == local.duration_s.point
     assert local.cost_usd.point == pytest.approx(run.summary.cost_usd)
@@ -101,8 +110,8 @@ def test_the_draw_of_a_tracked_run_is_that_of_its_gpus(logs: Path) -> None:
     run = write_run(logs, gpu_rows(), fields={**GPU_FIELDS, "gpu_method": "counter"}, intensity=GERMANY)
     gpu_kwh = sum((r.energy.gpu_kwh or 0) + (r.gap_before.gpu_kwh or 0) for r in run.rows[0])
     mean_w = gpu_kwh * 3.6e6 / run.summary.duration_s
-    assert logged_subject(str(logs), Asked()).draw == pytest.approx(mean_w / 115)
-    assert logged_subject(str(logs), Asked(gpu="2 × RTX 3060")).draw is None  # of another number of GPUs
+    assert logged_subject(str(logs), Asked()).machine.draw == pytest.approx(mean_w / 115)
+    assert logged_subject(str(logs), Asked(gpu="2 × RTX 3060")).machine.draw is None  # of another number of GPUs
 
 
 def test_an_interrupted_run_is_what_it_forecast_last(logs: Path) -> None:
@@ -133,9 +142,106 @@ def test_the_latest_exploration_goes_before_later_runs(logs: Path) -> None:
 def test_a_run_without_a_gpu_has_none_and_no_peak_of_one(logs: Path) -> None:
     demo_run(logs)
     subject = logged_subject(str(logs), Asked())
-    assert (subject.gpu, subject.n_gpus, subject.peak_memory_gb, subject.draw) == (None, 1, None, None)
+    assert subject.machine == Machine(None)
     explored(logs, gpu_count="0", gpu_models="", peak_gpu_memory_gb="", peak_memory_gb="3.3")
-    assert logged_subject(str(logs), Asked()).peak_memory_gb is None  # that of the process is no GPU's
+    assert logged_subject(str(logs), Asked()).machine.peak_memory_gb is None  # that of the process is no GPU's
+
+
+def test_idle_gpus_beside_a_training_on_the_cpu_are_not_its_own(logs: Path) -> None:
+    explored(logs, used_gpus="0", gpu_models="1 × NVIDIA L40S", price_usd_per_gpu_hour="2.0", trials_kwh="0.001")
+    subject = logged_subject(str(logs), Asked())
+    assert subject.machine == Machine(None, idle="1 metered GPU idle, so the energy is not compared")
+    assert subject.forecast.energy_kwh is None and subject.place["price_usd_per_gpu_hour"] is None
+    comparison = compare(str(logs), Asked())
+    local = comparison.projections[0]
+    assert (local.name, local.gpu, local.energy_kwh, local.fits) == ("this machine", None, None, None)
+    assert all(row.energy_kwh is None and row.fits is None for row in comparison.projections)
+    head = " ".join(comparison.text().split("\n\n")[0].split())
+    assert "here, without a GPU" in head and "L40S" not in head and "1 metered GPU idle" in head
+    named = logged_subject(str(logs), Asked(gpu="L40S")).machine
+    assert (named.gpu, named.n_gpus, named.draw, named.peak_memory_gb) == ("L40S", 1, None, None)
+
+
+def test_a_training_on_the_cpu_alone_keeps_its_energy(logs: Path) -> None:
+    run = explored(logs, used_gpus="0", gpu_count="0", gpu_models="", trials_kwh="0.001", price_usd_per_gpu_hour="2.0")
+    subject = logged_subject(str(logs), Asked())
+    energy = forecast_again(run).energy_kwh
+    assert energy is not None and subject.forecast.energy_kwh == energy and not subject.machine.idle
+    local = compare(str(logs), Asked()).projections[0]
+    assert local.energy_kwh.point == energy.point
+    assert local.cost_basis == "electricity"  # as the forecast says: no GPU, no price of one
+    assert local.cost_usd.point == pytest.approx(forecast_again(run).cost_usd.point)
+    named = logged_subject(str(logs), Asked(gpu="RTX 4090"))  # which was not metered
+    assert named.forecast.energy_kwh is None and "not all its GPUs were metered" in named.about[2]
+
+
+def test_one_of_eight_gpus_is_one(logs: Path) -> None:
+    eight = {"gpu_models": "8 × NVIDIA L40S", "gpu_count": "8", "gpu_power_limit_w": "2800", "gpu_power_w": "600"}
+    explored(logs, used_gpus="1", **eight, trials_kwh="0.001", price_usd_per_gpu_hour="2.0")
+    subject = logged_subject(str(logs), Asked())
+    machine = subject.machine
+    assert (machine.gpu, machine.n_gpus, machine.draw, machine.limit_w) == ("NVIDIA L40S", 1, None, 350.0)
+    assert machine.peak_memory_gb == 4.1 and subject.forecast.energy_kwh is None
+    comparison = compare(str(logs), Asked())
+    local = comparison.projections[0]
+    assert local.n_gpus == 1 and local.cost_usd.point == pytest.approx(local.duration_s.point / 3600 * 2.0)
+    assert "7 metered GPUs idle" in comparison.text() and "give --utilization" in " ".join(comparison.text().split())
+    given = compare(str(logs), Asked(utilization=0.5)).projections[0]
+    hours = given.duration_s.point / 3600
+    assert given.energy_kwh.point == pytest.approx(hours * 0.350 * 0.5 * 1.2 * 1.2)  # host, PUE
+    explored(logs, run_id="20261122T000000-bbbb", used_gpus="8", **eight)
+    assert logged_subject(str(logs), Asked()).machine.draw == pytest.approx(600 / 2800)
+
+
+def test_a_gpu_that_was_not_metered_must_be_named(logs: Path) -> None:
+    explored(logs, used_gpus="1", gpu_count="0", gpu_models="")
+    with pytest.raises(UsageError, match=r"does not name its GPU: give --gpu, such as --gpu 'RTX 4090'$"):
+        compare(str(logs), Asked())
+
+
+def test_a_simulated_gpu_is_the_users_word_for_one_of_the_training(logs: Path) -> None:
+    explored(logs, used_gpus="0", meter="simulated", gpu_models="1 × simulated GPU, 350 W at 75%", trials_kwh="0.001")
+    subject = logged_subject(str(logs), Asked())
+    assert subject.machine.gpu is None and subject.forecast.energy_kwh is not None and not subject.machine.idle
+
+
+def test_a_named_gpu_keeps_the_number_and_the_draw_of_the_log(logs: Path) -> None:
+    two = {"gpu_count": "2", "gpu_power_limit_w": "700", "gpu_power_w": "560"}
+    run = explored(logs, gpu_models="1 × NVIDIA L40S, 1 × NVIDIA A40", **two)
+    advice = r"say which to go by, such as --gpu 'NVIDIA L40S' for all 2, or --gpu '1 × NVIDIA L40S' for fewer$"
+    with pytest.raises(UsageError, match=advice):
+        logged_subject(str(logs), Asked())
+    named = logged_subject(str(logs), Asked(gpu="L40S")).machine
+    assert (named.n_gpus, named.draw, named.limit_w) == (2, pytest.approx(0.8), 350.0)
+    typed = logged_subject(str(logs), Asked(gpu="1 × L40S")).machine
+    assert (typed.n_gpus, typed.draw, typed.limit_w) == (1, None, None)
+    (run.path / "run.csv").write_text((run.path / "run.csv").read_text().replace("gpu_models", "gpu_molds"))
+    advice = r"does not name its GPU: give --gpu, such as --gpu 'RTX 4090' for all 2, or --gpu '1 × RTX 4090' for fewer"
+    with pytest.raises(UsageError, match=advice):
+        logged_subject(str(logs), Asked())
+
+
+def test_the_memory_of_the_log_tells_its_card(logs: Path) -> None:
+    explored(logs, gpu_models="1 × NVIDIA GeForce RTX 3080", gpu_power_limit_w="320")
+    with pytest.raises(UsageError, match="give its memory"):
+        compare(str(logs), Asked())
+    assert compare(str(logs), Asked(gpu_memory=12.0)).projections[0].name == "GeForce RTX 3080 12GB"
+    assert call(str(logs), "--gpu-memory", "10", "--json").exit_code == 0
+    explored(
+        logs, run_id="20261122T000000-bbbb", gpu_models="1 × NVIDIA GeForce RTX 3080", gpu_power_limit_w="320",
+        gpu_memory_gb="9.996",
+    )  # fmt: skip
+    assert compare(str(logs), Asked()).projections[0].name == "GeForce RTX 3080 10GB"
+    explored(logs, run_id="20261123T000000-cccc", gpu_models="1 × NVIDIA L40S", gpu_memory_gb="11.2")
+    with pytest.raises(UsageError, match="a part of that GPU, whose speed is in no table"):
+        compare(str(logs), Asked())
+
+
+def test_the_forecast_at_hand_is_not_made_again(logs: Path) -> None:
+    run = explored(logs)
+    made = forecast_again(run, replace(PLAN, epochs=7))
+    comparison = compare(str(logs), Asked(), forecast=made)
+    assert comparison.projections[0].duration_s == at_level(made.duration_s) and "7 epochs" in comparison.about[0]
 
 
 def test_what_is_asked_goes_before_the_log(logs: Path) -> None:
@@ -177,7 +283,8 @@ def test_a_damaged_exploration_is_named(logs: Path) -> None:
 
 def test_hours_without_a_log(monkeypatch) -> None:
     subject = given_subject(Asked(gpu="4x RTX 4090", hours=20.0))
-    assert (subject.gpu, subject.n_gpus, subject.forecast.duration_s.point) == ("RTX 4090", 4, 72_000)
+    assert (subject.machine.gpu, subject.machine.n_gpus) == ("RTX 4090", 4)
+    assert subject.forecast.duration_s.point == 72_000
     assert subject.forecast.duration_s.kind == "assumption" and subject.place["pue"] == 1.0
     monkeypatch.setenv("GREENLOVE_COUNTRY", "FR")
     assert given_subject(Asked(hours=1.0)).place["country"] == "FR"
@@ -262,6 +369,26 @@ def test_the_command_without_a_log() -> None:
     bare = call("--gpu", "RTX 4090", "--hours", "20").stdout
     assert "give --electricity-price in USD/kWh" in bare
     assert "give --utilization, a share" in " ".join(bare.split()) and "manual_gpu" not in bare
+
+
+def test_a_machine_without_a_gpu_has_no_price_of_one(monkeypatch) -> None:
+    monkeypatch.setenv("GREENLOVE_PRICE_USD_PER_GPU_HOUR", "2.0")
+    assert compare(None, Asked(hours=1.0)).projections[0].cost_usd is None
+    assert compare(None, Asked(hours=1.0, gpu="L40S")).projections[0].cost_usd.point == pytest.approx(2.0)
+
+
+def test_options_are_named_before_lines_are_broken() -> None:
+    for arguments in ([], ["--country", "IN"], ["--country", "Cuba"], ["--speedup", "L40S=2", "--gpu", "Voodoo 2"]):
+        text = call("--hours", "20", *(arguments or ["--gpu", "RTX 4090"])).stdout
+        assert text and max(map(len, text.splitlines())) <= 100, arguments
+        assert "electricity_price" not in text and "custom_speedup" not in text
+
+
+def test_embodied_emissions_are_an_option() -> None:
+    result = call("--gpu", "L40S", "--hours", "10", "--embodied", "0.02", "--json")
+    assert json.loads(result.stdout)["projections"][0]["embodied_kgco2e"] == pytest.approx(0.2)
+    wrong = call("--gpu", "L40S", "--hours", "10", "--embodied", "-1")
+    assert wrong.exit_code == 1 and "--embodied must be a positive number" in wrong.output
 
 
 def test_the_command_on_a_log_in_every_style(logs: Path, tmp_path: Path) -> None:

@@ -20,10 +20,17 @@ from torch import nn  # noqa: E402
 from torch.utils.data import DataLoader, TensorDataset  # noqa: E402
 
 from greenlove_tracker import Estimator, read_logs  # noqa: E402
+from greenlove_tracker.comparison.subject import Asked  # noqa: E402
 from greenlove_tracker.compat import green_love, green_love_crusoe  # noqa: E402
 from greenlove_tracker.compat.green_love import BenchmarkResults, GreenLoveEstimator  # noqa: E402
+from greenlove_tracker.compat.green_love_arguments import CANONICAL  # noqa: E402
 from greenlove_tracker.devices import Gpu  # noqa: E402
 from greenlove_tracker.errors import UsageError  # noqa: E402
+from greenlove_tracker.estimator.run import ExplorationRun  # noqa: E402
+from greenlove_tracker.meter import NullMeter  # noqa: E402
+from greenlove_tracker.meter.protocol import MeterInfo  # noqa: E402
+from greenlove_tracker.records import Energy, Field, Method  # noqa: E402
+from greenlove_tracker.report.projection_words import said  # noqa: E402
 
 N, WIDTH = 3200, 16
 REQUIRED = inspect.Parameter.empty
@@ -138,7 +145,7 @@ def test_the_originals_names_are_all_there():
 
 
 def test_results_agree_with_one_another_and_with_the_log(tmp_path):
-    estimator = make(tmp_path, gpu_name="RTX 4090", benchmark_task="resnet50", precision="fp32")
+    estimator = make(tmp_path, gpu_name="RTX 4090", benchmark_task="resnet50", precision="fp32", pue=1.5)
     assert estimator.results is None and not estimator.user_chose_continue
     results = estimator.estimate()
     run = read_logs(tmp_path / "logs").runs[0]
@@ -158,7 +165,9 @@ def test_results_agree_with_one_another_and_with_the_log(tmp_path):
         results.est_total_energy_kwh * results.carbon_intensity_gco2_kwh / 1000
     )
     assert results.est_total_cost_usd == pytest.approx(results.est_total_energy_kwh * results.electricity_price_kwh)
-    assert results.mean_power_w == pytest.approx(25, rel=0.2)  # half of 50 W
+    assert results.mean_power_w == pytest.approx(25, rel=0.2)  # half of 50 W, without the PUE that is in the energy
+    assert results.est_total_energy_kwh == pytest.approx(1.5 * results.mean_power_w * results.est_total_time_s / 3.6e6)
+    assert results.power_samples == pytest.approx([25] * len(results.power_samples), rel=0.2)
     assert results.country_code == "DE" and "Germany" in results.carbon_intensity_source
     assert (results.gpu_name, results.benchmark_task, results.precision) == ("RTX 4090", "resnet50", "fp32")
 
@@ -297,6 +306,28 @@ def test_the_training_on_crusoes_gpus_agrees_with_the_results_and_with_itself(tm
     assert phone.value == pytest.approx(results.co2_savings_kg / 0.0124) and phone.icon == "📱"
 
 
+def test_the_page_shows_the_comparison_of_the_results(tmp_path):
+    estimator = make(tmp_path, gpu_name="H100 HGX 80GB", manual_tdp_watts=700, custom_speedup={"L40S 48GB": 0.5})
+    results = estimator.estimate()
+    (page,) = (tmp_path / "reports").glob("*.html")
+    text = page.read_text(encoding="utf-8")
+    told = said(estimator.estimation.projections)
+    assert told.lines[0].name == "here  H100 SXM5 80GB" and told.lines[0].name in text
+    for line in told.lines[1:]:
+        assert line.name in text and line.time.range in text and line.cost.range in text
+    rows = {row.name: row for row in estimator.estimation.projections if not row.is_local}
+    for e in results.crusoe_estimates:
+        row = rows[CANONICAL.get(e.name, e.name)]
+        assert (e.est_time_s, e.on_demand_cost) == (row.duration_s.point, row.cost_usd.point)
+    assert "given" in text and rows["L40S"].speedup.estimate.point == 0.5
+
+
+def test_a_comparison_that_the_user_asks_for_goes_before_ours(tmp_path):
+    estimator = make(tmp_path, gpu_name="RTX 4090", comparison=Asked(gpu="L40S"))
+    estimator.estimate()
+    assert estimator.estimation.projections[0].name == "L40S"
+
+
 def asked(monkeypatch) -> list[dict]:
     """What the projection is asked for, by each estimation."""
     calls = []
@@ -305,7 +336,7 @@ def asked(monkeypatch) -> list[dict]:
         calls.append(arguments | {"energy_kwh": forecast.energy_kwh})
         raise UsageError("asked enough")
 
-    monkeypatch.setattr(green_love_crusoe, "project", project)
+    monkeypatch.setattr("greenlove_tracker.comparison.compare.project", project)
     return calls
 
 
@@ -334,22 +365,36 @@ def test_a_training_on_a_gpu_is_compared_by_what_nvml_says_of_it(tmp_path, monke
     monkeypatch.setattr("greenlove_tracker.devices.nvml_gpus", lambda: gpus)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
     monkeypatch.setattr(green_love, "gpus_under", lambda model: 2)
-    explore = Estimator.estimate
-    seen = {"gpu_power_w": 700.0, "peak_memory_gb": 30.0}
-    monkeypatch.setattr(Estimator, "estimate", lambda self: dataclasses.replace(explore(self), **seen))
+    monkeypatch.setattr("greenlove_tracker.estimator.training._gpus_of", lambda models: 2)
+    monkeypatch.setattr("greenlove_tracker.devices.peak_memory_gb", lambda *device_bytes: 30.0)
     results = make(tmp_path, sim_gpu_w=600.0, sim_gpu_count=2, manual_tdp_watts=99).estimate()
     (found,) = calls
     assert results.gpu_name == found["local_gpu"] == "NVIDIA H100 PCIe"
     names = ("local_memory_gb", "n_gpus", "utilization", "manual_tdp_watts", "peak_memory_gb")
-    assert [found[name] for name in names] == [80.0, 2, 0.5, 700.0, 30.0]
+    assert [found[name] for name in names] == [80.0, 2, None, 700.0, 30.0]  # a simulated draw is none
     assert found["manual_gpu_utilization"] is None and found["energy_kwh"] is not None
+
+
+class IdleGpu(NullMeter):
+    """One that is metered, and draws 60 W beside everything."""
+
+    def start(self):
+        return MeterInfo((Field("meter", "fake"), Field("gpu_count", "1"), Field("gpu_models", "1 × NVIDIA H100 PCIe"),
+                          Field("gpu_power_limit_w", "700"), Field("gpu_method", "counter")), 1)  # fmt: skip
+
+    def read(self):
+        return Energy(gpu_kwh=1e-3, gpu_method=Method.COUNTER)
 
 
 def test_the_gpus_beside_a_training_on_the_cpu_are_not_compared(tmp_path, monkeypatch):
     calls = asked(monkeypatch)
     gpu = Gpu(0, "GPU-0", "NVIDIA H100 PCIe", 80.0, 700.0, True)
     monkeypatch.setattr("greenlove_tracker.devices.nvml_gpus", lambda: (gpu,))
-    make(tmp_path, sim_gpu_w=60.0).estimate()
+    explore = ExplorationRun.__init__
+    monkeypatch.setattr(
+        ExplorationRun, "__init__", lambda self, settings, *rest: explore(self, settings, *rest[:-1], IdleGpu())
+    )
+    make(tmp_path).estimate()
     (found,) = calls
     unknown = ("local_gpu", "local_memory_gb", "utilization", "manual_tdp_watts", "peak_memory_gb", "energy_kwh")
     assert {name: found[name] for name in unknown} == dict.fromkeys(unknown)
@@ -391,7 +436,7 @@ def test_an_exploration_is_not_lost_for_a_comparison(tmp_path, monkeypatch, capl
         results = estimator.estimate()
     told = [r.getMessage() for r in caplog.records]
     reason = "no GPU of the table is called 'Unheard Of 9000'" if error == "unknown" else "ZeroDivisionError('rank')"
-    assert len(told) == 1 and "no comparison with Crusoe's GPUs" in told[0] and reason in told[0]
+    assert len(told) == 1 and "no comparison with" in told[0] and reason in told[0]
     assert (results.crusoe_estimates, results.co2_savings_kg, results.co2_equivalences) == ([], None, [])
     assert results is estimator.results and results.est_total_energy_kwh > 0 and results.gpu_name == name
     assert list((tmp_path / "reports").glob("*.html"))

@@ -217,3 +217,15 @@ def test_a_gpu_that_codecarbon_does_not_find_is_named_unmeasured(monkeypatch):
     meter.stop()
     assert "gpu" in fields["unmeasured"] and fields["gpu_models"] == "1 × H200"
     assert fields["gpu_power_limit_w"] == "700"
+
+
+@pytest.mark.parametrize(("memories", "logged"), [((9.996,), "9.996"), ((80.0, 80.0), "80"), ((80.0, 40.0), None),
+                                                  ((None,), None)])  # fmt: skip
+def test_the_memory_of_one_gpu_is_logged_where_all_have_the_same(monkeypatch, memories, logged):
+    gpus = tuple(Gpu(i, f"GPU-{i}", "H200", memory_gb, 700.0, True) for i, memory_gb in enumerate(memories))
+    monkeypatch.setattr(module, "nvml_gpus", lambda: gpus)
+    meter = CodeCarbonMeter({}, carbon_intensity_gco2e_per_kwh=458.0)
+    fields = {f.name: f for f in meter.start().fields}
+    meter.stop()
+    found = fields.get("gpu_memory_gb")
+    assert (found and (found.value, found.unit)) == (logged and (logged, "GiB"))

@@ -187,6 +187,15 @@ def test_names_that_no_table_knows_are_left_out_and_said(file):
     assert notes == ["left out of the prices: 1 name that no table knows (v5litepod-8)"]
 
 
+def test_a_row_of_a_catalogue_at_a_price_of_0_is_left_out_and_said(file):
+    rows = "a,x,0.0,8,64,1,L40S,48,False,\nb,x,1.00,8,64,1,L4,24,False,\nc,x,0,8,64,8,L4,24,True,\n"
+    found, notes = choices(offers_of("acme", file(GPUHUNT + rows, "acme.csv")), 1)
+    assert [choice.gpu.name for choice in found] == ["L4"]
+    assert notes == ["left out of the prices: 2 rows at a price of 0, which is no offer"]
+    with pytest.raises(UsageError, match="price must be a positive number"):
+        offers_of("acme", file(GPUHUNT + "a,x,-1.0,8,64,1,L40S,48,False,\n", "acme.csv"))
+
+
 def test_the_smallest_instance_comes_before_the_cheapest_gpu():
     base = next(o for o in bundled_offers() if o.gpu == "L40S")
     one = replace(base, gpus_per_instance=(1,), usd_per_gpu_hour=2.0)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from datetime import date
 from typing import Any
 
@@ -9,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from greenlove_tracker.errors import UsageError
-from greenlove_tracker.forecasting import Estimate, Forecast
+from greenlove_tracker.forecasting import Estimate, Forecast, TrainingPlan
 from greenlove_tracker.projection.energy import at_level, elsewhere, scaling_gain
 from greenlove_tracker.projection.project import Projection, project
 from greenlove_tracker.records import Factor
@@ -257,10 +258,62 @@ def test_a_local_gpu_that_no_table_knows_needs_the_users_figures():
     assert any(H100 in text and "left out" in text for text in rows["here"].warnings)
 
 
+def test_the_memory_tells_cards_of_one_name_apart():
+    with pytest.raises(UsageError, match="give its memory"):
+        projected(local_gpu="NVIDIA GeForce RTX 3080")
+    assert projected(local_gpu="NVIDIA GeForce RTX 3080", local_memory_gb=9.996)["here"].name == "GeForce RTX 3080 10GB"
+
+
 def test_a_machine_without_a_gpu():
     rows = project(forecast(), country="DE", today=TODAY)
     assert rows[0].name == "this machine" and len(rows) == 11
     assert all("no GPU here" in row.speedup.known_from for row in rows[1:])
+
+
+def on_a_cpu(samples: int, hours: float, **options: Any) -> dict[str, Projection]:
+    plan = TrainingPlan(samples=samples, batch_size=10, epochs=5)
+    made = replace(forecast(hours, kwh=None), plan=plan)
+    return projected(made, local_gpu=None, utilization=None, **options)
+
+
+def test_no_step_takes_less_than_its_kernels_launches():
+    # 50,000 batches × 0.3 ms are 15 s; the speedup of an assumed CPU alone would make 1.5 s of 20 minutes
+    rows = on_a_cpu(100_000, 1 / 3)
+    for row in rows.values():
+        if not row.is_local:
+            assert (
+                row.duration_s.point >= row.duration_s.lower >= 15.0 * (1 - 1e-12)
+                and row.duration_s.upper > row.duration_s.point
+            )
+    h200 = rows[H200]
+    assert h200.duration_s.point == pytest.approx(15.0) and h200.duration_s.upper > 4 * 15.0  # no surer for it
+    assert h200.speedup.estimate.point * h200.gain == pytest.approx(1200 / 15)
+    assert h200.speedup.estimate.lower < h200.speedup.estimate.point <= h200.speedup.estimate.upper
+    assert any("no step under 0.3 ms" in text and "50,000 steps, 15.0 s" in text for text in h200.assumptions)
+    assert round(h200.cost_usd.point, 6) == round(15 / 3600 * 8 * 4.29, 6)
+
+
+def test_a_step_that_is_longer_is_not_held_up():
+    rows, without = on_a_cpu(100, 20.0), projected(forecast(20.0, kwh=None), local_gpu=None, utilization=None)
+    assert rows[H200] == without[H200] and not any("no step" in text for text in rows[H200].assumptions)
+
+
+def test_where_a_speedup_is_known_its_steps_are():
+    assert on_a_cpu(100_000, 1 / 3, custom_speedup=1000.0)[H200].duration_s.point < 1.0  # the user's own figure
+    plan = TrainingPlan(samples=100_000, batch_size=10, epochs=5)
+    on_a_gpu = projected(replace(forecast(1 / 3600), plan=plan))["L40S"]
+    assert on_a_gpu.speedup.method == "specifications" and on_a_gpu.duration_s.point < 1.0
+    by_size = replace(forecast(1 / 3, kwh=None), plan=plan, method="power")  # its sizes need not be batches
+    free = projected(by_size, local_gpu=None, utilization=None)[H200]
+    assert free.duration_s.point < 10.0
+
+
+@pytest.mark.parametrize(
+    "custom", ["1.8", [1.8, 1.5, 2.1], (1.8, 1.5), True, {"L40S": "1.8"}, {"L40S": [1, 2, 3]}, {"T4": "2"}]
+)
+def test_a_speedup_that_is_no_number_is_refused(custom):
+    with pytest.raises(UsageError, match=r"custom_speedup must be a number such as 1.8, or \(1.8, 1.5, 2.1\), not"):
+        projected(custom_speedup=custom)
 
 
 def test_a_method_that_knows_nothing_about_a_gpu_leaves_it_out():

@@ -11,6 +11,7 @@ from pypdf import PdfReader
 from test_report_html import HOSTILE, Skeleton
 
 from greenlove_tracker.forecasting import Estimate, TrainingPlan, Trial
+from greenlove_tracker.projection.ranking import rank
 from greenlove_tracker.report.content_exploration import exploration_document
 from greenlove_tracker.report.content_projection import projection_blocks, projection_document
 from greenlove_tracker.report.document import BarChart, ChartRow, Heading, LineChart, Paragraph, Table
@@ -26,7 +27,7 @@ LoRA, 8B · 20:00:00 [19:29:47–20:30:13] here on 1 × GeForce RTX 4090 · fore
                      × $/h       90% range   90% range        location     market  known from
 here  RTX 4090         own  20.0 19.5–20.5  3.81 power  9.10      3.47       none  forecast
 """
-SLOP = r"\b0(\.0+)? (kg|g|t|mg)\b"
+SLOP = r"(?<![\d.,])0(\.0+)? (kg|g|t|mg)\b"
 
 
 def screen(rows, *about: str) -> str:
@@ -72,6 +73,38 @@ def test_overlapping_ranges_have_no_winner():
     assert any(line.startswith("settle    15 minutes of 1 × L40S ($0.38)") for line in lines)
 
 
+def test_what_is_saved_is_on_every_face_once():
+    rows = projected(peak_memory_gb=21.3)
+    savings = [saving.sentence for saving in rank(rows).savings]
+    assert len(savings) == 3 and savings[2].endswith("CO2e, location-based")
+    lines = screen(rows).splitlines()
+    labels = [line.partition(" ")[0] for line in lines]
+    assert labels.count("saved") == 3 and labels.index("settle") > labels.index("saved") > labels.index("greenest")
+    flat = " ".join(" ".join(lines).split())
+    assert all(f"saved {sentence}" in flat for sentence in savings)
+    (table,) = [b for b in projection_blocks(rows) if isinstance(b, Table) and ("saved", savings[0]) in b.rows]
+    assert [cells[1] for cells in table.rows if cells[0] == "saved"] == savings
+    record = projection_record(rows, ("x",))
+    assert record["savings"] == savings and all(verdict["by"] != "saved" for verdict in record["verdicts"])
+
+
+def test_embodied_emissions_are_shown_apart():
+    rows, without = projected(embodied_kgco2e_per_gpu_hour=0.01), projected()
+    (note,) = [text for text in said(rows).notes if text.startswith("Embodied")]
+    assert "by your figure, and in no other number: 200 g here, 164 g L40S" in note
+    assert note in " ".join(screen(rows).split())
+    assert note in texts_of(projection_blocks(rows))
+    assert said(rows).lines == said(without).lines and not any("Embodied" in text for text in said(without).notes)
+    assert "making of the hardware" in screen(without) and "making of the hardware" not in screen(rows)
+    record = projection_record(rows, ("x",))["projections"][0]
+    assert record["embodied_kgco2e"] == pytest.approx(0.2)
+    assert record["embodied_lower_kgco2e"] < 0.2 < record["embodied_upper_kgco2e"]
+    assert projection_record(without, ("x",))["projections"][0]["embodied_kgco2e"] is None
+    assert projection_table(rows)["embodied_kgco2e"].iloc[0] == pytest.approx(0.2)
+    on_a_cpu = projected(local_gpu=None, utilization=None, embodied_kgco2e_per_gpu_hour=0.01)
+    assert on_a_cpu[0].embodied_kgco2e is None and " here, " not in said(on_a_cpu).notes[-2]
+
+
 @pytest.mark.parametrize(
     "options",
     [
@@ -79,6 +112,7 @@ def test_overlapping_ranges_have_no_winner():
         {"local_gpu": "NVIDIA GeForce RTX 2080 Super with Max-Q Design", "include_all": True,
          "gpus": ["Instinct MI250X (one of two GPUs)", "RTX PRO 6000 Blackwell Workstation"]},
         {"country": None}, {"custom_speedup": 2.0}, {"peak_memory_gb": 900.0}, {"target_gpus": 1000},
+        {"embodied_kgco2e_per_gpu_hour": 0.01},
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("hours", [0.001, 20.0, 5000.0])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 import click
@@ -85,7 +84,10 @@ def forecast(
 
 @cli.command()
 @click.argument("log_dir", required=False)
-@click.option("--gpu", help="the GPU here, where no log names it: 'RTX 4090', or '4 × L40S'")
+@click.option(
+    "--gpu", help="the GPU here, where no log names it: 'RTX 4090', or '4 × L40S' for another number than the log's"
+)
+@click.option("--gpu-memory", type=float, help="memory of one GPU here, GiB, where several cards have its name")
 @click.option("--hours", type=float, help="what the training takes here, where there is no log")
 @click.option("--country", help="where this machine stands: DE, DEU, Germany or US-CA")
 @click.option("--provider", help="whose offers; default crusoe, and those in --prices")
@@ -106,6 +108,7 @@ def forecast(
 @click.option("--utilization", type=float, help="share of their power limit that the GPUs here draw, such as 0.82")
 @click.option("--tdp", type=float, help="power limit of one GPU here, W")
 @click.option("--peak-memory", type=float, help="memory that the training takes on one GPU, GiB")
+@click.option("--embodied", type=float, help="embodied emissions, kgCO2e per GPU and hour; shown apart from all totals")
 @click.option("--all", "include_all", is_flag=True, help="compare what has no public price or is of another maker, too")
 @click.option("-o", "--output", help="write it as .html or .pdf")
 @click.option("--json", "as_json", is_flag=True, help="as JSON, on stdout")
@@ -118,6 +121,7 @@ def project(log_dir: str | None, output: str | None, as_json: bool, as_csv: bool
     greenlove project --gpu "RTX 4090" --hours 20 --utilization 0.8
     """  # noqa: D301  # click wants the backspace itself
     from greenlove_tracker.comparison.compare import compare, writer_for
+    from greenlove_tracker.comparison.options import in_options
     from greenlove_tracker.comparison.subject import Asked
 
     if as_json and as_csv:
@@ -127,25 +131,10 @@ def project(log_dir: str | None, output: str | None, as_json: bool, as_csv: bool
     try:
         comparison = compare(log_dir, Asked(**asked))
     except UsageError as error:
-        raise UsageError(_in_options(str(error))) from error
+        raise UsageError(in_options(str(error))) from error
     if output is not None:
         click.echo(f"wrote {comparison.write(output)}", err=True)
     elif as_json or as_csv:
         click.echo(comparison.text("json" if as_json else "csv"))
     else:
-        click.echo(_in_options(comparison.text()))
-
-
-# The arguments of ``project`` that are options of another name; its sentences name the arguments.
-_OPTIONS = {
-    "utilization or manual_gpu_utilization": "--utilization", "custom_speedup": "--speedup",
-    "electricity_price": "--electricity-price", "electricity_price_usd_per_kwh": "--electricity-price",
-    "carbon_intensity": "--carbon-intensity", "carbon_intensity_gco2e_per_kwh": "--carbon-intensity",
-    "peak_memory_gb": "--peak-memory", "manual_tdp_watts": "--tdp", "target_gpus": "--gpus",
-    "price_usd_per_gpu_hour": "--price",
-}  # fmt: skip
-_NAMES = re.compile(rf"\b(?:{'|'.join(_OPTIONS)})\b".replace(" ", r"\s+"))  # a screen may break the line there
-
-
-def _in_options(text: str) -> str:
-    return _NAMES.sub(lambda found: _OPTIONS[" ".join(found[0].split())], text)
+        click.echo(comparison.text())

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from greenlove_tracker.comparison.measured import given_speedups, measured_there, with_measured, with_rows_of
+from greenlove_tracker.comparison.options import rows_in_options
 from greenlove_tracker.comparison.subject import Asked, Subject, given_subject, logged_subject
 from greenlove_tracker.config import load_settings
 from greenlove_tracker.errors import UsageError
@@ -29,12 +30,12 @@ class Comparison:
     today: date
 
     def text(self, style: str = "text") -> str:
-        """As ``text``, ``json`` or ``csv``."""
+        """As ``text``, ``json`` or ``csv``; the screen names the options of the command line."""
         if style == "json":
             return json.dumps(projection_record(self.projections, self.about), indent=2)
         if style == "csv":
             return projection_table(self.projections).to_csv(index=False).rstrip("\n")
-        return projection_screen(self.projections, self.about, self.today)
+        return projection_screen(rows_in_options(self.projections), self.about, self.today)
 
     def write(self, path: str | Path) -> Path:
         """As a page of HTML or a PDF, as the name says.

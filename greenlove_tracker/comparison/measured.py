@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from greenlove_tracker.comparison.subject import Subject, gpus_of
+from greenlove_tracker.comparison.machine import logged_machine
+from greenlove_tracker.comparison.subject import Subject
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.extrapolation.again import explored_plan, forecast_again, latest_exploration
 from greenlove_tracker.forecasting import Estimate, TrainingPlan
@@ -63,14 +64,14 @@ def measured_there(subject: Subject, path: str, scaling: float) -> Measured:
     if there is None or subject.exploration is None:
         which = path if there is None else "the log here"
         raise UsageError(f"--measured compares two explorations of one training, and {which} holds none")
-    n_gpus, name = gpus_of(there)
-    if name is None:
+    machine = logged_machine(there)
+    if machine.gpu is None:
         raise UsageError(f"--measured {path}: no GPU is named in its log")
     plan = explored_plan(subject.exploration)
     if not _is_same_training(plan, explored_plan(there)):
         raise UsageError(f"--measured {path}: it explored another training, of another data set or batch size")
     here_s, there_s = at_level(subject.forecast.duration_s), at_level(forecast_again(there, plan).duration_s)
-    of_one = 1 / scaling_gain(subject.n_gpus, n_gpus, scaling)
+    of_one = 1 / scaling_gain(subject.machine.n_gpus, machine.n_gpus, scaling)
     found = measured(here_s, there_s)
     its_own = measured(replace(here_s, lower=here_s.point, upper=here_s.point), there_s).estimate
     speedup = replace(
@@ -78,7 +79,7 @@ def measured_there(subject: Subject, path: str, scaling: float) -> Measured:
         estimate=found.estimate.times(of_one, found.estimate.unit),
         sources=(f"the same exploration on it, run {there.run_id}",),
     )
-    return Measured(recognise(name).name, speedup, its_own.times(of_one, its_own.unit))
+    return Measured(recognise(machine.gpu, machine.memory_gb).name, speedup, its_own.times(of_one, its_own.unit))
 
 
 def _is_same_training(a: TrainingPlan, b: TrainingPlan) -> bool:

@@ -31,7 +31,7 @@ from greenlove_tracker.compat.green_love_arguments import (
     step_on_first_two,
     without_effect,
 )
-from greenlove_tracker.compat.green_love_crusoe import CO2Equivalence, CrusoeGPUEstimate, Seen, compared
+from greenlove_tracker.compat.green_love_crusoe import CO2Equivalence, CrusoeGPUEstimate, compared
 from greenlove_tracker.compat.green_love_results import BenchmarkResults
 from greenlove_tracker.compat.green_love_sampling import sample_dataloader, sample_dataset
 from greenlove_tracker.config import load_settings
@@ -101,7 +101,8 @@ class GreenLoveEstimator:
             device=device, train_step=train_step or step_on_first_two, schedule=schedule,
             schedule_options=asdict(pace) if schedule == GREEN_LOVE else None, asks=False,
             on_no_terminal=on_no_terminal, country=country_code, carbon_intensity_gco2e_per_kwh=carbon_intensity,
-            electricity_price_usd_per_kwh=electricity_price, **self._hardware.simulated, **ours,
+            electricity_price_usd_per_kwh=electricity_price, **self._hardware.simulated,
+            **{"comparison": self._hardware.comparison, **ours},
         )  # fmt: skip
         for message in without_effect(schedule, pace, custom_speedup, gpu_index, power_poll_interval,
                                       has_key=has_key(electricity_maps_api_key, carbon_intensity)):  # fmt: skip
@@ -151,20 +152,18 @@ class GreenLoveEstimator:
     def _found(self, estimation: Estimation) -> BenchmarkResults:
         forecast, trials, hardware = estimation.forecast, estimation.trials, self._hardware
         run = read_logs(estimation.run_dir).runs[0]
-        n_metered = run.summary.gpu_count
-        seen = Seen(n_metered, run.summary.n_ranks, estimation.gpu_power_w, estimation.peak_memory_gb)
         return BenchmarkResults(
             total_epochs=self._total_epochs,
             precision=hardware.precision,
             benchmark_task=hardware.benchmark_task,
             gpu_name=hardware.name,
             gpu_tdp_w=hardware.tdp_w,
-            gpu_efficiency=hardware.load(estimation.gpu_power_w, n_metered),
+            gpu_efficiency=hardware.load(estimation.gpu_power_w, run.summary.gpu_count),
             **fill.samples(trials, self._full_size),
             **fill.times(forecast, trials, self._warmup_epochs),
-            **fill.amounts(forecast, trials),
+            **fill.amounts(forecast, trials, run.summary.pue),
             **fill.factors(run),
-            **compared(forecast, run, hardware, seen),
+            **compared(estimation.projections, forecast.duration_s.point, hardware.precision),
         )
 
 

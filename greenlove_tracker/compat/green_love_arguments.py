@@ -13,6 +13,7 @@ import torch
 from torch.utils.data import DataLoader
 
 from greenlove_tracker import devices
+from greenlove_tracker.comparison.subject import Asked
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.exploration.trial import default_step
 from greenlove_tracker.projection.recognise import recognise
@@ -103,6 +104,25 @@ class Hardware:
         """The power limit of the GPU, as NVML or else the user says."""
         limit_w = self.gpu.power_limit_w if self.gpu else None
         return self.manual_tdp_watts if limit_w is None else limit_w
+
+    @property
+    def comparison(self) -> Asked:
+        """What the comparison with Crusoe's GPUs is asked for; the log tells the rest."""
+        is_on_gpu = self.n_gpus > 0
+        name = CANONICAL.get(self.gpu_name, self.gpu_name) if self.gpu_name else None
+        own = self.gpu if is_on_gpu and name is None else None
+        custom, _ = gpus_called(self.custom_speedup)
+        return Asked(
+            gpu=own.name if own else name,
+            gpu_memory=own.memory_gb if own else None,
+            targets=tuple(custom),
+            speedups=tuple(f"{gpu}={value!r}" for gpu, value in custom.items()),
+            task=self.benchmark_task,
+            precision=self.precision,
+            utilization=self.manual_gpu_utilization if self.simulated else None,
+            # GPUs beside a training on the CPU are idle: their limit is none of its own.
+            tdp=self.tdp_w if self.gpu is None or is_on_gpu else None,
+        )
 
     def load(self, drawn_w: float | None, n_gpus: int) -> float | None:
         """The share of their power limit that ``n_gpus`` GPUs drew; the user's word where none was measured."""

@@ -8,13 +8,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from greenlove_tracker.compat.green_love_arguments import CANONICAL, Hardware, gpus_called
-from greenlove_tracker.errors import GreenloveError
-from greenlove_tracker.forecasting import Estimate, Forecast
-from greenlove_tracker.logs.run import Run
+from greenlove_tracker.compat.green_love_arguments import CANONICAL
+from greenlove_tracker.forecasting import Estimate
 from greenlove_tracker.projection.benchmarks import known_as
-from greenlove_tracker.projection.project import Projection, project
 from greenlove_tracker.projection.ranking import rank
+from greenlove_tracker.projection.row import Projection
 from greenlove_tracker.tables.equivalents import equivalents
 from greenlove_tracker.tables.gpus import Gpu
 from greenlove_tracker.units import h_from_s, w_from_kwh_s
@@ -40,7 +38,7 @@ class CrusoeGPUEstimate:
     """The training on one GPU of Crusoe Cloud, or on the smallest instance that has it; None is not known.
 
     Attributes:
-        speedup: local time / time there: that of one GPU × ``scale_factor``.
+        speedup: local time / time there: that of one GPU × ``scale_factor``, unless its kernels' launches take longer.
         est_time_lower_s: of a range that holds the error of the speedup too, at 90%.
         on_demand_rate: in USD/h of all GPUs that are paid for.
         est_co2_kg: location-based, of the site's grid.
@@ -73,64 +71,23 @@ class CrusoeGPUEstimate:
     is_fastest: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Seen:
-    """What the exploration saw of the GPUs that it ran on.
-
-    Attributes:
-        n_metered: GPUs in the forecast's energy.
-        n_ranks: processes of the training, each with GPUs of its own.
-        gpu_power_w: that they drew together; None where it was not measured for long enough.
-        peak_memory_gb: the most that was taken of one; without a GPU, by the process.
-    """
-
-    n_metered: int
-    n_ranks: int
-    gpu_power_w: float | None
-    peak_memory_gb: float | None
-
-
-def compared(forecast: Forecast, run: Run, hardware: Hardware, seen: Seen) -> dict[str, Any]:
-    """What the results say of other GPUs; nothing, and why, where they cannot be compared."""
-    try:
-        rows = _projected(forecast, run, hardware, seen)
-        return _fields(rows, forecast.duration_s.point, hardware.precision)
-    except Exception as error:  # an exploration that is done must not be lost for what comes after it
-        reason = str(error) if isinstance(error, GreenloveError) else repr(error)
-        _log.warning("greenlove: no comparison with Crusoe's GPUs: %s", reason)
-        return {"gpu_benchmark_key": None, "crusoe_estimates": [], "co2_savings_kg": None, "co2_equivalences": []}
-
-
-def _projected(forecast: Forecast, run: Run, hardware: Hardware, seen: Seen) -> list[Projection]:
-    """The forecast on every GPU of Crusoe's, counted with the factors of its own run."""
-    custom, _ = gpus_called(hardware.custom_speedup)
-    is_on_gpu = hardware.n_gpus > 0
-    # GPUs that are metered beside a training on the CPU are idle: their energy says nothing of another GPU's.
-    n_used = hardware.n_gpus * seen.n_ranks if is_on_gpu or hardware.gpu else seen.n_metered
-    is_metered = n_used > 0 and seen.n_metered > 0
-    load = hardware.load(seen.gpu_power_w, n_used) if is_metered and not hardware.simulated else None
-    name = hardware.gpu_name or (hardware.name if is_on_gpu else None)
-    if name is None and not custom:
+def compared(rows: Sequence[Projection], local_s: float, precision: str) -> dict[str, Any]:
+    """What the results say of other GPUs; nothing where they cannot be compared, of which a warning has told."""
+    nothing: dict[str, Any] = {
+        "gpu_benchmark_key": None,
+        "crusoe_estimates": [],
+        "co2_savings_kg": None,
+        "co2_equivalences": [],
+    }
+    if not rows:
+        return nothing
+    if any(row.speedup and row.speedup.known_from.startswith("rough") for row in rows):
         _log.warning("greenlove: no GPU is known here: the comparison with Crusoe's is rough; gpu_name= names one")
-    price = run.electricity_price
-    return project(
-        forecast if is_metered else replace(forecast, energy_kwh=None),
-        local_gpu=name,
-        local_memory_gb=hardware.gpu.memory_gb if hardware.gpu and name == hardware.gpu.name else None,
-        n_gpus=max(1, n_used),
-        gpus=tuple(custom),
-        task=hardware.benchmark_task,
-        precision=hardware.precision,
-        custom_speedup=custom or None,
-        country=run.text("country") or None,
-        carbon_intensity=run.carbon_intensity,
-        electricity_price=price.value if price else None,
-        pue=run.summary.pue,
-        utilization=None if load is None else min(1.0, load),  # a reading may be over the limit for a moment
-        manual_tdp_watts=hardware.tdp_w if hardware.gpu is None or is_on_gpu else None,
-        manual_gpu_utilization=hardware.manual_gpu_utilization if hardware.simulated else None,
-        peak_memory_gb=seen.peak_memory_gb if is_on_gpu else None,
-    )
+    try:
+        return _fields(rows, local_s, precision)
+    except Exception as error:  # an exploration that is done must not be lost for what comes after it
+        _log.warning("greenlove: no comparison with Crusoe's GPUs: %r", error)
+        return nothing
 
 
 def _fields(rows: Sequence[Projection], local_s: float, precision: str) -> dict[str, Any]:
@@ -153,7 +110,7 @@ def _estimate(row: Projection, local_s: float, precision: str) -> CrusoeGPUEstim
     return CrusoeGPUEstimate(
         name=_THEIRS.get(row.name, row.name),
         vram_gb=None if gpu.memory_gb is None else round(gpu.memory_gb),
-        speedup=row.speedup.estimate.point * row.gain,
+        speedup=local_s / time.point,
         est_time_s=time.point, est_time_lower_s=time.lower, est_time_upper_s=time.upper,
         on_demand_cost=cost.point, on_demand_cost_lower=cost.lower, on_demand_cost_upper=cost.upper,
         on_demand_rate=cost.point / h_from_s(time.point),

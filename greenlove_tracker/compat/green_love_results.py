@@ -154,15 +154,15 @@ def _spearman(trials: Sequence[Trial]) -> float | None:
     return float(stats.spearmanr([t.sample_size for t in trials], medians_s).statistic)
 
 
-def amounts(forecast: Forecast, trials: Sequence[Trial]) -> dict[str, Any]:
-    """Energy and what follows from it."""
+def amounts(forecast: Forecast, trials: Sequence[Trial], pue: float) -> dict[str, Any]:
+    """Energy and what follows from it; powers are those of the machine, without the ``pue`` that is in the energy."""
     energy_kwh = _point(forecast.energy_kwh)
     powers_w = [w_from_kwh_s(t.energy_kwh, t.total_s) for t in trials if t.energy_kwh is not None]
     return {
         "est_total_energy_kwh": energy_kwh,
         "est_total_co2_kg": _point(forecast.emissions_kgco2e),
         "est_total_cost_usd": _point(forecast.cost_usd),
-        "mean_power_w": None if energy_kwh is None else w_from_kwh_s(energy_kwh, forecast.duration_s.point),
+        "mean_power_w": None if energy_kwh is None else w_from_kwh_s(energy_kwh / pue, forecast.duration_s.point),
         "power_samples": powers_w,
     }
 

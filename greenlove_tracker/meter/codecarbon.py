@@ -191,6 +191,7 @@ class CodeCarbonMeter:
         if gpus.gpus and gpu_method is None:
             unmeasured.append("gpu")
         limits_w = [g.power_limit_w for g in gpus.gpus if g.power_limit_w is not None]
+        memories_gb = {g.memory_gb for g in gpus.gpus}
         gpu_count = 0 if self._leaves_gpus_out else len(gpus.gpus) or int(conf.get("gpu_count") or 0)
         values = {
             "meter": f"codecarbon {version}",
@@ -217,6 +218,8 @@ class CodeCarbonMeter:
             fields.append(Field("cpu_tdp_w", f"{cpu._tdp * self._share.cpu:.4g}", "W"))
         if limits_w:
             fields.append(Field("gpu_power_limit_w", f"{sum(limits_w):g}", "W"))
+        if len(memories_gb) == 1 and (memory_gb := memories_gb.pop()) is not None:  # else it is not that of any one
+            fields.append(Field("gpu_memory_gb", f"{memory_gb:.4g}", "GiB"))
         return MeterInfo(tuple(fields), gpu_count)
 
 

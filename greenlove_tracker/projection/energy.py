@@ -8,7 +8,6 @@ from statistics import NormalDist
 
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.forecasting import Estimate, Forecast, Kind
-from greenlove_tracker.tables.gpus import Gpu
 from greenlove_tracker.units import w_from_kwh_s
 
 LEVEL = 0.90  # of every interval of a projection
@@ -16,6 +15,9 @@ LEVEL = 0.90  # of every interval of a projection
 # GPUs, so where they draw less the host is taken to draw less in proportion.
 HOST_OVERHEAD = 1.2
 _STATED_GPUS = 8  # the number of GPUs that the scaling efficiency is stated for
+# An assumption: forward, backward and optimizer of a small model are some tens to hundreds of kernels, each of which
+# PyTorch takes a few µs to launch, however fast the GPU is.
+LAUNCH_S = 0.3e-3
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +53,13 @@ def elsewhere(duration_s: Estimate, speedup: Estimate, gain: float) -> Estimate:
     shorter = math.hypot(_log_ratio(local.point, local.lower), _log_ratio(speed.upper, speed.point))
     ends = (point * math.exp(-shorter), point * math.exp(longer))
     return Estimate(point, *ends, LEVEL, duration_s.unit, Kind.ASSUMPTION)
+
+
+def no_shorter(duration_s: Estimate, least_s: float) -> Estimate:
+    """The same, nowhere under ``least_s``; a point that is raised takes the upper end along, and is no surer for it."""
+    point, longer = max(duration_s.point, least_s), duration_s.upper / duration_s.point
+    lower = max(duration_s.lower, least_s)
+    return Estimate(point, lower, point * longer, duration_s.level, duration_s.unit, duration_s.kind)
 
 
 def _log_ratio(high: float, low: float) -> float:
@@ -97,9 +106,9 @@ def draw_of(
     return Draw(1.0, basis, f"this machine draws {share:.1f} times what its GPUs may: counted as their full power")
 
 
-def machine_power_w(gpu: Gpu, n_gpus: int, draw: Draw, pue: float) -> float | None:
-    """Power in W of a machine: GPUs × TDP × draw × host overhead × PUE; None where the TDP is not known."""
-    return None if gpu.tdp_w is None else n_gpus * gpu.tdp_w * draw.share * HOST_OVERHEAD * pue
+def machine_power_w(tdp_w: float, n_gpus: int, draw: Draw, pue: float) -> float:
+    """Power in W of a machine: GPUs × TDP of one × draw × host overhead × PUE."""
+    return n_gpus * tdp_w * draw.share * HOST_OVERHEAD * pue
 
 
 def check_share(name: str, value: float | None) -> None:

@@ -9,7 +9,7 @@ from greenlove_tracker.errors import UsageError
 from greenlove_tracker.forecasting import Estimate, Forecast
 from greenlove_tracker.grid import Place, carbon_intensity, resolve_place
 from greenlove_tracker.grid.price import BUSINESS
-from greenlove_tracker.projection.energy import HOST_OVERHEAD, Draw, at_level
+from greenlove_tracker.projection.energy import HOST_OVERHEAD, Draw, at_level, machine_power_w
 from greenlove_tracker.projection.row import Projection
 from greenlove_tracker.projection.terms import Terms
 from greenlove_tracker.records import Factor
@@ -23,6 +23,7 @@ class Here:
 
     Attributes:
         gpu: None where there is none, or none that a table knows.
+        has_gpu: whether there is one.
         tdp_w: power limit of one of its GPUs.
         draw: share of that limit that they draw; None where nothing tells it.
         intensity: location-based, of the local grid.
@@ -30,6 +31,7 @@ class Here:
     """
 
     gpu: Gpu | None
+    has_gpu: bool
     tdp_w: float | None
     draw: Draw | None
     intensity: Factor
@@ -71,6 +73,7 @@ def local_row(forecast: Forecast, here: Here, name: str, terms: Terms, warnings:
     energy, energy_basis = _energy(forecast, here, terms)
     cost, cost_basis = _cost(forecast, here, terms, energy)
     duration = at_level(forecast.duration_s)
+    embodied_per_hour = terms.embodied_kgco2e_per_gpu_hour if here.has_gpu else None
     sources = [cited(here.intensity), energy_basis]
     if here.electricity is not None and cost_basis == "electricity":
         sources.append(cited(here.electricity))
@@ -84,7 +87,7 @@ def local_row(forecast: Forecast, here: Here, name: str, terms: Terms, warnings:
         n_gpus=terms.n_gpus, billed_gpus=terms.n_gpus, speedup=None, gain=1.0, duration_s=duration,
         energy_kwh=energy, cost_usd=cost, cost_basis=cost_basis,
         emissions_kgco2e=emissions_of(energy, here.intensity), intensity=here.intensity, market=None,
-        embodied_kgco2e=embodied_of(duration, terms.n_gpus, terms.embodied_kgco2e_per_gpu_hour), scope=2,
+        embodied_kgco2e=embodied_of(duration, terms.n_gpus, embodied_per_hour), scope=2,
         pue=terms.pue, fits=None if terms.peak_memory_gb is None else True, fits_instead=(),
         sources=tuple(s for s in sources if s), assumptions=(), warnings=warnings,
     )  # fmt: skip
@@ -116,7 +119,7 @@ def _energy(forecast: Forecast, here: Here, terms: Terms) -> tuple[Estimate | No
         return at_level(forecast.energy_kwh), "energy: as forecast from what was measured here"
     if here.tdp_w is None or here.draw is None:
         return None, ""
-    power_w = terms.n_gpus * here.tdp_w * here.draw.share * HOST_OVERHEAD * terms.pue
+    power_w = machine_power_w(here.tdp_w, terms.n_gpus, here.draw, terms.pue)
     energy = at_level(forecast.duration_s).times(kwh_from_w_s(power_w, 1.0), "kWh")
     text = f"{terms.n_gpus} × {here.tdp_w:.0f} W × {here.draw.share:.0%} × {HOST_OVERHEAD} host × PUE {terms.pue}"
     return energy, f"energy: {text}, a model"

@@ -12,7 +12,7 @@ from greenlove_tracker.errors import UsageError
 from greenlove_tracker.format import plural
 from greenlove_tracker.projection.recognise import recognise
 from greenlove_tracker.tables.gpus import Gpu, gpus
-from greenlove_tracker.tables.offers import Offer, bundled_offers, read_offers
+from greenlove_tracker.tables.offers import NOT_OFFERED, Offer, bundled_offers, read_offers
 
 DEFAULT_PROVIDER = "crusoe"
 _MAKERS = re.compile(r"nvidia|geforce|tesla|quadro|amd|instinct|radeon")
@@ -80,7 +80,11 @@ def choices(offers: Iterable[Offer], wanted_gpus: int) -> tuple[list[Choice], li
     """
     best: dict[tuple[str, str, str], Choice] = {}
     unknown: set[str] = set()
+    n_without_price = 0
     for offer in offers:
+        if offer.status == NOT_OFFERED:
+            n_without_price += 1
+            continue
         gpu, note = _gpu_of(offer)
         if gpu is None:
             unknown.add(offer.gpu)
@@ -89,8 +93,12 @@ def choices(offers: Iterable[Offer], wanted_gpus: int) -> tuple[list[Choice], li
         key = (offer.provider, gpu.name, offer.access)
         if key not in best or _rank(choice) < _rank(best[key]):
             best[key] = choice
-    notes = [f"left out of the prices: {plural(len(unknown), 'name')} that no table knows ({_some(unknown)})"]
-    return list(best.values()), notes if unknown else []
+    notes = []
+    if unknown:
+        notes.append(f"left out of the prices: {plural(len(unknown), 'name')} that no table knows ({_some(unknown)})")
+    if n_without_price:
+        notes.append(f"left out of the prices: {plural(n_without_price, 'row')} at a price of 0, which is no offer")
+    return list(best.values()), notes
 
 
 def _rank(choice: Choice) -> tuple[int, float]:

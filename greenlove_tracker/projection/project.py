@@ -40,7 +40,8 @@ def project(
 
     Time: local time / (speedup × gain). The speedup is that of one GPU, an assumption with an error learnt from
     published benchmarks; the gain is the power law of the numbers of GPUs at which eight do 8 × ``scaling``. Their
-    intervals are combined in quadrature on the log scale (``projection.energy.elsewhere``).
+    intervals are combined in quadrature on the log scale (``projection.energy.elsewhere``). Without a local GPU the
+    speedup starts from an assumed CPU; a step there then takes no less than launching its kernels, taken to be 0.3 ms.
     Energy: GPUs × TDP × draw × 1.2 (host) × PUE × time; its interval is that of the time. Cost: time × price × GPUs
     billed, which all take part. CO2e: energy × carbon intensity of the site's grid; a provider's claim
     stands beside it.
@@ -89,7 +90,7 @@ def project(
         today=today or datetime.now(UTC).date(),
     )  # fmt: skip
     local = _local_gpu(local_gpu, local_memory_gb, terms)
-    here = _here(forecast, local, country, carbon_intensity, terms)
+    here = _here(forecast, local, local_gpu is not None, country, carbon_intensity, terms)
     named = [recognise(name) for name in gpus]
     chosen, notes = choices(in_region(offers_of(provider, prices), region), terms.target_gpus)
     targets = _targets(chosen, named, local, region, terms)
@@ -145,12 +146,14 @@ def _by_name(custom: Custom | Mapping[str, Custom] | None) -> Custom | Mapping[s
 
 
 def _here(
-    forecast: Forecast, local: Gpu | None, country: str | None, given: float | Factor | None, terms: Terms
-) -> Here:
+    forecast: Forecast, local: Gpu | None, has_gpu: bool, country: str | None, given: float | Factor | None,
+    terms: Terms,
+) -> Here:  # fmt: skip
     place, intensity = local_grid(country, given)
     tdp_w = terms.manual_tdp_watts or (local.tdp_w if local else None)
     return Here(
         gpu=local,
+        has_gpu=has_gpu,
         tdp_w=tdp_w,
         draw=draw_of(forecast, tdp_w, terms.n_gpus, terms.utilization, terms.manual_gpu_utilization, terms.pue),
         intensity=intensity,

@@ -57,11 +57,6 @@ class Saving:
     amount: Estimate
     sentence: str
 
-    @property
-    def is_certain(self) -> bool:
-        """Whether the sign is certain."""
-        return self.amount.lower > 0 or self.amount.upper < 0
-
 
 @dataclass(frozen=True, slots=True)
 class Settle:
@@ -69,18 +64,14 @@ class Settle:
 
     Attributes:
         machine: where.
-        minutes: how long.
         cost_usd: on the smallest instance that is rented out.
         gpus: of that instance.
-        relative_half_width: what the range of the machine would come to.
         sentence: the same in words.
     """
 
     machine: Projection
-    minutes: float
     cost_usd: float
     gpus: int
-    relative_half_width: float
     sentence: str
 
 
@@ -175,13 +166,13 @@ def _point(value: Estimate | None) -> float:
 
 def _saving_sentence(criterion: Criterion, there: Projection, amount: Estimate) -> str:
     what = {"cost": "money", "time": "time", "co2e": "CO2e"}[criterion]
-    basis = " (location-based, no claim of the provider's counted)" if criterion == "co2e" else ""
+    basis = ", location-based" if criterion == "co2e" else ""
     if amount.lower <= 0 <= amount.upper:
         return f"{label(there)} against here: whether it saves {what} cannot be told{basis}"
     low, high = sorted((abs(amount.lower), abs(amount.upper)))
     size = Estimate(abs(amount.point), low, high, amount.level, amount.unit, amount.kind)
     verb = "saves" if amount.point > 0 else "takes"
-    more = "" if amount.point > 0 else " more"
+    more = ("" if amount.point > 0 else " more") + (" CO2e" if criterion == "co2e" else "")
     return f"{label(there)} against here {verb} {_text(criterion, size)}{more}{basis}"
 
 
@@ -211,7 +202,7 @@ def _settle(verdicts: Sequence[Verdict], local: Projection | None) -> Settle | N
     sentence = (
         f"{SETTLE_MINUTES:.0f} minutes of {gpus} × {machine.name} ({money(cost)}) would cut its range to {comes_to}"
     )
-    return Settle(machine, SETTLE_MINUTES, cost, gpus, half, sentence)
+    return Settle(machine, cost, gpus, sentence)
 
 
 def _is_worth_a_trial(row: Projection) -> bool:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from numbers import Real
 
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.forecasting import Estimate, Kind
@@ -70,7 +71,7 @@ def speedup(
     """
     _check(task, precision, method)
     if custom is not None:
-        return _given(custom)
+        return given(custom)
     if local is None:
         return _from_cpu(target, precision, cpu_fp32_tflops, cpu_bandwidth_gb_s)
     if local.name == target.name:
@@ -114,8 +115,16 @@ def _check(task: str | None, precision: str, method: str | None) -> None:
         raise UsageError(f"no benchmark is called {task!r}; there are {', '.join(benchmarks.tasks())}")
 
 
-def _given(custom: float | tuple[float, float, float]) -> Speedup:
-    point, lower, upper = custom if isinstance(custom, tuple) else (custom, custom, custom)
+def given(custom: object) -> Speedup:
+    """The user's own: a figure, or (figure, lower, upper).
+
+    Raises:
+        UsageError: where it is neither, or cannot be meant.
+    """
+    ends = custom if isinstance(custom, tuple) else (custom, custom, custom)
+    if not (len(ends) == 3 and all(isinstance(end, Real) and not isinstance(end, bool) for end in ends)):
+        raise UsageError(f"custom_speedup must be a number such as 1.8, or (1.8, 1.5, 2.1), not {custom!r}")
+    point, lower, upper = map(float, ends)
     if not (math.isfinite(upper) and 0 < lower <= point <= upper):
         raise UsageError(f"custom_speedup must be positive, with lower ≤ figure ≤ upper, not {custom!r}")
     return Speedup(

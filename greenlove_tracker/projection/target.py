@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from greenlove_tracker.forecasting import Estimate, Forecast
-from greenlove_tracker.projection.energy import HOST_OVERHEAD, elsewhere, machine_power_w, scaling_gain
+from greenlove_tracker.format import count
+from greenlove_tracker.format import duration as duration_text
+from greenlove_tracker.projection.energy import (
+    HOST_OVERHEAD,
+    LAUNCH_S,
+    elsewhere,
+    machine_power_w,
+    no_shorter,
+    scaling_gain,
+)
 from greenlove_tracker.projection.local import Here, cited, embodied_of, emissions_of
 from greenlove_tracker.projection.row import Projection
 from greenlove_tracker.projection.site import Where, claim_of, where_is
@@ -41,20 +50,54 @@ def target_row(forecast: Forecast, here: Here, target: Target, terms: Terms) -> 
     gain = scaling_gain(terms.n_gpus, billed, terms.scaling)
     faster = speedup(here.gpu, gpu, task=terms.task, precision=terms.precision, method=terms.method,
                      custom=terms.custom_for(gpu.name))  # fmt: skip
-    duration = None if fits is False else elsewhere(forecast.duration_s, faster.estimate, gain)
+    least_s = _least_s(forecast, here, faster)
+    no_faster = _as_slow(faster, forecast, gain, least_s)
+    duration = None if fits is False else _time(forecast, faster, gain, least_s)
     energy = _energy(duration, here, target, where.pue)
     cost, cost_basis = _cost(duration, energy, here, target)
     return Projection(
         name=gpu.name, gpu=gpu, is_local=False, aside=target.aside, offer=target.offer, region=where.region,
-        n_gpus=terms.target_gpus, billed_gpus=billed, speedup=faster, gain=gain, duration_s=duration,
+        n_gpus=terms.target_gpus, billed_gpus=billed, speedup=no_faster, gain=gain, duration_s=duration,
         energy_kwh=energy, cost_usd=cost, cost_basis=cost_basis,
         emissions_kgco2e=emissions_of(energy, where.intensity), intensity=where.intensity,
         market=claim_of(where.site, energy),
         embodied_kgco2e=None if duration is None else embodied_of(duration, billed, terms.embodied_kgco2e_per_gpu_hour),
         scope=2 if target.offer is None else 3, pue=where.pue, fits=fits, fits_instead=(),
-        sources=_sources(target, where, faster), assumptions=_assumptions(here, target, where, terms, gain),
+        sources=_sources(target, where, faster),
+        assumptions=(*_assumptions(here, target, where, terms, gain), *_launches(duration, least_s)),
         warnings=_warnings(here, target, where, terms),
     )  # fmt: skip
+
+
+def _least_s(forecast: Forecast, here: Here, faster: Speedup) -> float:
+    """What launching the kernels of every step takes, which an assumed CPU's speedup knows nothing of; 0: not known."""
+    plan = forecast.plan
+    if here.has_gpu or faster.method != "specifications" or plan is None or forecast.method == "power":
+        return 0.0  # the power law's sizes need not be batches
+    return LAUNCH_S * plan.n_epochs * plan.batches_per_epoch
+
+
+def _time(forecast: Forecast, faster: Speedup, gain: float, least_s: float) -> Estimate:
+    there = elsewhere(forecast.duration_s, faster.estimate, gain)
+    return no_shorter(there, least_s) if least_s else there
+
+
+def _as_slow(faster: Speedup, forecast: Forecast, gain: float, least_s: float) -> Speedup:
+    """The speedup, no more of it than the least time leaves."""
+    if not least_s:
+        return faster
+    most, found = forecast.duration_s.point / (least_s * gain), faster.estimate
+    point = min(found.point, most)
+    bounded = replace(found, point=point, lower=point * found.lower / found.point, upper=min(found.upper, most))
+    return replace(faster, estimate=bounded)
+
+
+def _launches(duration: Estimate | None, least_s: float) -> tuple[str, ...]:
+    """That the time was held up by the launches of its kernels, where it was."""
+    if duration is None or not least_s or duration.lower > least_s:
+        return ()
+    step = f"no step under {LAUNCH_S * 1e3:g} ms, about what launching its kernels takes"
+    return (f"{step}: {count(least_s / LAUNCH_S)} steps, {duration_text(least_s)} at least",)
 
 
 def _where(here: Here, target: Target, terms: Terms) -> Where:
@@ -75,10 +118,10 @@ def _fits(gpu: Gpu, local: Gpu | None, peak_gb: float | None) -> bool | None:
 
 
 def _energy(duration: Estimate | None, here: Here, target: Target, pue: float) -> Estimate | None:
-    if duration is None or here.draw is None:
+    if duration is None or here.draw is None or target.gpu.tdp_w is None:
         return None
-    power_w = machine_power_w(target.gpu, target.billed_gpus, here.draw, pue)
-    return None if power_w is None else duration.times(kwh_from_w_s(power_w, 1.0), "kWh")
+    power_w = machine_power_w(target.gpu.tdp_w, target.billed_gpus, here.draw, pue)
+    return duration.times(kwh_from_w_s(power_w, 1.0), "kWh")
 
 
 def _cost(

@@ -9,6 +9,7 @@ from datetime import date
 
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.projection.energy import check_share
+from greenlove_tracker.projection.speedup import given
 
 Custom = float | tuple[float, float, float]  # a speedup, or (speedup, lower, upper)
 
@@ -57,6 +58,9 @@ class Terms:
             )
         if not (math.isfinite(self.pue) and self.pue >= 1):
             raise UsageError(f"pue must be at least 1 (1.0: no overhead), not {self.pue!r}")
+        custom = self.custom_speedup
+        for value in custom.values() if isinstance(custom, Mapping) else () if custom is None else (custom,):
+            given(value)
         check_share("utilization", self.utilization)
         check_share("manual_gpu_utilization", self.manual_gpu_utilization)
 

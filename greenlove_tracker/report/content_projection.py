@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import greenlove_tracker
 from greenlove_tracker import format as fmt
 from greenlove_tracker.forecasting import Estimate
-from greenlove_tracker.projection.ranking import Criterion, rank, value_of
+from greenlove_tracker.projection.ranking import Criterion, value_of
 from greenlove_tracker.projection.row import Projection
 from greenlove_tracker.report.content_run import equivalent_blocks
 from greenlove_tracker.report.document import (
@@ -53,7 +53,7 @@ def projection_blocks(projections: Sequence[Projection]) -> tuple[Block, ...]:
         *_charts(shown),
         _table(told),
         *(Paragraph(f"{text}.") for text in told.beside),
-        *_verdicts(told, projections),
+        *((Table((Column("", 1), Column("", 6)), told.verdicts),) if told.verdicts else ()),
         *(Paragraph(f"{text}.") for text in told.warnings),
         *(Paragraph(text, is_note=True) for text in told.notes),
         *_equivalents(projections[0]),
@@ -110,14 +110,6 @@ def _table(told: Said) -> Table:
         for line in told.lines
     )  # fmt: skip
     return Table(columns, rows)
-
-
-def _verdicts(told: Said, projections: Sequence[Projection]) -> tuple[Block, ...]:
-    words = {"cost": "money", "time": "time", "co2e": "CO2e"}
-    savings = [(words[saving.criterion], saving.sentence) for saving in rank(projections).savings]
-    rows = (*(pair for pair in told.verdicts if pair[0] != "settle"), *savings,
-            *(pair for pair in told.verdicts if pair[0] == "settle"))  # fmt: skip
-    return (Table((Column("", 1), Column("", 6)), rows),) if rows else ()
 
 
 def _equivalents(local: Projection) -> tuple[Block, ...]:

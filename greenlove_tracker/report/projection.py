@@ -99,7 +99,7 @@ def projection_record(projections: Sequence[Projection], about: Sequence[str]) -
     return {
         "about": told.head,
         "projections": [{**cells(row), **more} for row, more in zip(projections, lists, strict=True)],
-        "verdicts": [{"by": label, "says": text} for label, text in told.verdicts],
+        "verdicts": [{"by": label, "says": text} for label, text in told.verdicts if label != "saved"],
         "savings": [saving.sentence for saving in ranking.savings],
         "notes": [*told.notes, *ranking.notes],
         "warnings": told.warnings,
@@ -130,6 +130,7 @@ def cells(row: Projection) -> Mapping[str, Any]:
         "carbon_intensity_basis": intensity.basis if intensity else None,
         "market_based_claim_kgco2e": row.market.kgco2e.point if row.market else None,
         "market_based_claim": row.market.text if row.market else None,
+        **_ends("embodied", "_kgco2e", row.embodied_kgco2e),
         "scope": row.scope, "pue": row.pue, "fits": row.fits,
     }  # fmt: skip
 

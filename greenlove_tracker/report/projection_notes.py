@@ -11,7 +11,7 @@ from greenlove_tracker.projection.row import Projection
 from greenlove_tracker.units import w_from_kwh_s
 
 _ACCESS = {"reserved": "r reserved only", "spot": "s spot", "on request": "q on request", "withdrawn": "w withdrawn"}
-NOT_IN = "storage, transfer, set-up time, making of the hardware"
+_NOT_IN, _MAKING = "storage, transfer, set-up time", ", making of the hardware"
 
 
 def notes(projections: Sequence[Projection], today: date | None) -> tuple[str, ...]:
@@ -25,7 +25,7 @@ def notes(projections: Sequence[Projection], today: date | None) -> tuple[str, .
     local = projections[0]
     found = (
         _ranges(rented, local), _numbers(rented, local), _offers(rented, today), _energy(rented),
-        _emissions(rented, local), _fit(rented), _left_out(rented, local),
+        _emissions(rented, local), _embodied(rented, local), _fit(rented), _left_out(rented, local),
     )  # fmt: skip
     return tuple(text for text in found if text)
 
@@ -123,6 +123,13 @@ def _emissions(rows: Sequence[Projection], local: Projection) -> str:
     return f"CO2e: location-based, g/kWh: {told}.{claims}"
 
 
+def _embodied(rows: Sequence[Projection], local: Projection) -> str:
+    """Of each machine by the user's figure; it stands nowhere else on a screen or a page."""
+    told = [f"{fmt.mass(local.embodied_kgco2e.point)} here"] if local.embodied_kgco2e else []
+    told += [f"{fmt.mass(row.embodied_kgco2e.point)} {short_name(row)}" for row in rows if row.embodied_kgco2e]
+    return f"Embodied, by your figure, and in no other number: {', '.join(told)}." if told else ""
+
+
 def _fit(rows: Sequence[Projection]) -> str:
     if not rows or any(row.fits is not None for row in rows):
         return ""
@@ -132,7 +139,8 @@ def _fit(rows: Sequence[Projection]) -> str:
 def _left_out(rows: Sequence[Projection], local: Projection) -> str:
     own = ", the price of your own machine" if local.cost_basis != "machine" else ""
     scope = " Rented = scope 3 for you." if any(row.is_rented for row in rows) else ""
-    return f"Not in: {NOT_IN}{own}.{scope}"
+    making = "" if any(row.embodied_kgco2e for row in (local, *rows)) else _MAKING
+    return f"Not in: {_NOT_IN}{making}{own}.{scope}"
 
 
 def _by(rows: Iterable[Projection], key: Callable[[Projection], Hashable], text: Callable[..., str]) -> str:

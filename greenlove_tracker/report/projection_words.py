@@ -68,7 +68,7 @@ class Said:
         units: of the table.
         lines: of the table, this machine first.
         beside: the machines that are not compared, by reason.
-        verdicts: who leads, and what would settle what cannot be told: label and sentence.
+        verdicts: who leads, what that saves, and what would settle what cannot be told: label and sentence.
         notes: what the numbers rest on.
         warnings: what makes them worse.
     """
@@ -241,6 +241,7 @@ def _verdicts(ranking: Ranking) -> list[tuple[str, str]]:
         if verdict is not None:
             label, _, text = verdict.sentence.partition(": ")
             told.append(("rented" if verdict is rented else label, text))
+    told += [("saved", saving.sentence) for saving in ranking.savings]
     if ranking.settle is not None:
         told.append(("settle", ranking.settle.sentence))
     return told

@@ -18,6 +18,8 @@ OUR_COLUMNS = frozenset({"gpu", "price", "unit", "date_read"})
 GPUHUNT_COLUMNS = frozenset({"gpu_name", "gpu_count", "gpu_memory", "price", "spot"})
 GPU_HOUR, INSTANCE_HOUR = "USD/GPU-hour", "USD/instance-hour"
 
+NOT_OFFERED = "not offered"  # the status of a row at a price of 0
+
 _MOST_USD_PER_GPU_HOUR = 1000.0  # the dearest listed one is near 15: more is cents, or the price of a month
 
 
@@ -32,7 +34,7 @@ class Offer:
         hint: the name of the instance in a catalogue of short names, which tells variants apart; None elsewhere.
         access: "on demand", "reserved", "spot", "on request" or "withdrawn".
         usd_per_gpu_hour: None where no price is public.
-        status: "list", "contact sales" or "not listed".
+        status: "list", "contact sales", "not listed", or "not offered" where a catalogue says a price of 0.
         spot_status: what is known of a spot price where this is not one; empty where nothing is.
         gpus_per_instance: the sizes that can be rented, in ascending order.
         regions: where; empty where the table does not say.
@@ -125,7 +127,8 @@ def _gpuhunt(row: Mapping[str, str], where: str, path: Path, read_on: str) -> Of
     if not row["gpu_name"] or row["gpu_count"] in ("", "0"):
         return None  # a machine without a GPU
     count = _whole(row["gpu_count"], where)
-    price = _usd_per_gpu_hour(row["price"], INSTANCE_HOUR, count, where)
+    is_offered = not _is_zero(row["price"])
+    price = _usd_per_gpu_hour(row["price"], INSTANCE_HOUR, count, where) if is_offered else None
     return Offer(
         provider=(row.get("provider") or path.stem).lower(),
         gpu=row["gpu_name"],
@@ -133,7 +136,7 @@ def _gpuhunt(row: Mapping[str, str], where: str, path: Path, read_on: str) -> Of
         hint=row.get("instance_name") or "",
         access="spot" if row["spot"].strip().lower() == "true" else "on demand",
         usd_per_gpu_hour=price,
-        status="list" if price is not None else "contact sales",
+        status=("contact sales" if price is None else "list") if is_offered else NOT_OFFERED,
         spot_status="",
         gpus_per_instance=(count,),
         regions=tuple(_split(row.get("location") or "")),
@@ -142,6 +145,14 @@ def _gpuhunt(row: Mapping[str, str], where: str, path: Path, read_on: str) -> Of
         note="",
         source=f"{path.name}, gpuhunt's columns",
     )
+
+
+def _is_zero(price: str) -> bool:
+    """Whether a catalogue says 0, which it does of what is not to be had there."""
+    try:
+        return float(price) == 0
+    except ValueError:
+        return False
 
 
 def _usd_per_gpu_hour(price: str, unit: str, gpus: int, where: str) -> float | None:
