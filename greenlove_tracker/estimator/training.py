@@ -19,8 +19,9 @@ from greenlove_tracker.estimator.run import Estimation, ExplorationRun, Telling
 from greenlove_tracker.estimator.schedule import Schedule, advised, choose_schedule
 from greenlove_tracker.exploration.explore import Outcome, Situation, explore
 from greenlove_tracker.exploration.rates import rate_schedulers_of
+from greenlove_tracker.exploration.sources import Source, source_of
 from greenlove_tracker.exploration.state import RestoreError, preserved
-from greenlove_tracker.exploration.trial import Source, default_step, source_of
+from greenlove_tracker.exploration.trial import default_step
 from greenlove_tracker.extrapolation.from_trials import extrapolate
 from greenlove_tracker.forecasting import Forecast, TrainingPlan, Trial, Warn
 from greenlove_tracker.job import find_ranks

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from greenlove_tracker.exploration.asks import Ask, Told
-from greenlove_tracker.exploration.trial import Source, Step, run_trial
+from greenlove_tracker.exploration.sources import Source
+from greenlove_tracker.exploration.trial import Step, run_trial
 from greenlove_tracker.forecasting import Trial
 
 _LEAST_SIZES = 3  # below it a forecast is wide by rule, and its width no reason to stop

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from copy import copy
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -124,6 +123,8 @@ def answer_from(question: Question, directory: str, names: Sequence[str]) -> Ans
     runs = (Run(root / name) for name in names)
     if not isinstance(root, RemotePath):
         return _added_up(question, (_look(question, run) for run in runs))
+    from concurrent.futures import ThreadPoolExecutor  # not at the end of a process, which reports itself too
+
     with ThreadPoolExecutor(_N_AT_ONCE) as pool:
         return _added_up(question, pool.map(partial(_look, question), runs))
 
