@@ -234,8 +234,9 @@ def _check_alone() -> None:
 
 
 def _gpus_of(models: Sequence[nn.Module]) -> int:
-    """GPUs that parameters are on."""
-    return len({p.device for m in models for p in m.parameters() if p.device.type == "cuda"})
+    """GPUs that parameters are on, or that a ``DataParallel`` copies them to."""
+    copies = [len(m.device_ids) for model in models for m in model.modules() if isinstance(m, nn.DataParallel)]
+    return max([len({p.device for m in models for p in m.parameters() if p.device.type == "cuda"}), *copies])
 
 
 def _with_nan(forecast: Forecast, outcome: Outcome) -> Forecast:

@@ -118,6 +118,7 @@ class Cut:
         return next(self._batches)  # one that is empty now ends for good
 
     def close(self) -> None:
+        """Throw away what is loaded ahead."""
         self._batches = None
 
 
