@@ -1,6 +1,6 @@
 """Adding up a directory of runs: ours, ours on Dask, and carbontracker's parser on the same epochs, in one run.
 
-    python benchmarks/aggregate.py [--runs 10000] [--epochs 100] [--rounds 3] [--gpus 0] [--json FILE]
+    python benchmarks/aggregate.py [--runs 10000] [--epochs 100] [--rounds 3] [--gpus 1] [--json FILE]
 
 Writes the logs itself into a temporary directory: ours by our writer, a few runs that are then copied under other
 names; carbontracker's in its own format, with the durations and powers of the same epochs. All is read from the page
@@ -166,28 +166,25 @@ def timed(action: Callable[[], object]) -> float:
     return time.perf_counter() - began
 
 
-def contestants(ours: Path, theirs: Path, scheduler: str | None) -> dict[str, Callable[[], object]]:
+def contestants(ours: Path, theirs: Path) -> dict[str, Callable[[], object]]:
     from carbontracker import parser
 
-    found: dict[str, Callable[[], object]] = {
+    return {
         "greenlove_tracker": lambda: aggregate(ours).by(*KEYS),
         "carbontracker parse_all_logs": lambda: parser.parse_all_logs(str(theirs)),
         "carbontracker aggregate_consumption": lambda: parser.aggregate_consumption(str(theirs)),
     }
-    if scheduler is not None:
-        found["greenlove_tracker on Dask"] = lambda: aggregate(ours, engine="dask", scheduler=scheduler).by(*KEYS)
-    return found
 
 
-def verified(ours: Path, scheduler: str | None) -> dict[str, Callable[[], object]]:
-    def locally() -> None:
-        assert aggregate(ours, verify=True).problems == []
+def on_dask(ours: Path, scheduler: str) -> Callable[[], object]:
+    return lambda: aggregate(ours, engine="dask", scheduler=scheduler).by(*KEYS)
 
-    def on_dask() -> None:
-        assert aggregate(ours, verify=True, engine="dask", scheduler=scheduler).problems == []
 
-    found: dict[str, Callable[[], object]] = {"greenlove_tracker, verified": locally}
-    return found | {"greenlove_tracker on Dask, verified": on_dask} if scheduler is not None else found
+def verified(ours: Path, **how: str) -> Callable[[], object]:
+    def verify() -> None:
+        assert aggregate(ours, verify=True, **how).problems == []  # type: ignore[arg-type]
+
+    return verify
 
 
 def best_of(rounds: int, actions: dict[str, Callable[[], object]]) -> dict[str, float]:
@@ -200,8 +197,9 @@ def best_of(rounds: int, actions: dict[str, Callable[[], object]]) -> dict[str, 
 
 
 def in_fresh_process(code: str, *arguments: str) -> tuple[float, float]:
-    """Seconds, and the peak memory in MiB."""
-    probe = f"import resource, sys\n{code}\nprint(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)"
+    """Seconds, and the peak memory in MiB (of Linux; ``ru_maxrss`` would begin with our own)."""
+    peak = "int(re.search(r'VmHWM:\\s+(\\d+)', open('/proc/self/status').read())[1]) / 1024"
+    probe = f"import re, sys\n{code}\nprint({peak})"
     began = time.perf_counter()
     command = [sys.executable, "-c", probe, *arguments]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
@@ -217,16 +215,22 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=10_000)
     parser.add_argument("--epochs", type=int, default=100)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--gpus", type=int, choices=[0, 1], default=0, help="a GPU makes carbontracker's logs longer")
+    parser.add_argument(
+        "--gpus", type=int, choices=[0, 1], default=1, help="a run; without, carbontracker has a line less an epoch"
+    )
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as directory:
         ours, theirs = Path(directory, "ours"), Path(directory, "theirs")
         write_ours(ours, arguments.runs, arguments.epochs, arguments.gpus)
         write_carbontrackers(theirs, arguments.runs, arguments.epochs, arguments.gpus)
-        with dask_scheduler() as (scheduler, started_s):
-            best = best_of(arguments.rounds, contestants(ours, theirs, scheduler))
-            best |= best_of(1, verified(ours, scheduler))
+        best = best_of(arguments.rounds, contestants(ours, theirs))
+        best |= best_of(1, {"greenlove_tracker, verified": verified(ours)})
+        with dask_scheduler() as (scheduler, started_s):  # last: its threads would disturb the others
+            if scheduler is not None:
+                best |= best_of(arguments.rounds, {"greenlove_tracker on Dask": on_dask(ours, scheduler)})
+                again = verified(ours, engine="dask", scheduler=scheduler)
+                best |= best_of(1, {"greenlove_tracker on Dask, verified": again})
         whole = {
             "greenlove summary": in_fresh_process(SUMMARY, str(ours)),
             "greenlove report -o report.pdf": in_fresh_process(REPORT, str(ours), str(Path(directory, "report.pdf"))),

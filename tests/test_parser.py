@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from greenlove_tracker.errors import LogError, UsageError
-from greenlove_tracker.logs.csvfile import read_cells
+from greenlove_tracker.logs.csvfile import _damaged, _undamaged, read_cells, read_lists
 from greenlove_tracker.logs.parser import Logs, Run, read_logs
+from greenlove_tracker.logs.places import read_bytes
 from greenlove_tracker.logs.schema import EPOCH_COLUMNS, RUN_COLUMNS
 from greenlove_tracker.records import Flag, RowKind
 
@@ -72,6 +73,32 @@ def test_whatever_is_cut_off_the_lines_before_are_kept(tmp_path_factory, cut):
     expected = {"a": "1", "b": 'two\nlines, "quoted"', "c": "3"}
     assert found.items() <= expected.items() and list(found) == list(expected)[: len(found)]
     assert bool(told) or file.read_bytes() in {whole[: whole.index(mark)] for mark in (b"a,", b"b,", b"c,")} | {whole}
+
+
+@given(st.text('ab,"\n\r\0 \ufeff\u2028', max_size=40).map(lambda text: f"a,b\n{text}\n"))
+def test_what_is_read_at_once_is_what_is_read_line_by_line(text):
+    told = []
+    at_once, one_by_one = _undamaged(text), [cells for _, cells in _damaged(text, told.append)]
+    assert at_once is None or (at_once == one_by_one and told == [])
+
+
+def test_a_sound_file_is_read_at_once_and_a_large_one_line_by_line():
+    assert _undamaged('a,b\n1,"x, ""y"""\n') == [["a", "b"], ["1", 'x, "y"']]
+    long = "a,b\n" + "1,2\n" * 100_000
+    assert _undamaged(long) is None and sum(1 for _ in _damaged(long, pytest.fail)) == 100_001
+
+
+def test_columns_in_another_order_are_found(tmp_path):
+    file = tmp_path / "run.csv"
+    file.write_text("unit,field,value\ns,a,1\n,b,2\n")
+    assert read_lists(file, RUN_COLUMNS, pytest.fail) == [["a", "1", "s"], ["b", "2", ""]]
+
+
+def test_a_file_longer_than_one_reading_is_read_whole(tmp_path):
+    data = os.urandom(200_000)
+    (tmp_path / "a").write_bytes(data)
+    (tmp_path / "b").write_bytes(data[: 1 << 16])
+    assert read_bytes(tmp_path / "a") == data and read_bytes(tmp_path / "b") == data[: 1 << 16]
 
 
 def test_an_empty_file(make_run):
@@ -204,7 +231,14 @@ def test_a_run_without_its_fields_keeps_its_rows(make_run):
 
 
 @pytest.mark.parametrize(
-    "change", [lambda d: d.replace(b"duration_s,30.0", b"duration_s,long"), lambda d: d[:90], lambda _: b""]
+    "change",
+    [
+        lambda d: d.replace(b"duration_s,30.0", b"duration_s,long"),
+        lambda d: d.replace(b"duration_s,30.0", b"duration_s,inf"),
+        lambda d: d.replace(b"n_ranks,1,\n", b""),
+        lambda d: d[:90],
+        lambda _: b"",
+    ],
 )
 def test_an_unreadable_summary_is_added_up_from_the_rows(make_run, change):
     run = broken(make_run(rows=ROWS), "summary.csv", change)

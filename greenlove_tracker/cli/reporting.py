@@ -23,15 +23,20 @@ from greenlove_tracker.errors import UsageError
 @click.option("--csv", "as_csv", is_flag=True, help="as CSV, on stdout")
 @click.option("--ledger", is_flag=True, help="one line a run for an auditor, as CSV: period, factor, basis, scope")
 @click.option("--factors", help="with --ledger: a CSV of other carbon intensities, to restate the runs with")
+@click.option("--verify", is_flag=True, help="add the epochs up again, and name the runs whose totals differ")
+@click.option(
+    "--engine", type=click.Choice(["local", "dask"]), default="local", show_default=True,
+    help="who adds up; dask: several processes or machines",
+)  # fmt: skip
+@click.option("--scheduler", help="with --engine dask: one that runs already, tcp://host:8786")
 def summary(
     log_dir: str | None,
     by: str,
-    since: str | None,
-    until: str | None,
     as_json: bool,
     as_csv: bool,
     ledger: bool,
     factors: str | None,
+    **chosen: Any,
 ) -> None:
     """Add the runs of a log directory up."""
     from greenlove_tracker.logs.aggregate import aggregate
@@ -41,7 +46,7 @@ def summary(
         raise UsageError("--json and --csv: choose one")
     if factors is not None and not ledger:
         raise UsageError("--factors restates the lines of a ledger: say --ledger too")
-    added_up = aggregate(log_dir_of(log_dir), since=since, until=until)
+    added_up = aggregate(log_dir_of(log_dir), **chosen)
     if ledger:
         from greenlove_tracker.report.ledger import entries, ledger_csv
         from greenlove_tracker.tables.factors import read_factors

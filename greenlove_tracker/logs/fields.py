@@ -17,6 +17,11 @@ class Fields(Mapping[str, Field]):
     def __init__(self, lines: Sequence[Sequence[str]]) -> None:
         self._lines = {line[0]: line for line in lines}
 
+    @classmethod
+    def of(cls, fields: Mapping[str, Field]) -> Fields:
+        """The same as any mapping."""
+        return fields if isinstance(fields, Fields) else cls([(f.name, f.value, f.unit) for f in fields.values()])
+
     def __getitem__(self, name: str) -> Field:
         line = self._lines[name]
         return Field(line[0], line[1], line[2])

@@ -90,6 +90,7 @@ def place(address: str | os.PathLike[str] | LogPath) -> LogPath:
         raise MissingExtraError(f"{address}: {error}") from error
     except ValueError as error:
         raise UsageError(f"{address}: {error}; known are s3://, gs://, abfs:// and what else fsspec reads") from error
+    fs.invalidate_cache()  # what it listed before may have grown
     return RemotePath(fs, str(inside))
 
 

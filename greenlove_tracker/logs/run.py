@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-import socket
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -25,6 +23,7 @@ from greenlove_tracker.logs.forecasts import (
     shown,
     units_done,
 )
+from greenlove_tracker.logs.liveness import is_running
 from greenlove_tracker.logs.nodes import NO_FIELD, is_joined, merged_fields
 from greenlove_tracker.logs.places import LogPath, file_in, modified_s, names
 from greenlove_tracker.logs.schema import (
@@ -48,8 +47,6 @@ if TYPE_CHECKING:
 
 Record = TypeVar("Record")
 
-_RUNNING_WITHIN_S = 150.0  # a living run writes a row at least every 60 s
-_CLOCK_SLACK_S = 60.0  # between the clocks of this machine and of a file server
 _RANK_FILE = re.compile(r"epochs-([0-9]{1,9})\.csv")
 _NODE_FILE = re.compile(r"run-[0-9]{1,9}\.csv")
 
@@ -101,7 +98,7 @@ class Run:
         return [Fields(self._read_lines(n)) for n in (RUN_FILE, *filter(_NODE_FILE.fullmatch, self._names))]
 
     @cached_property
-    def fields(self) -> Mapping[str, Field]:
+    def fields(self) -> Fields:
         """Every line of ``run.csv`` by field name; a later line of the same name wins.
 
         Raises:
@@ -109,19 +106,18 @@ class Run:
         """
         by_node = self._fields_by_node
         is_alone = len(by_node) == 1 and "role" not in by_node[0]
-        fields = by_node[0] if is_alone else merged_fields(by_node)
-        version = fields.get("schema_version")
-        if version and version.value.isdecimal() and int(version.value) > SCHEMA_VERSION:
+        fields = Fields.of(by_node[0] if is_alone else merged_fields(by_node))
+        version = fields.text("schema_version")
+        if version.isdecimal() and int(version) > SCHEMA_VERSION:
             raise LogError(
-                f"{self.path}: written with log schema {version.value}, newer than the {SCHEMA_VERSION} that this "
+                f"{self.path}: written with log schema {version}, newer than the {SCHEMA_VERSION} that this "
                 "version of greenlove_tracker reads: pip install -U greenlove-tracker"
             )
         return fields
 
     def text(self, name: str, default: str = "") -> str:
         """The value of one field of ``run.csv``."""
-        fields = self.fields
-        return fields[name].value if name in fields else default
+        return self.fields.text(name, default)
 
     @property
     def started_at(self) -> str:
@@ -197,7 +193,7 @@ class Run:
             except LogError as error:
                 self._tell(SUMMARY_FILE, f"added up from the rows instead: {str(error).partition(': ')[2]}")
             else:
-                n_streams = sum(name.startswith("epochs-") for name in self._names)
+                n_streams = len([name for name in self._names if name.startswith("epochs-")])
                 if n_streams == 0 or (summary.n_ranks == 1 and n_streams == 1):
                     return summary
                 return self.added_up(Ending(summary.status, summary.exit_code, summary.ended_at))
@@ -315,11 +311,7 @@ class Run:
         pid, host = self.text("pid"), self.text("host")
         times_s = [modified_s(file_in(self.path, name)) for name in self._names if name.endswith(".csv")]
         written_s = max(times_s, default=0.0)
-        if host == socket.gethostname() and pid.isdecimal():
-            is_running = _was_alive(int(pid), written_s)
-        else:
-            is_running = time.time() - written_s < _RUNNING_WITHIN_S
-        return RunStatus.RUNNING if is_running else RunStatus.INTERRUPTED
+        return RunStatus.RUNNING if is_running(host, pid, written_s) else RunStatus.INTERRUPTED
 
     def _read_lines(self, name: str) -> list[list[str]]:
         return read_lists(file_in(self.path, name), RUN_COLUMNS, partial(self._tell, name))
@@ -343,15 +335,3 @@ class Run:
         problem = Problem(self.path / name if name else self.path, message)
         if problem not in self.problems:
             self.problems.append(problem)
-
-
-def _was_alive(pid: int, written_s: float) -> bool:
-    """Whether the process lives, and did when the log was written: a number is given to another process later."""
-    import psutil  # os.kill(pid, 0) would end the process on Windows
-
-    try:
-        return bool(psutil.Process(pid).create_time() <= written_s + _CLOCK_SLACK_S)
-    except psutil.AccessDenied:
-        return True
-    except (psutil.Error, OverflowError):
-        return False

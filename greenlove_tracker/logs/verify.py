@@ -22,11 +22,11 @@ def differences(run: Run) -> str:
         return "cannot be verified: its epochs are missing"
     stated, added_up = flat_values(run.summary), flat_values(run.added_up())
     found = [
-        f"{name} {_text(stated[name])} but its epochs add up to {_text(added_up[name])}"
+        f"{name} {_text(added_up[name])}, not {_text(stated[name])}"
         for name in _CHECKED
         if not _are_equal(stated[name], added_up[name])
     ]
-    return f"differs from its epochs: {'; '.join(found)}" if found else ""
+    return f"its epochs add up to {'; '.join(found)}" if found else ""
 
 
 def _are_equal(a: float | None, b: float | None) -> bool:
@@ -34,4 +34,4 @@ def _are_equal(a: float | None, b: float | None) -> bool:
 
 
 def _text(value: float | None) -> str:
-    return "unknown" if value is None else f"{value:.12g}"
+    return "unknown" if value is None else f"{value:.10g}"
