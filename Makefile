@@ -24,6 +24,8 @@ check: $(INSTALLED)  ## ruff, mypy and import-linter: what CI runs
 bench: $(INSTALLED) .venv/.bench  ## measure against peers, in one run
 	$(BIN)/python benchmarks/overhead.py
 	$(BIN)/python benchmarks/backtest.py
+	$(BIN)/python benchmarks/speedup_error.py
+	$(BIN)/python benchmarks/aggregate.py
 
 format: $(INSTALLED)  ## let ruff mend what it can
 	$(BIN)/ruff check --fix .

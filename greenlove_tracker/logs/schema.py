@@ -12,7 +12,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from greenlove_tracker.errors import LogError
 from greenlove_tracker.logs.flat import flat_values
 from greenlove_tracker.records import COMPONENTS, Counts, Energy, Factor, Field, Row, RowKind, RunSummary
 
@@ -136,44 +135,3 @@ def summary_fields(summary: RunSummary) -> list[Field]:
         Field(name, cell(value), next((u for end, u in reversed(unit.items()) if name.endswith(end)), ""))
         for name, value in flat_values(summary).items()
     ]
-
-
-def summary_from_fields(fields: Mapping[str, Field]) -> RunSummary:
-    """The summary that ``summary.csv`` holds.
-
-    Raises:
-        LogError: where a field is missing or is not what it should be.
-    """
-
-    def text(name: str) -> str:
-        return fields[name].value
-
-    def number(name: str) -> float:
-        return finite(text(name))
-
-    def optional(name: str) -> float | None:
-        return finite(text(name)) if text(name) else None
-
-    def whole(name: str) -> int | None:
-        return int(text(name)) if text(name) else None
-
-    try:
-        methods = (text(f"{c}_method") or None for c in COMPONENTS)
-        energy = Energy(optional("cpu_kwh"), optional("gpu_kwh"), optional("ram_kwh"), *methods)
-        return RunSummary(
-            run_id=text("run_id"), project=text("project"), status=text("status"), exit_code=whole("exit_code"),
-            started_at=text("started_at"), ended_at=text("ended_at"),
-            epochs_done=int(text("epochs_done")), epochs_planned=whole("epochs_planned"),
-            counts=Counts(*(whole(c) for c in ("steps", "batches", "samples", "tokens"))),
-            duration_s=number("duration_s"), epochs_duration_s=number("epochs_duration_s"),
-            metered_s=number("metered_s"), energy=energy, measured_kwh=optional("measured_kwh"),
-            unmetered_estimate_kwh=optional("unmetered_estimate_kwh"), pue=number("pue"),
-            energy_kwh=optional("energy_kwh"),
-            carbon_intensity_gco2e_per_kwh=number("carbon_intensity_gco2e_per_kwh"),
-            emissions_kgco2e=optional("emissions_kgco2e"), cost_usd=optional("cost_usd"),
-            cost_basis=text("cost_basis"), gpu_count=int(text("gpu_count")), gpu_hours=number("gpu_hours"),
-            n_ranks=int(text("n_ranks")), n_nodes=int(text("n_nodes")),
-            flags=frozenset(text("flags").split()),
-        )  # fmt: skip
-    except (KeyError, ValueError) as error:
-        raise LogError(f"{SUMMARY_FILE}: {error!r}") from error

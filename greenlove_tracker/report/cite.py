@@ -25,8 +25,9 @@ def cite(aggregate: Aggregate) -> str:
     """
     if not aggregate.runs:
         return "No run could be read: there is nothing to cite."
-    groups, note = _groups(aggregate.runs)
-    every = group(aggregate.runs)
+    runs = list(aggregate.runs)  # each look at them reads them again
+    groups, note = _groups(runs)
+    every = group(runs)
     table = [_row(name, members) for name, members in groups]
     rows = [*table, *([_row("total", every)] if len(table) > 1 else [])]
     has_star = any(STAR in row for row in rows)

@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from greenlove_tracker import format as fmt
-from greenlove_tracker.logs.aggregate import Aggregate
 from greenlove_tracker.logs.parser import Run
 from greenlove_tracker.records import COMPONENTS, EpochRecord, Flag
 from greenlove_tracker.report import wording
 from greenlove_tracker.report.document import KeyFigure
-from greenlove_tracker.report.groups import group
 from greenlove_tracker.report.scale import energy_scale
 from greenlove_tracker.report.series import gpu_mean_w
 
@@ -123,39 +121,8 @@ def gpu_hours(value_h: float) -> str:
     return f"{fmt.significant(value_h, 3 if value_h >= 1 else 2)} GPU-h"
 
 
-def directory_figures(aggregate: Aggregate) -> tuple[KeyFigure, ...]:
-    """The same figures summed over runs; each says how many runs are not in it."""
-    every, total = group(aggregate.runs), aggregate.total
-    runs = f"sum over {fmt.plural(total.n_runs, 'run')}"
-    share = measured_share(aggregate.runs)
-    measured = (f"{fmt.percent(share)} measured by hardware; PUE included",) if share is not None else ()
-    energy = (*_summed_over(total.n_runs, total.n_unknown_energy), *measured)
-    cost = (*_summed_over(total.n_runs, total.n_unknown_cost), *_cost_bases(aggregate.runs))
-    return (
-        KeyFigure("time", fmt.duration(total.duration_s), (f"wall time, {runs}",)),
-        KeyFigure("energy", fmt.energy(total.energy_kwh), energy),
-        KeyFigure("CO2e", fmt.mass(every.emissions_kgco2e), _summed_over(total.n_runs, every.n_unknown_emissions)),
-        KeyFigure("cost", fmt.money(total.cost_usd), cost),
-        KeyFigure("compute", gpu_hours(total.gpu_hours), (f"GPUs × wall time, {runs}",)),
-    )
-
-
-def _summed_over(n_runs: int, n_missing: int) -> tuple[str, ...]:
-    if n_missing == n_runs:
-        return ("no run has it",)
-    missing = (f"unknown for {fmt.plural(n_missing, 'run')}, not in it",) if n_missing else ()
-    return (f"sum over {fmt.plural(n_runs - n_missing, 'run')}", *missing)
-
-
 def measured_share(runs: Sequence[Run]) -> float | None:
     """The share of the runs' energy that hardware measured, in 0..1; None where no energy is known."""
     summaries = [run.summary for run in runs if run.summary.energy.is_known]
     whole = sum((s.energy.total_kwh or 0.0) + (s.unmetered_estimate_kwh or 0.0) for s in summaries)
     return sum(s.measured_kwh or 0.0 for s in summaries) / whole if whole else None
-
-
-def _cost_bases(runs: Sequence[Run]) -> tuple[str, ...]:
-    bases = {run.summary.cost_basis for run in runs if run.summary.cost_usd is not None}
-    if bases == {"machine", "electricity"}:
-        return ("machine price where one is set, else electricity",)
-    return tuple(sorted({"machine": "price of the machine"}.get(basis, basis) for basis in bases))
