@@ -29,7 +29,7 @@ def pieces(n=N):
 
 
 def explore(model, optimizer, criterion, data, tmp_path, *, epochs=50, **arguments):
-    settings = {"verbose": 0, "log_dir": tmp_path, "sim_cpu_tdp_w": 50.0, "budget_s": 2.0, "country": "DE"}
+    settings = {"verbose": 0, "log_dir": tmp_path, "sim_cpu_tdp_w": 50.0, "budget_s": 4.0, "country": "DE"}
     return Estimator(model, optimizer, criterion, data, epochs, **(settings | arguments)).estimate()
 
 
@@ -71,7 +71,7 @@ def test_training_on_is_bit_for_bit_as_if_it_had_never_explored(tmp_path):
         loader = DataLoader(data, 64, shuffle=True)
         train(model, optimizer, criterion, loader, 1)
         if explores:
-            explore(model, optimizer, criterion, loader, tmp_path, budget_s=1.0)
+            explore(model, optimizer, criterion, loader, tmp_path, budget_s=4.0)
         runs.append((train(model, optimizer, criterion, loader), [p.clone() for p in model.parameters()]))
     (losses, weights), (explored_losses, explored_weights) = runs
     assert losses == explored_losses
@@ -93,14 +93,14 @@ def test_a_loop_of_known_cost_is_recovered(tmp_path):
     assert forecast.per_batch_s.point == pytest.approx(sum(took_s) / len(took_s), rel=0.1)
 
 
-@pytest.mark.parametrize("step_s, budget_s", [(0.001, 1.0), (0.05, 1.0), (0.4, 1.0), (1.5, 1.0)])
+@pytest.mark.parametrize("step_s, budget_s", [(0.001, 3.0), (0.05, 3.0), (0.4, 3.0), (4.0, 3.0)])
 def test_the_budget_is_overrun_by_one_step_at_most(tmp_path, step_s, budget_s):
     model, optimizer, criterion, data = pieces(64 * 1000)
     loader = DataLoader(data, 64, collate_fn=lambda batch: None)
     began_s = time.perf_counter()
     explore(model, optimizer, criterion, loader, tmp_path, train_step=lambda *a: busy(step_s), budget_s=budget_s)
     overrun_s = time.perf_counter() - began_s - budget_s
-    assert overrun_s < step_s + 0.6  # and what is done once: the session, the snapshot, the last forecast
+    assert overrun_s < step_s + 1.5  # and what is done once: the session, the snapshot, the last forecast
 
 
 def test_an_evaluation_is_part_of_the_forecast(tmp_path):
@@ -294,10 +294,10 @@ def test_amp_accumulation_a_scheduler_and_persistent_workers_go_on_bit_for_bit(t
 
 
 def test_samples_are_those_of_the_data_though_the_last_batch_is_partial(tmp_path):
-    assert explore(*pieces(6390), tmp_path, budget_s=1.0).forecast.plan.samples == 6390
+    assert explore(*pieces(6390), tmp_path).forecast.plan.samples == 6390
     model, optimizer, criterion, data = pieces(6390)
     loader = DataLoader(data, 64, drop_last=True)
-    assert explore(model, optimizer, criterion, loader, tmp_path, budget_s=1.0).forecast.plan.samples == 99 * 64
+    assert explore(model, optimizer, criterion, loader, tmp_path).forecast.plan.samples == 99 * 64
 
 
 def test_the_comparison_with_other_gpus_joins_it(tmp_path):
