@@ -62,6 +62,13 @@ def markdown(heads: list[str], rows: list[list[str]]) -> str:
     return "\n".join([*lines, *("| " + " | ".join(row) + " |" for row in rows)])
 
 
+def told(text: str, page: Path | None, begin: str, end: str) -> None:
+    """Print it, and put it between the marks of a page where one is given."""
+    print(text)
+    if page:
+        put_into(page, text, begin, end)
+
+
 def put_into(page: Path, text: str, begin: str, end: str) -> None:
     """Replace what is between the two marks of a page."""
     old = page.read_text(encoding="utf-8")

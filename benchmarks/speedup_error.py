@@ -20,7 +20,7 @@ from itertools import permutations
 from pathlib import Path
 from statistics import fmean, median
 
-from scoring import markdown, put_into
+from scoring import markdown, told
 
 from greenlove_tracker.projection import benchmarks, specifications
 from greenlove_tracker.projection.speedup import PRECISIONS, speedup
@@ -249,9 +249,7 @@ def main() -> None:
     parser.add_argument("--into", type=Path, help="a page whose lines between the two marks are replaced")
     arguments = parser.parse_args()
     text = report()
-    print(text)
-    if arguments.into:
-        put_into(arguments.into, text, BEGIN, END)
+    told(text, arguments.into, BEGIN, END)
 
 
 if __name__ == "__main__":

@@ -149,6 +149,11 @@ def plural(number: int, noun: str) -> str:
     return f"{number:,} {noun}" + ("" if number == 1 else "s")
 
 
+def no_formula(text: str) -> str:
+    """``text`` so that a spreadsheet shows it: one that begins like a formula would be run."""
+    return f"'{text}" if text.startswith(("=", "+", "-", "@", "\t", "\r")) else text
+
+
 def shortened(text: str, width: int) -> str:
     """``text`` in one line of at most ``width`` characters, cut in the middle; control characters are dropped."""
     flat = " ".join("".join(c if c.isprintable() else " " for c in text).split())

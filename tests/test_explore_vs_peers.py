@@ -154,11 +154,11 @@ def test_without_the_truth_nothing_is_recorded(bench, monkeypatch):
 def test_the_page_keeps_what_is_around_the_marks(bench, tmp_path):
     page = tmp_path / "page.md"
     page.write_text(f"before\n{bench.BEGIN}\nold\n{bench.END}\nafter\n")
-    bench.put_into(page, "new", bench.BEGIN, bench.END)
+    importlib.import_module("scoring").put_into(page, "new", bench.BEGIN, bench.END)
     assert page.read_text() == f"before\n{bench.BEGIN}\nnew\n{bench.END}\nafter\n"
     page.write_text("no marks")
     with pytest.raises(SystemExit, match="lacks the marks"):
-        bench.put_into(page, "new", bench.BEGIN, bench.END)
+        importlib.import_module("scoring").put_into(page, "new", bench.BEGIN, bench.END)
 
 
 @pytest.mark.parametrize(

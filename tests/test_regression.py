@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 from scipy import optimize
 
+from greenlove_tracker.extrapolation.noise import WithinNoise
+from greenlove_tracker.extrapolation.prediction import mean_of
 from greenlove_tracker.extrapolation.regression import fit_line, plain_wls, reml_log_likelihood
 
 # Trials of the BCG vaccine: Colditz et al., JAMA 271 (1994); R's metadat::dat.bcg.
@@ -82,7 +84,7 @@ def test_a_line_without_noise_is_found_exactly():
     line = fit_line(m, 0.005 + 0.001 * m, np.zeros(4))
     best = max(line.components, key=lambda c: c.weight)
     assert best.coefficients == pytest.approx([0.005, 0.001], rel=1e-6)
-    assert line.mean_at(1000.0) == pytest.approx(1.005, rel=1e-6)
+    assert mean_of(line, 1000.0, WithinNoise(0.0, 0.0)).quantile(0.5) == pytest.approx(1.005, rel=1e-6)
     assert line.degrees_of_freedom == 2
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from greenlove_tracker.errors import UsageError
-from greenlove_tracker.exploration.explore import Scheduler
+from greenlove_tracker.exploration.asks import Scheduler
 from greenlove_tracker.exploration.foresee import noise_of, virtual_trials
 from greenlove_tracker.exploration.green_love import BOUND_S, GreenLoveScheduler
 from greenlove_tracker.exploration.plan import ExplorationScheduler, just_run_it

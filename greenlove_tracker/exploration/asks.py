@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 import statistics
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
 from greenlove_tracker.errors import UsageError
+from greenlove_tracker.forecasting import Trial
 
 
 class Purpose(StrEnum):
@@ -90,12 +92,25 @@ class Told:
         return (self.partial_batches, self.partial_s) if self.partial_batches and self.partial_s else None
 
 
-class Asking:
-    """A scheduler's side of the conversation: asks and answers take turns."""
+class Scheduler(ABC):
+    """Says what to run next, and is told what that came to: asks and answers take turns."""
 
     def __init__(self) -> None:
         self.told: list[Told] = []
         self._asked: Ask | None = None
+
+    @abstractmethod
+    def next(self, spent_s: float, *, relative_width: float | None = None) -> Ask | None:
+        """What to run next; None when the exploration is over.
+
+        Args:
+            spent_s: since the exploration began, everything counted.
+            relative_width: of the forecast's interval from the trials so far, where one was made.
+        """
+
+    @abstractmethod
+    def trials(self, batch_size: int) -> tuple[Trial, ...]:
+        """What was timed, for the extrapolation; sizes are whole multiples of ``batch_size`` where they can be."""
 
     def _turn(self) -> None:
         if self._asked is not None:

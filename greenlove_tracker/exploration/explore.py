@@ -2,38 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from greenlove_tracker.exploration.asks import Ask, Told
+from greenlove_tracker.exploration.asks import Ask, Scheduler
 from greenlove_tracker.exploration.sources import Source
 from greenlove_tracker.exploration.trial import Step, run_trial
 from greenlove_tracker.forecasting import Trial
 
 _LEAST_SIZES = 3  # below it a forecast is wide by rule, and its width no reason to stop
-
-
-class Scheduler(Protocol):
-    """What to run next: the adaptive one, or green-love's."""
-
-    told: list[Told]
-
-    def next(self, spent_s: float, *, relative_width: float | None = None) -> Ask | None:
-        """What to run next; None when the exploration is over."""
-
-    def tell(
-        self,
-        epoch_durations_s: Sequence[float],
-        partial_batches: int = 0,
-        partial_s: float = 0.0,
-        *,
-        energy_kwh: float | None = None,
-    ) -> None:
-        """What the last ask came to."""
-
-    def trials(self, batch_size: int) -> tuple[Trial, ...]:
-        """What was timed, for the extrapolation."""
 
 
 class Measuring(Protocol):
@@ -52,7 +30,6 @@ class Situation:
 
     ask: Ask
     spent_s: float
-    n_trials: int
     relative_width: float | None
 
 
@@ -99,7 +76,7 @@ def explore(
     began_s = perf_s() - spent_before_s
     width, is_finite = None, True
     while (ask := scheduler.next(perf_s() - began_s, relative_width=width)) is not None:
-        watch(Situation(ask, perf_s() - began_s, len(scheduler.told), width))
+        watch(Situation(ask, perf_s() - began_s, width))
         measuring.begin()
         timed = run_trial(
             source, step, ask.batches, ask.epochs,

@@ -8,9 +8,8 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from greenlove_tracker.exploration.asks import Ask
+from greenlove_tracker.exploration.asks import Ask, Scheduler
 from greenlove_tracker.exploration.cost import Cost
-from greenlove_tracker.exploration.explore import Scheduler
 from greenlove_tracker.forecasting import Trial
 
 _LEAST_NOISE = 0.005  # of what was seen in a few epochs; no machine is steadier

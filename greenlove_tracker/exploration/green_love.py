@@ -28,7 +28,7 @@ import math
 from collections.abc import Generator
 
 from greenlove_tracker.errors import UsageError
-from greenlove_tracker.exploration.asks import Ask, Asking, Told
+from greenlove_tracker.exploration.asks import Ask, Scheduler, Told
 from greenlove_tracker.forecasting import Trial
 
 BOUND_S = 90.0  # "Maximum Runtime Bound" of its README
@@ -40,7 +40,7 @@ _SEARCH, _RUN = "search", "run"
 _Script = Generator[tuple[int, str], Told, None]
 
 
-class GreenLoveScheduler(Asking):
+class GreenLoveScheduler(Scheduler):
     """Says what to run next, as green-love does; the interface of ``ExplorationScheduler``.
 
     Args:

@@ -21,7 +21,7 @@ import random
 import statistics
 
 from greenlove_tracker.errors import UsageError
-from greenlove_tracker.exploration.asks import Ask, Asking, Purpose, Told
+from greenlove_tracker.exploration.asks import Ask, Purpose, Scheduler, Told
 from greenlove_tracker.exploration.blocks import Room, Slot, most_batches
 from greenlove_tracker.exploration.cost import Cost
 from greenlove_tracker.forecasting import Trial
@@ -47,7 +47,7 @@ _FEW_BUDGETS = 3.0  # a run of less is better run than explored
 _CALIBRATION = (Purpose.PROBE, Purpose.STRETCH)
 
 
-class ExplorationScheduler(Asking):
+class ExplorationScheduler(Scheduler):
     """Says which trial to run next, until the budget is spent or the forecast is narrow enough.
 
     Args:

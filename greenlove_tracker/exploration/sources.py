@@ -92,21 +92,21 @@ class LoaderSource:
             workers._shutdown_workers()
 
 
-class Cut:
-    """The first batches of a stream; what its workers loaded ahead is thrown away by ``close``, outside the clock.
+class _Cut:
+    """The first batches of a stream, which is let go of with this object, not at the last batch.
 
     A stream that ends earlier is begun anew where it has no length, as a training in steps does.
     """
 
     def __init__(self, stream: Iterable[Any], batches: int, *, is_repeated: bool) -> None:
         self._stream, self._left, self._is_repeated = stream, batches, is_repeated
-        self._batches: Iterator[Any] | None = iter(stream)
+        self._batches = iter(stream)
 
     def __iter__(self) -> Iterator[Any]:
         return self
 
     def __next__(self) -> Any:
-        if self._left == 0 or self._batches is None:
+        if self._left == 0:
             raise StopIteration
         self._left -= 1
         try:
@@ -116,10 +116,6 @@ class Cut:
                 raise
         self._batches = iter(self._stream)
         return next(self._batches)  # one that is empty now ends for good
-
-    def close(self) -> None:
-        """Throw away what is loaded ahead."""
-        self._batches = None
 
 
 class StreamSource:
@@ -145,7 +141,7 @@ class StreamSource:
 
     def first(self, batches: int) -> Iterator[Any]:
         """A new epoch that ends after so many batches."""
-        return Cut(self._stream, batches, is_repeated=self.batches_per_epoch is None)
+        return _Cut(self._stream, batches, is_repeated=self.batches_per_epoch is None)
 
     def close(self) -> None:
         """Its workers end with the iterator that each epoch drops."""

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from greenlove_tracker.errors import UsageError
-from greenlove_tracker.exploration.sources import Cut, Source
+from greenlove_tracker.exploration.sources import Source
 
 Step = Callable[[Any], Any]  # takes a batch, may return its loss
 _SYNCHRONISE_EVERY_S = 0.5  # a GPU runs behind: without this a deadline would be seen too late
@@ -57,39 +57,63 @@ def run_trial(
         synchronise: brings the device to rest.
     """
     durations_s: list[float] = []
-    loss = None
+    is_finite = True
     for _ in range(epochs):
-        synchronise()
-        began_s = seen_s = perf_s()
-        done, is_late = 0, False
-        first = source.first(batches)
-        for batch in first:
-            is_late = perf_s() >= deadline_s  # a loader's start may have taken it all
-            if is_late:
-                break
-            loss = step(batch)
-            done += 1
-            if perf_s() > seen_s + _SYNCHRONISE_EVERY_S:
-                synchronise()
-                seen_s = perf_s()
-            is_late = perf_s() >= deadline_s
-            if is_late:
-                break
-        synchronise()
-        spent_s = perf_s() - began_s
-        if isinstance(first, Cut):
-            first.close()
-        if done < batches and is_late:
-            return Timed(batches, tuple(durations_s), done, spent_s, _is_finite(loss))
-        if done < batches:
-            raise UsageError(
-                f"the training data ended after {done} batches where {batches} were asked for: give it a length that "
-                "is true, or fewer batches"
-            )
-        durations_s.append(spent_s)
-        if is_late:
+        epoch = _run_epoch(source, step, batches, deadline_s, perf_s, synchronise)
+        is_finite = epoch.is_finite
+        if epoch.batches < batches:
+            return Timed(batches, tuple(durations_s), epoch.batches, epoch.duration_s, is_finite)
+        durations_s.append(epoch.duration_s)
+        if perf_s() >= deadline_s:
             break
-    return Timed(batches, tuple(durations_s), is_finite=_is_finite(loss))
+    return Timed(batches, tuple(durations_s), is_finite=is_finite)
+
+
+@dataclass(frozen=True, slots=True)
+class _Epoch:
+    """What was done of an epoch, and whether its last loss was finite."""
+
+    batches: int
+    duration_s: float
+    is_finite: bool
+
+
+def _run_epoch(
+    source: Source,
+    step: Step,
+    batches: int,
+    deadline_s: float,
+    perf_s: Callable[[], float],
+    synchronise: Callable[[], None],
+) -> _Epoch:
+    """One epoch, to its end or to the step that passes the deadline.
+
+    Raises:
+        UsageError: where the data end before.
+    """
+    synchronise()
+    began_s = seen_s = perf_s()
+    done, loss = 0, None
+    first = source.first(batches)  # held to the end: what a stream loaded ahead is thrown away outside the clock
+    for batch in first:
+        if perf_s() >= deadline_s:  # a loader's start may have taken it all
+            break
+        loss = step(batch)
+        done += 1
+        if perf_s() > seen_s + _SYNCHRONISE_EVERY_S:
+            synchronise()
+            seen_s = perf_s()
+        if perf_s() >= deadline_s:
+            break
+    is_late = perf_s() >= deadline_s
+    synchronise()
+    epoch = _Epoch(done, perf_s() - began_s, _is_finite(loss))
+    if done < batches and not is_late:
+        raise UsageError(
+            f"the training data ended after {done} batches where {batches} were asked for: give it a length that "
+            "is true, or fewer batches"
+        )
+    return epoch
 
 
 def _is_finite(loss: Any) -> bool:

@@ -41,10 +41,6 @@ class Line:
     has_intercept: bool
     degrees_of_freedom: int
 
-    def mean_at(self, m: float) -> float:
-        """Expected time of an epoch of ``m`` batches, in s."""
-        return float(sum(c.weight * (c.coefficients @ np.array([1.0, m])) for c in self.components))
-
 
 def plain_wls(m: Array, mean_s: Array, *, has_intercept: bool = True) -> tuple[object, Array]:
     """Weighted least squares with weights 1/ŷ², iterated three times: noise in proportion to the time.

@@ -98,7 +98,7 @@ def _unknown_for(n_runs: int) -> str:
 
 def _hardware(runs: Sequence[Run]) -> str:
     names = {wording.data(r, "gpu_models", 60) or wording.data(r, "cpu_model", 60) for r in runs} - {""}
-    return _listed([_escaped(name) for name in sorted(names)]) or "hardware that the logs do not name"
+    return _listed([wording.in_markdown(name) for name in sorted(names)]) or "hardware that the logs do not name"
 
 
 def _listed(names: Sequence[str]) -> str:
@@ -112,7 +112,9 @@ def _intensity_sentence(runs: Sequence[Run]) -> str:
     known = [run.carbon_intensity for run in runs if wording.intensity_is_known(run)]
     if not known:
         return "No carbon intensity is in the logs."
-    names = [_escaped(wording.intensity(factor).replace("g/kWh", "gCO2e/kWh")) for factor in dict.fromkeys(known)]
+    names = [
+        wording.in_markdown(wording.intensity(factor).replace("g/kWh", "gCO2e/kWh")) for factor in dict.fromkeys(known)
+    ]
     return f"Carbon intensity: {'; '.join(names[:_MAX_NAMED])}{'; and others' if len(names) > _MAX_NAMED else ''}."
 
 
@@ -126,9 +128,9 @@ def _measured_sentence(runs: Sequence[Run]) -> str:
 
 
 def _tool_sentence(runs: Sequence[Run]) -> str:
-    numbers = {_escaped(wording.data(run, "greenlove_version", 20)) for run in runs} - {""}
+    numbers = {wording.in_markdown(wording.data(run, "greenlove_version", 20)) for run in runs} - {""}
     versions = [f"greenlove_tracker {version}" for version in sorted(numbers)] or ["greenlove_tracker"]
-    meters = {_escaped(wording.data(run, "meter", 40)) for run in runs} - {"", "none"}
+    meters = {wording.in_markdown(wording.data(run, "meter", 40)) for run in runs} - {"", "none"}
     return f"Recorded with {_listed([*versions, *sorted(meters)])}."
 
 
@@ -138,8 +140,3 @@ def _row(name: str, members: Group) -> str:
     hours = fmt.significant(totals.gpu_hours)
     cells = (name, f"{totals.n_runs:,}", time, hours, energy, emissions)
     return "| " + " | ".join(cell.replace(STAR, "\\" + STAR) for cell in cells) + " |"
-
-
-def _escaped(text: str) -> str:
-    """Text from a log, so that Markdown shows it as it is."""
-    return "".join("\\" + c if c in "\\`*_{}[]<>|#" else c for c in text)

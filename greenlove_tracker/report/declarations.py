@@ -27,14 +27,15 @@ def model_card(aggregate: Aggregate, training_type: str = "") -> str:
     Raises:
         UsageError: where the emissions of a run are not known.
     """
-    grams = _emissions_kgco2e(aggregate.runs) * GRAMS_PER_KG
-    places = sorted({text for run in aggregate.runs if (text := wording.data(run, "country", 40))})
+    runs = list(aggregate.runs)  # each look at them reads them again
+    grams = _emissions_kgco2e(runs) * GRAMS_PER_KG
+    places = sorted({text for run in runs if (text := wording.data(run, "country", 40))})
     hardware = sorted(
-        {wording.data(run, "gpu_models", 60) or wording.data(run, "cpu_model", 60) for run in aggregate.runs} - {""}
+        {wording.data(run, "gpu_models", 60) or wording.data(run, "cpu_model", 60) for run in runs} - {""}
     )
     fields = {
         "emissions": f"{grams:.6g}",
-        "source": _quoted(_tools(aggregate.runs)),
+        "source": _quoted(_tools(runs)),
         "training_type": _quoted(training_type) if training_type else "",
         "geographical_location": _quoted(", ".join(places)) if places else "",
         "hardware_used": _quoted(", ".join(hardware)) if hardware else "",
@@ -55,8 +56,9 @@ def sci(aggregate: Aggregate, unit: str, embodied_gco2e: float | None = None) ->
     """
     if unit not in UNITS:
         raise UsageError(f"the functional unit must be one of {', '.join(UNITS)}, not {unit!r}")
-    operational_g = _emissions_kgco2e(aggregate.runs) * GRAMS_PER_KG
-    count = sum(_units(run, unit) for run in aggregate.runs)
+    runs = list(aggregate.runs)  # each look at them reads them again
+    operational_g = _emissions_kgco2e(runs) * GRAMS_PER_KG
+    count = sum(_units(run, unit) for run in runs)
     rate_g = (operational_g + (embodied_gco2e or 0.0)) / count
     embodied = "not declared" if embodied_gco2e is None else fmt.mass(embodied_gco2e / GRAMS_PER_KG)
     kwh = aggregate.total.energy_kwh
@@ -65,7 +67,7 @@ def sci(aggregate: Aggregate, unit: str, embodied_gco2e: float | None = None) ->
         + (", operational emissions only" if embodied_gco2e is None else ""),
         f"  E × I   {fmt.energy(kwh)} came to {fmt.mass(operational_g / GRAMS_PER_KG)} CO2e, location-based",
         f"  M       embodied emissions {embodied}",
-        f"  R       {fmt.plural(count, unit)} in {fmt.plural(len(aggregate.runs), 'run')}",
+        f"  R       {fmt.plural(count, unit)} in {fmt.plural(len(runs), 'run')}",
         "  ISO/IEC 21031:2024: SCI = (E × I + M) / R; contracts and certificates are not in it",
     ])  # fmt: skip
 
@@ -79,16 +81,17 @@ def ai_act(aggregate: Aggregate) -> str:
     Raises:
         UsageError: where the energy of a run is not known.
     """
+    runs = list(aggregate.runs)  # each look at them reads them again
     kwh, unknown = aggregate.total.energy_kwh, aggregate.total.n_unknown_energy
     if kwh is None or unknown:
         raise UsageError(f"the energy of {fmt.plural(unknown, 'run')} is not known: leave them out, or track again")
-    share = measured_share(aggregate.runs) or 0.0
+    share = measured_share(runs) or 0.0
     how = "measured" if share >= 1.0 else f"estimated, {fmt.percent(share)} of it measured by hardware"
-    pues = sorted({run.summary.pue for run in aggregate.runs})
+    pues = sorted({run.summary.pue for run in runs})
     pue = f"PUE {pues[0]:g}" if len(pues) == 1 else f"PUE {pues[0]:g} to {pues[-1]:g}"
     return (
         f"Energy consumption (Regulation (EU) 2024/1689, Annex XI, section 1, 2 (e)): {fmt.energy(kwh)}, {how}; "
-        f"{fmt.plural(len(aggregate.runs), 'training run')}, {pue} included, recorded with {_tools(aggregate.runs)}"
+        f"{fmt.plural(len(runs), 'training run')}, {pue} included, recorded with {_tools(runs)}"
     )
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from greenlove_tracker.errors import UsageError
+from greenlove_tracker.format import no_formula
 from greenlove_tracker.logs.parser import Run
 from greenlove_tracker.logs.schema import factor_from_fields
 from greenlove_tracker.records import Factor
@@ -130,10 +131,5 @@ def ledger_csv(ledger: Sequence[Entry]) -> str:
     rows = [entry.as_row(is_restated=is_restated) for entry in ledger]
     writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
     writer.writeheader()
-    writer.writerows({name: _harmless(value) for name, value in row.items()} for row in rows)
+    writer.writerows({n: no_formula(v) if isinstance(v, str) else v for n, v in row.items()} for row in rows)
     return text.getvalue().rstrip("\n")
-
-
-def _harmless(value: object) -> object:
-    """A spreadsheet takes a text that begins like this for a formula, and runs it."""
-    return "'" + value if isinstance(value, str) and value[:1] in ("=", "+", "-", "@", "\t", "\r") else value

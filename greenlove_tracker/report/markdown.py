@@ -19,6 +19,7 @@ from greenlove_tracker.report.document import (
     Paragraph,
     Table,
 )
+from greenlove_tracker.report.wording import in_markdown as escaped
 from greenlove_tracker.report.writing import write_report
 
 _MOST_POINTS = 12  # of a line, in a table
@@ -74,8 +75,3 @@ def _table(heads: Sequence[str], rows: Sequence[Sequence[str]], numbers: Sequenc
     rule = "|" + "|".join("--:" if i in numbers else "---" for i in range(len(heads))) + "|"
     lines = ["| " + " | ".join(cells) + " |" for cells in (heads, *rows)]
     return "\n".join([lines[0], rule, *lines[1:]])
-
-
-def escaped(text: str) -> str:
-    """Text, from a log too, so that Markdown shows it as it is, in one line."""
-    return "".join("\\" + c if c in "\\`*_{}[]<>|#" else c for c in " ".join(text.split()))

@@ -174,3 +174,8 @@ def warnings(run: Run) -> tuple[str, ...]:
     if run.problems:
         found.append(f"{plural(len(run.problems), 'part')} of the log could not be read and are left out.")
     return tuple(found)
+
+
+def in_markdown(text: str) -> str:
+    """Text, from a log too, so that Markdown shows it as it is, in one line."""
+    return "".join("\\" + c if c in "\\`*_{}[]<>|#" else c for c in " ".join(text.split()))

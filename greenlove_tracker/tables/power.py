@@ -33,31 +33,26 @@ class WorldIntensity:
 
 def household_prices() -> dict[str, ElectricityPrice]:
     """Household electricity prices by ISO 3166 alpha-3 code; only countries with an openly licensed price."""
-    return {
-        row["iso3"]: ElectricityPrice(
-            iso3=row["iso3"],
-            country=row["country"],
-            usd_per_kwh=positive(row, "household_usd_per_kwh", PRICES_TABLE, 5),
-            period=row["household_period"],
-            source=row["household_source"],
-        )
-        for row in rows(PRICES_TABLE)
-        if row["household_usd_per_kwh"]
-    }
+    return _prices("household")
 
 
 def business_prices() -> dict[str, ElectricityPrice]:
     """Prices for businesses by ISO 3166 alpha-3 code: without recoverable taxes (Eurostat), or of 2019 (World Bank)."""
+    return _prices("business")
+
+
+def _prices(of: str) -> dict[str, ElectricityPrice]:
+    column = f"{of}_usd_per_kwh"
     return {
         row["iso3"]: ElectricityPrice(
             iso3=row["iso3"],
             country=row["country"],
-            usd_per_kwh=positive(row, "business_usd_per_kwh", PRICES_TABLE, 5),
-            period=row["business_period"],
-            source=row["business_source"],
+            usd_per_kwh=positive(row, column, PRICES_TABLE, 5),
+            period=row[f"{of}_period"],
+            source=row[f"{of}_source"],
         )
         for row in rows(PRICES_TABLE)
-        if row["business_usd_per_kwh"]
+        if row[column]
     }
 
 

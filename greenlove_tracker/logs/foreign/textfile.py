@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
+from greenlove_tracker.format import no_formula
 from greenlove_tracker.logs.places import LogPath
 from greenlove_tracker.logs.run import Problem
 
@@ -19,7 +20,6 @@ _MAX_TEXT = 200  # characters of a name or a note
 _MAX_TOLD = 20  # problems of one file
 
 _SIGNATURES = {b"\xff\xfe": "UTF-16", b"\xfe\xff": "UTF-16"}
-_FORMULA_BEGINS = ("=", "+", "-", "@")
 
 
 class Notes:
@@ -82,8 +82,7 @@ def _is_followed(stream: BinaryIO) -> bool:
 def safe_text(text: str) -> str:
     """``text`` as one short line that no spreadsheet takes for a formula."""
     visible = "".join(c if c.isprintable() else " " for c in text[: 4 * _MAX_TEXT])
-    line = " ".join(visible.split())[:_MAX_TEXT]
-    return f"'{line}" if line.startswith(_FORMULA_BEGINS) else line
+    return no_formula(" ".join(visible.split())[:_MAX_TEXT])
 
 
 def amount(text: str) -> float | None:
