@@ -6,12 +6,12 @@ import csv
 import io
 import json
 import time
-from dataclasses import asdict, replace
+from dataclasses import asdict
 
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.extrapolation.again import explored_plan, forecast_again, latest_exploration
+from greenlove_tracker.extrapolation.replan import replanned
 from greenlove_tracker.extrapolation.sweep import forecast_sweep, sweep_warnings
-from greenlove_tracker.forecasting import TrainingPlan
 from greenlove_tracker.logs.forecasts import QUANTITIES
 from greenlove_tracker.logs.parser import read_logs
 from greenlove_tracker.report.exploration import forecast_screen
@@ -59,20 +59,8 @@ def again(log_dir: str, epochs: int | None, samples: int | None, steps: int | No
     run = latest_exploration(read_logs(log_dir))
     if run is None:
         raise UsageError(f"{log_dir} holds no exploration: Estimator(...).estimate() writes one")
-    plan = _replanned(explored_plan(run), epochs, samples, steps)
+    plan = replanned(explored_plan(run), epochs=epochs, samples=samples, steps=steps)
     return forecast_screen(forecast_again(run, plan), run.trials, time.time())
-
-
-def _replanned(plan: TrainingPlan, epochs: int | None, samples: int | None, steps: int | None) -> TrainingPlan:
-    if epochs and steps:
-        raise UsageError("--epochs and --steps: choose one")
-    plan = replace(plan, samples=samples or plan.samples)
-    every, batches = plan.eval_every, plan.batches_per_epoch
-    if epochs and plan.steps is not None:  # evaluations were counted in steps
-        return replace(plan, epochs=epochs, steps=None, eval_every=every and max(1, round(every / batches)))
-    if steps and plan.steps is None:
-        return replace(plan, epochs=None, steps=steps, eval_every=every and every * batches)
-    return replace(plan, epochs=epochs or plan.epochs, steps=steps or plan.steps)
 
 
 def sweep(log_dir: str, n_runs: int, *, as_json: bool) -> str:

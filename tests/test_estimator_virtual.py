@@ -269,10 +269,26 @@ def test_ranks_of_one_launch_are_refused(tmp_path, monkeypatch):
 
 
 def test_another_plan_keeps_its_evaluations(tmp_path):
+    from greenlove_tracker.extrapolation.replan import replanned
     from greenlove_tracker.forecasting import TrainingPlan
-    from greenlove_tracker.foresight import _replanned
 
     epochs = TrainingPlan(samples=640, batch_size=64, epochs=100, eval_every=2)
-    in_steps = _replanned(epochs, None, None, 1_000)
+    in_steps = replanned(epochs, steps=1_000)
     assert in_steps.eval_every == 20 and in_steps.n_evaluations == epochs.n_evaluations == 50
-    assert _replanned(in_steps, 100, None, None) == epochs
+    assert replanned(in_steps, epochs=100) == epochs
+
+
+def test_an_exploration_is_a_prior_of_any_length(tmp_path):
+    estimation, _, _ = explored(tmp_path / "explored", step_s=1e-3)
+
+    def tracker(**arguments):
+        return Tracker(log_dir=tmp_path / "tracked", verbose=0, clock=FakeClock(), meter=NullMeter(), **arguments)
+
+    with tracker(epochs=100, prior=estimation) as same:
+        assert same.forecast is estimation.forecast
+    with tracker(epochs=300, prior=estimation) as longer:
+        assert longer.forecast.plan.epochs == 300
+        assert longer.forecast.duration_s.point == pytest.approx(3 * estimation.forecast.duration_s.point, rel=0.01)
+    with tracker(total_steps=500, prior=estimation) as in_steps:
+        assert in_steps.forecast.plan.steps == 500
+        assert in_steps.forecast.duration_s.point == pytest.approx(0.5, rel=0.02)

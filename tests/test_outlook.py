@@ -114,6 +114,39 @@ def test_an_exploration_is_the_first_forecast(clock, tmp_path):
         assert tracker.forecast.duration_s.relative_width < 0.1
 
 
+def test_a_forecast_of_another_plan_is_refused_as_a_prior_with_what_to_do(clock, tmp_path):
+    trials = [Trial(64 * m, 64, (0.1 * m,) * 5) for m in (5, 10, 20, 40)]
+    prior = extrapolate(trials, TrainingPlan(samples=6400, batch_size=64, epochs=6))
+    with pytest.raises(UsageError, match=r"of 6 epochs, and this run has 20 epochs: give .* prior=estimation"):
+        make(clock, tmp_path, prior=prior)
+    with pytest.raises(UsageError, match=r"of 6 epochs, and this run has 20 steps"):
+        make(clock, tmp_path, epochs=None, total_steps=20, prior=prior)
+    with pytest.raises(UsageError, match="prior must be"):
+        make(clock, tmp_path, prior=prior.duration_s)
+    assert not read_logs(tmp_path).runs  # refused before anything is written
+
+
+def test_a_prior_of_the_same_training_counted_otherwise_is_taken_in_the_runs_unit(clock, tmp_path):
+    trials = [Trial(64 * m, 64, (0.1 * m,) * 5) for m in (5, 10, 20, 40)]
+    prior = extrapolate(trials, TrainingPlan(samples=6400, batch_size=64, epochs=20))
+    with make(clock, tmp_path, epochs=None, total_steps=2000, prior=prior) as tracker:
+        assert tracker.forecast.plan.steps == 2000 and tracker.forecast.duration_s == prior.duration_s
+        for _ in range(20):
+            clock.pass_s(0.1)
+            tracker.step()
+        tracker._session.tick()
+        assert tracker.forecast.duration_s.point == pytest.approx(200.0, rel=0.02)
+
+
+def test_whole_fits_are_no_prior_of_epochs(clock, tmp_path):
+    trials = [Trial(n, 1, (1e-3 * n,)) for n in (100, 200, 400, 800)]
+    prior = extrapolate(trials, TrainingPlan(samples=6400, batch_size=1, epochs=1), method="power")
+    with pytest.raises(UsageError, match="an epoch of it is a whole fit"):
+        make(clock, tmp_path, prior=prior)
+    with make(clock, tmp_path, epochs=1, prior=prior) as tracker:
+        assert tracker.forecast is prior
+
+
 def test_a_machines_price_is_the_cost(clock, tmp_path):
     with make(clock, tmp_path, price_usd_per_gpu_hour=3.6) as tracker:
         train(tracker, clock, 3)

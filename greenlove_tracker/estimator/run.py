@@ -13,10 +13,11 @@ from greenlove_tracker.comparison.subject import Asked
 from greenlove_tracker.config import Settings
 from greenlove_tracker.console import confirm, open_page, say
 from greenlove_tracker.errors import GreenloveError, UsageError
-from greenlove_tracker.extrapolation.again import how_extended
+from greenlove_tracker.extrapolation.again import forecast_again, how_extended
 from greenlove_tracker.extrapolation.in_terms import forecast_in
 from greenlove_tracker.forecasting import Forecast, TrainingPlan, Trial
 from greenlove_tracker.job import find_ranks
+from greenlove_tracker.logs.parser import Run
 from greenlove_tracker.logs.trials import Seen, plan_fields, seen_fields, write_trials
 from greenlove_tracker.meter import Meter
 from greenlove_tracker.projection.row import Projection
@@ -90,6 +91,14 @@ class Estimation:
     continues: bool
     peak_memory_gb: float | None
     gpu_power_w: float | None
+
+    def forecast_for(self, plan: TrainingPlan) -> Forecast:
+        """The forecast of another plan from the same trials, as they are kept in ``run_dir``; nothing is run.
+
+        Raises:
+            UsageError: where the trials say nothing of this plan.
+        """
+        return forecast_again(Run(self.run_dir), plan)
 
 
 class ExplorationRun:

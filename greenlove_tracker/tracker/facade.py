@@ -12,7 +12,7 @@ from typing import Any, Self
 from greenlove_tracker import devices
 from greenlove_tracker.config import load_settings
 from greenlove_tracker.console import say
-from greenlove_tracker.errors import TrackerStateError, UsageError
+from greenlove_tracker.errors import TrackerStateError
 from greenlove_tracker.forecasting import Forecast
 from greenlove_tracker.job import find_ranks
 from greenlove_tracker.meter import Meter
@@ -22,6 +22,7 @@ from greenlove_tracker.tracker.gates import Overrun
 from greenlove_tracker.tracker.hooks import Hooks
 from greenlove_tracker.tracker.lifecycle import guard, is_interactive, status_of
 from greenlove_tracker.tracker.plan import Plan
+from greenlove_tracker.tracker.prior import Explored, prior_for
 from greenlove_tracker.tracker.session import Session
 
 RUN_DIR_VARIABLE = "GREENLOVE_RUN_DIR"  # set by `greenlove run -- command` for the command's own trackers
@@ -51,7 +52,8 @@ class Tracker:
         country: ISO 3166 code or English name, or ``US-CA``; without it the world's average is counted with.
         verbose: 0 says nothing but warnings; 1 the final screen, and a status line on a terminal that the script
             does not print to; 2 the status line there too.
-        prior: a forecast of this training from an exploration; it is what is expected until the run says more.
+        prior: an exploration of this training, as ``estimate()`` gives it, or a forecast of as many epochs or steps; it
+            is what is expected until the run says more.
         on_overrun: what to do where a budget (``max_energy_kwh=``, ``max_cost_usd=``, ``max_kgco2e=``,
             ``deadline_utc=``) is likely to be exceeded: ``"warn"``, ``"stop"`` (raise ``BudgetExceeded`` between two
             epochs), or a function that takes an ``Overrun``; it is called between two epochs too.
@@ -76,7 +78,7 @@ class Tracker:
         project: str | None = None,
         country: str | None = None,
         verbose: int | None = None,
-        prior: Forecast | None = None,
+        prior: Forecast | Explored | None = None,
         on_overrun: str | Callable[[Overrun], None] | None = None,
         save_checkpoint: Callable[[], object] | None = None,
         meter: Meter | None = None,
@@ -95,15 +97,14 @@ class Tracker:
         hooks = Hooks(on_overrun if callable(on_overrun) else None, save_checkpoint)
         if on_overrun is not None and not callable(on_overrun):
             given["on_overrun"] = on_overrun
-        if prior is not None and not isinstance(prior, Forecast):
-            raise UsageError(f"prior must be a Forecast, as extrapolate() gives, not {prior!r}")
         merged = load_settings(given)
         if devices.in_dataloader_worker():
             return
+        expected = prior_for(prior, plan)
         led = _led_by_runner()
         if led is not None:
             self._session, self._is_joined = led, True
-            led.adopt(plan, given, prior, hooks)
+            led.adopt(plan, given, expected, hooks)
             return
         session = Session(
             merged,
@@ -113,7 +114,7 @@ class Tracker:
             meter,
             in_background=clock is None,
             join_dir=led_dir(),
-            prior=prior,
+            prior=expected,
             hooks=hooks,
             codecarbon_options=codecarbon_options,
         )
