@@ -165,8 +165,9 @@ def test_the_page_needs_nothing_else(logs: Path) -> None:
     write_run(logs, [epoch_row(i, 1.0, cpu_energy(1.0)) for i in range(1, 5001)])
     page = html_page(document(logs))
     assert len(page.encode()) < 200_000
-    for absent in ("<script", "http:", "https:", "@import", "@font-face", "<img", "<iframe", "<a "):
+    for absent in ("<script", "http:", "https:", "@import", "@font-face", "<img", "<iframe"):
         assert absent not in page
+    assert page.count("<a ") == page.count('<a href="#s')
     assert page.count("url(") == page.count("url(#hatch)")
     assert "default-src 'none'" in page
 
@@ -176,6 +177,17 @@ def test_every_id_is_unique(logs: Path) -> None:
     ids = Skeleton(html_page(document(logs))).ids
     assert len(ids) > 10
     assert set(ids.values()) == {1}
+
+
+def test_the_contents_lead_to_every_section(logs: Path) -> None:
+    gpu_run(logs)
+    page = html_page(document(logs))
+    contents = page[page.index("<nav") : page.index("</nav>")]
+    led_to = re.findall(r'<a href="#(s\d+)">([^<]+)</a>', contents)
+    assert led_to == re.findall(r'<h2 id="(s\d+)">([^<]+)</h2>', page)
+    assert len(led_to) >= 4
+    short = Document("A", "", "", (Heading("only one"), Paragraph("text")))
+    assert "<nav" not in html_page(short)
 
 
 def test_every_kind_of_block_is_drawn() -> None:
@@ -351,7 +363,7 @@ def test_it_can_be_read_aloud(show, logs: Path) -> None:
     gpu_run(logs)
     page = show(html_page(document(logs)))
     tree = page.locator("body").aria_snapshot()
-    assert page.get_by_role("img", name=re.compile(".")).count() == page.locator("svg[role=img]").count() == 7
+    assert page.get_by_role("img", name=re.compile(".")).count() == page.locator("svg[role=img]").count() == 8
     for wanted in (
         '- heading "thesis/20261121T101502-c41e" [level=1]', '- heading "Energy by component" [level=2]',
         'img "Duration of each epoch"', 'img "RAM: 6.9 Wh · 7% · constant (modelled)"',

@@ -24,10 +24,10 @@ from greenlove_tracker.records import RowKind
 from greenlove_tracker.report import charts, series
 from greenlove_tracker.report.charts import nice_ticks, tick_labels
 from greenlove_tracker.report.content import document
-from greenlove_tracker.report.document import Bar, BarChart, ChartRow, LineChart, Look
+from greenlove_tracker.report.document import Bar, BarChart, ChartRow, Document, Heading, LineChart, Look, Paragraph
 from greenlove_tracker.report.equivalents import comparisons
 from greenlove_tracker.report.method import run_calculations
-from greenlove_tracker.report.pdf import write_pdf
+from greenlove_tracker.report.pdf import render_pdf, write_pdf
 from greenlove_tracker.report.typography import drawable
 
 
@@ -107,6 +107,24 @@ def test_the_emissions_so_far_end_at_the_total(tmp_path: Path) -> None:
         elapsed_s, emitted_gco2e = series.cumulative_emissions_gco2e(run)[-1]
         assert elapsed_s == pytest.approx(run.summary.duration_s)
         assert emitted_gco2e == pytest.approx((run.summary.emissions_kgco2e or 0) * 1e3)
+
+
+def test_the_contents_name_the_page_of_every_section(logs: Path, tmp_path: Path) -> None:
+    gpu_run(logs)
+    titles = [block.text for block in document(logs).blocks if isinstance(block, Heading)]
+    reader = PdfReader(write_pdf(logs, tmp_path / "r.pdf"))
+    outline = {entry.title: reader.get_destination_page_number(entry) + 1 for entry in reader.outline}
+    assert list(outline) == titles
+    first = " ".join(reader.pages[0].extract_text().split())
+    for title, page in outline.items():
+        assert f"{title} {page}" in first.partition("Contents: ")[2].replace("\xa0", " ")
+        assert title in " ".join(reader.pages[page - 1].extract_text().split())
+    assert max(outline.values()) == len(reader.pages)
+
+
+def test_a_short_document_has_no_contents() -> None:
+    short = Document("A", "", "", (Heading("only one"), Paragraph("text")))
+    assert "Contents" not in PdfReader(io.BytesIO(render_pdf(short))).pages[0].extract_text()
 
 
 def test_no_epoch(logs: Path) -> None:

@@ -110,6 +110,12 @@ def line_chart(chart: LineChart, width_pt: float) -> Drawing:
         edge = [(px, low) for px, low, _ in chart.band] + [(px, high) for px, _, high in reversed(chart.band)]
         ends = [end for px, py in edge for end in (x.at(px), y.at(py))]
         drawing.add(Polygon(ends, fillColor=LIGHT_GREEN, strokeColor=None))
+    if chart.level:
+        height_pt = y.at(chart.level[0])
+        across = Line(x.start_pt, height_pt, x.end_pt, height_pt, strokeColor=INK, strokeWidth=0.8)
+        across.strokeDashArray = [3, 2]
+        drawing.add(across)
+        drawing.add(_text(chart.level[1], x.end_pt, y.end_pt + 10, "end", ink=INK))
     spots = [(x.at(px), y.at(py)) for px, py in chart.points]
     drawing.add(PolyLine([v for spot in spots for v in spot], strokeColor=GREEN, strokeWidth=1.2, strokeLineJoin=1))
     for spot in spots if chart.is_by_epoch and len(spots) <= _MAX_DOTS else ():

@@ -8,6 +8,7 @@ from greenlove_tracker import format as fmt
 from greenlove_tracker.logs.parser import Run
 from greenlove_tracker.records import Energy
 from greenlove_tracker.report import series, wording
+from greenlove_tracker.report.content_forecasts import forecast_blocks
 from greenlove_tracker.report.document import (
     Bar,
     BarChart,
@@ -53,6 +54,7 @@ def run_document(run: Run) -> Document:
             KeyFigures(run_figures(run)),
             Paragraph(wording.measured_sentence(run) + "."),
             *(Paragraph(text) for text in wording.warnings(run)),
+            *forecast_blocks(run),
             *_energy_blocks(run),
             *_chart_blocks(run),
             *equivalent_blocks(wording.emissions_kgco2e(run), run.text("country")),
@@ -118,14 +120,14 @@ def energy_bars(
 def _chart_blocks(run: Run) -> tuple[Block, ...]:
     power = _epoch_chart("Mean power of each epoch, before PUE", series.power_by_epoch_w(run), power_scale)
     duration = _epoch_chart("Duration of each epoch", series.duration_by_epoch_s(run), time_scale)
-    by_epoch = tuple(chart for chart in (power, duration) if chart)
-    emissions = _emissions_chart(run)
-    charts = [ChartRow(row) for row in (by_epoch, (emissions,) if emissions else ()) if row]
+    energy = _epoch_chart("Energy of each epoch, before PUE", series.energy_by_epoch_kwh(run), energy_scale)
+    charts = [chart for chart in (duration, power, energy, _emissions_chart(run)) if chart]
+    rows = [ChartRow(tuple(charts[i : i + 2])) for i in range(0, len(charts), 2)]
     note = _chart_note(run)
     notes = (Paragraph(note, is_note=True),) if note else ()
-    if not charts and not notes:
+    if not rows and not notes:
         return ()
-    return (Heading("Over the run"), *notes, *charts)
+    return (Heading("Over the run"), *notes, *rows)
 
 
 def _chart_note(run: Run) -> str:

@@ -92,6 +92,7 @@ class LineChart:
         points: of the line, at least one.
         dots: single measurements beside it, each (x, y).
         band: of the line's uncertainty, each (x, lower, upper), in ascending order of x.
+        level: a height that is marked across the chart, with its name.
     """
 
     title: str
@@ -100,6 +101,7 @@ class LineChart:
     points: tuple[tuple[float, float], ...]
     dots: tuple[tuple[float, float], ...] = ()
     band: tuple[tuple[float, float, float], ...] = ()
+    level: tuple[float, str] | None = None
 
     @property
     def x_values(self) -> tuple[float, ...]:
@@ -109,7 +111,9 @@ class LineChart:
     @property
     def highest(self) -> float:
         """The highest y of all that is drawn."""
-        return max(values[-1] for values in (*self.points, *self.dots, *self.band))
+        return max(
+            *(values[-1] for values in (*self.points, *self.dots, *self.band)), self.level[0] if self.level else 0
+        )
 
     @property
     def is_by_epoch(self) -> bool:

@@ -20,15 +20,17 @@ from greenlove_tracker.report.document import Block, Document, Heading, Table
 from greenlove_tracker.report.writing import write_report
 
 _SHORT_TABLE_ROWS = 14  # up to so many, a table is printed on one page
+_MANY_SECTIONS = 4  # need contents
 _WIDE_TABLE_COLUMNS = 4  # from so many on, a table is scrolled on a narrow screen
 
 
 @dataclass(frozen=True, slots=True)
 class _Section:
-    """A heading with the blocks up to the next one; those before the first have none."""
+    """A heading with the blocks up to the next one; those before the first have none, and no id."""
 
     heading: Heading | None
     blocks: tuple[Block, ...]
+    id: str
 
 
 def write_html(log_dir: str | os.PathLike[str], path: str | os.PathLike[str] = "report.html") -> Path:
@@ -58,10 +60,13 @@ def write_page(content: Document, path: str | os.PathLike[str]) -> Path:
 
 def html_page(content: Document) -> str:
     """A document as a page that holds all it needs."""
-    ids = count(1)
+    ids, sections = count(1), tuple(_sections(content))
+    first_titled = next((i for i, section in enumerate(sections, 1) if section.heading), 0)
+    n_titled = sum(section.heading is not None for section in sections)
     return _environment().get_template("page.html").render(
         document=content,
-        sections=tuple(_sections(content)),
+        sections=sections,
+        contents_before=first_titled if n_titled >= _MANY_SECTIONS else 0,
         next_id=lambda: f"c{next(ids)}",
     )  # fmt: skip
 
@@ -69,15 +74,14 @@ def html_page(content: Document) -> str:
 def _sections(content: Document) -> Iterator[_Section]:
     heading: Heading | None = None
     blocks: list[Block] = []
-    for block in content.blocks:
-        if isinstance(block, Heading):
-            if heading or blocks:
-                yield _Section(heading, tuple(blocks))
-            heading, blocks = block, []
-        else:
+    numbers = count(1)
+    for block in (*content.blocks, None):
+        if isinstance(block, Block) and not isinstance(block, Heading):
             blocks.append(block)
-    if heading or blocks:
-        yield _Section(heading, tuple(blocks))
+            continue
+        if heading or blocks:
+            yield _Section(heading, tuple(blocks), f"s{next(numbers)}" if heading else "")
+        heading, blocks = block, []
 
 
 @cache

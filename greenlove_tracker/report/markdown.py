@@ -68,7 +68,8 @@ def _line(chart: LineChart) -> list[str]:
     step = max(1, -(-len(chart.points) // _MOST_POINTS))
     shown = chart.points[::step]
     rows = [(f"{x:,.6g}", f"{y:,.4g}") for x, y in shown]
-    return [f"**{escaped(chart.title)}**", _table((escaped(chart.x_label), escaped(chart.y_label)), rows, (0, 1))]
+    title = f"**{escaped(chart.title)}**" + (f" ({escaped(chart.level[1])})" if chart.level else "")
+    return [title, _table((escaped(chart.x_label), escaped(chart.y_label)), rows, (0, 1))]
 
 
 def _table(heads: Sequence[str], rows: Sequence[Sequence[str]], numbers: Sequence[int]) -> str:

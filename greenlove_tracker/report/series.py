@@ -31,15 +31,17 @@ def duration_by_epoch_s(run: Run) -> Points:
     return tuple((float(e.epoch), e.duration_s) for e in run.epochs if e.is_complete)
 
 
+def energy_by_epoch_kwh(run: Run) -> Points:
+    """(epoch, energy in kWh before PUE) of the epochs that were metered throughout."""
+    energies = ((epoch.epoch, epoch.energy.total_kwh) for epoch in run.epochs)
+    return tuple((float(number), kwh) for number, kwh in energies if kwh is not None)
+
+
 def power_by_epoch_w(run: Run) -> Points:
     """(epoch, mean power in W before PUE) of the epochs that were metered throughout."""
-    points = []
-    for epoch in run.epochs:
-        energy_kwh = epoch.energy.total_kwh
-        power_w = w_from_kwh_s(energy_kwh, epoch.duration_s) if energy_kwh is not None else None
-        if power_w is not None:
-            points.append((float(epoch.epoch), power_w))
-    return tuple(points)
+    durations_s = {float(epoch.epoch): epoch.duration_s for epoch in run.epochs}
+    powers = ((number, w_from_kwh_s(kwh, durations_s[number])) for number, kwh in energy_by_epoch_kwh(run))
+    return tuple((number, power_w) for number, power_w in powers if power_w is not None)
 
 
 def metered_rows(run: Run) -> Sequence[Row]:

@@ -69,6 +69,7 @@ def line_chart(chart: LineChart, chart_id: str) -> Markup:
         element("text", chart.y_label, x=-left_px, y=12),
         element("text", chart.x_label, x="100%", y=_HEIGHT_PX - 6, class_="end"),
         _stretched(*([_shape("polygon", band)] if band else []), _shape("polyline", spots)),
+        *([] if chart.level is None else [_level(1 - chart.level[0] / y_high, chart.level[1])]),
         *_dots(chart, spots),
         *_measured(chart, [spot(x, y) for x, y in chart.dots]),
         class_="line-chart", role="img", height=_HEIGHT_PX, style=f"--left:{left_px:.0f}px",
@@ -86,6 +87,13 @@ def _x_tick(percent: float, label: str) -> Markup:
     bottom_px, x = _TOP_PX + _PLOT_PX, f"{percent:.2f}%"
     line = element("line", x1=x, x2=x, y1=bottom_px, y2=bottom_px + 4, class_="axis")
     return line + element("text", label, x=x, y=bottom_px + 18, class_="middle")
+
+
+def _level(share: float, name: str) -> Markup:
+    """A height that is marked across, and its name above the plot."""
+    y_px = _TOP_PX + _PLOT_PX * share
+    line = element("line", x1="0%", x2="100%", y1=y_px, y2=y_px, class_="level")
+    return line + element("text", name, x="100%", y=12, class_="end level-name")
 
 
 def _shape(name: str, spots: Sequence[tuple[float, float]]) -> Markup:
@@ -132,6 +140,8 @@ def _description(chart: LineChart) -> str:
     if chart.band:
         _, low, high = chart.band[-1]
         besides.append(f" The band around it ends at {_number(low)} to {_number(high)}.")
+    if chart.level:
+        besides.append(f" Marked across: {chart.level[1]}.")
     return (
         f"A line over {chart.x_label}, from {_number(x_first)} to {_number(x_last)}. In {chart.y_label}: "
         f"lowest {_number(min(values))}, highest {_number(max(values))}, last {_number(y_last)}.{''.join(besides)}"
