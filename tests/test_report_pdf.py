@@ -28,7 +28,6 @@ from greenlove_tracker.report.document import Bar, BarChart, ChartRow, Document,
 from greenlove_tracker.report.equivalents import comparisons
 from greenlove_tracker.report.method import run_calculations
 from greenlove_tracker.report.pdf import render_pdf, write_pdf
-from greenlove_tracker.report.typography import drawable
 
 
 def pdf_text(log_dir: Path, page_size: str = "A4") -> str:
@@ -166,7 +165,6 @@ def test_text_from_logs_is_data(logs: Path) -> None:
         assert "<b>bold</b> & <para>" in text
     assert "</para><br/>" in text
     assert "<i>junk&" in text
-    assert drawable("é ß Ω ✓ Кот 模\n\x00x") == "é ß Ω ✓ Кот \ufffd  x"
 
 
 def test_a_directory_lists_groups_runs_and_problems(logs: Path) -> None:

@@ -12,18 +12,8 @@ from reportlab.lib.colors import Color
 from reportlab.pdfbase.pdfmetrics import stringWidth
 
 from greenlove_tracker.report.document import Bar, BarChart, LineChart, Look
-from greenlove_tracker.report.typography import (
-    BOLD,
-    GREEN,
-    GREY,
-    INK,
-    LIGHT_GREEN,
-    REGULAR,
-    RULE,
-    WHITE,
-    drawable,
-    register_fonts,
-)
+from greenlove_tracker.report.fonts import BOLD, REGULAR, register_fonts, spans, text_width_pt
+from greenlove_tracker.report.typography import GREEN, GREY, INK, LIGHT_GREEN, RULE, WHITE
 
 _SIZE_PT = 7.5
 _CHART_PT = 112.0
@@ -78,9 +68,13 @@ class _Axis:
 
 def _text(
     text: str, x: float, y: float, anchor: _Anchor = "start", *, is_bold: bool = False, ink: Color = GREY
-) -> String:
-    font = BOLD if is_bold else REGULAR
-    return String(x, y, drawable(text), fontName=font, fontSize=_SIZE_PT, fillColor=ink, textAnchor=anchor)
+) -> Group:
+    own, group = BOLD if is_bold else REGULAR, Group()
+    x -= {"start": 0.0, "middle": 0.5, "end": 1.0}[anchor] * text_width_pt(text, own, _SIZE_PT)
+    for part, font in spans(text):
+        group.add(String(x, y, part, fontName=font or own, fontSize=_SIZE_PT, fillColor=ink))
+        x += stringWidth(part, font or own, _SIZE_PT)
+    return group
 
 
 def _axes(chart: LineChart, width_pt: float) -> tuple[_Axis, _Axis]:
@@ -132,8 +126,8 @@ def bar_chart(chart: BarChart, width_pt: float) -> Drawing:
     legend_pt = 16.0 if looks else 0.0
     height_pt = len(chart.bars) * _BAR_STEP_PT + legend_pt + 2
     drawing = Drawing(width_pt, height_pt)
-    label_pt = 10 + max(stringWidth(drawable(bar.label), BOLD, _SIZE_PT) for bar in chart.bars)
-    text_pt = max(stringWidth(drawable(bar.text), REGULAR, _SIZE_PT) for bar in chart.bars)
+    label_pt = 10 + max(text_width_pt(bar.label, BOLD, _SIZE_PT) for bar in chart.bars)
+    text_pt = max(text_width_pt(bar.text, REGULAR, _SIZE_PT) for bar in chart.bars)
     room_pt = max(60.0, width_pt - label_pt - text_pt - 12)
     for i, bar in enumerate(chart.bars):
         _add_bar(drawing, bar, label_pt, height_pt - (i + 1) * _BAR_STEP_PT + 4, room_pt / chart.longest)

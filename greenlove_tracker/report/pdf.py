@@ -9,12 +9,12 @@ from typing import Any
 
 from reportlab.lib.pagesizes import A4, LETTER
 from reportlab.lib.units import mm
-from reportlab.pdfbase.pdfmetrics import stringWidth
 from reportlab.pdfgen.canvas import Canvas
 from reportlab.platypus import Flowable, SimpleDocTemplate
 
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.format import shortened
+from greenlove_tracker.report import fonts
 from greenlove_tracker.report import typography as look
 from greenlove_tracker.report.content import document
 from greenlove_tracker.report.document import Document
@@ -84,10 +84,10 @@ class _Template(SimpleDocTemplate):
 
 
 def _laid_out(content: Document, size: tuple[float, float], pages: Pages) -> tuple[bytes, Pages]:
-    look.register_fonts()
+    fonts.register_fonts()
     buffer = io.BytesIO()
     template = _Template(
-        buffer, pagesize=size, invariant=1, title=look.drawable(content.title), author="greenlove_tracker",
+        buffer, pagesize=size, invariant=1, title=content.title, author="greenlove_tracker",
         leftMargin=_MARGIN_PT - _FRAME_PT, rightMargin=_MARGIN_PT - _FRAME_PT,
         topMargin=_MARGIN_PT, bottomMargin=22 * mm,
     )  # fmt: skip
@@ -102,20 +102,24 @@ def _laid_out(content: Document, size: tuple[float, float], pages: Pages) -> tup
 def _draw_frame(canvas: Canvas, content: Document, size: tuple[float, float], n_pages: int) -> None:
     """The footer, and from the second page on the title above."""
     right, y_pt, number = size[0] - _MARGIN_PT, 13 * mm, canvas.getPageNumber()
-    canvas.setFont(look.REGULAR, _FOOTER_PT)
     canvas.setFillColor(look.GREY)
     canvas.setStrokeColor(look.RULE)
     canvas.setLineWidth(0.5)
     canvas.line(_MARGIN_PT, y_pt + 10, right, y_pt + 10)
-    canvas.drawString(_MARGIN_PT, y_pt, _cut(content.footer, right - _MARGIN_PT - 80))
+    _draw_line(canvas, content.footer, y_pt, right - _MARGIN_PT - 80)
+    canvas.setFont(fonts.REGULAR, _FOOTER_PT)
     canvas.drawRightString(right, y_pt, f"Page {number} of {n_pages}")
     if number > 1:
-        canvas.drawString(_MARGIN_PT, size[1] - 12 * mm, _cut(content.title, right - _MARGIN_PT))
+        _draw_line(canvas, content.title, size[1] - 12 * mm, right - _MARGIN_PT)
 
 
-def _cut(text: str, width_pt: float) -> str:
-    """``text`` shortened until it fits."""
-    length = len(text)
-    while stringWidth(cut := look.drawable(shortened(text, length)), look.REGULAR, _FOOTER_PT) > width_pt:
-        length = min(length, len(cut)) - 1
-    return cut
+def _draw_line(canvas: Canvas, text: str, y_pt: float, width_pt: float) -> None:
+    """``text`` from the left margin on, shortened until it fits."""
+    length, line = len(text), text
+    while fonts.text_width_pt(line := shortened(text, length), fonts.REGULAR, _FOOTER_PT) > width_pt:
+        length = min(length, len(line)) - 1
+    x_pt = _MARGIN_PT
+    for part, font in fonts.spans(line):
+        canvas.setFont(font or fonts.REGULAR, _FOOTER_PT)
+        canvas.drawString(x_pt, y_pt, part)
+        x_pt += canvas.stringWidth(part)

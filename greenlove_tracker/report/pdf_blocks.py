@@ -12,6 +12,8 @@ from reportlab.platypus import CondPageBreak, Flowable, PageBreak, Spacer
 from reportlab.platypus import Paragraph as Text
 from reportlab.platypus import Table as Grid
 
+from greenlove_tracker.format import plural
+from greenlove_tracker.report import fonts
 from greenlove_tracker.report import typography as look
 from greenlove_tracker.report.charts import bar_chart, line_chart
 from greenlove_tracker.report.document import (
@@ -46,7 +48,7 @@ class HeadingText(Text):
 
     def __init__(self, title: str, number: int) -> None:
         super().__init__(look.markup(title), look.HEADING)
-        self.title, self.anchor = look.drawable(title), _anchor(number)
+        self.title, self.anchor = title, _anchor(number)
 
 
 def _anchor(number: int) -> str:
@@ -64,6 +66,7 @@ def story(content: Document, width_pt: float, pages: Pages) -> list[Flowable]:
     flowables: list[Flowable] = [
         Text(look.markup(content.title), look.TITLE),
         Text(look.markup(content.subtitle), look.SUBTITLE),
+        *_spelt_note(content),
     ]
     numbers = count()
     for block, following in zip_longest(content.blocks, content.blocks[1:]):
@@ -81,6 +84,18 @@ def story(content: Document, width_pt: float, pages: Pages) -> list[Flowable]:
     return flowables
 
 
+def _spelt_note(content: Document) -> list[Flowable]:
+    missing = fonts.undrawable(repr(content))
+    if not missing:
+        return []
+    text = (
+        f"{plural(len(missing), 'character')} that no font found here has stand as their numbers, such as "
+        f"{look.markup(min(missing))}. Install a font for them, such as WenQuanYi Zen Hei (fonts-wqy-zenhei), or see "
+        "the page of HTML, which any browser shows."
+    )
+    return [Text(text, look.NOTE)]
+
+
 def _contents(content: Document, pages: Pages) -> list[Flowable]:
     """The headings with their pages, in one paragraph; nothing in a short report."""
     titles = [block.text for block in content.blocks if isinstance(block, Heading)]
@@ -88,7 +103,7 @@ def _contents(content: Document, pages: Pages) -> list[Flowable]:
         return []
     entries = []
     for number, (title, page) in enumerate(zip(titles, pages.of_headings, strict=True)):
-        at = f'\N{NO-BREAK SPACE}<font name="{look.BOLD}">{page}</font>'
+        at = f'\N{NO-BREAK SPACE}<font name="{fonts.BOLD}">{page}</font>'
         entries.append(f'<link href="#{_anchor(number)}">{look.markup(title)}</link>{at}')
     return [Text(f"Contents: {' · '.join(entries)}", look.NOTE)]
 

@@ -1,20 +1,14 @@
-"""The PDF's fonts, colours and paragraph styles. Text from logs passes ``drawable`` or ``markup`` before it is set."""
+"""The PDF's colours and paragraph styles. Text from logs passes ``markup`` before it is set."""
 
 from __future__ import annotations
 
-from functools import cache
-from pathlib import Path
 from typing import Any
 from xml.sax.saxutils import escape
 
 from reportlab.lib.colors import HexColor
 from reportlab.lib.styles import ParagraphStyle
-from reportlab.pdfbase import pdfmetrics
-from reportlab.pdfbase.ttfonts import TTFont
 
-import greenlove_tracker
-
-REGULAR, BOLD = "DejaVuSans", "DejaVuSans-Bold"
+from greenlove_tracker.report.fonts import BOLD, REGULAR, spans
 
 INK = HexColor("#1c2521")
 GREY = HexColor("#5c6863")
@@ -24,34 +18,11 @@ GREEN = HexColor("#1f6f54")
 LIGHT_GREEN = HexColor("#dcebe4")
 WHITE = HexColor("#ffffff")
 
-_REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
-
-
-def register_fonts() -> None:
-    """Make both fonts known to reportlab, from the files that come with the package."""
-    folder = Path(greenlove_tracker.__file__).parent / "data" / "fonts"
-    for name in (REGULAR, BOLD):
-        if name not in pdfmetrics.getRegisteredFontNames():
-            pdfmetrics.registerFont(TTFont(name, str(folder / f"{name}.ttf")))
-
-
-@cache
-def _glyphs(font: str) -> frozenset[int]:
-    register_fonts()
-    loaded: Any = pdfmetrics.getFont(font)
-    return frozenset(loaded.face.charToGlyph)
-
-
-def drawable(text: str) -> str:
-    """``text`` in characters that both fonts have; others become the replacement character, line breaks spaces."""
-    known = _glyphs(REGULAR) & _glyphs(BOLD)
-    flat = (" " if c.isspace() or not c.isprintable() else c for c in text)
-    return "".join(c if ord(c) in known else _REPLACEMENT for c in flat)
-
 
 def markup(text: str) -> str:
-    """``text`` as the content of a reportlab paragraph, in which no tag and no entity is one."""
-    return escape(drawable(text))
+    """``text`` as the content of a reportlab paragraph, in which no tag and no entity of its own is one."""
+    parts = ((escape(part), font) for part, font in spans(text))
+    return "".join(part if font is None else f'<font name="{font}">{part}</font>' for part, font in parts)
 
 
 def _style(name: str, size_pt: float, **more: Any) -> ParagraphStyle:
