@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from report_samples import GERMANY, GPU_FIELDS, PRICE, demo_run, gpu_rows, gpu_run, write_run
+from report_samples import GERMANY, GPU_FIELDS, PRICE, demo_rows, demo_run, gpu_rows, gpu_run, write_run
 
 from greenlove_tracker import foresight
 from greenlove_tracker.cli import cli
@@ -23,6 +23,7 @@ from greenlove_tracker.logs.forecasts import FORECAST_COLUMNS, IssuedForecast, f
 from greenlove_tracker.logs.parser import Run
 from greenlove_tracker.logs.trials import plan_fields, write_trials
 from greenlove_tracker.projection.energy import at_level
+from greenlove_tracker.records import Counts
 
 PLAN = TrainingPlan(samples=50_000, batch_size=128, epochs=100)
 LAPTOP, L40S = "GeForce RTX 3060 Laptop GPU", "L40S"
@@ -158,8 +159,6 @@ def test_idle_gpus_beside_a_training_on_the_cpu_are_not_its_own(logs: Path) -> N
     assert all(row.energy_kwh is None and row.fits is None for row in comparison.projections)
     head = " ".join(comparison.text().split("\n\n")[0].split())
     assert "here, without a GPU" in head and "L40S" not in head and "1 metered GPU idle" in head
-    named = logged_subject(str(logs), Asked(gpu="L40S")).machine
-    assert (named.gpu, named.n_gpus, named.draw, named.peak_memory_gb) == ("L40S", 1, None, None)
 
 
 def test_a_training_on_the_cpu_alone_keeps_its_energy(logs: Path) -> None:
@@ -171,8 +170,36 @@ def test_a_training_on_the_cpu_alone_keeps_its_energy(logs: Path) -> None:
     assert local.energy_kwh.point == energy.point
     assert local.cost_basis == "electricity"  # as the forecast says: no GPU, no price of one
     assert local.cost_usd.point == pytest.approx(forecast_again(run).cost_usd.point)
-    named = logged_subject(str(logs), Asked(gpu="RTX 4090"))  # which was not metered
-    assert named.forecast.energy_kwh is None and "not all its GPUs were metered" in named.about[2]
+
+
+def test_the_time_of_a_cpu_is_not_that_of_a_gpu_by_name(logs: Path) -> None:
+    demo_run(logs)
+    with pytest.raises(UsageError, match=r"made on a CPU, and its time is not that of RTX 4090: give --hours"):
+        logged_subject(str(logs), Asked(gpu="RTX 4090"))
+    explored(logs, used_gpus="0", gpu_models="1 × NVIDIA L40S")
+    with pytest.raises(UsageError, match="made on a CPU"):
+        logged_subject(str(logs), Asked(gpu="L40S"))
+    explored(logs, run_id="20261123T000000-cccc", used_gpus="1", gpu_count="0", gpu_models="")  # no meter saw it
+    assert logged_subject(str(logs), Asked(gpu="RTX 4090")).machine.gpu == "RTX 4090"
+
+
+def test_a_tracked_run_on_a_cpu_has_its_own_steps_as_the_least(logs: Path) -> None:
+    demo_run(logs)
+    subject = logged_subject(str(logs), Asked())
+    assert subject.forecast.plan == TrainingPlan(steps=120) and subject.about[0] == "demo/20261121T034044-7f3a"
+    comparison = compare(str(logs), Asked())
+    assert row_of(comparison, "H200 SXM").duration_s.lower == pytest.approx(120 * 0.3e-3)
+    assert "120 steps take 36.0 ms at least" in " ".join(comparison.text().split())
+
+
+def test_a_tracked_run_on_a_cpu_without_steps_is_refused(logs: Path) -> None:
+    rows = [replace(row, counts=Counts()) for row in demo_rows()]
+    write_run(logs, rows)
+    with pytest.raises(UsageError, match=r"used no GPU and counted no steps.*tracker.step\(\)"):
+        compare(str(logs), Asked())
+    assert row_of(compare(str(logs), Asked(speedups=("2",))), L40S).duration_s.point > 0
+    write_run(logs, rows, "20261122T000000-bbbb", fields=GPU_FIELDS)
+    assert row_of(compare(str(logs), Asked()), L40S).duration_s.point > 0  # from a GPU benchmarks lead on
 
 
 def test_one_of_eight_gpus_is_one(logs: Path) -> None:

@@ -12,6 +12,7 @@ from fakes import FakeClock
 
 from greenlove_tracker import explore_callable, read_logs
 from greenlove_tracker.errors import UsageError
+from greenlove_tracker.estimator import fitting
 from greenlove_tracker.meter import NullMeter
 
 
@@ -44,7 +45,6 @@ def test_the_first_fit_is_not_counted_but_paid_once(tmp_path):
     assert read_logs(tmp_path).runs[0].fields["cold_start_s"].value.startswith("9.")
     assert estimation.forecast.one_off_s.point == pytest.approx(9.0, rel=0.01)
     assert estimation.forecast.duration_s.point == pytest.approx(9.0 + 10.1, rel=0.02)
-    assert estimation.projections[0].duration_s.point == estimation.forecast.duration_s.point
 
 
 @pytest.mark.parametrize("budget_s", [2.0, 30.0])
@@ -96,3 +96,20 @@ def test_neither_torch_nor_a_terminal_is_needed(tmp_path):
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, timeout=120)
     assert done.returncode == 0, done.stderr
     assert "time grows as n^" in done.stderr and "10,000 samples" in done.stderr
+
+
+def test_a_fit_without_a_gpu_is_projected_onto_none_and_the_screen_says_why(tmp_path, capsys):
+    estimation, _, _ = explored(tmp_path, lambda n: 1e-4 * n, verbose=1)
+    screen = " ".join(capsys.readouterr().err.split())
+    assert estimation.projections == ()
+    assert "no other GPUs: a fit that used no GPU cannot be projected onto one" in screen
+    assert "greenlove project" not in screen
+
+
+def test_cuda_is_seen_by_what_its_contexts_hold_open(tmp_path):
+    (tmp_path / "0").symlink_to("/dev/null")
+    (tmp_path / "1").symlink_to("/dev/nvidiactl")  # asked for its power
+    assert fitting._is_without_cuda(tmp_path)
+    (tmp_path / "2").symlink_to("/dev/nvidia-uvm")
+    assert not fitting._is_without_cuda(tmp_path)
+    assert not fitting._is_without_cuda(tmp_path / "nowhere")  # not to be seen is not without

@@ -289,13 +289,13 @@ def test_no_step_takes_less_than_its_kernels_launches():
     assert h200.duration_s.point == pytest.approx(15.0) and h200.duration_s.upper > 4 * 15.0  # no surer for it
     assert h200.speedup.estimate.point * h200.gain == pytest.approx(1200 / 15)
     assert h200.speedup.estimate.lower < h200.speedup.estimate.point <= h200.speedup.estimate.upper
-    assert any("no step under 0.3 ms" in text and "50,000 steps, 15.0 s" in text for text in h200.assumptions)
+    assert h200.least_s == pytest.approx(15.0)
     assert round(h200.cost_usd.point, 6) == round(15 / 3600 * 8 * 4.29, 6)
 
 
 def test_a_step_that_is_longer_is_not_held_up():
     rows, without = on_a_cpu(100, 20.0), projected(forecast(20.0, kwh=None), local_gpu=None, utilization=None)
-    assert rows[H200] == without[H200] and not any("no step" in text for text in rows[H200].assumptions)
+    assert rows[H200] == without[H200] and rows[H200].least_s is None
 
 
 def test_where_a_speedup_is_known_its_steps_are():
@@ -303,9 +303,27 @@ def test_where_a_speedup_is_known_its_steps_are():
     plan = TrainingPlan(samples=100_000, batch_size=10, epochs=5)
     on_a_gpu = projected(replace(forecast(1 / 3600), plan=plan))["L40S"]
     assert on_a_gpu.speedup.method == "specifications" and on_a_gpu.duration_s.point < 1.0
-    by_size = replace(forecast(1 / 3, kwh=None), plan=plan, method="power")  # its sizes need not be batches
-    free = projected(by_size, local_gpu=None, utilization=None)[H200]
-    assert free.duration_s.point < 10.0
+
+
+def test_a_fit_without_a_gpu_is_projected_by_the_users_figure_alone():
+    fit = replace(forecast(1 / 3, kwh=None), plan=TrainingPlan(samples=500, batch_size=1, epochs=1), method="power")
+    with pytest.raises(
+        UsageError, match="used no GPU cannot be projected onto one without a custom_speedup"
+    ):
+        projected(fit, local_gpu=None, utilization=None)
+    rows = projected(fit, local_gpu=None, utilization=None, custom_speedup={"L40S": 3.0})
+    assert set(rows) == {"here", "L40S"} and rows["L40S"].duration_s.point == pytest.approx(400.0)
+    assert sum("used no GPU" in text and H200 in text for text in rows["here"].warnings) == 1
+    assert H200 in projected(fit)  # on a GPU it is as any training
+
+
+def test_steps_that_nobody_counted_are_named_where_they_matter():
+    def is_named(rows):
+        return any("how many steps this takes is not known" in text for text in rows["here"].warnings)
+
+    assert is_named(projected(forecast(kwh=None), local_gpu=None, utilization=None))
+    assert not is_named(on_a_cpu(100, 20.0)) and not is_named(projected())
+    assert not is_named(projected(forecast(kwh=None), local_gpu=None, utilization=None, custom_speedup=2.0))
 
 
 @pytest.mark.parametrize(

@@ -59,9 +59,14 @@ def logged_machine(run: Run, gpu: str | None = None, memory_gb: float | None = N
         memory_gb: that the user gives of one.
 
     Raises:
-        UsageError: where its log names no GPU, or several.
+        UsageError: where its log names no GPU, or several, or where one is given for a run that used none.
     """
     n_metered, n_logged = run.summary.gpu_count, _used_gpus(run)
+    if gpu and _is_on_cpu(run, n_logged):
+        raise UsageError(
+            f"{run.path} was made on a CPU, and its time is not that of {gpu}: give --hours without a log, or leave "
+            "--gpu out"
+        )
     n_used = n_metered if n_logged is None or (n_logged == 0 and _is_simulated(run)) else n_logged
     logged_name = None if n_logged == 0 or gpu else _named_gpu(run, n_used)
     typed, name = _counted(gpu) if gpu else (None, logged_name)
@@ -84,6 +89,11 @@ def _used_gpus(run: Run) -> int | None:
     """GPUs that the model was on; None where the log does not say."""
     text = run.text("used_gpus")
     return int(text) if text.isdecimal() else None
+
+
+def _is_on_cpu(run: Run, n_logged: int | None) -> bool:
+    """Whether the log says so: its model was on no GPU, or the meter found none."""
+    return run.text("gpu_count") == "0" if n_logged is None else n_logged == 0 and not _is_simulated(run)
 
 
 def _is_simulated(run: Run) -> bool:

@@ -11,7 +11,7 @@ from greenlove_tracker.comparison.machine import Machine, given_machine, logged_
 from greenlove_tracker.config import load_settings
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.extrapolation.again import forecast_again, latest_exploration
-from greenlove_tracker.forecasting import Estimate, Forecast, Kind
+from greenlove_tracker.forecasting import Estimate, Forecast, Kind, TrainingPlan
 from greenlove_tracker.logs.parser import Run, read_logs
 from greenlove_tracker.records import Factor
 from greenlove_tracker.report import wording
@@ -115,24 +115,26 @@ def logged_subject(log_dir: str, asked: Asked, forecast: Forecast | None = None)
         forecast: of the exploration, where it is at hand.
 
     Raises:
-        UsageError: where there is none, or it tells no time.
+        UsageError: where there is none, or it tells too little.
     """
     logs = read_logs(log_dir)
     exploration = latest_exploration(logs)
     run = exploration or next(iter(reversed(list(logs.readable()))), None)
     if run is None:
         raise UsageError(f"{log_dir} holds no run to go by: explore or track one, or give --gpu and --hours")
+    machine = logged_machine(run, asked.gpu, asked.gpu_memory)
     if exploration is not None:
         forecast, how = forecast or forecast_again(run), "forecast from an exploration"
     else:
         forecast, how = _of_tracked(run)
+        _check_steps(run, forecast, asked, machine)
     if asked.pue is not None and forecast.energy_kwh is not None:  # it holds the PUE of the run
         energy = forecast.energy_kwh
         forecast = replace(forecast, energy_kwh=energy.times(asked.pue / run.terms.pue, energy.unit))
-    machine = logged_machine(run, asked.gpu, asked.gpu_memory)
     if machine.idle:
         forecast = replace(forecast, energy_kwh=None)
-    about = (wording.plan_text(forecast.plan) or wording.title(run), how, machine.idle)
+    name = wording.title(run) if exploration is None else wording.plan_text(forecast.plan)
+    about = (name, how, machine.idle)
     return Subject(forecast, about, machine, _place(run, asked, machine), exploration)
 
 
@@ -141,19 +143,47 @@ def _of_tracked(run: Run) -> tuple[Forecast, str]:
     summary = run.summary
     if is_whole(run) and summary.duration_s > 0:
         energy = None if summary.energy_kwh is None else _exact(summary.energy_kwh, "kWh")
-        return _known(_exact(summary.duration_s, "s"), energy), "as this run took"
+        took_s = _exact(summary.duration_s, "s")
+        return _known(took_s, energy, _steps_within(run, took_s)), "as this run took"
     if not run.forecasts:
         raise UsageError(
             f"{run.path} neither finished nor forecast anything: let it run to its end, or say Tracker(epochs=…), "
             "or give --gpu and --hours"
         )
     estimates = run.forecasts[-1].estimates
-    return _known(estimates["duration_s"], estimates.get("energy_kwh")), "as this run forecast last"
+    duration_s = estimates["duration_s"]
+    plan = _steps_within(run, duration_s)
+    return _known(duration_s, estimates.get("energy_kwh"), plan), "as this run forecast last"
 
 
-def _known(duration_s: Estimate, energy_kwh: Estimate | None) -> Forecast:
+def _steps_within(run: Run, duration_s: Estimate) -> TrainingPlan | None:
+    """The batches that a rank goes through in this time, in proportion to those so far; else its optimizer steps.
+
+    None where the training counted neither.
+    """
+    summary, counts = run.summary, run.summary.counts
+    done = counts.batches / summary.n_ranks if counts.batches else counts.steps
+    if not done or summary.duration_s <= 0:
+        return None
+    return TrainingPlan(steps=max(1, round(done * duration_s.point / summary.duration_s)))
+
+
+def _check_steps(run: Run, forecast: Forecast, asked: Asked, machine: Machine) -> None:
+    """From a CPU only the steps tell how much faster a GPU may be: many small ones leave it waiting for its orders.
+
+    Raises:
+        UsageError: where none were counted, and no speedup is given.
+    """
+    if machine.gpu is None and forecast.plan is None and not asked.speedups:
+        raise UsageError(
+            f"{run.path} used no GPU and counted no steps, without which nobody knows how fast one would be: call "
+            "tracker.step() after each step of the training, or explore it, or give --speedup"
+        )
+
+
+def _known(duration_s: Estimate, energy_kwh: Estimate | None, plan: TrainingPlan | None = None) -> Forecast:
     nothing = _exact(0.0, "s")
-    return Forecast(duration_s, energy_kwh, None, None, nothing, None, None, (), None, "live", 0, None)
+    return Forecast(duration_s, energy_kwh, None, None, nothing, None, None, (), None, "live", 0, plan)
 
 
 def _exact(value: float, unit: str) -> Estimate:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+import os
 import random
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 from greenlove_tracker import devices
@@ -20,6 +22,7 @@ from greenlove_tracker.records import Clock
 from greenlove_tracker.report.exploration import progress_line
 
 _LEAST_SIZES = 3
+_CUDA_DEVICE = "/dev/nvidia-uvm"
 _REPLICATES = 3  # of each size at most; a fit's time differs from call to call
 _SMALLEST, _SMALLEST_SHARE = 50, 1000  # samples, or that part of all; fits on fewer are mostly their own start
 _SINGLE_SHARE = 0.3  # of the budget that one fit may take, so that there is time for it again
@@ -85,7 +88,8 @@ def explore_callable(
 
     try:
         trials, cold_start_s = _explored(timed, wanted, run, budget_s, seed)
-        seen = Seen(cold_start_s, peak_memory_gb=devices.peak_memory_gb(), method="power")
+        used_gpus = 0 if _is_without_cuda() else None
+        seen = Seen(cold_start_s, peak_memory_gb=devices.peak_memory_gb(), used_gpus=used_gpus, method="power")
         forecast = run.forecast(trials, seen)
     except BaseException:
         run.fail()
@@ -93,6 +97,17 @@ def explore_callable(
     finally:
         line.clear()
     return run.conclude(forecast, trials, seen, None, telling)
+
+
+def _is_without_cuda(opened: Path = Path("/proc/self/fd")) -> bool:
+    """Whether nothing in this process has computed on an NVIDIA GPU; False where that cannot be seen.
+
+    Every CUDA context holds the driver's memory manager open, which asking a GPU for its power does not.
+    """
+    try:
+        return not any(os.path.realpath(fd) == _CUDA_DEVICE for fd in opened.iterdir())
+    except OSError:  # not Linux
+        return False
 
 
 def _checked(sizes: Sequence[int] | None, samples: int, budget_s: float) -> list[int]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -29,8 +28,6 @@ from greenlove_tracker.tracker.clock import SystemClock
 from greenlove_tracker.tracker.plan import Plan
 from greenlove_tracker.tracker.session import Session, open_run
 from greenlove_tracker.units import w_from_kwh_s
-
-_log = logging.getLogger("greenlove_tracker")
 
 _ANSWERS = ("continue", "stop")
 _METER_S = 5.0  # the meter takes 1 to 2 s to start, and steps beside that take up to three times as long
@@ -180,15 +177,17 @@ class ExplorationRun:
         session.note(seen_fields(seen))
         session.finish(RunStatus.FINISHED, 0)
         spent_s = self.spent_s
-        projections = self._projections(forecast, telling.comparison)
+        projections, why_none = self._projections(forecast, telling.comparison)
         page = write_page(
             exploration_document(forecast, trials, projections=projections), session.run_dir / "dashboard.html"
         )
         if telling.opens_page:
             open_page(page.as_uri())
         if self._settings.verbose > 0:
-            say(exploration_screen(forecast, trials, spent_s, self._budget_s, advice, run_dir=session.shown_dir,
-                                   now_utc_s=self._clock.utc_s(), undoes=telling.undoes))  # fmt: skip
+            say(exploration_screen(
+                forecast, trials, spent_s, self._budget_s, advice, run_dir=session.shown_dir,
+                now_utc_s=self._clock.utc_s(), undoes=telling.undoes, unprojected=why_none,
+            ))  # fmt: skip
         is_asked = telling.asks and self._settings.verbose > 0
         answer = confirm("Continue training locally?", default=False) if is_asked else None
         continues = telling.on_no_terminal == "continue" if answer is None else answer
@@ -197,13 +196,12 @@ class ExplorationRun:
             seen.gpu_power_w,
         )  # fmt: skip
 
-    def _projections(self, forecast: Forecast, asked: Asked) -> tuple[Projection, ...]:
-        """The same training on other GPUs; none where that cannot be told, such as from a GPU that no table knows."""
+    def _projections(self, forecast: Forecast, asked: Asked) -> tuple[tuple[Projection, ...], str]:
+        """The same training on other GPUs; none and why where that cannot be told, as from a GPU in no table."""
         try:
-            return compare(str(self._session.run_dir), asked, forecast=forecast).projections
+            return compare(str(self._session.run_dir), asked, forecast=forecast).projections, ""
         except GreenloveError as error:
-            _log.warning("greenlove: no comparison with other GPUs: %s", error)
-            return ()
+            return (), str(error)
 
     def _gpu_power_w(self) -> float | None:
         metered = [

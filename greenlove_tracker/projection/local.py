@@ -84,7 +84,7 @@ def local_row(forecast: Forecast, here: Here, name: str, terms: Terms, warnings:
         warnings = (*warnings, here.draw.warning)
     return Projection(
         name=here.gpu.name if here.gpu else name, gpu=here.gpu, is_local=True, aside="", offer=None, region="",
-        n_gpus=terms.n_gpus, billed_gpus=terms.n_gpus, speedup=None, gain=1.0, duration_s=duration,
+        n_gpus=terms.n_gpus, billed_gpus=terms.n_gpus, speedup=None, gain=1.0, least_s=None, duration_s=duration,
         energy_kwh=energy, cost_usd=cost, cost_basis=cost_basis,
         emissions_kgco2e=emissions_of(energy, here.intensity), intensity=here.intensity, market=None,
         embodied_kgco2e=embodied_of(duration, terms.n_gpus, embodied_per_hour), scope=2,

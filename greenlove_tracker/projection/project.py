@@ -78,7 +78,8 @@ def project(
         the local machine first, then the others: those compared, by cost, and those set aside.
 
     Raises:
-        UsageError: for an unknown GPU, country, provider or region, or a number that cannot be meant.
+        UsageError: for an unknown GPU, country, provider or region, a number that cannot be meant, or a fit without a
+            GPU (``explore_callable``) and without a figure of the user's.
     """
     terms = Terms(
         n_gpus=n_gpus, target_gpus=n_gpus if target_gpus is None else target_gpus, scaling=scaling, task=task,
@@ -94,30 +95,28 @@ def project(
     named = [recognise(name) for name in gpus]
     chosen, notes = choices(in_region(offers_of(provider, prices), region), terms.target_gpus)
     targets = _targets(chosen, named, local, region, terms)
-    rows, failed = _rows(forecast, here, targets, terms, is_unknown=local is None and local_gpu is not None)
-    warnings = (price_warning(here.electricity, country) if price_usd_per_gpu_hour is None else "", *notes, *failed)
+    rows, failed = _rows(forecast, here, targets, terms, _why_not(forecast, here))
+    price = price_warning(here.electricity, country) if price_usd_per_gpu_hour is None else ""
+    warnings = (price, _steps_warning(forecast, rows, here), *notes, *failed)
     first = local_row(forecast, here, local_gpu or "this machine", terms, tuple(w for w in warnings if w))
     return [first, *sorted(_with_alternatives(rows), key=_order)]
 
 
 def _rows(
-    forecast: Forecast, here: Here, targets: Sequence[Target], terms: Terms, *, is_unknown: bool
+    forecast: Forecast, here: Here, targets: Sequence[Target], terms: Terms, why_not: str
 ) -> tuple[list[Projection], list[str]]:
     """The rows, and why others are left out.
 
-    Left out are GPUs without a figure of the user's where the local GPU is in no table, and those that the method
-    asked for knows nothing about.
+    Left out are GPUs without a figure of the user's where ``why_not`` says that there is no other, and those that the
+    method asked for knows nothing about.
 
     Raises:
         UsageError: where nothing is left.
     """
-    rows, failed = [], []
-    for target in targets:
-        if is_unknown and terms.custom_for(target.gpu.name) is None:
-            failed.append(
-                f"left out: {target.gpu.name}, without a custom_speedup from the local GPU, which is in no table"
-            )
-            continue
+    known = [target for target in targets if not why_not or terms.custom_for(target.gpu.name) is not None]
+    unknown = ", ".join(dict.fromkeys(target.gpu.name for target in targets if target not in known))
+    rows, failed = [], [f"left out: {unknown}: {why_not}"] if unknown else []
+    for target in known:
         try:
             rows.append(target_row(forecast, here, target, terms))
         except UsageError as error:
@@ -125,8 +124,28 @@ def _rows(
                 raise
             failed.append(f"left out: {error}")
     if not rows and failed:
-        raise UsageError(failed[0].removeprefix("left out: "))
+        raise UsageError(why_not if unknown else failed[0].removeprefix("left out: "))
     return rows, failed
+
+
+def _why_not(forecast: Forecast, here: Here) -> str:
+    """Why only a figure of the user's leads to another GPU; empty where there are others."""
+    if here.gpu is None and here.has_gpu:
+        return "the local GPU is in no table, and nothing leads from it to another without a custom_speedup"
+    if not here.has_gpu and forecast.method == "power":
+        return "a fit that used no GPU cannot be projected onto one without a custom_speedup that was measured there"
+    return ""
+
+
+def _steps_warning(forecast: Forecast, rows: Sequence[Projection], here: Here) -> str:
+    """That nothing holds an assumed CPU's speedups down, where nobody knows how many steps there are."""
+    is_guess = any(row.speedup and row.speedup.method == "specifications" for row in rows)
+    if here.has_gpu or forecast.plan is not None or not is_guess:
+        return ""
+    return (
+        "how many steps this takes is not known: where they are many and small, a GPU waits for its orders, and takes "
+        "longer than this"
+    )
 
 
 def _local_gpu(name: str | None, memory_gb: float | None, terms: Terms) -> Gpu | None:

@@ -52,6 +52,7 @@ class Projection:
         billed_gpus: GPUs paid for, and used: the smallest instance that holds as many as asked for.
         speedup: of one GPU against one local GPU; None for the local machine.
         gain: what the different number of GPUs makes faster, the scaling efficiency in it.
+        least_s: what launching the kernels of all steps takes, where that reaches into the time; else None.
         duration_s: None where the model does not fit.
         energy_kwh: of the whole machine, PUE included; None where no utilisation is known.
         cost_usd: None where no price is known.
@@ -79,6 +80,7 @@ class Projection:
     billed_gpus: int
     speedup: Speedup | None
     gain: float
+    least_s: float | None
     duration_s: Estimate | None
     energy_kwh: Estimate | None
     cost_usd: Estimate | None

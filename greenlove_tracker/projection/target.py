@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from greenlove_tracker.forecasting import Estimate, Forecast
-from greenlove_tracker.format import count
-from greenlove_tracker.format import duration as duration_text
 from greenlove_tracker.projection.energy import (
     HOST_OVERHEAD,
     LAUNCH_S,
@@ -53,18 +51,20 @@ def target_row(forecast: Forecast, here: Here, target: Target, terms: Terms) -> 
     least_s = _least_s(forecast, here, faster)
     no_faster = _as_slow(faster, forecast, gain, least_s)
     duration = None if fits is False else _time(forecast, faster, gain, least_s)
+    is_held_up = duration is not None and least_s > 0 and duration.lower <= least_s
     energy = _energy(duration, here, target, where.pue)
     cost, cost_basis = _cost(duration, energy, here, target)
     return Projection(
         name=gpu.name, gpu=gpu, is_local=False, aside=target.aside, offer=target.offer, region=where.region,
-        n_gpus=terms.target_gpus, billed_gpus=billed, speedup=no_faster, gain=gain, duration_s=duration,
+        n_gpus=terms.target_gpus, billed_gpus=billed, speedup=no_faster, gain=gain,
+        least_s=least_s if is_held_up else None, duration_s=duration,
         energy_kwh=energy, cost_usd=cost, cost_basis=cost_basis,
         emissions_kgco2e=emissions_of(energy, where.intensity), intensity=where.intensity,
         market=claim_of(where.site, energy),
         embodied_kgco2e=None if duration is None else embodied_of(duration, billed, terms.embodied_kgco2e_per_gpu_hour),
         scope=2 if target.offer is None else 3, pue=where.pue, fits=fits, fits_instead=(),
         sources=_sources(target, where, faster),
-        assumptions=(*_assumptions(here, target, where, terms, gain), *_launches(duration, least_s)),
+        assumptions=_assumptions(here, target, where, terms, gain),
         warnings=_warnings(here, target, where, terms),
     )  # fmt: skip
 
@@ -72,8 +72,8 @@ def target_row(forecast: Forecast, here: Here, target: Target, terms: Terms) -> 
 def _least_s(forecast: Forecast, here: Here, faster: Speedup) -> float:
     """What launching the kernels of every step takes, which an assumed CPU's speedup knows nothing of; 0: not known."""
     plan = forecast.plan
-    if here.has_gpu or faster.method != "specifications" or plan is None or forecast.method == "power":
-        return 0.0  # the power law's sizes need not be batches
+    if here.has_gpu or faster.method != "specifications" or plan is None:
+        return 0.0
     return LAUNCH_S * plan.n_epochs * plan.batches_per_epoch
 
 
@@ -90,14 +90,6 @@ def _as_slow(faster: Speedup, forecast: Forecast, gain: float, least_s: float) -
     point = min(found.point, most)
     bounded = replace(found, point=point, lower=point * found.lower / found.point, upper=min(found.upper, most))
     return replace(faster, estimate=bounded)
-
-
-def _launches(duration: Estimate | None, least_s: float) -> tuple[str, ...]:
-    """That the time was held up by the launches of its kernels, where it was."""
-    if duration is None or not least_s or duration.lower > least_s:
-        return ()
-    step = f"no step under {LAUNCH_S * 1e3:g} ms, about what launching its kernels takes"
-    return (f"{step}: {count(least_s / LAUNCH_S)} steps, {duration_text(least_s)} at least",)
 
 
 def _where(here: Here, target: Target, terms: Terms) -> Where:

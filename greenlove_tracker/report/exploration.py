@@ -31,6 +31,7 @@ def exploration_screen(
     run_dir: str,
     now_utc_s: float,
     undoes: bool,
+    unprojected: str = "",
 ) -> str:
     """What an exploration found, where it is kept, and what to do next.
 
@@ -43,6 +44,7 @@ def exploration_screen(
         run_dir: where the trials were written.
         now_utc_s: for the time at which a run that starts now would end.
         undoes: whether model and random state are as before.
+        unprojected: why it cannot be told for other GPUs; empty where it can.
     """
     explored = f"explored {fmt.duration(spent_s)} of {fmt.duration(budget_s)}: {_trials_text(trials)}"
     lines = forecast_screen(forecast, trials, now_utc_s).splitlines()
@@ -52,9 +54,10 @@ def exploration_screen(
         "",
         f"  saved   {run_dir}/dashboard.html",
         f"  other   greenlove forecast {run_dir} {_other(forecast.plan)}    no new run needed",
-        f"          greenlove project {run_dir}    on other GPUs: time, cost, CO2e",
     ]
-    return "\n".join(lines)
+    if not unprojected:
+        return "\n".join([*lines, f"          greenlove project {run_dir}    on other GPUs: time, cost, CO2e"])
+    return "\n".join([*lines, *_wrapped(f"no other GPUs: {unprojected}", "          ", "          ")])
 
 
 def _other(plan: TrainingPlan | None) -> str:
@@ -77,8 +80,12 @@ def forecast_screen(forecast: Forecast, trials: Sequence[Trial], now_utc_s: floa
     lines += ["", *_made_of(forecast), *_checks(forecast)]
     for warning in forecast.warnings:
         mark = "!" if warning.is_serious else "·"
-        lines += textwrap.wrap(f"{warning}", _WIDTH, initial_indent=f"  {mark} ", subsequent_indent="    ")
+        lines += _wrapped(f"{warning}", f"  {mark} ", "    ")
     return "\n".join(lines)
+
+
+def _wrapped(text: str, first: str, further: str) -> list[str]:
+    return textwrap.wrap(text, _WIDTH, initial_indent=first, subsequent_indent=further)
 
 
 def _trials_text(trials: Sequence[Trial]) -> str:

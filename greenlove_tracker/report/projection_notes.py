@@ -6,7 +6,7 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from datetime import date
 
 from greenlove_tracker import format as fmt
-from greenlove_tracker.projection.energy import HOST_OVERHEAD
+from greenlove_tracker.projection.energy import HOST_OVERHEAD, LAUNCH_S
 from greenlove_tracker.projection.row import Projection
 from greenlove_tracker.units import w_from_kwh_s
 
@@ -24,7 +24,7 @@ def notes(projections: Sequence[Projection], today: date | None) -> tuple[str, .
     rented = [row for row in projections if not row.is_local and row.is_compared]
     local = projections[0]
     found = (
-        _ranges(rented, local), _numbers(rented, local), _offers(rented, today), _energy(rented),
+        _ranges(rented, local), _held_up(rented), _numbers(rented, local), _offers(rented, today), _energy(rented),
         _emissions(rented, local), _embodied(rented, local), _fit(rented), _left_out(rented, local),
     )  # fmt: skip
     return tuple(text for text in found if text)
@@ -62,6 +62,21 @@ def _ranges(rows: Sequence[Projection], local: Projection) -> str:
     if "custom" in methods:
         told.append("given: your own figure; without a range of its own it counts as exact.")
     return " ".join(told)
+
+
+def _held_up(rows: Sequence[Projection]) -> str:
+    """Why machines of a training on a CPU stand at one and the same time."""
+    times_s = {row.least_s for row in rows if row.least_s is not None}
+    if not times_s:
+        return ""
+    least_s = max(times_s)
+    names = [short_name(row) for row in rows if row.duration_s and row.least_s and row.duration_s.point <= row.least_s]
+    which = "all of them" if len(names) == len(rows) else ", ".join(dict.fromkeys(names))
+    return (
+        f"No step is taken to be under {LAUNCH_S * 1e3:g} ms, about what launching its kernels takes, however fast the "
+        f"GPU: {fmt.count(least_s / LAUNCH_S)} steps take {fmt.duration(least_s)} at least"
+        + (f", and that is the time of {which}." if names else ".")
+    )
 
 
 def _numbers(rows: Sequence[Projection], local: Projection) -> str:
