@@ -11,6 +11,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from greenlove_tracker.errors import BudgetExceeded
     from greenlove_tracker.estimator.fitting import explore_callable
     from greenlove_tracker.estimator.run import Estimation
     from greenlove_tracker.estimator.training import Estimator
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOMES = {
+    "BudgetExceeded": "greenlove_tracker.errors",
     "Estimation": "greenlove_tracker.estimator.run",
     "Estimator": "greenlove_tracker.estimator.training",
     "Estimate": "greenlove_tracker.forecasting",
@@ -45,6 +47,7 @@ _HOMES = {
 }
 
 __all__ = [
+    "BudgetExceeded",
     "Estimate",
     "Estimation",
     "Estimator",

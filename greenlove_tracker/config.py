@@ -15,10 +15,11 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
 from typing import Any, get_type_hints
 
-from greenlove_tracker.errors import UsageError
+from greenlove_tracker.errors import SettingError, UsageError
 
 DEFAULT_LOG_DIR = "greenlove_logs"
 
@@ -140,14 +141,29 @@ def load_settings(arguments: Mapping[str, Any] | None = None, env: Mapping[str, 
     env = os.environ if env is None else env
     merged: dict[str, Any] = {}
     for path in _config_files(env):
-        merged.update(_checked(_read_toml(path), str(path)))
-    from_env = {name: env[key] for name in _hints() if (key := f"GREENLOVE_{name.upper()}") in env}
-    merged.update(_checked(from_env, "the environment (GREENLOVE_…)"))
+        merged.update(_standing_in(str(path), _read_toml(path)))
+    for name in setting_names():
+        if (variable := f"GREENLOVE_{name.upper()}") in env:
+            merged.update(_standing_in(variable, {name: env[variable]}))
     given = {name: value for name, value in (arguments or {}).items() if value is not None}
-    merged.update(_checked(given, "the arguments"))
+    merged.update(_checked(given))
     if merged.get("log_dir", "").startswith("~"):  # no shell expands it in a file; a directory called ~ invites rm -r ~
         merged["log_dir"] = str(_expanded(Path(merged["log_dir"])))
     return Settings(**merged, given=frozenset(given))
+
+
+def _standing_in(where: str, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings of a file or a variable, each in its range: an error says where it stands.
+
+    Raises:
+        SettingError: for a bad one.
+    """
+    try:
+        checked = _checked(values)
+        Settings(**checked)
+    except UsageError as error:
+        raise SettingError(f"{where}: {error}") from error
+    return checked
 
 
 def _expanded(path: Path) -> Path:
@@ -162,7 +178,7 @@ def _config_files(env: Mapping[str, str]) -> list[Path]:
     base = Path(env["XDG_CONFIG_HOME"]) if env.get("XDG_CONFIG_HOME") else _expanded(Path("~/.config"))
     named = env.get("GREENLOVE_CONFIG")
     if named and not _is_file(Path(named)):
-        raise UsageError(f"GREENLOVE_CONFIG names {named}, which is not a file")
+        raise SettingError(f"GREENLOVE_CONFIG names {named}, which is not a file")
     found = [base / "greenlove" / "config.toml", Path(named or "greenlove.toml")]
     return [path for path in found if _is_file(path)]
 
@@ -180,28 +196,34 @@ def _read_toml(path: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise UsageError(f"{path}: not a readable TOML file: {error}") from error
+        raise SettingError(f"{path}: not a readable TOML file: {error}") from error
 
 
-def _hints() -> dict[str, Any]:
-    """The settings that can be set, and their types."""
+def setting_names() -> tuple[str, ...]:
+    """The settings that can be set."""
+    return tuple(_hints())
+
+
+@cache
+def _hints() -> Mapping[str, Any]:
+    """Their types."""
     return {name: hint for name, hint in get_type_hints(Settings).items() if name != "given"}
 
 
-def _checked(values: Mapping[str, Any], where: str) -> dict[str, Any]:
+def _checked(values: Mapping[str, Any]) -> dict[str, Any]:
     hints = _hints()
     unknown = sorted(set(values) - set(hints))
     if unknown:
         near = difflib.get_close_matches(unknown[0], hints, n=1)
         hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(hints)}"
-        raise UsageError(f"{where}: no such setting: {', '.join(unknown)}; {hint}")
-    return {name: _converted(name, value, hints[name], where) for name, value in values.items()}
+        raise UsageError(f"no such setting: {', '.join(unknown)}; {hint}")
+    return {name: _converted(name, value, hints[name]) for name, value in values.items()}
 
 
 _TRUE, _FALSE = {"1", "true", "yes", "on"}, {"0", "false", "no", "off", ""}
 
 
-def _converted(name: str, value: Any, hint: Any, where: str) -> Any:
+def _converted(name: str, value: Any, hint: Any) -> Any:
     convert, wanted = {
         bool: (_to_bool, "yes or no"),
         str: (_to_str, "a text"),
@@ -210,7 +232,7 @@ def _converted(name: str, value: Any, hint: Any, where: str) -> Any:
     try:
         return convert(value)
     except (TypeError, ValueError, OverflowError) as error:
-        raise UsageError(f"{where}: {name} must be {wanted}, not {value!r}") from error
+        raise UsageError(f"{name} must be {wanted}, not {value!r}") from error
 
 
 def _to_bool(value: Any) -> bool:

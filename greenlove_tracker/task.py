@@ -2,22 +2,33 @@
 
 from __future__ import annotations
 
+import difflib
 import importlib.util
 import sys
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
 from greenlove_tracker.errors import UsageError
 
 _PIECES = ("model", "optimizer", "criterion", "train_dataset")
+_MEANT = {
+    "data": "train_dataset", "dataloader": "train_dataset", "dataset": "train_dataset", "loader": "train_dataset",
+    "train_dataloader": "train_dataset", "train_loader": "train_dataset", "trainloader": "train_dataset",
+    "loss": "criterion", "loss_fn": "criterion", "net": "model", "epochs": "total_epochs", "steps": "total_steps",
+    "lr_scheduler": "also_restore", "scheduler": "also_restore",
+}  # fmt: skip
 
 
-def load_task(target: str) -> dict[str, Any]:
+def load_task(target: str, takes: Collection[str]) -> dict[str, Any]:
     """Call the function that ``file.py:name`` names, and give its pieces by name.
 
     It returns ``(model, optimizer, criterion, train_dataset)``, or a mapping of those and of what else ``Estimator``
     takes.
+
+    Args:
+        target: ``file.py:name``.
+        takes: the names that a mapping may hold.
 
     Raises:
         UsageError: where there is no such file or function, or it returns something else.
@@ -38,18 +49,25 @@ def load_task(target: str) -> dict[str, Any]:
     function = getattr(module, name, None)
     if not callable(function):
         raise UsageError(f"{file} has no function {name}()")
-    return _pieces(function(), target)
+    return _pieces(function(), target, takes)
 
 
-def _pieces(found: Any, target: str) -> dict[str, Any]:
+def _pieces(found: Any, target: str, takes: Collection[str]) -> dict[str, Any]:
     if isinstance(found, Mapping):
-        missing = [piece for piece in _PIECES if piece not in found]
-        if not missing:
-            return dict(found)
-        raise UsageError(f"{target} gives no {', '.join(missing)}")
+        if unknown := [str(name) for name in found if name not in takes]:
+            raise UsageError(f"{target} gives {' '.join(_unknown(name, takes) for name in unknown)}")
+        if missing := [piece for piece in _PIECES if piece not in found]:
+            raise UsageError(f"{target} gives no {', '.join(missing)}")
+        return dict(found)
     if isinstance(found, tuple) and len(found) == len(_PIECES):
         return dict(zip(_PIECES, found, strict=True))
     raise UsageError(
         f"{target} must return (model, optimizer, criterion, train_dataset), or a dict of those and of more arguments "
         f"of Estimator, not {type(found).__name__}"
     )
+
+
+def _unknown(name: str, takes: Collection[str]) -> str:
+    meant = _MEANT.get(name.lower()) or next(iter(difflib.get_close_matches(name, takes, n=1)), None)
+    hint = f"did you mean {meant}?" if meant else "Estimator takes no such argument (help(greenlove_tracker.Estimator))"
+    return f"{name}: {hint}"

@@ -66,7 +66,22 @@ def test_summary_of_a_period(logs):
         (["run", "nowhere.py"], "no such script: nowhere.py"),
         (["nowhere.py"], "no such script: nowhere.py"),
         (["run", "--country", "Germny", "x.py"], "Germany"),
-        (["run", "--pue", "0.5", "x.py"], "pue must be at least 1"),
+        (["run", "--pue", "0.5", "x.py"], "Error: --pue must be at least 1"),
+        (["run", "--country", "Germny", "x.py"], "Error: --country 'Germny' is not"),
+        (["run", "--carbon-intensity", "-1", "x.py"], "Error: --carbon-intensity must be"),
+        (["run", "--electricity-price", "0", "x.py"], "Error: --electricity-price must be"),
+        (["run", "--gpu-hour-price", "0", "x.py"], "Error: --gpu-hour-price must be"),
+        (["run", "--max-energy-kwh", "-1", "x.py"], "Error: --max-energy-kwh must be"),
+        (["run", "--deadline-utc", "soon", "x.py"], "Error: --deadline-utc must be"),
+        (["summary", "--since", "soon"], "Error: --since must be"),
+        (["project", "--hours", "20", "--gpu", "RTX 4090", "--utilization", "2"], "Error: --utilization is a share"),
+        (["project", "--hours", "20", "--gpu", "RTX 4090", "--scaling", "2"], "Error: --scaling is"),
+        (["project", "--hours", "20", "--gpu", "RTX 4090", "--price", "0"], "Error: --price must be"),
+        (
+            ["project", "--hours", "20", "--gpu", "RTX 4090", "--tdp", "0"],
+            "Error: --tdp must be a positive number, not",
+        ),
+        (["project", "--hours", "20", "--gpu", "RTX 4090", "--provider", "x"], "--prices"),
     ],
 )
 def test_a_users_mistake_is_one_line_that_says_what_to_do(logs, arguments, says):
@@ -74,6 +89,15 @@ def test_a_users_mistake_is_one_line_that_says_what_to_do(logs, arguments, says)
     result = call(*arguments)
     assert result.exit_code == 1
     assert says in result.output and result.output.count("\n") == 1, result.output
+
+
+def test_a_mistake_in_a_file_or_a_variable_is_told_by_where_it_stands(logs, monkeypatch):
+    (logs.parent / "x.py").write_text("")
+    Path("greenlove.toml").write_text("max_energy_kwh = -1")
+    assert "Error: greenlove.toml: max_energy_kwh must be a positive number" in call("run", "x.py").output
+    Path("greenlove.toml").unlink()
+    monkeypatch.setenv("GREENLOVE_PUE", "0.5")
+    assert "Error: GREENLOVE_PUE: pue must be at least 1" in call("run", "x.py").output
 
 
 def test_report_writes_a_pdf_and_cites(logs):

@@ -9,6 +9,7 @@ from greenlove_tracker.cli import cli
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.task import load_task
 
+TAKES = ("model", "optimizer", "criterion", "train_dataset", "total_epochs", "batch_size", "eval_fn")
 TASK = """
 import torch
 from torch import nn
@@ -21,6 +22,10 @@ def task():
 
 def named():
     return dict(zip(("model", "optimizer", "criterion", "train_dataset"), task())) | {"batch_size": 32}
+
+def misnamed():
+    model, optimizer, criterion, data = task()
+    return {"model": model, "optimizer": optimizer, "criterion": criterion, "train_loader": data, "eval_fnn": 1, "x": 1}
 
 def wrong():
     return 3
@@ -41,8 +46,8 @@ def here(tmp_path, monkeypatch):
 
 
 def test_pieces_come_in_order_or_by_name():
-    assert set(load_task("training_for_a_test.py:task")) == {"model", "optimizer", "criterion", "train_dataset"}
-    assert load_task("training_for_a_test.py:named")["batch_size"] == 32
+    assert set(load_task("training_for_a_test.py:task", TAKES)) == {"model", "optimizer", "criterion", "train_dataset"}
+    assert load_task("training_for_a_test.py:named", TAKES)["batch_size"] == 32
 
 
 @pytest.mark.parametrize(
@@ -52,12 +57,16 @@ def test_pieces_come_in_order_or_by_name():
         ("nowhere.py:task", "no such file"),
         ("training_for_a_test.py:none", "no function none"),
         ("training_for_a_test.py:wrong", "must return"),
+        (
+            "training_for_a_test.py:misnamed",
+            r"train_loader: did you mean train_dataset\? eval_fnn: did you mean eval_fn\? x: ",
+        ),
         ("training_for_a_test.py:partly", "gives no optimizer, criterion, train_dataset"),
     ],
 )
 def test_what_is_wrong_is_said(target, message):
     with pytest.raises(UsageError, match=message):
-        load_task(target)
+        load_task(target, TAKES)
 
 
 def test_explore_at_the_command_line(monkeypatch):
@@ -68,3 +77,18 @@ def test_explore_at_the_command_line(monkeypatch):
     assert "640 samples · batch 64 · 20 epochs" in done.output
     again = CliRunner().invoke(cli, ["forecast", "--epochs", "100"])
     assert "100 epochs" in again.output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["task", "--epochs", "0"], "Error: --epochs must be a whole number"),
+        (["task"], "Error: give --epochs or --steps"),
+        (["task", "--steps", "9", "--budget", "-1"], "Error: --budget must be"),
+        (["task", "--steps", "9", "--batch-size", "0"], "Error: --batch-size must be"),
+        (["misnamed", "--epochs", "3"], "train_loader: did you mean train_dataset?"),
+    ],
+)
+def test_a_mistake_at_the_command_line_is_told_by_its_options(arguments, message):
+    done = CliRunner().invoke(cli, ["explore", f"training_for_a_test.py:{arguments[0]}", *arguments[1:]])
+    assert done.exit_code == 1 and message in done.output, done.output

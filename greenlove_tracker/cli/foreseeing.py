@@ -7,10 +7,12 @@ from typing import Any
 import click
 
 from greenlove_tracker.cli.group import cli, log_dir_of
+from greenlove_tracker.comparison.options import OPTIONS as PROJECT_OPTIONS
+from greenlove_tracker.config import setting_names
 from greenlove_tracker.errors import MissingExtraError, UsageError
 
 
-@cli.command()
+@cli.command(also={"total_epochs": "--epochs", "total_steps": "--steps"})
 @click.argument("task")
 @click.option("--epochs", type=int, help="of the whole training")
 @click.option("--steps", type=int, help="of the whole training, instead of its epochs")
@@ -30,6 +32,7 @@ def explore(
     task() returns (model, optimizer, criterion, train_dataset), or a dict of these and of more arguments of Estimator.
     """  # noqa: D301  # click wants the backspace itself
     from importlib.util import find_spec
+    from inspect import signature
 
     if epochs is not None and steps is not None:
         raise UsageError("--epochs and --steps: choose one")
@@ -40,7 +43,9 @@ def explore(
 
     given = {"batch_size": batch_size, "budget_s": budget_s, **options}
     plan = {"total_epochs": epochs, "total_steps": steps}
-    arguments = {"asks": False} | load_task(task) | {name: value for name, value in given.items() if value is not None}
+    takes = {*signature(Estimator).parameters, *setting_names()}
+    chosen = {name: value for name, value in given.items() if value is not None}
+    arguments = {"asks": False} | load_task(task, takes) | chosen
     if epochs is not None or steps is not None:
         arguments |= plan
     Estimator(**arguments).estimate()
@@ -82,7 +87,7 @@ def forecast(
         click.echo(foresight.record(log_dir_of(log_dir), quantity, "json" if as_json else "csv" if as_csv else "text"))
 
 
-@cli.command()
+@cli.command(also=PROJECT_OPTIONS)
 @click.argument("log_dir", required=False)
 @click.option(
     "--gpu", help="the GPU here, where no log names it: 'RTX 4090', or '4 × L40S' for another number than the log's"
@@ -121,17 +126,13 @@ def project(log_dir: str | None, output: str | None, as_json: bool, as_csv: bool
     greenlove project --gpu "RTX 4090" --hours 20 --utilization 0.8
     """  # noqa: D301  # click wants the backspace itself
     from greenlove_tracker.comparison.compare import compare, writer_for
-    from greenlove_tracker.comparison.options import in_options
     from greenlove_tracker.comparison.subject import Asked
 
     if as_json and as_csv:
         raise UsageError("--json and --csv: choose one")
     if output is not None:
         writer_for(output)
-    try:
-        comparison = compare(log_dir, Asked(**asked))
-    except UsageError as error:
-        raise UsageError(in_options(str(error))) from error
+    comparison = compare(log_dir, Asked(**asked))
     if output is not None:
         click.echo(f"wrote {comparison.write(output)}", err=True)
     elif as_json or as_csv:

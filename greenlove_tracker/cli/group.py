@@ -2,29 +2,55 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import click
 
 import greenlove_tracker
 from greenlove_tracker.config import load_settings
-from greenlove_tracker.errors import GreenloveError
+from greenlove_tracker.errors import GreenloveError, SettingError, in_options
+
+
+class Verb(click.Command):
+    """Ends with what went wrong, in the names of its own options.
+
+    Args:
+        also: further names and words of sentences, and the options that they mean here.
+    """
+
+    def __init__(self, *arguments: Any, also: Mapping[str, str] | None = None, **settings: Any) -> None:
+        super().__init__(*arguments, **settings)
+        self._also = dict(also or {})
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Do it; an error of the user's becomes a line on stderr."""
+        try:
+            return super().invoke(ctx)
+        except SettingError as error:  # of a file or a variable, which has no options
+            raise click.ClickException(str(error)) from error
+        except GreenloveError as error:
+            raise click.ClickException(self._in_own_options(str(error), ctx.params)) from error
+
+    def _in_own_options(self, sentence: str, given: Mapping[str, Any]) -> str:
+        own = {str(p.name): max(p.opts, key=len) for p in self.params if isinstance(p, click.Option)}
+        subject, _, rest = sentence.partition(" ")
+        if subject in own and given.get(subject) is not None and rest.startswith(("must ", "'")):
+            return f"{own[subject]} {rest}"
+        telling = {name: option for name, option in own.items() if "_" in name}  # the others are words like any
+        return in_options(sentence, telling | self._also)
 
 
 class _Verbs(click.Group):
     """A first word that is no verb is a script: ``greenlove train.py`` means ``greenlove run train.py``."""
+
+    command_class = Verb
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         own = {"--help", "--version", "-h"}
         if args and args[0] not in self.commands and args[0] not in own:
             args = ["run", *args]
         return super().parse_args(ctx, args)
-
-    def invoke(self, ctx: click.Context) -> Any:
-        try:
-            return super().invoke(ctx)
-        except GreenloveError as error:
-            raise click.ClickException(str(error)) from error
 
 
 @click.group(cls=_Verbs, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
-from greenlove_tracker.cli.group import cli
+from greenlove_tracker.cli.group import Verb, cli
 from greenlove_tracker.config import DEFAULT_LOG_DIR, Settings, load_settings
 from greenlove_tracker.errors import GreenloveError, MissingExtraError
 from greenlove_tracker.records import RunStatus
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from greenlove_tracker.runner import Outcome
 
 
-class _Run(click.Command):
+class _Run(Verb):
     """Tells ``run train.py`` from ``run -- any command``; click itself drops the dashes."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
