@@ -1,6 +1,9 @@
+import errno
 import os
 import shutil
 import socket
+import sys
+import tracemalloc
 
 import pytest
 from conftest import epoch_row
@@ -8,10 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from greenlove_tracker.errors import LogError, UsageError
-from greenlove_tracker.logs.csvfile import _damaged, _undamaged, read_cells, read_lists
+from greenlove_tracker.logs.aggregate import aggregate
+from greenlove_tracker.logs.csvfile import NOT_UTF_8, _damaged, _undamaged, read_cells, read_lists
+from greenlove_tracker.logs.forecasts import FORECAST_COLUMNS
 from greenlove_tracker.logs.parser import Logs, Run, read_logs
 from greenlove_tracker.logs.places import read_bytes
 from greenlove_tracker.logs.schema import EPOCH_COLUMNS, RUN_COLUMNS
+from greenlove_tracker.logs.trials import TRIAL_COLUMNS
 from greenlove_tracker.records import Flag, RowKind
 
 ROWS = [epoch_row(n) for n in (1, 2, 3)]
@@ -77,14 +83,14 @@ def test_whatever_is_cut_off_the_lines_before_are_kept(tmp_path_factory, cut):
 
 @given(st.text('ab,"\n\r\0 \ufeff\u2028', max_size=40).map(lambda text: f"a,b\n{text}\n"))
 def test_what_is_read_at_once_is_what_is_read_line_by_line(text):
-    told = []
-    at_once, one_by_one = _undamaged(text), [cells for _, cells in _damaged(text, told.append)]
+    told, data = [], text.encode()
+    at_once, one_by_one = _undamaged(data), [cells for _, cells in _damaged(data, told.append)]
     assert at_once is None or (at_once == one_by_one and told == [])
 
 
 def test_a_sound_file_is_read_at_once_and_a_large_one_line_by_line():
-    assert _undamaged('a,b\n1,"x, ""y"""\n') == [["a", "b"], ["1", 'x, "y"']]
-    long = "a,b\n" + "1,2\n" * 100_000
+    assert _undamaged(b'a,b\n1,"x, ""y"""\n') == [["a", "b"], ["1", 'x, "y"']]
+    long = b"a,b\n" + b"1,2\n" * 100_000
     assert _undamaged(long) is None and sum(1 for _ in _damaged(long, pytest.fail)) == 100_001
 
 
@@ -143,7 +149,7 @@ def test_binary_garbage_costs_no_more_than_its_line(make_run, garbage, name):
     run = broken(make_run(rows=ROWS, fields={"project": "p", "z": 'q, "r"'}), name, change)
     assert len(run.rows[0]) >= 2 and list(run.rows[0])[-1] == ROWS[-1]
     assert (run.text("z"), run.carbon_intensity.value) == ('q, "r"', 400.0)
-    assert problems(run) and all(p.startswith(f"{name}: line ") for p in problems(run))
+    assert problems(run) and all(p.startswith((f"{name}: line ", f"{name}: {NOT_UTF_8}")) for p in problems(run))
 
 
 def test_garbage_alone(make_run):
@@ -168,7 +174,7 @@ def test_nul_bytes_left_by_a_crash(make_run):
     run = broken(make_run(rows=ROWS, is_closed=False), "epochs-0.csv", crash)
     assert list(run.rows[0]) == [ROWS[0], ROWS[2]]
     assert problems(run) == [
-        "epochs-0.csv: last line was cut off, and is left out", "epochs-0.csv: line 3 left out: NUL bytes",
+        "epochs-0.csv: line 3 left out: NUL bytes", "epochs-0.csv: last line was cut off, and is left out",
     ]  # fmt: skip
 
 
@@ -294,6 +300,70 @@ def test_on_another_host_running_is_what_was_written_lately(make_run):
     run_dir = make_run(fields={"host": "elsewhere", "pid": "1"}, is_closed=False)
     assert Run(run_dir).summary.status == "running"
     assert dead(run_dir).summary.status == "interrupted"
+
+
+HOSTILE = {
+    "sparse": lambda p: os.truncate(p, 2 * 1024**3),
+    "pipe": lambda p: (p.unlink(), os.mkfifo(p)),
+    "endless": lambda p: (p.unlink(), p.symlink_to("/dev/zero")),
+    "circle": lambda p: (p.unlink(), p.symlink_to(p)),
+    "directory": lambda p: (p.unlink(), p.mkdir()),
+    "UTF-16": lambda p: p.write_bytes(p.read_text().encode("utf-16")),
+}
+TOLD = {
+    "sparse": "larger than ", "pipe": "no plain file", "endless": "no plain file", "directory": "no plain file",
+    "circle": os.strerror(errno.ELOOP), "UTF-16": "UTF-16 instead of UTF-8",
+}  # fmt: skip
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no named pipes, and links need a privilege there")
+@pytest.mark.parametrize("kind", HOSTILE)
+@pytest.mark.parametrize("name", ["run.csv", "epochs-0.csv", "summary.csv", "forecasts.csv", "trials.csv"])
+def test_a_file_that_is_no_log_is_not_read_and_costs_no_other(make_run, name, kind):
+    make_run("other", ROWS)
+    run_dir = make_run(rows=ROWS)
+    for added, columns in (("forecasts.csv", FORECAST_COLUMNS), ("trials.csv", TRIAL_COLUMNS)):
+        (run_dir / added).write_text(",".join(columns) + "\n")
+    HOSTILE[kind](run_dir / name)
+    tracemalloc.start()
+    logs = read_logs(run_dir.parent)
+    for run in logs.readable():
+        assert (run.rows and run.forecasts, run.trials) == ([], ()) if run.run_id != "other" else run.rows[0] == ROWS
+    peak_bytes = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert [run.run_id for run in logs.readable()] == [run_dir.name, "other"] and peak_bytes < 4e6
+    found = [f"{p.path.name}: {p.message}" for p in logs.problems]
+    assert found[0].startswith(f"{name}: cannot be read: {TOLD[kind]}")
+    assert found[1:] == (["summary.csv: added up from the rows instead: no line for run_id"] * (name == "summary.csv"))
+    verified = aggregate(run_dir.parent, verify=True)
+    is_missing = "cannot be verified: its epochs are missing" in [p.message for p in verified.problems]
+    assert verified.total.duration_s == 60.0 and is_missing == (name == "epochs-0.csv")
+
+
+def test_a_long_file_of_noise_is_told_in_part_and_read_to_its_end(make_run):
+    row = (make_run(rows=ROWS) / "epochs-0.csv").read_bytes().splitlines(keepends=True)[-1]
+    run = broken(make_run(is_closed=False), "epochs-0.csv", lambda data: data + b"noise\n" * 100_000 + row)
+    assert run.rows[0][-1] == ROWS[-1]
+    assert len(problems(run)) == 21 and problems(run)[-1] == "epochs-0.csv: and more like these"
+
+
+def test_no_more_of_a_long_file_is_held_than_its_rows(tmp_path):
+    file = tmp_path / "a.csv"
+    file.write_bytes(b"a,b\n" + b'1,"unclosed\n' * 100_000 + b"2,3\n" * 100_000)
+    told, found = set(), 0
+    tracemalloc.start()
+    for _ in read_cells(file, ("a", "b"), lambda message: told.add(message[:4])):
+        found += 1
+    peak_bytes = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert found >= 99_999 and told == {"line"} and peak_bytes < 5e6  # as a list of lines: 13 MB
+
+
+def test_letters_in_another_encoding_are_told(make_run):
+    run = broken(make_run(fields={"project": "Köln"}), "run.csv", lambda data: data.decode().encode("latin-1"))
+    assert run.text("project") == "K\ufffdln" and problems(run) == [f"run.csv: {NOT_UTF_8}"]
+    run = broken(make_run("sound", fields={"project": "Köln"}), "run.csv", lambda data: b"\xef\xbb\xbf" + data)
+    assert run.text("project") == "Köln" and problems(run) == []
 
 
 @pytest.mark.parametrize("version", ["", "²", "one"])

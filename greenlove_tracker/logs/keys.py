@@ -6,6 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.logs.run import Run
+from greenlove_tracker.logs.trials import is_exploration
+
+TRAINING, EXPLORATION = "training", "exploration"  # kinds of runs
+_JOB = ("cluster", "job_id", "array_task_id")
 
 KEYS: Mapping[str, Callable[[Run], str]] = {
     "run": lambda run: run.run_id,
@@ -14,6 +18,8 @@ KEYS: Mapping[str, Callable[[Run], str]] = {
     "account": lambda run: run.text("account"),
     "partition": lambda run: run.text("partition"),
     "user": lambda run: run.text("user"),
+    "job": lambda run: "/".join(filter(None, map(run.text, _JOB))) if run.text("job_id") else "",
+    "kind": lambda run: EXPLORATION if is_exploration(run.fields) else TRAINING,
     "status": lambda run: str(run.summary.status),
     "training": lambda run: run.run_id,  # Aggregate.by puts the first run of the chain that it continues
     "day": lambda run: run.started_at[:10],

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 
 from greenlove_tracker.errors import LogError, UsageError
 from greenlove_tracker.logs.foreign.find import runs_and_problems
+from greenlove_tracker.logs.notes import Problem
 from greenlove_tracker.logs.places import LogPath, place
-from greenlove_tracker.logs.run import Problem, Run
+from greenlove_tracker.logs.run import Run
 
 if TYPE_CHECKING:
     import pandas as pd

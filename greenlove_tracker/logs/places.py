@@ -5,7 +5,9 @@ Only here is fsspec used, and only once an address names a store.
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, NamedTuple
@@ -15,8 +17,9 @@ from greenlove_tracker.errors import MissingExtraError, UsageError
 if TYPE_CHECKING:
     from fsspec import AbstractFileSystem  # type: ignore[import-untyped]
 
-_CHUNK_BYTES = 1 << 16
-_O_BINARY = getattr(os, "O_BINARY", 0)  # Windows would read other line ends
+MAX_FILE_BYTES = 256 * 1024**2  # of a log; ours holds a row a minute for two years
+_HOW = os.O_RDONLY | getattr(os, "O_BINARY", 0)  # Windows would read other line ends
+_HOW |= getattr(os, "O_NONBLOCK", 0)  # a pipe would be waited for; what it is, is seen once it is open
 
 
 class Entry(NamedTuple):
@@ -125,30 +128,45 @@ def file_in(directory: LogPath, name: str) -> LogFile:
     return directory / name if isinstance(directory, RemotePath) else os.path.join(directory, name)  # noqa: PTH118
 
 
-def read_bytes(file: LogFile | Path) -> bytes:
+def read_bytes(file: LogFile | Path, max_bytes: int = MAX_FILE_BYTES) -> bytes:
     """All that a file holds.
 
     Raises:
-        OSError: where it cannot be read.
+        OSError: where it cannot be read, is no plain file, or is larger than a log may be.
     """
     if isinstance(file, RemotePath):
+        _check_size(file.fs.size(file.inside) or 0, max_bytes)
         return bytes(file.fs.cat_file(file.inside))
-    handle = os.open(file, os.O_RDONLY | _O_BINARY)  # half the time of a file object, which counts for small files
+    handle = os.open(file, _HOW)  # half the time of a file object, which counts for small files
     try:
-        chunks = [os.read(handle, _CHUNK_BYTES)]
-        while len(chunks[-1]) == _CHUNK_BYTES:
-            chunks.append(os.read(handle, _CHUNK_BYTES))
+        found = os.fstat(handle)
+        check_file(found, max_bytes)
+        chunks = [os.read(handle, found.st_size)]
+        while chunks[-1] and sum(map(len, chunks)) < found.st_size:
+            chunks.append(os.read(handle, found.st_size))
     finally:
         os.close(handle)
     return b"".join(chunks)
 
 
+def check_file(found: os.stat_result, max_bytes: int = MAX_FILE_BYTES) -> None:
+    """Raises OSError where a file is none that can be read as a log."""
+    if not stat.S_ISREG(found.st_mode):
+        raise OSError(errno.EINVAL, "no plain file")
+    _check_size(found.st_size, max_bytes)
+
+
+def _check_size(size_bytes: int, max_bytes: int) -> None:
+    if size_bytes > max_bytes:
+        raise OSError(errno.EFBIG, f"larger than {max_bytes // 1024**2} MiB")
+
+
 def modified_s(file: LogFile) -> float:
-    """When a file was last written, in seconds since the Unix epoch.
+    """When a file was last written, in seconds since the Unix epoch; of a link, when that was made.
 
     Raises:
         OSError: where it cannot be told.
     """
     if isinstance(file, RemotePath):
         return float(file.fs.modified(file.inside).timestamp())
-    return os.stat(file).st_mtime  # noqa: PTH116
+    return os.lstat(file).st_mtime  # a link may lead nowhere

@@ -13,13 +13,13 @@ from greenlove_tracker.errors import LogError
 from greenlove_tracker.logs.first import First
 from greenlove_tracker.logs.highlights import Highlights, Notable, notable
 from greenlove_tracker.logs.keys import KEYS
+from greenlove_tracker.logs.notes import Problem
 from greenlove_tracker.logs.partial import Contribution, Partial, contribution
 from greenlove_tracker.logs.places import RemotePath, place
-from greenlove_tracker.logs.run import Problem, Run
+from greenlove_tracker.logs.run import Run
 from greenlove_tracker.logs.verify import differences
 
 N_PROBLEMS = 10_000
-_N_PROBLEMS_OF_A_RUN = 20
 _N_AT_ONCE = 32  # of a store, where each file is waited for
 
 Cut = tuple[str, ...]  # some of KEYS; the empty one is everything together
@@ -167,8 +167,7 @@ def _added_up(question: Question, looks: Iterable[_Look]) -> Answer:
         if not run.is_run:
             no_runs.append(run.path.name)
             continue
-        if run.problems:
-            problems += _problems_of(run)
+        problems += ((str(run.path), i, problem) for i, problem in enumerate(run.problems))
         if before:
             continues[run.run_id] = before
         if added is not None:
@@ -183,12 +182,3 @@ def _added_up(question: Question, looks: Iterable[_Look]) -> Answer:
         no_runs=tuple(no_runs),
         highlights=Highlights.of(told),
     )
-
-
-def _problems_of(run: Run) -> list[tuple[str, int, Problem]]:
-    """The first of a run's problems; a file of noise has one a line."""
-    found = list(dict.fromkeys(run.problems))
-    few, n_more = found[:_N_PROBLEMS_OF_A_RUN], len(found) - _N_PROBLEMS_OF_A_RUN
-    if n_more > 0:
-        few = [*few, Problem(run.path, f"and {n_more:,} more problems")]
-    return [(str(run.path), i, problem) for i, problem in enumerate(few)]

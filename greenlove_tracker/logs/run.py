@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property, partial
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING
 
 from greenlove_tracker.errors import LogError
 from greenlove_tracker.forecasting import Trial
-from greenlove_tracker.logs.csvfile import read_cells, read_lists
 from greenlove_tracker.logs.fields import Fields
 from greenlove_tracker.logs.forecasts import (
     FORECAST_COLUMNS,
@@ -25,11 +23,10 @@ from greenlove_tracker.logs.forecasts import (
 )
 from greenlove_tracker.logs.liveness import is_running
 from greenlove_tracker.logs.nodes import NO_FIELD, is_joined, merged_fields
-from greenlove_tracker.logs.places import LogPath, file_in, modified_s, names
+from greenlove_tracker.logs.runfiles import RunFiles
 from greenlove_tracker.logs.schema import (
     COMMAND_STREAM,
     EPOCH_COLUMNS,
-    RUN_COLUMNS,
     RUN_FILE,
     SCHEMA_VERSION,
     SUMMARY_FILE,
@@ -45,52 +42,18 @@ from greenlove_tracker.records import EpochRecord, Factor, Field, Row, RunStatus
 if TYPE_CHECKING:
     import pandas as pd
 
-Record = TypeVar("Record")
-
 _RANK_FILE = re.compile(r"epochs-([0-9]{1,9})\.csv")
 _NODE_FILE = re.compile(r"run-[0-9]{1,9}\.csv")
 
 
-@dataclass(frozen=True, slots=True)
-class Problem:
-    """Something in a log directory that could not be read."""
-
-    path: LogPath
-    message: str
-
-    def __str__(self) -> str:
-        return f"{self.path}: {self.message}"
-
-
-class Run:
+class Run(RunFiles):
     """One run of a log directory, read when it is asked for."""
-
-    def __init__(self, path: LogPath) -> None:
-        self.path = path
-        self.problems: list[Problem] = []
-
-    def __repr__(self) -> str:
-        return f"Run({str(self.path)!r})"
 
     @property
     def run_id(self) -> str:
         """The directory's name."""
         name = self.path.name
         return name if name not in ("", "..") else self.path.resolve().name
-
-    @cached_property
-    def is_run(self) -> bool:
-        """Whether the directory holds a run at all."""
-        return RUN_FILE in self._names or any(name.startswith("epochs-") for name in self._names)
-
-    @cached_property
-    def _names(self) -> list[str]:
-        """The files of the directory; listing it once costs less than asking for each."""
-        try:
-            return names(self.path)
-        except OSError as error:
-            self._tell("", f"cannot be read: {error.strerror or error}")
-            return []
 
     @cached_property
     def _fields_by_node(self) -> Sequence[Mapping[str, Field]]:
@@ -283,10 +246,6 @@ class Run:
         numbers = [int(f.value) for f in found if f and f.value.isdecimal()]
         return sum(numbers) if numbers and len(numbers) == len(found) else None
 
-    def refuse(self, error: Exception) -> None:
-        """Note why the run cannot be read."""
-        self._tell("", str(error).removeprefix(f"{self.path}: "))
-
     def to_frame(self) -> pd.DataFrame:
         """One row an epoch and rank."""
         from greenlove_tracker.logs.frames import epochs_frame
@@ -309,29 +268,7 @@ class Run:
     def _unwritten_status(self) -> str:
         """Running or interrupted: no summary was written."""
         pid, host = self.text("pid"), self.text("host")
-        times_s = [modified_s(file_in(self.path, name)) for name in self._names if name.endswith(".csv")]
-        written_s = max(times_s, default=0.0)
-        return RunStatus.RUNNING if is_running(host, pid, written_s) else RunStatus.INTERRUPTED
-
-    def _read_lines(self, name: str) -> list[list[str]]:
-        return read_lists(file_in(self.path, name), RUN_COLUMNS, partial(self._tell, name))
+        return RunStatus.RUNNING if is_running(host, pid, self._written_s()) else RunStatus.INTERRUPTED
 
     def _read_rows(self, name: str) -> list[Row]:
         return list(self._read(name, EPOCH_COLUMNS, row_from_cells))
-
-    def _read(
-        self, name: str, columns: Sequence[str], convert: Callable[[Mapping[str, str]], Record]
-    ) -> Iterator[Record]:
-        """The records of a file; those that cannot be read are told."""
-        for line, cells in read_cells(file_in(self.path, name), columns, partial(self._tell, name)):
-            try:
-                record = convert(cells)
-            except ValueError as error:
-                self._tell(name, f"line {line} left out: {error}")
-            else:
-                yield record
-
-    def _tell(self, name: str, message: str) -> None:
-        problem = Problem(self.path / name if name else self.path, message)
-        if problem not in self.problems:
-            self.problems.append(problem)

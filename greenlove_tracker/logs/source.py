@@ -6,9 +6,10 @@ import os
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 
+from greenlove_tracker.logs.notes import Problem
 from greenlove_tracker.logs.parser import Logs
 from greenlove_tracker.logs.places import LogPath, RemotePath, entries
-from greenlove_tracker.logs.run import Problem, Run
+from greenlove_tracker.logs.run import Run
 
 
 class Source:

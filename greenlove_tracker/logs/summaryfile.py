@@ -52,8 +52,10 @@ def summary_from_lines(lines: Sequence[Sequence[str]]) -> RunSummary:
     try:
         cells = _cells_of({line[0]: line[1] for line in lines})
         v: list[Any] = [read(cell) for read, cell in zip(_READERS, cells, strict=True)]
-    except (KeyError, ValueError) as error:
-        raise LogError(f"{SUMMARY_FILE}: {error!r}") from error
+    except KeyError as error:
+        raise LogError(f"{SUMMARY_FILE}: no line for {error.args[0]}") from error
+    except ValueError as error:
+        raise LogError(f"{SUMMARY_FILE}: {error}") from error
     counts, energy = slice(_COUNTS_AT, _COUNTS_AT + 4), slice(_ENERGY_AT, _ENERGY_AT + 6)
     v[energy] = [Energy(*v[energy])]  # the later one first, so that the other stays where it is
     v[counts] = [Counts(*v[counts])]

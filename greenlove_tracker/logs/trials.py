@@ -142,6 +142,11 @@ def plan_fields(plan: TrainingPlan) -> list[Field]:
     return [Field(name, cell(value)) for name, value in values.items() if value is not None]
 
 
+def is_exploration(fields: Mapping[str, Field]) -> bool:
+    """Whether a run explored a training, and was none itself."""
+    return any(f"plan_{name}" in fields for name in _PLAN_NAMES)
+
+
 def plan_of(fields: Mapping[str, Field]) -> TrainingPlan | None:
     """What was explored for; None where the run was no exploration.
 

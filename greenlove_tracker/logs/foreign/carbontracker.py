@@ -14,7 +14,8 @@ from greenlove_tracker.logs.foreign.carbontracker_log import CarbontrackerLog, L
 from greenlove_tracker.logs.foreign.carbontracker_output import read_output
 from greenlove_tracker.logs.foreign.carbontracker_standard import read_standard
 from greenlove_tracker.logs.foreign.run import ForeignRecord, ForeignRun, fields_of
-from greenlove_tracker.logs.foreign.textfile import Notes, safe_text
+from greenlove_tracker.logs.foreign.textfile import safe_text
+from greenlove_tracker.logs.notes import Notes
 from greenlove_tracker.logs.schema import cell, factor_fields
 from greenlove_tracker.logs.totals import Ending
 from greenlove_tracker.records import UNKNOWN_ENERGY, Counts, Energy, Factor, Field, Method, Row, RowKind, RunStatus

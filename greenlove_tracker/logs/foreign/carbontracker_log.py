@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
 
-from greenlove_tracker.logs.foreign.textfile import Notes, read_lines, safe_text
+from greenlove_tracker.logs.foreign.textfile import read_lines, safe_text
+from greenlove_tracker.logs.notes import Notes
 
 MAX_PARTS = 1000  # devices, equivalents: more are no log's
 _MAX_WRAPPED = 100_000  # characters of the powers of many devices

@@ -14,7 +14,8 @@ from greenlove_tracker.logs.foreign.carbontracker_log import (
     seconds,
     whole,
 )
-from greenlove_tracker.logs.foreign.textfile import Notes, amount, safe_text
+from greenlove_tracker.logs.foreign.textfile import amount, safe_text
+from greenlove_tracker.logs.notes import Notes
 
 _BLOCK = re.compile(r"(Actual|Predicted) consumption(?: for (\d+) epoch)?")
 _EQUIVALENT = re.compile(r"(\d[\d.]*) (\S.*)")

@@ -16,7 +16,8 @@ from greenlove_tracker.logs.foreign.carbontracker_log import (
     seconds,
     whole,
 )
-from greenlove_tracker.logs.foreign.textfile import Notes, amount, safe_text
+from greenlove_tracker.logs.foreign.textfile import amount, safe_text
+from greenlove_tracker.logs.notes import Notes
 
 _POWER = re.compile(r"Average power usage \(W\) for (\w+): (.*)")
 _PUE = re.compile(r"PUE coefficient of (\d[\d.]*\d)(?: \((.*)\))?")

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 
-from greenlove_tracker.logs.foreign.textfile import Notes, amount, read_lines, safe_text
+from greenlove_tracker.logs.foreign.textfile import amount, read_lines, safe_text
+from greenlove_tracker.logs.notes import Notes
 
 _NEEDED = frozenset({"timestamp", "duration", "emissions", "energy_consumed"})
 _TEXTS = (

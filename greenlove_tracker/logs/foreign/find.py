@@ -10,9 +10,9 @@ from greenlove_tracker.logs.foreign.carbontracker import LOG_NAME, Carbontracker
 from greenlove_tracker.logs.foreign.codecarbon import CodeCarbonRun
 from greenlove_tracker.logs.foreign.codecarbon_csv import LoggedRun, read_emissions
 from greenlove_tracker.logs.foreign.run import ForeignRun
-from greenlove_tracker.logs.foreign.textfile import Notes
+from greenlove_tracker.logs.notes import Notes, Problem
 from greenlove_tracker.logs.places import Entry, LogPath, RemotePath, entries
-from greenlove_tracker.logs.run import Problem, Run
+from greenlove_tracker.logs.run import Run
 
 _MAX_DEPTH = 8
 
@@ -68,15 +68,15 @@ class Search:
         if run.is_run:
             self._add(run)
         elif run.problems:
-            self.notes.problems += run.problems
+            self.notes.add(run.problems)
         elif isinstance(path, RemotePath):  # a store may hold anything: it is not searched
             self.notes.tell(path, "is not a run: no run.csv")
         elif depth > _MAX_DEPTH:
             self.notes.tell(path, f"left out: more than {_MAX_DEPTH} directories deep")
         else:
-            n_before = len(self._by_id) + len(self.notes.problems)
+            n_before = len(self._by_id) + len(self.notes)
             self._directory(path, depth)
-            if depth == 1 and len(self._by_id) + len(self.notes.problems) == n_before:
+            if depth == 1 and len(self._by_id) + len(self.notes) == n_before:
                 self.notes.tell(path, "is not a run: no run.csv")
 
     def _is_new(self, directory: LogPath) -> bool:
@@ -143,8 +143,8 @@ def _is_dir(entry: os.DirEntry[str]) -> bool:
 
 def _had_emissions(file: Path, logged: dict[str, LoggedRun], notes: Notes) -> bool:
     """Whether it was CodeCarbon's, or could not be read at all, which was then told."""
-    n_before = len(notes.problems)
-    return read_emissions(file, logged, notes) or len(notes.problems) > n_before
+    n_before = len(notes)
+    return read_emissions(file, logged, notes) or len(notes) > n_before
 
 
 def _are_alike(run: ForeignRun, other: ForeignRun) -> bool:

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
-from greenlove_tracker.logs.run import Problem, Run
+from greenlove_tracker.logs.notes import Problem
+from greenlove_tracker.logs.run import Run
 from greenlove_tracker.logs.totals import Ending
 from greenlove_tracker.records import COMPONENTS, EpochRecord, Field, Row, RunSummary
 from greenlove_tracker.units import GRAMS_PER_KG
@@ -66,7 +67,7 @@ class ForeignRun(Run, ABC):
     def record(self) -> ForeignRecord:
         """What the log says."""
         record = self._load()
-        self.problems += record.problems
+        self._told.add(record.problems)
         return record
 
     @cached_property

@@ -1,0 +1,70 @@
+"""The files of one run's directory, read when asked for; what cannot be read is told, and the rest is kept."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property, partial
+from typing import TypeVar
+
+from greenlove_tracker.logs.csvfile import read_cells, read_lists
+from greenlove_tracker.logs.notes import Notes, Problem
+from greenlove_tracker.logs.places import LogPath, file_in, modified_s, names
+from greenlove_tracker.logs.schema import RUN_COLUMNS, RUN_FILE
+
+Record = TypeVar("Record")
+
+
+class RunFiles:
+    """A directory that may hold a run."""
+
+    def __init__(self, path: LogPath) -> None:
+        self.path = path
+        self._told = Notes()
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({str(self.path)!r})"
+
+    @property
+    def problems(self) -> list[Problem]:
+        """What could not be read, of what was looked at so far."""
+        return self._told.problems
+
+    @cached_property
+    def is_run(self) -> bool:
+        """Whether the directory holds a run at all."""
+        return RUN_FILE in self._names or any(name.startswith("epochs-") for name in self._names)
+
+    def refuse(self, error: Exception) -> None:
+        """Note why the run cannot be read."""
+        self._tell("", str(error).removeprefix(f"{self.path}: "))
+
+    @cached_property
+    def _names(self) -> list[str]:
+        """The files of the directory; listing it once costs less than asking for each."""
+        try:
+            return names(self.path)
+        except OSError as error:
+            self._tell("", f"cannot be read: {error.strerror or error}")
+            return []
+
+    def _read_lines(self, name: str) -> list[list[str]]:
+        return read_lists(file_in(self.path, name), RUN_COLUMNS, partial(self._tell, name))
+
+    def _read(
+        self, name: str, columns: Sequence[str], convert: Callable[[Mapping[str, str]], Record]
+    ) -> Iterator[Record]:
+        """The records of a file; those that cannot be read are told."""
+        for line, cells in read_cells(file_in(self.path, name), columns, partial(self._tell, name)):
+            try:
+                record = convert(cells)
+            except ValueError as error:
+                self._tell(name, f"line {line} left out: {error}")
+            else:
+                yield record
+
+    def _written_s(self) -> float:
+        """When any of the files was last written, in seconds since the Unix epoch."""
+        return max((modified_s(file_in(self.path, name)) for name in self._names if name.endswith(".csv")), default=0.0)
+
+    def _tell(self, name: str, message: str) -> None:
+        self._told.tell(self.path / name if name else self.path, message)
