@@ -13,23 +13,22 @@ from greenlove_tracker.extrapolation.again import explored_plan, forecast_again,
 from greenlove_tracker.extrapolation.replan import replanned
 from greenlove_tracker.extrapolation.sweep import forecast_sweep, sweep_warnings
 from greenlove_tracker.logs.forecasts import QUANTITIES
-from greenlove_tracker.logs.parser import read_logs
+from greenlove_tracker.logs.parser import Logs
 from greenlove_tracker.report.exploration import forecast_screen
 from greenlove_tracker.report.forecasts import Line, forecast_table, is_whole, line_of, sweep_screen
 
 _QUANTITIES = {"time": "duration_s", "energy": "energy_kwh", "co2e": "emissions_kgco2e", "cost": "cost_usd"}
 
 
-def record(log_dir: str, of: str, style: str) -> str:
+def record(logs: Logs, of: str, style: str) -> str:
     """Every run's forecast beside its outcome.
 
     Args:
-        log_dir: a log directory, or that of one run.
+        logs: of a directory, or of one run.
         of: ``time``, ``energy``, ``co2e`` or ``cost``.
         style: ``text``, ``json`` or ``csv``.
     """
     quantity = _QUANTITIES[of]
-    logs = read_logs(log_dir)
     found = [line_of(run, quantity) for run in logs.readable()]
     lines = [line for line in found if line is not None]
     if style == "json":
@@ -50,29 +49,29 @@ def _as_csv(lines: list[Line]) -> str:
     return text.getvalue().rstrip("\n")
 
 
-def again(log_dir: str, epochs: int | None, samples: int | None, steps: int | None) -> str:
+def again(logs: Logs, epochs: int | None, samples: int | None, steps: int | None) -> str:
     """Forecast from an exploration's trials once more, for other numbers of epochs, samples or steps; nothing is run.
 
     Raises:
         UsageError: where the directory holds no exploration, or the plan cannot be.
     """
-    run = latest_exploration(read_logs(log_dir))
+    run = latest_exploration(logs)
     if run is None:
-        raise UsageError(f"{log_dir} holds no exploration: Estimator(...).estimate() writes one")
+        raise UsageError(f"{logs.path} holds no exploration: greenlove explore writes one")
     plan = replanned(explored_plan(run), epochs=epochs, samples=samples, steps=steps)
     return forecast_screen(forecast_again(run, plan), run.trials, time.time())
 
 
-def sweep(log_dir: str, n_runs: int, *, as_json: bool) -> str:
+def sweep(logs: Logs, n_runs: int, *, as_json: bool) -> str:
     """What ``n_runs`` runs like the finished ones of a log directory will take.
 
     Raises:
         UsageError: where none is finished.
     """
-    runs = (run for run in read_logs(log_dir).readable() if is_whole(run))
+    runs = (run for run in logs.readable() if is_whole(run))
     seen = [[getattr(run.summary, quantity) for quantity in QUANTITIES] for run in runs]
     if not seen:
-        raise UsageError(f"{log_dir} has no finished run to go by: let one run to its end, then ask again")
+        raise UsageError(f"{logs.path} has no finished run to go by: let one run to its end, then ask again")
     totals = {}
     for (quantity, unit), outcomes in zip(QUANTITIES.items(), zip(*seen, strict=True), strict=True):
         if None not in outcomes:

@@ -91,6 +91,33 @@ def test_a_users_mistake_is_one_line_that_says_what_to_do(logs, arguments, says)
     assert says in result.output and result.output.count("\n") == 1, result.output
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        "summary", "summary --csv", "summary --ledger", "summary --verify", "forecast", "forecast --csv",
+        "forecast --runs 3", "forecast --epochs 3", "project", "import", "report", "report --format cite",
+        "report --format model-card", "report --format sci", "report --format ai-act",
+    ],
+)  # fmt: skip
+def test_a_directory_without_a_run_is_an_error_for_every_verb(logs, arguments):
+    (logs.parent / "empty").mkdir()
+    damaged = logs.parent / "damaged" / "20260101T000000-aaaaaaaaaa"
+    damaged.mkdir(parents=True)
+    (damaged / "run.csv").write_text("field,value,unit\nschema_version,99,\n")
+    for directory, says in (("nowhere", "nowhere is not a"), ("empty", "empty holds no run"), ("damaged", "damaged")):
+        result = call(*arguments.split(), directory)
+        assert (result.exit_code, result.stdout) == (1, ""), result.output
+        assert result.stderr.startswith("Error: ") and says in result.stderr, result.output
+
+
+@pytest.mark.parametrize("arguments", ["summary --json", "forecast --json"])
+def test_no_run_is_an_empty_list_for_a_program_but_no_directory_is_an_error(logs, arguments):
+    (logs.parent / "empty").mkdir()
+    result = call(*arguments.split(), "empty")
+    assert result.exit_code == 0 and list(json.loads(result.stdout).values()) == [[], []]
+    assert call(*arguments.split(), "nowhere").exit_code == 1
+
+
 def test_a_mistake_in_a_file_or_a_variable_is_told_by_where_it_stands(logs, monkeypatch):
     (logs.parent / "x.py").write_text("")
     Path("greenlove.toml").write_text("max_energy_kwh = -1")
@@ -110,6 +137,19 @@ def test_an_unwritable_report_says_so(logs):
     (logs.parent / "file").write_text("")
     result = call("report", "-o", "file/r.pdf")
     assert result.exit_code == 1 and "file/r.pdf" in result.output and result.output.startswith("Error: ")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        "report", "report --format cite", "demo",
+        "project --hours 20 --gpu L40S",
+    ],
+)  # fmt: skip
+def test_a_mistyped_directory_is_not_made(logs, arguments):
+    result = call(*arguments.split(), "-o", "reprots/x.pdf")
+    assert result.exit_code == 1 and "there is no directory reprots; make it first" in result.output, result.output
+    assert not (logs.parent / "reprots").exists()
 
 
 @pytest.mark.parametrize("verb", ["run", "demo", "explore", "forecast", "project", "summary", "report", "doctor"])

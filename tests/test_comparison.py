@@ -20,7 +20,7 @@ from greenlove_tracker.errors import UsageError
 from greenlove_tracker.extrapolation.again import forecast_again
 from greenlove_tracker.forecasting import Estimate, Forecast, TrainingPlan, Trial
 from greenlove_tracker.logs.forecasts import FORECAST_COLUMNS, IssuedForecast, forecast_cells
-from greenlove_tracker.logs.parser import Run
+from greenlove_tracker.logs.parser import Run, read_logs
 from greenlove_tracker.logs.trials import plan_fields, write_trials
 from greenlove_tracker.projection.energy import at_level
 from greenlove_tracker.records import Counts
@@ -87,7 +87,7 @@ def test_an_exploration_is_forecast_again_with_its_machine(logs: Path) -> None:
 
 def test_foresight_forecasts_the_same_again(logs: Path) -> None:
     run = explored(logs)
-    shown = foresight.again(str(logs), 200, None, None)
+    shown = foresight.again(read_logs(logs), 200, None, None)
     made = forecast_again(run, replace(PLAN, epochs=200))
     assert "200 epochs" in shown
     assert made.duration_s.point == pytest.approx(2 * forecast_again(run).duration_s.point, rel=1e-6)

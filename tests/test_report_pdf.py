@@ -69,7 +69,7 @@ def test_a_run_has_its_figures_charts_and_method(logs: Path) -> None:
 
 def test_the_same_logs_give_the_same_bytes(logs: Path, tmp_path: Path) -> None:
     demo_run(logs)
-    first, second = write_pdf(logs, tmp_path / "1.pdf"), write_pdf(logs, tmp_path / "deep" / "2.pdf")
+    first, second = write_pdf(logs, tmp_path / "1.pdf"), write_pdf(logs, tmp_path / "2.pdf")
     assert first.read_bytes() == second.read_bytes()
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from greenlove_tracker.cli.group import cli, log_dir_of
+from greenlove_tracker.cli.group import cli, logs_of
 from greenlove_tracker.comparison.options import OPTIONS as PROJECT_OPTIONS
 from greenlove_tracker.config import setting_names
 from greenlove_tracker.errors import MissingExtraError, UsageError
@@ -78,13 +78,14 @@ def forecast(
     if as_json and as_csv:
         raise UsageError("--json and --csv: choose one")
     if epochs is not None or samples is not None or steps is not None:
-        click.echo(foresight.again(log_dir_of(log_dir), epochs, samples, steps))
+        click.echo(foresight.again(logs_of(log_dir), epochs, samples, steps))
     elif n_runs is not None:
         if as_csv:
             raise UsageError("--runs gives text or --json")
-        click.echo(foresight.sweep(log_dir_of(log_dir), n_runs, as_json=as_json))
+        click.echo(foresight.sweep(logs_of(log_dir), n_runs, as_json=as_json))
     else:
-        click.echo(foresight.record(log_dir_of(log_dir), quantity, "json" if as_json else "csv" if as_csv else "text"))
+        style = "json" if as_json else "csv" if as_csv else "text"
+        click.echo(foresight.record(logs_of(log_dir, may_be_empty=as_json), quantity, style))
 
 
 @cli.command(also=PROJECT_OPTIONS)

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 import greenlove_tracker
-from greenlove_tracker.config import load_settings
-from greenlove_tracker.errors import GreenloveError, SettingError, in_options
+from greenlove_tracker.config import DEFAULT_LOG_DIR, load_settings
+from greenlove_tracker.errors import GreenloveError, SettingError, UsageError, in_options
+
+if TYPE_CHECKING:
+    from greenlove_tracker.logs.parser import Logs
 
 
 class Verb(click.Command):
@@ -65,3 +68,19 @@ def cli() -> None:
 def log_dir_of(given: str | None) -> str:
     """The directory of logs that was given, else that of the settings."""
     return given if given is not None else load_settings().log_dir
+
+
+def logs_of(given: str | None, *, may_be_empty: bool = False) -> Logs:
+    """The logs of that directory, opened.
+
+    Raises:
+        UsageError: where there is no such directory, or no run in it that can be read.
+    """
+    from greenlove_tracker.logs.parser import read_logs
+
+    logs = read_logs(log_dir_of(given))
+    if may_be_empty or next(logs.readable(), None) is not None:
+        return logs
+    if logs.problems:
+        raise UsageError(f"{logs.path} holds no run that can be read: {'; '.join(map(str, logs.problems))}")
+    raise UsageError(f"{logs.path} holds no run; a run writes to {DEFAULT_LOG_DIR} unless told otherwise")

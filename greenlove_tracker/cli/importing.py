@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import shlex
+
 import click
 
-from greenlove_tracker.cli.group import cli
+from greenlove_tracker.cli.group import cli, logs_of
 
 
 @cli.command("import")
@@ -18,7 +20,6 @@ def import_logs(directory: str, by: str) -> None:
     from greenlove_tracker.logs.aggregate import aggregate
     from greenlove_tracker.report.text import summary_table
 
-    added_up = aggregate(directory)
+    added_up = aggregate(logs_of(directory))
     click.echo(summary_table(added_up, tuple(key.strip() for key in by.split(",") if key.strip())))
-    if added_up.total.n_runs:
-        click.echo(f"\nnext    greenlove report {directory} -o report.html", err=True)
+    click.echo(f"\nnext    greenlove report {shlex.quote(directory)} -o report.html", err=True)

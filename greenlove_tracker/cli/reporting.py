@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from greenlove_tracker.cli.group import cli, log_dir_of
+from greenlove_tracker.cli.group import cli, log_dir_of, logs_of
 from greenlove_tracker.config import load_settings
 from greenlove_tracker.errors import UsageError
+
+if TYPE_CHECKING:
+    from greenlove_tracker.logs.parser import Logs
 
 
 @cli.command()
@@ -46,7 +49,7 @@ def summary(
         raise UsageError("--json and --csv: choose one")
     if factors is not None and not ledger:
         raise UsageError("--factors restates the lines of a ledger: say --ledger too")
-    added_up = aggregate(log_dir_of(log_dir), **chosen)
+    added_up = aggregate(logs_of(log_dir, may_be_empty=as_json), **chosen)
     if ledger:
         from greenlove_tracker.report.ledger import entries, ledger_csv
         from greenlove_tracker.tables.factors import read_factors
@@ -80,9 +83,9 @@ def summary(
 @click.option("--training-type", type=click.Choice(["pre-training", "fine-tuning"]), help="of a model card")
 def report(log_dir: str | None, output: str | None, style: str, page_size: str, **options: Any) -> None:
     """Write a report of one run or of a whole directory: PDF, HTML page, Markdown, or what others ask for."""
-    directory = log_dir_of(log_dir)
+    logs = logs_of(log_dir)
     if style != "report":
-        text = _declaration(style, directory, **options)
+        text = _declaration(style, logs, **options)
         if output is None:
             click.echo(text)
             return
@@ -90,7 +93,7 @@ def report(log_dir: str | None, output: str | None, style: str, page_size: str, 
 
         click.echo(f"wrote {write_report(output, text + chr(10))}", err=True)
         return
-    path = Path(output or "report.pdf")
+    directory, path = log_dir_of(log_dir), Path(output or "report.pdf")
     match path.suffix.lower():
         case ".pdf":
             from greenlove_tracker.report.pdf import write_pdf
@@ -109,12 +112,12 @@ def report(log_dir: str | None, output: str | None, style: str, page_size: str, 
     click.echo(f"wrote {written}", err=True)
 
 
-def _declaration(style: str, directory: str, unit: str, embodied: float | None, training_type: str | None) -> str:
+def _declaration(style: str, logs: Logs, unit: str, embodied: float | None, training_type: str | None) -> str:
     from greenlove_tracker.logs.aggregate import aggregate
     from greenlove_tracker.report import declarations
     from greenlove_tracker.report.cite import cite
 
-    added_up = aggregate(directory)
+    added_up = aggregate(logs)
     match style:
         case "model-card":
             return declarations.model_card(added_up, training_type or "")

@@ -124,7 +124,9 @@ def demo(log_dir: str | None, output: str, country: str | None) -> None:
             raise MissingExtraError(f'the demo needs {name}: pip install "greenlove-tracker[demo]"')
     from greenlove_tracker import runner
     from greenlove_tracker.report.pdf import write_pdf
+    from greenlove_tracker.report.writing import target_of
 
+    target_of(output)  # before the training, not after it
     script = find_spec("greenlove_tracker.examples.digits")
     if script is None or script.origin is None:
         raise GreenloveError("the demo's script is missing from this installation")

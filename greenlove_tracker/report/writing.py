@@ -9,15 +9,30 @@ from greenlove_tracker.errors import UsageError
 from greenlove_tracker.logs.appendfile import write_atomically
 
 
+def target_of(path: str | os.PathLike[str]) -> Path:
+    """Where a report is to be written.
+
+    Raises:
+        UsageError: where its directory is not there: a new one would hide that its name was mistyped.
+    """
+    target = Path(path)
+    try:
+        is_there = target.parent.exists()
+    except OSError as error:
+        raise UsageError(f"cannot write {target}: {error.strerror}") from error
+    if not is_there:
+        raise UsageError(f"cannot write {target}: there is no directory {target.parent}; make it first")
+    return target
+
+
 def write_report(path: str | os.PathLike[str], data: bytes | str) -> Path:
-    """Write it, replacing what was there; the directory is made where there is none.
+    """Write it, replacing what was there.
 
     Raises:
         UsageError: where it cannot be written.
     """
-    target = Path(path)
+    target = target_of(path)
     try:
-        target.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(target, data.encode("utf-8") if isinstance(data, str) else data)
     except OSError as error:
         raise UsageError(f"cannot write {target}: {error.strerror}") from error
