@@ -20,13 +20,15 @@ def logs_dir(make_run):
     """Three runs of two projects over two months; the last has neither energy nor a price."""
     make_run("a", [epoch_row(1, 0.1)], {
         "project": "x", "gpu_models": "H200", "account": "lab", "partition": "big", "user": "ada",
-        "started_at": "2026-10-31T23:59:59.500Z",
+        "started_at": "2026-10-31T23:59:59.500Z", "job_id": "81", "array_task_id": "3", "cluster": "west",
     }, electricity_price=PRICE)  # fmt: skip
     make_run("b", [epoch_row(1, 0.2)], {
-        "project": "x", "cpu_model": "EPYC", "account": "lab", "continues": "a",
+        "project": "x", "cpu_model": "EPYC", "account": "lab", "continues": "a", "plan_samples": "500",
         "started_at": "2026-11-01T00:00:00.000Z",
     }, electricity_price=PRICE)  # fmt: skip
-    make_run("c", [epoch_row(1, None)], {"project": "y", "continues": "b", "started_at": "2026-11-02T10:00:00.000Z"})
+    make_run("c", [epoch_row(1, None)], {
+        "project": "y", "continues": "b", "started_at": "2026-11-02T10:00:00.000Z", "cluster": "west",
+    })  # fmt: skip
     return next(iter(read_logs(make_run("d", [epoch_row(1, 0.4)])).runs)).path.parent
 
 
@@ -61,6 +63,8 @@ def test_what_is_unknown_is_counted_and_not_summed_as_zero(logs_dir):
         ("account", {"": 2, "lab": 2}),
         ("partition", {"": 3, "big": 1}),
         ("user", {"": 3, "ada": 1}),
+        ("job", {"": 3, "west/81/3": 1}),
+        ("kind", {"exploration": 1, "training": 3}),
         ("status", {"finished": 4}),
         ("training", {"a": 3, "d": 1}),
         ("day", {"2026-10-31": 1, "2026-11-01": 2, "2026-11-02": 1}),

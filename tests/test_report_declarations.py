@@ -54,7 +54,7 @@ def test_the_software_carbon_intensity_is_per_unit_and_embodied_is_not_taken_for
     written(tmp_path)
     text = declarations.sci(aggregate(tmp_path), "epoch")
     assert text.startswith("SCI = 381.0 gCO2e per epoch, operational emissions only")
-    assert "embodied emissions not declared" in text and "2 epochs in 1 run" in text
+    assert "embodied emissions not declared" in text and "2 epochs in 1 training run" in text
     declared = declarations.sci(aggregate(tmp_path), "sample", embodied_gco2e=518.0)  # (762 + 518) g / 1280
     assert declared.startswith("SCI = 1.000 gCO2e per sample\n") and "518 g" in declared
     with pytest.raises(UsageError, match="one of run, epoch"):
@@ -162,6 +162,6 @@ def test_a_spreadsheet_runs_nothing_that_a_log_says(tmp_path):
 def test_declarations_on_the_command_line(tmp_path, style, says):
     written(tmp_path)
     assert says in CliRunner().invoke(cli, ["report", str(tmp_path), "--format", style]).output
-    to = tmp_path / "out" / "declaration.txt"
+    to = tmp_path / "declaration.txt"
     assert CliRunner().invoke(cli, ["report", str(tmp_path), "--format", style, "-o", str(to)]).exit_code == 0
     assert says in to.read_text()

@@ -34,5 +34,5 @@ def test_hostile_names_stay_text(tmp_path):
 
 def test_the_name_of_the_file_chooses_it(tmp_path):
     write_run(tmp_path / "logs", [epoch_row(1, 5.0)])
-    done = CliRunner().invoke(cli, ["report", str(tmp_path / "logs"), "-o", str(tmp_path / "new" / "report.md")])
-    assert done.exit_code == 0 and (tmp_path / "new" / "report.md").read_text().startswith("# ")
+    done = CliRunner().invoke(cli, ["report", str(tmp_path / "logs"), "-o", str(tmp_path / "report.md")])
+    assert done.exit_code == 0 and (tmp_path / "report.md").read_text().startswith("# ")

@@ -175,7 +175,7 @@ def test_a_directory_lists_groups_runs_and_problems(logs: Path) -> None:
     (logs / "junk").mkdir()
     text = pdf_text(logs)
     for wanted in (
-        "Training runs in logs", "45 runs · 2026-01-03 to 2026-02-03", "By project", "3 others",
+        "Training runs in logs", "45 training runs · 2026-01-03 to 2026-02-03", "By project", "3 others",
         "By device", "By month",
         "The 40 runs that emitted most", "5 further runs", "ended by an exception or a non-zero exit, exit 1",
         "is not a run: no run.csv", "the run that emitted most, project 14/run-44",

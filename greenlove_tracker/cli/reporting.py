@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from greenlove_tracker.cli.group import cli, log_dir_of, logs_of
+from greenlove_tracker.cli.group import cli, logs_of
 from greenlove_tracker.config import load_settings
 from greenlove_tracker.errors import UsageError
 
@@ -78,38 +77,39 @@ def summary(
     show_default=True, help="the whole report, or what a paper, a model card or a regulation asks for",
 )  # fmt: skip
 @click.option("--page-size", type=click.Choice(["A4", "Letter"]), default="A4", show_default=True)
+@click.option("--factors", help="a CSV of other carbon intensities, to restate the runs with: both are shown")
+@click.option("--jobs", type=click.IntRange(min=0), help="jobs that ran: says how many of them were not tracked")
 @click.option("--unit", default="run", show_default=True, help="of SCI: run, epoch, step, sample or token")
 @click.option("--embodied", type=click.FloatRange(min=0), help="of SCI: embodied emissions of all runs, gCO2e")
 @click.option("--training-type", type=click.Choice(["pre-training", "fine-tuning"]), help="of a model card")
-def report(log_dir: str | None, output: str | None, style: str, page_size: str, **options: Any) -> None:
+def report(
+    log_dir: str | None,
+    output: str | None,
+    style: str,
+    page_size: str,
+    factors: str | None,
+    jobs: int | None,
+    **options: Any,
+) -> None:
     """Write a report of one run or of a whole directory: PDF, HTML page, Markdown, or what others ask for."""
+    from greenlove_tracker.report.content import document
+    from greenlove_tracker.report.faces import check_name, write_document
+    from greenlove_tracker.report.writing import write_report
+
     logs = logs_of(log_dir)
-    if style != "report":
-        text = _declaration(style, logs, **options)
-        if output is None:
-            click.echo(text)
-            return
-        from greenlove_tracker.report.writing import write_report
-
-        click.echo(f"wrote {write_report(output, text + chr(10))}", err=True)
+    if style == "report":
+        path = output or "report.pdf"
+        check_name(path)
+        written = write_document(document(logs, factors=factors, n_jobs=jobs), path, page_size=page_size)
+        click.echo(f"wrote {written}", err=True)
         return
-    directory, path = log_dir_of(log_dir), Path(output or "report.pdf")
-    match path.suffix.lower():
-        case ".pdf":
-            from greenlove_tracker.report.pdf import write_pdf
-
-            written = write_pdf(directory, path, page_size=page_size)
-        case ".html":
-            from greenlove_tracker.report.html import write_html
-
-            written = write_html(directory, path)
-        case ".md":
-            from greenlove_tracker.report.markdown import write_markdown
-
-            written = write_markdown(directory, path)
-        case _:
-            raise UsageError(f"{path}: .pdf, .html and .md can be written; --format cite writes the text for a paper")
-    click.echo(f"wrote {written}", err=True)
+    if factors is not None or jobs is not None:
+        raise UsageError(f"--factors and --jobs are for the whole report: leave them out, or --format {style}")
+    text = _declaration(style, logs, **options)
+    if output is None:
+        click.echo(text)
+    else:
+        click.echo(f"wrote {write_report(output, f'{text}{chr(10)}')}", err=True)
 
 
 def _declaration(style: str, logs: Logs, unit: str, embodied: float | None, training_type: str | None) -> str:

@@ -14,6 +14,7 @@ from greenlove_tracker.logs.highlights import Highlights
 from greenlove_tracker.logs.keys import KEYS, checked_keys, first_of_chain
 from greenlove_tracker.logs.parser import Logs, Problem, Run, read_logs
 from greenlove_tracker.logs.partial import Partial, Totals
+from greenlove_tracker.logs.places import LogPath
 from greenlove_tracker.logs.question import Answer, Cut, Question, answer_of, is_in, utc
 from greenlove_tracker.logs.source import Source
 
@@ -64,6 +65,11 @@ class Aggregate:
         self._source, self._question, self._add_up = source, question, add_up
         self._answer: Answer | None = None
         self._has_highlights = False
+
+    @property
+    def path(self) -> LogPath:
+        """Where the runs are."""
+        return self._source.path
 
     @property
     def partial(self) -> Partial:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from greenlove_tracker import format as fmt
 from greenlove_tracker.logs.aggregate import Aggregate
 from greenlove_tracker.logs.parser import Run
+from greenlove_tracker.logs.trials import is_exploration
 from greenlove_tracker.records import RunStatus
 from greenlove_tracker.report import wording
 from greenlove_tracker.report.figures import gpu_hours, measured_share
@@ -21,7 +22,8 @@ def cite(aggregate: Aggregate) -> str:
     """Energy, CO2e, GPU-hours, hardware and time over final, preliminary and failed runs.
 
     Final are the runs tagged ``final`` that did not fail; failed those that failed, were interrupted or terminated;
-    preliminary the rest. Where no run is tagged, all that did not fail are one group, and a note says so.
+    exploratory those that only made a forecast; preliminary the rest. Where no run is tagged, all that did not fail
+    are one group, and a note says so.
     """
     if not aggregate.runs:
         return "No run could be read: there is nothing to cite."
@@ -42,7 +44,9 @@ def cite(aggregate: Aggregate) -> str:
 
 def _groups(runs: Sequence[Run]) -> tuple[list[tuple[str, Group]], str]:
     failed = [run for run in runs if run.summary.status in _FAILED]
-    others = [run for run in runs if run.summary.status not in _FAILED]
+    well = [run for run in runs if run.summary.status not in _FAILED]
+    explored = [run for run in well if is_exploration(run.fields)]
+    others = [run for run in well if not is_exploration(run.fields)]
     final = [run for run in others if "final" in _tags(run)]
     if final:
         rest = [run for run in others if "final" not in _tags(run)]
@@ -50,7 +54,8 @@ def _groups(runs: Sequence[Run]) -> tuple[list[tuple[str, Group]], str]:
     else:
         named = [("runs", others)]
         note = 'No run is tagged "final": all that did not fail are counted as one group.'
-    return [(name, group(members)) for name, members in (*named, ("failed or interrupted", failed)) if members], note
+    named += [("exploratory", explored), ("failed or interrupted", failed)]
+    return [(name, group(members)) for name, members in named if members], note
 
 
 def _tags(run: Run) -> set[str]:

@@ -5,23 +5,38 @@ from __future__ import annotations
 import os
 
 from greenlove_tracker.errors import UsageError
-from greenlove_tracker.logs.aggregate import aggregate
-from greenlove_tracker.logs.parser import read_logs
-from greenlove_tracker.report.content_directory import directory_document
+from greenlove_tracker.logs.aggregate import Aggregate, aggregate
+from greenlove_tracker.logs.parser import Logs
+from greenlove_tracker.report.content_directory import CUTS, directory_document
 from greenlove_tracker.report.content_run import run_document
 from greenlove_tracker.report.document import Document
 
 
-def document(log_dir: str | os.PathLike[str]) -> Document:
+def document(
+    log_dir: str | os.PathLike[str] | Logs, *, factors: str | os.PathLike[str] | None = None, n_jobs: int | None = None
+) -> Document:
     """The report of a run's directory, or of a log directory; one with a single run is reported as that run.
 
+    Args:
+        log_dir: the directory, or what ``read_logs`` gave for it.
+        factors: a file of other carbon intensities, to restate the runs with; both figures are shown.
+        n_jobs: jobs that ran, as the scheduler counted them: the report says how many of them were not tracked.
+
     Raises:
-        UsageError: where there is no such directory, or no run in it.
+        UsageError: where there is no such directory, no run in it, or where the factors or the number cannot be.
     """
-    logs = read_logs(log_dir)
-    if not logs.runs:
-        raise UsageError(f"{logs.path} holds no run; a run writes to greenlove_logs unless told otherwise")
-    added_up = aggregate(logs)
-    if len(logs.runs) == 1 and len(added_up.runs) == 1:
-        return run_document(added_up.runs[0])
-    return directory_document(added_up, logs.path.resolve().name)
+    added_up = aggregate(log_dir)
+    added_up.prepare(*CUTS)
+    if not added_up.total.n_runs and not added_up.problems:
+        raise UsageError(f"{added_up.path} holds no run; a run writes to greenlove_logs unless told otherwise")
+    if n_jobs is None and _is_one_run(added_up):
+        return run_document(next(iter(added_up.runs)), factors)
+    return directory_document(added_up, factors, n_jobs)
+
+
+def _is_one_run(added_up: Aggregate) -> bool:
+    """Whether there is one run, and nothing beside it that could not be read."""
+    if added_up.total.n_runs != 1:
+        return False
+    run = next(iter(added_up.runs))
+    return all(str(problem.path).startswith(str(run.path)) for problem in added_up.problems)

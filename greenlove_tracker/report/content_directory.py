@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Iterable, Sequence
 
 from greenlove_tracker import format as fmt
+from greenlove_tracker.errors import UsageError
 from greenlove_tracker.logs.aggregate import Aggregate
 from greenlove_tracker.logs.forecast_record import ForecastRecord
 from greenlove_tracker.logs.highlights import N_FACTORS, N_TOP
+from greenlove_tracker.logs.keys import EXPLORATION
 from greenlove_tracker.logs.parser import Run
 from greenlove_tracker.logs.partial import Partial, Totals
+from greenlove_tracker.logs.trials import is_exploration
 from greenlove_tracker.report import wording
 from greenlove_tracker.report.arithmetic import number, sum_of
+from greenlove_tracker.report.content_restated import restated_blocks
 from greenlove_tracker.report.content_run import energy_bars, equivalent_blocks
 from greenlove_tracker.report.document import (
     BarChart,
@@ -31,6 +36,8 @@ from greenlove_tracker.report.groups import STAR, STAR_NOTE, Sums
 from greenlove_tracker.report.method import method_blocks
 from greenlove_tracker.report.scale import energy_scale
 
+CUTS = (("project",), ("device",), ("account",), ("month",), ("kind",))  # that it shows sums of
+_OF_SOME = ("account", "kind")  # not every directory has several
 _MAX_GROUPS = 12
 _MAX_PROBLEMS = 25
 _MAX_FACTORS = 12
@@ -43,23 +50,36 @@ _NUMBERS = (
 )
 
 
-def directory_document(aggregate: Aggregate, name: str) -> Document:
-    """The report of a log directory."""
-    aggregate.prepare(*((key,) for key in ("project", "device", "account", "month")))
+def directory_document(
+    aggregate: Aggregate, factors: str | os.PathLike[str] | None = None, n_jobs: int | None = None
+) -> Document:
+    """The report of a log directory.
+
+    Args:
+        aggregate: its runs, prepared for ``CUTS``.
+        factors: a file of other carbon intensities.
+        n_jobs: jobs that ran.
+
+    Raises:
+        UsageError: where the factors or the number of jobs cannot be.
+    """
+    name = fmt.shortened(aggregate.path.resolve().name, 60)
     everything, told = aggregate.total, aggregate.highlights
     return Document(
-        title=f"Training runs in {fmt.shortened(name, 60)}",
+        title=f"Training runs in {name}",
         subtitle=_subtitle(aggregate),
-        footer=f"greenlove_tracker · {fmt.shortened(name, 60)}",
+        footer=f"greenlove_tracker · {name}",
         blocks=(
             KeyFigures(_figures(everything)),
+            *(() if n_jobs is None else (Paragraph(jobs_sentence(aggregate, n_jobs)),)),
             *_energy_blocks(everything),
-            *(b for key in ("project", "device", "account", "month") for b in _group_blocks(aggregate, key)),
+            *(block for (key,) in CUTS for block in _group_blocks(aggregate, key)),
             *equivalent_blocks(everything.emissions_kgco2e, told.countries[0] if len(told.countries) == 1 else ""),
             *_runs_blocks(aggregate),
             *_forecast_blocks(told.forecasts),
             *_incomplete_blocks(aggregate),
             *_problem_blocks(aggregate),
+            *(() if factors is None else restated_blocks(aggregate.runs, factors)),
             *_method_blocks(aggregate),
         ),
     )
@@ -67,8 +87,24 @@ def directory_document(aggregate: Aggregate, name: str) -> Document:
 
 def _subtitle(aggregate: Aggregate) -> str:
     days = [fmt.shortened(day, 10) for day in aggregate.highlights.days]
-    runs = fmt.plural(aggregate.total.n_runs, "run")
+    runs = wording.runs_text({kind: len(group) for (kind,), group in aggregate.runs_by("kind").items()})
     return f"{runs} · {' to '.join(days)} (UTC)" if days else runs
+
+
+def jobs_sentence(aggregate: Aggregate, n_jobs: int) -> str:
+    """How many of so many jobs wrote no log.
+
+    Raises:
+        UsageError: where the logs hold more jobs than that.
+    """
+    groups = aggregate.partials_by("job")
+    outside = groups.pop(("",), None)
+    if n_jobs < len(groups):
+        raise UsageError(f"{n_jobs:,} jobs cannot be: these runs belong to {len(groups):,}; sacct -X -n | wc -l counts")
+    missing = n_jobs - len(groups)
+    share = f" ({fmt.percent(missing / n_jobs)})" if n_jobs else ""
+    beside = f"; {fmt.plural(outside.n_runs, 'run')} belonged to no job" if outside else ""
+    return f"Of {fmt.plural(n_jobs, 'job')}, {missing:,}{share} left no log here, and are in no total{beside}."
 
 
 def _figures(total: Totals) -> tuple[KeyFigure, ...]:
@@ -111,7 +147,7 @@ def _energy_blocks(total: Totals) -> tuple[Block, ...]:
 def _group_blocks(aggregate: Aggregate, key: str) -> tuple[Block, ...]:
     """Sums by one key, those that used most energy first; the latest months first."""
     groups = [(values[0], Sums(partial)) for values, partial in aggregate.partials_by(key).items()]
-    if not groups or (key == "account" and groups[-1][0] == ""):  # no accounts: no cluster
+    if not groups or (len(groups) == 1 and key in _OF_SOME):
         return ()
     groups.sort(key=lambda g: g[0] if key == "month" else -(g[1].totals.energy_kwh or 0.0), reverse=key == "month")
     shown, rest = groups[:_MAX_GROUPS], groups[_MAX_GROUPS:]
@@ -150,7 +186,8 @@ def _runs_blocks(aggregate: Aggregate) -> tuple[Block, ...]:
 
 def _run_row(run: Run, sums: Sums) -> tuple[str, ...]:
     project = fmt.shortened(run.summary.project, 20) or "(none)"
-    return (fmt.shortened(run.run_id, 40), project, fmt.shortened(run.summary.status, 20), *sums.cells)
+    status = EXPLORATION if is_exploration(run.fields) else run.summary.status
+    return (fmt.shortened(run.run_id, 40), project, fmt.shortened(status, 20), *sums.cells)
 
 
 def _forecast_blocks(record: ForecastRecord) -> tuple[Block, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 
 from greenlove_tracker import format as fmt
@@ -9,6 +10,7 @@ from greenlove_tracker.logs.parser import Run
 from greenlove_tracker.records import Energy
 from greenlove_tracker.report import series, wording
 from greenlove_tracker.report.content_forecasts import forecast_blocks
+from greenlove_tracker.report.content_restated import restated_blocks
 from greenlove_tracker.report.document import (
     Bar,
     BarChart,
@@ -44,8 +46,16 @@ _SETTINGS = (
 _NEVER_OMITTED = frozenset({"command", "host", "place", "CPU", "GPU", "meter"})
 
 
-def run_document(run: Run) -> Document:
-    """The report of one run."""
+def run_document(run: Run, factors: str | os.PathLike[str] | None = None) -> Document:
+    """The report of one run.
+
+    Args:
+        run: a run that can be read.
+        factors: a file of other carbon intensities, to restate it with.
+
+    Raises:
+        UsageError: where the factors cannot be read, or none holds for it.
+    """
     return Document(
         title=wording.title(run),
         subtitle=_subtitle(run),
@@ -59,6 +69,7 @@ def run_document(run: Run) -> Document:
             *_chart_blocks(run),
             *equivalent_blocks(wording.emissions_kgco2e(run), run.text("country")),
             *_settings_blocks(run),
+            *(() if factors is None else restated_blocks([run], factors)),
             *method_blocks(run),
         ),
     )

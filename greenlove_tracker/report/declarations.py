@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 from greenlove_tracker import format as fmt
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.logs.aggregate import Aggregate
+from greenlove_tracker.logs.keys import KEYS
 from greenlove_tracker.logs.parser import Run
+from greenlove_tracker.logs.trials import is_exploration
 from greenlove_tracker.report import wording
 from greenlove_tracker.report.figures import measured_share
 from greenlove_tracker.units import GRAMS_PER_KG
@@ -58,16 +61,20 @@ def sci(aggregate: Aggregate, unit: str, embodied_gco2e: float | None = None) ->
         raise UsageError(f"the functional unit must be one of {', '.join(UNITS)}, not {unit!r}")
     runs = list(aggregate.runs)  # each look at them reads them again
     operational_g = _emissions_kgco2e(runs) * GRAMS_PER_KG
-    count = sum(_units(run, unit) for run in runs)
+    trainings = [run for run in runs if not is_exploration(run.fields)]  # explorations are emitted for, not counted
+    if not trainings:
+        raise UsageError(f"{aggregate.path} holds explorations alone: there is no training to give a rate of")
+    count = sum(_units(run, unit) for run in trainings)
     rate_g = (operational_g + (embodied_gco2e or 0.0)) / count
     embodied = "not declared" if embodied_gco2e is None else fmt.mass(embodied_gco2e / GRAMS_PER_KG)
     kwh = aggregate.total.energy_kwh
     return "\n".join([
         f"SCI = {fmt.significant(rate_g, 4)} gCO2e per {unit}"
         + (", operational emissions only" if embodied_gco2e is None else ""),
-        f"  E × I   {fmt.energy(kwh)} came to {fmt.mass(operational_g / GRAMS_PER_KG)} CO2e, location-based",
+        f"  E × I   {fmt.energy(kwh)} came to {fmt.mass(operational_g / GRAMS_PER_KG)} CO2e, location-based, in "
+        f"{_runs_text(runs)}",
         f"  M       embodied emissions {embodied}",
-        f"  R       {fmt.plural(count, unit)} in {fmt.plural(len(runs), 'run')}",
+        f"  R       {fmt.plural(count, unit)} in {fmt.plural(len(trainings), 'training run')}",
         "  ISO/IEC 21031:2024: SCI = (E × I + M) / R; contracts and certificates are not in it",
     ])  # fmt: skip
 
@@ -91,7 +98,7 @@ def ai_act(aggregate: Aggregate) -> str:
     pue = f"PUE {pues[0]:g}" if len(pues) == 1 else f"PUE {pues[0]:g} to {pues[-1]:g}"
     return (
         f"Energy consumption (Regulation (EU) 2024/1689, Annex XI, section 1, 2 (e)): {fmt.energy(kwh)}, {how}; "
-        f"{fmt.plural(len(runs), 'training run')}, {pue} included, recorded with {_tools(runs)}"
+        f"{_runs_text(runs)}, {pue} included, recorded with {_tools(runs)}"
     )
 
 
@@ -111,6 +118,10 @@ def _units(run: Run, unit: str) -> int:
     if not count:
         raise UsageError(f"{run.path} counted no {unit}s: choose another --unit, or count them with tracker.step()")
     return int(count)
+
+
+def _runs_text(runs: Sequence[Run]) -> str:
+    return wording.runs_text(Counter(KEYS["kind"](run) for run in runs))
 
 
 def _tools(runs: Sequence[Run]) -> str:

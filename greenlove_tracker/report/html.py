@@ -33,20 +33,29 @@ class _Section:
     id: str
 
 
-def write_html(log_dir: str | os.PathLike[str], path: str | os.PathLike[str] = "report.html") -> Path:
+def write_html(
+    log_dir: str | os.PathLike[str],
+    path: str | os.PathLike[str] = "report.html",
+    *,
+    factors: str | os.PathLike[str] | None = None,
+    n_jobs: int | None = None,
+) -> Path:
     """Write the report of a run, or of all runs of a log directory, as one page of HTML.
 
     Args:
         log_dir: a log directory, or the directory of one run.
         path: the file to write; it is replaced as a whole or not at all.
+        factors: a CSV of other carbon intensities, ``country,from,until,gco2e_per_kwh,basis,source``, to restate with.
+        n_jobs: jobs that ran, as the scheduler counted them; the report says how many were not tracked.
 
     Returns:
         The path of the file.
 
     Raises:
-        UsageError: where there is no run, or where the file cannot be written.
+        UsageError: where there is no run, where the factors or the number cannot be, or where the file cannot be
+            written.
     """
-    return write_page(document(log_dir), path)
+    return write_page(document(log_dir, factors=factors, n_jobs=n_jobs), path)
 
 
 def write_page(content: Document, path: str | os.PathLike[str]) -> Path:

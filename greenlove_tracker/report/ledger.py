@@ -88,10 +88,11 @@ def entries(runs: Iterable[Run], given: Sequence[GivenFactor] = ()) -> list[Entr
         runs: in order.
         given: factors to restate them with; a run that none applies to keeps its own only.
     """
-    return [_entry(run, given) for run in runs]
+    return [entry_of(run, given) for run in runs]
 
 
-def _entry(run: Run, given: Sequence[GivenFactor]) -> Entry:
+def entry_of(run: Run, given: Sequence[GivenFactor] = ()) -> Entry:
+    """The line of one run."""
     summary = run.summary
     factor = run.carbon_intensity if wording.intensity_is_known(run) else None
     market = _market(run.fields)

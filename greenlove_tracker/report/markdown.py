@@ -6,7 +6,6 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from greenlove_tracker.report.content import document
 from greenlove_tracker.report.document import (
     BarChart,
     Block,
@@ -25,13 +24,13 @@ from greenlove_tracker.report.writing import write_report
 _MOST_POINTS = 12  # of a line, in a table
 
 
-def write_markdown(log_dir: str | os.PathLike[str], path: str | os.PathLike[str]) -> Path:
-    """Write the report of a log directory, or of one run, as Markdown.
+def write_text(content: Document, path: str | os.PathLike[str]) -> Path:
+    """Write any document as Markdown.
 
     Raises:
-        UsageError: where there is no such directory, or the file cannot be written.
+        UsageError: where the file cannot be written.
     """
-    return write_report(path, markdown(document(log_dir)))
+    return write_report(path, markdown(content))
 
 
 def markdown(content: Document) -> str:

@@ -53,7 +53,7 @@ def method_blocks(run: Run, before: Sequence[Block] = (), factors: Sequence[Fact
         *((Paragraph(mismatch),) if mismatch else ()),
         Paragraph(wording.measured_sentence(run) + "."),
         Heading("Factors"),
-        _factor_table(factors or run_factors(run)),
+        factor_table(factors or run_factors(run)),
         Paragraph(_SCOPE),
     )
 
@@ -177,7 +177,8 @@ def run_factors(run: Run) -> tuple[Factor, ...]:
     return (run.carbon_intensity, *([price] if price else []), *([pue] if pue.source else []))
 
 
-def _factor_table(factors: Iterable[Factor]) -> Table:
+def factor_table(factors: Iterable[Factor]) -> Table:
+    """Factors with their values and sources, each once."""
     columns = (Column("factor", 1.5), Column("value", 1.1, is_number=True), Column("unit", 1.0), Column("source", 4.4))
     return Table(columns, tuple(dict.fromkeys(_factor_row(factor) for factor in factors)))
 

@@ -28,7 +28,12 @@ _FRAME_PT = 6.0  # what reportlab's frame pads by itself
 
 
 def write_pdf(
-    log_dir: str | os.PathLike[str], path: str | os.PathLike[str] = "report.pdf", *, page_size: str = "A4"
+    log_dir: str | os.PathLike[str],
+    path: str | os.PathLike[str] = "report.pdf",
+    *,
+    page_size: str = "A4",
+    factors: str | os.PathLike[str] | None = None,
+    n_jobs: int | None = None,
 ) -> Path:
     """Write the report of a run, or of all runs of a log directory.
 
@@ -36,24 +41,27 @@ def write_pdf(
         log_dir: a log directory, or the directory of one run.
         path: the file to write; it is replaced as a whole or not at all.
         page_size: "A4" or "Letter".
+        factors: a CSV of other carbon intensities, ``country,from,until,gco2e_per_kwh,basis,source``, to restate with.
+        n_jobs: jobs that ran, as the scheduler counted them; the report says how many were not tracked.
 
     Returns:
         The path of the file.
 
     Raises:
-        UsageError: where there is no run, where the page size is unknown, or where the file cannot be written.
+        UsageError: where there is no run, where the page size, the factors or the number cannot be, or where the file
+            cannot be written.
     """
-    if page_size not in PAGE_SIZES:
-        raise UsageError(f"no page size {page_size!r}: choose from {', '.join(PAGE_SIZES)}")
-    return write_pages(document(log_dir), path, page_size=page_size)
+    return write_pages(document(log_dir, factors=factors, n_jobs=n_jobs), path, page_size=page_size)
 
 
 def write_pages(content: Document, path: str | os.PathLike[str], *, page_size: str = "A4") -> Path:
     """Write any document as a PDF.
 
     Raises:
-        UsageError: where the file cannot be written.
+        UsageError: where the page size is unknown, or the file cannot be written.
     """
+    if page_size not in PAGE_SIZES:
+        raise UsageError(f"no page size {page_size!r}: choose from {', '.join(PAGE_SIZES)}")
     return write_report(path, render_pdf(content, page_size=page_size))
 
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from greenlove_tracker.forecasting import TrainingPlan
 from greenlove_tracker.format import percent, plural, shortened, significant
+from greenlove_tracker.logs.keys import EXPLORATION, TRAINING
 from greenlove_tracker.logs.parser import Run
 from greenlove_tracker.records import COMPONENTS, MEASURED_METHODS, Factor, Flag, Method, RunStatus, RunSummary
 
@@ -53,6 +54,14 @@ def plan_text(plan: TrainingPlan | None) -> str:
         return ""
     data = "" if plan.samples is None else f"{plan.samples:,} samples · batch {plan.batch_size} · "
     return data + (plural(plan.steps, "step") if plan.steps is not None else plural(plan.epochs or 1, "epoch"))
+
+
+def runs_text(numbers: Mapping[str, int]) -> str:
+    """``12 training runs and 2 explorations``, from the number of each kind."""
+    trainings, explorations = numbers.get(TRAINING, 0), numbers.get(EXPLORATION, 0)
+    if not explorations:
+        return plural(trainings, "training run")
+    return f"{plural(trainings, 'training run')} and {plural(explorations, 'exploration')}"
 
 
 def times(number: float) -> str:

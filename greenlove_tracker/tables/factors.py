@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import csv
+import hashlib
+import io
 import math
+import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import date
@@ -32,24 +35,25 @@ class GivenFactor:
     factor: Factor
 
 
-def read_factors(path: str | Path) -> tuple[GivenFactor, ...]:
+def read_factors(path: str | os.PathLike[str]) -> tuple[GivenFactor, ...]:
     """Read ``country,from,until,gco2e_per_kwh,basis,source``, dates inclusive.
 
     Raises:
         UsageError: where the file cannot be read or a line cannot be meant, by its number.
     """
     try:
-        with Path(path).open(encoding="utf-8-sig", newline="") as file:
-            reader = csv.DictReader(file)
-            missing = [name for name in COLUMNS if name not in (reader.fieldnames or ())]
-            if missing:
-                raise UsageError(f"{path} lacks the columns {', '.join(missing)}; it needs {','.join(COLUMNS)}")
-            return tuple(_factor(row, f"{path}, line {reader.line_num}") for row in reader)
+        data = Path(path).read_bytes()
+        reader = csv.DictReader(io.StringIO(data.decode("utf-8-sig"), newline=""))
+        missing = [name for name in COLUMNS if name not in (reader.fieldnames or ())]
+        if missing:
+            raise UsageError(f"{path} lacks the columns {', '.join(missing)}; it needs {','.join(COLUMNS)}")
+        digest = hashlib.sha256(data).hexdigest()
+        return tuple(_factor(row, f"{path}, line {reader.line_num}", digest) for row in reader)
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise UsageError(f"{path} cannot be read: {error}") from error
 
 
-def _factor(row: dict[str, str], where: str) -> GivenFactor:
+def _factor(row: dict[str, str], where: str, digest: str) -> GivenFactor:
     try:
         first, last = date.fromisoformat(row["from"].strip()), date.fromisoformat(row["until"].strip())
         value = float(row["gco2e_per_kwh"])
@@ -68,6 +72,7 @@ def _factor(row: dict[str, str], where: str) -> GivenFactor:
         row["source"].strip(),
         f"{first} to {last}",
         (row["basis"] or "").strip(),
+        digest,
     )
     return GivenFactor((row["country"] or "").strip(), first, last, factor)
 

@@ -1,0 +1,99 @@
+"""Runs of a past period, counted once more with other carbon intensities: both figures, side by side."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from greenlove_tracker import format as fmt
+from greenlove_tracker.errors import UsageError
+from greenlove_tracker.logs.parser import Run
+from greenlove_tracker.records import Factor
+from greenlove_tracker.report.document import Block, Column, Heading, Paragraph, Table
+from greenlove_tracker.report.ledger import Entry, entry_of
+from greenlove_tracker.report.method import factor_table
+from greenlove_tracker.tables.factors import read_factors
+
+_MOST_ROWS = 30
+_Terms = tuple[str, Factor | None, Factor | None]  # the place, its factor in the log, the one of the file
+
+
+@dataclass(frozen=True, slots=True)
+class _Figures:
+    """One run, or several added up; what is not known is None."""
+
+    energy_kwh: float | None
+    before_kgco2e: float | None
+    after_kgco2e: float | None
+
+
+def restated_blocks(runs: Iterable[Run], path: str | os.PathLike[str]) -> tuple[Block, ...]:
+    """The emissions of some runs as logged, and with the carbon intensities of a file.
+
+    Args:
+        runs: each is looked at once, and only its figures are kept.
+        path: the file, as ``tables.factors.read_factors`` takes it.
+
+    Raises:
+        UsageError: where the file cannot be read, or none of its lines holds for any of the runs.
+    """
+    given = read_factors(path)
+    groups: dict[_Terms, list[_Figures]] = {}
+    for entry in (entry_of(run, given) for run in runs):
+        groups.setdefault((entry.place, entry.factor, entry.restated), []).append(_figures(entry))
+    used = list(dict.fromkeys(restated for _, _, restated in groups if restated))
+    if not used:
+        raise UsageError(f"{path}: none of its lines holds for the country and the day of any of these runs")
+    n_left = sum(len(figures) for (_, _, restated), figures in groups.items() if restated is None)
+    left = f" No line holds for {fmt.plural(n_left, 'run')}: they stay as they are." if n_left else ""
+    return (
+        Heading("Restated with other carbon intensities"),
+        Paragraph(f"The same energy, counted with {Path(path).name} beside what was logged.{left}"),
+        _table(groups),
+        factor_table(used),
+    )
+
+
+def _figures(entry: Entry) -> _Figures:
+    after_kgco2e = entry.location_kgco2e if entry.restated is None else entry.restated_kgco2e
+    return _Figures(entry.energy_kwh, entry.location_kgco2e, after_kgco2e)
+
+
+def _table(groups: dict[_Terms, list[_Figures]]) -> Table:
+    ordered = sorted(groups.items(), key=lambda group: -(_added(group[1]).energy_kwh or 0.0))
+    rows = [_row(terms, figures) for terms, figures in ordered[:_MOST_ROWS]]
+    rest = [one for _, figures in ordered[_MOST_ROWS:] for one in figures]
+    if rest:
+        rows.append(("others", f"{len(rest):,}", *_cells(rest, "", "")))
+    every = [one for figures in groups.values() for one in figures]
+    rows.append(("total", f"{len(every):,}", *_cells(every, "", "")))
+    titles = ("runs", "energy", "logged, g/kWh", "CO2e", "restated, g/kWh", "CO2e", "change")
+    columns = (Column("place", 1.6), *(Column(title, 1.2, is_number=True) for title in titles))
+    return Table(columns, tuple(rows), has_total=True)
+
+
+def _row(terms: _Terms, figures: Sequence[_Figures]) -> tuple[str, ...]:
+    place, logged, restated = terms
+    factors = (_factor_text(logged), "as logged" if restated is None else _factor_text(restated))
+    return (fmt.shortened(place, 30) or "(none set)", f"{len(figures):,}", *_cells(figures, *factors))
+
+
+def _factor_text(factor: Factor | None) -> str:
+    return fmt.UNKNOWN if factor is None else fmt.significant(factor.value)
+
+
+def _cells(figures: Sequence[_Figures], logged: str, restated: str) -> tuple[str, ...]:
+    total = _added(figures)
+    before, after = total.before_kgco2e, total.after_kgco2e
+    is_alike = all((one.before_kgco2e is None) == (one.after_kgco2e is None) for one in figures)
+    change = f"{after / before - 1:+.1%}" if before and after is not None and is_alike else fmt.UNKNOWN
+    return (fmt.energy(total.energy_kwh), logged, fmt.mass(before), restated, fmt.mass(after), change)
+
+
+def _added(figures: Sequence[_Figures]) -> _Figures:
+    columns = zip(*((one.energy_kwh, one.before_kgco2e, one.after_kgco2e) for one in figures), strict=True)
+    known = ([value for value in column if value is not None] for column in columns)
+    return _Figures(*(math.fsum(column) if column else None for column in known))
