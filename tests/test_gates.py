@@ -108,6 +108,65 @@ def test_a_budget_that_holds_is_silent(clock, tmp_path, caplog):
 
 
 @pytest.mark.parametrize(
+    ("limit", "says"),
+    [
+        ({"max_energy_kwh": 0.0003}, "energy is at 0.400 Wh, over the limit of 0.300 Wh"),
+        ({"deadline_utc": "2026-09-21T14:13:23"}, "time is at 4.00 s, over the deadline after 3.00 s"),
+        ({"max_energy_kwh": 0.0005, "deadline_utc": "2026-09-21T14:13:25"}, None),
+    ],
+)
+def test_a_short_run_without_marked_epochs_is_told_that_it_passed_its_budget(clock, tmp_path, caplog, limit, says):
+    with caplog.at_level(logging.WARNING), tracker(clock, tmp_path, **limit):
+        clock.pass_s(4.0)
+    assert [says in r.getMessage() for r in caplog.records] == ([] if says is None else [True])
+
+
+def test_a_long_run_without_marked_epochs_is_told_while_it_runs(clock, tmp_path, caplog):
+    with caplog.at_level(logging.WARNING), tracker(clock, tmp_path, max_energy_kwh=0.0004) as t:
+        for _ in range(6):
+            clock.pass_s(1.0)
+            t._session.tick()
+        assert len(caplog.records) == 1 and "energy is at 0.500 Wh" in caplog.records[0].getMessage()
+
+
+def test_a_run_that_ended_within_its_budget_is_not_told_what_was_forecast(clock, tmp_path, caplog):
+    with caplog.at_level(logging.WARNING), tracker(clock, tmp_path, max_energy_kwh=0.01) as t:
+        for _ in range(3):
+            t.epoch_start()
+            clock.pass_s(10.0)
+            t.epoch_end()
+        assert t.forecast.energy_kwh.lower > 0.01
+        t._session._outlook._found.clear()
+        caplog.clear()
+    assert caplog.records == []
+
+
+@pytest.mark.parametrize(("limits", "nudged"), [({"max_energy_kwh": 1.0}, [True, False, True]), ({}, [False] * 3)])
+def test_the_end_of_an_epoch_wakes_who_looks_ahead_for_a_budget_but_not_many_times_a_second(
+    clock, tmp_path, limits, nudged
+):
+    seen = []
+    with tracker(clock, tmp_path, **limits) as t:
+        for duration_s in (10.0, 0.5, 0.6):
+            t.epoch_start()
+            clock.pass_s(duration_s)
+            t.epoch_end()
+            event = t._session._worker._nudged
+            seen.append(event.is_set())
+            event.clear()
+    assert seen == nudged
+
+
+def test_what_is_measured_stops_at_the_next_boundary_without_a_forecast(clock, tmp_path):
+    with pytest.raises(BudgetExceeded), tracker(clock, tmp_path, max_energy_kwh=0.0015, on_overrun="stop") as t:
+        while True:
+            t.epoch_start()
+            clock.pass_s(10.0)
+            t.epoch_end()  # and no tick
+    assert read_logs(tmp_path).runs[0].summary.epochs_done == 2
+
+
+@pytest.mark.parametrize(
     "limit",
     [
         {"max_energy_kwh": 0.01},

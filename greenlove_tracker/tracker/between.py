@@ -55,6 +55,7 @@ class BetweenEpochs:
         Raises:
             SystemExit: where the answer is no.
         """
+        self._worker.nudge()
         done, settings = self._parts.recorder.epochs_done, self._settings
         if settings.stop_and_confirm and done == settings.epochs_before_pred and self._asks:
             self._confirm()

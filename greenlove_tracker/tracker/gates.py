@@ -27,12 +27,17 @@ class Overrun:
     expected: Estimate | None
     probability: float
 
+    @property
+    def is_certain(self) -> bool:
+        """Whether it is exceeded already, by what is measured."""
+        return self.used is not None and self.used > self.limit
+
     def __str__(self) -> str:
         name, text = fmt.QUANTITIES[self.quantity]
         if self.limit <= 0:
             return "the deadline had passed before the run began"
         limit = "the deadline after" if self.quantity == "duration_s" else "the limit of"
-        if self.used is not None and self.used > self.limit:
+        if self.used is not None and self.is_certain:
             return f"{name} is at {text(self.used)}, over {limit} {text(self.limit)}"
         e = self.expected
         come = f"will come to {fmt.interval(e.point, e.lower, e.upper, text)}" if e is not None else ""

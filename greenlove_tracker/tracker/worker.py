@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from dataclasses import dataclass
 
 from greenlove_tracker.forecasting import Forecast
@@ -46,8 +47,9 @@ class Worker:
     def __init__(self, parts: Parts, *, forecasts: bool) -> None:
         self._parts = parts
         self._forecasts = forecasts
-        self._ended = threading.Event()
+        self._ended, self._nudged = threading.Event(), threading.Event()
         self._forecasting = threading.Lock()  # one forecast after the other, in the order of what they are made from
+        self._nudged_s = parts.begun_s
         self.is_asking = False  # the terminal belongs to a question
 
     def launch(self, *, in_background: bool) -> None:
@@ -64,9 +66,18 @@ class Worker:
                 metering.fail_to_start(error, recorder)
                 metering.is_settled.set()
 
+    def nudge(self) -> None:
+        """An epoch is over: where there is a budget, look ahead now, not at the next tick: it acts the sooner."""
+        parts, now_s = self._parts, self._parts.clock.perf_s()
+        is_short = now_s < self._nudged_s + TICK_S  # waking a thread costs such an epoch more than it gains
+        if self._forecasts and parts.outlook.has_budgets and not is_short:
+            self._nudged_s = now_s
+            self._nudged.set()
+
     def end(self) -> None:
         """The run is closed: nothing of it is touched any more."""
         self._ended.set()
+        self._nudged.set()
 
     def _work(self) -> None:
         parts = self._parts
@@ -76,9 +87,16 @@ class Worker:
             with parts.lock:
                 if not self._ended.is_set():
                     parts.writer.write_fields([Field("git_commit", commit)])
-        while not self._ended.wait(TICK_S):
+        due_s = time.monotonic() + TICK_S
+        while not self._ended.is_set():
+            is_nudged = self._nudged.wait(max(0.0, due_s - time.monotonic()))
             try:
-                self.tick()
+                if is_nudged:
+                    self._nudged.clear()
+                    self.look_ahead()
+                else:
+                    due_s = time.monotonic() + TICK_S
+                    self.tick()
             except Exception as error:  # this thread must live as long as the training
                 if not threading.main_thread().is_alive():
                     return  # the process ends: nothing can be loaded any more
@@ -136,12 +154,13 @@ class Worker:
                     parts.writer.write_forecast(outlook.keep(forecast, look))
         self.check_budgets()
 
-    def check_budgets(self) -> None:
-        """Compare what is used, and the latest forecast, with the budgets."""
+    def check_budgets(self, *, is_over: bool = False) -> None:
+        """Compare what is used, and until the run is over the latest forecast too, with the budgets."""
         parts = self._parts
         if not (self._forecasts and parts.outlook.has_budgets):
             return
         with parts.lock:
             found = parts.outlook.check_budgets(parts.recorder.metered_kwh, parts.metering.gpu_count)
         for overrun in found:
-            parts.troubles.warn(f"budget {overrun.quantity}", f"{overrun}")
+            if overrun.is_certain or not is_over:
+                parts.troubles.warn(f"budget {overrun.quantity}", f"{overrun}")
