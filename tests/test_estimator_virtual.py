@@ -169,6 +169,12 @@ def test_a_wide_forecast_names_the_budget_that_would_narrow_it(tmp_path):
     assert len(advice) == 1 and advice[0].startswith("--budget ") and "would narrow ±" in advice[0]
 
 
+def test_where_no_budget_would_narrow_a_forecast_none_is_advised(tmp_path):
+    estimation = explored(tmp_path, step_s=1e-2, n=64 * 20_000, noise=30.0, budget_s=10.0)[0]
+    advice = [w.advice for w in estimation.forecast.warnings if w.name == "WIDE"]
+    assert advice == ["a larger --budget would hardly narrow it; a quieter machine may"]
+
+
 def test_an_estimator_explores_as_often_as_it_is_asked(tmp_path):
     clock, model = FakeClock(), nn.Linear(1, 1)
     estimator = Estimator(

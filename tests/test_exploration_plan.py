@@ -191,6 +191,16 @@ def test_a_training_of_a_few_budgets_is_explored_in_proportion_and_the_advice_is
     assert loop.now_s < 0.4 * 1.05
 
 
+def test_a_wide_forecast_goes_on_to_a_third_of_the_run_and_no_further_than_the_budget():
+    brief, longer = Loop(1e-3, 5e-3), Loop(1e-3, 5e-3)
+    explore(brief, 995, 75)
+    explore(longer, 995, 75, width=0.6)
+    assert brief.now_s < 0.16 * 75 and 0.25 * 75 < longer.now_s <= 75 / 3
+    budget = Loop(1e-3, 5e-3)
+    found = sizes(explore(budget, 10_000, 100, width=0.6))
+    assert budget.now_s <= 30 and len(found) >= 8
+
+
 def test_slow_steps_give_an_answer_from_ten_of_them():
     loop = Loop(2.1, cold_s=1.0, run_noise=0.01, noise=0.02)
     scheduler = explore(loop, 20_000, 3)

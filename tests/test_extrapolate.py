@@ -185,6 +185,45 @@ def test_the_largest_size_is_forecast_from_the_others():
     assert backtest_error(m[:2], np.array([4.0, 8.0])) is None
 
 
+def thrashing(factors) -> list[Trial]:
+    """Trials on a machine whose threads hinder each other: each so many times as slow as it should be."""
+    sizes = (10, 21, 46, 100, 10, 100)
+    return [Trial(m * BATCH, BATCH, (1e-3 * m * f,) * 5) for m, f in zip(sizes, factors, strict=True)]
+
+
+def test_a_largest_size_that_the_others_do_not_foresee_is_loud_and_widens_all():
+    energetic = [
+        Trial(t.sample_size, BATCH, t.epoch_durations_s, energy_kwh=1e-4 * t.total_s)
+        for t in thrashing((7.0, 7.1, 6.9, 1.0, 7.0, 1.0))
+    ]
+    forecast = extrapolate(energetic, PLAN, carbon_intensity=100.0)
+    (warning,) = [w for w in forecast.warnings if w.name == "BACKTEST"]
+    assert forecast.backtest_error == pytest.approx(6.0, rel=0.1)
+    assert warning.is_serious and "+597%" in warning.message and not forecast.is_reliable
+    for estimate in (forecast.duration_s, forecast.energy_kwh, forecast.emissions_kgco2e):
+        assert estimate.upper >= 6.9 * estimate.point and estimate.lower <= estimate.point / 6.9
+    assert forecast.duration_p99_s >= forecast.duration_s.upper
+
+
+def test_a_foreseen_largest_size_changes_nothing():
+    rng = np.random.default_rng(11)
+    alarms = sum(any(w.name == "BACKTEST" for w in extrapolate(trials(rng), PLAN).warnings) for _ in range(100))
+    assert alarms <= 100 * 0.01 + 3 * math.sqrt(100 * 0.01 * 0.99)
+
+
+def test_trials_of_one_size_that_differ_by_a_factor_of_two_are_not_relied_on():
+    forecast = extrapolate(thrashing((1.0, 1.0, 1.0, 1.0, 2.5, 1.0)), PLAN)
+    (warning,) = [w for w in forecast.warnings if w.name == "SCATTER"]
+    assert "2.5 times" in warning.message and not forecast.is_reliable
+    assert "SCATTER" not in {w.name for w in extrapolate(thrashing((1.0, 1.0, 1.0, 1.0, 1.5, 1.0)), PLAN).warnings}
+
+
+def test_an_interval_of_more_than_half_either_way_is_not_relied_on():
+    forecast = extrapolate(thrashing((1.9, 1.0, 1.0, 1.0, 1.0, 1.4)), PLAN)
+    (warning,) = [w for w in forecast.warnings if w.name == "WIDE"]
+    assert forecast.duration_s.relative_width > 1 and warning.is_serious
+
+
 def test_warm_up_is_found_not_assumed():
     rng = np.random.default_rng(0)
     warm = 1 + 0.01 * rng.standard_normal((400, 12))

@@ -19,6 +19,7 @@ _BUDGETS = (2, 3, 5, 10, 20)  # times the budget, of which the first that helps 
 _NARROW = 0.2  # a relative width at which no larger budget is looked for
 _EXPLORATIONS = 3  # of each budget, of which the middle one counts: one may be lucky
 _HELPS = 0.5  # a larger budget that leaves more than this share of the width is not worth naming
+_NO_BUDGET = "a larger --budget would hardly narrow it; a quieter machine may"
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,15 +99,15 @@ def advised(
     trials: Sequence[Trial],
     width_of: Callable[[tuple[Trial, ...]], float | None],
 ) -> Forecast:
-    """Where the forecast is wide, say which budget would narrow it to what, as explored on a loop of the same cost."""
+    """Where the forecast is wide, say which budget would narrow it, as explored on a loop of the same cost, or that none would."""
     scheduler, width = schedule.scheduler, forecast.duration_s.relative_width
     is_wide = any(warning.name == "WIDE" for warning in forecast.warnings)
     if not is_wide or not isinstance(scheduler, ExplorationScheduler):
         return forecast
     found = _narrower(schedule, scheduler, trials, width_of)
-    if found is None or found[1] > _HELPS * width:
-        return forecast
-    text = f"--budget {found[0]:g} would narrow ±{width / 2:.0%} to about ±{found[1] / 2:.0%}"
+    text = _NO_BUDGET
+    if found is not None and found[1] <= _HELPS * width:
+        text = f"--budget {found[0]:g} would narrow ±{width / 2:.0%} to about ±{found[1] / 2:.0%}"
     warnings = [replace(w, advice=text) if w.name == "WIDE" else w for w in forecast.warnings]
     return replace(forecast, warnings=tuple(warnings))
 

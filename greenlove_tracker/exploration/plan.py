@@ -41,6 +41,8 @@ _PATIENCE_SHARE = 0.25  # this share of what is left, whichever is longer: a hic
 # A short run is explored in proportion: long enough to be worth it, and for no more than a third of the run.
 _SHARE_OF_RUN = 0.15
 _MOST_OF_RUN = 1 / 3
+_UNSURE = 0.25  # a relative width above which it goes on, to that third, while the budget lasts
+_GO_ON_SHARE = 0.2  # of the budget: for less it does not
 _USEFUL_S = 6.0  # five seconds of energy, and what lies between trials
 _USEFUL_STEPS = 10  # an answer from ten steps, where they are slow
 _FEW_BUDGETS = 3.0  # a run of less is better run than explored
@@ -81,6 +83,7 @@ class ExplorationScheduler(Scheduler):
         self._between_s: list[float] = []  # per ask, what it took beside its epochs
         self._slots: list[Slot] | None = None  # what is still to run
         self._is_to_replicate = False
+        self._is_unsure = False  # the forecast from the trials so far is wide
 
     def next(self, spent_s: float, *, relative_width: float | None = None) -> Ask | None:
         """What to run next; None when the exploration is over.
@@ -91,6 +94,7 @@ class ExplorationScheduler(Scheduler):
         """
         self._turn()
         self._note_overhead(spent_s)
+        self._is_unsure = relative_width is not None and relative_width > _UNSURE
         left_s = self.budget_s - spent_s
         if left_s <= 0:
             return None
@@ -164,7 +168,7 @@ class ExplorationScheduler(Scheduler):
         if cost is None or whole_s is None or self._began_s is None:
             return planned_s
         useful_s = min(max(_USEFUL_S, _USEFUL_STEPS * cost.of(1)), _MOST_OF_RUN * whole_s)
-        allowance_s = max(_SHARE_OF_RUN * whole_s, useful_s)
+        allowance_s = max((_MOST_OF_RUN if self._is_unsure else _SHARE_OF_RUN) * whole_s, useful_s)
         return min(planned_s, allowance_s - (self.budget_s - left_s - self._began_s))
 
     def _calibration(self, left_s: float) -> Ask | None:
@@ -203,9 +207,11 @@ class ExplorationScheduler(Scheduler):
         room = Room(self._available_s(left_s), cost, between_s, most_batches(self.batches_per_epoch, seen))
         if self._slots is None:
             self._slots, self._is_to_replicate = room.first_block(self._random)
-        while self._slots or self._is_to_replicate:
+        goes_on = self._is_unsure and room.available_s > _GO_ON_SHARE * self.budget_s
+        has_more = self._is_to_replicate or goes_on
+        while self._slots or has_more:
             if not self._slots:
-                self._slots, self._is_to_replicate = self._again(room), False
+                self._slots, self._is_to_replicate, has_more = self._again(room), False, False
                 continue
             slot = room.fitted(self._slots.pop(0))
             if slot is not None:

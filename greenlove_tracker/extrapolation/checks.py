@@ -1,4 +1,4 @@
-"""What speaks against a straight line: curvature, and the largest size that the others do not foresee."""
+"""What speaks against a straight line: curvature, the largest size that the others do not foresee, and scatter."""
 
 from __future__ import annotations
 
@@ -7,9 +7,14 @@ from dataclasses import dataclass
 import numpy as np
 import statsmodels.api as sm
 
-from greenlove_tracker.extrapolation.regression import Array, plain_wls
+from greenlove_tracker.extrapolation.noise import WithinNoise
+from greenlove_tracker.extrapolation.observations import Observations
+from greenlove_tracker.extrapolation.prediction import run_mean_of
+from greenlove_tracker.extrapolation.regression import Array, fit_line, plain_wls
 
 _P_VALUE = 0.02  # a linear loop is falsely called curved in 2% of the cases
+_TAIL = 0.005  # of the others' forecast on either side, that the largest size must not lie in
+_MOST_OFF = 1.5  # a largest size that is off by this factor is foreseen by no standard, however wide the interval
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,3 +70,40 @@ def backtest_error(m: Array, mean_s: Array) -> float | None:
         intercept, slope = 0.0, result.params[0]  # type: ignore[attr-defined]
     seen = float(mean_s[is_largest].mean())
     return float(intercept + slope * m.max() - seen) / seen
+
+
+@dataclass(frozen=True, slots=True)
+class Backtest:
+    """How well the others foresee the largest size.
+
+    Attributes:
+        error: (forecast - seen) / seen.
+        is_foreseen: whether that is no more than their own prediction interval of 99% allows, and no factor of 1.5.
+    """
+
+    error: float
+    is_foreseen: bool
+
+    @property
+    def doubt(self) -> float:
+        """How many times the whole may be off either way: as the largest size was; 1 where that is foreseen."""
+        return 1.0 if self.is_foreseen else max(1 + self.error, 1 / (1 + self.error))
+
+
+def backtest(seen: Observations, noise: WithinNoise) -> Backtest | None:
+    """The largest size forecast from the others; None with fewer than two smaller sizes."""
+    error = backtest_error(seen.m, seen.mean_s)
+    if error is None:
+        return None
+    is_largest = seen.m == seen.m.max()
+    within = np.array([noise.variance_of_mean(len(s)) for s in seen.steady])
+    line = fit_line(seen.m[~is_largest], seen.mean_s[~is_largest], within[~is_largest])
+    epochs = float(np.mean([len(s) for s, largest in zip(seen.steady, is_largest, strict=True) if largest]))
+    share = run_mean_of(line, noise, float(seen.m.max()), epochs).cdf(float(seen.mean_s[is_largest].mean()))
+    return Backtest(error, _TAIL <= share <= 1 - _TAIL and 1 / _MOST_OFF < 1 + error < _MOST_OFF)
+
+
+def scatter(seen: Observations) -> float:
+    """By how many times the slowest trial of a size took longer than the fastest of that size, at most."""
+    by_size = [seen.mean_s[seen.m == size] for size in np.unique(seen.m)]
+    return max(float(means.max() / means.min()) for means in by_size)

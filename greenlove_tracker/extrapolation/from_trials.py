@@ -10,7 +10,7 @@ import numpy as np
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.extrapolation import green_love, power
 from greenlove_tracker.extrapolation.between import between_epochs
-from greenlove_tracker.extrapolation.checks import Curvature, backtest_error, curvature
+from greenlove_tracker.extrapolation.checks import Backtest, Curvature, backtest, curvature, scatter
 from greenlove_tracker.extrapolation.energy import Time, energy_at_mean_power, forecast_energy
 from greenlove_tracker.extrapolation.mixture import Mixture
 from greenlove_tracker.extrapolation.noise import within_noise
@@ -24,6 +24,8 @@ __all__ = ["extrapolate", "observe"]
 
 _FAR = 50.0  # extrapolating over more than this multiple of the largest trial
 _WIDE = 0.25  # a relative width above which a forecast is said to be wide
+_VAGUE = 1.0  # and above which, ±50%, it is not to be relied on
+_SCATTER = 2.0  # times as long: trials of one size that differ by so much are of two machines, as it were
 # With one size only, up to this share of an epoch may be fixed cost that does not grow with the data.
 _UNSEEN_FIXED_SHARE = 0.3
 _P99 = 0.99
@@ -130,23 +132,27 @@ def _by_line(
     one_off = _one_off(seen, level).plus(cold_start_s)
     besides = (between or Mixture.exactly(0.0)).plus(Mixture.exactly(one_off.point))
     total = of_epochs.plus(besides)
-    duration = _at_least(total.estimate(level, "s", Kind.PREDICTION), besides.estimate(level, "s", Kind.PREDICTION))
+    check = backtest(seen, noise)
+    doubt = 1.0 if check is None else check.doubt
+    spread = _no_surer(total.estimate(level, "s", Kind.PREDICTION), doubt)
+    duration = _at_least(spread, besides.estimate(level, "s", Kind.PREDICTION))
     energy, energy_warnings = forecast_energy(trials, seen, noise, plan, Time(of_epochs, besides, duration))
     doubts = _warnings(seen, trials, plan, curvature(seen.m, seen.mean_s), duration)
+    doubts += _disagreements(seen, check)
     return Forecast(
         duration_s=duration,
-        energy_kwh=energy,
+        energy_kwh=None if energy is None else _no_surer(energy, doubt),
         emissions_kgco2e=None,
         cost_usd=None,
         one_off_s=one_off,
         per_epoch_s=coefficient_of(line, 0, noise).estimate(level, "s", Kind.CONFIDENCE) if seen.n_sizes > 1 else None,
         per_batch_s=coefficient_of(line, 1, noise).estimate(level, "s", Kind.CONFIDENCE),
         warnings=(*doubts, *energy_warnings),
-        backtest_error=backtest_error(seen.m, seen.mean_s),
+        backtest_error=None if check is None else check.error,
         method="wls",
         degrees_of_freedom=line.degrees_of_freedom,
         plan=plan,
-        duration_p99_s=total.quantile(_P99),
+        duration_p99_s=max(total.quantile(_P99), duration.point * doubt),
         between_s=None if between is None else between.estimate(level, "s", Kind.PREDICTION),
     )
 
@@ -155,6 +161,11 @@ def _at_least(total: Estimate, part: Estimate) -> Estimate:
     """No epoch takes less than nothing, so the whole takes no less than what is beside the epochs."""
     point, lower, upper = (max(getattr(total, n), getattr(part, n)) for n in ("point", "lower", "upper"))
     return replace(total, point=point, lower=lower, upper=upper)
+
+
+def _no_surer(total: Estimate, doubt: float) -> Estimate:
+    """With an interval that holds what is so many times as much, and as little."""
+    return replace(total, lower=min(total.lower, total.point / doubt), upper=max(total.upper, total.point * doubt))
 
 
 def _with_unseen_fixed_cost(total: Mixture, seen: Observations, plan: TrainingPlan) -> Mixture:
@@ -202,7 +213,27 @@ def _warnings(
         )
     if duration.relative_width > _WIDE and seen.n_sizes > 1:
         half = duration.relative_width / 2
-        found.append(Warn("WIDE", f"±{half:.0%}: the trials differ too much", "more and longer trials narrow it"))
+        is_vague = duration.relative_width > _VAGUE
+        message = f"±{half:.0%}: the trials differ too much"
+        found.append(Warn("WIDE", message, "more and longer trials narrow it", is_vague))
+    return found
+
+
+def _disagreements(seen: Observations, check: Backtest | None) -> list[Warn]:
+    """Where the trials contradict each other, by more than a run differs from another."""
+    found = []
+    if check is not None and not check.is_foreseen:
+        message = (
+            f"the largest size, forecast from the others, comes out {check.error:+.0%}: so far off may be the whole"
+        )
+        found.append(Warn("BACKTEST", message, "explore again on a quieter machine, or larger samples", True))
+    times = scatter(seen)
+    if times >= _SCATTER:
+        message = f"trials of one size took up to {times:.1f} times as long as each other"
+        advice = (
+            "other work, or more threads than cores, slows the machine down: fewer threads (OMP_NUM_THREADS) may help"
+        )
+        found.append(Warn("SCATTER", message, advice, True))
     return found
 
 

@@ -22,7 +22,20 @@ def total_of(line: Line, noise: WithinNoise, plan: TrainingPlan, m: float) -> Mi
         m: batches, or tokens, of each epoch.
     """
     epochs = plan.n_epochs
-    at = np.array([plan.n_starts / epochs, m])
+    return run_mean_of(line, noise, m, epochs, plan.n_starts / epochs).times(epochs)
+
+
+def run_mean_of(line: Line, noise: WithinNoise, m: float, epochs: float, starts: float = 1.0) -> Mixture:
+    """The mean of an epoch of a future run: the line's error, what differs from run to run, and the noise within.
+
+    Args:
+        line: of the mean of an epoch against its size.
+        noise: within a run.
+        m: batches, or tokens, of each epoch.
+        epochs: of the run.
+        starts: of an epoch, for each that is counted.
+    """
+    at = np.array([starts, m])
     parts = []
     for c in line.components:
         mean = float(at @ c.coefficients)
@@ -30,7 +43,7 @@ def total_of(line: Line, noise: WithinNoise, plan: TrainingPlan, m: float) -> Mi
         within_future = mean**2 * noise.variance_of_mean(max(1, round(epochs)))
         variance = of_line + within_future + (mean * c.tau) ** 2
         within = of_line * c.within_share + within_future
-        parts.append((c.weight, epochs * mean, epochs * math.sqrt(variance), _freedom(variance, within, noise)))
+        parts.append((c.weight, mean, math.sqrt(variance), _freedom(variance, within, noise)))
     return Mixture.of(parts)
 
 

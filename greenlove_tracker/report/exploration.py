@@ -125,6 +125,7 @@ def _made_of(forecast: Forecast) -> list[str]:
 def _checks(forecast: Forecast) -> list[str]:
     if forecast.backtest_error is None:
         return []
-    bent = any(w.name == "NONLINEAR" for w in forecast.warnings)
-    linear = "cost is not linear" if bent else "no bend seen"
-    return [f"  checks    largest size forecast from the others: {forecast.backtest_error:+.1%} · {linear}"]
+    names = {w.name for w in forecast.warnings}
+    linear = "cost is not linear" if "NONLINEAR" in names else "no bend seen"
+    foreseen = "not foreseen by the others" if "BACKTEST" in names else "forecast from the others"
+    return [f"  checks    largest size {foreseen}: {forecast.backtest_error:+.1%} · {linear}"]
