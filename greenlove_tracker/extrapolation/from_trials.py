@@ -223,16 +223,12 @@ def _disagreements(seen: Observations, check: Backtest | None) -> list[Warn]:
     """Where the trials contradict each other, by more than a run differs from another."""
     found = []
     if check is not None and not check.is_foreseen:
-        message = (
-            f"the largest size, forecast from the others, comes out {check.error:+.0%}: so far off may be the whole"
-        )
+        message = f"the largest size, forecast from the others, comes out {check.error:+.0%}: so may the whole"
         found.append(Warn("BACKTEST", message, "explore again on a quieter machine, or larger samples", True))
     times = scatter(seen)
     if times >= _SCATTER:
         message = f"trials of one size took up to {times:.1f} times as long as each other"
-        advice = (
-            "other work, or more threads than cores, slows the machine down: fewer threads (OMP_NUM_THREADS) may help"
-        )
+        advice = "other work, or more threads than cores, slows it down: fewer threads (OMP_NUM_THREADS) may help"
         found.append(Warn("SCATTER", message, advice, True))
     return found
 
