@@ -110,7 +110,7 @@ def test_a_file_of_2_gb_is_not_read(tmp_path):
     logs = read_logs(tmp_path)
     assert names(logs) == ["7.1"] and MAX_FILE_BYTES < 2 * 1024**3
     assert [line.partition(": ")[0] for line in told(logs)] == ["huge.csv", log.name.replace("7.1", "8.1")]
-    assert all(line.endswith("cannot be read: larger than 256 MiB") for line in told(logs))
+    assert all(line.endswith("cannot be read: larger than 64 MiB") for line in told(logs))
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no named pipes there")

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from greenlove_tracker.errors import LogError, UsageError
 from greenlove_tracker.logs.aggregate import aggregate
-from greenlove_tracker.logs.csvfile import NOT_UTF_8, _damaged, _undamaged, read_cells, read_lists
+from greenlove_tracker.logs.csvfile import NOT_UTF_8, _damaged, _undamaged, read_lists, read_records
 from greenlove_tracker.logs.forecasts import FORECAST_COLUMNS
 from greenlove_tracker.logs.parser import Logs, Run, read_logs
 from greenlove_tracker.logs.places import read_bytes
@@ -75,7 +75,7 @@ def test_whatever_is_cut_off_the_lines_before_are_kept(tmp_path_factory, cut):
     whole = b'field,value,unit\na,1,s\nb,"two\nlines, ""quoted""",\nc,3,\n'
     file.write_bytes(whole[: cut % (len(whole) + 1)])
     told = []
-    found = {cells["field"]: cells["value"] for _, cells in read_cells(file, RUN_COLUMNS, told.append)}
+    found = {field: value for _, (field, value, _) in read_records(file, RUN_COLUMNS, told.append)}
     expected = {"a": "1", "b": 'two\nlines, "quoted"', "c": "3"}
     assert found.items() <= expected.items() and list(found) == list(expected)[: len(found)]
     assert bool(told) or file.read_bytes() in {whole[: whole.index(mark)] for mark in (b"a,", b"b,", b"c,")} | {whole}
@@ -352,7 +352,7 @@ def test_no_more_of_a_long_file_is_held_than_its_rows(tmp_path):
     file.write_bytes(b"a,b\n" + b'1,"unclosed\n' * 100_000 + b"2,3\n" * 100_000)
     told, found = set(), 0
     tracemalloc.start()
-    for _ in read_cells(file, ("a", "b"), lambda message: told.add(message[:4])):
+    for _ in read_records(file, ("a", "b"), lambda message: told.add(message[:4])):
         found += 1
     peak_bytes = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()

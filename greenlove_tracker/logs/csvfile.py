@@ -18,29 +18,29 @@ NOT_UTF_8 = f"is not UTF-8: what could not be read is shown as {UNKNOWN}"
 _SMALL_BYTES = csv.field_size_limit()  # nothing in a text so short is too long for the csv module
 
 
-def read_cells(
+def read_records(
     file: LogFile | Path, columns: Sequence[str], tell: Callable[[str], None]
-) -> Iterator[tuple[int, dict[str, str]]]:
-    """The records of a CSV file by column, each with the number of its first line.
+) -> Iterator[tuple[int, list[str]]]:
+    """The records of a CSV file, each with the number of its first line and its cells in the order of ``columns``.
 
     Args:
         file: the file.
-        columns: what its header must hold; further columns are welcome.
+        columns: what its header must hold; the cells of further ones may come last.
         tell: takes a sentence on each thing that could not be read and is left out.
     """
     data = _read(file, MAX_FILE_BYTES, tell)
     undamaged = _undamaged(data)
-    yield from _by_column(_damaged(data, tell) if undamaged is None else enumerate(undamaged, 1), columns, tell)
+    yield from _in_order(_damaged(data, tell) if undamaged is None else enumerate(undamaged, 1), columns, tell)
 
 
 def read_lists(file: LogFile | Path, columns: Sequence[str], tell: Callable[[str], None]) -> list[list[str]]:
-    """The same without names: of each record the cells in the order of ``columns``, and maybe more."""
+    """The same of a small file, at once and without the numbers."""
     data = _read(file, MAX_LISTS_BYTES, tell)
     undamaged = _undamaged(data)
     if undamaged is not None and undamaged[0][: len(columns)] == list(columns):
         return undamaged[1:]
     records = _damaged(data, tell) if undamaged is None else enumerate(undamaged, 1)
-    return [[cells[column] for column in columns] for _, cells in _by_column(records, columns, tell)]
+    return [cells for _, cells in _in_order(records, columns, tell)]
 
 
 def _read(file: LogFile | Path, max_bytes: int, tell: Callable[[str], None]) -> bytes:
@@ -59,17 +59,20 @@ def _read(file: LogFile | Path, max_bytes: int, tell: Callable[[str], None]) -> 
     return b""
 
 
-def _by_column(
+def _in_order(
     records: Iterator[tuple[int, list[str]]], columns: Sequence[str], tell: Callable[[str], None]
-) -> Iterator[tuple[int, dict[str, str]]]:
+) -> Iterator[tuple[int, list[str]]]:
+    """All but the header, which is the first."""
     if (first := next(records, None)) is None:
         return
     header = first[1]
     if missing := set(columns).difference(header):
         tell(f"is not ours: no column {', '.join(sorted(missing))}")
-        return
-    for line, cells in records:
-        yield line, dict(zip(header, cells, strict=True))
+    elif header[: len(columns)] == list(columns):
+        yield from records
+    else:
+        places = [header.index(column) for column in columns]
+        yield from ((line, [cells[i] for i in places]) for line, cells in records)
 
 
 def _undamaged(data: bytes) -> list[list[str]] | None:

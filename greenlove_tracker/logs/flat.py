@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable, Mapping
+from functools import cache
+from operator import attrgetter
 from typing import Any
 
 from greenlove_tracker.records import Counts, Energy
@@ -12,23 +15,23 @@ _PARTS = {"energy": ("", Energy), "counts": ("", Counts), "gap_before": ("gap_be
 
 def flat_columns(record: type) -> list[str]:
     """The columns of a record's flat row."""
-    columns: list[str] = []
-    for f in dataclasses.fields(record):
-        if f.name in _PARTS:
-            prefix, part = _PARTS[f.name]
-            columns += [f"{prefix}{g.name}" for g in dataclasses.fields(part)]
-        else:
-            columns.append(f.name)
-    return columns
+    return list(_getters(record))
 
 
 def flat_values(record: Any) -> dict[str, Any]:
     """A record's flat row, by column."""
-    values: list[Any] = []
+    kind: type = type(record)
+    return {column: value_of(record) for column, value_of in _getters(kind).items()}
+
+
+@cache
+def _getters(record: type) -> Mapping[str, Callable[[Any], Any]]:
+    """What gives each column."""
+    getters: dict[str, Callable[[Any], Any]] = {}
     for f in dataclasses.fields(record):
-        value = getattr(record, f.name)
         if f.name in _PARTS:
-            values += [getattr(value, g.name) for g in dataclasses.fields(value)]
+            prefix, part = _PARTS[f.name]
+            getters |= {f"{prefix}{g.name}": attrgetter(f"{f.name}.{g.name}") for g in dataclasses.fields(part)}
         else:
-            values.append(value)
-    return dict(zip(flat_columns(type(record)), values, strict=True))
+            getters[f.name] = attrgetter(f.name)
+    return getters

@@ -175,14 +175,14 @@ class Run(RunFiles):
     def forecasts(self) -> Sequence[IssuedForecast]:
         """Every forecast that the run issued while it ran, in order."""
         name = forecasts_file(0)
-        return list(self._read(name, FORECAST_COLUMNS, forecast_from_cells)) if name in self._names else ()
+        return list(self._read_by_name(name, FORECAST_COLUMNS, forecast_from_cells)) if name in self._names else ()
 
     @cached_property
     def trials(self) -> Sequence[Trial]:
         """What an exploration timed; empty where the run was none."""
         if TRIALS_FILE not in self._names:
             return ()
-        return trials_of(self._read(TRIALS_FILE, TRIAL_COLUMNS, trial_row_from_cells))
+        return trials_of(self._read_by_name(TRIALS_FILE, TRIAL_COLUMNS, trial_row_from_cells))
 
     def scores(self, quantity: str = "duration_s") -> Sequence[Scored]:
         """Each forecast of a quantity beside what it came to; empty where the run did not do what was forecast."""
@@ -191,7 +191,7 @@ class Run(RunFiles):
     def told(self, quantity: str = "duration_s") -> Scored | None:
         """The forecast to tell of, as ``shown`` chooses; those after it are not read."""
         name, seen = forecasts_file(0), list[Scored]()
-        issued = self._read(name, FORECAST_COLUMNS, forecast_from_cells) if name in self._names else iter(())
+        issued = self._read_by_name(name, FORECAST_COLUMNS, forecast_from_cells) if name in self._names else iter(())
         for scored in self._scored(quantity, issued):
             seen.append(scored)
             if shown(seen) is not scored:  # an earlier one: further ones change nothing

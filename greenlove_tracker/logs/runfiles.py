@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
 from typing import TypeVar
 
-from greenlove_tracker.logs.csvfile import read_cells, read_lists
+from greenlove_tracker.logs.csvfile import read_lists, read_records
 from greenlove_tracker.logs.notes import Notes, Problem
 from greenlove_tracker.logs.places import LogPath, file_in, modified_s, names
 from greenlove_tracker.logs.schema import RUN_COLUMNS, RUN_FILE
@@ -50,17 +50,21 @@ class RunFiles:
     def _read_lines(self, name: str) -> list[list[str]]:
         return read_lists(file_in(self.path, name), RUN_COLUMNS, partial(self._tell, name))
 
-    def _read(
-        self, name: str, columns: Sequence[str], convert: Callable[[Mapping[str, str]], Record]
-    ) -> Iterator[Record]:
-        """The records of a file; those that cannot be read are told."""
-        for line, cells in read_cells(file_in(self.path, name), columns, partial(self._tell, name)):
+    def _read(self, name: str, columns: Sequence[str], convert: Callable[[Sequence[str]], Record]) -> Iterator[Record]:
+        """The records of a file, of cells in the order of ``columns``; those that cannot be read are told."""
+        for line, cells in read_records(file_in(self.path, name), columns, partial(self._tell, name)):
             try:
                 record = convert(cells)
             except ValueError as error:
                 self._tell(name, f"line {line} left out: {error}")
             else:
                 yield record
+
+    def _read_by_name(
+        self, name: str, columns: Sequence[str], convert: Callable[[Mapping[str, str]], Record]
+    ) -> Iterator[Record]:
+        """The same, of cells by column."""
+        return self._read(name, columns, lambda cells: convert(dict(zip(columns, cells, strict=False))))
 
     def _written_s(self) -> float:
         """When any of the files was last written, in seconds since the Unix epoch."""

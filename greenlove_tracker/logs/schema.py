@@ -10,7 +10,8 @@ An empty cell means not measured; a zero means measured zero. Floats are written
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from operator import itemgetter
 
 from greenlove_tracker.logs.flat import flat_values
 from greenlove_tracker.records import COMPONENTS, Counts, Energy, Factor, Field, Row, RowKind, RunSummary
@@ -31,6 +32,19 @@ EPOCH_COLUMNS = (
     "energy_kwh", "cpu_kwh", "gpu_kwh", "ram_kwh", "cpu_method", "gpu_method", "ram_method",
     "emissions_gco2e", "flags",
 )  # fmt: skip
+
+
+def _cells_of(*columns: str) -> Callable[[Sequence[str]], Sequence[str]]:
+    return itemgetter(*map(EPOCH_COLUMNS.index, columns))
+
+
+_KWH = [f"{component}_kwh" for component in COMPONENTS]
+_METHODS = [f"{component}_method" for component in COMPONENTS]
+_floats_of = _cells_of("gap_before_s", "duration_s", "emissions_gco2e", *[f"gap_before_{c}" for c in _KWH], *_KWH)
+_gap_methods_of = _cells_of(*[f"gap_before_{c}" for c in _METHODS])
+_methods_of = _cells_of(*_METHODS)
+_counts_of = _cells_of("steps", "batches", "samples", "tokens")
+_FLAGS_AT = EPOCH_COLUMNS.index("flags")
 
 
 def epochs_file(rank: int | str) -> str:
@@ -70,10 +84,6 @@ def row_cells(row: Row) -> list[str]:
     return [cell(v) for v in values]
 
 
-def _float(cells: Mapping[str, str], column: str) -> float | None:
-    return finite(cells[column]) if cells[column] else None
-
-
 def finite(text: str) -> float:
     """The number that a cell holds.
 
@@ -86,28 +96,32 @@ def finite(text: str) -> float:
     return value
 
 
-def _int(cells: Mapping[str, str], column: str) -> int | None:
-    return int(cells[column]) if cells[column] else None
+def _floats(texts: Sequence[str]) -> list[float | None]:
+    """The numbers that cells hold; None for an empty one."""
+    values = [float(text) if text else None for text in texts]
+    if not math.isfinite(sum(filter(None, values))):  # one test for all; what is large may add up to infinity
+        return [finite(text) if text else None for text in texts]
+    return values
 
 
-def row_from_cells(cells: Mapping[str, str]) -> Row:
-    """The row that ``cells`` (by column) stand for.
+def _energy(kwh: Sequence[float | None], methods: Sequence[str]) -> Energy:
+    return Energy(kwh[0], kwh[1], kwh[2], methods[0] or None, methods[1] or None, methods[2] or None)
+
+
+def row_from_cells(cells: Sequence[str]) -> Row:
+    """The row that ``cells``, in the order of EPOCH_COLUMNS, stand for.
 
     Raises:
-        ValueError, KeyError: where a cell is missing or is not what its column holds.
+        ValueError: where a cell is not what its column holds.
     """
-
-    def energy(prefix: str) -> Energy:
-        cpu, gpu, ram = (_float(cells, f"{prefix}{c}_kwh") for c in COMPONENTS)
-        return Energy(cpu, gpu, ram, *(cells[f"{prefix}{c}_method"] or None for c in COMPONENTS))
-
-    duration_s, gap_before_s = _float(cells, "duration_s"), _float(cells, "gap_before_s")
+    gap_before_s, duration_s, emissions_gco2e, *kwh = _floats(_floats_of(cells))
     if duration_s is None or gap_before_s is None or duration_s < 0 or gap_before_s < 0:
         raise ValueError("a row without its duration")
-    counts = Counts(*(_int(cells, c) for c in ("steps", "batches", "samples", "tokens")))
     return Row(
-        RowKind(cells["kind"]), _int(cells, "epoch"), cells["started_at"], gap_before_s, energy("gap_before_"),
-        duration_s, counts, energy(""), _float(cells, "emissions_gco2e"), frozenset(cells["flags"].split()),
+        RowKind(cells[0]), int(cells[1]) if cells[1] else None, cells[2],
+        gap_before_s, _energy(kwh[:3], _gap_methods_of(cells)),
+        duration_s, Counts(*[int(text) if text else None for text in _counts_of(cells)]),
+        _energy(kwh[3:], _methods_of(cells)), emissions_gco2e, frozenset(cells[_FLAGS_AT].split()),
     )  # fmt: skip
 
 

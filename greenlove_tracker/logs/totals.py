@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
+from operator import attrgetter
 
 from greenlove_tracker.records import (
     COMPONENTS,
@@ -76,6 +78,14 @@ class _NodeEnergy:
         return None if metered_kwh is None else metered_kwh + (self.estimate_kwh or 0.0)
 
 
+_COMPONENTS = [(attrgetter(f"{c}_kwh"), attrgetter(f"{c}_method")) for c in COMPONENTS]
+
+
+@cache
+def _is_measured(methods: str | None) -> bool:
+    return set((methods or "").split("+")) <= MEASURED_METHODS
+
+
 def _node_energy(rows: Sequence[Row]) -> _NodeEnergy:
     """The energy of one rank that carries a meter; what was not metered is estimated at the mean metered power."""
     stretches = _stretches(rows)
@@ -84,20 +94,16 @@ def _node_energy(rows: Sequence[Row]) -> _NodeEnergy:
     measured: list[float] = []
     estimates: list[float] = []
     covered = []
-    for component in COMPONENTS:
-        energy_kwh = metered.component_kwh(component)
+    for kwh_of, method_of in _COMPONENTS:
+        energy_kwh = kwh_of(metered)
         if energy_kwh is None:
             continue
-        known = [s for s in stretches if s.energy.component_kwh(component) is not None]
+        known = [s for s in stretches if kwh_of(s.energy) is not None]
         known_s = math.fsum(s.duration_s for s in known)
         covered.append(known_s)
         if known_s > 0:
             estimates.append(energy_kwh / known_s * max(0.0, total_s - known_s))
-        measured += [
-            s.energy.component_kwh(component) or 0.0
-            for s in known
-            if set((s.energy.component_method(component) or "").split("+")) <= MEASURED_METHODS
-        ]
+        measured += [kwh_of(s.energy) for s in known if _is_measured(method_of(s.energy))]
     return _NodeEnergy(
         duration_s=total_s,
         metered=metered,
@@ -245,12 +251,16 @@ def summarise(
 
 def _counts(lead: Sequence[Row], every_row: Sequence[Row]) -> Counts:
     """Steps are taken by all ranks together; batches, samples and tokens are each rank's own."""
-    own, everyone = Counts(), Counts()
-    for row in lead:
-        own = own + row.counts
-    for row in every_row:
-        everyone = everyone + row.counts
-    return Counts(own.steps, everyone.batches, everyone.samples, everyone.tokens)
+    own, everyone = [row.counts for row in lead], [row.counts for row in every_row]
+    return Counts(
+        _sum(c.steps for c in own), _sum(c.batches for c in everyone),
+        _sum(c.samples for c in everyone), _sum(c.tokens for c in everyone),
+    )  # fmt: skip
+
+
+def _sum(numbers: Iterable[int | None]) -> int | None:
+    known = [number for number in numbers if number is not None]
+    return sum(known) if known else None
 
 
 def _emissions_kgco2e(terms: Terms, energy_kwh: float | None) -> float | None:
