@@ -88,7 +88,7 @@ def everything(text: str) -> Document:
         BarChart(tuple(Bar(text, float(i), text, look) for i, look in enumerate(Look))),
         BarChart((Bar(text, 2.0, text, Look.PROJECTED, (1.0, 4.0)), Bar(text, None, text)), text),
         ChartRow((chart, chart)), ChartRow((chart,)),
-        Heading(text, starts_page=True), Table(columns, ((text,) * 4,) * 20, has_total=True),
+        Heading(text), Table(columns, ((text,) * 4,) * 20, has_total=True),
         Calculations((Calculation(text, text, text),)),
     ))  # fmt: skip
 
@@ -387,7 +387,7 @@ def test_it_prints(show, logs: Path) -> None:
     runs = [text for text in pages if "\nrun-" in text]
     assert len(runs) > 1
     assert all("project" in text and "energy" in text for text in runs)
-    assert "How each number was obtained" in pages[-1]
+    assert "How each number was obtained" in " ".join(pages[-2:])
     page.emulate_media(media="print")
     whole = "[...document.querySelectorAll('tr, figure, .charts, .short')].map(e => getComputedStyle(e).breakInside)"
     assert set(page.evaluate(whole)) == {"avoid"}
@@ -396,7 +396,7 @@ def test_it_prints(show, logs: Path) -> None:
 
 def test_what_stands_on_every_printed_page_is_data_too(show) -> None:
     hostile = '"} @page { size: 1cm } </style><script>pwned = 1</script> \\22 ☃'
-    content = Document(hostile, "x", hostile, (Paragraph("x"), Heading("x", starts_page=True)))
+    content = Document(hostile, "x", hostile, (Paragraph("x"),) * 60)
     page = show(html_page(content), bypass_csp=True)
     _, second = PdfReader(io.BytesIO(page.pdf(format="A4"))).pages
     assert second.mediabox.width == pytest.approx(595, abs=1)

@@ -17,12 +17,12 @@ from greenlove_tracker.extrapolation.in_terms import forecast_in
 from greenlove_tracker.forecasting import Forecast, TrainingPlan, Trial
 from greenlove_tracker.job import find_ranks
 from greenlove_tracker.logs.parser import Run
-from greenlove_tracker.logs.trials import Seen, plan_fields, seen_fields, write_trials
+from greenlove_tracker.logs.trials import EXPLORATIONS_DIR, Seen, plan_fields, seen_fields, write_trials
 from greenlove_tracker.meter import Meter
 from greenlove_tracker.projection.row import Projection
 from greenlove_tracker.records import Clock, RunStatus
 from greenlove_tracker.report.content_exploration import exploration_document
-from greenlove_tracker.report.exploration import exploration_screen
+from greenlove_tracker.report.exploration import exploration_screen, stopped_line
 from greenlove_tracker.report.html import write_page
 from greenlove_tracker.tracker.clock import SystemClock
 from greenlove_tracker.tracker.plan import Plan
@@ -114,7 +114,7 @@ class ExplorationRun:
     ) -> None:
         outer = open_run()
         if outer is not None:  # its energy is the outer run's too: beside that in a log directory it would count twice
-            settings = replace(settings, log_dir=str(outer.run_dir / "explorations"))
+            settings = replace(settings, log_dir=str(outer.run_dir / EXPLORATIONS_DIR))
         self._settings, self._plan, self._budget_s = settings, plan, budget_s
         self._clock = clock or SystemClock()
         self._began_s = self._clock.perf_s()
@@ -148,9 +148,21 @@ class ExplorationRun:
         known = [kwh for kwh in parts if kwh is not None]
         return sum(known) if known and len(known) == len(parts) else None
 
-    def fail(self) -> None:
-        """It came to nothing."""
-        self._session.finish(RunStatus.FAILED)
+    def break_off(self, error: BaseException, trials: Sequence[Trial], seen: Seen, telling: Telling) -> None:
+        """It came to nothing; what was timed until a Ctrl-C is kept, for ``greenlove forecast``.
+
+        Raises:
+            OSError: where it cannot be written.
+        """
+        if not isinstance(error, KeyboardInterrupt):
+            self._session.finish(RunStatus.FAILED)
+            return
+        if trials:
+            write_trials(self._session.run_dir, trials)
+            self._session.note(seen_fields(seen))
+        self._session.finish(RunStatus.INTERRUPTED)
+        if self._settings.verbose > 0:
+            say(stopped_line(len(trials), undoes=telling.undoes))
 
     def forecast(self, trials: Sequence[Trial], seen: Seen, *, seed: int = 0) -> Forecast:
         """The forecast in the terms of this run, as ``extrapolation.again`` makes it from the log.

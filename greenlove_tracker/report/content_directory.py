@@ -18,7 +18,7 @@ from greenlove_tracker.logs.trials import is_exploration
 from greenlove_tracker.report import wording
 from greenlove_tracker.report.arithmetic import number, sum_of
 from greenlove_tracker.report.content_restated import restated_blocks
-from greenlove_tracker.report.content_run import energy_bars, equivalent_blocks
+from greenlove_tracker.report.content_run import energy_bars
 from greenlove_tracker.report.document import (
     BarChart,
     Block,
@@ -31,6 +31,7 @@ from greenlove_tracker.report.document import (
     Paragraph,
     Table,
 )
+from greenlove_tracker.report.equivalents import equivalent_blocks
 from greenlove_tracker.report.figures import gpu_hours
 from greenlove_tracker.report.groups import STAR, STAR_NOTE, Sums
 from greenlove_tracker.report.method import method_blocks

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Mapping, Sequence
 
 import greenlove_tracker
 from greenlove_tracker import format as fmt
+from greenlove_tracker.errors import UsageError
 from greenlove_tracker.forecasting import Estimate, Forecast, Trial
+from greenlove_tracker.logs.parser import Logs, Run
+from greenlove_tracker.logs.trials import EXPLORATIONS_DIR, plan_of
 from greenlove_tracker.projection.row import Projection
 from greenlove_tracker.report import series, wording
+from greenlove_tracker.report.arithmetic import agrees, number
 from greenlove_tracker.report.content_projection import projection_blocks
 from greenlove_tracker.report.document import (
     Block,
+    Calculation,
+    Calculations,
     ChartRow,
     Column,
     Document,
@@ -43,14 +50,47 @@ def exploration_document(
         title=title or "What this training will take",
         subtitle=wording.plan_text(forecast.plan),
         footer=f"greenlove_tracker {greenlove_tracker.__version__}",
-        blocks=(
-            KeyFigures(_figures(forecast)),
-            *(Paragraph(f"{warning}.") for warning in forecast.warnings),
-            *_made_of(forecast),
-            *_trials(forecast, trials),
-            *_method(forecast, trials),
-            *projection_blocks(projections),
-        ),
+        blocks=(*exploration_blocks(forecast, trials), *projection_blocks(projections)),
+    )
+
+
+def explored_blocks(run: Run) -> tuple[Block, ...]:
+    """What an exploration found, from its log; why that cannot be told, where it cannot."""
+    from greenlove_tracker.extrapolation.again import forecast_again  # statsmodels: over a second
+
+    try:
+        return exploration_blocks(forecast_again(run), run.trials)
+    except (UsageError, ValueError) as error:
+        return (Paragraph(f"What was explored cannot be forecast again: {error}."),)
+
+
+def explored_plan(run: Run) -> str:
+    """What was explored for, in words; empty where a run was no exploration, or its log is damaged there."""
+    try:
+        return wording.plan_text(plan_of(run.fields))
+    except UsageError:
+        return ""
+
+
+def explored_within(run: Run) -> tuple[Block, ...]:
+    """What the last exploration found that was made while a run was open; nothing without one."""
+    folder = run.path / EXPLORATIONS_DIR
+    if not folder.is_dir():
+        return ()
+    from greenlove_tracker.extrapolation.again import latest_exploration
+
+    inside = latest_exploration(Logs(folder))
+    return () if inside is None else (Heading("What was explored before it"), *explored_blocks(inside))
+
+
+def exploration_blocks(forecast: Forecast, trials: Sequence[Trial]) -> tuple[Block, ...]:
+    """What the training will take, what that is made of, and the trials behind it."""
+    return (
+        KeyFigures(_figures(forecast)),
+        *(Paragraph(f"{warning}.") for warning in forecast.warnings),
+        *_made_of(forecast),
+        *_trials(forecast, trials),
+        *_method(forecast, trials),
     )
 
 
@@ -84,7 +124,18 @@ def _made_of(forecast: Forecast) -> tuple[Block, ...]:
         if e is not None
     )
     columns = (Column("what", 2.4), Column("takes", 1, True), Column("interval", 2, True), Column("times", 1, True))
-    return (Heading("What it is made of"), Table(columns, rows))
+    added = _added(forecast.duration_s.point, [(e.point, times) for _, e, times in parts if e is not None])
+    return (Heading("What it is made of"), Table(columns, rows), *added)
+
+
+def _added(whole_s: float, parts: Sequence[tuple[float, float]]) -> tuple[Block, ...]:
+    """The parts as a sum that a reader can repeat; nothing where they are not all of the time."""
+    terms = [(number(point_s, "s"), times) for point_s, times in parts if point_s]
+    result = number(math.fsum(term.value * times for term, times in terms), "s")
+    if not agrees(result, whole_s):
+        return ()
+    expression = " + ".join(str(term) if times == 1 else f"{times:,.6g} × {term}" for term, times in terms)
+    return (Calculations((Calculation("time", expression, str(result)),)),)
 
 
 def _trials(forecast: Forecast, trials: Sequence[Trial]) -> tuple[Block, ...]:

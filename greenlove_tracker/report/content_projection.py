@@ -9,7 +9,6 @@ from greenlove_tracker import format as fmt
 from greenlove_tracker.forecasting import Estimate
 from greenlove_tracker.projection.ranking import Criterion, value_of
 from greenlove_tracker.projection.row import Projection
-from greenlove_tracker.report.content_run import equivalent_blocks
 from greenlove_tracker.report.document import (
     Bar,
     BarChart,
@@ -21,6 +20,7 @@ from greenlove_tracker.report.document import (
     Paragraph,
     Table,
 )
+from greenlove_tracker.report.equivalents import equivalent_blocks
 from greenlove_tracker.report.projection_words import Said, Units, compared, figure, market, row_name, said, units_of
 from greenlove_tracker.report.scale import Scale
 

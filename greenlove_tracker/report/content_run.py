@@ -7,8 +7,10 @@ from collections.abc import Callable
 
 from greenlove_tracker import format as fmt
 from greenlove_tracker.logs.parser import Run
+from greenlove_tracker.logs.trials import is_exploration
 from greenlove_tracker.records import Energy
 from greenlove_tracker.report import series, wording
+from greenlove_tracker.report.content_exploration import explored_blocks, explored_plan, explored_within
 from greenlove_tracker.report.content_forecasts import forecast_blocks
 from greenlove_tracker.report.content_restated import restated_blocks
 from greenlove_tracker.report.document import (
@@ -25,7 +27,7 @@ from greenlove_tracker.report.document import (
     Paragraph,
     Table,
 )
-from greenlove_tracker.report.equivalents import comparisons
+from greenlove_tracker.report.equivalents import equivalent_blocks
 from greenlove_tracker.report.figures import run_figures, unmetered_text
 from greenlove_tracker.report.method import method_blocks
 from greenlove_tracker.report.scale import Scale, energy_scale, mass_scale, power_scale, time_scale
@@ -47,7 +49,7 @@ _NEVER_OMITTED = frozenset({"command", "host", "place", "CPU", "GPU", "meter"})
 
 
 def run_document(run: Run, factors: str | os.PathLike[str] | None = None) -> Document:
-    """The report of one run.
+    """The report of one run; that of an exploration begins with what it found.
 
     Args:
         run: a run that can be read.
@@ -56,23 +58,26 @@ def run_document(run: Run, factors: str | os.PathLike[str] | None = None) -> Doc
     Raises:
         UsageError: where the factors cannot be read, or none holds for it.
     """
+    explored = explored_blocks(run) if is_exploration(run.fields) else ()
+    own = (KeyFigures(run_figures(run)), Paragraph(wording.measured_sentence(run) + "."), *_warning_blocks(run))
+    if explored:
+        parts = (*explored, Heading("What the exploration itself took"), *own, *_energy_blocks(run))
+    else:
+        parts = (
+            *own, *forecast_blocks(run), *_energy_blocks(run), *_chart_blocks(run), *explored_within(run),
+            *equivalent_blocks(wording.emissions_kgco2e(run), run.text("country")),
+        )  # fmt: skip
+    restated = () if factors is None else restated_blocks([run], factors)
     return Document(
-        title=wording.title(run),
+        title=f"Exploration {wording.title(run)}" if explored else wording.title(run),
         subtitle=_subtitle(run),
         footer=f"greenlove_tracker {wording.data(run, 'greenlove_version', 20)} · {run.run_id}".replace("  ", " "),
-        blocks=(
-            KeyFigures(run_figures(run)),
-            Paragraph(wording.measured_sentence(run) + "."),
-            *(Paragraph(text) for text in wording.warnings(run)),
-            *forecast_blocks(run),
-            *_energy_blocks(run),
-            *_chart_blocks(run),
-            *equivalent_blocks(wording.emissions_kgco2e(run), run.text("country")),
-            *_settings_blocks(run),
-            *(() if factors is None else restated_blocks([run], factors)),
-            *method_blocks(run),
-        ),
+        blocks=(*parts, *_settings_blocks(run), *restated, *method_blocks(run)),
     )
+
+
+def _warning_blocks(run: Run) -> tuple[Block, ...]:
+    return tuple(Paragraph(text) for text in wording.warnings(run))
 
 
 def _subtitle(run: Run) -> str:
@@ -84,7 +89,7 @@ def _subtitle(run: Run) -> str:
     )
     parts = (
         fmt.shortened(summary.status, 20),
-        wording.progress(run),
+        explored_plan(run) or wording.progress(run),
         code,
         started,
         wording.data(run, "host", 30),
@@ -165,19 +170,6 @@ def _emissions_chart(run: Run) -> LineChart | None:
     time, mass = time_scale(points[-1][0]), mass_scale(points[-1][1] / GRAMS_PER_KG)
     shown = tuple((time.value(s), mass.value(g / GRAMS_PER_KG)) for s, g in series.thinned(points))
     return LineChart("CO2e so far", f"time since the start, {time.unit}", f"{mass.unit} CO2e", shown)
-
-
-def equivalent_blocks(emissions_kgco2e: float | None, country: str) -> tuple[Block, ...]:
-    """Three everyday amounts; nothing where the emissions are unknown."""
-    is_us = country.upper().startswith(("US", "UNITED STATES"))
-    found = comparisons(emissions_kgco2e, is_us=is_us) if emissions_kgco2e else ()
-    if not found:
-        return ()
-    columns = (Column("as much CO2e as", 3.2), Column("source of the factor", 4))
-    return (
-        Heading(f"What {fmt.mass(emissions_kgco2e)} of CO2e compare to"),
-        Table(columns, tuple((comparison.text, comparison.source) for comparison in found)),
-    )
 
 
 def _settings_blocks(run: Run) -> tuple[Block, ...]:

@@ -34,7 +34,6 @@ class Heading:
     """The title of a section."""
 
     text: str
-    starts_page: bool = False
 
 
 @dataclass(frozen=True, slots=True)

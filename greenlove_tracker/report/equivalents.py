@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from greenlove_tracker.format import significant
+from greenlove_tracker.format import mass, significant
+from greenlove_tracker.report.document import Block, Column, Heading, Table
 from greenlove_tracker.tables.equivalents import Equivalent, equivalents
 
 _DAYS_PER_YEAR = 365.25
@@ -62,3 +63,16 @@ def _span(days: float) -> str:
     steps = ((1 / _DAYS_PER_YEAR, "years"), (1.0, "days"), (24.0, "hours"), (24.0 * 60, "minutes"))
     factor, name = next(((f, n) for f, n in steps if days * f >= 1), (24.0 * 3600, "seconds"))
     return f"{significant(days * factor, 2)} {name}"
+
+
+def equivalent_blocks(emissions_kgco2e: float | None, country: str) -> tuple[Block, ...]:
+    """Three everyday amounts; nothing where the emissions are unknown."""
+    is_us = country.upper().startswith(("US", "UNITED STATES"))
+    found = comparisons(emissions_kgco2e, is_us=is_us) if emissions_kgco2e else ()
+    if not found:
+        return ()
+    columns = (Column("as much CO2e as", 3.2), Column("source of the factor", 4))
+    return (
+        Heading(f"What {mass(emissions_kgco2e)} of CO2e compare to"),
+        Table(columns, tuple((comparison.text, comparison.source) for comparison in found)),
+    )

@@ -44,7 +44,7 @@ def method_blocks(run: Run, before: Sequence[Block] = (), factors: Sequence[Fact
     lines = run_calculations(run)
     mismatch = _mismatch(run, lines)
     return (
-        Heading("How each number was obtained", starts_page=True),
+        Heading("How each number was obtained"),
         Paragraph(_TIME),
         Paragraph(_ENERGY),
         *before,

@@ -8,7 +8,7 @@ from itertools import count, zip_longest
 from typing import Any
 
 from reportlab.lib.units import mm
-from reportlab.platypus import CondPageBreak, Flowable, PageBreak, Spacer
+from reportlab.platypus import CondPageBreak, Flowable, Spacer
 from reportlab.platypus import Paragraph as Text
 from reportlab.platypus import Table as Grid
 
@@ -78,7 +78,7 @@ def story(content: Document, width_pt: float, pages: Pages) -> list[Flowable]:
             flowables += _contents(content, pages) if number == 0 else []
             heading = HeadingText(block.text, number)
             heading.keepWithNext = not may_split
-            flowables += [PageBreak(), heading] if block.starts_page else [heading]
+            flowables.append(heading)
         else:
             flowables += _flowables(block, width_pt)
     return flowables
