@@ -13,11 +13,12 @@ from fakes import FakeClock, ScriptedMeter, gpu_energy
 from pypdf import PdfReader
 from test_foreign_carbontracker import END, write_log
 
-from greenlove_tracker import read_logs
+from greenlove_tracker import Tracker, read_logs
 from greenlove_tracker.compat.carbontracker import parser
 from greenlove_tracker.compat.carbontracker.report import generate_report_from_log
 from greenlove_tracker.compat.carbontracker.tracker import CarbonTracker
 from greenlove_tracker.errors import MeterError, UsageError
+from greenlove_tracker.meter import SimulatedMeter
 
 RECORDED = Path(__file__).parent / "foreign" / "carbontracker"
 SIM_CPU = {"sim_cpu": "AMD EPYC", "sim_cpu_tdp": 120.0}
@@ -175,6 +176,18 @@ def test_one_component_of_a_machine(log_dir, monkeypatch):
     train(CarbonTracker(1, log_dir=log_dir, verbose=0, components="gpu"), 1)
     energy = only_run(log_dir).summary.energy
     assert energy.gpu_kwh > 0 and energy.cpu_kwh is None
+
+
+def test_the_components_come_to_the_total_where_nothing_lies_between_epochs(log_dir):
+    clock = FakeClock()
+    meter = SimulatedMeter(clock, gpu_w=100.0, cpu_tdp_w=50.0, ram_w=20.0)
+    with Tracker(3, clock=clock, meter=meter, verbose=0, log_dir=log_dir, pue=1.5) as tracker:
+        train(tracker, 3, clock)
+    (entry,) = parser.parse_all_logs(log_dir)
+    watts = {name: found["avg_power_usages (W)"].tolist() for name, found in entry["components"].items()}
+    assert watts == {"gpu": [[pytest.approx(100.0)]] * 3, "cpu": [[pytest.approx(25.0 + 20.0)]] * 3}
+    joules = sum(found["avg_energy_usages (J)"].sum() for found in entry["components"].values())
+    assert entry["actual"]["energy (kWh)"] == pytest.approx(1.5 * joules / 3.6e6)
 
 
 def test_a_simulated_cpu_beside_a_real_gpu(log_dir, monkeypatch):

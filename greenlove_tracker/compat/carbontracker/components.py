@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,23 +12,29 @@ from greenlove_tracker.compat.carbontracker.arguments import COMPONENTS
 from greenlove_tracker.logs.foreign.carbontracker import CarbontrackerRun
 from greenlove_tracker.logs.foreign.carbontracker_log import CarbontrackerLog
 from greenlove_tracker.logs.parser import Run
+from greenlove_tracker.records import Energy
 from greenlove_tracker.units import w_from_kwh_s
 
 
 def components_of(run: Run) -> dict[str, dict[str, Any]]:
-    """By ``gpu`` and ``cpu``: powers, energies, durations and devices."""
+    """By ``gpu`` and ``cpu``, which holds the memory: powers, energies, durations and devices."""
     if isinstance(run, CarbontrackerRun):
         return _of_log(run.log)
     found = {}
     durations = [epoch.duration_s for epoch in run.epochs]
     for component, name in zip(COMPONENTS, ("gpu_models", "cpu_model"), strict=True):
-        energies = [epoch.energy.component_kwh(component) for epoch in run.epochs]
+        energies = [_energy_kwh(epoch.energy, component) for epoch in run.epochs]
         device = run.text(name)
         if device or any(kwh is not None for kwh in energies):
             pairs = zip(energies, durations, strict=True)
             powers = [(None if kwh is None else w_from_kwh_s(kwh, duration_s),) for kwh, duration_s in pairs]
             found[component] = _measurements(powers, durations, [device] if device else [])
     return found
+
+
+def _energy_kwh(energy: Energy, component: str) -> float | None:
+    held = replace(energy, gpu_kwh=None) if component == "cpu" else Energy(gpu_kwh=energy.gpu_kwh)
+    return held.total_kwh
 
 
 def _of_log(log: CarbontrackerLog) -> dict[str, dict[str, Any]]:

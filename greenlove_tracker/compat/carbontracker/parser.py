@@ -28,8 +28,9 @@ def parse_all_logs(log_dir: PathText) -> list[dict[str, Any]]:
     Returns:
         For each ``output_filename``, ``standard_filename``, ``components`` (as ``parse_logs`` gives them),
         ``early_stop``, ``actual`` and ``pred``: None, or ``epochs``, ``duration (s)``, ``energy (kWh)``,
-        ``co2eq (g)`` and ``equivalents``. What is not known is None. Of a run of ours or of CodeCarbon's both names
-        are those of its directory or file.
+        ``co2eq (g)`` and ``equivalents``. What is not known is None. The components are the epochs alone, without
+        PUE; ``actual`` and ``pred`` are the whole run, with PUE. Of a run of ours or of CodeCarbon's both names are
+        those of its directory or file.
 
     Raises:
         UsageError: where there is no such directory.
@@ -57,9 +58,9 @@ def parse_logs(
     """The components of one run, the latest of a directory where no log file is named.
 
     Returns:
-        By ``gpu`` and ``cpu``: ``avg_power_usages (W)`` and ``avg_energy_usages (J)``, arrays of epochs × devices with
-        NaN where nothing was measured, ``epoch_durations (s)``, and ``devices``. Devices that are not logged one by
-        one are one column.
+        By ``gpu`` and ``cpu``, which in our logs holds the memory: ``avg_power_usages (W)`` and
+        ``avg_energy_usages (J)``, arrays of epochs × devices with NaN where nothing was measured,
+        ``epoch_durations (s)``, and ``devices``. Devices that are not logged one by one are one column.
 
     Raises:
         UsageError: where there is no run.
