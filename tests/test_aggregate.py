@@ -1,3 +1,5 @@
+import csv
+import io
 import math
 
 import pytest
@@ -162,3 +164,17 @@ def test_frames_and_rows(logs_dir, tmp_path):
     (tmp_path / "none").mkdir()
     empty = aggregate(tmp_path / "none").to_frame("project")
     assert list(empty.columns) == list(frame.columns) and empty.empty
+
+
+def test_csv_that_a_spreadsheet_does_not_run(make_run):
+    names = ("=cmd|' /C calc'!A0", "+1", "-1", "@SUM(1)", "\t=1", "\r=1", "\x1b[2J", 'a "b", c')
+    for i, name in enumerate(names):
+        logs_dir = make_run(f"run-{i}", fields={"project": name}).parent
+    found = aggregate(logs_dir)
+    rows = list(csv.DictReader(io.StringIO(found.to_csv("project", "run"), newline="")))
+    shown = {*(f"'{name.strip()}" for name in names[:6]), "[2J", names[-1]}
+    assert {row["project"] for row in rows} == shown and len(rows) == len(names)
+    assert [list(row) for row in rows] == [list(row) for row in found.rows("project", "run")]
+    assert [float(row["energy_kwh"]) for row in rows] == [row["energy_kwh"] for row in found.rows("project", "run")]
+    assert {row["cost_usd"] for row in rows} == {""}  # unknown, not zero
+    assert aggregate(logs_dir, since="2027-01-01").to_csv("project").startswith("project,runs,duration_s,")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
@@ -9,6 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, overload
 
 from greenlove_tracker.errors import UsageError
+from greenlove_tracker.format import no_formula
 from greenlove_tracker.logs.engine import Engine, engine_named
 from greenlove_tracker.logs.highlights import Highlights
 from greenlove_tracker.logs.keys import KEYS, checked_keys, first_of_chain
@@ -144,6 +147,16 @@ class Aggregate:
         """``by(*keys)`` as flat rows, for tables, CSV and JSON."""
         return [{**dict(zip(keys, values, strict=True)), **flat_totals(t)} for values, t in self.by(*keys).items()]
 
+    def to_csv(self, *keys: str) -> str:
+        """``rows(*keys)`` as CSV that a spreadsheet may open: a project that is called like a formula is not run."""
+        text = io.StringIO()
+        writer = csv.DictWriter(text, [*keys, *flat_totals(Partial().totals)], lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(
+            {k: _inert(v) if isinstance(v, str) else v for k, v in row.items()} for row in self.rows(*keys)
+        )
+        return text.getvalue()
+
     def to_frame(self, *keys: str) -> pd.DataFrame:
         """``rows(*keys)`` as a pandas frame; one row a run where no key is given."""
         from greenlove_tracker.logs.frames import groups_frame
@@ -183,6 +196,11 @@ def _with_chains(cut: Cut, values: tuple[str, ...], continues: Mapping[str, str]
         return values
     at = cut.index("training")
     return (*values[:at], first_of_chain(values[at], continues), *values[at + 1 :])
+
+
+def _inert(text: str) -> str:
+    """One line that neither a spreadsheet nor a terminal runs."""
+    return no_formula("".join(c if c.isprintable() else " " for c in text).strip())
 
 
 def flat_totals(totals: Totals) -> dict[str, Any]:
