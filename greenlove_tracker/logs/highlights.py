@@ -13,7 +13,7 @@ from greenlove_tracker.logs.partial import Contribution, Partial
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.records import Factor, RunStatus
 
-N_TOP = 40
+N_TOP = 25
 _N_INCOMPLETE = 25
 N_FACTORS = 200
 _N_ENERGIES = 11  # a sum of more is not written out

@@ -20,6 +20,7 @@ from greenlove_tracker.report.arithmetic import number, sum_of
 from greenlove_tracker.report.content_restated import restated_blocks
 from greenlove_tracker.report.content_run import energy_bars
 from greenlove_tracker.report.document import (
+    Bar,
     BarChart,
     Block,
     Calculations,
@@ -44,9 +45,9 @@ _MAX_PROBLEMS = 25
 _MAX_FACTORS = 12
 _FEW_RUNS = 5  # below which a share says nothing
 _NUMBERS = (
-    Column("time", 1.35, is_number=True),
-    Column("energy", 1.35, is_number=True),
-    Column("CO2e", 1.35, is_number=True),
+    Column("time", 1.4, is_number=True),
+    Column("energy", 1.5, is_number=True),
+    Column("CO2e", 1.4, is_number=True),
     Column("cost", 1.2, is_number=True),
 )
 
@@ -157,7 +158,16 @@ def _group_blocks(aggregate: Aggregate, key: str) -> tuple[Block, ...]:
         rows.append(_row(f"{len(rest):,} others", Sums(Partial.merged(sums.partial for _, sums in rest))))
     rows.append(_row("total", Sums(aggregate.partial)))
     columns = (Column(key, 4), Column("runs", 0.8, is_number=True), *_NUMBERS)
-    return (Heading(f"By {key}"), Table(columns, tuple(rows), has_total=True), *_star_note(rows))
+    bars = _bars(shown) if key == "month" else ()
+    return (Heading(f"By {key}"), *bars, Table(columns, tuple(rows), has_total=True), *_star_note(rows))
+
+
+def _bars(groups: Sequence[tuple[str, Sums]]) -> tuple[Block, ...]:
+    """What each group emitted, where that is known of several."""
+    emitted = [(name, sums.emissions_kgco2e, sums.cells[2]) for name, sums in groups]
+    if sum(kg is not None for _, kg, _ in emitted) <= 1:
+        return ()
+    return (BarChart(tuple(Bar(fmt.shortened(name, 20) or "(none)", kg, text) for name, kg, text in emitted), "CO2e"),)
 
 
 def _row(name: str, sums: Sums) -> tuple[str, ...]:
@@ -180,7 +190,7 @@ def _runs_blocks(aggregate: Aggregate) -> tuple[Block, ...]:
         further = Sums(everything.without([partial for *_, partial in top.items]))
         rows.append((f"{n_further:,} further runs", "", "", *further.cells))
     rows.append(("total", "", "", *Sums(everything).cells))
-    columns = (Column("run", 4), Column("project", 1.8), Column("status", 1.5), *_NUMBERS)
+    columns = (Column("run", 3.6), Column("project", 1.8), Column("status", 1.4), *_NUMBERS)
     title = f"The {N_TOP} runs that emitted most" if n_further else "The runs, those that emitted most first"
     return (Heading(title), Table(columns, tuple(rows), has_total=True), *_star_note(rows))
 
@@ -221,7 +231,7 @@ def _incomplete_blocks(aggregate: Aggregate) -> tuple[Block, ...]:
         run = aggregate.run(run_id)
         why = wording.why_incomplete(run.summary)
         rows.append((fmt.shortened(run_id, 40), fmt.shortened(run.summary.status, 20), wording.progress(run), why))
-    columns = (Column("run", 3.2), Column("status", 1.3), Column("done", 1.7), Column("why", 3.4))
+    columns = (Column("run", 3.1), Column("status", 1.1), Column("done", 1.6), Column("why", 4.2))
     n_more = found.count - len(rows)
     more = (Paragraph(f"and {n_more:,} more"),) if n_more else ()
     heading = Heading("Runs that did not finish; they count in every total")

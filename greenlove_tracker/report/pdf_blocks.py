@@ -81,7 +81,13 @@ def story(content: Document, width_pt: float, pages: Pages) -> list[Flowable]:
             flowables.append(heading)
         else:
             flowables += _flowables(block, width_pt)
+        if isinstance(block, Table) and len(block.rows) <= _SHORT_TABLE_ROWS and _is_note(following):
+            flowables[-1].keepWithNext = 1
     return flowables
+
+
+def _is_note(block: Block | None) -> bool:
+    return isinstance(block, Paragraph) and block.is_note
 
 
 def _spelt_note(content: Document) -> list[Flowable]:
