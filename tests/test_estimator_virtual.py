@@ -298,3 +298,26 @@ def test_an_exploration_is_a_prior_of_any_length(tmp_path):
     with tracker(total_steps=500, prior=estimation) as in_steps:
         assert in_steps.forecast.plan.steps == 500
         assert in_steps.forecast.duration_s.point == pytest.approx(0.5, rel=0.02)
+
+
+def test_ctrl_c_keeps_the_trials_and_puts_everything_back(tmp_path):
+    clock, model, calls = FakeClock(), nn.Linear(1, 1), itertools.count()
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+
+    def step(model, batch, optimizer, criterion, device):
+        clock.pass_s(0.01)
+        with torch.no_grad():
+            model.weight += 1.0
+        if next(calls) > 1_500:
+            raise KeyboardInterrupt
+
+    estimator = Estimator(
+        model, torch.optim.SGD(model.parameters(), 0.1), nn.MSELoss(), [torch.zeros(1)] * 1_000, 100, 1, clock=clock,
+        meter=NullMeter(), log_dir=tmp_path, verbose=0, train_step=step,
+    )  # fmt: skip
+    with pytest.raises(KeyboardInterrupt):
+        estimator.estimate()
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    (run,) = read_logs(tmp_path).runs
+    assert run.summary.status == "interrupted" and len({t.sample_size for t in run.trials}) >= 3
+    assert forecast_again(run).duration_s.point == pytest.approx(1_000.0, rel=0.02)

@@ -113,3 +113,19 @@ def test_cuda_is_seen_by_what_its_contexts_hold_open(tmp_path):
     (tmp_path / "2").symlink_to("/dev/nvidia-uvm")
     assert not fitting._is_without_cuda(tmp_path)
     assert not fitting._is_without_cuda(tmp_path / "nowhere")  # not to be seen is not without
+
+
+def test_ctrl_c_keeps_the_fits_that_were_timed(tmp_path, capsys):
+    clock = FakeClock()
+
+    def fit(n):
+        clock.pass_s(1e-4 * n)
+        if n > 1_000:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        explore_callable(fit, samples=100_000, clock=clock, meter=NullMeter(), log_dir=tmp_path, verbose=1)
+    (run,) = read_logs(tmp_path).runs
+    assert [t.sample_size for t in run.trials] == [100, 200, 400, 800] and run.summary.status == "interrupted"
+    assert run.fields["method"].value == "power"
+    assert capsys.readouterr().err.splitlines()[-1] == "stopped by Ctrl-C after 4 trials"

@@ -30,6 +30,12 @@ def misnamed():
 def wrong():
     return 3
 
+def stopped():
+    def step(model, batch, optimizer, criterion, device):
+        raise KeyboardInterrupt
+
+    return named() | {"train_step": step}
+
 def partly():
     return {"model": None}
 """
@@ -92,3 +98,12 @@ def test_explore_at_the_command_line(monkeypatch):
 def test_a_mistake_at_the_command_line_is_told_by_its_options(arguments, message):
     done = CliRunner().invoke(cli, ["explore", f"training_for_a_test.py:{arguments[0]}", *arguments[1:]])
     assert done.exit_code == 1 and message in done.output, done.output
+
+
+def test_ctrl_c_in_an_exploration_ends_with_130_and_says_what_is_left(monkeypatch):
+    monkeypatch.setenv("GREENLOVE_SIM_CPU_TDP_W", "50")
+    arguments = ["explore", "training_for_a_test.py:stopped", "--epochs", "20", "--budget", "1"]
+    done = CliRunner().invoke(cli, arguments)
+    assert done.exit_code == 130
+    assert "stopped by Ctrl-C after 0 trials · model and random state as before" in done.output
+    assert "Aborted" not in done.output

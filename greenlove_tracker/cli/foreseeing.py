@@ -11,16 +11,21 @@ from greenlove_tracker.comparison.options import OPTIONS as PROJECT_OPTIONS
 from greenlove_tracker.config import setting_names
 from greenlove_tracker.errors import MissingExtraError, UsageError
 
+_BY_CTRL_C = 130  # as a shell ends: 128 and the number of SIGINT
 
-@cli.command(also={"total_epochs": "--epochs", "total_steps": "--steps"})
-@click.argument("task")
-@click.option("--epochs", type=int, help="of the whole training")
-@click.option("--steps", type=int, help="of the whole training, instead of its epochs")
-@click.option("--batch-size", type=int, help="for a data set; a DataLoader has its own")
+
+@cli.command(
+    also={"total_epochs": "--epochs", "total_steps": "--steps"},
+    short_help="Say what a PyTorch training will take, before it starts.",
+)
+@click.argument("task", metavar="FILE.py:FUNCTION")
+@click.option("--epochs", type=int, help="epochs of the whole training")
+@click.option("--steps", type=int, help="optimizer steps of the whole training, instead of its epochs")
+@click.option("--batch-size", type=int, help="for a data set, default 64; a DataLoader has its own")
 @click.option("--budget", "budget_s", type=float, help="seconds to explore for; default 30")
 @click.option("--country", help="where this runs: DE, DEU, Germany or US-CA; default: the world's average")
 @click.option("--project", help="a name that runs are grouped by")
-@click.option("--log-dir", help="where the trials are written; default greenlove_logs")
+@click.option("--log-dir", metavar="DIR", help="where the trials are written; default greenlove_logs")
 def explore(
     task: str, epochs: int | None, steps: int | None, batch_size: int | None, budget_s: float | None, **options: Any
 ) -> None:
@@ -29,7 +34,9 @@ def explore(
     \b
     greenlove explore train.py:task --epochs 100
 
-    task() returns (model, optimizer, criterion, train_dataset), or a dict of these and of more arguments of Estimator.
+    The function takes nothing, and returns (model, optimizer, criterion, train_dataset), where the last may be a
+    DataLoader; or a dict of these and of more arguments of greenlove_tracker.Estimator. Model, optimizer and random
+    state are left as they were. One of --epochs and --steps is needed, unless the dict says it.
     """  # noqa: D301  # click wants the backspace itself
     from importlib.util import find_spec
     from inspect import signature
@@ -48,13 +55,21 @@ def explore(
     arguments = {"asks": False} | load_task(task, takes) | chosen
     if epochs is not None or steps is not None:
         arguments |= plan
-    Estimator(**arguments).estimate()
+    try:
+        Estimator(**arguments).estimate()
+    except KeyboardInterrupt:  # told of by then; click would call it aborted, with code 1
+        raise SystemExit(_BY_CTRL_C) from None
 
 
-@cli.command()
+@cli.command(short_help="Set forecasts beside what runs came to; or forecast again.")
 @click.argument("log_dir", required=False)
 @click.option(
-    "--of", "quantity", type=click.Choice(["time", "energy", "co2e", "cost"]), default="time", show_default=True
+    "--of",
+    "quantity",
+    type=click.Choice(["time", "energy", "co2e", "cost"]),
+    default="time",
+    show_default=True,
+    help="the quantity to show",
 )
 @click.option("--runs", "n_runs", type=click.IntRange(min=1), help="what so many runs like the finished ones will take")
 @click.option("--epochs", type=click.IntRange(min=1), help="forecast an exploration again, for so many epochs")
@@ -72,7 +87,13 @@ def forecast(
     as_json: bool,
     as_csv: bool,
 ) -> None:
-    """Show what was forecast while runs ran, and what it came to; what a sweep will take; or an exploration again."""
+    """Show what was forecast while runs ran, and what they came to.
+
+    \b
+    greenlove forecast                     every run's forecast beside its outcome
+    greenlove forecast --runs 200          what 200 runs like the finished ones will take
+    greenlove forecast --epochs 300        the last exploration, forecast again; nothing is run
+    """  # noqa: D301  # click wants the backspace itself
     from greenlove_tracker import foresight
 
     if as_json and as_csv:
@@ -88,39 +109,45 @@ def forecast(
         click.echo(foresight.record(logs_of(log_dir, may_be_empty=as_json), quantity, style))
 
 
-@cli.command(also=PROJECT_OPTIONS)
+@cli.command(also=PROJECT_OPTIONS, short_help="Say what a training would take, cost and emit on GPUs for rent.")
 @click.argument("log_dir", required=False)
 @click.option(
     "--gpu", help="the GPU here, where no log names it: 'RTX 4090', or '4 × L40S' for another number than the log's"
 )
 @click.option("--gpu-memory", type=float, help="memory of one GPU here, GiB, where several cards have its name")
-@click.option("--hours", type=float, help="what the training takes here, where there is no log")
+@click.option("--hours", type=float, help="what the training takes here, instead of a log; needs --gpu for energy")
 @click.option("--country", help="where this machine stands: DE, DEU, Germany or US-CA")
 @click.option("--provider", help="whose offers; default crusoe, and those in --prices")
 @click.option("--gpus", type=click.IntRange(min=1), help="GPUs wanted there; default as many as here")
-@click.option("--target", "targets", multiple=True, help="a further GPU to look at; may be repeated")
-@click.option("--task", help="of the published benchmarks, the one most like the training")
-@click.option("--precision", type=click.Choice(["fp16", "fp32"]), default="fp16", show_default=True)
-@click.option("--method", help="of the speedup: benchmarks, specifications or green-love")
-@click.option("--speedup", "speedups", multiple=True, help="your own: 1.8, 1.8,1.5,2.1 with its range, or GPU=1.8")
-@click.option("--measured", help="log directory of the same exploration, made on another GPU")
-@click.option("--prices", help="a CSV file of offers")
-@click.option("--region", help="only offers there")
+@click.option("--target", "targets", multiple=True, metavar="GPU", help="a further GPU to look at; may be repeated")
+@click.option("--task", help="of the published benchmarks, the one most like the training, such as resnet50")
+@click.option(
+    "--precision",
+    type=click.Choice(["fp16", "fp32"]),
+    default="fp16",
+    show_default=True,
+    help="that the training computes in; bfloat16 counts as fp16",
+)
+@click.option("--method", help="of the speedup: benchmarks, specifications or green-love; default: the best known")
+@click.option("--speedup", "speedups", multiple=True, help="your own: 1.8; 1.8,1.5,2.1 with its range; or GPU=1.8")
+@click.option("--measured", metavar="DIR", help="log directory of the same exploration, made on another GPU")
+@click.option("--prices", metavar="FILE", help="a CSV file of offers: columns in docs/projection.md")
+@click.option("--region", help="only offers in this region of the provider")
 @click.option("--scaling", type=float, default=0.85, show_default=True, help="efficiency of eight GPUs against one")
 @click.option("--electricity-price", type=float, help="USD per kWh here")
 @click.option("--carbon-intensity", type=float, help="gCO2e/kWh here")
 @click.option("--pue", type=float, help="power usage effectiveness here")
-@click.option("--price", type=float, help="USD per GPU and hour here; default: its electricity")
+@click.option("--price", type=float, help="of the machine here, USD per GPU and hour; default: its electricity")
 @click.option("--utilization", type=float, help="share of their power limit that the GPUs here draw, such as 0.82")
 @click.option("--tdp", type=float, help="power limit of one GPU here, W")
 @click.option("--peak-memory", type=float, help="memory that the training takes on one GPU, GiB")
 @click.option("--embodied", type=float, help="embodied emissions, kgCO2e per GPU and hour; shown apart from all totals")
 @click.option("--all", "include_all", is_flag=True, help="compare what has no public price or is of another maker, too")
-@click.option("-o", "--output", help="write it as .html or .pdf")
+@click.option("-o", "--output", metavar="FILE", help="write it to this .html or .pdf instead of the screen")
 @click.option("--json", "as_json", is_flag=True, help="as JSON, on stdout")
 @click.option("--csv", "as_csv", is_flag=True, help="as CSV, on stdout")
 def project(log_dir: str | None, output: str | None, as_json: bool, as_csv: bool, **asked: Any) -> None:
-    """Say what the training of a log would take, cost and emit on GPUs for rent.
+    """Say what a training would take, cost and emit on GPUs for rent: a log's last exploration, else its last run.
 
     \b
     greenlove project greenlove_logs --country DE

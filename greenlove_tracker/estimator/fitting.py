@@ -86,17 +86,23 @@ def explore_callable(
         took_s = run.perf_s() - began_s
         return Trial(size, 1, (max(took_s, 1e-9),), run.end() or None)
 
+    found: list[Trial] = []
     try:
-        trials, cold_start_s = _explored(timed, wanted, run, budget_s, seed)
-        used_gpus = 0 if _is_without_cuda() else None
-        seen = Seen(cold_start_s, peak_memory_gb=devices.peak_memory_gb(), used_gpus=used_gpus, method="power")
-        forecast = run.forecast(trials, seen)
-    except BaseException:
-        run.fail()
+        cold_start_s = _explore(timed, wanted, run, budget_s, seed, found)
+        seen = _seen(cold_start_s)
+        forecast = run.forecast(found, seen)
+    except BaseException as error:
+        line.clear()
+        run.break_off(error, found, _seen(), telling)
         raise
     finally:
         line.clear()
-    return run.conclude(forecast, trials, seen, None, telling)
+    return run.conclude(forecast, tuple(found), seen, None, telling)
+
+
+def _seen(cold_start_s: float = 0.0) -> Seen:
+    used_gpus = 0 if _is_without_cuda() else None
+    return Seen(cold_start_s, peak_memory_gb=devices.peak_memory_gb(), used_gpus=used_gpus, method="power")
 
 
 def _is_without_cuda(opened: Path = Path("/proc/self/fd")) -> bool:
@@ -127,16 +133,24 @@ def _checked(sizes: Sequence[int] | None, samples: int, budget_s: float) -> list
     return wanted
 
 
-def _explored(
-    timed: Callable[[int], Trial], sizes: Sequence[int], run: ExplorationRun, budget_s: float, seed: int
-) -> tuple[tuple[Trial, ...], float]:
+def _explore(
+    timed: Callable[[int], Trial], sizes: Sequence[int], run: ExplorationRun, budget_s: float, seed: int,
+    trials: list[Trial],
+) -> float:  # fmt: skip
     """Each size once, from the smallest; then all again in random order, and those left out, while there is time.
 
+    Args:
+        timed: fits on so many samples.
+        sizes: in order.
+        run: that it is a part of.
+        budget_s: of the exploration.
+        seed: of the order.
+        trials: they are put in here one by one, so that a fit that is broken off loses none.
+
     Returns:
-        The trials, and by how much the very first fit took longer than the same again.
+        By how much the very first fit took longer than the same again.
     """
     cold_s = timed(sizes[0]).total_s
-    trials: list[Trial] = []
     order = random.Random(seed)  # noqa: S311  # an order, no secret
     for _ in range(_REPLICATES):
         seen = sorted({t.sample_size for t in trials})
@@ -148,7 +162,7 @@ def _explored(
         raise UsageError(
             f"{budget_s:g} s held {n_sizes} of the sizes, and three are needed: give smaller sizes or a larger budget_s"
         )
-    return tuple(trials), max(0.0, cold_s - trials[0].total_s)
+    return max(0.0, cold_s - trials[0].total_s)
 
 
 def _feared_s(trials: Sequence[Trial], size: int) -> float:

@@ -134,8 +134,11 @@ class Estimator:
         try:
             outcome, seen = self._explored(run, schedule, line)
             forecast = run.forecast(outcome.trials, seen, seed=self._seed)
-        except BaseException:
-            run.fail()
+        except BaseException as error:
+            line.clear()
+            run.break_off(
+                error, schedule.scheduler.trials(self._source.batch_size), self._seen(schedule), self._telling
+            )
             raise
         finally:
             line.clear()
@@ -144,15 +147,13 @@ class Estimator:
         return run.conclude(_with_nan(forecast, outcome), outcome.trials, seen, advice, self._telling)
 
     def _explored(self, run: ExplorationRun, schedule: Schedule, line: StatusLine) -> tuple[Outcome, Seen]:
-        models = [m for m in (self._model, self._criterion) if isinstance(m, nn.Module)]
-
         def watch(situation: Situation) -> None:
             samples = situation.ask.batches * self._source.batch_size
             line.draw(progress_line(situation.spent_s, schedule.budget_s, samples, situation.relative_width))
 
         try:
             others = (*self._also_restore, *rate_schedulers_of(self._optimizer, self._also_restore))
-            with preserved(models, self._optimizer, loaders=[self._data], others=others) as snapshot:
+            with preserved(self._modules, self._optimizer, loaders=[self._data], others=others) as snapshot:
                 devices.reset_peak_gpu_memory()
                 self._model.train()
                 outcome = explore(
@@ -160,10 +161,9 @@ class Estimator:
                     synchronise=devices.synchronise, measuring=run, width_of=self._width_of, watch=watch,
                     spent_before_s=run.spent_s,
                 )  # fmt: skip
-                seen = Seen(
-                    schedule.cold_start_s, tuple(self._evaluated(run, schedule.budget_s)),
-                    devices.peak_memory_gb(snapshot.device_bytes), used_gpus=_gpus_of(models),
-                    method=schedule.method, warmup_epochs=schedule.warmup_epochs,
+                seen = replace(
+                    self._seen(schedule), eval_durations_s=tuple(self._evaluated(run, schedule.budget_s)),
+                    peak_memory_gb=devices.peak_memory_gb(snapshot.device_bytes),
                 )  # fmt: skip
         except torch.cuda.OutOfMemoryError as error:
             raise UsageError(
@@ -180,6 +180,17 @@ class Estimator:
         if not outcome.trials:
             raise UsageError(f"not one step was done in {schedule.budget_s:g} s: give a larger budget_s")
         return outcome, seen
+
+    @property
+    def _modules(self) -> list[nn.Module]:
+        return [m for m in (self._model, self._criterion) if isinstance(m, nn.Module)]
+
+    def _seen(self, schedule: Schedule) -> Seen:
+        """What there is beside the trials, whether it came to its end or not."""
+        return Seen(
+            schedule.cold_start_s, used_gpus=_gpus_of(self._modules), method=schedule.method,
+            warmup_epochs=schedule.warmup_epochs,
+        )  # fmt: skip
 
     def _step(self, batch: Any) -> Any:
         return self._train_step(self._model, batch, self._optimizer, self._criterion, self._device)

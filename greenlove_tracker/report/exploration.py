@@ -11,6 +11,7 @@ from greenlove_tracker.forecasting import Estimate, Forecast, TrainingPlan, Tria
 from greenlove_tracker.report import wording
 
 _WIDTH = 100
+_AS_BEFORE = " · model and random state as before"
 
 
 def progress_line(spent_s: float, budget_s: float, sample_size: int, relative_width: float | None) -> str:
@@ -19,6 +20,11 @@ def progress_line(spent_s: float, budget_s: float, sample_size: int, relative_wi
     if relative_width is not None:
         parts.append(f"±{fmt.percent(relative_width / 2, 1)}")
     return f"greenlove explore {bar(spent_s / budget_s)} " + " · ".join(parts)
+
+
+def stopped_line(n_trials: int, *, undoes: bool) -> str:
+    """That an exploration was ended by Ctrl-C; ``undoes``: whether model and random state are as before."""
+    return f"stopped by Ctrl-C after {fmt.plural(n_trials, 'trial')}" + (_AS_BEFORE if undoes else "")
 
 
 def exploration_screen(
@@ -48,7 +54,7 @@ def exploration_screen(
     """
     explored = f"explored {fmt.duration(spent_s)} of {fmt.duration(budget_s)}: {_trials_text(trials)}"
     lines = forecast_screen(forecast, trials, now_utc_s).splitlines()
-    lines[1] = explored + (" · model and random state as before" if undoes else "")
+    lines[1] = explored + (_AS_BEFORE if undoes else "")
     lines += ["", f"  {advice}"] if advice else []
     lines += [
         "",
