@@ -14,6 +14,7 @@ from greenlove_tracker.extrapolation.replan import replanned
 from greenlove_tracker.extrapolation.sweep import forecast_sweep, sweep_warnings
 from greenlove_tracker.logs.forecasts import QUANTITIES
 from greenlove_tracker.logs.parser import Logs
+from greenlove_tracker.logs.trials import is_exploration
 from greenlove_tracker.report.exploration import forecast_screen
 from greenlove_tracker.report.forecasts import Line, forecast_table, is_whole, line_of, sweep_screen
 
@@ -29,14 +30,19 @@ def record(logs: Logs, of: str, style: str) -> str:
         style: ``text``, ``json`` or ``csv``.
     """
     quantity = _QUANTITIES[of]
-    found = [line_of(run, quantity) for run in logs.readable()]
+    n_explored, found = 0, []
+    for run in logs.readable():
+        if is_exploration(run.fields):
+            n_explored += 1
+        else:
+            found.append(line_of(run, quantity))
     lines = [line for line in found if line is not None]
     if style == "json":
         problems = [str(problem) for problem in logs.problems]
         return json.dumps({"forecasts": [line.as_dict() for line in lines], "problems": problems}, indent=2)
     if style == "csv":
         return _as_csv(lines)
-    return forecast_table(lines, quantity, len(found) - len(lines))
+    return forecast_table(lines, quantity, len(found) - len(lines), n_explored)
 
 
 def _as_csv(lines: list[Line]) -> str:

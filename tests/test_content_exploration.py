@@ -9,8 +9,9 @@ from report_samples import GERMANY, GPU_FIELDS, PRICE, gpu_rows, write_run
 
 from greenlove_tracker.extrapolation.again import forecast_again
 from greenlove_tracker.forecasting import TrainingPlan, Trial
+from greenlove_tracker.foresight import record
 from greenlove_tracker.format import duration
-from greenlove_tracker.logs.parser import Run
+from greenlove_tracker.logs.parser import Run, read_logs
 from greenlove_tracker.logs.trials import plan_fields, write_trials
 from greenlove_tracker.report.content import document
 from greenlove_tracker.report.document import Calculations, ChartRow, Document, Heading, KeyFigures, Paragraph
@@ -77,3 +78,13 @@ def test_a_damaged_plan_does_not_spoil_the_rest(tmp_path: Path) -> None:
     content = document(tmp_path)
     assert "3 of 3 epochs" in content.subtitle or "3 epochs" in content.subtitle
     assert "What the exploration itself took" in titles(content)
+
+
+def test_an_exploration_is_no_run_that_forecast_nothing(tmp_path: Path) -> None:
+    explored(tmp_path)
+    write_run(tmp_path, gpu_rows(3), "b", fields=GPU_FIELDS, intensity=GERMANY, price=PRICE)
+    told = record(read_logs(tmp_path), "time", "text").splitlines()
+    assert told == [
+        "no forecasts of time: they are made where epochs= or total_steps= is given",
+        "1 exploration: greenlove forecast DIR --epochs N forecasts the latest again",
+    ]

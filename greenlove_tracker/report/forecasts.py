@@ -88,17 +88,20 @@ def line_of(run: Run, quantity: str) -> Line | None:
     )  # fmt: skip
 
 
-def forecast_table(lines: Sequence[Line], quantity: str, n_without: int) -> str:
+def forecast_table(lines: Sequence[Line], quantity: str, n_without: int, n_explored: int = 0) -> str:
     """All runs that made forecasts, and how far they can be trusted together.
 
     Args:
         lines: one a run.
         quantity: one of ``QUANTITIES``.
-        n_without: runs that made none.
+        n_without: trainings that made none.
+        n_explored: explorations, whose forecasts are of a training that is to come.
     """
     name, text = fmt.QUANTITIES[quantity]
+    explored = f"{fmt.plural(n_explored, 'exploration')}: greenlove forecast DIR --epochs N forecasts the latest again"
     if not lines:
-        return f"no forecasts of {name}: they are made where epochs= or total_steps= is given"
+        none = f"no forecasts of {name}: they are made where epochs= or total_steps= is given"
+        return f"{none}\n{explored}" if n_explored else none
     rows: list[tuple[str, ...]] = [
         ("run", "forecast", name, f"{lines[0].estimate.level:.0%} interval", "came to", "error", "held")
     ]
@@ -112,6 +115,8 @@ def forecast_table(lines: Sequence[Line], quantity: str, n_without: int) -> str:
     notes = _record(lines)
     if n_without:
         notes.append(f"{fmt.plural(n_without, 'run')} without forecasts")
+    if n_explored:
+        notes.append(explored)
     return "\n".join([*table, "", *notes])
 
 
