@@ -2,9 +2,11 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 from pathlib import Path
 
+import click
 import pytest
 from click.testing import CliRunner
 from fakes import FakeClock
@@ -156,6 +158,16 @@ def test_a_mistyped_directory_is_not_made(logs, arguments):
 def test_every_verb_has_help(verb):
     result = call(verb, "--help")
     assert result.exit_code == 0 and result.stdout.startswith("Usage: ")
+
+
+def test_the_reference_names_every_option_of_every_verb_and_no_other():
+    page = (Path(__file__).parents[1] / "docs" / "reference" / "cli.md").read_text(encoding="utf-8")
+    sections = {part.split("\n")[0]: part for part in page.split("\n## ")[1:]}
+    assert list(sections) == cli.list_commands(None)
+    for name, verb in cli.commands.items():
+        options = {o for p in verb.params if isinstance(p, click.Option) for o in p.opts}
+        rows = [line.split(" | ")[0] for line in sections[name].splitlines() if line.startswith("| `-")]
+        assert {o for row in rows for o in re.findall(r"`(--?[a-z][a-z0-9-]*)", row)} == options, name
 
 
 def test_run_without_anything_to_run_is_a_usage_error():

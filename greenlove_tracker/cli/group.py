@@ -44,10 +44,17 @@ class Verb(click.Command):
         return in_options(sentence, telling | self._also)
 
 
+_ORDER = ("demo", "explore", "run", "forecast", "project", "summary", "report", "import", "doctor")
+
+
 class _Verbs(click.Group):
     """A first word that is no verb is a script: ``greenlove train.py`` means ``greenlove run train.py``."""
 
     command_class = Verb
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """The verbs, in the order in which one comes to need them."""
+        return sorted(super().list_commands(ctx), key=_ORDER.index)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         own = {"--help", "--version", "-h"}
@@ -62,6 +69,8 @@ def cli() -> None:
     """What a training run costs in hours, kWh, dollars and CO2: before, during and after it.
 
     greenlove [OPTIONS] train.py [ITS ARGUMENTS] is short for greenlove run.
+
+    Runs are written to greenlove_logs/ unless --log-dir says otherwise; LOG_DIR names that directory, or one run in it.
     """
 
 

@@ -9,9 +9,9 @@ import click
 from greenlove_tracker.cli.group import cli, logs_of
 
 
-@cli.command("import")
-@click.argument("directory")
-@click.option("--by", default="project", show_default=True, help="group by these, separated by commas")
+@cli.command("import", short_help="Say what logs of carbontracker and CodeCarbon hold.")
+@click.argument("directory", metavar="DIR")
+@click.option("--by", metavar="KEYS", default="project", show_default=True, help="group by these, separated by commas")
 def import_logs(directory: str, by: str) -> None:
     """Read the logs of carbontracker and CodeCarbon in a directory, and say what they hold.
 

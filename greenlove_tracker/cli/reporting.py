@@ -16,21 +16,25 @@ if TYPE_CHECKING:
     from greenlove_tracker.logs.parser import Logs
 
 
-@cli.command()
+@cli.command(short_help="Add the runs of a log directory up.")
 @click.argument("log_dir", required=False)
-@click.option("--by", default="project", show_default=True, help="group by these, separated by commas")
-@click.option("--since", help="only runs begun on or after this UTC date, such as 2026-11-01")
-@click.option("--until", help="only runs begun before this UTC date")
+@click.option(
+    "--by", metavar="KEYS", default="project", show_default=True,
+    help="group by these, separated by commas: run, project, device, account, partition, user, status, training, day, "
+    "month",
+)  # fmt: skip
+@click.option("--since", metavar="DATE", help="only runs begun on or after this UTC date, such as 2026-11-01")
+@click.option("--until", metavar="DATE", help="only runs begun before this UTC date")
 @click.option("--json", "as_json", is_flag=True, help="as JSON, on stdout")
 @click.option("--csv", "as_csv", is_flag=True, help="as CSV, on stdout")
 @click.option("--ledger", is_flag=True, help="one line a run for an auditor, as CSV: period, factor, basis, scope")
-@click.option("--factors", help="with --ledger: a CSV of other carbon intensities, to restate the runs with")
+@click.option("--factors", metavar="FILE", help="with --ledger: a CSV of carbon intensities to restate the runs with")
 @click.option("--verify", is_flag=True, help="add the epochs up again, and name the runs whose totals differ")
 @click.option(
     "--engine", type=click.Choice(["local", "dask"]), default="local", show_default=True,
     help="who adds up; dask: several processes or machines",
 )  # fmt: skip
-@click.option("--scheduler", help="with --engine dask: one that runs already, tcp://host:8786")
+@click.option("--scheduler", metavar="ADDRESS", help="with --engine dask: one that runs already, tcp://host:8786")
 def summary(
     log_dir: str | None,
     by: str,
@@ -40,12 +44,12 @@ def summary(
     factors: str | None,
     **chosen: Any,
 ) -> None:
-    """Add the runs of a log directory up."""
+    """Add the runs of a log directory up: time, energy, CO2e and cost of each group."""
     from greenlove_tracker.logs.aggregate import aggregate
 
     keys = tuple(key.strip() for key in by.split(",") if key.strip())
-    if as_json and as_csv:
-        raise UsageError("--json and --csv: choose one")
+    if as_json + as_csv + ledger > 1:
+        raise UsageError("--json, --csv and --ledger: choose one")
     if factors is not None and not ledger:
         raise UsageError("--factors restates the lines of a ledger: say --ledger too")
     added_up = aggregate(logs_of(log_dir, may_be_empty=as_json), **chosen)
@@ -69,15 +73,18 @@ def summary(
         click.echo(summary_table(added_up, keys))
 
 
-@cli.command()
+@cli.command(short_help="Write a report of a run or a directory: PDF, HTML, Markdown.")
 @click.argument("log_dir", required=False)
-@click.option("-o", "--output", help="the file to write: .pdf, .html or .md; a declaration goes to stdout without it")
+@click.option(
+    "-o", "--output", metavar="FILE",
+    help="the file to write: .pdf, .html or .md, default report.pdf; with another --format default stdout",
+)  # fmt: skip
 @click.option(
     "--format", "style", type=click.Choice(["report", "cite", "model-card", "sci", "ai-act"]), default="report",
     show_default=True, help="the whole report, or what a paper, a model card or a regulation asks for",
 )  # fmt: skip
-@click.option("--page-size", type=click.Choice(["A4", "Letter"]), default="A4", show_default=True)
-@click.option("--factors", help="a CSV of other carbon intensities, to restate the runs with: both are shown")
+@click.option("--page-size", type=click.Choice(["A4", "Letter"]), default="A4", show_default=True, help="of a PDF")
+@click.option("--factors", metavar="FILE", help="a CSV of carbon intensities to restate the runs with: both are shown")
 @click.option("--jobs", type=click.IntRange(min=0), help="jobs that ran: says how many of them were not tracked")
 @click.option("--unit", default="run", show_default=True, help="of SCI: run, epoch, step, sample or token")
 @click.option("--embodied", type=click.FloatRange(min=0), help="of SCI: embodied emissions of all runs, gCO2e")
@@ -128,7 +135,7 @@ def _declaration(style: str, logs: Logs, unit: str, embodied: float | None, trai
     return cite(added_up)
 
 
-@cli.command()
+@cli.command(short_help="Say what this machine can measure, and what to fix.")
 @click.option("--json", "as_json", is_flag=True, help="as JSON, on stdout")
 @click.option("--print-udev", is_flag=True, help="print the rule that keeps the CPU's energy counter readable")
 def doctor(as_json: bool, print_udev: bool) -> None:

@@ -37,29 +37,56 @@ def _settings_options(function: Callable[..., None]) -> Callable[..., None]:
         click.option("--country", help="where this runs: DE, DEU, Germany or US-CA; default: the world's average"),
         click.option("--project", help="a name that runs are grouped by"),
         click.option("--tags", help="words to find the run by, separated by commas; 'final' for a paper's runs"),
-        click.option("--log-dir", help="where runs are written; default greenlove_logs"),
+        click.option("--log-dir", metavar="DIR", help="where runs are written; default greenlove_logs"),
         click.option("--pue", type=float, help="power usage effectiveness of the site; default 1.0"),
-        click.option("--carbon-intensity", "carbon_intensity_gco2e_per_kwh", type=float, help="gCO2e/kWh"),
-        click.option("--electricity-price", "electricity_price_usd_per_kwh", type=float, help="USD per kWh"),
-        click.option("--gpu-hour-price", "price_usd_per_gpu_hour", type=float, help="USD per GPU and hour"),
-        click.option("--continues", help="the run id that this run resumes"),
-        click.option("--max-energy-kwh", type=float, help="a budget: warn where it is likely to be exceeded"),
-        click.option("--max-cost-usd", type=float, help="a budget"),
-        click.option("--max-kgco2e", type=float, help="a budget"),
-        click.option("--deadline-utc", help="a budget of time: 2026-11-22T06:00; default the end of the Slurm job"),
-        click.option("--on-overrun", type=click.Choice(["warn", "stop"]), help="stop: between two marked epochs"),
-        click.option("--quiet", "verbose", flag_value=0, type=int, help="nothing but warnings"),
-        click.option("--status", "verbose", flag_value=2, type=int, help="a status line even beside what it prints"),
-    ]
+        click.option(
+            "--carbon-intensity", "carbon_intensity_gco2e_per_kwh", type=float,
+            help="of the electricity here, gCO2e/kWh; default: the country's",
+        ),
+        click.option(
+            "--electricity-price", "electricity_price_usd_per_kwh", type=float,
+            help="USD per kWh; default: what households pay in the country",
+        ),
+        click.option(
+            "--gpu-hour-price", "price_usd_per_gpu_hour", type=float,
+            help="of the machine, USD per GPU and hour: it then is the cost, not electricity",
+        ),
+        click.option("--continues", metavar="RUN_ID", help="the run that this one resumes; both count as one training"),
+        click.option("--max-energy-kwh", type=float, help="a budget: warns where it is likely to be exceeded, or is"),
+        click.option("--max-cost-usd", type=float, help="a budget of cost"),
+        click.option("--max-kgco2e", type=float, help="a budget of emissions"),
+        click.option(
+            "--deadline-utc", metavar="TIME",
+            help="a budget of time, such as 2026-11-22T06:00; default: the end of the Slurm job",
+        ),
+        click.option(
+            "--on-overrun", type=click.Choice(["warn", "stop"]),
+            help="of a budget; stop: end the script between two epochs that its own Tracker marks; default warn",
+        ),
+        click.option("--quiet", "verbose", flag_value=0, type=int, help="say nothing but warnings"),
+        click.option(
+            "--status", "verbose", flag_value=2, type=int, help="draw a status line even beside what the script prints"
+        ),
+    ]  # fmt: skip
     for option in reversed(options):
         function = option(function)
     return function
 
 
-@cli.command(cls=_Run, context_settings={"allow_interspersed_args": False})
+@cli.command(
+    cls=_Run,
+    short_help="Run a script or any command, and track it.",
+    context_settings={"allow_interspersed_args": False},
+)
 @_settings_options
 @click.option("-m", "module", is_flag=True, help="what follows is a module, as in python -m")
-@click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
+@click.argument(
+    "command",
+    nargs=-1,
+    required=True,
+    type=click.UNPROCESSED,
+    metavar="{SCRIPT | -m MODULE | -- COMMAND} [ARGUMENTS]...",
+)
 @click.pass_context
 def run(ctx: click.Context, /, module: bool, command: tuple[str, ...], **options: Any) -> None:
     """Run a script, a module (-m) or, after --, any command, and track it.
@@ -69,7 +96,9 @@ def run(ctx: click.Context, /, module: bool, command: tuple[str, ...], **options
     greenlove run -m package.train --lr 3e-4
     greenlove run -- torchrun --nproc-per-node 4 train.py
 
-    Options after the script are the script's own.
+    Options after the script are the script's own, and so are its output, its exit code and its end by a signal. Each
+    epoch by itself is seen where the script marks its epochs with a Tracker. Every other setting is a variable
+    GREENLOVE_<NAME> or a line in greenlove.toml.
     """  # noqa: D301  # click wants the backspace itself
     from greenlove_tracker import runner
 
@@ -111,9 +140,9 @@ def _leave(outcome: Outcome) -> NoReturn:
     sys.exit(outcome.exit_code)
 
 
-@cli.command()
-@click.option("--log-dir", help="where the run is written; default greenlove_logs")
-@click.option("-o", "--output", default="demo.pdf", show_default=True, help="the report")
+@cli.command(short_help="Train a small network under the tracker, and report it.")
+@click.option("--log-dir", metavar="DIR", help="where the run is written; default greenlove_logs")
+@click.option("-o", "--output", metavar="FILE", default="demo.pdf", show_default=True, help="the report, a PDF")
 @click.option("--country", help="where this runs; default: the world's average")
 def demo(log_dir: str | None, output: str, country: str | None) -> None:
     """Train a small network on handwritten digits under the tracker, and write its report."""
