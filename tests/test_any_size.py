@@ -16,7 +16,7 @@ from report_samples import GERMANY, GPU_FIELDS, PRICE, WORLD, cpu_energy, demo_r
 from test_forecasts import issued
 
 from greenlove_tracker.errors import MissingExtraError, UsageError
-from greenlove_tracker.logs import engine, on_dask, question
+from greenlove_tracker.logs import bar, engine, on_dask, question
 from greenlove_tracker.logs.aggregate import aggregate
 from greenlove_tracker.logs.engine import merged_in_pairs
 from greenlove_tracker.logs.exact import ExactSum
@@ -210,13 +210,26 @@ def test_a_bar_is_drawn_where_it_takes_longer_than_a_moment(logs, monkeypatch):
         def clear(self) -> None:
             drawn.append("")
 
-    monkeypatch.setattr(engine, "StatusLine", Line)
+    monkeypatch.setattr(bar, "StatusLine", Line)
     assert aggregate(logs).total.n_runs == 12 and set(drawn) == {""}
     drawn.clear()
-    monkeypatch.setattr(engine, "_PATIENCE_S", -1.0)
+    monkeypatch.setattr(bar, "_PATIENCE_S", -1.0)
     monkeypatch.setattr(engine, "_PART", 7)
-    assert aggregate(logs).total.n_runs == 12
+    found = aggregate(logs)
+    assert found.total.n_runs == 12
     assert [text[-4:] for text in drawn] == [" 50%", "100%", ""] and drawn[0].startswith("reading 14 runs  ━━━")
+    drawn.clear()  # again, where each is read by itself
+    assert len(list(found.runs)) == 12 and [text[-4:] for text in drawn][-3:] == [" 92%", "100%", ""]
+    drawn.clear()
+    assert len(list(read_logs(logs).readable())) == 12 and drawn[-2].endswith("100%")
+
+
+def test_a_bar_is_drawn_once_a_percent(monkeypatch):
+    drawn: list[str] = []
+    monkeypatch.setattr(bar, "_PATIENCE_S", -1.0)
+    monkeypatch.setattr(bar.StatusLine, "draw", lambda self, text: drawn.append(text))
+    assert list(bar.with_bar(range(100_000), 100_000, 100_000)) == list(range(100_000))
+    assert len(drawn) == len(set(drawn)) <= 125  # percents, and parts of the bar
 
 
 def test_the_forecast_told_is_the_one_shown_of_all(logs, tmp_path):

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.format import no_formula
+from greenlove_tracker.logs.bar import with_bar
 from greenlove_tracker.logs.engine import Engine, engine_named
 from greenlove_tracker.logs.highlights import Highlights
 from greenlove_tracker.logs.keys import KEYS, checked_keys, first_of_chain
@@ -45,7 +46,7 @@ class Runs(Sequence[Run]):
         return self.partial.n_runs
 
     def __iter__(self) -> Iterator[Run]:
-        return self._read()
+        return with_bar(self._read(), len(self), len(self))
 
     @overload
     def __getitem__(self, index: int) -> Run: ...
@@ -88,7 +89,7 @@ class Aggregate:
     @property
     def runs(self) -> Runs:
         """The runs that could be read, by name; each is read anew whenever they are gone through."""
-        return Runs(self.partial, lambda: (run for run in self._source.runs() if is_in(self._question, run)))
+        return Runs(self.partial, self._read)
 
     def run(self, run_id: str) -> Run:
         """One of the runs, by its name."""
@@ -164,9 +165,12 @@ class Aggregate:
         keys = keys or ("run",)
         return groups_frame(self.rows(*keys), [*keys, *flat_totals(Partial().totals)])
 
+    def _read(self) -> Iterator[Run]:
+        return (run for run in self._source.runs() if is_in(self._question, run))
+
     def _runs_of(self, cut: Cut, values: tuple[str, ...]) -> Iterator[Run]:
         continues = self._answered().continues
-        for run in self.runs:
+        for run in self._read():
             if _with_chains(cut, tuple(KEYS[key](run) for key in cut), continues) == values:
                 yield run
 

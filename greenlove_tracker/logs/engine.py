@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Protocol
 
-from greenlove_tracker.console import StatusLine, bar
 from greenlove_tracker.errors import UsageError
+from greenlove_tracker.logs.bar import with_bar
 from greenlove_tracker.logs.question import Answer, Question, answer_from
 
 _PART = 500  # runs: a twentieth of a second, and what is merged is small beside what is read
-_PATIENCE_S = 1.0  # before a bar is drawn
 
 
 class Engine(Protocol):
@@ -72,16 +70,3 @@ def merged_in_pairs(answers: Iterable[Answer]) -> Answer:
             level += 1
         carried.append((level, merged))
     return Answer.merged(answer for _, answer in carried)
-
-
-def with_bar(answers: Iterable[Answer], n_parts: int, n_runs: int) -> Iterator[Answer]:
-    """The same answers; a bar shows how far they are, where that takes longer than a moment."""
-    line, begun_s = StatusLine(even_beside_stdout=True), time.monotonic()
-    try:
-        for n_done, answer in enumerate(answers, 1):
-            if time.monotonic() - begun_s > _PATIENCE_S:
-                share = n_done / n_parts
-                line.draw(f"reading {n_runs:,} runs  {bar(share)}  {share:.0%}")
-            yield answer
-    finally:
-        line.clear()

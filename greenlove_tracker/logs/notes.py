@@ -38,14 +38,13 @@ class Notes:
 
     def tell(self, file: LogPath, message: str) -> None:
         """Note a problem."""
-        self.add([Problem(file, message)])
+        n_kept = self._n_kept.get(file, 0)
+        if n_kept > _MAX_TOLD or (problem := Problem(file, message)) in self._kept:
+            return
+        self._n_kept[file] = n_kept + 1
+        self._kept[Problem(file, "and more like these") if n_kept == _MAX_TOLD else problem] = None
 
     def add(self, problems: Iterable[Problem]) -> None:
         """Note several."""
         for problem in problems:
-            n_kept = self._n_kept.get(problem.path, 0)
-            if n_kept > _MAX_TOLD or problem in self._kept:
-                continue
-            self._n_kept[problem.path] = n_kept + 1
-            is_last = n_kept == _MAX_TOLD
-            self._kept[Problem(problem.path, "and more like these") if is_last else problem] = None
+            self.tell(problem.path, problem.message)

@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from greenlove_tracker.errors import MissingExtraError, UsageError
-from greenlove_tracker.logs.engine import in_parts, merged_in_pairs, with_bar
+from greenlove_tracker.logs.bar import with_bar
+from greenlove_tracker.logs.engine import in_parts, merged_in_pairs
 from greenlove_tracker.logs.notes import Problem
 from greenlove_tracker.logs.places import RemotePath, place
 from greenlove_tracker.logs.question import Answer, Question, answer_from

@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from greenlove_tracker.errors import LogError, UsageError
+from greenlove_tracker.logs.bar import with_bar
 from greenlove_tracker.logs.foreign.find import runs_and_problems
 from greenlove_tracker.logs.notes import Problem
 from greenlove_tracker.logs.places import LogPath, place
@@ -56,7 +57,7 @@ class Logs:
 
         Each is read anew: who lets go of it has let go of all that was read.
         """
-        for run in map(copy, self.runs):
+        for run in with_bar(map(copy, self.runs), len(self.runs), len(self.runs)):
             try:
                 _ = run.summary
             except (LogError, OSError, ValueError, ArithmeticError) as error:

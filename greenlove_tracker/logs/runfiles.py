@@ -52,11 +52,12 @@ class RunFiles:
 
     def _read(self, name: str, columns: Sequence[str], convert: Callable[[Sequence[str]], Record]) -> Iterator[Record]:
         """The records of a file, of cells in the order of ``columns``; those that cannot be read are told."""
-        for line, cells in read_records(file_in(self.path, name), columns, partial(self._tell, name)):
+        tell = partial(self._told.tell, self.path / name)
+        for line, cells in read_records(file_in(self.path, name), columns, tell):
             try:
                 record = convert(cells)
             except ValueError as error:
-                self._tell(name, f"line {line} left out: {error}")
+                tell(f"line {line} left out: {error}")
             else:
                 yield record
 
