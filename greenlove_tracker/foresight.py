@@ -13,10 +13,11 @@ from greenlove_tracker.extrapolation.again import explored_plan, forecast_again,
 from greenlove_tracker.extrapolation.replan import replanned
 from greenlove_tracker.extrapolation.sweep import forecast_sweep, sweep_warnings
 from greenlove_tracker.logs.forecasts import QUANTITIES
+from greenlove_tracker.logs.judged import is_whole
 from greenlove_tracker.logs.parser import Logs
 from greenlove_tracker.logs.trials import is_exploration
 from greenlove_tracker.report.exploration import forecast_screen
-from greenlove_tracker.report.forecasts import Line, forecast_table, is_whole, line_of, sweep_screen
+from greenlove_tracker.report.forecasts import Line, forecast_table, line_of, sweep_screen
 
 _QUANTITIES = {"time": "duration_s", "energy": "energy_kwh", "co2e": "emissions_kgco2e", "cost": "cost_usd"}
 

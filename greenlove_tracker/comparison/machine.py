@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.extrapolation.again import seen_beside
 from greenlove_tracker.format import plural
+from greenlove_tracker.logs.judged import gpu_mean_w
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.records import MEASURED_METHODS
-from greenlove_tracker.report.series import gpu_mean_w
 
 _COUNTED = re.compile(r"\s*([1-9][0-9]{0,4}) ?[×x] ?(.+)", re.DOTALL)
 _SIMULATED = "simulated"  # the meter whose GPUs are the user's word for those of the training

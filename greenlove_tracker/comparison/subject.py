@@ -12,10 +12,10 @@ from greenlove_tracker.config import load_settings
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.extrapolation.again import forecast_again, latest_exploration
 from greenlove_tracker.forecasting import Estimate, Forecast, Kind, TrainingPlan
+from greenlove_tracker.logs.judged import is_whole
 from greenlove_tracker.logs.parser import Run, read_logs
 from greenlove_tracker.records import Factor
 from greenlove_tracker.report import wording
-from greenlove_tracker.report.forecasts import is_whole
 from greenlove_tracker.units import SECONDS_PER_HOUR
 
 _LEVEL = 0.95  # of a time that is known: its interval has no width

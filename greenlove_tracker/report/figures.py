@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from greenlove_tracker import format as fmt
+from greenlove_tracker.logs.judged import gpu_mean_w
 from greenlove_tracker.logs.parser import Run
 from greenlove_tracker.records import COMPONENTS, EpochRecord, Flag
 from greenlove_tracker.report import wording
 from greenlove_tracker.report.document import KeyFigure
 from greenlove_tracker.report.scale import energy_scale
-from greenlove_tracker.report.series import gpu_mean_w
 
 _ALIKE = 1.1  # epochs that differ by no more than this are given as "n × duration"
 

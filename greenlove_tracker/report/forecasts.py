@@ -9,9 +9,8 @@ from dataclasses import dataclass
 
 from greenlove_tracker import format as fmt
 from greenlove_tracker.forecasting import Estimate
-from greenlove_tracker.logs.forecasts import QUANTITIES, IssuedForecast, Scored, shown, units_done
+from greenlove_tracker.logs.forecasts import QUANTITIES, IssuedForecast, Scored, shown
 from greenlove_tracker.logs.parser import Run
-from greenlove_tracker.records import RunStatus
 
 _FEW = 5  # runs below which a share says nothing
 
@@ -164,13 +163,3 @@ def sweep_screen(n_runs: int, totals: dict[str, Estimate], n_seen: int, warnings
         lines.append(f"  {name:<8}{value:>14}   {bounds}".rstrip())
     lines += ["", *(f"  ! {warning}" for warning in warnings)] if warnings else []
     return "\n".join(lines)
-
-
-def is_whole(run: Run) -> bool:
-    """Whether the run came to a good end with all that was planned, so that it can stand for others."""
-    if run.trials:
-        return False  # an exploration is no training
-    steps, summary = run.text("total_steps_planned"), run.summary
-    if summary.epochs_planned is None and not steps.isdecimal():
-        return summary.status in (RunStatus.FINISHED, RunStatus.EXITED)
-    return units_done(summary, int(steps) if steps.isdecimal() else None) is not None

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
+from greenlove_tracker.logs.judged import mean_w, metered_rows, stretches
 from greenlove_tracker.logs.parser import Run
-from greenlove_tracker.records import COMPONENTS, Energy, Flag, Row
+from greenlove_tracker.records import COMPONENTS
 from greenlove_tracker.units import gco2e_from_kwh, kwh_from_w_s, w_from_kwh_s
 
 MAX_POINTS = 500
@@ -44,45 +44,20 @@ def power_by_epoch_w(run: Run) -> Points:
     return tuple((number, power_w) for number, power_w in powers if power_w is not None)
 
 
-def metered_rows(run: Run) -> Sequence[Row]:
-    """The rows of the first stream that carries a meter: the command's, or of the first rank that has one."""
-    if run.command_rows is not None:
-        return run.command_rows
-    return next((rows for rows in run.rows.values() if not all(Flag.NO_METER in row.flags for row in rows)), ())
-
-
-def _stretches(rows: Sequence[Row]) -> Iterator[tuple[float, Energy]]:
-    for row in rows:
-        yield row.gap_before_s, row.gap_before
-        yield row.duration_s, row.energy
-
-
-def _mean_w(rows: Sequence[Row], component: str) -> float | None:
-    known = [(s, kwh) for s, energy in _stretches(rows) if (kwh := energy.component_kwh(component)) is not None]
-    return w_from_kwh_s(math.fsum(kwh for _, kwh in known), math.fsum(s for s, _ in known))
-
-
-def gpu_mean_w(run: Run) -> float | None:
-    """The mean power of all GPUs together while they were metered; None where they were not."""
-    streams = [run.command_rows] if run.command_rows is not None else run.rows.values()
-    means = [mean_w for rows in streams if (mean_w := _mean_w(rows, "gpu")) is not None]
-    return math.fsum(means) if means else None
-
-
 def cumulative_emissions_gco2e(run: Run) -> Points:
     """(elapsed s, gCO2e so far, PUE included); what was not metered counts at the mean power, as in the total."""
     rows = metered_rows(run)
-    means_w = {c: mean_w for c in COMPONENTS if (mean_w := _mean_w(rows, c)) is not None}
+    means_w = {c: power_w for c in COMPONENTS if (power_w := mean_w(rows, c)) is not None}
     if not means_w or not run.carbon_intensity.unit:
         return ()
     elapsed_s, so_far_kwh = 0.0, 0.0
     points = [(0.0, 0.0)]
-    for duration_s, energy in _stretches(rows):
+    for duration_s, energy in stretches(rows):
         if duration_s <= 0:
             continue
         elapsed_s += duration_s
-        for component, mean_w in means_w.items():
+        for component, power_w in means_w.items():
             known_kwh = energy.component_kwh(component)
-            so_far_kwh += kwh_from_w_s(mean_w, duration_s) if known_kwh is None else known_kwh
+            so_far_kwh += kwh_from_w_s(power_w, duration_s) if known_kwh is None else known_kwh
         points.append((elapsed_s, gco2e_from_kwh(so_far_kwh * run.summary.pue, run.carbon_intensity.value)))
     return tuple(points)
