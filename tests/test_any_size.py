@@ -303,6 +303,22 @@ def test_a_store_is_read_as_a_directory_is(logs, store):
     assert document(store).title == "Training runs in logs"
 
 
+def test_a_file_of_a_store_that_is_too_large_is_not_fetched(logs, store, monkeypatch):
+    from fsspec.implementations.memory import MemoryFileSystem
+
+    MemoryFileSystem().pipe_file("/any/logs/run-0/summary.csv", b"x" * (4 * 1024**2 + 1))
+    fetched: list[str] = []
+    cat = MemoryFileSystem.cat_file
+    monkeypatch.setattr(
+        MemoryFileSystem, "cat_file", lambda fs, path, **how: fetched.append(path) or cat(fs, path, **how)
+    )
+    found = aggregate(store)
+    messages = [p.message for p in found.problems if p.path.name == "summary.csv"]
+    assert messages[0] == "cannot be read: larger than 4 MiB" and "added up from the rows" in messages[1]
+    assert found.total.duration_s == aggregate(logs).total.duration_s
+    assert "/any/logs/run-0/summary.csv" not in fetched and "/any/logs/run-0/epochs-0.csv" in fetched
+
+
 def test_a_store_is_listed_anew_when_it_is_asked_again(logs, store, monkeypatch):
     from fsspec.implementations.dirfs import DirFileSystem
     from fsspec.implementations.memory import MemoryFileSystem

@@ -184,7 +184,7 @@ class Aggregate:
         question = replace(self._question, cuts=missing or (_EVERYTHING,), has_highlights=has_highlights)
         answer = self._add_up(question, str(self._source.path), self._source.names)
         if others := self._source.others(answer.no_runs):
-            answer = Answer.merged((answer, answer_of(question, others)))
+            answer = Answer.merged((answer, answer_of(question, with_bar(others, len(others), len(others)))))
         if before is not None:
             answer = replace(answer, groups={**before.groups, **answer.groups})
             if self._has_highlights:
