@@ -15,12 +15,13 @@ from importlib.abc import InspectLoader
 from importlib.machinery import ModuleSpec, SourceFileLoader
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 from greenlove_tracker.config import Settings
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.job import find_ranks
 from greenlove_tracker.records import Field, RunStatus
+from greenlove_tracker.runner_signals import Forwarding
 from greenlove_tracker.tracker.clock import SystemClock
 from greenlove_tracker.tracker.facade import RUN_DIR_VARIABLE, led_dir
 from greenlove_tracker.tracker.lifecycle import status_of
@@ -95,15 +96,15 @@ def run_command(command: Sequence[str], settings: Settings) -> Outcome:
     """
     if settings.on_overrun == "stop":
         raise UsageError("--on-overrun stop works where a script's own epochs are seen: a command is only warned of")
-    session = _session(settings, ["--", *command], is_command=True)
-    environment = {**os.environ, RUN_DIR_VARIABLE: str(session.run_dir)}
-    with _Forwarding() as forwarding:
+    with Forwarding() as forwarding:
+        session = _session(settings, ["--", *command], is_command=True)
+        environment = {**os.environ, RUN_DIR_VARIABLE: str(session.run_dir)}
         try:
             child = subprocess.Popen(command, env=environment)
         except OSError as error:
             session.finish(RunStatus.FAILED, 127)
             raise UsageError(f"cannot start {command[0]}: {error.strerror}") from error
-        forwarding.begin(child)
+        forwarding.begin(child.send_signal)
         code = child.wait()
     if code >= 0:
         session.finish(RunStatus.FAILED if code else RunStatus.FINISHED, code)
@@ -111,41 +112,6 @@ def run_command(command: Sequence[str], settings: Settings) -> Outcome:
     endings = {signal.SIGINT: RunStatus.INTERRUPTED, signal.SIGTERM: RunStatus.TERMINATED}
     session.finish(endings.get(signal.Signals(-code), RunStatus.FAILED))
     return Outcome(session, 128 - code, by_signal=-code)
-
-
-class _Forwarding:
-    """A signal to us is meant for the command: it ends, and then so do we."""
-
-    def __init__(self) -> None:
-        self._child: subprocess.Popen[bytes] | None = None
-        self._waiting: list[int] = []
-        self._before: dict[int, Any] = {}
-
-    def __enter__(self) -> Self:
-        names = ("SIGTERM", "SIGINT", "SIGHUP", "SIGUSR1", "SIGUSR2")
-        numbers = [getattr(signal, name) for name in names if hasattr(signal, name)]
-        # one that is ignored (nohup, a shell's background job) stays ignored, here and in the command
-        heeded = [number for number in numbers if signal.getsignal(number) is not signal.SIG_IGN]
-        self._before = {number: signal.signal(number, self._forward) for number in heeded}
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
-
-    def begin(self, child: subprocess.Popen[bytes]) -> None:
-        """The command is up: what came before is delivered."""
-        self._child = child
-        for number in self._waiting:
-            child.send_signal(number)
-
-    def _forward(self, number: int, frame: types.FrameType | None) -> None:
-        if number == signal.SIGINT and sys.stdin is not None and sys.stdin.isatty():
-            return  # the terminal sends Ctrl-C to both of us
-        if self._child is None:
-            self._waiting.append(number)
-        else:
-            self._child.send_signal(number)
 
 
 def _main_module(file: str, spec: ModuleSpec | None) -> types.ModuleType:

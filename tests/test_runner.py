@@ -186,6 +186,64 @@ def test_signals_reach_the_command_and_its_end_is_ours(number):
     assert only_run().summary.exit_code == 9
 
 
+COUNTING = """
+import signal, sys, time
+seen = []
+for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
+    signal.signal(number, lambda number, frame: seen.append(signal.Signals(number).name))
+print("up", flush=True)
+while not seen:
+    time.sleep(0.01)
+time.sleep(0.5)
+print(*seen)
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGUSR1])
+@pytest.mark.parametrize("send", [os.kill, os.killpg])
+@pytest.mark.parametrize("has_terminal", [True, False])
+def test_a_signal_reaches_the_command_once_sent_to_us_alone_or_to_all(number, send, has_terminal):
+    write("count.py", COUNTING)
+    terminal = os.openpty() if has_terminal else ()
+    child = subprocess.Popen(
+        [*RUN, "run", "--quiet", "--", sys.executable, "count.py"], stdout=subprocess.PIPE, text=True, process_group=0,
+        stdin=terminal[1] if terminal else subprocess.DEVNULL,
+    )  # fmt: skip
+    assert child.stdout is not None and child.stdout.readline() == "up\n"
+    send(child.pid, number)
+    assert (child.communicate(timeout=30)[0], child.returncode) == (f"{number.name}\n", 0)
+    for end in terminal:
+        os.close(end)
+
+
+@pytest.mark.skipif(
+    not Path(f"/proc/self/task/{os.getpid()}/children").exists(), reason="only Linux lists a process's children"
+)
+def test_the_witness_of_signals_ends_with_the_run():
+    write("wait.sh", "echo up\nsleep 60\n")
+    child = subprocess.Popen(
+        [*RUN, "run", "--quiet", "--", "sh", "wait.sh"], stdout=subprocess.PIPE, text=True, process_group=0
+    )
+    assert child.stdout is not None and child.stdout.readline() == "up\n"
+    pids = [int(pid) for pid in Path(f"/proc/{child.pid}/task/{child.pid}/children").read_text().split()]
+    (witness,) = [pid for pid in pids if b"sigwait" in command_of(pid)]
+    child.kill()
+    child.wait()
+    for pid in {*pids} - {witness}:
+        os.kill(pid, signal.SIGKILL)
+    until_s = time.monotonic() + 10.0
+    while b"sigwait" in command_of(witness):
+        assert time.monotonic() < until_s, "the witness outlives its parent"
+        time.sleep(0.05)
+
+
+def command_of(pid: int) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return b""
+
+
 def test_a_command_killed_by_a_signal_is_passed_on():
     done = greenlove("run", "--quiet", "--", "sh", "-c", "kill -9 $$")
     assert done.returncode == -signal.SIGKILL
