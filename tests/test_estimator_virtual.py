@@ -321,3 +321,10 @@ def test_ctrl_c_keeps_the_trials_and_puts_everything_back(tmp_path):
     (run,) = read_logs(tmp_path).runs
     assert run.summary.status == "interrupted" and len({t.sample_size for t in run.trials}) >= 3
     assert forecast_again(run).duration_s.point == pytest.approx(1_000.0, rel=0.02)
+
+
+def test_an_estimation_is_printed_in_a_line(tmp_path):
+    estimation, _, _ = explored(tmp_path, step_s=0.01)
+    text = str(estimation)
+    assert text.startswith("Estimation(1:40 [") and len(text) < 250 and str(estimation.run_dir) in text
+    assert f"{len(estimation.trials)} trials" in text and "unknown" not in text

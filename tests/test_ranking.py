@@ -67,16 +67,23 @@ def test_savings_against_here_say_what_they_rest_on():
     assert [s.criterion for s in ranking.savings] == ["cost", "time", "co2e"]
     assert (cost.machine.name, cost.amount.point) == (A100, -16)
     assert (cost.amount.lower, cost.amount.upper) == (pytest.approx(3.6 - 22), pytest.approx(4.4 - 18))
-    assert cost.sentence == "1 × A100 PCIe 80GB against here takes $16.00 [$13.60–$18.40] more"
-    assert time.sentence == "8 × H100 SXM5 80GB against here saves 18:30:00 [16:21:00–20:39:00]"
+    assert cost.sentence == "1 × A100 PCIe 80GB costs $16.00 [$13.60–$18.40] more than here"
+    assert time.sentence == "8 × H100 SXM5 80GB saves 18:30:00 [16:21:00–20:39:00] against here"
     assert co2e.amount.point == pytest.approx(3.23)
-    assert co2e.sentence == "8 × H100 SXM5 80GB against here saves 3.23 kg [2.85 kg–3.61 kg] CO2e, location-based"
+    assert co2e.sentence == "8 × H100 SXM5 80GB saves 3.23 kg [2.85 kg–3.61 kg] CO2e against here, location-based"
 
 
 def test_a_saving_whose_sign_is_not_certain_is_not_told():
     ranking = rank([row("here", 20, 21, 3.5), row(A100, 10, 20, 1.0)])
-    assert ranking.savings[0].sentence == "1 × A100 PCIe 80GB against here: whether it saves money cannot be told"
+    assert ranking.savings[0].sentence == "whether 1 × A100 PCIe 80GB saves money against here cannot be told"
     assert ranking.savings[0].amount.lower < 0 < ranking.savings[0].amount.upper
+
+
+def test_a_saving_by_one_of_several_that_overlap_says_so():
+    ranking = rank([row("here", 20, 4, 3.5), row(A100, 10, 20, 1.0), row(H100, 1.5, 21, 0.27), row(H200, 1.4, 60, 0.2)])
+    cost, time, _ = ranking.savings
+    assert cost.sentence.startswith("1 × A100 PCIe 80GB, one of 2 whose ranges overlap, costs $16.00 [")
+    assert time.sentence.startswith("8 × H200 SXM, one of 2 whose ranges overlap, saves 18:36:00 [")
 
 
 def test_what_does_not_fit_or_stands_aside_or_is_unknown_is_not_ranked():

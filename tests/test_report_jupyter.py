@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from html import escape
 
 import pytest
+from projection_samples import projected
 from report_samples import GERMANY, epoch_row, gpu_energy, write_run
 
 from greenlove_tracker import TrainingPlan, Trial, extrapolate
-from greenlove_tracker.report.jupyter import forecast_html, register, summary_html
+from greenlove_tracker.report.jupyter import forecast_html, projections_html, register, summary_html
+from greenlove_tracker.report.projection_words import said
 
 
 def forecast():
@@ -21,6 +24,17 @@ def test_a_forecast_has_its_interval_and_what_is_unknown_is_said():
     html = forecast_html(forecast())
     assert "<th>95% interval</th>" in html and "<td>time</td>" in html
     assert "<td>energy</td><td>unknown</td><td></td>" in html
+
+
+def test_machines_are_told_as_on_every_other_face():
+    rows = projected(peak_memory_gb=21.3)
+    html, told = projections_html(rows), said(rows)
+    for line in told.lines:
+        assert f"<td>{escape(line.name)}</td>" in html and f"<td>{escape(line.time.text)}</td>" in html
+    for text in (*told.beside, *told.warnings, *(sentence for _, sentence in told.verdicts)):
+        assert escape(text) in html
+    aside = next(row for row in rows if row.aside)
+    assert aside.aside in projections_html([aside])
 
 
 def test_a_summary_says_how_much_was_measured(tmp_path):
@@ -42,7 +56,7 @@ f = extrapolate([Trial(m * 10, 10, (0.1 * m,) * 3) for m in (10, 20, 40, 80)], T
 show = shell.display_formatter.formatters["text/html"]
 assert "<td>time</td>" in show(f)
 rows = project(f, local_gpu="RTX 4090", country="DE")
-assert "machine" in show(rows) and show(rows).count("<tr>") == len(rows) + 1
+assert "machine" in show(rows) and show(rows).count("<tr>") == 1 + sum(row.is_local or row.is_compared for row in rows)
 assert "own" in show(rows[0]) and show([1, 2]) is None and show(("a",)) is None
 print("shown")
 """

@@ -76,16 +76,18 @@ def test_overlapping_ranges_have_no_winner():
 def test_what_is_saved_is_on_every_face_once():
     rows = projected(peak_memory_gb=21.3)
     savings = [saving.sentence for saving in rank(rows).savings]
-    assert len(savings) == 3 and savings[2].endswith("CO2e, location-based")
+    assert len(savings) == 3 and savings[2].endswith("CO2e against here, location-based")
     lines = screen(rows).splitlines()
     labels = [line.partition(" ")[0] for line in lines]
-    assert labels.count("saved") == 3 and labels.index("settle") > labels.index("saved") > labels.index("greenest")
+    assert labels.count("compared") == 3 and labels.index("settle") > labels.index("compared") > labels.index(
+        "greenest"
+    )
     flat = " ".join(" ".join(lines).split())
-    assert all(f"saved {sentence}" in flat for sentence in savings)
-    (table,) = [b for b in projection_blocks(rows) if isinstance(b, Table) and ("saved", savings[0]) in b.rows]
-    assert [cells[1] for cells in table.rows if cells[0] == "saved"] == savings
+    assert all(f"compared {sentence}" in flat for sentence in savings)
+    (table,) = [b for b in projection_blocks(rows) if isinstance(b, Table) and ("compared", savings[0]) in b.rows]
+    assert [cells[1] for cells in table.rows if cells[0] == "compared"] == savings
     record = projection_record(rows, ("x",))
-    assert record["savings"] == savings and all(verdict["by"] != "saved" for verdict in record["verdicts"])
+    assert record["savings"] == savings and all(verdict["by"] != "compared" for verdict in record["verdicts"])
 
 
 def test_embodied_emissions_are_shown_apart():

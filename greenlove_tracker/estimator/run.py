@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from greenlove_tracker import format as fmt
 from greenlove_tracker.comparison.compare import compare
 from greenlove_tracker.comparison.subject import Asked
 from greenlove_tracker.config import Settings
@@ -61,7 +62,7 @@ class Telling:
             raise UsageError(f'on_no_terminal must be "continue" or "stop", not {self.on_no_terminal!r}')
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Estimation:
     """What an exploration found.
 
@@ -88,6 +89,13 @@ class Estimation:
     continues: bool
     peak_memory_gb: float | None
     gpu_power_w: float | None
+
+    def __repr__(self) -> str:
+        """In a line: all of its fields would fill screens."""
+        known = [(getattr(self.forecast, field), text) for field, (_, text) in fmt.QUANTITIES.items()]
+        told = ", ".join(fmt.interval(e.point, e.lower, e.upper, text) for e, text in known if e is not None)
+        doubt = "" if self.forecast.is_reliable else ", not reliable"
+        return f"Estimation({told}{doubt}; {fmt.plural(len(self.trials), 'trial')}; {self.run_dir})"
 
     def forecast_for(self, plan: TrainingPlan) -> Forecast:
         """The forecast of another plan from the same trials, as they are kept in ``run_dir``; nothing is run.

@@ -157,23 +157,28 @@ def _saving(criterion: Criterion, rented: Sequence[Projection], local: Projectio
     if a is None or b is None:
         return None
     amount = Estimate(a.point - b.point, a.lower - b.upper, a.upper - b.lower, LEVEL, a.unit, b.kind)
-    return Saving(criterion, there, amount, _saving_sentence(criterion, there, amount))
+    n_tied = sum(_overlap(b, value) for row in known if (value := value_of(row, criterion)) is not None)
+    return Saving(criterion, there, amount, _saving_sentence(criterion, there, amount, n_tied))
 
 
 def _point(value: Estimate | None) -> float:
     return float("inf") if value is None else value.point
 
 
-def _saving_sentence(criterion: Criterion, there: Projection, amount: Estimate) -> str:
+def _saving_sentence(criterion: Criterion, there: Projection, amount: Estimate, n_tied: int) -> str:
+    """``n_tied``: rented machines whose ranges overlap with this one's, itself too."""
     what = {"cost": "money", "time": "time", "co2e": "CO2e"}[criterion]
     basis = ", location-based" if criterion == "co2e" else ""
+    which = label(there) + (f", one of {n_tied} whose ranges overlap," if n_tied > 1 else "")
     if amount.lower <= 0 <= amount.upper:
-        return f"{label(there)} against here: whether it saves {what} cannot be told{basis}"
+        return f"whether {which} saves {what} against here cannot be told{basis}"
     low, high = sorted((abs(amount.lower), abs(amount.upper)))
     size = Estimate(abs(amount.point), low, high, amount.level, amount.unit, amount.kind)
-    verb = "saves" if amount.point > 0 else "takes"
-    more = ("" if amount.point > 0 else " more") + (" CO2e" if criterion == "co2e" else "")
-    return f"{label(there)} against here {verb} {_text(criterion, size)}{more}{basis}"
+    shown = _text(criterion, size) + (" CO2e" if criterion == "co2e" else "")
+    if amount.point > 0:
+        return f"{which} saves {shown} against here{basis}"
+    verb = {"cost": "costs", "time": "takes", "co2e": "emits"}[criterion]
+    return f"{which} {verb} {shown} more than here{basis}"
 
 
 def _text(criterion: Criterion, value: Estimate | None) -> str:

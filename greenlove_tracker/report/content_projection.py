@@ -51,7 +51,7 @@ def projection_blocks(projections: Sequence[Projection]) -> tuple[Block, ...]:
     return (
         Heading("Here and on other machines"),
         *_charts(shown),
-        _table(told),
+        comparison_table(told),
         *(Paragraph(f"{text}.") for text in told.beside),
         *((Table((Column("", 1), Column("", 6)), told.verdicts),) if told.verdicts else ()),
         *(Paragraph(f"{text}.") for text in told.warnings),
@@ -96,7 +96,8 @@ def _range(value: Estimate, factor: float) -> tuple[float, float] | None:
     return (value.lower * factor, value.upper * factor) if value.lower < value.upper else None
 
 
-def _table(told: Said) -> Table:
+def comparison_table(told: Said) -> Table:
+    """The machines that are compared, this one first."""
     units: Units = told.units
     columns = (
         Column("machine", 2.1), Column("rent as, × $/h", 1.4, True), Column(f"time, {units.time.unit}", 2.3, True),

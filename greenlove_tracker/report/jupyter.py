@@ -10,6 +10,8 @@ from greenlove_tracker import format as fmt
 from greenlove_tracker.forecasting import Estimate, Forecast
 from greenlove_tracker.projection.row import Projection
 from greenlove_tracker.records import RunSummary
+from greenlove_tracker.report.content_projection import comparison_table
+from greenlove_tracker.report.projection_words import said
 
 
 def forecast_html(forecast: Forecast) -> str:
@@ -33,26 +35,18 @@ def summary_html(summary: RunSummary) -> str:
 
 
 def projections_html(projections: Sequence[Projection]) -> str:
-    """A line for each machine."""
-    rows = [
-        (
-            f"{p.billed_gpus} × {p.name}", p.price, _cell(p.duration_s, fmt.duration), _cell(p.cost_usd, fmt.money),
-            _cell(p.emissions_kgco2e, fmt.mass), p.market.short if p.market else "", p.aside,
-        )
-        for p in projections
-    ]  # fmt: skip
-    heads = ("machine", "$ per GPU-hour", "time, 90% range", "cost, 90% range", "CO2e, location", "market", "")
-    return _table(heads, rows)
+    """The table of every other face, who leads, and what makes it worse."""
+    told = said(projections)
+    table = comparison_table(told)
+    verdicts = (f"{label}: {text}" for label, text in told.verdicts)
+    notes = "".join(f"<p>{escape(text)}</p>" for text in (*told.beside, *verdicts, *told.warnings))
+    return _table([column.title for column in table.columns], table.rows) + notes
 
 
 def _estimate(estimate: Estimate | None, text: fmt.Text) -> tuple[str, str]:
     if estimate is None:
         return fmt.UNKNOWN, ""
     return text(estimate.point), f"{text(estimate.lower)} – {text(estimate.upper)}"
-
-
-def _cell(estimate: Estimate | None, text: fmt.Text) -> str:
-    return "–" if estimate is None else fmt.interval(estimate.point, estimate.lower, estimate.upper, text)
 
 
 def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -11,7 +11,7 @@ from greenlove_tracker import format as fmt
 from greenlove_tracker.forecasting import Estimate
 from greenlove_tracker.projection.ranking import rank
 from greenlove_tracker.projection.row import Projection
-from greenlove_tracker.report.projection_words import Figure, Said, said
+from greenlove_tracker.report.projection_words import COMPARED, Figure, Said, said
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -99,7 +99,7 @@ def projection_record(projections: Sequence[Projection], about: Sequence[str]) -
     return {
         "about": told.head,
         "projections": [{**cells(row), **more} for row, more in zip(projections, lists, strict=True)],
-        "verdicts": [{"by": label, "says": text} for label, text in told.verdicts if label != "saved"],
+        "verdicts": [{"by": label, "says": text} for label, text in told.verdicts if label != COMPARED],
         "savings": [saving.sentence for saving in ranking.savings],
         "notes": [*told.notes, *ranking.notes],
         "warnings": told.warnings,

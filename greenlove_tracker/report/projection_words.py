@@ -14,6 +14,7 @@ from greenlove_tracker.report.projection_notes import notes, short_name, warning
 from greenlove_tracker.report.scale import Scale, energy_scale, mass_scale, time_scale
 
 DASH = "–"  # not known
+COMPARED = "compared"  # the label of what the best rented machine saves, or takes more than the one here
 _NARROW = 0.2  # relative width of a range up to which three digits say something
 _CENTS_BELOW_USD = 0.1
 _DOLLARS, _CENTS = Scale("$", 1.0, 2), Scale("¢", 100.0, 2)
@@ -241,7 +242,7 @@ def _verdicts(ranking: Ranking) -> list[tuple[str, str]]:
         if verdict is not None:
             label, _, text = verdict.sentence.partition(": ")
             told.append(("rented" if verdict is rented else label, text))
-    told += [("saved", saving.sentence) for saving in ranking.savings]
+    told += [(COMPARED, saving.sentence) for saving in ranking.savings]
     if ranking.settle is not None:
         told.append(("settle", ranking.settle.sentence))
     return told
