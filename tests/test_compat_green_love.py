@@ -424,19 +424,21 @@ def test_a_speedup_of_the_users_goes_by_the_originals_names(tmp_path):
 
 
 @pytest.mark.parametrize("error", ["unknown", "ours"])
-def test_an_exploration_is_not_lost_for_a_comparison(tmp_path, monkeypatch, caplog, error):
+def test_an_exploration_is_not_lost_for_a_comparison(tmp_path, monkeypatch, caplog, capsys, error):
     def broken(rows):
         raise ZeroDivisionError("rank")
 
     if error == "ours":
         monkeypatch.setattr(green_love_crusoe, "rank", broken)
     name = "Unheard Of 9000" if error == "unknown" else "RTX 4090"
-    estimator = make(tmp_path, gpu_name=name, manual_tdp_watts=300, sim_cpu_tdp_w=None)
+    estimator = make(tmp_path, gpu_name=name, manual_tdp_watts=300, sim_cpu_tdp_w=None, verbose=1)
     with caplog.at_level(logging.WARNING):
         results = estimator.estimate()
     told = [r.getMessage() for r in caplog.records]
-    reason = "no GPU of the table is called 'Unheard Of 9000'" if error == "unknown" else "ZeroDivisionError('rank')"
+    reason = "screen says why" if error == "unknown" else "ZeroDivisionError('rank')"
     assert len(told) == 1 and "no comparison with" in told[0] and reason in told[0]
+    shown = " ".join(capsys.readouterr().err.split())
+    assert ("no GPU of the table is called 'Unheard Of 9000'" in shown) == (error == "unknown")
     assert (results.crusoe_estimates, results.co2_savings_kg, results.co2_equivalences) == ([], None, [])
     assert results is estimator.results and results.est_total_energy_kwh > 0 and results.gpu_name == name
     assert list((tmp_path / "reports").glob("*.html"))

@@ -80,6 +80,7 @@ def compared(rows: Sequence[Projection], local_s: float, precision: str) -> dict
         "co2_equivalences": [],
     }
     if not rows:
+        _log.warning("greenlove: no comparison with Crusoe's GPUs: the exploration's screen says why (verbose=1)")
         return nothing
     if any(row.speedup and row.speedup.known_from.startswith("rough") for row in rows):
         _log.warning("greenlove: no GPU is known here: the comparison with Crusoe's is rough; gpu_name= names one")
