@@ -170,6 +170,14 @@ def test_the_reference_names_every_option_of_every_verb_and_no_other():
         assert {o for row in rows for o in re.findall(r"`(--?[a-z][a-z0-9-]*)", row)} == options, name
 
 
+def test_a_misspelt_verb_is_no_script_unless_there_is_one(logs):
+    result = call("sumary", "--json")
+    assert result.exit_code == 2 and "did you mean greenlove summary?" in result.output
+    assert "no such script: frobnicate.py" in call("frobnicate.py").output
+    Path("reprot").mkdir()
+    assert "no such script: reprot" in call("reprot").output
+
+
 def test_run_without_anything_to_run_is_a_usage_error():
     for arguments in (["run"], ["run", "--"], ["run", "-m"], ["-m"]):
         result = call(*arguments)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -59,8 +61,14 @@ class _Verbs(click.Group):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         own = {"--help", "--version", "-h"}
         if args and args[0] not in self.commands and args[0] not in own:
+            self._refuse_misspelt(args[0])
             args = ["run", *args]
         return super().parse_args(ctx, args)
+
+    def _refuse_misspelt(self, word: str) -> None:
+        near = difflib.get_close_matches(word, self.commands, n=1, cutoff=0.75)
+        if near and not Path(word).exists():
+            raise click.UsageError(f"{word} is neither a verb nor a script: did you mean greenlove {near[0]}?")
 
 
 @click.group(cls=_Verbs, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
