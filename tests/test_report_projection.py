@@ -10,7 +10,8 @@ from projection_samples import TODAY, forecast, projected
 from pypdf import PdfReader
 from test_report_html import HOSTILE, Skeleton
 
-from greenlove_tracker.forecasting import Estimate, TrainingPlan, Trial
+from greenlove_tracker import TrainingPlan, Trial, extrapolate
+from greenlove_tracker.forecasting import Estimate
 from greenlove_tracker.projection.ranking import rank
 from greenlove_tracker.report.content_exploration import exploration_document
 from greenlove_tracker.report.content_projection import projection_blocks, projection_document
@@ -268,8 +269,6 @@ def test_hostile_prices_are_data(tmp_path, hostile: str):
 
 
 def explored(*batches: int, method: str = "wls"):
-    from greenlove_tracker.extrapolation.from_trials import extrapolate
-
     trials = [
         Trial(10 * b, 10, tuple(0.5 + 0.01 * b * (1 + 0.02 * ((i * 7 + b) % 5 - 2)) for i in range(4)))
         for b in batches or (10, 20, 40, 80, 40)
@@ -312,8 +311,38 @@ def test_the_band_at_zero_batches_is_the_interval_of_the_fixed_cost():
     assert at_zero == fixed == made.per_epoch_s
 
 
+def test_a_power_law_has_its_band_too_from_the_sizes_that_it_goes_through():
+    made, trials = explored(2, 10, 20, 40, 80, 40, method="power")
+    chart = chart_of(made, trials)
+    assert "fitted power law" in chart.title and (chart.band[0][0], chart.band[-1][0]) == (100, 800)
+    assert all(low < y < high for (_, y), (_, low, high) in zip(chart.points, chart.band, strict=True))
+    (table,) = [b for b in exploration_document(made, trials).blocks if isinstance(b, Table) and "trials" in heads(b)]
+    assert heads(table) == ["samples", "batches", "trials", "median, s", "fitted power law, s"]
+    assert table.rows[0][-1] == "not used" and float(table.rows[-1][-1]) == pytest.approx(chart.points[-1][1], rel=0.01)
+
+
+def heads(table: Table) -> list[str]:
+    return [column.title for column in table.columns]
+
+
+def test_whole_fits_are_told_as_fits():
+    trials = [Trial(n, 1, (1e-6 * n**2 * (1 + 0.01 * (n % 7)),)) for n in (100, 200, 400, 800, 400)]
+    made = extrapolate(trials, TrainingPlan(samples=10_000, batch_size=1, epochs=1), method="power")
+    document = exploration_document(made, trials)
+    assert document.subtitle == "10,000 samples"
+    (table,) = [b for b in document.blocks if isinstance(b, Table) and "trials" in heads(b)]
+    assert "batches" not in heads(table) and chart_of(made, trials).title == "Single fits and fitted power law"
+
+
 def test_other_methods_have_no_band_and_one_size_no_chart():
-    power = chart_of(*explored(method="power"))
-    assert power.band == () and power.dots and "median" in power.title
+    chart = chart_of(*explored(method="green-love"))
+    assert chart.band == () and chart.dots and "median" in chart.title
     assert chart_of(*explored(40)) is None
     assert isinstance(explored(40)[0].duration_s, Estimate)
+
+
+def test_a_chart_of_one_known_bar_is_left_out():
+    rows = projected(forecast(kwh=9.1), local_gpu=None, utilization=None)
+    charts = [b for b in projection_blocks(rows) if isinstance(b, BarChart)]
+    assert [row.emissions_kgco2e is not None for row in rows].count(True) == 1
+    assert not any("CO2e" in chart.title for chart in charts) and any("Time" in chart.title for chart in charts)

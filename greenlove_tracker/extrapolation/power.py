@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import statsmodels.api as sm
@@ -12,6 +13,7 @@ from scipy import stats
 
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.extrapolation.observations import Observations
+from greenlove_tracker.extrapolation.regression import Array
 from greenlove_tracker.forecasting import Estimate, Kind, TrainingPlan, Warn
 
 _RANGE = 10.0  # sizes under the largest by more than this factor are left out: what is fixed bends a power law there
@@ -56,12 +58,7 @@ def power_law(seen: Observations, plan: TrainingPlan, level: float) -> PowerLaw:
     Raises:
         UsageError: with fewer sizes.
     """
-    if seen.n_sizes < _LEAST_SIZES:
-        raise UsageError(f"a power law needs trials of three sizes, not {seen.n_sizes}")
-    is_used = seen.m >= seen.m.max() / _RANGE
-    if len(np.unique(seen.m[is_used])) < _LEAST_SIZES:
-        is_used[:] = True
-    fit = sm.OLS(np.log(seen.mean_s[is_used]), sm.add_constant(np.log(seen.m[is_used]))).fit()
+    fit, _ = _fitted(seen)
     beyond = math.log(seen.epoch_of(plan) / float(seen.m.max()))
     predicted = fit.get_prediction(np.array([[1.0, math.log(seen.epoch_of(plan))]]))
     drift = math.hypot(_UNLIKE, _DRIFT * beyond)
@@ -80,6 +77,38 @@ def power_law(seen: Observations, plan: TrainingPlan, level: float) -> PowerLaw:
         Estimate(float(fit.params[1]), float(lower), float(upper), level, "", Kind.CONFIDENCE),
         int(fit.df_resid),
     )
+
+
+def _fitted(seen: Observations) -> tuple[Any, float]:
+    """The law through the logarithms, as statsmodels gives it, and the smallest size that was used.
+
+    Raises:
+        UsageError: with fewer than three sizes.
+    """
+    if seen.n_sizes < _LEAST_SIZES:
+        raise UsageError(f"a power law needs trials of three sizes, not {seen.n_sizes}")
+    is_used = seen.m >= seen.m.max() / _RANGE
+    if len(np.unique(seen.m[is_used])) < _LEAST_SIZES:
+        is_used[:] = True
+    design = sm.add_constant(np.log(seen.m[is_used]))
+    return sm.OLS(np.log(seen.mean_s[is_used]), design).fit(), float(seen.m[is_used].min())
+
+
+def smallest_fitted(seen: Observations) -> float:
+    """The smallest size, in batches, that the law goes through."""
+    return _fitted(seen)[1]
+
+
+def fitted_means(seen: Observations, m: Array, level: float) -> list[Estimate]:
+    """What the law says of an epoch of so many batches, and how sure it is there."""
+    fit, _ = _fitted(seen)
+    predicted = fit.get_prediction(np.column_stack([np.ones_like(m), np.log(m)]))
+    ends = np.exp(predicted.conf_int(alpha=1 - level))
+    points = np.exp(predicted.predicted_mean)
+    return [
+        Estimate(float(point), float(low), float(high), level, "s", Kind.CONFIDENCE)
+        for point, (low, high) in zip(points, ends, strict=True)
+    ]
 
 
 def power_warnings(law: PowerLaw, seen: Observations, plan: TrainingPlan) -> Sequence[Warn]:

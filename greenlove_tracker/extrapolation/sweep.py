@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 from scipy import stats
 
+from greenlove_tracker.extrapolation.mixture import above_zero
 from greenlove_tracker.forecasting import Estimate, Kind, Warn
 
 # What a single run may differ from the mean of all, where only one was seen: an assumption, the spread of runs that
@@ -20,7 +21,8 @@ def forecast_sweep(outcomes: Sequence[float], n_runs: int, unit: str, *, level: 
 
     The sum of N new draws from a normal population of which n were seen: N·ȳ ± t·s·√(N²/n + N), with Student's t of
     n - 1 degrees of freedom (Hahn and Meeker, Statistical Intervals, 1991, §4.6, a prediction interval for the mean of
-    future observations, times their number).
+    future observations, times their number). Where that reaches to nothing, the lower end lies as far below in proportion
+    as the upper end above.
 
     Args:
         outcomes: what each run came to; at least one.
@@ -36,7 +38,8 @@ def forecast_sweep(outcomes: Sequence[float], n_runs: int, unit: str, *, level: 
         t = float(stats.t.ppf((1 + level) / 2, n - 1))
         reach = t * float(seen.std(ddof=1)) * math.sqrt(n_runs**2 / n + n_runs)
     total = n_runs * mean
-    return Estimate(total, max(0.0, total - reach), total + reach, level, unit, Kind.PREDICTION)
+    lower = above_zero(max(0.0, total - reach), total, total + reach)
+    return Estimate(total, lower, total + reach, level, unit, Kind.PREDICTION)
 
 
 def sweep_warnings(n_seen: int) -> list[Warn]:

@@ -87,7 +87,7 @@ def exploration_blocks(forecast: Forecast, trials: Sequence[Trial]) -> tuple[Blo
     """What the training will take, what that is made of, and the trials behind it."""
     return (
         KeyFigures(_figures(forecast)),
-        *(Paragraph(f"{warning}.") for warning in forecast.warnings),
+        *(Paragraph(f"{'! ' if warning.is_serious else ''}{warning}.") for warning in forecast.warnings),
         *_made_of(forecast),
         *_trials(forecast, trials),
         *_method(forecast, trials),
@@ -110,7 +110,7 @@ def _interval(estimate: Estimate, text: fmt.Text) -> str:
 
 def _made_of(forecast: Forecast) -> tuple[Block, ...]:
     plan = forecast.plan
-    if plan is None:
+    if plan is None or forecast.per_batch_s is None:
         return ()
     parts = (
         ("once: compilation, caches", forecast.one_off_s, 1),
@@ -146,16 +146,44 @@ def _trials(forecast: Forecast, trials: Sequence[Trial]) -> tuple[Block, ...]:
         size: statistics.median(d for t in group for d in t.epoch_durations_s)
         for size, group in sorted(by_size.items())
     }
-    rows = tuple(
-        (f"{size:,}", f"{by_size[size][0].batches:,}", f"{len(by_size[size])}",
-         fmt.duration(median_s), fmt.duration(_fitted_s(forecast, by_size[size][0].batches)))
-        for size, median_s in medians.items()
-    )  # fmt: skip
-    heads = ("samples", "batches", "trials", "median epoch", "fitted line")
-    blocks: list[Block] = [Heading("Time of an epoch, for each sample size")]
+    blocks: list[Block] = [Heading(f"Time of {_AN_EPOCH[_is_of_fits(forecast, trials)]}, for each sample size")]
     if len(medians) > 1:
         blocks += _chart(forecast, trials, medians)
-    return (*blocks, Table(tuple(Column(head, 1, True) for head in heads), rows))
+    return (*blocks, _sizes(forecast, trials, by_size, medians))
+
+
+def _sizes(
+    forecast: Forecast, trials: Sequence[Trial], by_size: Mapping[int, Sequence[Trial]], medians: Mapping[int, float]
+) -> Table:
+    """The sizes, the median at each, and what the fit says there; batches only where a sample is none."""
+    scale = time_scale(max(medians.values()))
+    batches = [by_size[size][0].batches for size in medians]
+    fitted = {
+        -(-round(samples) // trials[0].batch_size): mean_s.point for samples, mean_s in _band(forecast, trials, batches)
+    }
+
+    def shown(value_s: float | None) -> str:
+        return "not used" if value_s is None else fmt.significant(scale.value(value_s), 3)
+
+    columns = [
+        ("samples", [f"{size:,}" for size in medians]),
+        ("batches", [f"{n:,}" for n in batches] if not _is_of_fits(forecast, trials) else []),
+        ("trials", [f"{len(by_size[size])}" for size in medians]),
+        (f"median, {scale.unit}", [shown(median_s) for median_s in medians.values()]),
+        (
+            f"{_FITTED.get(forecast.method, '')}, {scale.unit}",
+            [shown(fitted.get(n)) for n in batches] if fitted else [],
+        ),
+    ]
+    told = [(head, cells) for head, cells in columns if cells]
+    return Table(
+        tuple(Column(head, 1, True) for head, _ in told), tuple(zip(*(cells for _, cells in told), strict=True))
+    )
+
+
+def _is_of_fits(forecast: Forecast, trials: Sequence[Trial]) -> bool:
+    """Whether whole fits were timed, whose samples are no batches."""
+    return forecast.method == "power" and trials[0].batch_size == 1
 
 
 def _chart(forecast: Forecast, trials: Sequence[Trial], medians: Mapping[int, float]) -> tuple[Block, ...]:
@@ -169,27 +197,29 @@ def _chart(forecast: Forecast, trials: Sequence[Trial], medians: Mapping[int, fl
         (float(size), scale.value(median_s)) for size, median_s in medians.items()
     )
     edges = tuple((x, scale.value(e.lower), scale.value(e.upper)) for x, e in band)
-    what = "fitted line" if band else "median of each size"
-    sure = f" The band is the line's {band[0][1].level:.0%} confidence interval." if band else ""
-    note = f"Circles are single epochs, cold ones too, which the fit leaves out. The line is the {what}.{sure}"
-    chart = LineChart(f"Single epochs and {what}", "samples of an epoch", scale.unit, line, dots, edges)
+    what = _FITTED[forecast.method] if band else "median of each size"
+    sure = f" The band is its {band[0][1].level:.0%} confidence interval." if band else ""
+    if forecast.method == "power" and band and band[0][0] > min(medians):
+        sure += " It goes through the sizes from a tenth of the largest on."
+    is_of_fits = _is_of_fits(forecast, trials)
+    circles = "fits" if is_of_fits else "epochs"
+    cold = ", cold ones too, which the fit leaves out" if forecast.method == "wls" else ""
+    note = f"Circles are single {circles}{cold}. The line is the {what}.{sure}"
+    title, axis = f"Single {circles} and {what}", f"samples of {_AN_EPOCH[is_of_fits]}"
+    chart = LineChart(title, axis, scale.unit, line, dots, edges)
     return ChartRow((chart,)), Paragraph(note, is_note=True)
 
 
-def _band(forecast: Forecast, trials: Sequence[Trial]) -> tuple[tuple[float, Estimate], ...]:
-    """The fitted line; nothing where the forecast was made in another way."""
+def _band(
+    forecast: Forecast, trials: Sequence[Trial], batches: Sequence[int] = ()
+) -> tuple[tuple[float, Estimate], ...]:
+    """What was fitted, at these sizes or along all of them; nothing where the forecast was made in another way."""
     from greenlove_tracker.extrapolation.band import fitted_band  # statsmodels: over a second, and loaded by now
 
-    if forecast.method != "wls" or forecast.plan is None:
+    if forecast.plan is None:
         return ()
-    return fitted_band(trials, forecast.plan, forecast.duration_s.level)
-
-
-def _fitted_s(forecast: Forecast, batches: int) -> float | None:
-    if forecast.per_batch_s is None:
-        return None
-    start_s = 0.0 if forecast.per_epoch_s is None else forecast.per_epoch_s.point
-    return start_s + batches * forecast.per_batch_s.point
+    level = forecast.duration_s.level
+    return fitted_band(trials, forecast.plan, level, method=forecast.method, batches=batches)
 
 
 def _method(forecast: Forecast, trials: Sequence[Trial]) -> tuple[Block, ...]:
@@ -207,6 +237,8 @@ def _method(forecast: Forecast, trials: Sequence[Trial]) -> tuple[Block, ...]:
     )  # fmt: skip
 
 
+_FITTED = {"wls": "fitted line", "power": "fitted power law"}
+_AN_EPOCH = {False: "an epoch", True: "a fit"}
 _EXTENDED = {
     "wls": "A line through their epochs (weighted least squares with run-to-run variation, {} degrees of freedom) is "
     "extended to the whole; its intervals hold what differs from run to run.",

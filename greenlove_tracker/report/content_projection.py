@@ -75,7 +75,7 @@ def _charts(shown: Sequence[Projection]) -> tuple[Block, ...]:
 
 
 def _chart(criterion: Criterion, rows: Sequence[Projection], title: str, scale: Scale) -> BarChart | None:
-    """A bar for each row; none at all where nothing is known."""
+    """A bar for each row; none at all where there is nothing to compare."""
     factor = scale.per_canonical
     bars = []
     for row in rows:
@@ -89,7 +89,8 @@ def _chart(criterion: Criterion, rows: Sequence[Projection], title: str, scale: 
             text += f" · market-based: {market(row)}"
         look = Look.PLAIN if row.is_local else Look.PROJECTED
         bars.append(Bar(label, value.point * factor, text, look, _range(value, factor)))
-    return BarChart(tuple(bars), title) if any(bar.value is not None for bar in bars) else None
+    is_comparison = sum(bar.value is not None for bar in bars) > 1
+    return BarChart(tuple(bars), title) if is_comparison else None
 
 
 def _range(value: Estimate, factor: float) -> tuple[float, float] | None:

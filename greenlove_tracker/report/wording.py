@@ -49,9 +49,11 @@ def title(run: Run, width: int = 80) -> str:
 
 
 def plan_text(plan: TrainingPlan | None) -> str:
-    """``50,000 samples · batch 128 · 100 epochs``, or the steps; empty without a plan."""
+    """``50,000 samples · batch 128 · 100 epochs``, or the steps; a whole fit has samples only. Empty without a plan."""
     if plan is None:
         return ""
+    if (plan.batch_size, plan.epochs) == (1, 1):
+        return f"{plan.samples:,} samples"
     data = "" if plan.samples is None else f"{plan.samples:,} samples · batch {plan.batch_size} · "
     return data + (plural(plan.steps, "step") if plan.steps is not None else plural(plan.epochs or 1, "epoch"))
 
