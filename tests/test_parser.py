@@ -382,6 +382,22 @@ def test_problems_are_told_without_asking_for_runs_first_and_once(make_run):
     assert len(run.problems) == 1
 
 
+def test_whether_there_are_runs_is_told_by_the_first(make_run, tmp_path, monkeypatch):
+    logs_dir = make_run("a", fields={"schema_version": "99"}).parent
+    assert not read_logs(logs_dir).has_runs
+    for run_id in "bcd":
+        make_run(run_id)
+    read: list[str] = []
+    summary = Run.summary.func
+    monkeypatch.setattr(Run, "summary", property(lambda run: read.append(run.run_id) or summary(run)))
+    logs = read_logs(logs_dir)
+    assert logs.has_runs and read == ["a", "b"] and "runs" not in vars(logs)
+    (tmp_path / "team").mkdir()
+    logs_dir.rename(tmp_path / "team" / "logs")
+    (tmp_path / "team" / "circle").symlink_to(tmp_path / "team" / "circle")
+    assert read_logs(tmp_path / "team").has_runs and read_logs(tmp_path / "team" / "logs" / "b").has_runs
+
+
 def test_frames(make_run):
     logs_dir = make_run("a", rows=ROWS).parent
     make_run("b", rows=[epoch_row(1, None)])

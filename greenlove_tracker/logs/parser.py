@@ -12,7 +12,7 @@ from greenlove_tracker.errors import LogError, UsageError
 from greenlove_tracker.logs.bar import with_bar
 from greenlove_tracker.logs.foreign.find import runs_and_problems
 from greenlove_tracker.logs.notes import Problem
-from greenlove_tracker.logs.places import LogPath, place
+from greenlove_tracker.logs.places import LogPath, entries, place
 from greenlove_tracker.logs.run import Run
 
 if TYPE_CHECKING:
@@ -57,19 +57,34 @@ class Logs:
 
         Each is read anew: who lets go of it has let go of all that was read.
         """
-        for run in with_bar(map(copy, self.runs), len(self.runs), len(self.runs)):
-            try:
-                _ = run.summary
-            except (LogError, OSError, ValueError, ArithmeticError) as error:
-                run.refuse(error)
-            else:
-                yield run
+        yield from filter(_is_readable, with_bar(map(copy, self.runs), len(self.runs), len(self.runs)))
+
+    @property
+    def has_runs(self) -> bool:
+        """Whether any run can be read; of ours, the first that can is enough, and the others are not looked at."""
+        return any(map(_is_readable, self._subdirectories())) or any(True for _ in self.readable())
+
+    def _subdirectories(self) -> Iterator[Run]:
+        try:
+            found = entries(self.path) if self.path.is_dir() else []
+        except OSError:  # why is told by who walks through it
+            return
+        yield from filter(lambda run: run.is_run, (Run(self.path / name) for name, is_dir in found if is_dir))
 
     def to_frame(self) -> pd.DataFrame:
         """One row a run."""
         from greenlove_tracker.logs.frames import runs_frame
 
         return runs_frame(run.summary for run in self.readable())
+
+
+def _is_readable(run: Run) -> bool:
+    try:
+        _ = run.summary
+    except (LogError, OSError, ValueError, ArithmeticError) as error:
+        run.refuse(error)
+        return False
+    return True
 
 
 def read_logs(log_dir: str | os.PathLike[str]) -> Logs:
