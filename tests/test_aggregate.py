@@ -67,6 +67,7 @@ def test_what_is_unknown_is_counted_and_not_summed_as_zero(logs_dir):
         ("user", {"": 3, "ada": 1}),
         ("job", {"": 3, "west/81/3": 1}),
         ("kind", {"exploration": 1, "training": 3}),
+        ("intensity", {"400 gCO2e/kWh, a test": 4}),
         ("status", {"finished": 4}),
         ("training", {"a": 3, "d": 1}),
         ("day", {"2026-10-31": 1, "2026-11-01": 2, "2026-11-02": 1}),

@@ -43,7 +43,7 @@ def test_each_quantity_stands_beside_its_outcome(tmp_path: Path) -> None:
     assert isinstance(heading, Heading)
     assert isinstance(said, Paragraph)
     assert isinstance(table, Table)
-    assert said.text.startswith("Forecast after 1 epoch,")
+    assert said.text.startswith("The forecast after 1 epoch, 3.00 s after the start: the first at a tenth of the time")
     took_s = run.summary.duration_s
     assert table.rows[0] == (
         "time", "30.0 s", "29.0 s to 31.0 s", f"{took_s:.1f} s", f"{30 / took_s - 1:+.1%}", "missed; 2 of 3"
@@ -61,7 +61,10 @@ def test_what_has_not_come_out_has_no_outcome(tmp_path: Path) -> None:
     _, said, table, *_ = forecast_blocks(run)
     assert isinstance(said, Paragraph)
     assert isinstance(table, Table)
-    assert said.text == "Forecast after 2 epochs, the latest. The run has not done what was forecast."
+    assert (
+        said.text
+        == "The forecast after 2 epochs, 6.00 s after the start, the latest. The run has not done what was forecast."
+    )
     assert table.rows[0] == ("time", "25.0 s", "24.0 s to 26.0 s", "", "", "")
     assert chart_of(run).level is None
 
@@ -81,7 +84,8 @@ def test_one_wild_interval_does_not_flatten_the_chart(tmp_path: Path) -> None:
     run = forecast_run(tmp_path, [900.0, 25.0, 25.1])
     assert chart_of(run).highest < 60
     notes = [block.text for block in forecast_blocks(run) if isinstance(block, Paragraph) and block.is_note]
-    assert notes == [f"The band is the 95% prediction interval, cut off at {2 * run.summary.duration_s:.1f} s."]
+    assert notes[0].startswith("3 forecasts, ")
+    assert notes[0].endswith(f"95% prediction interval, cut off at {2 * run.summary.duration_s:.1f} s.")
 
 
 def test_one_forecast_is_no_line(tmp_path: Path) -> None:

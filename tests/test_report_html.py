@@ -382,7 +382,7 @@ def test_it_prints(show, logs: Path) -> None:
     assert len(pages) in (4, 5)
     for number, text in enumerate(pages, 1):
         assert f"Page {number} of {len(pages)}" in text
-        assert "greenlove_tracker · logs" in text
+        assert "greenlove_tracker 0.1.0 · logs" in text
         assert "Training runs in logs" in text
     runs = [text for text in pages if "\nrun-" in text]
     assert len(runs) > 1

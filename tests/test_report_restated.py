@@ -16,6 +16,7 @@ from greenlove_tracker.report.document import Heading, Paragraph, Table
 from greenlove_tracker.report.markdown import markdown
 
 ONE_KWH = Energy(gpu_kwh=1.0, gpu_method="counter")
+YEAR = "(none set), 2026-01-01 to 2026-12-31"
 HEAD = "country,from,until,gco2e_per_kwh,basis,source\n"
 
 
@@ -46,10 +47,10 @@ def restated(logs, path) -> tuple[Paragraph, Table, Table]:
 def test_both_figures_stand_side_by_side(logs, tmp_path):
     path = given(tmp_path, "DE,2026-01-01,2026-12-31,344,location-based,supplier 2026")
     said, table, sources = restated(logs, path)
-    assert said.text.endswith("beside what was logged. No line holds for 1 run: they stay as they are.")
+    assert "beside what was logged. It says nothing of 1 run, which stay as they are." in said.text
     assert table.rows == (
-        ("DE", "2", "2.00 kWh", "381", "762 g", "344", "688 g", "-9.7%"),
-        ("(none set)", "1", "1.00 kWh", "458", "458 g", "as logged", "458 g", "+0.0%"),
+        ("DE, 2026-01-01 to 2026-12-31", "2", "2.00 kWh", "381", "762 g", "344", "688 g", "-9.7%"),
+        ("(none set)", "1", "1.00 kWh", "458", "458 g", "as logged", "458 g", ""),
         ("total", "3", "3.00 kWh", "", "1.22 kg", "", "1.15 kg", "-6.1%"),
     )
     assert sources.rows[0][1:3] == ("344", "gCO2e/kWh")
@@ -61,7 +62,7 @@ def test_both_figures_stand_side_by_side(logs, tmp_path):
 def test_a_run_is_restated_alone(logs, tmp_path):
     path = given(tmp_path, "*,2026-01-01,2026-12-31,100,location-based,an audit")
     _, table, _ = restated(logs / "a", path)
-    assert table.rows[0] == ("DE", "1", "2.00 kWh", "381", "762 g", "100", "200 g", "-73.8%")
+    assert table.rows[0] == ("DE, 2026-01-01 to 2026-12-31", "1", "2.00 kWh", "381", "762 g", "100", "200 g", "-73.8%")
 
 
 def test_a_file_that_holds_for_nothing_is_an_error(logs, tmp_path):
@@ -74,7 +75,7 @@ def test_what_was_unknown_and_is_known_now_has_no_change(tmp_path):
     logs = tmp_path / "logs"
     write_run(logs, [epoch_row(1, 3600.0, ONE_KWH)], intensity=None)
     _, table, _ = restated(logs, given(tmp_path, "*,2026-01-01,2026-12-31,100,location-based,an audit"))
-    assert table.rows[0] == ("(none set)", "1", "1.00 kWh", "unknown", "unknown", "100", "100 g", "unknown")
+    assert table.rows[0] == (YEAR, "1", "1.00 kWh", "unknown", "unknown", "100", "100 g", "unknown")
 
 
 def test_the_jobs_that_left_no_log_are_counted(logs):

@@ -17,7 +17,7 @@ N_TOP = 25
 _N_INCOMPLETE = 25
 N_FACTORS = 200
 _N_ENERGIES = 11  # a sum of more is not written out
-_INCOMPLETE = frozenset(RunStatus) - {RunStatus.FINISHED}
+INCOMPLETE = frozenset(RunStatus) - {RunStatus.FINISHED}
 
 
 class Notable(NamedTuple):
@@ -44,7 +44,7 @@ def notable(run: Run, added: Contribution) -> Notable:
         emissions_kgco2e=summary.emissions_kgco2e if run.knows_carbon_intensity else None,
         duration_s=summary.duration_s,
         energy_kwh=summary.energy_kwh,
-        is_incomplete=summary.status in _INCOMPLETE,
+        is_incomplete=summary.status in INCOMPLETE,
         factors=(run.carbon_intensity, price) if price else (run.carbon_intensity,),
         country=run.text("country"),
         day=run.text("started_at")[:10],
@@ -59,7 +59,7 @@ class Highlights:
     Attributes:
         top: the runs that emitted most, each (-kg, run id, what it comes to).
         largest: the one to take as an example, (-kg, -s, run id).
-        incomplete: (run id,) of those that did not finish.
+        incomplete: (-kg, run id) of those that did not finish, those that emitted most first.
         energies: (run id, kWh), where it is known.
         factors: (run id, number in it, factor): where each was first met; 200 at most.
         countries: two of them at most.
@@ -69,7 +69,7 @@ class Highlights:
 
     top: First[tuple[float, str, Partial]]
     largest: First[tuple[float, float, str]]
-    incomplete: First[tuple[str]]
+    incomplete: First[tuple[float, str]]
     energies: First[tuple[str, float]]
     factors: tuple[tuple[str, int, Factor], ...]
     countries: tuple[str, ...]
@@ -84,7 +84,9 @@ class Highlights:
         return cls(
             top=First(N_TOP, ranked.count, top),
             largest=First.of(1, ((-(r.emissions_kgco2e or 0.0), -r.duration_s, r.run_id) for r in runs)),
-            incomplete=First.of(_N_INCOMPLETE, ((r.run_id,) for r in runs if r.is_incomplete)),
+            incomplete=First.of(
+                _N_INCOMPLETE, ((-(r.emissions_kgco2e or 0.0), r.run_id) for r in runs if r.is_incomplete)
+            ),
             energies=First.of(_N_ENERGIES, ((r.run_id, r.energy_kwh) for r in runs if r.energy_kwh is not None)),
             factors=_first_met((r.run_id, i, factor) for r in runs for i, factor in enumerate(r.factors)),
             countries=_few({r.country for r in runs}),

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.logs.trials import is_exploration
+from greenlove_tracker.records import Factor
 
 TRAINING, EXPLORATION = "training", "exploration"  # kinds of runs
 _JOB = ("cluster", "job_id", "array_task_id")
@@ -20,11 +21,16 @@ KEYS: Mapping[str, Callable[[Run], str]] = {
     "user": lambda run: run.text("user"),
     "job": lambda run: "/".join(filter(None, map(run.text, _JOB))) if run.text("job_id") else "",
     "kind": lambda run: EXPLORATION if is_exploration(run.fields) else TRAINING,
+    "intensity": lambda run: _intensity(run.carbon_intensity) if run.knows_carbon_intensity else "",
     "status": lambda run: str(run.summary.status),
     "training": lambda run: run.run_id,  # Aggregate.by puts the first run of the chain that it continues
     "day": lambda run: run.started_at[:10],
     "month": lambda run: run.started_at[:7],
 }
+
+
+def _intensity(factor: Factor) -> str:
+    return f"{factor.value:.6g} {factor.unit}, {factor.source}"
 
 
 def checked_keys(keys: Sequence[str]) -> tuple[str, ...]:

@@ -6,11 +6,12 @@ import math
 import os
 from collections.abc import Iterable, Sequence
 
+import greenlove_tracker
 from greenlove_tracker import format as fmt
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.logs.aggregate import Aggregate
 from greenlove_tracker.logs.forecast_record import ForecastRecord
-from greenlove_tracker.logs.highlights import N_FACTORS, N_TOP
+from greenlove_tracker.logs.highlights import INCOMPLETE, N_FACTORS, N_TOP
 from greenlove_tracker.logs.keys import EXPLORATION
 from greenlove_tracker.logs.parser import Run
 from greenlove_tracker.logs.partial import Partial, Totals
@@ -38,7 +39,9 @@ from greenlove_tracker.report.groups import STAR, STAR_NOTE, Sums
 from greenlove_tracker.report.method import method_blocks
 from greenlove_tracker.report.scale import energy_scale
 
-CUTS = (("project",), ("device",), ("account",), ("month",), ("kind",))  # that it shows sums of
+_SHOWN = ("project", "device", "account", "month", "kind", "intensity")  # sums that it shows
+CUTS = (*((key,) for key in _SHOWN), ("status",))  # what it needs sums by
+_TITLES = {"intensity": "carbon intensity"}
 _OF_SOME = ("account", "kind")  # not every directory has several
 _MAX_GROUPS = 12
 _MAX_PROBLEMS = 25
@@ -70,12 +73,12 @@ def directory_document(
     return Document(
         title=f"Training runs in {name}",
         subtitle=_subtitle(aggregate),
-        footer=f"greenlove_tracker · {name}",
+        footer=f"greenlove_tracker {greenlove_tracker.__version__} · {name}",
         blocks=(
             KeyFigures(_figures(everything)),
             *(() if n_jobs is None else (Paragraph(jobs_sentence(aggregate, n_jobs)),)),
             *_energy_blocks(everything),
-            *(block for (key,) in CUTS for block in _group_blocks(aggregate, key)),
+            *(block for key in _SHOWN for block in _group_blocks(aggregate, key)),
             *equivalent_blocks(everything.emissions_kgco2e, told.countries[0] if len(told.countries) == 1 else ""),
             *_runs_blocks(aggregate),
             *_forecast_blocks(told.forecasts),
@@ -113,7 +116,7 @@ def _figures(total: Totals) -> tuple[KeyFigure, ...]:
     """The figures of a run, summed; each says how many runs are not in it."""
     runs = f"sum over {fmt.plural(total.n_runs, 'run')}"
     share = total.measured_share
-    measured = (f"{fmt.percent(share)} measured by hardware; PUE included",) if share is not None else ()
+    measured = ("PUE included", f"before PUE, hardware measured {fmt.percent(share)}") if share is not None else ()
     energy = (*_summed_over(total.n_runs, total.n_unknown_energy), *measured)
     cost = (*_summed_over(total.n_runs, total.n_unknown_cost), *_cost_bases(total.cost_bases))
     return (
@@ -157,9 +160,15 @@ def _group_blocks(aggregate: Aggregate, key: str) -> tuple[Block, ...]:
     if rest:
         rows.append(_row(f"{len(rest):,} others", Sums(Partial.merged(sums.partial for _, sums in rest))))
     rows.append(_row("total", Sums(aggregate.partial)))
-    columns = (Column(key, 4), Column("runs", 0.8, is_number=True), *_NUMBERS)
+    title = _TITLES.get(key, key)
+    columns = (Column(title, 4), Column("runs", 0.8, is_number=True), *_NUMBERS)
     bars = _bars(shown) if key == "month" else ()
-    return (Heading(f"By {key}"), *bars, Table(columns, tuple(rows), has_total=True), *_star_note(rows))
+    return (
+        Heading(f"By {title}"),
+        *bars,
+        Table(columns, tuple(rows), has_total=True),
+        *_star_note(rows),
+    )
 
 
 def _bars(groups: Sequence[tuple[str, Sums]]) -> tuple[Block, ...]:
@@ -214,8 +223,8 @@ def _forecast_blocks(record: ForecastRecord) -> tuple[Block, ...]:
         error = 1.96 * math.sqrt(max(share * (1 - share), 0.25 / n_runs) / n_runs)
         nominal = " and ".join(f"{level:.0%}" for level in sorted(record.levels))
         text = (
-            f"The interval that a run forecast for its time held in {share:.0%} ±{error:.0%} of {runs} (nominal "
-            f"{nominal}); median |error| {record.median_error:.1%}."
+            f"The interval that a run forecast for its time held in {record.n_held:,} of {runs}, {share:.0%} "
+            f"±{error:.0%} (nominal {nominal}); median |error| {record.median_error:.1%}."
         )
     note = "Of each run that did what it forecast, the first forecast at a tenth of its time or later is counted."
     return (Heading("Forecasts and what came of them"), Paragraph(text), Paragraph(note, is_note=True))
@@ -227,15 +236,28 @@ def _incomplete_blocks(aggregate: Aggregate) -> tuple[Block, ...]:
     if not found.count:
         return ()
     rows = []
-    for (run_id,) in found.items:
+    for _, run_id in found.items:
         run = aggregate.run(run_id)
-        why = wording.why_incomplete(run.summary)
-        rows.append((fmt.shortened(run_id, 40), fmt.shortened(run.summary.status, 20), wording.progress(run), why))
-    columns = (Column("run", 3.1), Column("status", 1.1), Column("done", 1.6), Column("why", 4.2))
+        cells = (fmt.shortened(run.summary.status, 20), wording.progress(run), fmt.mass(wording.emissions_kgco2e(run)))
+        rows.append((fmt.shortened(run_id, 40), *cells, wording.why_incomplete(run.summary)))
+    columns = (
+        Column("run", 3.1), Column("status", 1.1), Column("done", 1.6), Column("CO2e", 1.0, True), Column("why", 4.2),
+    )  # fmt: skip
+    lost = Sums(Partial.merged(p for (status,), p in aggregate.partials_by("status").items() if status in INCOMPLETE))
+    time, energy, emissions, _ = lost.cells
+    text = (
+        f"{fmt.plural(lost.totals.n_runs, 'run')}: {time}, {energy}, {emissions} of CO2e, which are in every total. "
+        "Those that emitted most first:"
+    )
     n_more = found.count - len(rows)
     more = (Paragraph(f"and {n_more:,} more"),) if n_more else ()
-    heading = Heading("Runs that did not finish; they count in every total")
-    return (heading, Table(columns, tuple(rows)), *more)
+    return (
+        Heading("Runs that did not finish"),
+        Paragraph(text),
+        *_star_note([(text,), lost.cells]),
+        Table(columns, tuple(rows)),
+        *more,
+    )
 
 
 def _problem_blocks(aggregate: Aggregate) -> tuple[Block, ...]:

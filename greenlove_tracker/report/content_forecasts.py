@@ -25,9 +25,10 @@ def forecast_blocks(run: Run) -> tuple[Block, ...]:
         Column("", 0.9), Column("forecast", 1.2, True), Column(f"{of_time.estimate.level:.0%} interval", 2.2, True),
         Column("came to", 1.2, True), Column("error", 0.9, True), Column("intervals that held", 1.5, True),
     )  # fmt: skip
-    text = f"Forecast {when(of_time.issued)}, the first at a tenth of the run or later."
-    if not of_time.scores:
-        text = f"Forecast {when(of_time.issued)}, the latest. The run has not done what was forecast."
+    issued = f"The forecast {when(of_time.issued)}, {fmt.duration(of_time.issued.elapsed_s)} after the start"
+    chosen = "the first at a tenth of the time or later that rests on more than one epoch, or the last there is"
+    latest = "the latest. The run has not done what was forecast"
+    text = f"{issued}: {chosen}." if of_time.scores else f"{issued}, {latest}."
     return (
         Heading("Forecast and outcome"),
         Paragraph(text),
@@ -64,7 +65,9 @@ def _chart(issued: Sequence[IssuedForecast], outcome_s: float | None) -> tuple[B
         level=level,
     )  # fmt: skip
     cut = any(e.upper > tallest_s for _, e in chosen)
-    note = f"The band is the {chosen[0][1].level:.0%} prediction interval" + (
-        f", cut off at {fmt.duration(tallest_s)}." if cut else "."
+    note = (
+        f"{fmt.plural(len(found), 'forecast')}, each from the epochs before it and what lay between them, made beside "
+        f"the training, so that short epochs share one. The band is the {chosen[0][1].level:.0%} prediction interval"
+        f"{f', cut off at {fmt.duration(tallest_s)}' if cut else ''}."
     )
     return ChartRow((chart,)), Paragraph(note, is_note=True)

@@ -18,6 +18,7 @@ from greenlove_tracker.report.method import factor_table
 from greenlove_tracker.tables.factors import read_factors
 
 _MOST_ROWS = 30
+_KEPT = "as logged"
 _Terms = tuple[str, Factor | None, Factor | None]  # the place, its factor in the log, the one of the file
 
 
@@ -48,10 +49,13 @@ def restated_blocks(runs: Iterable[Run], path: str | os.PathLike[str]) -> tuple[
     if not used:
         raise UsageError(f"{path}: none of its lines holds for the country and the day of any of these runs")
     n_left = sum(len(figures) for (_, _, restated), figures in groups.items() if restated is None)
-    left = f" No line holds for {fmt.plural(n_left, 'run')}: they stay as they are." if n_left else ""
+    left = f" It says nothing of {fmt.plural(n_left, 'run')}, which stay as they are." if n_left else ""
     return (
         Heading("Restated with other carbon intensities"),
-        Paragraph(f"The same energy, counted with {Path(path).name} beside what was logged.{left}"),
+        Paragraph(
+            f"The same energy, counted with the carbon intensities of {Path(path).name}, beside what was logged.{left} "
+            "Everything else in this report keeps what was logged."
+        ),
         _table(groups),
         factor_table(used),
     )
@@ -71,14 +75,15 @@ def _table(groups: dict[_Terms, list[_Figures]]) -> Table:
     every = [one for figures in groups.values() for one in figures]
     rows.append(("total", f"{len(every):,}", *_cells(every, "", "")))
     titles = ("runs", "energy", "logged, g/kWh", "CO2e", "restated, g/kWh", "CO2e", "change")
-    columns = (Column("place", 1.6), *(Column(title, 1.2, is_number=True) for title in titles))
+    columns = (Column("place", 2.4), *(Column(title, 1.2, is_number=True) for title in titles))
     return Table(columns, tuple(rows), has_total=True)
 
 
 def _row(terms: _Terms, figures: Sequence[_Figures]) -> tuple[str, ...]:
     place, logged, restated = terms
-    factors = (_factor_text(logged), "as logged" if restated is None else _factor_text(restated))
-    return (fmt.shortened(place, 30) or "(none set)", f"{len(figures):,}", *_cells(figures, *factors))
+    factors = (_factor_text(logged), _KEPT if restated is None else _factor_text(restated))
+    period = "" if restated is None else f", {restated.year}"
+    return ((fmt.shortened(place, 30) or "(none set)") + period, f"{len(figures):,}", *_cells(figures, *factors))
 
 
 def _factor_text(factor: Factor | None) -> str:
@@ -90,6 +95,8 @@ def _cells(figures: Sequence[_Figures], logged: str, restated: str) -> tuple[str
     before, after = total.before_kgco2e, total.after_kgco2e
     is_alike = all((one.before_kgco2e is None) == (one.after_kgco2e is None) for one in figures)
     change = f"{after / before - 1:+.1%}" if before and after is not None and is_alike else fmt.UNKNOWN
+    if restated == _KEPT:
+        change = ""
     return (fmt.energy(total.energy_kwh), logged, fmt.mass(before), restated, fmt.mass(after), change)
 
 

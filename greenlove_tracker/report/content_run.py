@@ -43,7 +43,8 @@ _SETTINGS = (
     ("CPU rated power, W", ("cpu_tdp_w",)), ("GPU", ("gpu_models",)),
     ("GPU power limit, W", ("gpu_power_limit_w",)), ("memory, GiB", ("ram_gb",)), ("meter", ("meter",)),
     ("meter ready after, s", ("meter_ready_s",)), ("meter's note", ("meter_note",)),
-    ("not measured", ("unmeasured",)), ("in doubt", ("gpu_doubt",)), ("greenlove_tracker", ("greenlove_version",)),
+    ("PUE", ("pue",)), ("not measured", ("unmeasured",)), ("in doubt", ("gpu_doubt",)),
+    ("greenlove_tracker", ("greenlove_version",)),
 )  # fmt: skip
 _NEVER_OMITTED = frozenset({"command", "host", "place", "CPU", "GPU", "meter"})
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from greenlove_tracker import format as fmt
 from greenlove_tracker.logs.judged import gpu_mean_w
 from greenlove_tracker.logs.parser import Run
+from greenlove_tracker.logs.trials import is_exploration
 from greenlove_tracker.records import COMPONENTS, EpochRecord, Flag
 from greenlove_tracker.report import wording
 from greenlove_tracker.report.document import KeyFigure
@@ -22,6 +23,8 @@ def run_figures(run: Run) -> tuple[KeyFigure, ...]:
 
 def _time(run: Run) -> KeyFigure:
     summary = run.summary
+    if is_exploration(run.fields):
+        return KeyFigure("time", fmt.duration(summary.duration_s), ("trials, and preparations between them",))
     if not run.epochs and summary.epochs_planned is None:
         return KeyFigure("time", fmt.duration(summary.duration_s), ("the whole script; no epochs were marked in it",))
     parts = [_epochs_text([epoch.duration_s for epoch in run.epochs if epoch.is_complete])]
@@ -105,7 +108,7 @@ def _compute(run: Run) -> KeyFigure:
     if not run.text("gpu_count"):
         return KeyFigure("compute", fmt.UNKNOWN, ("the log does not say how many GPUs there were",))
     if not run.summary.gpu_count:
-        return KeyFigure("compute", "0 GPU-h", ("no GPU was found, or none is read",))
+        return KeyFigure("compute", "no GPU", ("none was found, or none is read",))
     parts = [wording.data(run, "gpu_models", 60) or fmt.plural(run.summary.gpu_count, "GPU")]
     mean_w = gpu_mean_w(run)
     limit = wording.data(run, "gpu_power_limit_w", 12)

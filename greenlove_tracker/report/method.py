@@ -28,14 +28,16 @@ _TIME = (
 _ENERGY = (
     "Energy is metered by component. A counter is an energy counter of the hardware (RAPL, NVML); power readings are "
     "the hardware's own, integrated over time. Both are measurements. The load of the CPU times its rated power (TDP), "
-    "and a constant power of the memory by its size, are models: their error is not known here. Time without a meter "
-    "is estimated at the mean metered power. PUE stands for cooling and power supply of the data centre."
+    "and a constant power of the memory by its size, both from CodeCarbon's tables, are models: their error is not "
+    "known here. Time without a meter is estimated at the mean metered power. PUE stands for cooling and power supply "
+    "of the data centre."
 )
 _SCOPE = (
     "Operational emissions only. Not in these figures: "
     + ", ".join(wording.NOT_COUNTED)
     + ". The carbon intensity is an average over a year and a grid: the hour of the run is not in it, and its own "
-    "error is not either. On a machine of one's own these are scope 2 emissions, on a rented one scope 3."
+    "error is not either. On a machine of one's own they are scope 2, on a rented one scope 3; what a lifecycle "
+    "intensity holds of building power plants and bringing fuel is scope 3 on both."
 )
 
 
@@ -86,7 +88,7 @@ def _energy(run: Run) -> tuple[list[Calculation], Number | None]:
     lines, estimate = _estimate(run, scale)
     if estimate is not None:
         terms.append(estimate)
-        names.append("estimate")
+        names.append("estimate" if lines else "estimate as logged")
     added, total = sum_of(f"energy: {' + '.join(names)}", terms, scale.unit)
     lines.append(added)
     if summary.pue != 1:
@@ -141,7 +143,7 @@ def _share(run: Run) -> list[Calculation]:
     whole_kwh = summary.energy.total_kwh + (summary.unmetered_estimate_kwh or 0.0)
     measured, whole = (number(scale.value(e), scale.unit) for e in (summary.measured_kwh, whole_kwh))
     result = number(measured.value / whole.value * 100, "%")
-    return [Calculation("share that hardware measured", f"{measured} ÷ {whole} × 100", str(result))]
+    return [Calculation("share that hardware measured, as logged", f"{measured} ÷ {whole} × 100", str(result))]
 
 
 def _machine(run: Run) -> list[Calculation]:
