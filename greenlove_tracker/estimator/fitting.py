@@ -22,7 +22,7 @@ from greenlove_tracker.records import Clock
 from greenlove_tracker.report.exploration import progress_line
 
 _LEAST_SIZES = 3
-_CUDA_DEVICE = "/dev/nvidia-uvm"
+_CUDA_DEVICES = {"/dev/nvidia-uvm", "/dev/dxg"}  # the second in the Windows Subsystem for Linux
 _REPLICATES = 3  # of each size at most; a fit's time differs from call to call
 _SMALLEST, _SMALLEST_SHARE = 50, 1000  # samples, or that part of all; fits on fewer are mostly their own start
 _SINGLE_SHARE = 0.3  # of the budget that one fit may take, so that there is time for it again
@@ -111,7 +111,7 @@ def _is_without_cuda(opened: Path = Path("/proc/self/fd")) -> bool:
     Every CUDA context holds the driver's memory manager open, which asking a GPU for its power does not.
     """
     try:
-        return not any(os.path.realpath(fd) == _CUDA_DEVICE for fd in opened.iterdir())
+        return not any(os.path.realpath(fd) in _CUDA_DEVICES for fd in opened.iterdir())
     except OSError:  # not Linux
         return False
 
