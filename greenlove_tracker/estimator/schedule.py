@@ -99,7 +99,7 @@ def advised(
     trials: Sequence[Trial],
     width_of: Callable[[tuple[Trial, ...]], float | None],
 ) -> Forecast:
-    """Where the forecast is wide, say which budget would narrow it, as explored on a loop of the same cost, or that none would."""
+    """Where the forecast is wide, say which budget would narrow it, by virtual explorations, or that none would."""
     scheduler, width = schedule.scheduler, forecast.duration_s.relative_width
     is_wide = any(warning.name == "WIDE" for warning in forecast.warnings)
     if not is_wide or not isinstance(scheduler, ExplorationScheduler):

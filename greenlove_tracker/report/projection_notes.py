@@ -71,7 +71,7 @@ def _held_up(rows: Sequence[Projection]) -> str:
         return ""
     least_s = max(times_s)
     names = [short_name(row) for row in rows if row.duration_s and row.least_s and row.duration_s.point <= row.least_s]
-    which = "all of them" if len(names) == len(rows) else ", ".join(dict.fromkeys(names))
+    which = "every GPU in the table" if len(names) == len(rows) else ", ".join(dict.fromkeys(names))
     return (
         f"No step is taken to be under {LAUNCH_S * 1e3:g} ms, about what launching its kernels takes, however fast the "
         f"GPU: {fmt.count(least_s / LAUNCH_S)} steps take {fmt.duration(least_s)} at least"
