@@ -21,8 +21,8 @@ def forecast_sweep(outcomes: Sequence[float], n_runs: int, unit: str, *, level: 
 
     The sum of N new draws from a normal population of which n were seen: N·ȳ ± t·s·√(N²/n + N), with Student's t of
     n - 1 degrees of freedom (Hahn and Meeker, Statistical Intervals, 1991, §4.6, a prediction interval for the mean of
-    future observations, times their number). Where that reaches to nothing, the lower end lies as far below in proportion
-    as the upper end above.
+    future observations, times their number). Where that reaches to nothing, the lower end lies as far below in
+    proportion as the upper end above.
 
     Args:
         outcomes: what each run came to; at least one.
