@@ -202,7 +202,7 @@ def in_fresh_process(code: str, *arguments: str) -> tuple[float, float]:
     probe = f"import re, sys\n{code}\nprint({peak})"
     began = time.perf_counter()
     command = [sys.executable, "-c", probe, *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
     return time.perf_counter() - began, float(done.stdout.split()[-1])
 
 

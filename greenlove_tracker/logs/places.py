@@ -119,8 +119,7 @@ def names(path: LogPath) -> list[str]:
     """
     if isinstance(path, RemotePath):
         return [entry.name for entry in entries(path)]
-    with os.scandir(path) as scanned:
-        return sorted([entry.name for entry in scanned])
+    return sorted(os.listdir(path))  # noqa: PTH208  # pathlib would make a Path of each
 
 
 def file_in(directory: LogPath, name: str) -> LogFile:
