@@ -9,9 +9,10 @@ import time
 from dataclasses import asdict
 
 from greenlove_tracker.errors import UsageError
-from greenlove_tracker.extrapolation.again import explored_plan, forecast_again, latest_exploration
+from greenlove_tracker.extrapolation.again import forecast_again
 from greenlove_tracker.extrapolation.replan import replanned
 from greenlove_tracker.extrapolation.sweep import forecast_sweep, sweep_warnings
+from greenlove_tracker.logs.explored import explored_plan, latest_exploration
 from greenlove_tracker.logs.forecasts import QUANTITIES
 from greenlove_tracker.logs.judged import is_whole
 from greenlove_tracker.logs.parser import Logs

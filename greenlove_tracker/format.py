@@ -5,8 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from datetime import datetime
+from typing import TYPE_CHECKING
 
 from greenlove_tracker.units import SECONDS_PER_DAY, SECONDS_PER_HOUR
+
+if TYPE_CHECKING:
+    from greenlove_tracker.forecasting import TrainingPlan
 
 UNKNOWN = "unknown"
 
@@ -147,6 +151,16 @@ def count(value: float | None) -> str:
 def plural(number: int, noun: str) -> str:
     """``1 run``, ``2 runs``."""
     return f"{number:,} {noun}" + ("" if number == 1 else "s")
+
+
+def plan(planned: TrainingPlan | None) -> str:
+    """``50,000 samples · batch 128 · 100 epochs``, or the steps; a whole fit has samples only. Empty without a plan."""
+    if planned is None:
+        return ""
+    if (planned.batch_size, planned.epochs) == (1, 1):
+        return f"{planned.samples:,} samples"
+    data = "" if planned.samples is None else f"{planned.samples:,} samples · batch {planned.batch_size} · "
+    return data + (plural(planned.steps, "step") if planned.steps is not None else plural(planned.epochs or 1, "epoch"))
 
 
 def no_formula(text: str) -> str:

@@ -12,6 +12,7 @@ from report_samples import GERMANY, GPU_FIELDS, PRICE, demo_rows, demo_run, gpu_
 
 from greenlove_tracker import foresight
 from greenlove_tracker.cli import cli
+from greenlove_tracker.cli.project_words import rows_in_options
 from greenlove_tracker.comparison.compare import compare
 from greenlove_tracker.comparison.machine import Machine
 from greenlove_tracker.comparison.measured import given_speedups
@@ -24,6 +25,7 @@ from greenlove_tracker.logs.parser import Run, read_logs
 from greenlove_tracker.logs.trials import plan_fields, write_trials
 from greenlove_tracker.projection.energy import at_level
 from greenlove_tracker.records import Counts
+from greenlove_tracker.report.projection import projection_screen
 
 PLAN = TrainingPlan(samples=50_000, batch_size=128, epochs=100)
 LAPTOP, L40S = "GeForce RTX 3060 Laptop GPU", "L40S"
@@ -62,6 +64,10 @@ def explored(
     ]
     write_trials(run.path, trials)
     return Run(run.path)
+
+
+def screen_of(comparison) -> str:
+    return projection_screen(rows_in_options(comparison.projections), comparison.about, comparison.today)
 
 
 def row_of(comparison, name: str):
@@ -157,7 +163,7 @@ def test_idle_gpus_beside_a_training_on_the_cpu_are_not_its_own(logs: Path) -> N
     local = comparison.projections[0]
     assert (local.name, local.gpu, local.energy_kwh, local.fits) == ("this machine", None, None, None)
     assert all(row.energy_kwh is None and row.fits is None for row in comparison.projections)
-    head = " ".join(comparison.text().split("\n\n")[0].split())
+    head = " ".join(screen_of(comparison).split("\n\n")[0].split())
     assert "here, without a GPU" in head and "L40S" not in head and "1 metered GPU idle" in head
 
 
@@ -189,7 +195,7 @@ def test_a_tracked_run_on_a_cpu_has_its_own_steps_as_the_least(logs: Path) -> No
     assert subject.forecast.plan == TrainingPlan(steps=120) and subject.about[0] == "demo/20261121T034044-7f3a"
     comparison = compare(str(logs), Asked())
     assert row_of(comparison, "H200 SXM").duration_s.lower == pytest.approx(120 * 0.3e-3)
-    assert "120 steps take 36.0 ms at least" in " ".join(comparison.text().split())
+    assert "120 steps take 36.0 ms at least" in " ".join(screen_of(comparison).split())
 
 
 def test_a_tracked_run_on_a_cpu_without_steps_is_refused(logs: Path) -> None:
@@ -212,7 +218,9 @@ def test_one_of_eight_gpus_is_one(logs: Path) -> None:
     comparison = compare(str(logs), Asked())
     local = comparison.projections[0]
     assert local.n_gpus == 1 and local.cost_usd.point == pytest.approx(local.duration_s.point / 3600 * 2.0)
-    assert "7 metered GPUs idle" in comparison.text() and "give --utilization" in " ".join(comparison.text().split())
+    assert "7 metered GPUs idle" in screen_of(comparison) and "give --utilization" in " ".join(
+        screen_of(comparison).split()
+    )
     given = compare(str(logs), Asked(utilization=0.5)).projections[0]
     hours = given.duration_s.point / 3600
     assert given.energy_kwh.point == pytest.approx(hours * 0.350 * 0.5 * 1.2 * 1.2)  # host, PUE
@@ -445,7 +453,7 @@ def test_the_command_on_a_log_in_every_style(logs: Path, tmp_path: Path) -> None
         (["--hours", "1", "--pue", "0.5"], "pue must be at least 1"),
         (["--hours", "1", "--utilization", "82"], "a share from 0 to 1"),
         (["--hours", "1", "--json", "--csv"], "choose one"),
-        (["--hours", "1", "-o", "x.docx"], ".pdf and .html can be written"),
+        (["--hours", "1", "-o", "x.docx"], ".pdf, .html and .md can be written"),
         (["--hours", "1", "--target", "RTX 99"], "no GPU of the table is called 'RTX 99'"),
         (["x", "--hours", "1"], "--hours is for a training without a log"),
     ],

@@ -158,7 +158,7 @@ def test_the_same_logs_give_the_same_bytes(logs: Path, tmp_path: Path) -> None:
     demo_run(logs)
     first, second = write_html(logs, tmp_path / "1.html"), write_html(logs, tmp_path / "2.html")
     assert first.read_bytes() == second.read_bytes()
-    assert len(first.read_bytes()) < 40_000
+    assert len(first.read_bytes()) < 60_000
 
 
 def test_the_page_needs_nothing_else(logs: Path) -> None:
@@ -364,7 +364,7 @@ def test_it_can_be_read_aloud(show, logs: Path) -> None:
     gpu_run(logs)
     page = show(html_page(document(logs)))
     tree = page.locator("body").aria_snapshot()
-    assert page.get_by_role("img", name=re.compile(".")).count() == page.locator("svg[role=img]").count() == 8
+    assert page.get_by_role("img", name=re.compile(".")).count() == page.locator("svg[role=img]").count() == 26
     for wanted in (
         '- heading "thesis/20261121T101502-c41e" [level=1]', '- heading "Energy by component" [level=2]',
         'img "Duration of each epoch"', 'img "RAM: 6.9 Wh · 7% · constant (modelled)"',

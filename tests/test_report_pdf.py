@@ -62,7 +62,8 @@ def test_a_run_has_its_figures_charts_and_method(logs: Path) -> None:
         "thesis/20261121T101502-c41e", "95.9 Wh", "36.6 g", "$0.040", "0.69 GPU-h", "Mean power of each epoch",
         "CO2e so far", "time since the start, min", "smartphone charges", "one growing urban tree absorbs in",
         "How each number was obtained", "95.9357 Wh ÷ 1,000 = 0.0959357 kWh", "0.0959357 kWh × 381 gCO2e/kWh",
-        "Page 1 of 3", "Page 3 of 3", "Our World in Data (CC BY 4.0)",
+        "Page 1 of 6", "Page 6 of 6", "Here and on other machines", "8 × H200 SXM",
+        "Sources of the comparison", "Our World in Data (CC BY 4.0)",
     ):  # fmt: skip
         assert wanted in text, wanted
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import click
 
 from greenlove_tracker.cli.group import cli, logs_of
-from greenlove_tracker.comparison.options import OPTIONS as PROJECT_OPTIONS
+from greenlove_tracker.cli.project_words import OPTIONS as PROJECT_OPTIONS
+from greenlove_tracker.cli.project_words import rows_in_options
 from greenlove_tracker.config import setting_names
 from greenlove_tracker.errors import MissingExtraError, UsageError
 
@@ -143,7 +145,7 @@ def forecast(
 @click.option("--peak-memory", type=float, help="memory that the training takes on one GPU, GiB")
 @click.option("--embodied", type=float, help="embodied emissions, kgCO2e per GPU and hour; shown apart from all totals")
 @click.option("--all", "include_all", is_flag=True, help="compare what has no public price or is of another maker, too")
-@click.option("-o", "--output", metavar="FILE", help="write it to this .html or .pdf instead of the screen")
+@click.option("-o", "--output", metavar="FILE", help="write it to this .pdf, .html or .md instead of the screen")
 @click.option("--json", "as_json", is_flag=True, help="as JSON, on stdout")
 @click.option("--csv", "as_csv", is_flag=True, help="as CSV, on stdout")
 def project(log_dir: str | None, output: str | None, as_json: bool, as_csv: bool, **asked: Any) -> None:
@@ -153,17 +155,23 @@ def project(log_dir: str | None, output: str | None, as_json: bool, as_csv: bool
     greenlove project greenlove_logs --country DE
     greenlove project --gpu "RTX 4090" --hours 20 --utilization 0.8
     """  # noqa: D301  # click wants the backspace itself
-    from greenlove_tracker.comparison.compare import compare, writer_for
+    from greenlove_tracker.comparison.compare import compare
     from greenlove_tracker.comparison.subject import Asked
+    from greenlove_tracker.report.content_projection import projection_document
+    from greenlove_tracker.report.faces import check_name, write_document
+    from greenlove_tracker.report.projection import projection_record, projection_screen, projection_table
 
     if as_json and as_csv:
         raise UsageError("--json and --csv: choose one")
     if output is not None:
-        writer_for(output)
-    comparison = compare(log_dir, Asked(**asked))
+        check_name(output)
+    found = compare(log_dir, Asked(**asked))
+    rows, about = found.projections, found.about
     if output is not None:
-        click.echo(f"wrote {comparison.write(output)}", err=True)
-    elif as_json or as_csv:
-        click.echo(comparison.text("json" if as_json else "csv"))
+        click.echo(f"wrote {write_document(projection_document(rows, about), output)}", err=True)
+    elif as_json:
+        click.echo(json.dumps(projection_record(rows, about), indent=2))
+    elif as_csv:
+        click.echo(projection_table(rows).to_csv(index=False), nl=False)
     else:
-        click.echo(comparison.text())
+        click.echo(projection_screen(rows_in_options(rows), about, found.today))

@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime
-from pathlib import Path
 from typing import Any
 
 from greenlove_tracker.comparison.measured import given_speedups, measured_there, with_measured, with_rows_of
-from greenlove_tracker.comparison.options import rows_in_options
 from greenlove_tracker.comparison.subject import Asked, Subject, given_subject, logged_subject
 from greenlove_tracker.config import load_settings
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.forecasting import Forecast
 from greenlove_tracker.projection.project import Projection, project
-from greenlove_tracker.report.content_projection import projection_document
-from greenlove_tracker.report.document import Document
-from greenlove_tracker.report.projection import projection_record, projection_screen, projection_table
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,41 +21,6 @@ class Comparison:
     about: tuple[str, ...]
     projections: tuple[Projection, ...]
     today: date
-
-    def text(self, style: str = "text") -> str:
-        """As ``text``, ``json`` or ``csv``; the screen names the options of the command line."""
-        if style == "json":
-            return json.dumps(projection_record(self.projections, self.about), indent=2)
-        if style == "csv":
-            return projection_table(self.projections).to_csv(index=False).rstrip("\n")
-        return projection_screen(rows_in_options(self.projections), self.about, self.today)
-
-    def write(self, path: str | Path) -> Path:
-        """As a page of HTML or a PDF, as the name says.
-
-        Raises:
-            UsageError: for any other name, or where it cannot be written.
-        """
-        write = writer_for(path)
-        return write(projection_document(self.projections, self.about), path)
-
-
-def writer_for(path: str | Path) -> Callable[[Document, str | Path], Path]:
-    """What writes a document under this name.
-
-    Raises:
-        UsageError: for a name that is neither .pdf nor .html.
-    """
-    match Path(path).suffix.lower():
-        case ".html":
-            from greenlove_tracker.report.html import write_page
-
-            return write_page
-        case ".pdf":
-            from greenlove_tracker.report.pdf import write_pages
-
-            return write_pages
-    raise UsageError(f"{path}: .pdf and .html can be written; --json and --csv go to stdout")
 
 
 def compare(log_dir: str | None, asked: Asked, *, forecast: Forecast | None = None) -> Comparison:
@@ -78,13 +36,27 @@ def compare(log_dir: str | None, asked: Asked, *, forecast: Forecast | None = No
     """
     if asked.hours is not None and log_dir is not None:
         raise UsageError(f"--hours is for a training without a log: leave it out, or {log_dir}")
-    is_given = asked.hours is not None
-    subject = given_subject(asked) if is_given else logged_subject(log_dir or load_settings().log_dir, asked, forecast)
+    if asked.hours is not None:
+        return compare_subject(given_subject(asked), asked)
+    return compare_subject(logged_subject(log_dir or load_settings().log_dir, asked, forecast), asked)
+
+
+def compare_subject(subject: Subject, asked: Asked, today: date | None = None) -> Comparison:
+    """A training on this machine and on others.
+
+    Args:
+        subject: the training.
+        asked: what is wanted.
+        today: against which the age of prices is counted; default today in UTC.
+
+    Raises:
+        UsageError: where nothing is known to project from, or what is asked cannot be.
+    """
     custom = given_speedups(asked.speedups)
     found = None if asked.measured is None else measured_there(subject, asked.measured, asked.scaling)
     if found is not None:
         custom, asked = with_measured(custom, found), replace(asked, targets=(*asked.targets, found.gpu))
-    today = datetime.now(UTC).date()
+    today = today or datetime.now(UTC).date()
     options = {**_options(subject, asked), "custom_speedup": custom, "today": today}
     rows = project(subject.forecast, **options)
     if found is not None:

@@ -7,8 +7,8 @@ import re
 from dataclasses import dataclass
 
 from greenlove_tracker.errors import UsageError
-from greenlove_tracker.extrapolation.again import seen_beside
 from greenlove_tracker.format import plural
+from greenlove_tracker.logs.explored import seen_beside
 from greenlove_tracker.logs.judged import gpu_mean_w
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.records import MEASURED_METHODS

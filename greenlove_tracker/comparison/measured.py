@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from greenlove_tracker.comparison.machine import logged_machine
 from greenlove_tracker.comparison.subject import Subject
 from greenlove_tracker.errors import UsageError
-from greenlove_tracker.extrapolation.again import explored_plan, forecast_again, latest_exploration
 from greenlove_tracker.forecasting import Estimate, TrainingPlan
+from greenlove_tracker.logs.explored import explored_plan, latest_exploration
 from greenlove_tracker.logs.parser import read_logs
 from greenlove_tracker.projection.energy import at_level, scaling_gain
 from greenlove_tracker.projection.recognise import recognise
@@ -60,6 +60,8 @@ def measured_there(subject: Subject, path: str, scaling: float) -> Measured:
     Raises:
         UsageError: where either is no exploration, or they are of different trainings.
     """
+    from greenlove_tracker.extrapolation.again import forecast_again  # statsmodels: over a second
+
     there = latest_exploration(read_logs(path))
     if there is None or subject.exploration is None:
         which = path if there is None else "the log here"

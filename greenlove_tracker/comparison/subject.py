@@ -7,15 +7,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from greenlove_tracker import format as fmt
 from greenlove_tracker.comparison.machine import Machine, given_machine, logged_machine
 from greenlove_tracker.config import load_settings
 from greenlove_tracker.errors import UsageError
-from greenlove_tracker.extrapolation.again import forecast_again, latest_exploration
 from greenlove_tracker.forecasting import Estimate, Forecast, Kind, TrainingPlan
-from greenlove_tracker.logs.judged import is_whole
+from greenlove_tracker.logs.explored import has_trials, latest_exploration
+from greenlove_tracker.logs.judged import is_whole, title
 from greenlove_tracker.logs.parser import Run, read_logs
 from greenlove_tracker.records import Factor
-from greenlove_tracker.report import wording
 from greenlove_tracker.units import SECONDS_PER_HOUR
 
 _LEVEL = 0.95  # of a time that is known: its interval has no width
@@ -118,13 +118,27 @@ def logged_subject(log_dir: str, asked: Asked, forecast: Forecast | None = None)
         UsageError: where there is none, or it tells too little.
     """
     logs = read_logs(log_dir)
-    exploration = latest_exploration(logs)
-    run = exploration or next(iter(reversed(list(logs.readable()))), None)
+    run = latest_exploration(logs) or next(iter(reversed(list(logs.readable()))), None)
     if run is None:
         raise UsageError(f"{log_dir} holds no run to go by: explore or track one, or give --gpu and --hours")
+    return subject_of(run, asked, forecast)
+
+
+def subject_of(run: Run, asked: Asked, forecast: Forecast | None = None) -> Subject:
+    """One run: what an exploration forecast, or what a tracked one took.
+
+    Args:
+        run: that can be read.
+        asked: what is wanted.
+        forecast: of the exploration, where it is at hand.
+
+    Raises:
+        UsageError: where it tells too little.
+    """
+    exploration = run if has_trials(run) else None
     machine = logged_machine(run, asked.gpu, asked.gpu_memory)
     if exploration is not None:
-        forecast, how = forecast or forecast_again(run), "forecast from an exploration"
+        forecast, how = forecast or _forecast_again(run), "forecast from an exploration"
     else:
         forecast, how = _of_tracked(run)
         _check_steps(run, forecast, asked, machine)
@@ -133,9 +147,15 @@ def logged_subject(log_dir: str, asked: Asked, forecast: Forecast | None = None)
         forecast = replace(forecast, energy_kwh=energy.times(asked.pue / run.terms.pue, energy.unit))
     if machine.idle:
         forecast = replace(forecast, energy_kwh=None)
-    name = wording.title(run) if exploration is None else wording.plan_text(forecast.plan)
+    name = title(run) if exploration is None else fmt.plan(forecast.plan)
     about = (name, how, machine.idle)
     return Subject(forecast, about, machine, _place(run, asked, machine), exploration)
+
+
+def _forecast_again(run: Run) -> Forecast:
+    from greenlove_tracker.extrapolation.again import forecast_again  # statsmodels: over a second
+
+    return forecast_again(run)
 
 
 def _of_tracked(run: Run) -> tuple[Forecast, str]:
@@ -196,7 +216,7 @@ def _place(run: Run, asked: Asked, machine: Machine) -> dict[str, Any]:
     price = None if is_elsewhere or terms.electricity_price is None else terms.electricity_price.value
     per_gpu_hour = terms.price_usd_per_gpu_hour if machine.has_price else None
     intensity: float | Factor | None = asked.carbon_intensity
-    if intensity is None and not is_elsewhere and wording.intensity_is_known(run):
+    if intensity is None and not is_elsewhere and run.knows_carbon_intensity:
         intensity = terms.carbon_intensity
     return {
         "country": asked.country or run.text("country") or None, "carbon_intensity": intensity,

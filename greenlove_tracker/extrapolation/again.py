@@ -4,50 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from greenlove_tracker.errors import UsageError
 from greenlove_tracker.extrapolation.green_love import Options
 from greenlove_tracker.extrapolation.in_terms import forecast_in
 from greenlove_tracker.forecasting import Forecast, TrainingPlan
-from greenlove_tracker.logs.parser import Logs, Run
-from greenlove_tracker.logs.trials import Seen, plan_of, seen_of
-
-
-def latest_exploration(logs: Logs) -> Run | None:
-    """The last run that was an exploration; None where there is none. A damaged one is refused by name."""
-    explored = [run for run in logs.readable() if _is_exploration(run)]
-    return explored[-1] if explored else None
-
-
-def _is_exploration(run: Run) -> bool:
-    try:
-        return bool(run.trials) and plan_of(run.fields) is not None
-    except (UsageError, ValueError) as error:
-        run.refuse(error)
-        return False
-
-
-def explored_plan(run: Run) -> TrainingPlan:
-    """What a run explored for.
-
-    Raises:
-        UsageError: where it was no exploration.
-    """
-    plan = plan_of(run.fields)
-    if plan is None:
-        raise UsageError(f"{run.path} holds no exploration")
-    return plan
-
-
-def seen_beside(run: Run) -> Seen:
-    """What an exploration saw beside its trials.
-
-    Raises:
-        UsageError: where its log is damaged.
-    """
-    try:
-        return seen_of(run.fields)
-    except ValueError as error:
-        raise UsageError(f"{run.path}: run.csv is damaged: {error}") from error
+from greenlove_tracker.logs.explored import explored_plan, seen_beside
+from greenlove_tracker.logs.run import Run
+from greenlove_tracker.logs.trials import Seen
 
 
 def forecast_again(run: Run, plan: TrainingPlan | None = None) -> Forecast:

@@ -1,15 +1,22 @@
-"""What is read out of a run beside its totals: its mean power, and whether it can stand for others."""
+"""What is read out of a run beside its totals: its title, its mean power, and whether it can stand for others."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
 
+from greenlove_tracker.format import shortened
 from greenlove_tracker.logs.forecasts import units_done
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.logs.trials import is_exploration
 from greenlove_tracker.records import Energy, Flag, Row, RunStatus
 from greenlove_tracker.units import w_from_kwh_s
+
+
+def title(run: Run, width: int = 80) -> str:
+    """``project/run_id``, or the run id alone."""
+    project = shortened(run.summary.project, max(8, width - len(run.run_id) - 1))
+    return f"{project}/{run.run_id}" if project else run.run_id
 
 
 def is_whole(run: Run) -> bool:

@@ -12,6 +12,7 @@ from greenlove_tracker.errors import UsageError
 from greenlove_tracker.logs.aggregate import Aggregate
 from greenlove_tracker.logs.forecast_record import ForecastRecord
 from greenlove_tracker.logs.highlights import INCOMPLETE, N_FACTORS, N_TOP
+from greenlove_tracker.logs.judged import title as run_title
 from greenlove_tracker.logs.keys import EXPLORATION
 from greenlove_tracker.logs.parser import Run
 from greenlove_tracker.logs.partial import Partial, Totals
@@ -282,7 +283,7 @@ def _method_blocks(aggregate: Aggregate) -> tuple[Block, ...]:
     example = aggregate.run(told.largest.items[0][-1])
     factors = [factor for *_, factor in told.factors]
     sums = _sum_blocks([energy_kwh for _, energy_kwh in told.energies.items], told.energies.count)
-    before = (*sums, Paragraph(f"As an example, the run that emitted most, {wording.title(example)}:"))
+    before = (*sums, Paragraph(f"As an example, the run that emitted most, {run_title(example)}:"))
     n_more = len(factors) - _MAX_FACTORS
     at_least = "at least " if len(factors) == N_FACTORS else ""
     more = (Paragraph(f"and {at_least}{fmt.plural(n_more, 'more factor')}"),) if n_more > 0 else ()

@@ -10,6 +10,7 @@ import greenlove_tracker
 from greenlove_tracker import format as fmt
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.forecasting import Estimate, Forecast, Trial
+from greenlove_tracker.logs.explored import latest_exploration
 from greenlove_tracker.logs.parser import Logs, Run
 from greenlove_tracker.logs.trials import EXPLORATIONS_DIR, plan_of
 from greenlove_tracker.projection.row import Projection
@@ -48,7 +49,7 @@ def exploration_document(
     """
     return Document(
         title=title or "What this training will take",
-        subtitle=wording.plan_text(forecast.plan),
+        subtitle=fmt.plan(forecast.plan),
         footer=f"greenlove_tracker {greenlove_tracker.__version__}",
         blocks=(*exploration_blocks(forecast, trials), *projection_blocks(projections)),
     )
@@ -67,7 +68,7 @@ def explored_blocks(run: Run) -> tuple[Block, ...]:
 def explored_plan(run: Run) -> str:
     """What was explored for, in words; empty where a run was no exploration, or its log is damaged there."""
     try:
-        return wording.plan_text(plan_of(run.fields))
+        return fmt.plan(plan_of(run.fields))
     except UsageError:
         return ""
 
@@ -77,8 +78,6 @@ def explored_within(run: Run) -> tuple[Block, ...]:
     folder = run.path / EXPLORATIONS_DIR
     if not folder.is_dir():
         return ()
-    from greenlove_tracker.extrapolation.again import latest_exploration
-
     inside = latest_exploration(Logs(folder))
     return () if inside is None else (Heading("What was explored before it"), *explored_blocks(inside))
 

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from datetime import date
 
 import greenlove_tracker
 from greenlove_tracker import format as fmt
+from greenlove_tracker.errors import GreenloveError
 from greenlove_tracker.forecasting import Estimate
+from greenlove_tracker.logs.run import Run
 from greenlove_tracker.projection.ranking import Criterion, value_of
 from greenlove_tracker.projection.row import Projection
 from greenlove_tracker.report.document import (
@@ -26,6 +29,7 @@ from greenlove_tracker.report.scale import Scale
 
 _MOST_BARS = 12  # of a file with the offers of many providers, the table holds them all
 _LABEL = 36
+_TITLE = "Here and on other machines"
 
 
 def projection_document(projections: Sequence[Projection], about: Sequence[str] = ()) -> Document:
@@ -47,17 +51,35 @@ def projection_blocks(projections: Sequence[Projection]) -> tuple[Block, ...]:
     """The same as sections of another report; nothing without projections."""
     if not projections:
         return ()
-    told, shown = said(projections), compared(projections)
+    return (*_side_by_side(projections), *_equivalents(projections[0]), *_basis(compared(projections)))
+
+
+def elsewhere_blocks(run: Run) -> tuple[tuple[Block, ...], tuple[Block, ...]]:
+    """The training of a run on GPUs that can be rented, from its log, and apart what that rests on.
+
+    Where it cannot be told, why not.
+    """
+    from greenlove_tracker.comparison.compare import compare_subject  # an exploration needs statsmodels: over a second
+    from greenlove_tracker.comparison.subject import Asked, subject_of
+
+    try:
+        day = date.fromisoformat(run.started_at[:10])  # not today: the same log gives the same report
+        projections = compare_subject(subject_of(run, Asked()), Asked(), day).projections
+    except (GreenloveError, ValueError) as error:
+        return (Heading(_TITLE), Paragraph(f"Not compared: {error}.")), ()
+    return _side_by_side(projections), _basis(compared(projections))
+
+
+def _side_by_side(projections: Sequence[Projection]) -> tuple[Block, ...]:
+    told = said(projections)
     return (
-        Heading("Here and on other machines"),
-        *_charts(shown),
+        Heading(_TITLE),
+        *_charts(compared(projections)),
         comparison_table(told),
         *(Paragraph(f"{text}.") for text in told.beside),
         *((Table((Column("", 1), Column("", 6)), told.verdicts),) if told.verdicts else ()),
         *(Paragraph(f"{text}.") for text in told.warnings),
         *(Paragraph(text, is_note=True) for text in told.notes),
-        *_equivalents(projections[0]),
-        *_basis(shown),
     )
 
 
@@ -126,8 +148,8 @@ def _equivalents(local: Projection) -> tuple[Block, ...]:
 def _basis(shown: Sequence[Projection]) -> tuple[Block, ...]:
     """What was assumed of each machine, and every source with the machines that rest on it."""
     return (
-        *_grouped("What was assumed", "machine", "assumption", shown, lambda row: row.assumptions),
-        *_grouped("Sources", "machine", "source", shown, _sources),
+        *_grouped("What was assumed of these machines", "machine", "assumption", shown, lambda row: row.assumptions),
+        *_grouped("Sources of the comparison", "machine", "source", shown, _sources),
     )
 
 

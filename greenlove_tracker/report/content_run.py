@@ -6,12 +6,14 @@ import os
 from collections.abc import Callable
 
 from greenlove_tracker import format as fmt
+from greenlove_tracker.logs.judged import title
 from greenlove_tracker.logs.parser import Run
 from greenlove_tracker.logs.trials import is_exploration
 from greenlove_tracker.records import Energy
 from greenlove_tracker.report import series, wording
 from greenlove_tracker.report.content_exploration import explored_blocks, explored_plan, explored_within
 from greenlove_tracker.report.content_forecasts import forecast_blocks
+from greenlove_tracker.report.content_projection import elsewhere_blocks
 from greenlove_tracker.report.content_restated import restated_blocks
 from greenlove_tracker.report.document import (
     Bar,
@@ -68,12 +70,13 @@ def run_document(run: Run, factors: str | os.PathLike[str] | None = None) -> Doc
             *own, *forecast_blocks(run), *_energy_blocks(run), *_chart_blocks(run), *explored_within(run),
             *equivalent_blocks(wording.emissions_kgco2e(run), run.text("country")),
         )  # fmt: skip
+    elsewhere, basis = elsewhere_blocks(run)
     restated = () if factors is None else restated_blocks([run], factors)
     return Document(
-        title=f"Exploration {wording.title(run)}" if explored else wording.title(run),
+        title=f"Exploration {title(run)}" if explored else title(run),
         subtitle=_subtitle(run),
         footer=f"greenlove_tracker {wording.data(run, 'greenlove_version', 20)} · {run.run_id}".replace("  ", " "),
-        blocks=(*parts, *_settings_blocks(run), *restated, *method_blocks(run)),
+        blocks=(*parts, *elsewhere, *_settings_blocks(run), *restated, *method_blocks(run), *basis),
     )
 
 

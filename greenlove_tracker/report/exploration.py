@@ -76,7 +76,7 @@ def _other(plan: TrainingPlan | None) -> str:
 def forecast_screen(forecast: Forecast, trials: Sequence[Trial], now_utc_s: float) -> str:
     """The forecast of a training from trials, what it is made of, and what speaks against it."""
     lines = [
-        f"greenlove explore   {wording.plan_text(forecast.plan)}",
+        f"greenlove explore   {fmt.plan(forecast.plan)}",
         _trials_text(trials),
         "",
         f"  {'forecast':>18}   {forecast.duration_s.level:.0%} prediction",

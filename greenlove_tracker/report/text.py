@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from greenlove_tracker import format as fmt
 from greenlove_tracker.logs.aggregate import Aggregate
+from greenlove_tracker.logs.judged import title
 from greenlove_tracker.logs.parser import Run
 from greenlove_tracker.report import wording
 from greenlove_tracker.report.document import KeyFigure
@@ -50,7 +51,7 @@ def _first_line(run: Run, exit_code: int | None) -> str:
     done = wording.progress(run)
     code = f"exit {exit_code}" if exit_code is not None else ""
     ending = "   ".join(part for part in (fmt.shortened(run.summary.status, 16), done, code) if part)
-    return f"greenlove  {wording.title(run, WIDTH - len('greenlove  ') - len(ending) - 3)}   {ending}"
+    return f"greenlove  {title(run, WIDTH - len('greenlove  ') - len(ending) - 3)}   {ending}"
 
 
 def _figure_lines(figure: KeyFigure) -> list[str]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from greenlove_tracker.forecasting import TrainingPlan
 from greenlove_tracker.format import percent, plural, shortened, significant
 from greenlove_tracker.logs.keys import EXPLORATION, TRAINING
 from greenlove_tracker.logs.parser import Run
@@ -40,22 +39,6 @@ _ENDINGS: Mapping[str, str] = {
 def data(run: Run, name: str, width: int = FIELD_WIDTH) -> str:
     """A field of ``run.csv`` in one line."""
     return shortened(run.text(name), width)
-
-
-def title(run: Run, width: int = 80) -> str:
-    """``project/run_id``, or the run id alone."""
-    project = shortened(run.summary.project, max(8, width - len(run.run_id) - 1))
-    return f"{project}/{run.run_id}" if project else run.run_id
-
-
-def plan_text(plan: TrainingPlan | None) -> str:
-    """``50,000 samples · batch 128 · 100 epochs``, or the steps; a whole fit has samples only. Empty without a plan."""
-    if plan is None:
-        return ""
-    if (plan.batch_size, plan.epochs) == (1, 1):
-        return f"{plan.samples:,} samples"
-    data = "" if plan.samples is None else f"{plan.samples:,} samples · batch {plan.batch_size} · "
-    return data + (plural(plan.steps, "step") if plan.steps is not None else plural(plan.epochs or 1, "epoch"))
 
 
 def runs_text(numbers: Mapping[str, int]) -> str:
