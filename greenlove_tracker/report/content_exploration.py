@@ -104,7 +104,7 @@ def _figure(label: str, estimate: Estimate | None, text: fmt.Text) -> KeyFigure:
 
 
 def _interval(estimate: Estimate, text: fmt.Text) -> str:
-    return f"{estimate.level:.0%} {estimate.kind} interval {text(estimate.lower)} to {text(estimate.upper)}"
+    return f"forecast, {estimate.level:.0%} {estimate.kind} interval {text(estimate.lower)} to {text(estimate.upper)}"
 
 
 def _made_of(forecast: Forecast) -> tuple[Block, ...]:
@@ -118,13 +118,18 @@ def _made_of(forecast: Forecast) -> tuple[Block, ...]:
         ("all evaluations and checkpoints", forecast.between_s, 1),
     )
     rows = tuple(
-        (name, fmt.duration(e.point), f"{fmt.duration(e.lower)} to {fmt.duration(e.upper)}", wording.times(times))
-        for name, e, times in parts
-        if e is not None
+        (name, fmt.duration(e.point), _sure(e), wording.times(times)) for name, e, times in parts if e is not None
     )
-    columns = (Column("what", 2.4), Column("takes", 1, True), Column("interval", 2, True), Column("times", 1, True))
+    interval = f"{forecast.per_batch_s.level:.0%} {forecast.per_batch_s.kind} interval"
+    columns = (Column("what", 2.4), Column("takes", 1, True), Column(interval, 2, True), Column("times", 1, True))
     added = _added(forecast.duration_s.point, [(e.point, times) for _, e, times in parts if e is not None])
     return (Heading("What it is made of"), Table(columns, rows), *added)
+
+
+def _sure(estimate: Estimate) -> str:
+    if estimate.lower < estimate.upper:
+        return f"{fmt.duration(estimate.lower)} to {fmt.duration(estimate.upper)}"
+    return "seen once" if estimate.point else "none seen"
 
 
 def _added(whole_s: float, parts: Sequence[tuple[float, float]]) -> tuple[Block, ...]:
@@ -227,11 +232,12 @@ def _method(forecast: Forecast, trials: Sequence[Trial]) -> tuple[Block, ...]:
     if forecast.backtest_error is not None:
         checked = f" The largest size, forecast from the others, comes out {forecast.backtest_error:+.1%}."
     return (
-        Heading("How these numbers were obtained"),
+        Heading("How the forecast was made"),
         Paragraph(
             f"The training itself ran for {fmt.duration(timed_s)} in {fmt.plural(len(trials), 'trial')} of several "
             f"sample sizes. {_EXTENDED[forecast.method].format(forecast.degrees_of_freedom)}{checked} The intervals do "
-            "not hold another machine, other work beside it, or the error of the carbon intensity."
+            "not hold another machine, other work beside it, or the errors of modelled power and of the carbon "
+            "intensity. Those of a part are of its mean; that of the whole holds how single runs differ, too."
         ),
     )  # fmt: skip
 

@@ -91,10 +91,11 @@ def _subtitle(run: Run) -> str:
     started = (
         f"started {fmt.shortened(summary.started_at, 30)[:16].replace('T', ' ')}{zone}" if summary.started_at else ""
     )
+    plan = explored_plan(run)
     parts = (
         fmt.shortened(summary.status, 20),
-        explored_plan(run) or wording.progress(run),
-        code,
+        f"for {plan}" if plan else wording.progress(run),
+        "" if plan else code,
         started,
         wording.data(run, "host", 30),
     )
