@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import time
 from dataclasses import asdict
@@ -12,6 +10,7 @@ from greenlove_tracker.errors import UsageError
 from greenlove_tracker.extrapolation.again import forecast_again
 from greenlove_tracker.extrapolation.replan import replanned
 from greenlove_tracker.extrapolation.sweep import forecast_sweep, sweep_warnings
+from greenlove_tracker.logs.csvtext import csv_text
 from greenlove_tracker.logs.explored import explored_plan, latest_exploration
 from greenlove_tracker.logs.forecasts import QUANTITIES
 from greenlove_tracker.logs.judged import is_whole
@@ -48,13 +47,8 @@ def record(logs: Logs, of: str, style: str) -> str:
 
 
 def _as_csv(lines: list[Line]) -> str:
-    text = io.StringIO()
     rows = [line.as_dict() for line in lines]
-    if rows:
-        writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
-    return text.getvalue().rstrip("\n")
+    return csv_text(list(rows[0]), rows).rstrip("\n") if rows else ""
 
 
 def again(logs: Logs, epochs: int | None, samples: int | None, steps: int | None) -> str:

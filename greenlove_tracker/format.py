@@ -164,8 +164,9 @@ def plan(planned: TrainingPlan | None) -> str:
 
 
 def no_formula(text: str) -> str:
-    """``text`` so that a spreadsheet shows it: one that begins like a formula would be run."""
-    return f"'{text}" if text.startswith(("=", "+", "-", "@", "\t", "\r")) else text
+    """``text`` in one line so that a spreadsheet shows it: one that begins like a formula would be run."""
+    line = "".join(c if c.isprintable() else " " for c in text).strip()
+    return f"'{line}" if line.startswith(("=", "+", "-", "@")) else line
 
 
 def shortened(text: str, width: int) -> str:

@@ -65,7 +65,7 @@ def test_the_software_carbon_intensity_is_per_unit_and_embodied_is_not_taken_for
 
 def test_the_ai_act_is_told_measured_only_where_all_was(tmp_path):
     written(tmp_path / "all")
-    assert "2.00 kWh, measured; 1 training run, PUE 1 included" in declarations.ai_act(aggregate(tmp_path / "all"))
+    assert "2.00 kWh, measured; 1 training run, PUE 1.0 included" in declarations.ai_act(aggregate(tmp_path / "all"))
     written(tmp_path / "part", energy=gpu_energy(3600.0))
     part = declarations.ai_act(aggregate(tmp_path / "part"))
     assert "estimated, 92% of it measured by hardware" in part

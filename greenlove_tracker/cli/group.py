@@ -96,7 +96,7 @@ def logs_of(given: str | None, *, may_be_empty: bool = False) -> Logs:
     from greenlove_tracker.logs.parser import read_logs
 
     logs = read_logs(log_dir_of(given))
-    if may_be_empty or next(logs.readable(), None) is not None:
+    if may_be_empty or logs.has_runs:
         return logs
     if logs.problems:
         raise UsageError(f"{logs.path} holds no run that can be read: {'; '.join(map(str, logs.problems))}")

@@ -59,14 +59,12 @@ def summary(
 
         click.echo(ledger_csv(entries(added_up.runs, () if factors is None else read_factors(factors))))
         return
-    rows = added_up.rows(*keys)
     if as_json:
+        rows = added_up.rows(*keys)
         problems = [str(problem) for problem in added_up.problems]
         click.echo(json.dumps({"groups": rows, "problems": problems}, indent=2))
     elif as_csv:
-        from greenlove_tracker.logs.frames import groups_frame
-
-        click.echo(groups_frame(rows).to_csv(index=False), nl=False)
+        click.echo(added_up.to_csv(*keys), nl=False)
     else:
         from greenlove_tracker.report.text import summary_table
 

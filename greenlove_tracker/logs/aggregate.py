@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
@@ -11,8 +9,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, overload
 
 from greenlove_tracker.errors import UsageError
-from greenlove_tracker.format import no_formula
 from greenlove_tracker.logs.bar import with_bar
+from greenlove_tracker.logs.csvtext import csv_text
 from greenlove_tracker.logs.engine import Engine, engine_named
 from greenlove_tracker.logs.highlights import Highlights
 from greenlove_tracker.logs.keys import KEYS, checked_keys, first_of_chain
@@ -150,13 +148,7 @@ class Aggregate:
 
     def to_csv(self, *keys: str) -> str:
         """``rows(*keys)`` as CSV that a spreadsheet may open: a project that is called like a formula is not run."""
-        text = io.StringIO()
-        writer = csv.DictWriter(text, [*keys, *flat_totals(Partial().totals)], lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(
-            {k: _inert(v) if isinstance(v, str) else v for k, v in row.items()} for row in self.rows(*keys)
-        )
-        return text.getvalue()
+        return csv_text([*keys, *flat_totals(Partial().totals)], self.rows(*keys))
 
     def to_frame(self, *keys: str) -> pd.DataFrame:
         """``rows(*keys)`` as a pandas frame; one row a run where no key is given."""
@@ -200,11 +192,6 @@ def _with_chains(cut: Cut, values: tuple[str, ...], continues: Mapping[str, str]
         return values
     at = cut.index("training")
     return (*values[:at], first_of_chain(values[at], continues), *values[at + 1 :])
-
-
-def _inert(text: str) -> str:
-    """One line that neither a spreadsheet nor a terminal runs."""
-    return no_formula("".join(c if c.isprintable() else " " for c in text).strip())
 
 
 def flat_totals(totals: Totals) -> dict[str, Any]:

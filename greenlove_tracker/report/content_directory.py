@@ -93,7 +93,7 @@ def directory_document(
 
 def _subtitle(aggregate: Aggregate) -> str:
     days = [fmt.shortened(day, 10) for day in aggregate.highlights.days]
-    runs = wording.runs_text({kind: len(group) for (kind,), group in aggregate.runs_by("kind").items()})
+    runs = wording.runs_text({kind: partial.n_runs for (kind,), partial in aggregate.partials_by("kind").items()})
     return f"{runs} · {' to '.join(days)} (UTC)" if days else runs
 
 

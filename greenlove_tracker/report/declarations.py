@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Sequence
-
 from greenlove_tracker import format as fmt
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.logs.aggregate import Aggregate
-from greenlove_tracker.logs.keys import KEYS
+from greenlove_tracker.logs.keys import TRAINING
 from greenlove_tracker.logs.parser import Run
 from greenlove_tracker.logs.trials import is_exploration
 from greenlove_tracker.report import wording
-from greenlove_tracker.report.figures import measured_share
+from greenlove_tracker.report.facts import Facts, facts_of
 from greenlove_tracker.units import GRAMS_PER_KG
 
 UNITS = ("run", "epoch", "step", "sample", "token")
@@ -30,15 +27,12 @@ def model_card(aggregate: Aggregate, training_type: str = "") -> str:
     Raises:
         UsageError: where the emissions of a run are not known.
     """
-    runs = list(aggregate.runs)  # each look at them reads them again
-    grams = _emissions_kgco2e(runs) * GRAMS_PER_KG
-    places = sorted({text for run in runs if (text := wording.data(run, "country", 40))})
-    hardware = sorted(
-        {wording.data(run, "gpu_models", 60) or wording.data(run, "cpu_model", 60) for run in runs} - {""}
-    )
+    facts = facts_of(aggregate.runs)
+    grams = _emissions_kgco2e(facts) * GRAMS_PER_KG
+    places, hardware = sorted(facts.places - {""}), sorted(facts.hardware - {""})
     fields = {
         "emissions": f"{grams:.6g}",
-        "source": _quoted(_tools(runs)),
+        "source": _quoted(_tools(facts)),
         "training_type": _quoted(training_type) if training_type else "",
         "geographical_location": _quoted(", ".join(places)) if places else "",
         "hardware_used": _quoted(", ".join(hardware)) if hardware else "",
@@ -59,22 +53,25 @@ def sci(aggregate: Aggregate, unit: str, embodied_gco2e: float | None = None) ->
     """
     if unit not in UNITS:
         raise UsageError(f"the functional unit must be one of {', '.join(UNITS)}, not {unit!r}")
-    runs = list(aggregate.runs)  # each look at them reads them again
-    operational_g = _emissions_kgco2e(runs) * GRAMS_PER_KG
-    trainings = [run for run in runs if not is_exploration(run.fields)]  # explorations are emitted for, not counted
-    if not trainings:
+    facts, count = Facts(), 0
+    for run in aggregate.runs:
+        facts.add(run)
+        if not is_exploration(run.fields):  # explorations are emitted for, not counted
+            count += _units(run, unit)
+    operational_g = _emissions_kgco2e(facts) * GRAMS_PER_KG
+    n_trainings = facts.kinds[TRAINING]
+    if not n_trainings:
         raise UsageError(f"{aggregate.path} holds explorations alone: there is no training to give a rate of")
-    count = sum(_units(run, unit) for run in trainings)
     rate_g = (operational_g + (embodied_gco2e or 0.0)) / count
     embodied = "not declared" if embodied_gco2e is None else fmt.mass(embodied_gco2e / GRAMS_PER_KG)
-    kwh = aggregate.total.energy_kwh
+    kwh = facts.sums.totals.energy_kwh
     return "\n".join([
         f"SCI = {fmt.significant(rate_g, 4)} gCO2e per {unit}"
         + (", operational emissions only" if embodied_gco2e is None else ""),
         f"  E × I   {fmt.energy(kwh)} came to {fmt.mass(operational_g / GRAMS_PER_KG)} CO2e, location-based, in "
-        f"{_runs_text(runs)}",
+        f"{wording.runs_text(facts.kinds)}",
         f"  M       embodied emissions {embodied}",
-        f"  R       {fmt.plural(count, unit)} in {fmt.plural(len(trainings), 'training run')}",
+        f"  R       {fmt.plural(count, unit)} in {fmt.plural(n_trainings, 'training run')}",
         "  ISO/IEC 21031:2024: SCI = (E × I + M) / R; contracts and certificates are not in it",
     ])  # fmt: skip
 
@@ -88,28 +85,32 @@ def ai_act(aggregate: Aggregate) -> str:
     Raises:
         UsageError: where the energy of a run is not known.
     """
-    runs = list(aggregate.runs)  # each look at them reads them again
-    kwh, unknown = aggregate.total.energy_kwh, aggregate.total.n_unknown_energy
-    if kwh is None or unknown:
-        raise UsageError(f"the energy of {fmt.plural(unknown, 'run')} is not known: leave them out, or track again")
-    share = measured_share(runs) or 0.0
+    facts = facts_of(aggregate.runs)
+    totals = facts.sums.totals
+    _check_there_are_runs(facts)
+    if totals.energy_kwh is None or totals.n_unknown_energy:
+        unknown = fmt.plural(totals.n_unknown_energy, "run")
+        raise UsageError(f"the energy of {unknown} is not known: leave them out, or track again")
+    share = totals.measured_share or 0.0
     how = "measured" if share >= 1.0 else f"estimated, {fmt.percent(share)} of it measured by hardware"
-    pues = sorted({run.summary.pue for run in runs})
-    pue = f"PUE {pues[0]:g}" if len(pues) == 1 else f"PUE {pues[0]:g} to {pues[-1]:g}"
     return (
-        f"Energy consumption (Regulation (EU) 2024/1689, Annex XI, section 1, 2 (e)): {fmt.energy(kwh)}, {how}; "
-        f"{_runs_text(runs)}, {pue} included, recorded with {_tools(runs)}"
+        f"Energy consumption (Regulation (EU) 2024/1689, Annex XI, section 1, 2 (e)): {fmt.energy(totals.energy_kwh)}, "
+        f"{how}; {wording.runs_text(facts.kinds)}, {facts.pue_text} included, recorded with {_tools(facts)}"
     )
 
 
-def _emissions_kgco2e(runs: Sequence[Run]) -> float:
-    if not runs:
+def _check_there_are_runs(facts: Facts) -> None:
+    if not facts.contributions:
         raise UsageError("no run could be read: there is nothing to declare")
-    found = [wording.emissions_kgco2e(run) for run in runs]
-    unknown = sum(kg is None for kg in found)
-    if unknown:
-        raise UsageError(f"the emissions of {fmt.plural(unknown, 'run')} are not known: leave them out, or track again")
-    return sum(kg for kg in found if kg is not None)
+
+
+def _emissions_kgco2e(facts: Facts) -> float:
+    _check_there_are_runs(facts)
+    sums = facts.sums
+    if sums.emissions_kgco2e is None or sums.n_unknown_emissions:
+        unknown = fmt.plural(sums.n_unknown_emissions, "run")
+        raise UsageError(f"the emissions of {unknown} are not known: leave them out, or track again")
+    return sums.emissions_kgco2e
 
 
 def _units(run: Run, unit: str) -> int:
@@ -120,14 +121,9 @@ def _units(run: Run, unit: str) -> int:
     return int(count)
 
 
-def _runs_text(runs: Sequence[Run]) -> str:
-    return wording.runs_text(Counter(KEYS["kind"](run) for run in runs))
-
-
-def _tools(runs: Sequence[Run]) -> str:
-    names = {f"greenlove_tracker {wording.data(run, 'greenlove_version', 20)}".strip() for run in runs}
-    meters = {wording.data(run, "meter", 40) for run in runs} - {"", "none"}
-    return ", ".join([*sorted(names), *sorted(meters)])
+def _tools(facts: Facts) -> str:
+    names = {f"greenlove_tracker {version}".strip() for version in facts.versions}
+    return ", ".join([*sorted(names), *sorted(facts.meters - {"", "none"})])
 
 
 def _quoted(text: str) -> str:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from greenlove_tracker import format as fmt
 from greenlove_tracker.logs.judged import gpu_mean_w
 from greenlove_tracker.logs.parser import Run
@@ -122,10 +120,3 @@ def _compute(run: Run) -> KeyFigure:
 def gpu_hours(value_h: float) -> str:
     """GPU-hours as text."""
     return f"{fmt.significant(value_h, 3 if value_h >= 1 else 2)} GPU-h"
-
-
-def measured_share(runs: Sequence[Run]) -> float | None:
-    """The share of the runs' energy that hardware measured, in 0..1; None where no energy is known."""
-    summaries = [run.summary for run in runs if run.summary.energy.is_known]
-    whole = sum((s.energy.total_kwh or 0.0) + (s.unmetered_estimate_kwh or 0.0) for s in summaries)
-    return sum(s.measured_kwh or 0.0 for s in summaries) / whole if whole else None

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from greenlove_tracker.errors import UsageError
-from greenlove_tracker.format import no_formula
+from greenlove_tracker.logs.csvtext import csv_text
 from greenlove_tracker.logs.parser import Run
 from greenlove_tracker.logs.schema import factor_from_fields
 from greenlove_tracker.records import Factor
@@ -128,9 +126,5 @@ def ledger_csv(ledger: Sequence[Entry]) -> str:
     if not ledger:
         raise UsageError("no run could be read: there is no ledger to write")
     is_restated = any(entry.restated is not None for entry in ledger)
-    text = io.StringIO()
     rows = [entry.as_row(is_restated=is_restated) for entry in ledger]
-    writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows({n: no_formula(v) if isinstance(v, str) else v for n, v in row.items()} for row in rows)
-    return text.getvalue().rstrip("\n")
+    return csv_text(list(rows[0]), rows).rstrip("\n")

@@ -14,7 +14,7 @@ from greenlove_tracker.report import wording
 from greenlove_tracker.report.document import KeyFigure
 from greenlove_tracker.report.figures import run_figures
 from greenlove_tracker.report.forecasts import outcome_sentence
-from greenlove_tracker.report.groups import STAR, STAR_NOTE, Group, group, groups_by
+from greenlove_tracker.report.groups import STAR, STAR_NOTE, Sums
 
 WIDTH = 100
 _VALUE_ENDS = 18  # the column, after the margin, where label and value end
@@ -79,10 +79,10 @@ def summary_table(aggregate: Aggregate, keys: Sequence[str]) -> str:
     Raises:
         UsageError: for a key that does not exist.
     """
-    groups = groups_by(aggregate, keys)
+    groups = {values: Sums(partial) for values, partial in aggregate.partials_by(*keys).items()}
     if not groups:
         return "\n".join(["no runs", *_problem_lines(aggregate)])
-    every = group(aggregate.runs)
+    every = Sums(aggregate.partial)
     body = [([_name(v) for v in values], _number_cells(g)) for values, g in groups.items()]
     body.append((["total", *("" for _ in keys[1:])], _number_cells(every)))
     heads = ["runs", "time", "GPU-h", "energy", "CO2e", "cost"]
@@ -97,10 +97,10 @@ def summary_table(aggregate: Aggregate, keys: Sequence[str]) -> str:
     return "\n".join(line.rstrip() for line in [*lines, *_problem_lines(aggregate)])
 
 
-def _number_cells(members: Group) -> list[str]:
-    time, *others = members.cells
-    gpu_h = members.totals.gpu_hours
-    return [f"{members.totals.n_runs:,}", time, fmt.significant(gpu_h) if gpu_h else "–", *others]
+def _number_cells(sums: Sums) -> list[str]:
+    time, *others = sums.cells
+    gpu_h = sums.totals.gpu_hours
+    return [f"{sums.totals.n_runs:,}", time, fmt.significant(gpu_h) if gpu_h else "–", *others]
 
 
 def _name(value: str) -> str:

@@ -1,0 +1,71 @@
+"""What is told of many runs together, gathered in one look at each; nothing of a single run is kept but its numbers."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from greenlove_tracker.logs.keys import KEYS
+from greenlove_tracker.logs.parser import Run
+from greenlove_tracker.logs.partial import Contribution, Partial, contribution
+from greenlove_tracker.records import Factor
+from greenlove_tracker.report import wording
+from greenlove_tracker.report.groups import Sums
+
+
+@dataclass(slots=True)
+class Facts:
+    """Of some runs.
+
+    Attributes:
+        contributions: the numbers of each.
+        kinds: how many trainings and explorations they are.
+        hardware: GPUs, or where there is none CPUs.
+        places: countries, as given.
+        pues: of those whose energy is known.
+        intensities: those known, in the order in which they were met.
+        versions: of this package.
+        meters: that measured.
+    """
+
+    contributions: list[Contribution] = field(default_factory=list)
+    kinds: Counter[str] = field(default_factory=Counter)
+    hardware: set[str] = field(default_factory=set)
+    places: set[str] = field(default_factory=set)
+    pues: set[float] = field(default_factory=set)
+    intensities: dict[Factor, None] = field(default_factory=dict)
+    versions: set[str] = field(default_factory=set)
+    meters: set[str] = field(default_factory=set)
+
+    def add(self, run: Run) -> None:
+        """One more run."""
+        self.contributions.append(contribution(run))
+        self.kinds[KEYS["kind"](run)] += 1
+        self.hardware.add(wording.data(run, "gpu_models", 60) or wording.data(run, "cpu_model", 60))
+        self.places.add(wording.data(run, "country", 40))
+        self.versions.add(wording.data(run, "greenlove_version", 20))
+        self.meters.add(wording.data(run, "meter", 40))
+        if run.summary.energy_kwh is not None:
+            self.pues.add(run.summary.pue)
+        if wording.intensity_is_known(run):
+            self.intensities[run.carbon_intensity] = None
+
+    @property
+    def sums(self) -> Sums:
+        """What they come to."""
+        return Sums(Partial.of(self.contributions))
+
+    @property
+    def pue_text(self) -> str:
+        """``PUE 1.2``, or from the least to the greatest."""
+        least, greatest = min(self.pues), max(self.pues)
+        return f"PUE {least}" if least == greatest else f"PUE {least} to {greatest}"
+
+
+def facts_of(runs: Iterable[Run]) -> Facts:
+    """Of these runs."""
+    facts = Facts()
+    for run in runs:
+        facts.add(run)
+    return facts
