@@ -11,7 +11,8 @@ from greenlove_tracker.logs.csvtext import csv_text
 
 
 @pytest.mark.parametrize(
-    "hostile", ["=cmd|' /C calc'!A0", "+1", "-1", "@SUM(1)", "\t=1", "\r=1", "x\r=cmd|'!A0", "a\n=1", "\x1b[2J=1", " =1"]
+    "hostile",
+    ["=cmd|' /C calc'!A0", "+1", "-1", "@SUM(1)", "\t=1", "\r=1", "x\r=cmd|'!A0", "a\n=1", "\x1b[2J=1", " =1"],
 )
 def test_a_formula_is_text_and_one_row_stays_one(hostile: str) -> None:
     text = csv_text(["project", "kwh"], [{"project": hostile, "kwh": 1.5}])
