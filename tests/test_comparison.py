@@ -12,10 +12,10 @@ from report_samples import GERMANY, GPU_FIELDS, PRICE, demo_rows, demo_run, gpu_
 
 from greenlove_tracker import foresight
 from greenlove_tracker.cli import cli
-from greenlove_tracker.cli.project_words import rows_in_options
 from greenlove_tracker.comparison.compare import compare
 from greenlove_tracker.comparison.machine import Machine
 from greenlove_tracker.comparison.measured import given_speedups
+from greenlove_tracker.comparison.options import rows_in_options
 from greenlove_tracker.comparison.subject import Asked, given_subject, logged_subject
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.extrapolation.again import forecast_again

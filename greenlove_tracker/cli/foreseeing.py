@@ -8,8 +8,8 @@ from typing import Any
 import click
 
 from greenlove_tracker.cli.group import cli, logs_of
-from greenlove_tracker.cli.project_words import OPTIONS as PROJECT_OPTIONS
-from greenlove_tracker.cli.project_words import rows_in_options
+from greenlove_tracker.comparison.options import OPTIONS as PROJECT_OPTIONS
+from greenlove_tracker.comparison.options import rows_in_options
 from greenlove_tracker.config import setting_names
 from greenlove_tracker.errors import MissingExtraError, UsageError
 

@@ -7,7 +7,7 @@ from datetime import date
 
 import greenlove_tracker
 from greenlove_tracker import format as fmt
-from greenlove_tracker.errors import GreenloveError
+from greenlove_tracker.errors import GreenloveError, in_options
 from greenlove_tracker.forecasting import Estimate
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.projection.ranking import Criterion, value_of
@@ -60,13 +60,14 @@ def elsewhere_blocks(run: Run) -> tuple[tuple[Block, ...], tuple[Block, ...]]:
     Where it cannot be told, why not.
     """
     from greenlove_tracker.comparison.compare import compare_subject  # an exploration needs statsmodels: over a second
+    from greenlove_tracker.comparison.options import OPTIONS, rows_in_options
     from greenlove_tracker.comparison.subject import Asked, subject_of
 
     try:
         day = date.fromisoformat(run.started_at[:10])  # not today: the same log gives the same report
-        projections = compare_subject(subject_of(run, Asked()), Asked(), day).projections
+        projections = rows_in_options(compare_subject(subject_of(run, Asked()), Asked(), day).projections)
     except (GreenloveError, ValueError) as error:
-        return (Heading(_TITLE), Paragraph(f"Not compared: {error}.")), ()
+        return (Heading(_TITLE), Paragraph(f"Not compared: {in_options(str(error), OPTIONS)}.")), ()
     return _side_by_side(projections), _basis(compared(projections))
 
 
@@ -123,10 +124,10 @@ def comparison_table(told: Said) -> Table:
     """The machines that are compared, this one first."""
     units: Units = told.units
     columns = (
-        Column("machine", 2.1), Column("rent as, × $/h", 1.4, True), Column(f"time, {units.time.unit}", 2.3, True),
-        Column(f"cost, {units.cost.unit}", 2.5, True), Column(units.energy.unit, 0.8, True),
-        Column(f"CO2e, {units.mass.unit}: location", 1.0, True), Column("market", 1.4, True),
-        Column("speedup known from", 1.6),
+        Column("machine", 2.2), Column("rent as, × $/h", 1.4, True), Column(f"time, {units.time.unit}", 2.1, True),
+        Column(f"cost, {units.cost.unit}", 2.4, True), Column(units.energy.unit, 1.0, True),
+        Column(f"CO2e, {units.mass.unit}: location", 1.3, True), Column("market", 1.2, True),
+        Column("speedup known from", 1.5),
     )  # fmt: skip
     rows = tuple(
         (line.name, line.rent_as, line.time.text, line.cost.text, line.energy, line.location, line.market,
