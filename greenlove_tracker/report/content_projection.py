@@ -124,10 +124,10 @@ def comparison_table(told: Said) -> Table:
     """The machines that are compared, this one first."""
     units: Units = told.units
     columns = (
-        Column("machine", 2.2), Column("rent as, × $/h", 1.4, True), Column(f"time, {units.time.unit}", 2.1, True),
+        Column("machine", 2.2), Column("rent as, × $/h", 1.4, True), Column(f"time, {units.time.unit}", 2.0, True),
         Column(f"cost, {units.cost.unit}", 2.4, True), Column(units.energy.unit, 1.0, True),
-        Column(f"CO2e, {units.mass.unit}: location", 1.3, True), Column("market", 1.2, True),
-        Column("speedup known from", 1.5),
+        Column(f"CO2e, {units.mass.unit}: location", 1.3, True), Column("market", 1.45, True),
+        Column("speedup known from", 1.4),
     )  # fmt: skip
     rows = tuple(
         (line.name, line.rent_as, line.time.text, line.cost.text, line.energy, line.location, line.market,
