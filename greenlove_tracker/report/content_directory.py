@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Iterable, Sequence
 
@@ -10,22 +9,15 @@ import greenlove_tracker
 from greenlove_tracker import format as fmt
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.logs.aggregate import Aggregate
-from greenlove_tracker.logs.forecast_record import ForecastRecord
-from greenlove_tracker.logs.highlights import INCOMPLETE, N_FACTORS, N_TOP
-from greenlove_tracker.logs.judged import title as run_title
-from greenlove_tracker.logs.keys import EXPLORATION
-from greenlove_tracker.logs.parser import Run
 from greenlove_tracker.logs.partial import Partial, Totals
-from greenlove_tracker.logs.trials import is_exploration
+from greenlove_tracker.report import content_notable as notable
 from greenlove_tracker.report import wording
-from greenlove_tracker.report.arithmetic import number, sum_of
 from greenlove_tracker.report.content_restated import restated_blocks
 from greenlove_tracker.report.content_run import energy_bars
 from greenlove_tracker.report.document import (
     Bar,
     BarChart,
     Block,
-    Calculations,
     Column,
     Document,
     Heading,
@@ -36,24 +28,13 @@ from greenlove_tracker.report.document import (
 )
 from greenlove_tracker.report.equivalents import equivalent_blocks
 from greenlove_tracker.report.figures import gpu_hours
-from greenlove_tracker.report.groups import STAR, STAR_NOTE, Sums
-from greenlove_tracker.report.method import method_blocks
-from greenlove_tracker.report.scale import energy_scale
+from greenlove_tracker.report.groups import SUM_COLUMNS, Sums, star_note
 
 _SHOWN = ("project", "device", "account", "month", "kind", "intensity")  # sums that it shows
 CUTS = (*((key,) for key in _SHOWN), ("status",))  # what it needs sums by
 _TITLES = {"intensity": "carbon intensity"}
 _OF_SOME = ("account", "kind")  # not every directory has several
 _MAX_GROUPS = 12
-_MAX_PROBLEMS = 25
-_MAX_FACTORS = 12
-_FEW_RUNS = 5  # below which a share says nothing
-_NUMBERS = (
-    Column("time", 1.4, is_number=True),
-    Column("energy", 1.5, is_number=True),
-    Column("CO2e", 1.4, is_number=True),
-    Column("cost", 1.2, is_number=True),
-)
 
 
 def directory_document(
@@ -81,12 +62,12 @@ def directory_document(
             *_energy_blocks(everything),
             *(block for key in _SHOWN for block in _group_blocks(aggregate, key)),
             *equivalent_blocks(everything.emissions_kgco2e, told.countries[0] if len(told.countries) == 1 else ""),
-            *_runs_blocks(aggregate),
-            *_forecast_blocks(told.forecasts),
-            *_incomplete_blocks(aggregate),
-            *_problem_blocks(aggregate),
+            *notable.runs_blocks(aggregate),
+            *notable.forecast_blocks(told.forecasts),
+            *notable.incomplete_blocks(aggregate),
+            *notable.problem_blocks(aggregate),
             *(() if factors is None else restated_blocks(aggregate.runs, factors)),
-            *_method_blocks(aggregate),
+            *notable.sums_method_blocks(aggregate),
         ),
     )
 
@@ -162,13 +143,13 @@ def _group_blocks(aggregate: Aggregate, key: str) -> tuple[Block, ...]:
         rows.append(_row(f"{len(rest):,} others", Sums(Partial.merged(sums.partial for _, sums in rest))))
     rows.append(_row("total", Sums(aggregate.partial)))
     title = _TITLES.get(key, key)
-    columns = (Column(title, 4), Column("runs", 0.8, is_number=True), *_NUMBERS)
+    columns = (Column(title, 4), Column("runs", 0.8, is_number=True), *SUM_COLUMNS)
     bars = _bars(shown) if key == "month" else ()
     return (
         Heading(f"By {title}"),
         *bars,
         Table(columns, tuple(rows), has_total=True),
-        *_star_note(rows),
+        *star_note(rows),
     )
 
 
@@ -182,119 +163,3 @@ def _bars(groups: Sequence[tuple[str, Sums]]) -> tuple[Block, ...]:
 
 def _row(name: str, sums: Sums) -> tuple[str, ...]:
     return (name, f"{sums.totals.n_runs:,}", *sums.cells)
-
-
-def _star_note(rows: Sequence[tuple[str, ...]]) -> tuple[Block, ...]:
-    has_star = any(cell.endswith(STAR) for row in rows for cell in row[1:])
-    return (Paragraph(STAR_NOTE, is_note=True),) if has_star else ()
-
-
-def _runs_blocks(aggregate: Aggregate) -> tuple[Block, ...]:
-    """The runs that emitted most; the others as one row."""
-    everything, top = aggregate.partial, aggregate.highlights.top
-    if not top.count:
-        return ()
-    rows = [_run_row(aggregate.run(run_id), Sums(partial)) for _, run_id, partial in top.items]
-    n_further = top.count - len(top.items)
-    if n_further:
-        further = Sums(everything.without([partial for *_, partial in top.items]))
-        rows.append((f"{n_further:,} further runs", "", "", *further.cells))
-    rows.append(("total", "", "", *Sums(everything).cells))
-    columns = (Column("run", 3.6), Column("project", 1.8), Column("status", 1.4), *_NUMBERS)
-    title = f"The {N_TOP} runs that emitted most" if n_further else "The runs, those that emitted most first"
-    return (Heading(title), Table(columns, tuple(rows), has_total=True), *_star_note(rows))
-
-
-def _run_row(run: Run, sums: Sums) -> tuple[str, ...]:
-    project = fmt.shortened(run.summary.project, 20) or "(none)"
-    status = EXPLORATION if is_exploration(run.fields) else run.summary.status
-    return (fmt.shortened(run.run_id, 40), project, fmt.shortened(status, 20), *sums.cells)
-
-
-def _forecast_blocks(record: ForecastRecord) -> tuple[Block, ...]:
-    """How far the runs' own forecasts of their time could be trusted."""
-    n_runs = record.n_runs
-    if not n_runs:
-        return ()
-    runs = fmt.plural(n_runs, "run")
-    if n_runs < _FEW_RUNS:
-        text = f"The interval that a run forecast for its time held in {record.n_held} of {runs}."
-    else:
-        share = record.n_held / n_runs
-        error = 1.96 * math.sqrt(max(share * (1 - share), 0.25 / n_runs) / n_runs)
-        nominal = " and ".join(f"{level:.0%}" for level in sorted(record.levels))
-        text = (
-            f"The interval that a run forecast for its time held in {record.n_held:,} of {runs}, {share:.0%} "
-            f"±{error:.0%} (nominal {nominal}); median |error| {record.median_error:.1%}."
-        )
-    note = "Of each run that did what it forecast, the first forecast at a tenth of its time or later is counted."
-    return (Heading("Forecasts and what came of them"), Paragraph(text), Paragraph(note, is_note=True))
-
-
-def _incomplete_blocks(aggregate: Aggregate) -> tuple[Block, ...]:
-    """The runs that did not finish, and why; their time and energy are in the totals."""
-    found = aggregate.highlights.incomplete
-    if not found.count:
-        return ()
-    rows = []
-    for _, run_id in found.items:
-        run = aggregate.run(run_id)
-        cells = (fmt.shortened(run.summary.status, 20), wording.progress(run), fmt.mass(wording.emissions_kgco2e(run)))
-        rows.append((fmt.shortened(run_id, 40), *cells, wording.why_incomplete(run.summary)))
-    columns = (
-        Column("run", 3.1), Column("status", 1.1), Column("done", 1.6), Column("CO2e", 1.0, True), Column("why", 4.2),
-    )  # fmt: skip
-    lost = Sums(Partial.merged(p for (status,), p in aggregate.partials_by("status").items() if status in INCOMPLETE))
-    time, energy, emissions, _ = lost.cells
-    text = (
-        f"{fmt.plural(lost.totals.n_runs, 'run')}: {time}, {energy}, {emissions} of CO2e, which are in every total. "
-        "Those that emitted most first:"
-    )
-    n_more = found.count - len(rows)
-    more = (Paragraph(f"and {n_more:,} more"),) if n_more else ()
-    return (
-        Heading("Runs that did not finish"),
-        Paragraph(text),
-        *_star_note([(text,), lost.cells]),
-        Table(columns, tuple(rows)),
-        *more,
-    )
-
-
-def _problem_blocks(aggregate: Aggregate) -> tuple[Block, ...]:
-    """What could not be read, by name."""
-    problems = aggregate.problems
-    if not problems:
-        return ()
-    rows = [
-        (fmt.shortened("/".join(problem.path.parts[-2:]), 70), fmt.shortened(problem.message, wording.FIELD_WIDTH))
-        for problem in problems[:_MAX_PROBLEMS]
-    ]
-    more = (Paragraph(f"and {len(problems) - _MAX_PROBLEMS:,} more"),) if len(problems) > _MAX_PROBLEMS else ()
-    columns = (Column("file", 2.6), Column("problem", 4))
-    return (Heading("What could not be read"), Table(columns, tuple(rows)), *more)
-
-
-def _method_blocks(aggregate: Aggregate) -> tuple[Block, ...]:
-    """How the sums came about, and the largest run as an example of how a single one is counted."""
-    told = aggregate.highlights
-    if not told.largest.items:
-        return ()
-    example = aggregate.run(told.largest.items[0][-1])
-    factors = [factor for *_, factor in told.factors]
-    sums = _sum_blocks([energy_kwh for _, energy_kwh in told.energies.items], told.energies.count)
-    before = (*sums, Paragraph(f"As an example, the run that emitted most, {run_title(example)}:"))
-    n_more = len(factors) - _MAX_FACTORS
-    at_least = "at least " if len(factors) == N_FACTORS else ""
-    more = (Paragraph(f"and {at_least}{fmt.plural(n_more, 'more factor')}"),) if n_more > 0 else ()
-    return (*method_blocks(example, before, factors[:_MAX_FACTORS]), *more)
-
-
-def _sum_blocks(energies_kwh: Sequence[float], n_known: int) -> tuple[Block, ...]:
-    """The energy of the runs as one sum, where it is short enough to follow."""
-    text = "Every total is the plain sum over the runs, failed and interrupted ones too."
-    if not 2 <= n_known <= 10:
-        return (Paragraph(text),)
-    scale = energy_scale(sum(energies_kwh))
-    calculation, _ = sum_of("energy of all runs", [number(scale.value(e)) for e in energies_kwh], scale.unit)
-    return (Paragraph(text), Calculations((calculation,)))

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 from greenlove_tracker import format as fmt
 from greenlove_tracker.logs.partial import Partial, Totals
+from greenlove_tracker.report.document import Block, Column, Paragraph
 
 STAR = "*"
 STAR_NOTE = "* without the runs for which it is unknown"
+SUM_COLUMNS = (
+    Column("time", 1.4, is_number=True),
+    Column("energy", 1.5, is_number=True),
+    Column("CO2e", 1.4, is_number=True),
+    Column("cost", 1.2, is_number=True),
+)
 
 
 @dataclass(frozen=True)
@@ -47,3 +55,9 @@ class Sums:
 
 def _starred(text: str, value: float | None, n_unknown: int) -> str:
     return text + STAR if value is not None and n_unknown else text
+
+
+def star_note(rows: Sequence[tuple[str, ...]]) -> tuple[Block, ...]:
+    """What the stars in a table say; nothing where it has none."""
+    has_star = any(cell.endswith(STAR) for row in rows for cell in row[1:])
+    return (Paragraph(STAR_NOTE, is_note=True),) if has_star else ()
