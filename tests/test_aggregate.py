@@ -1,18 +1,20 @@
 import csv
 import io
 import math
+from dataclasses import replace
 
 import pytest
 from conftest import epoch_row
 from hypothesis import given
 from hypothesis import strategies as st
+from test_foreign_codecarbon import write_rows
 
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.logs.aggregate import KEYS, aggregate
 from greenlove_tracker.logs.keys import first_of_chain
 from greenlove_tracker.logs.parser import read_logs
 from greenlove_tracker.logs.partial import Partial
-from greenlove_tracker.records import Factor
+from greenlove_tracker.records import Energy, Factor, Method
 
 PRICE = Factor("electricity_price", 0.5, "USD/kWh", "a test")
 
@@ -53,7 +55,40 @@ def test_what_is_unknown_is_counted_and_not_summed_as_zero(logs_dir):
     nothing = found.by("project")["y",]
     assert nothing.energy_kwh is nothing.cost_usd is nothing.emissions_kgco2e is nothing.measured_kwh is None
     empty = Partial().totals
-    assert (empty.n_runs, empty.energy_kwh, empty.cost_usd) == (0, None, None)
+    assert (empty.n_runs, empty.energy_kwh, empty.cost_usd, empty.gpu_hours) == (0, None, None, None)
+
+
+def test_gpu_hours_are_known_where_a_log_says_how_many_gpus_there_were(make_run):
+    logs_dir = make_run("a", [epoch_row(1, duration_s=3600.0)], {"gpu_count": "2"}).parent
+    make_run("cpu", fields={"gpu_count": "0"})
+    found = aggregate(logs_dir).total
+    assert (found.gpu_hours, found.n_unknown_gpu_hours) == (2.0, 0)
+    silent = make_run("silent", is_closed=False) / "run.csv"  # its meter never came up
+    silent.write_text(silent.read_text().replace("gpu_count,1,\n", ""))
+    found = aggregate(logs_dir)
+    assert (found.total.gpu_hours, found.total.n_unknown_gpu_hours) == (2.0, 1)
+    alone = found.by("run")["silent",]
+    assert (alone.gpu_hours, alone.n_unknown_gpu_hours) == (None, 1)
+    assert found.by("run")["cpu",].gpu_hours == 0.0
+    (row,) = [row for row in found.rows("run") if row["run"] == "silent"]
+    assert (row["gpu_hours"], row["unknown_gpu_hours"], row["unknown_emissions"]) == (None, 1, 0)
+
+
+def test_the_share_measured_is_that_of_the_runs_that_say(make_run):
+    modelled = replace(epoch_row(1), energy=Energy(gpu_kwh=0.003, gpu_method=Method.TDP_MODEL))
+    logs_dir = make_run("measured", [epoch_row(1, 0.001)]).parent
+    assert aggregate(logs_dir).total.measured_share == 1.0
+    make_run("modelled", [modelled])
+    make_run("nothing", [epoch_row(1, None)])
+    found = aggregate(logs_dir).total
+    assert (found.measured_share, found.n_unknown_measured, found.n_unknown_energy) == (0.25, 0, 1)
+    (logs_dir / "old").mkdir()
+    write_rows(logs_dir / "old", "2026-01-01T00:00:01,p,r,1.0,0.1,0.1,0,0.1,0.2")  # does not say how
+    found = aggregate(logs_dir).total
+    assert (found.measured_share, found.n_unknown_measured) == (0.25, 1)
+    alone = aggregate(logs_dir / "old")
+    assert (alone.total.measured_share, alone.total.measured_kwh) == (None, None)
+    assert alone.rows("project")[0]["unknown_measured"] == 1
 
 
 @pytest.mark.parametrize(

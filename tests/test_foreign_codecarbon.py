@@ -45,6 +45,9 @@ def test_columns_of_2_x_and_what_was_backed_up():
     assert two_gpus.carbon_intensity.value == pytest.approx(240 / 0.447)
     assert summary.started_at == "2024-05-27T09:49:55.000" and without.summary.energy.gpu_kwh is None
     assert without.text("gpu_count") == ""  # the file does not say
+    total = aggregate(RECORDED / "codecarbon2").total
+    assert (total.gpu_hours, total.n_unknown_gpu_hours) == (pytest.approx(2.0), 2)
+    assert (total.measured_share, total.n_unknown_measured) == (None, 3)
 
 
 def test_totals_without_components_are_kept(tmp_path):

@@ -207,7 +207,10 @@ def flat_totals(totals: Totals) -> dict[str, Any]:
         "measured_kwh": totals.measured_kwh,
         "emissions_kgco2e": totals.emissions_kgco2e,
         "cost_usd": totals.cost_usd,
+        "unknown_gpu_hours": totals.n_unknown_gpu_hours,
         "unknown_energy": totals.n_unknown_energy,
+        "unknown_measured": totals.n_unknown_measured,
+        "unknown_emissions": totals.n_unknown_emissions,
         "unknown_cost": totals.n_unknown_cost,
     }
 

@@ -16,21 +16,29 @@ _BEYOND_REASON = 1e100  # of any unit; ten thousand of these can still be added 
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """Sums over runs; a sum leaves out what is unknown, and ``n_unknown_*`` says how many runs that were."""
+    """Sums over runs; a sum leaves out what is unknown, and ``n_unknown_*`` says how many runs that were.
+
+    Attributes:
+        measured_share: the energy that hardware measured, in 0..1 of all that was metered or estimated, before PUE;
+            only of the runs that say how much was measured, and None where none does.
+        n_unknown_measured: runs whose energy is known, but not how much of it was measured; they are not in the share.
+    """
 
     n_runs: int
     duration_s: float
-    gpu_hours: float
+    gpu_hours: float | None
     energy: Energy
     energy_kwh: float | None
     measured_kwh: float | None
     emissions_kgco2e: float | None
     cost_usd: float | None
+    n_unknown_gpu_hours: int
     n_unknown_energy: int
-    n_unknown_cost: int
+    n_unknown_measured: int
     n_unknown_emissions: int
+    n_unknown_cost: int
     unmetered_estimate_kwh: float | None
-    measured_share: float | None  # of the energy before PUE, in 0..1
+    measured_share: float | None
     cost_bases: frozenset[str]
 
 
@@ -51,9 +59,12 @@ def contribution(run: Run) -> Contribution:
     summary = run.summary
     energy = summary.energy
     metered_kwh = energy.total_kwh
+    is_judged = None not in (summary.energy_kwh, summary.measured_kwh, metered_kwh)
     numbers = (
-        summary.duration_s, summary.gpu_hours, energy.cpu_kwh, energy.gpu_kwh, energy.ram_kwh, summary.energy_kwh,
-        summary.measured_kwh, None if metered_kwh is None else metered_kwh + (summary.unmetered_estimate_kwh or 0.0),
+        summary.duration_s, summary.gpu_hours if run.knows_gpu_count else None,
+        energy.cpu_kwh, energy.gpu_kwh, energy.ram_kwh, summary.energy_kwh,
+        summary.measured_kwh if is_judged else None,
+        (metered_kwh or 0.0) + (summary.unmetered_estimate_kwh or 0.0) if is_judged else None,
         summary.unmetered_estimate_kwh,
         summary.emissions_kgco2e if run.knows_carbon_intensity else None,  # a sum without its factor is not known
         summary.cost_usd,
@@ -77,7 +88,7 @@ class Partial:
     ram_kwh: ExactSum = NOTHING
     energy_kwh: ExactSum = NOTHING
     measured_kwh: ExactSum = NOTHING
-    before_pue_kwh: ExactSum = NOTHING
+    measured_of_kwh: ExactSum = NOTHING  # before PUE, of the runs that are in ``measured_kwh``
     unmetered_estimate_kwh: ExactSum = NOTHING
     emissions_kgco2e: ExactSum = NOTHING
     cost_usd: ExactSum = NOTHING
@@ -112,28 +123,30 @@ class Partial:
     @property
     def totals(self) -> Totals:
         """The sums, each rounded once."""
-        whole_kwh = self.before_pue_kwh.value
+        measured_kwh, of_kwh = self.measured_kwh.value, self.measured_of_kwh.value
         return Totals(
             n_runs=self.n_runs,
             duration_s=self.duration_s.value or 0.0,
-            gpu_hours=self.gpu_hours.value or 0.0,
+            gpu_hours=self.gpu_hours.value,
             energy=replace(
                 self.methods, cpu_kwh=self.cpu_kwh.value, gpu_kwh=self.gpu_kwh.value, ram_kwh=self.ram_kwh.value
             ),
             energy_kwh=self.energy_kwh.value,
-            measured_kwh=self.measured_kwh.value,
+            measured_kwh=measured_kwh,
             emissions_kgco2e=self.emissions_kgco2e.value,
             cost_usd=self.cost_usd.value,
+            n_unknown_gpu_hours=self.n_runs - self.gpu_hours.n_known,
             n_unknown_energy=self.n_runs - self.energy_kwh.n_known,
-            n_unknown_cost=self.n_runs - self.cost_usd.n_known,
+            n_unknown_measured=self.energy_kwh.n_known - self.measured_kwh.n_known,
             n_unknown_emissions=self.n_runs - self.emissions_kgco2e.n_known,
+            n_unknown_cost=self.n_runs - self.cost_usd.n_known,
             unmetered_estimate_kwh=self.unmetered_estimate_kwh.value,
-            measured_share=(self.measured_kwh.value or 0.0) / whole_kwh if whole_kwh else None,
+            measured_share=measured_kwh / of_kwh if measured_kwh is not None and of_kwh else None,
             cost_bases=self.cost_bases,
         )
 
 
 SUMS = (
-    "duration_s", "gpu_hours", "cpu_kwh", "gpu_kwh", "ram_kwh", "energy_kwh", "measured_kwh", "before_pue_kwh",
+    "duration_s", "gpu_hours", "cpu_kwh", "gpu_kwh", "ram_kwh", "energy_kwh", "measured_kwh", "measured_of_kwh",
     "unmetered_estimate_kwh", "emissions_kgco2e", "cost_usd",
 )  # fmt: skip  # of Partial, in the order of Contribution.numbers

@@ -130,6 +130,11 @@ class Run(RunFiles):
         except ValueError:
             return False
 
+    @property
+    def knows_gpu_count(self) -> bool:
+        """Whether the log says how many GPUs there were, none maybe; without, no GPU-hours are known."""
+        return self.summary.gpu_count > 0 or self.text("gpu_count").isdecimal()
+
     @cached_property
     def electricity_price(self) -> Factor | None:
         """The price of electricity that the run was counted with."""

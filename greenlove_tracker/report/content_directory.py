@@ -101,12 +101,13 @@ def _figures(total: Totals) -> tuple[KeyFigure, ...]:
     measured = ("PUE included", f"before PUE, hardware measured {fmt.percent(share)}") if share is not None else ()
     energy = (*_summed_over(total.n_runs, total.n_unknown_energy), *measured)
     cost = (*_summed_over(total.n_runs, total.n_unknown_cost), *_cost_bases(total.cost_bases))
+    gpu_hours_of = _summed_over(total.n_runs, total.n_unknown_gpu_hours)
     return (
         KeyFigure("time", fmt.duration(total.duration_s), (f"wall time, {runs}",)),
         KeyFigure("energy", fmt.energy(total.energy_kwh), energy),
         KeyFigure("CO2e", fmt.mass(total.emissions_kgco2e), _summed_over(total.n_runs, total.n_unknown_emissions)),
         KeyFigure("cost", fmt.money(total.cost_usd), cost),
-        KeyFigure("compute", gpu_hours(total.gpu_hours), (f"GPUs × wall time, {runs}",)),
+        KeyFigure("compute", gpu_hours(total.gpu_hours), ("GPUs × wall time", *gpu_hours_of)),
     )
 
 

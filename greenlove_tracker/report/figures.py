@@ -117,6 +117,8 @@ def _compute(run: Run) -> KeyFigure:
     return KeyFigure("compute", gpu_hours(run.summary.gpu_hours), (", ".join(parts),))
 
 
-def gpu_hours(value_h: float) -> str:
+def gpu_hours(value_h: float | None) -> str:
     """GPU-hours as text."""
+    if value_h is None:
+        return fmt.UNKNOWN
     return f"{fmt.significant(value_h, 3 if value_h >= 1 else 2)} GPU-h"
