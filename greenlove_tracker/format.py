@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from greenlove_tracker.forecasting import TrainingPlan
 
 UNKNOWN = "unknown"
+_FEW = 5  # below which a share says nothing
+_Z_95 = 1.959964  # standard deviations of a normal distribution that hold 95% of it
 
 Text = Callable[[float | None], str]  # one of the functions below
 
@@ -161,6 +163,20 @@ def plan(planned: TrainingPlan | None) -> str:
         return f"{planned.samples:,} samples"
     data = "" if planned.samples is None else f"{planned.samples:,} samples · batch {planned.batch_size} · "
     return data + (plural(planned.steps, "step") if planned.steps is not None else plural(planned.epochs or 1, "epoch"))
+
+
+def held(n_held: int, n: int) -> str:
+    """``19 of 20, 95% (76% to 99%)``: how often something held, and the 95% interval of that share.
+
+    Wilson's score interval (E. B. Wilson, J. Am. Stat. Assoc. 22, 1927, 209-212), which holds for few cases, too.
+    """
+    counted = f"{n_held:,} of {n:,}"
+    if n < _FEW:
+        return counted
+    share, z2 = n_held / n, _Z_95**2
+    middle = (share + z2 / (2 * n)) / (1 + z2 / n)
+    half = _Z_95 * math.sqrt(share * (1 - share) / n + z2 / (4 * n * n)) / (1 + z2 / n)
+    return f"{counted}, {share:.0%} ({max(0.0, middle - half):.0%} to {min(1.0, middle + half):.0%})"
 
 
 def no_formula(text: str) -> str:

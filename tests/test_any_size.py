@@ -255,7 +255,7 @@ def test_forecasts_are_scored_over_all_runs(tmp_path):
     assert (record.n_runs, record.n_held, dict(record.levels)) == (8, 3, {0.95: 8})
     assert record.median_error == pytest.approx(0.03, abs=0.001)
     text = str(document(tmp_path / "logs").blocks)
-    assert "held in 3 of 8 runs, 38% ±34% (nominal 95%); median |error| 3.0%" in text
+    assert "held in 3 of 8, 38% (14% to 69%) of the runs (nominal 95%); median |error| 3.0%" in text
 
 
 def test_the_report_of_many_runs_tells_of_those_that_matter(tmp_path):

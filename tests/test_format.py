@@ -122,3 +122,15 @@ def test_shortened_keeps_both_ends():
     assert fmt.shortened("a\x1b[31m\n\tb\u202ec", 40) == "a [31m b c"
     assert fmt.shortened("short", 5) == "short"
     assert fmt.shortened("abc", 1) == "…"
+
+
+@pytest.mark.parametrize(
+    ("n_held", "n", "text"),
+    [  # the intervals are statsmodels' proportion_confint(method="wilson")
+        (3, 8, "3 of 8, 38% (14% to 69%)"), (5, 5, "5 of 5, 100% (57% to 100%)"), (0, 7, "0 of 7, 0% (0% to 35%)"),
+        (19, 20, "19 of 20, 95% (76% to 99%)"), (589, 620, "589 of 620, 95% (93% to 96%)"), (2, 4, "2 of 4"),
+        (1234, 2000, "1,234 of 2,000, 62% (60% to 64%)"),
+    ],
+)  # fmt: skip
+def test_how_often_something_held(n_held, n, text):
+    assert fmt.held(n_held, n) == text

@@ -307,9 +307,7 @@ def test_where_a_speedup_is_known_its_steps_are():
 
 def test_a_fit_without_a_gpu_is_projected_by_the_users_figure_alone():
     fit = replace(forecast(1 / 3, kwh=None), plan=TrainingPlan(samples=500, batch_size=1, epochs=1), method="power")
-    with pytest.raises(
-        UsageError, match="used no GPU cannot be projected onto one without a custom_speedup"
-    ):
+    with pytest.raises(UsageError, match="used no GPU cannot be projected onto one without a custom_speedup"):
         projected(fit, local_gpu=None, utilization=None)
     rows = projected(fit, local_gpu=None, utilization=None, custom_speedup={"L40S": 3.0})
     assert set(rows) == {"here", "L40S"} and rows["L40S"].duration_s.point == pytest.approx(400.0)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import csv
 import io
+import shutil
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
@@ -14,6 +16,7 @@ from greenlove_tracker.errors import UsageError
 from greenlove_tracker.logs.aggregate import aggregate
 from greenlove_tracker.records import Energy
 from greenlove_tracker.report import declarations
+from greenlove_tracker.report.cite import cite
 from greenlove_tracker.report.ledger import entries, ledger_csv
 from greenlove_tracker.tables.factors import factor_for, read_factors
 
@@ -165,3 +168,84 @@ def test_declarations_on_the_command_line(tmp_path, style, says):
     to = tmp_path / "declaration.txt"
     assert CliRunner().invoke(cli, ["report", str(tmp_path), "--format", style, "-o", str(to)]).exit_code == 0
     assert says in to.read_text()
+
+
+def damaged(log_dir):
+    """A run beside the others that nobody can read."""
+    (log_dir / "newer").mkdir()
+    (log_dir / "newer" / "run.csv").write_text("field,value,unit\nschema_version,99,\n")
+
+
+def test_a_declaration_says_that_a_run_could_not_be_read(tmp_path):
+    written(tmp_path)
+    damaged(tmp_path)
+    left_out = "1 part of the logs could not be read and is not in it"
+    added_up = aggregate(tmp_path)
+    assert declarations.model_card(added_up).splitlines()[-1] == f"  # {left_out}"
+    assert f"  {left_out}\n" in declarations.sci(added_up, "epoch")
+    assert declarations.ai_act(added_up).endswith(left_out)
+    assert (
+        "1 part of the logs could not be read"
+        in CliRunner().invoke(cli, ["report", str(tmp_path), "--format", "cite"]).output
+    )
+    for table in ("--csv", "--ledger"):
+        done = CliRunner().invoke(cli, ["summary", str(tmp_path), table])
+        assert "newer" in done.stderr
+        assert "newer" not in done.stdout
+
+
+def test_what_was_not_measured_at_all_is_no_measurement(tmp_path):
+    written(tmp_path, fields={"unmeasured": "ram"})
+    line = declarations.ai_act(aggregate(tmp_path))
+    assert "2.00 kWh, estimated, 100% of it measured by hardware, ram of some runs not in it;" in line
+    cited = CliRunner().invoke(cli, ["report", str(tmp_path), "--format", "cite"]).output
+    assert "not counted: ram of some runs, which could not be measured, screen" in cited
+
+
+def test_a_run_that_did_nothing_is_counted_as_that(tmp_path):
+    written(tmp_path)
+    write_run(tmp_path, [], "died", intensity=GERMANY, status="failed", fields={"epochs_planned": "2"})
+    with pytest.raises(UsageError, match="emissions of 1 run are not known"):
+        declarations.sci(aggregate(tmp_path), "epoch")
+    write_run(tmp_path / "b", [epoch_row(1, 60.0, ONE_KWH)] * 2, "whole", intensity=GERMANY)
+    unfinished = epoch_row(1, 60.0, ONE_KWH, flags=["unfinished"])
+    write_run(tmp_path / "b", [unfinished], "part", intensity=GERMANY, status="failed")
+    assert "2 epochs in 2 training runs" in declarations.sci(aggregate(tmp_path / "b"), "epoch")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--unit", "epoch"],
+        ["--embodied", "3"],
+        ["--training-type", "fine-tuning"],
+        ["--format", "cite", "--page-size", "A4"],
+    ],
+)
+def test_an_option_of_another_format_is_refused(tmp_path, arguments):
+    written(tmp_path)
+    done = CliRunner().invoke(cli, ["report", str(tmp_path), "-o", str(tmp_path / "r.md"), *arguments])
+    assert done.exit_code == 1
+    assert " is of --format " in done.output
+
+
+def test_a_report_of_a_period(tmp_path):
+    written(tmp_path)
+    started = ["report", str(tmp_path), "--format", "ai-act"]
+    assert "2.00 kWh" in CliRunner().invoke(cli, [*started, "--since", "2026-11-21", "--until", "2026-11-22"]).output
+    assert "no run could be read" in CliRunner().invoke(cli, [*started, "--since", "2026-11-22"]).output
+    page = ["report", str(tmp_path), "-o", str(tmp_path / "r.md"), "--since", "2026-11-22"]
+    assert "holds no run of that time" in CliRunner().invoke(cli, page).output
+
+
+def test_how_much_was_measured_is_unknown_where_no_log_says_it(tmp_path):
+    (tmp_path / "cc").mkdir()
+    samples = Path(__file__).parent / "foreign" / "codecarbon"
+    shutil.copy(next(samples.rglob("*.csv")), tmp_path / "cc" / "emissions.csv")
+    assert "estimated, and nothing is known of how much was measured" in declarations.ai_act(aggregate(tmp_path))
+    assert "measured by hardware" not in cite(aggregate(tmp_path))
+    written(tmp_path)
+    assert "estimated, 100% of it measured by hardware in the 1 run whose logs say it" in declarations.ai_act(
+        aggregate(tmp_path)
+    )
+    assert "Of the energy of the 1 run whose logs say it 100% was measured by hardware" in cite(aggregate(tmp_path))

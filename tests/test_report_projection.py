@@ -18,7 +18,7 @@ from greenlove_tracker.report.content_projection import projection_blocks, proje
 from greenlove_tracker.report.document import BarChart, ChartRow, Heading, LineChart, Paragraph, Table
 from greenlove_tracker.report.html import html_page
 from greenlove_tracker.report.pdf import render_pdf
-from greenlove_tracker.report.projection import projection_record, projection_screen, projection_table
+from greenlove_tracker.report.projection import projection_csv, projection_record, projection_screen
 from greenlove_tracker.report.projection_words import said
 
 SCREEN = """\
@@ -103,7 +103,8 @@ def test_embodied_emissions_are_shown_apart():
     assert record["embodied_kgco2e"] == pytest.approx(0.2)
     assert record["embodied_lower_kgco2e"] < 0.2 < record["embodied_upper_kgco2e"]
     assert projection_record(without, ("x",))["projections"][0]["embodied_kgco2e"] is None
-    assert projection_table(rows)["embodied_kgco2e"].iloc[0] == pytest.approx(0.2)
+    first = next(csv.DictReader(io.StringIO(projection_csv(rows))))
+    assert float(first["embodied_kgco2e"]) == pytest.approx(0.2)
     on_a_cpu = projected(local_gpu=None, utilization=None, embodied_kgco2e_per_gpu_hour=0.01)
     assert on_a_cpu[0].embodied_kgco2e is None and " here, " not in said(on_a_cpu).notes[-2]
 
@@ -189,7 +190,7 @@ def test_json_and_csv_hold_every_row():
     h200 = next(p for p in record["projections"] if p["gpu"] == "H200 SXM")
     assert h200["market_based_claim_kgco2e"] == 0 and h200["emissions_kgco2e"] > 0 and h200["scope"] == 3
     assert h200["sources"] and h200["cost_lower_usd"] < h200["cost_usd"] < h200["cost_upper_usd"]
-    table = list(csv.DictReader(io.StringIO(projection_table(rows).to_csv(index=False))))
+    table = list(csv.DictReader(io.StringIO(projection_csv(rows))))
     assert [r["gpu"] for r in table] == [r.name for r in rows]
     assert next(r for r in table if r["gpu"] == "L40S")["cost_usd"] == ""
 

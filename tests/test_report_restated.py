@@ -41,7 +41,9 @@ def given(tmp_path, *lines):
 def restated(logs, path) -> tuple[Paragraph, Table, Table]:
     blocks = list(document(logs, factors=path).blocks)
     at = next(i for i, b in enumerate(blocks) if isinstance(b, Heading) and b.text.startswith("Restated"))
-    return tuple(blocks[at + 1 : at + 4])
+    said, *rest = blocks[at + 1 : at + 5]
+    table, sources = (block for block in rest if isinstance(block, Table))
+    return said, table, sources
 
 
 def test_both_figures_stand_side_by_side(logs, tmp_path):
@@ -49,9 +51,9 @@ def test_both_figures_stand_side_by_side(logs, tmp_path):
     said, table, sources = restated(logs, path)
     assert "beside what was logged. It says nothing of 1 run, which stay as they are." in said.text
     assert table.rows == (
-        ("DE, 2026-01-01 to 2026-12-31", "2", "2.00 kWh", "381", "762 g", "344", "688 g", "-9.7%"),
+        ("DE, 2026-01-01 to 2026-12-31", "2", "2.00 kWh*", "381", "762 g*", "344", "688 g*", "-9.7%"),
         ("(none set)", "1", "1.00 kWh", "458", "458 g", "as logged", "458 g", ""),
-        ("total", "3", "3.00 kWh", "", "1.22 kg", "", "1.15 kg", "-6.1%"),
+        ("total", "3", "3.00 kWh*", "", "1.22 kg*", "", "1.15 kg*", "-6.1%"),
     )
     assert sources.rows[0][1:3] == ("344", "gCO2e/kWh")
     assert re.search(
@@ -107,4 +109,4 @@ def test_the_command_line_takes_both(logs, tmp_path):
     assert "Of 12 jobs, 10 (83%) left no log" in to.read_text()
     refused = CliRunner().invoke(cli, ["report", str(logs), "--format", "cite", "--jobs", "12"])
     assert refused.exit_code == 1
-    assert "for the whole report" in refused.output
+    assert "--jobs is of --format report: leave it out" in refused.output

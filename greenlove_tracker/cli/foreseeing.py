@@ -159,7 +159,7 @@ def project(log_dir: str | None, output: str | None, as_json: bool, as_csv: bool
     from greenlove_tracker.comparison.subject import Asked
     from greenlove_tracker.report.content_projection import projection_document
     from greenlove_tracker.report.faces import check_name, write_document
-    from greenlove_tracker.report.projection import projection_record, projection_screen, projection_table
+    from greenlove_tracker.report.projection import projection_csv, projection_record, projection_screen
 
     if as_json and as_csv:
         raise UsageError("--json and --csv: choose one")
@@ -172,6 +172,6 @@ def project(log_dir: str | None, output: str | None, as_json: bool, as_csv: bool
     elif as_json:
         click.echo(json.dumps(projection_record(rows, about), indent=2))
     elif as_csv:
-        click.echo(projection_table(rows).to_csv(index=False), nl=False)
+        click.echo(projection_csv(rows), nl=False)
     else:
         click.echo(projection_screen(rows_in_options(rows), about, found.today))

@@ -13,15 +13,19 @@ from greenlove_tracker.config import load_settings
 from greenlove_tracker.errors import UsageError
 
 if TYPE_CHECKING:
-    from greenlove_tracker.logs.parser import Logs
+    from collections.abc import Mapping, Sequence
+
+    from greenlove_tracker.logs.parser import Logs, Problem
+
+_MOST_TOLD = 20
 
 
 @cli.command(short_help="Add the runs of a log directory up.")
 @click.argument("log_dir", required=False)
 @click.option(
     "--by", metavar="KEYS", default="project", show_default=True,
-    help="group by these, separated by commas: run, project, device, account, partition, user, status, training, day, "
-    "month",
+    help="group by these, separated by commas: run, project, device, account, partition, user, job, kind, intensity, "
+    "status, training, day, month",
 )  # fmt: skip
 @click.option("--since", metavar="DATE", help="only runs begun on or after this UTC date, such as 2026-11-01")
 @click.option("--until", metavar="DATE", help="only runs begun before this UTC date")
@@ -58,6 +62,7 @@ def summary(
         from greenlove_tracker.tables.factors import read_factors
 
         click.echo(ledger_csv(entries(added_up.runs, () if factors is None else read_factors(factors))))
+        _tell(added_up.problems)
         return
     if as_json:
         rows = added_up.rows(*keys)
@@ -65,10 +70,19 @@ def summary(
         click.echo(json.dumps({"groups": rows, "problems": problems}, indent=2))
     elif as_csv:
         click.echo(added_up.to_csv(*keys), nl=False)
+        _tell(added_up.problems)
     else:
         from greenlove_tracker.report.text import summary_table
 
         click.echo(summary_table(added_up, keys))
+
+
+def _tell(problems: Sequence[Problem]) -> None:
+    """What could not be read, beside a table that has no room for it."""
+    for problem in problems[:_MOST_TOLD]:
+        click.echo(f"! {problem}", err=True)
+    if len(problems) > _MOST_TOLD:
+        click.echo(f"! and {len(problems) - _MOST_TOLD:,} more", err=True)
 
 
 @cli.command(short_help="Write a report of a run or a directory: PDF, HTML, Markdown.")
@@ -81,53 +95,64 @@ def summary(
     "--format", "style", type=click.Choice(["report", "cite", "model-card", "sci", "ai-act"]), default="report",
     show_default=True, help="the whole report, or what a paper, a model card or a regulation asks for",
 )  # fmt: skip
-@click.option("--page-size", type=click.Choice(["A4", "Letter"]), default="A4", show_default=True, help="of a PDF")
-@click.option("--factors", metavar="FILE", help="a CSV of carbon intensities to restate the runs with: both are shown")
-@click.option("--jobs", type=click.IntRange(min=0), help="jobs that ran: says how many of them were not tracked")
-@click.option("--unit", default="run", show_default=True, help="of SCI: run, epoch, step, sample or token")
-@click.option("--embodied", type=click.FloatRange(min=0), help="of SCI: embodied emissions of all runs, gCO2e")
-@click.option("--training-type", type=click.Choice(["pre-training", "fine-tuning"]), help="of a model card")
-def report(
-    log_dir: str | None,
-    output: str | None,
-    style: str,
-    page_size: str,
-    factors: str | None,
-    jobs: int | None,
-    **options: Any,
-) -> None:
+@click.option("--since", metavar="DATE", help="only runs begun on or after this UTC date, such as 2026-11-01")
+@click.option("--until", metavar="DATE", help="only runs begun before this UTC date")
+@click.option("--page-size", type=click.Choice(["A4", "Letter"]), help="of a PDF; default A4")
+@click.option("--factors", metavar="FILE", help="a CSV of carbon intensities to restate the runs with; both are shown")
+@click.option("--jobs", type=click.IntRange(min=0), help="jobs that ran: says how many of them left no log")
+@click.option("--unit", type=click.Choice(["run", "epoch", "step", "sample", "token"]), help="of sci; default run")
+@click.option("--embodied", type=click.FloatRange(min=0), help="of sci: embodied emissions of all runs, gCO2e")
+@click.option("--training-type", type=click.Choice(["pre-training", "fine-tuning"]), help="of model-card")
+def report(log_dir: str | None, output: str | None, style: str, **options: Any) -> None:
     """Write a report of one run or of a whole directory: PDF, HTML page, Markdown, or what others ask for."""
     from greenlove_tracker.report.content import document
     from greenlove_tracker.report.faces import check_name, write_document
     from greenlove_tracker.report.writing import write_report
 
+    period = {name: options.pop(name) for name in ("since", "until")}
+    given = {name: value for name, value in options.items() if value is not None}
+    _refuse_others(given, style)
     logs = logs_of(log_dir)
     if style == "report":
         path = output or "report.pdf"
-        check_name(path)
-        written = write_document(document(logs, factors=factors, n_jobs=jobs), path, page_size=page_size)
+        suffix = check_name(path)
+        if suffix != ".pdf" and "page_size" in given:
+            raise UsageError(f"--page-size is of a PDF: leave it out, or name {path} .pdf")
+        content = document(logs, factors=given.get("factors"), n_jobs=given.get("jobs"), **period)
+        written = write_document(content, path, page_size=given.get("page_size", "A4"))
         click.echo(f"wrote {written}", err=True)
         return
-    if factors is not None or jobs is not None:
-        raise UsageError(f"--factors and --jobs are for the whole report: leave them out, or --format {style}")
-    text = _declaration(style, logs, **options)
+    text = _declaration(style, logs, period, **given)
     if output is None:
         click.echo(text)
     else:
         click.echo(f"wrote {write_report(output, f'{text}{chr(10)}')}", err=True)
 
 
-def _declaration(style: str, logs: Logs, unit: str, embodied: float | None, training_type: str | None) -> str:
+_OPTIONS_OF = {
+    "report": {"page_size", "factors", "jobs"}, "sci": {"unit", "embodied"}, "model-card": {"training_type"},
+}  # fmt: skip
+
+
+def _refuse_others(given: Mapping[str, Any], style: str) -> None:
+    """An option of another format would be passed over in silence."""
+    for name in given:
+        if name not in _OPTIONS_OF.get(style, ()):
+            meant = next(style for style, names in _OPTIONS_OF.items() if name in names)
+            raise UsageError(f"--{name.replace('_', '-')} is of --format {meant}: leave it out, or --format {style}")
+
+
+def _declaration(style: str, logs: Logs, period: Mapping[str, Any], **asked: Any) -> str:
     from greenlove_tracker.logs.aggregate import aggregate
     from greenlove_tracker.report import declarations
     from greenlove_tracker.report.cite import cite
 
-    added_up = aggregate(logs)
+    added_up = aggregate(logs, **period)
     match style:
         case "model-card":
-            return declarations.model_card(added_up, training_type or "")
+            return declarations.model_card(added_up, asked.get("training_type", ""))
         case "sci":
-            return declarations.sci(added_up, unit, embodied)
+            return declarations.sci(added_up, asked.get("unit", "run"), asked.get("embodied"))
         case "ai-act":
             return declarations.ai_act(added_up)
     return cite(added_up)

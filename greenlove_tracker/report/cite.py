@@ -31,11 +31,11 @@ def cite(aggregate: Aggregate) -> str:
     for run in aggregate.runs:
         every.add(run)
         by_name[_name(run)].add(run)
-    if not every.contributions:
+    if not every.n_runs:
         return "No run could be read: there is nothing to cite."
-    groups = [(name, facts.sums) for name, facts in by_name.items() if facts.contributions]
+    groups = [(name, facts.sums) for name, facts in by_name.items() if facts.n_runs]
     note = ""
-    if not by_name[_FINAL].contributions:
+    if not by_name[_FINAL].n_runs:
         groups = [("runs" if name == _OTHER else name, sums) for name, sums in groups]
         note = 'No run is tagged "final": all that did not fail are counted as one group.'
     table = [_row(name, sums) for name, sums in groups]
@@ -46,8 +46,14 @@ def cite(aggregate: Aggregate) -> str:
         "\n".join(["| runs | number | time | GPU-hours | energy | CO2e |", "|:--|--:|--:|--:|--:|--:|", *rows]),
         "\\" + STAR_NOTE if has_star else "",
         note,
+        _problems(aggregate),
     ]
     return "\n\n".join(part for part in parts if part)
+
+
+def _problems(aggregate: Aggregate) -> str:
+    n = len(aggregate.problems)
+    return f"{fmt.plural(n, 'part')} of the logs could not be read; greenlove summary names them." if n else ""
 
 
 def _name(run: Run) -> str:
@@ -69,7 +75,7 @@ def _sentences(every: Facts, groups: Sequence[tuple[str, Sums]]) -> list[str]:
         f"{_time(totals.duration_s)} of wall time{compute}.",
         _energy_sentence(every),
         _intensity_sentence(every),
-        _measured_sentence(totals.measured_share),
+        _measured_sentence(every),
         _tool_sentence(every),
     ]
     return [sentence for sentence in sentences if sentence]
@@ -116,17 +122,22 @@ def _intensity_sentence(every: Facts) -> str:
     return f"Carbon intensity: {'; '.join(names[:_MAX_NAMED])}{'; and others' if len(names) > _MAX_NAMED else ''}."
 
 
-def _measured_sentence(share: float | None) -> str:
+def _measured_sentence(every: Facts) -> str:
+    totals = every.sums.totals
+    share, n_silent = totals.measured_share, totals.n_unknown_measured
     if share is None:
         return ""
+    whose = f"Of the energy of the {fmt.plural(totals.n_runs - n_silent, 'run')} whose logs say it" if n_silent else ""
     rest = f", {fmt.percent(1 - share)} modelled or estimated" if share < 1 else ""
-    left_out = ", ".join(wording.NOT_COUNTED)
-    return f"Of the energy {fmt.percent(share)} was measured by hardware{rest}; not counted: {left_out}."
+    missing = [f"{component} of some runs, which could not be measured" for component in sorted(every.unmeasured)]
+    left_out = ", ".join([*missing, *wording.NOT_COUNTED])
+    return f"{whose or 'Of the energy'} {fmt.percent(share)} was measured by hardware{rest}; not counted: {left_out}."
 
 
 def _tool_sentence(every: Facts) -> str:
-    versions = [f"greenlove_tracker {version}" for version in _escaped(every.versions)] or ["greenlove_tracker"]
-    return f"Recorded with {_listed([*versions, *_escaped(every.meters - {'none'})])}."
+    versions = [f"greenlove_tracker {version}" for version in _escaped(every.versions)]
+    tools = _listed([*versions, *_escaped(every.meters - {"none"})])
+    return f"Recorded with {tools}." if tools else ""
 
 
 def _row(name: str, sums: Sums) -> str:

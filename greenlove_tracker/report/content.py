@@ -13,22 +13,30 @@ from greenlove_tracker.report.document import Document
 
 
 def document(
-    log_dir: str | os.PathLike[str] | Logs, *, factors: str | os.PathLike[str] | None = None, n_jobs: int | None = None
+    log_dir: str | os.PathLike[str] | Logs,
+    *,
+    factors: str | os.PathLike[str] | None = None,
+    n_jobs: int | None = None,
+    since: str | None = None,
+    until: str | None = None,
 ) -> Document:
     """The report of a run's directory, or of a log directory; one with a single run is reported as that run.
 
     Args:
         log_dir: the directory, or what ``read_logs`` gave for it.
         factors: a file of other carbon intensities, to restate the runs with; both figures are shown.
-        n_jobs: jobs that ran, as the scheduler counted them: the report says how many of them were not tracked.
+        since: only runs that began on or after this UTC date (``2026-11-01``) or time.
+        until: only runs that began before this UTC date or time.
+        n_jobs: jobs that ran then, as the scheduler counted them: the report says how many of them were not tracked.
 
     Raises:
         UsageError: where there is no such directory, no run in it, or where the factors or the number cannot be.
     """
-    added_up = aggregate(log_dir)
+    added_up = aggregate(log_dir, since=since, until=until)
     added_up.prepare(*CUTS)
     if not added_up.total.n_runs and not added_up.problems:
-        raise UsageError(f"{added_up.path} holds no run; a run writes to greenlove_logs unless told otherwise")
+        then = " of that time" if since or until else ""
+        raise UsageError(f"{added_up.path} holds no run{then}; a run writes to greenlove_logs unless told otherwise")
     if n_jobs is None and _is_one_run(added_up):
         return run_document(next(iter(added_up.runs)), factors)
     return directory_document(added_up, factors, n_jobs)

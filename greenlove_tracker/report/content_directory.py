@@ -97,8 +97,10 @@ def jobs_sentence(aggregate: Aggregate, n_jobs: int) -> str:
 def _figures(total: Totals) -> tuple[KeyFigure, ...]:
     """The figures of a run, summed; each says how many runs are not in it."""
     runs = f"sum over {fmt.plural(total.n_runs, 'run')}"
-    share = total.measured_share
-    measured = ("PUE included", f"before PUE, hardware measured {fmt.percent(share)}") if share is not None else ()
+    share, n_silent = total.measured_share, total.n_unknown_measured
+    how_much = "not known" if share is None else fmt.percent(share)
+    silent = f" ({fmt.plural(n_silent, 'run')} not in that share: the log does not say)" if n_silent and share else ""
+    measured = ("PUE included", f"before PUE, hardware measured {how_much}{silent}") if total.energy_kwh else ()
     energy = (*_summed_over(total.n_runs, total.n_unknown_energy), *measured)
     cost = (*_summed_over(total.n_runs, total.n_unknown_cost), *_cost_bases(total.cost_bases))
     gpu_hours_of = _summed_over(total.n_runs, total.n_unknown_gpu_hours)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 from greenlove_tracker import format as fmt
@@ -23,7 +22,6 @@ from greenlove_tracker.report.scale import energy_scale
 
 _MAX_PROBLEMS = 25
 _MAX_FACTORS = 12
-_FEW_RUNS = 5  # below which a share says nothing
 
 
 def runs_blocks(aggregate: Aggregate) -> tuple[Block, ...]:
@@ -53,17 +51,11 @@ def forecast_blocks(record: ForecastRecord) -> tuple[Block, ...]:
     n_runs = record.n_runs
     if not n_runs:
         return ()
-    runs = fmt.plural(n_runs, "run")
-    if n_runs < _FEW_RUNS:
-        text = f"The interval that a run forecast for its time held in {record.n_held} of {runs}."
-    else:
-        share = record.n_held / n_runs
-        error = 1.96 * math.sqrt(max(share * (1 - share), 0.25 / n_runs) / n_runs)
-        nominal = " and ".join(f"{level:.0%}" for level in sorted(record.levels))
-        text = (
-            f"The interval that a run forecast for its time held in {record.n_held:,} of {runs}, {share:.0%} "
-            f"±{error:.0%} (nominal {nominal}); median |error| {record.median_error:.1%}."
-        )
+    nominal = " and ".join(f"{level:.0%}" for level in sorted(record.levels))
+    text = (
+        f"The interval that a run forecast for its time held in {fmt.held(record.n_held, n_runs)} of the runs (nominal "
+        f"{nominal}); median |error| {record.median_error:.1%}."
+    )
     note = "Of each run that did what it forecast, the first forecast at a tenth of its time or later is counted."
     return (Heading("Forecasts and what came of them"), Paragraph(text), Paragraph(note, is_note=True))
 
@@ -120,7 +112,8 @@ def sums_method_blocks(aggregate: Aggregate) -> tuple[Block, ...]:
     example = aggregate.run(told.largest.items[0][-1])
     factors = [factor for *_, factor in told.factors]
     sums = _sum_blocks([energy_kwh for _, energy_kwh in told.energies.items], told.energies.count)
-    before = (*sums, Paragraph(f"As an example, the run that emitted most, {run_title(example)}:"))
+    which = "emitted most" if wording.emissions_kgco2e(example) is not None else "took longest"
+    before = (*sums, Paragraph(f"As an example, the run that {which}, {run_title(example)}:"))
     n_more = len(factors) - _MAX_FACTORS
     at_least = "at least " if len(factors) == N_FACTORS else ""
     more = (Paragraph(f"and {at_least}{fmt.plural(n_more, 'more factor')}"),) if n_more > 0 else ()

@@ -13,6 +13,7 @@ from greenlove_tracker.errors import UsageError
 from greenlove_tracker.logs.parser import Run
 from greenlove_tracker.records import Factor
 from greenlove_tracker.report.document import Block, Column, Heading, Paragraph, Table
+from greenlove_tracker.report.groups import STAR, star_note
 from greenlove_tracker.report.ledger import Entry, entry_of
 from greenlove_tracker.report.method import factor_table
 from greenlove_tracker.tables.factors import read_factors
@@ -24,7 +25,7 @@ _Terms = tuple[str, Factor | None, Factor | None]  # the place, its factor in th
 
 @dataclass(frozen=True, slots=True)
 class _Figures:
-    """One run, or several added up; what is not known is None."""
+    """Of one run; what is not known is None."""
 
     energy_kwh: float | None
     before_kgco2e: float | None
@@ -50,13 +51,15 @@ def restated_blocks(runs: Iterable[Run], path: str | os.PathLike[str]) -> tuple[
         raise UsageError(f"{path}: none of its lines holds for the country and the day of any of these runs")
     n_left = sum(len(figures) for (_, _, restated), figures in groups.items() if restated is None)
     left = f" It says nothing of {fmt.plural(n_left, 'run')}, which stay as they are." if n_left else ""
+    table = _table(groups)
     return (
         Heading("Restated with other carbon intensities"),
         Paragraph(
             f"The same energy, counted with the carbon intensities of {Path(path).name}, beside what was logged.{left} "
             "Everything else in this report keeps what was logged."
         ),
-        _table(groups),
+        table,
+        *star_note(table.rows),
         factor_table(used),
     )
 
@@ -67,7 +70,7 @@ def _figures(entry: Entry) -> _Figures:
 
 
 def _table(groups: dict[_Terms, list[_Figures]]) -> Table:
-    ordered = sorted(groups.items(), key=lambda group: -(_added(group[1]).energy_kwh or 0.0))
+    ordered = sorted(groups.items(), key=lambda group: -math.fsum(one.energy_kwh or 0.0 for one in group[1]))
     rows = [_row(terms, figures) for terms, figures in ordered[:_MOST_ROWS]]
     rest = [one for _, figures in ordered[_MOST_ROWS:] for one in figures]
     if rest:
@@ -91,16 +94,30 @@ def _factor_text(factor: Factor | None) -> str:
 
 
 def _cells(figures: Sequence[_Figures], logged: str, restated: str) -> tuple[str, ...]:
-    total = _added(figures)
-    before, after = total.before_kgco2e, total.after_kgco2e
-    is_alike = all((one.before_kgco2e is None) == (one.after_kgco2e is None) for one in figures)
-    change = f"{after / before - 1:+.1%}" if before and after is not None and is_alike else fmt.UNKNOWN
-    if restated == _KEPT:
-        change = ""
-    return (fmt.energy(total.energy_kwh), logged, fmt.mass(before), restated, fmt.mass(after), change)
+    energies, before, after = (
+        [one.energy_kwh for one in figures], [one.before_kgco2e for one in figures],
+        [one.after_kgco2e for one in figures],
+    )  # fmt: skip
+    return (
+        _summed(energies, fmt.energy), logged, _summed(before, fmt.mass), restated, _summed(after, fmt.mass),
+        "" if restated == _KEPT else _change(before, after),
+    )  # fmt: skip
 
 
-def _added(figures: Sequence[_Figures]) -> _Figures:
-    columns = zip(*((one.energy_kwh, one.before_kgco2e, one.after_kgco2e) for one in figures), strict=True)
-    known = ([value for value in column if value is not None] for column in columns)
-    return _Figures(*(math.fsum(column) if column else None for column in known))
+def _known(values: Sequence[float | None]) -> list[float]:
+    return [value for value in values if value is not None]
+
+
+def _summed(values: Sequence[float | None], text: fmt.Text) -> str:
+    """With a star where it lacks runs."""
+    known = _known(values)
+    if not known:
+        return fmt.UNKNOWN
+    return text(math.fsum(known)) + (STAR if len(known) < len(values) else "")
+
+
+def _change(before: Sequence[float | None], after: Sequence[float | None]) -> str:
+    """Of the runs for which both are known; unknown where one is known of others than the other."""
+    is_alike = [value is None for value in before] == [value is None for value in after]
+    total = math.fsum(_known(before))
+    return f"{math.fsum(_known(after)) / total - 1:+.1%}" if is_alike and total else fmt.UNKNOWN

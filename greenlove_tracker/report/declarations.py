@@ -37,7 +37,9 @@ def model_card(aggregate: Aggregate, training_type: str = "") -> str:
         "geographical_location": _quoted(", ".join(places)) if places else "",
         "hardware_used": _quoted(", ".join(hardware)) if hardware else "",
     }
-    return "\n".join(["co2_eq_emissions:", *(f"  {name}: {text}" for name, text in fields.items() if text)])
+    lines = ["co2_eq_emissions:", *(f"  {name}: {text}" for name, text in fields.items() if text)]
+    left_out = _left_out(aggregate)
+    return "\n".join([*lines, *([f"  # {left_out}"] if left_out else [])])
 
 
 def sci(aggregate: Aggregate, unit: str, embodied_gco2e: float | None = None) -> str:
@@ -62,6 +64,8 @@ def sci(aggregate: Aggregate, unit: str, embodied_gco2e: float | None = None) ->
     n_trainings = facts.kinds[TRAINING]
     if not n_trainings:
         raise UsageError(f"{aggregate.path} holds explorations alone: there is no training to give a rate of")
+    if not count:
+        raise UsageError(f"none of the runs did a whole {unit}: choose another --unit")
     rate_g = (operational_g + (embodied_gco2e or 0.0)) / count
     embodied = "not declared" if embodied_gco2e is None else fmt.mass(embodied_gco2e / GRAMS_PER_KG)
     kwh = facts.sums.totals.energy_kwh
@@ -72,6 +76,7 @@ def sci(aggregate: Aggregate, unit: str, embodied_gco2e: float | None = None) ->
         f"{wording.runs_text(facts.kinds)}",
         f"  M       embodied emissions {embodied}",
         f"  R       {fmt.plural(count, unit)} in {fmt.plural(n_trainings, 'training run')}",
+        *([f"  {left_out}"] if (left_out := _left_out(aggregate)) else []),
         "  ISO/IEC 21031:2024: SCI = (E × I + M) / R; contracts and certificates are not in it",
     ])  # fmt: skip
 
@@ -91,16 +96,28 @@ def ai_act(aggregate: Aggregate) -> str:
     if totals.energy_kwh is None or totals.n_unknown_energy:
         unknown = fmt.plural(totals.n_unknown_energy, "run")
         raise UsageError(f"the energy of {unknown} is not known: leave them out, or track again")
-    share = totals.measured_share or 0.0
-    how = "measured" if share >= 1.0 else f"estimated, {fmt.percent(share)} of it measured by hardware"
     return (
         f"Energy consumption (Regulation (EU) 2024/1689, Annex XI, section 1, 2 (e)): {fmt.energy(totals.energy_kwh)}, "
-        f"{how}; {wording.runs_text(facts.kinds)}, {facts.pue_text} included, recorded with {_tools(facts)}"
+        f"{_how(facts)}; {wording.runs_text(facts.kinds)}, {facts.pue_text} included, recorded with {_tools(facts)}"
+        f"{f'; {left_out}' if (left_out := _left_out(aggregate)) else ''}"
     )
 
 
+def _how(facts: Facts) -> str:
+    """Measured, where hardware measured all of every component; else estimated, and how much of it was measured."""
+    totals, missing = facts.sums.totals, ", ".join(sorted(facts.unmeasured))
+    share, n_silent = totals.measured_share, totals.n_unknown_measured
+    if share is None:
+        return "estimated, and nothing is known of how much was measured"
+    if share >= 1.0 and not missing and not n_silent:
+        return "measured"
+    silent = f" in the {fmt.plural(totals.n_runs - n_silent, 'run')} whose logs say it" if n_silent else ""
+    lacks = f", {missing} of some runs not in it" if missing else ""
+    return f"estimated, {fmt.percent(share)} of it measured by hardware{silent}{lacks}"
+
+
 def _check_there_are_runs(facts: Facts) -> None:
-    if not facts.contributions:
+    if not facts.n_runs:
         raise UsageError("no run could be read: there is nothing to declare")
 
 
@@ -114,15 +131,28 @@ def _emissions_kgco2e(facts: Facts) -> float:
 
 
 def _units(run: Run, unit: str) -> int:
+    """How many a run did; none is a number, as of a run that failed at once."""
+    if unit == "run":
+        return 1
     summary = run.summary
-    count = 1 if unit == "run" else summary.epochs_done if unit == "epoch" else getattr(summary.counts, f"{unit}s")
-    if not count:
+    if unit == "epoch":
+        count = None if not summary.epochs_done and summary.epochs_planned is None else summary.epochs_done
+    else:
+        count = getattr(summary.counts, f"{unit}s")
+    if count is None:
         raise UsageError(f"{run.path} counted no {unit}s: choose another --unit, or count them with tracker.step()")
     return int(count)
 
 
+def _left_out(aggregate: Aggregate) -> str:
+    """What is missing from a declaration; empty where all could be read."""
+    n = len(aggregate.problems)
+    parts = f"{fmt.plural(n, 'part')} of the logs could not be read"
+    return f"{parts} and {'is' if n == 1 else 'are'} not in it" if n else ""
+
+
 def _tools(facts: Facts) -> str:
-    names = {f"greenlove_tracker {version}".strip() for version in facts.versions}
+    names = {f"greenlove_tracker {version}" for version in facts.versions if version}
     return ", ".join([*sorted(names), *sorted(facts.meters - {"", "none"})])
 
 

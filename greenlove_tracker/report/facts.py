@@ -1,4 +1,4 @@
-"""What is told of many runs together, gathered in one look at each; nothing of a single run is kept but its numbers."""
+"""What is told of many runs together, gathered in one look at each; nothing of a single run is kept."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ from dataclasses import dataclass, field
 from greenlove_tracker.logs.keys import KEYS
 from greenlove_tracker.logs.parser import Run
 from greenlove_tracker.logs.partial import Contribution, Partial, contribution
-from greenlove_tracker.records import Factor
+from greenlove_tracker.records import COMPONENTS, Factor
 from greenlove_tracker.report import wording
 from greenlove_tracker.report.groups import Sums
+
+_AT_ONCE = 1000  # runs that are added up together
 
 
 @dataclass(slots=True)
@@ -19,7 +21,6 @@ class Facts:
     """Of some runs.
 
     Attributes:
-        contributions: the numbers of each.
         kinds: how many trainings and explorations they are.
         hardware: GPUs, or where there is none CPUs.
         places: countries, as given.
@@ -27,9 +28,11 @@ class Facts:
         intensities: those known, in the order in which they were met.
         versions: of this package.
         meters: that measured.
+        unmeasured: components that could not be, in one of them at least.
     """
 
-    contributions: list[Contribution] = field(default_factory=list)
+    _sum: Partial = field(default_factory=Partial)
+    _latest: list[Contribution] = field(default_factory=list)
     kinds: Counter[str] = field(default_factory=Counter)
     hardware: set[str] = field(default_factory=set)
     places: set[str] = field(default_factory=set)
@@ -37,15 +40,19 @@ class Facts:
     intensities: dict[Factor, None] = field(default_factory=dict)
     versions: set[str] = field(default_factory=set)
     meters: set[str] = field(default_factory=set)
+    unmeasured: set[str] = field(default_factory=set)
 
     def add(self, run: Run) -> None:
         """One more run."""
-        self.contributions.append(contribution(run))
+        self._latest.append(contribution(run))
+        if len(self._latest) == _AT_ONCE:
+            self._sum, self._latest = self.sums.partial, []
         self.kinds[KEYS["kind"](run)] += 1
         self.hardware.add(wording.data(run, "gpu_models", 60) or wording.data(run, "cpu_model", 60))
         self.places.add(wording.data(run, "country", 40))
         self.versions.add(wording.data(run, "greenlove_version", 20))
         self.meters.add(wording.data(run, "meter", 40))
+        self.unmeasured.update(c for c in run.text("unmeasured").split() if c in COMPONENTS)
         if run.summary.energy_kwh is not None:
             self.pues.add(run.summary.pue)
         if wording.intensity_is_known(run):
@@ -54,7 +61,12 @@ class Facts:
     @property
     def sums(self) -> Sums:
         """What they come to."""
-        return Sums(Partial.of(self.contributions))
+        return Sums(Partial.merged([self._sum, Partial.of(self._latest)]))
+
+    @property
+    def n_runs(self) -> int:
+        """How many they are."""
+        return self.kinds.total()
 
     @property
     def pue_text(self) -> str:

@@ -98,7 +98,8 @@ def _fallbacks() -> tuple[str, ...]:
 
 def _installed_files() -> Iterator[Path]:
     for folder in _FOLDERS.get(sys.platform, _OTHER_FOLDERS):
-        for root, _, names in os.walk(os.path.expandvars(Path(folder).expanduser())):
+        there = os.path.expandvars(os.path.expanduser(folder))  # noqa: PTH111  # pathlib raises where there is no home
+        for root, _, names in os.walk(there):
             yield from (Path(root) / name for name in names if name in _INSTALLED)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -11,8 +10,6 @@ from greenlove_tracker import format as fmt
 from greenlove_tracker.forecasting import Estimate
 from greenlove_tracker.logs.forecasts import QUANTITIES, IssuedForecast, Scored, shown
 from greenlove_tracker.logs.parser import Run
-
-_FEW = 5  # runs below which a share says nothing
 
 
 def when(issued: IssuedForecast) -> str:
@@ -139,17 +136,11 @@ def _record(lines: Sequence[Line]) -> list[str]:
     every = [s for line in lines for s in line.scores]
     if not told:
         return ["no run has done yet what it forecast"]
-    held = sum(t.has_held for t in told)
-    if len(told) < _FEW:
-        return [f"the interval shown held in {held} of {fmt.plural(len(told), 'run')}"]
-    share = held / len(told)
-    error = 1.96 * math.sqrt(max(share * (1 - share), 0.25 / len(told)) / len(told))
+    held = fmt.held(sum(t.has_held for t in told), len(told))
     median = statistics.median(abs(t.error) for t in told)
-    return [
-        f"intervals held in {share:.0%} ±{error:.0%} of {fmt.plural(len(told), 'run')} (nominal "
-        f"{told[0].estimate.level:.0%}), in {statistics.fmean(s.has_held for s in every):.0%} of all {len(every):,} "
-        f"forecasts; median |error| {median:.1%}"
-    ]
+    of_all = f"{statistics.fmean(s.has_held for s in every):.0%} of all {len(every):,} forecasts"
+    nominal = f"nominal {told[0].estimate.level:.0%}"
+    return [f"intervals held in {held} of the runs ({nominal}), in {of_all}; median |error| {median:.1%}"]
 
 
 def sweep_screen(n_runs: int, totals: dict[str, Estimate], n_seen: int, warnings: Sequence[str]) -> str:

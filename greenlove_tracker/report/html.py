@@ -39,6 +39,8 @@ def write_html(
     *,
     factors: str | os.PathLike[str] | None = None,
     n_jobs: int | None = None,
+    since: str | None = None,
+    until: str | None = None,
 ) -> Path:
     """Write the report of a run, or of all runs of a log directory, as one page of HTML.
 
@@ -47,6 +49,8 @@ def write_html(
         path: the file to write; it is replaced as a whole or not at all.
         factors: a CSV of other carbon intensities, ``country,from,until,gco2e_per_kwh,basis,source``, to restate with.
         n_jobs: jobs that ran, as the scheduler counted them; the report says how many were not tracked.
+        since: only runs that began on or after this UTC date (``2026-11-01``) or time.
+        until: only runs that began before this UTC date or time.
 
     Returns:
         The path of the file.
@@ -55,7 +59,7 @@ def write_html(
         UsageError: where there is no run, where the factors or the number cannot be, or where the file cannot be
             written.
     """
-    return write_page(document(log_dir, factors=factors, n_jobs=n_jobs), path)
+    return write_page(document(log_dir, factors=factors, n_jobs=n_jobs, since=since, until=until), path)
 
 
 def write_page(content: Document, path: str | os.PathLike[str]) -> Path:

@@ -34,6 +34,8 @@ def write_pdf(
     page_size: str = "A4",
     factors: str | os.PathLike[str] | None = None,
     n_jobs: int | None = None,
+    since: str | None = None,
+    until: str | None = None,
 ) -> Path:
     """Write the report of a run, or of all runs of a log directory.
 
@@ -43,6 +45,8 @@ def write_pdf(
         page_size: "A4" or "Letter".
         factors: a CSV of other carbon intensities, ``country,from,until,gco2e_per_kwh,basis,source``, to restate with.
         n_jobs: jobs that ran, as the scheduler counted them; the report says how many were not tracked.
+        since: only runs that began on or after this UTC date (``2026-11-01``) or time.
+        until: only runs that began before this UTC date or time.
 
     Returns:
         The path of the file.
@@ -51,7 +55,8 @@ def write_pdf(
         UsageError: where there is no run, where the page size, the factors or the number cannot be, or where the file
             cannot be written.
     """
-    return write_pages(document(log_dir, factors=factors, n_jobs=n_jobs), path, page_size=page_size)
+    content = document(log_dir, factors=factors, n_jobs=n_jobs, since=since, until=until)
+    return write_pages(content, path, page_size=page_size)
 
 
 def write_pages(content: Document, path: str | os.PathLike[str], *, page_size: str = "A4") -> Path:

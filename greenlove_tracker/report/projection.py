@@ -5,16 +5,14 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Mapping, Sequence
 from datetime import date
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from greenlove_tracker import format as fmt
 from greenlove_tracker.forecasting import Estimate
+from greenlove_tracker.logs.csvtext import csv_text
 from greenlove_tracker.projection.ranking import rank
 from greenlove_tracker.projection.row import Projection
 from greenlove_tracker.report.projection_words import COMPARED, Figure, Said, said
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 WIDTH = 100
 _LEAST_NAME = 8
@@ -106,11 +104,10 @@ def projection_record(projections: Sequence[Projection], about: Sequence[str]) -
     }
 
 
-def projection_table(projections: Sequence[Projection]) -> pd.DataFrame:
-    """One row a machine; what is not known is missing, not zero."""
-    from greenlove_tracker.logs.frames import groups_frame
-
-    return groups_frame(cells(row) for row in projections)
+def projection_csv(projections: Sequence[Projection]) -> str:
+    """One row a machine; what is not known is empty, not zero."""
+    rows = [cells(row) for row in projections]
+    return csv_text(list(rows[0]), rows)
 
 
 def cells(row: Projection) -> Mapping[str, Any]:

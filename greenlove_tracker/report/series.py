@@ -32,13 +32,13 @@ def duration_by_epoch_s(run: Run) -> Points:
 
 
 def energy_by_epoch_kwh(run: Run) -> Points:
-    """(epoch, energy in kWh before PUE) of the epochs that were metered throughout."""
-    energies = ((epoch.epoch, epoch.energy.total_kwh) for epoch in run.epochs)
+    """(epoch, energy in kWh before PUE) of the finished epochs that were metered throughout."""
+    energies = ((epoch.epoch, epoch.energy.total_kwh) for epoch in run.epochs if epoch.is_complete)
     return tuple((float(number), kwh) for number, kwh in energies if kwh is not None)
 
 
 def power_by_epoch_w(run: Run) -> Points:
-    """(epoch, mean power in W before PUE) of the epochs that were metered throughout."""
+    """(epoch, mean power in W before PUE) of the finished epochs that were metered throughout."""
     durations_s = {float(epoch.epoch): epoch.duration_s for epoch in run.epochs}
     powers = ((number, w_from_kwh_s(kwh, durations_s[number])) for number, kwh in energy_by_epoch_kwh(run))
     return tuple((number, power_w) for number, power_w in powers if power_w is not None)

@@ -172,4 +172,5 @@ def warnings(run: Run) -> tuple[str, ...]:
 
 def in_markdown(text: str) -> str:
     """Text, from a log too, so that Markdown shows it as it is, in one line."""
-    return "".join("\\" + c if c in "\\`*_{}[]<>|#" else c for c in " ".join(text.split()))
+    line = "".join("\\" + c if c in "\\`*_{}[]<>|#~$&" else c for c in " ".join(text.split()))
+    return line.replace("://", "\\://")  # or an address in a log becomes a link
