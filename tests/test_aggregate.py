@@ -190,6 +190,36 @@ def test_unreadable_runs_are_left_out_by_name(make_run):
     assert aggregate(read_logs(logs_dir)).total.n_runs == 1
 
 
+@pytest.mark.parametrize(
+    ("file", "told", "energy_kwh"),
+    [
+        ("summary.csv", "b/summary.csv: added up from the rows instead: '-0.001' is not an amount", 0.002),
+        ("epochs-0.csv", "b/epochs-0.csv: line 2 left out: '-0.001' is not an amount", 0.001),
+    ],
+)
+def test_nothing_is_taken_off_a_total_by_a_negative_number(make_run, file, told, energy_kwh):
+    logs_dir = make_run("a", [epoch_row(1)]).parent
+    damaged = make_run("b", [epoch_row(1)], is_closed=file == "summary.csv") / file
+    damaged.write_bytes(damaged.read_bytes().replace(b",0.001", b",-0.001"))
+    found = aggregate(logs_dir)
+    assert found.total.energy_kwh == pytest.approx(energy_kwh)
+    assert [str(problem).removeprefix(f"{logs_dir}/") for problem in found.problems] == [told]
+
+
+def test_a_negative_factor_is_left_out_and_told(make_run):
+    price = Factor("electricity_price", -0.5, "USD/kWh", "a test")
+    run_dir = make_run("a", is_closed=False, electricity_price=price)
+    text = (run_dir / "run.csv").read_text()
+    (run_dir / "run.csv").write_text(text.replace("carbon_intensity,400.0", "carbon_intensity,-400.0"))
+    found = aggregate(run_dir.parent)
+    assert found.total.energy_kwh == 0.002
+    assert (found.total.cost_usd, found.total.emissions_kgco2e, found.total.n_unknown_emissions) == (None, None, 1)
+    assert sorted(problem.message for problem in found.problems) == [
+        "carbon_intensity left out: '-400.0' is not an amount",
+        "electricity_price left out: '-0.5' is not an amount",
+    ]
+
+
 def test_frames_and_rows(logs_dir, tmp_path):
     found = aggregate(logs_dir)
     frame = found.to_frame("project")

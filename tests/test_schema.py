@@ -36,7 +36,7 @@ COUNTS = st.builds(Counts, WHOLE, WHOLE, WHOLE, WHOLE)
 
 @st.composite
 def energies(draw):
-    kwh = [draw(st.none() | st.floats(-1e300, 1e300)) for _ in range(3)]
+    kwh = [draw(st.none() | st.floats(0, 1e300)) for _ in range(3)]
     return Energy(*kwh, *(None if e is None else draw(METHODS) for e in kwh))
 
 
@@ -50,17 +50,17 @@ ROWS = st.builds(
     POSITIVE,
     COUNTS,
     energies(),
-    st.none() | FLOATS,
+    st.none() | POSITIVE,
     FLAGS,
 )
-OPTIONAL = st.none() | FLOATS
+OPTIONAL = st.none() | POSITIVE
 SUMMARIES = st.builds(
     RunSummary,
     run_id=TEXTS, project=TEXTS, status=TEXTS, exit_code=st.none() | st.integers(-64, 255), started_at=TEXTS,
-    ended_at=TEXTS, epochs_done=st.integers(0), epochs_planned=WHOLE, counts=COUNTS, duration_s=FLOATS,
-    epochs_duration_s=FLOATS, metered_s=FLOATS, energy=energies(), measured_kwh=OPTIONAL,
-    unmetered_estimate_kwh=OPTIONAL, pue=FLOATS, energy_kwh=OPTIONAL, carbon_intensity_gco2e_per_kwh=FLOATS,
-    emissions_kgco2e=OPTIONAL, cost_usd=OPTIONAL, cost_basis=TEXTS, gpu_count=st.integers(0), gpu_hours=FLOATS,
+    ended_at=TEXTS, epochs_done=st.integers(0), epochs_planned=WHOLE, counts=COUNTS, duration_s=POSITIVE,
+    epochs_duration_s=POSITIVE, metered_s=POSITIVE, energy=energies(), measured_kwh=OPTIONAL,
+    unmetered_estimate_kwh=OPTIONAL, pue=POSITIVE, energy_kwh=OPTIONAL, carbon_intensity_gco2e_per_kwh=POSITIVE,
+    emissions_kgco2e=OPTIONAL, cost_usd=OPTIONAL, cost_basis=TEXTS, gpu_count=st.integers(0), gpu_hours=POSITIVE,
     n_ranks=st.integers(1), n_nodes=st.integers(1), flags=FLAGS,
 )  # fmt: skip
 
@@ -88,7 +88,7 @@ def test_a_summary_reads_back_as_it_was(summary):
     assert read_back({f.name: f for f in fields}) == summary
 
 
-@given(st.builds(Factor, st.just("pue"), FLOATS, TEXTS, TEXTS, TEXTS, TEXTS, TEXTS))
+@given(st.builds(Factor, st.just("pue"), POSITIVE, TEXTS, TEXTS, TEXTS, TEXTS, TEXTS))
 def test_a_factor_reads_back_as_it_was(factor):
     assert factor_from_fields("pue", {f.name: f for f in factor_fields(factor)}) == factor
 
@@ -134,6 +134,8 @@ def cells(**changed):
     [
         ("kind", "nap"), ("epoch", "one"), ("duration_s", ""), ("duration_s", "-1.0"), ("duration_s", "nan"),
         ("gap_before_s", ""), ("gpu_kwh", "inf"), ("steps", "1.5"), ("emissions_gco2e", "much"),
+        ("gpu_kwh", "-0.1"), ("gap_before_ram_kwh", "-0.1"), ("gap_before_s", "-1"), ("emissions_gco2e", "-1"),
+        ("samples", "-1"),
     ],
 )  # fmt: skip
 def test_a_cell_that_holds_something_else_is_refused(column, value):
@@ -148,7 +150,14 @@ SUMMARY = RunSummary(
 )  # fmt: skip
 
 
-@pytest.mark.parametrize(("name", "value"), [("duration_s", "nan"), ("epochs_done", ""), ("energy_kwh", "inf")])
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("duration_s", "nan"), ("epochs_done", ""), ("energy_kwh", "inf"), ("duration_s", "-1.0"), ("gpu_kwh", "-1.0"),
+        ("energy_kwh", "-1.0"), ("cost_usd", "-0.01"), ("emissions_kgco2e", "-1.0"), ("gpu_count", "-1"),
+        ("gpu_hours", "-1.0"), ("samples", "-1"),
+    ],
+)  # fmt: skip
 def test_a_summary_that_holds_something_else_is_refused(name, value):
     fields = {f.name: f for f in summary_fields(SUMMARY)}
     assert read_back(fields) == SUMMARY

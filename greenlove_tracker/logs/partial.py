@@ -69,8 +69,7 @@ def contribution(run: Run) -> Contribution:
         summary.emissions_kgco2e if run.knows_carbon_intensity else None,  # a sum without its factor is not known
         summary.cost_usd,
     )  # fmt: skip
-    known = [number for number in numbers if number is not None]
-    if max(known) > _BEYOND_REASON or min(known) < -_BEYOND_REASON:
+    if max(number for number in numbers if number is not None) > _BEYOND_REASON:
         raise LogError(f"{run.path}: left out: it holds a number beyond {_BEYOND_REASON:g}")
     methods = (energy.cpu_method, energy.gpu_method, energy.ram_method)
     return Contribution(numbers, methods, summary.cost_basis if summary.cost_usd is not None else "")

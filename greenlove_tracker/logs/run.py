@@ -30,6 +30,7 @@ from greenlove_tracker.logs.schema import (
     RUN_FILE,
     SCHEMA_VERSION,
     SUMMARY_FILE,
+    amount,
     epochs_file,
     factor_from_fields,
     row_from_cells,
@@ -126,9 +127,10 @@ class Run(RunFiles):
         if field is None or not field.unit:
             return False
         try:
-            return math.isfinite(float(field.value))
+            amount(field.value)
         except ValueError:
             return False
+        return True
 
     @property
     def knows_gpu_count(self) -> bool:

@@ -40,7 +40,7 @@ def _cells_of(*columns: str) -> Callable[[Sequence[str]], Sequence[str]]:
 
 _KWH = [f"{component}_kwh" for component in COMPONENTS]
 _METHODS = [f"{component}_method" for component in COMPONENTS]
-_floats_of = _cells_of("gap_before_s", "duration_s", "emissions_gco2e", *[f"gap_before_{c}" for c in _KWH], *_KWH)
+_amounts_of = _cells_of("gap_before_s", "duration_s", "emissions_gco2e", *[f"gap_before_{c}" for c in _KWH], *_KWH)
 _gap_methods_of = _cells_of(*[f"gap_before_{c}" for c in _METHODS])
 _methods_of = _cells_of(*_METHODS)
 _counts_of = _cells_of("steps", "batches", "samples", "tokens")
@@ -96,12 +96,33 @@ def finite(text: str) -> float:
     return value
 
 
-def _floats(texts: Sequence[str]) -> list[float | None]:
-    """The numbers that cells hold; None for an empty one."""
-    values = [float(text) if text else None for text in texts]
-    if not math.isfinite(sum(filter(None, values))):  # one test for all; what is large may add up to infinity
-        return [finite(text) if text else None for text in texts]
-    return values
+def amount(text: str) -> float:
+    """The number that a cell holds of something of which there cannot be less than none.
+
+    Raises:
+        ValueError: where it holds none, or an infinite or a negative one.
+    """
+    value = float(text)
+    if not 0 <= value < math.inf:
+        raise ValueError(f"{text!r} is not an amount")
+    return value
+
+
+def count(text: str) -> int:
+    """The whole number that a cell holds of something that is counted.
+
+    Raises:
+        ValueError: where it holds none, or a negative one.
+    """
+    value = int(text)
+    if value < 0:
+        raise ValueError(f"{text!r} is not a count")
+    return value
+
+
+def _amounts(texts: Sequence[str]) -> list[float | None]:
+    """The amounts that cells hold; None for an empty one."""
+    return [amount(text) if text else None for text in texts]
 
 
 def _energy(kwh: Sequence[float | None], methods: Sequence[str]) -> Energy:
@@ -114,13 +135,13 @@ def row_from_cells(cells: Sequence[str]) -> Row:
     Raises:
         ValueError: where a cell is not what its column holds.
     """
-    gap_before_s, duration_s, emissions_gco2e, *kwh = _floats(_floats_of(cells))
-    if duration_s is None or gap_before_s is None or duration_s < 0 or gap_before_s < 0:
+    gap_before_s, duration_s, emissions_gco2e, *kwh = _amounts(_amounts_of(cells))
+    if duration_s is None or gap_before_s is None:
         raise ValueError("a row without its duration")
     return Row(
         RowKind(cells[0]), int(cells[1]) if cells[1] else None, cells[2],
         gap_before_s, _energy(kwh[:3], _gap_methods_of(cells)),
-        duration_s, Counts(*[int(text) if text else None for text in _counts_of(cells)]),
+        duration_s, Counts(*[count(text) if text else None for text in _counts_of(cells)]),
         _energy(kwh[3:], _methods_of(cells)), emissions_gco2e, frozenset(cells[_FLAGS_AT].split()),
     )  # fmt: skip
 
@@ -139,7 +160,7 @@ def factor_from_fields(name: str, fields: Mapping[str, Field]) -> Factor | None:
         return None
     details = ("source", "year", "basis", "table_sha256")
     texts = [fields[key].value if (key := f"{name}.{d}") in fields else "" for d in details]
-    return Factor(name, finite(fields[name].value), fields[name].unit, *texts)
+    return Factor(name, amount(fields[name].value), fields[name].unit, *texts)
 
 
 def summary_fields(summary: RunSummary) -> list[Field]:

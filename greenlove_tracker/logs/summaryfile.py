@@ -8,16 +8,20 @@ from typing import Any
 
 from greenlove_tracker.errors import LogError
 from greenlove_tracker.logs.flat import flat_columns
-from greenlove_tracker.logs.schema import SUMMARY_FILE, finite
+from greenlove_tracker.logs.schema import SUMMARY_FILE, amount, count
 from greenlove_tracker.records import Counts, Energy, RunSummary
 
 
-def _maybe_finite(text: str) -> float | None:
-    return finite(text) if text else None
+def _maybe_amount(text: str) -> float | None:
+    return amount(text) if text else None
 
 
-def _maybe_int(text: str) -> int | None:
-    return int(text) if text else None
+def _maybe_count(text: str) -> int | None:
+    return count(text) if text else None
+
+
+def _exit_code(text: str) -> int | None:
+    return int(text) if text else None  # negative: the number of a signal
 
 
 def _maybe_text(text: str) -> str | None:
@@ -30,15 +34,16 @@ def _flags(text: str) -> frozenset[str]:
 
 _READ: Mapping[str, Callable[[str], Any]] = {
     **dict.fromkeys(("run_id", "project", "status", "started_at", "ended_at", "cost_basis"), str),
-    **dict.fromkeys(("exit_code", "epochs_planned", "steps", "batches", "samples", "tokens"), _maybe_int),
-    **dict.fromkeys(("epochs_done", "gpu_count", "n_ranks", "n_nodes"), int),
-    **dict.fromkeys(("duration_s", "epochs_duration_s", "metered_s", "pue", "gpu_hours"), finite),
+    **dict.fromkeys(("epochs_planned", "steps", "batches", "samples", "tokens"), _maybe_count),
+    **dict.fromkeys(("epochs_done", "gpu_count", "n_ranks", "n_nodes"), count),
+    **dict.fromkeys(("duration_s", "epochs_duration_s", "metered_s", "pue", "gpu_hours"), amount),
     **dict.fromkeys(("cpu_method", "gpu_method", "ram_method"), _maybe_text),
-    "carbon_intensity_gco2e_per_kwh": finite,
+    "carbon_intensity_gco2e_per_kwh": amount,
+    "exit_code": _exit_code,
     "flags": _flags,
 }
 _COLUMNS = flat_columns(RunSummary)
-_READERS = [_READ.get(column, _maybe_finite) for column in _COLUMNS]
+_READERS = [_READ.get(column, _maybe_amount) for column in _COLUMNS]
 _cells_of = itemgetter(*_COLUMNS)
 _COUNTS_AT, _ENERGY_AT = _COLUMNS.index("steps"), _COLUMNS.index("cpu_kwh")  # parts of the record, flat in the file
 
