@@ -185,6 +185,32 @@ def test_the_largest_size_is_forecast_from_the_others():
     assert backtest_error(m[:2], np.array([4.0, 8.0])) is None
 
 
+def in_s(batches, durations_s) -> list[Trial]:
+    """Trials that drew 50 W."""
+    return [
+        Trial(m * BATCH, BATCH, (s,) * 4, energy_kwh=50 * 4 * s / 3.6e6)
+        for m, s in zip(batches, durations_s, strict=True)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("batches", "durations_s", "others_per_batch_s"),
+    [((10, 20, 40), (2.0, 1.0, 3.0), 0.125), ((10, 20, 30), (2.0, 1.0, 5.0), 0.125), ((4, 8, 80), (3.0, 1.0, 2.0), 0.4375)],
+)  # fmt: skip
+def test_where_larger_samples_took_less_the_largest_is_still_forecast_as_more_than_nothing(
+    batches, durations_s, others_per_batch_s
+):
+    # no cost per epoch is believed there, and the mean time of a batch is that of both: (2/10 + 1/20) / 2
+    forecast = extrapolate(in_s(batches, durations_s), PLAN, carbon_intensity=400.0, electricity_price=0.3)
+    foreseen_s = others_per_batch_s * batches[-1]
+    assert forecast.backtest_error == pytest.approx(foreseen_s / durations_s[-1] - 1)
+    assert not forecast.is_reliable
+    off = max(foreseen_s / durations_s[-1], durations_s[-1] / foreseen_s)
+    for e in (forecast.duration_s, forecast.energy_kwh, forecast.emissions_kgco2e, forecast.cost_usd):
+        assert 0 < e.lower <= e.point / off * (1 + 1e-9) and e.upper >= e.point * off * (1 - 1e-9)
+    assert forecast.duration_p99_s >= forecast.duration_s.point * off * (1 - 1e-9)
+
+
 def thrashing(factors) -> list[Trial]:
     """Trials on a machine whose threads hinder each other: each so many times as slow as it should be."""
     sizes = (10, 21, 46, 100, 10, 100)

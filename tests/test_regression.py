@@ -8,7 +8,7 @@ from scipy import optimize
 
 from greenlove_tracker.extrapolation.noise import WithinNoise
 from greenlove_tracker.extrapolation.prediction import mean_of
-from greenlove_tracker.extrapolation.regression import fit_line, plain_wls, reml_log_likelihood
+from greenlove_tracker.extrapolation.regression import fit_line, has_positive_intercept, plain_wls, reml_log_likelihood
 
 # Trials of the BCG vaccine: Colditz et al., JAMA 271 (1994); R's metadat::dat.bcg.
 # vaccinated with and without tuberculosis, others with and without, absolute latitude
@@ -93,6 +93,16 @@ def test_a_negative_cost_per_epoch_is_taken_as_none():
     line = fit_line(m, 0.001 * m - 0.001, np.full(4, 1e-4))
     assert not line.has_intercept
     assert all(c.coefficients[0] == 0.0 for c in line.components)
+
+
+def test_a_line_that_falls_under_some_run_to_run_variations_is_taken_as_one_through_nothing():
+    m = np.array([10.0, 20.0, 30.0, 40.0])
+    mean_s, within = np.array([2.0, 1.9, 3.0, 4.0]), np.array([1e-6, 1e-6, 0.1, 0.1])  # the two that are sure fall
+    assert has_positive_intercept(m, mean_s)
+    line = fit_line(m, mean_s, within)
+    assert not line.has_intercept and line.degrees_of_freedom == 3
+    assert all(c.coefficients[1] > 0 for c in line.components)
+    assert fit_line(m, mean_s, np.full(4, 0.01)).has_intercept
 
 
 def test_plain_wls_weights_by_the_fitted_mean():

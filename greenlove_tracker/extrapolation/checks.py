@@ -10,7 +10,7 @@ import statsmodels.api as sm
 from greenlove_tracker.extrapolation.noise import WithinNoise
 from greenlove_tracker.extrapolation.observations import Observations
 from greenlove_tracker.extrapolation.prediction import run_mean_of
-from greenlove_tracker.extrapolation.regression import Array, fit_line, plain_wls
+from greenlove_tracker.extrapolation.regression import Array, fit_line, has_positive_intercept, plain_wls
 
 _P_VALUE = 0.02  # a linear loop is falsely called curved in 2% of the cases
 _TAIL = 0.005  # of the others' forecast on either side, that the largest size must not lie in
@@ -59,17 +59,19 @@ def curvature(m: Array, mean_s: Array) -> Curvature:
 
 
 def backtest_error(m: Array, mean_s: Array) -> float | None:
-    """The largest size forecast from the others: (forecast - seen) / seen; None with fewer than two smaller sizes."""
+    """The largest size forecast from the others: (forecast - seen) / seen; None with fewer than two smaller sizes.
+
+    By the rule of the forecast itself, which believes in no cost per epoch where batches would cost nothing beside it:
+    so what is forecast is always more than nothing, and the error more than -1.
+    """
     is_largest = m == m.max()
     if len(np.unique(m[~is_largest])) < 2:
         return None
-    result, _ = plain_wls(m[~is_largest], mean_s[~is_largest])
-    intercept, slope = result.params  # type: ignore[attr-defined]
-    if intercept < 0:
-        result, _ = plain_wls(m[~is_largest], mean_s[~is_largest], has_intercept=False)
-        intercept, slope = 0.0, result.params[0]  # type: ignore[attr-defined]
-    seen = float(mean_s[is_largest].mean())
-    return float(intercept + slope * m.max() - seen) / seen
+    others = m[~is_largest], mean_s[~is_largest]
+    result, _ = plain_wls(*others, has_intercept=has_positive_intercept(*others))
+    *per_epoch_s, per_batch_s = result.params  # type: ignore[attr-defined]
+    forecast_s = sum(per_epoch_s) + per_batch_s * m.max()
+    return float(forecast_s / mean_s[is_largest].mean()) - 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +79,7 @@ class Backtest:
     """How well the others foresee the largest size.
 
     Attributes:
-        error: (forecast - seen) / seen.
+        error: (forecast - seen) / seen, more than -1.
         is_foreseen: whether that is no more than their own prediction interval of 99% allows, and no factor of 1.5.
     """
 
@@ -86,7 +88,7 @@ class Backtest:
 
     @property
     def doubt(self) -> float:
-        """How many times the whole may be off either way: as the largest size was; 1 where that is foreseen."""
+        """How many times the whole may be off either way, at least 1: as the largest size was, where not foreseen."""
         return 1.0 if self.is_foreseen else max(1 + self.error, 1 / (1 + self.error))
 
 

@@ -87,14 +87,23 @@ def reml_log_likelihood(y: Array, design: Array, variance: Array) -> tuple[float
 def fit_line(m: Array, mean_s: Array, within_variance: Array, tau_scale: float = _TAU_SCALE) -> Line:
     """Fit the line to the trials' means.
 
+    With trials of unequal noise a line may fall, or lie below nothing at a size that was timed, under some run-to-run
+    variations although not under others: then too they are too noisy to tell a cost per epoch from one per batch.
+
     Args:
         m: batches of each trial (or tokens); shape (n,).
         mean_s: steady mean of each trial in s; shape (n,).
         within_variance: relative variance of each mean by the noise within its trial; shape (n,).
         tau_scale: of the prior of run-to-run variation; the default is that of time.
     """
-    x, y, v = m, mean_s, within_variance
-    has_intercept = has_positive_intercept(x, y)
+    line = _line(m, mean_s, within_variance, tau_scale, has_intercept=has_positive_intercept(m, mean_s))
+    if all(c.coefficients[1] > 0 and c.coefficients @ (1.0, m.min()) > 0 for c in line.components):
+        return line
+    return _line(m, mean_s, within_variance, tau_scale, has_intercept=False)
+
+
+def _line(x: Array, y: Array, v: Array, tau_scale: float, *, has_intercept: bool) -> Line:
+    """The mixture over run-to-run variation, of lines with a cost per epoch or of lines without one."""
     design = np.column_stack([np.ones_like(x), x]) if has_intercept else x[:, None]
     _, fitted = plain_wls(x, y, has_intercept=has_intercept)
     floor = 1e-12  # identical durations: no noise at all, as in a test on a fake clock
