@@ -165,6 +165,12 @@ def plan(planned: TrainingPlan | None) -> str:
     return data + (plural(planned.steps, "step") if planned.steps is not None else plural(planned.epochs or 1, "epoch"))
 
 
+def error(share: float) -> str:
+    """A relative error with its sign; what rounds to nothing has none."""
+    text = f"{share:+.1%}"
+    return "0.0%" if text in ("+0.0%", "-0.0%") else text
+
+
 def held(n_held: int, n: int) -> str:
     """``19 of 20, 95% (76% to 99%)``: how often something held, and the 95% interval of that share.
 

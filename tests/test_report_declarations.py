@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import os
 import shutil
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from greenlove_tracker.records import Energy
 from greenlove_tracker.report import declarations
 from greenlove_tracker.report.cite import cite
 from greenlove_tracker.report.ledger import entries, ledger_csv
+from greenlove_tracker.report.writing import write_report
 from greenlove_tracker.tables.factors import factor_for, read_factors
 
 ONE_KWH = Energy(gpu_kwh=1.0, gpu_method="counter")
@@ -121,8 +123,8 @@ def test_the_factor_of_the_country_comes_before_that_of_all_and_dates_are_inclus
     file = tmp_path / "factors.csv"
     file.write_text(FACTORS)
     given = read_factors(file)
-    assert factor_for(given, "de", "2026-12-31").value == 344 and factor_for(given, "FR", "2026-01-01").value == 500
-    assert factor_for(given, "DE", "2027-01-01") is None and factor_for(given, "", "") is None
+    assert factor_for(given, ["de"], "2026-12-31").value == 344 and factor_for(given, ["FR"], "2026-01-01").value == 500
+    assert factor_for(given, ["DE"], "2027-01-01") is None and factor_for(given, [""], "") is None
 
 
 @pytest.mark.parametrize(
@@ -249,3 +251,51 @@ def test_how_much_was_measured_is_unknown_where_no_log_says_it(tmp_path):
         aggregate(tmp_path)
     )
     assert "Of the energy of the 1 run whose logs say it 100% was measured by hardware" in cite(aggregate(tmp_path))
+
+
+def test_a_country_is_found_by_each_of_its_names(tmp_path):
+    written(tmp_path, fields={"country": "DEU"})
+    for name in ("DE", "deu", "Germany"):
+        factors = tmp_path / "factors.csv"
+        factors.write_text(
+            f"country,from,until,gco2e_per_kwh,basis,source\n{name},2026-01-01,2026-12-31,100,,an audit\n"
+        )
+        (entry,) = entries(aggregate(tmp_path).runs, read_factors(factors))
+        assert entry.restated.value == 100
+
+
+@pytest.mark.parametrize("style", ["model-card", "sci", "ai-act"])
+def test_explorations_alone_are_no_training(tmp_path, style):
+    written(tmp_path, fields={"plan_samples": "100"})
+    done = CliRunner().invoke(cli, ["report", str(tmp_path), "--format", style])
+    assert done.exit_code == 1
+    assert "explorations alone" in done.output
+
+
+def test_the_runs_of_unknown_emissions_are_named(tmp_path):
+    written(tmp_path)
+    for i in range(5):
+        write_run(tmp_path, [epoch_row(1, 60.0)], f"silent-{i}", intensity=GERMANY)
+    with pytest.raises(UsageError, match=r"of 5 runs are not known \(silent-0, silent-1, silent-2 and 2 more\)"):
+        declarations.model_card(aggregate(tmp_path))
+
+
+def test_what_is_text_is_not_written_under_the_name_of_a_page(tmp_path):
+    written(tmp_path)
+    done = CliRunner().invoke(cli, ["report", str(tmp_path), "--format", "cite", "-o", str(tmp_path / "cite.pdf")])
+    assert done.exit_code == 1
+    assert "--format cite is text: name it .md or .txt" in done.output
+
+
+def test_a_link_leads_to_its_file_and_a_device_stays_one(tmp_path):
+    there, link = tmp_path / "there.md", tmp_path / "link.md"
+    link.symlink_to(there)
+    write_report(link, "a")
+    assert link.is_symlink()
+    assert there.read_text() == "a"
+    os.mkfifo(tmp_path / "pipe")
+    reader = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
+    write_report(tmp_path / "pipe", "b")
+    assert os.read(reader, 9) == b"b"
+    os.close(reader)
+    assert (tmp_path / "pipe").is_fifo()

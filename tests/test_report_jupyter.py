@@ -5,13 +5,22 @@ from __future__ import annotations
 import subprocess
 import sys
 from html import escape
+from types import SimpleNamespace
 
 import pytest
 from projection_samples import projected
 from report_samples import GERMANY, epoch_row, gpu_energy, write_run
 
 from greenlove_tracker import TrainingPlan, Trial, extrapolate
-from greenlove_tracker.report.jupyter import forecast_html, projections_html, register, summary_html
+from greenlove_tracker.logs.aggregate import aggregate
+from greenlove_tracker.report.jupyter import (
+    aggregate_html,
+    estimation_html,
+    forecast_html,
+    projections_html,
+    register,
+    summary_html,
+)
 from greenlove_tracker.report.projection_words import said
 
 
@@ -72,6 +81,18 @@ def test_another_librarys_way_to_show_a_list_is_left_alone():
         def for_type(self, kind, function):
             self.type_printers[kind] = function
 
+        def for_type_by_name(self, module, name, function):
+            self.type_printers[module, name] = function
+
     formatter = Formatter()
     register(formatter)
     assert formatter.type_printers[list] == "theirs" and callable(formatter.type_printers[tuple])
+
+
+def test_sums_and_explorations_are_shown_too(tmp_path):
+    write_run(tmp_path, [epoch_row(1, 5.0)], fields={"project": "<b>x</b>"})
+    text = aggregate_html(aggregate(tmp_path))
+    assert text.startswith("<pre>project")
+    assert "&lt;b&gt;x&lt;/b&gt;" in text
+    made = forecast()
+    assert estimation_html(SimpleNamespace(forecast=made, projections=())) == forecast_html(made)

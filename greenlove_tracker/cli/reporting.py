@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -122,6 +123,8 @@ def report(log_dir: str | None, output: str | None, style: str, **options: Any) 
         written = write_document(content, path, page_size=given.get("page_size", "A4"))
         click.echo(f"wrote {written}", err=True)
         return
+    if output is not None and Path(output).suffix.lower() in (".pdf", ".html"):
+        raise UsageError(f"{output}: --format {style} is text: name it .md or .txt")
     text = _declaration(style, logs, period, **given)
     if output is None:
         click.echo(text)

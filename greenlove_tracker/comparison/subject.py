@@ -213,7 +213,7 @@ def _exact(value: float, unit: str) -> Estimate:
 def _place(run: Run, asked: Asked, machine: Machine) -> dict[str, Any]:
     """Where it ran, as its log says, unless something else is asked."""
     terms, is_elsewhere = run.terms, asked.country is not None
-    price = None if is_elsewhere or terms.electricity_price is None else terms.electricity_price.value
+    price = None if is_elsewhere else terms.electricity_price
     per_gpu_hour = terms.price_usd_per_gpu_hour if machine.has_price else None
     intensity: float | Factor | None = asked.carbon_intensity
     if intensity is None and not is_elsewhere and run.knows_carbon_intensity:

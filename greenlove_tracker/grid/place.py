@@ -70,6 +70,17 @@ def resolve_place(text: str) -> Place | None:
     return Place(found["alpha_3"], found.get("common_name", found["name"]), region.upper())
 
 
+def names_of(text: str) -> frozenset[str]:
+    """What a place is called: as it was, and by its codes and names; of an unknown one only the first."""
+    try:
+        place = resolve_place(text)
+    except UsageError:
+        place = None
+    found = None if place is None or place.region else _find_country(place.iso3)
+    keys = ("alpha_2", "alpha_3", "name", "common_name")
+    return frozenset({text, *(found[key] for key in keys if key in found)} if found else {text})
+
+
 def _find_country(text: str) -> dict[str, str] | None:
     folded = _ALSO_CALLED.get(text.casefold(), text).casefold()
     keys = ("alpha_2", "alpha_3", "name", "common_name", "official_name")

@@ -17,7 +17,7 @@ N_TOP = 25
 _N_INCOMPLETE = 25
 N_FACTORS = 200
 _N_ENERGIES = 11  # a sum of more is not written out
-INCOMPLETE = frozenset(RunStatus) - {RunStatus.FINISHED}
+INCOMPLETE = frozenset(RunStatus) - {RunStatus.FINISHED, RunStatus.EXITED}  # of the latter nobody said how
 
 
 class Notable(NamedTuple):

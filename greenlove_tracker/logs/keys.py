@@ -30,7 +30,7 @@ KEYS: Mapping[str, Callable[[Run], str]] = {
 
 
 def _intensity(factor: Factor) -> str:
-    return f"{factor.value:.6g} {factor.unit}, {factor.source}"
+    return f"{factor.value:.6g} {factor.unit}, {factor.source.partition(' (')[0].partition(' as shipped')[0]}"
 
 
 def checked_keys(keys: Sequence[str]) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.forecasting import Estimate, Forecast
-from greenlove_tracker.grid import Place, carbon_intensity, resolve_place
+from greenlove_tracker.grid import Place, carbon_intensity, electricity_price, resolve_place
 from greenlove_tracker.grid.price import BUSINESS
 from greenlove_tracker.projection.energy import HOST_OVERHEAD, Draw, at_level, machine_power_w
 from greenlove_tracker.projection.row import Projection
@@ -68,6 +68,11 @@ def local_grid(country: str | None, given: float | Factor | None) -> tuple[Place
     return place, carbon_intensity(place, given)
 
 
+def local_price(place: Place | None, given: float | Factor | None) -> Factor | None:
+    """The price of electricity here: the one given, else the place's; None where none is known."""
+    return given if isinstance(given, Factor) else electricity_price(place, given)
+
+
 def local_row(forecast: Forecast, here: Here, name: str, terms: Terms, warnings: tuple[str, ...]) -> Projection:
     """The row of this machine, from the forecast; ``warnings`` are those about the whole table."""
     energy, energy_basis = _energy(forecast, here, terms)
@@ -116,7 +121,7 @@ def embodied_of(duration: Estimate, gpus: int, kgco2e_per_gpu_hour: float | None
 def _energy(forecast: Forecast, here: Here, terms: Terms) -> tuple[Estimate | None, str]:
     """Energy here and how it is known: as forecast, else GPUs × TDP × draw × host × PUE."""
     if forecast.energy_kwh is not None:
-        return at_level(forecast.energy_kwh), "energy: as forecast from what was measured here"
+        return at_level(forecast.energy_kwh), "energy: as logged or forecast here, by the methods told there"
     if here.tdp_w is None or here.draw is None:
         return None, ""
     power_w = machine_power_w(here.tdp_w, terms.n_gpus, here.draw, terms.pue)

@@ -9,9 +9,8 @@ from pathlib import Path
 
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.forecasting import Forecast
-from greenlove_tracker.grid import electricity_price
 from greenlove_tracker.projection.energy import draw_of
-from greenlove_tracker.projection.local import Here, local_grid, local_row, price_warning
+from greenlove_tracker.projection.local import Here, local_grid, local_price, local_row, price_warning
 from greenlove_tracker.projection.offers import Choice, choices, in_region, offers_of
 from greenlove_tracker.projection.recognise import recognise
 from greenlove_tracker.projection.row import Projection
@@ -31,7 +30,7 @@ def project(
     precision: str = "fp16", method: str | None = None,
     custom_speedup: Custom | Mapping[str, Custom] | None = None, country: str | None = None,
     carbon_intensity: float | Factor | None = None, pue: float | None = None,
-    electricity_price: float | None = None, price_usd_per_gpu_hour: float | None = None,
+    electricity_price: float | Factor | None = None, price_usd_per_gpu_hour: float | None = None,
     utilization: float | None = None, manual_tdp_watts: float | None = None,
     manual_gpu_utilization: float | None = None, peak_memory_gb: float | None = None,
     embodied_kgco2e_per_gpu_hour: float | None = None, include_all: bool = False, today: date | None = None,
@@ -64,7 +63,7 @@ def project(
         country: of this machine: ISO 3166 code, English name, or US-CA.
         carbon_intensity: of the local grid in gCO2e/kWh; overrides the country's.
         pue: of the local site; a forecast's energy includes it already, a modelled one is multiplied; default 1.
-        electricity_price: in USD/kWh; overrides the country's.
+        electricity_price: in USD/kWh, or with its source; overrides the country's.
         price_usd_per_gpu_hour: of the local machine; it then is its cost.
         utilization: draw of the local GPUs against their enforced power limit, 0 to 1, as measured.
         manual_tdp_watts: power limit of one local GPU, where the table's is not meant or there is none.
@@ -176,7 +175,7 @@ def _here(
         tdp_w=tdp_w,
         draw=draw_of(forecast, tdp_w, terms.n_gpus, terms.utilization, terms.manual_gpu_utilization, terms.pue),
         intensity=intensity,
-        electricity=electricity_price(place, terms.electricity_price),
+        electricity=local_price(place, terms.electricity_price),
     )
 
 

@@ -10,6 +10,7 @@ from datetime import date
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.projection.energy import check_share
 from greenlove_tracker.projection.speedup import given
+from greenlove_tracker.records import Factor
 
 Custom = float | tuple[float, float, float]  # a speedup, or (speedup, lower, upper)
 
@@ -33,7 +34,7 @@ class Terms:
     manual_gpu_utilization: float | None
     manual_tdp_watts: float | None
     pue: float
-    electricity_price: float | None
+    electricity_price: float | Factor | None
     price_usd_per_gpu_hour: float | None
     peak_memory_gb: float | None
     embodied_kgco2e_per_gpu_hour: float | None
@@ -50,6 +51,7 @@ class Terms:
             "embodied_kgco2e_per_gpu_hour",
         ):  # fmt: skip
             value = getattr(self, name)
+            value = value.value if isinstance(value, Factor) else value
             if value is not None and not (math.isfinite(value) and value > 0):
                 raise UsageError(f"{name} must be a positive number, or None where it is not known, not {value!r}")
         if not 0.125 < self.scaling <= 1:

@@ -118,7 +118,7 @@ def _intensity_sentence(every: Facts) -> str:
     if not every.intensities:
         return "No carbon intensity is in the logs."
     texts = (wording.intensity(factor).replace("g/kWh", "gCO2e/kWh") for factor in every.intensities)
-    names = [wording.in_markdown(text) for text in texts]
+    names = [wording.in_markdown(text) for text in dict.fromkeys(texts)]
     return f"Carbon intensity: {'; '.join(names[:_MAX_NAMED])}{'; and others' if len(names) > _MAX_NAMED else ''}."
 
 

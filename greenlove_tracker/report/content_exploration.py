@@ -230,7 +230,7 @@ def _method(forecast: Forecast, trials: Sequence[Trial]) -> tuple[Block, ...]:
     timed_s = sum(t.total_s for t in trials)
     checked = ""
     if forecast.backtest_error is not None:
-        checked = f" The largest size, forecast from the others, comes out {forecast.backtest_error:+.1%}."
+        checked = f" The largest size, forecast from the others, comes out {fmt.error(forecast.backtest_error)}."
     return (
         Heading("How the forecast was made"),
         Paragraph(

@@ -44,7 +44,7 @@ def _row(name: str, text: fmt.Text, line: Line) -> tuple[str, ...]:
         return (*cells, "", "", "")
     held = sum(scored.has_held for scored in line.scores)
     fate = "held" if told.has_held else "missed"
-    return (*cells, text(told.outcome), f"{told.error:+.1%}", f"{fate}; {held} of {len(line.scores)}")
+    return (*cells, text(told.outcome), fmt.error(told.error), f"{fate}; {held} of {len(line.scores)}")
 
 
 def _chart(issued: Sequence[IssuedForecast], outcome_s: float | None) -> tuple[Block, ...]:

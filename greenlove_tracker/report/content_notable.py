@@ -35,7 +35,7 @@ def runs_blocks(aggregate: Aggregate) -> tuple[Block, ...]:
         further = Sums(everything.without([partial for *_, partial in top.items]))
         rows.append((f"{n_further:,} further runs", "", "", *further.cells))
     rows.append(("total", "", "", *Sums(everything).cells))
-    columns = (Column("run", 3.6), Column("project", 1.8), Column("status", 1.4), *SUM_COLUMNS)
+    columns = (Column("run", 3.6), Column("project", 1.6), Column("status", 1.6), *SUM_COLUMNS)
     title = f"The {N_TOP} runs that emitted most" if n_further else "The runs, those that emitted most first"
     return (Heading(title), Table(columns, tuple(rows), has_total=True), *star_note(rows))
 
@@ -71,7 +71,7 @@ def incomplete_blocks(aggregate: Aggregate) -> tuple[Block, ...]:
         cells = (fmt.shortened(run.summary.status, 20), wording.progress(run), fmt.mass(wording.emissions_kgco2e(run)))
         rows.append((fmt.shortened(run_id, 40), *cells, wording.why_incomplete(run.summary)))
     columns = (
-        Column("run", 3.1), Column("status", 1.1), Column("done", 1.6), Column("CO2e", 1.0, True), Column("why", 4.2),
+        Column("run", 3.5), Column("status", 1.5), Column("done", 1.6), Column("CO2e", 1.3, True), Column("why", 3.6),
     )  # fmt: skip
     lost = Sums(Partial.merged(p for (status,), p in aggregate.partials_by("status").items() if status in INCOMPLETE))
     time, energy, emissions, _ = lost.cells

@@ -112,7 +112,8 @@ def _chart(criterion: Criterion, rows: Sequence[Projection], title: str, scale: 
             text += f" · market-based: {market(row)}"
         look = Look.PLAIN if row.is_local else Look.PROJECTED
         bars.append(Bar(label, value.point * factor, text, look, _range(value, factor)))
-    is_comparison = sum(bar.value is not None for bar in bars) > 1
+    known = [bar.value for bar in bars if bar.value is not None]
+    is_comparison = len(known) > 1 and (len(known) == len(bars) == 2 or len(set(known)) > 2)  # not all others alike
     return BarChart(tuple(bars), title) if is_comparison else None
 
 

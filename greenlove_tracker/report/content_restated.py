@@ -120,4 +120,4 @@ def _change(before: Sequence[float | None], after: Sequence[float | None]) -> st
     """Of the runs for which both are known; unknown where one is known of others than the other."""
     is_alike = [value is None for value in before] == [value is None for value in after]
     total = math.fsum(_known(before))
-    return f"{math.fsum(_known(after)) / total - 1:+.1%}" if is_alike and total else fmt.UNKNOWN
+    return fmt.error(math.fsum(_known(after)) / total - 1) if is_alike and total else fmt.UNKNOWN

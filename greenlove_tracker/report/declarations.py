@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from greenlove_tracker import format as fmt
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.logs.aggregate import Aggregate
@@ -62,8 +64,6 @@ def sci(aggregate: Aggregate, unit: str, embodied_gco2e: float | None = None) ->
             count += _units(run, unit)
     operational_g = _emissions_kgco2e(facts) * GRAMS_PER_KG
     n_trainings = facts.kinds[TRAINING]
-    if not n_trainings:
-        raise UsageError(f"{aggregate.path} holds explorations alone: there is no training to give a rate of")
     if not count:
         raise UsageError(f"none of the runs did a whole {unit}: choose another --unit")
     rate_g = (operational_g + (embodied_gco2e or 0.0)) / count
@@ -92,10 +92,9 @@ def ai_act(aggregate: Aggregate) -> str:
     """
     facts = facts_of(aggregate.runs)
     totals = facts.sums.totals
-    _check_there_are_runs(facts)
+    _check_there_are_trainings(facts)
     if totals.energy_kwh is None or totals.n_unknown_energy:
-        unknown = fmt.plural(totals.n_unknown_energy, "run")
-        raise UsageError(f"the energy of {unknown} is not known: leave them out, or track again")
+        raise UsageError(_unknown("energy", "is", totals.n_unknown_energy, facts.without_energy))
     return (
         f"Energy consumption (Regulation (EU) 2024/1689, Annex XI, section 1, 2 (e)): {fmt.energy(totals.energy_kwh)}, "
         f"{_how(facts)}; {wording.runs_text(facts.kinds)}, {facts.pue_text} included, recorded with {_tools(facts)}"
@@ -116,17 +115,26 @@ def _how(facts: Facts) -> str:
     return f"estimated, {fmt.percent(share)} of it measured by hardware{silent}{lacks}"
 
 
-def _check_there_are_runs(facts: Facts) -> None:
+def _check_there_are_trainings(facts: Facts) -> None:
     if not facts.n_runs:
         raise UsageError("no run could be read: there is nothing to declare")
+    if not facts.kinds[TRAINING]:
+        raise UsageError("these are explorations alone: there is no training to declare")
+
+
+def _unknown(what: str, verb: str, n: int, names: Sequence[str]) -> str:
+    more = f" and {n - len(names):,} more" if n > len(names) else ""
+    return (
+        f"the {what} of {fmt.plural(n, 'run')} {verb} not known ({', '.join(names)}{more}): what they took would be "
+        "missing. Declare the directories of single runs, or move these elsewhere"
+    )
 
 
 def _emissions_kgco2e(facts: Facts) -> float:
-    _check_there_are_runs(facts)
+    _check_there_are_trainings(facts)
     sums = facts.sums
     if sums.emissions_kgco2e is None or sums.n_unknown_emissions:
-        unknown = fmt.plural(sums.n_unknown_emissions, "run")
-        raise UsageError(f"the emissions of {unknown} are not known: leave them out, or track again")
+        raise UsageError(_unknown("emissions", "are", sums.n_unknown_emissions, facts.without_emissions))
     return sums.emissions_kgco2e
 
 

@@ -134,4 +134,4 @@ def _checks(forecast: Forecast) -> list[str]:
     names = {w.name for w in forecast.warnings}
     linear = "cost is not linear" if "NONLINEAR" in names else "no bend seen"
     foreseen = "not foreseen by the others" if "BACKTEST" in names else "forecast from the others"
-    return [f"  checks    largest size {foreseen}: {forecast.backtest_error:+.1%} · {linear}"]
+    return [f"  checks    largest size {foreseen}: {fmt.error(forecast.backtest_error)} · {linear}"]

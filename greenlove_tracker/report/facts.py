@@ -13,6 +13,7 @@ from greenlove_tracker.records import COMPONENTS, Factor
 from greenlove_tracker.report import wording
 from greenlove_tracker.report.groups import Sums
 
+_NAMED = 3
 _AT_ONCE = 1000  # runs that are added up together
 
 
@@ -29,6 +30,8 @@ class Facts:
         versions: of this package.
         meters: that measured.
         unmeasured: components that could not be, in one of them at least.
+        without_energy: the first few runs whose energy is not known.
+        without_emissions: the same of emissions.
     """
 
     _sum: Partial = field(default_factory=Partial)
@@ -41,6 +44,8 @@ class Facts:
     versions: set[str] = field(default_factory=set)
     meters: set[str] = field(default_factory=set)
     unmeasured: set[str] = field(default_factory=set)
+    without_energy: list[str] = field(default_factory=list)
+    without_emissions: list[str] = field(default_factory=list)
 
     def add(self, run: Run) -> None:
         """One more run."""
@@ -55,6 +60,10 @@ class Facts:
         self.unmeasured.update(c for c in run.text("unmeasured").split() if c in COMPONENTS)
         if run.summary.energy_kwh is not None:
             self.pues.add(run.summary.pue)
+        elif len(self.without_energy) < _NAMED:
+            self.without_energy.append(run.run_id)
+        if wording.emissions_kgco2e(run) is None and len(self.without_emissions) < _NAMED:
+            self.without_emissions.append(run.run_id)
         if wording.intensity_is_known(run):
             self.intensities[run.carbon_intensity] = None
 

@@ -29,9 +29,10 @@ def outcome_sentence(run: Run) -> str:
         return ""
     held = sum(s.has_held for s in scores)
     fate, e = "held" if told.has_held else "missed", told.estimate
+    error = f"error {fmt.error(told.error)}, interval {fate} ({held} of {len(scores)})"
     return (
         f"forecast {when(told.issued)}  {fmt.interval(e.point, e.lower, e.upper, fmt.duration)}   "
-        f"came to {fmt.duration(told.outcome)}   error {told.error:+.1%}, interval {fate} ({held} of {len(scores)})"
+        f"came to {fmt.duration(told.outcome)}   {error}"
     )
 
 
@@ -127,7 +128,7 @@ def _cells(line: Line, text: Callable[[float | None], str]) -> tuple[str, ...]:
     if told is None:
         return (*head, fmt.shortened(line.status, 12), "", "")
     held = sum(s.has_held for s in line.scores)
-    return (*head, text(told.outcome), f"{told.error:+.1%}", f"{held} of {len(line.scores)}")
+    return (*head, text(told.outcome), fmt.error(told.error), f"{held} of {len(line.scores)}")
 
 
 def _record(lines: Sequence[Line]) -> list[str]:

@@ -16,7 +16,7 @@ SUM_COLUMNS = (
     Column("time", 1.4, is_number=True),
     Column("energy", 1.5, is_number=True),
     Column("CO2e", 1.4, is_number=True),
-    Column("cost", 1.2, is_number=True),
+    Column("cost", 1.5, is_number=True),
 )
 
 

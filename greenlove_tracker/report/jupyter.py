@@ -8,10 +8,12 @@ from typing import Any
 
 from greenlove_tracker import format as fmt
 from greenlove_tracker.forecasting import Estimate, Forecast
+from greenlove_tracker.logs.aggregate import Aggregate
 from greenlove_tracker.projection.row import Projection
 from greenlove_tracker.records import RunSummary
 from greenlove_tracker.report.content_projection import comparison_table
 from greenlove_tracker.report.projection_words import said
+from greenlove_tracker.report.text import summary_table
 
 
 def forecast_html(forecast: Forecast) -> str:
@@ -43,6 +45,17 @@ def projections_html(projections: Sequence[Projection]) -> str:
     return _table([column.title for column in table.columns], table.rows) + notes
 
 
+def estimation_html(estimation: Any) -> str:
+    """The forecast of an exploration, and the same training on other machines where that can be told."""
+    elsewhere = projections_html(estimation.projections) if estimation.projections else ""
+    return forecast_html(estimation.forecast) + elsewhere
+
+
+def aggregate_html(aggregate: Aggregate) -> str:
+    """The sums by project."""
+    return f"<pre>{escape(summary_table(aggregate, ('project',)))}</pre>"
+
+
 def _estimate(estimate: Estimate | None, text: fmt.Text) -> tuple[str, str]:
     if estimate is None:
         return fmt.UNKNOWN, ""
@@ -72,6 +85,8 @@ def register(formatter: Any) -> None:
     formatter.for_type(Forecast, forecast_html)
     formatter.for_type(RunSummary, summary_html)
     formatter.for_type(Projection, lambda p: projections_html([p]))
+    formatter.for_type(Aggregate, aggregate_html)
+    formatter.for_type_by_name("greenlove_tracker.estimator.run", "Estimation", estimation_html)
     for kind in (list, tuple):
         if kind not in formatter.type_printers:  # or it would take another library's place
             formatter.for_type(kind, _sequence_html)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from greenlove_tracker.errors import UsageError
+from greenlove_tracker.grid.place import names_of
 from greenlove_tracker.logs.csvtext import csv_text
 from greenlove_tracker.logs.parser import Run
 from greenlove_tracker.logs.schema import factor_from_fields
@@ -95,7 +96,7 @@ def entry_of(run: Run, given: Sequence[GivenFactor] = ()) -> Entry:
     factor = run.carbon_intensity if wording.intensity_is_known(run) else None
     market = _market(run.fields)
     place = run.text("country")
-    restated = factor_for(given, place, run.started_at[:10])
+    restated = factor_for(given, names_of(place), run.started_at[:10]) if given else None
     return Entry(
         run.run_id, run.text("project"), run.started_at, summary.ended_at, place, summary.energy_kwh,
         summary.measured_share, summary.pue, factor, _kg(summary.energy_kwh, factor), market,

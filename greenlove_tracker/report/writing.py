@@ -31,9 +31,12 @@ def write_report(path: str | os.PathLike[str], data: bytes | str) -> Path:
     Raises:
         UsageError: where it cannot be written.
     """
-    target = target_of(path)
+    target, content = target_of(path), data.encode("utf-8") if isinstance(data, str) else data
     try:
-        write_atomically(target, data.encode("utf-8") if isinstance(data, str) else data)
+        if target.exists() and not target.is_file():
+            target.write_bytes(content)  # a device or a pipe, such as /dev/stdout, which must not be replaced
+        else:
+            write_atomically(target.resolve(), content)  # of a link, the file it leads to
     except OSError as error:
         raise UsageError(f"cannot write {target}: {error.strerror}") from error
     return target

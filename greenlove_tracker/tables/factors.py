@@ -77,12 +77,12 @@ def _factor(row: dict[str, str], where: str, digest: str) -> GivenFactor:
     return GivenFactor((row["country"] or "").strip(), first, last, factor)
 
 
-def factor_for(given: Iterable[GivenFactor], country: str, day: str) -> Factor | None:
+def factor_for(given: Iterable[GivenFactor], names: Iterable[str], day: str) -> Factor | None:
     """The factor that holds there on that day: one of the country before one of all; the later line of two.
 
     Args:
         given: in the order of the file.
-        country: as the run names it.
+        names: of the country, as the run and others call it; empty ones are none.
         day: ISO 8601; empty where it is not known.
     """
     try:
@@ -90,8 +90,8 @@ def factor_for(given: Iterable[GivenFactor], country: str, day: str) -> Factor |
     except ValueError:
         return None
     holding: Sequence[GivenFactor] = [g for g in given if g.first <= on <= g.last]
-    for name in (country.casefold(), "*"):
-        found = [g.factor for g in holding if g.country.casefold() == name]
-        if found and name:
+    for meant in ({name.casefold() for name in names if name}, {"*"}):
+        found = [g.factor for g in holding if g.country.casefold() in meant]
+        if found:
             return found[-1]
     return None
