@@ -171,6 +171,46 @@ def test_a_run_is_counted_once_whatever_leads_to_it(tmp_path, make_run):
     assert sorted(run.run_id for run in found.runs)[1:] == ["b", "c"]
 
 
+@pytest.fixture
+def copied(make_run):
+    """Two runs, copies of the first further down, and another run that was given the name of the second."""
+    logs_dir = make_run("a").parent
+    make_run("b")
+    for place in ("0-before/deep", "copies", "copies/again"):
+        shutil.copytree(logs_dir / "a", logs_dir / place / "a")
+    fields = logs_dir / "copies" / "b" / "run.csv"
+    shutil.copytree(logs_dir / "b", fields.parent)
+    fields.write_text(fields.read_text().replace("T12:00:00.000Z", "T13:00:00.000Z"))
+    (logs_dir / "0-link").symlink_to(logs_dir / "copies" / "a", target_is_directory=True)
+    return logs_dir
+
+
+def check_copies(logs_dir, found):
+    assert (found.total.n_runs, found.total.duration_s) == (2, 40.0)
+    assert [run.path for run in found.runs] == [logs_dir / "a", logs_dir / "b"]
+    copies = ("0-before/deep/a", "copies/a", "copies/again/a")
+    assert {p.path.relative_to(logs_dir).as_posix(): p.message for p in found.problems} == {
+        **dict.fromkeys(copies, f"left out: the same run as in {logs_dir / 'a'}"),
+        "copies/b": f"left out: {logs_dir / 'b'} has the same name; rename one of them",
+        "0-link": "left out: leads to a directory that was read already",
+    }
+
+
+def test_a_copy_of_a_run_counts_once_and_is_told(copied):
+    check_copies(copied, aggregate(copied))
+    assert [run.path for run in read_logs(copied).readable()] == [copied / "a", copied / "b"]
+    assert aggregate(copied / "copies").total.n_runs == 2  # each directory by itself
+
+
+def test_a_copy_of_a_run_of_a_newer_version_is_told_as_one(make_run):
+    run_dir = make_run("a", fields={"schema_version": "99"})
+    shutil.copytree(run_dir, run_dir.parent / "copies" / "a")
+    assert [p.message[:27] for p in aggregate(run_dir.parent).problems] == [
+        "left out: the same run as i",
+        "written with log schema 99,",
+    ]
+
+
 def test_what_is_no_run_is_told_with_the_rest(logs):
     messages = {p.path.name: p.message for p in aggregate(logs).problems}
     assert messages["junk"] == "is not a run: no run.csv" and "log schema 99" in messages["newer"]
@@ -383,6 +423,13 @@ def test_dask_gives_the_same_answer_from_several_processes(logs, monkeypatch):
         assert there.partial == here.partial and there.highlights == here.highlights
         assert [str(p) for p in there.problems] == [str(p) for p in here.problems]
     assert not (logs.parent / "dask-worker-space").exists()
+
+
+@pytest.mark.real
+def test_dask_counts_a_copy_once(copied):
+    distributed = pytest.importorskip("distributed")
+    with distributed.LocalCluster(processes=False, dashboard_address=None) as cluster:
+        check_copies(copied, aggregate(copied, engine="dask", scheduler=cluster.scheduler_address))
 
 
 @pytest.mark.real

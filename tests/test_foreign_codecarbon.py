@@ -94,6 +94,56 @@ def test_rows_that_cannot_be_read_are_told_and_the_rest_is_kept(tmp_path):
     ]
 
 
+ROWS = (
+    "2026-01-01T00:00:01,p,r,1.0,0.1,0.01,0,0.01,0.02", "2026-01-01T00:00:02,p,r,2.0,0.2,0.02,0,0.02,0.04",
+    "2026-01-01T00:00:03,p,r,3.0,0.3,0.03,0,0.03,0.06",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(("first", "second"), [(ROWS[:2], ROWS), (ROWS, ROWS[:2]), (ROWS[:1], ROWS[2:]), (ROWS, ROWS)])
+def test_rows_of_one_run_are_one_run_wherever_they_lie(tmp_path, first, second):
+    for place, rows in (("x", first), ("y", second)):
+        (tmp_path / place).mkdir()
+        write_rows(tmp_path / place, *rows)
+    logs = read_logs(tmp_path)
+    (run,) = logs.readable()
+    assert (run.summary.duration_s, run.summary.energy_kwh) == (3.0, pytest.approx(0.06))
+    assert run.path == tmp_path / ("x" if first == ROWS else "y") / "emissions.csv"
+    assert [str(problem) for problem in logs.problems] == [
+        f"{tmp_path}/y/emissions.csv: counted as one with {tmp_path}/x/emissions.csv: it holds the same run"
+    ]
+    found = aggregate(tmp_path)
+    assert (found.total.n_runs, found.total.energy_kwh) == (1, pytest.approx(0.06))
+
+
+def test_a_copy_of_one_reading_is_no_second_reading(tmp_path):
+    write_rows(tmp_path, ROWS[0])
+    write_rows(tmp_path, ROWS[0], name="emissions (copy).csv")
+    logs = read_logs(tmp_path)
+    assert [run.summary.status for run in logs.readable()] == ["finished"] and len(logs.problems) == 1
+
+
+def test_tasks_that_stand_in_two_files_are_added_up_once(tmp_path):
+    tasks = [f"{name},{row}" for name, row in zip(("load", "fit", "fit"), (*ROWS[:2], ROWS[1]), strict=True)]
+    (tmp_path / "copy").mkdir()
+    for directory, rows in ((tmp_path, tasks), (tmp_path / "copy", tasks[:2])):
+        write_rows(directory, *rows, columns=f"task_name,{COLUMNS}", name="emissions_base_r.csv")
+    (run,) = read_logs(tmp_path).readable()
+    assert (run.summary.duration_s, run.summary.energy_kwh) == (5.0, pytest.approx(0.02 + 0.04 + 0.04))
+
+
+def test_rows_without_a_run_id_are_runs_of_their_files(tmp_path):
+    columns = "timestamp,project_name,duration,emissions,energy_consumed"
+    for place, energy in (("x", "0.002"), ("y", "0.003"), ("z", "0.003")):
+        (tmp_path / place).mkdir()
+        write_rows(tmp_path / place, f"2021-01-01T00:00:10,p,10.0,0.001,{energy}", columns=columns)
+    logs = read_logs(tmp_path)
+    assert [run.summary.energy_kwh for run in logs.readable()] == [0.002, 0.003]
+    assert [str(p).removeprefix(f"{tmp_path}/") for p in logs.problems] == [
+        f"z/emissions.csv: left out: the same run as in {tmp_path}/y/emissions.csv"
+    ]
+
+
 def test_one_report_covers_a_mixed_history(make_run, tmp_path):
     logs_dir = make_run(fields={"project": "ours"}).parent
     for tool in ("carbontracker", "codecarbon", "codecarbon2"):

@@ -69,7 +69,7 @@ class Logs:
             found = entries(self.path) if self.path.is_dir() else []
         except OSError:  # why is told by who walks through it
             return
-        yield from filter(lambda run: run.is_run, (Run(self.path / name) for name, is_dir in found if is_dir))
+        yield from filter(lambda run: run.is_run, (Run(self.path / e.name) for e in found if e.is_dir))
 
     def to_frame(self) -> pd.DataFrame:
         """One row a run."""

@@ -27,6 +27,7 @@ class Entry(NamedTuple):
 
     name: str
     is_dir: bool
+    is_link: bool = False
 
 
 @dataclass(frozen=True)
@@ -98,7 +99,7 @@ def place(address: str | os.PathLike[str] | LogPath) -> LogPath:
 
 
 def entries(path: LogPath) -> list[Entry]:
-    """What a directory holds, by name; hidden names are left out.
+    """What a directory holds, by name; hidden names are left out. A link to itself counts as a file, which is told.
 
     Raises:
         OSError: where it cannot be read.
@@ -108,7 +109,14 @@ def entries(path: LogPath) -> list[Entry]:
         found = [Entry(PurePosixPath(e["name"]).name, e["type"] == "directory") for e in listed]
         return sorted(entry for entry in found if entry.name and not entry.name.startswith("."))
     with os.scandir(path) as scanned:
-        return sorted([Entry(e.name, e.is_dir()) for e in scanned if not e.name.startswith(".")])
+        return sorted(Entry(e.name, _is_dir(e), e.is_symlink()) for e in scanned if not e.name.startswith("."))
+
+
+def _is_dir(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:
+        return False
 
 
 def names(path: LogPath) -> list[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 
@@ -54,14 +53,10 @@ class Source:
     def _listed(self) -> tuple[Sequence[str], bool]:
         """The names, and whether there is anything else."""
         try:
-            if isinstance(self.path, RemotePath):
-                found = [(entry.name, entry.is_dir) for entry in entries(self.path)]
-            else:
-                with os.scandir(self.path) as scanned:
-                    found = [(e.name, e.is_dir(follow_symlinks=False)) for e in scanned if not e.name.startswith(".")]
+            found = entries(self.path)
         except OSError:
             return [], True  # why is told by who walks through it
-        names = sorted(name for name, is_dir in found if is_dir)
+        names = [entry.name for entry in found if entry.is_dir and not entry.is_link]
         if len(names) < len(found) and Run(self.path).is_run:
             return [], True
         return names, len(names) < len(found)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -33,7 +34,7 @@ class Reading:
 
 @dataclass(slots=True)
 class LoggedRun:
-    """The rows of one ``run_id``.
+    """The rows of one ``run_id``, from one file or several.
 
     Attributes:
         file: where the latest row stands.
@@ -51,13 +52,25 @@ class LoggedRun:
     texts: Mapping[str, str] = field(default_factory=dict)
     pue: float = 1.0
 
+    def shares_rows(self, other: LoggedRun) -> bool:
+        """Whether a row stands in both."""
+        return not {*self.readings, *self.tasks}.isdisjoint([*other.readings, *other.tasks])
 
-def read_emissions(file: Path, runs: dict[str, LoggedRun], notes: Notes) -> bool:
-    """Add the rows of a CSV file to ``runs`` by ``run_id``; False where it is another kind of file."""
+    def together(self, other: LoggedRun) -> LoggedRun:
+        """The same run with the rows of another file; a row that stands in both counts once."""
+        tasks = Counter(self.tasks) | Counter(other.tasks)  # two of one file may be alike
+        latest = max(self, other, key=lambda run: max(row.duration_s for row in (*run.readings, *run.tasks)))
+        readings = list(dict.fromkeys([*self.readings, *other.readings]))
+        return LoggedRun(latest.file, self.key, readings, list(tasks.elements()), latest.texts, latest.pue)
+
+
+def read_emissions(file: Path, notes: Notes) -> dict[str, LoggedRun] | None:
+    """The runs of a CSV file by ``run_id``, or by file and line; None where it is another kind of file."""
+    runs: dict[str, LoggedRun] = {}
     lines = _cells(file, notes)
     _, header = next(lines, (0, []))
     if not set(header) >= _NEEDED:
-        return False
+        return None
     for number, values in lines:
         if len(values) != len(header):
             notes.tell(file, f"line {number} left out: {len(values) or 'unreadable'} cells instead of {len(header)}")
@@ -68,12 +81,12 @@ def read_emissions(file: Path, runs: dict[str, LoggedRun], notes: Notes) -> bool
         except ValueError as error:
             notes.tell(file, f"line {number} left out: {error}")
             continue
-        key = cells.get("run_id", "") or f"{file.name}-{number}"
-        run = runs.setdefault(key, LoggedRun(file, key))
-        run.file, run.pue = file, pue if pue and pue >= 1 else 1.0
+        run_id = cells.get("run_id", "")
+        run = runs.setdefault(run_id or f"{file}-{number}", LoggedRun(file, run_id or f"{file.name}-{number}"))
+        run.pue = pue if pue and pue >= 1 else 1.0
         run.texts = {name: safe_text(cells[name]) for name in _TEXTS if cells.get(name)}
         (run.tasks if "task_name" in cells else run.readings).append(reading)
-    return True
+    return runs
 
 
 def _cells(file: Path, notes: Notes) -> Iterator[tuple[int, Sequence[str]]]:
