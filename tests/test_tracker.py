@@ -12,9 +12,12 @@ import pytest
 from fakes import FakeClock, ScriptedMeter, gpu_energy
 
 from greenlove_tracker import Tracker, read_logs
+from greenlove_tracker import format as fmt
 from greenlove_tracker.config import load_settings
 from greenlove_tracker.errors import MeterError, TrackerStateError, UsageError
 from greenlove_tracker.job import find_ranks
+from greenlove_tracker.logs import appendfile
+from greenlove_tracker.logs import writer as writer_module
 from greenlove_tracker.meter import NullMeter, SimulatedMeter
 from greenlove_tracker.records import Energy, Flag, RunStatus
 from greenlove_tracker.tracker.lifecycle import guard
@@ -294,6 +297,30 @@ def test_a_full_disk_is_said_and_nothing_is_lost(clock, caplog, monkeypatch):
     tracker.stop()
     assert caplog.text.count("No space left") == 1
     assert [e.epoch for e in only_run().epochs] == [1, 2, 3]
+
+
+@pytest.mark.parametrize("epochs_before", [0, 1])
+def test_a_disk_that_stays_full_leaves_the_final_screen_as_it_would_have_been(
+    clock, capsys, monkeypatch, epochs_before
+):
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        if not epochs_before:
+            patch.setattr(os, "write", full)
+            patch.setattr(appendfile, "write_atomically", full)
+        with make(clock, epochs=3, project="thesis", verbose=1) as tracker:
+            train(tracker, clock, epochs=epochs_before)
+            patch.setattr(os, "write", full)
+            patch.setattr(writer_module, "write_atomically", full)
+            train(tracker, clock, epochs=3 - epochs_before)
+    screen = " ".join(capsys.readouterr().err.split())
+    assert f"greenlove thesis/{tracker.run_dir.name} finished 3 of 3 epochs exit 0" in screen
+    assert "time 33.0 s 3 × 10.0 s" in screen and f"energy {fmt.energy(tracker.summary.energy_kwh)}" in screen
+    names = "epochs-0.csv, summary.csv" if epochs_before else "epochs-0.csv, run.csv, summary.csv"
+    assert f"is not complete: {names} could not be written (No space left on device); the figures are" in screen
+    assert "wrote" not in screen and "could not be read" not in screen
 
 
 def test_a_cuda_error_at_a_boundary_is_the_trainings_own(clock, monkeypatch, caplog):

@@ -147,6 +147,9 @@ def test_a_disk_that_stays_full_is_told_at_the_end_and_not_again(writer, run_dir
     writer.write_row(ROWS[0])
     assert not writer.close(summary_of(run_dir))
     assert len(errors) == 1
+    assert sorted(writer.unwritten) == ["epochs-0.csv", "summary.csv"]
+    run = Run(run_dir, writer.held())
+    assert (list(run.rows[0]), run.has_summary, run.problems) == (ROWS[:1], True, [])
 
 
 @pytest.mark.parametrize("is_noticed_before", [True, False])

@@ -27,6 +27,11 @@ class AppendFile:
         self._handle: int | None = None
         self._is_dirty = False
 
+    @property
+    def kept(self) -> bytes:
+        """All that was ever appended, on the disk or not."""
+        return bytes(self._kept)
+
     def append(self, data: bytes) -> None:
         """Raises OSError where not all of it could be written; it is kept all the same."""
         self._kept += data

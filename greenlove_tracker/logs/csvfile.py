@@ -19,12 +19,12 @@ _SMALL_BYTES = csv.field_size_limit()  # nothing in a text so short is too long 
 
 
 def read_records(
-    file: LogFile | Path, columns: Sequence[str], tell: Callable[[str], None]
+    file: LogFile | Path | bytes, columns: Sequence[str], tell: Callable[[str], None]
 ) -> Iterator[tuple[int, list[str]]]:
     """The records of a CSV file, each with the number of its first line and its cells in the order of ``columns``.
 
     Args:
-        file: the file.
+        file: the file, or what it holds.
         columns: what its header must hold; the cells of further ones may come last.
         tell: takes a sentence on each thing that could not be read and is left out.
     """
@@ -33,7 +33,7 @@ def read_records(
     yield from _in_order(_damaged(data, tell) if undamaged is None else enumerate(undamaged, 1), columns, tell)
 
 
-def read_lists(file: LogFile | Path, columns: Sequence[str], tell: Callable[[str], None]) -> list[list[str]]:
+def read_lists(file: LogFile | Path | bytes, columns: Sequence[str], tell: Callable[[str], None]) -> list[list[str]]:
     """The same of a small file, at once and without the numbers."""
     data = _read(file, MAX_LISTS_BYTES, tell)
     undamaged = _undamaged(data)
@@ -43,10 +43,10 @@ def read_lists(file: LogFile | Path, columns: Sequence[str], tell: Callable[[str
     return [cells for _, cells in _in_order(records, columns, tell)]
 
 
-def _read(file: LogFile | Path, max_bytes: int, tell: Callable[[str], None]) -> bytes:
+def _read(file: LogFile | Path | bytes, max_bytes: int, tell: Callable[[str], None]) -> bytes:
     """All of a file; nothing where that is told."""
     try:
-        data = read_bytes(file, max_bytes)
+        data = file if isinstance(file, bytes) else read_bytes(file, max_bytes)
     except OSError as error:
         tell(f"cannot be read: {error.strerror or error}")
         return b""

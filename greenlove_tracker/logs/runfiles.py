@@ -8,17 +8,23 @@ from typing import TypeVar
 
 from greenlove_tracker.logs.csvfile import read_lists, read_records
 from greenlove_tracker.logs.notes import Notes, Problem
-from greenlove_tracker.logs.places import LogPath, file_in, modified_s, names
+from greenlove_tracker.logs.places import LogFile, LogPath, file_in, modified_s, names
 from greenlove_tracker.logs.schema import RUN_COLUMNS, RUN_FILE
 
 Record = TypeVar("Record")
 
 
 class RunFiles:
-    """A directory that may hold a run."""
+    """A directory that may hold a run.
 
-    def __init__(self, path: LogPath) -> None:
+    Args:
+        path: the directory.
+        held: files by name, in place of what the directory has of them: of a run whose disk did not take them.
+    """
+
+    def __init__(self, path: LogPath, held: Mapping[str, bytes] | None = None) -> None:
         self.path = path
+        self._held = held or {}
         self._told = Notes()
 
     def __repr__(self) -> str:
@@ -42,18 +48,22 @@ class RunFiles:
     def _names(self) -> list[str]:
         """The files of the directory; listing it once costs less than asking for each."""
         try:
-            return names(self.path)
+            found = names(self.path)
         except OSError as error:
             self._tell("", f"cannot be read: {error.strerror or error}")
-            return []
+            found = []
+        return sorted({*found, *self._held}) if self._held else found
+
+    def _file(self, name: str) -> LogFile | bytes:
+        return self._held[name] if name in self._held else file_in(self.path, name)
 
     def _read_lines(self, name: str) -> list[list[str]]:
-        return read_lists(file_in(self.path, name), RUN_COLUMNS, partial(self._tell, name))
+        return read_lists(self._file(name), RUN_COLUMNS, partial(self._tell, name))
 
     def _read(self, name: str, columns: Sequence[str], convert: Callable[[Sequence[str]], Record]) -> Iterator[Record]:
         """The records of a file, of cells in the order of ``columns``; those that cannot be read are told."""
         tell = partial(self._told.tell, self.path / name)
-        for line, cells in read_records(file_in(self.path, name), columns, tell):
+        for line, cells in read_records(self._file(name), columns, tell):
             try:
                 record = convert(cells)
             except ValueError as error:

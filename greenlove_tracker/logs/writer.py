@@ -8,7 +8,7 @@ import os
 import secrets
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -129,6 +129,9 @@ class RunWriter:
 
     Rows go to the file at once and to the disk with ``sync()``. Only the first failure is told to ``on_error``; after
     it, everything is kept in memory and every ``sync()`` tries again. Not thread-safe: the tracker holds a lock.
+
+    Attributes:
+        unwritten: the files of which the disk did not take all, each with the reason.
     """
 
     def __init__(
@@ -141,7 +144,8 @@ class RunWriter:
         self.run_dir = run_dir
         self._on_error = on_error
         self._has_told = False
-        self._is_complete = True  # until something could not be written
+        self.unwritten: dict[str, OSError] = {}
+        self._summary: Mapping[str, bytes] = {}
         rank = _free_stream(run_dir, rank)
         self._epochs = AppendFile(run_dir / epochs_file(rank), _lines([EPOCH_COLUMNS]))
         head = _lines([RUN_COLUMNS, *_field_cells(fields)])
@@ -149,68 +153,75 @@ class RunWriter:
         self._forecasts = AppendFile(run_dir / forecasts_file(rank), _lines([FORECAST_COLUMNS]))
         self._files = [self._info, self._epochs]  # the forecasts join them with the first one
         for file in self._files:
-            self._guarded(file.flush)
+            self._guarded(file.path.name, file.flush)
 
     def write_row(self, row: Row) -> None:
         """Append a row."""
-        self._guarded(lambda: self._epochs.append(_lines([row_cells(row)])))
+        self._guarded(self._epochs.path.name, lambda: self._epochs.append(_lines([row_cells(row)])))
 
     def write_fields(self, fields: Sequence[Field]) -> None:
         """Append what was found out after the start."""
-        self._guarded(lambda: self._info.append(_lines(_field_cells(fields))))
+        self._guarded(self._info.path.name, lambda: self._info.append(_lines(_field_cells(fields))))
 
     def write_forecast(self, issued: IssuedForecast) -> None:
         """Append a forecast."""
         if self._forecasts not in self._files:
             self._files.append(self._forecasts)
-        self._guarded(lambda: self._forecasts.append(_lines([forecast_cells(issued)])))
+        line = _lines([forecast_cells(issued)])
+        self._guarded(self._forecasts.path.name, lambda: self._forecasts.append(line))
 
     def sync(self) -> None:
         """Bring all to the disk, where it lets us."""
         self.wait_for_disk(self.unsynced())
 
-    def unsynced(self) -> list[int]:
-        """Write what is pending, and give handles for ``wait_for_disk``."""
-        if not self._is_complete:  # the disk was full, or somebody removed the directory: once more
+    def unsynced(self) -> Mapping[str, int]:
+        """Write what is pending, and give handles for ``wait_for_disk``, by file."""
+        if self.unwritten:  # the disk was full, or somebody removed the directory: once more
             self._restore()
-        handles: list[int | None] = []
+        handles: dict[str, int | None] = {}
         for file in self._files:
-            self._guarded(lambda file=file: handles.append(file.unsynced()))  # type: ignore[misc]
-        return [handle for handle in handles if handle is not None]
+            name = file.path.name
+            self._guarded(name, lambda file=file, name=name: handles.update({name: file.unsynced()}))  # type: ignore[misc]
+        return {name: handle for name, handle in handles.items() if handle is not None}
 
-    def wait_for_disk(self, handles: Sequence[int]) -> None:
+    def wait_for_disk(self, handles: Mapping[str, int]) -> None:
         """Wait until the disk holds it: the one slow part, and the one that needs no lock."""
-        for handle in handles:
-            self._guarded(partial(os.fsync, handle))
+        for name, handle in handles.items():
+            self._guarded(name, partial(os.fsync, handle))
             os.close(handle)
 
     def close(self, summary: RunSummary | None) -> bool:
         """Write the summary (None: another rank does) and close; True if all of it is on the disk."""
         self._finish(summary)
-        if not self._is_complete:  # once more, from what was kept
+        if self.unwritten:  # once more, from what was kept
             self._restore()
             self._finish(summary)
         for file in self._files:
-            self._guarded(file.close)
-        return self._is_complete
+            self._guarded(file.path.name, file.close)
+        return not self.unwritten
+
+    def held(self) -> Mapping[str, bytes]:
+        """Every file as it should be, for who reads the run where the disk did not take all of it."""
+        return {file.path.name: file.kept for file in self._files} | dict(self._summary)
 
     def _restore(self) -> None:
-        self._is_complete = True
+        self.unwritten.clear()
         for file in self._files:
-            self._guarded(file.restore)
+            self._guarded(file.path.name, file.restore)
 
     def _finish(self, summary: RunSummary | None) -> None:
-        self._is_complete = True
+        self.unwritten.clear()
         self.sync()
         if summary is not None:
             lines = _lines([RUN_COLUMNS, *_field_cells(summary_fields(summary))])
-            self._guarded(lambda: write_atomically(self.run_dir / SUMMARY_FILE, lines))
+            self._summary = {SUMMARY_FILE: lines}
+            self._guarded(SUMMARY_FILE, lambda: write_atomically(self.run_dir / SUMMARY_FILE, lines))
 
-    def _guarded(self, action: Callable[[], None]) -> None:
+    def _guarded(self, name: str, action: Callable[[], None]) -> None:
         try:
             action()
         except OSError as error:
-            self._is_complete = False
+            self.unwritten[name] = error
             if not self._has_told:
                 self._has_told = True
                 self._on_error(error)

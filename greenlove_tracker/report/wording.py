@@ -166,7 +166,8 @@ def warnings(run: Run) -> tuple[str, ...]:
     if not run.has_summary:
         found.append("No summary was written: the totals are added up from the rows.")
     if run.problems:
-        found.append(f"{plural(len(run.problems), 'part')} of the log could not be read and are left out.")
+        left_out = "is left out" if len(run.problems) == 1 else "are left out"
+        found.append(f"{plural(len(run.problems), 'part')} of the log could not be read and {left_out}.")
     return tuple(found)
 
 

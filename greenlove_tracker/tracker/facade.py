@@ -2,28 +2,29 @@
 
 from __future__ import annotations
 
-import logging
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 from greenlove_tracker import devices
 from greenlove_tracker.config import load_settings
-from greenlove_tracker.console import say
 from greenlove_tracker.errors import TrackerStateError
 from greenlove_tracker.forecasting import Forecast
 from greenlove_tracker.job import find_ranks
 from greenlove_tracker.meter import Meter
 from greenlove_tracker.records import Clock, Counts, RunStatus, RunSummary
 from greenlove_tracker.tracker.clock import SystemClock
+from greenlove_tracker.tracker.farewell import show
 from greenlove_tracker.tracker.gates import Overrun
 from greenlove_tracker.tracker.hooks import Hooks
 from greenlove_tracker.tracker.lifecycle import guard, is_interactive, status_of
 from greenlove_tracker.tracker.plan import Plan
 from greenlove_tracker.tracker.prior import Explored, prior_for
 from greenlove_tracker.tracker.session import Session
+
+__all__ = ["RUN_DIR_VARIABLE", "Tracker", "led_dir", "show"]
 
 RUN_DIR_VARIABLE = "GREENLOVE_RUN_DIR"  # set by `greenlove run -- command` for the command's own trackers
 
@@ -260,22 +261,6 @@ class Tracker:
             session.finish(status, exit_code)
         elif self._joined_summary is None:
             self._joined_summary = session.leave_joined(status, exit_code)
-
-
-def show(session: Session, wrote: Sequence[str] = (), next_command: str = "", exit_code: int | None = None) -> None:
-    """Print the final screen of a closed run; a failure to do so is logged, and nothing more."""
-    if not session.is_shown:
-        return
-    try:
-        from greenlove_tracker.logs.parser import Run
-        from greenlove_tracker.report.text import end_screen
-
-        paths = (f"{session.shown_dir}/", *wrote)
-        run = Run(session.run_dir)
-        code = run.summary.exit_code if exit_code is None else exit_code
-        say(end_screen(run, exit_code=code, wrote=paths, next_command=next_command))
-    except Exception:  # the training is over, and its exit code is not ours to change
-        logging.getLogger("greenlove_tracker").warning("greenlove: the final screen failed", exc_info=True)
 
 
 def _led_by_runner() -> Session | None:

@@ -98,15 +98,15 @@ class Session:
         self._rows: list[Row] = []
         self._lock, self._troubles = threading.RLock(), Troubles()
         self._outlook = Outlook(run.settings, run.plan, prior, run.terms, clock, begun)
-        self._writer = RunWriter(self.run_dir, stream, fields, self._troubles.log_failed)
-        self._metering = Metering(meter, clock, begun[0], self._lock, self._writer.write_fields, self._troubles.warn)
+        self.writer = RunWriter(self.run_dir, stream, fields, self._troubles.log_failed)
+        self._metering = Metering(meter, clock, begun[0], self._lock, self.writer.write_fields, self._troubles.warn)
         self._status = StatusPrinter(run.settings, run.plan, rank, clock)
         self.recorder = Recorder(
             clock, self._emit, before_reading=self._synchronise, begun=begun, grams_per_kwh=run.grams_per_kwh,
             on_meter_failure=self._troubles.meter_failed,
         )  # fmt: skip
         parts = Parts(
-            self._lock, clock, begun[0], self.recorder, self._writer, self._metering, self._outlook, self._status,
+            self._lock, clock, begun[0], self.recorder, self.writer, self._metering, self._outlook, self._status,
             self._troubles,
         )  # fmt: skip
         self._worker = Worker(parts, forecasts=rank == 0)
@@ -147,7 +147,7 @@ class Session:
     def note(self, fields: Sequence[Field]) -> None:
         """Further lines for ``run.csv``."""
         with self._acting:
-            self._writer.write_fields(fields)
+            self.writer.write_fields(fields)
 
     def tick(self) -> None:
         """What the background thread does each second, for tests with a clock of their own."""
@@ -203,7 +203,7 @@ class Session:
             self.between.adopt(run)
             self._status.adopt(run.settings, plan)
             self._outlook.adopt(run.settings, plan, prior, run.terms)
-            self._writer.write_fields(settings_fields(run.settings, plan, run.terms))
+            self.writer.write_fields(settings_fields(run.settings, plan, run.terms))
 
     def leave_joined(self, status: RunStatus, exit_code: int | None) -> RunSummary | None:
         """A joined tracker is done: its open epoch is closed, and it gets the totals so far."""
@@ -247,13 +247,11 @@ class Session:
         self._worker.check_budgets(is_over=True)  # a short run may have passed one since the last look
         self.is_finished = True
         if (peak_gb := devices.peak_gpu_memory_gb()) is not None:
-            self._writer.write_fields([Field("peak_gpu_memory_gb", f"{peak_gb:.2f}", "GiB")])
+            self.writer.write_fields([Field("peak_gpu_memory_gb", f"{peak_gb:.2f}", "GiB")])
         self.summary = self._summarise(Ending(status, exit_code, timestamp(self._clock.utc_s())))
         leads = self._ranks.rank == 0 and not self._is_led_elsewhere
-        if not self._writer.close(self.summary if leads else None):
-            self._troubles.warn(
-                "unwritten", f"the log in {self.run_dir} is not complete: the disk did not take all of it"
-            )
+        if not self.writer.close(self.summary if leads else None):
+            self._troubles.log_is_incomplete(self.run_dir, self.writer.unwritten)
         self._status.clear()
         self._metering.release()
 
@@ -275,7 +273,7 @@ class Session:
     def _emit(self, row: Row) -> None:
         self._rows.append(row)
         self._outlook.take(row)
-        self._writer.write_row(row)
+        self.writer.write_row(row)
 
     def _synchronise(self) -> None:
         try:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
+from pathlib import Path
 
 _log = logging.getLogger("greenlove_tracker")
 
@@ -31,3 +33,13 @@ class Troubles:
     def log_failed(self, error: OSError) -> None:
         """A row did not reach the disk."""
         self.warn("log", f"the log cannot be written ({error}); tracking goes on in memory, writing is tried again")
+
+    def log_is_incomplete(self, run_dir: Path, unwritten: Mapping[str, OSError]) -> None:
+        """At the end of the run the disk still does not take all of it."""
+        self.warn("unwritten", f"the log in {run_dir} is not complete: {unwritten_text(unwritten)}")
+
+
+def unwritten_text(unwritten: Mapping[str, OSError]) -> str:
+    """``epochs-0.csv, run.csv could not be written (No space left on device)``."""
+    reasons = dict.fromkeys(error.strerror or str(error) for error in unwritten.values())
+    return f"{', '.join(sorted(unwritten))} could not be written ({'; '.join(reasons)})"
