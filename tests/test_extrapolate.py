@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from greenlove_tracker import TrainingPlan, Trial, extrapolate
+from greenlove_tracker import Estimate, Forecast, TrainingPlan, Trial, extrapolate
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.extrapolation import green_love
 from greenlove_tracker.extrapolation.checks import backtest_error, curvature
@@ -32,6 +32,10 @@ def trials(rng, sizes=SIZES, epochs=8, **cost) -> list[Trial]:
 
 def exact(sizes=(8, 16, 32, 64), fixed_s=0.005, batch_s=0.001, **more) -> list[Trial]:
     return [Trial(m * BATCH, BATCH, (fixed_s + batch_s * m,) * 6, **more) for m in sizes]
+
+
+def by_tokens() -> list[Trial]:
+    return [Trial(BATCH * 8, BATCH, (1e-6 * n,) * 5, tokens_per_epoch=n) for n in (2000, 4000, 8000, 16_000)]
 
 
 def test_without_noise_every_part_is_exact():
@@ -65,8 +69,7 @@ def test_a_plan_in_steps_is_one_epoch():
 
 
 def test_where_tokens_vary_the_fit_goes_by_tokens():
-    by_tokens = [Trial(BATCH * 8, BATCH, (1e-6 * n,) * 5, tokens_per_epoch=n) for n in (1000, 2000, 4000, 8000)]
-    forecast = extrapolate(by_tokens, TrainingPlan(steps=1000, tokens_per_step=500))
+    forecast = extrapolate(by_tokens(), TrainingPlan(steps=1000, tokens_per_step=500))
     assert forecast.duration_s.point == pytest.approx(0.5, rel=1e-6)
 
 
@@ -117,6 +120,12 @@ def test_extrapolating_far_is_said():
         (lambda: extrapolate(exact(), TrainingPlan(samples=6400, batch_size=32, epochs=1)), "batch size"),
         (lambda: extrapolate([*exact(), Trial(64, 32, (1.0,))], PLAN), "different batch sizes"),
         (lambda: extrapolate(exact(), PLAN, level=1.0), "level must"),
+        (lambda: extrapolate(exact(), PLAN, cold_start_s=math.nan), "cold_start_s must"),
+        (lambda: extrapolate(exact(), PLAN, cold_start_s=-1.0), "cold_start_s must"),
+        (lambda: extrapolate(exact(), PLAN, warmup_epochs=-1), "warmup_epochs must"),
+        (lambda: green_love.Options(warmup_epochs=-1), "warmup_epochs must"),
+        (lambda: extrapolate(in_s((10, 11, 12), (1e-3, 1e3, 1.0)), PLAN, method="power"), "differ too much"),
+        (lambda: extrapolate(by_tokens(), TrainingPlan(steps=1000, tokens_per_step=1)), "1,000 tokens an epoch, less"),
         (lambda: extrapolate(exact(), PLAN, method="magic"), "method must"),
         (lambda: extrapolate(exact(), TrainingPlan(steps=999), method="green-love"), "samples and epochs"),
     ],
@@ -195,8 +204,12 @@ def in_s(batches, durations_s) -> list[Trial]:
 
 @pytest.mark.parametrize(
     ("batches", "durations_s", "others_per_batch_s"),
-    [((10, 20, 40), (2.0, 1.0, 3.0), 0.125), ((10, 20, 30), (2.0, 1.0, 5.0), 0.125), ((4, 8, 80), (3.0, 1.0, 2.0), 0.4375)],
-)  # fmt: skip
+    [
+        ((10, 20, 40), (2.0, 1.0, 3.0), 0.125),
+        ((10, 20, 30), (2.0, 1.0, 5.0), 0.125),
+        ((4, 8, 80), (3.0, 1.0, 2.0), 0.4375),
+    ],
+)
 def test_where_larger_samples_took_less_the_largest_is_still_forecast_as_more_than_nothing(
     batches, durations_s, others_per_batch_s
 ):
@@ -209,6 +222,78 @@ def test_where_larger_samples_took_less_the_largest_is_still_forecast_as_more_th
     for e in (forecast.duration_s, forecast.energy_kwh, forecast.emissions_kgco2e, forecast.cost_usd):
         assert 0 < e.lower <= e.point / off * (1 + 1e-9) and e.upper >= e.point * off * (1 - 1e-9)
     assert forecast.duration_p99_s >= forecast.duration_s.point * off * (1 - 1e-9)
+
+
+def test_an_error_of_many_times_is_not_said_in_per_cent():
+    forecast = extrapolate(in_s((4, 8, 80), (3.0, 1.0, 2.2)), PLAN)
+    (warning,) = [w for w in forecast.warnings if w.name == "BACKTEST"]
+    assert "comes out 16 times too long" in warning.message  # 0.4375 s * 80 / 2.2 s = 15.9
+    slow = extrapolate(in_s((4, 8, 80), (0.4, 0.8, 800.0)), PLAN)
+    assert "100 times too short" in str(slow.warnings)
+
+
+AMOUNTS = ("duration_s", "energy_kwh", "emissions_kgco2e", "cost_usd")
+BATCHES = st.one_of(st.integers(1, 12), st.integers(1, 200))
+SECONDS = st.one_of(st.floats(1e-3, 1e3), st.sampled_from([1e-3, 0.5, 1.0, 2.0, 3.0, 1e3]))
+
+
+@st.composite
+def any_trials(draw) -> list[Trial]:
+    sizes = draw(st.lists(BATCHES, min_size=2, max_size=6, unique=True))
+    sizes += draw(st.lists(st.sampled_from(sizes), max_size=2))
+    found = []
+    for m in draw(st.permutations(sizes)):
+        epochs = draw(st.one_of(SECONDS.map(lambda s: [s] * 4), st.lists(SECONDS, min_size=1, max_size=6)))
+        found.append(Trial(m * BATCH, BATCH, tuple(epochs), draw(st.none() | st.floats(1e-9, 10.0))))
+    return found
+
+
+@settings(deadline=None, max_examples=120)
+@given(
+    trials=any_trials(),
+    times=st.sampled_from([1, 3, 100, 100_000]),
+    epochs=st.sampled_from([1, 3, 1000]),
+    method=st.sampled_from(["wls", "wls", "power", "green-love"]),
+    warmup_epochs=st.sampled_from([None, None, 0, 3]),
+)
+def test_whatever_the_trials_no_estimate_is_nonsense(trials, times, epochs, method, warmup_epochs):
+    plan = TrainingPlan(
+        samples=max(t.sample_size for t in trials) * times, batch_size=BATCH, epochs=epochs, eval_every=1
+    )
+    rates = {"carbon_intensity": Estimate(400.0, 300.0, 500.0, 0.95, "gCO2e/kWh"), "electricity_price": 0.3}
+    more = {"eval_durations_s": (1.0, 1.5), "cold_start_s": 2.0, "warmup_epochs": warmup_epochs}
+    try:
+        forecast = extrapolate(trials, plan, method=method, **rates, **more)
+    except UsageError as error:
+        assert method == "power" and ("three sizes" in str(error) or "differ too much" in str(error))
+        return
+    parts = () if method == "green-love" else ("one_off_s", "per_epoch_s", "per_batch_s", "between_s")
+    for name in (*AMOUNTS, *parts):
+        e = getattr(forecast, name)
+        assert e is None or 0 <= e.lower <= e.point <= e.upper < math.inf, (name, e)
+        assert e is None or name not in AMOUNTS or e.point > 0, (name, e)
+    assert (forecast.energy_kwh is None) == all(t.energy_kwh is None for t in trials)
+    assert forecast.duration_p99_s is None or forecast.duration_s.point <= forecast.duration_p99_s < math.inf
+    if forecast.backtest_error is not None:
+        assert -1 < forecast.backtest_error < math.inf
+        if not 1 / 1.5 < 1 + forecast.backtest_error < 1.5:
+            assert not forecast.is_reliable
+
+
+def test_epochs_that_were_told_to_be_cold_and_were_fast_are_worth_nothing_once():
+    quick = [Trial(t.sample_size, BATCH, (1e-4, 1e-4, *t.epoch_durations_s)) for t in exact()]
+    forecast = extrapolate(quick, TrainingPlan(samples=64 * BATCH, batch_size=BATCH, epochs=1), warmup_epochs=2)
+    assert forecast.one_off_s.point == forecast.one_off_s.lower == 0.0
+    assert forecast.duration_s.point == pytest.approx(0.069, rel=1e-6)
+
+
+def test_a_power_law_pays_a_cold_start_once_too():
+    def law(cold_s: float) -> Forecast:
+        cold = [Trial(t.sample_size, BATCH, (t.epoch_durations_s[0] + cold_s, *t.epoch_durations_s)) for t in exact()]
+        return extrapolate(cold, PLAN, method="power")
+
+    assert law(2.0).one_off_s.point == pytest.approx(2.0, rel=1e-6)
+    assert law(2.0).duration_s.point == pytest.approx(law(0.0).duration_s.point + 2.0, rel=1e-6)
 
 
 def thrashing(factors) -> list[Trial]:
@@ -341,7 +426,9 @@ def test_the_green_love_variants():
     assert scaled(uses_median=True).epoch_s == pytest.approx(11.0)
     assert scaled().spearman_rho == pytest.approx(1.0)
     falling = [Trial(1000, 100, (2.0,) * 5), Trial(2000, 100, (1.0,) * 5)]
-    assert "Spearman" in str(extrapolate(falling, GREEN_LOVE_PLAN, method="green-love").warnings[0])
+    level = [Trial(1000, 100, (1.0,) * 5), Trial(2000, 100, (1.0,) * 5)]
+    for trials_ in (falling, level):
+        assert "Spearman" in str(extrapolate(trials_, GREEN_LOVE_PLAN, method="green-love").warnings[0])
 
 
 def test_trials_in_which_larger_samples_took_less_give_a_wide_forecast_and_no_nonsense():

@@ -1,7 +1,8 @@
-"""What speaks against a straight line: curvature, the largest size that the others do not foresee, and scatter."""
+"""What speaks against a straight line: curvature, the largest size that the others do not foresee, scatter, width."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,9 +12,15 @@ from greenlove_tracker.extrapolation.noise import WithinNoise
 from greenlove_tracker.extrapolation.observations import Observations
 from greenlove_tracker.extrapolation.prediction import run_mean_of
 from greenlove_tracker.extrapolation.regression import Array, fit_line, has_positive_intercept, plain_wls
+from greenlove_tracker.forecasting import Estimate, TrainingPlan, Trial, Warn
 
 _P_VALUE = 0.02  # a linear loop is falsely called curved in 2% of the cases
 _TAIL = 0.005  # of the others' forecast on either side, that the largest size must not lie in
+_FAR = 50.0  # extrapolating over more than this multiple of the largest trial
+_WIDE = 0.25  # a relative width above which a forecast is said to be wide
+_VAGUE = 1.0  # and above which, ±50%, it is not to be relied on
+_SCATTER = 2.0  # times as long: trials of one size that differ by so much are of two machines, as it were
+_TIMES = 10.0  # as long or as short: an error above that is not said in per cent
 _MOST_OFF = 1.5  # a largest size that is off by this factor is foreseen by no standard, however wide the interval
 
 
@@ -109,3 +116,68 @@ def scatter(seen: Observations) -> float:
     """By how many times the slowest trial of a size took longer than the fastest of that size, at most."""
     by_size = [seen.mean_s[seen.m == size] for size in np.unique(seen.m)]
     return max(float(means.max() / means.min()) for means in by_size)
+
+
+def line_warnings(
+    seen: Observations, trials: Sequence[Trial], plan: TrainingPlan, duration: Estimate, check: Backtest | None
+) -> list[Warn]:
+    """What makes a forecast by the line worse.
+
+    Args:
+        seen: the trials, as the line sees them.
+        trials: as they were made.
+        plan: what was forecast.
+        duration: the forecast.
+        check: how well the others foresee the largest size.
+    """
+    found, bend = [], curvature(seen.m, seen.mean_s)
+    target_m = seen.epoch_of(plan)
+    largest = float(seen.m.max())
+    unit = "tokens" if seen.goes_by_tokens else "batches"
+    if seen.n_sizes < 3:
+        sizes = "one size" if seen.n_sizes == 1 else "two sizes"
+        found.append(Warn("FEW", f"trials of {sizes} cannot show whether cost is linear", "four sizes would", True))
+    if seen.n_sizes == 1:
+        longest_s = max(t.total_s for t in trials)
+        found.append(
+            Warn("WIDE", f"fixed costs are not separable: {longest_s:.3g} s held one size", "a larger --budget", True)
+        )
+    if bend.is_curved:
+        law = f"it goes about as n^{bend.exponent:.2f}"
+        message = f"cost is not linear in {unit} (p = {bend.p_value:.2g}); {law}"
+        found.append(Warn("NONLINEAR", message, 'explore larger samples, or forecast with method="power"', True))
+    if target_m > _FAR * largest:
+        found.append(
+            Warn("FAR", f"the plan's epoch is {target_m / largest:,.0f} × the largest trial", "a larger --budget")
+        )
+    not_steady = sum(len(s) < len(t.epoch_durations_s) / 2 for s, t in zip(seen.steady, trials, strict=True))
+    if not_steady:
+        found.append(
+            Warn("NOT_STEADY", f"{not_steady} trials were cold for over half their epochs", "longer trials", True)
+        )
+    if duration.relative_width > _WIDE and seen.n_sizes > 1:
+        half = duration.relative_width / 2
+        is_vague = duration.relative_width > _VAGUE
+        message = f"±{half:.0%}: the trials differ too much"
+        found.append(Warn("WIDE", message, "more and longer trials narrow it", is_vague))
+    return found + _disagreements(seen, check)
+
+
+def _disagreements(seen: Observations, check: Backtest | None) -> list[Warn]:
+    """Where the trials contradict each other, by more than a run differs from another."""
+    found = []
+    if check is not None and not check.is_foreseen:
+        message = f"the largest size, forecast from the others, comes out {_off_by(check.error)}: so may the whole"
+        found.append(Warn("BACKTEST", message, "explore again on a quieter machine, or larger samples", True))
+    times = scatter(seen)
+    if times >= _SCATTER:
+        message = f"trials of one size took up to {times:.1f} times as long as each other"
+        advice = "other work, or more threads than cores, slows it down: fewer threads (OMP_NUM_THREADS) may help"
+        found.append(Warn("SCATTER", message, advice, True))
+    return found
+
+
+def _off_by(error: float) -> str:
+    """A relative error in per cent, or in times where per cent say little: -99% and -99.9% are not alike."""
+    times = max(1 + error, 1 / (1 + error))
+    return f"{error:+.0%}" if times < _TIMES else f"{times:,.0f} times too {'long' if error > 0 else 'short'}"

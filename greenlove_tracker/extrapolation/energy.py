@@ -112,7 +112,7 @@ def energy_at_mean_power(trials: Sequence[Trial], duration: Estimate) -> tuple[E
     point = kwh_from_w_s(mean_w, duration.point)
 
     def end(bound_s: float, sign: int) -> float:
-        relative_time = bound_s / duration.point - 1.0 if duration.point else 0.0
+        relative_time = bound_s / duration.point - 1.0
         return point * (1.0 + sign * math.hypot(relative_time, relative_power))
 
     upper = end(duration.upper, +1)

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.extrapolation import green_love, power
 from greenlove_tracker.extrapolation.between import between_epochs
-from greenlove_tracker.extrapolation.checks import Backtest, Curvature, backtest, curvature, scatter
+from greenlove_tracker.extrapolation.checks import backtest, line_warnings
 from greenlove_tracker.extrapolation.energy import Time, energy_at_mean_power, forecast_energy
 from greenlove_tracker.extrapolation.mixture import Mixture
 from greenlove_tracker.extrapolation.noise import within_noise
@@ -22,10 +24,6 @@ from greenlove_tracker.forecasting import Estimate, Forecast, Kind, TrainingPlan
 
 __all__ = ["extrapolate", "observe"]
 
-_FAR = 50.0  # extrapolating over more than this multiple of the largest trial
-_WIDE = 0.25  # a relative width above which a forecast is said to be wide
-_VAGUE = 1.0  # and above which, ±50%, it is not to be relied on
-_SCATTER = 2.0  # times as long: trials of one size that differ by so much are of two machines, as it were
 # With one size only, up to this share of an epoch may be fixed cost that does not grow with the data.
 _UNSEEN_FIXED_SHARE = 0.3
 _P99 = 0.99
@@ -74,6 +72,7 @@ def extrapolate(
         UsageError: where trials or plan cannot give a forecast, with what to do.
     """
     _check(trials, plan, level, method)
+    _check_beginning(warmup_epochs, cold_start_s)
     rates = Rates(carbon_intensity, electricity_price, price_usd_per_hour)
     between, warnings = between_epochs(plan, eval_durations_s, save_durations_s)
     if method == "power":
@@ -115,6 +114,13 @@ def _check(trials: Sequence[Trial], plan: TrainingPlan, level: float, method: st
         raise UsageError("the green-love formulas need a plan in samples and epochs")
 
 
+def _check_beginning(warmup_epochs: int | None, cold_start_s: float) -> None:
+    if warmup_epochs is not None and warmup_epochs < 0:
+        raise UsageError(f"warmup_epochs must be at least 0, or None to find them, not {warmup_epochs!r}")
+    if not (math.isfinite(cold_start_s) and cold_start_s >= 0):
+        raise UsageError(f"cold_start_s must be at least 0 and finite, not {cold_start_s!r}")
+
+
 def _by_line(
     trials: Sequence[Trial],
     plan: TrainingPlan,
@@ -137,8 +143,6 @@ def _by_line(
     spread = _no_surer(total.estimate(level, "s", Kind.PREDICTION), doubt)
     duration = _at_least(spread, besides.estimate(level, "s", Kind.PREDICTION))
     energy, energy_warnings = forecast_energy(trials, seen, noise, plan, Time(of_epochs, besides, duration))
-    doubts = _warnings(seen, trials, plan, curvature(seen.m, seen.mean_s), duration)
-    doubts += _disagreements(seen, check)
     return Forecast(
         duration_s=duration,
         energy_kwh=None if energy is None else _no_surer(energy, doubt),
@@ -147,7 +151,7 @@ def _by_line(
         one_off_s=one_off,
         per_epoch_s=coefficient_of(line, 0, noise).estimate(level, "s", Kind.CONFIDENCE) if seen.n_sizes > 1 else None,
         per_batch_s=coefficient_of(line, 1, noise).estimate(level, "s", Kind.CONFIDENCE),
-        warnings=(*doubts, *energy_warnings),
+        warnings=(*line_warnings(seen, trials, plan, duration, check), *energy_warnings),
         backtest_error=None if check is None else check.error,
         method="wls",
         degrees_of_freedom=line.degrees_of_freedom,
@@ -176,61 +180,15 @@ def _with_unseen_fixed_cost(total: Mixture, seen: Observations, plan: TrainingPl
 
 
 def _one_off(seen: Observations, level: float) -> Estimate:
-    """The mean excess of the trials that began cold; from the least to the most that was seen."""
+    """The mean excess of the trials that began cold, from the least to the most that was seen.
+
+    It is never less than nothing: epochs that were told to be cold, and were faster than the rest, were not.
+    """
     if not seen.cold_excess_s:
         return Estimate(0.0, 0.0, 0.0, level, "s", Kind.CONFIDENCE)
     excess = seen.cold_excess_s
-    return Estimate(float(np.mean(excess)), min(excess), max(excess), level, "s", Kind.CONFIDENCE)
-
-
-def _warnings(
-    seen: Observations, trials: Sequence[Trial], plan: TrainingPlan, bend: Curvature, duration: Estimate
-) -> list[Warn]:
-    found = []
-    target_m = seen.epoch_of(plan)
-    largest = float(seen.m.max())
-    unit = "tokens" if seen.goes_by_tokens else "batches"
-    if seen.n_sizes < 3:
-        sizes = "one size" if seen.n_sizes == 1 else "two sizes"
-        found.append(Warn("FEW", f"trials of {sizes} cannot show whether cost is linear", "four sizes would", True))
-    if seen.n_sizes == 1:
-        longest_s = max(t.total_s for t in trials)
-        found.append(
-            Warn("WIDE", f"fixed costs are not separable: {longest_s:.3g} s held one size", "a larger --budget", True)
-        )
-    if bend.is_curved:
-        law = f"it goes about as n^{bend.exponent:.2f}"
-        message = f"cost is not linear in {unit} (p = {bend.p_value:.2g}); {law}"
-        found.append(Warn("NONLINEAR", message, 'explore larger samples, or forecast with method="power"', True))
-    if target_m > _FAR * largest:
-        found.append(
-            Warn("FAR", f"the plan's epoch is {target_m / largest:,.0f} × the largest trial", "a larger --budget")
-        )
-    not_steady = sum(len(s) < len(t.epoch_durations_s) / 2 for s, t in zip(seen.steady, trials, strict=True))
-    if not_steady:
-        found.append(
-            Warn("NOT_STEADY", f"{not_steady} trials were cold for over half their epochs", "longer trials", True)
-        )
-    if duration.relative_width > _WIDE and seen.n_sizes > 1:
-        half = duration.relative_width / 2
-        is_vague = duration.relative_width > _VAGUE
-        message = f"±{half:.0%}: the trials differ too much"
-        found.append(Warn("WIDE", message, "more and longer trials narrow it", is_vague))
-    return found
-
-
-def _disagreements(seen: Observations, check: Backtest | None) -> list[Warn]:
-    """Where the trials contradict each other, by more than a run differs from another."""
-    found = []
-    if check is not None and not check.is_foreseen:
-        message = f"the largest size, forecast from the others, comes out {check.error:+.0%}: so may the whole"
-        found.append(Warn("BACKTEST", message, "explore again on a quieter machine, or larger samples", True))
-    times = scatter(seen)
-    if times >= _SCATTER:
-        message = f"trials of one size took up to {times:.1f} times as long as each other"
-        advice = "other work, or more threads than cores, slows it down: fewer threads (OMP_NUM_THREADS) may help"
-        found.append(Warn("SCATTER", message, advice, True))
-    return found
+    point, lower, upper = (max(0.0, e) for e in (float(np.mean(excess)), min(excess), max(excess)))
+    return Estimate(point, lower, upper, level, "s", Kind.CONFIDENCE)
 
 
 def _by_power_law(
@@ -239,20 +197,15 @@ def _by_power_law(
     seen = observe(trials, plan)
     law = power.power_law(seen, plan, level)
     beside = None if between is None else between.estimate(level, "s", Kind.PREDICTION)
-    beside_s = cold_start_s + (0.0 if beside is None else beside.point)
-    duration = law.duration_s.plus(beside_s)
-    energy, energy_warnings = energy_at_mean_power(trials, duration)
-    return Forecast(
-        duration_s=duration,
-        energy_kwh=energy,
-        emissions_kgco2e=None,
-        cost_usd=None,
-        one_off_s=_one_off(seen, level).plus(cold_start_s),
-        per_epoch_s=None,
-        per_batch_s=None,
-        warnings=(*power.power_warnings(law, seen, plan), *energy_warnings),
-        backtest_error=None,
+    one_off = _one_off(seen, level).plus(cold_start_s)
+    beside_s = one_off.point + (0.0 if beside is None else beside.point)
+    return _without_line(
+        trials,
+        law.duration_s.plus(beside_s),
+        power.power_warnings(law, seen, plan),
         method="power",
+        one_off_s=one_off,
+        per_batch_s=None,
         degrees_of_freedom=law.degrees_of_freedom,
         plan=plan,
         duration_p99_s=law.duration_p99_s + beside_s,
@@ -277,18 +230,28 @@ def _by_green_love(
     first_epochs = min(green_love.WARMUP_EPOCHS if options is None else options.warmup_epochs, plan.epochs or 1)
     excess_s = scaled.first_epochs_s - first_epochs * scaled.epoch_s
     duration = Estimate(total, max(0.0, total - margin), total + margin, level, "s", Kind.PREDICTION)
+    return _without_line(
+        trials,
+        duration,
+        warnings,
+        method="green-love",
+        one_off_s=Estimate(excess_s, excess_s, excess_s, level, "s", Kind.CONFIDENCE),
+        per_batch_s=epoch.times(1 / plan.batches_per_epoch, "s"),
+        degrees_of_freedom=max(0, scaled.n_steady - 1),
+        plan=plan,
+    )
+
+
+def _without_line(trials: Sequence[Trial], duration: Estimate, warnings: Sequence[Warn], **of_it: Any) -> Forecast:
+    """A forecast that no line was fitted for: its energy is the trials' mean power times the time."""
     energy, energy_warnings = energy_at_mean_power(trials, duration)
     return Forecast(
         duration_s=duration,
         energy_kwh=energy,
         emissions_kgco2e=None,
         cost_usd=None,
-        one_off_s=Estimate(excess_s, excess_s, excess_s, level, "s", Kind.CONFIDENCE),
         per_epoch_s=None,
-        per_batch_s=epoch.times(1 / plan.batches_per_epoch, "s"),
         warnings=(*warnings, *energy_warnings),
         backtest_error=None,
-        method="green-love",
-        degrees_of_freedom=max(0, scaled.n_steady - 1),
-        plan=plan,
+        **of_it,
     )

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 from scipy import stats
 
+from greenlove_tracker.errors import UsageError
 from greenlove_tracker.forecasting import TrainingPlan, Trial
 
 WARMUP_EPOCHS = 3
@@ -30,12 +31,19 @@ class Options:
         uses_median: medians instead of means.
         divides_by_n: the margin of the package, z·σ·√E/√n, instead of the published one.
         warmup_epochs: epochs at the beginning that are kept apart.
+
+    Raises:
+        UsageError: where those are fewer than none.
     """
 
     uses_student_t: bool = False
     uses_median: bool = False
     divides_by_n: bool = False
     warmup_epochs: int = WARMUP_EPOCHS
+
+    def __post_init__(self) -> None:
+        if self.warmup_epochs < 0:
+            raise UsageError(f"warmup_epochs must be at least 0, not {self.warmup_epochs!r}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +91,12 @@ def scale(trials: Sequence[Trial], plan: TrainingPlan, level: float, options: Op
 
 
 def _spearman(trials: Sequence[Trial]) -> float | None:
-    """Spearman's ρ between sample sizes and total times; it tests that cost grows, not that it grows linearly."""
+    """Spearman's ρ between sample sizes and total times; it tests that cost grows, not that it grows linearly.
+
+    Where all took the same time it is not defined; nothing grows, and it is taken as 0.
+    """
     if len({t.sample_size for t in trials}) < 2:
         return None
+    if len({t.total_s for t in trials}) == 1:
+        return 0.0
     return float(stats.spearmanr([t.sample_size for t in trials], [t.total_s for t in trials]).statistic)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from greenlove_tracker.errors import UsageError
 from greenlove_tracker.extrapolation.regression import Array
 from greenlove_tracker.extrapolation.warmup import cold_epochs_of
 from greenlove_tracker.forecasting import TrainingPlan, Trial
@@ -29,8 +30,18 @@ class Observations:
         return len(np.unique(self.m))
 
     def epoch_of(self, plan: TrainingPlan) -> float:
-        """Batches, or tokens, of one epoch of the plan."""
-        return float(plan.batches_per_epoch * (plan.tokens_per_step or 1 if self.goes_by_tokens else 1))
+        """Batches, or tokens, of one epoch of the plan.
+
+        Raises:
+            UsageError: where those are fewer tokens than any trial's, which a fit says nothing of.
+        """
+        m = float(plan.batches_per_epoch * (plan.tokens_per_step or 1 if self.goes_by_tokens else 1))
+        if m < self.m.min():
+            raise UsageError(
+                f"the plan has {m:,.0f} tokens an epoch, less than any trial's ({self.m.min():,.0f} and more): "
+                "there is nothing to forecast, run it"
+            )
+        return m
 
 
 def observe(trials: Sequence[Trial], plan: TrainingPlan, warmup_epochs: int | None = None) -> Observations:

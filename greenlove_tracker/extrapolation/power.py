@@ -21,6 +21,7 @@ _RANGE = 10.0  # sizes under the largest by more than this factor are left out: 
 # over each e-fold that it is extended by.
 _UNLIKE, _DRIFT = 0.08, 0.15
 _VAGUE = 3.0  # times the forecast, above which its upper end is no help
+_MOST_LOG = 300.0  # of a time in s, either way: far beyond any sense, and still a number whose square is one
 _LEAST_SIZES = 3  # two give an exponent without any sign of whether it is one
 
 
@@ -56,7 +57,7 @@ def power_law(seen: Observations, plan: TrainingPlan, level: float) -> PowerLaw:
         level: of the intervals.
 
     Raises:
-        UsageError: with fewer sizes.
+        UsageError: with fewer sizes, or where the trials contradict each other beyond any number.
     """
     fit, _ = _fitted(seen)
     beyond = math.log(seen.epoch_of(plan) / float(seen.m.max()))
@@ -66,7 +67,11 @@ def power_law(seen: Observations, plan: TrainingPlan, level: float) -> PowerLaw:
 
     def at_level(of: float) -> tuple[float, float, float]:
         reach = error * float(stats.t.ppf((1 + of) / 2, fit.df_resid))
-        ends = (float(predicted.predicted_mean[0]) + by for by in (0.0, -reach, reach))
+        ends = [float(predicted.predicted_mean[0]) + by for by in (0.0, -reach, reach)]
+        if max(map(abs, ends)) > _MOST_LOG:
+            raise UsageError(
+                "the trials differ too much to tell how time grows with size: explore larger samples, or more of them"
+            )
         point, lower, upper = (math.exp(end) * plan.n_epochs for end in ends)
         return point, lower, upper
 
