@@ -130,18 +130,10 @@ def line_warnings(
         duration: the forecast.
         check: how well the others foresee the largest size.
     """
-    found, bend = [], curvature(seen.m, seen.mean_s)
+    found, bend = _few_sizes(seen, trials), curvature(seen.m, seen.mean_s)
     target_m = seen.epoch_of(plan)
     largest = float(seen.m.max())
     unit = "tokens" if seen.goes_by_tokens else "batches"
-    if seen.n_sizes < 3:
-        sizes = "one size" if seen.n_sizes == 1 else "two sizes"
-        found.append(Warn("FEW", f"trials of {sizes} cannot show whether cost is linear", "four sizes would", True))
-    if seen.n_sizes == 1:
-        longest_s = max(t.total_s for t in trials)
-        found.append(
-            Warn("WIDE", f"fixed costs are not separable: {longest_s:.3g} s held one size", "a larger --budget", True)
-        )
     if bend.is_curved:
         law = f"it goes about as n^{bend.exponent:.2f}"
         message = f"cost is not linear in {unit} (p = {bend.p_value:.2g}); {law}"
@@ -161,6 +153,19 @@ def line_warnings(
         message = f"±{half:.0%}: the trials differ too much"
         found.append(Warn("WIDE", message, "more and longer trials narrow it", is_vague))
     return found + _disagreements(seen, check)
+
+
+def _few_sizes(seen: Observations, trials: Sequence[Trial]) -> list[Warn]:
+    found = []
+    if seen.n_sizes < 3:
+        sizes = "one size" if seen.n_sizes == 1 else "two sizes"
+        found.append(Warn("FEW", f"trials of {sizes} cannot show whether cost is linear", "four sizes would", True))
+    if seen.n_sizes == 1:
+        longest_s = max(t.total_s for t in trials)
+        found.append(
+            Warn("WIDE", f"fixed costs are not separable: {longest_s:.3g} s held one size", "a larger --budget", True)
+        )
+    return found
 
 
 def _disagreements(seen: Observations, check: Backtest | None) -> list[Warn]:

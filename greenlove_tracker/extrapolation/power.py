@@ -70,7 +70,7 @@ def power_law(seen: Observations, plan: TrainingPlan, level: float) -> PowerLaw:
         ends = [float(predicted.predicted_mean[0]) + by for by in (0.0, -reach, reach)]
         if max(map(abs, ends)) > _MOST_LOG:
             raise UsageError(
-                "the trials differ too much to tell how time grows with size: explore larger samples, or more of them"
+                "the trials differ too much to tell how time grows: explore larger samples, or more of them"
             )
         point, lower, upper = (math.exp(end) * plan.n_epochs for end in ends)
         return point, lower, upper
