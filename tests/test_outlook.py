@@ -373,6 +373,20 @@ def test_a_stuck_epoch_is_overdue(clock, tmp_path, capsys):
         assert "overdue" in tracker._session._worker.line()
 
 
+def test_a_meter_that_has_just_come_up_leaves_energy_out_of_the_status_line(clock, tmp_path):
+    from fakes import ScriptedMeter, gpu_energy
+
+    meter = ScriptedMeter([gpu_energy(0.0), gpu_energy(0.001)])
+    meter.resolution_s = 0.1
+    with make(clock, tmp_path, meter=meter) as tracker:
+        clock.pass_s(0.001)
+        tracker.epoch_start()
+        assert "kWh" not in tracker._session._worker.line() and "CO2e" not in tracker._session._worker.line()
+        clock.pass_s(10.0)
+        tracker.epoch_end()
+        assert "1.00 Wh" in tracker._session._worker.line()
+
+
 def test_two_threads_that_forecast_do_not_mix_up_what_they_saw(clock, tmp_path, monkeypatch):
     import threading
 

@@ -254,6 +254,17 @@ def test_an_evaluation_within_an_epoch_is_a_gap_and_not_the_epochs_time():
     assert sum(r.gap_before_s + r.duration_s for r in bench.rows) == clock.now_s
 
 
+def test_nothing_read_of_an_instant_is_not_known_to_be_nothing():
+    meter = ScriptedMeter([gpu_energy(0.0), gpu_energy(0.0), gpu_energy(0.0)])
+    meter.resolution_s = 0.1
+    bench = Bench(meter)
+    bench.epoch(0.05, gap_s=0.001)
+    assert bench.recorder.metered_kwh is None
+    bench.clock.pass_s(0.1)
+    bench.recorder.cut()
+    assert bench.recorder.metered_kwh == 0.0
+
+
 def test_a_long_evaluation_is_cut_into_gap_rows_and_a_step_ends_it():
     bench = Bench()
     bench.recorder.start_epoch()

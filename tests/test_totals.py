@@ -44,13 +44,20 @@ def rows(draw):
             return UNKNOWN_ENERGY
         return Energy(*(draw(st.floats(0, 1e3)) if there else None for there in is_there))
 
-    seconds = st.floats(0.001, 1e5)
+    seconds = st.floats(0.1, 1e5)  # a meter can tell
     return [
         Row(kind, number if kind in (RowKind.EPOCH, RowKind.SEGMENT) else None, "", draw(seconds), energy(),
             draw(seconds) if kind in (RowKind.EPOCH, RowKind.SEGMENT) else 0.0, Counts(1),
             energy() if kind in (RowKind.EPOCH, RowKind.SEGMENT) else UNKNOWN_ENERGY, None)
         for number, kind in enumerate(draw(st.lists(st.sampled_from(RowKind), max_size=8)), 1)
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(("gap_s", "energy_kwh"), [(0.0007, None), (0.2, 0.0)])
+def test_nothing_metered_of_an_instant_says_nothing_about_a_run(gap_s, energy_kwh):
+    written = [gap(12.0, UNKNOWN_ENERGY, RowKind.GAP, Flag.METER_STARTING), gap(gap_s, gpu(0.0), RowKind.TAIL)]
+    found = summary(written)
+    assert (found.energy_kwh, found.energy.total_kwh, found.measured_kwh) == (energy_kwh,) * 3
 
 
 @given(rows())

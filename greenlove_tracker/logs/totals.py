@@ -24,6 +24,8 @@ from greenlove_tracker.records import (
 )
 from greenlove_tracker.units import GRAMS_PER_KG, gco2e_from_kwh, h_from_s
 
+_TELLS_NOTHING_S = 0.1  # no counter moves sooner: nothing read of less is not known to be nothing
+
 
 @dataclass(frozen=True, slots=True)
 class Terms:
@@ -91,6 +93,8 @@ def _node_energy(rows: Sequence[Row]) -> _NodeEnergy:
     stretches = _stretches(rows)
     total_s = math.fsum(s.duration_s for s in stretches)
     metered = sum_energies(s.energy for s in stretches)
+    if metered.total_kwh == 0 and math.fsum(s.duration_s for s in stretches if s.energy.is_known) < _TELLS_NOTHING_S:
+        metered = UNKNOWN_ENERGY
     measured: list[float] = []
     estimates: list[float] = []
     covered = []

@@ -214,7 +214,7 @@ class Recorder:
         if abs(wall_s - duration_s) > _CLOCK_TOLERANCE_S + 0.01 * duration_s:
             flags.add(Flag.CLOCK_JUMP)
         had_meter = self._meter is not None
-        energy, is_read = self._read_meter()
+        energy, is_read = self._read_meter(duration_s)
         if not had_meter:
             flags.add(self._no_energy_flag)
         elif not is_read:
@@ -227,7 +227,7 @@ class Recorder:
             flags.add(Flag.GPU_UNREAD)
         return _Stretch(timestamp(before.utc_s), duration_s, energy, frozenset(flags))
 
-    def _read_meter(self) -> tuple[Energy, bool]:
+    def _read_meter(self, duration_s: float) -> tuple[Energy, bool]:
         """The energy of the stretch, and whether it could be read.
 
         A failed reading is tried once more at once. If that fails too, the stretch has no energy, and neither has the
@@ -248,7 +248,7 @@ class Recorder:
         if was_failing:
             return UNKNOWN_ENERGY, False
         read_kwh = energy.total_kwh
-        if read_kwh is not None:
+        if read_kwh or (read_kwh is not None and duration_s >= meter.resolution_s):  # else it cannot tell yet
             self.metered_kwh = read_kwh + (self.metered_kwh or 0.0)
         return energy, True
 
