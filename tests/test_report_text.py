@@ -143,8 +143,8 @@ def test_cite_tells_final_preliminary_and_failed_apart(tmp_path: Path) -> None:
         write_run(tmp_path, [epoch_row(1, 60.0, cpu_energy(60.0))], f"run-{i}", fields={"tags": tags}, status=status)
     text = cite(aggregate(tmp_path))
     assert "(1 final, 1 preliminary and 1 failed or interrupted) on Xeon" in text
-    assert "| final | 1 | 1:00 | 0 | 0.473 Wh | 0.217 g |" in text
-    assert "| total | 3 | 3:00 | 0 | 1.42 Wh | 0.650 g |" in text
+    assert "| final | 1 | 1:00 | – | 0.473 Wh | 0.217 g |" in text
+    assert "| total | 3 | 3:00 | – | 1.42 Wh | 0.650 g |" in text
     assert "458 gCO2e/kWh, 2025, world average" in text
     assert "PUE 1.0" in text
     assert "0% was measured by hardware, 100% modelled or estimated" in text

@@ -143,6 +143,5 @@ def _tool_sentence(every: Facts) -> str:
 def _row(name: str, sums: Sums) -> str:
     time, energy, emissions, _ = sums.cells
     totals = sums.totals
-    hours = fmt.UNKNOWN if totals.gpu_hours is None else fmt.significant(totals.gpu_hours)
-    cells = (name, f"{totals.n_runs:,}", time, hours, energy, emissions)
+    cells = (name, f"{totals.n_runs:,}", time, sums.gpu_hours, energy, emissions)
     return "| " + " | ".join(cell.replace(STAR, "\\" + STAR) for cell in cells) + " |"

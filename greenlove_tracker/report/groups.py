@@ -42,6 +42,15 @@ class Sums:
         return self.totals.n_unknown_emissions
 
     @property
+    def gpu_hours(self) -> str:
+        """GPU-hours without their unit; a dash where no run had a GPU."""
+        totals = self.totals
+        if totals.gpu_hours is None:
+            return fmt.UNKNOWN
+        text = fmt.significant(totals.gpu_hours) if totals.gpu_hours else "–"
+        return _starred(text, totals.gpu_hours, totals.n_unknown_gpu_hours)
+
+    @property
     def cells(self) -> tuple[str, str, str, str]:
         """Time, energy, CO2e and cost."""
         totals = self.totals

@@ -99,8 +99,7 @@ def summary_table(aggregate: Aggregate, keys: Sequence[str]) -> str:
 
 def _number_cells(sums: Sums) -> list[str]:
     time, *others = sums.cells
-    gpu_h = sums.totals.gpu_hours
-    return [f"{sums.totals.n_runs:,}", time, fmt.significant(gpu_h) if gpu_h else "–", *others]
+    return [f"{sums.totals.n_runs:,}", time, sums.gpu_hours, *others]
 
 
 def _name(value: str) -> str:
