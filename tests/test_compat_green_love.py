@@ -348,14 +348,14 @@ def test_the_projection_is_asked_in_the_terms_of_the_results(tmp_path, monkeypat
         custom_speedup={"H100 HGX 80GB": 2.5, "L40S": 1.5},
     ).estimate()  # fmt: skip
     (found,) = calls
-    names = ("local_gpu", "n_gpus", "task", "precision", "country", "electricity_price", "pue", "manual_tdp_watts",
+    names = ("local_gpu", "n_gpus", "task", "precision", "country", "pue", "manual_tdp_watts",
              "manual_gpu_utilization", "utilization", "custom_speedup")  # fmt: skip
     assert {name: found[name] for name in names} == {
         "local_gpu": "RTX 4090", "n_gpus": 1, "task": "resnet50", "precision": "fp32", "country": "DE",
-        "electricity_price": 0.4, "pue": 1.5, "manual_tdp_watts": 400, "manual_gpu_utilization": 0.6,
+        "pue": 1.5, "manual_tdp_watts": 400, "manual_gpu_utilization": 0.6,
         "utilization": None, "custom_speedup": {"H100 SXM5 80GB": 2.5, "L40S": 1.5},
     }  # fmt: skip
-    assert found["carbon_intensity"].value == 332
+    assert (found["carbon_intensity"].value, found["electricity_price"].value) == (332, 0.4)
     assert found["energy_kwh"].point == results.est_total_energy_kwh
 
 
