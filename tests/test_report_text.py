@@ -66,6 +66,21 @@ def test_unknown_is_said_with_its_reason_and_never_as_zero(tmp_path: Path) -> No
     assert "No energy was measured: RAPL is not readable (greenlove doctor)" in screen
 
 
+def test_a_run_that_ended_before_the_meter_was_up_is_told_what_to_do(tmp_path: Path) -> None:
+    fields = {"meter": "codecarbon 3.3.2", "meter_note": "a virtual machine without counters"}
+    run = write_run(tmp_path, [epoch_row(1, 2.0, flags=[Flag.METER_STARTING])], fields=fields)
+    screen = " ".join(end_screen(run, exit_code=0).split())
+    assert "energy unknown the run ended before the meter was up CO2e" in screen
+    assert "the meter was up; call tracker.wait_ready(30) before the first epoch, or run longer" in screen
+    assert "doctor" not in screen
+
+
+def test_a_run_without_a_row_has_no_time(tmp_path: Path) -> None:
+    screen = end_screen(write_run(tmp_path, []), exit_code=None)
+    assert "time       unknown   nothing was recorded" in screen and "0 s" not in screen
+    assert summary_table(aggregate(tmp_path), ["project"]).splitlines()[-1].split()[:3] == ["total", "1", "unknown"]
+
+
 def test_missing_carbon_intensity_leaves_the_emissions_unknown(tmp_path: Path) -> None:
     run = write_run(tmp_path, [epoch_row(1, 2.0, cpu_energy(2.0))], intensity=None)
     assert "CO2e       unknown" in end_screen(run, exit_code=0)

@@ -105,7 +105,7 @@ def _figures(total: Totals) -> tuple[KeyFigure, ...]:
     cost = (*_summed_over(total.n_runs, total.n_unknown_cost), *_cost_bases(total.cost_bases))
     gpu_hours_of = _summed_over(total.n_runs, total.n_unknown_gpu_hours)
     return (
-        KeyFigure("time", fmt.duration(total.duration_s), (f"wall time, {runs}",)),
+        KeyFigure("time", fmt.duration(total.duration_s or None), (f"wall time, {runs}",)),
         KeyFigure("energy", fmt.energy(total.energy_kwh), energy),
         KeyFigure("CO2e", fmt.mass(total.emissions_kgco2e), _summed_over(total.n_runs, total.n_unknown_emissions)),
         KeyFigure("cost", fmt.money(total.cost_usd), cost),

@@ -21,6 +21,8 @@ def run_figures(run: Run) -> tuple[KeyFigure, ...]:
 
 def _time(run: Run) -> KeyFigure:
     summary = run.summary
+    if not summary.duration_s:
+        return KeyFigure("time", fmt.UNKNOWN, (wording.NOTHING_RECORDED,))
     if is_exploration(run.fields):
         return KeyFigure("time", fmt.duration(summary.duration_s), ("trials, and preparations between them",))
     if not run.epochs and summary.epochs_planned is None:

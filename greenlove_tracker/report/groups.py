@@ -55,7 +55,7 @@ class Sums:
         """Time, energy, CO2e and cost."""
         totals = self.totals
         return (
-            fmt.duration(totals.duration_s),
+            fmt.duration(totals.duration_s or None),
             _starred(fmt.energy(totals.energy_kwh), totals.energy_kwh, totals.n_unknown_energy),
             _starred(fmt.mass(totals.emissions_kgco2e), totals.emissions_kgco2e, totals.n_unknown_emissions),
             _starred(fmt.money(totals.cost_usd), totals.cost_usd, totals.n_unknown_cost),

@@ -39,6 +39,7 @@ _SCOPE = (
     "error is not either. On a machine of one's own they are scope 2, on a rented one scope 3; what a lifecycle "
     "intensity holds of building power plants and bringing fuel is scope 3 on both."
 )
+_RECOMPUTED = "Recomputed from the log, to six digits. What is shown here comes out on any calculator:"
 
 
 def method_blocks(run: Run, before: Sequence[Block] = (), factors: Sequence[Factor] = ()) -> tuple[Block, ...]:
@@ -50,8 +51,7 @@ def method_blocks(run: Run, before: Sequence[Block] = (), factors: Sequence[Fact
         Paragraph(_TIME),
         Paragraph(_ENERGY),
         *before,
-        Paragraph("Recomputed from the log, to six digits. What is shown here comes out on any calculator:"),
-        Calculations(tuple(lines)),
+        *((Paragraph(_RECOMPUTED), Calculations(tuple(lines))) if lines else ()),
         *((Paragraph(mismatch),) if mismatch else ()),
         Paragraph(wording.measured_sentence(run) + "."),
         Heading("Factors"),
@@ -62,7 +62,7 @@ def method_blocks(run: Run, before: Sequence[Block] = (), factors: Sequence[Fact
 
 def run_calculations(run: Run) -> list[Calculation]:
     """Time, energy, CO2e, share, cost and GPU-hours of a run as arithmetic; what is unknown is left out."""
-    lines = [_time(run)]
+    lines = [_time(run)] if run.summary.duration_s else []
     energy, total = _energy(run)
     lines += energy
     if total is not None:

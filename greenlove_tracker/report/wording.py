@@ -10,6 +10,7 @@ from greenlove_tracker.logs.parser import Run
 from greenlove_tracker.records import COMPONENTS, MEASURED_METHODS, Factor, Flag, Method, RunStatus, RunSummary
 
 NOT_COUNTED = ("screen", "disks", "network", "making of the hardware")
+NOTHING_RECORDED = "nothing was recorded"
 FIELD_WIDTH = 160  # of a text from a log, in running text or a table of two columns
 
 _METHODS: Mapping[str, str] = {
@@ -109,15 +110,22 @@ def intensity(factor: Factor) -> str:
 
 def why_no_energy(run: Run) -> str:
     """Why the energy of a run is not known."""
+    note = data(run, "meter_note")
+    if _ended_too_soon(run):  # what the meter notes is why it would have modelled, and not measured
+        return "the run ended before the meter was up"
     if note := data(run, "meter_note"):
         return note
     if Flag.METER_FAILED in run.summary.flags:
         return "the meter failed"
     if run.text("meter") == "none":
         return "no meter was running"
-    if Flag.METER_STARTING in run.summary.flags:
-        return "the run ended before the meter was up"
-    return "nothing was metered" if run.summary.duration_s else "nothing was recorded"
+    return "nothing was metered" if run.summary.duration_s else NOTHING_RECORDED
+
+
+def _ended_too_soon(run: Run) -> bool:
+    """Whether there is no energy because the meter came up too late, and not because it could not."""
+    flags = run.summary.flags
+    return Flag.METER_STARTING in flags and Flag.METER_FAILED not in flags and run.text("meter") != "none"
 
 
 def why_no_cost(run: Run) -> str:
@@ -140,6 +148,9 @@ def measured_sentence(run: Run) -> str:
     share = run.summary.measured_share
     if share is None and run.summary.energy_kwh is not None:
         return f"How much of this energy was measured is not known: {data(run, 'meter_note') or 'its log does not say'}"
+    if share is None and _ended_too_soon(run):
+        why = why_no_energy(run)
+        return f"No energy was measured: {why}; call tracker.wait_ready(30) before the first epoch, or run longer"
     if share is None:
         return f"No energy was measured: {why_no_energy(run)} (greenlove doctor)"
     if share == 0:
