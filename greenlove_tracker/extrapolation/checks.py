@@ -151,7 +151,7 @@ def line_warnings(
         half = duration.relative_width / 2
         is_vague = duration.relative_width > _VAGUE
         message = f"±{half:.0%}: the trials differ too much"
-        found.append(Warn("WIDE", message, "more and longer trials narrow it", is_vague))
+        found.append(Warn("WIDE", message, "more and longer trials, or a quieter machine, may narrow it", is_vague))
     return found + _disagreements(seen, check)
 
 
