@@ -1,5 +1,6 @@
 """carbontracker's names over our parts: its documented examples with the import changed, and its 12 known defects."""
 
+import math
 import signal
 import socket
 import subprocess
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from conftest import epoch_row
 from fakes import FakeClock, ScriptedMeter, gpu_energy
 from pypdf import PdfReader
 from test_foreign_carbontracker import END, write_log
@@ -241,6 +243,26 @@ def test_3_the_measurement_counts_not_the_prediction():
     assert equivalents["km travelled by car"] == pytest.approx(grams / 106.8)
 
 
+def test_what_is_unknown_is_no_zero_in_the_sums(make_run, capsys):
+    unknown = make_run("20261101T120000-unknown", rows=[epoch_row(1, None)])
+    with pytest.warns(UserWarning) as told:
+        energy_kwh, grams, equivalents = parser.aggregate_consumption(unknown.parent)
+    assert math.isnan(energy_kwh) and math.isnan(grams) and equivalents == {}
+    assert [str(w.message).removeprefix(f"{unknown.parent}: ") for w in told] == [
+        f"the {name} of 1 of 1 run is unknown and so is the sum" for name in ("energy", "CO2e")
+    ]
+    parser.print_aggregate(unknown.parent)
+    text = "an unknown amount of electricity and emitted an unknown amount of CO2e (greenlove"
+    assert text in capsys.readouterr().out
+    make_run("20261101T130000-known")
+    with pytest.warns(UserWarning, match="of 1 of 2 runs is unknown and not in the sum") as told:
+        energy_kwh, grams, _ = parser.aggregate_consumption(unknown.parent)
+    assert (energy_kwh, grams, len(told)) == (pytest.approx(0.002), pytest.approx(0.8), 2)
+    parser.print_aggregate(unknown.parent)
+    assert "0.002 kWh of electricity" in (out := capsys.readouterr().out)
+    assert ", without 1 of 2 runs, of which it is unknown" in out
+
+
 def test_4_a_log_without_equivalents_is_read():
     early = parser.parse_all_logs(RECORDED)[1]
     assert (early["actual"]["energy (kWh)"], early["pred"]["energy (kWh)"]) == (6.3208472e-05, 0.000158020882)
@@ -340,7 +362,8 @@ def test_11_a_killed_run_of_carbontracker_counts_and_so_does_stop_between_epochs
     write_log(tmp_path, "CPU with device(s) cpu:0.", [("1:00:00.00", "cpu: 100.0")] * 2, END[:0])
     (entry,) = parser.parse_all_logs(tmp_path)
     assert (entry["early_stop"], entry["actual"]["epochs"]) == (True, 2)
-    assert parser.aggregate_consumption(tmp_path)[0] == pytest.approx(0.2 * 1.58)
+    with pytest.warns(UserWarning, match="the CO2e of 1 of 1 run is unknown"):  # no intensity without an end
+        assert parser.aggregate_consumption(tmp_path)[0] == pytest.approx(0.2 * 1.58)
     output = next(RECORDED.glob("early*_output.log")).read_text()
     assert "Actual consumption for 1 epoch(s)" in output  # of the two that it measured
     assert parser.parse_all_logs(RECORDED)[1]["actual"]["epochs"] == 2

@@ -14,12 +14,15 @@ from typing import Any
 from greenlove_tracker.compat.carbontracker.components import components_of
 from greenlove_tracker.compat.carbontracker.consumption import actual_of, is_stopped_early, predicted_of
 from greenlove_tracker.errors import UsageError
+from greenlove_tracker.format import plural
 from greenlove_tracker.logs.foreign.carbontracker import CarbontrackerRun
 from greenlove_tracker.logs.parser import Run, read_logs
+from greenlove_tracker.units import GRAMS_PER_KG
 
 __all__ = ["aggregate_consumption", "parse_all_logs", "parse_logs", "print_aggregate"]
 
 PathText = str | os.PathLike[str]
+_ENERGY, _GRAMS = "energy (kWh)", "co2eq (g)"
 
 
 def parse_all_logs(log_dir: PathText) -> list[dict[str, Any]]:
@@ -75,21 +78,44 @@ def aggregate_consumption(log_dir: PathText) -> tuple[float, float, dict[str, fl
     """What all runs of a directory took: energy in kWh, CO2e in g, and both as equivalents.
 
     A run counts with what was measured; where fewer epochs were monitored than planned, with its prediction, as in
-    carbontracker. What is not known is not in the sums.
+    carbontracker. What is not known is not in the sums, and warned of; a sum of which no run is known is NaN.
 
     Raises:
         UsageError: where there is no such directory.
     """
-    found = [counted for run in _readable(log_dir) if (counted := _counted(run)) is not None]
-    equivalents: dict[str, float] = {}
-    for entry in found:
-        for unit, value in (entry["equivalents"] or {}).items():
-            equivalents[unit] = equivalents.get(unit, 0.0) + value
-    energy_kwh = math.fsum(entry["energy (kWh)"] or 0.0 for entry in found)
-    return energy_kwh, math.fsum(entry["co2eq (g)"] or 0.0 for entry in found), equivalents
+    found = _counted(_readable(log_dir))
+    for name, key in (("energy", _ENERGY), ("CO2e", _GRAMS)):
+        if n_unknown := _n_unknown(found, key):
+            what = "not in the sum" if n_unknown < len(found) else "so is the sum"
+            message = f"the {name} of {n_unknown:,} of {plural(len(found), 'run')} is unknown and {what}"
+            warnings.warn(f"{log_dir}: {message}", UserWarning, stacklevel=2)
+    return _sum(found, _ENERGY), _sum(found, _GRAMS), _equivalents(found)
 
 
-def _counted(run: Run) -> dict[str, Any] | None:
+def print_aggregate(log_dir: PathText) -> None:
+    """Print the sums of ``aggregate_consumption`` as a sentence for a paper, which says of how many runs they lack.
+
+    Raises:
+        UsageError: where there is no such directory.
+    """
+    found = _counted(_readable(log_dir))
+    energy_kwh, grams = _sum(found, _ENERGY), _sum(found, _GRAMS)
+    as_much = " or ".join(f"{value:.6g} {unit}" for unit, value in _equivalents(found).items())
+    tail = f", as much as {as_much}" if as_much else ""
+    n_lacking = max(n if n < len(found) else 0 for n in (_n_unknown(found, _ENERGY), _n_unknown(found, _GRAMS)))
+    without = f", without {n_lacking:,} of {plural(len(found), 'run')}, of which it is unknown" if n_lacking else ""
+    print(  # noqa: T201  # what it is for
+        f"Training the models of this work took {_amount(energy_kwh, 'kWh')} of electricity and emitted "
+        f"{_amount(grams / GRAMS_PER_KG, 'kg')} of CO2e{tail}{without} (greenlove_tracker)."
+    )
+
+
+def _counted(runs: Sequence[Run]) -> list[dict[str, Any]]:
+    """What counts of each run; empty where nothing is known."""
+    return [_counted_of(run) or {} for run in runs]
+
+
+def _counted_of(run: Run) -> dict[str, Any] | None:
     actual, predicted = actual_of(run), predicted_of(run)
     if actual is None or predicted is None:
         return actual or predicted
@@ -97,19 +123,26 @@ def _counted(run: Run) -> dict[str, Any] | None:
     return actual if is_whole else predicted
 
 
-def print_aggregate(log_dir: PathText) -> None:
-    """Print the sums of ``aggregate_consumption`` as a sentence for a paper.
+def _n_unknown(found: Sequence[dict[str, Any]], key: str) -> int:
+    return sum(entry.get(key) is None for entry in found)
 
-    Raises:
-        UsageError: where there is no such directory.
-    """
-    energy_kwh, grams, equivalents = aggregate_consumption(log_dir)
-    as_much = " or ".join(f"{value:.6g} {unit}" for unit, value in equivalents.items())
-    tail = f", as much as {as_much}" if as_much else ""
-    print(  # noqa: T201  # what it is for
-        f"Training the models of this work took {energy_kwh:.6g} kWh of electricity and emitted {grams / 1000:.6g} kg "
-        f"of CO2e{tail} (greenlove_tracker)."
-    )
+
+def _sum(found: Sequence[dict[str, Any]], key: str) -> float:
+    """Of what is known; NaN where that is nothing, and 0 where there is no run."""
+    known = [entry[key] for entry in found if entry.get(key) is not None]
+    return math.fsum(known) if known or not found else math.nan
+
+
+def _equivalents(found: Sequence[dict[str, Any]]) -> dict[str, float]:
+    sums: dict[str, float] = {}
+    for entry in found:
+        for unit, value in (entry.get("equivalents") or {}).items():
+            sums[unit] = sums.get(unit, 0.0) + value
+    return sums
+
+
+def _amount(value: float, unit: str) -> str:
+    return "an unknown amount" if math.isnan(value) else f"{value:.6g} {unit}"
 
 
 def _readable(path: PathText) -> Sequence[Run]:
