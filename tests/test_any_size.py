@@ -28,6 +28,7 @@ from greenlove_tracker.logs.question import Answer, Question, answer_from
 from greenlove_tracker.report.content import document
 from greenlove_tracker.report.document import Table
 from greenlove_tracker.report.groups import Sums
+from greenlove_tracker.report.text import summary_table
 
 CUTS = (("project",), ("month", "status"), ("training",), ())
 QUESTION = Question(CUTS, is_verified=True, has_highlights=True)
@@ -130,6 +131,12 @@ def test_runs_that_differ_from_their_epochs_are_named(logs):
     (differing,) = [p for p in aggregate(logs, verify=True).problems if "add up to" in p.message]
     assert differing.path.name == "broken"
     assert "its epochs add up to duration_s 13.18, not 7.18" in differing.message
+    verified = aggregate(logs, verify=True).verified
+    assert (verified.n_agreeing, verified.n_differing) == (8, 1)
+    assert aggregate(logs).verified is None
+    table = summary_table(aggregate(logs, verify=True), ["project"])
+    assert "\n9 runs verified, 1 differs; 3 with no totals of their own to verify\n" in table
+    assert "\ndiffers from its epochs, or could not be read:\n" in table
 
 
 def test_a_run_whose_epochs_are_gone_cannot_be_verified(tmp_path):
@@ -141,7 +148,16 @@ def test_a_run_whose_epochs_are_gone_cannot_be_verified(tmp_path):
 
 
 def test_the_recorded_runs_are_what_their_epochs_add_up_to():
-    assert aggregate(Path(__file__).parent / "runs", verify=True).problems == []
+    found = aggregate(Path(__file__).parent / "runs", verify=True)
+    assert found.problems == []
+    assert "\n132 runs verified, none differs" in summary_table(found, ["project"])
+
+
+def test_runs_of_other_tools_state_no_totals_that_could_differ():
+    found = aggregate(Path(__file__).parent / "foreign", verify=True)
+    assert not [p for p in found.problems if "add up to" in p.message]
+    told = f"no run could be verified; {found.total.n_runs} with no totals of their own to verify"
+    assert told in summary_table(found, ["project"])
 
 
 def test_memory_does_not_grow_with_the_logs(tmp_path):

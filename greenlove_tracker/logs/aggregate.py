@@ -19,6 +19,7 @@ from greenlove_tracker.logs.partial import Partial, Totals
 from greenlove_tracker.logs.places import LogPath
 from greenlove_tracker.logs.question import Answer, Cut, Question, answer_of, is_in, utc
 from greenlove_tracker.logs.source import Source
+from greenlove_tracker.logs.verify import Verified
 
 if TYPE_CHECKING:
     import os
@@ -100,6 +101,11 @@ class Aggregate:
         n_more = found.count - len(found.items)
         more = [Problem(self._source.path, f"and {n_more:,} more problems")] if n_more else []
         return [*self._source.problems, *(problem for *_, problem in found.items), *more]
+
+    @property
+    def verified(self) -> Verified | None:
+        """How many runs agree with their epochs; None where that was not asked for."""
+        return self._answered().verified if self._question.is_verified else None
 
     @property
     def highlights(self) -> Highlights:

@@ -17,7 +17,7 @@ from greenlove_tracker.logs.notes import Problem
 from greenlove_tracker.logs.partial import Contribution, Partial, contribution
 from greenlove_tracker.logs.places import RemotePath, place
 from greenlove_tracker.logs.run import Run
-from greenlove_tracker.logs.verify import differences
+from greenlove_tracker.logs.verify import Verified, differences
 
 N_PROBLEMS = 10_000
 _N_AT_ONCE = 32  # of a store, where each file is waited for
@@ -78,6 +78,7 @@ class Answer:
         continues: by run id, the run that it continues; of runs outside the period too.
         no_runs: names in the directory that turned out to be no runs of ours.
         highlights: of no run where they were not asked for.
+        verified: no run where that was not asked for.
     """
 
     groups: Mapping[Cut, Mapping[tuple[str, ...], Partial]]
@@ -85,6 +86,7 @@ class Answer:
     continues: Mapping[str, str]
     no_runs: tuple[str, ...]
     highlights: Highlights
+    verified: Verified
 
     @classmethod
     def merged(cls, parts: Iterable[Answer]) -> Answer:
@@ -96,6 +98,7 @@ class Answer:
             continues={run_id: before for p in parts for run_id, before in p.continues.items()},
             no_runs=tuple(sorted({name for p in parts for name in p.no_runs})),
             highlights=Highlights.merged(p.highlights for p in parts),
+            verified=Verified(sum(p.verified.n_agreeing for p in parts), sum(p.verified.n_differing for p in parts)),
         )
 
 
@@ -115,6 +118,7 @@ class _Look(NamedTuple):
     added: Contribution | None = None  # None: it is not in the answer
     continues: str = ""
     notable: Notable | None = None
+    difference: str | None = None  # None: not verified
 
 
 def answer_from(question: Question, directory: str, names: Sequence[str]) -> Answer:
@@ -148,13 +152,14 @@ def _look(question: Question, run: Run) -> _Look:
         if not question.covers(run):
             return _Look(run, continues=before)
         values = tuple(tuple(KEYS[key](run) for key in cut) for cut in question.cuts)
-        if question.is_verified and (message := differences(run)):
-            run.refuse(LogError(message))
+        difference = differences(run) if question.is_verified else None
+        if difference:
+            run.refuse(LogError(difference))
         told = notable(run, added) if question.has_highlights else None
     except (LogError, OSError, ValueError, ArithmeticError) as error:
         run.refuse(error)
         return _Look(run)
-    return _Look(run, values, added, before, told)
+    return _Look(run, values, added, before, told, difference)
 
 
 def _added_up(question: Question, looks: Iterable[_Look]) -> Answer:
@@ -163,7 +168,8 @@ def _added_up(question: Question, looks: Iterable[_Look]) -> Answer:
     continues: dict[str, str] = {}
     no_runs: list[str] = []
     told: list[Notable] = []
-    for run, values, added, before, highlight in looks:
+    verified: list[bool] = []
+    for run, values, added, before, highlight, difference in looks:
         if not run.is_run:
             no_runs.append(run.path.name)
             continue
@@ -175,10 +181,13 @@ def _added_up(question: Question, looks: Iterable[_Look]) -> Answer:
                 groups[cut].setdefault(of_cut, []).append(added)
         if highlight is not None:
             told.append(highlight)
+        if difference is not None:
+            verified.append(not difference)
     return Answer(
         groups={cut: {values: Partial.of(c) for values, c in found.items()} for cut, found in groups.items()},
         problems=First.of(N_PROBLEMS, problems),
         continues=continues,
         no_runs=tuple(no_runs),
         highlights=Highlights.of(told),
+        verified=Verified(verified.count(True), verified.count(False)),
     )

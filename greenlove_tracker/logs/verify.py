@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 from greenlove_tracker.logs.flat import flat_values
+from greenlove_tracker.logs.foreign.run import ForeignRun
 from greenlove_tracker.logs.run import Run
 
 _CHECKED = (
@@ -14,10 +16,26 @@ _CHECKED = (
 _ROUNDING = 1e-9  # relative; both are sums of the same floats, maybe in another order
 
 
-def differences(run: Run) -> str:
-    """In what a run's summary and its rows differ, as a sentence; empty where they agree or there is no summary."""
-    if not run.has_summary:
-        return ""
+@dataclass(frozen=True, slots=True)
+class Verified:
+    """How many runs were added up again.
+
+    Attributes:
+        n_agreeing: what their summaries say is what their rows come to.
+        n_differing: it is not, or the rows are missing.
+    """
+
+    n_agreeing: int = 0
+    n_differing: int = 0
+
+
+def differences(run: Run) -> str | None:
+    """In what a run's summary and its rows differ, as a sentence; empty where they agree.
+
+    None where the rows are all there is: nothing was stated, or by another tool, whose totals we take from them.
+    """
+    if not run.has_summary or isinstance(run, ForeignRun):
+        return None
     if not any(run.rows.values()) and not run.command_rows and run.summary.duration_s:
         return "cannot be verified: its epochs are missing"
     stated, added_up = flat_values(run.summary), flat_values(run.added_up())

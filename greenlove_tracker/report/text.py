@@ -74,7 +74,7 @@ def _wrote_lines(wrote: Sequence[str]) -> list[str]:
 
 
 def summary_table(aggregate: Aggregate, keys: Sequence[str]) -> str:
-    """The sums by ``keys`` as one table with its total, then what could not be read, by name.
+    """The sums by ``keys`` as one table with its total, then what verifying found and what could not be read, by name.
 
     Raises:
         UsageError: for a key that does not exist.
@@ -94,7 +94,20 @@ def summary_table(aggregate: Aggregate, keys: Sequence[str]) -> str:
     lines.insert(len(lines) - 1, lines[1])
     if any(cell.endswith(STAR) for _, numbers in body for cell in numbers):
         lines += ["", STAR_NOTE]
-    return "\n".join(line.rstrip() for line in [*lines, *_problem_lines(aggregate)])
+    return "\n".join(line.rstrip() for line in [*lines, *_verified_lines(aggregate), *_problem_lines(aggregate)])
+
+
+def _verified_lines(aggregate: Aggregate) -> list[str]:
+    found = aggregate.verified
+    if found is None:
+        return []
+    n_verified = found.n_agreeing + found.n_differing
+    n_others = aggregate.total.n_runs - n_verified
+    others = f"; {n_others:,} with no totals of their own to verify" if n_others else ""
+    if not n_verified:
+        return ["", f"no run could be verified{others}"]
+    differing = {0: "none differs", 1: "1 differs"}.get(found.n_differing, f"{found.n_differing:,} differ")
+    return ["", f"{fmt.plural(n_verified, 'run')} verified, {differing}{others}"]
 
 
 def _number_cells(sums: Sums) -> list[str]:
@@ -143,4 +156,6 @@ def _problem_lines(aggregate: Aggregate) -> list[str]:
     lines = [fmt.shortened(str(problem), WIDTH - 2) for problem in problems[:_MAX_PROBLEMS]]
     if len(problems) > _MAX_PROBLEMS:
         lines.append(f"and {len(problems) - _MAX_PROBLEMS:,} more")
-    return ["", "could not be read:", *(_MARGIN + line for line in lines)]
+    differs = aggregate.verified is not None and aggregate.verified.n_differing
+    heading = "differs from its epochs, or could not be read:" if differs else "could not be read:"
+    return ["", heading, *(_MARGIN + line for line in lines)]
