@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 
 import pytest
 from fakes import FakeClock
@@ -10,7 +11,7 @@ from greenlove_tracker.config import load_settings
 from greenlove_tracker.errors import BudgetExceeded, UsageError
 from greenlove_tracker.forecasting import Estimate, Forecast
 from greenlove_tracker.job import find_ranks
-from greenlove_tracker.meter import SimulatedMeter
+from greenlove_tracker.meter import NullMeter, SimulatedMeter
 from greenlove_tracker.records import RunStatus
 from greenlove_tracker.tracker.gates import find_overruns
 from greenlove_tracker.tracker.outlook import deadline
@@ -75,7 +76,7 @@ def test_deadlines():
 
 
 def tracker(clock, tmp_path, **arguments) -> Tracker:
-    meter = SimulatedMeter(clock, gpu_w=360.0)
+    meter = arguments.pop("meter", None) or SimulatedMeter(clock, gpu_w=360.0)
     return Tracker(epochs=20, log_dir=tmp_path, verbose=0, clock=clock, meter=meter, **arguments)
 
 
@@ -127,6 +128,38 @@ def test_a_long_run_without_marked_epochs_is_told_while_it_runs(clock, tmp_path,
             clock.pass_s(1.0)
             t._session.tick()
         assert len(caplog.records) == 1 and "energy is at 0.500 Wh" in caplog.records[0].getMessage()
+
+
+@pytest.mark.parametrize(
+    ("meter", "settings", "says"),
+    [
+        (NullMeter("none"), {"max_energy_kwh": 0.5}, "energy is unknown, so the limit of 500 Wh could not be checked"),
+        (NullMeter("none"), {"max_kgco2e": 1.0}, "CO2e is unknown, so the limit of 1.00 kg could not be checked"),
+        (None, {"max_cost_usd": 1.0}, "cost is unknown, so the limit of $1.00 could not be checked: no price"),
+        (None, {"max_cost_usd": 1.0, "electricity_price_usd_per_kwh": 0.1}, ""),
+        (None, {"max_energy_kwh": 0.5, "max_kgco2e": 1.0}, ""),
+    ],
+)
+def test_a_budget_that_could_not_be_checked_is_told_at_the_end(clock, tmp_path, caplog, meter, settings, says):
+    with tracker(clock, tmp_path, meter=meter, **settings) as tracked:
+        train(tracked, clock, 3)
+    assert caplog.text.count("could not be checked") == bool(says) and says in caplog.text
+
+
+def test_a_meter_that_did_not_come_up_is_why_a_budget_could_not_be_checked(clock, tmp_path, caplog):
+    may_start = threading.Event()
+
+    class Slow(SimulatedMeter):
+        starts_at_once = False
+
+        def start(self):
+            may_start.wait(10)
+            return super().start()
+
+    with Tracker(epochs=1, log_dir=tmp_path, verbose=0, meter=Slow(clock, gpu_w=1.0), max_energy_kwh=0.5):
+        pass
+    may_start.set()
+    assert "could not be checked: the run ended before the meter was up" in caplog.text
 
 
 def test_a_run_that_ended_within_its_budget_is_not_told_what_was_forecast(clock, tmp_path, caplog):

@@ -67,6 +67,13 @@ class Metering:
         """Wait until the meter is up; False where it is not in time, or cannot be."""
         return self.is_settled.wait(timeout_s) and not self._could_not_start
 
+    @property
+    def why_no_energy(self) -> str:
+        """Why nothing has been read so far."""
+        if self._could_not_start:
+            return "the meter could not start"
+        return "nothing was metered" if self.is_settled.is_set() else "the run ended before the meter was up"
+
     def release(self) -> None:
         """Let go of the meter, now or as soon as it has come up; the session holds the lock."""
         self._is_released = True

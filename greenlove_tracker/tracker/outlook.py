@@ -11,6 +11,7 @@ from importlib import import_module
 from types import ModuleType
 from typing import Any
 
+from greenlove_tracker import format as fmt
 from greenlove_tracker.config import Settings, deadline
 from greenlove_tracker.forecasting import Forecast, Progress
 from greenlove_tracker.logs.forecasts import FEW, IssuedForecast
@@ -165,6 +166,21 @@ class Outlook:
         self._found |= {overrun.quantity for overrun in found}
         self.overruns += found
         return found
+
+    def unchecked(self, metered_kwh: float | None, gpu_count: int, why_no_energy: str) -> Mapping[str, str]:
+        """The budgets that nobody can tell whether they were held, each with a sentence that says why."""
+        used = used_so_far(self.terms, 0.0, metered_kwh, gpu_count)
+        why = dict.fromkeys(used, why_no_energy)
+        if self.terms.electricity_price is None and self.terms.price_usd_per_gpu_hour is None:
+            why["cost_usd"] = "no price is known, of electricity or of the machine"
+        elif metered_kwh is not None:
+            why["cost_usd"] = "the price is one of a GPU-hour, and no GPU was found"
+        told = {}
+        for quantity in (q for q in self._limits if used[q] is None):
+            name, text = fmt.QUANTITIES[quantity]
+            limit = text(self._limits[quantity])
+            told[quantity] = f"{name} is unknown, so the limit of {limit} could not be checked: {why[quantity]}"
+        return told
 
 
 _loading = threading.Lock()

@@ -244,7 +244,7 @@ class Session:
     def _close(self, status: RunStatus, exit_code: int | None) -> None:
         self._close_epoch(status)
         self.recorder.finish()
-        self._worker.check_budgets(is_over=True)  # a short run may have passed one since the last look
+        self._worker.close_budgets()  # a short run may have passed one since the last look
         self.is_finished = True
         if (peak_gb := devices.peak_gpu_memory_gb()) is not None:
             self.writer.write_fields([Field("peak_gpu_memory_gb", f"{peak_gb:.2f}", "GiB")])

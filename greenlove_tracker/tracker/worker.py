@@ -10,6 +10,7 @@ from greenlove_tracker.forecasting import Forecast
 from greenlove_tracker.job import git_commit
 from greenlove_tracker.logs.writer import RunWriter
 from greenlove_tracker.records import Clock, Field
+from greenlove_tracker.tracker.gates import Overrun
 from greenlove_tracker.tracker.metering import Metering
 from greenlove_tracker.tracker.outlook import Outlook
 from greenlove_tracker.tracker.recorder import Recorder
@@ -154,13 +155,26 @@ class Worker:
                     parts.writer.write_forecast(outlook.keep(forecast, look))
         self.check_budgets()
 
-    def check_budgets(self, *, is_over: bool = False) -> None:
-        """Compare what is used, and until the run is over the latest forecast too, with the budgets."""
+    def check_budgets(self) -> None:
+        """Compare what is used, and the latest forecast, with the budgets."""
+        for overrun in self._overruns():
+            self._parts.troubles.warn(f"budget {overrun.quantity}", f"{overrun}")
+
+    def close_budgets(self) -> None:
+        """The run is over: forecasts count no more, and what could not be checked is told."""
+        parts = self._parts
+        for overrun in self._overruns():
+            if overrun.is_certain:
+                parts.troubles.warn(f"budget {overrun.quantity}", f"{overrun}")
+        if self._forecasts:
+            metering = parts.metering
+            told = parts.outlook.unchecked(parts.recorder.metered_kwh, metering.gpu_count, metering.why_no_energy)
+            for quantity, message in told.items():
+                parts.troubles.warn(f"unchecked {quantity}", message)
+
+    def _overruns(self) -> list[Overrun]:
         parts = self._parts
         if not (self._forecasts and parts.outlook.has_budgets):
-            return
+            return []
         with parts.lock:
-            found = parts.outlook.check_budgets(parts.recorder.metered_kwh, parts.metering.gpu_count)
-        for overrun in found:
-            if overrun.is_certain or not is_over:
-                parts.troubles.warn(f"budget {overrun.quantity}", f"{overrun}")
+            return parts.outlook.check_budgets(parts.recorder.metered_kwh, parts.metering.gpu_count)
