@@ -74,12 +74,15 @@ def sweep(logs: Logs, n_runs: int, *, as_json: bool) -> str:
     seen = [[getattr(run.summary, quantity) for quantity in QUANTITIES] for run in runs]
     if not seen:
         raise UsageError(f"{logs.path} has no finished run to go by: let one run to its end, then ask again")
-    totals = {}
-    for (quantity, unit), outcomes in zip(QUANTITIES.items(), zip(*seen, strict=True), strict=True):
-        if None not in outcomes:
-            totals[quantity] = forecast_sweep(outcomes, n_runs, unit)
+    outcomes = dict(zip(QUANTITIES, zip(*seen, strict=True), strict=True))
+    n_unknown = {quantity: values.count(None) for quantity, values in outcomes.items()}
+    totals = {  # those that are known may be of another kind than those that are not
+        quantity: None if n_unknown[quantity] else forecast_sweep(values, n_runs, QUANTITIES[quantity])
+        for quantity, values in outcomes.items()
+    }
     warnings = [str(warning) for warning in sweep_warnings(len(seen))]
     if as_json:
-        shown = {quantity: asdict(estimate) for quantity, estimate in totals.items()}
-        return json.dumps({"runs": n_runs, "seen": len(seen), "totals": shown, "warnings": warnings}, indent=2)
-    return sweep_screen(n_runs, totals, len(seen), warnings)
+        shown = {quantity: estimate and asdict(estimate) for quantity, estimate in totals.items()}
+        found = {"runs": n_runs, "seen": len(seen), "totals": shown, "unknown": n_unknown, "warnings": warnings}
+        return json.dumps(found, indent=2)
+    return sweep_screen(n_runs, totals, n_unknown, len(seen), warnings)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import math
 
 import pytest
+from conftest import epoch_row
 from scipy import stats
 
+from greenlove_tracker import read_logs
 from greenlove_tracker.extrapolation.sweep import forecast_sweep, sweep_warnings
+from greenlove_tracker.foresight import sweep
 from greenlove_tracker.report.forecasts import sweep_screen
 
 
@@ -21,7 +25,20 @@ def test_runs_take_more_than_nothing_however_they_differ():
     total = forecast_sweep([0.1, 9.0], 10, "kgCO2e")
     assert total.upper > 2 * total.point
     assert total.lower == pytest.approx(total.point**2 / total.upper)  # as far below in proportion as above
-    assert "  0 kg" not in sweep_screen(10, {"emissions_kgco2e": total}, 2, [])
+    totals = {"duration_s": None, "energy_kwh": None, "emissions_kgco2e": total, "cost_usd": None}
+    screen = sweep_screen(10, totals, dict.fromkeys(totals, 1), 2, [])
+    assert "  0 kg" not in screen and "energy         unknown   1 of 2 runs without energy: not summed" in screen
+
+
+def test_what_is_not_known_of_every_run_is_named_and_null(make_run):
+    unknown = make_run("20261101T120000-unknown", rows=[epoch_row(1, None), epoch_row(2, None)])
+    make_run("20261101T130000-known")
+    screen = sweep(read_logs(unknown.parent), 200, as_json=False)
+    assert "energy         unknown   1 of 2 runs without energy: not summed" in screen
+    assert "cost           unknown   2 of 2 runs without cost: not summed" in screen
+    found = json.loads(sweep(read_logs(unknown.parent), 200, as_json=True))
+    assert found["totals"]["energy_kwh"] is None and found["totals"]["duration_s"]["point"] == 4000.0
+    assert found["unknown"] == {"duration_s": 0, "energy_kwh": 1, "emissions_kgco2e": 1, "cost_usd": 2}
 
 
 def test_one_run_says_that_its_spread_is_assumed():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from greenlove_tracker import format as fmt
@@ -144,14 +144,29 @@ def _record(lines: Sequence[Line]) -> list[str]:
     return [f"intervals held in {held} of the runs ({nominal}), in {of_all}; median |error| {median:.1%}"]
 
 
-def sweep_screen(n_runs: int, totals: dict[str, Estimate], n_seen: int, warnings: Sequence[str]) -> str:
-    """What a sweep of ``n_runs`` will take."""
+def sweep_screen(
+    n_runs: int,
+    totals: Mapping[str, Estimate | None],
+    n_unknown: Mapping[str, int],
+    n_seen: int,
+    warnings: Sequence[str],
+) -> str:
+    """What a sweep of ``n_runs`` will take.
+
+    Args:
+        n_runs: of the sweep.
+        totals: by quantity; None where it is not known of every run that was seen.
+        n_unknown: by quantity, runs of which it is not known.
+        n_seen: runs to go by.
+        warnings: of the forecast.
+    """
     lines = [f"{n_runs:,} runs like the {fmt.plural(n_seen, 'run')} of this log", ""]
     for quantity in QUANTITIES:
-        estimate = totals.get(quantity)
+        estimate = totals[quantity]
         name, text = fmt.QUANTITIES[quantity]
         value = fmt.UNKNOWN if estimate is None else text(estimate.point)
-        bounds = "" if estimate is None else f"{text(estimate.lower)} – {text(estimate.upper)}"
-        lines.append(f"  {name:<8}{value:>14}   {bounds}".rstrip())
+        without = f"{n_unknown[quantity]:,} of {fmt.plural(n_seen, 'run')} without {name}: not summed"
+        bounds = without if estimate is None else f"{text(estimate.lower)} – {text(estimate.upper)}"
+        lines.append(f"  {name:<8}{value:>14}   {bounds}")
     lines += ["", *(f"  ! {warning}" for warning in warnings)] if warnings else []
     return "\n".join(lines)
