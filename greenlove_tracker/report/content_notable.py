@@ -11,13 +11,13 @@ from greenlove_tracker.logs.highlights import INCOMPLETE, N_FACTORS, N_TOP
 from greenlove_tracker.logs.judged import title as run_title
 from greenlove_tracker.logs.keys import EXPLORATION
 from greenlove_tracker.logs.parser import Run
-from greenlove_tracker.logs.partial import Partial
+from greenlove_tracker.logs.partial import Partial, Totals
 from greenlove_tracker.logs.trials import is_exploration
 from greenlove_tracker.report import wording
 from greenlove_tracker.report.arithmetic import number, sum_of
 from greenlove_tracker.report.document import Block, Calculations, Column, Heading, Paragraph, Table
 from greenlove_tracker.report.groups import SUM_COLUMNS, Sums, star_note
-from greenlove_tracker.report.method import method_blocks
+from greenlove_tracker.report.method import method_blocks, share_of
 from greenlove_tracker.report.scale import energy_scale
 
 _MAX_PROBLEMS = 25
@@ -111,7 +111,7 @@ def sums_method_blocks(aggregate: Aggregate) -> tuple[Block, ...]:
         return ()
     example = aggregate.run(told.largest.items[0][-1])
     factors = [factor for *_, factor in told.factors]
-    sums = _sum_blocks([energy_kwh for _, energy_kwh in told.energies.items], told.energies.count)
+    sums = _sum_blocks(aggregate.total, [energy_kwh for _, energy_kwh in told.energies.items], told.energies.count)
     which = "emitted most" if wording.emissions_kgco2e(example) is not None else "took longest"
     before = (*sums, Paragraph(f"As an example, the run that {which}, {run_title(example)}:"))
     n_more = len(factors) - _MAX_FACTORS
@@ -120,11 +120,14 @@ def sums_method_blocks(aggregate: Aggregate) -> tuple[Block, ...]:
     return (*method_blocks(example, before, factors[:_MAX_FACTORS]), *more)
 
 
-def _sum_blocks(energies_kwh: Sequence[float], n_known: int) -> tuple[Block, ...]:
-    """The energy of the runs as one sum, where it is short enough to follow."""
+def _sum_blocks(total: Totals, energies_kwh: Sequence[float], n_known: int) -> tuple[Block, ...]:
+    """The energy of the runs as one sum, where it is short enough to follow, and how much of it was measured."""
     text = "Every total is the plain sum over the runs, failed and interrupted ones too."
-    if not 2 <= n_known <= 10:
-        return (Paragraph(text),)
-    scale = energy_scale(sum(energies_kwh))
-    calculation, _ = sum_of("energy of all runs", [number(scale.value(e)) for e in energies_kwh], scale.unit)
-    return (Paragraph(text), Calculations((calculation,)))
+    lines = []
+    if 2 <= n_known <= 10:
+        scale = energy_scale(sum(energies_kwh))
+        lines.append(sum_of("energy of all runs", [number(scale.value(e)) for e in energies_kwh], scale.unit)[0])
+    if total.measured_kwh and total.measured_share:
+        label = "share that hardware measured, before PUE"
+        lines.append(share_of(label, total.measured_kwh, total.measured_kwh / total.measured_share))
+    return (Paragraph(text), *([Calculations(tuple(lines))] if lines else []))

@@ -139,11 +139,16 @@ def _share(run: Run) -> list[Calculation]:
     summary = run.summary
     if not summary.measured_kwh or not summary.energy.total_kwh:
         return []
-    scale = energy_scale(summary.energy_kwh or 0.0)
     whole_kwh = summary.energy.total_kwh + (summary.unmetered_estimate_kwh or 0.0)
-    measured, whole = (number(scale.value(e), scale.unit) for e in (summary.measured_kwh, whole_kwh))
+    return [share_of("share that hardware measured, as logged", summary.measured_kwh, whole_kwh)]
+
+
+def share_of(label: str, measured_kwh: float, whole_kwh: float) -> Calculation:
+    """``measured ÷ whole × 100``, both before PUE."""
+    scale = energy_scale(whole_kwh)
+    measured, whole = (number(scale.value(e), scale.unit) for e in (measured_kwh, whole_kwh))
     result = number(measured.value / whole.value * 100, "%")
-    return [Calculation("share that hardware measured, as logged", f"{measured} ÷ {whole} × 100", str(result))]
+    return Calculation(label, f"{measured} ÷ {whole} × 100", str(result))
 
 
 def _machine(run: Run) -> list[Calculation]:
