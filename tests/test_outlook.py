@@ -12,7 +12,7 @@ from fakes import FakeClock
 
 from greenlove_tracker import Tracker, TrainingPlan, Trial, console, extrapolate, read_logs
 from greenlove_tracker.errors import TrackerStateError, UsageError
-from greenlove_tracker.meter import SimulatedMeter
+from greenlove_tracker.meter import NullMeter, SimulatedMeter
 
 
 @pytest.fixture
@@ -306,6 +306,15 @@ def test_the_power_of_a_training_in_steps_is_known_early(clock, tmp_path):
             tracker.step()
             tracker._session.tick()
         assert tracker.forecast.energy_kwh.point == pytest.approx(0.005, rel=0.05)
+
+
+def test_without_a_meter_a_training_in_steps_is_not_cut_for_its_power(clock, tmp_path):
+    with make(clock, tmp_path, epochs=None, total_steps=50, meter=NullMeter("none")) as tracker:
+        for _ in range(20):
+            clock.pass_s(1.0)
+            tracker.step()
+            tracker._session.tick()
+        assert not tracker._session.rows and tracker.forecast is not None
 
 
 def test_no_budget_acts_on_what_may_be_a_cold_start(clock, tmp_path, caplog):

@@ -5,6 +5,7 @@ import os
 import pickle
 import shutil
 import sys
+import threading
 import time
 from types import SimpleNamespace
 
@@ -20,6 +21,7 @@ from greenlove_tracker.logs import appendfile
 from greenlove_tracker.logs import writer as writer_module
 from greenlove_tracker.meter import NullMeter, SimulatedMeter
 from greenlove_tracker.records import Energy, Flag, RunStatus
+from greenlove_tracker.tracker import worker as worker_module
 from greenlove_tracker.tracker.lifecycle import guard
 from greenlove_tracker.tracker.plan import Plan
 from greenlove_tracker.tracker.session import Session
@@ -297,6 +299,38 @@ def test_a_full_disk_is_said_and_nothing_is_lost(clock, caplog, monkeypatch):
     tracker.stop()
     assert caplog.text.count("No space left") == 1
     assert [e.epoch for e in only_run().epochs] == [1, 2, 3]
+
+
+def test_a_meter_that_takes_its_time_holds_nothing_else_up(clock, monkeypatch):
+    may_start, has_ticked = threading.Event(), threading.Event()
+
+    class Slow(SimulatedMeter):
+        starts_at_once = False
+
+        def start(self):
+            may_start.wait(10)
+            return super().start()
+
+    monkeypatch.setattr(worker_module, "TICK_S", 0.01)
+    monkeypatch.setattr(worker_module.Worker, "tick", lambda self: has_ticked.set())
+    with Tracker(meter=Slow(clock, gpu_w=1.0), verbose=0) as tracker:
+        assert has_ticked.wait(10) and not tracker.wait_ready(0)
+        may_start.set()
+        assert tracker.wait_ready(10)
+
+
+def test_where_no_thread_is_to_be_had_time_is_tracked(clock, monkeypatch, caplog):
+    def refuse(thread):
+        raise RuntimeError("can't start new thread")
+
+    meter = SimulatedMeter(clock, gpu_w=1.0)
+    meter.starts_at_once = False
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    with Tracker(meter=meter, verbose=0) as tracker:
+        tracker.epoch_start()
+        tracker.epoch_end()
+    assert "the energy meter could not start: can't start new thread" in caplog.text
+    assert len(only_run().epochs) == 1 and tracker.summary.energy_kwh is None
 
 
 @pytest.mark.parametrize("epochs_before", [0, 1])

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from greenlove_tracker.meter import Meter, MeterInfo, NullMeter
 from greenlove_tracker.records import Clock, Field, Flag
 from greenlove_tracker.tracker.recorder import Recorder
+from greenlove_tracker.tracker.turns import short_turns
 
 _log = logging.getLogger("greenlove_tracker")
 
@@ -46,7 +47,8 @@ class Metering:
         """Start the meter, which may take seconds, and hand it to the recorder."""
         info = MeterInfo(())
         try:
-            info = self.meter.start()
+            with short_turns:
+                info = self.meter.start()
         except Exception as error:  # a meter is somebody else's code on somebody else's hardware
             self.fail_to_start(error, recorder)
             info = MeterInfo((Field("meter", "none"), Field("meter_note", f"{error}")))

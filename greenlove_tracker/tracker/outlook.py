@@ -123,7 +123,7 @@ class Outlook:
     def _in_steps(self, recorder: Recorder, total: int, gpu_count: int) -> Progress | None:
         if recorder.first_step is None or recorder.stepped_at_s is None:
             return None
-        if not self._log.has_energy and recorder.open_for_s() > _FIRST_ENERGY_S:
+        if recorder.is_metering and not self._log.has_energy and recorder.open_for_s() > _FIRST_ENERGY_S:
             recorder.cut()  # or nothing would be known of its power for a minute
         steps, ended_s = recorder.first_step
         self._log.take_steps(steps, ended_s - self._begun[0], 0.0)

@@ -166,6 +166,11 @@ class Recorder:
             self._emit_gap(RowKind.GAP)
 
     @property
+    def is_metering(self) -> bool:
+        """Whether the meter is up."""
+        return self._meter is not None
+
+    @property
     def gap_before_open_s(self) -> float:
         """Of the open epoch or segment, the gap before it that no row holds yet."""
         return self._gap.duration_s if self.epoch is not None else 0.0

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from greenlove_tracker.forecasting import Forecast
 from greenlove_tracker.job import git_commit
@@ -16,6 +18,7 @@ from greenlove_tracker.tracker.outlook import Outlook
 from greenlove_tracker.tracker.recorder import Recorder
 from greenlove_tracker.tracker.status import StatusPrinter
 from greenlove_tracker.tracker.troubles import Troubles
+from greenlove_tracker.tracker.turns import short_turns
 
 SEGMENT_S = 60.0  # kill -9 loses at most this much of an epoch
 BUDGET_SEGMENT_S = 5.0  # what is used is known this often where there is a budget to hold
@@ -54,18 +57,15 @@ class Worker:
         self.is_asking = False  # the terminal belongs to a question
 
     def launch(self, *, in_background: bool) -> None:
-        """Start the meter, and the thread where one is wanted."""
+        """Start the meter, and the threads where they are wanted: nothing waits for a meter that takes its time."""
         metering, recorder = self._parts.metering, self._parts.recorder
         if metering.meter.starts_at_once or not in_background:
             metering.start(recorder)
-        if not in_background:
-            return
-        try:
-            threading.Thread(target=self._work, name="greenlove-tracker", daemon=True).start()
-        except RuntimeError as error:  # no thread to be had: rows are still written, by the training's own calls
-            if not metering.is_settled.is_set():
-                metering.fail_to_start(error, recorder)
-                metering.is_settled.set()
+        elif (error := _spawn("greenlove-meter", partial(metering.start, recorder))) is not None:
+            metering.fail_to_start(error, recorder)
+            metering.is_settled.set()
+        if in_background:
+            _spawn("greenlove-tracker", self._work)  # without it rows are still written, by the training's own calls
 
     def nudge(self) -> None:
         """An epoch is over: where there is a budget, look ahead now, not at the next tick: it acts the sooner."""
@@ -82,8 +82,6 @@ class Worker:
 
     def _work(self) -> None:
         parts = self._parts
-        if not parts.metering.is_settled.is_set():
-            parts.metering.start(parts.recorder)
         if commit := git_commit():
             with parts.lock:
                 if not self._ended.is_set():
@@ -147,7 +145,8 @@ class Worker:
         with self._forecasting:
             with parts.lock:
                 look = None if self._ended.is_set() else outlook.look(recorder, metering.gpu_count, at_once=at_once)
-            forecast = None if look is None else outlook.forecast_of(look)  # without the lock: it takes a while
+            with short_turns:
+                forecast = None if look is None else outlook.forecast_of(look)  # without the lock: it takes a while
             with parts.lock:
                 if self._ended.is_set():
                     return
@@ -178,3 +177,12 @@ class Worker:
             return []
         with parts.lock:
             return parts.outlook.check_budgets(parts.recorder.metered_kwh, parts.metering.gpu_count)
+
+
+def _spawn(name: str, work: Callable[[], None]) -> RuntimeError | None:
+    """Begin it on a thread of its own; the error where there is none to be had."""
+    try:
+        threading.Thread(target=work, name=name, daemon=True).start()
+    except RuntimeError as error:
+        return error
+    return None
