@@ -27,8 +27,7 @@ def test_making_a_tracker_loads_nothing_heavy_in_the_training_thread(tmp_path):
     code = f"""
 import threading
 from greenlove_tracker import Tracker
-from greenlove_tracker.tracker.session import Session
-Session._work = lambda self: None  # the background thread alone loads CodeCarbon
+threading.Thread.start = lambda self: None  # the background threads alone load CodeCarbon
 Tracker(3, country='DE', verbose=0, log_dir={str(tmp_path)!r}).stop()
 """
     assert loaded_after(code) == []
