@@ -53,7 +53,7 @@ def test_without_a_font_a_character_is_spelt_and_said_so() -> None:
     text = pages_of(Paragraph("模型"), title="模").pages[0].extract_text()
     assert "\ufffd" not in text
     assert "[U+6A21 U+578B]" in text
-    assert "2 characters that no font found here has" in " ".join(text.split())
+    assert "2 characters of this report that no font found here has" in " ".join(text.split())
 
 
 def test_what_is_drawn_needs_no_note() -> None:

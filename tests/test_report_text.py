@@ -35,7 +35,7 @@ greenlove  thesis/20261121T101502-c41e   finished   30 of 30 epochs
   compute 0.69 GPU-h   1 × NVIDIA GeForce RTX 3060 Laptop GPU, mean 88.4 W of 115 W, peak memory
                        4.10 GB
 
-  91% measured, 9% modelled. Not counted: screen, disks, network, making of the hardware"""
+  Before PUE 91% measured, 9% modelled. Not counted: screen, disks, network, making of the hardware"""
 
 
 def assert_fits(screen: str) -> None:

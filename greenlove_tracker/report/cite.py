@@ -127,11 +127,12 @@ def _measured_sentence(every: Facts) -> str:
     share, n_silent = totals.measured_share, totals.n_unknown_measured
     if share is None:
         return ""
-    whose = f"Of the energy of the {fmt.plural(totals.n_runs - n_silent, 'run')} whose logs say it" if n_silent else ""
+    runs = f" of the {fmt.plural(totals.n_runs - n_silent, 'run')} whose logs say it" if n_silent else ""
     rest = f", {fmt.percent(1 - share)} modelled or estimated" if share < 1 else ""
     missing = [f"{component} of some runs, which could not be measured" for component in sorted(every.unmeasured)]
     left_out = ", ".join([*missing, *wording.NOT_COUNTED])
-    return f"{whose or 'Of the energy'} {fmt.percent(share)} was measured by hardware{rest}; not counted: {left_out}."
+    whose = f"Of the energy{runs}{every.before_pue}"
+    return f"{whose} {fmt.percent(share)} was measured by hardware{rest}; not counted: {left_out}."
 
 
 def _tool_sentence(every: Facts) -> str:

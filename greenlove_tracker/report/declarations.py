@@ -112,7 +112,7 @@ def _how(facts: Facts) -> str:
         return "measured"
     silent = f" in the {fmt.plural(totals.n_runs - n_silent, 'run')} whose logs say it" if n_silent else ""
     lacks = f", {missing} of some runs not in it" if missing else ""
-    return f"estimated, {fmt.percent(share)} of it measured by hardware{silent}{lacks}"
+    return f"estimated, {fmt.percent(share)} of it{facts.before_pue} measured by hardware{silent}{lacks}"
 
 
 def _check_there_are_trainings(facts: Facts) -> None:

@@ -78,6 +78,11 @@ class Facts:
         return self.kinds.total()
 
     @property
+    def before_pue(self) -> str:
+        """What a share measured is of, where a PUE adds to it; empty where none does."""
+        return " before PUE" if self.pues - {1.0} else ""
+
+    @property
     def pue_text(self) -> str:
         """``PUE 1.2``, or from the least to the greatest."""
         least, greatest = min(self.pues), max(self.pues)

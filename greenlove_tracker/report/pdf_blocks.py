@@ -29,6 +29,7 @@ from greenlove_tracker.report.document import (
 )
 
 _SHORT_TABLE_ROWS = 14  # up to so many, a table stays on the page of its heading as a whole
+_SHORT_TABLE = 1000  # of so many characters at most
 _TABLE_BEGINS_PT = 130.0  # what of a longer one stays with its heading
 _BETWEEN_CHARTS_PT = 18.0
 _BELOW_BARS_PT = 8.0
@@ -70,7 +71,7 @@ def story(content: Document, width_pt: float, pages: Pages) -> list[Flowable]:
     ]
     numbers = count()
     for block, following in zip_longest(content.blocks, content.blocks[1:]):
-        may_split = isinstance(following, Table) and len(following.rows) > _SHORT_TABLE_ROWS
+        may_split = isinstance(following, Table) and not _is_short(following)
         if may_split:
             flowables.append(CondPageBreak(_TABLE_BEGINS_PT))
         if isinstance(block, Heading):
@@ -81,9 +82,13 @@ def story(content: Document, width_pt: float, pages: Pages) -> list[Flowable]:
             flowables.append(heading)
         else:
             flowables += _flowables(block, width_pt)
-        if isinstance(block, Table) and len(block.rows) <= _SHORT_TABLE_ROWS and _is_note(following):
+        if isinstance(block, Table) and _is_short(block) and _is_note(following):
             flowables[-1].keepWithNext = 1
     return flowables
+
+
+def _is_short(table: Table) -> bool:
+    return len(table.rows) <= _SHORT_TABLE_ROWS and sum(len(cell) for row in table.rows for cell in row) <= _SHORT_TABLE
 
 
 def _is_note(block: Block | None) -> bool:
@@ -95,9 +100,9 @@ def _spelt_note(content: Document) -> list[Flowable]:
     if not missing:
         return []
     text = (
-        f"{plural(len(missing), 'character')} that no font found here has stand as their numbers, such as "
-        f"{look.markup(min(missing))}. Install a font for them, such as WenQuanYi Zen Hei (fonts-wqy-zenhei), or see "
-        "the page of HTML, which any browser shows."
+        f"{plural(len(missing), 'character')} of this report that no font found here has: written as code points, such "
+        f"as {look.markup(min(missing))}. A font such as WenQuanYi Zen Hei (fonts-wqy-zenhei) shows more; the page of "
+        "HTML shows all."
     )
     return [Text(text, look.NOTE)]
 

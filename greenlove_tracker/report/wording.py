@@ -162,10 +162,11 @@ def measured_sentence(run: Run) -> str:
 
 
 def _shares(summary: RunSummary, share: float) -> str:
+    whose = "" if summary.pue == 1 else "Before PUE "
     if share >= 1:
-        return "100% measured"
+        return f"{whose}100% measured"
     rest = "modelled or estimated" if summary.unmetered_estimate_kwh else "modelled"
-    return f"{percent(share)} measured, {percent(1 - share)} {rest}"
+    return f"{whose}{percent(share)} measured, {percent(1 - share)} {rest}"
 
 
 def warnings(run: Run) -> tuple[str, ...]:
