@@ -29,7 +29,7 @@ def pieces(n=N):
 
 
 def explore(model, optimizer, criterion, data, tmp_path, *, epochs=50, **arguments):
-    settings = {"verbose": 0, "log_dir": tmp_path, "sim_cpu_tdp_w": 50.0, "budget_s": 4.0, "country": "DE"}
+    settings = {"verbose": 0, "log_dir": tmp_path, "sim_cpu_tdp_w": 50.0, "budget_s": 12.0, "country": "DE"}
     return Estimator(model, optimizer, criterion, data, epochs, **(settings | arguments)).estimate()
 
 
