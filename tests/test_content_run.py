@@ -43,3 +43,11 @@ def test_the_age_of_prices_is_that_of_the_run(tmp_path: Path, monkeypatch) -> No
 
     monkeypatch.setattr("greenlove_tracker.comparison.compare.datetime", None)  # whoever asks for the time fails
     assert document(tmp_path) == before
+
+
+def test_what_lies_beside_a_run_with_a_name_like_its_own_is_told(tmp_path: Path) -> None:
+    gpu_run(tmp_path, "run-1")
+    (tmp_path / "run-10").mkdir()
+    (tmp_path / "run-10" / "run.csv").write_text("field,value,unit\nschema_version,99,\n")
+    assert document(tmp_path).title.startswith("Training runs in")
+    assert section(tmp_path, "What could not be read")

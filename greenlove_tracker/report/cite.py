@@ -91,15 +91,14 @@ def _time(duration_s: float) -> str:
 
 
 def _energy_sentence(every: Facts) -> str:
-    sums = every.sums
-    totals = sums.totals
+    totals = every.sums.totals
     if totals.energy_kwh is None:
         return "Their energy is unknown, and so are their emissions."
     energy = f"{fmt.energy(totals.energy_kwh)} (including {every.pue_text}{_unknown_for(totals.n_unknown_energy)})"
-    if sums.emissions_kgco2e is None:
+    if totals.emissions_kgco2e is None:
         return f"They used {energy}; the emissions are unknown."
-    missing = _unknown_for(sums.n_unknown_emissions).removeprefix("; ")
-    emitted = f"emitted {fmt.mass(sums.emissions_kgco2e)} of CO2e{f' ({missing})' if missing else ''}"
+    missing = _unknown_for(totals.n_unknown_emissions).removeprefix("; ")
+    emitted = f"emitted {fmt.mass(totals.emissions_kgco2e)} of CO2e{f' ({missing})' if missing else ''}"
     return f"They used {energy} and {emitted}."
 
 

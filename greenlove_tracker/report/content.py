@@ -6,7 +6,7 @@ import os
 
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.logs.aggregate import Aggregate, aggregate
-from greenlove_tracker.logs.parser import Logs
+from greenlove_tracker.logs.parser import Logs, Run
 from greenlove_tracker.report.content_directory import CUTS, directory_document
 from greenlove_tracker.report.content_run import run_document
 from greenlove_tracker.report.document import Document
@@ -37,14 +37,15 @@ def document(
     if not added_up.total.n_runs and not added_up.problems:
         then = " of that time" if since or until else ""
         raise UsageError(f"{added_up.path} holds no run{then}; a run writes to greenlove_logs unless told otherwise")
-    if n_jobs is None and _is_one_run(added_up):
-        return run_document(next(iter(added_up.runs)), factors)
-    return directory_document(added_up, factors, n_jobs)
+    only = _only_run(added_up) if n_jobs is None else None
+    return directory_document(added_up, factors, n_jobs) if only is None else run_document(only, factors)
 
 
-def _is_one_run(added_up: Aggregate) -> bool:
-    """Whether there is one run, and nothing beside it that could not be read."""
+def _only_run(added_up: Aggregate) -> Run | None:
+    """The one run there is, where there is nothing beside it that could not be read."""
     if added_up.total.n_runs != 1:
-        return False
-    run = next(iter(added_up.runs))
-    return all(str(problem.path).startswith(str(run.path)) for problem in added_up.problems)
+        return None
+    (run,) = added_up.runs
+    its_own = str(run.path)
+    told = (str(problem.path) for problem in added_up.problems)
+    return run if all(path == its_own or path.startswith((f"{its_own}/", f"{its_own}\\")) for path in told) else None

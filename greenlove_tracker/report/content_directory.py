@@ -158,7 +158,7 @@ def _group_blocks(aggregate: Aggregate, key: str) -> tuple[Block, ...]:
 
 def _bars(groups: Sequence[tuple[str, Sums]]) -> tuple[Block, ...]:
     """What each group emitted, where that is known of several."""
-    emitted = [(name, sums.emissions_kgco2e, sums.cells[2]) for name, sums in groups]
+    emitted = [(name, sums.totals.emissions_kgco2e, sums.cells[2]) for name, sums in groups]
     if sum(kg is not None for _, kg, _ in emitted) <= 1:
         return ()
     return (BarChart(tuple(Bar(fmt.shortened(name, 20) or "(none)", kg, text) for name, kg, text in emitted), "CO2e"),)

@@ -132,10 +132,10 @@ def _unknown(what: str, verb: str, n: int, names: Sequence[str]) -> str:
 
 def _emissions_kgco2e(facts: Facts) -> float:
     _check_there_are_trainings(facts)
-    sums = facts.sums
-    if sums.emissions_kgco2e is None or sums.n_unknown_emissions:
-        raise UsageError(_unknown("emissions", "are", sums.n_unknown_emissions, facts.without_emissions))
-    return sums.emissions_kgco2e
+    totals = facts.sums.totals
+    if totals.emissions_kgco2e is None or totals.n_unknown_emissions:
+        raise UsageError(_unknown("emissions", "are", totals.n_unknown_emissions, facts.without_emissions))
+    return totals.emissions_kgco2e
 
 
 def _units(run: Run, unit: str) -> int:

@@ -64,7 +64,7 @@ class Facts:
             self.without_energy.append(run.run_id)
         if wording.emissions_kgco2e(run) is None and len(self.without_emissions) < _NAMED:
             self.without_emissions.append(run.run_id)
-        if wording.intensity_is_known(run):
+        if run.knows_carbon_intensity:
             self.intensities[run.carbon_intensity] = None
 
     @property

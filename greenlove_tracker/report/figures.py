@@ -80,7 +80,7 @@ def unmetered_text(run: Run) -> str:
 
 
 def _emissions(run: Run) -> KeyFigure:
-    if not wording.intensity_is_known(run):
+    if not run.knows_carbon_intensity:
         return KeyFigure("CO2e", fmt.UNKNOWN, ("no carbon intensity in the log",))
     value = wording.emissions_kgco2e(run)
     how = () if value is not None else ("the energy is unknown",)

@@ -32,16 +32,6 @@ class Sums:
         return self.partial.totals
 
     @property
-    def emissions_kgco2e(self) -> float | None:
-        """Of the runs whose energy and carbon intensity are known."""
-        return self.totals.emissions_kgco2e
-
-    @property
-    def n_unknown_emissions(self) -> int:
-        """The other runs."""
-        return self.totals.n_unknown_emissions
-
-    @property
     def gpu_hours(self) -> str:
         """GPU-hours without their unit; a dash where no run had a GPU."""
         totals = self.totals

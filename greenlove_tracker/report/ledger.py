@@ -12,7 +12,6 @@ from greenlove_tracker.logs.csvtext import csv_text
 from greenlove_tracker.logs.parser import Run
 from greenlove_tracker.logs.schema import factor_from_fields
 from greenlove_tracker.records import Factor
-from greenlove_tracker.report import wording
 from greenlove_tracker.tables.factors import GivenFactor, factor_for
 from greenlove_tracker.units import GRAMS_PER_KG, gco2e_from_kwh
 
@@ -93,7 +92,7 @@ def entries(runs: Iterable[Run], given: Sequence[GivenFactor] = ()) -> list[Entr
 def entry_of(run: Run, given: Sequence[GivenFactor] = ()) -> Entry:
     """The line of one run."""
     summary = run.summary
-    factor = run.carbon_intensity if wording.intensity_is_known(run) else None
+    factor = run.carbon_intensity if run.knows_carbon_intensity else None
     market = _market(run.fields)
     place = run.text("country")
     restated = factor_for(given, names_of(place), run.started_at[:10]) if given else None

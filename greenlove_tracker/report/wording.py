@@ -82,14 +82,9 @@ def is_measured(joined: str | None) -> bool:
     return bool(joined) and set((joined or "").split("+")) <= MEASURED_METHODS
 
 
-def intensity_is_known(run: Run) -> bool:
-    """Whether the log names a carbon intensity; without one no emissions are known, whatever a sum says."""
-    return bool(run.carbon_intensity.unit)
-
-
 def emissions_kgco2e(run: Run) -> float | None:
     """The emissions of a run; None where its energy or its carbon intensity is not known."""
-    return run.summary.emissions_kgco2e if intensity_is_known(run) else None
+    return run.summary.emissions_kgco2e if run.knows_carbon_intensity else None
 
 
 def short_source(factor: Factor) -> str:
