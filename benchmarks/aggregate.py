@@ -53,13 +53,33 @@ def write_template(run_dir: Path, template: int, n_epochs: int, n_gpus: int) -> 
     """One run, by our writer."""
     began_s = BEGAN_S + template * 30 * 86400
     facts = {
-        "schema_version": "1", "greenlove_version": "0.1.0", "run_id": run_dir.name, "project": f"p{template % 8}",
-        "command": "train.py --lr 3e-4", "host": f"node{template}", "user": "ada", "account": f"lab{template % 3}",
-        "started_at": timestamp(began_s), "python": "3.11.7", "os": "Linux 6.8 x86_64", "git_commit": "4f1c2d9e7b",
-        "rank": "0", "world_size": "1", "epochs_planned": str(n_epochs), "pue": "1.2", "country": "DE",
-        "meter": "codecarbon 3.3.2", "cpu_model": "AMD EPYC", "gpu_models": "A100" * bool(n_gpus), "cpu_threads": "64",
-        "gpu_count": str(n_gpus), "ram_gb": "512", "ram_w": "40", "cpu_tdp_w": "225", "meter_ready_s": "1.2",
-    }  # fmt: skip
+        "schema_version": "1",
+        "greenlove_version": "0.1.0",
+        "run_id": run_dir.name,
+        "project": f"p{template % 8}",
+        "command": "train.py --lr 3e-4",
+        "host": f"node{template}",
+        "user": "ada",
+        "account": f"lab{template % 3}",
+        "started_at": timestamp(began_s),
+        "python": "3.11.7",
+        "os": "Linux 6.8 x86_64",
+        "git_commit": "4f1c2d9e7b",
+        "rank": "0",
+        "world_size": "1",
+        "epochs_planned": str(n_epochs),
+        "pue": "1.2",
+        "country": "DE",
+        "meter": "codecarbon 3.3.2",
+        "cpu_model": "AMD EPYC",
+        "gpu_models": "A100" * bool(n_gpus),
+        "cpu_threads": "64",
+        "gpu_count": str(n_gpus),
+        "ram_gb": "512",
+        "ram_w": "40",
+        "cpu_tdp_w": "225",
+        "meter_ready_s": "1.2",
+    }
     fields = [*(Field(n, v) for n, v in facts.items() if v), *factor_fields(INTENSITY), *factor_fields(PRICE)]
     rows = []
     for epoch, duration_s in enumerate(durations_s(template, n_epochs), 1):

@@ -203,17 +203,21 @@ def report(replicates: int, seed: int) -> str:
     for trials, plan, truth_s in backtest_real.recorded_families(runs):
         _judge(replayed, trials, plan, truth_s)
     parts = [
-        f"### From trials, on virtual time ({replicates} replicates a scenario)", table(results),
+        f"### From trials, on virtual time ({replicates} replicates a scenario)",
+        table(results),
         _bullets(verdicts(results)),
-        "### From trials, on loops of known cost, run for real", table({"busy-waiting, 5 ms + 1 ms a batch": known}),
-        "### From trials, on recorded trainings", table({"four families, three sittings": replayed}),
+        "### From trials, on loops of known cost, run for real",
+        table({"busy-waiting, 5 ms + 1 ms a batch": known}),
+        "### From trials, on recorded trainings",
+        table({"four families, three sittings": replayed}),
         f"### While a run runs, on virtual time ({n_live} replicates a scenario, nine forecasts each)",
         backtest_live.virtual_table(live),
         f"- so many epochs after the change of regime, the 95% interval holds in per cent: {change}",
-        "### While a run runs, on recorded trainings", backtest_live.errors_by_tenth(scores),
+        "### While a run runs, on recorded trainings",
+        backtest_live.errors_by_tenth(scores),
         table({"all tenths": {n: backtest_live.pooled(by) for n, by in scores.items()}}),
         _bullets(backtest_live.replay_verdicts(runs, scores)),
-    ]  # fmt: skip
+    ]
     return "\n\n".join(parts)
 
 

@@ -48,7 +48,7 @@ def row(name: str, make: Callable[[], Any], x: Any, y: Any, budget_s: float) -> 
     with tempfile.TemporaryDirectory() as directory:
         found = explore_callable(
             lambda n: make().fit(x[:n], y[:n]), samples=len(x), budget_s=budget_s, log_dir=directory, verbose=0
-        )  # fmt: skip
+        )
     began_s = time.perf_counter()
     make().fit(x, y)
     took_s = time.perf_counter() - began_s
@@ -57,8 +57,15 @@ def row(name: str, make: Callable[[], Any], x: Any, y: Any, budget_s: float) -> 
     exponent = grows.removeprefix("time grows as ").partition(":")[0]
     held = "held" if d.lower <= took_s <= d.upper else "missed"
     largest = max(t.sample_size for t in found.trials)
-    return [name, f"{len(x):,}", f"{largest:,}", exponent, f"{d.point:.3g} s [{d.lower:.3g}–{d.upper:.3g}]",
-            f"{took_s:.3g} s", f"{d.point / took_s - 1:+.0%}, {held}"]  # fmt: skip
+    return [
+        name,
+        f"{len(x):,}",
+        f"{largest:,}",
+        exponent,
+        f"{d.point:.3g} s [{d.lower:.3g}–{d.upper:.3g}]",
+        f"{took_s:.3g} s",
+        f"{d.point / took_s - 1:+.0%}, {held}",
+    ]
 
 
 def main() -> None:

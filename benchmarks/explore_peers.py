@@ -50,9 +50,13 @@ def ask(subject: str, task: Task, timeout_s: float) -> Answer:
     with tempfile.TemporaryDirectory() as directory:  # for its logs and reports; no configuration of ours lies there
         try:
             done = subprocess.run(
-                command, capture_output=True, text=True, stdin=subprocess.DEVNULL, cwd=directory,
+                command,
+                capture_output=True,
+                text=True,
+                stdin=subprocess.DEVNULL,
+                cwd=directory,
                 timeout=START_S + timeout_s,
-            )  # fmt: skip
+            )
         except subprocess.TimeoutExpired:
             return {"problem": f"no answer in {timeout_s:g} s", "spent_s": timeout_s}
     if done.returncode or not done.stdout.strip():
@@ -71,8 +75,13 @@ def size(task: Task) -> Answer:
     sizing = Task(task.loop, SIZING_BATCHES, task.device, task.threads, task.seed)
     gpu = torch.cuda.get_device_name() if task.device == "cuda" else None
     loop = LOOPS[task.loop]
-    return {"batch_s": batch_s(sizing), "epochs": loop.epochs, "batch": loop.batch, "torch": torch.__version__,
-            "gpu": gpu}  # fmt: skip
+    return {
+        "batch_s": batch_s(sizing),
+        "epochs": loop.epochs,
+        "batch": loop.batch,
+        "torch": torch.__version__,
+        "gpu": gpu,
+    }
 
 
 def truth(task: Task) -> Answer:
@@ -90,14 +99,18 @@ def ours(task: Task) -> Answer:
 
     t = build(task)
     began_s = time.perf_counter()
-    estimator = Estimator(
-        t.model, t.optimizer, t.criterion, t.loader, t.epochs, asks=False, verbose=0, country=COUNTRY
-    )  # fmt: skip
+    estimator = Estimator(t.model, t.optimizer, t.criterion, t.loader, t.epochs, asks=False, verbose=0, country=COUNTRY)
     estimation = estimator.estimate()
     spent_s = time.perf_counter() - began_s
     duration, warnings = estimation.forecast.duration_s, [w.name for w in estimation.forecast.warnings]
-    return {"point_s": duration.point, "lower_s": duration.lower, "upper_s": duration.upper, "spent_s": spent_s,
-            "trials": len(estimation.trials), "warnings": warnings}  # fmt: skip
+    return {
+        "point_s": duration.point,
+        "lower_s": duration.lower,
+        "upper_s": duration.upper,
+        "spent_s": spent_s,
+        "trials": len(estimation.trials),
+        "warnings": warnings,
+    }
 
 
 def green_love(task: Task) -> Answer:
@@ -108,14 +121,25 @@ def green_love(task: Task) -> Answer:
     t = build(task)
     began_s = time.perf_counter()
     estimator = GreenLoveEstimator(
-        model=t.model, optimizer=t.optimizer, criterion=t.criterion, train_dataset=t.loader.dataset,
-        total_epochs=t.epochs, batch_size=t.loader.batch_size, device=task.device, country_code=COUNTRY,
-        manual_tdp_watts=GREEN_LOVE_TDP_W, auto_open_report=False,
-    )  # fmt: skip
+        model=t.model,
+        optimizer=t.optimizer,
+        criterion=t.criterion,
+        train_dataset=t.loader.dataset,
+        total_epochs=t.epochs,
+        batch_size=t.loader.batch_size,
+        device=task.device,
+        country_code=COUNTRY,
+        manual_tdp_watts=GREEN_LOVE_TDP_W,
+        auto_open_report=False,
+    )
     results = estimator.estimate()
-    return {"point_s": results.est_total_time_s, "lower_s": results.est_total_time_lower_s,
-            "upper_s": results.est_total_time_upper_s, "spent_s": time.perf_counter() - began_s,
-            "trials": len(results.sample_sizes_used)}  # fmt: skip
+    return {
+        "point_s": results.est_total_time_s,
+        "lower_s": results.est_total_time_lower_s,
+        "upper_s": results.est_total_time_upper_s,
+        "spent_s": time.perf_counter() - began_s,
+        "trials": len(results.sample_sizes_used),
+    }
 
 
 def carbontracker(task: Task) -> Answer:
@@ -135,8 +159,12 @@ def carbontracker(task: Task) -> Answer:
 
 
 SUBJECTS: Mapping[str, Callable[[Task], Answer]] = {
-    "size": size, "truth": truth, "ours": ours, "green-love": green_love, "carbontracker": carbontracker,
-}  # fmt: skip
+    "size": size,
+    "truth": truth,
+    "ours": ours,
+    "green-love": green_love,
+    "carbontracker": carbontracker,
+}
 
 
 def main() -> None:

@@ -123,11 +123,20 @@ def compare(loop: str, sitting: int, device: str, threads: int, target_s: float)
     answers = {tool: ask(tool, task, TIMEOUT_S) for tool in order}
     after_s = _needed(ask("truth", task, 20 * target_s), "truth_s")["truth_s"]
     return {
-        "loop": loop, "sitting": sitting, "device": device, "before_s": before_s, "after_s": after_s,
-        "answers": answers, "machine": machine(sized, threads), "order": order, "target_s": target_s,
-        "plan": {"epochs": sized["epochs"], "batches": batches, "batch": sized["batch"]}, "seed": sitting,
-        "began_utc": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(began_utc_s)), "commit": commit(),
-    }  # fmt: skip
+        "loop": loop,
+        "sitting": sitting,
+        "device": device,
+        "before_s": before_s,
+        "after_s": after_s,
+        "answers": answers,
+        "machine": machine(sized, threads),
+        "order": order,
+        "target_s": target_s,
+        "plan": {"epochs": sized["epochs"], "batches": batches, "batch": sized["batch"]},
+        "seed": sitting,
+        "began_utc": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(began_utc_s)),
+        "commit": commit(),
+    }
 
 
 def _needed(answer: Answer, name: str) -> Answer:
@@ -261,8 +270,10 @@ def report(pairs: Sequence[Pair]) -> str:
             f"### {device}: {'; '.join(sorted({p.machine for p in here}))}",
             f"{len(here)} pairs of full runs of {min(runs_s):.1f} to {max(runs_s):.1f} s; the two of a pair differ by "
             f"{np.median(apart):.1%} (median), at most {max(apart):.1%}. {HOW_TO_READ}",
-            detail(here), summary(here), "\n".join(f"- {line}" for line in verdicts(here)),
-        ]  # fmt: skip
+            detail(here),
+            summary(here),
+            "\n".join(f"- {line}" for line in verdicts(here)),
+        ]
     return "\n\n".join(parts) or "nothing is recorded yet"
 
 

@@ -57,10 +57,23 @@ def row(start_ms: float, batch_ms: float, budget_s: float) -> list[str]:
     model = nn.Linear(1, 1)
     epochs = Epochs(lambda: busy(start_ms / 1e3, starts_s))
     with tempfile.TemporaryDirectory() as directory:
-        forecast = Estimator(
-            model, torch.optim.SGD(model.parameters(), 0.1), nn.MSELoss(), epochs, EPOCHS, 1, budget_s=budget_s,
-            train_step=lambda *arguments: busy(batch_ms / 1e3, batches_s), asks=False, verbose=0, log_dir=directory,
-        ).estimate().forecast  # fmt: skip
+        forecast = (
+            Estimator(
+                model,
+                torch.optim.SGD(model.parameters(), 0.1),
+                nn.MSELoss(),
+                epochs,
+                EPOCHS,
+                1,
+                budget_s=budget_s,
+                train_step=lambda *arguments: busy(batch_ms / 1e3, batches_s),
+                asks=False,
+                verbose=0,
+                log_dir=directory,
+            )
+            .estimate()
+            .forecast
+        )
     cells = [f"{start_ms:g} + {batch_ms:g}"]
     for found, took_s in ((forecast.per_epoch_s, starts_s), (forecast.per_batch_s, batches_s)):
         true_s = statistics.fmean(took_s)

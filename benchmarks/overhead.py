@@ -93,9 +93,14 @@ def codecarbon(*, with_tasks: bool) -> Callable[[], float]:
     from codecarbon.output_methods.base_output import BaseOutput
 
     tracker = OfflineEmissionsTracker(
-        country_iso_code="DEU", log_level="critical", output_methods=[], output_handlers=[BaseOutput()],
-        api_call_interval=-1, electricitymaps_api_token="", allow_multiple_runs=True,
-    )  # fmt: skip
+        country_iso_code="DEU",
+        log_level="critical",
+        output_methods=[],
+        output_handlers=[BaseOutput()],
+        api_call_interval=-1,
+        electricitymaps_api_token="",
+        allow_multiple_runs=True,
+    )
     tracker.start()
 
     def flushes() -> float:

@@ -220,8 +220,10 @@ def report() -> str:
     checks_table, shipped, blend = mlperf_table()
     errors = {
         (p, g, name): fmean(point_errors(p, g, f))
-        for p in PRECISIONS for g in GENERATION_NAMES for name, f in FROM_SHEETS.items()
-    }  # fmt: skip
+        for p in PRECISIONS
+        for g in GENERATION_NAMES
+        for name, f in FROM_SHEETS.items()
+    }
     names = list(FROM_SHEETS)
     below = sum(errors[p, g, names[0]] < errors[p, g, names[1]] for p in PRECISIONS for g in GENERATION_NAMES)
     shares = [fmean(cover.hits) for cover in ours]
@@ -236,11 +238,14 @@ def report() -> str:
         f"on MLPerf: ours as shipped {fmean(shipped.errors):.1%}, the blend {fmean(blend.errors):.1%}",
     ]
     parts = [
-        "### Points, each pair left out", points_table(),
-        "### Intervals, each pair left out", covers_table,
-        "### Against MLPerf", checks_table,
+        "### Points, each pair left out",
+        points_table(),
+        "### Intervals, each pair left out",
+        covers_table,
+        "### Against MLPerf",
+        checks_table,
         "\n".join(f"- {line}" for line in verdicts),
-    ]  # fmt: skip
+    ]
     return "\n\n".join(parts)
 
 

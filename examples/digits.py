@@ -23,9 +23,17 @@ def main() -> None:
     train, held_back = random_split(TensorDataset(images, torch.tensor(digits.target)), [0.8, 0.2])
     loader = DataLoader(train, batch_size=64, shuffle=True)
     model = nn.Sequential(
-        nn.Conv2d(1, 32, 3, padding=1), nn.ReLU(), nn.Conv2d(32, 64, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2),
-        nn.Flatten(), nn.Linear(64 * 16, 128), nn.ReLU(), nn.Dropout(0.2), nn.Linear(128, 10),
-    )  # fmt: skip
+        nn.Conv2d(1, 32, 3, padding=1),
+        nn.ReLU(),
+        nn.Conv2d(32, 64, 3, padding=1),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Flatten(),
+        nn.Linear(64 * 16, 128),
+        nn.ReLU(),
+        nn.Dropout(0.2),
+        nn.Linear(128, 10),
+    )
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
     accuracy = 0.0
 

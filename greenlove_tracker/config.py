@@ -24,9 +24,17 @@ from greenlove_tracker.errors import SettingError, UsageError
 DEFAULT_LOG_DIR = "greenlove_logs"
 
 _POSITIVE = (
-    "carbon_intensity_gco2e_per_kwh", "electricity_price_usd_per_kwh", "price_usd_per_gpu_hour",
-    "sim_cpu_tdp_w", "sim_gpu_w", "cpu_tdp_w", "ram_w", "max_energy_kwh", "max_cost_usd", "max_kgco2e",
-)  # fmt: skip
+    "carbon_intensity_gco2e_per_kwh",
+    "electricity_price_usd_per_kwh",
+    "price_usd_per_gpu_hour",
+    "sim_cpu_tdp_w",
+    "sim_gpu_w",
+    "cpu_tdp_w",
+    "ram_w",
+    "max_energy_kwh",
+    "max_cost_usd",
+    "max_kgco2e",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,11 +232,9 @@ _TRUE, _FALSE = {"1", "true", "yes", "on"}, {"0", "false", "no", "off", ""}
 
 
 def _converted(name: str, value: Any, hint: Any) -> Any:
-    convert, wanted = {
-        bool: (_to_bool, "yes or no"),
-        str: (_to_str, "a text"),
-        int: (_to_int, "a whole number"),
-    }.get(hint, (_to_float, "a number"))
+    convert, wanted = {bool: (_to_bool, "yes or no"), str: (_to_str, "a text"), int: (_to_int, "a whole number")}.get(
+        hint, (_to_float, "a number")
+    )
     try:
         return convert(value)
     except (TypeError, ValueError, OverflowError) as error:

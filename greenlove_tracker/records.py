@@ -103,9 +103,13 @@ def sum_energies(energies: Iterable[Energy]) -> Energy:
         values[f"{component}_kwh"] = math.fsum(known) if known else None
         methods[f"{component}_method"] = _joined_methods({row.component_method(component) for row in rows})
     return Energy(
-        values["cpu_kwh"], values["gpu_kwh"], values["ram_kwh"],
-        methods["cpu_method"], methods["gpu_method"], methods["ram_method"],
-    )  # fmt: skip
+        values["cpu_kwh"],
+        values["gpu_kwh"],
+        values["ram_kwh"],
+        methods["cpu_method"],
+        methods["gpu_method"],
+        methods["ram_method"],
+    )
 
 
 @dataclass(frozen=True, slots=True)

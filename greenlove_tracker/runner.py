@@ -128,10 +128,15 @@ def _main_module(file: str, spec: ModuleSpec | None) -> types.ModuleType:
 def _session(settings: Settings, shown: Sequence[str], *, is_command: bool = False) -> Session:
     outer = led_dir()  # a runner inside a run: its script's epochs belong there
     return Session(
-        settings, Plan(), find_ranks(os.environ), SystemClock(), is_command=is_command and outer is None,
-        is_led_by_runner=True, join_dir=outer,
+        settings,
+        Plan(),
+        find_ranks(os.environ),
+        SystemClock(),
+        is_command=is_command and outer is None,
+        is_led_by_runner=True,
+        join_dir=outer,
         extra_fields=[Field("command", shlex.join(["greenlove", "run", *shown]))],
-    )  # fmt: skip
+    )
 
 
 def _run(

@@ -87,8 +87,11 @@ class _Witness:
         with _blocked(numbers):  # it inherits that, and loses none while it starts
             self._process = subprocess.Popen(
                 [sys.executable, "-I", "-S", "-c", _WATCH, str(os.getpid()), *(str(int(n)) for n in numbers)],
-                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, bufsize=0,
-            )  # fmt: skip
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                bufsize=0,
+            )
         if self._process.stdout is not None:
             os.set_blocking(self._process.stdout.fileno(), False)
         self._came_s: dict[int, float] = {}

@@ -13,11 +13,21 @@ from greenlove_tracker.errors import UsageError
 
 _PIECES = ("model", "optimizer", "criterion", "train_dataset")
 _MEANT = {
-    "data": "train_dataset", "dataloader": "train_dataset", "dataset": "train_dataset", "loader": "train_dataset",
-    "train_dataloader": "train_dataset", "train_loader": "train_dataset", "trainloader": "train_dataset",
-    "loss": "criterion", "loss_fn": "criterion", "net": "model", "epochs": "total_epochs", "steps": "total_steps",
-    "lr_scheduler": "also_restore", "scheduler": "also_restore",
-}  # fmt: skip
+    "data": "train_dataset",
+    "dataloader": "train_dataset",
+    "dataset": "train_dataset",
+    "loader": "train_dataset",
+    "train_dataloader": "train_dataset",
+    "train_loader": "train_dataset",
+    "trainloader": "train_dataset",
+    "loss": "criterion",
+    "loss_fn": "criterion",
+    "net": "model",
+    "epochs": "total_epochs",
+    "steps": "total_steps",
+    "lr_scheduler": "also_restore",
+    "scheduler": "also_restore",
+}
 
 
 def load_task(target: str, takes: Collection[str]) -> dict[str, Any]:

@@ -12,13 +12,23 @@ from greenlove_tracker.logs.writer import RunWriter
 from greenlove_tracker.records import UNKNOWN_ENERGY, Counts, Energy, Factor, Field, Flag, Row, RowKind
 
 WORLD = Factor(
-    "carbon_intensity", 458.0, "gCO2e/kWh", "world average: no country set (Ember, Global Electricity Review)",
-    "2025", "location-based, lifecycle", "ab" * 32,
-)  # fmt: skip
+    "carbon_intensity",
+    458.0,
+    "gCO2e/kWh",
+    "world average: no country set (Ember, Global Electricity Review)",
+    "2025",
+    "location-based, lifecycle",
+    "ab" * 32,
+)
 GERMANY = Factor(
-    "carbon_intensity", 381.0, "gCO2e/kWh", "Germany, Our World in Data (CC BY 4.0) as shipped with CodeCarbon",
-    "2023", "location-based, lifecycle", "cd" * 32,
-)  # fmt: skip
+    "carbon_intensity",
+    381.0,
+    "gCO2e/kWh",
+    "Germany, Our World in Data (CC BY 4.0) as shipped with CodeCarbon",
+    "2023",
+    "location-based, lifecycle",
+    "cd" * 32,
+)
 PRICE = Factor(
     "electricity_price", 0.419, "USD/kWh", "Germany, household, all taxes: Eurostat", "2025-S1", "household", "ef" * 32
 )
@@ -28,9 +38,11 @@ STARTED_AT = "2026-11-21T03:40:44.000Z"
 def cpu_energy(duration_s: float, cpu_w: float = 8.4, ram_w: float = 20.0) -> Energy:
     """A machine without counters: everything modelled."""
     return Energy(
-        cpu_kwh=cpu_w * duration_s / 3.6e6, ram_kwh=ram_w * duration_s / 3.6e6,
-        cpu_method="tdp_model", ram_method="constant",
-    )  # fmt: skip
+        cpu_kwh=cpu_w * duration_s / 3.6e6,
+        ram_kwh=ram_w * duration_s / 3.6e6,
+        cpu_method="tdp_model",
+        ram_method="constant",
+    )
 
 
 def gpu_energy(duration_s: float, gpu_w: float = 92.0) -> Energy:
@@ -40,26 +52,48 @@ def gpu_energy(duration_s: float, gpu_w: float = 92.0) -> Energy:
 
 
 def epoch_row(
-    epoch: int, duration_s: float, energy: Energy = UNKNOWN_ENERGY, *, gap_s: float = 0.0,
-    gap: Energy = UNKNOWN_ENERGY, flags: Sequence[str] = (), kind: RowKind = RowKind.EPOCH,
-) -> Row:  # fmt: skip
+    epoch: int,
+    duration_s: float,
+    energy: Energy = UNKNOWN_ENERGY,
+    *,
+    gap_s: float = 0.0,
+    gap: Energy = UNKNOWN_ENERGY,
+    flags: Sequence[str] = (),
+    kind: RowKind = RowKind.EPOCH,
+) -> Row:
     """One epoch with what lay before it."""
     return Row(kind, epoch, STARTED_AT, gap_s, gap, duration_s, Counts(10, 10, 640), energy, None, frozenset(flags))
 
 
 def write_run(
-    log_dir: Path, rows: Sequence[Row], run_id: str = "20261121T034044-7f3a", *,
+    log_dir: Path,
+    rows: Sequence[Row],
+    run_id: str = "20261121T034044-7f3a",
+    *,
     fields: Mapping[str, str] | None = None,
-    intensity: Factor | None = WORLD, price: Factor | None = None, status: str | None = "finished",
+    intensity: Factor | None = WORLD,
+    price: Factor | None = None,
+    status: str | None = "finished",
     exit_code: int | None = 0,
-) -> Run:  # fmt: skip
+) -> Run:
     """Write a run and open it; with ``status`` None its end is not written."""
     texts = {
-        "schema_version": "1", "greenlove_version": "0.1.0", "project": "demo", "command": "train.py",
+        "schema_version": "1",
+        "greenlove_version": "0.1.0",
+        "project": "demo",
+        "command": "train.py",
         "host": "elsewhere",
-        "os": "Linux 6.8", "python": "3.12.4", "started_at": STARTED_AT, "epochs_planned": str(len(rows)), "pue": "1.0",
-        "meter": "codecarbon 3.3.2", "cpu_model": "Xeon", "gpu_count": "0", "ram_w": "20", **(fields or {}),
-    }  # fmt: skip
+        "os": "Linux 6.8",
+        "python": "3.12.4",
+        "started_at": STARTED_AT,
+        "epochs_planned": str(len(rows)),
+        "pue": "1.0",
+        "meter": "codecarbon 3.3.2",
+        "cpu_model": "Xeon",
+        "gpu_count": "0",
+        "ram_w": "20",
+        **(fields or {}),
+    }
     lines = [Field(name, value) for name, value in texts.items() if value]
     for factor in (intensity, price):
         lines += factor_fields(factor) if factor else []
@@ -70,10 +104,15 @@ def write_run(
         writer.write_row(row)
     hourly, planned = texts.get("price_usd_per_gpu_hour"), texts["epochs_planned"]
     terms = Terms(
-        run_id, texts["project"], texts["started_at"], int(planned) if planned else None,
-        intensity or Factor("carbon_intensity", 0.0, "", ""), float(texts["pue"]), price,
+        run_id,
+        texts["project"],
+        texts["started_at"],
+        int(planned) if planned else None,
+        intensity or Factor("carbon_intensity", 0.0, "", ""),
+        float(texts["pue"]),
+        price,
         float(hourly) if hourly else None,
-    )  # fmt: skip
+    )
     gpu_count = int(texts["gpu_count"] or 0)
     summary = summarise(terms, {0: rows}, Ending(status or "", exit_code, "2026-11-21T03:41:09Z"), gpu_count=gpu_count)
     writer.close(summary if status else None)
@@ -108,12 +147,25 @@ def gpu_rows(n_epochs: int = 30) -> list[Row]:
 
 
 GPU_FIELDS = {
-    "project": "thesis", "country": "DE", "gpu_count": "1", "gpu_models": "1 × NVIDIA GeForce RTX 3060 Laptop GPU",
-    "gpu_power_limit_w": "115", "cpu_model": "11th Gen Intel Core i7-11800H", "cpu_threads": "16", "ram_gb": "16.0",
-    "ram_w": "10", "peak_gpu_memory_gb": "4.10", "command": "greenlove run --country DE train.py --lr 3e-4",
-    "git_commit": "4f1c2d9e7b", "user": "ada", "meter_ready_s": "1.204", "cpu_share": "1.0", "ram_share": "1.0",
-    "share_source": "whole machine", "pue": "1.2",
-}  # fmt: skip
+    "project": "thesis",
+    "country": "DE",
+    "gpu_count": "1",
+    "gpu_models": "1 × NVIDIA GeForce RTX 3060 Laptop GPU",
+    "gpu_power_limit_w": "115",
+    "cpu_model": "11th Gen Intel Core i7-11800H",
+    "cpu_threads": "16",
+    "ram_gb": "16.0",
+    "ram_w": "10",
+    "peak_gpu_memory_gb": "4.10",
+    "command": "greenlove run --country DE train.py --lr 3e-4",
+    "git_commit": "4f1c2d9e7b",
+    "user": "ada",
+    "meter_ready_s": "1.204",
+    "cpu_share": "1.0",
+    "ram_share": "1.0",
+    "share_source": "whole machine",
+    "pue": "1.2",
+}
 
 
 def gpu_run(log_dir: Path, run_id: str = "20261121T101502-c41e") -> Run:

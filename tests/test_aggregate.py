@@ -22,17 +22,40 @@ PRICE = Factor("electricity_price", 0.5, "USD/kWh", "a test")
 @pytest.fixture
 def logs_dir(make_run):
     """Three runs of two projects over two months; the last has neither energy nor a price."""
-    make_run("a", [epoch_row(1, 0.1)], {
-        "project": "x", "gpu_models": "H200", "account": "lab", "partition": "big", "user": "ada",
-        "started_at": "2026-10-31T23:59:59.500Z", "job_id": "81", "array_task_id": "3", "cluster": "west",
-    }, electricity_price=PRICE)  # fmt: skip
-    make_run("b", [epoch_row(1, 0.2)], {
-        "project": "x", "cpu_model": "EPYC", "account": "lab", "continues": "a", "plan_samples": "500",
-        "started_at": "2026-11-01T00:00:00.000Z",
-    }, electricity_price=PRICE)  # fmt: skip
-    make_run("c", [epoch_row(1, None)], {
-        "project": "y", "continues": "b", "started_at": "2026-11-02T10:00:00.000Z", "cluster": "west",
-    })  # fmt: skip
+    make_run(
+        "a",
+        [epoch_row(1, 0.1)],
+        {
+            "project": "x",
+            "gpu_models": "H200",
+            "account": "lab",
+            "partition": "big",
+            "user": "ada",
+            "started_at": "2026-10-31T23:59:59.500Z",
+            "job_id": "81",
+            "array_task_id": "3",
+            "cluster": "west",
+        },
+        electricity_price=PRICE,
+    )
+    make_run(
+        "b",
+        [epoch_row(1, 0.2)],
+        {
+            "project": "x",
+            "cpu_model": "EPYC",
+            "account": "lab",
+            "continues": "a",
+            "plan_samples": "500",
+            "started_at": "2026-11-01T00:00:00.000Z",
+        },
+        electricity_price=PRICE,
+    )
+    make_run(
+        "c",
+        [epoch_row(1, None)],
+        {"project": "y", "continues": "b", "started_at": "2026-11-02T10:00:00.000Z", "cluster": "west"},
+    )
     return next(iter(read_logs(make_run("d", [epoch_row(1, 0.4)])).runs)).path.parent
 
 
@@ -120,8 +143,11 @@ def test_every_key_is_tested():
 def test_by_several_keys(logs_dir):
     found = aggregate(logs_dir)
     assert sizes(found, "project", "month") == {
-        ("", "2026-11"): 1, ("x", "2026-10"): 1, ("x", "2026-11"): 1, ("y", "2026-11"): 1,
-    }  # fmt: skip
+        ("", "2026-11"): 1,
+        ("x", "2026-10"): 1,
+        ("x", "2026-11"): 1,
+        ("y", "2026-11"): 1,
+    }
     assert sizes(found, "training", "project") == {("a", "x"): 2, ("a", "y"): 1, ("d", ""): 1}
     assert math.fsum(t.energy_kwh or 0 for t in found.by("project", "day").values()) == pytest.approx(0.7)
 
@@ -135,12 +161,16 @@ def test_a_key_that_is_none_is_told_with_those_there_are(logs_dir, keys):
 @pytest.mark.parametrize(
     ("since", "until", "runs"),
     [
-        (None, None, "abcd"), ("2026-11-01", None, "bcd"),
-        (None, "2026-11-01", "a"), ("2026-11-01", "2026-11-02", "bd"),
-        ("2026-10-31T23:59:59Z", None, "abcd"), (None, "2026-11-01T00:00:00Z", "a"), ("2027-01-01", None, ""),
+        (None, None, "abcd"),
+        ("2026-11-01", None, "bcd"),
+        (None, "2026-11-01", "a"),
+        ("2026-11-01", "2026-11-02", "bd"),
+        ("2026-10-31T23:59:59Z", None, "abcd"),
+        (None, "2026-11-01T00:00:00Z", "a"),
+        ("2027-01-01", None, ""),
         ("2026-11-01T01:00:00+01:00", None, "bcd"),
     ],
-)  # fmt: skip
+)
 def test_since_and_until(logs_dir, since, until, runs):
     assert [run.run_id for run in aggregate(logs_dir, since=since, until=until).runs] == list(runs)
 

@@ -51,9 +51,13 @@ def test_a_counter_that_only_root_may_read_comes_with_its_fix(monkeypatch):
 
 def test_how_much_will_be_measured_at_full_load():
     found = {
-        "gpu_power_limit_w": "115", "gpu_method": "counter", "cpu_tdp_w": "45", "cpu_method": "tdp_model",
-        "ram_w": "10", "ram_method": "constant",
-    }  # fmt: skip
+        "gpu_power_limit_w": "115",
+        "gpu_method": "counter",
+        "cpu_tdp_w": "45",
+        "cpu_method": "tdp_model",
+        "ram_w": "10",
+        "ram_method": "constant",
+    }
     assert checkup._full_load(found) == (115.0, 170.0)
     assert "115 of 170 W (68%)" in Diagnosis((), True, 115.0, 170.0).as_text()
     assert checkup._full_load({}) == (None, None)

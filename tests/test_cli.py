@@ -44,8 +44,9 @@ def test_summary_as_json_csv_and_text(logs):
     as_json = json.loads(call("summary", "--json").stdout)
     assert as_json["problems"] == []
     assert [(g["project"], g["runs"], round(g["energy_kwh"], 12)) for g in as_json["groups"]] == [
-        ("a", 2, 0.3), ("b", 1, 0.3),
-    ]  # fmt: skip
+        ("a", 2, 0.3),
+        ("b", 1, 0.3),
+    ]
     lines = call("summary", "--csv", "--by", "project,month").stdout.splitlines()
     assert lines[0].startswith("project,month,runs,") and len(lines) == 3
     text = call("summary", str(logs)).stdout
@@ -96,11 +97,23 @@ def test_a_users_mistake_is_one_line_that_says_what_to_do(logs, arguments, says)
 @pytest.mark.parametrize(
     "arguments",
     [
-        "summary", "summary --csv", "summary --ledger", "summary --verify", "forecast", "forecast --csv",
-        "forecast --runs 3", "forecast --epochs 3", "project", "import", "report", "report --format cite",
-        "report --format model-card", "report --format sci", "report --format ai-act",
+        "summary",
+        "summary --csv",
+        "summary --ledger",
+        "summary --verify",
+        "forecast",
+        "forecast --csv",
+        "forecast --runs 3",
+        "forecast --epochs 3",
+        "project",
+        "import",
+        "report",
+        "report --format cite",
+        "report --format model-card",
+        "report --format sci",
+        "report --format ai-act",
     ],
-)  # fmt: skip
+)
 def test_a_directory_without_a_run_is_an_error_for_every_verb(logs, arguments):
     (logs.parent / "empty").mkdir()
     damaged = logs.parent / "damaged" / "20260101T000000-aaaaaaaaaa"
@@ -141,13 +154,7 @@ def test_an_unwritable_report_says_so(logs):
     assert result.exit_code == 1 and "file/r.pdf" in result.output and result.output.startswith("Error: ")
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        "report", "report --format cite", "demo",
-        "project --hours 20 --gpu L40S",
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize("arguments", ["report", "report --format cite", "demo", "project --hours 20 --gpu L40S"])
 def test_a_mistyped_directory_is_not_made(logs, arguments):
     name = "reprots/x.md" if "--format" in arguments else "reprots/x.pdf"
     result = call(*arguments.split(), "-o", name)

@@ -130,9 +130,19 @@ def test_an_interrupted_run_is_what_it_forecast_last(logs: Path) -> None:
         writer.writerow(FORECAST_COLUMNS)
         for hours in (2.0, 3.0):
             made = Forecast(
-                Estimate(hours * 3600, hours * 3500, hours * 3700, 0.95, "s"), None, None, None,
-                Estimate(0.0, 0.0, 0.0, 0.95, "s"), None, None, (), None, "live", 1, None,
-            )  # fmt: skip
+                Estimate(hours * 3600, hours * 3500, hours * 3700, 0.95, "s"),
+                None,
+                None,
+                None,
+                Estimate(0.0, 0.0, 0.0, 0.95, "s"),
+                None,
+                None,
+                (),
+                None,
+                "live",
+                1,
+                None,
+            )
             issued = {"issued_at": "x", "elapsed_s": 1.0, "epochs_done": 1, "steps_done": 1, "planned": 30}
             writer.writerow(forecast_cells(IssuedForecast.of(made, **issued)))
     subject = logged_subject(str(logs), Asked())
@@ -263,9 +273,12 @@ def test_the_memory_of_the_log_tells_its_card(logs: Path) -> None:
     assert compare(str(logs), Asked(gpu_memory=12.0)).projections[0].name == "GeForce RTX 3080 12GB"
     assert call(str(logs), "--gpu-memory", "10", "--json").exit_code == 0
     explored(
-        logs, run_id="20261122T000000-bbbb", gpu_models="1 × NVIDIA GeForce RTX 3080", gpu_power_limit_w="320",
+        logs,
+        run_id="20261122T000000-bbbb",
+        gpu_models="1 × NVIDIA GeForce RTX 3080",
+        gpu_power_limit_w="320",
         gpu_memory_gb="9.996",
-    )  # fmt: skip
+    )
     assert compare(str(logs), Asked()).projections[0].name == "GeForce RTX 3080 10GB"
     explored(logs, run_id="20261123T000000-cccc", gpu_models="1 × NVIDIA L40S", gpu_memory_gb="11.2")
     with pytest.raises(UsageError, match="a part of that GPU, whose speed is in no table"):

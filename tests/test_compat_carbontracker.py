@@ -211,10 +211,12 @@ def test_1_devices_are_summed_not_averaged(tmp_path):
     name = "7.1_2026-11-21T025543Z_carbontracker_output.log"
     block = "\tTime:\t1:00:00\n\tEnergy:\t{} kWh\n\tCO2eq:\t{} g\n"
     (tmp_path / name).write_text(
-        "2026-11-21 02:55:47 - CarbonTracker: \nPredicted consumption for 10 epoch(s):\n" + block.format(4.74, 2109.3)
-        + "2026-11-21 02:55:47 - CarbonTracker: \nActual consumption for 1 epoch(s):\n" + block.format(0.474, 210.93)
+        "2026-11-21 02:55:47 - CarbonTracker: \nPredicted consumption for 10 epoch(s):\n"
+        + block.format(4.74, 2109.3)
+        + "2026-11-21 02:55:47 - CarbonTracker: \nActual consumption for 1 epoch(s):\n"
+        + block.format(0.474, 210.93)
         + "2026-11-21 02:55:47 - CarbonTracker: Finished monitoring.\n"
-    )  # fmt: skip
+    )
     run = only_run(tmp_path)
     assert (run.summary.energy.gpu_kwh, run.summary.gpu_hours) == (pytest.approx(1.2), 4.0)
     (entry,) = parser.parse_all_logs(tmp_path)

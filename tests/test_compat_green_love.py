@@ -35,25 +35,81 @@ from greenlove_tracker.report.projection_words import said  # noqa: E402
 N, WIDTH = 3200, 16
 REQUIRED = inspect.Parameter.empty
 PARAMETERS = {  # of green_love.GreenLoveEstimator 0.2.2, in its order
-    "model": REQUIRED, "optimizer": REQUIRED, "criterion": REQUIRED, "train_dataset": REQUIRED,
-    "total_epochs": REQUIRED, "batch_size": 64, "device": None, "train_step": None, "exploration_epochs": 30,
-    "warmup_epochs": 3, "target_benchmark_time": 10.0, "initial_sample_size": 1000, "single_epoch_budget": 0.3,
-    "country_code": None, "carbon_intensity": None, "electricity_price": None, "electricity_maps_api_key": None,
-    "gpu_name": None, "gpu_index": 0, "manual_tdp_watts": None, "manual_gpu_utilization": 0.70,
-    "benchmark_task": None, "precision": "fp16", "custom_speedup": None, "report_dir": "./crusoe_reports",
-    "auto_open_report": True, "power_poll_interval": 1.0,
-}  # fmt: skip
+    "model": REQUIRED,
+    "optimizer": REQUIRED,
+    "criterion": REQUIRED,
+    "train_dataset": REQUIRED,
+    "total_epochs": REQUIRED,
+    "batch_size": 64,
+    "device": None,
+    "train_step": None,
+    "exploration_epochs": 30,
+    "warmup_epochs": 3,
+    "target_benchmark_time": 10.0,
+    "initial_sample_size": 1000,
+    "single_epoch_budget": 0.3,
+    "country_code": None,
+    "carbon_intensity": None,
+    "electricity_price": None,
+    "electricity_maps_api_key": None,
+    "gpu_name": None,
+    "gpu_index": 0,
+    "manual_tdp_watts": None,
+    "manual_gpu_utilization": 0.70,
+    "benchmark_task": None,
+    "precision": "fp16",
+    "custom_speedup": None,
+    "report_dir": "./crusoe_reports",
+    "auto_open_report": True,
+    "power_poll_interval": 1.0,
+}
 RESULTS = [  # of green_love.BenchmarkResults 0.2.2
-    "sample_sizes_used", "full_dataset_size", "spearman_rho", "warmup_epoch_estimates", "steady_epoch_estimate",
-    "steady_epoch_std", "epoch_times", "warmup_times", "median_epoch_time", "mean_epoch_time", "std_epoch_time",
-    "cv_epoch_time", "ci_lower_epoch", "ci_upper_epoch", "variance_rating", "est_full_epoch_time",
-    "est_full_epoch_lower", "est_full_epoch_upper", "est_total_time_s", "est_total_time_lower_s",
-    "est_total_time_upper_s", "mean_power_w", "gpu_tdp_w", "gpu_efficiency", "power_samples",
-    "est_total_energy_kwh", "carbon_intensity_gco2_kwh", "carbon_intensity_source", "electricity_price_kwh",
-    "electricity_price_source", "est_total_co2_kg", "est_total_cost_usd", "country_code", "gpu_name",
-    "gpu_benchmark_key", "crusoe_estimates", "co2_savings_kg", "co2_equivalences", "sample_epoch_data",
-    "total_epochs", "benchmark_epochs", "warmup_epochs", "sample_data_pct", "precision", "benchmark_task",
-]  # fmt: skip
+    "sample_sizes_used",
+    "full_dataset_size",
+    "spearman_rho",
+    "warmup_epoch_estimates",
+    "steady_epoch_estimate",
+    "steady_epoch_std",
+    "epoch_times",
+    "warmup_times",
+    "median_epoch_time",
+    "mean_epoch_time",
+    "std_epoch_time",
+    "cv_epoch_time",
+    "ci_lower_epoch",
+    "ci_upper_epoch",
+    "variance_rating",
+    "est_full_epoch_time",
+    "est_full_epoch_lower",
+    "est_full_epoch_upper",
+    "est_total_time_s",
+    "est_total_time_lower_s",
+    "est_total_time_upper_s",
+    "mean_power_w",
+    "gpu_tdp_w",
+    "gpu_efficiency",
+    "power_samples",
+    "est_total_energy_kwh",
+    "carbon_intensity_gco2_kwh",
+    "carbon_intensity_source",
+    "electricity_price_kwh",
+    "electricity_price_source",
+    "est_total_co2_kg",
+    "est_total_cost_usd",
+    "country_code",
+    "gpu_name",
+    "gpu_benchmark_key",
+    "crusoe_estimates",
+    "co2_savings_kg",
+    "co2_equivalences",
+    "sample_epoch_data",
+    "total_epochs",
+    "benchmark_epochs",
+    "warmup_epochs",
+    "sample_data_pct",
+    "precision",
+    "benchmark_task",
+]
 SCRIPT = """
 import json, time
 import torch
@@ -100,11 +156,16 @@ def pieces(n=N):
 def make(tmp_path, *, data=None, epochs=50, **arguments):
     model, optimizer, criterion, samples = pieces()
     given = {
-        "report_dir": tmp_path / "reports", "log_dir": tmp_path / "logs", "sim_cpu_tdp_w": 50.0, "verbose": 0,
-        "budget_s": 1.0, "country_code": "DE",
-    }  # fmt: skip
-    return GreenLoveEstimator(model, optimizer, criterion, samples if data is None else data, epochs,
-                              **(given | arguments))  # fmt: skip
+        "report_dir": tmp_path / "reports",
+        "log_dir": tmp_path / "logs",
+        "sim_cpu_tdp_w": 50.0,
+        "verbose": 0,
+        "budget_s": 1.0,
+        "country_code": "DE",
+    }
+    return GreenLoveEstimator(
+        model, optimizer, criterion, samples if data is None else data, epochs, **(given | arguments)
+    )
 
 
 @pytest.mark.real
@@ -112,8 +173,15 @@ def test_a_script_of_the_original_runs_with_nothing_but_its_import_changed(tmp_p
     script = tmp_path / "train.py"
     script.write_text(SCRIPT.replace("from green_love import", "from greenlove_tracker.compat.green_love import"))
     env = {name: value for name, value in os.environ.items() if not name.startswith("GREENLOVE_")}
-    done = subprocess.run([sys.executable, script], cwd=tmp_path, env=env | {"GREENLOVE_COUNTRY": "DE"},
-                          stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120)  # fmt: skip
+    done = subprocess.run(
+        [sys.executable, script],
+        cwd=tmp_path,
+        env=env | {"GREENLOVE_COUNTRY": "DE"},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)  # and nothing else: the answer without a terminal is no
     assert 0 <= found["lower_s"] < found["time_s"] < found["upper_s"] and found["took_s"] < 32
@@ -135,13 +203,24 @@ def test_results_have_the_originals_fields():
 
 def test_the_originals_names_are_all_there():
     names = [
-        "GreenLoveEstimator", "CrusoeEstimator", "BenchmarkResults", "CrusoeGPUEstimate", "CO2Equivalence",
-        "BENCHMARK_TASKS", "sample_dataset", "sample_dataloader", "format_time", "format_cost", "format_co2",
-    ]  # fmt: skip
+        "GreenLoveEstimator",
+        "CrusoeEstimator",
+        "BenchmarkResults",
+        "CrusoeGPUEstimate",
+        "CO2Equivalence",
+        "BENCHMARK_TASKS",
+        "sample_dataset",
+        "sample_dataloader",
+        "format_time",
+        "format_cost",
+        "format_co2",
+    ]
     assert sorted(green_love.__all__) == sorted(names) and all(hasattr(green_love, name) for name in names)
     assert (green_love.format_time(3725), green_love.format_cost(1.5), green_love.format_co2(0.25)) == (
-        "1:02:05", "$1.50", "250 g",
-    )  # fmt: skip
+        "1:02:05",
+        "$1.50",
+        "250 g",
+    )
 
 
 def test_results_agree_with_one_another_and_with_the_log(tmp_path):
@@ -174,10 +253,21 @@ def test_results_agree_with_one_another_and_with_the_log(tmp_path):
 
 def test_what_is_not_known_is_none(tmp_path, monkeypatch):
     monkeypatch.delenv("GREENLOVE_COUNTRY", raising=False)
-    results = make(tmp_path, country_code=None, data=TensorDataset(torch.randn(64, WIDTH), torch.zeros(64).long()),
-                   epochs=2).estimate()  # fmt: skip
-    unknown = ("electricity_price_kwh", "electricity_price_source", "est_total_cost_usd", "country_code", "gpu_name",
-               "gpu_tdp_w", "gpu_efficiency", "gpu_benchmark_key", "co2_savings_kg", "spearman_rho")  # fmt: skip
+    results = make(
+        tmp_path, country_code=None, data=TensorDataset(torch.randn(64, WIDTH), torch.zeros(64).long()), epochs=2
+    ).estimate()
+    unknown = (
+        "electricity_price_kwh",
+        "electricity_price_source",
+        "est_total_cost_usd",
+        "country_code",
+        "gpu_name",
+        "gpu_tdp_w",
+        "gpu_efficiency",
+        "gpu_benchmark_key",
+        "co2_savings_kg",
+        "spearman_rho",
+    )
     assert {name: getattr(results, name) for name in unknown} == dict.fromkeys(unknown)
     assert "world average" in results.carbon_intensity_source
 
@@ -343,18 +433,43 @@ def asked(monkeypatch) -> list[dict]:
 def test_the_projection_is_asked_in_the_terms_of_the_results(tmp_path, monkeypatch):
     calls = asked(monkeypatch)
     results = make(
-        tmp_path, gpu_name="RTX 4090", manual_tdp_watts=400, manual_gpu_utilization=0.6, benchmark_task="resnet50",
-        precision="fp32", carbon_intensity=332, electricity_price=0.4, pue=1.5, sim_cpu_tdp_w=None,
+        tmp_path,
+        gpu_name="RTX 4090",
+        manual_tdp_watts=400,
+        manual_gpu_utilization=0.6,
+        benchmark_task="resnet50",
+        precision="fp32",
+        carbon_intensity=332,
+        electricity_price=0.4,
+        pue=1.5,
+        sim_cpu_tdp_w=None,
         custom_speedup={"H100 HGX 80GB": 2.5, "L40S": 1.5},
-    ).estimate()  # fmt: skip
+    ).estimate()
     (found,) = calls
-    names = ("local_gpu", "n_gpus", "task", "precision", "country", "pue", "manual_tdp_watts",
-             "manual_gpu_utilization", "utilization", "custom_speedup")  # fmt: skip
+    names = (
+        "local_gpu",
+        "n_gpus",
+        "task",
+        "precision",
+        "country",
+        "pue",
+        "manual_tdp_watts",
+        "manual_gpu_utilization",
+        "utilization",
+        "custom_speedup",
+    )
     assert {name: found[name] for name in names} == {
-        "local_gpu": "RTX 4090", "n_gpus": 1, "task": "resnet50", "precision": "fp32", "country": "DE",
-        "pue": 1.5, "manual_tdp_watts": 400, "manual_gpu_utilization": 0.6,
-        "utilization": None, "custom_speedup": {"H100 SXM5 80GB": 2.5, "L40S": 1.5},
-    }  # fmt: skip
+        "local_gpu": "RTX 4090",
+        "n_gpus": 1,
+        "task": "resnet50",
+        "precision": "fp32",
+        "country": "DE",
+        "pue": 1.5,
+        "manual_tdp_watts": 400,
+        "manual_gpu_utilization": 0.6,
+        "utilization": None,
+        "custom_speedup": {"H100 SXM5 80GB": 2.5, "L40S": 1.5},
+    }
     assert (found["carbon_intensity"].value, found["electricity_price"].value) == (332, 0.4)
     assert found["energy_kwh"].point == results.est_total_energy_kwh
 
@@ -379,8 +494,16 @@ class IdleGpu(NullMeter):
     """One that is metered, and draws 60 W beside everything."""
 
     def start(self):
-        return MeterInfo((Field("meter", "fake"), Field("gpu_count", "1"), Field("gpu_models", "1 × NVIDIA H100 PCIe"),
-                          Field("gpu_power_limit_w", "700"), Field("gpu_method", "counter")), 1)  # fmt: skip
+        return MeterInfo(
+            (
+                Field("meter", "fake"),
+                Field("gpu_count", "1"),
+                Field("gpu_models", "1 × NVIDIA H100 PCIe"),
+                Field("gpu_power_limit_w", "700"),
+                Field("gpu_method", "counter"),
+            ),
+            1,
+        )
 
     def read(self):
         return Energy(gpu_kwh=1e-3, gpu_method=Method.COUNTER)

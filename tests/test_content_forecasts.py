@@ -46,8 +46,13 @@ def test_each_quantity_stands_beside_its_outcome(tmp_path: Path) -> None:
     assert said.text.startswith("The forecast after 1 epoch, 3.00 s after the start: the first at a tenth of the time")
     took_s = run.summary.duration_s
     assert table.rows[0] == (
-        "time", "30.0 s", "29.0 s to 31.0 s", f"{took_s:.1f} s", f"{30 / took_s - 1:+.1%}", "missed; 2 of 3"
-    )  # fmt: skip
+        "time",
+        "30.0 s",
+        "29.0 s to 31.0 s",
+        f"{took_s:.1f} s",
+        f"{30 / took_s - 1:+.1%}",
+        "missed; 2 of 3",
+    )
     assert [row[0] for row in table.rows] == ["time", "energy"]
     assert table.rows[1][-1] == "missed; 0 of 2"
 

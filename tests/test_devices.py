@@ -153,12 +153,17 @@ def _fake_nvml(monkeypatch, fail_with: str | None = None):
         raise NVMLError("Not Supported")
 
     nvml = SimpleNamespace(
-        NVMLError=NVMLError, nvmlInit=initialise, nvmlShutdown=lambda: None, nvmlDeviceGetCount=lambda: 1,
-        nvmlDeviceGetHandleByIndex=lambda i: i, nvmlDeviceGetEnforcedPowerLimit=lambda h: 115_000,
-        nvmlDeviceGetMemoryInfo=lambda h: SimpleNamespace(total=6 * 1024**3), nvmlDeviceGetUUID=lambda h: "GPU-1",
+        NVMLError=NVMLError,
+        nvmlInit=initialise,
+        nvmlShutdown=lambda: None,
+        nvmlDeviceGetCount=lambda: 1,
+        nvmlDeviceGetHandleByIndex=lambda i: i,
+        nvmlDeviceGetEnforcedPowerLimit=lambda h: 115_000,
+        nvmlDeviceGetMemoryInfo=lambda h: SimpleNamespace(total=6 * 1024**3),
+        nvmlDeviceGetUUID=lambda h: "GPU-1",
         nvmlDeviceGetName=lambda h: b"NVIDIA GeForce RTX 3060 Laptop GPU",
         nvmlDeviceGetTotalEnergyConsumption=no_counter,
-    )  # fmt: skip
+    )
     monkeypatch.setitem(sys.modules, "pynvml", nvml)
 
 

@@ -227,7 +227,7 @@ def test_workers_that_begin_slowly_stay_within_the_budget(tmp_path, persistent):
     model, optimizer, criterion, data = pieces()
     loader = DataLoader(
         data, 64, shuffle=True, num_workers=1, persistent_workers=persistent, worker_init_fn=slow_to_begin
-    )  # fmt: skip
+    )
     began_s = time.perf_counter()
     forecast = explore(model, optimizer, criterion, loader, tmp_path, budget_s=6.0).forecast
     assert time.perf_counter() - began_s < 6.0 + 0.7 + 2.0  # one start, and what is done once

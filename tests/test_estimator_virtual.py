@@ -178,9 +178,18 @@ def test_where_no_budget_would_narrow_a_forecast_none_is_advised(tmp_path):
 def test_an_estimator_explores_as_often_as_it_is_asked(tmp_path):
     clock, model = FakeClock(), nn.Linear(1, 1)
     estimator = Estimator(
-        model, torch.optim.SGD(model.parameters(), 0.1), nn.MSELoss(), [torch.zeros(1)] * 50, 10, 1, clock=clock,
-        meter=NullMeter(), log_dir=tmp_path, verbose=0, train_step=lambda *arguments: clock.pass_s(0.1),
-    )  # fmt: skip
+        model,
+        torch.optim.SGD(model.parameters(), 0.1),
+        nn.MSELoss(),
+        [torch.zeros(1)] * 50,
+        10,
+        1,
+        clock=clock,
+        meter=NullMeter(),
+        log_dir=tmp_path,
+        verbose=0,
+        train_step=lambda *arguments: clock.pass_s(0.1),
+    )
     first, second = estimator.estimate(), estimator.estimate()
     assert first.run_dir != second.run_dir
     assert first.forecast.duration_s.point == pytest.approx(second.forecast.duration_s.point, rel=1e-6)
@@ -225,11 +234,23 @@ def test_evaluations_come_after_trials_and_within_the_budget_but_for_one(tmp_pat
         calls.clear()
         began_s = clock.now_s
         data = DataLoader(Numbers(6400), 64, collate_fn=lambda batch: None)
-        forecast = Estimator(
-            model, torch.optim.SGD(model.parameters(), 0.1), nn.MSELoss(), data, 10, clock=clock, meter=NullMeter(),
-            log_dir=tmp_path, verbose=0, train_step=lambda *a: passes("step", 0.1),
-            eval_fn=lambda m: passes("eval", eval_s),
-        ).estimate().forecast  # fmt: skip
+        forecast = (
+            Estimator(
+                model,
+                torch.optim.SGD(model.parameters(), 0.1),
+                nn.MSELoss(),
+                data,
+                10,
+                clock=clock,
+                meter=NullMeter(),
+                log_dir=tmp_path,
+                verbose=0,
+                train_step=lambda *a: passes("step", 0.1),
+                eval_fn=lambda m: passes("eval", eval_s),
+            )
+            .estimate()
+            .forecast
+        )
         return forecast, clock.now_s - began_s
 
     forecast, took_s = estimate(1.0)
@@ -243,10 +264,19 @@ def test_evaluations_come_after_trials_and_within_the_budget_but_for_one(tmp_pat
 def test_the_advice_counts_evaluations(tmp_path):
     clock, model = FakeClock(), nn.Linear(1, 1)
     estimation = Estimator(
-        model, torch.optim.SGD(model.parameters(), 0.1), nn.MSELoss(), [None] * 100, 5, 1, clock=clock,
-        meter=NullMeter(), log_dir=tmp_path, verbose=0, train_step=lambda *a: clock.pass_s(0.1),
+        model,
+        torch.optim.SGD(model.parameters(), 0.1),
+        nn.MSELoss(),
+        [None] * 100,
+        5,
+        1,
+        clock=clock,
+        meter=NullMeter(),
+        log_dir=tmp_path,
+        verbose=0,
+        train_step=lambda *a: clock.pass_s(0.1),
         eval_fn=lambda m: clock.pass_s(40.0),
-    ).estimate()  # fmt: skip
+    ).estimate()
     assert estimation.forecast.duration_s.point == pytest.approx(250.0, rel=0.02) and estimation.advice is None
 
 
@@ -261,9 +291,18 @@ def test_a_schedule_of_rates_that_nobody_named_is_put_back(tmp_path):
         rates.step()
 
     Estimator(
-        model, optimizer, nn.MSELoss(), [None] * 100, 50, 1, clock=clock, meter=NullMeter(), log_dir=tmp_path,
-        verbose=0, train_step=step,
-    ).estimate()  # fmt: skip
+        model,
+        optimizer,
+        nn.MSELoss(),
+        [None] * 100,
+        50,
+        1,
+        clock=clock,
+        meter=NullMeter(),
+        log_dir=tmp_path,
+        verbose=0,
+        train_step=step,
+    ).estimate()
     assert rates.last_epoch == 0 and rates.get_last_lr() == [0.1]
 
 
@@ -312,9 +351,18 @@ def test_ctrl_c_keeps_the_trials_and_puts_everything_back(tmp_path):
             raise KeyboardInterrupt
 
     estimator = Estimator(
-        model, torch.optim.SGD(model.parameters(), 0.1), nn.MSELoss(), [torch.zeros(1)] * 1_000, 100, 1, clock=clock,
-        meter=NullMeter(), log_dir=tmp_path, verbose=0, train_step=step,
-    )  # fmt: skip
+        model,
+        torch.optim.SGD(model.parameters(), 0.1),
+        nn.MSELoss(),
+        [torch.zeros(1)] * 1_000,
+        100,
+        1,
+        clock=clock,
+        meter=NullMeter(),
+        log_dir=tmp_path,
+        verbose=0,
+        train_step=step,
+    )
     with pytest.raises(KeyboardInterrupt):
         estimator.estimate()
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())

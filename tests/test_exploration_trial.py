@@ -123,22 +123,37 @@ def test_what_a_stream_loaded_ahead_is_thrown_away_outside_the_clock():
                 clock.pass_s(1.0)
 
     timed = run_trial(
-        StreamSource(Slow(), 1, 100), lambda batch: None, 5, 2, deadline_s=1e9, perf_s=clock.perf_s,
+        StreamSource(Slow(), 1, 100),
+        lambda batch: None,
+        5,
+        2,
+        deadline_s=1e9,
+        perf_s=clock.perf_s,
         synchronise=lambda: None,
-    )  # fmt: skip
+    )
     assert timed.epoch_durations_s == pytest.approx((0.5, 0.5)) and clock.now_s > 2.9
 
 
 @pytest.mark.parametrize(
     "loss, is_finite",
     [
-        (float("nan"), False), (torch.tensor(float("inf")), False), ({"loss": torch.tensor(float("nan"))}, False),
-        (type("Output", (), {"loss": float("nan")})(), False), ({"loss": 1.0}, True), (None, True), ({}, True),
+        (float("nan"), False),
+        (torch.tensor(float("inf")), False),
+        ({"loss": torch.tensor(float("nan"))}, False),
+        (type("Output", (), {"loss": float("nan")})(), False),
+        ({"loss": 1.0}, True),
+        (None, True),
+        ({}, True),
     ],
-)  # fmt: skip
+)
 def test_a_loss_is_looked_at_wherever_it_is(loss, is_finite):
     timed = run_trial(
-        StreamSource([0] * 9, 1, 9), lambda batch: loss, 2, 1, deadline_s=1e9, perf_s=FakeClock().perf_s,
+        StreamSource([0] * 9, 1, 9),
+        lambda batch: loss,
+        2,
+        1,
+        deadline_s=1e9,
+        perf_s=FakeClock().perf_s,
         synchronise=lambda: None,
-    )  # fmt: skip
+    )
     assert timed.is_finite is is_finite

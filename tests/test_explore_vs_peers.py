@@ -32,8 +32,17 @@ def answer(point_s, lower_s=None, upper_s=None, spent_s=6.0):
 def line(loop="MLP", sitting=1, before_s=20.0, after_s=25.0, device="cpu", **answers):
     said = {"ours": answer(22.0, 19.0, 24.0), "green-love": answer(30.0, 29.0, 31.0, 60.0), "carbontracker": answer(16)}
     said |= {name.replace("_", "-"): value for name, value in answers.items()}
-    return {"loop": loop, "sitting": sitting, "device": device, "before_s": before_s, "after_s": after_s,
-            "answers": said, "machine": "a CPU, 2 cores", "order": ["ours"], "commit": "abc"}  # fmt: skip
+    return {
+        "loop": loop,
+        "sitting": sitting,
+        "device": device,
+        "before_s": before_s,
+        "after_s": after_s,
+        "answers": said,
+        "machine": "a CPU, 2 cores",
+        "order": ["ours"],
+        "commit": "abc",
+    }
 
 
 @pytest.mark.parametrize(

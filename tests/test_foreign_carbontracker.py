@@ -8,10 +8,7 @@ from greenlove_tracker.logs.parser import read_logs
 
 RECORDED = Path(__file__).parent / "foreign" / "carbontracker"
 FOUND = "The following components were found: "
-HEAD = [
-    "carbontracker version 2.4.7",
-    "Only actual ones are multiplied by a PUE coefficient of 1.58 (Bizo, 2023).",
-]
+HEAD = ["carbontracker version 2.4.7", "Only actual ones are multiplied by a PUE coefficient of 1.58 (Bizo, 2023)."]
 END = ["Average carbon intensity during training was 445.00 gCO2eq/kWh. ", "Monitoring thread ended."]
 
 
@@ -59,8 +56,9 @@ def test_run_ids_are_the_same_each_time_and_a_copy_counts_once(tmp_path):
     assert "left out: the same run as in" in str(logs.problems[0])
     write_log(copy, "CPU with device(s) cpu:0.", [("0:00:20.00", "cpu: 36.0")])
     assert [run.run_id for run in read_logs(tmp_path).runs] == [
-        "20261121T025543-carbontracker-7.1", "20261121T025543-carbontracker-7.1-2",
-    ]  # fmt: skip
+        "20261121T025543-carbontracker-7.1",
+        "20261121T025543-carbontracker-7.1-2",
+    ]
 
 
 @pytest.mark.parametrize(

@@ -62,10 +62,12 @@ def test_totals_without_components_are_kept(tmp_path):
 
 def test_tasks_alone_are_added_up(tmp_path):
     write_rows(
-        tmp_path, "load,2026-01-01T00:00:01,p,r,1.0,0.1,0.1,0,0.1,0.2",
+        tmp_path,
+        "load,2026-01-01T00:00:01,p,r,1.0,0.1,0.1,0,0.1,0.2",
         "fit,2026-01-01T00:00:03,p,r,2.0,0.2,0.3,0,0.1,0.4",
-        columns=f"task_name,{COLUMNS}", name="emissions_base_r.csv",
-    )  # fmt: skip
+        columns=f"task_name,{COLUMNS}",
+        name="emissions_base_r.csv",
+    )
     (run,) = read_logs(tmp_path).readable()
     assert (run.summary.duration_s, run.summary.energy_kwh) == (3.0, pytest.approx(0.6))
 
@@ -80,10 +82,14 @@ def test_readings_that_fall_are_one_stretch(tmp_path):
 
 def test_rows_that_cannot_be_read_are_told_and_the_rest_is_kept(tmp_path):
     write_rows(
-        tmp_path, "2026-01-01T00:00:01,p,a,1.0,0.1,0.1,0,0.1,0.2", "2026-01-01T00:00:01,p,b,long,0.1,0.1,0,0.1,0.2",
-        "2026-01-01T00:00:01,p,c,1.0", "2026-01-01T00:00:01,p,d,1.0,0.1,-0.1,0,0.1,0.2",
-        '2026-01-01T00:00:01,"p,e,1.0,0.1,0.1,0,0.1,0.2', "2026-01-01T00:00:01,p,f,1.0,0.1,0.1,0,0.1,nan",
-    )  # fmt: skip
+        tmp_path,
+        "2026-01-01T00:00:01,p,a,1.0,0.1,0.1,0,0.1,0.2",
+        "2026-01-01T00:00:01,p,b,long,0.1,0.1,0,0.1,0.2",
+        "2026-01-01T00:00:01,p,c,1.0",
+        "2026-01-01T00:00:01,p,d,1.0,0.1,-0.1,0,0.1,0.2",
+        '2026-01-01T00:00:01,"p,e,1.0,0.1,0.1,0,0.1,0.2',
+        "2026-01-01T00:00:01,p,f,1.0,0.1,0.1,0,0.1,nan",
+    )
     logs = read_logs(tmp_path)
     assert [run.run_id[-1] for run in logs.readable()] == ["a", "f"]
     assert [str(p).partition("emissions.csv: ")[2] for p in logs.problems] == [
@@ -95,9 +101,10 @@ def test_rows_that_cannot_be_read_are_told_and_the_rest_is_kept(tmp_path):
 
 
 ROWS = (
-    "2026-01-01T00:00:01,p,r,1.0,0.1,0.01,0,0.01,0.02", "2026-01-01T00:00:02,p,r,2.0,0.2,0.02,0,0.02,0.04",
+    "2026-01-01T00:00:01,p,r,1.0,0.1,0.01,0,0.01,0.02",
+    "2026-01-01T00:00:02,p,r,2.0,0.2,0.02,0,0.02,0.04",
     "2026-01-01T00:00:03,p,r,3.0,0.3,0.03,0,0.03,0.06",
-)  # fmt: skip
+)
 
 
 @pytest.mark.parametrize(("first", "second"), [(ROWS[:2], ROWS), (ROWS, ROWS[:2]), (ROWS[:1], ROWS[2:]), (ROWS, ROWS)])

@@ -158,11 +158,19 @@ def test_no_bytes_at_all_are_too_odd(tmp_path_factory, data, name):
 
 
 LINES = (
-    "Epoch 1:", "Epoch x:", "Duration: 0:00:01.00", "Duration: -", f"{FOUND}GPU with device(s) A.",
-    "Average power usage (W) for gpu: [1.5", "Average power usage (W) for gpu: 2.5",
-    "Average power usage (W) for gpu: [x]", "PUE coefficient of 0.1", "Only PUE coefficient of 1.2", *END,
+    "Epoch 1:",
+    "Epoch x:",
+    "Duration: 0:00:01.00",
+    "Duration: -",
+    f"{FOUND}GPU with device(s) A.",
+    "Average power usage (W) for gpu: [1.5",
+    "Average power usage (W) for gpu: 2.5",
+    "Average power usage (W) for gpu: [x]",
+    "PUE coefficient of 0.1",
+    "Only PUE coefficient of 1.2",
+    *END,
     "Training was interrupted before all 0 epochs",
-)  # fmt: skip
+)
 
 
 @given(st.lists(st.sampled_from(LINES), max_size=12))

@@ -24,9 +24,16 @@ def forecast(**estimates) -> Forecast:
     seconds = Estimate(100.0, 90.0, 110.0, 0.95, "s")
     known.setdefault("duration_s", seconds)
     return Forecast(
-        **known, one_off_s=seconds, per_epoch_s=seconds, per_batch_s=None, warnings=(), backtest_error=None,
-        method="live", degrees_of_freedom=1, plan=None,
-    )  # fmt: skip
+        **known,
+        one_off_s=seconds,
+        per_epoch_s=seconds,
+        per_batch_s=None,
+        warnings=(),
+        backtest_error=None,
+        method="live",
+        degrees_of_freedom=1,
+        plan=None,
+    )
 
 
 @pytest.mark.parametrize(

@@ -62,9 +62,10 @@ def test_benchmarks_are_of_single_gpus_of_the_table_and_none_twice():
 
 def test_a_published_throughput():
     (row,) = (
-        r for r in gpu_benchmarks()
+        r
+        for r in gpu_benchmarks()
         if (r.generation, r.gpu, r.precision, r.task) == ("v1_v2", "GeForce RTX 4090", "fp16", "resnet50")
-    )  # fmt: skip
+    )
     assert (row.throughput, row.unit) == (1301, "images/s")
 
 

@@ -5,17 +5,30 @@ import pytest
 from greenlove_tracker.job import Ranks, find_ranks, job_fields
 
 TORCHRUN = {
-    "RANK": "5", "LOCAL_RANK": "1", "WORLD_SIZE": "8", "LOCAL_WORLD_SIZE": "4",
-    "TORCHELASTIC_RUN_ID": "abc", "TORCHELASTIC_RESTART_COUNT": "0", "MASTER_ADDR": "node0", "MASTER_PORT": "29500",
-}  # fmt: skip
+    "RANK": "5",
+    "LOCAL_RANK": "1",
+    "WORLD_SIZE": "8",
+    "LOCAL_WORLD_SIZE": "4",
+    "TORCHELASTIC_RUN_ID": "abc",
+    "TORCHELASTIC_RESTART_COUNT": "0",
+    "MASTER_ADDR": "node0",
+    "MASTER_PORT": "29500",
+}
 SRUN = {
-    "SLURM_PROCID": "3", "SLURM_LOCALID": "0", "SLURM_STEP_NUM_TASKS": "4", "SLURM_STEP_TASKS_PER_NODE": "2(x2)",
-    "SLURM_JOB_ID": "99", "SLURM_STEP_ID": "0",
-}  # fmt: skip
+    "SLURM_PROCID": "3",
+    "SLURM_LOCALID": "0",
+    "SLURM_STEP_NUM_TASKS": "4",
+    "SLURM_STEP_TASKS_PER_NODE": "2(x2)",
+    "SLURM_JOB_ID": "99",
+    "SLURM_STEP_ID": "0",
+}
 OPENMPI = {
-    "OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_LOCAL_RANK": "1", "OMPI_COMM_WORLD_SIZE": "2",
-    "OMPI_COMM_WORLD_LOCAL_SIZE": "2", "PMIX_NAMESPACE": "prterun-1",
-}  # fmt: skip
+    "OMPI_COMM_WORLD_RANK": "1",
+    "OMPI_COMM_WORLD_LOCAL_RANK": "1",
+    "OMPI_COMM_WORLD_SIZE": "2",
+    "OMPI_COMM_WORLD_LOCAL_SIZE": "2",
+    "PMIX_NAMESPACE": "prterun-1",
+}
 MPICH = {"PMI_RANK": "2", "MPI_LOCALRANKID": "0", "PMI_SIZE": "4", "MPI_LOCALNRANKS": "2", "PMI_ID": "x"}
 
 
@@ -51,10 +64,18 @@ def test_a_single_process_needs_no_key():
 
 def test_job_fields_prefer_what_the_user_says():
     env = {
-        "SLURM_JOB_ID": "99", "SLURM_JOB_ACCOUNT": "physics", "SLURM_JOB_PARTITION": "gpu",
-        "SLURM_CLUSTER_NAME": "big", "SLURM_ARRAY_TASK_ID": "3", "GREENLOVE_JOB_ACCOUNT": "chemistry",
-    }  # fmt: skip
+        "SLURM_JOB_ID": "99",
+        "SLURM_JOB_ACCOUNT": "physics",
+        "SLURM_JOB_PARTITION": "gpu",
+        "SLURM_CLUSTER_NAME": "big",
+        "SLURM_ARRAY_TASK_ID": "3",
+        "GREENLOVE_JOB_ACCOUNT": "chemistry",
+    }
     assert {f.name: f.value for f in job_fields(env)} == {
-        "job_id": "99", "array_task_id": "3", "account": "chemistry", "partition": "gpu", "cluster": "big",
-    }  # fmt: skip
+        "job_id": "99",
+        "array_task_id": "3",
+        "account": "chemistry",
+        "partition": "gpu",
+        "cluster": "big",
+    }
     assert job_fields({}) == []

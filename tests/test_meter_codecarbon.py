@@ -79,9 +79,14 @@ print(os.environ.get("SLURM_JOB_ID", "-"), "CODECARBON_LOG_LEVEL" in os.environ)
 
 def run_script(cwd: Path, **env: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-c", SCRIPT], capture_output=True, text=True, cwd=cwd, env={**os.environ, **env}, timeout=60,
+        [sys.executable, "-c", SCRIPT],
+        capture_output=True,
+        text=True,
+        cwd=cwd,
+        env={**os.environ, **env},
+        timeout=60,
         check=False,
-    )  # fmt: skip
+    )
 
 
 def test_it_is_silent_and_no_config_file_changes_it(tmp_path):
@@ -219,8 +224,9 @@ def test_a_gpu_that_codecarbon_does_not_find_is_named_unmeasured(monkeypatch):
     assert fields["gpu_power_limit_w"] == "700"
 
 
-@pytest.mark.parametrize(("memories", "logged"), [((9.996,), "9.996"), ((80.0, 80.0), "80"), ((80.0, 40.0), None),
-                                                  ((None,), None)])  # fmt: skip
+@pytest.mark.parametrize(
+    ("memories", "logged"), [((9.996,), "9.996"), ((80.0, 80.0), "80"), ((80.0, 40.0), None), ((None,), None)]
+)
 def test_the_memory_of_one_gpu_is_logged_where_all_have_the_same(monkeypatch, memories, logged):
     gpus = tuple(Gpu(i, f"GPU-{i}", "H200", memory_gb, 700.0, True) for i, memory_gb in enumerate(memories))
     monkeypatch.setattr(module, "nvml_gpus", lambda: gpus)

@@ -26,8 +26,10 @@ def test_simulated_hardware_is_labelled_as_a_model():
     assert energy.gpu_kwh == pytest.approx(400 * 36 / 3.6e6)
     assert energy.ram_kwh == pytest.approx(36 * 36 / 3.6e6)
     assert (energy.cpu_method, energy.gpu_method, energy.ram_method) == (
-        Method.TDP_MODEL, Method.TDP_MODEL, Method.CONSTANT,
-    )  # fmt: skip
+        Method.TDP_MODEL,
+        Method.TDP_MODEL,
+        Method.CONSTANT,
+    )
 
 
 def test_what_is_not_simulated_is_unknown():

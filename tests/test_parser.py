@@ -174,8 +174,9 @@ def test_nul_bytes_left_by_a_crash(make_run):
     run = broken(make_run(rows=ROWS, is_closed=False), "epochs-0.csv", crash)
     assert list(run.rows[0]) == [ROWS[0], ROWS[2]]
     assert problems(run) == [
-        "epochs-0.csv: line 3 left out: NUL bytes", "epochs-0.csv: last line was cut off, and is left out",
-    ]  # fmt: skip
+        "epochs-0.csv: line 3 left out: NUL bytes",
+        "epochs-0.csv: last line was cut off, and is left out",
+    ]
 
 
 def test_a_row_that_holds_something_else_is_told_by_its_line(make_run):
@@ -190,8 +191,9 @@ def test_what_is_not_a_run_is_told_by_name(make_run):
     (logs_dir / ".hidden").mkdir()
     logs = read_logs(logs_dir)
     assert [str(p) for p in logs.problems] == [
-        f"{logs_dir / 'checkpoints'}: is not a run: no run.csv", f"{logs_dir / 'notes.txt'}: is not a run: a file",
-    ]  # fmt: skip
+        f"{logs_dir / 'checkpoints'}: is not a run: no run.csv",
+        f"{logs_dir / 'notes.txt'}: is not a run: a file",
+    ]
     assert len(logs.runs) == 1
 
 
@@ -311,9 +313,13 @@ HOSTILE = {
     "UTF-16": lambda p: p.write_bytes(p.read_text().encode("utf-16")),
 }
 TOLD = {
-    "sparse": "larger than ", "pipe": "no plain file", "endless": "no plain file", "directory": "no plain file",
-    "circle": os.strerror(errno.ELOOP), "UTF-16": "UTF-16 instead of UTF-8",
-}  # fmt: skip
+    "sparse": "larger than ",
+    "pipe": "no plain file",
+    "endless": "no plain file",
+    "directory": "no plain file",
+    "circle": os.strerror(errno.ELOOP),
+    "UTF-16": "UTF-16 instead of UTF-8",
+}
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no named pipes, and links need a privilege there")

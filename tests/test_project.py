@@ -16,9 +16,7 @@ from greenlove_tracker.projection.project import Projection, project
 from greenlove_tracker.records import Factor
 
 TODAY = date(2026, 11, 21)
-HERE: dict[str, Any] = {
-    "local_gpu": "NVIDIA GeForce RTX 4090", "country": "DE", "utilization": 0.82, "today": TODAY,
-}  # fmt: skip
+HERE: dict[str, Any] = {"local_gpu": "NVIDIA GeForce RTX 4090", "country": "DE", "utilization": 0.82, "today": TODAY}
 
 
 def forecast(hours: float = 20.0, kwh: float | None = 9.1, half_width: float = 0.03) -> Forecast:

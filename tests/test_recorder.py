@@ -221,8 +221,10 @@ def test_finishing_in_mid_epoch_keeps_what_ran_as_unfinished():
     bench.clock.pass_s(3.0)
     bench.recorder.finish()
     assert [(r.kind, r.epoch, r.duration_s) for r in bench.rows] == [
-        (RowKind.EPOCH, 1, 5.0), (RowKind.SEGMENT, 2, 3.0), (RowKind.TAIL, None, 0.0),
-    ]  # fmt: skip
+        (RowKind.EPOCH, 1, 5.0),
+        (RowKind.SEGMENT, 2, 3.0),
+        (RowKind.TAIL, None, 0.0),
+    ]
     assert Flag.UNFINISHED in bench.rows[1].flags
     assert bench.recorder.epochs_done == 1
 

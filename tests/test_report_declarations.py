@@ -51,8 +51,10 @@ def test_a_model_card_is_yaml(tmp_path):
     yaml = pytest.importorskip("yaml")  # comes with transformers
     written(tmp_path, fields={"gpu_models": "x: [1, 'y'] # \\"})
     assert yaml.safe_load(declarations.model_card(aggregate(tmp_path)))["co2_eq_emissions"] == {
-        "emissions": 762, "source": "greenlove_tracker 0.1.0, codecarbon 3.3.2", "hardware_used": "x: [1, 'y'] # \\"
-    }  # fmt: skip
+        "emissions": 762,
+        "source": "greenlove_tracker 0.1.0, codecarbon 3.3.2",
+        "hardware_used": "x: [1, 'y'] # \\",
+    }
 
 
 def test_the_software_carbon_intensity_is_per_unit_and_embodied_is_not_taken_for_nothing(tmp_path):

@@ -82,15 +82,24 @@ def everything(text: str) -> Document:
     line = ((1.0, 2.0), (2.0, 0.5), (3.0, 1.25))
     chart = LineChart(text, text, text, line, ((1.5, 2.5),), ((1.0, 1.5, 2.5), (3.0, 1.0, 1.5)))
     columns = (Column(text, 1), Column(text, 1, is_number=True), Column(text), Column(text))
-    return Document(text, text, text, (
-        KeyFigures((KeyFigure(text, text, (text, text)),)),
-        Heading(text), Paragraph(text), Paragraph(text, is_note=True),
-        BarChart(tuple(Bar(text, float(i), text, look) for i, look in enumerate(Look))),
-        BarChart((Bar(text, 2.0, text, Look.PROJECTED, (1.0, 4.0)), Bar(text, None, text)), text),
-        ChartRow((chart, chart)), ChartRow((chart,)),
-        Heading(text), Table(columns, ((text,) * 4,) * 20, has_total=True),
-        Calculations((Calculation(text, text, text),)),
-    ))  # fmt: skip
+    return Document(
+        text,
+        text,
+        text,
+        (
+            KeyFigures((KeyFigure(text, text, (text, text)),)),
+            Heading(text),
+            Paragraph(text),
+            Paragraph(text, is_note=True),
+            BarChart(tuple(Bar(text, float(i), text, look) for i, look in enumerate(Look))),
+            BarChart((Bar(text, 2.0, text, Look.PROJECTED, (1.0, 4.0)), Bar(text, None, text)), text),
+            ChartRow((chart, chart)),
+            ChartRow((chart,)),
+            Heading(text),
+            Table(columns, ((text,) * 4,) * 20, has_total=True),
+            Calculations((Calculation(text, text, text),)),
+        ),
+    )
 
 
 class Skeleton(HTMLParser):
@@ -355,9 +364,13 @@ def test_looks_are_told_apart_without_colour(show) -> None:
     style = "e => { const s = getComputedStyle(e); return [s.fill, s.strokeDasharray].join() }"
     looks = page.eval_on_selector_all(".bar rect", f"all => all.map({style})")
     assert looks == [
-        "rgb(31, 111, 84),none", "rgb(31, 111, 84),none", 'url("#hatch"),none',
-        "rgb(255, 255, 255),4px, 3px", "rgb(213, 219, 216),none", *["rgb(220, 235, 228),none"] * 2,
-    ]  # fmt: skip
+        "rgb(31, 111, 84),none",
+        "rgb(31, 111, 84),none",
+        'url("#hatch"),none',
+        "rgb(255, 255, 255),4px, 3px",
+        "rgb(213, 219, 216),none",
+        *["rgb(220, 235, 228),none"] * 2,
+    ]
 
 
 def test_it_can_be_read_aloud(show, logs: Path) -> None:
@@ -366,10 +379,14 @@ def test_it_can_be_read_aloud(show, logs: Path) -> None:
     tree = page.locator("body").aria_snapshot()
     assert page.get_by_role("img", name=re.compile(".")).count() == page.locator("svg[role=img]").count() == 26
     for wanted in (
-        '- heading "thesis/20261121T101502-c41e" [level=1]', '- heading "Energy by component" [level=2]',
-        'img "Duration of each epoch"', 'img "RAM: 6.9 Wh · 7% · constant (modelled)"',
-        '- columnheader "source"', '- rowheader "electricity price"', '- group "Factors"',
-    ):  # fmt: skip
+        '- heading "thesis/20261121T101502-c41e" [level=1]',
+        '- heading "Energy by component" [level=2]',
+        'img "Duration of each epoch"',
+        'img "RAM: 6.9 Wh · 7% · constant (modelled)"',
+        '- columnheader "source"',
+        '- rowheader "electricity price"',
+        '- group "Factors"',
+    ):
         assert wanted in tree, wanted
     assert page.get_attribute("html", "lang") == "en"
     assert page.eval_on_selector_all("th:not([scope])", "all => all.length") == 0

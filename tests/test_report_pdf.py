@@ -6,16 +6,7 @@ from pathlib import Path
 
 import pytest
 from pypdf import PdfReader
-from report_samples import (
-    GPU_FIELDS,
-    cpu_energy,
-    demo_run,
-    epoch_row,
-    gpu_energy,
-    gpu_rows,
-    gpu_run,
-    write_run,
-)
+from report_samples import GPU_FIELDS, cpu_energy, demo_run, epoch_row, gpu_energy, gpu_rows, gpu_run, write_run
 from reportlab.graphics.shapes import Group, Line, Rect
 
 from greenlove_tracker.errors import UsageError
@@ -59,12 +50,26 @@ def test_a_run_has_its_figures_charts_and_method(logs: Path) -> None:
     gpu_run(logs)
     text = pdf_text(logs)
     for wanted in (
-        "thesis/20261121T101502-c41e", "95.9 Wh", "36.6 g", "$0.040", "0.69 GPU-h", "Mean power of each epoch",
-        "CO2e so far", "time since the start, min", "smartphone charges", "one growing urban tree absorbs in",
-        "How each number was obtained", "95.9357 Wh ÷ 1,000 = 0.0959357 kWh", "0.0959357 kWh × 381 gCO2e/kWh",
-        "Page 1 of 6", "Page 6 of 6", "Here and on other machines", "8 × H200 SXM",
-        "Sources of the comparison", "Our World in Data (CC BY 4.0)",
-    ):  # fmt: skip
+        "thesis/20261121T101502-c41e",
+        "95.9 Wh",
+        "36.6 g",
+        "$0.040",
+        "0.69 GPU-h",
+        "Mean power of each epoch",
+        "CO2e so far",
+        "time since the start, min",
+        "smartphone charges",
+        "one growing urban tree absorbs in",
+        "How each number was obtained",
+        "95.9357 Wh ÷ 1,000 = 0.0959357 kWh",
+        "0.0959357 kWh × 381 gCO2e/kWh",
+        "Page 1 of 6",
+        "Page 6 of 6",
+        "Here and on other machines",
+        "8 × H200 SXM",
+        "Sources of the comparison",
+        "Our World in Data (CC BY 4.0)",
+    ):
         assert wanted in text, wanted
 
 
@@ -177,11 +182,18 @@ def test_a_directory_lists_groups_runs_and_problems(logs: Path) -> None:
     (logs / "junk").mkdir()
     text = pdf_text(logs)
     for wanted in (
-        "Training runs in logs", "45 training runs · 2026-01-03 to 2026-02-03", "By project", "3 others",
-        "By device", "By month",
-        "The 25 runs that emitted most", "20 further runs", "ended by an exception or a non-zero exit, exit 1",
-        "is not a run: no run.csv", "the run that emitted most, project 14/run-44",
-    ):  # fmt: skip
+        "Training runs in logs",
+        "45 training runs · 2026-01-03 to 2026-02-03",
+        "By project",
+        "3 others",
+        "By device",
+        "By month",
+        "The 25 runs that emitted most",
+        "20 further runs",
+        "ended by an exception or a non-zero exit, exit 1",
+        "is not a run: no run.csv",
+        "the run that emitted most, project 14/run-44",
+    ):
         assert wanted in text, wanted
     assert "run-04" not in text.partition("The 25 runs")[2].partition("Runs that did not")[0]
 

@@ -112,13 +112,22 @@ def test_embodied_emissions_are_shown_apart():
 @pytest.mark.parametrize(
     "options",
     [
-        {}, {"include_all": True}, {"local_gpu": None, "utilization": None}, {"peak_memory_gb": 60.0, "n_gpus": 2},
-        {"local_gpu": "NVIDIA GeForce RTX 2080 Super with Max-Q Design", "include_all": True,
-         "gpus": ["Instinct MI250X (one of two GPUs)", "RTX PRO 6000 Blackwell Workstation"]},
-        {"country": None}, {"custom_speedup": 2.0}, {"peak_memory_gb": 900.0}, {"target_gpus": 1000},
+        {},
+        {"include_all": True},
+        {"local_gpu": None, "utilization": None},
+        {"peak_memory_gb": 60.0, "n_gpus": 2},
+        {
+            "local_gpu": "NVIDIA GeForce RTX 2080 Super with Max-Q Design",
+            "include_all": True,
+            "gpus": ["Instinct MI250X (one of two GPUs)", "RTX PRO 6000 Blackwell Workstation"],
+        },
+        {"country": None},
+        {"custom_speedup": 2.0},
+        {"peak_memory_gb": 900.0},
+        {"target_gpus": 1000},
         {"embodied_kgco2e_per_gpu_hour": 0.01},
     ],
-)  # fmt: skip
+)
 @pytest.mark.parametrize("hours", [0.001, 20.0, 5000.0])
 def test_it_fits_the_terminal_and_never_says_a_bare_zero(options, hours: float):
     rows = projected(forecast(hours, kwh=hours * 0.455), **options)
@@ -145,8 +154,10 @@ def test_what_is_not_known_is_a_dash_and_said():
 
 def test_what_does_not_fit_is_named_with_what_would():
     told = said(projected(peak_memory_gb=46.0))
-    assert [line.name for line in told.lines] == ["here  RTX 4090", *(r for r in (
-        "H200 SXM", "A100 PCIe 80GB", "H100 SXM5 80GB", "A100 SXM4 80GB"))]  # fmt: skip
+    assert [line.name for line in told.lines] == [
+        "here  RTX 4090",
+        *(r for r in ("H200 SXM", "A100 PCIe 80GB", "H100 SXM5 80GB", "A100 SXM4 80GB")),
+    ]
     (beside,) = (text for text in told.beside if "too small" in text)
     assert beside.startswith("L40S (48 GB): too small") and "it would fit into H200 SXM" in beside
     nowhere = " ".join(said(projected(peak_memory_gb=900.0)).beside)

@@ -206,9 +206,12 @@ def test_a_signal_reaches_the_command_once_sent_to_us_alone_or_to_all(number, se
     write("count.py", COUNTING)
     terminal = os.openpty() if has_terminal else ()
     child = subprocess.Popen(
-        [*RUN, "run", "--quiet", "--", sys.executable, "count.py"], stdout=subprocess.PIPE, text=True, process_group=0,
+        [*RUN, "run", "--quiet", "--", sys.executable, "count.py"],
+        stdout=subprocess.PIPE,
+        text=True,
+        process_group=0,
         stdin=terminal[1] if terminal else subprocess.DEVNULL,
-    )  # fmt: skip
+    )
     assert child.stdout is not None and child.stdout.readline() == "up\n"
     send(child.pid, number)
     assert (child.communicate(timeout=30)[0], child.returncode) == (f"{number.name}\n", 0)

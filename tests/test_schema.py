@@ -56,13 +56,33 @@ ROWS = st.builds(
 OPTIONAL = st.none() | POSITIVE
 SUMMARIES = st.builds(
     RunSummary,
-    run_id=TEXTS, project=TEXTS, status=TEXTS, exit_code=st.none() | st.integers(-64, 255), started_at=TEXTS,
-    ended_at=TEXTS, epochs_done=st.integers(0), epochs_planned=WHOLE, counts=COUNTS, duration_s=POSITIVE,
-    epochs_duration_s=POSITIVE, metered_s=POSITIVE, energy=energies(), measured_kwh=OPTIONAL,
-    unmetered_estimate_kwh=OPTIONAL, pue=POSITIVE, energy_kwh=OPTIONAL, carbon_intensity_gco2e_per_kwh=POSITIVE,
-    emissions_kgco2e=OPTIONAL, cost_usd=OPTIONAL, cost_basis=TEXTS, gpu_count=st.integers(0), gpu_hours=POSITIVE,
-    n_ranks=st.integers(1), n_nodes=st.integers(1), flags=FLAGS,
-)  # fmt: skip
+    run_id=TEXTS,
+    project=TEXTS,
+    status=TEXTS,
+    exit_code=st.none() | st.integers(-64, 255),
+    started_at=TEXTS,
+    ended_at=TEXTS,
+    epochs_done=st.integers(0),
+    epochs_planned=WHOLE,
+    counts=COUNTS,
+    duration_s=POSITIVE,
+    epochs_duration_s=POSITIVE,
+    metered_s=POSITIVE,
+    energy=energies(),
+    measured_kwh=OPTIONAL,
+    unmetered_estimate_kwh=OPTIONAL,
+    pue=POSITIVE,
+    energy_kwh=OPTIONAL,
+    carbon_intensity_gco2e_per_kwh=POSITIVE,
+    emissions_kgco2e=OPTIONAL,
+    cost_usd=OPTIONAL,
+    cost_basis=TEXTS,
+    gpu_count=st.integers(0),
+    gpu_hours=POSITIVE,
+    n_ranks=st.integers(1),
+    n_nodes=st.integers(1),
+    flags=FLAGS,
+)
 
 
 def read_back(fields):
@@ -132,12 +152,22 @@ def cells(**changed):
 @pytest.mark.parametrize(
     ("column", "value"),
     [
-        ("kind", "nap"), ("epoch", "one"), ("duration_s", ""), ("duration_s", "-1.0"), ("duration_s", "nan"),
-        ("gap_before_s", ""), ("gpu_kwh", "inf"), ("steps", "1.5"), ("emissions_gco2e", "much"),
-        ("gpu_kwh", "-0.1"), ("gap_before_ram_kwh", "-0.1"), ("gap_before_s", "-1"), ("emissions_gco2e", "-1"),
+        ("kind", "nap"),
+        ("epoch", "one"),
+        ("duration_s", ""),
+        ("duration_s", "-1.0"),
+        ("duration_s", "nan"),
+        ("gap_before_s", ""),
+        ("gpu_kwh", "inf"),
+        ("steps", "1.5"),
+        ("emissions_gco2e", "much"),
+        ("gpu_kwh", "-0.1"),
+        ("gap_before_ram_kwh", "-0.1"),
+        ("gap_before_s", "-1"),
+        ("emissions_gco2e", "-1"),
         ("samples", "-1"),
     ],
-)  # fmt: skip
+)
 def test_a_cell_that_holds_something_else_is_refused(column, value):
     row_from_cells(cells())
     with pytest.raises(ValueError):
@@ -145,19 +175,48 @@ def test_a_cell_that_holds_something_else_is_refused(column, value):
 
 
 SUMMARY = RunSummary(
-    "a", "", "finished", 0, "", "", 1, None, Counts(), 1.0, 1.0, 1.0, Energy(), None, None, 1.0, None, 400.0, None,
-    None, "", 0, 0.0,
-)  # fmt: skip
+    "a",
+    "",
+    "finished",
+    0,
+    "",
+    "",
+    1,
+    None,
+    Counts(),
+    1.0,
+    1.0,
+    1.0,
+    Energy(),
+    None,
+    None,
+    1.0,
+    None,
+    400.0,
+    None,
+    None,
+    "",
+    0,
+    0.0,
+)
 
 
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("duration_s", "nan"), ("epochs_done", ""), ("energy_kwh", "inf"), ("duration_s", "-1.0"), ("gpu_kwh", "-1.0"),
-        ("energy_kwh", "-1.0"), ("cost_usd", "-0.01"), ("emissions_kgco2e", "-1.0"), ("gpu_count", "-1"),
-        ("gpu_hours", "-1.0"), ("samples", "-1"),
+        ("duration_s", "nan"),
+        ("epochs_done", ""),
+        ("energy_kwh", "inf"),
+        ("duration_s", "-1.0"),
+        ("gpu_kwh", "-1.0"),
+        ("energy_kwh", "-1.0"),
+        ("cost_usd", "-0.01"),
+        ("emissions_kgco2e", "-1.0"),
+        ("gpu_count", "-1"),
+        ("gpu_hours", "-1.0"),
+        ("samples", "-1"),
     ],
-)  # fmt: skip
+)
 def test_a_summary_that_holds_something_else_is_refused(name, value):
     fields = {f.name: f for f in summary_fields(SUMMARY)}
     assert read_back(fields) == SUMMARY

@@ -122,11 +122,13 @@ def test_there_and_back_is_one(local, target, precision, method):
 def test_more_compute_or_bandwidth_is_never_slower(local, target, precision, compute, bandwidth):
     gpu = G[target]
     better = replace(
-        gpu, name="better", fp32_tflops=(gpu.fp32_tflops or 1) * compute,
+        gpu,
+        name="better",
+        fp32_tflops=(gpu.fp32_tflops or 1) * compute,
         fp16_tflops=gpu.fp16_tflops and gpu.fp16_tflops * compute,
         tf32_tflops=gpu.tf32_tflops and gpu.tf32_tflops * compute,
         bandwidth_gb_s=(gpu.bandwidth_gb_s or 1) * bandwidth,
-    )  # fmt: skip
+    )
     options = {"precision": precision, "method": "specifications"}
     here = replace(G[local], name="here")
     more, less = speedup(here, better, **options).estimate.point, speedup(here, gpu, **options).estimate.point

@@ -46,11 +46,19 @@ def rows(draw):
 
     seconds = st.floats(0.1, 1e5)  # a meter can tell
     return [
-        Row(kind, number if kind in (RowKind.EPOCH, RowKind.SEGMENT) else None, "", draw(seconds), energy(),
-            draw(seconds) if kind in (RowKind.EPOCH, RowKind.SEGMENT) else 0.0, Counts(1),
-            energy() if kind in (RowKind.EPOCH, RowKind.SEGMENT) else UNKNOWN_ENERGY, None)
+        Row(
+            kind,
+            number if kind in (RowKind.EPOCH, RowKind.SEGMENT) else None,
+            "",
+            draw(seconds),
+            energy(),
+            draw(seconds) if kind in (RowKind.EPOCH, RowKind.SEGMENT) else 0.0,
+            Counts(1),
+            energy() if kind in (RowKind.EPOCH, RowKind.SEGMENT) else UNKNOWN_ENERGY,
+            None,
+        )
         for number, kind in enumerate(draw(st.lists(st.sampled_from(RowKind), max_size=8)), 1)
-    ]  # fmt: skip
+    ]
 
 
 @pytest.mark.parametrize(("gap_s", "energy_kwh"), [(0.0007, None), (0.2, 0.0)])

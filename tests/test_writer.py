@@ -16,13 +16,7 @@ from greenlove_tracker.logs.appendfile import write_atomically
 from greenlove_tracker.logs.parser import read_logs
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.logs.schema import summary_fields
-from greenlove_tracker.logs.writer import (
-    RunWriter,
-    claim_run_id,
-    create_run_dir,
-    new_run_id,
-    timestamp,
-)
+from greenlove_tracker.logs.writer import RunWriter, claim_run_id, create_run_dir, new_run_id, timestamp
 from greenlove_tracker.records import Field
 
 UTC_S = 1_793_534_400.0  # 2026-11-01 12:00

@@ -24,10 +24,13 @@ _MOST_TOLD = 20
 @cli.command(short_help="Add the runs of a log directory up.")
 @click.argument("log_dir", required=False)
 @click.option(
-    "--by", metavar="KEYS", default="project", show_default=True,
+    "--by",
+    metavar="KEYS",
+    default="project",
+    show_default=True,
     help="group by these, separated by commas: run, project, device, account, partition, user, job, kind, intensity, "
     "status, training, day, month",
-)  # fmt: skip
+)
 @click.option("--since", metavar="DATE", help="only runs begun on or after this UTC date, such as 2026-11-01")
 @click.option("--until", metavar="DATE", help="only runs begun before this UTC date")
 @click.option("--json", "as_json", is_flag=True, help="as JSON, on stdout")
@@ -36,18 +39,15 @@ _MOST_TOLD = 20
 @click.option("--factors", metavar="FILE", help="with --ledger: a CSV of carbon intensities to restate the runs with")
 @click.option("--verify", is_flag=True, help="add the epochs up again, and name the runs whose totals differ")
 @click.option(
-    "--engine", type=click.Choice(["local", "dask"]), default="local", show_default=True,
+    "--engine",
+    type=click.Choice(["local", "dask"]),
+    default="local",
+    show_default=True,
     help="who adds up; dask: several processes or machines",
-)  # fmt: skip
+)
 @click.option("--scheduler", metavar="ADDRESS", help="with --engine dask: one that runs already, tcp://host:8786")
 def summary(
-    log_dir: str | None,
-    by: str,
-    as_json: bool,
-    as_csv: bool,
-    ledger: bool,
-    factors: str | None,
-    **chosen: Any,
+    log_dir: str | None, by: str, as_json: bool, as_csv: bool, ledger: bool, factors: str | None, **chosen: Any
 ) -> None:
     """Add the runs of a log directory up: time, energy, CO2e and cost of each group."""
     from greenlove_tracker.logs.aggregate import aggregate
@@ -89,13 +89,19 @@ def _tell(problems: Sequence[Problem]) -> None:
 @cli.command(short_help="Write a report of a run or a directory: PDF, HTML, Markdown.")
 @click.argument("log_dir", required=False)
 @click.option(
-    "-o", "--output", metavar="FILE",
+    "-o",
+    "--output",
+    metavar="FILE",
     help="the file to write: .pdf, .html or .md, default report.pdf; with another --format default stdout",
-)  # fmt: skip
+)
 @click.option(
-    "--format", "style", type=click.Choice(["report", "cite", "model-card", "sci", "ai-act"]), default="report",
-    show_default=True, help="the whole report, or what a paper, a model card or a regulation asks for",
-)  # fmt: skip
+    "--format",
+    "style",
+    type=click.Choice(["report", "cite", "model-card", "sci", "ai-act"]),
+    default="report",
+    show_default=True,
+    help="the whole report, or what a paper, a model card or a regulation asks for",
+)
 @click.option("--since", metavar="DATE", help="only runs begun on or after this UTC date, such as 2026-11-01")
 @click.option("--until", metavar="DATE", help="only runs begun before this UTC date")
 @click.option("--page-size", type=click.Choice(["A4", "Letter"]), help="of a PDF; default A4")
@@ -132,9 +138,7 @@ def report(log_dir: str | None, output: str | None, style: str, **options: Any) 
         click.echo(f"wrote {write_report(output, f'{text}{chr(10)}')}", err=True)
 
 
-_OPTIONS_OF = {
-    "report": {"page_size", "factors", "jobs"}, "sci": {"unit", "embodied"}, "model-card": {"training_type"},
-}  # fmt: skip
+_OPTIONS_OF = {"report": {"page_size", "factors", "jobs"}, "sci": {"unit", "embodied"}, "model-card": {"training_type"}}
 
 
 def _refuse_others(given: Mapping[str, Any], style: str) -> None:

@@ -40,15 +40,21 @@ def _settings_options(function: Callable[..., None]) -> Callable[..., None]:
         click.option("--log-dir", metavar="DIR", help="where runs are written; default greenlove_logs"),
         click.option("--pue", type=float, help="power usage effectiveness of the site; default 1.0"),
         click.option(
-            "--carbon-intensity", "carbon_intensity_gco2e_per_kwh", type=float,
+            "--carbon-intensity",
+            "carbon_intensity_gco2e_per_kwh",
+            type=float,
             help="of the electricity here, gCO2e/kWh; default: the country's",
         ),
         click.option(
-            "--electricity-price", "electricity_price_usd_per_kwh", type=float,
+            "--electricity-price",
+            "electricity_price_usd_per_kwh",
+            type=float,
             help="USD per kWh; default: what households pay in the country",
         ),
         click.option(
-            "--gpu-hour-price", "price_usd_per_gpu_hour", type=float,
+            "--gpu-hour-price",
+            "price_usd_per_gpu_hour",
+            type=float,
             help="of the machine, USD per GPU and hour: it then is the cost, not electricity",
         ),
         click.option("--continues", metavar="RUN_ID", help="the run that this one resumes; both count as one training"),
@@ -56,18 +62,20 @@ def _settings_options(function: Callable[..., None]) -> Callable[..., None]:
         click.option("--max-cost-usd", type=float, help="a budget of cost"),
         click.option("--max-kgco2e", type=float, help="a budget of emissions"),
         click.option(
-            "--deadline-utc", metavar="TIME",
+            "--deadline-utc",
+            metavar="TIME",
             help="a budget of time, such as 2026-11-22T06:00; default: the end of the Slurm job",
         ),
         click.option(
-            "--on-overrun", type=click.Choice(["warn", "stop"]),
+            "--on-overrun",
+            type=click.Choice(["warn", "stop"]),
             help="of a budget; stop: end the script between two epochs that its own Tracker marks; default warn",
         ),
         click.option("--quiet", "verbose", flag_value=0, type=int, help="say nothing but warnings"),
         click.option(
             "--status", "verbose", flag_value=2, type=int, help="draw a status line even beside what the script prints"
         ),
-    ]  # fmt: skip
+    ]
     for option in reversed(options):
         function = option(function)
     return function

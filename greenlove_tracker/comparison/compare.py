@@ -72,14 +72,23 @@ def _options(subject: Subject, asked: Asked) -> dict[str, Any]:
     """The arguments of ``project``: what is asked, else what the log tells."""
     machine = subject.machine
     return {
-        "local_gpu": machine.gpu, "n_gpus": machine.n_gpus, "local_memory_gb": machine.memory_gb,
-        "gpus": asked.targets, "provider": asked.provider, "prices": asked.prices, "region": asked.region,
-        "target_gpus": asked.gpus, "scaling": asked.scaling, "task": asked.task, "precision": asked.precision,
-        "method": asked.method, "include_all": asked.include_all,
+        "local_gpu": machine.gpu,
+        "n_gpus": machine.n_gpus,
+        "local_memory_gb": machine.memory_gb,
+        "gpus": asked.targets,
+        "provider": asked.provider,
+        "prices": asked.prices,
+        "region": asked.region,
+        "target_gpus": asked.gpus,
+        "scaling": asked.scaling,
+        "task": asked.task,
+        "precision": asked.precision,
+        "method": asked.method,
+        "include_all": asked.include_all,
         "utilization": machine.draw if asked.utilization is None else None,
         "manual_gpu_utilization": asked.utilization,
         "manual_tdp_watts": machine.limit_w if asked.tdp is None else asked.tdp,
         "peak_memory_gb": machine.peak_memory_gb if asked.peak_memory is None else asked.peak_memory,
         "embodied_kgco2e_per_gpu_hour": asked.embodied,
         **subject.place,
-    }  # fmt: skip
+    }

@@ -91,17 +91,22 @@ def given_subject(asked: Asked) -> Subject:
     if not (math.isfinite(hours) and hours > 0):
         raise UsageError(f"--hours must be positive, such as 20, not {hours:g}")
     machine = given_machine(asked.gpu, asked.gpu_memory)
-    settings = load_settings({
-        "country": asked.country, "carbon_intensity_gco2e_per_kwh": asked.carbon_intensity,
-        "electricity_price_usd_per_kwh": asked.electricity_price, "price_usd_per_gpu_hour": asked.price,
-        "pue": asked.pue,
-    })  # fmt: skip
+    settings = load_settings(
+        {
+            "country": asked.country,
+            "carbon_intensity_gco2e_per_kwh": asked.carbon_intensity,
+            "electricity_price_usd_per_kwh": asked.electricity_price,
+            "price_usd_per_gpu_hour": asked.price,
+            "pue": asked.pue,
+        }
+    )
     place = {
-        "country": settings.country or None, "carbon_intensity": settings.carbon_intensity_gco2e_per_kwh,
+        "country": settings.country or None,
+        "carbon_intensity": settings.carbon_intensity_gco2e_per_kwh,
         "electricity_price": settings.electricity_price_usd_per_kwh,
         "price_usd_per_gpu_hour": settings.price_usd_per_gpu_hour if machine.has_price else asked.price,
         "pue": settings.pue,
-    }  # fmt: skip
+    }
     forecast = _known(replace(_exact(hours * SECONDS_PER_HOUR, "s"), kind=Kind.ASSUMPTION), None)
     return Subject(forecast, ("", "time as given"), machine, place)
 
@@ -219,8 +224,9 @@ def _place(run: Run, asked: Asked, machine: Machine) -> dict[str, Any]:
     if intensity is None and not is_elsewhere and run.knows_carbon_intensity:
         intensity = terms.carbon_intensity
     return {
-        "country": asked.country or run.text("country") or None, "carbon_intensity": intensity,
+        "country": asked.country or run.text("country") or None,
+        "carbon_intensity": intensity,
         "electricity_price": price if asked.electricity_price is None else asked.electricity_price,
         "price_usd_per_gpu_hour": per_gpu_hour if asked.price is None else asked.price,
         "pue": terms.pue if asked.pue is None else asked.pue,
-    }  # fmt: skip
+    }

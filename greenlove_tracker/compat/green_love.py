@@ -76,36 +76,80 @@ class GreenLoveEstimator:
     """
 
     def __init__(
-        self, model: torch.nn.Module, optimizer: Any, criterion: Any, train_dataset: Any, total_epochs: int,
-        batch_size: int = 64, device: str | torch.device | None = None, train_step: Callable[..., Any] | None = None,
-        exploration_epochs: int = 30, warmup_epochs: int = 3, target_benchmark_time: float = 10.0,
-        initial_sample_size: int = 1000, single_epoch_budget: float = 0.3, country_code: str | None = None,
-        carbon_intensity: float | None = None, electricity_price: float | None = None,
-        electricity_maps_api_key: str | None = None, gpu_name: str | None = None, gpu_index: int = 0,
-        manual_tdp_watts: float | None = None, manual_gpu_utilization: float = 0.70,
-        benchmark_task: str | None = None, precision: str = "fp16",
-        custom_speedup: Mapping[str, float] | None = None, report_dir: str | os.PathLike[str] = "./crusoe_reports",
-        auto_open_report: bool = True, power_poll_interval: float = 1.0, *,
-        schedule: str = "adaptive", on_no_terminal: str = "stop", **ours: Any,
-    ) -> None:  # fmt: skip
+        self,
+        model: torch.nn.Module,
+        optimizer: Any,
+        criterion: Any,
+        train_dataset: Any,
+        total_epochs: int,
+        batch_size: int = 64,
+        device: str | torch.device | None = None,
+        train_step: Callable[..., Any] | None = None,
+        exploration_epochs: int = 30,
+        warmup_epochs: int = 3,
+        target_benchmark_time: float = 10.0,
+        initial_sample_size: int = 1000,
+        single_epoch_budget: float = 0.3,
+        country_code: str | None = None,
+        carbon_intensity: float | None = None,
+        electricity_price: float | None = None,
+        electricity_maps_api_key: str | None = None,
+        gpu_name: str | None = None,
+        gpu_index: int = 0,
+        manual_tdp_watts: float | None = None,
+        manual_gpu_utilization: float = 0.70,
+        benchmark_task: str | None = None,
+        precision: str = "fp16",
+        custom_speedup: Mapping[str, float] | None = None,
+        report_dir: str | os.PathLike[str] = "./crusoe_reports",
+        auto_open_report: bool = True,
+        power_poll_interval: float = 1.0,
+        *,
+        schedule: str = "adaptive",
+        on_no_terminal: str = "stop",
+        **ours: Any,
+    ) -> None:
         check_positive("carbon_intensity", carbon_intensity)
         check_positive("electricity_price", electricity_price)
         self._hardware = Hardware(
-            gpu_name, manual_tdp_watts, manual_gpu_utilization, benchmark_task or None, precision, custom_speedup,
-            gpu_at(gpu_index), gpus_under(model),
-        )  # fmt: skip
+            gpu_name,
+            manual_tdp_watts,
+            manual_gpu_utilization,
+            benchmark_task or None,
+            precision,
+            custom_speedup,
+            gpu_at(gpu_index),
+            gpus_under(model),
+        )
         pace = Pace(exploration_epochs, warmup_epochs, target_benchmark_time, initial_sample_size, single_epoch_budget)
         self._warmup_epochs = warmup_epochs if schedule == GREEN_LOVE else None
         self._estimator = Estimator(
-            model, optimizer, criterion, samples_of(train_dataset, batch_size), total_epochs, batch_size,
-            device=device, train_step=train_step or step_on_first_two, schedule=schedule,
-            schedule_options=asdict(pace) if schedule == GREEN_LOVE else None, asks=False,
-            on_no_terminal=on_no_terminal, country=country_code, carbon_intensity_gco2e_per_kwh=carbon_intensity,
-            electricity_price_usd_per_kwh=electricity_price, **self._hardware.simulated,
+            model,
+            optimizer,
+            criterion,
+            samples_of(train_dataset, batch_size),
+            total_epochs,
+            batch_size,
+            device=device,
+            train_step=train_step or step_on_first_two,
+            schedule=schedule,
+            schedule_options=asdict(pace) if schedule == GREEN_LOVE else None,
+            asks=False,
+            on_no_terminal=on_no_terminal,
+            country=country_code,
+            carbon_intensity_gco2e_per_kwh=carbon_intensity,
+            electricity_price_usd_per_kwh=electricity_price,
+            **self._hardware.simulated,
             **{"comparison": self._hardware.comparison, **ours},
-        )  # fmt: skip
-        for message in without_effect(schedule, pace, custom_speedup, gpu_index, power_poll_interval,
-                                      has_key=has_key(electricity_maps_api_key, carbon_intensity)):  # fmt: skip
+        )
+        for message in without_effect(
+            schedule,
+            pace,
+            custom_speedup,
+            gpu_index,
+            power_poll_interval,
+            has_key=has_key(electricity_maps_api_key, carbon_intensity),
+        ):
             warnings.warn(message, UserWarning, stacklevel=2)
         self._total_epochs = total_epochs
         self._full_size = full_size(train_dataset, self._estimator.plan.samples)

@@ -22,9 +22,13 @@ BENCHMARK_TASKS = ["bert_base_squad", "bert_large_squad", "gnmt", "resnet50", "t
 GREEN_LOVE = "green-love"  # the name of the original's schedule
 # The original's names of what Crusoe rents out, and ours.
 CANONICAL = {
-    "H200 HGX 141GB": "H200 SXM", "H100 HGX 80GB": "H100 SXM5 80GB", "A100 SXM 80GB": "A100 SXM4 80GB",
-    "L40S 48GB": "L40S", "A40 48GB": "A40", "MI300X 192GB": "Instinct MI300X",
-}  # fmt: skip
+    "H200 HGX 141GB": "H200 SXM",
+    "H100 HGX 80GB": "H100 SXM5 80GB",
+    "A100 SXM 80GB": "A100 SXM4 80GB",
+    "L40S 48GB": "L40S",
+    "A40 48GB": "A40",
+    "MI300X 192GB": "Instinct MI300X",
+}
 _PRECISIONS = ("fp16", "fp32")
 _KEY_VARIABLE = "ELECTRICITY_MAPS_API_KEY"  # where the original looks for the key, too
 

@@ -112,8 +112,12 @@ def _estimate(row: Projection, local_s: float, precision: str) -> CrusoeGPUEstim
         name=_THEIRS.get(row.name, row.name),
         vram_gb=None if gpu.memory_gb is None else round(gpu.memory_gb),
         speedup=local_s / time.point,
-        est_time_s=time.point, est_time_lower_s=time.lower, est_time_upper_s=time.upper,
-        on_demand_cost=cost.point, on_demand_cost_lower=cost.lower, on_demand_cost_upper=cost.upper,
+        est_time_s=time.point,
+        est_time_lower_s=time.lower,
+        est_time_upper_s=time.upper,
+        on_demand_cost=cost.point,
+        on_demand_cost_lower=cost.lower,
+        on_demand_cost_upper=cost.upper,
         on_demand_rate=cost.point / h_from_s(time.point),
         est_co2_kg=_point(row.emissions_kgco2e),
         est_energy_kwh=_point(row.energy_kwh),
@@ -122,7 +126,7 @@ def _estimate(row: Projection, local_s: float, precision: str) -> CrusoeGPUEstim
         scale_factor=row.gain,
         scale_note="; ".join((row.speedup.known_from, *row.assumptions, *row.warnings)),
         value_score=cost.point / hours_saved if hours_saved > 0 else math.inf,
-    )  # fmt: skip
+    )
 
 
 def _benchmark_key(gpu: Gpu | None, precision: str) -> str | None:

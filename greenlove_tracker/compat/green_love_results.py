@@ -98,13 +98,22 @@ def times(forecast: Forecast, trials: Sequence[Trial], warmup_epochs: int | None
     epoch_s, lower_s, upper_s = (max(0.0, t - rest_s) / n_epochs for t in (total.point, total.lower, total.upper))
     first_s, steady_s = _at_full_size(forecast, trials, epoch_s, warmup_epochs)
     return {
-        "warmup_epochs": len(first_s), "warmup_epoch_estimates": first_s, "warmup_times": first_s,
-        "steady_epoch_estimate": epoch_s, "mean_epoch_time": epoch_s, "est_full_epoch_time": epoch_s,
-        "ci_lower_epoch": lower_s, "ci_upper_epoch": upper_s,
-        "est_full_epoch_lower": lower_s, "est_full_epoch_upper": upper_s,
-        "est_total_time_s": total.point, "est_total_time_lower_s": total.lower, "est_total_time_upper_s": total.upper,
-        "spearman_rho": _spearman(trials), **_variation(steady_s, epoch_s),
-    }  # fmt: skip
+        "warmup_epochs": len(first_s),
+        "warmup_epoch_estimates": first_s,
+        "warmup_times": first_s,
+        "steady_epoch_estimate": epoch_s,
+        "mean_epoch_time": epoch_s,
+        "est_full_epoch_time": epoch_s,
+        "ci_lower_epoch": lower_s,
+        "ci_upper_epoch": upper_s,
+        "est_full_epoch_lower": lower_s,
+        "est_full_epoch_upper": upper_s,
+        "est_total_time_s": total.point,
+        "est_total_time_lower_s": total.lower,
+        "est_total_time_upper_s": total.upper,
+        "spearman_rho": _spearman(trials),
+        **_variation(steady_s, epoch_s),
+    }
 
 
 def _variation(steady_s: list[float], epoch_s: float) -> dict[str, Any]:

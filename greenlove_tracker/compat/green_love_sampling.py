@@ -28,8 +28,17 @@ def sample_dataloader(
     dataloader: DataLoader[Any], sample_pct: float = 10.0, seed: int = 42, batch_size: int | None = None
 ) -> DataLoader[Any]:
     """A loader of a random sample, otherwise as the given one; shuffled where that one is."""
-    names = ("num_workers", "collate_fn", "pin_memory", "drop_last", "timeout", "worker_init_fn", "prefetch_factor",
-             "persistent_workers", "multiprocessing_context")  # fmt: skip
+    names = (
+        "num_workers",
+        "collate_fn",
+        "pin_memory",
+        "drop_last",
+        "timeout",
+        "worker_init_fn",
+        "prefetch_factor",
+        "persistent_workers",
+        "multiprocessing_context",
+    )
     return DataLoader(
         sample_dataset(dataloader.dataset, sample_pct, seed),
         batch_size=batch_size or dataloader.batch_size or 1,

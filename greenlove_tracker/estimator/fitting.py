@@ -134,9 +134,13 @@ def _checked(sizes: Sequence[int] | None, samples: int, budget_s: float) -> list
 
 
 def _explore(
-    timed: Callable[[int], Trial], sizes: Sequence[int], run: ExplorationRun, budget_s: float, seed: int,
+    timed: Callable[[int], Trial],
+    sizes: Sequence[int],
+    run: ExplorationRun,
+    budget_s: float,
+    seed: int,
     trials: list[Trial],
-) -> float:  # fmt: skip
+) -> float:
     """Each size once, from the smallest; then all again in random order, and those left out, while there is time.
 
     Args:

@@ -127,9 +127,15 @@ class ExplorationRun:
         self._clock = clock or SystemClock()
         self._began_s = self._clock.perf_s()
         self._session = Session(
-            settings, Plan(), find_ranks(os.environ), self._clock, meter, in_background=clock is None,
-            extra_fields=plan_fields(plan), is_inside=outer is not None,
-        )  # fmt: skip
+            settings,
+            Plan(),
+            find_ranks(os.environ),
+            self._clock,
+            meter,
+            in_background=clock is None,
+            extra_fields=plan_fields(plan),
+            is_inside=outer is not None,
+        )
         self._session.wait_ready(min(_METER_S, _METER_SHARE * budget_s))
 
     def perf_s(self) -> float:
@@ -179,9 +185,13 @@ class ExplorationRun:
             UsageError: where the trials cannot give one.
         """
         return forecast_in(
-            self._session.terms, trials, self._plan, gpu_count=self._session.gpu_count, seed=seed,
+            self._session.terms,
+            trials,
+            self._plan,
+            gpu_count=self._session.gpu_count,
+            seed=seed,
             **how_extended(seen, self._plan),
-        )  # fmt: skip
+        )
 
     def conclude(
         self, forecast: Forecast, trials: tuple[Trial, ...], seen: Seen, advice: str | None, telling: Telling
@@ -204,17 +214,34 @@ class ExplorationRun:
         if telling.opens_page:
             open_page(page.as_uri())
         if self._settings.verbose > 0:
-            say(exploration_screen(
-                forecast, trials, spent_s, self._budget_s, advice, run_dir=session.shown_dir,
-                now_utc_s=self._clock.utc_s(), undoes=telling.undoes, unprojected=why_none,
-            ))  # fmt: skip
+            say(
+                exploration_screen(
+                    forecast,
+                    trials,
+                    spent_s,
+                    self._budget_s,
+                    advice,
+                    run_dir=session.shown_dir,
+                    now_utc_s=self._clock.utc_s(),
+                    undoes=telling.undoes,
+                    unprojected=why_none,
+                )
+            )
         is_asked = telling.asks and self._settings.verbose > 0
         answer = confirm("Continue training locally?", default=False) if is_asked else None
         continues = telling.on_no_terminal == "continue" if answer is None else answer
         return Estimation(
-            forecast, trials, projections, spent_s, advice, session.run_dir, page, continues, seen.peak_memory_gb,
+            forecast,
+            trials,
+            projections,
+            spent_s,
+            advice,
+            session.run_dir,
+            page,
+            continues,
+            seen.peak_memory_gb,
             seen.gpu_power_w,
-        )  # fmt: skip
+        )
 
     def _projections(self, forecast: Forecast, asked: Asked) -> tuple[tuple[Projection, ...], str]:
         """The same training on other GPUs; none and why where that cannot be told, as from a GPU in no table."""

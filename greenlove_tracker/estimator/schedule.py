@@ -78,9 +78,12 @@ def choose_schedule(
 
     def adaptive(of_s: float) -> Scheduler:
         return ExplorationScheduler(
-            plan.batches_per_epoch, plan.n_epochs, budget_s=(1 - kept_share) * of_s, seed=seed,
+            plan.batches_per_epoch,
+            plan.n_epochs,
+            budget_s=(1 - kept_share) * of_s,
+            seed=seed,
             target_relative_width=target_relative_width,
-        )  # fmt: skip
+        )
 
     def original(of_s: float) -> GreenLoveScheduler:
         return GreenLoveScheduler(plan.samples or 1, batch_size, **{"bound_s": of_s, **options})

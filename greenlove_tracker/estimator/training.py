@@ -116,10 +116,15 @@ class Estimator:
             eval_every = 1
         self.plan = _plan_of(self._source, total_epochs, total_steps, None if eval_fn is None else eval_every)
         self._schedule: Schedule = choose_schedule(
-            schedule, self.plan, self._source.batch_size, budget_s=budget_s, seed=seed,
-            kept_share=0.0 if eval_fn is None else _EVAL_SHARE, target_relative_width=target_relative_width,
+            schedule,
+            self.plan,
+            self._source.batch_size,
+            budget_s=budget_s,
+            seed=seed,
+            kept_share=0.0 if eval_fn is None else _EVAL_SHARE,
+            target_relative_width=target_relative_width,
             options=schedule_options or {},
-        )  # fmt: skip
+        )
 
     def estimate(self) -> Estimation:
         """Explore, forecast, tell, and ask whether to train on.
@@ -157,14 +162,21 @@ class Estimator:
                 devices.reset_peak_gpu_memory()
                 self._model.train()
                 outcome = explore(
-                    self._source, self._step, schedule.scheduler, perf_s=run.perf_s,
-                    synchronise=devices.synchronise, measuring=run, width_of=self._width_of, watch=watch,
+                    self._source,
+                    self._step,
+                    schedule.scheduler,
+                    perf_s=run.perf_s,
+                    synchronise=devices.synchronise,
+                    measuring=run,
+                    width_of=self._width_of,
+                    watch=watch,
                     spent_before_s=run.spent_s,
-                )  # fmt: skip
+                )
                 seen = replace(
-                    self._seen(schedule), eval_durations_s=tuple(self._evaluated(run, schedule.budget_s)),
+                    self._seen(schedule),
+                    eval_durations_s=tuple(self._evaluated(run, schedule.budget_s)),
                     peak_memory_gb=devices.peak_memory_gb(snapshot.device_bytes),
-                )  # fmt: skip
+                )
         except torch.cuda.OutOfMemoryError as error:
             raise UsageError(
                 f"out of memory at batch size {self._source.batch_size}, as the training itself would be: {error}. A "
@@ -188,9 +200,11 @@ class Estimator:
     def _seen(self, schedule: Schedule) -> Seen:
         """What there is beside the trials, whether it came to its end or not."""
         return Seen(
-            schedule.cold_start_s, used_gpus=_gpus_of(self._modules), method=schedule.method,
+            schedule.cold_start_s,
+            used_gpus=_gpus_of(self._modules),
+            method=schedule.method,
             warmup_epochs=schedule.warmup_epochs,
-        )  # fmt: skip
+        )
 
     def _step(self, batch: Any) -> Any:
         return self._train_step(self._model, batch, self._optimizer, self._criterion, self._device)

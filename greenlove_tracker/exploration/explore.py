@@ -79,16 +79,23 @@ def explore(
         watch(Situation(ask, perf_s() - began_s, width))
         measuring.begin()
         timed = run_trial(
-            source, step, ask.batches, ask.epochs,
-            deadline_s=perf_s() + ask.deadline_s, perf_s=perf_s, synchronise=synchronise,
-        )  # fmt: skip
+            source,
+            step,
+            ask.batches,
+            ask.epochs,
+            deadline_s=perf_s() + ask.deadline_s,
+            perf_s=perf_s,
+            synchronise=synchronise,
+        )
         energy_kwh = measuring.end()
         is_finite = is_finite and timed.is_finite
         has_whole = bool(timed.epoch_durations_s) and not timed.partial_batches
         scheduler.tell(
-            timed.epoch_durations_s, timed.partial_batches, timed.partial_s,
+            timed.epoch_durations_s,
+            timed.partial_batches,
+            timed.partial_s,
             energy_kwh=energy_kwh if has_whole and energy_kwh else None,
-        )  # fmt: skip
+        )
         trials = scheduler.trials(source.batch_size)
         width = width_of(trials) if len({t.sample_size for t in trials}) >= _LEAST_SIZES else None
     return Outcome(scheduler.trials(source.batch_size), perf_s() - began_s, is_finite)

@@ -67,10 +67,13 @@ class GreenLoveScheduler(Scheduler):
         bound_s: float = BOUND_S,
     ) -> None:
         for name, value in (
-            ("samples", samples), ("batch_size", batch_size), ("initial_sample_size", initial_sample_size),
-            ("target_benchmark_time", target_benchmark_time), ("single_epoch_budget", single_epoch_budget),
+            ("samples", samples),
+            ("batch_size", batch_size),
+            ("initial_sample_size", initial_sample_size),
+            ("target_benchmark_time", target_benchmark_time),
+            ("single_epoch_budget", single_epoch_budget),
             ("bound_s", bound_s),
-        ):  # fmt: skip
+        ):
             if not (math.isfinite(value) and value > 0):
                 raise UsageError(f"{name} must be above zero, not {value!r}")
         if warmup_epochs < 0:

@@ -17,9 +17,13 @@ _POINTS = 25
 
 
 def fitted_band(
-    trials: Sequence[Trial], plan: TrainingPlan, level: float = 0.95, *, method: str = "wls",
+    trials: Sequence[Trial],
+    plan: TrainingPlan,
+    level: float = 0.95,
+    *,
+    method: str = "wls",
     batches: Sequence[int] = (),
-) -> tuple[tuple[float, Estimate], ...]:  # fmt: skip
+) -> tuple[tuple[float, Estimate], ...]:
     """The fitted time of an epoch with its confidence interval, at each size.
 
     Args:

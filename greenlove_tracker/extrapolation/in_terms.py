@@ -13,12 +13,7 @@ from greenlove_tracker.logs.totals import Terms
 
 
 def forecast_in(
-    terms: Terms,
-    trials: Sequence[Trial],
-    plan: TrainingPlan,
-    *,
-    gpu_count: int = 0,
-    **how: Any,
+    terms: Terms, trials: Sequence[Trial], plan: TrainingPlan, *, gpu_count: int = 0, **how: Any
 ) -> Forecast:
     """Extrapolate trials as ``extrapolate`` does; energy, CO2e and cost include the PUE.
 
@@ -35,10 +30,12 @@ def forecast_in(
     intensity = terms.carbon_intensity.value  # NaN where a log does not say it
     price, per_gpu_hour = terms.electricity_price, terms.price_usd_per_gpu_hour
     forecast = extrapolate(
-        trials, plan,
+        trials,
+        plan,
         carbon_intensity=intensity * terms.pue if math.isfinite(intensity) else None,
         electricity_price=price.value * terms.pue if price else None,
-        price_usd_per_hour=per_gpu_hour * gpu_count if per_gpu_hour is not None and gpu_count else None, **how,
-    )  # fmt: skip
+        price_usd_per_hour=per_gpu_hour * gpu_count if per_gpu_hour is not None and gpu_count else None,
+        **how,
+    )
     energy = forecast.energy_kwh
     return replace(forecast, energy_kwh=None if energy is None else energy.times(terms.pue, "kWh"))

@@ -31,9 +31,14 @@ def carbon_intensity(place: Place | None, given_gco2e_per_kwh: float | None = No
     if place is None:
         world = world_intensity()
         return Factor(
-            NAME, world.gco2e_per_kwh, UNIT, f"world average, since no country is set: {world.source}",
-            world.year, world.basis, table_sha256(WORLD_TABLE),
-        )  # fmt: skip
+            NAME,
+            world.gco2e_per_kwh,
+            UNIT,
+            f"world average, since no country is set: {world.source}",
+            world.year,
+            world.basis,
+            table_sha256(WORLD_TABLE),
+        )
     return _us_state(place) if place.region else _country(place)
 
 

@@ -36,9 +36,7 @@ def package_file(package: str, *parts: str) -> Path:
 
 
 # What people write and ISO 3166 does not list.
-_ALSO_CALLED = {
-    "uk": "GBR", "great britain": "GBR", "russia": "RUS", "turkey": "TUR", "ivory coast": "CIV",
-}  # fmt: skip
+_ALSO_CALLED = {"uk": "GBR", "great britain": "GBR", "russia": "RUS", "turkey": "TUR", "ivory coast": "CIV"}
 
 
 @cache

@@ -22,8 +22,9 @@ def electricity_price(place: Place | None, given_usd_per_kwh: float | None = Non
     if place is None:
         return None
     for basis, words, table in (
-        (HOUSEHOLD, "household, all taxes", household_prices), (BUSINESS, "for businesses", business_prices),
-    ):  # fmt: skip
+        (HOUSEHOLD, "household, all taxes", household_prices),
+        (BUSINESS, "for businesses", business_prices),
+    ):
         if (price := table().get(place.iso3)) is not None:
             source = f"{price.country}, {words}: {price.source}"
             return Factor(NAME, price.usd_per_kwh, UNIT, source, price.period, basis, table_sha256(PRICES_TABLE))

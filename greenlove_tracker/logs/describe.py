@@ -47,11 +47,14 @@ FORECASTS = {
     "energy_kwh": "its energy, PUE included",
     "emissions_kgco2e": "its emissions; the carbon intensity's own error is not in the interval",
     "cost_usd": "its cost: of the machine where its price is set, else of electricity",
-    **{f"{q}_{end}_{unit}": f"{end} end of the interval of `{q}_{unit}`" for end in ("lower", "upper")
-       for q, unit in (("duration", "s"), ("energy", "kwh"), ("emissions", "kgco2e"), ("cost", "usd"))},
+    **{
+        f"{q}_{end}_{unit}": f"{end} end of the interval of `{q}_{unit}`"
+        for end in ("lower", "upper")
+        for q, unit in (("duration", "s"), ("energy", "kwh"), ("emissions", "kgco2e"), ("cost", "usd"))
+    },
     "duration_p99_s": "the time that is exceeded with a probability of 1%",
     "warnings": "names of what makes the forecast worse, separated by spaces",
-}  # fmt: skip
+}
 
 SUMMARY = {
     "run_id": "the directory's name",

@@ -20,10 +20,17 @@ def _bounds(quantity: str) -> tuple[str, str]:
 
 
 FORECAST_COLUMNS: tuple[str, ...] = (
-    "issued_at", "elapsed_s", "epochs_done", "steps_done", "planned", "method", "level",
+    "issued_at",
+    "elapsed_s",
+    "epochs_done",
+    "steps_done",
+    "planned",
+    "method",
+    "level",
     *(column for quantity in QUANTITIES for column in (quantity, *_bounds(quantity))),
-    "duration_p99_s", "warnings",
-)  # fmt: skip
+    "duration_p99_s",
+    "warnings",
+)
 
 
 def forecasts_file(stream: int | str) -> str:
@@ -64,18 +71,30 @@ class IssuedForecast:
         """A forecast that is issued now."""
         estimates = {q: e for q in QUANTITIES if (e := getattr(forecast, q)) is not None}
         return cls(
-            issued_at, elapsed_s, epochs_done, steps_done, planned, forecast.method, estimates,
-            forecast.duration_p99_s, frozenset(w.name for w in forecast.warnings),
-        )  # fmt: skip
+            issued_at,
+            elapsed_s,
+            epochs_done,
+            steps_done,
+            planned,
+            forecast.method,
+            estimates,
+            forecast.duration_p99_s,
+            frozenset(w.name for w in forecast.warnings),
+        )
 
 
 def forecast_cells(issued: IssuedForecast) -> list[str]:
     """The cells of a forecast in the order of FORECAST_COLUMNS."""
     levels = {e.level for e in issued.estimates.values()}
     values: list[object] = [
-        issued.issued_at, issued.elapsed_s, issued.epochs_done, issued.steps_done, issued.planned, issued.method,
+        issued.issued_at,
+        issued.elapsed_s,
+        issued.epochs_done,
+        issued.steps_done,
+        issued.planned,
+        issued.method,
         max(levels),
-    ]  # fmt: skip
+    ]
     for quantity in QUANTITIES:
         e = issued.estimates.get(quantity)
         values += [None] * 3 if e is None else [e.point, e.lower, e.upper]
@@ -98,10 +117,16 @@ def forecast_from_cells(cells: Mapping[str, str]) -> IssuedForecast:
         raise ValueError("a forecast without its duration")
     p99 = cells["duration_p99_s"]
     return IssuedForecast(
-        cells["issued_at"], finite(cells["elapsed_s"]), int(cells["epochs_done"]), int(cells["steps_done"]),
-        int(cells["planned"]), cells["method"], estimates, finite(p99) if p99 else None,
+        cells["issued_at"],
+        finite(cells["elapsed_s"]),
+        int(cells["epochs_done"]),
+        int(cells["steps_done"]),
+        int(cells["planned"]),
+        cells["method"],
+        estimates,
+        finite(p99) if p99 else None,
         frozenset(cells["warnings"].split()),
-    )  # fmt: skip
+    )
 
 
 @dataclass(frozen=True, slots=True)

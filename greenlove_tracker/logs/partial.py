@@ -61,14 +61,18 @@ def contribution(run: Run) -> Contribution:
     metered_kwh = energy.total_kwh
     is_judged = None not in (summary.energy_kwh, summary.measured_kwh, metered_kwh)
     numbers = (
-        summary.duration_s, summary.gpu_hours if run.knows_gpu_count else None,
-        energy.cpu_kwh, energy.gpu_kwh, energy.ram_kwh, summary.energy_kwh,
+        summary.duration_s,
+        summary.gpu_hours if run.knows_gpu_count else None,
+        energy.cpu_kwh,
+        energy.gpu_kwh,
+        energy.ram_kwh,
+        summary.energy_kwh,
         summary.measured_kwh if is_judged else None,
         (metered_kwh or 0.0) + (summary.unmetered_estimate_kwh or 0.0) if is_judged else None,
         summary.unmetered_estimate_kwh,
         summary.emissions_kgco2e if run.knows_carbon_intensity else None,  # a sum without its factor is not known
         summary.cost_usd,
-    )  # fmt: skip
+    )
     if max(number for number in numbers if number is not None) > _BEYOND_REASON:
         raise LogError(f"{run.path}: left out: it holds a number beyond {_BEYOND_REASON:g}")
     methods = (energy.cpu_method, energy.gpu_method, energy.ram_method)
@@ -146,6 +150,15 @@ class Partial:
 
 
 SUMS = (
-    "duration_s", "gpu_hours", "cpu_kwh", "gpu_kwh", "ram_kwh", "energy_kwh", "measured_kwh", "measured_of_kwh",
-    "unmetered_estimate_kwh", "emissions_kgco2e", "cost_usd",
-)  # fmt: skip  # of Partial, in the order of Contribution.numbers
+    "duration_s",
+    "gpu_hours",
+    "cpu_kwh",
+    "gpu_kwh",
+    "ram_kwh",
+    "energy_kwh",
+    "measured_kwh",
+    "measured_of_kwh",
+    "unmetered_estimate_kwh",
+    "emissions_kgco2e",
+    "cost_usd",
+)  # of Partial, in the order of Contribution.numbers

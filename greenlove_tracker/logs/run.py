@@ -174,9 +174,13 @@ class Run(RunFiles):
         if ending is None:
             ending = Ending(self.summary.status, self.summary.exit_code, self.summary.ended_at)
         return summarise(
-            self.terms, self.rows, ending, gpu_count=self._gpu_count(), command_rows=self.command_rows,
+            self.terms,
+            self.rows,
+            ending,
+            gpu_count=self._gpu_count(),
+            command_rows=self.command_rows,
             joined=self._joined,
-        )  # fmt: skip
+        )
 
     @cached_property
     def forecasts(self) -> Sequence[IssuedForecast]:

@@ -25,13 +25,32 @@ JOINED_ROLE = "joined"  # of a tracker in a run that another process leads: its 
 COMMAND_STREAM = "command"  # rows of ``greenlove run -- command``: they hold the totals of the whole command
 
 EPOCH_COLUMNS = (
-    "kind", "epoch", "started_at",
-    "gap_before_s", "gap_before_kwh", "gap_before_cpu_kwh", "gap_before_gpu_kwh", "gap_before_ram_kwh",
-    "gap_before_cpu_method", "gap_before_gpu_method", "gap_before_ram_method",
-    "duration_s", "steps", "batches", "samples", "tokens",
-    "energy_kwh", "cpu_kwh", "gpu_kwh", "ram_kwh", "cpu_method", "gpu_method", "ram_method",
-    "emissions_gco2e", "flags",
-)  # fmt: skip
+    "kind",
+    "epoch",
+    "started_at",
+    "gap_before_s",
+    "gap_before_kwh",
+    "gap_before_cpu_kwh",
+    "gap_before_gpu_kwh",
+    "gap_before_ram_kwh",
+    "gap_before_cpu_method",
+    "gap_before_gpu_method",
+    "gap_before_ram_method",
+    "duration_s",
+    "steps",
+    "batches",
+    "samples",
+    "tokens",
+    "energy_kwh",
+    "cpu_kwh",
+    "gpu_kwh",
+    "ram_kwh",
+    "cpu_method",
+    "gpu_method",
+    "ram_method",
+    "emissions_gco2e",
+    "flags",
+)
 
 
 def _cells_of(*columns: str) -> Callable[[Sequence[str]], Sequence[str]]:
@@ -74,13 +93,32 @@ def row_cells(row: Row) -> list[str]:
     """A row's cells in the order of EPOCH_COLUMNS."""
     gap, energy, counts = row.gap_before, row.energy, row.counts
     values = (
-        row.kind.value, row.epoch, row.started_at,
-        row.gap_before_s, gap.total_kwh, gap.cpu_kwh, gap.gpu_kwh, gap.ram_kwh,
-        gap.cpu_method, gap.gpu_method, gap.ram_method,
-        row.duration_s, counts.steps, counts.batches, counts.samples, counts.tokens,
-        energy.total_kwh, energy.cpu_kwh, energy.gpu_kwh, energy.ram_kwh,
-        energy.cpu_method, energy.gpu_method, energy.ram_method, row.emissions_gco2e, row.flags,
-    )  # fmt: skip
+        row.kind.value,
+        row.epoch,
+        row.started_at,
+        row.gap_before_s,
+        gap.total_kwh,
+        gap.cpu_kwh,
+        gap.gpu_kwh,
+        gap.ram_kwh,
+        gap.cpu_method,
+        gap.gpu_method,
+        gap.ram_method,
+        row.duration_s,
+        counts.steps,
+        counts.batches,
+        counts.samples,
+        counts.tokens,
+        energy.total_kwh,
+        energy.cpu_kwh,
+        energy.gpu_kwh,
+        energy.ram_kwh,
+        energy.cpu_method,
+        energy.gpu_method,
+        energy.ram_method,
+        row.emissions_gco2e,
+        row.flags,
+    )
     return [cell(v) for v in values]
 
 
@@ -139,11 +177,17 @@ def row_from_cells(cells: Sequence[str]) -> Row:
     if duration_s is None or gap_before_s is None:
         raise ValueError("a row without its duration")
     return Row(
-        RowKind(cells[0]), int(cells[1]) if cells[1] else None, cells[2],
-        gap_before_s, _energy(kwh[:3], _gap_methods_of(cells)),
-        duration_s, Counts(*[count(text) if text else None for text in _counts_of(cells)]),
-        _energy(kwh[3:], _methods_of(cells)), emissions_gco2e, frozenset(cells[_FLAGS_AT].split()),
-    )  # fmt: skip
+        RowKind(cells[0]),
+        int(cells[1]) if cells[1] else None,
+        cells[2],
+        gap_before_s,
+        _energy(kwh[:3], _gap_methods_of(cells)),
+        duration_s,
+        Counts(*[count(text) if text else None for text in _counts_of(cells)]),
+        _energy(kwh[3:], _methods_of(cells)),
+        emissions_gco2e,
+        frozenset(cells[_FLAGS_AT].split()),
+    )
 
 
 def factor_fields(factor: Factor) -> list[Field]:

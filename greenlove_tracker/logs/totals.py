@@ -238,28 +238,44 @@ def summarise(
     cost_usd, cost_basis = _cost(terms, energy_kwh, gpu_hours)
     every_row = [row for rows in (*rows_by_rank.values(), command_rows or ()) for row in rows]
     return RunSummary(
-        run_id=terms.run_id, project=terms.project, started_at=terms.started_at, epochs_planned=terms.epochs_planned,
-        status=ending.status, exit_code=ending.exit_code, ended_at=ending.ended_at,
+        run_id=terms.run_id,
+        project=terms.project,
+        started_at=terms.started_at,
+        epochs_planned=terms.epochs_planned,
+        status=ending.status,
+        exit_code=ending.exit_code,
+        ended_at=ending.ended_at,
         epochs_done=sum(row.kind is RowKind.EPOCH and Flag.UNFINISHED not in row.flags for row in lead),
         counts=_counts(lead, every_row),
-        duration_s=duration_s, epochs_duration_s=math.fsum(row.duration_s for row in lead),
-        metered_s=all_nodes.metered_s, energy=all_nodes.metered, measured_kwh=all_nodes.measured_kwh,
-        unmetered_estimate_kwh=all_nodes.estimate_kwh, pue=terms.pue, energy_kwh=energy_kwh,
+        duration_s=duration_s,
+        epochs_duration_s=math.fsum(row.duration_s for row in lead),
+        metered_s=all_nodes.metered_s,
+        energy=all_nodes.metered,
+        measured_kwh=all_nodes.measured_kwh,
+        unmetered_estimate_kwh=all_nodes.estimate_kwh,
+        pue=terms.pue,
+        energy_kwh=energy_kwh,
         carbon_intensity_gco2e_per_kwh=terms.carbon_intensity.value,
-        emissions_kgco2e=_emissions_kgco2e(terms, energy_kwh), cost_usd=cost_usd, cost_basis=cost_basis,
-        gpu_count=gpu_count, gpu_hours=gpu_hours,
-        n_ranks=max(1, len(own), len(set(joined.values()))), n_nodes=max(1, len(carriers)),
+        emissions_kgco2e=_emissions_kgco2e(terms, energy_kwh),
+        cost_usd=cost_usd,
+        cost_basis=cost_basis,
+        gpu_count=gpu_count,
+        gpu_hours=gpu_hours,
+        n_ranks=max(1, len(own), len(set(joined.values()))),
+        n_nodes=max(1, len(carriers)),
         flags=frozenset[str]().union(*(row.flags for row in every_row)) - {Flag.NO_METER.value},
-    )  # fmt: skip
+    )
 
 
 def _counts(lead: Sequence[Row], every_row: Sequence[Row]) -> Counts:
     """Steps are taken by all ranks together; batches, samples and tokens are each rank's own."""
     own, everyone = [row.counts for row in lead], [row.counts for row in every_row]
     return Counts(
-        _sum(c.steps for c in own), _sum(c.batches for c in everyone),
-        _sum(c.samples for c in everyone), _sum(c.tokens for c in everyone),
-    )  # fmt: skip
+        _sum(c.steps for c in own),
+        _sum(c.batches for c in everyone),
+        _sum(c.samples for c in everyone),
+        _sum(c.tokens for c in everyone),
+    )
 
 
 def _sum(numbers: Iterable[int | None]) -> int | None:

@@ -10,9 +10,23 @@ from greenlove_tracker.logs.foreign.run import ForeignRun
 from greenlove_tracker.logs.run import Run
 
 _CHECKED = (
-    "epochs_done", "steps", "batches", "samples", "tokens", "duration_s", "epochs_duration_s", "cpu_kwh", "gpu_kwh",
-    "ram_kwh", "measured_kwh", "unmetered_estimate_kwh", "energy_kwh", "emissions_kgco2e", "cost_usd", "gpu_hours",
-)  # fmt: skip
+    "epochs_done",
+    "steps",
+    "batches",
+    "samples",
+    "tokens",
+    "duration_s",
+    "epochs_duration_s",
+    "cpu_kwh",
+    "gpu_kwh",
+    "ram_kwh",
+    "measured_kwh",
+    "unmetered_estimate_kwh",
+    "energy_kwh",
+    "emissions_kgco2e",
+    "cost_usd",
+    "gpu_hours",
+)
 _ROUNDING = 1e-9  # relative; both are sums of the same floats, maybe in another order
 
 

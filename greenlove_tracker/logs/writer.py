@@ -135,11 +135,7 @@ class RunWriter:
     """
 
     def __init__(
-        self,
-        run_dir: Path,
-        rank: int | str,
-        fields: Sequence[Field],
-        on_error: Callable[[OSError], None],
+        self, run_dir: Path, rank: int | str, fields: Sequence[Field], on_error: Callable[[OSError], None]
     ) -> None:
         self.run_dir = run_dir
         self._on_error = on_error

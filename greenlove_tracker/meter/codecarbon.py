@@ -119,17 +119,41 @@ class CodeCarbonMeter:
 
         # Every parameter is explicit: what is not, a ~/.codecarbon.config or CODECARBON_* may set.
         arguments: dict[str, Any] = {
-            "project_name": "greenlove", "measure_power_secs": _MEASURE_BY_ITSELF_S, "tracking_mode": "machine",
-            "output_methods": [], "api_call_interval": -1, "allow_multiple_runs": True, "log_level": "critical",
-            "logger_preamble": "", "gpu_ids": [g.index for g in gpus.gpus] or None, "country_iso_code": "USA",
-            "region": None, "cloud_provider": None, "cloud_region": None, "country_2letter_iso_code": None,
-            "electricitymaps_api_token": "", "emissions_endpoint": None, "output_dir": ".", "pue": 1.0, "wue": 0.0,
-            "force_carbon_intensity_g_co2e_kwh": self._intensity, "force_cpu_power": self._cpu_tdp_w,
-            "force_ram_power": self._ram_w, "force_mode_cpu_load": False, "rapl_include_dram": False,
-            "rapl_prefer_psys": False, "metadata": None, "experiment_name": "base", "logging_logger": None,
-            "api_endpoint": "https://api.codecarbon.io", "api_key": "", "prometheus_url": "localhost:9091",
-            "output_file": "emissions.csv", "on_csv_write": "append", "experiment_id": "greenlove",
-        }  # fmt: skip
+            "project_name": "greenlove",
+            "measure_power_secs": _MEASURE_BY_ITSELF_S,
+            "tracking_mode": "machine",
+            "output_methods": [],
+            "api_call_interval": -1,
+            "allow_multiple_runs": True,
+            "log_level": "critical",
+            "logger_preamble": "",
+            "gpu_ids": [g.index for g in gpus.gpus] or None,
+            "country_iso_code": "USA",
+            "region": None,
+            "cloud_provider": None,
+            "cloud_region": None,
+            "country_2letter_iso_code": None,
+            "electricitymaps_api_token": "",
+            "emissions_endpoint": None,
+            "output_dir": ".",
+            "pue": 1.0,
+            "wue": 0.0,
+            "force_carbon_intensity_g_co2e_kwh": self._intensity,
+            "force_cpu_power": self._cpu_tdp_w,
+            "force_ram_power": self._ram_w,
+            "force_mode_cpu_load": False,
+            "rapl_include_dram": False,
+            "rapl_prefer_psys": False,
+            "metadata": None,
+            "experiment_name": "base",
+            "logging_logger": None,
+            "api_endpoint": "https://api.codecarbon.io",
+            "api_key": "",
+            "prometheus_url": "localhost:9091",
+            "output_file": "emissions.csv",
+            "on_csv_write": "append",
+            "experiment_id": "greenlove",
+        }
         arguments.update(self._options)
         arguments["output_handlers"] = [Collector(), *self._options.get("output_handlers", ())]
         return OfflineEmissionsTracker(**arguments)
@@ -153,10 +177,13 @@ class CodeCarbonMeter:
         cpu_kwh = cpu * cpu_share if cpu is not None and cpu_method else None
         ram_kwh = ram * self._share.ram if ram is not None and ram_method else None
         return Energy(
-            cpu_kwh, gpu, ram_kwh,
-            cpu_method if cpu_kwh is not None else None, gpu_method if gpu is not None else None,
+            cpu_kwh,
+            gpu,
+            ram_kwh,
+            cpu_method if cpu_kwh is not None else None,
+            gpu_method if gpu is not None else None,
             ram_method if ram_kwh is not None else None,
-        )  # fmt: skip
+        )
 
     def stop(self) -> None:
         """Stop CodeCarbon's threads; its own outputs write their last line."""

@@ -91,11 +91,13 @@ class SimulatedMeter:
             return None if power_w is None else kwh_from_w_s(power_w, passed_s)
 
         return Energy(
-            kwh(self._cpu_w), kwh(self._gpus_w), kwh(self._ram_w),
+            kwh(self._cpu_w),
+            kwh(self._gpus_w),
+            kwh(self._ram_w),
             None if self._cpu_w is None else Method.TDP_MODEL,
             None if self._gpus_w is None else Method.TDP_MODEL,
             None if self._ram_w is None else Method.CONSTANT,
-        )  # fmt: skip
+        )
 
     def stop(self) -> None:
         """Nothing to release."""

@@ -88,14 +88,33 @@ def local_row(forecast: Forecast, here: Here, name: str, terms: Terms, warnings:
     elif here.draw.warning:
         warnings = (*warnings, here.draw.warning)
     return Projection(
-        name=here.gpu.name if here.gpu else name, gpu=here.gpu, is_local=True, aside="", offer=None, region="",
-        n_gpus=terms.n_gpus, billed_gpus=terms.n_gpus, speedup=None, gain=1.0, least_s=None, duration_s=duration,
-        energy_kwh=energy, cost_usd=cost, cost_basis=cost_basis,
-        emissions_kgco2e=emissions_of(energy, here.intensity), intensity=here.intensity, market=None,
-        embodied_kgco2e=embodied_of(duration, terms.n_gpus, embodied_per_hour), scope=2,
-        pue=terms.pue, fits=None if terms.peak_memory_gb is None else True, fits_instead=(),
-        sources=tuple(s for s in sources if s), assumptions=(), warnings=warnings,
-    )  # fmt: skip
+        name=here.gpu.name if here.gpu else name,
+        gpu=here.gpu,
+        is_local=True,
+        aside="",
+        offer=None,
+        region="",
+        n_gpus=terms.n_gpus,
+        billed_gpus=terms.n_gpus,
+        speedup=None,
+        gain=1.0,
+        least_s=None,
+        duration_s=duration,
+        energy_kwh=energy,
+        cost_usd=cost,
+        cost_basis=cost_basis,
+        emissions_kgco2e=emissions_of(energy, here.intensity),
+        intensity=here.intensity,
+        market=None,
+        embodied_kgco2e=embodied_of(duration, terms.n_gpus, embodied_per_hour),
+        scope=2,
+        pue=terms.pue,
+        fits=None if terms.peak_memory_gb is None else True,
+        fits_instead=(),
+        sources=tuple(s for s in sources if s),
+        assumptions=(),
+        warnings=warnings,
+    )
 
 
 def cited(factor: Factor) -> str:

@@ -24,17 +24,34 @@ __all__ = ["Projection", "project"]
 
 
 def project(
-    forecast: Forecast, *, local_gpu: str | None = None, n_gpus: int = 1, local_memory_gb: float | None = None,
-    gpus: Sequence[str] = (), provider: str | None = None, prices: Path | str | None = None,
-    region: str | None = None, target_gpus: int | None = None, scaling: float = 0.85, task: str | None = None,
-    precision: str = "fp16", method: str | None = None,
-    custom_speedup: Custom | Mapping[str, Custom] | None = None, country: str | None = None,
-    carbon_intensity: float | Factor | None = None, pue: float | None = None,
-    electricity_price: float | Factor | None = None, price_usd_per_gpu_hour: float | None = None,
-    utilization: float | None = None, manual_tdp_watts: float | None = None,
-    manual_gpu_utilization: float | None = None, peak_memory_gb: float | None = None,
-    embodied_kgco2e_per_gpu_hour: float | None = None, include_all: bool = False, today: date | None = None,
-) -> list[Projection]:  # fmt: skip
+    forecast: Forecast,
+    *,
+    local_gpu: str | None = None,
+    n_gpus: int = 1,
+    local_memory_gb: float | None = None,
+    gpus: Sequence[str] = (),
+    provider: str | None = None,
+    prices: Path | str | None = None,
+    region: str | None = None,
+    target_gpus: int | None = None,
+    scaling: float = 0.85,
+    task: str | None = None,
+    precision: str = "fp16",
+    method: str | None = None,
+    custom_speedup: Custom | Mapping[str, Custom] | None = None,
+    country: str | None = None,
+    carbon_intensity: float | Factor | None = None,
+    pue: float | None = None,
+    electricity_price: float | Factor | None = None,
+    price_usd_per_gpu_hour: float | None = None,
+    utilization: float | None = None,
+    manual_tdp_watts: float | None = None,
+    manual_gpu_utilization: float | None = None,
+    peak_memory_gb: float | None = None,
+    embodied_kgco2e_per_gpu_hour: float | None = None,
+    include_all: bool = False,
+    today: date | None = None,
+) -> list[Projection]:
     """The training on this machine and on every GPU that can be rented: time, energy, cost and CO2e, each at 90%.
 
     Time: local time / (speedup × gain). The speedup is that of one GPU, an assumption with an error learnt from
@@ -81,14 +98,24 @@ def project(
             GPU (``explore_callable``) and without a figure of the user's.
     """
     terms = Terms(
-        n_gpus=n_gpus, target_gpus=n_gpus if target_gpus is None else target_gpus, scaling=scaling, task=task,
-        precision=precision, method=method, custom_speedup=_by_name(custom_speedup), utilization=utilization,
-        manual_gpu_utilization=manual_gpu_utilization, manual_tdp_watts=manual_tdp_watts,
-        pue=known_pue("workstation").value if pue is None else pue, electricity_price=electricity_price,
-        price_usd_per_gpu_hour=price_usd_per_gpu_hour, peak_memory_gb=peak_memory_gb,
-        embodied_kgco2e_per_gpu_hour=embodied_kgco2e_per_gpu_hour, include_all=include_all,
+        n_gpus=n_gpus,
+        target_gpus=n_gpus if target_gpus is None else target_gpus,
+        scaling=scaling,
+        task=task,
+        precision=precision,
+        method=method,
+        custom_speedup=_by_name(custom_speedup),
+        utilization=utilization,
+        manual_gpu_utilization=manual_gpu_utilization,
+        manual_tdp_watts=manual_tdp_watts,
+        pue=known_pue("workstation").value if pue is None else pue,
+        electricity_price=electricity_price,
+        price_usd_per_gpu_hour=price_usd_per_gpu_hour,
+        peak_memory_gb=peak_memory_gb,
+        embodied_kgco2e_per_gpu_hour=embodied_kgco2e_per_gpu_hour,
+        include_all=include_all,
         today=today or datetime.now(UTC).date(),
-    )  # fmt: skip
+    )
     local = _local_gpu(local_gpu, local_memory_gb, terms)
     here = _here(forecast, local, local_gpu is not None, country, carbon_intensity, terms)
     named = [recognise(name) for name in gpus]
@@ -164,9 +191,13 @@ def _by_name(custom: Custom | Mapping[str, Custom] | None) -> Custom | Mapping[s
 
 
 def _here(
-    forecast: Forecast, local: Gpu | None, has_gpu: bool, country: str | None, given: float | Factor | None,
+    forecast: Forecast,
+    local: Gpu | None,
+    has_gpu: bool,
+    country: str | None,
+    given: float | Factor | None,
     terms: Terms,
-) -> Here:  # fmt: skip
+) -> Here:
     place, intensity = local_grid(country, given)
     tdp_w = terms.manual_tdp_watts or (local.tdp_w if local else None)
     return Here(

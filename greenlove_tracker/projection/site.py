@@ -71,9 +71,14 @@ def claim_of(site: Site | None, energy_kwh: Estimate | None) -> Claim | None:
 def _factor(site: Site, table: str) -> Factor:
     intensity = site.intensity
     return Factor(
-        "carbon_intensity", intensity.gco2e_per_kwh, "gCO2e/kWh", intensity.source, intensity.year, intensity.basis,
+        "carbon_intensity",
+        intensity.gco2e_per_kwh,
+        "gCO2e/kWh",
+        intensity.source,
+        intensity.year,
+        intensity.basis,
         table_sha256(table),
-    )  # fmt: skip
+    )
 
 
 def _other_regions(site: Site, known: list[Site]) -> tuple[str, ...]:

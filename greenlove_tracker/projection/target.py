@@ -46,8 +46,14 @@ def target_row(forecast: Forecast, here: Here, target: Target, terms: Terms) -> 
     where = _where(here, target, terms)
     fits = _fits(gpu, here.gpu, terms.peak_memory_gb)
     gain = scaling_gain(terms.n_gpus, billed, terms.scaling)
-    faster = speedup(here.gpu, gpu, task=terms.task, precision=terms.precision, method=terms.method,
-                     custom=terms.custom_for(gpu.name))  # fmt: skip
+    faster = speedup(
+        here.gpu,
+        gpu,
+        task=terms.task,
+        precision=terms.precision,
+        method=terms.method,
+        custom=terms.custom_for(gpu.name),
+    )
     least_s = _least_s(forecast, here, faster)
     no_faster = _as_slow(faster, forecast, gain, least_s)
     duration = None if fits is False else _time(forecast, faster, gain, least_s)
@@ -55,18 +61,33 @@ def target_row(forecast: Forecast, here: Here, target: Target, terms: Terms) -> 
     energy = _energy(duration, here, target, where.pue)
     cost, cost_basis = _cost(duration, energy, here, target)
     return Projection(
-        name=gpu.name, gpu=gpu, is_local=False, aside=target.aside, offer=target.offer, region=where.region,
-        n_gpus=terms.target_gpus, billed_gpus=billed, speedup=no_faster, gain=gain,
-        least_s=least_s if is_held_up else None, duration_s=duration,
-        energy_kwh=energy, cost_usd=cost, cost_basis=cost_basis,
-        emissions_kgco2e=emissions_of(energy, where.intensity), intensity=where.intensity,
+        name=gpu.name,
+        gpu=gpu,
+        is_local=False,
+        aside=target.aside,
+        offer=target.offer,
+        region=where.region,
+        n_gpus=terms.target_gpus,
+        billed_gpus=billed,
+        speedup=no_faster,
+        gain=gain,
+        least_s=least_s if is_held_up else None,
+        duration_s=duration,
+        energy_kwh=energy,
+        cost_usd=cost,
+        cost_basis=cost_basis,
+        emissions_kgco2e=emissions_of(energy, where.intensity),
+        intensity=where.intensity,
         market=claim_of(where.site, energy),
         embodied_kgco2e=None if duration is None else embodied_of(duration, billed, terms.embodied_kgco2e_per_gpu_hour),
-        scope=2 if target.offer is None else 3, pue=where.pue, fits=fits, fits_instead=(),
+        scope=2 if target.offer is None else 3,
+        pue=where.pue,
+        fits=fits,
+        fits_instead=(),
         sources=_sources(target, where, faster),
         assumptions=_assumptions(here, target, where, terms, gain),
         warnings=_warnings(here, target, where, terms),
-    )  # fmt: skip
+    )
 
 
 def _least_s(forecast: Forecast, here: Here, faster: Speedup) -> float:

@@ -47,9 +47,12 @@ class Terms:
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
                 raise UsageError(f"{name} must be a whole number of at least 1, not {value!r}")
         for name in (
-            "manual_tdp_watts", "electricity_price", "price_usd_per_gpu_hour", "peak_memory_gb",
+            "manual_tdp_watts",
+            "electricity_price",
+            "price_usd_per_gpu_hour",
+            "peak_memory_gb",
             "embodied_kgco2e_per_gpu_hour",
-        ):  # fmt: skip
+        ):
             value = getattr(self, name)
             value = value.value if isinstance(value, Factor) else value
             if value is not None and not (math.isfinite(value) and value > 0):

@@ -163,9 +163,7 @@ def _whisker(lower_pt: float, upper_pt: float, y_pt: float) -> Group:
 
 def _filled(x_pt: float, y_pt: float, width_pt: float, height_pt: float, look: Look) -> Group:
     """A box: solid where measured, hatched where modelled, dashed where estimated, pale where it is overhead."""
-    fills = {
-        Look.MODELLED: LIGHT_GREEN, Look.ESTIMATED: WHITE, Look.OVERHEAD: RULE, Look.PROJECTED: LIGHT_GREEN,
-    }  # fmt: skip
+    fills = {Look.MODELLED: LIGHT_GREEN, Look.ESTIMATED: WHITE, Look.OVERHEAD: RULE, Look.PROJECTED: LIGHT_GREEN}
     fill = fills.get(look, GREEN)
     edge = GREY if look is Look.OVERHEAD else GREEN
     box = Rect(x_pt, y_pt, width_pt, height_pt)

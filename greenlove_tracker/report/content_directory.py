@@ -148,12 +148,7 @@ def _group_blocks(aggregate: Aggregate, key: str) -> tuple[Block, ...]:
     title = _TITLES.get(key, key)
     columns = (Column(title, 4), Column("runs", 0.8, is_number=True), *SUM_COLUMNS)
     bars = _bars(shown) if key == "month" else ()
-    return (
-        Heading(f"By {title}"),
-        *bars,
-        Table(columns, tuple(rows), has_total=True),
-        *star_note(rows),
-    )
+    return (Heading(f"By {title}"), *bars, Table(columns, tuple(rows), has_total=True), *star_note(rows))
 
 
 def _bars(groups: Sequence[tuple[str, Sums]]) -> tuple[Block, ...]:

@@ -239,7 +239,7 @@ def _method(forecast: Forecast, trials: Sequence[Trial]) -> tuple[Block, ...]:
             "not hold another machine, other work beside it, or the errors of modelled power and of the carbon "
             "intensity. Those of a part are of its mean; that of the whole holds how single runs differ, too."
         ),
-    )  # fmt: skip
+    )
 
 
 _FITTED = {"wls": "fitted line", "power": "fitted power law"}
@@ -250,4 +250,4 @@ _EXTENDED = {
     "power": "A power law through their times (least squares on a logarithmic scale, {} degrees of freedom) is "
     "extended to all of the data; its interval holds an assumed change of the exponent.",
     "green-love": "Each epoch is scaled to the whole in proportion to its samples, by the formulas of green-love.",
-}  # fmt: skip
+}

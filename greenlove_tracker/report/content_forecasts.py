@@ -22,9 +22,13 @@ def forecast_blocks(run: Run) -> tuple[Block, ...]:
         return ()
     of_time = lines["duration_s"]  # without it no forecast is read
     columns = (
-        Column("", 0.9), Column("forecast", 1.2, True), Column(f"{of_time.estimate.level:.0%} interval", 2.2, True),
-        Column("came to", 1.2, True), Column("error", 0.9, True), Column("intervals that held", 1.5, True),
-    )  # fmt: skip
+        Column("", 0.9),
+        Column("forecast", 1.2, True),
+        Column(f"{of_time.estimate.level:.0%} interval", 2.2, True),
+        Column("came to", 1.2, True),
+        Column("error", 0.9, True),
+        Column("intervals that held", 1.5, True),
+    )
     issued = f"The forecast {when(of_time.issued)}, {fmt.duration(of_time.issued.elapsed_s)} after the start"
     chosen = "the first at a tenth of the time or later that rests on more than one epoch, or the last there is"
     latest = "the latest. The run has not done what was forecast"
@@ -59,11 +63,13 @@ def _chart(issued: Sequence[IssuedForecast], outcome_s: float | None) -> tuple[B
     scale = time_scale(tallest_s)
     level = None if outcome_s is None else (scale.value(outcome_s), f"came to {fmt.duration(outcome_s)}")
     chart = LineChart(
-        "Forecast of the whole time, as the run went on", "epoch" if by_epoch else "step", scale.unit,
+        "Forecast of the whole time, as the run went on",
+        "epoch" if by_epoch else "step",
+        scale.unit,
         tuple((x, scale.value(min(e.point, tallest_s))) for x, e in chosen),
         band=tuple((x, scale.value(min(e.lower, tallest_s)), scale.value(min(e.upper, tallest_s))) for x, e in chosen),
         level=level,
-    )  # fmt: skip
+    )
     cut = any(e.upper > tallest_s for _, e in chosen)
     note = (
         f"{fmt.plural(len(found), 'forecast')}, each from the epochs before it and what lay between them, made beside "

@@ -71,8 +71,12 @@ def incomplete_blocks(aggregate: Aggregate) -> tuple[Block, ...]:
         cells = (fmt.shortened(run.summary.status, 20), wording.progress(run), fmt.mass(wording.emissions_kgco2e(run)))
         rows.append((fmt.shortened(run_id, 40), *cells, wording.why_incomplete(run.summary)))
     columns = (
-        Column("run", 3.5), Column("status", 1.5), Column("done", 1.9), Column("CO2e", 1.3, True), Column("why", 3.4),
-    )  # fmt: skip
+        Column("run", 3.5),
+        Column("status", 1.5),
+        Column("done", 1.9),
+        Column("CO2e", 1.3, True),
+        Column("why", 3.4),
+    )
     lost = Sums(Partial.merged(p for (status,), p in aggregate.partials_by("status").items() if status in INCOMPLETE))
     time, energy, emissions, _ = lost.cells
     text = (

@@ -12,17 +12,7 @@ from greenlove_tracker.forecasting import Estimate
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.projection.ranking import Criterion, value_of
 from greenlove_tracker.projection.row import Projection
-from greenlove_tracker.report.document import (
-    Bar,
-    BarChart,
-    Block,
-    Column,
-    Document,
-    Heading,
-    Look,
-    Paragraph,
-    Table,
-)
+from greenlove_tracker.report.document import Bar, BarChart, Block, Column, Document, Heading, Look, Paragraph, Table
 from greenlove_tracker.report.equivalents import equivalent_blocks
 from greenlove_tracker.report.projection_words import Said, Units, compared, figure, market, row_name, said, units_of
 from greenlove_tracker.report.scale import Scale
@@ -125,16 +115,28 @@ def comparison_table(told: Said) -> Table:
     """The machines that are compared, this one first."""
     units: Units = told.units
     columns = (
-        Column("machine", 2.2), Column("rent as, × $/h", 1.4, True), Column(f"time, {units.time.unit}", 2.0, True),
-        Column(f"cost, {units.cost.unit}", 2.4, True), Column(units.energy.unit, 1.0, True),
-        Column(f"CO2e, {units.mass.unit}: location", 1.3, True), Column("market", 1.45, True),
+        Column("machine", 2.2),
+        Column("rent as, × $/h", 1.4, True),
+        Column(f"time, {units.time.unit}", 2.0, True),
+        Column(f"cost, {units.cost.unit}", 2.4, True),
+        Column(units.energy.unit, 1.0, True),
+        Column(f"CO2e, {units.mass.unit}: location", 1.3, True),
+        Column("market", 1.45, True),
         Column("speedup known from", 1.4),
-    )  # fmt: skip
+    )
     rows = tuple(
-        (line.name, line.rent_as, line.time.text, line.cost.text, line.energy, line.location, line.market,
-         line.known_from)
+        (
+            line.name,
+            line.rent_as,
+            line.time.text,
+            line.cost.text,
+            line.energy,
+            line.location,
+            line.market,
+            line.known_from,
+        )
         for line in told.lines
-    )  # fmt: skip
+    )
     return Table(columns, rows)
 
 

@@ -95,13 +95,18 @@ def _factor_text(factor: Factor | None) -> str:
 
 def _cells(figures: Sequence[_Figures], logged: str, restated: str) -> tuple[str, ...]:
     energies, before, after = (
-        [one.energy_kwh for one in figures], [one.before_kgco2e for one in figures],
+        [one.energy_kwh for one in figures],
+        [one.before_kgco2e for one in figures],
         [one.after_kgco2e for one in figures],
-    )  # fmt: skip
+    )
     return (
-        _summed(energies, fmt.energy), logged, _summed(before, fmt.mass), restated, _summed(after, fmt.mass),
+        _summed(energies, fmt.energy),
+        logged,
+        _summed(before, fmt.mass),
+        restated,
+        _summed(after, fmt.mass),
         "" if restated == _KEPT else _change(before, after),
-    )  # fmt: skip
+    )
 
 
 def _known(values: Sequence[float | None]) -> list[float]:

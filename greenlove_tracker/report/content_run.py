@@ -37,17 +37,35 @@ from greenlove_tracker.units import GRAMS_PER_KG
 
 # What the table of the run's settings and hardware shows: the label, and the fields that are joined for it.
 _SETTINGS = (
-    ("project", ("project",)), ("tags", ("tags",)), ("user", ("user",)), ("command", ("command",)),
-    ("started, UTC", ("started_at",)), ("host", ("host",)), ("place", ("country",)),
-    ("job", ("job_id", "array_task_id")), ("account", ("account",)), ("cluster", ("cluster", "partition")),
-    ("continues", ("continues",)), ("git commit", ("git_commit",)), ("system", ("os",)), ("Python", ("python",)),
-    ("ranks", ("world_size",)), ("CPU", ("cpu_model",)), ("CPU threads", ("cpu_threads",)),
-    ("CPU rated power, W", ("cpu_tdp_w",)), ("GPU", ("gpu_models",)),
-    ("GPU power limit, W", ("gpu_power_limit_w",)), ("memory, GiB", ("ram_gb",)), ("meter", ("meter",)),
-    ("meter ready after, s", ("meter_ready_s",)), ("meter's note", ("meter_note",)),
-    ("PUE", ("pue",)), ("not measured", ("unmeasured",)), ("in doubt", ("gpu_doubt",)),
+    ("project", ("project",)),
+    ("tags", ("tags",)),
+    ("user", ("user",)),
+    ("command", ("command",)),
+    ("started, UTC", ("started_at",)),
+    ("host", ("host",)),
+    ("place", ("country",)),
+    ("job", ("job_id", "array_task_id")),
+    ("account", ("account",)),
+    ("cluster", ("cluster", "partition")),
+    ("continues", ("continues",)),
+    ("git commit", ("git_commit",)),
+    ("system", ("os",)),
+    ("Python", ("python",)),
+    ("ranks", ("world_size",)),
+    ("CPU", ("cpu_model",)),
+    ("CPU threads", ("cpu_threads",)),
+    ("CPU rated power, W", ("cpu_tdp_w",)),
+    ("GPU", ("gpu_models",)),
+    ("GPU power limit, W", ("gpu_power_limit_w",)),
+    ("memory, GiB", ("ram_gb",)),
+    ("meter", ("meter",)),
+    ("meter ready after, s", ("meter_ready_s",)),
+    ("meter's note", ("meter_note",)),
+    ("PUE", ("pue",)),
+    ("not measured", ("unmeasured",)),
+    ("in doubt", ("gpu_doubt",)),
     ("greenlove_tracker", ("greenlove_version",)),
-)  # fmt: skip
+)
 _NEVER_OMITTED = frozenset({"command", "host", "place", "CPU", "GPU", "meter"})
 
 
@@ -67,9 +85,13 @@ def run_document(run: Run, factors: str | os.PathLike[str] | None = None) -> Doc
         parts = (*explored, Heading("What the exploration itself took"), *own, *_energy_blocks(run))
     else:
         parts = (
-            *own, *forecast_blocks(run), *_energy_blocks(run), *_chart_blocks(run), *explored_within(run),
+            *own,
+            *forecast_blocks(run),
+            *_energy_blocks(run),
+            *_chart_blocks(run),
+            *explored_within(run),
             *equivalent_blocks(wording.emissions_kgco2e(run), run.text("country")),
-        )  # fmt: skip
+        )
     elsewhere, basis = elsewhere_blocks(run)
     restated = () if factors is None else restated_blocks([run], factors)
     return Document(

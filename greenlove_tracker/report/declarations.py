@@ -69,16 +69,18 @@ def sci(aggregate: Aggregate, unit: str, embodied_gco2e: float | None = None) ->
     rate_g = (operational_g + (embodied_gco2e or 0.0)) / count
     embodied = "not declared" if embodied_gco2e is None else fmt.mass(embodied_gco2e / GRAMS_PER_KG)
     kwh = facts.sums.totals.energy_kwh
-    return "\n".join([
-        f"SCI = {fmt.significant(rate_g, 4)} gCO2e per {unit}"
-        + (", operational emissions only" if embodied_gco2e is None else ""),
-        f"  E × I   {fmt.energy(kwh)} came to {fmt.mass(operational_g / GRAMS_PER_KG)} CO2e, location-based, in "
-        f"{wording.runs_text(facts.kinds)}",
-        f"  M       embodied emissions {embodied}",
-        f"  R       {fmt.plural(count, unit)} in {fmt.plural(n_trainings, 'training run')}",
-        *([f"  {left_out}"] if (left_out := _left_out(aggregate)) else []),
-        "  ISO/IEC 21031:2024: SCI = (E × I + M) / R; contracts and certificates are not in it",
-    ])  # fmt: skip
+    return "\n".join(
+        [
+            f"SCI = {fmt.significant(rate_g, 4)} gCO2e per {unit}"
+            + (", operational emissions only" if embodied_gco2e is None else ""),
+            f"  E × I   {fmt.energy(kwh)} came to {fmt.mass(operational_g / GRAMS_PER_KG)} CO2e, location-based, in "
+            f"{wording.runs_text(facts.kinds)}",
+            f"  M       embodied emissions {embodied}",
+            f"  R       {fmt.plural(count, unit)} in {fmt.plural(n_trainings, 'training run')}",
+            *([f"  {left_out}"] if (left_out := _left_out(aggregate)) else []),
+            "  ISO/IEC 21031:2024: SCI = (E × I + M) / R; contracts and certificates are not in it",
+        ]
+    )
 
 
 def ai_act(aggregate: Aggregate) -> str:

@@ -22,11 +22,25 @@ REGULAR, BOLD = "DejaVuSans", "DejaVuSans-Bold"
 
 # Fonts with Chinese, Japanese or Korean in TrueType outlines, which alone can be embedded; as their files are called.
 _INSTALLED = (
-    "wqy-zenhei.ttc", "wqy-microhei.ttc", "DroidSansFallbackFull.ttf", "DroidSansFallback.ttf",
-    "Arial Unicode.ttf", "msyh.ttc", "simsun.ttc", "ipag.ttf", "ipagp.ttf", "ipaexg.ttf", "VL-Gothic-Regular.ttf",
-    "TakaoPGothic.ttf", "meiryo.ttc", "msgothic.ttc", "NanumGothic.ttf", "UnDotum.ttf", "malgun.ttf",
+    "wqy-zenhei.ttc",
+    "wqy-microhei.ttc",
+    "DroidSansFallbackFull.ttf",
+    "DroidSansFallback.ttf",
+    "Arial Unicode.ttf",
+    "msyh.ttc",
+    "simsun.ttc",
+    "ipag.ttf",
+    "ipagp.ttf",
+    "ipaexg.ttf",
+    "VL-Gothic-Regular.ttf",
+    "TakaoPGothic.ttf",
+    "meiryo.ttc",
+    "msgothic.ttc",
+    "NanumGothic.ttf",
+    "UnDotum.ttf",
+    "malgun.ttf",
     "unifont.ttf",
-)  # fmt: skip
+)
 _FOLDERS = {
     "darwin": ("/System/Library/Fonts", "/Library/Fonts", "~/Library/Fonts"),
     "win32": ("${WINDIR}/Fonts", "${LOCALAPPDATA}/Microsoft/Windows/Fonts"),

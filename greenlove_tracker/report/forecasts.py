@@ -80,9 +80,7 @@ def line_of(run: Run, quantity: str) -> Line | None:
     told = shown(scores)
     chosen = told.issued if told else issued[-1]
     summary = run.summary
-    return Line(
-        run.run_id, summary.project, summary.status, len(issued), chosen, chosen.estimates[quantity], scores
-    )  # fmt: skip
+    return Line(run.run_id, summary.project, summary.status, len(issued), chosen, chosen.estimates[quantity], scores)
 
 
 def forecast_table(lines: Sequence[Line], quantity: str, n_without: int, n_explored: int = 0) -> str:

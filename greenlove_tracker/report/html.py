@@ -76,12 +76,16 @@ def html_page(content: Document) -> str:
     ids, sections = count(1), tuple(_sections(content))
     first_titled = next((i for i, section in enumerate(sections, 1) if section.heading), 0)
     n_titled = sum(section.heading is not None for section in sections)
-    return _environment().get_template("page.html").render(
-        document=content,
-        sections=sections,
-        contents_before=first_titled if n_titled >= _MANY_SECTIONS else 0,
-        next_id=lambda: f"c{next(ids)}",
-    )  # fmt: skip
+    return (
+        _environment()
+        .get_template("page.html")
+        .render(
+            document=content,
+            sections=sections,
+            contents_before=first_titled if n_titled >= _MANY_SECTIONS else 0,
+            next_id=lambda: f"c{next(ids)}",
+        )
+    )
 
 
 def _sections(content: Document) -> Iterator[_Section]:
@@ -101,9 +105,13 @@ def _sections(content: Document) -> Iterator[_Section]:
 def _environment() -> Environment:
     """Jinja2 such that whatever a template prints is cleaned and escaped unless ``svg`` made it."""
     environment = Environment(
-        loader=PackageLoader("greenlove_tracker.report"), autoescape=True, finalize=_finalized,
-        undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True,
-    )  # fmt: skip
+        loader=PackageLoader("greenlove_tracker.report"),
+        autoescape=True,
+        finalize=_finalized,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
     environment.filters |= {"css_string": _css_string, "kind": lambda block: type(block).__name__}
     environment.globals |= {"svg": svg, "UNKNOWN": fmt.UNKNOWN, "table_class": _table_class, "percents": _percents}
     return environment

@@ -18,9 +18,7 @@ from greenlove_tracker.report.text import summary_table
 
 def forecast_html(forecast: Forecast) -> str:
     """A line for each quantity, with its interval, and what speaks against it."""
-    rows = [
-        (name, *_estimate(getattr(forecast, field), text)) for field, (name, text) in fmt.QUANTITIES.items()
-    ]  # fmt: skip
+    rows = [(name, *_estimate(getattr(forecast, field), text)) for field, (name, text) in fmt.QUANTITIES.items()]
     notes = "".join(f"<p>{escape(str(warning))}</p>" for warning in forecast.warnings)
     return _table(("", "forecast", f"{forecast.duration_s.level:.0%} interval"), rows) + notes
 

@@ -59,12 +59,20 @@ class Entry:
     def as_row(self, *, is_restated: bool) -> dict[str, Any]:
         """For CSV and JSON."""
         row = {
-            "run_id": self.run_id, "project": self.project, "period_start": self.started_at,
-            "period_end": self.ended_at, "place": self.place, "energy_kwh": self.energy_kwh,
-            "measured_share": self.measured_share, "pue": self.pue, "scope": self.scope,
-            **_factor_cells("location", self.factor), "location_kgco2e": self.location_kgco2e,
-            **_factor_cells("market", self.market_factor), "market_kgco2e": self.market_kgco2e,
-        }  # fmt: skip
+            "run_id": self.run_id,
+            "project": self.project,
+            "period_start": self.started_at,
+            "period_end": self.ended_at,
+            "place": self.place,
+            "energy_kwh": self.energy_kwh,
+            "measured_share": self.measured_share,
+            "pue": self.pue,
+            "scope": self.scope,
+            **_factor_cells("location", self.factor),
+            "location_kgco2e": self.location_kgco2e,
+            **_factor_cells("market", self.market_factor),
+            "market_kgco2e": self.market_kgco2e,
+        }
         if is_restated:
             row |= {**_factor_cells("restated", self.restated), "restated_kgco2e": self.restated_kgco2e}
         return row
@@ -97,11 +105,22 @@ def entry_of(run: Run, given: Sequence[GivenFactor] = ()) -> Entry:
     place = run.text("country")
     restated = factor_for(given, names_of(place), run.started_at[:10]) if given else None
     return Entry(
-        run.run_id, run.text("project"), run.started_at, summary.ended_at, place, summary.energy_kwh,
-        summary.measured_share, summary.pue, factor, _kg(summary.energy_kwh, factor), market,
-        _kg(summary.energy_kwh, market), RENTED if run.text("is_rented") == "yes" else OWN_METER,
-        restated, _kg(summary.energy_kwh, restated),
-    )  # fmt: skip
+        run.run_id,
+        run.text("project"),
+        run.started_at,
+        summary.ended_at,
+        place,
+        summary.energy_kwh,
+        summary.measured_share,
+        summary.pue,
+        factor,
+        _kg(summary.energy_kwh, factor),
+        market,
+        _kg(summary.energy_kwh, market),
+        RENTED if run.text("is_rented") == "yes" else OWN_METER,
+        restated,
+        _kg(summary.energy_kwh, restated),
+    )
 
 
 def _market(fields: Mapping[str, Any]) -> Factor | None:

@@ -9,15 +9,7 @@ from greenlove_tracker.logs.parser import Run
 from greenlove_tracker.records import COMPONENTS, Factor
 from greenlove_tracker.report import wording
 from greenlove_tracker.report.arithmetic import Number, agrees, number, product_of, sum_of
-from greenlove_tracker.report.document import (
-    Block,
-    Calculation,
-    Calculations,
-    Column,
-    Heading,
-    Paragraph,
-    Table,
-)
+from greenlove_tracker.report.document import Block, Calculation, Calculations, Column, Heading, Paragraph, Table
 from greenlove_tracker.report.figures import unmetered_text
 from greenlove_tracker.report.scale import Scale, energy_scale, mass_scale
 

@@ -100,10 +100,16 @@ def _laid_out(content: Document, size: tuple[float, float], pages: Pages) -> tup
     fonts.register_fonts()
     buffer = io.BytesIO()
     template = _Template(
-        buffer, pagesize=size, invariant=1, title=content.title, author="greenlove_tracker",
-        leftMargin=_MARGIN_PT - _FRAME_PT, rightMargin=_MARGIN_PT - _FRAME_PT,
-        topMargin=_MARGIN_PT, bottomMargin=22 * mm,
-    )  # fmt: skip
+        buffer,
+        pagesize=size,
+        invariant=1,
+        title=content.title,
+        author="greenlove_tracker",
+        leftMargin=_MARGIN_PT - _FRAME_PT,
+        rightMargin=_MARGIN_PT - _FRAME_PT,
+        topMargin=_MARGIN_PT,
+        bottomMargin=22 * mm,
+    )
 
     def frame(canvas: Canvas, _template: object) -> None:
         _draw_frame(canvas, content, size, pages.count)

@@ -114,22 +114,33 @@ def cells(row: Projection) -> Mapping[str, Any]:
     """A machine in plain values, None where something is not known."""
     offer, speedup, intensity = row.offer, row.speedup, row.intensity
     return {
-        "gpu": row.name, "is_local": row.is_local, "aside": row.aside, "provider": offer.provider if offer else None,
-        "region": row.region or None, "access": offer.access if offer else None, "gpus_wanted": row.n_gpus,
-        "gpus_billed": row.billed_gpus, "usd_per_gpu_hour": offer.usd_per_gpu_hour if offer else None,
+        "gpu": row.name,
+        "is_local": row.is_local,
+        "aside": row.aside,
+        "provider": offer.provider if offer else None,
+        "region": row.region or None,
+        "access": offer.access if offer else None,
+        "gpus_wanted": row.n_gpus,
+        "gpus_billed": row.billed_gpus,
+        "usd_per_gpu_hour": offer.usd_per_gpu_hour if offer else None,
         "price_date": offer.price_date if offer else None,
         **_ends("speedup", "", speedup.estimate if speedup else None),
-        "speedup_known_from": speedup.known_from if speedup else None, "gain_of_gpus": row.gain,
-        **_ends("duration", "_s", row.duration_s), **_ends("energy", "_kwh", row.energy_kwh),
-        **_ends("cost", "_usd", row.cost_usd), "cost_basis": row.cost_basis or None,
+        "speedup_known_from": speedup.known_from if speedup else None,
+        "gain_of_gpus": row.gain,
+        **_ends("duration", "_s", row.duration_s),
+        **_ends("energy", "_kwh", row.energy_kwh),
+        **_ends("cost", "_usd", row.cost_usd),
+        "cost_basis": row.cost_basis or None,
         **_ends("emissions", "_kgco2e", row.emissions_kgco2e),
         "carbon_intensity_gco2e_per_kwh": intensity.value if intensity else None,
         "carbon_intensity_basis": intensity.basis if intensity else None,
         "market_based_claim_kgco2e": row.market.kgco2e.point if row.market else None,
         "market_based_claim": row.market.text if row.market else None,
         **_ends("embodied", "_kgco2e", row.embodied_kgco2e),
-        "scope": row.scope, "pue": row.pue, "fits": row.fits,
-    }  # fmt: skip
+        "scope": row.scope,
+        "pue": row.pue,
+        "fits": row.fits,
+    }
 
 
 def _ends(name: str, unit: str, estimate: Estimate | None) -> dict[str, float | None]:

@@ -24,9 +24,16 @@ def notes(projections: Sequence[Projection], today: date | None) -> tuple[str, .
     rented = [row for row in projections if not row.is_local and row.is_compared]
     local = projections[0]
     found = (
-        _ranges(rented, local), _held_up(rented), _numbers(rented, local), _offers(rented, today), _energy(rented),
-        _emissions(rented, local), _embodied(rented, local), _fit(rented), _left_out(rented, local),
-    )  # fmt: skip
+        _ranges(rented, local),
+        _held_up(rented),
+        _numbers(rented, local),
+        _offers(rented, today),
+        _energy(rented),
+        _emissions(rented, local),
+        _embodied(rented, local),
+        _fit(rented),
+        _left_out(rented, local),
+    )
     return tuple(text for text in found if text)
 
 
@@ -132,9 +139,11 @@ def _emissions(rows: Sequence[Projection], local: Projection) -> str:
         return ""
     grids = {row.region: f"{row.intensity.value:.3g} {row.region}" for row in rows if row.intensity and row.region}
     told = ", ".join((f"{local.intensity.value:.3g} here", *grids.values()))
-    claims = " market: the provider's claim, not audited; nothing is ranked by it." if any(
-        row.market for row in rows
-    ) else ""  # fmt: skip
+    claims = (
+        " market: the provider's claim, not audited; nothing is ranked by it."
+        if any(row.market for row in rows)
+        else ""
+    )
     return f"CO2e: location-based, g/kWh: {told}.{claims}"
 
 

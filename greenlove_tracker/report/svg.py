@@ -72,9 +72,13 @@ def line_chart(chart: LineChart, chart_id: str) -> Markup:
         *([] if chart.level is None else [_level(1 - chart.level[0] / y_high, chart.level[1])]),
         *_dots(chart, spots),
         *_measured(chart, [spot(x, y) for x, y in chart.dots]),
-        class_="line-chart", role="img", height=_HEIGHT_PX, style=f"--left:{left_px:.0f}px",
-        aria_labelledby=f"{chart_id}-title", aria_describedby=f"{chart_id}-desc",
-    )  # fmt: skip
+        class_="line-chart",
+        role="img",
+        height=_HEIGHT_PX,
+        style=f"--left:{left_px:.0f}px",
+        aria_labelledby=f"{chart_id}-title",
+        aria_describedby=f"{chart_id}-desc",
+    )
 
 
 def _y_tick(share: float, label: str) -> Markup:
@@ -103,9 +107,13 @@ def _shape(name: str, spots: Sequence[tuple[float, float]]) -> Markup:
 def _stretched(*shapes: Markup) -> Markup:
     """What is as wide as the chart: positions across are thousandths of its width."""
     return element(
-        "svg", *shapes,
-        width="100%", height=_HEIGHT_PX, viewBox=f"0 0 1000 {_HEIGHT_PX:.0f}", preserveAspectRatio="none",
-    )  # fmt: skip
+        "svg",
+        *shapes,
+        width="100%",
+        height=_HEIGHT_PX,
+        viewBox=f"0 0 1000 {_HEIGHT_PX:.0f}",
+        preserveAspectRatio="none",
+    )
 
 
 def _dots(chart: LineChart, spots: Sequence[tuple[float, float]]) -> list[Markup]:
@@ -157,8 +165,11 @@ def bar(shown: Bar, chart: BarChart, bar_id: str) -> Markup:
         element("title", f"{shown.label}: {shown.text}{meaning}", id=bar_id),
         *([] if share is None else [_box(f"{share:.2f}%", _BAR_PX - 2, shown.look)]),
         *([] if shown.range is None else _whisker(*(end / chart.longest * 100 for end in shown.range))),
-        class_="bar", role="img", height=_BAR_PX, aria_labelledby=bar_id,
-    )  # fmt: skip
+        class_="bar",
+        role="img",
+        height=_BAR_PX,
+        aria_labelledby=bar_id,
+    )
 
 
 def _whisker(lower: float, upper: float) -> list[Markup]:

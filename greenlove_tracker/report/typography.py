@@ -27,9 +27,14 @@ def markup(text: str) -> str:
 
 def _style(name: str, size_pt: float, **more: Any) -> ParagraphStyle:
     settings: dict[str, Any] = {
-        "fontName": REGULAR, "fontSize": size_pt, "leading": round(size_pt * 1.4, 1), "textColor": INK,
-        "splitLongWords": 1, "allowWidows": 0, "allowOrphans": 0,
-    }  # fmt: skip
+        "fontName": REGULAR,
+        "fontSize": size_pt,
+        "leading": round(size_pt * 1.4, 1),
+        "textColor": INK,
+        "splitLongWords": 1,
+        "allowWidows": 0,
+        "allowOrphans": 0,
+    }
     return ParagraphStyle(name, **(settings | more))
 
 

@@ -58,12 +58,21 @@ def choose_meter(
         return NullMeter(f"local rank 0 measures this node; this is local rank {ranks.local_rank}")
     if settings.is_simulated:
         return SimulatedMeter(
-            clock, cpu_tdp_w=settings.sim_cpu_tdp_w, cpu_util=settings.sim_cpu_util, gpu_w=settings.sim_gpu_w,
-            gpu_util=settings.sim_gpu_util, gpu_count=settings.sim_gpu_count, ram_w=settings.ram_w,
-        )  # fmt: skip
+            clock,
+            cpu_tdp_w=settings.sim_cpu_tdp_w,
+            cpu_util=settings.sim_cpu_util,
+            gpu_w=settings.sim_gpu_w,
+            gpu_util=settings.sim_gpu_util,
+            gpu_count=settings.sim_gpu_count,
+            ram_w=settings.ram_w,
+        )
     from greenlove_tracker.meter.codecarbon import CodeCarbonMeter
 
     return CodeCarbonMeter(
-        os.environ, local_world_size=ranks.local_world_size, cpu_tdp_w=settings.cpu_tdp_w, ram_w=settings.ram_w,
-        carbon_intensity_gco2e_per_kwh=terms.carbon_intensity.value, options=options,
-    )  # fmt: skip
+        os.environ,
+        local_world_size=ranks.local_world_size,
+        cpu_tdp_w=settings.cpu_tdp_w,
+        ram_w=settings.ram_w,
+        carbon_intensity_gco2e_per_kwh=terms.carbon_intensity.value,
+        options=options,
+    )

@@ -152,9 +152,13 @@ class Outlook:
         """Make it the latest one, and give it as it is to be logged."""
         self.latest = forecast
         return IssuedForecast.of(
-            forecast, issued_at=timestamp(self._begun[1] + look.elapsed_s), elapsed_s=look.elapsed_s,
-            epochs_done=look.epochs_done, steps_done=look.steps_done, planned=int(look.progress.total_units),
-        )  # fmt: skip
+            forecast,
+            issued_at=timestamp(self._begun[1] + look.elapsed_s),
+            elapsed_s=look.elapsed_s,
+            epochs_done=look.epochs_done,
+            steps_done=look.steps_done,
+            planned=int(look.progress.total_units),
+        )
 
     def check_budgets(self, metered_kwh: float | None, gpu_count: int) -> list[Overrun]:
         """The budgets that are newly found to be overrun; what is known from a possibly cold start does not count."""

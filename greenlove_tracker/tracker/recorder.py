@@ -192,10 +192,17 @@ class Recorder:
         self._gap, self._counts = replace(gap, duration_s=0.0, energy=UNKNOWN_ENERGY, flags=frozenset()), Counts()
         metered_kwh = stretch.energy.total_kwh
         row = Row(
-            kind, self.epoch, stretch.started_at, gap.duration_s, gap.energy, stretch.duration_s, counts,
-            stretch.energy, None if metered_kwh is None else gco2e_from_kwh(metered_kwh, self.grams_per_kwh),
+            kind,
+            self.epoch,
+            stretch.started_at,
+            gap.duration_s,
+            gap.energy,
+            stretch.duration_s,
+            counts,
+            stretch.energy,
+            None if metered_kwh is None else gco2e_from_kwh(metered_kwh, self.grams_per_kwh),
             stretch.flags | (gap.flags - {Flag.SHORT}) | more_flags,
-        )  # fmt: skip
+        )
         self._emit(row)
 
     def _emit_gap(self, kind: RowKind) -> None:

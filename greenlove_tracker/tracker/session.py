@@ -85,9 +85,7 @@ class Session:
         self.run_dir = join_dir or make_run_dir(settings.log_dir, ranks, self._begun[1])
         self.shown_dir = str(self.run_dir) if join_dir else os.path.join(settings.log_dir, self.run_dir.name)  # noqa: PTH118
         terms = replace(terms, run_id=self.run_dir.name)
-        self._run = Particulars(
-            settings, None if is_led_by_runner else plan, terms, (hooks or Hooks()).under(settings)
-        )  # fmt: skip
+        self._run = Particulars(settings, None if is_led_by_runner else plan, terms, (hooks or Hooks()).under(settings))
         roles = [Field("role", JOINED_ROLE)] if join_dir else []
         fields = run_fields(settings, plan, ranks, terms, [*extra_fields, *roles])
         self._assemble(meter, prior, fields, COMMAND_STREAM if is_command else ranks.rank)
@@ -102,13 +100,24 @@ class Session:
         self._metering = Metering(meter, clock, begun[0], self._lock, self.writer.write_fields, self._troubles.warn)
         self._status = StatusPrinter(run.settings, run.plan, rank, clock)
         self.recorder = Recorder(
-            clock, self._emit, before_reading=self._synchronise, begun=begun, grams_per_kwh=run.grams_per_kwh,
+            clock,
+            self._emit,
+            before_reading=self._synchronise,
+            begun=begun,
+            grams_per_kwh=run.grams_per_kwh,
             on_meter_failure=self._troubles.meter_failed,
-        )  # fmt: skip
+        )
         parts = Parts(
-            self._lock, clock, begun[0], self.recorder, self.writer, self._metering, self._outlook, self._status,
+            self._lock,
+            clock,
+            begun[0],
+            self.recorder,
+            self.writer,
+            self._metering,
+            self._outlook,
+            self._status,
             self._troubles,
-        )  # fmt: skip
+        )
         self._worker = Worker(parts, forecasts=rank == 0)
         self.between = BetweenEpochs(parts, self._worker, run, asks=rank == 0, finish=self.finish)
         self._acting = Acting(self._lock, self.recorder, self._troubles, self._finish_now)

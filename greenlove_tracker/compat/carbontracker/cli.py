@@ -34,9 +34,14 @@ from greenlove_tracker.errors import GreenloveError, UsageError
 @click.option("--sim-gpu-util", type=float, help="its load, 0 to 1; default 0.5")
 @click.argument("command", nargs=-1, type=click.UNPROCESSED)
 def main(
-    log_dir: str, api_keys: str | None, parsed: str | None, reported: str | None, output: str,
-    command: tuple[str, ...], **simulated: Any,
-) -> None:  # fmt: skip
+    log_dir: str,
+    api_keys: str | None,
+    parsed: str | None,
+    reported: str | None,
+    output: str,
+    command: tuple[str, ...],
+    **simulated: Any,
+) -> None:
     """Run any command and measure it; options after the command are its own."""
     try:
         if parsed:
@@ -54,9 +59,14 @@ def main(
 
 
 def _settings(
-    log_dir: str, sim_cpu: str | None, sim_cpu_tdp: float | None, sim_cpu_util: float | None,
-    sim_gpu: str | None, sim_gpu_watts: float | None, sim_gpu_util: float | None,
-) -> Settings:  # fmt: skip
+    log_dir: str,
+    sim_cpu: str | None,
+    sim_cpu_tdp: float | None,
+    sim_cpu_util: float | None,
+    sim_gpu: str | None,
+    sim_gpu_watts: float | None,
+    sim_gpu_util: float | None,
+) -> Settings:
     asked = hardware("all", sim_cpu, sim_cpu_tdp, sim_cpu_util, sim_gpu, sim_gpu_watts, sim_gpu_util)
     simulated: dict[str, float] = {}
     if asked.cpu is not None:

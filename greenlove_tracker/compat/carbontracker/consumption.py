@@ -41,10 +41,14 @@ def predicted_of(run: Run) -> dict[str, Any] | None:
         if _agrees(run):
             return _entry(predicted)
         factor, energy, grams = _correction(run), predicted.energy_kwh, predicted.emissions_gco2e
-        return _entry(Consumption(
-            predicted.epochs, predicted.duration_s, None if energy is None else energy * factor,
-            None if grams is None else grams * factor,
-        ))  # fmt: skip
+        return _entry(
+            Consumption(
+                predicted.epochs,
+                predicted.duration_s,
+                None if energy is None else energy * factor,
+                None if grams is None else grams * factor,
+            )
+        )
     if not run.forecasts:
         return None
     first = run.forecasts[0]

@@ -77,9 +77,7 @@ class PartialMeter:
         by_component |= {c: Energy() for c in COMPONENTS if c not in self._hardware.wanted}
         cpu, gpu = by_component["cpu"], by_component["gpu"]
         ram = measured if "cpu" in self._hardware.wanted else Energy()
-        return Energy(
-            cpu.cpu_kwh, gpu.gpu_kwh, ram.ram_kwh, cpu.cpu_method, gpu.gpu_method, ram.ram_method
-        )  # fmt: skip
+        return Energy(cpu.cpu_kwh, gpu.gpu_kwh, ram.ram_kwh, cpu.cpu_method, gpu.gpu_method, ram.ram_method)
 
     def stop(self) -> None:
         """Release what the machine's meter holds."""
@@ -99,9 +97,11 @@ def meter_of(wanted: Hardware, settings: Settings) -> Meter | None:
     clock, simulated = SystemClock(), wanted.simulated
     given = SimulatedMeter(
         clock,
-        cpu_tdp_w=wanted.cpu_w if "cpu" in simulated else None, cpu_util=1.0,
-        gpu_w=wanted.gpu_w if "gpu" in simulated else None, gpu_util=1.0,
-    )  # fmt: skip
+        cpu_tdp_w=wanted.cpu_w if "cpu" in simulated else None,
+        cpu_util=1.0,
+        gpu_w=wanted.gpu_w if "gpu" in simulated else None,
+        gpu_util=1.0,
+    )
     rest = wanted.wanted - simulated
     is_only_gpus = rest == {"gpu"} and bool(simulated)
     if not rest or (is_only_gpus and not devices.nvml_gpus()):

@@ -33,14 +33,29 @@ class CarbonTracker:
     """
 
     def __init__(
-        self, epochs: int, epochs_before_pred: int = 1, monitor_epochs: int = -1, update_interval: float = 1,
-        interpretable: bool = True, stop_and_confirm: bool = False, ignore_errors: bool = False,
-        components: str = "all", devices_by_pid: bool = False, log_dir: str | os.PathLike[str] | None = None,
-        log_file_prefix: str = "", verbose: int = 1, decimal_precision: int = 12,
-        api_keys: Mapping[str, Any] | None = None, sim_cpu: str | None = None, sim_cpu_tdp: float | None = None,
-        sim_cpu_util: float | None = None, sim_gpu: str | None = None, sim_gpu_watts: float | None = None,
-        sim_gpu_util: float | None = None, **ours: Any,
-    ) -> None:  # fmt: skip
+        self,
+        epochs: int,
+        epochs_before_pred: int = 1,
+        monitor_epochs: int = -1,
+        update_interval: float = 1,
+        interpretable: bool = True,
+        stop_and_confirm: bool = False,
+        ignore_errors: bool = False,
+        components: str = "all",
+        devices_by_pid: bool = False,
+        log_dir: str | os.PathLike[str] | None = None,
+        log_file_prefix: str = "",
+        verbose: int = 1,
+        decimal_precision: int = 12,
+        api_keys: Mapping[str, Any] | None = None,
+        sim_cpu: str | None = None,
+        sim_cpu_tdp: float | None = None,
+        sim_cpu_util: float | None = None,
+        sim_gpu: str | None = None,
+        sim_gpu_watts: float | None = None,
+        sim_gpu_util: float | None = None,
+        **ours: Any,
+    ) -> None:
         wanted = hardware(components, sim_cpu, sim_cpu_tdp, sim_cpu_util, sim_gpu, sim_gpu_watts, sim_gpu_util)
         given: dict[str, Any] = {
             "log_dir": None if log_dir is None else os.fspath(log_dir),
@@ -48,11 +63,13 @@ class CarbonTracker:
             "verbose": min(max(verbose, 0), 2),
             "stop_and_confirm": stop_and_confirm,
             **monitoring(epochs, epochs_before_pred, monitor_epochs),
-        } | ours  # fmt: skip
+        } | ours
         in_vain = without_effect(
-            api_keys, update_interval=update_interval, decimal_precision=decimal_precision,
+            api_keys,
+            update_interval=update_interval,
+            decimal_precision=decimal_precision,
             devices_by_pid=devices_by_pid,
-        )  # fmt: skip
+        )
         for message in in_vain:
             warnings.warn(message, UserWarning, stacklevel=2)
         settings = load_settings({name: given.get(name) for name in _OF_METER})

@@ -112,9 +112,8 @@ def _row(log: CarbontrackerLog, epoch: LoggedEpoch, methods: Mapping[str, str | 
     duration_s = epoch.duration_s or 0.0
     cpu_kwh, gpu_kwh = (_energy_kwh(epoch, component) for component in ("cpu", "gpu"))
     energy = Energy(
-        cpu_kwh, gpu_kwh, None,
-        None if cpu_kwh is None else methods["cpu"], None if gpu_kwh is None else methods["gpu"],
-    )  # fmt: skip
+        cpu_kwh, gpu_kwh, None, None if cpu_kwh is None else methods["cpu"], None if gpu_kwh is None else methods["gpu"]
+    )
     total_kwh, intensity = energy.total_kwh, log.intensity_gco2e_per_kwh
     is_known = total_kwh is not None and intensity is not None
     emissions = gco2e_from_kwh((total_kwh or 0.0) * (log.pue or 1.0), intensity or 0.0) if is_known else None
@@ -155,21 +154,23 @@ def _fields(log: CarbontrackerLog, name: str, methods: Mapping[str, str | None])
     planned = log.predicted.epochs if log.predicted and log.predicted.epochs else log.planned
     process = _PROCESS.fullmatch(_TIME.sub("", name).strip("_"))
     has_memory = any(cpu.startswith("dram") for cpu in cpus)
-    fields = fields_of({
-        "project": safe_text(process[1] or "") if process else "",
-        "started_at": _text(log.began_at),
-        "meter": f"carbontracker {log.version}".strip(),
-        "meter_note": "" if any(methods[c] for c in log.devices if c in methods) else _UNKNOWN_METHOD,
-        "epochs_planned": cell(planned),
-        "gpu_count": ("1" if is_apple else str(len(gpus))) if log.devices else "",
-        "gpu_models": ", ".join(f"{n} × {model}" for model, n in Counter(gpus[:1] if is_apple else gpus).items()),
-        "gpu_method": methods["gpu"] or "" if gpus else "",
-        "cpu_model": ", ".join(cpus),
-        "cpu_method": methods["cpu"] or "" if cpus else "",
-        "unmeasured": "" if has_memory or not log.devices else "ram",
-        "country": country[1] if country else "",
-        "location": log.location,
-    })  # fmt: skip
+    fields = fields_of(
+        {
+            "project": safe_text(process[1] or "") if process else "",
+            "started_at": _text(log.began_at),
+            "meter": f"carbontracker {log.version}".strip(),
+            "meter_note": "" if any(methods[c] for c in log.devices if c in methods) else _UNKNOWN_METHOD,
+            "epochs_planned": cell(planned),
+            "gpu_count": ("1" if is_apple else str(len(gpus))) if log.devices else "",
+            "gpu_models": ", ".join(f"{n} × {model}" for model, n in Counter(gpus[:1] if is_apple else gpus).items()),
+            "gpu_method": methods["gpu"] or "" if gpus else "",
+            "cpu_model": ", ".join(cpus),
+            "cpu_method": methods["cpu"] or "" if cpus else "",
+            "unmeasured": "" if has_memory or not log.devices else "ram",
+            "country": country[1] if country else "",
+            "location": log.location,
+        }
+    )
     if log.pue is not None:
         fields |= {f.name: f for f in factor_fields(Factor("pue", log.pue, "", _source(log, log.pue_source)))}
     if (intensity := _intensity(log)) is not None:

@@ -112,7 +112,14 @@ def _take_ending(log: CarbontrackerLog, stamp: datetime | None, message: str) ->
 
 
 _BY_FIRST_WORD: dict[str, Callable[[CarbontrackerLog, datetime | None, str], None]] = {
-    "carbontracker": _take_version, "Only": _take_pue, "The": _take_components, "Epoch": _take_epoch,
-    "Duration:": _take_duration, "Average": _take_average, "Carbon": _take_location,
-    "Training": _take_ending, "Session": _take_ending, "Monitoring": _take_ending,
-}  # fmt: skip
+    "carbontracker": _take_version,
+    "Only": _take_pue,
+    "The": _take_components,
+    "Epoch": _take_epoch,
+    "Duration:": _take_duration,
+    "Average": _take_average,
+    "Carbon": _take_location,
+    "Training": _take_ending,
+    "Session": _take_ending,
+    "Monitoring": _take_ending,
+}

@@ -56,10 +56,14 @@ def _last(logged: LoggedRun) -> Reading:
         return max(logged.readings, key=lambda r: (r.total_kwh or 0.0, r.duration_s))
     tasks = logged.tasks
     return Reading(
-        tasks[-1].at, sum(t.duration_s for t in tasks), _sum(t.emissions_kgco2e for t in tasks),
-        _sum(t.cpu_kwh for t in tasks), _sum(t.gpu_kwh for t in tasks), _sum(t.ram_kwh for t in tasks),
+        tasks[-1].at,
+        sum(t.duration_s for t in tasks),
+        _sum(t.emissions_kgco2e for t in tasks),
+        _sum(t.cpu_kwh for t in tasks),
+        _sum(t.gpu_kwh for t in tasks),
+        _sum(t.ram_kwh for t in tasks),
         _sum(t.total_kwh for t in tasks),
-    )  # fmt: skip
+    )
 
 
 def _sum(values: Iterable[float | None]) -> float | None:
@@ -119,23 +123,25 @@ def _text(moment: datetime | None) -> str:
 
 def _fields(logged: LoggedRun, last: Reading, began_at: str) -> dict[str, Field]:
     texts = logged.texts
-    fields = fields_of({
-        "project": texts.get("project_name", ""),
-        "started_at": began_at,
-        "meter": f"CodeCarbon {texts.get('codecarbon_version', '')}".strip(),
-        "meter_note": _UNKNOWN_METHODS,
-        "country": texts.get("country_iso_code", ""),
-        "location": _joined(texts.get(name, "") for name in ("cloud_provider", "cloud_region", "region")),
-        "os": texts.get("os", ""),
-        "python": texts.get("python_version", ""),
-        "cpu_model": texts.get("cpu_model", ""),
-        "cpu_threads": _count(texts.get("cpu_count", "")),
-        "gpu_count": _count(texts.get("gpu_count", "")),
-        "gpu_models": texts.get("gpu_model", "").replace(" x ", " × "),
-        "ram_gb": texts.get("ram_total_size", ""),
-        "tracking_mode": texts.get("tracking_mode", ""),
-        "pue": cell(logged.pue),
-    })  # fmt: skip
+    fields = fields_of(
+        {
+            "project": texts.get("project_name", ""),
+            "started_at": began_at,
+            "meter": f"CodeCarbon {texts.get('codecarbon_version', '')}".strip(),
+            "meter_note": _UNKNOWN_METHODS,
+            "country": texts.get("country_iso_code", ""),
+            "location": _joined(texts.get(name, "") for name in ("cloud_provider", "cloud_region", "region")),
+            "os": texts.get("os", ""),
+            "python": texts.get("python_version", ""),
+            "cpu_model": texts.get("cpu_model", ""),
+            "cpu_threads": _count(texts.get("cpu_count", "")),
+            "gpu_count": _count(texts.get("gpu_count", "")),
+            "gpu_models": texts.get("gpu_model", "").replace(" x ", " × "),
+            "ram_gb": texts.get("ram_total_size", ""),
+            "tracking_mode": texts.get("tracking_mode", ""),
+            "pue": cell(logged.pue),
+        }
+    )
     if last.emissions_kgco2e is not None and last.total_kwh:
         source = f"{fields['meter'].value}, the run's emissions ÷ energy"
         value = last.emissions_kgco2e * GRAMS_PER_KG / last.total_kwh

@@ -14,9 +14,21 @@ from greenlove_tracker.logs.notes import Notes
 
 _NEEDED = frozenset({"timestamp", "duration", "emissions", "energy_consumed"})
 _TEXTS = (
-    "project_name", "country_iso_code", "region", "cloud_provider", "cloud_region", "os", "python_version",
-    "codecarbon_version", "cpu_count", "cpu_model", "gpu_count", "gpu_model", "ram_total_size", "tracking_mode",
-)  # fmt: skip
+    "project_name",
+    "country_iso_code",
+    "region",
+    "cloud_provider",
+    "cloud_region",
+    "os",
+    "python_version",
+    "codecarbon_version",
+    "cpu_count",
+    "cpu_model",
+    "gpu_count",
+    "gpu_model",
+    "ram_total_size",
+    "tracking_mode",
+)
 
 
 @dataclass(frozen=True, slots=True)
