@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from scoring import COLUMNS, LEVELS, Intervals, Score, markdown, told
 
 from greenlove_tracker import TrainingPlan, Trial, extrapolate
-from greenlove_tracker.extrapolation.from_trials import observe
+from greenlove_tracker.extrapolation.extrapolate import observe
 from greenlove_tracker.extrapolation.green_love import Options
 from greenlove_tracker.extrapolation.regression import plain_wls
 

@@ -15,9 +15,9 @@ from scoring import COLUMNS, LEVELS, Intervals, Score, coverage, markdown
 from greenlove_tracker import read_logs
 from greenlove_tracker.extrapolation.live import total_duration
 from greenlove_tracker.forecasting import Block, Progress
-from greenlove_tracker.logs.parser import Run
-from greenlove_tracker.logs.progress import ProgressLog
+from greenlove_tracker.logs.run import Run
 from greenlove_tracker.records import RowKind
+from greenlove_tracker.tracker.forecaster import ProgressLog
 
 RUNS = Path(__file__).parent.parent / "tests" / "runs"
 EPOCHS = 100

@@ -22,7 +22,7 @@ from statistics import fmean, median
 
 from scoring import markdown, told
 
-from greenlove_tracker.projection import benchmarks, specifications
+from greenlove_tracker.projection import benchmarks
 from greenlove_tracker.projection.speedup import PRECISIONS, speedup
 from greenlove_tracker.projection.speedup_error import MISSES, Miss, learn
 from greenlove_tracker.tables.gpus import Gpu, gpus
@@ -34,16 +34,16 @@ LogRatio = Callable[[Gpu, Gpu, str], float]
 
 
 def _ours(local: Gpu, target: Gpu, precision: str) -> float:
-    return specifications.log_ratio(local, target, precision, {local.name, target.name})
+    return benchmarks.log_ratio(local, target, precision, {local.name, target.name})
 
 
 def _bandwidth(local: Gpu, target: Gpu, precision: str) -> float:
-    return math.log(specifications.bandwidth_gb_s(target) / specifications.bandwidth_gb_s(local))
+    return math.log(benchmarks.bandwidth_gb_s(target) / benchmarks.bandwidth_gb_s(local))
 
 
 FROM_SHEETS: dict[str, LogRatio] = {
     "ours, from data sheets": _ours,
-    "green-love's 0.7/0.3 blend": specifications.blend_log_ratio,
+    "green-love's 0.7/0.3 blend": benchmarks.blend_log_ratio,
     "bandwidth alone": _bandwidth,
 }
 
@@ -120,7 +120,7 @@ def other_software(precision: str) -> Cover:
     for pair in permutations(shared, 2):
         if pair[0] < pair[1]:
             told = [m for m in MISSES["benchmarks"](precision, pair) if m.generation == current[0]]
-            half_width = learn(told).half_width(specifications.distance(*(gpus()[n] for n in pair), precision))
+            half_width = learn(told).half_width(benchmarks.distance(*(gpus()[n] for n in pair), precision))
             then, now = (benchmarks.log_ratios(*pair, precision, family) for family in (old, current))
             for task in then.keys() & now.keys():
                 cover.add(then[task] - now[task], half_width)
@@ -227,7 +227,7 @@ def report() -> str:
     names = list(FROM_SHEETS)
     below = sum(errors[p, g, names[0]] < errors[p, g, names[1]] for p in PRECISIONS for g in GENERATION_NAMES)
     shares = [fmean(cover.hits) for cover in ours]
-    compute, bandwidth = specifications.powers()
+    compute, bandwidth = benchmarks.powers()
     verdicts = [
         f"our powers: compute^{compute:.3f} × bandwidth^{bandwidth:.3f}",
         f"v1_v2, fp16, from data sheets: ours {errors['fp16', 'v1_v2', names[0]]:.1%} (asked: at most 20%), "

@@ -12,38 +12,37 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from greenlove_tracker.errors import BudgetExceeded
-    from greenlove_tracker.estimator.fitting import explore_callable
-    from greenlove_tracker.estimator.run import Estimation
-    from greenlove_tracker.estimator.training import Estimator
-    from greenlove_tracker.extrapolation.from_trials import extrapolate
+    from greenlove_tracker.exploration.callables import explore_callable
+    from greenlove_tracker.exploration.estimator import Estimator
+    from greenlove_tracker.exploration.exploration_run import Estimation
+    from greenlove_tracker.extrapolation.extrapolate import extrapolate
     from greenlove_tracker.forecasting import Estimate, Forecast, TrainingPlan, Trial
     from greenlove_tracker.logs.aggregate import aggregate
-    from greenlove_tracker.logs.parser import read_logs
+    from greenlove_tracker.logs.directory import read_logs
     from greenlove_tracker.projection.project import project
-    from greenlove_tracker.projection.row import Projection
-    from greenlove_tracker.report.html import write_html
-    from greenlove_tracker.report.pdf import write_pdf
+    from greenlove_tracker.projection.types import Projection
+    from greenlove_tracker.report.build import write_html, write_pdf
     from greenlove_tracker.tracker import Tracker
 
 __version__ = "0.1.0"
 
 _HOMES = {
     "BudgetExceeded": "greenlove_tracker.errors",
-    "Estimation": "greenlove_tracker.estimator.run",
-    "Estimator": "greenlove_tracker.estimator.training",
+    "Estimation": "greenlove_tracker.exploration.exploration_run",
+    "Estimator": "greenlove_tracker.exploration.estimator",
     "Estimate": "greenlove_tracker.forecasting",
     "Forecast": "greenlove_tracker.forecasting",
-    "Projection": "greenlove_tracker.projection.row",
+    "Projection": "greenlove_tracker.projection.types",
     "Tracker": "greenlove_tracker.tracker",
     "TrainingPlan": "greenlove_tracker.forecasting",
     "Trial": "greenlove_tracker.forecasting",
     "aggregate": "greenlove_tracker.logs.aggregate",
-    "explore_callable": "greenlove_tracker.estimator.fitting",
-    "extrapolate": "greenlove_tracker.extrapolation.from_trials",
+    "explore_callable": "greenlove_tracker.exploration.callables",
+    "extrapolate": "greenlove_tracker.extrapolation.extrapolate",
     "project": "greenlove_tracker.projection.project",
-    "read_logs": "greenlove_tracker.logs.parser",
-    "write_html": "greenlove_tracker.report.html",
-    "write_pdf": "greenlove_tracker.report.pdf",
+    "read_logs": "greenlove_tracker.logs.directory",
+    "write_html": "greenlove_tracker.report.build",
+    "write_pdf": "greenlove_tracker.report.build",
 }
 
 __all__ = [
@@ -81,7 +80,7 @@ def _show_in_notebooks() -> None:
     shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
     formatter = getattr(getattr(shell, "display_formatter", None), "formatters", {}).get("text/html")
     if formatter is not None:
-        from greenlove_tracker.report.jupyter import register
+        from greenlove_tracker.report.notebook import register
 
         register(formatter)
 

@@ -6,7 +6,9 @@ import contextlib
 import os
 import shutil
 import sys
-from typing import TextIO
+import time
+from collections.abc import Iterable, Iterator
+from typing import TextIO, TypeVar
 
 
 def say(text: str) -> None:
@@ -110,3 +112,31 @@ def _write(stream: TextIO | None, text: str) -> None:
         if stream is not None:
             stream.write(text)
             stream.flush()
+
+
+# -- A bar while many runs are read, where that takes longer than a moment --
+
+_PATIENCE_S = 1.0  # before a bar is drawn
+
+Item = TypeVar("Item")
+
+
+def with_bar(items: Iterable[Item], n_items: int, n_runs: int) -> Iterator[Item]:
+    """The same items; a bar shows how far they are.
+
+    Args:
+        items: what is read, one by one.
+        n_items: how many that will be.
+        n_runs: how many runs are in them.
+    """
+    line, begun_s, drawn = StatusLine(even_beside_stdout=True), time.monotonic(), ""
+    try:
+        for n_done, item in enumerate(items, 1):
+            if time.monotonic() - begun_s > _PATIENCE_S:
+                text = f"reading {n_runs:,} runs  {bar(n_done / n_items)}  {n_done / n_items:.0%}"
+                if text != drawn:  # a terminal takes longer than a run
+                    line.draw(text)
+                drawn = text
+            yield item
+    finally:
+        line.clear()

@@ -21,12 +21,12 @@ from greenlove_tracker.config import Settings
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.job import find_ranks
 from greenlove_tracker.records import Field, RunStatus
-from greenlove_tracker.runner_signals import Forwarding
-from greenlove_tracker.tracker.clock import SystemClock
-from greenlove_tracker.tracker.facade import RUN_DIR_VARIABLE, led_dir
-from greenlove_tracker.tracker.lifecycle import status_of
-from greenlove_tracker.tracker.plan import Plan
+from greenlove_tracker.signals import Forwarding
+from greenlove_tracker.tracker.recorder import SystemClock
 from greenlove_tracker.tracker.session import Session
+from greenlove_tracker.tracker.shutdown import status_of
+from greenlove_tracker.tracker.state import Plan
+from greenlove_tracker.tracker.tracker import RUN_DIR_VARIABLE, led_dir
 
 
 @dataclass(frozen=True, slots=True)

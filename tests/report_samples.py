@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from greenlove_tracker.logs.parser import Run
+from greenlove_tracker.logs.run import Run
 from greenlove_tracker.logs.schema import factor_fields
 from greenlove_tracker.logs.totals import Ending, Terms, summarise
 from greenlove_tracker.logs.writer import RunWriter

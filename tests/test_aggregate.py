@@ -11,9 +11,9 @@ from test_foreign_codecarbon import write_rows
 
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.logs.aggregate import KEYS, aggregate
-from greenlove_tracker.logs.keys import first_of_chain
-from greenlove_tracker.logs.parser import read_logs
-from greenlove_tracker.logs.partial import Partial
+from greenlove_tracker.logs.directory import read_logs
+from greenlove_tracker.logs.mapreduce import first_of_chain
+from greenlove_tracker.logs.sums import Partial
 from greenlove_tracker.records import Energy, Factor, Method
 
 PRICE = Factor("electricity_price", 0.5, "USD/kWh", "a test")

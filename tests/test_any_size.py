@@ -15,20 +15,19 @@ from hypothesis import strategies as st
 from report_samples import GERMANY, GPU_FIELDS, PRICE, WORLD, cpu_energy, demo_rows, epoch_row, gpu_rows, write_run
 from test_forecasts import issued
 
+from greenlove_tracker import console
 from greenlove_tracker.errors import MissingExtraError, UsageError
-from greenlove_tracker.logs import bar, engine, on_dask, question
+from greenlove_tracker.logs import mapreduce
 from greenlove_tracker.logs.aggregate import aggregate
-from greenlove_tracker.logs.engine import merged_in_pairs
-from greenlove_tracker.logs.exact import ExactSum
-from greenlove_tracker.logs.first import First
+from greenlove_tracker.logs.directory import read_logs
 from greenlove_tracker.logs.forecasts import FORECAST_COLUMNS, forecast_cells, shown
-from greenlove_tracker.logs.parser import Run, read_logs
-from greenlove_tracker.logs.partial import Partial
-from greenlove_tracker.logs.question import Answer, Question, answer_from
-from greenlove_tracker.report.content import document
-from greenlove_tracker.report.document import Table
-from greenlove_tracker.report.groups import Sums
-from greenlove_tracker.report.text import summary_table
+from greenlove_tracker.logs.mapreduce import Answer, Question, answer_from, merged_in_pairs
+from greenlove_tracker.logs.run import Run
+from greenlove_tracker.logs.sums import ExactSum, First, Partial
+from greenlove_tracker.rendering.document import Table
+from greenlove_tracker.report.build import document
+from greenlove_tracker.report.directory_report import Sums
+from greenlove_tracker.report.screens import summary_table
 
 CUTS = (("project",), ("month", "status"), ("training",), ())
 QUESTION = Question(CUTS, is_verified=True, has_highlights=True)
@@ -109,7 +108,7 @@ def test_what_is_asked_later_or_at_once_is_the_same(logs):
 
 def test_a_directory_is_read_once_for_its_screen(logs, monkeypatch):
     read: list[str] = []
-    monkeypatch.setattr(engine, "answer_from", lambda q, d, names: read.append(d) or answer_from(q, d, names))
+    monkeypatch.setattr(mapreduce, "answer_from", lambda q, d, names: read.append(d) or answer_from(q, d, names))
     found = aggregate(logs)
     assert found.rows("project") and found.total.n_runs == 12 and found.problems and len(found.runs) == 12
     assert read == [str(logs)]
@@ -248,7 +247,7 @@ def test_problems_are_counted_beyond_those_that_are_kept(make_run, monkeypatch):
         run_dir = make_run(run_id, is_closed=False)
         (run_dir / "epochs-0.csv").write_bytes((run_dir / "epochs-0.csv").read_bytes() + rows)
     assert [str(p)[-21:] for p in aggregate(run_dir.parent).problems[20::21]] == [": and more like these"] * 3
-    monkeypatch.setattr(question, "N_PROBLEMS", 5)
+    monkeypatch.setattr(mapreduce, "N_PROBLEMS", 5)
     found = aggregate(run_dir.parent).problems
     assert len(found) == 6 and found[-1].message == "and 58 more problems"
 
@@ -266,11 +265,11 @@ def test_a_bar_is_drawn_where_it_takes_longer_than_a_moment(logs, monkeypatch):
         def clear(self) -> None:
             drawn.append("")
 
-    monkeypatch.setattr(bar, "StatusLine", Line)
+    monkeypatch.setattr(console, "StatusLine", Line)
     assert aggregate(logs).total.n_runs == 12 and set(drawn) == {""}
     drawn.clear()
-    monkeypatch.setattr(bar, "_PATIENCE_S", -1.0)
-    monkeypatch.setattr(engine, "_PART", 7)
+    monkeypatch.setattr(console, "_PATIENCE_S", -1.0)
+    monkeypatch.setattr(mapreduce, "_PART", 7)
     found = aggregate(logs)
     assert found.total.n_runs == 12
     assert [text[-4:] for text in drawn] == [" 50%", "100%", ""] and drawn[0].startswith("reading 14 runs  ━━━")
@@ -282,9 +281,9 @@ def test_a_bar_is_drawn_where_it_takes_longer_than_a_moment(logs, monkeypatch):
 
 def test_a_bar_is_drawn_once_a_percent(monkeypatch):
     drawn: list[str] = []
-    monkeypatch.setattr(bar, "_PATIENCE_S", -1.0)
-    monkeypatch.setattr(bar.StatusLine, "draw", lambda self, text: drawn.append(text))
-    assert list(bar.with_bar(range(100_000), 100_000, 100_000)) == list(range(100_000))
+    monkeypatch.setattr(console, "_PATIENCE_S", -1.0)
+    monkeypatch.setattr(console.StatusLine, "draw", lambda self, text: drawn.append(text))
+    assert list(console.with_bar(range(100_000), 100_000, 100_000)) == list(range(100_000))
     assert len(drawn) == len(set(drawn)) <= 125  # percents, and parts of the bar
 
 
@@ -419,7 +418,7 @@ def test_an_engine_that_is_none_is_told(logs, chosen, message):
 
 
 def test_dask_that_is_not_installed_is_told_with_how_to_get_it(logs, monkeypatch):
-    monkeypatch.setattr(on_dask, "find_spec", lambda name: None)
+    monkeypatch.setattr(mapreduce, "find_spec", lambda name: None)
     with pytest.raises(MissingExtraError, match=r'pip install "greenlove-tracker\[dask\]"'):
         aggregate(logs, engine="dask")
 
@@ -427,7 +426,7 @@ def test_dask_that_is_not_installed_is_told_with_how_to_get_it(logs, monkeypatch
 @pytest.mark.real
 def test_dask_gives_the_same_answer_from_several_processes(logs, monkeypatch):
     distributed = pytest.importorskip("distributed")
-    monkeypatch.setattr(engine, "_PART", 3)
+    monkeypatch.setattr(mapreduce, "_PART", 3)
     monkeypatch.chdir(logs.parent)
     cluster = distributed.LocalCluster(n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None)
     with cluster, distributed.Client(cluster) as client:
@@ -466,7 +465,7 @@ def test_dask_starts_processes_of_its_own(logs):
 @pytest.mark.real
 def test_a_scheduler_that_does_not_answer_is_told(logs, monkeypatch):
     pytest.importorskip("distributed")
-    monkeypatch.setattr(on_dask, "_CONNECT_S", 0.3)
+    monkeypatch.setattr(mapreduce, "_CONNECT_S", 0.3)
     with pytest.raises(UsageError, match=r"no Dask scheduler answers at tcp://127\.0\.0\.1:9"):
         _ = aggregate(logs, engine="dask", scheduler="tcp://127.0.0.1:9").total
 

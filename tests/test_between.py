@@ -7,7 +7,7 @@ import pytest
 
 from greenlove_tracker import TrainingPlan, Trial, extrapolate
 from greenlove_tracker.errors import UsageError
-from greenlove_tracker.extrapolation.between import between_epochs
+from greenlove_tracker.extrapolation.overhead import between_epochs
 
 BATCH = 64
 

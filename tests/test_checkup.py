@@ -6,10 +6,10 @@ from importlib.machinery import ModuleSpec
 
 import pytest
 
-from greenlove_tracker import checkup
-from greenlove_tracker.checkup import Diagnosis, examine
+from greenlove_tracker import doctor
 from greenlove_tracker.config import Settings
 from greenlove_tracker.devices import CounterState, Gpu
+from greenlove_tracker.doctor import Diagnosis, examine
 
 
 @pytest.mark.real
@@ -27,25 +27,25 @@ def test_the_doctor_says_what_a_run_would_do(tmp_path, monkeypatch):
 
 
 def test_a_gpu_that_nvml_shows_but_codecarbon_does_not_measure_comes_with_its_fix(monkeypatch):
-    monkeypatch.setattr(checkup, "nvml_gpus", lambda: (Gpu(0, "GPU-0", "NVIDIA H200", 140.0, 700.0, True),))
+    monkeypatch.setattr(doctor, "nvml_gpus", lambda: (Gpu(0, "GPU-0", "NVIDIA H200", 140.0, 700.0, True),))
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    (broken,) = checkup._gpu_findings({})
+    (broken,) = doctor._gpu_findings({})
     assert (broken.mark, broken.method) == ("✗", "unmeasured") and "nvidia-smi" in broken.fix
-    (good,) = checkup._gpu_findings({"gpu_method": "counter"})
+    (good,) = doctor._gpu_findings({"gpu_method": "counter"})
     assert (good.mark, good.method, good.fix) == ("✓", "counter", "")
     assert "limit 700 W" in good.note
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "-1")
-    (hidden,) = checkup._gpu_findings({})
+    (hidden,) = doctor._gpu_findings({})
     assert hidden.method == "left out"
 
 
 def test_a_counter_that_only_root_may_read_comes_with_its_fix(monkeypatch):
-    monkeypatch.setattr(checkup, "cpu_counter_state", lambda: CounterState.LOCKED)
-    finding = checkup._cpu_finding({"cpu_method": "tdp_model", "cpu_model": "i7", "meter_note": "locked"})
+    monkeypatch.setattr(doctor, "cpu_counter_state", lambda: CounterState.LOCKED)
+    finding = doctor._cpu_finding({"cpu_method": "tdp_model", "cpu_model": "i7", "meter_note": "locked"})
     assert finding.mark == "✗" and "locked" in finding.note
     assert "sudo chmod a+r" in finding.fix and "--print-udev" in finding.fix
-    monkeypatch.setattr(checkup, "cpu_counter_state", lambda: CounterState.VIRTUAL)
-    finding = checkup._cpu_finding({"cpu_method": "tdp_model", "cpu_model": "i7"})
+    monkeypatch.setattr(doctor, "cpu_counter_state", lambda: CounterState.VIRTUAL)
+    finding = doctor._cpu_finding({"cpu_method": "tdp_model", "cpu_model": "i7"})
     assert (finding.mark, finding.fix) == ("–", "")
 
 
@@ -58,14 +58,14 @@ def test_how_much_will_be_measured_at_full_load():
         "ram_w": "10",
         "ram_method": "constant",
     }
-    assert checkup._full_load(found) == (115.0, 170.0)
+    assert doctor._full_load(found) == (115.0, 170.0)
     assert "115 of 170 W (68%)" in Diagnosis((), True, 115.0, 170.0).as_text()
-    assert checkup._full_load({}) == (None, None)
+    assert doctor._full_load({}) == (None, None)
     assert "unknown" in Diagnosis((), True, None, None).as_text()
 
 
 def test_a_fix_is_numbered_once():
-    finding = checkup.Finding("cpu", "x", "modelled", "✗", "note", "do this")
+    finding = doctor.Finding("cpu", "x", "modelled", "✗", "note", "do this")
     text = Diagnosis((finding, finding), True, 1.0, 2.0).as_text()
     assert text.count("fix 1  do this") == 1 and text.count("→ fix 1") == 2 and "1 to fix" in text
 
@@ -79,7 +79,7 @@ def test_transformers_4_starts_a_tracker_of_its_own_unless_told_otherwise(versio
 
     monkeypatch.setattr("importlib.util.find_spec", lambda name: ModuleSpec(name, None))
     monkeypatch.setattr("importlib.metadata.version", installed)
-    findings = checkup._trainer_findings()
+    findings = doctor._trainer_findings()
     assert len(findings) == has_finding
     diagnosis = Diagnosis(tuple(findings), True, 1.0, 2.0)
     assert ("transformers 4.57.6" in diagnosis.as_text()) == has_finding
@@ -87,4 +87,4 @@ def test_transformers_4_starts_a_tracker_of_its_own_unless_told_otherwise(versio
     assert max(map(len, diagnosis.as_text().splitlines())) <= 100
     json.dumps(diagnosis.as_dict())
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    assert checkup._trainer_findings() == []
+    assert doctor._trainer_findings() == []

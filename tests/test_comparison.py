@@ -10,22 +10,21 @@ import pytest
 from click.testing import CliRunner
 from report_samples import GERMANY, GPU_FIELDS, PRICE, demo_rows, demo_run, gpu_rows, gpu_run, write_run
 
-from greenlove_tracker import foresight
-from greenlove_tracker.cli import cli
-from greenlove_tracker.comparison.compare import compare
-from greenlove_tracker.comparison.machine import Machine
-from greenlove_tracker.comparison.measured import given_speedups
-from greenlove_tracker.comparison.options import rows_in_options
-from greenlove_tracker.comparison.subject import Asked, given_subject, logged_subject
+from greenlove_tracker.cli import cli, forecast
 from greenlove_tracker.errors import UsageError
-from greenlove_tracker.extrapolation.again import forecast_again
+from greenlove_tracker.extrapolation.extrapolate import forecast_again
 from greenlove_tracker.forecasting import Estimate, Forecast, TrainingPlan, Trial
+from greenlove_tracker.logs.directory import read_logs
 from greenlove_tracker.logs.forecasts import FORECAST_COLUMNS, IssuedForecast, forecast_cells
-from greenlove_tracker.logs.parser import Run, read_logs
+from greenlove_tracker.logs.run import Run
 from greenlove_tracker.logs.trials import plan_fields, write_trials
-from greenlove_tracker.projection.energy import at_level
+from greenlove_tracker.projection.from_log import Asked, Machine, given_subject, logged_subject
+from greenlove_tracker.projection.measured import given_speedups
+from greenlove_tracker.projection.power import at_level
+from greenlove_tracker.projection.project import compare
+from greenlove_tracker.projection.types import rows_in_options
 from greenlove_tracker.records import Counts
-from greenlove_tracker.report.projection import projection_screen
+from greenlove_tracker.report.screens import projection_screen
 
 PLAN = TrainingPlan(samples=50_000, batch_size=128, epochs=100)
 LAPTOP, L40S = "GeForce RTX 3060 Laptop GPU", "L40S"
@@ -93,7 +92,7 @@ def test_an_exploration_is_forecast_again_with_its_machine(logs: Path) -> None:
 
 def test_foresight_forecasts_the_same_again(logs: Path) -> None:
     run = explored(logs)
-    shown = foresight.again(read_logs(logs), 200, None, None)
+    shown = forecast.again(read_logs(logs), 200, None, None)
     made = forecast_again(run, replace(PLAN, epochs=200))
     assert "200 epochs" in shown
     assert made.duration_s.point == pytest.approx(2 * forecast_again(run).duration_s.point, rel=1e-6)

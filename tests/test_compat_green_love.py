@@ -20,17 +20,22 @@ from torch import nn  # noqa: E402
 from torch.utils.data import DataLoader, TensorDataset  # noqa: E402
 
 from greenlove_tracker import Estimator, read_logs  # noqa: E402
-from greenlove_tracker.comparison.subject import Asked  # noqa: E402
-from greenlove_tracker.compat import green_love, green_love_crusoe  # noqa: E402
-from greenlove_tracker.compat.green_love import BenchmarkResults, GreenLoveEstimator  # noqa: E402
-from greenlove_tracker.compat.green_love_arguments import CANONICAL  # noqa: E402
+from greenlove_tracker.compat import green_love  # noqa: E402
+from greenlove_tracker.compat.green_love import (  # noqa: E402
+    BenchmarkResults,
+    GreenLoveEstimator,
+    crusoe,
+)
+from greenlove_tracker.compat.green_love import estimator as estimator_module  # noqa: E402
+from greenlove_tracker.compat.green_love.arguments import CANONICAL  # noqa: E402
 from greenlove_tracker.devices import Gpu  # noqa: E402
 from greenlove_tracker.errors import UsageError  # noqa: E402
-from greenlove_tracker.estimator.run import ExplorationRun  # noqa: E402
+from greenlove_tracker.exploration.exploration_run import ExplorationRun  # noqa: E402
 from greenlove_tracker.meter import NullMeter  # noqa: E402
-from greenlove_tracker.meter.protocol import MeterInfo  # noqa: E402
+from greenlove_tracker.meter.base import MeterInfo  # noqa: E402
+from greenlove_tracker.projection.from_log import Asked  # noqa: E402
 from greenlove_tracker.records import Energy, Field, Method  # noqa: E402
-from greenlove_tracker.report.projection_words import said  # noqa: E402
+from greenlove_tracker.report.projection_text import said  # noqa: E402
 
 N, WIDTH = 3200, 16
 REQUIRED = inspect.Parameter.empty
@@ -216,7 +221,11 @@ def test_the_originals_names_are_all_there():
         "format_co2",
     ]
     assert sorted(green_love.__all__) == sorted(names) and all(hasattr(green_love, name) for name in names)
-    assert (green_love.format_time(3725), green_love.format_cost(1.5), green_love.format_co2(0.25)) == (
+    assert (
+        green_love.format_time(3725),
+        green_love.format_cost(1.5),
+        green_love.format_co2(0.25),
+    ) == (
         "1:02:05",
         "$1.50",
         "250 g",
@@ -426,7 +435,7 @@ def asked(monkeypatch) -> list[dict]:
         calls.append(arguments | {"energy_kwh": forecast.energy_kwh})
         raise UsageError("asked enough")
 
-    monkeypatch.setattr("greenlove_tracker.comparison.compare.project", project)
+    monkeypatch.setattr("greenlove_tracker.projection.project.project", project)
     return calls
 
 
@@ -479,8 +488,8 @@ def test_a_training_on_a_gpu_is_compared_by_what_nvml_says_of_it(tmp_path, monke
     gpus = tuple(Gpu(i, f"GPU-{i}", name, 80.0, 700.0, True) for i, name in enumerate(("T4", "NVIDIA H100 PCIe")))
     monkeypatch.setattr("greenlove_tracker.devices.nvml_gpus", lambda: gpus)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
-    monkeypatch.setattr(green_love, "gpus_under", lambda model: 2)
-    monkeypatch.setattr("greenlove_tracker.estimator.training._gpus_of", lambda models: 2)
+    monkeypatch.setattr(estimator_module, "gpus_under", lambda model: 2)
+    monkeypatch.setattr("greenlove_tracker.exploration.estimator._gpus_of", lambda models: 2)
     monkeypatch.setattr("greenlove_tracker.devices.peak_memory_gb", lambda *device_bytes: 30.0)
     results = make(tmp_path, sim_gpu_w=600.0, sim_gpu_count=2, manual_tdp_watts=99).estimate()
     (found,) = calls
@@ -552,7 +561,7 @@ def test_an_exploration_is_not_lost_for_a_comparison(tmp_path, monkeypatch, capl
         raise ZeroDivisionError("rank")
 
     if error == "ours":
-        monkeypatch.setattr(green_love_crusoe, "rank", broken)
+        monkeypatch.setattr(crusoe, "rank", broken)
     name = "Unheard Of 9000" if error == "unknown" else "RTX 4090"
     estimator = make(tmp_path, gpu_name=name, manual_tdp_watts=300, sim_cpu_tdp_w=None, verbose=1)
     with caplog.at_level(logging.WARNING):
@@ -574,7 +583,7 @@ def test_the_answer_is_the_users_and_the_report_is_there_before_the_question(tmp
         pages.extend((tmp_path / "reports").glob("green_love_report_*.html"))
         return True
 
-    monkeypatch.setattr(green_love, "confirm", answer)
+    monkeypatch.setattr(estimator_module, "confirm", answer)
     estimator = make(tmp_path)
     estimator.estimate()
     assert estimator.user_chose_continue and len(pages) == 1
@@ -585,7 +594,7 @@ def test_an_interrupted_question_is_a_no(tmp_path, monkeypatch):
     def interrupt(question, default):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(green_love, "confirm", interrupt)
+    monkeypatch.setattr(estimator_module, "confirm", interrupt)
     estimator = make(tmp_path, on_no_terminal="continue")
     assert estimator.estimate() is estimator.results and not estimator.user_chose_continue
 
@@ -600,8 +609,8 @@ def test_without_a_terminal_the_answer_is_given_in_advance(tmp_path, answer, goe
 @pytest.mark.parametrize("is_at_terminal, opens, n_opened", [(True, True, 1), (False, True, 0), (True, False, 0)])
 def test_a_page_opens_only_before_somebody(tmp_path, monkeypatch, is_at_terminal, opens, n_opened):
     opened = []
-    monkeypatch.setattr(green_love, "open_page", opened.append)
-    monkeypatch.setattr(green_love, "can_ask", lambda: is_at_terminal)
+    monkeypatch.setattr(estimator_module, "open_page", opened.append)
+    monkeypatch.setattr(estimator_module, "can_ask", lambda: is_at_terminal)
     make(tmp_path, auto_open_report=opens).estimate()
     assert [url.startswith("file:///") and url.endswith(".html") for url in opened] == [True] * n_opened
 

@@ -7,14 +7,15 @@ from pathlib import Path
 import pytest
 from report_samples import GERMANY, GPU_FIELDS, PRICE, gpu_rows, write_run
 
-from greenlove_tracker.extrapolation.again import forecast_again
+from greenlove_tracker.cli.forecast import record
+from greenlove_tracker.extrapolation.extrapolate import forecast_again
 from greenlove_tracker.forecasting import TrainingPlan, Trial
-from greenlove_tracker.foresight import record
 from greenlove_tracker.format import duration
-from greenlove_tracker.logs.parser import Run, read_logs
+from greenlove_tracker.logs.directory import read_logs
+from greenlove_tracker.logs.run import Run
 from greenlove_tracker.logs.trials import plan_fields, write_trials
-from greenlove_tracker.report.content import document
-from greenlove_tracker.report.document import Calculations, ChartRow, Document, Heading, KeyFigures, Paragraph
+from greenlove_tracker.rendering.document import Calculations, ChartRow, Document, Heading, KeyFigures, Paragraph
+from greenlove_tracker.report.build import document
 
 PLAN = TrainingPlan(samples=50_000, batch_size=128, epochs=100)
 

@@ -9,12 +9,11 @@ from report_samples import demo_rows, write_run
 
 from greenlove_tracker.forecasting import Estimate
 from greenlove_tracker.logs.forecasts import FORECAST_COLUMNS, IssuedForecast, forecast_cells
-from greenlove_tracker.logs.parser import Run
-from greenlove_tracker.report.charts import line_chart
-from greenlove_tracker.report.content_forecasts import forecast_blocks
-from greenlove_tracker.report.content_run import run_document
-from greenlove_tracker.report.document import ChartRow, Heading, LineChart, Paragraph, Table
-from greenlove_tracker.report.html import html_page
+from greenlove_tracker.logs.run import Run
+from greenlove_tracker.rendering.document import ChartRow, Heading, LineChart, Paragraph, Table
+from greenlove_tracker.rendering.html import html_page
+from greenlove_tracker.rendering.pdf_charts import line_chart
+from greenlove_tracker.report.run_report import forecast_blocks, run_document
 
 
 def forecast_run(log_dir: Path, points_s: Sequence[float], half_s: float = 1.0, **how: str | None) -> Run:

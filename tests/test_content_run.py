@@ -6,12 +6,12 @@ from pathlib import Path
 
 from report_samples import GERMANY, GPU_FIELDS, PRICE, demo_run, gpu_run, write_run
 
-from greenlove_tracker.comparison.compare import compare
-from greenlove_tracker.comparison.subject import Asked
-from greenlove_tracker.report.content import document
-from greenlove_tracker.report.content_projection import comparison_table
-from greenlove_tracker.report.document import Block, Heading, Paragraph
-from greenlove_tracker.report.projection_words import said
+from greenlove_tracker.projection.from_log import Asked
+from greenlove_tracker.projection.project import compare
+from greenlove_tracker.rendering.document import Block, Heading, Paragraph
+from greenlove_tracker.report.build import document
+from greenlove_tracker.report.projection_report import comparison_table
+from greenlove_tracker.report.projection_text import said
 
 
 def section(log_dir: Path, title: str) -> list[Block]:
@@ -41,7 +41,7 @@ def test_the_age_of_prices_is_that_of_the_run(tmp_path: Path, monkeypatch) -> No
     demo_run(tmp_path)
     before = document(tmp_path)
 
-    monkeypatch.setattr("greenlove_tracker.comparison.compare.datetime", None)  # whoever asks for the time fails
+    monkeypatch.setattr("greenlove_tracker.projection.project.datetime", None)  # whoever asks for the time fails
     assert document(tmp_path) == before
 
 

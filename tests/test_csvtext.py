@@ -7,7 +7,7 @@ import io
 
 import pytest
 
-from greenlove_tracker.logs.csvtext import csv_text
+from greenlove_tracker.logs.csvio import csv_text
 
 
 @pytest.mark.parametrize(

@@ -3,8 +3,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from greenlove_tracker.logs import describe
-from greenlove_tracker.logs.flat import flat_columns
-from greenlove_tracker.logs.schema import EPOCH_COLUMNS
+from greenlove_tracker.logs.schema import EPOCH_COLUMNS, flat_columns
 from greenlove_tracker.records import RunSummary
 
 

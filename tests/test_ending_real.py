@@ -20,9 +20,9 @@ HEAD = """
 import os, signal, sys, time
 from greenlove_tracker import Tracker
 from greenlove_tracker.meter import SimulatedMeter
-from greenlove_tracker.tracker import worker
-from greenlove_tracker.tracker.clock import SystemClock
-worker.SEGMENT_S, worker.TICK_S = 0.3, 0.05
+from greenlove_tracker.tracker import background
+from greenlove_tracker.tracker.recorder import SystemClock
+background.SEGMENT_S, background.TICK_S = 0.3, 0.05
 tracker = Tracker(epochs=5, meter=SimulatedMeter(SystemClock(), gpu_w=360.0), verbose=0)
 """
 LOOP = """

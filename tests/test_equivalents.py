@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from greenlove_tracker.errors import GreenloveError
-from greenlove_tracker.report.equivalents import comparisons
-from greenlove_tracker.tables.equivalents import equivalents, parse_equivalent
+from greenlove_tracker.report.equivalents import comparisons, equivalents, parse_equivalent
 from greenlove_tracker.tables.reading import rows
 
 

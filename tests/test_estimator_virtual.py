@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, Sampler  # no
 
 from greenlove_tracker import Estimator, Tracker, read_logs  # noqa: E402
 from greenlove_tracker.errors import UsageError  # noqa: E402
-from greenlove_tracker.extrapolation.again import forecast_again  # noqa: E402
+from greenlove_tracker.extrapolation.extrapolate import forecast_again  # noqa: E402
 from greenlove_tracker.meter import NullMeter, SimulatedMeter  # noqa: E402
 
 
@@ -314,8 +314,7 @@ def test_ranks_of_one_launch_are_refused(tmp_path, monkeypatch):
 
 
 def test_another_plan_keeps_its_evaluations(tmp_path):
-    from greenlove_tracker.extrapolation.replan import replanned
-    from greenlove_tracker.forecasting import TrainingPlan
+    from greenlove_tracker.forecasting import TrainingPlan, replanned
 
     epochs = TrainingPlan(samples=640, batch_size=64, epochs=100, eval_every=2)
     in_steps = replanned(epochs, steps=1_000)

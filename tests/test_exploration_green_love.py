@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from greenlove_tracker import TrainingPlan, extrapolate
 from greenlove_tracker.errors import UsageError
-from greenlove_tracker.exploration.asks import Ask
 from greenlove_tracker.exploration.green_love import GreenLoveScheduler
+from greenlove_tracker.exploration.scheduler import Ask
 
 
 class Loop:

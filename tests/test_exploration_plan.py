@@ -11,10 +11,8 @@ from scipy.optimize import nnls
 
 from greenlove_tracker import TrainingPlan, extrapolate
 from greenlove_tracker.errors import UsageError
-from greenlove_tracker.exploration.asks import Ask, Told
-from greenlove_tracker.exploration.blocks import ladder
-from greenlove_tracker.exploration.cost import Cost
-from greenlove_tracker.exploration.plan import ExplorationScheduler, just_run_it
+from greenlove_tracker.exploration.adaptive import ExplorationScheduler, just_run_it, ladder
+from greenlove_tracker.exploration.scheduler import Ask, Cost, Told
 
 BATCH = 64
 MOST_ASKS = 12

@@ -15,8 +15,8 @@ from torch import nn  # noqa: E402
 from torch.utils.data import BatchSampler, DataLoader, Dataset, IterableDataset, RandomSampler, TensorDataset  # noqa: E402
 
 from greenlove_tracker.errors import UsageError  # noqa: E402
-from greenlove_tracker.exploration import state  # noqa: E402
-from greenlove_tracker.exploration.state import RestoreError, Snapshot, preserved  # noqa: E402
+from greenlove_tracker.exploration import snapshot as snapshot_module  # noqa: E402
+from greenlove_tracker.exploration.snapshot import RestoreError, Snapshot, preserved  # noqa: E402
 
 
 @pytest.fixture(autouse=True)
@@ -679,9 +679,9 @@ def test_a_model_for_which_there_is_no_room_is_refused_with_the_sizes(monkeypatc
     model, data = nn.Linear(512, 512, bias=False), TensorDataset(torch.zeros(4, 1))
     loader = DataLoader(data, num_workers=1, persistent_workers=True)
     workers = loader._iterator = object()
-    monkeypatch.setattr(state, "free_host_bytes", lambda: 1.25 * 1024**2)
+    monkeypatch.setattr(snapshot_module, "free_host_bytes", lambda: 1.25 * 1024**2)
     assert Snapshot.take(model).size_bytes == 1024**2
-    monkeypatch.setattr(state, "free_host_bytes", lambda: 1.2 * 1024**2)
+    monkeypatch.setattr(snapshot_module, "free_host_bytes", lambda: 1.2 * 1024**2)
     with pytest.raises(UsageError, match=r"0\.000977 GB, and 0\.000937 GB of the host"):
         Snapshot.take(model, loaders=loader, others=[(pytest.fail, pytest.fail)])
     assert loader._iterator is workers
@@ -695,8 +695,8 @@ def test_copies_lie_beside_their_tensors_or_in_host_memory_where_a_device_is_sho
         nbytes, name, place = 1000, "weight", torch.device("cuda:0")
 
     def placed(free_bytes: float, device: str | None = None) -> Snapshot:
-        monkeypatch.setattr(state, "free_device_bytes", lambda _: free_bytes)
-        monkeypatch.setattr(state, "KeptTensor", OnDevice)
+        monkeypatch.setattr(snapshot_module, "free_device_bytes", lambda _: free_bytes)
+        monkeypatch.setattr(snapshot_module, "KeptTensor", OnDevice)
         OnDevice.place = torch.device("cuda:0")
         snapshot = Snapshot([OnDevice()], [])
         snapshot._choose_places(None if device is None else torch.device(device))
@@ -715,8 +715,8 @@ def test_copies_lie_beside_their_tensors_or_in_host_memory_where_a_device_is_sho
 
 
 def test_the_free_memory_of_this_machine_is_known():
-    assert 0 < state.free_host_bytes() < 2**50
-    assert state.free_device_bytes(torch.device("mps")) == 0
+    assert 0 < snapshot_module.free_host_bytes() < 2**50
+    assert snapshot_module.free_device_bytes(torch.device("mps")) == 0
 
 
 def test_several_models_and_optimizers_are_kept():

@@ -10,8 +10,8 @@ from fakes import FakeClock  # noqa: E402
 from torch.utils.data import DataLoader, Dataset, IterableDataset, Sampler, TensorDataset  # noqa: E402
 
 from greenlove_tracker.errors import UsageError  # noqa: E402
-from greenlove_tracker.exploration.sources import LoaderSource, StreamSource, source_of  # noqa: E402
-from greenlove_tracker.exploration.trial import run_trial  # noqa: E402
+from greenlove_tracker.exploration.batches import LoaderSource, StreamSource, source_of  # noqa: E402
+from greenlove_tracker.exploration.trials import run_trial  # noqa: E402
 
 
 class Stream(IterableDataset):

@@ -12,7 +12,7 @@ from fakes import FakeClock
 
 from greenlove_tracker import explore_callable, read_logs
 from greenlove_tracker.errors import UsageError
-from greenlove_tracker.estimator import fitting
+from greenlove_tracker.exploration import callables
 from greenlove_tracker.meter import NullMeter
 
 
@@ -109,10 +109,10 @@ def test_a_fit_without_a_gpu_is_projected_onto_none_and_the_screen_says_why(tmp_
 def test_cuda_is_seen_by_what_its_contexts_hold_open(tmp_path):
     (tmp_path / "0").symlink_to("/dev/null")
     (tmp_path / "1").symlink_to("/dev/nvidiactl")  # asked for its power
-    assert fitting._is_without_cuda(tmp_path)
+    assert callables._is_without_cuda(tmp_path)
     (tmp_path / "2").symlink_to("/dev/nvidia-uvm")
-    assert not fitting._is_without_cuda(tmp_path)
-    assert not fitting._is_without_cuda(tmp_path / "nowhere")  # not to be seen is not without
+    assert not callables._is_without_cuda(tmp_path)
+    assert not callables._is_without_cuda(tmp_path / "nowhere")  # not to be seen is not without
 
 
 def test_ctrl_c_keeps_the_fits_that_were_timed(tmp_path, capsys):

@@ -11,10 +11,9 @@ from scipy import stats
 from greenlove_tracker import Estimate, Forecast, TrainingPlan, Trial, extrapolate
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.extrapolation import green_love
-from greenlove_tracker.extrapolation.checks import backtest_error, curvature
-from greenlove_tracker.extrapolation.mixture import Mixture
-from greenlove_tracker.extrapolation.noise import within_noise
-from greenlove_tracker.extrapolation.warmup import cold_epochs, cold_epochs_of
+from greenlove_tracker.extrapolation.diagnostics import backtest_error, curvature
+from greenlove_tracker.extrapolation.distributions import Mixture
+from greenlove_tracker.extrapolation.preprocess import cold_epochs, cold_epochs_of, within_noise
 
 BATCH = 64
 SIZES = (6, 6, 12, 24, 24, 48, 62, 62, 62)

@@ -10,6 +10,7 @@ from fakes import FakeClock
 
 from greenlove_tracker import Tracker
 from greenlove_tracker.forecasting import Estimate
+from greenlove_tracker.logs.directory import read_logs
 from greenlove_tracker.logs.forecasts import (
     FORECAST_COLUMNS,
     IssuedForecast,
@@ -20,7 +21,6 @@ from greenlove_tracker.logs.forecasts import (
     shown,
     units_done,
 )
-from greenlove_tracker.logs.parser import read_logs
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.meter import SimulatedMeter
 

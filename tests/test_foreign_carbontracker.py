@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from greenlove_tracker.logs.parser import read_logs
+from greenlove_tracker.logs.directory import read_logs
 
 RECORDED = Path(__file__).parent / "foreign" / "carbontracker"
 FOUND = "The following components were found: "

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from greenlove_tracker import aggregate
-from greenlove_tracker.logs.parser import read_logs
+from greenlove_tracker.logs.directory import read_logs
 
 RECORDED = Path(__file__).parent / "foreign"
 COLUMNS = "timestamp,project_name,run_id,duration,emissions,cpu_energy,gpu_energy,ram_energy,energy_consumed"

@@ -11,7 +11,7 @@ from test_foreign_carbontracker import END, FOUND, write_log
 from test_foreign_codecarbon import COLUMNS, write_rows
 
 from greenlove_tracker import read_logs, write_html, write_pdf
-from greenlove_tracker.logs.places import MAX_FILE_BYTES
+from greenlove_tracker.logs.storage import MAX_FILE_BYTES
 
 GOOD = "2026-01-01T00:00:01,good,good,1.0,0.1,0.1,0,0.1,0.2"
 

@@ -13,10 +13,10 @@ from greenlove_tracker.forecasting import Estimate, Forecast
 from greenlove_tracker.job import find_ranks
 from greenlove_tracker.meter import NullMeter, SimulatedMeter
 from greenlove_tracker.records import RunStatus
-from greenlove_tracker.tracker.gates import find_overruns
-from greenlove_tracker.tracker.outlook import deadline
-from greenlove_tracker.tracker.plan import Plan
+from greenlove_tracker.tracker.budgets import find_overruns
+from greenlove_tracker.tracker.forecaster import deadline
 from greenlove_tracker.tracker.session import Session
+from greenlove_tracker.tracker.state import Plan
 
 
 def forecast(**estimates) -> Forecast:

@@ -3,7 +3,7 @@ from itertools import pairwise
 import pytest
 
 from greenlove_tracker.errors import GreenloveError
-from greenlove_tracker.projection.recognise import _MEMORY_TOLERANCE, _by_key
+from greenlove_tracker.projection.catalogue import _MEMORY_TOLERANCE, _by_key
 from greenlove_tracker.tables.gpus import gpu_benchmarks, gpus, parse_benchmark, parse_gpu
 from greenlove_tracker.tables.reading import rows
 

@@ -27,10 +27,10 @@ from greenlove_tracker.errors import UsageError
 from greenlove_tracker.integrations.huggingface import GreenloveCallback
 from greenlove_tracker.job import Ranks
 from greenlove_tracker.records import Flag, RunStatus
-from greenlove_tracker.tracker.clock import SystemClock
-from greenlove_tracker.tracker.lifecycle import guard
-from greenlove_tracker.tracker.plan import Plan
+from greenlove_tracker.tracker.recorder import SystemClock
 from greenlove_tracker.tracker.session import Session
+from greenlove_tracker.tracker.shutdown import guard
+from greenlove_tracker.tracker.state import Plan
 
 pytestmark = pytest.mark.real
 

@@ -7,8 +7,8 @@ import pytest
 import statsmodels.api as sm
 from scipy import stats
 
-from greenlove_tracker.extrapolation import level
-from greenlove_tracker.extrapolation.level import Series, future_mean
+from greenlove_tracker.extrapolation import local_level
+from greenlove_tracker.extrapolation.local_level import Series, future_mean
 
 # Durbin and Koopman, Time Series Analysis by State Space Methods (2012), §2.2: the Nile at Aswan, 1871 to 1970
 NILE_NOISE, NILE_WALK = 15099.0, 1469.1
@@ -24,7 +24,7 @@ def test_the_level_of_the_nile_is_that_of_the_kalman_filter():
     flow = sm.datasets.nile.load().data["volume"].to_numpy(dtype=float)
     t = np.arange(len(flow)) + 0.5
     q = NILE_WALK / NILE_NOISE
-    fit = level._Fit(flow, np.eye(len(flow)) + q * np.minimum.outer(t, t), 1.0)
+    fit = local_level._Fit(flow, np.eye(len(flow)) + q * np.minimum.outer(t, t), 1.0)
     mean, deviation = fit.predict(q * t, q * t[-1])
     model = sm.tsa.UnobservedComponents(flow, "local level")
     filtered = model.filter([NILE_NOISE, NILE_WALK])
@@ -37,11 +37,11 @@ def test_the_level_of_the_nile_is_that_of_the_kalman_filter():
 def test_the_marginal_likelihood_is_that_of_a_multivariate_t_without_its_mean():
     rng = np.random.default_rng(3)
     y, covariance = rng.normal(1.0, 0.02, 6), np.diag([1.0, 0.5, 1.0, 1.0, 2.0, 1.0])
-    fit = level._Fit(y, covariance, 0.02)
+    fit = local_level._Fit(y, covariance, 0.02)
     # the differences from the first value hold all that is not the mean: their density, up to the flat prior's constant
     contrast = np.hstack([-np.ones((5, 1)), np.eye(5)])
     scatter = contrast @ covariance @ contrast.T * 0.02**2
-    density = stats.multivariate_t.logpdf(contrast @ y, shape=scatter, df=level._NOISE_WEIGHT)
+    density = stats.multivariate_t.logpdf(contrast @ y, shape=scatter, df=local_level._NOISE_WEIGHT)
     assert fit.log_likelihood == pytest.approx(density, abs=1e-9)
 
 
@@ -54,7 +54,7 @@ def test_a_single_regime_is_the_mean_of_its_units():
 
 def test_blocks_weigh_by_their_units():
     series = Series(np.array([1.0, 2.0]), np.array([99.0, 1.0]), 200.0)
-    fit = level._Fit(series.values, np.diag(1.0 / series.units), 0.02)
+    fit = local_level._Fit(series.values, np.diag(1.0 / series.units), 0.02)
     assert fit.level == pytest.approx(1.01)
 
 
@@ -131,5 +131,5 @@ def test_the_best_split_is_the_least_squares_one():
     def squares(k: int) -> float:
         return sum(float(np.dot(w, (v - np.average(v, weights=w)) ** 2)) for v, w in ((y[:k], u[:k]), (y[k:], u[k:])))
 
-    assert level._best_split(y, u) == min(range(3, 11), key=squares)
-    assert next(iter(level._regimes(y, u))).start == 0
+    assert local_level._best_split(y, u) == min(range(3, 11), key=squares)
+    assert next(iter(local_level._regimes(y, u))).start == 0

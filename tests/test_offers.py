@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from greenlove_tracker.errors import UsageError
-from greenlove_tracker.projection.offers import billed, choices, in_region, offers_of
+from greenlove_tracker.projection.catalogue import billed, choices, in_region, offers_of
 from greenlove_tracker.tables.gpus import gpus
 from greenlove_tracker.tables.offers import bundled_offers, read_offers
 from greenlove_tracker.tables.sites import sites

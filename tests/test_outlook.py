@@ -340,8 +340,8 @@ def test_waiting_for_an_answer_is_not_extrapolated(clock, tmp_path, monkeypatch)
         clock.pass_s(600.0)
         return True
 
-    monkeypatch.setattr("greenlove_tracker.tracker.between.can_ask", lambda: True)
-    monkeypatch.setattr("greenlove_tracker.tracker.between.confirm", answer_late)
+    monkeypatch.setattr("greenlove_tracker.tracker.session.can_ask", lambda: True)
+    monkeypatch.setattr("greenlove_tracker.tracker.session.confirm", answer_late)
     with make(clock, tmp_path, epochs_before_pred=2, stop_and_confirm=True) as tracker:
         train(tracker, clock, 5)
         assert tracker.forecast.duration_s.point == pytest.approx(800.0, rel=0.01)

@@ -12,11 +12,12 @@ from hypothesis import strategies as st
 
 from greenlove_tracker.errors import LogError, UsageError
 from greenlove_tracker.logs.aggregate import aggregate
-from greenlove_tracker.logs.csvfile import NOT_UTF_8, _damaged, _undamaged, read_lists, read_records
+from greenlove_tracker.logs.csvio import NOT_UTF_8, _damaged, _undamaged, read_lists, read_records
+from greenlove_tracker.logs.directory import Logs, read_logs
 from greenlove_tracker.logs.forecasts import FORECAST_COLUMNS
-from greenlove_tracker.logs.parser import Logs, Run, read_logs
-from greenlove_tracker.logs.places import read_bytes
+from greenlove_tracker.logs.run import Run
 from greenlove_tracker.logs.schema import EPOCH_COLUMNS, RUN_COLUMNS
+from greenlove_tracker.logs.storage import read_bytes
 from greenlove_tracker.logs.trials import TRIAL_COLUMNS
 from greenlove_tracker.records import Flag, RowKind
 

@@ -4,9 +4,9 @@ import pytest
 from conftest import epoch_row
 from fakes import FakeClock
 
-from greenlove_tracker.logs.progress import ProgressLog
 from greenlove_tracker.meter import SimulatedMeter
 from greenlove_tracker.records import Counts, RowKind
+from greenlove_tracker.tracker.forecaster import ProgressLog
 from greenlove_tracker.tracker.recorder import Recorder
 
 

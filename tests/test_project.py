@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.forecasting import Estimate, Forecast, TrainingPlan
-from greenlove_tracker.projection.energy import at_level, elsewhere, scaling_gain
+from greenlove_tracker.projection.power import at_level, elsewhere, scaling_gain
 from greenlove_tracker.projection.project import Projection, project
 from greenlove_tracker.records import Factor
 

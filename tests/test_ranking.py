@@ -10,7 +10,7 @@ from test_project import projected
 
 from greenlove_tracker.forecasting import Estimate
 from greenlove_tracker.projection.ranking import label, rank
-from greenlove_tracker.projection.row import Projection
+from greenlove_tracker.projection.types import Projection
 
 H100, A100, H200 = "H100 SXM5 80GB", "A100 PCIe 80GB", "H200 SXM"
 

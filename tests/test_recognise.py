@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from greenlove_tracker.errors import UsageError
-from greenlove_tracker.projection.recognise import near_names, recognise
+from greenlove_tracker.projection.catalogue import near_names, recognise
 from greenlove_tracker.tables.gpus import gpus
 
 with (Path(__file__).parent / "device_names.csv").open(encoding="utf-8") as file:

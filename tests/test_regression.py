@@ -6,9 +6,14 @@ import numpy as np
 import pytest
 from scipy import optimize
 
-from greenlove_tracker.extrapolation.noise import WithinNoise
-from greenlove_tracker.extrapolation.prediction import mean_of
-from greenlove_tracker.extrapolation.regression import fit_line, has_positive_intercept, plain_wls, reml_log_likelihood
+from greenlove_tracker.extrapolation.preprocess import WithinNoise
+from greenlove_tracker.extrapolation.regression import (
+    fit_line,
+    has_positive_intercept,
+    mean_of,
+    plain_wls,
+    reml_log_likelihood,
+)
 
 # Trials of the BCG vaccine: Colditz et al., JAMA 271 (1994); R's metadat::dat.bcg.
 # vaccinated with and without tuberculosis, others with and without, absolute latitude

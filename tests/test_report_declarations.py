@@ -14,13 +14,12 @@ from report_samples import GERMANY, cpu_energy, epoch_row, gpu_energy, write_run
 
 from greenlove_tracker.cli import cli
 from greenlove_tracker.errors import UsageError
+from greenlove_tracker.files import write_report
 from greenlove_tracker.logs.aggregate import aggregate
 from greenlove_tracker.records import Energy
 from greenlove_tracker.report import declarations
-from greenlove_tracker.report.cite import cite
-from greenlove_tracker.report.ledger import entries, ledger_csv
-from greenlove_tracker.report.writing import write_report
-from greenlove_tracker.tables.factors import factor_for, read_factors
+from greenlove_tracker.report.audit import entries, factor_for, ledger_csv, read_factors
+from greenlove_tracker.report.declarations import cite
 
 ONE_KWH = Energy(gpu_kwh=1.0, gpu_method="counter")
 FACTORS = (

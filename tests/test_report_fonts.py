@@ -7,28 +7,28 @@ from collections.abc import Iterator
 import pytest
 from pypdf import PdfReader
 
-from greenlove_tracker.report import fonts
-from greenlove_tracker.report.document import Bar, BarChart, Document, Paragraph
-from greenlove_tracker.report.fonts import BOLD, REGULAR, Span, spans, text_width_pt, undrawable
-from greenlove_tracker.report.pdf import render_pdf
-from greenlove_tracker.report.typography import markup
+from greenlove_tracker.rendering import pdf_fonts
+from greenlove_tracker.rendering.document import Bar, BarChart, Document, Paragraph
+from greenlove_tracker.rendering.pdf import render_pdf
+from greenlove_tracker.rendering.pdf_charts import markup
+from greenlove_tracker.rendering.pdf_fonts import BOLD, REGULAR, Span, spans, text_width_pt, undrawable
 
 MODEL = "日本語モデル 模型 모델"
 
 
 @pytest.fixture
 def nothing_installed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(fonts, "_installed_files", lambda: iter(()))
-    for cached in (fonts._fallbacks, fonts._font_for):
+    monkeypatch.setattr(pdf_fonts, "_installed_files", lambda: iter(()))
+    for cached in (pdf_fonts._fallbacks, pdf_fonts._font_for):
         cached.cache_clear()
     yield
-    for cached in (fonts._fallbacks, fonts._font_for):
+    for cached in (pdf_fonts._fallbacks, pdf_fonts._font_for):
         cached.cache_clear()
 
 
 @pytest.fixture
 def something_installed() -> str:
-    found = [name for name in fonts._fallbacks() if name != REGULAR]
+    found = [name for name in pdf_fonts._fallbacks() if name != REGULAR]
     if not found and not os.environ.get("CI"):
         pytest.skip("NOT TESTED: no font for Chinese is installed (apt-get install fonts-wqy-zenhei)")
     assert found
@@ -71,10 +71,10 @@ def test_an_installed_font_is_used_and_embedded(something_installed: str) -> Non
 def test_a_file_that_is_no_font_is_passed_over(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
     broken = tmp_path / "wqy-zenhei.ttc"
     broken.write_bytes(b"OTTO" + bytes(200))
-    monkeypatch.setattr(fonts, "_installed_files", lambda: iter([broken]))
-    fonts._fallbacks.cache_clear()
-    assert fonts._fallbacks() == (REGULAR,)
-    fonts._fallbacks.cache_clear()
+    monkeypatch.setattr(pdf_fonts, "_installed_files", lambda: iter([broken]))
+    pdf_fonts._fallbacks.cache_clear()
+    assert pdf_fonts._fallbacks() == (REGULAR,)
+    pdf_fonts._fallbacks.cache_clear()
 
 
 def test_a_width_is_that_of_what_is_drawn() -> None:

@@ -20,9 +20,8 @@ from report_samples import GPU_FIELDS, cpu_energy, demo_run, epoch_row, gpu_rows
 from reportlab.graphics.shapes import Group, String
 
 from greenlove_tracker.errors import UsageError
-from greenlove_tracker.report import charts, svg
-from greenlove_tracker.report.content import document
-from greenlove_tracker.report.document import (
+from greenlove_tracker.rendering import pdf_charts, svg
+from greenlove_tracker.rendering.document import (
     Bar,
     BarChart,
     Block,
@@ -39,7 +38,8 @@ from greenlove_tracker.report.document import (
     Paragraph,
     Table,
 )
-from greenlove_tracker.report.html import html_page, write_html
+from greenlove_tracker.rendering.html import html_page
+from greenlove_tracker.report.build import document, write_html
 
 CHROMIUMS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 HOSTILE = (
@@ -226,7 +226,7 @@ def test_any_text_is_data(text: str) -> None:
 @pytest.mark.parametrize("highest", [0.0, 1e-9, 0.1, 99.9, 4200.0, 1e12])
 def test_the_axes_are_those_of_the_pdf(highest: float) -> None:
     chart = LineChart("x", "epoch", "W", ((1.0, highest), (2.0, highest / 2)))
-    groups = (shape for shape in charts.line_chart(chart, 400.0).contents if isinstance(shape, Group))
+    groups = (shape for shape in pdf_charts.line_chart(chart, 400.0).contents if isinstance(shape, Group))
     texts = ["".join(part.text for part in group.contents if isinstance(part, String)) for group in groups]
     in_pdf = texts[: texts.index("1")]  # the y axis comes first
     assert len(in_pdf) > 2

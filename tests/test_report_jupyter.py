@@ -13,7 +13,7 @@ from report_samples import GERMANY, epoch_row, gpu_energy, write_run
 
 from greenlove_tracker import TrainingPlan, Trial, extrapolate
 from greenlove_tracker.logs.aggregate import aggregate
-from greenlove_tracker.report.jupyter import (
+from greenlove_tracker.report.notebook import (
     aggregate_html,
     estimation_html,
     forecast_html,
@@ -21,7 +21,7 @@ from greenlove_tracker.report.jupyter import (
     register,
     summary_html,
 )
-from greenlove_tracker.report.projection_words import said
+from greenlove_tracker.report.projection_text import said
 
 
 def forecast():

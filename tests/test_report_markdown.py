@@ -6,10 +6,10 @@ from click.testing import CliRunner
 from report_samples import GERMANY, epoch_row, gpu_energy, write_run
 
 from greenlove_tracker.cli import cli
-from greenlove_tracker.report.content import document
-from greenlove_tracker.report.document import KeyFigures, Table
-from greenlove_tracker.report.markdown import markdown
-from greenlove_tracker.report.wording import in_markdown as escaped
+from greenlove_tracker.rendering.document import KeyFigures, Table
+from greenlove_tracker.rendering.markdown import in_markdown as escaped
+from greenlove_tracker.rendering.markdown import markdown
+from greenlove_tracker.report.build import document
 
 
 def test_it_says_what_the_other_faces_say(tmp_path):

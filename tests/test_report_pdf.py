@@ -10,15 +10,16 @@ from report_samples import GPU_FIELDS, cpu_energy, demo_run, epoch_row, gpu_ener
 from reportlab.graphics.shapes import Group, Line, Rect
 
 from greenlove_tracker.errors import UsageError
-from greenlove_tracker.logs.parser import Run
+from greenlove_tracker.logs.run import Run
 from greenlove_tracker.records import RowKind
-from greenlove_tracker.report import charts, series
-from greenlove_tracker.report.charts import nice_ticks, tick_labels
-from greenlove_tracker.report.content import document
-from greenlove_tracker.report.document import Bar, BarChart, ChartRow, Document, Heading, LineChart, Look, Paragraph
+from greenlove_tracker.rendering import pdf_charts
+from greenlove_tracker.rendering.axes import nice_ticks, tick_labels
+from greenlove_tracker.rendering.document import Bar, BarChart, ChartRow, Document, Heading, LineChart, Look, Paragraph
+from greenlove_tracker.rendering.pdf import render_pdf
+from greenlove_tracker.report import run_report
+from greenlove_tracker.report.build import document, write_pdf
 from greenlove_tracker.report.equivalents import comparisons
 from greenlove_tracker.report.method import run_calculations
-from greenlove_tracker.report.pdf import render_pdf, write_pdf
 
 
 def pdf_text(log_dir: Path, page_size: str = "A4") -> str:
@@ -109,7 +110,7 @@ def test_the_parts_of_the_energy_add_up_to_the_total(logs: Path) -> None:
 
 def test_the_emissions_so_far_end_at_the_total(tmp_path: Path) -> None:
     for run in (demo_run(tmp_path / "a"), gpu_run(tmp_path / "b")):
-        elapsed_s, emitted_gco2e = series.cumulative_emissions_gco2e(run)[-1]
+        elapsed_s, emitted_gco2e = run_report.cumulative_emissions_gco2e(run)[-1]
         assert elapsed_s == pytest.approx(run.summary.duration_s)
         assert emitted_gco2e == pytest.approx((run.summary.emissions_kgco2e or 0) * 1e3)
 
@@ -222,8 +223,8 @@ def test_ten_thousand_epochs_are_thinned(logs: Path) -> None:
     run = write_run(logs, rows)
     for block in document(run.path).blocks:
         for chart in block.charts if isinstance(block, ChartRow) else ():
-            assert 200 < len(chart.points) <= series.MAX_POINTS
-    thinned = series.thinned(series.duration_by_epoch_s(run))
+            assert 200 < len(chart.points) <= run_report.MAX_POINTS
+    thinned = run_report.thinned(run_report.duration_by_epoch_s(run))
     assert (7777.0, 9.0) in thinned
     assert list(thinned) == sorted(thinned)
     assert (thinned[0][0], thinned[-1][0]) == (1.0, 10_000.0)
@@ -255,7 +256,7 @@ def test_bars_with_ranges_stay_on_the_page() -> None:
         Bar("here", 30.0, "30"),
         Bar("B200", None, "unknown"),
     )
-    drawing = charts.bar_chart(BarChart(bars, "Time, h"), 480.0)
+    drawing = pdf_charts.bar_chart(BarChart(bars, "Time, h"), 480.0)
     x_low, _, x_high, _ = drawing.getBounds()
     assert x_low >= 0 and x_high <= 480
     boxes = [shape for group in drawing.contents if isinstance(group, Group) for shape in group.contents]
@@ -270,7 +271,9 @@ def test_bars_with_ranges_stay_on_the_page() -> None:
 
 def test_a_band_lies_below_its_line_and_the_dots_above() -> None:
     chart = LineChart("x", "samples", "s", ((1.0, 2.0), (3.0, 4.0)), ((2.0, 9.0),), ((1.0, 1.0, 3.0), (3.0, 3.0, 5.0)))
-    shapes = [type(shape).__name__ for shape in charts.line_chart(chart, 300.0).contents]
+    shapes = [type(shape).__name__ for shape in pdf_charts.line_chart(chart, 300.0).contents]
     assert shapes.index("Polygon") < shapes.index("PolyLine") < shapes.index("Circle")
-    plain = [type(s).__name__ for s in charts.line_chart(LineChart("x", "samples", "s", chart.points), 300.0).contents]
+    plain = [
+        type(s).__name__ for s in pdf_charts.line_chart(LineChart("x", "samples", "s", chart.points), 300.0).contents
+    ]
     assert "Polygon" not in plain and "Circle" not in plain

@@ -13,13 +13,13 @@ from test_report_html import HOSTILE, Skeleton
 from greenlove_tracker import TrainingPlan, Trial, extrapolate
 from greenlove_tracker.forecasting import Estimate
 from greenlove_tracker.projection.ranking import rank
-from greenlove_tracker.report.content_exploration import exploration_document
-from greenlove_tracker.report.content_projection import projection_blocks, projection_document
-from greenlove_tracker.report.document import BarChart, ChartRow, Heading, LineChart, Paragraph, Table
-from greenlove_tracker.report.html import html_page
-from greenlove_tracker.report.pdf import render_pdf
-from greenlove_tracker.report.projection import projection_csv, projection_record, projection_screen
-from greenlove_tracker.report.projection_words import said
+from greenlove_tracker.rendering.document import BarChart, ChartRow, Heading, LineChart, Paragraph, Table
+from greenlove_tracker.rendering.html import html_page
+from greenlove_tracker.rendering.pdf import render_pdf
+from greenlove_tracker.report.exploration_report import exploration_document
+from greenlove_tracker.report.projection_report import projection_blocks, projection_document
+from greenlove_tracker.report.projection_text import said
+from greenlove_tracker.report.screens import projection_csv, projection_record, projection_screen
 
 SCREEN = """\
 LoRA, 8B · 20:00:00 [19:29:47–20:30:13] here on 1 × GeForce RTX 4090 · forecast · peak 21.3 GiB
@@ -309,10 +309,8 @@ def test_the_band_is_the_lines_own_and_holds_it():
 def test_the_band_at_zero_batches_is_the_interval_of_the_fixed_cost():
     import numpy as np
 
-    from greenlove_tracker.extrapolation.noise import within_noise
-    from greenlove_tracker.extrapolation.observations import observe
-    from greenlove_tracker.extrapolation.prediction import coefficient_of, mean_of
-    from greenlove_tracker.extrapolation.regression import fit_line
+    from greenlove_tracker.extrapolation.preprocess import observe, within_noise
+    from greenlove_tracker.extrapolation.regression import coefficient_of, fit_line, mean_of
 
     made, trials = explored()
     seen = observe(trials, made.plan)

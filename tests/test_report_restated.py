@@ -11,9 +11,9 @@ from report_samples import GERMANY, WORLD, epoch_row, write_run
 from greenlove_tracker.cli import cli
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.records import UNKNOWN_ENERGY, Energy
-from greenlove_tracker.report.content import document
-from greenlove_tracker.report.document import Heading, Paragraph, Table
-from greenlove_tracker.report.markdown import markdown
+from greenlove_tracker.rendering.document import Heading, Paragraph, Table
+from greenlove_tracker.rendering.markdown import markdown
+from greenlove_tracker.report.build import document
 
 ONE_KWH = Energy(gpu_kwh=1.0, gpu_method="counter")
 YEAR = "(none set), 2026-01-01 to 2026-12-31"

@@ -8,8 +8,8 @@ from report_samples import GPU_FIELDS, cpu_energy, demo_run, epoch_row, gpu_run,
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.logs.aggregate import aggregate
 from greenlove_tracker.records import Flag, RowKind
-from greenlove_tracker.report.cite import cite
-from greenlove_tracker.report.text import end_screen, summary_table
+from greenlove_tracker.report.declarations import cite
+from greenlove_tracker.report.screens import end_screen, summary_table
 
 DEMO_SCREEN = """\
 greenlove  demo/20261121T034044-7f3a   finished   12 of 12 epochs   exit 0

@@ -20,8 +20,8 @@ from greenlove_tracker.logs.schema import (
     row_from_cells,
     run_file,
     summary_fields,
+    summary_from_lines,
 )
-from greenlove_tracker.logs.summaryfile import summary_from_lines
 from greenlove_tracker.logs.writer import _lines
 from greenlove_tracker.records import Counts, Energy, Factor, Flag, Method, Row, RowKind, RunSummary
 

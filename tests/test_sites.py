@@ -4,7 +4,7 @@ import pytest
 
 from greenlove_tracker.errors import GreenloveError
 from greenlove_tracker.grid import carbon_intensity, electricity_price, resolve_place
-from greenlove_tracker.projection.local import price_warning
+from greenlove_tracker.projection.machines import price_warning
 from greenlove_tracker.tables import sites as module
 from greenlove_tracker.tables.power import business_prices, household_prices
 from greenlove_tracker.tables.reading import rows

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.forecasting import Estimate, Kind
-from greenlove_tracker.projection import benchmarks, specifications, speedup_error
+from greenlove_tracker.projection import benchmarks, speedup_error
 from greenlove_tracker.projection.speedup import measured, speedup
 from greenlove_tracker.projection.speedup_error import Miss, learn
 from greenlove_tracker.tables.gpus import gpus
@@ -43,7 +43,7 @@ def test_where_no_software_ran_on_both_it_goes_through_an_anchor():
     found = speedup(G["GeForce RTX 3070"], G["H100 SXM5 80GB"])
     assert (found.method, found.known_from) == ("benchmarks", "via GeForce RTX 3090")
     old = benchmarks.log_ratios("GeForce RTX 3070", "GeForce RTX 3090", "fp16", ("v0",))
-    new = benchmarks.log_ratios("GeForce RTX 3090", "H100 SXM5 80GB", "fp16", specifications.CURRENT)
+    new = benchmarks.log_ratios("GeForce RTX 3090", "H100 SXM5 80GB", "fp16", benchmarks.CURRENT)
     common = old.keys() & new.keys()
     assert log(found.estimate.point) == pytest.approx(sum(old[t] + new[t] for t in common) / len(common))
 
@@ -59,7 +59,7 @@ def test_where_one_anchor_is_not_enough_it_takes_two():
 def test_a_ratio_is_of_one_generation_of_software():
     with_v0 = benchmarks.log_ratios("GeForce RTX 3090", "A100 SXM4 80GB", "fp16", ("v0",))
     used = benchmarks.ratios("GeForce RTX 3090", "A100 SXM4 80GB", "fp16")
-    assert used.family == specifications.CURRENT
+    assert used.family == benchmarks.CURRENT
     assert used.by_task["bert_base_squad"] == pytest.approx(log(443 / 172))
     assert with_v0["bert_base_squad"] == pytest.approx(log(374 / 160))
 
@@ -79,13 +79,13 @@ def test_a_figure_bound_by_the_host_is_not_used():
 def test_data_sheets_where_there_is_no_benchmark():
     found = speedup(G["GeForce RTX 4090"], G["L40S"])
     assert (found.method, found.known_from) == ("specifications", "specs only")
-    compute, bandwidth = specifications.powers()
+    compute, bandwidth = benchmarks.powers()
     assert found.estimate.point == pytest.approx((362.05 / 165.2) ** compute * (864 / 1008) ** bandwidth)
     assert found.sources == (G["GeForce RTX 4090"].source, G["L40S"].source)
 
 
 def test_the_powers_are_those_of_the_page():
-    assert specifications.powers() == pytest.approx((0.353, 0.507), abs=0.001)
+    assert benchmarks.powers() == pytest.approx((0.353, 0.507), abs=0.001)
 
 
 def test_green_loves_blend_by_name():
@@ -147,7 +147,7 @@ def test_through_an_anchor_is_never_surer_than_directly():
         found = speedup(G[local], G[target])
         family = benchmarks.ratios(local, target, "fp16").family
         direct = speedup_error.spread("benchmarks", "fp16", family)
-        half_width = direct.half_width(specifications.distance(G[local], G[target], "fp16"))
+        half_width = direct.half_width(benchmarks.distance(G[local], G[target], "fp16"))
         assert log(found.estimate.upper / found.estimate.point) >= half_width - 1e-12
 
 
@@ -227,7 +227,7 @@ def test_data_sheets_left_out_stay_within_what_is_asked(precision):
 
 
 def test_what_is_left_out_is_left_out():
-    assert specifications.powers(frozenset({"B200 SXM"})) != specifications.powers()
+    assert benchmarks.powers(frozenset({"B200 SXM"})) != benchmarks.powers()
     pairs = {name for miss in speedup_error.specification_misses("fp16", {"A10"}) for name in miss.pair}
     assert "A10" not in pairs and "B200 SXM" in pairs
 

@@ -10,9 +10,9 @@ from conftest import epoch_row
 from scipy import stats
 
 from greenlove_tracker import read_logs
-from greenlove_tracker.extrapolation.sweep import forecast_sweep, sweep_warnings
-from greenlove_tracker.foresight import sweep
-from greenlove_tracker.report.forecasts import sweep_screen
+from greenlove_tracker.cli.forecast import sweep
+from greenlove_tracker.extrapolation.live import forecast_sweep, sweep_warnings
+from greenlove_tracker.report.screens import sweep_screen
 
 
 def test_the_interval_is_that_of_a_sum_of_new_runs():

@@ -7,7 +7,7 @@ from click.testing import CliRunner
 
 from greenlove_tracker.cli import cli
 from greenlove_tracker.errors import UsageError
-from greenlove_tracker.task import load_task
+from greenlove_tracker.exploration.task import load_task
 
 TAKES = ("model", "optimizer", "criterion", "train_dataset", "total_epochs", "batch_size", "eval_fn")
 TASK = """

@@ -17,14 +17,14 @@ from greenlove_tracker import format as fmt
 from greenlove_tracker.config import load_settings
 from greenlove_tracker.errors import MeterError, TrackerStateError, UsageError
 from greenlove_tracker.job import find_ranks
-from greenlove_tracker.logs import appendfile
+from greenlove_tracker.logs import writer
 from greenlove_tracker.logs import writer as writer_module
 from greenlove_tracker.meter import NullMeter, SimulatedMeter
 from greenlove_tracker.records import Energy, Flag, RunStatus
-from greenlove_tracker.tracker import worker as worker_module
-from greenlove_tracker.tracker.lifecycle import guard
-from greenlove_tracker.tracker.plan import Plan
+from greenlove_tracker.tracker import background as worker_module
 from greenlove_tracker.tracker.session import Session
+from greenlove_tracker.tracker.shutdown import guard
+from greenlove_tracker.tracker.state import Plan
 
 
 @pytest.fixture(autouse=True)
@@ -343,7 +343,7 @@ def test_a_disk_that_stays_full_leaves_the_final_screen_as_it_would_have_been(
     with monkeypatch.context() as patch:
         if not epochs_before:
             patch.setattr(os, "write", full)
-            patch.setattr(appendfile, "write_atomically", full)
+            patch.setattr(writer, "write_atomically", full)
         with make(clock, epochs=3, project="thesis", verbose=1) as tracker:
             train(tracker, clock, epochs=epochs_before)
             patch.setattr(os, "write", full)

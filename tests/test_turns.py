@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from greenlove_tracker.tracker.turns import short_turns
+from greenlove_tracker.tracker.background import short_turns
 
 
 @pytest.fixture(autouse=True)

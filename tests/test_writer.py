@@ -10,10 +10,9 @@ import pytest
 from conftest import epoch_row
 
 from greenlove_tracker.errors import UsageError
-from greenlove_tracker.logs import appendfile
+from greenlove_tracker.files import write_atomically
 from greenlove_tracker.logs import writer as writer_module
-from greenlove_tracker.logs.appendfile import write_atomically
-from greenlove_tracker.logs.parser import read_logs
+from greenlove_tracker.logs.directory import read_logs
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.logs.schema import summary_fields
 from greenlove_tracker.logs.writer import RunWriter, claim_run_id, create_run_dir, new_run_id, timestamp
@@ -46,7 +45,7 @@ class Disk:
         self.room = 10**9
         self._write, self._write_atomically = os.write, writer_module.write_atomically
         monkeypatch.setattr(os, "write", self.write)
-        for module in (writer_module, appendfile):
+        for module in (writer_module, writer_module):
             monkeypatch.setattr(module, "write_atomically", self.write_whole)
 
     def write(self, handle, data):

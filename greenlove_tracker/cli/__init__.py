@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from greenlove_tracker.cli import foreseeing, importing, reporting, running  # noqa: F401  # the verbs add themselves
-from greenlove_tracker.cli.group import cli
+from greenlove_tracker.cli import explore, report, run  # noqa: F401  # the verbs add themselves
+from greenlove_tracker.cli.base import cli
 
 __all__ = ["cli", "main"]
 

@@ -28,7 +28,7 @@ import math
 from collections.abc import Generator
 
 from greenlove_tracker.errors import UsageError
-from greenlove_tracker.exploration.asks import Ask, Scheduler, Told
+from greenlove_tracker.exploration.scheduler import Ask, Scheduler, Told
 from greenlove_tracker.forecasting import Trial
 
 BOUND_S = 90.0  # "Maximum Runtime Bound" of its README

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from greenlove_tracker.exploration.kept import KeptState
+from greenlove_tracker.exploration.snapshot_items import KeptState
 
 _MOST_OBJECTS = 20_000  # looked at for generators
 _LONGEST = 1000  # items of a container that is looked into: longer ones are data

@@ -9,12 +9,10 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import stats
 
-from greenlove_tracker.extrapolation.checks import curvature
-from greenlove_tracker.extrapolation.mixture import Mixture, above_zero
-from greenlove_tracker.extrapolation.noise import WithinNoise
-from greenlove_tracker.extrapolation.observations import Observations
-from greenlove_tracker.extrapolation.prediction import total_of
-from greenlove_tracker.extrapolation.regression import fit_line
+from greenlove_tracker.extrapolation.diagnostics import curvature
+from greenlove_tracker.extrapolation.distributions import Mixture, above_zero
+from greenlove_tracker.extrapolation.preprocess import Observations, WithinNoise
+from greenlove_tracker.extrapolation.regression import fit_line, total_of
 from greenlove_tracker.forecasting import Estimate, Kind, TrainingPlan, Trial, Warn
 from greenlove_tracker.units import kwh_from_w_s, w_from_kwh_s
 

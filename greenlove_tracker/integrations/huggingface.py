@@ -18,9 +18,9 @@ from greenlove_tracker.config import Settings, load_settings
 from greenlove_tracker.errors import BudgetExceeded, MissingExtraError, TrackerStateError, UsageError
 from greenlove_tracker.grid import resolve_place
 from greenlove_tracker.tracker import Tracker
-from greenlove_tracker.tracker.facade import led_dir
-from greenlove_tracker.tracker.lifecycle import guard
 from greenlove_tracker.tracker.session import Session
+from greenlove_tracker.tracker.shutdown import guard
+from greenlove_tracker.tracker.tracker import led_dir
 
 try:
     from transformers.integrations import CodeCarbonCallback

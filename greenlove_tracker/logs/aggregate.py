@@ -8,18 +8,29 @@ from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, overload
 
+from greenlove_tracker.console import with_bar
 from greenlove_tracker.errors import UsageError
-from greenlove_tracker.logs.bar import with_bar
-from greenlove_tracker.logs.csvtext import csv_text
-from greenlove_tracker.logs.engine import Engine, engine_named
+from greenlove_tracker.logs.csvio import csv_text
+from greenlove_tracker.logs.directory import Logs, Source, read_logs
 from greenlove_tracker.logs.highlights import Highlights
-from greenlove_tracker.logs.keys import KEYS, checked_keys, first_of_chain
-from greenlove_tracker.logs.parser import Logs, Problem, Run, read_logs
-from greenlove_tracker.logs.partial import Partial, Totals
-from greenlove_tracker.logs.places import LogPath
-from greenlove_tracker.logs.question import Answer, Cut, Question, answer_of, is_in, utc
-from greenlove_tracker.logs.source import Source
-from greenlove_tracker.logs.verify import Verified
+from greenlove_tracker.logs.mapreduce import (
+    KEYS,
+    Answer,
+    Cut,
+    Engine,
+    Question,
+    Verified,
+    answer_of,
+    checked_keys,
+    engine_named,
+    first_of_chain,
+    is_in,
+    utc,
+)
+from greenlove_tracker.logs.problems import Problem
+from greenlove_tracker.logs.run import Run
+from greenlove_tracker.logs.storage import LogPath
+from greenlove_tracker.logs.sums import Partial, Totals
 
 if TYPE_CHECKING:
     import os

@@ -8,9 +8,8 @@ from __future__ import annotations
 import inspect
 
 from greenlove_tracker.logs import schema
-from greenlove_tracker.logs.flat import flat_columns
 from greenlove_tracker.logs.forecasts import FORECAST_COLUMNS
-from greenlove_tracker.logs.schema import EPOCH_COLUMNS, SCHEMA_VERSION
+from greenlove_tracker.logs.schema import EPOCH_COLUMNS, SCHEMA_VERSION, flat_columns
 from greenlove_tracker.records import Flag, Method, RowKind, RunStatus, RunSummary
 
 _COMPONENT = {"cpu": "CPU", "gpu": "all GPUs together", "ram": "memory"}

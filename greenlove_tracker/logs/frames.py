@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from greenlove_tracker.logs.flat import flat_columns, flat_values
+from greenlove_tracker.logs.schema import flat_columns, flat_values
 from greenlove_tracker.records import EpochRecord, RunSummary
 
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import cached_property
-from typing import TYPE_CHECKING
+import socket
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, TypeVar
 
 from greenlove_tracker.errors import LogError
 from greenlove_tracker.forecasting import Trial
-from greenlove_tracker.logs.fields import Fields
+from greenlove_tracker.logs.csvio import read_lists, read_records
 from greenlove_tracker.logs.forecasts import (
     FORECAST_COLUMNS,
     IssuedForecast,
@@ -21,12 +23,12 @@ from greenlove_tracker.logs.forecasts import (
     shown,
     units_done,
 )
-from greenlove_tracker.logs.liveness import is_running
-from greenlove_tracker.logs.nodes import NO_FIELD, is_joined, merged_fields
-from greenlove_tracker.logs.runfiles import RunFiles
+from greenlove_tracker.logs.problems import Notes, Problem
 from greenlove_tracker.logs.schema import (
     COMMAND_STREAM,
     EPOCH_COLUMNS,
+    JOINED_ROLE,
+    RUN_COLUMNS,
     RUN_FILE,
     SCHEMA_VERSION,
     SUMMARY_FILE,
@@ -34,14 +36,91 @@ from greenlove_tracker.logs.schema import (
     epochs_file,
     factor_from_fields,
     row_from_cells,
+    summary_from_lines,
 )
-from greenlove_tracker.logs.summaryfile import summary_from_lines
+from greenlove_tracker.logs.storage import LogFile, LogPath, file_in, modified_s, names
 from greenlove_tracker.logs.totals import Ending, Terms, merge_epochs, summarise, total_duration_s
 from greenlove_tracker.logs.trials import TRIAL_COLUMNS, TRIALS_FILE, trial_row_from_cells, trials_of
 from greenlove_tracker.records import EpochRecord, Factor, Field, Row, RunStatus, RunSummary
 
 if TYPE_CHECKING:
     import pandas as pd
+
+# -- The files of one run's directory, read when asked for; what cannot be read is told, and the rest is kept --
+
+Record = TypeVar("Record")
+
+
+class RunFiles:
+    """A directory that may hold a run.
+
+    Args:
+        path: the directory.
+        held: files by name, in place of what the directory has of them: of a run whose disk did not take them.
+    """
+
+    def __init__(self, path: LogPath, held: Mapping[str, bytes] | None = None) -> None:
+        self.path = path
+        self._held = held or {}
+        self._told = Notes()
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({str(self.path)!r})"
+
+    @property
+    def problems(self) -> list[Problem]:
+        """What could not be read, of what was looked at so far."""
+        return self._told.problems
+
+    @cached_property
+    def is_run(self) -> bool:
+        """Whether the directory holds a run at all."""
+        return RUN_FILE in self._names or any(name.startswith("epochs-") for name in self._names)
+
+    def refuse(self, error: Exception) -> None:
+        """Note why the run cannot be read."""
+        self._tell("", str(error).removeprefix(f"{self.path}: "))
+
+    @cached_property
+    def _names(self) -> list[str]:
+        """The files of the directory; listing it once costs less than asking for each."""
+        try:
+            found = names(self.path)
+        except OSError as error:
+            self._tell("", f"cannot be read: {error.strerror or error}")
+            found = []
+        return sorted({*found, *self._held}) if self._held else found
+
+    def _file(self, name: str) -> LogFile | bytes:
+        return self._held[name] if name in self._held else file_in(self.path, name)
+
+    def _read_lines(self, name: str) -> list[list[str]]:
+        return read_lists(self._file(name), RUN_COLUMNS, partial(self._tell, name))
+
+    def _read(self, name: str, columns: Sequence[str], convert: Callable[[Sequence[str]], Record]) -> Iterator[Record]:
+        """The records of a file, of cells in the order of ``columns``; those that cannot be read are told."""
+        tell = partial(self._told.tell, self.path / name)
+        for line, cells in read_records(self._file(name), columns, tell):
+            try:
+                record = convert(cells)
+            except ValueError as error:
+                tell(f"line {line} left out: {error}")
+            else:
+                yield record
+
+    def _read_by_name(
+        self, name: str, columns: Sequence[str], convert: Callable[[Mapping[str, str]], Record]
+    ) -> Iterator[Record]:
+        """The same, of cells by column."""
+        return self._read(name, columns, lambda cells: convert(dict(zip(columns, cells, strict=False))))
+
+    def _written_s(self) -> float:
+        """When any of the files was last written, in seconds since the Unix epoch."""
+        return max((modified_s(file_in(self.path, name)) for name in self._names if name.endswith(".csv")), default=0.0)
+
+    def _tell(self, name: str, message: str) -> None:
+        self._told.tell(self.path / name if name else self.path, message)
+
 
 _RANK_FILE = re.compile(r"epochs-([0-9]{1,9})\.csv")
 _NODE_FILE = re.compile(r"run-[0-9]{1,9}\.csv")
@@ -283,3 +362,99 @@ class Run(RunFiles):
 
     def _read_rows(self, name: str) -> list[Row]:
         return list(self._read(name, EPOCH_COLUMNS, row_from_cells))
+
+
+# -- The lines of a ``run.csv`` by name; of the dozens that there are, few are asked for --
+
+
+class Fields(Mapping[str, Field]):
+    """Fields that become objects when they are asked for: of ten thousand runs the rest would be half the reading.
+
+    Args:
+        lines: name, value and unit of each; a later line of the same name wins.
+    """
+
+    def __init__(self, lines: Sequence[Sequence[str]]) -> None:
+        self._lines = {line[0]: line for line in lines}
+
+    @classmethod
+    def of(cls, fields: Mapping[str, Field]) -> Fields:
+        """The same as any mapping."""
+        return fields if isinstance(fields, Fields) else cls([(f.name, f.value, f.unit) for f in fields.values()])
+
+    def __getitem__(self, name: str) -> Field:
+        line = self._lines[name]
+        return Field(line[0], line[1], line[2])
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._lines
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._lines)
+
+    def __len__(self) -> int:
+        return len(self._lines)
+
+    def text(self, name: str, default: str = "") -> str:
+        """The value of one field."""
+        line = self._lines.get(name)
+        return default if line is None else line[1]
+
+
+# -- What the processes of one run wrote into their ``run.csv`` files, put together --
+
+NO_FIELD = Field("", "")
+_PLACE_FIELDS = ("country", "pue", "price_usd_per_gpu_hour", "carbon_intensity", "electricity_price")
+
+
+def is_joined(fields: Mapping[str, Field]) -> bool:
+    """Whether another process measures the one that wrote these."""
+    return fields.get("role", NO_FIELD).value == JOINED_ROLE
+
+
+def merged_fields(by_node: Sequence[Mapping[str, Field]]) -> dict[str, Field]:
+    """``run.csv``, and what it leaves open from the others.
+
+    What a run is counted with comes from one of them as a whole: from a process that joined only where it names a
+    country and ``run.csv`` does not.
+    """
+    merged = dict(by_node[0])
+    for fields in by_node[1:]:
+        takes_place = is_joined(fields) and "country" in fields and not merged.get("country", NO_FIELD).value
+        for name, field in fields.items():
+            is_of_place = name.partition(".")[0] in _PLACE_FIELDS
+            if (is_of_place and takes_place) or (not is_of_place and not merged.get(name, NO_FIELD).value):
+                merged[name] = field
+    merged.pop("role", None)
+    return merged
+
+
+# -- Whether a run whose end was not written is still going on --
+
+_RUNNING_WITHIN_S = 150.0  # a living run writes a row at least every 60 s
+_CLOCK_SLACK_S = 60.0  # between the clocks of this machine and of a file server
+
+
+def is_running(host: str, pid: str, written_s: float) -> bool:
+    """Whether it lives: on this machine by its process, elsewhere by when it was last written.
+
+    Args:
+        host: the machine that it was started on.
+        pid: of its process there.
+        written_s: when its log was last written, in seconds since the Unix epoch.
+    """
+    if host == socket.gethostname() and pid.isdecimal():
+        return _was_alive(int(pid), written_s)
+    return time.time() - written_s < _RUNNING_WITHIN_S
+
+
+def _was_alive(pid: int, written_s: float) -> bool:
+    """Whether the process lives, and did when the log was written: a number is given to another process later."""
+    import psutil  # os.kill(pid, 0) would end the process on Windows
+
+    try:
+        return bool(psutil.Process(pid).create_time() <= written_s + _CLOCK_SLACK_S)
+    except psutil.AccessDenied:
+        return True
+    except (psutil.Error, OverflowError):
+        return False

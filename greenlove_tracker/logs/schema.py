@@ -9,11 +9,14 @@ An empty cell means not measured; a zero means measured zero. Floats are written
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Callable, Mapping, Sequence
-from operator import itemgetter
+from functools import cache
+from operator import attrgetter, itemgetter
+from typing import Any
 
-from greenlove_tracker.logs.flat import flat_values
+from greenlove_tracker.errors import LogError
 from greenlove_tracker.records import COMPONENTS, Counts, Energy, Factor, Field, Row, RowKind, RunSummary
 
 SCHEMA_VERSION = 1
@@ -214,3 +217,90 @@ def summary_fields(summary: RunSummary) -> list[Field]:
         Field(name, cell(value), next((u for end, u in reversed(unit.items()) if name.endswith(end)), ""))
         for name, value in flat_values(summary).items()
     ]
+
+
+# -- Records as flat rows: the energies and counts inside them become columns of their own --
+
+_PARTS = {"energy": ("", Energy), "counts": ("", Counts), "gap_before": ("gap_before_", Energy)}
+
+
+def flat_columns(record: type) -> list[str]:
+    """The columns of a record's flat row."""
+    return list(_getters(record))
+
+
+def flat_values(record: Any) -> dict[str, Any]:
+    """A record's flat row, by column."""
+    kind: type = type(record)
+    return {column: value_of(record) for column, value_of in _getters(kind).items()}
+
+
+@cache
+def _getters(record: type) -> Mapping[str, Callable[[Any], Any]]:
+    """What gives each column."""
+    getters: dict[str, Callable[[Any], Any]] = {}
+    for f in dataclasses.fields(record):
+        if f.name in _PARTS:
+            prefix, part = _PARTS[f.name]
+            getters |= {f"{prefix}{g.name}": attrgetter(f"{f.name}.{g.name}") for g in dataclasses.fields(part)}
+        else:
+            getters[f.name] = attrgetter(f.name)
+    return getters
+
+
+# -- ``summary.csv`` as a record, by a table: of ten thousand runs it is most of what is read --
+
+
+def _maybe_amount(text: str) -> float | None:
+    return amount(text) if text else None
+
+
+def _maybe_count(text: str) -> int | None:
+    return count(text) if text else None
+
+
+def _exit_code(text: str) -> int | None:
+    return int(text) if text else None  # negative: the number of a signal
+
+
+def _maybe_text(text: str) -> str | None:
+    return text or None
+
+
+def _flags(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+_READ: Mapping[str, Callable[[str], Any]] = {
+    **dict.fromkeys(("run_id", "project", "status", "started_at", "ended_at", "cost_basis"), str),
+    **dict.fromkeys(("epochs_planned", "steps", "batches", "samples", "tokens"), _maybe_count),
+    **dict.fromkeys(("epochs_done", "gpu_count", "n_ranks", "n_nodes"), count),
+    **dict.fromkeys(("duration_s", "epochs_duration_s", "metered_s", "pue", "gpu_hours"), amount),
+    **dict.fromkeys(("cpu_method", "gpu_method", "ram_method"), _maybe_text),
+    "carbon_intensity_gco2e_per_kwh": amount,
+    "exit_code": _exit_code,
+    "flags": _flags,
+}
+_COLUMNS = flat_columns(RunSummary)
+_READERS = [_READ.get(column, _maybe_amount) for column in _COLUMNS]
+_summary_cells_of = itemgetter(*_COLUMNS)
+_COUNTS_AT, _ENERGY_AT = _COLUMNS.index("steps"), _COLUMNS.index("cpu_kwh")  # parts of the record, flat in the file
+
+
+def summary_from_lines(lines: Sequence[Sequence[str]]) -> RunSummary:
+    """The summary that the lines of ``summary.csv`` hold; each begins with its field and value.
+
+    Raises:
+        LogError: where a field is missing or is not what it should be.
+    """
+    try:
+        cells = _summary_cells_of({line[0]: line[1] for line in lines})
+        v: list[Any] = [read(cell) for read, cell in zip(_READERS, cells, strict=True)]
+    except KeyError as error:
+        raise LogError(f"{SUMMARY_FILE}: no line for {error.args[0]}") from error
+    except ValueError as error:
+        raise LogError(f"{SUMMARY_FILE}: {error}") from error
+    counts, energy = slice(_COUNTS_AT, _COUNTS_AT + 4), slice(_ENERGY_AT, _ENERGY_AT + 6)
+    v[energy] = [Energy(*v[energy])]  # the later one first, so that the other stays where it is
+    v[counts] = [Counts(*v[counts])]
+    return RunSummary(*v)

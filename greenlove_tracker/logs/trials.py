@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from greenlove_tracker.files import write_atomically
 from greenlove_tracker.forecasting import TrainingPlan, Trial
-from greenlove_tracker.logs.appendfile import write_atomically
 from greenlove_tracker.logs.schema import cell, finite
 from greenlove_tracker.records import Field
 

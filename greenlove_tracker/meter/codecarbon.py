@@ -15,7 +15,7 @@ from typing import Any
 
 from greenlove_tracker.devices import GpuSelection, Share, cpu_counter_state, machine_share, nvml_gpus, select_gpus
 from greenlove_tracker.errors import MeterError, UsageError
-from greenlove_tracker.meter.protocol import MeterInfo
+from greenlove_tracker.meter.base import MeterInfo
 from greenlove_tracker.records import MEASURED_METHODS, Energy, Field, Method
 
 # Only our reads may measure: CodeCarbon takes deltas without a lock against its own periodic thread.

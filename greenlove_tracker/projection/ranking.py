@@ -12,8 +12,8 @@ from typing import Literal
 
 from greenlove_tracker.forecasting import Estimate
 from greenlove_tracker.format import duration, mass, money, significant
-from greenlove_tracker.projection.energy import LEVEL
-from greenlove_tracker.projection.row import Projection
+from greenlove_tracker.projection.power import LEVEL
+from greenlove_tracker.projection.types import Projection
 from greenlove_tracker.units import SECONDS_PER_HOUR
 
 SETTLE_MINUTES = 15.0  # a trial of that length repeats an epoch or hundreds of steps many times

@@ -11,7 +11,7 @@ from numbers import Real
 
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.forecasting import Estimate, Kind
-from greenlove_tracker.projection import benchmarks, specifications, speedup_error
+from greenlove_tracker.projection import benchmarks, speedup_error
 from greenlove_tracker.projection.speedup_error import LEVEL
 from greenlove_tracker.tables.gpus import Gpu
 
@@ -141,12 +141,10 @@ def _benchmarked(local: Gpu, target: Gpu, precision: str, task: str | None) -> S
         return None
     # A training is never quite the benchmark of its name: the interval is that of a task left out in either case.
     log = found.mean if task is None else found.by_task.get(task, found.mean)
-    apart = specifications.distance(local, target, precision)
+    apart = benchmarks.distance(local, target, precision)
     half_width = speedup_error.spread("benchmarks", precision, found.family).half_width(apart)
     if found.anchor:  # learnt on fewer GPUs than direct ratios: two ratios in a row are never surer than one
-        half_width = max(
-            half_width, speedup_error.spread("anchor", precision, specifications.CURRENT).half_width(apart)
-        )
+        half_width = max(half_width, speedup_error.spread("anchor", precision, benchmarks.CURRENT).half_width(apart))
     known_from = _known_from(found, task, [n for n, gpu in zip(names, (local, target), strict=True) if n != gpu.name])
     return Speedup(_interval(log, half_width), "benchmarks", known_from, found.sources)
 
@@ -165,8 +163,8 @@ def _from_specifications(local: Gpu, target: Gpu, precision: str) -> Speedup:
     family = benchmarks.family_of(precision, local.name, target.name)
     spread = speedup_error.spread("specifications", precision, family)
     estimate = _interval(
-        specifications.log_ratio(local, target, precision),
-        spread.half_width(specifications.distance(local, target, precision)),
+        benchmarks.log_ratio(local, target, precision),
+        spread.half_width(benchmarks.distance(local, target, precision)),
     )
     return Speedup(estimate, "specifications", "specs only", (local.source, target.source))
 
@@ -174,9 +172,9 @@ def _from_specifications(local: Gpu, target: Gpu, precision: str) -> Speedup:
 def _from_blend(local: Gpu, target: Gpu, precision: str) -> Speedup:
     family = benchmarks.family_of(precision, local.name, target.name)
     half_width = speedup_error.spread("green-love", precision, family).half_width(
-        specifications.distance(local, target, precision)
+        benchmarks.distance(local, target, precision)
     )
-    estimate = _interval(specifications.blend_log_ratio(local, target, precision), half_width)
+    estimate = _interval(benchmarks.blend_log_ratio(local, target, precision), half_width)
     return Speedup(estimate, "green-love", "0.7/0.3 of specs", (_GREEN_LOVE_SOURCE, local.source, target.source))
 
 
@@ -187,7 +185,7 @@ def _from_cpu(target: Gpu, precision: str, fp32_tflops: float, bandwidth_gb_s: f
     cpu = replace(
         target, name="CPU", fp32_tflops=fp32_tflops, fp16_tflops=None, tf32_tflops=None, bandwidth_gb_s=bandwidth_gb_s
     )
-    log = specifications.log_ratio(cpu, target, precision)
+    log = benchmarks.log_ratio(cpu, target, precision)
     source = f"a rough CPU of {fp32_tflops:g} TFLOPS and {bandwidth_gb_s:g} GB/s: no benchmark was run on one"
     return Speedup(
         _interval(log, math.log(_CPU_FACTOR)), "specifications", "rough: no GPU here", (source, target.source)

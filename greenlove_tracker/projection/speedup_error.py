@@ -15,7 +15,7 @@ from functools import cache
 from itertools import combinations
 from statistics import fmean
 
-from greenlove_tracker.projection import benchmarks, specifications
+from greenlove_tracker.projection import benchmarks
 from greenlove_tracker.tables.gpus import gpus
 
 LEVEL = 0.90
@@ -74,7 +74,7 @@ def specification_misses(precision: str, without: Collection[str] = ()) -> Itera
     """Every task of every pair, forecast from specifications with powers fitted without either GPU of the pair."""
     for pair, generation, by_task, apart in _measured_pairs(precision, without):
         here, there = gpus()[pair[0]], gpus()[pair[1]]
-        forecast = specifications.log_ratio(here, there, precision, {*pair, *without})
+        forecast = benchmarks.log_ratio(here, there, precision, {*pair, *without})
         for task, truth in by_task.items():
             yield Miss(pair, task, generation, apart, forecast - truth)
 
@@ -84,7 +84,7 @@ def blend_misses(precision: str, without: Collection[str] = ()) -> Iterator[Miss
     for pair, generation, by_task, apart in _measured_pairs(precision, without):
         here, there = gpus()[pair[0]], gpus()[pair[1]]
         for sign, ends in ((1, (here, there)), (-1, (there, here))):
-            forecast = specifications.blend_log_ratio(*ends, precision)
+            forecast = benchmarks.blend_log_ratio(*ends, precision)
             for task, truth in by_task.items():
                 names = (ends[0].name, ends[1].name)
                 yield Miss(names, task, generation, apart, forecast - sign * truth)
@@ -106,7 +106,7 @@ def anchor_misses(precision: str, without: Collection[str] = ()) -> Iterator[Mis
     """
     new, old = benchmarks.GENERATIONS
     for pair, truths in _pairs_of(precision, new, without):
-        apart = specifications.distance(gpus()[pair[0]], gpus()[pair[1]], precision)
+        apart = benchmarks.distance(gpus()[pair[0]], gpus()[pair[1]], precision)
         for first, last in (pair, pair[::-1]):
             anchor = _nearest_anchor(first, last, precision, without)
             if anchor is None:
@@ -144,7 +144,7 @@ def _measured_pairs(
 ) -> Iterator[tuple[tuple[str, str], str, dict[str, float], float]]:
     for family in benchmarks.GENERATIONS:
         for pair, by_task in _pairs_of(precision, family, without):
-            apart = specifications.distance(gpus()[pair[0]], gpus()[pair[1]], precision)
+            apart = benchmarks.distance(gpus()[pair[0]], gpus()[pair[1]], precision)
             yield pair, family[0], by_task, apart
 
 

@@ -1,1 +1,1 @@
-"""What is said about runs, and how it looks: text, PDF and the lines for a paper, all from the log directory alone."""
+"""What is said about runs, explorations and projections, all of it from the log directory alone."""

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 
 from greenlove_tracker import format as fmt
 from greenlove_tracker.errors import UsageError
+from greenlove_tracker.format import time_scale
 from greenlove_tracker.logs.aggregate import Aggregate
-from greenlove_tracker.logs.keys import TRAINING
-from greenlove_tracker.logs.parser import Run
+from greenlove_tracker.logs.mapreduce import KEYS, TRAINING
+from greenlove_tracker.logs.run import Run
+from greenlove_tracker.logs.sums import Contribution, Partial, contribution
 from greenlove_tracker.logs.trials import is_exploration
+from greenlove_tracker.records import COMPONENTS, Factor, RunStatus
+from greenlove_tracker.rendering.markdown import in_markdown
 from greenlove_tracker.report import wording
-from greenlove_tracker.report.facts import Facts, facts_of
+from greenlove_tracker.report.directory_report import Sums
+from greenlove_tracker.report.run_report import gpu_hours
+from greenlove_tracker.report.wording import STAR, STAR_NOTE
 from greenlove_tracker.units import GRAMS_PER_KG
 
 UNITS = ("run", "epoch", "step", "sample", "token")
@@ -170,3 +178,223 @@ def _quoted(text: str) -> str:
     """A YAML string in double quotes."""
     escaped = text.replace("\\", "\\\\").replace('"', '\\"')
     return f'"{escaped}"'
+
+
+# -- The sentence and the table for a paper, as Markdown --
+
+_FAILED = frozenset({RunStatus.FAILED, RunStatus.INTERRUPTED, RunStatus.TERMINATED})
+_FINAL, _OTHER, _EXPLORATORY, _UNDONE = _NAMES = ("final", "preliminary", "exploratory", "failed or interrupted")
+_MAX_NAMED = 4
+
+
+def cite(aggregate: Aggregate) -> str:
+    """Energy, CO2e, GPU-hours, hardware and time over final, preliminary and failed runs.
+
+    Final are the runs tagged ``final`` that did not fail; failed those that failed, were interrupted or terminated;
+    exploratory those that only made a forecast; preliminary the rest. Where no run is tagged, all that did not fail
+    are one group, and a note says so.
+    """
+    every, by_name = Facts(), {name: Facts() for name in _NAMES}
+    for run in aggregate.runs:
+        every.add(run)
+        by_name[_name(run)].add(run)
+    if not every.n_runs:
+        return "No run could be read: there is nothing to cite."
+    groups = [(name, facts.sums) for name, facts in by_name.items() if facts.n_runs]
+    note = ""
+    if not by_name[_FINAL].n_runs:
+        groups = [("runs" if name == _OTHER else name, sums) for name, sums in groups]
+        note = 'No run is tagged "final": all that did not fail are counted as one group.'
+    table = [_row(name, sums) for name, sums in groups]
+    rows = [*table, *([_row("total", every.sums)] if len(table) > 1 else [])]
+    has_star = any(STAR in row for row in rows)
+    parts = [
+        " ".join(_sentences(every, groups)),
+        "\n".join(["| runs | number | time | GPU-hours | energy | CO2e |", "|:--|--:|--:|--:|--:|--:|", *rows]),
+        "\\" + STAR_NOTE if has_star else "",
+        note,
+        _problems(aggregate),
+    ]
+    return "\n\n".join(part for part in parts if part)
+
+
+def _problems(aggregate: Aggregate) -> str:
+    n = len(aggregate.problems)
+    return f"{fmt.plural(n, 'part')} of the logs could not be read; greenlove summary names them." if n else ""
+
+
+def _name(run: Run) -> str:
+    if run.summary.status in _FAILED:
+        return _UNDONE
+    if is_exploration(run.fields):
+        return _EXPLORATORY
+    return _FINAL if "final" in {tag.strip() for tag in run.text("tags").split(",")} else _OTHER
+
+
+def _sentences(every: Facts, groups: Sequence[tuple[str, Sums]]) -> list[str]:
+    totals = every.sums.totals
+    counts = _listed([f"{sums.totals.n_runs:,} {name}" for name, sums in groups if name != "runs"])
+    detail = f" ({counts})" if counts else ""
+    compute = f" and {gpu_hours(totals.gpu_hours)}" if totals.gpu_hours else ""
+    hardware = _listed(_escaped(every.hardware)) or "hardware that the logs do not name"
+    sentences = [
+        f"The experiments took {fmt.plural(totals.n_runs, 'run')}{detail} on {hardware}, "
+        f"{_time(totals.duration_s)} of wall time{compute}.",
+        _energy_sentence(every),
+        _intensity_sentence(every),
+        _measured_sentence(every),
+        _tool_sentence(every),
+    ]
+    return [sentence for sentence in sentences if sentence]
+
+
+def _escaped(names: Iterable[str]) -> list[str]:
+    return [in_markdown(name) for name in sorted(names) if name]
+
+
+def _time(duration_s: float) -> str:
+    scale = time_scale(duration_s)
+    return f"{fmt.significant(scale.value(duration_s))} {scale.unit}"
+
+
+def _energy_sentence(every: Facts) -> str:
+    totals = every.sums.totals
+    if totals.energy_kwh is None:
+        return "Their energy is unknown, and so are their emissions."
+    energy = f"{fmt.energy(totals.energy_kwh)} (including {every.pue_text}{_unknown_for(totals.n_unknown_energy)})"
+    if totals.emissions_kgco2e is None:
+        return f"They used {energy}; the emissions are unknown."
+    missing = _unknown_for(totals.n_unknown_emissions).removeprefix("; ")
+    emitted = f"emitted {fmt.mass(totals.emissions_kgco2e)} of CO2e{f' ({missing})' if missing else ''}"
+    return f"They used {energy} and {emitted}."
+
+
+def _unknown_for(n_runs: int) -> str:
+    return f"; unknown for {fmt.plural(n_runs, 'run')}" if n_runs else ""
+
+
+def _listed(names: Sequence[str]) -> str:
+    shown = list(names[:_MAX_NAMED])
+    if len(names) > _MAX_NAMED:
+        shown.append(f"{len(names) - _MAX_NAMED:,} more")
+    return " and ".join([", ".join(shown[:-1]), shown[-1]]) if len(shown) > 1 else "".join(shown)
+
+
+def _intensity_sentence(every: Facts) -> str:
+    if not every.intensities:
+        return "No carbon intensity is in the logs."
+    texts = (wording.intensity(factor).replace("g/kWh", "gCO2e/kWh") for factor in every.intensities)
+    names = [in_markdown(text) for text in dict.fromkeys(texts)]
+    return f"Carbon intensity: {'; '.join(names[:_MAX_NAMED])}{'; and others' if len(names) > _MAX_NAMED else ''}."
+
+
+def _measured_sentence(every: Facts) -> str:
+    totals = every.sums.totals
+    share, n_silent = totals.measured_share, totals.n_unknown_measured
+    if share is None:
+        return ""
+    runs = f" of the {fmt.plural(totals.n_runs - n_silent, 'run')} whose logs say it" if n_silent else ""
+    rest = f", {fmt.percent(1 - share)} modelled or estimated" if share < 1 else ""
+    missing = [f"{component} of some runs, which could not be measured" for component in sorted(every.unmeasured)]
+    left_out = ", ".join([*missing, *wording.NOT_COUNTED])
+    whose = f"Of the energy{runs}{every.before_pue}"
+    return f"{whose} {fmt.percent(share)} was measured by hardware{rest}; not counted: {left_out}."
+
+
+def _tool_sentence(every: Facts) -> str:
+    versions = [f"greenlove_tracker {version}" for version in _escaped(every.versions)]
+    tools = _listed([*versions, *_escaped(every.meters - {"none"})])
+    return f"Recorded with {tools}." if tools else ""
+
+
+def _row(name: str, sums: Sums) -> str:
+    time, energy, emissions, _ = sums.cells
+    totals = sums.totals
+    cells = (name, f"{totals.n_runs:,}", time, sums.gpu_hours, energy, emissions)
+    return "| " + " | ".join(cell.replace(STAR, "\\" + STAR) for cell in cells) + " |"
+
+
+# -- What is told of many runs together, gathered in one look at each; nothing of a single run is kept --
+
+_NAMED = 3
+_AT_ONCE = 1000  # runs that are added up together
+
+
+@dataclass(slots=True)
+class Facts:
+    """Of some runs.
+
+    Attributes:
+        kinds: how many trainings and explorations they are.
+        hardware: GPUs, or where there is none CPUs.
+        places: countries, as given.
+        pues: of those whose energy is known.
+        intensities: those known, in the order in which they were met.
+        versions: of this package.
+        meters: that measured.
+        unmeasured: components that could not be, in one of them at least.
+        without_energy: the first few runs whose energy is not known.
+        without_emissions: the same of emissions.
+    """
+
+    _sum: Partial = field(default_factory=Partial)
+    _latest: list[Contribution] = field(default_factory=list)
+    kinds: Counter[str] = field(default_factory=Counter)
+    hardware: set[str] = field(default_factory=set)
+    places: set[str] = field(default_factory=set)
+    pues: set[float] = field(default_factory=set)
+    intensities: dict[Factor, None] = field(default_factory=dict)
+    versions: set[str] = field(default_factory=set)
+    meters: set[str] = field(default_factory=set)
+    unmeasured: set[str] = field(default_factory=set)
+    without_energy: list[str] = field(default_factory=list)
+    without_emissions: list[str] = field(default_factory=list)
+
+    def add(self, run: Run) -> None:
+        """One more run."""
+        self._latest.append(contribution(run))
+        if len(self._latest) == _AT_ONCE:
+            self._sum, self._latest = self.sums.partial, []
+        self.kinds[KEYS["kind"](run)] += 1
+        self.hardware.add(wording.data(run, "gpu_models", 60) or wording.data(run, "cpu_model", 60))
+        self.places.add(wording.data(run, "country", 40))
+        self.versions.add(wording.data(run, "greenlove_version", 20))
+        self.meters.add(wording.data(run, "meter", 40))
+        self.unmeasured.update(c for c in run.text("unmeasured").split() if c in COMPONENTS)
+        if run.summary.energy_kwh is not None:
+            self.pues.add(run.summary.pue)
+        elif len(self.without_energy) < _NAMED:
+            self.without_energy.append(run.run_id)
+        if wording.emissions_kgco2e(run) is None and len(self.without_emissions) < _NAMED:
+            self.without_emissions.append(run.run_id)
+        if run.knows_carbon_intensity:
+            self.intensities[run.carbon_intensity] = None
+
+    @property
+    def sums(self) -> Sums:
+        """What they come to."""
+        return Sums(Partial.merged([self._sum, Partial.of(self._latest)]))
+
+    @property
+    def n_runs(self) -> int:
+        """How many they are."""
+        return self.kinds.total()
+
+    @property
+    def before_pue(self) -> str:
+        """What a share measured is of, where a PUE adds to it; empty where none does."""
+        return " before PUE" if self.pues - {1.0} else ""
+
+    @property
+    def pue_text(self) -> str:
+        """``PUE 1.2``, or from the least to the greatest."""
+        least, greatest = min(self.pues), max(self.pues)
+        return f"PUE {least}" if least == greatest else f"PUE {least} to {greatest}"
+
+
+def facts_of(runs: Iterable[Run]) -> Facts:
+    """Of these runs."""
+    facts = Facts()
+    for run in runs:
+        facts.add(run)
+    return facts

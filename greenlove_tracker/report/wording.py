@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
+from greenlove_tracker import format as fmt
+from greenlove_tracker.forecasting import Estimate
 from greenlove_tracker.format import percent, plural, shortened, significant
-from greenlove_tracker.logs.keys import EXPLORATION, TRAINING
-from greenlove_tracker.logs.parser import Run
+from greenlove_tracker.logs.forecasts import IssuedForecast, Scored, shown
+from greenlove_tracker.logs.mapreduce import EXPLORATION, TRAINING
+from greenlove_tracker.logs.run import Run
 from greenlove_tracker.records import COMPONENTS, MEASURED_METHODS, Factor, Flag, Method, RunStatus, RunSummary
+from greenlove_tracker.rendering.document import Block, Paragraph
 
 NOT_COUNTED = ("screen", "disks", "network", "making of the hardware")
+
 NOTHING_RECORDED = "nothing was recorded"
+
 FIELD_WIDTH = 160  # of a text from a log, in running text or a table of two columns
 
 _METHODS: Mapping[str, str] = {
@@ -178,7 +185,77 @@ def warnings(run: Run) -> tuple[str, ...]:
     return tuple(found)
 
 
-def in_markdown(text: str) -> str:
-    """Text, from a log too, so that Markdown shows it as it is, in one line."""
-    line = "".join("\\" + c if c in "\\`*_{}[]<>|#~$&" else c for c in " ".join(text.split()))
-    return line.replace("://", "\\://")  # or an address in a log becomes a link
+STAR = "*"
+
+STAR_NOTE = "* without the runs for which it is unknown"
+
+
+def star_note(rows: Sequence[tuple[str, ...]]) -> tuple[Block, ...]:
+    """What the stars in a table say; nothing where it has none."""
+    has_star = any(cell.endswith(STAR) for row in rows for cell in row[1:])
+    return (Paragraph(STAR_NOTE, is_note=True),) if has_star else ()
+
+
+def unmetered_text(run: Run) -> str:
+    """``1.30 s before the meter was up``: the time that an estimate stands for."""
+    unmetered_s = max(0.0, run.summary.duration_s - run.summary.metered_s)
+    only_at_start = Flag.METER_STARTING in run.summary.flags and not (
+        run.summary.flags & {Flag.METER_FAILED, Flag.GPU_UNREAD}
+    )
+    return f"{fmt.duration(unmetered_s)} {'before the meter was up' if only_at_start else 'that was not metered'}"
+
+
+def when(issued: IssuedForecast) -> str:
+    """``after 3 epochs``."""
+    if issued.epochs_done:
+        return f"after {fmt.plural(issued.epochs_done, 'epoch')}"
+    if issued.steps_done:
+        return f"after {fmt.plural(issued.steps_done, 'step')}"
+    return "before the start"
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One run's forecast of one quantity: as shown, and as data."""
+
+    run_id: str
+    project: str
+    status: str
+    n_forecasts: int
+    issued: IssuedForecast
+    estimate: Estimate
+    scores: Sequence[Scored]
+
+    def as_dict(self) -> dict[str, object]:
+        """For JSON and CSV; None where there is no outcome."""
+        told = shown(self.scores)
+        return {
+            "run_id": self.run_id,
+            "project": self.project,
+            "status": self.status,
+            "unit": self.estimate.unit,
+            "epochs_done": self.issued.epochs_done,
+            "steps_done": self.issued.steps_done,
+            "elapsed_s": self.issued.elapsed_s,
+            "forecast": self.estimate.point,
+            "lower": self.estimate.lower,
+            "upper": self.estimate.upper,
+            "level": self.estimate.level,
+            "outcome": told.outcome if told else None,
+            "error": told.error if told else None,
+            "has_held": told.has_held if told else None,
+            "n_forecasts": self.n_forecasts,
+            "n_held": sum(s.has_held for s in self.scores) if self.scores else None,
+        }
+
+
+def line_of(run: Run, quantity: str) -> Line | None:
+    """The forecast to tell of: at a tenth of a run that is over, the latest of one that is not; None without any."""
+    issued = [f for f in run.forecasts if quantity in f.estimates]
+    if not issued:
+        return None
+    scores = run.scores(quantity)
+    told = shown(scores)
+    chosen = told.issued if told else issued[-1]
+    summary = run.summary
+    return Line(run.run_id, summary.project, summary.status, len(issued), chosen, chosen.estimates[quantity], scores)

@@ -1,5 +1,5 @@
 """Follows a training as it runs."""
 
-from greenlove_tracker.tracker.facade import Tracker
+from greenlove_tracker.tracker.tracker import Tracker
 
 __all__ = ["Tracker"]

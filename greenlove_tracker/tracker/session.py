@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import os
+import textwrap
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -11,6 +13,8 @@ from typing import Any
 
 from greenlove_tracker import devices
 from greenlove_tracker.config import Settings
+from greenlove_tracker.console import can_ask, confirm, say
+from greenlove_tracker.errors import TrackerStateError, UsageError
 from greenlove_tracker.forecasting import Forecast
 from greenlove_tracker.job import Ranks
 from greenlove_tracker.logs.schema import COMMAND_STREAM, JOINED_ROLE
@@ -18,20 +22,14 @@ from greenlove_tracker.logs.totals import Ending, Terms, summarise
 from greenlove_tracker.logs.writer import RunWriter, timestamp
 from greenlove_tracker.meter import Meter
 from greenlove_tracker.records import Clock, Counts, Field, Row, RunStatus, RunSummary
-from greenlove_tracker.tracker.acting import Acting
-from greenlove_tracker.tracker.between import BetweenEpochs
-from greenlove_tracker.tracker.choices import choose_meter, make_run_dir, make_terms
-from greenlove_tracker.tracker.hooks import Hooks
-from greenlove_tracker.tracker.lifecycle import guard
-from greenlove_tracker.tracker.metering import Metering
-from greenlove_tracker.tracker.outlook import Outlook
-from greenlove_tracker.tracker.particulars import Particulars
-from greenlove_tracker.tracker.plan import Plan
+from greenlove_tracker.tracker.background import Metering, Parts, Worker
+from greenlove_tracker.tracker.budgets import Hooks
+from greenlove_tracker.tracker.forecaster import Outlook
+from greenlove_tracker.tracker.metadata import run_fields, settings_fields
 from greenlove_tracker.tracker.recorder import Recorder
-from greenlove_tracker.tracker.runinfo import run_fields, settings_fields
-from greenlove_tracker.tracker.status import StatusPrinter
-from greenlove_tracker.tracker.troubles import Troubles
-from greenlove_tracker.tracker.worker import Parts, Worker
+from greenlove_tracker.tracker.shutdown import guard
+from greenlove_tracker.tracker.state import Particulars, Plan, choose_meter, make_run_dir, make_terms
+from greenlove_tracker.tracker.status import StatusPrinter, Troubles, unwritten_text
 
 
 class Session:
@@ -295,3 +293,173 @@ def open_run() -> Session | None:
     """The run of this process that is being tracked; None where there is none."""
     current = guard.current
     return current if isinstance(current, Session) and current.pid == os.getpid() and not current.is_finished else None
+
+
+# -- One call of the training's at a time: the lock, the signals that wait, and the errors that must not get through --
+
+
+class Acting:
+    """``with acting as recorder``, as cheap as can be: it is in every call of the training's.
+
+    Meanwhile a signal waits. An error of ours warns once and steps aside; one of the user's gets through.
+
+    Args:
+        lock: the session's.
+        recorder: what is acted on.
+        troubles: takes what goes wrong.
+        finish: ends the run, with the lock held.
+    """
+
+    __slots__ = ("_deferred", "_finish", "_lock", "_n_acting", "_recorder", "_troubles")
+
+    def __init__(
+        self,
+        lock: threading.RLock,
+        recorder: Recorder,
+        troubles: Troubles,
+        finish: Callable[[RunStatus, int | None], None],
+    ) -> None:
+        self._lock, self._recorder, self._troubles, self._finish = lock, recorder, troubles, finish
+        self._n_acting = 0
+        self._deferred: tuple[RunStatus, int | None] | None = None
+
+    def __enter__(self) -> Recorder:
+        guard.enter()
+        try:
+            self._lock.acquire()
+        except BaseException:
+            guard.leave()
+            raise
+        self._n_acting += 1
+        return self._recorder
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> bool:
+        try:
+            self._n_acting -= 1
+            if self._deferred is not None and self._n_acting == 0:
+                self._finish(*self._deferred)
+            if error is None or not isinstance(error, Exception) or isinstance(error, UsageError | TrackerStateError):
+                return False
+            self._troubles.is_ours("internal", error)
+            return True
+        finally:
+            self._lock.release()
+            guard.leave()
+
+    def end(self, status: RunStatus, exit_code: int | None) -> None:
+        """End the run; where a row is being made, as soon as it is."""
+        guard.enter()
+        try:
+            with self._lock:
+                if self._n_acting:
+                    self._deferred = status, exit_code  # called from a signal handler, in the middle of a row
+                else:
+                    self._finish(status, exit_code)
+        finally:
+            guard.leave()
+
+
+# -- What happens between two epochs, in the training's own thread: budgets, the question, the end of monitoring --
+
+
+class BetweenEpochs:
+    """Acts on overruns, asks whether to go on, and closes a run that was monitored for long enough.
+
+    Args:
+        parts: of the session.
+        worker: looks ahead for it.
+        particulars: of the run.
+        asks: whether this process asks: the first rank does so for all.
+        finish: ends the run.
+    """
+
+    def __init__(
+        self,
+        parts: Parts,
+        worker: Worker,
+        particulars: Particulars,
+        *,
+        asks: bool,
+        finish: Callable[[RunStatus, int | None], None],
+    ) -> None:
+        self._parts, self._worker, self._asks, self._finish = parts, worker, asks, finish
+        self.is_monitored_out = False  # closed after monitor_epochs, while the training goes on
+        self.adopt(particulars)
+
+    def adopt(self, particulars: Particulars) -> None:
+        """What the run is, or what a script's own tracker brings that joins it."""
+        self._settings, self._hooks = particulars.settings, particulars.hooks
+
+    def act_on_overruns(self) -> None:
+        """Call the user's code, or stop.
+
+        Raises:
+            BudgetExceeded: where a budget is overrun and the training is to stop then.
+        """
+        self._worker.check_budgets()
+        overruns = self._parts.outlook.overruns
+        while overruns:
+            self._hooks.act(overruns.pop(0))
+
+    def after_epoch(self) -> None:
+        """Ask whether to go on after the epochs before the first forecast, and close after the last monitored one.
+
+        Raises:
+            SystemExit: where the answer is no.
+        """
+        self._worker.nudge()
+        done, settings = self._parts.recorder.epochs_done, self._settings
+        if settings.stop_and_confirm and done == settings.epochs_before_pred and self._asks:
+            self._confirm()
+        if done == settings.monitor_epochs:
+            self.is_monitored_out = True
+            self._finish(RunStatus.FINISHED, None)
+
+    def _confirm(self) -> None:
+        parts = self._parts
+        if not can_ask():
+            parts.troubles.warn("confirm", "stop_and_confirm: there is no terminal to ask on; training goes on")
+            return
+        self._worker.forecast()
+        self._worker.is_asking = True
+        parts.status.clear()
+        asked_s = parts.clock.perf_s()
+        try:
+            say(f"greenlove  {self._worker.line()}")
+            answer = confirm("Continue training?")
+        finally:
+            self._worker.is_asking = False
+        with parts.lock:
+            parts.outlook.lose(parts.clock.perf_s() - asked_s)
+        if answer is False:
+            self._finish(RunStatus.STOPPED, 0)
+            raise SystemExit(0)
+
+
+# -- The final screen of a run, from its log; what the disk did not take of that, from memory --
+
+
+def show(session: Session, wrote: Sequence[str] = (), next_command: str = "", exit_code: int | None = None) -> None:
+    """Print the final screen of a closed run; a failure to do so is logged, and nothing more."""
+    if not session.is_shown:
+        return
+    try:
+        say(_screen(session, wrote, next_command, exit_code))
+    except Exception:  # the training is over, and its exit code is not ours to change
+        logging.getLogger("greenlove_tracker").warning("greenlove: the final screen failed", exc_info=True)
+
+
+def _screen(session: Session, wrote: Sequence[str], next_command: str, exit_code: int | None) -> str:
+    from greenlove_tracker.logs.run import Run
+    from greenlove_tracker.report.screens import WIDTH, end_screen
+
+    unwritten = session.writer.unwritten
+    run = Run(session.run_dir, session.writer.held() if unwritten else None)
+    code = run.summary.exit_code if exit_code is None else exit_code
+    if not unwritten:
+        return end_screen(run, exit_code=code, wrote=(f"{session.shown_dir}/", *wrote), next_command=next_command)
+    lost = (
+        f"! the log in {session.shown_dir}/ is not complete: {unwritten_text(unwritten)}; the figures are from memory"
+    )
+    wrapped = textwrap.wrap(lost, WIDTH, initial_indent="  ", subsequent_indent="    ", break_on_hyphens=False)
+    return "\n".join([end_screen(run, exit_code=code, wrote=wrote), "", *wrapped])

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import os
+from collections.abc import Mapping
+from pathlib import Path
 
 from greenlove_tracker import format as fmt
 from greenlove_tracker.config import Settings
@@ -10,9 +13,8 @@ from greenlove_tracker.console import StatusLine, bar, say
 from greenlove_tracker.forecasting import Estimate, Forecast
 from greenlove_tracker.logs.totals import Terms
 from greenlove_tracker.records import Clock
-from greenlove_tracker.tracker.outlook import used_so_far
-from greenlove_tracker.tracker.plan import Plan
-from greenlove_tracker.tracker.recorder import Recorder
+from greenlove_tracker.tracker.recorder import Recorder, used_so_far
+from greenlove_tracker.tracker.state import Plan
 
 _BAR_WIDTH = 10
 _PLAIN_EVERY_S = 60.0  # without a terminal, a line at most this often,
@@ -101,3 +103,44 @@ class StatusPrinter:
     def clear(self) -> None:
         """Wipe it."""
         self._line.clear()
+
+
+# -- What goes wrong on our side: told once, and the training goes on --
+
+_log = logging.getLogger("greenlove_tracker")
+
+
+class Troubles:
+    """Tells each kind of trouble once."""
+
+    def __init__(self) -> None:
+        self._told: set[str] = set()
+
+    def warn(self, kind: str, message: str) -> None:
+        """Say it, where nothing of its kind was said before."""
+        if kind not in self._told:
+            self._told.add(kind)
+            _log.warning("greenlove: %s", message)
+
+    def is_ours(self, kind: str, error: Exception) -> None:
+        """An error that should not have been."""
+        self.warn(kind, f"an error of greenlove_tracker's own, training goes on: {error!r}")
+        _log.debug("greenlove_tracker", exc_info=error)
+
+    def meter_failed(self, error: Exception) -> None:
+        """The meter gave up in the middle of the run."""
+        self.warn("meter", f"the energy meter failed: {error}. Time is tracked on; energy is unknown where it fails")
+
+    def log_failed(self, error: OSError) -> None:
+        """A row did not reach the disk."""
+        self.warn("log", f"the log cannot be written ({error}); tracking goes on in memory, writing is tried again")
+
+    def log_is_incomplete(self, run_dir: Path, unwritten: Mapping[str, OSError]) -> None:
+        """At the end of the run the disk still does not take all of it."""
+        self.warn("unwritten", f"the log in {run_dir} is not complete: {unwritten_text(unwritten)}")
+
+
+def unwritten_text(unwritten: Mapping[str, OSError]) -> str:
+    """``epochs-0.csv, run.csv could not be written (No space left on device)``."""
+    reasons = dict.fromkeys(error.strerror or str(error) for error in unwritten.values())
+    return f"{', '.join(sorted(unwritten))} could not be written ({'; '.join(reasons)})"

@@ -79,7 +79,7 @@ def _settings(
 def _run(command: Sequence[str], settings: Settings) -> int | str | None:
     """Run it, and give its exit code."""
     from greenlove_tracker import runner
-    from greenlove_tracker.tracker.facade import show
+    from greenlove_tracker.tracker.tracker import show
 
     outcome = runner.run_command(_as_command(command), settings)
     if settings.verbose > 0:

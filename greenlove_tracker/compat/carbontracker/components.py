@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 
 from greenlove_tracker.compat.carbontracker.arguments import COMPONENTS
-from greenlove_tracker.logs.foreign.carbontracker import CarbontrackerRun
-from greenlove_tracker.logs.foreign.carbontracker_log import CarbontrackerLog
-from greenlove_tracker.logs.parser import Run
+from greenlove_tracker.logs.foreign.carbontracker import CarbontrackerLog, CarbontrackerRun
+from greenlove_tracker.logs.run import Run
 from greenlove_tracker.records import Energy
 from greenlove_tracker.units import w_from_kwh_s
 

@@ -7,10 +7,9 @@ from dataclasses import replace
 from functools import cache
 from typing import Any
 
-from greenlove_tracker.logs.foreign.carbontracker import CarbontrackerRun
-from greenlove_tracker.logs.foreign.carbontracker_log import Consumption
-from greenlove_tracker.logs.parser import Run
-from greenlove_tracker.tables.equivalents import equivalents
+from greenlove_tracker.logs.foreign.carbontracker import CarbontrackerRun, Consumption
+from greenlove_tracker.logs.run import Run
+from greenlove_tracker.report.equivalents import equivalents
 from greenlove_tracker.units import GRAMS_PER_KG
 
 _CAR_UNIT, _CAR_KEY = "km travelled by car", "car_eu_new_2024_km"

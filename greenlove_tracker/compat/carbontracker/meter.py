@@ -10,9 +10,8 @@ from greenlove_tracker.config import Settings
 from greenlove_tracker.job import find_ranks
 from greenlove_tracker.meter import Meter, MeterInfo, SimulatedMeter
 from greenlove_tracker.records import Energy, Field
-from greenlove_tracker.tracker.choices import choose_meter, make_terms
-from greenlove_tracker.tracker.clock import SystemClock
-from greenlove_tracker.tracker.plan import Plan
+from greenlove_tracker.tracker.recorder import SystemClock
+from greenlove_tracker.tracker.state import Plan, choose_meter, make_terms
 
 
 class PartialMeter:

@@ -15,8 +15,9 @@ from greenlove_tracker.compat.carbontracker.components import components_of
 from greenlove_tracker.compat.carbontracker.consumption import actual_of, is_stopped_early, predicted_of
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.format import plural
+from greenlove_tracker.logs.directory import read_logs
 from greenlove_tracker.logs.foreign.carbontracker import CarbontrackerRun
-from greenlove_tracker.logs.parser import Run, read_logs
+from greenlove_tracker.logs.run import Run
 from greenlove_tracker.units import GRAMS_PER_KG
 
 __all__ = ["aggregate_consumption", "parse_all_logs", "parse_logs", "print_aggregate"]

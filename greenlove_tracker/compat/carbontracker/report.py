@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from greenlove_tracker.errors import UsageError
-from greenlove_tracker.logs.parser import read_logs
+from greenlove_tracker.logs.directory import read_logs
 
 __all__ = ["generate_report_from_log"]
 
@@ -20,7 +20,7 @@ def generate_report_from_log(log_file_path: str | os.PathLike[str], output_path:
     Raises:
         UsageError: where the log cannot be read, by name, or the file cannot be written.
     """
-    from greenlove_tracker.report.pdf import write_pdf  # reportlab takes a while to load
+    from greenlove_tracker.report.build import write_pdf  # reportlab takes a while to load
 
     logs = read_logs(log_file_path)
     if not list(logs.readable()):

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import cached_property
 from pathlib import Path
 
 from greenlove_tracker.errors import LogError
-from greenlove_tracker.logs.foreign.carbontracker_log import CarbontrackerLog, LoggedEpoch
-from greenlove_tracker.logs.foreign.carbontracker_output import read_output
-from greenlove_tracker.logs.foreign.carbontracker_standard import read_standard
-from greenlove_tracker.logs.foreign.run import ForeignRecord, ForeignRun, fields_of
-from greenlove_tracker.logs.foreign.textfile import safe_text
-from greenlove_tracker.logs.notes import Notes
+from greenlove_tracker.logs.foreign.base import ForeignRecord, ForeignRun, amount, fields_of, read_lines, safe_text
+from greenlove_tracker.logs.problems import Notes
 from greenlove_tracker.logs.schema import cell, factor_fields
 from greenlove_tracker.logs.totals import Ending
 from greenlove_tracker.records import UNKNOWN_ENERGY, Counts, Energy, Factor, Field, Method, Row, RowKind, RunStatus
@@ -105,9 +102,6 @@ def _text(moment: datetime | None) -> str:
     return moment.isoformat(timespec="milliseconds") if moment else ""
 
 
-# -- rows ------------------------------------------------------------------------------------------------------------
-
-
 def _row(log: CarbontrackerLog, epoch: LoggedEpoch, methods: Mapping[str, str | None]) -> Row:
     duration_s = epoch.duration_s or 0.0
     cpu_kwh, gpu_kwh = (_energy_kwh(epoch, component) for component in ("cpu", "gpu"))
@@ -142,9 +136,6 @@ def _method(log: CarbontrackerLog, component: str) -> str | None:
     if len(powers) < 2:
         return None
     return Method.TDP_MODEL if len(set(powers)) == 1 else Method.SAMPLED_POWER
-
-
-# -- fields ----------------------------------------------------------------------------------------------------------
 
 
 def _fields(log: CarbontrackerLog, name: str, methods: Mapping[str, str | None]) -> dict[str, Field]:
@@ -190,3 +181,264 @@ def _intensity(log: CarbontrackerLog) -> Factor | None:
     if value is None:
         return None
     return Factor("carbon_intensity", value, "gCO2e/kWh", _source(log, log.location or "no place known"))
+
+
+# -- Reads carbontracker's standard log: each epoch's time and mean power, the factors, and how it ended --
+
+_POWER = re.compile(r"Average power usage \(W\) for (\w+): (.*)")
+_PUE = re.compile(r"PUE coefficient of (\d[\d.]*\d)(?: \((.*)\))?")
+_INTENSITY = re.compile(r"Average carbon intensity during training was (\d[\d.]*\d) gCO2eq/kWh")
+_LOCATION = re.compile(r"at detected location:? (.*)")
+_PLANNED = re.compile(r"before all (\d+) epochs")
+_APPLE_GPU = ("GPU", "ANE")  # read as one: its power is their sum already
+
+
+def read_standard(file: Path, log: CarbontrackerLog, notes: Notes) -> None:
+    """Take in what the standard log says; what cannot be read is noted."""
+    for number, stamp, message in messages(file, notes):
+        log.began_at = log.began_at or stamp
+        log.ended_at = stamp or log.ended_at
+        take = _BY_FIRST_WORD.get(message.partition(" ")[0])
+        if take is None:
+            continue
+        try:
+            take(log, stamp, message)
+        except ValueError as error:
+            notes.tell(file, f"line {number} left out: {error}")
+    for epoch in log.epochs:
+        if epoch.duration_s is None:
+            notes.tell(file, f"epoch {epoch.number} left out: no duration")
+    log.epochs = [epoch for epoch in log.epochs if epoch.duration_s is not None]
+
+
+def _take_version(log: CarbontrackerLog, stamp: datetime | None, message: str) -> None:
+    log.version = safe_text(message.rpartition("version ")[2])
+
+
+def _take_pue(log: CarbontrackerLog, stamp: datetime | None, message: str) -> None:
+    if found := _PUE.search(message):
+        value = amount(found[1])
+        if value is None or value < 1:
+            raise ValueError(f"a PUE of {found[1][:40]}")
+        log.pue, log.pue_source = value, safe_text(found[2] or "")
+
+
+def _take_components(log: CarbontrackerLog, stamp: datetime | None, message: str) -> None:
+    if "components were found:" in message:
+        log.devices = devices_of(message)
+
+
+def _take_epoch(log: CarbontrackerLog, stamp: datetime | None, message: str) -> None:
+    log.epochs.append(LoggedEpoch(whole(message.removeprefix("Epoch ").rstrip(": ")), stamp))
+
+
+def _take_duration(log: CarbontrackerLog, stamp: datetime | None, message: str) -> None:
+    if log.epochs and log.epochs[-1].duration_s is None:
+        log.epochs[-1].duration_s = seconds(message)
+
+
+def _take_average(log: CarbontrackerLog, stamp: datetime | None, message: str) -> None:
+    if found := _INTENSITY.search(message):
+        log.intensity_gco2e_per_kwh = amount(found[1])
+        _take_location(log, stamp, message)
+    elif (found := _POWER.fullmatch(message)) and log.epochs:
+        component = found[1].lower()
+        log.epochs[-1].powers_w[component] = _powers_w(found[2], log.devices.get(component, ()))
+
+
+def _powers_w(text: str, devices: tuple[str, ...]) -> tuple[float, ...] | None:
+    """One power for each device; a power without brackets is the mean over all devices, not their sum.
+
+    0 W is of hardware that could not be read: what draws nothing does not run.
+    """
+    parts = text.strip("[] ").replace(",", " ").split()
+    values = [value for part in parts[:MAX_PARTS] if (value := amount(part)) is not None]
+    if not any(values):
+        return None
+    if text.startswith("[") or devices == _APPLE_GPU:
+        return tuple(values)
+    return (values[0],) * max(1, len(devices))
+
+
+def _take_location(log: CarbontrackerLog, stamp: datetime | None, message: str) -> None:
+    if found := _LOCATION.search(message):
+        place = safe_text(found[1].partition(": [")[0].strip(" .:"))
+        log.location = "" if place == "Unknown" else place
+
+
+def _take_ending(log: CarbontrackerLog, stamp: datetime | None, message: str) -> None:
+    if message.startswith("Training was interrupted"):
+        log.is_stopped_early = True
+        if found := _PLANNED.search(message):
+            log.planned = whole(found[1])
+    elif message.startswith("Session ended by user"):
+        log.is_refused = True
+    elif message.startswith("Monitoring thread ended"):
+        log.is_closed = True
+
+
+_BY_FIRST_WORD: dict[str, Callable[[CarbontrackerLog, datetime | None, str], None]] = {
+    "carbontracker": _take_version,
+    "Only": _take_pue,
+    "The": _take_components,
+    "Epoch": _take_epoch,
+    "Duration:": _take_duration,
+    "Average": _take_average,
+    "Carbon": _take_location,
+    "Training": _take_ending,
+    "Session": _take_ending,
+    "Monitoring": _take_ending,
+}
+
+
+# -- What carbontracker's two logs of a run say, filled in line by line as they are read --
+
+MAX_PARTS = 1000  # devices, equivalents: more are no log's
+_MAX_WRAPPED = 100_000  # characters of the powers of many devices
+
+_STAMPED = re.compile(r"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)(?:,\d+)? - (.*)")
+_DURATION = re.compile(r"(\d{1,7}):(\d\d):(\d\d?(?:\.\d+)?)")
+_DEVICES = re.compile(r"(\w+) with device\(s\) (.*?)\.(?= \w+ with device\(s\) |\s*$)")
+
+
+@dataclass(slots=True)
+class LoggedEpoch:
+    """An epoch, with the power of each device by component: None where none was measured."""
+
+    number: int
+    ended_at: datetime | None
+    duration_s: float | None = None
+    powers_w: dict[str, tuple[float, ...] | None] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Consumption:
+    """A prediction or the totals, as the output log gives them; PUE is in the energy."""
+
+    epochs: int | None
+    duration_s: float | None = None
+    energy_kwh: float | None = None
+    emissions_gco2e: float | None = None
+    equivalents: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class CarbontrackerLog:
+    """Both logs of a run; times are local ones of a zone that is not logged."""
+
+    version: str = ""
+    pue: float | None = None
+    pue_source: str = ""
+    devices: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    epochs: list[LoggedEpoch] = field(default_factory=list)
+    began_at: datetime | None = None
+    ended_at: datetime | None = None
+    intensity_gco2e_per_kwh: float | None = None
+    location: str = ""
+    planned: int | None = None  # as the message of an early stop has it
+    is_stopped_early: bool = False
+    is_refused: bool = False  # the question whether to go on was answered with no
+    is_closed: bool = False
+    actual: Consumption | None = None
+    predicted: Consumption | None = None
+
+
+def messages(file: Path, notes: Notes) -> Iterator[tuple[int, datetime | None, str]]:
+    """Each message with its line and time; the powers of many devices are wrapped over several lines."""
+    held: tuple[int, datetime | None, str] | None = None
+    stamp = None
+    for number, line in read_lines(file, notes):
+        found = _STAMPED.fullmatch(line)
+        stamp = _moment(found[1]) if found else stamp
+        if held is not None and (found or len(held[2]) > _MAX_WRAPPED):
+            yield held
+            held = None
+        text = found[2] if found else line
+        held = (number, stamp, text) if held is None else (*held[:2], f"{held[2]} {text}")
+        if not ("[" in held[2] and "]" not in held[2] and held[2].startswith("Average power")):
+            yield held
+            held = None
+    if held is not None:
+        yield held
+
+
+def _moment(text: str) -> datetime | None:
+    try:
+        return datetime.fromisoformat(text)
+    except ValueError:
+        return None
+
+
+def devices_of(message: str) -> dict[str, tuple[str, ...]]:
+    """The devices by component; their names may hold full stops."""
+    found = _DEVICES.findall(message.partition("found:")[2])
+    return {name.lower(): tuple(safe_text(d) for d in devices.split(", ")[:MAX_PARTS]) for name, devices in found}
+
+
+def seconds(text: str) -> float:
+    """A duration such as ``0:01:02.50``.
+
+    Raises:
+        ValueError: where it is none.
+    """
+    found = _DURATION.search(text)
+    if not found:
+        raise ValueError(f"{text.strip()[:40]!r} is no duration")
+    return timedelta(minutes=60 * int(found[1]) + int(found[2]), seconds=float(found[3])).total_seconds()
+
+
+def whole(text: str) -> int:
+    """A whole number as people write it.
+
+    Raises:
+        ValueError: where it is none.
+    """
+    if not (text.isascii() and text.isdecimal() and len(text) < 10):
+        raise ValueError(f"{text[:40]!r} is no number of epochs")
+    return int(text)
+
+
+# -- Reads carbontracker's output log: what it predicted, and what it says the run took --
+
+_BLOCK = re.compile(r"(Actual|Predicted) consumption(?: for (\d+) epoch)?")
+_EQUIVALENT = re.compile(r"(\d[\d.]*) (\S.*)")
+
+
+def read_output(file: Path, log: CarbontrackerLog, notes: Notes) -> None:
+    """Take in what the output log says; what cannot be read is noted."""
+    block: Consumption | None = None
+    for number, stamp, message in messages(file, notes):
+        log.began_at = log.began_at or stamp
+        log.ended_at = stamp or log.ended_at
+        text = message.removeprefix("CarbonTracker:").strip()
+        try:
+            if found := _BLOCK.match(text):
+                block = Consumption(whole(found[2]) if found[2] else None)
+                if found[1] == "Actual":
+                    log.actual = block
+                else:
+                    log.predicted = block
+            elif text and message.startswith("CarbonTracker:"):
+                block = None
+                _take_devices(log, text)
+            elif block is not None:
+                _take_amount(block, text)
+        except ValueError as error:
+            notes.tell(file, f"line {number} left out: {error}")
+
+
+def _take_devices(log: CarbontrackerLog, text: str) -> None:
+    if not log.devices and "components were found:" in text:  # of a run whose standard log is lost
+        log.devices = devices_of(text)
+
+
+def _take_amount(block: Consumption, text: str) -> None:
+    name, _, value = text.partition(":")
+    if name == "Time":
+        block.duration_s = seconds(value)
+    elif name == "Energy":
+        block.energy_kwh = amount(value.strip().removesuffix("kWh"))
+    elif name == "CO2eq":
+        block.emissions_gco2e = amount(value.strip().removesuffix("g"))
+    elif (found := _EQUIVALENT.fullmatch(text)) and len(block.equivalents) < MAX_PARTS:
+        block.equivalents[safe_text(found[2])] = float(found[1])

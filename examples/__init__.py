@@ -1,1 +1,0 @@
-"""The examples, shipped with the package."""

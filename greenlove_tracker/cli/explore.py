@@ -1,0 +1,177 @@
+"""``explore``, ``forecast`` and ``project``: what a training will take, here and elsewhere."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import click
+
+from greenlove_tracker.cli.base import cli, logs_of
+from greenlove_tracker.config import setting_names
+from greenlove_tracker.errors import MissingExtraError, UsageError
+from greenlove_tracker.projection.types import OPTIONS as PROJECT_OPTIONS
+from greenlove_tracker.projection.types import rows_in_options
+
+_BY_CTRL_C = 130  # as a shell ends: 128 and the number of SIGINT
+
+
+@cli.command(
+    also={"total_epochs": "--epochs", "total_steps": "--steps"},
+    short_help="Say what a PyTorch training will take, before it starts.",
+)
+@click.argument("task", metavar="FILE.py:FUNCTION")
+@click.option("--epochs", type=int, help="epochs of the whole training")
+@click.option("--steps", type=int, help="optimizer steps of the whole training, instead of its epochs")
+@click.option("--batch-size", type=int, help="for a data set, default 64; a DataLoader has its own")
+@click.option("--budget", "budget_s", type=float, help="seconds to explore for; default 30")
+@click.option("--country", help="where this runs: DE, DEU, Germany or US-CA; default: the world's average")
+@click.option("--project", help="a name that runs are grouped by")
+@click.option("--log-dir", metavar="DIR", help="where the trials are written; default greenlove_logs")
+def explore(
+    task: str, epochs: int | None, steps: int | None, batch_size: int | None, budget_s: float | None, **options: Any
+) -> None:
+    """Say what a PyTorch training will take, from half a minute on small samples.
+
+    \b
+    greenlove explore train.py:task --epochs 100
+
+    The function takes nothing, and returns (model, optimizer, criterion, train_dataset), where the last may be a
+    DataLoader; or a dict of these and of more arguments of greenlove_tracker.Estimator. Model, optimizer and random
+    state are left as they were. One of --epochs and --steps is needed, unless the dict says it.
+    """  # noqa: D301  # click wants the backspace itself
+    from importlib.util import find_spec
+    from inspect import signature
+
+    if epochs is not None and steps is not None:
+        raise UsageError("--epochs and --steps: choose one")
+    if find_spec("torch") is None:
+        raise MissingExtraError('exploring needs torch: pip install "greenlove-tracker[torch]"')
+    from greenlove_tracker.exploration.estimator import Estimator
+    from greenlove_tracker.exploration.task import load_task
+
+    given = {"batch_size": batch_size, "budget_s": budget_s, **options}
+    plan = {"total_epochs": epochs, "total_steps": steps}
+    takes = {*signature(Estimator).parameters, *setting_names()}
+    chosen = {name: value for name, value in given.items() if value is not None}
+    arguments = {"asks": False} | load_task(task, takes) | chosen
+    if epochs is not None or steps is not None:
+        arguments |= plan
+    try:
+        Estimator(**arguments).estimate()
+    except KeyboardInterrupt:  # told of by then; click would call it aborted, with code 1
+        raise SystemExit(_BY_CTRL_C) from None
+
+
+@cli.command(short_help="Set forecasts beside what runs came to; or forecast again.")
+@click.argument("log_dir", required=False)
+@click.option(
+    "--of",
+    "quantity",
+    type=click.Choice(["time", "energy", "co2e", "cost"]),
+    default="time",
+    show_default=True,
+    help="the quantity to show",
+)
+@click.option("--runs", "n_runs", type=click.IntRange(min=1), help="what so many runs like the finished ones will take")
+@click.option("--epochs", type=click.IntRange(min=1), help="forecast an exploration again, for so many epochs")
+@click.option("--samples", type=click.IntRange(min=1), help="forecast an exploration again, for so many samples")
+@click.option("--steps", type=click.IntRange(min=1), help="forecast an exploration again, for so many steps")
+@click.option("--json", "as_json", is_flag=True, help="as JSON, on stdout")
+@click.option("--csv", "as_csv", is_flag=True, help="as CSV, on stdout")
+def forecast(
+    log_dir: str | None,
+    quantity: str,
+    n_runs: int | None,
+    epochs: int | None,
+    samples: int | None,
+    steps: int | None,
+    as_json: bool,
+    as_csv: bool,
+) -> None:
+    """Show what was forecast while runs ran, and what they came to.
+
+    \b
+    greenlove forecast                     every run's forecast beside its outcome
+    greenlove forecast --runs 200          what 200 runs like the finished ones will take
+    greenlove forecast --epochs 300        the last exploration, forecast again; nothing is run
+    """  # noqa: D301  # click wants the backspace itself
+    from greenlove_tracker.cli import forecast
+
+    if as_json and as_csv:
+        raise UsageError("--json and --csv: choose one")
+    if epochs is not None or samples is not None or steps is not None:
+        click.echo(forecast.again(logs_of(log_dir), epochs, samples, steps))
+    elif n_runs is not None:
+        if as_csv:
+            raise UsageError("--runs gives text or --json")
+        click.echo(forecast.sweep(logs_of(log_dir), n_runs, as_json=as_json))
+    else:
+        style = "json" if as_json else "csv" if as_csv else "text"
+        click.echo(forecast.record(logs_of(log_dir, may_be_empty=as_json), quantity, style))
+
+
+@cli.command(also=PROJECT_OPTIONS, short_help="Say what a training would take, cost and emit on GPUs for rent.")
+@click.argument("log_dir", required=False)
+@click.option(
+    "--gpu", help="the GPU here, where no log names it: 'RTX 4090', or '4 × L40S' for another number than the log's"
+)
+@click.option("--gpu-memory", type=float, help="memory of one GPU here, GiB, where several cards have its name")
+@click.option("--hours", type=float, help="what the training takes here, instead of a log; needs --gpu for energy")
+@click.option("--country", help="where this machine stands: DE, DEU, Germany or US-CA")
+@click.option("--provider", help="whose offers; default crusoe, and those in --prices")
+@click.option("--gpus", type=click.IntRange(min=1), help="GPUs wanted there; default as many as here")
+@click.option("--target", "targets", multiple=True, metavar="GPU", help="a further GPU to look at; may be repeated")
+@click.option("--task", help="of the published benchmarks, the one most like the training, such as resnet50")
+@click.option(
+    "--precision",
+    type=click.Choice(["fp16", "fp32"]),
+    default="fp16",
+    show_default=True,
+    help="that the training computes in; bfloat16 counts as fp16",
+)
+@click.option("--method", help="of the speedup: benchmarks, specifications or green-love; default: the best known")
+@click.option("--speedup", "speedups", multiple=True, help="your own: 1.8; 1.8,1.5,2.1 with its range; or GPU=1.8")
+@click.option("--measured", metavar="DIR", help="log directory of the same exploration, made on another GPU")
+@click.option("--prices", metavar="FILE", help="a CSV file of offers: columns in docs/projection.md")
+@click.option("--region", help="only offers in this region of the provider")
+@click.option("--scaling", type=float, default=0.85, show_default=True, help="efficiency of eight GPUs against one")
+@click.option("--electricity-price", type=float, help="USD per kWh here")
+@click.option("--carbon-intensity", type=float, help="gCO2e/kWh here")
+@click.option("--pue", type=float, help="power usage effectiveness here")
+@click.option("--price", type=float, help="of the machine here, USD per GPU and hour; default: its electricity")
+@click.option("--utilization", type=float, help="share of their power limit that the GPUs here draw, such as 0.82")
+@click.option("--tdp", type=float, help="power limit of one GPU here, W")
+@click.option("--peak-memory", type=float, help="memory that the training takes on one GPU, GiB")
+@click.option("--embodied", type=float, help="embodied emissions, kgCO2e per GPU and hour; shown apart from all totals")
+@click.option("--all", "include_all", is_flag=True, help="compare what has no public price or is of another maker, too")
+@click.option("-o", "--output", metavar="FILE", help="write it to this .pdf, .html or .md instead of the screen")
+@click.option("--json", "as_json", is_flag=True, help="as JSON, on stdout")
+@click.option("--csv", "as_csv", is_flag=True, help="as CSV, on stdout")
+def project(log_dir: str | None, output: str | None, as_json: bool, as_csv: bool, **asked: Any) -> None:
+    """Say what a training would take, cost and emit on GPUs for rent: a log's last exploration, else its last run.
+
+    \b
+    greenlove project greenlove_logs --country DE
+    greenlove project --gpu "RTX 4090" --hours 20 --utilization 0.8
+    """  # noqa: D301  # click wants the backspace itself
+    from greenlove_tracker.projection.from_log import Asked
+    from greenlove_tracker.projection.project import compare
+    from greenlove_tracker.report.build import check_name, write_document
+    from greenlove_tracker.report.projection_report import projection_document
+    from greenlove_tracker.report.screens import projection_csv, projection_record, projection_screen
+
+    if as_json and as_csv:
+        raise UsageError("--json and --csv: choose one")
+    if output is not None:
+        check_name(output)
+    found = compare(log_dir, Asked(**asked))
+    rows, about = found.projections, found.about
+    if output is not None:
+        click.echo(f"wrote {write_document(projection_document(rows, about), output)}", err=True)
+    elif as_json:
+        click.echo(json.dumps(projection_record(rows, about), indent=2))
+    elif as_csv:
+        click.echo(projection_csv(rows), nl=False)
+    else:
+        click.echo(projection_screen(rows_in_options(rows), about, found.today))

@@ -1,0 +1,199 @@
+"""``summary``, ``report`` and ``doctor``: what was measured, and how it will be."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from greenlove_tracker.cli.base import cli, logs_of
+from greenlove_tracker.config import load_settings
+from greenlove_tracker.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from greenlove_tracker.logs.directory import Logs
+    from greenlove_tracker.logs.problems import Problem
+
+_MOST_TOLD = 20
+
+
+@cli.command(short_help="Add the runs of a log directory up.")
+@click.argument("log_dir", required=False)
+@click.option(
+    "--by",
+    metavar="KEYS",
+    default="project",
+    show_default=True,
+    help="group by these, separated by commas: run, project, device, account, partition, user, job, kind, intensity, "
+    "status, training, day, month",
+)
+@click.option("--since", metavar="DATE", help="only runs begun on or after this UTC date, such as 2026-11-01")
+@click.option("--until", metavar="DATE", help="only runs begun before this UTC date")
+@click.option("--json", "as_json", is_flag=True, help="as JSON, on stdout")
+@click.option("--csv", "as_csv", is_flag=True, help="as CSV, on stdout")
+@click.option("--ledger", is_flag=True, help="one line a run for an auditor, as CSV: period, factor, basis, scope")
+@click.option("--factors", metavar="FILE", help="with --ledger: a CSV of carbon intensities to restate the runs with")
+@click.option("--verify", is_flag=True, help="add the epochs up again, and name the runs whose totals differ")
+@click.option(
+    "--engine",
+    type=click.Choice(["local", "dask"]),
+    default="local",
+    show_default=True,
+    help="who adds up; dask: several processes or machines",
+)
+@click.option("--scheduler", metavar="ADDRESS", help="with --engine dask: one that runs already, tcp://host:8786")
+def summary(
+    log_dir: str | None, by: str, as_json: bool, as_csv: bool, ledger: bool, factors: str | None, **chosen: Any
+) -> None:
+    """Add the runs of a log directory up: time, energy, CO2e and cost of each group."""
+    from greenlove_tracker.logs.aggregate import aggregate
+
+    keys = tuple(key.strip() for key in by.split(",") if key.strip())
+    if as_json + as_csv + ledger > 1:
+        raise UsageError("--json, --csv and --ledger: choose one")
+    if factors is not None and not ledger:
+        raise UsageError("--factors restates the lines of a ledger: say --ledger too")
+    added_up = aggregate(logs_of(log_dir, may_be_empty=as_json), **chosen)
+    if ledger:
+        from greenlove_tracker.report.audit import entries, ledger_csv, read_factors
+
+        click.echo(ledger_csv(entries(added_up.runs, () if factors is None else read_factors(factors))))
+        _tell(added_up.problems)
+        return
+    if as_json:
+        rows = added_up.rows(*keys)
+        problems = [str(problem) for problem in added_up.problems]
+        click.echo(json.dumps({"groups": rows, "problems": problems}, indent=2))
+    elif as_csv:
+        click.echo(added_up.to_csv(*keys), nl=False)
+        _tell(added_up.problems)
+    else:
+        from greenlove_tracker.report.screens import summary_table
+
+        click.echo(summary_table(added_up, keys))
+
+
+def _tell(problems: Sequence[Problem]) -> None:
+    """What could not be read, beside a table that has no room for it."""
+    for problem in problems[:_MOST_TOLD]:
+        click.echo(f"! {problem}", err=True)
+    if len(problems) > _MOST_TOLD:
+        click.echo(f"! and {len(problems) - _MOST_TOLD:,} more", err=True)
+
+
+@cli.command(short_help="Write a report of a run or a directory: PDF, HTML, Markdown.")
+@click.argument("log_dir", required=False)
+@click.option(
+    "-o",
+    "--output",
+    metavar="FILE",
+    help="the file to write: .pdf, .html or .md, default report.pdf; with another --format default stdout",
+)
+@click.option(
+    "--format",
+    "style",
+    type=click.Choice(["report", "cite", "model-card", "sci", "ai-act"]),
+    default="report",
+    show_default=True,
+    help="the whole report, or what a paper, a model card or a regulation asks for",
+)
+@click.option("--since", metavar="DATE", help="only runs begun on or after this UTC date, such as 2026-11-01")
+@click.option("--until", metavar="DATE", help="only runs begun before this UTC date")
+@click.option("--page-size", type=click.Choice(["A4", "Letter"]), help="of a PDF; default A4")
+@click.option("--factors", metavar="FILE", help="a CSV of carbon intensities to restate the runs with; both are shown")
+@click.option("--jobs", type=click.IntRange(min=0), help="jobs that ran: says how many of them left no log")
+@click.option("--unit", type=click.Choice(["run", "epoch", "step", "sample", "token"]), help="of sci; default run")
+@click.option("--embodied", type=click.FloatRange(min=0), help="of sci: embodied emissions of all runs, gCO2e")
+@click.option("--training-type", type=click.Choice(["pre-training", "fine-tuning"]), help="of model-card")
+def report(log_dir: str | None, output: str | None, style: str, **options: Any) -> None:
+    """Write a report of one run or of a whole directory: PDF, HTML page, Markdown, or what others ask for."""
+    from greenlove_tracker.files import write_report
+    from greenlove_tracker.report.build import check_name, document, write_document
+
+    period = {name: options.pop(name) for name in ("since", "until")}
+    given = {name: value for name, value in options.items() if value is not None}
+    _refuse_others(given, style)
+    logs = logs_of(log_dir)
+    if style == "report":
+        path = output or "report.pdf"
+        suffix = check_name(path)
+        if suffix != ".pdf" and "page_size" in given:
+            raise UsageError(f"--page-size is of a PDF: leave it out, or name {path} .pdf")
+        content = document(logs, factors=given.get("factors"), n_jobs=given.get("jobs"), **period)
+        written = write_document(content, path, page_size=given.get("page_size", "A4"))
+        click.echo(f"wrote {written}", err=True)
+        return
+    if output is not None and Path(output).suffix.lower() in (".pdf", ".html"):
+        raise UsageError(f"{output}: --format {style} is text: name it .md or .txt")
+    text = _declaration(style, logs, period, **given)
+    if output is None:
+        click.echo(text)
+    else:
+        click.echo(f"wrote {write_report(output, f'{text}{chr(10)}')}", err=True)
+
+
+_OPTIONS_OF = {"report": {"page_size", "factors", "jobs"}, "sci": {"unit", "embodied"}, "model-card": {"training_type"}}
+
+
+def _refuse_others(given: Mapping[str, Any], style: str) -> None:
+    """An option of another format would be passed over in silence."""
+    for name in given:
+        if name not in _OPTIONS_OF.get(style, ()):
+            meant = next(style for style, names in _OPTIONS_OF.items() if name in names)
+            raise UsageError(f"--{name.replace('_', '-')} is of --format {meant}: leave it out, or --format {style}")
+
+
+def _declaration(style: str, logs: Logs, period: Mapping[str, Any], **asked: Any) -> str:
+    from greenlove_tracker.logs.aggregate import aggregate
+    from greenlove_tracker.report import declarations
+    from greenlove_tracker.report.declarations import cite
+
+    added_up = aggregate(logs, **period)
+    match style:
+        case "model-card":
+            return declarations.model_card(added_up, asked.get("training_type", ""))
+        case "sci":
+            return declarations.sci(added_up, asked.get("unit", "run"), asked.get("embodied"))
+        case "ai-act":
+            return declarations.ai_act(added_up)
+    return cite(added_up)
+
+
+@cli.command(short_help="Say what this machine can measure, and what to fix.")
+@click.option("--json", "as_json", is_flag=True, help="as JSON, on stdout")
+@click.option("--print-udev", is_flag=True, help="print the rule that keeps the CPU's energy counter readable")
+def doctor(as_json: bool, print_udev: bool) -> None:
+    """Say how each component will be measured, what is missing, and the exact fix."""
+    from greenlove_tracker import doctor
+
+    if print_udev:
+        click.echo(doctor.UDEV_RULE)
+        return
+    diagnosis = doctor.examine(load_settings())
+    click.echo(json.dumps(diagnosis.as_dict(), indent=2) if as_json else diagnosis.as_text())
+    sys.exit(0 if diagnosis.can_measure else 1)
+
+
+# -- ``import``: what other tools logged, as our own reports see it --
+
+
+@cli.command("import", short_help="Say what logs of carbontracker and CodeCarbon hold.")
+@click.argument("directory", metavar="DIR")
+@click.option("--by", metavar="KEYS", default="project", show_default=True, help="group by these, separated by commas")
+def import_logs(directory: str, by: str) -> None:
+    """Read the logs of carbontracker and CodeCarbon in a directory, and say what they hold.
+
+    Nothing is copied: summary, report, forecast and read_logs read such a directory as it is, ours among theirs.
+    """
+    from greenlove_tracker.logs.aggregate import aggregate
+    from greenlove_tracker.report.screens import summary_table
+
+    added_up = aggregate(logs_of(directory))
+    click.echo(summary_table(added_up, tuple(key.strip() for key in by.split(",") if key.strip())))
+    click.echo(f"\nnext    greenlove report {shlex.quote(directory)} -o report.html", err=True)

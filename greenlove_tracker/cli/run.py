@@ -1,0 +1,174 @@
+"""``run`` and ``demo``: what is run under a tracker."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shlex
+import signal
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import click
+
+from greenlove_tracker.cli.base import Verb, cli
+from greenlove_tracker.config import DEFAULT_LOG_DIR, Settings, load_settings
+from greenlove_tracker.errors import GreenloveError, MissingExtraError
+from greenlove_tracker.records import RunStatus
+
+if TYPE_CHECKING:
+    from greenlove_tracker.runner import Outcome
+
+
+class _Run(Verb):
+    """Tells ``run train.py`` from ``run -- any command``; click itself drops the dashes."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        values, _, _ = self.make_parser(ctx).parse_args(args=list(args))
+        command = values.get("command")
+        n_options = len(args) - (len(command) if isinstance(command, tuple | list) else 0)
+        ctx.meta["is_command"] = n_options > 0 and args[n_options - 1] == "--"
+        return super().parse_args(ctx, args)
+
+
+def _settings_options(function: Callable[..., None]) -> Callable[..., None]:
+    options = [
+        click.option("--country", help="where this runs: DE, DEU, Germany or US-CA; default: the world's average"),
+        click.option("--project", help="a name that runs are grouped by"),
+        click.option("--tags", help="words to find the run by, separated by commas; 'final' for a paper's runs"),
+        click.option("--log-dir", metavar="DIR", help="where runs are written; default greenlove_logs"),
+        click.option("--pue", type=float, help="power usage effectiveness of the site; default 1.0"),
+        click.option(
+            "--carbon-intensity",
+            "carbon_intensity_gco2e_per_kwh",
+            type=float,
+            help="of the electricity here, gCO2e/kWh; default: the country's",
+        ),
+        click.option(
+            "--electricity-price",
+            "electricity_price_usd_per_kwh",
+            type=float,
+            help="USD per kWh; default: what households pay in the country",
+        ),
+        click.option(
+            "--gpu-hour-price",
+            "price_usd_per_gpu_hour",
+            type=float,
+            help="of the machine, USD per GPU and hour: it then is the cost, not electricity",
+        ),
+        click.option("--continues", metavar="RUN_ID", help="the run that this one resumes; both count as one training"),
+        click.option("--max-energy-kwh", type=float, help="a budget: warns where it is likely to be exceeded, or is"),
+        click.option("--max-cost-usd", type=float, help="a budget of cost"),
+        click.option("--max-kgco2e", type=float, help="a budget of emissions"),
+        click.option(
+            "--deadline-utc",
+            metavar="TIME",
+            help="a budget of time, such as 2026-11-22T06:00; default: the end of the Slurm job",
+        ),
+        click.option(
+            "--on-overrun",
+            type=click.Choice(["warn", "stop"]),
+            help="of a budget; stop: end the script between two epochs that its own Tracker marks; default warn",
+        ),
+        click.option("--quiet", "verbose", flag_value=0, type=int, help="say nothing but warnings"),
+        click.option(
+            "--status", "verbose", flag_value=2, type=int, help="draw a status line even beside what the script prints"
+        ),
+    ]
+    for option in reversed(options):
+        function = option(function)
+    return function
+
+
+@cli.command(
+    cls=_Run,
+    short_help="Run a script or any command, and track it.",
+    context_settings={"allow_interspersed_args": False},
+)
+@_settings_options
+@click.option("-m", "module", is_flag=True, help="what follows is a module, as in python -m")
+@click.argument(
+    "command",
+    nargs=-1,
+    required=True,
+    type=click.UNPROCESSED,
+    metavar="{SCRIPT | -m MODULE | -- COMMAND} [ARGUMENTS]...",
+)
+@click.pass_context
+def run(ctx: click.Context, /, module: bool, command: tuple[str, ...], **options: Any) -> None:
+    """Run a script, a module (-m) or, after --, any command, and track it.
+
+    \b
+    greenlove run --country DE train.py --lr 3e-4
+    greenlove run -m package.train --lr 3e-4
+    greenlove run -- torchrun --nproc-per-node 4 train.py
+
+    Options after the script are the script's own, and so are its output, its exit code and its end by a signal. Each
+    epoch by itself is seen where the script marks its epochs with a Tracker. Every other setting is a variable
+    GREENLOVE_<NAME> or a line in greenlove.toml.
+    """  # noqa: D301  # click wants the backspace itself
+    from greenlove_tracker import runner
+
+    settings = load_settings(options)
+    if ctx.meta["is_command"]:
+        outcome = runner.run_command(command, settings)
+    elif module:
+        outcome = runner.run_module(command[0], command[1:], settings)
+    else:
+        outcome = runner.run_script(command[0], command[1:], settings)
+    _show(outcome, settings, _next_step(outcome, settings))
+    _leave(outcome)
+
+
+def _next_step(outcome: Outcome, settings: Settings) -> str:
+    summary = outcome.session.summary
+    if summary is None or summary.status != RunStatus.FINISHED:
+        return ""
+    log_dir = "" if settings.log_dir == DEFAULT_LOG_DIR else f" {shlex.quote(settings.log_dir)}"
+    return f"greenlove report{log_dir} -o report.pdf"
+
+
+def _show(outcome: Outcome, settings: Settings, next_command: str, *wrote: str) -> None:
+    from greenlove_tracker.tracker.tracker import show
+
+    if settings.verbose > 0:
+        code = outcome.exit_code
+        number = code if isinstance(code, int) else int(code is not None)
+        show(outcome.session, wrote, next_command, number)
+
+
+def _leave(outcome: Outcome) -> NoReturn:
+    """End as what was run ended: by the same signal, or with the same exit code."""
+    if outcome.by_signal is not None:
+        sys.stdout.flush()
+        with contextlib.suppress(OSError):  # SIGKILL needs no handler, and takes none
+            signal.signal(outcome.by_signal, signal.SIG_DFL)
+        os.kill(os.getpid(), outcome.by_signal)
+    sys.exit(outcome.exit_code)
+
+
+@cli.command(short_help="Train a small network under the tracker, and report it.")
+@click.option("--log-dir", metavar="DIR", help="where the run is written; default greenlove_logs")
+@click.option("-o", "--output", metavar="FILE", default="demo.pdf", show_default=True, help="the report, a PDF")
+@click.option("--country", help="where this runs; default: the world's average")
+def demo(log_dir: str | None, output: str, country: str | None) -> None:
+    """Train a small network on handwritten digits under the tracker, and write its report."""
+    from importlib.util import find_spec
+
+    for name in ("torch", "sklearn"):
+        if find_spec(name) is None:
+            raise MissingExtraError(f'the demo needs {name}: pip install "greenlove-tracker[demo]"')
+    from greenlove_tracker import runner
+    from greenlove_tracker.files import target_of
+    from greenlove_tracker.report.build import write_pdf
+
+    target_of(output)  # before the training, not after it
+    script = find_spec("greenlove_tracker.demo")
+    if script is None or script.origin is None:
+        raise GreenloveError("the demo's script is missing from this installation")
+    settings = load_settings({"log_dir": log_dir, "project": "demo", "country": country, "verbose": 2})
+    outcome = runner.run_script(script.origin, [], settings)
+    described = f"{write_pdf(outcome.session.run_dir, output)}"
+    _show(outcome, settings, f"greenlove run{'' if settings.country else ' --country DE'} your_train.py", described)
+    _leave(outcome)

@@ -1,0 +1,30 @@
+"""The names of green-love 0.2.2 over the parts of this package: change the import, keep the script.
+
+What each parameter does here, and what is different, stands in ``docs/coming-from-green-love.md``.
+"""
+
+from greenlove_tracker.compat.green_love.arguments import BENCHMARK_TASKS
+from greenlove_tracker.compat.green_love.crusoe import CO2Equivalence, CrusoeGPUEstimate
+from greenlove_tracker.compat.green_love.estimator import (
+    CrusoeEstimator,
+    GreenLoveEstimator,
+)
+from greenlove_tracker.compat.green_love.results import BenchmarkResults
+from greenlove_tracker.compat.green_love.sampling import sample_dataloader, sample_dataset
+from greenlove_tracker.format import duration as format_time
+from greenlove_tracker.format import mass as format_co2
+from greenlove_tracker.format import money as format_cost
+
+__all__ = [
+    "BENCHMARK_TASKS",
+    "BenchmarkResults",
+    "CO2Equivalence",
+    "CrusoeEstimator",
+    "CrusoeGPUEstimate",
+    "GreenLoveEstimator",
+    "format_co2",
+    "format_cost",
+    "format_time",
+    "sample_dataloader",
+    "sample_dataset",
+]

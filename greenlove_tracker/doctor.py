@@ -1,0 +1,238 @@
+"""``greenlove doctor``: how each component will be measured here, what is missing, and the exact fix."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import tempfile
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from importlib import metadata, util
+from pathlib import Path
+from typing import Any
+
+import greenlove_tracker
+from greenlove_tracker import format as fmt
+from greenlove_tracker.config import Settings
+from greenlove_tracker.devices import RAPL_DIR, CounterState, cpu_counter_state, nvml_gpus, select_gpus
+from greenlove_tracker.job import Ranks
+from greenlove_tracker.logs.run import Run
+from greenlove_tracker.records import COMPONENTS, MEASURED_METHODS, Factor, RunStatus
+from greenlove_tracker.tracker.recorder import SystemClock
+from greenlove_tracker.tracker.session import Session
+from greenlove_tracker.tracker.state import Plan
+
+UDEV_RULE = 'SUBSYSTEM=="powercap", ACTION=="add", RUN+="/bin/chmod a+r /sys%p/energy_uj"'
+_TRIAL_EPOCHS = 20
+_SAMPLE_S = 0.06  # CodeCarbon takes no new sample within 50 ms of the last
+_METER_TIMEOUT_S = 60.0
+
+GOOD, NEUTRAL, BAD = "✓", "–", "✗"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One line of the doctor's: a subject, what it is, how it is measured, and what would mend it."""
+
+    subject: str
+    value: str
+    method: str
+    mark: str
+    note: str
+    fix: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnosis:
+    """What was found on this machine."""
+
+    findings: tuple[Finding, ...]
+    can_measure: bool
+    measured_w: float | None
+    full_load_w: float | None
+
+    def as_dict(self) -> dict[str, Any]:
+        """For ``--json``."""
+        return {"version": greenlove_tracker.__version__, **asdict(self)}
+
+    def as_text(self) -> str:
+        """The screen of ``greenlove doctor``."""
+        system = f"{platform.system()} {platform.release().split('-')[0]}"
+        python = f"Python {platform.python_version()}"
+        lines = [f"greenlove {greenlove_tracker.__version__} · {python} · {system} · no network used", ""]
+        fixes: list[str] = []
+        for f in self.findings:
+            arrow = ""
+            if f.fix:
+                if f.fix not in fixes:
+                    fixes.append(f.fix)
+                arrow = f"   → fix {fixes.index(f.fix) + 1}"
+            value = fmt.shortened(f.value, 25)
+            lines.append(f"  {f.subject:<8} {value:<25} {f.method:<14}{f.mark}  {f.note}{arrow}".rstrip())
+        lines += ["", f"  {self._coverage()}", ""]
+        lines += [f"  fix {n}  {fix}" for n, fix in enumerate(fixes, 1)]
+        verdict = "nothing can be measured" if not self.can_measure else "nothing broken"
+        return "\n".join([*lines, *([""] if fixes else []), f"{len(fixes)} to fix, {verdict}"])
+
+    def _coverage(self) -> str:
+        if self.measured_w is None or not self.full_load_w:
+            return "How much of the full load will be measured is unknown: no rated power is known."
+        share = fmt.percent(self.measured_w / self.full_load_w)
+        watts = f"{self.measured_w:.0f} of {self.full_load_w:.0f} W ({share})"
+        return f"At full load {watts} will be measured; the rest is modelled."
+
+
+def examine(settings: Settings) -> Diagnosis:
+    """Make a real run of a few empty epochs in a directory that is thrown away, and look at what its log says."""
+    with tempfile.TemporaryDirectory() as directory:
+        trial = replace(settings, log_dir=directory, verbose=0, continues="")
+        session = Session(trial, Plan(_TRIAL_EPOCHS), Ranks(), SystemClock())
+        session.wait_ready(_METER_TIMEOUT_S)
+        per_epoch_s = _time_epochs(session)
+        session.finish(RunStatus.FINISHED)
+        run = Run(session.run_dir)
+        found = {name: field.value for name, field in run.fields.items()}
+    findings = [
+        *_gpu_findings(found),
+        _cpu_finding(found),
+        _ram_finding(found),
+        _country_finding(settings, run.carbon_intensity),
+        _share_finding(found),
+        _log_finding(Path(settings.log_dir)),
+        *_trainer_findings(),
+        Finding("cost", f"{fmt.duration(per_epoch_s)} an epoch", "", GOOD, f"measured now, {_TRIAL_EPOCHS} epochs"),
+    ]
+    measured_w, full_load_w = _full_load(found)
+    can_measure = any(found.get(f"{c}_method") for c in COMPONENTS) or settings.is_simulated
+    return Diagnosis(tuple(findings), can_measure, measured_w, full_load_w)
+
+
+def _time_epochs(session: Session) -> float:
+    """Seconds that an epoch's start and end cost, with a pause in it so that the meter really takes a sample."""
+    cost_s = 0.0
+    for _ in range(_TRIAL_EPOCHS):
+        began_s = time.perf_counter()
+        with session.acting() as recorder:
+            recorder.start_epoch()
+        started_s = time.perf_counter()
+        time.sleep(_SAMPLE_S)
+        ended_s = time.perf_counter()
+        with session.acting() as recorder:
+            recorder.end_epoch()
+        cost_s += (started_s - began_s) + (time.perf_counter() - ended_s)
+    return cost_s / _TRIAL_EPOCHS
+
+
+def _full_load(found: Mapping[str, str]) -> tuple[float | None, float | None]:
+    """Power at full load that will be measured, and all of it, as far as rated powers are known."""
+    rated = {"gpu": "gpu_power_limit_w", "cpu": "cpu_tdp_w", "ram": "ram_w"}
+    powers_w = {c: float(found[field]) for c, field in rated.items() if found.get(field)}
+    if not powers_w:
+        return None, None
+    measured_w = sum(w for c, w in powers_w.items() if found.get(f"{c}_method") in MEASURED_METHODS)
+    return measured_w, sum(powers_w.values())
+
+
+_METHOD_WORDS = {
+    "counter": "counter",
+    "sampled_power": "sampled power",
+    "tdp_model": "modelled",
+    "constant": "constant",
+}
+
+
+def _gpu_findings(found: Mapping[str, str]) -> list[Finding]:
+    present = nvml_gpus()
+    selection = select_gpus(present, os.environ)
+    if not present:
+        if found.get("gpu_models"):
+            return [
+                Finding(
+                    "gpu", found["gpu_models"], _METHOD_WORDS.get(found.get("gpu_method", ""), "unmeasured"), GOOD, ""
+                )
+            ]
+        return [Finding("gpu", "none found", "", NEUTRAL, "no NVIDIA driver answered")]
+    fix = ""
+    if "gpu_method" not in found and selection.gpus:
+        fix = "install nvidia-smi (in a container: NVIDIA_DRIVER_CAPABILITIES=compute,utility); CodeCarbon looks for it"
+    findings = []
+    for gpu in present:
+        if gpu not in selection.gpus:
+            findings.append(Finding(f"gpu {gpu.index}", gpu.name, "left out", NEUTRAL, "CUDA_VISIBLE_DEVICES hides it"))
+            continue
+        method = "unmeasured" if fix else "counter" if gpu.has_energy_counter else "sampled power"
+        limit = f"limit {gpu.power_limit_w:.0f} W" if gpu.power_limit_w else "no limit known"
+        memory = "memory unknown" if gpu.memory_gb is None else f"{gpu.memory_gb:.0f} GiB"
+        note = f"{limit}, {memory}" + (f"; {selection.doubt}" if selection.doubt else "")
+        findings.append(Finding(f"gpu {gpu.index}", gpu.name, method, BAD if fix else GOOD, note, fix))
+    return findings
+
+
+def _cpu_finding(found: Mapping[str, str]) -> Finding:
+    method = found.get("cpu_method", "")
+    name = found.get("cpu_model", "unknown")
+    if method == "counter":
+        return Finding("cpu", name, "counter", GOOD, found.get("cpu_scope", "") or "RAPL energy counter")
+    tdp = f"load × {found['cpu_tdp_w']} W" if "cpu_tdp_w" in found else "rated power unknown"
+    note, fix = found.get("meter_note", "no counter was read"), _counter_fix()
+    word = _METHOD_WORDS.get(method, "unmeasured")
+    return Finding("cpu", name, word, BAD if fix or not method else NEUTRAL, f"{tdp}; {note}", fix)
+
+
+def _counter_fix() -> str:
+    if cpu_counter_state() is not CounterState.LOCKED:
+        return ""
+    return (
+        f"sudo chmod a+r {RAPL_DIR}/intel-rapl:*/energy_uj     (until the next boot; for good:\n"
+        "         greenlove doctor --print-udev | sudo tee /etc/udev/rules.d/60-rapl.rules)"
+    )
+
+
+def _ram_finding(found: Mapping[str, str]) -> Finding:
+    size = f"{found['ram_gb']} GiB" if "ram_gb" in found else "unknown"
+    if "ram_method" not in found:
+        return Finding("ram", size, "unmeasured", BAD, found.get("meter_note", ""))
+    note = f"{found.get('ram_w', '?')} W by size; no counter exists"
+    return Finding("ram", size, _METHOD_WORDS[found["ram_method"]], NEUTRAL, note)
+
+
+def _country_finding(settings: Settings, intensity: Factor) -> Finding:
+    grams = f"{fmt.significant(intensity.value)} g/kWh"
+    if settings.carbon_intensity_gco2e_per_kwh is not None:
+        return Finding("country", settings.country or "not set", "as given", GOOD, grams)
+    if settings.country:
+        return Finding("country", settings.country, "table", GOOD, f"{grams}, {intensity.year}, {intensity.basis}")
+    fix = "greenlove run --country DE …      or   export GREENLOVE_COUNTRY=DE"
+    return Finding("country", "not set", "world mean", BAD, f"{grams} instead of yours", fix)
+
+
+def _share_finding(found: Mapping[str, str]) -> Finding:
+    cpu, ram = float(found.get("cpu_share", 1.0)), float(found.get("ram_share", 1.0))
+    if cpu == ram == 1.0:
+        return Finding("share", "whole machine", "", GOOD, "no limit by cgroup, affinity or Slurm")
+    value = f"CPU {fmt.percent(cpu)}, RAM {fmt.percent(ram)}"
+    return Finding("share", value, "charged by it", GOOD, f"limited by {found.get('share_source', '')}")
+
+
+def _log_finding(path: Path) -> Finding:
+    parent = next(p for p in (path.absolute(), *path.absolute().parents) if p.exists())
+    if not os.access(parent, os.W_OK):
+        return Finding("logs", str(path), "", BAD, "not writable", "choose another: export GREENLOVE_LOG_DIR=…")
+    free_gb = shutil.disk_usage(parent).free / 1e9
+    return Finding("logs", str(path), "", GOOD, f"writable, {free_gb:,.0f} GB free")
+
+
+def _trainer_findings() -> list[Finding]:
+    """Unless told otherwise, transformers 4 reports to every integration that is installed; 5 reports to none."""
+    if util.find_spec("transformers") is None:
+        return []
+    try:
+        version = metadata.version("transformers")
+    except metadata.PackageNotFoundError:  # a directory on the path, without a version
+        return []
+    if not version.startswith("4."):
+        return []
+    fix = 'TrainingArguments(report_to="none")     (or a list of what you report to)'
+    return [Finding("trainer", f"transformers {version}", "", BAD, "starts its own CodeCarbon tracker", fix)]

@@ -1,1 +1,0 @@
-"""What a training will take, before it starts: explore, extrapolate, tell, ask."""

@@ -1,0 +1,57 @@
+"""Writes a report: as a whole, or not at all."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+
+from greenlove_tracker.errors import UsageError
+
+
+def target_of(path: str | os.PathLike[str]) -> Path:
+    """Where a report is to be written.
+
+    Raises:
+        UsageError: where its directory is not there: a new one would hide that its name was mistyped.
+    """
+    target = Path(path)
+    try:
+        is_there = target.parent.exists()
+    except OSError as error:
+        raise UsageError(f"cannot write {target}: {error.strerror}") from error
+    if not is_there:
+        raise UsageError(f"cannot write {target}: there is no directory {target.parent}; make it first")
+    return target
+
+
+def write_report(path: str | os.PathLike[str], data: bytes | str) -> Path:
+    """Write it, replacing what was there.
+
+    Raises:
+        UsageError: where it cannot be written.
+    """
+    target, content = target_of(path), data.encode("utf-8") if isinstance(data, str) else data
+    try:
+        if target.exists() and not target.is_file():
+            target.write_bytes(content)  # a device or a pipe, such as /dev/stdout, which must not be replaced
+        else:
+            write_atomically(target.resolve(), content)  # of a link, the file it leads to
+    except OSError as error:
+        raise UsageError(f"cannot write {target}: {error.strerror}") from error
+    return target
+
+
+def write_atomically(path: Path, data: bytes) -> None:
+    """Write a file so that a reader sees all of it or none."""
+    handle, draft = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        Path(draft).chmod(0o644)
+        Path(draft).replace(path)
+    except OSError:
+        Path(draft).unlink(missing_ok=True)
+        raise

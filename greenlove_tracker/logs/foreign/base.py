@@ -1,0 +1,188 @@
+"""A run that another tool logged, with the face of one of ours."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import BinaryIO
+
+from greenlove_tracker.format import no_formula
+from greenlove_tracker.logs.csvio import NOT_UTF_8, UNKNOWN, UTF_16
+from greenlove_tracker.logs.problems import Notes, Problem
+from greenlove_tracker.logs.run import Run
+from greenlove_tracker.logs.storage import check_file
+from greenlove_tracker.logs.totals import Ending
+from greenlove_tracker.records import COMPONENTS, EpochRecord, Field, Row, RunSummary
+from greenlove_tracker.units import GRAMS_PER_KG
+
+
+@dataclass(frozen=True, slots=True)
+class ForeignRecord:
+    """What another tool's log says about a run.
+
+    Attributes:
+        fields: as ``run.csv`` holds them.
+        rows: epochs, or stretches of time between readings.
+        ending: how and when it ended; an empty status where that is not known.
+        is_closed: whether the tool wrote its totals.
+        total_kwh: the tool's own total, PUE included; stands in where the rows hold no energy.
+        emissions_gco2e: the tool's own, likewise.
+        problems: what could not be read.
+    """
+
+    fields: Mapping[str, Field]
+    rows: Sequence[Row]
+    ending: Ending
+    is_closed: bool
+    total_kwh: float | None = None
+    emissions_gco2e: float | None = None
+    problems: Sequence[Problem] = field(default=(), compare=False)
+
+
+class ForeignRun(Run, ABC):
+    """A run of another tool, read when it is asked for.
+
+    Args:
+        file: its log.
+        run_id: unique in its directory, and the same whenever it is read.
+    """
+
+    def __init__(self, file: Path, run_id: str) -> None:
+        super().__init__(file)
+        self._run_id = run_id
+
+    @abstractmethod
+    def _load(self) -> ForeignRecord:
+        """Read the log."""
+
+    @property
+    def run_id(self) -> str:
+        """Its time and what the tool calls it."""
+        return self._run_id
+
+    def rename(self, run_id: str) -> None:
+        """Call it otherwise, before its summary is asked for: another run has its name."""
+        self._run_id = run_id
+
+    @cached_property
+    def record(self) -> ForeignRecord:
+        """What the log says."""
+        record = self._load()
+        self._told.add(record.problems)
+        return record
+
+    @cached_property
+    def is_run(self) -> bool:
+        """It is one."""
+        return True
+
+    @cached_property
+    def rows(self) -> Mapping[int, Sequence[Row]]:
+        """Its rows; other tools know one rank."""
+        return {0: self.record.rows}
+
+    @cached_property
+    def epochs(self) -> Sequence[EpochRecord]:
+        """Its epochs, in order; none of CodeCarbon, which knows no epochs."""
+        return self.epochs_of(0)
+
+    @cached_property
+    def has_summary(self) -> bool:
+        """Whether the tool wrote its totals."""
+        return self.record.is_closed
+
+    @cached_property
+    def summary(self) -> RunSummary:
+        """The totals, added up from what was logged; where that is no energy, the tool's own."""
+        summary = self.added_up(self.record.ending)
+        if summary.energy_kwh is None and self.record.total_kwh is not None:
+            grams = self.record.emissions_gco2e
+            kilograms = None if grams is None else grams / GRAMS_PER_KG
+            summary = replace(summary, energy_kwh=self.record.total_kwh, emissions_kgco2e=kilograms)
+        energy = summary.energy
+        known = [c for c in COMPONENTS if energy.component_kwh(c) is not None]
+        if any(not energy.component_method(c) for c in known):
+            return replace(summary, measured_kwh=None)  # how much of it hardware measured is not known
+        return summary
+
+    @cached_property
+    def _names(self) -> list[str]:
+        return []  # no directory of its own: no trials, no forecasts, no further ranks
+
+    @cached_property
+    def _fields_by_node(self) -> Sequence[Mapping[str, Field]]:
+        return [self.record.fields]
+
+
+def fields_of(values: Mapping[str, str]) -> dict[str, Field]:
+    """Fields by name; what is empty is not there."""
+    return {name: Field(name, value) for name, value in values.items() if value}
+
+
+# -- Reads a text file that another tool wrote, whatever it holds: bounded memory, and nothing in it is believed --
+
+MAX_LINE_BYTES = 64 * 1024
+_MAX_TEXT = 200  # characters of a name or a note
+
+
+def read_lines(file: Path, notes: Notes) -> Iterator[tuple[int, str]]:
+    """The lines of a file with their numbers, without line ends; what cannot be one is told and left out."""
+    try:
+        check_file(file.stat())  # a pipe would be waited for
+        with file.open("rb") as stream:
+            yield from _lines(stream, file, notes)
+    except OSError as error:
+        notes.tell(file, f"cannot be read: {error.strerror}")
+
+
+def _lines(stream: BinaryIO, file: Path, notes: Notes) -> Iterator[tuple[int, str]]:
+    number = 0
+    while line := stream.readline(MAX_LINE_BYTES):
+        number += 1
+        if number == 1 and line[:2] in UTF_16:
+            notes.tell(file, "cannot be read: UTF-16 instead of UTF-8")
+            return
+        if not line.endswith(b"\n"):
+            if not _is_followed(stream):
+                notes.tell(file, "last line was cut off, and is left out")
+                return
+            notes.tell(file, f"line {number} left out: longer than {MAX_LINE_BYTES:,} bytes")
+        elif b"\x00" in line:
+            notes.tell(file, f"line {number} left out: NUL bytes")
+        else:
+            text = line.decode("utf-8-sig" if number == 1 else "utf-8", "replace").rstrip("\r\n")
+            if UNKNOWN in text:
+                notes.tell(file, NOT_UTF_8)
+            yield number, text
+
+
+def _is_followed(stream: BinaryIO) -> bool:
+    """Whether a line end follows; the stream then stands behind it."""
+    while rest := stream.readline(MAX_LINE_BYTES):
+        if rest.endswith(b"\n"):
+            return True
+    return False
+
+
+def safe_text(text: str) -> str:
+    """``text`` as one short line that no spreadsheet takes for a formula."""
+    visible = "".join(c if c.isprintable() else " " for c in text[: 4 * _MAX_TEXT])
+    return no_formula(" ".join(visible.split())[:_MAX_TEXT])
+
+
+def amount(text: str) -> float | None:
+    """The number that ``text`` holds; None where it is empty or says that there is none.
+
+    Raises:
+        ValueError: where it is no number, or a negative one.
+    """
+    if not text.strip() or text.strip().lower() in ("none", "nan"):
+        return None
+    value = float(text)
+    if not math.isfinite(value) or value < 0:
+        raise ValueError(f"{text.strip()[:40]!r} is not an amount")
+    return value

@@ -1,0 +1,181 @@
+"""What the tracker asks of a meter."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from greenlove_tracker.errors import MeterError
+from greenlove_tracker.records import UNKNOWN_ENERGY, Clock, Energy, EpochRecord, Field, Method, sum_energies
+from greenlove_tracker.units import kwh_from_w_s
+
+
+@dataclass(frozen=True, slots=True)
+class MeterInfo:
+    """What a meter found, as lines for ``run.csv``."""
+
+    fields: tuple[Field, ...]
+    gpu_count: int = 0
+
+
+class Meter(Protocol):
+    """Measures the energy of this node, before PUE.
+
+    Attributes:
+        starts_at_once: whether ``start()`` takes no time worth a thread of its own.
+        resolution_s: an energy over less time than this is noise.
+    """
+
+    starts_at_once: bool
+    resolution_s: float
+
+    def start(self) -> MeterInfo:
+        """Find the hardware and begin.
+
+        Raises:
+            MeterError: where nothing can be measured, with the reason.
+        """
+
+    def read(self) -> Energy:
+        """The energy since the last ``read()``, or since ``start()``.
+
+        Raises:
+            MeterError: where it could not be read.
+        """
+
+    def stop(self) -> None:
+        """Release what the meter holds; never raises."""
+
+
+# -- Meters that need no hardware --
+
+
+class NullMeter:
+    """Measures nothing, and says why: energies stay unknown."""
+
+    starts_at_once = True
+    resolution_s = 0.0
+
+    def __init__(self, reason: str = "no meter was asked for") -> None:
+        self._reason = reason
+
+    def start(self) -> MeterInfo:
+        """No hardware to find."""
+        return MeterInfo((Field("meter", "none"), Field("meter_note", self._reason)))
+
+    def read(self) -> Energy:
+        """Unknown, not zero."""
+        return UNKNOWN_ENERGY
+
+    def stop(self) -> None:
+        """Nothing to release."""
+
+
+class SimulatedMeter:
+    """Hardware that is given instead of measured: a CPU by its TDP and load, GPUs by their power and load.
+
+    Args:
+        clock: the clock whose time the energy is integrated over.
+        cpu_tdp_w: rated power of the CPU; None simulates none.
+        cpu_util: its mean load, 0..1; power is TDP × load, as in carbontracker's simulation.
+        gpu_w: power of one GPU at full load; None simulates none.
+        gpu_util: mean load of each GPU, 0..1.
+        gpu_count: number of GPUs.
+        ram_w: power of the memory.
+    """
+
+    starts_at_once = True
+    resolution_s = 0.0
+
+    def __init__(
+        self,
+        clock: Clock,
+        *,
+        cpu_tdp_w: float | None = None,
+        cpu_util: float = 0.5,
+        gpu_w: float | None = None,
+        gpu_util: float = 1.0,
+        gpu_count: int = 1,
+        ram_w: float | None = None,
+    ) -> None:
+        self._clock = clock
+        self._cpu_w = None if cpu_tdp_w is None else cpu_tdp_w * cpu_util
+        self._gpus_w = None if gpu_w is None else gpu_w * gpu_util * gpu_count
+        self._ram_w = ram_w
+        self._gpu_count = gpu_count if gpu_w is not None else 0
+        self._description = (cpu_tdp_w, cpu_util, gpu_w, gpu_util)
+        self._last_s = 0.0
+
+    def start(self) -> MeterInfo:
+        """Describe what is simulated."""
+        self._last_s = self._clock.perf_s()
+        cpu_tdp_w, cpu_util, gpu_w, gpu_util = self._description
+        given = {"cpu": self._cpu_w, "gpu": self._gpus_w, "ram": self._ram_w}
+        left_out = " ".join(component for component, power_w in given.items() if power_w is None)
+        fields = [Field("meter", "simulated"), Field("gpu_count", str(self._gpu_count))]
+        if left_out:
+            fields.append(Field("meter_note", f"simulated hardware; not simulated, and not in the total: {left_out}"))
+        if cpu_tdp_w is not None:
+            fields.append(Field("cpu_model", f"simulated CPU, {cpu_tdp_w:g} W at {cpu_util:.0%}"))
+        if gpu_w is not None:
+            fields.append(Field("gpu_models", f"{self._gpu_count} × simulated GPU, {gpu_w:g} W at {gpu_util:.0%}"))
+        return MeterInfo(tuple(fields), self._gpu_count)
+
+    def read(self) -> Energy:
+        """Power times the time since the last read."""
+        now_s = self._clock.perf_s()
+        passed_s, self._last_s = now_s - self._last_s, now_s
+
+        def kwh(power_w: float | None) -> float | None:
+            return None if power_w is None else kwh_from_w_s(power_w, passed_s)
+
+        return Energy(
+            kwh(self._cpu_w),
+            kwh(self._gpus_w),
+            kwh(self._ram_w),
+            None if self._cpu_w is None else Method.TDP_MODEL,
+            None if self._gpus_w is None else Method.TDP_MODEL,
+            None if self._ram_w is None else Method.CONSTANT,
+        )
+
+    def stop(self) -> None:
+        """Nothing to release."""
+
+
+class ReplayMeter:
+    """Plays back the energies that an earlier run logged: read n gives gap and epoch in turn.
+
+    The tracker reads a meter at each start and each end of an epoch, so a replayed loop with as many epochs gets
+    the gap before an epoch and then the epoch's own energy.
+    """
+
+    starts_at_once = True
+    resolution_s = 0.0
+
+    def __init__(self, epochs: Sequence[EpochRecord]) -> None:
+        self._readings = [reading for epoch in epochs for reading in (epoch.gap_before, epoch.energy)]
+        self._next = 0
+
+    @property
+    def total(self) -> Energy:
+        """The energy of all that was read so far."""
+        return sum_energies(self._readings[: self._next])
+
+    def start(self) -> MeterInfo:
+        """Nothing but the fact that it is a replay."""
+        return MeterInfo((Field("meter", "replay"),))
+
+    def read(self) -> Energy:
+        """The next reading; unknown behind the end of the log."""
+        if self._next >= len(self._readings):
+            return UNKNOWN_ENERGY
+        reading = self._readings[self._next]
+        self._next += 1
+        if any(kwh is not None and not math.isfinite(kwh) for kwh in (reading.cpu_kwh, reading.gpu_kwh)):
+            raise MeterError("the replayed log holds an energy that is not a number")
+        return reading
+
+    def stop(self) -> None:
+        """Nothing to release."""

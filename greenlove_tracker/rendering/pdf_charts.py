@@ -1,0 +1,203 @@
+"""Vector charts from chart descriptions: readable in grey, thinned beforehand, every axis with its unit."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+from xml.sax.saxutils import escape
+
+from reportlab.graphics.shapes import Circle, Drawing, Group, Line, Polygon, PolyLine, Rect, String
+from reportlab.lib.colors import Color, HexColor
+from reportlab.lib.styles import ParagraphStyle
+from reportlab.pdfbase.pdfmetrics import stringWidth
+
+from greenlove_tracker.rendering.axes import nice_ticks, tick_labels, ticks_from_0
+from greenlove_tracker.rendering.document import Bar, BarChart, LineChart, Look
+from greenlove_tracker.rendering.pdf_fonts import BOLD, REGULAR, register_fonts, spans, text_width_pt
+
+# -- The PDF's colours and paragraph styles. Text from logs passes ``markup`` before it is set --
+
+INK = HexColor("#1c2521")
+GREY = HexColor("#5c6863")
+RULE = HexColor("#d5dbd8")
+PALE = HexColor("#f3f6f4")
+GREEN = HexColor("#1f6f54")
+LIGHT_GREEN = HexColor("#dcebe4")
+WHITE = HexColor("#ffffff")
+
+
+def markup(text: str) -> str:
+    """``text`` as the content of a reportlab paragraph, in which no tag and no entity of its own is one."""
+    parts = ((escape(part), font) for part, font in spans(text))
+    return "".join(part if font is None else f'<font name="{font}">{part}</font>' for part, font in parts)
+
+
+def _style(name: str, size_pt: float, **more: Any) -> ParagraphStyle:
+    settings: dict[str, Any] = {
+        "fontName": REGULAR,
+        "fontSize": size_pt,
+        "leading": round(size_pt * 1.4, 1),
+        "textColor": INK,
+        "splitLongWords": 1,
+        "allowWidows": 0,
+        "allowOrphans": 0,
+    }
+    return ParagraphStyle(name, **(settings | more))
+
+
+TITLE = _style("title", 18, fontName=BOLD, leading=23)
+SUBTITLE = _style("subtitle", 9, textColor=GREY, spaceBefore=3, spaceAfter=14)
+HEADING = _style("heading", 11, fontName=BOLD, textColor=GREEN, spaceBefore=15, spaceAfter=6)
+CHART_TITLE = _style("chart_title", 8.5, fontName=BOLD, spaceBefore=2, spaceAfter=2)
+BODY = _style("body", 8.5, leading=12.6, spaceBefore=3, spaceAfter=5)
+NOTE = _style("note", 7.5, textColor=GREY, spaceBefore=2, spaceAfter=4)
+CELL = _style("cell", 8, leading=10.8)
+CELL_BOLD = _style("cell_bold", 8, leading=10.8, fontName=BOLD)
+CELL_NUMBER = _style("cell_number", 8, leading=10.8, alignment=2)
+CELL_NUMBER_BOLD = _style("cell_number_bold", 8, leading=10.8, alignment=2, fontName=BOLD)
+CELL_HEAD = _style("cell_head", 7.5, leading=10, textColor=GREY)
+CELL_NUMBER_HEAD = _style("cell_number_head", 7.5, leading=10, textColor=GREY, alignment=2)
+FIGURE_LABEL = _style("figure_label", 8.5, textColor=GREY, leading=17)
+FIGURE_VALUE = _style("figure_value", 12.5, fontName=BOLD, leading=17)
+FIGURE_HOW = _style("figure_how", 8, leading=11.2, spaceBefore=2)
+
+
+_SIZE_PT = 7.5
+
+_CHART_PT = 112.0
+
+_BAR_PT, _BAR_STEP_PT = 10.0, 19.0
+
+_Anchor = Literal["start", "middle", "end"]
+
+_MAX_DOTS = 40  # of points that are marked one by one
+
+
+@dataclass(frozen=True, slots=True)
+class _Axis:
+    """A linear axis, from values to points on the page."""
+
+    low: float
+    high: float
+    start_pt: float
+    end_pt: float
+    ticks: tuple[float, ...]
+
+    def at(self, value: float) -> float:
+        return self.start_pt + (value - self.low) / ((self.high - self.low) or 1.0) * (self.end_pt - self.start_pt)
+
+    def labels(self) -> list[tuple[float, str]]:
+        return [(self.at(t), label) for t, label in zip(self.ticks, tick_labels(self.ticks), strict=True)]
+
+
+def _text(
+    text: str, x: float, y: float, anchor: _Anchor = "start", *, is_bold: bool = False, ink: Color = GREY
+) -> Group:
+    own, group = BOLD if is_bold else REGULAR, Group()
+    x -= {"start": 0.0, "middle": 0.5, "end": 1.0}[anchor] * text_width_pt(text, own, _SIZE_PT)
+    for part, font in spans(text):
+        group.add(String(x, y, part, fontName=font or own, fontSize=_SIZE_PT, fillColor=ink))
+        x += stringWidth(part, font or own, _SIZE_PT)
+    return group
+
+
+def _axes(chart: LineChart, width_pt: float) -> tuple[_Axis, _Axis]:
+    y_ticks = ticks_from_0(chart)
+    left = 6 + max(stringWidth(label, REGULAR, _SIZE_PT) for label in tick_labels(y_ticks))
+    x_low, x_high = min(chart.x_values), max(chart.x_values)
+    x_ticks = nice_ticks(x_low, x_high, max(3, int(width_pt / 60)), only_whole=chart.is_by_epoch)
+    x = _Axis(x_low, x_high, left + 3, width_pt - 14, tuple(x_ticks))
+    return x, _Axis(0.0, y_ticks[-1], 27.0, _CHART_PT - 18, tuple(y_ticks))
+
+
+def line_chart(chart: LineChart, width_pt: float) -> Drawing:
+    """A line over a number axis, the y axis from 0; few epochs are marked one by one."""
+    register_fonts()
+    drawing = Drawing(width_pt, _CHART_PT)
+    x, y = _axes(chart, width_pt)
+    for y_pt, label in y.labels():
+        drawing.add(Line(x.start_pt - 3, y_pt, x.end_pt, y_pt, strokeColor=RULE, strokeWidth=0.5))
+        drawing.add(_text(label, x.start_pt - 6, y_pt - 2.6, "end"))
+    for x_pt, label in x.labels():
+        drawing.add(Line(x_pt, y.start_pt - 3, x_pt, y.start_pt, strokeColor=GREY, strokeWidth=0.5))
+        drawing.add(_text(label, x_pt, y.start_pt - 12, "middle"))
+    drawing.add(Line(x.start_pt - 3, y.start_pt, x.end_pt, y.start_pt, strokeColor=GREY, strokeWidth=0.6))
+    drawing.add(_text(chart.y_label, 0, y.end_pt + 10))
+    drawing.add(_text(chart.x_label, x.end_pt, y.start_pt - 23, "end"))
+    if chart.band:
+        edge = [(px, low) for px, low, _ in chart.band] + [(px, high) for px, _, high in reversed(chart.band)]
+        ends = [end for px, py in edge for end in (x.at(px), y.at(py))]
+        drawing.add(Polygon(ends, fillColor=LIGHT_GREEN, strokeColor=None))
+    if chart.level:
+        height_pt = y.at(chart.level[0])
+        across = Line(x.start_pt, height_pt, x.end_pt, height_pt, strokeColor=INK, strokeWidth=0.8)
+        across.strokeDashArray = [3, 2]
+        drawing.add(across)
+        drawing.add(_text(chart.level[1], x.end_pt, y.end_pt + 10, "end", ink=INK))
+    spots = [(x.at(px), y.at(py)) for px, py in chart.points]
+    drawing.add(PolyLine([v for spot in spots for v in spot], strokeColor=GREEN, strokeWidth=1.2, strokeLineJoin=1))
+    for spot in spots if chart.is_by_epoch and len(spots) <= _MAX_DOTS else ():
+        drawing.add(Circle(*spot, 1.7, fillColor=GREEN, strokeColor=None))
+    for px, py in chart.dots:
+        drawing.add(Circle(x.at(px), y.at(py), 1.7, fillColor=WHITE, strokeColor=GREY, strokeWidth=0.7))
+    return drawing
+
+
+def bar_chart(chart: BarChart, width_pt: float) -> Drawing:
+    """Horizontal bars with their texts behind them, and what their looks mean below."""
+    register_fonts()
+    looks = chart.looks
+    legend_pt = 16.0 if looks else 0.0
+    height_pt = len(chart.bars) * _BAR_STEP_PT + legend_pt + 2
+    drawing = Drawing(width_pt, height_pt)
+    label_pt = 10 + max(text_width_pt(bar.label, BOLD, _SIZE_PT) for bar in chart.bars)
+    text_pt = max(text_width_pt(bar.text, REGULAR, _SIZE_PT) for bar in chart.bars)
+    room_pt = max(60.0, width_pt - label_pt - text_pt - 12)
+    for i, bar in enumerate(chart.bars):
+        _add_bar(drawing, bar, label_pt, height_pt - (i + 1) * _BAR_STEP_PT + 4, room_pt / chart.longest)
+    x_pt = label_pt
+    for look in looks:
+        drawing.add(_filled(x_pt, 2, 14, 7, look))
+        drawing.add(_text(look.meaning, x_pt + 19, 2.8))
+        x_pt += 19 + stringWidth(look.meaning, REGULAR, _SIZE_PT) + 16
+    return drawing
+
+
+def _add_bar(drawing: Drawing, bar: Bar, x_pt: float, y_pt: float, per_unit_pt: float) -> None:
+    drawing.add(_text(bar.label, 0, y_pt + 2.6, is_bold=True, ink=INK))
+    end_pt = 0.0
+    if bar.value is not None:
+        end_pt = max(bar.value * per_unit_pt, 0.8)
+        drawing.add(_filled(x_pt, y_pt, end_pt, _BAR_PT, bar.look))
+    if bar.range is not None:
+        lower_pt, upper_pt = (x_pt + end * per_unit_pt for end in bar.range)
+        drawing.add(_whisker(lower_pt, upper_pt, y_pt + _BAR_PT / 2))
+        end_pt = max(end_pt, upper_pt - x_pt)
+    drawing.add(_text(bar.text, x_pt + end_pt + 6, y_pt + 2.6, ink=INK))
+
+
+def _whisker(lower_pt: float, upper_pt: float, y_pt: float) -> Group:
+    """The line from one end of an interval to the other, with a rim that parts it from its bar."""
+    group = Group(Line(lower_pt, y_pt, upper_pt, y_pt, strokeColor=WHITE, strokeWidth=2.8))
+    group.add(Line(lower_pt, y_pt, upper_pt, y_pt, strokeColor=INK, strokeWidth=1.0))
+    for end_pt in (lower_pt, upper_pt):
+        group.add(Line(end_pt, y_pt - 2.8, end_pt, y_pt + 2.8, strokeColor=INK, strokeWidth=1.0))
+    return group
+
+
+def _filled(x_pt: float, y_pt: float, width_pt: float, height_pt: float, look: Look) -> Group:
+    """A box: solid where measured, hatched where modelled, dashed where estimated, pale where it is overhead."""
+    fills = {Look.MODELLED: LIGHT_GREEN, Look.ESTIMATED: WHITE, Look.OVERHEAD: RULE, Look.PROJECTED: LIGHT_GREEN}
+    fill = fills.get(look, GREEN)
+    edge = GREY if look is Look.OVERHEAD else GREEN
+    box = Rect(x_pt, y_pt, width_pt, height_pt)
+    box.fillColor, box.strokeColor, box.strokeWidth = fill, edge, 0.6
+    if look is Look.ESTIMATED:
+        box.strokeDashArray = [2, 1.5]
+    group = Group(box)
+    if look is Look.MODELLED:
+        for offset_pt in range(4, int(width_pt + height_pt), 4):
+            low, high = max(0.0, offset_pt - height_pt), min(float(offset_pt), width_pt)
+            ends = (x_pt + low, y_pt + offset_pt - low, x_pt + high, y_pt + offset_pt - high)
+            group.add(Line(*ends, strokeColor=GREEN, strokeWidth=0.5))
+    return group

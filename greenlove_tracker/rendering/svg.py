@@ -1,0 +1,189 @@
+"""Charts as inline SVG from chart descriptions: they fill any width without a script; the page's CSS gives colours.
+
+Across, positions are shares of the width; downwards they are pixels. So text keeps its size on a phone and on paper.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from markupsafe import Markup, escape
+
+from greenlove_tracker.format import plural, significant
+from greenlove_tracker.rendering.axes import nice_ticks, tick_labels, ticks_from_0
+from greenlove_tracker.rendering.document import Bar, BarChart, LineChart, Look
+
+_TOP_PX, _PLOT_PX, _HEIGHT_PX = 24.0, 124.0, 188.0
+_BAR_PX = 16.0
+_CHARACTER_PX = 7.0  # of a tick's label; a little more than any common font takes
+_MAX_DOTS = 40  # of points that are marked one by one
+_LEAST_PERCENT = 0.3  # of a bar, so that it can be seen
+
+
+def visible(text: str) -> str:
+    """``text`` in one line without what cannot be seen: control characters, overrides of direction, lone surrogates."""
+    return "".join(c if c.isprintable() else " " for c in text)
+
+
+def element(name: str, *children: str, **attributes: str | float) -> Markup:
+    """An element of SVG; an underscore in an attribute's name is a hyphen, or nothing at the name's end."""
+    given = "".join(
+        f' {key.rstrip("_").replace("_", "-")}="{escape(_attribute(value))}"' for key, value in attributes.items()
+    )
+    content = "".join(escape(child if isinstance(child, Markup) else visible(child)) for child in children)
+    return Markup(f"<{name}{given}>{content}</{name}>")  # noqa: S704  # every part of it is escaped
+
+
+def _attribute(value: str | float) -> str:
+    return visible(value) if isinstance(value, str) else f"{value:.1f}".removesuffix(".0")
+
+
+def definitions() -> Markup:
+    """What the page's CSS refers to: the hatching of what is modelled."""
+    line = element("path", d="M-1 1l2-2M0 6l6-6M5 7l2-2", class_="hatch-line")
+    ground = element("rect", width=6, height=6, class_="hatch-ground")
+    hatch = element("pattern", ground, line, id="hatch", width=6, height=6, patternUnits="userSpaceOnUse")
+    return element("svg", element("defs", hatch), class_="definitions", width=0, height=0, aria_hidden="true")
+
+
+def line_chart(chart: LineChart, chart_id: str) -> Markup:
+    """A line over a number axis, the y axis from 0; every point says its numbers when it is pointed at."""
+    x_low, x_high = min(chart.x_values), max(chart.x_values)
+    y_ticks = ticks_from_0(chart)
+    y_high = y_ticks[-1]
+
+    def spot(x: float, y: float) -> tuple[float, float]:
+        return (x - x_low) / (x_high - x_low or 1.0) * 100, _TOP_PX + _PLOT_PX * (1 - y / y_high)
+
+    spots = [spot(x, y) for x, y in chart.points]
+    band = [spot(x, low) for x, low, _ in chart.band] + [spot(x, high) for x, _, high in reversed(chart.band)]
+    labels = tick_labels(y_ticks)
+    left_px = 12 + _CHARACTER_PX * max(map(len, labels))
+    x_ticks = nice_ticks(x_low, x_high, 6, only_whole=chart.is_by_epoch)
+    return element(
+        "svg",
+        element("title", chart.title, id=f"{chart_id}-title"),
+        element("desc", _description(chart), id=f"{chart_id}-desc"),
+        *(_y_tick(1 - tick / y_high, label) for tick, label in zip(y_ticks, labels, strict=True)),
+        *(_x_tick(spot(t, 0.0)[0], label) for t, label in zip(x_ticks, tick_labels(x_ticks), strict=True)),
+        element("text", chart.y_label, x=-left_px, y=12),
+        element("text", chart.x_label, x="100%", y=_HEIGHT_PX - 6, class_="end"),
+        _stretched(*([_shape("polygon", band)] if band else []), _shape("polyline", spots)),
+        *([] if chart.level is None else [_level(1 - chart.level[0] / y_high, chart.level[1])]),
+        *_dots(chart, spots),
+        *_measured(chart, [spot(x, y) for x, y in chart.dots]),
+        class_="line-chart",
+        role="img",
+        height=_HEIGHT_PX,
+        style=f"--left:{left_px:.0f}px",
+        aria_labelledby=f"{chart_id}-title",
+        aria_describedby=f"{chart_id}-desc",
+    )
+
+
+def _y_tick(share: float, label: str) -> Markup:
+    y_px = _TOP_PX + _PLOT_PX * share
+    line = element("line", x1=-3, x2="100%", y1=y_px, y2=y_px, class_="rule" if share < 1 else "axis")
+    return line + element("text", label, x=-8, y=y_px + 4, class_="end")
+
+
+def _x_tick(percent: float, label: str) -> Markup:
+    bottom_px, x = _TOP_PX + _PLOT_PX, f"{percent:.2f}%"
+    line = element("line", x1=x, x2=x, y1=bottom_px, y2=bottom_px + 4, class_="axis")
+    return line + element("text", label, x=x, y=bottom_px + 18, class_="middle")
+
+
+def _level(share: float, name: str) -> Markup:
+    """A height that is marked across, and its name above the plot."""
+    y_px = _TOP_PX + _PLOT_PX * share
+    line = element("line", x1="0%", x2="100%", y1=y_px, y2=y_px, class_="level")
+    return line + element("text", name, x="100%", y=12, class_="end level-name")
+
+
+def _shape(name: str, spots: Sequence[tuple[float, float]]) -> Markup:
+    return element(name, points=" ".join(f"{x * 10:.1f},{y:.1f}" for x, y in spots))
+
+
+def _stretched(*shapes: Markup) -> Markup:
+    """What is as wide as the chart: positions across are thousandths of its width."""
+    return element(
+        "svg",
+        *shapes,
+        width="100%",
+        height=_HEIGHT_PX,
+        viewBox=f"0 0 1000 {_HEIGHT_PX:.0f}",
+        preserveAspectRatio="none",
+    )
+
+
+def _dots(chart: LineChart, spots: Sequence[tuple[float, float]]) -> list[Markup]:
+    """A place to point at for each point; few epochs are marked one by one."""
+    look = "dot" if chart.is_by_epoch and len(spots) <= _MAX_DOTS else "spot"
+    return [
+        element("circle", element("title", _point_text(chart, x, y)), cx=f"{left:.2f}%", cy=top, r=2.6, class_=look)
+        for (x, y), (left, top) in zip(chart.points, spots, strict=True)
+    ]
+
+
+def _measured(chart: LineChart, spots: Sequence[tuple[float, float]]) -> list[Markup]:
+    """The single measurements, each with its numbers."""
+    return [
+        element("circle", element("title", _point_text(chart, *dot)), cx=f"{x:.2f}%", cy=y, r=2.6, class_="measured")
+        for dot, (x, y) in zip(chart.dots, spots, strict=True)
+    ]
+
+
+def _point_text(chart: LineChart, x: float, y: float) -> str:
+    return f"{chart.x_label}: {_number(x)} · {_number(y)} {chart.y_label}"
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if value.is_integer() else significant(value)
+
+
+def _description(chart: LineChart) -> str:
+    values = [y for _, y in chart.points]
+    (x_first, _), (x_last, y_last) = chart.points[0], chart.points[-1]
+    besides = [f" With {plural(len(chart.dots), 'single measurement')}."] if chart.dots else []
+    if chart.band:
+        _, low, high = chart.band[-1]
+        besides.append(f" The band around it ends at {_number(low)} to {_number(high)}.")
+    if chart.level:
+        besides.append(f" Marked across: {chart.level[1]}.")
+    return (
+        f"A line over {chart.x_label}, from {_number(x_first)} to {_number(x_last)}. In {chart.y_label}: "
+        f"lowest {_number(min(values))}, highest {_number(max(values))}, last {_number(y_last)}.{''.join(besides)}"
+    )
+
+
+def bar(shown: Bar, chart: BarChart, bar_id: str) -> Markup:
+    """One bar of a chart, as long as its share of the longest, with its interval; none where it is not known."""
+    share = None if shown.value is None else max(_LEAST_PERCENT, shown.value / chart.longest * 100)
+    meaning = f" ({shown.look.meaning})" if shown.look.meaning else ""
+    return element(
+        "svg",
+        element("title", f"{shown.label}: {shown.text}{meaning}", id=bar_id),
+        *([] if share is None else [_box(f"{share:.2f}%", _BAR_PX - 2, shown.look)]),
+        *([] if shown.range is None else _whisker(*(end / chart.longest * 100 for end in shown.range))),
+        class_="bar",
+        role="img",
+        height=_BAR_PX,
+        aria_labelledby=bar_id,
+    )
+
+
+def _whisker(lower: float, upper: float) -> list[Markup]:
+    """The line from one end of an interval to the other, with a rim that parts it from its bar."""
+    middle, ends = _BAR_PX / 2, {"x1": f"{lower:.2f}%", "x2": f"{upper:.2f}%"}
+    shapes = [element("line", **ends, y1=middle, y2=middle, class_=name) for name in ("rim", "whisker")]
+    caps = (element("line", x1=x, x2=x, y1=middle - 4, y2=middle + 4, class_="whisker") for x in ends.values())
+    return [*shapes, *caps]
+
+
+def swatch(look: Look) -> Markup:
+    """A small box in the look of a bar, for the legend."""
+    return element("svg", _box("100%", 8, look), class_="swatch", width=16, height=10, aria_hidden="true")
+
+
+def _box(width: str, height_px: float, look: Look) -> Markup:
+    return element("rect", y=1, width=width, height=height_px, class_=f"look-{look}")

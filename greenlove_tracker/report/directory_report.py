@@ -1,0 +1,336 @@
+"""What is said about all runs of a log directory: a few pages of what matters, however many runs there are."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import greenlove_tracker
+from greenlove_tracker import format as fmt
+from greenlove_tracker.errors import UsageError
+from greenlove_tracker.format import energy_scale
+from greenlove_tracker.logs.aggregate import Aggregate
+from greenlove_tracker.logs.directory import title as run_title
+from greenlove_tracker.logs.highlights import INCOMPLETE, N_FACTORS, N_TOP, ForecastRecord
+from greenlove_tracker.logs.mapreduce import EXPLORATION
+from greenlove_tracker.logs.run import Run
+from greenlove_tracker.logs.sums import Partial, Totals
+from greenlove_tracker.logs.trials import is_exploration
+from greenlove_tracker.rendering.document import (
+    Bar,
+    BarChart,
+    Block,
+    Calculations,
+    Column,
+    Document,
+    Heading,
+    KeyFigure,
+    KeyFigures,
+    Paragraph,
+    Table,
+)
+from greenlove_tracker.report import wording
+from greenlove_tracker.report.equivalents import equivalent_blocks
+from greenlove_tracker.report.method import method_blocks, number, share_of, sum_of
+from greenlove_tracker.report.restated import restated_blocks
+from greenlove_tracker.report.run_report import energy_bars, gpu_hours
+from greenlove_tracker.report.wording import STAR, star_note
+
+_SHOWN = ("project", "device", "account", "month", "kind", "intensity")  # sums that it shows
+CUTS = (*((key,) for key in _SHOWN), ("status",))  # what it needs sums by
+_TITLES = {"intensity": "carbon intensity"}
+_OF_SOME = ("account", "kind")  # not every directory has several
+_MAX_GROUPS = 12
+
+
+def directory_document(
+    aggregate: Aggregate, factors: str | os.PathLike[str] | None = None, n_jobs: int | None = None
+) -> Document:
+    """The report of a log directory.
+
+    Args:
+        aggregate: its runs, prepared for ``CUTS``.
+        factors: a file of other carbon intensities.
+        n_jobs: jobs that ran.
+
+    Raises:
+        UsageError: where the factors or the number of jobs cannot be.
+    """
+    name = fmt.shortened(aggregate.path.resolve().name, 60)
+    everything, told = aggregate.total, aggregate.highlights
+    return Document(
+        title=f"Training runs in {name}",
+        subtitle=_subtitle(aggregate),
+        footer=f"greenlove_tracker {greenlove_tracker.__version__} · {name}",
+        blocks=(
+            KeyFigures(_figures(everything)),
+            *(() if n_jobs is None else (Paragraph(jobs_sentence(aggregate, n_jobs)),)),
+            *_energy_blocks(everything),
+            *(block for key in _SHOWN for block in _group_blocks(aggregate, key)),
+            *equivalent_blocks(everything.emissions_kgco2e, told.countries[0] if len(told.countries) == 1 else ""),
+            *runs_blocks(aggregate),
+            *forecast_blocks(told.forecasts),
+            *incomplete_blocks(aggregate),
+            *problem_blocks(aggregate),
+            *(() if factors is None else restated_blocks(aggregate.runs, factors)),
+            *sums_method_blocks(aggregate),
+        ),
+    )
+
+
+def _subtitle(aggregate: Aggregate) -> str:
+    days = [fmt.shortened(day, 10) for day in aggregate.highlights.days]
+    runs = wording.runs_text({kind: partial.n_runs for (kind,), partial in aggregate.partials_by("kind").items()})
+    return f"{runs} · {' to '.join(days)} (UTC)" if days else runs
+
+
+def jobs_sentence(aggregate: Aggregate, n_jobs: int) -> str:
+    """How many of so many jobs wrote no log.
+
+    Raises:
+        UsageError: where the logs hold more jobs than that.
+    """
+    groups = aggregate.partials_by("job")
+    outside = groups.pop(("",), None)
+    if n_jobs < len(groups):
+        raise UsageError(f"{n_jobs:,} jobs cannot be: these runs belong to {len(groups):,}; sacct -X -n | wc -l counts")
+    missing = n_jobs - len(groups)
+    share = f" ({fmt.percent(missing / n_jobs)})" if n_jobs else ""
+    beside = f"; {fmt.plural(outside.n_runs, 'run')} belonged to no job" if outside else ""
+    return f"Of {fmt.plural(n_jobs, 'job')}, {missing:,}{share} left no log here, and are in no total{beside}."
+
+
+def _figures(total: Totals) -> tuple[KeyFigure, ...]:
+    """The figures of a run, summed; each says how many runs are not in it."""
+    runs = f"sum over {fmt.plural(total.n_runs, 'run')}"
+    share, n_silent = total.measured_share, total.n_unknown_measured
+    how_much = "not known" if share is None else fmt.percent(share)
+    silent = f" ({fmt.plural(n_silent, 'run')} not in that share: the log does not say)" if n_silent and share else ""
+    measured = ("PUE included", f"before PUE, hardware measured {how_much}{silent}") if total.energy_kwh else ()
+    energy = (*_summed_over(total.n_runs, total.n_unknown_energy), *measured)
+    cost = (*_summed_over(total.n_runs, total.n_unknown_cost), *_cost_bases(total.cost_bases))
+    gpu_hours_of = _summed_over(total.n_runs, total.n_unknown_gpu_hours)
+    return (
+        KeyFigure("time", fmt.duration(total.duration_s or None), (f"wall time, {runs}",)),
+        KeyFigure("energy", fmt.energy(total.energy_kwh), energy),
+        KeyFigure("CO2e", fmt.mass(total.emissions_kgco2e), _summed_over(total.n_runs, total.n_unknown_emissions)),
+        KeyFigure("cost", fmt.money(total.cost_usd), cost),
+        KeyFigure("compute", gpu_hours(total.gpu_hours), ("GPUs × wall time", *gpu_hours_of)),
+    )
+
+
+def _summed_over(n_runs: int, n_missing: int) -> tuple[str, ...]:
+    if n_missing == n_runs:
+        return ("no run has it",)
+    missing = (f"unknown for {fmt.plural(n_missing, 'run')}, not in it",) if n_missing else ()
+    return (f"sum over {fmt.plural(n_runs - n_missing, 'run')}", *missing)
+
+
+def _cost_bases(bases: Iterable[str]) -> tuple[str, ...]:
+    if set(bases) == {"machine", "electricity"}:
+        return ("machine price where one is set, else electricity",)
+    return tuple(sorted({"machine": "price of the machine"}.get(basis, basis) for basis in bases))
+
+
+def _energy_blocks(total: Totals) -> tuple[Block, ...]:
+    if total.energy_kwh is None:
+        return ()
+    estimate_kwh = total.unmetered_estimate_kwh or 0.0
+    bars = energy_bars(total.energy, total.energy_kwh, estimate_kwh, "time without a meter", "PUE")
+    return (Heading("Energy by component"), BarChart(bars))
+
+
+def _group_blocks(aggregate: Aggregate, key: str) -> tuple[Block, ...]:
+    """Sums by one key, those that used most energy first; the latest months first."""
+    groups = [(values[0], Sums(partial)) for values, partial in aggregate.partials_by(key).items()]
+    if not groups or (len(groups) == 1 and key in _OF_SOME):
+        return ()
+    groups.sort(key=lambda g: g[0] if key == "month" else -(g[1].totals.energy_kwh or 0.0), reverse=key == "month")
+    shown, rest = groups[:_MAX_GROUPS], groups[_MAX_GROUPS:]
+    rows = [_row(fmt.shortened(name, 44) or "(none)", sums) for name, sums in shown]
+    if rest:
+        rows.append(_row(f"{len(rest):,} others", Sums(Partial.merged(sums.partial for _, sums in rest))))
+    rows.append(_row("total", Sums(aggregate.partial)))
+    title = _TITLES.get(key, key)
+    columns = (Column(title, 4), Column("runs", 0.8, is_number=True), *SUM_COLUMNS)
+    bars = _bars(shown) if key == "month" else ()
+    return (Heading(f"By {title}"), *bars, Table(columns, tuple(rows), has_total=True), *star_note(rows))
+
+
+def _bars(groups: Sequence[tuple[str, Sums]]) -> tuple[Block, ...]:
+    """What each group emitted, where that is known of several."""
+    emitted = [(name, sums.totals.emissions_kgco2e, sums.cells[2]) for name, sums in groups]
+    if sum(kg is not None for _, kg, _ in emitted) <= 1:
+        return ()
+    return (BarChart(tuple(Bar(fmt.shortened(name, 20) or "(none)", kg, text) for name, kg, text in emitted), "CO2e"),)
+
+
+def _row(name: str, sums: Sums) -> tuple[str, ...]:
+    return (name, f"{sums.totals.n_runs:,}", *sums.cells)
+
+
+# -- What the report of many runs tells of single ones: the largest, those that did not finish, forecasts, an example --
+
+_MAX_PROBLEMS = 25
+_MAX_FACTORS = 12
+
+
+def runs_blocks(aggregate: Aggregate) -> tuple[Block, ...]:
+    """The runs that emitted most; the others as one row."""
+    everything, top = aggregate.partial, aggregate.highlights.top
+    if not top.count:
+        return ()
+    rows = [_run_row(aggregate.run(run_id), Sums(partial)) for _, run_id, partial in top.items]
+    n_further = top.count - len(top.items)
+    if n_further:
+        further = Sums(everything.without([partial for *_, partial in top.items]))
+        rows.append((f"{n_further:,} further runs", "", "", *further.cells))
+    rows.append(("total", "", "", *Sums(everything).cells))
+    columns = (Column("run", 3.6), Column("project", 1.6), Column("status", 1.6), *SUM_COLUMNS)
+    title = f"The {N_TOP} runs that emitted most" if n_further else "The runs, those that emitted most first"
+    return (Heading(title), Table(columns, tuple(rows), has_total=True), *star_note(rows))
+
+
+def _run_row(run: Run, sums: Sums) -> tuple[str, ...]:
+    project = fmt.shortened(run.summary.project, 20) or "(none)"
+    status = EXPLORATION if is_exploration(run.fields) else run.summary.status
+    return (fmt.shortened(run.run_id, 40), project, fmt.shortened(status, 20), *sums.cells)
+
+
+def forecast_blocks(record: ForecastRecord) -> tuple[Block, ...]:
+    """How far the runs' own forecasts of their time could be trusted."""
+    n_runs = record.n_runs
+    if not n_runs:
+        return ()
+    nominal = " and ".join(f"{level:.0%}" for level in sorted(record.levels))
+    text = (
+        f"The interval that a run forecast for its time held in {fmt.held(record.n_held, n_runs)} of the runs (nominal "
+        f"{nominal}); median |error| {record.median_error:.1%}."
+    )
+    note = "Of each run that did what it forecast, the first forecast at a tenth of its time or later is counted."
+    return (Heading("Forecasts and what came of them"), Paragraph(text), Paragraph(note, is_note=True))
+
+
+def incomplete_blocks(aggregate: Aggregate) -> tuple[Block, ...]:
+    """The runs that did not finish, and why; their time and energy are in the totals."""
+    found = aggregate.highlights.incomplete
+    if not found.count:
+        return ()
+    rows = []
+    for _, run_id in found.items:
+        run = aggregate.run(run_id)
+        cells = (fmt.shortened(run.summary.status, 20), wording.progress(run), fmt.mass(wording.emissions_kgco2e(run)))
+        rows.append((fmt.shortened(run_id, 40), *cells, wording.why_incomplete(run.summary)))
+    columns = (
+        Column("run", 3.5),
+        Column("status", 1.5),
+        Column("done", 1.9),
+        Column("CO2e", 1.3, True),
+        Column("why", 3.4),
+    )
+    lost = Sums(Partial.merged(p for (status,), p in aggregate.partials_by("status").items() if status in INCOMPLETE))
+    time, energy, emissions, _ = lost.cells
+    text = (
+        f"{fmt.plural(lost.totals.n_runs, 'run')}: {time}, {energy}, {emissions} of CO2e, which are in every total. "
+        "Those that emitted most first:"
+    )
+    n_more = found.count - len(rows)
+    more = (Paragraph(f"and {n_more:,} more"),) if n_more else ()
+    return (
+        Heading("Runs that did not finish"),
+        Paragraph(text),
+        *star_note([(text,), lost.cells]),
+        Table(columns, tuple(rows)),
+        *more,
+    )
+
+
+def problem_blocks(aggregate: Aggregate) -> tuple[Block, ...]:
+    """What could not be read, by name."""
+    problems = aggregate.problems
+    if not problems:
+        return ()
+    rows = [
+        (fmt.shortened("/".join(problem.path.parts[-2:]), 70), fmt.shortened(problem.message, wording.FIELD_WIDTH))
+        for problem in problems[:_MAX_PROBLEMS]
+    ]
+    more = (Paragraph(f"and {len(problems) - _MAX_PROBLEMS:,} more"),) if len(problems) > _MAX_PROBLEMS else ()
+    columns = (Column("file", 2.6), Column("problem", 4))
+    return (Heading("What could not be read"), Table(columns, tuple(rows)), *more)
+
+
+def sums_method_blocks(aggregate: Aggregate) -> tuple[Block, ...]:
+    """How the sums came about, and the largest run as an example of how a single one is counted."""
+    told = aggregate.highlights
+    if not told.largest.items:
+        return ()
+    example = aggregate.run(told.largest.items[0][-1])
+    factors = [factor for *_, factor in told.factors]
+    sums = _sum_blocks(aggregate.total, [energy_kwh for _, energy_kwh in told.energies.items], told.energies.count)
+    which = "emitted most" if wording.emissions_kgco2e(example) is not None else "took longest"
+    before = (*sums, Paragraph(f"As an example, the run that {which}, {run_title(example)}:"))
+    n_more = len(factors) - _MAX_FACTORS
+    at_least = "at least " if len(factors) == N_FACTORS else ""
+    more = (Paragraph(f"and {at_least}{fmt.plural(n_more, 'more factor')}"),) if n_more > 0 else ()
+    return (*method_blocks(example, before, factors[:_MAX_FACTORS]), *more)
+
+
+def _sum_blocks(total: Totals, energies_kwh: Sequence[float], n_known: int) -> tuple[Block, ...]:
+    """The energy of the runs as one sum, where it is short enough to follow, and how much of it was measured."""
+    text = "Every total is the plain sum over the runs, failed and interrupted ones too."
+    lines = []
+    if 2 <= n_known <= 10:
+        scale = energy_scale(sum(energies_kwh))
+        lines.append(sum_of("energy of all runs", [number(scale.value(e)) for e in energies_kwh], scale.unit)[0])
+    if total.measured_kwh and total.measured_share:
+        label = "share that hardware measured, before PUE"
+        lines.append(share_of(label, total.measured_kwh, total.measured_kwh / total.measured_share))
+    return (Paragraph(text), *([Calculations(tuple(lines))] if lines else []))
+
+
+# -- The cells of a table that sums runs; a sum that lacks runs carries a star --
+
+SUM_COLUMNS = (
+    Column("time", 1.4, is_number=True),
+    Column("energy", 1.5, is_number=True),
+    Column("CO2e", 1.4, is_number=True),
+    Column("cost", 1.5, is_number=True),
+)
+
+
+@dataclass(frozen=True)
+class Sums:
+    """What some runs come to."""
+
+    partial: Partial
+
+    @cached_property
+    def totals(self) -> Totals:
+        """Each sum, rounded."""
+        return self.partial.totals
+
+    @property
+    def gpu_hours(self) -> str:
+        """GPU-hours without their unit; a dash where no run had a GPU."""
+        totals = self.totals
+        if totals.gpu_hours is None:
+            return fmt.UNKNOWN
+        text = fmt.significant(totals.gpu_hours) if totals.gpu_hours else "–"
+        return _starred(text, totals.gpu_hours, totals.n_unknown_gpu_hours)
+
+    @property
+    def cells(self) -> tuple[str, str, str, str]:
+        """Time, energy, CO2e and cost."""
+        totals = self.totals
+        return (
+            fmt.duration(totals.duration_s or None),
+            _starred(fmt.energy(totals.energy_kwh), totals.energy_kwh, totals.n_unknown_energy),
+            _starred(fmt.mass(totals.emissions_kgco2e), totals.emissions_kgco2e, totals.n_unknown_emissions),
+            _starred(fmt.money(totals.cost_usd), totals.cost_usd, totals.n_unknown_cost),
+        )
+
+
+def _starred(text: str, value: float | None, n_unknown: int) -> str:
+    return text + STAR if value is not None and n_unknown else text

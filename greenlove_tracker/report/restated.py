@@ -1,0 +1,127 @@
+"""Runs of a past period, counted once more with other carbon intensities: both figures, side by side."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from greenlove_tracker import format as fmt
+from greenlove_tracker.errors import UsageError
+from greenlove_tracker.logs.run import Run
+from greenlove_tracker.records import Factor
+from greenlove_tracker.rendering.document import Block, Column, Heading, Paragraph, Table
+from greenlove_tracker.report.audit import Entry, entry_of, read_factors
+from greenlove_tracker.report.method import factor_table
+from greenlove_tracker.report.wording import STAR, star_note
+
+_MOST_ROWS = 30
+_KEPT = "as logged"
+_Terms = tuple[str, Factor | None, Factor | None]  # the place, its factor in the log, the one of the file
+
+
+@dataclass(frozen=True, slots=True)
+class _Figures:
+    """Of one run; what is not known is None."""
+
+    energy_kwh: float | None
+    before_kgco2e: float | None
+    after_kgco2e: float | None
+
+
+def restated_blocks(runs: Iterable[Run], path: str | os.PathLike[str]) -> tuple[Block, ...]:
+    """The emissions of some runs as logged, and with the carbon intensities of a file.
+
+    Args:
+        runs: each is looked at once, and only its figures are kept.
+        path: the file, as ``tables.factors.read_factors`` takes it.
+
+    Raises:
+        UsageError: where the file cannot be read, or none of its lines holds for any of the runs.
+    """
+    given = read_factors(path)
+    groups: dict[_Terms, list[_Figures]] = {}
+    for entry in (entry_of(run, given) for run in runs):
+        groups.setdefault((entry.place, entry.factor, entry.restated), []).append(_figures(entry))
+    used = list(dict.fromkeys(restated for _, _, restated in groups if restated))
+    if not used:
+        raise UsageError(f"{path}: none of its lines holds for the country and the day of any of these runs")
+    n_left = sum(len(figures) for (_, _, restated), figures in groups.items() if restated is None)
+    left = f" It says nothing of {fmt.plural(n_left, 'run')}, which stay as they are." if n_left else ""
+    table = _table(groups)
+    return (
+        Heading("Restated with other carbon intensities"),
+        Paragraph(
+            f"The same energy, counted with the carbon intensities of {Path(path).name}, beside what was logged.{left} "
+            "Everything else in this report keeps what was logged."
+        ),
+        table,
+        *star_note(table.rows),
+        factor_table(used),
+    )
+
+
+def _figures(entry: Entry) -> _Figures:
+    after_kgco2e = entry.location_kgco2e if entry.restated is None else entry.restated_kgco2e
+    return _Figures(entry.energy_kwh, entry.location_kgco2e, after_kgco2e)
+
+
+def _table(groups: dict[_Terms, list[_Figures]]) -> Table:
+    ordered = sorted(groups.items(), key=lambda group: -math.fsum(one.energy_kwh or 0.0 for one in group[1]))
+    rows = [_row(terms, figures) for terms, figures in ordered[:_MOST_ROWS]]
+    rest = [one for _, figures in ordered[_MOST_ROWS:] for one in figures]
+    if rest:
+        rows.append(("others", f"{len(rest):,}", *_cells(rest, "", "")))
+    every = [one for figures in groups.values() for one in figures]
+    rows.append(("total", f"{len(every):,}", *_cells(every, "", "")))
+    titles = ("runs", "energy", "logged, g/kWh", "CO2e", "restated, g/kWh", "CO2e", "change")
+    columns = (Column("place", 2.4), *(Column(title, 1.2, is_number=True) for title in titles))
+    return Table(columns, tuple(rows), has_total=True)
+
+
+def _row(terms: _Terms, figures: Sequence[_Figures]) -> tuple[str, ...]:
+    place, logged, restated = terms
+    factors = (_factor_text(logged), _KEPT if restated is None else _factor_text(restated))
+    period = "" if restated is None else f", {restated.year}"
+    return ((fmt.shortened(place, 30) or "(none set)") + period, f"{len(figures):,}", *_cells(figures, *factors))
+
+
+def _factor_text(factor: Factor | None) -> str:
+    return fmt.UNKNOWN if factor is None else fmt.significant(factor.value)
+
+
+def _cells(figures: Sequence[_Figures], logged: str, restated: str) -> tuple[str, ...]:
+    energies, before, after = (
+        [one.energy_kwh for one in figures],
+        [one.before_kgco2e for one in figures],
+        [one.after_kgco2e for one in figures],
+    )
+    return (
+        _summed(energies, fmt.energy),
+        logged,
+        _summed(before, fmt.mass),
+        restated,
+        _summed(after, fmt.mass),
+        "" if restated == _KEPT else _change(before, after),
+    )
+
+
+def _known(values: Sequence[float | None]) -> list[float]:
+    return [value for value in values if value is not None]
+
+
+def _summed(values: Sequence[float | None], text: fmt.Text) -> str:
+    """With a star where it lacks runs."""
+    known = _known(values)
+    if not known:
+        return fmt.UNKNOWN
+    return text(math.fsum(known)) + (STAR if len(known) < len(values) else "")
+
+
+def _change(before: Sequence[float | None], after: Sequence[float | None]) -> str:
+    """Of the runs for which both are known; unknown where one is known of others than the other."""
+    is_alike = [value is None for value in before] == [value is None for value in after]
+    total = math.fsum(_known(before))
+    return fmt.error(math.fsum(_known(after)) / total - 1) if is_alike and total else fmt.UNKNOWN

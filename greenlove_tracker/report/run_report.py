@@ -1,0 +1,443 @@
+"""What is said about one run."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+
+from greenlove_tracker import format as fmt
+from greenlove_tracker.format import Scale, energy_scale, mass_scale, power_scale, time_scale
+from greenlove_tracker.logs.directory import gpu_mean_w, mean_w, metered_rows, stretches, title
+from greenlove_tracker.logs.forecasts import QUANTITIES, IssuedForecast, shown
+from greenlove_tracker.logs.run import Run
+from greenlove_tracker.logs.trials import is_exploration
+from greenlove_tracker.records import COMPONENTS, Energy, EpochRecord
+from greenlove_tracker.rendering.axes import MAX_POINTS, Points, thinned
+from greenlove_tracker.rendering.document import (
+    Bar,
+    BarChart,
+    Block,
+    ChartRow,
+    Column,
+    Document,
+    Heading,
+    KeyFigure,
+    KeyFigures,
+    LineChart,
+    Look,
+    Paragraph,
+    Table,
+)
+from greenlove_tracker.report import wording
+from greenlove_tracker.report.equivalents import equivalent_blocks
+from greenlove_tracker.report.exploration_report import explored_blocks, explored_plan, explored_within
+from greenlove_tracker.report.method import method_blocks
+from greenlove_tracker.report.projection_report import elsewhere_blocks
+from greenlove_tracker.report.restated import restated_blocks
+from greenlove_tracker.report.wording import Line, line_of, unmetered_text, when
+from greenlove_tracker.units import GRAMS_PER_KG, gco2e_from_kwh, kwh_from_w_s, w_from_kwh_s
+
+# What the table of the run's settings and hardware shows: the label, and the fields that are joined for it.
+_SETTINGS = (
+    ("project", ("project",)),
+    ("tags", ("tags",)),
+    ("user", ("user",)),
+    ("command", ("command",)),
+    ("started, UTC", ("started_at",)),
+    ("host", ("host",)),
+    ("place", ("country",)),
+    ("job", ("job_id", "array_task_id")),
+    ("account", ("account",)),
+    ("cluster", ("cluster", "partition")),
+    ("continues", ("continues",)),
+    ("git commit", ("git_commit",)),
+    ("system", ("os",)),
+    ("Python", ("python",)),
+    ("ranks", ("world_size",)),
+    ("CPU", ("cpu_model",)),
+    ("CPU threads", ("cpu_threads",)),
+    ("CPU rated power, W", ("cpu_tdp_w",)),
+    ("GPU", ("gpu_models",)),
+    ("GPU power limit, W", ("gpu_power_limit_w",)),
+    ("memory, GiB", ("ram_gb",)),
+    ("meter", ("meter",)),
+    ("meter ready after, s", ("meter_ready_s",)),
+    ("meter's note", ("meter_note",)),
+    ("PUE", ("pue",)),
+    ("not measured", ("unmeasured",)),
+    ("in doubt", ("gpu_doubt",)),
+    ("greenlove_tracker", ("greenlove_version",)),
+)
+
+_NEVER_OMITTED = frozenset({"command", "host", "place", "CPU", "GPU", "meter"})
+
+
+def run_document(run: Run, factors: str | os.PathLike[str] | None = None) -> Document:
+    """The report of one run; that of an exploration begins with what it found.
+
+    Args:
+        run: a run that can be read.
+        factors: a file of other carbon intensities, to restate it with.
+
+    Raises:
+        UsageError: where the factors cannot be read, or none holds for it.
+    """
+    explored = explored_blocks(run) if is_exploration(run.fields) else ()
+    own = (KeyFigures(run_figures(run)), Paragraph(wording.measured_sentence(run) + "."), *_warning_blocks(run))
+    if explored:
+        parts = (*explored, Heading("What the exploration itself took"), *own, *_energy_blocks(run))
+    else:
+        parts = (
+            *own,
+            *forecast_blocks(run),
+            *_energy_blocks(run),
+            *_chart_blocks(run),
+            *explored_within(run),
+            *equivalent_blocks(wording.emissions_kgco2e(run), run.text("country")),
+        )
+    elsewhere, basis = elsewhere_blocks(run)
+    restated = () if factors is None else restated_blocks([run], factors)
+    return Document(
+        title=f"Exploration {title(run)}" if explored else title(run),
+        subtitle=_subtitle(run),
+        footer=f"greenlove_tracker {wording.data(run, 'greenlove_version', 20)} · {run.run_id}".replace("  ", " "),
+        blocks=(*parts, *elsewhere, *_settings_blocks(run), *restated, *method_blocks(run), *basis),
+    )
+
+
+def _warning_blocks(run: Run) -> tuple[Block, ...]:
+    return tuple(Paragraph(text) for text in wording.warnings(run))
+
+
+def _subtitle(run: Run) -> str:
+    summary = run.summary
+    code = f"exit {summary.exit_code}" if summary.exit_code is not None else ""
+    zone = " UTC" if summary.started_at.endswith("Z") else ""  # other tools' logs tell none
+    started = (
+        f"started {fmt.shortened(summary.started_at, 30)[:16].replace('T', ' ')}{zone}" if summary.started_at else ""
+    )
+    plan = explored_plan(run)
+    parts = (
+        fmt.shortened(summary.status, 20),
+        f"for {plan}" if plan else wording.progress(run),
+        "" if plan else code,
+        started,
+        wording.data(run, "host", 30),
+    )
+    return " · ".join(part for part in parts if part)
+
+
+def _energy_blocks(run: Run) -> tuple[Block, ...]:
+    summary = run.summary
+    whole_kwh = summary.energy_kwh
+    if whole_kwh is None:
+        return (Heading("Energy by component"), Paragraph(f"The energy is unknown: {wording.why_no_energy(run)}."))
+    bars = energy_bars(
+        summary.energy, whole_kwh, summary.unmetered_estimate_kwh or 0.0, unmetered_text(run), f"PUE {summary.pue}"
+    )
+    return (Heading("Energy by component"), BarChart(bars))
+
+
+def energy_bars(
+    energy: Energy, whole_kwh: float, estimate_kwh: float, estimated_for: str, pue_text: str
+) -> tuple[Bar, ...]:
+    """The parts that ``whole_kwh`` is made of: metered components, the estimate, and what PUE adds."""
+    scale = energy_scale(whole_kwh)
+
+    def bar(label: str, value_kwh: float, how: str, look: Look) -> Bar:
+        share = fmt.percent(value_kwh / whole_kwh) if whole_kwh > 0 else ""
+        parts = (f"{scale.text(value_kwh)} {scale.unit}", share, how)
+        return Bar(label, value_kwh, " · ".join(part for part in parts if part), look)
+
+    bars = []
+    for component in ("gpu", "cpu", "ram"):
+        value_kwh, joined = energy.component_kwh(component), energy.component_method(component)
+        if value_kwh is not None:
+            look = Look.MEASURED if wording.is_measured(joined) else Look.MODELLED
+            bars.append(bar(component.upper(), value_kwh, wording.method(joined), look))
+    if estimate_kwh:
+        bars.append(bar("unmetered", estimate_kwh, estimated_for, Look.ESTIMATED))
+    overhead_kwh = whole_kwh - (energy.total_kwh or 0.0) - estimate_kwh
+    if overhead_kwh > 1e-9 * whole_kwh:  # what rounding leaves of a PUE of 1.0 is none
+        bars.append(bar("overhead", overhead_kwh, pue_text, Look.OVERHEAD))
+    return tuple(bars)
+
+
+def _chart_blocks(run: Run) -> tuple[Block, ...]:
+    power = _epoch_chart("Mean power of each epoch, before PUE", power_by_epoch_w(run), power_scale)
+    duration = _epoch_chart("Duration of each epoch", duration_by_epoch_s(run), time_scale)
+    energy = _epoch_chart("Energy of each epoch, before PUE", energy_by_epoch_kwh(run), energy_scale)
+    charts = [chart for chart in (duration, power, energy, _emissions_chart(run)) if chart]
+    rows = [ChartRow(tuple(charts[i : i + 2])) for i in range(0, len(charts), 2)]
+    note = _chart_note(run)
+    notes = (Paragraph(note, is_note=True),) if note else ()
+    if not rows and not notes:
+        return ()
+    return (Heading("Over the run"), *notes, *rows)
+
+
+def _chart_note(run: Run) -> str:
+    n_done = run.summary.epochs_done
+    if n_done < 2:
+        return f"{'One epoch was' if n_done == 1 else 'No epoch was'} finished: there is nothing to plot over epochs."
+    if run.summary.n_nodes > 1:
+        return f"The charts show the first of {run.summary.n_nodes} nodes."
+    return ""
+
+
+def _epoch_chart(title: str, points: Points, scale_for: Callable[[float], Scale]) -> LineChart | None:
+    if len(points) < 2:
+        return None
+    scale = scale_for(max(value for _, value in points))
+    shown = tuple((epoch, scale.value(value)) for epoch, value in thinned(points))
+    return LineChart(title, "epoch", scale.unit, shown)
+
+
+def _emissions_chart(run: Run) -> LineChart | None:
+    points = cumulative_emissions_gco2e(run)
+    if len(points) < 3:
+        return None
+    time, mass = time_scale(points[-1][0]), mass_scale(points[-1][1] / GRAMS_PER_KG)
+    shown = tuple((time.value(s), mass.value(g / GRAMS_PER_KG)) for s, g in thinned(points))
+    return LineChart("CO2e so far", f"time since the start, {time.unit}", f"{mass.unit} CO2e", shown)
+
+
+def _settings_blocks(run: Run) -> tuple[Block, ...]:
+    rows = []
+    for label, names in _SETTINGS:
+        value = " · ".join(text for name in names if (text := wording.data(run, name)))
+        if value or label in _NEVER_OMITTED:
+            rows.append((label, value or _why_missing(run, label)))
+    return (Heading("Settings and hardware"), Table((Column("", 1), Column("", 3.6)), tuple(rows + _shares(run))))
+
+
+def _why_missing(run: Run, label: str) -> str:
+    if label == "place":
+        return "not set: counted with the carbon intensity named under Factors"
+    if label == "GPU":
+        return "none" if run.text("gpu_count") == "0" else "unknown: the log names none"
+    return "unknown: not in the log"
+
+
+def _shares(run: Run) -> list[tuple[str, str]]:
+    """How much of the machine was counted as this run's."""
+    names = (("share of the CPU", "cpu_share"), ("share of the memory", "ram_share"))
+    source = wording.data(run, "share_source", 60)
+    rows = []
+    for label, name in names:
+        try:
+            share = float(run.text(name))
+        except ValueError:
+            continue
+        rows.append((label, fmt.percent(share) + (f" ({source})" if source else "")))
+    return rows
+
+
+_TALLEST = 2.0  # of what is forecast and came: a wider interval is cut off, or nothing else could be seen
+
+
+def forecast_blocks(run: Run) -> tuple[Block, ...]:
+    """The forecast to tell of for each quantity, and how that of the time went on; nothing where none was made."""
+    lines = {quantity: line for quantity in QUANTITIES if (line := line_of(run, quantity))}
+    if not lines:
+        return ()
+    of_time = lines["duration_s"]  # without it no forecast is read
+    columns = (
+        Column("", 0.9),
+        Column("forecast", 1.2, True),
+        Column(f"{of_time.estimate.level:.0%} interval", 2.2, True),
+        Column("came to", 1.2, True),
+        Column("error", 0.9, True),
+        Column("intervals that held", 1.5, True),
+    )
+    issued = f"The forecast {when(of_time.issued)}, {fmt.duration(of_time.issued.elapsed_s)} after the start"
+    chosen = "the first at a tenth of the time or later that rests on more than one epoch, or the last there is"
+    latest = "the latest. The run has not done what was forecast"
+    text = f"{issued}: {chosen}." if of_time.scores else f"{issued}, {latest}."
+    return (
+        Heading("Forecast and outcome"),
+        Paragraph(text),
+        Table(columns, tuple(_row(*fmt.QUANTITIES[quantity], line) for quantity, line in lines.items())),
+        *_chart(run.forecasts, run.summary.duration_s if of_time.scores else None),
+    )
+
+
+def _row(name: str, text: fmt.Text, line: Line) -> tuple[str, ...]:
+    told, e = shown(line.scores), line.estimate
+    cells = (name, text(e.point), f"{text(e.lower)} to {text(e.upper)}")
+    if told is None:
+        return (*cells, "", "", "")
+    held = sum(scored.has_held for scored in line.scores)
+    fate = "held" if told.has_held else "missed"
+    return (*cells, text(told.outcome), fmt.error(told.error), f"{fate}; {held} of {len(line.scores)}")
+
+
+def _chart(issued: Sequence[IssuedForecast], outcome_s: float | None) -> tuple[Block, ...]:
+    """The forecasts of the time one after the other, with what it came to where that is known."""
+    by_epoch = all(forecast.epochs_done for forecast in issued)
+    found = {float(f.epochs_done if by_epoch else f.steps_done): f.estimates["duration_s"] for f in issued}
+    if len(found) < 2:
+        return ()
+    step = -(-len(found) // MAX_POINTS)
+    chosen = sorted(found.items())[::step]
+    tallest_s = _TALLEST * max([e.point for _, e in chosen[len(chosen) // 2 :]] + [outcome_s or 0.0])
+    scale = time_scale(tallest_s)
+    level = None if outcome_s is None else (scale.value(outcome_s), f"came to {fmt.duration(outcome_s)}")
+    chart = LineChart(
+        "Forecast of the whole time, as the run went on",
+        "epoch" if by_epoch else "step",
+        scale.unit,
+        tuple((x, scale.value(min(e.point, tallest_s))) for x, e in chosen),
+        band=tuple((x, scale.value(min(e.lower, tallest_s)), scale.value(min(e.upper, tallest_s))) for x, e in chosen),
+        level=level,
+    )
+    cut = any(e.upper > tallest_s for _, e in chosen)
+    note = (
+        f"{fmt.plural(len(found), 'forecast')}, each from the epochs before it and what lay between them, made beside "
+        f"the training, so that short epochs share one. The band is the {chosen[0][1].level:.0%} prediction interval"
+        f"{f', cut off at {fmt.duration(tallest_s)}' if cut else ''}."
+    )
+    return ChartRow((chart,)), Paragraph(note, is_note=True)
+
+
+_ALIKE = 1.1  # epochs that differ by no more than this are given as "n × duration"
+
+
+def run_figures(run: Run) -> tuple[KeyFigure, ...]:
+    """Time, energy, CO2e, cost and GPU-hours of a run."""
+    return (_time(run), _energy(run), _emissions(run), _cost(run), _compute(run))
+
+
+def _time(run: Run) -> KeyFigure:
+    summary = run.summary
+    if not summary.duration_s:
+        return KeyFigure("time", fmt.UNKNOWN, (wording.NOTHING_RECORDED,))
+    if is_exploration(run.fields):
+        return KeyFigure("time", fmt.duration(summary.duration_s), ("trials, and preparations between them",))
+    if not run.epochs and summary.epochs_planned is None:
+        return KeyFigure("time", fmt.duration(summary.duration_s), ("the whole script; no epochs were marked in it",))
+    parts = [_epochs_text([epoch.duration_s for epoch in run.epochs if epoch.is_complete])]
+    cut_off = [epoch for epoch in run.epochs if not epoch.is_complete]
+    if cut_off:
+        parts[0] += f", {fmt.duration(sum(_durations(cut_off)))} of an unfinished one"
+    if summary.between_s > 0:
+        parts[0] += f", and {fmt.duration(summary.between_s)} outside epochs (loading, validation, saving)"
+    if summary.n_ranks > 1:
+        parts.append(f"the slowest of {summary.n_ranks} ranks")
+    return KeyFigure("time", fmt.duration(summary.duration_s), tuple(parts))
+
+
+def _durations(epochs: list[EpochRecord]) -> list[float]:
+    return [epoch.duration_s for epoch in epochs]
+
+
+def _epochs_text(durations_s: list[float]) -> str:
+    if not durations_s:
+        return "no epoch was finished"
+    mean_s = sum(durations_s) / len(durations_s)
+    if max(durations_s) <= _ALIKE * min(durations_s):
+        return f"{len(durations_s):,} × {fmt.duration(mean_s)}"
+    span = f"{fmt.duration(min(durations_s))} to {fmt.duration(max(durations_s))}"
+    return f"{len(durations_s):,} epochs of {span}, mean {fmt.duration(mean_s)}"
+
+
+def _energy(run: Run) -> KeyFigure:
+    summary = run.summary
+    if summary.energy_kwh is None:
+        return KeyFigure("energy", fmt.UNKNOWN, (wording.why_no_energy(run),))
+    scale = energy_scale(summary.energy_kwh)
+    parts = []
+    for component in sorted(COMPONENTS, key=("gpu", "cpu", "ram").index):
+        energy_kwh = summary.energy.component_kwh(component)
+        if energy_kwh is not None:
+            constant_w = wording.data(run, "ram_w", 12) if component == "ram" else ""
+            tdp_w = wording.data(run, "cpu_tdp_w", 12) if component == "cpu" else ""
+            method = wording.method(summary.energy.component_method(component), constant_w, tdp_w)
+            parts.append(f"{component} {scale.text(energy_kwh)} {method}")
+    if summary.unmetered_estimate_kwh:
+        parts.append(f"{scale.text(summary.unmetered_estimate_kwh)} estimated for {unmetered_text(run)}")
+    return KeyFigure("energy", fmt.energy(summary.energy_kwh), (*parts, f"PUE {summary.pue}"))
+
+
+def _emissions(run: Run) -> KeyFigure:
+    if not run.knows_carbon_intensity:
+        return KeyFigure("CO2e", fmt.UNKNOWN, ("no carbon intensity in the log",))
+    value = wording.emissions_kgco2e(run)
+    how = () if value is not None else ("the energy is unknown",)
+    return KeyFigure("CO2e", fmt.mass(value), (*how, wording.intensity(run.carbon_intensity)))
+
+
+def _cost(run: Run) -> KeyFigure:
+    summary, price = run.summary, run.electricity_price
+    if summary.cost_usd is None:
+        return KeyFigure("cost", fmt.UNKNOWN, (wording.why_no_cost(run),))
+    if summary.cost_basis == "machine":
+        per_hour = run.terms.price_usd_per_gpu_hour
+        how = f"machine at {fmt.significant(per_hour or 0.0)} $ per GPU-hour, as set; electricity not added"
+    else:
+        details = (price.basis, price.year) if price else ()
+        what = ", ".join(t for t in (fmt.shortened(d, 30) for d in details) if t)
+        no_machine = (
+            "no machine price set" if run.terms.price_usd_per_gpu_hour is None else "the GPU-hour price found no GPU"
+        )
+        how = f"electricity at {fmt.significant(price.value if price else 0.0)} $/kWh, {what}; {no_machine}"
+    return KeyFigure("cost", fmt.money(summary.cost_usd), (how,))
+
+
+def _compute(run: Run) -> KeyFigure:
+    if not run.text("gpu_count"):
+        return KeyFigure("compute", fmt.UNKNOWN, ("the log does not say how many GPUs there were",))
+    if not run.summary.gpu_count:
+        return KeyFigure("compute", "no GPU", ("none was found, or none is read",))
+    parts = [wording.data(run, "gpu_models", 60) or fmt.plural(run.summary.gpu_count, "GPU")]
+    mean_w = gpu_mean_w(run)
+    limit = wording.data(run, "gpu_power_limit_w", 12)
+    if mean_w is not None:
+        parts.append(f"mean {fmt.power(mean_w)}" + (f" of {limit} W" if limit else ""))
+    if peak := wording.data(run, "peak_gpu_memory_gb", 12):
+        parts.append(f"peak memory {peak} GB")
+    return KeyFigure("compute", gpu_hours(run.summary.gpu_hours), (", ".join(parts),))
+
+
+def gpu_hours(value_h: float | None) -> str:
+    """GPU-hours as text."""
+    if value_h is None:
+        return fmt.UNKNOWN
+    return f"{fmt.significant(value_h, 3 if value_h >= 1 else 2)} GPU-h"
+
+
+def duration_by_epoch_s(run: Run) -> Points:
+    """(epoch, duration in s) of the finished epochs of the first rank."""
+    return tuple((float(e.epoch), e.duration_s) for e in run.epochs if e.is_complete)
+
+
+def energy_by_epoch_kwh(run: Run) -> Points:
+    """(epoch, energy in kWh before PUE) of the finished epochs that were metered throughout."""
+    energies = ((epoch.epoch, epoch.energy.total_kwh) for epoch in run.epochs if epoch.is_complete)
+    return tuple((float(number), kwh) for number, kwh in energies if kwh is not None)
+
+
+def power_by_epoch_w(run: Run) -> Points:
+    """(epoch, mean power in W before PUE) of the finished epochs that were metered throughout."""
+    durations_s = {float(epoch.epoch): epoch.duration_s for epoch in run.epochs}
+    powers = ((number, w_from_kwh_s(kwh, durations_s[number])) for number, kwh in energy_by_epoch_kwh(run))
+    return tuple((number, power_w) for number, power_w in powers if power_w is not None)
+
+
+def cumulative_emissions_gco2e(run: Run) -> Points:
+    """(elapsed s, gCO2e so far, PUE included); what was not metered counts at the mean power, as in the total."""
+    rows = metered_rows(run)
+    means_w = {c: power_w for c in COMPONENTS if (power_w := mean_w(rows, c)) is not None}
+    if not means_w or not run.carbon_intensity.unit:
+        return ()
+    elapsed_s, so_far_kwh = 0.0, 0.0
+    points = [(0.0, 0.0)]
+    for duration_s, energy in stretches(rows):
+        if duration_s <= 0:
+            continue
+        elapsed_s += duration_s
+        for component, power_w in means_w.items():
+            known_kwh = energy.component_kwh(component)
+            so_far_kwh += kwh_from_w_s(power_w, duration_s) if known_kwh is None else known_kwh
+        points.append((elapsed_s, gco2e_from_kwh(so_far_kwh * run.summary.pue, run.carbon_intensity.value)))
+    return tuple(points)

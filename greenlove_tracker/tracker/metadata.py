@@ -1,0 +1,82 @@
+"""What is known about a run at its start, as lines for ``run.csv``."""
+
+from __future__ import annotations
+
+import getpass
+import os
+import platform
+import shlex
+import socket
+import sys
+from collections.abc import Sequence
+
+import greenlove_tracker
+from greenlove_tracker.config import Settings
+from greenlove_tracker.job import Ranks, job_fields
+from greenlove_tracker.logs.schema import SCHEMA_VERSION, cell, factor_fields
+from greenlove_tracker.logs.totals import Terms
+from greenlove_tracker.records import Factor, Field
+from greenlove_tracker.tracker.state import Plan
+
+
+def run_fields(settings: Settings, plan: Plan, ranks: Ranks, terms: Terms, extra: Sequence[Field]) -> list[Field]:
+    """Who runs what, where, and which factors it is counted with; an ``extra`` line replaces ours of its name."""
+    known = {
+        "schema_version": SCHEMA_VERSION,
+        "greenlove_version": greenlove_tracker.__version__,
+        "run_id": terms.run_id,
+        "project": settings.project,
+        "tags": settings.tags,
+        "started_at": terms.started_at,
+        "command": shlex.join(sys.orig_argv if not sys.argv or not sys.argv[0] else sys.argv),
+        "host": socket.gethostname(),
+        "pid": os.getpid(),
+        "python": platform.python_version(),
+        "os": f"{platform.system()} {platform.release()} {platform.machine()}",
+        "rank": ranks.rank,
+        "world_size": ranks.world_size,
+        "epochs_planned": plan.epochs,
+        "total_steps_planned": plan.total_steps,
+        "continues": settings.continues,
+        "country": settings.country,
+        "user": _user() if settings.log_user else "",
+    }
+    fields = {name: Field(name, cell(value)) for name, value in known.items() if value not in (None, "")}
+    fields |= {f.name: f for f in job_fields(os.environ)}
+    fields |= {f.name: f for f in extra}
+    return [*fields.values(), *_factors(settings, terms)]
+
+
+def settings_fields(settings: Settings, plan: Plan, terms: Terms) -> list[Field]:
+    """The lines that replace those of the start, where a script's own tracker brings settings of its own."""
+    known = {
+        "project": settings.project,
+        "tags": settings.tags,
+        "country": settings.country,
+        "continues": settings.continues,
+        "epochs_planned": plan.epochs,
+        "total_steps_planned": plan.total_steps,
+    }
+    return [*(Field(name, cell(value)) for name, value in known.items()), *_factors(settings, terms)]
+
+
+def _factors(settings: Settings, terms: Terms) -> list[Field]:
+    fields = [Field("pue", cell(settings.pue))]
+    if settings.price_usd_per_gpu_hour is not None:
+        fields.append(Field("price_usd_per_gpu_hour", cell(settings.price_usd_per_gpu_hour), "USD/h"))
+    if settings.is_rented:
+        fields.append(Field("is_rented", cell(True)))
+    factors = [terms.carbon_intensity, *([terms.electricity_price] if terms.electricity_price else [])]
+    if settings.market_gco2e_per_kwh is not None:
+        given = "given by the user"
+        factors.append(
+            Factor("market_intensity", settings.market_gco2e_per_kwh, "gCO2e/kWh", given, "", "market-based")
+        )
+    return [*fields, *(field for factor in factors for field in factor_fields(factor))]
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a container without a name for its user
+        return ""

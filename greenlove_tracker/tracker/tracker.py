@@ -1,0 +1,282 @@
+"""``Tracker``: what a training loop calls."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from greenlove_tracker import devices
+from greenlove_tracker.config import load_settings
+from greenlove_tracker.errors import TrackerStateError
+from greenlove_tracker.forecasting import Forecast
+from greenlove_tracker.job import find_ranks
+from greenlove_tracker.meter import Meter
+from greenlove_tracker.records import Clock, Counts, RunStatus, RunSummary
+from greenlove_tracker.tracker.budgets import Hooks, Overrun
+from greenlove_tracker.tracker.forecaster import Explored, prior_for
+from greenlove_tracker.tracker.recorder import SystemClock
+from greenlove_tracker.tracker.session import Session, show
+from greenlove_tracker.tracker.shutdown import guard, is_interactive, status_of
+from greenlove_tracker.tracker.state import Plan
+
+__all__ = ["RUN_DIR_VARIABLE", "Tracker", "led_dir", "show"]
+
+RUN_DIR_VARIABLE = "GREENLOVE_RUN_DIR"  # set by `greenlove run -- command` for the command's own trackers
+
+
+class Tracker:
+    """Tracks a training: time, energy, CO2e and cost, of each epoch and of all that lies between them.
+
+    ::
+
+        with Tracker(epochs=30, country="DE") as tracker:
+            for epoch in range(30):
+                tracker.epoch_start()
+                train_one_epoch()
+                tracker.epoch_end()
+
+    It never breaks the training: what goes wrong on our side is logged once, and the loop runs on. In a process
+    that was forked, or after pickling, it does nothing. Under torchrun, Slurm and MPI every rank makes one, and
+    only the first of a node carries a meter.
+
+    Args:
+        epochs: number of epochs, where it is known.
+        total_steps: number of optimizer steps, for a training that counts in steps; then ``step()`` alone is
+            enough, and the whole training is one epoch, written in segments of at most a minute.
+        log_dir: where runs are written; default ``greenlove_logs``.
+        project: a name that runs are grouped by.
+        country: ISO 3166 code or English name, or ``US-CA``; without it the world's average is counted with.
+        verbose: 0 says nothing but warnings; 1 the final screen, and a status line on a terminal that the script
+            does not print to; 2 the status line there too.
+        prior: an exploration of this training, as ``estimate()`` gives it, or a forecast of as many epochs or steps; it
+            is what is expected until the run says more.
+        on_overrun: what to do where a budget (``max_energy_kwh=``, ``max_cost_usd=``, ``max_kgco2e=``,
+            ``deadline_utc=``) is likely to be exceeded: ``"warn"``, ``"stop"`` (raise ``BudgetExceeded`` between two
+            epochs), or a function that takes an ``Overrun``; it is called between two epochs too.
+        save_checkpoint: called before ``BudgetExceeded`` is raised.
+        meter: measures the energy; default CodeCarbon.
+        clock: read for all times; with one of your own nothing runs in the background.
+        tags: words to find the run by; ``final`` marks those that a paper reports.
+        codecarbon_options: further arguments for CodeCarbon's tracker, such as its own outputs.
+        **settings: every other field of ``greenlove_tracker.config.Settings``, such as ``pue``,
+            ``carbon_intensity_gco2e_per_kwh``, ``price_usd_per_gpu_hour``, ``continues``, ``log_user``.
+
+    Raises:
+        UsageError: on a bad argument, an unknown country, or a log directory that cannot be written.
+    """
+
+    def __init__(
+        self,
+        epochs: int | None = None,
+        *,
+        total_steps: int | None = None,
+        log_dir: str | os.PathLike[str] | None = None,
+        project: str | None = None,
+        country: str | None = None,
+        verbose: int | None = None,
+        prior: Forecast | Explored | None = None,
+        on_overrun: str | Callable[[Overrun], None] | None = None,
+        save_checkpoint: Callable[[], object] | None = None,
+        meter: Meter | None = None,
+        clock: Clock | None = None,
+        tags: str | list[str] | None = None,
+        codecarbon_options: Mapping[str, Any] | None = None,
+        **settings: Any,
+    ) -> None:
+        self._pid = os.getpid()
+        self._session: Session | None = None
+        self._is_joined = False
+        self._joined_summary: RunSummary | None = None
+        plan = Plan(epochs, total_steps)
+        given = {"log_dir": log_dir, "project": project, "country": country, "verbose": verbose, "tags": tags}
+        given |= settings
+        hooks = Hooks(on_overrun if callable(on_overrun) else None, save_checkpoint)
+        if on_overrun is not None and not callable(on_overrun):
+            given["on_overrun"] = on_overrun
+        merged = load_settings(given)
+        if devices.in_dataloader_worker():
+            return
+        expected = prior_for(prior, plan)
+        led = _led_by_runner()
+        if led is not None:
+            self._session, self._is_joined = led, True
+            led.adopt(plan, given, expected, hooks)
+            return
+        session = Session(
+            merged,
+            plan,
+            find_ranks(os.environ),
+            clock or SystemClock(),
+            meter,
+            in_background=clock is None,
+            join_dir=led_dir(),
+            prior=expected,
+            hooks=hooks,
+            codecarbon_options=codecarbon_options,
+        )
+        self._session = session
+        if merged.verbose > 0:
+            session.farewell = lambda: show(session)
+
+    # -- the loop ------------------------------------------------------------------------------------------------
+
+    def epoch_start(self) -> None:
+        """An epoch begins; what passed since the last one is its gap.
+
+        Raises:
+            TrackerStateError: while another epoch is open, or after ``stop()``.
+            BudgetExceeded: where a budget is likely to be exceeded, and ``on_overrun="stop"``.
+        """
+        session = self._own_session("epoch_start")
+        if session is None:
+            return
+        session.between.act_on_overruns()
+        if session.is_finished:
+            return  # the user's own function stopped it
+        with session.acting() as recorder:
+            if recorder.epoch is not None and is_interactive():
+                recorder.abandon_epoch()  # a cell was interrupted and is run again
+            recorder.start_epoch()
+
+    def epoch_end(self) -> None:
+        """The open epoch is over.
+
+        Raises:
+            TrackerStateError: where none is open, or after ``stop()``.
+            SystemExit: where ``stop_and_confirm`` was asked for, and the answer is no.
+        """
+        session = self._own_session("epoch_end")
+        if session is not None:
+            with session.acting() as recorder:
+                recorder.end_epoch()
+            session.between.after_epoch()
+
+    def step(self, n_samples: int | None = None, n_tokens: int | None = None, *, n_batches: int = 1) -> None:
+        """One optimizer step is done.
+
+        Args:
+            n_samples: samples that it was computed from, on this rank.
+            n_tokens: tokens that it was computed from, on this rank.
+            n_batches: batches that it was accumulated over.
+
+        Raises:
+            TrackerStateError: outside an epoch, where no ``total_steps`` was given, or after ``stop()``.
+        """
+        session = self._own_session("step")
+        if session is not None:
+            session.step(Counts(1, n_batches, n_samples, n_tokens))
+
+    def pause(self) -> None:
+        """An evaluation or a checkpoint interrupts the open epoch: its time and energy are a gap, not the epoch's.
+
+        Raises:
+            TrackerStateError: outside an epoch, or after ``stop()``.
+        """
+        session = self._own_session("pause")
+        if session is not None:
+            with session.acting() as recorder:
+                recorder.pause_epoch()
+
+    def resume(self) -> None:
+        """The open epoch goes on; so it does with the next ``step()`` or ``epoch_end()``.
+
+        Raises:
+            TrackerStateError: outside an epoch, or after ``stop()``.
+        """
+        session = self._own_session("resume")
+        if session is not None:
+            with session.acting() as recorder:
+                recorder.resume_epoch()
+
+    def stop(self) -> None:
+        """Close the run: totals are written, and shown at ``verbose=1``. May be called again."""
+        self._finish(RunStatus.FINISHED, None)
+
+    def wait_ready(self, timeout_s: float = 30.0) -> bool:
+        """Wait until energy is being measured, so that no epoch goes without; False where it will not be in time."""
+        session = self._session if os.getpid() == self._pid else None
+        return session is not None and session.wait_ready(timeout_s)
+
+    # -- what it knows -------------------------------------------------------------------------------------------
+
+    @property
+    def run_dir(self) -> Path | None:
+        """Where this run is written; None in a forked copy."""
+        return self._session.run_dir if self._session else None
+
+    @property
+    def forecast(self) -> Forecast | None:
+        """What the whole run will come to, done and remaining, with intervals; None where that cannot be known yet.
+
+        It is made on a thread of its own while the training runs; asking for it brings it up to date.
+        """
+        session = self._session if os.getpid() == self._pid else None
+        return session.forecast() if session is not None else None
+
+    @property
+    def summary(self) -> RunSummary | None:
+        """The totals of this rank's node, once the run is closed; ``read_logs`` adds all nodes up."""
+        if self._is_joined:
+            return self._joined_summary
+        return self._session.summary if self._session else None
+
+    # -- how it ends ---------------------------------------------------------------------------------------------
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, error: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if error is not None and issubclass(error, KeyboardInterrupt) and is_interactive():
+            return  # a notebook's cell was interrupted: the tracker stays usable
+        self._finish(*status_of(error, value))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _inert_tracker, ()
+
+    def _own_session(self, method: str) -> Session | None:
+        """The session, in the process that made it; None in a copy."""
+        session = self._session
+        if session is None or os.getpid() != self._pid:
+            return None
+        if session.is_finished or self._joined_summary is not None:
+            if session.between.is_monitored_out:
+                return None
+            if session.summary is not None and session.summary.status == RunStatus.SUPERSEDED:
+                return None
+            raise TrackerStateError(f"{method}() after stop(): this run is closed, make a new Tracker")
+        return session
+
+    def _finish(self, status: RunStatus, exit_code: int | None) -> None:
+        session = self._session
+        if session is None or os.getpid() != self._pid or session.is_finished:
+            return
+        if not self._is_joined:
+            session.finish(status, exit_code)
+        elif self._joined_summary is None:
+            self._joined_summary = session.leave_joined(status, exit_code)
+
+
+def _led_by_runner() -> Session | None:
+    """The run that ``greenlove run`` leads in this process, which a script's own tracker joins."""
+    current = guard.current
+    if isinstance(current, Session) and current.is_led_by_runner and not current.is_finished:
+        return current if current.pid == os.getpid() else None
+    return None
+
+
+def led_dir() -> Path | None:
+    """The run that another process leads, of which this process is a part."""
+    text = os.environ.get(RUN_DIR_VARIABLE, "")
+    return Path(text) if text and Path(text).is_dir() else None
+
+
+def _inert_tracker() -> Tracker:
+    """What a pickled tracker becomes: one that does nothing."""
+    tracker = Tracker.__new__(Tracker)
+    tracker._pid, tracker._session, tracker._is_joined, tracker._joined_summary = os.getpid(), None, False, None
+    return tracker
