@@ -28,7 +28,7 @@ from pathlib import Path
 
 from greenlove_tracker import aggregate
 from greenlove_tracker.logs.schema import RUN_FILE, SUMMARY_FILE, epochs_file, factor_fields
-from greenlove_tracker.logs.totals import Ending, Terms, summarise
+from greenlove_tracker.logs.totals import Ending, RunFactors, summarise
 from greenlove_tracker.logs.writer import RunWriter, timestamp
 from greenlove_tracker.records import UNKNOWN_ENERGY, Counts, Energy, Factor, Field, Method, Row, RowKind
 from greenlove_tracker.units import kwh_from_w_s
@@ -101,7 +101,7 @@ def write_template(run_dir: Path, template: int, n_epochs: int, n_gpus: int) -> 
     writer = RunWriter(run_dir, 0, fields, on_error=_raise)
     for row in rows:
         writer.write_row(row)
-    terms = Terms(run_dir.name, facts["project"], facts["started_at"], n_epochs, INTENSITY, 1.2, PRICE)
+    terms = RunFactors(run_dir.name, facts["project"], facts["started_at"], n_epochs, INTENSITY, 1.2, PRICE)
     writer.close(summarise(terms, {0: rows}, Ending("finished", 0, timestamp(began_s + 4000)), gpu_count=n_gpus))
 
 

@@ -5,7 +5,7 @@
 1. Virtual time: trials and full runs are drawn from models of known cost, thousands of times, without waiting. Each
    method sees the same trials, and is judged against a full run that was drawn apart from them.
 2. Loops of known cost, run for real.
-3. Recorded trainings (tests/runs), replayed.
+3. Recorded trainings (tests/recorded), replayed.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from scoring import COLUMNS, LEVELS, Intervals, Score, markdown, told
 
 from greenlove_tracker import TrainingPlan, Trial, extrapolate
 from greenlove_tracker.extrapolation.extrapolate import observe
-from greenlove_tracker.extrapolation.green_love import Options
+from greenlove_tracker.extrapolation.green_love import GreenLoveOptions
 from greenlove_tracker.extrapolation.regression import plain_wls
 
 BATCH = 64
@@ -90,7 +90,7 @@ def _ours(trials: Sequence[Trial], plan: TrainingPlan) -> tuple[float, Intervals
     return _by_level(lambda level: extrapolate(trials, plan, level=level).duration_s)
 
 
-def _green_love(options: Options) -> Method:
+def _green_love(options: GreenLoveOptions) -> Method:
     return lambda trials, plan: _by_level(
         lambda level: extrapolate(trials, plan, level=level, method="green-love", green_love_options=options).duration_s
     )
@@ -131,10 +131,10 @@ def _samples_per_second(trials: Sequence[Trial], plan: TrainingPlan) -> tuple[fl
 METHODS: dict[str, Method] = {
     "ours": _ours,
     "plain WLS": _plain_wls,
-    "green-love, published": _green_love(Options()),
-    "green-love 0.2.2": _green_love(Options(divides_by_n=True)),
-    "green-love, Student's t": _green_love(Options(uses_student_t=True, divides_by_n=True)),
-    "green-love, medians": _green_love(Options(uses_median=True)),
+    "green-love, published": _green_love(GreenLoveOptions()),
+    "green-love 0.2.2": _green_love(GreenLoveOptions(divides_by_n=True)),
+    "green-love, Student's t": _green_love(GreenLoveOptions(uses_student_t=True, divides_by_n=True)),
+    "green-love, medians": _green_love(GreenLoveOptions(uses_median=True)),
     "samples per second": _samples_per_second,
 }
 FIRST_EPOCH = "first epoch × epochs"

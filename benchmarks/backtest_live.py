@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import atexit
 import math
+import shutil
+import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +22,7 @@ from greenlove_tracker.logs.run import Run
 from greenlove_tracker.records import RowKind
 from greenlove_tracker.tracker.forecaster import ProgressLog
 
-RUNS = Path(__file__).parent.parent / "tests" / "runs"
+RUNS = Path(__file__).parents[1] / "tests" / "recorded" / "cpu-trainings.zip"
 EPOCHS = 100
 CHANGE_AT = 50
 TENTHS = tuple(range(1, 10))
@@ -181,8 +184,11 @@ class Replayed:
     variation: float  # of its epoch times after the first, standard deviation by mean
 
 
-def recorded(folder: Path = RUNS) -> list[Replayed]:
-    """All runs of a log directory that ended well."""
+def recorded(archive: Path = RUNS) -> list[Replayed]:
+    """All recorded runs."""
+    folder = tempfile.mkdtemp(prefix="greenlove-recorded-")
+    atexit.register(shutil.rmtree, folder)
+    shutil.unpack_archive(archive, folder)
     found = []
     for run in read_logs(folder).readable():
         total = run.summary.epochs_done
@@ -255,7 +261,7 @@ def replay_verdicts(runs: Sequence[Replayed], scores: dict[str, dict[int, Score]
         by_sitting.append(f"{sitting}: {coverage([h for s in of_it['ours'].values() for h in s.covered[0.95]])}")
     return [
         f"{len(runs)} recorded runs, nine forecasts each: the 95% interval held in {coverage(hits)}%",
-        "by sitting (tests/recorded-runs.md says what went on beside; 4 has neighbours that nobody can foresee): "
+        "by sitting (tests/recorded/README.md says what went on beside; 4 has neighbours that nobody can foresee): "
         + ", ".join(by_sitting),
         f"median error at a tenth of the {len(early)} runs whose epoch times vary by at most 2%: "
         + (f"{np.median(early) * 100:.2f}%" if early else "there is none"),

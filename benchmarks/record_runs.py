@@ -1,11 +1,11 @@
 """Record real CPU trainings as small logs, to be replayed where forecasts are judged.
 
-    python benchmarks/record_runs.py [--into tests/runs] [--first 1] [--sittings 2] [--threads 1] [--only cnn]
+    python benchmarks/record_runs.py [--into greenlove_logs] [--first 1] [--sittings 2] [--threads 1] [--only cnn]
     python benchmarks/record_runs.py --disturbed --first 4
 
 A sitting trains each family on each size of data set, in random order. The disturbed kinds, at full size, have gaps
 between epochs or busy neighbours on the machine. Each training is a fresh process: its start is cold. What names the
-machine is taken out. See tests/runs/README.md.
+machine is taken out. See tests/recorded/README.md; packed there as cpu-trainings.zip.
 """
 
 from __future__ import annotations
@@ -184,7 +184,7 @@ def plan(families: list[str], sittings: range, threads: int) -> Iterator[Trainin
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--into", type=Path, default=Path("tests/runs"))
+    parser.add_argument("--into", type=Path, default=Path("greenlove_logs"))
     parser.add_argument("--first", type=int, default=1, help="number of the first sitting")
     parser.add_argument("--sittings", type=int, default=1)
     parser.add_argument("--threads", type=int, default=1)

@@ -24,20 +24,20 @@ from scoring import markdown, told
 
 from greenlove_tracker.projection import benchmarks
 from greenlove_tracker.projection.speedup import PRECISIONS, speedup
-from greenlove_tracker.projection.speedup_error import MISSES, Miss, learn
-from greenlove_tracker.tables.gpus import Gpu, gpus
+from greenlove_tracker.projection.speedup_error import MISSES, Residual, learn
+from greenlove_tracker.tables.gpus import GpuSpec, gpus
 
 BEGIN, END = "<!-- speedup errors begin -->", "<!-- speedup errors end -->"
 GENERATION_NAMES = ("v1_v2", "v2", "v1", "v0")
 MLPERF = Path(__file__).parent / "data" / "mlperf_crosschecks.csv"
-LogRatio = Callable[[Gpu, Gpu, str], float]
+LogRatio = Callable[[GpuSpec, GpuSpec, str], float]
 
 
-def _ours(local: Gpu, target: Gpu, precision: str) -> float:
+def _ours(local: GpuSpec, target: GpuSpec, precision: str) -> float:
     return benchmarks.log_ratio(local, target, precision, {local.name, target.name})
 
 
-def _bandwidth(local: Gpu, target: Gpu, precision: str) -> float:
+def _bandwidth(local: GpuSpec, target: GpuSpec, precision: str) -> float:
     return math.log(benchmarks.bandwidth_gb_s(target) / benchmarks.bandwidth_gb_s(local))
 
 
@@ -105,8 +105,8 @@ def through_anchors(precision: str, family: tuple[str, ...]) -> Cover:
     return cover
 
 
-def _by_pair(misses: Iterable[Miss]) -> Iterator[tuple[frozenset[str], list[Miss]]]:
-    found: dict[frozenset[str], list[Miss]] = {}
+def _by_pair(misses: Iterable[Residual]) -> Iterator[tuple[frozenset[str], list[Residual]]]:
+    found: dict[frozenset[str], list[Residual]] = {}
     for miss in misses:
         found.setdefault(frozenset(miss.pair), []).append(miss)
     yield from found.items()
@@ -131,8 +131,8 @@ def other_software(precision: str) -> Cover:
 class CrossCheck:
     """A speedup from MLPerf's result logs, unverified."""
 
-    local: Gpu
-    target: Gpu
+    local: GpuSpec
+    target: GpuSpec
     log_speedup: float
 
 

@@ -186,7 +186,7 @@ def held(n_held: int, n: int) -> str:
     return f"{counted}, {share:.0%} ({max(0.0, middle - half):.0%} to {min(1.0, middle + half):.0%})"
 
 
-def no_formula(text: str) -> str:
+def escape_formula(text: str) -> str:
     """``text`` in one line so that a spreadsheet shows it: one that begins like a formula would be run."""
     line = "".join(c if c.isprintable() else " " for c in text).strip()
     return f"'{line}" if line.startswith(("=", "+", "-", "@")) else line

@@ -30,7 +30,7 @@ from greenlove_tracker.tracker.tracker import RUN_DIR_VARIABLE, led_dir
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class ScriptOutcome:
     """How what was run ended; the caller ends the process the same way.
 
     Attributes:
@@ -44,7 +44,7 @@ class Outcome:
     by_signal: int | None = None
 
 
-def run_script(path: str, arguments: Sequence[str], settings: Settings) -> Outcome:
+def run_script(path: str, arguments: Sequence[str], settings: Settings) -> ScriptOutcome:
     """Run a Python file in this process: its ``sys.argv``, ``sys.path[0]`` and ``__main__`` are its own.
 
     Raises:
@@ -63,7 +63,7 @@ def run_script(path: str, arguments: Sequence[str], settings: Settings) -> Outco
     return _run(lambda: compile(source, file, "exec", dont_inherit=True), main, argv, settings, argv)
 
 
-def run_module(name: str, arguments: Sequence[str], settings: Settings) -> Outcome:
+def run_module(name: str, arguments: Sequence[str], settings: Settings) -> ScriptOutcome:
     """Run a module or a package's ``__main__`` in this process, as ``python -m`` does.
 
     Raises:
@@ -86,7 +86,7 @@ def run_module(name: str, arguments: Sequence[str], settings: Settings) -> Outco
     return _run(lambda: loader.get_code(spec.name), main, argv, settings, ["-m", name, *arguments])
 
 
-def run_command(command: Sequence[str], settings: Settings) -> Outcome:
+def run_command(command: Sequence[str], settings: Settings) -> ScriptOutcome:
     """Run any program as a child process; what it takes is measured from outside.
 
     Python programs in it that make trackers of their own write their epochs into the same run.
@@ -108,10 +108,10 @@ def run_command(command: Sequence[str], settings: Settings) -> Outcome:
         code = child.wait()
     if code >= 0:
         session.finish(RunStatus.FAILED if code else RunStatus.FINISHED, code)
-        return Outcome(session, code)
+        return ScriptOutcome(session, code)
     endings = {signal.SIGINT: RunStatus.INTERRUPTED, signal.SIGTERM: RunStatus.TERMINATED}
     session.finish(endings.get(signal.Signals(-code), RunStatus.FAILED))
-    return Outcome(session, 128 - code, by_signal=-code)
+    return ScriptOutcome(session, 128 - code, by_signal=-code)
 
 
 def _main_module(file: str, spec: ModuleSpec | None) -> types.ModuleType:
@@ -141,7 +141,7 @@ def _session(settings: Settings, shown: Sequence[str], *, is_command: bool = Fal
 
 def _run(
     get_code: Callable[[], Any], main: types.ModuleType, argv: list[str], settings: Settings, shown: Sequence[str]
-) -> Outcome:
+) -> ScriptOutcome:
     session = _session(settings, shown)
     os.environ[RUN_DIR_VARIABLE] = str(session.run_dir)  # processes that the script starts are part of the run
     sys.argv = argv
@@ -151,15 +151,15 @@ def _run(
     except SystemExit as end:
         status, number = status_of(SystemExit, end)
         session.finish(status, number)
-        return Outcome(session, end.code)
+        return ScriptOutcome(session, end.code)
     except BaseException as error:
         status, number = status_of(type(error), error)
         _show_traceback(error)
         session.finish(status, number)
         by_signal = signal.SIGINT if isinstance(error, KeyboardInterrupt) else None
-        return Outcome(session, 128 + signal.SIGINT if by_signal else 1, by_signal)
+        return ScriptOutcome(session, 128 + signal.SIGINT if by_signal else 1, by_signal)
     session.finish(RunStatus.FINISHED, 0)
-    return Outcome(session, 0)
+    return ScriptOutcome(session, 0)
 
 
 def _show_traceback(error: BaseException) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from greenlove_tracker.logs.schema import factor_fields
-from greenlove_tracker.logs.totals import Ending, Terms, summarise
+from greenlove_tracker.logs.totals import Ending, RunFactors, summarise
 from greenlove_tracker.logs.writer import RunWriter
 from greenlove_tracker.records import UNKNOWN_ENERGY, Counts, Energy, Factor, Field, Method, Row, RowKind
 
@@ -49,7 +49,9 @@ def make_run(tmp_path: Path) -> RunMaker:
         writer = RunWriter(run_dir, rank, lines, on_error=pytest.fail)
         for row in rows:
             writer.write_row(row)
-        terms = Terms(run_id, known.get("project", ""), known["started_at"], None, INTENSITY, 1.0, electricity_price)
+        terms = RunFactors(
+            run_id, known.get("project", ""), known["started_at"], None, INTENSITY, 1.0, electricity_price
+        )
         ending = Ending("finished", 0, "2026-11-01T12:10:00.000Z")
         summary = summarise(terms, {0: rows}, ending, gpu_count=int(known["gpu_count"])) if is_closed else None
         assert writer.close(summary)

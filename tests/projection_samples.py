@@ -9,6 +9,7 @@ from greenlove_tracker.forecasting import Estimate, Forecast
 from greenlove_tracker.projection.project import Projection, project
 
 TODAY = date(2026, 11, 21)
+HERE: dict[str, Any] = {"local_gpu": "NVIDIA GeForce RTX 4090", "country": "DE", "utilization": 0.82, "today": TODAY}
 
 
 def forecast(hours: float = 20.0, kwh: float | None = 9.1, half_width: float = 0.03) -> Forecast:
@@ -22,5 +23,9 @@ def forecast(hours: float = 20.0, kwh: float | None = 9.1, half_width: float = 0
 
 def projected(made: Forecast | None = None, **options: Any) -> list[Projection]:
     """A 4090 in Germany against Crusoe's GPUs, unless something else is said."""
-    here = {"local_gpu": "NVIDIA GeForce RTX 4090", "country": "DE", "utilization": 0.82, "today": TODAY}
-    return project(made or forecast(), **{**here, **options})
+    return project(made or forecast(), **{**HERE, **options})
+
+
+def projected_by_name(made: Forecast | None = None, **options: Any) -> dict[str, Projection]:
+    """The rows by name; the local one is ``here``."""
+    return {"here" if row.is_local else row.name: row for row in projected(made, **options)}

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from greenlove_tracker.forecasting import Estimate
+from greenlove_tracker.logs.forecasts import IssuedForecast
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.logs.schema import factor_fields
-from greenlove_tracker.logs.totals import Ending, Terms, summarise
+from greenlove_tracker.logs.totals import Ending, RunFactors, summarise
 from greenlove_tracker.logs.writer import RunWriter
 from greenlove_tracker.records import UNKNOWN_ENERGY, Counts, Energy, Factor, Field, Flag, Row, RowKind
 
@@ -103,7 +105,7 @@ def write_run(
     for row in rows:
         writer.write_row(row)
     hourly, planned = texts.get("price_usd_per_gpu_hour"), texts["epochs_planned"]
-    terms = Terms(
+    terms = RunFactors(
         run_id,
         texts["project"],
         texts["started_at"],
@@ -171,3 +173,10 @@ GPU_FIELDS = {
 def gpu_run(log_dir: Path, run_id: str = "20261121T101502-c41e") -> Run:
     """A run on a GPU in Germany, with a price of electricity."""
     return write_run(log_dir, gpu_rows(), run_id, fields=GPU_FIELDS, intensity=GERMANY, price=PRICE)
+
+
+def issued(elapsed_s=2.0, point=20.0, half=1.0, warnings=(), **more) -> IssuedForecast:
+    estimates = {"duration_s": Estimate(point, point - half, point + half, 0.95, "s"), **more}
+    return IssuedForecast(
+        "2026-11-21T10:00:00.000Z", elapsed_s, 2, 10, 20, "live", estimates, 23.0, frozenset(warnings)
+    )

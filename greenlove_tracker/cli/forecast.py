@@ -15,7 +15,7 @@ from greenlove_tracker.logs.directory import Logs, explored_plan, is_whole, late
 from greenlove_tracker.logs.forecasts import QUANTITIES
 from greenlove_tracker.logs.trials import is_exploration
 from greenlove_tracker.report.screens import forecast_screen, forecast_table, sweep_screen
-from greenlove_tracker.report.wording import Line, line_of
+from greenlove_tracker.report.wording import ForecastOutcome, outcome_of
 
 _QUANTITIES = {"time": "duration_s", "energy": "energy_kwh", "co2e": "emissions_kgco2e", "cost": "cost_usd"}
 
@@ -34,7 +34,7 @@ def record(logs: Logs, of: str, style: str) -> str:
         if is_exploration(run.fields):
             n_explored += 1
         else:
-            found.append(line_of(run, quantity))
+            found.append(outcome_of(run, quantity))
     lines = [line for line in found if line is not None]
     if style == "json":
         problems = [str(problem) for problem in logs.problems]
@@ -44,7 +44,7 @@ def record(logs: Logs, of: str, style: str) -> str:
     return forecast_table(lines, quantity, len(found) - len(lines), n_explored)
 
 
-def _as_csv(lines: list[Line]) -> str:
+def _as_csv(lines: list[ForecastOutcome]) -> str:
     rows = [line.as_dict() for line in lines]
     return csv_text(list(rows[0]), rows).rstrip("\n") if rows else ""
 

@@ -18,7 +18,7 @@ from greenlove_tracker.errors import GreenloveError, MissingExtraError
 from greenlove_tracker.records import RunStatus
 
 if TYPE_CHECKING:
-    from greenlove_tracker.runner import Outcome
+    from greenlove_tracker.runner import ScriptOutcome
 
 
 class _Run(Verb):
@@ -121,7 +121,7 @@ def run(ctx: click.Context, /, module: bool, command: tuple[str, ...], **options
     _leave(outcome)
 
 
-def _next_step(outcome: Outcome, settings: Settings) -> str:
+def _next_step(outcome: ScriptOutcome, settings: Settings) -> str:
     summary = outcome.session.summary
     if summary is None or summary.status != RunStatus.FINISHED:
         return ""
@@ -129,16 +129,16 @@ def _next_step(outcome: Outcome, settings: Settings) -> str:
     return f"greenlove report{log_dir} -o report.pdf"
 
 
-def _show(outcome: Outcome, settings: Settings, next_command: str, *wrote: str) -> None:
-    from greenlove_tracker.tracker.tracker import show
+def _show(outcome: ScriptOutcome, settings: Settings, next_command: str, *wrote: str) -> None:
+    from greenlove_tracker.tracker.tracker import show_final_screen
 
     if settings.verbose > 0:
         code = outcome.exit_code
         number = code if isinstance(code, int) else int(code is not None)
-        show(outcome.session, wrote, next_command, number)
+        show_final_screen(outcome.session, wrote, next_command, number)
 
 
-def _leave(outcome: Outcome) -> NoReturn:
+def _leave(outcome: ScriptOutcome) -> NoReturn:
     """End as what was run ended: by the same signal, or with the same exit code."""
     if outcome.by_signal is not None:
         sys.stdout.flush()

@@ -23,7 +23,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from greenlove_tracker.errors import UsageError
-from greenlove_tracker.exploration.scheduler import Ask, Cost, Purpose, Scheduler, Told
+from greenlove_tracker.exploration.scheduler import Cost, Purpose, Scheduler, TrialRequest, TrialResult
 from greenlove_tracker.forecasting import Trial
 from greenlove_tracker.format import duration
 
@@ -81,11 +81,11 @@ class ExplorationScheduler(Scheduler):
         self._asked_at_s = 0.0
         self._began_s: float | None = None  # when the cold probe was over
         self._between_s: list[float] = []  # per ask, what it took beside its epochs
-        self._slots: list[Slot] | None = None  # what is still to run
+        self._slots: list[PlannedTrial] | None = None  # what is still to run
         self._is_to_replicate = False
         self._is_unsure = False  # the forecast from the trials so far is wide
 
-    def next(self, spent_s: float, *, relative_width: float | None = None) -> Ask | None:
+    def next(self, spent_s: float, *, relative_width: float | None = None) -> TrialRequest | None:
         """What to run next; None when the exploration is over.
 
         Args:
@@ -152,7 +152,7 @@ class ExplorationScheduler(Scheduler):
         return tuple(Trial(m * batch_size, batch_size, times_s, kwh) for m, times_s, kwh in parts)
 
     @property
-    def _explored(self) -> list[Told]:
+    def _explored(self) -> list[TrialResult]:
         return [t for t in self.told if t.ask.purpose not in _CALIBRATION]
 
     def _note_overhead(self, spent_s: float) -> None:
@@ -171,25 +171,25 @@ class ExplorationScheduler(Scheduler):
         allowance_s = max((_MOST_OF_RUN if self._is_unsure else _SHARE_OF_RUN) * whole_s, useful_s)
         return min(planned_s, allowance_s - (self.budget_s - left_s - self._began_s))
 
-    def _calibration(self, left_s: float) -> Ask | None:
+    def _calibration(self, left_s: float) -> TrialRequest | None:
         if not self.told:
-            return Ask(1, 1, left_s, None, Purpose.PROBE)
+            return TrialRequest(1, 1, left_s, None, Purpose.PROBE)
         cold_s = self.told[0].timed_s
         if len(self.told) == 1 and cold_s < _QUICK_SHARE * self.budget_s:
-            return Ask(1, 2, left_s, 2 * cold_s, Purpose.PROBE)
+            return TrialRequest(1, 2, left_s, 2 * cold_s, Purpose.PROBE)
         if self.told[-1].ask.purpose != Purpose.PROBE:
             return None
         cost, available_s = self.cost, self._available_s(left_s)
         if cost is None:  # what was slow may have been a compilation or a step: a third of what is left will tell
             if left_s < _COLD_SHARE * cold_s:
                 return None
-            return Ask(self.batches_per_epoch, 1, left_s / 3, left_s / 3, Purpose.STRETCH)
+            return TrialRequest(self.batches_per_epoch, 1, left_s / 3, left_s / 3, Purpose.STRETCH)
         least_s = _STRETCH_STEPS * cost.of(1)
         if available_s < least_s:
             return None
         deadline_s = min(available_s / 2, max(_STRETCH_SHARE * available_s, least_s))
         expected_s = min(deadline_s, cost.of(self.batches_per_epoch))
-        return Ask(self.batches_per_epoch, 1, deadline_s, expected_s, Purpose.STRETCH)
+        return TrialRequest(self.batches_per_epoch, 1, deadline_s, expected_s, Purpose.STRETCH)
 
     def _is_enough(self, relative_width: float | None) -> bool:
         sizes = [t.ask.batches for t in self._explored]
@@ -198,13 +198,13 @@ class ExplorationScheduler(Scheduler):
         is_replicated = min(sizes.count(min(sizes)), sizes.count(max(sizes))) > 1
         return is_replicated and math.fsum(t.timed_s for t in self._explored) >= _ENERGY_S
 
-    def _trial(self, left_s: float) -> Ask | None:
+    def _trial(self, left_s: float) -> TrialRequest | None:
         cost = self.cost
         if cost is None:
             return None
         seen = max((t.typical[0] for t in self.told if t.typical), default=1)
         between_s = statistics.median(self._between_s) if self._between_s else 0.0
-        room = Room(self._available_s(left_s), cost, between_s, most_batches(self.batches_per_epoch, seen))
+        room = TrialBudget(self._available_s(left_s), cost, between_s, most_batches(self.batches_per_epoch, seen))
         if self._slots is None:
             self._slots, self._is_to_replicate = room.first_block(self._random)
         goes_on = self._is_unsure and room.available_s > _GO_ON_SHARE * self.budget_s
@@ -217,10 +217,10 @@ class ExplorationScheduler(Scheduler):
             if slot is not None:
                 expected_s = room.expected_s(slot)
                 deadline_s = min(left_s, max(_PATIENCE * expected_s, _PATIENCE_SHARE * left_s))
-                return Ask(slot.batches, slot.epochs, deadline_s, expected_s, slot.purpose)
+                return TrialRequest(slot.batches, slot.epochs, deadline_s, expected_s, slot.purpose)
         return None
 
-    def _again(self, room: Room) -> list[Slot]:
+    def _again(self, room: TrialBudget) -> list[PlannedTrial]:
         sizes = sorted({t.ask.batches for t in self._explored})
         return room.second_block(sizes, max((t.ask.epochs for t in self._explored), default=0), self._random)
 
@@ -252,7 +252,7 @@ _DROPPED_BELOW = 0.5  # of the size that was meant: a trial that would have to b
 
 
 @dataclass(frozen=True, slots=True)
-class Slot:
+class PlannedTrial:
     """A trial that is planned, before its cost is known."""
 
     batches: int
@@ -275,7 +275,7 @@ def replicates(sizes: Sequence[int]) -> list[int]:
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
+class TrialBudget:
     """What there is to plan a block of trials with.
 
     Attributes:
@@ -290,7 +290,7 @@ class Room:
     between_s: float
     most_batches: int
 
-    def first_block(self, order: random.Random) -> tuple[list[Slot], bool]:
+    def first_block(self, order: random.Random) -> tuple[list[PlannedTrial], bool]:
         """Each size once, with room for replicates if there can be; single batches where no four sizes fit.
 
         Returns:
@@ -303,9 +303,9 @@ class Room:
             return slots, True
         trials, rest = divmod(max(0, int(self.available_s / self.cost.of(1))), _SINGLE_EPOCHS)
         counts = [_SINGLE_EPOCHS] * min(trials, _MOST_SINGLE_TRIALS) + [rest] * (rest > 0)
-        return [Slot(1, epochs, Purpose.SINGLE) for epochs in counts], False
+        return [PlannedTrial(1, epochs, Purpose.SINGLE) for epochs in counts], False
 
-    def _sizes_once(self, order: random.Random, *, is_replicated: bool) -> list[Slot]:
+    def _sizes_once(self, order: random.Random, *, is_replicated: bool) -> list[PlannedTrial]:
         def runs(largest: int) -> list[int]:
             return ladder(largest) + (replicates(ladder(largest)) if is_replicated else [])
 
@@ -317,7 +317,7 @@ class Room:
                 return _shuffled(ladder(largest), epochs, order)
         return []
 
-    def second_block(self, sizes: Sequence[int], epochs: int, order: random.Random) -> list[Slot]:
+    def second_block(self, sizes: Sequence[int], epochs: int, order: random.Random) -> list[PlannedTrial]:
         """The extremes again: larger where the first block left more than was thought, in fewer epochs where less.
 
         Args:
@@ -348,7 +348,7 @@ class Room:
     def _runs_s(self, sizes: Sequence[int], epochs: int) -> float:
         return math.fsum(self.between_s + epochs * self.cost.of(m) for m in sizes)
 
-    def fitted(self, slot: Slot) -> Slot | None:
+    def fitted(self, slot: PlannedTrial) -> PlannedTrial | None:
         """With fewer epochs, or smaller, where the time does not hold it as meant; None where that is too small."""
         room_s = self.available_s - self.between_s
         epochs = min(slot.epochs, int(room_s / self.cost.of(slot.batches)))
@@ -359,7 +359,7 @@ class Room:
         is_worth_it = batches >= max(1, _DROPPED_BELOW * slot.batches)
         return replace(slot, batches=batches, epochs=least) if is_worth_it else None
 
-    def expected_s(self, slot: Slot) -> float:
+    def expected_s(self, slot: PlannedTrial) -> float:
         """What it will take."""
         return self.between_s + slot.epochs * self.cost.of(slot.batches)
 
@@ -369,11 +369,11 @@ def most_batches(batches_per_epoch: int, seen: int) -> int:
     return min(batches_per_epoch, int(_GROWTH * max(seen, 4)))
 
 
-def _shuffled(sizes: Sequence[int], epochs: int, order: random.Random) -> list[Slot]:
+def _shuffled(sizes: Sequence[int], epochs: int, order: random.Random) -> list[PlannedTrial]:
     """In random order, the first three never sorted (it may be cut short): size must not go with temperature."""
     sequence = list(sizes)
     order.shuffle(sequence)
     while len(set(sizes)) > 2 and sequence[:3] in (sorted(sequence[:3]), sorted(sequence[:3], reverse=True)):
         order.shuffle(sequence)
     purposes = {min(sequence): Purpose.SMALLEST, max(sequence): Purpose.LARGEST}
-    return [Slot(m, epochs, purposes.get(m, Purpose.MIDDLE)) for m in sequence]
+    return [PlannedTrial(m, epochs, purposes.get(m, Purpose.MIDDLE)) for m in sequence]

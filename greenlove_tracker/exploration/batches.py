@@ -11,7 +11,7 @@ from torch.utils.data import DataLoader, IterableDataset
 from greenlove_tracker.errors import UsageError
 
 
-class Source(Protocol):
+class BatchSource(Protocol):
     """Where batches come from."""
 
     batch_size: int
@@ -92,7 +92,7 @@ class LoaderSource:
             workers._shutdown_workers()
 
 
-class _Cut:
+class _TruncatedStream:
     """The first batches of a stream, which is let go of with this object, not at the last batch.
 
     A stream that ends earlier is begun anew where it has no length, as a training in steps does.
@@ -141,13 +141,13 @@ class StreamSource:
 
     def first(self, batches: int) -> Iterator[Any]:
         """A new epoch that ends after so many batches."""
-        return _Cut(self._stream, batches, is_repeated=self.batches_per_epoch is None)
+        return _TruncatedStream(self._stream, batches, is_repeated=self.batches_per_epoch is None)
 
     def close(self) -> None:
         """Its workers end with the iterator that each epoch drops."""
 
 
-def source_of(data: Any, batch_size: int) -> Source:
+def source_of(data: Any, batch_size: int) -> BatchSource:
     """The batches of a loader, a data set, or anything that can be iterated anew.
 
     Args:

@@ -12,7 +12,7 @@ from typing import Any
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.exploration.adaptive import ExplorationScheduler, just_run_it
 from greenlove_tracker.exploration.green_love import BOUND_S, GreenLoveScheduler
-from greenlove_tracker.exploration.scheduler import Ask, Cost, Scheduler
+from greenlove_tracker.exploration.scheduler import Cost, Scheduler, TrialRequest
 from greenlove_tracker.forecasting import Forecast, TrainingPlan, Trial
 
 _BUDGETS = (2, 3, 5, 10, 20)  # times the budget, of which the first that helps is advised
@@ -205,7 +205,7 @@ def virtual_trials(
     return scheduler.trials(batch_size)
 
 
-def _epochs(ask: Ask, epoch_s: float, within: float, order: random.Random) -> list[float]:
+def _epochs(ask: TrialRequest, epoch_s: float, within: float, order: random.Random) -> list[float]:
     """As many as there is time for, the last one past the deadline where there is not."""
     durations_s: list[float] = []
     while len(durations_s) < ask.epochs and math.fsum(durations_s) <= ask.deadline_s:

@@ -13,9 +13,9 @@ from greenlove_tracker import devices
 from greenlove_tracker.config import load_settings
 from greenlove_tracker.console import StatusLine
 from greenlove_tracker.errors import UsageError
-from greenlove_tracker.exploration.exploration_run import Estimation, ExplorationRun, Telling
+from greenlove_tracker.exploration.exploration_run import EstimateOptions, Estimation, ExplorationRun
 from greenlove_tracker.forecasting import TrainingPlan, Trial
-from greenlove_tracker.logs.trials import Seen
+from greenlove_tracker.logs.trials import ExplorationMetadata
 from greenlove_tracker.meter import Meter
 from greenlove_tracker.projection.from_log import Asked
 from greenlove_tracker.records import Clock
@@ -73,7 +73,7 @@ def explore_callable(
     """
     wanted = _checked(sizes, samples, budget_s)
     plan = TrainingPlan(samples=samples, batch_size=1, epochs=1)
-    telling = Telling(auto_open_report, asks, on_no_terminal, Asked(), undoes=False)
+    telling = EstimateOptions(auto_open_report, asks, on_no_terminal, Asked(), undoes=False)
     run = ExplorationRun(load_settings(settings), plan, budget_s, clock, meter)
     line = StatusLine(even_beside_stdout=True)
 
@@ -100,9 +100,11 @@ def explore_callable(
     return run.conclude(forecast, tuple(found), seen, None, telling)
 
 
-def _seen(cold_start_s: float = 0.0) -> Seen:
+def _seen(cold_start_s: float = 0.0) -> ExplorationMetadata:
     used_gpus = 0 if _is_without_cuda() else None
-    return Seen(cold_start_s, peak_memory_gb=devices.peak_memory_gb(), used_gpus=used_gpus, method="power")
+    return ExplorationMetadata(
+        cold_start_s, peak_memory_gb=devices.peak_memory_gb(), used_gpus=used_gpus, method="power"
+    )
 
 
 def _is_without_cuda(opened: Path = Path("/proc/self/fd")) -> bool:

@@ -14,15 +14,15 @@ from greenlove_tracker import devices
 from greenlove_tracker.config import load_settings
 from greenlove_tracker.console import StatusLine
 from greenlove_tracker.errors import UsageError
-from greenlove_tracker.exploration.batches import Source, source_of
+from greenlove_tracker.exploration.batches import BatchSource, source_of
 from greenlove_tracker.exploration.budget_advice import Schedule, advised, choose_schedule
-from greenlove_tracker.exploration.exploration_run import Estimation, ExplorationRun, Telling
+from greenlove_tracker.exploration.exploration_run import EstimateOptions, Estimation, ExplorationRun
 from greenlove_tracker.exploration.snapshot import RestoreError, preserved, rate_schedulers_of
-from greenlove_tracker.exploration.trials import Outcome, Situation, default_step, explore
+from greenlove_tracker.exploration.trials import ExplorationOutcome, Situation, default_step, explore
 from greenlove_tracker.extrapolation.extrapolate import extrapolate
 from greenlove_tracker.forecasting import Forecast, TrainingPlan, Trial, Warn
 from greenlove_tracker.job import find_ranks
-from greenlove_tracker.logs.trials import Seen
+from greenlove_tracker.logs.trials import ExplorationMetadata
 from greenlove_tracker.meter import Meter
 from greenlove_tracker.projection.from_log import Asked
 from greenlove_tracker.records import Clock
@@ -106,7 +106,7 @@ class Estimator:
         self._eval_fn, self._also_restore = eval_fn, tuple(also_restore)
         self._clock, self._meter, self._seed = clock, meter, seed
         self._settings = load_settings(settings)
-        self._telling = Telling(auto_open_report, asks, on_no_terminal, comparison or Asked(), undoes=True)
+        self._telling = EstimateOptions(auto_open_report, asks, on_no_terminal, comparison or Asked(), undoes=True)
         self._data, self._source = train_dataset, source_of(train_dataset, batch_size)
         if eval_fn is not None and eval_every is None:
             if total_steps is not None:
@@ -149,7 +149,9 @@ class Estimator:
         advice = schedule.advice(forecast)
         return run.conclude(_with_nan(forecast, outcome), outcome.trials, seen, advice, self._telling)
 
-    def _explored(self, run: ExplorationRun, schedule: Schedule, line: StatusLine) -> tuple[Outcome, Seen]:
+    def _explored(
+        self, run: ExplorationRun, schedule: Schedule, line: StatusLine
+    ) -> tuple[ExplorationOutcome, ExplorationMetadata]:
         def watch(situation: Situation) -> None:
             samples = situation.ask.batches * self._source.batch_size
             line.draw(progress_line(situation.spent_s, schedule.budget_s, samples, situation.relative_width))
@@ -195,9 +197,9 @@ class Estimator:
     def _modules(self) -> list[nn.Module]:
         return [m for m in (self._model, self._criterion) if isinstance(m, nn.Module)]
 
-    def _seen(self, schedule: Schedule) -> Seen:
+    def _seen(self, schedule: Schedule) -> ExplorationMetadata:
         """What there is beside the trials, whether it came to its end or not."""
-        return Seen(
+        return ExplorationMetadata(
             schedule.cold_start_s,
             used_gpus=_gpus_of(self._modules),
             method=schedule.method,
@@ -223,7 +225,7 @@ class Estimator:
         return extrapolate(trials, replace(self.plan, eval_every=None)).duration_s.relative_width
 
 
-def _plan_of(source: Source, epochs: int | None, steps: int | None, eval_every: int | None) -> TrainingPlan:
+def _plan_of(source: BatchSource, epochs: int | None, steps: int | None, eval_every: int | None) -> TrainingPlan:
     """The whole training.
 
     Raises:
@@ -262,7 +264,7 @@ def _gpus_of(models: Sequence[nn.Module]) -> int:
     return max([len({p.device for m in models for p in m.parameters() if p.device.type == "cuda"}), *copies])
 
 
-def _with_nan(forecast: Forecast, outcome: Outcome) -> Forecast:
+def _with_nan(forecast: Forecast, outcome: ExplorationOutcome) -> Forecast:
     if outcome.is_finite:
         return forecast
     warning = Warn("NAN", "a loss was not a finite number", "look at the learning rate and the data", True)

@@ -11,11 +11,17 @@ from greenlove_tracker import format as fmt
 from greenlove_tracker.config import Settings
 from greenlove_tracker.console import confirm, open_page, say
 from greenlove_tracker.errors import GreenloveError, UsageError
-from greenlove_tracker.extrapolation.extrapolate import forecast_again, forecast_in, how_extended
+from greenlove_tracker.extrapolation.extrapolate import extrapolate_kwargs, forecast_again, forecast_in
 from greenlove_tracker.forecasting import Forecast, TrainingPlan, Trial
 from greenlove_tracker.job import find_ranks
 from greenlove_tracker.logs.run import Run
-from greenlove_tracker.logs.trials import EXPLORATIONS_DIR, Seen, plan_fields, seen_fields, write_trials
+from greenlove_tracker.logs.trials import (
+    EXPLORATIONS_DIR,
+    ExplorationMetadata,
+    metadata_fields,
+    plan_fields,
+    write_trials,
+)
 from greenlove_tracker.meter import Meter
 from greenlove_tracker.projection.from_log import Asked
 from greenlove_tracker.projection.project import compare
@@ -36,7 +42,7 @@ _LEAST_POWER_S = 5.0  # a shorter mean of a counter that refreshes every 0.1 s i
 
 
 @dataclass(frozen=True, slots=True)
-class Telling:
+class EstimateOptions:
     """What is done when an exploration is over.
 
     Attributes:
@@ -161,7 +167,9 @@ class ExplorationRun:
         known = [kwh for kwh in parts if kwh is not None]
         return sum(known) if known and len(known) == len(parts) else None
 
-    def break_off(self, error: BaseException, trials: Sequence[Trial], seen: Seen, telling: Telling) -> None:
+    def break_off(
+        self, error: BaseException, trials: Sequence[Trial], seen: ExplorationMetadata, telling: EstimateOptions
+    ) -> None:
         """It came to nothing; what was timed until a Ctrl-C is kept, for ``greenlove forecast``.
 
         Raises:
@@ -172,12 +180,12 @@ class ExplorationRun:
             return
         if trials:
             write_trials(self._session.run_dir, trials)
-            self._session.note(seen_fields(seen))
+            self._session.note(metadata_fields(seen))
         self._session.finish(RunStatus.INTERRUPTED)
         if self._settings.verbose > 0:
             say(stopped_line(len(trials), undoes=telling.undoes))
 
-    def forecast(self, trials: Sequence[Trial], seen: Seen, *, seed: int = 0) -> Forecast:
+    def forecast(self, trials: Sequence[Trial], seen: ExplorationMetadata, *, seed: int = 0) -> Forecast:
         """The forecast in the terms of this run, as ``extrapolation.again`` makes it from the log.
 
         Raises:
@@ -189,11 +197,16 @@ class ExplorationRun:
             self._plan,
             gpu_count=self._session.gpu_count,
             seed=seed,
-            **how_extended(seen, self._plan),
+            **extrapolate_kwargs(seen, self._plan),
         )
 
     def conclude(
-        self, forecast: Forecast, trials: tuple[Trial, ...], seen: Seen, advice: str | None, telling: Telling
+        self,
+        forecast: Forecast,
+        trials: tuple[Trial, ...],
+        seen: ExplorationMetadata,
+        advice: str | None,
+        telling: EstimateOptions,
     ) -> Estimation:
         """Write all of it down, say it, and ask whether to train on.
 
@@ -203,7 +216,7 @@ class ExplorationRun:
         session = self._session
         seen = replace(seen, gpu_power_w=self._gpu_power_w())
         write_trials(session.run_dir, trials)
-        session.note(seen_fields(seen))
+        session.note(metadata_fields(seen))
         session.finish(RunStatus.FINISHED, 0)
         spent_s = self.spent_s
         projections, why_none = self._projections(forecast, telling.comparison)

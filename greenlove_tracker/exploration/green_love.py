@@ -28,7 +28,7 @@ import math
 from collections.abc import Generator
 
 from greenlove_tracker.errors import UsageError
-from greenlove_tracker.exploration.scheduler import Ask, Scheduler, Told
+from greenlove_tracker.exploration.scheduler import Scheduler, TrialRequest, TrialResult
 from greenlove_tracker.forecasting import Trial
 
 BOUND_S = 90.0  # "Maximum Runtime Bound" of its README
@@ -37,7 +37,7 @@ _SHRINK, _STEP = 10, 1.5  # its README, "Choosing a Representative Sample Size" 
 _LONG_TARGETS, _SHORT_S = 2.0, 1.0  # 20 s = 2 × target_benchmark_time, and 1 s; the same
 _SEARCH, _RUN = "search", "run"
 
-_Script = Generator[tuple[int, str], Told, None]
+_Script = Generator[tuple[int, str], TrialResult, None]
 
 
 class GreenLoveScheduler(Scheduler):
@@ -86,7 +86,7 @@ class GreenLoveScheduler(Scheduler):
         self._target_s, self._attempt_s, self._bound_s = target_benchmark_time, single_epoch_budget, bound_s
         self._script = self._search_and_run(min(initial_sample_size, samples))
 
-    def next(self, spent_s: float, *, relative_width: float | None = None) -> Ask | None:
+    def next(self, spent_s: float, *, relative_width: float | None = None) -> TrialRequest | None:
         """What to run next; None when the exploration is over.
 
         Args:
@@ -104,7 +104,7 @@ class GreenLoveScheduler(Scheduler):
         deadline_s = min(left_s, self._attempt_s) if purpose == _SEARCH else left_s
         expected_s = min(deadline_s, self._expected_s(size))
         batches = -(-size // self._batch_size)
-        self._asked = Ask(batches, self._epochs, deadline_s, expected_s, purpose, samples=size)
+        self._asked = TrialRequest(batches, self._epochs, deadline_s, expected_s, purpose, samples=size)
         return self._asked
 
     def trials(self, batch_size: int) -> tuple[Trial, ...]:
@@ -132,7 +132,7 @@ class GreenLoveScheduler(Scheduler):
         yield from self._up(size, first_s)
         yield from self._down(size, first_s)
 
-    def _after(self, size: int, told: Told) -> int:
+    def _after(self, size: int, told: TrialResult) -> int:
         """The three cases of the search."""
         done = len(told.epoch_durations_s)
         if done == 0:

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from greenlove_tracker.exploration.snapshot_items import KeptState
+from greenlove_tracker.exploration.snapshot_items import SavedState
 
 _MOST_OBJECTS = 20_000  # looked at for generators
 _LONGEST = 1000  # items of a container that is looked into: longer ones are data
@@ -48,22 +48,24 @@ _FUNCTIONS = (
 )
 
 
-def random_states() -> list[KeptState]:
+def random_states() -> list[SavedState]:
     """The global random states of Python, NumPy (where it is loaded) and torch on every device."""
     kept = [
-        KeptState("Python's random state", random.getstate, random.setstate),
-        KeptState("torch's random state", torch.get_rng_state, torch.set_rng_state),
+        SavedState("Python's random state", random.getstate, random.setstate),
+        SavedState("torch's random state", torch.get_rng_state, torch.set_rng_state),
     ]
     numpy = sys.modules.get("numpy")
     if numpy is not None:
         numpys = numpy.random
-        kept.append(KeptState("NumPy's random state", partial(numpys.get_state, legacy=False), numpys.set_state))
+        kept.append(SavedState("NumPy's random state", partial(numpys.get_state, legacy=False), numpys.set_state))
     for kind in ("cuda", "xpu"):
         module = getattr(torch, kind, None)
         if module is not None:
-            kept.append(KeptState(f"{kind} random states", partial(_device_states, module), partial(_put_back, module)))
+            kept.append(
+                SavedState(f"{kind} random states", partial(_device_states, module), partial(_put_back, module))
+            )
     if torch.backends.mps.is_available():
-        kept.append(KeptState("mps random state", torch.mps.get_rng_state, torch.mps.set_rng_state))
+        kept.append(SavedState("mps random state", torch.mps.get_rng_state, torch.mps.set_rng_state))
     return kept
 
 
@@ -80,7 +82,7 @@ def _put_back(module: Any, states: Any) -> None:
             generator.manual_seed(generator.initial_seed())
 
 
-def switches() -> list[KeptState]:
+def switches() -> list[SavedState]:
     """The process-wide switches of torch that change which kernel runs, and with it the last bits of a result."""
     kept = [_switch(name, _getter(name), _setter(name)) for name in _SWITCHES]
     for name, getter, setter in _FUNCTIONS:
@@ -90,12 +92,12 @@ def switches() -> list[KeptState]:
     return kept
 
 
-def _switch(name: str, get: Callable[[], Any], put: Callable[[Any], object]) -> KeptState:
+def _switch(name: str, get: Callable[[], Any], put: Callable[[Any], object]) -> SavedState:
     def put_back(value: Any) -> None:
         if value is not None and _readable(get) != value:  # setting one of them may set others
             put(value)
 
-    return KeptState(name, lambda: _readable(get), put_back)
+    return SavedState(name, lambda: _readable(get), put_back)
 
 
 def _readable(get: Callable[[], Any]) -> Any:
@@ -127,21 +129,21 @@ def _set_determinism(is_on: bool, is_warning: bool) -> None:
     torch.use_deterministic_algorithms(is_on, warn_only=is_warning)
 
 
-def kept_generator(name: str, source: Any) -> KeptState | None:
+def saved_generator(name: str, source: Any) -> SavedState | None:
     """The state of a generator of random numbers; None where the object is none."""
     if isinstance(source, torch.Generator):
-        return KeptState(name, source.get_state, source.set_state)
+        return SavedState(name, source.get_state, source.set_state)
     if isinstance(source, random.Random):
-        return None if isinstance(source, random.SystemRandom) else KeptState(name, source.getstate, source.setstate)
+        return None if isinstance(source, random.SystemRandom) else SavedState(name, source.getstate, source.setstate)
     numpy = sys.modules.get("numpy")
     if numpy is None:
         return None
     if isinstance(source, numpy.random.RandomState):
-        return KeptState(name, partial(source.get_state, legacy=False), source.set_state)
+        return SavedState(name, partial(source.get_state, legacy=False), source.set_state)
     if isinstance(source, numpy.random.Generator):
         source = source.bit_generator
     if isinstance(source, numpy.random.BitGenerator):
-        return KeptState(name, partial(getattr, source, "state"), partial(setattr, source, "state"))
+        return SavedState(name, partial(getattr, source, "state"), partial(setattr, source, "state"))
     return None
 
 
@@ -157,7 +159,7 @@ def generators_within(roots: Iterable[Any]) -> list[Any]:
         if id(thing) in seen or isinstance(thing, (type, ModuleType, str, bytes, int, float, torch.Tensor)):
             continue
         seen[id(thing)] = thing  # held, so that no other object gets its id meanwhile
-        if kept_generator("", thing) is not None:
+        if saved_generator("", thing) is not None:
             found.append(thing)
         else:
             queue.extend(_parts(thing))

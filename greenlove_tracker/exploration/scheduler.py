@@ -25,7 +25,7 @@ class Purpose(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
+class TrialRequest:
     """What to run next.
 
     Attributes:
@@ -46,7 +46,7 @@ class Ask:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class TrialResult:
     """What an ask came to.
 
     Attributes:
@@ -57,7 +57,7 @@ class Told:
         energy_kwh: of the whole epochs together, where it was measured.
     """
 
-    ask: Ask
+    ask: TrialRequest
     epoch_durations_s: tuple[float, ...]
     partial_batches: int = 0
     partial_s: float = 0.0
@@ -96,11 +96,11 @@ class Scheduler(ABC):
     """Says what to run next, and is told what that came to: asks and answers take turns."""
 
     def __init__(self) -> None:
-        self.told: list[Told] = []
-        self._asked: Ask | None = None
+        self.told: list[TrialResult] = []
+        self._asked: TrialRequest | None = None
 
     @abstractmethod
-    def next(self, spent_s: float, *, relative_width: float | None = None) -> Ask | None:
+    def next(self, spent_s: float, *, relative_width: float | None = None) -> TrialRequest | None:
         """What to run next; None when the exploration is over.
 
         Args:
@@ -124,10 +124,10 @@ class Scheduler(ABC):
         *,
         energy_kwh: float | None = None,
     ) -> None:
-        """What the last ask came to; see ``Told``."""
+        """What the last ask came to; see ``TrialResult``."""
         if self._asked is None:
             raise UsageError("tell() follows a next() that asked for something")
-        self.told.append(Told(self._asked, tuple(epoch_durations_s), partial_batches, partial_s, energy_kwh))
+        self.told.append(TrialResult(self._asked, tuple(epoch_durations_s), partial_batches, partial_s, energy_kwh))
         self._asked = None
 
 

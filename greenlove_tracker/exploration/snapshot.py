@@ -28,18 +28,18 @@ from torch.utils.data import DataLoader, Sampler
 
 from greenlove_tracker.devices import machine_share
 from greenlove_tracker.errors import GreenloveError, UsageError
-from greenlove_tracker.exploration.random_state import generators_within, kept_generator, random_states, switches
+from greenlove_tracker.exploration.random_state import generators_within, random_states, saved_generator, switches
 from greenlove_tracker.exploration.snapshot_items import (
     CONTAINERS,
-    Kept,
-    KeptArray,
-    KeptContainer,
-    KeptState,
-    KeptTensor,
+    Saved,
+    SavedArray,
+    SavedContainer,
+    SavedState,
+    SavedTensor,
     gradient,
     is_plain,
-    kept_attribute,
     memory,
+    saved_attribute,
 )
 from greenlove_tracker.format import significant
 from greenlove_tracker.units import BYTES_PER_GB
@@ -66,7 +66,7 @@ class Snapshot:
         device_bytes: of those copies that lie on an accelerator: they are part of its peak memory.
     """
 
-    def __init__(self, kept: Sequence[Kept], last: Sequence[Kept]) -> None:
+    def __init__(self, kept: Sequence[Saved], last: Sequence[Saved]) -> None:
         self._kept = list(kept)
         self._last = list(last)  # put back after all else, which may draw random numbers
         self.size_bytes = sum(getattr(k, "nbytes", 0) for k in self._kept)
@@ -127,7 +127,7 @@ class Snapshot:
 
     def _choose_places(self, asked: torch.device | None) -> None:
         """Leave each tensor's copy on its device where there is room, else move it to host memory."""
-        tensors = [k for k in self._kept if isinstance(k, KeptTensor)]
+        tensors = [k for k in self._kept if isinstance(k, SavedTensor)]
         sizes: Counter[torch.device] = Counter()
         for kept in tensors:
             kept.place = asked or kept.place
@@ -196,9 +196,9 @@ def _no_room(needed_bytes: float, room_bytes: float, where: str) -> str:
     )
 
 
-def _find(models: Any, optimizers: Any, loaders: Any, others: Sequence[Any]) -> list[Kept]:
+def _find(models: Any, optimizers: Any, loaders: Any, others: Sequence[Any]) -> list[Saved]:
     """What is to be kept; the workers at the end, so that they are set aside last and put back first."""
-    finder = Finder()
+    finder = StateFinder()
     users = [(f"also_restore[{index}]", thing) for index, thing in enumerate(others)]
     for name, thing in users:
         if isinstance(thing, nn.Module):
@@ -226,14 +226,14 @@ def _named(kind: str, things: Any, single: type) -> list[tuple[str, Any]]:
     return [(kind if len(things) == 1 else f"{kind}[{index}]", thing) for index, thing in enumerate(things)]
 
 
-def _copy(kept: Kept) -> None:
+def _copy(kept: Saved) -> None:
     try:
         kept.copy()
     except Exception as error:
         raise UsageError(f"{kept.name} cannot be saved, so that exploring would change it: {error!r}") from error
 
 
-def _failure_to_restore(kept: Kept) -> BaseException | None:
+def _failure_to_restore(kept: Saved) -> BaseException | None:
     try:
         kept.restore()
     except BaseException as error:  # the user's code among it: whatever it raises, the rest must be put back
@@ -309,7 +309,7 @@ _VALUES = (str, bytes, int, float, complex, bool, type(None), torch.dtype, torch
 _GradScaler = torch.amp.GradScaler if hasattr(torch.amp, "GradScaler") else torch.cuda.amp.GradScaler  # torch < 2.3
 
 
-class Finder:
+class StateFinder:
     """Walks through objects and lists what is to be kept of them.
 
     Torch's objects, attributes of modules and plain containers are looked into, but no data set and no list of over
@@ -317,8 +317,8 @@ class Finder:
     """
 
     def __init__(self) -> None:
-        self.kept: list[Kept] = []
-        self.workers: list[KeptWorkers] = []
+        self.kept: list[Saved] = []
+        self.workers: list[SavedWorkers] = []
         self._keeps_frozen = False  # copy also what does not train
         self._seen: dict[int, Any] = {}  # by id, and held, so that no other object gets the id meanwhile
         self._memories: set[tuple[Any, ...]] = set()
@@ -339,7 +339,7 @@ class Finder:
             self._seen[id(thing)] = thing
             find(name, thing)
             return True
-        generator = kept_generator(name, thing)
+        generator = saved_generator(name, thing)
         if generator is not None:
             self._seen[id(thing)] = thing
             self.kept.append(generator)
@@ -362,7 +362,7 @@ class Finder:
         self._keeps_frozen = isinstance(thing, (nn.Module, torch.Tensor))
         is_pair = isinstance(thing, (tuple, list)) and len(thing) == 2 and all(map(_is_function, thing))
         if is_pair:
-            self.kept.append(KeptState(name, *thing))
+            self.kept.append(SavedState(name, *thing))
         elif isinstance(thing, (*_VALUES, *CONTAINERS, tuple)) or not self.add(name, thing):
             self.kept.append(_kept_by_state_dict(name, thing))
         self._keeps_frozen = False
@@ -388,7 +388,7 @@ class Finder:
         slope = gradient(tensor)
         is_frozen = isinstance(tensor, nn.Parameter) and not tensor.requires_grad and slope is None
         is_frozen = is_frozen and not self._keeps_frozen
-        self.kept.append(KeptTensor(name, tensor, not is_frozen and self._is_new(tensor), is_frozen))
+        self.kept.append(SavedTensor(name, tensor, not is_frozen and self._is_new(tensor), is_frozen))
         if slope is not None:
             self.add(f"{name}.grad", slope)
 
@@ -402,7 +402,7 @@ class Finder:
         return is_new
 
     def _module(self, name: str, module: Any) -> None:
-        self.kept.append(kept_attribute(f"{name}.training", module, "training"))
+        self.kept.append(saved_attribute(f"{name}.training", module, "training"))
         for part, tensor in [*module.named_parameters(recurse=False), *module.named_buffers(recurse=False)]:
             self.add(f"{name}.{part}", tensor)
         for part, child in module.named_children():
@@ -420,7 +420,7 @@ class Finder:
         self.add(name, vars(thing))
 
     def _container(self, name: str, container: Any) -> None:
-        self.kept.append(KeptContainer(name, container))
+        self.kept.append(SavedContainer(name, container))
         self._items(name, container)
 
     def _items(self, name: str, container: Any) -> None:
@@ -437,13 +437,13 @@ class Finder:
 
     def _array(self, name: str, array: Any) -> None:
         if array.flags.writeable and array.dtype != object:
-            self.kept.append(KeptArray(name, array))
+            self.kept.append(SavedArray(name, array))
 
     def _loader(self, name: str, loader: Any) -> None:
         parts = vars(loader)
         if hasattr(loader, "_iterator"):
-            self.workers.append(KeptWorkers(f"{name}'s workers", loader))
-        self.kept.append(KeptContainer(name, parts))
+            self.workers.append(SavedWorkers(f"{name}'s workers", loader))
+        self.kept.append(SavedContainer(name, parts))
         dataset = getattr(loader, "dataset", None)
         self._seen[id(dataset)] = dataset  # data, however it looks
         for part, thing in parts.items():
@@ -461,7 +461,7 @@ class Finder:
             self.add(f"{name}'s generator {index}", generator)
 
 
-class KeptWorkers:
+class SavedWorkers:
     """The persistent workers of a loader: an exploration gets its own, which end with it.
 
     The user's workers may have drawn random numbers of their own, for augmentations say, and cannot be put back. So
@@ -488,7 +488,7 @@ class KeptWorkers:
                 shut_down()
 
 
-def _kept_by_state_dict(name: str, thing: Any) -> KeptState:
+def _kept_by_state_dict(name: str, thing: Any) -> SavedState:
     if not all(callable(getattr(thing, method, None)) for method in ("state_dict", "load_state_dict")):
         raise UsageError(
             f"{name} is a {type(thing).__name__}, which cannot be saved and restored: pass an object with state_dict() "
@@ -499,8 +499,8 @@ def _kept_by_state_dict(name: str, thing: Any) -> KeptState:
     def save() -> Any:  # copied in both directions: many a state_dict is the object's own state
         return copy.deepcopy(thing.state_dict())
 
-    nbytes = sum(KeptTensor("", t).nbytes for t in _tensors_within(thing.state_dict()))
-    return KeptState(name, save, lambda state: thing.load_state_dict(copy.deepcopy(state)), nbytes)
+    nbytes = sum(SavedTensor("", t).nbytes for t in _tensors_within(thing.state_dict()))
+    return SavedState(name, save, lambda state: thing.load_state_dict(copy.deepcopy(state)), nbytes)
 
 
 def _is_function(thing: Any) -> bool:

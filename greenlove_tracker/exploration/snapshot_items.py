@@ -14,7 +14,7 @@ CONTAINERS = (dict, OrderedDict, defaultdict, Counter, list, deque, set)
 _SAMPLES_PER_DIMENSION = 16  # of a frozen tensor, to see whether it stayed as it was
 
 
-class Kept(Protocol):
+class Saved(Protocol):
     """One thing that is put back after the exploration."""
 
     name: str
@@ -27,7 +27,7 @@ class Kept(Protocol):
 
 
 @dataclass(slots=True, eq=False)
-class KeptTensor:
+class SavedTensor:
     """A tensor: its values, the memory they lie in, its gradient and whether it wants one.
 
     Args:
@@ -114,7 +114,7 @@ class KeptTensor:
 
 
 @dataclass(slots=True, eq=False)
-class KeptContainer:
+class SavedContainer:
     """A list, dictionary, set or an object's ``__dict__``: which things it holds, not what those hold."""
 
     name: str
@@ -147,7 +147,7 @@ class KeptContainer:
 
 
 @dataclass(slots=True, eq=False)
-class KeptArray:
+class SavedArray:
     """A NumPy array."""
 
     name: str
@@ -169,7 +169,7 @@ class KeptArray:
 
 
 @dataclass(slots=True, eq=False)
-class KeptState:
+class SavedState:
     """What a pair of functions saves and puts back; ``nbytes`` where that is known."""
 
     name: str
@@ -187,14 +187,14 @@ class KeptState:
         self.put_back(self._state)
 
 
-def kept_attribute(name: str, owner: Any, attribute: str) -> KeptState:
+def saved_attribute(name: str, owner: Any, attribute: str) -> SavedState:
     """An attribute of ``owner``, which is set only where it changed: setting it may have other effects."""
 
     def put_back(value: Any) -> None:
         if getattr(owner, attribute) != value:
             setattr(owner, attribute, value)
 
-    return KeptState(name, lambda: getattr(owner, attribute), put_back)
+    return SavedState(name, lambda: getattr(owner, attribute), put_back)
 
 
 def gradient(tensor: Any) -> Any:

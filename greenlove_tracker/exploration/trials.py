@@ -10,8 +10,8 @@ from typing import Any, Protocol
 import torch
 
 from greenlove_tracker.errors import UsageError
-from greenlove_tracker.exploration.batches import Source
-from greenlove_tracker.exploration.scheduler import Ask, Scheduler
+from greenlove_tracker.exploration.batches import BatchSource
+from greenlove_tracker.exploration.scheduler import Scheduler, TrialRequest
 from greenlove_tracker.forecasting import Trial
 
 _LEAST_SIZES = 3  # below it a forecast is wide by rule, and its width no reason to stop
@@ -31,13 +31,13 @@ class Measuring(Protocol):
 class Situation:
     """Where an exploration stands, for whoever watches it."""
 
-    ask: Ask
+    ask: TrialRequest
     spent_s: float
     relative_width: float | None
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class ExplorationOutcome:
     """What an exploration found.
 
     Attributes:
@@ -52,7 +52,7 @@ class Outcome:
 
 
 def explore(
-    source: Source,
+    source: BatchSource,
     step: Step,
     scheduler: Scheduler,
     *,
@@ -62,7 +62,7 @@ def explore(
     width_of: Callable[[tuple[Trial, ...]], float | None],
     watch: Callable[[Situation], None],
     spent_before_s: float = 0.0,
-) -> Outcome:
+) -> ExplorationOutcome:
     """Run trials until the scheduler has no more to ask.
 
     Args:
@@ -101,7 +101,7 @@ def explore(
         )
         trials = scheduler.trials(source.batch_size)
         width = width_of(trials) if len({t.sample_size for t in trials}) >= _LEAST_SIZES else None
-    return Outcome(scheduler.trials(source.batch_size), perf_s() - began_s, is_finite)
+    return ExplorationOutcome(scheduler.trials(source.batch_size), perf_s() - began_s, is_finite)
 
 
 # -- One timed trial of a torch training: the user's own loader and step, on the first batches of an epoch --
@@ -111,7 +111,7 @@ _SYNCHRONISE_EVERY_S = 0.5  # a GPU runs behind: without this a deadline would b
 
 
 @dataclass(frozen=True, slots=True)
-class Timed:
+class TrialTiming:
     """What a trial took.
 
     Attributes:
@@ -130,7 +130,7 @@ class Timed:
 
 
 def run_trial(
-    source: Source,
+    source: BatchSource,
     step: Step,
     batches: int,
     epochs: int,
@@ -138,7 +138,7 @@ def run_trial(
     deadline_s: float,
     perf_s: Callable[[], float],
     synchronise: Callable[[], None],
-) -> Timed:
+) -> TrialTiming:
     """Time some epochs of some batches each; the deadline is looked at after each step.
 
     Args:
@@ -156,15 +156,15 @@ def run_trial(
         epoch = _run_epoch(source, step, batches, deadline_s, perf_s, synchronise)
         is_finite = epoch.is_finite
         if epoch.batches < batches:
-            return Timed(batches, tuple(durations_s), epoch.batches, epoch.duration_s, is_finite)
+            return TrialTiming(batches, tuple(durations_s), epoch.batches, epoch.duration_s, is_finite)
         durations_s.append(epoch.duration_s)
         if perf_s() >= deadline_s:
             break
-    return Timed(batches, tuple(durations_s), is_finite=is_finite)
+    return TrialTiming(batches, tuple(durations_s), is_finite=is_finite)
 
 
 @dataclass(frozen=True, slots=True)
-class _Epoch:
+class _TimedEpoch:
     """What was done of an epoch, and whether its last loss was finite."""
 
     batches: int
@@ -173,13 +173,13 @@ class _Epoch:
 
 
 def _run_epoch(
-    source: Source,
+    source: BatchSource,
     step: Step,
     batches: int,
     deadline_s: float,
     perf_s: Callable[[], float],
     synchronise: Callable[[], None],
-) -> _Epoch:
+) -> _TimedEpoch:
     """One epoch, to its end or to the step that passes the deadline.
 
     Raises:
@@ -201,7 +201,7 @@ def _run_epoch(
             break
     is_late = perf_s() >= deadline_s
     synchronise()
-    epoch = _Epoch(done, perf_s() - began_s, _is_finite(loss))
+    epoch = _TimedEpoch(done, perf_s() - began_s, _is_finite(loss))
     if done < batches and not is_late:
         raise UsageError(
             f"the training data ended after {done} batches where {batches} were asked for: give it a length that "

@@ -14,16 +14,16 @@ from greenlove_tracker.extrapolation import green_love, power_law
 from greenlove_tracker.extrapolation.diagnostics import backtest, line_warnings
 from greenlove_tracker.extrapolation.distributions import Mixture
 from greenlove_tracker.extrapolation.energy import Time, energy_at_mean_power, forecast_energy
-from greenlove_tracker.extrapolation.green_love import Options
+from greenlove_tracker.extrapolation.green_love import GreenLoveOptions
 from greenlove_tracker.extrapolation.overhead import between_epochs
 from greenlove_tracker.extrapolation.preprocess import Observations, observe, within_noise
 from greenlove_tracker.extrapolation.pricing import priced
 from greenlove_tracker.extrapolation.regression import coefficient_of, fit_line, total_of
 from greenlove_tracker.forecasting import Estimate, Forecast, Kind, TrainingPlan, Trial, Warn
-from greenlove_tracker.logs.directory import explored_plan, seen_beside
+from greenlove_tracker.logs.directory import explored_plan, metadata_beside
 from greenlove_tracker.logs.run import Run
-from greenlove_tracker.logs.totals import Terms
-from greenlove_tracker.logs.trials import Seen
+from greenlove_tracker.logs.totals import RunFactors
+from greenlove_tracker.logs.trials import ExplorationMetadata
 from greenlove_tracker.pricing import Rates
 
 __all__ = ["extrapolate", "observe"]
@@ -47,7 +47,7 @@ def extrapolate(
     cold_start_s: float = 0.0,
     seed: int = 0,
     warmup_epochs: int | None = None,
-    green_love_options: green_love.Options | None = None,
+    green_love_options: green_love.GreenLoveOptions | None = None,
 ) -> Forecast:
     """Forecast a full training from trials on samples.
 
@@ -218,7 +218,7 @@ def _by_power_law(
 
 
 def _by_green_love(
-    trials: Sequence[Trial], plan: TrainingPlan, level: float, options: green_love.Options | None
+    trials: Sequence[Trial], plan: TrainingPlan, level: float, options: green_love.GreenLoveOptions | None
 ) -> Forecast:
     scaled = green_love.scale(trials, plan, level, options)
     warnings = []
@@ -265,7 +265,7 @@ def _without_line(trials: Sequence[Trial], duration: Estimate, warnings: Sequenc
 
 
 def forecast_in(
-    terms: Terms, trials: Sequence[Trial], plan: TrainingPlan, *, gpu_count: int = 0, **how: Any
+    terms: RunFactors, trials: Sequence[Trial], plan: TrainingPlan, *, gpu_count: int = 0, **how: Any
 ) -> Forecast:
     """Extrapolate trials as ``extrapolate`` does; energy, CO2e and cost include the PUE.
 
@@ -306,15 +306,17 @@ def forecast_again(run: Run, plan: TrainingPlan | None = None) -> Forecast:
     Raises:
         UsageError: where the run was no exploration, or its trials say nothing of the plan.
     """
-    plan, seen = plan or explored_plan(run), seen_beside(run)
-    return forecast_in(run.terms, run.trials, plan, gpu_count=run.summary.gpu_count, **how_extended(seen, plan))
+    plan, seen = plan or explored_plan(run), metadata_beside(run)
+    return forecast_in(run.terms, run.trials, plan, gpu_count=run.summary.gpu_count, **extrapolate_kwargs(seen, plan))
 
 
-def how_extended(seen: Seen, plan: TrainingPlan) -> dict[str, Any]:
+def extrapolate_kwargs(seen: ExplorationMetadata, plan: TrainingPlan) -> dict[str, Any]:
     """What ``extrapolate`` is told beside the trials."""
     return {
         "cold_start_s": seen.cold_start_s,
         "eval_durations_s": seen.eval_durations_s if plan.eval_every else (),
         "method": seen.method,
-        "green_love_options": None if seen.warmup_epochs is None else Options(warmup_epochs=seen.warmup_epochs),
+        "green_love_options": None
+        if seen.warmup_epochs is None
+        else GreenLoveOptions(warmup_epochs=seen.warmup_epochs),
     }

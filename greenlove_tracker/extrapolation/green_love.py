@@ -23,7 +23,7 @@ LEAST_SPEARMAN_RHO = 0.9
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class GreenLoveOptions:
     """Variants of the published formulas.
 
     Attributes:
@@ -59,7 +59,7 @@ class Scaled:
     n_steady: int
 
 
-def scale(trials: Sequence[Trial], plan: TrainingPlan, level: float, options: Options | None = None) -> Scaled:
+def scale(trials: Sequence[Trial], plan: TrainingPlan, level: float, options: GreenLoveOptions | None = None) -> Scaled:
     """Apply the formulas.
 
     Args:
@@ -68,7 +68,7 @@ def scale(trials: Sequence[Trial], plan: TrainingPlan, level: float, options: Op
         level: of the interval; 0.95 gives z = 1.96.
         options: variants; default as published.
     """
-    options = options or Options()
+    options = options or GreenLoveOptions()
     centre: Callable[[Sequence[float]], float] = statistics.median if options.uses_median else statistics.fmean
     samples, epochs = plan.samples or 0, plan.epochs or 1
     scaled = [[d * samples / t.sample_size for d in t.epoch_durations_s] for t in trials]

@@ -37,7 +37,7 @@ class Component:
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class FittedLine:
     """What the trials say of c₀ and c₁: a mixture over run-to-run variation."""
 
     components: tuple[Component, ...]
@@ -87,7 +87,7 @@ def reml_log_likelihood(y: Array, design: Array, variance: Array) -> tuple[float
     return float(log_likelihood), np.asarray(result.params), covariance
 
 
-def fit_line(m: Array, mean_s: Array, within_variance: Array, tau_scale: float = _TAU_SCALE) -> Line:
+def fit_line(m: Array, mean_s: Array, within_variance: Array, tau_scale: float = _TAU_SCALE) -> FittedLine:
     """Fit the line to the trials' means.
 
     With trials of unequal noise a line may fall, or lie below nothing at a size that was timed, under some run-to-run
@@ -105,7 +105,7 @@ def fit_line(m: Array, mean_s: Array, within_variance: Array, tau_scale: float =
     return _line(m, mean_s, within_variance, tau_scale, has_intercept=False)
 
 
-def _line(x: Array, y: Array, v: Array, tau_scale: float, *, has_intercept: bool) -> Line:
+def _line(x: Array, y: Array, v: Array, tau_scale: float, *, has_intercept: bool) -> FittedLine:
     """The mixture over run-to-run variation, of lines with a cost per epoch or of lines without one."""
     design = np.column_stack([np.ones_like(x), x]) if has_intercept else x[:, None]
     _, fitted = plain_wls(x, y, has_intercept=has_intercept)
@@ -124,13 +124,13 @@ def _line(x: Array, y: Array, v: Array, tau_scale: float, *, has_intercept: bool
             covariance = np.array([[0.0, 0.0], [0.0, covariance[0, 0]]])
         within_share = float(np.mean(v / (v + tau**2 + floor)))
         components.append(Component(float(tau), float(weight), coefficients, covariance, within_share))
-    return Line(tuple(components), has_intercept, max(0, len(x) - design.shape[1]))
+    return FittedLine(tuple(components), has_intercept, max(0, len(x) - design.shape[1]))
 
 
 # -- From a line to the total of a future run, with everything that makes it unsure --
 
 
-def total_of(line: Line, noise: WithinNoise, plan: TrainingPlan, m: float) -> Mixture:
+def total_of(line: FittedLine, noise: WithinNoise, plan: TrainingPlan, m: float) -> Mixture:
     """The sum over a plan's epochs: what is common to a run does not average out over them.
 
     Args:
@@ -143,7 +143,7 @@ def total_of(line: Line, noise: WithinNoise, plan: TrainingPlan, m: float) -> Mi
     return run_mean_of(line, noise, m, epochs, plan.n_starts / epochs).times(epochs)
 
 
-def run_mean_of(line: Line, noise: WithinNoise, m: float, epochs: float, starts: float = 1.0) -> Mixture:
+def run_mean_of(line: FittedLine, noise: WithinNoise, m: float, epochs: float, starts: float = 1.0) -> Mixture:
     """The mean of an epoch of a future run: the line's error, what differs from run to run, and the noise within.
 
     Args:
@@ -165,17 +165,17 @@ def run_mean_of(line: Line, noise: WithinNoise, m: float, epochs: float, starts:
     return Mixture.of(parts)
 
 
-def coefficient_of(line: Line, index: int, noise: WithinNoise) -> Mixture:
+def coefficient_of(line: FittedLine, index: int, noise: WithinNoise) -> Mixture:
     """What an epoch (index 0) or a batch (1) costs."""
     return _on(line, np.eye(2)[index], noise)
 
 
-def mean_of(line: Line, m: float, noise: WithinNoise) -> Mixture:
+def mean_of(line: FittedLine, m: float, noise: WithinNoise) -> Mixture:
     """The mean of an epoch of ``m`` batches, or tokens: how sure the line is there, without a run's own variation."""
     return _on(line, np.array([1.0, m]), noise)
 
 
-def _on(line: Line, at: Array, noise: WithinNoise) -> Mixture:
+def _on(line: FittedLine, at: Array, noise: WithinNoise) -> Mixture:
     """A linear function of the line's coefficients."""
     parts = []
     for c in line.components:

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any, overload
 from greenlove_tracker.console import with_bar
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.logs.csvio import csv_text
-from greenlove_tracker.logs.directory import Logs, Source, read_logs
+from greenlove_tracker.logs.directory import Logs, RunIndex, read_logs
 from greenlove_tracker.logs.highlights import Highlights
 from greenlove_tracker.logs.mapreduce import (
     KEYS,
-    Answer,
     Cut,
     Engine,
-    Question,
+    Query,
+    QueryResult,
     Verified,
     answer_of,
     checked_keys,
@@ -30,7 +30,7 @@ from greenlove_tracker.logs.mapreduce import (
 from greenlove_tracker.logs.problems import Problem
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.logs.storage import LogPath
-from greenlove_tracker.logs.sums import Partial, Totals
+from greenlove_tracker.logs.sums import ExactTotals, Totals
 
 if TYPE_CHECKING:
     import os
@@ -48,7 +48,7 @@ class Runs(Sequence[Run]):
     So a directory of any size can be gone through; who goes through it more than once keeps a list.
     """
 
-    def __init__(self, partial: Partial, read: Callable[[], Iterator[Run]]) -> None:
+    def __init__(self, partial: ExactTotals, read: Callable[[], Iterator[Run]]) -> None:
         self.partial = partial
         self._read = read
 
@@ -75,9 +75,9 @@ class Aggregate:
         add_up: the engine.
     """
 
-    def __init__(self, source: Source, question: Question, add_up: Engine) -> None:
+    def __init__(self, source: RunIndex, question: Query, add_up: Engine) -> None:
         self._source, self._question, self._add_up = source, question, add_up
-        self._answer: Answer | None = None
+        self._answer: QueryResult | None = None
         self._has_highlights = False
 
     @property
@@ -86,10 +86,10 @@ class Aggregate:
         return self._source.path
 
     @property
-    def partial(self) -> Partial:
+    def partial(self) -> ExactTotals:
         """Everything together, exactly."""
         groups = next(iter(self._answered().groups.values()))
-        return Partial.merged(groups.values())
+        return ExactTotals.merged(groups.values())
 
     @property
     def total(self) -> Totals:
@@ -135,7 +135,7 @@ class Aggregate:
         """
         return {values: group.totals for values, group in self.partials_by(*keys).items()}
 
-    def partials_by(self, *keys: str) -> dict[tuple[str, ...], Partial]:
+    def partials_by(self, *keys: str) -> dict[tuple[str, ...], ExactTotals]:
         """The same, exactly: sums that can be added to others.
 
         Raises:
@@ -143,10 +143,10 @@ class Aggregate:
         """
         cut = checked_keys(keys)
         answer = self._answered(cut)
-        groups: dict[tuple[str, ...], list[Partial]] = {}
+        groups: dict[tuple[str, ...], list[ExactTotals]] = {}
         for values, group in answer.groups[cut].items():
             groups.setdefault(_with_chains(cut, values, answer.continues), []).append(group)
-        return {values: Partial.merged(groups[values]) for values in sorted(groups)}
+        return {values: ExactTotals.merged(groups[values]) for values in sorted(groups)}
 
     def runs_by(self, *keys: str) -> dict[tuple[str, ...], Runs]:
         """The runs by one or more of ``KEYS``, in the order of the keys' values.
@@ -165,14 +165,14 @@ class Aggregate:
 
     def to_csv(self, *keys: str) -> str:
         """``rows(*keys)`` as CSV that a spreadsheet may open: a project that is called like a formula is not run."""
-        return csv_text([*keys, *flat_totals(Partial().totals)], self.rows(*keys))
+        return csv_text([*keys, *flat_totals(ExactTotals().totals)], self.rows(*keys))
 
     def to_frame(self, *keys: str) -> pd.DataFrame:
         """``rows(*keys)`` as a pandas frame; one row a run where no key is given."""
         from greenlove_tracker.logs.frames import groups_frame
 
         keys = keys or ("run",)
-        return groups_frame(self.rows(*keys), [*keys, *flat_totals(Partial().totals)])
+        return groups_frame(self.rows(*keys), [*keys, *flat_totals(ExactTotals().totals)])
 
     def _read(self) -> Iterator[Run]:
         return (run for run in self._source.runs() if is_in(self._question, run))
@@ -183,7 +183,7 @@ class Aggregate:
             if _with_chains(cut, tuple(KEYS[key](run) for key in cut), continues) == values:
                 yield run
 
-    def _answered(self, *cuts: Cut, has_highlights: bool = False) -> Answer:
+    def _answered(self, *cuts: Cut, has_highlights: bool = False) -> QueryResult:
         """The answer so far; what is not in it is read, all of it in one go."""
         before = self._answer
         missing = tuple(cut for cut in cuts if before is None or cut not in before.groups)
@@ -193,7 +193,7 @@ class Aggregate:
         question = replace(self._question, cuts=missing or (_EVERYTHING,), has_highlights=has_highlights)
         answer = self._add_up(question, str(self._source.path), self._source.names)
         if others := self._source.others(answer.no_runs):
-            answer = Answer.merged((answer, answer_of(question, with_bar(others, len(others), len(others)))))
+            answer = QueryResult.merged((answer, answer_of(question, with_bar(others, len(others), len(others)))))
         if before is not None:
             answer = replace(answer, groups={**before.groups, **answer.groups})
             if self._has_highlights:
@@ -258,14 +258,14 @@ def aggregate(
         UsageError: where there is no such directory, a date is none, or there is no such engine.
         MissingExtraError: where what the address or the engine needs is not installed.
     """
-    question = Question(
+    question = Query(
         cuts=(),
         since=None if since is None else _asked_for("since", since),
         until=None if until is None else _asked_for("until", until),
         is_verified=verify,
     )
     logs = log_dir if isinstance(log_dir, Logs) else read_logs(log_dir)
-    return Aggregate(Source(logs), question, engine_named(engine, scheduler))
+    return Aggregate(RunIndex(logs), question, engine_named(engine, scheduler))
 
 
 def _asked_for(name: str, text: str) -> datetime:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from greenlove_tracker.format import no_formula
+from greenlove_tracker.format import escape_formula
 from greenlove_tracker.logs.storage import MAX_FILE_BYTES, LogFile, read_bytes
 
 MAX_LISTS_BYTES = 4 * 1024**2  # of a file that is kept whole: run.csv and summary.csv have some thousand bytes
@@ -172,5 +172,5 @@ def csv_text(columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> str:
     text = io.StringIO()
     writer = csv.DictWriter(text, columns, lineterminator="\n")
     writer.writeheader()
-    writer.writerows({k: no_formula(v) if isinstance(v, str) else v for k, v in row.items()} for row in rows)
+    writer.writerows({k: escape_formula(v) if isinstance(v, str) else v for k, v in row.items()} for row in rows)
     return text.getvalue()

@@ -18,7 +18,7 @@ from greenlove_tracker.logs.foreign.discovery import runs_and_problems
 from greenlove_tracker.logs.problems import Problem
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.logs.storage import LogPath, RemotePath, entries, place
-from greenlove_tracker.logs.trials import Seen, is_exploration, plan_of, seen_of
+from greenlove_tracker.logs.trials import ExplorationMetadata, is_exploration, metadata_of, plan_of
 from greenlove_tracker.records import Energy, Flag, Row, RunStatus
 from greenlove_tracker.units import w_from_kwh_s
 
@@ -116,7 +116,7 @@ def read_logs(log_dir: str | os.PathLike[str]) -> Logs:
 # -- The runs of a directory as they are read to be added up: by name, so that a hundred thousand of them are a list --
 
 
-class Source:
+class RunIndex:
     """A log directory, the directory of one run, or a file of another tool.
 
     Args:
@@ -216,7 +216,7 @@ def metered_rows(run: Run) -> Sequence[Row]:
     return next((rows for rows in run.rows.values() if not all(Flag.NO_METER in row.flags for row in rows)), ())
 
 
-def stretches(rows: Sequence[Row]) -> Iterator[tuple[float, Energy]]:
+def metered_intervals(rows: Sequence[Row]) -> Iterator[tuple[float, Energy]]:
     """Duration in s and energy of each gap and each row, in order."""
     for row in rows:
         yield row.gap_before_s, row.gap_before
@@ -225,7 +225,7 @@ def stretches(rows: Sequence[Row]) -> Iterator[tuple[float, Energy]]:
 
 def mean_w(rows: Sequence[Row], component: str) -> float | None:
     """The mean power of a component over the rows that metered it; None where none did."""
-    known = [(s, kwh) for s, energy in stretches(rows) if (kwh := energy.component_kwh(component)) is not None]
+    known = [(s, kwh) for s, energy in metered_intervals(rows) if (kwh := energy.component_kwh(component)) is not None]
     return w_from_kwh_s(math.fsum(kwh for _, kwh in known), math.fsum(s for s, _ in known))
 
 
@@ -266,13 +266,13 @@ def explored_plan(run: Run) -> TrainingPlan:
     return plan
 
 
-def seen_beside(run: Run) -> Seen:
+def metadata_beside(run: Run) -> ExplorationMetadata:
     """What an exploration saw beside its trials.
 
     Raises:
         UsageError: where its log is damaged.
     """
     try:
-        return seen_of(run.fields)
+        return metadata_of(run.fields)
     except ValueError as error:
         raise UsageError(f"{run.path}: run.csv is damaged: {error}") from error

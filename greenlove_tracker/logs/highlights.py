@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from greenlove_tracker.logs.run import Run
-from greenlove_tracker.logs.sums import Contribution, First, Partial
+from greenlove_tracker.logs.sums import Contribution, ExactTotals, TopN
 from greenlove_tracker.records import Factor, RunStatus
 
 N_TOP = 25
@@ -66,10 +66,10 @@ class Highlights:
         forecasts: how they came out.
     """
 
-    top: First[tuple[float, str, Partial]]
-    largest: First[tuple[float, float, str]]
-    incomplete: First[tuple[float, str]]
-    energies: First[tuple[str, float]]
+    top: TopN[tuple[float, str, ExactTotals]]
+    largest: TopN[tuple[float, float, str]]
+    incomplete: TopN[tuple[float, str]]
+    energies: TopN[tuple[str, float]]
     factors: tuple[tuple[str, int, Factor], ...]
     countries: tuple[str, ...]
     days: tuple[str, ...]
@@ -78,15 +78,15 @@ class Highlights:
     @classmethod
     def of(cls, runs: Sequence[Notable]) -> Highlights:
         """Of these runs."""
-        ranked = First.of(N_TOP, ((-(r.emissions_kgco2e or 0.0), r.run_id, r.contribution) for r in runs))
-        top = tuple((kg, run_id, Partial.of([added])) for kg, run_id, added in ranked.items)
+        ranked = TopN.of(N_TOP, ((-(r.emissions_kgco2e or 0.0), r.run_id, r.contribution) for r in runs))
+        top = tuple((kg, run_id, ExactTotals.of([added])) for kg, run_id, added in ranked.items)
         return cls(
-            top=First(N_TOP, ranked.count, top),
-            largest=First.of(1, ((-(r.emissions_kgco2e or 0.0), -r.duration_s, r.run_id) for r in runs)),
-            incomplete=First.of(
+            top=TopN(N_TOP, ranked.count, top),
+            largest=TopN.of(1, ((-(r.emissions_kgco2e or 0.0), -r.duration_s, r.run_id) for r in runs)),
+            incomplete=TopN.of(
                 _N_INCOMPLETE, ((-(r.emissions_kgco2e or 0.0), r.run_id) for r in runs if r.is_incomplete)
             ),
-            energies=First.of(_N_ENERGIES, ((r.run_id, r.energy_kwh) for r in runs if r.energy_kwh is not None)),
+            energies=TopN.of(_N_ENERGIES, ((r.run_id, r.energy_kwh) for r in runs if r.energy_kwh is not None)),
             factors=_first_met((r.run_id, i, factor) for r in runs for i, factor in enumerate(r.factors)),
             countries=_few({r.country for r in runs}),
             days=_ends({r.day for r in runs} - {""}),
@@ -98,10 +98,10 @@ class Highlights:
         """Of all these; there is at least one."""
         parts = list(parts)
         return cls(
-            top=First.merged(p.top for p in parts),
-            largest=First.merged(p.largest for p in parts),
-            incomplete=First.merged(p.incomplete for p in parts),
-            energies=First.merged(p.energies for p in parts),
+            top=TopN.merged(p.top for p in parts),
+            largest=TopN.merged(p.largest for p in parts),
+            incomplete=TopN.merged(p.incomplete for p in parts),
+            energies=TopN.merged(p.energies for p in parts),
             factors=_first_met(met for p in parts for met in p.factors),
             countries=_few({country for p in parts for country in p.countries}),
             days=_ends({day for p in parts for day in p.days}),

@@ -22,7 +22,7 @@ from greenlove_tracker.logs.problems import Problem
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.logs.schema import flat_values
 from greenlove_tracker.logs.storage import RemotePath, place
-from greenlove_tracker.logs.sums import Contribution, First, Partial, contribution
+from greenlove_tracker.logs.sums import Contribution, ExactTotals, TopN, contribution
 from greenlove_tracker.logs.trials import is_exploration
 from greenlove_tracker.records import Factor
 
@@ -36,7 +36,7 @@ Cut = tuple[str, ...]  # some of KEYS; the empty one is everything together
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class Query:
     """What is asked of every run.
 
     Attributes:
@@ -79,7 +79,7 @@ def utc(text: str) -> datetime:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class QueryResult:
     """What runs come to.
 
     Attributes:
@@ -91,20 +91,20 @@ class Answer:
         verified: no run where that was not asked for.
     """
 
-    groups: Mapping[Cut, Mapping[tuple[str, ...], Partial]]
-    problems: First[tuple[str, int, Problem]]
+    groups: Mapping[Cut, Mapping[tuple[str, ...], ExactTotals]]
+    problems: TopN[tuple[str, int, Problem]]
     continues: Mapping[str, str]
     no_runs: tuple[str, ...]
     highlights: Highlights
     verified: Verified
 
     @classmethod
-    def merged(cls, parts: Iterable[Answer]) -> Answer:
+    def merged(cls, parts: Iterable[QueryResult]) -> QueryResult:
         """Of all parts together; there is at least one."""
         parts = list(parts)
         return cls(
             groups={cut: _merged_groups([p.groups[cut] for p in parts]) for cut in parts[0].groups},
-            problems=First.merged(p.problems for p in parts),
+            problems=TopN.merged(p.problems for p in parts),
             continues={run_id: before for p in parts for run_id, before in p.continues.items()},
             no_runs=tuple(sorted({name for p in parts for name in p.no_runs})),
             highlights=Highlights.merged(p.highlights for p in parts),
@@ -112,15 +112,15 @@ class Answer:
         )
 
 
-def _merged_groups(parts: Sequence[Mapping[tuple[str, ...], Partial]]) -> dict[tuple[str, ...], Partial]:
-    found: dict[tuple[str, ...], list[Partial]] = {}
+def _merged_groups(parts: Sequence[Mapping[tuple[str, ...], ExactTotals]]) -> dict[tuple[str, ...], ExactTotals]:
+    found: dict[tuple[str, ...], list[ExactTotals]] = {}
     for part in parts:
         for values, group in part.items():
             found.setdefault(values, []).append(group)
-    return {values: groups[0] if len(groups) == 1 else Partial.merged(groups) for values, groups in found.items()}
+    return {values: groups[0] if len(groups) == 1 else ExactTotals.merged(groups) for values, groups in found.items()}
 
 
-class _Look(NamedTuple):
+class _RunReader(NamedTuple):
     """What one run says to a question."""
 
     run: Run
@@ -131,7 +131,7 @@ class _Look(NamedTuple):
     difference: str | None = None  # None: not verified
 
 
-def answer_from(question: Question, directory: str, names: Sequence[str]) -> Answer:
+def answer_from(question: Query, directory: str, names: Sequence[str]) -> QueryResult:
     """What the runs of these names in a directory come to; pure, so that any process of any machine may do it."""
     root = place(directory)
     runs = (Run(root / name) for name in names)
@@ -143,24 +143,24 @@ def answer_from(question: Question, directory: str, names: Sequence[str]) -> Ans
         return _added_up(question, pool.map(partial(_look, question), runs))
 
 
-def answer_of(question: Question, runs: Iterable[Run]) -> Answer:
+def answer_of(question: Query, runs: Iterable[Run]) -> QueryResult:
     """What these runs come to; of each, what was read is let go."""
     return _added_up(question, (_look(question, run) for run in map(copy, runs)))
 
 
-def is_in(question: Question, run: Run) -> bool:
+def is_in(question: Query, run: Run) -> bool:
     """Whether a run counts: it can be read, and began in the period."""
     return _look(replace(question, cuts=(), is_verified=False, has_highlights=False), run).added is not None
 
 
-def _look(question: Question, run: Run) -> _Look:
+def _look(question: Query, run: Run) -> _RunReader:
     if not run.is_run:
-        return _Look(run)
+        return _RunReader(run)
     try:
         added = contribution(run)
         before = run.text("continues")
         if not question.covers(run):
-            return _Look(run, continues=before)
+            return _RunReader(run, continues=before)
         values = tuple(tuple(KEYS[key](run) for key in cut) for cut in question.cuts)
         difference = differences(run) if question.is_verified else None
         if difference:
@@ -168,11 +168,11 @@ def _look(question: Question, run: Run) -> _Look:
         told = notable(run, added) if question.has_highlights else None
     except (LogError, OSError, ValueError, ArithmeticError) as error:
         run.refuse(error)
-        return _Look(run)
-    return _Look(run, values, added, before, told, difference)
+        return _RunReader(run)
+    return _RunReader(run, values, added, before, told, difference)
 
 
-def _added_up(question: Question, looks: Iterable[_Look]) -> Answer:
+def _added_up(question: Query, looks: Iterable[_RunReader]) -> QueryResult:
     groups: dict[Cut, dict[tuple[str, ...], list[Contribution]]] = {cut: {} for cut in question.cuts}
     problems: list[tuple[str, int, Problem]] = []
     continues: dict[str, str] = {}
@@ -193,9 +193,9 @@ def _added_up(question: Question, looks: Iterable[_Look]) -> Answer:
             told.append(highlight)
         if difference is not None:
             verified.append(not difference)
-    return Answer(
-        groups={cut: {values: Partial.of(c) for values, c in found.items()} for cut, found in groups.items()},
-        problems=First.of(N_PROBLEMS, problems),
+    return QueryResult(
+        groups={cut: {values: ExactTotals.of(c) for values, c in found.items()} for cut, found in groups.items()},
+        problems=TopN.of(N_PROBLEMS, problems),
         continues=continues,
         no_runs=tuple(no_runs),
         highlights=Highlights.of(told),
@@ -211,7 +211,7 @@ _PART = 500  # runs: a twentieth of a second, and what is merged is small beside
 class Engine(Protocol):
     """Answers a question to the runs of a directory."""
 
-    def __call__(self, question: Question, directory: str, names: Sequence[str]) -> Answer:
+    def __call__(self, question: Query, directory: str, names: Sequence[str]) -> QueryResult:
         """What the runs of these names come to."""
 
 
@@ -240,7 +240,7 @@ def engine_named(name: str, scheduler: str | None) -> Engine:
             raise UsageError(f"there is no engine {name!r}: choose local or dask")
 
 
-def in_this_process(question: Question, directory: str, names: Sequence[str]) -> Answer:
+def in_this_process(question: Query, directory: str, names: Sequence[str]) -> QueryResult:
     """Part by part; no more is held than the answer and one part."""
     parts = in_parts(names)
     return merged_in_pairs(with_bar((answer_from(question, directory, part) for part in parts), len(parts), len(names)))
@@ -251,20 +251,20 @@ def in_parts(names: Sequence[str]) -> list[Sequence[str]]:
     return [names[i : i + _PART] for i in range(0, len(names), _PART)] or [()]
 
 
-def merged_in_pairs(answers: Iterable[Answer]) -> Answer:
+def merged_in_pairs(answers: Iterable[QueryResult]) -> QueryResult:
     """All of them together; there is at least one.
 
     Those of equally many parts are merged first, as a counter carries: adding each to the sum of all before would
     copy that sum every time, where there are as many groups as runs.
     """
-    carried: list[tuple[int, Answer]] = []
+    carried: list[tuple[int, QueryResult]] = []
     for answer in answers:
         level, merged = 0, answer
         while carried and carried[-1][0] == level:
-            merged = Answer.merged((carried.pop()[1], merged))
+            merged = QueryResult.merged((carried.pop()[1], merged))
             level += 1
         carried.append((level, merged))
-    return Answer.merged(answer for _, answer in carried)
+    return QueryResult.merged(answer for _, answer in carried)
 
 
 # The parts of a directory added up by Dask: on the cores of this machine, or wherever a scheduler has workers.
@@ -280,7 +280,7 @@ def check_installed() -> None:
         raise MissingExtraError('adding up with Dask needs: pip install "greenlove-tracker[dask]"')
 
 
-def answered(question: Question, directory: str, names: Sequence[str], *, scheduler: str | None = None) -> Answer:
+def answered(question: Query, directory: str, names: Sequence[str], *, scheduler: str | None = None) -> QueryResult:
     """What the runs of these names come to.
 
     Args:
@@ -304,7 +304,7 @@ def answered(question: Question, directory: str, names: Sequence[str], *, schedu
     return answer if is_remote else _as_seen_here(answer, Path(seen_as), Path(directory))
 
 
-def _as_seen_here(answer: Answer, there: Path, here: Path) -> Answer:
+def _as_seen_here(answer: QueryResult, there: Path, here: Path) -> QueryResult:
     """The same, with paths as the user wrote them."""
     items = tuple(
         (str(here / Path(run).relative_to(there)), i, Problem(here / problem.path.relative_to(there), problem.message))

@@ -21,7 +21,7 @@ class Problem:
         return f"{self.path}: {self.message}"
 
 
-class Notes:
+class ProblemLog:
     """Problems, each once; of one file no more than a screen can hold."""
 
     def __init__(self) -> None:

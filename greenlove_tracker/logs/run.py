@@ -23,7 +23,7 @@ from greenlove_tracker.logs.forecasts import (
     shown,
     units_done,
 )
-from greenlove_tracker.logs.problems import Notes, Problem
+from greenlove_tracker.logs.problems import Problem, ProblemLog
 from greenlove_tracker.logs.schema import (
     COMMAND_STREAM,
     EPOCH_COLUMNS,
@@ -39,7 +39,7 @@ from greenlove_tracker.logs.schema import (
     summary_from_lines,
 )
 from greenlove_tracker.logs.storage import LogFile, LogPath, file_in, modified_s, names
-from greenlove_tracker.logs.totals import Ending, Terms, merge_epochs, summarise, total_duration_s
+from greenlove_tracker.logs.totals import Ending, RunFactors, merge_epochs, summarise, total_duration_s
 from greenlove_tracker.logs.trials import TRIAL_COLUMNS, TRIALS_FILE, trial_row_from_cells, trials_of
 from greenlove_tracker.records import EpochRecord, Factor, Field, Row, RunStatus, RunSummary
 
@@ -62,7 +62,7 @@ class RunFiles:
     def __init__(self, path: LogPath, held: Mapping[str, bytes] | None = None) -> None:
         self.path = path
         self._held = held or {}
-        self._told = Notes()
+        self._told = ProblemLog()
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({str(self.path)!r})"
@@ -315,9 +315,9 @@ class Run(RunFiles):
         return joined
 
     @cached_property
-    def terms(self) -> Terms:
+    def terms(self) -> RunFactors:
         """The factors and names of the run."""
-        return Terms(
+        return RunFactors(
             run_id=self.run_id,
             project=self.text("project"),
             started_at=self.started_at,

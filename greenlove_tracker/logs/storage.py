@@ -22,7 +22,7 @@ _HOW = os.O_RDONLY | getattr(os, "O_BINARY", 0)  # Windows would read other line
 _HOW |= getattr(os, "O_NONBLOCK", 0)  # a pipe would be waited for; what it is, is seen once it is open
 
 
-class Entry(NamedTuple):
+class DirectoryEntry(NamedTuple):
     """One name in a directory."""
 
     name: str
@@ -98,7 +98,7 @@ def place(address: str | os.PathLike[str] | LogPath) -> LogPath:
     return RemotePath(fs, str(inside))
 
 
-def entries(path: LogPath) -> list[Entry]:
+def entries(path: LogPath) -> list[DirectoryEntry]:
     """What a directory holds, by name; hidden names are left out. A link to itself counts as a file, which is told.
 
     Raises:
@@ -106,10 +106,10 @@ def entries(path: LogPath) -> list[Entry]:
     """
     if isinstance(path, RemotePath):
         listed = path.fs.ls(path.inside, detail=True)
-        found = [Entry(PurePosixPath(e["name"]).name, e["type"] == "directory") for e in listed]
+        found = [DirectoryEntry(PurePosixPath(e["name"]).name, e["type"] == "directory") for e in listed]
         return sorted(entry for entry in found if entry.name and not entry.name.startswith("."))
     with os.scandir(path) as scanned:
-        return sorted(Entry(e.name, _is_dir(e), e.is_symlink()) for e in scanned if not e.name.startswith("."))
+        return sorted(DirectoryEntry(e.name, _is_dir(e), e.is_symlink()) for e in scanned if not e.name.startswith("."))
 
 
 def _is_dir(entry: os.DirEntry[str]) -> bool:

@@ -100,7 +100,7 @@ class Totals:
 
 
 class Contribution(NamedTuple):
-    """What one run adds to every group that it belongs to; the names of the numbers are those of ``Partial``."""
+    """What one run adds to every group that it belongs to; the names of the numbers are those of ``ExactTotals``."""
 
     numbers: tuple[float | None, ...]
     methods: tuple[str | None, str | None, str | None]
@@ -137,7 +137,7 @@ def contribution(run: Run) -> Contribution:
 
 
 @dataclass(frozen=True, slots=True)
-class Partial:
+class ExactTotals:
     """What some runs come to; exact, so that it does not matter which of them were added first."""
 
     n_runs: int = 0
@@ -156,7 +156,7 @@ class Partial:
     cost_bases: frozenset[str] = frozenset()
 
     @classmethod
-    def of(cls, contributions: Sequence[Contribution]) -> Partial:
+    def of(cls, contributions: Sequence[Contribution]) -> ExactTotals:
         """These runs."""
         columns = zip(*(c.numbers for c in contributions), strict=True)
         sums: dict[str, Any] = dict(zip(SUMS, map(ExactSum.of, columns), strict=bool(contributions)))
@@ -166,7 +166,7 @@ class Partial:
         return cls(len(contributions), methods=methods, cost_bases=bases, **sums)
 
     @classmethod
-    def merged(cls, partials: Iterable[Partial]) -> Partial:
+    def merged(cls, partials: Iterable[ExactTotals]) -> ExactTotals:
         """All of them together."""
         partials = list(partials)
         sums: dict[str, Any] = {name: ExactSum.merged(getattr(p, name) for p in partials) for name in SUMS}
@@ -174,9 +174,9 @@ class Partial:
         methods = sum_energies({p.methods for p in partials})
         return cls(sum(p.n_runs for p in partials), methods=methods, cost_bases=bases, **sums)
 
-    def without(self, others: Sequence[Partial]) -> Partial:
+    def without(self, others: Sequence[ExactTotals]) -> ExactTotals:
         """The same without runs that are in it; the methods and bases stay."""
-        less = Partial.merged(others)
+        less = ExactTotals.merged(others)
         sums = {name: getattr(self, name).without(getattr(less, name)) for name in SUMS}
         return replace(self, n_runs=self.n_runs - less.n_runs, **sums)
 
@@ -227,7 +227,7 @@ Item = TypeVar("Item", bound=tuple[Any, ...])
 
 
 @dataclass(frozen=True, slots=True)
-class First(Generic[Item]):
+class TopN(Generic[Item]):
     """The least of many tuples, which differ by what stands first in them.
 
     Attributes:
@@ -241,13 +241,13 @@ class First(Generic[Item]):
     items: tuple[Item, ...] = ()
 
     @classmethod
-    def of(cls, limit: int, items: Iterable[Item]) -> First[Item]:
+    def of(cls, limit: int, items: Iterable[Item]) -> TopN[Item]:
         """The first of ``items``."""
         items = list(items)
         return cls(limit, len(items), tuple(heapq.nsmallest(limit, items)))
 
     @classmethod
-    def merged(cls, parts: Iterable[First[Item]]) -> First[Item]:
+    def merged(cls, parts: Iterable[TopN[Item]]) -> TopN[Item]:
         """The first of all parts together; they have one limit, and there is at least one."""
         parts = list(parts)
         limit = parts[0].limit

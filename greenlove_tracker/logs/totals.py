@@ -28,7 +28,7 @@ _TELLS_NOTHING_S = 0.1  # no counter moves sooner: nothing read of less is not k
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
+class RunFactors:
     """What rows are multiplied with, and what a run is called; everything that is not in the rows."""
 
     run_id: str
@@ -51,18 +51,22 @@ class Ending:
 
 
 @dataclass(frozen=True, slots=True)
-class _Stretch:
+class _MeteredInterval:
     """A stretch of time that is wholly metered or not at all."""
 
     duration_s: float
     energy: Energy
 
 
-def _stretches(rows: Sequence[Row]) -> list[_Stretch]:
+def _stretches(rows: Sequence[Row]) -> list[_MeteredInterval]:
     gaps = [
-        _Stretch(row.gap_before_s, row.gap_before) for row in rows if row.gap_before_s > 0 or row.gap_before.is_known
+        _MeteredInterval(row.gap_before_s, row.gap_before)
+        for row in rows
+        if row.gap_before_s > 0 or row.gap_before.is_known
     ]
-    return gaps + [_Stretch(row.duration_s, row.energy) for row in rows if row.kind in (RowKind.EPOCH, RowKind.SEGMENT)]
+    return gaps + [
+        _MeteredInterval(row.duration_s, row.energy) for row in rows if row.kind in (RowKind.EPOCH, RowKind.SEGMENT)
+    ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,7 +204,7 @@ def _merge_epoch(number: int, rank: int, group: Sequence[Row], gap_s: float, gap
 
 
 def summarise(
-    terms: Terms,
+    terms: RunFactors,
     rows_by_rank: Mapping[int, Sequence[Row]],
     ending: Ending,
     *,
@@ -283,7 +287,7 @@ def _sum(numbers: Iterable[int | None]) -> int | None:
     return sum(known) if known else None
 
 
-def _emissions_kgco2e(terms: Terms, energy_kwh: float | None) -> float | None:
+def _emissions_kgco2e(terms: RunFactors, energy_kwh: float | None) -> float | None:
     """None also where the carbon intensity is not known (NaN, from a damaged log)."""
     intensity = terms.carbon_intensity.value
     if energy_kwh is None or not math.isfinite(intensity):
@@ -291,7 +295,7 @@ def _emissions_kgco2e(terms: Terms, energy_kwh: float | None) -> float | None:
     return gco2e_from_kwh(energy_kwh, intensity) / GRAMS_PER_KG
 
 
-def _cost(terms: Terms, energy_kwh: float | None, gpu_hours: float) -> tuple[float | None, str]:
+def _cost(terms: RunFactors, energy_kwh: float | None, gpu_hours: float) -> tuple[float | None, str]:
     """The price of the machine where one is set, else electricity; never both."""
     if terms.price_usd_per_gpu_hour is not None and gpu_hours > 0:
         return terms.price_usd_per_gpu_hour * gpu_hours, "machine"

@@ -79,7 +79,7 @@ def write_trials(run_dir: Path, trials: Sequence[Trial]) -> Path:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class ExplorationMetadata:
     """What an exploration saw beside its trials.
 
     Attributes:
@@ -105,7 +105,7 @@ _SEEN_UNITS = {"cold_start_s": "s", "eval_durations_s": "s", "peak_memory_gb": "
 _COUNTS = ("used_gpus", "warmup_epochs")
 
 
-def seen_fields(seen: Seen) -> list[Field]:
+def metadata_fields(seen: ExplorationMetadata) -> list[Field]:
     """The lines of ``run.csv`` that keep it; what is unknown has none."""
     values = {
         "cold_start_s": cell(seen.cold_start_s),
@@ -117,7 +117,7 @@ def seen_fields(seen: Seen) -> list[Field]:
     return [Field(name, value, _SEEN_UNITS.get(name, "")) for name, value in values.items() if value]
 
 
-def seen_of(fields: Mapping[str, Field]) -> Seen:
+def metadata_of(fields: Mapping[str, Field]) -> ExplorationMetadata:
     """What an exploration saw, from its ``run.csv``.
 
     Raises:
@@ -126,7 +126,7 @@ def seen_of(fields: Mapping[str, Field]) -> Seen:
     texts = {name: fields[name].value for name in _SEEN_UNITS if name in fields}
     known = {name: finite(texts[name]) if name in texts else None for name in ("peak_memory_gb", "gpu_power_w")}
     counts = {name: int(fields[name].value) if name in fields else None for name in _COUNTS}
-    return Seen(
+    return ExplorationMetadata(
         cold_start_s=finite(texts.get("cold_start_s", "0")),
         eval_durations_s=tuple(finite(part) for part in texts.get("eval_durations_s", "").split()),
         peak_memory_gb=known["peak_memory_gb"],

@@ -14,7 +14,7 @@ from statistics import fmean
 from typing import TYPE_CHECKING
 
 from greenlove_tracker.errors import UsageError
-from greenlove_tracker.tables.gpus import Gpu, gpu_benchmarks, gpus
+from greenlove_tracker.tables.gpus import GpuSpec, gpu_benchmarks, gpus
 
 if TYPE_CHECKING:
     import numpy as np
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 CURRENT = ("v1_v2", "v2", "v1")  # NVIDIA's containers 22.09 to 24.10; v0 are those of 2020-21
 
 
-def compute_tflops(gpu: Gpu, precision: str) -> float:
+def compute_tflops(gpu: GpuSpec, precision: str) -> float:
     """The arithmetic that mixed precision (fp16) or PyTorch's default (fp32) uses: tensor cores where there are any.
 
     Raises:
@@ -42,7 +42,7 @@ def compute_tflops(gpu: Gpu, precision: str) -> float:
     return found
 
 
-def bandwidth_gb_s(gpu: Gpu) -> float:
+def bandwidth_gb_s(gpu: GpuSpec) -> float:
     """Its memory's bandwidth.
 
     Raises:
@@ -53,25 +53,25 @@ def bandwidth_gb_s(gpu: Gpu) -> float:
     return gpu.bandwidth_gb_s
 
 
-def log_specifications(gpu: Gpu, precision: str) -> tuple[float, float]:
+def log_specifications(gpu: GpuSpec, precision: str) -> tuple[float, float]:
     """Logarithms of the compute in TFLOPS and of the bandwidth in GB/s."""
     return math.log(compute_tflops(gpu, precision)), math.log(bandwidth_gb_s(gpu))
 
 
-def log_ratio(local: Gpu, target: Gpu, precision: str, without: Collection[str] = ()) -> float:
+def log_ratio(local: GpuSpec, target: GpuSpec, precision: str, without: Collection[str] = ()) -> float:
     """Logarithm of the speedup, with the powers fitted ``without`` some GPUs."""
     here, there = log_specifications(local, precision), log_specifications(target, precision)
     power_of_compute, power_of_bandwidth = powers(frozenset(without))
     return power_of_compute * (there[0] - here[0]) + power_of_bandwidth * (there[1] - here[1])
 
 
-def distance(local: Gpu, target: Gpu, precision: str) -> float:
+def distance(local: GpuSpec, target: GpuSpec, precision: str) -> float:
     """How unlike two GPUs are: the length of the difference of their logarithms; 0.7 is a factor of two in one."""
     here, there = log_specifications(local, precision), log_specifications(target, precision)
     return math.hypot(there[0] - here[0], there[1] - here[1])
 
 
-def blend_log_ratio(local: Gpu, target: Gpu, precision: str) -> float:
+def blend_log_ratio(local: GpuSpec, target: GpuSpec, precision: str) -> float:
     """Logarithm of green-love's documented speedup: 0.7 × the ratio of TFLOPS + 0.3 × the ratio of bandwidths."""
     here, there = log_specifications(local, precision), log_specifications(target, precision)
     return math.log(0.7 * math.exp(there[0] - here[0]) + 0.3 * math.exp(there[1] - here[1]))
@@ -226,7 +226,7 @@ def benchmarked(precision: str) -> frozenset[str]:
     return frozenset(name for family in GENERATIONS for name in names(precision, family))
 
 
-def known_as(gpu: Gpu, precision: str) -> str:
+def known_as(gpu: GpuSpec, precision: str) -> str:
     """Its name in the benchmarks: its own, or that of a GPU that differs in its memory's size at most; else empty."""
     known = benchmarked(precision)
     if gpu.name in known:

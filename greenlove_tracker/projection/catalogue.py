@@ -12,7 +12,7 @@ from pathlib import Path
 
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.format import plural
-from greenlove_tracker.tables.gpus import Gpu, gpus
+from greenlove_tracker.tables.gpus import GpuSpec, gpus
 from greenlove_tracker.tables.offers import NOT_OFFERED, Offer, bundled_offers, read_offers
 
 # What a driver shows of the nominal memory: 15.0 of 16 GiB on a T4, 268 of 288 on a B300 (ECC and reserves); in 10⁹
@@ -21,7 +21,7 @@ _MEMORY_TOLERANCE = 0.15
 _A_PART = re.compile(r"\bMIG\b|\bGRID\b|\bvGPU\b|-\d+-?\d*[ABCQ]$", re.IGNORECASE)
 
 
-def recognise(name: str, memory_gb: float | None = None) -> Gpu:
+def recognise(name: str, memory_gb: float | None = None) -> GpuSpec:
     """The GPU that ``name`` is, by exact comparison with the table's names.
 
     ``NVIDIA`` or ``AMD`` in front, hyphens and spaces make no difference. Nor does the case of a name typed in one
@@ -45,7 +45,7 @@ def recognise(name: str, memory_gb: float | None = None) -> Gpu:
     return _by_memory(name, candidates, memory_gb)
 
 
-def _by_memory(name: str, candidates: Sequence[Gpu], memory_gb: float) -> Gpu:
+def _by_memory(name: str, candidates: Sequence[GpuSpec], memory_gb: float) -> GpuSpec:
     if not (math.isfinite(memory_gb) and memory_gb > 0):
         raise UsageError(f"memory_gb must be positive, not {memory_gb!r}")
     known = [gpu for gpu in candidates if gpu.memory_gb is not None]
@@ -66,8 +66,8 @@ def _key(name: str) -> str:
 
 
 @cache
-def _by_key() -> dict[str, tuple[Gpu, ...]]:
-    index: dict[str, list[Gpu]] = {}
+def _by_key() -> dict[str, tuple[GpuSpec, ...]]:
+    index: dict[str, list[GpuSpec]] = {}
     for gpu in gpus().values():
         for key in {_key(gpu.name), *map(_key, gpu.aliases)}:
             index.setdefault(key, []).append(gpu)
@@ -75,11 +75,11 @@ def _by_key() -> dict[str, tuple[Gpu, ...]]:
 
 
 @cache
-def _by_folded_key() -> dict[str, tuple[Gpu, ...]]:
+def _by_folded_key() -> dict[str, tuple[GpuSpec, ...]]:
     return {key.casefold(): found for key, found in _by_key().items()}
 
 
-def _typed_in_one_case(name: str) -> tuple[Gpu, ...]:
+def _typed_in_one_case(name: str) -> tuple[GpuSpec, ...]:
     if name not in (name.lower(), name.upper()):
         return ()
     return _by_folded_key().get(_key(name).casefold(), ())
@@ -116,10 +116,10 @@ _SAME_MEMORY = 0.06  # 79.6 GiB and 80 GB are one card; 40 and 48 are two
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class Listing:
     """An offer, the GPU it is of, and how many of them are paid for."""
 
-    gpu: Gpu
+    gpu: GpuSpec
     offer: Offer
     billed_gpus: int
     note: str  # what is ambiguous about the name, and how it was taken
@@ -167,13 +167,13 @@ def in_region(offers: Iterable[Offer], region: str | None) -> tuple[Offer, ...]:
     return found
 
 
-def choices(offers: Iterable[Offer], wanted_gpus: int) -> tuple[list[Choice], list[str]]:
+def choices(offers: Iterable[Offer], wanted_gpus: int) -> tuple[list[Listing], list[str]]:
     """One choice per provider, GPU and kind of access: the smallest instance that is large enough, then the cheapest.
 
     Returns:
         the choices, and what was left out, for the whole table to say.
     """
-    best: dict[tuple[str, str, str], Choice] = {}
+    best: dict[tuple[str, str, str], Listing] = {}
     unknown: set[str] = set()
     n_without_price = 0
     for offer in offers:
@@ -184,7 +184,7 @@ def choices(offers: Iterable[Offer], wanted_gpus: int) -> tuple[list[Choice], li
         if gpu is None:
             unknown.add(offer.gpu)
             continue
-        choice = Choice(gpu, offer, billed(offer.gpus_per_instance, wanted_gpus), note)
+        choice = Listing(gpu, offer, billed(offer.gpus_per_instance, wanted_gpus), note)
         key = (offer.provider, gpu.name, offer.access)
         if key not in best or _rank(choice) < _rank(best[key]):
             best[key] = choice
@@ -196,7 +196,7 @@ def choices(offers: Iterable[Offer], wanted_gpus: int) -> tuple[list[Choice], li
     return list(best.values()), notes
 
 
-def _rank(choice: Choice) -> tuple[int, float]:
+def _rank(choice: Listing) -> tuple[int, float]:
     price = choice.offer.usd_per_gpu_hour
     return choice.billed_gpus, float("inf") if price is None else price
 
@@ -206,7 +206,7 @@ def _some(names: set[str]) -> str:
     return ", ".join(shown) + (", …" if len(names) > len(shown) else "")
 
 
-def _gpu_of(offer: Offer) -> tuple[Gpu | None, str]:
+def _gpu_of(offer: Offer) -> tuple[GpuSpec | None, str]:
     """The GPU that an offer is of, and what is ambiguous about it; None where a catalogue names what no table has."""
     if offer.gpu in gpus():
         return gpus()[offer.gpu], ""
@@ -226,7 +226,7 @@ def _gpu_of(offer: Offer) -> tuple[Gpu | None, str]:
 
 
 @cache
-def _candidates(short_name: str, memory_gb: float | None) -> tuple[Gpu, ...]:
+def _candidates(short_name: str, memory_gb: float | None) -> tuple[GpuSpec, ...]:
     """The GPUs that a catalogue's short name may mean: those called so, else those whose names begin so."""
     wanted = _short(short_name)
     fitting = [g for g in gpus().values() if _has_memory(g, memory_gb)]
@@ -238,7 +238,7 @@ def _candidates(short_name: str, memory_gb: float | None) -> tuple[Gpu, ...]:
     return tuple(g for g in fitting if any(name.startswith(wanted) for name in names[g.name]))
 
 
-def _has_memory(gpu: Gpu, memory_gb: float | None) -> bool:
+def _has_memory(gpu: GpuSpec, memory_gb: float | None) -> bool:
     if memory_gb is None or gpu.memory_gb is None:
         return memory_gb is None
     return abs(gpu.memory_gb - memory_gb) <= _SAME_MEMORY * memory_gb

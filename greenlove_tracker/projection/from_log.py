@@ -18,8 +18,8 @@ from greenlove_tracker.logs.directory import (
     has_trials,
     is_whole,
     latest_exploration,
+    metadata_beside,
     read_logs,
-    seen_beside,
     title,
 )
 from greenlove_tracker.logs.run import Run
@@ -382,7 +382,7 @@ def _draw(run: Run, limit_w: float) -> float | None:
     """The share of their limit that all GPUs drew; None where it was not measured."""
     if not set(run.text("gpu_method").split("+")) <= MEASURED_METHODS:
         return None
-    power_w = seen_beside(run).gpu_power_w if run.trials else gpu_mean_w(run)
+    power_w = metadata_beside(run).gpu_power_w if run.trials else gpu_mean_w(run)
     return min(1.0, power_w / limit_w) if power_w else None
 
 

@@ -12,7 +12,7 @@ from greenlove_tracker.grid.price import BUSINESS
 from greenlove_tracker.projection.power import (
     HOST_OVERHEAD,
     LAUNCH_S,
-    Draw,
+    PowerDraw,
     at_level,
     elsewhere,
     machine_power_w,
@@ -22,15 +22,15 @@ from greenlove_tracker.projection.power import (
 from greenlove_tracker.projection.speedup import Speedup, speedup
 from greenlove_tracker.projection.types import Claim, Projection, Terms
 from greenlove_tracker.records import Factor
-from greenlove_tracker.tables.gpus import Gpu
+from greenlove_tracker.tables.gpus import GpuSpec
 from greenlove_tracker.tables.offers import Offer
 from greenlove_tracker.tables.reading import table_sha256
-from greenlove_tracker.tables.sites import EGRID_TABLE, SITES_TABLE, Site, pue, sites
+from greenlove_tracker.tables.sites import EGRID_TABLE, SITES_TABLE, CloudSite, pue, sites
 from greenlove_tracker.units import GRAMS_PER_KG, h_from_s, kwh_from_w_s
 
 
 @dataclass(frozen=True, slots=True)
-class Here:
+class LocalMachine:
     """The local machine and its place.
 
     Attributes:
@@ -42,10 +42,10 @@ class Here:
         electricity: price in USD/kWh; None where none is known.
     """
 
-    gpu: Gpu | None
+    gpu: GpuSpec | None
     has_gpu: bool
     tdp_w: float | None
-    draw: Draw | None
+    draw: PowerDraw | None
     intensity: Factor
     electricity: Factor | None
 
@@ -85,7 +85,7 @@ def local_price(place: Place | None, given: float | Factor | None) -> Factor | N
     return given if isinstance(given, Factor) else electricity_price(place, given)
 
 
-def local_row(forecast: Forecast, here: Here, name: str, terms: Terms, warnings: tuple[str, ...]) -> Projection:
+def local_row(forecast: Forecast, here: LocalMachine, name: str, terms: Terms, warnings: tuple[str, ...]) -> Projection:
     """The row of this machine, from the forecast; ``warnings`` are those about the whole table."""
     energy, energy_basis = _local_energy(forecast, here, terms)
     cost, cost_basis = _local_cost(forecast, here, terms, energy)
@@ -149,7 +149,7 @@ def embodied_of(duration: Estimate, gpus: int, kgco2e_per_gpu_hour: float | None
     return duration.times(h_from_s(1.0) * gpus * kgco2e_per_gpu_hour, "kgCO2e")
 
 
-def _local_energy(forecast: Forecast, here: Here, terms: Terms) -> tuple[Estimate | None, str]:
+def _local_energy(forecast: Forecast, here: LocalMachine, terms: Terms) -> tuple[Estimate | None, str]:
     """Energy here and how it is known: as forecast, else GPUs × TDP × draw × host × PUE."""
     if forecast.energy_kwh is not None:
         return at_level(forecast.energy_kwh), "energy: as logged or forecast here, by the methods told there"
@@ -161,7 +161,9 @@ def _local_energy(forecast: Forecast, here: Here, terms: Terms) -> tuple[Estimat
     return energy, f"energy: {text}, a model"
 
 
-def _local_cost(forecast: Forecast, here: Here, terms: Terms, energy: Estimate | None) -> tuple[Estimate | None, str]:
+def _local_cost(
+    forecast: Forecast, here: LocalMachine, terms: Terms, energy: Estimate | None
+) -> tuple[Estimate | None, str]:
     """Cost here and its basis: the machine's price where one is set, else electricity, else what was forecast."""
     if terms.price_usd_per_gpu_hour is not None:
         rate = h_from_s(1.0) * terms.price_usd_per_gpu_hour * terms.n_gpus
@@ -181,10 +183,10 @@ _USABLE_MEMORY = 0.93
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class TargetMachine:
     """A GPU to project onto; without an offer it is counted as if it stood here."""
 
-    gpu: Gpu
+    gpu: GpuSpec
     offer: Offer | None
     billed_gpus: int
     region: str | None
@@ -192,7 +194,7 @@ class Target:
     note: str
 
 
-def target_row(forecast: Forecast, here: Here, target: Target, terms: Terms) -> Projection:
+def target_row(forecast: Forecast, here: LocalMachine, target: TargetMachine, terms: Terms) -> Projection:
     """The training on another GPU."""
     gpu, billed = target.gpu, target.billed_gpus
     where = _where(here, target, terms)
@@ -242,7 +244,7 @@ def target_row(forecast: Forecast, here: Here, target: Target, terms: Terms) -> 
     )
 
 
-def _least_s(forecast: Forecast, here: Here, faster: Speedup) -> float:
+def _least_s(forecast: Forecast, here: LocalMachine, faster: Speedup) -> float:
     """What launching the kernels of every step takes, which an assumed CPU's speedup knows nothing of; 0: not known."""
     plan = forecast.plan
     if here.has_gpu or faster.method != "specifications" or plan is None:
@@ -265,15 +267,13 @@ def _as_slow(faster: Speedup, forecast: Forecast, gain: float, least_s: float) -
     return replace(faster, estimate=bounded)
 
 
-def _where(here: Here, target: Target, terms: Terms) -> Where:
+def _where(here: LocalMachine, target: TargetMachine, terms: Terms) -> Site:
     if target.offer is not None:
-        return where_is(target.offer, target.region)
-    return Where(
-        "", here.intensity, terms.pue, "as here", None, ("nobody offers it here: counted as if it stood here",)
-    )
+        return site_of(target.offer, target.region)
+    return Site("", here.intensity, terms.pue, "as here", None, ("nobody offers it here: counted as if it stood here",))
 
 
-def _fits(gpu: Gpu, local: Gpu | None, peak_gb: float | None) -> bool | None:
+def _fits(gpu: GpuSpec, local: GpuSpec | None, peak_gb: float | None) -> bool | None:
     """Whether the peak that was measured here fits there; on the same GPU it did."""
     if gpu == local:
         return None if peak_gb is None else True
@@ -282,7 +282,7 @@ def _fits(gpu: Gpu, local: Gpu | None, peak_gb: float | None) -> bool | None:
     return peak_gb <= gpu.memory_gb * _USABLE_MEMORY
 
 
-def _target_energy(duration: Estimate | None, here: Here, target: Target, pue: float) -> Estimate | None:
+def _target_energy(duration: Estimate | None, here: LocalMachine, target: TargetMachine, pue: float) -> Estimate | None:
     if duration is None or here.draw is None or target.gpu.tdp_w is None:
         return None
     power_w = machine_power_w(target.gpu.tdp_w, target.billed_gpus, here.draw, pue)
@@ -290,7 +290,7 @@ def _target_energy(duration: Estimate | None, here: Here, target: Target, pue: f
 
 
 def _target_cost(
-    duration: Estimate | None, energy: Estimate | None, here: Here, target: Target
+    duration: Estimate | None, energy: Estimate | None, here: LocalMachine, target: TargetMachine
 ) -> tuple[Estimate | None, str]:
     """Time × price × GPUs billed; of a GPU that nobody offers, its electricity here."""
     if target.offer is None:
@@ -302,7 +302,7 @@ def _target_cost(
     return duration.times(h_from_s(1.0) * target.offer.usd_per_gpu_hour * target.billed_gpus, "USD"), "machine"
 
 
-def _sources(target: Target, where: Where, faster: Speedup) -> tuple[str, ...]:
+def _sources(target: TargetMachine, where: Site, faster: Speedup) -> tuple[str, ...]:
     found = [*faster.sources, f"data sheet: {target.gpu.source}"]
     if target.offer is not None:
         found.append(f"price, read {target.offer.price_date}: {target.offer.source}")
@@ -313,7 +313,7 @@ def _sources(target: Target, where: Where, faster: Speedup) -> tuple[str, ...]:
     return tuple(dict.fromkeys(found))
 
 
-def _assumptions(here: Here, target: Target, where: Where, terms: Terms, gain: float) -> tuple[str, ...]:
+def _assumptions(here: LocalMachine, target: TargetMachine, where: Site, terms: Terms, gain: float) -> tuple[str, ...]:
     offer, billed = target.offer, target.billed_gpus
     found = []
     if billed != terms.n_gpus:
@@ -333,7 +333,7 @@ def _assumptions(here: Here, target: Target, where: Where, terms: Terms, gain: f
     return (*found, *where.notes)
 
 
-def _warnings(here: Here, target: Target, where: Where, terms: Terms) -> tuple[str, ...]:
+def _warnings(here: LocalMachine, target: TargetMachine, where: Site, terms: Terms) -> tuple[str, ...]:
     offer = target.offer
     found = [text for text in (target.note, where.warning) if text]
     if offer is not None and offer.usd_per_gpu_hour is not None and offer.age_days(terms.today) > STALE_DAYS:
@@ -362,7 +362,7 @@ def _basis(intensity: Factor | None) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Where:
+class Site:
     """The place of an offer as it is counted.
 
     Attributes:
@@ -379,12 +379,12 @@ class Where:
     intensity: Factor | None
     pue: float
     pue_basis: str
-    site: Site | None
+    site: CloudSite | None
     notes: tuple[str, ...] = ()
     warning: str = ""
 
 
-def where_is(offer: Offer, region: str | None) -> Where:
+def site_of(offer: Offer, region: str | None) -> Site:
     """The region asked for, else the one of the offer with the lowest carbon intensity, and the others are named.
 
     Raises:
@@ -395,7 +395,7 @@ def where_is(offer: Offer, region: str | None) -> Where:
     if known:
         site = min(known, key=lambda s: (s.intensity.gco2e_per_kwh, s.region))
         table = EGRID_TABLE if "eGRID" in site.intensity.source else SITES_TABLE
-        return Where(site.region, _factor(site, table), site.pue, site.pue_basis, site, _other_regions(site, known))
+        return Site(site.region, _factor(site, table), site.pue, site.pue_basis, site, _other_regions(site, known))
     place = resolve_place(offer.country)
     cloud = pue("public_cloud")
     basis = f"assumed: {cloud.basis} ({cloud.source})"
@@ -403,11 +403,11 @@ def where_is(offer: Offer, region: str | None) -> Where:
     if place is None:
         grid = f"the grid of {offer.provider} {shown}".rstrip()
         warning = f"{grid} is not known, so no CO2e: give the prices a column country"
-        return Where(shown, None, cloud.value, basis, None, warning=warning)
-    return Where(shown or place.name, carbon_intensity(place), cloud.value, basis, None)
+        return Site(shown, None, cloud.value, basis, None, warning=warning)
+    return Site(shown or place.name, carbon_intensity(place), cloud.value, basis, None)
 
 
-def claim_of(site: Site | None, energy_kwh: Estimate | None) -> Claim | None:
+def claim_of(site: CloudSite | None, energy_kwh: Estimate | None) -> Claim | None:
     """The market-based figure, where the site has a claim and the energy is known."""
     if site is None or site.market_gco2e_per_kwh is None or energy_kwh is None:
         return None
@@ -415,7 +415,7 @@ def claim_of(site: Site | None, energy_kwh: Estimate | None) -> Claim | None:
     return Claim(kgco2e, site.market_gco2e_per_kwh, site.market_claim, site.source)
 
 
-def _factor(site: Site, table: str) -> Factor:
+def _factor(site: CloudSite, table: str) -> Factor:
     intensity = site.intensity
     return Factor(
         "carbon_intensity",
@@ -428,7 +428,7 @@ def _factor(site: Site, table: str) -> Factor:
     )
 
 
-def _other_regions(site: Site, known: list[Site]) -> tuple[str, ...]:
+def _other_regions(site: CloudSite, known: list[CloudSite]) -> tuple[str, ...]:
     others = [f"{s.region} ({s.intensity.gco2e_per_kwh:.0f} g/kWh)" for s in known if s is not site]
     if not others:
         return ()

@@ -21,7 +21,7 @@ LAUNCH_S = 0.3e-3
 
 
 @dataclass(frozen=True, slots=True)
-class Draw:
+class PowerDraw:
     """The share of their power limit that the GPUs draw, and how it is known."""
 
     share: float
@@ -77,7 +77,7 @@ def scaling_gain(n_from: int, n_to: int, scaling: float) -> float:
 
 def draw_of(
     forecast: Forecast, tdp_w: float | None, n_gpus: int, measured: float | None, manual: float | None, pue: float
-) -> Draw | None:
+) -> PowerDraw | None:
     """The draw of the local GPUs, which a GPU elsewhere is assumed to have as well; None where nothing tells it.
 
     Args:
@@ -89,9 +89,9 @@ def draw_of(
         pue: of the local site, which the forecast's energy includes.
     """
     if measured is not None:
-        return Draw(measured, "draw seen here")
+        return PowerDraw(measured, "draw seen here")
     if manual is not None:
-        return Draw(manual, "draw given by the user")
+        return PowerDraw(manual, "draw given by the user")
     energy = forecast.energy_kwh
     if energy is None or tdp_w is None:
         return None
@@ -102,11 +102,11 @@ def draw_of(
     model = f"{n_gpus} × {tdp_w:.0f} W × {HOST_OVERHEAD} host × PUE {pue}"
     basis = f"draw, from this machine's {power_w:.0f} W over {model}"
     if share <= 1:
-        return Draw(share, basis)
-    return Draw(1.0, basis, f"this machine draws {share:.1f} times what its GPUs may: counted as their full power")
+        return PowerDraw(share, basis)
+    return PowerDraw(1.0, basis, f"this machine draws {share:.1f} times what its GPUs may: counted as their full power")
 
 
-def machine_power_w(tdp_w: float, n_gpus: int, draw: Draw, pue: float) -> float:
+def machine_power_w(tdp_w: float, n_gpus: int, draw: PowerDraw, pue: float) -> float:
     """Power in W of a machine: GPUs × TDP of one × draw × host overhead × PUE."""
     return n_gpus * tdp_w * draw.share * HOST_OVERHEAD * pue
 

@@ -11,11 +11,11 @@ from typing import Any
 from greenlove_tracker.config import load_settings
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.forecasting import Forecast
-from greenlove_tracker.projection.catalogue import Choice, choices, in_region, offers_of, recognise
+from greenlove_tracker.projection.catalogue import Listing, choices, in_region, offers_of, recognise
 from greenlove_tracker.projection.from_log import Asked, Subject, given_subject, logged_subject
 from greenlove_tracker.projection.machines import (
-    Here,
-    Target,
+    LocalMachine,
+    TargetMachine,
     local_grid,
     local_price,
     local_row,
@@ -26,7 +26,7 @@ from greenlove_tracker.projection.measured import given_speedups, measured_there
 from greenlove_tracker.projection.power import draw_of
 from greenlove_tracker.projection.types import Custom, Projection, Terms
 from greenlove_tracker.records import Factor
-from greenlove_tracker.tables.gpus import Gpu
+from greenlove_tracker.tables.gpus import GpuSpec
 from greenlove_tracker.tables.sites import pue as known_pue
 
 __all__ = ["Projection", "project"]
@@ -138,7 +138,7 @@ def project(
 
 
 def _rows(
-    forecast: Forecast, here: Here, targets: Sequence[Target], terms: Terms, why_not: str
+    forecast: Forecast, here: LocalMachine, targets: Sequence[TargetMachine], terms: Terms, why_not: str
 ) -> tuple[list[Projection], list[str]]:
     """The rows, and why others are left out.
 
@@ -163,7 +163,7 @@ def _rows(
     return rows, failed
 
 
-def _why_not(forecast: Forecast, here: Here) -> str:
+def _why_not(forecast: Forecast, here: LocalMachine) -> str:
     """Why only a figure of the user's leads to another GPU; empty where there are others."""
     if here.gpu is None and here.has_gpu:
         return "the local GPU is in no table, and nothing leads from it to another without a custom_speedup"
@@ -172,7 +172,7 @@ def _why_not(forecast: Forecast, here: Here) -> str:
     return ""
 
 
-def _steps_warning(forecast: Forecast, rows: Sequence[Projection], here: Here) -> str:
+def _steps_warning(forecast: Forecast, rows: Sequence[Projection], here: LocalMachine) -> str:
     """That nothing holds an assumed CPU's speedups down, where nobody knows how many steps there are."""
     is_guess = any(row.speedup and row.speedup.method == "specifications" for row in rows)
     if here.has_gpu or forecast.plan is not None or not is_guess:
@@ -183,7 +183,7 @@ def _steps_warning(forecast: Forecast, rows: Sequence[Projection], here: Here) -
     )
 
 
-def _local_gpu(name: str | None, memory_gb: float | None, terms: Terms) -> Gpu | None:
+def _local_gpu(name: str | None, memory_gb: float | None, terms: Terms) -> GpuSpec | None:
     """The local GPU; one that no table knows will do where the user says how much faster the others are."""
     if name is None:
         return None
@@ -201,15 +201,15 @@ def _by_name(custom: Custom | Mapping[str, Custom] | None) -> Custom | Mapping[s
 
 def _here(
     forecast: Forecast,
-    local: Gpu | None,
+    local: GpuSpec | None,
     has_gpu: bool,
     country: str | None,
     given: float | Factor | None,
     terms: Terms,
-) -> Here:
+) -> LocalMachine:
     place, intensity = local_grid(country, given)
     tdp_w = terms.manual_tdp_watts or (local.tdp_w if local else None)
-    return Here(
+    return LocalMachine(
         gpu=local,
         has_gpu=has_gpu,
         tdp_w=tdp_w,
@@ -220,8 +220,8 @@ def _here(
 
 
 def _targets(
-    chosen: Sequence[Choice], named: Sequence[Gpu], local: Gpu | None, region: str | None, terms: Terms
-) -> list[Target]:
+    chosen: Sequence[Listing], named: Sequence[GpuSpec], local: GpuSpec | None, region: str | None, terms: Terms
+) -> list[TargetMachine]:
     names = {gpu.name for gpu in named}
     offered = {choice.gpu.name for choice in chosen}
     found = []
@@ -230,12 +230,12 @@ def _targets(
         if choice.offer.access == "withdrawn" and not (is_named or terms.include_all):
             continue
         aside = _aside(choice, local, is_asked_for=is_named or terms.include_all)
-        found.append(Target(choice.gpu, choice.offer, choice.billed_gpus, region, aside, choice.note))
+        found.append(TargetMachine(choice.gpu, choice.offer, choice.billed_gpus, region, aside, choice.note))
     alone = [gpu for gpu in dict.fromkeys(named) if gpu.name not in offered]
-    return [*found, *(Target(gpu, None, terms.target_gpus, None, "", "") for gpu in alone)]
+    return [*found, *(TargetMachine(gpu, None, terms.target_gpus, None, "", "") for gpu in alone)]
 
 
-def _aside(choice: Choice, local: Gpu | None, *, is_asked_for: bool) -> str:
+def _aside(choice: Listing, local: GpuSpec | None, *, is_asked_for: bool) -> str:
     """Why an offer stands beside the comparison; empty where it does not."""
     if choice.offer.access == "withdrawn":
         return "not offered any more"

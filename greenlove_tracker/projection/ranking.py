@@ -59,7 +59,7 @@ class Saving:
 
 
 @dataclass(frozen=True, slots=True)
-class Settle:
+class SuggestedTrial:
     """A trial that would cut a range.
 
     Attributes:
@@ -84,7 +84,7 @@ class Ranking:
     fastest: Verdict | None
     greenest: Verdict | None
     savings: tuple[Saving, ...]
-    settle: Settle | None
+    settle: SuggestedTrial | None
     notes: tuple[str, ...]
 
 
@@ -190,7 +190,7 @@ def _text(criterion: Criterion, value: Estimate | None) -> str:
     return f"{write(value.point)} [{write(value.lower)}–{write(value.upper)}]"
 
 
-def _settle(verdicts: Sequence[Verdict], local: Projection | None) -> Settle | None:
+def _settle(verdicts: Sequence[Verdict], local: Projection | None) -> SuggestedTrial | None:
     """A trial on the cheapest of the tied machines, which brings its range down to that of a forecast made there."""
     tied = {id(row): row for v in verdicts if v.winner is None for row in v.leaders if _is_worth_a_trial(row)}
     if not tied or local is None or local.duration_s is None:
@@ -207,7 +207,7 @@ def _settle(verdicts: Sequence[Verdict], local: Projection | None) -> Settle | N
     sentence = (
         f"{SETTLE_MINUTES:.0f} minutes of {gpus} × {machine.name} ({money(cost)}) would cut its range to {comes_to}"
     )
-    return Settle(machine, cost, gpus, sentence)
+    return SuggestedTrial(machine, cost, gpus, sentence)
 
 
 def _is_worth_a_trial(row: Projection) -> bool:

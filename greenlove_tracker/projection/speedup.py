@@ -13,7 +13,7 @@ from greenlove_tracker.errors import UsageError
 from greenlove_tracker.forecasting import Estimate, Kind
 from greenlove_tracker.projection import benchmarks, speedup_error
 from greenlove_tracker.projection.speedup_error import LEVEL
-from greenlove_tracker.tables.gpus import Gpu
+from greenlove_tracker.tables.gpus import GpuSpec
 
 UNIT = "×"
 PRECISIONS = ("fp16", "fp32")
@@ -43,8 +43,8 @@ class Speedup:
 
 
 def speedup(
-    local: Gpu | None,
-    target: Gpu,
+    local: GpuSpec | None,
+    target: GpuSpec,
     *,
     task: str | None = None,
     precision: str = "fp16",
@@ -132,7 +132,7 @@ def given(custom: object) -> Speedup:
     )
 
 
-def _benchmarked(local: Gpu, target: Gpu, precision: str, task: str | None) -> Speedup | None:
+def _benchmarked(local: GpuSpec, target: GpuSpec, precision: str, task: str | None) -> Speedup | None:
     names = (benchmarks.known_as(local, precision), benchmarks.known_as(target, precision))
     if not all(names) or names[0] == names[1]:
         return None
@@ -159,7 +159,7 @@ def _known_from(found: benchmarks.Ratios, task: str | None, twins: list[str]) ->
     return f"{len(found.by_task)} benchmark{'s' if len(found.by_task) > 1 else ''}"
 
 
-def _from_specifications(local: Gpu, target: Gpu, precision: str) -> Speedup:
+def _from_specifications(local: GpuSpec, target: GpuSpec, precision: str) -> Speedup:
     family = benchmarks.family_of(precision, local.name, target.name)
     spread = speedup_error.spread("specifications", precision, family)
     estimate = _interval(
@@ -169,7 +169,7 @@ def _from_specifications(local: Gpu, target: Gpu, precision: str) -> Speedup:
     return Speedup(estimate, "specifications", "specs only", (local.source, target.source))
 
 
-def _from_blend(local: Gpu, target: Gpu, precision: str) -> Speedup:
+def _from_blend(local: GpuSpec, target: GpuSpec, precision: str) -> Speedup:
     family = benchmarks.family_of(precision, local.name, target.name)
     half_width = speedup_error.spread("green-love", precision, family).half_width(
         benchmarks.distance(local, target, precision)
@@ -178,7 +178,7 @@ def _from_blend(local: Gpu, target: Gpu, precision: str) -> Speedup:
     return Speedup(estimate, "green-love", "0.7/0.3 of specs", (_GREEN_LOVE_SOURCE, local.source, target.source))
 
 
-def _from_cpu(target: Gpu, precision: str, fp32_tflops: float, bandwidth_gb_s: float) -> Speedup:
+def _from_cpu(target: GpuSpec, precision: str, fp32_tflops: float, bandwidth_gb_s: float) -> Speedup:
     for name, value in (("cpu_fp32_tflops", fp32_tflops), ("cpu_bandwidth_gb_s", bandwidth_gb_s)):
         if not (math.isfinite(value) and value > 0):
             raise UsageError(f"{name} must be positive, not {value!r}")

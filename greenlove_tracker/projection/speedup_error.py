@@ -22,7 +22,7 @@ LEVEL = 0.90
 
 
 @dataclass(frozen=True, slots=True)
-class Miss:
+class Residual:
     """One forecast of something left out: the logarithm of forecast / truth."""
 
     pair: tuple[str, str]
@@ -44,7 +44,7 @@ class Spread:
         return self.base + self.slope * distance
 
 
-def learn(misses: Sequence[Miss], level: float = LEVEL) -> Spread:
+def learn(misses: Sequence[Residual], level: float = LEVEL) -> Spread:
     """The spread that holds ``level`` of the misses."""
     import numpy as np
 
@@ -70,16 +70,16 @@ def spread(method: str, precision: str, family: tuple[str, ...] | None) -> Sprea
     return learn([miss for miss in MISSES[method](precision) if miss.generation == generation])
 
 
-def specification_misses(precision: str, without: Collection[str] = ()) -> Iterator[Miss]:
+def specification_misses(precision: str, without: Collection[str] = ()) -> Iterator[Residual]:
     """Every task of every pair, forecast from specifications with powers fitted without either GPU of the pair."""
     for pair, generation, by_task, apart in _measured_pairs(precision, without):
         here, there = gpus()[pair[0]], gpus()[pair[1]]
         forecast = benchmarks.log_ratio(here, there, precision, {*pair, *without})
         for task, truth in by_task.items():
-            yield Miss(pair, task, generation, apart, forecast - truth)
+            yield Residual(pair, task, generation, apart, forecast - truth)
 
 
-def blend_misses(precision: str, without: Collection[str] = ()) -> Iterator[Miss]:
+def blend_misses(precision: str, without: Collection[str] = ()) -> Iterator[Residual]:
     """The same of green-love's blend, in both directions, since it is not reciprocal."""
     for pair, generation, by_task, apart in _measured_pairs(precision, without):
         here, there = gpus()[pair[0]], gpus()[pair[1]]
@@ -87,19 +87,19 @@ def blend_misses(precision: str, without: Collection[str] = ()) -> Iterator[Miss
             forecast = benchmarks.blend_log_ratio(*ends, precision)
             for task, truth in by_task.items():
                 names = (ends[0].name, ends[1].name)
-                yield Miss(names, task, generation, apart, forecast - sign * truth)
+                yield Residual(names, task, generation, apart, forecast - sign * truth)
 
 
-def benchmark_misses(precision: str, without: Collection[str] = ()) -> Iterator[Miss]:
+def benchmark_misses(precision: str, without: Collection[str] = ()) -> Iterator[Residual]:
     """Every task of every pair, forecast as the geometric mean of the pair's other tasks of the same software."""
     for pair, generation, by_task, apart in _measured_pairs(precision, without):
         for task, truth in by_task.items():
             others = [value for other, value in by_task.items() if other != task]
             if others:
-                yield Miss(pair, task, generation, apart, fmean(others) - truth)
+                yield Residual(pair, task, generation, apart, fmean(others) - truth)
 
 
-def anchor_misses(precision: str, without: Collection[str] = ()) -> Iterator[Miss]:
+def anchor_misses(precision: str, without: Collection[str] = ()) -> Iterator[Residual]:
     """Every task of a pair that one software measured, forecast from its other tasks through every possible anchor.
 
     One leg is of the other software, as it is where an anchor is needed.
@@ -118,7 +118,7 @@ def anchor_misses(precision: str, without: Collection[str] = ()) -> Iterator[Mis
                 legs = [{t: v for t, v in leg.items() if t != task} for leg in (one, two)]
                 if all(legs):
                     forecast = fmean(benchmarks.chain(*legs).values())
-                    yield Miss((first, last), task, new[0], apart, forecast - sign * truth)
+                    yield Residual((first, last), task, new[0], apart, forecast - sign * truth)
 
 
 def _nearest_anchor(first: str, last: str, precision: str, without: Collection[str]) -> str | None:

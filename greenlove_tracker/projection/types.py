@@ -14,7 +14,7 @@ from greenlove_tracker.format import mass
 from greenlove_tracker.projection.power import check_share
 from greenlove_tracker.projection.speedup import given
 from greenlove_tracker.records import Factor
-from greenlove_tracker.tables.gpus import Gpu
+from greenlove_tracker.tables.gpus import GpuSpec
 from greenlove_tracker.tables.offers import Offer
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ class Projection:
     """
 
     name: str
-    gpu: Gpu | None
+    gpu: GpuSpec | None
     is_local: bool
     aside: str
     offer: Offer | None

@@ -5,9 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from greenlove_tracker.rendering.document import (
-    LineChart,
-)
+from greenlove_tracker.rendering.document import LineChart
 
 
 def nice_ticks(lower: float, upper: float, n_wanted: int = 5, *, only_whole: bool = False) -> list[float]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 
-class Look(StrEnum):
+class BarStyle(StrEnum):
     """How a bar is told apart, without colour too."""
 
     PLAIN = "plain"
@@ -23,9 +23,9 @@ class Look(StrEnum):
 
 
 _MEANINGS = {
-    Look.PLAIN: "",
-    Look.OVERHEAD: "cooling and power supply (PUE)",
-    Look.PROJECTED: "projected onto another machine; the thin line is its 90% range",
+    BarStyle.PLAIN: "",
+    BarStyle.OVERHEAD: "cooling and power supply (PUE)",
+    BarStyle.PROJECTED: "projected onto another machine; the thin line is its 90% range",
 }
 
 
@@ -139,7 +139,7 @@ class Bar:
     label: str
     value: float | None
     text: str
-    look: Look = Look.PLAIN
+    look: BarStyle = BarStyle.PLAIN
     range: tuple[float, float] | None = None
 
 
@@ -157,9 +157,9 @@ class BarChart:
         return max(ends, default=0.0) or 1.0
 
     @property
-    def looks(self) -> tuple[Look, ...]:
+    def looks(self) -> tuple[BarStyle, ...]:
         """The looks that need a legend, in its order."""
-        return tuple(look for look in Look if look.meaning and any(bar.look is look for bar in self.bars))
+        return tuple(look for look in BarStyle if look.meaning and any(bar.look is look for bar in self.bars))
 
 
 @dataclass(frozen=True, slots=True)

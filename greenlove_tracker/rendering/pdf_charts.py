@@ -12,7 +12,7 @@ from reportlab.lib.styles import ParagraphStyle
 from reportlab.pdfbase.pdfmetrics import stringWidth
 
 from greenlove_tracker.rendering.axes import nice_ticks, tick_labels, ticks_from_0
-from greenlove_tracker.rendering.document import Bar, BarChart, LineChart, Look
+from greenlove_tracker.rendering.document import Bar, BarChart, BarStyle, LineChart
 from greenlove_tracker.rendering.pdf_fonts import BOLD, REGULAR, register_fonts, spans, text_width_pt
 
 # -- The PDF's colours and paragraph styles. Text from logs passes ``markup`` before it is set --
@@ -185,17 +185,22 @@ def _whisker(lower_pt: float, upper_pt: float, y_pt: float) -> Group:
     return group
 
 
-def _filled(x_pt: float, y_pt: float, width_pt: float, height_pt: float, look: Look) -> Group:
+def _filled(x_pt: float, y_pt: float, width_pt: float, height_pt: float, look: BarStyle) -> Group:
     """A box: solid where measured, hatched where modelled, dashed where estimated, pale where it is overhead."""
-    fills = {Look.MODELLED: LIGHT_GREEN, Look.ESTIMATED: WHITE, Look.OVERHEAD: RULE, Look.PROJECTED: LIGHT_GREEN}
+    fills = {
+        BarStyle.MODELLED: LIGHT_GREEN,
+        BarStyle.ESTIMATED: WHITE,
+        BarStyle.OVERHEAD: RULE,
+        BarStyle.PROJECTED: LIGHT_GREEN,
+    }
     fill = fills.get(look, GREEN)
-    edge = GREY if look is Look.OVERHEAD else GREEN
+    edge = GREY if look is BarStyle.OVERHEAD else GREEN
     box = Rect(x_pt, y_pt, width_pt, height_pt)
     box.fillColor, box.strokeColor, box.strokeWidth = fill, edge, 0.6
-    if look is Look.ESTIMATED:
+    if look is BarStyle.ESTIMATED:
         box.strokeDashArray = [2, 1.5]
     group = Group(box)
-    if look is Look.MODELLED:
+    if look is BarStyle.MODELLED:
         for offset_pt in range(4, int(width_pt + height_pt), 4):
             low, high = max(0.0, offset_pt - height_pt), min(float(offset_pt), width_pt)
             ends = (x_pt + low, y_pt + offset_pt - low, x_pt + high, y_pt + offset_pt - high)

@@ -11,7 +11,7 @@ from markupsafe import Markup, escape
 
 from greenlove_tracker.format import plural, significant
 from greenlove_tracker.rendering.axes import nice_ticks, tick_labels, ticks_from_0
-from greenlove_tracker.rendering.document import Bar, BarChart, LineChart, Look
+from greenlove_tracker.rendering.document import Bar, BarChart, BarStyle, LineChart
 
 _TOP_PX, _PLOT_PX, _HEIGHT_PX = 24.0, 124.0, 188.0
 _BAR_PX = 16.0
@@ -180,10 +180,10 @@ def _whisker(lower: float, upper: float) -> list[Markup]:
     return [*shapes, *caps]
 
 
-def swatch(look: Look) -> Markup:
+def swatch(look: BarStyle) -> Markup:
     """A small box in the look of a bar, for the legend."""
     return element("svg", _box("100%", 8, look), class_="swatch", width=16, height=10, aria_hidden="true")
 
 
-def _box(width: str, height_px: float, look: Look) -> Markup:
+def _box(width: str, height_px: float, look: BarStyle) -> Markup:
     return element("rect", y=1, width=width, height=height_px, class_=f"look-{look}")

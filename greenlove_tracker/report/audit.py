@@ -25,7 +25,7 @@ OWN_METER, RENTED = 2, 3  # scopes of the GHG Protocol: purchased electricity, a
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class LedgerEntry:
     """A run in the ledger; what is not known is None.
 
     Attributes:
@@ -93,7 +93,7 @@ def _factor_cells(name: str, factor: Factor | None) -> dict[str, Any]:
     }
 
 
-def entries(runs: Iterable[Run], given: Sequence[GivenFactor] = ()) -> list[Entry]:
+def entries(runs: Iterable[Run], given: Sequence[GivenFactor] = ()) -> list[LedgerEntry]:
     """The ledger of some runs.
 
     Args:
@@ -103,14 +103,14 @@ def entries(runs: Iterable[Run], given: Sequence[GivenFactor] = ()) -> list[Entr
     return [entry_of(run, given) for run in runs]
 
 
-def entry_of(run: Run, given: Sequence[GivenFactor] = ()) -> Entry:
+def entry_of(run: Run, given: Sequence[GivenFactor] = ()) -> LedgerEntry:
     """The line of one run."""
     summary = run.summary
     factor = run.carbon_intensity if run.knows_carbon_intensity else None
     market = _market(run.fields)
     place = run.text("country")
     restated = factor_for(given, names_of(place), run.started_at[:10]) if given else None
-    return Entry(
+    return LedgerEntry(
         run.run_id,
         run.text("project"),
         run.started_at,
@@ -142,7 +142,7 @@ def _kg(energy_kwh: float | None, factor: Factor | None) -> float | None:
     return gco2e_from_kwh(energy_kwh, factor.value) / GRAMS_PER_KG
 
 
-def ledger_csv(ledger: Sequence[Entry]) -> str:
+def ledger_csv(ledger: Sequence[LedgerEntry]) -> str:
     """One line a run, and a heading.
 
     Raises:

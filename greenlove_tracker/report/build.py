@@ -10,9 +10,7 @@ from greenlove_tracker.logs.aggregate import Aggregate, aggregate
 from greenlove_tracker.logs.directory import Logs
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.rendering.document import Document
-from greenlove_tracker.rendering.html import (
-    write_page,
-)
+from greenlove_tracker.rendering.html import write_page
 from greenlove_tracker.rendering.pdf import write_pages
 from greenlove_tracker.report.directory_report import CUTS, directory_document
 from greenlove_tracker.report.run_report import run_document

@@ -12,7 +12,7 @@ from greenlove_tracker.format import time_scale
 from greenlove_tracker.logs.aggregate import Aggregate
 from greenlove_tracker.logs.mapreduce import KEYS, TRAINING
 from greenlove_tracker.logs.run import Run
-from greenlove_tracker.logs.sums import Contribution, Partial, contribution
+from greenlove_tracker.logs.sums import Contribution, ExactTotals, contribution
 from greenlove_tracker.logs.trials import is_exploration
 from greenlove_tracker.records import COMPONENTS, Factor, RunStatus
 from greenlove_tracker.rendering.markdown import in_markdown
@@ -337,7 +337,7 @@ class Facts:
         without_emissions: the same of emissions.
     """
 
-    _sum: Partial = field(default_factory=Partial)
+    _sum: ExactTotals = field(default_factory=ExactTotals)
     _latest: list[Contribution] = field(default_factory=list)
     kinds: Counter[str] = field(default_factory=Counter)
     hardware: set[str] = field(default_factory=set)
@@ -373,7 +373,7 @@ class Facts:
     @property
     def sums(self) -> Sums:
         """What they come to."""
-        return Sums(Partial.merged([self._sum, Partial.of(self._latest)]))
+        return Sums(ExactTotals.merged([self._sum, ExactTotals.of(self._latest)]))
 
     @property
     def n_runs(self) -> int:

@@ -16,7 +16,7 @@ from greenlove_tracker.logs.directory import title as run_title
 from greenlove_tracker.logs.highlights import INCOMPLETE, N_FACTORS, N_TOP, ForecastRecord
 from greenlove_tracker.logs.mapreduce import EXPLORATION
 from greenlove_tracker.logs.run import Run
-from greenlove_tracker.logs.sums import Partial, Totals
+from greenlove_tracker.logs.sums import ExactTotals, Totals
 from greenlove_tracker.logs.trials import is_exploration
 from greenlove_tracker.rendering.document import (
     Bar,
@@ -151,7 +151,7 @@ def _group_blocks(aggregate: Aggregate, key: str) -> tuple[Block, ...]:
     shown, rest = groups[:_MAX_GROUPS], groups[_MAX_GROUPS:]
     rows = [_row(fmt.shortened(name, 44) or "(none)", sums) for name, sums in shown]
     if rest:
-        rows.append(_row(f"{len(rest):,} others", Sums(Partial.merged(sums.partial for _, sums in rest))))
+        rows.append(_row(f"{len(rest):,} others", Sums(ExactTotals.merged(sums.partial for _, sums in rest))))
     rows.append(_row("total", Sums(aggregate.partial)))
     title = _TITLES.get(key, key)
     columns = (Column(title, 4), Column("runs", 0.8, is_number=True), *SUM_COLUMNS)
@@ -230,7 +230,9 @@ def incomplete_blocks(aggregate: Aggregate) -> tuple[Block, ...]:
         Column("CO2e", 1.3, True),
         Column("why", 3.4),
     )
-    lost = Sums(Partial.merged(p for (status,), p in aggregate.partials_by("status").items() if status in INCOMPLETE))
+    lost = Sums(
+        ExactTotals.merged(p for (status,), p in aggregate.partials_by("status").items() if status in INCOMPLETE)
+    )
     time, energy, emissions, _ = lost.cells
     text = (
         f"{fmt.plural(lost.totals.n_runs, 'run')}: {time}, {energy}, {emissions} of CO2e, which are in every total. "
@@ -304,7 +306,7 @@ SUM_COLUMNS = (
 class Sums:
     """What some runs come to."""
 
-    partial: Partial
+    partial: ExactTotals
 
     @cached_property
     def totals(self) -> Totals:

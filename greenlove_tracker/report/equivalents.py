@@ -17,14 +17,14 @@ _CAR_EU, _CAR_US = "car_eu_new_2024_km", "car_us_km"
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class EquivalentComparison:
     """An everyday equivalent in words, and the source of its factor."""
 
     text: str
     source: str
 
 
-def comparisons(emissions_kgco2e: float, *, is_us: bool = False, n: int = 3) -> tuple[Comparison, ...]:
+def comparisons(emissions_kgco2e: float, *, is_us: bool = False, n: int = 3) -> tuple[EquivalentComparison, ...]:
     """The ``n`` equivalents whose amounts lie nearest to 10 of their unit: neither 1e-5 nor 1e6 of anything.
 
     Of a family one is told: a flight or the kilometres of one, a tree's days or trees. Of the two cars it is the
@@ -38,7 +38,7 @@ def comparisons(emissions_kgco2e: float, *, is_us: bool = False, n: int = 3) -> 
     for equivalent in found:
         nearest.setdefault(equivalent.family, equivalent)
     told = list(nearest.values())[:n]
-    return tuple(Comparison(_text(e, emissions_kgco2e), f"{e.source}; {e.vintage}") for e in told)
+    return tuple(EquivalentComparison(_text(e, emissions_kgco2e), f"{e.source}; {e.vintage}") for e in told)
 
 
 def _amount(equivalent: Equivalent, emissions_kgco2e: float) -> float:

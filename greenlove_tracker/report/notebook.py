@@ -12,7 +12,7 @@ from greenlove_tracker.logs.aggregate import Aggregate
 from greenlove_tracker.projection.types import Projection
 from greenlove_tracker.records import RunSummary
 from greenlove_tracker.report.projection_report import comparison_table
-from greenlove_tracker.report.projection_text import said
+from greenlove_tracker.report.projection_text import projection_text
 from greenlove_tracker.report.screens import summary_table
 
 
@@ -36,7 +36,7 @@ def summary_html(summary: RunSummary) -> str:
 
 def projections_html(projections: Sequence[Projection]) -> str:
     """The table of every other face, who leads, and what makes it worse."""
-    told = said(projections)
+    told = projection_text(projections)
     table = comparison_table(told)
     verdicts = (f"{label}: {text}" for label, text in told.verdicts)
     notes = "".join(f"<p>{escape(text)}</p>" for text in (*told.beside, *verdicts, *told.warnings))

@@ -13,9 +13,28 @@ from greenlove_tracker.format import Scale
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.projection.ranking import Criterion, value_of
 from greenlove_tracker.projection.types import Projection
-from greenlove_tracker.rendering.document import Bar, BarChart, Block, Column, Document, Heading, Look, Paragraph, Table
+from greenlove_tracker.rendering.document import (
+    Bar,
+    BarChart,
+    BarStyle,
+    Block,
+    Column,
+    Document,
+    Heading,
+    Paragraph,
+    Table,
+)
 from greenlove_tracker.report.equivalents import equivalent_blocks
-from greenlove_tracker.report.projection_text import Said, Units, compared, figure, market, row_name, said, units_of
+from greenlove_tracker.report.projection_text import (
+    ProjectionText,
+    Units,
+    compared,
+    figure,
+    market,
+    projection_text,
+    row_name,
+    units_of,
+)
 
 _MOST_BARS = 12  # of a file with the offers of many providers, the table holds them all
 _LABEL = 36
@@ -31,7 +50,7 @@ def projection_document(projections: Sequence[Projection], about: Sequence[str] 
     """
     return Document(
         title="This training on other machines",
-        subtitle=said(projections, about).head,
+        subtitle=projection_text(projections, about).head,
         footer=f"greenlove_tracker {greenlove_tracker.__version__}",
         blocks=projection_blocks(projections),
     )
@@ -62,7 +81,7 @@ def elsewhere_blocks(run: Run) -> tuple[tuple[Block, ...], tuple[Block, ...]]:
 
 
 def _side_by_side(projections: Sequence[Projection]) -> tuple[Block, ...]:
-    told = said(projections)
+    told = projection_text(projections)
     return (
         Heading(_TITLE),
         *_charts(compared(projections)),
@@ -100,7 +119,7 @@ def _chart(criterion: Criterion, rows: Sequence[Projection], title: str, scale: 
         text = figure(value, factor).text
         if criterion == "co2e" and row.market is not None:
             text += f" · market-based: {market(row)}"
-        look = Look.PLAIN if row.is_local else Look.PROJECTED
+        look = BarStyle.PLAIN if row.is_local else BarStyle.PROJECTED
         bars.append(Bar(label, value.point * factor, text, look, _range(value, factor)))
     known = [bar.value for bar in bars if bar.value is not None]
     is_comparison = len(known) > 1 and (len(known) == len(bars) == 2 or len(set(known)) > 2)  # not all others alike
@@ -111,7 +130,7 @@ def _range(value: Estimate, factor: float) -> tuple[float, float] | None:
     return (value.lower * factor, value.upper * factor) if value.lower < value.upper else None
 
 
-def comparison_table(told: Said) -> Table:
+def comparison_table(told: ProjectionText) -> Table:
     """The machines that are compared, this one first."""
     units: Units = told.units
     columns = (

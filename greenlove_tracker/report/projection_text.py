@@ -38,7 +38,7 @@ class Figure:
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class ProjectionLine:
     """One machine of the table, in the units of its head."""
 
     name: str
@@ -62,7 +62,7 @@ class Units:
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class ProjectionText:
     """What every face says.
 
     Attributes:
@@ -77,14 +77,16 @@ class Said:
 
     head: str
     units: Units
-    lines: tuple[Line, ...]
+    lines: tuple[ProjectionLine, ...]
     beside: tuple[str, ...]
     verdicts: tuple[tuple[str, str], ...]
     notes: tuple[str, ...]
     warnings: tuple[str, ...]
 
 
-def said(projections: Sequence[Projection], about: Sequence[str] = (), today: date | None = None) -> Said:
+def projection_text(
+    projections: Sequence[Projection], about: Sequence[str] = (), today: date | None = None
+) -> ProjectionText:
     """Puts a projection into words.
 
     Args:
@@ -94,7 +96,7 @@ def said(projections: Sequence[Projection], about: Sequence[str] = (), today: da
     """
     shown = compared(projections)
     units = units_of(shown)
-    return Said(
+    return ProjectionText(
         head=_head(projections[0], about),
         units=units,
         lines=tuple(_line(row, units, _has_several_providers(shown)) for row in shown),
@@ -157,14 +159,14 @@ def _head(local: Projection, about: Sequence[str]) -> str:
     return " · ".join(part for part in (fmt.shortened(name, 100), here, *how) if part)
 
 
-def _line(row: Projection, units: Units, names_provider: bool) -> Line:
+def _line(row: Projection, units: Units, names_provider: bool) -> ProjectionLine:
     name = row_name(row)
     if names_provider and row.offer:
         name += f" ({fmt.shortened(row.offer.provider, 20)})"
     cost = figure(row.cost_usd, units.cost.per_canonical)
     if row.is_local and row.cost_basis == "electricity":
         cost = Figure(cost.point, "power")
-    return Line(
+    return ProjectionLine(
         name=name,
         rent_as=rent_as(row),
         time=figure(row.duration_s, units.time.per_canonical),

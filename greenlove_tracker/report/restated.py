@@ -13,7 +13,7 @@ from greenlove_tracker.errors import UsageError
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.records import Factor
 from greenlove_tracker.rendering.document import Block, Column, Heading, Paragraph, Table
-from greenlove_tracker.report.audit import Entry, entry_of, read_factors
+from greenlove_tracker.report.audit import LedgerEntry, entry_of, read_factors
 from greenlove_tracker.report.method import factor_table
 from greenlove_tracker.report.wording import STAR, star_note
 
@@ -63,7 +63,7 @@ def restated_blocks(runs: Iterable[Run], path: str | os.PathLike[str]) -> tuple[
     )
 
 
-def _figures(entry: Entry) -> _Figures:
+def _figures(entry: LedgerEntry) -> _Figures:
     after_kgco2e = entry.location_kgco2e if entry.restated is None else entry.restated_kgco2e
     return _Figures(entry.energy_kwh, entry.location_kgco2e, after_kgco2e)
 

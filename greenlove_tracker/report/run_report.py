@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from greenlove_tracker import format as fmt
 from greenlove_tracker.format import Scale, energy_scale, mass_scale, power_scale, time_scale
-from greenlove_tracker.logs.directory import gpu_mean_w, mean_w, metered_rows, stretches, title
+from greenlove_tracker.logs.directory import gpu_mean_w, mean_w, metered_intervals, metered_rows, title
 from greenlove_tracker.logs.forecasts import QUANTITIES, IssuedForecast, shown
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.logs.trials import is_exploration
@@ -16,6 +16,7 @@ from greenlove_tracker.rendering.axes import MAX_POINTS, Points, thinned
 from greenlove_tracker.rendering.document import (
     Bar,
     BarChart,
+    BarStyle,
     Block,
     ChartRow,
     Column,
@@ -24,7 +25,6 @@ from greenlove_tracker.rendering.document import (
     KeyFigure,
     KeyFigures,
     LineChart,
-    Look,
     Paragraph,
     Table,
 )
@@ -34,7 +34,7 @@ from greenlove_tracker.report.exploration_report import explored_blocks, explore
 from greenlove_tracker.report.method import method_blocks
 from greenlove_tracker.report.projection_report import elsewhere_blocks
 from greenlove_tracker.report.restated import restated_blocks
-from greenlove_tracker.report.wording import Line, line_of, unmetered_text, when
+from greenlove_tracker.report.wording import ForecastOutcome, outcome_of, unmetered_text, when
 from greenlove_tracker.units import GRAMS_PER_KG, gco2e_from_kwh, kwh_from_w_s, w_from_kwh_s
 
 # What the table of the run's settings and hardware shows: the label, and the fields that are joined for it.
@@ -144,7 +144,7 @@ def energy_bars(
     """The parts that ``whole_kwh`` is made of: metered components, the estimate, and what PUE adds."""
     scale = energy_scale(whole_kwh)
 
-    def bar(label: str, value_kwh: float, how: str, look: Look) -> Bar:
+    def bar(label: str, value_kwh: float, how: str, look: BarStyle) -> Bar:
         share = fmt.percent(value_kwh / whole_kwh) if whole_kwh > 0 else ""
         parts = (f"{scale.text(value_kwh)} {scale.unit}", share, how)
         return Bar(label, value_kwh, " · ".join(part for part in parts if part), look)
@@ -153,13 +153,13 @@ def energy_bars(
     for component in ("gpu", "cpu", "ram"):
         value_kwh, joined = energy.component_kwh(component), energy.component_method(component)
         if value_kwh is not None:
-            look = Look.MEASURED if wording.is_measured(joined) else Look.MODELLED
+            look = BarStyle.MEASURED if wording.is_measured(joined) else BarStyle.MODELLED
             bars.append(bar(component.upper(), value_kwh, wording.method(joined), look))
     if estimate_kwh:
-        bars.append(bar("unmetered", estimate_kwh, estimated_for, Look.ESTIMATED))
+        bars.append(bar("unmetered", estimate_kwh, estimated_for, BarStyle.ESTIMATED))
     overhead_kwh = whole_kwh - (energy.total_kwh or 0.0) - estimate_kwh
     if overhead_kwh > 1e-9 * whole_kwh:  # what rounding leaves of a PUE of 1.0 is none
-        bars.append(bar("overhead", overhead_kwh, pue_text, Look.OVERHEAD))
+        bars.append(bar("overhead", overhead_kwh, pue_text, BarStyle.OVERHEAD))
     return tuple(bars)
 
 
@@ -238,7 +238,7 @@ _TALLEST = 2.0  # of what is forecast and came: a wider interval is cut off, or 
 
 def forecast_blocks(run: Run) -> tuple[Block, ...]:
     """The forecast to tell of for each quantity, and how that of the time went on; nothing where none was made."""
-    lines = {quantity: line for quantity in QUANTITIES if (line := line_of(run, quantity))}
+    lines = {quantity: line for quantity in QUANTITIES if (line := outcome_of(run, quantity))}
     if not lines:
         return ()
     of_time = lines["duration_s"]  # without it no forecast is read
@@ -262,7 +262,7 @@ def forecast_blocks(run: Run) -> tuple[Block, ...]:
     )
 
 
-def _row(name: str, text: fmt.Text, line: Line) -> tuple[str, ...]:
+def _row(name: str, text: fmt.Text, line: ForecastOutcome) -> tuple[str, ...]:
     told, e = shown(line.scores), line.estimate
     cells = (name, text(e.point), f"{text(e.lower)} to {text(e.upper)}")
     if told is None:
@@ -432,7 +432,7 @@ def cumulative_emissions_gco2e(run: Run) -> Points:
         return ()
     elapsed_s, so_far_kwh = 0.0, 0.0
     points = [(0.0, 0.0)]
-    for duration_s, energy in stretches(rows):
+    for duration_s, energy in metered_intervals(rows):
         if duration_s <= 0:
             continue
         elapsed_s += duration_s

@@ -22,9 +22,9 @@ from greenlove_tracker.projection.types import Projection
 from greenlove_tracker.rendering.document import KeyFigure
 from greenlove_tracker.report import wording
 from greenlove_tracker.report.directory_report import Sums
-from greenlove_tracker.report.projection_text import COMPARED, Figure, Said, said
+from greenlove_tracker.report.projection_text import COMPARED, Figure, ProjectionText, projection_text
 from greenlove_tracker.report.run_report import run_figures
-from greenlove_tracker.report.wording import STAR, STAR_NOTE, Line, when
+from greenlove_tracker.report.wording import STAR, STAR_NOTE, ForecastOutcome, when
 
 WIDTH = 100
 
@@ -189,7 +189,7 @@ def outcome_sentence(run: Run) -> str:
     )
 
 
-def forecast_table(lines: Sequence[Line], quantity: str, n_without: int, n_explored: int = 0) -> str:
+def forecast_table(lines: Sequence[ForecastOutcome], quantity: str, n_without: int, n_explored: int = 0) -> str:
     """All runs that made forecasts, and how far they can be trusted together.
 
     Args:
@@ -227,7 +227,7 @@ def _aligned_cell(cell: str, width: int, column: int) -> str:
     return cell.ljust(width) if column < 2 else cell.rjust(width)
 
 
-def _cells(line: Line, text: Callable[[float | None], str]) -> tuple[str, ...]:
+def _cells(line: ForecastOutcome, text: Callable[[float | None], str]) -> tuple[str, ...]:
     e, told = line.estimate, shown(line.scores)
     name = fmt.shortened(f"{line.project}/{line.run_id}" if line.project else line.run_id, 34)
     head = (name, when(line.issued), text(e.point), f"{text(e.lower)} – {text(e.upper)}")
@@ -237,7 +237,7 @@ def _cells(line: Line, text: Callable[[float | None], str]) -> tuple[str, ...]:
     return (*head, text(told.outcome), fmt.error(told.error), f"{held} of {len(line.scores)}")
 
 
-def _record(lines: Sequence[Line]) -> list[str]:
+def _record(lines: Sequence[ForecastOutcome]) -> list[str]:
     """How often intervals held: of the forecasts shown, which are one a run and so independent, and of all."""
     told = [t for line in lines if (t := shown(line.scores))]
     every = [s for line in lines for s in line.scores]
@@ -291,7 +291,7 @@ def projection_screen(projections: Sequence[Projection], about: Sequence[str], t
         about: the training in words.
         today: against which the age of prices is counted.
     """
-    told = said(projections, about, today)
+    told = projection_text(projections, about, today)
     lines = [*_wrapped_projection(told.head), "", *_table(told)]
     beside = " · ".join(told.beside)
     lines += _wrapped_projection(f"{beside} (--all compares them)" if _has_more(projections) else beside)
@@ -317,7 +317,7 @@ def _has_more(projections: Sequence[Projection]) -> bool:
     return any(r.aside and r.fits is not False and r.offer and r.offer.access != "withdrawn" for r in projections)
 
 
-def _table(told: Said) -> list[str]:
+def _table(told: ProjectionText) -> list[str]:
     units = told.units
     times, costs = [line.time for line in told.lines], [line.cost for line in told.lines]
     columns = [
@@ -353,7 +353,7 @@ def _aligned_figures(figures: Sequence[Figure]) -> list[str]:
 
 def projection_record(projections: Sequence[Projection], about: Sequence[str]) -> dict[str, Any]:
     """All of it as one object for JSON."""
-    told, ranking = said(projections, about), rank(projections)
+    told, ranking = projection_text(projections, about), rank(projections)
     lists = [{"sources": row.sources, "assumptions": row.assumptions, "warnings": row.warnings} for row in projections]
     return {
         "about": told.head,

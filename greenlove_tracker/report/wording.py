@@ -215,7 +215,7 @@ def when(issued: IssuedForecast) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class ForecastOutcome:
     """One run's forecast of one quantity: as shown, and as data."""
 
     run_id: str
@@ -249,7 +249,7 @@ class Line:
         }
 
 
-def line_of(run: Run, quantity: str) -> Line | None:
+def outcome_of(run: Run, quantity: str) -> ForecastOutcome | None:
     """The forecast to tell of: at a tenth of a run that is over, the latest of one that is not; None without any."""
     issued = [f for f in run.forecasts if quantity in f.estimates]
     if not issued:
@@ -258,4 +258,6 @@ def line_of(run: Run, quantity: str) -> Line | None:
     told = shown(scores)
     chosen = told.issued if told else issued[-1]
     summary = run.summary
-    return Line(run.run_id, summary.project, summary.status, len(issued), chosen, chosen.estimates[quantity], scores)
+    return ForecastOutcome(
+        run.run_id, summary.project, summary.status, len(issued), chosen, chosen.estimates[quantity], scores
+    )

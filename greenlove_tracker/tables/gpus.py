@@ -14,7 +14,7 @@ BENCHMARKS_TABLE = "gpu_benchmarks.csv"
 
 
 @dataclass(frozen=True, slots=True)
-class Gpu:
+class GpuSpec:
     """One GPU as a driver shows it: of a card with two, one of the two.
 
     Attributes:
@@ -76,13 +76,13 @@ class GpuBenchmark:
 
 
 @cache
-def gpus() -> dict[str, Gpu]:
+def gpus() -> dict[str, GpuSpec]:
     """GPUs by canonical name, in the table's order.
 
     Raises:
         GreenloveError: where the table contradicts itself or lacks a column.
     """
-    found: dict[str, Gpu] = {}
+    found: dict[str, GpuSpec] = {}
     for row in rows(SPECIFICATIONS_TABLE):
         gpu = parse_gpu(row)
         if gpu.name in found:
@@ -108,13 +108,13 @@ def gpu_benchmarks() -> tuple[GpuBenchmark, ...]:
     return found
 
 
-def parse_gpu(row: Mapping[str, str]) -> Gpu:
+def parse_gpu(row: Mapping[str, str]) -> GpuSpec:
     """One row of the specifications; an empty cell is None.
 
     Raises:
         GreenloveError: where a column is missing or a number is out of its range.
     """
-    return Gpu(
+    return GpuSpec(
         name=_text(row, "name", SPECIFICATIONS_TABLE),
         aliases=tuple(alias for alias in row["aliases"].split("|") if alias),
         vendor=_text(row, "vendor", SPECIFICATIONS_TABLE),

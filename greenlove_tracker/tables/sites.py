@@ -25,7 +25,7 @@ class Intensity:
 
 
 @dataclass(frozen=True, slots=True)
-class Site:
+class CloudSite:
     """One region of a cloud provider.
 
     Attributes:
@@ -74,7 +74,7 @@ def egrid_subregions() -> dict[str, Intensity]:
 
 
 @cache
-def sites() -> dict[tuple[str, str], Site]:
+def sites() -> dict[tuple[str, str], CloudSite]:
     """The sites by provider and region."""
     return {(row["provider"], row["region"]): _site(row) for row in rows(SITES_TABLE)}
 
@@ -85,12 +85,12 @@ def pue(key: str) -> Pue:
     return Pue(_pue(row, PUE_TABLE), f"{row['operator']}, {row['statistic']} {row['year']}".strip(), row["source"])
 
 
-def _site(row: dict[str, str]) -> Site:
+def _site(row: dict[str, str]) -> CloudSite:
     where = f"{SITES_TABLE}, {row['region']}"
     market = float(row["market_gco2e_per_kwh"]) if row["market_gco2e_per_kwh"] else None
     if (market is None) != (not row["market_claim"]) or (market is not None and not 0 <= market < 2000):
         raise GreenloveError(f"{where}: a market-based intensity goes with the claim behind it, and is at least 0")
-    return Site(
+    return CloudSite(
         provider=row["provider"],
         region=row["region"],
         location=row["location"],

@@ -18,9 +18,9 @@ from greenlove_tracker.logs.writer import RunWriter
 from greenlove_tracker.meter import Meter, MeterInfo, NullMeter
 from greenlove_tracker.records import Clock, Field, Flag
 from greenlove_tracker.tracker.budgets import Overrun
-from greenlove_tracker.tracker.forecaster import Outlook
+from greenlove_tracker.tracker.forecaster import RunForecaster
 from greenlove_tracker.tracker.recorder import Recorder
-from greenlove_tracker.tracker.status import StatusPrinter, Troubles
+from greenlove_tracker.tracker.status import StatusPrinter, WarnOnce
 
 SEGMENT_S = 60.0  # kill -9 loses at most this much of an epoch
 BUDGET_SEGMENT_S = 5.0  # what is used is known this often where there is a budget to hold
@@ -36,13 +36,13 @@ class Parts:
     begun_s: float
     recorder: Recorder
     writer: RunWriter
-    metering: Metering
-    outlook: Outlook
+    metering: MeterStarter
+    outlook: RunForecaster
     status: StatusPrinter
-    troubles: Troubles
+    troubles: WarnOnce
 
 
-class Worker:
+class BackgroundWorker:
     """Works beside one run until it is told that the run has ended.
 
     Args:
@@ -147,7 +147,7 @@ class Worker:
         with self._forecasting:
             with parts.lock:
                 look = None if self._ended.is_set() else outlook.look(recorder, metering.gpu_count, at_once=at_once)
-            with short_turns:
+            with short_switch_interval:
                 forecast = None if look is None else outlook.forecast_of(look)  # without the lock: it takes a while
             with parts.lock:
                 if self._ended.is_set():
@@ -195,7 +195,7 @@ def _spawn(name: str, work: Callable[[], None]) -> RuntimeError | None:
 _log = logging.getLogger("greenlove_tracker")
 
 
-class Metering:
+class MeterStarter:
     """The meter of one run.
 
     Args:
@@ -228,7 +228,7 @@ class Metering:
         """Start the meter, which may take seconds, and hand it to the recorder."""
         info = MeterInfo(())
         try:
-            with short_turns:
+            with short_switch_interval:
                 info = self.meter.start()
         except Exception as error:  # a meter is somebody else's code on somebody else's hardware
             self.fail_to_start(error, recorder)
@@ -297,7 +297,7 @@ _TURN_S = 0.0005
 _CUT_OFF_S = 5e-7  # Python cuts what it is given off to whole microseconds, and half of one makes up for that
 
 
-class _ShortTurns:
+class _ShortSwitchInterval:
     """``with short_turns:`` on any thread; the last to leave puts back what was there."""
 
     def __init__(self) -> None:
@@ -334,8 +334,8 @@ class _ShortTurns:
         self._begin_anew()
 
 
-short_turns = _ShortTurns()
+short_switch_interval = _ShortSwitchInterval()
 """The one of this process."""
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=short_turns.forget)
+    os.register_at_fork(after_in_child=short_switch_interval.forget)

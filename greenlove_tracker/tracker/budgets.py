@@ -76,7 +76,7 @@ def find_overruns(
 
 
 @dataclass(frozen=True, slots=True)
-class Hooks:
+class BudgetActions:
     """Called in the training's own thread, between two epochs.
 
     Attributes:
@@ -95,7 +95,7 @@ class Hooks:
             if value is not None and not callable(value):
                 raise UsageError(f"{name} must be a function, not {value!r}")
 
-    def under(self, settings: Settings) -> Hooks:
+    def under(self, settings: Settings) -> BudgetActions:
         """The same code, with what the settings say of overruns."""
         return replace(self, stops=settings.on_overrun == "stop")
 

@@ -18,7 +18,7 @@ from greenlove_tracker.errors import UsageError
 from greenlove_tracker.forecasting import Block, Forecast, Progress, TrainingPlan, replanned
 from greenlove_tracker.format import plural
 from greenlove_tracker.logs.forecasts import FEW, IssuedForecast
-from greenlove_tracker.logs.totals import Terms
+from greenlove_tracker.logs.totals import RunFactors
 from greenlove_tracker.logs.writer import timestamp
 from greenlove_tracker.records import Clock, Energy, Flag, Row, RowKind
 from greenlove_tracker.tracker.budgets import Overrun, find_overruns
@@ -34,7 +34,7 @@ _LEAST_STEP = 0.002  # nor is one made before this share of the forecast time ha
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class ProgressSnapshot:
     """What a forecast is made from, and when that was."""
 
     progress: Progress
@@ -43,7 +43,7 @@ class Look:
     steps_done: int
 
 
-class Outlook:
+class RunForecaster:
     """Forecasts one run, and compares it with its budgets.
 
     The session holds its lock for ``take``, ``look``, ``keep`` and ``check_budgets``; ``forecast_of``, which takes
@@ -63,7 +63,7 @@ class Outlook:
         settings: Settings,
         plan: Plan | None,
         prior: Forecast | None,
-        terms: Terms,
+        terms: RunFactors,
         clock: Clock,
         begun: tuple[float, float],
     ) -> None:
@@ -73,7 +73,7 @@ class Outlook:
         self._seen_units, self._due_s, self._free_s = 0, 0.0, 0.0
         self.adopt(settings, plan, prior, terms)
 
-    def adopt(self, settings: Settings, plan: Plan | None, prior: Forecast | None, terms: Terms) -> None:
+    def adopt(self, settings: Settings, plan: Plan | None, prior: Forecast | None, terms: RunFactors) -> None:
         """What the run is, or what a script's own tracker brings that joins it: it begins anew from there."""
         self.plan, self.terms, self._prior = plan, terms, prior
         self.latest: Forecast | None = prior
@@ -96,7 +96,7 @@ class Outlook:
         """So much of the time since the last epoch was waiting for an answer."""
         self._log.lose(duration_s)
 
-    def look(self, recorder: Recorder, gpu_count: int, *, at_once: bool = False) -> Look | None:
+    def look(self, recorder: Recorder, gpu_count: int, *, at_once: bool = False) -> ProgressSnapshot | None:
         """What to forecast from, where more is done than at the last time; None where it is not yet time.
 
         Args:
@@ -118,7 +118,7 @@ class Outlook:
         if progress is None or not progress.blocks:
             return None
         self._seen_units = done
-        return Look(progress, now_s - self._begun[0], recorder.epochs_done, recorder.steps_done)
+        return ProgressSnapshot(progress, now_s - self._begun[0], recorder.epochs_done, recorder.steps_done)
 
     def _in_epochs(self, recorder: Recorder, total: int, gpu_count: int) -> Progress:
         open_gap_s = None if recorder.epoch is None else recorder.gap_before_open_s
@@ -134,7 +134,7 @@ class Outlook:
         self._log.take_steps(recorder.steps_done, recorder.stepped_at_s - self._begun[0], recorder.paused_s)
         return self._log.in_steps(total, gpu_count)
 
-    def forecast_of(self, look: Look) -> Forecast:
+    def forecast_of(self, look: ProgressSnapshot) -> Forecast:
         """The forecast; it takes some 20 ms, and a moment more the first time, when SciPy is loaded."""
         live = _load_live()
         began_s = self._clock.perf_s()
@@ -152,7 +152,7 @@ class Outlook:
             self.terms.carbon_intensity.value, price.value if price else None, self.terms.price_usd_per_gpu_hour
         )
 
-    def keep(self, forecast: Forecast, look: Look) -> IssuedForecast:
+    def keep(self, forecast: Forecast, look: ProgressSnapshot) -> IssuedForecast:
         """Make it the latest one, and give it as it is to be logged."""
         self.latest = forecast
         return IssuedForecast.of(
@@ -223,7 +223,7 @@ def _limits(settings: Settings, begun_utc_s: float) -> Mapping[str, float]:
 
 
 @runtime_checkable
-class Explored(Protocol):
+class ExplorationResult(Protocol):
     """An exploration, such as ``Estimator.estimate()`` gives: its forecast, and that of another length."""
 
     @property
@@ -234,7 +234,7 @@ class Explored(Protocol):
         """From the same trials for another plan."""
 
 
-def prior_for(prior: Forecast | Explored | None, plan: Plan) -> Forecast | None:
+def prior_for(prior: Forecast | ExplorationResult | None, plan: Plan) -> Forecast | None:
     """The forecast of a run of this plan.
 
     An exploration for another number of epochs or steps is forecast again from its trials. A plan that is not known,
@@ -245,7 +245,7 @@ def prior_for(prior: Forecast | Explored | None, plan: Plan) -> Forecast | None:
     """
     if prior is None:
         return None
-    if not isinstance(prior, Forecast | Explored):
+    if not isinstance(prior, Forecast | ExplorationResult):
         raise UsageError(f"prior must be what estimate() gives, or a Forecast, as of extrapolate(), not {prior!r}")
     forecast = prior if isinstance(prior, Forecast) else prior.forecast
     if forecast.plan is None or not (plan.epochs or plan.total_steps):
@@ -276,7 +276,7 @@ def _length(plan: TrainingPlan) -> str:
 
 
 @dataclass(slots=True)
-class _Epoch:
+class _EpochProgress:
     active_s: float = 0.0
     paused_s: float = 0.0
     between_s: float = 0.0  # the gap behind it
@@ -292,8 +292,8 @@ class ProgressLog:
 
     def __init__(self, pue: float) -> None:
         self.pue = pue
-        self._epochs: list[_Epoch] = []
-        self._open: _Epoch | None = None
+        self._epochs: list[_EpochProgress] = []
+        self._open: _EpochProgress | None = None
         self._startup_s = 0.0
         self._rows_s = 0.0  # all that rows hold
         self._settled_s = 0.0  # up to the last epoch's end, or the gap behind it where that is known
@@ -317,7 +317,7 @@ class ProgressLog:
         self._add_gap(row.gap_before_s)
         if row.epoch is not None:
             self._follow()
-            self._open = self._open or _Epoch()
+            self._open = self._open or _EpochProgress()
             self._open.active_s += row.duration_s
         self._rows_s += row.duration_s
         if Flag.UNFINISHED in row.flags:

@@ -14,12 +14,12 @@ import greenlove_tracker
 from greenlove_tracker.config import Settings
 from greenlove_tracker.job import Ranks, job_fields
 from greenlove_tracker.logs.schema import SCHEMA_VERSION, cell, factor_fields
-from greenlove_tracker.logs.totals import Terms
+from greenlove_tracker.logs.totals import RunFactors
 from greenlove_tracker.records import Factor, Field
 from greenlove_tracker.tracker.state import Plan
 
 
-def run_fields(settings: Settings, plan: Plan, ranks: Ranks, terms: Terms, extra: Sequence[Field]) -> list[Field]:
+def run_fields(settings: Settings, plan: Plan, ranks: Ranks, terms: RunFactors, extra: Sequence[Field]) -> list[Field]:
     """Who runs what, where, and which factors it is counted with; an ``extra`` line replaces ours of its name."""
     known = {
         "schema_version": SCHEMA_VERSION,
@@ -47,7 +47,7 @@ def run_fields(settings: Settings, plan: Plan, ranks: Ranks, terms: Terms, extra
     return [*fields.values(), *_factors(settings, terms)]
 
 
-def settings_fields(settings: Settings, plan: Plan, terms: Terms) -> list[Field]:
+def settings_fields(settings: Settings, plan: Plan, terms: RunFactors) -> list[Field]:
     """The lines that replace those of the start, where a script's own tracker brings settings of its own."""
     known = {
         "project": settings.project,
@@ -60,7 +60,7 @@ def settings_fields(settings: Settings, plan: Plan, terms: Terms) -> list[Field]
     return [*(Field(name, cell(value)) for name, value in known.items()), *_factors(settings, terms)]
 
 
-def _factors(settings: Settings, terms: Terms) -> list[Field]:
+def _factors(settings: Settings, terms: RunFactors) -> list[Field]:
     fields = [Field("pue", cell(settings.pue))]
     if settings.price_usd_per_gpu_hour is not None:
         fields.append(Field("price_usd_per_gpu_hour", cell(settings.price_usd_per_gpu_hour), "USD/h"))

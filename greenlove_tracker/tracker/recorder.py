@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from greenlove_tracker.errors import MeterError, TrackerStateError
-from greenlove_tracker.logs.totals import Terms
+from greenlove_tracker.logs.totals import RunFactors
 from greenlove_tracker.logs.writer import timestamp
 from greenlove_tracker.meter import Meter
 from greenlove_tracker.records import UNKNOWN_ENERGY, Clock, Counts, Energy, Flag, Row, RowKind
@@ -31,7 +31,7 @@ class _Mark:
 
 
 @dataclass(frozen=True, slots=True)
-class _Stretch:
+class _MeteredSpan:
     """What lay between two marks."""
 
     started_at: str
@@ -70,7 +70,7 @@ class Recorder:
         self._no_energy_flag = Flag.METER_STARTING
         self._failures = 0
         self._mark = _Mark(*begun) if begun else self._now()
-        self._gap = _Stretch("", 0.0, UNKNOWN_ENERGY, frozenset())
+        self._gap = _MeteredSpan("", 0.0, UNKNOWN_ENERGY, frozenset())
         self._counts = Counts()
         self._gpu_was_read = False
         self.epoch: int | None = None  # the open epoch
@@ -219,7 +219,7 @@ class Recorder:
     def _now(self) -> _Mark:
         return _Mark(self._clock.perf_s(), self._clock.utc_s())
 
-    def _take(self) -> _Stretch:
+    def _take(self) -> _MeteredSpan:
         """Close the current stretch and begin the next."""
         before, self._mark = self._mark, self._now()
         duration_s = self._mark.perf_s - before.perf_s
@@ -239,7 +239,7 @@ class Recorder:
             self._gpu_was_read = True
         elif self._gpu_was_read and energy.is_known:
             flags.add(Flag.GPU_UNREAD)
-        return _Stretch(timestamp(before.utc_s), duration_s, energy, frozenset(flags))
+        return _MeteredSpan(timestamp(before.utc_s), duration_s, energy, frozenset(flags))
 
     def _read_meter(self, duration_s: float) -> tuple[Energy, bool]:
         """The energy of the stretch, and whether it could be read.
@@ -308,7 +308,7 @@ class SystemClock:
 
 
 def used_so_far(
-    terms: Terms, elapsed_s: float, metered_kwh: float | None, gpu_count: int
+    terms: RunFactors, elapsed_s: float, metered_kwh: float | None, gpu_count: int
 ) -> Mapping[str, float | None]:
     """What a run has taken, by quantity; None where it is not known."""
     energy_kwh = None if metered_kwh is None else metered_kwh * terms.pue

@@ -18,18 +18,18 @@ from greenlove_tracker.errors import TrackerStateError, UsageError
 from greenlove_tracker.forecasting import Forecast
 from greenlove_tracker.job import Ranks
 from greenlove_tracker.logs.schema import COMMAND_STREAM, JOINED_ROLE
-from greenlove_tracker.logs.totals import Ending, Terms, summarise
+from greenlove_tracker.logs.totals import Ending, RunFactors, summarise
 from greenlove_tracker.logs.writer import RunWriter, timestamp
 from greenlove_tracker.meter import Meter
 from greenlove_tracker.records import Clock, Counts, Field, Row, RunStatus, RunSummary
-from greenlove_tracker.tracker.background import Metering, Parts, Worker
-from greenlove_tracker.tracker.budgets import Hooks
-from greenlove_tracker.tracker.forecaster import Outlook
+from greenlove_tracker.tracker.background import BackgroundWorker, MeterStarter, Parts
+from greenlove_tracker.tracker.budgets import BudgetActions
+from greenlove_tracker.tracker.forecaster import RunForecaster
 from greenlove_tracker.tracker.metadata import run_fields, settings_fields
 from greenlove_tracker.tracker.recorder import Recorder
 from greenlove_tracker.tracker.shutdown import guard
 from greenlove_tracker.tracker.state import Particulars, Plan, choose_meter, make_run_dir, make_terms
-from greenlove_tracker.tracker.status import StatusPrinter, Troubles, unwritten_text
+from greenlove_tracker.tracker.status import StatusPrinter, WarnOnce, unwritten_text
 
 
 class Session:
@@ -66,7 +66,7 @@ class Session:
         join_dir: Path | None = None,
         is_inside: bool = False,
         prior: Forecast | None = None,
-        hooks: Hooks | None = None,
+        hooks: BudgetActions | None = None,
         extra_fields: Sequence[Field] = (),
         codecarbon_options: Mapping[str, Any] | None = None,
     ) -> None:
@@ -83,7 +83,9 @@ class Session:
         self.run_dir = join_dir or make_run_dir(settings.log_dir, ranks, self._begun[1])
         self.shown_dir = str(self.run_dir) if join_dir else os.path.join(settings.log_dir, self.run_dir.name)  # noqa: PTH118
         terms = replace(terms, run_id=self.run_dir.name)
-        self._run = Particulars(settings, None if is_led_by_runner else plan, terms, (hooks or Hooks()).under(settings))
+        self._run = Particulars(
+            settings, None if is_led_by_runner else plan, terms, (hooks or BudgetActions()).under(settings)
+        )
         roles = [Field("role", JOINED_ROLE)] if join_dir else []
         fields = run_fields(settings, plan, ranks, terms, [*extra_fields, *roles])
         self._assemble(meter, prior, fields, COMMAND_STREAM if is_command else ranks.rank)
@@ -92,10 +94,10 @@ class Session:
     def _assemble(self, meter: Meter, prior: Forecast | None, fields: Sequence[Field], stream: int | str) -> None:
         run, clock, begun, rank = self._run, self._clock, self._begun, self._ranks.rank
         self._rows: list[Row] = []
-        self._lock, self._troubles = threading.RLock(), Troubles()
-        self._outlook = Outlook(run.settings, run.plan, prior, run.terms, clock, begun)
+        self._lock, self._troubles = threading.RLock(), WarnOnce()
+        self._outlook = RunForecaster(run.settings, run.plan, prior, run.terms, clock, begun)
         self.writer = RunWriter(self.run_dir, stream, fields, self._troubles.log_failed)
-        self._metering = Metering(meter, clock, begun[0], self._lock, self.writer.write_fields, self._troubles.warn)
+        self._metering = MeterStarter(meter, clock, begun[0], self._lock, self.writer.write_fields, self._troubles.warn)
         self._status = StatusPrinter(run.settings, run.plan, rank, clock)
         self.recorder = Recorder(
             clock,
@@ -116,9 +118,9 @@ class Session:
             self._status,
             self._troubles,
         )
-        self._worker = Worker(parts, forecasts=rank == 0)
+        self._worker = BackgroundWorker(parts, forecasts=rank == 0)
         self.between = BetweenEpochs(parts, self._worker, run, asks=rank == 0, finish=self.finish)
-        self._acting = Acting(self._lock, self.recorder, self._troubles, self._finish_now)
+        self._acting = _TrackedCall(self._lock, self.recorder, self._troubles, self._finish_now)
 
     def _begin(self, *, in_background: bool, is_inside: bool) -> None:
         before, log_dir = self._run.settings.continues, self._run.settings.log_dir
@@ -138,7 +140,7 @@ class Session:
         return self._rows
 
     @property
-    def terms(self) -> Terms:
+    def terms(self) -> RunFactors:
         """What energy is multiplied with."""
         return self._run.terms
 
@@ -166,7 +168,7 @@ class Session:
 
     # -- the training thread -------------------------------------------------------------------------------------
 
-    def acting(self) -> Acting:
+    def acting(self) -> _TrackedCall:
         """The recorder, for one call of the training's; an error of ours warns once and steps aside."""
         return self._acting
 
@@ -191,7 +193,7 @@ class Session:
         """Whether this process speaks for the run: the first rank of a run that nobody else leads."""
         return self._ranks.rank == 0 and not self._is_led_elsewhere and self.summary is not None
 
-    def adopt(self, plan: Plan, arguments: Mapping[str, Any], prior: Forecast | None, hooks: Hooks) -> None:
+    def adopt(self, plan: Plan, arguments: Mapping[str, Any], prior: Forecast | None, hooks: BudgetActions) -> None:
         """A script's own tracker joins a run that was begun before anybody knew its plan and its settings.
 
         Args:
@@ -298,7 +300,7 @@ def open_run() -> Session | None:
 # -- One call of the training's at a time: the lock, the signals that wait, and the errors that must not get through --
 
 
-class Acting:
+class _TrackedCall:
     """``with acting as recorder``, as cheap as can be: it is in every call of the training's.
 
     Meanwhile a signal waits. An error of ours warns once and steps aside; one of the user's gets through.
@@ -316,7 +318,7 @@ class Acting:
         self,
         lock: threading.RLock,
         recorder: Recorder,
-        troubles: Troubles,
+        troubles: WarnOnce,
         finish: Callable[[RunStatus, int | None], None],
     ) -> None:
         self._lock, self._recorder, self._troubles, self._finish = lock, recorder, troubles, finish
@@ -376,7 +378,7 @@ class BetweenEpochs:
     def __init__(
         self,
         parts: Parts,
-        worker: Worker,
+        worker: BackgroundWorker,
         particulars: Particulars,
         *,
         asks: bool,
@@ -439,7 +441,9 @@ class BetweenEpochs:
 # -- The final screen of a run, from its log; what the disk did not take of that, from memory --
 
 
-def show(session: Session, wrote: Sequence[str] = (), next_command: str = "", exit_code: int | None = None) -> None:
+def show_final_screen(
+    session: Session, wrote: Sequence[str] = (), next_command: str = "", exit_code: int | None = None
+) -> None:
     """Print the final screen of a closed run; a failure to do so is logged, and nothing more."""
     if not session.is_shown:
         return

@@ -13,11 +13,11 @@ from greenlove_tracker.config import Settings, load_settings
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.grid import carbon_intensity, electricity_price, resolve_place
 from greenlove_tracker.job import Ranks
-from greenlove_tracker.logs.totals import Terms
+from greenlove_tracker.logs.totals import RunFactors
 from greenlove_tracker.logs.writer import claim_run_id, create_run_dir, new_run_id
 from greenlove_tracker.meter import Meter, NullMeter, SimulatedMeter
 from greenlove_tracker.records import Clock
-from greenlove_tracker.tracker.budgets import Hooks
+from greenlove_tracker.tracker.budgets import BudgetActions
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +33,8 @@ class Particulars:
 
     settings: Settings
     plan: Plan | None
-    terms: Terms
-    hooks: Hooks
+    terms: RunFactors
+    hooks: BudgetActions
 
     @property
     def grams_per_kwh(self) -> float:
@@ -45,7 +45,7 @@ class Particulars:
         """The plan once a script's tracker brings one; that of a second tracker comes on top."""
         return plan if self.plan is None else self.plan.and_then(plan)
 
-    def joined_by(self, plan: Plan, arguments: Mapping[str, Any], hooks: Hooks) -> Particulars:
+    def joined_by(self, plan: Plan, arguments: Mapping[str, Any], hooks: BudgetActions) -> Particulars:
         """The same run, once a script's own tracker has joined it.
 
         Args:
@@ -65,14 +65,14 @@ class Particulars:
 # -- What a run is counted and measured with, from its settings --
 
 
-def make_terms(settings: Settings, plan: Plan, run_id: str, started_at: str) -> Terms:
+def make_terms(settings: Settings, plan: Plan, run_id: str, started_at: str) -> RunFactors:
     """The names and factors of a run.
 
     Raises:
         UsageError: for a place that is not known, or for which no carbon intensity is.
     """
     place = resolve_place(settings.country)
-    return Terms(
+    return RunFactors(
         run_id=run_id,
         project=settings.project,
         started_at=started_at,
@@ -99,7 +99,7 @@ def make_run_dir(log_dir: str, ranks: Ranks, utc_s: float) -> Path:
 
 
 def choose_meter(
-    settings: Settings, ranks: Ranks, clock: Clock, terms: Terms, options: Mapping[str, Any] | None
+    settings: Settings, ranks: Ranks, clock: Clock, terms: RunFactors, options: Mapping[str, Any] | None
 ) -> Meter:
     """None for further ranks of a node, simulated hardware where it is given, else CodeCarbon."""
     if not ranks.carries_meter:

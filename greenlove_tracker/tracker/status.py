@@ -11,7 +11,7 @@ from greenlove_tracker import format as fmt
 from greenlove_tracker.config import Settings
 from greenlove_tracker.console import StatusLine, bar, say
 from greenlove_tracker.forecasting import Estimate, Forecast
-from greenlove_tracker.logs.totals import Terms
+from greenlove_tracker.logs.totals import RunFactors
 from greenlove_tracker.records import Clock
 from greenlove_tracker.tracker.recorder import Recorder, used_so_far
 from greenlove_tracker.tracker.state import Plan
@@ -36,7 +36,7 @@ class StatusPrinter:
         self.plan, self._epochs_before_pred = plan, settings.epochs_before_pred
 
     def line(
-        self, recorder: Recorder, elapsed_s: float, terms: Terms, gpu_count: int, forecast: Forecast | None
+        self, recorder: Recorder, elapsed_s: float, terms: RunFactors, gpu_count: int, forecast: Forecast | None
     ) -> str:
         """Epochs, and time, energy, CO2e and cost: forecast where that is known, else so far."""
         used = used_so_far(terms, elapsed_s, recorder.metered_kwh, gpu_count)
@@ -110,7 +110,7 @@ class StatusPrinter:
 _log = logging.getLogger("greenlove_tracker")
 
 
-class Troubles:
+class WarnOnce:
     """Tells each kind of trouble once."""
 
     def __init__(self) -> None:

@@ -15,14 +15,14 @@ from greenlove_tracker.forecasting import Forecast
 from greenlove_tracker.job import find_ranks
 from greenlove_tracker.meter import Meter
 from greenlove_tracker.records import Clock, Counts, RunStatus, RunSummary
-from greenlove_tracker.tracker.budgets import Hooks, Overrun
-from greenlove_tracker.tracker.forecaster import Explored, prior_for
+from greenlove_tracker.tracker.budgets import BudgetActions, Overrun
+from greenlove_tracker.tracker.forecaster import ExplorationResult, prior_for
 from greenlove_tracker.tracker.recorder import SystemClock
-from greenlove_tracker.tracker.session import Session, show
+from greenlove_tracker.tracker.session import Session, show_final_screen
 from greenlove_tracker.tracker.shutdown import guard, is_interactive, status_of
 from greenlove_tracker.tracker.state import Plan
 
-__all__ = ["RUN_DIR_VARIABLE", "Tracker", "led_dir", "show"]
+__all__ = ["RUN_DIR_VARIABLE", "Tracker", "led_dir", "show_final_screen"]
 
 RUN_DIR_VARIABLE = "GREENLOVE_RUN_DIR"  # set by `greenlove run -- command` for the command's own trackers
 
@@ -77,7 +77,7 @@ class Tracker:
         project: str | None = None,
         country: str | None = None,
         verbose: int | None = None,
-        prior: Forecast | Explored | None = None,
+        prior: Forecast | ExplorationResult | None = None,
         on_overrun: str | Callable[[Overrun], None] | None = None,
         save_checkpoint: Callable[[], object] | None = None,
         meter: Meter | None = None,
@@ -93,7 +93,7 @@ class Tracker:
         plan = Plan(epochs, total_steps)
         given = {"log_dir": log_dir, "project": project, "country": country, "verbose": verbose, "tags": tags}
         given |= settings
-        hooks = Hooks(on_overrun if callable(on_overrun) else None, save_checkpoint)
+        hooks = BudgetActions(on_overrun if callable(on_overrun) else None, save_checkpoint)
         if on_overrun is not None and not callable(on_overrun):
             given["on_overrun"] = on_overrun
         merged = load_settings(given)
@@ -119,7 +119,7 @@ class Tracker:
         )
         self._session = session
         if merged.verbose > 0:
-            session.farewell = lambda: show(session)
+            session.farewell = lambda: show_final_screen(session)
 
     # -- the loop ------------------------------------------------------------------------------------------------
 

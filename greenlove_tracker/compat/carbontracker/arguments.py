@@ -13,7 +13,7 @@ _DEFAULT_UTILIZATION = 0.5  # carbontracker's, of both
 
 
 @dataclass(frozen=True, slots=True)
-class Hardware:
+class SimulatedHardware:
     """What is to be counted, and what of it is given instead of measured.
 
     Attributes:
@@ -45,7 +45,7 @@ def hardware(
     gpu: str | None,
     gpu_w: float | None,
     gpu_utilization: float | None,
-) -> Hardware:
+) -> SimulatedHardware:
     """What the arguments ask for; a power without a name simulates nothing, as in carbontracker.
 
     Raises:
@@ -57,7 +57,7 @@ def hardware(
         raise UsageError(f'components must be "all", "gpu", "cpu" or "gpu,cpu"; {", ".join(sorted(unknown))!r} is none')
     cpu_w = _power_w("sim_cpu", cpu, "sim_cpu_tdp", cpu_tdp_w, "sim_cpu_util", cpu_utilization)
     gpu_power_w = _power_w("sim_gpu", gpu, "sim_gpu_watts", gpu_w, "sim_gpu_util", gpu_utilization)
-    return Hardware(frozenset(wanted), cpu, cpu_w, gpu, gpu_power_w)
+    return SimulatedHardware(frozenset(wanted), cpu, cpu_w, gpu, gpu_power_w)
 
 
 def _power_w(

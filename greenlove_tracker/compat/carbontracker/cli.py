@@ -79,12 +79,12 @@ def _settings(
 def _run(command: Sequence[str], settings: Settings) -> int | str | None:
     """Run it, and give its exit code."""
     from greenlove_tracker import runner
-    from greenlove_tracker.tracker.tracker import show
+    from greenlove_tracker.tracker.tracker import show_final_screen
 
     outcome = runner.run_command(_as_command(command), settings)
     if settings.verbose > 0:
         code = outcome.exit_code
-        show(outcome.session, exit_code=code if isinstance(code, int) else None)
+        show_final_screen(outcome.session, exit_code=code if isinstance(code, int) else None)
     return outcome.exit_code
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from greenlove_tracker import devices
-from greenlove_tracker.compat.carbontracker.arguments import COMPONENTS, Hardware
+from greenlove_tracker.compat.carbontracker.arguments import COMPONENTS, SimulatedHardware
 from greenlove_tracker.config import Settings
 from greenlove_tracker.job import find_ranks
 from greenlove_tracker.meter import Meter, MeterInfo, SimulatedMeter
@@ -25,7 +25,7 @@ class PartialMeter:
         machine: gives that of the rest; None where there is no rest.
     """
 
-    def __init__(self, wanted: Hardware, simulated: SimulatedMeter, machine: Meter | None) -> None:
+    def __init__(self, wanted: SimulatedHardware, simulated: SimulatedMeter, machine: Meter | None) -> None:
         self._hardware, self._simulated, self._machine = wanted, simulated, machine
         self.starts_at_once = machine is None or machine.starts_at_once
         self.resolution_s = 0.0 if machine is None else machine.resolution_s
@@ -84,7 +84,7 @@ class PartialMeter:
             self._machine.stop()
 
 
-def meter_of(wanted: Hardware, settings: Settings) -> Meter | None:
+def meter_of(wanted: SimulatedHardware, settings: Settings) -> Meter | None:
     """The meter of this process; None for the usual one: all is wanted, or another rank of the node measures.
 
     Raises:

@@ -5,10 +5,7 @@ What each parameter does here, and what is different, stands in ``docs/coming-fr
 
 from greenlove_tracker.compat.green_love.arguments import BENCHMARK_TASKS
 from greenlove_tracker.compat.green_love.crusoe import CO2Equivalence, CrusoeGPUEstimate
-from greenlove_tracker.compat.green_love.estimator import (
-    CrusoeEstimator,
-    GreenLoveEstimator,
-)
+from greenlove_tracker.compat.green_love.estimator import CrusoeEstimator, GreenLoveEstimator
 from greenlove_tracker.compat.green_love.results import BenchmarkResults
 from greenlove_tracker.compat.green_love.sampling import sample_dataloader, sample_dataset
 from greenlove_tracker.format import duration as format_time

@@ -34,7 +34,7 @@ _KEY_VARIABLE = "ELECTRICITY_MAPS_API_KEY"  # where the original looks for the k
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
+class TrialArguments:
     """The numbers of the original's schedule, with its defaults; the schedule checks what stands in no formula.
 
     Raises:
@@ -54,12 +54,12 @@ class Pace:
     @property
     def changed(self) -> list[str]:
         """Names of those that are not the original's."""
-        theirs = asdict(Pace())
+        theirs = asdict(TrialArguments())
         return [name for name, value in asdict(self).items() if value != theirs[name]]
 
 
 @dataclass(frozen=True, slots=True)
-class Hardware:
+class GpuArguments:
     """What the user and NVML say of GPUs, for the results and the comparison with others.
 
     Attributes:
@@ -211,7 +211,7 @@ def has_key(electricity_maps_api_key: str | None, carbon_intensity: float | None
 
 def without_effect(
     schedule: str,
-    pace: Pace,
+    pace: TrialArguments,
     custom_speedup: Mapping[str, float] | None,
     gpu_index: int,
     power_poll_interval: float,

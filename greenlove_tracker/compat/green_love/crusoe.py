@@ -14,7 +14,7 @@ from greenlove_tracker.projection.benchmarks import known_as
 from greenlove_tracker.projection.ranking import rank
 from greenlove_tracker.projection.types import Projection
 from greenlove_tracker.report.equivalents import equivalents
-from greenlove_tracker.tables.gpus import Gpu
+from greenlove_tracker.tables.gpus import GpuSpec
 from greenlove_tracker.units import h_from_s, w_from_kwh_s
 
 _THEIRS = {ours: theirs for theirs, ours in CANONICAL.items()}
@@ -129,7 +129,7 @@ def _estimate(row: Projection, local_s: float, precision: str) -> CrusoeGPUEstim
     )
 
 
-def _benchmark_key(gpu: Gpu | None, precision: str) -> str | None:
+def _benchmark_key(gpu: GpuSpec | None, precision: str) -> str | None:
     return None if gpu is None else known_as(gpu, precision) or None
 
 

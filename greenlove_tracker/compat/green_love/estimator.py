@@ -16,8 +16,8 @@ from greenlove_tracker import Estimation, Estimator
 from greenlove_tracker.compat.green_love import results as fill
 from greenlove_tracker.compat.green_love.arguments import (
     GREEN_LOVE,
-    Hardware,
-    Pace,
+    GpuArguments,
+    TrialArguments,
     check_positive,
     full_size,
     gpu_at,
@@ -89,7 +89,7 @@ class GreenLoveEstimator:
     ) -> None:
         check_positive("carbon_intensity", carbon_intensity)
         check_positive("electricity_price", electricity_price)
-        self._hardware = Hardware(
+        self._hardware = GpuArguments(
             gpu_name,
             manual_tdp_watts,
             manual_gpu_utilization,
@@ -99,7 +99,9 @@ class GreenLoveEstimator:
             gpu_at(gpu_index),
             gpus_under(model),
         )
-        pace = Pace(exploration_epochs, warmup_epochs, target_benchmark_time, initial_sample_size, single_epoch_budget)
+        pace = TrialArguments(
+            exploration_epochs, warmup_epochs, target_benchmark_time, initial_sample_size, single_epoch_budget
+        )
         self._warmup_epochs = warmup_epochs if schedule == GREEN_LOVE else None
         self._estimator = Estimator(
             model,

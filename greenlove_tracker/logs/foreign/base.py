@@ -10,9 +10,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import BinaryIO
 
-from greenlove_tracker.format import no_formula
+from greenlove_tracker.format import escape_formula
 from greenlove_tracker.logs.csvio import NOT_UTF_8, UNKNOWN, UTF_16
-from greenlove_tracker.logs.problems import Notes, Problem
+from greenlove_tracker.logs.problems import Problem, ProblemLog
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.logs.storage import check_file
 from greenlove_tracker.logs.totals import Ending
@@ -129,7 +129,7 @@ MAX_LINE_BYTES = 64 * 1024
 _MAX_TEXT = 200  # characters of a name or a note
 
 
-def read_lines(file: Path, notes: Notes) -> Iterator[tuple[int, str]]:
+def read_lines(file: Path, notes: ProblemLog) -> Iterator[tuple[int, str]]:
     """The lines of a file with their numbers, without line ends; what cannot be one is told and left out."""
     try:
         check_file(file.stat())  # a pipe would be waited for
@@ -139,7 +139,7 @@ def read_lines(file: Path, notes: Notes) -> Iterator[tuple[int, str]]:
         notes.tell(file, f"cannot be read: {error.strerror}")
 
 
-def _lines(stream: BinaryIO, file: Path, notes: Notes) -> Iterator[tuple[int, str]]:
+def _lines(stream: BinaryIO, file: Path, notes: ProblemLog) -> Iterator[tuple[int, str]]:
     number = 0
     while line := stream.readline(MAX_LINE_BYTES):
         number += 1
@@ -171,7 +171,7 @@ def _is_followed(stream: BinaryIO) -> bool:
 def safe_text(text: str) -> str:
     """``text`` as one short line that no spreadsheet takes for a formula."""
     visible = "".join(c if c.isprintable() else " " for c in text[: 4 * _MAX_TEXT])
-    return no_formula(" ".join(visible.split())[:_MAX_TEXT])
+    return escape_formula(" ".join(visible.split())[:_MAX_TEXT])
 
 
 def amount(text: str) -> float | None:

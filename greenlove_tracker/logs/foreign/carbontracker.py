@@ -12,7 +12,7 @@ from pathlib import Path
 
 from greenlove_tracker.errors import LogError
 from greenlove_tracker.logs.foreign.base import ForeignRecord, ForeignRun, amount, fields_of, read_lines, safe_text
-from greenlove_tracker.logs.problems import Notes
+from greenlove_tracker.logs.problems import ProblemLog
 from greenlove_tracker.logs.schema import cell, factor_fields
 from greenlove_tracker.logs.totals import Ending
 from greenlove_tracker.records import UNKNOWN_ENERGY, Counts, Energy, Factor, Field, Method, Row, RowKind, RunStatus
@@ -43,8 +43,8 @@ class CarbontrackerRun(ForeignRun):
         self.name, self.standard, self.output = name, standard, output
 
     @cached_property
-    def _notes(self) -> Notes:
-        return Notes()
+    def _notes(self) -> ProblemLog:
+        return ProblemLog()
 
     @cached_property
     def log(self) -> CarbontrackerLog:
@@ -193,7 +193,7 @@ _PLANNED = re.compile(r"before all (\d+) epochs")
 _APPLE_GPU = ("GPU", "ANE")  # read as one: its power is their sum already
 
 
-def read_standard(file: Path, log: CarbontrackerLog, notes: Notes) -> None:
+def read_standard(file: Path, log: CarbontrackerLog, notes: ProblemLog) -> None:
     """Take in what the standard log says; what cannot be read is noted."""
     for number, stamp, message in messages(file, notes):
         log.began_at = log.began_at or stamp
@@ -343,7 +343,7 @@ class CarbontrackerLog:
     predicted: Consumption | None = None
 
 
-def messages(file: Path, notes: Notes) -> Iterator[tuple[int, datetime | None, str]]:
+def messages(file: Path, notes: ProblemLog) -> Iterator[tuple[int, datetime | None, str]]:
     """Each message with its line and time; the powers of many devices are wrapped over several lines."""
     held: tuple[int, datetime | None, str] | None = None
     stamp = None
@@ -404,7 +404,7 @@ _BLOCK = re.compile(r"(Actual|Predicted) consumption(?: for (\d+) epoch)?")
 _EQUIVALENT = re.compile(r"(\d[\d.]*) (\S.*)")
 
 
-def read_output(file: Path, log: CarbontrackerLog, notes: Notes) -> None:
+def read_output(file: Path, log: CarbontrackerLog, notes: ProblemLog) -> None:
     """Take in what the output log says; what cannot be read is noted."""
     block: Consumption | None = None
     for number, stamp, message in messages(file, notes):

@@ -12,7 +12,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from greenlove_tracker.logs.foreign.base import ForeignRecord, ForeignRun, amount, fields_of, read_lines, safe_text
-from greenlove_tracker.logs.problems import Notes
+from greenlove_tracker.logs.problems import ProblemLog
 from greenlove_tracker.logs.schema import cell, factor_fields
 from greenlove_tracker.logs.totals import Ending
 from greenlove_tracker.records import UNKNOWN_ENERGY, Counts, Energy, Factor, Field, Method, Row, RowKind, RunStatus
@@ -225,7 +225,7 @@ class LoggedRun:
         return LoggedRun(latest.file, self.key, readings, list(tasks.elements()), latest.texts, latest.pue)
 
 
-def read_emissions(file: Path, notes: Notes) -> dict[str, LoggedRun] | None:
+def read_emissions(file: Path, notes: ProblemLog) -> dict[str, LoggedRun] | None:
     """The runs of a CSV file by ``run_id``, or by file and line; None where it is another kind of file."""
     runs: dict[str, LoggedRun] = {}
     lines = _cells(file, notes)
@@ -250,7 +250,7 @@ def read_emissions(file: Path, notes: Notes) -> dict[str, LoggedRun] | None:
     return runs
 
 
-def _cells(file: Path, notes: Notes) -> Iterator[tuple[int, Sequence[str]]]:
+def _cells(file: Path, notes: ProblemLog) -> Iterator[tuple[int, Sequence[str]]]:
     """Each line by itself: CodeCarbon writes no cell of several, and a stray quote must not swallow the rest."""
     for number, line in read_lines(file, notes):
         try:

@@ -10,7 +10,7 @@ from greenlove_tracker.errors import LogError
 from greenlove_tracker.logs.foreign.base import ForeignRun
 from greenlove_tracker.logs.foreign.carbontracker import LOG_NAME, CarbontrackerRun
 from greenlove_tracker.logs.foreign.codecarbon import CodeCarbonRun, LoggedRun, read_emissions
-from greenlove_tracker.logs.problems import Notes, Problem
+from greenlove_tracker.logs.problems import Problem, ProblemLog
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.logs.storage import LogPath, RemotePath, entries
 
@@ -25,7 +25,7 @@ class Search:
     """
 
     def __init__(self) -> None:
-        self.notes = Notes()
+        self.notes = ProblemLog()
         self._seen: set[tuple[int, int]] = set()
         self._by_id: dict[str, Run] = {}
         self._logged: dict[str, LoggedRun] = {}

@@ -1,0 +1,227 @@
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner
+from fakes import FakeClock
+
+from greenlove_tracker import Tracker
+from greenlove_tracker.cli import cli
+from greenlove_tracker.meter import SimulatedMeter
+
+
+@pytest.fixture
+def logs(tmp_path, monkeypatch):
+    """Two runs of project a and one of b, in greenlove_logs."""
+    for name in list(os.environ):
+        if name.startswith(("GREENLOVE_", "SLURM_")):
+            monkeypatch.delenv(name)
+    monkeypatch.chdir(tmp_path)
+    clock = FakeClock()
+    for project, epochs in (("a", 2), ("a", 1), ("b", 3)):
+        with Tracker(
+            epochs, clock=clock, meter=SimulatedMeter(clock, gpu_w=3600.0), project=project, verbose=0, country="DE"
+        ) as tracker:
+            for _ in range(epochs):
+                tracker.epoch_start()
+                clock.pass_s(100.0)
+                tracker.epoch_end()
+        clock.pass_s(86400.0)
+    return tmp_path / "greenlove_logs"
+
+
+def call(*arguments: str):
+    return CliRunner().invoke(cli, list(arguments))
+
+
+def test_summary_as_json_csv_and_text(logs):
+    as_json = json.loads(call("summary", "--json").stdout)
+    assert as_json["problems"] == []
+    assert [(g["project"], g["runs"], round(g["energy_kwh"], 12)) for g in as_json["groups"]] == [
+        ("a", 2, 0.3),
+        ("b", 1, 0.3),
+    ]
+    lines = call("summary", "--csv", "--by", "project,month").stdout.splitlines()
+    assert lines[0].startswith("project,month,runs,") and len(lines) == 3
+    text = call("summary", str(logs)).stdout
+    assert "a" in text and "300 Wh" in text and "600 Wh" in text
+
+
+def test_summary_of_a_period(logs):
+    days = [g["day"] for g in json.loads(call("summary", "--json", "--by", "day").stdout)["groups"]]
+    assert len(days) == len(set(days)) == 3
+    later = json.loads(call("summary", "--json", "--by", "day", "--since", days[1], "--until", days[2]).stdout)
+    assert [g["day"] for g in later["groups"]] == [days[1]]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["summary", "nowhere"], "nowhere is not a directory of logs"),
+        (["summary", "--by", "colour"], "cannot group by colour"),
+        (["report", "nowhere"], "nowhere"),
+        (["run", "nowhere.py"], "no such script: nowhere.py"),
+        (["nowhere.py"], "no such script: nowhere.py"),
+        (["run", "--country", "Germny", "x.py"], "Germany"),
+        (["run", "--pue", "0.5", "x.py"], "Error: --pue must be at least 1"),
+        (["run", "--country", "Germny", "x.py"], "Error: --country 'Germny' is not"),
+        (["run", "--carbon-intensity", "-1", "x.py"], "Error: --carbon-intensity must be"),
+        (["run", "--electricity-price", "0", "x.py"], "Error: --electricity-price must be"),
+        (["run", "--gpu-hour-price", "0", "x.py"], "Error: --gpu-hour-price must be"),
+        (["run", "--max-energy-kwh", "-1", "x.py"], "Error: --max-energy-kwh must be"),
+        (["run", "--deadline-utc", "soon", "x.py"], "Error: --deadline-utc must be"),
+        (["summary", "--since", "soon"], "Error: --since must be"),
+        (["project", "--hours", "20", "--gpu", "RTX 4090", "--utilization", "2"], "Error: --utilization is a share"),
+        (["project", "--hours", "20", "--gpu", "RTX 4090", "--scaling", "2"], "Error: --scaling is"),
+        (["project", "--hours", "20", "--gpu", "RTX 4090", "--price", "0"], "Error: --price must be"),
+        (
+            ["project", "--hours", "20", "--gpu", "RTX 4090", "--tdp", "0"],
+            "Error: --tdp must be a positive number, not",
+        ),
+        (["project", "--hours", "20", "--gpu", "RTX 4090", "--provider", "x"], "--prices"),
+    ],
+)
+def test_a_users_mistake_is_one_line_that_says_what_to_do(logs, arguments, says):
+    (logs.parent / "x.py").write_text("")
+    result = call(*arguments)
+    assert result.exit_code == 1
+    assert says in result.output and result.output.count("\n") == 1, result.output
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        "summary",
+        "summary --csv",
+        "summary --ledger",
+        "summary --verify",
+        "forecast",
+        "forecast --csv",
+        "forecast --runs 3",
+        "forecast --epochs 3",
+        "project",
+        "import",
+        "report",
+        "report --format cite",
+        "report --format model-card",
+        "report --format sci",
+        "report --format ai-act",
+    ],
+)
+def test_a_directory_without_a_run_is_an_error_for_every_verb(logs, arguments):
+    (logs.parent / "empty").mkdir()
+    damaged = logs.parent / "damaged" / "20260101T000000-aaaaaaaaaa"
+    damaged.mkdir(parents=True)
+    (damaged / "run.csv").write_text("field,value,unit\nschema_version,99,\n")
+    for directory, says in (("nowhere", "nowhere is not a"), ("empty", "empty holds no run"), ("damaged", "damaged")):
+        result = call(*arguments.split(), directory)
+        assert (result.exit_code, result.stdout) == (1, ""), result.output
+        assert result.stderr.startswith("Error: ") and says in result.stderr, result.output
+
+
+@pytest.mark.parametrize("arguments", ["summary --json", "forecast --json"])
+def test_no_run_is_an_empty_list_for_a_program_but_no_directory_is_an_error(logs, arguments):
+    (logs.parent / "empty").mkdir()
+    result = call(*arguments.split(), "empty")
+    assert result.exit_code == 0 and list(json.loads(result.stdout).values()) == [[], []]
+    assert call(*arguments.split(), "nowhere").exit_code == 1
+
+
+def test_a_mistake_in_a_file_or_a_variable_is_told_by_where_it_stands(logs, monkeypatch):
+    (logs.parent / "x.py").write_text("")
+    Path("greenlove.toml").write_text("max_energy_kwh = -1")
+    assert "Error: greenlove.toml: max_energy_kwh must be a positive number" in call("run", "x.py").output
+    Path("greenlove.toml").unlink()
+    monkeypatch.setenv("GREENLOVE_PUE", "0.5")
+    assert "Error: GREENLOVE_PUE: pue must be at least 1" in call("run", "x.py").output
+
+
+def test_report_writes_a_pdf_and_cites(logs):
+    assert call("report", "-o", "r.pdf").exit_code == 0
+    assert (logs.parent / "r.pdf").read_bytes().startswith(b"%PDF")
+    assert "kWh" in call("report", "--format", "cite").stdout or "Wh" in call("report", "--format", "cite").stdout
+
+
+def test_an_unwritable_report_says_so(logs):
+    (logs.parent / "file").write_text("")
+    result = call("report", "-o", "file/r.pdf")
+    assert result.exit_code == 1 and "file/r.pdf" in result.output and result.output.startswith("Error: ")
+
+
+@pytest.mark.parametrize("arguments", ["report", "report --format cite", "demo", "project --hours 20 --gpu L40S"])
+def test_a_mistyped_directory_is_not_made(logs, arguments):
+    name = "reprots/x.md" if "--format" in arguments else "reprots/x.pdf"
+    result = call(*arguments.split(), "-o", name)
+    assert result.exit_code == 1 and "there is no directory reprots; make it first" in result.output, result.output
+    assert not (logs.parent / "reprots").exists()
+
+
+@pytest.mark.parametrize("verb", ["run", "demo", "explore", "forecast", "project", "summary", "report", "doctor"])
+def test_every_verb_has_help(verb):
+    result = call(verb, "--help")
+    assert result.exit_code == 0 and result.stdout.startswith("Usage: ")
+
+
+def test_the_reference_names_every_option_of_every_verb_and_no_other():
+    page = (Path(__file__).parents[2] / "docs" / "reference" / "cli.md").read_text(encoding="utf-8")
+    sections = {part.split("\n")[0]: part for part in page.split("\n## ")[1:]}
+    assert list(sections) == cli.list_commands(None)
+    for name, verb in cli.commands.items():
+        options = {o for p in verb.params if isinstance(p, click.Option) for o in p.opts}
+        rows = [line.split(" | ")[0] for line in sections[name].splitlines() if line.startswith("| `-")]
+        assert {o for row in rows for o in re.findall(r"`(--?[a-z][a-z0-9-]*)", row)} == options, name
+
+
+def test_a_misspelt_verb_is_no_script_unless_there_is_one(logs):
+    result = call("sumary", "--json")
+    assert result.exit_code == 2 and "did you mean greenlove summary?" in result.output
+    assert "no such script: frobnicate.py" in call("frobnicate.py").output
+    Path("reprot").mkdir()
+    assert "no such script: reprot" in call("reprot").output
+
+
+def test_run_without_anything_to_run_is_a_usage_error():
+    for arguments in (["run"], ["run", "--"], ["run", "-m"], ["-m"]):
+        result = call(*arguments)
+        assert result.exit_code == 2 and "Missing argument" in result.output
+
+
+def test_a_report_is_what_its_name_says(logs):
+    assert ".pdf, .html and .md can be written" in call("report", "-o", "r.docx").output
+    assert call("report", "-o", "r.html").exit_code == 0
+    assert (logs.parent / "r.html").read_text().lower().startswith("<!doctype html")
+    assert call("report", "--format", "cite", "-o", "cite.md").exit_code == 0
+    assert "CO2e" in (logs.parent / "cite.md").read_text()
+    assert "choose one" in call("summary", "--json", "--csv").output
+
+
+def test_resumed_runs_are_one_training(logs):
+    first = sorted(p.name for p in logs.iterdir())[0]
+    clock = FakeClock()
+    Tracker(1, clock=clock, meter=SimulatedMeter(clock, gpu_w=1.0), verbose=0, continues=first).stop()
+    result = call("summary", "--by", "training")
+    assert result.exit_code == 0 and first[:20] in result.stdout
+
+
+def test_help_and_version():
+    assert "run" in call("--help").stdout and "doctor" in call("-h").stdout
+    assert call("--version").stdout.startswith("greenlove, version 0.")
+
+
+def test_the_udev_rule():
+    assert 'SUBSYSTEM=="powercap"' in call("doctor", "--print-udev").stdout
+
+
+def test_logs_of_other_tools_are_read_beside_ours(logs):
+    theirs = Path(__file__).parents[1] / "recorded" / "foreign"
+    shown = call("import", str(theirs))
+    assert shown.exit_code == 0 and "greenlove report" in shown.stderr
+    shutil.copytree(theirs, logs / "theirs")
+    both = json.loads(call("summary", "--json").stdout)
+    assert sum(group["runs"] for group in both["groups"]) > 3

@@ -1,0 +1,381 @@
+"""carbontracker's names over our parts: its documented examples with the import changed, and its 12 known defects."""
+
+import math
+import signal
+import socket
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+from conftest import epoch_row
+from fakes import FakeClock, ScriptedMeter, gpu_energy
+from foreign_samples import END, write_log
+from pypdf import PdfReader
+
+from greenlove_tracker import Tracker, read_logs
+from greenlove_tracker.compat.carbontracker import parser
+from greenlove_tracker.compat.carbontracker.report import generate_report_from_log
+from greenlove_tracker.compat.carbontracker.tracker import CarbonTracker
+from greenlove_tracker.errors import MeterError, UsageError
+from greenlove_tracker.meter import SimulatedMeter
+
+RECORDED = Path(__file__).parents[1] / "recorded" / "foreign" / "carbontracker"
+SIM_CPU = {"sim_cpu": "AMD EPYC", "sim_cpu_tdp": 120.0}
+SIM_GPU = {"sim_gpu": "NVIDIA A100", "sim_gpu_watts": 400, "sim_gpu_util": 0.75}
+CLI = [sys.executable, "-m", "greenlove_tracker.compat.carbontracker.cli"]
+
+
+@pytest.fixture
+def log_dir(tmp_path):
+    return tmp_path / "logs"
+
+
+def train(tracker, epochs, clock=None, epoch_s=10.0):
+    for _ in range(epochs):
+        tracker.epoch_start()
+        if clock is not None:
+            clock.pass_s(epoch_s)
+        tracker.epoch_end()
+
+
+def only_run(path):
+    (run,) = read_logs(path).readable()
+    return run
+
+
+# -- its documented examples -------------------------------------------------------------------------------------------
+
+
+def test_the_example_of_its_readme(log_dir, capsys):
+    max_epochs = 3
+    tracker = CarbonTracker(epochs=max_epochs, log_dir=str(log_dir), **SIM_CPU, **SIM_GPU)
+    for _epoch in range(max_epochs):
+        tracker.epoch_start()
+        tracker.epoch_end()
+    tracker.stop()
+    run = only_run(log_dir)
+    assert (run.summary.status, run.summary.epochs_done) == ("finished", 3)
+    assert (run.text("cpu_model"), run.text("gpu_models")) == ("AMD EPYC", "1 × NVIDIA A100")
+    assert run.text("meter") == "simulated" and run.summary.energy.gpu_method == "tdp_model"
+    ratio = run.summary.energy.gpu_kwh / run.summary.energy.cpu_kwh
+    assert ratio == pytest.approx(300 / 60)  # the CPU at 50%, as carbontracker has it
+    assert capsys.readouterr().out == ""
+
+
+def test_logs_as_dictionaries(log_dir, capsys):
+    train(CarbonTracker(2, log_dir=log_dir, verbose=0, **SIM_GPU, **SIM_CPU), 2)
+    for directory in (log_dir, RECORDED):
+        first_log = parser.parse_all_logs(log_dir=str(directory))[0]
+        assert list(first_log) == ["output_filename", "standard_filename", "components", "early_stop", "actual", "pred"]
+        assert Path(first_log["output_filename"]).exists() and Path(first_log["standard_filename"]).exists()
+        assert (first_log["early_stop"], first_log["actual"]["epochs"]) == (False, 2)
+        shape = ["epochs", "duration (s)", "energy (kWh)", "co2eq (g)", "equivalents"]
+        assert list(first_log["actual"]) == shape and list(first_log["actual"]["equivalents"]) == [
+            "km travelled by car"
+        ]
+        assert "A100" in first_log["components"]["gpu"]["devices"][0]
+        parser.print_aggregate(log_dir=str(directory))
+        assert "kWh of electricity" in capsys.readouterr().out
+    actual = parser.parse_all_logs(RECORDED)[0]["actual"]
+    assert (actual["energy (kWh)"], actual["co2eq (g)"]) == (0.000379251322, 0.168766838198)  # its log's own
+
+
+def test_the_latest_log_and_a_named_one(tmp_path):
+    latest = parser.parse_logs(str(RECORDED))
+    assert list(latest) == ["cpu"] and latest["cpu"]["epoch_durations (s)"].tolist() == [1.2, 1.2]
+    standard = next(RECORDED.glob("29137*_carbontracker.log"))
+    named = parser.parse_logs(str(RECORDED), str(standard), str(standard).replace(".log", "_output.log"))
+    assert named["gpu"]["avg_power_usages (W)"].tolist() == [[300.0], [300.0]]
+    assert named["gpu"]["avg_energy_usages (J)"].tolist() == [[360.0], [360.0]]
+    with pytest.raises(UsageError, match="holds no run"):
+        parser.parse_logs(tmp_path)
+    with pytest.raises(UsageError, match="is not a directory of logs"):
+        parser.aggregate_consumption(tmp_path / "gone")
+
+
+def test_what_cannot_be_read_is_warned_of_by_name(tmp_path):
+    (tmp_path / "1_carbontracker.log").write_text("nothing\n")
+    write_log(tmp_path, "CPU with device(s) cpu:0.", [("1:00:00.00", "cpu: 100.0")])
+    with pytest.warns(UserWarning, match=r"1_carbontracker.log: is no log of carbontracker"):
+        energy_kwh, grams, _ = parser.aggregate_consumption(tmp_path)
+    assert (energy_kwh, grams) == (pytest.approx(0.158), pytest.approx(0.158 * 445))
+
+
+# -- its arguments -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"monitor_epochs": 0}, "monitor_epochs cannot be 0"),
+        ({"monitor_epochs": 1, "epochs_before_pred": 2}, "cannot be less than epochs_before_pred"),
+        ({"sim_cpu": "AMD EPYC"}, "give sim_cpu_tdp"),
+        ({"sim_gpu": "A100"}, "give sim_gpu_watts"),
+        ({**SIM_GPU, "sim_gpu_util": 70}, "sim_gpu_util must be a number from 0 to 1"),
+        ({**SIM_CPU, "sim_cpu_tdp": -1}, "sim_cpu_tdp must be a number"),
+        ({"components": "cpu,tpu"}, "'tpu' is none"),
+        ({"epochs": 0}, "epochs must be at least 1"),
+    ],
+)
+def test_bad_arguments_are_value_errors(log_dir, arguments, message):
+    with pytest.raises(ValueError, match=message):
+        CarbonTracker(**{"epochs": 3, "log_dir": log_dir, **arguments})
+    assert not log_dir.exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"api_keys": {"electricitymaps": "K"}}, "electricitymaps cannot be asked yet"),
+        ({"update_interval": 10}, "update_interval has no effect"),
+        ({"decimal_precision": 6}, "decimal_precision has no effect"),
+        ({"devices_by_pid": True}, "devices_by_pid has no effect"),
+    ],
+)
+def test_what_has_no_effect_warns(log_dir, arguments, message):
+    with pytest.warns(UserWarning, match=message) as told:
+        tracker = CarbonTracker(1, log_dir=log_dir, verbose=0, **SIM_CPU, **arguments)
+    assert len(told) == 1 and told[0].filename == __file__ and "K" not in str(told[0].message).split()
+    tracker.stop()
+
+
+def test_the_usual_arguments_do_not_warn(log_dir):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        tracker = CarbonTracker(1, 1, -1, 1, False, False, True, "cpu", False, log_dir, "bert", 0, 12, None, "c", 10.0)
+    train(tracker, 1)
+    run = only_run(log_dir)
+    assert run.summary.project == "bert" and run.summary.energy.gpu_kwh is None
+    with pytest.warns(UserWarning, match="cannot be asked yet"):
+        tracker.set_api_keys({"energidataservice": "K"})
+
+
+def test_the_run_is_closed_after_the_last_monitored_epoch(log_dir):
+    tracker = CarbonTracker(5, monitor_epochs=2, log_dir=log_dir, verbose=0, **SIM_CPU)
+    train(tracker, 5)
+    assert (only_run(log_dir).summary.epochs_done, only_run(log_dir).has_summary) == (2, True)
+    tracker.stop()
+    train(tracker, 1)  # as carbontracker: nothing more is measured, and nothing is raised
+    assert only_run(log_dir).summary.epochs_done == 2
+
+
+def test_an_epoch_left_by_continue(log_dir):
+    tracker = CarbonTracker(3, log_dir=log_dir, verbose=0, **SIM_CPU)
+    tracker.epoch_start()
+    train(tracker, 2)
+    tracker.epoch_end()
+    assert only_run(log_dir).summary.epochs_done == 3
+
+
+def test_one_component_of_a_machine(log_dir, monkeypatch):
+    readings = [gpu_energy(0.002, 0.001)] * 9
+    monkeypatch.setattr(
+        "greenlove_tracker.compat.carbontracker.meter.choose_meter", lambda *_: ScriptedMeter(list(readings))
+    )
+    train(CarbonTracker(1, log_dir=log_dir, verbose=0, components="gpu"), 1)
+    energy = only_run(log_dir).summary.energy
+    assert energy.gpu_kwh > 0 and energy.cpu_kwh is None
+
+
+def test_the_components_come_to_the_total_where_nothing_lies_between_epochs(log_dir):
+    clock = FakeClock()
+    meter = SimulatedMeter(clock, gpu_w=100.0, cpu_tdp_w=50.0, ram_w=20.0)
+    with Tracker(3, clock=clock, meter=meter, verbose=0, log_dir=log_dir, pue=1.5) as tracker:
+        train(tracker, 3, clock)
+    (entry,) = parser.parse_all_logs(log_dir)
+    watts = {name: found["avg_power_usages (W)"].tolist() for name, found in entry["components"].items()}
+    assert watts == {"gpu": [[pytest.approx(100.0)]] * 3, "cpu": [[pytest.approx(25.0 + 20.0)]] * 3}
+    joules = sum(found["avg_energy_usages (J)"].sum() for found in entry["components"].values())
+    assert entry["actual"]["energy (kWh)"] == pytest.approx(1.5 * joules / 3.6e6)
+
+
+def test_a_simulated_cpu_beside_a_real_gpu(log_dir, monkeypatch):
+    base = "greenlove_tracker.compat.carbontracker.meter"
+    monkeypatch.setattr(f"{base}.choose_meter", lambda *_: ScriptedMeter([gpu_energy(0.002, 0.5)] * 9))
+    monkeypatch.setattr(f"{base}.devices.nvml_gpus", lambda: ("a GPU",))
+    train(CarbonTracker(1, log_dir=log_dir, verbose=0, **SIM_CPU), 1)
+    run = only_run(log_dir)
+    assert run.summary.energy.gpu_kwh >= 0.002 and run.summary.energy.cpu_kwh < 0.01
+    assert (run.summary.gpu_count, run.text("cpu_model")) == (1, "AMD EPYC")
+    assert run.text("meter_note") == "simulated: cpu"
+
+
+# -- its defects -------------------------------------------------------------------------------------------------------
+
+
+def test_1_devices_are_summed_not_averaged(tmp_path):
+    write_log(tmp_path, "GPU with device(s) H100, H100, H100, H100.", [("1:00:00.00", "gpu: 300.0")])
+    name = "7.1_2026-11-21T025543Z_carbontracker_output.log"
+    block = "\tTime:\t1:00:00\n\tEnergy:\t{} kWh\n\tCO2eq:\t{} g\n"
+    (tmp_path / name).write_text(
+        "2026-11-21 02:55:47 - CarbonTracker: \nPredicted consumption for 10 epoch(s):\n"
+        + block.format(4.74, 2109.3)
+        + "2026-11-21 02:55:47 - CarbonTracker: \nActual consumption for 1 epoch(s):\n"
+        + block.format(0.474, 210.93)
+        + "2026-11-21 02:55:47 - CarbonTracker: Finished monitoring.\n"
+    )
+    run = only_run(tmp_path)
+    assert (run.summary.energy.gpu_kwh, run.summary.gpu_hours) == (pytest.approx(1.2), 4.0)
+    (entry,) = parser.parse_all_logs(tmp_path)
+    assert entry["actual"]["energy (kWh)"] == pytest.approx(1.2 * 1.58)
+    assert entry["pred"]["energy (kWh)"] == pytest.approx(12 * 1.58)
+    assert entry["components"]["gpu"]["avg_power_usages (W)"].tolist() == [[300.0] * 4]
+
+
+def test_2_a_report_reads_its_own_logs(tmp_path):
+    for kind in ("", "_output"):
+        log = next(RECORDED.glob(f"29137*_carbontracker{kind}.log"))
+        generate_report_from_log(str(log), str(tmp_path / "report.pdf"))
+        text = "\n".join(page.extract_text() for page in PdfReader(tmp_path / "report.pdf").pages)
+        assert "445" in text and "A100-SXM4-40GB" in text
+    (tmp_path / "x.log").write_text("no log\n")
+    with pytest.raises(UsageError, match=r"x\.log: is not a run"):
+        generate_report_from_log(tmp_path / "x.log", tmp_path / "no.pdf")
+
+
+def test_3_the_measurement_counts_not_the_prediction():
+    whole, early = parser.parse_all_logs(RECORDED)
+    assert (whole["actual"]["epochs"], whole["pred"]["epochs"], early["actual"]["epochs"]) == (2, 2, 2)
+    energy_kwh, grams, equivalents = parser.aggregate_consumption(RECORDED)
+    assert energy_kwh == pytest.approx(0.000379251322 + 0.000063208472)  # 5 epochs were predicted: 0.000158 kWh
+    assert grams == pytest.approx(0.168766838198 + 0.028127770046)
+    assert equivalents["km travelled by car"] == pytest.approx(grams / 106.8)
+
+
+def test_what_is_unknown_is_no_zero_in_the_sums(make_run, capsys):
+    unknown = make_run("20261101T120000-unknown", rows=[epoch_row(1, None)])
+    with pytest.warns(UserWarning) as told:
+        energy_kwh, grams, equivalents = parser.aggregate_consumption(unknown.parent)
+    assert math.isnan(energy_kwh) and math.isnan(grams) and equivalents == {}
+    assert [str(w.message).removeprefix(f"{unknown.parent}: ") for w in told] == [
+        f"the {name} of 1 of 1 run is unknown and so is the sum" for name in ("energy", "CO2e")
+    ]
+    parser.print_aggregate(unknown.parent)
+    text = "an unknown amount of electricity and emitted an unknown amount of CO2e (greenlove"
+    assert text in capsys.readouterr().out
+    make_run("20261101T130000-known")
+    with pytest.warns(UserWarning, match="of 1 of 2 runs is unknown and not in the sum") as told:
+        energy_kwh, grams, _ = parser.aggregate_consumption(unknown.parent)
+    assert (energy_kwh, grams, len(told)) == (pytest.approx(0.002), pytest.approx(0.8), 2)
+    parser.print_aggregate(unknown.parent)
+    assert "0.002 kWh of electricity" in (out := capsys.readouterr().out)
+    assert ", without 1 of 2 runs, of which it is unknown" in out
+
+
+def test_4_a_log_without_equivalents_is_read():
+    early = parser.parse_all_logs(RECORDED)[1]
+    assert (early["actual"]["energy (kWh)"], early["pred"]["energy (kWh)"]) == (6.3208472e-05, 0.000158020882)
+
+
+def test_5_device_names_and_arrays_are_whole(tmp_path):
+    powers = [("0:00:10.00", "gpu: [ 17.5 45.2]"), ("0:00:10.00", "gpu: [ 18.5 46.2]"), ("0:00:10.00", "gpu: None")]
+    write_log(tmp_path, "GPU with device(s) Foo v1.2, Bar 3.0.", powers)
+    gpu = parser.parse_logs(tmp_path)["gpu"]
+    assert gpu["devices"] == ["Foo v1.2", "Bar 3.0"]
+    expected = [[17.5, 45.2], [18.5, 46.2], [np.nan, np.nan]]
+    np.testing.assert_array_equal(gpu["avg_power_usages (W)"], expected)
+    np.testing.assert_allclose(gpu["avg_energy_usages (J)"], np.array(expected) * 10)
+
+
+@pytest.mark.real
+def test_6_the_command_keeps_its_options_and_its_exit_code(tmp_path):
+    (tmp_path / "train.py").write_text("import sys; print(sys.argv[1:]); sys.exit(3)")
+    options = ["--log_dir", "runs", "--sim-cpu", "Xeon", "--sim-cpu-tdp", "150"]
+    for script in (["train.py"], [sys.executable, "train.py"]):
+        command = [*CLI, *options, *script, "--output", "x", "--report", "r"]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+        assert (done.returncode, done.stdout) == (3, "['--output', 'x', '--report', 'r']\n"), done.stderr
+    assert [run.summary.status for run in read_logs(tmp_path / "runs").readable()] == ["failed"] * 2
+    assert {run.summary.energy.cpu_method for run in read_logs(tmp_path / "runs").runs} == {"tdp_model"}
+    done = subprocess.run([*CLI, "--parse", "runs"], cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0 and "kWh of electricity" in done.stdout
+
+
+def test_7_a_counter_that_cannot_be_read_is_no_0_w(tmp_path, log_dir):
+    write_log(tmp_path, "CPU with device(s) cpu:0.", [("0:00:10.00", "cpu: 0.0"), ("0:00:10.00", "cpu: 36.0")])
+    run = only_run(tmp_path)
+    assert [epoch.energy.cpu_kwh for epoch in run.epochs] == [None, pytest.approx(0.0001)]
+    assert run.summary.energy_kwh == pytest.approx(0.0002 * 1.58)  # the first epoch at the power of the second
+    clock = FakeClock()
+    meter = ScriptedMeter([gpu_energy(None), gpu_energy(0.001), gpu_energy(None), gpu_energy(None), gpu_energy(None)])
+    train(CarbonTracker(2, log_dir=log_dir, verbose=0, clock=clock, meter=meter), 2, clock)
+    assert only_run(log_dir).summary.energy_kwh == pytest.approx(0.002)
+
+
+@pytest.mark.parametrize("ignore_errors", [False, True])
+def test_8_an_error_of_the_meter_never_ends_the_training(log_dir, ignore_errors):
+    clock = FakeClock()
+    meter = ScriptedMeter([gpu_energy(0.001), RuntimeError("driver")], None)
+    tracker = CarbonTracker(3, ignore_errors=ignore_errors, log_dir=log_dir, verbose=0, clock=clock, meter=meter)
+    train(tracker, 3, clock)
+    assert only_run(log_dir).summary.epochs_done == 3
+    broken = ScriptedMeter([], MeterError("no hardware"))
+    train(CarbonTracker(3, log_dir=log_dir / "b", verbose=0, clock=clock, meter=broken), 3, clock)
+    assert only_run(log_dir / "b").summary.energy_kwh is None
+
+
+def test_9_the_prediction_has_an_interval_and_knows_the_time_between_epochs(log_dir):
+    clock = FakeClock()
+    meter = ScriptedMeter([gpu_energy(0.001)] * 99)
+    tracker = CarbonTracker(10, log_dir=log_dir, verbose=0, clock=clock, meter=meter)
+    for n in range(4):
+        train(tracker, 1, clock, 10.0 + n % 2)
+        clock.pass_s(5.0)  # validation
+    duration = tracker.tracker.forecast.duration_s
+    assert duration.lower < duration.point < duration.upper
+    assert duration.point == pytest.approx(10 * 10.5 + 9 * 5.0, rel=0.1)  # carbontracker: 100 s, after one epoch
+    tracker.stop()
+
+
+def test_10_the_network_is_not_asked(log_dir, monkeypatch):
+    asked = []
+    monkeypatch.setattr(socket.socket, "connect", lambda self, address: asked.append(address))
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *address, **_: asked.append(address) or [])
+    with pytest.warns(UserWarning, match="cannot be asked"):
+        tracker = CarbonTracker(1, log_dir=log_dir, verbose=0, api_keys={"electricitymaps": "K"}, **SIM_CPU)
+    train(tracker, 1)
+    assert only_run(log_dir).summary.emissions_kgco2e is not None and asked == []
+
+
+@pytest.mark.real
+@pytest.mark.skipif(sys.platform == "win32", reason="no SIGINT to a child there")
+def test_11_ctrl_c_keeps_the_totals(tmp_path):
+    script = tmp_path / "train.py"
+    script.write_text(
+        "import time\nfrom greenlove_tracker.compat.carbontracker.tracker import CarbonTracker\n"
+        "t = CarbonTracker(9, log_dir='runs', verbose=0, sim_cpu='c', sim_cpu_tdp=100)\n"
+        "for _ in range(2):\n    t.epoch_start(); time.sleep(0.1); t.epoch_end()\n"
+        "t.epoch_start(); print('ready', flush=True); time.sleep(60)\n"
+    )
+    child = subprocess.Popen([sys.executable, script], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert child.stdout.readline() == b"ready\n"
+    child.send_signal(signal.SIGINT)
+    child.communicate(timeout=60)
+    run = only_run(tmp_path / "runs")
+    assert (run.summary.status, run.summary.epochs_done, run.has_summary) == ("interrupted", 2, True)
+    (entry,) = parser.parse_all_logs(tmp_path / "runs")
+    assert entry["early_stop"] and entry["actual"]["epochs"] == 2 and entry["actual"]["energy (kWh)"] > 0
+
+
+def test_11_a_killed_run_of_carbontracker_counts_and_so_does_stop_between_epochs(tmp_path):
+    write_log(tmp_path, "CPU with device(s) cpu:0.", [("1:00:00.00", "cpu: 100.0")] * 2, END[:0])
+    (entry,) = parser.parse_all_logs(tmp_path)
+    assert (entry["early_stop"], entry["actual"]["epochs"]) == (True, 2)
+    with pytest.warns(UserWarning, match="the CO2e of 1 of 1 run is unknown"):  # no intensity without an end
+        assert parser.aggregate_consumption(tmp_path)[0] == pytest.approx(0.2 * 1.58)
+    output = next(RECORDED.glob("early*_output.log")).read_text()
+    assert "Actual consumption for 1 epoch(s)" in output  # of the two that it measured
+    assert parser.parse_all_logs(RECORDED)[1]["actual"]["epochs"] == 2
+
+
+def test_12_pue_is_set_by_the_user_and_stands_in_the_report(tmp_path, log_dir):
+    clock = FakeClock()
+    meter = ScriptedMeter([gpu_energy(None), gpu_energy(0.001), gpu_energy(None)])
+    train(CarbonTracker(1, log_dir=log_dir, verbose=0, clock=clock, meter=meter, pue=1.25), 1, clock)
+    assert only_run(log_dir).summary.energy_kwh == pytest.approx(0.00125)
+    generate_report_from_log(next(RECORDED.glob("29137*_carbontracker.log")), tmp_path / "report.pdf")
+    text = "\n".join(page.extract_text() for page in PdfReader(tmp_path / "report.pdf").pages)
+    assert "PUE 1.58" in text and "0.379 Wh" in text  # as its log: 0.000379251322 kWh

@@ -1,0 +1,326 @@
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+import numpy as np
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from scipy.optimize import nnls
+
+from greenlove_tracker import TrainingPlan, extrapolate
+from greenlove_tracker.errors import UsageError
+from greenlove_tracker.exploration.adaptive import ExplorationScheduler, just_run_it, ladder
+from greenlove_tracker.exploration.scheduler import Cost, TrialRequest, TrialResult
+
+BATCH = 64
+MOST_ASKS = 12
+
+
+@dataclass
+class Loop:
+    """A training on virtual time, and its runner: the clock is looked at after a loader's start and after each step."""
+
+    step_s: float
+    start_s: float = 0.0  # of an epoch
+    trial_s: float = 0.0  # of a trial's loader
+    cold_s: float = 0.0
+    run_noise: float = 0.0
+    noise: float = 0.0
+    seed: int = 0
+    now_s: float = 0.0
+    longest_s: float = 0.0  # indivisible call so far
+    is_cold: bool = True
+    rng: np.random.Generator = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.rng = np.random.default_rng(self.seed)
+
+    def call(self, duration_s: float, times: int = 1) -> None:
+        self.now_s += duration_s * times
+        self.longest_s = max(self.longest_s, duration_s if times else 0.0)
+
+    def factor(self, noise: float) -> float:
+        return max(0.05, 1 + noise * self.rng.standard_normal())
+
+    def run(self, ask: TrialRequest) -> tuple[tuple[float, ...], int, float]:
+        deadline_s = self.now_s + ask.deadline_s
+        self.call(self.trial_s)
+        run, durations_s = self.factor(self.run_noise), []
+        for _ in range(ask.epochs):
+            if self.now_s >= deadline_s:
+                break
+            factor, began_s = run * self.factor(self.noise), self.now_s
+            self.call(self.start_s * factor)
+            done = self._steps(ask.batches, self.step_s * factor, deadline_s)
+            if done < ask.batches:
+                return tuple(durations_s), done, self.now_s - began_s
+            durations_s.append(self.now_s - began_s)
+        return tuple(durations_s), 0, 0.0
+
+    def _steps(self, batches: int, step_s: float, deadline_s: float) -> int:
+        done = 0
+        if self.is_cold and self.now_s < deadline_s:
+            self.call(self.cold_s + step_s)
+            self.is_cold, done = False, 1
+        further = max(0, min(batches - done, math.ceil((deadline_s - self.now_s) / step_s)))
+        self.call(step_s, further)
+        return done + further
+
+    def whole_s(self, batches: int, epochs: int) -> float:
+        within = 1 + self.noise * self.rng.standard_normal() / math.sqrt(epochs)
+        return epochs * (self.start_s + self.step_s * batches) * self.factor(self.run_noise) * within
+
+
+def explore(loop: Loop, batches: int, epochs: int, width: float | None = None, **options) -> ExplorationScheduler:
+    scheduler = ExplorationScheduler(batches, epochs, **options)
+    while (ask := scheduler.next(loop.now_s, relative_width=width)) is not None:
+        assert 1 <= ask.batches <= batches and ask.epochs >= 1
+        assert 0 < ask.deadline_s <= scheduler.budget_s - loop.now_s
+        assert len(scheduler.told) < MOST_ASKS
+        scheduler.tell(*loop.run(ask))
+    return scheduler
+
+
+def sizes(scheduler: ExplorationScheduler) -> list[int]:
+    return [t.ask.batches for t in scheduler.told if t.ask.purpose not in ("probe", "stretch")]
+
+
+def powers(low: float, high: float):
+    return st.floats(math.log10(low), math.log10(high)).map(lambda x: 10**x)
+
+
+loops = st.builds(
+    Loop,
+    step_s=powers(1e-6, 40),
+    start_s=st.just(0.0) | powers(1e-5, 10),
+    trial_s=st.just(0.0) | st.floats(0, 20),
+    cold_s=st.just(0.0) | st.floats(0, 40),
+    run_noise=st.sampled_from([0.0, 0.01, 0.3]),
+    noise=st.sampled_from([0.0, 0.02, 0.5]),
+    seed=st.integers(0, 1000),
+)
+data = {
+    "samples": powers(1, 1e9).map(int),
+    "batch_size": st.sampled_from([1, 64]),
+    "epochs": st.sampled_from([1, 3, 100, 10_000]),
+    "budget_s": st.sampled_from([0.5, 5.0, 30.0, 300.0]),
+}
+
+
+@settings(max_examples=500, deadline=None)
+@given(loop=loops, **data)
+@example(loop=Loop(40.0), samples=10**6, batch_size=64, epochs=3, budget_s=30.0)
+@example(loop=Loop(1e-6), samples=10**9, batch_size=1, epochs=10_000, budget_s=30.0)
+@example(loop=Loop(1.0, trial_s=20.0), samples=1, batch_size=64, epochs=1, budget_s=30.0)
+@example(loop=Loop(0.01, cold_s=40.0), samples=10**6, batch_size=64, epochs=3, budget_s=30.0)
+def test_the_budget_holds_whatever_the_loop(loop, samples, batch_size, epochs, budget_s):
+    scheduler = explore(loop, -(-samples // batch_size), epochs, budget_s=budget_s)
+    assert loop.now_s <= budget_s + loop.longest_s + 1e-9
+    assert all(t.batches <= -(-samples // batch_size) for t in scheduler.trials(batch_size))
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    step_s=powers(1e-6, 0.3),
+    start_s=st.just(0.0) | powers(1e-5, 10),
+    trial_s=st.just(0.0) | st.floats(0, 20),
+    cold_s=st.floats(0, 5),
+    run_noise=st.sampled_from([0.0, 0.01]),
+    noise=st.sampled_from([0.0, 0.02]),
+    batches=powers(4, 1e9).map(int),
+    seed=st.integers(0, 1000),
+)
+def test_four_sizes_in_no_order_of_size_whenever_the_budget_and_the_data_allow(
+    step_s, start_s, trial_s, cold_s, run_noise, noise, batches, seed
+):
+    loop = Loop(step_s, start_s, trial_s, cold_s, run_noise, noise, seed)
+    # Room for a probe, eleven asks' own time, a third for the stretch, and sixty epochs of one batch.
+    budget_s = 1.6 * (cold_s + 12 * trial_s + 60 * (start_s + step_s))
+    epochs = max(1, math.ceil(10 * budget_s / (start_s + step_s * batches)))
+    scheduler = explore(loop, batches, epochs, budget_s=budget_s, seed=seed)
+    found = sizes(scheduler)
+    assert len(set(found)) >= 4 and found != sorted(found) and found != sorted(found, reverse=True)
+    assert 6 <= len(found) <= 9
+    assert found.count(min(found)) > 1
+    assert len({t.batches for t in scheduler.trials(BATCH)}) >= 4
+
+
+def test_a_plain_loop_is_explored_by_eight_trials_that_fill_the_budget():
+    loop = Loop(1e-3, 5e-3, cold_s=1.0)
+    scheduler = explore(loop, 10_000, 100)
+    assert [t.ask.purpose for t in scheduler.told[:3]] == ["probe", "probe", "stretch"]
+    assert 26 < loop.now_s <= 30
+    found = sizes(scheduler)
+    assert len(found) == 8 and found.count(min(found)) == 2 and found.count(max(found)) == 3
+    assert max(found) == pytest.approx(10 * min(found), rel=0.02)
+    assert {t.ask.epochs for t in scheduler.told[3:]} == {6}
+    assert scheduler.cost.start_s == pytest.approx(5e-3) and scheduler.cost.batch_s == pytest.approx(1e-3)
+    assert scheduler.cold_start_s == pytest.approx(1.0) and just_run_it(scheduler.whole_s, 30.0) is None
+    assert all(t.ask.expected_s == pytest.approx(t.timed_s, rel=1e-3) for t in scheduler.told[3:])
+
+
+def test_the_same_seed_gives_the_same_order_and_another_does_not():
+    runs = [sizes(explore(Loop(1e-3, 5e-3), 10_000, 100, seed=seed)) for seed in (1, 1, 2, 3)]
+    assert runs[0] == runs[1] and any(run != runs[0] for run in runs[2:])
+
+
+def test_a_narrow_interval_ends_it_after_six_trials_with_both_extremes_replicated():
+    whole = sizes(explore(Loop(1e-3, 5e-3), 10_000, 100))
+    found = sizes(explore(Loop(1e-3, 5e-3), 10_000, 100, width=0.04))
+    assert 6 <= len(found) < len(whole) == 8
+    assert found.count(min(found)) > 1 and found.count(max(found)) > 1
+    assert sizes(explore(Loop(1e-3, 5e-3), 10_000, 100, width=0.06)) == whole
+    brief = explore(Loop(1e-3, 5e-3), 10_000, 100, width=0.04, budget_s=4.0)
+    assert len(sizes(brief)) == 8  # less than five seconds of energy are noise
+
+
+def test_a_training_of_a_few_budgets_is_explored_in_proportion_and_the_advice_is_to_run_it():
+    loop = Loop(1e-3, 5e-3)
+    scheduler = explore(loop, 393, 100)
+    assert just_run_it(scheduler.whole_s, 30.0) == "the whole training takes about 40 s: just run it"
+    assert 5 < loop.now_s < 6.5 and len(set(sizes(scheduler))) == 4
+    loop = Loop(1e-3, 5e-3)
+    assert just_run_it(explore(loop, 995, 75).whole_s, 30.0) == "the whole training takes about 1:15: just run it"
+    assert 9 < loop.now_s < 0.16 * 75
+    loop = Loop(1e-3, 5e-3)
+    explore(loop, 100, 10)
+    assert loop.now_s < 0.4 * 1.05
+
+
+def test_a_wide_forecast_goes_on_to_a_third_of_the_run_and_no_further_than_the_budget():
+    brief, longer = Loop(1e-3, 5e-3), Loop(1e-3, 5e-3)
+    explore(brief, 995, 75)
+    explore(longer, 995, 75, width=0.6)
+    assert brief.now_s < 0.16 * 75 and 0.25 * 75 < longer.now_s <= 75 / 3
+    budget = Loop(1e-3, 5e-3)
+    found = sizes(explore(budget, 10_000, 100, width=0.6))
+    assert budget.now_s <= 30 and len(found) >= 8
+
+
+def test_slow_steps_give_an_answer_from_ten_of_them():
+    loop = Loop(2.1, cold_s=1.0, run_noise=0.01, noise=0.02)
+    scheduler = explore(loop, 20_000, 3)
+    assert loop.now_s <= 30 + 2.2
+    assert set(sizes(scheduler)) == {1}
+    trials = scheduler.trials(BATCH)
+    assert sum(t.batches * len(t.epoch_durations_s) for t in trials) >= 10
+    forecast = extrapolate(trials, TrainingPlan(samples=20_000 * BATCH, batch_size=BATCH, epochs=3))
+    assert forecast.duration_s.lower < 3 * 20_000 * 2.1 < forecast.duration_s.upper
+    assert not forecast.is_reliable and "FEW" in {w.name for w in forecast.warnings}
+
+
+def test_a_slow_start_of_an_epoch_is_not_taken_for_slow_steps():
+    scheduler = explore(Loop(1e-3, 3.0), 20_000, 30)
+    forecast = extrapolate(scheduler.trials(BATCH), TrainingPlan(samples=20_000 * BATCH, batch_size=BATCH, epochs=30))
+    assert forecast.duration_s.point == pytest.approx(30 * 23.0, rel=0.02)
+
+
+def test_a_long_compilation_leaves_room_for_four_sizes():
+    loop = Loop(0.006, cold_s=20.0)
+    scheduler = explore(loop, 10_000, 100)
+    assert loop.now_s < 30 and len(set(sizes(scheduler))) == 4
+    assert scheduler.cold_start_s == pytest.approx(20.0)
+
+
+@pytest.mark.parametrize("batches", [1, 2, 3, 4])
+def test_few_batches_mean_few_sizes(batches):
+    scheduler = explore(Loop(0.01), batches, 100_000)
+    assert set(sizes(scheduler)) == set(range(1, batches + 1))
+    plan = TrainingPlan(samples=batches * BATCH, batch_size=BATCH, epochs=100_000)
+    point_s = extrapolate(scheduler.trials(BATCH), plan).duration_s.point
+    assert point_s == pytest.approx(1000 * batches, rel=0.2 if batches == 1 else 1e-3)
+
+
+def test_a_training_of_three_steps_is_answered_by_its_probe():
+    scheduler = explore(Loop(0.5), 3, 1)
+    assert [t.epoch_durations_s for t in scheduler.trials(BATCH)] == [(0.5, 0.5)]
+    assert just_run_it(scheduler.whole_s, 30.0) == "the whole training takes about 1.5 s: just run it"
+
+
+def test_one_step_that_takes_longer_than_the_budget_is_all_there_is():
+    scheduler = explore(Loop(40.0), 100, 3)
+    assert [t.epoch_durations_s for t in scheduler.trials(BATCH)] == [(40.0,)]
+    assert scheduler.cost is scheduler.whole_s is None and scheduler.cold_start_s == 0.0
+
+
+def test_a_loader_that_does_not_start_within_the_budget_leaves_nothing():
+    scheduler = explore(Loop(0.01, start_s=31.0), 100, 3)
+    assert scheduler.trials(BATCH) == ()
+
+
+def test_a_loop_that_slows_down_is_cut_back_not_overrun():
+    loop = Loop(1e-3, 5e-3)
+    scheduler = ExplorationScheduler(10_000, 100)
+    while (ask := scheduler.next(loop.now_s)) is not None:
+        scheduler.tell(*loop.run(ask))
+        if len(scheduler.told) == 5:
+            loop.step_s *= 3  # a neighbour arrives
+    assert loop.now_s <= 30 + loop.longest_s
+    assert len(set(sizes(scheduler))) >= 4
+
+
+def test_energy_goes_with_its_trial():
+    loop, scheduler = Loop(1e-3, 5e-3), ExplorationScheduler(10_000, 100)
+    while (ask := scheduler.next(loop.now_s)) is not None:
+        timed = loop.run(ask)
+        scheduler.tell(*timed, energy_kwh=sum(timed[0]) * 360 / 3.6e6 or None)
+    trials = scheduler.trials(BATCH)
+    assert all(t.energy_kwh == pytest.approx(t.total_s * 1e-4) for t in trials)
+    assert all(t.sample_size % BATCH == 0 for t in trials)
+
+
+def test_on_virtual_loops_the_forecast_is_near_and_its_interval_honest():
+    plan = TrainingPlan(samples=60_000, batch_size=BATCH, epochs=100)
+    errors, covered = [], 0
+    for seed in range(100):
+        loop = Loop(1e-3, 5e-3, run_noise=0.01, seed=seed)
+        scheduler = explore(loop, plan.batches_per_epoch, plan.n_epochs, seed=seed)
+        assert loop.now_s < 15  # of a training of 94 s
+        forecast = extrapolate(scheduler.trials(BATCH), plan).duration_s
+        truth_s = loop.whole_s(plan.batches_per_epoch, plan.n_epochs)
+        errors.append(abs(forecast.point / truth_s - 1))
+        covered += forecast.lower <= truth_s <= forecast.upper
+    assert np.median(errors) <= 0.015
+    assert covered >= 90
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.tuples(powers(1, 1e8).map(int), powers(1e-6, 1e3)), min_size=1, max_size=10))
+def test_the_cost_is_the_non_negative_least_squares_of_relative_residuals(points):
+    cost = Cost.fit(points)
+    most = max(m for m, _ in points)
+    design = np.array([[1 / y, m / most / y] for m, y in points])
+
+    def misfit(start_s: float, slope_s: float) -> float:
+        return float(np.linalg.norm(design @ [start_s, slope_s] - 1))
+
+    assert cost.start_s >= 0 and cost.batch_s >= 0
+    reference, _ = nnls(design, np.ones(len(points)))
+    assert misfit(cost.start_s, cost.batch_s * most) <= misfit(*reference) + 1e-6
+
+
+def test_the_ladder_has_four_rungs_where_there_are_four_batches():
+    assert [ladder(n) for n in (1, 2, 3, 4, 5)] == [[1], [1, 2], [1, 2, 3], [1, 2, 3, 4], [1, 2, 3, 5]]
+    assert ladder(1000) == [100, 215, 464, 1000]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        (lambda: ExplorationScheduler(0, 1), "batches_per_epoch must be at least 1"),
+        (lambda: ExplorationScheduler(1, 0), "total_epochs must be at least 1"),
+        (lambda: ExplorationScheduler(1, 1, budget_s=0), "budget_s must be positive"),
+        (lambda: ExplorationScheduler(1, 1, budget_s=math.nan), "budget_s must be positive"),
+        (lambda: ExplorationScheduler(1, 1).tell((1.0,)), "tell\\(\\) follows"),
+        (lambda: [s := ExplorationScheduler(1, 1), s.next(0.0), s.next(0.0)], "before the next"),
+        (lambda: TrialResult(TrialRequest(1, 1, 1.0, None, "probe"), (0.0,)), "positive and finite"),
+        (lambda: TrialResult(TrialRequest(1, 1, 1.0, None, "probe"), (math.nan,)), "positive and finite"),
+        (lambda: TrialResult(TrialRequest(1, 1, 1.0, None, "probe"), (1.0, 1.0)), "more epochs or batches"),
+        (lambda: TrialResult(TrialRequest(1, 1, 1.0, None, "probe"), (), 2, 1.0), "more epochs or batches"),
+    ],
+)
+def test_misuse_is_said(wrong, says):
+    with pytest.raises(UsageError, match=says):
+        wrong()

@@ -1,0 +1,440 @@
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+from greenlove_tracker import Estimate, Forecast, TrainingPlan, Trial, extrapolate
+from greenlove_tracker.errors import UsageError
+from greenlove_tracker.extrapolation import green_love
+from greenlove_tracker.extrapolation.diagnostics import backtest_error, curvature
+from greenlove_tracker.extrapolation.distributions import Mixture
+from greenlove_tracker.extrapolation.preprocess import cold_epochs, cold_epochs_of, within_noise
+
+BATCH = 64
+SIZES = (6, 6, 12, 24, 24, 48, 62, 62, 62)
+PLAN = TrainingPlan(samples=60_000, batch_size=BATCH, epochs=100)
+
+
+def run(rng, batches, epochs, *, fixed_s=0.0, batch_s=1e-3, noise=0.01, run_noise=0.01, square_s=0.0):
+    mean = (fixed_s + batch_s * batches + square_s * batches**2) * (1 + run_noise * rng.standard_normal())
+    return mean * (1 + noise * rng.standard_normal(epochs))
+
+
+def trials(rng, sizes=SIZES, epochs=8, **cost) -> list[Trial]:
+    return [Trial(m * BATCH, BATCH, tuple(run(rng, m, epochs, **cost))) for m in sizes]
+
+
+def exact(sizes=(8, 16, 32, 64), fixed_s=0.005, batch_s=0.001, **more) -> list[Trial]:
+    return [Trial(m * BATCH, BATCH, (fixed_s + batch_s * m,) * 6, **more) for m in sizes]
+
+
+def by_tokens() -> list[Trial]:
+    return [Trial(BATCH * 8, BATCH, (1e-6 * n,) * 5, tokens_per_epoch=n) for n in (2000, 4000, 8000, 16_000)]
+
+
+def test_without_noise_every_part_is_exact():
+    forecast = extrapolate(exact(), PLAN)
+    assert forecast.per_epoch_s.point == pytest.approx(0.005, rel=1e-6)
+    assert forecast.per_batch_s.point == pytest.approx(0.001, rel=1e-6)
+    assert forecast.duration_s.point == pytest.approx(100 * (0.005 + 0.001 * 938), rel=1e-6)
+    assert forecast.duration_s.relative_width < 0.06
+    assert forecast.duration_s.upper < forecast.duration_p99_s < 1.1 * forecast.duration_s.point
+    assert forecast.backtest_error == pytest.approx(0.0, abs=1e-9)
+    assert forecast.is_reliable and forecast.one_off_s.point == 0.0
+
+
+def test_a_cold_start_is_paid_once_and_not_scaled():
+    cold = [Trial(t.sample_size, BATCH, (t.epoch_durations_s[0] + 2.0, *t.epoch_durations_s)) for t in exact()]
+    forecast = extrapolate(cold, PLAN)
+    assert forecast.one_off_s.point == pytest.approx(2.0, rel=1e-6)
+    assert forecast.duration_s.point == pytest.approx(2.0 + 100 * 0.943, rel=1e-6)
+    kept = extrapolate(cold, PLAN, warmup_epochs=0)
+    assert kept.duration_s.point > 1.2 * forecast.duration_s.point
+
+
+def test_a_partial_batch_runs_as_a_batch():
+    assert TrainingPlan(samples=65, batch_size=64, epochs=1).batches_per_epoch == 2
+    assert Trial(65, 64, (1.0,)).batches == 2
+
+
+def test_a_plan_in_steps_is_one_epoch():
+    forecast = extrapolate(exact(), TrainingPlan(steps=10_000))
+    assert forecast.duration_s.point == pytest.approx(0.005 + 10.0, rel=1e-6)
+
+
+def test_where_tokens_vary_the_fit_goes_by_tokens():
+    forecast = extrapolate(by_tokens(), TrainingPlan(steps=1000, tokens_per_step=500))
+    assert forecast.duration_s.point == pytest.approx(0.5, rel=1e-6)
+
+
+def test_energy_emissions_and_cost_follow_the_time():
+    measured = [Trial(t.sample_size, BATCH, t.epoch_durations_s, energy_kwh=360 * t.total_s / 3.6e6) for t in exact()]
+    forecast = extrapolate(measured, PLAN, carbon_intensity=500.0, electricity_price=0.2)
+    kwh = 360 * 94.3 / 3.6e6
+    assert forecast.energy_kwh.point == pytest.approx(kwh, rel=1e-6)
+    assert forecast.emissions_kgco2e.point == pytest.approx(kwh * 0.5, rel=1e-6)
+    assert forecast.cost_usd.point == pytest.approx(kwh * 0.2, rel=1e-6)
+    assert forecast.energy_kwh.lower < kwh < forecast.energy_kwh.upper
+    assert "ENERGY" in {w.name for w in forecast.warnings}  # 1.4 s of measurement is noise
+
+
+def test_what_was_not_measured_is_unknown():
+    forecast = extrapolate(exact(), PLAN, carbon_intensity=500.0, electricity_price=0.2)
+    assert forecast.energy_kwh is forecast.emissions_kgco2e is forecast.cost_usd is None
+
+
+def test_one_size_gives_a_wide_and_named_forecast_instead_of_a_refusal():
+    steps = [Trial(BATCH, BATCH, (2.1, 2.0, 2.2, 2.1, 2.1))]
+    forecast = extrapolate(steps, TrainingPlan(samples=BATCH * 1000, batch_size=BATCH, epochs=3))
+    assert {"FEW", "WIDE"} <= {w.name for w in forecast.warnings} and not forecast.is_reliable
+    assert forecast.duration_s.lower < 0.75 * 6300 < 6300 < forecast.duration_s.upper
+    assert forecast.backtest_error is None
+    assert all(w.advice for w in forecast.warnings)
+
+
+def test_extrapolating_far_is_said():
+    assert "FAR" in {w.name for w in extrapolate(exact(), TrainingPlan(steps=100_000)).warnings}
+
+
+@pytest.mark.parametrize(
+    ("make", "says"),
+    [
+        (lambda: extrapolate([], PLAN), "no trials"),
+        (lambda: Trial(0, 64, (1.0,)), "sample_size must be"),
+        (lambda: Trial(64, 64, ()), "at least one"),
+        (lambda: Trial(64, 64, (-1.0,)), "positive and finite"),
+        (lambda: Trial(64, 64, (math.nan,)), "positive and finite"),
+        (lambda: Trial(64, 64, (1.0,), energy_kwh=0.0), "None where it was not measured"),
+        (lambda: TrainingPlan(samples=100, batch_size=10), "epochs=…"),
+        (lambda: TrainingPlan(epochs=100, steps=10), "not in both"),
+        (lambda: TrainingPlan(samples=100, steps=10), "with their batch_size"),
+        (lambda: TrainingPlan(samples=100, batch_size=10, epochs=10**9), "cannot be meant"),
+        (lambda: TrainingPlan(steps=0), "steps must be"),
+        (lambda: extrapolate(exact(), TrainingPlan(samples=64, batch_size=64, epochs=1)), "less than a trial's"),
+        (lambda: extrapolate(exact(), TrainingPlan(samples=6400, batch_size=32, epochs=1)), "batch size"),
+        (lambda: extrapolate([*exact(), Trial(64, 32, (1.0,))], PLAN), "different batch sizes"),
+        (lambda: extrapolate(exact(), PLAN, level=1.0), "level must"),
+        (lambda: extrapolate(exact(), PLAN, cold_start_s=math.nan), "cold_start_s must"),
+        (lambda: extrapolate(exact(), PLAN, cold_start_s=-1.0), "cold_start_s must"),
+        (lambda: extrapolate(exact(), PLAN, warmup_epochs=-1), "warmup_epochs must"),
+        (lambda: green_love.GreenLoveOptions(warmup_epochs=-1), "warmup_epochs must"),
+        (lambda: extrapolate(in_s((10, 11, 12), (1e-3, 1e3, 1.0)), PLAN, method="power"), "differ too much"),
+        (lambda: extrapolate(by_tokens(), TrainingPlan(steps=1000, tokens_per_step=1)), "1,000 tokens an epoch, less"),
+        (lambda: extrapolate(exact(), PLAN, method="magic"), "method must"),
+        (lambda: extrapolate(exact(), TrainingPlan(steps=999), method="green-love"), "samples and epochs"),
+    ],
+)
+def test_bad_input_says_what_to_do(make, says):
+    with pytest.raises(UsageError, match=says):
+        make()
+
+
+@settings(deadline=None, max_examples=25)
+@given(st.floats(1e-5, 1.0), st.floats(0.0, 2.0), st.integers(1, 10_000), st.integers(2, 100))
+def test_forecasts_are_finite_ordered_and_scale(batch_s, fixed_share, epochs, ratio):
+    fixed_s = fixed_share * 8 * batch_s
+    plan = TrainingPlan(samples=64 * BATCH * ratio, batch_size=BATCH, epochs=epochs)
+    duration = extrapolate(exact(fixed_s=fixed_s, batch_s=batch_s), plan).duration_s
+    assert 0 < duration.lower <= duration.point <= duration.upper < math.inf
+    slower = extrapolate(exact(fixed_s=2 * fixed_s, batch_s=2 * batch_s), plan).duration_s
+    assert slower.point == pytest.approx(2 * duration.point, rel=1e-4)
+
+
+@pytest.mark.parametrize("cost", [{}, {"fixed_s": 0.005}, {"run_noise": 0.02, "noise": 0.02}])
+def test_the_95_percent_interval_keeps_its_word(cost):
+    rng = np.random.default_rng(7)
+    replicates, hits = 120, 0
+    for _ in range(replicates):
+        duration = extrapolate(trials(rng, **cost), PLAN).duration_s
+        truth = run(rng, PLAN.batches_per_epoch, 100, **cost).sum()
+        hits += duration.lower <= truth <= duration.upper
+    error = math.sqrt(0.95 * 0.05 / replicates)
+    assert hits / replicates >= 0.95 - 3 * error
+
+
+def test_a_spike_that_is_no_cold_start_is_expected_to_come_on():
+    m, durations = 8, exact()[0].epoch_durations_s
+    spiky = Trial(m * BATCH, BATCH, (durations[0], 1.3 * durations[1], *durations[2:]))
+    forecast = extrapolate([spiky, *exact()[1:]], PLAN)
+    assert forecast.one_off_s.point == 0.0
+    assert forecast.duration_s.upper > extrapolate(exact(), PLAN).duration_s.upper * 1.01
+
+
+def test_curvature_is_flagged_and_a_line_is_not():
+    rng = np.random.default_rng(3)
+
+    def is_curved(square_share: float) -> bool:
+        square_s = square_share * 1e-3 * 62 / (1 - square_share) / 62**2
+        seen = trials(rng, run_noise=0.005, noise=0.01, square_s=square_s)
+        found = curvature(
+            np.array([float(t.batches) for t in seen]), np.array([np.mean(t.epoch_durations_s) for t in seen])
+        )
+        assert found.exponent is not None
+        return found.is_curved
+
+    assert sum(is_curved(0.2) for _ in range(100)) >= 95
+    assert sum(is_curved(0.0) for _ in range(300)) <= 300 * 0.03 + 3 * math.sqrt(300 * 0.02 * 0.98)
+
+
+def test_a_power_law_is_offered():
+    m = np.array([4.0, 8.0, 16.0, 32.0, 64.0])
+    found = curvature(m, 1e-3 * m**2)
+    assert found.is_curved and found.exponent == pytest.approx(2.0)
+
+
+def test_the_largest_size_is_forecast_from_the_others():
+    m = np.array([4.0, 8.0, 16.0, 16.0])
+    assert backtest_error(m, np.array([4.0, 8.0, 20.0, 20.0])) == pytest.approx(-0.2)
+    assert backtest_error(m[:2], np.array([4.0, 8.0])) is None
+
+
+def in_s(batches, durations_s) -> list[Trial]:
+    """Trials that drew 50 W."""
+    return [
+        Trial(m * BATCH, BATCH, (s,) * 4, energy_kwh=50 * 4 * s / 3.6e6)
+        for m, s in zip(batches, durations_s, strict=True)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("batches", "durations_s", "others_per_batch_s"),
+    [
+        ((10, 20, 40), (2.0, 1.0, 3.0), 0.125),
+        ((10, 20, 30), (2.0, 1.0, 5.0), 0.125),
+        ((4, 8, 80), (3.0, 1.0, 2.0), 0.4375),
+    ],
+)
+def test_where_larger_samples_took_less_the_largest_is_still_forecast_as_more_than_nothing(
+    batches, durations_s, others_per_batch_s
+):
+    # no cost per epoch is believed there, and the mean time of a batch is that of both: (2/10 + 1/20) / 2
+    forecast = extrapolate(in_s(batches, durations_s), PLAN, carbon_intensity=400.0, electricity_price=0.3)
+    foreseen_s = others_per_batch_s * batches[-1]
+    assert forecast.backtest_error == pytest.approx(foreseen_s / durations_s[-1] - 1)
+    assert not forecast.is_reliable
+    off = max(foreseen_s / durations_s[-1], durations_s[-1] / foreseen_s)
+    for e in (forecast.duration_s, forecast.energy_kwh, forecast.emissions_kgco2e, forecast.cost_usd):
+        assert 0 < e.lower <= e.point / off * (1 + 1e-9) and e.upper >= e.point * off * (1 - 1e-9)
+    assert forecast.duration_p99_s >= forecast.duration_s.point * off * (1 - 1e-9)
+
+
+def test_an_error_of_many_times_is_not_said_in_per_cent():
+    forecast = extrapolate(in_s((4, 8, 80), (3.0, 1.0, 2.2)), PLAN)
+    (warning,) = [w for w in forecast.warnings if w.name == "BACKTEST"]
+    assert "comes out 16 times too long" in warning.message  # 0.4375 s * 80 / 2.2 s = 15.9
+    slow = extrapolate(in_s((4, 8, 80), (0.4, 0.8, 800.0)), PLAN)
+    assert "100 times too short" in str(slow.warnings)
+
+
+AMOUNTS = ("duration_s", "energy_kwh", "emissions_kgco2e", "cost_usd")
+BATCHES = st.one_of(st.integers(1, 12), st.integers(1, 200))
+SECONDS = st.one_of(st.floats(1e-3, 1e3), st.sampled_from([1e-3, 0.5, 1.0, 2.0, 3.0, 1e3]))
+
+
+@st.composite
+def any_trials(draw) -> list[Trial]:
+    sizes = draw(st.lists(BATCHES, min_size=2, max_size=6, unique=True))
+    sizes += draw(st.lists(st.sampled_from(sizes), max_size=2))
+    found = []
+    for m in draw(st.permutations(sizes)):
+        epochs = draw(st.one_of(SECONDS.map(lambda s: [s] * 4), st.lists(SECONDS, min_size=1, max_size=6)))
+        found.append(Trial(m * BATCH, BATCH, tuple(epochs), draw(st.none() | st.floats(1e-9, 10.0))))
+    return found
+
+
+@settings(deadline=None, max_examples=120)
+@given(
+    trials=any_trials(),
+    times=st.sampled_from([1, 3, 100, 100_000]),
+    epochs=st.sampled_from([1, 3, 1000]),
+    method=st.sampled_from(["wls", "wls", "power", "green-love"]),
+    warmup_epochs=st.sampled_from([None, None, 0, 3]),
+)
+def test_whatever_the_trials_no_estimate_is_nonsense(trials, times, epochs, method, warmup_epochs):
+    plan = TrainingPlan(
+        samples=max(t.sample_size for t in trials) * times, batch_size=BATCH, epochs=epochs, eval_every=1
+    )
+    rates = {"carbon_intensity": Estimate(400.0, 300.0, 500.0, 0.95, "gCO2e/kWh"), "electricity_price": 0.3}
+    more = {"eval_durations_s": (1.0, 1.5), "cold_start_s": 2.0, "warmup_epochs": warmup_epochs}
+    try:
+        forecast = extrapolate(trials, plan, method=method, **rates, **more)
+    except UsageError as error:
+        assert method == "power" and ("three sizes" in str(error) or "differ too much" in str(error))
+        return
+    parts = () if method == "green-love" else ("one_off_s", "per_epoch_s", "per_batch_s", "between_s")
+    for name in (*AMOUNTS, *parts):
+        e = getattr(forecast, name)
+        assert e is None or 0 <= e.lower <= e.point <= e.upper < math.inf, (name, e)
+        assert e is None or name not in AMOUNTS or e.point > 0, (name, e)
+    assert (forecast.energy_kwh is None) == all(t.energy_kwh is None for t in trials)
+    assert forecast.duration_p99_s is None or forecast.duration_s.point <= forecast.duration_p99_s < math.inf
+    if forecast.backtest_error is not None:
+        assert -1 < forecast.backtest_error < math.inf
+        if not 1 / 1.5 < 1 + forecast.backtest_error < 1.5:
+            assert not forecast.is_reliable
+
+
+def test_epochs_that_were_told_to_be_cold_and_were_fast_are_worth_nothing_once():
+    quick = [Trial(t.sample_size, BATCH, (1e-4, 1e-4, *t.epoch_durations_s)) for t in exact()]
+    forecast = extrapolate(quick, TrainingPlan(samples=64 * BATCH, batch_size=BATCH, epochs=1), warmup_epochs=2)
+    assert forecast.one_off_s.point == forecast.one_off_s.lower == 0.0
+    assert forecast.duration_s.point == pytest.approx(0.069, rel=1e-6)
+
+
+def test_a_power_law_pays_a_cold_start_once_too():
+    def law(cold_s: float) -> Forecast:
+        cold = [Trial(t.sample_size, BATCH, (t.epoch_durations_s[0] + cold_s, *t.epoch_durations_s)) for t in exact()]
+        return extrapolate(cold, PLAN, method="power")
+
+    assert law(2.0).one_off_s.point == pytest.approx(2.0, rel=1e-6)
+    assert law(2.0).duration_s.point == pytest.approx(law(0.0).duration_s.point + 2.0, rel=1e-6)
+
+
+def thrashing(factors) -> list[Trial]:
+    """Trials on a machine whose threads hinder each other: each so many times as slow as it should be."""
+    sizes = (10, 21, 46, 100, 10, 100)
+    return [Trial(m * BATCH, BATCH, (1e-3 * m * f,) * 5) for m, f in zip(sizes, factors, strict=True)]
+
+
+def test_a_largest_size_that_the_others_do_not_foresee_is_loud_and_widens_all():
+    energetic = [
+        Trial(t.sample_size, BATCH, t.epoch_durations_s, energy_kwh=1e-4 * t.total_s)
+        for t in thrashing((7.0, 7.1, 6.9, 1.0, 7.0, 1.0))
+    ]
+    forecast = extrapolate(energetic, PLAN, carbon_intensity=100.0)
+    (warning,) = [w for w in forecast.warnings if w.name == "BACKTEST"]
+    assert forecast.backtest_error == pytest.approx(6.0, rel=0.1)
+    assert warning.is_serious and "+597%" in warning.message and not forecast.is_reliable
+    for estimate in (forecast.duration_s, forecast.energy_kwh, forecast.emissions_kgco2e):
+        assert estimate.upper >= 6.9 * estimate.point and estimate.lower <= estimate.point / 6.9
+    assert forecast.duration_p99_s >= forecast.duration_s.upper
+
+
+def test_a_foreseen_largest_size_changes_nothing():
+    rng = np.random.default_rng(11)
+    alarms = sum(any(w.name == "BACKTEST" for w in extrapolate(trials(rng), PLAN).warnings) for _ in range(100))
+    assert alarms <= 100 * 0.01 + 3 * math.sqrt(100 * 0.01 * 0.99)
+
+
+def test_trials_of_one_size_that_differ_by_a_factor_of_two_are_not_relied_on():
+    forecast = extrapolate(thrashing((1.0, 1.0, 1.0, 1.0, 2.5, 1.0)), PLAN)
+    (warning,) = [w for w in forecast.warnings if w.name == "SCATTER"]
+    assert "2.5 times" in warning.message and not forecast.is_reliable
+    assert "SCATTER" not in {w.name for w in extrapolate(thrashing((1.0, 1.0, 1.0, 1.0, 1.5, 1.0)), PLAN).warnings}
+
+
+def test_an_interval_of_more_than_half_either_way_is_not_relied_on():
+    forecast = extrapolate(thrashing((1.9, 1.0, 1.0, 1.0, 1.0, 1.4)), PLAN)
+    (warning,) = [w for w in forecast.warnings if w.name == "WIDE"]
+    assert forecast.duration_s.relative_width > 1 and warning.is_serious
+
+
+def test_warm_up_is_found_not_assumed():
+    rng = np.random.default_rng(0)
+    warm = 1 + 0.01 * rng.standard_normal((400, 12))
+    assert sum(cold_epochs(row) > 0 for row in warm) <= 400 * 0.03
+    assert all(cold_epochs([2.0, *row]) == 1 for row in warm[:50])
+    assert sum(cold_epochs([1.5, 1.3, *row]) == 2 for row in warm[:50]) >= 45
+    assert cold_epochs([5.0, 1.0, 1.0]) == 0  # too few to tell
+    # a spike after an epoch that was not slow is no cold start
+    assert all(cold_epochs([row[0], 1.3, *row[1:]]) == 0 for row in warm[:50])
+    assert all(cold_epochs([2.0, row[0], 1.3, *row[1:]]) <= 1 for row in warm[:50])
+
+
+def test_a_spike_is_no_cold_start_where_others_are_seen_later():
+    rng = np.random.default_rng(2)
+    quiet = (1 + 0.01 * rng.standard_normal((3, 10))).tolist()
+    assert cold_epochs_of([[1.3, *quiet[0]], quiet[1], quiet[2]]) == [1, 0, 0]
+    assert cold_epochs_of([[1.3, *quiet[0]], [*quiet[1], 1.3, 1.0], quiet[2]]) == [0, 0, 0]
+    assert cold_epochs_of([[2.5, *quiet[0]], [*quiet[1], 1.3, 1.0], quiet[2]]) == [1, 0, 0]
+
+
+def test_ar1_noise_is_recognised():
+    rng = np.random.default_rng(1)
+
+    def series(phi: float) -> list[list[float]]:
+        runs = []
+        for _ in range(200):
+            x = [rng.standard_normal()]
+            for _ in range(39):
+                x.append(phi * x[-1] + math.sqrt(1 - phi**2) * rng.standard_normal())
+            runs.append([1 + 0.01 * v for v in x])
+        return runs
+
+    noise = within_noise(series(0.7))
+    assert noise.phi == pytest.approx(0.7, abs=0.08) and noise.variance == pytest.approx(1e-4, rel=0.25)
+    assert within_noise(series(0.0)).phi < 0.05
+    assert noise.degrees_of_freedom == pytest.approx(7800 * 0.51 / 1.49, rel=0.15)  # normal: n, less for AR(1)
+    spiky = within_noise([[1.0 + 0.3 * (rng.random() < 0.05) for _ in range(40)] for _ in range(50)])
+    assert spiky.degrees_of_freedom < 2000 / 5
+    # the exact variance of the mean of 2 of AR(1): σ²(1 + φ)/2
+    assert noise.variance_of_mean(2) == pytest.approx(noise.variance * (1 + noise.phi) / 2)
+    assert within_noise([[1.0]]).variance == 0.0
+
+
+def test_a_mixture_of_one_is_the_normal_distribution():
+    mixture = Mixture.of([(2.0, 10.0, 3.0, math.inf)])
+    assert mixture.quantile(0.975) == pytest.approx(10 + 1.959963984540054 * 3, rel=1e-9)
+    assert mixture.cdf(10.0) == pytest.approx(0.5)
+    # Student's t with 5 degrees of freedom: t(0.975) = 2.570582
+    assert Mixture.of([(1.0, 0.0, 2.0, 5.0)]).quantile(0.975) == pytest.approx(2 * 2.570581835636314, rel=1e-6)
+    two = Mixture.of([(1.0, 0.0, 1.0, math.inf), (1.0, 100.0, 1.0, math.inf)])
+    assert two.quantile(0.25) == pytest.approx(0.0, abs=1e-6)
+    assert Mixture.of([(1.0, 5.0, 0.0, math.inf)]).quantile(0.1) == 5.0
+
+
+def test_a_sum_has_the_variance_and_the_freedom_of_welch():
+    first, second = [10.0, 11.0, 13.0, 12.0], [4.0, 4.1, 4.5]
+    parts = [Mixture.of([(1.0, np.mean(x), stats.sem(x), len(x) - 1)]) for x in (first, second)]
+    ((_, mean, deviation, freedom),) = parts[0].plus(parts[1]).parts()
+    welch = stats.ttest_ind(first, second, equal_var=False)
+    assert freedom == pytest.approx(welch.df)
+    assert (np.mean(first) - np.mean(second)) / deviation == pytest.approx(welch.statistic)
+    assert mean == pytest.approx(np.mean(first) + np.mean(second))
+    ((_, mean, deviation, freedom),) = parts[0].plus(Mixture.exactly(5.0)).times(2.0).parts()
+    assert (mean, deviation, freedom) == pytest.approx((33.0, 2 * stats.sem(first), 3))
+
+
+GREEN_LOVE = [Trial(1000, 100, (3.0, 2.0, 1.5, 1.0, 1.2)), Trial(2000, 100, (4.0, 3.0, 2.5, 2.0, 2.4))]
+GREEN_LOVE_PLAN = TrainingPlan(samples=10_000, batch_size=100, epochs=10)
+
+
+def test_the_green_love_formulas_by_hand():
+    # scaled by 10 and 5: firsts (30+20)/2, (20+15)/2, (15+12.5)/2; steady 10, 12, 10, 12
+    forecast = extrapolate(GREEN_LOVE, GREEN_LOVE_PLAN, method="green-love")
+    total = 25 + 17.5 + 13.75 + 7 * 11
+    sigma = math.sqrt(4 / 3)
+    assert forecast.duration_s.point == pytest.approx(total)
+    assert forecast.duration_s.upper - total == pytest.approx(1.959964 * math.sqrt(10) * sigma, rel=1e-6)
+    packaged = extrapolate(
+        GREEN_LOVE,
+        GREEN_LOVE_PLAN,
+        method="green-love",
+        green_love_options=green_love.GreenLoveOptions(divides_by_n=True),
+    )
+    assert packaged.duration_s.upper - total == pytest.approx(1.959964 * math.sqrt(10) * sigma / 2, rel=1e-6)
+
+
+def test_the_green_love_variants():
+    def scaled(**options):
+        return green_love.scale(GREEN_LOVE, GREEN_LOVE_PLAN, 0.95, green_love.GreenLoveOptions(**options))
+
+    assert scaled(uses_student_t=True).margin_s == pytest.approx(scaled().margin_s * 3.182446 / 1.959964, rel=1e-6)
+    assert scaled(uses_median=True).epoch_s == pytest.approx(11.0)
+    assert scaled().spearman_rho == pytest.approx(1.0)
+    falling = [Trial(1000, 100, (2.0,) * 5), Trial(2000, 100, (1.0,) * 5)]
+    level = [Trial(1000, 100, (1.0,) * 5), Trial(2000, 100, (1.0,) * 5)]
+    for trials_ in (falling, level):
+        assert "Spearman" in str(extrapolate(trials_, GREEN_LOVE_PLAN, method="green-love").warnings[0])
+
+
+def test_trials_in_which_larger_samples_took_less_give_a_wide_forecast_and_no_nonsense():
+    trials = [Trial(64 * m, 64, (d,) * 4, 1e-6) for m, d in ((1, 0.02), (2, 0.019), (8, 0.011), (8, 0.009))]
+    forecast = extrapolate(trials, TrainingPlan(samples=64 * 100, batch_size=64, epochs=10))
+    assert 0 <= forecast.duration_s.lower < forecast.duration_s.point and forecast.energy_kwh.point > 0
+    assert forecast.duration_s.relative_width > 0.25 and "WIDE" in {w.name for w in forecast.warnings}

@@ -1,0 +1,276 @@
+import csv
+import io
+import math
+from dataclasses import replace
+
+import pytest
+from conftest import epoch_row
+from foreign_samples import write_rows
+from hypothesis import given
+from hypothesis import strategies as st
+
+from greenlove_tracker.errors import UsageError
+from greenlove_tracker.logs.aggregate import KEYS, aggregate
+from greenlove_tracker.logs.directory import read_logs
+from greenlove_tracker.logs.mapreduce import first_of_chain
+from greenlove_tracker.logs.sums import ExactTotals
+from greenlove_tracker.records import Energy, Factor, Method
+
+PRICE = Factor("electricity_price", 0.5, "USD/kWh", "a test")
+
+
+@pytest.fixture
+def logs_dir(make_run):
+    """Three runs of two projects over two months; the last has neither energy nor a price."""
+    make_run(
+        "a",
+        [epoch_row(1, 0.1)],
+        {
+            "project": "x",
+            "gpu_models": "H200",
+            "account": "lab",
+            "partition": "big",
+            "user": "ada",
+            "started_at": "2026-10-31T23:59:59.500Z",
+            "job_id": "81",
+            "array_task_id": "3",
+            "cluster": "west",
+        },
+        electricity_price=PRICE,
+    )
+    make_run(
+        "b",
+        [epoch_row(1, 0.2)],
+        {
+            "project": "x",
+            "cpu_model": "EPYC",
+            "account": "lab",
+            "continues": "a",
+            "plan_samples": "500",
+            "started_at": "2026-11-01T00:00:00.000Z",
+        },
+        electricity_price=PRICE,
+    )
+    make_run(
+        "c",
+        [epoch_row(1, None)],
+        {"project": "y", "continues": "b", "started_at": "2026-11-02T10:00:00.000Z", "cluster": "west"},
+    )
+    return next(iter(read_logs(make_run("d", [epoch_row(1, 0.4)])).runs)).path.parent
+
+
+def sizes(found, *keys):
+    return {values: totals.n_runs for values, totals in found.by(*keys).items()}
+
+
+def test_everything_together(logs_dir):
+    found = aggregate(logs_dir)
+    assert (found.total.n_runs, found.total.duration_s) == (4, 40.0)
+    assert found.total.energy_kwh == found.total.energy.gpu_kwh == pytest.approx(0.7)
+    assert found.total.emissions_kgco2e == pytest.approx(0.28)
+    assert found.problems == []
+
+
+def test_what_is_unknown_is_counted_and_not_summed_as_zero(logs_dir):
+    found = aggregate(logs_dir)
+    assert (found.total.n_unknown_energy, found.total.n_unknown_cost) == (1, 2)
+    assert found.total.cost_usd == pytest.approx(0.15)
+    nothing = found.by("project")["y",]
+    assert nothing.energy_kwh is nothing.cost_usd is nothing.emissions_kgco2e is nothing.measured_kwh is None
+    empty = ExactTotals().totals
+    assert (empty.n_runs, empty.energy_kwh, empty.cost_usd, empty.gpu_hours) == (0, None, None, None)
+
+
+def test_gpu_hours_are_known_where_a_log_says_how_many_gpus_there_were(make_run):
+    logs_dir = make_run("a", [epoch_row(1, duration_s=3600.0)], {"gpu_count": "2"}).parent
+    make_run("cpu", fields={"gpu_count": "0"})
+    found = aggregate(logs_dir).total
+    assert (found.gpu_hours, found.n_unknown_gpu_hours) == (2.0, 0)
+    silent = make_run("silent", is_closed=False) / "run.csv"  # its meter never came up
+    silent.write_text(silent.read_text().replace("gpu_count,1,\n", ""))
+    found = aggregate(logs_dir)
+    assert (found.total.gpu_hours, found.total.n_unknown_gpu_hours) == (2.0, 1)
+    alone = found.by("run")["silent",]
+    assert (alone.gpu_hours, alone.n_unknown_gpu_hours) == (None, 1)
+    assert found.by("run")["cpu",].gpu_hours == 0.0
+    (row,) = [row for row in found.rows("run") if row["run"] == "silent"]
+    assert (row["gpu_hours"], row["unknown_gpu_hours"], row["unknown_emissions"]) == (None, 1, 0)
+
+
+def test_the_share_measured_is_that_of_the_runs_that_say(make_run):
+    modelled = replace(epoch_row(1), energy=Energy(gpu_kwh=0.003, gpu_method=Method.TDP_MODEL))
+    logs_dir = make_run("measured", [epoch_row(1, 0.001)]).parent
+    assert aggregate(logs_dir).total.measured_share == 1.0
+    make_run("modelled", [modelled])
+    make_run("nothing", [epoch_row(1, None)])
+    found = aggregate(logs_dir).total
+    assert (found.measured_share, found.n_unknown_measured, found.n_unknown_energy) == (0.25, 0, 1)
+    (logs_dir / "old").mkdir()
+    write_rows(logs_dir / "old", "2026-01-01T00:00:01,p,r,1.0,0.1,0.1,0,0.1,0.2")  # does not say how
+    found = aggregate(logs_dir).total
+    assert (found.measured_share, found.n_unknown_measured) == (0.25, 1)
+    alone = aggregate(logs_dir / "old")
+    assert (alone.total.measured_share, alone.total.measured_kwh) == (None, None)
+    assert alone.rows("project")[0]["unknown_measured"] == 1
+
+
+@pytest.mark.parametrize(
+    ("key", "groups"),
+    [
+        ("run", {"a": 1, "b": 1, "c": 1, "d": 1}),
+        ("project", {"": 1, "x": 2, "y": 1}),
+        ("device", {"": 2, "EPYC": 1, "H200": 1}),
+        ("account", {"": 2, "lab": 2}),
+        ("partition", {"": 3, "big": 1}),
+        ("user", {"": 3, "ada": 1}),
+        ("job", {"": 3, "west/81/3": 1}),
+        ("kind", {"exploration": 1, "training": 3}),
+        ("intensity", {"400 gCO2e/kWh, a test": 4}),
+        ("status", {"finished": 4}),
+        ("training", {"a": 3, "d": 1}),
+        ("day", {"2026-10-31": 1, "2026-11-01": 2, "2026-11-02": 1}),
+        ("month", {"2026-10": 1, "2026-11": 3}),
+    ],
+)
+def test_by_one_key(logs_dir, key, groups):
+    assert sizes(aggregate(logs_dir), key) == {(name,): n for name, n in groups.items()}
+
+
+def test_every_key_is_tested():
+    assert set(KEYS) == {mark[0] for mark in test_by_one_key.pytestmark[0].args[1]}
+
+
+def test_by_several_keys(logs_dir):
+    found = aggregate(logs_dir)
+    assert sizes(found, "project", "month") == {
+        ("", "2026-11"): 1,
+        ("x", "2026-10"): 1,
+        ("x", "2026-11"): 1,
+        ("y", "2026-11"): 1,
+    }
+    assert sizes(found, "training", "project") == {("a", "x"): 2, ("a", "y"): 1, ("d", ""): 1}
+    assert math.fsum(t.energy_kwh or 0 for t in found.by("project", "day").values()) == pytest.approx(0.7)
+
+
+@pytest.mark.parametrize("keys", [(), ("colour",), ("run", "colour"), ("run", "run")])
+def test_a_key_that_is_none_is_told_with_those_there_are(logs_dir, keys):
+    with pytest.raises(UsageError, match=r"cannot group by .*; choose from run, project"):
+        aggregate(logs_dir).by(*keys)
+
+
+@pytest.mark.parametrize(
+    ("since", "until", "runs"),
+    [
+        (None, None, "abcd"),
+        ("2026-11-01", None, "bcd"),
+        (None, "2026-11-01", "a"),
+        ("2026-11-01", "2026-11-02", "bd"),
+        ("2026-10-31T23:59:59Z", None, "abcd"),
+        (None, "2026-11-01T00:00:00Z", "a"),
+        ("2027-01-01", None, ""),
+        ("2026-11-01T01:00:00+01:00", None, "bcd"),
+    ],
+)
+def test_since_and_until(logs_dir, since, until, runs):
+    assert [run.run_id for run in aggregate(logs_dir, since=since, until=until).runs] == list(runs)
+
+
+@pytest.mark.parametrize("name", ["since", "until"])
+def test_a_date_that_is_none_is_told(logs_dir, name):
+    with pytest.raises(UsageError, match=f"{name} must be a date such as 2026-11-01"):
+        aggregate(logs_dir, **{name: "yesterday"})
+
+
+def test_a_run_without_a_start_is_left_out_of_a_period_by_name(make_run):
+    logs_dir = make_run("a", rows=[], fields={"started_at": ""}).parent
+    found = aggregate(logs_dir, since="2026-01-01")
+    assert list(found.runs) == [] and "not known when it began" in str(found.problems[0])
+    assert aggregate(logs_dir).total.n_runs == 1
+
+
+def test_a_chain_is_one_training_also_where_its_begin_is_not_asked_for(logs_dir):
+    found = aggregate(logs_dir, since="2026-11-02")
+    assert sizes(found, "training") == {("a",): 1}
+
+
+def test_a_chain_whose_first_run_is_gone_is_one_training(make_run):
+    logs_dir = make_run("b", fields={"continues": "a"}).parent
+    make_run("c", fields={"continues": "b"})
+    assert sizes(aggregate(logs_dir), "training") == {("a",): 2}
+
+
+def test_runs_that_continue_one_another_in_a_circle_are_one_training(make_run):
+    logs_dir = make_run("a", fields={"continues": "c"}).parent
+    for run_id, before in {"b": "a", "c": "b", "d": "c", "e": "e"}.items():
+        make_run(run_id, fields={"continues": before})
+    assert sizes(aggregate(logs_dir), "training") == {("a",): 4, ("e",): 1}
+
+
+@given(st.dictionaries(st.integers(0, 8).map(str), st.integers(0, 8).map(str)))
+def test_who_continues_whom_is_of_the_same_training(continues):
+    for run_id, before in continues.items():
+        assert first_of_chain(run_id, continues) == first_of_chain(before, continues)
+
+
+def test_unreadable_runs_are_left_out_by_name(make_run):
+    logs_dir = make_run("a", fields={"schema_version": "99"}).parent
+    make_run("b")
+    found = aggregate(logs_dir)
+    assert [r.run_id for r in found.runs] == ["b"] and found.problems[0].path.name == "a"
+    assert aggregate(read_logs(logs_dir)).total.n_runs == 1
+
+
+@pytest.mark.parametrize(
+    ("file", "told", "energy_kwh"),
+    [
+        ("summary.csv", "b/summary.csv: added up from the rows instead: '-0.001' is not an amount", 0.002),
+        ("epochs-0.csv", "b/epochs-0.csv: line 2 left out: '-0.001' is not an amount", 0.001),
+    ],
+)
+def test_nothing_is_taken_off_a_total_by_a_negative_number(make_run, file, told, energy_kwh):
+    logs_dir = make_run("a", [epoch_row(1)]).parent
+    damaged = make_run("b", [epoch_row(1)], is_closed=file == "summary.csv") / file
+    damaged.write_bytes(damaged.read_bytes().replace(b",0.001", b",-0.001"))
+    found = aggregate(logs_dir)
+    assert found.total.energy_kwh == pytest.approx(energy_kwh)
+    assert [str(problem).removeprefix(f"{logs_dir}/") for problem in found.problems] == [told]
+
+
+def test_a_negative_factor_is_left_out_and_told(make_run):
+    price = Factor("electricity_price", -0.5, "USD/kWh", "a test")
+    run_dir = make_run("a", is_closed=False, electricity_price=price)
+    text = (run_dir / "run.csv").read_text()
+    (run_dir / "run.csv").write_text(text.replace("carbon_intensity,400.0", "carbon_intensity,-400.0"))
+    found = aggregate(run_dir.parent)
+    assert found.total.energy_kwh == 0.002
+    assert (found.total.cost_usd, found.total.emissions_kgco2e, found.total.n_unknown_emissions) == (None, None, 1)
+    assert sorted(problem.message for problem in found.problems) == [
+        "carbon_intensity left out: '-400.0' is not an amount",
+        "electricity_price left out: '-0.5' is not an amount",
+    ]
+
+
+def test_frames_and_rows(logs_dir, tmp_path):
+    found = aggregate(logs_dir)
+    frame = found.to_frame("project")
+    assert frame["project"].tolist() == ["", "x", "y"] and frame["unknown_energy"].tolist() == [0, 0, 1]
+    assert frame["energy_kwh"].isna().tolist() == [False, False, True]
+    assert found.to_frame()["run"].tolist() == list("abcd")
+    assert found.rows("project")[1]["cost_usd"] == pytest.approx(0.15)
+    (tmp_path / "none").mkdir()
+    empty = aggregate(tmp_path / "none").to_frame("project")
+    assert list(empty.columns) == list(frame.columns) and empty.empty
+
+
+def test_csv_that_a_spreadsheet_does_not_run(make_run):
+    names = ("=cmd|' /C calc'!A0", "+1", "-1", "@SUM(1)", "\t=1", "\r=1", "\x1b[2J", 'a "b", c')
+    for i, name in enumerate(names):
+        logs_dir = make_run(f"run-{i}", fields={"project": name}).parent
+    found = aggregate(logs_dir)
+    rows = list(csv.DictReader(io.StringIO(found.to_csv("project", "run"), newline="")))
+    shown = {*(f"'{name.strip()}" for name in names[:6]), "[2J", names[-1]}
+    assert {row["project"] for row in rows} == shown and len(rows) == len(names)
+    assert [list(row) for row in rows] == [list(row) for row in found.rows("project", "run")]
+    assert [float(row["energy_kwh"]) for row in rows] == [row["energy_kwh"] for row in found.rows("project", "run")]
+    assert {row["cost_usd"] for row in rows} == {""}  # unknown, not zero
+    assert aggregate(logs_dir, since="2027-01-01").to_csv("project").startswith("project,runs,duration_s,")

@@ -1,0 +1,492 @@
+"""Directories of any size: added up in parts, anywhere, always to the same answer."""
+
+from __future__ import annotations
+
+import math
+import os
+import shutil
+import tracemalloc
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from report_samples import (
+    GERMANY,
+    GPU_FIELDS,
+    PRICE,
+    WORLD,
+    cpu_energy,
+    demo_rows,
+    epoch_row,
+    gpu_rows,
+    issued,
+    write_run,
+)
+
+from greenlove_tracker import console
+from greenlove_tracker.errors import MissingExtraError, UsageError
+from greenlove_tracker.logs import mapreduce
+from greenlove_tracker.logs.aggregate import aggregate
+from greenlove_tracker.logs.directory import read_logs
+from greenlove_tracker.logs.forecasts import FORECAST_COLUMNS, forecast_cells, shown
+from greenlove_tracker.logs.mapreduce import Query, QueryResult, answer_from, merged_in_pairs
+from greenlove_tracker.logs.run import Run
+from greenlove_tracker.logs.sums import ExactSum, ExactTotals, TopN
+from greenlove_tracker.rendering.document import Table
+from greenlove_tracker.report.build import document
+from greenlove_tracker.report.directory_report import Sums
+from greenlove_tracker.report.screens import summary_table
+
+CUTS = (("project",), ("month", "status"), ("training",), ())
+QUESTION = Query(CUTS, is_verified=True, has_highlights=True)
+
+
+def names_in(directory: Path) -> list[str]:
+    return sorted(path.name for path in directory.iterdir())
+
+
+def write_forecasts(run: Run, *forecasts) -> None:
+    lines = [FORECAST_COLUMNS, *map(forecast_cells, forecasts)]
+    (run.path / "forecasts.csv").write_text("".join(",".join(line) + "\n" for line in lines), encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def logs(tmp_path_factory) -> Path:
+    """Runs of all kinds: measured, modelled, unknown, failed, interrupted, continued, forecast, damaged, none."""
+    directory = tmp_path_factory.mktemp("any") / "logs"
+    for i in range(9):
+        month = {"started_at": f"2026-{1 + i % 3:02d}-03T10:00:00Z", "account": f"lab{i % 2}"}
+        fields = {**GPU_FIELDS, "project": f"project {i % 4}", **month, "continues": f"run-{i - 1}" if i % 2 else ""}
+        status = ("finished", "failed", None)[i % 3]
+        write_run(directory, gpu_rows(2 + i), f"run-{i}", fields=fields, intensity=GERMANY, price=PRICE, status=status)
+    write_run(directory, [epoch_row(1, 2.0)], "unknown", intensity=None)
+    write_forecasts(write_run(directory, demo_rows(20), "forecast"), *(issued(t, 41.0) for t in (1.0, 5.0, 9.0)))
+    broken = write_run(directory, demo_rows(3), "broken")
+    (broken.path / "epochs-0.csv").write_bytes((broken.path / "epochs-0.csv").read_bytes().replace(b"1.86", b"3.86"))
+    write_run(directory, demo_rows(3), "newer", fields={"schema_version": "99"})
+    (directory / "junk").mkdir()
+    return directory
+
+
+@pytest.fixture(scope="module")
+def whole(logs: Path) -> QueryResult:
+    return answer_from(QUESTION, str(logs), names_in(logs))
+
+
+FLOATS = st.floats(allow_nan=False, allow_infinity=False, min_value=-1e300, max_value=1e300)
+
+
+@given(st.lists(FLOATS | st.none(), max_size=30), st.integers(0, 30))
+def test_an_exact_sum_is_exact_and_the_same_in_any_parts(values, at):
+    everything = ExactSum.of(values)
+    known = [v for v in values if v is not None]
+    assert sum(map(Fraction, everything.parts)) == sum(map(Fraction, known))
+    assert everything.value == (math.fsum(known) if known else None)
+    parts = [ExactSum.of(values[at:]), ExactSum.of(values[:at])]
+    assert ExactSum.merged(parts) == everything
+    assert everything.without(parts[0]) == parts[1]
+
+
+@given(st.lists(st.integers(), unique=True), st.integers(0, 20), st.integers(1, 4))
+def test_the_first_of_parts_are_the_first_of_all(numbers, at, limit):
+    items = [(n,) for n in numbers]
+    parts = [TopN.of(limit, items[at:]), TopN.of(limit, items[:at])]
+    assert TopN.merged(parts) == TopN.of(limit, items) == TopN(limit, len(items), tuple(sorted(items)[:limit]))
+
+
+@given(st.data())
+@settings(max_examples=25, deadline=None)
+def test_an_answer_is_the_same_whatever_the_parts(logs, whole, data):
+    names = data.draw(st.permutations(names_in(logs)))
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(names)), max_size=4)))
+    bounds = list(zip([0, *cuts], [*cuts, len(names)], strict=True))
+    parts = [answer_from(QUESTION, str(logs), names[a:b]) for a, b in bounds]
+    assert merged_in_pairs(parts) == QueryResult.merged(parts) == whole
+    left = QueryResult.merged([QueryResult.merged(parts[:2]), *parts[2:]])
+    assert left == QueryResult.merged([*parts[:1], QueryResult.merged(parts[1:])] if parts[1:] else parts)
+
+
+def test_what_is_asked_later_or_at_once_is_the_same(logs):
+    at_once, later = aggregate(logs), aggregate(logs)
+    at_once.prepare(("project",), ("training",))
+    assert later.by("project") == at_once.by("project") and later.by("training") == at_once.by("training")
+    assert later.total == at_once.total and later.highlights == at_once.highlights
+    assert later.problems == at_once.problems
+
+
+def test_a_directory_is_read_once_for_its_screen(logs, monkeypatch):
+    read: list[str] = []
+    monkeypatch.setattr(mapreduce, "answer_from", lambda q, d, names: read.append(d) or answer_from(q, d, names))
+    found = aggregate(logs)
+    assert found.rows("project") and found.total.n_runs == 12 and found.problems and len(found.runs) == 12
+    assert read == [str(logs)]
+
+
+def test_runs_are_read_anew_and_belong_to_their_groups(logs):
+    found = aggregate(logs, since="2026-02-01", until="2026-03-01")
+    assert [run.run_id for run in found.runs] == ["run-1", "run-4", "run-7"]
+    assert found.runs[1].run_id == "run-4" and [r.run_id for r in found.runs[:2]] == ["run-1", "run-4"]
+    assert found.runs[0] is not found.runs[0]
+    by_project = aggregate(logs).runs_by("project")
+    assert [run.run_id for run in by_project["project 1",]] == ["run-1", "run-5"]
+    by_training = aggregate(logs).runs_by("training")
+    assert [run.run_id for run in by_training["run-2",]] == ["run-2", "run-3"]
+
+
+def test_runs_that_differ_from_their_epochs_are_named(logs):
+    assert not [p for p in aggregate(logs).problems if "add up to" in p.message]
+    (differing,) = [p for p in aggregate(logs, verify=True).problems if "add up to" in p.message]
+    assert differing.path.name == "broken"
+    assert "its epochs add up to duration_s 13.18, not 7.18" in differing.message
+    verified = aggregate(logs, verify=True).verified
+    assert (verified.n_agreeing, verified.n_differing) == (8, 1)
+    assert aggregate(logs).verified is None
+    table = summary_table(aggregate(logs, verify=True), ["project"])
+    assert "\n9 runs verified, 1 differs; 3 with no totals of their own to verify\n" in table
+    assert "\ndiffers from its epochs, or could not be read:\n" in table
+
+
+def test_a_run_whose_epochs_are_gone_cannot_be_verified(tmp_path):
+    run = write_run(tmp_path / "logs", demo_rows(3))
+    (run.path / "epochs-0.csv").unlink()
+    found = aggregate(tmp_path / "logs", verify=True)
+    assert [p.message for p in found.problems] == ["cannot be verified: its epochs are missing"]
+    assert found.total.n_runs == 1
+
+
+def test_the_recorded_runs_are_what_their_epochs_add_up_to(tmp_path):
+    shutil.unpack_archive(Path(__file__).parents[1] / "recorded" / "cpu-trainings.zip", tmp_path)
+    found = aggregate(tmp_path, verify=True)
+    assert found.problems == []
+    assert "\n132 runs verified, none differs" in summary_table(found, ["project"])
+
+
+def test_runs_of_other_tools_state_no_totals_that_could_differ():
+    found = aggregate(Path(__file__).parents[1] / "recorded" / "foreign", verify=True)
+    assert not [p for p in found.problems if "add up to" in p.message]
+    told = f"no run could be verified; {found.total.n_runs} with no totals of their own to verify"
+    assert told in summary_table(found, ["project"])
+
+
+def test_memory_does_not_grow_with_the_logs(tmp_path):
+    source = write_run(tmp_path / "one", [epoch_row(n, 2.0, cpu_energy(2.0)) for n in range(1, 101)])
+    directory = tmp_path / "logs"
+    peaks = {}
+    for n_runs in (100, 500):
+        for i in range(n_runs):
+            shutil.copytree(source.path, directory / f"run-{i:04d}", dirs_exist_ok=True)
+        aggregate(directory).by("project")  # what is imported and cached on the way
+        tracemalloc.start()
+        aggregate(directory).by("project")
+        peaks[n_runs] = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+    one_run = sum(file.stat().st_size for file in source.path.iterdir())
+    assert (peaks[500] - peaks[100]) / 400 < 0.1 * one_run
+
+
+def test_a_run_is_counted_once_whatever_leads_to_it(tmp_path, make_run):
+    logs_dir = make_run("a").parent
+    make_run("b")
+    (logs_dir / "0-link").symlink_to(logs_dir / "a", target_is_directory=True)
+    (logs_dir / "z-link").symlink_to(logs_dir, target_is_directory=True)
+    shutil.copytree(logs_dir / "a", logs_dir / "team" / "c")
+    found = aggregate(logs_dir)
+    assert found.total.n_runs == len(found.runs) == len(list(read_logs(logs_dir).readable())) == 3
+    assert sorted(run.run_id for run in found.runs)[1:] == ["b", "c"]
+
+
+@pytest.fixture
+def copied(make_run):
+    """Two runs, copies of the first further down, and another run that was given the name of the second."""
+    logs_dir = make_run("a").parent
+    make_run("b")
+    for place in ("0-before/deep", "copies", "copies/again"):
+        shutil.copytree(logs_dir / "a", logs_dir / place / "a")
+    fields = logs_dir / "copies" / "b" / "run.csv"
+    shutil.copytree(logs_dir / "b", fields.parent)
+    fields.write_text(fields.read_text().replace("T12:00:00.000Z", "T13:00:00.000Z"))
+    (logs_dir / "0-link").symlink_to(logs_dir / "copies" / "a", target_is_directory=True)
+    return logs_dir
+
+
+def check_copies(logs_dir, found):
+    assert (found.total.n_runs, found.total.duration_s) == (2, 40.0)
+    assert [run.path for run in found.runs] == [logs_dir / "a", logs_dir / "b"]
+    copies = ("0-before/deep/a", "copies/a", "copies/again/a")
+    assert {p.path.relative_to(logs_dir).as_posix(): p.message for p in found.problems} == {
+        **dict.fromkeys(copies, f"left out: the same run as in {logs_dir / 'a'}"),
+        "copies/b": f"left out: {logs_dir / 'b'} has the same name; rename one of them",
+        "0-link": "left out: leads to a directory that was read already",
+    }
+
+
+def test_a_copy_of_a_run_counts_once_and_is_told(copied):
+    check_copies(copied, aggregate(copied))
+    assert [run.path for run in read_logs(copied).readable()] == [copied / "a", copied / "b"]
+    assert aggregate(copied / "copies").total.n_runs == 2  # each directory by itself
+
+
+def test_a_copy_of_a_run_of_a_newer_version_is_told_as_one(make_run):
+    run_dir = make_run("a", fields={"schema_version": "99"})
+    shutil.copytree(run_dir, run_dir.parent / "copies" / "a")
+    assert [p.message[:27] for p in aggregate(run_dir.parent).problems] == [
+        "left out: the same run as i",
+        "written with log schema 99,",
+    ]
+
+
+def test_what_is_no_run_is_told_with_the_rest(logs):
+    messages = {p.path.name: p.message for p in aggregate(logs).problems}
+    assert messages["junk"] == "is not a run: no run.csv" and "log schema 99" in messages["newer"]
+
+
+def test_a_number_beyond_reason_costs_its_run_and_no_other(make_run):
+    logs_dir = make_run("a").parent
+    run_dir = make_run("b")
+    summary = run_dir / "summary.csv"
+    summary.write_bytes(summary.read_bytes().replace(b"\nduration_s,20.0", b"\nduration_s,1e+308"))
+    found = aggregate(logs_dir)
+    assert found.total.duration_s == 20.0
+    assert [(p.path.name, p.message) for p in found.problems] == [("b", "left out: it holds a number beyond 1e+100")]
+
+
+def test_problems_are_counted_beyond_those_that_are_kept(make_run, monkeypatch):
+    rows = b"".join(b"epoch,x,line %d\n" % n for n in range(50))
+    for run_id in "abc":
+        run_dir = make_run(run_id, is_closed=False)
+        (run_dir / "epochs-0.csv").write_bytes((run_dir / "epochs-0.csv").read_bytes() + rows)
+    assert [str(p)[-21:] for p in aggregate(run_dir.parent).problems[20::21]] == [": and more like these"] * 3
+    monkeypatch.setattr(mapreduce, "N_PROBLEMS", 5)
+    found = aggregate(run_dir.parent).problems
+    assert len(found) == 6 and found[-1].message == "and 58 more problems"
+
+
+def test_a_bar_is_drawn_where_it_takes_longer_than_a_moment(logs, monkeypatch):
+    drawn: list[str] = []
+
+    class Line:
+        def __init__(self, *, even_beside_stdout: bool) -> None:
+            assert even_beside_stdout
+
+        def draw(self, text: str) -> None:
+            drawn.append(text)
+
+        def clear(self) -> None:
+            drawn.append("")
+
+    monkeypatch.setattr(console, "StatusLine", Line)
+    assert aggregate(logs).total.n_runs == 12 and set(drawn) == {""}
+    drawn.clear()
+    monkeypatch.setattr(console, "_PATIENCE_S", -1.0)
+    monkeypatch.setattr(mapreduce, "_PART", 7)
+    found = aggregate(logs)
+    assert found.total.n_runs == 12
+    assert [text[-4:] for text in drawn] == [" 50%", "100%", ""] and drawn[0].startswith("reading 14 runs  ━━━")
+    drawn.clear()  # again, where each is read by itself
+    assert len(list(found.runs)) == 12 and [text[-4:] for text in drawn][-3:] == [" 92%", "100%", ""]
+    drawn.clear()
+    assert len(list(read_logs(logs).readable())) == 12 and drawn[-2].endswith("100%")
+
+
+def test_a_bar_is_drawn_once_a_percent(monkeypatch):
+    drawn: list[str] = []
+    monkeypatch.setattr(console, "_PATIENCE_S", -1.0)
+    monkeypatch.setattr(console.StatusLine, "draw", lambda self, text: drawn.append(text))
+    assert list(console.with_bar(range(100_000), 100_000, 100_000)) == list(range(100_000))
+    assert len(drawn) == len(set(drawn)) <= 125  # percents, and parts of the bar
+
+
+def test_the_forecast_told_is_the_one_shown_of_all(logs, tmp_path):
+    run = Run(logs / "forecast")
+    assert run.told() == shown(run.scores()) and run.told().issued.elapsed_s == 5.0
+    late = write_run(tmp_path, demo_rows(20), "late")
+    write_forecasts(late, issued(1.0), issued(2.0, warnings=["FEW"]))
+    assert late.told() == shown(late.scores()) == late.scores()[-1]
+    with (late.path / "forecasts.csv").open("a") as file:
+        file.write(
+            ",".join(forecast_cells(issued(30.0))) + "\n" + ",".join(forecast_cells(issued(31.0))) + "\nnonsense\n"
+        )
+    again = Run(late.path)
+    assert again.told().issued.elapsed_s == 30.0 == shown(Run(late.path).scores()).issued.elapsed_s
+    assert Run(logs / "run-0").told() is None
+
+
+def test_forecasts_are_scored_over_all_runs(tmp_path):
+    for i in range(8):
+        run = write_run(tmp_path / "logs", demo_rows(20), f"run-{i}")
+        write_forecasts(run, issued(5.0, point=41.36 * (1 + i / 100), half=1.0))
+    record = aggregate(tmp_path / "logs").highlights.forecasts
+    assert (record.n_runs, record.n_held, dict(record.levels)) == (8, 3, {0.95: 8})
+    assert record.median_error == pytest.approx(0.03, abs=0.001)
+    text = str(document(tmp_path / "logs").blocks)
+    assert "held in 3 of 8, 38% (14% to 69%) of the runs (nominal 95%); median |error| 3.0%" in text
+
+
+def test_the_report_of_many_runs_tells_of_those_that_matter(tmp_path):
+    source = write_run(tmp_path / "one", gpu_rows(2), "x", fields={**GPU_FIELDS, "account": "lab"}, intensity=WORLD)
+    failed = write_run(tmp_path / "one", gpu_rows(2), "y", status="failed", exit_code=1)
+    for i in range(300):
+        shutil.copytree(source.path, tmp_path / "logs" / f"run-{i:04d}")
+        shutil.copytree(failed.path, tmp_path / "logs" / f"failed-{i:04d}")
+    found = document(tmp_path / "logs")
+    tables = [block for block in found.blocks if isinstance(block, Table)]
+    assert max(len(table.rows) for table in tables) == 27  # 25 runs, the others, the total
+    text = str(found.blocks)
+    for wanted in ("By account", "575 further runs", "and 275 more", "failed-0024"):
+        assert wanted in text, wanted
+    top = next(table for table in tables if table.columns[0].title == "run")
+    further, total = top.rows[-2], top.rows[-1]
+    every = aggregate(tmp_path / "logs")
+    top_runs = [partial for *_, partial in every.highlights.top.items]
+    rest = every.partial.without(top_runs)
+    assert rest.n_runs == 575 and ExactTotals.merged([rest, *top_runs]).totals == every.total
+    assert further[3:] == Sums(rest).cells and total[3:] == Sums(every.partial).cells
+
+
+@pytest.fixture
+def store(logs):
+    """The same logs in fsspec's store in memory."""
+    import fsspec
+
+    memory = fsspec.filesystem("memory")
+    memory.put(str(logs), "/any/logs", recursive=True)
+    yield "memory://any/logs"
+    memory.rm("/any", recursive=True)
+
+
+def test_a_store_is_read_as_a_directory_is(logs, store):
+    here, there = aggregate(logs, verify=True), aggregate(store, verify=True)
+    assert there.rows("project", "month") == here.rows("project", "month")
+    assert there.highlights == here.highlights
+    assert [p.path.name for p in there.problems] == [p.path.name for p in here.problems]
+    runs = list(read_logs(store).readable())
+    assert [run.summary for run in runs] == [run.summary for run in read_logs(logs).readable()]
+    assert Run(runs[0].path).epochs == Run(logs / runs[0].run_id).epochs
+    assert str(runs[0].path) == "memory:///any/logs/broken"
+    assert read_logs(f"{store}/run-0").runs[0].run_id == "run-0"
+    assert document(store).title == "Training runs in logs"
+
+
+def test_a_file_of_a_store_that_is_too_large_is_not_fetched(logs, store, monkeypatch):
+    from fsspec.implementations.memory import MemoryFileSystem
+
+    MemoryFileSystem().pipe_file("/any/logs/run-0/summary.csv", b"x" * (4 * 1024**2 + 1))
+    fetched: list[str] = []
+    cat = MemoryFileSystem.cat_file
+    monkeypatch.setattr(
+        MemoryFileSystem, "cat_file", lambda fs, path, **how: fetched.append(path) or cat(fs, path, **how)
+    )
+    found = aggregate(store)
+    messages = [p.message for p in found.problems if p.path.name == "summary.csv"]
+    assert messages[0] == "cannot be read: larger than 4 MiB" and "added up from the rows" in messages[1]
+    assert found.total.duration_s == aggregate(logs).total.duration_s
+    assert "/any/logs/run-0/summary.csv" not in fetched and "/any/logs/run-0/epochs-0.csv" in fetched
+
+
+def test_a_store_is_listed_anew_when_it_is_asked_again(logs, store, monkeypatch):
+    from fsspec.implementations.dirfs import DirFileSystem
+    from fsspec.implementations.memory import MemoryFileSystem
+
+    listed: dict[str, list] = {}
+    ls, forgot = MemoryFileSystem.ls, []
+    monkeypatch.setattr(MemoryFileSystem, "ls", lambda fs, path, **how: listed.setdefault(path, ls(fs, path, **how)))
+    monkeypatch.setattr(MemoryFileSystem, "invalidate_cache", lambda fs, path=None: forgot.append(listed.clear()))
+    assert aggregate(store).total.n_runs == 12 and forgot
+    DirFileSystem("/any/logs", MemoryFileSystem()).cp("run-0", "run-99", recursive=True)
+    assert aggregate(store).total.n_runs == 13
+
+
+def test_a_store_that_is_not_there_is_told(store):
+    with pytest.raises(UsageError, match="memory:///gone is not a directory of logs"):
+        read_logs("memory://gone")
+    with pytest.raises(UsageError, match="nostore://x: Protocol not known: nostore"):
+        read_logs("nostore://x")
+
+
+def test_a_store_whose_package_is_missing_is_told_with_its_name(monkeypatch):
+    import fsspec.core
+
+    def refuse(address: str) -> None:
+        raise ImportError("Install s3fs to access S3")
+
+    monkeypatch.setattr(fsspec.core, "url_to_fs", refuse)
+    with pytest.raises(MissingExtraError, match="s3://bucket/logs: Install s3fs to access S3"):
+        read_logs("s3://bucket/logs")
+
+
+@pytest.mark.parametrize(
+    ("chosen", "message"),
+    [
+        ({"engine": "spark"}, "no engine 'spark': choose local or dask"),
+        ({"scheduler": "tcp://x:1"}, "a scheduler is Dask's: say engine dask"),
+    ],
+)
+def test_an_engine_that_is_none_is_told(logs, chosen, message):
+    with pytest.raises(UsageError, match=message):
+        aggregate(logs, **chosen)
+
+
+def test_dask_that_is_not_installed_is_told_with_how_to_get_it(logs, monkeypatch):
+    monkeypatch.setattr(mapreduce, "find_spec", lambda name: None)
+    with pytest.raises(MissingExtraError, match=r'pip install "greenlove-tracker\[dask\]"'):
+        aggregate(logs, engine="dask")
+
+
+@pytest.mark.real
+def test_dask_gives_the_same_answer_from_several_processes(logs, monkeypatch):
+    distributed = pytest.importorskip("distributed")
+    monkeypatch.setattr(mapreduce, "_PART", 3)
+    monkeypatch.chdir(logs.parent)
+    cluster = distributed.LocalCluster(n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None)
+    with cluster, distributed.Client(cluster) as client:
+        assert len(set(client.run(os.getpid).values()) - {os.getpid()}) == 2
+        here = aggregate("logs", verify=True)
+        there = aggregate("logs", verify=True, engine="dask", scheduler=cluster.scheduler_address)
+        for keys in CUTS[:3]:
+            assert there.by(*keys) == here.by(*keys)
+        assert there.partial == here.partial and there.highlights == here.highlights
+        assert [str(p) for p in there.problems] == [str(p) for p in here.problems]
+    assert not (logs.parent / "dask-worker-space").exists()
+
+
+@pytest.mark.real
+def test_dask_counts_a_copy_once(copied):
+    distributed = pytest.importorskip("distributed")
+    with distributed.LocalCluster(processes=False, dashboard_address=None) as cluster:
+        check_copies(copied, aggregate(copied, engine="dask", scheduler=cluster.scheduler_address))
+
+
+@pytest.mark.real
+def test_dask_reads_a_store(store):
+    distributed = pytest.importorskip("distributed")
+    # in this process: another one has a memory of its own
+    with distributed.LocalCluster(processes=False, dashboard_address=None) as cluster:
+        there = aggregate(store, engine="dask", scheduler=cluster.scheduler_address)
+        assert there.rows("project") == aggregate(store).rows("project")
+
+
+@pytest.mark.real
+def test_dask_starts_processes_of_its_own(logs):
+    pytest.importorskip("distributed")
+    assert aggregate(logs, engine="dask").rows("project") == aggregate(logs).rows("project")
+
+
+@pytest.mark.real
+def test_a_scheduler_that_does_not_answer_is_told(logs, monkeypatch):
+    pytest.importorskip("distributed")
+    monkeypatch.setattr(mapreduce, "_CONNECT_S", 0.3)
+    with pytest.raises(UsageError, match=r"no Dask scheduler answers at tcp://127\.0\.0\.1:9"):
+        _ = aggregate(logs, engine="dask", scheduler="tcp://127.0.0.1:9").total
+
+
+def test_the_summary_of_the_command_line_takes_the_same_options(logs):
+    from click.testing import CliRunner
+
+    from greenlove_tracker.cli import cli
+
+    assert "logs/broken: " not in CliRunner().invoke(cli, ["summary", str(logs)]).output
+    assert "logs/broken: " in CliRunner().invoke(cli, ["summary", str(logs), "--verify"]).output
+    refused = CliRunner().invoke(cli, ["summary", str(logs), "--scheduler", "tcp://x:1"])
+    assert refused.exit_code == 1 and "--engine dask" in refused.output

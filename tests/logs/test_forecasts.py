@@ -1,0 +1,128 @@
+"""The log of forecasts, and its scoring."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+from conftest import epoch_row
+from fakes import FakeClock
+from report_samples import issued
+
+from greenlove_tracker import Tracker
+from greenlove_tracker.forecasting import Estimate
+from greenlove_tracker.logs.directory import read_logs
+from greenlove_tracker.logs.forecasts import (
+    FORECAST_COLUMNS,
+    Scored,
+    forecast_cells,
+    forecast_from_cells,
+    score,
+    shown,
+    units_done,
+)
+from greenlove_tracker.logs.run import Run
+from greenlove_tracker.meter import SimulatedMeter
+
+
+def cells(forecast) -> dict[str, str]:
+    return dict(zip(FORECAST_COLUMNS, forecast_cells(forecast), strict=True))
+
+
+def test_a_forecast_reads_back_as_it_was_written():
+    full = issued(
+        energy_kwh=Estimate(0.1, 0.09, 0.12, 0.95, "kWh"),
+        warnings=["FEW"],
+        emissions_kgco2e=Estimate(0.04, 0.03, 0.05, 0.95, "kgCO2e"),
+        cost_usd=Estimate(0.03, 0.02, 0.04, 0.95, "USD"),
+    )
+    assert forecast_from_cells(cells(full)) == full
+    bare = dataclasses.replace(issued(), duration_p99_s=None, warnings=frozenset())
+    assert forecast_from_cells(cells(bare)) == bare
+    assert cells(bare)["energy_kwh"] == ""  # unknown is not zero
+
+
+@pytest.mark.parametrize("column, text", [("duration_s", ""), ("duration_s", "nan"), ("level", "x"), ("elapsed_s", "")])
+def test_a_damaged_line_is_an_error(column, text):
+    with pytest.raises(ValueError):
+        forecast_from_cells({**cells(issued()), column: text})
+
+
+def test_scores():
+    held, missed = score([issued(), issued(point=30.0)], "duration_s", 20.5, units=20, run_s=20.5)
+    assert (held.has_held, missed.has_held) == (True, False)
+    assert held.error == pytest.approx(20 / 20.5 - 1) and missed.error == pytest.approx(30 / 20.5 - 1)
+    assert score([issued()], "energy_kwh", 1.0, units=20, run_s=20.0) == []
+    assert score([issued()], "duration_s", None, units=20, run_s=20.0) == []
+    assert score([issued()], "duration_s", 20.5, units=40, run_s=20.5) == []  # of another training in the same run
+
+
+def test_the_forecast_at_a_tenth_of_the_run_is_shown_and_else_the_last():
+    scores = score(
+        [issued(1.0), issued(2.1, warnings=["FEW"]), issued(2.5), issued(9.0)], "duration_s", 20.0, units=20, run_s=20.0
+    )
+    assert shown(scores) is scores[2]
+    assert shown(scores[:1]) is scores[0] and shown([]) is None
+    assert Scored(
+        issued(), issued().estimates["duration_s"], 19.0, 19.0
+    ).has_held  # the end of an interval belongs to it
+
+
+def test_a_run_scores_its_forecasts_against_its_summary(tmp_path):
+    clock = FakeClock()
+    with Tracker(
+        epochs=10, log_dir=tmp_path, verbose=0, clock=clock, meter=SimulatedMeter(clock, gpu_w=360.0)
+    ) as tracker:
+        for _ in range(10):
+            tracker.epoch_start()
+            clock.pass_s(10.0)
+            tracker.epoch_end()
+            tracker._session.tick()
+    run = read_logs(tmp_path).runs[0]
+    assert [f.epochs_done for f in run.forecasts] == list(range(1, 10))
+    assert run.problems == []
+    scores = run.scores()
+    assert all(s.has_held and s.outcome == 100.0 for s in scores)
+    assert abs(scores[-1].error) < 0.01
+    energies = run.scores("energy_kwh")
+    assert energies[0].outcome == pytest.approx(0.01) and energies[-1].has_held
+
+
+@pytest.mark.parametrize("ending", ["stopped early", "interrupted"])
+def test_a_run_that_did_not_do_what_was_forecast_is_not_scored(make_run, ending):
+    run_dir = make_run(
+        rows=[epoch_row(1), epoch_row(2)], fields={"epochs_planned": "5"}, is_closed=ending != "interrupted"
+    )
+    run = Run(run_dir)
+    assert units_done(dataclasses.replace(run.summary, epochs_planned=5), None) is None
+    assert run.scores() == ()
+    assert units_done(dataclasses.replace(run.summary, epochs_planned=2, status="finished"), None) == 2
+
+
+def test_a_training_in_steps_is_scored_where_it_took_them(make_run):
+    summary = Run(make_run(rows=[epoch_row(1)])).summary
+    assert (units_done(summary, 5), units_done(summary, 6), units_done(summary, None)) == (5, None, None)
+
+
+def test_a_damaged_log_of_forecasts_is_told_and_the_rest_kept(make_run):
+    run_dir = make_run()
+    lines = [FORECAST_COLUMNS, forecast_cells(issued()), ["nonsense"] * len(FORECAST_COLUMNS)]
+    (run_dir / "forecasts.csv").write_text("".join(",".join(line) + "\n" for line in lines), encoding="utf-8")
+    run = Run(run_dir)
+    assert len(run.forecasts) == 1
+    assert "line 3 left out" in str(run.problems[0])
+
+
+def test_energy_of_several_nodes_is_not_scored_against_the_forecast_of_the_first(make_run):
+    run_dir = make_run(fields={"epochs_planned": "2"})
+    lines = [FORECAST_COLUMNS, forecast_cells(issued(energy_kwh=Estimate(0.1, 0.09, 0.12, 0.95, "kWh")))]
+    (run_dir / "forecasts.csv").write_text("".join(",".join(line) + "\n" for line in lines), encoding="utf-8")
+    run = Run(run_dir)
+    run.summary = dataclasses.replace(run.summary, epochs_planned=20, epochs_done=20, n_nodes=2)
+    assert len(run.scores()) == 1 and not run.scores("energy_kwh")
+
+
+def test_energy_is_judged_at_the_same_moment_as_time():
+    energy = {"energy_kwh": Estimate(0.1, 0.09, 0.12, 0.95, "kWh")}
+    scores = score([issued(1.0, **energy), issued(2.5, **energy)], "energy_kwh", 0.1, units=20, run_s=20.0)
+    assert shown(scores) is scores[1]

@@ -1,0 +1,80 @@
+import csv
+from pathlib import Path
+
+import pytest
+
+from greenlove_tracker.errors import UsageError
+from greenlove_tracker.projection.catalogue import near_names, recognise
+from greenlove_tracker.tables.gpus import gpus
+
+with (Path(__file__).parents[1] / "recorded" / "device_names.csv").open(encoding="utf-8") as file:
+    SEEN = list(csv.DictReader(file))
+
+
+def _memory(row):
+    return float(row["memory_gb"]) if row["memory_gb"] else None
+
+
+@pytest.mark.parametrize("row", [r for r in SEEN if r["expected"]], ids=lambda r: f"{r['name']} {r['memory_gb']}")
+def test_a_name_that_was_seen_is_its_gpu(row):
+    assert recognise(row["name"], _memory(row)).name == row["expected"]
+
+
+@pytest.mark.parametrize("row", [r for r in SEEN if not r["expected"]], ids=lambda r: f"{r['name']} {r['memory_gb']}")
+def test_a_trap_is_no_gpu_of_the_table(row):
+    with pytest.raises(UsageError):
+        recognise(row["name"], _memory(row))
+
+
+def test_the_names_are_many_and_each_says_where_it_was_seen():
+    assert len(SEEN) >= 200 and sum(bool(row["expected"]) for row in SEEN) >= 100
+    assert all(row["seen"] for row in SEEN)
+
+
+@pytest.mark.parametrize("name", list(gpus()))
+def test_a_canonical_name_is_its_gpu(name):
+    gpu = gpus()[name]
+    assert recognise(name, gpu.memory_gb) is gpu
+
+
+@pytest.mark.parametrize("name", ["rtx 4090", "RTX 4090", "GeForce RTX 4090", "nvidia geforce rtx 4090", "RTX-4090"])
+def test_what_people_type(name):
+    assert recognise(name).name == "GeForce RTX 4090"
+
+
+def test_two_cards_of_one_name_are_told_apart_by_memory():
+    assert recognise("NVIDIA GeForce RTX 3080", 12.0).name == "GeForce RTX 3080 12GB"
+    assert recognise("NVIDIA GeForce RTX 3080", 9.77).name == "GeForce RTX 3080 10GB"  # of 10, with ECC and reserves
+    with pytest.raises(UsageError, match=r"give its memory, or say .*10GB") as caught:
+        recognise("NVIDIA GeForce RTX 3080")
+    assert "GeForce RTX 3080 12GB" in str(caught.value)
+
+
+@pytest.mark.parametrize(("name", "memory_gb"), [("NVIDIA A100-SXM4-80GB", 9.5), ("AMD Instinct MI300X", 24.0)])
+def test_a_part_of_a_gpu_under_its_full_name_is_seen_by_its_memory(name, memory_gb):
+    with pytest.raises(UsageError, match="part of that GPU"):
+        recognise(name, memory_gb)
+
+
+@pytest.mark.parametrize("name", ["NVIDIA A100-SXM4-80GB MIG 1g.10gb", "GRID A100-10C", "NVIDIA A100-1-5C"])
+def test_a_slice_is_said_to_be_one(name):
+    with pytest.raises(UsageError, match="MIG or vGPU"):
+        recognise(name)
+
+
+@pytest.mark.parametrize("memory_gb", [0.0, -1.0, float("nan"), float("inf")])
+def test_a_memory_that_cannot_be(memory_gb):
+    with pytest.raises(UsageError, match="memory_gb must be positive"):
+        recognise("NVIDIA L4", memory_gb)
+
+
+def test_the_nearest_names_are_named():
+    assert set(near_names("H100")) == {"H100 SXM5 80GB", "H100 PCIe 80GB", "H100 NVL 94GB"}
+    with pytest.raises(UsageError, match=r"called 'GeForce RTX 4095'; the nearest names are .*RTX 4090"):
+        recognise("GeForce RTX 4095")
+
+
+@pytest.mark.parametrize("name", ["", "NVIDIA", "  ", "GPU"])
+def test_nothing_is_no_gpu(name):
+    with pytest.raises(UsageError, match="no GPU of the table"):
+        recognise(name)

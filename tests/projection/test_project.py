@@ -1,0 +1,417 @@
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from datetime import date
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from projection_samples import HERE, TODAY, forecast
+from projection_samples import projected_by_name as projected
+
+from greenlove_tracker.errors import UsageError
+from greenlove_tracker.forecasting import Estimate, TrainingPlan
+from greenlove_tracker.projection.power import at_level, elsewhere, scaling_gain
+from greenlove_tracker.projection.project import Projection, project
+from greenlove_tracker.records import Factor
+
+H100, A100, H200 = "H100 SXM5 80GB", "A100 PCIe 80GB", "H200 SXM"
+OURS = "provider,gpu,access,price,unit,gpus_per_instance,regions,country,date_read\n"
+
+
+def hours(row) -> float:
+    return row.duration_s.point / 3600
+
+
+def test_the_local_row_is_the_forecast_at_90_percent():
+    here = project(forecast(), **HERE)[0]
+    assert here.is_local and here.price == "own" and here.fits is None and here.scope == 2
+    assert here.duration_s.point == 72_000
+    # 3% at 95% is 2.518% at 90%: 1.644854 / 1.959964
+    assert here.duration_s.upper == pytest.approx(72_000 * 1.0251768, rel=1e-6)
+    assert here.energy_kwh.point == 9.1
+    assert here.emissions_kgco2e.point == pytest.approx(9.1 * 0.380948, rel=1e-4)  # Germany, Our World in Data 2023
+    assert (here.cost_usd.point, here.cost_basis) == (pytest.approx(9.1 * 0.419), "electricity")
+
+
+def test_time_times_price_times_gpus_is_the_cost_to_the_cent():
+    rows = projected(custom_speedup=2.0)
+    a100, h100 = rows[A100], rows[H100]
+    assert hours(a100) == pytest.approx(10.0)
+    assert round(a100.cost_usd.point, 2) == 20.00  # 10 h × 2.00 × 1
+    assert (h100.billed_gpus, h100.n_gpus) == (8, 1)
+    assert h100.gain == pytest.approx(6.8)  # 8 × 85%
+    assert hours(h100) == pytest.approx(20 / 2 / 6.8)
+    assert round(h100.cost_usd.point, 2) == 45.88  # 1.4706 h × 3.90 × 8
+    for row in projected().values():
+        if row.offer is not None and row.cost_usd is not None:
+            by_hand = row.duration_s.point / 3600 * row.offer.usd_per_gpu_hour * row.billed_gpus
+            assert round(row.cost_usd.point, 2) == round(by_hand, 2)
+
+
+def test_energy_and_emissions_by_hand():
+    rows = projected(custom_speedup=2.0)
+    a100, h100 = rows[A100], rows[H100]
+    # 10 h × 300 W × 82% × 1.2 host × PUE 1.3; SRVC 596.326 lb/MWh = 270.489 g/kWh
+    assert a100.energy_kwh.point == pytest.approx(3.8376)
+    assert a100.emissions_kgco2e.point == pytest.approx(3.8376 * 0.270489, rel=1e-5)
+    assert a100.market is None and a100.scope == 3
+    # 1.470588 h × 8 × 700 W × 82% × 1.2 × PUE 1.2; Iceland 27.7 g/kWh
+    assert h100.energy_kwh.point == pytest.approx(9.724235, rel=1e-5)
+    assert h100.emissions_kgco2e.point == pytest.approx(9.724235 * 0.0277, rel=1e-5)
+
+
+def test_a_claim_never_stands_alone_nor_is_a_bare_zero():
+    rows = projected(include_all=True)
+    claimed = [row for row in rows.values() if row.market is not None]
+    assert {row.name for row in claimed} >= {H100, H200}
+    for row in claimed:
+        assert row.emissions_kgco2e.point > 0
+        assert row.market.short == "0 claimed" and "claim" in row.market.text and row.market.source
+
+
+def test_the_same_gpu_is_once_as_fast_and_takes_the_local_time():
+    row = projected(local_gpu="NVIDIA L40S")["L40S"]
+    assert (row.speedup.estimate.point, row.speedup.method, row.gain) == (1.0, "same", 1.0)
+    here = project(forecast(), **{**HERE, "local_gpu": "NVIDIA L40S"})[0]
+    for end in ("point", "lower", "upper"):
+        assert getattr(row.duration_s, end) == pytest.approx(getattr(here.duration_s, end))
+
+
+def test_energy_tells_the_draw_where_nothing_measured_it():
+    # 9.1 kWh / 20 h = 455 W; of 450 W × 1.2 host that is 84.26%
+    row = projected(utilization=None, custom_speedup=2.0)[A100]
+    assert row.energy_kwh.point == pytest.approx(10 * 0.3 * (455 / 540) * 1.2 * 1.3)
+    assert any("84%" in text for text in row.assumptions)
+    half = projected(utilization=None, custom_speedup=2.0, manual_tdp_watts=900.0)[A100]
+    assert half.energy_kwh.point == pytest.approx(row.energy_kwh.point / 2)
+    cooled = projected(utilization=None, custom_speedup=2.0, pue=1.25)[A100]  # of the 9.1 kWh, 7.28 are the machine's
+    assert cooled.energy_kwh.point == pytest.approx(row.energy_kwh.point / 1.25)
+    given_share = projected(utilization=None, custom_speedup=2.0, manual_gpu_utilization=0.5)[A100]
+    assert given_share.energy_kwh.point == pytest.approx(10 * 0.3 * 0.5 * 1.2 * 1.3)
+
+
+def test_tdp_alone_is_never_an_energy():
+    rows = projected(forecast(kwh=None), utilization=None)
+    assert all(row.energy_kwh is None and row.emissions_kgco2e is None for row in rows.values())
+    assert any("give utilization" in text for text in rows["here"].warnings)
+    assert rows[A100].cost_usd is not None
+
+
+def test_a_draw_over_the_limit_is_capped_and_said():
+    rows = projected(forecast(kwh=20.0), utilization=None, custom_speedup=1.0)
+    assert rows[A100].energy_kwh.point == pytest.approx(20 * 0.3 * 1.2 * 1.3)
+    assert any("1.9 times what its GPUs may" in text for text in rows["here"].warnings)  # 1000 / 540
+
+
+def test_without_a_measured_energy_the_local_one_is_modelled():
+    here = projected(forecast(kwh=None), pue=1.5)["here"]
+    assert here.energy_kwh.point == pytest.approx(20 * 0.450 * 0.82 * 1.2 * 1.5)
+    assert any("a model" in text for text in here.sources)
+
+
+def test_intervals_combine_in_quadrature_on_the_log_scale():
+    row = projected(custom_speedup={A100: (2.0, 1.6, 2.4)}, gpus=[A100])[A100]
+    local_up, local_down = math.log(1.0251768), -math.log(1 - 0.0251768)
+    upper = math.exp(math.hypot(local_up, math.log(2 / 1.6)))
+    lower = math.exp(-math.hypot(local_down, math.log(2.4 / 2)))
+    assert row.duration_s.upper == pytest.approx(36_000 * upper, rel=1e-6)
+    assert row.duration_s.lower == pytest.approx(36_000 * lower, rel=1e-6)
+    assert (row.duration_s.level, row.duration_s.kind) == (0.90, "assumption")
+    assert row.cost_usd.upper == pytest.approx(20 * upper, rel=1e-6)
+    assert row.energy_kwh.relative_width == pytest.approx(row.duration_s.relative_width)
+
+
+def test_a_peak_that_does_not_fit_is_shown_with_what_would():
+    rows = projected(peak_memory_gb=60.0)
+    l40s = rows["L40S"]
+    assert l40s.fits is False and l40s.duration_s is None and l40s.cost_usd is None
+    assert H100 in l40s.fits_instead and "L40S" not in l40s.fits_instead
+    assert rows[H100].fits is True and not l40s.is_compared
+    assert projected(peak_memory_gb=44.6)["L40S"].fits is True  # 45.0 of its 48 GB can be used
+    assert projected(peak_memory_gb=45.5)["L40S"].fits is False
+
+
+def test_what_is_set_aside_and_what_asks_for_it():
+    rows = projected()
+    assert rows["B200 SXM"].aside == "price on request" and rows["B200 SXM"].price == "contact sales"
+    assert rows["B200 SXM"].cost_usd is None and rows["B200 SXM"].duration_s is not None
+    assert rows["Instinct MI300X"].aside == "other software (ROCm)"
+    assert "A40" not in rows
+    everything = projected(include_all=True)
+    assert everything["A40"].aside == "not offered any more" and everything["A40"].price == "not listed"
+    assert {name for name, row in everything.items() if row.aside} == {"A40", "A100 PCIe 40GB"}
+    assert not projected(gpus=["AMD Instinct MI300X"])["Instinct MI300X"].aside
+
+
+def test_rows_are_ordered_by_cost_and_asides_come_last():
+    rows = project(forecast(), **HERE)
+    compared = [row.cost_usd.point for row in rows[1:] if row.is_compared]
+    assert compared == sorted(compared) and len(compared) == 5
+    assert [bool(row.aside) for row in rows[1:]] == [False] * 5 + [True] * 5
+
+
+def test_a_gpu_that_nobody_offers_is_counted_as_if_it_stood_here():
+    row = projected(gpus=["NVIDIA GeForce RTX 5090"], custom_speedup=2.0)["GeForce RTX 5090"]
+    assert (row.price, row.offer, row.scope) == ("no offer", None, 2)
+    energy = 10 * 0.575 * 0.82 * 1.2
+    assert row.energy_kwh.point == pytest.approx(energy)
+    assert row.cost_usd.point == pytest.approx(energy * 0.419)
+    assert row.emissions_kgco2e.point == pytest.approx(energy * 0.380948, rel=1e-4)
+
+
+def test_the_greenest_region_is_counted_unless_one_is_asked_for():
+    h100 = projected()[H100]
+    assert h100.region == "eu-iceland1-a"
+    assert any("also in us-east1-a (270 g/kWh)" in text for text in h100.assumptions)
+    in_texas = projected(region="us-southcentral1-a")
+    assert set(in_texas) == {"here", H100, "L40S"}
+    assert in_texas[H100].intensity.value == pytest.approx(334.13, abs=0.01)
+    assert in_texas[H100].pue == 1.3 and in_texas[H100].market is None
+
+
+def test_mixed_bases_are_pointed_out():
+    rows = projected()
+    assert any("direct, the local one lifecycle" in text for text in rows[A100].warnings)  # eGRID against OWID
+    assert not any("lifecycle" in text for text in rows[H100].warnings)  # both Our World in Data
+    in_california = projected(country="US-CA")
+    assert not any("lifecycle" in text for text in in_california[A100].warnings)
+    assert any("lifecycle, the local one direct" in text for text in in_california[H100].warnings)
+
+
+@pytest.mark.parametrize(("today", "is_stale"), [(date(2027, 3, 27), False), (date(2027, 3, 28), True)])
+def test_a_price_is_stale_after_180_days(today, is_stale):
+    row = projected(today=today)[A100]  # read on 2026-09-28
+    assert any("181 days ago" in text for text in row.warnings) == is_stale
+
+
+def test_local_money():
+    rows = projected(price_usd_per_gpu_hour=0.5, n_gpus=2)
+    assert (rows["here"].cost_usd.point, rows["here"].cost_basis) == (pytest.approx(20.0), "machine")
+    assert projected(electricity_price=0.1)["here"].cost_usd.point == pytest.approx(0.91)
+    cuba = projected(country="Cuba")["here"]
+    assert cuba.cost_usd is None and any("give electricity_price" in text for text in cuba.warnings)
+    assert any("of 2019" in text for text in projected(country="IN")["here"].warnings)
+
+
+def test_local_intensity_is_overridden():
+    assert projected(carbon_intensity=50.0)["here"].emissions_kgco2e.point == pytest.approx(0.455)
+    factor = Factor("carbon_intensity", 60.0, "gCO2e/kWh", "a meter", "2026", "location-based, lifecycle")
+    assert projected(carbon_intensity=factor)["here"].intensity is factor
+    nowhere = projected(country=None)["here"]
+    assert "world average" in nowhere.intensity.source
+
+
+def test_embodied_emissions_are_the_users_figure_and_in_no_other_number():
+    with_it, without = projected(embodied_kgco2e_per_gpu_hour=0.01), projected()
+    assert with_it["here"].embodied_kgco2e.point == pytest.approx(0.2)
+    assert with_it[H100].embodied_kgco2e.point == pytest.approx(hours(with_it[H100]) * 8 * 0.01)
+    assert with_it[H100].emissions_kgco2e == without[H100].emissions_kgco2e
+    assert without[H100].embodied_kgco2e is None
+
+
+def test_another_provider_stands_in_the_table_by_a_file(tmp_path):
+    path = tmp_path / "acme.csv"
+    path.write_text(
+        OURS
+        + "acme,L40S,spot,0.50,USD/GPU-hour,1,north,SE,2026-11-01\n"
+        + "acme,L4,on demand,0.40,USD/GPU-hour,1,moon,,2026-11-01\n"
+    )
+    rows = {(r.offer.provider, r.name): r for r in project(forecast(), prices=path, **HERE) if r.offer}
+    sweden = rows["acme", "L40S"]
+    assert (sweden.offer.access, sweden.region, sweden.pue) == ("spot", "north", 1.25)
+    assert "Sweden" in sweden.intensity.source
+    assert round(sweden.cost_usd.point, 2) == round(hours(sweden) * 0.5, 2)
+    nowhere = rows["acme", "L4"]
+    assert nowhere.emissions_kgco2e is None and any("grid of acme moon" in text for text in nowhere.warnings)
+    assert ("crusoe", "L40S") in rows
+    assert {r.offer.provider for r in project(forecast(), prices=path, provider="acme", **HERE)[1:]} == {"acme"}
+
+
+def test_a_local_gpu_that_no_table_knows_needs_the_users_figures():
+    with pytest.raises(UsageError, match="Voodoo"):
+        projected(local_gpu="Voodoo 2")
+    rows = projected(local_gpu="Voodoo 2", custom_speedup={"L40S": 900.0})
+    assert set(rows) == {"here", "L40S"} and hours(rows["L40S"]) == pytest.approx(20 / 900)
+    assert any(H100 in text and "left out" in text for text in rows["here"].warnings)
+
+
+def test_the_memory_tells_cards_of_one_name_apart():
+    with pytest.raises(UsageError, match="give its memory"):
+        projected(local_gpu="NVIDIA GeForce RTX 3080")
+    assert projected(local_gpu="NVIDIA GeForce RTX 3080", local_memory_gb=9.996)["here"].name == "GeForce RTX 3080 10GB"
+
+
+def test_a_machine_without_a_gpu():
+    rows = project(forecast(), country="DE", today=TODAY)
+    assert rows[0].name == "this machine" and len(rows) == 11
+    assert all("no GPU here" in row.speedup.known_from for row in rows[1:])
+
+
+def on_a_cpu(samples: int, hours: float, **options: Any) -> dict[str, Projection]:
+    plan = TrainingPlan(samples=samples, batch_size=10, epochs=5)
+    made = replace(forecast(hours, kwh=None), plan=plan)
+    return projected(made, local_gpu=None, utilization=None, **options)
+
+
+def test_no_step_takes_less_than_its_kernels_launches():
+    # 50,000 batches × 0.3 ms are 15 s; the speedup of an assumed CPU alone would make 1.5 s of 20 minutes
+    rows = on_a_cpu(100_000, 1 / 3)
+    for row in rows.values():
+        if not row.is_local:
+            assert (
+                row.duration_s.point >= row.duration_s.lower >= 15.0 * (1 - 1e-12)
+                and row.duration_s.upper > row.duration_s.point
+            )
+    h200 = rows[H200]
+    assert h200.duration_s.point == pytest.approx(15.0) and h200.duration_s.upper > 4 * 15.0  # no surer for it
+    assert h200.speedup.estimate.point * h200.gain == pytest.approx(1200 / 15)
+    assert h200.speedup.estimate.lower < h200.speedup.estimate.point <= h200.speedup.estimate.upper
+    assert h200.least_s == pytest.approx(15.0)
+    assert round(h200.cost_usd.point, 6) == round(15 / 3600 * 8 * 4.29, 6)
+
+
+def test_a_step_that_is_longer_is_not_held_up():
+    rows, without = on_a_cpu(100, 20.0), projected(forecast(20.0, kwh=None), local_gpu=None, utilization=None)
+    assert rows[H200] == without[H200] and rows[H200].least_s is None
+
+
+def test_where_a_speedup_is_known_its_steps_are():
+    assert on_a_cpu(100_000, 1 / 3, custom_speedup=1000.0)[H200].duration_s.point < 1.0  # the user's own figure
+    plan = TrainingPlan(samples=100_000, batch_size=10, epochs=5)
+    on_a_gpu = projected(replace(forecast(1 / 3600), plan=plan))["L40S"]
+    assert on_a_gpu.speedup.method == "specifications" and on_a_gpu.duration_s.point < 1.0
+
+
+def test_a_fit_without_a_gpu_is_projected_by_the_users_figure_alone():
+    fit = replace(forecast(1 / 3, kwh=None), plan=TrainingPlan(samples=500, batch_size=1, epochs=1), method="power")
+    with pytest.raises(UsageError, match="used no GPU cannot be projected onto one without a custom_speedup"):
+        projected(fit, local_gpu=None, utilization=None)
+    rows = projected(fit, local_gpu=None, utilization=None, custom_speedup={"L40S": 3.0})
+    assert set(rows) == {"here", "L40S"} and rows["L40S"].duration_s.point == pytest.approx(400.0)
+    assert sum("used no GPU" in text and H200 in text for text in rows["here"].warnings) == 1
+    assert H200 in projected(fit)  # on a GPU it is as any training
+
+
+def test_steps_that_nobody_counted_are_named_where_they_matter():
+    def is_named(rows):
+        return any("how many steps this takes is not known" in text for text in rows["here"].warnings)
+
+    assert is_named(projected(forecast(kwh=None), local_gpu=None, utilization=None))
+    assert not is_named(on_a_cpu(100, 20.0)) and not is_named(projected())
+    assert not is_named(projected(forecast(kwh=None), local_gpu=None, utilization=None, custom_speedup=2.0))
+
+
+@pytest.mark.parametrize(
+    "custom", ["1.8", [1.8, 1.5, 2.1], (1.8, 1.5), True, {"L40S": "1.8"}, {"L40S": [1, 2, 3]}, {"T4": "2"}]
+)
+def test_a_speedup_that_is_no_number_is_refused(custom):
+    with pytest.raises(UsageError, match=r"custom_speedup must be a number such as 1.8, or \(1.8, 1.5, 2.1\), not"):
+        projected(custom_speedup=custom)
+
+
+def test_a_method_that_knows_nothing_about_a_gpu_leaves_it_out():
+    rows = projected(method="benchmarks")
+    assert A100 in rows and "L40S" not in rows
+    assert any("L40S" in text for text in rows["here"].warnings)
+    with pytest.raises(UsageError, match="no benchmark is called 'chess'"):
+        projected(task="chess")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"country": "Germoney"}, "did you mean Germany"),
+        ({"price_usd_per_gpu_hour": -1.0}, "price_usd_per_gpu_hour must be a positive number"),
+        ({"electricity_price": -0.1}, "electricity_price must be a positive"),
+        ({"carbon_intensity": -5.0}, "carbon_intensity must be positive"),
+        ({"carbon_intensity": Factor("x", 5.0, "g/MWh", "y")}, "must be in gCO2e/kWh, not 'g/MWh'"),
+        ({"provider": "nobody"}, "no offers of provider 'nobody' are known, only of crusoe"),
+        ({"gpus": ["L40X"]}, "L40X"),
+        ({"region": "mars"}, "nothing is offered in region 'mars'"),
+        ({"utilization": 82.0}, "a share from 0 to 1, such as 0.82"),
+        ({"manual_gpu_utilization": 0.0}, "manual_gpu_utilization is a share"),
+        ({"manual_tdp_watts": math.inf}, "manual_tdp_watts must be a positive number"),
+        ({"peak_memory_gb": math.nan}, "peak_memory_gb must be a positive number"),
+        ({"pue": 0.9}, "pue must be at least 1"),
+        ({"scaling": 0.125}, "scaling is the efficiency of eight GPUs"),
+        ({"scaling": 85}, "scaling is the efficiency of eight GPUs"),
+        ({"n_gpus": 0}, "n_gpus must be a whole number of at least 1"),
+        ({"target_gpus": 1.5}, "target_gpus must be a whole number"),
+        ({"custom_speedup": -1.0}, "custom_speedup must be positive"),
+    ],
+)
+def test_bad_input_is_refused(options, message):
+    with pytest.raises(UsageError, match=message):
+        projected(**options)
+
+
+def test_every_row_names_its_sources_and_units():
+    for row in project(forecast(), **HERE):
+        assert row.sources and all(row.sources)
+        assert row.duration_s.unit == "s" and row.energy_kwh.unit == "kWh" and row.emissions_kgco2e.unit == "kgCO2e"
+        assert row.cost_usd is None or row.cost_usd.unit == "USD"
+        if row.offer is not None:
+            assert any(row.offer.price_date in text for text in row.sources)
+            assert any("PUE" in text and "host" in text for text in row.assumptions)
+
+
+def test_more_gpus_here_and_there():
+    both = projected(n_gpus=8, custom_speedup=2.0)[H100]
+    assert (both.billed_gpus, both.gain, hours(both)) == (8, 1.0, pytest.approx(10.0))
+    sixteen = projected(target_gpus=9, custom_speedup=2.0)[H100]
+    assert (sixteen.n_gpus, sixteen.billed_gpus) == (9, 16)
+    assert sixteen.gain == pytest.approx(16 * 0.85 ** (4 / 3))
+
+
+counts = st.integers(1, 64)
+scalings = st.floats(0.2, 1.0)
+
+
+@given(counts, counts, counts, scalings)
+def test_gains_multiply_and_grow(a, b, c, scaling):
+    assert scaling_gain(a, b, scaling) * scaling_gain(b, c, scaling) == pytest.approx(scaling_gain(a, c, scaling))
+    assert scaling_gain(a, a, scaling) == 1.0
+    assert scaling_gain(a, b + 1, scaling) > scaling_gain(a, b, scaling)
+    assert scaling_gain(1, b, scaling) <= b * (1 + 1e-12)
+
+
+points = st.floats(1.0, 1e7)
+shares = st.floats(0.0, 0.9)
+
+
+def test_an_interval_that_reaches_zero_stays_there():
+    local = Estimate(100.0, 0.0, 200.0, 0.5, "s")
+    there = elsewhere(local, Estimate(2.0, 1.0, 4.0, 0.90, "×"), 1.0)
+    # at 90% the local range is 0 to 100 + 100 × 1.644854 / 0.674490 = 343.87
+    assert there.lower == 0.0 and there.upper == pytest.approx(
+        50 * math.exp(math.hypot(math.log(3.4387), math.log(2))), rel=1e-4
+    )
+
+
+@given(points, shares, st.floats(0.1, 50.0), st.floats(1.0, 4.0), st.floats(0.5, 8.0))
+def test_a_faster_gpu_takes_less_time_and_an_interval_never_narrows(seconds, width, speed, spread, gain):
+    local = Estimate(seconds, seconds * (1 - width), seconds * (1 + width), 0.95, "s")
+    faster = Estimate(speed, speed / spread, speed * spread, 0.90, "×")
+    there = elsewhere(local, faster, gain)
+    assert there.lower <= there.point <= there.upper and there.unit == "s"
+    assert there.point == pytest.approx(seconds / speed / gain)
+    assert elsewhere(local, faster, gain * 2).point == pytest.approx(there.point / 2)
+    at_90 = at_level(local)
+    assert there.upper / there.point >= at_90.upper / at_90.point * (1 - 1e-9)
+    assert there.upper / there.point >= spread * (1 - 1e-9)
+
+
+@given(st.floats(0.5, 500.0), st.floats(0.05, 1.0), st.floats(1.0, 3.0))
+def test_cost_energy_and_emissions_are_in_proportion(local_hours, share, factor):
+    def row(h: float, u: float):
+        return projected(forecast(h), utilization=u, custom_speedup=2.0, gpus=[A100], region="us-east1-a")[A100]
+
+    one, more = row(local_hours, share), row(local_hours * factor, share)
+    for name in ("duration_s", "cost_usd", "energy_kwh", "emissions_kgco2e"):
+        assert getattr(more, name).point == pytest.approx(getattr(one, name).point * factor)
+    thriftier = row(local_hours, share / 2)
+    assert thriftier.energy_kwh.point == pytest.approx(one.energy_kwh.point / 2)
+    assert thriftier.cost_usd == one.cost_usd

@@ -1,0 +1,386 @@
+from __future__ import annotations
+
+import io
+import os
+import re
+import shutil
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import get_args
+
+import pytest
+from html_samples import HOSTILE, Skeleton
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from playwright.sync_api import sync_playwright
+from pypdf import PdfReader
+from report_samples import GPU_FIELDS, cpu_energy, demo_run, epoch_row, gpu_rows, gpu_run, write_run
+from reportlab.graphics.shapes import Group, String
+
+from greenlove_tracker.errors import UsageError
+from greenlove_tracker.rendering import pdf_charts, svg
+from greenlove_tracker.rendering.document import (
+    Bar,
+    BarChart,
+    BarStyle,
+    Block,
+    Calculation,
+    Calculations,
+    ChartRow,
+    Column,
+    Document,
+    Heading,
+    KeyFigure,
+    KeyFigures,
+    LineChart,
+    Paragraph,
+    Table,
+)
+from greenlove_tracker.rendering.html import html_page
+from greenlove_tracker.report.build import document, write_html
+
+CHROMIUMS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+SKELETON = """() => [...document.querySelectorAll("*")].map(
+    e => e.tagName + " " + [...e.attributes].map(a => a.name).join(","))"""
+CONTRASTS = """() => {
+  const parts = colour => colour.match(/[\\d.]+/g).map(Number);
+  const linear = v => v <= .04045 ? v / 12.92 : ((v + .055) / 1.055) ** 2.4;
+  const light = c => [.2126, .7152, .0722].reduce((sum, k, i) => sum + k * linear(parts(c)[i] / 255), 0);
+  const ground = e => {
+    const colour = getComputedStyle(e).backgroundColor;
+    return parts(colour)[3] === 0 ? ground(e.parentElement) : colour;
+  };
+  const isShown = e => [...e.childNodes].some(n => n.nodeType === 3 && n.data.trim()) && !e.matches("title, desc");
+  return [...document.body.querySelectorAll("*")].filter(isShown).map(e => {
+    const ink = getComputedStyle(e)[e.tagName === "text" ? "fill" : "color"];
+    const [dark, bright] = [light(ink), light(ground(e))].sort();
+    return [(bright + .05) / (dark + .05), e.outerHTML.slice(0, 80)];
+  });
+}"""
+TOUCH = """() => document.querySelectorAll("*").forEach(
+    e => ["mouseover", "focus", "load", "error"].forEach(name => e.dispatchEvent(new Event(name))))"""
+
+
+def everything(text: str) -> Document:
+    """Every kind of block, ``text`` in every place that takes one."""
+    line = ((1.0, 2.0), (2.0, 0.5), (3.0, 1.25))
+    chart = LineChart(text, text, text, line, ((1.5, 2.5),), ((1.0, 1.5, 2.5), (3.0, 1.0, 1.5)))
+    columns = (Column(text, 1), Column(text, 1, is_number=True), Column(text), Column(text))
+    return Document(
+        text,
+        text,
+        text,
+        (
+            KeyFigures((KeyFigure(text, text, (text, text)),)),
+            Heading(text),
+            Paragraph(text),
+            Paragraph(text, is_note=True),
+            BarChart(tuple(Bar(text, float(i), text, look) for i, look in enumerate(BarStyle))),
+            BarChart((Bar(text, 2.0, text, BarStyle.PROJECTED, (1.0, 4.0)), Bar(text, None, text)), text),
+            ChartRow((chart, chart)),
+            ChartRow((chart,)),
+            Heading(text),
+            Table(columns, ((text,) * 4,) * 20, has_total=True),
+            Calculations((Calculation(text, text, text),)),
+        ),
+    )
+
+
+@pytest.fixture
+def logs(tmp_path: Path) -> Path:
+    return tmp_path / "logs"
+
+
+def many_runs(logs: Path) -> None:
+    for i in range(45):
+        fields = {**GPU_FIELDS, "project": f"project {i % 15}", "started_at": f"2026-{1 + i % 2:02d}-03T10:00:00Z"}
+        write_run(logs, gpu_rows(1 + i), f"run-{i:02d}", fields=fields, status="failed" if i == 7 else "finished")
+    (logs / "junk").mkdir()
+
+
+# -- without a browser -------------------------------------------------------------------------------------------
+
+
+def test_the_page_says_what_the_document_says(logs: Path) -> None:
+    gpu_run(logs)
+    content = document(logs)
+    said = " ".join("".join(Skeleton(html_page(content)).text).split())
+    for block in content.blocks:
+        match block:
+            case Heading() | Paragraph():
+                texts = [block.text]
+            case KeyFigures():
+                texts = [t for figure in block.figures for t in (figure.label, figure.value, *figure.how)]
+            case Table():
+                texts = [c.title for c in block.columns] + [cell for row in block.rows for cell in row]
+            case BarChart():
+                texts = [t for bar in block.bars for t in (bar.label, bar.text, bar.look.meaning)]
+            case ChartRow():
+                texts = [t for chart in block.charts for t in (chart.title, chart.x_label, chart.y_label)]
+            case Calculations():
+                texts = [t for line in block.lines for t in (line.label, line.text)]
+        for text in (content.title, content.subtitle, content.footer, *texts):
+            assert " ".join(text.split()) in said
+    assert "epoch: 3 · " in said
+    assert "A line over epoch, from 1 to 30. In W: lowest 1" in said
+
+
+def test_the_same_logs_give_the_same_bytes(logs: Path, tmp_path: Path) -> None:
+    demo_run(logs)
+    first, second = write_html(logs, tmp_path / "1.html"), write_html(logs, tmp_path / "2.html")
+    assert first.read_bytes() == second.read_bytes()
+    assert len(first.read_bytes()) < 60_000
+
+
+def test_the_page_needs_nothing_else(logs: Path) -> None:
+    write_run(logs, [epoch_row(i, 1.0, cpu_energy(1.0)) for i in range(1, 5001)])
+    page = html_page(document(logs))
+    assert len(page.encode()) < 200_000
+    for absent in ("<script", "http:", "https:", "@import", "@font-face", "<img", "<iframe"):
+        assert absent not in page
+    assert page.count("<a ") == page.count('<a href="#s')
+    assert page.count("url(") == page.count("url(#hatch)")
+    assert "default-src 'none'" in page
+
+
+def test_every_id_is_unique(logs: Path) -> None:
+    gpu_run(logs)
+    ids = Skeleton(html_page(document(logs))).ids
+    assert len(ids) > 10
+    assert set(ids.values()) == {1}
+
+
+def test_the_contents_lead_to_every_section(logs: Path) -> None:
+    gpu_run(logs)
+    page = html_page(document(logs))
+    contents = page[page.index("<nav") : page.index("</nav>")]
+    led_to = re.findall(r'<a href="#(s\d+)">([^<]+)</a>', contents)
+    assert led_to == re.findall(r'<h2 id="(s\d+)">([^<]+)</h2>', page)
+    assert len(led_to) >= 4
+    short = Document("A", "", "", (Heading("only one"), Paragraph("text")))
+    assert "<nav" not in html_page(short)
+
+
+def test_every_kind_of_block_is_drawn() -> None:
+    assert {type(block) for block in everything("x").blocks} == set(get_args(Block))
+    assert "<h2" not in html_page(Document("x", "", "x", (Paragraph("x"),)))
+
+
+@pytest.mark.parametrize("hostile", HOSTILE)
+def test_text_is_data(hostile: str) -> None:
+    page = html_page(everything(hostile))
+    page.encode()
+    harmless = Skeleton(html_page(everything("x")))
+    found = Skeleton(page)
+    assert found.tags == harmless.tags
+    assert found.ids == harmless.ids
+    assert svg.visible(hostile) in found.text
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.text(st.characters(codec=None), min_size=1))
+def test_any_text_is_data(text: str) -> None:
+    page = html_page(everything(text))
+    assert Skeleton(page).tags == Skeleton(html_page(everything("x"))).tags
+    assert all(c.isprintable() or c == "\n" for c in page)
+
+
+@pytest.mark.parametrize("highest", [0.0, 1e-9, 0.1, 99.9, 4200.0, 1e12])
+def test_the_axes_are_those_of_the_pdf(highest: float) -> None:
+    chart = LineChart("x", "epoch", "W", ((1.0, highest), (2.0, highest / 2)))
+    groups = (shape for shape in pdf_charts.line_chart(chart, 400.0).contents if isinstance(shape, Group))
+    texts = ["".join(part.text for part in group.contents if isinstance(part, String)) for group in groups]
+    in_pdf = texts[: texts.index("1")]  # the y axis comes first
+    assert len(in_pdf) > 2
+    assert Skeleton(svg.line_chart(chart, "c1")).text[2 : 2 + len(in_pdf)] == in_pdf
+
+
+def test_a_chart_holds_its_band_and_its_dots():
+    chart = LineChart("x", "samples", "s", ((1.0, 2.0), (3.0, 4.0)), ((5.0, 9.0),), ((1.0, 1.0, 3.0), (3.0, 3.0, 11.0)))
+    assert (chart.highest, max(chart.x_values)) == (11.0, 5.0)
+    drawn = svg.line_chart(chart, "c1")
+    assert '<polygon points="0.0,' in drawn and 'class="measured"' in drawn
+    assert drawn.index("<polygon") < drawn.index("<polyline") < drawn.index('class="measured"')  # the band lies below
+    assert "With 1 single measurement. The band around it ends at 3 to 11." in drawn
+    assert "samples: 5 · 9 s" in drawn
+    plain = svg.line_chart(LineChart("x", "samples", "s", chart.points), "c1")
+    assert "polygon" not in plain and "measured" not in plain and "band" not in plain
+
+
+def test_a_bar_reaches_to_its_share_of_the_longest_interval():
+    chart = BarChart(
+        (Bar("a", 2.0, "2", BarStyle.PROJECTED, (1.0, 4.0)), Bar("b", 1.0, "1"), Bar("c", None, "unknown"))
+    )
+    assert chart.longest == 4.0 and chart.looks == (BarStyle.PROJECTED,)
+    first, second, third = (svg.bar(bar, chart, "b") for bar in chart.bars)
+    assert 'width="50.00%"' in first and 'x1="25.00%"' in first and 'x2="100.00%"' in first
+    assert 'width="25.00%"' in second and "whisker" not in second
+    assert "<rect" not in third and "c: unknown" in third
+    assert BarChart((Bar("a", None, "unknown"),)).longest == 1.0
+
+
+def test_what_cannot_be_reported_is_refused(logs: Path, tmp_path: Path) -> None:
+    logs.mkdir()
+    with pytest.raises(UsageError, match="holds no run"):
+        write_html(logs, tmp_path / "x.html")
+    demo_run(logs)
+    with pytest.raises(UsageError, match="cannot write"):
+        write_html(logs, logs)
+    assert [path for path in tmp_path.iterdir() if path != logs] == []
+
+
+# -- in a real browser -------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator:
+    with sync_playwright() as playwright:
+        own = playwright.chromium.executable_path
+        found = next(filter(None, map(shutil.which, CHROMIUMS)), own if Path(own).exists() else None)
+        if found is None:
+            reason = "HTML reports are NOT tested in a browser: install Chromium (apt-get install chromium)"
+            if os.environ.get("CI"):
+                pytest.fail(reason)
+            warnings.warn(pytest.PytestWarning(reason), stacklevel=1)
+            pytest.skip(reason)
+        browser = playwright.chromium.launch(executable_path=found)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(scope="module")
+def harmless(browser) -> list[str]:
+    """The elements of the page that says nothing but x."""
+    page = browser.new_page()
+    page.set_content(html_page(everything("x")))
+    return page.evaluate(SKELETON)
+
+
+@pytest.fixture
+def show(browser, tmp_path: Path) -> Iterator:
+    """Opens a page, and collects what it logs, asks for and pops up."""
+    contexts = []
+
+    def opened(html: str, *, width: int = 1200, scheme: str = "light", **more):
+        path = tmp_path / "page.html"
+        path.write_bytes(html.encode())
+        context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme, **more)
+        contexts.append(context)
+        page = context.new_page()
+        page.seen = []
+        page.on("console", lambda message: page.seen.append(message.text))
+        page.on("pageerror", lambda error: page.seen.append(str(error)))
+        page.on("dialog", lambda dialog: (page.seen.append(dialog.message), dialog.dismiss()))
+        page.on("request", lambda request: page.seen.append(request.url))
+        page.goto(path.as_uri())
+        assert page.seen.pop(0) == path.as_uri()
+        return page
+
+    yield opened
+    for context in contexts:
+        context.close()
+
+
+@pytest.mark.parametrize("width", [375, 1200])
+@pytest.mark.parametrize("make", [demo_run, gpu_run, many_runs])
+def test_it_fits_the_screen_and_asks_for_nothing(show, logs: Path, make, width: int) -> None:
+    make(logs)
+    page = show(html_page(document(logs)), width=width)
+    assert page.evaluate("document.documentElement.scrollWidth") == width
+    beyond = "[...document.querySelectorAll('svg text')].filter(t => t.getBoundingClientRect().right > innerWidth)"
+    assert page.evaluate(f"{beyond}.length") == 0
+    assert page.title() == document(logs).title
+    assert page.seen == []
+
+
+@pytest.mark.parametrize("hostile", HOSTILE)
+def test_nothing_in_a_text_runs(show, harmless: list[str], hostile: str) -> None:
+    """With scripts allowed and the page's own policy against them switched off: escaping alone has to do."""
+    page = show(html_page(everything(hostile)), width=375, bypass_csp=True)
+    page.evaluate(TOUCH)
+    assert page.evaluate("typeof pwned") == "undefined"
+    assert page.seen == []
+    assert page.evaluate("document.querySelector('h1').textContent") == svg.visible(hostile)
+    assert page.evaluate("getComputedStyle(document.body).display") == "block"
+    assert page.evaluate("document.documentElement.scrollWidth") == 375
+    assert page.evaluate(SKELETON) == harmless
+
+
+def test_the_policy_stops_what_would_get_through(show) -> None:
+    page = show(html_page(everything("x")).replace("<h1>", "<h1><script>pwned = 1</script><img src='/x.png'>"))
+    assert page.evaluate("typeof pwned") == "undefined"
+    assert sum("Content Security Policy" in seen for seen in page.seen) == 2
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_text_has_contrast(show, logs: Path, scheme: str) -> None:
+    gpu_run(logs)
+    page = show(html_page(document(logs)), scheme=scheme)
+    contrasts = page.evaluate(CONTRASTS)
+    assert len(contrasts) > 150
+    assert min(contrasts)[0] >= 4.5, min(contrasts)
+    ground = page.evaluate("getComputedStyle(document.documentElement).backgroundColor")
+    assert ground == ("rgb(255, 255, 255)" if scheme == "light" else "rgb(18, 23, 21)")
+
+
+def test_looks_are_told_apart_without_colour(show) -> None:
+    page = show(html_page(everything("x")))
+    style = "e => { const s = getComputedStyle(e); return [s.fill, s.strokeDasharray].join() }"
+    looks = page.eval_on_selector_all(".bar rect", f"all => all.map({style})")
+    assert looks == [
+        "rgb(31, 111, 84),none",
+        "rgb(31, 111, 84),none",
+        'url("#hatch"),none',
+        "rgb(255, 255, 255),4px, 3px",
+        "rgb(213, 219, 216),none",
+        *["rgb(220, 235, 228),none"] * 2,
+    ]
+
+
+def test_it_can_be_read_aloud(show, logs: Path) -> None:
+    gpu_run(logs)
+    page = show(html_page(document(logs)))
+    tree = page.locator("body").aria_snapshot()
+    assert page.get_by_role("img", name=re.compile(".")).count() == page.locator("svg[role=img]").count() == 26
+    for wanted in (
+        '- heading "thesis/20261121T101502-c41e" [level=1]',
+        '- heading "Energy by component" [level=2]',
+        'img "Duration of each epoch"',
+        'img "RAM: 6.9 Wh · 7% · constant (modelled)"',
+        '- columnheader "source"',
+        '- rowheader "electricity price"',
+        '- group "Factors"',
+    ):
+        assert wanted in tree, wanted
+    assert page.get_attribute("html", "lang") == "en"
+    assert page.eval_on_selector_all("th:not([scope])", "all => all.length") == 0
+
+
+def test_it_prints(show, logs: Path) -> None:
+    many_runs(logs)
+    page = show(html_page(document(logs)), scheme="dark")
+    pages = [p.extract_text() for p in PdfReader(io.BytesIO(page.pdf(format="A4"))).pages]
+    assert len(pages) in (4, 5)
+    for number, text in enumerate(pages, 1):
+        assert f"Page {number} of {len(pages)}" in text
+        assert "greenlove_tracker 0.1.0 · logs" in text
+        assert "Training runs in logs" in text
+    runs = [text for text in pages if "\nrun-" in text]
+    assert len(runs) > 1
+    assert all("project" in text and "energy" in text for text in runs)
+    assert "How each number was obtained" in " ".join(pages[-2:])
+    page.emulate_media(media="print")
+    whole = "[...document.querySelectorAll('tr, figure, .charts, .short')].map(e => getComputedStyle(e).breakInside)"
+    assert set(page.evaluate(whole)) == {"avoid"}
+    assert page.evaluate("getComputedStyle(document.documentElement).color") == "rgb(28, 37, 33)"
+
+
+def test_what_stands_on_every_printed_page_is_data_too(show) -> None:
+    hostile = '"} @page { size: 1cm } </style><script>pwned = 1</script> \\22 ☃'
+    content = Document(hostile, "x", hostile, (Paragraph("x"),) * 60)
+    page = show(html_page(content), bypass_csp=True)
+    _, second = PdfReader(io.BytesIO(page.pdf(format="A4"))).pages
+    assert second.mediabox.width == pytest.approx(595, abs=1)
+    assert second.extract_text().count(hostile) == 2
+    assert page.seen == []

@@ -1,0 +1,302 @@
+"""A model card, SCI and the AI Act's energy line, and the ledger: from runs whose numbers are known."""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from report_samples import GERMANY, cpu_energy, epoch_row, gpu_energy, write_run
+
+from greenlove_tracker.cli import cli
+from greenlove_tracker.errors import UsageError
+from greenlove_tracker.files import write_report
+from greenlove_tracker.logs.aggregate import aggregate
+from greenlove_tracker.records import Energy
+from greenlove_tracker.report import declarations
+from greenlove_tracker.report.audit import entries, factor_for, ledger_csv, read_factors
+from greenlove_tracker.report.declarations import cite
+
+ONE_KWH = Energy(gpu_kwh=1.0, gpu_method="counter")
+FACTORS = (
+    "country,from,until,gco2e_per_kwh,basis,source\n"
+    "DE,2026-01-01,2026-12-31,344,market-based,supplier 2026\n*,2026-01-01,2026-12-31,500,location-based,an audit\n"
+)
+
+
+def written(tmp_path, *, energy=ONE_KWH, **arguments):
+    """Two epochs of 1 kWh each in Germany: 2 kWh, 762 g."""
+    rows = [epoch_row(1, 3600.0, energy), epoch_row(2, 3600.0, energy)]
+    return write_run(tmp_path, rows, **({"intensity": GERMANY} | arguments))
+
+
+def test_a_model_card_holds_grams_and_says_where_they_are_from(tmp_path):
+    written(tmp_path, fields={"country": "DE", "gpu_models": '1 × A "fast" GPU', "meter": "codecarbon 3.3.2"})
+    assert declarations.model_card(aggregate(tmp_path), "fine-tuning").splitlines() == [
+        "co2_eq_emissions:",
+        "  emissions: 762",
+        '  source: "greenlove_tracker 0.1.0, codecarbon 3.3.2"',
+        '  training_type: "fine-tuning"',
+        '  geographical_location: "DE"',
+        '  hardware_used: "1 × A \\"fast\\" GPU"',
+    ]
+
+
+def test_a_model_card_is_yaml(tmp_path):
+    yaml = pytest.importorskip("yaml")  # comes with transformers
+    written(tmp_path, fields={"gpu_models": "x: [1, 'y'] # \\"})
+    assert yaml.safe_load(declarations.model_card(aggregate(tmp_path)))["co2_eq_emissions"] == {
+        "emissions": 762,
+        "source": "greenlove_tracker 0.1.0, codecarbon 3.3.2",
+        "hardware_used": "x: [1, 'y'] # \\",
+    }
+
+
+def test_the_software_carbon_intensity_is_per_unit_and_embodied_is_not_taken_for_nothing(tmp_path):
+    written(tmp_path)
+    text = declarations.sci(aggregate(tmp_path), "epoch")
+    assert text.startswith("SCI = 381.0 gCO2e per epoch, operational emissions only")
+    assert "embodied emissions not declared" in text and "2 epochs in 1 training run" in text
+    declared = declarations.sci(aggregate(tmp_path), "sample", embodied_gco2e=518.0)  # (762 + 518) g / 1280
+    assert declared.startswith("SCI = 1.000 gCO2e per sample\n") and "518 g" in declared
+    with pytest.raises(UsageError, match="one of run, epoch"):
+        declarations.sci(aggregate(tmp_path), "user")
+    with pytest.raises(UsageError, match="counted no tokens"):
+        declarations.sci(aggregate(tmp_path), "token")
+
+
+def test_the_ai_act_is_told_measured_only_where_all_was(tmp_path):
+    written(tmp_path / "all")
+    assert "2.00 kWh, measured; 1 training run, PUE 1.0 included" in declarations.ai_act(aggregate(tmp_path / "all"))
+    written(tmp_path / "part", energy=gpu_energy(3600.0))
+    part = declarations.ai_act(aggregate(tmp_path / "part"))
+    assert "estimated, 92% of it measured by hardware" in part
+    written(tmp_path / "none", energy=cpu_energy(3600.0))
+    assert "estimated, 0% of it measured" in declarations.ai_act(aggregate(tmp_path / "none"))
+
+
+@pytest.mark.parametrize(
+    "declare", [declarations.model_card, lambda a: declarations.sci(a, "run"), declarations.ai_act]
+)
+def test_what_is_not_known_is_not_declared(tmp_path, declare):
+    write_run(tmp_path, [epoch_row(1, 10.0)])
+    with pytest.raises(UsageError, match="not known"):
+        declare(aggregate(tmp_path))
+
+
+def test_the_ledger_says_what_each_run_was_counted_with(tmp_path):
+    fields = {"country": "DE", "is_rented": "yes", "market_intensity": "20", "market_intensity.basis": "market-based"}
+    entry = entries([written(tmp_path, fields=fields)])[0]
+    assert (entry.energy_kwh, entry.location_kgco2e, entry.market_kgco2e, entry.scope) == (2.0, 0.762, 0.04, 3)
+    assert entry.measured_share == 1.0 and entry.factor.basis == "location-based, lifecycle"
+    row = next(csv.DictReader(io.StringIO(ledger_csv([entry]))))
+    assert row["location_gco2e_per_kwh"] == "381.0" and row["location_year"] == "2023" and row["scope"] == "3"
+    assert "restated_kgco2e" not in row
+
+
+def test_what_is_unknown_is_empty_in_the_ledger(tmp_path):
+    run = write_run(tmp_path, [epoch_row(1, 10.0)], intensity=None)
+    row = next(csv.DictReader(io.StringIO(ledger_csv(entries([run])))))
+    assert row["energy_kwh"] == row["location_kgco2e"] == row["market_kgco2e"] == row["location_gco2e_per_kwh"] == ""
+    assert row["scope"] == "2"
+
+
+def test_a_period_is_restated_and_both_are_shown(tmp_path):
+    file = tmp_path / "factors.csv"
+    file.write_text(FACTORS)
+    run = written(tmp_path / "logs", fields={"country": "DE"})
+    entry = entries([run], read_factors(file))[0]
+    assert (entry.location_kgco2e, entry.restated_kgco2e) == (0.762, 0.688)
+    shown = CliRunner().invoke(cli, ["summary", str(tmp_path / "logs"), "--ledger", "--factors", str(file)])
+    row = next(csv.DictReader(io.StringIO(shown.output)))
+    assert (row["location_kgco2e"], row["restated_kgco2e"], row["restated_source"]) == (
+        "0.762",
+        "0.688",
+        "supplier 2026",
+    )
+
+
+def test_the_factor_of_the_country_comes_before_that_of_all_and_dates_are_inclusive(tmp_path):
+    file = tmp_path / "factors.csv"
+    file.write_text(FACTORS)
+    given = read_factors(file)
+    assert factor_for(given, ["de"], "2026-12-31").value == 344 and factor_for(given, ["FR"], "2026-01-01").value == 500
+    assert factor_for(given, ["DE"], "2027-01-01") is None and factor_for(given, [""], "") is None
+
+
+@pytest.mark.parametrize(
+    "line, says",
+    [
+        ("DE,2026-01-01,2025-01-01,1,b,s", "line 2: it ends on"),
+        ("DE,2026,2027-01-01,1,b,s", "line 2"),
+        ("DE,2026-01-01,2027-01-01,-1,b,s", "at least 0"),
+        ("DE,2026-01-01,2027-01-01,nan,b,s", "at least 0"),
+        ("DE,2026-01-01,2027-01-01,1,b,", "no source"),
+        ("DE", "line 2"),
+    ],
+)
+def test_a_line_of_factors_that_cannot_be_meant_is_named(tmp_path, line, says):
+    file = tmp_path / "factors.csv"
+    file.write_text(FACTORS.splitlines()[0] + "\n" + line + "\n")
+    with pytest.raises(UsageError, match=says):
+        read_factors(file)
+
+
+def test_a_file_of_factors_needs_its_columns_and_to_be_there(tmp_path):
+    (tmp_path / "x.csv").write_text("country,value\n")
+    with pytest.raises(UsageError, match="lacks the columns from, until"):
+        read_factors(tmp_path / "x.csv")
+    with pytest.raises(UsageError, match="cannot be read"):
+        read_factors(tmp_path / "none.csv")
+    refused = CliRunner().invoke(cli, ["summary", str(tmp_path), "--factors", "x.csv"])
+    assert refused.exit_code == 1 and "say --ledger too" in refused.output
+
+
+def test_a_spreadsheet_runs_nothing_that_a_log_says(tmp_path):
+    run = written(tmp_path, fields={"project": "=cmd|' /C calc'!A0", "country": "@SUM(1)"})
+    row = next(csv.DictReader(io.StringIO(ledger_csv(entries([run])))))
+    assert row["project"].startswith("'=cmd") and row["place"].startswith("'@SUM")
+
+
+@pytest.mark.parametrize(
+    "style, says", [("model-card", "emissions: 762"), ("sci", "SCI = 762"), ("ai-act", "2.00 kWh")]
+)
+def test_declarations_on_the_command_line(tmp_path, style, says):
+    written(tmp_path)
+    assert says in CliRunner().invoke(cli, ["report", str(tmp_path), "--format", style]).output
+    to = tmp_path / "declaration.txt"
+    assert CliRunner().invoke(cli, ["report", str(tmp_path), "--format", style, "-o", str(to)]).exit_code == 0
+    assert says in to.read_text()
+
+
+def damaged(log_dir):
+    """A run beside the others that nobody can read."""
+    (log_dir / "newer").mkdir()
+    (log_dir / "newer" / "run.csv").write_text("field,value,unit\nschema_version,99,\n")
+
+
+def test_a_declaration_says_that_a_run_could_not_be_read(tmp_path):
+    written(tmp_path)
+    damaged(tmp_path)
+    left_out = "1 part of the logs could not be read and is not in it"
+    added_up = aggregate(tmp_path)
+    assert declarations.model_card(added_up).splitlines()[-1] == f"  # {left_out}"
+    assert f"  {left_out}\n" in declarations.sci(added_up, "epoch")
+    assert declarations.ai_act(added_up).endswith(left_out)
+    assert (
+        "1 part of the logs could not be read"
+        in CliRunner().invoke(cli, ["report", str(tmp_path), "--format", "cite"]).output
+    )
+    for table in ("--csv", "--ledger"):
+        done = CliRunner().invoke(cli, ["summary", str(tmp_path), table])
+        assert "newer" in done.stderr
+        assert "newer" not in done.stdout
+
+
+def test_what_was_not_measured_at_all_is_no_measurement(tmp_path):
+    written(tmp_path, fields={"unmeasured": "ram"})
+    line = declarations.ai_act(aggregate(tmp_path))
+    assert "2.00 kWh, estimated, 100% of it measured by hardware, ram of some runs not in it;" in line
+    cited = CliRunner().invoke(cli, ["report", str(tmp_path), "--format", "cite"]).output
+    assert "not counted: ram of some runs, which could not be measured, screen" in cited
+
+
+def test_a_run_that_did_nothing_is_counted_as_that(tmp_path):
+    written(tmp_path)
+    write_run(tmp_path, [], "died", intensity=GERMANY, status="failed", fields={"epochs_planned": "2"})
+    with pytest.raises(UsageError, match="emissions of 1 run are not known"):
+        declarations.sci(aggregate(tmp_path), "epoch")
+    write_run(tmp_path / "b", [epoch_row(1, 60.0, ONE_KWH)] * 2, "whole", intensity=GERMANY)
+    unfinished = epoch_row(1, 60.0, ONE_KWH, flags=["unfinished"])
+    write_run(tmp_path / "b", [unfinished], "part", intensity=GERMANY, status="failed")
+    assert "2 epochs in 2 training runs" in declarations.sci(aggregate(tmp_path / "b"), "epoch")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--unit", "epoch"],
+        ["--embodied", "3"],
+        ["--training-type", "fine-tuning"],
+        ["--format", "cite", "--page-size", "A4"],
+    ],
+)
+def test_an_option_of_another_format_is_refused(tmp_path, arguments):
+    written(tmp_path)
+    done = CliRunner().invoke(cli, ["report", str(tmp_path), "-o", str(tmp_path / "r.md"), *arguments])
+    assert done.exit_code == 1
+    assert " is of --format " in done.output
+
+
+def test_a_report_of_a_period(tmp_path):
+    written(tmp_path)
+    started = ["report", str(tmp_path), "--format", "ai-act"]
+    assert "2.00 kWh" in CliRunner().invoke(cli, [*started, "--since", "2026-11-21", "--until", "2026-11-22"]).output
+    assert "no run could be read" in CliRunner().invoke(cli, [*started, "--since", "2026-11-22"]).output
+    page = ["report", str(tmp_path), "-o", str(tmp_path / "r.md"), "--since", "2026-11-22"]
+    assert "holds no run of that time" in CliRunner().invoke(cli, page).output
+
+
+def test_how_much_was_measured_is_unknown_where_no_log_says_it(tmp_path):
+    (tmp_path / "cc").mkdir()
+    samples = Path(__file__).parents[1] / "recorded" / "foreign" / "codecarbon"
+    shutil.copy(next(samples.rglob("*.csv")), tmp_path / "cc" / "emissions.csv")
+    assert "estimated, and nothing is known of how much was measured" in declarations.ai_act(aggregate(tmp_path))
+    assert "measured by hardware" not in cite(aggregate(tmp_path))
+    written(tmp_path)
+    assert "estimated, 100% of it measured by hardware in the 1 run whose logs say it" in declarations.ai_act(
+        aggregate(tmp_path)
+    )
+    assert "Of the energy of the 1 run whose logs say it 100% was measured by hardware" in cite(aggregate(tmp_path))
+
+
+def test_a_country_is_found_by_each_of_its_names(tmp_path):
+    written(tmp_path, fields={"country": "DEU"})
+    for name in ("DE", "deu", "Germany"):
+        factors = tmp_path / "factors.csv"
+        factors.write_text(
+            f"country,from,until,gco2e_per_kwh,basis,source\n{name},2026-01-01,2026-12-31,100,,an audit\n"
+        )
+        (entry,) = entries(aggregate(tmp_path).runs, read_factors(factors))
+        assert entry.restated.value == 100
+
+
+@pytest.mark.parametrize("style", ["model-card", "sci", "ai-act"])
+def test_explorations_alone_are_no_training(tmp_path, style):
+    written(tmp_path, fields={"plan_samples": "100"})
+    done = CliRunner().invoke(cli, ["report", str(tmp_path), "--format", style])
+    assert done.exit_code == 1
+    assert "explorations alone" in done.output
+
+
+def test_the_runs_of_unknown_emissions_are_named(tmp_path):
+    written(tmp_path)
+    for i in range(5):
+        write_run(tmp_path, [epoch_row(1, 60.0)], f"silent-{i}", intensity=GERMANY)
+    with pytest.raises(UsageError, match=r"of 5 runs are not known \(silent-0, silent-1, silent-2 and 2 more\)"):
+        declarations.model_card(aggregate(tmp_path))
+
+
+def test_what_is_text_is_not_written_under_the_name_of_a_page(tmp_path):
+    written(tmp_path)
+    done = CliRunner().invoke(cli, ["report", str(tmp_path), "--format", "cite", "-o", str(tmp_path / "cite.pdf")])
+    assert done.exit_code == 1
+    assert "--format cite is text: name it .md or .txt" in done.output
+
+
+def test_a_link_leads_to_its_file_and_a_device_stays_one(tmp_path):
+    there, link = tmp_path / "there.md", tmp_path / "link.md"
+    link.symlink_to(there)
+    write_report(link, "a")
+    assert link.is_symlink()
+    assert there.read_text() == "a"
+    os.mkfifo(tmp_path / "pipe")
+    reader = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
+    write_report(tmp_path / "pipe", "b")
+    assert os.read(reader, 9) == b"b"
+    os.close(reader)
+    assert (tmp_path / "pipe").is_fifo()

@@ -1,0 +1,98 @@
+"""In a notebook: a real IPython shows our types as tables."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from html import escape
+from types import SimpleNamespace
+
+import pytest
+from projection_samples import projected
+from report_samples import GERMANY, epoch_row, gpu_energy, write_run
+
+from greenlove_tracker import TrainingPlan, Trial, extrapolate
+from greenlove_tracker.logs.aggregate import aggregate
+from greenlove_tracker.report.notebook import (
+    aggregate_html,
+    estimation_html,
+    forecast_html,
+    projections_html,
+    register,
+    summary_html,
+)
+from greenlove_tracker.report.projection_text import projection_text
+
+
+def forecast():
+    trials = [Trial(m * 10, 10, (0.1 * m, 0.1 * m, 0.101 * m)) for m in (10, 20, 40, 80)]
+    return extrapolate(trials, TrainingPlan(10_000, 10, 50))
+
+
+def test_a_forecast_has_its_interval_and_what_is_unknown_is_said():
+    html = forecast_html(forecast())
+    assert "<th>95% interval</th>" in html and "<td>time</td>" in html
+    assert "<td>energy</td><td>unknown</td><td></td>" in html
+
+
+def test_machines_are_told_as_on_every_other_face():
+    rows = projected(peak_memory_gb=21.3)
+    html, told = projections_html(rows), projection_text(rows)
+    for line in told.lines:
+        assert f"<td>{escape(line.name)}</td>" in html and f"<td>{escape(line.time.text)}</td>" in html
+    for text in (*told.beside, *told.warnings, *(sentence for _, sentence in told.verdicts)):
+        assert escape(text) in html
+    aside = next(row for row in rows if row.aside)
+    assert aside.aside in projections_html([aside])
+
+
+def test_a_summary_says_how_much_was_measured(tmp_path):
+    run = write_run(tmp_path, [epoch_row(1, 3600.0, gpu_energy(3600.0))], "<b>x", intensity=GERMANY)
+    html = summary_html(run.summary)
+    assert "92% measured by hardware" in html and "<td>120 Wh</td>" in html and "&lt;b&gt;x" in html
+
+
+@pytest.mark.real
+def test_ipython_shows_them_by_itself(tmp_path):
+    pytest.importorskip("IPython")
+    code = """
+from IPython.core.interactiveshell import InteractiveShell
+shell = InteractiveShell.instance()
+import sys
+import greenlove_tracker
+from greenlove_tracker import TrainingPlan, Trial, extrapolate, project
+f = extrapolate([Trial(m * 10, 10, (0.1 * m,) * 3) for m in (10, 20, 40, 80)], TrainingPlan(10_000, 10, 50))
+show = shell.display_formatter.formatters["text/html"]
+assert "<td>time</td>" in show(f)
+rows = project(f, local_gpu="RTX 4090", country="DE")
+assert "machine" in show(rows) and show(rows).count("<tr>") == 1 + sum(row.is_local or row.is_compared for row in rows)
+assert "own" in show(rows[0]) and show([1, 2]) is None and show(("a",)) is None
+print("shown")
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, timeout=120)
+    assert done.stdout.strip().endswith("shown"), done.stderr
+
+
+def test_another_librarys_way_to_show_a_list_is_left_alone():
+    class Formatter:
+        def __init__(self):
+            self.type_printers = {list: "theirs"}
+
+        def for_type(self, kind, function):
+            self.type_printers[kind] = function
+
+        def for_type_by_name(self, module, name, function):
+            self.type_printers[module, name] = function
+
+    formatter = Formatter()
+    register(formatter)
+    assert formatter.type_printers[list] == "theirs" and callable(formatter.type_printers[tuple])
+
+
+def test_sums_and_explorations_are_shown_too(tmp_path):
+    write_run(tmp_path, [epoch_row(1, 5.0)], fields={"project": "<b>x</b>"})
+    text = aggregate_html(aggregate(tmp_path))
+    assert text.startswith("<pre>project")
+    assert "&lt;b&gt;x&lt;/b&gt;" in text
+    made = forecast()
+    assert estimation_html(SimpleNamespace(forecast=made, projections=())) == forecast_html(made)

@@ -1,0 +1,503 @@
+from __future__ import annotations
+
+import logging
+import os
+import pickle
+import shutil
+import sys
+import threading
+import time
+from types import SimpleNamespace
+
+import pytest
+from fakes import FakeClock, ScriptedMeter, gpu_energy
+
+from greenlove_tracker import Tracker, read_logs
+from greenlove_tracker import format as fmt
+from greenlove_tracker.config import load_settings
+from greenlove_tracker.errors import MeterError, TrackerStateError, UsageError
+from greenlove_tracker.job import find_ranks
+from greenlove_tracker.logs import writer
+from greenlove_tracker.logs import writer as writer_module
+from greenlove_tracker.meter import NullMeter, SimulatedMeter
+from greenlove_tracker.records import Energy, Flag, RunStatus
+from greenlove_tracker.tracker import background as worker_module
+from greenlove_tracker.tracker.session import Session
+from greenlove_tracker.tracker.shutdown import guard
+from greenlove_tracker.tracker.state import Plan
+
+
+@pytest.fixture(autouse=True)
+def _bare_environment(monkeypatch, tmp_path):
+    for name in list(os.environ):
+        if name.startswith(("GREENLOVE_", "SLURM_", "OMPI_", "PMI_")) or name in ("RANK", "LOCAL_RANK", "WORLD_SIZE"):
+            monkeypatch.delenv(name)
+    monkeypatch.chdir(tmp_path)
+    yield
+    if guard.current is not None:
+        guard.current.finish(RunStatus.SUPERSEDED)
+
+
+@pytest.fixture
+def clock():
+    return FakeClock()
+
+
+def make(clock, meter=None, **arguments) -> Tracker:
+    meter = meter or SimulatedMeter(clock, gpu_w=360.0)
+    return Tracker(meter=meter, clock=clock, **{"verbose": 0, **arguments})
+
+
+def train(tracker: Tracker, clock: FakeClock, epochs: int = 3, epoch_s: float = 10.0, gap_s: float = 1.0) -> None:
+    for _ in range(epochs):
+        clock.pass_s(gap_s)
+        tracker.epoch_start()
+        clock.pass_s(epoch_s)
+        tracker.epoch_end()
+
+
+def only_run():
+    logs = read_logs("greenlove_logs")
+    assert len(logs.runs) == 1
+    return logs.runs[0]
+
+
+def test_a_run_is_written_as_it_was(clock):
+    with make(clock, epochs=3, project="thesis", country="DE", tags=["final", "b"]) as tracker:
+        train(tracker, clock)
+        clock.pass_s(2.0)
+    run = only_run()
+    assert run.summary == tracker.summary
+    assert run.added_up() == tracker.summary
+    assert [e.energy.gpu_kwh for e in run.epochs] == [0.001] * 3
+    assert [e.gap_before_s for e in run.epochs] == [1.0] * 3
+    assert (run.summary.status, run.summary.duration_s, run.summary.between_s) == ("finished", 35.0, 5.0)
+    assert run.summary.energy_kwh == pytest.approx(0.0035, rel=1e-12)
+    assert run.carbon_intensity.value == 380.95 and run.carbon_intensity.year == "2023"
+    assert run.summary.emissions_kgco2e == pytest.approx(0.0035 * 380.95 / 1000)
+    assert (run.text("project"), run.text("tags"), run.text("epochs_planned")) == ("thesis", "final,b", "3")
+    assert run.problems == []
+
+
+def test_four_gpus_at_300_w_for_an_hour_read_1_2_kwh(clock):
+    with make(clock, SimulatedMeter(clock, gpu_w=300.0, gpu_count=4)) as tracker:
+        tracker.epoch_start()
+        clock.pass_s(3600.0)
+        tracker.epoch_end()
+    assert tracker.summary.energy_kwh == pytest.approx(1.2, rel=1e-15)
+    assert tracker.summary.gpu_hours == 4.0
+
+
+def test_pue_is_applied_once(clock):
+    with make(clock, pue=1.5, carbon_intensity_gco2e_per_kwh=100.0, electricity_price_usd_per_kwh=0.2) as tracker:
+        train(tracker, clock, epochs=1, gap_s=0.0)
+    assert tracker.summary.energy.total_kwh == 0.001
+    assert tracker.summary.energy_kwh == pytest.approx(0.0015)
+    assert tracker.summary.emissions_kgco2e == pytest.approx(0.00015)
+    assert tracker.summary.cost_usd == pytest.approx(0.0003)
+    assert only_run().epochs[0].emissions_gco2e == pytest.approx(0.15)
+
+
+def test_the_price_of_the_machine_replaces_that_of_electricity(clock):
+    with make(clock, price_usd_per_gpu_hour=3.6, electricity_price_usd_per_kwh=0.2) as tracker:
+        train(tracker, clock, epochs=1, epoch_s=1000.0, gap_s=0.0)
+    assert (tracker.summary.cost_usd, tracker.summary.cost_basis) == (pytest.approx(1.0), "machine")
+
+
+def test_steps_without_epochs_are_one_epoch(clock):
+    with make(clock, total_steps=100) as tracker:
+        for _ in range(100):
+            clock.pass_s(2.0)
+            tracker.step(n_samples=8, n_tokens=4096)
+            tracker._session.tick()
+    run = only_run()
+    assert len(run.epochs) == 1 and run.epochs[0].is_complete
+    assert run.epochs[0].n_segments == 5  # one for the first power, then 192 s in segments of a minute
+    assert (run.summary.counts.steps, run.summary.counts.tokens, run.summary.counts.samples) == (100, 409600, 800)
+    assert run.summary.epochs_done == 1
+
+
+def test_a_long_epoch_and_a_long_gap_are_written_in_segments(clock):
+    tracker = make(clock)
+    for _ in range(150):
+        clock.pass_s(1.0)
+        tracker._session.tick()
+    tracker.epoch_start()
+    for _ in range(150):
+        clock.pass_s(1.0)
+        tracker._session.tick()
+    rows = only_run().rows[0]  # what a kill would leave at this moment
+    assert [r.kind for r in rows] == ["gap", "gap", "segment", "segment"]
+    assert only_run().epochs[0].flags == {Flag.UNFINISHED}
+    tracker.epoch_end()
+    tracker.stop()
+    epoch = only_run().epochs[0]
+    assert (epoch.duration_s, epoch.gap_before_s, epoch.n_segments) == (150.0, 150.0, 3)
+    assert epoch.energy.gpu_kwh == pytest.approx(0.015)
+    assert epoch.gap_before.gpu_kwh == pytest.approx(0.015)
+
+
+def test_misuse_is_an_error_that_says_what_to_do(clock, tmp_path):
+    for bad in (0, -1, 2.5, True, "3"):
+        with pytest.raises(UsageError, match="epochs must be"):
+            make(clock, epochs=bad)
+    with pytest.raises(UsageError, match="Germany"):
+        make(clock, country="Germny")
+    with pytest.raises(UsageError, match="no such setting: contry"):
+        make(clock, contry="DE")
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UsageError, match="log_dir="):
+        make(clock, log_dir=tmp_path / "file" / "logs")
+    tracker = make(clock)
+    with pytest.raises(TrackerStateError, match=r"epoch_end\(\) without epoch_start"):
+        tracker.epoch_end()
+    with pytest.raises(TrackerStateError, match="total_steps"):
+        tracker.step()
+    tracker.epoch_start()
+    with pytest.raises(TrackerStateError, match="epoch 1 is open"):
+        tracker.epoch_start()
+    tracker.stop()
+    tracker.stop()
+    with pytest.raises(TrackerStateError, match="make a new Tracker"):
+        tracker.epoch_start()
+
+
+def test_an_exception_closes_the_run_as_failed_and_passes(clock):
+    with pytest.raises(ZeroDivisionError), make(clock) as tracker:
+        train(tracker, clock, epochs=1)
+        tracker.epoch_start()
+        raise ZeroDivisionError
+    assert only_run().summary.status == "failed"
+    assert [e.is_complete for e in only_run().epochs] == [True, False]
+
+
+@pytest.mark.parametrize(("code", "status", "number"), [(3, "failed", 3), (0, "finished", 0), ("no", "failed", 1)])
+def test_sys_exit_inside_the_block(clock, code, status, number):
+    with pytest.raises(SystemExit), make(clock):
+        sys.exit(code)
+    assert (only_run().summary.status, only_run().summary.exit_code) == (status, number)
+
+
+def test_ctrl_c_closes_a_scripts_run(clock):
+    with pytest.raises(KeyboardInterrupt), make(clock):
+        raise KeyboardInterrupt
+    assert only_run().summary.status == "interrupted"
+
+
+def test_ctrl_c_in_a_notebook_leaves_the_tracker_usable(clock, monkeypatch):
+    monkeypatch.setattr(sys, "ps1", ">>> ", raising=False)
+    tracker = make(clock, epochs=3)
+    tracker.epoch_start()
+    clock.pass_s(4.0)
+    train(tracker, clock, epochs=1, gap_s=0.0)  # the cell was interrupted, and is run again
+    tracker.stop()
+    run = only_run()
+    assert [(e.epoch, e.duration_s, e.is_complete) for e in run.epochs] == [(1, 4.0, False), (2, 10.0, True)]
+    assert run.summary.epochs_done == 1
+
+
+def test_a_new_tracker_supersedes_an_open_one(clock, caplog):
+    old = make(clock)
+    train(old, clock, epochs=2)
+    new = make(clock)
+    train(new, clock, epochs=1)
+    old.epoch_end()  # a leftover call does no harm
+    new.stop()
+    first, second = read_logs("greenlove_logs").runs
+    assert {first.summary.status, second.summary.status} == {"superseded", "finished"}
+    assert old.summary.epochs_done == 2 and new.summary.epochs_done == 1
+    assert "superseded" in caplog.text
+
+
+def test_a_forked_or_pickled_copy_is_inert(clock, monkeypatch):
+    tracker = make(clock)
+    copy = pickle.loads(pickle.dumps(tracker))
+    copy.epoch_start()
+    copy.epoch_end()
+    copy.stop()
+    assert copy.summary is None and copy.run_dir is None and not copy.wait_ready(0.0)
+    monkeypatch.setattr(os, "getpid", lambda: -1)  # what the parent's tracker sees after a fork
+    tracker.epoch_end()
+    tracker.stop()
+    monkeypatch.undo()
+    assert tracker.summary is None
+
+
+def test_a_tracker_in_a_dataloader_worker_does_nothing(clock, monkeypatch, tmp_path):
+    monkeypatch.setitem(sys.modules, "torch.utils.data", SimpleNamespace(get_worker_info=lambda: object()))
+    tracker = make(clock)
+    tracker.epoch_start()
+    tracker.stop()
+    assert not (tmp_path / "greenlove_logs").exists()
+
+
+def test_no_meter_is_unknown_energy_not_zero(clock):
+    with make(clock, NullMeter()) as tracker:
+        train(tracker, clock)
+    assert tracker.summary.energy_kwh is None and tracker.summary.emissions_kgco2e is None
+    assert only_run().summary.energy.total_kwh is None
+
+
+def test_a_meter_that_cannot_start_warns_once_and_training_goes_on(clock, caplog):
+    with make(clock, ScriptedMeter([], MeterError("no hardware was found"))) as tracker:
+        train(tracker, clock)
+    run = only_run()
+    assert caplog.text.count("no hardware was found") == 1
+    assert run.text("meter") == "none" and "no hardware" in run.text("meter_note")
+    assert run.summary.energy_kwh is None and run.summary.epochs_done == 3
+    assert all(Flag.METER_FAILED in e.flags for e in run.epochs)
+
+
+def test_a_meter_that_dies_midway_leaves_an_estimate_that_is_labelled(clock, caplog):
+    readings: list[Energy | Exception] = [gpu_energy(0.001)] * 4
+    meter = ScriptedMeter([*readings, RuntimeError("NVML: GPU is lost")])
+    with make(clock, meter) as tracker:
+        train(tracker, clock, epochs=4, gap_s=10.0)
+    summary = tracker.summary
+    assert caplog.text.count("GPU is lost") == 1
+    assert summary.energy.gpu_kwh == pytest.approx(0.004)
+    assert summary.metered_s == 40.0 and summary.duration_s == 80.0
+    assert summary.unmetered_estimate_kwh == pytest.approx(0.004)
+    assert summary.measured_share == pytest.approx(0.5)
+
+
+def test_an_error_of_our_own_warns_once_and_steps_aside(clock, monkeypatch, caplog):
+    tracker = make(clock)
+    monkeypatch.setattr(tracker._session.recorder, "end_epoch", lambda: 1 / 0)
+    for _ in range(3):
+        tracker._session.recorder.epoch = None
+        tracker.epoch_start()
+        tracker.epoch_end()
+    assert caplog.text.count("greenlove_tracker's own") == 1
+
+
+def test_the_log_directory_may_vanish(clock, caplog, tmp_path):
+    tracker = make(clock)
+    train(tracker, clock, epochs=1)
+    shutil.rmtree(tmp_path / "greenlove_logs")
+    train(tracker, clock, epochs=1)
+    tracker._session.tick()
+    train(tracker, clock, epochs=1)
+    tracker.stop()
+    assert caplog.text.count("cannot be written") == 1
+    assert tracker.summary.epochs_done == 3
+    assert len(only_run().epochs) == 3  # written again at the end
+    assert only_run().summary == tracker.summary
+
+
+def test_a_full_disk_is_said_and_nothing_is_lost(clock, caplog, monkeypatch):
+    tracker = make(clock)
+    real_write = os.write
+
+    def full(handle, data):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "write", full)
+    train(tracker, clock, epochs=2)
+    monkeypatch.setattr(os, "write", real_write)
+    train(tracker, clock, epochs=1)
+    tracker.stop()
+    assert caplog.text.count("No space left") == 1
+    assert [e.epoch for e in only_run().epochs] == [1, 2, 3]
+
+
+def test_a_meter_that_takes_its_time_holds_nothing_else_up(clock, monkeypatch):
+    may_start, has_ticked = threading.Event(), threading.Event()
+
+    class Slow(SimulatedMeter):
+        starts_at_once = False
+
+        def start(self):
+            may_start.wait(10)
+            return super().start()
+
+    monkeypatch.setattr(worker_module, "TICK_S", 0.01)
+    monkeypatch.setattr(worker_module.BackgroundWorker, "tick", lambda self: has_ticked.set())
+    with Tracker(meter=Slow(clock, gpu_w=1.0), verbose=0) as tracker:
+        assert has_ticked.wait(10) and not tracker.wait_ready(0)
+        may_start.set()
+        assert tracker.wait_ready(10)
+
+
+def test_where_no_thread_is_to_be_had_time_is_tracked(clock, monkeypatch, caplog):
+    def refuse(thread):
+        raise RuntimeError("can't start new thread")
+
+    meter = SimulatedMeter(clock, gpu_w=1.0)
+    meter.starts_at_once = False
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    with Tracker(meter=meter, verbose=0) as tracker:
+        tracker.epoch_start()
+        tracker.epoch_end()
+    assert "the energy meter could not start: can't start new thread" in caplog.text
+    assert len(only_run().epochs) == 1 and tracker.summary.energy_kwh is None
+
+
+@pytest.mark.parametrize("epochs_before", [0, 1])
+def test_a_disk_that_stays_full_leaves_the_final_screen_as_it_would_have_been(
+    clock, capsys, monkeypatch, epochs_before
+):
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        if not epochs_before:
+            patch.setattr(os, "write", full)
+            patch.setattr(writer, "write_atomically", full)
+        with make(clock, epochs=3, project="thesis", verbose=1) as tracker:
+            train(tracker, clock, epochs=epochs_before)
+            patch.setattr(os, "write", full)
+            patch.setattr(writer_module, "write_atomically", full)
+            train(tracker, clock, epochs=3 - epochs_before)
+    screen = " ".join(capsys.readouterr().err.split())
+    assert f"greenlove thesis/{tracker.run_dir.name} finished 3 of 3 epochs exit 0" in screen
+    assert "time 33.0 s 3 × 10.0 s" in screen and f"energy {fmt.energy(tracker.summary.energy_kwh)}" in screen
+    names = "epochs-0.csv, summary.csv" if epochs_before else "epochs-0.csv, run.csv, summary.csv"
+    assert f"is not complete: {names} could not be written (No space left on device); the figures are" in screen
+    assert "wrote" not in screen and "could not be read" not in screen
+
+
+def test_a_cuda_error_at_a_boundary_is_the_trainings_own(clock, monkeypatch, caplog):
+    def broken():
+        raise RuntimeError("CUDA error: device-side assert triggered")
+
+    cuda = SimpleNamespace(is_initialized=lambda: True, synchronize=broken, max_memory_allocated=lambda i: 0)
+    cuda.device_count = lambda: 1
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=cuda))
+    with make(clock) as tracker:
+        train(tracker, clock)
+    assert caplog.text.count("could not be synchronised") == 1
+    assert tracker.summary.epochs_done == 3
+
+
+def test_only_local_rank_0_carries_a_meter_and_nodes_are_summed(clock, monkeypatch, caplog):
+    launch = {"WORLD_SIZE": "4", "LOCAL_WORLD_SIZE": "2", "TORCHELASTIC_RUN_ID": "x", "MASTER_PORT": "1"}
+    for name, value in launch.items():
+        monkeypatch.setenv(name, value)
+    for rank in (1, 0, 3, 2):
+        guard.current = None  # as if each were a process of its own
+        monkeypatch.setenv("RANK", str(rank))
+        monkeypatch.setenv("LOCAL_RANK", str(rank % 2))
+        settings = {"sim_gpu_w": 360.0, "sim_gpu_count": 2}
+        with Tracker(epochs=2, clock=clock, verbose=0, **settings) as tracker:
+            train(tracker, clock, epochs=2, gap_s=0.0)
+    run = only_run()
+    assert sorted(run.rows) == [0, 1, 2, 3]
+    assert run.summary.n_ranks == 4 and run.summary.n_nodes == 2
+    assert run.summary.energy.gpu_kwh == pytest.approx(2 * 2 * 0.002)
+    assert run.summary.gpu_count == 4
+    assert run.summary.duration_s == 20.0
+    assert run.summary.epochs_done == 2
+
+
+def test_job_and_user_are_written_down(clock, monkeypatch):
+    monkeypatch.setenv("SLURM_JOB_ID", "123")
+    monkeypatch.setenv("SLURM_JOB_ACCOUNT", "physics")
+    monkeypatch.setenv("USER", "ada")
+    monkeypatch.setenv("LOGNAME", "ada")
+    make(clock, continues="20260101T000000-abcdef").stop()
+    run = only_run()
+    assert (run.text("job_id"), run.text("account"), run.text("user")) == ("123", "physics", "")
+    assert run.text("continues") == "20260101T000000-abcdef"
+    make(clock, log_user=True, log_dir="other").stop()
+    assert read_logs("other").runs[0].text("user") == "ada"
+
+
+def test_the_final_screen_goes_to_stderr(clock, capsys):
+    with make(clock, epochs=1, verbose=1, project="thesis") as tracker:
+        train(tracker, clock, epochs=1)
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert "thesis/" in captured.err and "1 of 1 epochs" in captured.err
+
+
+def test_silent_at_verbose_0(clock, capsys, caplog):
+    caplog.set_level(logging.WARNING)
+    with make(clock, epochs=1) as tracker:
+        train(tracker, clock, epochs=1)
+    assert capsys.readouterr() == ("", "") and caplog.text == ""
+
+
+def test_a_script_may_change_its_directory(clock, tmp_path, monkeypatch):
+    tracker = make(clock)
+    train(tracker, clock, epochs=1)
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    train(tracker, clock, epochs=1)
+    tracker.stop()
+    run = read_logs(tmp_path / "greenlove_logs").runs[0]
+    assert run.has_summary and run.summary.epochs_done == 2
+    assert list((tmp_path / "elsewhere").iterdir()) == []
+
+
+def test_pue_cannot_be_applied_twice(clock):
+    with pytest.raises(UsageError, match="codecarbon_options: pue"):
+        Tracker(clock=clock, verbose=0, codecarbon_options={"pue": 2})
+
+
+def test_a_meter_that_cannot_be_stopped_costs_no_summary(clock, caplog):
+    class Stubborn(SimulatedMeter):
+        def stop(self):
+            raise OSError("busy")
+
+    with make(clock, Stubborn(clock, gpu_w=360.0)) as tracker:
+        train(tracker, clock)
+    assert tracker.summary is not None and only_run().has_summary
+    assert "could not be stopped" in caplog.text
+
+
+def test_no_thread_to_be_had_does_not_break_training(monkeypatch, caplog):
+    def start(self):
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr("threading.Thread.start", start)
+    with Tracker(2, verbose=0) as tracker:
+        began_s = time.perf_counter()
+        assert not tracker.wait_ready(30)
+        assert time.perf_counter() - began_s < 5  # there is nothing to wait for
+        for _ in range(2):
+            tracker.epoch_start()
+            tracker.epoch_end()
+    assert tracker.summary.epochs_done == 2 and "new thread" in caplog.text
+
+
+def test_numpy_integers_are_whole_numbers(clock):
+    numpy = pytest.importorskip("numpy")
+    tracker = make(clock, epochs=numpy.int64(3))
+    tracker.stop()
+    assert only_run().text("epochs_planned") == "3"
+
+
+def test_stopping_in_the_middle_of_a_call_waits_for_its_row(clock):
+    tracker = make(clock)
+    tracker.epoch_start()
+    clock.pass_s(10.0)
+    with tracker._session.acting() as recorder:
+        tracker.stop()  # a signal handler of the user's, in the middle of epoch_end()
+        recorder.end_epoch()
+    run = only_run()
+    assert [r.kind for r in run.rows[0]] == ["epoch", "tail"]
+    assert run.summary.epochs_done == 1
+
+
+def test_the_first_steps_time_belongs_to_the_epoch_of_a_training_in_steps(clock):
+    with make(clock, total_steps=4) as tracker:
+        for _ in range(4):
+            clock.pass_s(0.5)
+            tracker.step()
+    assert only_run().epochs[0].duration_s == 2.0 and only_run().epochs[0].steps == 4
+
+
+def test_a_resumed_run_that_is_not_there_is_said(clock, caplog):
+    make(clock, continues="nowhere").stop()
+    assert "nowhere" in caplog.text
+
+
+def test_a_tracker_with_a_bad_setting_does_not_join(clock):
+    settings = load_settings({"verbose": 0})
+    led = Session(settings, Plan(), find_ranks({}), clock, NullMeter(), in_background=False, is_led_by_runner=True)
+    with pytest.raises(UsageError, match="Atlantis"):
+        Tracker(5, country="Atlantis")
+    Tracker(3, country="DE")
+    led.finish(RunStatus.FINISHED)
+    assert (only_run().summary.epochs_planned, only_run().text("country")) == (3, "DE")
