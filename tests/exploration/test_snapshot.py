@@ -696,7 +696,7 @@ def test_copies_lie_beside_their_tensors_or_in_host_memory_where_a_device_is_sho
 
     def placed(free_bytes: float, device: str | None = None) -> Snapshot:
         monkeypatch.setattr(snapshot_module, "free_device_bytes", lambda _: free_bytes)
-        monkeypatch.setattr(snapshot_module, "KeptTensor", OnDevice)
+        monkeypatch.setattr(snapshot_module, "SavedTensor", OnDevice)
         OnDevice.place = torch.device("cuda:0")
         snapshot = Snapshot([OnDevice()], [])
         snapshot._choose_places(None if device is None else torch.device(device))
