@@ -24,7 +24,6 @@ from greenlove_tracker.logs.directory import explored_plan, metadata_beside
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.logs.totals import RunFactors
 from greenlove_tracker.logs.trials import ExplorationMetadata
-from greenlove_tracker.pricing import Rates
 
 __all__ = ["extrapolate", "observe"]
 
@@ -77,7 +76,6 @@ def extrapolate(
     """
     _check(trials, plan, level, method)
     _check_beginning(warmup_epochs, cold_start_s)
-    rates = Rates(carbon_intensity, electricity_price, price_usd_per_hour)
     between, warnings = between_epochs(plan, eval_durations_s, save_durations_s)
     if method == "power":
         forecast = _by_power_law(trials, plan, level, between, cold_start_s)
@@ -87,7 +85,7 @@ def extrapolate(
         forecast = _by_line(trials, plan, level, warmup_epochs, between, cold_start_s)
     if method != "green-love":
         forecast = replace(forecast, warnings=(*forecast.warnings, *warnings))
-    return priced(forecast, rates, seed)
+    return priced(forecast, carbon_intensity, electricity_price, price_usd_per_hour, seed)
 
 
 def _check(trials: Sequence[Trial], plan: TrainingPlan, level: float, method: str) -> None:
@@ -279,18 +277,10 @@ def forecast_in(
     Raises:
         UsageError: where the trials cannot give a forecast of this plan.
     """
-    intensity = terms.carbon_intensity.value  # NaN where a log does not say it
-    price, per_gpu_hour = terms.electricity_price, terms.price_usd_per_gpu_hour
-    forecast = extrapolate(
-        trials,
-        plan,
-        carbon_intensity=intensity * terms.pue if math.isfinite(intensity) else None,
-        electricity_price=price.value * terms.pue if price else None,
-        price_usd_per_hour=per_gpu_hour * gpu_count if per_gpu_hour is not None and gpu_count else None,
-        **how,
-    )
-    energy = forecast.energy_kwh
-    return replace(forecast, energy_kwh=None if energy is None else energy.times(terms.pue, "kWh"))
+    forecast = extrapolate(trials, plan, **how)
+    if forecast.energy_kwh is not None:
+        forecast = replace(forecast, energy_kwh=forecast.energy_kwh.times(terms.pue, "kWh"))
+    return terms.rates.priced(forecast, gpu_count)
 
 
 # -- What an exploration found, forecast once more from its log; nothing is run --

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy import stats
@@ -12,7 +11,8 @@ from scipy import stats
 from greenlove_tracker.extrapolation.distributions import Mixture, above_zero
 from greenlove_tracker.extrapolation.local_level import Array, Series, future_mean
 from greenlove_tracker.forecasting import Estimate, Forecast, Kind, Progress, Warn
-from greenlove_tracker.units import GRAMS_PER_KG, h_from_s, kwh_from_w_s
+from greenlove_tracker.pricing import Rates
+from greenlove_tracker.units import kwh_from_w_s
 
 _MOST_BLOCKS = 96  # of a series; older ones are joined, which keeps a forecast at some 20 ms
 _P99 = 0.99
@@ -20,21 +20,12 @@ _PRIOR_IS_WRONG = 0.05  # that the run has nothing to do with its exploration: a
 _WIDE = 0.25
 
 
-@dataclass(frozen=True, slots=True)
-class Prices:
-    """What energy and time are multiplied with; None where it is not known."""
-
-    carbon_intensity_gco2e_per_kwh: float | None = None
-    electricity_usd_per_kwh: float | None = None
-    machine_usd_per_gpu_hour: float | None = None
-
-
 def forecast_run(
     progress: Progress,
     *,
     level: float = 0.95,
     prior: Forecast | None = None,
-    prices: Prices | None = None,
+    rates: Rates | None = None,
     passed_s: float = 0.0,
 ) -> Forecast:
     """Forecast the total of a run from what it has done so far.
@@ -46,7 +37,7 @@ def forecast_run(
         progress: with at least one block.
         level: of the intervals.
         prior: of an exploration; it counts until the run itself says more, and for nothing where the two disagree.
-        prices: for CO2e and cost.
+        rates: for CO2e and cost; default none.
         passed_s: since the start, the open epoch too: the run takes no less.
     """
     per_unit = _time_per_unit(progress, prior)
@@ -54,25 +45,22 @@ def forecast_run(
     passed_s = max(passed_s, progress.elapsed_s)
     duration = _estimate(total, level, "s", floor=passed_s)
     energy = _energy(progress, duration)
-    return _priced(
-        Forecast(
-            duration_s=duration,
-            energy_kwh=energy,
-            emissions_kgco2e=None,
-            cost_usd=None,
-            one_off_s=_one_off(progress, level),
-            per_epoch_s=_estimate(per_unit, level, "s"),
-            per_batch_s=None,
-            warnings=tuple(_warnings(progress, duration)),
-            backtest_error=None,
-            method="live",
-            degrees_of_freedom=len(progress.blocks) - 1,
-            plan=None,
-            duration_p99_s=max(passed_s, total.quantile(_P99)),
-        ),
-        prices or Prices(),
-        progress.gpu_count,
+    forecast = Forecast(
+        duration_s=duration,
+        energy_kwh=energy,
+        emissions_kgco2e=None,
+        cost_usd=None,
+        one_off_s=_one_off(progress, level),
+        per_epoch_s=_estimate(per_unit, level, "s"),
+        per_batch_s=None,
+        warnings=tuple(_warnings(progress, duration)),
+        backtest_error=None,
+        method="live",
+        degrees_of_freedom=len(progress.blocks) - 1,
+        plan=None,
+        duration_p99_s=max(passed_s, total.quantile(_P99)),
     )
+    return (rates or Rates()).priced(forecast, progress.gpu_count)
 
 
 def _time_per_unit(progress: Progress, prior: Forecast | None = None) -> Mixture:
@@ -181,18 +169,6 @@ def _energy(progress: Progress, duration: Estimate) -> Estimate | None:
     upper = point + reach(duration.upper, power.upper)
     used = progress.used_kwh
     return Estimate(used + point, used + lower, used + upper, duration.level, "kWh", Kind.PREDICTION)
-
-
-def _priced(forecast: Forecast, prices: Prices, gpu_count: int) -> Forecast:
-    """With CO2e and cost: the machine's price where one is set, else electricity, never both."""
-    energy, emissions, cost = forecast.energy_kwh, None, None
-    if energy is not None and prices.carbon_intensity_gco2e_per_kwh is not None:
-        emissions = energy.times(prices.carbon_intensity_gco2e_per_kwh / GRAMS_PER_KG, "kgCO2e")
-    if prices.machine_usd_per_gpu_hour is not None and gpu_count > 0:
-        cost = forecast.duration_s.times(h_from_s(1.0) * prices.machine_usd_per_gpu_hour * gpu_count, "USD")
-    elif energy is not None and prices.electricity_usd_per_kwh is not None:
-        cost = energy.times(prices.electricity_usd_per_kwh, "USD")
-    return replace(forecast, emissions_kgco2e=emissions, cost_usd=cost)
 
 
 def _one_off(progress: Progress, level: float) -> Estimate:

@@ -1,7 +1,8 @@
-"""What energy and time come to in CO2e and money."""
+"""CO2e and cost of a forecast by rates that may have errors of their own."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -11,41 +12,67 @@ from greenlove_tracker.errors import UsageError
 from greenlove_tracker.extrapolation.distributions import Array
 from greenlove_tracker.forecasting import Estimate, Forecast
 from greenlove_tracker.pricing import Rates
-from greenlove_tracker.units import GRAMS_PER_KG, h_from_s
+from greenlove_tracker.units import GRAMS_PER_KG
 
 _DRAWS = 50_000  # their 95% interval's ends are good to about 1% of its width
 
 
-def priced(forecast: Forecast, rates: Rates, seed: int = 0) -> Forecast:
-    """The forecast with CO2e and cost: the machine's price where it has one, else electricity, never both.
+def priced(
+    forecast: Forecast,
+    carbon_intensity: float | Estimate | None,
+    electricity_price: float | Estimate | None,
+    price_usd_per_hour: float | None,
+    seed: int = 0,
+) -> Forecast:
+    """Return the forecast with its CO2e and cost, by the rule of ``Rates``.
 
     Args:
         forecast: with its energy, where that is known.
-        rates: of energy and time.
+        carbon_intensity: in gCO2e/kWh.
+        electricity_price: in USD/kWh.
+        price_usd_per_hour: of the whole machine, electricity included.
         seed: of the simulation, where a rate has an error of its own.
 
     Raises:
-        UsageError: where the seed cannot be one.
+        UsageError: where a rate or the seed cannot be one.
     """
     if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
         raise UsageError(f"seed must be a whole number of at least 0, not {seed!r}")
-    energy, emissions, cost = forecast.energy_kwh, None, None
+    _check("carbon_intensity", carbon_intensity, "gCO2e/kWh")
+    _check("electricity_price", electricity_price, "USD/kWh")
+    _check("price_usd_per_hour", price_usd_per_hour, "USD/h")
+    rates = Rates(_point(carbon_intensity), _point(electricity_price), price_usd_per_hour)
+    energy, forecast = forecast.energy_kwh, rates.priced(forecast)
+    if energy is None:
+        return forecast
     rng = np.random.default_rng(seed)
-    if energy is not None and rates.carbon_intensity is not None:
-        emissions = _product(energy, rates.carbon_intensity, "kgCO2e", rng, 1 / GRAMS_PER_KG)
-    if rates.price_usd_per_hour is not None:
-        cost = forecast.duration_s.times(h_from_s(1.0) * rates.price_usd_per_hour, "USD")
-    elif energy is not None and rates.electricity_price is not None:
-        cost = _product(energy, rates.electricity_price, "USD", rng)
-    return replace(forecast, emissions_kgco2e=emissions, cost_usd=cost)
+    if isinstance(carbon_intensity, Estimate):
+        emissions = _product(energy, carbon_intensity, 1 / GRAMS_PER_KG, "kgCO2e", rng)
+        forecast = replace(forecast, emissions_kgco2e=emissions)
+    if isinstance(electricity_price, Estimate) and price_usd_per_hour is None:
+        forecast = replace(forecast, cost_usd=_product(energy, electricity_price, 1.0, "USD", rng))
+    return forecast
 
 
-def _product(
-    energy: Estimate, rate: float | Estimate, unit: str, rng: np.random.Generator, scale: float = 1.0
-) -> Estimate:
-    """Energy times a rate: a multiple where the rate is exact, else quantiles of simulated products."""
-    if not isinstance(rate, Estimate):
-        return energy.times(rate * scale, unit)
+def _check(name: str, rate: float | Estimate | None, unit: str) -> None:
+    if rate is None:
+        return
+    if isinstance(rate, Estimate):
+        if rate.unit != unit:
+            raise UsageError(f"{name} must be in {unit}: convert it, and say so with unit={unit!r}; not {rate.unit!r}")
+        if not (0 < rate.level < 1 and math.isfinite(rate.upper) and rate.lower <= rate.point <= rate.upper):
+            raise UsageError(f"{name} must have lower ≤ point ≤ upper and a level between 0 and 1, not {rate!r}")
+    value = rate.point if isinstance(rate, Estimate) else rate
+    if not (math.isfinite(value) and value >= 0):
+        raise UsageError(f"{name} must be at least 0 in {unit}, or None where it is not known, not {rate!r}")
+
+
+def _point(rate: float | Estimate | None) -> float | None:
+    return rate.point if isinstance(rate, Estimate) else rate
+
+
+def _product(energy: Estimate, rate: Estimate, scale: float, unit: str, rng: np.random.Generator) -> Estimate:
+    """Return energy times an uncertain rate, as quantiles of simulated products."""
     products = _energies(energy, rng) * _rates(rate, rng) * scale
     level = energy.level
     lower, point, upper = np.quantile(products, [(1 - level) / 2, 0.5, (1 + level) / 2])

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import cache
 from operator import attrgetter
 
+from greenlove_tracker.pricing import Rates
 from greenlove_tracker.records import (
     COMPONENTS,
     MEASURED_METHODS,
@@ -22,7 +23,7 @@ from greenlove_tracker.records import (
     RunSummary,
     sum_energies,
 )
-from greenlove_tracker.units import GRAMS_PER_KG, gco2e_from_kwh, h_from_s
+from greenlove_tracker.units import h_from_s
 
 _TELLS_NOTHING_S = 0.1  # no counter moves sooner: nothing read of less is not known to be nothing
 
@@ -39,6 +40,16 @@ class RunFactors:
     pue: float = 1.0
     electricity_price: Factor | None = None
     price_usd_per_gpu_hour: float | None = None
+
+    @property
+    def rates(self) -> Rates:
+        """The factors of energy, PUE included, and of time; a carbon intensity that a log lacks (NaN) is not known."""
+        intensity, price = self.carbon_intensity.value, self.electricity_price
+        return Rates(
+            carbon_intensity=intensity if math.isfinite(intensity) else None,
+            electricity_price=None if price is None else price.value,
+            price_usd_per_gpu_hour=self.price_usd_per_gpu_hour,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,8 +249,7 @@ def summarise(
     all_nodes = _sum_nodes([_node_energy(rows) for rows in carriers])
     duration_s = max((total_duration_s(rows) for rows in timed), default=0.0)
     energy_kwh = None if all_nodes.total_kwh is None else all_nodes.total_kwh * terms.pue
-    gpu_hours = gpu_count * h_from_s(duration_s)
-    cost_usd, cost_basis = _cost(terms, energy_kwh, gpu_hours)
+    cost_usd, cost_basis = terms.rates.cost(duration_s or None, energy_kwh, gpu_count)  # no time is known of no rows
     every_row = [row for rows in (*rows_by_rank.values(), command_rows or ()) for row in rows]
     return RunSummary(
         run_id=terms.run_id,
@@ -260,11 +270,11 @@ def summarise(
         pue=terms.pue,
         energy_kwh=energy_kwh,
         carbon_intensity_gco2e_per_kwh=terms.carbon_intensity.value,
-        emissions_kgco2e=_emissions_kgco2e(terms, energy_kwh),
+        emissions_kgco2e=terms.rates.emissions(energy_kwh),
         cost_usd=cost_usd,
         cost_basis=cost_basis,
         gpu_count=gpu_count,
-        gpu_hours=gpu_hours,
+        gpu_hours=gpu_count * h_from_s(duration_s),
         n_ranks=max(1, len(own), len(set(joined.values()))),
         n_nodes=max(1, len(carriers)),
         flags=frozenset[str]().union(*(row.flags for row in every_row)) - {Flag.NO_METER.value},
@@ -285,20 +295,3 @@ def _counts(lead: Sequence[Row], every_row: Sequence[Row]) -> Counts:
 def _sum(numbers: Iterable[int | None]) -> int | None:
     known = [number for number in numbers if number is not None]
     return sum(known) if known else None
-
-
-def _emissions_kgco2e(terms: RunFactors, energy_kwh: float | None) -> float | None:
-    """None also where the carbon intensity is not known (NaN, from a damaged log)."""
-    intensity = terms.carbon_intensity.value
-    if energy_kwh is None or not math.isfinite(intensity):
-        return None
-    return gco2e_from_kwh(energy_kwh, intensity) / GRAMS_PER_KG
-
-
-def _cost(terms: RunFactors, energy_kwh: float | None, gpu_hours: float) -> tuple[float | None, str]:
-    """The price of the machine where one is set, else electricity; never both."""
-    if terms.price_usd_per_gpu_hour is not None and gpu_hours > 0:
-        return terms.price_usd_per_gpu_hour * gpu_hours, "machine"
-    if terms.electricity_price is not None and energy_kwh is not None:
-        return terms.electricity_price.value * energy_kwh, "electricity"
-    return None, ""

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from importlib import import_module
 from types import ModuleType
-from typing import Any, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 from greenlove_tracker import format as fmt
 from greenlove_tracker.config import Settings, deadline
@@ -139,18 +139,12 @@ class RunForecaster:
         live = _load_live()
         began_s = self._clock.perf_s()
         forecast: Forecast = live.forecast_run(
-            look.progress, prior=self._prior, prices=self._prices(live), passed_s=look.elapsed_s
+            look.progress, prior=self._prior, rates=self.terms.rates, passed_s=look.elapsed_s
         )
         now_s = self._clock.perf_s()
         self._free_s = now_s + (now_s - began_s) / _MOST_OF_TIME
         self._due_s = max(self._free_s, now_s + _LEAST_STEP * forecast.duration_s.point)
         return forecast
-
-    def _prices(self, live: ModuleType) -> Any:
-        price = self.terms.electricity_price
-        return live.Prices(
-            self.terms.carbon_intensity.value, price.value if price else None, self.terms.price_usd_per_gpu_hour
-        )
 
     def keep(self, forecast: Forecast, look: ProgressSnapshot) -> IssuedForecast:
         """Make it the latest one, and give it as it is to be logged."""

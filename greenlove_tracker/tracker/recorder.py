@@ -15,7 +15,7 @@ from greenlove_tracker.logs.totals import RunFactors
 from greenlove_tracker.logs.writer import timestamp
 from greenlove_tracker.meter import Meter
 from greenlove_tracker.records import UNKNOWN_ENERGY, Clock, Counts, Energy, Flag, Row, RowKind
-from greenlove_tracker.units import GRAMS_PER_KG, gco2e_from_kwh, h_from_s
+from greenlove_tracker.units import gco2e_from_kwh
 
 _UNMETERED_S = 0.01  # what a meter that starts at once may miss at the beginning without a row of its own
 _MOST_FAILURES = 3  # readings in a row that may fail before the meter is given up
@@ -312,15 +312,9 @@ def used_so_far(
 ) -> Mapping[str, float | None]:
     """What a run has taken, by quantity; None where it is not known."""
     energy_kwh = None if metered_kwh is None else metered_kwh * terms.pue
-    cost_usd = None
-    if terms.price_usd_per_gpu_hour is not None and gpu_count > 0:
-        cost_usd = terms.price_usd_per_gpu_hour * gpu_count * h_from_s(elapsed_s)
-    elif terms.electricity_price is not None and energy_kwh is not None:
-        cost_usd = terms.electricity_price.value * energy_kwh
-    grams = None if energy_kwh is None else gco2e_from_kwh(energy_kwh, terms.carbon_intensity.value)
     return {
         "duration_s": elapsed_s,
         "energy_kwh": energy_kwh,
-        "emissions_kgco2e": None if grams is None else grams / GRAMS_PER_KG,
-        "cost_usd": cost_usd,
+        "emissions_kgco2e": terms.rates.emissions(energy_kwh),
+        "cost_usd": terms.rates.cost(elapsed_s, energy_kwh, gpu_count)[0],
     }

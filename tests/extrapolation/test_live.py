@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from greenlove_tracker import TrainingPlan, Trial, extrapolate
-from greenlove_tracker.extrapolation.live import Prices, forecast_run
+from greenlove_tracker.extrapolation.live import forecast_run
 from greenlove_tracker.forecasting import Block, Progress
+from greenlove_tracker.pricing import Rates
 
 
 def progress(durations, total, gaps=None, startup_s=2.0, **more) -> Progress:
@@ -71,16 +72,16 @@ def test_energy_is_what_was_used_and_the_rest_at_the_power_seen():
 
 
 def test_energy_that_is_not_metered_is_unknown_and_so_is_what_follows_from_it():
-    forecast = forecast_run(progress([10.0] * 10, 40), prices=Prices(400.0, 0.3, None))
+    forecast = forecast_run(progress([10.0] * 10, 40), rates=Rates(400.0, 0.3, None))
     assert (forecast.energy_kwh, forecast.emissions_kgco2e, forecast.cost_usd) == (None, None, None)
 
 
 def test_co2e_and_cost_go_with_energy_and_a_machines_price_with_time():
     known = progress([10.0] * 10, 40, metered=((100.0, 360.0),), used_kwh=0.0102, gpu_count=2)
-    electricity = forecast_run(known, prices=Prices(400.0, 0.3, None))
+    electricity = forecast_run(known, rates=Rates(400.0, 0.3, None))
     assert electricity.emissions_kgco2e.point == pytest.approx(electricity.energy_kwh.point * 0.4)
     assert electricity.cost_usd.point == pytest.approx(electricity.energy_kwh.point * 0.3)
-    machine = forecast_run(known, prices=Prices(400.0, 0.3, 2.0))
+    machine = forecast_run(known, rates=Rates(400.0, 0.3, 2.0))
     assert machine.cost_usd.point == pytest.approx(machine.duration_s.point / 3600 * 2.0 * 2)
 
 
