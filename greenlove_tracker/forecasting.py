@@ -135,6 +135,28 @@ class TrainingPlan:
         """Checkpoints in the whole training."""
         return self._times(self.save_every)
 
+    def with_length(
+        self, *, epochs: int | None = None, samples: int | None = None, steps: int | None = None
+    ) -> TrainingPlan:
+        """Return the same training for other numbers of epochs, samples or steps; None leaves one as it is.
+
+        Evaluations that are counted in steps are counted in epochs where the new length is in epochs, and conversely.
+
+        Raises:
+            UsageError: where both epochs and steps are given, or epochs of a plan that is in steps alone.
+        """
+        if epochs and steps:
+            raise UsageError("--epochs and --steps: choose one")
+        plan = replace(self, samples=samples or self.samples)
+        every, batches = plan.eval_every, plan.batches_per_epoch
+        if epochs and plan.steps is not None:
+            if plan.samples is None:
+                raise UsageError("the training was planned in steps alone, and has no epochs to count: say its steps")
+            return replace(plan, epochs=epochs, steps=None, eval_every=every and max(1, round(every / batches)))
+        if steps and plan.steps is None:
+            return replace(plan, epochs=None, steps=steps, eval_every=every and every * batches)
+        return replace(plan, epochs=epochs or plan.epochs, steps=steps or plan.steps)
+
     def _times(self, every: int | None) -> int:
         return (self.steps or self.epochs or 0) // every if every else 0
 
@@ -282,27 +304,3 @@ class Progress:
     metered: tuple[tuple[float, float], ...] = ()
     used_kwh: float | None = None
     gpu_count: int = 0
-
-
-# -- A training of another length: what was explored once tells it too --
-
-
-def replanned(
-    plan: TrainingPlan, *, epochs: int | None = None, samples: int | None = None, steps: int | None = None
-) -> TrainingPlan:
-    """The same training for other numbers of epochs, samples or steps; None leaves one as it is.
-
-    Raises:
-        UsageError: where both epochs and steps are given, or the plan knows no epochs.
-    """
-    if epochs and steps:
-        raise UsageError("--epochs and --steps: choose one")
-    plan = replace(plan, samples=samples or plan.samples)
-    every, batches = plan.eval_every, plan.batches_per_epoch
-    if epochs and plan.steps is not None:  # evaluations were counted in steps
-        if plan.samples is None:
-            raise UsageError("the training was planned in steps alone, and has no epochs to count: say its steps")
-        return replace(plan, epochs=epochs, steps=None, eval_every=every and max(1, round(every / batches)))
-    if steps and plan.steps is None:
-        return replace(plan, epochs=None, steps=steps, eval_every=every and every * batches)
-    return replace(plan, epochs=epochs or plan.epochs, steps=steps or plan.steps)

@@ -7,9 +7,8 @@ import time
 from dataclasses import asdict
 
 from greenlove_tracker.errors import UsageError
-from greenlove_tracker.extrapolation.extrapolate import forecast_again
+from greenlove_tracker.extrapolation.extrapolate import forecast_from_log
 from greenlove_tracker.extrapolation.live import forecast_sweep, sweep_warnings
-from greenlove_tracker.forecasting import replanned
 from greenlove_tracker.logs.csvio import csv_text
 from greenlove_tracker.logs.directory import Logs, explored_plan, is_whole, latest_exploration
 from greenlove_tracker.logs.forecasts import QUANTITIES
@@ -58,8 +57,8 @@ def again(logs: Logs, epochs: int | None, samples: int | None, steps: int | None
     run = latest_exploration(logs)
     if run is None:
         raise UsageError(f"{logs.path} holds no exploration: greenlove explore writes one")
-    plan = replanned(explored_plan(run), epochs=epochs, samples=samples, steps=steps)
-    return forecast_screen(forecast_again(run, plan), run.trials, time.time())
+    plan = explored_plan(run).with_length(epochs=epochs, samples=samples, steps=steps)
+    return forecast_screen(forecast_from_log(run, plan), run.trials, time.time())
 
 
 def sweep(logs: Logs, n_runs: int, *, as_json: bool) -> str:

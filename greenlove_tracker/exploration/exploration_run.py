@@ -11,7 +11,7 @@ from greenlove_tracker import format as fmt
 from greenlove_tracker.config import Settings
 from greenlove_tracker.console import confirm, open_page, say
 from greenlove_tracker.errors import GreenloveError, UsageError
-from greenlove_tracker.extrapolation.extrapolate import extrapolate_kwargs, forecast_again, forecast_in
+from greenlove_tracker.extrapolation.extrapolate import forecast_exploration, forecast_from_log
 from greenlove_tracker.forecasting import Forecast, TrainingPlan, Trial
 from greenlove_tracker.job import find_ranks
 from greenlove_tracker.logs.run import Run
@@ -108,7 +108,7 @@ class Estimation:
         Raises:
             UsageError: where the trials say nothing of this plan.
         """
-        return forecast_again(Run(self.run_dir), plan)
+        return forecast_from_log(Run(self.run_dir), plan)
 
 
 class ExplorationRun:
@@ -186,19 +186,13 @@ class ExplorationRun:
             say(stopped_line(len(trials), undoes=telling.undoes))
 
     def forecast(self, trials: Sequence[Trial], seen: ExplorationMetadata, *, seed: int = 0) -> Forecast:
-        """The forecast in the terms of this run, as ``extrapolation.again`` makes it from the log.
+        """The forecast in the terms of this run, as ``forecast_from_log`` makes it from the log.
 
         Raises:
             UsageError: where the trials cannot give one.
         """
-        return forecast_in(
-            self._session.terms,
-            trials,
-            self._plan,
-            gpu_count=self._session.gpu_count,
-            seed=seed,
-            **extrapolate_kwargs(seen, self._plan),
-        )
+        session = self._session
+        return forecast_exploration(trials, seen, self._plan, session.terms, gpu_count=session.gpu_count, seed=seed)
 
     def conclude(
         self,

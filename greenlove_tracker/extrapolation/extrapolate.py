@@ -259,35 +259,45 @@ def _without_line(trials: Sequence[Trial], duration: Estimate, warnings: Sequenc
     )
 
 
-# -- A forecast in the terms of a run: its place, its prices and its PUE --
-
-
-def forecast_in(
-    terms: RunFactors, trials: Sequence[Trial], plan: TrainingPlan, *, gpu_count: int = 0, **how: Any
+def forecast_exploration(
+    trials: Sequence[Trial],
+    metadata: ExplorationMetadata,
+    plan: TrainingPlan,
+    factors: RunFactors,
+    *,
+    gpu_count: int,
+    seed: int = 0,
 ) -> Forecast:
-    """Extrapolate trials as ``extrapolate`` does; energy, CO2e and cost include the PUE.
+    """Forecast a plan from an exploration; its energy includes the PUE, and CO2e and cost are by the run's rates.
 
     Args:
-        terms: what energy is multiplied with.
         trials: that were timed, their energy without PUE.
-        plan: the whole training.
+        metadata: what was timed beside them, and the method.
+        plan: the whole training, which may be another than was explored for.
+        factors: of the exploration's run.
         gpu_count: GPUs that the machine's price is paid for.
-        **how: passed on to ``extrapolate``: ``method``, ``eval_durations_s``, ``cold_start_s`` and the like.
+        seed: as of ``extrapolate``.
 
     Raises:
         UsageError: where the trials cannot give a forecast of this plan.
     """
-    forecast = extrapolate(trials, plan, **how)
+    warmup_epochs = metadata.warmup_epochs
+    forecast = extrapolate(
+        trials,
+        plan,
+        method=metadata.method,
+        eval_durations_s=metadata.eval_durations_s if plan.eval_every else (),
+        cold_start_s=metadata.cold_start_s,
+        seed=seed,
+        green_love_options=None if warmup_epochs is None else GreenLoveOptions(warmup_epochs=warmup_epochs),
+    )
     if forecast.energy_kwh is not None:
-        forecast = replace(forecast, energy_kwh=forecast.energy_kwh.times(terms.pue, "kWh"))
-    return terms.rates.priced(forecast, gpu_count)
+        forecast = replace(forecast, energy_kwh=forecast.energy_kwh.times(factors.pue, "kWh"))
+    return factors.rates.priced(forecast, gpu_count)
 
 
-# -- What an exploration found, forecast once more from its log; nothing is run --
-
-
-def forecast_again(run: Run, plan: TrainingPlan | None = None) -> Forecast:
-    """The forecast from an exploration's trials, in the terms of its run.
+def forecast_from_log(run: Run, plan: TrainingPlan | None = None) -> Forecast:
+    """Forecast a plan from the log of an exploration; nothing is run.
 
     Args:
         run: the exploration.
@@ -296,17 +306,5 @@ def forecast_again(run: Run, plan: TrainingPlan | None = None) -> Forecast:
     Raises:
         UsageError: where the run was no exploration, or its trials say nothing of the plan.
     """
-    plan, seen = plan or explored_plan(run), metadata_beside(run)
-    return forecast_in(run.terms, run.trials, plan, gpu_count=run.summary.gpu_count, **extrapolate_kwargs(seen, plan))
-
-
-def extrapolate_kwargs(seen: ExplorationMetadata, plan: TrainingPlan) -> dict[str, Any]:
-    """What ``extrapolate`` is told beside the trials."""
-    return {
-        "cold_start_s": seen.cold_start_s,
-        "eval_durations_s": seen.eval_durations_s if plan.eval_every else (),
-        "method": seen.method,
-        "green_love_options": None
-        if seen.warmup_epochs is None
-        else GreenLoveOptions(warmup_epochs=seen.warmup_epochs),
-    }
+    plan, gpu_count = plan or explored_plan(run), run.summary.gpu_count
+    return forecast_exploration(run.trials, metadata_beside(run), plan, run.terms, gpu_count=gpu_count)

@@ -166,9 +166,9 @@ def subject_of(run: Run, asked: Asked, forecast: Forecast | None = None) -> Subj
 
 
 def _forecast_again(run: Run) -> Forecast:
-    from greenlove_tracker.extrapolation.extrapolate import forecast_again  # statsmodels: over a second
+    from greenlove_tracker.extrapolation.extrapolate import forecast_from_log  # statsmodels: over a second
 
-    return forecast_again(run)
+    return forecast_from_log(run)
 
 
 def _of_tracked(run: Run) -> tuple[Forecast, str]:

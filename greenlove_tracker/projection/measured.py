@@ -57,7 +57,7 @@ def measured_there(subject: Subject, path: str, scaling: float) -> Measured:
     Raises:
         UsageError: where either is no exploration, or they are of different trainings.
     """
-    from greenlove_tracker.extrapolation.extrapolate import forecast_again  # statsmodels: over a second
+    from greenlove_tracker.extrapolation.extrapolate import forecast_from_log  # statsmodels: over a second
 
     there = latest_exploration(read_logs(path))
     if there is None or subject.exploration is None:
@@ -69,7 +69,7 @@ def measured_there(subject: Subject, path: str, scaling: float) -> Measured:
     plan = explored_plan(subject.exploration)
     if not _is_same_training(plan, explored_plan(there)):
         raise UsageError(f"--measured {path}: it explored another training, of another data set or batch size")
-    here_s, there_s = at_level(subject.forecast.duration_s), at_level(forecast_again(there, plan).duration_s)
+    here_s, there_s = at_level(subject.forecast.duration_s), at_level(forecast_from_log(there, plan).duration_s)
     of_one = 1 / scaling_gain(subject.machine.n_gpus, machine.n_gpus, scaling)
     found = measured(here_s, there_s)
     its_own = measured(replace(here_s, lower=here_s.point, upper=here_s.point), there_s).estimate

@@ -58,10 +58,10 @@ def exploration_document(
 
 def explored_blocks(run: Run) -> tuple[Block, ...]:
     """What an exploration found, from its log; why that cannot be told, where it cannot."""
-    from greenlove_tracker.extrapolation.extrapolate import forecast_again  # statsmodels: over a second
+    from greenlove_tracker.extrapolation.extrapolate import forecast_from_log  # statsmodels: over a second
 
     try:
-        return exploration_blocks(forecast_again(run), run.trials)
+        return exploration_blocks(forecast_from_log(run), run.trials)
     except (UsageError, ValueError) as error:
         return (Paragraph(f"What was explored cannot be forecast again: {error}."),)
 

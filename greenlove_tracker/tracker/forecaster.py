@@ -15,7 +15,7 @@ from typing import Protocol, runtime_checkable
 from greenlove_tracker import format as fmt
 from greenlove_tracker.config import Settings, deadline
 from greenlove_tracker.errors import UsageError
-from greenlove_tracker.forecasting import Block, Forecast, Progress, TrainingPlan, replanned
+from greenlove_tracker.forecasting import Block, Forecast, Progress, TrainingPlan
 from greenlove_tracker.format import plural
 from greenlove_tracker.logs.forecasts import FEW, IssuedForecast
 from greenlove_tracker.logs.totals import RunFactors
@@ -244,7 +244,7 @@ def prior_for(prior: Forecast | ExplorationResult | None, plan: Plan) -> Forecas
     forecast = prior if isinstance(prior, Forecast) else prior.forecast
     if forecast.plan is None or not (plan.epochs or plan.total_steps):
         return forecast
-    wanted = replanned(forecast.plan, epochs=plan.epochs, steps=None if plan.epochs else plan.total_steps)
+    wanted = forecast.plan.with_length(epochs=plan.epochs, steps=None if plan.epochs else plan.total_steps)
     if math.isclose(_all_batches(wanted), _all_batches(forecast.plan)):
         return forecast if wanted == forecast.plan else replace(forecast, plan=wanted)  # in the unit of the run
     differs = f"prior is a forecast of {_length(forecast.plan)}, and this run has {_length(wanted)}"

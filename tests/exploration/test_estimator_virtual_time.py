@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, Sampler  # no
 
 from greenlove_tracker import Estimator, Tracker, read_logs  # noqa: E402
 from greenlove_tracker.errors import UsageError  # noqa: E402
-from greenlove_tracker.extrapolation.extrapolate import forecast_again  # noqa: E402
+from greenlove_tracker.extrapolation.extrapolate import forecast_from_log  # noqa: E402
 from greenlove_tracker.meter import NullMeter, SimulatedMeter  # noqa: E402
 
 
@@ -217,7 +217,7 @@ def test_a_forecast_from_the_log_is_the_one_that_was_told(tmp_path):
         ("c", {"total_steps": 1_250, "start_s": 1.0}),
     ):
         estimation, _, _ = explored(tmp_path / name, step_s=0.01, noise=0.1, **arguments)
-        again = forecast_again(read_logs(tmp_path / name).runs[0])
+        again = forecast_from_log(read_logs(tmp_path / name).runs[0])
         assert again.duration_s.point == pytest.approx(estimation.forecast.duration_s.point, rel=1e-9)
         assert estimation.projections[0].duration_s.point == pytest.approx(again.duration_s.point, rel=1e-9)
 
@@ -314,12 +314,12 @@ def test_ranks_of_one_launch_are_refused(tmp_path, monkeypatch):
 
 
 def test_another_plan_keeps_its_evaluations(tmp_path):
-    from greenlove_tracker.forecasting import TrainingPlan, replanned
+    from greenlove_tracker.forecasting import TrainingPlan
 
     epochs = TrainingPlan(samples=640, batch_size=64, epochs=100, eval_every=2)
-    in_steps = replanned(epochs, steps=1_000)
+    in_steps = epochs.with_length(steps=1_000)
     assert in_steps.eval_every == 20 and in_steps.n_evaluations == epochs.n_evaluations == 50
-    assert replanned(in_steps, epochs=100) == epochs
+    assert in_steps.with_length(epochs=100) == epochs
 
 
 def test_an_exploration_is_a_prior_of_any_length(tmp_path):
@@ -367,7 +367,7 @@ def test_ctrl_c_keeps_the_trials_and_puts_everything_back(tmp_path):
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
     (run,) = read_logs(tmp_path).runs
     assert run.summary.status == "interrupted" and len({t.sample_size for t in run.trials}) >= 3
-    assert forecast_again(run).duration_s.point == pytest.approx(1_000.0, rel=0.02)
+    assert forecast_from_log(run).duration_s.point == pytest.approx(1_000.0, rel=0.02)
 
 
 def test_an_estimation_is_printed_in_a_line(tmp_path):

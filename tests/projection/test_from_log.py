@@ -12,7 +12,7 @@ from report_samples import GERMANY, GPU_FIELDS, PRICE, demo_rows, demo_run, gpu_
 
 from greenlove_tracker.cli import cli, forecast
 from greenlove_tracker.errors import UsageError
-from greenlove_tracker.extrapolation.extrapolate import forecast_again
+from greenlove_tracker.extrapolation.extrapolate import forecast_from_log
 from greenlove_tracker.forecasting import Estimate, Forecast, TrainingPlan, Trial
 from greenlove_tracker.logs.directory import read_logs
 from greenlove_tracker.logs.forecasts import FORECAST_COLUMNS, IssuedForecast, forecast_cells
@@ -79,7 +79,7 @@ def row_of(comparison, name: str):
 def test_an_exploration_is_forecast_again_with_its_machine(logs: Path) -> None:
     run = explored(logs)
     subject = logged_subject(str(logs), Asked())
-    assert subject.forecast == forecast_again(run)
+    assert subject.forecast == forecast_from_log(run)
     here = subject.machine
     assert (here.gpu, here.n_gpus, here.limit_w) == ("NVIDIA GeForce RTX 3060 Laptop GPU", 1, 115.0)
     assert (here.draw, here.peak_memory_gb) == (pytest.approx(0.8), 4.1)
@@ -93,9 +93,9 @@ def test_an_exploration_is_forecast_again_with_its_machine(logs: Path) -> None:
 def test_foresight_forecasts_the_same_again(logs: Path) -> None:
     run = explored(logs)
     shown = forecast.again(read_logs(logs), 200, None, None)
-    made = forecast_again(run, replace(PLAN, epochs=200))
+    made = forecast_from_log(run, replace(PLAN, epochs=200))
     assert "200 epochs" in shown
-    assert made.duration_s.point == pytest.approx(2 * forecast_again(run).duration_s.point, rel=1e-6)
+    assert made.duration_s.point == pytest.approx(2 * forecast_from_log(run).duration_s.point, rel=1e-6)
 
 
 def test_a_finished_run_is_what_it_took(logs: Path) -> None:
@@ -179,12 +179,12 @@ def test_idle_gpus_beside_a_training_on_the_cpu_are_not_its_own(logs: Path) -> N
 def test_a_training_on_the_cpu_alone_keeps_its_energy(logs: Path) -> None:
     run = explored(logs, used_gpus="0", gpu_count="0", gpu_models="", trials_kwh="0.001", price_usd_per_gpu_hour="2.0")
     subject = logged_subject(str(logs), Asked())
-    energy = forecast_again(run).energy_kwh
+    energy = forecast_from_log(run).energy_kwh
     assert energy is not None and subject.forecast.energy_kwh == energy and not subject.machine.idle
     local = compare(str(logs), Asked()).projections[0]
     assert local.energy_kwh.point == energy.point
     assert local.cost_basis == "electricity"  # as the forecast says: no GPU, no price of one
-    assert local.cost_usd.point == pytest.approx(forecast_again(run).cost_usd.point)
+    assert local.cost_usd.point == pytest.approx(forecast_from_log(run).cost_usd.point)
 
 
 def test_the_time_of_a_cpu_is_not_that_of_a_gpu_by_name(logs: Path) -> None:
@@ -286,7 +286,7 @@ def test_the_memory_of_the_log_tells_its_card(logs: Path) -> None:
 
 def test_the_forecast_at_hand_is_not_made_again(logs: Path) -> None:
     run = explored(logs)
-    made = forecast_again(run, replace(PLAN, epochs=7))
+    made = forecast_from_log(run, replace(PLAN, epochs=7))
     comparison = compare(str(logs), Asked(), forecast=made)
     assert comparison.projections[0].duration_s == at_level(made.duration_s) and "7 epochs" in comparison.about[0]
 
@@ -298,7 +298,7 @@ def test_what_is_asked_goes_before_the_log(logs: Path) -> None:
     subject = logged_subject(str(logs), Asked(pue=1.5, price=2.0, carbon_intensity=50.0, electricity_price=0.1))
     assert (subject.place["pue"], subject.place["price_usd_per_gpu_hour"]) == (1.5, 2.0)
     assert (subject.place["carbon_intensity"], subject.place["electricity_price"]) == (50.0, 0.1)
-    energy = forecast_again(run).energy_kwh
+    energy = forecast_from_log(run).energy_kwh
     assert (energy is None) == (subject.forecast.energy_kwh is None)
     rows = compare(str(logs), Asked(utilization=0.5, tdp=100.0, peak_memory=60.0)).projections
     assert row_of(compare(str(logs), Asked(peak_memory=60.0)), L40S).fits is False
@@ -359,12 +359,12 @@ def test_a_measured_speedup_is_the_ratio_of_two_forecasts(logs: Path, tmp_path: 
     )  # the number of epochs may differ
     comparison = compare(str(logs), Asked(measured=str(tmp_path / "there")))
     row = row_of(comparison, L40S)
-    its_own = at_level(forecast_again(there, PLAN).duration_s)
+    its_own = at_level(forecast_from_log(there, PLAN).duration_s)
     assert (row.speedup.method, row.speedup.known_from) == ("measured", "measured")
     assert row.speedup.estimate.point == pytest.approx(3.0)
     for end in ("point", "lower", "upper"):  # its time is what its own exploration says: not the errors of both
         assert getattr(row.duration_s, end) == pytest.approx(getattr(its_own, end))
-    local = at_level(forecast_again(here).duration_s)
+    local = at_level(forecast_from_log(here).duration_s)
     assert row.speedup.estimate.relative_width > max(local.relative_width, its_own.relative_width)
     assert there.run_id in row.speedup.sources[0]
     assert row.cost_usd.point == pytest.approx(its_own.point / 3600 * 1.5)

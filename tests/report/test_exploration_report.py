@@ -8,7 +8,7 @@ import pytest
 from report_samples import GERMANY, GPU_FIELDS, PRICE, gpu_rows, write_run
 
 from greenlove_tracker.cli.forecast import record
-from greenlove_tracker.extrapolation.extrapolate import forecast_again
+from greenlove_tracker.extrapolation.extrapolate import forecast_from_log
 from greenlove_tracker.forecasting import TrainingPlan, Trial
 from greenlove_tracker.format import duration
 from greenlove_tracker.logs.directory import read_logs
@@ -39,7 +39,7 @@ def test_it_begins_with_what_the_training_will_take(tmp_path: Path) -> None:
     assert content.title == f"Exploration thesis/{run.run_id}"
     assert "50,000 samples · batch 128 · 100 epochs" in content.subtitle
     first, second = (block for block in content.blocks if isinstance(block, KeyFigures))
-    assert first.figures[0].value == duration(forecast_again(run).duration_s.point)
+    assert first.figures[0].value == duration(forecast_from_log(run).duration_s.point)
     assert second.figures[0].value == duration(run.summary.duration_s)
     assert titles(content)[:2] == ["What it is made of", "Time of an epoch, for each sample size"]
     assert any(isinstance(block, ChartRow) and block.charts[0].band for block in content.blocks)
@@ -50,7 +50,7 @@ def test_the_parts_of_the_forecast_add_up_as_printed(tmp_path: Path) -> None:
     line = next(block for block in document(tmp_path).blocks if isinstance(block, Calculations)).lines[0]
     sum_s = eval(line.expression.replace(",", "").replace("×", "*").replace(" s", ""))
     assert sum_s == pytest.approx(float(line.result.removesuffix(" s").replace(",", "")), rel=1e-5)
-    assert sum_s == pytest.approx(forecast_again(run).duration_s.point, rel=1e-3)
+    assert sum_s == pytest.approx(forecast_from_log(run).duration_s.point, rel=1e-3)
 
 
 def test_what_was_explored_inside_a_run_is_in_its_report(tmp_path: Path) -> None:
