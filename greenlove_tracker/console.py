@@ -10,6 +10,8 @@ import time
 from collections.abc import Iterable, Iterator
 from typing import TextIO, TypeVar
 
+from greenlove_tracker.forecasting import WarningCode
+
 
 def say(text: str) -> None:
     """Print a screen; on a terminal its name, status and labels stand out."""
@@ -23,7 +25,7 @@ def say(text: str) -> None:
     styled = Text(text)
     styled.highlight_regex(r"(?m)^greenlove", "bold green")
     styled.highlight_regex(r"(?m)^  (time|energy|CO2e|cost|compute|forecast|wrote|next) ", "bold")
-    styled.highlight_regex(r"\bunknown\b|! WIDE", "yellow")
+    styled.highlight_regex(rf"\bunknown\b|! ({'|'.join(WarningCode)})\b", "yellow")
     Console(file=stream, highlight=False, soft_wrap=True).print(styled)
 
 

@@ -13,6 +13,14 @@ from greenlove_tracker.errors import UsageError
 _MOST_BATCHES = 10**12  # a month of microsecond steps is 2.6e12: more is a slip of the pen
 _MOST_EPOCHS = 10**8
 
+LEVEL = 0.95  # of the intervals of a forecast, where no other is asked for
+PROJECTION_LEVEL = 0.90  # of those of a projection to another machine
+P99 = 0.99  # the probability that a batch system's time limit holds with
+WIDE_RELATIVE_WIDTH = 0.25  # (upper - lower) / point, above which an interval is called wide
+LEAST_SIZES = 3  # two sizes of trials cannot show whether cost is linear in them
+# Energy counters refresh about every 100 ms: under 5 s a mean power is noise (CodeCarbon's notes, NVML).
+LEAST_ENERGY_S = 5.0
+
 
 def _whole(name: str, value: object, least: int = 1) -> None:
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
@@ -208,11 +216,49 @@ class Estimate:
         return Estimate(self.point * factor, self.lower * factor, self.upper * factor, self.level, unit, self.kind)
 
 
+class WarningCode(StrEnum):
+    """The name of what makes a forecast worse.
+
+    Attributes:
+        WIDE: the interval is so wide that it says little.
+        FEW: trials of too few sizes, or too little of a run, or too few runs.
+        FAR: the plan's epoch is many times the largest trial.
+        NONLINEAR: the cost is not linear in the size.
+        POWER_LAW: a power law is extended beyond what was timed.
+        NOT_STEADY: trials were cold for over half their epochs.
+        BACKTEST: the other trials do not foresee the largest size.
+        SCATTER: trials of one size differ by a factor.
+        ENERGY: energy was measured for too short a time, or is not linear in the size.
+        EVALUATION: evaluations were timed once or not at all.
+        CHECKPOINT: checkpoints were timed once or not at all.
+        GAPS: no gap between epochs has been timed, so none is forecast.
+        NAN: a loss was not a finite number.
+    """
+
+    WIDE = "WIDE"
+    FEW = "FEW"
+    FAR = "FAR"
+    NONLINEAR = "NONLINEAR"
+    POWER_LAW = "POWER_LAW"
+    NOT_STEADY = "NOT_STEADY"
+    BACKTEST = "BACKTEST"
+    SCATTER = "SCATTER"
+    ENERGY = "ENERGY"
+    EVALUATION = "EVALUATION"
+    CHECKPOINT = "CHECKPOINT"
+    GAPS = "GAPS"
+    NAN = "NAN"
+
+    def warning(self, message: str, advice: str = "", is_serious: bool = False) -> ForecastWarning:
+        """Return the warning of this name."""
+        return ForecastWarning(self, message, advice, is_serious)
+
+
 @dataclass(frozen=True, slots=True)
-class Warn:
+class ForecastWarning:
     """Something that makes a forecast worse, and what would help."""
 
-    name: str  # WIDE, NONLINEAR, FAR, NOT_STEADY, FEW, ENERGY, EVALUATION, CHECKPOINT
+    name: WarningCode
     message: str
     advice: str = ""
     is_serious: bool = False
@@ -250,7 +296,7 @@ class Forecast:
     one_off_s: Estimate
     per_epoch_s: Estimate | None
     per_batch_s: Estimate | None
-    warnings: Sequence[Warn]
+    warnings: Sequence[ForecastWarning]
     backtest_error: float | None
     method: Literal["wls", "power", "green-love", "live"]
     degrees_of_freedom: int

@@ -13,7 +13,7 @@ from greenlove_tracker.errors import UsageError
 from greenlove_tracker.exploration.adaptive import ExplorationScheduler, just_run_it
 from greenlove_tracker.exploration.green_love import BOUND_S, GreenLoveScheduler
 from greenlove_tracker.exploration.scheduler import Cost, Scheduler, TrialRequest
-from greenlove_tracker.forecasting import Forecast, TrainingPlan, Trial
+from greenlove_tracker.forecasting import Forecast, TrainingPlan, Trial, WarningCode
 
 _BUDGETS = (2, 3, 5, 10, 20)  # times the budget, of which the first that helps is advised
 _NARROW = 0.2  # a relative width at which no larger budget is looked for
@@ -104,14 +104,14 @@ def advised(
 ) -> Forecast:
     """Where the forecast is wide, say which budget would narrow it, by virtual explorations, or that none would."""
     scheduler, width = schedule.scheduler, forecast.duration_s.relative_width
-    is_wide = any(warning.name == "WIDE" for warning in forecast.warnings)
+    is_wide = any(warning.name == WarningCode.WIDE for warning in forecast.warnings)
     if not is_wide or not isinstance(scheduler, ExplorationScheduler):
         return forecast
     found = _narrower(schedule, scheduler, trials, width_of)
     text = _NO_BUDGET
     if found is not None and found[1] <= _HELPS * width:
         text = f"--budget {found[0]:g} would narrow ±{width / 2:.0%} to about ±{found[1] / 2:.0%}"
-    warnings = [replace(w, advice=text) if w.name == "WIDE" else w for w in forecast.warnings]
+    warnings = [replace(w, advice=text) if w.name == WarningCode.WIDE else w for w in forecast.warnings]
     return replace(forecast, warnings=tuple(warnings))
 
 

@@ -20,7 +20,7 @@ from greenlove_tracker.exploration.exploration_run import EstimateOptions, Estim
 from greenlove_tracker.exploration.snapshot import RestoreError, preserved, rate_schedulers_of
 from greenlove_tracker.exploration.trials import ExplorationOutcome, Situation, default_step, explore
 from greenlove_tracker.extrapolation.extrapolate import extrapolate
-from greenlove_tracker.forecasting import Forecast, TrainingPlan, Trial, Warn
+from greenlove_tracker.forecasting import Forecast, TrainingPlan, Trial, WarningCode
 from greenlove_tracker.job import find_ranks
 from greenlove_tracker.logs.trials import ExplorationMetadata
 from greenlove_tracker.meter import Meter
@@ -267,7 +267,7 @@ def _gpus_of(models: Sequence[nn.Module]) -> int:
 def _with_nan(forecast: Forecast, outcome: ExplorationOutcome) -> Forecast:
     if outcome.is_finite:
         return forecast
-    warning = Warn("NAN", "a loss was not a finite number", "look at the learning rate and the data", True)
+    warning = WarningCode.NAN.warning("a loss was not a finite number", "look at the learning rate and the data", True)
     return replace(forecast, warnings=(*forecast.warnings, warning))
 
 

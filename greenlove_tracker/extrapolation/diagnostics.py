@@ -11,13 +11,20 @@ import statsmodels.api as sm
 from greenlove_tracker.extrapolation.distributions import Array
 from greenlove_tracker.extrapolation.preprocess import Observations, WithinNoise
 from greenlove_tracker.extrapolation.regression import fit_line, has_positive_intercept, plain_wls, run_mean_of
-from greenlove_tracker.forecasting import Estimate, TrainingPlan, Trial, Warn
+from greenlove_tracker.forecasting import (
+    LEAST_SIZES,
+    WIDE_RELATIVE_WIDTH,
+    Estimate,
+    ForecastWarning,
+    TrainingPlan,
+    Trial,
+    WarningCode,
+)
 
 _P_VALUE = 0.02  # a linear loop is falsely called curved in 2% of the cases
 _TAIL = 0.005  # of the others' forecast on either side, that the largest size must not lie in
 _FAR = 50.0  # extrapolating over more than this multiple of the largest trial
-_WIDE = 0.25  # a relative width above which a forecast is said to be wide
-_VAGUE = 1.0  # and above which, ±50%, it is not to be relied on
+_VAGUE = 1.0  # a relative width above which, ±50%, a forecast is not to be relied on
 _SCATTER = 2.0  # times as long: trials of one size that differ by so much are of two machines, as it were
 _TIMES = 10.0  # as long or as short: an error above that is not said in per cent
 _MOST_OFF = 1.5  # a largest size that is off by this factor is foreseen by no standard, however wide the interval
@@ -119,7 +126,7 @@ def scatter(seen: Observations) -> float:
 
 def line_warnings(
     seen: Observations, trials: Sequence[Trial], plan: TrainingPlan, duration: Estimate, check: Backtest | None
-) -> list[Warn]:
+) -> list[ForecastWarning]:
     """What makes a forecast by the line worse.
 
     Args:
@@ -136,48 +143,62 @@ def line_warnings(
     if bend.is_curved:
         law = f"it goes about as n^{bend.exponent:.2f}"
         message = f"cost is not linear in {unit} (p = {bend.p_value:.2g}); {law}"
-        found.append(Warn("NONLINEAR", message, 'explore larger samples, or forecast with method="power"', True))
+        found.append(
+            WarningCode.NONLINEAR.warning(message, 'explore larger samples, or forecast with method="power"', True)
+        )
     if target_m > _FAR * largest:
         found.append(
-            Warn("FAR", f"the plan's epoch is {target_m / largest:,.0f} × the largest trial", "a larger --budget")
+            WarningCode.FAR.warning(
+                f"the plan's epoch is {target_m / largest:,.0f} × the largest trial", "a larger --budget"
+            )
         )
     not_steady = sum(len(s) < len(t.epoch_durations_s) / 2 for s, t in zip(seen.steady, trials, strict=True))
     if not_steady:
         found.append(
-            Warn("NOT_STEADY", f"{not_steady} trials were cold for over half their epochs", "longer trials", True)
+            WarningCode.NOT_STEADY.warning(
+                f"{not_steady} trials were cold for over half their epochs", "longer trials", True
+            )
         )
-    if duration.relative_width > _WIDE and seen.n_sizes > 1:
+    if duration.relative_width > WIDE_RELATIVE_WIDTH and seen.n_sizes > 1:
         half = duration.relative_width / 2
         is_vague = duration.relative_width > _VAGUE
         message = f"±{half:.0%}: the trials differ too much"
-        found.append(Warn("WIDE", message, "more and longer trials, or a quieter machine, may narrow it", is_vague))
+        found.append(
+            WarningCode.WIDE.warning(message, "more and longer trials, or a quieter machine, may narrow it", is_vague)
+        )
     return found + _disagreements(seen, check)
 
 
-def _few_sizes(seen: Observations, trials: Sequence[Trial]) -> list[Warn]:
+def _few_sizes(seen: Observations, trials: Sequence[Trial]) -> list[ForecastWarning]:
     found = []
-    if seen.n_sizes < 3:
+    if seen.n_sizes < LEAST_SIZES:
         sizes = "one size" if seen.n_sizes == 1 else "two sizes"
-        found.append(Warn("FEW", f"trials of {sizes} cannot show whether cost is linear", "four sizes would", True))
+        found.append(
+            WarningCode.FEW.warning(f"trials of {sizes} cannot show whether cost is linear", "four sizes would", True)
+        )
     if seen.n_sizes == 1:
         longest_s = max(t.total_s for t in trials)
         found.append(
-            Warn("WIDE", f"fixed costs are not separable: {longest_s:.3g} s held one size", "a larger --budget", True)
+            WarningCode.WIDE.warning(
+                f"fixed costs are not separable: {longest_s:.3g} s held one size", "a larger --budget", True
+            )
         )
     return found
 
 
-def _disagreements(seen: Observations, check: Backtest | None) -> list[Warn]:
+def _disagreements(seen: Observations, check: Backtest | None) -> list[ForecastWarning]:
     """Where the trials contradict each other, by more than a run differs from another."""
     found = []
     if check is not None and not check.is_foreseen:
         message = f"the largest size, forecast from the others, comes out {_off_by(check.error)}: so may the whole"
-        found.append(Warn("BACKTEST", message, "explore again on a quieter machine, or larger samples", True))
+        found.append(
+            WarningCode.BACKTEST.warning(message, "explore again on a quieter machine, or larger samples", True)
+        )
     times = scatter(seen)
     if times >= _SCATTER:
         message = f"trials of one size took up to {times:.1f} times as long as each other"
         advice = "other work, or more threads than cores, slows it down: fewer threads (OMP_NUM_THREADS) may help"
-        found.append(Warn("SCATTER", message, advice, True))
+        found.append(WarningCode.SCATTER.warning(message, advice, True))
     return found
 
 

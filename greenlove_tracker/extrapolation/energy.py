@@ -13,11 +13,17 @@ from greenlove_tracker.extrapolation.diagnostics import curvature
 from greenlove_tracker.extrapolation.distributions import Mixture, above_zero
 from greenlove_tracker.extrapolation.preprocess import Observations, WithinNoise
 from greenlove_tracker.extrapolation.regression import fit_line, total_of
-from greenlove_tracker.forecasting import Estimate, Kind, TrainingPlan, Trial, Warn
+from greenlove_tracker.forecasting import (
+    LEAST_ENERGY_S,
+    Estimate,
+    ForecastWarning,
+    Kind,
+    TrainingPlan,
+    Trial,
+    WarningCode,
+)
 from greenlove_tracker.units import kwh_from_w_s, w_from_kwh_s
 
-# Energy counters refresh about every 100 ms: under 5 s a mean power is noise (CodeCarbon's notes, NVML).
-_LEAST_S = 5.0
 _LEAST_TRIALS = 3
 # Scale of the prior of energy's run-to-run variation: an assumption, above that of time, since power varies as well.
 _TAU_SCALE = 0.05
@@ -36,7 +42,7 @@ class Time:
 
 def forecast_energy(
     trials: Sequence[Trial], seen: Observations, noise: WithinNoise, plan: TrainingPlan, time: Time
-) -> tuple[Estimate | None, list[Warn]]:
+) -> tuple[Estimate | None, list[ForecastWarning]]:
     """The energy of the whole plan: fitted where the trials allow it, else time at their mean power.
 
     Beside a fit, the one-off time, evaluations and checkpoints draw the mean power that is forecast for the epochs.
@@ -54,7 +60,7 @@ def forecast_energy(
 
 def energy_of_epochs(
     trials: Sequence[Trial], seen: Observations, noise: WithinNoise, plan: TrainingPlan
-) -> tuple[Mixture | None, list[Warn]]:
+) -> tuple[Mixture | None, list[ForecastWarning]]:
     """The energy in kWh of all the plan's epochs, by the same line as the time's, through the energy of an epoch.
 
     A trial's energy is of all its epochs, the cold ones too: an epoch has the trial's mean power over the mean time of
@@ -65,7 +71,7 @@ def energy_of_epochs(
     Returns:
         None where fewer than three trials of 5 s, or only one size, measured energy; and what makes it doubtful.
     """
-    rows = [i for i, t in enumerate(trials) if t.energy_kwh is not None and t.total_s >= _LEAST_S]
+    rows = [i for i, t in enumerate(trials) if t.energy_kwh is not None and t.total_s >= LEAST_ENERGY_S]
     m = seen.m[rows]
     if len(rows) < _LEAST_TRIALS or len(np.unique(m)) < 2:
         return None, []
@@ -76,11 +82,11 @@ def energy_of_epochs(
     warnings = []
     if bend.is_curved:
         message = f"energy is not linear in size (p = {bend.p_value:.2g}); it goes about as n^{bend.exponent:.2f}"
-        warnings.append(Warn("ENERGY", message, "explore larger samples"))
+        warnings.append(WarningCode.ENERGY.warning(message, "explore larger samples"))
     return total_of(line, noise, plan, seen.epoch_of(plan)), warnings
 
 
-def energy_at_mean_power(trials: Sequence[Trial], duration: Estimate) -> tuple[Estimate | None, list[Warn]]:
+def energy_at_mean_power(trials: Sequence[Trial], duration: Estimate) -> tuple[Estimate | None, list[ForecastWarning]]:
     """The energy of the forecast time at the trials' mean power.
 
     The interval multiplies that of the time with the scatter of power between trials (Student's t for a new run, on a
@@ -102,11 +108,11 @@ def energy_at_mean_power(trials: Sequence[Trial], duration: Estimate) -> tuple[E
         spread = float(powers_w.std(ddof=1)) / mean_w
         quantile = float(stats.t.ppf((1 + duration.level) / 2, len(powers_w) - 1))
         relative_power = quantile * spread * math.sqrt(1 + 1 / len(powers_w))
-    if len(powers_w) == 1 or total_s < _LEAST_S:
+    if len(powers_w) == 1 or total_s < LEAST_ENERGY_S:
         relative_power = max(relative_power, _UNSEEN_POWER)
         measured_for = f"{total_s:.2g} s in {len(powers_w)} trial{'s' * (len(powers_w) > 1)}"
         message = f"energy was measured for {measured_for}: ±{_UNSEEN_POWER:.0%} of its power is assumed"
-        warnings.append(Warn("ENERGY", message, "several trials of 5 s in all would show it"))
+        warnings.append(WarningCode.ENERGY.warning(message, "several trials of 5 s in all would show it"))
     point = kwh_from_w_s(mean_w, duration.point)
 
     def end(bound_s: float, sign: int) -> float:

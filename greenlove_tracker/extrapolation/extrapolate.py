@@ -19,7 +19,17 @@ from greenlove_tracker.extrapolation.overhead import between_epochs
 from greenlove_tracker.extrapolation.preprocess import Observations, observe, within_noise
 from greenlove_tracker.extrapolation.pricing import priced
 from greenlove_tracker.extrapolation.regression import coefficient_of, fit_line, total_of
-from greenlove_tracker.forecasting import Estimate, Forecast, Kind, TrainingPlan, Trial, Warn
+from greenlove_tracker.forecasting import (
+    LEVEL,
+    P99,
+    Estimate,
+    Forecast,
+    ForecastWarning,
+    Kind,
+    TrainingPlan,
+    Trial,
+    WarningCode,
+)
 from greenlove_tracker.logs.directory import explored_plan, metadata_beside
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.logs.totals import RunFactors
@@ -29,14 +39,13 @@ __all__ = ["extrapolate", "observe"]
 
 # With one size only, up to this share of an epoch may be fixed cost that does not grow with the data.
 _UNSEEN_FIXED_SHARE = 0.3
-_P99 = 0.99
 
 
 def extrapolate(
     trials: Sequence[Trial],
     plan: TrainingPlan,
     *,
-    level: float = 0.95,
+    level: float = LEVEL,
     method: str = "wls",
     carbon_intensity: float | Estimate | None = None,
     electricity_price: float | Estimate | None = None,
@@ -158,7 +167,7 @@ def _by_line(
         method="wls",
         degrees_of_freedom=line.degrees_of_freedom,
         plan=plan,
-        duration_p99_s=max(total.quantile(_P99), duration.point * doubt),
+        duration_p99_s=max(total.quantile(P99), duration.point * doubt),
         between_s=None if between is None else between.estimate(level, "s", Kind.PREDICTION),
     )
 
@@ -222,11 +231,13 @@ def _by_green_love(
     warnings = []
     if scaled.spearman_rho is not None and scaled.spearman_rho <= green_love.LEAST_SPEARMAN_RHO:
         warnings.append(
-            Warn("NONLINEAR", f"Spearman's ρ = {scaled.spearman_rho:.3f}: cost does not grow with the data", "", True)
+            WarningCode.NONLINEAR.warning(
+                f"Spearman's ρ = {scaled.spearman_rho:.3f}: cost does not grow with the data", "", True
+            )
         )
     if plan.n_evaluations or plan.n_checkpoints:
         message = "the original's formulas know neither evaluations nor checkpoints: their time is not in this forecast"
-        warnings.append(Warn("EVALUATION", message, 'method="wls" does', True))
+        warnings.append(WarningCode.EVALUATION.warning(message, 'method="wls" does', True))
     epoch = Estimate(scaled.epoch_s, scaled.epoch_s, scaled.epoch_s, level, "s", Kind.CONFIDENCE)
     total, margin = scaled.total_s, scaled.margin_s
     first_epochs = min(green_love.WARMUP_EPOCHS if options is None else options.warmup_epochs, plan.epochs or 1)
@@ -244,7 +255,9 @@ def _by_green_love(
     )
 
 
-def _without_line(trials: Sequence[Trial], duration: Estimate, warnings: Sequence[Warn], **of_it: Any) -> Forecast:
+def _without_line(
+    trials: Sequence[Trial], duration: Estimate, warnings: Sequence[ForecastWarning], **of_it: Any
+) -> Forecast:
     """A forecast that no line was fitted for: its energy is the trials' mean power times the time."""
     energy, energy_warnings = energy_at_mean_power(trials, duration)
     return Forecast(

@@ -10,20 +10,28 @@ from scipy import stats
 
 from greenlove_tracker.extrapolation.distributions import Mixture, above_zero
 from greenlove_tracker.extrapolation.local_level import Array, Series, future_mean
-from greenlove_tracker.forecasting import Estimate, Forecast, Kind, Progress, Warn
+from greenlove_tracker.forecasting import (
+    LEVEL,
+    P99,
+    WIDE_RELATIVE_WIDTH,
+    Estimate,
+    Forecast,
+    ForecastWarning,
+    Kind,
+    Progress,
+    WarningCode,
+)
 from greenlove_tracker.pricing import Rates
 from greenlove_tracker.units import kwh_from_w_s
 
 _MOST_BLOCKS = 96  # of a series; older ones are joined, which keeps a forecast at some 20 ms
-_P99 = 0.99
 _PRIOR_IS_WRONG = 0.05  # that the run has nothing to do with its exploration: another machine, another model
-_WIDE = 0.25
 
 
 def forecast_run(
     progress: Progress,
     *,
-    level: float = 0.95,
+    level: float = LEVEL,
     prior: Forecast | None = None,
     rates: Rates | None = None,
     passed_s: float = 0.0,
@@ -58,7 +66,7 @@ def forecast_run(
         method="live",
         degrees_of_freedom=len(progress.blocks) - 1,
         plan=None,
-        duration_p99_s=max(passed_s, total.quantile(_P99)),
+        duration_p99_s=max(passed_s, total.quantile(P99)),
     )
     return (rates or Rates()).priced(forecast, progress.gpu_count)
 
@@ -177,15 +185,23 @@ def _one_off(progress: Progress, level: float) -> Estimate:
     return Estimate(startup_s, startup_s, startup_s, level, "s", Kind.CONFIDENCE)
 
 
-def _warnings(progress: Progress, duration: Estimate) -> list[Warn]:
+def _warnings(progress: Progress, duration: Estimate) -> list[ForecastWarning]:
     found = []
     if len(progress.blocks) == 1:
-        found.append(Warn("FEW", "what little is known may be a cold start", "it gets better as the run goes on"))
+        found.append(
+            WarningCode.FEW.warning("what little is known may be a cold start", "it gets better as the run goes on")
+        )
     if all(block.between_s is None for block in progress.blocks):
-        found.append(Warn("GAPS", "no gap between epochs was seen yet, so none is in this", "wait for the next epoch"))
-    if duration.relative_width > _WIDE:
+        found.append(
+            WarningCode.GAPS.warning(
+                "no gap between epochs was seen yet, so none is in this", "wait for the next epoch"
+            )
+        )
+    if duration.relative_width > WIDE_RELATIVE_WIDTH:
         reach = f"±{duration.relative_width / 2:.0%}" if duration.point > 0 else "beyond all bounds"
-        found.append(Warn("WIDE", f"the interval is {reach}", "it narrows as the run goes on", is_serious=True))
+        found.append(
+            WarningCode.WIDE.warning(f"the interval is {reach}", "it narrows as the run goes on", is_serious=True)
+        )
     return found
 
 
@@ -196,7 +212,7 @@ def _warnings(progress: Progress, duration: Estimate) -> list[Warn]:
 _SINGLE_SPREAD = 0.25
 
 
-def forecast_sweep(outcomes: Sequence[float], n_runs: int, unit: str, *, level: float = 0.95) -> Estimate:
+def forecast_sweep(outcomes: Sequence[float], n_runs: int, unit: str, *, level: float = LEVEL) -> Estimate:
     """The total of ``n_runs`` further runs like those seen.
 
     The sum of N new draws from a normal population of which n were seen: N·ȳ ± t·s·√(N²/n + N), with Student's t of
@@ -222,9 +238,13 @@ def forecast_sweep(outcomes: Sequence[float], n_runs: int, unit: str, *, level: 
     return Estimate(total, lower, total + reach, level, unit, Kind.PREDICTION)
 
 
-def sweep_warnings(n_seen: int) -> list[Warn]:
+def sweep_warnings(n_seen: int) -> list[ForecastWarning]:
     """What makes the forecast of a sweep worse."""
     if n_seen == 1:
         spread = f"±{_SINGLE_SPREAD:.0%} between runs is assumed"
-        return [Warn("FEW", f"only one run was seen: {spread}", "three or more, with other settings, would tell", True)]
+        return [
+            WarningCode.FEW.warning(
+                f"only one run was seen: {spread}", "three or more, with other settings, would tell", True
+            )
+        ]
     return []

@@ -10,7 +10,7 @@ from scipy import stats
 
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.extrapolation.distributions import Mixture
-from greenlove_tracker.forecasting import TrainingPlan, Warn
+from greenlove_tracker.forecasting import ForecastWarning, TrainingPlan, WarningCode
 
 # An assumption: how far one evaluation or checkpoint may be from the mean of all, relative, where only one was timed.
 _ONE_TIMING = 0.3
@@ -18,7 +18,7 @@ _ONE_TIMING = 0.3
 
 def between_epochs(
     plan: TrainingPlan, eval_durations_s: Sequence[float], save_durations_s: Sequence[float]
-) -> tuple[Mixture | None, list[Warn]]:
+) -> tuple[Mixture | None, list[ForecastWarning]]:
     """The time of all evaluations and checkpoints of the plan together.
 
     Args:
@@ -33,19 +33,21 @@ def between_epochs(
         UsageError: where a time cannot be one, or the plan does not say how often.
     """
     total, warnings = None, []
-    for what, every, count, durations_s in (
-        ("evaluation", "eval_every", plan.n_evaluations, eval_durations_s),
-        ("checkpoint", "save_every", plan.n_checkpoints, save_durations_s),
+    for code, every, count, durations_s in (
+        (WarningCode.EVALUATION, "eval_every", plan.n_evaluations, eval_durations_s),
+        (WarningCode.CHECKPOINT, "save_every", plan.n_checkpoints, save_durations_s),
     ):
         argument = f"{every.removesuffix('_every')}_durations_s"
         if len(durations_s) and getattr(plan, every) is None:
-            raise UsageError(f"{argument} without a number of {what}s: say how often with TrainingPlan({every}=…)")
+            raise UsageError(
+                f"{argument} without a number of {code.lower()}s: say how often with TrainingPlan({every}=…)"
+            )
         for duration_s in durations_s:
             if not (math.isfinite(duration_s) and duration_s > 0):
                 raise UsageError(f"{argument} must be positive and finite, not {duration_s!r}")
         if count == 0:
             continue
-        warnings += _warnings(what, argument, count, len(durations_s))
+        warnings += _warnings(code, argument, count, len(durations_s))
         if len(durations_s):
             several = _sum_of(count, durations_s)
             total = several if total is None else total.plus(several)
@@ -64,12 +66,12 @@ def _sum_of(count: int, durations_s: Sequence[float]) -> Mixture:
     return Mixture.of([(1.0, count * mean_s, of_mean_s * math.sqrt(count**2 + n * count), float(n - 1))])
 
 
-def _warnings(what: str, argument: str, count: int, n_timed: int) -> list[Warn]:
-    name = what.upper()
+def _warnings(code: WarningCode, argument: str, count: int, n_timed: int) -> list[ForecastWarning]:
+    what = code.lower()
     if n_timed == 0:
         message = f"the plan's {count:,} {what}s were not timed: their time is not in this forecast"
-        return [Warn(name, message, f"time some: extrapolate(…, {argument}=[…])", True)]
+        return [code.warning(message, f"time some: extrapolate(…, {argument}=[…])", True)]
     if n_timed == 1:
         message = f"one {what} was timed: how they vary is not known, ±{1.96 * _ONE_TIMING:.0%} is assumed"
-        return [Warn(name, message, "time two and more")]
+        return [code.warning(message, "time two and more")]
     return []

@@ -15,7 +15,16 @@ from greenlove_tracker.errors import UsageError
 from greenlove_tracker.extrapolation.distributions import Array
 from greenlove_tracker.extrapolation.preprocess import Observations, observe, within_noise
 from greenlove_tracker.extrapolation.regression import fit_line, mean_of
-from greenlove_tracker.forecasting import Estimate, Kind, TrainingPlan, Trial, Warn
+from greenlove_tracker.forecasting import (
+    LEAST_SIZES,
+    LEVEL,
+    Estimate,
+    ForecastWarning,
+    Kind,
+    TrainingPlan,
+    Trial,
+    WarningCode,
+)
 
 _RANGE = 10.0  # sizes under the largest by more than this factor are left out: what is fixed bends a power law there
 # Assumptions, standard deviations on the logarithmic scale: of a whole run from what samples show, and of the exponent
@@ -23,7 +32,6 @@ _RANGE = 10.0  # sizes under the largest by more than this factor are left out: 
 _UNLIKE, _DRIFT = 0.08, 0.15
 _VAGUE = 3.0  # times the forecast, above which its upper end is no help
 _MOST_LOG = 300.0  # of a time in s, either way: far beyond any sense, and still a number whose square is one
-_LEAST_SIZES = 3  # two give an exponent without any sign of whether it is one
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,10 +99,10 @@ def _fitted(seen: Observations) -> tuple[Any, float]:
     Raises:
         UsageError: with fewer than three sizes.
     """
-    if seen.n_sizes < _LEAST_SIZES:
+    if seen.n_sizes < LEAST_SIZES:
         raise UsageError(f"a power law needs trials of three sizes, not {seen.n_sizes}")
     is_used = seen.m >= seen.m.max() / _RANGE
-    if len(np.unique(seen.m[is_used])) < _LEAST_SIZES:
+    if len(np.unique(seen.m[is_used])) < LEAST_SIZES:
         is_used[:] = True
     design = sm.add_constant(np.log(seen.m[is_used]))
     return sm.OLS(np.log(seen.mean_s[is_used]), design).fit(), float(seen.m[is_used].min())
@@ -117,15 +125,17 @@ def fitted_means(seen: Observations, m: Array, level: float) -> list[Estimate]:
     ]
 
 
-def power_warnings(law: PowerLaw, seen: Observations, plan: TrainingPlan) -> Sequence[Warn]:
+def power_warnings(law: PowerLaw, seen: Observations, plan: TrainingPlan) -> Sequence[ForecastWarning]:
     """What is to be known of such a forecast."""
     e, times = law.exponent, seen.epoch_of(plan) / float(seen.m.max())
     grows = f"time grows as n^{e.point:.2f} [{e.lower:.2f}–{e.upper:.2f}]"
     message = f"{grows}: a power law is extended to {times:,.3g} × the largest sample"
-    found = [Warn("POWER_LAW", message, "an exponent may change with size: explore larger samples where you can")]
+    found = [
+        WarningCode.POWER_LAW.warning(message, "an exponent may change with size: explore larger samples where you can")
+    ]
     if law.duration_s.upper > _VAGUE * law.duration_s.point:
         message = f"trials of the same size differ too much to tell how time grows, {e.lower:.1f} to {e.upper:.1f}"
-        found.append(Warn("WIDE", message, "larger samples, a quieter machine, or a larger --budget", True))
+        found.append(WarningCode.WIDE.warning(message, "larger samples, a quieter machine, or a larger --budget", True))
     return found
 
 
@@ -137,7 +147,7 @@ _POINTS = 25
 def fitted_band(
     trials: Sequence[Trial],
     plan: TrainingPlan,
-    level: float = 0.95,
+    level: float = LEVEL,
     *,
     method: str = "wls",
     batches: Sequence[int] = (),

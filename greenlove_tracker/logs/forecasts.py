@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from greenlove_tracker.forecasting import Estimate, Forecast
+from greenlove_tracker.forecasting import Estimate, Forecast, WarningCode
 from greenlove_tracker.logs.schema import cell, finite
 from greenlove_tracker.records import RunStatus, RunSummary
 
-FEW = "FEW"  # the warning of a forecast from a single epoch
 # what is forecast, by column, with its unit
 QUANTITIES = {"duration_s": "s", "energy_kwh": "kWh", "emissions_kgco2e": "kgCO2e", "cost_usd": "USD"}
 
@@ -186,5 +185,5 @@ def score(
 
 def shown(scores: Sequence[Scored]) -> Scored | None:
     """The one to tell of: the first at a tenth of the run or later, of more than one epoch; or the last."""
-    late = (s for s in scores if s.issued.elapsed_s >= 0.1 * s.run_s and FEW not in s.issued.warnings)
+    late = (s for s in scores if s.issued.elapsed_s >= 0.1 * s.run_s and WarningCode.FEW not in s.issued.warnings)
     return next(late, scores[-1] if scores else None)

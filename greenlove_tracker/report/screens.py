@@ -11,7 +11,7 @@ from typing import Any
 
 from greenlove_tracker import format as fmt
 from greenlove_tracker.console import bar
-from greenlove_tracker.forecasting import Estimate, Forecast, TrainingPlan, Trial
+from greenlove_tracker.forecasting import Estimate, Forecast, TrainingPlan, Trial, WarningCode
 from greenlove_tracker.logs.aggregate import Aggregate
 from greenlove_tracker.logs.csvio import csv_text
 from greenlove_tracker.logs.directory import title
@@ -530,6 +530,6 @@ def _checks(forecast: Forecast) -> list[str]:
     if forecast.backtest_error is None:
         return []
     names = {w.name for w in forecast.warnings}
-    linear = "cost is not linear" if "NONLINEAR" in names else "no bend seen"
-    foreseen = "not foreseen by the others" if "BACKTEST" in names else "forecast from the others"
+    linear = "cost is not linear" if WarningCode.NONLINEAR in names else "no bend seen"
+    foreseen = "not foreseen by the others" if WarningCode.BACKTEST in names else "forecast from the others"
     return [f"  checks    largest size {foreseen}: {fmt.error(forecast.backtest_error)} · {linear}"]

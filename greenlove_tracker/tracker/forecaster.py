@@ -15,9 +15,9 @@ from typing import Protocol, runtime_checkable
 from greenlove_tracker import format as fmt
 from greenlove_tracker.config import Settings, deadline
 from greenlove_tracker.errors import UsageError
-from greenlove_tracker.forecasting import Block, Forecast, Progress, TrainingPlan
+from greenlove_tracker.forecasting import Block, Forecast, Progress, TrainingPlan, WarningCode
 from greenlove_tracker.format import plural
-from greenlove_tracker.logs.forecasts import FEW, IssuedForecast
+from greenlove_tracker.logs.forecasts import IssuedForecast
 from greenlove_tracker.logs.totals import RunFactors
 from greenlove_tracker.logs.writer import timestamp
 from greenlove_tracker.records import Clock, Energy, Flag, Row, RowKind
@@ -163,7 +163,7 @@ class RunForecaster:
         elapsed_s = self._clock.perf_s() - self._begun[0]
         used = used_so_far(self.terms, elapsed_s, metered_kwh, gpu_count)
         limits = {q: limit for q, limit in self._limits.items() if q not in self._found}
-        is_early = self.latest is not None and any(w.name == FEW for w in self.latest.warnings)
+        is_early = self.latest is not None and any(w.name == WarningCode.FEW for w in self.latest.warnings)
         found = find_overruns(limits, None if is_early else self.latest, used, self._threshold)
         self._found |= {overrun.quantity for overrun in found}
         self.overruns += found
