@@ -107,31 +107,39 @@ class Settings:
         for name in _POSITIVE:
             value = getattr(self, name)
             if value is not None and not (math.isfinite(value) and value > 0):
-                raise UsageError(f"{name} must be a positive number, not {value!r}")
+                raise UsageError(f"{{argument}} must be a positive number, not {value!r}", argument=name)
         market = self.market_gco2e_per_kwh
         if market is not None and not (math.isfinite(market) and market >= 0):
-            raise UsageError(f"market_gco2e_per_kwh must be at least 0, not {market!r}")
+            raise UsageError(f"{{argument}} must be at least 0, not {market!r}", argument="market_gco2e_per_kwh")
         if not (math.isfinite(self.pue) and self.pue >= 1):
-            raise UsageError(f"pue must be at least 1 (1.0: no overhead), not {self.pue!r}")
+            raise UsageError(f"{{argument}} must be at least 1 (1.0: no overhead), not {self.pue!r}", argument="pue")
         self._check_forecasts()
         for name in ("sim_cpu_util", "sim_gpu_util"):
             if not 0 <= getattr(self, name) <= 1:
-                raise UsageError(f"{name} is a share from 0 to 1, not {getattr(self, name)!r}")
+                raise UsageError(f"{{argument}} is a share from 0 to 1, not {getattr(self, name)!r}", argument=name)
         if self.sim_gpu_count < 1:
-            raise UsageError(f"sim_gpu_count must be at least 1, not {self.sim_gpu_count!r}")
+            raise UsageError(f"{{argument}} must be at least 1, not {self.sim_gpu_count!r}", argument="sim_gpu_count")
 
     def _check_forecasts(self) -> None:
         deadline(self.deadline_utc, {})
         if not 0 < self.overrun_probability < 1:
-            raise UsageError(f"overrun_probability lies between 0 and 1, such as 0.9, not {self.overrun_probability!r}")
+            raise UsageError(
+                f"{{argument}} lies between 0 and 1, such as 0.9, not {self.overrun_probability!r}",
+                argument="overrun_probability",
+            )
         if self.on_overrun not in ("warn", "stop"):
-            raise UsageError(f'on_overrun must be "warn", "stop" or a function, not {self.on_overrun!r}')
+            raise UsageError(
+                f'{{argument}} must be "warn", "stop" or a function, not {self.on_overrun!r}', argument="on_overrun"
+            )
         if self.monitor_epochs == 0 or self.monitor_epochs < -1:
-            raise UsageError(f"monitor_epochs must be at least 1, or -1 for all, not {self.monitor_epochs!r}")
+            raise UsageError(
+                f"{{argument}} must be at least 1, or -1 for all, not {self.monitor_epochs!r}",
+                argument="monitor_epochs",
+            )
         if self.monitor_epochs != -1 and self.monitor_epochs < self.epochs_before_pred:
             raise UsageError(
-                f"monitor_epochs ({self.monitor_epochs}) cannot be less than epochs_before_pred "
-                f"({self.epochs_before_pred})"
+                f"{{argument}} ({self.monitor_epochs}) cannot be less than {{argument}} ({self.epochs_before_pred})",
+                argument=("monitor_epochs", "epochs_before_pred"),
             )
 
     @property
@@ -238,7 +246,7 @@ def _converted(name: str, value: Any, hint: Any) -> Any:
     try:
         return convert(value)
     except (TypeError, ValueError, OverflowError) as error:
-        raise UsageError(f"{name} must be {wanted}, not {value!r}") from error
+        raise UsageError(f"{{argument}} must be {wanted}, not {value!r}", argument=name) from error
 
 
 def _to_bool(value: Any) -> bool:
@@ -279,5 +287,7 @@ def deadline(text: str, env: Mapping[str, str]) -> float | None:
     try:
         when = datetime.fromisoformat(text)
     except ValueError as error:
-        raise UsageError(f"deadline_utc must be a time such as 2026-11-22T06:00, not {text!r}") from error
+        raise UsageError(
+            f"{{argument}} must be a time such as 2026-11-22T06:00, not {text!r}", argument="deadline_utc"
+        ) from error
     return (when if when.tzinfo else when.replace(tzinfo=UTC)).timestamp()

@@ -5,13 +5,47 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
+_ARGUMENT = re.compile(r"\{argument(=?)\}")
+
 
 class GreenloveError(Exception):
     """Base of every error that the package raises on purpose."""
 
 
 class UsageError(GreenloveError, ValueError):
-    """A bad argument, setting or file of the user's; the message says what to do."""
+    """A bad argument, setting or file of the user's; the message says what to do.
+
+    Args:
+        message: a sentence. ``{argument}`` in it stands for the name of an argument; ``{argument=}`` too, which
+            reads ``name=`` in Python.
+        argument: the name of that argument in Python; several in the order in which the sentence names them.
+
+    Attributes:
+        arguments: the names of the arguments.
+        is_of_value: whether the sentence begins with an argument, so that it is about the value that was given.
+    """
+
+    def __init__(self, message: str = "", *, argument: str | tuple[str, ...] = ()) -> None:
+        super().__init__(message)  # all that ``args`` holds: pickle and copy add the attributes by themselves
+        self.arguments = (argument,) if isinstance(argument, str) else argument
+        self.is_of_value = message.startswith("{argument}")
+
+    def __str__(self) -> str:
+        return self.in_options({})
+
+    def in_options(self, options: Mapping[str, str]) -> str:
+        """Return the message with the options of a command line.
+
+        Args:
+            options: by the name of the argument; one without an option keeps its name.
+        """
+        names = iter(self.arguments)
+
+        def named(place: re.Match[str]) -> str:
+            name = next(names, None)
+            return place[0] if name is None else options.get(name, f"{name}{place[1]}")
+
+        return _ARGUMENT.sub(named, str(self.args[0]))
 
 
 class SettingError(UsageError):

@@ -10,40 +10,48 @@ from typing import TYPE_CHECKING, Any
 import click
 
 import greenlove_tracker
-from greenlove_tracker.config import DEFAULT_LOG_DIR, load_settings
-from greenlove_tracker.errors import GreenloveError, SettingError, UsageError, in_options
+from greenlove_tracker.config import DEFAULT_LOG_DIR, load_settings, setting_names
+from greenlove_tracker.errors import GreenloveError, UsageError, in_options
 
 if TYPE_CHECKING:
     from greenlove_tracker.logs.directory import Logs
 
 
 class Verb(click.Command):
-    """Ends with what went wrong, in the names of its own options.
+    """A verb of the command; an error of the user's becomes one line on stderr, in the names of its own options.
 
     Args:
-        also: further names and words of sentences, and the options that they mean here.
+        options: further names of arguments, and the options that they are here.
     """
 
-    def __init__(self, *arguments: Any, also: Mapping[str, str] | None = None, **settings: Any) -> None:
+    def __init__(self, *arguments: Any, options: Mapping[str, str] | None = None, **settings: Any) -> None:
         super().__init__(*arguments, **settings)
-        self._also = dict(also or {})
+        own = {str(p.name): _option_of(p) for p in self.params if isinstance(p, click.Option)}
+        self._options = own | dict(options or {})
+        self._phrases = dict(options or {}) if self.name == "project" else {}
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Do it; an error of the user's becomes a line on stderr."""
+        """Run the verb."""
         try:
             return super().invoke(ctx)
-        except SettingError as error:  # of a file or a variable, which has no options
-            raise click.ClickException(str(error)) from error
+        except UsageError as error:
+            raise click.ClickException(self._message(error, ctx.params)) from error
         except GreenloveError as error:
-            raise click.ClickException(self._in_own_options(str(error), ctx.params)) from error
+            raise click.ClickException(str(error)) from error
 
-    def _in_own_options(self, sentence: str, given: Mapping[str, Any]) -> str:
-        own = {str(p.name): max(p.opts, key=len) for p in self.params if isinstance(p, click.Option)}
-        subject, _, rest = sentence.partition(" ")
-        if subject in own and given.get(subject) is not None and rest.startswith(("must ", "'")):
-            return f"{own[subject]} {rest}"
-        telling = {name: option for name, option in own.items() if "_" in name}  # the others are words like any
-        return in_options(sentence, telling | self._also)
+    def _message(self, error: UsageError, given: Mapping[str, Any]) -> str:
+        if not error.arguments:
+            return in_options(str(error), self._phrases) if self._phrases else str(error)
+        if error.is_of_value and (name := error.arguments[0]) in setting_names():
+            of_options = {_option_of(p) for p in self.params if given.get(str(p.name)) is not None}
+            if self._options.get(name) not in of_options:  # it stands in a variable or a file
+                return str(error)
+        return error.in_options(self._options)
+
+
+def _option_of(parameter: click.Parameter) -> str:
+    """Return the long name of an option."""
+    return max(parameter.opts, key=len)
 
 
 _ORDER = ("demo", "explore", "run", "forecast", "project", "summary", "report", "import", "doctor")

@@ -17,7 +17,7 @@ _BY_CTRL_C = 130  # as a shell ends: 128 and the number of SIGINT
 
 
 @cli.command(
-    also={"total_epochs": "--epochs", "total_steps": "--steps"},
+    options={"total_epochs": "--epochs", "total_steps": "--steps"},
     short_help="Say what a PyTorch training will take, before it starts.",
 )
 @click.argument("task", metavar="FILE.py:FUNCTION")
@@ -111,7 +111,7 @@ def forecast(
         click.echo(forecast.record(logs_of(log_dir, may_be_empty=as_json), quantity, style))
 
 
-@cli.command(also=PROJECT_OPTIONS, short_help="Say what a training would take, cost and emit on GPUs for rent.")
+@cli.command(options=PROJECT_OPTIONS, short_help="Say what a training would take, cost and emit on GPUs for rent.")
 @click.argument("log_dir", required=False)
 @click.option(
     "--gpu", help="the GPU here, where no log names it: 'RTX 4090', or '4 × L40S' for another number than the log's"

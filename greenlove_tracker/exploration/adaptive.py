@@ -71,9 +71,13 @@ class ExplorationScheduler(Scheduler):
     ) -> None:
         for name, count in (("batches_per_epoch", batches_per_epoch), ("total_epochs", total_epochs)):
             if count < 1:
-                raise UsageError(f"{name} must be at least 1, not {count}: there is nothing to train")
+                raise UsageError(
+                    f"{{argument}} must be at least 1, not {count}: there is nothing to train", argument=name
+                )
         if not (math.isfinite(budget_s) and budget_s > 0):
-            raise UsageError(f"budget_s must be positive seconds, such as 30, not {budget_s!r}")
+            raise UsageError(
+                f"{{argument}} must be positive seconds, such as 30, not {budget_s!r}", argument="budget_s"
+            )
         self.batches_per_epoch, self.total_epochs, self.budget_s = batches_per_epoch, total_epochs, budget_s
         super().__init__()
         self._target = target_relative_width

@@ -160,7 +160,9 @@ def source_of(data: Any, batch_size: int) -> BatchSource:
         UsageError: where there is nothing to train on, or where it could not be given back.
     """
     if isinstance(batch_size, bool) or not isinstance(batch_size, int) or batch_size < 1:
-        raise UsageError(f"batch_size must be a whole number of at least 1, not {batch_size!r}")
+        raise UsageError(
+            f"{{argument}} must be a whole number of at least 1, not {batch_size!r}", argument="batch_size"
+        )
     if isinstance(data, IterableDataset):
         data = DataLoader(data, batch_size=batch_size)
     if isinstance(data, DataLoader):

@@ -91,7 +91,7 @@ def choose_schedule(
     if name == "adaptive":
         return Schedule(adaptive, adaptive(budget_s), "wls", budget_s)
     if plan.epochs is None:
-        raise UsageError('schedule="green-love" needs total_epochs: its formulas know no steps')
+        raise UsageError('schedule="green-love" needs {argument}: its formulas know no steps', argument="total_epochs")
     scheduler = original(BOUND_S)
     return Schedule(original, scheduler, "green-love", BOUND_S, scheduler.warmup_epochs)
 

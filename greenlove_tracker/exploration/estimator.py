@@ -190,7 +190,9 @@ class Estimator:
         finally:
             self._source.close()
         if not outcome.trials:
-            raise UsageError(f"not one step was done in {schedule.budget_s:g} s: give a larger budget_s")
+            raise UsageError(
+                f"not one step was done in {schedule.budget_s:g} s: give a larger {{argument}}", argument="budget_s"
+            )
         return outcome, seen
 
     @property
@@ -232,13 +234,20 @@ def _plan_of(source: BatchSource, epochs: int | None, steps: int | None, eval_ev
         UsageError: where it does not follow from what was given.
     """
     if (epochs is None) == (steps is None):
-        raise UsageError("give total_epochs or total_steps: what is the whole training?")
+        raise UsageError(
+            "give {argument} or {argument}: what is the whole training?", argument=("total_epochs", "total_steps")
+        )
     for name, count in (("total_epochs", epochs), ("total_steps", steps)):
         if count is not None and (isinstance(count, bool) or not isinstance(count, int) or count < 1):
-            raise UsageError(f"{name} must be a whole number of at least 1, not {count!r}: there is nothing to train")
+            raise UsageError(
+                f"{{argument}} must be a whole number of at least 1, not {count!r}: there is nothing to train",
+                argument=name,
+            )
     batches = source.batches_per_epoch
     if batches is None and epochs is not None:
-        raise UsageError("the training data have no length: say with total_steps= how long the training is")
+        raise UsageError(
+            "the training data have no length: say with {argument=} how long the training is", argument="total_steps"
+        )
     return TrainingPlan(source.samples_per_epoch, source.batch_size, epochs, steps, eval_every=eval_every)
 
 

@@ -52,7 +52,10 @@ def _country(place: Place) -> Factor:
     table, sha256 = _load("global_energy_mix.json")
     row = table.get(place.iso3)
     if row is None or not row["carbon_intensity"] > 0:  # its 0 g/kWh for one country is a missing value
-        raise UsageError(f"no carbon intensity is known for {place.country}: give carbon_intensity_gco2e_per_kwh")
+        raise UsageError(
+            f"no carbon intensity is known for {place.country}: give {{argument}}",
+            argument="carbon_intensity_gco2e_per_kwh",
+        )
     source = f"{place.country}, Our World in Data (CC BY 4.0) as shipped with CodeCarbon"
     basis = "location-based, lifecycle"
     return Factor(NAME, float(row["carbon_intensity"]), UNIT, source, str(row["year"]), basis, sha256)

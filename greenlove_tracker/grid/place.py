@@ -62,7 +62,10 @@ def resolve_place(text: str) -> Place | None:
     if found is None:
         near = _near_names(wanted)
         hint = f"; did you mean {' or '.join(near)}?" if near else ""
-        raise UsageError(f"country {text!r} is not an ISO 3166 code or English name (DE, DEU, Germany){hint}")
+        raise UsageError(
+            f"{{argument}} {text!r} is not an ISO 3166 code or English name (DE, DEU, Germany){hint}",
+            argument="country",
+        )
     if region and found["alpha_3"] != "USA":
         raise UsageError(f"country {text!r}: regions are known for the USA only; use {country_text.upper()}")
     return Place(found["alpha_3"], found.get("common_name", found["name"]), region.upper())

@@ -272,4 +272,6 @@ def _asked_for(name: str, text: str) -> datetime:
     try:
         return utc(text)
     except ValueError as error:
-        raise UsageError(f"{name} must be a date such as 2026-11-01 or a time in ISO 8601, not {text!r}") from error
+        raise UsageError(
+            f"{{argument}} must be a date such as 2026-11-01 or a time in ISO 8601, not {text!r}", argument=name
+        ) from error

@@ -55,7 +55,8 @@ def create_run_dir(log_dir: Path, run_id: str) -> Path:
         run_dir.mkdir(parents=True)
     except OSError as error:
         raise UsageError(
-            f"cannot write logs to {log_dir}: {error.strerror}; choose another with log_dir= or GREENLOVE_LOG_DIR"
+            f"cannot write logs to {log_dir}: {error.strerror}; choose another with {{argument=}} or GREENLOVE_LOG_DIR",
+            argument="log_dir",
         ) from error
     return run_dir
 

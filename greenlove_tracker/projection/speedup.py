@@ -110,7 +110,9 @@ def _check(task: str | None, precision: str, method: str | None) -> None:
     if precision not in PRECISIONS:
         raise UsageError(f"precision must be {' or '.join(PRECISIONS)}, not {precision!r}; bfloat16 counts as fp16")
     if method is not None and method not in METHODS:
-        raise UsageError(f"method must be {', '.join(METHODS[:-1])} or {METHODS[-1]}, not {method!r}")
+        raise UsageError(
+            f"{{argument}} must be {', '.join(METHODS[:-1])} or {METHODS[-1]}, not {method!r}", argument="method"
+        )
     if task is not None and task not in benchmarks.tasks():
         raise UsageError(f"no benchmark is called {task!r}; there are {', '.join(benchmarks.tasks())}")
 

@@ -174,7 +174,7 @@ class Terms:
                 f"scaling is the efficiency of eight GPUs, over 0.125 (no faster than one) to 1, not {self.scaling!r}"
             )
         if not (math.isfinite(self.pue) and self.pue >= 1):
-            raise UsageError(f"pue must be at least 1 (1.0: no overhead), not {self.pue!r}")
+            raise UsageError(f"{{argument}} must be at least 1 (1.0: no overhead), not {self.pue!r}", argument="pue")
         custom = self.custom_speedup
         for value in custom.values() if isinstance(custom, Mapping) else () if custom is None else (custom,):
             given(value)
