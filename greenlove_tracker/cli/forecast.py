@@ -10,9 +10,8 @@ from greenlove_tracker.errors import UsageError
 from greenlove_tracker.extrapolation.extrapolate import forecast_from_log
 from greenlove_tracker.extrapolation.live import forecast_sweep, sweep_warnings
 from greenlove_tracker.logs.csvio import csv_text
-from greenlove_tracker.logs.directory import Logs, explored_plan, is_whole, latest_exploration
+from greenlove_tracker.logs.directory import Logs
 from greenlove_tracker.logs.forecasts import QUANTITIES
-from greenlove_tracker.logs.trials import is_exploration
 from greenlove_tracker.report.screens import forecast_screen, forecast_table, sweep_screen
 from greenlove_tracker.report.wording import ForecastOutcome, outcome_of
 
@@ -30,7 +29,7 @@ def record(logs: Logs, of: str, style: str) -> str:
     quantity = _QUANTITIES[of]
     n_explored, found = 0, []
     for run in logs.readable():
-        if is_exploration(run.fields):
+        if run.is_exploration:
             n_explored += 1
         else:
             found.append(outcome_of(run, quantity))
@@ -54,10 +53,10 @@ def again(logs: Logs, epochs: int | None, samples: int | None, steps: int | None
     Raises:
         UsageError: where the directory holds no exploration, or the plan cannot be.
     """
-    run = latest_exploration(logs)
+    run = logs.latest_exploration()
     if run is None:
         raise UsageError(f"{logs.path} holds no exploration: greenlove explore writes one")
-    plan = explored_plan(run).with_length(epochs=epochs, samples=samples, steps=steps)
+    plan = run.explored_plan.with_length(epochs=epochs, samples=samples, steps=steps)
     return forecast_screen(forecast_from_log(run, plan), run.trials, time.time())
 
 
@@ -67,7 +66,7 @@ def sweep(logs: Logs, n_runs: int, *, as_json: bool) -> str:
     Raises:
         UsageError: where none is finished.
     """
-    runs = (run for run in logs.readable() if is_whole(run))
+    runs = (run for run in logs.readable() if run.is_complete)
     seen = [[getattr(run.summary, quantity) for quantity in QUANTITIES] for run in runs]
     if not seen:
         raise UsageError(f"{logs.path} has no finished run to go by: let one run to its end, then ask again")

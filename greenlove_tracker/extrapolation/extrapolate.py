@@ -30,7 +30,6 @@ from greenlove_tracker.forecasting import (
     Trial,
     WarningCode,
 )
-from greenlove_tracker.logs.directory import explored_plan, metadata_beside
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.logs.totals import RunFactors
 from greenlove_tracker.logs.trials import ExplorationMetadata
@@ -319,5 +318,5 @@ def forecast_from_log(run: Run, plan: TrainingPlan | None = None) -> Forecast:
     Raises:
         UsageError: where the run was no exploration, or its trials say nothing of the plan.
     """
-    plan, gpu_count = plan or explored_plan(run), run.summary.gpu_count
-    return forecast_exploration(run.trials, metadata_beside(run), plan, run.terms, gpu_count=gpu_count)
+    plan, gpu_count = plan or run.explored_plan, run.summary.gpu_count
+    return forecast_exploration(run.trials, run.exploration_metadata, plan, run.terms, gpu_count=gpu_count)

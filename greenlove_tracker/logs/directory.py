@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Iterator, Sequence
 from copy import copy
@@ -11,16 +10,10 @@ from typing import TYPE_CHECKING
 
 from greenlove_tracker.console import with_bar
 from greenlove_tracker.errors import LogError, UsageError
-from greenlove_tracker.forecasting import TrainingPlan
-from greenlove_tracker.format import shortened
-from greenlove_tracker.logs.forecasts import units_done
 from greenlove_tracker.logs.foreign.discovery import runs_and_problems
 from greenlove_tracker.logs.problems import Problem
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.logs.storage import LogPath, RemotePath, entries, place
-from greenlove_tracker.logs.trials import ExplorationMetadata, is_exploration, metadata_of, plan_of
-from greenlove_tracker.records import Energy, Flag, Row, RunStatus
-from greenlove_tracker.units import w_from_kwh_s
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -65,6 +58,11 @@ class Logs:
         Each is read anew: who lets go of it has let go of all that was read.
         """
         yield from filter(_is_readable, with_bar(map(copy, self.runs), len(self.runs), len(self.runs)))
+
+    def latest_exploration(self) -> Run | None:
+        """Return the last run that was an exploration; None without one. A damaged one is refused by name."""
+        explored = [run for run in self.readable() if run.has_trials]
+        return explored[-1] if explored else None
 
     @property
     def has_runs(self) -> bool:
@@ -188,91 +186,3 @@ class RunIndex:
         if not isinstance(run.path, RemotePath) and run.path.is_symlink():
             return run.path.resolve().name in names and run.path.resolve().parent == path.resolve()
         return run.path.name in names and str(run.path) == str(path / run.path.name)
-
-
-# -- What is read out of a run beside its totals: its title, its mean power, and whether it can stand for others --
-
-
-def title(run: Run, width: int = 80) -> str:
-    """``project/run_id``, or the run id alone."""
-    project = shortened(run.summary.project, max(8, width - len(run.run_id) - 1))
-    return f"{project}/{run.run_id}" if project else run.run_id
-
-
-def is_whole(run: Run) -> bool:
-    """Whether the run came to a good end with all that was planned, so that it can stand for others."""
-    if is_exploration(run.fields):
-        return False  # it is no training
-    steps, summary = run.text("total_steps_planned"), run.summary
-    if summary.epochs_planned is None and not steps.isdecimal():
-        return summary.status in (RunStatus.FINISHED, RunStatus.EXITED)
-    return units_done(summary, int(steps) if steps.isdecimal() else None) is not None
-
-
-def metered_rows(run: Run) -> Sequence[Row]:
-    """The rows of the first stream that carries a meter: the command's, or of the first rank that has one."""
-    if run.command_rows is not None:
-        return run.command_rows
-    return next((rows for rows in run.rows.values() if not all(Flag.NO_METER in row.flags for row in rows)), ())
-
-
-def metered_intervals(rows: Sequence[Row]) -> Iterator[tuple[float, Energy]]:
-    """Duration in s and energy of each gap and each row, in order."""
-    for row in rows:
-        yield row.gap_before_s, row.gap_before
-        yield row.duration_s, row.energy
-
-
-def mean_w(rows: Sequence[Row], component: str) -> float | None:
-    """The mean power of a component over the rows that metered it; None where none did."""
-    known = [(s, kwh) for s, energy in metered_intervals(rows) if (kwh := energy.component_kwh(component)) is not None]
-    return w_from_kwh_s(math.fsum(kwh for _, kwh in known), math.fsum(s for s, _ in known))
-
-
-def gpu_mean_w(run: Run) -> float | None:
-    """The mean power of all GPUs together while they were metered; None where they were not."""
-    streams = [run.command_rows] if run.command_rows is not None else run.rows.values()
-    means_w = [power_w for rows in streams if (power_w := mean_w(rows, "gpu")) is not None]
-    return math.fsum(means_w) if means_w else None
-
-
-# -- What an exploration left in its log, beside its trials: what it explored for, and what it saw --
-
-
-def latest_exploration(logs: Logs) -> Run | None:
-    """The last run that was an exploration; None where there is none. A damaged one is refused by name."""
-    explored = [run for run in logs.readable() if has_trials(run)]
-    return explored[-1] if explored else None
-
-
-def has_trials(run: Run) -> bool:
-    """Whether a run explored, and left what can be forecast from; a damaged one is refused by name."""
-    try:
-        return bool(run.trials) and plan_of(run.fields) is not None
-    except (UsageError, ValueError) as error:
-        run.refuse(error)
-        return False
-
-
-def explored_plan(run: Run) -> TrainingPlan:
-    """What a run explored for.
-
-    Raises:
-        UsageError: where it was no exploration.
-    """
-    plan = plan_of(run.fields)
-    if plan is None:
-        raise UsageError(f"{run.path} holds no exploration")
-    return plan
-
-
-def metadata_beside(run: Run) -> ExplorationMetadata:
-    """What an exploration saw beside its trials.
-
-    Raises:
-        UsageError: where its log is damaged.
-    """
-    try:
-        return metadata_of(run.fields)
-    except ValueError as error:
-        raise UsageError(f"{run.path}: run.csv is damaged: {error}") from error

@@ -183,7 +183,7 @@ def score(
     return [Scored(f, f.estimates[quantity], outcome, run_s) for f in meant]
 
 
-def shown(scores: Sequence[Scored]) -> Scored | None:
-    """The one to tell of: the first at a tenth of the run or later, of more than one epoch; or the last."""
+def headline(scores: Sequence[Scored]) -> Scored | None:
+    """Return the one that stands for its run: the first at a tenth of it or later, of several epochs; or the last."""
     late = (s for s in scores if s.issued.elapsed_s >= 0.1 * s.run_s and WarningCode.FEW not in s.issued.warnings)
     return next(late, scores[-1] if scores else None)

@@ -40,7 +40,7 @@ def notable(run: Run, added: Contribution) -> Notable:
     return Notable(
         run_id=run.run_id,
         contribution=added,
-        emissions_kgco2e=summary.emissions_kgco2e if run.knows_carbon_intensity else None,
+        emissions_kgco2e=run.emissions_kgco2e,
         duration_s=summary.duration_s,
         energy_kwh=summary.energy_kwh,
         is_incomplete=summary.status in INCOMPLETE,
@@ -150,7 +150,7 @@ class ForecastRecord:
     @classmethod
     def of(cls, run: Run) -> ForecastRecord:
         """Of one run; nothing of one that made no forecast, or did not do what it forecast."""
-        told = run.told()
+        told = run.headline_forecast()
         if told is None:
             return cls()
         return cls(int(told.has_held), {round(min(abs(told.error), _MAX_ERROR), 3): 1}, {told.estimate.level: 1})

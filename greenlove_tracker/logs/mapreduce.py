@@ -23,7 +23,6 @@ from greenlove_tracker.logs.run import Run
 from greenlove_tracker.logs.schema import flat_values
 from greenlove_tracker.logs.storage import RemotePath, place
 from greenlove_tracker.logs.sums import Contribution, ExactTotals, TopN, contribution
-from greenlove_tracker.logs.trials import is_exploration
 from greenlove_tracker.records import Factor
 
 if TYPE_CHECKING:
@@ -345,7 +344,7 @@ KEYS: Mapping[str, Callable[[Run], str]] = {
     "partition": lambda run: run.text("partition"),
     "user": lambda run: run.text("user"),
     "job": lambda run: "/".join(filter(None, map(run.text, _JOB))) if run.text("job_id") else "",
-    "kind": lambda run: EXPLORATION if is_exploration(run.fields) else TRAINING,
+    "kind": lambda run: EXPLORATION if run.is_exploration else TRAINING,
     "intensity": lambda run: _intensity(run.carbon_intensity) if run.knows_carbon_intensity else "",
     "status": lambda run: str(run.summary.status),
     "training": lambda run: run.run_id,  # Aggregate.by puts the first run of the chain that it continues

@@ -1,4 +1,4 @@
-"""What could not be read, by name."""
+"""The parts of a log that could not be read, by name."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from greenlove_tracker.logs.storage import LogPath
 
-_MAX_TOLD = 20  # problems of one file: a file of noise has one a line
+_MAX_OF_FILE = 20  # problems of one file: a file of noise has one a line
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,26 +25,26 @@ class ProblemLog:
     """Problems, each once; of one file no more than a screen can hold."""
 
     def __init__(self) -> None:
-        self._kept: dict[Problem, None] = {}
-        self._n_kept: dict[LogPath, int] = {}
+        self._problems: dict[Problem, None] = {}
+        self._n_by_file: dict[LogPath, int] = {}
 
     def __len__(self) -> int:
-        return len(self._kept)
+        return len(self._problems)
 
     @property
     def problems(self) -> list[Problem]:
-        """In the order in which they were told."""
-        return list(self._kept)
+        """The problems, in the order in which they were found."""
+        return list(self._problems)
 
-    def tell(self, file: LogPath, message: str) -> None:
+    def add(self, file: LogPath, message: str) -> None:
         """Note a problem."""
-        n_kept = self._n_kept.get(file, 0)
-        if n_kept > _MAX_TOLD or (problem := Problem(file, message)) in self._kept:
+        n_of_file = self._n_by_file.get(file, 0)
+        if n_of_file > _MAX_OF_FILE or (problem := Problem(file, message)) in self._problems:
             return
-        self._n_kept[file] = n_kept + 1
-        self._kept[Problem(file, "and more like these") if n_kept == _MAX_TOLD else problem] = None
+        self._n_by_file[file] = n_of_file + 1
+        self._problems[Problem(file, "and more like these") if n_of_file == _MAX_OF_FILE else problem] = None
 
-    def add(self, problems: Iterable[Problem]) -> None:
+    def extend(self, problems: Iterable[Problem]) -> None:
         """Note several."""
         for problem in problems:
-            self.tell(problem.path, problem.message)
+            self.add(problem.path, problem.message)

@@ -127,7 +127,7 @@ def contribution(run: Run) -> Contribution:
         summary.measured_kwh if is_judged else None,
         (metered_kwh or 0.0) + (summary.unmetered_estimate_kwh or 0.0) if is_judged else None,
         summary.unmetered_estimate_kwh,
-        summary.emissions_kgco2e if run.knows_carbon_intensity else None,  # a sum without its factor is not known
+        run.emissions_kgco2e,
         summary.cost_usd,
     )
     if max(number for number in numbers if number is not None) > _BEYOND_REASON:

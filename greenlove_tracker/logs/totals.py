@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from operator import attrgetter
@@ -23,7 +23,7 @@ from greenlove_tracker.records import (
     RunSummary,
     sum_energies,
 )
-from greenlove_tracker.units import h_from_s
+from greenlove_tracker.units import h_from_s, w_from_kwh_s
 
 _TELLS_NOTHING_S = 0.1  # no counter moves sooner: nothing read of less is not known to be nothing
 
@@ -153,6 +153,19 @@ def _sum_nodes(nodes: Sequence[_NodeEnergy]) -> _NodeEnergy:
 def total_duration_s(rows: Sequence[Row]) -> float:
     """Wall time of one rank: what its rows took and what lay between them."""
     return math.fsum(row.gap_before_s + row.duration_s for row in rows)
+
+
+def metered_intervals(rows: Sequence[Row]) -> Iterator[tuple[float, Energy]]:
+    """Yield duration in s and energy of each gap and each row, in order."""
+    for row in rows:
+        yield row.gap_before_s, row.gap_before
+        yield row.duration_s, row.energy
+
+
+def mean_w(rows: Sequence[Row], component: str) -> float | None:
+    """Return the mean power of a component over the rows that metered it; None where none did."""
+    known = [(s, kwh) for s, energy in metered_intervals(rows) if (kwh := energy.component_kwh(component)) is not None]
+    return w_from_kwh_s(math.fsum(kwh for _, kwh in known), math.fsum(s for s, _ in known))
 
 
 def merge_epochs(rows: Sequence[Row], rank: int) -> list[EpochRecord]:

@@ -143,8 +143,8 @@ def plan_fields(plan: TrainingPlan) -> list[Field]:
     return [Field(name, cell(value)) for name, value in values.items() if value is not None]
 
 
-def is_exploration(fields: Mapping[str, Field]) -> bool:
-    """Whether a run explored a training, and was none itself."""
+def has_plan(fields: Mapping[str, Field]) -> bool:
+    """Return True where ``run.csv`` says that a training was explored."""
     return any(f"plan_{name}" in fields for name in _PLAN_NAMES)
 
 

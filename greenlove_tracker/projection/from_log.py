@@ -13,15 +13,7 @@ from greenlove_tracker.config import load_settings
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.forecasting import Estimate, Forecast, Kind, TrainingPlan
 from greenlove_tracker.format import plural
-from greenlove_tracker.logs.directory import (
-    gpu_mean_w,
-    has_trials,
-    is_whole,
-    latest_exploration,
-    metadata_beside,
-    read_logs,
-    title,
-)
+from greenlove_tracker.logs.directory import read_logs
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.records import MEASURED_METHODS, Factor
 from greenlove_tracker.units import SECONDS_PER_HOUR
@@ -131,7 +123,7 @@ def logged_subject(log_dir: str, asked: Asked, forecast: Forecast | None = None)
         UsageError: where there is none, or it tells too little.
     """
     logs = read_logs(log_dir)
-    run = latest_exploration(logs) or next(iter(reversed(list(logs.readable()))), None)
+    run = logs.latest_exploration() or next(iter(reversed(list(logs.readable()))), None)
     if run is None:
         raise UsageError(f"{log_dir} holds no run to go by: explore or track one, or give --gpu and --hours")
     return subject_of(run, asked, forecast)
@@ -148,7 +140,7 @@ def subject_of(run: Run, asked: Asked, forecast: Forecast | None = None) -> Subj
     Raises:
         UsageError: where it tells too little.
     """
-    exploration = run if has_trials(run) else None
+    exploration = run if run.has_trials else None
     machine = logged_machine(run, asked.gpu, asked.gpu_memory)
     if exploration is not None:
         forecast, how = forecast or _forecast_again(run), "forecast from an exploration"
@@ -160,7 +152,7 @@ def subject_of(run: Run, asked: Asked, forecast: Forecast | None = None) -> Subj
         forecast = replace(forecast, energy_kwh=energy.times(asked.pue / run.terms.pue, energy.unit))
     if machine.idle:
         forecast = replace(forecast, energy_kwh=None)
-    name = title(run) if exploration is None else fmt.plan(forecast.plan)
+    name = run.title() if exploration is None else fmt.plan(forecast.plan)
     about = (name, how, machine.idle)
     return Subject(forecast, about, machine, _place(run, asked, machine), exploration)
 
@@ -174,7 +166,7 @@ def _forecast_again(run: Run) -> Forecast:
 def _of_tracked(run: Run) -> tuple[Forecast, str]:
     """What a finished run took, else what it forecast last."""
     summary = run.summary
-    if is_whole(run) and summary.duration_s > 0:
+    if run.is_complete and summary.duration_s > 0:
         energy = None if summary.energy_kwh is None else _exact(summary.energy_kwh, "kWh")
         took_s = _exact(summary.duration_s, "s")
         return _known(took_s, energy, _steps_within(run, took_s)), "as this run took"
@@ -382,7 +374,7 @@ def _draw(run: Run, limit_w: float) -> float | None:
     """The share of their limit that all GPUs drew; None where it was not measured."""
     if not set(run.text("gpu_method").split("+")) <= MEASURED_METHODS:
         return None
-    power_w = metadata_beside(run).gpu_power_w if run.trials else gpu_mean_w(run)
+    power_w = run.exploration_metadata.gpu_power_w if run.trials else run.gpu_mean_w
     return min(1.0, power_w / limit_w) if power_w else None
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.forecasting import Estimate, TrainingPlan
-from greenlove_tracker.logs.directory import explored_plan, latest_exploration, read_logs
+from greenlove_tracker.logs.directory import read_logs
 from greenlove_tracker.projection.catalogue import recognise
 from greenlove_tracker.projection.from_log import Subject, logged_machine
 from greenlove_tracker.projection.power import at_level, scaling_gain
@@ -59,15 +59,15 @@ def measured_there(subject: Subject, path: str, scaling: float) -> Measured:
     """
     from greenlove_tracker.extrapolation.extrapolate import forecast_from_log  # statsmodels: over a second
 
-    there = latest_exploration(read_logs(path))
+    there = read_logs(path).latest_exploration()
     if there is None or subject.exploration is None:
         which = path if there is None else "the log here"
         raise UsageError(f"--measured compares two explorations of one training, and {which} holds none")
     machine = logged_machine(there)
     if machine.gpu is None:
         raise UsageError(f"--measured {path}: no GPU is named in its log")
-    plan = explored_plan(subject.exploration)
-    if not _is_same_training(plan, explored_plan(there)):
+    plan = subject.exploration.explored_plan
+    if not _is_same_training(plan, there.explored_plan):
         raise UsageError(f"--measured {path}: it explored another training, of another data set or batch size")
     here_s, there_s = at_level(subject.forecast.duration_s), at_level(forecast_from_log(there, plan).duration_s)
     of_one = 1 / scaling_gain(subject.machine.n_gpus, machine.n_gpus, scaling)

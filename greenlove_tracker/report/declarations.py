@@ -13,7 +13,6 @@ from greenlove_tracker.logs.aggregate import Aggregate
 from greenlove_tracker.logs.mapreduce import KEYS, TRAINING
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.logs.sums import Contribution, ExactTotals, contribution
-from greenlove_tracker.logs.trials import is_exploration
 from greenlove_tracker.records import COMPONENTS, Factor, RunStatus
 from greenlove_tracker.rendering.markdown import in_markdown
 from greenlove_tracker.report import wording
@@ -68,7 +67,7 @@ def sci(aggregate: Aggregate, unit: str, embodied_gco2e: float | None = None) ->
     facts, count = Facts(), 0
     for run in aggregate.runs:
         facts.add(run)
-        if not is_exploration(run.fields):  # explorations are emitted for, not counted
+        if not run.is_exploration:  # explorations are emitted for, not counted
             count += _units(run, unit)
     operational_g = _emissions_kgco2e(facts) * GRAMS_PER_KG
     n_trainings = facts.kinds[TRAINING]
@@ -226,7 +225,7 @@ def _problems(aggregate: Aggregate) -> str:
 def _name(run: Run) -> str:
     if run.summary.status in _FAILED:
         return _UNDONE
-    if is_exploration(run.fields):
+    if run.is_exploration:
         return _EXPLORATORY
     return _FINAL if "final" in {tag.strip() for tag in run.text("tags").split(",")} else _OTHER
 
@@ -365,7 +364,7 @@ class Facts:
             self.pues.add(run.summary.pue)
         elif len(self.without_energy) < _NAMED:
             self.without_energy.append(run.run_id)
-        if wording.emissions_kgco2e(run) is None and len(self.without_emissions) < _NAMED:
+        if run.emissions_kgco2e is None and len(self.without_emissions) < _NAMED:
             self.without_emissions.append(run.run_id)
         if run.knows_carbon_intensity:
             self.intensities[run.carbon_intensity] = None

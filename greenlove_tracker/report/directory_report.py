@@ -12,12 +12,10 @@ from greenlove_tracker import format as fmt
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.format import energy_scale
 from greenlove_tracker.logs.aggregate import Aggregate
-from greenlove_tracker.logs.directory import title as run_title
 from greenlove_tracker.logs.highlights import INCOMPLETE, N_FACTORS, N_TOP, ForecastRecord
 from greenlove_tracker.logs.mapreduce import EXPLORATION
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.logs.sums import ExactTotals, Totals
-from greenlove_tracker.logs.trials import is_exploration
 from greenlove_tracker.rendering.document import (
     Bar,
     BarChart,
@@ -195,7 +193,7 @@ def runs_blocks(aggregate: Aggregate) -> tuple[Block, ...]:
 
 def _run_row(run: Run, sums: Sums) -> tuple[str, ...]:
     project = fmt.shortened(run.summary.project, 20) or "(none)"
-    status = EXPLORATION if is_exploration(run.fields) else run.summary.status
+    status = EXPLORATION if run.is_exploration else run.summary.status
     return (fmt.shortened(run.run_id, 40), project, fmt.shortened(status, 20), *sums.cells)
 
 
@@ -221,7 +219,7 @@ def incomplete_blocks(aggregate: Aggregate) -> tuple[Block, ...]:
     rows = []
     for _, run_id in found.items:
         run = aggregate.run(run_id)
-        cells = (fmt.shortened(run.summary.status, 20), wording.progress(run), fmt.mass(wording.emissions_kgco2e(run)))
+        cells = (fmt.shortened(run.summary.status, 20), wording.progress(run), fmt.mass(run.emissions_kgco2e))
         rows.append((fmt.shortened(run_id, 40), *cells, wording.why_incomplete(run.summary)))
     columns = (
         Column("run", 3.5),
@@ -271,8 +269,8 @@ def sums_method_blocks(aggregate: Aggregate) -> tuple[Block, ...]:
     example = aggregate.run(told.largest.items[0][-1])
     factors = [factor for *_, factor in told.factors]
     sums = _sum_blocks(aggregate.total, [energy_kwh for _, energy_kwh in told.energies.items], told.energies.count)
-    which = "emitted most" if wording.emissions_kgco2e(example) is not None else "took longest"
-    before = (*sums, Paragraph(f"As an example, the run that {which}, {run_title(example)}:"))
+    which = "emitted most" if example.emissions_kgco2e is not None else "took longest"
+    before = (*sums, Paragraph(f"As an example, the run that {which}, {example.title()}:"))
     n_more = len(factors) - _MAX_FACTORS
     at_least = "at least " if len(factors) == N_FACTORS else ""
     more = (Paragraph(f"and {at_least}{fmt.plural(n_more, 'more factor')}"),) if n_more > 0 else ()

@@ -11,7 +11,7 @@ from greenlove_tracker import format as fmt
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.forecasting import Estimate, Forecast, Trial
 from greenlove_tracker.format import time_scale
-from greenlove_tracker.logs.directory import Logs, latest_exploration
+from greenlove_tracker.logs.directory import Logs
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.logs.trials import EXPLORATIONS_DIR, plan_of
 from greenlove_tracker.projection.types import Projection
@@ -79,7 +79,7 @@ def explored_within(run: Run) -> tuple[Block, ...]:
     folder = run.path / EXPLORATIONS_DIR
     if not folder.is_dir():
         return ()
-    inside = latest_exploration(Logs(folder))
+    inside = Logs(folder).latest_exploration()
     return () if inside is None else (Heading("What was explored before it"), *explored_blocks(inside))
 
 

@@ -116,7 +116,7 @@ def _from_energy(run: Run, total: Number) -> list[Calculation]:
     if per_kwh != 1:
         conversion, energy_kwh = product_of("the same in kWh", [total], "kWh", scale=1 / per_kwh)
         lines.append(conversion)
-    emissions = wording.emissions_kgco2e(run)
+    emissions = run.emissions_kgco2e
     if emissions is not None:
         factors = [energy_kwh, number(run.carbon_intensity.value, "gCO2e/kWh")]
         scale = mass_scale(emissions)

@@ -7,10 +7,9 @@ from collections.abc import Callable, Sequence
 
 from greenlove_tracker import format as fmt
 from greenlove_tracker.format import Scale, energy_scale, mass_scale, power_scale, time_scale
-from greenlove_tracker.logs.directory import gpu_mean_w, mean_w, metered_intervals, metered_rows, title
-from greenlove_tracker.logs.forecasts import QUANTITIES, IssuedForecast, shown
+from greenlove_tracker.logs.forecasts import QUANTITIES, IssuedForecast, headline
 from greenlove_tracker.logs.run import Run
-from greenlove_tracker.logs.trials import is_exploration
+from greenlove_tracker.logs.totals import mean_w, metered_intervals
 from greenlove_tracker.records import COMPONENTS, Energy, EpochRecord
 from greenlove_tracker.rendering.axes import MAX_POINTS, Points, thinned
 from greenlove_tracker.rendering.document import (
@@ -82,7 +81,7 @@ def run_document(run: Run, factors: str | os.PathLike[str] | None = None) -> Doc
     Raises:
         UsageError: where the factors cannot be read, or none holds for it.
     """
-    explored = explored_blocks(run) if is_exploration(run.fields) else ()
+    explored = explored_blocks(run) if run.is_exploration else ()
     own = (KeyFigures(run_figures(run)), Paragraph(wording.measured_sentence(run) + "."), *_warning_blocks(run))
     if explored:
         parts = (*explored, Heading("What the exploration itself took"), *own, *_energy_blocks(run))
@@ -93,12 +92,12 @@ def run_document(run: Run, factors: str | os.PathLike[str] | None = None) -> Doc
             *_energy_blocks(run),
             *_chart_blocks(run),
             *explored_within(run),
-            *equivalent_blocks(wording.emissions_kgco2e(run), run.text("country")),
+            *equivalent_blocks(run.emissions_kgco2e, run.text("country")),
         )
     elsewhere, basis = elsewhere_blocks(run)
     restated = () if factors is None else restated_blocks([run], factors)
     return Document(
-        title=f"Exploration {title(run)}" if explored else title(run),
+        title=f"Exploration {run.title()}" if explored else run.title(),
         subtitle=_subtitle(run),
         footer=f"greenlove_tracker {wording.data(run, 'greenlove_version', 20)} · {run.run_id}".replace("  ", " "),
         blocks=(*parts, *elsewhere, *_settings_blocks(run), *restated, *method_blocks(run), *basis),
@@ -263,7 +262,7 @@ def forecast_blocks(run: Run) -> tuple[Block, ...]:
 
 
 def _row(name: str, text: fmt.Text, line: ForecastOutcome) -> tuple[str, ...]:
-    told, e = shown(line.scores), line.estimate
+    told, e = headline(line.scores), line.estimate
     cells = (name, text(e.point), f"{text(e.lower)} to {text(e.upper)}")
     if told is None:
         return (*cells, "", "", "")
@@ -312,7 +311,7 @@ def _time(run: Run) -> KeyFigure:
     summary = run.summary
     if not summary.duration_s:
         return KeyFigure("time", fmt.UNKNOWN, (wording.NOTHING_RECORDED,))
-    if is_exploration(run.fields):
+    if run.is_exploration:
         return KeyFigure("time", fmt.duration(summary.duration_s), ("trials, and preparations between them",))
     if not run.epochs and summary.epochs_planned is None:
         return KeyFigure("time", fmt.duration(summary.duration_s), ("the whole script; no epochs were marked in it",))
@@ -362,7 +361,7 @@ def _energy(run: Run) -> KeyFigure:
 def _emissions(run: Run) -> KeyFigure:
     if not run.knows_carbon_intensity:
         return KeyFigure("CO2e", fmt.UNKNOWN, ("no carbon intensity in the log",))
-    value = wording.emissions_kgco2e(run)
+    value = run.emissions_kgco2e
     how = () if value is not None else ("the energy is unknown",)
     return KeyFigure("CO2e", fmt.mass(value), (*how, wording.intensity(run.carbon_intensity)))
 
@@ -390,7 +389,7 @@ def _compute(run: Run) -> KeyFigure:
     if not run.summary.gpu_count:
         return KeyFigure("compute", "no GPU", ("none was found, or none is read",))
     parts = [wording.data(run, "gpu_models", 60) or fmt.plural(run.summary.gpu_count, "GPU")]
-    mean_w = gpu_mean_w(run)
+    mean_w = run.gpu_mean_w
     limit = wording.data(run, "gpu_power_limit_w", 12)
     if mean_w is not None:
         parts.append(f"mean {fmt.power(mean_w)}" + (f" of {limit} W" if limit else ""))
@@ -426,7 +425,7 @@ def power_by_epoch_w(run: Run) -> Points:
 
 def cumulative_emissions_gco2e(run: Run) -> Points:
     """(elapsed s, gCO2e so far, PUE included); what was not metered counts at the mean power, as in the total."""
-    rows = metered_rows(run)
+    rows = run.metered_rows
     means_w = {c: power_w for c in COMPONENTS if (power_w := mean_w(rows, c)) is not None}
     if not means_w or not run.carbon_intensity.unit:
         return ()

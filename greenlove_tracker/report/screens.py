@@ -14,8 +14,7 @@ from greenlove_tracker.console import bar
 from greenlove_tracker.forecasting import Estimate, Forecast, TrainingPlan, Trial, WarningCode
 from greenlove_tracker.logs.aggregate import Aggregate
 from greenlove_tracker.logs.csvio import csv_text
-from greenlove_tracker.logs.directory import title
-from greenlove_tracker.logs.forecasts import QUANTITIES, shown
+from greenlove_tracker.logs.forecasts import QUANTITIES, headline
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.projection.ranking import rank
 from greenlove_tracker.projection.types import Projection
@@ -64,7 +63,7 @@ def _first_line(run: Run, exit_code: int | None) -> str:
     done = wording.progress(run)
     code = f"exit {exit_code}" if exit_code is not None else ""
     ending = "   ".join(part for part in (fmt.shortened(run.summary.status, 16), done, code) if part)
-    return f"greenlove  {title(run, WIDTH - len('greenlove  ') - len(ending) - 3)}   {ending}"
+    return f"greenlove  {run.title(WIDTH - len('greenlove  ') - len(ending) - 3)}   {ending}"
 
 
 def _figure_lines(figure: KeyFigure) -> list[str]:
@@ -177,7 +176,7 @@ def _problem_lines(aggregate: Aggregate) -> list[str]:
 def outcome_sentence(run: Run) -> str:
     """How the run's own forecast came out; empty where it made none, or did not do what was forecast."""
     scores = run.scores()
-    told = shown(scores)
+    told = headline(scores)
     if told is None:
         return ""
     held = sum(s.has_held for s in scores)
@@ -228,7 +227,7 @@ def _aligned_cell(cell: str, width: int, column: int) -> str:
 
 
 def _cells(line: ForecastOutcome, text: Callable[[float | None], str]) -> tuple[str, ...]:
-    e, told = line.estimate, shown(line.scores)
+    e, told = line.estimate, headline(line.scores)
     name = fmt.shortened(f"{line.project}/{line.run_id}" if line.project else line.run_id, 34)
     head = (name, when(line.issued), text(e.point), f"{text(e.lower)} – {text(e.upper)}")
     if told is None:
@@ -238,8 +237,8 @@ def _cells(line: ForecastOutcome, text: Callable[[float | None], str]) -> tuple[
 
 
 def _record(lines: Sequence[ForecastOutcome]) -> list[str]:
-    """How often intervals held: of the forecasts shown, which are one a run and so independent, and of all."""
-    told = [t for line in lines if (t := shown(line.scores))]
+    """How often intervals held: of the headline forecasts, which are one a run and so independent, and of all."""
+    told = [t for line in lines if (t := headline(line.scores))]
     every = [s for line in lines for s in line.scores]
     if not told:
         return ["no run has done yet what it forecast"]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from greenlove_tracker import format as fmt
 from greenlove_tracker.forecasting import Estimate
 from greenlove_tracker.format import percent, plural, shortened, significant
-from greenlove_tracker.logs.forecasts import IssuedForecast, Scored, shown
+from greenlove_tracker.logs.forecasts import IssuedForecast, Scored, headline
 from greenlove_tracker.logs.mapreduce import EXPLORATION, TRAINING
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.records import COMPONENTS, MEASURED_METHODS, Factor, Flag, Method, RunStatus, RunSummary
@@ -64,9 +64,9 @@ def times(number: float) -> str:
 
 def progress(run: Run) -> str:
     """``n of m epochs`` or steps; that none were marked is not the same as that none were made."""
-    summary, planned_steps = run.summary, run.text("total_steps_planned")
-    if planned_steps.isdecimal():
-        return f"{summary.counts.steps or 0:,} of {int(planned_steps):,} steps"
+    summary, planned_steps = run.summary, run.total_steps_planned
+    if planned_steps is not None:
+        return f"{summary.counts.steps or 0:,} of {planned_steps:,} steps"
     if not run.epochs and summary.epochs_planned is None:
         return "epochs not marked"
     if summary.epochs_planned is None:
@@ -87,11 +87,6 @@ def method(joined: str | None, constant_w: str = "", tdp_w: str = "") -> str:
 def is_measured(joined: str | None) -> bool:
     """Whether hardware gave all of it."""
     return bool(joined) and set((joined or "").split("+")) <= MEASURED_METHODS
-
-
-def emissions_kgco2e(run: Run) -> float | None:
-    """The emissions of a run; None where its energy or its carbon intensity is not known."""
-    return run.summary.emissions_kgco2e if run.knows_carbon_intensity else None
 
 
 def short_source(factor: Factor) -> str:
@@ -228,7 +223,7 @@ class ForecastOutcome:
 
     def as_dict(self) -> dict[str, object]:
         """For JSON and CSV; None where there is no outcome."""
-        told = shown(self.scores)
+        told = headline(self.scores)
         return {
             "run_id": self.run_id,
             "project": self.project,
@@ -255,7 +250,7 @@ def outcome_of(run: Run, quantity: str) -> ForecastOutcome | None:
     if not issued:
         return None
     scores = run.scores(quantity)
-    told = shown(scores)
+    told = headline(scores)
     chosen = told.issued if told else issued[-1]
     summary = run.summary
     return ForecastOutcome(

@@ -30,7 +30,7 @@ from greenlove_tracker.errors import MissingExtraError, UsageError
 from greenlove_tracker.logs import mapreduce
 from greenlove_tracker.logs.aggregate import aggregate
 from greenlove_tracker.logs.directory import read_logs
-from greenlove_tracker.logs.forecasts import FORECAST_COLUMNS, forecast_cells, shown
+from greenlove_tracker.logs.forecasts import FORECAST_COLUMNS, forecast_cells, headline
 from greenlove_tracker.logs.mapreduce import Query, QueryResult, answer_from, merged_in_pairs
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.logs.sums import ExactSum, ExactTotals, TopN
@@ -300,17 +300,17 @@ def test_a_bar_is_drawn_once_a_percent(monkeypatch):
 
 def test_the_forecast_told_is_the_one_shown_of_all(logs, tmp_path):
     run = Run(logs / "forecast")
-    assert run.told() == shown(run.scores()) and run.told().issued.elapsed_s == 5.0
+    assert run.headline_forecast() == headline(run.scores()) and run.headline_forecast().issued.elapsed_s == 5.0
     late = write_run(tmp_path, demo_rows(20), "late")
     write_forecasts(late, issued(1.0), issued(2.0, warnings=["FEW"]))
-    assert late.told() == shown(late.scores()) == late.scores()[-1]
+    assert late.headline_forecast() == headline(late.scores()) == late.scores()[-1]
     with (late.path / "forecasts.csv").open("a") as file:
         file.write(
             ",".join(forecast_cells(issued(30.0))) + "\n" + ",".join(forecast_cells(issued(31.0))) + "\nnonsense\n"
         )
     again = Run(late.path)
-    assert again.told().issued.elapsed_s == 30.0 == shown(Run(late.path).scores()).issued.elapsed_s
-    assert Run(logs / "run-0").told() is None
+    assert again.headline_forecast().issued.elapsed_s == 30.0 == headline(Run(late.path).scores()).issued.elapsed_s
+    assert Run(logs / "run-0").headline_forecast() is None
 
 
 def test_forecasts_are_scored_over_all_runs(tmp_path):

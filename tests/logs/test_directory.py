@@ -335,7 +335,7 @@ def test_a_file_that_is_no_log_is_not_read_and_costs_no_other(make_run, name, ki
     tracemalloc.start()
     logs = read_logs(run_dir.parent)
     for run in logs.readable():
-        assert (run.rows and run.forecasts, run.trials) == ([], ()) if run.run_id != "other" else run.rows[0] == ROWS
+        assert (run.rows and run.forecasts, run.trials) == ((), ()) if run.run_id != "other" else run.rows[0] == ROWS
     peak_bytes = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert [run.run_id for run in logs.readable()] == [run_dir.name, "other"] and peak_bytes < 4e6

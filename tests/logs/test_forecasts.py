@@ -17,8 +17,8 @@ from greenlove_tracker.logs.forecasts import (
     Scored,
     forecast_cells,
     forecast_from_cells,
+    headline,
     score,
-    shown,
     units_done,
 )
 from greenlove_tracker.logs.run import Run
@@ -61,8 +61,8 @@ def test_the_forecast_at_a_tenth_of_the_run_is_shown_and_else_the_last():
     scores = score(
         [issued(1.0), issued(2.1, warnings=["FEW"]), issued(2.5), issued(9.0)], "duration_s", 20.0, units=20, run_s=20.0
     )
-    assert shown(scores) is scores[2]
-    assert shown(scores[:1]) is scores[0] and shown([]) is None
+    assert headline(scores) is scores[2]
+    assert headline(scores[:1]) is scores[0] and headline([]) is None
     assert Scored(
         issued(), issued().estimates["duration_s"], 19.0, 19.0
     ).has_held  # the end of an interval belongs to it
@@ -125,4 +125,4 @@ def test_energy_of_several_nodes_is_not_scored_against_the_forecast_of_the_first
 def test_energy_is_judged_at_the_same_moment_as_time():
     energy = {"energy_kwh": Estimate(0.1, 0.09, 0.12, 0.95, "kWh")}
     scores = score([issued(1.0, **energy), issued(2.5, **energy)], "energy_kwh", 0.1, units=20, run_s=20.0)
-    assert shown(scores) is scores[1]
+    assert headline(scores) is scores[1]

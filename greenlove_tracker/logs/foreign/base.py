@@ -72,7 +72,7 @@ class ForeignRun(Run, ABC):
     def record(self) -> ForeignRecord:
         """What the log says."""
         record = self._load()
-        self._told.add(record.problems)
+        self._problem_log.extend(record.problems)
         return record
 
     @cached_property
@@ -136,7 +136,7 @@ def read_lines(file: Path, notes: ProblemLog) -> Iterator[tuple[int, str]]:
         with file.open("rb") as stream:
             yield from _lines(stream, file, notes)
     except OSError as error:
-        notes.tell(file, f"cannot be read: {error.strerror}")
+        notes.add(file, f"cannot be read: {error.strerror}")
 
 
 def _lines(stream: BinaryIO, file: Path, notes: ProblemLog) -> Iterator[tuple[int, str]]:
@@ -144,19 +144,19 @@ def _lines(stream: BinaryIO, file: Path, notes: ProblemLog) -> Iterator[tuple[in
     while line := stream.readline(MAX_LINE_BYTES):
         number += 1
         if number == 1 and line[:2] in UTF_16:
-            notes.tell(file, "cannot be read: UTF-16 instead of UTF-8")
+            notes.add(file, "cannot be read: UTF-16 instead of UTF-8")
             return
         if not line.endswith(b"\n"):
             if not _is_followed(stream):
-                notes.tell(file, "last line was cut off, and is left out")
+                notes.add(file, "last line was cut off, and is left out")
                 return
-            notes.tell(file, f"line {number} left out: longer than {MAX_LINE_BYTES:,} bytes")
+            notes.add(file, f"line {number} left out: longer than {MAX_LINE_BYTES:,} bytes")
         elif b"\x00" in line:
-            notes.tell(file, f"line {number} left out: NUL bytes")
+            notes.add(file, f"line {number} left out: NUL bytes")
         else:
             text = line.decode("utf-8-sig" if number == 1 else "utf-8", "replace").rstrip("\r\n")
             if UNKNOWN in text:
-                notes.tell(file, NOT_UTF_8)
+                notes.add(file, NOT_UTF_8)
             yield number, text
 
 

@@ -62,13 +62,13 @@ class CarbontrackerRun(ForeignRun):
             why = notes.problems[0].message if notes.problems else "nothing in it is known"
             raise LogError(f"{self.path}: is no log of carbontracker: {why}")
         if self.standard is None:
-            notes.tell(self.path, "its standard log is missing, which holds the epochs")
+            notes.add(self.path, "its standard log is missing, which holds the epochs")
         return log
 
     def _load(self) -> ForeignRecord:
         log = self.log
         if log.pue is None:
-            self._notes.tell(self.path, "names no PUE: counted without")
+            self._notes.add(self.path, "names no PUE: counted without")
         actual, methods = log.actual, {component: _method(log, component) for component in ("cpu", "gpu")}
         return ForeignRecord(
             fields=_fields(log, self.name, methods),
@@ -204,10 +204,10 @@ def read_standard(file: Path, log: CarbontrackerLog, notes: ProblemLog) -> None:
         try:
             take(log, stamp, message)
         except ValueError as error:
-            notes.tell(file, f"line {number} left out: {error}")
+            notes.add(file, f"line {number} left out: {error}")
     for epoch in log.epochs:
         if epoch.duration_s is None:
-            notes.tell(file, f"epoch {epoch.number} left out: no duration")
+            notes.add(file, f"epoch {epoch.number} left out: no duration")
     log.epochs = [epoch for epoch in log.epochs if epoch.duration_s is not None]
 
 
@@ -424,7 +424,7 @@ def read_output(file: Path, log: CarbontrackerLog, notes: ProblemLog) -> None:
             elif block is not None:
                 _take_amount(block, text)
         except ValueError as error:
-            notes.tell(file, f"line {number} left out: {error}")
+            notes.add(file, f"line {number} left out: {error}")
 
 
 def _take_devices(log: CarbontrackerLog, text: str) -> None:

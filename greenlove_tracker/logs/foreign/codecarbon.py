@@ -234,13 +234,13 @@ def read_emissions(file: Path, notes: ProblemLog) -> dict[str, LoggedRun] | None
         return None
     for number, values in lines:
         if len(values) != len(header):
-            notes.tell(file, f"line {number} left out: {len(values) or 'unreadable'} cells instead of {len(header)}")
+            notes.add(file, f"line {number} left out: {len(values) or 'unreadable'} cells instead of {len(header)}")
             continue
         cells = dict(zip(header, values, strict=True))
         try:
             reading, pue = _reading(cells), amount(cells.get("pue", ""))
         except ValueError as error:
-            notes.tell(file, f"line {number} left out: {error}")
+            notes.add(file, f"line {number} left out: {error}")
             continue
         run_id = cells.get("run_id", "")
         run = runs.setdefault(run_id or f"{file}-{number}", LoggedRun(file, run_id or f"{file.name}-{number}"))

@@ -52,7 +52,7 @@ class Search:
         try:
             listed = entries(directory)
         except OSError as error:
-            self.notes.tell(directory, f"cannot be read: {error.strerror or error}")
+            self.notes.add(directory, f"cannot be read: {error.strerror or error}")
             return
         # runs before what lies deeper, where copies of them may be; both before links to them, under names of their own
         real = [directory / entry.name for entry in listed if entry.is_dir and not entry.is_link]
@@ -65,32 +65,32 @@ class Search:
         self._files([file for file in files if isinstance(file, Path)], is_told=depth == 0)
         for file in files:
             if not isinstance(file, Path):
-                self.notes.tell(file, "is not a run: a file")
+                self.notes.add(file, "is not a run: a file")
 
     def _is_done(self, path: LogPath) -> bool:
         """Whether nothing in a directory is to be searched, as it is a run, which is added, or cannot be entered."""
         if not self._is_new(path):
-            self.notes.tell(path, "left out: leads to a directory that was read already")
+            self.notes.add(path, "left out: leads to a directory that was read already")
             return True
         run = Run(path)
         if run.is_run:
             self._add_own(run)
         elif run.problems:
-            self.notes.add(run.problems)
+            self.notes.extend(run.problems)
         elif isinstance(path, RemotePath):  # a store may hold anything: it is not searched
-            self.notes.tell(path, "is not a run: no run.csv")
+            self.notes.add(path, "is not a run: no run.csv")
         else:
             return False
         return True
 
     def _subdirectory(self, path: LogPath, depth: int) -> None:
         if depth > _MAX_DEPTH:
-            self.notes.tell(path, f"left out: more than {_MAX_DEPTH} directories deep")
+            self.notes.add(path, f"left out: more than {_MAX_DEPTH} directories deep")
             return
         n_before = self._n_found
         self._directory(path, depth)
         if depth == 1 and self._n_found == n_before:
-            self.notes.tell(path, "is not a run: no run.csv")
+            self.notes.add(path, "is not a run: no run.csv")
 
     @property
     def _n_found(self) -> int:
@@ -117,10 +117,10 @@ class Search:
             elif ".csv" in file.suffixes and self._had_emissions(file):
                 continue
             elif is_told:
-                self.notes.tell(file, "is not a run: a file")
+                self.notes.add(file, "is not a run: a file")
         for name, logs in by_name.items():
             if set(logs) == {"_err"}:
-                self.notes.tell(logs["_err"], "is not a run: its standard and output logs are missing")
+                self.notes.add(logs["_err"], "is not a run: its standard and output logs are missing")
             else:
                 self._add(CarbontrackerRun(name, logs.get(""), logs.get("_output")))
 
@@ -131,7 +131,7 @@ class Search:
         for key, run in (found or {}).items():
             before = self._logged.get(key)
             if before is not None and (before.file.parent != file.parent or before.shares_rows(run)):
-                self.notes.tell(file, f"counted as one with {before.file}: it holds the same run")
+                self.notes.add(file, f"counted as one with {before.file}: it holds the same run")
             self._logged[key] = run if before is None else before.together(run)
         return found is not None or len(self.notes) > n_before
 
@@ -139,16 +139,16 @@ class Search:
         """One of our runs has its name for itself: of two, the second is a copy, or was called so by hand."""
         other = self._by_id.setdefault(run.run_id, run)
         if other is not run and _are_copies(run, other):
-            self.notes.tell(run.path, f"left out: the same run as in {other.path}")
+            self.notes.add(run.path, f"left out: the same run as in {other.path}")
         elif other is not run:
-            self.notes.tell(run.path, f"left out: {other.path} has the same name; rename one of them")
+            self.notes.add(run.path, f"left out: {other.path} has the same name; rename one of them")
 
     def _add(self, run: ForeignRun) -> None:
         """A run of another tool that was found before is a copy; one that only has the same name gets another."""
         n, run_id = 1, run.run_id
         while (other := self._by_id.get(run_id)) is not None:
             if isinstance(other, ForeignRun) and _are_alike(run, other):
-                self.notes.tell(run.path, f"left out: the same run as in {other.path}")
+                self.notes.add(run.path, f"left out: the same run as in {other.path}")
                 return
             n += 1
             run_id = f"{run.run_id}-{n}"
