@@ -9,42 +9,61 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Protocol
+from typing import Protocol, Self
 
 COMPONENTS = ("cpu", "gpu", "ram")
 
 
-class Method(StrEnum):
-    """How an energy was obtained; the first two are measurements, the last two are models."""
+class DescribedStr(StrEnum):
+    """Words that stand in a log, each with its meaning; a member equals its word.
 
-    COUNTER = "counter"  # an energy counter of the hardware (RAPL, NVML)
-    SAMPLED_POWER = "sampled_power"  # power readings of the hardware, integrated
-    TDP_MODEL = "tdp_model"  # the load, times the rated power of the chip
-    CONSTANT = "constant"  # a fixed power, such as RAM by its size
+    Attributes:
+        meaning: the word in a sentence's part, for people.
+    """
+
+    meaning: str
+
+    def __new__(cls, word: str, meaning: str = "") -> Self:
+        """Make a member of its word and what that means."""
+        member = str.__new__(cls, word)
+        member._value_, member.meaning = word, meaning
+        return member
+
+
+class Method(DescribedStr):
+    """The way in which an energy was obtained; the first two are measurements, the last two are models."""
+
+    COUNTER = "counter", "an energy counter of the hardware (RAPL, NVML)"
+    SAMPLED_POWER = "sampled_power", "power readings of the hardware, integrated"
+    TDP_MODEL = "tdp_model", "a model: the load, times the rated power"
+    CONSTANT = "constant", "a model: a fixed power, such as memory by its size"
 
 
 MEASURED_METHODS = frozenset({Method.COUNTER, Method.SAMPLED_POWER})
 
 
-class Flag(StrEnum):
-    """What spoils a row, and by how much it may be trusted."""
+class Flag(DescribedStr):
+    """A reason to trust a row less."""
 
-    METER_STARTING = "meter_starting"  # the meter was not up: energy is not measured
-    METER_FAILED = "meter_failed"  # the meter had failed: energy is not measured
-    NO_METER = "no_meter"  # another rank of this node carries the meter
-    GPU_UNREAD = "gpu_unread"  # the GPU's energy could not be read any more
-    CLOCK_JUMP = "clock_jump"  # wall clock and steady clock disagree: suspended, or the clock was set
-    SHORT = "short"  # under 100 ms: the energy of this one row is noise, its sum over rows is not
-    UNFINISHED = "unfinished"  # the epoch was cut off before its end
+    METER_STARTING = "meter_starting", "the meter was not up yet: no energy"
+    METER_FAILED = "meter_failed", "the meter had failed: no energy"
+    NO_METER = "no_meter", "another rank of this node carries the meter: no energy"
+    GPU_UNREAD = "gpu_unread", "the GPUs' energy could not be read any more"
+    CLOCK_JUMP = (
+        "clock_jump",
+        "wall clock and steady clock disagree by over 2 s and 1%: suspended, or the clock was set",
+    )
+    SHORT = "short", "under 100 ms: the energy of this row is noise, its sum over rows is not"
+    UNFINISHED = "unfinished", "the epoch was cut off before its end"
 
 
-class RowKind(StrEnum):
-    """What a row of ``epochs-<rank>.csv`` stands for."""
+class RowKind(DescribedStr):
+    """The stretch of time that a row of ``epochs-<rank>.csv`` stands for."""
 
-    EPOCH = "epoch"  # an epoch, or its last segment
-    SEGMENT = "segment"  # a part of an epoch that is not over yet
-    GAP = "gap"  # a part of the time between epochs, written because it is long; its duration is 0
-    TAIL = "tail"  # what lay behind the last epoch; its duration is 0
+    EPOCH = "epoch", "an epoch, or its last segment"
+    SEGMENT = "segment", "a part of an epoch that was not over: written each minute, and where the meter comes up"
+    GAP = "gap", "a part of the time between epochs, written each minute, and where the meter comes up"
+    TAIL = "tail", "what lay behind the last epoch; always the last row of a run that was closed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,17 +222,17 @@ class Field:
     unit: str = ""
 
 
-class RunStatus(StrEnum):
-    """How a run ended."""
+class RunStatus(DescribedStr):
+    """The way in which a run ended."""
 
-    FINISHED = "finished"  # stopped, or its context or script ended normally
-    EXITED = "exited"  # the process ended without saying how
-    FAILED = "failed"  # by an exception or a non-zero exit
-    INTERRUPTED = "interrupted"  # by Ctrl-C, or without a trace: killed, or the power failed
-    TERMINATED = "terminated"  # by SIGTERM
-    STOPPED = "stopped"  # by a budget of its own, or by the answer to its question
-    SUPERSEDED = "superseded"  # another run was begun in the same process
-    RUNNING = "running"
+    FINISHED = "finished", "stopped, or its block or script ended normally"
+    EXITED = "exited", "the process ended without saying how"
+    FAILED = "failed", "by an exception or a non-zero exit code"
+    INTERRUPTED = "interrupted", "by Ctrl-C; or without a summary: killed, or the power failed"
+    TERMINATED = "terminated", "by a signal"
+    STOPPED = "stopped", "by a budget of its own before that was exceeded, or by the answer to its question"
+    SUPERSEDED = "superseded", "another run was begun in the same process"
+    RUNNING = "running", "not over yet (never written, found by the parser)"
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,10 +1,13 @@
+import copy
+import json
 import math
+import pickle
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from greenlove_tracker.records import UNKNOWN_ENERGY, Counts, Energy, Flag, Method, sum_energies
+from greenlove_tracker.records import UNKNOWN_ENERGY, Counts, Energy, Flag, Method, RowKind, RunStatus, sum_energies
 
 KWH = st.none() | st.floats(0, 1e6)
 ENERGIES = st.builds(Energy, KWH, KWH, KWH)
@@ -55,3 +58,10 @@ def test_a_record_never_changes():
 
 def test_words_are_what_stands_in_the_files():
     assert f"{Flag.NO_METER} {Method.TDP_MODEL}" == "no_meter tdp_model"
+
+
+@pytest.mark.parametrize("word", [*Flag, *Method, *RowKind, *RunStatus])
+def test_a_word_has_a_meaning_and_is_its_string_everywhere(word):
+    assert word == str(word.value) == f"{word}" and word.meaning and word.meaning != word
+    assert type(word)(word.value) is word is pickle.loads(pickle.dumps(word)) is copy.copy(word)
+    assert hash(word) == hash(str(word)) and json.dumps(word) == f'"{word.value}"'

@@ -34,12 +34,12 @@ _FLAGS: Mapping[str, str] = {
 }
 
 _ENDINGS: Mapping[str, str] = {
-    RunStatus.EXITED: "the process ended without saying how",
+    RunStatus.EXITED: RunStatus.EXITED.meaning,
     RunStatus.FAILED: "ended by an exception or a non-zero exit",
     RunStatus.INTERRUPTED: "ended by Ctrl-C, or killed",
     RunStatus.TERMINATED: "ended by SIGTERM",
     RunStatus.STOPPED: "ended by a budget of its own, or by the answer to its question",
-    RunStatus.SUPERSEDED: "another run was begun in the same process",
+    RunStatus.SUPERSEDED: RunStatus.SUPERSEDED.meaning,
     RunStatus.RUNNING: "had not ended when this was written",
 }
 

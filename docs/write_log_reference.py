@@ -1,11 +1,12 @@
-"""What each column and field of the log directory means; ``docs/reference/log.md`` is made from it.
+"""Write ``docs/reference/log.md``: the meaning of each column, field and value of the log directory.
 
-python -m greenlove_tracker.logs.describe > docs/reference/log.md
+python docs/write_log_reference.py
 """
 
 from __future__ import annotations
 
 import inspect
+from pathlib import Path
 
 from greenlove_tracker.logs import schema
 from greenlove_tracker.logs.forecasts import FORECAST_COLUMNS
@@ -115,40 +116,16 @@ RUN = {
     "method, warmup_epochs": "of an exploration: how its forecast was made",
 }
 
-_MEANINGS = {
-    RowKind.EPOCH: "an epoch, or its last segment",
-    RowKind.SEGMENT: "a part of an epoch that was not over: written each minute, and where the meter comes up",
-    RowKind.GAP: "a part of the time between epochs, written each minute, and where the meter comes up",
-    RowKind.TAIL: "what lay behind the last epoch; always the last row of a run that was closed",
-    Method.COUNTER: "an energy counter of the hardware (RAPL, NVML)",
-    Method.SAMPLED_POWER: "power readings of the hardware, integrated",
-    Method.TDP_MODEL: "a model: the load, times the rated power",
-    Method.CONSTANT: "a model: a fixed power, such as memory by its size",
-    Flag.METER_STARTING: "the meter was not up yet: no energy",
-    Flag.METER_FAILED: "the meter had failed: no energy",
-    Flag.NO_METER: "another rank of this node carries the meter: no energy",
-    Flag.GPU_UNREAD: "the GPUs' energy could not be read any more",
-    Flag.CLOCK_JUMP: "wall clock and steady clock disagree by over 2 s and 1%: suspended, or the clock was set",
-    Flag.SHORT: "under 100 ms: the energy of this row is noise, its sum over rows is not",
-    Flag.UNFINISHED: "the epoch was cut off before its end",
-    RunStatus.FINISHED: "stopped, or its block or script ended normally",
-    RunStatus.EXITED: "the process ended without saying how",
-    RunStatus.FAILED: "by an exception or a non-zero exit code",
-    RunStatus.INTERRUPTED: "by Ctrl-C; or without a summary: killed, or the power failed",
-    RunStatus.TERMINATED: "by a signal",
-    RunStatus.STOPPED: "by a budget of its own before that was exceeded, or by the answer to its question",
-    RunStatus.SUPERSEDED: "another run was begun in the same process",
-    RunStatus.RUNNING: "not over yet (never written, found by the parser)",
-}
+PAGE = Path(__file__).parent / "reference" / "log.md"
 
 
-def schema_page() -> str:
-    """The page ``docs/reference/log.md``."""
+def log_reference() -> str:
+    """Return the page ``docs/reference/log.md``."""
     history = inspect.getdoc(schema) or ""
     parts = [
         "# The log directory",
         "",
-        "<!-- made by: python -m greenlove_tracker.logs.describe > docs/reference/log.md -->",
+        "<!-- made by: python docs/write_log_reference.py -->",
         "",
         f"Schema version {SCHEMA_VERSION}. {history.split('history:')[1].split('An empty')[0].strip()}",
         "",
@@ -164,7 +141,7 @@ def schema_page() -> str:
         *_table("summary.csv: field, value, unit", "field", {c: SUMMARY[c] for c in flat_columns(RunSummary)}),
     ]
     for title, names in (("kind", RowKind), ("…_method", Method), ("flags", Flag), ("status", RunStatus)):
-        parts += _table(f"Values of `{title}`", "value", {str(member.value): _MEANINGS[member] for member in names})
+        parts += _table(f"Values of `{title}`", "value", {member.value: member.meaning for member in names})
     parts += [
         "",
         "A run of one process is three files, four where forecasts were made. Where there are more files of rows,",
@@ -182,4 +159,4 @@ def _table(title: str, head: str, rows: dict[str, str]) -> list[str]:
 
 
 if __name__ == "__main__":
-    print(schema_page(), end="")  # noqa: T201
+    PAGE.write_text(log_reference(), encoding="utf-8")
