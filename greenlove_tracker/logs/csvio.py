@@ -1,4 +1,7 @@
-"""Reads one CSV file of a log, a damaged one too: what cannot be read is told, and the rest is kept."""
+"""CSV in and out: the files of a log, damaged ones too, tables that users give, and tables for spreadsheets.
+
+Only the tables that come with the package, and offers in a file, are read below this package, in ``tables``.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +16,7 @@ from greenlove_tracker.format import escape_formula
 from greenlove_tracker.logs.storage import MAX_FILE_BYTES, LogFile, read_bytes
 
 MAX_LISTS_BYTES = 4 * 1024**2  # of a file that is kept whole: run.csv and summary.csv have some thousand bytes
+OnProblem = Callable[[str], None]  # takes a sentence on a part that could not be read and is left out
 UTF_16 = (b"\xff\xfe", b"\xfe\xff")  # what a file of it begins with
 _SIGNATURE = "\ufeff".encode()  # which a spreadsheet puts in front
 UNKNOWN = "\ufffd"
@@ -21,55 +25,56 @@ _SMALL_BYTES = csv.field_size_limit()  # nothing in a text so short is too long 
 
 
 def read_records(
-    file: LogFile | Path | bytes, columns: Sequence[str], tell: Callable[[str], None]
+    file: LogFile | Path | bytes, columns: Sequence[str], on_problem: OnProblem
 ) -> Iterator[tuple[int, list[str]]]:
-    """The records of a CSV file, each with the number of its first line and its cells in the order of ``columns``.
+    """Yield the records of a log file, each with the number of its first line and its cells.
 
     Args:
-        file: the file, or what it holds.
-        columns: what its header must hold; the cells of further ones may come last.
-        tell: takes a sentence on each thing that could not be read and is left out.
+        file: the file, or its content.
+        columns: of the cells, in their order; the header must hold them, and further cells may come last.
+        on_problem: takes a sentence on each part that could not be read and is left out.
     """
-    data = _read(file, MAX_FILE_BYTES, tell)
-    undamaged = _undamaged(data)
-    yield from _in_order(_damaged(data, tell) if undamaged is None else enumerate(undamaged, 1), columns, tell)
+    data = _read(file, MAX_FILE_BYTES, on_problem)
+    records = read_undamaged(data)
+    numbered = read_damaged(data, on_problem) if records is None else enumerate(records, 1)
+    yield from _in_order(numbered, columns, on_problem)
 
 
-def read_lists(file: LogFile | Path | bytes, columns: Sequence[str], tell: Callable[[str], None]) -> list[list[str]]:
-    """The same of a small file, at once and without the numbers."""
-    data = _read(file, MAX_LISTS_BYTES, tell)
-    undamaged = _undamaged(data)
-    if undamaged is not None and undamaged[0][: len(columns)] == list(columns):
-        return undamaged[1:]
-    records = _damaged(data, tell) if undamaged is None else enumerate(undamaged, 1)
-    return [cells for _, cells in _in_order(records, columns, tell)]
+def read_lists(file: LogFile | Path | bytes, columns: Sequence[str], on_problem: OnProblem) -> list[list[str]]:
+    """Return the cells of all records of a small file."""
+    data = _read(file, MAX_LISTS_BYTES, on_problem)
+    records = read_undamaged(data)
+    if records is not None and records[0][: len(columns)] == list(columns):
+        return records[1:]
+    numbered = read_damaged(data, on_problem) if records is None else enumerate(records, 1)
+    return [cells for _, cells in _in_order(numbered, columns, on_problem)]
 
 
-def _read(file: LogFile | Path | bytes, max_bytes: int, tell: Callable[[str], None]) -> bytes:
-    """All of a file; nothing where that is told."""
+def _read(file: LogFile | Path | bytes, max_bytes: int, on_problem: OnProblem) -> bytes:
+    """Return all of a file; nothing where it cannot be read at all."""
     try:
         data = file if isinstance(file, bytes) else read_bytes(file, max_bytes)
     except OSError as error:
-        tell(f"cannot be read: {error.strerror or error}")
+        on_problem(f"cannot be read: {error.strerror or error}")
         return b""
     if data[:2] in UTF_16:
-        tell("cannot be read: UTF-16 instead of UTF-8")
+        on_problem("cannot be read: UTF-16 instead of UTF-8")
     elif not data.removeprefix(_SIGNATURE):
-        tell("is empty")
+        on_problem("is empty")
     else:
         return data
     return b""
 
 
 def _in_order(
-    records: Iterator[tuple[int, list[str]]], columns: Sequence[str], tell: Callable[[str], None]
+    records: Iterator[tuple[int, list[str]]], columns: Sequence[str], on_problem: OnProblem
 ) -> Iterator[tuple[int, list[str]]]:
-    """All but the header, which is the first."""
+    """Yield all records but the header, which is the first."""
     if (first := next(records, None)) is None:
         return
     header = first[1]
     if missing := set(columns).difference(header):
-        tell(f"is not ours: no column {', '.join(sorted(missing))}")
+        on_problem(f"is not ours: no column {', '.join(sorted(missing))}")
     elif header[: len(columns)] == list(columns):
         yield from records
     else:
@@ -77,8 +82,8 @@ def _in_order(
         yield from ((line, [cells[i] for i in places]) for line, cells in records)
 
 
-def _undamaged(data: bytes) -> list[list[str]] | None:
-    """All records at once, where each is one line with as many cells as the header, as nearly always; else None."""
+def read_undamaged(data: bytes) -> list[list[str]] | None:
+    """Return all records where each is one line with as many cells as the header, as nearly always; else None."""
     if not data.endswith(b"\n") or len(data) > _SMALL_BYTES or b"\x00" in data or b"\r" in data:
         return None
     try:  # a line without quotes needs no reader, which would take twice as long
@@ -89,65 +94,65 @@ def _undamaged(data: bytes) -> list[list[str]] | None:
     return records if len(set(map(len, records))) == 1 else None
 
 
-def _damaged(data: bytes, tell: Callable[[str], None]) -> Iterator[tuple[int, list[str]]]:
-    """The records that fit the header, which is the first, one by one; the others are told."""
+def read_damaged(data: bytes, on_problem: OnProblem) -> Iterator[tuple[int, list[str]]]:
+    """Yield the records that fit the header, which is the first, one by one."""
     has_nul, width = b"\x00" in data, None
-    for line, cells in _records(_lines(data, tell)):
+    for line, cells in _records(_lines(data, on_problem)):
         width = len(cells) if width is None else width
         if len(cells) != width:
-            tell(f"line {line} left out: {len(cells) or 'unreadable'} cells instead of {width}")
+            on_problem(f"line {line} left out: {len(cells) or 'unreadable'} cells instead of {width}")
         elif has_nul and any("\x00" in c for c in cells):  # blocks that a crash left unwritten
-            tell(f"line {line} left out: NUL bytes")
+            on_problem(f"line {line} left out: NUL bytes")
         else:
             yield line, cells
 
 
-def _lines(data: bytes, tell: Callable[[str], None]) -> Iterator[str]:
-    """The lines, one by one; the last is left out where it has no end. str.splitlines would also cut at U+2028."""
+def _lines(data: bytes, on_problem: OnProblem) -> Iterator[str]:
+    """Yield the lines; the last is left out where it has no end. str.splitlines would also cut at U+2028."""
     before = ""
     for line in io.TextIOWrapper(io.BytesIO(data), "utf-8-sig", "replace", newline=""):
         if before:
             yield before
         if UNKNOWN in line:
-            tell(NOT_UTF_8)
+            on_problem(NOT_UTF_8)
         before = line
     if before.endswith("\n"):
         yield before
     elif before:
-        tell("last line was cut off, and is left out")
+        on_problem("last line was cut off, and is left out")
 
 
-class _Rewindable(Iterator[str]):
-    """Lines, of which those of a record that was none are given again, so that no more than these are held."""
+class _RewindableLines(Iterator[str]):
+    """Lines that can be gone back to as far as the last record ended, so that no more than one record is held."""
 
     def __init__(self, lines: Iterable[str]) -> None:
         self._lines = iter(lines)
-        self._taken: list[str] = []
-        self._again = deque[str]()
+        self._of_record: list[str] = []
+        self._next = deque[str]()
 
     def __next__(self) -> str:
-        line = self._again.popleft() if self._again else next(self._lines)
-        self._taken.append(line)
+        line = self._next.popleft() if self._next else next(self._lines)
+        self._of_record.append(line)
         return line
 
-    def keep(self) -> int:
-        """What was taken since the last time was a record; how many lines it had."""
-        n_taken = len(self._taken)
-        self._taken.clear()
-        return n_taken
+    def end_record(self) -> int:
+        """Begin the next record, and return how many lines the last one had."""
+        n_lines = len(self._of_record)
+        self._of_record.clear()
+        return n_lines
 
     def rewind(self) -> None:
-        """It was none: all but its first line are given again."""
-        self._again.extendleft(reversed(self._taken[1:]))
-        self._taken.clear()
+        """Go back to the second line of a record that was none."""
+        self._next.extendleft(reversed(self._of_record[1:]))
+        self._of_record.clear()
 
 
 def _records(lines: Iterable[str]) -> Iterator[tuple[int, list[str]]]:
-    """Each record with the number of its first line; one that cannot be read is given as what it may be, or empty.
+    """Yield each record with the number of its first line; an unreadable one as what it may be, or empty.
 
     A record that does not fit the header ends with its first line: a stray quote swallows no more than that.
     """
-    source, begin, width = _Rewindable(lines), 1, 0
+    source, begin, width = _RewindableLines(lines), 1, 0
     while True:
         try:
             for cells in csv.reader(source, strict=True):
@@ -155,7 +160,7 @@ def _records(lines: Iterable[str]) -> Iterator[tuple[int, list[str]]]:
                 yield begin, cells
                 if len(cells) != width:
                     break
-                begin += source.keep()
+                begin += source.end_record()
             else:
                 return
         except csv.Error:
@@ -164,11 +169,40 @@ def _records(lines: Iterable[str]) -> Iterator[tuple[int, list[str]]]:
         begin += 1
 
 
-# -- Rows as CSV for others: a text from a log that begins like a formula is not run by a spreadsheet --
+def split_line(line: str) -> list[str]:
+    """Return the cells of a line that is a record by itself; none where it is not CSV."""
+    try:
+        return next(csv.reader([line], strict=True), [])
+    except csv.Error:
+        return []
+
+
+def read_table(data: bytes) -> tuple[Sequence[str], list[tuple[int, dict[str, str]]]]:
+    """Return the columns of a CSV file that a user wrote, and its rows with the number of their last line.
+
+    Raises:
+        ValueError: where it is not CSV in UTF-8.
+    """
+    try:
+        reader = csv.DictReader(io.StringIO(data.decode("utf-8-sig"), newline=""))
+        return reader.fieldnames or (), [(reader.line_num, row) for row in reader]
+    except csv.Error as error:
+        raise ValueError(str(error)) from error
+
+
+def log_lines(rows: Iterable[Sequence[str]]) -> bytes:
+    """Return rows as lines of a log, each with its end."""
+    return "".join(map(_log_line, rows)).encode("utf-8", "replace")
+
+
+def _log_line(cells: Sequence[str]) -> str:
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\r\n").writerow(cells)  # quotes what its line end holds, so \r too
+    return text.getvalue().removesuffix("\r\n") + "\n"
 
 
 def csv_text(columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> str:
-    """A heading and the rows, each with an end of line."""
+    """Return a heading and rows for spreadsheets, which do not run a text of a log that begins like a formula."""
     text = io.StringIO()
     writer = csv.DictWriter(text, columns, lineterminator="\n")
     writer.writeheader()

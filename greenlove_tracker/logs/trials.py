@@ -8,6 +8,7 @@ from pathlib import Path
 
 from greenlove_tracker.files import write_atomically
 from greenlove_tracker.forecasting import TrainingPlan, Trial
+from greenlove_tracker.logs.csvio import log_lines
 from greenlove_tracker.logs.schema import cell, finite
 from greenlove_tracker.records import Field
 
@@ -73,8 +74,7 @@ def write_trials(run_dir: Path, trials: Sequence[Trial]) -> Path:
         OSError: where it cannot be written.
     """
     path = run_dir / TRIALS_FILE
-    lines = [",".join(row) for row in (list(TRIAL_COLUMNS), *trial_rows(trials))]
-    write_atomically(path, ("\n".join(lines) + "\n").encode())
+    write_atomically(path, log_lines([TRIAL_COLUMNS, *trial_rows(trials)]))
     return path
 
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import csv
 import errno
-import io
 import os
 import secrets
 import tempfile
@@ -16,6 +14,7 @@ from pathlib import Path
 
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.files import write_atomically
+from greenlove_tracker.logs.csvio import log_lines
 from greenlove_tracker.logs.forecasts import FORECAST_COLUMNS, IssuedForecast, forecast_cells, forecasts_file
 from greenlove_tracker.logs.schema import (
     EPOCH_COLUMNS,
@@ -116,16 +115,6 @@ def _create_claim_without_links(claim: Path, run_id: str) -> str | None:
     return run_id
 
 
-def _lines(rows: Iterable[Sequence[str]]) -> bytes:
-    return "".join(map(_line, rows)).encode("utf-8", "replace")
-
-
-def _line(cells: Sequence[str]) -> str:
-    text = io.StringIO()
-    csv.writer(text, lineterminator="\r\n").writerow(cells)  # quotes what its line end holds, so \r too
-    return text.getvalue().removesuffix("\r\n") + "\n"
-
-
 class RunWriter:
     """Writes ``run.csv``, ``epochs-<rank>.csv``, ``forecasts.csv`` and ``summary.csv`` of one rank.
 
@@ -145,27 +134,27 @@ class RunWriter:
         self.unwritten: dict[str, OSError] = {}
         self._summary: Mapping[str, bytes] = {}
         rank = _free_stream(run_dir, rank)
-        self._epochs = AppendFile(run_dir / epochs_file(rank), _lines([EPOCH_COLUMNS]))
-        head = _lines([RUN_COLUMNS, *_field_cells(fields)])
+        self._epochs = AppendFile(run_dir / epochs_file(rank), log_lines([EPOCH_COLUMNS]))
+        head = log_lines([RUN_COLUMNS, *_field_cells(fields)])
         self._info = AppendFile(run_dir / _info_name(run_dir, rank), head, is_head_atomic=True)
-        self._forecasts = AppendFile(run_dir / forecasts_file(rank), _lines([FORECAST_COLUMNS]))
+        self._forecasts = AppendFile(run_dir / forecasts_file(rank), log_lines([FORECAST_COLUMNS]))
         self._files = [self._info, self._epochs]  # the forecasts join them with the first one
         for file in self._files:
             self._guarded(file.path.name, file.flush)
 
     def write_row(self, row: Row) -> None:
         """Append a row."""
-        self._guarded(self._epochs.path.name, lambda: self._epochs.append(_lines([row_cells(row)])))
+        self._guarded(self._epochs.path.name, lambda: self._epochs.append(log_lines([row_cells(row)])))
 
     def write_fields(self, fields: Sequence[Field]) -> None:
         """Append what was found out after the start."""
-        self._guarded(self._info.path.name, lambda: self._info.append(_lines(_field_cells(fields))))
+        self._guarded(self._info.path.name, lambda: self._info.append(log_lines(_field_cells(fields))))
 
     def write_forecast(self, issued: IssuedForecast) -> None:
         """Append a forecast."""
         if self._forecasts not in self._files:
             self._files.append(self._forecasts)
-        line = _lines([forecast_cells(issued)])
+        line = log_lines([forecast_cells(issued)])
         self._guarded(self._forecasts.path.name, lambda: self._forecasts.append(line))
 
     def sync(self) -> None:
@@ -211,7 +200,7 @@ class RunWriter:
         self.unwritten.clear()
         self.sync()
         if summary is not None:
-            lines = _lines([RUN_COLUMNS, *_field_cells(summary_fields(summary))])
+            lines = log_lines([RUN_COLUMNS, *_field_cells(summary_fields(summary))])
             self._summary = {SUMMARY_FILE: lines}
             self._guarded(SUMMARY_FILE, lambda: write_atomically(self.run_dir / SUMMARY_FILE, lines))
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import csv
 import hashlib
-import io
 import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,7 +13,7 @@ from typing import Any
 
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.grid.place import names_of
-from greenlove_tracker.logs.csvio import csv_text
+from greenlove_tracker.logs.csvio import csv_text, read_table
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.logs.schema import factor_from_fields
 from greenlove_tracker.records import Factor
@@ -185,14 +183,13 @@ def read_factors(path: str | os.PathLike[str]) -> tuple[GivenFactor, ...]:
     """
     try:
         data = Path(path).read_bytes()
-        reader = csv.DictReader(io.StringIO(data.decode("utf-8-sig"), newline=""))
-        missing = [name for name in COLUMNS if name not in (reader.fieldnames or ())]
-        if missing:
-            raise UsageError(f"{path} lacks the columns {', '.join(missing)}; it needs {','.join(COLUMNS)}")
-        digest = hashlib.sha256(data).hexdigest()
-        return tuple(_factor(row, f"{path}, line {reader.line_num}", digest) for row in reader)
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        columns, rows = read_table(data)
+    except (OSError, ValueError) as error:
         raise UsageError(f"{path} cannot be read: {error}") from error
+    if missing := [name for name in COLUMNS if name not in columns]:
+        raise UsageError(f"{path} lacks the columns {', '.join(missing)}; it needs {','.join(COLUMNS)}")
+    digest = hashlib.sha256(data).hexdigest()
+    return tuple(_factor(row, f"{path}, line {number}", digest) for number, row in rows)
 
 
 def _factor(row: dict[str, str], where: str, digest: str) -> GivenFactor:

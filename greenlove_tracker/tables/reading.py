@@ -1,4 +1,4 @@
-"""Reads a table and checks its numbers."""
+"""Reads a bundled table and checks its numbers, without ``logs.csvio``, which stands above."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from greenlove_tracker.errors import GreenloveError
 
 
 def table_sha256(name: str) -> str:
-    """SHA-256 of the table's file, so that a log says exactly which edition it used."""
+    """Return the SHA-256 of the table's file, so that a log says exactly which edition it used."""
     return hashlib.sha256(_bytes(name)).hexdigest()
 
 
@@ -22,12 +22,12 @@ def _bytes(name: str) -> bytes:
 
 
 def rows(name: str) -> list[dict[str, str]]:
-    """The rows of a table, in its order, each a mapping of column to text."""
+    """Return the rows of a table, in its order, each a mapping of column to text."""
     return list(csv.DictReader(_bytes(name).decode("utf-8").splitlines()))
 
 
 def positive(row: Mapping[str, str], column: str, name: str, upper: float) -> float:
-    """The number in a cell.
+    """Return the number in a cell.
 
     Raises:
         GreenloveError: where it is not in (0, ``upper``).

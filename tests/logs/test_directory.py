@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from greenlove_tracker.errors import LogError, UsageError
 from greenlove_tracker.logs.aggregate import aggregate
-from greenlove_tracker.logs.csvio import NOT_UTF_8, _damaged, _undamaged, read_lists, read_records
+from greenlove_tracker.logs.csvio import NOT_UTF_8, read_damaged, read_lists, read_records, read_undamaged
 from greenlove_tracker.logs.directory import Logs, read_logs
 from greenlove_tracker.logs.forecasts import FORECAST_COLUMNS
 from greenlove_tracker.logs.run import Run
@@ -85,14 +85,14 @@ def test_whatever_is_cut_off_the_lines_before_are_kept(tmp_path_factory, cut):
 @given(st.text('ab,"\n\r\0 \ufeff\u2028', max_size=40).map(lambda text: f"a,b\n{text}\n"))
 def test_what_is_read_at_once_is_what_is_read_line_by_line(text):
     told, data = [], text.encode()
-    at_once, one_by_one = _undamaged(data), [cells for _, cells in _damaged(data, told.append)]
+    at_once, one_by_one = read_undamaged(data), [cells for _, cells in read_damaged(data, told.append)]
     assert at_once is None or (at_once == one_by_one and told == [])
 
 
 def test_a_sound_file_is_read_at_once_and_a_large_one_line_by_line():
-    assert _undamaged(b'a,b\n1,"x, ""y"""\n') == [["a", "b"], ["1", 'x, "y"']]
+    assert read_undamaged(b'a,b\n1,"x, ""y"""\n') == [["a", "b"], ["1", 'x, "y"']]
     long = b"a,b\n" + b"1,2\n" * 100_000
-    assert _undamaged(long) is None and sum(1 for _ in _damaged(long, pytest.fail)) == 100_001
+    assert read_undamaged(long) is None and sum(1 for _ in read_damaged(long, pytest.fail)) == 100_001
 
 
 def test_columns_in_another_order_are_found(tmp_path):

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from greenlove_tracker.errors import LogError
+from greenlove_tracker.logs.csvio import log_lines
 from greenlove_tracker.logs.schema import (
     EPOCH_COLUMNS,
     RUN_FILE,
@@ -22,7 +23,6 @@ from greenlove_tracker.logs.schema import (
     summary_fields,
     summary_from_lines,
 )
-from greenlove_tracker.logs.writer import _lines
 from greenlove_tracker.records import Counts, Energy, Factor, Flag, Method, Row, RowKind, RunSummary
 
 FLOATS = st.floats(allow_nan=False, allow_infinity=False)
@@ -91,7 +91,7 @@ def read_back(fields):
 
 
 def through_csv(lines):
-    return list(csv.reader(io.StringIO(_lines(lines).decode(), newline=""), strict=True))
+    return list(csv.reader(io.StringIO(log_lines(lines).decode(), newline=""), strict=True))
 
 
 @given(ROWS)

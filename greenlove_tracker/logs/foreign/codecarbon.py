@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -11,6 +10,7 @@ from datetime import datetime, timedelta
 from itertools import pairwise
 from pathlib import Path
 
+from greenlove_tracker.logs.csvio import split_line
 from greenlove_tracker.logs.foreign.base import ForeignRecord, ForeignRun, amount, fields_of, read_lines, safe_text
 from greenlove_tracker.logs.problems import ProblemLog
 from greenlove_tracker.logs.schema import cell, factor_fields
@@ -253,10 +253,7 @@ def read_emissions(file: Path, notes: ProblemLog) -> dict[str, LoggedRun] | None
 def _cells(file: Path, notes: ProblemLog) -> Iterator[tuple[int, Sequence[str]]]:
     """Each line by itself: CodeCarbon writes no cell of several, and a stray quote must not swallow the rest."""
     for number, line in read_lines(file, notes):
-        try:
-            yield number, next(csv.reader([line], strict=True), [])
-        except csv.Error:
-            yield number, []
+        yield number, split_line(line)
 
 
 def _reading(cells: Mapping[str, str]) -> Reading:
