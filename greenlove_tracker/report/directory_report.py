@@ -80,7 +80,7 @@ def directory_document(
 
 def _subtitle(aggregate: Aggregate) -> str:
     days = [fmt.shortened(day, 10) for day in aggregate.highlights.days]
-    runs = wording.runs_text({kind: partial.n_runs for (kind,), partial in aggregate.partials_by("kind").items()})
+    runs = wording.runs_text({kind: partial.n_runs for (kind,), partial in aggregate.exact_totals_by("kind").items()})
     return f"{runs} · {' to '.join(days)} (UTC)" if days else runs
 
 
@@ -90,7 +90,7 @@ def jobs_sentence(aggregate: Aggregate, n_jobs: int) -> str:
     Raises:
         UsageError: where the logs hold more jobs than that.
     """
-    groups = aggregate.partials_by("job")
+    groups = aggregate.exact_totals_by("job")
     outside = groups.pop(("",), None)
     if n_jobs < len(groups):
         raise UsageError(f"{n_jobs:,} jobs cannot be: these runs belong to {len(groups):,}; sacct -X -n | wc -l counts")
@@ -142,7 +142,7 @@ def _energy_blocks(total: Totals) -> tuple[Block, ...]:
 
 def _group_blocks(aggregate: Aggregate, key: str) -> tuple[Block, ...]:
     """Sums by one key, those that used most energy first; the latest months first."""
-    groups = [(values[0], Sums(partial)) for values, partial in aggregate.partials_by(key).items()]
+    groups = [(values[0], Sums(partial)) for values, partial in aggregate.exact_totals_by(key).items()]
     if not groups or (len(groups) == 1 and key in _OF_SOME):
         return ()
     groups.sort(key=lambda g: g[0] if key == "month" else -(g[1].totals.energy_kwh or 0.0), reverse=key == "month")
@@ -150,7 +150,7 @@ def _group_blocks(aggregate: Aggregate, key: str) -> tuple[Block, ...]:
     rows = [_row(fmt.shortened(name, 44) or "(none)", sums) for name, sums in shown]
     if rest:
         rows.append(_row(f"{len(rest):,} others", Sums(ExactTotals.merged(sums.partial for _, sums in rest))))
-    rows.append(_row("total", Sums(aggregate.partial)))
+    rows.append(_row("total", Sums(aggregate.exact_totals)))
     title = _TITLES.get(key, key)
     columns = (Column(title, 4), Column("runs", 0.8, is_number=True), *SUM_COLUMNS)
     bars = _bars(shown) if key == "month" else ()
@@ -177,7 +177,7 @@ _MAX_FACTORS = 12
 
 def runs_blocks(aggregate: Aggregate) -> tuple[Block, ...]:
     """The runs that emitted most; the others as one row."""
-    everything, top = aggregate.partial, aggregate.highlights.top
+    everything, top = aggregate.exact_totals, aggregate.highlights.top
     if not top.count:
         return ()
     rows = [_run_row(aggregate.run(run_id), Sums(partial)) for _, run_id, partial in top.items]
@@ -229,7 +229,7 @@ def incomplete_blocks(aggregate: Aggregate) -> tuple[Block, ...]:
         Column("why", 3.4),
     )
     lost = Sums(
-        ExactTotals.merged(p for (status,), p in aggregate.partials_by("status").items() if status in INCOMPLETE)
+        ExactTotals.merged(p for (status,), p in aggregate.exact_totals_by("status").items() if status in INCOMPLETE)
     )
     time, energy, emissions, _ = lost.cells
     text = (

@@ -91,10 +91,10 @@ def summary_table(aggregate: Aggregate, keys: Sequence[str]) -> str:
     Raises:
         UsageError: for a key that does not exist.
     """
-    groups = {values: Sums(partial) for values, partial in aggregate.partials_by(*keys).items()}
+    groups = {values: Sums(totals) for values, totals in aggregate.exact_totals_by(*keys).items()}
     if not groups:
         return "\n".join(["no runs", *_problem_lines(aggregate)])
-    every = Sums(aggregate.partial)
+    every = Sums(aggregate.exact_totals)
     body = [([_name(v) for v in values], _number_cells(g)) for values, g in groups.items()]
     body.append((["total", *("" for _ in keys[1:])], _number_cells(every)))
     heads = ["runs", "time", "GPU-h", "energy", "CO2e", "cost"]

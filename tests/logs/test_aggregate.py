@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.logs.aggregate import KEYS, aggregate
 from greenlove_tracker.logs.directory import read_logs
-from greenlove_tracker.logs.mapreduce import first_of_chain
+from greenlove_tracker.logs.mapreduce import chain_start
 from greenlove_tracker.logs.sums import ExactTotals
 from greenlove_tracker.records import Energy, Factor, Method
 
@@ -209,7 +209,7 @@ def test_runs_that_continue_one_another_in_a_circle_are_one_training(make_run):
 @given(st.dictionaries(st.integers(0, 8).map(str), st.integers(0, 8).map(str)))
 def test_who_continues_whom_is_of_the_same_training(continues):
     for run_id, before in continues.items():
-        assert first_of_chain(run_id, continues) == first_of_chain(before, continues)
+        assert chain_start(run_id, continues) == chain_start(before, continues)
 
 
 def test_unreadable_runs_are_left_out_by_name(make_run):

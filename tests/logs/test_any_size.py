@@ -31,7 +31,7 @@ from greenlove_tracker.logs import mapreduce
 from greenlove_tracker.logs.aggregate import aggregate
 from greenlove_tracker.logs.directory import read_logs
 from greenlove_tracker.logs.forecasts import FORECAST_COLUMNS, forecast_cells, headline
-from greenlove_tracker.logs.mapreduce import Query, QueryResult, answer_from, merged_in_pairs
+from greenlove_tracker.logs.mapreduce import Query, QueryResult, merge_in_pairs, query_directory
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.logs.sums import ExactSum, ExactTotals, TopN
 from greenlove_tracker.rendering.document import Table
@@ -40,7 +40,7 @@ from greenlove_tracker.report.directory_report import Sums
 from greenlove_tracker.report.screens import summary_table
 
 CUTS = (("project",), ("month", "status"), ("training",), ())
-QUESTION = Query(CUTS, is_verified=True, has_highlights=True)
+QUERY = Query(CUTS, is_verified=True, has_highlights=True)
 
 
 def names_in(directory: Path) -> list[str]:
@@ -72,7 +72,7 @@ def logs(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def whole(logs: Path) -> QueryResult:
-    return answer_from(QUESTION, str(logs), names_in(logs))
+    return query_directory(QUERY, str(logs), names_in(logs))
 
 
 FLOATS = st.floats(allow_nan=False, allow_infinity=False, min_value=-1e300, max_value=1e300)
@@ -102,8 +102,8 @@ def test_an_answer_is_the_same_whatever_the_parts(logs, whole, data):
     names = data.draw(st.permutations(names_in(logs)))
     cuts = sorted(data.draw(st.lists(st.integers(0, len(names)), max_size=4)))
     bounds = list(zip([0, *cuts], [*cuts, len(names)], strict=True))
-    parts = [answer_from(QUESTION, str(logs), names[a:b]) for a, b in bounds]
-    assert merged_in_pairs(parts) == QueryResult.merged(parts) == whole
+    parts = [query_directory(QUERY, str(logs), names[a:b]) for a, b in bounds]
+    assert merge_in_pairs(parts) == QueryResult.merged(parts) == whole
     left = QueryResult.merged([QueryResult.merged(parts[:2]), *parts[2:]])
     assert left == QueryResult.merged([*parts[:1], QueryResult.merged(parts[1:])] if parts[1:] else parts)
 
@@ -118,7 +118,9 @@ def test_what_is_asked_later_or_at_once_is_the_same(logs):
 
 def test_a_directory_is_read_once_for_its_screen(logs, monkeypatch):
     read: list[str] = []
-    monkeypatch.setattr(mapreduce, "answer_from", lambda q, d, names: read.append(d) or answer_from(q, d, names))
+    monkeypatch.setattr(
+        mapreduce, "query_directory", lambda q, d, names: read.append(d) or query_directory(q, d, names)
+    )
     found = aggregate(logs)
     assert found.rows("project") and found.total.n_runs == 12 and found.problems and len(found.runs) == 12
     assert read == [str(logs)]
@@ -340,9 +342,9 @@ def test_the_report_of_many_runs_tells_of_those_that_matter(tmp_path):
     further, total = top.rows[-2], top.rows[-1]
     every = aggregate(tmp_path / "logs")
     top_runs = [partial for *_, partial in every.highlights.top.items]
-    rest = every.partial.without(top_runs)
+    rest = every.exact_totals.without(top_runs)
     assert rest.n_runs == 575 and ExactTotals.merged([rest, *top_runs]).totals == every.total
-    assert further[3:] == Sums(rest).cells and total[3:] == Sums(every.partial).cells
+    assert further[3:] == Sums(rest).cells and total[3:] == Sums(every.exact_totals).cells
 
 
 @pytest.fixture
@@ -446,7 +448,7 @@ def test_dask_gives_the_same_answer_from_several_processes(logs, monkeypatch):
         there = aggregate("logs", verify=True, engine="dask", scheduler=cluster.scheduler_address)
         for keys in CUTS[:3]:
             assert there.by(*keys) == here.by(*keys)
-        assert there.partial == here.partial and there.highlights == here.highlights
+        assert there.exact_totals == here.exact_totals and there.highlights == here.highlights
         assert [str(p) for p in there.problems] == [str(p) for p in here.problems]
     assert not (logs.parent / "dask-worker-space").exists()
 
