@@ -11,7 +11,7 @@ import click
 
 import greenlove_tracker
 from greenlove_tracker.config import DEFAULT_LOG_DIR, load_settings, setting_names
-from greenlove_tracker.errors import GreenloveError, UsageError, in_options
+from greenlove_tracker.errors import GreenloveError, UsageError
 
 if TYPE_CHECKING:
     from greenlove_tracker.logs.directory import Logs
@@ -22,31 +22,32 @@ class Verb(click.Command):
 
     Args:
         options: further names of arguments, and the options that they are here.
+
+    Attributes:
+        option_names: by argument, the option.
     """
 
     def __init__(self, *arguments: Any, options: Mapping[str, str] | None = None, **settings: Any) -> None:
         super().__init__(*arguments, **settings)
         own = {str(p.name): _option_of(p) for p in self.params if isinstance(p, click.Option)}
-        self._options = own | dict(options or {})
-        self._phrases = dict(options or {}) if self.name == "project" else {}
+        self.option_names = own | dict(options or {})
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the verb."""
         try:
             return super().invoke(ctx)
         except UsageError as error:
-            raise click.ClickException(self._message(error, ctx.params)) from error
+            raise click.ClickException(self.message(error, ctx.params)) from error
         except GreenloveError as error:
             raise click.ClickException(str(error)) from error
 
-    def _message(self, error: UsageError, given: Mapping[str, Any]) -> str:
-        if not error.arguments:
-            return in_options(str(error), self._phrases) if self._phrases else str(error)
+    def message(self, error: UsageError, given: Mapping[str, Any]) -> str:
+        """Return the message of an error; an argument that no option gave keeps its name, as settings have it."""
         if error.is_of_value and (name := error.arguments[0]) in setting_names():
             of_options = {_option_of(p) for p in self.params if given.get(str(p.name)) is not None}
-            if self._options.get(name) not in of_options:  # it stands in a variable or a file
+            if self.option_names.get(name) not in of_options:  # it stands in a variable or a file
                 return str(error)
-        return error.in_options(self._options)
+        return error.in_options(self.option_names)
 
 
 def _option_of(parameter: click.Parameter) -> str:
@@ -63,7 +64,7 @@ class _Verbs(click.Group):
     command_class = Verb
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """The verbs, in the order in which one comes to need them."""
+        """Return the verbs, in the order in which one comes to need them."""
         return sorted(super().list_commands(ctx), key=_ORDER.index)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -90,20 +91,19 @@ def cli() -> None:
     """
 
 
-def log_dir_of(given: str | None) -> str:
-    """The directory of logs that was given, else that of the settings."""
-    return given if given is not None else load_settings().log_dir
+json_option = click.option("--json", "as_json", is_flag=True, help="as JSON, on stdout")
+csv_option = click.option("--csv", "as_csv", is_flag=True, help="as CSV, on stdout")
 
 
 def logs_of(given: str | None, *, may_be_empty: bool = False) -> Logs:
-    """The logs of that directory, opened.
+    """Return the logs of the directory that was given, else of that of the settings.
 
     Raises:
         UsageError: where there is no such directory, or no run in it that can be read.
     """
     from greenlove_tracker.logs.directory import read_logs
 
-    logs = read_logs(log_dir_of(given))
+    logs = read_logs(load_settings().log_dir if given is None else given)
     if may_be_empty or logs.has_runs:
         return logs
     if logs.problems:

@@ -1,15 +1,16 @@
-"""``explore``, ``forecast`` and ``project``: what a training will take, here and elsewhere."""
+"""``explore`` and ``project``: what a training will take, here and elsewhere."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
 import click
 
-from greenlove_tracker.cli.base import cli, logs_of
+from greenlove_tracker.cli.base import Verb, cli, csv_option, json_option
 from greenlove_tracker.config import setting_names
-from greenlove_tracker.errors import MissingExtraError, UsageError
+from greenlove_tracker.errors import MissingExtraError, SettingError, UsageError, in_options
 from greenlove_tracker.projection.types import OPTIONS as PROJECT_OPTIONS
 from greenlove_tracker.projection.types import rows_in_options
 
@@ -63,55 +64,22 @@ def explore(
         raise SystemExit(_BY_CTRL_C) from None
 
 
-@cli.command(short_help="Set forecasts beside what runs came to; or forecast again.")
-@click.argument("log_dir", required=False)
-@click.option(
-    "--of",
-    "quantity",
-    type=click.Choice(["time", "energy", "co2e", "cost"]),
-    default="time",
-    show_default=True,
-    help="the quantity to show",
+class _ProjectVerb(Verb):
+    """Names its options in sentences too that do not say which argument they name."""
+
+    def message(self, error: UsageError, given: Mapping[str, Any]) -> str:
+        """Return the message of an error with the options of this verb."""
+        if error.arguments or isinstance(error, SettingError):
+            return super().message(error, given)
+        own = {name: option for name, option in self.option_names.items() if "_" in name}  # others are common words
+        return in_options(str(error), own | PROJECT_OPTIONS)
+
+
+@cli.command(
+    cls=_ProjectVerb,
+    options=PROJECT_OPTIONS,
+    short_help="Say what a training would take, cost and emit on GPUs for rent.",
 )
-@click.option("--runs", "n_runs", type=click.IntRange(min=1), help="what so many runs like the finished ones will take")
-@click.option("--epochs", type=click.IntRange(min=1), help="forecast an exploration again, for so many epochs")
-@click.option("--samples", type=click.IntRange(min=1), help="forecast an exploration again, for so many samples")
-@click.option("--steps", type=click.IntRange(min=1), help="forecast an exploration again, for so many steps")
-@click.option("--json", "as_json", is_flag=True, help="as JSON, on stdout")
-@click.option("--csv", "as_csv", is_flag=True, help="as CSV, on stdout")
-def forecast(
-    log_dir: str | None,
-    quantity: str,
-    n_runs: int | None,
-    epochs: int | None,
-    samples: int | None,
-    steps: int | None,
-    as_json: bool,
-    as_csv: bool,
-) -> None:
-    """Show what was forecast while runs ran, and what they came to.
-
-    \b
-    greenlove forecast                     every run's forecast beside its outcome
-    greenlove forecast --runs 200          what 200 runs like the finished ones will take
-    greenlove forecast --epochs 300        the last exploration, forecast again; nothing is run
-    """  # noqa: D301  # click wants the backspace itself
-    from greenlove_tracker.cli import forecast
-
-    if as_json and as_csv:
-        raise UsageError("--json and --csv: choose one")
-    if epochs is not None or samples is not None or steps is not None:
-        click.echo(forecast.again(logs_of(log_dir), epochs, samples, steps))
-    elif n_runs is not None:
-        if as_csv:
-            raise UsageError("--runs gives text or --json")
-        click.echo(forecast.sweep(logs_of(log_dir), n_runs, as_json=as_json))
-    else:
-        style = "json" if as_json else "csv" if as_csv else "text"
-        click.echo(forecast.record(logs_of(log_dir, may_be_empty=as_json), quantity, style))
-
-
-@cli.command(options=PROJECT_OPTIONS, short_help="Say what a training would take, cost and emit on GPUs for rent.")
 @click.argument("log_dir", required=False)
 @click.option(
     "--gpu", help="the GPU here, where no log names it: 'RTX 4090', or '4 × L40S' for another number than the log's"
@@ -146,8 +114,8 @@ def forecast(
 @click.option("--embodied", type=float, help="embodied emissions, kgCO2e per GPU and hour; shown apart from all totals")
 @click.option("--all", "include_all", is_flag=True, help="compare what has no public price or is of another maker, too")
 @click.option("-o", "--output", metavar="FILE", help="write it to this .pdf, .html or .md instead of the screen")
-@click.option("--json", "as_json", is_flag=True, help="as JSON, on stdout")
-@click.option("--csv", "as_csv", is_flag=True, help="as CSV, on stdout")
+@json_option
+@csv_option
 def project(log_dir: str | None, output: str | None, as_json: bool, as_csv: bool, **asked: Any) -> None:
     """Say what a training would take, cost and emit on GPUs for rent: a log's last exploration, else its last run.
 

@@ -1,58 +1,106 @@
-"""``greenlove forecast``: what runs forecast of themselves and what came of it, and what a sweep will take."""
+"""``greenlove forecast``: forecasts beside their outcomes, an exploration at another length, and a sweep of runs."""
 
 from __future__ import annotations
 
 import json
 import time
 from dataclasses import asdict
+from typing import TYPE_CHECKING
 
+import click
+
+from greenlove_tracker.cli.base import cli, csv_option, json_option, logs_of
 from greenlove_tracker.errors import UsageError
-from greenlove_tracker.extrapolation.extrapolate import forecast_from_log
-from greenlove_tracker.extrapolation.live import forecast_sweep, sweep_warnings
-from greenlove_tracker.logs.csvio import csv_text
-from greenlove_tracker.logs.directory import Logs
-from greenlove_tracker.logs.forecasts import QUANTITIES
-from greenlove_tracker.report.screens import forecast_screen, forecast_table, sweep_screen
-from greenlove_tracker.report.wording import ForecastOutcome, outcome_of
+
+if TYPE_CHECKING:
+    from greenlove_tracker.logs.directory import Logs
 
 _QUANTITIES = {"time": "duration_s", "energy": "energy_kwh", "co2e": "emissions_kgco2e", "cost": "cost_usd"}
 
 
-def record(logs: Logs, of: str, style: str) -> str:
-    """Every run's forecast beside its outcome.
+@cli.command(short_help="Set forecasts beside what runs came to; or forecast again.")
+@click.argument("log_dir", required=False)
+@click.option(
+    "--of",
+    "quantity",
+    type=click.Choice(list(_QUANTITIES)),
+    default="time",
+    show_default=True,
+    help="the quantity to show",
+)
+@click.option("--runs", "n_runs", type=click.IntRange(min=1), help="what so many runs like the finished ones will take")
+@click.option("--epochs", type=click.IntRange(min=1), help="forecast an exploration again, for so many epochs")
+@click.option("--samples", type=click.IntRange(min=1), help="forecast an exploration again, for so many samples")
+@click.option("--steps", type=click.IntRange(min=1), help="forecast an exploration again, for so many steps")
+@json_option
+@csv_option
+def forecast(
+    log_dir: str | None,
+    quantity: str,
+    n_runs: int | None,
+    epochs: int | None,
+    samples: int | None,
+    steps: int | None,
+    as_json: bool,
+    as_csv: bool,
+) -> None:
+    """Show what was forecast while runs ran, and what they came to.
+
+    \b
+    greenlove forecast                     every run's forecast beside its outcome
+    greenlove forecast --runs 200          what 200 runs like the finished ones will take
+    greenlove forecast --epochs 300        the last exploration, forecast again; nothing is run
+    """  # noqa: D301  # click wants the backspace itself
+    if as_json and as_csv:
+        raise UsageError("--json and --csv: choose one")
+    if epochs is not None or samples is not None or steps is not None:
+        click.echo(exploration_text(logs_of(log_dir), epochs, samples, steps))
+    elif n_runs is not None:
+        if as_csv:
+            raise UsageError("--runs gives text or --json")
+        click.echo(sweep_text(logs_of(log_dir), n_runs, as_json=as_json))
+    else:
+        style = "json" if as_json else "csv" if as_csv else "text"
+        click.echo(outcomes_text(logs_of(log_dir, may_be_empty=as_json), quantity, style))
+
+
+def outcomes_text(logs: Logs, quantity: str, style: str) -> str:
+    """Return every run's forecast beside its outcome.
 
     Args:
         logs: of a directory, or of one run.
-        of: ``time``, ``energy``, ``co2e`` or ``cost``.
+        quantity: ``time``, ``energy``, ``co2e`` or ``cost``.
         style: ``text``, ``json`` or ``csv``.
     """
-    quantity = _QUANTITIES[of]
-    n_explored, found = 0, []
+    from greenlove_tracker.logs.csvio import csv_text
+    from greenlove_tracker.report.screens import forecast_table
+    from greenlove_tracker.report.wording import outcome_of
+
+    column = _QUANTITIES[quantity]
+    n_explorations, found = 0, []
     for run in logs.readable():
         if run.is_exploration:
-            n_explored += 1
+            n_explorations += 1
         else:
-            found.append(outcome_of(run, quantity))
-    lines = [line for line in found if line is not None]
+            found.append(outcome_of(run, column))
+    outcomes = [outcome for outcome in found if outcome is not None]
+    if style == "text":
+        return forecast_table(outcomes, column, len(found) - len(outcomes), n_explorations)
+    rows = [outcome.as_dict() for outcome in outcomes]
     if style == "json":
-        problems = [str(problem) for problem in logs.problems]
-        return json.dumps({"forecasts": [line.as_dict() for line in lines], "problems": problems}, indent=2)
-    if style == "csv":
-        return _as_csv(lines)
-    return forecast_table(lines, quantity, len(found) - len(lines), n_explored)
-
-
-def _as_csv(lines: list[ForecastOutcome]) -> str:
-    rows = [line.as_dict() for line in lines]
+        return json.dumps({"forecasts": rows, "problems": [str(problem) for problem in logs.problems]}, indent=2)
     return csv_text(list(rows[0]), rows).rstrip("\n") if rows else ""
 
 
-def again(logs: Logs, epochs: int | None, samples: int | None, steps: int | None) -> str:
-    """Forecast from an exploration's trials once more, for other numbers of epochs, samples or steps; nothing is run.
+def exploration_text(logs: Logs, epochs: int | None, samples: int | None, steps: int | None) -> str:
+    """Return the last exploration's forecast for other numbers of epochs, samples or steps; nothing is run.
 
     Raises:
         UsageError: where the directory holds no exploration, or the plan cannot be.
     """
+    from greenlove_tracker.extrapolation.extrapolate import forecast_from_log
+    from greenlove_tracker.report.screens import forecast_screen
+
     run = logs.latest_exploration()
     if run is None:
         raise UsageError(f"{logs.path} holds no exploration: greenlove explore writes one")
@@ -60,25 +108,29 @@ def again(logs: Logs, epochs: int | None, samples: int | None, steps: int | None
     return forecast_screen(forecast_from_log(run, plan), run.trials, time.time())
 
 
-def sweep(logs: Logs, n_runs: int, *, as_json: bool) -> str:
-    """What ``n_runs`` runs like the finished ones of a log directory will take.
+def sweep_text(logs: Logs, n_runs: int, *, as_json: bool) -> str:
+    """Return what ``n_runs`` runs like the finished ones of a log directory will take.
 
     Raises:
         UsageError: where none is finished.
     """
+    from greenlove_tracker.extrapolation.live import forecast_sweep, sweep_warnings
+    from greenlove_tracker.logs.forecasts import QUANTITIES
+    from greenlove_tracker.report.screens import sweep_screen
+
     runs = (run for run in logs.readable() if run.is_complete)
-    seen = [[getattr(run.summary, quantity) for quantity in QUANTITIES] for run in runs]
-    if not seen:
+    finished = [[getattr(run.summary, quantity) for quantity in QUANTITIES] for run in runs]
+    if not finished:
         raise UsageError(f"{logs.path} has no finished run to go by: let one run to its end, then ask again")
-    outcomes = dict(zip(QUANTITIES, zip(*seen, strict=True), strict=True))
+    outcomes = dict(zip(QUANTITIES, zip(*finished, strict=True), strict=True))
     n_unknown = {quantity: values.count(None) for quantity, values in outcomes.items()}
     totals = {  # those that are known may be of another kind than those that are not
         quantity: None if n_unknown[quantity] else forecast_sweep(values, n_runs, QUANTITIES[quantity])
         for quantity, values in outcomes.items()
     }
-    warnings = [str(warning) for warning in sweep_warnings(len(seen))]
-    if as_json:
-        shown = {quantity: estimate and asdict(estimate) for quantity, estimate in totals.items()}
-        found = {"runs": n_runs, "seen": len(seen), "totals": shown, "unknown": n_unknown, "warnings": warnings}
-        return json.dumps(found, indent=2)
-    return sweep_screen(n_runs, totals, n_unknown, len(seen), warnings)
+    warnings = [str(warning) for warning in sweep_warnings(len(finished))]
+    if not as_json:
+        return sweep_screen(n_runs, totals, n_unknown, len(finished), warnings)
+    estimates = {quantity: estimate and asdict(estimate) for quantity, estimate in totals.items()}
+    found = {"runs": n_runs, "seen": len(finished), "totals": estimates, "unknown": n_unknown, "warnings": warnings}
+    return json.dumps(found, indent=2)

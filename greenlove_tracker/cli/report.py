@@ -1,4 +1,4 @@
-"""``summary``, ``report`` and ``doctor``: what was measured, and how it will be."""
+"""``summary``, ``import``, ``report`` and ``doctor``: what was measured, and how it will be."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from greenlove_tracker.cli.base import cli, logs_of
+from greenlove_tracker.cli.base import cli, csv_option, json_option, logs_of
 from greenlove_tracker.config import load_settings
 from greenlove_tracker.errors import UsageError
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from greenlove_tracker.logs.directory import Logs
     from greenlove_tracker.logs.problems import Problem
 
-_MOST_TOLD = 20
+_MAX_PROBLEMS = 20
 
 
 @cli.command(short_help="Add the runs of a log directory up.")
@@ -35,8 +35,8 @@ _MOST_TOLD = 20
 )
 @click.option("--since", metavar="DATE", help="only runs begun on or after this UTC date, such as 2026-11-01")
 @click.option("--until", metavar="DATE", help="only runs begun before this UTC date")
-@click.option("--json", "as_json", is_flag=True, help="as JSON, on stdout")
-@click.option("--csv", "as_csv", is_flag=True, help="as CSV, on stdout")
+@json_option
+@csv_option
 @click.option("--ledger", is_flag=True, help="one line a run for an auditor, as CSV: period, factor, basis, scope")
 @click.option("--factors", metavar="FILE", help="with --ledger: a CSV of carbon intensities to restate the runs with")
 @click.option("--verify", is_flag=True, help="add the epochs up again, and name the runs whose totals differ")
@@ -64,7 +64,7 @@ def summary(
         from greenlove_tracker.report.audit import entries, ledger_csv, read_factors
 
         click.echo(ledger_csv(entries(added_up.runs, () if factors is None else read_factors(factors))))
-        _tell(added_up.problems)
+        _print_problems(added_up.problems)
         return
     if as_json:
         rows = added_up.rows(*keys)
@@ -72,19 +72,32 @@ def summary(
         click.echo(json.dumps({"groups": rows, "problems": problems}, indent=2))
     elif as_csv:
         click.echo(added_up.to_csv(*keys), nl=False)
-        _tell(added_up.problems)
+        _print_problems(added_up.problems)
     else:
         from greenlove_tracker.report.screens import summary_table
 
         click.echo(summary_table(added_up, keys))
 
 
-def _tell(problems: Sequence[Problem]) -> None:
-    """What could not be read, beside a table that has no room for it."""
-    for problem in problems[:_MOST_TOLD]:
+def _print_problems(problems: Sequence[Problem]) -> None:
+    """Print on stderr what could not be read, beside a table that has no room for it."""
+    for problem in problems[:_MAX_PROBLEMS]:
         click.echo(f"! {problem}", err=True)
-    if len(problems) > _MOST_TOLD:
-        click.echo(f"! and {len(problems) - _MOST_TOLD:,} more", err=True)
+    if len(problems) > _MAX_PROBLEMS:
+        click.echo(f"! and {len(problems) - _MAX_PROBLEMS:,} more", err=True)
+
+
+@cli.command("import", short_help="Say what logs of carbontracker and CodeCarbon hold.")
+@click.argument("directory", metavar="DIR")
+@click.option("--by", metavar="KEYS", default="project", show_default=True, help="group by these, separated by commas")
+@click.pass_context
+def import_logs(ctx: click.Context, directory: str, by: str) -> None:
+    """Read the logs of carbontracker and CodeCarbon in a directory, and say what they hold.
+
+    Nothing is copied: summary, report, forecast and read_logs read such a directory as it is, ours among theirs.
+    """
+    ctx.invoke(summary, log_dir=directory, by=by)
+    click.echo(f"\nnext    greenlove report {shlex.quote(directory)} -o report.html", err=True)
 
 
 @cli.command(short_help="Write a report of a run or a directory: PDF, HTML, Markdown.")
@@ -118,7 +131,7 @@ def report(log_dir: str | None, output: str | None, style: str, **options: Any) 
 
     period = {name: options.pop(name) for name in ("since", "until")}
     given = {name: value for name, value in options.items() if value is not None}
-    _refuse_others(given, style)
+    _refuse_foreign_options(given, style)
     logs = logs_of(log_dir)
     if style == "report":
         path = output or "report.pdf"
@@ -141,8 +154,8 @@ def report(log_dir: str | None, output: str | None, style: str, **options: Any) 
 _OPTIONS_OF = {"report": {"page_size", "factors", "jobs"}, "sci": {"unit", "embodied"}, "model-card": {"training_type"}}
 
 
-def _refuse_others(given: Mapping[str, Any], style: str) -> None:
-    """An option of another format would be passed over in silence."""
+def _refuse_foreign_options(given: Mapping[str, Any], style: str) -> None:
+    """Refuse an option of another format, which would be passed over in silence."""
     for name in given:
         if name not in _OPTIONS_OF.get(style, ()):
             meant = next(style for style, names in _OPTIONS_OF.items() if name in names)
@@ -166,7 +179,7 @@ def _declaration(style: str, logs: Logs, period: Mapping[str, Any], **asked: Any
 
 
 @cli.command(short_help="Say what this machine can measure, and what to fix.")
-@click.option("--json", "as_json", is_flag=True, help="as JSON, on stdout")
+@json_option
 @click.option("--print-udev", is_flag=True, help="print the rule that keeps the CPU's energy counter readable")
 def doctor(as_json: bool, print_udev: bool) -> None:
     """Say how each component will be measured, what is missing, and the exact fix."""
@@ -178,22 +191,3 @@ def doctor(as_json: bool, print_udev: bool) -> None:
     diagnosis = doctor.examine(load_settings())
     click.echo(json.dumps(diagnosis.as_dict(), indent=2) if as_json else diagnosis.as_text())
     sys.exit(0 if diagnosis.can_measure else 1)
-
-
-# -- ``import``: what other tools logged, as our own reports see it --
-
-
-@cli.command("import", short_help="Say what logs of carbontracker and CodeCarbon hold.")
-@click.argument("directory", metavar="DIR")
-@click.option("--by", metavar="KEYS", default="project", show_default=True, help="group by these, separated by commas")
-def import_logs(directory: str, by: str) -> None:
-    """Read the logs of carbontracker and CodeCarbon in a directory, and say what they hold.
-
-    Nothing is copied: summary, report, forecast and read_logs read such a directory as it is, ours among theirs.
-    """
-    from greenlove_tracker.logs.aggregate import aggregate
-    from greenlove_tracker.report.screens import summary_table
-
-    added_up = aggregate(logs_of(directory))
-    click.echo(summary_table(added_up, tuple(key.strip() for key in by.split(",") if key.strip())))
-    click.echo(f"\nnext    greenlove report {shlex.quote(directory)} -o report.html", err=True)

@@ -10,7 +10,7 @@ from conftest import epoch_row
 from scipy import stats
 
 from greenlove_tracker import read_logs
-from greenlove_tracker.cli.forecast import sweep
+from greenlove_tracker.cli.forecast import sweep_text
 from greenlove_tracker.extrapolation.live import forecast_sweep, sweep_warnings
 from greenlove_tracker.report.screens import sweep_screen
 
@@ -33,10 +33,10 @@ def test_runs_take_more_than_nothing_however_they_differ():
 def test_what_is_not_known_of_every_run_is_named_and_null(make_run):
     unknown = make_run("20261101T120000-unknown", rows=[epoch_row(1, None), epoch_row(2, None)])
     make_run("20261101T130000-known")
-    screen = sweep(read_logs(unknown.parent), 200, as_json=False)
+    screen = sweep_text(read_logs(unknown.parent), 200, as_json=False)
     assert "energy         unknown   1 of 2 runs without energy: not summed" in screen
     assert "cost           unknown   2 of 2 runs without cost: not summed" in screen
-    found = json.loads(sweep(read_logs(unknown.parent), 200, as_json=True))
+    found = json.loads(sweep_text(read_logs(unknown.parent), 200, as_json=True))
     assert found["totals"]["energy_kwh"] is None and found["totals"]["duration_s"]["point"] == 4000.0
     assert found["unknown"] == {"duration_s": 0, "energy_kwh": 1, "emissions_kgco2e": 1, "cost_usd": 2}
 

@@ -92,7 +92,7 @@ def test_an_exploration_is_forecast_again_with_its_machine(logs: Path) -> None:
 
 def test_foresight_forecasts_the_same_again(logs: Path) -> None:
     run = explored(logs)
-    shown = forecast.again(read_logs(logs), 200, None, None)
+    shown = forecast.exploration_text(read_logs(logs), 200, None, None)
     made = forecast_from_log(run, replace(PLAN, epochs=200))
     assert "200 epochs" in shown
     assert made.duration_s.point == pytest.approx(2 * forecast_from_log(run).duration_s.point, rel=1e-6)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from report_samples import GERMANY, GPU_FIELDS, PRICE, gpu_rows, write_run
 
-from greenlove_tracker.cli.forecast import record
+from greenlove_tracker.cli.forecast import outcomes_text
 from greenlove_tracker.extrapolation.extrapolate import forecast_from_log
 from greenlove_tracker.forecasting import TrainingPlan, Trial
 from greenlove_tracker.format import duration
@@ -84,7 +84,7 @@ def test_a_damaged_plan_does_not_spoil_the_rest(tmp_path: Path) -> None:
 def test_an_exploration_is_no_run_that_forecast_nothing(tmp_path: Path) -> None:
     explored(tmp_path)
     write_run(tmp_path, gpu_rows(3), "b", fields=GPU_FIELDS, intensity=GERMANY, price=PRICE)
-    told = record(read_logs(tmp_path), "time", "text").splitlines()
+    told = outcomes_text(read_logs(tmp_path), "time", "text").splitlines()
     assert told == [
         "no forecasts of time: they are made where epochs= or total_steps= is given",
         "1 exploration: greenlove forecast DIR --epochs N forecasts the latest again",
