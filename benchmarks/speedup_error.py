@@ -20,12 +20,13 @@ from itertools import permutations
 from pathlib import Path
 from statistics import fmean, median
 
-from scoring import markdown, told
+from scoring import markdown
+from scoring import told as write_report
 
-from greenlove_tracker.projection import benchmarks
+from greenlove_tracker.projection import benchmarks, specifications
 from greenlove_tracker.projection.speedup import PRECISIONS, speedup
-from greenlove_tracker.projection.speedup_error import MISSES, Residual, learn
-from greenlove_tracker.tables.gpus import GpuSpec, gpus
+from greenlove_tracker.projection.speedup_error import RESIDUALS, Residual, fit_spread
+from greenlove_tracker.tables.gpus import SOFTWARE_FAMILIES, GpuSpec, gpus
 
 BEGIN, END = "<!-- speedup errors begin -->", "<!-- speedup errors end -->"
 GENERATION_NAMES = ("v1_v2", "v2", "v1", "v0")
@@ -34,16 +35,16 @@ LogRatio = Callable[[GpuSpec, GpuSpec, str], float]
 
 
 def _ours(local: GpuSpec, target: GpuSpec, precision: str) -> float:
-    return benchmarks.log_ratio(local, target, precision, {local.name, target.name})
+    return specifications.log_ratio(local, target, precision, {local.name, target.name})
 
 
 def _bandwidth(local: GpuSpec, target: GpuSpec, precision: str) -> float:
-    return math.log(benchmarks.bandwidth_gb_s(target) / benchmarks.bandwidth_gb_s(local))
+    return math.log((target.bandwidth_gb_s or math.nan) / (local.bandwidth_gb_s or math.nan))
 
 
 FROM_SHEETS: dict[str, LogRatio] = {
     "ours, from data sheets": _ours,
-    "green-love's 0.7/0.3 blend": benchmarks.blend_log_ratio,
+    "green-love's 0.7/0.3 blend": specifications.blend_log_ratio,
     "bandwidth alone": _bandwidth,
 }
 
@@ -51,7 +52,7 @@ FROM_SHEETS: dict[str, LogRatio] = {
 def point_errors(precision: str, generation: str, log_ratio: LogRatio) -> list[float]:
     """|forecast / truth - 1| of every ordered pair that a generation measured."""
     errors = []
-    for pair in permutations(benchmarks.names(precision, (generation,)), 2):
+    for pair in permutations(benchmarks.gpu_names(precision, (generation,)), 2):
         if by_task := benchmarks.log_ratios(*pair, precision, (generation,)):
             local, target = (gpus()[name] for name in pair)
             errors.append(_relative(log_ratio(local, target, precision) - fmean(by_task.values())))
@@ -83,44 +84,44 @@ class Cover:
 
 
 def intervals(precision: str, method: str, generation: str) -> Cover:
-    """Every miss under one family of software, with an interval learnt without its GPUs, and without its task."""
+    """Every residual under one family of software, with an interval learnt without its GPUs, and without its task."""
     cover = Cover()
-    for pair, own in _by_pair(m for m in MISSES[method](precision) if m.generation == generation):
-        rest = [m for m in MISSES[method](precision, frozenset(pair)) if m.generation == generation]
-        for miss in own:
-            told = rest if method in ("specifications", "green-love") else [m for m in rest if m.task != miss.task]
-            cover.add(miss.log_error, learn(told).half_width(miss.distance))
+    for pair, own in _by_pair(m for m in RESIDUALS[method](precision) if m.generation == generation):
+        rest = [m for m in RESIDUALS[method](precision, frozenset(pair)) if m.generation == generation]
+        for residual in own:
+            known = rest if method in ("specifications", "green-love") else [m for m in rest if m.task != residual.task]
+            cover.add(residual.log_error, fit_spread(known).half_width(residual.distance))
     return cover
 
 
 def through_anchors(precision: str, family: tuple[str, ...]) -> Cover:
     """The same through an anchor, as shipped: not narrower than a direct ratio's interval under ``family``."""
     cover = Cover()
-    for pair, own in _by_pair(MISSES["anchor"](precision)):
-        rest = list(MISSES["anchor"](precision, frozenset(pair)))
-        direct = [m for m in MISSES["benchmarks"](precision, frozenset(pair)) if m.generation == family[0]]
-        for miss in own:
-            told = ([m for m in some if m.task != miss.task] for some in (rest, direct))
-            cover.add(miss.log_error, max(learn(some).half_width(miss.distance) for some in told))
+    for pair, own in _by_pair(RESIDUALS["anchor"](precision)):
+        rest = list(RESIDUALS["anchor"](precision, frozenset(pair)))
+        direct = [m for m in RESIDUALS["benchmarks"](precision, frozenset(pair)) if m.generation == family[0]]
+        for residual in own:
+            known = ([m for m in some if m.task != residual.task] for some in (rest, direct))
+            cover.add(residual.log_error, max(fit_spread(some).half_width(residual.distance) for some in known))
     return cover
 
 
-def _by_pair(misses: Iterable[Residual]) -> Iterator[tuple[frozenset[str], list[Residual]]]:
+def _by_pair(residuals: Iterable[Residual]) -> Iterator[tuple[frozenset[str], list[Residual]]]:
     found: dict[frozenset[str], list[Residual]] = {}
-    for miss in misses:
-        found.setdefault(frozenset(miss.pair), []).append(miss)
+    for residual in residuals:
+        found.setdefault(frozenset(residual.pair), []).append(residual)
     yield from found.items()
 
 
 def other_software(precision: str) -> Cover:
     """A task's ratio under the old software, as a forecast of the same task's under the current one."""
-    current, old = benchmarks.GENERATIONS
-    shared = sorted(set(benchmarks.names(precision, current)) & set(benchmarks.names(precision, old)))
+    current, old = SOFTWARE_FAMILIES
+    shared = sorted(set(benchmarks.gpu_names(precision, current)) & set(benchmarks.gpu_names(precision, old)))
     cover = Cover()
     for pair in permutations(shared, 2):
         if pair[0] < pair[1]:
-            told = [m for m in MISSES["benchmarks"](precision, pair) if m.generation == current[0]]
-            half_width = learn(told).half_width(benchmarks.distance(*(gpus()[n] for n in pair), precision))
+            known = [m for m in RESIDUALS["benchmarks"](precision, pair) if m.generation == current[0]]
+            half_width = fit_spread(known).half_width(specifications.distance(*(gpus()[n] for n in pair), precision))
             then, now = (benchmarks.log_ratios(*pair, precision, family) for family in (old, current))
             for task in then.keys() & now.keys():
                 cover.add(then[task] - now[task], half_width)
@@ -181,12 +182,12 @@ def intervals_table() -> tuple[str, list[Cover]]:
     rows, ours = [], []
     for precision in PRECISIONS:
         for method, what in WHAT.items():
-            for family, software in zip(benchmarks.GENERATIONS, ("current", "v0"), strict=True):
+            for family, software in zip(SOFTWARE_FAMILIES, ("current", "v0"), strict=True):
                 cover = intervals(precision, method, family[0])
                 rows.append([precision, f"{what}, {software}", *cover.cells()])
                 if method != "green-love":
                     ours.append(cover)
-        current, old = benchmarks.GENERATIONS
+        current, old = SOFTWARE_FAMILIES
         ours.append(through_anchors(precision, current))
         rows.append([precision, "through an anchor, both in current software", *ours[-1].cells()])
         rows.append([precision, "through an anchor, one in v0 only", *through_anchors(precision, old).cells()])
@@ -227,7 +228,7 @@ def report() -> str:
     names = list(FROM_SHEETS)
     below = sum(errors[p, g, names[0]] < errors[p, g, names[1]] for p in PRECISIONS for g in GENERATION_NAMES)
     shares = [fmean(cover.hits) for cover in ours]
-    compute, bandwidth = benchmarks.powers()
+    compute, bandwidth = specifications.powers()
     verdicts = [
         f"our powers: compute^{compute:.3f} × bandwidth^{bandwidth:.3f}",
         f"v1_v2, fp16, from data sheets: ours {errors['fp16', 'v1_v2', names[0]]:.1%} (asked: at most 20%), "
@@ -254,7 +255,7 @@ def main() -> None:
     parser.add_argument("--into", type=Path, help="a page whose lines between the two marks are replaced")
     arguments = parser.parse_args()
     text = report()
-    told(text, arguments.into, BEGIN, END)
+    write_report(text, arguments.into, BEGIN, END)
 
 
 if __name__ == "__main__":

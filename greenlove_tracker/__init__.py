@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from greenlove_tracker.logs.aggregate import aggregate
     from greenlove_tracker.logs.directory import read_logs
     from greenlove_tracker.projection.project import project
-    from greenlove_tracker.projection.types import Projection
+    from greenlove_tracker.projection.types import Projection, ProjectionOptions
     from greenlove_tracker.report.build import write_html, write_pdf
     from greenlove_tracker.tracker import Tracker
 
@@ -33,6 +33,7 @@ _HOMES = {
     "Estimate": "greenlove_tracker.forecasting",
     "Forecast": "greenlove_tracker.forecasting",
     "Projection": "greenlove_tracker.projection.types",
+    "ProjectionOptions": "greenlove_tracker.projection.types",
     "Tracker": "greenlove_tracker.tracker",
     "TrainingPlan": "greenlove_tracker.forecasting",
     "Trial": "greenlove_tracker.forecasting",
@@ -52,6 +53,7 @@ __all__ = [
     "Estimator",
     "Forecast",
     "Projection",
+    "ProjectionOptions",
     "Tracker",
     "TrainingPlan",
     "Trial",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
@@ -58,3 +59,19 @@ def make_run(tmp_path: Path) -> RunMaker:
         return run_dir
 
     return make
+
+
+@pytest.fixture
+def no_settings(tmp_path: Path, monkeypatch) -> None:
+    """Runs a test without the settings of its machine, in an empty directory."""
+    for name in list(os.environ):
+        if name.startswith(("GREENLOVE_", "SLURM_")):
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "none"))
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture
+def logs(tmp_path: Path) -> Path:
+    """Names a log directory that is not there yet."""
+    return tmp_path / "logs"

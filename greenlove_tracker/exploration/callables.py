@@ -17,7 +17,7 @@ from greenlove_tracker.exploration.exploration_run import EstimateOptions, Estim
 from greenlove_tracker.forecasting import TrainingPlan, Trial
 from greenlove_tracker.logs.trials import ExplorationMetadata
 from greenlove_tracker.meter import Meter
-from greenlove_tracker.projection.from_log import Asked
+from greenlove_tracker.projection.types import ProjectionOptions
 from greenlove_tracker.records import Clock
 from greenlove_tracker.report.screens import progress_line
 
@@ -73,7 +73,7 @@ def explore_callable(
     """
     wanted = _checked(sizes, samples, budget_s)
     plan = TrainingPlan(samples=samples, batch_size=1, epochs=1)
-    telling = EstimateOptions(auto_open_report, asks, on_no_terminal, Asked(), undoes=False)
+    telling = EstimateOptions(auto_open_report, asks, on_no_terminal, ProjectionOptions(), undoes=False)
     run = ExplorationRun(load_settings(settings), plan, budget_s, clock, meter)
     line = StatusLine(even_beside_stdout=True)
 

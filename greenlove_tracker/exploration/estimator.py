@@ -24,7 +24,7 @@ from greenlove_tracker.forecasting import Forecast, TrainingPlan, Trial, Warning
 from greenlove_tracker.job import find_ranks
 from greenlove_tracker.logs.trials import ExplorationMetadata
 from greenlove_tracker.meter import Meter
-from greenlove_tracker.projection.from_log import Asked
+from greenlove_tracker.projection.types import ProjectionOptions
 from greenlove_tracker.records import Clock
 from greenlove_tracker.report.screens import progress_line
 
@@ -64,7 +64,7 @@ class Estimator:
         schedule_options: of the original's schedule, see ``GreenLoveScheduler``.
         target_relative_width: of the forecast's interval, at which the exploration stops early.
         seed: of the order of trials.
-        comparison: what the comparison with other GPUs is asked for, as the options of ``greenlove project``.
+        comparison: options of the comparison with other GPUs.
         clock: read for all times.
         meter: measures the energy; default CodeCarbon.
         **settings: fields of ``greenlove_tracker.config.Settings``, such as ``country``, ``log_dir``, ``project``.
@@ -96,7 +96,7 @@ class Estimator:
         schedule_options: Mapping[str, Any] | None = None,
         target_relative_width: float = 0.05,
         seed: int = 0,
-        comparison: Asked | None = None,
+        comparison: ProjectionOptions | None = None,
         clock: Clock | None = None,
         meter: Meter | None = None,
         **settings: Any,
@@ -106,7 +106,9 @@ class Estimator:
         self._eval_fn, self._also_restore = eval_fn, tuple(also_restore)
         self._clock, self._meter, self._seed = clock, meter, seed
         self._settings = load_settings(settings)
-        self._telling = EstimateOptions(auto_open_report, asks, on_no_terminal, comparison or Asked(), undoes=True)
+        self._telling = EstimateOptions(
+            auto_open_report, asks, on_no_terminal, comparison or ProjectionOptions(), undoes=True
+        )
         self._data, self._source = train_dataset, source_of(train_dataset, batch_size)
         if eval_fn is not None and eval_every is None:
             if total_steps is not None:

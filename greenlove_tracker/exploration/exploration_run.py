@@ -23,9 +23,8 @@ from greenlove_tracker.logs.trials import (
     write_trials,
 )
 from greenlove_tracker.meter import Meter
-from greenlove_tracker.projection.from_log import Asked
-from greenlove_tracker.projection.project import compare
-from greenlove_tracker.projection.types import Projection
+from greenlove_tracker.projection.comparison import compare_log
+from greenlove_tracker.projection.types import Projection, ProjectionOptions
 from greenlove_tracker.records import Clock, RunStatus
 from greenlove_tracker.rendering.html import write_page
 from greenlove_tracker.report.exploration_report import exploration_document
@@ -59,7 +58,7 @@ class EstimateOptions:
     opens_page: bool
     asks: bool
     on_no_terminal: str
-    comparison: Asked
+    comparison: ProjectionOptions
     undoes: bool
 
     def __post_init__(self) -> None:
@@ -249,10 +248,10 @@ class ExplorationRun:
             seen.gpu_power_w,
         )
 
-    def _projections(self, forecast: Forecast, asked: Asked) -> tuple[tuple[Projection, ...], str]:
+    def _projections(self, forecast: Forecast, options: ProjectionOptions) -> tuple[tuple[Projection, ...], str]:
         """The same training on other GPUs; none and why where that cannot be told, as from a GPU in no table."""
         try:
-            return compare(str(self._session.run_dir), asked, forecast=forecast).projections, ""
+            return compare_log(str(self._session.run_dir), options, forecast=forecast).projections, ""
         except GreenloveError as error:
             return (), str(error)
 

@@ -1,10 +1,9 @@
-"""What is compared: a training, and what is known of the machine that it was forecast on."""
+"""A training as its log tells it: its forecast, the GPUs that it ran on, and where they stand."""
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -12,111 +11,61 @@ from greenlove_tracker import format as fmt
 from greenlove_tracker.config import load_settings
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.forecasting import Estimate, Forecast, Kind, TrainingPlan
-from greenlove_tracker.format import plural
 from greenlove_tracker.logs.directory import read_logs
 from greenlove_tracker.logs.run import Run
-from greenlove_tracker.records import MEASURED_METHODS, Factor
+from greenlove_tracker.projection.types import ProjectionOptions
+from greenlove_tracker.records import MEASURED_METHODS
 from greenlove_tracker.units import SECONDS_PER_HOUR
 
 _LEVEL = 0.95  # of a time that is known: its interval has no width
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """What the command line asks; None and empty: not given. ``projection.project.project`` says what most of it is.
-
-    Attributes:
-        gpu: the local GPU, as a table or a driver calls it; as many as the log says, or ``4 × L40S``.
-        gpu_memory: of one local GPU in GiB, which tells cards of one name apart.
-        hours: of the training here, where there is no log.
-        gpus: GPUs wanted elsewhere.
-        targets: further GPUs to look at.
-        speedups: ``1.8``, ``1.8,1.5,2.1`` with its range, or either behind ``GPU=``.
-        measured: log directory of the same exploration, made on another GPU.
-        embodied: embodied emissions in kgCO2e per GPU-hour.
-    """
-
-    gpu: str | None = None
-    gpu_memory: float | None = None
-    hours: float | None = None
-    country: str | None = None
-    provider: str | None = None
-    gpus: int | None = None
-    targets: tuple[str, ...] = ()
-    task: str | None = None
-    precision: str = "fp16"
-    method: str | None = None
-    speedups: tuple[str, ...] = ()
-    measured: str | None = None
-    prices: str | None = None
-    region: str | None = None
-    scaling: float = 0.85
-    electricity_price: float | None = None
-    carbon_intensity: float | None = None
-    pue: float | None = None
-    price: float | None = None
-    utilization: float | None = None
-    tdp: float | None = None
-    peak_memory: float | None = None
-    embodied: float | None = None
-    include_all: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Subject:
+class Training:
     """A training, and the machine that it was forecast on.
 
     Attributes:
         forecast: of the whole training.
-        about: what is trained, and how the time is known.
-        machine: its GPUs.
-        place: country, carbon intensity and prices, as ``project`` takes them.
+        about: its name or empty, then how its time is known.
+        options: of a projection, with what the log tells where the user gave nothing.
         exploration: the run of it, where it was one.
     """
 
     forecast: Forecast
     about: tuple[str, ...]
-    machine: Machine
-    place: Mapping[str, Any]
+    options: ProjectionOptions
     exploration: Run | None = None
 
 
-def given_subject(asked: Asked) -> Subject:
-    """A training of so many hours, without a log.
+def training_of_hours(hours: float, options: ProjectionOptions) -> Training:
+    """Return a training of so many hours, without a log; the settings tell of its place.
 
     Raises:
         UsageError: where the hours or a setting cannot be.
     """
-    hours = asked.hours or 0.0
     if not (math.isfinite(hours) and hours > 0):
         raise UsageError(f"--hours must be positive, such as 20, not {hours:g}")
-    machine = given_machine(asked.gpu, asked.gpu_memory)
-    settings = load_settings(
-        {
-            "country": asked.country,
-            "carbon_intensity_gco2e_per_kwh": asked.carbon_intensity,
-            "electricity_price_usd_per_kwh": asked.electricity_price,
-            "price_usd_per_gpu_hour": asked.price,
-            "pue": asked.pue,
-        }
+    gpus = given_gpus(options)
+    settings = load_settings({"country": options.country})
+    price = settings.price_usd_per_gpu_hour if gpus.has_price else None
+    options = replace(
+        gpus.added_to(options),
+        country=settings.country or None,
+        carbon_intensity=_first(options.carbon_intensity, settings.carbon_intensity_gco2e_per_kwh),
+        electricity_price=_first(options.electricity_price, settings.electricity_price_usd_per_kwh),
+        price_usd_per_gpu_hour=_first(options.price_usd_per_gpu_hour, price),
+        pue=_first(options.pue, settings.pue),
     )
-    place = {
-        "country": settings.country or None,
-        "carbon_intensity": settings.carbon_intensity_gco2e_per_kwh,
-        "electricity_price": settings.electricity_price_usd_per_kwh,
-        "price_usd_per_gpu_hour": settings.price_usd_per_gpu_hour if machine.has_price else asked.price,
-        "pue": settings.pue,
-    }
-    forecast = _known(replace(_exact(hours * SECONDS_PER_HOUR, "s"), kind=Kind.ASSUMPTION), None)
-    return Subject(forecast, ("", "time as given"), machine, place)
+    duration_s = replace(_exact(hours * SECONDS_PER_HOUR, "s"), kind=Kind.ASSUMPTION)
+    return Training(_forecast(duration_s, None), ("", "time as given"), options)
 
 
-def logged_subject(log_dir: str, asked: Asked, forecast: Forecast | None = None) -> Subject:
-    """The latest exploration of a log directory, else its latest run.
+def training_in(log_dir: str, options: ProjectionOptions, forecast: Forecast | None = None) -> Training:
+    """Return the latest exploration of a log directory, else its latest run.
 
     Args:
         log_dir: the directory.
-        asked: what is wanted.
+        options: that the user gives.
         forecast: of the exploration, where it is at hand.
 
     Raises:
@@ -126,87 +75,86 @@ def logged_subject(log_dir: str, asked: Asked, forecast: Forecast | None = None)
     run = logs.latest_exploration() or next(iter(reversed(list(logs.readable()))), None)
     if run is None:
         raise UsageError(f"{log_dir} holds no run to go by: explore or track one, or give --gpu and --hours")
-    return subject_of(run, asked, forecast)
+    return training_of(run, options, forecast)
 
 
-def subject_of(run: Run, asked: Asked, forecast: Forecast | None = None) -> Subject:
-    """One run: what an exploration forecast, or what a tracked one took.
+def training_of(run: Run, options: ProjectionOptions, forecast: Forecast | None = None) -> Training:
+    """Return the training of one run: as an exploration forecast it, or as a tracked one took.
 
     Args:
         run: that can be read.
-        asked: what is wanted.
+        options: that the user gives.
         forecast: of the exploration, where it is at hand.
 
     Raises:
         UsageError: where it tells too little.
     """
     exploration = run if run.has_trials else None
-    machine = logged_machine(run, asked.gpu, asked.gpu_memory)
+    gpus = logged_gpus(run, options)
     if exploration is not None:
-        forecast, how = forecast or _forecast_again(run), "forecast from an exploration"
+        from greenlove_tracker.extrapolation.extrapolate import forecast_from_log  # statsmodels: over a second
+
+        forecast, basis = forecast or forecast_from_log(run), "forecast from an exploration"
     else:
-        forecast, how = _of_tracked(run)
-        _check_steps(run, forecast, asked, machine)
-    if asked.pue is not None and forecast.energy_kwh is not None:  # it holds the PUE of the run
+        forecast, basis = _forecast_of_tracked(run)
+        if gpus.name is None and forecast.plan is None and options.custom_speedup is None:
+            # From a CPU only the steps tell how much faster a GPU may be: many small ones leave it waiting for work.
+            raise UsageError(
+                f"{run.path} used no GPU and counted no steps, without which nobody knows how fast one would be: call "
+                "tracker.step() after each step of the training, or explore it, or give --speedup"
+            )
+    if options.pue is not None and forecast.energy_kwh is not None:  # it holds the PUE of the run
         energy = forecast.energy_kwh
-        forecast = replace(forecast, energy_kwh=energy.times(asked.pue / run.terms.pue, energy.unit))
-    if machine.idle:
+        forecast = replace(forecast, energy_kwh=energy.times(options.pue / run.terms.pue, energy.unit))
+    if gpus.energy_problem:
         forecast = replace(forecast, energy_kwh=None)
     name = run.title() if exploration is None else fmt.plan(forecast.plan)
-    about = (name, how, machine.idle)
-    return Subject(forecast, about, machine, _place(run, asked, machine), exploration)
+    options = gpus.added_to(_with_place_of(run, options, gpus))
+    return Training(forecast, (name, basis, gpus.energy_problem), options, exploration)
 
 
-def _forecast_again(run: Run) -> Forecast:
-    from greenlove_tracker.extrapolation.extrapolate import forecast_from_log  # statsmodels: over a second
+def _with_place_of(run: Run, options: ProjectionOptions, gpus: TrainingGpus) -> ProjectionOptions:
+    """Return the options with the place of a run, as its log says, unless another country is given."""
+    rates, is_elsewhere = run.terms, options.country is not None
+    intensity = rates.carbon_intensity if run.knows_carbon_intensity and not is_elsewhere else None
+    price = rates.price_usd_per_gpu_hour if gpus.has_price else None
+    return replace(
+        options,
+        country=options.country or run.text("country") or None,
+        carbon_intensity=_first(options.carbon_intensity, intensity),
+        electricity_price=_first(options.electricity_price, None if is_elsewhere else rates.electricity_price),
+        price_usd_per_gpu_hour=_first(options.price_usd_per_gpu_hour, price),
+        pue=_first(options.pue, rates.pue),
+    )
 
-    return forecast_from_log(run)
+
+def _first(*values: Any) -> Any:
+    """Return the first value that is known."""
+    return next((value for value in values if value is not None), None)
 
 
-def _of_tracked(run: Run) -> tuple[Forecast, str]:
-    """What a finished run took, else what it forecast last."""
+def _forecast_of_tracked(run: Run) -> tuple[Forecast, str]:
+    """Return what a finished run took, else what it forecast last."""
     summary = run.summary
     if run.is_complete and summary.duration_s > 0:
         energy = None if summary.energy_kwh is None else _exact(summary.energy_kwh, "kWh")
-        took_s = _exact(summary.duration_s, "s")
-        return _known(took_s, energy, _steps_within(run, took_s)), "as this run took"
-    if not run.forecasts:
+        duration_s, basis = _exact(summary.duration_s, "s"), "as this run took"
+    elif run.forecasts:
+        estimates = run.forecasts[-1].estimates
+        duration_s, energy, basis = estimates["duration_s"], estimates.get("energy_kwh"), "as this run forecast last"
+    else:
         raise UsageError(
             f"{run.path} neither finished nor forecast anything: let it run to its end, or say Tracker(epochs=…), "
             "or give --gpu and --hours"
         )
-    estimates = run.forecasts[-1].estimates
-    duration_s = estimates["duration_s"]
-    plan = _steps_within(run, duration_s)
-    return _known(duration_s, estimates.get("energy_kwh"), plan), "as this run forecast last"
+    # The batches that a rank goes through in this time, in proportion to those so far; else its optimizer steps.
+    done, plan = summary.counts.batches / summary.n_ranks if summary.counts.batches else summary.counts.steps, None
+    if done and summary.duration_s > 0:
+        plan = TrainingPlan(steps=max(1, round(done * duration_s.point / summary.duration_s)))
+    return _forecast(duration_s, energy, plan), basis
 
 
-def _steps_within(run: Run, duration_s: Estimate) -> TrainingPlan | None:
-    """The batches that a rank goes through in this time, in proportion to those so far; else its optimizer steps.
-
-    None where the training counted neither.
-    """
-    summary, counts = run.summary, run.summary.counts
-    done = counts.batches / summary.n_ranks if counts.batches else counts.steps
-    if not done or summary.duration_s <= 0:
-        return None
-    return TrainingPlan(steps=max(1, round(done * duration_s.point / summary.duration_s)))
-
-
-def _check_steps(run: Run, forecast: Forecast, asked: Asked, machine: Machine) -> None:
-    """From a CPU only the steps tell how much faster a GPU may be: many small ones leave it waiting for its orders.
-
-    Raises:
-        UsageError: where none were counted, and no speedup is given.
-    """
-    if machine.gpu is None and forecast.plan is None and not asked.speedups:
-        raise UsageError(
-            f"{run.path} used no GPU and counted no steps, without which nobody knows how fast one would be: call "
-            "tracker.step() after each step of the training, or explore it, or give --speedup"
-        )
-
-
-def _known(duration_s: Estimate, energy_kwh: Estimate | None, plan: TrainingPlan | None = None) -> Forecast:
+def _forecast(duration_s: Estimate, energy_kwh: Estimate | None, plan: TrainingPlan | None = None) -> Forecast:
     nothing = _exact(0.0, "s")
     return Forecast(duration_s, energy_kwh, None, None, nothing, None, None, (), None, "live", 0, plan)
 
@@ -215,123 +163,105 @@ def _exact(value: float, unit: str) -> Estimate:
     return Estimate(value, value, value, _LEVEL, unit, Kind.CONFIDENCE)
 
 
-def _place(run: Run, asked: Asked, machine: Machine) -> dict[str, Any]:
-    """Where it ran, as its log says, unless something else is asked."""
-    terms, is_elsewhere = run.terms, asked.country is not None
-    price = None if is_elsewhere else terms.electricity_price
-    per_gpu_hour = terms.price_usd_per_gpu_hour if machine.has_price else None
-    intensity: float | Factor | None = asked.carbon_intensity
-    if intensity is None and not is_elsewhere and run.knows_carbon_intensity:
-        intensity = terms.carbon_intensity
-    return {
-        "country": asked.country or run.text("country") or None,
-        "carbon_intensity": intensity,
-        "electricity_price": price if asked.electricity_price is None else asked.electricity_price,
-        "price_usd_per_gpu_hour": per_gpu_hour if asked.price is None else asked.price,
-        "pue": terms.pue if asked.pue is None else asked.pue,
-    }
-
-
-# -- The GPUs that a training ran on: those that its model was on, of all that were metered beside it --
-
 _COUNTED = re.compile(r"\s*([1-9][0-9]{0,4}) ?[×x] ?(.+)", re.DOTALL)
 _SIMULATED = "simulated"  # the meter whose GPUs are the user's word for those of the training
 
 
 @dataclass(frozen=True, slots=True)
-class Machine:
-    """The GPUs of a training; None is not known.
+class TrainingGpus:
+    """The GPUs that a training ran on: those that its model was on, of all that were metered beside it.
 
     Attributes:
-        gpu: as its driver or the user calls it; None where there is none.
+        name: as their driver or the user calls them; None where there are none.
         n_gpus: that the training is on; 1 where there is none.
-        has_price: whether a price per GPU-hour is one of this machine.
+        has_price: True where a price per GPU-hour is one of this machine.
         memory_gb: of one, as its driver shows it.
         draw: share of their enforced power limit that they were measured to draw.
         limit_w: that limit, of one.
         peak_memory_gb: of one GPU.
-        idle: the GPUs that were metered beside it in vain, in words; the measured energy is then not the training's.
+        energy_problem: why the measured energy is not the training's, in words; empty where it is.
     """
 
-    gpu: str | None
+    name: str | None
     n_gpus: int = 1
     has_price: bool = False
     memory_gb: float | None = None
     draw: float | None = None
     limit_w: float | None = None
     peak_memory_gb: float | None = None
-    idle: str = ""
+    energy_problem: str = ""
+
+    def added_to(self, options: ProjectionOptions) -> ProjectionOptions:
+        """Return the options with these GPUs; a power and a memory that the user gives go first."""
+        return replace(
+            options,
+            local_gpu=self.name,
+            n_gpus=self.n_gpus,
+            local_memory_gb=self.memory_gb,
+            utilization=_first(options.utilization, self.draw) if options.manual_gpu_utilization is None else None,
+            manual_tdp_watts=_first(options.manual_tdp_watts, self.limit_w),
+            peak_memory_gb=_first(options.peak_memory_gb, self.peak_memory_gb),
+        )
 
 
-def given_machine(gpu: str | None, memory_gb: float | None) -> Machine:
-    """A machine without a log."""
-    if gpu is None:
-        return Machine(None)
-    n_gpus, name = _counted(gpu)
-    return Machine(name, n_gpus or 1, has_price=True, memory_gb=memory_gb)
+def given_gpus(options: ProjectionOptions) -> TrainingGpus:
+    """Return the GPUs of a training without a log."""
+    if options.local_gpu is None:
+        return TrainingGpus(None)
+    n_gpus, name = _counted(options.local_gpu)
+    return TrainingGpus(name, n_gpus or options.n_gpus or 1, has_price=True, memory_gb=options.local_memory_gb)
 
 
-def logged_machine(run: Run, gpu: str | None = None, memory_gb: float | None = None) -> Machine:
-    """The machine of a run.
+def logged_gpus(run: Run, options: ProjectionOptions) -> TrainingGpus:
+    """Return the GPUs of a run.
 
     Args:
-        run: whose log tells it.
-        gpu: the user's name for its GPU, with or without their number.
-        memory_gb: that the user gives of one.
+        run: whose log tells them.
+        options: the user's name for its GPU, with or without their number, and the memory of one.
 
     Raises:
         UsageError: where its log names no GPU, or several, or where one is given for a run that used none.
     """
+    given = options.local_gpu
     n_metered, n_logged = run.summary.gpu_count, _used_gpus(run)
-    if gpu and _is_on_cpu(run, n_logged):
+    is_simulated = run.text("meter") == _SIMULATED
+    is_on_cpu = run.text("gpu_count") == "0" if n_logged is None else n_logged == 0 and not is_simulated
+    if given and is_on_cpu:
         raise UsageError(
-            f"{run.path} was made on a CPU, and its time is not that of {gpu}: give --hours without a log, or leave "
+            f"{run.path} was made on a CPU, and its time is not that of {given}: give --hours without a log, or leave "
             "--gpu out"
         )
-    n_used = n_metered if n_logged is None or (n_logged == 0 and _is_simulated(run)) else n_logged
-    logged_name = None if n_logged == 0 or gpu else _named_gpu(run, n_used)
-    typed, name = _counted(gpu) if gpu else (None, logged_name)
-    n_gpus = typed or n_used or (n_metered if gpu else 0) or 1
+    n_used = n_metered if n_logged is None or (n_logged == 0 and is_simulated) else n_logged
+    logged_name = None if n_logged == 0 or given else _logged_name(run, n_used)
+    typed, name = _counted(given) if given else (None, logged_name)
+    n_gpus = typed or options.n_gpus or n_used or (n_metered if given else 0) or 1
     limit_w = _number(run, "gpu_power_limit_w") if n_gpus == n_used and run.summary.n_nodes == 1 else None
     is_as_logged = n_gpus == n_used == n_metered
-    return Machine(
-        gpu=name,
+    problem = ""
+    if n_metered > n_used:
+        problem = f"{fmt.plural(n_metered - n_used, 'metered GPU')} idle, so the energy is not compared"
+    elif n_metered < n_used or (name is not None and n_logged is not None and not n_metered):
+        problem = "not all its GPUs were metered, so the energy is not compared"
+    return TrainingGpus(
+        name=name,
         n_gpus=n_gpus,
         has_price=name is not None or n_used > 0,
-        memory_gb=memory_gb or (_number(run, "gpu_memory_gb") if gpu is None else None),
+        memory_gb=options.local_memory_gb or (_number(run, "gpu_memory_gb") if given is None else None),
         draw=_draw(run, limit_w) if is_as_logged and limit_w else None,
         limit_w=limit_w / n_metered if limit_w and n_metered else None,
         peak_memory_gb=None if n_logged == 0 else _peak_memory_gb(run, is_on_gpu=name is not None),
-        idle=_idle(n_metered, n_used, is_called_gpu=name is not None, is_logged=n_logged is not None),
+        energy_problem=problem,
     )
 
 
 def _used_gpus(run: Run) -> int | None:
-    """GPUs that the model was on; None where the log does not say."""
+    """Return the number of GPUs that the model was on; None where the log does not say."""
     text = run.text("used_gpus")
     return int(text) if text.isdecimal() else None
 
 
-def _is_on_cpu(run: Run, n_logged: int | None) -> bool:
-    """Whether the log says so: its model was on no GPU, or the meter found none."""
-    return run.text("gpu_count") == "0" if n_logged is None else n_logged == 0 and not _is_simulated(run)
-
-
-def _is_simulated(run: Run) -> bool:
-    return run.text("meter") == _SIMULATED
-
-
-def _idle(n_metered: int, n_used: int, *, is_called_gpu: bool, is_logged: bool) -> str:
-    """What the energy holds that is not the training's, or does not hold that is; empty where neither is so."""
-    if n_metered > n_used:
-        return f"{plural(n_metered - n_used, 'metered GPU')} idle, so the energy is not compared"
-    if n_metered < n_used or (is_called_gpu and is_logged and not n_metered):
-        return "not all its GPUs were metered, so the energy is not compared"
-    return ""
-
-
-def _named_gpu(run: Run, n_used: int) -> str | None:
-    """Its name, as the meter found it; None where there is none.
+def _logged_name(run: Run, n_used: int) -> str | None:
+    """Return the name of its GPU, as the meter found it; None where there is none.
 
     Raises:
         UsageError: where it has none, or several.
@@ -349,20 +279,20 @@ def _named_gpu(run: Run, n_used: int) -> str | None:
 
 
 def _example(name: str, n_gpus: int) -> str:
-    """What to type for one GPU, or for the GPUs of the log and for another number of them."""
+    """Return an example of ``--gpu``: for one GPU, or for the GPUs of the log and for another number of them."""
     if n_gpus == 1:
         return f"--gpu {name!r}"
     return f"--gpu {name!r} for all {n_gpus}, or --gpu '{n_gpus - 1} × {name}' for fewer"
 
 
 def _counted(text: str) -> tuple[int | None, str]:
-    """``4 × L40S`` as number and name; None where no number is typed."""
+    """Return number and name of ``4 × L40S``; None where no number is typed."""
     found = _COUNTED.fullmatch(text)
     return (int(found[1]), found[2].strip()) if found else (None, text.strip())
 
 
 def _number(run: Run, name: str) -> float | None:
-    """A positive number of ``run.csv``; None where there is none."""
+    """Return a positive number of ``run.csv``; None where there is none."""
     try:
         value = float(run.text(name))
     except ValueError:
@@ -371,7 +301,7 @@ def _number(run: Run, name: str) -> float | None:
 
 
 def _draw(run: Run, limit_w: float) -> float | None:
-    """The share of their limit that all GPUs drew; None where it was not measured."""
+    """Return the share of their limit that all GPUs drew; None where it was not measured."""
     if not set(run.text("gpu_method").split("+")) <= MEASURED_METHODS:
         return None
     power_w = run.exploration_metadata.gpu_power_w if run.trials else run.gpu_mean_w
@@ -379,5 +309,5 @@ def _draw(run: Run, limit_w: float) -> float | None:
 
 
 def _peak_memory_gb(run: Run, *, is_on_gpu: bool) -> float | None:
-    """Of one GPU; the peak of an exploration without one is that of the process."""
+    """Return the peak of one GPU; the peak of an exploration without one is that of the process."""
     return _number(run, "peak_gpu_memory_gb") or (_number(run, "peak_memory_gb") if is_on_gpu else None)

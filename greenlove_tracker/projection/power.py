@@ -1,4 +1,4 @@
-"""How intervals combine across machines, what several GPUs give, and what power a machine draws."""
+"""Intervals across machines, the gain of several GPUs, and the share of their power that GPUs draw."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import math
 from dataclasses import dataclass
 from statistics import NormalDist
 
-from greenlove_tracker.errors import UsageError
 from greenlove_tracker.forecasting import Estimate, Forecast, Kind
 from greenlove_tracker.units import w_from_kwh_s
 
@@ -30,7 +29,7 @@ class PowerDraw:
 
 
 def at_level(estimate: Estimate, level: float = LEVEL) -> Estimate:
-    """The same at another level: each side of the interval is read as half a normal distribution."""
+    """Return the same at another level: each side of the interval is read as half a normal distribution."""
     if estimate.level == level:
         return estimate
     normal = NormalDist()
@@ -40,8 +39,8 @@ def at_level(estimate: Estimate, level: float = LEVEL) -> Estimate:
     return Estimate(estimate.point, lower, upper, level, estimate.unit, estimate.kind)
 
 
-def elsewhere(duration_s: Estimate, speedup: Estimate, gain: float) -> Estimate:
-    """The time on another machine: the local time / (speedup of one GPU × gain of their number).
+def projected_duration(duration_s: Estimate, speedup: Estimate, gain: float) -> Estimate:
+    """Return the time on another machine: the local time / (speedup of one GPU × gain of their number).
 
     The 90% range adds the relative errors of the forecast and of the speedup in quadrature on the log scale, side by
     side (a small speedup makes a long time): as of independent log-normal errors. It is an assumption, since the
@@ -55,8 +54,8 @@ def elsewhere(duration_s: Estimate, speedup: Estimate, gain: float) -> Estimate:
     return Estimate(point, *ends, LEVEL, duration_s.unit, Kind.ASSUMPTION)
 
 
-def no_shorter(duration_s: Estimate, least_s: float) -> Estimate:
-    """The same, nowhere under ``least_s``; a point that is raised takes the upper end along, and is no surer for it."""
+def at_least(duration_s: Estimate, least_s: float) -> Estimate:
+    """Return the same, nowhere under ``least_s``; a raised point takes the upper end along, and is no surer for it."""
     point, longer = max(duration_s.point, least_s), duration_s.upper / duration_s.point
     lower = max(duration_s.lower, least_s)
     return Estimate(point, lower, point * longer, duration_s.level, duration_s.unit, duration_s.kind)
@@ -67,7 +66,7 @@ def _log_ratio(high: float, low: float) -> float:
 
 
 def scaling_gain(n_from: int, n_to: int, scaling: float) -> float:
-    """How much faster ``n_to`` GPUs are than ``n_from`` of the same kind.
+    """Return how much faster ``n_to`` GPUs are than ``n_from`` of the same kind.
 
     The power law of the numbers at which eight GPUs do 8 × ``scaling`` times what one does: (to / from) ** (1 + log₈
     scaling). So as many GPUs as here gain nothing and lose nothing, two are 95% efficient at the default of 85%.
@@ -75,10 +74,10 @@ def scaling_gain(n_from: int, n_to: int, scaling: float) -> float:
     return float((n_to / n_from) ** (1 + math.log(scaling, _STATED_GPUS)))
 
 
-def draw_of(
+def power_draw(
     forecast: Forecast, tdp_w: float | None, n_gpus: int, measured: float | None, manual: float | None, pue: float
 ) -> PowerDraw | None:
-    """The draw of the local GPUs, which a GPU elsewhere is assumed to have as well; None where nothing tells it.
+    """Return the draw of the local GPUs, which others are assumed to have as well; None where nothing tells it.
 
     Args:
         forecast: its energy tells the draw where nothing else does.
@@ -104,18 +103,3 @@ def draw_of(
     if share <= 1:
         return PowerDraw(share, basis)
     return PowerDraw(1.0, basis, f"this machine draws {share:.1f} times what its GPUs may: counted as their full power")
-
-
-def machine_power_w(tdp_w: float, n_gpus: int, draw: PowerDraw, pue: float) -> float:
-    """Power in W of a machine: GPUs × TDP of one × draw × host overhead × PUE."""
-    return n_gpus * tdp_w * draw.share * HOST_OVERHEAD * pue
-
-
-def check_share(name: str, value: float | None) -> None:
-    """Refuses what is no share of a GPU's power.
-
-    Raises:
-        UsageError: where it is not in (0, 1].
-    """
-    if value is not None and not 0 < value <= 1:
-        raise UsageError(f"{name} is a share from 0 to 1, such as 0.82, not {value!r}")

@@ -11,9 +11,9 @@ from numbers import Real
 
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.forecasting import Estimate, Kind
-from greenlove_tracker.projection import benchmarks, speedup_error
+from greenlove_tracker.projection import benchmarks, specifications, speedup_error
 from greenlove_tracker.projection.speedup_error import LEVEL
-from greenlove_tracker.tables.gpus import GpuSpec
+from greenlove_tracker.tables.gpus import CURRENT_SOFTWARE, GpuSpec
 
 UNIT = "×"
 PRECISIONS = ("fp16", "fp32")
@@ -27,13 +27,13 @@ _GREEN_LOVE_SOURCE = "green-love 0.2.2, README: 0.7 × ratio of TFLOPS + 0.3 × 
 
 @dataclass(frozen=True, slots=True)
 class Speedup:
-    """How many times faster the target is.
+    """A speedup, and how it is known.
 
     Attributes:
         estimate: with its 90% interval, in ×; an assumption, unless it was measured.
         method: same, measured, custom, benchmarks, specifications or green-love.
-        known_from: the same for a table's cell.
-        sources: what it was read from.
+        known_from: the same for the cell of a table.
+        sources: tables and pages that it was read from.
     """
 
     estimate: Estimate
@@ -53,7 +53,7 @@ def speedup(
     cpu_fp32_tflops: float = CPU_FP32_TFLOPS,
     cpu_bandwidth_gb_s: float = CPU_BANDWIDTH_GB_S,
 ) -> Speedup:
-    """How many times faster ``target`` trains than ``local``.
+    """Return how many times faster ``target`` trains than ``local``.
 
     Args:
         local: the GPU at hand; None where there is none, which makes it rough.
@@ -71,7 +71,7 @@ def speedup(
     """
     _check(task, precision, method)
     if custom is not None:
-        return given(custom)
+        return given_speedup(custom)
     if local is None:
         return _from_cpu(target, precision, cpu_fp32_tflops, cpu_bandwidth_gb_s)
     if local.name == target.name:
@@ -89,8 +89,8 @@ def speedup(
     return _from_specifications(local, target, precision)
 
 
-def measured(local_s: Estimate, target_s: Estimate) -> Speedup:
-    """From the times of the same work on either GPU, whose errors are taken to be independent.
+def measured_speedup(local_s: Estimate, target_s: Estimate) -> Speedup:
+    """Return the ratio of the times of the same work on either GPU, whose errors are taken to be independent.
 
     Raises:
         UsageError: where a time is not positive or the levels differ.
@@ -117,8 +117,8 @@ def _check(task: str | None, precision: str, method: str | None) -> None:
         raise UsageError(f"no benchmark is called {task!r}; there are {', '.join(benchmarks.tasks())}")
 
 
-def given(custom: object) -> Speedup:
-    """The user's own: a figure, or (figure, lower, upper).
+def given_speedup(custom: object) -> Speedup:
+    """Return the user's own speedup: a figure, or (figure, lower, upper).
 
     Raises:
         UsageError: where it is neither, or cannot be meant.
@@ -135,7 +135,7 @@ def given(custom: object) -> Speedup:
 
 
 def _benchmarked(local: GpuSpec, target: GpuSpec, precision: str, task: str | None) -> Speedup | None:
-    names = (benchmarks.known_as(local, precision), benchmarks.known_as(target, precision))
+    names = (benchmarks.benchmark_name(local, precision), benchmarks.benchmark_name(target, precision))
     if not all(names) or names[0] == names[1]:
         return None
     found = benchmarks.ratios(*names, precision)
@@ -143,10 +143,10 @@ def _benchmarked(local: GpuSpec, target: GpuSpec, precision: str, task: str | No
         return None
     # A training is never quite the benchmark of its name: the interval is that of a task left out in either case.
     log = found.mean if task is None else found.by_task.get(task, found.mean)
-    apart = benchmarks.distance(local, target, precision)
-    half_width = speedup_error.spread("benchmarks", precision, found.family).half_width(apart)
+    distance = specifications.distance(local, target, precision)
+    half_width = speedup_error.spread("benchmarks", precision, found.family).half_width(distance)
     if found.anchor:  # learnt on fewer GPUs than direct ratios: two ratios in a row are never surer than one
-        half_width = max(half_width, speedup_error.spread("anchor", precision, benchmarks.CURRENT).half_width(apart))
+        half_width = max(half_width, speedup_error.spread("anchor", precision, CURRENT_SOFTWARE).half_width(distance))
     known_from = _known_from(found, task, [n for n, gpu in zip(names, (local, target), strict=True) if n != gpu.name])
     return Speedup(_interval(log, half_width), "benchmarks", known_from, found.sources)
 
@@ -165,8 +165,8 @@ def _from_specifications(local: GpuSpec, target: GpuSpec, precision: str) -> Spe
     family = benchmarks.family_of(precision, local.name, target.name)
     spread = speedup_error.spread("specifications", precision, family)
     estimate = _interval(
-        benchmarks.log_ratio(local, target, precision),
-        spread.half_width(benchmarks.distance(local, target, precision)),
+        specifications.log_ratio(local, target, precision),
+        spread.half_width(specifications.distance(local, target, precision)),
     )
     return Speedup(estimate, "specifications", "specs only", (local.source, target.source))
 
@@ -174,9 +174,9 @@ def _from_specifications(local: GpuSpec, target: GpuSpec, precision: str) -> Spe
 def _from_blend(local: GpuSpec, target: GpuSpec, precision: str) -> Speedup:
     family = benchmarks.family_of(precision, local.name, target.name)
     half_width = speedup_error.spread("green-love", precision, family).half_width(
-        benchmarks.distance(local, target, precision)
+        specifications.distance(local, target, precision)
     )
-    estimate = _interval(benchmarks.blend_log_ratio(local, target, precision), half_width)
+    estimate = _interval(specifications.blend_log_ratio(local, target, precision), half_width)
     return Speedup(estimate, "green-love", "0.7/0.3 of specs", (_GREEN_LOVE_SOURCE, local.source, target.source))
 
 
@@ -187,7 +187,7 @@ def _from_cpu(target: GpuSpec, precision: str, fp32_tflops: float, bandwidth_gb_
     cpu = replace(
         target, name="CPU", fp32_tflops=fp32_tflops, fp16_tflops=None, tf32_tflops=None, bandwidth_gb_s=bandwidth_gb_s
     )
-    log = benchmarks.log_ratio(cpu, target, precision)
+    log = specifications.log_ratio(cpu, target, precision)
     source = f"a rough CPU of {fp32_tflops:g} TFLOPS and {bandwidth_gb_s:g} GB/s: no benchmark was run on one"
     return Speedup(
         _interval(log, math.log(_CPU_FACTOR)), "specifications", "rough: no GPU here", (source, target.source)

@@ -15,8 +15,8 @@ from functools import cache
 from itertools import combinations
 from statistics import fmean
 
-from greenlove_tracker.projection import benchmarks
-from greenlove_tracker.tables.gpus import gpus
+from greenlove_tracker.projection import benchmarks, specifications
+from greenlove_tracker.tables.gpus import SOFTWARE_FAMILIES, gpus
 
 LEVEL = 0.90
 
@@ -40,16 +40,16 @@ class Spread:
     slope: float
 
     def half_width(self, distance: float) -> float:
-        """At a distance of two GPUs (see ``specifications.distance``)."""
+        """Return the half-width at a distance of two GPUs (see ``specifications.distance``)."""
         return self.base + self.slope * distance
 
 
-def learn(misses: Sequence[Residual], level: float = LEVEL) -> Spread:
-    """The spread that holds ``level`` of the misses."""
+def fit_spread(residuals: Sequence[Residual], level: float = LEVEL) -> Spread:
+    """Return the spread that holds ``level`` of the residuals."""
     import numpy as np
 
-    distances = np.array([miss.distance for miss in misses])
-    errors = np.abs([miss.log_error for miss in misses])
+    distances = np.array([residual.distance for residual in residuals])
+    errors = np.abs([residual.log_error for residual in residuals])
     base, slope = np.linalg.lstsq(np.column_stack([np.ones_like(distances), distances]), errors, rcond=None)[0]
     if slope < 0 or base <= 0:
         base, slope = float(errors.mean()), 0.0
@@ -61,96 +61,99 @@ def learn(misses: Sequence[Residual], level: float = LEVEL) -> Spread:
 
 @cache
 def spread(method: str, precision: str, family: tuple[str, ...] | None) -> Spread:
-    """Learnt from all misses of a method (one of ``MISSES``) under a family of software.
+    """Return the spread of a method (one of ``RESIDUALS``) under a family of software.
 
     Without one, that is where no software was run on both GPUs, it is that of the old software, whose GPUs are more
-    like those that nobody has benchmarked: cards and laptops of 8 to 24 GB. Its misses are the larger ones.
+    like those that nobody has benchmarked: cards and laptops of 8 to 24 GB. Its residuals are the larger ones.
     """
-    generation = (family or benchmarks.GENERATIONS[-1])[0]
-    return learn([miss for miss in MISSES[method](precision) if miss.generation == generation])
+    generation = (family or SOFTWARE_FAMILIES[-1])[0]
+    return fit_spread([residual for residual in RESIDUALS[method](precision) if residual.generation == generation])
 
 
-def specification_misses(precision: str, without: Collection[str] = ()) -> Iterator[Residual]:
-    """Every task of every pair, forecast from specifications with powers fitted without either GPU of the pair."""
-    for pair, generation, by_task, apart in _measured_pairs(precision, without):
-        here, there = gpus()[pair[0]], gpus()[pair[1]]
-        forecast = benchmarks.log_ratio(here, there, precision, {*pair, *without})
+def specification_residuals(precision: str, without: Collection[str] = ()) -> Iterator[Residual]:
+    """Yield every task of every pair, forecast from specifications with powers fitted without either GPU of it."""
+    for pair, family, by_task in _measured_pairs(precision, without):
+        local, target = gpus()[pair[0]], gpus()[pair[1]]
+        forecast = specifications.log_ratio(local, target, precision, {*pair, *without})
         for task, truth in by_task.items():
-            yield Residual(pair, task, generation, apart, forecast - truth)
+            yield Residual(pair, task, family[0], _distance(pair, precision), forecast - truth)
 
 
-def blend_misses(precision: str, without: Collection[str] = ()) -> Iterator[Residual]:
-    """The same of green-love's blend, in both directions, since it is not reciprocal."""
-    for pair, generation, by_task, apart in _measured_pairs(precision, without):
-        here, there = gpus()[pair[0]], gpus()[pair[1]]
-        for sign, ends in ((1, (here, there)), (-1, (there, here))):
-            forecast = benchmarks.blend_log_ratio(*ends, precision)
+def blend_residuals(precision: str, without: Collection[str] = ()) -> Iterator[Residual]:
+    """Yield the same of green-love's blend, in both directions, since it is not reciprocal."""
+    for pair, family, by_task in _measured_pairs(precision, without):
+        for sign, (local, target) in ((1, pair), (-1, pair[::-1])):
+            forecast = specifications.blend_log_ratio(gpus()[local], gpus()[target], precision)
             for task, truth in by_task.items():
-                names = (ends[0].name, ends[1].name)
-                yield Residual(names, task, generation, apart, forecast - sign * truth)
+                distance = _distance(pair, precision)
+                yield Residual((local, target), task, family[0], distance, forecast - sign * truth)
 
 
-def benchmark_misses(precision: str, without: Collection[str] = ()) -> Iterator[Residual]:
-    """Every task of every pair, forecast as the geometric mean of the pair's other tasks of the same software."""
-    for pair, generation, by_task, apart in _measured_pairs(precision, without):
+def benchmark_residuals(precision: str, without: Collection[str] = ()) -> Iterator[Residual]:
+    """Yield every task of every pair, forecast as the geometric mean of the pair's other tasks of the same software."""
+    for pair, family, by_task in _measured_pairs(precision, without):
         for task, truth in by_task.items():
             others = [value for other, value in by_task.items() if other != task]
             if others:
-                yield Residual(pair, task, generation, apart, fmean(others) - truth)
+                yield Residual(pair, task, family[0], _distance(pair, precision), fmean(others) - truth)
 
 
-def anchor_misses(precision: str, without: Collection[str] = ()) -> Iterator[Residual]:
-    """Every task of a pair that one software measured, forecast from its other tasks through every possible anchor.
+def anchor_residuals(precision: str, without: Collection[str] = ()) -> Iterator[Residual]:
+    """Yield every task of a pair that one software measured, forecast from its other tasks through every anchor.
 
     One leg is of the other software, as it is where an anchor is needed.
     """
-    new, old = benchmarks.GENERATIONS
-    for pair, truths in _pairs_of(precision, new, without):
-        apart = benchmarks.distance(gpus()[pair[0]], gpus()[pair[1]], precision)
-        for first, last in (pair, pair[::-1]):
-            anchor = _nearest_anchor(first, last, precision, without)
+    current, old = SOFTWARE_FAMILIES
+    for pair, truths in _pairs_of(precision, current, without):
+        for sign, (local, target) in ((1, pair), (-1, pair[::-1])):
+            anchor = _nearest_anchor(local, target, precision, without)
             if anchor is None:
                 continue
-            one = benchmarks.log_ratios(first, anchor, precision, old)
-            two = benchmarks.log_ratios(anchor, last, precision, new)
-            sign = 1 if first == pair[0] else -1
+            first = benchmarks.log_ratios(local, anchor, precision, old)
+            second = benchmarks.log_ratios(anchor, target, precision, current)
             for task, truth in truths.items():
-                legs = [{t: v for t, v in leg.items() if t != task} for leg in (one, two)]
+                legs = [{t: v for t, v in leg.items() if t != task} for leg in (first, second)]
                 if all(legs):
                     forecast = fmean(benchmarks.chain(*legs).values())
-                    yield Residual((first, last), task, new[0], apart, forecast - sign * truth)
+                    distance = _distance(pair, precision)
+                    yield Residual((local, target), task, current[0], distance, forecast - sign * truth)
 
 
-def _nearest_anchor(first: str, last: str, precision: str, without: Collection[str]) -> str | None:
-    new, old = benchmarks.GENERATIONS
-    candidates = [name for name in benchmarks.names(precision, old) if name not in without]
-    for anchor in benchmarks.nearest_first(first, last, candidates, precision):
-        if benchmarks.log_ratios(first, anchor, precision, old) and benchmarks.log_ratios(anchor, last, precision, new):
+RESIDUALS = {
+    "specifications": specification_residuals,
+    "green-love": blend_residuals,
+    "benchmarks": benchmark_residuals,
+    "anchor": anchor_residuals,
+}
+
+
+def _nearest_anchor(local: str, target: str, precision: str, without: Collection[str]) -> str | None:
+    current, old = SOFTWARE_FAMILIES
+    candidates = [name for name in benchmarks.gpu_names(precision, old) if name not in without]
+    for anchor in benchmarks.nearest_first(local, target, candidates, precision):
+        first = benchmarks.log_ratios(local, anchor, precision, old)
+        if first and benchmarks.log_ratios(anchor, target, precision, current):
             return anchor
     return None
+
+
+def _measured_pairs(
+    precision: str, without: Collection[str]
+) -> Iterator[tuple[tuple[str, str], tuple[str, ...], dict[str, float]]]:
+    """Yield each pair of GPUs, the family of software that measured both, and the logarithms of the speedup by task."""
+    for family in SOFTWARE_FAMILIES:
+        for pair, by_task in _pairs_of(precision, family, without):
+            yield pair, family, by_task
 
 
 def _pairs_of(
     precision: str, family: tuple[str, ...], without: Collection[str]
 ) -> Iterator[tuple[tuple[str, str], dict[str, float]]]:
-    names = [name for name in benchmarks.names(precision, family) if name not in without]
+    names = [name for name in benchmarks.gpu_names(precision, family) if name not in without]
     for pair in combinations(names, 2):
         if by_task := benchmarks.log_ratios(*pair, precision, family):
             yield pair, by_task
 
 
-def _measured_pairs(
-    precision: str, without: Collection[str]
-) -> Iterator[tuple[tuple[str, str], str, dict[str, float], float]]:
-    for family in benchmarks.GENERATIONS:
-        for pair, by_task in _pairs_of(precision, family, without):
-            apart = benchmarks.distance(gpus()[pair[0]], gpus()[pair[1]], precision)
-            yield pair, family[0], by_task, apart
-
-
-MISSES = {
-    "specifications": specification_misses,
-    "green-love": blend_misses,
-    "benchmarks": benchmark_misses,
-    "anchor": anchor_misses,
-}
+def _distance(pair: tuple[str, str], precision: str) -> float:
+    return specifications.distance(gpus()[pair[0]], gpus()[pair[1]], precision)

@@ -1,18 +1,18 @@
-"""What a projection says: one row per machine."""
+"""The options of a projection, and its rows: one a machine."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
-from datetime import date
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, date, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from greenlove_tracker.errors import UsageError, in_options
 from greenlove_tracker.forecasting import Estimate
 from greenlove_tracker.format import mass
-from greenlove_tracker.projection.power import check_share
-from greenlove_tracker.projection.speedup import given
+from greenlove_tracker.projection.speedup import given_speedup
 from greenlove_tracker.records import Factor
 from greenlove_tracker.tables.gpus import GpuSpec
 from greenlove_tracker.tables.offers import Offer
@@ -20,16 +20,111 @@ from greenlove_tracker.tables.offers import Offer
 if TYPE_CHECKING:
     from greenlove_tracker.projection.speedup import Speedup
 
+CustomSpeedup = float | tuple[float, float, float]  # a figure, or (figure, lower, upper)
+
+
+_POSITIVE = {
+    "carbon_intensity": "positive, in gCO2e/kWh",
+    "electricity_price": "a positive number",
+    "price_usd_per_gpu_hour": "a positive number",
+    "manual_tdp_watts": "a positive number",
+    "peak_memory_gb": "a positive number",
+    "embodied_kgco2e_per_gpu_hour": "a positive number",
+}
+
+
+def today_utc() -> date:
+    """Return the date in UTC."""
+    return datetime.now(UTC).date()
+
+
+@dataclass(frozen=True, slots=True)
+class ProjectionOptions:
+    """The options of a projection: the keywords of ``project``, which says what each is, and one more.
+
+    Where a log tells of the training, what is None here is taken from the log.
+
+    Attributes:
+        local_gpu: beside a log, ``4 × L40S`` too, for another number of GPUs than the log's.
+        n_gpus: None for as many as the log says, or else one.
+        pue: None for that of the log, or else of a workstation.
+        measured_log_dir: log directory of the same exploration, made on another GPU; only beside a log.
+
+    Raises:
+        UsageError: where a number cannot be meant.
+    """
+
+    local_gpu: str | None = None
+    n_gpus: int | None = None
+    local_memory_gb: float | None = None
+    gpus: Sequence[str] = ()
+    provider: str | None = None
+    prices: Path | str | None = None
+    region: str | None = None
+    target_gpus: int | None = None
+    scaling: float = 0.85
+    task: str | None = None
+    precision: str = "fp16"
+    method: str | None = None
+    custom_speedup: CustomSpeedup | Mapping[str, CustomSpeedup] | None = None
+    country: str | None = None
+    carbon_intensity: float | Factor | None = None
+    pue: float | None = None
+    electricity_price: float | Factor | None = None
+    price_usd_per_gpu_hour: float | None = None
+    utilization: float | None = None
+    manual_tdp_watts: float | None = None
+    manual_gpu_utilization: float | None = None
+    peak_memory_gb: float | None = None
+    embodied_kgco2e_per_gpu_hour: float | None = None
+    include_all: bool = False
+    today: date = field(default_factory=today_utc)
+    measured_log_dir: str | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("n_gpus", "target_gpus"):
+            count = getattr(self, name)
+            if count is not None and (isinstance(count, bool) or not isinstance(count, int) or count < 1):
+                raise UsageError(f"{name} must be a whole number of at least 1, not {count!r}")
+        for name, wanted in _POSITIVE.items():
+            number = getattr(self, name)
+            number = number.value if isinstance(number, Factor) else number
+            if number is not None and not (math.isfinite(number) and number > 0):
+                raise UsageError(f"{name} must be {wanted}, not {number!r}")
+        if isinstance(intensity := self.carbon_intensity, Factor) and intensity.unit != "gCO2e/kWh":
+            raise UsageError(f"carbon_intensity must be in gCO2e/kWh, not {intensity.unit!r}")
+        self._check_shares()
+        custom = self.custom_speedup
+        for figure in custom.values() if isinstance(custom, Mapping) else () if custom is None else (custom,):
+            given_speedup(figure)
+
+    def _check_shares(self) -> None:
+        if not 0.125 < self.scaling <= 1:
+            raise UsageError(
+                f"scaling is the efficiency of eight GPUs, over 0.125 (no faster than one) to 1, not {self.scaling!r}"
+            )
+        if self.pue is not None and not (math.isfinite(self.pue) and self.pue >= 1):
+            raise UsageError(f"{{argument}} must be at least 1 (1.0: no overhead), not {self.pue!r}", argument="pue")
+        for name in ("utilization", "manual_gpu_utilization"):
+            share = getattr(self, name)
+            if share is not None and not 0 < share <= 1:
+                raise UsageError(f"{name} is a share from 0 to 1, such as 0.82, not {share!r}")
+
+    def custom_speedup_of(self, gpu: str) -> CustomSpeedup | None:
+        """Return the user's own speedup of a GPU; None where none is given for it."""
+        custom = self.custom_speedup
+        return custom.get(gpu) if isinstance(custom, Mapping) else custom
+
 
 @dataclass(frozen=True, slots=True)
 class Claim:
     """Market-based emissions by a provider's own claim; they stand beside the location-based ones, never alone.
 
     Attributes:
-        kgco2e: what the claim comes to.
+        kgco2e: market-based emissions of the training.
         gco2e_per_kwh: the claimed intensity.
         text: the claim in words.
-        source: where it was read.
+        source: page or document of the claim.
     """
 
     kgco2e: Estimate
@@ -39,7 +134,7 @@ class Claim:
 
     @property
     def short(self) -> str:
-        """For the cell of a table: ``0 claimed``, never a bare 0 kg."""
+        """The claim in the cell of a table: ``0 claimed``, never a bare 0 kg."""
         return f"{mass(self.kgco2e.point) if self.kgco2e.point else '0'} claimed"
 
 
@@ -50,30 +145,30 @@ class Projection:
     Attributes:
         name: of the GPU; canonical where it is recognised.
         gpu: its data; None for a local machine without a GPU that is known.
-        is_local: whether this is the machine of the forecast.
+        is_local: True for the machine of the forecast.
         aside: why the row stands beside the comparison ("price on request", …); empty where it is part of it.
-        offer: what it is rented as; None for the local machine and for a GPU that nobody here rents out.
+        offer: the offer that it is rented by; None for the local machine and for a GPU that nobody here rents out.
         region: of the offer, the one that is counted with.
         n_gpus: GPUs asked for.
         billed_gpus: GPUs paid for, and used: the smallest instance that holds as many as asked for.
         speedup: of one GPU against one local GPU; None for the local machine.
-        gain: what the different number of GPUs makes faster, the scaling efficiency in it.
-        least_s: what launching the kernels of all steps takes, where that reaches into the time; else None.
+        gain: how many times faster the different number of GPUs is, the scaling efficiency in it.
+        least_s: time that launching the kernels of all steps takes, where that reaches into the time; else None.
         duration_s: None where the model does not fit.
         energy_kwh: of the whole machine, PUE included; None where no utilisation is known.
         cost_usd: None where no price is known.
         cost_basis: "machine", "electricity", "as forecast" or "".
         emissions_kgco2e: location-based, operational; None where the energy or the grid is not known.
-        intensity: what they were counted with.
+        intensity: carbon intensity that they were counted with.
         market: the market-based figure beside them; None where nothing is claimed.
         embodied_kgco2e: from the figure that the user gave; in no other number.
         scope: of the GHG protocol: 2 on one's own meter, 3 rented.
         pue: power usage effectiveness that is in the energy.
-        fits: whether the measured peak memory fits; None where that is not known.
+        fits: True where the measured peak memory fits; None where that is not known.
         fits_instead: names of the GPUs in this table that would hold it.
         sources: where each number of the row comes from.
-        assumptions: what was assumed.
-        warnings: what makes the row worse; those of the local row are about the whole table.
+        assumptions: the assumptions behind the row, in words.
+        warnings: reasons to trust the row less; those of the local row are about the whole table.
     """
 
     name: str
@@ -105,7 +200,7 @@ class Projection:
 
     @property
     def is_rented(self) -> bool:
-        """Whether it would be rented."""
+        """True for a machine that would be rented."""
         return self.offer is not None
 
     @property
@@ -118,76 +213,9 @@ class Projection:
 
     @property
     def is_compared(self) -> bool:
-        """Whether it takes part in the ranking: it fits, and nothing sets it aside."""
+        """True for a row of the ranking: it fits, and nothing sets it aside."""
         return self.fits is not False and not self.aside
 
-
-# -- What a projection is asked for, checked before anything is multiplied with it --
-
-Custom = float | tuple[float, float, float]  # a speedup, or (speedup, lower, upper)
-
-
-@dataclass(frozen=True, slots=True)
-class Terms:
-    """The numbers that ``project`` was given; its docstring says what each is.
-
-    Raises:
-        UsageError: where one cannot be what it says.
-    """
-
-    n_gpus: int
-    target_gpus: int
-    scaling: float
-    task: str | None
-    precision: str
-    method: str | None
-    custom_speedup: Custom | Mapping[str, Custom] | None
-    utilization: float | None
-    manual_gpu_utilization: float | None
-    manual_tdp_watts: float | None
-    pue: float
-    electricity_price: float | Factor | None
-    price_usd_per_gpu_hour: float | None
-    peak_memory_gb: float | None
-    embodied_kgco2e_per_gpu_hour: float | None
-    include_all: bool
-    today: date
-
-    def __post_init__(self) -> None:
-        for name in ("n_gpus", "target_gpus"):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise UsageError(f"{name} must be a whole number of at least 1, not {value!r}")
-        for name in (
-            "manual_tdp_watts",
-            "electricity_price",
-            "price_usd_per_gpu_hour",
-            "peak_memory_gb",
-            "embodied_kgco2e_per_gpu_hour",
-        ):
-            value = getattr(self, name)
-            value = value.value if isinstance(value, Factor) else value
-            if value is not None and not (math.isfinite(value) and value > 0):
-                raise UsageError(f"{name} must be a positive number, or None where it is not known, not {value!r}")
-        if not 0.125 < self.scaling <= 1:
-            raise UsageError(
-                f"scaling is the efficiency of eight GPUs, over 0.125 (no faster than one) to 1, not {self.scaling!r}"
-            )
-        if not (math.isfinite(self.pue) and self.pue >= 1):
-            raise UsageError(f"{{argument}} must be at least 1 (1.0: no overhead), not {self.pue!r}", argument="pue")
-        custom = self.custom_speedup
-        for value in custom.values() if isinstance(custom, Mapping) else () if custom is None else (custom,):
-            given(value)
-        check_share("utilization", self.utilization)
-        check_share("manual_gpu_utilization", self.manual_gpu_utilization)
-
-    def custom_for(self, gpu: str) -> Custom | None:
-        """The speedup that the user gives for a GPU; None where none is given for it."""
-        custom = self.custom_speedup
-        return custom.get(gpu) if isinstance(custom, Mapping) else custom
-
-
-# -- What ``greenlove project`` calls the arguments that sentences name --
 
 OPTIONS = {
     "utilization or manual_gpu_utilization": "--utilization",

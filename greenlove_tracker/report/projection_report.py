@@ -12,7 +12,7 @@ from greenlove_tracker.forecasting import Estimate
 from greenlove_tracker.format import Scale
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.projection.ranking import Criterion, value_of
-from greenlove_tracker.projection.types import Projection
+from greenlove_tracker.projection.types import OPTIONS, Projection, ProjectionOptions, rows_in_options
 from greenlove_tracker.rendering.document import (
     Bar,
     BarChart,
@@ -68,13 +68,11 @@ def elsewhere_blocks(run: Run) -> tuple[tuple[Block, ...], tuple[Block, ...]]:
 
     Where it cannot be told, why not.
     """
-    from greenlove_tracker.projection.from_log import Asked, subject_of
-    from greenlove_tracker.projection.project import compare_subject  # an exploration needs statsmodels: over a second
-    from greenlove_tracker.projection.types import OPTIONS, rows_in_options
+    from greenlove_tracker.projection.comparison import compare_run  # an exploration needs statsmodels: over a second
 
     try:
         day = date.fromisoformat(run.started_at[:10])  # not today: the same log gives the same report
-        projections = rows_in_options(compare_subject(subject_of(run, Asked()), Asked(), day).projections)
+        projections = rows_in_options(compare_run(run, ProjectionOptions(today=day)).projections)
     except (GreenloveError, ValueError) as error:
         return (Heading(_TITLE), Paragraph(f"Not compared: {in_options(str(error), OPTIONS)}.")), ()
     return _side_by_side(projections), _basis(compared(projections))

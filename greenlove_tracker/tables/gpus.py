@@ -11,6 +11,11 @@ from greenlove_tracker.tables.reading import positive, rows
 
 SPECIFICATIONS_TABLE = "gpu_specs.csv"
 BENCHMARKS_TABLE = "gpu_benchmarks.csv"
+CURRENT_SOFTWARE = ("v1_v2", "v2", "v1")  # generations of NVIDIA's containers 22.09 to 24.10; v0 are those of 2020-21
+SOFTWARE_FAMILIES = (
+    CURRENT_SOFTWARE,
+    ("v0",),
+)  # newest first; within one, the first that has a task counts
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,7 @@ from greenlove_tracker.errors import UsageError  # noqa: E402
 from greenlove_tracker.exploration.exploration_run import ExplorationRun  # noqa: E402
 from greenlove_tracker.meter import NullMeter  # noqa: E402
 from greenlove_tracker.meter.base import MeterInfo  # noqa: E402
-from greenlove_tracker.projection.from_log import Asked  # noqa: E402
+from greenlove_tracker.projection.types import ProjectionOptions  # noqa: E402
 from greenlove_tracker.records import Energy, Field, Method  # noqa: E402
 from greenlove_tracker.report.projection_text import projection_text  # noqa: E402
 
@@ -418,7 +418,7 @@ def test_the_page_shows_the_comparison_of_the_results(tmp_path):
 
 
 def test_a_comparison_that_the_user_asks_for_goes_before_ours(tmp_path):
-    estimator = make(tmp_path, gpu_name="RTX 4090", comparison=Asked(gpu="L40S"))
+    estimator = make(tmp_path, gpu_name="RTX 4090", comparison=ProjectionOptions(local_gpu="L40S"))
     estimator.estimate()
     assert estimator.estimation.projections[0].name == "L40S"
 
@@ -427,11 +427,14 @@ def asked(monkeypatch) -> list[dict]:
     """What the projection is asked for, by each estimation."""
     calls = []
 
-    def project(forecast, **arguments):
-        calls.append(arguments | {"energy_kwh": forecast.energy_kwh})
+    def project_forecast(forecast, options):
+        calls.append(
+            {field.name: getattr(options, field.name) for field in dataclasses.fields(options)}
+            | {"energy_kwh": forecast.energy_kwh}
+        )
         raise UsageError("asked enough")
 
-    monkeypatch.setattr("greenlove_tracker.projection.project.project", project)
+    monkeypatch.setattr("greenlove_tracker.projection.comparison.project_forecast", project_forecast)
     return calls
 
 

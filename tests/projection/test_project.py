@@ -13,7 +13,7 @@ from projection_samples import projected_by_name as projected
 
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.forecasting import Estimate, TrainingPlan
-from greenlove_tracker.projection.power import at_level, elsewhere, scaling_gain
+from greenlove_tracker.projection.power import at_level, projected_duration, scaling_gain
 from greenlove_tracker.projection.project import Projection, project
 from greenlove_tracker.records import Factor
 
@@ -384,7 +384,7 @@ shares = st.floats(0.0, 0.9)
 
 def test_an_interval_that_reaches_zero_stays_there():
     local = Estimate(100.0, 0.0, 200.0, 0.5, "s")
-    there = elsewhere(local, Estimate(2.0, 1.0, 4.0, 0.90, "×"), 1.0)
+    there = projected_duration(local, Estimate(2.0, 1.0, 4.0, 0.90, "×"), 1.0)
     # at 90% the local range is 0 to 100 + 100 × 1.644854 / 0.674490 = 343.87
     assert there.lower == 0.0 and there.upper == pytest.approx(
         50 * math.exp(math.hypot(math.log(3.4387), math.log(2))), rel=1e-4
@@ -395,10 +395,10 @@ def test_an_interval_that_reaches_zero_stays_there():
 def test_a_faster_gpu_takes_less_time_and_an_interval_never_narrows(seconds, width, speed, spread, gain):
     local = Estimate(seconds, seconds * (1 - width), seconds * (1 + width), 0.95, "s")
     faster = Estimate(speed, speed / spread, speed * spread, 0.90, "×")
-    there = elsewhere(local, faster, gain)
+    there = projected_duration(local, faster, gain)
     assert there.lower <= there.point <= there.upper and there.unit == "s"
     assert there.point == pytest.approx(seconds / speed / gain)
-    assert elsewhere(local, faster, gain * 2).point == pytest.approx(there.point / 2)
+    assert projected_duration(local, faster, gain * 2).point == pytest.approx(there.point / 2)
     at_90 = at_level(local)
     assert there.upper / there.point >= at_90.upper / at_90.point * (1 - 1e-9)
     assert there.upper / there.point >= spread * (1 - 1e-9)

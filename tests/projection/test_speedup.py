@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.forecasting import Estimate, Kind
-from greenlove_tracker.projection import benchmarks, speedup_error
-from greenlove_tracker.projection.speedup import measured, speedup
-from greenlove_tracker.projection.speedup_error import Residual, learn
-from greenlove_tracker.tables.gpus import gpus
+from greenlove_tracker.projection import benchmarks, specifications, speedup_error
+from greenlove_tracker.projection.speedup import measured_speedup, speedup
+from greenlove_tracker.projection.speedup_error import Residual, fit_spread
+from greenlove_tracker.tables.gpus import CURRENT_SOFTWARE, gpus
 
 G = gpus()
 NAMES = st.sampled_from(sorted(G))
@@ -43,7 +43,7 @@ def test_where_no_software_ran_on_both_it_goes_through_an_anchor():
     found = speedup(G["GeForce RTX 3070"], G["H100 SXM5 80GB"])
     assert (found.method, found.known_from) == ("benchmarks", "via GeForce RTX 3090")
     old = benchmarks.log_ratios("GeForce RTX 3070", "GeForce RTX 3090", "fp16", ("v0",))
-    new = benchmarks.log_ratios("GeForce RTX 3090", "H100 SXM5 80GB", "fp16", benchmarks.CURRENT)
+    new = benchmarks.log_ratios("GeForce RTX 3090", "H100 SXM5 80GB", "fp16", CURRENT_SOFTWARE)
     common = old.keys() & new.keys()
     assert log(found.estimate.point) == pytest.approx(sum(old[t] + new[t] for t in common) / len(common))
 
@@ -59,7 +59,7 @@ def test_where_one_anchor_is_not_enough_it_takes_two():
 def test_a_ratio_is_of_one_generation_of_software():
     with_v0 = benchmarks.log_ratios("GeForce RTX 3090", "A100 SXM4 80GB", "fp16", ("v0",))
     used = benchmarks.ratios("GeForce RTX 3090", "A100 SXM4 80GB", "fp16")
-    assert used.family == benchmarks.CURRENT
+    assert used.family == CURRENT_SOFTWARE
     assert used.by_task["bert_base_squad"] == pytest.approx(log(443 / 172))
     assert with_v0["bert_base_squad"] == pytest.approx(log(374 / 160))
 
@@ -79,13 +79,13 @@ def test_a_figure_bound_by_the_host_is_not_used():
 def test_data_sheets_where_there_is_no_benchmark():
     found = speedup(G["GeForce RTX 4090"], G["L40S"])
     assert (found.method, found.known_from) == ("specifications", "specs only")
-    compute, bandwidth = benchmarks.powers()
+    compute, bandwidth = specifications.powers()
     assert found.estimate.point == pytest.approx((362.05 / 165.2) ** compute * (864 / 1008) ** bandwidth)
     assert found.sources == (G["GeForce RTX 4090"].source, G["L40S"].source)
 
 
 def test_the_powers_are_those_of_the_page():
-    assert benchmarks.powers() == pytest.approx((0.353, 0.507), abs=0.001)
+    assert specifications.powers() == pytest.approx((0.353, 0.507), abs=0.001)
 
 
 def test_green_loves_blend_by_name():
@@ -147,7 +147,7 @@ def test_through_an_anchor_is_never_surer_than_directly():
         found = speedup(G[local], G[target])
         family = benchmarks.ratios(local, target, "fp16").family
         direct = speedup_error.spread("benchmarks", "fp16", family)
-        half_width = direct.half_width(benchmarks.distance(G[local], G[target], "fp16"))
+        half_width = direct.half_width(specifications.distance(G[local], G[target], "fp16"))
         assert log(found.estimate.upper / found.estimate.point) >= half_width - 1e-12
 
 
@@ -169,7 +169,7 @@ def _time(point, lower, upper, level=0.95):
 
 
 def test_measured_errors_add_in_quadrature():
-    found = measured(_time(100, 100 / 1.1, 110), _time(50, 50 / 1.1, 55))
+    found = measured_speedup(_time(100, 100 / 1.1, 110), _time(50, 50 / 1.1, 55))
     assert found.estimate.point == 2 and found.method == found.known_from == "measured"
     assert found.estimate.upper == pytest.approx(2 * exp(log(1.1) * 2**0.5))
     assert found.estimate.lower == pytest.approx(2 / exp(log(1.1) * 2**0.5))
@@ -178,9 +178,9 @@ def test_measured_errors_add_in_quadrature():
 
 def test_measured_times_must_be_times():
     with pytest.raises(UsageError, match="positive"):
-        measured(_time(1, -1, 3), _time(1, 1, 1))
+        measured_speedup(_time(1, -1, 3), _time(1, 1, 1))
     with pytest.raises(UsageError, match="levels"):
-        measured(_time(1, 1, 1), _time(1, 1, 1, level=0.9))
+        measured_speedup(_time(1, 1, 1), _time(1, 1, 1, level=0.9))
 
 
 @pytest.mark.parametrize(
@@ -204,31 +204,31 @@ def test_a_gpu_of_which_nothing_is_known(lost):
 
 
 def test_a_spread_holds_its_share():
-    misses = [Residual(("a", "b"), "t", "v0", 1.0, sign * i / 100) for i in range(1, 101) for sign in (1, -1)]
-    held = [abs(m.log_error) <= learn(misses).half_width(1.0) for m in misses]
+    residuals = [Residual(("a", "b"), "t", "v0", 1.0, sign * i / 100) for i in range(1, 101) for sign in (1, -1)]
+    held = [abs(m.log_error) <= fit_spread(residuals).half_width(1.0) for m in residuals]
     assert sum(held) / len(held) == pytest.approx(0.90, abs=0.02)
 
 
 def test_a_spread_grows_where_the_errors_do():
-    misses = [Residual(("a", "b"), "t", "v0", d, 0.1 + 0.2 * d) for d in (0.5, 1.0, 1.5, 2.0)]
-    assert learn(misses).half_width(1.0) == pytest.approx(0.3)
-    assert learn(misses).half_width(2.0) == pytest.approx(0.5)
+    residuals = [Residual(("a", "b"), "t", "v0", d, 0.1 + 0.2 * d) for d in (0.5, 1.0, 1.5, 2.0)]
+    assert fit_spread(residuals).half_width(1.0) == pytest.approx(0.3)
+    assert fit_spread(residuals).half_width(2.0) == pytest.approx(0.5)
 
 
 @pytest.mark.parametrize("precision", ["fp16", "fp32"])
 def test_data_sheets_left_out_stay_within_what_is_asked(precision):
     by_pair = {}
-    for miss in speedup_error.specification_misses(precision):
-        if miss.generation == "v1_v2":
-            by_pair.setdefault(miss.pair, []).append(miss.log_error)
+    for residual in speedup_error.specification_residuals(precision):
+        if residual.generation == "v1_v2":
+            by_pair.setdefault(residual.pair, []).append(residual.log_error)
     means = [sum(errors) / len(errors) for errors in by_pair.values()]
     relative = [abs(exp(sign * mean) - 1) for mean in means for sign in (1, -1)]
     assert sum(relative) / len(relative) < 0.20
 
 
 def test_what_is_left_out_is_left_out():
-    assert benchmarks.powers(frozenset({"B200 SXM"})) != benchmarks.powers()
-    pairs = {name for miss in speedup_error.specification_misses("fp16", {"A10"}) for name in miss.pair}
+    assert specifications.powers(frozenset({"B200 SXM"})) != specifications.powers()
+    pairs = {name for residual in speedup_error.specification_residuals("fp16", {"A10"}) for name in residual.pair}
     assert "A10" not in pairs and "B200 SXM" in pairs
 
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from report_samples import GERMANY, GPU_FIELDS, PRICE, demo_run, gpu_run, write_run
 
-from greenlove_tracker.projection.from_log import Asked
-from greenlove_tracker.projection.project import compare
+from greenlove_tracker.projection.comparison import compare_log
+from greenlove_tracker.projection.types import ProjectionOptions
 from greenlove_tracker.rendering.document import Block, Heading, Paragraph
 from greenlove_tracker.report.build import document
 from greenlove_tracker.report.projection_report import comparison_table
@@ -24,7 +24,7 @@ def section(log_dir: Path, title: str) -> list[Block]:
 
 def test_a_run_stands_beside_what_can_be_rented(tmp_path: Path) -> None:
     gpu_run(tmp_path)
-    rows = compare(str(tmp_path), Asked()).projections
+    rows = compare_log(str(tmp_path), ProjectionOptions()).projections
     assert comparison_table(projection_text(rows)) in section(tmp_path, "Here and on other machines")
     assert section(tmp_path, "Sources of the comparison")
 
@@ -41,7 +41,7 @@ def test_the_age_of_prices_is_that_of_the_run(tmp_path: Path, monkeypatch) -> No
     demo_run(tmp_path)
     before = document(tmp_path)
 
-    monkeypatch.setattr("greenlove_tracker.projection.project.datetime", None)  # whoever asks for the time fails
+    monkeypatch.setattr("greenlove_tracker.projection.types.datetime", None)  # whoever asks for the time fails
     assert document(tmp_path) == before
 
 

@@ -1,9 +1,6 @@
-from itertools import pairwise
-
 import pytest
 
 from greenlove_tracker.errors import GreenloveError
-from greenlove_tracker.projection.catalogue import _MEMORY_TOLERANCE, _by_key
 from greenlove_tracker.tables.gpus import gpu_benchmarks, gpus, parse_benchmark, parse_gpu
 from greenlove_tracker.tables.reading import rows
 
@@ -38,15 +35,6 @@ def test_dense_tensor_rates_keep_their_proportions():
 @pytest.mark.parametrize("name", ["GeForce GTX 1080 Ti", "P40", "P100 PCIe 16GB", "GeForce GTX 1660 Ti"])
 def test_without_tensor_cores_their_rate_is_unknown_not_zero(name):
     assert gpus()[name].fp16_tflops is None and gpus()[name].tf32_tflops is None
-
-
-def test_every_name_is_of_one_gpu_or_is_told_apart_by_memory():
-    shared = {key: found for key, found in _by_key().items() if len(found) > 1}
-    assert "GeForce RTX 3080" in shared
-    for key, found in shared.items():
-        memories = sorted(gpu.memory_gb or 0 for gpu in found)
-        for less, more in pairwise(memories):
-            assert more / less > 1 + _MEMORY_TOLERANCE, key
 
 
 def test_benchmarks_are_of_single_gpus_of_the_table_and_none_twice():

@@ -1,14 +1,10 @@
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import date
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from greenlove_tracker.errors import UsageError
-from greenlove_tracker.projection.catalogue import billed, choices, in_region, offers_of
 from greenlove_tracker.tables.gpus import gpus
 from greenlove_tracker.tables.offers import bundled_offers, read_offers
 from greenlove_tracker.tables.sites import sites
@@ -25,10 +21,6 @@ def file(tmp_path):
         return path
 
     return write
-
-
-def names(found) -> list[str]:
-    return [choice.gpu.name for choice in choices(found, 1)[0]]
 
 
 def test_our_table_names_gpus_and_sites_that_exist_each_once():
@@ -59,44 +51,6 @@ def test_prices_of_our_table_as_read_in_september_2026():
 
 
 @pytest.mark.parametrize(
-    ("sizes", "wanted", "paid"),
-    [((8,), 1, 8), ((1, 2, 4, 8), 1, 1), ((1, 2, 4, 8), 3, 4), ((8,), 9, 16), ((1, 4), 6, 8), ((1,), 5, 5)],
-)
-def test_what_is_billed(sizes, wanted, paid):
-    assert billed(sizes, wanted) == paid
-
-
-@given(st.lists(st.integers(1, 16), min_size=1, max_size=4), st.integers(1, 64))
-def test_billed_gpus_are_whole_instances_and_enough(sizes, wanted):
-    paid = billed(sizes, wanted)
-    assert paid >= wanted and any(paid % size == 0 for size in sizes)
-    assert paid - wanted < max(sizes)
-
-
-def test_a_file_in_our_columns(file):
-    path = file(
-        OURS
-        + "Acme,NVIDIA L40S,on demand,1.20,USD/GPU-hour,1;2,DE,2026-11-01\n"
-        + "Acme,H100 SXM,reserved,24.00,USD/instance-hour,8,DE,2026-11-01\n"
-        + "Acme,B200,,,USD/GPU-hour,8,DE,2026-11-01\n"
-    )
-    l40s, h100, b200 = read_offers(path)
-    assert (l40s.provider, l40s.usd_per_gpu_hour, l40s.gpus_per_instance) == ("acme", 1.20, (1, 2))
-    assert h100.usd_per_gpu_hour == 3.0  # 24 / 8
-    assert (b200.usd_per_gpu_hour, b200.status) == (None, "contact sales")
-    assert l40s.age_days(date(2026, 11, 21)) == 20
-    assert names(offers_of("acme", path)) == ["L40S", "H100 SXM5 80GB", "B200 SXM"]
-
-
-def test_a_file_stands_beside_crusoe_or_in_its_place(file):
-    path = file(OURS + "acme,L40S,on demand,1.20,USD/GPU-hour,1,DE,2026-11-01\n")
-    assert {o.provider for o in offers_of(None, path)} == {"acme", "crusoe"}
-    assert {o.provider for o in offers_of("ACME", path)} == {"acme"}
-    newer = file(OURS + "crusoe,L40S,on demand,1.80,USD/GPU-hour,1,US,2026-11-20\n")
-    assert [o.usd_per_gpu_hour for o in offers_of(None, newer)] == [1.80]
-
-
-@pytest.mark.parametrize(
     ("row", "message"),
     [
         ("acme,L40S,,1.20,,1,DE,2026-11-01", "row 2: the unit of the price is missing"),
@@ -113,95 +67,3 @@ def test_a_file_stands_beside_crusoe_or_in_its_place(file):
 def test_a_bad_row_is_refused_with_its_number(file, row, message):
     with pytest.raises(UsageError, match=message):
         read_offers(file(OURS + row + "\n"))
-
-
-def test_a_name_in_our_columns_that_is_no_gpu_is_refused(file):
-    path = file(OURS + "acme,L40X,,1.20,USD/GPU-hour,1,DE,2026-11-01\n")
-    with pytest.raises(UsageError, match="L40X"):
-        choices(offers_of("acme", path), 1)
-
-
-def test_other_columns_and_no_file_are_refused(file, tmp_path):
-    with pytest.raises(UsageError, match="columns are neither ours"):
-        read_offers(file("gpu,eur\nL40S,1\n"))
-    with pytest.raises(UsageError, match="columns are neither ours"):
-        read_offers(file(""))
-    with pytest.raises(UsageError, match="cannot be read"):
-        read_offers(tmp_path / "none.csv")
-    with pytest.raises(UsageError, match="no offers of provider 'azure' are known, only of crusoe"):
-        offers_of("azure", None)
-    with pytest.raises(UsageError, match="nothing is offered in region 'mars'; there are eu-iceland1-a"):
-        in_region(bundled_offers(), "mars")
-
-
-def test_gpuhunt_prices_are_those_of_the_instance(file):
-    path = file(
-        GPUHUNT
-        + "p4d.24xlarge,us-east-1,32.00,96,1152,8,A100,40,False,\n"
-        + "p4d.24xlarge,us-east-1,12.80,96,1152,8,A100,40,True,\n"
-        + "m5.large,us-east-1,0.10,2,8,0,,,False,\n",
-        "aws.csv",
-    )
-    on_demand, spot = read_offers(path)
-    assert (on_demand.provider, on_demand.usd_per_gpu_hour, on_demand.access) == ("aws", 4.0, "on demand")
-    assert (spot.usd_per_gpu_hour, spot.access, spot.gpus_per_instance) == (1.6, "spot", (8,))
-    assert len(choices(offers_of("aws", path), 1)[0]) == 2  # on demand and spot are two rows
-
-
-@pytest.mark.parametrize(
-    ("short", "memory", "instance", "name"),
-    [
-        ("L4", 24, "g6.xlarge", "L4"),
-        ("L40", 48, "x", "L40"),
-        ("RTX4090", 24, "x", "GeForce RTX 4090"),
-        ("A6000", 48, "x", "RTX A6000"),
-        ("RTX6000", 24, "x", "Quadro RTX 6000"),
-        ("RTX6000Ada", 48, "x", "RTX 6000 Ada"),
-        ("H200", 141, "x", "H200 SXM"),
-        ("H100NVL", 94, "x", "H100 NVL 94GB"),
-        ("GH200", 144, "x", "GH200 144GB"),
-        ("MI300X", 192, "x", "Instinct MI300X"),
-        ("A100", 80, "a100-80gb-sxm-ib.8x", "A100 SXM4 80GB"),
-        ("A100", 80, "gpu-pcie", "A100 PCIe 80GB"),
-        ("T4", 16, "x", "T4"),
-    ],
-)
-def test_short_names_of_gpuhunt(file, short, memory, instance, name):
-    path = file(GPUHUNT + f"{instance},x,1.00,8,64,1,{short},{memory},False,\n", "acme.csv")
-    found, notes = choices(offers_of("acme", path), 1)
-    assert [choice.gpu.name for choice in found] == [name] and not notes
-    assert not found[0].note
-
-
-def test_an_ambiguous_short_name_is_said_and_taken_as_the_slower(file):
-    path = file(GPUHUNT + "gpu.8,x,16.00,8,64,8,A100,80,False,\n", "acme.csv")
-    (choice,), _ = choices(offers_of("acme", path), 1)
-    assert choice.gpu.name == "A100 PCIe 80GB"  # 1,935 GB/s against 2,039
-    assert "may be A100 SXM4 80GB or A100 PCIe 80GB" in choice.note
-
-
-def test_names_that_no_table_knows_are_left_out_and_said(file):
-    rows = "a,x,1.00,8,64,1,v5litepod-8,0.1,False,\nb,x,1.00,8,64,1,L4,24,False,\n"
-    found, notes = choices(offers_of("acme", file(GPUHUNT + rows, "acme.csv")), 1)
-    assert [choice.gpu.name for choice in found] == ["L4"]
-    assert notes == ["left out of the prices: 1 name that no table knows (v5litepod-8)"]
-
-
-def test_a_row_of_a_catalogue_at_a_price_of_0_is_left_out_and_said(file):
-    rows = "a,x,0.0,8,64,1,L40S,48,False,\nb,x,1.00,8,64,1,L4,24,False,\nc,x,0,8,64,8,L4,24,True,\n"
-    found, notes = choices(offers_of("acme", file(GPUHUNT + rows, "acme.csv")), 1)
-    assert [choice.gpu.name for choice in found] == ["L4"]
-    assert notes == ["left out of the prices: 2 rows at a price of 0, which is no offer"]
-    with pytest.raises(UsageError, match="price must be a positive number"):
-        offers_of("acme", file(GPUHUNT + "a,x,-1.0,8,64,1,L40S,48,False,\n", "acme.csv"))
-
-
-def test_the_smallest_instance_comes_before_the_cheapest_gpu():
-    base = next(o for o in bundled_offers() if o.gpu == "L40S")
-    one = replace(base, gpus_per_instance=(1,), usd_per_gpu_hour=2.0)
-    eight = replace(base, gpus_per_instance=(8,), usd_per_gpu_hour=1.0)
-    cheaper_one = replace(base, gpus_per_instance=(1,), usd_per_gpu_hour=1.8)
-    (choice,), _ = choices([eight, one, cheaper_one], 1)
-    assert choice.offer is cheaper_one and choice.billed_gpus == 1
-    (choice,), _ = choices([eight, one], 8)
-    assert choice.offer is eight

@@ -16,7 +16,7 @@ from greenlove_tracker import devices
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.exploration.trials import default_step
 from greenlove_tracker.projection.catalogue import recognise
-from greenlove_tracker.projection.from_log import Asked
+from greenlove_tracker.projection.types import ProjectionOptions
 
 BENCHMARK_TASKS = ["bert_base_squad", "bert_large_squad", "gnmt", "resnet50", "tacotron2", "waveglow"]
 GREEN_LOVE = "green-love"  # the name of the original's schedule
@@ -110,22 +110,22 @@ class GpuArguments:
         return self.manual_tdp_watts if limit_w is None else limit_w
 
     @property
-    def comparison(self) -> Asked:
-        """What the comparison with Crusoe's GPUs is asked for; the log tells the rest."""
+    def comparison(self) -> ProjectionOptions:
+        """The options of the comparison with Crusoe's GPUs; the log tells the rest."""
         is_on_gpu = self.n_gpus > 0
         name = CANONICAL.get(self.gpu_name, self.gpu_name) if self.gpu_name else None
         own = self.gpu if is_on_gpu and name is None else None
         custom, _ = gpus_called(self.custom_speedup)
-        return Asked(
-            gpu=own.name if own else name,
-            gpu_memory=own.memory_gb if own else None,
-            targets=tuple(custom),
-            speedups=tuple(f"{gpu}={value!r}" for gpu, value in custom.items()),
+        return ProjectionOptions(
+            local_gpu=own.name if own else name,
+            local_memory_gb=own.memory_gb if own else None,
+            gpus=tuple(custom),
+            custom_speedup=custom or None,
             task=self.benchmark_task,
             precision=self.precision,
-            utilization=self.manual_gpu_utilization if self.simulated else None,
+            manual_gpu_utilization=self.manual_gpu_utilization if self.simulated else None,
             # GPUs beside a training on the CPU are idle: their limit is none of its own.
-            tdp=self.tdp_w if self.gpu is None or is_on_gpu else None,
+            manual_tdp_watts=self.tdp_w if self.gpu is None or is_on_gpu else None,
         )
 
     def load(self, drawn_w: float | None, n_gpus: int) -> float | None:

@@ -10,7 +10,7 @@ from typing import Any
 
 from greenlove_tracker.compat.green_love.arguments import CANONICAL
 from greenlove_tracker.forecasting import Estimate
-from greenlove_tracker.projection.benchmarks import known_as
+from greenlove_tracker.projection.benchmarks import benchmark_name
 from greenlove_tracker.projection.ranking import rank
 from greenlove_tracker.projection.types import Projection
 from greenlove_tracker.report.equivalents import equivalents
@@ -130,7 +130,7 @@ def _estimate(row: Projection, local_s: float, precision: str) -> CrusoeGPUEstim
 
 
 def _benchmark_key(gpu: GpuSpec | None, precision: str) -> str | None:
-    return None if gpu is None else known_as(gpu, precision) or None
+    return None if gpu is None else benchmark_name(gpu, precision) or None
 
 
 def _flagged(estimates: Sequence[CrusoeGPUEstimate]) -> list[CrusoeGPUEstimate]:

@@ -1,0 +1,151 @@
+"""A training side by side on this machine and on others, from its log, its run or its hours."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import date
+
+from greenlove_tracker.config import load_settings
+from greenlove_tracker.errors import UsageError
+from greenlove_tracker.forecasting import Estimate, Forecast, TrainingPlan
+from greenlove_tracker.logs.directory import read_logs
+from greenlove_tracker.logs.run import Run
+from greenlove_tracker.projection import from_log, power
+from greenlove_tracker.projection.catalogue import recognise
+from greenlove_tracker.projection.project import project_forecast
+from greenlove_tracker.projection.speedup import Speedup, measured_speedup
+from greenlove_tracker.projection.types import Projection, ProjectionOptions
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """The machines side by side, and the training in words.
+
+    Attributes:
+        about: its name or empty, then how its time is known.
+        projections: this machine first.
+        today: date against which the age of prices is counted.
+    """
+
+    about: tuple[str, ...]
+    projections: tuple[Projection, ...]
+    today: date
+
+
+def compare_hours(hours: float, options: ProjectionOptions) -> Comparison:
+    """Return a training of so many hours here, without a log, on this machine and on others.
+
+    Raises:
+        UsageError: where the hours or a setting cannot be, or the options do not go together.
+    """
+    return _compare(from_log.training_of_hours(hours, options))
+
+
+def compare_log(log_dir: str | None, options: ProjectionOptions, *, forecast: Forecast | None = None) -> Comparison:
+    """Return the training of a log directory on this machine and on others.
+
+    Args:
+        log_dir: the directory; None for that of the settings.
+        options: of the projection; the log tells what they leave open.
+        forecast: of the log's exploration, where it is at hand; by default it is made again from the log.
+
+    Raises:
+        UsageError: where nothing is known to project from, or the options do not go together.
+    """
+    return _compare(from_log.training_in(log_dir or load_settings().log_dir, options, forecast))
+
+
+def compare_run(run: Run, options: ProjectionOptions) -> Comparison:
+    """Return the training of a run on this machine and on others.
+
+    Raises:
+        UsageError: where nothing is known to project from, or the options do not go together.
+    """
+    return _compare(from_log.training_of(run, options))
+
+
+def _compare(training: from_log.Training) -> Comparison:
+    forecast, options = training.forecast, training.options
+    if options.measured_log_dir is None:
+        rows = project_forecast(forecast, options)
+    else:
+        rows = _with_measured(training, _measured(training, options.measured_log_dir))
+    peak_gb = options.peak_memory_gb
+    about = training.about if peak_gb is None else (*training.about, f"peak {peak_gb:.3g} GiB")
+    return Comparison(about, tuple(rows), options.today)
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredSpeedup:
+    """A speedup by an exploration that was made on another GPU.
+
+    Attributes:
+        gpu: canonical name.
+        speedup: of one of its GPUs against one here, with the errors of both forecasts.
+        of_target: the same with the error of the forecast there only.
+    """
+
+    gpu: str
+    speedup: Speedup
+    of_target: Estimate
+
+
+def _measured(training: from_log.Training, path: str) -> MeasuredSpeedup:
+    """Return the ratio of the forecasts of one training from explorations here and at ``path``.
+
+    Raises:
+        UsageError: where either is no exploration, or they are of different trainings.
+    """
+    from greenlove_tracker.extrapolation.extrapolate import forecast_from_log  # statsmodels: over a second
+
+    other = read_logs(path).latest_exploration()
+    if other is None or training.exploration is None:
+        which = path if other is None else "the log here"
+        raise UsageError(f"--measured compares two explorations of one training, and {which} holds none")
+    gpus = from_log.logged_gpus(other, ProjectionOptions())
+    if gpus.name is None:
+        raise UsageError(f"--measured {path}: no GPU is named in its log")
+    plan = training.exploration.explored_plan
+    if not _is_same_training(plan, other.explored_plan):
+        raise UsageError(f"--measured {path}: it explored another training, of another data set or batch size")
+    local_s = power.at_level(training.forecast.duration_s)
+    target_s = power.at_level(forecast_from_log(other, plan).duration_s)
+    of_one = 1 / power.scaling_gain(training.options.n_gpus or 1, gpus.n_gpus, training.options.scaling)
+    both = measured_speedup(local_s, target_s)
+    of_target = measured_speedup(replace(local_s, lower=local_s.point, upper=local_s.point), target_s).estimate
+    speedup = replace(
+        both,
+        estimate=both.estimate.times(of_one, both.estimate.unit),
+        sources=(f"the same exploration on it, run {other.run_id}",),
+    )
+    gpu = recognise(gpus.name, gpus.memory_gb).name
+    return MeasuredSpeedup(gpu, speedup, of_target.times(of_one, of_target.unit))
+
+
+def _is_same_training(a: TrainingPlan, b: TrainingPlan) -> bool:
+    """Return True where both are of one data set in one batch size; the number of epochs or steps may differ."""
+    return (a.samples, a.batch_size, a.steps is None) == (b.samples, b.batch_size, b.steps is None)
+
+
+def _with_measured(training: from_log.Training, measured: MeasuredSpeedup) -> list[Projection]:
+    """Return the rows with the measured GPU's: no error of the forecast here is in a time that was measured there.
+
+    Raises:
+        UsageError: where a speedup is given for all GPUs.
+    """
+    forecast, options = training.forecast, training.options
+    custom, estimate = options.custom_speedup, measured.of_target
+    if custom is not None and not isinstance(custom, Mapping):
+        raise UsageError("--speedup for all GPUs and --measured: name the GPUs, as in --speedup 'L40S=1.8'")
+    options = replace(
+        options,
+        gpus=(*options.gpus, measured.gpu),
+        custom_speedup={**(custom or {}), measured.gpu: (estimate.point, estimate.lower, estimate.upper)},
+    )
+    point_s = forecast.duration_s.point
+    exact = replace(forecast, duration_s=replace(forecast.duration_s, lower=point_s, upper=point_s))
+    return [
+        replace(of_exact, speedup=measured.speedup) if row.name == measured.gpu and not row.is_local else row
+        for row, of_exact in zip(project_forecast(forecast, options), project_forecast(exact, options), strict=True)
+    ]

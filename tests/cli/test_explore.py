@@ -1,0 +1,105 @@
+from __future__ import annotations
+
+import csv
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from projection_samples import LAPTOP, PLAN, explored
+
+from greenlove_tracker.cli import cli, forecast
+from greenlove_tracker.cli.explore import parse_speedups
+from greenlove_tracker.errors import UsageError
+from greenlove_tracker.extrapolation.extrapolate import forecast_from_log
+from greenlove_tracker.logs.directory import read_logs
+
+pytestmark = pytest.mark.usefixtures("no_settings")
+
+
+def call(*arguments: str):
+    return CliRunner().invoke(cli, ["project", *arguments])
+
+
+def test_the_command_without_a_log() -> None:
+    result = call("--gpu", "RTX 4090", "--hours", "20", "--country", "DE", "--utilization", "0.82")
+    assert result.exit_code == 0 and "here on 1 × GeForce RTX 4090 · time as given" in result.stdout
+    assert "L40S" in result.stdout and "0 claimed" in result.stdout
+    bare = call("--gpu", "RTX 4090", "--hours", "20").stdout
+    assert "give --electricity-price in USD/kWh" in bare
+    assert "give --utilization, a share" in " ".join(bare.split()) and "manual_gpu" not in bare
+
+
+def test_options_are_named_before_lines_are_broken() -> None:
+    for arguments in ([], ["--country", "IN"], ["--country", "Cuba"], ["--speedup", "L40S=2", "--gpu", "Voodoo 2"]):
+        text = call("--hours", "20", *(arguments or ["--gpu", "RTX 4090"])).stdout
+        assert text and max(map(len, text.splitlines())) <= 100, arguments
+        assert "electricity_price" not in text and "custom_speedup" not in text
+
+
+def test_embodied_emissions_are_an_option() -> None:
+    result = call("--gpu", "L40S", "--hours", "10", "--embodied", "0.02", "--json")
+    assert json.loads(result.stdout)["projections"][0]["embodied_kgco2e"] == pytest.approx(0.2)
+    wrong = call("--gpu", "L40S", "--hours", "10", "--embodied", "-1")
+    assert wrong.exit_code == 1 and "--embodied must be a positive number" in wrong.output
+
+
+def test_the_command_on_a_log_in_every_style(logs: Path, tmp_path: Path) -> None:
+    explored(logs)
+    assert LAPTOP in " ".join(call(str(logs)).stdout.split())
+    record = json.loads(call(str(logs), "--json").stdout)
+    assert {"about", "projections", "verdicts", "savings", "notes", "warnings"} == record.keys()
+    rows = list(csv.DictReader(call(str(logs), "--csv").stdout.splitlines()))
+    assert [r["gpu"] for r in rows] == [p["gpu"] for p in record["projections"]]
+    wanted = call(str(logs), "--gpus", "4", "--csv").stdout.splitlines()
+    assert {r["gpu"]: r["gpus_billed"] for r in csv.DictReader(wanted)}["L40S"] == "4"
+    assert call(str(logs), "-o", "x.html").exit_code == 0
+    assert "Here and on other machines" in (tmp_path / "x.html").read_text()
+    assert call(str(logs), "-o", "x.pdf").exit_code == 0
+    assert (tmp_path / "x.pdf").read_bytes().startswith(b"%PDF")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["nowhere"], "nowhere is not a directory of logs"),
+        (["--gpu", "RTX 409", "--hours", "1"], "give one of its names, or --speedup"),
+        (["--hours", "1", "--provider", "nobody"], "no offers of provider 'nobody'"),
+        (["--hours", "1", "--region", "mars"], "nothing is offered in region 'mars'"),
+        (["--hours", "1", "--country", "Germny"], "Germany"),
+        (["--hours", "1", "--task", "cooking"], "no benchmark is called 'cooking'"),
+        (["--hours", "1", "--pue", "0.5"], "pue must be at least 1"),
+        (["--hours", "1", "--utilization", "82"], "a share from 0 to 1"),
+        (["--hours", "1", "--json", "--csv"], "choose one"),
+        (["--hours", "1", "-o", "x.docx"], ".pdf, .html and .md can be written"),
+        (["--hours", "1", "--target", "RTX 99"], "no GPU of the table is called 'RTX 99'"),
+        (["x", "--hours", "1"], "--hours is for a training without a log"),
+    ],
+)
+def test_a_users_mistake_is_one_line_that_says_what_to_do(arguments, says) -> None:
+    result = call(*arguments)
+    assert result.exit_code == 1
+    assert says in result.output and result.output.count("\n") == 1, result.output
+
+
+def test_an_empty_log_says_what_to_do(logs: Path) -> None:
+    logs.mkdir()
+    assert "explore or track one, or give --gpu and --hours" in call(str(logs)).output
+
+
+def test_speedups_that_are_given() -> None:
+    assert parse_speedups(()) is None
+    assert parse_speedups(("1.8",)) == 1.8
+    assert parse_speedups(("L40S=1.8", "RTX 4090 = 2,1.5,2.5")) == {"L40S": 1.8, "RTX 4090": (2.0, 1.5, 2.5)}
+    for wrong in (("x",), ("1,2",), ("",), ("L40S=",), ("1.8", "L40S=2")):
+        with pytest.raises(UsageError, match="--speedup"):
+            parse_speedups(wrong)
+
+
+def test_foresight_forecasts_the_same_again(logs: Path) -> None:
+    run = explored(logs)
+    shown = forecast.exploration_text(read_logs(logs), 200, None, None)
+    made = forecast_from_log(run, replace(PLAN, epochs=200))
+    assert "200 epochs" in shown
+    assert made.duration_s.point == pytest.approx(2 * forecast_from_log(run).duration_s.point, rel=1e-6)
