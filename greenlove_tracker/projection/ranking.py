@@ -1,4 +1,4 @@
-"""Which machine is cheapest, fastest and greenest, what that saves, and what would settle what cannot be told.
+"""The cheapest, fastest and greenest machine, the savings, and the trial that would tell apart those that overlap.
 
 Two machines whose 90% ranges overlap are not ranked: the winner is the one with the lowest figure only where nobody's
 range reaches into its own. The error of the local forecast is in every range, so an overlap is judged with caution.
@@ -16,14 +16,14 @@ from greenlove_tracker.projection.power import LEVEL
 from greenlove_tracker.projection.types import Projection
 from greenlove_tracker.units import SECONDS_PER_HOUR
 
-SETTLE_MINUTES = 15.0  # a trial of that length repeats an epoch or hundreds of steps many times
+TRIAL_MINUTES = 15.0  # a trial of that length repeats an epoch or hundreds of steps many times
 
 Criterion = Literal["cost", "time", "co2e"]
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Who leads by one criterion.
+    """The leaders by one criterion.
 
     Attributes:
         criterion: "cost", "time" or "co2e" (location-based).
@@ -43,7 +43,7 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Saving:
-    """What one machine saves against the local one; negative where it takes more.
+    """The saving of one machine against the local one; negative where it takes more.
 
     Attributes:
         criterion: "cost", "time" or "co2e".
@@ -63,7 +63,7 @@ class SuggestedTrial:
     """A trial that would cut a range.
 
     Attributes:
-        machine: where.
+        machine: the one to try.
         cost_usd: on the smallest instance that is rented out.
         gpus: of that instance.
         sentence: the same in words.
@@ -77,19 +77,19 @@ class SuggestedTrial:
 
 @dataclass(frozen=True, slots=True)
 class Ranking:
-    """What the end of a table says; None where too little is known for it."""
+    """The verdicts at the end of a table; None where too little is known for one."""
 
     cheapest: Verdict | None
     cheapest_rented: Verdict | None
     fastest: Verdict | None
     greenest: Verdict | None
     savings: tuple[Saving, ...]
-    settle: SuggestedTrial | None
+    suggested_trial: SuggestedTrial | None
     notes: tuple[str, ...]
 
 
 def rank(projections: Sequence[Projection]) -> Ranking:
-    """Judges the rows of a projection, the local one first."""
+    """Return the verdicts on the rows of a projection, the local one first."""
     compared = [row for row in projections if row.is_compared]
     rented = [row for row in compared if row.is_rented]
     cheapest, cheapest_rented = _verdict("cost", compared), _verdict("cost", rented, " rented")
@@ -102,18 +102,18 @@ def rank(projections: Sequence[Projection]) -> Ranking:
         fastest=fastest,
         greenest=greenest,
         savings=tuple(saving for saving in savings if saving is not None),
-        settle=_settle([v for v in (cheapest_rented, fastest) if v is not None], local),
+        suggested_trial=_suggested_trial([v for v in (cheapest_rented, fastest) if v is not None], local),
         notes=_notes(compared),
     )
 
 
 def value_of(row: Projection, criterion: Criterion) -> Estimate | None:
-    """What a criterion compares of a row."""
+    """Return the estimate that a criterion compares; None where it is not known."""
     return {"cost": row.cost_usd, "time": row.duration_s, "co2e": row.emissions_kgco2e}[criterion]
 
 
 def label(row: Projection) -> str:
-    """``8 × H200 SXM``, or ``here``."""
+    """Return ``8 × H200 SXM``, or ``here``."""
     return "here" if row.is_local else f"{row.billed_gpus} × {row.name}"
 
 
@@ -148,30 +148,24 @@ def _verdict_sentence(criterion: Criterion, leaders: Sequence[Projection], among
 
 
 def _saving(criterion: Criterion, rented: Sequence[Projection], local: Projection | None) -> Saving | None:
-    """Of the first rented machine by the criterion against the local one; None where either is not known."""
-    known = [row for row in rented if value_of(row, criterion) is not None]
-    if local is None or not known:
+    """Return that of the first rented machine by the criterion; None where it or the local one is not known."""
+    known = [(value, row) for row in rented if (value := value_of(row, criterion)) is not None]
+    a = value_of(local, criterion) if local is not None else None
+    if a is None or not known:
         return None
-    there = min(known, key=lambda row: _point(value_of(row, criterion)))
-    a, b = value_of(local, criterion), value_of(there, criterion)
-    if a is None or b is None:
-        return None
+    b, best = min(known, key=lambda pair: pair[0].point)
     amount = Estimate(a.point - b.point, a.lower - b.upper, a.upper - b.lower, LEVEL, a.unit, b.kind)
-    n_tied = sum(_overlap(b, value) for row in known if (value := value_of(row, criterion)) is not None)
-    return Saving(criterion, there, amount, _saving_sentence(criterion, there, amount, n_tied))
+    n_tied = sum(_overlap(b, value) for value, _ in known)
+    return Saving(criterion, best, amount, _saving_sentence(criterion, best, amount, n_tied))
 
 
-def _point(value: Estimate | None) -> float:
-    return float("inf") if value is None else value.point
-
-
-def _saving_sentence(criterion: Criterion, there: Projection, amount: Estimate, n_tied: int) -> str:
-    """``n_tied``: rented machines whose ranges overlap with this one's, itself too."""
-    what = {"cost": "money", "time": "time", "co2e": "CO2e"}[criterion]
+def _saving_sentence(criterion: Criterion, row: Projection, amount: Estimate, n_tied: int) -> str:
+    """Return the saving in words; ``n_tied``: rented machines whose ranges overlap with this row's, itself too."""
+    noun = {"cost": "money", "time": "time", "co2e": "CO2e"}[criterion]
     basis = ", location-based" if criterion == "co2e" else ""
-    which = label(there) + (f", one of {n_tied} whose ranges overlap," if n_tied > 1 else "")
+    which = label(row) + (f", one of {n_tied} whose ranges overlap," if n_tied > 1 else "")
     if amount.lower <= 0 <= amount.upper:
-        return f"whether {which} saves {what} against here cannot be told{basis}"
+        return f"whether {which} saves {noun} against here cannot be told{basis}"
     low, high = sorted((abs(amount.lower), abs(amount.upper)))
     size = Estimate(abs(amount.point), low, high, amount.level, amount.unit, amount.kind)
     shown = _text(criterion, size) + (" CO2e" if criterion == "co2e" else "")
@@ -190,8 +184,8 @@ def _text(criterion: Criterion, value: Estimate | None) -> str:
     return f"{write(value.point)} [{write(value.lower)}–{write(value.upper)}]"
 
 
-def _settle(verdicts: Sequence[Verdict], local: Projection | None) -> SuggestedTrial | None:
-    """A trial on the cheapest of the tied machines, which brings its range down to that of a forecast made there."""
+def _suggested_trial(verdicts: Sequence[Verdict], local: Projection | None) -> SuggestedTrial | None:
+    """Return a trial on the cheapest of the tied machines, which brings its range down to that of a forecast there."""
     tied = {id(row): row for v in verdicts if v.winner is None for row in v.leaders if _is_worth_a_trial(row)}
     if not tied or local is None or local.duration_s is None:
         return None
@@ -205,25 +199,25 @@ def _settle(verdicts: Sequence[Verdict], local: Projection | None) -> SuggestedT
     if half > 0:
         comes_to = f"about ±{significant(half * 100, 1)}%, as wide as that of the forecast here"
     sentence = (
-        f"{SETTLE_MINUTES:.0f} minutes of {gpus} × {machine.name} ({money(cost)}) would cut its range to {comes_to}"
+        f"{TRIAL_MINUTES:.0f} minutes of {gpus} × {machine.name} ({money(cost)}) would cut its range to {comes_to}"
     )
     return SuggestedTrial(machine, cost, gpus, sentence)
 
 
 def _is_worth_a_trial(row: Projection) -> bool:
-    """Whether a trial has a price, and is shorter than the training itself."""
-    trial_s = SETTLE_MINUTES * 60
+    """Return True where a trial has a price, and is shorter than the training itself."""
+    trial_s = TRIAL_MINUTES * 60
     return _trial_usd(row) is not None and row.duration_s is not None and row.duration_s.point > trial_s
 
 
 def _trial_usd(row: Projection) -> float | None:
     if row.offer is None or row.offer.usd_per_gpu_hour is None:
         return None
-    return row.offer.usd_per_gpu_hour * min(row.offer.gpus_per_instance) * SETTLE_MINUTES * 60 / SECONDS_PER_HOUR
+    return row.offer.usd_per_gpu_hour * min(row.offer.gpus_per_instance) * TRIAL_MINUTES * 60 / SECONDS_PER_HOUR
 
 
 def _notes(rows: Sequence[Projection]) -> tuple[str, ...]:
-    """What is to be known of the whole comparison."""
+    """Return what the reader of the whole comparison must know."""
     bases = {word for row in rows if row.intensity for word in ("direct", "lifecycle") if word in row.intensity.basis}
     costs = {row.cost_basis for row in rows if row.cost_basis}
     notes = []

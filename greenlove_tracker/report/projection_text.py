@@ -246,8 +246,8 @@ def _verdicts(ranking: Ranking) -> list[tuple[str, str]]:
             label, _, text = verdict.sentence.partition(": ")
             told.append(("rented" if verdict is rented else label, text))
     told += [(COMPARED, saving.sentence) for saving in ranking.savings]
-    if ranking.settle is not None:
-        told.append(("settle", ranking.settle.sentence))
+    if ranking.suggested_trial is not None:
+        told.append(("settle", ranking.suggested_trial.sentence))
     return told
 
 

@@ -39,7 +39,7 @@ def test_clear_winners_are_named():
     assert ranking.cheapest_rented.winner.name == A100
     assert ranking.fastest.sentence == "fastest: 8 × H100 SXM5 80GB, 1:30:00 [1:21:00–1:39:00]"
     assert ranking.greenest.sentence == "greenest: 8 × H100 SXM5 80GB, 270 g [243 g–297 g], location-based"
-    assert ranking.settle is None  # nothing is left to settle
+    assert ranking.suggested_trial is None  # nothing is left to settle
 
 
 def test_overlapping_ranges_are_not_ranked_and_a_trial_would_settle_them():
@@ -49,7 +49,7 @@ def test_overlapping_ranges_are_not_ranked_and_a_trial_would_settle_them():
     assert ranking.cheapest_rented.sentence == (
         "cheapest rented: no winner can be named, the ranges of 1 × A100 PCIe 80GB, 8 × H100 SXM5 80GB overlap"
     )
-    settle = ranking.settle
+    settle = ranking.suggested_trial
     assert (settle.machine.name, settle.gpus) == (A100, 1)  # one GPU, not eight
     assert settle.cost_usd == pytest.approx(0.25 * 2.00)
     assert "15 minutes of 1 × A100 PCIe 80GB ($0.50) would cut its range to about ±4%" in settle.sentence
@@ -57,8 +57,8 @@ def test_overlapping_ranges_are_not_ranked_and_a_trial_would_settle_them():
 
 def test_a_trial_on_eight_that_are_billed_together_is_paid_for_eight():
     ranking = rank([row("here", 20, 4, 3.5), row(H200, 1.4, 46, 0.2, 0.3), row(H100, 1.5, 45, 0.27, 0.3)])
-    assert (ranking.settle.machine.name, ranking.settle.gpus) == (H100, 8)
-    assert ranking.settle.cost_usd == pytest.approx(0.25 * 8 * 3.90)
+    assert (ranking.suggested_trial.machine.name, ranking.suggested_trial.gpus) == (H100, 8)
+    assert ranking.suggested_trial.cost_usd == pytest.approx(0.25 * 8 * 3.90)
 
 
 def test_savings_against_here_say_what_they_rest_on():
