@@ -1,4 +1,4 @@
-"""The pages that set a training on this machine beside others: charts, table, who leads, and what it rests on."""
+"""The report of a training on this machine beside others: charts, table, who leads, assumptions and sources."""
 
 from __future__ import annotations
 
@@ -27,7 +27,6 @@ from greenlove_tracker.rendering.document import (
 from greenlove_tracker.report.equivalents import equivalent_blocks
 from greenlove_tracker.report.projection_text import (
     ProjectionText,
-    Units,
     compared,
     figure,
     market,
@@ -42,7 +41,7 @@ _TITLE = "Here and on other machines"
 
 
 def projection_document(projections: Sequence[Projection], about: Sequence[str] = ()) -> Document:
-    """A report of its own.
+    """Return a report of its own.
 
     Args:
         projections: this machine first, as ``project`` gives them.
@@ -57,16 +56,16 @@ def projection_document(projections: Sequence[Projection], about: Sequence[str] 
 
 
 def projection_blocks(projections: Sequence[Projection]) -> tuple[Block, ...]:
-    """The same as sections of another report; nothing without projections."""
+    """Return the same as sections of another report; nothing without projections."""
     if not projections:
         return ()
     return (*_side_by_side(projections), *_equivalents(projections[0]), *_basis(compared(projections)))
 
 
 def elsewhere_blocks(run: Run) -> tuple[tuple[Block, ...], tuple[Block, ...]]:
-    """The training of a run on GPUs that can be rented, from its log, and apart what that rests on.
+    """Return the training of a run on GPUs for rent, from its log, and apart its assumptions and sources.
 
-    Where it cannot be told, why not.
+    Where it cannot be compared, the first blocks say why.
     """
     from greenlove_tracker.projection.comparison import compare_run  # an exploration needs statsmodels: over a second
 
@@ -79,15 +78,15 @@ def elsewhere_blocks(run: Run) -> tuple[tuple[Block, ...], tuple[Block, ...]]:
 
 
 def _side_by_side(projections: Sequence[Projection]) -> tuple[Block, ...]:
-    told = projection_text(projections)
+    text = projection_text(projections)
     return (
         Heading(_TITLE),
         *_charts(compared(projections)),
-        comparison_table(told),
-        *(Paragraph(f"{text}.") for text in told.beside),
-        *((Table((Column("", 1), Column("", 6)), told.verdicts),) if told.verdicts else ()),
-        *(Paragraph(f"{text}.") for text in told.warnings),
-        *(Paragraph(text, is_note=True) for text in told.notes),
+        comparison_table(text),
+        *(Paragraph(f"{sentence}.") for sentence in text.beside),
+        *((Table((Column("", 1), Column("", 6)), text.verdicts),) if text.verdicts else ()),
+        *(Paragraph(f"{sentence}.") for sentence in text.warnings),
+        *(Paragraph(sentence, is_note=True) for sentence in text.notes),
     )
 
 
@@ -105,7 +104,7 @@ def _charts(shown: Sequence[Projection]) -> tuple[Block, ...]:
 
 
 def _chart(criterion: Criterion, rows: Sequence[Projection], title: str, scale: Scale) -> BarChart | None:
-    """A bar for each row; none at all where there is nothing to compare."""
+    """Return a bar for each row; None where there is nothing to compare."""
     factor = scale.per_canonical
     bars = []
     for row in rows:
@@ -117,8 +116,8 @@ def _chart(criterion: Criterion, rows: Sequence[Projection], title: str, scale: 
         text = figure(value, factor).text
         if criterion == "co2e" and row.market is not None:
             text += f" · market-based: {market(row)}"
-        look = BarStyle.PLAIN if row.is_local else BarStyle.PROJECTED
-        bars.append(Bar(label, value.point * factor, text, look, _range(value, factor)))
+        style = BarStyle.PLAIN if row.is_local else BarStyle.PROJECTED
+        bars.append(Bar(label, value.point * factor, text, style, _range(value, factor)))
     known = [bar.value for bar in bars if bar.value is not None]
     is_comparison = len(known) > 1 and (len(known) == len(bars) == 2 or len(set(known)) > 2)  # not all others alike
     return BarChart(tuple(bars), title) if is_comparison else None
@@ -128,9 +127,9 @@ def _range(value: Estimate, factor: float) -> tuple[float, float] | None:
     return (value.lower * factor, value.upper * factor) if value.lower < value.upper else None
 
 
-def comparison_table(told: ProjectionText) -> Table:
-    """The machines that are compared, this one first."""
-    units: Units = told.units
+def comparison_table(text: ProjectionText) -> Table:
+    """Return the machines that are compared, this one first."""
+    units = text.units
     columns = (
         Column("machine", 2.2),
         Column("rent as, × $/h", 1.4, True),
@@ -152,13 +151,13 @@ def comparison_table(told: ProjectionText) -> Table:
             line.market,
             line.known_from,
         )
-        for line in told.lines
+        for line in text.lines
     )
     return Table(columns, rows)
 
 
 def _equivalents(local: Projection) -> tuple[Block, ...]:
-    """Everyday amounts of what this machine emits; its country is known by its grid only."""
+    """Return everyday amounts of the emissions of this machine; its country is known by its grid only."""
     if local.emissions_kgco2e is None or local.intensity is None:
         return ()
     source = local.intensity.source
@@ -167,7 +166,7 @@ def _equivalents(local: Projection) -> tuple[Block, ...]:
 
 
 def _basis(shown: Sequence[Projection]) -> tuple[Block, ...]:
-    """What was assumed of each machine, and every source with the machines that rest on it."""
+    """Return the assumptions about each machine, and every source with the machines that rest on it."""
     return (
         *_grouped("What was assumed of these machines", "machine", "assumption", shown, lambda row: row.assumptions),
         *_grouped("Sources of the comparison", "machine", "source", shown, _sources),
@@ -175,14 +174,14 @@ def _basis(shown: Sequence[Projection]) -> tuple[Block, ...]:
 
 
 def _sources(row: Projection) -> list[str]:
-    """Without those of the speedup that are the data sheet's anyway."""
+    """Return a row's sources without those of the speedup that are the data sheet's anyway."""
     return [text for text in row.sources if f"data sheet: {text}" not in row.sources]
 
 
 def _grouped(
     title: str, first: str, second: str, rows: Sequence[Projection], texts: Callable[[Projection], Sequence[str]]
 ) -> tuple[Block, ...]:
-    """A section of texts, each once, with the machines that share it."""
+    """Return a section of texts, each once, with the machines that share it."""
     by_text: dict[str, list[str]] = {}
     for row in rows:
         for text in texts(row):

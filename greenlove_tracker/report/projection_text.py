@@ -1,4 +1,4 @@
-"""What is said about a training on other machines, once for every face: the table, who leads, and what it rests on."""
+"""A projection in words, once for screens and pages: the table, who leads, and what it rests on."""
 
 from __future__ import annotations
 
@@ -21,7 +21,9 @@ _CENTS_BELOW_USD = 0.1
 _DOLLARS, _CENTS = Scale("$", 1.0, 2), Scale("¢", 100.0, 2)
 _MOST_CHARACTERS = 1000  # of a sentence
 _MOST_NAMED = 5  # of the GPUs that would hold a training
-_MARKS = {"reserved": "r ", "spot": "s ", "on request": "q ", "withdrawn": "w "}
+# Marks of offers that are not simply to be had, and their meaning
+_ACCESS = {"reserved": "r reserved only", "spot": "s spot", "on request": "q on request", "withdrawn": "w withdrawn"}
+_NOT_IN, _MAKING = "storage, transfer, set-up time", ", making of the hardware"
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +35,7 @@ class Figure:
 
     @property
     def text(self) -> str:
-        """Both, for one cell."""
+        """Number and range for one cell."""
         return f"{self.point} [{self.range}]" if DASH in self.range else f"{self.point} {self.range}".rstrip()
 
 
@@ -53,7 +55,7 @@ class ProjectionLine:
 
 @dataclass(frozen=True, slots=True)
 class Units:
-    """What the columns are in."""
+    """The units of the columns."""
 
     time: Scale
     cost: Scale
@@ -63,16 +65,16 @@ class Units:
 
 @dataclass(frozen=True, slots=True)
 class ProjectionText:
-    """What every face says.
+    """A projection in words, the same for every screen and page.
 
     Attributes:
-        head: the training, and what it takes here.
+        head: the training, and the time that it takes here.
         units: of the table.
         lines: of the table, this machine first.
         beside: the machines that are not compared, by reason.
-        verdicts: who leads, what that saves, and what would settle what cannot be told: label and sentence.
-        notes: what the numbers rest on.
-        warnings: what makes them worse.
+        verdicts: label and sentence: who leads, the savings, and the trial that would tell the leaders apart.
+        notes: sentences about the ground of the numbers.
+        warnings: reasons to trust them less.
     """
 
     head: str
@@ -87,7 +89,7 @@ class ProjectionText:
 def projection_text(
     projections: Sequence[Projection], about: Sequence[str] = (), today: date | None = None
 ) -> ProjectionText:
-    """Puts a projection into words.
+    """Return a projection in words.
 
     Args:
         projections: this machine first, as ``project`` gives them.
@@ -102,23 +104,39 @@ def projection_text(
         lines=tuple(_line(row, units, _has_several_providers(shown)) for row in shown),
         beside=_in_one_line(_beside(projections)),
         verdicts=tuple(_verdicts(rank(projections))),
-        notes=_in_one_line(notes(projections, today)),
-        warnings=_in_one_line(warnings(projections)),
+        notes=_in_one_line(_notes(projections, today)),
+        warnings=_in_one_line(_warnings(projections)),
     )
 
 
 def _in_one_line(texts: Iterable[str]) -> tuple[str, ...]:
-    """Without what cannot be seen: names and regions may come from a file of prices."""
+    """Return texts without what cannot be seen: names and regions may come from a file of prices."""
     return tuple(fmt.shortened(text, _MOST_CHARACTERS) for text in texts)
 
 
+def _head(local: Projection, about: Sequence[str]) -> str:
+    name, *basis = about or ("",)
+    machine = "" if _is_nameless(local) else f"{local.n_gpus} × {fmt.shortened(local.name, 60)}"
+    duration, time = local.duration_s, ""
+    if duration is not None:
+        time = fmt.duration(duration.point)
+        if duration.upper > duration.lower:
+            time += f" [{fmt.duration(duration.lower)}–{fmt.duration(duration.upper)}]"
+    time_here = f"{time} here" + (f" on {machine}" if machine else ", without a GPU")
+    return " · ".join(part for part in (fmt.shortened(name, 100), time_here, *basis) if part)
+
+
+def _is_nameless(local: Projection) -> bool:
+    return local.gpu is None and local.name == "this machine"
+
+
 def compared(projections: Iterable[Projection]) -> list[Projection]:
-    """The rows of the table: this machine, and those that are neither set aside nor too small."""
+    """Return the rows of the table: this machine, and those that are neither set aside nor too small."""
     return [row for row in projections if row.is_local or row.is_compared]
 
 
 def units_of(rows: Sequence[Projection]) -> Units:
-    """One unit for each column: that which suits its largest number."""
+    """Return one unit for each column: that which suits its largest number."""
     return Units(
         time_scale(_largest(row.duration_s for row in rows)),
         _CENTS if _largest(row.cost_usd for row in rows) < _CENTS_BELOW_USD else _DOLLARS,
@@ -129,34 +147,6 @@ def units_of(rows: Sequence[Projection]) -> Units:
 
 def _largest(estimates: Iterable[Estimate | None]) -> float:
     return max((e.point for e in estimates if e is not None), default=1.0)
-
-
-def row_name(row: Projection) -> str:
-    """``here  RTX 4090``, ``here`` without a GPU, or the GPU elsewhere."""
-    if not row.is_local:
-        return short_name(row)
-    return "here" if _is_nameless(row) else f"here  {short_name(row)}"
-
-
-def _is_nameless(local: Projection) -> bool:
-    return local.gpu is None and local.name == "this machine"
-
-
-def _has_several_providers(rows: Iterable[Projection]) -> bool:
-    return len({row.offer.provider for row in rows if row.offer}) > 1
-
-
-def _head(local: Projection, about: Sequence[str]) -> str:
-    name, *how = about or ("",)
-    machine = "" if _is_nameless(local) else f"{local.n_gpus} × {fmt.shortened(local.name, 60)}"
-    takes = local.duration_s
-    time = ""
-    if takes is not None:
-        time = fmt.duration(takes.point)
-        if takes.upper > takes.lower:
-            time += f" [{fmt.duration(takes.lower)}–{fmt.duration(takes.upper)}]"
-    here = f"{time} here" + (f" on {machine}" if machine else ", without a GPU")
-    return " · ".join(part for part in (fmt.shortened(name, 100), here, *how) if part)
 
 
 def _line(row: Projection, units: Units, names_provider: bool) -> ProjectionLine:
@@ -178,8 +168,25 @@ def _line(row: Projection, units: Units, names_provider: bool) -> ProjectionLine
     )
 
 
+def _has_several_providers(rows: Iterable[Projection]) -> bool:
+    return len({row.offer.provider for row in rows if row.offer}) > 1
+
+
+def row_name(row: Projection) -> str:
+    """Return ``here  RTX 4090``, ``here`` without a GPU, or the GPU elsewhere."""
+    if not row.is_local:
+        return short_name(row)
+    return "here" if _is_nameless(row) else f"here  {short_name(row)}"
+
+
+def short_name(row: Projection) -> str:
+    """Return the GPU without its maker's brand, in one line; of a log it may be any text."""
+    name = fmt.shortened(row.name, 60)
+    return name.removeprefix("GeForce ").removeprefix("Instinct ")
+
+
 def _known_from(row: Projection) -> str:
-    """Where the speedup is known from; of this machine, where its time is."""
+    """Return the source of the speedup; of this machine, that of its time."""
     if row.speedup is not None:
         known_from = row.speedup.known_from.partition(":")[0]  # "rough: no GPU here", and the notes say the rest
         return known_from.replace("GeForce ", "")
@@ -188,23 +195,23 @@ def _known_from(row: Projection) -> str:
 
 
 def rent_as(row: Projection) -> str:
-    """How many GPUs at which price each: ``r 8 × 4.29``, with the mark of what is not simply to be had."""
+    """Return the GPUs and the price of each: ``r 8 × 4.29``, with the mark of what is not simply to be had."""
     if row.offer is None:
         return row.price
     per_hour = row.offer.usd_per_gpu_hour
     price = DASH if per_hour is None else f"{per_hour:.2f}"
-    return f"{_MARKS.get(row.offer.access, '')}{row.billed_gpus} × {price}"
+    return f"{_ACCESS.get(row.offer.access, '')[:2]}{row.billed_gpus} × {price}"
 
 
 def market(row: Projection) -> str:
-    """The provider's claim; it is only said beside a location-based figure."""
+    """Return the provider's claim; it only stands beside a location-based figure."""
     if row.market is not None:
         return row.market.short
     return "none" if row.emissions_kgco2e is not None else DASH
 
 
 def figure(estimate: Estimate | None, factor: float) -> Figure:
-    """With two digits, or three where the range is narrow; ``factor`` makes it the unit of its column."""
+    """Return two digits, or three where the range is narrow; ``factor`` makes it the unit of its column."""
     if estimate is None:
         return Figure(DASH)
     digits = 3 if estimate.relative_width < _NARROW else 2
@@ -215,21 +222,21 @@ def figure(estimate: Estimate | None, factor: float) -> Figure:
 
 
 def _beside(projections: Sequence[Projection]) -> list[str]:
-    """Those set aside, by reason, and those that the training does not fit into."""
+    """Return those set aside, by reason, and those that the training does not fit into."""
     reasons: dict[str, list[str]] = {}
     for row in projections:
         if row.is_local or row.is_compared:
             continue
         if row.fits is False:
             memory = f" ({row.gpu.memory_gb:g} GB)" if row.gpu and row.gpu.memory_gb else ""
-            reason = f"too small for the peak memory seen here; {_holding(row.fits_instead)}"
+            reason = f"too small for the peak memory seen here; {_would_fit(row.fits_instead)}"
             reasons.setdefault(reason, []).append(short_name(row) + memory)
         else:
             reasons.setdefault(row.aside, []).append(short_name(row))
     return [f"{', '.join(dict.fromkeys(names))}: {reason}" for reason, names in reasons.items()]
 
 
-def _holding(names: Sequence[str]) -> str:
+def _would_fit(names: Sequence[str]) -> str:
     if not names:
         return "nothing here would hold it"
     more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
@@ -240,36 +247,25 @@ def _verdicts(ranking: Ranking) -> list[tuple[str, str]]:
     cheapest, rented = ranking.cheapest, ranking.cheapest_rented
     if cheapest is not None and rented is not None and cheapest.leaders == rented.leaders:
         rented = None
-    told: list[tuple[str, str]] = []
+    found: list[tuple[str, str]] = []
     for verdict in (cheapest, rented, ranking.fastest, ranking.greenest):
         if verdict is not None:
             label, _, text = verdict.sentence.partition(": ")
-            told.append(("rented" if verdict is rented else label, text))
-    told += [(COMPARED, saving.sentence) for saving in ranking.savings]
+            found.append(("rented" if verdict is rented else label, text))
+    found += [(COMPARED, saving.sentence) for saving in ranking.savings]
     if ranking.suggested_trial is not None:
-        told.append(("settle", ranking.suggested_trial.sentence))
-    return told
+        found.append(("settle", ranking.suggested_trial.sentence))
+    return found
 
 
-# -- What the numbers of a projection rest on, and what makes them worse --
-
-_ACCESS = {"reserved": "r reserved only", "spot": "s spot", "on request": "q on request", "withdrawn": "w withdrawn"}
-_NOT_IN, _MAKING = "storage, transfer, set-up time", ", making of the hardware"
-
-
-def notes(projections: Sequence[Projection], today: date | None) -> tuple[str, ...]:
-    """One sentence or a few on each column, in the order of the table.
-
-    Args:
-        projections: this machine first.
-        today: to say how old the prices are; None: only their date.
-    """
+def _notes(projections: Sequence[Projection], today: date | None) -> tuple[str, ...]:
+    """Return one sentence or a few on each column, in the order of the table."""
     rented = [row for row in projections if not row.is_local and row.is_compared]
     local = projections[0]
     found = (
         _ranges(rented, local),
-        _held_up(rented),
-        _numbers(rented, local),
+        _least_time(rented),
+        _gains(rented, local),
         _offers(rented, today),
         _energy(rented),
         _emissions(rented, local),
@@ -280,42 +276,25 @@ def notes(projections: Sequence[Projection], today: date | None) -> tuple[str, .
     return tuple(text for text in found if text)
 
 
-def warnings(projections: Sequence[Projection]) -> tuple[str, ...]:
-    """Those about the whole table, then those of single rows, each with the machines that it is about."""
-    local, *others = projections
-    by_text: dict[str, list[str]] = {}
-    for row in others:
-        for text in row.warnings if row.is_compared else ():
-            by_text.setdefault(text, []).append(short_name(row))
-    of_rows = (f"{', '.join(dict.fromkeys(names))}: {text}" for text, names in by_text.items())
-    return (*(text[:1].upper() + text[1:] for text in local.warnings), *of_rows)
-
-
-def short_name(row: Projection) -> str:
-    """The GPU without its maker's brand, in one line; of a log it may be any text."""
-    name = fmt.shortened(row.name, 60)
-    return name.removeprefix("GeForce ").removeprefix("Instinct ")
-
-
 def _ranges(rows: Sequence[Projection], local: Projection) -> str:
     methods = {row.speedup.method for row in rows if row.speedup}
     is_guess = local.gpu is None and "specifications" in methods
-    told = []
+    sentences = []
     if is_guess:
-        told.append("No GPU here: speedups start from an assumed CPU and are rough, to a factor of five.")
+        sentences.append("No GPU here: speedups start from an assumed CPU and are rough, to a factor of five.")
     elif methods & {"benchmarks", "specifications", "green-love"}:
-        told.append(
+        sentences.append(
             "90% ranges are assumptions: how far published benchmarks lie apart, none of which is this training."
         )
     if "measured" in methods:
-        told.append("measured: from the same exploration on that GPU; its range is that of its own forecast.")
+        sentences.append("measured: from the same exploration on that GPU; its range is that of its own forecast.")
     if "custom" in methods:
-        told.append("given: your own figure; without a range of its own it counts as exact.")
-    return " ".join(told)
+        sentences.append("given: your own figure; without a range of its own it counts as exact.")
+    return " ".join(sentences)
 
 
-def _held_up(rows: Sequence[Projection]) -> str:
-    """Why machines of a training on a CPU stand at one and the same time."""
+def _least_time(rows: Sequence[Projection]) -> str:
+    """Return why machines of a training on a CPU stand at one and the same time."""
     times_s = {row.least_s for row in rows if row.least_s is not None}
     if not times_s:
         return ""
@@ -329,18 +308,18 @@ def _held_up(rows: Sequence[Projection]) -> str:
     )
 
 
-def _numbers(rows: Sequence[Projection], local: Projection) -> str:
+def _gains(rows: Sequence[Projection], local: Projection) -> str:
     gains = sorted({(row.billed_gpus, row.gain) for row in rows if row.billed_gpus != local.n_gpus})
-    told = (f"{billed} GPUs for {local.n_gpus} are taken to be {gain:.3g} × as fast" for billed, gain in gains)
-    return f"{', '.join(told)}." if gains else ""
+    texts = (f"{billed} GPUs for {local.n_gpus} are taken to be {gain:.3g} × as fast" for billed, gain in gains)
+    return f"{', '.join(texts)}." if gains else ""
 
 
 def _offers(rows: Sequence[Projection], today: date | None) -> str:
     accesses = {row.offer.access for row in rows if row.offer}
-    told = [text for access, text in _ACCESS.items() if access in accesses]
+    legend = [text for access, text in _ACCESS.items() if access in accesses]
     if any(row.offer is None for row in rows):
-        told.append("no offer: nobody rents it out, counted as if it stood here")
-    sentences = [f"{', '.join(told)}."] if told else []
+        legend.append("no offer: nobody rents it out, counted as if it stood here")
+    sentences = [f"{', '.join(legend)}."] if legend else []
     dates = sorted({row.offer.price_date for row in rows if row.offer and row.offer.usd_per_gpu_hour is not None})
     if dates:
         sentences.append(f"Prices read {_span(dates)}{_age(dates, today)}.")
@@ -359,7 +338,7 @@ def _age(dates: Sequence[str], today: date | None) -> str:
 
 
 def _energy(rows: Sequence[Projection]) -> str:
-    shares = [share for row in rows if (share := _draw(row)) is not None]
+    shares = [share for row in rows if (share := _share(row)) is not None]
     if not shares:
         return ""
     pues = _by(rows, lambda row: (row.pue, row.region), lambda pue, region: f"{pue:g} {region or 'as here'}")
@@ -369,8 +348,8 @@ def _energy(rows: Sequence[Projection]) -> str:
     )
 
 
-def _draw(row: Projection) -> float | None:
-    """The share of their power limit that the GPUs of a row were counted with."""
+def _share(row: Projection) -> float | None:
+    """Return the share of their power limit that the GPUs of a row were counted with."""
     if row.energy_kwh is None or row.duration_s is None or row.gpu is None or row.gpu.tdp_w is None:
         return None
     power_w = w_from_kwh_s(row.energy_kwh.point, row.duration_s.point)
@@ -381,20 +360,20 @@ def _emissions(rows: Sequence[Projection], local: Projection) -> str:
     if local.intensity is None or not any(row.emissions_kgco2e for row in (local, *rows)):
         return ""
     grids = {row.region: f"{row.intensity.value:.3g} {row.region}" for row in rows if row.intensity and row.region}
-    told = ", ".join((f"{local.intensity.value:.3g} here", *grids.values()))
+    intensities = ", ".join((f"{local.intensity.value:.3g} here", *grids.values()))
     claims = (
         " market: the provider's claim, not audited; nothing is ranked by it."
         if any(row.market for row in rows)
         else ""
     )
-    return f"CO2e: location-based, g/kWh: {told}.{claims}"
+    return f"CO2e: location-based, g/kWh: {intensities}.{claims}"
 
 
 def _embodied(rows: Sequence[Projection], local: Projection) -> str:
-    """Of each machine by the user's figure; it stands nowhere else on a screen or a page."""
-    told = [f"{fmt.mass(local.embodied_kgco2e.point)} here"] if local.embodied_kgco2e else []
-    told += [f"{fmt.mass(row.embodied_kgco2e.point)} {short_name(row)}" for row in rows if row.embodied_kgco2e]
-    return f"Embodied, by your figure, and in no other number: {', '.join(told)}." if told else ""
+    """Return those of each machine by the user's figure; they stand nowhere else on a screen or a page."""
+    amounts = [f"{fmt.mass(local.embodied_kgco2e.point)} here"] if local.embodied_kgco2e else []
+    amounts += [f"{fmt.mass(row.embodied_kgco2e.point)} {short_name(row)}" for row in rows if row.embodied_kgco2e]
+    return f"Embodied, by your figure, and in no other number: {', '.join(amounts)}." if amounts else ""
 
 
 def _fit(rows: Sequence[Projection]) -> str:
@@ -411,8 +390,19 @@ def _left_out(rows: Sequence[Projection], local: Projection) -> str:
 
 
 def _by(rows: Iterable[Projection], key: Callable[[Projection], Hashable], text: Callable[..., str]) -> str:
-    """``1.3 us-east1 (L40S, A100), 1.2 eu-iceland1 (H100)``."""
+    """Return ``1.3 us-east1 (L40S, A100), 1.2 eu-iceland1 (H100)``."""
     groups: dict[Hashable, list[str]] = {}
     for row in rows:
         groups.setdefault(key(row), []).append(short_name(row))
     return ", ".join(f"{text(*values)} ({', '.join(dict.fromkeys(names))})" for values, names in groups.items())  # type: ignore[misc]
+
+
+def _warnings(projections: Sequence[Projection]) -> tuple[str, ...]:
+    """Return those about the whole table, then those of single rows, each with the machines that it is about."""
+    local, *others = projections
+    by_text: dict[str, list[str]] = {}
+    for row in others:
+        for text in row.warnings if row.is_compared else ():
+            by_text.setdefault(text, []).append(short_name(row))
+    of_rows = (f"{', '.join(dict.fromkeys(names))}: {text}" for text, names in by_text.items())
+    return (*(text[:1].upper() + text[1:] for text in local.warnings), *of_rows)
