@@ -20,7 +20,7 @@ from greenlove_tracker.extrapolation.live import total_duration
 from greenlove_tracker.forecasting import Block, Progress
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.records import RowKind
-from greenlove_tracker.tracker.forecaster import ProgressLog
+from greenlove_tracker.tracker.progress import ProgressLog
 
 RUNS = Path(__file__).parents[1] / "tests" / "recorded" / "cpu-trainings.zip"
 EPOCHS = 100
@@ -164,10 +164,10 @@ def after_the_change(replicates: int, seed: int) -> str:
 
 def replays(run: Run) -> Iterator[tuple[int, Progress]]:
     """After each epoch, what the tracker then knew: the epoch's row, and the gap before the next one."""
-    log, done = ProgressLog(1.0), 0
+    log, done = ProgressLog(), 0
     rows, total = run.rows[0], run.summary.epochs_done
     for row, following in zip(rows, [*rows[1:], None], strict=True):
-        log.take(row)
+        log.add_row(row)
         if row.kind is RowKind.EPOCH:
             done += 1
             open_gap_s = following.gap_before_s if following is not None and following.epoch is not None else None

@@ -20,7 +20,6 @@ from greenlove_tracker.devices import RAPL_DIR, CounterState, cpu_counter_state,
 from greenlove_tracker.job import Ranks
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.records import COMPONENTS, MEASURED_METHODS, Factor, RunStatus
-from greenlove_tracker.tracker.recorder import SystemClock
 from greenlove_tracker.tracker.session import Session
 from greenlove_tracker.tracker.state import Plan
 
@@ -88,7 +87,7 @@ def examine(settings: Settings) -> Diagnosis:
     """Make a real run of a few empty epochs in a directory that is thrown away, and look at what its log says."""
     with tempfile.TemporaryDirectory() as directory:
         trial = replace(settings, log_dir=directory, verbose=0, continues="")
-        session = Session(trial, Plan(_TRIAL_EPOCHS), Ranks(), SystemClock())
+        session = Session(trial, Plan(_TRIAL_EPOCHS), Ranks())
         session.wait_ready(_METER_TIMEOUT_S)
         per_epoch_s = _time_epochs(session)
         session.finish(RunStatus.FINISHED)
@@ -114,12 +113,12 @@ def _time_epochs(session: Session) -> float:
     cost_s = 0.0
     for _ in range(_TRIAL_EPOCHS):
         began_s = time.perf_counter()
-        with session.acting() as recorder:
+        with session.tracked_call as recorder:
             recorder.start_epoch()
         started_s = time.perf_counter()
         time.sleep(_SAMPLE_S)
         ended_s = time.perf_counter()
-        with session.acting() as recorder:
+        with session.tracked_call as recorder:
             recorder.end_epoch()
         cost_s += (started_s - began_s) + (time.perf_counter() - ended_s)
     return cost_s / _TRIAL_EPOCHS

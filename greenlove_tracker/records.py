@@ -1,4 +1,4 @@
-"""What is known about a run: frozen dataclasses, without behaviour beyond sums.
+"""The records of a run: frozen dataclasses, without behaviour beyond sums; and the clocks they are timed by.
 
 None means not measured; zero means measured zero. Energies here are as metered at the component, before PUE.
 """
@@ -6,6 +6,7 @@ None means not measured; zero means measured zero. Energies here are as metered 
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -288,7 +289,19 @@ class Clock(Protocol):
     """The two clocks a tracker reads; tests pass their own."""
 
     def perf_s(self) -> float:
-        """A steady clock in seconds, for durations."""
+        """Return the seconds of a steady clock, for durations."""
 
     def utc_s(self) -> float:
-        """Seconds since the Unix epoch, for timestamps only."""
+        """Return the seconds since the Unix epoch, for timestamps only."""
+
+
+class SystemClock:
+    """The real clocks: ``time.perf_counter``, unmoved by changes of the date, and UTC."""
+
+    def perf_s(self) -> float:
+        """Return the seconds of a steady clock, for durations."""
+        return time.perf_counter()
+
+    def utc_s(self) -> float:
+        """Return the seconds since the Unix epoch, for timestamps only."""
+        return time.time()

@@ -22,16 +22,15 @@ from greenlove_tracker.errors import UsageError
 from greenlove_tracker.job import find_ranks
 from greenlove_tracker.records import Field, RunStatus
 from greenlove_tracker.signals import Forwarding
-from greenlove_tracker.tracker.recorder import SystemClock
 from greenlove_tracker.tracker.session import Session
 from greenlove_tracker.tracker.shutdown import status_of
-from greenlove_tracker.tracker.state import Plan
-from greenlove_tracker.tracker.tracker import RUN_DIR_VARIABLE, led_dir
+from greenlove_tracker.tracker.state import Plan, RunMode
+from greenlove_tracker.tracker.tracker import RUN_DIR_VARIABLE, outer_run_dir
 
 
 @dataclass(frozen=True, slots=True)
 class ScriptOutcome:
-    """How what was run ended; the caller ends the process the same way.
+    """The end of what was run; the caller ends the process the same way.
 
     Attributes:
         session: the closed run.
@@ -97,7 +96,7 @@ def run_command(command: Sequence[str], settings: Settings) -> ScriptOutcome:
     if settings.on_overrun == "stop":
         raise UsageError("--on-overrun stop works where a script's own epochs are seen: a command is only warned of")
     with Forwarding() as forwarding:
-        session = _session(settings, ["--", *command], is_command=True)
+        session = _start_session(settings, ["--", *command], RunMode.COMMAND)
         environment = {**os.environ, RUN_DIR_VARIABLE: str(session.run_dir)}
         try:
             child = subprocess.Popen(command, env=environment)
@@ -115,7 +114,7 @@ def run_command(command: Sequence[str], settings: Settings) -> ScriptOutcome:
 
 
 def _main_module(file: str, spec: ModuleSpec | None) -> types.ModuleType:
-    """A fresh ``__main__``, which stays in place: pickles, spawned workers and exit handlers look it up."""
+    """Return a fresh ``__main__``, which stays in place: pickles, spawned workers and exit handlers look it up."""
     main = types.ModuleType("__main__")
     main.__file__ = file
     main.__spec__ = spec
@@ -125,16 +124,13 @@ def _main_module(file: str, spec: ModuleSpec | None) -> types.ModuleType:
     return main
 
 
-def _session(settings: Settings, shown: Sequence[str], *, is_command: bool = False) -> Session:
-    outer = led_dir()  # a runner inside a run: its script's epochs belong there
+def _start_session(settings: Settings, shown: Sequence[str], mode: RunMode) -> Session:
     return Session(
         settings,
         Plan(),
         find_ranks(os.environ),
-        SystemClock(),
-        is_command=is_command and outer is None,
-        is_led_by_runner=True,
-        join_dir=outer,
+        mode=mode,
+        join_dir=outer_run_dir(),  # a runner inside a run: its script's epochs belong there
         extra_fields=[Field("command", shlex.join(["greenlove", "run", *shown]))],
     )
 
@@ -142,7 +138,7 @@ def _session(settings: Settings, shown: Sequence[str], *, is_command: bool = Fal
 def _run(
     get_code: Callable[[], Any], main: types.ModuleType, argv: list[str], settings: Settings, shown: Sequence[str]
 ) -> ScriptOutcome:
-    session = _session(settings, shown)
+    session = _start_session(settings, shown, RunMode.RUNNER)
     os.environ[RUN_DIR_VARIABLE] = str(session.run_dir)  # processes that the script starts are part of the run
     sys.argv = argv
     sys.modules["__main__"] = main
@@ -163,7 +159,7 @@ def _run(
 
 
 def _show_traceback(error: BaseException) -> None:
-    """As Python itself would print it: without our frames, through the script's own hook where it has one."""
+    """Print it as Python itself would: without our frames, through the script's own hook where it has one."""
     traceback = error.__traceback__
     while traceback is not None and traceback.tb_frame.f_code.co_filename == __file__:
         traceback = traceback.tb_next

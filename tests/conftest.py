@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import pytest
+from fakes import FakeClock
 
 from greenlove_tracker.logs.schema import factor_fields
 from greenlove_tracker.logs.totals import Ending, RunFactors, summarise
@@ -24,6 +25,11 @@ def epoch_row(
     emissions = None if kwh is None else kwh * INTENSITY.value
     started = f"2026-11-01T12:00:{number % 60:02d}.000Z"
     return Row(kind, number, started, 0.0, UNKNOWN_ENERGY, duration_s, counts, energy, emissions, frozenset(flags))
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock()
 
 
 RunMaker = Callable[..., Path]

@@ -1,10 +1,12 @@
-"""Stand-ins for clocks and meters: exact, and without waiting."""
+"""Stand-ins for clocks, meters and trainings: exact, and without waiting."""
 
 from __future__ import annotations
 
+from greenlove_tracker import Tracker
 from greenlove_tracker.errors import MeterError
 from greenlove_tracker.meter import MeterInfo
 from greenlove_tracker.records import Energy, Field, Method
+from greenlove_tracker.tracker.session import Session, open_run
 
 
 class FakeClock:
@@ -50,6 +52,29 @@ class ScriptedMeter:
 
     def stop(self) -> None:
         self.is_stopped = True
+
+
+def session() -> Session:
+    """Return the open run of this process."""
+    run = open_run()
+    assert run is not None
+    return run
+
+
+def tick() -> None:
+    """Do the work of the tracker's own thread, which a run on a fake clock has none of; nothing once it is closed."""
+    if (run := open_run()) is not None:
+        run.tick()
+
+
+def train(tracker: Tracker, clock: FakeClock, epochs: int, *, epoch_s: float = 10.0, gap_s: float = 0.0) -> None:
+    """Train for some epochs, and tick after each."""
+    for _ in range(epochs):
+        clock.pass_s(gap_s)
+        tracker.epoch_start()
+        clock.pass_s(epoch_s)
+        tracker.epoch_end()
+        tick()
 
 
 def gpu_energy(kwh: float | None, cpu_kwh: float | None = None) -> Energy:

@@ -130,12 +130,10 @@ def _next_step(outcome: ScriptOutcome, settings: Settings) -> str:
 
 
 def _show(outcome: ScriptOutcome, settings: Settings, next_command: str, *wrote: str) -> None:
-    from greenlove_tracker.tracker.tracker import show_final_screen
-
     if settings.verbose > 0:
         code = outcome.exit_code
         number = code if isinstance(code, int) else int(code is not None)
-        show_final_screen(outcome.session, wrote, next_command, number)
+        outcome.session.show_final_screen(wrote, next_command, number)
 
 
 def _leave(outcome: ScriptOutcome) -> NoReturn:

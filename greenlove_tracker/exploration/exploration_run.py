@@ -25,13 +25,12 @@ from greenlove_tracker.logs.trials import (
 from greenlove_tracker.meter import Meter
 from greenlove_tracker.projection.comparison import compare_log
 from greenlove_tracker.projection.types import Projection, ProjectionOptions
-from greenlove_tracker.records import Clock, RunStatus
+from greenlove_tracker.records import Clock, RunStatus, SystemClock
 from greenlove_tracker.rendering.html import write_page
 from greenlove_tracker.report.exploration_report import exploration_document
 from greenlove_tracker.report.screens import exploration_screen, stopped_line
-from greenlove_tracker.tracker.recorder import SystemClock
 from greenlove_tracker.tracker.session import Session, open_run
-from greenlove_tracker.tracker.state import Plan
+from greenlove_tracker.tracker.state import Plan, RunMode
 from greenlove_tracker.units import w_from_kwh_s
 
 _ANSWERS = ("continue", "stop")
@@ -134,11 +133,10 @@ class ExplorationRun:
             settings,
             Plan(),
             find_ranks(os.environ),
-            self._clock,
+            clock,
             meter,
-            in_background=clock is None,
+            mode=RunMode.EXPLORATION,
             extra_fields=plan_fields(plan),
-            is_inside=outer is not None,
         )
         self._session.wait_ready(min(_METER_S, _METER_SHARE * budget_s))
 
@@ -153,13 +151,13 @@ class ExplorationRun:
 
     def begin(self) -> None:
         """A trial begins: an epoch of the run."""
-        with self._session.acting() as recorder:
+        with self._session.tracked_call as recorder:
             recorder.start_epoch()
 
     def end(self) -> float | None:
         """It is over; its energy in kWh, None where a part of it was not metered."""
         number = None
-        with self._session.acting() as recorder:
+        with self._session.tracked_call as recorder:
             number = recorder.epoch
             recorder.end_epoch()
         parts = [row.energy.total_kwh for row in self._session.rows if row.epoch == number]
@@ -179,7 +177,7 @@ class ExplorationRun:
             return
         if trials:
             write_trials(self._session.run_dir, trials)
-            self._session.note(metadata_fields(seen))
+            self._session.write_fields(metadata_fields(seen))
         self._session.finish(RunStatus.INTERRUPTED)
         if self._settings.verbose > 0:
             say(stopped_line(len(trials), undoes=telling.undoes))
@@ -190,8 +188,8 @@ class ExplorationRun:
         Raises:
             UsageError: where the trials cannot give one.
         """
-        session = self._session
-        return forecast_exploration(trials, seen, self._plan, session.terms, gpu_count=session.gpu_count, seed=seed)
+        state = self._session.state
+        return forecast_exploration(trials, seen, self._plan, state.factors, gpu_count=state.gpu_count, seed=seed)
 
     def conclude(
         self,
@@ -209,7 +207,7 @@ class ExplorationRun:
         session = self._session
         seen = replace(seen, gpu_power_w=self._gpu_power_w())
         write_trials(session.run_dir, trials)
-        session.note(metadata_fields(seen))
+        session.write_fields(metadata_fields(seen))
         session.finish(RunStatus.FINISHED, 0)
         spent_s = self.spent_s
         projections, why_none = self._projections(forecast, telling.comparison)

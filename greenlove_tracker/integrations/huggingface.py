@@ -18,9 +18,7 @@ from greenlove_tracker.config import Settings, load_settings
 from greenlove_tracker.errors import BudgetExceeded, MissingExtraError, TrackerStateError, UsageError
 from greenlove_tracker.grid import resolve_place
 from greenlove_tracker.tracker import Tracker
-from greenlove_tracker.tracker.session import Session
-from greenlove_tracker.tracker.shutdown import guard
-from greenlove_tracker.tracker.tracker import led_dir
+from greenlove_tracker.tracker.tracker import run_dir_to_join
 
 try:
     from transformers.integrations import CodeCarbonCallback
@@ -251,9 +249,8 @@ def _plan(by_epochs: bool, state: TrainerState) -> dict[str, Any]:
 def _continues(state: TrainerState) -> dict[str, Any]:
     """The run that wrote the checkpoint that this training resumes from, as a setting."""
     before = state.stateful_callbacks.get(_STATE_NAME, {}).get("attributes", {}).get("run_id")
-    current = guard.current
-    led = current.run_dir if isinstance(current, Session) and current.is_led_by_runner else led_dir()
-    is_same_run = led is not None and led.name == before  # two trainings under one `greenlove run`
+    joined = run_dir_to_join()
+    is_same_run = joined is not None and joined.name == before  # two trainings under one `greenlove run`
     return {"continues": before} if before and state.global_step > 0 and not is_same_run else {}
 
 

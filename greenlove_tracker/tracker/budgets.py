@@ -1,14 +1,104 @@
-"""Budgets: what a run may take, and how likely it will take more."""
+"""Budgets: the limits of a run, how likely they are exceeded, and the action when they are."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from greenlove_tracker import format as fmt
-from greenlove_tracker.config import Settings
+from greenlove_tracker.config import Settings, deadline
 from greenlove_tracker.errors import BudgetExceeded, UsageError
-from greenlove_tracker.forecasting import Estimate, Forecast
+from greenlove_tracker.forecasting import Estimate, Forecast, WarningCode
+from greenlove_tracker.tracker.recorder import Recorder
+
+if TYPE_CHECKING:
+    from greenlove_tracker.tracker.state import RunState
+
+
+class BudgetMonitor:
+    """Compares what is used, and the latest forecast, with the budgets of one run; the first rank does so for all.
+
+    Args:
+        state: of the run.
+        recorder: of the run.
+
+    Attributes:
+        overruns: found, and not acted on yet.
+    """
+
+    def __init__(self, state: RunState, recorder: Recorder) -> None:
+        self._state, self._recorder = state, recorder
+        self.overruns: list[Overrun] = []
+
+    def check(self) -> None:
+        """Warn of the budgets that are newly found to be overrun."""
+        for overrun in self._find():
+            self._state.warn_once.warn(f"budget {overrun.quantity}", f"{overrun}")
+
+    def check_at_end(self, why_no_energy: str) -> None:
+        """Warn of the budgets that the run exceeded, where forecasts count no more, and of those that are unknown."""
+        for overrun in self._find():
+            if overrun.is_certain:
+                self._state.warn_once.warn(f"budget {overrun.quantity}", f"{overrun}")
+        if self._state.is_first_rank:
+            for quantity, message in self._unchecked(why_no_energy).items():
+                self._state.warn_once.warn(f"unchecked {quantity}", message)
+
+    def act(self) -> None:
+        """Call the user's code for every overrun, in the training's own thread.
+
+        Raises:
+            BudgetExceeded: where a budget is overrun and the training is to stop then.
+        """
+        self.check()
+        while self.overruns:
+            self._state.budget_actions.act(self.overruns.pop(0))
+
+    def _find(self) -> list[Overrun]:
+        state = self._state
+        if not (state.is_first_rank and state.limits):
+            return []
+        with state.lock:
+            limits = {q: limit for q, limit in state.limits.items() if q not in state.overrun_quantities}
+            # a forecast from a possibly cold start does not count
+            is_early = state.forecast is not None and any(w.name == WarningCode.FEW for w in state.forecast.warnings)
+            forecast = None if is_early else state.forecast
+            used = state.consumption(self._recorder.metered_kwh)
+            found = find_overruns(limits, forecast, used, state.settings.overrun_probability)
+            state.overrun_quantities |= {overrun.quantity for overrun in found}
+            self.overruns += found
+        return found
+
+    def _unchecked(self, why_no_energy: str) -> Mapping[str, str]:
+        """Return the budgets that could not be checked, each with a sentence that says why."""
+        state, metered_kwh = self._state, self._recorder.metered_kwh
+        used = state.consumption(metered_kwh)
+        reasons = dict.fromkeys(used, why_no_energy)
+        if state.factors.electricity_price is None and state.factors.price_usd_per_gpu_hour is None:
+            reasons["cost_usd"] = "no price is known, of electricity or of the machine"
+        elif metered_kwh is not None:
+            reasons["cost_usd"] = "the price is one of a GPU-hour, and no GPU was found"
+        messages = {}
+        for quantity in (q for q in state.limits if used[q] is None):
+            name, text = fmt.QUANTITIES[quantity]
+            limit = text(state.limits[quantity])
+            reason = reasons[quantity]
+            messages[quantity] = f"{name} is unknown, so the limit of {limit} could not be checked: {reason}"
+        return messages
+
+
+def budget_limits(settings: Settings, started_utc_s: float) -> Mapping[str, float]:
+    """Return the budgets that the settings give, by quantity; a deadline is a duration from the start."""
+    deadline_utc_s = deadline(settings.deadline_utc, os.environ)
+    limits = {
+        "energy_kwh": settings.max_energy_kwh,
+        "cost_usd": settings.max_cost_usd,
+        "emissions_kgco2e": settings.max_kgco2e,
+        "duration_s": None if deadline_utc_s is None else deadline_utc_s - started_utc_s,
+    }
+    return {quantity: limit for quantity, limit in limits.items() if limit is not None}
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +139,7 @@ class Overrun:
 def find_overruns(
     limits: Mapping[str, float], forecast: Forecast | None, used: Mapping[str, float | None], threshold: float
 ) -> list[Overrun]:
-    """The limits that are exceeded with a probability of ``threshold`` or more.
+    """Return the limits that are exceeded with a probability of ``threshold`` or more.
 
     Args:
         limits: by quantity.
@@ -72,15 +162,12 @@ def find_overruns(
     return found
 
 
-# -- What a user's own code does when a budget is about to be exceeded --
-
-
 @dataclass(frozen=True, slots=True)
 class BudgetActions:
-    """Called in the training's own thread, between two epochs.
+    """The user's own code when a budget is likely to be exceeded: called in the training's thread, between two epochs.
 
     Attributes:
-        on_overrun: takes the overrun, and what it raises ends the training; None: ``stops`` says what is done.
+        on_overrun: takes the overrun, and what it raises ends the training; None: ``stops`` decides.
         save_checkpoint: called before ``BudgetExceeded`` is raised.
         stops: whether ``BudgetExceeded`` is raised; as the settings say.
     """
@@ -95,12 +182,12 @@ class BudgetActions:
             if value is not None and not callable(value):
                 raise UsageError(f"{name} must be a function, not {value!r}")
 
-    def under(self, settings: Settings) -> BudgetActions:
-        """The same code, with what the settings say of overruns."""
+    def with_settings(self, settings: Settings) -> BudgetActions:
+        """Return the same code, with what the settings say of overruns."""
         return replace(self, stops=settings.on_overrun == "stop")
 
     def act(self, overrun: Overrun) -> None:
-        """Do what is to be done; a warning was given when the overrun was found.
+        """Call the function, or stop the training; a warning was given when the overrun was found.
 
         Raises:
             BudgetExceeded: where the training is to stop.

@@ -1,4 +1,4 @@
-"""What is known about a run at its start, as lines for ``run.csv``."""
+"""The metadata of a run, known at its start, as lines for ``run.csv``."""
 
 from __future__ import annotations
 
@@ -19,15 +19,17 @@ from greenlove_tracker.records import Factor, Field
 from greenlove_tracker.tracker.state import Plan
 
 
-def run_fields(settings: Settings, plan: Plan, ranks: Ranks, terms: RunFactors, extra: Sequence[Field]) -> list[Field]:
-    """Who runs what, where, and which factors it is counted with; an ``extra`` line replaces ours of its name."""
+def run_fields(
+    settings: Settings, plan: Plan, ranks: Ranks, factors: RunFactors, extra: Sequence[Field]
+) -> list[Field]:
+    """Return user, command, host, job, plan and factors of a run; an ``extra`` line replaces ours of its name."""
     known = {
         "schema_version": SCHEMA_VERSION,
         "greenlove_version": greenlove_tracker.__version__,
-        "run_id": terms.run_id,
+        "run_id": factors.run_id,
         "project": settings.project,
         "tags": settings.tags,
-        "started_at": terms.started_at,
+        "started_at": factors.started_at,
         "command": shlex.join(sys.orig_argv if not sys.argv or not sys.argv[0] else sys.argv),
         "host": socket.gethostname(),
         "pid": os.getpid(),
@@ -44,11 +46,11 @@ def run_fields(settings: Settings, plan: Plan, ranks: Ranks, terms: RunFactors, 
     fields = {name: Field(name, cell(value)) for name, value in known.items() if value not in (None, "")}
     fields |= {f.name: f for f in job_fields(os.environ)}
     fields |= {f.name: f for f in extra}
-    return [*fields.values(), *_factors(settings, terms)]
+    return [*fields.values(), *_factor_fields(settings, factors)]
 
 
-def settings_fields(settings: Settings, plan: Plan, terms: RunFactors) -> list[Field]:
-    """The lines that replace those of the start, where a script's own tracker brings settings of its own."""
+def settings_fields(settings: Settings, plan: Plan, factors: RunFactors) -> list[Field]:
+    """Return the lines that replace those of the start, where a script's own tracker brings settings."""
     known = {
         "project": settings.project,
         "tags": settings.tags,
@@ -57,22 +59,22 @@ def settings_fields(settings: Settings, plan: Plan, terms: RunFactors) -> list[F
         "epochs_planned": plan.epochs,
         "total_steps_planned": plan.total_steps,
     }
-    return [*(Field(name, cell(value)) for name, value in known.items()), *_factors(settings, terms)]
+    return [*(Field(name, cell(value)) for name, value in known.items()), *_factor_fields(settings, factors)]
 
 
-def _factors(settings: Settings, terms: RunFactors) -> list[Field]:
+def _factor_fields(settings: Settings, factors: RunFactors) -> list[Field]:
     fields = [Field("pue", cell(settings.pue))]
     if settings.price_usd_per_gpu_hour is not None:
         fields.append(Field("price_usd_per_gpu_hour", cell(settings.price_usd_per_gpu_hour), "USD/h"))
     if settings.is_rented:
         fields.append(Field("is_rented", cell(True)))
-    factors = [terms.carbon_intensity, *([terms.electricity_price] if terms.electricity_price else [])]
+    multiplied = [factors.carbon_intensity, *([factors.electricity_price] if factors.electricity_price else [])]
     if settings.market_gco2e_per_kwh is not None:
         given = "given by the user"
-        factors.append(
+        multiplied.append(
             Factor("market_intensity", settings.market_gco2e_per_kwh, "gCO2e/kWh", given, "", "market-based")
         )
-    return [*fields, *(field for factor in factors for field in factor_fields(factor))]
+    return [*fields, *(field for factor in multiplied for field in factor_fields(factor))]
 
 
 def _user() -> str:

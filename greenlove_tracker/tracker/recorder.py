@@ -1,30 +1,28 @@
 """Turns starts and ends of epochs into rows: time and energy of each, and of what lay between them.
 
-Knows nothing of threads, files or signals: the session holds the lock and takes the rows.
+It knows nothing of threads, files or signals: the session holds the lock and takes the rows.
 """
 
 from __future__ import annotations
 
 import math
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from greenlove_tracker.errors import MeterError, TrackerStateError
-from greenlove_tracker.logs.totals import RunFactors
 from greenlove_tracker.logs.writer import timestamp
 from greenlove_tracker.meter import Meter
 from greenlove_tracker.records import UNKNOWN_ENERGY, Clock, Counts, Energy, Flag, Row, RowKind
 from greenlove_tracker.units import gco2e_from_kwh
 
 _UNMETERED_S = 0.01  # what a meter that starts at once may miss at the beginning without a row of its own
-_MOST_FAILURES = 3  # readings in a row that may fail before the meter is given up
-_CLOCK_TOLERANCE_S = 2.0  # wall and steady clock of a stretch may differ by this much, and by 1% of it
+_MAX_FAILURES = 3  # readings in a row that may fail before the meter is given up
+_CLOCK_TOLERANCE_S = 2.0  # wall and steady clock of a span may differ by this much, and by 1% of it
 
 
 @dataclass(frozen=True, slots=True)
-class _Mark:
-    """A boundary between two stretches of time."""
+class _Boundary:
+    """A boundary between two spans of time."""
 
     perf_s: float
     utc_s: float
@@ -32,7 +30,7 @@ class _Mark:
 
 @dataclass(frozen=True, slots=True)
 class _MeteredSpan:
-    """What lay between two marks."""
+    """The time and energy between two boundaries."""
 
     started_at: str
     duration_s: float
@@ -41,14 +39,26 @@ class _MeteredSpan:
 
 
 class Recorder:
-    """The state between two rows.
+    """Measures the time and energy between two rows, and counts epochs and steps.
 
     Args:
         clock: read at every boundary.
         emit: takes each finished row.
         before_reading: brings the device to rest before the clock is read at a boundary of an epoch.
         grams_per_kwh: carbon intensity times PUE, for the rows' emissions.
-        on_meter_failure: told once when the meter fails.
+        on_meter_failure: called with the error when the meter fails.
+        started: when the run began, by both clocks; None: now.
+
+    Attributes:
+        epoch: the open epoch; None between two.
+        is_paused: the open epoch is interrupted by an evaluation or a checkpoint.
+        epochs_begun: epochs that were started.
+        epochs_done: epochs that were ended.
+        steps_done: optimizer steps.
+        first_step: steps counted by the first call, and its time by the steady clock.
+        stepped_at_s: the time of the last step, by the steady clock.
+        paused_s: pauses that are over.
+        metered_kwh: all that the meter gave so far, without PUE; None where it gave nothing yet.
     """
 
     def __init__(
@@ -59,7 +69,7 @@ class Recorder:
         before_reading: Callable[[], None],
         grams_per_kwh: float,
         on_meter_failure: Callable[[MeterError], None],
-        begun: tuple[float, float] | None = None,
+        started: tuple[float, float] | None = None,
     ) -> None:
         self._clock = clock
         self._emit = emit
@@ -69,29 +79,29 @@ class Recorder:
         self._meter: Meter | None = None
         self._no_energy_flag = Flag.METER_STARTING
         self._failures = 0
-        self._mark = _Mark(*begun) if begun else self._now()
+        self._boundary = _Boundary(*started) if started else self._now()
         self._gap = _MeteredSpan("", 0.0, UNKNOWN_ENERGY, frozenset())
         self._counts = Counts()
         self._gpu_was_read = False
-        self.epoch: int | None = None  # the open epoch
-        self.is_paused = False  # the open epoch is interrupted by an evaluation or a checkpoint
+        self.epoch: int | None = None
+        self.is_paused = False
         self.epochs_begun = 0
         self.epochs_done = 0
         self.steps_done = 0
-        self.first_step: tuple[int, float] | None = None  # steps, and by the steady clock the end of the first one
-        self.stepped_at_s: float | None = None  # of the last one
-        self.paused_s = 0.0  # of pauses that are over
-        self.metered_kwh: float | None = None  # all that the meter gave so far
+        self.first_step: tuple[int, float] | None = None
+        self.stepped_at_s: float | None = None
+        self.paused_s = 0.0
+        self.metered_kwh: float | None = None
 
-    def meter_is_up(self, meter: Meter) -> None:
-        """From now on energy is measured; what came before is a row of its own without energy."""
+    def attach_meter(self, meter: Meter) -> None:
+        """Measure energy from now on; what came before is a row of its own without energy."""
         if self.open_for_s() > (_UNMETERED_S if meter.starts_at_once else 0.0):
-            self.cut()
+            self.write_segment()
         self._meter = meter
         self._failures = 0
 
-    def meter_is_gone(self, flag: Flag) -> None:
-        """From now on energy is not measured, for the reason that the flag names."""
+    def detach_meter(self, flag: Flag) -> None:
+        """Measure no energy from now on, for the reason that the flag names."""
         self._meter = None
         self._no_energy_flag = flag
 
@@ -102,7 +112,7 @@ class Recorder:
                 f"epoch_start() while epoch {self.epoch} is open: call epoch_end() first (once for every start)"
             )
         self._before_reading()
-        self._gap = self._take()
+        self._gap = self._close_span()
         self.epochs_begun += 1
         self.epoch = self.epochs_begun
 
@@ -122,7 +132,7 @@ class Recorder:
         self.epochs_done += 1
 
     def pause_epoch(self) -> None:
-        """Write what has passed of the open epoch; until ``resume_epoch`` time is a gap within it."""
+        """Write the part of the open epoch that has passed; until ``resume_epoch`` time is a gap within it."""
         if self.epoch is None:
             raise TrackerStateError("pause() outside an epoch: what lies between two epochs is a gap already")
         if not self.is_paused:
@@ -131,7 +141,7 @@ class Recorder:
             self.is_paused = True
 
     def resume_epoch(self) -> None:
-        """The open epoch goes on."""
+        """Go on with the open epoch."""
         if self.epoch is None:
             raise TrackerStateError("resume() outside an epoch: call epoch_start() where one begins")
         self._resume()
@@ -139,7 +149,7 @@ class Recorder:
     def _resume(self) -> None:
         if self.is_paused:
             self._before_reading()
-            self._gap, self.is_paused = self._take(), False
+            self._gap, self.is_paused = self._close_span(), False
             self.paused_s += self._gap.duration_s
 
     def abandon_epoch(self) -> None:
@@ -150,7 +160,7 @@ class Recorder:
             self.epoch = None
 
     def count(self, done: Counts) -> None:
-        """Add what was done in the open epoch."""
+        """Add steps, batches, samples and tokens to the open epoch."""
         if self.epoch is None:
             raise TrackerStateError("step() outside an epoch: call epoch_start() first, or give Tracker(total_steps=…)")
         self._resume()
@@ -160,8 +170,8 @@ class Recorder:
         if self.first_step is None:
             self.first_step = self.steps_done, self.stepped_at_s
 
-    def cut(self) -> None:
-        """Write what has passed of the open epoch, or of the gap, as a row of its own."""
+    def write_segment(self) -> None:
+        """Write the part of the open epoch, or of the gap, that has passed, as a row of its own."""
         if self.epoch is not None and not self.is_paused:
             self._emit_epoch(RowKind.SEGMENT)
         else:
@@ -174,41 +184,41 @@ class Recorder:
 
     @property
     def gap_before_open_s(self) -> float:
-        """Of the open epoch or segment, the gap before it that no row holds yet."""
+        """The gap before the open epoch or segment that no row holds yet."""
         return self._gap.duration_s if self.epoch is not None else 0.0
 
     def open_for_s(self) -> float:
-        """How long the current stretch has been open."""
-        return self._clock.perf_s() - self._mark.perf_s
+        """Return the time that the current span has been open."""
+        return self._clock.perf_s() - self._boundary.perf_s
 
     def finish(self) -> None:
-        """Close what is open and write the tail."""
+        """Close the open epoch as unfinished and write the tail."""
         self._before_reading()
         self.abandon_epoch()
         self._emit_gap(RowKind.TAIL)
 
     def _emit_epoch(self, kind: RowKind, more_flags: frozenset[str] = frozenset()) -> None:
-        stretch = self._take()
+        span = self._close_span()
         gap, done = self._gap, self._counts
         counts = Counts(_whole(done.steps), _whole(done.batches), _whole(done.samples), _whole(done.tokens))
         self._gap, self._counts = replace(gap, duration_s=0.0, energy=UNKNOWN_ENERGY, flags=frozenset()), Counts()
-        metered_kwh = stretch.energy.total_kwh
+        metered_kwh = span.energy.total_kwh
         row = Row(
             kind,
             self.epoch,
-            stretch.started_at,
+            span.started_at,
             gap.duration_s,
             gap.energy,
-            stretch.duration_s,
+            span.duration_s,
             counts,
-            stretch.energy,
+            span.energy,
             None if metered_kwh is None else gco2e_from_kwh(metered_kwh, self.grams_per_kwh),
-            stretch.flags | (gap.flags - {Flag.SHORT}) | more_flags,
+            span.flags | (gap.flags - {Flag.SHORT}) | more_flags,
         )
         self._emit(row)
 
     def _emit_gap(self, kind: RowKind) -> None:
-        gap = self._take()
+        gap = self._close_span()
         if self.is_paused:
             self.paused_s += gap.duration_s
         flags = gap.flags - {Flag.SHORT}
@@ -216,14 +226,14 @@ class Recorder:
             Row(kind, None, gap.started_at, gap.duration_s, gap.energy, 0.0, Counts(), UNKNOWN_ENERGY, None, flags)
         )
 
-    def _now(self) -> _Mark:
-        return _Mark(self._clock.perf_s(), self._clock.utc_s())
+    def _now(self) -> _Boundary:
+        return _Boundary(self._clock.perf_s(), self._clock.utc_s())
 
-    def _take(self) -> _MeteredSpan:
-        """Close the current stretch and begin the next."""
-        before, self._mark = self._mark, self._now()
-        duration_s = self._mark.perf_s - before.perf_s
-        wall_s = self._mark.utc_s - before.utc_s
+    def _close_span(self) -> _MeteredSpan:
+        """Close the current span and begin the next."""
+        before, self._boundary = self._boundary, self._now()
+        duration_s = self._boundary.perf_s - before.perf_s
+        wall_s = self._boundary.utc_s - before.utc_s
         flags = set()
         if abs(wall_s - duration_s) > _CLOCK_TOLERANCE_S + 0.01 * duration_s:
             flags.add(Flag.CLOCK_JUMP)
@@ -242,21 +252,24 @@ class Recorder:
         return _MeteredSpan(timestamp(before.utc_s), duration_s, energy, frozenset(flags))
 
     def _read_meter(self, duration_s: float) -> tuple[Energy, bool]:
-        """The energy of the stretch, and whether it could be read.
+        """Return the energy of the span, and whether it could be read.
 
-        A failed reading is tried once more at once. If that fails too, the stretch has no energy, and neither has the
+        A failed reading is tried once more at once. If that fails too, the span has no energy, and neither has the
         next one, whose reading would hold the energy of both.
         """
         meter = self._meter
         if meter is None:
             return UNKNOWN_ENERGY, True
         try:
-            energy = _twice(lambda: _plausible(meter.read()))
+            try:
+                energy = _checked(meter.read())
+            except MeterError:  # once more
+                energy = _checked(meter.read())
         except Exception as error:  # a meter is somebody else's code on somebody else's hardware
             self._failures += 1
             self._on_meter_failure(error if isinstance(error, MeterError) else MeterError(repr(error)))
-            if self._failures >= _MOST_FAILURES:
-                self.meter_is_gone(Flag.METER_FAILED)
+            if self._failures >= _MAX_FAILURES:
+                self.detach_meter(Flag.METER_FAILED)
             return UNKNOWN_ENERGY, False
         was_failing, self._failures = self._failures > 0, 0
         if was_failing:
@@ -267,54 +280,19 @@ class Recorder:
         return energy, True
 
 
-def _plausible(energy: Energy) -> Energy:
-    """The reading, where it can be one."""
+def _checked(energy: Energy) -> Energy:
+    """Return the reading; raise MeterError where it cannot be one."""
     for energy_kwh in (energy.cpu_kwh, energy.gpu_kwh, energy.ram_kwh):
         if energy_kwh is not None and not 0 <= energy_kwh < math.inf:
             raise MeterError(f"the meter gave {energy_kwh} kWh")
     return energy
 
 
-def _twice(read: Callable[[], Energy]) -> Energy:
-    try:
-        return read()
-    except MeterError:
-        return read()
-
-
 def _whole(count: object) -> int | None:
-    """A count as a whole number, whatever the loop counted with (a tensor, a float); None where it is none."""
+    """Return a count as a whole number, whatever the loop counted with (a tensor, a float); None where it is none."""
     if count is None:
         return None
     try:
         return int(count)  # type: ignore[call-overload,no-any-return]
     except Exception:  # a foreign object's own conversion
         return None
-
-
-# -- The real clocks; tests pass their own --
-
-
-class SystemClock:
-    """``time.perf_counter`` for durations, UTC for timestamps."""
-
-    def perf_s(self) -> float:
-        """Seconds of a steady clock, unmoved by changes of the date."""
-        return time.perf_counter()
-
-    def utc_s(self) -> float:
-        """Seconds since the Unix epoch."""
-        return time.time()
-
-
-def used_so_far(
-    terms: RunFactors, elapsed_s: float, metered_kwh: float | None, gpu_count: int
-) -> Mapping[str, float | None]:
-    """What a run has taken, by quantity; None where it is not known."""
-    energy_kwh = None if metered_kwh is None else metered_kwh * terms.pue
-    return {
-        "duration_s": elapsed_s,
-        "energy_kwh": energy_kwh,
-        "emissions_kgco2e": terms.rates.emissions(energy_kwh),
-        "cost_usd": terms.rates.cost(elapsed_s, energy_kwh, gpu_count)[0],
-    }

@@ -1,4 +1,4 @@
-"""How a run ends when nobody calls ``stop()``: at the end of the process, by a signal, by the next run.
+"""Closes a run when nobody calls ``stop()``: at the end of the process, by a signal, by the next run.
 
 Foreign signal handlers are never replaced. Where SIGTERM would kill the process outright, ours closes the run and sends
 the signal again, so that the process ends as it would have. Where Ctrl-C would raise KeyboardInterrupt, ours stands in
@@ -24,20 +24,23 @@ class Closable(Protocol):
     """A run that can be closed from outside."""
 
     pid: int
-    is_finished: bool
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether it is closed."""
 
     def finish(self, status: RunStatus, exit_code: int | None = None) -> None:
         """Close the run."""
 
 
-class _Guard:
-    """Watches over the one open run of this process."""
+class _ShutdownGuard:
+    """Closes the one open run of this process when the process ends, and holds signals while a row is made."""
 
     def __init__(self) -> None:
         self.current: Closable | None = None
         self._is_registered = False
-        self._busy = 0
-        self._holds_ctrl_c = False  # while busy; asking Python each time costs more than the rest of this class
+        self._n_calls = 0  # of the training's into the tracker, one within the other
+        self._holds_ctrl_c = False  # in such a call; asking Python each time costs more than the rest of this class
         self._pending: list[int] = []
 
     def watch(self, run: Closable) -> None:
@@ -54,7 +57,7 @@ class _Guard:
             signal.signal(signal.SIGTERM, self._on_signal)
 
     def release(self, run: Closable) -> None:
-        """The run is closed; our signal handlers go."""
+        """Restore the signal handlers: the run is closed."""
         if self.current is not run:
             return
         self.current = None
@@ -64,43 +67,43 @@ class _Guard:
     def _restore_handlers(self) -> None:
         if signal.getsignal(signal.SIGTERM) == self._on_signal:
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        self._give_ctrl_c_back()
+        self._restore_ctrl_c()
 
-    def _give_ctrl_c_back(self) -> None:
+    def _restore_ctrl_c(self) -> None:
         if self._holds_ctrl_c:
             self._holds_ctrl_c = False
             signal.signal(signal.SIGINT, signal.default_int_handler)
 
-    def enter(self) -> None:
-        """A signal that comes while a row is being made waits until the row is made."""
+    def hold_signals(self) -> None:
+        """Let signals wait that come while a row is being made."""
         if _is_main_thread():
-            if self._busy == 0:
+            if self._n_calls == 0:
                 self._holds_ctrl_c = signal.getsignal(signal.SIGINT) is signal.default_int_handler
                 if self._holds_ctrl_c:
                     signal.signal(signal.SIGINT, self._on_signal)
-            self._busy += 1
+            self._n_calls += 1
 
-    def leave(self) -> None:
-        """The row is made: a signal that waited is acted on."""
+    def deliver_signals(self) -> None:
+        """Act on a signal that waited: the row is made."""
         if not _is_main_thread():
             return
-        self._busy = max(0, self._busy - 1)
-        if self._busy == 0:
-            self._give_ctrl_c_back()
-        if self._pending and self._busy == 0:
+        self._n_calls = max(0, self._n_calls - 1)
+        if self._n_calls == 0:
+            self._restore_ctrl_c()
+        if self._pending and self._n_calls == 0:
             number = self._pending[-1]
             self._pending.clear()
             self._act_on(number, None)
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
-        if self._busy and signal.getsignal(number) == self._on_signal:
+        if self._n_calls and signal.getsignal(number) == self._on_signal:
             self._pending.append(number)
         else:
             self._act_on(number, frame)
 
     def _act_on(self, number: int, frame: FrameType | None) -> None:
         if number == signal.SIGINT:
-            self._give_ctrl_c_back()
+            self._restore_ctrl_c()
             signal.default_int_handler(number, frame)
         if signal.getsignal(number) != self._on_signal:
             return  # called by a handler that came after us and chains to the one before: the signal is its own
@@ -123,8 +126,8 @@ class _Guard:
                 exec("raise KeyboardInterrupt")  # noqa: S102
 
     def _forget(self) -> None:
-        """In a forked child: the open run is the parent's, and so is whatever it was doing at the moment."""
-        self.current, self._busy = None, 0
+        """Forget the run in a forked child: it is the parent's, and so is whatever it was doing at the moment."""
+        self.current, self._n_calls = None, 0
         self._pending.clear()
         self._restore_handlers()
 
@@ -134,7 +137,7 @@ def _is_main_thread() -> bool:
 
 
 def exit_status() -> RunStatus:
-    """How a process that is ending ends, as far as Python tells."""
+    """Return the status of a process that is ending, as far as Python tells."""
     error = None if is_interactive() else getattr(sys, "last_type", None)
     if error is None:
         return RunStatus.EXITED
@@ -142,13 +145,13 @@ def exit_status() -> RunStatus:
 
 
 def is_interactive() -> bool:
-    """Whether cells or lines are typed in by hand and may be interrupted and run again."""
+    """Return True where cells or lines are typed in by hand and may be interrupted and run again."""
     shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
     return hasattr(sys, "ps1") or shell is not None
 
 
 def status_of(error: type[BaseException] | None, value: BaseException | None) -> tuple[RunStatus, int | None]:
-    """Status and exit code of a run whose block or script ended with this exception."""
+    """Return status and exit code of a run whose block or script ended with this exception."""
     if error is None:
         return RunStatus.FINISHED, 0
     if issubclass(error, SystemExit):
@@ -160,5 +163,5 @@ def status_of(error: type[BaseException] | None, value: BaseException | None) ->
     return (RunStatus.STOPPED if issubclass(error, BudgetExceeded) else RunStatus.FAILED), 1
 
 
-guard = _Guard()
+guard = _ShutdownGuard()
 """The one of this process."""

@@ -1,132 +1,145 @@
-"""What a run is, as far as it is known: it changes only where a script's own tracker joins it."""
+"""The state of one tracked run, in one place: what it is, what it is measured and counted with, and how it stands."""
 
 from __future__ import annotations
 
 import operator
-import os
+import threading
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from enum import Enum
 from pathlib import Path
 from typing import Any
 
 from greenlove_tracker.config import Settings, load_settings
 from greenlove_tracker.errors import UsageError
+from greenlove_tracker.forecasting import Forecast
 from greenlove_tracker.grid import carbon_intensity, electricity_price, resolve_place
 from greenlove_tracker.job import Ranks
+from greenlove_tracker.logs import writer
 from greenlove_tracker.logs.totals import RunFactors
-from greenlove_tracker.logs.writer import claim_run_id, create_run_dir, new_run_id
-from greenlove_tracker.meter import Meter, NullMeter, SimulatedMeter
 from greenlove_tracker.records import Clock
-from greenlove_tracker.tracker.budgets import BudgetActions
+from greenlove_tracker.tracker.budgets import BudgetActions, budget_limits
+from greenlove_tracker.tracker.warn_once import WarnOnce
 
 
-@dataclass(frozen=True, slots=True)
-class Particulars:
-    """What a run is.
+class RunMode(Enum):
+    """What a run tracks."""
+
+    OWN = "a training in this process, by a tracker of its own"
+    RUNNER = "a script in this process, under greenlove run; the trackers that it makes join the run"
+    COMMAND = "a whole command, measured from outside"
+    EXPLORATION = "an exploration, which may be inside another run of this process and then goes on beside it"
+
+    @property
+    def is_joinable(self) -> bool:
+        """Whether a script's own trackers join the run."""
+        return self in (RunMode.RUNNER, RunMode.COMMAND)
+
+
+@dataclass(slots=True, kw_only=True)
+class RunState:
+    """One tracked run; it changes where a script's own tracker joins it, and as it goes on.
 
     Attributes:
         settings: what it is measured and counted with.
         plan: what the training is going to be; None where no script has said so yet.
-        terms: its names, and what energy is multiplied with.
-        hooks: the user's own code for budgets.
+        factors: its names, and what energy is multiplied with.
+        budget_actions: the user's own code for budgets.
+        prior: the forecast of an exploration of this training.
+        mode: what it tracks.
+        ranks: where this process stands in the training.
+        clock: read for all times.
+        started_s: when it began, by the steady clock.
+        started_utc_s: when it began, in UTC.
+        run_dir: where it is written.
+        is_part_of_other: another process leads the run; this one writes into its directory.
+        lock: held while the run is changed or a row is made.
+        warn_once: gives each kind of warning once.
+        limits: budgets by quantity.
+        overrun_quantities: the budgets that were found to be overrun.
+        forecast: the latest.
+        gpu_count: GPUs of this node that are ours; 0 until the meter is up.
+        is_finished: nothing of it is touched any more.
     """
 
     settings: Settings
     plan: Plan | None
-    terms: RunFactors
-    hooks: BudgetActions
+    factors: RunFactors
+    budget_actions: BudgetActions
+    prior: Forecast | None
+    mode: RunMode
+    ranks: Ranks
+    clock: Clock
+    started_s: float
+    started_utc_s: float
+    run_dir: Path
+    is_part_of_other: bool
+    warn_once: WarnOnce
+    lock: threading.RLock = field(default_factory=threading.RLock)
+    limits: Mapping[str, float] = field(init=False)
+    overrun_quantities: set[str] = field(default_factory=set)
+    forecast: Forecast | None = field(init=False)
+    gpu_count: int = 0
+    is_finished: bool = False
+
+    def __post_init__(self) -> None:
+        self.limits = budget_limits(self.settings, self.started_utc_s)
+        self.forecast = self.prior
+
+    def join(
+        self, plan: Plan, arguments: Mapping[str, Any], prior: Forecast | None, budget_actions: BudgetActions
+    ) -> None:
+        """Take over what a script's own tracker brings, which joins a run that was begun before it was known.
+
+        Args:
+            plan: the script's; that of a second tracker comes on top.
+            arguments: the settings that the script gives; where the command line set one, that one stays.
+            prior: of an exploration of the script's training.
+            budget_actions: the script's code for budgets.
+
+        Raises:
+            UsageError: for a bad setting; the run stays as it was.
+        """
+        plan = plan if self.plan is None else self.plan.and_then(plan)
+        of_command_line = {name: getattr(self.settings, name) for name in self.settings.given}
+        settings = load_settings({**arguments, **of_command_line, "log_dir": self.settings.log_dir})
+        factors = run_factors(settings, plan, self.factors.run_id, self.factors.started_at)
+        limits = budget_limits(settings, self.started_utc_s)
+        self.settings, self.plan, self.factors, self.limits = settings, plan, factors, limits
+        self.budget_actions = budget_actions.with_settings(settings)
+        self.prior = self.forecast = prior
+        self.overrun_quantities.clear()
+
+    @property
+    def is_first_rank(self) -> bool:
+        """Whether this process forecasts, asks and watches the budgets, which the first rank does for all."""
+        return self.ranks.rank == 0
+
+    @property
+    def is_leading(self) -> bool:
+        """Whether this process writes the run's summary: the first rank of a run that no other process leads."""
+        return self.is_first_rank and not self.is_part_of_other
+
+    @property
+    def elapsed_s(self) -> float:
+        """The time since the run began."""
+        return self.clock.perf_s() - self.started_s
 
     @property
     def grams_per_kwh(self) -> float:
         """Emissions of metered energy: carbon intensity times PUE."""
-        return self.terms.carbon_intensity.value * self.terms.pue
+        return self.factors.carbon_intensity.value * self.factors.pue
 
-    def plan_with(self, plan: Plan) -> Plan:
-        """The plan once a script's tracker brings one; that of a second tracker comes on top."""
-        return plan if self.plan is None else self.plan.and_then(plan)
-
-    def joined_by(self, plan: Plan, arguments: Mapping[str, Any], hooks: BudgetActions) -> Particulars:
-        """The same run, once a script's own tracker has joined it.
-
-        Args:
-            plan: of the whole run from then on.
-            arguments: the settings that the script gives; where the command line set one, that one stays.
-            hooks: the script's code for budgets.
-
-        Raises:
-            UsageError: for a bad setting.
-        """
-        ours = {name: getattr(self.settings, name) for name in self.settings.given}
-        settings = load_settings({**arguments, **ours, "log_dir": self.settings.log_dir})
-        terms = make_terms(settings, plan, self.terms.run_id, self.terms.started_at)
-        return Particulars(settings, plan, terms, hooks.under(settings))
-
-
-# -- What a run is counted and measured with, from its settings --
-
-
-def make_terms(settings: Settings, plan: Plan, run_id: str, started_at: str) -> RunFactors:
-    """The names and factors of a run.
-
-    Raises:
-        UsageError: for a place that is not known, or for which no carbon intensity is.
-    """
-    place = resolve_place(settings.country)
-    return RunFactors(
-        run_id=run_id,
-        project=settings.project,
-        started_at=started_at,
-        epochs_planned=plan.epochs,
-        carbon_intensity=carbon_intensity(place, settings.carbon_intensity_gco2e_per_kwh),
-        pue=settings.pue,
-        electricity_price=electricity_price(place, settings.electricity_price_usd_per_kwh),
-        price_usd_per_gpu_hour=settings.price_usd_per_gpu_hour,
-    )
-
-
-def make_run_dir(log_dir: str, ranks: Ranks, utc_s: float) -> Path:
-    """The directory of a new run, absolute: a script may change its working directory.
-
-    Raises:
-        UsageError: where the log directory cannot be written.
-    """
-    base = Path(log_dir).absolute()
-    if not ranks.launch_key:
-        return create_run_dir(base, new_run_id(utc_s))
-    run_dir = base / claim_run_id(base, ranks.launch_key, ranks.rank, utc_s)
-    run_dir.mkdir(exist_ok=True)
-    return run_dir
-
-
-def choose_meter(
-    settings: Settings, ranks: Ranks, clock: Clock, terms: RunFactors, options: Mapping[str, Any] | None
-) -> Meter:
-    """None for further ranks of a node, simulated hardware where it is given, else CodeCarbon."""
-    if not ranks.carries_meter:
-        return NullMeter(f"local rank 0 measures this node; this is local rank {ranks.local_rank}")
-    if settings.is_simulated:
-        return SimulatedMeter(
-            clock,
-            cpu_tdp_w=settings.sim_cpu_tdp_w,
-            cpu_util=settings.sim_cpu_util,
-            gpu_w=settings.sim_gpu_w,
-            gpu_util=settings.sim_gpu_util,
-            gpu_count=settings.sim_gpu_count,
-            ram_w=settings.ram_w,
-        )
-    from greenlove_tracker.meter.codecarbon import CodeCarbonMeter
-
-    return CodeCarbonMeter(
-        os.environ,
-        local_world_size=ranks.local_world_size,
-        cpu_tdp_w=settings.cpu_tdp_w,
-        ram_w=settings.ram_w,
-        carbon_intensity_gco2e_per_kwh=terms.carbon_intensity.value,
-        options=options,
-    )
-
-
-# -- What a training is going to be --
+    def consumption(self, metered_kwh: float | None) -> Mapping[str, float | None]:
+        """Return the run's consumption so far, by quantity; None where it is not known."""
+        factors, elapsed_s = self.factors, self.elapsed_s
+        energy_kwh = None if metered_kwh is None else metered_kwh * factors.pue
+        return {
+            "duration_s": elapsed_s,
+            "energy_kwh": energy_kwh,
+            "emissions_kgco2e": factors.rates.emissions(energy_kwh),
+            "cost_usd": factors.rates.cost(elapsed_s, energy_kwh, self.gpu_count)[0],
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,9 +164,42 @@ class Plan:
                 raise UsageError(f"{name} must be at least 1, not {value}; leave it out where it is not known")
 
     def and_then(self, other: Plan) -> Plan:
-        """This plan, and another training behind it in the same run."""
+        """Return this plan with another training behind it in the same run."""
         return Plan(_sum(self.epochs, other.epochs), _sum(self.total_steps, other.total_steps))
 
 
 def _sum(a: int | None, b: int | None) -> int | None:
     return None if a is None or b is None else a + b
+
+
+def run_factors(settings: Settings, plan: Plan, run_id: str, started_at: str) -> RunFactors:
+    """Return the names and factors of a run.
+
+    Raises:
+        UsageError: for a place that is not known, or for which no carbon intensity is.
+    """
+    place = resolve_place(settings.country)
+    return RunFactors(
+        run_id=run_id,
+        project=settings.project,
+        started_at=started_at,
+        epochs_planned=plan.epochs,
+        carbon_intensity=carbon_intensity(place, settings.carbon_intensity_gco2e_per_kwh),
+        pue=settings.pue,
+        electricity_price=electricity_price(place, settings.electricity_price_usd_per_kwh),
+        price_usd_per_gpu_hour=settings.price_usd_per_gpu_hour,
+    )
+
+
+def make_run_dir(log_dir: str, ranks: Ranks, utc_s: float) -> Path:
+    """Make the directory of a new run, absolute: a script may change its working directory.
+
+    Raises:
+        UsageError: where the log directory cannot be written.
+    """
+    base = Path(log_dir).absolute()
+    if not ranks.launch_key:
+        return writer.create_run_dir(base, writer.new_run_id(utc_s))
+    run_dir = base / writer.claim_run_id(base, ranks.launch_key, ranks.rank, utc_s)
+    run_dir.mkdir(exist_ok=True)
+    return run_dir

@@ -17,12 +17,11 @@ from greenlove_tracker.meter import Meter
 from greenlove_tracker.records import Clock, Counts, RunStatus, RunSummary
 from greenlove_tracker.tracker.budgets import BudgetActions, Overrun
 from greenlove_tracker.tracker.forecaster import ExplorationResult, prior_for
-from greenlove_tracker.tracker.recorder import SystemClock
-from greenlove_tracker.tracker.session import Session, show_final_screen
-from greenlove_tracker.tracker.shutdown import guard, is_interactive, status_of
+from greenlove_tracker.tracker.session import Session, open_run
+from greenlove_tracker.tracker.shutdown import is_interactive, status_of
 from greenlove_tracker.tracker.state import Plan
 
-__all__ = ["RUN_DIR_VARIABLE", "Tracker", "led_dir", "show_final_screen"]
+__all__ = ["RUN_DIR_VARIABLE", "Tracker", "outer_run_dir", "run_dir_to_join"]
 
 RUN_DIR_VARIABLE = "GREENLOVE_RUN_DIR"  # set by `greenlove run -- command` for the command's own trackers
 
@@ -93,38 +92,34 @@ class Tracker:
         plan = Plan(epochs, total_steps)
         given = {"log_dir": log_dir, "project": project, "country": country, "verbose": verbose, "tags": tags}
         given |= settings
-        hooks = BudgetActions(on_overrun if callable(on_overrun) else None, save_checkpoint)
+        budget_actions = BudgetActions(on_overrun if callable(on_overrun) else None, save_checkpoint)
         if on_overrun is not None and not callable(on_overrun):
             given["on_overrun"] = on_overrun
         merged = load_settings(given)
         if devices.in_dataloader_worker():
             return
-        expected = prior_for(prior, plan)
-        led = _led_by_runner()
-        if led is not None:
-            self._session, self._is_joined = led, True
-            led.adopt(plan, given, expected, hooks)
+        prior_forecast = prior_for(prior, plan)
+        if (session := _run_to_join()) is not None:
+            self._session, self._is_joined = session, True
+            session.join(plan, given, prior_forecast, budget_actions)
             return
-        session = Session(
+        self._session = Session(
             merged,
             plan,
             find_ranks(os.environ),
-            clock or SystemClock(),
+            clock,
             meter,
-            in_background=clock is None,
-            join_dir=led_dir(),
-            prior=expected,
-            hooks=hooks,
+            join_dir=outer_run_dir(),
+            prior=prior_forecast,
+            budget_actions=budget_actions,
             codecarbon_options=codecarbon_options,
         )
-        self._session = session
-        if merged.verbose > 0:
-            session.farewell = lambda: show_final_screen(session)
+        self._session.shows_final_screen = merged.verbose > 0
 
     # -- the loop ------------------------------------------------------------------------------------------------
 
     def epoch_start(self) -> None:
-        """An epoch begins; what passed since the last one is its gap.
+        """Begin an epoch; the time since the last one is its gap.
 
         Raises:
             TrackerStateError: while another epoch is open, or after ``stop()``.
@@ -133,16 +128,16 @@ class Tracker:
         session = self._own_session("epoch_start")
         if session is None:
             return
-        session.between.act_on_overruns()
+        session.act_on_overruns()
         if session.is_finished:
             return  # the user's own function stopped it
-        with session.acting() as recorder:
+        with session.tracked_call as recorder:
             if recorder.epoch is not None and is_interactive():
                 recorder.abandon_epoch()  # a cell was interrupted and is run again
             recorder.start_epoch()
 
     def epoch_end(self) -> None:
-        """The open epoch is over.
+        """End the open epoch.
 
         Raises:
             TrackerStateError: where none is open, or after ``stop()``.
@@ -150,12 +145,12 @@ class Tracker:
         """
         session = self._own_session("epoch_end")
         if session is not None:
-            with session.acting() as recorder:
+            with session.tracked_call as recorder:
                 recorder.end_epoch()
-            session.between.after_epoch()
+            session.after_epoch()
 
     def step(self, n_samples: int | None = None, n_tokens: int | None = None, *, n_batches: int = 1) -> None:
-        """One optimizer step is done.
+        """Count one optimizer step.
 
         Args:
             n_samples: samples that it was computed from, on this rank.
@@ -170,46 +165,46 @@ class Tracker:
             session.step(Counts(1, n_batches, n_samples, n_tokens))
 
     def pause(self) -> None:
-        """An evaluation or a checkpoint interrupts the open epoch: its time and energy are a gap, not the epoch's.
+        """Interrupt the open epoch for an evaluation or a checkpoint, whose time and energy are a gap within it.
 
         Raises:
             TrackerStateError: outside an epoch, or after ``stop()``.
         """
         session = self._own_session("pause")
         if session is not None:
-            with session.acting() as recorder:
+            with session.tracked_call as recorder:
                 recorder.pause_epoch()
 
     def resume(self) -> None:
-        """The open epoch goes on; so it does with the next ``step()`` or ``epoch_end()``.
+        """Go on with the open epoch; the next ``step()`` or ``epoch_end()`` does so too.
 
         Raises:
             TrackerStateError: outside an epoch, or after ``stop()``.
         """
         session = self._own_session("resume")
         if session is not None:
-            with session.acting() as recorder:
+            with session.tracked_call as recorder:
                 recorder.resume_epoch()
 
     def stop(self) -> None:
-        """Close the run: totals are written, and shown at ``verbose=1``. May be called again."""
+        """Close the run: totals are written, and shown at ``verbose=1``; it may be called again."""
         self._finish(RunStatus.FINISHED, None)
 
     def wait_ready(self, timeout_s: float = 30.0) -> bool:
-        """Wait until energy is being measured, so that no epoch goes without; False where it will not be in time."""
+        """Wait until energy is being measured, so that no epoch goes without; return False where it is not in time."""
         session = self._session if os.getpid() == self._pid else None
         return session is not None and session.wait_ready(timeout_s)
 
-    # -- what it knows -------------------------------------------------------------------------------------------
+    # -- what is known of the run --------------------------------------------------------------------------------
 
     @property
     def run_dir(self) -> Path | None:
-        """Where this run is written; None in a forked copy."""
+        """The directory of this run; None in a forked copy."""
         return self._session.run_dir if self._session else None
 
     @property
     def forecast(self) -> Forecast | None:
-        """What the whole run will come to, done and remaining, with intervals; None where that cannot be known yet.
+        """The forecast of the whole run, done and remaining, with intervals; None where that cannot be known yet.
 
         It is made on a thread of its own while the training runs; asking for it brings it up to date.
         """
@@ -223,7 +218,7 @@ class Tracker:
             return self._joined_summary
         return self._session.summary if self._session else None
 
-    # -- how it ends ---------------------------------------------------------------------------------------------
+    # -- its end -------------------------------------------------------------------------------------------------
 
     def __enter__(self) -> Self:
         return self
@@ -239,12 +234,12 @@ class Tracker:
         return _inert_tracker, ()
 
     def _own_session(self, method: str) -> Session | None:
-        """The session, in the process that made it; None in a copy."""
+        """Return the session, in the process that made it; None in a copy, or where calls have no effect any more."""
         session = self._session
         if session is None or os.getpid() != self._pid:
             return None
-        if session.is_finished or self._joined_summary is not None:
-            if session.between.is_monitored_out:
+        if session.state.is_finished or self._joined_summary is not None:
+            if session.is_monitoring_over:
                 return None
             if session.summary is not None and session.summary.status == RunStatus.SUPERSEDED:
                 return None
@@ -258,25 +253,29 @@ class Tracker:
         if not self._is_joined:
             session.finish(status, exit_code)
         elif self._joined_summary is None:
-            self._joined_summary = session.leave_joined(status, exit_code)
+            self._joined_summary = session.finish_joined(status, exit_code)
 
 
-def _led_by_runner() -> Session | None:
-    """The run that ``greenlove run`` leads in this process, which a script's own tracker joins."""
-    current = guard.current
-    if isinstance(current, Session) and current.is_led_by_runner and not current.is_finished:
-        return current if current.pid == os.getpid() else None
-    return None
+def _run_to_join() -> Session | None:
+    """Return the run of ``greenlove run`` in this process, which a script's own tracker joins."""
+    session = open_run()
+    return session if session is not None and session.state.mode.is_joinable else None
 
 
-def led_dir() -> Path | None:
-    """The run that another process leads, of which this process is a part."""
+def run_dir_to_join() -> Path | None:
+    """Return the directory of the run that a tracker made now would join, in this process or another."""
+    session = _run_to_join()
+    return outer_run_dir() if session is None else session.run_dir
+
+
+def outer_run_dir() -> Path | None:
+    """Return the directory of the run that another process leads, of which this process is a part."""
     text = os.environ.get(RUN_DIR_VARIABLE, "")
     return Path(text) if text and Path(text).is_dir() else None
 
 
 def _inert_tracker() -> Tracker:
-    """What a pickled tracker becomes: one that does nothing."""
+    """Return a tracker that does nothing: what a pickled one becomes."""
     tracker = Tracker.__new__(Tracker)
     tracker._pid, tracker._session, tracker._is_joined, tracker._joined_summary = os.getpid(), None, False, None
     return tracker

@@ -27,10 +27,9 @@ from greenlove_tracker.errors import UsageError
 from greenlove_tracker.integrations.huggingface import GreenloveCallback
 from greenlove_tracker.job import Ranks
 from greenlove_tracker.records import Flag, RunStatus
-from greenlove_tracker.tracker.recorder import SystemClock
 from greenlove_tracker.tracker.session import Session
 from greenlove_tracker.tracker.shutdown import guard
-from greenlove_tracker.tracker.state import Plan
+from greenlove_tracker.tracker.state import Plan, RunMode
 
 pytestmark = pytest.mark.real
 
@@ -302,7 +301,7 @@ def test_what_the_tracker_raises_for_the_user_ends_the_training(monkeypatch):
 
 def test_under_greenlove_run_a_training_and_its_continuation_are_one_run():
     settings = load_settings({"sim_cpu_tdp_w": 50})
-    led = Session(settings, Plan(), Ranks(), SystemClock(), is_led_by_runner=True)
+    led = Session(settings, Plan(), Ranks(), mode=RunMode.RUNNER)
     trainer = make_trainer(make_callback(), max_steps=4, save_strategy="steps", save_steps=2)
     trainer.train()
     trainer.train(resume_from_checkpoint="checkpoints/checkpoint-2")

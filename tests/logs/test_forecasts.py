@@ -6,7 +6,7 @@ import dataclasses
 
 import pytest
 from conftest import epoch_row
-from fakes import FakeClock
+from fakes import FakeClock, tick
 from report_samples import issued
 
 from greenlove_tracker import Tracker
@@ -77,7 +77,7 @@ def test_a_run_scores_its_forecasts_against_its_summary(tmp_path):
             tracker.epoch_start()
             clock.pass_s(10.0)
             tracker.epoch_end()
-            tracker._session.tick()
+            tick()
     run = read_logs(tmp_path).runs[0]
     assert [f.epochs_done for f in run.forecasts] == list(range(1, 10))
     assert run.problems == []

@@ -4,19 +4,19 @@ import logging
 import threading
 
 import pytest
-from fakes import FakeClock
+from fakes import tick, train
 
 from greenlove_tracker import Tracker, read_logs
-from greenlove_tracker.config import load_settings
+from greenlove_tracker.config import deadline, load_settings
 from greenlove_tracker.errors import BudgetExceeded, UsageError
 from greenlove_tracker.forecasting import Estimate, Forecast
 from greenlove_tracker.job import find_ranks
 from greenlove_tracker.meter import NullMeter, SimulatedMeter
-from greenlove_tracker.records import RunStatus
+from greenlove_tracker.records import RunStatus, SystemClock
+from greenlove_tracker.tracker.background import BackgroundWorker
 from greenlove_tracker.tracker.budgets import find_overruns
-from greenlove_tracker.tracker.forecaster import deadline
 from greenlove_tracker.tracker.session import Session
-from greenlove_tracker.tracker.state import Plan
+from greenlove_tracker.tracker.state import Plan, RunMode
 
 
 def forecast(**estimates) -> Forecast:
@@ -87,19 +87,6 @@ def tracker(clock, tmp_path, **arguments) -> Tracker:
     return Tracker(epochs=20, log_dir=tmp_path, verbose=0, clock=clock, meter=meter, **arguments)
 
 
-def train(tracker: Tracker, clock: FakeClock, epochs: int) -> None:
-    for _ in range(epochs):
-        tracker.epoch_start()
-        clock.pass_s(10.0)
-        tracker.epoch_end()
-        tracker._session.tick()
-
-
-@pytest.fixture
-def clock():
-    return FakeClock()
-
-
 def test_a_budget_that_will_be_overrun_is_warned_of_once(clock, tmp_path, caplog):
     with caplog.at_level(logging.WARNING), tracker(clock, tmp_path, max_energy_kwh=0.015) as t:
         train(t, clock, 20)
@@ -130,10 +117,10 @@ def test_a_short_run_without_marked_epochs_is_told_that_it_passed_its_budget(clo
 
 
 def test_a_long_run_without_marked_epochs_is_told_while_it_runs(clock, tmp_path, caplog):
-    with caplog.at_level(logging.WARNING), tracker(clock, tmp_path, max_energy_kwh=0.0004) as t:
+    with caplog.at_level(logging.WARNING), tracker(clock, tmp_path, max_energy_kwh=0.0004):
         for _ in range(6):
             clock.pass_s(1.0)
-            t._session.tick()
+            tick()
         assert len(caplog.records) == 1 and "energy is at 0.500 Wh" in caplog.records[0].getMessage()
 
 
@@ -170,31 +157,30 @@ def test_a_meter_that_did_not_come_up_is_why_a_budget_could_not_be_checked(clock
 
 
 def test_a_run_that_ended_within_its_budget_is_not_told_what_was_forecast(clock, tmp_path, caplog):
-    with caplog.at_level(logging.WARNING), tracker(clock, tmp_path, max_energy_kwh=0.01) as t:
-        for _ in range(3):
-            t.epoch_start()
-            clock.pass_s(10.0)
-            t.epoch_end()
-        assert t.forecast.energy_kwh.lower > 0.01
-        t._session._outlook._found.clear()
-        caplog.clear()
+    prior = forecast(energy_kwh=Estimate(0.02, 0.018, 0.022, 0.95, "kWh"))
+    with caplog.at_level(logging.WARNING), tracker(clock, tmp_path, max_energy_kwh=0.01, prior=prior) as t:
+        clock.pass_s(30.0)  # and no epoch and no tick that would compare the forecast with the budget
+    assert t.forecast is prior and prior.energy_kwh.lower > 0.01
     assert caplog.records == []
 
 
-@pytest.mark.parametrize(("limits", "nudged"), [({"max_energy_kwh": 1.0}, [True, False, True]), ({}, [False] * 3)])
-def test_the_end_of_an_epoch_wakes_who_looks_ahead_for_a_budget_but_not_many_times_a_second(
-    clock, tmp_path, limits, nudged
+@pytest.mark.parametrize(("limits", "expected"), [({"max_energy_kwh": 1.0}, [True, False, True]), ({}, [False] * 3)])
+def test_the_end_of_an_epoch_wakes_the_thread_that_forecasts_for_a_budget_but_not_many_times_a_second(
+    clock, tmp_path, monkeypatch, limits, expected
 ):
-    seen = []
-    with tracker(clock, tmp_path, **limits) as t:
-        for duration_s in (10.0, 0.5, 0.6):
+    woken = threading.Event()
+    monkeypatch.setattr(SystemClock, "perf_s", lambda self: clock.now_s)
+    monkeypatch.setattr(BackgroundWorker, "tick", lambda self: None)
+    monkeypatch.setattr(BackgroundWorker, "update_forecast", lambda self: woken.set())
+    was_woken = []
+    with tracker(None, tmp_path, meter=SimulatedMeter(clock, gpu_w=360.0), **limits) as t:
+        for duration_s, is_expected in zip((10.0, 0.5, 0.6), expected, strict=True):
             t.epoch_start()
             clock.pass_s(duration_s)
             t.epoch_end()
-            event = t._session._worker._nudged
-            seen.append(event.is_set())
-            event.clear()
-    assert seen == nudged
+            was_woken.append(woken.wait(10.0 if is_expected else 0.2))
+            woken.clear()
+    assert was_woken == expected
 
 
 def test_what_is_measured_stops_at_the_next_boundary_without_a_forecast(clock, tmp_path):
@@ -233,7 +219,7 @@ def test_stopping_comes_between_two_epochs_after_the_checkpoint(clock, tmp_path,
 def test_a_script_that_joins_a_run_says_what_is_done_in_its_budgets(clock, tmp_path):
     meter = SimulatedMeter(clock, gpu_w=360.0)
     settings = load_settings({"log_dir": tmp_path, "verbose": 0})
-    led = Session(settings, Plan(), find_ranks({}), clock, meter, in_background=False, is_led_by_runner=True)
+    led = Session(settings, Plan(), find_ranks({}), clock, meter, mode=RunMode.RUNNER)
     with pytest.raises(BudgetExceeded), Tracker(epochs=20, max_energy_kwh=0.01, on_overrun="stop") as t:
         train(t, clock, 20)
     led.finish(RunStatus.FINISHED)
@@ -267,7 +253,7 @@ def test_a_training_in_steps_stops_at_a_step(clock, tmp_path):
         for _ in range(200):
             clock.pass_s(1.0)
             t.step()
-            t._session.tick()
+            tick()
     assert 0 < read_logs(tmp_path).runs[0].summary.counts.steps < 200
 
 

@@ -8,30 +8,16 @@ import subprocess
 import sys
 
 import pytest
-from fakes import FakeClock
+from fakes import ScriptedMeter, gpu_energy, session, tick, train
 
 from greenlove_tracker import Tracker, TrainingPlan, Trial, console, extrapolate, read_logs
 from greenlove_tracker.errors import TrackerStateError, UsageError
 from greenlove_tracker.meter import NullMeter, SimulatedMeter
 
 
-@pytest.fixture
-def clock():
-    return FakeClock()
-
-
 def make(clock, tmp_path, **arguments) -> Tracker:
     defaults = {"epochs": 20, "log_dir": tmp_path, "verbose": 0, "meter": SimulatedMeter(clock, gpu_w=360.0)}
     return Tracker(clock=clock, **(defaults | arguments))
-
-
-def train(tracker: Tracker, clock: FakeClock, epochs: int, *, epoch_s: float = 10.0, gap_s: float = 0.0) -> None:
-    for _ in range(epochs):
-        clock.pass_s(gap_s)
-        tracker.epoch_start()
-        clock.pass_s(epoch_s)
-        tracker.epoch_end()
-        tracker._session.tick()
 
 
 def issued(tmp_path):
@@ -100,7 +86,7 @@ def test_a_training_in_steps_is_forecast_too(clock, tmp_path):
             clock.pass_s(0.5)
             tracker.step()
             if clock.now_s % 5 == 0:
-                tracker._session.tick()
+                tick()
         assert tracker.forecast.duration_s.point == pytest.approx(500.0, rel=0.01)
 
 
@@ -134,7 +120,7 @@ def test_a_prior_of_the_same_training_counted_otherwise_is_taken_in_the_runs_uni
         for _ in range(20):
             clock.pass_s(0.1)
             tracker.step()
-        tracker._session.tick()
+        tick()
         assert tracker.forecast.duration_s.point == pytest.approx(200.0, rel=0.02)
 
 
@@ -293,7 +279,7 @@ def test_loading_before_the_first_step_is_start_up_and_not_a_step(clock, tmp_pat
             clock.pass_s(0.25)
             tracker.step()
             if n % 4 == 3:
-                tracker._session.tick()
+                tick()
     for forecast in issued(tmp_path)[1:]:  # the first is from one block
         assert forecast.estimates["duration_s"].point == pytest.approx(1030.0, rel=0.02)
     assert issued(tmp_path)[-1].duration_p99_s < 1400
@@ -304,7 +290,7 @@ def test_the_power_of_a_training_in_steps_is_known_early(clock, tmp_path):
         for _ in range(20):
             clock.pass_s(1.0)
             tracker.step()
-            tracker._session.tick()
+            tick()
         assert tracker.forecast.energy_kwh.point == pytest.approx(0.005, rel=0.05)
 
 
@@ -313,8 +299,8 @@ def test_without_a_meter_a_training_in_steps_is_not_cut_for_its_power(clock, tmp
         for _ in range(20):
             clock.pass_s(1.0)
             tracker.step()
-            tracker._session.tick()
-        assert not tracker._session.rows and tracker.forecast is not None
+            tick()
+        assert not session().rows and tracker.forecast is not None
 
 
 def test_no_budget_acts_on_what_may_be_a_cold_start(clock, tmp_path, caplog):
@@ -340,8 +326,8 @@ def test_waiting_for_an_answer_is_not_extrapolated(clock, tmp_path, monkeypatch)
         clock.pass_s(600.0)
         return True
 
-    monkeypatch.setattr("greenlove_tracker.tracker.session.can_ask", lambda: True)
-    monkeypatch.setattr("greenlove_tracker.tracker.session.confirm", answer_late)
+    monkeypatch.setattr("greenlove_tracker.console.can_ask", lambda: True)
+    monkeypatch.setattr("greenlove_tracker.console.confirm", answer_late)
     with make(clock, tmp_path, epochs_before_pred=2, stop_and_confirm=True) as tracker:
         train(tracker, clock, 5)
         assert tracker.forecast.duration_s.point == pytest.approx(800.0, rel=0.01)
@@ -352,15 +338,13 @@ def test_an_epoch_that_is_done_again_is_lost_time(clock, tmp_path):
         train(tracker, clock, 1)
         tracker.epoch_start()
         clock.pass_s(9.0)
-        with tracker._session.acting() as recorder:
+        with session().tracked_call as recorder:
             recorder.abandon_epoch()
         train(tracker, clock, 4)
         assert tracker.forecast.duration_s.point == pytest.approx(209.0, rel=0.01)
 
 
 def test_a_reading_that_cannot_be_costs_its_row_and_not_the_forecasts(clock, tmp_path, caplog):
-    from fakes import ScriptedMeter, gpu_energy
-
     readings = [gpu_energy(0.001)] * 3 + [gpu_energy(float("nan"))] * 2 + [gpu_energy(0.001)] * 40
     with make(clock, tmp_path, meter=ScriptedMeter(readings)) as tracker:
         train(tracker, clock, 6)
@@ -379,21 +363,19 @@ def test_a_stuck_epoch_is_overdue(clock, tmp_path, capsys):
         train(tracker, clock, 10)
         tracker.epoch_start()
         clock.pass_s(5000.0)
-        assert "overdue" in tracker._session._worker.line()
+        assert "overdue" in session().status_text()
 
 
 def test_a_meter_that_has_just_come_up_leaves_energy_out_of_the_status_line(clock, tmp_path):
-    from fakes import ScriptedMeter, gpu_energy
-
     meter = ScriptedMeter([gpu_energy(0.0), gpu_energy(0.001)])
     meter.resolution_s = 0.1
     with make(clock, tmp_path, meter=meter) as tracker:
         clock.pass_s(0.001)
         tracker.epoch_start()
-        assert "kWh" not in tracker._session._worker.line() and "CO2e" not in tracker._session._worker.line()
+        assert "kWh" not in session().status_text() and "CO2e" not in session().status_text()
         clock.pass_s(10.0)
         tracker.epoch_end()
-        assert "1.00 Wh" in tracker._session._worker.line()
+        assert "1.00 Wh" in session().status_text()
 
 
 def test_two_threads_that_forecast_do_not_mix_up_what_they_saw(clock, tmp_path, monkeypatch):
@@ -414,7 +396,7 @@ def test_two_threads_that_forecast_do_not_mix_up_what_they_saw(clock, tmp_path, 
         tracker.epoch_start()
         clock.pass_s(10.0)
         tracker.epoch_end()
-        worker = threading.Thread(target=tracker._session.tick)
+        worker = threading.Thread(target=tick)
         worker.start()
         assert entered.wait(10)
         tracker.epoch_start()  # is not held up by a forecast
@@ -452,7 +434,7 @@ def test_no_bound_lies_below_what_has_passed(clock, tmp_path):
             tracker.epoch_start()
             clock.pass_s(9.0)
             assert tracker.forecast.duration_s.lower >= clock.now_s
-            with tracker._session.acting() as recorder:
+            with session().tracked_call as recorder:
                 recorder.end_epoch()
 
 
@@ -488,8 +470,8 @@ def test_what_is_used_up_stops_at_the_next_epoch_without_a_plan(clock, tmp_path)
 
 
 def test_a_budget_is_held_without_any_epochs(clock, tmp_path, caplog):
-    with caplog.at_level(logging.WARNING), make(clock, tmp_path, epochs=None, max_energy_kwh=0.001) as tracker:
+    with caplog.at_level(logging.WARNING), make(clock, tmp_path, epochs=None, max_energy_kwh=0.001):
         for _ in range(20):
             clock.pass_s(1.0)
-            tracker._session.tick()
+            tick()
     assert "energy is at" in caplog.text

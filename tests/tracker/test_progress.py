@@ -6,23 +6,23 @@ from fakes import FakeClock
 
 from greenlove_tracker.meter import SimulatedMeter
 from greenlove_tracker.records import Counts, RowKind
-from greenlove_tracker.tracker.forecaster import ProgressLog
+from greenlove_tracker.tracker.progress import ProgressLog
 from greenlove_tracker.tracker.recorder import Recorder
 
 
 class Bench:
     """A recorder on a fake clock at 360 W, and the log that takes its rows."""
 
-    def __init__(self, pue: float = 1.0) -> None:
-        self.clock, self.log = FakeClock(), ProgressLog(pue)
+    def __init__(self) -> None:
+        self.clock, self.log = FakeClock(), ProgressLog()
         self.recorder = Recorder(
             self.clock,
-            self.log.take,
+            self.log.add_row,
             before_reading=lambda: None,
             grams_per_kwh=1.0,
             on_meter_failure=lambda error: None,
         )
-        self.recorder.meter_is_up(SimulatedMeter(self.clock, gpu_w=360.0))
+        self.recorder.attach_meter(SimulatedMeter(self.clock, gpu_w=360.0))
 
     def epoch(self, duration_s: float, gap_s: float = 0.0) -> None:
         self.clock.pass_s(gap_s)
@@ -60,7 +60,7 @@ def test_the_gap_before_an_open_epoch_is_known_and_the_epoch_itself_not():
     bench.clock.pass_s(7.0)
     assert blocks(bench.progress()) == [(1, 10.0, 4.0)]
     assert bench.progress().elapsed_s == 14.0
-    bench.recorder.cut()  # a segment of it: the same is known
+    bench.recorder.write_segment()  # a segment of it: the same is known
     assert blocks(bench.progress()) == [(1, 10.0, 4.0)]
     assert bench.progress().elapsed_s == 14.0
 
@@ -71,7 +71,7 @@ def test_a_pause_is_not_the_epochs_own_time_but_remains_part_of_the_total():
     bench.clock.pass_s(5.0)
     bench.recorder.pause_epoch()
     bench.clock.pass_s(60.0)
-    bench.recorder.cut()
+    bench.recorder.write_segment()
     bench.clock.pass_s(1.0)
     bench.recorder.resume_epoch()
     bench.clock.pass_s(6.0)
@@ -97,7 +97,7 @@ def test_waiting_for_an_answer_is_lost_time_and_no_gap():
     bench = Bench()
     bench.epoch(10.0)
     bench.clock.pass_s(600.0)
-    bench.log.lose(600.0)
+    bench.log.exclude_wait(600.0)
     bench.clock.pass_s(2.0)
     bench.recorder.start_epoch()
     assert blocks(bench.progress()) == [(1, 10.0, 2.0)] and bench.progress().elapsed_s == 612.0
@@ -121,33 +121,33 @@ def test_steps_are_timed_to_their_ends_and_without_pauses():
     first = recorder.first_step
     steps(2)
     clock.pass_s(1.9)  # a step is under way when the thread looks
-    log.take_steps(*first, 0.0)
-    log.take_steps(recorder.steps_done, recorder.stepped_at_s, recorder.paused_s)
+    log.add_steps(*first, 0.0)
+    log.add_steps(recorder.steps_done, recorder.stepped_at_s, recorder.paused_s)
     clock.pass_s(0.1)
     recorder.count(Counts(1, 1, None, None))
     recorder.pause_epoch()
     clock.pass_s(30.0)
-    log.take_steps(recorder.steps_done, recorder.stepped_at_s, recorder.paused_s)  # in the middle of an evaluation
+    log.add_steps(recorder.steps_done, recorder.stepped_at_s, recorder.paused_s)  # in the middle of an evaluation
     recorder.resume_epoch()
     steps(2)
-    log.take_steps(recorder.steps_done, recorder.stepped_at_s, recorder.paused_s)
+    log.add_steps(recorder.steps_done, recorder.stepped_at_s, recorder.paused_s)
     progress = log.in_steps(100)
     assert blocks(progress) == [(2, 4.0, 0.0), (1, 2.0, 0.0), (2, 4.0, 0.0)] and pauses(progress) == [0.0, 0.0, 30.0]
     assert (progress.startup_s, progress.done_units, progress.elapsed_s) == (30.0, 6, clock.now_s)
 
 
 def test_energy_so_far_is_estimated_where_it_was_not_metered_and_has_the_pue():
-    log = ProgressLog(pue=1.5)
-    log.take(epoch_row(1, kwh=None))
-    assert log.in_epochs(4).used_kwh is None
-    log.take(epoch_row(2, kwh=0.001))
-    progress = log.in_epochs(4)
+    log = ProgressLog()
+    log.add_row(epoch_row(1, kwh=None))
+    assert log.in_epochs(4, pue=1.5).used_kwh is None
+    log.add_row(epoch_row(2, kwh=0.001))
+    progress = log.in_epochs(4, pue=1.5)
     assert progress.used_kwh == pytest.approx(2 * 0.0015)
     assert progress.metered == ((10.0, pytest.approx(0.0015 * 3.6e6 / 10)),)
 
 
 def test_energy_of_an_open_epoch_is_not_counted_twice():
-    log = ProgressLog(pue=1.0)
-    log.take(epoch_row(1, kwh=0.001))
-    log.take(epoch_row(2, 0.001, 10.0, RowKind.SEGMENT))
+    log = ProgressLog()
+    log.add_row(epoch_row(1, kwh=0.001))
+    log.add_row(epoch_row(2, 0.001, 10.0, RowKind.SEGMENT))
     assert log.in_epochs(4).used_kwh == pytest.approx(0.001)

@@ -30,7 +30,7 @@ class Bench:
         )
         if meter is not None:
             meter.start()
-            self.recorder.meter_is_up(meter)
+            self.recorder.attach_meter(meter)
 
     def epoch(self, duration_s: float, gap_s: float = 0.0) -> None:
         self.clock.pass_s(gap_s)
@@ -79,11 +79,11 @@ def test_rows_add_up_to_the_meter_and_to_the_clock(epochs, watts):
         bench.recorder.start_epoch()
         for _ in range(cuts):
             clock.pass_s(duration_s / (cuts + 1))
-            bench.recorder.cut()
+            bench.recorder.write_segment()
         clock.pass_s(duration_s / (cuts + 1))
         bench.recorder.end_epoch()
     clock.pass_s(3.0)
-    bench.recorder.cut()
+    bench.recorder.write_segment()
     clock.pass_s(4.0)
     bench.recorder.finish()
     total = sum_energies([r.gap_before for r in bench.rows] + [r.energy for r in bench.rows])
@@ -92,14 +92,14 @@ def test_rows_add_up_to_the_meter_and_to_the_clock(epochs, watts):
     assert math.fsum(r.gap_before_s + r.duration_s for r in bench.rows) == pytest.approx(clock.now_s, rel=1e-9)
 
 
-def test_epochs_before_the_meter_is_up_have_no_energy_and_say_so():
+def test_epochs_before_the_attach_meter_have_no_energy_and_say_so():
     clock = FakeClock()
     bench = Bench(clock=clock)
     bench.epoch(1.0)
     clock.pass_s(0.5)
     bench.recorder.start_epoch()
     clock.pass_s(0.25)
-    bench.recorder.meter_is_up(SimulatedMeter(clock, gpu_w=360.0))
+    bench.recorder.attach_meter(SimulatedMeter(clock, gpu_w=360.0))
     clock.pass_s(10.0)
     bench.recorder.end_epoch()
     first, cut, rest = bench.rows
@@ -191,7 +191,7 @@ def test_counts_belong_to_the_row_they_were_made_in():
     bench = Bench()
     bench.recorder.start_epoch()
     bench.recorder.count(Counts(1, 2, 64, 1000))
-    bench.recorder.cut()
+    bench.recorder.write_segment()
     bench.recorder.count(Counts(1, 2, 32, 500))
     bench.recorder.end_epoch()
     assert [r.counts for r in bench.rows] == [Counts(1, 2, 64, 1000), Counts(1, 2, 32, 500)]
@@ -263,7 +263,7 @@ def test_nothing_read_of_an_instant_is_not_known_to_be_nothing():
     bench.epoch(0.05, gap_s=0.001)
     assert bench.recorder.metered_kwh is None
     bench.clock.pass_s(0.1)
-    bench.recorder.cut()
+    bench.recorder.write_segment()
     assert bench.recorder.metered_kwh == 0.0
 
 
@@ -273,7 +273,7 @@ def test_a_long_evaluation_is_cut_into_gap_rows_and_a_step_ends_it():
     bench.clock.pass_s(10.0)
     bench.recorder.pause_epoch()
     bench.clock.pass_s(60.0)
-    bench.recorder.cut()
+    bench.recorder.write_segment()
     bench.clock.pass_s(5.0)
     bench.recorder.count(Counts(1, 1, None, None))
     bench.clock.pass_s(7.0)

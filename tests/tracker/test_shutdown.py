@@ -21,9 +21,11 @@ import os, signal, sys, time
 from greenlove_tracker import Tracker
 from greenlove_tracker.meter import SimulatedMeter
 from greenlove_tracker.tracker import background
-from greenlove_tracker.tracker.recorder import SystemClock
+from greenlove_tracker.records import SystemClock
+from greenlove_tracker.tracker.session import open_run
 background.SEGMENT_S, background.TICK_S = 0.3, 0.05
-tracker = Tracker(epochs=5, meter=SimulatedMeter(SystemClock(), gpu_w=360.0), verbose=0)
+meter = SimulatedMeter(SystemClock(), gpu_w=360.0)
+tracker = Tracker(epochs=5, meter=meter, verbose=0)
 """
 LOOP = """
 for epoch in range(5):
@@ -219,7 +221,7 @@ def test_fork_while_a_thread_is_in_the_tracker_does_not_hang_the_child(here):
         "import threading\n"
         "held, go = threading.Event(), threading.Event()\n"
         "def hold():\n"
-        "    with tracker._session.acting():\n        held.set(); go.wait(5)\n"
+        "    with open_run().tracked_call:\n        held.set(); go.wait(5)\n"
         "thread = threading.Thread(target=hold); thread.start(); held.wait()\n"
         "pid = os.fork()\n"
         "if pid == 0:\n"
@@ -235,13 +237,13 @@ def test_fork_while_a_thread_is_in_the_tracker_does_not_hang_the_child(here):
 
 def test_ctrl_c_inside_a_call_waits_until_the_row_is_made(here):
     script = HEAD + (
-        "read = tracker._session._metering.meter.read\n"
+        "read = meter.read\n"
         "def slow():\n    os.kill(os.getpid(), signal.SIGINT); time.sleep(0.02); return read()\n"
         "tracker.epoch_start()\n"
         "time.sleep(0.1)\n"
-        "tracker._session._metering.meter.read = slow\n"
+        "meter.read = slow\n"
         "try:\n    tracker.epoch_end()\nexcept KeyboardInterrupt:\n    print('interrupted')\n"
-        "tracker._session._metering.meter.read = read\n"
+        "meter.read = read\n"
         "tracker.epoch_start(); time.sleep(0.05); tracker.epoch_end()\n"
         "tracker.stop()\n"
         "print(signal.getsignal(signal.SIGINT) is signal.default_int_handler)\n"

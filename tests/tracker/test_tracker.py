@@ -10,7 +10,7 @@ import time
 from types import SimpleNamespace
 
 import pytest
-from fakes import FakeClock, ScriptedMeter, gpu_energy
+from fakes import FakeClock, ScriptedMeter, gpu_energy, session, tick
 
 from greenlove_tracker import Tracker, read_logs
 from greenlove_tracker import format as fmt
@@ -21,10 +21,10 @@ from greenlove_tracker.logs import writer
 from greenlove_tracker.logs import writer as writer_module
 from greenlove_tracker.meter import NullMeter, SimulatedMeter
 from greenlove_tracker.records import Energy, Flag, RunStatus
-from greenlove_tracker.tracker import background as worker_module
+from greenlove_tracker.tracker import background
 from greenlove_tracker.tracker.session import Session
 from greenlove_tracker.tracker.shutdown import guard
-from greenlove_tracker.tracker.state import Plan
+from greenlove_tracker.tracker.state import Plan, RunMode
 
 
 @pytest.fixture(autouse=True)
@@ -36,11 +36,6 @@ def _bare_environment(monkeypatch, tmp_path):
     yield
     if guard.current is not None:
         guard.current.finish(RunStatus.SUPERSEDED)
-
-
-@pytest.fixture
-def clock():
-    return FakeClock()
 
 
 def make(clock, meter=None, **arguments) -> Tracker:
@@ -109,7 +104,7 @@ def test_steps_without_epochs_are_one_epoch(clock):
         for _ in range(100):
             clock.pass_s(2.0)
             tracker.step(n_samples=8, n_tokens=4096)
-            tracker._session.tick()
+            tick()
     run = only_run()
     assert len(run.epochs) == 1 and run.epochs[0].is_complete
     assert run.epochs[0].n_segments == 5  # one for the first power, then 192 s in segments of a minute
@@ -121,11 +116,11 @@ def test_a_long_epoch_and_a_long_gap_are_written_in_segments(clock):
     tracker = make(clock)
     for _ in range(150):
         clock.pass_s(1.0)
-        tracker._session.tick()
+        tick()
     tracker.epoch_start()
     for _ in range(150):
         clock.pass_s(1.0)
-        tracker._session.tick()
+        tick()
     rows = only_run().rows[0]  # what a kill would leave at this moment
     assert [r.kind for r in rows] == ["gap", "gap", "segment", "segment"]
     assert only_run().epochs[0].flags == {Flag.UNFINISHED}
@@ -263,9 +258,9 @@ def test_a_meter_that_dies_midway_leaves_an_estimate_that_is_labelled(clock, cap
 
 def test_an_error_of_our_own_warns_once_and_steps_aside(clock, monkeypatch, caplog):
     tracker = make(clock)
-    monkeypatch.setattr(tracker._session.recorder, "end_epoch", lambda: 1 / 0)
+    monkeypatch.setattr(session().recorder, "end_epoch", lambda: 1 / 0)
     for _ in range(3):
-        tracker._session.recorder.epoch = None
+        session().recorder.epoch = None
         tracker.epoch_start()
         tracker.epoch_end()
     assert caplog.text.count("greenlove_tracker's own") == 1
@@ -276,7 +271,7 @@ def test_the_log_directory_may_vanish(clock, caplog, tmp_path):
     train(tracker, clock, epochs=1)
     shutil.rmtree(tmp_path / "greenlove_logs")
     train(tracker, clock, epochs=1)
-    tracker._session.tick()
+    tick()
     train(tracker, clock, epochs=1)
     tracker.stop()
     assert caplog.text.count("cannot be written") == 1
@@ -311,8 +306,8 @@ def test_a_meter_that_takes_its_time_holds_nothing_else_up(clock, monkeypatch):
             may_start.wait(10)
             return super().start()
 
-    monkeypatch.setattr(worker_module, "TICK_S", 0.01)
-    monkeypatch.setattr(worker_module.BackgroundWorker, "tick", lambda self: has_ticked.set())
+    monkeypatch.setattr(background, "TICK_S", 0.01)
+    monkeypatch.setattr(background.BackgroundWorker, "tick", lambda self: has_ticked.set())
     with Tracker(meter=Slow(clock, gpu_w=1.0), verbose=0) as tracker:
         assert has_ticked.wait(10) and not tracker.wait_ready(0)
         may_start.set()
@@ -472,7 +467,7 @@ def test_stopping_in_the_middle_of_a_call_waits_for_its_row(clock):
     tracker = make(clock)
     tracker.epoch_start()
     clock.pass_s(10.0)
-    with tracker._session.acting() as recorder:
+    with session().tracked_call as recorder:
         tracker.stop()  # a signal handler of the user's, in the middle of epoch_end()
         recorder.end_epoch()
     run = only_run()
@@ -495,7 +490,7 @@ def test_a_resumed_run_that_is_not_there_is_said(clock, caplog):
 
 def test_a_tracker_with_a_bad_setting_does_not_join(clock):
     settings = load_settings({"verbose": 0})
-    led = Session(settings, Plan(), find_ranks({}), clock, NullMeter(), in_background=False, is_led_by_runner=True)
+    led = Session(settings, Plan(), find_ranks({}), clock, NullMeter(), mode=RunMode.RUNNER)
     with pytest.raises(UsageError, match="Atlantis"):
         Tracker(5, country="Atlantis")
     Tracker(3, country="DE")

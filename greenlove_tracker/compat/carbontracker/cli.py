@@ -77,19 +77,18 @@ def _settings(
 
 
 def _run(command: Sequence[str], settings: Settings) -> int | str | None:
-    """Run it, and give its exit code."""
+    """Run it, and return its exit code."""
     from greenlove_tracker import runner
-    from greenlove_tracker.tracker.tracker import show_final_screen
 
     outcome = runner.run_command(_as_command(command), settings)
     if settings.verbose > 0:
         code = outcome.exit_code
-        show_final_screen(outcome.session, exit_code=code if isinstance(code, int) else None)
+        outcome.session.show_final_screen(exit_code=code if isinstance(code, int) else None)
     return outcome.exit_code
 
 
 def _as_command(command: Sequence[str]) -> list[str]:
-    """A Python file that is no program by itself is run with this Python."""
+    """Return the command; a Python file that is no program by itself is run with this Python."""
     first = command[0]
     is_script = first.endswith(".py") and Path(first).is_file()
     if is_script and not (os.access(first, os.X_OK) and shutil.which(first)):

@@ -9,20 +9,20 @@ from greenlove_tracker.compat.carbontracker.arguments import COMPONENTS, Simulat
 from greenlove_tracker.config import Settings
 from greenlove_tracker.job import find_ranks
 from greenlove_tracker.meter import Meter, MeterInfo, SimulatedMeter
-from greenlove_tracker.records import Energy, Field
-from greenlove_tracker.tracker.recorder import SystemClock
-from greenlove_tracker.tracker.state import Plan, choose_meter, make_terms
+from greenlove_tracker.records import Energy, Field, SystemClock
+from greenlove_tracker.tracker.meter_starter import choose_meter
+from greenlove_tracker.tracker.state import Plan, run_factors
 
 
 class PartialMeter:
-    """Counts what is wanted: the simulated components by their given power, the others with the meter of the machine.
+    """Counts the wanted components: the simulated ones by their given power, the others with the meter of the machine.
 
     Memory counts with the CPU, as it did where carbontracker read RAPL.
 
     Args:
-        wanted: what is wanted, and what of it is simulated.
-        simulated: gives the energy of what is simulated.
-        machine: gives that of the rest; None where there is no rest.
+        wanted: components, and which of them are simulated.
+        simulated: gives the energy of the simulated ones.
+        machine: measures the rest; None where there is no rest.
     """
 
     def __init__(self, wanted: SimulatedHardware, simulated: SimulatedMeter, machine: Meter | None) -> None:
@@ -31,7 +31,7 @@ class PartialMeter:
         self.resolution_s = 0.0 if machine is None else machine.resolution_s
 
     def start(self) -> MeterInfo:
-        """Begin, and say what is measured and what is given.
+        """Start the machine's meter, and describe what is measured and what is simulated.
 
         Raises:
             MeterError: where the rest cannot be measured.
@@ -65,7 +65,7 @@ class PartialMeter:
         return names
 
     def read(self) -> Energy:
-        """The energy since the last read.
+        """Return the energy since the last read.
 
         Raises:
             MeterError: where the rest could not be read.
@@ -79,13 +79,13 @@ class PartialMeter:
         return Energy(cpu.cpu_kwh, gpu.gpu_kwh, ram.ram_kwh, cpu.cpu_method, gpu.gpu_method, ram.ram_method)
 
     def stop(self) -> None:
-        """Release what the machine's meter holds."""
+        """Stop the machine's meter."""
         if self._machine is not None:
             self._machine.stop()
 
 
 def meter_of(wanted: SimulatedHardware, settings: Settings) -> Meter | None:
-    """The meter of this process; None for the usual one: all is wanted, or another rank of the node measures.
+    """Return the meter of this process; None for the usual one: all is wanted, or another rank of the node measures.
 
     Raises:
         UsageError: for a place that is not known.
@@ -105,5 +105,5 @@ def meter_of(wanted: SimulatedHardware, settings: Settings) -> Meter | None:
     is_only_gpus = rest == {"gpu"} and bool(simulated)
     if not rest or (is_only_gpus and not devices.nvml_gpus()):
         return PartialMeter(wanted, given, None)
-    terms = make_terms(settings, Plan(), "", "")
-    return PartialMeter(wanted, given, choose_meter(settings, ranks, clock, terms, None))
+    factors = run_factors(settings, Plan(), "", "")
+    return PartialMeter(wanted, given, choose_meter(settings, ranks, clock, factors, None))

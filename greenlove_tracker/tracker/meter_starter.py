@@ -1,0 +1,134 @@
+"""Chooses the energy meter of a run, starts it beside a training that already runs, and releases it."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections.abc import Mapping
+from typing import Any
+
+from greenlove_tracker.config import Settings
+from greenlove_tracker.job import Ranks
+from greenlove_tracker.logs.totals import RunFactors
+from greenlove_tracker.logs.writer import RunWriter
+from greenlove_tracker.meter import Meter, MeterInfo, NullMeter, SimulatedMeter
+from greenlove_tracker.records import Clock, Field, Flag
+from greenlove_tracker.tracker.recorder import Recorder
+from greenlove_tracker.tracker.state import RunState
+from greenlove_tracker.tracker.threads import short_switch_interval, start_thread
+
+_log = logging.getLogger("greenlove_tracker")
+
+
+class MeterStarter:
+    """Starts and stops the meter of one run.
+
+    Args:
+        state: of the run.
+        recorder: is given the meter once it is up.
+        writer: takes what the meter found.
+        meter: measures this node.
+    """
+
+    def __init__(self, state: RunState, recorder: Recorder, writer: RunWriter, meter: Meter) -> None:
+        self._state, self._recorder, self._writer, self._meter = state, recorder, writer, meter
+        self._is_settled = threading.Event()  # it is up, or never will be
+        self._is_released = self._has_failed = False
+
+    def start(self, *, in_background: bool) -> None:
+        """Start the meter, on a thread where it takes its time: nothing waits for it."""
+        if self._meter.starts_at_once or not in_background:
+            self._start()
+        elif (error := start_thread("greenlove-meter", self._start)) is not None:
+            self._fail(error)
+            self._is_settled.set()
+
+    def _start(self) -> None:
+        info = MeterInfo(())
+        try:
+            with short_switch_interval:
+                info = self._meter.start()
+        except Exception as error:  # a meter is somebody else's code on somebody else's hardware
+            self._fail(error)
+            info = MeterInfo((Field("meter", "none"), Field("meter_note", f"{error}")))
+        with self._state.lock:
+            if self._is_released:
+                self._stop()
+            else:
+                self._attach(info)
+        self._is_settled.set()
+
+    def _fail(self, error: Exception) -> None:
+        self._has_failed = True
+        self._recorder.detach_meter(Flag.METER_FAILED)
+        message = f"the energy meter could not start: {error}. Time is tracked, energy is unknown"
+        self._state.warn_once.warn("meter", message)
+
+    def _attach(self, info: MeterInfo) -> None:
+        self._writer.write_fields([*info.fields, Field("meter_ready_s", f"{self._state.elapsed_s:.3f}", "s")])
+        self._state.gpu_count = info.gpu_count
+        if isinstance(self._meter, NullMeter):
+            self._recorder.detach_meter(Flag.NO_METER)
+        elif not self._has_failed:
+            if not self._meter.starts_at_once:
+                self._discard_reading()
+            self._recorder.attach_meter(self._meter)
+
+    def _discard_reading(self) -> None:
+        """Discard what the meter counted while it waited for the lock: it belongs to no row."""
+        try:
+            self._meter.read()
+        except Exception as error:  # the rows' own readings will fail, and are warned of
+            _log.debug("greenlove: first reading: %r", error)
+
+    def wait_ready(self, timeout_s: float) -> bool:
+        """Wait until the meter is up; return False where it is not in time, or cannot be."""
+        return self._is_settled.wait(timeout_s) and not self._has_failed
+
+    @property
+    def why_no_energy(self) -> str:
+        """The reason why nothing has been read so far."""
+        if self._has_failed:
+            return "the meter could not start"
+        return "nothing was metered" if self._is_settled.is_set() else "the run ended before the meter was up"
+
+    def release(self) -> None:
+        """Stop the meter, now or as soon as it has come up; the caller holds the run's lock."""
+        self._is_released = True
+        if self._is_settled.is_set():
+            self._stop()
+
+    def _stop(self) -> None:
+        try:
+            self._meter.stop()
+        except Exception as error:
+            self._state.warn_once.warn("stop", f"the energy meter could not be stopped: {error!r}")
+
+
+def choose_meter(
+    settings: Settings, ranks: Ranks, clock: Clock, factors: RunFactors, codecarbon_options: Mapping[str, Any] | None
+) -> Meter:
+    """Return the meter of this process: none on further ranks of a node, given hardware, else CodeCarbon."""
+    if not ranks.carries_meter:
+        return NullMeter(f"local rank 0 measures this node; this is local rank {ranks.local_rank}")
+    if settings.is_simulated:
+        return SimulatedMeter(
+            clock,
+            cpu_tdp_w=settings.sim_cpu_tdp_w,
+            cpu_util=settings.sim_cpu_util,
+            gpu_w=settings.sim_gpu_w,
+            gpu_util=settings.sim_gpu_util,
+            gpu_count=settings.sim_gpu_count,
+            ram_w=settings.ram_w,
+        )
+    from greenlove_tracker.meter.codecarbon import CodeCarbonMeter
+
+    return CodeCarbonMeter(
+        os.environ,
+        local_world_size=ranks.local_world_size,
+        cpu_tdp_w=settings.cpu_tdp_w,
+        ram_w=settings.ram_w,
+        carbon_intensity_gco2e_per_kwh=factors.carbon_intensity.value,
+        options=codecarbon_options,
+    )
