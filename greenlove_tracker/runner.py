@@ -21,7 +21,7 @@ from greenlove_tracker.config import Settings
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.job import find_ranks
 from greenlove_tracker.records import Field, RunStatus
-from greenlove_tracker.signals import Forwarding
+from greenlove_tracker.signals import SignalForwarding
 from greenlove_tracker.tracker.session import Session
 from greenlove_tracker.tracker.shutdown import status_of
 from greenlove_tracker.tracker.state import Plan, RunMode
@@ -30,11 +30,11 @@ from greenlove_tracker.tracker.tracker import RUN_DIR_VARIABLE, outer_run_dir
 
 @dataclass(frozen=True, slots=True)
 class ScriptOutcome:
-    """The end of what was run; the caller ends the process the same way.
+    """The outcome of a script or command; the caller ends the process the same way.
 
     Attributes:
         session: the closed run.
-        exit_code: the exit code to end with; a text is printed by ``sys.exit``.
+        exit_code: to end with; a text is printed by ``sys.exit``.
         by_signal: the signal that ended it, to be sent to ourselves.
     """
 
@@ -86,7 +86,7 @@ def run_module(name: str, arguments: Sequence[str], settings: Settings) -> Scrip
 
 
 def run_command(command: Sequence[str], settings: Settings) -> ScriptOutcome:
-    """Run any program as a child process; what it takes is measured from outside.
+    """Run any program as a child process, and measure it from outside.
 
     Python programs in it that make trackers of their own write their epochs into the same run.
 
@@ -95,7 +95,7 @@ def run_command(command: Sequence[str], settings: Settings) -> ScriptOutcome:
     """
     if settings.on_overrun == "stop":
         raise UsageError("--on-overrun stop works where a script's own epochs are seen: a command is only warned of")
-    with Forwarding() as forwarding:
+    with SignalForwarding() as forwarding:
         session = _start_session(settings, ["--", *command], RunMode.COMMAND)
         environment = {**os.environ, RUN_DIR_VARIABLE: str(session.run_dir)}
         try:
@@ -103,7 +103,7 @@ def run_command(command: Sequence[str], settings: Settings) -> ScriptOutcome:
         except OSError as error:
             session.finish(RunStatus.FAILED, 127)
             raise UsageError(f"cannot start {command[0]}: {error.strerror}") from error
-        forwarding.begin(child.send_signal)
+        forwarding.start(child.send_signal)
         code = child.wait()
     if code >= 0:
         session.finish(RunStatus.FAILED if code else RunStatus.FINISHED, code)

@@ -1,8 +1,9 @@
 """Signals to ``greenlove run -- COMMAND``: each reaches the command once, whoever it was sent to.
 
 ``kill PID``, a container's runtime and systemd signal us alone; a terminal's Ctrl-C, ``timeout`` and ``scancel`` signal
-every process of a group or step, so that the command has it already. The system does not tell the two apart. A witness
-does: a small process of our group, which waits for nothing but signals. What it gets too was sent to all.
+every process of a group or step, so that the command has it already. The system does not tell the two apart. A
+listener does: a small process of our group, which waits for nothing but signals. A signal that it gets too was sent to
+all.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ from typing import Any, Self
 
 _NAMES = ("SIGTERM", "SIGINT", "SIGHUP", "SIGUSR1", "SIGUSR2")
 _RECORD = struct.Struct("=id")  # the signal, and when it came
-_PATIENCE_S = 0.1  # for the witness to say what it got; later than that counts as not
-_AT_ONCE_S = 1.0  # what reached us and the witness within this time is one signal
+_LISTENER_TIMEOUT_S = 0.1  # for the listener to report a signal; later than that counts as not received
+_SAME_SIGNAL_S = 1.0  # a signal that reached us and the listener within this time is one
 
 # Run by -c, so that nobody who looks for our processes by name finds it. It ends with its parent, within a second.
 _WATCH = """
@@ -37,33 +38,37 @@ while os.getppid() == parent:
 """
 
 
-class Forwarding:
-    """While it is entered, what is sent to us alone is passed on to the command: it ends, and then so do we."""
+class SignalForwarding:
+    """Passes signals that are sent to us alone on to the command, which ends, and then so do we."""
 
     def __init__(self) -> None:
         self._send: Callable[[int], None] | None = None
         self._waiting: list[int] = []
         self._before: dict[int, Any] = {}
-        self._witness: _Witness | None = None
+        self._listener: _GroupListener | None = None
 
     def __enter__(self) -> Self:
         numbers = [getattr(signal, name) for name in _NAMES if hasattr(signal, name)]
         # one that is ignored (nohup, a shell's background job) stays ignored, here and in the command
-        heeded = [number for number in numbers if signal.getsignal(number) is not signal.SIG_IGN]
+        handled = [number for number in numbers if signal.getsignal(number) is not signal.SIG_IGN]
         if hasattr(signal, "sigwait"):
             with contextlib.suppress(OSError):  # no process to be had: then as where there are no groups
-                self._witness = _Witness(heeded)
-        self._before = {number: signal.signal(number, self._forward) for number in heeded}
+                self._listener = _GroupListener(handled)
+        self._before = {number: signal.signal(number, self._forward) for number in handled}
         return self
 
     def __exit__(self, *error: object) -> None:
         for number, handler in self._before.items():
             signal.signal(number, handler)
-        if self._witness is not None:
-            self._witness.dismiss()
+        if self._listener is not None:
+            self._listener.end()
 
-    def begin(self, send: Callable[[int], None]) -> None:
-        """The command is up, and ``send`` signals it: what came before is delivered."""
+    def start(self, send: Callable[[int], None]) -> None:
+        """Deliver the signals that came before the command was up, and from now on those that come.
+
+        Args:
+            send: signals the command.
+        """
         self._send = send
         for number in self._waiting:
             send(number)
@@ -75,13 +80,13 @@ class Forwarding:
             self._send(number)
 
     def _was_sent_to_all(self, number: int) -> bool:
-        if self._witness is not None:
-            return self._witness.has(number)
+        if self._listener is not None:
+            return self._listener.received(number)
         return number == signal.SIGINT and sys.stdin is not None and sys.stdin.isatty()
 
 
-class _Witness:
-    """A process of our group that tells which signals it gets."""
+class _GroupListener:
+    """A process of our group that reports the signals it gets."""
 
     def __init__(self, numbers: Sequence[int]) -> None:
         with _blocked(numbers):  # it inherits that, and loses none while it starts
@@ -94,29 +99,29 @@ class _Witness:
             )
         if self._process.stdout is not None:
             os.set_blocking(self._process.stdout.fileno(), False)
-        self._came_s: dict[int, float] = {}
+        self._received_s: dict[int, float] = {}
 
-    def has(self, number: int) -> bool:
-        """Whether this signal reached it just now, too."""
-        until_s = time.monotonic() + _PATIENCE_S
-        while time.monotonic() - self._came_s.get(number, -_AT_ONCE_S) >= _AT_ONCE_S:
-            if not self._listen(until_s - time.monotonic()):
+    def received(self, number: int) -> bool:
+        """Return True where this signal reached the listener just now, too."""
+        until_s = time.monotonic() + _LISTENER_TIMEOUT_S
+        while time.monotonic() - self._received_s.get(number, -_SAME_SIGNAL_S) >= _SAME_SIGNAL_S:
+            if not self._read_record(until_s - time.monotonic()):
                 return False
         return True
 
-    def _listen(self, timeout_s: float) -> bool:
-        """Take the next record; False where none comes in time, or it is gone."""
+    def _read_record(self, timeout_s: float) -> bool:
+        """Read the next record; return False where none comes in time, or the listener has ended."""
         out = self._process.stdout
         if out is None or timeout_s <= 0 or not select.select([out], [], [], timeout_s)[0]:
             return False
         record = out.read(_RECORD.size)
         if record:
             number, came_s = _RECORD.unpack(record)
-            self._came_s[number] = came_s
+            self._received_s[number] = came_s
         return record != b""  # None: the handler of another signal was quicker
 
-    def dismiss(self) -> None:
-        """End it."""
+    def end(self) -> None:
+        """End the process."""
         self._process.kill()
         self._process.communicate()
 

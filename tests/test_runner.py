@@ -222,21 +222,21 @@ def test_a_signal_reaches_the_command_once_sent_to_us_alone_or_to_all(number, se
 @pytest.mark.skipif(
     not Path(f"/proc/self/task/{os.getpid()}/children").exists(), reason="only Linux lists a process's children"
 )
-def test_the_witness_of_signals_ends_with_the_run():
+def test_the_listener_for_signals_ends_with_the_run():
     write("wait.sh", "echo up\nsleep 60\n")
     child = subprocess.Popen(
         [*RUN, "run", "--quiet", "--", "sh", "wait.sh"], stdout=subprocess.PIPE, text=True, process_group=0
     )
     assert child.stdout is not None and child.stdout.readline() == "up\n"
     pids = [int(pid) for pid in Path(f"/proc/{child.pid}/task/{child.pid}/children").read_text().split()]
-    (witness,) = [pid for pid in pids if b"sigwait" in command_of(pid)]
+    (listener,) = [pid for pid in pids if b"sigwait" in command_of(pid)]
     child.kill()
     child.wait()
-    for pid in {*pids} - {witness}:
+    for pid in {*pids} - {listener}:
         os.kill(pid, signal.SIGKILL)
     until_s = time.monotonic() + 10.0
-    while b"sigwait" in command_of(witness):
-        assert time.monotonic() < until_s, "the witness outlives its parent"
+    while b"sigwait" in command_of(listener):
+        assert time.monotonic() < until_s, "the listener outlives its parent"
         time.sleep(0.05)
 
 

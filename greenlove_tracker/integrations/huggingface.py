@@ -110,7 +110,7 @@ class GreenloveCallback(TrainerCallback):  # type: ignore[misc]  # a class of a 
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        """A run begins."""
+        """Begin a run."""
         self._by_epochs, self._is_stopping = _counts_in_epochs(args), False
         self._n_substeps, self._tokens_seen = 0, state.num_input_tokens_seen
         if self._makes_trackers:
@@ -125,7 +125,7 @@ class GreenloveCallback(TrainerCallback):  # type: ignore[misc]  # a class of a 
     def on_epoch_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        """An epoch begins, or the one epoch of a training in steps goes on."""
+        """Begin an epoch, or go on with the one epoch of a training in steps."""
         if self._is_open:
             self._resume()
         elif self.tracker is not None:
@@ -136,19 +136,19 @@ class GreenloveCallback(TrainerCallback):  # type: ignore[misc]  # a class of a 
     def on_step_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        """Evaluation and checkpoint are over; the batches of this step have been loaded by now."""
+        """Go on after evaluation and checkpoint; the batches of this step have been loaded by now."""
         self._resume()
 
     @_harmless
     def on_substep_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        """A batch was accumulated, and more are to come in this step."""
+        """Count an accumulated batch; more are to come in this step."""
         self._n_substeps += 1
 
     @_harmless
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
-        """A step is done; what comes next is no training if the control asks for something else."""
+        """Count a step; pause where the control asks for an evaluation or a checkpoint next."""
         if self._is_stopping:
             control.should_save = control.should_training_stop = True
         n_batches, self._n_substeps = self._n_substeps + 1, 0
@@ -165,14 +165,14 @@ class GreenloveCallback(TrainerCallback):  # type: ignore[misc]  # a class of a 
     def on_prediction_step(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        """An evaluation runs, which a callback behind this one may have asked for."""
+        """Pause for an evaluation, which a callback behind this one may have asked for."""
         self._pause()
 
     @_harmless
     def on_epoch_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        """The trainer's epoch is over; the one of a training in steps only if the training is."""
+        """End the trainer's epoch; the one of a training in steps ends only with the training."""
         if self._by_epochs and not _is_cut_short(state, control):
             self._end_epoch()
         elif control.should_training_stop or control.should_evaluate or control.should_save:
@@ -182,14 +182,14 @@ class GreenloveCallback(TrainerCallback):  # type: ignore[misc]  # a class of a 
     def on_train_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        """The run is over. An epoch that was cut short stays open, so that it is written as unfinished."""
+        """End the run; an epoch that was cut short stays open, so that it is written as unfinished."""
         if not self._by_epochs:
             self._end_epoch()
         if self._makes_trackers and self.tracker is not None:
             self._is_open = False
             self.tracker.stop()
 
-    # -- what they do --------------------------------------------------------------------------------------------
+    # -- the tracker's calls -------------------------------------------------------------------------------------
 
     def _end_epoch(self) -> None:
         if self._is_open and self.tracker is not None:
@@ -207,7 +207,7 @@ class GreenloveCallback(TrainerCallback):  # type: ignore[misc]  # a class of a 
             self.tracker.resume()
 
     def _new_tokens(self, args: TrainingArguments, state: TrainerState) -> int | None:
-        """This rank's part of the tokens since the last step; the trainer counts those of all ranks together."""
+        """Return this rank's part of the tokens since the last step; the trainer counts those of all ranks together."""
         new, self._tokens_seen = state.num_input_tokens_seen - self._tokens_seen, state.num_input_tokens_seen
         if not new:
             return None  # the trainer does not count them, or does not find them in its inputs
@@ -222,7 +222,7 @@ class GreenloveCallback(TrainerCallback):  # type: ignore[misc]  # a class of a 
 
 
 def _check(tracker: Tracker | None, settings: Mapping[str, Any]) -> None:
-    """Say at once what would otherwise be said when the model and the data have been loaded."""
+    """Raise bad arguments at once, not only when the model and the data have been loaded."""
     if tracker is not None and not isinstance(tracker, Tracker):
         raise UsageError(f"tracker must be a Tracker, not {tracker!r}; settings are given by name")
     if tracker is not None and settings:
@@ -239,7 +239,7 @@ def _counts_in_epochs(args: TrainingArguments) -> bool:
 
 
 def _plan(by_epochs: bool, state: TrainerState) -> dict[str, Any]:
-    """What is left to be trained: all of it but for a training that resumes; None where nothing is."""
+    """Return the plan: all of the training, or the rest of one that resumes; None where nothing is left."""
     if by_epochs:
         steps_per_epoch = max(1, state.max_steps // state.num_train_epochs)
         return {"epochs": max(0, state.num_train_epochs - state.global_step // steps_per_epoch) or None}
@@ -247,7 +247,7 @@ def _plan(by_epochs: bool, state: TrainerState) -> dict[str, Any]:
 
 
 def _continues(state: TrainerState) -> dict[str, Any]:
-    """The run that wrote the checkpoint that this training resumes from, as a setting."""
+    """Return the run that wrote the checkpoint that this training resumes from, as a setting."""
     before = state.stateful_callbacks.get(_STATE_NAME, {}).get("attributes", {}).get("run_id")
     joined = run_dir_to_join()
     is_same_run = joined is not None and joined.name == before  # two trainings under one `greenlove run`
@@ -255,13 +255,13 @@ def _continues(state: TrainerState) -> dict[str, Any]:
 
 
 def _batch_size(args: TrainingArguments, state: TrainerState) -> int:
-    """Samples in a batch of this rank; where the trainer finds a size that fits in memory, only the state has it."""
+    """Return the samples in a batch of this rank; where the trainer finds a size that fits, only the state has it."""
     found = state.train_batch_size if args.auto_find_batch_size else None
     return int(found or args.train_batch_size)
 
 
 def _is_cut_short(state: TrainerState, control: TrainerControl) -> bool:
-    """Whether the training was stopped early in the middle of an epoch."""
+    """Return True where the training was stopped early in the middle of an epoch."""
     is_early = control.should_training_stop and state.global_step < state.max_steps
     return is_early and not float(state.epoch or 0.0).is_integer()
 

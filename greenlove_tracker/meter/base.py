@@ -1,4 +1,4 @@
-"""What the tracker asks of a meter."""
+"""The meter that a tracker needs, as a protocol, and those that need no hardware."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from greenlove_tracker.units import kwh_from_w_s
 
 @dataclass(frozen=True, slots=True)
 class MeterInfo:
-    """What a meter found, as lines for ``run.csv``."""
+    """The hardware that a meter found, as lines for ``run.csv``."""
 
     fields: tuple[Field, ...]
     gpu_count: int = 0
@@ -24,7 +24,7 @@ class Meter(Protocol):
     """Measures the energy of this node, before PUE.
 
     Attributes:
-        starts_at_once: whether ``start()`` takes no time worth a thread of its own.
+        starts_at_once: ``start()`` takes no time worth a thread of its own.
         resolution_s: an energy over less time than this is noise.
     """
 
@@ -39,21 +39,18 @@ class Meter(Protocol):
         """
 
     def read(self) -> Energy:
-        """The energy since the last ``read()``, or since ``start()``.
+        """Return the energy since the last ``read()``, or since ``start()``.
 
         Raises:
             MeterError: where it could not be read.
         """
 
     def stop(self) -> None:
-        """Release what the meter holds; never raises."""
-
-
-# -- Meters that need no hardware --
+        """Release the hardware; never raise."""
 
 
 class NullMeter:
-    """Measures nothing, and says why: energies stay unknown."""
+    """Measures nothing, for the reason that it gives: energies stay unknown."""
 
     starts_at_once = True
     resolution_s = 0.0
@@ -62,15 +59,15 @@ class NullMeter:
         self._reason = reason
 
     def start(self) -> MeterInfo:
-        """No hardware to find."""
+        """Return the reason why nothing is measured."""
         return MeterInfo((Field("meter", "none"), Field("meter_note", self._reason)))
 
     def read(self) -> Energy:
-        """Unknown, not zero."""
+        """Return an unknown energy, not zero."""
         return UNKNOWN_ENERGY
 
     def stop(self) -> None:
-        """Nothing to release."""
+        """Do nothing: there is nothing to release."""
 
 
 class SimulatedMeter:
@@ -109,7 +106,7 @@ class SimulatedMeter:
         self._last_s = 0.0
 
     def start(self) -> MeterInfo:
-        """Describe what is simulated."""
+        """Describe the simulated hardware."""
         self._last_s = self._clock.perf_s()
         cpu_tdp_w, cpu_util, gpu_w, gpu_util = self._description
         given = {"cpu": self._cpu_w, "gpu": self._gpus_w, "ram": self._ram_w}
@@ -124,7 +121,7 @@ class SimulatedMeter:
         return MeterInfo(tuple(fields), self._gpu_count)
 
     def read(self) -> Energy:
-        """Power times the time since the last read."""
+        """Return the power times the time since the last read."""
         now_s = self._clock.perf_s()
         passed_s, self._last_s = now_s - self._last_s, now_s
 
@@ -141,7 +138,7 @@ class SimulatedMeter:
         )
 
     def stop(self) -> None:
-        """Nothing to release."""
+        """Do nothing: there is nothing to release."""
 
 
 class ReplayMeter:
@@ -160,15 +157,15 @@ class ReplayMeter:
 
     @property
     def total(self) -> Energy:
-        """The energy of all that was read so far."""
+        """The energy of all readings so far."""
         return sum_energies(self._readings[: self._next])
 
     def start(self) -> MeterInfo:
-        """Nothing but the fact that it is a replay."""
+        """Return nothing but the fact that it is a replay."""
         return MeterInfo((Field("meter", "replay"),))
 
     def read(self) -> Energy:
-        """The next reading; unknown behind the end of the log."""
+        """Return the next reading; unknown behind the end of the log."""
         if self._next >= len(self._readings):
             return UNKNOWN_ENERGY
         reading = self._readings[self._next]
@@ -178,4 +175,4 @@ class ReplayMeter:
         return reading
 
     def stop(self) -> None:
-        """Nothing to release."""
+        """Do nothing: there is nothing to release."""

@@ -21,7 +21,7 @@ from greenlove_tracker.records import MEASURED_METHODS, Energy, Field, Method
 # Only our reads may measure: CodeCarbon takes deltas without a lock against its own periodic thread.
 _MEASURE_BY_ITSELF_S = 86400.0
 # A GPU never draws nothing; NVML's counter moves every 0.1 s. Zeros for longer mean that it is not read any more.
-_GPU_SILENCE_S = 1.0
+_MAX_GPU_ZERO_S = 1.0
 # Each of these in CodeCarbon's hands would break a sum of ours: PUE twice, foreign GPUs, readings that overlap.
 _OURS = {
     "pue",
@@ -80,7 +80,7 @@ class CodeCarbonMeter:
         self._tracker: Any = None
         self._deltas: list[Any] = []
         self._share = Share(1.0, 1.0, "whole machine")
-        self._gpu_silent_since_s: float | None = None
+        self._gpu_zero_since_s: float | None = None
         self._leaves_gpus_out = False
 
     def start(self) -> MeterInfo:
@@ -159,7 +159,7 @@ class CodeCarbonMeter:
         return OfflineEmissionsTracker(**arguments)
 
     def read(self) -> Energy:
-        """The energy since the last read.
+        """Return the energy since the last read.
 
         Raises:
             MeterError: where CodeCarbon's flush failed; it swallows its exceptions and returns None.
@@ -172,7 +172,7 @@ class CodeCarbonMeter:
         cpu_method, gpu_method, ram_method = self._methods()
         cpu_share = 1.0 if cpu_method in MEASURED_METHODS else self._share.cpu
         cpu = _sum(d.cpu_energy for d in deltas)
-        gpu = self._heard_gpu(_sum(d.gpu_energy for d in deltas)) if gpu_method else None
+        gpu = self._plausible_gpu_kwh(_sum(d.gpu_energy for d in deltas)) if gpu_method else None
         ram = _sum(d.ram_energy for d in deltas)
         cpu_kwh = cpu * cpu_share if cpu is not None and cpu_method else None
         ram_kwh = ram * self._share.ram if ram is not None and ram_method else None
@@ -198,15 +198,15 @@ class CodeCarbonMeter:
         if self._tracker.flush() is None:
             raise MeterError("CodeCarbon's flush failed")
 
-    def _heard_gpu(self, gpu_kwh: float | None) -> float | None:
-        """None once a GPU has read as zero for longer than any GPU can."""
+    def _plausible_gpu_kwh(self, gpu_kwh: float | None) -> float | None:
+        """Return the energy of the GPUs; None once it has been zero for longer than any GPU can draw nothing."""
         now_s = time.perf_counter()
         if gpu_kwh:
-            self._gpu_silent_since_s = None
+            self._gpu_zero_since_s = None
             return gpu_kwh
-        if self._gpu_silent_since_s is None:
-            self._gpu_silent_since_s = now_s
-        return gpu_kwh if now_s - self._gpu_silent_since_s < _GPU_SILENCE_S else None
+        if self._gpu_zero_since_s is None:
+            self._gpu_zero_since_s = now_s
+        return gpu_kwh if now_s - self._gpu_zero_since_s < _MAX_GPU_ZERO_S else None
 
     def _info(self, version: str, gpus: GpuSelection, hardware: Iterable[Any]) -> MeterInfo:
         conf = getattr(self._tracker, "_conf", {})
@@ -278,7 +278,7 @@ def _import_quietly() -> tuple[str, int | None]:
 
 
 def _methods(hardware: Iterable[Any]) -> tuple[Method | None, Method | None, Method | None]:
-    """How CPU, GPU and RAM are measured right now; a GPU may fall back from its counter to sampled power."""
+    """Return the methods of CPU, GPU and RAM right now; a GPU may fall back from its counter to sampled power."""
     cpu: Method | None = None
     gpu: Method | None = None
     ram: Method | None = None
@@ -301,7 +301,7 @@ def _methods(hardware: Iterable[Any]) -> tuple[Method | None, Method | None, Met
 
 
 def _sum(deltas: Iterable[float]) -> float | None:
-    """None where a total fell, which it does when CodeCarbon's own threads disturb a reading."""
+    """Return the sum; None where a total fell, which it does when CodeCarbon's own threads disturb a reading."""
     values = list(deltas)
     return sum(values) if all(v >= 0 for v in values) else None
 

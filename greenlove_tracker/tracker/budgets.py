@@ -121,7 +121,7 @@ class Overrun:
 
     @property
     def is_certain(self) -> bool:
-        """Whether it is exceeded already, by what is measured."""
+        """True where it is exceeded already, by what is measured."""
         return self.used is not None and self.used > self.limit
 
     def __str__(self) -> str:
@@ -132,8 +132,8 @@ class Overrun:
         if self.used is not None and self.is_certain:
             return f"{name} is at {text(self.used)}, over {limit} {text(self.limit)}"
         e = self.expected
-        come = f"will come to {fmt.interval(e.point, e.lower, e.upper, text)}" if e is not None else ""
-        return f"{name} {come}, over {limit} {text(self.limit)} with a probability of {fmt.percent(self.probability)}"
+        total = f"will come to {fmt.interval(e.point, e.lower, e.upper, text)}" if e is not None else ""
+        return f"{name} {total}, over {limit} {text(self.limit)} with a probability of {fmt.percent(self.probability)}"
 
 
 def find_overruns(
@@ -150,15 +150,15 @@ def find_overruns(
     found = []
     for quantity, limit in limits.items():
         expected: Estimate | None = getattr(forecast, quantity) if forecast is not None else None
-        so_far = used.get(quantity)
-        if so_far is not None and so_far > limit:
+        used_now = used.get(quantity)
+        if used_now is not None and used_now > limit:
             probability = 1.0
         elif expected is not None:
             probability = expected.probability_above(limit)
         else:
             continue
         if probability >= threshold:
-            found.append(Overrun(quantity, limit, so_far, expected, probability))
+            found.append(Overrun(quantity, limit, used_now, expected, probability))
     return found
 
 
@@ -169,7 +169,7 @@ class BudgetActions:
     Attributes:
         on_overrun: takes the overrun, and what it raises ends the training; None: ``stops`` decides.
         save_checkpoint: called before ``BudgetExceeded`` is raised.
-        stops: whether ``BudgetExceeded`` is raised; as the settings say.
+        stops: ``BudgetExceeded`` is raised, as the settings say.
     """
 
     on_overrun: Callable[[Overrun], None] | None = None

@@ -1,4 +1,4 @@
-"""The progress of a run, put together from its rows: what a forecast of the whole starts from."""
+"""The progress of a run, put together from its rows: the start of every forecast."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class ProgressLog:
 
     @property
     def has_energy(self) -> bool:
-        """Whether anything was metered."""
+        """True once anything was metered."""
         return self._metered_s > 0
 
     def add_row(self, row: Row) -> None:

@@ -1,4 +1,4 @@
-"""Turns starts and ends of epochs into rows: time and energy of each, and of what lay between them.
+"""Turns starts and ends of epochs into rows: time and energy of each, and of the gap between them.
 
 It knows nothing of threads, files or signals: the session holds the lock and takes the rows.
 """
@@ -179,7 +179,7 @@ class Recorder:
 
     @property
     def is_metering(self) -> bool:
-        """Whether the meter is up."""
+        """True once the meter is up."""
         return self._meter is not None
 
     @property

@@ -41,7 +41,7 @@ class Session:
         ranks: where this process stands in the training.
         clock: read for all times; with one of your own nothing runs in the background: call ``tick()``.
         meter: None chooses one by the settings and the rank.
-        mode: what the run tracks.
+        mode: the kind of training that the run tracks.
         join_dir: the directory of a run that another process leads.
         prior: the forecast of an exploration of this training.
         budget_actions: the user's own code for budgets.
@@ -147,7 +147,7 @@ class Session:
             message = f"the GPU could not be synchronised: {error}; times may be short"
             self.state.warn_once.warn("synchronise", message)
 
-    # -- what others ask of it -----------------------------------------------------------------------------------
+    # -- for every caller ----------------------------------------------------------------------------------------
 
     @property
     def run_dir(self) -> Path:
@@ -164,7 +164,7 @@ class Session:
 
     @property
     def is_finished(self) -> bool:
-        """Whether the run is closed."""
+        """True once the run is closed."""
         return self.state.is_finished
 
     def wait_ready(self, timeout_s: float) -> bool:

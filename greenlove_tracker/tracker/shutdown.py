@@ -27,7 +27,7 @@ class Closable(Protocol):
 
     @property
     def is_finished(self) -> bool:
-        """Whether it is closed."""
+        """True once it is closed."""
 
     def finish(self, status: RunStatus, exit_code: int | None = None) -> None:
         """Close the run."""

@@ -1,4 +1,4 @@
-"""The state of one tracked run, in one place: what it is, what it is measured and counted with, and how it stands."""
+"""The state of one tracked run, in one place: settings, plan, factors, budgets, the latest forecast."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from greenlove_tracker.tracker.warn_once import WarnOnce
 
 
 class RunMode(Enum):
-    """What a run tracks."""
+    """The kind of training that a run tracks."""
 
     OWN = "a training in this process, by a tracker of its own"
     RUNNER = "a script in this process, under greenlove run; the trackers that it makes join the run"
@@ -32,7 +32,7 @@ class RunMode(Enum):
 
     @property
     def is_joinable(self) -> bool:
-        """Whether a script's own trackers join the run."""
+        """True where a script's own trackers join the run."""
         return self in (RunMode.RUNNER, RunMode.COMMAND)
 
 
@@ -42,11 +42,11 @@ class RunState:
 
     Attributes:
         settings: what it is measured and counted with.
-        plan: what the training is going to be; None where no script has said so yet.
-        factors: its names, and what energy is multiplied with.
+        plan: epochs or steps; None where no script has brought a plan yet.
+        factors: its names, and the factors that energy is multiplied with.
         budget_actions: the user's own code for budgets.
         prior: the forecast of an exploration of this training.
-        mode: what it tracks.
+        mode: the kind of training that it tracks.
         ranks: where this process stands in the training.
         clock: read for all times.
         started_s: when it began, by the steady clock.
@@ -112,12 +112,12 @@ class RunState:
 
     @property
     def is_first_rank(self) -> bool:
-        """Whether this process forecasts, asks and watches the budgets, which the first rank does for all."""
+        """True where this process forecasts, asks and watches the budgets: the first rank does so for all."""
         return self.ranks.rank == 0
 
     @property
     def is_leading(self) -> bool:
-        """Whether this process writes the run's summary: the first rank of a run that no other process leads."""
+        """True where this process writes the run's summary: the first rank of a run that no other process leads."""
         return self.is_first_rank and not self.is_part_of_other
 
     @property
@@ -144,7 +144,7 @@ class RunState:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What the training is going to be, as far as it is known."""
+    """The length of a training, as far as it is known."""
 
     epochs: int | None = None
     total_steps: int | None = None

@@ -1,4 +1,4 @@
-"""The arguments of carbontracker's ``CarbonTracker``, checked, and what they are called here."""
+"""The arguments of carbontracker's ``CarbonTracker``, checked, and their names here."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _DEFAULT_UTILIZATION = 0.5  # carbontracker's, of both
 
 @dataclass(frozen=True, slots=True)
 class SimulatedHardware:
-    """What is to be counted, and what of it is given instead of measured.
+    """The components to be counted, and those of them that are given instead of measured.
 
     Attributes:
         wanted: components, ``gpu`` and ``cpu``.
@@ -46,7 +46,7 @@ def hardware(
     gpu_w: float | None,
     gpu_utilization: float | None,
 ) -> SimulatedHardware:
-    """What the arguments ask for; a power without a name simulates nothing, as in carbontracker.
+    """Return the hardware that the arguments ask for; a power without a name simulates nothing, as in carbontracker.
 
     Raises:
         UsageError: on a component, power or share that is none.
@@ -77,7 +77,7 @@ def _power_w(
 
 
 def monitoring(epochs: int, epochs_before_pred: int, monitor_epochs: int) -> dict[str, int]:
-    """When to forecast and when to close the run, as our settings.
+    """Return our settings of when to forecast and when to close the run.
 
     Raises:
         UsageError: where fewer epochs are monitored than the forecast waits for, or none.
@@ -94,7 +94,7 @@ def monitoring(epochs: int, epochs_before_pred: int, monitor_epochs: int) -> dic
 def without_effect(
     api_keys: Mapping[str, Any] | None, *, update_interval: float, decimal_precision: int, devices_by_pid: bool
 ) -> Iterator[str]:
-    """What the user gave in vain, in words."""
+    """Yield a sentence for each argument that was given and has no effect."""
     if api_keys:
         yield key_warning(api_keys)
     if update_interval != 1:
@@ -106,7 +106,7 @@ def without_effect(
 
 
 def key_warning(api_keys: Mapping[str, Any]) -> str:
-    """That no service is asked yet."""
+    """Return the warning that no service is asked yet."""
     return (
         f"api_keys: {', '.join(map(str, api_keys))} cannot be asked yet, so the key has no effect; the mean of a year "
         "is counted with: country= or GREENLOVE_COUNTRY names the place, carbon_intensity_gco2e_per_kwh= a figure"

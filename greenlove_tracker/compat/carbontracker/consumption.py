@@ -1,4 +1,4 @@
-"""What a run took and what was predicted for it, in the shape of carbontracker's parser."""
+"""The actual and the predicted consumption of a run, in the shape of carbontracker's parser."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _ROUNDING = 0.02  # durations in a log are rounded to 0.01 s: of epochs of a sec
 
 
 def actual_of(run: Run) -> dict[str, Any] | None:
-    """What the run took; None where nothing was measured.
+    """Return the consumption of the run; None where nothing was measured.
 
     Of carbontracker the figures of its own log, where they agree with the sum over its devices and epochs.
     """
@@ -32,7 +32,7 @@ def actual_of(run: Run) -> dict[str, Any] | None:
 
 
 def predicted_of(run: Run) -> dict[str, Any] | None:
-    """The first prediction of the run; None where none was made."""
+    """Return the first prediction of the run; None where none was made."""
     if isinstance(run, CarbontrackerRun):
         predicted = run.log.predicted
         if predicted is None:
@@ -58,7 +58,7 @@ def predicted_of(run: Run) -> dict[str, Any] | None:
 
 
 def is_stopped_early(run: Run) -> bool:
-    """Whether what was measured is all there will be, though more was planned."""
+    """Return True where no more will be measured, though more was planned."""
     if isinstance(run, CarbontrackerRun):
         return run.log.is_stopped_early or not run.log.is_closed
     planned = run.summary.epochs_planned
@@ -66,12 +66,12 @@ def is_stopped_early(run: Run) -> bool:
 
 
 def _agrees(run: CarbontrackerRun) -> bool:
-    """Whether its log's totals are what its devices and epochs come to."""
+    """Return True where the totals of the log are the sum over its devices and epochs."""
     return math.isclose(_correction(run), 1.0, rel_tol=_ROUNDING)
 
 
 def _correction(run: CarbontrackerRun) -> float:
-    """What carbontracker's totals have to be multiplied with: it takes the mean over devices for their sum."""
+    """Return the factor that corrects carbontracker's totals: it takes the mean over devices for their sum."""
     logged, summary = run.log.actual, run.summary
     if logged is None or not logged.energy_kwh or summary.energy_kwh is None:
         return 1.0

@@ -9,16 +9,20 @@ import math
 import os
 import warnings
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
-from greenlove_tracker.compat.carbontracker.components import components_of
+import numpy as np
+
+from greenlove_tracker.compat.carbontracker.arguments import COMPONENTS
 from greenlove_tracker.compat.carbontracker.consumption import actual_of, is_stopped_early, predicted_of
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.format import plural
 from greenlove_tracker.logs.directory import read_logs
-from greenlove_tracker.logs.foreign.carbontracker import CarbontrackerRun
+from greenlove_tracker.logs.foreign.carbontracker import CarbontrackerLog, CarbontrackerRun
 from greenlove_tracker.logs.run import Run
-from greenlove_tracker.units import GRAMS_PER_KG
+from greenlove_tracker.records import Energy
+from greenlove_tracker.units import GRAMS_PER_KG, w_from_kwh_s
 
 __all__ = ["aggregate_consumption", "parse_all_logs", "parse_logs", "print_aggregate"]
 
@@ -27,7 +31,7 @@ _ENERGY, _GRAMS = "energy (kWh)", "co2eq (g)"
 
 
 def parse_all_logs(log_dir: PathText) -> list[dict[str, Any]]:
-    """Every run of a directory.
+    """Return every run of a directory.
 
     Returns:
         For each ``output_filename``, ``standard_filename``, ``components`` (as ``parse_logs`` gives them),
@@ -49,7 +53,7 @@ def _entry(run: Run) -> dict[str, Any]:
     return {
         "output_filename": output,
         "standard_filename": standard,
-        "components": components_of(run),
+        "components": _components(run),
         "early_stop": is_stopped_early(run),
         "actual": actual_of(run),
         "pred": predicted_of(run),
@@ -59,7 +63,7 @@ def _entry(run: Run) -> dict[str, Any]:
 def parse_logs(
     log_dir: PathText, std_log_file: PathText | None = None, output_log_file: PathText | None = None
 ) -> dict[str, dict[str, Any]]:
-    """The components of one run, the latest of a directory where no log file is named.
+    """Return the components of one run, the latest of a directory where no log file is named.
 
     Returns:
         By ``gpu`` and ``cpu``, which in our logs holds the memory: ``avg_power_usages (W)`` and
@@ -72,11 +76,61 @@ def parse_logs(
     runs = _readable(std_log_file or output_log_file or log_dir)
     if not runs:
         raise UsageError(f"{std_log_file or log_dir} holds no run that can be read")
-    return components_of(runs[-1])
+    return _components(runs[-1])
+
+
+def _components(run: Run) -> dict[str, dict[str, Any]]:
+    """Return powers, energies, durations and devices by ``gpu`` and ``cpu``, which holds the memory."""
+    if isinstance(run, CarbontrackerRun):
+        return _components_of_log(run.log)
+    found = {}
+    durations = [epoch.duration_s for epoch in run.epochs]
+    for component, name in zip(COMPONENTS, ("gpu_models", "cpu_model"), strict=True):
+        energies = [_energy_kwh(epoch.energy, component) for epoch in run.epochs]
+        device = run.text(name)
+        if device or any(kwh is not None for kwh in energies):
+            pairs = zip(energies, durations, strict=True)
+            powers = [(None if kwh is None else w_from_kwh_s(kwh, duration_s),) for kwh, duration_s in pairs]
+            found[component] = _measurements(powers, durations, [device] if device else [])
+    return found
+
+
+def _energy_kwh(energy: Energy, component: str) -> float | None:
+    held = replace(energy, gpu_kwh=None) if component == "cpu" else Energy(gpu_kwh=energy.gpu_kwh)
+    return held.total_kwh
+
+
+def _components_of_log(log: CarbontrackerLog) -> dict[str, dict[str, Any]]:
+    durations = [epoch.duration_s or 0.0 for epoch in log.epochs]
+    found = {}
+    for component, devices in log.devices.items():
+        powers = [epoch.powers_w.get(component) or () for epoch in log.epochs]
+        found[component] = _measurements(powers, durations, list(devices))
+    return found
+
+
+def _measurements(
+    powers: Sequence[Sequence[float | None]], durations: Sequence[float], devices: list[str]
+) -> dict[str, Any]:
+    """Return the arrays of carbontracker; None where there are no epochs, NaN where nothing was measured."""
+    if not durations:
+        nothing = dict.fromkeys(("avg_power_usages (W)", "avg_energy_usages (J)", "epoch_durations (s)"))
+        return {**nothing, "devices": devices}
+    width = max(1, *map(len, powers))
+    watts = np.full((len(durations), width), np.nan)
+    for row, values in zip(watts, powers, strict=True):
+        row[: len(values)] = [np.nan if value is None else value for value in values]
+    seconds = np.array(durations)
+    return {
+        "avg_power_usages (W)": watts,
+        "avg_energy_usages (J)": watts * seconds[:, None],
+        "epoch_durations (s)": seconds,
+        "devices": devices,
+    }
 
 
 def aggregate_consumption(log_dir: PathText) -> tuple[float, float, dict[str, float]]:
-    """What all runs of a directory took: energy in kWh, CO2e in g, and both as equivalents.
+    """Return the consumption of all runs of a directory: energy in kWh, CO2e in g, and both as equivalents.
 
     A run counts with what was measured; where fewer epochs were monitored than planned, with its prediction, as in
     carbontracker. What is not known is not in the sums, and warned of; a sum of which no run is known is NaN.
@@ -112,7 +166,7 @@ def print_aggregate(log_dir: PathText) -> None:
 
 
 def _counted(runs: Sequence[Run]) -> list[dict[str, Any]]:
-    """What counts of each run; empty where nothing is known."""
+    """Return the actual or predicted consumption that counts of each run; empty where nothing is known."""
     return [_counted_of(run) or {} for run in runs]
 
 
@@ -129,7 +183,7 @@ def _n_unknown(found: Sequence[dict[str, Any]], key: str) -> int:
 
 
 def _sum(found: Sequence[dict[str, Any]], key: str) -> float:
-    """Of what is known; NaN where that is nothing, and 0 where there is no run."""
+    """Return the sum of the known values; NaN where none is known, and 0 where there is no run."""
     known = [entry[key] for entry in found if entry.get(key) is not None]
     return math.fsum(known) if known or not found else math.nan
 
@@ -147,7 +201,7 @@ def _amount(value: float, unit: str) -> str:
 
 
 def _readable(path: PathText) -> Sequence[Run]:
-    """The runs; what cannot be read is warned of by name."""
+    """Return the runs, and warn by name of those that cannot be read."""
     logs = read_logs(path)
     runs = list(logs.readable())
     for problem in logs.problems:

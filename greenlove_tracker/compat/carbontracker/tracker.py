@@ -56,7 +56,7 @@ class CarbonTracker:
         sim_gpu_util: float | None = None,
         **ours: Any,
     ) -> None:
-        wanted = hardware(components, sim_cpu, sim_cpu_tdp, sim_cpu_util, sim_gpu, sim_gpu_watts, sim_gpu_util)
+        chosen = hardware(components, sim_cpu, sim_cpu_tdp, sim_cpu_util, sim_gpu, sim_gpu_watts, sim_gpu_util)
         given: dict[str, Any] = {
             "log_dir": None if log_dir is None else os.fspath(log_dir),
             "project": log_file_prefix or None,
@@ -64,21 +64,21 @@ class CarbonTracker:
             "stop_and_confirm": stop_and_confirm,
             **monitoring(epochs, epochs_before_pred, monitor_epochs),
         } | ours
-        in_vain = without_effect(
+        messages = without_effect(
             api_keys,
             update_interval=update_interval,
             decimal_precision=decimal_precision,
             devices_by_pid=devices_by_pid,
         )
-        for message in in_vain:
+        for message in messages:
             warnings.warn(message, UserWarning, stacklevel=2)
         settings = load_settings({name: given.get(name) for name in _OF_METER})
         self._is_open = self._is_over = False
-        given.setdefault("meter", meter_of(wanted, settings))
+        given.setdefault("meter", meter_of(chosen, settings))
         self.tracker = Tracker(epochs, **given)
 
     def epoch_start(self) -> None:
-        """An epoch begins; where one is still open, as after ``continue`` in the loop, that one ends first."""
+        """Begin an epoch; where one is still open, as after ``continue`` in the loop, that one ends first."""
         if self._is_over:
             return
         if self._is_open:
@@ -87,7 +87,7 @@ class CarbonTracker:
         self._is_open = True
 
     def epoch_end(self) -> None:
-        """The epoch is over; after the last one that is monitored, the run is closed.
+        """End the epoch; after the last one that is monitored, the run is closed.
 
         Raises:
             SystemExit: where ``stop_and_confirm`` was asked for, and the answer is no.
@@ -97,11 +97,11 @@ class CarbonTracker:
             self.tracker.epoch_end()
 
     def stop(self) -> None:
-        """Close the run, early or not: what was measured is kept. May be called again."""
+        """Close the run, early or not: what was measured is kept; it may be called again."""
         self._is_over = True
         self.tracker.stop()
 
     def set_api_keys(self, api_keys: Mapping[str, Any]) -> None:
-        """Warns: no service is asked yet."""
+        """Warn that no service is asked yet."""
         if api_keys:
             warnings.warn(key_warning(api_keys), UserWarning, stacklevel=2)
