@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from greenlove_tracker import Tracker
 from greenlove_tracker.errors import MeterError
-from greenlove_tracker.meter import MeterInfo
+from greenlove_tracker.meter import Meter, MeterInfo, SimulatedMeter
 from greenlove_tracker.records import Energy, Field, Method
 from greenlove_tracker.tracker.session import Session, open_run
 
@@ -52,6 +54,14 @@ class ScriptedMeter:
 
     def stop(self) -> None:
         self.is_stopped = True
+
+
+def make_tracker(clock: FakeClock | None, log_dir: Path, *, meter: Meter | None = None, **arguments: object) -> Tracker:
+    """Return a silent tracker of 20 epochs on this clock, at 360 W."""
+    if meter is None and clock is not None:
+        meter = SimulatedMeter(clock, gpu_w=360.0)
+    settings = {"epochs": 20, "log_dir": log_dir, "verbose": 0} | arguments
+    return Tracker(clock=clock, meter=meter, **settings)  # type: ignore[arg-type]
 
 
 def session() -> Session:

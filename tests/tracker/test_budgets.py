@@ -4,7 +4,7 @@ import logging
 import threading
 
 import pytest
-from fakes import tick, train
+from fakes import make_tracker, tick, train
 
 from greenlove_tracker import Tracker, read_logs
 from greenlove_tracker.config import deadline, load_settings
@@ -82,13 +82,8 @@ def test_deadlines():
 # -- in a tracker, at 360 W: 1 Wh an epoch of 10 s ---------------------------------------------------------------
 
 
-def tracker(clock, tmp_path, **arguments) -> Tracker:
-    meter = arguments.pop("meter", None) or SimulatedMeter(clock, gpu_w=360.0)
-    return Tracker(epochs=20, log_dir=tmp_path, verbose=0, clock=clock, meter=meter, **arguments)
-
-
 def test_a_budget_that_will_be_overrun_is_warned_of_once(clock, tmp_path, caplog):
-    with caplog.at_level(logging.WARNING), tracker(clock, tmp_path, max_energy_kwh=0.015) as t:
+    with caplog.at_level(logging.WARNING), make_tracker(clock, tmp_path, max_energy_kwh=0.015) as t:
         train(t, clock, 20)
     warnings = [r.getMessage() for r in caplog.records]
     assert len(warnings) == 1 and "energy will come to" in warnings[0] and "15.0 Wh" in warnings[0]
@@ -97,7 +92,7 @@ def test_a_budget_that_will_be_overrun_is_warned_of_once(clock, tmp_path, caplog
 
 def test_a_budget_that_holds_is_silent(clock, tmp_path, caplog):
     limits = {"max_energy_kwh": 0.03, "max_cost_usd": 1.0, "max_kgco2e": 1.0}
-    with caplog.at_level(logging.WARNING), tracker(clock, tmp_path, country="DE", **limits) as t:
+    with caplog.at_level(logging.WARNING), make_tracker(clock, tmp_path, country="DE", **limits) as t:
         train(t, clock, 20)
     assert caplog.records == []
 
@@ -111,13 +106,13 @@ def test_a_budget_that_holds_is_silent(clock, tmp_path, caplog):
     ],
 )
 def test_a_short_run_without_marked_epochs_is_told_that_it_passed_its_budget(clock, tmp_path, caplog, limit, says):
-    with caplog.at_level(logging.WARNING), tracker(clock, tmp_path, **limit):
+    with caplog.at_level(logging.WARNING), make_tracker(clock, tmp_path, **limit):
         clock.pass_s(4.0)
     assert [says in r.getMessage() for r in caplog.records] == ([] if says is None else [True])
 
 
 def test_a_long_run_without_marked_epochs_is_told_while_it_runs(clock, tmp_path, caplog):
-    with caplog.at_level(logging.WARNING), tracker(clock, tmp_path, max_energy_kwh=0.0004):
+    with caplog.at_level(logging.WARNING), make_tracker(clock, tmp_path, max_energy_kwh=0.0004):
         for _ in range(6):
             clock.pass_s(1.0)
             tick()
@@ -135,7 +130,7 @@ def test_a_long_run_without_marked_epochs_is_told_while_it_runs(clock, tmp_path,
     ],
 )
 def test_a_budget_that_could_not_be_checked_is_told_at_the_end(clock, tmp_path, caplog, meter, settings, says):
-    with tracker(clock, tmp_path, meter=meter, **settings) as tracked:
+    with make_tracker(clock, tmp_path, meter=meter, **settings) as tracked:
         train(tracked, clock, 3)
     assert caplog.text.count("could not be checked") == bool(says) and says in caplog.text
 
@@ -158,7 +153,7 @@ def test_a_meter_that_did_not_come_up_is_why_a_budget_could_not_be_checked(clock
 
 def test_a_run_that_ended_within_its_budget_is_not_told_what_was_forecast(clock, tmp_path, caplog):
     prior = forecast(energy_kwh=Estimate(0.02, 0.018, 0.022, 0.95, "kWh"))
-    with caplog.at_level(logging.WARNING), tracker(clock, tmp_path, max_energy_kwh=0.01, prior=prior) as t:
+    with caplog.at_level(logging.WARNING), make_tracker(clock, tmp_path, max_energy_kwh=0.01, prior=prior) as t:
         clock.pass_s(30.0)  # and no epoch and no tick that would compare the forecast with the budget
     assert t.forecast is prior and prior.energy_kwh.lower > 0.01
     assert caplog.records == []
@@ -173,7 +168,7 @@ def test_the_end_of_an_epoch_wakes_the_thread_that_forecasts_for_a_budget_but_no
     monkeypatch.setattr(BackgroundWorker, "tick", lambda self: None)
     monkeypatch.setattr(BackgroundWorker, "update_forecast", lambda self: woken.set())
     was_woken = []
-    with tracker(None, tmp_path, meter=SimulatedMeter(clock, gpu_w=360.0), **limits) as t:
+    with make_tracker(None, tmp_path, meter=SimulatedMeter(clock, gpu_w=360.0), **limits) as t:
         for duration_s, is_expected in zip((10.0, 0.5, 0.6), expected, strict=True):
             t.epoch_start()
             clock.pass_s(duration_s)
@@ -184,7 +179,7 @@ def test_the_end_of_an_epoch_wakes_the_thread_that_forecasts_for_a_budget_but_no
 
 
 def test_what_is_measured_stops_at_the_next_boundary_without_a_forecast(clock, tmp_path):
-    with pytest.raises(BudgetExceeded), tracker(clock, tmp_path, max_energy_kwh=0.0015, on_overrun="stop") as t:
+    with pytest.raises(BudgetExceeded), make_tracker(clock, tmp_path, max_energy_kwh=0.0015, on_overrun="stop") as t:
         while True:
             t.epoch_start()
             clock.pass_s(10.0)
@@ -206,7 +201,9 @@ def test_stopping_comes_between_two_epochs_after_the_checkpoint(clock, tmp_path,
     saved = []
     with (
         pytest.raises(BudgetExceeded, match="over the"),
-        tracker(clock, tmp_path, on_overrun="stop", save_checkpoint=lambda: saved.append(clock.now_s), **limit) as t,
+        make_tracker(
+            clock, tmp_path, on_overrun="stop", save_checkpoint=lambda: saved.append(clock.now_s), **limit
+        ) as t,
     ):
         train(t, clock, 20)
     assert len(saved) == 1 and saved[0] % 10.0 == 0.0 and saved[0] < 200.0
@@ -228,7 +225,7 @@ def test_a_script_that_joins_a_run_says_what_is_done_in_its_budgets(clock, tmp_p
 
 def test_a_function_is_told_in_the_trainings_own_thread(clock, tmp_path):
     told = []
-    with tracker(clock, tmp_path, max_energy_kwh=0.01, on_overrun=told.append) as t:
+    with make_tracker(clock, tmp_path, max_energy_kwh=0.01, on_overrun=told.append) as t:
         train(t, clock, 20)
     (overrun,) = told
     assert overrun.quantity == "energy_kwh" and overrun.probability >= 0.9
@@ -241,7 +238,7 @@ def test_what_the_users_function_raises_is_the_users(clock, tmp_path):
 
     with (
         pytest.raises(RuntimeError, match="mine"),
-        tracker(clock, tmp_path, max_energy_kwh=0.01, on_overrun=refuse) as t,
+        make_tracker(clock, tmp_path, max_energy_kwh=0.01, on_overrun=refuse) as t,
     ):
         train(t, clock, 20)
 
@@ -270,4 +267,45 @@ def test_a_training_in_steps_stops_at_a_step(clock, tmp_path):
 )
 def test_bad_budgets_are_clear_errors(clock, tmp_path, bad, message):
     with pytest.raises(UsageError, match=message):
-        tracker(clock, tmp_path, **bad)
+        make_tracker(clock, tmp_path, **bad)
+
+
+def test_no_budget_acts_on_what_may_be_a_cold_start(clock, tmp_path, caplog):
+    with (
+        caplog.at_level(logging.WARNING),
+        make_tracker(clock, tmp_path, deadline_utc="2026-09-21T14:23:20", on_overrun="stop") as t,
+    ):
+        train(t, clock, 1, epoch_s=120.0)  # twelve times as long as the others: 310 s in all, of 600 s
+        train(t, clock, 19)
+    assert t.summary.status == "finished" and caplog.records == []
+
+
+def test_a_function_that_stops_the_tracker_ends_it_quietly(clock, tmp_path):
+    tracker = make_tracker(clock, tmp_path, max_energy_kwh=0.01, on_overrun=lambda overrun: tracker.stop())
+    train(tracker, clock, 2)
+    tracker.epoch_start()
+    assert tracker.summary is not None and tracker.summary.epochs_done == 2
+
+
+def test_a_deadline_that_has_passed_is_said(clock, tmp_path, caplog):
+    with caplog.at_level(logging.WARNING), make_tracker(clock, tmp_path, deadline_utc="2020-01-01T00:00") as tracker:
+        train(tracker, clock, 2)
+    assert "the deadline had passed before the run began" in caplog.text
+
+
+def test_what_is_used_up_stops_at_the_next_epoch_without_a_plan(clock, tmp_path):
+    tracker = make_tracker(clock, tmp_path, epochs=None, max_energy_kwh=0.0025, on_overrun="stop")
+    with pytest.raises(BudgetExceeded, match="energy is at 3"), tracker:
+        for _ in range(10):
+            tracker.epoch_start()
+            clock.pass_s(10.0)  # 1 Wh each
+            tracker.epoch_end()
+    assert tracker.summary.epochs_done == 3
+
+
+def test_a_budget_is_held_without_any_epochs(clock, tmp_path, caplog):
+    with caplog.at_level(logging.WARNING), make_tracker(clock, tmp_path, epochs=None, max_energy_kwh=0.001):
+        for _ in range(20):
+            clock.pass_s(1.0)
+            tick()
+    assert "energy is at" in caplog.text

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import io
 import logging
 import subprocess
 import sys
+import threading
 
 import pytest
-from fakes import ScriptedMeter, gpu_energy, session, tick, train
+from fakes import ScriptedMeter, gpu_energy, make_tracker, session, tick, train
 
-from greenlove_tracker import Tracker, TrainingPlan, Trial, console, extrapolate, read_logs
-from greenlove_tracker.errors import TrackerStateError, UsageError
-from greenlove_tracker.meter import NullMeter, SimulatedMeter
-
-
-def make(clock, tmp_path, **arguments) -> Tracker:
-    defaults = {"epochs": 20, "log_dir": tmp_path, "verbose": 0, "meter": SimulatedMeter(clock, gpu_w=360.0)}
-    return Tracker(clock=clock, **(defaults | arguments))
+from greenlove_tracker import TrainingPlan, Trial, extrapolate, read_logs
+from greenlove_tracker.errors import UsageError
+from greenlove_tracker.extrapolation import live
+from greenlove_tracker.meter import NullMeter
 
 
 def issued(tmp_path):
@@ -25,7 +21,7 @@ def issued(tmp_path):
 
 
 def test_nothing_is_known_before_the_first_epoch(clock, tmp_path):
-    with make(clock, tmp_path) as tracker:
+    with make_tracker(clock, tmp_path) as tracker:
         assert tracker.forecast is None
         tracker.epoch_start()
         clock.pass_s(5.0)
@@ -33,7 +29,7 @@ def test_nothing_is_known_before_the_first_epoch(clock, tmp_path):
 
 
 def test_the_whole_run_is_forecast_from_its_first_epochs(clock, tmp_path):
-    with make(clock, tmp_path, country="DE") as tracker:
+    with make_tracker(clock, tmp_path, country="DE") as tracker:
         train(tracker, clock, 4, gap_s=2.0)
         forecast = tracker.forecast
     # 20 epochs, 2 s before the first and behind each of the 20
@@ -44,7 +40,7 @@ def test_the_whole_run_is_forecast_from_its_first_epochs(clock, tmp_path):
 
 
 def test_every_forecast_is_logged_with_what_was_done_by_then(clock, tmp_path):
-    with make(clock, tmp_path) as tracker:
+    with make_tracker(clock, tmp_path) as tracker:
         train(tracker, clock, 20)
     log = issued(tmp_path)
     assert [f.epochs_done for f in log] == list(range(1, 20))
@@ -53,7 +49,7 @@ def test_every_forecast_is_logged_with_what_was_done_by_then(clock, tmp_path):
 
 
 def test_asking_brings_the_forecast_up_to_date_and_asking_again_costs_nothing(clock, tmp_path):
-    with make(clock, tmp_path) as tracker:
+    with make_tracker(clock, tmp_path) as tracker:
         tracker.epoch_start()
         clock.pass_s(10.0)
         tracker.epoch_end()
@@ -62,26 +58,26 @@ def test_asking_brings_the_forecast_up_to_date_and_asking_again_costs_nothing(cl
 
 
 def test_forecasts_are_rare_where_epochs_are_many(clock, tmp_path):
-    with make(clock, tmp_path, epochs=5000) as tracker:
+    with make_tracker(clock, tmp_path, epochs=5000) as tracker:
         train(tracker, clock, 300, epoch_s=0.1)
     assert 3 <= len(issued(tmp_path)) <= 60
 
 
 def test_without_a_plan_there_is_none(clock, tmp_path):
-    with make(clock, tmp_path, epochs=None) as tracker:
+    with make_tracker(clock, tmp_path, epochs=None) as tracker:
         train(tracker, clock, 3)
         assert tracker.forecast is None
     assert issued(tmp_path) == ()
 
 
 def test_none_is_made_where_none_is_wanted(clock, tmp_path):
-    with make(clock, tmp_path, epochs_before_pred=0) as tracker:
+    with make_tracker(clock, tmp_path, epochs_before_pred=0) as tracker:
         train(tracker, clock, 3)
         assert tracker.forecast is None
 
 
 def test_a_training_in_steps_is_forecast_too(clock, tmp_path):
-    with make(clock, tmp_path, epochs=None, total_steps=1000) as tracker:
+    with make_tracker(clock, tmp_path, epochs=None, total_steps=1000) as tracker:
         for _ in range(100):
             clock.pass_s(0.5)
             tracker.step()
@@ -93,7 +89,7 @@ def test_a_training_in_steps_is_forecast_too(clock, tmp_path):
 def test_an_exploration_is_the_first_forecast(clock, tmp_path):
     trials = [Trial(64 * m, 64, (0.1 * m,) * 5) for m in (5, 10, 20, 40)]
     prior = extrapolate(trials, TrainingPlan(samples=6400, batch_size=64, epochs=20))
-    with make(clock, tmp_path, prior=prior) as tracker:
+    with make_tracker(clock, tmp_path, prior=prior) as tracker:
         assert tracker.forecast is prior
         train(tracker, clock, 1)
         assert tracker.forecast.duration_s.point == pytest.approx(200.0, rel=0.02)
@@ -104,18 +100,18 @@ def test_a_forecast_of_another_plan_is_refused_as_a_prior_with_what_to_do(clock,
     trials = [Trial(64 * m, 64, (0.1 * m,) * 5) for m in (5, 10, 20, 40)]
     prior = extrapolate(trials, TrainingPlan(samples=6400, batch_size=64, epochs=6))
     with pytest.raises(UsageError, match=r"of 6 epochs, and this run has 20 epochs: give .* prior=estimation"):
-        make(clock, tmp_path, prior=prior)
+        make_tracker(clock, tmp_path, prior=prior)
     with pytest.raises(UsageError, match=r"of 6 epochs, and this run has 20 steps"):
-        make(clock, tmp_path, epochs=None, total_steps=20, prior=prior)
+        make_tracker(clock, tmp_path, epochs=None, total_steps=20, prior=prior)
     with pytest.raises(UsageError, match="prior must be"):
-        make(clock, tmp_path, prior=prior.duration_s)
+        make_tracker(clock, tmp_path, prior=prior.duration_s)
     assert not read_logs(tmp_path).runs  # refused before anything is written
 
 
 def test_a_prior_of_the_same_training_counted_otherwise_is_taken_in_the_runs_unit(clock, tmp_path):
     trials = [Trial(64 * m, 64, (0.1 * m,) * 5) for m in (5, 10, 20, 40)]
     prior = extrapolate(trials, TrainingPlan(samples=6400, batch_size=64, epochs=20))
-    with make(clock, tmp_path, epochs=None, total_steps=2000, prior=prior) as tracker:
+    with make_tracker(clock, tmp_path, epochs=None, total_steps=2000, prior=prior) as tracker:
         assert tracker.forecast.plan.steps == 2000 and tracker.forecast.duration_s == prior.duration_s
         for _ in range(20):
             clock.pass_s(0.1)
@@ -128,25 +124,23 @@ def test_whole_fits_are_no_prior_of_epochs(clock, tmp_path):
     trials = [Trial(n, 1, (1e-3 * n,)) for n in (100, 200, 400, 800)]
     prior = extrapolate(trials, TrainingPlan(samples=6400, batch_size=1, epochs=1), method="power")
     with pytest.raises(UsageError, match="an epoch of it is a whole fit"):
-        make(clock, tmp_path, prior=prior)
-    with make(clock, tmp_path, epochs=1, prior=prior) as tracker:
+        make_tracker(clock, tmp_path, prior=prior)
+    with make_tracker(clock, tmp_path, epochs=1, prior=prior) as tracker:
         assert tracker.forecast is prior
 
 
 def test_a_machines_price_is_the_cost(clock, tmp_path):
-    with make(clock, tmp_path, price_usd_per_gpu_hour=3.6) as tracker:
+    with make_tracker(clock, tmp_path, price_usd_per_gpu_hour=3.6) as tracker:
         train(tracker, clock, 3)
         assert tracker.forecast.cost_usd.point == pytest.approx(0.2, rel=0.02)
 
 
 def test_an_error_of_ours_costs_a_warning_and_no_training(clock, tmp_path, monkeypatch, caplog):
-    import greenlove_tracker.extrapolation.live as live
-
     def broken(*args, **kwargs):
         raise ZeroDivisionError("ours")
 
     monkeypatch.setattr(live, "forecast_run", broken)
-    with caplog.at_level(logging.WARNING), make(clock, tmp_path) as tracker:
+    with caplog.at_level(logging.WARNING), make_tracker(clock, tmp_path) as tracker:
         tracker.epoch_start()
         clock.pass_s(10.0)
         tracker.epoch_end()
@@ -170,110 +164,8 @@ def test_scipy_and_statsmodels_are_not_loaded_by_a_run_without_a_plan(tmp_path):
     assert done.returncode == 0, done.stderr
 
 
-# -- as in carbontracker -----------------------------------------------------------------------------------------
-
-
-def test_the_run_is_closed_after_the_monitored_epochs_and_the_training_goes_on(clock, tmp_path):
-    with make(clock, tmp_path, epochs=5, monitor_epochs=2) as tracker:
-        train(tracker, clock, 2)
-        assert tracker.summary is not None
-        for _ in range(3):
-            tracker.epoch_start()
-            tracker.step()
-            clock.pass_s(10.0)
-            tracker.epoch_end()
-    run = read_logs(tmp_path).runs[0]
-    assert (run.summary.epochs_done, run.summary.status, run.summary.duration_s) == (2, "finished", 20.0)
-
-
-def test_a_run_that_was_stopped_by_hand_still_refuses_further_epochs(clock, tmp_path):
-    tracker = make(clock, tmp_path, epochs=5)
-    train(tracker, clock, 1)
-    tracker.stop()
-    with pytest.raises(TrackerStateError, match="after stop"):
-        tracker.epoch_start()
-
-
-@pytest.mark.parametrize("bad", [{"monitor_epochs": 0}, {"monitor_epochs": 1, "epochs_before_pred": 3}])
-def test_bad_numbers_of_epochs_are_value_errors(clock, tmp_path, bad):
-    with pytest.raises(UsageError, match="monitor_epochs"):
-        make(clock, tmp_path, **bad)
-    assert issubclass(UsageError, ValueError)
-
-
-class Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
-
-
-@pytest.mark.parametrize("answer, goes_on", [("y\n", True), ("what?\nY\n", True), ("n\n", False)])
-def test_it_asks_whether_to_go_on(clock, tmp_path, monkeypatch, answer, goes_on):
-    screen = Terminal()
-    monkeypatch.setattr(console.sys, "stdin", Terminal(answer))
-    monkeypatch.setattr(console.sys, "stderr", screen)
-    tracker = make(clock, tmp_path, epochs_before_pred=2, stop_and_confirm=True)
-    train(tracker, clock, 1)
-    assert "Continue" not in screen.getvalue()
-    if goes_on:
-        train(tracker, clock, 2)
-        tracker.stop()
-    else:
-        with pytest.raises(SystemExit) as ended:
-            train(tracker, clock, 1)
-        assert ended.value.code == 0
-    assert "forecast 3:20" in screen.getvalue() and "Continue training? [y/n]" in screen.getvalue()
-    summary = read_logs(tmp_path).runs[0].summary
-    assert (summary.epochs_done, summary.status) == ((3, "finished") if goes_on else (2, "stopped"))
-
-
-def test_without_a_terminal_to_ask_on_training_goes_on(clock, tmp_path, caplog):
-    with caplog.at_level(logging.WARNING), make(clock, tmp_path, stop_and_confirm=True) as tracker:
-        train(tracker, clock, 3)
-    assert "no terminal" in caplog.text and tracker.summary.epochs_done == 3
-
-
-# -- the line ----------------------------------------------------------------------------------------------------
-
-
-def lines(capsys) -> list[str]:
-    return [line for line in capsys.readouterr().err.splitlines() if line.startswith("greenlove  epoch")]
-
-
-def test_without_a_terminal_a_plain_line_tells_the_forecast_now_and_then(clock, tmp_path, capsys, monkeypatch):
-    monkeypatch.delenv("SLURM_JOB_ID", raising=False)
-    with make(clock, tmp_path, verbose=1, country="DE", epochs_before_pred=2) as tracker:
-        train(tracker, clock, 19)
-        told = lines(capsys)
-    assert [line.split()[2] for line in told] == ["2/20", "8/20", "14/20"]  # a minute apart
-    assert "forecast 3:20 [" in told[1] and "20.0 Wh" in told[1] and "g CO2e" in told[1] and "$" in told[1]
-    assert "ends " in told[1] and "--time" not in told[1]
-
-
-def test_in_a_slurm_job_the_line_names_the_time_to_ask_for(clock, tmp_path, capsys, monkeypatch):
-    monkeypatch.setenv("SLURM_JOB_ID", "7")
-    with make(clock, tmp_path, verbose=1) as tracker:
-        train(tracker, clock, 10)
-        assert "--time=00:0" in lines(capsys)[-1]
-
-
-def test_nothing_is_said_at_verbose_0(clock, tmp_path, capsys):
-    with make(clock, tmp_path, verbose=0) as tracker:
-        train(tracker, clock, 10)
-    assert capsys.readouterr().err == ""
-
-
-def test_the_final_screen_says_how_the_forecast_came_out(clock, tmp_path, capsys):
-    with make(clock, tmp_path, verbose=1) as tracker:
-        train(tracker, clock, 20)
-    err = " ".join(capsys.readouterr().err.split())
-    assert "forecast after 2 epochs 3:2" in err and "came to 3:20" in err and "interval held (19 of 19)" in err
-
-
-# -- what a review found -----------------------------------------------------------------------------------------
-
-
 def test_loading_before_the_first_step_is_start_up_and_not_a_step(clock, tmp_path):
-    with make(clock, tmp_path, epochs=None, total_steps=4000) as tracker:
+    with make_tracker(clock, tmp_path, epochs=None, total_steps=4000) as tracker:
         clock.pass_s(30.0)
         for n in range(400):
             clock.pass_s(0.25)
@@ -286,7 +178,7 @@ def test_loading_before_the_first_step_is_start_up_and_not_a_step(clock, tmp_pat
 
 
 def test_the_power_of_a_training_in_steps_is_known_early(clock, tmp_path):
-    with make(clock, tmp_path, epochs=None, total_steps=50) as tracker:
+    with make_tracker(clock, tmp_path, epochs=None, total_steps=50) as tracker:
         for _ in range(20):
             clock.pass_s(1.0)
             tracker.step()
@@ -295,7 +187,7 @@ def test_the_power_of_a_training_in_steps_is_known_early(clock, tmp_path):
 
 
 def test_without_a_meter_a_training_in_steps_is_not_cut_for_its_power(clock, tmp_path):
-    with make(clock, tmp_path, epochs=None, total_steps=50, meter=NullMeter("none")) as tracker:
+    with make_tracker(clock, tmp_path, epochs=None, total_steps=50, meter=NullMeter("none")) as tracker:
         for _ in range(20):
             clock.pass_s(1.0)
             tracker.step()
@@ -303,38 +195,16 @@ def test_without_a_meter_a_training_in_steps_is_not_cut_for_its_power(clock, tmp
         assert not session().rows and tracker.forecast is not None
 
 
-def test_no_budget_acts_on_what_may_be_a_cold_start(clock, tmp_path, caplog):
-    with (
-        caplog.at_level(logging.WARNING),
-        make(clock, tmp_path, deadline_utc="2026-09-21T14:23:20", on_overrun="stop") as t,
-    ):
-        train(t, clock, 1, epoch_s=120.0)  # twelve times as long as the others: 310 s in all, of 600 s
-        train(t, clock, 19)
-    assert t.summary.status == "finished" and caplog.records == []
-
-
 def test_a_cold_first_epoch_many_times_as_long_is_seen_through_soon(clock, tmp_path):
-    with make(clock, tmp_path, epochs=50) as tracker:
+    with make_tracker(clock, tmp_path, epochs=50) as tracker:
         train(tracker, clock, 1, epoch_s=120.0)
         train(tracker, clock, 4)
         forecast = tracker.forecast.duration_s
     assert forecast.point == pytest.approx(610, rel=0.02) and forecast.upper < 1000
 
 
-def test_waiting_for_an_answer_is_not_extrapolated(clock, tmp_path, monkeypatch):
-    def answer_late(question):
-        clock.pass_s(600.0)
-        return True
-
-    monkeypatch.setattr("greenlove_tracker.console.can_ask", lambda: True)
-    monkeypatch.setattr("greenlove_tracker.console.confirm", answer_late)
-    with make(clock, tmp_path, epochs_before_pred=2, stop_and_confirm=True) as tracker:
-        train(tracker, clock, 5)
-        assert tracker.forecast.duration_s.point == pytest.approx(800.0, rel=0.01)
-
-
 def test_an_epoch_that_is_done_again_is_lost_time(clock, tmp_path):
-    with make(clock, tmp_path) as tracker:
+    with make_tracker(clock, tmp_path) as tracker:
         train(tracker, clock, 1)
         tracker.epoch_start()
         clock.pass_s(9.0)
@@ -346,43 +216,19 @@ def test_an_epoch_that_is_done_again_is_lost_time(clock, tmp_path):
 
 def test_a_reading_that_cannot_be_costs_its_row_and_not_the_forecasts(clock, tmp_path, caplog):
     readings = [gpu_energy(0.001)] * 3 + [gpu_energy(float("nan"))] * 2 + [gpu_energy(0.001)] * 40
-    with make(clock, tmp_path, meter=ScriptedMeter(readings)) as tracker:
+    with make_tracker(clock, tmp_path, meter=ScriptedMeter(readings)) as tracker:
         train(tracker, clock, 6)
         assert tracker.forecast.duration_s.point == pytest.approx(200.0, rel=0.02)
     assert "gave nan kWh" in caplog.text
 
 
 def test_beyond_the_plan_there_is_no_forecast_and_no_stale_one(clock, tmp_path):
-    with make(clock, tmp_path, epochs=3) as tracker:
+    with make_tracker(clock, tmp_path, epochs=3) as tracker:
         train(tracker, clock, 5)
         assert tracker.forecast is None
 
 
-def test_a_stuck_epoch_is_overdue(clock, tmp_path, capsys):
-    with make(clock, tmp_path, verbose=1) as tracker:
-        train(tracker, clock, 10)
-        tracker.epoch_start()
-        clock.pass_s(5000.0)
-        assert "overdue" in session().status_text()
-
-
-def test_a_meter_that_has_just_come_up_leaves_energy_out_of_the_status_line(clock, tmp_path):
-    meter = ScriptedMeter([gpu_energy(0.0), gpu_energy(0.001)])
-    meter.resolution_s = 0.1
-    with make(clock, tmp_path, meter=meter) as tracker:
-        clock.pass_s(0.001)
-        tracker.epoch_start()
-        assert "kWh" not in session().status_text() and "CO2e" not in session().status_text()
-        clock.pass_s(10.0)
-        tracker.epoch_end()
-        assert "1.00 Wh" in session().status_text()
-
-
 def test_two_threads_that_forecast_do_not_mix_up_what_they_saw(clock, tmp_path, monkeypatch):
-    import threading
-
-    import greenlove_tracker.extrapolation.live as live
-
     forecast_run, entered, go_on = live.forecast_run, threading.Event(), threading.Event()
 
     def slow(progress, **more):
@@ -392,7 +238,7 @@ def test_two_threads_that_forecast_do_not_mix_up_what_they_saw(clock, tmp_path, 
         return forecast_run(progress, **more)
 
     monkeypatch.setattr(live, "forecast_run", slow)
-    with make(clock, tmp_path) as tracker:
+    with make_tracker(clock, tmp_path) as tracker:
         tracker.epoch_start()
         clock.pass_s(10.0)
         tracker.epoch_end()
@@ -412,21 +258,8 @@ def test_two_threads_that_forecast_do_not_mix_up_what_they_saw(clock, tmp_path, 
     ]
 
 
-def test_a_function_that_stops_the_tracker_ends_it_quietly(clock, tmp_path):
-    tracker = make(clock, tmp_path, max_energy_kwh=0.01, on_overrun=lambda overrun: tracker.stop())
-    train(tracker, clock, 2)
-    tracker.epoch_start()
-    assert tracker.summary is not None and tracker.summary.epochs_done == 2
-
-
-def test_a_deadline_that_has_passed_is_said(clock, tmp_path, caplog):
-    with caplog.at_level(logging.WARNING), make(clock, tmp_path, deadline_utc="2020-01-01T00:00") as tracker:
-        train(tracker, clock, 2)
-    assert "the deadline had passed before the run began" in caplog.text
-
-
 def test_no_bound_lies_below_what_has_passed(clock, tmp_path):
-    with make(clock, tmp_path) as tracker:
+    with make_tracker(clock, tmp_path) as tracker:
         for n in range(3):
             tracker.epoch_start()
             clock.pass_s(10.0 + 5.0 * n)
@@ -436,42 +269,3 @@ def test_no_bound_lies_below_what_has_passed(clock, tmp_path):
             assert tracker.forecast.duration_s.lower >= clock.now_s
             with session().tracked_call as recorder:
                 recorder.end_epoch()
-
-
-def test_the_time_of_a_forecast_that_is_asked_for_is_ours_and_no_gap(clock, tmp_path, monkeypatch):
-    import greenlove_tracker.extrapolation.live as live
-
-    forecast_run = live.forecast_run
-
-    def slow(progress, **more):
-        clock.pass_s(3.0)
-        return forecast_run(progress, **more)
-
-    monkeypatch.setattr(live, "forecast_run", slow)
-    with make(clock, tmp_path, epochs=400) as tracker:
-        for _ in range(3):
-            tracker.epoch_start()
-            clock.pass_s(200.0)
-            tracker.epoch_end()
-            forecast = tracker.forecast
-    assert forecast.duration_s.point == pytest.approx(400 * 200, rel=0.01)
-
-
-def test_what_is_used_up_stops_at_the_next_epoch_without_a_plan(clock, tmp_path):
-    from greenlove_tracker.errors import BudgetExceeded
-
-    tracker = make(clock, tmp_path, epochs=None, max_energy_kwh=0.0025, on_overrun="stop")
-    with pytest.raises(BudgetExceeded, match="energy is at 3"), tracker:
-        for _ in range(10):
-            tracker.epoch_start()
-            clock.pass_s(10.0)  # 1 Wh each
-            tracker.epoch_end()
-    assert tracker.summary.epochs_done == 3
-
-
-def test_a_budget_is_held_without_any_epochs(clock, tmp_path, caplog):
-    with caplog.at_level(logging.WARNING), make(clock, tmp_path, epochs=None, max_energy_kwh=0.001):
-        for _ in range(20):
-            clock.pass_s(1.0)
-            tick()
-    assert "energy is at" in caplog.text

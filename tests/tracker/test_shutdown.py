@@ -295,7 +295,7 @@ def test_ctrl_c_ends_a_script_with_an_open_tracker_by_sigint_even_with_the_scree
     child.send_signal(signal.SIGINT)
     _, err = child.communicate(timeout=30)
     assert child.returncode == -signal.SIGINT
-    assert "KeyboardInterrupt" in err and "interrupted" in err and "lifecycle.py" not in err
+    assert "KeyboardInterrupt" in err and "interrupted" in err and "shutdown.py" not in err
     assert only_run().summary.status == "interrupted"
 
 

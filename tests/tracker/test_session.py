@@ -1,0 +1,108 @@
+"""Sessions on a fake clock, through the tracker: monitored epochs, the question, the final screen."""
+
+from __future__ import annotations
+
+import io
+import logging
+
+import pytest
+from fakes import make_tracker, train
+
+from greenlove_tracker import console, read_logs
+from greenlove_tracker.errors import TrackerStateError, UsageError
+from greenlove_tracker.extrapolation import live
+
+
+def test_the_run_is_closed_after_the_monitored_epochs_and_the_training_goes_on(clock, tmp_path):
+    with make_tracker(clock, tmp_path, epochs=5, monitor_epochs=2) as tracker:
+        train(tracker, clock, 2)
+        assert tracker.summary is not None
+        for _ in range(3):
+            tracker.epoch_start()
+            tracker.step()
+            clock.pass_s(10.0)
+            tracker.epoch_end()
+    run = read_logs(tmp_path).runs[0]
+    assert (run.summary.epochs_done, run.summary.status, run.summary.duration_s) == (2, "finished", 20.0)
+
+
+def test_a_run_that_was_stopped_by_hand_still_refuses_further_epochs(clock, tmp_path):
+    tracker = make_tracker(clock, tmp_path, epochs=5)
+    train(tracker, clock, 1)
+    tracker.stop()
+    with pytest.raises(TrackerStateError, match="after stop"):
+        tracker.epoch_start()
+
+
+@pytest.mark.parametrize("bad", [{"monitor_epochs": 0}, {"monitor_epochs": 1, "epochs_before_pred": 3}])
+def test_bad_numbers_of_epochs_are_value_errors(clock, tmp_path, bad):
+    with pytest.raises(UsageError, match="monitor_epochs"):
+        make_tracker(clock, tmp_path, **bad)
+    assert issubclass(UsageError, ValueError)
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize("answer, goes_on", [("y\n", True), ("what?\nY\n", True), ("n\n", False)])
+def test_it_asks_whether_to_go_on(clock, tmp_path, monkeypatch, answer, goes_on):
+    screen = Terminal()
+    monkeypatch.setattr(console.sys, "stdin", Terminal(answer))
+    monkeypatch.setattr(console.sys, "stderr", screen)
+    tracker = make_tracker(clock, tmp_path, epochs_before_pred=2, stop_and_confirm=True)
+    train(tracker, clock, 1)
+    assert "Continue" not in screen.getvalue()
+    if goes_on:
+        train(tracker, clock, 2)
+        tracker.stop()
+    else:
+        with pytest.raises(SystemExit) as ended:
+            train(tracker, clock, 1)
+        assert ended.value.code == 0
+    assert "forecast 3:20" in screen.getvalue() and "Continue training? [y/n]" in screen.getvalue()
+    summary = read_logs(tmp_path).runs[0].summary
+    assert (summary.epochs_done, summary.status) == ((3, "finished") if goes_on else (2, "stopped"))
+
+
+def test_without_a_terminal_to_ask_on_training_goes_on(clock, tmp_path, caplog):
+    with caplog.at_level(logging.WARNING), make_tracker(clock, tmp_path, stop_and_confirm=True) as tracker:
+        train(tracker, clock, 3)
+    assert "no terminal" in caplog.text and tracker.summary.epochs_done == 3
+
+
+def test_waiting_for_an_answer_is_not_extrapolated(clock, tmp_path, monkeypatch):
+    def answer_late(question):
+        clock.pass_s(600.0)
+        return True
+
+    monkeypatch.setattr("greenlove_tracker.console.can_ask", lambda: True)
+    monkeypatch.setattr("greenlove_tracker.console.confirm", answer_late)
+    with make_tracker(clock, tmp_path, epochs_before_pred=2, stop_and_confirm=True) as tracker:
+        train(tracker, clock, 5)
+        assert tracker.forecast.duration_s.point == pytest.approx(800.0, rel=0.01)
+
+
+def test_the_time_of_a_forecast_that_is_asked_for_is_ours_and_no_gap(clock, tmp_path, monkeypatch):
+    forecast_run = live.forecast_run
+
+    def slow(progress, **more):
+        clock.pass_s(3.0)
+        return forecast_run(progress, **more)
+
+    monkeypatch.setattr(live, "forecast_run", slow)
+    with make_tracker(clock, tmp_path, epochs=400) as tracker:
+        for _ in range(3):
+            tracker.epoch_start()
+            clock.pass_s(200.0)
+            tracker.epoch_end()
+            forecast = tracker.forecast
+    assert forecast.duration_s.point == pytest.approx(400 * 200, rel=0.01)
+
+
+def test_the_final_screen_says_how_the_forecast_came_out(clock, tmp_path, capsys):
+    with make_tracker(clock, tmp_path, verbose=1) as tracker:
+        train(tracker, clock, 20)
+    err = " ".join(capsys.readouterr().err.split())
+    assert "forecast after 2 epochs 3:2" in err and "came to 3:20" in err and "interval held (19 of 19)" in err
