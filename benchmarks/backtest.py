@@ -23,8 +23,8 @@ from numpy.typing import NDArray
 from scoring import COLUMNS, LEVELS, Intervals, Score, markdown, told
 
 from greenlove_tracker import TrainingPlan, Trial, extrapolate
-from greenlove_tracker.extrapolation.extrapolate import observe
 from greenlove_tracker.extrapolation.green_love import GreenLoveOptions
+from greenlove_tracker.extrapolation.preprocess import observe
 from greenlove_tracker.extrapolation.regression import plain_wls
 
 BATCH = 64

@@ -1,4 +1,4 @@
-"""What a forecast is made from and what it says: trials, plans, estimates and forecasts."""
+"""The vocabulary of forecasts: trials, plans, estimates, warnings and forecasts."""
 
 from __future__ import annotations
 
@@ -170,7 +170,7 @@ class TrainingPlan:
 
 
 class Kind(StrEnum):
-    """What an interval is about."""
+    """The kind of statement that an interval makes."""
 
     PREDICTION = "prediction"  # of one future total
     CONFIDENCE = "confidence"  # of a mean
@@ -194,9 +194,9 @@ class Estimate:
         return (self.upper - self.lower) / self.point if self.point else math.inf
 
     def probability_above(self, limit: float) -> float:
-        """How likely it comes to more than ``limit``: each side of the interval is read as half a normal distribution.
+        """Return the probability of more than ``limit``: each side of the interval is half a normal distribution.
 
-        Nearer to certainty than the interval itself reaches, this is only as good as that reading.
+        Nearer to certainty than the interval itself reaches, this is only as good as that assumption.
         """
         from statistics import NormalDist  # 10 ms, and only where there is a budget
 
@@ -208,11 +208,11 @@ class Estimate:
         return 1.0 - NormalDist().cdf(z)
 
     def plus(self, amount: float) -> Estimate:
-        """The same with an amount without an error of its own added."""
+        """Return the same with an amount without an error of its own added."""
         return Estimate(self.point + amount, self.lower + amount, self.upper + amount, self.level, self.unit, self.kind)
 
     def times(self, factor: float, unit: str) -> Estimate:
-        """The same in another unit, or multiplied by a factor without an error of its own."""
+        """Return the same in another unit, or multiplied by a factor without an error of its own."""
         return Estimate(self.point * factor, self.lower * factor, self.upper * factor, self.level, unit, self.kind)
 
 
@@ -269,7 +269,7 @@ class ForecastWarning:
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """What a training will take, each with its interval.
+    """The forecast of a training, each quantity with its interval.
 
     Attributes:
         duration_s: wall time of the whole training.
@@ -306,7 +306,7 @@ class Forecast:
 
     @property
     def is_reliable(self) -> bool:
-        """Whether nothing serious speaks against it."""
+        """True where none of the warnings is serious."""
         return not any(w.is_serious for w in self.warnings)
 
 
@@ -329,12 +329,12 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """What a running training has done so far.
+    """The progress of a running training.
 
     Attributes:
         total_units: epochs, or steps, of the whole training.
         done_units: of them, done; those of the blocks, and in a training in steps the first one, which is start-up.
-        blocks: what is done, in order.
+        blocks: of what is done, in order.
         startup_s: time before the first epoch, or to the end of the first step.
         elapsed_s: from the start to where the last block, or the gap behind it, ended.
         metered: duration in s and mean power in W of each stretch that was metered, PUE included.

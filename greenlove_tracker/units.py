@@ -9,25 +9,25 @@ BYTES_PER_GB = 1024**3  # memory sizes, as NVML, psutil and CodeCarbon count the
 
 
 def kwh_from_w_s(power_w: float, duration_s: float) -> float:
-    """Energy in kWh of a constant power in W over a duration in s."""
+    """Return the energy in kWh of a constant power in W over a duration in s."""
     return power_w * duration_s / JOULES_PER_KWH
 
 
 def w_from_kwh_s(energy_kwh: float, duration_s: float) -> float | None:
-    """Mean power in W of an energy in kWh over a duration in s; None where the duration is not positive."""
+    """Return the mean power in W of an energy in kWh over a duration in s; None where the duration is not positive."""
     return energy_kwh * JOULES_PER_KWH / duration_s if duration_s > 0 else None
 
 
 def gco2e_from_kwh(energy_kwh: float, intensity_gco2e_per_kwh: float) -> float:
-    """Emissions in gCO2e of an energy in kWh at a carbon intensity in gCO2e/kWh."""
+    """Return the emissions in gCO2e of an energy in kWh at a carbon intensity in gCO2e/kWh."""
     return energy_kwh * intensity_gco2e_per_kwh
 
 
 def h_from_s(duration_s: float) -> float:
-    """Hours from seconds."""
+    """Return hours from seconds."""
     return duration_s / SECONDS_PER_HOUR
 
 
 def g_per_kwh_from_lb_per_mwh(intensity_lb_per_mwh: float) -> float:
-    """GCO2e/kWh from lbCO2e/MWh, the unit of EPA's eGRID (1 lb/MWh = 0.45359237 g/kWh)."""
+    """Return gCO2e/kWh from lbCO2e/MWh, the unit of EPA's eGRID (1 lb/MWh = 0.45359237 g/kWh)."""
     return intensity_lb_per_mwh * KG_PER_POUND

@@ -1,4 +1,4 @@
-"""Quantiles of a mixture of normal and Student distributions."""
+"""Mixtures of normal and Student distributions: sums, quantiles and intervals."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from scipy import optimize, stats
 
 from greenlove_tracker.forecasting import Estimate, Kind
 
+Array = NDArray[np.float64]
+
 
 @dataclass(frozen=True, slots=True)
 class Mixture:
@@ -24,22 +26,22 @@ class Mixture:
 
     @classmethod
     def of(cls, parts: Sequence[tuple[float, float, float, float]]) -> Mixture:
-        """From (weight, mean, scale, degrees of freedom) of each part; weights are normalised."""
+        """Return the mixture of parts (weight, mean, scale, degrees of freedom); weights are normalised."""
         weights, means, scales, freedoms = zip(*parts, strict=True)
         total = sum(weights)
         return cls(tuple(w / total for w in weights), means, scales, freedoms)
 
     @classmethod
     def exactly(cls, value: float) -> Mixture:
-        """A value without an error."""
+        """Return a value without an error."""
         return cls((1.0,), (value,), (0.0,), (math.inf,))
 
     def parts(self) -> Iterator[tuple[float, float, float, float]]:
-        """(weight, mean, scale, degrees of freedom) of each part."""
+        """Return (weight, mean, scale, degrees of freedom) of each part."""
         return zip(self.weights, self.means, self.deviations, self.freedoms, strict=True)
 
     def plus(self, other: Mixture) -> Mixture:
-        """The sum with an independent quantity: part by part, means and variances add up.
+        """Return the sum with an independent quantity: part by part, means and variances add up.
 
         Degrees of freedom are those of Welch (Biometrika 34, 1947) and Satterthwaite (Biometrics Bulletin 2, 1946).
         """
@@ -52,13 +54,13 @@ class Mixture:
         return Mixture.of(sums)
 
     def times(self, factor: float) -> Mixture:
-        """In another unit: multiplied by a positive number without an error."""
+        """Return it multiplied by a positive number without an error, as to another unit."""
         return Mixture.of([(w, factor * mean, factor * s, f) for w, mean, s, f in self.parts()])
 
     def estimate(self, level: float, unit: str, kind: str) -> Estimate:
-        """The median, and the interval that leaves as much above it as below; nothing is negative.
+        """Return the median, and the interval that leaves as much above it as below; nothing is negative.
 
-        Of a prediction not even nothing: where its lower end would be, it lies as far below in proportion as the upper
+        A prediction's lower end is above zero: where it would not be, it lies as far below in proportion as the upper
         end above.
         """
         lower, point, upper = (max(0.0, self.quantile(p)) for p in ((1 - level) / 2, 0.5, (1 + level) / 2))
@@ -67,12 +69,12 @@ class Mixture:
         return Estimate(point, lower, upper, level, unit, kind)
 
     def cdf(self, value: float) -> float:
-        """Probability of at most ``value``."""
+        """Return the probability of at most ``value``."""
         standard = (value - np.asarray(self.means)) / self._scales()
         return float(np.dot(self.weights, stats.t.cdf(standard, np.asarray(self.freedoms))))
 
     def quantile(self, probability: float) -> float:
-        """The value that is exceeded with probability ``1 - probability``; it lies between those of the parts."""
+        """Return the value exceeded with probability ``1 - probability``; it lies between those of the parts."""
         means, standard = np.asarray(self.means), stats.t.ppf(probability, np.asarray(self.freedoms))
         of_parts = means + self._scales() * standard
         low, high = float(of_parts.min()), float(of_parts.max())
@@ -82,14 +84,11 @@ class Mixture:
         low, high = low - beyond, high + beyond
         return float(optimize.brentq(lambda x: self.cdf(x) - probability, low, high, xtol=1e-13 * (high - low)))
 
-    def _scales(self) -> NDArray[np.float64]:
-        """The deviations; 0 is taken as next to nothing, for nothing can be divided by it."""
+    def _scales(self) -> Array:
+        """Return the deviations; 0 is taken as next to nothing, for nothing can be divided by it."""
         return np.maximum(self.deviations, 1e-12 * max(1e-300, max(map(abs, self.means))))
 
 
 def above_zero(lower: float, point: float, upper: float) -> float:
-    """The lower end of what is certainly more than nothing: as far below in proportion as the upper end above."""
+    """Return the lower end of a quantity that is more than 0: as far below in proportion as the upper end above."""
     return lower if lower > 0 or upper <= 0 else max(0.0, point * point / upper)
-
-
-Array = NDArray[np.float64]

@@ -11,7 +11,7 @@ from scipy import stats
 
 from greenlove_tracker.extrapolation.diagnostics import curvature
 from greenlove_tracker.extrapolation.distributions import Mixture, above_zero
-from greenlove_tracker.extrapolation.preprocess import Observations, WithinNoise
+from greenlove_tracker.extrapolation.preprocess import Observations
 from greenlove_tracker.extrapolation.regression import fit_line, total_of
 from greenlove_tracker.forecasting import (
     LEAST_ENERGY_S,
@@ -28,66 +28,72 @@ _LEAST_TRIALS = 3
 # Scale of the prior of energy's run-to-run variation: an assumption, above that of time, since power varies as well.
 _TAU_SCALE = 0.05
 # An assumption: half the interval of a mean power that was measured for too short, or once; it may be a ramp's.
-_UNSEEN_POWER = 0.25
+_UNKNOWN_POWER = 0.25
 
 
 @dataclass(frozen=True, slots=True)
-class Time:
-    """The forecast of time that energy follows, in s: of all epochs, of what is besides them, and of both."""
+class DurationParts:
+    """The forecast of time that energy follows, in s.
 
-    of_epochs: Mixture
-    besides: Mixture
+    Attributes:
+        epochs: of all epochs.
+        overhead: of all beside them: the one-off time, evaluations and checkpoints.
+        total: of both.
+    """
+
+    epochs: Mixture
+    overhead: Mixture
     total: Estimate
 
 
 def forecast_energy(
-    trials: Sequence[Trial], seen: Observations, noise: WithinNoise, plan: TrainingPlan, time: Time
+    trials: Sequence[Trial], observations: Observations, plan: TrainingPlan, duration: DurationParts
 ) -> tuple[Estimate | None, list[ForecastWarning]]:
-    """The energy of the whole plan: fitted where the trials allow it, else time at their mean power.
+    """Return the energy of the whole plan: fitted where the trials allow it, else time at their mean power.
 
-    Beside a fit, the one-off time, evaluations and checkpoints draw the mean power that is forecast for the epochs.
+    Beside a fit, the overhead draws the mean power that is forecast for the epochs.
 
     Returns:
         None where no trial measured energy, and what makes it doubtful.
     """
-    of_epochs_kwh, warnings = energy_of_epochs(trials, seen, noise, plan)
-    if of_epochs_kwh is None:
-        return energy_at_mean_power(trials, time.total)
-    kwh_per_s = of_epochs_kwh.quantile(0.5) / time.of_epochs.quantile(0.5)
-    total_kwh = of_epochs_kwh.plus(time.besides.times(kwh_per_s))
-    return total_kwh.estimate(time.total.level, "kWh", Kind.PREDICTION), warnings
+    epochs_kwh, warnings = energy_of_epochs(trials, observations, plan)
+    if epochs_kwh is None:
+        return energy_at_mean_power(trials, duration.total)
+    kwh_per_s = epochs_kwh.quantile(0.5) / duration.epochs.quantile(0.5)
+    total_kwh = epochs_kwh.plus(duration.overhead.times(kwh_per_s))
+    return total_kwh.estimate(duration.total.level, "kWh", Kind.PREDICTION), warnings
 
 
 def energy_of_epochs(
-    trials: Sequence[Trial], seen: Observations, noise: WithinNoise, plan: TrainingPlan
+    trials: Sequence[Trial], observations: Observations, plan: TrainingPlan
 ) -> tuple[Mixture | None, list[ForecastWarning]]:
-    """The energy in kWh of all the plan's epochs, by the same line as the time's, through the energy of an epoch.
+    """Return the energy in kWh of all the plan's epochs, by a line like the time's, through the energy of an epoch.
 
     A trial's energy is of all its epochs, the cold ones too: an epoch has the trial's mean power over the mean time of
     a steady one. That is the same as taking off the cold epochs' excess at mean power. Where power grows with the
-    size, as where each epoch has an idle part, power times time is biased and this is not. The noise within a trial is
-    not seen in its one energy: it is taken to be that of the time; what power adds to it is run-to-run variation here.
+    size, as where each epoch has an idle part, power times time is biased and this is not. The one energy of
+    a trial does not show the noise within it: that is taken to be the time's, and power's own is run-to-run variation.
 
     Returns:
         None where fewer than three trials of 5 s, or only one size, measured energy; and what makes it doubtful.
     """
     rows = [i for i, t in enumerate(trials) if t.energy_kwh is not None and t.total_s >= LEAST_ENERGY_S]
-    m = seen.m[rows]
+    m = observations.m[rows]
     if len(rows) < _LEAST_TRIALS or len(np.unique(m)) < 2:
         return None, []
-    per_epoch_kwh = np.array([(trials[i].energy_kwh or 0.0) / trials[i].total_s * seen.mean_s[i] for i in rows])
-    within = np.array([noise.variance_of_mean(len(seen.steady[i])) for i in rows])
-    line = fit_line(m, per_epoch_kwh, within, _TAU_SCALE)
+    epoch_kwh = [(trials[i].energy_kwh or 0.0) / trials[i].total_s * observations.mean_s[i] for i in rows]
+    per_epoch_kwh = np.array(epoch_kwh)
+    line = fit_line(m, per_epoch_kwh, observations.variance_of_means[rows], _TAU_SCALE)
     bend = curvature(m, per_epoch_kwh)
     warnings = []
     if bend.is_curved:
         message = f"energy is not linear in size (p = {bend.p_value:.2g}); it goes about as n^{bend.exponent:.2f}"
         warnings.append(WarningCode.ENERGY.warning(message, "explore larger samples"))
-    return total_of(line, noise, plan, seen.epoch_of(plan)), warnings
+    return total_of(line, observations.noise, plan, observations.epoch_of(plan)), warnings
 
 
 def energy_at_mean_power(trials: Sequence[Trial], duration: Estimate) -> tuple[Estimate | None, list[ForecastWarning]]:
-    """The energy of the forecast time at the trials' mean power.
+    """Return the energy of the forecast time at the trials' mean power.
 
     The interval multiplies that of the time with the scatter of power between trials (Student's t for a new run, on a
     relative scale), the two taken as independent. Where power was measured for under 5 s or in one trial only, its
@@ -109,9 +115,9 @@ def energy_at_mean_power(trials: Sequence[Trial], duration: Estimate) -> tuple[E
         quantile = float(stats.t.ppf((1 + duration.level) / 2, len(powers_w) - 1))
         relative_power = quantile * spread * math.sqrt(1 + 1 / len(powers_w))
     if len(powers_w) == 1 or total_s < LEAST_ENERGY_S:
-        relative_power = max(relative_power, _UNSEEN_POWER)
+        relative_power = max(relative_power, _UNKNOWN_POWER)
         measured_for = f"{total_s:.2g} s in {len(powers_w)} trial{'s' * (len(powers_w) > 1)}"
-        message = f"energy was measured for {measured_for}: ±{_UNSEEN_POWER:.0%} of its power is assumed"
+        message = f"energy was measured for {measured_for}: ±{_UNKNOWN_POWER:.0%} of its power is assumed"
         warnings.append(WarningCode.ENERGY.warning(message, "several trials of 5 s in all would show it"))
     point = kwh_from_w_s(mean_w, duration.point)
 

@@ -5,20 +5,19 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
+from scipy import stats
 
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.extrapolation import green_love, power_law
 from greenlove_tracker.extrapolation.diagnostics import backtest, line_warnings
 from greenlove_tracker.extrapolation.distributions import Mixture
-from greenlove_tracker.extrapolation.energy import Time, energy_at_mean_power, forecast_energy
+from greenlove_tracker.extrapolation.energy import DurationParts, energy_at_mean_power, forecast_energy
 from greenlove_tracker.extrapolation.green_love import GreenLoveOptions
-from greenlove_tracker.extrapolation.overhead import between_epochs
-from greenlove_tracker.extrapolation.preprocess import Observations, observe, within_noise
+from greenlove_tracker.extrapolation.preprocess import Observations, observe
 from greenlove_tracker.extrapolation.pricing import priced
-from greenlove_tracker.extrapolation.regression import coefficient_of, fit_line, total_of
+from greenlove_tracker.extrapolation.regression import coefficient_of, fit_line, mean_of, total_of
 from greenlove_tracker.forecasting import (
     LEVEL,
     P99,
@@ -34,10 +33,11 @@ from greenlove_tracker.logs.run import Run
 from greenlove_tracker.logs.totals import RunFactors
 from greenlove_tracker.logs.trials import ExplorationMetadata
 
-__all__ = ["extrapolate", "observe"]
-
-# With one size only, up to this share of an epoch may be fixed cost that does not grow with the data.
-_UNSEEN_FIXED_SHARE = 0.3
+# With one size only, up to this share of an epoch may be a fixed cost that does not grow with the data.
+_POSSIBLE_FIXED_SHARE = 0.3
+# An assumption: how far one evaluation or checkpoint may be from the mean of all, relative, where only one was timed.
+_ONE_TIMING = 0.3
+_BAND_POINTS = 25
 
 
 def extrapolate(
@@ -54,7 +54,7 @@ def extrapolate(
     cold_start_s: float = 0.0,
     seed: int = 0,
     warmup_epochs: int | None = None,
-    green_love_options: green_love.GreenLoveOptions | None = None,
+    green_love_options: GreenLoveOptions | None = None,
 ) -> Forecast:
     """Forecast a full training from trials on samples.
 
@@ -83,16 +83,19 @@ def extrapolate(
         UsageError: where trials or plan cannot give a forecast, with what to do.
     """
     _check(trials, plan, level, method)
-    _check_beginning(warmup_epochs, cold_start_s)
-    between, warnings = between_epochs(plan, eval_durations_s, save_durations_s)
-    if method == "power":
-        forecast = _by_power_law(trials, plan, level, between, cold_start_s)
-    elif method == "green-love":
-        forecast = _by_green_love(trials, plan, level, green_love_options)
+    if warmup_epochs is not None and warmup_epochs < 0:
+        raise UsageError(f"warmup_epochs must be at least 0, or None to find them, not {warmup_epochs!r}")
+    if not (math.isfinite(cold_start_s) and cold_start_s >= 0):
+        raise UsageError(f"cold_start_s must be at least 0 and finite, not {cold_start_s!r}")
+    between, between_warnings = time_between_epochs(plan, eval_durations_s, save_durations_s)
+    if method == "green-love":
+        forecast = _forecast_green_love(trials, plan, level, green_love_options)
     else:
-        forecast = _by_line(trials, plan, level, warmup_epochs, between, cold_start_s)
-    if method != "green-love":
-        forecast = replace(forecast, warnings=(*forecast.warnings, *warnings))
+        if method == "power":
+            forecast = _forecast_power_law(trials, plan, level, between, cold_start_s)
+        else:
+            forecast = _forecast_line(trials, plan, level, warmup_epochs, between, cold_start_s)
+        forecast = replace(forecast, warnings=(*forecast.warnings, *between_warnings))
     return priced(forecast, carbon_intensity, electricity_price, price_usd_per_hour, seed)
 
 
@@ -124,14 +127,7 @@ def _check(trials: Sequence[Trial], plan: TrainingPlan, level: float, method: st
         raise UsageError("the green-love formulas need a plan in samples and epochs")
 
 
-def _check_beginning(warmup_epochs: int | None, cold_start_s: float) -> None:
-    if warmup_epochs is not None and warmup_epochs < 0:
-        raise UsageError(f"warmup_epochs must be at least 0, or None to find them, not {warmup_epochs!r}")
-    if not (math.isfinite(cold_start_s) and cold_start_s >= 0):
-        raise UsageError(f"cold_start_s must be at least 0 and finite, not {cold_start_s!r}")
-
-
-def _by_line(
+def _forecast_line(
     trials: Sequence[Trial],
     plan: TrainingPlan,
     level: float,
@@ -139,136 +135,183 @@ def _by_line(
     between: Mixture | None,
     cold_start_s: float,
 ) -> Forecast:
-    seen = observe(trials, plan, warmup_epochs)
-    noise = within_noise(seen.steady)
-    line = fit_line(seen.m, seen.mean_s, np.array([noise.variance_of_mean(len(s)) for s in seen.steady]))
-    of_epochs = total_of(line, noise, plan, seen.epoch_of(plan))
-    if seen.n_sizes < 2:
-        of_epochs = _with_unseen_fixed_cost(of_epochs, seen, plan)
-    one_off = _one_off(seen, level).plus(cold_start_s)
-    besides = (between or Mixture.exactly(0.0)).plus(Mixture.exactly(one_off.point))
-    total = of_epochs.plus(besides)
-    check = backtest(seen, noise)
-    doubt = 1.0 if check is None else check.doubt
-    spread = _no_surer(total.estimate(level, "s", Kind.PREDICTION), doubt)
-    duration = _at_least(spread, besides.estimate(level, "s", Kind.PREDICTION))
-    energy, energy_warnings = forecast_energy(trials, seen, noise, plan, Time(of_epochs, besides, duration))
+    """Forecast by the fitted line."""
+    observations = observe(trials, plan, warmup_epochs)
+    noise = observations.noise
+    line = fit_line(observations.m, observations.mean_s, observations.variance_of_means)
+    epochs = total_of(line, noise, plan, observations.epoch_of(plan))
+    if observations.n_sizes < 2:
+        epochs = _with_possible_fixed_cost(epochs, observations, plan)
+    one_off = _one_off(observations, level).plus(cold_start_s)
+    overhead = (between or Mixture.exactly(0.0)).plus(Mixture.exactly(one_off.point))
+    total = epochs.plus(overhead)
+    backtested = backtest(observations)
+    error_factor = 1.0 if backtested is None else backtested.error_factor
+    duration = _widened(total.estimate(level, "s", Kind.PREDICTION), error_factor)
+    least = overhead.estimate(level, "s", Kind.PREDICTION)  # no epoch takes less than nothing
+    duration = replace(
+        duration,
+        point=max(duration.point, least.point),
+        lower=max(duration.lower, least.lower),
+        upper=max(duration.upper, least.upper),
+    )
+    energy, energy_warnings = forecast_energy(trials, observations, plan, DurationParts(epochs, overhead, duration))
+    per_epoch, per_batch = (coefficient_of(line, i, noise).estimate(level, "s", Kind.CONFIDENCE) for i in (0, 1))
     return Forecast(
         duration_s=duration,
-        energy_kwh=None if energy is None else _no_surer(energy, doubt),
+        energy_kwh=None if energy is None else _widened(energy, error_factor),
         emissions_kgco2e=None,
         cost_usd=None,
         one_off_s=one_off,
-        per_epoch_s=coefficient_of(line, 0, noise).estimate(level, "s", Kind.CONFIDENCE) if seen.n_sizes > 1 else None,
-        per_batch_s=coefficient_of(line, 1, noise).estimate(level, "s", Kind.CONFIDENCE),
-        warnings=(*line_warnings(seen, trials, plan, duration, check), *energy_warnings),
-        backtest_error=None if check is None else check.error,
+        per_epoch_s=per_epoch if observations.n_sizes > 1 else None,
+        per_batch_s=per_batch,
+        warnings=(*line_warnings(observations, trials, plan, duration, backtested), *energy_warnings),
+        backtest_error=None if backtested is None else backtested.error,
         method="wls",
         degrees_of_freedom=line.degrees_of_freedom,
         plan=plan,
-        duration_p99_s=max(total.quantile(P99), duration.point * doubt),
+        duration_p99_s=max(total.quantile(P99), duration.point * error_factor),
         between_s=None if between is None else between.estimate(level, "s", Kind.PREDICTION),
     )
 
 
-def _at_least(total: Estimate, part: Estimate) -> Estimate:
-    """No epoch takes less than nothing, so the whole takes no less than what is beside the epochs."""
-    point, lower, upper = (max(getattr(total, n), getattr(part, n)) for n in ("point", "lower", "upper"))
-    return replace(total, point=point, lower=lower, upper=upper)
+def _widened(total: Estimate, factor: float) -> Estimate:
+    """Return the estimate with an interval that holds so many times as much, and as little."""
+    return replace(total, lower=min(total.lower, total.point / factor), upper=max(total.upper, total.point * factor))
 
 
-def _no_surer(total: Estimate, doubt: float) -> Estimate:
-    """With an interval that holds what is so many times as much, and as little."""
-    return replace(total, lower=min(total.lower, total.point / doubt), upper=max(total.upper, total.point * doubt))
-
-
-def _with_unseen_fixed_cost(total: Mixture, seen: Observations, plan: TrainingPlan) -> Mixture:
-    """One size cannot tell a cost per epoch from a cost per batch: the fixed share may be anything up to 30%."""
-    ratio = seen.epoch_of(plan) / float(seen.m.max())
-    less = [share * (1 - 1 / ratio) for share in np.linspace(0.0, _UNSEEN_FIXED_SHARE, 13)]
+def _with_possible_fixed_cost(total: Mixture, observations: Observations, plan: TrainingPlan) -> Mixture:
+    """Return the total with a fixed share of 0 to 30%: one size cannot tell a cost per epoch from one per batch."""
+    ratio = observations.epoch_of(plan) / float(observations.m.max())
+    less = [share * (1 - 1 / ratio) for share in np.linspace(0.0, _POSSIBLE_FIXED_SHARE, 13)]
     return Mixture.of([(w, (1 - x) * mean, (1 - x) * s, f) for x in less for w, mean, s, f in total.parts()])
 
 
-def _one_off(seen: Observations, level: float) -> Estimate:
-    """The mean excess of the trials that began cold, from the least to the most that was seen.
+def _one_off(observations: Observations, level: float) -> Estimate:
+    """Return the mean excess of the trials that began cold, with the least and the greatest of them as ends.
 
-    It is never less than nothing: epochs that were told to be cold, and were faster than the rest, were not.
+    It is never negative: epochs that were declared cold, and were faster than the rest, were not cold.
     """
-    if not seen.cold_excess_s:
-        return Estimate(0.0, 0.0, 0.0, level, "s", Kind.CONFIDENCE)
-    excess = seen.cold_excess_s
+    excess = observations.cold_excess_s or (0.0,)
     point, lower, upper = (max(0.0, e) for e in (float(np.mean(excess)), min(excess), max(excess)))
     return Estimate(point, lower, upper, level, "s", Kind.CONFIDENCE)
 
 
-def _by_power_law(
+def _forecast_power_law(
     trials: Sequence[Trial], plan: TrainingPlan, level: float, between: Mixture | None, cold_start_s: float
 ) -> Forecast:
-    seen = observe(trials, plan)
-    law = power_law.power_law(seen, plan, level)
-    beside = None if between is None else between.estimate(level, "s", Kind.PREDICTION)
-    one_off = _one_off(seen, level).plus(cold_start_s)
-    beside_s = one_off.point + (0.0 if beside is None else beside.point)
-    return _without_line(
-        trials,
-        law.duration_s.plus(beside_s),
-        power_law.power_warnings(law, seen, plan),
-        method="power",
-        one_off_s=one_off,
-        per_batch_s=None,
-        degrees_of_freedom=law.degrees_of_freedom,
-        plan=plan,
-        duration_p99_s=law.duration_p99_s + beside_s,
-        between_s=beside,
-    )
-
-
-def _by_green_love(
-    trials: Sequence[Trial], plan: TrainingPlan, level: float, options: green_love.GreenLoveOptions | None
-) -> Forecast:
-    scaled = green_love.scale(trials, plan, level, options)
-    warnings = []
-    if scaled.spearman_rho is not None and scaled.spearman_rho <= green_love.LEAST_SPEARMAN_RHO:
-        warnings.append(
-            WarningCode.NONLINEAR.warning(
-                f"Spearman's ρ = {scaled.spearman_rho:.3f}: cost does not grow with the data", "", True
-            )
-        )
-    if plan.n_evaluations or plan.n_checkpoints:
-        message = "the original's formulas know neither evaluations nor checkpoints: their time is not in this forecast"
-        warnings.append(WarningCode.EVALUATION.warning(message, 'method="wls" does', True))
-    epoch = Estimate(scaled.epoch_s, scaled.epoch_s, scaled.epoch_s, level, "s", Kind.CONFIDENCE)
-    total, margin = scaled.total_s, scaled.margin_s
-    first_epochs = min(green_love.WARMUP_EPOCHS if options is None else options.warmup_epochs, plan.epochs or 1)
-    excess_s = scaled.first_epochs_s - first_epochs * scaled.epoch_s
-    duration = Estimate(total, max(0.0, total - margin), total + margin, level, "s", Kind.PREDICTION)
-    return _without_line(
-        trials,
-        duration,
-        warnings,
-        method="green-love",
-        one_off_s=Estimate(excess_s, excess_s, excess_s, level, "s", Kind.CONFIDENCE),
-        per_batch_s=epoch.times(1 / plan.batches_per_epoch, "s"),
-        degrees_of_freedom=max(0, scaled.n_steady - 1),
-        plan=plan,
-    )
-
-
-def _without_line(
-    trials: Sequence[Trial], duration: Estimate, warnings: Sequence[ForecastWarning], **of_it: Any
-) -> Forecast:
-    """A forecast that no line was fitted for: its energy is the trials' mean power times the time."""
+    """Forecast by a power law; its energy is the trials' mean power times the time."""
+    observations = observe(trials, plan)
+    law = power_law.power_law(observations, plan, level)
+    between_s = None if between is None else between.estimate(level, "s", Kind.PREDICTION)
+    one_off = _one_off(observations, level).plus(cold_start_s)
+    overhead_s = one_off.point + (0.0 if between_s is None else between_s.point)
+    duration = law.duration_s.plus(overhead_s)
     energy, energy_warnings = energy_at_mean_power(trials, duration)
     return Forecast(
         duration_s=duration,
         energy_kwh=energy,
         emissions_kgco2e=None,
         cost_usd=None,
+        one_off_s=one_off,
         per_epoch_s=None,
+        per_batch_s=None,
+        warnings=(*power_law.power_warnings(law, observations, plan), *energy_warnings),
+        backtest_error=None,
+        method="power",
+        degrees_of_freedom=law.degrees_of_freedom,
+        plan=plan,
+        duration_p99_s=law.duration_p99_s + overhead_s,
+        between_s=between_s,
+    )
+
+
+def _forecast_green_love(
+    trials: Sequence[Trial], plan: TrainingPlan, level: float, options: GreenLoveOptions | None
+) -> Forecast:
+    """Forecast by the original's formulas; the energy is the trials' mean power times the time."""
+    options = options or GreenLoveOptions()
+    scaled = green_love.scale(trials, plan, level, options)
+    warnings = []
+    rho = scaled.spearman_rho
+    if rho is not None and rho <= green_love.LEAST_SPEARMAN_RHO:
+        message = f"Spearman's ρ = {rho:.3f}: cost does not grow with the data"
+        warnings.append(WarningCode.NONLINEAR.warning(message, "", True))
+    if plan.n_evaluations or plan.n_checkpoints:
+        message = "the original's formulas know neither evaluations nor checkpoints: their time is not in this forecast"
+        warnings.append(WarningCode.EVALUATION.warning(message, 'method="wls" does', True))
+    total_s, margin_s, epoch_s = scaled.total_s, scaled.margin_s, scaled.epoch_s
+    duration = Estimate(total_s, max(0.0, total_s - margin_s), total_s + margin_s, level, "s", Kind.PREDICTION)
+    energy, energy_warnings = energy_at_mean_power(trials, duration)
+    excess_s = scaled.first_epochs_s - min(options.warmup_epochs, plan.epochs or 1) * epoch_s
+    per_epoch = Estimate(epoch_s, epoch_s, epoch_s, level, "s", Kind.CONFIDENCE)
+    return Forecast(
+        duration_s=duration,
+        energy_kwh=energy,
+        emissions_kgco2e=None,
+        cost_usd=None,
+        one_off_s=Estimate(excess_s, excess_s, excess_s, level, "s", Kind.CONFIDENCE),
+        per_epoch_s=None,
+        per_batch_s=per_epoch.times(1 / plan.batches_per_epoch, "s"),
         warnings=(*warnings, *energy_warnings),
         backtest_error=None,
-        **of_it,
+        method="green-love",
+        degrees_of_freedom=max(0, scaled.n_steady - 1),
+        plan=plan,
     )
+
+
+def time_between_epochs(
+    plan: TrainingPlan, eval_durations_s: Sequence[float], save_durations_s: Sequence[float]
+) -> tuple[Mixture | None, list[ForecastWarning]]:
+    """Return the time in s of all evaluations and checkpoints of the plan together.
+
+    Args:
+        plan: says how many there are.
+        eval_durations_s: timed evaluations.
+        save_durations_s: timed checkpoints.
+
+    Returns:
+        None where the plan has none or none was timed, and warnings of what is missing.
+
+    Raises:
+        UsageError: where a time cannot be one, or the plan does not say how often.
+    """
+    total, warnings = None, []
+    for code, every, count, durations_s in (
+        (WarningCode.EVALUATION, "eval_every", plan.n_evaluations, eval_durations_s),
+        (WarningCode.CHECKPOINT, "save_every", plan.n_checkpoints, save_durations_s),
+    ):
+        name, argument, n_timed = code.lower(), f"{every.removesuffix('_every')}_durations_s", len(durations_s)
+        if n_timed and getattr(plan, every) is None:
+            raise UsageError(f"{argument} without a number of {name}s: say how often with TrainingPlan({every}=…)")
+        for duration_s in durations_s:
+            if not (math.isfinite(duration_s) and duration_s > 0):
+                raise UsageError(f"{argument} must be positive and finite, not {duration_s!r}")
+        if count == 0:
+            continue
+        if n_timed == 0:
+            message = f"the plan's {count:,} {name}s were not timed: their time is not in this forecast"
+            warnings.append(code.warning(message, f"time some: extrapolate(…, {argument}=[…])", True))
+            continue
+        if n_timed == 1:
+            message = f"one {name} was timed: how they vary is not known, ±{1.96 * _ONE_TIMING:.0%} is assumed"
+            warnings.append(code.warning(message, "time two and more"))
+        several = _sum_of(count, durations_s)
+        total = several if total is None else total.plus(several)
+    return total, warnings
+
+
+def _sum_of(count: int, durations_s: Sequence[float]) -> Mixture:
+    """Return the sum of ``count`` future ones after n were timed: Student's t with n - 1 degrees of freedom.
+
+    Its variance is s²(count²/n + count): the error of the mean, and the scatter to come.
+    """
+    n, mean_s = len(durations_s), float(np.mean(durations_s))
+    if n == 1:
+        return Mixture.of([(1.0, count * mean_s, count * mean_s * _ONE_TIMING, math.inf)])
+    error_of_mean_s = float(stats.sem(durations_s))
+    return Mixture.of([(1.0, count * mean_s, error_of_mean_s * math.sqrt(count**2 + n * count), float(n - 1))])
 
 
 def forecast_exploration(
@@ -320,3 +363,40 @@ def forecast_from_log(run: Run, plan: TrainingPlan | None = None) -> Forecast:
     """
     plan, gpu_count = plan or run.explored_plan, run.summary.gpu_count
     return forecast_exploration(run.trials, run.exploration_metadata, plan, run.terms, gpu_count=gpu_count)
+
+
+def fitted_band(
+    trials: Sequence[Trial],
+    plan: TrainingPlan,
+    level: float = LEVEL,
+    *,
+    method: str = "wls",
+    batches: Sequence[int] = (),
+) -> tuple[tuple[float, Estimate], ...]:
+    """Return the fitted time of an epoch with its confidence interval, at each size.
+
+    Args:
+        trials: of two sizes or more.
+        plan: of the training that they were timed for.
+        level: of the intervals.
+        method: ``wls`` or ``power``.
+        batches: the sizes; default evenly apart, from the smallest that the fit goes through to the largest.
+
+    Returns:
+        (samples of an epoch, its mean time), without sizes that are smaller than any that the fit goes through;
+        nothing for a single size, for trials that are fitted by tokens, whose samples do not lie on a line, or for
+        another method.
+    """
+    observations = observe(trials, plan)
+    if observations.n_sizes < 2 or observations.goes_by_tokens or method not in ("wls", "power"):
+        return ()
+    is_power = method == "power"
+    smallest = power_law.smallest_fitted(observations) if is_power else float(observations.m.min())
+    m = np.array(batches, dtype=float) if batches else np.linspace(smallest, observations.m.max(), _BAND_POINTS)
+    m = m[m >= smallest]
+    if is_power:
+        means = power_law.fitted_means(observations, m, level)
+    else:
+        line, noise = fit_line(observations.m, observations.mean_s, observations.variance_of_means), observations.noise
+        means = [mean_of(line, float(x), noise).estimate(level, "s", Kind.CONFIDENCE) for x in m]
+    return tuple((float(x) * trials[0].batch_size, mean_s) for x, mean_s in zip(m, means, strict=True))

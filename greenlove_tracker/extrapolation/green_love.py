@@ -47,8 +47,8 @@ class GreenLoveOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class Scaled:
-    """What the formulas give, in s."""
+class ScaledTotal:
+    """The formulas' result, in s."""
 
     total_s: float
     margin_s: float
@@ -59,7 +59,9 @@ class Scaled:
     n_steady: int
 
 
-def scale(trials: Sequence[Trial], plan: TrainingPlan, level: float, options: GreenLoveOptions | None = None) -> Scaled:
+def scale(
+    trials: Sequence[Trial], plan: TrainingPlan, level: float, options: GreenLoveOptions | None = None
+) -> ScaledTotal:
     """Apply the formulas.
 
     Args:
@@ -87,11 +89,11 @@ def scale(trials: Sequence[Trial], plan: TrainingPlan, level: float, options: Gr
     if options.divides_by_n:
         margin_s /= math.sqrt(len(steady))
     total_s = math.fsum(firsts) + max(0, epochs - len(firsts)) * epoch_s
-    return Scaled(total_s, margin_s, epoch_s, sigma_s, math.fsum(firsts), _spearman(trials), len(steady))
+    return ScaledTotal(total_s, margin_s, epoch_s, sigma_s, math.fsum(firsts), _spearman(trials), len(steady))
 
 
 def _spearman(trials: Sequence[Trial]) -> float | None:
-    """Spearman's ρ between sample sizes and total times; it tests that cost grows, not that it grows linearly.
+    """Return Spearman's ρ between sample sizes and total times; it tests that cost grows, not that it grows linearly.
 
     Where all took the same time it is not defined; nothing grows, and it is taken as 0.
     """

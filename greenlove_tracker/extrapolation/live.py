@@ -1,15 +1,15 @@
-"""The whole of a run, forecast while it runs: what is done, and what remains."""
+"""Forecasts from runs: the whole of one while it runs, and a sweep of many from those that are done. No statsmodels."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from scipy import stats
 
-from greenlove_tracker.extrapolation.distributions import Mixture, above_zero
-from greenlove_tracker.extrapolation.local_level import Array, Series, future_mean
+from greenlove_tracker.extrapolation.distributions import Array, Mixture, above_zero
+from greenlove_tracker.extrapolation.local_level import Series, future_mean
 from greenlove_tracker.forecasting import (
     LEVEL,
     P99,
@@ -26,6 +26,9 @@ from greenlove_tracker.units import kwh_from_w_s
 
 _MOST_BLOCKS = 96  # of a series; older ones are joined, which keeps a forecast at some 20 ms
 _PRIOR_IS_WRONG = 0.05  # that the run has nothing to do with its exploration: another machine, another model
+# An assumption: how far a single run may be from the mean of a sweep, relative, where only one is done; the spread of
+# runs that differ in their settings is not known.
+_SINGLE_SPREAD = 0.25
 
 
 def forecast_run(
@@ -52,13 +55,13 @@ def forecast_run(
     total = total_duration(progress, per_unit)
     passed_s = max(passed_s, progress.elapsed_s)
     duration = _estimate(total, level, "s", floor=passed_s)
-    energy = _energy(progress, duration)
+    startup_s = progress.startup_s
     forecast = Forecast(
         duration_s=duration,
-        energy_kwh=energy,
+        energy_kwh=_energy(progress, duration),
         emissions_kgco2e=None,
         cost_usd=None,
-        one_off_s=_one_off(progress, level),
+        one_off_s=Estimate(startup_s, startup_s, startup_s, level, "s", Kind.CONFIDENCE),
         per_epoch_s=_estimate(per_unit, level, "s"),
         per_batch_s=None,
         warnings=tuple(_warnings(progress, duration)),
@@ -72,14 +75,14 @@ def forecast_run(
 
 
 def _time_per_unit(progress: Progress, prior: Forecast | None = None) -> Mixture:
-    """Of what remains, in s, without gaps."""
+    """Return the time of a unit that remains, in s, without gaps."""
     remaining = max(0.0, progress.total_units - progress.done_units)
     per_unit = _future([(b.units, b.active_s / b.units) for b in progress.blocks], remaining)
     return per_unit if prior is None or remaining == 0 else _with_prior(per_unit, prior, progress.total_units)
 
 
 def total_duration(progress: Progress, per_unit: Mixture | None = None) -> Mixture:
-    """The predictive distribution of the whole run's time in s: done, remaining, and the gaps.
+    """Return the predictive distribution of the whole run's time in s: done, remaining, and the gaps.
 
     Args:
         progress: with at least one block.
@@ -96,7 +99,7 @@ def total_duration(progress: Progress, per_unit: Mixture | None = None) -> Mixtu
 
 
 def _future(blocks: list[tuple[float, float]], remaining: float) -> Mixture:
-    """The mean per unit of what remains, from (units, mean per unit) of what is done."""
+    """Return the mean per unit of what remains, from (units, mean per unit) of what is done."""
     units, values = _joined(blocks)
     if remaining <= 0:
         return Mixture.of([(1.0, float(values[-1]), 0.0, math.inf)])
@@ -104,7 +107,7 @@ def _future(blocks: list[tuple[float, float]], remaining: float) -> Mixture:
 
 
 def _joined(blocks: list[tuple[float, float]]) -> tuple[Array, Array]:
-    """Units and means, the older blocks joined in pairs until there are few enough."""
+    """Return units and means, the older blocks joined in pairs until there are few enough."""
     units, values = (np.array(column, dtype=float) for column in zip(*blocks, strict=True))
     while len(units) > _MOST_BLOCKS:
         pairs = min(len(units) - _MOST_BLOCKS, len(units) // 2)
@@ -116,7 +119,7 @@ def _joined(blocks: list[tuple[float, float]]) -> tuple[Array, Array]:
 
 
 def _with_prior(per_unit: Mixture, prior: Forecast, total_units: float) -> Mixture:
-    """Each part joined with the exploration's mean per unit, weighted by how well the two agree (Bayes' rule)."""
+    """Join each part with the exploration's mean per unit, weighted by how well the two agree (Bayes' rule)."""
     expected = prior.duration_s
     between_s = prior.between_s.point if prior.between_s is not None else 0.0  # the run's own gaps stand for these
     units = (prior.plan.steps or prior.plan.n_epochs) if prior.plan is not None else total_units
@@ -134,7 +137,7 @@ def _with_prior(per_unit: Mixture, prior: Forecast, total_units: float) -> Mixtu
 
 
 def _future_gaps(progress: Progress) -> tuple[float, float]:
-    """Time of the pauses and gaps still to come, and its standard deviation."""
+    """Return the time of the pauses and gaps still to come, and its standard deviation."""
     pauses = [(b.units, b.paused_s / b.units) for b in progress.blocks]
     gaps = [(b.units, b.between_s / b.units) for b in progress.blocks if b.between_s is not None]
     pause_s, pause_deviation_s = _future_time(pauses, progress.total_units)
@@ -143,7 +146,7 @@ def _future_gaps(progress: Progress) -> tuple[float, float]:
 
 
 def _future_time(known: list[tuple[float, float]], total_units: float) -> tuple[float, float]:
-    """Of what comes with units that are not known yet, and its standard deviation."""
+    """Return the time that comes with units that are not known yet, and its standard deviation."""
     remaining = max(0.0, total_units - math.fsum(units for units, _ in known))
     if not known or remaining == 0 or not any(value for _, value in known):
         return 0.0, 0.0
@@ -153,13 +156,12 @@ def _future_time(known: list[tuple[float, float]], total_units: float) -> tuple[
 
 
 def _estimate(mixture: Mixture, level: float, unit: str, floor: float = 0.0) -> Estimate:
-    ends = (max(floor, mixture.quantile(p)) for p in ((1 - level) / 2, 0.5, (1 + level) / 2))
-    lower, point, upper = ends
+    lower, point, upper = (max(floor, mixture.quantile(p)) for p in ((1 - level) / 2, 0.5, (1 + level) / 2))
     return Estimate(point, lower, upper, level, unit, Kind.PREDICTION)
 
 
 def _energy(progress: Progress, duration: Estimate) -> Estimate | None:
-    """What was used, and the remaining time at the power that is to be expected."""
+    """Return the energy used so far, plus that of the remaining time at the power expected."""
     if not progress.metered or progress.used_kwh is None:
         return None
     remaining_s = duration.point - progress.elapsed_s
@@ -179,43 +181,23 @@ def _energy(progress: Progress, duration: Estimate) -> Estimate | None:
     return Estimate(used + point, used + lower, used + upper, duration.level, "kWh", Kind.PREDICTION)
 
 
-def _one_off(progress: Progress, level: float) -> Estimate:
-    """What lay before the first epoch; a cold first epoch is part of what is done, and not told apart."""
-    startup_s = progress.startup_s
-    return Estimate(startup_s, startup_s, startup_s, level, "s", Kind.CONFIDENCE)
-
-
-def _warnings(progress: Progress, duration: Estimate) -> list[ForecastWarning]:
-    found = []
+def _warnings(progress: Progress, duration: Estimate) -> Iterator[ForecastWarning]:
+    """Yield what makes a forecast of a running training worse."""
     if len(progress.blocks) == 1:
-        found.append(
-            WarningCode.FEW.warning("what little is known may be a cold start", "it gets better as the run goes on")
-        )
+        message = "what little is known may be a cold start"
+        yield WarningCode.FEW.warning(message, "it gets better as the run goes on")
     if all(block.between_s is None for block in progress.blocks):
-        found.append(
-            WarningCode.GAPS.warning(
-                "no gap between epochs was seen yet, so none is in this", "wait for the next epoch"
-            )
-        )
+        message = "no gap between epochs was seen yet, so none is in this"
+        yield WarningCode.GAPS.warning(message, "wait for the next epoch")
     if duration.relative_width > WIDE_RELATIVE_WIDTH:
-        reach = f"±{duration.relative_width / 2:.0%}" if duration.point > 0 else "beyond all bounds"
-        found.append(
-            WarningCode.WIDE.warning(f"the interval is {reach}", "it narrows as the run goes on", is_serious=True)
-        )
-    return found
-
-
-# -- A sweep of many runs, from those that are done --
-
-# What a single run may differ from the mean of all, where only one was seen: an assumption, the spread of runs that
-# differ in their settings being unknown.
-_SINGLE_SPREAD = 0.25
+        width = f"±{duration.relative_width / 2:.0%}" if duration.point > 0 else "beyond all bounds"
+        yield WarningCode.WIDE.warning(f"the interval is {width}", "it narrows as the run goes on", is_serious=True)
 
 
 def forecast_sweep(outcomes: Sequence[float], n_runs: int, unit: str, *, level: float = LEVEL) -> Estimate:
-    """The total of ``n_runs`` further runs like those seen.
+    """Forecast the total of ``n_runs`` further runs like those that are done.
 
-    The sum of N new draws from a normal population of which n were seen: N·ȳ ± t·s·√(N²/n + N), with Student's t of
+    The sum of N new draws from a normal population of which n are known: N·ȳ ± t·s·√(N²/n + N), with Student's t of
     n - 1 degrees of freedom (Hahn and Meeker, Statistical Intervals, 1991, §4.6, a prediction interval for the mean of
     future observations, times their number). Where that reaches to nothing, the lower end lies as far below in
     proportion as the upper end above.
@@ -226,25 +208,21 @@ def forecast_sweep(outcomes: Sequence[float], n_runs: int, unit: str, *, level: 
         unit: of the outcomes.
         level: of the interval.
     """
-    seen = np.asarray(outcomes, dtype=float)
-    n, mean = len(seen), float(seen.mean())
+    known = np.asarray(outcomes, dtype=float)
+    n, mean = len(known), float(known.mean())
     if n == 1:
         reach = float(stats.norm.ppf((1 + level) / 2)) * _SINGLE_SPREAD * mean * n_runs
     else:
         t = float(stats.t.ppf((1 + level) / 2, n - 1))
-        reach = t * float(seen.std(ddof=1)) * math.sqrt(n_runs**2 / n + n_runs)
+        reach = t * float(known.std(ddof=1)) * math.sqrt(n_runs**2 / n + n_runs)
     total = n_runs * mean
     lower = above_zero(max(0.0, total - reach), total, total + reach)
     return Estimate(total, lower, total + reach, level, unit, Kind.PREDICTION)
 
 
-def sweep_warnings(n_seen: int) -> list[ForecastWarning]:
-    """What makes the forecast of a sweep worse."""
-    if n_seen == 1:
-        spread = f"±{_SINGLE_SPREAD:.0%} between runs is assumed"
-        return [
-            WarningCode.FEW.warning(
-                f"only one run was seen: {spread}", "three or more, with other settings, would tell", True
-            )
-        ]
-    return []
+def sweep_warnings(n_done: int) -> list[ForecastWarning]:
+    """Return what makes the forecast of a sweep worse, from how many runs it was made."""
+    if n_done != 1:
+        return []
+    message = f"only one run was seen: ±{_SINGLE_SPREAD:.0%} between runs is assumed"
+    return [WarningCode.FEW.warning(message, "three or more, with other settings, would tell", True)]

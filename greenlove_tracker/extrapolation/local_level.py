@@ -15,12 +15,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import linalg, special
 
-from greenlove_tracker.extrapolation.distributions import Mixture
-
-Array = NDArray[np.float64]
+from greenlove_tracker.extrapolation.distributions import Array, Mixture
 
 # Priors, relative to the level: assumptions of the order of what recorded runs show (docs/forecasting.md).
 _NOISE, _NOISE_WEIGHT = 0.015, 2.0  # of a unit, worth so many observations
@@ -60,7 +57,7 @@ class Series:
 
 
 def future_mean(series: Series) -> Mixture:
-    """The predictive distribution of the mean value per unit over all that is still to come.
+    """Return the predictive distribution of the mean value per unit over all that is still to come.
 
     Args:
         series: at least one block, and something still to come.
@@ -78,12 +75,12 @@ def future_mean(series: Series) -> Mixture:
         for weight, mean, deviation, freedom in _futures(y, u, regime, series)
     ]
     highest = max(p[0] for p in parts)
-    kept = [(math.exp(p[0] - highest), p[1] * scale, p[2] * scale, p[3]) for p in parts if p[0] > highest - 14]
-    return Mixture.of(kept)
+    likely = [(math.exp(p[0] - highest), p[1] * scale, p[2] * scale, p[3]) for p in parts if p[0] > highest - 14]
+    return Mixture.of(likely)
 
 
 def _spikes(y: Array, u: Array) -> Array:
-    """What single blocks take above the median of the five around them, where that is far more than noise."""
+    """Return what single blocks take above the median of the five around them, where it is far more than noise."""
     n = len(y)
     excess = np.zeros(n)
     if n < _LEAST_FOR_SPIKES:
@@ -98,9 +95,9 @@ def _spikes(y: Array, u: Array) -> Array:
 
 
 def _future_spikes(excess: Array, u: Array, remaining: float) -> tuple[float, float]:
-    """Mean and standard deviation of what spikes add to a unit, as a compound Poisson process.
+    """Return mean and standard deviation of what spikes add to a unit, as a compound Poisson process.
 
-    Variance of the future's mean is Σh²/(past · remaining), and of what we know of it Σh²/past².
+    The variance of the future's mean is Σh²/(past · remaining), that of our knowledge of it Σh²/past².
     """
     past = float(u.sum())
     squares = float(np.dot(excess * u, excess * u))
@@ -109,7 +106,7 @@ def _future_spikes(excess: Array, u: Array, remaining: float) -> tuple[float, fl
 
 @dataclass(frozen=True, slots=True)
 class _Regime:
-    """Where the present regime may have begun.
+    """A candidate for the beginning of the present regime.
 
     ``former`` is the level before, to which it may go back: what a neighbour on the machine took. None after a cold
     start, which does not come again.
@@ -121,7 +118,7 @@ class _Regime:
 
 
 def _regimes(y: Array, u: Array) -> Iterator[_Regime]:
-    """The candidates."""
+    """Yield the beginnings that the present regime may have."""
     n = len(y)
     level = float(np.median(y)) or 1.0
     for cold, weight in enumerate(_COLD_WEIGHTS[:n]):
@@ -137,7 +134,7 @@ def _regimes(y: Array, u: Array) -> Iterator[_Regime]:
 
 
 def _futures(y: Array, u: Array, regime: _Regime, series: Series) -> Iterator[tuple[float, float, float, float]]:
-    """Log weight, mean, scale and degrees of freedom of what follows, where the regime stays and where it ends."""
+    """Yield log weight, mean, scale and degrees of freedom of the future, where the regime stays and where it ends."""
     start = regime.start
     if len(y) == 1:
         yield from _single(y, u, series)
@@ -153,7 +150,7 @@ def _futures(y: Array, u: Array, regime: _Regime, series: Series) -> Iterator[tu
 
 
 def _single(y: Array, u: Array, series: Series) -> Iterator[tuple[float, float, float, float]]:
-    """From one block, which is as likely cold as not."""
+    """Yield the future after one block, which is as likely cold as not."""
     for weight, mean, deviation, freedom in _predictions(y, u, series):
         yield weight + math.log(0.5), mean, deviation, freedom
         for quantile in _COLD_QUANTILES:
@@ -162,7 +159,7 @@ def _single(y: Array, u: Array, series: Series) -> Iterator[tuple[float, float, 
 
 
 def _best_split(y: Array, u: Array) -> int | None:
-    """Where two levels fit best in least squares; at least three blocks before and two after."""
+    """Return where two levels fit best in least squares; at least three blocks before and two after."""
     n = len(y)
     if n < 5:
         return None
@@ -173,12 +170,12 @@ def _best_split(y: Array, u: Array) -> int | None:
 
 
 def _log_likelihood(y: Array, u: Array) -> float:
-    """Marginal likelihood of one regime without drift or walk."""
+    """Return the marginal likelihood of one regime without drift or walk."""
     return _Fit(y, np.diag(1.0 / u), _noise(y, u)).log_likelihood
 
 
 def _noise(y: Array, u: Array) -> float:
-    """Relative standard deviation of one unit, from neighbours' differences: a change of level does not blow it up."""
+    """Return the relative standard deviation of a unit, from neighbours' differences: a changed level adds little."""
     if len(y) < 3:
         return _NOISE
     differences = np.abs(np.diff(y)) / np.sqrt(1.0 / u[1:] + 1.0 / u[:-1])
@@ -213,7 +210,7 @@ class _Fit:
         )
 
     def predict(self, covariances: Array, variance: float) -> tuple[float, float]:
-        """Mean and standard deviation of a quantity that varies with ``y`` by ``covariances``, about the same level."""
+        """Return mean and standard deviation of a quantity of the same level, with these covariances with ``y``."""
         solved = linalg.cho_solve(self._factor, covariances)
         mean = self.level + float(covariances @ self.solved_residuals)
         missing = 1.0 - float(covariances @ self.solved_ones)
@@ -222,7 +219,7 @@ class _Fit:
 
 
 def _predictions(y: Array, u: Array, series: Series) -> Iterator[tuple[float, float, float, float]]:
-    """For each strength of walk and drift: log of prior times likelihood, mean, scale and degrees of freedom."""
+    """Yield log of prior times likelihood, mean, scale and degrees of freedom for each strength of walk and drift."""
     ends = np.cumsum(u)
     t = ends - u / 2
     now, remaining, total = float(ends[-1]), series.remaining, series.total

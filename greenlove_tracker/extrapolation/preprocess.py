@@ -1,4 +1,4 @@
-"""The trials as a fit sees them: cold epochs cut off, a mean each."""
+"""The trials as a fit takes them: cold epochs cut off, a mean of each, and the noise within them."""
 
 from __future__ import annotations
 
@@ -13,15 +13,58 @@ from greenlove_tracker.errors import UsageError
 from greenlove_tracker.extrapolation.distributions import Array
 from greenlove_tracker.forecasting import TrainingPlan, Trial
 
+_LEAST_EPOCHS = 4  # fewer cannot be told apart into cold and warm
+_P_VALUE = 0.01  # that an epoch as slow as this one is warm
+_CLEARLY_SLOWER = 1.5  # times the excess of any warm epoch of all trials
+
+_MOST_PHI = 0.95
+_LEAST_VARIANCE = 1e-18  # below it, rounding of floating-point numbers
+_LEAST_KURTOSIS = 1.8  # of the uniform distribution
+_LEAST_FREEDOM = 3.0  # below it Student's t has no variance to speak of
+
+
+@dataclass(frozen=True, slots=True)
+class WithinNoise:
+    """Relative variance of one epoch within a trial, and the correlation of neighbours (an AR(1) process).
+
+    ``degrees_of_freedom`` says how well the variance itself is known: 2n / (κ - 1) with the kurtosis κ of n epochs
+    (Box, Annals of Mathematical Statistics 25, 1954), which is n for normal noise and far less where spikes make it.
+    """
+
+    variance: float
+    phi: float
+    degrees_of_freedom: float = math.inf
+
+    def variance_of_mean(self, n: int) -> float:
+        """Return the relative variance of the mean of ``n`` epochs in a row.
+
+        For an AR(1) process: σ²/n · [(1+φ)/(1-φ) - 2φ(1-φⁿ)/(n(1-φ)²)] (Priestley, Spectral Analysis and Time
+        Series, 1981, §5.3.2); σ²/n where φ is 0.
+        """
+        if self.phi == 0.0:
+            return self.variance / n
+        phi = self.phi
+        return self.variance / n * ((1 + phi) / (1 - phi) - 2 * phi * (1 - phi**n) / (n * (1 - phi) ** 2))
+
 
 @dataclass(frozen=True, slots=True)
 class Observations:
-    """The trials as the fit sees them, one entry a trial."""
+    """The trials as the fit takes them, one entry a trial.
 
-    m: Array  # batches of an epoch, or tokens
-    steady: tuple[tuple[float, ...], ...]  # warm epochs in s
+    Attributes:
+        m: batches of an epoch, or tokens; shape (n,).
+        warm_s: times of the warm epochs.
+        mean_s: their mean; shape (n,).
+        cold_excess_s: time beyond that of warm epochs, of each trial that has cold ones.
+        noise: of epochs within a trial, pooled.
+        goes_by_tokens: whether ``m`` counts tokens.
+    """
+
+    m: Array
+    warm_s: tuple[tuple[float, ...], ...]
     mean_s: Array
-    cold_excess_s: tuple[float, ...]  # of the trials that have cold epochs
+    cold_excess_s: tuple[float, ...]
+    noise: WithinNoise
     goes_by_tokens: bool
 
     @property
@@ -29,8 +72,13 @@ class Observations:
         """Different sizes."""
         return len(np.unique(self.m))
 
+    @property
+    def variance_of_means(self) -> Array:
+        """Relative variance of each trial's mean by the noise within it; shape (n,)."""
+        return np.array([self.noise.variance_of_mean(len(epochs)) for epochs in self.warm_s])
+
     def epoch_of(self, plan: TrainingPlan) -> float:
-        """Batches, or tokens, of one epoch of the plan.
+        """Return the batches, or tokens, of one epoch of the plan.
 
         Raises:
             UsageError: where those are fewer tokens than any trial's, which a fit says nothing of.
@@ -45,37 +93,60 @@ class Observations:
 
 
 def observe(trials: Sequence[Trial], plan: TrainingPlan, warmup_epochs: int | None = None) -> Observations:
-    """Cut the cold epochs off, and take each trial's mean."""
+    """Cut the cold epochs off, and take each trial's mean.
+
+    Args:
+        trials: at least one.
+        plan: the whole training; it says by its ``tokens_per_step`` that the cost goes by tokens.
+        warmup_epochs: cold epochs of each trial; None finds them.
+    """
     goes_by_tokens = plan.tokens_per_step is not None and all(t.tokens_per_epoch is not None for t in trials)
-    steady, excess = [], []
-    durations = [trial.epoch_durations_s for trial in trials]
-    cuts = cold_epochs_of(durations) if warmup_epochs is None else [warmup_epochs] * len(trials)
-    for trial, found in zip(trials, cuts, strict=True):
-        cut = min(found, len(trial.epoch_durations_s) - 1)
-        warm = trial.epoch_durations_s[cut:]
-        steady.append(warm)
+    durations_s = [trial.epoch_durations_s for trial in trials]
+    cold_counts = cold_epochs_of(durations_s) if warmup_epochs is None else [warmup_epochs] * len(trials)
+    warm_s, cold_excess_s = [], []
+    for times_s, n_cold in zip(durations_s, cold_counts, strict=True):
+        cut = min(n_cold, len(times_s) - 1)
+        warm_s.append(times_s[cut:])
         if cut:
-            excess.append(math.fsum(trial.epoch_durations_s[:cut]) - cut * float(np.mean(warm)))
-    m = [float(t.tokens_per_epoch or 0) if goes_by_tokens else float(t.batches) for t in trials]
-    means = [float(np.mean(s)) for s in steady]
-    return Observations(np.array(m), tuple(steady), np.array(means), tuple(excess), goes_by_tokens)
+            cold_excess_s.append(math.fsum(times_s[:cut]) - cut * float(np.mean(times_s[cut:])))
+    return Observations(
+        m=np.array([float(t.tokens_per_epoch or 0) if goes_by_tokens else float(t.batches) for t in trials]),
+        warm_s=tuple(warm_s),
+        mean_s=np.array([float(np.mean(epochs)) for epochs in warm_s]),
+        cold_excess_s=tuple(cold_excess_s),
+        noise=within_noise(warm_s),
+        goes_by_tokens=goes_by_tokens,
+    )
 
 
-# -- Where the cold beginning of a trial ends: found, not assumed --
+def cold_epochs_of(trials: Sequence[Sequence[float]]) -> list[int]:
+    """Return how many epochs at the beginning of each trial are cold, from all trials together.
 
-_LEAST_EPOCHS = 4  # fewer cannot be told apart into cold and warm
-_P_VALUE = 0.01
-_CLEARLY = 1.5
+    A spike at the beginning of one trial is no cold start where spikes of its size are in the middle of others: a
+    trial's cut stands only where its cold epochs are slower than any warm epoch of all trials by half as much again,
+    each relative to its own trial's median.
+
+    Args:
+        trials: the epochs of each trial in s.
+    """
+    cuts = [cold_epochs(times) for times in trials]
+    excess = [np.asarray(t[cut:]) / np.median(t[cut:]) - 1.0 for t, cut in zip(trials, cuts, strict=True)]
+    worst_warm = max(float(e.max()) for e in excess)
+    for i, (times, cut) in enumerate(zip(trials, cuts, strict=True)):
+        if cut:
+            slowest = max(times[:cut]) / float(np.median(times[cut:])) - 1.0
+            cuts[i] = cut if slowest > _CLEARLY_SLOWER * worst_warm else 0
+    return cuts
 
 
 def cold_epochs(durations_s: Sequence[float]) -> int:
-    """How many epochs at the beginning are cold.
+    """Return how many epochs at the beginning of one trial are cold.
 
     The marginal standard error rule (MSER: White, "An effective truncation heuristic for bias reduction in
     simulation output", Simulation 69(6), 1997) proposes where to cut: at the d of the first half that makes
     variance / (n - d) of the rest smallest. Being a minimum over noise it cuts too much; so cold are only the first of
     them, as long as each is slower than the warm ones, by Student's t for a new observation at p < 0.01, corrected for
-    the number of epochs that were looked at. A slow epoch after one that was not is a spike: cut off as cold, it would
+    the number of epochs that were tested. A slow epoch after one that was not is a spike: cut off as cold, it would
     be missing from every epoch to come.
 
     Args:
@@ -100,63 +171,15 @@ def cold_epochs(durations_s: Sequence[float]) -> int:
     return int(np.argmin(np.append(is_slower, False)))  # where the first False is
 
 
-def cold_epochs_of(trials: Sequence[Sequence[float]]) -> list[int]:
-    """How many epochs at the beginning of each trial are cold, judged together.
+def within_noise(trials: Sequence[Sequence[float]]) -> WithinNoise:
+    """Return how warm epochs scatter within one trial, pooled over trials, each relative to its own mean.
 
-    A spike at the beginning of one trial is no cold start where spikes of its size are seen in the middle of others: a
-    trial's cut is kept only where its cold epochs are slower than any warm epoch of all trials by half as much again,
-    each relative to its own trial's median.
+    Epochs of one run are not independent. The lag-1 correlation of short series is biased by about -1/n (Kendall,
+    Biometrika 41, 1954), which is added back; a negative correlation is taken as none, since it would narrow the
+    interval on thin evidence.
 
     Args:
-        trials: the epochs of each trial in s.
-    """
-    cuts = [cold_epochs(times) for times in trials]
-    excess = [np.asarray(t[cut:]) / np.median(t[cut:]) - 1.0 for t, cut in zip(trials, cuts, strict=True)]
-    worst_warm = max(float(e.max()) for e in excess)
-    for i, (times, cut) in enumerate(zip(trials, cuts, strict=True)):
-        if cut:
-            slowest = max(times[:cut]) / float(np.median(times[cut:])) - 1.0
-            cuts[i] = cut if slowest > _CLEARLY * worst_warm else 0
-    return cuts
-
-
-# -- How epochs scatter within one trial: epochs of one run are not independent --
-
-_MOST_PHI = 0.95
-_LEAST_VARIANCE = 1e-18  # below it, rounding of floating-point numbers
-_LEAST_KURTOSIS = 1.8  # of the uniform distribution
-_LEAST_FREEDOM = 3.0  # below it Student's t has no variance to speak of
-
-
-@dataclass(frozen=True, slots=True)
-class WithinNoise:
-    """Relative variance of one epoch within a trial, and the correlation of neighbours (an AR(1) process).
-
-    ``degrees_of_freedom`` says how well the variance itself is known: 2n / (κ - 1) with the kurtosis κ of n epochs
-    (Box, Annals of Mathematical Statistics 25, 1954), which is n for normal noise and far less where spikes make it.
-    """
-
-    variance: float
-    phi: float
-    degrees_of_freedom: float = math.inf
-
-    def variance_of_mean(self, n: int) -> float:
-        """Relative variance of the mean of ``n`` epochs in a row.
-
-        For an AR(1) process: σ²/n · [(1+φ)/(1-φ) - 2φ(1-φⁿ)/(n(1-φ)²)] (Priestley, Spectral Analysis and Time
-        Series, 1981, §5.3.2); σ²/n where φ is 0.
-        """
-        if self.phi == 0.0:
-            return self.variance / n
-        phi = self.phi
-        return self.variance / n * ((1 + phi) / (1 - phi) - 2 * phi * (1 - phi**n) / (n * (1 - phi) ** 2))
-
-
-def within_noise(trials: Sequence[Sequence[float]]) -> WithinNoise:
-    """Pooled over trials, each relative to its own mean.
-
-    The lag-1 correlation of short series is biased by about -1/n (Kendall, Biometrika 41, 1954), which is added
-    back; a negative correlation is taken as none, since it would narrow the interval on thin evidence.
+        trials: the warm epochs of each trial in s.
     """
     deviations = [np.asarray(t, dtype=float) / np.mean(t) - 1.0 for t in trials if len(t) > 1]
     freedom = sum(len(d) - 1 for d in deviations)

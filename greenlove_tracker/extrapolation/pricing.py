@@ -80,14 +80,14 @@ def _product(energy: Estimate, rate: Estimate, scale: float, unit: str, rng: np.
 
 
 def _energies(energy: Estimate, rng: np.random.Generator) -> Array:
-    """Draws: each side of the interval is read as half a normal distribution, so its ends stay where they are."""
+    """Return draws: each side of the interval is half a normal distribution, so its ends stay."""
     z = rng.standard_normal(_DRAWS) / stats.norm.ppf((1 + energy.level) / 2)
     reach = np.where(z > 0, energy.upper - energy.point, energy.point - energy.lower)
     return np.maximum(0.0, energy.point + z * reach)
 
 
 def _rates(rate: Estimate, rng: np.random.Generator) -> Array:
-    """Draws of a normal distribution with the estimate's interval at its level, truncated at 0."""
+    """Return draws of a normal distribution with the estimate's interval at its level, truncated at 0."""
     deviation = (rate.upper - rate.lower) / 2 / stats.norm.ppf((1 + rate.level) / 2)
     if deviation == 0:
         return np.full(_DRAWS, rate.point)

@@ -26,8 +26,8 @@ _TAUS = np.concatenate([[0.0], np.geomspace(3e-4, 0.5, 36)])
 
 
 @dataclass(frozen=True, slots=True)
-class Component:
-    """The line, given one run-to-run standard deviation."""
+class LineComponent:
+    """The line for one run-to-run standard deviation, and how likely that is."""
 
     tau: float
     weight: float
@@ -38,15 +38,15 @@ class Component:
 
 @dataclass(frozen=True, slots=True)
 class FittedLine:
-    """What the trials say of c₀ and c₁: a mixture over run-to-run variation."""
+    """The coefficients c₀ and c₁ as a mixture over run-to-run variation."""
 
-    components: tuple[Component, ...]
+    components: tuple[LineComponent, ...]
     has_intercept: bool
     degrees_of_freedom: int
 
 
 def plain_wls(m: Array, mean_s: Array, *, has_intercept: bool = True) -> tuple[object, Array]:
-    """Weighted least squares with weights 1/ŷ², iterated three times: noise in proportion to the time.
+    """Fit by least squares with weights 1/ŷ², iterated three times: noise is in proportion to the time.
 
     Args:
         m: batches of each trial; shape (n,).
@@ -65,9 +65,9 @@ def plain_wls(m: Array, mean_s: Array, *, has_intercept: bool = True) -> tuple[o
 
 
 def has_positive_intercept(m: Array, mean_s: Array) -> bool:
-    """Whether the trials show a cost per epoch; a negative one cannot be, and is taken as none.
+    """Return true where the trials show a cost per epoch; a negative one cannot be, and is taken as none.
 
-    Nor is one believed where batches would cost nothing beside it: the trials are then too noisy to tell the two apart.
+    Nor is one accepted where batches would cost nothing beside it: the trials are then too noisy to tell the two apart.
     """
     if len(np.unique(m)) < 2:
         return False
@@ -76,7 +76,7 @@ def has_positive_intercept(m: Array, mean_s: Array) -> bool:
 
 
 def reml_log_likelihood(y: Array, design: Array, variance: Array) -> tuple[float, Array, Array]:
-    """The restricted log-likelihood of a weighted regression with known variances, up to a constant.
+    """Return the restricted log-likelihood of a weighted regression with known variances, up to a constant.
 
     Returns:
         The log-likelihood, the coefficients and their covariance.
@@ -106,7 +106,7 @@ def fit_line(m: Array, mean_s: Array, within_variance: Array, tau_scale: float =
 
 
 def _line(x: Array, y: Array, v: Array, tau_scale: float, *, has_intercept: bool) -> FittedLine:
-    """The mixture over run-to-run variation, of lines with a cost per epoch or of lines without one."""
+    """Return the mixture over run-to-run variation, of lines with a cost per epoch or of lines without one."""
     design = np.column_stack([np.ones_like(x), x]) if has_intercept else x[:, None]
     _, fitted = plain_wls(x, y, has_intercept=has_intercept)
     floor = 1e-12  # identical durations: no noise at all, as in a test on a fake clock
@@ -123,15 +123,12 @@ def _line(x: Array, y: Array, v: Array, tau_scale: float, *, has_intercept: bool
             coefficients = np.array([0.0, coefficients[0]])
             covariance = np.array([[0.0, 0.0], [0.0, covariance[0, 0]]])
         within_share = float(np.mean(v / (v + tau**2 + floor)))
-        components.append(Component(float(tau), float(weight), coefficients, covariance, within_share))
+        components.append(LineComponent(float(tau), float(weight), coefficients, covariance, within_share))
     return FittedLine(tuple(components), has_intercept, max(0, len(x) - design.shape[1]))
 
 
-# -- From a line to the total of a future run, with everything that makes it unsure --
-
-
 def total_of(line: FittedLine, noise: WithinNoise, plan: TrainingPlan, m: float) -> Mixture:
-    """The sum over a plan's epochs: what is common to a run does not average out over them.
+    """Return the sum over a plan's epochs: errors that are common to a run do not average out over them.
 
     Args:
         line: of the mean of an epoch against its size, in s or in kWh.
@@ -144,7 +141,7 @@ def total_of(line: FittedLine, noise: WithinNoise, plan: TrainingPlan, m: float)
 
 
 def run_mean_of(line: FittedLine, noise: WithinNoise, m: float, epochs: float, starts: float = 1.0) -> Mixture:
-    """The mean of an epoch of a future run: the line's error, what differs from run to run, and the noise within.
+    """Return the mean epoch of a future run, with the line's error, run-to-run variation and the noise within.
 
     Args:
         line: of the mean of an epoch against its size.
@@ -161,30 +158,30 @@ def run_mean_of(line: FittedLine, noise: WithinNoise, m: float, epochs: float, s
         within_future = mean**2 * noise.variance_of_mean(max(1, round(epochs)))
         variance = of_line + within_future + (mean * c.tau) ** 2
         within = of_line * c.within_share + within_future
-        parts.append((c.weight, mean, math.sqrt(variance), _freedom(variance, within, noise)))
+        parts.append((c.weight, mean, math.sqrt(variance), _degrees_of_freedom(variance, within, noise)))
     return Mixture.of(parts)
 
 
 def coefficient_of(line: FittedLine, index: int, noise: WithinNoise) -> Mixture:
-    """What an epoch (index 0) or a batch (1) costs."""
-    return _on(line, np.eye(2)[index], noise)
+    """Return the cost of an epoch (index 0) or of a batch (1)."""
+    return _at(line, np.eye(2)[index], noise)
 
 
 def mean_of(line: FittedLine, m: float, noise: WithinNoise) -> Mixture:
-    """The mean of an epoch of ``m`` batches, or tokens: how sure the line is there, without a run's own variation."""
-    return _on(line, np.array([1.0, m]), noise)
+    """Return the line at an epoch of ``m`` batches, or tokens, with its error but without a run's own variation."""
+    return _at(line, np.array([1.0, m]), noise)
 
 
-def _on(line: FittedLine, at: Array, noise: WithinNoise) -> Mixture:
-    """A linear function of the line's coefficients."""
+def _at(line: FittedLine, at: Array, noise: WithinNoise) -> Mixture:
+    """Return a linear function of the line's coefficients."""
     parts = []
     for c in line.components:
         variance = float(at @ c.covariance @ at)
-        freedom = _freedom(variance, variance * c.within_share, noise)
+        freedom = _degrees_of_freedom(variance, variance * c.within_share, noise)
         parts.append((c.weight, float(at @ c.coefficients), math.sqrt(variance), freedom))
     return Mixture.of(parts)
 
 
-def _freedom(variance: float, within: float, noise: WithinNoise) -> float:
-    """Of a sum of variances of which only the part from within runs is estimated (Satterthwaite, 1946)."""
+def _degrees_of_freedom(variance: float, within: float, noise: WithinNoise) -> float:
+    """Return those of a sum of variances of which only the part within runs is estimated (Satterthwaite, 1946)."""
     return math.inf if within <= 0 else noise.degrees_of_freedom * (variance / within) ** 2

@@ -1,4 +1,4 @@
-"""``forecasts.csv``: every forecast that was issued, and how it came out."""
+"""``forecasts.csv``: every forecast that was issued, and its score against the outcome."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from greenlove_tracker.forecasting import Estimate, Forecast, WarningCode
 from greenlove_tracker.logs.schema import cell, finite
 from greenlove_tracker.records import RunStatus, RunSummary
 
-# what is forecast, by column, with its unit
+# the quantities of a forecast, by column, with their units
 QUANTITIES = {"duration_s": "s", "energy_kwh": "kWh", "emissions_kgco2e": "kgCO2e", "cost_usd": "USD"}
 
 
@@ -33,7 +33,7 @@ FORECAST_COLUMNS: tuple[str, ...] = (
 
 
 def forecasts_file(stream: int | str) -> str:
-    """The name of the file; that of the first rank, or of the only one, has no number."""
+    """Return the name of the file; that of the first rank, or of the only one, has no number."""
     return f"forecasts-{stream}.csv" if isinstance(stream, int) and stream > 0 else "forecasts.csv"
 
 
@@ -67,7 +67,7 @@ class IssuedForecast:
     def of(
         cls, forecast: Forecast, *, issued_at: str, elapsed_s: float, epochs_done: int, steps_done: int, planned: int
     ) -> IssuedForecast:
-        """A forecast that is issued now."""
+        """Return the record of a forecast that is issued now."""
         estimates = {q: e for q in QUANTITIES if (e := getattr(forecast, q)) is not None}
         return cls(
             issued_at,
@@ -83,7 +83,7 @@ class IssuedForecast:
 
 
 def forecast_cells(issued: IssuedForecast) -> list[str]:
-    """The cells of a forecast in the order of FORECAST_COLUMNS."""
+    """Return the cells of a forecast in the order of FORECAST_COLUMNS."""
     levels = {e.level for e in issued.estimates.values()}
     values: list[object] = [
         issued.issued_at,
@@ -101,7 +101,7 @@ def forecast_cells(issued: IssuedForecast) -> list[str]:
 
 
 def forecast_from_cells(cells: Mapping[str, str]) -> IssuedForecast:
-    """The forecast that ``cells`` (by column) stand for.
+    """Return the forecast that ``cells`` (by column) stand for.
 
     Raises:
         ValueError: where a cell is not what its column holds.
@@ -130,7 +130,7 @@ def forecast_from_cells(cells: Mapping[str, str]) -> IssuedForecast:
 
 @dataclass(frozen=True, slots=True)
 class Scored:
-    """A forecast of one quantity, beside what it came to.
+    """A forecast of one quantity beside its outcome.
 
     Attributes:
         issued: the forecast.
@@ -151,13 +151,13 @@ class Scored:
 
     @property
     def has_held(self) -> bool:
-        """Whether the outcome lies in the interval, up to rounding."""
+        """True where the outcome lies in the interval, up to rounding."""
         slack = 1e-9 * abs(self.outcome)
         return self.estimate.lower - slack <= self.outcome <= self.estimate.upper + slack
 
 
 def units_done(summary: RunSummary, steps_planned: int | None) -> int | None:
-    """The epochs, or steps, of a run that ended well with all that was planned; None of any other."""
+    """Return the epochs, or steps, of a run that ended well with all that was planned; None of any other."""
     if summary.status not in (RunStatus.FINISHED, RunStatus.EXITED):
         return None
     planned = steps_planned if summary.epochs_planned is None else summary.epochs_planned
@@ -168,7 +168,7 @@ def units_done(summary: RunSummary, steps_planned: int | None) -> int | None:
 def score(
     issued: Sequence[IssuedForecast], quantity: str, outcome: float | None, *, units: int, run_s: float
 ) -> list[Scored]:
-    """Each forecast of a quantity beside what it came to; none where that is not known.
+    """Return each forecast of a quantity beside its outcome; none where that is not known.
 
     Args:
         issued: the forecasts; those of another number of units were of something else.
@@ -179,8 +179,8 @@ def score(
     """
     if outcome is None:
         return []
-    meant = [f for f in issued if f.planned == units and quantity in f.estimates]
-    return [Scored(f, f.estimates[quantity], outcome, run_s) for f in meant]
+    same_plan = [f for f in issued if f.planned == units and quantity in f.estimates]
+    return [Scored(f, f.estimates[quantity], outcome, run_s) for f in same_plan]
 
 
 def headline(scores: Sequence[Scored]) -> Scored | None:

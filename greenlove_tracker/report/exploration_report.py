@@ -219,7 +219,7 @@ def _band(
     forecast: Forecast, trials: Sequence[Trial], batches: Sequence[int] = ()
 ) -> tuple[tuple[float, Estimate], ...]:
     """What was fitted, at these sizes or along all of them; nothing where the forecast was made in another way."""
-    from greenlove_tracker.extrapolation.power_law import fitted_band  # statsmodels: over a second, and loaded by now
+    from greenlove_tracker.extrapolation.extrapolate import fitted_band  # statsmodels: over a second, and loaded by now
 
     if forecast.plan is None:
         return ()

@@ -309,15 +309,13 @@ def test_the_band_is_the_lines_own_and_holds_it():
 
 
 def test_the_band_at_zero_batches_is_the_interval_of_the_fixed_cost():
-    import numpy as np
 
-    from greenlove_tracker.extrapolation.preprocess import observe, within_noise
+    from greenlove_tracker.extrapolation.preprocess import observe
     from greenlove_tracker.extrapolation.regression import coefficient_of, fit_line, mean_of
 
     made, trials = explored()
     seen = observe(trials, made.plan)
-    noise = within_noise(seen.steady)
-    line = fit_line(seen.m, seen.mean_s, np.array([noise.variance_of_mean(len(s)) for s in seen.steady]))
+    line, noise = fit_line(seen.m, seen.mean_s, seen.variance_of_means), seen.noise
     at_zero = mean_of(line, 0.0, noise).estimate(0.95, "s", "confidence")
     fixed = coefficient_of(line, 0, noise).estimate(0.95, "s", "confidence")
     assert at_zero == fixed == made.per_epoch_s

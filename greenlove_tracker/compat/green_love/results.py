@@ -11,7 +11,7 @@ from typing import Any
 from scipy import stats
 
 from greenlove_tracker.compat.green_love.crusoe import CO2Equivalence, CrusoeGPUEstimate
-from greenlove_tracker.extrapolation.extrapolate import observe
+from greenlove_tracker.extrapolation.preprocess import observe
 from greenlove_tracker.forecasting import Estimate, Forecast, TrainingPlan, Trial
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.units import w_from_kwh_s
@@ -141,7 +141,7 @@ def _at_full_size(
     scales = [epoch_s / (fixed_s + per_batch.point * t.sample_size / t.batch_size) for t in trials]
     if warmup_epochs is not None:
         return _by_the_originals_formulas(trials, scales, warmup_epochs, plan)
-    warm = observe(trials, plan).steady
+    warm = observe(trials, plan).warm_s
     return [forecast.one_off_s.point + epoch_s], [d * x for times, x in zip(warm, scales, strict=True) for d in times]
 
 

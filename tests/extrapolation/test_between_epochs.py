@@ -7,7 +7,7 @@ import pytest
 
 from greenlove_tracker import TrainingPlan, Trial, extrapolate
 from greenlove_tracker.errors import UsageError
-from greenlove_tracker.extrapolation.overhead import between_epochs
+from greenlove_tracker.extrapolation.extrapolate import time_between_epochs
 
 BATCH = 64
 
@@ -49,7 +49,7 @@ def test_the_interval_of_future_evaluations_keeps_its_word():
     rng = np.random.default_rng(4)
     replicates, hits = 500, 0
     for _ in range(replicates):
-        total, _ = between_epochs(plan(eval_every=1), rng.normal(10.0, 1.0, 4), ())
+        total, _ = time_between_epochs(plan(eval_every=1), rng.normal(10.0, 1.0, 4), ())
         between = total.estimate(0.95, "s", "prediction")
         hits += between.lower <= rng.normal(10.0, 1.0, 10).sum() <= between.upper
     # normal scatter and Student's t: exactly 95%
@@ -58,7 +58,7 @@ def test_the_interval_of_future_evaluations_keeps_its_word():
 
 def test_the_interval_by_hand():
     # three degrees of freedom: t(0.975) = 3.182446; variance 10² / 4 of the mean and 10 of the scatter to come
-    total, _ = between_epochs(plan(eval_every=1), [9.0, 10.0, 10.0, 11.0], ())
+    total, _ = time_between_epochs(plan(eval_every=1), [9.0, 10.0, 10.0, 11.0], ())
     s = math.sqrt(2 / 3)
     assert total.estimate(0.95, "s", "prediction").upper == pytest.approx(100 + 3.182446 * s * math.sqrt(35), rel=1e-6)
 
