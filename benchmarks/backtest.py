@@ -3,7 +3,7 @@
     python benchmarks/backtest.py [--replicates 400] [--into docs/forecasting.md]
 
 1. Virtual time: trials and full runs are drawn from models of known cost, thousands of times, without waiting. Each
-   method sees the same trials, and is judged against a full run that was drawn apart from them.
+   method is given the same trials, and is scored against a full run that was drawn apart from them.
 2. Loops of known cost, run for real.
 3. Recorded trainings (tests/recorded), replayed.
 """
@@ -20,7 +20,7 @@ import backtest_live
 import backtest_real
 import numpy as np
 from numpy.typing import NDArray
-from scoring import COLUMNS, LEVELS, Intervals, Score, markdown, told
+from scoring import COLUMNS, LEVELS, Intervals, Score, markdown, publish
 
 from greenlove_tracker import TrainingPlan, Trial, extrapolate
 from greenlove_tracker.extrapolation.green_love import GreenLoveOptions
@@ -51,7 +51,7 @@ class Scenario:
     cold_s: float = 0.0
 
     def epochs(self, rng: np.random.Generator, batches: int, epochs: int, *, is_first: bool = False) -> Array:
-        """Times of a run's epochs in s; a process that has just started is cold."""
+        """Return the times of a run's epochs in s; a process that has just started is cold."""
         mean_s = self.fixed_s + self.batch_s * batches + self.square_s * batches**2
         noise = self.noise * _ar1(rng, epochs, self.phi)
         noise += self.spike_height * (rng.random(epochs) < self.spike_share)
@@ -102,17 +102,18 @@ def _by_level(forecast: Callable[[float], object]) -> tuple[float, Intervals]:
 
 
 def _plain_wls(trials: Sequence[Trial], plan: TrainingPlan) -> tuple[float, Intervals]:
-    """Weighted least squares on the steady means, its prediction interval times the epochs: the notes' method."""
-    seen = observe(trials, plan)
-    m, at = seen.m, float(plan.batches_per_epoch)
-    result, _ = plain_wls(m, seen.mean_s)
+    """Fit the steady means by weighted least squares, and multiply its prediction interval by the epochs."""
+    observations = observe(trials, plan)
+    m, at = observations.m, float(plan.batches_per_epoch)
+    result, _ = plain_wls(m, observations.mean_s)
     has_intercept = result.params[0] >= 0  # type: ignore[attr-defined]
     if not has_intercept:
-        result, _ = plain_wls(m, seen.mean_s, has_intercept=False)
+        result, _ = plain_wls(m, observations.mean_s, has_intercept=False)
     x = [[1.0, at]] if has_intercept else [[at]]
     mean_s = float(result.predict(x)[0])  # type: ignore[attr-defined]
     prediction = result.get_prediction(x, weights=1.0 / mean_s**2)  # type: ignore[attr-defined]
-    once_s = float(np.mean(seen.cold_excess_s)) if seen.cold_excess_s else 0.0
+    excess_s = observations.cold_excess_s
+    once_s = float(np.mean(excess_s)) if excess_s else 0.0
     intervals = {}
     for level in LEVELS:
         frame = prediction.summary_frame(alpha=1 - level)
@@ -122,7 +123,7 @@ def _plain_wls(trials: Sequence[Trial], plan: TrainingPlan) -> tuple[float, Inte
 
 
 def _samples_per_second(trials: Sequence[Trial], plan: TrainingPlan) -> tuple[float, Intervals]:
-    """Composer's estimate: throughput so far; a point, no interval."""
+    """Forecast as Composer does, by the throughput so far; a point, no interval."""
     samples = sum(t.sample_size * len(t.epoch_durations_s) for t in trials)
     rate = samples / sum(t.total_s for t in trials)
     return (plan.samples or 0) * plan.n_epochs / rate, {}
@@ -141,7 +142,7 @@ FIRST_EPOCH = "first epoch × epochs"
 
 
 def backtest(scenario: Scenario, replicates: int, seed: int) -> dict[str, Score]:
-    """Judge every method on the same draws; carbontracker's sees the full run's own first epoch."""
+    """Score every method on the same draws; carbontracker's is given the full run's own first epoch."""
     rng = np.random.default_rng(seed)
     scores = {name: Score() for name in (*METHODS, FIRST_EPOCH)}
     for _ in range(replicates):
@@ -150,27 +151,27 @@ def backtest(scenario: Scenario, replicates: int, seed: int) -> dict[str, Score]
             Trial(BATCHES[i] * BATCH, BATCH, tuple(scenario.epochs(rng, BATCHES[i], TRIAL_EPOCHS, is_first=rank == 0)))
             for rank, i in enumerate(order)
         ]
-        full = scenario.epochs(rng, PLAN.batches_per_epoch, PLAN.n_epochs, is_first=True)
+        full = scenario.epochs(rng, PLAN.batches_per_epoch, PLAN.n_starts, is_first=True)
         truth_s = float(full.sum())
-        _judge(scores, trials, PLAN, truth_s)
+        _add_scores(scores, trials, PLAN, truth_s)
         scores[FIRST_EPOCH].add({}, float(full[0]) * PLAN.n_epochs, truth_s)
     return scores
 
 
-def _judge(scores: Mapping[str, Score], trials: Sequence[Trial], plan: TrainingPlan, truth_s: float) -> None:
+def _add_scores(scores: Mapping[str, Score], trials: Sequence[Trial], plan: TrainingPlan, truth_s: float) -> None:
     for name, method in METHODS.items():
         point_s, intervals = method(trials, plan)
         scores[name].add(intervals, point_s, truth_s)
 
 
 def table(results: Mapping[str, Mapping[str, Score]]) -> str:
-    """A Markdown table: coverage in per cent with its binomial error, errors and widths in per cent."""
+    """Return a Markdown table: coverage in per cent with its binomial error, errors and widths in per cent."""
     rows = [[scenario, name, *score.cells()] for scenario, scores in results.items() for name, score in scores.items()]
     return markdown(["scenario", "method", *COLUMNS], rows)
 
 
 def verdicts(results: Mapping[str, Mapping[str, Score]]) -> list[str]:
-    """What is asked of our forecast, and what came out."""
+    """Return the coverage and the scores of our forecast beside those of the others, in sentences."""
     lines = []
     better = 0
     for scenario, scores in results.items():
@@ -189,7 +190,7 @@ def _bullets(lines: Sequence[str]) -> str:
 
 
 def report(replicates: int, seed: int) -> str:
-    """All parts, as Markdown."""
+    """Return all parts as Markdown."""
     results = {s.name: backtest(s, replicates, seed) for s in SCENARIOS}
     n_live = max(20, replicates // 8)
     live = {s.name: backtest_live.virtual(s, n_live, seed) for s in backtest_live.SCENARIOS}
@@ -198,10 +199,10 @@ def report(replicates: int, seed: int) -> str:
     change = backtest_live.after_the_change(n_live, seed)
     known = {name: Score() for name in METHODS}
     for trials, plan, truth_s in backtest_real.known_cost_loops(seed):
-        _judge(known, trials, plan, truth_s)
+        _add_scores(known, trials, plan, truth_s)
     replayed = {name: Score() for name in METHODS}
     for trials, plan, truth_s in backtest_real.recorded_families(runs):
-        _judge(replayed, trials, plan, truth_s)
+        _add_scores(replayed, trials, plan, truth_s)
     parts = [
         f"### From trials, on virtual time ({replicates} replicates a scenario)",
         table(results),
@@ -228,7 +229,7 @@ def main() -> None:
     parser.add_argument("--into", type=Path, help="a page whose lines between the two marks are replaced")
     arguments = parser.parse_args()
     text = report(arguments.replicates, arguments.seed)
-    told(text, arguments.into, BEGIN, END)
+    publish(text, arguments.into, BEGIN, END)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Forecasts while a run runs, against what it then comes to: on virtual time, and on recorded real runs."""
+"""Forecasts while a run runs, against its final totals: on virtual time, and on recorded real runs."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ class Scenario:
     change: float = 0.0  # of the level, half-way, its sign by chance
 
     def epochs(self, rng: np.random.Generator) -> Array:
-        """Times of a run's epochs in s."""
+        """Return the times of a run's epochs in s."""
         noise = np.empty(EPOCHS)
         noise[0] = rng.standard_normal()
         for i in range(1, EPOCHS):
@@ -128,13 +128,13 @@ SCENARIOS = (
 
 
 def virtual_progress(durations_s: Array, done: int) -> Progress:
-    """Of a run without gaps, after ``done`` epochs."""
+    """Return the progress of a run without gaps after ``done`` epochs."""
     blocks = tuple(Block(1, float(d), 0.0, 0.0) for d in durations_s[:done])
     return Progress(len(durations_s), done, blocks, 0.0, float(durations_s[:done].sum()))
 
 
 def virtual(scenario: Scenario, replicates: int, seed: int) -> dict[str, dict[int, Score]]:
-    """Every method's scores by tenth of the run, on the same draws."""
+    """Return every method's scores by tenth of the run, on the same draws."""
     rng = np.random.default_rng(seed)
     scores = {name: {tenth: Score() for tenth in TENTHS} for name in METHODS}
     for _ in range(replicates):
@@ -148,7 +148,7 @@ def virtual(scenario: Scenario, replicates: int, seed: int) -> dict[str, dict[in
 
 
 def after_the_change(replicates: int, seed: int) -> str:
-    """How often the interval is right so many epochs after the level has changed."""
+    """Return how often the interval is right so many epochs after the level has changed."""
     rng = np.random.default_rng(seed)
     held: dict[int, list[bool]] = {after: [] for after in (0, 1, 2, 3, 4, 5, 10, 20)}
     for _ in range(replicates):
@@ -163,7 +163,7 @@ def after_the_change(replicates: int, seed: int) -> str:
 
 
 def replays(run: Run) -> Iterator[tuple[int, Progress]]:
-    """After each epoch, what the tracker then knew: the epoch's row, and the gap before the next one."""
+    """Yield the progress that the tracker knew after each epoch: its row, and the gap before the next one."""
     log, done = ProgressLog(), 0
     rows, total = run.rows[0], run.summary.epochs_done
     for row, following in zip(rows, [*rows[1:], None], strict=True):
@@ -185,7 +185,7 @@ class Replayed:
 
 
 def recorded(archive: Path = RUNS) -> list[Replayed]:
-    """All recorded runs."""
+    """Return all recorded runs."""
     folder = tempfile.mkdtemp(prefix="greenlove-recorded-")
     atexit.register(shutil.rmtree, folder)
     shutil.unpack_archive(archive, folder)
@@ -200,7 +200,7 @@ def recorded(archive: Path = RUNS) -> list[Replayed]:
 
 
 def replay_scores(runs: Sequence[Replayed], only: str = "") -> dict[str, dict[int, Score]]:
-    """Every method's scores by tenth, or one method's."""
+    """Return every method's scores by tenth, or one method's."""
     scores = {name: {tenth: Score() for tenth in TENTHS} for name in METHODS if only in ("", name)}
     for replayed in runs:
         for tenth, progress in replayed.at.items():
@@ -214,7 +214,7 @@ def replay_scores(runs: Sequence[Replayed], only: str = "") -> dict[str, dict[in
 
 
 def pooled(by_tenth: dict[int, Score]) -> Score:
-    """All tenths together."""
+    """Return the score of all tenths together."""
     whole = Score()
     for score in by_tenth.values():
         for level in LEVELS:
@@ -226,13 +226,13 @@ def pooled(by_tenth: dict[int, Score]) -> Score:
 
 
 def virtual_table(results: dict[str, dict[str, dict[int, Score]]]) -> str:
-    """One row a scenario and method, all tenths of the run together."""
+    """Return a table with one row a scenario and method, all tenths of the run together."""
     rows = [[s, name, *pooled(scores).cells()] for s, methods in results.items() for name, scores in methods.items()]
     return markdown(["scenario", "method", *COLUMNS], rows)
 
 
 def errors_by_tenth(scores: dict[str, dict[int, Score]]) -> str:
-    """Median errors: one row a method, one column a tenth of the run."""
+    """Return a table of median errors: one row a method, one column a tenth of the run."""
     rows = [
         [name, "median error", *(f"{np.median(by_tenth[t].errors) * 100:.2f}%" for t in TENTHS)]
         for name, by_tenth in scores.items()
@@ -243,7 +243,7 @@ def errors_by_tenth(scores: dict[str, dict[int, Score]]) -> str:
 
 
 def replay_verdicts(runs: Sequence[Replayed], scores: dict[str, dict[int, Score]]) -> list[str]:
-    """What is asked of live forecasts, and what came out."""
+    """Return the coverage and the errors of live forecasts beside those of the others, in sentences."""
     hits = [hit for score in scores["ours"].values() for hit in score.covered[0.95]]
     steady = [r for r in runs if r.variation <= 0.02]
     early = [abs(_ours(r.at[1])[0] / r.truth_s - 1) for r in steady]

@@ -34,7 +34,7 @@ def _epoch(batches: int) -> float:
 
 
 def known_cost_loops(seed: int) -> Iterator[Case]:
-    """Trials in random order, and the full run that follows them."""
+    """Yield trials in random order, and the full run that follows them."""
     rng = np.random.default_rng(seed)
     for _ in range(LOOPS):
         trials = [Trial(m, 1, tuple(_epoch(m) for _ in range(TRIAL_EPOCHS))) for m in rng.permutation(BATCHES).tolist()]
@@ -48,7 +48,7 @@ def _tags(replayed: Replayed) -> dict[str, str]:
 
 
 def recorded_families(runs: Sequence[Replayed]) -> Iterator[Case]:
-    """Of each family and sitting, the small runs' first epochs as trials, and the epochs of the full one as truth."""
+    """Yield, for each family and sitting, trials from the small runs' first epochs, and the full run as truth."""
     plain = [(_tags(r), r) for r in runs if _tags(r).get("kind") == "plain"]
     for key in sorted({(r.run.text("project"), tags["sitting"]) for tags, r in plain}):
         group = [(tags, r) for tags, r in plain if (r.run.text("project"), tags["sitting"]) == key]

@@ -1,4 +1,4 @@
-"""How forecasts are judged: coverage with its binomial error, error, width and interval score."""
+"""Scores of forecasts: coverage with its binomial error, error, width and interval score."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Intervals = Mapping[float, tuple[float, float]]
 
 @dataclass
 class Score:
-    """What one method did in one scenario."""
+    """The scores of one method in one scenario."""
 
     covered: dict[float, list[bool]] = field(default_factory=lambda: {level: [] for level in LEVELS})
     errors: list[float] = field(default_factory=list)
@@ -23,7 +23,7 @@ class Score:
     scores: list[float] = field(default_factory=list)
 
     def add(self, intervals: Intervals, point_s: float, truth_s: float) -> None:
-        """Judge one forecast; a method without intervals gives none."""
+        """Add one forecast; a method without intervals gives none."""
         self.errors.append(abs(point_s / truth_s - 1))
         for level, (lower, upper) in intervals.items():
             self.covered[level].append(lower <= truth_s <= upper)
@@ -34,7 +34,7 @@ class Score:
             self.scores.append((upper - lower + 2 / 0.05 * miss) / truth_s)
 
     def cells(self) -> list[str]:
-        """Coverage at each level, median error, mean width, mean interval score."""
+        """Return coverage at each level, median error, mean width and mean interval score."""
         covers = [coverage(self.covered[level]) for level in LEVELS]
         width = f"{np.mean(self.widths) * 100:.2f}%" if self.widths else "none"
         score = f"{np.mean(self.scores):.4f}" if self.scores else "none"
@@ -45,7 +45,7 @@ COLUMNS = ("covers 50%", "80%", "95%", "median error", "width", "interval score"
 
 
 def coverage(hits: list[bool]) -> str:
-    """In per cent, with the half-width of its 95% binomial interval."""
+    """Return the share of hits in per cent, with the half-width of its 95% binomial interval."""
     if not hits:
         return "none"
     share = float(np.mean(hits))
@@ -54,7 +54,7 @@ def coverage(hits: list[bool]) -> str:
 
 
 def markdown(heads: list[str], rows: list[list[str]]) -> str:
-    """A table; the first two columns are words, the others numbers."""
+    """Return a table; the first two columns are words, the others numbers."""
     lines = [
         "| " + " | ".join(heads) + " |",
         "|" + "|".join("---" if i < 2 else "--:" for i in range(len(heads))) + "|",
@@ -62,8 +62,8 @@ def markdown(heads: list[str], rows: list[list[str]]) -> str:
     return "\n".join([*lines, *("| " + " | ".join(row) + " |" for row in rows)])
 
 
-def told(text: str, page: Path | None, begin: str, end: str) -> None:
-    """Print it, and put it between the marks of a page where one is given."""
+def publish(text: str, page: Path | None, begin: str, end: str) -> None:
+    """Print a text, and put it between the marks of a page where one is given."""
     print(text)
     if page:
         put_into(page, text, begin, end)

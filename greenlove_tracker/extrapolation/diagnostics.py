@@ -8,18 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 import statsmodels.api as sm
 
+from greenlove_tracker import forecasting
 from greenlove_tracker.extrapolation.distributions import Array
 from greenlove_tracker.extrapolation.preprocess import Observations
 from greenlove_tracker.extrapolation.regression import fit_line, has_positive_intercept, plain_wls, run_mean_of
-from greenlove_tracker.forecasting import (
-    LEAST_SIZES,
-    WIDE_RELATIVE_WIDTH,
-    Estimate,
-    ForecastWarning,
-    TrainingPlan,
-    Trial,
-    WarningCode,
-)
+from greenlove_tracker.forecasting import Estimate, ForecastWarning, TrainingPlan, Trial, WarningCode
 
 _P_VALUE = 0.02  # a linear loop is falsely called curved in 2% of the cases
 _TAIL = 0.005  # on either side of the others' forecast, that the largest size must not lie in
@@ -93,7 +86,7 @@ def backtest_error(m: Array, mean_s: Array) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class Backtest:
-    """How well the smaller sizes predict the largest.
+    """A forecast of the largest size from the smaller ones, against its measured time.
 
     Attributes:
         error: (forecast - measured) / measured, more than -1.
@@ -105,7 +98,7 @@ class Backtest:
 
     @property
     def error_factor(self) -> float:
-        """How many times the whole may be off either way, at least 1: as the largest size was, where not predicted."""
+        """The factor by which the whole may be off either way: that of the largest size where not predicted, else 1."""
         return 1.0 if self.is_predicted else max(1 + self.error, 1 / (1 + self.error))
 
 
@@ -146,7 +139,7 @@ def line_warnings(
         backtested: how well the others predict the largest size.
     """
     n_sizes = observations.n_sizes
-    if n_sizes < LEAST_SIZES:
+    if n_sizes < forecasting.LEAST_SIZES:
         message = f"trials of {'one size' if n_sizes == 1 else 'two sizes'} cannot show whether cost is linear"
         yield WarningCode.FEW.warning(message, "four sizes would", True)
     if n_sizes == 1:
@@ -167,7 +160,7 @@ def line_warnings(
         message = f"{n_cold} trials were cold for over half their epochs"
         yield WarningCode.NOT_STEADY.warning(message, "longer trials", True)
     width = duration.relative_width
-    if width > WIDE_RELATIVE_WIDTH and n_sizes > 1:
+    if width > forecasting.WIDE_RELATIVE_WIDTH and n_sizes > 1:
         advice = "more and longer trials, or a quieter machine, may narrow it"
         yield WarningCode.WIDE.warning(f"±{width / 2:.0%}: the trials differ too much", advice, width > _VAGUE)
     if backtested is not None and not backtested.is_predicted:

@@ -9,19 +9,12 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import stats
 
+from greenlove_tracker import forecasting
 from greenlove_tracker.extrapolation.diagnostics import curvature
 from greenlove_tracker.extrapolation.distributions import Mixture, above_zero
 from greenlove_tracker.extrapolation.preprocess import Observations
 from greenlove_tracker.extrapolation.regression import fit_line, total_of
-from greenlove_tracker.forecasting import (
-    LEAST_ENERGY_S,
-    Estimate,
-    ForecastWarning,
-    Kind,
-    TrainingPlan,
-    Trial,
-    WarningCode,
-)
+from greenlove_tracker.forecasting import Estimate, ForecastWarning, Kind, TrainingPlan, Trial, WarningCode
 from greenlove_tracker.units import kwh_from_w_s, w_from_kwh_s
 
 _LEAST_TRIALS = 3
@@ -77,7 +70,7 @@ def energy_of_epochs(
     Returns:
         None where fewer than three trials of 5 s, or only one size, measured energy; and what makes it doubtful.
     """
-    rows = [i for i, t in enumerate(trials) if t.energy_kwh is not None and t.total_s >= LEAST_ENERGY_S]
+    rows = [i for i, t in enumerate(trials) if t.energy_kwh is not None and t.total_s >= forecasting.LEAST_ENERGY_S]
     m = observations.m[rows]
     if len(rows) < _LEAST_TRIALS or len(np.unique(m)) < 2:
         return None, []
@@ -114,7 +107,7 @@ def energy_at_mean_power(trials: Sequence[Trial], duration: Estimate) -> tuple[E
         spread = float(powers_w.std(ddof=1)) / mean_w
         quantile = float(stats.t.ppf((1 + duration.level) / 2, len(powers_w) - 1))
         relative_power = quantile * spread * math.sqrt(1 + 1 / len(powers_w))
-    if len(powers_w) == 1 or total_s < LEAST_ENERGY_S:
+    if len(powers_w) == 1 or total_s < forecasting.LEAST_ENERGY_S:
         relative_power = max(relative_power, _UNKNOWN_POWER)
         measured_for = f"{total_s:.2g} s in {len(powers_w)} trial{'s' * (len(powers_w) > 1)}"
         message = f"energy was measured for {measured_for}: ±{_UNKNOWN_POWER:.0%} of its power is assumed"

@@ -9,6 +9,7 @@ from dataclasses import replace
 import numpy as np
 from scipy import stats
 
+from greenlove_tracker import forecasting
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.extrapolation import green_love, power_law
 from greenlove_tracker.extrapolation.diagnostics import backtest, line_warnings
@@ -18,17 +19,7 @@ from greenlove_tracker.extrapolation.green_love import GreenLoveOptions
 from greenlove_tracker.extrapolation.preprocess import Observations, observe
 from greenlove_tracker.extrapolation.pricing import priced
 from greenlove_tracker.extrapolation.regression import coefficient_of, fit_line, mean_of, total_of
-from greenlove_tracker.forecasting import (
-    LEVEL,
-    P99,
-    Estimate,
-    Forecast,
-    ForecastWarning,
-    Kind,
-    TrainingPlan,
-    Trial,
-    WarningCode,
-)
+from greenlove_tracker.forecasting import Estimate, Forecast, ForecastWarning, Kind, TrainingPlan, Trial, WarningCode
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.logs.totals import RunFactors
 from greenlove_tracker.logs.trials import ExplorationMetadata
@@ -44,7 +35,7 @@ def extrapolate(
     trials: Sequence[Trial],
     plan: TrainingPlan,
     *,
-    level: float = LEVEL,
+    level: float = forecasting.LEVEL,
     method: str = "wls",
     carbon_intensity: float | Estimate | None = None,
     electricity_price: float | Estimate | None = None,
@@ -170,7 +161,7 @@ def _forecast_line(
         method="wls",
         degrees_of_freedom=line.degrees_of_freedom,
         plan=plan,
-        duration_p99_s=max(total.quantile(P99), duration.point * error_factor),
+        duration_p99_s=max(total.quantile(forecasting.P99), duration.point * error_factor),
         between_s=None if between is None else between.estimate(level, "s", Kind.PREDICTION),
     )
 
@@ -368,7 +359,7 @@ def forecast_from_log(run: Run, plan: TrainingPlan | None = None) -> Forecast:
 def fitted_band(
     trials: Sequence[Trial],
     plan: TrainingPlan,
-    level: float = LEVEL,
+    level: float = forecasting.LEVEL,
     *,
     method: str = "wls",
     batches: Sequence[int] = (),

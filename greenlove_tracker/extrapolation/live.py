@@ -8,19 +8,10 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from scipy import stats
 
+from greenlove_tracker import forecasting
 from greenlove_tracker.extrapolation.distributions import Array, Mixture, above_zero
 from greenlove_tracker.extrapolation.local_level import Series, future_mean
-from greenlove_tracker.forecasting import (
-    LEVEL,
-    P99,
-    WIDE_RELATIVE_WIDTH,
-    Estimate,
-    Forecast,
-    ForecastWarning,
-    Kind,
-    Progress,
-    WarningCode,
-)
+from greenlove_tracker.forecasting import Estimate, Forecast, ForecastWarning, Kind, Progress, WarningCode
 from greenlove_tracker.pricing import Rates
 from greenlove_tracker.units import kwh_from_w_s
 
@@ -34,7 +25,7 @@ _SINGLE_SPREAD = 0.25
 def forecast_run(
     progress: Progress,
     *,
-    level: float = LEVEL,
+    level: float = forecasting.LEVEL,
     prior: Forecast | None = None,
     rates: Rates | None = None,
     passed_s: float = 0.0,
@@ -69,7 +60,7 @@ def forecast_run(
         method="live",
         degrees_of_freedom=len(progress.blocks) - 1,
         plan=None,
-        duration_p99_s=max(passed_s, total.quantile(P99)),
+        duration_p99_s=max(passed_s, total.quantile(forecasting.P99)),
     )
     return (rates or Rates()).priced(forecast, progress.gpu_count)
 
@@ -189,12 +180,12 @@ def _warnings(progress: Progress, duration: Estimate) -> Iterator[ForecastWarnin
     if all(block.between_s is None for block in progress.blocks):
         message = "no gap between epochs was seen yet, so none is in this"
         yield WarningCode.GAPS.warning(message, "wait for the next epoch")
-    if duration.relative_width > WIDE_RELATIVE_WIDTH:
+    if duration.relative_width > forecasting.WIDE_RELATIVE_WIDTH:
         width = f"±{duration.relative_width / 2:.0%}" if duration.point > 0 else "beyond all bounds"
         yield WarningCode.WIDE.warning(f"the interval is {width}", "it narrows as the run goes on", is_serious=True)
 
 
-def forecast_sweep(outcomes: Sequence[float], n_runs: int, unit: str, *, level: float = LEVEL) -> Estimate:
+def forecast_sweep(outcomes: Sequence[float], n_runs: int, unit: str, *, level: float = forecasting.LEVEL) -> Estimate:
     """Forecast the total of ``n_runs`` further runs like those that are done.
 
     The sum of N new draws from a normal population of which n are known: N·ȳ ± t·s·√(N²/n + N), with Student's t of

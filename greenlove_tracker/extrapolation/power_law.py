@@ -11,17 +11,11 @@ import numpy as np
 import statsmodels.api as sm
 from scipy import stats
 
+from greenlove_tracker import forecasting
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.extrapolation.distributions import Array
 from greenlove_tracker.extrapolation.preprocess import Observations
-from greenlove_tracker.forecasting import (
-    LEAST_SIZES,
-    Estimate,
-    ForecastWarning,
-    Kind,
-    TrainingPlan,
-    WarningCode,
-)
+from greenlove_tracker.forecasting import Estimate, ForecastWarning, Kind, TrainingPlan, WarningCode
 
 _RANGE = 10.0  # sizes under the largest by more than this factor are left out: what is fixed bends a power law there
 # Assumptions, standard deviations on the logarithmic scale: of a whole run from what samples show, and of the exponent
@@ -98,10 +92,10 @@ def _fitted(observations: Observations) -> tuple[Any, float]:
         UsageError: with fewer than three sizes.
     """
     m, mean_s = observations.m, observations.mean_s
-    if observations.n_sizes < LEAST_SIZES:
+    if observations.n_sizes < forecasting.LEAST_SIZES:
         raise UsageError(f"a power law needs trials of three sizes, not {observations.n_sizes}")
     is_used = m >= m.max() / _RANGE
-    if len(np.unique(m[is_used])) < LEAST_SIZES:
+    if len(np.unique(m[is_used])) < forecasting.LEAST_SIZES:
         is_used[:] = True
     result = sm.OLS(np.log(mean_s[is_used]), sm.add_constant(np.log(m[is_used]))).fit()
     return result, float(m[is_used].min())
