@@ -20,7 +20,7 @@ import backtest_live
 import backtest_real
 import numpy as np
 from numpy.typing import NDArray
-from scoring import COLUMNS, LEVELS, Intervals, Score, markdown, publish
+from scoring import COLUMNS, LEVELS, Intervals, Score, markdown, told
 
 from greenlove_tracker import TrainingPlan, Trial, extrapolate
 from greenlove_tracker.extrapolation.green_love import GreenLoveOptions
@@ -229,7 +229,7 @@ def main() -> None:
     parser.add_argument("--into", type=Path, help="a page whose lines between the two marks are replaced")
     arguments = parser.parse_args()
     text = report(arguments.replicates, arguments.seed)
-    publish(text, arguments.into, BEGIN, END)
+    told(text, arguments.into, BEGIN, END)
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from scoring import markdown, publish
+from scoring import markdown, told
 from threadpoolctl import threadpool_limits
 
 from greenlove_tracker import explore_callable
@@ -82,7 +82,7 @@ def main() -> None:
         rows = [row(name, make, x, y, a.budget) for name, make in several.items()]
     heads = ["fit", "samples", "explored up to", "time grows as", "forecast", "came to", "error, 95% interval"]
     text = markdown(heads, rows)
-    publish(text, a.into, BEGIN, END)
+    told(text, a.into, BEGIN, END)
 
 
 if __name__ == "__main__":

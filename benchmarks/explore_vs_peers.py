@@ -23,7 +23,7 @@ from pathlib import Path
 
 import numpy as np
 from explore_peers import TOOLS, Answer, Task, ask
-from scoring import markdown, publish
+from scoring import markdown, told
 
 HERE = Path(__file__).parent
 RECORD = HERE / "recorded" / "explore_vs_peers.jsonl"
@@ -293,7 +293,7 @@ def main() -> None:
         device = a.device or ("cuda" if torch.cuda.is_available() else "cpu")
         sit(a.sitting, a.loops, device, a.threads, a.seconds, a.record)
     text = report(read(a.record))
-    publish(text, a.into, BEGIN, END)
+    told(text, a.into, BEGIN, END)
 
 
 if __name__ == "__main__":

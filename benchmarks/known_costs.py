@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import torch
-from scoring import markdown, publish
+from scoring import markdown, told
 from torch import nn
 
 from greenlove_tracker import Estimator
@@ -90,7 +90,7 @@ def main() -> None:
     rows = [row(start_ms, batch_ms, a.budget) for start_ms, batch_ms in COSTS_MS]
     heads = ["epoch + batch (ms)", "epoch's start took", "found", "error", "a batch took", "found", "error"]
     text = markdown(heads, rows)
-    publish(text, a.into, BEGIN, END)
+    told(text, a.into, BEGIN, END)
 
 
 if __name__ == "__main__":

@@ -62,7 +62,7 @@ def markdown(heads: list[str], rows: list[list[str]]) -> str:
     return "\n".join([*lines, *("| " + " | ".join(row) + " |" for row in rows)])
 
 
-def publish(text: str, page: Path | None, begin: str, end: str) -> None:
+def told(text: str, page: Path | None, begin: str, end: str) -> None:
     """Print a text, and put it between the marks of a page where one is given."""
     print(text)
     if page:

@@ -20,7 +20,7 @@ from itertools import permutations
 from pathlib import Path
 from statistics import fmean, median
 
-from scoring import markdown, publish
+from scoring import markdown, told
 
 from greenlove_tracker.projection import benchmarks, specifications
 from greenlove_tracker.projection.speedup import PRECISIONS, speedup
@@ -254,7 +254,7 @@ def main() -> None:
     parser.add_argument("--into", type=Path, help="a page whose lines between the two marks are replaced")
     arguments = parser.parse_args()
     text = report()
-    publish(text, arguments.into, BEGIN, END)
+    told(text, arguments.into, BEGIN, END)
 
 
 if __name__ == "__main__":

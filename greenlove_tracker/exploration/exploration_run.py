@@ -12,7 +12,7 @@ from greenlove_tracker.config import Settings
 from greenlove_tracker.console import confirm, open_page, say
 from greenlove_tracker.errors import GreenloveError, UsageError
 from greenlove_tracker.extrapolation.extrapolate import forecast_exploration, forecast_from_log
-from greenlove_tracker.forecasting import Forecast, TrainingPlan, Trial
+from greenlove_tracker.forecasting import LEAST_ENERGY_S, Forecast, TrainingPlan, Trial
 from greenlove_tracker.job import find_ranks
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.logs.trials import (
@@ -36,7 +36,6 @@ from greenlove_tracker.units import w_from_kwh_s
 _ANSWERS = ("continue", "stop")
 _METER_S = 5.0  # the meter takes 1 to 2 s to start, and steps beside that take up to three times as long
 _METER_SHARE = 0.2  # of a small budget, that is waited for it at most
-_LEAST_POWER_S = 5.0  # a shorter mean of a counter that refreshes every 0.1 s is noise (extrapolation/energy.py)
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,4 +259,4 @@ class ExplorationRun:
             if row.epoch is not None and row.energy.gpu_kwh is not None
         ]
         timed_s = sum(s for _, s in metered)
-        return w_from_kwh_s(sum(kwh for kwh, _ in metered), timed_s) if timed_s >= _LEAST_POWER_S else None
+        return w_from_kwh_s(sum(kwh for kwh, _ in metered), timed_s) if timed_s >= LEAST_ENERGY_S else None
