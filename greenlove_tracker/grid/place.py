@@ -67,7 +67,9 @@ def resolve_place(text: str) -> Place | None:
             argument="country",
         )
     if region and found["alpha_3"] != "USA":
-        raise UsageError(f"country {text!r}: regions are known for the USA only; use {country_text.upper()}")
+        raise UsageError(
+            f"{{argument}} {text!r}: regions are known for the USA only; use {country_text.upper()}", argument="country"
+        )
     return Place(found["alpha_3"], found.get("common_name", found["name"]), region.upper())
 
 
