@@ -39,7 +39,7 @@ _POSITIVE = (
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What a run is measured and counted with.
+    """The settings that a run is measured and counted with.
 
     Attributes:
         log_dir: where runs are written.
@@ -144,7 +144,7 @@ class Settings:
 
     @property
     def is_simulated(self) -> bool:
-        """Whether the hardware is given instead of measured."""
+        """True where the hardware is given instead of measured."""
         return self.sim_cpu_tdp_w is not None or self.sim_gpu_w is not None
 
 
@@ -169,7 +169,7 @@ def load_settings(arguments: Mapping[str, Any] | None = None, env: Mapping[str, 
 
 
 def _standing_in(where: str, values: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings of a file or a variable, each in its range: an error says where it stands.
+    """Check settings of a file or a variable: an error says where it stands.
 
     Raises:
         SettingError: for a bad one.
@@ -183,7 +183,7 @@ def _standing_in(where: str, values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _expanded(path: Path) -> Path:
-    """``path`` with the home directory for ``~``; as it is where no home is known, as in some containers."""
+    """Return ``path`` with the home directory for ``~``; as it is where no home is known, as in some containers."""
     try:
         return path.expanduser()
     except RuntimeError:
@@ -216,13 +216,13 @@ def _read_toml(path: Path) -> dict[str, Any]:
 
 
 def setting_names() -> tuple[str, ...]:
-    """The settings that can be set."""
+    """Return the settings that can be set."""
     return tuple(_hints())
 
 
 @cache
 def _hints() -> Mapping[str, Any]:
-    """Their types."""
+    """Return the types of the settings."""
     return {name: hint for name, hint in get_type_hints(Settings).items() if name != "given"}
 
 
@@ -276,7 +276,7 @@ def _to_float(value: Any) -> float:
 
 
 def deadline(text: str, env: Mapping[str, str]) -> float | None:
-    """Seconds since the Unix epoch of ``text``, or else of the end of the Slurm job; None where there is neither.
+    """Return ``text``, or else the end of the Slurm job, in seconds since the Unix epoch; None without either.
 
     Raises:
         UsageError: where ``text`` is no time.

@@ -1,4 +1,4 @@
-"""Which GPUs are ours, which share of the machine is, and when a GPU has done what it was told."""
+"""The GPUs and the share of the machine that are ours, energy counters, and memory and synchronisation of GPUs."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ class Share:
 
     @property
     def is_whole_machine(self) -> bool:
-        """Whether nothing limits us."""
+        """True where nothing limits us."""
         return self.cpu == 1.0 and self.ram == 1.0
 
 
 def nvml_gpus() -> tuple[Gpu, ...]:
-    """All GPUs that NVML shows; none where there is no NVIDIA driver."""
+    """Return all GPUs that NVML shows; none where there is no NVIDIA driver."""
     try:
         import pynvml
     except ImportError:
@@ -89,7 +89,7 @@ def _text(value: Any) -> str:
 
 
 def select_gpus(gpus: Sequence[Gpu], env: Mapping[str, str], local_world_size: int = 1) -> GpuSelection:
-    """The GPUs that the job uses on this node.
+    """Return the GPUs that the job uses on this node.
 
     ``CUDA_VISIBLE_DEVICES`` may hold indices, UUIDs, prefixes of UUIDs or MIG names; an empty value or -1 hides
     all. Where a launcher gives each rank its own GPU, the local ranks together use more than this process sees.
@@ -130,7 +130,7 @@ def _named(gpus: Sequence[Gpu], name: str) -> Gpu | None:
 
 
 def machine_share(env: Mapping[str, str], local_world_size: int = 1, *, root: Path = Path("/")) -> Share:
-    """The share of CPUs and memory that cgroup limits, CPU affinity or Slurm leave to this job.
+    """Return the share of CPUs and memory that cgroup limits, CPU affinity or Slurm leave to this job.
 
     Args:
         env: the environment, for ``SLURM_*``.
@@ -164,7 +164,7 @@ def _number(env: Mapping[str, str], name: str) -> float | None:
 
 
 def _slurm_bytes(env: Mapping[str, str]) -> float | None:
-    """Memory of the job on this node; Slurm counts in MB, and 0 means all of it."""
+    """Return the memory of the job on this node; Slurm counts in MB, and 0 means all of it."""
     per_node, per_cpu = _number(env, "SLURM_MEM_PER_NODE"), _number(env, "SLURM_MEM_PER_CPU")
     cpus = _number(env, "SLURM_CPUS_ON_NODE")
     if per_node:
@@ -177,7 +177,7 @@ def _affinity_cpus(local_world_size: int) -> float | None:
 
 
 def _cgroup_dirs(root: Path) -> list[tuple[Path, str]]:
-    """The cgroup directories that limit this process, innermost first, each with its controllers (v2: empty)."""
+    """Return the cgroup directories that limit this process, innermost first, each with its controllers (v2: empty)."""
     found = []
     for line in _read(root / "proc/self/cgroup").splitlines():
         _, controllers, path = [*line.split(":", 2), "", ""][:3]
@@ -219,7 +219,7 @@ def _read(path: Path) -> str:
 
 
 class CounterState(StrEnum):
-    """Why the CPU's energy counter is or is not read; the value is for people."""
+    """The state of the CPU's energy counter; the value is for people."""
 
     READABLE = "an energy counter"
     LOCKED = "RAPL is there, readable by root only"
@@ -232,7 +232,7 @@ RAPL_DIR = Path("/sys/class/powercap")
 
 
 def cpu_counter_state(*, rapl_dir: Path = RAPL_DIR, root: Path = Path("/")) -> CounterState:
-    """Whether the CPU has an energy counter that we may read, and if not, why."""
+    """Return the state of the CPU's energy counter: readable, or the reason why not."""
     counters = sorted(rapl_dir.glob("intel-rapl:*/energy_uj"))
     if any(os.access(counter, os.R_OK) for counter in counters):
         return CounterState.READABLE
@@ -255,7 +255,7 @@ def synchronise() -> None:
 
 
 def peak_gpu_memory_gb() -> float | None:
-    """The most memory that torch's tensors took on one GPU; None where torch or CUDA is not in use."""
+    """Return the most memory that torch's tensors took on one GPU; None where torch or CUDA is not in use."""
     cuda = getattr(sys.modules.get("torch"), "cuda", None)
     if cuda is None or not getattr(cuda, "is_initialized", bool)():
         return None
@@ -263,7 +263,7 @@ def peak_gpu_memory_gb() -> float | None:
 
 
 def reset_peak_gpu_memory() -> None:
-    """Look for the peak from now on; does nothing where torch or CUDA is not in use."""
+    """Reset the peak of GPU memory; does nothing where torch or CUDA is not in use."""
     cuda = getattr(sys.modules.get("torch"), "cuda", None)
     if cuda is not None and getattr(cuda, "is_initialized", bool)():
         for i in range(cuda.device_count()):
@@ -271,7 +271,7 @@ def reset_peak_gpu_memory() -> None:
 
 
 def peak_memory_gb(of_others_bytes: float = 0.0) -> float | None:
-    """What training takes, in GiB: the peak on one GPU; without one, the most that this process has taken so far.
+    """Return the memory of a training in GiB: the peak on one GPU; without one, that of this process so far.
 
     Args:
         of_others_bytes: of the GPU's peak, what is not the training's.
@@ -288,6 +288,6 @@ def peak_memory_gb(of_others_bytes: float = 0.0) -> float | None:
 
 
 def in_dataloader_worker() -> bool:
-    """Whether this process is a worker of torch's DataLoader."""
+    """Return True in a worker of torch's DataLoader."""
     data = sys.modules.get("torch.utils.data")
     return data is not None and data.get_worker_info() is not None

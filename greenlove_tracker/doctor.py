@@ -45,7 +45,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """What was found on this machine."""
+    """The findings on this machine."""
 
     findings: tuple[Finding, ...]
     can_measure: bool
@@ -53,11 +53,11 @@ class Diagnosis:
     full_load_w: float | None
 
     def as_dict(self) -> dict[str, Any]:
-        """For ``--json``."""
+        """Return it for ``--json``."""
         return {"version": greenlove_tracker.__version__, **asdict(self)}
 
     def as_text(self) -> str:
-        """The screen of ``greenlove doctor``."""
+        """Return the screen of ``greenlove doctor``."""
         system = f"{platform.system()} {platform.release().split('-')[0]}"
         python = f"Python {platform.python_version()}"
         lines = [f"greenlove {greenlove_tracker.__version__} · {python} · {system} · no network used", ""]
@@ -109,7 +109,7 @@ def examine(settings: Settings) -> Diagnosis:
 
 
 def _time_epochs(session: Session) -> float:
-    """Seconds that an epoch's start and end cost, with a pause in it so that the meter really takes a sample."""
+    """Return the cost of an epoch's start and end in s, with a pause in it so that the meter really takes a sample."""
     cost_s = 0.0
     for _ in range(_TRIAL_EPOCHS):
         began_s = time.perf_counter()
@@ -125,7 +125,7 @@ def _time_epochs(session: Session) -> float:
 
 
 def _full_load(found: Mapping[str, str]) -> tuple[float | None, float | None]:
-    """Power at full load that will be measured, and all of it, as far as rated powers are known."""
+    """Return the power at full load that will be measured, and all of it, as far as rated powers are known."""
     rated = {"gpu": "gpu_power_limit_w", "cpu": "cpu_tdp_w", "ram": "ram_w"}
     powers_w = {c: float(found[field]) for c, field in rated.items() if found.get(field)}
     if not powers_w:
@@ -224,7 +224,7 @@ def _log_finding(path: Path) -> Finding:
 
 
 def _trainer_findings() -> list[Finding]:
-    """Unless told otherwise, transformers 4 reports to every integration that is installed; 5 reports to none."""
+    """Warn of transformers 4, which by default reports to every installed integration; 5 reports to none."""
     if util.find_spec("transformers") is None:
         return []
     try:

@@ -1,4 +1,4 @@
-"""What can go wrong, by whose fault: the user's errors say what to do, ours only warn."""
+"""Errors by whose fault they are: the user's say what to do, ours only warn."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class BudgetExceeded(GreenloveError):  # noqa: N818  # a budget is exceeded: tha
 
 
 def in_options(sentence: str, options: Mapping[str, str]) -> str:
-    """The same sentence with the names of the command line.
+    """Return a sentence with the options of the command line.
 
     Args:
         sentence: that names arguments of Python's, ``name=`` too; a part of a path is none.

@@ -10,7 +10,7 @@ from greenlove_tracker.errors import UsageError
 
 
 def target_of(path: str | os.PathLike[str]) -> Path:
-    """Where a report is to be written.
+    """Return the path to write a report to.
 
     Raises:
         UsageError: where its directory is not there: a new one would hide that its name was mistyped.

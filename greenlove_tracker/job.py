@@ -1,4 +1,4 @@
-"""Which rank of which job this process is, from the variables that launchers and schedulers set."""
+"""The rank and job of this process, from the variables that launchers and schedulers set."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _GIT_TIMEOUT_S = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Ranks:
-    """Where this process stands among the processes of one training."""
+    """The place of this process among those of one training."""
 
     rank: int = 0
     local_rank: int = 0
@@ -31,7 +31,7 @@ class Ranks:
 
 
 def find_ranks(env: Mapping[str, str]) -> Ranks:
-    """The ranks that torchrun (and accelerate, deepspeed), Slurm's srun, Open MPI or MPICH and Intel MPI tell of."""
+    """Return the ranks that torchrun (accelerate, deepspeed), Slurm's srun, Open MPI, MPICH or Intel MPI set."""
     key: tuple[str, ...]
     if "LOCAL_RANK" in env and "WORLD_SIZE" in env:
         env = {"RANK": _rank_of_node(env), **env}
@@ -62,14 +62,14 @@ def find_ranks(env: Mapping[str, str]) -> Ranks:
 
 
 def _rank_of_node(env: Mapping[str, str]) -> str:
-    """The rank where a launcher gives only node and local rank, as Lightning's own does."""
+    """Return the rank where a launcher gives only node and local rank, as Lightning's own does."""
     local = _leading_int(env.get("LOCAL_WORLD_SIZE", "")) or _leading_int(env["WORLD_SIZE"])
     node = _leading_int(env.get("NODE_RANK") or env.get("GROUP_RANK") or "0")
     return str(node * local + _leading_int(env["LOCAL_RANK"]))
 
 
 def _leading_int(text: str) -> int:
-    """Slurm writes ``4(x2)`` for four tasks on each of two nodes."""
+    """Return the number that a text begins with: Slurm writes ``4(x2)`` for four tasks on each of two nodes."""
     digits = text.split("(")[0].split(",")[0]
     return int(digits) if digits.isdigit() else 0
 
@@ -84,13 +84,13 @@ _JOB_VARIABLES = {
 
 
 def job_fields(env: Mapping[str, str]) -> list[Field]:
-    """Job id, array task, account, partition and cluster, as far as they are known."""
+    """Return job id, array task, account, partition and cluster, as far as they are known."""
     found = {name: next((env[v] for v in variables if env.get(v)), "") for name, variables in _JOB_VARIABLES.items()}
     return [Field(name, value) for name, value in found.items() if value]
 
 
 def git_commit() -> str:
-    """The commit that the working directory is at; empty outside a repository or without git."""
+    """Return the commit that the working directory is at; empty outside a repository or without git."""
     try:
         done = subprocess.run(
             ["git", "rev-parse", "HEAD"], capture_output=True, text=True, timeout=_GIT_TIMEOUT_S, check=True

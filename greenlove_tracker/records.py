@@ -79,12 +79,12 @@ class Energy:
     ram_method: str | None = None
 
     def component_kwh(self, component: str) -> float | None:
-        """The energy of ``cpu``, ``gpu`` or ``ram`` in kWh."""
+        """Return the energy of ``cpu``, ``gpu`` or ``ram`` in kWh."""
         value: float | None = getattr(self, f"{component}_kwh")
         return value
 
     def component_method(self, component: str) -> str | None:
-        """The method behind the energy of ``cpu``, ``gpu`` or ``ram``; several are joined by ``+``."""
+        """Return the method behind the energy of ``cpu``, ``gpu`` or ``ram``; several are joined by ``+``."""
         value: str | None = getattr(self, f"{component}_method")
         return value
 
@@ -96,7 +96,7 @@ class Energy:
 
     @property
     def is_known(self) -> bool:
-        """Whether any component was measured."""
+        """True where any component was measured."""
         return self.total_kwh is not None
 
     def __add__(self, other: Energy) -> Energy:
@@ -134,7 +134,7 @@ def sum_energies(energies: Iterable[Energy]) -> Energy:
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """What was done in a stretch of training; None where the loop did not say."""
+    """The work of a stretch of training; None where the loop did not say."""
 
     steps: int | None = None  # optimizer steps
     batches: int | None = None
@@ -197,7 +197,7 @@ class EpochRecord:
 
     @property
     def is_complete(self) -> bool:
-        """Whether the epoch ran to its end."""
+        """True where the epoch ran to its end."""
         return Flag.UNFINISHED not in self.flags
 
 

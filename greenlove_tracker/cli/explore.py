@@ -72,7 +72,7 @@ class _ProjectVerb(Verb):
         if error.arguments or isinstance(error, SettingError):
             return super().message(error, given)
         subject, _, rest = str(error).partition(" ")
-        if rest.startswith("must ") and given.get(subject) is not None:
+        if subject in self.option_names and rest.startswith("must ") and given.get(subject) is not None:
             return f"{self.option_names[subject]} {rest}"
         own = {name: option for name, option in self.option_names.items() if "_" in name}  # others are common words
         return in_options(str(error), own | PROJECT_OPTIONS)

@@ -18,7 +18,7 @@ UNIT = "gCO2e/kWh"
 
 
 def carbon_intensity(place: Place | None, given_gco2e_per_kwh: float | None = None) -> Factor:
-    """The carbon intensity that a run at ``place`` is counted with.
+    """Return the carbon intensity that a run at ``place`` is counted with.
 
     A figure that the user gives comes first; then the state (EPA eGRID, direct emissions) or the country (Our
     World in Data, lifecycle emissions); without a place, the world's average, and the factor's source says so.

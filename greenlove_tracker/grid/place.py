@@ -1,4 +1,4 @@
-"""Which country a user means, checked before anything is multiplied with it."""
+"""The country that a user means, checked before anything is multiplied with it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Place:
 
 
 def package_file(package: str, *parts: str) -> Path:
-    """A data file of an installed package, found without importing the package (imports cost up to 1 s)."""
+    """Return a data file of an installed package, found without importing the package (imports cost up to 1 s)."""
     spec = find_spec(package)
     if spec is None or not spec.submodule_search_locations:
         raise GreenloveError(f"{package} is not installed: pip install {package}")
@@ -49,7 +49,7 @@ def _countries() -> list[dict[str, str]]:
 
 
 def resolve_place(text: str) -> Place | None:
-    """The place that ``DE``, ``DEU``, ``Germany`` or ``US-CA`` names; None for the empty string.
+    """Return the place that ``DE``, ``DEU``, ``Germany`` or ``US-CA`` names; None for the empty string.
 
     Raises:
         UsageError: for a name that is not exactly one country, with the nearest names.
@@ -74,7 +74,7 @@ def resolve_place(text: str) -> Place | None:
 
 
 def names_of(text: str) -> frozenset[str]:
-    """What a place is called: as it was, and by its codes and names; of an unknown one only the first."""
+    """Return the names of a place: as given, and its codes and names; of an unknown one only the first."""
     try:
         place = resolve_place(text)
     except UsageError:
@@ -91,7 +91,7 @@ def _find_country(text: str) -> dict[str, str] | None:
 
 
 def _near_names(text: str) -> list[str]:
-    """Up to three names that hold ``text``, or else look like it."""
+    """Return up to three names that hold ``text``, or else look like it."""
     names = [c.get("common_name", c["name"]) for c in _countries()]
     holding = [name for name in names if len(text) > 2 and text.casefold() in name.casefold()]
     return (holding or difflib.get_close_matches(text.title(), names, n=3))[:3]

@@ -13,7 +13,7 @@ HOUSEHOLD, BUSINESS = "household", "business"
 
 
 def electricity_price(place: Place | None, given_usd_per_kwh: float | None = None) -> Factor | None:
-    """The price that a run's electricity is counted with; None where none is known, never a guess.
+    """Return the price that a run's electricity is counted with; None where none is known, never a guess.
 
     A figure that the user gives comes first, then a household's, then a business's, which outside Europe is of 2019.
     """

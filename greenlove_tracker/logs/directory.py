@@ -42,18 +42,18 @@ class Logs:
 
     @property
     def own_problems(self) -> Sequence[Problem]:
-        """What is no run."""
+        """Everything that is no run."""
         _ = self.runs  # finds them
         return self._own_problems
 
     @property
     def problems(self) -> list[Problem]:
-        """What could not be read, of the runs that were looked at so far."""
+        """Everything that could not be read, of the runs that were read so far."""
         of_runs = [problem for run in self.runs for problem in run.problems]
         return list(dict.fromkeys(self._own_problems + of_runs))
 
     def readable(self) -> Iterator[Run]:
-        """The runs that can be read; the others are added to ``problems``, by name.
+        """Yield the runs that can be read; the others are added to ``problems``, by name.
 
         Each is read anew: who lets go of it has let go of all that was read.
         """
@@ -66,18 +66,18 @@ class Logs:
 
     @property
     def has_runs(self) -> bool:
-        """Whether any run can be read; of ours, the first that can is enough, and the others are not looked at."""
+        """True where any run can be read; of ours, the first that can is enough, and the others are not read."""
         return any(map(_is_readable, self._subdirectories())) or any(True for _ in self.readable())
 
     def _subdirectories(self) -> Iterator[Run]:
         try:
             found = entries(self.path) if self.path.is_dir() else []
-        except OSError:  # why is told by who walks through it
+        except OSError:  # the reason becomes a problem where it is walked through
             return
         yield from filter(lambda run: run.is_run, (Run(self.path / e.name) for e in found if e.is_dir))
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a run."""
+        """Return a pandas frame of one row a run."""
         from greenlove_tracker.logs.frames import runs_frame
 
         return runs_frame(run.summary for run in self.readable())
@@ -127,11 +127,11 @@ class RunIndex:
 
     @property
     def path(self) -> LogPath:
-        """Where it is."""
+        """The directory or file."""
         return self._logs.path
 
     def runs(self) -> Iterator[Run]:
-        """Every run, by its name; nothing is held."""
+        """Yield every run, by its name; nothing is held."""
         no_runs = []
         for name in self.names:
             run = Run(self.path / name)
@@ -142,7 +142,7 @@ class RunIndex:
         yield from self.others(no_runs)
 
     def run(self, run_id: str) -> Run:
-        """One run, which is there."""
+        """Return one run, which is there."""
         if run_id in self.names and (run := Run(self.path / run_id)).is_run:
             return run
         return next(run for run in self._logs.runs if run.run_id == run_id)
@@ -158,14 +158,14 @@ class RunIndex:
         try:
             found = entries(self.path)
         except OSError:
-            return [], True  # why is told by who walks through it
+            return [], True  # the reason becomes a problem where it is walked through
         names = [entry.name for entry in found if entry.is_dir and not entry.is_link]
         if len(names) < len(found) and Run(self.path).is_run:
             return [], True
         return names, len(names) < len(found)
 
     def others(self, no_runs: Sequence[str]) -> Sequence[Run]:
-        """The runs that do not have a directory of ``names`` to themselves: those of other tools, or further below.
+        """Return the runs without a directory of ``names`` to themselves: those of other tools, or further below.
 
         Args:
             no_runs: those of ``names`` that turned out to be no runs.
@@ -178,7 +178,7 @@ class RunIndex:
 
     @property
     def problems(self) -> Sequence[Problem]:
-        """What is no run at all, once ``others`` was asked for."""
+        """Everything that is no run at all, once ``others`` was asked for."""
         return self._logs.own_problems if self._has_walked else []
 
     def _is_among(self, run: Run, names: set[str]) -> bool:

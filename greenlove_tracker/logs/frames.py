@@ -12,17 +12,17 @@ from greenlove_tracker.records import EpochRecord, RunSummary
 
 
 def epochs_frame(epochs: Iterable[EpochRecord]) -> pd.DataFrame:
-    """One row an epoch; what was not measured is missing, not zero."""
+    """Return one row an epoch; what was not measured is missing, not zero."""
     return pd.DataFrame([_cells(e) for e in epochs], columns=flat_columns(EpochRecord))
 
 
 def runs_frame(summaries: Iterable[RunSummary]) -> pd.DataFrame:
-    """One row a run."""
+    """Return a pandas frame of one row a run."""
     return pd.DataFrame([_cells(s) for s in summaries], columns=flat_columns(RunSummary))
 
 
 def groups_frame(rows: Iterable[Mapping[str, Any]], columns: Sequence[str] | None = None) -> pd.DataFrame:
-    """One row a group of an aggregate; ``columns`` gives the columns of a frame without rows too."""
+    """Return one row a group of an aggregate; ``columns`` gives the columns of a frame without rows too."""
     return pd.DataFrame(list(rows), columns=None if columns is None else list(columns))
 
 

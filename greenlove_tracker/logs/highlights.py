@@ -1,4 +1,4 @@
-"""What a report of many runs tells of single ones, kept to a size that does not grow with their number."""
+"""Single runs that a report of many names, kept to a size that does not grow with their number."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ INCOMPLETE = frozenset(RunStatus) - {RunStatus.FINISHED, RunStatus.EXITED}  # of
 
 
 class Notable(NamedTuple):
-    """What one run may be told of for."""
+    """The facts for which a report may name one run."""
 
     run_id: str
     contribution: Contribution
@@ -35,7 +35,7 @@ class Notable(NamedTuple):
 
 
 def notable(run: Run, added: Contribution) -> Notable:
-    """What a run may be told of for."""
+    """Return the facts for which a report may name a run."""
     summary, price = run.summary, run.electricity_price
     return Notable(
         run_id=run.run_id,
@@ -53,7 +53,7 @@ def notable(run: Run, added: Contribution) -> Notable:
 
 @dataclass(frozen=True, slots=True)
 class Highlights:
-    """What is told of single runs, and of all beside their sums.
+    """The single runs that a report names, and facts about all beside their sums.
 
     Attributes:
         top: the runs that emitted most, each (-kg, run id, what it comes to).
@@ -77,7 +77,7 @@ class Highlights:
 
     @classmethod
     def of(cls, runs: Sequence[Notable]) -> Highlights:
-        """Of these runs."""
+        """Return the highlights of these runs."""
         ranked = TopN.of(N_TOP, ((-(r.emissions_kgco2e or 0.0), r.run_id, r.contribution) for r in runs))
         top = tuple((kg, run_id, ExactTotals.of([added])) for kg, run_id, added in ranked.items)
         return cls(
@@ -95,7 +95,7 @@ class Highlights:
 
     @classmethod
     def merged(cls, parts: Iterable[Highlights]) -> Highlights:
-        """Of all these; there is at least one."""
+        """Merge highlights, of which there is at least one."""
         parts = list(parts)
         return cls(
             top=TopN.merged(p.top for p in parts),
@@ -135,7 +135,7 @@ _MAX_ERROR = 10.0  # a forecast that is farther off counts as off by this
 
 @dataclass(frozen=True, slots=True)
 class ForecastRecord:
-    """How runs' own forecasts of their time came out; of each run one is told, which makes them independent.
+    """The outcomes of runs' own forecasts of their time, one of each run, which makes them independent.
 
     Attributes:
         n_held: runs whose interval held.
@@ -149,15 +149,16 @@ class ForecastRecord:
 
     @classmethod
     def of(cls, run: Run) -> ForecastRecord:
-        """Of one run; nothing of one that made no forecast, or did not do what it forecast."""
-        told = run.headline_forecast()
-        if told is None:
+        """Return the record of one run; empty where it made no forecast, or did not do what it forecast."""
+        headline = run.headline_forecast()
+        if headline is None:
             return cls()
-        return cls(int(told.has_held), {round(min(abs(told.error), _MAX_ERROR), 3): 1}, {told.estimate.level: 1})
+        error = round(min(abs(headline.error), _MAX_ERROR), 3)
+        return cls(int(headline.has_held), {error: 1}, {headline.estimate.level: 1})
 
     @classmethod
     def merged(cls, records: Iterable[ForecastRecord]) -> ForecastRecord:
-        """Of all these runs."""
+        """Merge the records of runs."""
         n_held = 0
         errors: Counter[float] = Counter()
         levels: Counter[float] = Counter()
@@ -175,9 +176,9 @@ class ForecastRecord:
     @property
     def median_error(self) -> float | None:
         """The median of |error|, to a thousandth; of two in the middle, the smaller."""
-        middle, seen = (self.n_runs + 1) // 2, 0
+        middle, n_counted = (self.n_runs + 1) // 2, 0
         for error, n in sorted(self.errors.items()):
-            seen += n
-            if seen >= middle:
+            n_counted += n
+            if n_counted >= middle:
                 return error
         return None

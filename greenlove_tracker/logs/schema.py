@@ -70,17 +70,17 @@ _FLAGS_AT = EPOCH_COLUMNS.index("flags")
 
 
 def epochs_file(rank: int | str) -> str:
-    """The name of the file that holds a rank's rows."""
+    """Return the name of the file that holds a rank's rows."""
     return f"epochs-{rank}.csv"
 
 
 def run_file(rank: int | str) -> str:
-    """The name of the file that holds what a further node found; rank 0 writes ``run.csv`` itself."""
+    """Return the name of the file that holds what a further node found; rank 0 writes ``run.csv`` itself."""
     return RUN_FILE if rank in (0, COMMAND_STREAM) else f"run-{rank}.csv"
 
 
 def cell(value: object) -> str:
-    """One value as the text of a cell."""
+    """Return one value as the text of a cell."""
     if value is None:
         return ""
     if isinstance(value, float):
@@ -93,7 +93,7 @@ def cell(value: object) -> str:
 
 
 def row_cells(row: Row) -> list[str]:
-    """A row's cells in the order of EPOCH_COLUMNS."""
+    """Return a row's cells in the order of EPOCH_COLUMNS."""
     gap, energy, counts = row.gap_before, row.energy, row.counts
     values = (
         row.kind.value,
@@ -126,7 +126,7 @@ def row_cells(row: Row) -> list[str]:
 
 
 def finite(text: str) -> float:
-    """The number that a cell holds.
+    """Return the number that a cell holds.
 
     Raises:
         ValueError: where it holds none, or an infinite one.
@@ -138,7 +138,7 @@ def finite(text: str) -> float:
 
 
 def amount(text: str) -> float:
-    """The number that a cell holds of something of which there cannot be less than none.
+    """Return the number that a cell holds of something of which there cannot be less than none.
 
     Raises:
         ValueError: where it holds none, or an infinite or a negative one.
@@ -150,7 +150,7 @@ def amount(text: str) -> float:
 
 
 def count(text: str) -> int:
-    """The whole number that a cell holds of something that is counted.
+    """Return the whole number that a cell holds of something that is counted.
 
     Raises:
         ValueError: where it holds none, or a negative one.
@@ -162,7 +162,7 @@ def count(text: str) -> int:
 
 
 def _amounts(texts: Sequence[str]) -> list[float | None]:
-    """The amounts that cells hold; None for an empty one."""
+    """Return the amounts that cells hold; None for an empty one."""
     return [amount(text) if text else None for text in texts]
 
 
@@ -171,7 +171,7 @@ def _energy(kwh: Sequence[float | None], methods: Sequence[str]) -> Energy:
 
 
 def row_from_cells(cells: Sequence[str]) -> Row:
-    """The row that ``cells``, in the order of EPOCH_COLUMNS, stand for.
+    """Return the row that ``cells``, in the order of EPOCH_COLUMNS, stand for.
 
     Raises:
         ValueError: where a cell is not what its column holds.
@@ -194,7 +194,7 @@ def row_from_cells(cells: Sequence[str]) -> Row:
 
 
 def factor_fields(factor: Factor) -> list[Field]:
-    """The lines of ``run.csv`` that record a factor."""
+    """Return the lines of ``run.csv`` that record a factor."""
     details = ("source", "year", "basis", "table_sha256")
     fields = [Field(factor.name, cell(factor.value), factor.unit)]
     # empty ones too: a later line must replace an earlier one of the same name
@@ -202,7 +202,7 @@ def factor_fields(factor: Factor) -> list[Field]:
 
 
 def factor_from_fields(name: str, fields: Mapping[str, Field]) -> Factor | None:
-    """The factor of that name in ``run.csv``; None where there is none."""
+    """Return the factor of that name in ``run.csv``; None where there is none."""
     if name not in fields or not fields[name].value:
         return None
     details = ("source", "year", "basis", "table_sha256")
@@ -211,7 +211,7 @@ def factor_from_fields(name: str, fields: Mapping[str, Field]) -> Factor | None:
 
 
 def summary_fields(summary: RunSummary) -> list[Field]:
-    """The lines of ``summary.csv``."""
+    """Return the lines of ``summary.csv``."""
     unit = {"_s": "s", "_kwh": "kWh", "_kgco2e": "kgCO2e", "_usd": "USD", "_gco2e_per_kwh": "gCO2e/kWh"}
     return [
         Field(name, cell(value), next((u for end, u in reversed(unit.items()) if name.endswith(end)), ""))
@@ -225,19 +225,19 @@ _PARTS = {"energy": ("", Energy), "counts": ("", Counts), "gap_before": ("gap_be
 
 
 def flat_columns(record: type) -> list[str]:
-    """The columns of a record's flat row."""
+    """Return the columns of a record's flat row."""
     return list(_getters(record))
 
 
 def flat_values(record: Any) -> dict[str, Any]:
-    """A record's flat row, by column."""
+    """Return a record's flat row, by column."""
     kind: type = type(record)
     return {column: value_of(record) for column, value_of in _getters(kind).items()}
 
 
 @cache
 def _getters(record: type) -> Mapping[str, Callable[[Any], Any]]:
-    """What gives each column."""
+    """Return the getter of each column."""
     getters: dict[str, Callable[[Any], Any]] = {}
     for f in dataclasses.fields(record):
         if f.name in _PARTS:
@@ -288,7 +288,7 @@ _COUNTS_AT, _ENERGY_AT = _COLUMNS.index("steps"), _COLUMNS.index("cpu_kwh")  # p
 
 
 def summary_from_lines(lines: Sequence[Sequence[str]]) -> RunSummary:
-    """The summary that the lines of ``summary.csv`` hold; each begins with its field and value.
+    """Return the summary that the lines of ``summary.csv`` hold; each begins with its field and value.
 
     Raises:
         LogError: where a field is missing or is not what it should be.

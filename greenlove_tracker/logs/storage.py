@@ -1,4 +1,4 @@
-"""Where logs lie: a directory of this machine, or of a store that fsspec knows (``s3://``, ``gs://``, ``memory://``).
+"""Storage of logs: a directory of this machine, or of a store that fsspec knows (``s3://``, ``gs://``, ``memory://``).
 
 Only here is fsspec used, and only once an address names a store.
 """
@@ -59,15 +59,15 @@ class RemotePath:
         return PurePosixPath(self.inside).parts
 
     def resolve(self) -> RemotePath:
-        """Itself: a store has no working directory and no links."""
+        """Return itself: a store has no working directory and no links."""
         return self
 
     def exists(self) -> bool:
-        """Whether there is anything."""
+        """Return True where there is anything."""
         return bool(self.fs.exists(self.inside))
 
     def is_dir(self) -> bool:
-        """Whether it is a directory, or a prefix that holds something."""
+        """Return True for a directory, or a prefix that holds something."""
         return bool(self.fs.isdir(self.inside))
 
 
@@ -76,7 +76,7 @@ LogFile = RemotePath | str  # on a disk a plain string: a Path would cost as muc
 
 
 def place(address: str | os.PathLike[str] | LogPath) -> LogPath:
-    """The directory that an address names.
+    """Return the directory that an address names.
 
     Raises:
         MissingExtraError: where the package that reads such a store is not installed.
@@ -99,7 +99,7 @@ def place(address: str | os.PathLike[str] | LogPath) -> LogPath:
 
 
 def entries(path: LogPath) -> list[DirectoryEntry]:
-    """What a directory holds, by name; hidden names are left out. A link to itself counts as a file, which is told.
+    """Return the entries of a directory by name, without hidden ones; a link to itself counts as a file.
 
     Raises:
         OSError: where it cannot be read.
@@ -120,7 +120,7 @@ def _is_dir(entry: os.DirEntry[str]) -> bool:
 
 
 def names(path: LogPath) -> list[str]:
-    """The names in a directory; on a disk a third of what ``entries`` costs.
+    """Return the names in a directory; on a disk a third of what ``entries`` costs.
 
     Raises:
         OSError: where it cannot be read.
@@ -131,12 +131,12 @@ def names(path: LogPath) -> list[str]:
 
 
 def file_in(directory: LogPath, name: str) -> LogFile:
-    """A file of a directory, to be read."""
+    """Return a file of a directory, to be read."""
     return directory / name if isinstance(directory, RemotePath) else os.path.join(directory, name)  # noqa: PTH118
 
 
 def read_bytes(file: LogFile | Path, max_bytes: int = MAX_FILE_BYTES) -> bytes:
-    """All that a file holds.
+    """Return all that a file holds.
 
     Raises:
         OSError: where it cannot be read, is no plain file, or is larger than a log may be.
@@ -157,7 +157,7 @@ def read_bytes(file: LogFile | Path, max_bytes: int = MAX_FILE_BYTES) -> bytes:
 
 
 def check_file(found: os.stat_result, max_bytes: int = MAX_FILE_BYTES) -> None:
-    """Raises OSError where a file is none that can be read as a log."""
+    """Check that a file can be read as a log, and raise OSError where it cannot."""
     if not stat.S_ISREG(found.st_mode):
         raise OSError(errno.EINVAL, "no plain file")
     _check_size(found.st_size, max_bytes)
@@ -169,7 +169,7 @@ def _check_size(size_bytes: int, max_bytes: int) -> None:
 
 
 def modified_s(file: LogFile) -> float:
-    """When a file was last written, in seconds since the Unix epoch; of a link, when that was made.
+    """Return when a file was last written, in seconds since the Unix epoch; of a link, when that was made.
 
     Raises:
         OSError: where it cannot be told.

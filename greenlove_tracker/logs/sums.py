@@ -33,18 +33,18 @@ class ExactSum:
 
     @classmethod
     def of(cls, values: Iterable[float | None]) -> ExactSum:
-        """The sum of the values that are not None."""
+        """Return the sum of the values that are not None."""
         known = [value for value in values if value is not None]
         return cls(len(known), _parts(known))
 
     @classmethod
     def merged(cls, sums: Iterable[ExactSum]) -> ExactSum:
-        """The sum of sums."""
+        """Return the sum of sums."""
         sums = list(sums)
         return cls(sum(s.n_known for s in sums), _parts(list(chain.from_iterable(s.parts for s in sums))))
 
     def without(self, other: ExactSum) -> ExactSum:
-        """What is left without values that are in it."""
+        """Return the sum without values that are in it."""
         return ExactSum(self.n_known - other.n_known, _parts([*self.parts, *(-part for part in other.parts)]))
 
     @property
@@ -100,7 +100,7 @@ class Totals:
 
 
 class Contribution(NamedTuple):
-    """What one run adds to every group that it belongs to; the names of the numbers are those of ``ExactTotals``."""
+    """The numbers that one run adds to every group that it belongs to, by the names of ``ExactTotals``."""
 
     numbers: tuple[float | None, ...]
     methods: tuple[str | None, str | None, str | None]
@@ -108,7 +108,7 @@ class Contribution(NamedTuple):
 
 
 def contribution(run: Run) -> Contribution:
-    """What a run adds.
+    """Return what a run adds.
 
     Raises:
         LogError: where the run cannot be read, or holds what no run can come to.
@@ -138,7 +138,7 @@ def contribution(run: Run) -> Contribution:
 
 @dataclass(frozen=True, slots=True)
 class ExactTotals:
-    """What some runs come to; exact, so that it does not matter which of them were added first."""
+    """The sum of some runs; exact, so that it does not matter which of them were added first."""
 
     n_runs: int = 0
     duration_s: ExactSum = NOTHING
@@ -157,7 +157,7 @@ class ExactTotals:
 
     @classmethod
     def of(cls, contributions: Sequence[Contribution]) -> ExactTotals:
-        """These runs."""
+        """Return the sum of these runs."""
         columns = zip(*(c.numbers for c in contributions), strict=True)
         sums: dict[str, Any] = dict(zip(SUMS, map(ExactSum.of, columns), strict=bool(contributions)))
         # one without methods is among them, so that their names are put in order even of a single run
@@ -167,7 +167,7 @@ class ExactTotals:
 
     @classmethod
     def merged(cls, partials: Iterable[ExactTotals]) -> ExactTotals:
-        """All of them together."""
+        """Return the sum of sums."""
         partials = list(partials)
         sums: dict[str, Any] = {name: ExactSum.merged(getattr(p, name) for p in partials) for name in SUMS}
         bases = frozenset[str]().union(*(p.cost_bases for p in partials))
@@ -175,7 +175,7 @@ class ExactTotals:
         return cls(sum(p.n_runs for p in partials), methods=methods, cost_bases=bases, **sums)
 
     def without(self, others: Sequence[ExactTotals]) -> ExactTotals:
-        """The same without runs that are in it; the methods and bases stay."""
+        """Return the sum without runs that are in it; the methods and bases stay."""
         less = ExactTotals.merged(others)
         sums = {name: getattr(self, name).without(getattr(less, name)) for name in SUMS}
         return replace(self, n_runs=self.n_runs - less.n_runs, **sums)
@@ -242,13 +242,13 @@ class TopN(Generic[Item]):
 
     @classmethod
     def of(cls, limit: int, items: Iterable[Item]) -> TopN[Item]:
-        """The first of ``items``."""
+        """Return the first of ``items``."""
         items = list(items)
         return cls(limit, len(items), tuple(heapq.nsmallest(limit, items)))
 
     @classmethod
     def merged(cls, parts: Iterable[TopN[Item]]) -> TopN[Item]:
-        """The first of all parts together; they have one limit, and there is at least one."""
+        """Merge parts, which have one limit, and of which there is at least one."""
         parts = list(parts)
         limit = parts[0].limit
         items = heapq.nsmallest(limit, chain.from_iterable(part.items for part in parts))

@@ -25,12 +25,12 @@ from greenlove_tracker.records import (
 )
 from greenlove_tracker.units import h_from_s, w_from_kwh_s
 
-_TELLS_NOTHING_S = 0.1  # no counter moves sooner: nothing read of less is not known to be nothing
+_LEAST_METERED_S = 0.1  # no counter moves sooner: nothing read of less is not known to be nothing
 
 
 @dataclass(frozen=True, slots=True)
 class RunFactors:
-    """What rows are multiplied with, and what a run is called; everything that is not in the rows."""
+    """The factors that rows are multiplied with, and the names of a run; everything that is not in the rows."""
 
     run_id: str
     project: str
@@ -54,7 +54,7 @@ class RunFactors:
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """How and when a run ended."""
+    """The way and the time in which a run ended."""
 
     status: str
     exit_code: int | None
@@ -90,7 +90,7 @@ class _NodeEnergy:
 
     @property
     def total_kwh(self) -> float | None:
-        """What was metered and what was estimated, before PUE."""
+        """The metered and the estimated energy, before PUE."""
         metered_kwh = self.metered.total_kwh
         return None if metered_kwh is None else metered_kwh + (self.estimate_kwh or 0.0)
 
@@ -104,11 +104,11 @@ def _is_measured(methods: str | None) -> bool:
 
 
 def _node_energy(rows: Sequence[Row]) -> _NodeEnergy:
-    """The energy of one rank that carries a meter; what was not metered is estimated at the mean metered power."""
+    """Return the energy of one rank with a meter; what was not metered is estimated at the mean metered power."""
     stretches = _stretches(rows)
     total_s = math.fsum(s.duration_s for s in stretches)
     metered = sum_energies(s.energy for s in stretches)
-    if metered.total_kwh == 0 and math.fsum(s.duration_s for s in stretches if s.energy.is_known) < _TELLS_NOTHING_S:
+    if metered.total_kwh == 0 and math.fsum(s.duration_s for s in stretches if s.energy.is_known) < _LEAST_METERED_S:
         metered = UNKNOWN_ENERGY
     measured: list[float] = []
     estimates: list[float] = []
@@ -133,7 +133,7 @@ def _node_energy(rows: Sequence[Row]) -> _NodeEnergy:
 
 
 def _sum_nodes(nodes: Sequence[_NodeEnergy]) -> _NodeEnergy:
-    """All nodes together; one that metered nothing at all is estimated at the mean power of those that did."""
+    """Return all nodes together; one that metered nothing is estimated at the mean power of those that did."""
     known = [node for node in nodes if node.metered.is_known]
     estimates = [node.estimate_kwh for node in known if node.estimate_kwh is not None]
     known_s = math.fsum(node.duration_s for node in known)
@@ -151,7 +151,7 @@ def _sum_nodes(nodes: Sequence[_NodeEnergy]) -> _NodeEnergy:
 
 
 def total_duration_s(rows: Sequence[Row]) -> float:
-    """Wall time of one rank: what its rows took and what lay between them."""
+    """Return the wall time of one rank: its rows and the gaps between them."""
     return math.fsum(row.gap_before_s + row.duration_s for row in rows)
 
 
@@ -169,7 +169,7 @@ def mean_w(rows: Sequence[Row], component: str) -> float | None:
 
 
 def merge_epochs(rows: Sequence[Row], rank: int) -> list[EpochRecord]:
-    """One record an epoch, from its segments; an epoch without a closing row is unfinished."""
+    """Return one record an epoch, from its segments; an epoch without a closing row is unfinished."""
     parts: dict[int, list[Row]] = {}
     for row in rows:
         if row.epoch is not None:
@@ -179,7 +179,7 @@ def merge_epochs(rows: Sequence[Row], rank: int) -> list[EpochRecord]:
 
 
 def _gaps_before(rows: Sequence[Row]) -> dict[int, tuple[float, Energy]]:
-    """By epoch, the whole gap before it, gap rows included."""
+    """Return by epoch the whole gap before it, gap rows included."""
     gaps: dict[int, tuple[float, Energy]] = {}
     pending: list[Row] = []
     for row in rows:
@@ -195,7 +195,7 @@ def _gaps_before(rows: Sequence[Row]) -> dict[int, tuple[float, Energy]]:
 
 
 def _are_alike(energies: Iterable[Energy]) -> bool:
-    """Whether the same components were metered in all, at least one; else their sum would be of a part."""
+    """Return True where the same components were metered in all, at least one; else their sum would be of a part."""
     known = {(e.cpu_kwh is not None, e.gpu_kwh is not None, e.ram_kwh is not None) for e in energies}
     return len(known) <= 1 and (False, False, False) not in known
 
@@ -236,7 +236,7 @@ def summarise(
     command_rows: Sequence[Row] | None = None,
     joined: Mapping[int, int] | None = None,
 ) -> RunSummary:
-    """The totals of a run.
+    """Return the totals of a run.
 
     Args:
         terms: the factors and names of the run.
@@ -295,7 +295,7 @@ def summarise(
 
 
 def _counts(lead: Sequence[Row], every_row: Sequence[Row]) -> Counts:
-    """Steps are taken by all ranks together; batches, samples and tokens are each rank's own."""
+    """Sum counts: all ranks take steps together, but batches, samples and tokens are each rank's own."""
     own, everyone = [row.counts for row in lead], [row.counts for row in every_row]
     return Counts(
         _sum(c.steps for c in own),

@@ -31,7 +31,7 @@ class TrialRow:
 
 
 def trial_rows(trials: Sequence[Trial]) -> list[list[str]]:
-    """The cells of every epoch of every trial, in the order of TRIAL_COLUMNS."""
+    """Return the cells of every epoch of every trial, in the order of TRIAL_COLUMNS."""
     return [
         [cell(v) for v in (number, epoch, t.sample_size, t.batch_size, duration_s, t.energy_kwh)]
         for number, t in enumerate(trials, 1)
@@ -40,7 +40,7 @@ def trial_rows(trials: Sequence[Trial]) -> list[list[str]]:
 
 
 def trial_row_from_cells(cells: Mapping[str, str]) -> TrialRow:
-    """The epoch that ``cells`` (by column) stand for.
+    """Return the epoch that ``cells`` (by column) stand for.
 
     Raises:
         ValueError: where a cell is not what its column holds.
@@ -52,7 +52,7 @@ def trial_row_from_cells(cells: Mapping[str, str]) -> TrialRow:
 
 
 def trials_of(rows: Iterable[TrialRow]) -> tuple[Trial, ...]:
-    """The trials that the rows belong to."""
+    """Return the trials that the rows belong to."""
     by_trial: dict[int, list[TrialRow]] = {}
     for row in rows:
         by_trial.setdefault(row.trial, []).append(row)
@@ -60,7 +60,7 @@ def trials_of(rows: Iterable[TrialRow]) -> tuple[Trial, ...]:
 
 
 def _trial(rows: Sequence[TrialRow]) -> Trial:
-    """From its epochs; where one of them is lost, the energy of all of them says nothing of the others."""
+    """Return a trial from its epochs; where one is lost, the energy of all says nothing of the others."""
     is_whole = [row.epoch for row in rows] == list(range(1, len(rows) + 1))
     first = rows[0]
     energy_kwh = first.trial_energy_kwh if is_whole else None
@@ -80,7 +80,7 @@ def write_trials(run_dir: Path, trials: Sequence[Trial]) -> Path:
 
 @dataclass(frozen=True, slots=True)
 class ExplorationMetadata:
-    """What an exploration saw beside its trials.
+    """The measurements of an exploration beside its trials.
 
     Attributes:
         cold_start_s: what the very first step took beyond a warm one.
@@ -101,29 +101,29 @@ class ExplorationMetadata:
     warmup_epochs: int | None = None
 
 
-_SEEN_UNITS = {"cold_start_s": "s", "eval_durations_s": "s", "peak_memory_gb": "GiB", "gpu_power_w": "W"}
+_METADATA_UNITS = {"cold_start_s": "s", "eval_durations_s": "s", "peak_memory_gb": "GiB", "gpu_power_w": "W"}
 _COUNTS = ("used_gpus", "warmup_epochs")
 
 
-def metadata_fields(seen: ExplorationMetadata) -> list[Field]:
-    """The lines of ``run.csv`` that keep it; what is unknown has none."""
+def metadata_fields(metadata: ExplorationMetadata) -> list[Field]:
+    """Return the lines of ``run.csv`` that keep it; what is unknown has none."""
     values = {
-        "cold_start_s": cell(seen.cold_start_s),
-        "eval_durations_s": " ".join(map(cell, seen.eval_durations_s)),
-        "peak_memory_gb": "" if seen.peak_memory_gb is None else f"{seen.peak_memory_gb:.3g}",
-        "gpu_power_w": "" if seen.gpu_power_w is None else f"{seen.gpu_power_w:.4g}",
+        "cold_start_s": cell(metadata.cold_start_s),
+        "eval_durations_s": " ".join(map(cell, metadata.eval_durations_s)),
+        "peak_memory_gb": "" if metadata.peak_memory_gb is None else f"{metadata.peak_memory_gb:.3g}",
+        "gpu_power_w": "" if metadata.gpu_power_w is None else f"{metadata.gpu_power_w:.4g}",
     }
-    values |= {"method": seen.method, **{name: cell(getattr(seen, name)) for name in _COUNTS}}
-    return [Field(name, value, _SEEN_UNITS.get(name, "")) for name, value in values.items() if value]
+    values |= {"method": metadata.method, **{name: cell(getattr(metadata, name)) for name in _COUNTS}}
+    return [Field(name, value, _METADATA_UNITS.get(name, "")) for name, value in values.items() if value]
 
 
 def metadata_of(fields: Mapping[str, Field]) -> ExplorationMetadata:
-    """What an exploration saw, from its ``run.csv``.
+    """Return the measurements of an exploration beside its trials, from its ``run.csv``.
 
     Raises:
         ValueError: where a line is damaged.
     """
-    texts = {name: fields[name].value for name in _SEEN_UNITS if name in fields}
+    texts = {name: fields[name].value for name in _METADATA_UNITS if name in fields}
     known = {name: finite(texts[name]) if name in texts else None for name in ("peak_memory_gb", "gpu_power_w")}
     counts = {name: int(fields[name].value) if name in fields else None for name in _COUNTS}
     return ExplorationMetadata(
@@ -138,7 +138,7 @@ def metadata_of(fields: Mapping[str, Field]) -> ExplorationMetadata:
 
 
 def plan_fields(plan: TrainingPlan) -> list[Field]:
-    """The lines of ``run.csv`` that keep what was explored for."""
+    """Return the lines of ``run.csv`` that keep what was explored for."""
     values = {f"plan_{name}": getattr(plan, name) for name in _PLAN_NAMES}
     return [Field(name, cell(value)) for name, value in values.items() if value is not None]
 
@@ -149,7 +149,7 @@ def has_plan(fields: Mapping[str, Field]) -> bool:
 
 
 def plan_of(fields: Mapping[str, Field]) -> TrainingPlan | None:
-    """What was explored for; None where the run was no exploration.
+    """Return the training that was explored for; None where the run was no exploration.
 
     Raises:
         UsageError: where it is damaged.

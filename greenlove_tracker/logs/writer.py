@@ -33,12 +33,12 @@ _CLAIM_LIFETIME_S = 600.0  # ranks of one launch start within minutes; an older 
 
 
 def timestamp(utc_s: float) -> str:
-    """UTC, ISO 8601, to the millisecond."""
+    """Return a time in ISO 8601, UTC, to the millisecond."""
     return datetime.fromtimestamp(utc_s, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def new_run_id(utc_s: float) -> str:
-    """UTC start time and a suffix of milliseconds and chance: sorts by time, never collides."""
+    """Return the UTC start time and a suffix of milliseconds and chance: sorts by time, never collides."""
     milliseconds = int(utc_s * 1000) % 1000
     return f"{datetime.fromtimestamp(utc_s, UTC):%Y%m%dT%H%M%S}-{milliseconds:03x}{secrets.token_hex(4)[:7]}"
 
@@ -61,7 +61,7 @@ def create_run_dir(log_dir: Path, run_id: str) -> Path:
 
 
 def claim_run_id(log_dir: Path, launch_key: str, rank: int, utc_s: float) -> str:
-    """The run id that all ranks of one launch agree on through the log directory, without a network.
+    """Return the run id that all ranks of one launch agree on through the log directory, without a network.
 
     Whichever rank comes first creates the claim, atomically; the others read it. A claim that is old, or whose
     run already has rows of this rank, belongs to an earlier launch with the same key.
@@ -86,7 +86,7 @@ def claim_run_id(log_dir: Path, launch_key: str, rank: int, utc_s: float) -> str
 
 
 def _create_claim(claim: Path, run_id: str) -> str | None:
-    """``run_id`` if this process made the claim; None if another did."""
+    """Return ``run_id`` if this process made the claim; None if another did."""
     handle, draft = tempfile.mkstemp(dir=claim.parent)
     try:
         with os.fdopen(handle, "w", encoding="ascii") as file:
@@ -118,7 +118,7 @@ def _create_claim_without_links(claim: Path, run_id: str) -> str | None:
 class RunWriter:
     """Writes ``run.csv``, ``epochs-<rank>.csv``, ``forecasts.csv`` and ``summary.csv`` of one rank.
 
-    Rows go to the file at once and to the disk with ``sync()``. Only the first failure is told to ``on_error``; after
+    Rows go to the file at once and to the disk with ``sync()``. Only the first failure goes to ``on_error``; after
     it, everything is kept in memory and every ``sync()`` tries again. Not thread-safe: the tracker holds a lock.
 
     Attributes:
@@ -130,7 +130,7 @@ class RunWriter:
     ) -> None:
         self.run_dir = run_dir
         self._on_error = on_error
-        self._has_told = False
+        self._has_reported = False
         self.unwritten: dict[str, OSError] = {}
         self._summary: Mapping[str, bytes] = {}
         rank = _free_stream(run_dir, rank)
@@ -180,7 +180,7 @@ class RunWriter:
     def close(self, summary: RunSummary | None) -> bool:
         """Write the summary (None: another rank does) and close; True if all of it is on the disk."""
         self._finish(summary)
-        if self.unwritten:  # once more, from what was kept
+        if self.unwritten:  # once more, from memory
             self._restore()
             self._finish(summary)
         for file in self._files:
@@ -188,8 +188,8 @@ class RunWriter:
         return not self.unwritten
 
     def held(self) -> Mapping[str, bytes]:
-        """Every file as it should be, for who reads the run where the disk did not take all of it."""
-        return {file.path.name: file.kept for file in self._files} | dict(self._summary)
+        """Return every file as it should be, for readers of a run of which the disk did not take all."""
+        return {file.path.name: file.content for file in self._files} | dict(self._summary)
 
     def _restore(self) -> None:
         self.unwritten.clear()
@@ -209,19 +209,19 @@ class RunWriter:
             action()
         except OSError as error:
             self.unwritten[name] = error
-            if not self._has_told:
-                self._has_told = True
+            if not self._has_reported:
+                self._has_reported = True
                 self._on_error(error)
 
 
 def _free_stream(run_dir: Path, rank: int | str) -> int | str:
-    """``rank``, or the next number that is free: a command may start one tracker after the other."""
+    """Claim ``rank``, or the next free number: a command may start one tracker after the other."""
     while isinstance(rank, int):
         try:
             os.close(os.open(run_dir / epochs_file(rank), os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644))
         except FileExistsError:
             rank += 1
-        except OSError:  # is told when the file is written
+        except OSError:  # is an error when the file is written
             break
         else:
             break
@@ -229,7 +229,7 @@ def _free_stream(run_dir: Path, rank: int | str) -> int | str:
 
 
 def _info_name(run_dir: Path, rank: int | str) -> str:
-    """Beside the ``run.csv`` of a command that is measured from outside, a script's own tracker writes another."""
+    """Return the file for fields: a tracker inside a command that is measured from outside writes a further one."""
     name = run_file(rank)
     return f"run-{rank}.csv" if name == RUN_FILE and (run_dir / RUN_FILE).exists() else name
 
@@ -238,7 +238,7 @@ def _field_cells(fields: Iterable[Field]) -> list[list[str]]:
     return [[cell(f.name), cell(f.value), cell(f.unit)] for f in fields]
 
 
-# -- Files that are only appended to, or appear whole: what the disk would not take is kept and tried again --
+# -- A file that is only appended to, or appears whole: what the disk would not take is tried again --
 
 _O_BINARY = getattr(os, "O_BINARY", 0)  # Windows would write other line ends
 
@@ -254,35 +254,35 @@ class AppendFile:
 
     def __init__(self, path: Path, head: bytes, *, is_head_atomic: bool = False) -> None:
         self.path = path
-        self._kept = bytearray(head)  # all that was ever appended, to be able to begin anew
+        self._content = bytearray(head)  # all that was ever appended, to be able to begin anew
         self._is_head_atomic = is_head_atomic
         self._written = 0
         self._handle: int | None = None
         self._is_dirty = False
 
     @property
-    def kept(self) -> bytes:
+    def content(self) -> bytes:
         """All that was ever appended, on the disk or not."""
-        return bytes(self._kept)
+        return bytes(self._content)
 
     def append(self, data: bytes) -> None:
-        """Raises OSError where not all of it could be written; it is kept all the same."""
-        self._kept += data
+        """Append data; raises OSError where not all of it could be written, and keeps it all the same."""
+        self._content += data
         self.flush()
 
     def flush(self) -> None:
-        """Raises OSError where not all of it could be written."""
+        """Write what is pending; raises OSError where not all of it could be written."""
         if self._is_head_atomic and self._written == 0:
-            write_atomically(self.path, bytes(self._kept))
-            self._written = len(self._kept)
+            write_atomically(self.path, bytes(self._content))
+            self._written = len(self._content)
         if self._handle is None:
             self._handle = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | _O_BINARY, 0o644)
-        while self._written < len(self._kept):
-            self._written += os.write(self._handle, self._kept[self._written :])
+        while self._written < len(self._content):
+            self._written += os.write(self._handle, self._content[self._written :])
             self._is_dirty = True
 
     def unsynced(self) -> int | None:
-        """A handle of our own on what the disk may not hold yet; raises OSError, also where the file was removed."""
+        """Return a new handle on what the disk may not hold yet; raises OSError, also where the file was removed."""
         self.flush()
         if self._handle is None:
             return None

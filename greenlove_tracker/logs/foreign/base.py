@@ -1,4 +1,4 @@
-"""A run that another tool logged, with the face of one of ours."""
+"""A run that another tool logged, with the interface of one of ours."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from greenlove_tracker.units import GRAMS_PER_KG
 
 @dataclass(frozen=True, slots=True)
 class ForeignRecord:
-    """What another tool's log says about a run.
+    """A run as another tool's log has it.
 
     Attributes:
         fields: as ``run.csv`` holds them.
@@ -70,7 +70,7 @@ class ForeignRun(Run, ABC):
 
     @cached_property
     def record(self) -> ForeignRecord:
-        """What the log says."""
+        """The content of the log."""
         record = self._load()
         self._problem_log.extend(record.problems)
         return record
@@ -92,7 +92,7 @@ class ForeignRun(Run, ABC):
 
     @cached_property
     def has_summary(self) -> bool:
-        """Whether the tool wrote its totals."""
+        """True where the tool wrote its totals."""
         return self.record.is_closed
 
     @cached_property
@@ -119,18 +119,18 @@ class ForeignRun(Run, ABC):
 
 
 def fields_of(values: Mapping[str, str]) -> dict[str, Field]:
-    """Fields by name; what is empty is not there."""
+    """Return fields by name; what is empty is not there."""
     return {name: Field(name, value) for name, value in values.items() if value}
 
 
-# -- Reads a text file that another tool wrote, whatever it holds: bounded memory, and nothing in it is believed --
+# -- Text files that other tools wrote, whatever they hold: bounded memory, and nothing in them is believed --
 
 MAX_LINE_BYTES = 64 * 1024
 _MAX_TEXT = 200  # characters of a name or a note
 
 
 def read_lines(file: Path, notes: ProblemLog) -> Iterator[tuple[int, str]]:
-    """The lines of a file with their numbers, without line ends; what cannot be one is told and left out."""
+    """Yield the lines of a file with their numbers, without line ends; what cannot be one is a problem."""
     try:
         check_file(file.stat())  # a pipe would be waited for
         with file.open("rb") as stream:
@@ -161,7 +161,7 @@ def _lines(stream: BinaryIO, file: Path, notes: ProblemLog) -> Iterator[tuple[in
 
 
 def _is_followed(stream: BinaryIO) -> bool:
-    """Whether a line end follows; the stream then stands behind it."""
+    """Return True where a line end follows; the stream then stands behind it."""
     while rest := stream.readline(MAX_LINE_BYTES):
         if rest.endswith(b"\n"):
             return True
@@ -169,13 +169,13 @@ def _is_followed(stream: BinaryIO) -> bool:
 
 
 def safe_text(text: str) -> str:
-    """``text`` as one short line that no spreadsheet takes for a formula."""
+    """Return ``text`` as one short line that no spreadsheet takes for a formula."""
     visible = "".join(c if c.isprintable() else " " for c in text[: 4 * _MAX_TEXT])
     return escape_formula(" ".join(visible.split())[:_MAX_TEXT])
 
 
 def amount(text: str) -> float | None:
-    """The number that ``text`` holds; None where it is empty or says that there is none.
+    """Return the number that ``text`` holds; None where it is empty or says that there is none.
 
     Raises:
         ValueError: where it is no number, or a negative one.

@@ -48,7 +48,7 @@ class CarbontrackerRun(ForeignRun):
 
     @cached_property
     def log(self) -> CarbontrackerLog:
-        """What its logs say.
+        """The content of its logs.
 
         Raises:
             LogError: where they are no logs of carbontracker.
@@ -82,7 +82,7 @@ class CarbontrackerRun(ForeignRun):
 
 
 def run_id_of(name: str) -> str:
-    """A run's name from that of its logs: time first, so that runs sort by it."""
+    """Return a run's name from that of its logs: time first, so that runs sort by it."""
     found = _TIME.search(name)
     time = "".join(found.groups("00")) if found else ""
     rest = _TIME.sub("", name).strip("_")
@@ -91,14 +91,14 @@ def run_id_of(name: str) -> str:
 
 
 def _status(log: CarbontrackerLog) -> str:
-    """Stopped before the last epoch, or without the last line: interrupted."""
+    """Return the ending: without the last epoch or line, the run was interrupted."""
     if log.is_refused:
         return RunStatus.STOPPED
     return RunStatus.FINISHED if log.is_closed and not log.is_stopped_early else RunStatus.INTERRUPTED
 
 
 def _text(moment: datetime | None) -> str:
-    """ISO 8601 without a zone: the log gives local times and not of where."""
+    """Return ISO 8601 without a zone: the log gives local times and not of where."""
     return moment.isoformat(timespec="milliseconds") if moment else ""
 
 
@@ -123,7 +123,7 @@ def _energy_kwh(epoch: LoggedEpoch, component: str) -> float | None:
 
 
 def _method(log: CarbontrackerLog, component: str) -> str | None:
-    """What the powers are: the log does not say which hardware was simulated.
+    """Return the method behind the powers: the log does not say which hardware was simulated.
 
     Powers of a GPU that never change are given ones; a single one may be either.
     """
@@ -174,7 +174,7 @@ def _source(log: CarbontrackerLog, details: str) -> str:
 
 
 def _intensity(log: CarbontrackerLog) -> Factor | None:
-    """As it was logged, else what its totals come to."""
+    """Return the intensity as it was logged, else that of its totals."""
     value, actual = log.intensity_gco2e_per_kwh, log.actual
     if value is None and actual and actual.energy_kwh and actual.emissions_gco2e is not None:
         value = actual.emissions_gco2e / actual.energy_kwh
@@ -183,7 +183,114 @@ def _intensity(log: CarbontrackerLog) -> Factor | None:
     return Factor("carbon_intensity", value, "gCO2e/kWh", _source(log, log.location or "no place known"))
 
 
-# -- Reads carbontracker's standard log: each epoch's time and mean power, the factors, and how it ended --
+# -- The content of carbontracker's two logs of a run, filled in line by line --
+
+MAX_PARTS = 1000  # devices, equivalents: more are no log's
+_MAX_WRAPPED = 100_000  # characters of the powers of many devices
+
+_STAMPED = re.compile(r"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)(?:,\d+)? - (.*)")
+_DURATION = re.compile(r"(\d{1,7}):(\d\d):(\d\d?(?:\.\d+)?)")
+_DEVICES = re.compile(r"(\w+) with device\(s\) (.*?)\.(?= \w+ with device\(s\) |\s*$)")
+
+
+@dataclass(slots=True)
+class LoggedEpoch:
+    """An epoch, with the power of each device by component: None where none was measured."""
+
+    number: int
+    ended_at: datetime | None
+    duration_s: float | None = None
+    powers_w: dict[str, tuple[float, ...] | None] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Consumption:
+    """A prediction or the totals, as the output log gives them; PUE is in the energy."""
+
+    epochs: int | None
+    duration_s: float | None = None
+    energy_kwh: float | None = None
+    emissions_gco2e: float | None = None
+    equivalents: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class CarbontrackerLog:
+    """Both logs of a run; times are local ones of a zone that is not logged."""
+
+    version: str = ""
+    pue: float | None = None
+    pue_source: str = ""
+    devices: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    epochs: list[LoggedEpoch] = field(default_factory=list)
+    began_at: datetime | None = None
+    ended_at: datetime | None = None
+    intensity_gco2e_per_kwh: float | None = None
+    location: str = ""
+    planned: int | None = None  # as the message of an early stop has it
+    is_stopped_early: bool = False
+    is_refused: bool = False  # the question whether to go on was answered with no
+    is_closed: bool = False
+    actual: Consumption | None = None
+    predicted: Consumption | None = None
+
+
+def messages(file: Path, notes: ProblemLog) -> Iterator[tuple[int, datetime | None, str]]:
+    """Yield each message with its line and time; the powers of many devices are wrapped over several lines."""
+    held: tuple[int, datetime | None, str] | None = None
+    stamp = None
+    for number, line in read_lines(file, notes):
+        found = _STAMPED.fullmatch(line)
+        stamp = _moment(found[1]) if found else stamp
+        if held is not None and (found or len(held[2]) > _MAX_WRAPPED):
+            yield held
+            held = None
+        text = found[2] if found else line
+        held = (number, stamp, text) if held is None else (*held[:2], f"{held[2]} {text}")
+        if not ("[" in held[2] and "]" not in held[2] and held[2].startswith("Average power")):
+            yield held
+            held = None
+    if held is not None:
+        yield held
+
+
+def _moment(text: str) -> datetime | None:
+    try:
+        return datetime.fromisoformat(text)
+    except ValueError:
+        return None
+
+
+def devices_of(message: str) -> dict[str, tuple[str, ...]]:
+    """Return the devices by component; their names may hold full stops."""
+    found = _DEVICES.findall(message.partition("found:")[2])
+    return {name.lower(): tuple(safe_text(d) for d in devices.split(", ")[:MAX_PARTS]) for name, devices in found}
+
+
+def seconds(text: str) -> float:
+    """Return a duration such as ``0:01:02.50``.
+
+    Raises:
+        ValueError: where it is none.
+    """
+    found = _DURATION.search(text)
+    if not found:
+        raise ValueError(f"{text.strip()[:40]!r} is no duration")
+    return timedelta(minutes=60 * int(found[1]) + int(found[2]), seconds=float(found[3])).total_seconds()
+
+
+def whole(text: str) -> int:
+    """Return a whole number as people write it.
+
+    Raises:
+        ValueError: where it is none.
+    """
+    if not (text.isascii() and text.isdecimal() and len(text) < 10):
+        raise ValueError(f"{text[:40]!r} is no number of epochs")
+    return int(text)
+
+
+# -- The standard log: each epoch's time and mean power, the factors, and how it ended --
 
 _POWER = re.compile(r"Average power usage \(W\) for (\w+): (.*)")
 _PUE = re.compile(r"PUE coefficient of (\d[\d.]*\d)(?: \((.*)\))?")
@@ -247,7 +354,7 @@ def _take_average(log: CarbontrackerLog, stamp: datetime | None, message: str) -
 
 
 def _powers_w(text: str, devices: tuple[str, ...]) -> tuple[float, ...] | None:
-    """One power for each device; a power without brackets is the mean over all devices, not their sum.
+    """Return one power for each device; a power without brackets is the mean over all devices, not their sum.
 
     0 W is of hardware that could not be read: what draws nothing does not run.
     """
@@ -291,114 +398,7 @@ _BY_FIRST_WORD: dict[str, Callable[[CarbontrackerLog, datetime | None, str], Non
 }
 
 
-# -- What carbontracker's two logs of a run say, filled in line by line as they are read --
-
-MAX_PARTS = 1000  # devices, equivalents: more are no log's
-_MAX_WRAPPED = 100_000  # characters of the powers of many devices
-
-_STAMPED = re.compile(r"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)(?:,\d+)? - (.*)")
-_DURATION = re.compile(r"(\d{1,7}):(\d\d):(\d\d?(?:\.\d+)?)")
-_DEVICES = re.compile(r"(\w+) with device\(s\) (.*?)\.(?= \w+ with device\(s\) |\s*$)")
-
-
-@dataclass(slots=True)
-class LoggedEpoch:
-    """An epoch, with the power of each device by component: None where none was measured."""
-
-    number: int
-    ended_at: datetime | None
-    duration_s: float | None = None
-    powers_w: dict[str, tuple[float, ...] | None] = field(default_factory=dict)
-
-
-@dataclass(slots=True)
-class Consumption:
-    """A prediction or the totals, as the output log gives them; PUE is in the energy."""
-
-    epochs: int | None
-    duration_s: float | None = None
-    energy_kwh: float | None = None
-    emissions_gco2e: float | None = None
-    equivalents: dict[str, float] = field(default_factory=dict)
-
-
-@dataclass(slots=True)
-class CarbontrackerLog:
-    """Both logs of a run; times are local ones of a zone that is not logged."""
-
-    version: str = ""
-    pue: float | None = None
-    pue_source: str = ""
-    devices: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    epochs: list[LoggedEpoch] = field(default_factory=list)
-    began_at: datetime | None = None
-    ended_at: datetime | None = None
-    intensity_gco2e_per_kwh: float | None = None
-    location: str = ""
-    planned: int | None = None  # as the message of an early stop has it
-    is_stopped_early: bool = False
-    is_refused: bool = False  # the question whether to go on was answered with no
-    is_closed: bool = False
-    actual: Consumption | None = None
-    predicted: Consumption | None = None
-
-
-def messages(file: Path, notes: ProblemLog) -> Iterator[tuple[int, datetime | None, str]]:
-    """Each message with its line and time; the powers of many devices are wrapped over several lines."""
-    held: tuple[int, datetime | None, str] | None = None
-    stamp = None
-    for number, line in read_lines(file, notes):
-        found = _STAMPED.fullmatch(line)
-        stamp = _moment(found[1]) if found else stamp
-        if held is not None and (found or len(held[2]) > _MAX_WRAPPED):
-            yield held
-            held = None
-        text = found[2] if found else line
-        held = (number, stamp, text) if held is None else (*held[:2], f"{held[2]} {text}")
-        if not ("[" in held[2] and "]" not in held[2] and held[2].startswith("Average power")):
-            yield held
-            held = None
-    if held is not None:
-        yield held
-
-
-def _moment(text: str) -> datetime | None:
-    try:
-        return datetime.fromisoformat(text)
-    except ValueError:
-        return None
-
-
-def devices_of(message: str) -> dict[str, tuple[str, ...]]:
-    """The devices by component; their names may hold full stops."""
-    found = _DEVICES.findall(message.partition("found:")[2])
-    return {name.lower(): tuple(safe_text(d) for d in devices.split(", ")[:MAX_PARTS]) for name, devices in found}
-
-
-def seconds(text: str) -> float:
-    """A duration such as ``0:01:02.50``.
-
-    Raises:
-        ValueError: where it is none.
-    """
-    found = _DURATION.search(text)
-    if not found:
-        raise ValueError(f"{text.strip()[:40]!r} is no duration")
-    return timedelta(minutes=60 * int(found[1]) + int(found[2]), seconds=float(found[3])).total_seconds()
-
-
-def whole(text: str) -> int:
-    """A whole number as people write it.
-
-    Raises:
-        ValueError: where it is none.
-    """
-    if not (text.isascii() and text.isdecimal() and len(text) < 10):
-        raise ValueError(f"{text[:40]!r} is no number of epochs")
-    return int(text)
-
-
-# -- Reads carbontracker's output log: what it predicted, and what it says the run took --
+# -- The output log: the prediction, and the totals of the run --
 
 _BLOCK = re.compile(r"(Actual|Predicted) consumption(?: for (\d+) epoch)?")
 _EQUIVALENT = re.compile(r"(\d[\d.]*) (\S.*)")

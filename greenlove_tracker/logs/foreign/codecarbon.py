@@ -50,12 +50,12 @@ def _record(logged: LoggedRun, ended_at: datetime | None) -> ForeignRecord:
 
 
 def _status(logged: LoggedRun) -> str:
-    """A row is written by stop(), and by every flush(): of several, the last may be one of the many."""
+    """Return the ending: stop() and every flush() write a row, so that the last of several may be either."""
     return RunStatus.FINISHED if len(logged.readings) <= 1 else RunStatus.EXITED
 
 
 def _last(logged: LoggedRun) -> Reading:
-    """The totals of the run: its highest reading; where only tasks were written, their sum."""
+    """Return the totals of the run: its highest reading; where only tasks were written, their sum."""
     if logged.readings:
         return max(logged.readings, key=lambda r: (r.total_kwh or 0.0, r.duration_s))
     tasks = logged.tasks
@@ -76,7 +76,7 @@ def _sum(values: Iterable[float | None]) -> float | None:
 
 
 def _rows(logged: LoggedRun, last: Reading) -> list[Row]:
-    """The stretches between the readings; one for all where the readings do not follow on one another.
+    """Return the stretches between the readings; one for all where the readings do not follow on one another.
 
     With tasks, CodeCarbon's duration is that of the latest: the run took at least all of them together.
     """
@@ -98,7 +98,7 @@ def _energies(reading: Reading) -> tuple[float | None, ...]:
 
 
 def _follows(a: Reading, b: Reading) -> bool:
-    """Whether every total of ``b`` is one of ``a`` that has grown."""
+    """Return True where every total of ``b`` is one of ``a`` that has grown."""
     pairs = zip(_energies(a), _energies(b), strict=True)
     return all((x is None) == (y is None) and (x or 0.0) <= (y or 0.0) for x, y in pairs)
 
@@ -115,7 +115,7 @@ def _stretch(a: Reading, b: Reading, duration_s: float, logged: LoggedRun) -> Ro
 
 
 def _text(moment: datetime | None) -> str:
-    """ISO 8601; without a zone where the file gives none, as CodeCarbon's local times."""
+    """Return ISO 8601; without a zone where the file gives none, as CodeCarbon's local times."""
     return moment.isoformat(timespec="milliseconds") if moment else ""
 
 
@@ -148,7 +148,7 @@ def _fields(logged: LoggedRun, last: Reading, began_at: str) -> dict[str, Field]
 
 
 def _count(text: str) -> str:
-    """A whole number, which pandas may have written as ``2.0``."""
+    """Return a whole number, which pandas may have written as ``2.0``."""
     try:
         return str(int(float(text)))
     except (ValueError, OverflowError):
@@ -214,11 +214,11 @@ class LoggedRun:
     pue: float = 1.0
 
     def shares_rows(self, other: LoggedRun) -> bool:
-        """Whether a row stands in both."""
+        """Return True where a row stands in both."""
         return not {*self.readings, *self.tasks}.isdisjoint([*other.readings, *other.tasks])
 
     def together(self, other: LoggedRun) -> LoggedRun:
-        """The same run with the rows of another file; a row that stands in both counts once."""
+        """Merge the run with the rows of another file; a row that stands in both counts once."""
         tasks = Counter(self.tasks) | Counter(other.tasks)  # two of one file may be alike
         latest = max(self, other, key=lambda run: max(row.duration_s for row in (*run.readings, *run.tasks)))
         readings = list(dict.fromkeys([*self.readings, *other.readings]))
@@ -226,7 +226,7 @@ class LoggedRun:
 
 
 def read_emissions(file: Path, notes: ProblemLog) -> dict[str, LoggedRun] | None:
-    """The runs of a CSV file by ``run_id``, or by file and line; None where it is another kind of file."""
+    """Return the runs of a CSV file by ``run_id``, or by file and line; None where it is another kind of file."""
     runs: dict[str, LoggedRun] = {}
     lines = _cells(file, notes)
     _, header = next(lines, (0, []))
@@ -251,7 +251,7 @@ def read_emissions(file: Path, notes: ProblemLog) -> dict[str, LoggedRun] | None
 
 
 def _cells(file: Path, notes: ProblemLog) -> Iterator[tuple[int, Sequence[str]]]:
-    """Each line by itself: CodeCarbon writes no cell of several, and a stray quote must not swallow the rest."""
+    """Yield the cells line by line: CodeCarbon writes no longer cells, and a stray quote must not swallow the rest."""
     for number, line in read_lines(file, notes):
         yield number, split_line(line)
 
@@ -266,7 +266,7 @@ def _reading(cells: Mapping[str, str]) -> Reading:
 
 
 def _energy_kwh(text: str) -> float | None:
-    """None for 0: what was there and read took some; what was not is written as 0."""
+    """Return None for 0: what was there and read took some; what was not is written as 0."""
     return amount(text) or None
 
 

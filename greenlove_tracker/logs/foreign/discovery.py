@@ -26,21 +26,21 @@ class Search:
 
     def __init__(self) -> None:
         self.notes = ProblemLog()
-        self._seen: set[tuple[int, int]] = set()
+        self._entered: set[tuple[int, int]] = set()
         self._by_id: dict[str, Run] = {}
         self._logged: dict[str, LoggedRun] = {}
 
     def under(self, directory: LogPath) -> list[Run]:
-        """Every run under a directory, the oldest first."""
+        """Return every run under a directory, the oldest first."""
         self._is_new(directory)
         self._directory(directory, depth=0)
         return self._sorted()
 
     def of_file(self, file: Path) -> list[Run]:
-        """The runs of one file; the other logs of a run that it belongs to are read too."""
+        """Return the runs of one file; the other logs of a run that it belongs to are read too."""
         found = LOG_NAME.fullmatch(file.name)
         beside = [file] if found is None else [file.with_name(_log_name(found[1], kind)) for kind in ("", "_output")]
-        self._files([path for path in beside if path.exists()], is_told=True)
+        self._files([path for path in beside if path.exists()], is_reported=True)
         return self._sorted()
 
     def _sorted(self) -> list[Run]:
@@ -62,13 +62,13 @@ class Search:
             if not self._is_done(path):
                 self._subdirectory(path, depth + 1)
         files = [directory / entry.name for entry in listed if not entry.is_dir]
-        self._files([file for file in files if isinstance(file, Path)], is_told=depth == 0)
+        self._files([file for file in files if isinstance(file, Path)], is_reported=depth == 0)
         for file in files:
             if not isinstance(file, Path):
                 self.notes.add(file, "is not a run: a file")
 
     def _is_done(self, path: LogPath) -> bool:
-        """Whether nothing in a directory is to be searched, as it is a run, which is added, or cannot be entered."""
+        """Return True where a directory needs no search: a run, which is added, or one that cannot be entered."""
         if not self._is_new(path):
             self.notes.add(path, "left out: leads to a directory that was read already")
             return True
@@ -97,26 +97,26 @@ class Search:
         return len(self._by_id) + len(self._logged) + len(self.notes)
 
     def _is_new(self, directory: LogPath) -> bool:
-        """Whether it was not entered yet: links may lead round in a circle."""
+        """Return True where a directory was not entered yet: links may lead round in a circle."""
         if isinstance(directory, RemotePath):
             return True
         try:
             found = directory.stat()
         except OSError:
-            return True  # why it cannot be read is told where it is
+            return True  # the reason becomes a problem where it is read
         key = found.st_dev, found.st_ino
-        is_new = key not in self._seen
-        self._seen.add(key)
+        is_new = key not in self._entered
+        self._entered.add(key)
         return is_new
 
-    def _files(self, files: Sequence[Path], *, is_told: bool) -> None:
+    def _files(self, files: Sequence[Path], *, is_reported: bool) -> None:
         by_name: dict[str, dict[str, Path]] = {}
         for file in files:
             if found := LOG_NAME.fullmatch(file.name):
                 by_name.setdefault(found[1], {})[found[2]] = file
-            elif ".csv" in file.suffixes and self._had_emissions(file):
+            elif ".csv" in file.suffixes and self._add_emissions(file):
                 continue
-            elif is_told:
+            elif is_reported:
                 self.notes.add(file, "is not a run: a file")
         for name, logs in by_name.items():
             if set(logs) == {"_err"}:
@@ -124,8 +124,8 @@ class Search:
             else:
                 self._add(CarbontrackerRun(name, logs.get(""), logs.get("_output")))
 
-    def _had_emissions(self, file: Path) -> bool:
-        """Whether it was CodeCarbon's, or could not be read at all, which was then told."""
+    def _add_emissions(self, file: Path) -> bool:
+        """Return True for a file of CodeCarbon's, or one that cannot be read at all, which is then a problem."""
         n_before = len(self.notes)
         found = read_emissions(file, self.notes)
         for key, run in (found or {}).items():
@@ -136,7 +136,7 @@ class Search:
         return found is not None or len(self.notes) > n_before
 
     def _add_own(self, run: Run) -> None:
-        """One of our runs has its name for itself: of two, the second is a copy, or was called so by hand."""
+        """Add one of our runs, whose name is its own: of two, the second is a copy, or was called so by hand."""
         other = self._by_id.setdefault(run.run_id, run)
         if other is not run and _are_copies(run, other):
             self.notes.add(run.path, f"left out: the same run as in {other.path}")
@@ -144,7 +144,7 @@ class Search:
             self.notes.add(run.path, f"left out: {other.path} has the same name; rename one of them")
 
     def _add(self, run: ForeignRun) -> None:
-        """A run of another tool that was found before is a copy; one that only has the same name gets another."""
+        """Add a run of another tool: one found before is a copy; one that only has the same name gets another."""
         n, run_id = 1, run.run_id
         while (other := self._by_id.get(run_id)) is not None:
             if isinstance(other, ForeignRun) and _are_alike(run, other):
@@ -162,7 +162,7 @@ def _log_name(name: str, kind: str) -> str:
 
 
 def _are_copies(run: Run, other: Run) -> bool:
-    """Whether two of our runs that have one name began at one moment; what is read for that is let go."""
+    """Return True where two of our runs of one name began at one moment; what is read for that is let go."""
     try:
         return copy(run).text("started_at") == copy(other).text("started_at")
     except LogError:  # of a newer version: the name is all that is known
@@ -172,12 +172,12 @@ def _are_copies(run: Run, other: Run) -> bool:
 def _are_alike(run: ForeignRun, other: ForeignRun) -> bool:
     try:
         return run.record == other.record
-    except Exception:  # unreadable: each is told by its own name
+    except Exception:  # unreadable: each is a problem of its own
         return False
 
 
 def runs_and_problems(path: LogPath) -> tuple[list[Run], Iterable[Problem]]:
-    """Every run under ``path``, or in it where it is a file, and what could not be read."""
+    """Return every run under ``path``, or in it where it is a file, and what could not be read."""
     search = Search()
     runs = search.of_file(path) if isinstance(path, Path) and not path.is_dir() else search.under(path)
     return runs, search.notes.problems
