@@ -14,19 +14,9 @@ from pathlib import Path
 
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.files import write_atomically
+from greenlove_tracker.logs import schema
 from greenlove_tracker.logs.csvio import log_lines
 from greenlove_tracker.logs.forecasts import FORECAST_COLUMNS, IssuedForecast, forecast_cells, forecasts_file
-from greenlove_tracker.logs.schema import (
-    EPOCH_COLUMNS,
-    RUN_COLUMNS,
-    RUN_FILE,
-    SUMMARY_FILE,
-    cell,
-    epochs_file,
-    row_cells,
-    run_file,
-    summary_fields,
-)
 from greenlove_tracker.records import Field, Row, RunSummary
 
 _CLAIM_LIFETIME_S = 600.0  # ranks of one launch start within minutes; an older claim is another launch's
@@ -77,7 +67,7 @@ def claim_run_id(log_dir: Path, launch_key: str, rank: int, utc_s: float) -> str
             if created := _create_claim(claim, new_run_id(utc_s)):
                 return created
             run_id = claim.read_text(encoding="ascii")
-            is_taken = (log_dir / run_id / epochs_file(rank)).exists()
+            is_taken = (log_dir / run_id / schema.epochs_file(rank)).exists()
             if not is_taken and time.time() - claim.stat().st_mtime < _CLAIM_LIFETIME_S:
                 return run_id
     except OSError as error:
@@ -134,8 +124,8 @@ class RunWriter:
         self.unwritten: dict[str, OSError] = {}
         self._summary: Mapping[str, bytes] = {}
         rank = _free_stream(run_dir, rank)
-        self._epochs = AppendFile(run_dir / epochs_file(rank), log_lines([EPOCH_COLUMNS]))
-        head = log_lines([RUN_COLUMNS, *_field_cells(fields)])
+        self._epochs = AppendFile(run_dir / schema.epochs_file(rank), log_lines([schema.EPOCH_COLUMNS]))
+        head = log_lines([schema.RUN_COLUMNS, *_field_cells(fields)])
         self._info = AppendFile(run_dir / _info_name(run_dir, rank), head, is_head_atomic=True)
         self._forecasts = AppendFile(run_dir / forecasts_file(rank), log_lines([FORECAST_COLUMNS]))
         self._files = [self._info, self._epochs]  # the forecasts join them with the first one
@@ -144,7 +134,7 @@ class RunWriter:
 
     def write_row(self, row: Row) -> None:
         """Append a row."""
-        self._guarded(self._epochs.path.name, lambda: self._epochs.append(log_lines([row_cells(row)])))
+        self._guarded(self._epochs.path.name, lambda: self._epochs.append(log_lines([schema.row_cells(row)])))
 
     def write_fields(self, fields: Sequence[Field]) -> None:
         """Append what was found out after the start."""
@@ -200,9 +190,9 @@ class RunWriter:
         self.unwritten.clear()
         self.sync()
         if summary is not None:
-            lines = log_lines([RUN_COLUMNS, *_field_cells(summary_fields(summary))])
-            self._summary = {SUMMARY_FILE: lines}
-            self._guarded(SUMMARY_FILE, lambda: write_atomically(self.run_dir / SUMMARY_FILE, lines))
+            lines = log_lines([schema.RUN_COLUMNS, *_field_cells(schema.summary_fields(summary))])
+            self._summary = {schema.SUMMARY_FILE: lines}
+            self._guarded(schema.SUMMARY_FILE, lambda: write_atomically(self.run_dir / schema.SUMMARY_FILE, lines))
 
     def _guarded(self, name: str, action: Callable[[], None]) -> None:
         try:
@@ -218,7 +208,7 @@ def _free_stream(run_dir: Path, rank: int | str) -> int | str:
     """Claim ``rank``, or the next free number: a command may start one tracker after the other."""
     while isinstance(rank, int):
         try:
-            os.close(os.open(run_dir / epochs_file(rank), os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644))
+            os.close(os.open(run_dir / schema.epochs_file(rank), os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644))
         except FileExistsError:
             rank += 1
         except OSError:  # is an error when the file is written
@@ -230,12 +220,12 @@ def _free_stream(run_dir: Path, rank: int | str) -> int | str:
 
 def _info_name(run_dir: Path, rank: int | str) -> str:
     """Return the file for fields: a tracker inside a command that is measured from outside writes a further one."""
-    name = run_file(rank)
-    return f"run-{rank}.csv" if name == RUN_FILE and (run_dir / RUN_FILE).exists() else name
+    name = schema.run_file(rank)
+    return f"run-{rank}.csv" if name == schema.RUN_FILE and (run_dir / schema.RUN_FILE).exists() else name
 
 
 def _field_cells(fields: Iterable[Field]) -> list[list[str]]:
-    return [[cell(f.name), cell(f.value), cell(f.unit)] for f in fields]
+    return [[schema.cell(f.name), schema.cell(f.value), schema.cell(f.unit)] for f in fields]
 
 
 # -- A file that is only appended to, or appears whole: what the disk would not take is tried again --
