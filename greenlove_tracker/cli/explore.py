@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import click
 
-from greenlove_tracker.cli.base import Verb, cli, csv_option, json_option
+from greenlove_tracker.cli.base import cli, csv_option, json_option
 from greenlove_tracker.config import setting_names
-from greenlove_tracker.errors import MissingExtraError, SettingError, UsageError, in_options
-from greenlove_tracker.projection.types import OPTIONS as PROJECT_OPTIONS
-from greenlove_tracker.projection.types import CustomSpeedup, ProjectionOptions, rows_in_options
+from greenlove_tracker.errors import MissingExtraError, UsageError
+from greenlove_tracker.projection.types import OPTION_NAMES, CustomSpeedup, ProjectionOptions
 
 _BY_CTRL_C = 130  # as a shell ends: 128 and the number of SIGINT
 
@@ -64,23 +63,8 @@ def explore(
         raise SystemExit(_BY_CTRL_C) from None
 
 
-class _ProjectVerb(Verb):
-    """Names its options in sentences too that do not say which argument they name."""
-
-    def message(self, error: UsageError, given: Mapping[str, Any]) -> str:
-        """Return the message of an error with the options of this verb."""
-        if error.arguments or isinstance(error, SettingError):
-            return super().message(error, given)
-        subject, _, rest = str(error).partition(" ")
-        if subject in self.option_names and rest.startswith("must ") and given.get(subject) is not None:
-            return f"{self.option_names[subject]} {rest}"
-        own = {name: option for name, option in self.option_names.items() if "_" in name}  # others are common words
-        return in_options(str(error), own | PROJECT_OPTIONS)
-
-
 @cli.command(
-    cls=_ProjectVerb,
-    options=PROJECT_OPTIONS,
+    options=OPTION_NAMES,
     short_help="Say what a training would take, cost and emit on GPUs for rent.",
 )
 @click.argument("log_dir", required=False)
@@ -178,7 +162,7 @@ def project(
     elif as_csv:
         click.echo(projection_csv(rows), nl=False)
     else:
-        click.echo(projection_screen(rows_in_options(rows), about, found.today))
+        click.echo(projection_screen(rows, about, found.today))
 
 
 def parse_speedups(texts: Sequence[str]) -> CustomSpeedup | dict[str, CustomSpeedup] | None:

@@ -18,7 +18,7 @@ _A_PART = re.compile(r"\bMIG\b|\bGRID\b|\bvGPU\b|-\d+-?\d*[ABCQ]$", re.IGNORECAS
 
 
 def recognise(name: str, memory_gb: float | None = None) -> GpuSpec:
-    """The GPU that ``name`` is, by exact comparison with the table's names.
+    """Return the GPU that ``name`` is, by exact comparison with the table's names.
 
     ``NVIDIA`` or ``AMD`` in front, hyphens and spaces make no difference. Nor does the case of a name typed in one
     case only; else it does, since NVML prints "RTX 2080 SUPER" for a desktop card and "RTX 2080 Super" for a laptop.
@@ -32,24 +32,28 @@ def recognise(name: str, memory_gb: float | None = None) -> GpuSpec:
     """
     candidates = _by_key().get(_key(name)) or _typed_in_one_case(name)
     if not candidates:
-        raise UsageError(_unknown(name))
+        raise UsageError(_unknown(name), argument="custom_speedup")
     if memory_gb is None:
         if len(candidates) > 1:
             names = " or ".join(repr(gpu.name) for gpu in candidates)
-            raise UsageError(f"{len(candidates)} GPUs are called {name!r}: give its memory, or say {names}")
+            raise UsageError(
+                f"{len(candidates)} GPUs are called {name!r}: give its memory with {{argument}}, or say {names}",
+                argument="local_memory_gb",
+            )
         return candidates[0]
     return _by_memory(name, candidates, memory_gb)
 
 
 def _by_memory(name: str, candidates: Sequence[GpuSpec], memory_gb: float) -> GpuSpec:
     if not (math.isfinite(memory_gb) and memory_gb > 0):
-        raise UsageError(f"memory_gb must be positive, not {memory_gb!r}")
+        raise UsageError(f"{{argument}} must be positive, not {memory_gb!r}", argument="local_memory_gb")
     known = [gpu for gpu in candidates if gpu.memory_gb is not None]
     nearest = min(known, key=lambda gpu: abs(math.log(memory_gb / (gpu.memory_gb or 1.0))), default=candidates[0])
     if nearest.memory_gb is not None and abs(memory_gb / nearest.memory_gb - 1) > _MEMORY_TOLERANCE:
         raise UsageError(
             f"{name!r} has {nearest.memory_gb:g} GB, but this one shows {memory_gb:.3g} GB: it is another edition or "
-            "a part of that GPU, whose speed is in no table; give custom_speedup"
+            "a part of that GPU, whose speed is in no table; give {argument}",
+            argument="custom_speedup",
         )
     return nearest
 
@@ -84,16 +88,16 @@ def _typed_in_one_case(name: str) -> tuple[GpuSpec, ...]:
 def _unknown(name: str) -> str:
     if _A_PART.search(name.strip()):
         return (
-            f"{name!r} is a part of a GPU (MIG or vGPU), whose speed is in no table: give custom_speedup, "
+            f"{name!r} is a part of a GPU (MIG or vGPU), whose speed is in no table: give {{argument}}, "
             "or measure it with a trial"
         )
     near = nearest_names(name)
     hint = f"; the nearest names are {', '.join(near)}" if near else ""
-    return f"no GPU of the table is called {name!r}{hint}: give one of its names, or custom_speedup"
+    return f"no GPU of the table is called {name!r}{hint}: give one of its names, or {{argument}}"
 
 
 def nearest_names(name: str, n: int = 4) -> tuple[str, ...]:
-    """Canonical names that hold all the words of ``name``, or else look like it: to suggest, never to use."""
+    """Return canonical names that hold all the words of ``name``, or else look like it: to suggest, never to use."""
     folded = _key(name).casefold()
     words = set(folded.split())
     holding = [gpu.name for gpu in gpus().values() if words and words <= set(_key(gpu.name).casefold().split())]

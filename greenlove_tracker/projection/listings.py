@@ -54,7 +54,10 @@ def offers_of(provider: str | None, prices: Path | str | None) -> tuple[Offer, .
     found = tuple(offer for offer in everything if offer.provider in wanted)
     if not found:
         known = ", ".join(sorted({offer.provider for offer in everything}))
-        raise UsageError(f"no offers of provider {provider!r} are known, only of {known}: give its prices in a file")
+        raise UsageError(
+            f"no offers of provider {provider!r} are known, only of {known}: give its prices in a file, {{argument=}}",
+            argument="prices",
+        )
     return found
 
 

@@ -9,7 +9,7 @@ from greenlove_tracker.forecasting import Estimate, Forecast
 from greenlove_tracker.grid.price import BUSINESS
 from greenlove_tracker.pricing import Rates
 from greenlove_tracker.projection.power import HOST_OVERHEAD, PowerDraw, power_draw
-from greenlove_tracker.projection.types import Claim, ProjectionOptions
+from greenlove_tracker.projection.types import Caveat, Claim, ProjectionOptions
 from greenlove_tracker.records import Factor
 from greenlove_tracker.tables.gpus import GpuSpec
 from greenlove_tracker.tables.offers import Offer
@@ -97,17 +97,17 @@ def local_machine(forecast: Forecast, gpu: GpuSpec | None, options: ProjectionOp
     )
 
 
-def price_warning(electricity_price: Factor | None, country: str | None) -> str:
-    """Return the warning about the local price of electricity; empty where there is none."""
+def price_caveat(electricity_price: Factor | None, country: str | None) -> Caveat | None:
+    """Return the caveat about the local price of electricity; None where there is none."""
     if electricity_price is None:
         of = f"for {country}" if country else "without a country"
-        return f"no open price of electricity is known {of}: give electricity_price in USD/kWh"
+        message = f"no open price of electricity is known {of}: give {{argument}} in USD/kWh"
+        return Caveat(message, ("electricity_price",))
     if electricity_price.basis == BUSINESS:
-        return (
-            f"the local price of electricity is one for businesses, of {electricity_price.year}: "
-            "give electricity_price in USD/kWh"
-        )
-    return ""
+        year = electricity_price.year
+        message = f"the local price of electricity is one for businesses, of {year}: give {{argument}} in USD/kWh"
+        return Caveat(message, ("electricity_price",))
+    return None
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,9 +11,9 @@ from greenlove_tracker.errors import UsageError
 from greenlove_tracker.forecasting import Forecast
 from greenlove_tracker.projection import listings
 from greenlove_tracker.projection.catalogue import recognise
-from greenlove_tracker.projection.machines import Machine, local_machine, price_warning
+from greenlove_tracker.projection.machines import Machine, local_machine, price_caveat
 from greenlove_tracker.projection.rows import Target, local_row, target_row
-from greenlove_tracker.projection.types import CustomSpeedup, Projection, ProjectionOptions, today_utc
+from greenlove_tracker.projection.types import Caveat, CustomSpeedup, Projection, ProjectionOptions, today_utc
 from greenlove_tracker.records import Factor
 from greenlove_tracker.tables.gpus import GpuSpec
 
@@ -140,9 +140,9 @@ def project_forecast(forecast: Forecast, options: ProjectionOptions) -> list[Pro
     local = local_machine(forecast, _local_gpu(options), options)
     targets, notes = _targets(local, options)
     rows, left_out = _target_rows(forecast, local, targets, options)
-    price = price_warning(local.electricity_price, options.country) if options.price_usd_per_gpu_hour is None else ""
-    warnings = (price, _steps_warning(forecast, rows, local), *notes, *left_out)
-    first = local_row(forecast, local, options, tuple(text for text in warnings if text))
+    price = price_caveat(local.electricity_price, options.country) if options.price_usd_per_gpu_hour is None else None
+    caveats = (price, _steps_caveat(forecast, rows, local), *map(Caveat, notes), *left_out)
+    first = local_row(forecast, local, options, tuple(caveat for caveat in caveats if caveat))
     fitting = tuple(dict.fromkeys(row.name for row in rows if row.fits and not row.aside))
     rows = [replace(row, fits_instead=fitting) if row.fits is False else row for row in rows]
     return [first, *sorted(rows, key=_order)]
@@ -195,7 +195,7 @@ def _aside(listing: listings.Listing, local: GpuSpec | None, *, is_asked_for: bo
 
 def _target_rows(
     forecast: Forecast, local: Machine, targets: Sequence[Target], options: ProjectionOptions
-) -> tuple[list[Projection], list[str]]:
+) -> tuple[list[Projection], list[Caveat]]:
     """Return the rows, and why others are left out.
 
     Left out are GPUs without a figure of the user's where nothing else leads to them, and those that the method asked
@@ -206,35 +206,42 @@ def _target_rows(
     """
     reason = _only_custom(forecast, local)
     known = [target for target in targets if not reason or options.custom_speedup_of(target.gpu.name) is not None]
-    unknown = ", ".join(dict.fromkeys(target.gpu.name for target in targets if target not in known))
-    rows, left_out = [], [f"left out: {unknown}: {reason}"] if unknown else []
+    rows, errors = [], []
     for target in known:
         try:
             rows.append(target_row(forecast, local, target, options))
         except UsageError as error:
             if options.method is None:
                 raise
-            left_out.append(f"left out: {error}")
-    if not rows and left_out:
-        raise UsageError(reason if unknown else left_out[0].removeprefix("left out: "))
-    return rows, left_out
+            errors.append(error)
+    if reason and len(known) < len(targets):
+        if not rows:
+            raise reason
+        unknown = ", ".join(dict.fromkeys(target.gpu.name for target in targets if target not in known))
+        reason = UsageError(f"{unknown}: {reason.args[0]}", argument=reason.arguments)
+        errors.insert(0, reason)
+    if errors and not rows:
+        raise errors[0]
+    return rows, [Caveat(f"left out: {error.args[0]}", error.arguments) for error in errors]
 
 
-def _only_custom(forecast: Forecast, local: Machine) -> str:
-    """Return why only a figure of the user's leads to another GPU; empty where there are others."""
+def _only_custom(forecast: Forecast, local: Machine) -> UsageError | None:
+    """Return why only a figure of the user's leads to another GPU; None where there are others."""
     if local.gpu is None and local.has_gpu:
-        return "the local GPU is in no table, and nothing leads from it to another without a custom_speedup"
-    if not local.has_gpu and forecast.method == "power":
-        return "a fit that used no GPU cannot be projected onto one without a custom_speedup that was measured there"
-    return ""
+        message = "the local GPU is in no table, and nothing leads from it to another without a {argument}"
+    elif not local.has_gpu and forecast.method == "power":
+        message = "a fit that used no GPU cannot be projected onto one without a {argument} that was measured there"
+    else:
+        return None
+    return UsageError(message, argument="custom_speedup")
 
 
-def _steps_warning(forecast: Forecast, rows: Sequence[Projection], local: Machine) -> str:
-    """Return the warning that nothing bounds an assumed CPU's speedups, where the number of steps is not known."""
+def _steps_caveat(forecast: Forecast, rows: Sequence[Projection], local: Machine) -> Caveat | None:
+    """Return the caveat that nothing bounds an assumed CPU's speedups, where the number of steps is not known."""
     is_guess = any(row.speedup and row.speedup.method == "specifications" for row in rows)
     if local.has_gpu or forecast.plan is not None or not is_guess:
-        return ""
-    return (
+        return None
+    return Caveat(
         "how many steps this takes is not known: where they are many and small, a GPU waits for its orders, and takes "
         "longer than this"
     )

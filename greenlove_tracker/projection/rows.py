@@ -8,7 +8,7 @@ from greenlove_tracker.forecasting import Estimate, Forecast
 from greenlove_tracker.projection import power
 from greenlove_tracker.projection.machines import Machine, Site, site_of
 from greenlove_tracker.projection.speedup import Speedup, speedup
-from greenlove_tracker.projection.types import Projection, ProjectionOptions
+from greenlove_tracker.projection.types import Caveat, Projection, ProjectionOptions
 from greenlove_tracker.records import Factor
 from greenlove_tracker.tables.gpus import GpuSpec
 from greenlove_tracker.tables.offers import Offer
@@ -19,7 +19,7 @@ _USABLE_MEMORY = 0.93
 
 
 def local_row(
-    forecast: Forecast, machine: Machine, options: ProjectionOptions, warnings: tuple[str, ...]
+    forecast: Forecast, machine: Machine, options: ProjectionOptions, caveats: tuple[Caveat, ...]
 ) -> Projection:
     """Return the row of the local machine.
 
@@ -27,7 +27,7 @@ def local_row(
         forecast: of the training on it.
         machine: the local machine.
         options: of the projection.
-        warnings: those about the whole table.
+        caveats: those about the whole table.
     """
     duration, sources = power.at_level(forecast.duration_s), [_cited(machine.intensity)]
     if forecast.energy_kwh is not None:
@@ -41,10 +41,10 @@ def local_row(
     if cost_basis == "electricity":
         sources.append(_cited(machine.electricity_price))
     if machine.draw is None:
-        text = "what the GPUs draw is not known, so no energy or CO2e elsewhere: give utilization or"
-        warnings = (*warnings, f"{text} manual_gpu_utilization, a share of their power limit such as 0.8")
+        message = "what the GPUs draw is not known, so no energy or CO2e elsewhere: give {argument}, a share of their "
+        caveats = (*caveats, Caveat(message + "power limit such as 0.8", ("utilization or manual_gpu_utilization",)))
     elif machine.draw.warning:
-        warnings = (*warnings, machine.draw.warning)
+        caveats = (*caveats, Caveat(machine.draw.warning))
     return Projection(
         name=machine.gpu.name if machine.gpu else options.local_gpu or "this machine",
         gpu=machine.gpu,
@@ -71,7 +71,7 @@ def local_row(
         fits_instead=(),
         sources=tuple(text for text in sources if text),
         assumptions=(),
-        warnings=warnings,
+        caveats=caveats,
     )
 
 
@@ -164,7 +164,7 @@ def target_row(forecast: Forecast, local: Machine, target: Target, options: Proj
         fits_instead=(),
         sources=_sources(target, site, faster),
         assumptions=_assumptions(local, machine, target, site, gain, options.scaling),
-        warnings=_warnings(local, target, site, options),
+        caveats=_caveats(local, target, site, options),
     )
 
 
@@ -241,7 +241,7 @@ def _assumptions(
     return (*found, *site.notes)
 
 
-def _warnings(local: Machine, target: Target, site: Site, options: ProjectionOptions) -> tuple[str, ...]:
+def _caveats(local: Machine, target: Target, site: Site, options: ProjectionOptions) -> tuple[Caveat, ...]:
     offer = target.offer
     found = [text for text in (target.note, site.warning) if text]
     if offer is not None and offer.usd_per_gpu_hour is not None and offer.age_days(options.today) > STALE_DAYS:
@@ -256,7 +256,7 @@ def _warnings(local: Machine, target: Target, site: Site, options: ProjectionOpt
         )
     if target.gpu.tdp_w is None:
         found.append("its TDP is in no table: no energy, no CO2e")
-    return tuple(found)
+    return tuple(map(Caveat, found))
 
 
 def _coverage(intensity: Factor | None) -> str:

@@ -56,9 +56,9 @@ def _log_specifications(gpu: GpuSpec, precision: str) -> tuple[float, float]:
     """
     compute_tflops = (gpu.fp16_tflops if precision == "fp16" else gpu.tf32_tflops) or gpu.fp32_tflops
     if not compute_tflops:
-        raise UsageError(f"no TFLOPS are known of {gpu.name}: give custom_speedup")
+        raise UsageError(f"no TFLOPS are known of {gpu.name}: give {{argument}}", argument="custom_speedup")
     if not gpu.bandwidth_gb_s:
-        raise UsageError(f"no memory bandwidth is known of {gpu.name}: give custom_speedup")
+        raise UsageError(f"no memory bandwidth is known of {gpu.name}: give {{argument}}", argument="custom_speedup")
     return math.log(compute_tflops), math.log(gpu.bandwidth_gb_s)
 
 

@@ -83,8 +83,9 @@ def speedup(
             return found
         if method == "benchmarks":
             raise UsageError(
-                f"no published benchmark leads from {local.name} to {target.name}: leave method out, "
-                "or give custom_speedup"
+                f"no published benchmark leads from {local.name} to {target.name}: leave {{argument}} out, "
+                "or give {argument}",
+                argument=("method", "custom_speedup"),
             )
     return _from_specifications(local, target, precision)
 
@@ -108,7 +109,10 @@ def measured_speedup(local_s: Estimate, target_s: Estimate) -> Speedup:
 
 def _check(task: str | None, precision: str, method: str | None) -> None:
     if precision not in PRECISIONS:
-        raise UsageError(f"precision must be {' or '.join(PRECISIONS)}, not {precision!r}; bfloat16 counts as fp16")
+        raise UsageError(
+            f"{{argument}} must be {' or '.join(PRECISIONS)}, not {precision!r}; bfloat16 counts as fp16",
+            argument="precision",
+        )
     if method is not None and method not in METHODS:
         raise UsageError(
             f"{{argument}} must be {', '.join(METHODS[:-1])} or {METHODS[-1]}, not {method!r}", argument="method"
@@ -125,10 +129,14 @@ def given_speedup(custom: object) -> Speedup:
     """
     ends = custom if isinstance(custom, tuple) else (custom, custom, custom)
     if not (len(ends) == 3 and all(isinstance(end, Real) and not isinstance(end, bool) for end in ends)):
-        raise UsageError(f"custom_speedup must be a number such as 1.8, or (1.8, 1.5, 2.1), not {custom!r}")
+        raise UsageError(
+            f"{{argument}} must be a number such as 1.8, or (1.8, 1.5, 2.1), not {custom!r}", argument="custom_speedup"
+        )
     point, lower, upper = map(float, ends)
     if not (math.isfinite(upper) and 0 < lower <= point <= upper):
-        raise UsageError(f"custom_speedup must be positive, with lower ≤ figure ≤ upper, not {custom!r}")
+        raise UsageError(
+            f"{{argument}} must be positive, with lower ≤ figure ≤ upper, not {custom!r}", argument="custom_speedup"
+        )
     return Speedup(
         Estimate(point, lower, upper, LEVEL, UNIT, Kind.ASSUMPTION), "custom", "given", ("given by the user",)
     )
@@ -183,7 +191,7 @@ def _from_blend(local: GpuSpec, target: GpuSpec, precision: str) -> Speedup:
 def _from_cpu(target: GpuSpec, precision: str, fp32_tflops: float, bandwidth_gb_s: float) -> Speedup:
     for name, value in (("cpu_fp32_tflops", fp32_tflops), ("cpu_bandwidth_gb_s", bandwidth_gb_s)):
         if not (math.isfinite(value) and value > 0):
-            raise UsageError(f"{name} must be positive, not {value!r}")
+            raise UsageError(f"{{argument}} must be positive, not {value!r}", argument=name)
     cpu = replace(
         target, name="CPU", fp32_tflops=fp32_tflops, fp16_tflops=None, tf32_tflops=None, bandwidth_gb_s=bandwidth_gb_s
     )

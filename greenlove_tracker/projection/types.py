@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from greenlove_tracker.errors import UsageError, in_options
+from greenlove_tracker.errors import UsageError
 from greenlove_tracker.forecasting import Estimate
 from greenlove_tracker.format import mass
 from greenlove_tracker.projection.speedup import given_speedup
@@ -30,6 +30,19 @@ _POSITIVE = {
     "manual_tdp_watts": "a positive number",
     "peak_memory_gb": "a positive number",
     "embodied_kgco2e_per_gpu_hour": "a positive number",
+}
+
+# Options of ``greenlove project`` for the arguments that errors and caveats name, settings too
+OPTION_NAMES = {
+    "carbon_intensity": "--carbon-intensity",
+    "carbon_intensity_gco2e_per_kwh": "--carbon-intensity",
+    "custom_speedup": "--speedup",
+    "electricity_price": "--electricity-price",
+    "electricity_price_usd_per_kwh": "--electricity-price",
+    "local_memory_gb": "--gpu-memory",
+    "manual_gpu_utilization": "--utilization",
+    "method": "--method",
+    "utilization or manual_gpu_utilization": "--utilization",  # measured or given: one option for both
 }
 
 
@@ -85,14 +98,14 @@ class ProjectionOptions:
         for name in ("n_gpus", "target_gpus"):
             count = getattr(self, name)
             if count is not None and (isinstance(count, bool) or not isinstance(count, int) or count < 1):
-                raise UsageError(f"{name} must be a whole number of at least 1, not {count!r}")
+                raise UsageError(f"{{argument}} must be a whole number of at least 1, not {count!r}", argument=name)
         for name, wanted in _POSITIVE.items():
             number = getattr(self, name)
             number = number.value if isinstance(number, Factor) else number
             if number is not None and not (math.isfinite(number) and number > 0):
-                raise UsageError(f"{name} must be {wanted}, not {number!r}")
+                raise UsageError(f"{{argument}} must be {wanted}, not {number!r}", argument=name)
         if isinstance(intensity := self.carbon_intensity, Factor) and intensity.unit != "gCO2e/kWh":
-            raise UsageError(f"carbon_intensity must be in gCO2e/kWh, not {intensity.unit!r}")
+            raise UsageError(f"{{argument}} must be in gCO2e/kWh, not {intensity.unit!r}", argument="carbon_intensity")
         self._check_shares()
         custom = self.custom_speedup
         for figure in custom.values() if isinstance(custom, Mapping) else () if custom is None else (custom,):
@@ -101,19 +114,41 @@ class ProjectionOptions:
     def _check_shares(self) -> None:
         if not 0.125 < self.scaling <= 1:
             raise UsageError(
-                f"scaling is the efficiency of eight GPUs, over 0.125 (no faster than one) to 1, not {self.scaling!r}"
+                "{argument} is the efficiency of eight GPUs, over 0.125 (no faster than one) to 1, "
+                f"not {self.scaling!r}",
+                argument="scaling",
             )
         if self.pue is not None and not (math.isfinite(self.pue) and self.pue >= 1):
             raise UsageError(f"{{argument}} must be at least 1 (1.0: no overhead), not {self.pue!r}", argument="pue")
         for name in ("utilization", "manual_gpu_utilization"):
             share = getattr(self, name)
             if share is not None and not 0 < share <= 1:
-                raise UsageError(f"{name} is a share from 0 to 1, such as 0.82, not {share!r}")
+                raise UsageError(f"{{argument}} is a share from 0 to 1, such as 0.82, not {share!r}", argument=name)
 
     def custom_speedup_of(self, gpu: str) -> CustomSpeedup | None:
         """Return the user's own speedup of a GPU; None where none is given for it."""
         custom = self.custom_speedup
         return custom.get(gpu) if isinstance(custom, Mapping) else custom
+
+
+@dataclass(frozen=True, slots=True)
+class Caveat:
+    """A reason to trust a row less, often with an argument that would mend it.
+
+    Attributes:
+        message: a sentence; ``{argument}`` in it stands for the name of an argument, as in ``UsageError``.
+        arguments: their names in Python, in the order in which the sentence names them.
+    """
+
+    message: str
+    arguments: tuple[str, ...] = ()
+
+    def in_options(self, options: Mapping[str, str]) -> str:
+        """Return the sentence with the options of a command line, by the name of the argument."""
+        return UsageError(self.message, argument=self.arguments).in_options(options)
+
+    def __str__(self) -> str:
+        return self.in_options({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +203,7 @@ class Projection:
         fits_instead: names of the GPUs in this table that would hold it.
         sources: where each number of the row comes from.
         assumptions: the assumptions behind the row, in words.
-        warnings: reasons to trust the row less; those of the local row are about the whole table.
+        caveats: reasons to trust the row less; those of the local row are about the whole table.
     """
 
     name: str
@@ -196,7 +231,12 @@ class Projection:
     fits_instead: tuple[str, ...]
     sources: tuple[str, ...]
     assumptions: tuple[str, ...]
-    warnings: tuple[str, ...]
+    caveats: tuple[Caveat, ...]
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """The caveats in words, with the names of Python's arguments."""
+        return tuple(map(str, self.caveats))
 
     @property
     def is_rented(self) -> bool:
@@ -215,31 +255,3 @@ class Projection:
     def is_compared(self) -> bool:
         """True for a row of the ranking: it fits, and nothing sets it aside."""
         return self.fits is not False and not self.aside
-
-
-OPTIONS = {
-    "utilization or manual_gpu_utilization": "--utilization",
-    "manual_gpu_utilization": "--utilization",
-    "custom_speedup": "--speedup",
-    "electricity_price": "--electricity-price",
-    "electricity_price_usd_per_kwh": "--electricity-price",
-    "carbon_intensity": "--carbon-intensity",
-    "carbon_intensity_gco2e_per_kwh": "--carbon-intensity",
-    "peak_memory_gb": "--peak-memory",
-    "manual_tdp_watts": "--tdp",
-    "target_gpus": "--gpus",
-    "price_usd_per_gpu_hour": "--price",
-    "embodied_kgco2e_per_gpu_hour": "--embodied",
-    "memory_gb": "--gpu-memory",
-    "utilization is a share": "--utilization is a share",
-    "scaling is the": "--scaling is the",
-    "leave method out": "leave --method out",
-    "give its memory": "give its memory with --gpu-memory",
-    "give its prices in a file": "give its prices in a file, --prices",
-    "a positive number, or None where it is not known": "a positive number",
-}
-
-
-def rows_in_options(rows: Iterable[Projection]) -> tuple[Projection, ...]:
-    """The same rows, their warnings with the options' names: before a screen is broken into lines, not after."""
-    return tuple(replace(row, warnings=tuple(in_options(text, OPTIONS) for text in row.warnings)) for row in rows)

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import date
 
 import greenlove_tracker
 from greenlove_tracker import format as fmt
-from greenlove_tracker.errors import GreenloveError, in_options
+from greenlove_tracker.errors import GreenloveError, UsageError
 from greenlove_tracker.forecasting import Estimate
 from greenlove_tracker.format import Scale
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.projection.ranking import Criterion, value_of
-from greenlove_tracker.projection.types import OPTIONS, Projection, ProjectionOptions, rows_in_options
+from greenlove_tracker.projection.types import OPTION_NAMES, Projection, ProjectionOptions
 from greenlove_tracker.rendering.document import (
     Bar,
     BarChart,
@@ -71,14 +71,15 @@ def elsewhere_blocks(run: Run) -> tuple[tuple[Block, ...], tuple[Block, ...]]:
 
     try:
         day = date.fromisoformat(run.started_at[:10])  # not today: the same log gives the same report
-        projections = rows_in_options(compare_run(run, ProjectionOptions(today=day)).projections)
+        projections = compare_run(run, ProjectionOptions(today=day)).projections
     except (GreenloveError, ValueError) as error:
-        return (Heading(_TITLE), Paragraph(f"Not compared: {in_options(str(error), OPTIONS)}.")), ()
-    return _side_by_side(projections), _basis(compared(projections))
+        reason = error.in_options(OPTION_NAMES) if isinstance(error, UsageError) else str(error)
+        return (Heading(_TITLE), Paragraph(f"Not compared: {reason}.")), ()
+    return _side_by_side(projections, OPTION_NAMES), _basis(compared(projections))
 
 
-def _side_by_side(projections: Sequence[Projection]) -> tuple[Block, ...]:
-    text = projection_text(projections)
+def _side_by_side(projections: Sequence[Projection], options: Mapping[str, str] | None = None) -> tuple[Block, ...]:
+    text = projection_text(projections, options=options)
     return (
         Heading(_TITLE),
         *_charts(compared(projections)),

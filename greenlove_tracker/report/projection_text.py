@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 
@@ -87,7 +87,10 @@ class ProjectionText:
 
 
 def projection_text(
-    projections: Sequence[Projection], about: Sequence[str] = (), today: date | None = None
+    projections: Sequence[Projection],
+    about: Sequence[str] = (),
+    today: date | None = None,
+    options: Mapping[str, str] | None = None,
 ) -> ProjectionText:
     """Return a projection in words.
 
@@ -95,6 +98,7 @@ def projection_text(
         projections: this machine first, as ``project`` gives them.
         about: the training in words: its name or empty, then how its time is known.
         today: to say how old the prices are; None: only their date.
+        options: of a command line by the names of arguments, which warnings then name; None: Python's names.
     """
     shown = compared(projections)
     units = units_of(shown)
@@ -105,7 +109,7 @@ def projection_text(
         beside=_in_one_line(_beside(projections)),
         verdicts=tuple(_verdicts(rank(projections))),
         notes=_in_one_line(_notes(projections, today)),
-        warnings=_in_one_line(_warnings(projections)),
+        warnings=_in_one_line(_warnings(projections, options or {})),
     )
 
 
@@ -397,12 +401,13 @@ def _by(rows: Iterable[Projection], key: Callable[[Projection], Hashable], text:
     return ", ".join(f"{text(*values)} ({', '.join(dict.fromkeys(names))})" for values, names in groups.items())  # type: ignore[misc]
 
 
-def _warnings(projections: Sequence[Projection]) -> tuple[str, ...]:
+def _warnings(projections: Sequence[Projection], options: Mapping[str, str]) -> tuple[str, ...]:
     """Return those about the whole table, then those of single rows, each with the machines that it is about."""
     local, *others = projections
     by_text: dict[str, list[str]] = {}
     for row in others:
-        for text in row.warnings if row.is_compared else ():
-            by_text.setdefault(text, []).append(short_name(row))
+        for caveat in row.caveats if row.is_compared else ():
+            by_text.setdefault(caveat.in_options(options), []).append(short_name(row))
     of_rows = (f"{', '.join(dict.fromkeys(names))}: {text}" for text, names in by_text.items())
-    return (*(text[:1].upper() + text[1:] for text in local.warnings), *of_rows)
+    of_table = (caveat.in_options(options) for caveat in local.caveats)
+    return (*(text[:1].upper() + text[1:] for text in of_table), *of_rows)

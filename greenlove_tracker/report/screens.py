@@ -17,7 +17,7 @@ from greenlove_tracker.logs.csvio import csv_text
 from greenlove_tracker.logs.forecasts import QUANTITIES, headline
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.projection.ranking import rank
-from greenlove_tracker.projection.types import Projection
+from greenlove_tracker.projection.types import OPTION_NAMES, Projection
 from greenlove_tracker.rendering.document import KeyFigure
 from greenlove_tracker.report import wording
 from greenlove_tracker.report.directory_report import Sums
@@ -290,7 +290,7 @@ def projection_screen(projections: Sequence[Projection], about: Sequence[str], t
         about: the training in words.
         today: against which the age of prices is counted.
     """
-    told = projection_text(projections, about, today)
+    told = projection_text(projections, about, today, OPTION_NAMES)
     lines = [*_wrapped_projection(told.head), "", *_table(told)]
     beside = " · ".join(told.beside)
     lines += _wrapped_projection(f"{beside} (--all compares them)" if _has_more(projections) else beside)

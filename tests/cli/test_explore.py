@@ -14,6 +14,7 @@ from greenlove_tracker.cli.explore import parse_speedups
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.extrapolation.extrapolate import forecast_from_log
 from greenlove_tracker.logs.directory import read_logs
+from greenlove_tracker.projection.types import OPTION_NAMES
 
 pytestmark = pytest.mark.usefixtures("no_settings")
 
@@ -103,3 +104,9 @@ def test_foresight_forecasts_the_same_again(logs: Path) -> None:
     made = forecast_from_log(run, replace(PLAN, epochs=200))
     assert "200 epochs" in shown
     assert made.duration_s.point == pytest.approx(2 * forecast_from_log(run).duration_s.point, rel=1e-6)
+
+
+def test_options_of_a_projection_are_those_of_the_verb() -> None:
+    own = {parameter.name: max(parameter.opts, key=len) for parameter in cli.commands["project"].params}
+    assert all(own[name] == option for name, option in OPTION_NAMES.items() if name in own)
+    assert set(OPTION_NAMES.values()) <= set(own.values())

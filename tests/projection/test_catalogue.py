@@ -57,7 +57,7 @@ def test_what_people_type(name):
 def test_two_cards_of_one_name_are_told_apart_by_memory():
     assert recognise("NVIDIA GeForce RTX 3080", 12.0).name == "GeForce RTX 3080 12GB"
     assert recognise("NVIDIA GeForce RTX 3080", 9.77).name == "GeForce RTX 3080 10GB"  # of 10, with ECC and reserves
-    with pytest.raises(UsageError, match=r"give its memory, or say .*10GB") as caught:
+    with pytest.raises(UsageError, match=r"give its memory with local_memory_gb, or say .*10GB") as caught:
         recognise("NVIDIA GeForce RTX 3080")
     assert "GeForce RTX 3080 12GB" in str(caught.value)
 

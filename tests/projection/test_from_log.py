@@ -14,7 +14,7 @@ from greenlove_tracker.logs.forecasts import FORECAST_COLUMNS, IssuedForecast, f
 from greenlove_tracker.projection.comparison import compare_hours
 from greenlove_tracker.projection.from_log import TrainingGpus, logged_gpus, training_of_hours
 from greenlove_tracker.projection.power import at_level
-from greenlove_tracker.projection.types import ProjectionOptions, rows_in_options
+from greenlove_tracker.projection.types import ProjectionOptions
 from greenlove_tracker.report.screens import projection_screen
 
 L40S = "L40S"
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.usefixtures("no_settings")
 
 
 def screen_of(comparison) -> str:
-    return projection_screen(rows_in_options(comparison.projections), comparison.about, comparison.today)
+    return projection_screen(comparison.projections, comparison.about, comparison.today)
 
 
 def test_an_exploration_is_forecast_again_with_its_machine(logs: Path) -> None:

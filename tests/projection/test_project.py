@@ -14,7 +14,8 @@ from projection_samples import projected_by_name as projected
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.forecasting import Estimate, TrainingPlan
 from greenlove_tracker.projection.power import at_level, projected_duration, scaling_gain
-from greenlove_tracker.projection.project import Projection, project
+from greenlove_tracker.projection.project import Projection, project, project_forecast
+from greenlove_tracker.projection.types import ProjectionOptions
 from greenlove_tracker.records import Factor
 
 H100, A100, H200 = "H100 SXM5 80GB", "A100 PCIe 80GB", "H200 SXM"
@@ -346,6 +347,21 @@ def test_a_method_that_knows_nothing_about_a_gpu_leaves_it_out():
 def test_bad_input_is_refused(options, message):
     with pytest.raises(UsageError, match=message):
         projected(**options)
+
+
+def test_caveats_name_arguments_in_python_and_options_at_the_command_line():
+    (caveat,) = (c for c in projected(country="Cuba")["here"].caveats if c.arguments)
+    assert str(caveat) == "no open price of electricity is known for Cuba: give electricity_price in USD/kWh"
+    assert caveat.in_options({"electricity_price": "--price"}).endswith("Cuba: give --price in USD/kWh")
+    rows = projected(method="benchmarks")
+    assert any("leave method out, or give custom_speedup" in text for text in rows["here"].warnings)
+
+
+def test_options_are_checked_on_creation_and_on_every_change():
+    options = ProjectionOptions(local_gpu="L40S", carbon_intensity=50.0)
+    with pytest.raises(UsageError, match="carbon_intensity must be positive, in gCO2e/kWh, not 0"):
+        replace(options, carbon_intensity=0)
+    assert project_forecast(forecast(), options) == project(forecast(), local_gpu="L40S", carbon_intensity=50.0)
 
 
 def test_every_row_names_its_sources_and_units():

@@ -4,7 +4,7 @@ import pytest
 
 from greenlove_tracker.errors import GreenloveError
 from greenlove_tracker.grid import carbon_intensity, electricity_price, resolve_place
-from greenlove_tracker.projection.machines import price_warning
+from greenlove_tracker.projection.machines import price_caveat
 from greenlove_tracker.tables import sites as module
 from greenlove_tracker.tables.power import business_prices, household_prices
 from greenlove_tracker.tables.reading import rows
@@ -67,15 +67,15 @@ def test_business_prices_are_a_second_choice_and_said():
     price = electricity_price(india)  # no household price of it may be shipped
     assert (price.value, price.year, price.basis) == (0.182, "2019", "business")  # 18.2 US cents
     assert "World Bank" in price.source
-    assert "one for businesses, of 2019" in price_warning(price, "IN")
+    assert "one for businesses, of 2019" in str(price_caveat(price, "IN"))
     assert electricity_price(resolve_place("DE"), None).basis == "household"
     assert electricity_price(india, 0.08).value == 0.08
 
 
 def test_a_country_without_a_price_is_not_guessed():
     assert electricity_price(resolve_place("Cuba"), None) is None
-    assert "for Cuba: give electricity_price" in price_warning(None, "Cuba")
-    assert "without a country" in price_warning(None, None)
+    assert "for Cuba: give electricity_price" in str(price_caveat(None, "Cuba"))
+    assert "without a country" in str(price_caveat(None, None))
 
 
 def test_prices_of_both_kinds_are_plausible():
