@@ -1,4 +1,4 @@
-"""Speedups against published benchmarks that they were not told of: ours and green-love's blend, in one run.
+"""Speedups against published benchmarks that were left out of them: ours and green-love's blend, in one run.
 
     python benchmarks/speedup_error.py [--into docs/speedups.md]
 
@@ -49,7 +49,7 @@ FROM_SHEETS: dict[str, LogRatio] = {
 
 
 def point_errors(precision: str, generation: str, log_ratio: LogRatio) -> list[float]:
-    """|forecast / truth - 1| of every ordered pair that a generation measured."""
+    """Return |forecast / truth - 1| of every ordered pair that a generation measured."""
     errors = []
     for pair in permutations(benchmarks.gpu_names(precision, (generation,)), 2):
         if by_task := benchmarks.log_ratios(*pair, precision, (generation,)):
@@ -63,46 +63,46 @@ def _relative(log_error: float) -> float:
 
 
 @dataclass
-class Cover:
-    """How intervals fared."""
+class Coverage:
+    """The coverage, errors and widths of intervals."""
 
     hits: list[bool] = field(default_factory=list)
     errors: list[float] = field(default_factory=list)
     factors: list[float] = field(default_factory=list)
 
     def add(self, log_error: float, half_width: float) -> None:
-        """One forecast; a log error of either sign is an ordered pair's."""
+        """Add one forecast; a log error of either sign is an ordered pair's."""
         self.hits.append(abs(log_error) <= half_width)
         self.errors.extend((_relative(log_error), _relative(-log_error)))
         self.factors.append(math.exp(half_width))
 
     def cells(self) -> list[str]:
-        """Forecasts, mean error, coverage, median width."""
+        """Return forecasts, mean error, coverage, median width."""
         share = f"{fmean(self.hits):.1%}"
         return [str(len(self.hits)), f"{fmean(self.errors):.1%}", share, f"×÷ {median(self.factors):.2f}"]
 
 
-def intervals(precision: str, method: str, generation: str) -> Cover:
-    """Every residual under one family of software, with an interval learnt without its GPUs, and without its task."""
-    cover = Cover()
+def intervals(precision: str, method: str, generation: str) -> Coverage:
+    """Return the coverage under one family of software, each interval learnt without its GPUs and without its task."""
+    coverage = Coverage()
     for pair, own in _by_pair(m for m in RESIDUALS[method](precision) if m.generation == generation):
         rest = [m for m in RESIDUALS[method](precision, frozenset(pair)) if m.generation == generation]
         for residual in own:
             known = rest if method in ("specifications", "green-love") else [m for m in rest if m.task != residual.task]
-            cover.add(residual.log_error, fit_spread(known).half_width(residual.distance))
-    return cover
+            coverage.add(residual.log_error, fit_spread(known).half_width(residual.distance))
+    return coverage
 
 
-def through_anchors(precision: str, family: tuple[str, ...]) -> Cover:
-    """The same through an anchor, as shipped: not narrower than a direct ratio's interval under ``family``."""
-    cover = Cover()
+def through_anchors(precision: str, family: tuple[str, ...]) -> Coverage:
+    """Return the same through an anchor, as shipped: not narrower than a direct ratio's interval under ``family``."""
+    coverage = Coverage()
     for pair, own in _by_pair(RESIDUALS["anchor"](precision)):
         rest = list(RESIDUALS["anchor"](precision, frozenset(pair)))
         direct = [m for m in RESIDUALS["benchmarks"](precision, frozenset(pair)) if m.generation == family[0]]
         for residual in own:
             known = ([m for m in some if m.task != residual.task] for some in (rest, direct))
-            cover.add(residual.log_error, max(fit_spread(some).half_width(residual.distance) for some in known))
-    return cover
+            coverage.add(residual.log_error, max(fit_spread(some).half_width(residual.distance) for some in known))
+    return coverage
 
 
 def _by_pair(residuals: Iterable[Residual]) -> Iterator[tuple[frozenset[str], list[Residual]]]:
@@ -112,19 +112,19 @@ def _by_pair(residuals: Iterable[Residual]) -> Iterator[tuple[frozenset[str], li
     yield from found.items()
 
 
-def other_software(precision: str) -> Cover:
-    """A task's ratio under the old software, as a forecast of the same task's under the current one."""
+def other_software(precision: str) -> Coverage:
+    """Return that of a task's ratio under the old software, as a forecast of the same task's under the current one."""
     current, old = SOFTWARE_FAMILIES
     shared = sorted(set(benchmarks.gpu_names(precision, current)) & set(benchmarks.gpu_names(precision, old)))
-    cover = Cover()
+    coverage = Coverage()
     for pair in permutations(shared, 2):
         if pair[0] < pair[1]:
             known = [m for m in RESIDUALS["benchmarks"](precision, pair) if m.generation == current[0]]
             half_width = fit_spread(known).half_width(specifications.distance(*(gpus()[n] for n in pair), precision))
             then, now = (benchmarks.log_ratios(*pair, precision, family) for family in (old, current))
             for task in then.keys() & now.keys():
-                cover.add(then[task] - now[task], half_width)
-    return cover
+                coverage.add(then[task] - now[task], half_width)
+    return coverage
 
 
 @dataclass(frozen=True)
@@ -137,7 +137,7 @@ class CrossCheck:
 
 
 def mlperf() -> list[CrossCheck]:
-    """All of them."""
+    """Return all of them."""
     with MLPERF.open(encoding="utf-8") as file:
         return [
             CrossCheck(gpus()[row["local"]], gpus()[row["target"]], math.log(float(row["speedup"])))
@@ -145,20 +145,20 @@ def mlperf() -> list[CrossCheck]:
         ]
 
 
-def against_mlperf(checks: Sequence[CrossCheck], method: str | None) -> Cover:
-    """Each pair's mean over its benchmarks and rounds, with the interval as it is shipped; nothing of it is learnt."""
-    cover = Cover()
+def against_mlperf(checks: Sequence[CrossCheck], method: str | None) -> Coverage:
+    """Return that of each pair's mean over its benchmarks and rounds, with the interval as shipped."""
+    coverage = Coverage()
     pairs: dict[tuple[str, str], list[float]] = {}
     for check in checks:
         pairs.setdefault((check.local.name, check.target.name), []).append(check.log_speedup)
     for (local, target), logs in pairs.items():
         estimate = speedup(gpus()[local], gpus()[target], method=method).estimate
-        cover.add(math.log(estimate.point) - fmean(logs), math.log(estimate.upper / estimate.point))
-    return cover
+        coverage.add(math.log(estimate.point) - fmean(logs), math.log(estimate.upper / estimate.point))
+    return coverage
 
 
 def points_table() -> str:
-    """Mean errors by method and generation."""
+    """Return mean errors by method and generation."""
     rows = []
     for precision in PRECISIONS:
         for name, log_ratio in FROM_SHEETS.items():
@@ -176,16 +176,16 @@ WHAT = {
 }
 
 
-def intervals_table() -> tuple[str, list[Cover]]:
-    """Coverage by method and family of software; and the covers of ours, for the verdict."""
+def intervals_table() -> tuple[str, list[Coverage]]:
+    """Return coverage by method and family of software as a table, and that of ours for the verdict."""
     rows, ours = [], []
     for precision in PRECISIONS:
         for method, what in WHAT.items():
             for family, software in zip(SOFTWARE_FAMILIES, ("current", "v0"), strict=True):
-                cover = intervals(precision, method, family[0])
-                rows.append([precision, f"{what}, {software}", *cover.cells()])
+                coverage = intervals(precision, method, family[0])
+                rows.append([precision, f"{what}, {software}", *coverage.cells()])
                 if method != "green-love":
-                    ours.append(cover)
+                    ours.append(coverage)
         current, old = SOFTWARE_FAMILIES
         ours.append(through_anchors(precision, current))
         rows.append([precision, "through an anchor, both in current software", *ours[-1].cells()])
@@ -195,8 +195,8 @@ def intervals_table() -> tuple[str, list[Cover]]:
     return markdown(heads, rows), ours
 
 
-def mlperf_table() -> tuple[str, Cover, Cover]:
-    """Pairs with a benchmark of their own or through an anchor, and the others."""
+def mlperf_table() -> tuple[str, Coverage, Coverage]:
+    """Return the table of pairs with a benchmark of their own or through an anchor, and of the others."""
     checks = mlperf()
     known = [c for c in checks if speedup(c.local, c.target).method == "benchmarks"]
     unknown = [c for c in checks if speedup(c.local, c.target).method != "benchmarks"]
@@ -215,7 +215,7 @@ def mlperf_table() -> tuple[str, Cover, Cover]:
 
 
 def report() -> str:
-    """All parts, as Markdown."""
+    """Return all parts, as Markdown."""
     covers_table, ours = intervals_table()
     checks_table, shipped, blend = mlperf_table()
     errors = {
@@ -226,7 +226,7 @@ def report() -> str:
     }
     names = list(FROM_SHEETS)
     below = sum(errors[p, g, names[0]] < errors[p, g, names[1]] for p in PRECISIONS for g in GENERATION_NAMES)
-    shares = [fmean(cover.hits) for cover in ours]
+    shares = [fmean(coverage.hits) for coverage in ours]
     compute, bandwidth = specifications.powers()
     verdicts = [
         f"our powers: compute^{compute:.3f} × bandwidth^{bandwidth:.3f}",

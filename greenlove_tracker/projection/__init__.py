@@ -1,1 +1,1 @@
-"""What a training would take, cost and emit on other GPUs."""
+"""The training on other GPUs: time, energy, cost and CO2e."""

@@ -1,4 +1,4 @@
-"""How many times faster one GPU is than another in published benchmarks.
+"""Speedups of one GPU against another by published benchmarks.
 
 A ratio is formed within one generation of software only: the same container, or containers of the same family as their
 publisher merged them. Where no generation has both GPUs, it goes through a third that has been measured with each.
@@ -48,7 +48,7 @@ def ratios(local: str, target: str, precision: str) -> Ratios | None:
 
 
 def _of_one_family(local: str, target: str, precision: str) -> Ratios | None:
-    """Directly, or through an anchor in the same family: H200 is in v2 only, and an RTX 4090 in v1_v2."""
+    """Return them directly, or through an anchor in the same family: H200 is in v2 only, an RTX 4090 in v1_v2."""
     if found := _direct(local, target, precision):
         return found
     family = family_of(precision, local, target)
@@ -104,7 +104,7 @@ def log_ratios(local: str, target: str, precision: str, family: tuple[str, ...])
 
 @cache
 def _log_throughputs(generation: str, precision: str) -> dict[str, dict[str, float]]:
-    """By GPU and task; of several systems with the same GPU, their mean."""
+    """Return them by GPU and task; of several systems with the same GPU, their mean."""
     found: dict[str, dict[str, list[float]]] = {}
     for row in gpu_benchmarks():
         if row.generation == generation and row.precision == precision and not row.flag:

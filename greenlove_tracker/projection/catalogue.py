@@ -1,4 +1,4 @@
-"""Which GPU of the table a driver's or a user's name means; a name that is not exactly one is never guessed at."""
+"""GPUs of the table by a driver's or a user's name; a name that is not exactly one is never guessed at."""
 
 from __future__ import annotations
 

@@ -111,7 +111,7 @@ def _price_order(listing: Listing) -> tuple[int, float]:
 
 
 def _gpu_of(offer: Offer) -> tuple[GpuSpec | None, str]:
-    """The GPU that an offer is of, and what is ambiguous about it; None where a catalogue names what no table has."""
+    """Return the GPU of an offer, and a note where its name is ambiguous; None where no table knows the name."""
     if offer.gpu in gpus():
         return gpus()[offer.gpu], ""
     if offer.hint is None:  # our own columns: a name that somebody wrote
@@ -131,7 +131,7 @@ def _gpu_of(offer: Offer) -> tuple[GpuSpec | None, str]:
 
 @cache
 def _candidates(short_name: str, memory_gb: float | None) -> tuple[GpuSpec, ...]:
-    """The GPUs that a catalogue's short name may mean: those called so, else those whose names begin so."""
+    """Return the GPUs that a catalogue's short name may mean: those called so, else those whose names begin so."""
     wanted = _short(short_name)
     fitting = [g for g in gpus().values() if _has_memory(g, memory_gb)]
     names = {g.name: {_short(text) for text in (g.name, *g.aliases)} for g in fitting}

@@ -1,4 +1,4 @@
-"""How many times faster one GPU is than another by their data sheets, where no benchmark knows both.
+"""Speedups of one GPU against another by their data sheets, where no benchmark knows both.
 
 Training throughput is taken to go with a power of the tensor throughput times a power of the memory bandwidth: the
 roofline's two ceilings (Williams, Waterman and Patterson, CACM 52(4), 2009), blended since a training step has

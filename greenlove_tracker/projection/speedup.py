@@ -1,4 +1,4 @@
-"""How many times faster a training runs on another GPU, and how sure that is.
+"""Speedups of a training on another GPU, each with its interval.
 
 In this order: what the user says or has measured; published benchmarks, directly or through a third GPU; data sheets.
 """

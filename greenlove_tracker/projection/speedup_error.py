@@ -1,4 +1,4 @@
-"""How far a speedup may be off, learnt by leaving out a task or a GPU of the benchmarks and forecasting it.
+"""Errors of speedups, learnt by leaving out a task or a GPU of the benchmarks and forecasting it.
 
 What is forecast is one task's ratio on one pair of GPUs, since a user trains one task. The half-width of an interval
 (of the logarithm) is a + b × the distance of the two GPUs, times the factor that makes it hold the level's share of the

@@ -1,4 +1,4 @@
-"""What GPUs can do by their data sheets, and how fast published benchmarks found them."""
+"""Data sheets of GPUs, and their throughputs in published benchmarks."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class GpuSpec:
         memory_gb: nominal.
         tdp_w: power limit of the board; of a laptop, the top of the maker's range.
         source: publisher and document.
-        note: what to know about this row.
+        note: remark on this row.
     """
 
     name: str
@@ -62,7 +62,7 @@ class GpuBenchmark:
     Attributes:
         generation: of the software; throughputs of two generations are not comparable.
         gpu: canonical name.
-        task: what was trained.
+        task: the model and data set that were trained.
         precision: fp16 (mixed) or fp32 (on Ampere and later, TF32).
         throughput: in ``unit``, of the one GPU.
         unit: such as images/s.
@@ -82,7 +82,7 @@ class GpuBenchmark:
 
 @cache
 def gpus() -> dict[str, GpuSpec]:
-    """GPUs by canonical name, in the table's order.
+    """Return the GPUs by canonical name, in the table's order.
 
     Raises:
         GreenloveError: where the table contradicts itself or lacks a column.
@@ -98,7 +98,7 @@ def gpus() -> dict[str, GpuSpec]:
 
 @cache
 def gpu_benchmarks() -> tuple[GpuBenchmark, ...]:
-    """Published throughputs of single GPUs, in the table's order.
+    """Return published throughputs of single GPUs, in the table's order.
 
     Raises:
         GreenloveError: where a row has no unit or not its task's, or names no GPU of the specifications.
@@ -114,7 +114,7 @@ def gpu_benchmarks() -> tuple[GpuBenchmark, ...]:
 
 
 def parse_gpu(row: Mapping[str, str]) -> GpuSpec:
-    """One row of the specifications; an empty cell is None.
+    """Return one row of the specifications; an empty cell is None.
 
     Raises:
         GreenloveError: where a column is missing or a number is out of its range.
@@ -138,7 +138,7 @@ def parse_gpu(row: Mapping[str, str]) -> GpuSpec:
 
 
 def parse_benchmark(row: Mapping[str, str]) -> GpuBenchmark:
-    """One row of the benchmarks.
+    """Return one row of the benchmarks.
 
     Raises:
         GreenloveError: where a cell is missing, or the throughput is not positive.

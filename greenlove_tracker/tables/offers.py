@@ -1,4 +1,4 @@
-"""What GPUs can be rented for: our own table, and files of prices in our columns or in gpuhunt's."""
+"""Offers of GPUs for rent: our own table, and files of prices in our columns or in gpuhunt's."""
 
 from __future__ import annotations
 
@@ -60,17 +60,17 @@ class Offer:
     source: str
 
     def age_days(self, today: date) -> int:
-        """Days since the price was read."""
+        """Return days since the price was read."""
         return (today - date.fromisoformat(self.price_date)).days
 
 
 def bundled_offers() -> tuple[Offer, ...]:
-    """The offers of the table that comes with the package."""
+    """Return the offers of the table that comes with the package."""
     return tuple(_ours(row, f"{OFFERS_TABLE}, row {n}", "") for n, row in enumerate(rows(OFFERS_TABLE), 2))
 
 
 def read_offers(path: Path | str) -> tuple[Offer, ...]:
-    """The offers of a CSV file in our columns or in gpuhunt's; a row without a GPU is left out.
+    """Return the offers of a CSV file in our columns or in gpuhunt's; a row without a GPU is left out.
 
     In gpuhunt's catalogue (https://github.com/dstackai/gpuhunt) a price is that of the whole instance and hour; a
     file without a column ``provider`` is the provider's that its name says; its date is the file's.
@@ -148,7 +148,7 @@ def _gpuhunt(row: Mapping[str, str], where: str, path: Path, read_on: str) -> Of
 
 
 def _is_zero(price: str) -> bool:
-    """Whether a catalogue says 0, which it does of what is not to be had there."""
+    """Return True for a price of 0, by which a catalogue says that it has none of it."""
     try:
         return float(price) == 0
     except ValueError:

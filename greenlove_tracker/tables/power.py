@@ -32,12 +32,12 @@ class WorldIntensity:
 
 
 def household_prices() -> dict[str, ElectricityPrice]:
-    """Household electricity prices by ISO 3166 alpha-3 code; only countries with an openly licensed price."""
+    """Return household electricity prices by ISO 3166 alpha-3 code; only countries with an openly licensed price."""
     return _prices("household")
 
 
 def business_prices() -> dict[str, ElectricityPrice]:
-    """Prices for businesses by ISO 3166 alpha-3 code: without recoverable taxes (Eurostat), or of 2019 (World Bank)."""
+    """Return business prices by ISO 3166 alpha-3 code: less recoverable taxes (Eurostat), or of 2019 (World Bank)."""
     return _prices("business")
 
 
@@ -57,6 +57,6 @@ def _prices(of: str) -> dict[str, ElectricityPrice]:
 
 
 def world_intensity() -> WorldIntensity:
-    """The world's average carbon intensity, used where no country is set."""
+    """Return the world's average carbon intensity, used where no country is set."""
     row = next(r for r in rows(WORLD_TABLE) if r["key"] == "world_average")
     return WorldIntensity(positive(row, "value", WORLD_TABLE, 2000), row["year"], row["basis"], row["source"])

@@ -1,4 +1,4 @@
-"""Data centres that GPUs are rented in, the US grids they stand in, and what is known of power usage effectiveness."""
+"""Data centres that GPUs are rented in, the US grids they stand in, and averages of power usage effectiveness."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PUE_TABLE = "pue.csv"
 
 @dataclass(frozen=True, slots=True)
 class Intensity:
-    """A location-based carbon intensity in gCO2e/kWh, and what it covers."""
+    """A location-based carbon intensity in gCO2e/kWh, and its basis."""
 
     gco2e_per_kwh: float
     year: str
@@ -30,11 +30,11 @@ class CloudSite:
 
     Attributes:
         intensity: of the grid it stands in.
-        market_gco2e_per_kwh: what the operator's contracts come to by the operator's own claim; None without a claim.
+        market_gco2e_per_kwh: intensity of the operator's contracts by the operator's own claim; None without one.
         market_claim: that claim in words.
         pue: power usage effectiveness, at least 1.
-        pue_basis: whether it was stated or is assumed, and on what ground.
-        note: what is doubtful about the row.
+        pue_basis: stated or assumed, and on what ground.
+        note: doubts about the row.
     """
 
     provider: str
@@ -52,7 +52,7 @@ class CloudSite:
 
 @dataclass(frozen=True, slots=True)
 class Pue:
-    """A power usage effectiveness, and what it is the average of."""
+    """A power usage effectiveness, and the average that it is."""
 
     value: float
     basis: str
@@ -61,7 +61,7 @@ class Pue:
 
 @cache
 def egrid_subregions() -> dict[str, Intensity]:
-    """Carbon intensity of the subregions of the US grid (EPA eGRID, total output, direct emissions) by their code."""
+    """Return carbon intensities of the US grid's subregions (EPA eGRID, total output, direct emissions) by code."""
     return {
         row["subregion"]: Intensity(
             g_per_kwh_from_lb_per_mwh(positive(row, "co2e_lb_per_mwh", EGRID_TABLE, 4000)),
@@ -75,12 +75,12 @@ def egrid_subregions() -> dict[str, Intensity]:
 
 @cache
 def sites() -> dict[tuple[str, str], CloudSite]:
-    """The sites by provider and region."""
+    """Return the sites by provider and region."""
     return {(row["provider"], row["region"]): _site(row) for row in rows(SITES_TABLE)}
 
 
 def pue(key: str) -> Pue:
-    """The average that stands for ``workstation``, ``public_cloud`` or ``industry``."""
+    """Return the average that stands for ``workstation``, ``public_cloud`` or ``industry``."""
     row = next(r for r in rows(PUE_TABLE) if r["key"] == key)
     return Pue(_pue(row, PUE_TABLE), f"{row['operator']}, {row['statistic']} {row['year']}".strip(), row["source"])
 
