@@ -10,10 +10,9 @@ from typing import Any
 
 from greenlove_tracker.config import Settings
 from greenlove_tracker.job import Ranks
-from greenlove_tracker.logs.totals import RunFactors
 from greenlove_tracker.logs.writer import RunWriter
 from greenlove_tracker.meter import Meter, MeterInfo, NullMeter, SimulatedMeter
-from greenlove_tracker.records import Clock, Field, Flag
+from greenlove_tracker.records import Clock, Factor, Field, Flag
 from greenlove_tracker.tracker.recorder import Recorder
 from greenlove_tracker.tracker.state import RunState
 from greenlove_tracker.tracker.threads import short_switch_interval, start_thread
@@ -107,7 +106,7 @@ class MeterStarter:
 
 
 def choose_meter(
-    settings: Settings, ranks: Ranks, clock: Clock, factors: RunFactors, codecarbon_options: Mapping[str, Any] | None
+    settings: Settings, ranks: Ranks, clock: Clock, carbon_intensity: Factor, options: Mapping[str, Any] | None
 ) -> Meter:
     """Return the meter of this process: none on further ranks of a node, given hardware, else CodeCarbon."""
     if not ranks.carries_meter:
@@ -129,6 +128,6 @@ def choose_meter(
         local_world_size=ranks.local_world_size,
         cpu_tdp_w=settings.cpu_tdp_w,
         ram_w=settings.ram_w,
-        carbon_intensity_gco2e_per_kwh=factors.carbon_intensity.value,
-        options=codecarbon_options,
+        carbon_intensity_gco2e_per_kwh=carbon_intensity.value,
+        options=options,
     )

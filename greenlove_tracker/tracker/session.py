@@ -15,8 +15,7 @@ from greenlove_tracker.config import Settings
 from greenlove_tracker.errors import TrackerStateError, UsageError
 from greenlove_tracker.forecasting import Forecast
 from greenlove_tracker.job import Ranks
-from greenlove_tracker.logs import schema, totals
-from greenlove_tracker.logs.writer import RunWriter, timestamp
+from greenlove_tracker.logs import schema, totals, writer
 from greenlove_tracker.meter import Meter
 from greenlove_tracker.records import Clock, Counts, Field, Row, RunStatus, RunSummary, SystemClock
 from greenlove_tracker.tracker.background import BackgroundWorker
@@ -82,8 +81,8 @@ class Session:
         self.shows_final_screen = self.is_monitoring_over = False
         in_background, clock = clock is None, clock or SystemClock()
         started_s, started_utc_s = clock.perf_s(), clock.utc_s()
-        factors = run_factors(settings, plan, "", timestamp(started_utc_s))
-        meter = meter or choose_meter(settings, ranks, clock, factors, codecarbon_options)
+        factors = run_factors(settings, plan, "", writer.timestamp(started_utc_s))
+        meter = meter or choose_meter(settings, ranks, clock, factors.carbon_intensity, codecarbon_options)
         run_dir = join_dir or make_run_dir(settings.log_dir, ranks, started_utc_s)
         self.state = state = RunState(
             settings=settings,
@@ -103,7 +102,7 @@ class Session:
         role = [Field("role", schema.JOINED_ROLE)] if join_dir else []
         fields = run_fields(settings, plan, ranks, state.factors, [*extra_fields, *role])
         stream = schema.COMMAND_STREAM if mode is RunMode.COMMAND and join_dir is None else ranks.rank
-        self.writer = RunWriter(run_dir, stream, fields, state.warn_once.log_failed)
+        self.writer = writer.RunWriter(run_dir, stream, fields, state.warn_once.log_failed)
         self.rows: list[Row] = []
         self._progress = ProgressLog()
         self.recorder = recorder = Recorder(
@@ -330,7 +329,7 @@ class Session:
 
     def _summarise(self, status: RunStatus, exit_code: int | None) -> RunSummary:
         state = self.state
-        ending = totals.Ending(status, exit_code, timestamp(state.clock.utc_s()))
+        ending = totals.Ending(status, exit_code, writer.timestamp(state.clock.utc_s()))
         summary = totals.summarise(state.factors, {state.ranks.rank: self.rows}, ending, gpu_count=state.gpu_count)
         return replace(summary, n_ranks=state.ranks.world_size)
 

@@ -106,4 +106,4 @@ def meter_of(wanted: SimulatedHardware, settings: Settings) -> Meter | None:
     if not rest or (is_only_gpus and not devices.nvml_gpus()):
         return PartialMeter(wanted, given, None)
     factors = run_factors(settings, Plan(), "", "")
-    return PartialMeter(wanted, given, choose_meter(settings, ranks, clock, factors, None))
+    return PartialMeter(wanted, given, choose_meter(settings, ranks, clock, factors.carbon_intensity, None))
