@@ -43,25 +43,23 @@ class BackgroundWorker:
     ) -> None:
         self._state, self._recorder, self._writer = state, recorder, writer
         self._forecaster, self._budgets, self._status = forecaster, budgets, status
-        self._wake = threading.Event()
+        self._is_woken = threading.Event()
         self._woken_s = state.started_s
 
     def start(self) -> None:
         """Start the thread; where there is none to be had, rows are still written by the training's own calls."""
         start_thread("greenlove-tracker", self._work)
 
-    def epoch_ended(self) -> None:
-        """Wake the thread where there is a budget to hold: it acts the sooner than at the next tick."""
-        state = self._state
-        if state.limits and state.ranks.rank == 0:
-            now_s = state.clock.perf_s()
-            if now_s >= self._woken_s + TICK_S:  # waking a thread costs a shorter epoch more than it gains
-                self._woken_s = now_s
-                self._wake.set()
+    def wake(self) -> None:
+        """Let the thread forecast now, where an epoch is over and a budget is to be held, not at the next tick."""
+        now_s = self._state.clock.perf_s()
+        if self._state.is_first_rank and now_s >= self._woken_s + TICK_S:  # else it costs more than it gains
+            self._woken_s = now_s
+            self._is_woken.set()
 
     def run_ended(self) -> None:
         """Wake the thread, which ends as the run is finished."""
-        self._wake.set()
+        self._is_woken.set()
 
     def _work(self) -> None:
         state = self._state
@@ -71,10 +69,10 @@ class BackgroundWorker:
                     self._writer.write_fields([Field("git_commit", commit)])
         due_s = time.monotonic() + TICK_S
         while not state.is_finished:
-            is_woken = self._wake.wait(max(0.0, due_s - time.monotonic()))
+            is_woken = self._is_woken.wait(max(0.0, due_s - time.monotonic()))
             try:
                 if is_woken:
-                    self._wake.clear()
+                    self._is_woken.clear()
                     self.update_forecast()
                 else:
                     due_s = time.monotonic() + TICK_S

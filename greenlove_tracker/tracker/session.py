@@ -226,7 +226,8 @@ class Session:
         Raises:
             SystemExit: where the answer is no.
         """
-        self._worker.epoch_ended()
+        if self.state.limits:
+            self._worker.wake()
         done, settings = self.recorder.epochs_done, self.state.settings
         if settings.stop_and_confirm and done == settings.epochs_before_pred and self.state.is_first_rank:
             self._confirm()
