@@ -16,12 +16,12 @@ TASK = {"loop": "MLP", "batches": 3, "device": "cpu", "threads": 1, "seed": 1}
 @pytest.fixture
 def bench(monkeypatch):
     monkeypatch.syspath_prepend(str(BENCHMARKS))
-    return importlib.import_module("explore_vs_peers")
+    return importlib.import_module("compare_explorations")
 
 
 @pytest.fixture
-def peers(bench):
-    return importlib.import_module("explore_peers")
+def tools(bench):
+    return importlib.import_module("exploration_tools")
 
 
 def answer(point_s, lower_s=None, upper_s=None, spent_s=6.0):
@@ -147,7 +147,7 @@ def test_a_line_of_the_record_is_made_of_the_answers(bench, monkeypatch):
         answers = {"size": {"batch_s": 0.01, "epochs": 25, "batch": 64, "torch": "2", "gpu": "H100"}}
         return answers.get(subject, {"truth_s": 24.0, **answer(23.0)})
 
-    monkeypatch.setattr(bench, "ask", ask)
+    monkeypatch.setattr(bench, "run_subject", ask)
     made = json.loads(json.dumps(bench.compare("LSTM", 1, "cuda", 1, 25.0)))
     assert asked == [("size", 1), *((name, 100) for name in ("truth", *made["order"], "truth"))]
     assert made["plan"] == {"epochs": 25, "batches": 100, "batch": 64} and made["machine"].startswith("H100 · ")
@@ -155,7 +155,7 @@ def test_a_line_of_the_record_is_made_of_the_answers(bench, monkeypatch):
 
 
 def test_without_the_truth_nothing_is_recorded(bench, monkeypatch):
-    monkeypatch.setattr(bench, "ask", lambda *arguments: {"problem": "exit 1: out of memory"})
+    monkeypatch.setattr(bench, "run_subject", lambda *arguments: {"problem": "exit 1: out of memory"})
     with pytest.raises(SystemExit, match="out of memory"):
         bench.compare("MLP", 1, "cpu", 1, 25.0)
 
@@ -179,12 +179,12 @@ def test_the_page_keeps_what_is_around_the_marks(bench, tmp_path):
         (None, {"problem": "no answer in 240 s", "spent_s": 240.0}),
     ],
 )
-def test_what_a_process_comes_to_is_its_answer(peers, monkeypatch, ending, expected):
+def test_what_a_process_comes_to_is_its_answer(tools, monkeypatch, ending, expected):
     def run(command, *, timeout, **options):
         assert command[2] == "ours" and json.loads(command[3]) == TASK
         if ending is None:
             raise subprocess.TimeoutExpired(command, timeout)
         return subprocess.CompletedProcess(command, *ending)
 
-    monkeypatch.setattr(peers.subprocess, "run", run)
-    assert peers.ask("ours", peers.Task(**TASK), 240.0) == expected
+    monkeypatch.setattr(tools.subprocess, "run", run)
+    assert tools.run_subject("ours", tools.Task(**TASK), 240.0) == expected

@@ -1,4 +1,4 @@
-"""``explore_callable``: what a fit takes on all its data, for what is not a torch loop: scikit-learn, Keras, JAX."""
+"""``explore_callable``: the forecast of a fit on all its data, where it is no torch loop: scikit-learn, Keras, JAX."""
 
 from __future__ import annotations
 
@@ -6,27 +6,26 @@ import math
 import os
 import random
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from greenlove_tracker import devices
 from greenlove_tracker.config import load_settings
-from greenlove_tracker.console import StatusLine
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.exploration.exploration_run import EstimateOptions, Estimation, ExplorationRun
 from greenlove_tracker.forecasting import TrainingPlan, Trial
-from greenlove_tracker.logs.trials import ExplorationMetadata
+from greenlove_tracker.logs.trials import ExplorationRecord
 from greenlove_tracker.meter import Meter
 from greenlove_tracker.projection.types import ProjectionOptions
 from greenlove_tracker.records import Clock
-from greenlove_tracker.report.screens import progress_line
 
 _LEAST_SIZES = 3
 _CUDA_DEVICES = {"/dev/nvidia-uvm", "/dev/dxg"}  # the second in the Windows Subsystem for Linux
 _REPLICATES = 3  # of each size at most; a fit's time differs from call to call
 _SMALLEST, _SMALLEST_SHARE = 50, 1000  # samples, or that part of all; fits on fewer are mostly their own start
 _SINGLE_SHARE = 0.3  # of the budget that one fit may take, so that there is time for it again
-_STEEPEST = 3.0  # exponent that an untried size is feared to cost, until two sizes show another
+_STEEPEST = 3.0  # exponent that an untried size is expected to cost at most, until two sizes show another
 
 
 def explore_callable(
@@ -49,10 +48,10 @@ def explore_callable(
 
         explore_callable(lambda n: SVC().fit(X[:n], y[:n]), samples=len(X))
 
-    That time goes in proportion to the data is not supposed: a power law is fitted and extended to all of the data, its
-    exponent told. The smallest size is fitted once more before all others and not counted: first calls load and
-    compile. A fit cannot be interrupted, so the budget is overrun by one fit at most; a size that is feared to be too
-    slow for what is left is left out.
+    Time need not go in proportion to the data: a power law is fitted and extended to all of the data, and its exponent
+    is shown. The smallest size is fitted once more before all others and not counted: first calls load and
+    compile. A fit cannot be interrupted, so the budget is overrun by one fit at most; a size that may be too slow
+    for what is left is left out.
 
     Args:
         fit: trains anew on the first so many samples; what it changes is not given back.
@@ -71,44 +70,23 @@ def explore_callable(
     Raises:
         UsageError: on a bad argument, or where the budget held fewer than three sizes.
     """
-    wanted = _checked(sizes, samples, budget_s)
+    sizes = _checked(sizes, samples, budget_s)
     plan = TrainingPlan(samples=samples, batch_size=1, epochs=1)
-    telling = EstimateOptions(auto_open_report, asks, on_no_terminal, ProjectionOptions(), undoes=False)
-    run = ExplorationRun(load_settings(settings), plan, budget_s, clock, meter)
-    line = StatusLine(even_beside_stdout=True)
-
-    def timed(size: int) -> Trial:
-        line.draw(progress_line(run.spent_s, budget_s, size, None))
-        run.begin()
-        began_s = run.perf_s()
-        fit(size)
-        devices.synchronise()
-        took_s = run.perf_s() - began_s
-        return Trial(size, 1, (max(took_s, 1e-9),), run.end() or None)
-
-    found: list[Trial] = []
-    try:
-        cold_start_s = _explore(timed, wanted, run, budget_s, seed, found)
-        seen = _seen(cold_start_s)
-        forecast = run.forecast(found, seen)
-    except BaseException as error:
-        line.clear()
-        run.break_off(error, found, _seen(), telling)
-        raise
-    finally:
-        line.clear()
-    return run.conclude(forecast, tuple(found), seen, None, telling)
-
-
-def _seen(cold_start_s: float = 0.0) -> ExplorationMetadata:
-    used_gpus = 0 if _is_without_cuda() else None
-    return ExplorationMetadata(
-        cold_start_s, peak_memory_gb=devices.peak_memory_gb(), used_gpus=used_gpus, method="power"
-    )
+    options = EstimateOptions(budget_s, auto_open_report, asks, on_no_terminal, ProjectionOptions(), is_restored=False)
+    with ExplorationRun(load_settings(settings), plan, options, clock, meter) as run:
+        run.record = ExplorationRecord(method="power")
+        try:
+            cold_start_s = _time_fits(fit, sizes, run, budget_s, seed)
+        finally:
+            gpus = 0 if _is_without_cuda() else None
+            run.record = replace(run.record, peak_memory_gb=devices.peak_memory_gb(), used_gpus=gpus)
+        run.record = replace(run.record, cold_start_s=cold_start_s)
+        forecast = run.forecast()
+    return run.conclude(forecast)
 
 
 def _is_without_cuda(opened: Path = Path("/proc/self/fd")) -> bool:
-    """Whether nothing in this process has computed on an NVIDIA GPU; False where that cannot be seen.
+    """Return whether nothing in this process has computed on an NVIDIA GPU; False where that cannot be seen.
 
     Every CUDA context holds the driver's memory manager open, which asking a GPU for its power does not.
     """
@@ -119,6 +97,11 @@ def _is_without_cuda(opened: Path = Path("/proc/self/fd")) -> bool:
 
 
 def _checked(sizes: Sequence[int] | None, samples: int, budget_s: float) -> list[int]:
+    """Return the sizes in order, doubled from the smallest where none are given.
+
+    Raises:
+        UsageError: where an argument cannot be.
+    """
     if isinstance(samples, bool) or not isinstance(samples, int) or samples < _LEAST_SIZES:
         raise UsageError(f"samples must be the number of all samples, at least {_LEAST_SIZES}, not {samples!r}")
     if sizes is None:
@@ -135,44 +118,51 @@ def _checked(sizes: Sequence[int] | None, samples: int, budget_s: float) -> list
     return wanted
 
 
-def _explore(
-    timed: Callable[[int], Trial],
-    sizes: Sequence[int],
-    run: ExplorationRun,
-    budget_s: float,
-    seed: int,
-    trials: list[Trial],
+def _time_fits(
+    fit: Callable[[int], object], sizes: Sequence[int], run: ExplorationRun, budget_s: float, seed: int
 ) -> float:
-    """Each size once, from the smallest; then all again in random order, and those left out, while there is time.
+    """Fit each size once, from the smallest; then all again in random order, and those left out, while there is time.
 
     Args:
-        timed: fits on so many samples.
+        fit: the user's.
         sizes: in order.
-        run: that it is a part of.
+        run: whose record gets each trial at once, so that a fit that is broken off loses none.
         budget_s: of the exploration.
         seed: of the order.
-        trials: they are put in here one by one, so that a fit that is broken off loses none.
 
     Returns:
-        By how much the very first fit took longer than the same again.
+        The time in s that the very first fit took beyond the same again.
+
+    Raises:
+        UsageError: where the budget held fewer than three sizes.
     """
+
+    def timed(size: int) -> Trial:
+        run.show_progress(size)
+        run.start_trial()
+        began_s = run.perf_s()
+        fit(size)
+        devices.synchronise()
+        duration_s = run.perf_s() - began_s
+        return Trial(size, 1, (max(duration_s, 1e-9),), run.end_trial() or None)
+
     cold_s = timed(sizes[0]).total_s
     order = random.Random(seed)  # noqa: S311  # an order, no secret
     for _ in range(_REPLICATES):
-        seen = sorted({t.sample_size for t in trials})
-        for size in [*order.sample(seen, len(seen)), *(s for s in sizes if s not in seen)]:
-            if _feared_s(trials, size) <= min(budget_s - run.spent_s, _SINGLE_SHARE * budget_s):
-                trials.append(timed(size))
-    n_sizes = len({t.sample_size for t in trials})
+        done = sorted({t.sample_size for t in run.record.trials})
+        for size in [*order.sample(done, len(done)), *(s for s in sizes if s not in done)]:
+            if _longest_expected_s(run.record.trials, size) <= min(budget_s - run.spent_s, _SINGLE_SHARE * budget_s):
+                run.record = replace(run.record, trials=(*run.record.trials, timed(size)))
+    n_sizes = len({t.sample_size for t in run.record.trials})
     if n_sizes < _LEAST_SIZES:
         raise UsageError(
             f"{budget_s:g} s held {n_sizes} of the sizes, and three are needed: give smaller sizes or a larger budget_s"
         )
-    return max(0.0, cold_s - trials[0].total_s)
+    return max(0.0, cold_s - run.record.trials[0].total_s)
 
 
-def _feared_s(trials: Sequence[Trial], size: int) -> float:
-    """What a fit may take: as before at its size, else by a power law through the two largest so far."""
+def _longest_expected_s(trials: Sequence[Trial], size: int) -> float:
+    """Return the time that a fit may take: as before at its size, else by a power law through the two largest."""
     if not trials:
         return 0.0
     by_size: dict[int, float] = {}  # the shortest of each: a hiccup is not to stop the climb
@@ -183,7 +173,7 @@ def _feared_s(trials: Sequence[Trial], size: int) -> float:
     largest = max(by_size)
     exponent = _STEEPEST
     if len(by_size) > 1:
-        before = max(s for s in by_size if s != largest)
-        seen = math.log(by_size[largest] / by_size[before]) / math.log(largest / before)
-        exponent = min(_STEEPEST, max(1.0, seen))
+        second = max(s for s in by_size if s != largest)
+        measured = math.log(by_size[largest] / by_size[second]) / math.log(largest / second)
+        exponent = min(_STEEPEST, max(1.0, measured))
     return float(by_size[largest] * (size / largest) ** exponent)

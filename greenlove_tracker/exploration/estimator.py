@@ -1,4 +1,4 @@
-"""``Estimator``: what a PyTorch training will take, before it starts."""
+"""``Estimator``: the forecast of a PyTorch training before it starts."""
 
 from __future__ import annotations
 
@@ -12,24 +12,26 @@ from torch import nn
 
 from greenlove_tracker import devices
 from greenlove_tracker.config import load_settings
-from greenlove_tracker.console import StatusLine
 from greenlove_tracker.errors import UsageError
-from greenlove_tracker.exploration.batches import BatchSource, source_of
-from greenlove_tracker.exploration.budget_advice import Schedule, advised, choose_schedule
+from greenlove_tracker.exploration.adaptive import ExplorationScheduler
+from greenlove_tracker.exploration.budget_advice import short_training_advice, with_budget_advice
 from greenlove_tracker.exploration.exploration_run import EstimateOptions, Estimation, ExplorationRun
-from greenlove_tracker.exploration.snapshot import RestoreError, preserved, rate_schedulers_of
-from greenlove_tracker.exploration.trials import ExplorationOutcome, Situation, default_step, explore
+from greenlove_tracker.exploration.green_love import BOUND_S, GreenLoveScheduler
+from greenlove_tracker.exploration.scheduler import Scheduler
+from greenlove_tracker.exploration.snapshot import RestoreError, preserved
+from greenlove_tracker.exploration.state_finder import find_lr_schedulers
+from greenlove_tracker.exploration.trials import BatchSource, default_step, run_trial, source_of
 from greenlove_tracker.extrapolation.extrapolate import extrapolate
-from greenlove_tracker.forecasting import Forecast, TrainingPlan, Trial, WarningCode
+from greenlove_tracker.forecasting import TrainingPlan, Trial, WarningCode
 from greenlove_tracker.job import find_ranks
-from greenlove_tracker.logs.trials import ExplorationMetadata
+from greenlove_tracker.logs.trials import ExplorationRecord
 from greenlove_tracker.meter import Meter
 from greenlove_tracker.projection.types import ProjectionOptions
 from greenlove_tracker.records import Clock
-from greenlove_tracker.report.screens import progress_line
 
 _EVAL_SHARE = 0.15  # of the budget, that trials leave to evaluations; one is always run
 _MOST_EVALUATIONS = 3
+_LEAST_SIZES = 3  # below it a forecast is wide by rule, and its width no reason to stop
 
 
 class Estimator:
@@ -104,10 +106,15 @@ class Estimator:
         self._model, self._optimizer, self._criterion = model, optimizer, criterion
         self._train_step, self._device = train_step or default_step, _device_of(model, device)
         self._eval_fn, self._also_restore = eval_fn, tuple(also_restore)
-        self._clock, self._meter, self._seed = clock, meter, seed
+        self._clock, self._meter = clock, meter
         self._settings = load_settings(settings)
-        self._telling = EstimateOptions(
-            auto_open_report, asks, on_no_terminal, comparison or ProjectionOptions(), undoes=True
+        self._options = EstimateOptions(
+            BOUND_S if schedule == "green-love" else budget_s,
+            auto_open_report,
+            asks,
+            on_no_terminal,
+            comparison or ProjectionOptions(),
+            is_restored=True,
         )
         self._data, self._source = train_dataset, source_of(train_dataset, batch_size)
         if eval_fn is not None and eval_every is None:
@@ -115,70 +122,57 @@ class Estimator:
                 raise UsageError("eval_fn in a training in steps: say how often it is run, with eval_every=")
             eval_every = 1
         self.plan = _plan_of(self._source, total_epochs, total_steps, None if eval_fn is None else eval_every)
-        self._schedule: Schedule = choose_schedule(
+        self._make_scheduler = _scheduler_maker(
             schedule,
             self.plan,
             self._source.batch_size,
-            budget_s=budget_s,
             seed=seed,
-            kept_share=0.0 if eval_fn is None else _EVAL_SHARE,
+            reserved_share=0.0 if eval_fn is None else _EVAL_SHARE,
             target_relative_width=target_relative_width,
             options=schedule_options or {},
         )
+        self._make_scheduler(self._options.budget_s)  # a bad argument is refused now
 
     def estimate(self) -> Estimation:
-        """Explore, forecast, tell, and ask whether to train on.
+        """Explore, forecast, report, and ask whether to train on.
 
         Raises:
             UsageError: where the training step or the data cannot be explored, with what to do.
         """
-        _check_alone()
-        schedule = self._schedule.anew()
-        run = ExplorationRun(self._settings, self.plan, schedule.budget_s, self._clock, self._meter)
-        line = StatusLine(even_beside_stdout=True)
-        try:
-            outcome, seen = self._explored(run, schedule, line)
-            forecast = run.forecast(outcome.trials, seen, seed=self._seed)
-        except BaseException as error:
-            line.clear()
-            run.break_off(
-                error, schedule.scheduler.trials(self._source.batch_size), self._seen(schedule), self._telling
-            )
-            raise
-        finally:
-            line.clear()
-        forecast = advised(forecast, schedule, outcome.trials, self._width_of)
-        advice = schedule.advice(forecast)
-        return run.conclude(_with_nan(forecast, outcome), outcome.trials, seen, advice, self._telling)
+        _check_single_process()
+        budget_s = self._options.budget_s
+        scheduler, advice = self._make_scheduler(budget_s), None
+        with ExplorationRun(self._settings, self.plan, self._options, self._clock, self._meter) as run:
+            self._explore(run, scheduler)
+            forecast = run.forecast()
+        if isinstance(scheduler, ExplorationScheduler):  # the original gives no advice
+            trials, width_of = run.record.trials, self._relative_width
+            forecast = with_budget_advice(forecast, scheduler, trials, budget_s, self._make_scheduler, width_of)
+            advice = short_training_advice(forecast.duration_s.point, budget_s)
+        if not run.record.is_finite:
+            advice_nan = "look at the learning rate and the data"
+            warning = WarningCode.NAN.warning("a loss was not a finite number", advice_nan, True)
+            forecast = replace(forecast, warnings=(*forecast.warnings, warning))
+        return run.conclude(forecast, advice)
 
-    def _explored(
-        self, run: ExplorationRun, schedule: Schedule, line: StatusLine
-    ) -> tuple[ExplorationOutcome, ExplorationMetadata]:
-        def watch(situation: Situation) -> None:
-            samples = situation.ask.batches * self._source.batch_size
-            line.draw(progress_line(situation.spent_s, schedule.budget_s, samples, situation.relative_width))
+    def _explore(self, run: ExplorationRun, scheduler: Scheduler) -> None:
+        """Run the trials and the evaluations, and put everything back that they change.
 
+        Raises:
+            UsageError: where there is not enough memory, or not one step was done.
+        """
+        modules = [m for m in (self._model, self._criterion) if isinstance(m, nn.Module)]
+        run.record = ExplorationRecord(
+            method=scheduler.method, warmup_epochs=scheduler.warmup_epochs, used_gpus=_gpus_of(modules)
+        )
         try:
-            others = (*self._also_restore, *rate_schedulers_of(self._optimizer, self._also_restore))
-            with preserved(self._modules, self._optimizer, loaders=[self._data], others=others) as snapshot:
+            others = (*self._also_restore, *find_lr_schedulers(self._optimizer, self._also_restore))
+            with preserved(modules, self._optimizer, loaders=[self._data], others=others) as snapshot:
                 devices.reset_peak_gpu_memory()
                 self._model.train()
-                outcome = explore(
-                    self._source,
-                    self._step,
-                    schedule.scheduler,
-                    perf_s=run.perf_s,
-                    synchronise=devices.synchronise,
-                    measuring=run,
-                    width_of=self._width_of,
-                    watch=watch,
-                    spent_before_s=run.spent_s,
-                )
-                seen = replace(
-                    self._seen(schedule),
-                    eval_durations_s=tuple(self._evaluated(run, schedule.budget_s)),
-                    peak_memory_gb=devices.peak_memory_gb(snapshot.device_bytes),
-                )
+                self._run_trials(run, scheduler)
+                eval_durations_s = self._time_evaluations(run)
+                peak_memory_gb = devices.peak_memory_gb(snapshot.device_bytes)
         except torch.cuda.OutOfMemoryError as error:
             raise UsageError(
                 f"out of memory at batch size {self._source.batch_size}, as the training itself would be: {error}. A "
@@ -191,46 +185,81 @@ class Estimator:
             raise
         finally:
             self._source.close()
-        if not outcome.trials:
+        if not run.record.trials:
             raise UsageError(
-                f"not one step was done in {schedule.budget_s:g} s: give a larger {{argument}}", argument="budget_s"
+                f"not one step was done in {self._options.budget_s:g} s: give a larger {{argument}}",
+                argument="budget_s",
             )
-        return outcome, seen
+        run.record = replace(run.record, eval_durations_s=eval_durations_s, peak_memory_gb=peak_memory_gb)
 
-    @property
-    def _modules(self) -> list[nn.Module]:
-        return [m for m in (self._model, self._criterion) if isinstance(m, nn.Module)]
-
-    def _seen(self, schedule: Schedule) -> ExplorationMetadata:
-        """What there is beside the trials, whether it came to its end or not."""
-        return ExplorationMetadata(
-            schedule.cold_start_s,
-            used_gpus=_gpus_of(self._modules),
-            method=schedule.method,
-            warmup_epochs=schedule.warmup_epochs,
-        )
+    def _run_trials(self, run: ExplorationRun, scheduler: Scheduler) -> None:
+        """Run what the scheduler requests, until it requests no more."""
+        batch_size, width = self._source.batch_size, None
+        while (request := scheduler.next(run.spent_s, relative_width=width)) is not None:
+            run.show_progress(request.batches * batch_size, width)
+            run.start_trial()
+            timed = run_trial(self._source, self._step, request, perf_s=run.perf_s, synchronise=devices.synchronise)
+            energy_kwh = run.end_trial()
+            has_whole_epochs_only = timed.epoch_durations_s and not timed.partial_batches
+            scheduler.record(replace(timed, energy_kwh=energy_kwh or None) if has_whole_epochs_only else timed)
+            trials, is_finite = scheduler.trials(batch_size), run.record.is_finite and timed.is_finite
+            cold_start_s = scheduler.cold_start_s
+            run.record = replace(run.record, trials=trials, cold_start_s=cold_start_s, is_finite=is_finite)
+            width = self._relative_width(trials) if len({t.sample_size for t in trials}) >= _LEAST_SIZES else None
 
     def _step(self, batch: Any) -> Any:
         return self._train_step(self._model, batch, self._optimizer, self._criterion, self._device)
 
-    def _evaluated(self, run: ExplorationRun, budget_s: float) -> list[float]:
-        """Times of evaluations: one, which may overrun the budget, and more while what is left of it holds them."""
+    def _time_evaluations(self, run: ExplorationRun) -> tuple[float, ...]:
+        """Time one evaluation, which may overrun the budget, and more while what is left of it holds them."""
         times_s: list[float] = []
         while self._eval_fn is not None and len(times_s) < _MOST_EVALUATIONS:
             began_s = run.perf_s()
             self._eval_fn(self._model)
             devices.synchronise()
             times_s.append(run.perf_s() - began_s)
-            if run.spent_s + max(times_s) > budget_s:
+            if run.spent_s + max(times_s) > self._options.budget_s:
                 break
-        return times_s
+        return tuple(times_s)
 
-    def _width_of(self, trials: tuple[Trial, ...]) -> float | None:
+    def _relative_width(self, trials: tuple[Trial, ...]) -> float | None:
         return extrapolate(trials, replace(self.plan, eval_every=None)).duration_s.relative_width
 
 
+def _scheduler_maker(
+    name: str,
+    plan: TrainingPlan,
+    batch_size: int,
+    *,
+    seed: int,
+    reserved_share: float,
+    target_relative_width: float,
+    options: Mapping[str, Any],
+) -> Callable[[float], Scheduler]:
+    """Return a function that makes a scheduler for a budget in s, of which a share is left to evaluations.
+
+    Raises:
+        UsageError: where there is no schedule of that name, or an argument cannot be.
+    """
+    if name not in ("adaptive", "green-love"):
+        raise UsageError(f'schedule must be "adaptive" or "green-love", not {name!r}')
+    if name == "adaptive":
+        if options:
+            raise UsageError(f'{", ".join(options)}: options of schedule="green-love" only')
+        return lambda budget_s: ExplorationScheduler(
+            plan.batches_per_epoch,
+            plan.n_epochs,
+            budget_s=(1 - reserved_share) * budget_s,
+            seed=seed,
+            target_relative_width=target_relative_width,
+        )
+    if plan.epochs is None:
+        raise UsageError('schedule="green-love" needs {argument}: its formulas know no steps', argument="total_epochs")
+    return lambda bound_s: GreenLoveScheduler(plan.samples or 1, batch_size, **{"bound_s": bound_s, **options})
+
+
 def _plan_of(source: BatchSource, epochs: int | None, steps: int | None, eval_every: int | None) -> TrainingPlan:
-    """The whole training.
+    """Return the plan of the whole training.
 
     Raises:
         UsageError: where it does not follow from what was given.
@@ -253,8 +282,8 @@ def _plan_of(source: BatchSource, epochs: int | None, steps: int | None, eval_ev
     return TrainingPlan(source.samples_per_epoch, source.batch_size, epochs, steps, eval_every=eval_every)
 
 
-def _check_alone() -> None:
-    """Ranks of one training wait for each other in every step; each exploring by its own clock would hang for ever.
+def _check_single_process() -> None:
+    """Refuse the ranks of one training: they wait for each other in every step, and would hang for ever.
 
     Raises:
         UsageError: where this process is one of several that train together.
@@ -270,23 +299,16 @@ def _check_alone() -> None:
 
 
 def _gpus_of(models: Sequence[nn.Module]) -> int:
-    """GPUs that parameters are on, or that a ``DataParallel`` copies them to."""
+    """Count the GPUs that parameters are on, or that a ``DataParallel`` copies them to."""
     copies = [len(m.device_ids) for model in models for m in model.modules() if isinstance(m, nn.DataParallel)]
     return max([len({p.device for m in models for p in m.parameters() if p.device.type == "cuda"}), *copies])
 
 
-def _with_nan(forecast: Forecast, outcome: ExplorationOutcome) -> Forecast:
-    if outcome.is_finite:
-        return forecast
-    warning = WarningCode.NAN.warning("a loss was not a finite number", "look at the learning rate and the data", True)
-    return replace(forecast, warnings=(*forecast.warnings, warning))
-
-
 def _device_of(model: nn.Module, device: str | torch.device | None) -> torch.device:
-    """Where the model is.
+    """Return the device of the model.
 
     Raises:
-        UsageError: where that is not where it is to train.
+        UsageError: where it is not the one to train on.
     """
     found = next((p.device for p in model.parameters()), torch.device("cpu"))
     if device is not None and torch.device(device).type != found.type:

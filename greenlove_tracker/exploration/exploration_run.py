@@ -1,34 +1,29 @@
-"""The run that an exploration is (docs/decisions/0007): measured and logged as any, and told of when it is over."""
+"""The run that an exploration is (docs/decisions/0007): measured and logged as any, forecast from, and reported."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import TracebackType
+from typing import Self
 
 from greenlove_tracker import format as fmt
 from greenlove_tracker.config import Settings
-from greenlove_tracker.console import confirm, open_page, say
+from greenlove_tracker.console import StatusLine, confirm, open_page, say
 from greenlove_tracker.errors import GreenloveError, UsageError
 from greenlove_tracker.extrapolation.extrapolate import forecast_exploration, forecast_from_log
 from greenlove_tracker.forecasting import LEAST_ENERGY_S, Forecast, TrainingPlan, Trial
 from greenlove_tracker.job import find_ranks
+from greenlove_tracker.logs import trials as trials_log
 from greenlove_tracker.logs.run import Run
-from greenlove_tracker.logs.trials import (
-    EXPLORATIONS_DIR,
-    ExplorationMetadata,
-    metadata_fields,
-    plan_fields,
-    write_trials,
-)
 from greenlove_tracker.meter import Meter
-from greenlove_tracker.projection.comparison import compare_log
+from greenlove_tracker.projection.comparison import compare_run
 from greenlove_tracker.projection.types import Projection, ProjectionOptions
 from greenlove_tracker.records import Clock, RunStatus, SystemClock
 from greenlove_tracker.rendering.html import write_page
+from greenlove_tracker.report import screens
 from greenlove_tracker.report.exploration_report import exploration_document
-from greenlove_tracker.report.screens import exploration_screen, stopped_line
 from greenlove_tracker.tracker.session import Session, open_run
 from greenlove_tracker.tracker.state import Plan, RunMode
 from greenlove_tracker.units import w_from_kwh_s
@@ -40,24 +35,26 @@ _METER_SHARE = 0.2  # of a small budget, that is waited for it at most
 
 @dataclass(frozen=True, slots=True)
 class EstimateOptions:
-    """What is done when an exploration is over.
+    """The user's choices for an estimate.
 
     Attributes:
-        opens_page: in a browser, where there is one.
-        asks: on a terminal, whether to train on.
+        budget_s: of the exploration.
+        auto_open_report: open the page in a browser, where there is one.
+        asks: ask on a terminal whether to train on.
         on_no_terminal: ``continue`` or ``stop``: the answer where there is nobody to ask.
-        comparison: what is asked of the comparison with other GPUs.
-        undoes: whether model and random state are as before.
+        comparison: options of the comparison with other GPUs.
+        is_restored: whether model and random state are as before, once it is over.
 
     Raises:
         UsageError: where the answer is another.
     """
 
-    opens_page: bool
+    budget_s: float
+    auto_open_report: bool
     asks: bool
     on_no_terminal: str
     comparison: ProjectionOptions
-    undoes: bool
+    is_restored: bool
 
     def __post_init__(self) -> None:
         if self.on_no_terminal not in _ANSWERS:
@@ -66,13 +63,13 @@ class EstimateOptions:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Estimation:
-    """What an exploration found.
+    """The forecast of a training, and the exploration behind it.
 
     Attributes:
         forecast: of the whole training.
         trials: that it was made from.
         projections: the same training here and on GPUs that can be rented; empty where that cannot be told.
-        spent_s: what the exploration took, its preparations too.
+        spent_s: time that the exploration took, its preparations too.
         advice: what to do instead of exploring, where the training is short.
         run_dir: where the trials are written; ``greenlove forecast`` reads them again.
         page: the dashboard, one self-contained file.
@@ -93,14 +90,14 @@ class Estimation:
     gpu_power_w: float | None
 
     def __repr__(self) -> str:
-        """In a line: all of its fields would fill screens."""
-        known = [(getattr(self.forecast, field), text) for field, (_, text) in fmt.QUANTITIES.items()]
-        told = ", ".join(fmt.interval(e.point, e.lower, e.upper, text) for e, text in known if e is not None)
+        """Return it in a line: all of its fields would fill screens."""
+        estimates = [(getattr(self.forecast, field), text) for field, (_, text) in fmt.QUANTITIES.items()]
+        known = ", ".join(fmt.interval(e.point, e.lower, e.upper, text) for e, text in estimates if e is not None)
         doubt = "" if self.forecast.is_reliable else ", not reliable"
-        return f"Estimation({told}{doubt}; {fmt.plural(len(self.trials), 'trial')}; {self.run_dir})"
+        return f"Estimation({known}{doubt}; {fmt.plural(len(self.trials), 'trial')}; {self.run_dir})"
 
     def forecast_for(self, plan: TrainingPlan) -> Forecast:
-        """The forecast of another plan from the same trials, as they are kept in ``run_dir``; nothing is run.
+        """Forecast another plan from the same trials, as they are logged in ``run_dir``; nothing is run.
 
         Raises:
             UsageError: where the trials say nothing of this plan.
@@ -109,25 +106,35 @@ class Estimation:
 
 
 class ExplorationRun:
-    """One exploration's session, from its first moment to what is said of it.
+    """One exploration's session: its trials are epochs of a run, timed inside ``with``, and reported after it.
 
     Args:
         settings: as of any run.
-        plan: what is explored for.
-        budget_s: of the exploration.
+        plan: of the whole training.
+        options: the user's choices.
         clock: None: the system's, with the meter in the background.
         meter: None: CodeCarbon.
+
+    Attributes:
+        record: of the trials so far; whoever runs them keeps it up to date.
     """
 
     def __init__(
-        self, settings: Settings, plan: TrainingPlan, budget_s: float, clock: Clock | None, meter: Meter | None
+        self,
+        settings: Settings,
+        plan: TrainingPlan,
+        options: EstimateOptions,
+        clock: Clock | None,
+        meter: Meter | None,
     ) -> None:
         outer = open_run()
         if outer is not None:  # its energy is the outer run's too: beside that in a log directory it would count twice
-            settings = replace(settings, log_dir=str(outer.run_dir / EXPLORATIONS_DIR))
-        self._settings, self._plan, self._budget_s = settings, plan, budget_s
+            settings = replace(settings, log_dir=str(outer.run_dir / trials_log.EXPLORATIONS_DIR))
+        self.record = trials_log.ExplorationRecord()
+        self._verbose, self._plan, self._options = settings.verbose, plan, options
         self._clock = clock or SystemClock()
         self._began_s = self._clock.perf_s()
+        self._status = StatusLine(even_beside_stdout=True)
         self._session = Session(
             settings,
             Plan(),
@@ -135,26 +142,56 @@ class ExplorationRun:
             clock,
             meter,
             mode=RunMode.EXPLORATION,
-            extra_fields=plan_fields(plan),
+            extra_fields=trials_log.plan_fields(plan),
         )
-        self._session.wait_ready(min(_METER_S, _METER_SHARE * budget_s))
+        self._session.wait_ready(min(_METER_S, _METER_SHARE * options.budget_s))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close a run that failed; the trials before a Ctrl-C are kept, for ``greenlove forecast``.
+
+        Raises:
+            OSError: where they cannot be written.
+        """
+        self._status.clear()
+        if isinstance(error, KeyboardInterrupt):
+            n_trials = len(self.record.trials)
+            if n_trials:
+                self._write_record()
+            self._session.finish(RunStatus.INTERRUPTED)
+            if self._verbose > 0:
+                say(screens.stopped_line(n_trials, undoes=self._options.is_restored))
+        elif error is not None:
+            self._session.finish(RunStatus.FAILED)
 
     def perf_s(self) -> float:
-        """The clock that all is timed by."""
+        """Return the time of the clock that everything is timed by."""
         return self._clock.perf_s()
 
     @property
     def spent_s(self) -> float:
-        """Since it began."""
+        """The time since it began."""
         return self.perf_s() - self._began_s
 
-    def begin(self) -> None:
-        """A trial begins: an epoch of the run."""
+    def show_progress(self, samples: int, relative_width: float | None = None) -> None:
+        """Draw the line about the trial that comes next, and the width of the forecast so far."""
+        self._status.draw(screens.progress_line(self.spent_s, self._options.budget_s, samples, relative_width))
+
+    def start_trial(self) -> None:
+        """Start a trial: an epoch of the run."""
         with self._session.tracked_call as recorder:
             recorder.start_epoch()
 
-    def end(self) -> float | None:
-        """It is over; its energy in kWh, None where a part of it was not metered."""
+    def end_trial(self) -> float | None:
+        """End the trial.
+
+        Returns:
+            Its energy in kWh; None where a part of it was not metered.
+        """
         number = None
         with self._session.tracked_call as recorder:
             number = recorder.epoch
@@ -163,92 +200,77 @@ class ExplorationRun:
         known = [kwh for kwh in parts if kwh is not None]
         return sum(known) if known and len(known) == len(parts) else None
 
-    def break_off(
-        self, error: BaseException, trials: Sequence[Trial], seen: ExplorationMetadata, telling: EstimateOptions
-    ) -> None:
-        """It came to nothing; what was timed until a Ctrl-C is kept, for ``greenlove forecast``.
+    def forecast(self) -> Forecast:
+        """Forecast the training from its record, as ``forecast_from_log`` does from the log.
 
         Raises:
-            OSError: where it cannot be written.
-        """
-        if not isinstance(error, KeyboardInterrupt):
-            self._session.finish(RunStatus.FAILED)
-            return
-        if trials:
-            write_trials(self._session.run_dir, trials)
-            self._session.write_fields(metadata_fields(seen))
-        self._session.finish(RunStatus.INTERRUPTED)
-        if self._settings.verbose > 0:
-            say(stopped_line(len(trials), undoes=telling.undoes))
-
-    def forecast(self, trials: Sequence[Trial], seen: ExplorationMetadata, *, seed: int = 0) -> Forecast:
-        """The forecast in the terms of this run, as ``forecast_from_log`` makes it from the log.
-
-        Raises:
-            UsageError: where the trials cannot give one.
+            UsageError: where the trials cannot give a forecast.
         """
         state = self._session.state
-        return forecast_exploration(trials, seen, self._plan, state.factors, gpu_count=state.gpu_count, seed=seed)
+        return forecast_exploration(self.record, self._plan, state.factors, gpu_count=state.gpu_count)
 
-    def conclude(
-        self,
-        forecast: Forecast,
-        trials: tuple[Trial, ...],
-        seen: ExplorationMetadata,
-        advice: str | None,
-        telling: EstimateOptions,
-    ) -> Estimation:
-        """Write all of it down, say it, and ask whether to train on.
+    def conclude(self, forecast: Forecast, advice: str | None = None) -> Estimation:
+        """Write log and page, show the screen, and ask whether to train on.
+
+        Args:
+            forecast: of the training.
+            advice: what to do instead of exploring, where there is any.
 
         Raises:
-            OSError: where it cannot be written.
+            OSError: where a file cannot be written.
         """
-        session = self._session
-        seen = replace(seen, gpu_power_w=self._gpu_power_w())
-        write_trials(session.run_dir, trials)
-        session.write_fields(metadata_fields(seen))
+        session, options = self._session, self._options
+        self.record = record = replace(self.record, gpu_power_w=self._gpu_power_w())
+        self._write_record()
         session.finish(RunStatus.FINISHED, 0)
         spent_s = self.spent_s
-        projections, why_none = self._projections(forecast, telling.comparison)
-        page = write_page(
-            exploration_document(forecast, trials, projections=projections), session.run_dir / "dashboard.html"
-        )
-        if telling.opens_page:
+        projections, why_none = self._projections(forecast)
+        document = exploration_document(forecast, record.trials, projections=projections)
+        page = write_page(document, session.run_dir / "dashboard.html")
+        if options.auto_open_report:
             open_page(page.as_uri())
-        if self._settings.verbose > 0:
+        if self._verbose > 0:
             say(
-                exploration_screen(
+                screens.exploration_screen(
                     forecast,
-                    trials,
+                    record.trials,
                     spent_s,
-                    self._budget_s,
+                    options.budget_s,
                     advice,
                     run_dir=session.shown_dir,
                     now_utc_s=self._clock.utc_s(),
-                    undoes=telling.undoes,
+                    undoes=options.is_restored,
                     unprojected=why_none,
                 )
             )
-        is_asked = telling.asks and self._settings.verbose > 0
-        answer = confirm("Continue training locally?", default=False) if is_asked else None
-        continues = telling.on_no_terminal == "continue" if answer is None else answer
+        may_ask = options.asks and self._verbose > 0
+        answer = confirm("Continue training locally?", default=False) if may_ask else None
         return Estimation(
             forecast,
-            trials,
+            record.trials,
             projections,
             spent_s,
             advice,
             session.run_dir,
             page,
-            continues,
-            seen.peak_memory_gb,
-            seen.gpu_power_w,
+            continues=options.on_no_terminal == "continue" if answer is None else answer,
+            peak_memory_gb=record.peak_memory_gb,
+            gpu_power_w=record.gpu_power_w,
         )
 
-    def _projections(self, forecast: Forecast, options: ProjectionOptions) -> tuple[tuple[Projection, ...], str]:
-        """The same training on other GPUs; none and why where that cannot be told, as from a GPU in no table."""
+    def _write_record(self) -> None:
+        trials_log.write_trials(self._session.run_dir, self.record.trials)
+        self._session.write_fields(trials_log.record_fields(self.record))
+
+    def _projections(self, forecast: Forecast) -> tuple[tuple[Projection, ...], str]:
+        """Project onto other GPUs; none and why where that cannot be, as from a GPU in no table."""
+        session, rank = self._session, self._session.state.ranks.rank
+        run = Run(session.run_dir)
+        if session.summary is not None:
+            rows, fields = {rank: session.rows}, session.writer.fields
+            run = Run.from_memory(session.run_dir, fields, rows, session.summary, self.record.trials)
         try:
-            return compare_log(str(self._session.run_dir), options, forecast=forecast).projections, ""
+            return compare_run(run, self._options.comparison, forecast=forecast).projections, ""
         except GreenloveError as error:
             return (), str(error)
 

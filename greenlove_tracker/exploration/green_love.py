@@ -17,8 +17,8 @@ How it is read where the text leaves a choice:
   ends that direction.
 - n never exceeds the data and never falls below one batch, under which no fewer batches can run. Where it cannot change
   the search is over; after fifteen attempts too, as in the package.
-- "Under 90 seconds" is stated there and not kept; here it is the deadline of every ask, so it is overrun by a step at
-  most.
+- "Under 90 seconds" is stated there and not kept; here it is the deadline of every request, so it is overrun by a step
+  at most.
 - The three warm-up epochs change nothing here: ``extrapolate(method="green-love")`` keeps them apart.
 """
 
@@ -41,7 +41,7 @@ _Script = Generator[tuple[int, str], TrialResult, None]
 
 
 class GreenLoveScheduler(Scheduler):
-    """Says what to run next, as green-love does; the interface of ``ExplorationScheduler``.
+    """Chooses trials as green-love does.
 
     Args:
         samples: of the data.
@@ -53,6 +53,8 @@ class GreenLoveScheduler(Scheduler):
         single_epoch_budget: after how many seconds an attempt of the search is interrupted.
         bound_s: of the whole exploration.
     """
+
+    method = "green-love"
 
     def __init__(
         self,
@@ -86,71 +88,64 @@ class GreenLoveScheduler(Scheduler):
         self._target_s, self._attempt_s, self._bound_s = target_benchmark_time, single_epoch_budget, bound_s
         self._script = self._search_and_run(min(initial_sample_size, samples))
 
-    def next(self, spent_s: float, *, relative_width: float | None = None) -> TrialRequest | None:
-        """What to run next; None when the exploration is over.
+    def trials(self, batch_size: int) -> tuple[Trial, ...]:
+        """Return the whole epochs of the runs, or of the search where no run has any."""
+        whole = [r for r in self.results if r.epoch_durations_s]
+        runs = [r for r in whole if r.request.purpose == _RUN] or whole
+        return tuple(Trial(r.request.samples or 1, batch_size, r.epoch_durations_s, r.energy_kwh) for r in runs)
 
-        Args:
-            spent_s: since the exploration began, everything counted.
-            relative_width: not looked at; green-love does not stop early.
-        """
-        self._turn()
-        left_s = self._bound_s - spent_s
-        if left_s <= 0:
+    def _choose(self, spent_s: float, relative_width: float | None) -> TrialRequest | None:
+        """Take the next step of the search or the runs; green-love does not stop early, however narrow."""
+        remaining_s = self._bound_s - spent_s
+        if remaining_s <= 0:
             return None
         try:
-            size, purpose = self._script.send(self.told[-1]) if self.told else next(self._script)
+            size, purpose = self._script.send(self.results[-1]) if self.results else next(self._script)
         except StopIteration:
             return None
-        deadline_s = min(left_s, self._attempt_s) if purpose == _SEARCH else left_s
+        deadline_s = min(remaining_s, self._attempt_s) if purpose == _SEARCH else remaining_s
         expected_s = min(deadline_s, self._expected_s(size))
         batches = -(-size // self._batch_size)
-        self._asked = TrialRequest(batches, self._epochs, deadline_s, expected_s, purpose, samples=size)
-        return self._asked
-
-    def trials(self, batch_size: int) -> tuple[Trial, ...]:
-        """The whole epochs of the runs, or of the search where no run has any."""
-        whole = [t for t in self.told if t.epoch_durations_s]
-        runs = [t for t in whole if t.ask.purpose == _RUN] or whole
-        return tuple(Trial(t.ask.samples or 1, batch_size, t.epoch_durations_s, t.energy_kwh) for t in runs)
+        return TrialRequest(batches, self._epochs, deadline_s, expected_s, purpose, samples=size)
 
     def _expected_s(self, size: int) -> float:
-        """In proportion to the last that had a whole epoch, as green-love supposes it."""
-        for told in reversed(self.told):
-            if told.typical and told.epoch_durations_s:
-                return self._epochs * told.typical[1] * size / (told.ask.samples or size)
+        """Scale the last trial that had a whole epoch in proportion to its samples, as green-love supposes it."""
+        for result in reversed(self.results):
+            if result.typical and result.epoch_durations_s:
+                return self._epochs * result.typical[1] * size / (result.request.samples or size)
         return math.inf
 
     def _search_and_run(self, size: int) -> _Script:
         for _ in range(_MOST_ATTEMPTS):
-            told = yield size, _SEARCH
-            following = self._after(size, told)
-            is_over = following == size or 0 < len(told.epoch_durations_s) < self._epochs
-            size = following
+            result = yield size, _SEARCH
+            next_size = self._next_size(size, result)
+            is_over = next_size == size or 0 < len(result.epoch_durations_s) < self._epochs
+            size = next_size
             if is_over:
                 break
         first_s = (yield size, _RUN).timed_s
-        yield from self._up(size, first_s)
-        yield from self._down(size, first_s)
+        yield from self._larger(size, first_s)
+        yield from self._smaller(size, first_s)
 
-    def _after(self, size: int, told: TrialResult) -> int:
-        """The three cases of the search."""
-        done = len(told.epoch_durations_s)
+    def _next_size(self, size: int, result: TrialResult) -> int:
+        """Return the size that follows in the search: no epoch was done, some were, or all."""
+        done = len(result.epoch_durations_s)
         if done == 0:
-            following = size // _SHRINK
+            next_size = size // _SHRINK
         elif done < self._epochs:
-            following = size * done
+            next_size = size * done
         else:
-            following = int(size * self._target_s / told.timed_s)
-        return max(min(self._batch_size, self._samples), min(self._samples, following))
+            next_size = int(size * self._target_s / result.timed_s)
+        return max(min(self._batch_size, self._samples), min(self._samples, next_size))
 
-    def _up(self, first: int, took_s: float) -> _Script:
+    def _larger(self, first: int, took_s: float) -> _Script:
         power, last = 1, first
         while took_s <= _LONG_TARGETS * self._target_s and (size := int(first * _STEP**power)) <= self._samples:
             power += 1
             if size > last:  # one sample times 1.5 is one sample
                 took_s, last = (yield size, _RUN).timed_s, size
 
-    def _down(self, first: int, took_s: float) -> _Script:
+    def _smaller(self, first: int, took_s: float) -> _Script:
         power = 1
         while took_s >= _SHORT_S and (size := int(first / _STEP**power)) >= min(self._batch_size, self._samples):
             power += 1

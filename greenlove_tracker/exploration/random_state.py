@@ -15,8 +15,8 @@ import torch
 
 from greenlove_tracker.exploration.snapshot_items import SavedState
 
-_MOST_OBJECTS = 20_000  # looked at for generators
-_LONGEST = 1000  # items of a container that is looked into: longer ones are data
+_MOST_OBJECTS = 20_000  # searched for generators
+_LONGEST = 1000  # items of a container that is searched: longer ones are data
 
 # From the general to the particular: a precision that is not set is that of the wider one.
 _SWITCHES = (
@@ -49,31 +49,33 @@ _FUNCTIONS = (
 
 
 def random_states() -> list[SavedState]:
-    """The global random states of Python, NumPy (where it is loaded) and torch on every device."""
-    kept = [
+    """Return the global random states of Python, NumPy (where it is loaded) and torch on every device."""
+    states = [
         SavedState("Python's random state", random.getstate, random.setstate),
         SavedState("torch's random state", torch.get_rng_state, torch.set_rng_state),
     ]
     numpy = sys.modules.get("numpy")
     if numpy is not None:
         numpys = numpy.random
-        kept.append(SavedState("NumPy's random state", partial(numpys.get_state, legacy=False), numpys.set_state))
+        states.append(SavedState("NumPy's random state", partial(numpys.get_state, legacy=False), numpys.set_state))
     for kind in ("cuda", "xpu"):
         module = getattr(torch, kind, None)
         if module is not None:
-            kept.append(
-                SavedState(f"{kind} random states", partial(_device_states, module), partial(_put_back, module))
+            states.append(
+                SavedState(
+                    f"{kind} random states", partial(_device_states, module), partial(_set_device_states, module)
+                )
             )
     if torch.backends.mps.is_available():
-        kept.append(SavedState("mps random state", torch.mps.get_rng_state, torch.mps.set_rng_state))
-    return kept
+        states.append(SavedState("mps random state", torch.mps.get_rng_state, torch.mps.set_rng_state))
+    return states
 
 
 def _device_states(module: Any) -> Any:
     return module.get_rng_state_all() if module.is_initialized() else None
 
 
-def _put_back(module: Any, states: Any) -> None:
+def _set_device_states(module: Any, states: Any) -> None:
     if states is not None:
         module.set_rng_state_all(states)
     elif module.is_initialized():
@@ -83,13 +85,13 @@ def _put_back(module: Any, states: Any) -> None:
 
 
 def switches() -> list[SavedState]:
-    """The process-wide switches of torch that change which kernel runs, and with it the last bits of a result."""
-    kept = [_switch(name, _getter(name), _setter(name)) for name in _SWITCHES]
+    """Return the process-wide switches of torch that choose kernels, and with them the last bits of a result."""
+    states = [_switch(name, _getter(name), _setter(name)) for name in _SWITCHES]
     for name, getter, setter in _FUNCTIONS:
         if _has(getter) and _has(setter):
-            kept.append(_switch(name, attrgetter(getter)(torch), attrgetter(setter)(torch)))
-    kept.append(_switch("deterministic algorithms", _determinism, lambda both: _set_determinism(*both)))
-    return kept
+            states.append(_switch(name, attrgetter(getter)(torch), attrgetter(setter)(torch)))
+    states.append(_switch("deterministic algorithms", _determinism, lambda both: _set_determinism(*both)))
+    return states
 
 
 def _switch(name: str, get: Callable[[], Any], put: Callable[[Any], object]) -> SavedState:
@@ -101,7 +103,7 @@ def _switch(name: str, get: Callable[[], Any], put: Callable[[Any], object]) -> 
 
 
 def _readable(get: Callable[[], Any]) -> Any:
-    """None where this version of torch lacks the switch, or refuses to tell since its newer form was used."""
+    """Return the value; None where this torch lacks the switch, or refuses it since its newer form was used."""
     try:
         return get()
     except (AttributeError, RuntimeError):
@@ -130,7 +132,7 @@ def _set_determinism(is_on: bool, is_warning: bool) -> None:
 
 
 def saved_generator(name: str, source: Any) -> SavedState | None:
-    """The state of a generator of random numbers; None where the object is none."""
+    """Return the state of a generator of random numbers; None where the object is none."""
     if isinstance(source, torch.Generator):
         return SavedState(name, source.get_state, source.set_state)
     if isinstance(source, random.Random):
@@ -148,17 +150,17 @@ def saved_generator(name: str, source: Any) -> SavedState | None:
 
 
 def generators_within(roots: Iterable[Any]) -> list[Any]:
-    """Generators that hang on these objects: on a dataset's transforms, on a collate function.
+    """Return the generators that hang on these objects: on a dataset's transforms, on a collate function.
 
-    Looks into attributes, small containers, closures and bound methods, the nearest first and not without end.
+    Searches attributes, small containers, closures and bound methods, the nearest first and not without end.
     """
     queue, found = deque(roots), []
-    seen: dict[int, Any] = {}
-    while queue and len(seen) < _MOST_OBJECTS:
+    visited: dict[int, Any] = {}
+    while queue and len(visited) < _MOST_OBJECTS:
         thing = queue.popleft()
-        if id(thing) in seen or isinstance(thing, (type, ModuleType, str, bytes, int, float, torch.Tensor)):
+        if id(thing) in visited or isinstance(thing, (type, ModuleType, str, bytes, int, float, torch.Tensor)):
             continue
-        seen[id(thing)] = thing  # held, so that no other object gets its id meanwhile
+        visited[id(thing)] = thing  # held, so that no other object gets its id meanwhile
         if saved_generator("", thing) is not None:
             found.append(thing)
         else:

@@ -1,4 +1,4 @@
-"""What a scheduler asks to be run, and what it is told of it."""
+"""The interface of exploration schedulers: trials that they request, their results, and the costs fitted to these."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from greenlove_tracker.forecasting import Trial
 
 
 class Purpose(StrEnum):
-    """What an ask is for."""
+    """The purpose of a requested trial."""
 
     PROBE = "probe"
     STRETCH = "stretch"
@@ -26,14 +26,14 @@ class Purpose(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class TrialRequest:
-    """What to run next.
+    """A trial to run next.
 
     Attributes:
         batches: of each epoch.
         epochs: how many.
         deadline_s: from now; the step that passes it is the last.
-        expected_s: what it will take; None where nothing is known yet.
-        purpose: what it is for.
+        expected_s: how long it should take; None where nothing is known yet.
+        purpose: of the trial.
         samples: of each epoch, where they are not whole batches (the green-love schedule): the last one is partial.
     """
 
@@ -47,103 +47,119 @@ class TrialRequest:
 
 @dataclass(frozen=True, slots=True)
 class TrialResult:
-    """What an ask came to.
+    """The times of a requested trial.
 
     Attributes:
-        ask: what was asked for.
+        request: that it answers.
         epoch_durations_s: of its whole epochs.
         partial_batches: of the epoch that the deadline cut; 0 where none was.
-        partial_s: its time.
+        partial_s: time of that epoch.
         energy_kwh: of the whole epochs together, where it was measured.
+        is_finite: whether the last loss was a finite number, or there was none to check.
     """
 
-    ask: TrialRequest
+    request: TrialRequest
     epoch_durations_s: tuple[float, ...]
     partial_batches: int = 0
     partial_s: float = 0.0
     energy_kwh: float | None = None
+    is_finite: bool = True
 
     def __post_init__(self) -> None:
         times_s = (*self.epoch_durations_s, self.partial_s)
         if not all(math.isfinite(t) and t >= 0 for t in times_s) or 0.0 in self.epoch_durations_s:
             raise UsageError(f"the times of a trial must be positive and finite, not {times_s}")
-        if len(self.epoch_durations_s) > self.ask.epochs or not 0 <= self.partial_batches <= self.ask.batches:
-            raise UsageError(f"told of more epochs or batches than asked for: {self}")
+        has_more_epochs = len(self.epoch_durations_s) > self.request.epochs
+        if has_more_epochs or not 0 <= self.partial_batches <= self.request.batches:
+            raise UsageError(f"more epochs or batches than were requested: {self}")
 
     @property
     def timed_s(self) -> float:
-        """All of its epochs, the partial one too."""
+        """The time of all its epochs, the partial one too."""
         return math.fsum(self.epoch_durations_s) + self.partial_s
 
     @property
     def steady_s(self) -> float:
-        """What its epochs would have taken had none been cold."""
-        return len(self.epoch_durations_s) * self._warm_s + self.partial_s
+        """The time that its epochs would have taken had none been cold."""
+        return len(self.epoch_durations_s) * self._warm_epoch_s + self.partial_s
 
     @property
-    def _warm_s(self) -> float:
+    def _warm_epoch_s(self) -> float:
         return statistics.median(self.epoch_durations_s[1:] or self.epoch_durations_s or (0.0,))
 
     @property
     def typical(self) -> tuple[int, float] | None:
         """Batches of an epoch and its time: the median without the first, which may be cold; else the partial one."""
         if self.epoch_durations_s:
-            return self.ask.batches, self._warm_s
+            return self.request.batches, self._warm_epoch_s
         return (self.partial_batches, self.partial_s) if self.partial_batches and self.partial_s else None
 
 
 class Scheduler(ABC):
-    """Says what to run next, and is told what that came to: asks and answers take turns."""
+    """Chooses the trials of an exploration: each request is answered by its result before the next one.
+
+    Attributes:
+        results: of the trials so far.
+        method: of the extrapolation that its trials are meant for.
+        warmup_epochs: that the original's formulas keep apart; None for another method.
+    """
+
+    method = "wls"
+    warmup_epochs: int | None = None
 
     def __init__(self) -> None:
-        self.told: list[TrialResult] = []
-        self._asked: TrialRequest | None = None
+        self.results: list[TrialResult] = []
+        self._pending: TrialRequest | None = None
 
-    @abstractmethod
     def next(self, spent_s: float, *, relative_width: float | None = None) -> TrialRequest | None:
-        """What to run next; None when the exploration is over.
+        """Return the trial to run next; None when the exploration is over.
 
         Args:
             spent_s: since the exploration began, everything counted.
             relative_width: of the forecast's interval from the trials so far, where one was made.
+
+        Raises:
+            UsageError: before the result of the last request is recorded.
         """
+        if self._pending is not None:
+            raise UsageError("record() the result of the last request before the next()")
+        self._pending = self._choose(spent_s, relative_width)
+        return self._pending
+
+    def record(self, result: TrialResult) -> None:
+        """Take the result of the last request.
+
+        Raises:
+            UsageError: where no trial was requested.
+        """
+        if self._pending is None:
+            raise UsageError("record() follows a next() that requested a trial")
+        self.results.append(result)
+        self._pending = None
+
+    @property
+    def cold_start_s(self) -> float:
+        """The time that the very first step took beyond a warm one; 0 where the schedule does not find it."""
+        return 0.0
 
     @abstractmethod
     def trials(self, batch_size: int) -> tuple[Trial, ...]:
-        """What was timed, for the extrapolation; sizes are whole multiples of ``batch_size`` where they can be."""
+        """Return the trials for the extrapolation; sizes are multiples of ``batch_size`` where they can be."""
 
-    def _turn(self) -> None:
-        if self._asked is not None:
-            raise UsageError("tell() what the last ask came to before the next()")
-
-    def tell(
-        self,
-        epoch_durations_s: Sequence[float],
-        partial_batches: int = 0,
-        partial_s: float = 0.0,
-        *,
-        energy_kwh: float | None = None,
-    ) -> None:
-        """What the last ask came to; see ``TrialResult``."""
-        if self._asked is None:
-            raise UsageError("tell() follows a next() that asked for something")
-        self.told.append(TrialResult(self._asked, tuple(epoch_durations_s), partial_batches, partial_s, energy_kwh))
-        self._asked = None
-
-
-# -- What an epoch takes, for planning; ``extrapolate`` makes the forecast --
+    @abstractmethod
+    def _choose(self, spent_s: float, relative_width: float | None) -> TrialRequest | None: ...
 
 
 @dataclass(frozen=True, slots=True)
-class Cost:
-    """What an epoch takes: a start, and so much a batch."""
+class EpochCost:
+    """The time of an epoch, for planning: a start, and so much a batch. ``extrapolate`` makes the forecast."""
 
     start_s: float
     batch_s: float
 
     @classmethod
-    def fit(cls, points: Sequence[tuple[int, float]]) -> Cost:
-        """Least squares of relative residuals, neither part below zero; one size alone has no start.
+    def fit(cls, points: Sequence[tuple[int, float]]) -> EpochCost:
+        """Fit by least squares of relative residuals, neither part below zero; one size alone has no start.
 
         Where the free minimum has a negative part, the constrained one has that part at zero: the problem is convex,
         and with positive data only one part can be negative.
@@ -163,6 +179,6 @@ class Cost:
             return cls(0.0, b / bb / most)
         return cls(a / aa, 0.0) if slope_s < 0 else cls(start_s, slope_s / most)
 
-    def of(self, batches: int) -> float:
-        """An epoch of so many batches, in s."""
+    def epoch_s(self, batches: int) -> float:
+        """Return the time of an epoch of so many batches."""
         return self.start_s + self.batch_s * batches

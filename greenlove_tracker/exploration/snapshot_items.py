@@ -1,7 +1,8 @@
-"""Single things that training may change: each knows what it was, and puts it back in place."""
+"""The items of a snapshot: each copies one thing that training may change, and puts it back in place."""
 
 from __future__ import annotations
 
+import copy
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -9,6 +10,8 @@ from operator import is_
 from typing import Any, Protocol
 
 import torch
+
+from greenlove_tracker.errors import UsageError
 
 CONTAINERS = (dict, OrderedDict, defaultdict, Counter, list, deque, set)
 _SAMPLES_PER_DIMENSION = 16  # of a frozen tensor, to see whether it stayed as it was
@@ -20,10 +23,10 @@ class Saved(Protocol):
     name: str
 
     def copy(self) -> None:
-        """Copy what the thing holds now."""
+        """Copy the content of the thing."""
 
     def restore(self) -> None:
-        """Put back what was copied; whoever holds the thing still holds the same one."""
+        """Put the copy back in place; whoever holds the thing still holds the same one."""
 
 
 @dataclass(slots=True, eq=False)
@@ -98,7 +101,7 @@ class SavedTensor:
             raise RuntimeError("it was not copied, since it does not train (requires_grad=False), and yet it changed")
 
     def _part(self) -> Any:
-        """The tensor without its repetitions: an expanded tensor cannot be written to."""
+        """Return the tensor without its repetitions: an expanded tensor cannot be written to."""
         part = self._alias if is_plain(self.tensor) else self.tensor  # another kind's alias may share nothing
         if part.layout is torch.strided:
             for dimension, stride in enumerate(part.stride()):
@@ -170,7 +173,7 @@ class SavedArray:
 
 @dataclass(slots=True, eq=False)
 class SavedState:
-    """What a pair of functions saves and puts back; ``nbytes`` where that is known."""
+    """The state that a pair of functions saves and puts back; ``nbytes`` where that is known."""
 
     name: str
     save: Callable[[], Any]
@@ -179,16 +182,43 @@ class SavedState:
     _state: Any = None
 
     def copy(self) -> None:
-        """Save."""
+        """Call the function that saves."""
         self._state = self.save()
 
     def restore(self) -> None:
-        """Put back."""
+        """Call the function that puts back."""
         self.put_back(self._state)
 
 
+class SavedWorkers:
+    """The persistent workers of a loader: an exploration gets its own, which end with it.
+
+    The user's workers may have drawn random numbers of their own, for augmentations say, and cannot be put back. So
+    they are set aside, untouched, and the loader starts others for the exploration.
+    """
+
+    def __init__(self, name: str, loader: Any) -> None:
+        self.name = name
+        self._loader = loader
+        self._iterator: Any = None
+
+    def copy(self) -> None:
+        """Set the workers aside: the loader is as if it had started none."""
+        self._iterator = self._loader._iterator
+        self._loader._iterator = None
+
+    def restore(self) -> None:
+        """End the exploration's workers, and put those from before back."""
+        started = self._loader._iterator
+        self._loader._iterator = self._iterator
+        if started is not None and started is not self._iterator:
+            shut_down = getattr(started, "_shutdown_workers", None)
+            if shut_down is not None:
+                shut_down()
+
+
 def saved_attribute(name: str, owner: Any, attribute: str) -> SavedState:
-    """An attribute of ``owner``, which is set only where it changed: setting it may have other effects."""
+    """Return the state of an attribute, which is set only where it changed: setting it may have other effects."""
 
     def put_back(value: Any) -> None:
         if getattr(owner, attribute) != value:
@@ -197,13 +227,41 @@ def saved_attribute(name: str, owner: Any, attribute: str) -> SavedState:
     return SavedState(name, lambda: getattr(owner, attribute), put_back)
 
 
+def saved_state_dict(name: str, thing: Any) -> SavedState:
+    """Return the state of an object that saves and restores itself.
+
+    Raises:
+        UsageError: where it does not.
+    """
+    if not all(callable(getattr(thing, method, None)) for method in ("state_dict", "load_state_dict")):
+        raise UsageError(
+            f"{name} is a {type(thing).__name__}, which cannot be saved and restored: pass an object with state_dict() "
+            "and load_state_dict(), or a pair of functions, the first of which returns what the second takes to "
+            "restore it"
+        )
+
+    def save() -> Any:  # copied in both directions: many a state_dict is the object's own state
+        return copy.deepcopy(thing.state_dict())
+
+    nbytes = sum(SavedTensor("", t).nbytes for t in _tensors_within(thing.state_dict()))
+    return SavedState(name, save, lambda state: thing.load_state_dict(copy.deepcopy(state)), nbytes)
+
+
+def _tensors_within(state: Any) -> list[Any]:
+    """Return the tensors of a ``state_dict``."""
+    if isinstance(state, torch.Tensor):
+        return [state]
+    items = state.values() if isinstance(state, dict) else state if isinstance(state, (list, tuple)) else ()
+    return [tensor for item in items for tensor in _tensors_within(item)]
+
+
 def gradient(tensor: Any) -> Any:
-    """The gradient of a tensor that may have one; asking any other warns."""
+    """Return the gradient of a tensor that may have one; asking any other warns."""
     return tensor.grad if tensor.is_leaf else None
 
 
 def is_plain(tensor: Any) -> bool:
-    """Whether a tensor is simply a piece of memory: neither sparse, nor on the meta device, nor made of others."""
+    """Return whether a tensor is a mere piece of memory: neither sparse, nor on the meta device, nor made of others."""
     return (
         tensor.layout is torch.strided
         and not tensor.is_meta
@@ -213,7 +271,7 @@ def is_plain(tensor: Any) -> bool:
 
 
 def memory(tensor: Any) -> tuple[Any, ...]:
-    """Where a plain tensor's values lie, and how they are read."""
+    """Return the place of a plain tensor's values, and how they are read."""
     return tensor.device, tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride()
 
 

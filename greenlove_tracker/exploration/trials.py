@@ -1,175 +1,52 @@
-"""Runs what the exploration scheduler asks for, within its budget."""
+"""A timed trial of a torch training: the user's own loader and step, on the first batches of an epoch."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Protocol
 
 import torch
+from torch.utils.data import DataLoader, IterableDataset
 
 from greenlove_tracker.errors import UsageError
-from greenlove_tracker.exploration.batches import BatchSource
-from greenlove_tracker.exploration.scheduler import Scheduler, TrialRequest
-from greenlove_tracker.forecasting import Trial
-
-_LEAST_SIZES = 3  # below it a forecast is wide by rule, and its width no reason to stop
-
-
-class Measuring(Protocol):
-    """Energy of a stretch of time."""
-
-    def begin(self) -> None:
-        """The stretch begins."""
-
-    def end(self) -> float | None:
-        """It is over; its energy in kWh, None where that is not known."""
-
-
-@dataclass(frozen=True, slots=True)
-class Situation:
-    """Where an exploration stands, for whoever watches it."""
-
-    ask: TrialRequest
-    spent_s: float
-    relative_width: float | None
-
-
-@dataclass(frozen=True, slots=True)
-class ExplorationOutcome:
-    """What an exploration found.
-
-    Attributes:
-        trials: for the extrapolation.
-        spent_s: all of it, what was not timed too.
-        is_finite: whether every loss that was looked at was a finite number.
-    """
-
-    trials: tuple[Trial, ...]
-    spent_s: float
-    is_finite: bool
-
-
-def explore(
-    source: BatchSource,
-    step: Step,
-    scheduler: Scheduler,
-    *,
-    perf_s: Callable[[], float],
-    synchronise: Callable[[], None],
-    measuring: Measuring,
-    width_of: Callable[[tuple[Trial, ...]], float | None],
-    watch: Callable[[Situation], None],
-    spent_before_s: float = 0.0,
-) -> ExplorationOutcome:
-    """Run trials until the scheduler has no more to ask.
-
-    Args:
-        source: of batches.
-        step: the training's own.
-        scheduler: says what to run.
-        perf_s: a steady clock.
-        synchronise: brings the device to rest.
-        measuring: of energy.
-        width_of: the relative width of the forecast that trials give, None where they give none.
-        watch: is told before each trial.
-        spent_before_s: of the budget, on the snapshot and the like.
-    """
-    began_s = perf_s() - spent_before_s
-    width, is_finite = None, True
-    while (ask := scheduler.next(perf_s() - began_s, relative_width=width)) is not None:
-        watch(Situation(ask, perf_s() - began_s, width))
-        measuring.begin()
-        timed = run_trial(
-            source,
-            step,
-            ask.batches,
-            ask.epochs,
-            deadline_s=perf_s() + ask.deadline_s,
-            perf_s=perf_s,
-            synchronise=synchronise,
-        )
-        energy_kwh = measuring.end()
-        is_finite = is_finite and timed.is_finite
-        has_whole = bool(timed.epoch_durations_s) and not timed.partial_batches
-        scheduler.tell(
-            timed.epoch_durations_s,
-            timed.partial_batches,
-            timed.partial_s,
-            energy_kwh=energy_kwh if has_whole and energy_kwh else None,
-        )
-        trials = scheduler.trials(source.batch_size)
-        width = width_of(trials) if len({t.sample_size for t in trials}) >= _LEAST_SIZES else None
-    return ExplorationOutcome(scheduler.trials(source.batch_size), perf_s() - began_s, is_finite)
-
-
-# -- One timed trial of a torch training: the user's own loader and step, on the first batches of an epoch --
+from greenlove_tracker.exploration.scheduler import TrialRequest, TrialResult
 
 Step = Callable[[Any], Any]  # takes a batch, may return its loss
-_SYNCHRONISE_EVERY_S = 0.5  # a GPU runs behind: without this a deadline would be seen too late
-
-
-@dataclass(frozen=True, slots=True)
-class TrialTiming:
-    """What a trial took.
-
-    Attributes:
-        batches: of each whole epoch.
-        epoch_durations_s: of the whole epochs.
-        partial_batches: of the epoch that the deadline cut off; 0 where none was.
-        partial_s: its time.
-        is_finite: whether the last loss was a finite number, or there was none to look at.
-    """
-
-    batches: int
-    epoch_durations_s: tuple[float, ...]
-    partial_batches: int = 0
-    partial_s: float = 0.0
-    is_finite: bool = True
+_SYNCHRONISE_EVERY_S = 0.5  # a GPU runs behind: without this a deadline would be noticed too late
 
 
 def run_trial(
     source: BatchSource,
     step: Step,
-    batches: int,
-    epochs: int,
+    request: TrialRequest,
     *,
-    deadline_s: float,
     perf_s: Callable[[], float],
     synchronise: Callable[[], None],
-) -> TrialTiming:
-    """Time some epochs of some batches each; the deadline is looked at after each step.
+) -> TrialResult:
+    """Time the requested epochs; the deadline is checked after each step.
 
     Args:
         source: of the batches.
         step: the training's.
-        batches: of an epoch.
-        epochs: how many.
-        deadline_s: by ``perf_s``; the step that passes it is the last.
+        request: of so many epochs of so many batches.
         perf_s: a steady clock.
         synchronise: brings the device to rest.
+
+    Raises:
+        UsageError: where the data end before an epoch does.
     """
+    deadline_s = perf_s() + request.deadline_s
     durations_s: list[float] = []
     is_finite = True
-    for _ in range(epochs):
-        epoch = _run_epoch(source, step, batches, deadline_s, perf_s, synchronise)
-        is_finite = epoch.is_finite
-        if epoch.batches < batches:
-            return TrialTiming(batches, tuple(durations_s), epoch.batches, epoch.duration_s, is_finite)
-        durations_s.append(epoch.duration_s)
+    for _ in range(request.epochs):
+        batches, duration_s, is_finite = _run_epoch(source, step, request.batches, deadline_s, perf_s, synchronise)
+        if batches < request.batches:
+            return TrialResult(request, tuple(durations_s), batches, duration_s, is_finite=is_finite)
+        durations_s.append(duration_s)
         if perf_s() >= deadline_s:
             break
-    return TrialTiming(batches, tuple(durations_s), is_finite=is_finite)
-
-
-@dataclass(frozen=True, slots=True)
-class _TimedEpoch:
-    """What was done of an epoch, and whether its last loss was finite."""
-
-    batches: int
-    duration_s: float
-    is_finite: bool
+    return TrialResult(request, tuple(durations_s), is_finite=is_finite)
 
 
 def _run_epoch(
@@ -179,14 +56,17 @@ def _run_epoch(
     deadline_s: float,
     perf_s: Callable[[], float],
     synchronise: Callable[[], None],
-) -> _TimedEpoch:
-    """One epoch, to its end or to the step that passes the deadline.
+) -> tuple[int, float, bool]:
+    """Run one epoch, to its end or to the step that passes the deadline.
+
+    Returns:
+        The batches that were done, their time in s, and whether the last loss was finite.
 
     Raises:
         UsageError: where the data end before.
     """
     synchronise()
-    began_s = seen_s = perf_s()
+    began_s = synchronised_s = perf_s()
     done, loss = 0, None
     first = source.first(batches)  # held to the end: what a stream loaded ahead is thrown away outside the clock
     for batch in first:
@@ -194,20 +74,20 @@ def _run_epoch(
             break
         loss = step(batch)
         done += 1
-        if perf_s() > seen_s + _SYNCHRONISE_EVERY_S:
+        if perf_s() > synchronised_s + _SYNCHRONISE_EVERY_S:
             synchronise()
-            seen_s = perf_s()
+            synchronised_s = perf_s()
         if perf_s() >= deadline_s:
             break
     is_late = perf_s() >= deadline_s
     synchronise()
-    epoch = _TimedEpoch(done, perf_s() - began_s, _is_finite(loss))
+    duration_s, is_finite = perf_s() - began_s, _is_finite(loss)
     if done < batches and not is_late:
         raise UsageError(
             f"the training data ended after {done} batches where {batches} were asked for: give it a length that "
             "is true, or fewer batches"
         )
-    return epoch
+    return done, duration_s, is_finite
 
 
 def _is_finite(loss: Any) -> bool:
@@ -218,7 +98,7 @@ def _is_finite(loss: Any) -> bool:
 
 
 def default_step(model: Any, batch: Any, optimizer: Any, criterion: Any, device: Any) -> Any:
-    """One step on a batch of (inputs, targets); anything else needs a ``train_step`` of the user's.
+    """Make one step on a batch of (inputs, targets); anything else needs a ``train_step`` of the user's.
 
     Raises:
         UsageError: where the batch is something else.
@@ -235,3 +115,200 @@ def default_step(model: Any, batch: Any, optimizer: Any, criterion: Any, device:
     loss.backward()
     optimizer.step()
     return loss
+
+
+class BatchSource(Protocol):
+    """The batches of a trial: the user's own loader, data set or stream, stopped early."""
+
+    batch_size: int
+    batches_per_epoch: int | None  # None: endless, or unknown
+    samples_per_epoch: int | None  # the last batch may hold fewer than the others
+
+    def first(self, batches: int) -> Iterator[Any]:
+        """Begin a new epoch that ends after so many batches."""
+
+    def close(self) -> None:
+        """Let go of workers."""
+
+
+class _FirstBatches:
+    """A batch sampler that stops early: nothing is loaded that is not used, and the rest is as the user's own."""
+
+    def __init__(self, batch_sampler: Iterable[Any], limit: int) -> None:
+        self._batch_sampler, self.limit = batch_sampler, limit
+
+    def __iter__(self) -> Iterator[Any]:
+        batches = iter(self._batch_sampler)
+        for _ in range(self.limit):
+            try:
+                yield next(batches)
+            except StopIteration:
+                return
+
+    def __len__(self) -> int:
+        return self.limit
+
+
+class LoaderSource:
+    """A ``DataLoader`` of a data set with a length.
+
+    The trials run on a copy of the loader that shares all but its workers: the data set, sampler, collating and
+    pinning are the user's. Persistent workers persist over the trials, as they would over epochs; others end with each
+    epoch, within its time, as they would.
+    """
+
+    def __init__(self, loader: DataLoader[Any]) -> None:
+        if loader.batch_sampler is None:
+            raise UsageError("a DataLoader with batch_size=None gives single samples: give it a batch_size")
+        batches = _length(loader)
+        if batches is None:
+            raise UsageError("the DataLoader's sampler has no length: give it __len__, or wrap the data as a stream")
+        if batches == 0:
+            raise UsageError("the DataLoader gives no batch: the data set is empty, or smaller than a dropped last one")
+        self.batches_per_epoch: int | None = batches
+        self.batch_size, samples = _sizes(loader, batches)
+        self.samples_per_epoch: int | None = samples
+        self._sampler = _FirstBatches(loader.batch_sampler, batches)
+        newer = {name: getattr(loader, name) for name in ("in_order",) if hasattr(loader, name)}
+        self._loader: DataLoader[Any] = DataLoader(
+            loader.dataset,
+            batch_sampler=self._sampler,
+            num_workers=loader.num_workers,
+            collate_fn=loader.collate_fn,
+            pin_memory=loader.pin_memory,
+            timeout=loader.timeout,
+            worker_init_fn=loader.worker_init_fn,
+            multiprocessing_context=loader.multiprocessing_context,
+            generator=loader.generator,
+            prefetch_factor=loader.prefetch_factor,
+            persistent_workers=loader.persistent_workers,
+            **newer,
+        )
+
+    def first(self, batches: int) -> Iterator[Any]:
+        """Begin a new epoch that ends after so many batches."""
+        self._sampler.limit = batches
+        return iter(self._loader)
+
+    def close(self) -> None:
+        """Let go of persistent workers."""
+        workers = self._loader._iterator
+        self._loader._iterator = None
+        if workers is not None:
+            workers._shutdown_workers()
+
+
+class _TruncatedStream:
+    """The first batches of a stream, which is let go of with this object, not at the last batch.
+
+    A stream that ends earlier is begun anew where it has no length, as a training in steps does.
+    """
+
+    def __init__(self, stream: Iterable[Any], batches: int, *, is_repeated: bool) -> None:
+        self._stream, self._left, self._is_repeated = stream, batches, is_repeated
+        self._batches = iter(stream)
+
+    def __iter__(self) -> Iterator[Any]:
+        return self
+
+    def __next__(self) -> Any:
+        if self._left == 0:
+            raise StopIteration
+        self._left -= 1
+        try:
+            return next(self._batches)
+        except StopIteration:
+            if not self._is_repeated:
+                raise
+        self._batches = iter(self._stream)
+        return next(self._batches)  # one that is empty now ends for good
+
+
+class StreamSource:
+    """Anything that can be iterated anew: a loader of an iterable data set, one of the user's own kind, a list.
+
+    Args:
+        stream: the user's.
+        batch_size: of its batches, where it does not say.
+        batches_per_epoch: None where it has no length.
+    """
+
+    def __init__(self, stream: Iterable[Any], batch_size: int, batches_per_epoch: int | None) -> None:
+        if hasattr(stream, "__next__"):
+            raise UsageError(
+                "a generator or other one-shot iterator would be used up by the exploration: give what makes it anew, "
+                "such as the DataLoader itself or a list"
+            )
+        if batches_per_epoch == 0:
+            raise UsageError("the training data are empty: there is nothing to explore")
+        self.batch_size, self.batches_per_epoch = batch_size, batches_per_epoch
+        self.samples_per_epoch = None if batches_per_epoch is None else batches_per_epoch * batch_size
+        self._stream = stream
+
+    def first(self, batches: int) -> Iterator[Any]:
+        """Begin a new epoch that ends after so many batches."""
+        return _TruncatedStream(self._stream, batches, is_repeated=self.batches_per_epoch is None)
+
+    def close(self) -> None:
+        """Do nothing: its workers end with the iterator that each epoch drops."""
+
+
+def source_of(data: Any, batch_size: int) -> BatchSource:
+    """Return the batches of a loader, a data set, or anything that can be iterated anew.
+
+    Args:
+        data: a ``DataLoader`` is used as it is, one of a kind of the user's own through its own iteration; a data set
+            is loaded with ``batch_size``, and shuffled where it can be. A list is one of batches, unless its first item
+            is a single sample: tensors without a common first dimension.
+        batch_size: for a data set, or where a stream does not say.
+
+    Raises:
+        UsageError: where there is nothing to train on, or where it could not be given back.
+    """
+    if isinstance(batch_size, bool) or not isinstance(batch_size, int) or batch_size < 1:
+        raise UsageError(
+            f"{{argument}} must be a whole number of at least 1, not {batch_size!r}", argument="batch_size"
+        )
+    if isinstance(data, IterableDataset):
+        data = DataLoader(data, batch_size=batch_size)
+    if isinstance(data, DataLoader):
+        if isinstance(data.dataset, IterableDataset) or type(data) is not DataLoader:
+            return StreamSource(data, int(data.batch_size or batch_size), _length(data))
+        return LoaderSource(data)
+    is_list = isinstance(data, list | tuple)
+    if hasattr(data, "__getitem__") and _length(data) is not None and not (is_list and _holds_batches(data)):
+        if _length(data) == 0:
+            raise UsageError("the training data set is empty: there is nothing to explore")
+        return LoaderSource(DataLoader(data, batch_size=batch_size, shuffle=True))
+    if not isinstance(data, Iterable):
+        raise UsageError(f"train_dataset must be a data set, a DataLoader or an iterable of batches, not {data!r}")
+    return StreamSource(data, batch_size, _length(data))
+
+
+def _holds_batches(data: Sequence[Any]) -> bool:
+    if not data:
+        return True
+    item = data[0]
+    parts = item.values() if isinstance(item, dict) else item if isinstance(item, list | tuple) else (item,)
+    tensors = [part for part in parts if isinstance(part, torch.Tensor)]
+    if any(tensor.ndim == 0 for tensor in tensors):
+        return False
+    return len({tensor.shape[0] for tensor in tensors}) <= 1
+
+
+def _sizes(loader: DataLoader[Any], batches: int) -> tuple[int, int]:
+    """Return the samples of a batch and of an epoch: as the sampler says, where that agrees with the batches."""
+    batch_size = loader.batch_size or getattr(loader.batch_sampler, "batch_size", None)
+    samples = _length(loader.sampler) if loader.batch_size else _length(loader.dataset)
+    if batch_size is None and samples is not None:  # a bucket sampler, whose batches differ: their mean
+        batch_size = -(-samples // batches)
+    if samples is not None and -(-samples // int(batch_size or 1)) == batches:
+        return int(batch_size or 1), samples
+    return int(batch_size or 1), batches * int(batch_size or 1)
+
+
+def _length(data: Any) -> int | None:
+    try:
+        return len(data)
+    except TypeError:
+        return None

@@ -22,7 +22,7 @@ from greenlove_tracker.extrapolation.regression import coefficient_of, fit_line,
 from greenlove_tracker.forecasting import Estimate, Forecast, ForecastWarning, Kind, TrainingPlan, Trial, WarningCode
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.logs.totals import RunFactors
-from greenlove_tracker.logs.trials import ExplorationMetadata
+from greenlove_tracker.logs.trials import ExplorationRecord
 
 # With one size only, up to this share of an epoch may be a fixed cost that does not grow with the data.
 _POSSIBLE_FIXED_SHARE = 0.3
@@ -306,8 +306,7 @@ def _sum_of(count: int, durations_s: Sequence[float]) -> Mixture:
 
 
 def forecast_exploration(
-    trials: Sequence[Trial],
-    metadata: ExplorationMetadata,
+    exploration: ExplorationRecord,
     plan: TrainingPlan,
     factors: RunFactors,
     *,
@@ -317,8 +316,7 @@ def forecast_exploration(
     """Forecast a plan from an exploration; its energy includes the PUE, and CO2e and cost are by the run's rates.
 
     Args:
-        trials: that were timed, their energy without PUE.
-        metadata: what was timed beside them, and the method.
+        exploration: whose trials have their energy without PUE.
         plan: the whole training, which may be another than was explored for.
         factors: of the exploration's run.
         gpu_count: GPUs that the machine's price is paid for.
@@ -327,13 +325,13 @@ def forecast_exploration(
     Raises:
         UsageError: where the trials cannot give a forecast of this plan.
     """
-    warmup_epochs = metadata.warmup_epochs
+    warmup_epochs = exploration.warmup_epochs
     forecast = extrapolate(
-        trials,
+        exploration.trials,
         plan,
-        method=metadata.method,
-        eval_durations_s=metadata.eval_durations_s if plan.eval_every else (),
-        cold_start_s=metadata.cold_start_s,
+        method=exploration.method,
+        eval_durations_s=exploration.eval_durations_s if plan.eval_every else (),
+        cold_start_s=exploration.cold_start_s,
         seed=seed,
         green_love_options=None if warmup_epochs is None else GreenLoveOptions(warmup_epochs=warmup_epochs),
     )
@@ -353,7 +351,7 @@ def forecast_from_log(run: Run, plan: TrainingPlan | None = None) -> Forecast:
         UsageError: where the run was no exploration, or its trials say nothing of the plan.
     """
     plan, gpu_count = plan or run.explored_plan, run.summary.gpu_count
-    return forecast_exploration(run.trials, run.exploration_metadata, plan, run.terms, gpu_count=gpu_count)
+    return forecast_exploration(run.exploration, plan, run.terms, gpu_count=gpu_count)
 
 
 def fitted_band(

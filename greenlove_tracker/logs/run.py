@@ -18,7 +18,7 @@ from greenlove_tracker.logs.csvio import read_lists, read_records
 from greenlove_tracker.logs.forecasts import IssuedForecast, Scored
 from greenlove_tracker.logs.problems import Problem, ProblemLog
 from greenlove_tracker.logs.storage import LogFile, LogPath, file_in, modified_s, names
-from greenlove_tracker.logs.trials import ExplorationMetadata
+from greenlove_tracker.logs.trials import ExplorationRecord
 from greenlove_tracker.records import EpochRecord, Factor, Field, Flag, Row, RunStatus, RunSummary
 
 if TYPE_CHECKING:
@@ -168,6 +168,29 @@ _NODE_FILE = re.compile(r"run-[0-9]{1,9}\.csv")
 
 class Run(RunFiles):
     """One run of a log directory, read when it is asked for."""
+
+    @classmethod
+    def from_memory(
+        cls,
+        path: LogPath,
+        fields: Mapping[str, Field],
+        rows: Mapping[int, Sequence[Row]],
+        summary: RunSummary,
+        trials: Sequence[Trial] = (),
+    ) -> Run:
+        """Return a run of this process that was just written; none of it is read back from the disk."""
+        run = cls(path)
+        run.__dict__ |= {  # where cached properties keep what they read
+            "fields": Fields.of(fields),
+            "_fields_by_node": [fields],
+            "rows": rows,
+            "command_rows": None,
+            "summary": summary,
+            "has_summary": True,
+            "trials": tuple(trials),
+            "forecasts": (),
+        }
+        return run
 
     @property
     def run_id(self) -> str:
@@ -477,14 +500,14 @@ class Run(RunFiles):
         return plan
 
     @property
-    def exploration_metadata(self) -> ExplorationMetadata:
-        """The measurements of an exploration beside its trials.
+    def exploration(self) -> ExplorationRecord:
+        """The trials of an exploration, and what else it measured.
 
         Raises:
             UsageError: where its log is damaged.
         """
         try:
-            return trials.metadata_of(self.fields)
+            return trials.record_from_fields(self.fields, self.trials)
         except ValueError as error:
             raise UsageError(f"{self.path}: run.csv is damaged: {error}") from error
 

@@ -79,19 +79,22 @@ def write_trials(run_dir: Path, trials: Sequence[Trial]) -> Path:
 
 
 @dataclass(frozen=True, slots=True)
-class ExplorationMetadata:
-    """The measurements of an exploration beside its trials.
+class ExplorationRecord:
+    """The trials of an exploration, and what else it measured: all that its forecast is made of.
 
     Attributes:
-        cold_start_s: what the very first step took beyond a warm one.
+        trials: that were timed.
+        cold_start_s: time that the very first step took beyond a warm one.
         eval_durations_s: timed evaluations.
         peak_memory_gb: in GiB, of one GPU, or without one of the process.
         gpu_power_w: mean draw of the GPUs together; None where it was not measured for long enough.
         used_gpus: that the training ran on, of those that were metered; None where that is not known.
-        method: that the forecast was made by, as ``extrapolate`` calls it.
+        method: of the extrapolation, as ``extrapolate`` calls it.
         warmup_epochs: that the original's formulas keep apart; None for another method.
+        is_finite: whether every loss that was checked was a finite number; not in the log.
     """
 
+    trials: tuple[Trial, ...] = ()
     cold_start_s: float = 0.0
     eval_durations_s: tuple[float, ...] = ()
     peak_memory_gb: float | None = None
@@ -99,34 +102,36 @@ class ExplorationMetadata:
     used_gpus: int | None = None
     method: str = "wls"
     warmup_epochs: int | None = None
+    is_finite: bool = True
 
 
-_METADATA_UNITS = {"cold_start_s": "s", "eval_durations_s": "s", "peak_memory_gb": "GiB", "gpu_power_w": "W"}
+_UNITS = {"cold_start_s": "s", "eval_durations_s": "s", "peak_memory_gb": "GiB", "gpu_power_w": "W"}
 _COUNTS = ("used_gpus", "warmup_epochs")
 
 
-def metadata_fields(metadata: ExplorationMetadata) -> list[Field]:
-    """Return the lines of ``run.csv`` that keep it; what is unknown has none."""
+def record_fields(record: ExplorationRecord) -> list[Field]:
+    """Return the lines of ``run.csv`` for all but the trials; what is unknown has none."""
     values = {
-        "cold_start_s": cell(metadata.cold_start_s),
-        "eval_durations_s": " ".join(map(cell, metadata.eval_durations_s)),
-        "peak_memory_gb": "" if metadata.peak_memory_gb is None else f"{metadata.peak_memory_gb:.3g}",
-        "gpu_power_w": "" if metadata.gpu_power_w is None else f"{metadata.gpu_power_w:.4g}",
+        "cold_start_s": cell(record.cold_start_s),
+        "eval_durations_s": " ".join(map(cell, record.eval_durations_s)),
+        "peak_memory_gb": "" if record.peak_memory_gb is None else f"{record.peak_memory_gb:.3g}",
+        "gpu_power_w": "" if record.gpu_power_w is None else f"{record.gpu_power_w:.4g}",
     }
-    values |= {"method": metadata.method, **{name: cell(getattr(metadata, name)) for name in _COUNTS}}
-    return [Field(name, value, _METADATA_UNITS.get(name, "")) for name, value in values.items() if value]
+    values |= {"method": record.method, **{name: cell(getattr(record, name)) for name in _COUNTS}}
+    return [Field(name, value, _UNITS.get(name, "")) for name, value in values.items() if value]
 
 
-def metadata_of(fields: Mapping[str, Field]) -> ExplorationMetadata:
-    """Return the measurements of an exploration beside its trials, from its ``run.csv``.
+def record_from_fields(fields: Mapping[str, Field], trials: Iterable[Trial]) -> ExplorationRecord:
+    """Return the record of an exploration from its ``run.csv`` and its trials.
 
     Raises:
         ValueError: where a line is damaged.
     """
-    texts = {name: fields[name].value for name in _METADATA_UNITS if name in fields}
+    texts = {name: fields[name].value for name in _UNITS if name in fields}
     known = {name: finite(texts[name]) if name in texts else None for name in ("peak_memory_gb", "gpu_power_w")}
     counts = {name: int(fields[name].value) if name in fields else None for name in _COUNTS}
-    return ExplorationMetadata(
+    return ExplorationRecord(
+        tuple(trials),
         cold_start_s=finite(texts.get("cold_start_s", "0")),
         eval_durations_s=tuple(finite(part) for part in texts.get("eval_durations_s", "").split()),
         peak_memory_gb=known["peak_memory_gb"],

@@ -112,6 +112,7 @@ class RunWriter:
     it, everything is kept in memory and every ``sync()`` tries again. Not thread-safe: the tracker holds a lock.
 
     Attributes:
+        fields: every line of ``run.csv``.
         unwritten: the files of which the disk did not take all, each with the reason.
     """
 
@@ -119,6 +120,7 @@ class RunWriter:
         self, run_dir: Path, rank: int | str, fields: Sequence[Field], on_error: Callable[[OSError], None]
     ) -> None:
         self.run_dir = run_dir
+        self.fields = {f.name: f for f in fields}
         self._on_error = on_error
         self._has_reported = False
         self.unwritten: dict[str, OSError] = {}
@@ -138,6 +140,7 @@ class RunWriter:
 
     def write_fields(self, fields: Sequence[Field]) -> None:
         """Append what was found out after the start."""
+        self.fields |= {f.name: f for f in fields}
         self._guarded(self._info.path.name, lambda: self._info.append(log_lines(_field_cells(fields))))
 
     def write_forecast(self, issued: IssuedForecast) -> None:

@@ -56,13 +56,18 @@ def compare_log(log_dir: str | None, options: ProjectionOptions, *, forecast: Fo
     return _compare(from_log.training_in(log_dir or load_settings().log_dir, options, forecast))
 
 
-def compare_run(run: Run, options: ProjectionOptions) -> Comparison:
+def compare_run(run: Run, options: ProjectionOptions, *, forecast: Forecast | None = None) -> Comparison:
     """Return the training of a run on this machine and on others.
+
+    Args:
+        run: that can be read.
+        options: of the projection; the run tells what they leave open.
+        forecast: of the run's exploration, where it is at hand; by default it is made again from the log.
 
     Raises:
         UsageError: where nothing is known to project from, or the options do not go together.
     """
-    return _compare(from_log.training_of(run, options))
+    return _compare(from_log.training_of(run, options, forecast))
 
 
 def _compare(training: from_log.Training) -> Comparison:

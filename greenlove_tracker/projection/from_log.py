@@ -304,7 +304,7 @@ def _draw(run: Run, limit_w: float) -> float | None:
     """Return the share of their limit that all GPUs drew; None where it was not measured."""
     if not set(run.text("gpu_method").split("+")) <= MEASURED_METHODS:
         return None
-    power_w = run.exploration_metadata.gpu_power_w if run.trials else run.gpu_mean_w
+    power_w = run.exploration.gpu_power_w if run.trials else run.gpu_mean_w
     return min(1.0, power_w / limit_w) if power_w else None
 
 

@@ -487,7 +487,7 @@ def test_a_training_on_a_gpu_is_compared_by_what_nvml_says_of_it(tmp_path, monke
     gpus = tuple(Gpu(i, f"GPU-{i}", name, 80.0, 700.0, True) for i, name in enumerate(("T4", "NVIDIA H100 PCIe")))
     monkeypatch.setattr("greenlove_tracker.devices.nvml_gpus", lambda: gpus)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
-    monkeypatch.setattr(estimator_module, "gpus_under", lambda model: 2)
+    monkeypatch.setattr(estimator_module.arguments, "count_gpus", lambda model: 2)
     monkeypatch.setattr("greenlove_tracker.exploration.estimator._gpus_of", lambda models: 2)
     monkeypatch.setattr("greenlove_tracker.devices.peak_memory_gb", lambda *device_bytes: 30.0)
     results = make(tmp_path, sim_gpu_w=600.0, sim_gpu_count=2, manual_tdp_watts=99).estimate()

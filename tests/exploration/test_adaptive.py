@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pytest
@@ -11,11 +11,13 @@ from scipy.optimize import nnls
 
 from greenlove_tracker import TrainingPlan, extrapolate
 from greenlove_tracker.errors import UsageError
-from greenlove_tracker.exploration.adaptive import ExplorationScheduler, just_run_it, ladder
-from greenlove_tracker.exploration.scheduler import Cost, TrialRequest, TrialResult
+from greenlove_tracker.exploration.adaptive import ExplorationScheduler, ladder
+from greenlove_tracker.exploration.budget_advice import short_training_advice
+from greenlove_tracker.exploration.scheduler import EpochCost, TrialRequest, TrialResult
 
 BATCH = 64
-MOST_ASKS = 12
+MOST_TRIALS = 12
+ANY = TrialRequest(1, 1, 1.0, None, "probe")
 
 
 @dataclass
@@ -44,20 +46,20 @@ class Loop:
     def factor(self, noise: float) -> float:
         return max(0.05, 1 + noise * self.rng.standard_normal())
 
-    def run(self, ask: TrialRequest) -> tuple[tuple[float, ...], int, float]:
-        deadline_s = self.now_s + ask.deadline_s
+    def run(self, request: TrialRequest) -> TrialResult:
+        deadline_s = self.now_s + request.deadline_s
         self.call(self.trial_s)
         run, durations_s = self.factor(self.run_noise), []
-        for _ in range(ask.epochs):
+        for _ in range(request.epochs):
             if self.now_s >= deadline_s:
                 break
             factor, began_s = run * self.factor(self.noise), self.now_s
             self.call(self.start_s * factor)
-            done = self._steps(ask.batches, self.step_s * factor, deadline_s)
-            if done < ask.batches:
-                return tuple(durations_s), done, self.now_s - began_s
+            done = self._steps(request.batches, self.step_s * factor, deadline_s)
+            if done < request.batches:
+                return TrialResult(request, tuple(durations_s), done, self.now_s - began_s)
             durations_s.append(self.now_s - began_s)
-        return tuple(durations_s), 0, 0.0
+        return TrialResult(request, tuple(durations_s))
 
     def _steps(self, batches: int, step_s: float, deadline_s: float) -> int:
         done = 0
@@ -75,16 +77,16 @@ class Loop:
 
 def explore(loop: Loop, batches: int, epochs: int, width: float | None = None, **options) -> ExplorationScheduler:
     scheduler = ExplorationScheduler(batches, epochs, **options)
-    while (ask := scheduler.next(loop.now_s, relative_width=width)) is not None:
-        assert 1 <= ask.batches <= batches and ask.epochs >= 1
-        assert 0 < ask.deadline_s <= scheduler.budget_s - loop.now_s
-        assert len(scheduler.told) < MOST_ASKS
-        scheduler.tell(*loop.run(ask))
+    while (request := scheduler.next(loop.now_s, relative_width=width)) is not None:
+        assert 1 <= request.batches <= batches and request.epochs >= 1
+        assert 0 < request.deadline_s <= scheduler.budget_s - loop.now_s
+        assert len(scheduler.results) < MOST_TRIALS
+        scheduler.record(loop.run(request))
     return scheduler
 
 
 def sizes(scheduler: ExplorationScheduler) -> list[int]:
-    return [t.ask.batches for t in scheduler.told if t.ask.purpose not in ("probe", "stretch")]
+    return [t.request.batches for t in scheduler.results if t.request.purpose not in ("probe", "stretch")]
 
 
 def powers(low: float, high: float):
@@ -150,15 +152,15 @@ def test_four_sizes_in_no_order_of_size_whenever_the_budget_and_the_data_allow(
 def test_a_plain_loop_is_explored_by_eight_trials_that_fill_the_budget():
     loop = Loop(1e-3, 5e-3, cold_s=1.0)
     scheduler = explore(loop, 10_000, 100)
-    assert [t.ask.purpose for t in scheduler.told[:3]] == ["probe", "probe", "stretch"]
+    assert [t.request.purpose for t in scheduler.results[:3]] == ["probe", "probe", "stretch"]
     assert 26 < loop.now_s <= 30
     found = sizes(scheduler)
     assert len(found) == 8 and found.count(min(found)) == 2 and found.count(max(found)) == 3
     assert max(found) == pytest.approx(10 * min(found), rel=0.02)
-    assert {t.ask.epochs for t in scheduler.told[3:]} == {6}
+    assert {t.request.epochs for t in scheduler.results[3:]} == {6}
     assert scheduler.cost.start_s == pytest.approx(5e-3) and scheduler.cost.batch_s == pytest.approx(1e-3)
-    assert scheduler.cold_start_s == pytest.approx(1.0) and just_run_it(scheduler.whole_s, 30.0) is None
-    assert all(t.ask.expected_s == pytest.approx(t.timed_s, rel=1e-3) for t in scheduler.told[3:])
+    assert scheduler.cold_start_s == pytest.approx(1.0) and short_training_advice(scheduler.whole_s, 30.0) is None
+    assert all(t.request.expected_s == pytest.approx(t.timed_s, rel=1e-3) for t in scheduler.results[3:])
 
 
 def test_the_same_seed_gives_the_same_order_and_another_does_not():
@@ -179,10 +181,13 @@ def test_a_narrow_interval_ends_it_after_six_trials_with_both_extremes_replicate
 def test_a_training_of_a_few_budgets_is_explored_in_proportion_and_the_advice_is_to_run_it():
     loop = Loop(1e-3, 5e-3)
     scheduler = explore(loop, 393, 100)
-    assert just_run_it(scheduler.whole_s, 30.0) == "the whole training takes about 40 s: just run it"
+    assert short_training_advice(scheduler.whole_s, 30.0) == "the whole training takes about 40 s: just run it"
     assert 5 < loop.now_s < 6.5 and len(set(sizes(scheduler))) == 4
     loop = Loop(1e-3, 5e-3)
-    assert just_run_it(explore(loop, 995, 75).whole_s, 30.0) == "the whole training takes about 1:15: just run it"
+    assert (
+        short_training_advice(explore(loop, 995, 75).whole_s, 30.0)
+        == "the whole training takes about 1:15: just run it"
+    )
     assert 9 < loop.now_s < 0.16 * 75
     loop = Loop(1e-3, 5e-3)
     explore(loop, 100, 10)
@@ -236,7 +241,7 @@ def test_few_batches_mean_few_sizes(batches):
 def test_a_training_of_three_steps_is_answered_by_its_probe():
     scheduler = explore(Loop(0.5), 3, 1)
     assert [t.epoch_durations_s for t in scheduler.trials(BATCH)] == [(0.5, 0.5)]
-    assert just_run_it(scheduler.whole_s, 30.0) == "the whole training takes about 1.5 s: just run it"
+    assert short_training_advice(scheduler.whole_s, 30.0) == "the whole training takes about 1.5 s: just run it"
 
 
 def test_one_step_that_takes_longer_than_the_budget_is_all_there_is():
@@ -253,9 +258,9 @@ def test_a_loader_that_does_not_start_within_the_budget_leaves_nothing():
 def test_a_loop_that_slows_down_is_cut_back_not_overrun():
     loop = Loop(1e-3, 5e-3)
     scheduler = ExplorationScheduler(10_000, 100)
-    while (ask := scheduler.next(loop.now_s)) is not None:
-        scheduler.tell(*loop.run(ask))
-        if len(scheduler.told) == 5:
+    while (request := scheduler.next(loop.now_s)) is not None:
+        scheduler.record(loop.run(request))
+        if len(scheduler.results) == 5:
             loop.step_s *= 3  # a neighbour arrives
     assert loop.now_s <= 30 + loop.longest_s
     assert len(set(sizes(scheduler))) >= 4
@@ -263,9 +268,9 @@ def test_a_loop_that_slows_down_is_cut_back_not_overrun():
 
 def test_energy_goes_with_its_trial():
     loop, scheduler = Loop(1e-3, 5e-3), ExplorationScheduler(10_000, 100)
-    while (ask := scheduler.next(loop.now_s)) is not None:
-        timed = loop.run(ask)
-        scheduler.tell(*timed, energy_kwh=sum(timed[0]) * 360 / 3.6e6 or None)
+    while (request := scheduler.next(loop.now_s)) is not None:
+        timed = loop.run(request)
+        scheduler.record(replace(timed, energy_kwh=sum(timed.epoch_durations_s) * 360 / 3.6e6 or None))
     trials = scheduler.trials(BATCH)
     assert all(t.energy_kwh == pytest.approx(t.total_s * 1e-4) for t in trials)
     assert all(t.sample_size % BATCH == 0 for t in trials)
@@ -289,7 +294,7 @@ def test_on_virtual_loops_the_forecast_is_near_and_its_interval_honest():
 @settings(max_examples=200, deadline=None)
 @given(st.lists(st.tuples(powers(1, 1e8).map(int), powers(1e-6, 1e3)), min_size=1, max_size=10))
 def test_the_cost_is_the_non_negative_least_squares_of_relative_residuals(points):
-    cost = Cost.fit(points)
+    cost = EpochCost.fit(points)
     most = max(m for m, _ in points)
     design = np.array([[1 / y, m / most / y] for m, y in points])
 
@@ -313,12 +318,12 @@ def test_the_ladder_has_four_rungs_where_there_are_four_batches():
         (lambda: ExplorationScheduler(1, 0), "total_epochs must be at least 1"),
         (lambda: ExplorationScheduler(1, 1, budget_s=0), "budget_s must be positive"),
         (lambda: ExplorationScheduler(1, 1, budget_s=math.nan), "budget_s must be positive"),
-        (lambda: ExplorationScheduler(1, 1).tell((1.0,)), "tell\\(\\) follows"),
+        (lambda: ExplorationScheduler(1, 1).record(TrialResult(ANY, (1.0,))), "record\\(\\) follows"),
         (lambda: [s := ExplorationScheduler(1, 1), s.next(0.0), s.next(0.0)], "before the next"),
-        (lambda: TrialResult(TrialRequest(1, 1, 1.0, None, "probe"), (0.0,)), "positive and finite"),
-        (lambda: TrialResult(TrialRequest(1, 1, 1.0, None, "probe"), (math.nan,)), "positive and finite"),
-        (lambda: TrialResult(TrialRequest(1, 1, 1.0, None, "probe"), (1.0, 1.0)), "more epochs or batches"),
-        (lambda: TrialResult(TrialRequest(1, 1, 1.0, None, "probe"), (), 2, 1.0), "more epochs or batches"),
+        (lambda: TrialResult(ANY, (0.0,)), "positive and finite"),
+        (lambda: TrialResult(ANY, (math.nan,)), "positive and finite"),
+        (lambda: TrialResult(ANY, (1.0, 1.0)), "more epochs or batches"),
+        (lambda: TrialResult(ANY, (), 2, 1.0), "more epochs or batches"),
     ],
 )
 def test_misuse_is_said(wrong, says):

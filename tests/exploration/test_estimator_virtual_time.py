@@ -17,6 +17,8 @@ from greenlove_tracker import Estimator, Tracker, read_logs  # noqa: E402
 from greenlove_tracker.errors import UsageError  # noqa: E402
 from greenlove_tracker.extrapolation.extrapolate import forecast_from_log  # noqa: E402
 from greenlove_tracker.meter import NullMeter, SimulatedMeter  # noqa: E402
+from greenlove_tracker.projection.comparison import compare_log  # noqa: E402
+from greenlove_tracker.projection.types import ProjectionOptions  # noqa: E402
 
 
 class Numbers(Dataset):
@@ -220,6 +222,12 @@ def test_a_forecast_from_the_log_is_the_one_that_was_told(tmp_path):
         again = forecast_from_log(read_logs(tmp_path / name).runs[0])
         assert again.duration_s.point == pytest.approx(estimation.forecast.duration_s.point, rel=1e-9)
         assert estimation.projections[0].duration_s.point == pytest.approx(again.duration_s.point, rel=1e-9)
+
+
+def test_the_comparison_from_memory_is_that_from_the_log(tmp_path):
+    estimation, _, _ = explored(tmp_path, step_s=0.01, meter=None, sim_cpu_tdp_w=50.0, pue=1.3)
+    logged = compare_log(str(estimation.run_dir), ProjectionOptions(), forecast=estimation.forecast)
+    assert estimation.projections and estimation.projections == logged.projections
 
 
 def test_evaluations_come_after_trials_and_within_the_budget_but_for_one(tmp_path):

@@ -9,7 +9,9 @@ from hypothesis import strategies as st
 from greenlove_tracker import TrainingPlan, extrapolate
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.exploration.green_love import GreenLoveScheduler
-from greenlove_tracker.exploration.scheduler import TrialRequest
+from greenlove_tracker.exploration.scheduler import TrialRequest, TrialResult
+
+ANY = TrialRequest(1, 1, 1.0, None, "probe")
 
 
 class Loop:
@@ -21,36 +23,37 @@ class Loop:
         self.longest_s = step_s + cold_s + 1e-9
         self.longest_s = max(self.longest_s, start_s)
 
-    def run(self, ask: TrialRequest) -> tuple[tuple[float, ...], int, float]:
-        deadline_s, durations_s = self.now_s + ask.deadline_s, []
-        for _ in range(ask.epochs):
+    def run(self, request: TrialRequest) -> TrialResult:
+        deadline_s, durations_s = self.now_s + request.deadline_s, []
+        for _ in range(request.epochs):
             if self.now_s >= deadline_s:
                 break
             began_s = self.now_s
             self.now_s += self.start_s
             left_s = deadline_s - self.now_s
-            done = min(ask.batches, max(0, math.ceil((left_s - self.cold_s) / self.step_s), int(left_s > 0)))
+            done = min(request.batches, max(0, math.ceil((left_s - self.cold_s) / self.step_s), int(left_s > 0)))
             self.now_s += done * self.step_s + (self.cold_s if done else 0.0)
             self.cold_s = 0.0 if done else self.cold_s
-            if done < ask.batches:
-                return tuple(durations_s), done, self.now_s - began_s
+            if done < request.batches:
+                return TrialResult(request, tuple(durations_s), done, self.now_s - began_s)
             durations_s.append(self.now_s - began_s)
-        return tuple(durations_s), 0, 0.0
+        return TrialResult(request, tuple(durations_s))
 
 
 def explore(loop: Loop, scheduler: GreenLoveScheduler, bound_s: float = 90.0) -> list[tuple[int | None, str]]:
-    while (ask := scheduler.next(loop.now_s)) is not None:
-        assert 0 < ask.deadline_s <= bound_s - loop.now_s
-        scheduler.tell(*loop.run(ask))
-    return [(t.ask.samples, t.ask.purpose) for t in scheduler.told]
+    while (request := scheduler.next(loop.now_s)) is not None:
+        assert 0 < request.deadline_s <= bound_s - loop.now_s
+        scheduler.record(loop.run(request))
+    return [(t.request.samples, t.request.purpose) for t in scheduler.results]
 
 
 def after_first(samples: int, epochs_s: tuple[float, ...], n: int = 10**6, **options) -> tuple[int | None, str]:
-    """The second ask, after a first one that came to these epochs."""
+    """The second request, after a first one that came to these epochs."""
     scheduler = GreenLoveScheduler(n, 10, initial_sample_size=samples, **options)
     first = scheduler.next(0.0)
     assert (first.samples, first.epochs, first.deadline_s) == (min(samples, n), 30, 0.3)
-    scheduler.tell(epochs_s, 0 if len(epochs_s) == 30 else 1, 0.0 if len(epochs_s) == 30 else 0.1)
+    partial = () if len(epochs_s) == 30 else (1, 0.1)
+    scheduler.record(TrialResult(first, epochs_s, *partial))
     second = scheduler.next(0.4)
     return second.samples, second.purpose
 
@@ -93,7 +96,7 @@ def test_the_sizes_of_a_known_cost():
 def test_ceil_of_the_samples_over_the_batch_size_runs():
     loop, scheduler = Loop(1.4e-3), GreenLoveScheduler(60_000, 64)
     explore(loop, scheduler)
-    assert all(t.ask.batches == math.ceil(t.ask.samples / 64) for t in scheduler.told)
+    assert all(t.request.batches == math.ceil(t.request.samples / 64) for t in scheduler.results)
     assert {t.sample_size % 64 for t in scheduler.trials(64)} != {0}
 
 
@@ -119,10 +122,8 @@ def test_its_bound_is_kept_where_the_original_exceeds_it():
 
 def test_where_no_run_has_a_whole_epoch_the_search_counts():
     scheduler = GreenLoveScheduler(10**6, 1)
-    scheduler.next(0.0)
-    scheduler.tell((0.1, 0.1), 900, 0.1)
-    scheduler.next(89.0)
-    scheduler.tell((), 5, 1.0)
+    scheduler.record(TrialResult(scheduler.next(0.0), (0.1, 0.1), 900, 0.1))
+    scheduler.record(TrialResult(scheduler.next(89.0), (), 5, 1.0))
     assert scheduler.next(90.0) is None
     assert [(t.sample_size, t.epoch_durations_s) for t in scheduler.trials(1)] == [(1000, (0.1, 0.1))]
 
@@ -157,7 +158,7 @@ def test_its_bound_holds_whatever_the_loop(step_s, start_s, cold_s, samples, bat
         (lambda: GreenLoveScheduler(0, 64), "samples must be above zero"),
         (lambda: GreenLoveScheduler(10, 64, single_epoch_budget=0.0), "single_epoch_budget must be above zero"),
         (lambda: GreenLoveScheduler(10, 64, exploration_epochs=3), "more than the 3"),
-        (lambda: GreenLoveScheduler(10, 64).tell((1.0,)), "tell\\(\\) follows"),
+        (lambda: GreenLoveScheduler(10, 64).record(TrialResult(ANY, (1.0,))), "record\\(\\) follows"),
         (lambda: [s := GreenLoveScheduler(10, 64), s.next(0.0), s.next(0.0)], "before the next"),
     ],
 )

@@ -16,7 +16,7 @@ from torch.utils.data import BatchSampler, DataLoader, Dataset, IterableDataset,
 
 from greenlove_tracker.errors import UsageError  # noqa: E402
 from greenlove_tracker.exploration import snapshot as snapshot_module  # noqa: E402
-from greenlove_tracker.exploration.snapshot import RestoreError, Snapshot, preserved  # noqa: E402
+from greenlove_tracker.exploration.snapshot import RestoreError, Snapshot, place_copies, preserved  # noqa: E402
 
 
 @pytest.fixture(autouse=True)
@@ -634,7 +634,7 @@ def test_random_states_are_those_from_before_the_user_saved_and_restored():
     with preserved(model, others=[Drawing(), pair]) as snapshot:
         pass
     assert len(cell) == 2 and random.getstate() == before
-    assert not snapshot._kept  # a traceback may hold the snapshot, and then not the copies
+    assert snapshot.size_bytes == 0  # a traceback may hold the snapshot, and then not the copies
 
 
 def test_a_long_list_holds_data_and_is_not_copied():
@@ -694,13 +694,12 @@ def test_copies_lie_beside_their_tensors_or_in_host_memory_where_a_device_is_sho
 
         nbytes, name, place = 1000, "weight", torch.device("cuda:0")
 
-    def placed(free_bytes: float, device: str | None = None) -> Snapshot:
+    def placed(free_bytes: float, device: str | None = None) -> tuple[str, int]:
         monkeypatch.setattr(snapshot_module, "free_device_bytes", lambda _: free_bytes)
         monkeypatch.setattr(snapshot_module, "SavedTensor", OnDevice)
-        OnDevice.place = torch.device("cuda:0")
-        snapshot = Snapshot([OnDevice()], [])
-        snapshot._choose_places(None if device is None else torch.device(device))
-        return snapshot
+        copy = OnDevice()
+        device_bytes = place_copies([copy], None if device is None else torch.device(device))
+        return str(copy.place), device_bytes
 
     for free_bytes, device, place, device_bytes in (
         (10_000, None, "cuda:0", 1000),
@@ -708,8 +707,7 @@ def test_copies_lie_beside_their_tensors_or_in_host_memory_where_a_device_is_sho
         (10_000, "cpu", "cpu", 0),
         (10_000, "cuda:1", "cuda:1", 1000),
     ):
-        snapshot = placed(free_bytes, device)
-        assert (str(snapshot._kept[0].place), snapshot.device_bytes) == (place, device_bytes)
+        assert placed(free_bytes, device) == (place, device_bytes)
     with pytest.raises(UsageError, match="of cuda:1's memory"):
         placed(9_999, "cuda:1")
 

@@ -10,8 +10,8 @@ from fakes import FakeClock  # noqa: E402
 from torch.utils.data import DataLoader, Dataset, IterableDataset, Sampler, TensorDataset  # noqa: E402
 
 from greenlove_tracker.errors import UsageError  # noqa: E402
-from greenlove_tracker.exploration.batches import LoaderSource, StreamSource, source_of  # noqa: E402
-from greenlove_tracker.exploration.trials import run_trial  # noqa: E402
+from greenlove_tracker.exploration.scheduler import TrialRequest  # noqa: E402
+from greenlove_tracker.exploration.trials import LoaderSource, StreamSource, run_trial, source_of  # noqa: E402
 
 
 class Stream(IterableDataset):
@@ -125,9 +125,7 @@ def test_what_a_stream_loaded_ahead_is_thrown_away_outside_the_clock():
     timed = run_trial(
         StreamSource(Slow(), 1, 100),
         lambda batch: None,
-        5,
-        2,
-        deadline_s=1e9,
+        TrialRequest(5, 2, 1e9, None, "largest"),
         perf_s=clock.perf_s,
         synchronise=lambda: None,
     )
@@ -147,13 +145,17 @@ def test_what_a_stream_loaded_ahead_is_thrown_away_outside_the_clock():
     ],
 )
 def test_a_loss_is_looked_at_wherever_it_is(loss, is_finite):
+    clock = FakeClock()
+
+    def step(batch):
+        clock.pass_s(0.1)
+        return loss
+
     timed = run_trial(
         StreamSource([0] * 9, 1, 9),
-        lambda batch: loss,
-        2,
-        1,
-        deadline_s=1e9,
-        perf_s=FakeClock().perf_s,
+        step,
+        TrialRequest(2, 1, 1e9, None, "largest"),
+        perf_s=clock.perf_s,
         synchronise=lambda: None,
     )
     assert timed.is_finite is is_finite

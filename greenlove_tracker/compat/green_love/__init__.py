@@ -1,6 +1,6 @@
 """The names of green-love 0.2.2 over the parts of this package: change the import, keep the script.
 
-What each parameter does here, and what is different, stands in ``docs/coming-from-green-love.md``.
+The parameters, and what is different here, are described in ``docs/coming-from-green-love.md``.
 """
 
 from greenlove_tracker.compat.green_love.arguments import BENCHMARK_TASKS

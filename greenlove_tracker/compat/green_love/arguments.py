@@ -1,4 +1,4 @@
-"""The original's parameters: checked before anything runs, and what has no effect is said where it was given."""
+"""The original's parameters: checked before anything runs, with a warning about each that has no effect."""
 
 from __future__ import annotations
 
@@ -53,14 +53,14 @@ class TrialArguments:
 
     @property
     def changed(self) -> list[str]:
-        """Names of those that are not the original's."""
-        theirs = asdict(TrialArguments())
-        return [name for name, value in asdict(self).items() if value != theirs[name]]
+        """The names of those that differ from the original's."""
+        defaults = asdict(TrialArguments())
+        return [name for name, value in asdict(self).items() if value != defaults[name]]
 
 
 @dataclass(frozen=True, slots=True)
 class GpuArguments:
-    """What the user and NVML say of GPUs, for the results and the comparison with others.
+    """The GPUs by the user's and NVML's word, for the results and the comparison with others.
 
     Attributes:
         gpu: that NVML shows, of those that this process may use; None where it shows none.
@@ -115,7 +115,7 @@ class GpuArguments:
         is_on_gpu = self.n_gpus > 0
         name = CANONICAL.get(self.gpu_name, self.gpu_name) if self.gpu_name else None
         own = self.gpu if is_on_gpu and name is None else None
-        custom, _ = gpus_called(self.custom_speedup)
+        custom, _ = speedups_by_gpu(self.custom_speedup)
         return ProjectionOptions(
             local_gpu=own.name if own else name,
             local_memory_gb=own.memory_gb if own else None,
@@ -128,8 +128,8 @@ class GpuArguments:
             manual_tdp_watts=self.tdp_w if self.gpu is None or is_on_gpu else None,
         )
 
-    def load(self, drawn_w: float | None, n_gpus: int) -> float | None:
-        """The share of their power limit that ``n_gpus`` GPUs drew; the user's word where none was measured."""
+    def utilization(self, drawn_w: float | None, n_gpus: int) -> float | None:
+        """Return the share of their power limit that the GPUs drew; the user's word where none was measured."""
         if self.simulated:
             return self.manual_gpu_utilization
         return drawn_w / (self.tdp_w * n_gpus) if drawn_w is not None and self.tdp_w and n_gpus else None
@@ -152,7 +152,7 @@ def _is_count(value: object) -> bool:
 
 
 def gpu_at(index: int) -> devices.Gpu | None:
-    """The GPU of that index where this process may use it, else the first one that it may; None without NVML.
+    """Return the GPU of that index where this process may use it, else the first one that it may; None without NVML.
 
     Raises:
         UsageError: where there is no such index.
@@ -166,21 +166,21 @@ def gpu_at(index: int) -> devices.Gpu | None:
     return visible[0] if visible and gpus[index] not in visible else gpus[index]
 
 
-def gpus_under(model: torch.nn.Module) -> int:
-    """GPUs that a model is on; 0 on a CPU."""
-    where = next((p.device.type for p in model.parameters()), "cpu")
-    return 0 if where != "cuda" else max(1, len(getattr(model, "device_ids", None) or ()))
+def count_gpus(model: torch.nn.Module) -> int:
+    """Count the GPUs that a model is on; 0 on a CPU."""
+    device = next((p.device.type for p in model.parameters()), "cpu")
+    return 0 if device != "cuda" else max(1, len(getattr(model, "device_ids", None) or ()))
 
 
 def samples_of(data: Any, batch_size: int) -> Any:
-    """A list is a data set of samples to the original; to ``Estimator`` it would be one of batches."""
+    """Return a list as a data set of samples, as the original takes it; to ``Estimator`` it would be one of batches."""
     if isinstance(data, list | tuple) and data:
         return DataLoader(data, batch_size=batch_size, shuffle=True)
     return data
 
 
 def full_size(data: Any, planned: int | None) -> int:
-    """Samples of the whole; as planned where the loader of a stream knows its batches only."""
+    """Return the samples of the whole; as planned where the loader of a stream knows its batches only."""
     try:
         return len(data.dataset if isinstance(data, DataLoader) else data)
     except TypeError:
@@ -188,13 +188,13 @@ def full_size(data: Any, planned: int | None) -> int:
 
 
 def step_on_first_two(model: Any, batch: Any, optimizer: Any, criterion: Any, device: Any) -> Any:
-    """The default step of the original, which looks at no more of a batch than inputs and targets."""
+    """Make the default step of the original, which takes no more of a batch than inputs and targets."""
     pair = batch[:2] if isinstance(batch, list | tuple) else batch
     return default_step(model, pair, optimizer, criterion, device)
 
 
-def gpus_called(speedups: Mapping[str, float] | None) -> tuple[dict[str, float], list[str]]:
-    """Speedups by our names of the GPUs, and why others have no effect."""
+def speedups_by_gpu(speedups: Mapping[str, float] | None) -> tuple[dict[str, float], list[str]]:
+    """Return the speedups by our names of the GPUs, and why others have no effect."""
     known, unknown = {}, []
     for name, value in (speedups or {}).items():
         try:
@@ -205,23 +205,23 @@ def gpus_called(speedups: Mapping[str, float] | None) -> tuple[dict[str, float],
 
 
 def has_key(electricity_maps_api_key: str | None, carbon_intensity: float | None) -> bool:
-    """Whether the original would ask Electricity Maps."""
+    """Return whether the original would ask Electricity Maps."""
     return bool(electricity_maps_api_key or (carbon_intensity is None and os.environ.get(_KEY_VARIABLE)))
 
 
-def without_effect(
+def unused_arguments(
     schedule: str,
-    pace: TrialArguments,
+    trials: TrialArguments,
     custom_speedup: Mapping[str, float] | None,
     gpu_index: int,
     power_poll_interval: float,
     *,
     has_key: bool,
 ) -> Iterator[str]:
-    """What the user gave in vain, in words."""
-    if pace.changed and schedule != GREEN_LOVE:
+    """Yield a warning for each argument that has no effect."""
+    if trials.changed and schedule != GREEN_LOVE:
         yield (
-            f"{', '.join(pace.changed)}: only the original's schedule knows what that is, so it has no effect here; "
+            f"{', '.join(trials.changed)}: only the original's schedule knows what that is, so it has no effect here; "
             f'leave it out, or give schedule="{GREEN_LOVE}"'
         )
     if has_key:
@@ -236,4 +236,4 @@ def without_effect(
         )
     if power_poll_interval != 1.0:
         yield "power_poll_interval has no effect: energy is read where a trial begins and ends, not in intervals"
-    yield from gpus_called(custom_speedup)[1]
+    yield from speedups_by_gpu(custom_speedup)[1]

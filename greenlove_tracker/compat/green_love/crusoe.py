@@ -17,7 +17,7 @@ from greenlove_tracker.report.equivalents import equivalents
 from greenlove_tracker.tables.gpus import GpuSpec
 from greenlove_tracker.units import h_from_s, w_from_kwh_s
 
-_THEIRS = {ours: theirs for theirs, ours in CANONICAL.items()}
+_ORIGINAL_NAMES = {ours: original for original, ours in CANONICAL.items()}
 _ICONS = {"car": "🚗", "flight": "✈️", "phone": "📱", "tree": "🌳", "home": "🏠"}
 _log = logging.getLogger("greenlove_tracker")
 
@@ -71,9 +71,9 @@ class CrusoeGPUEstimate:
     is_fastest: bool = False
 
 
-def compared(rows: Sequence[Projection], local_s: float, precision: str) -> dict[str, Any]:
-    """What the results say of other GPUs; nothing where they cannot be compared, of which a warning has told."""
-    nothing: dict[str, Any] = {
+def comparison_fields(rows: Sequence[Projection], local_s: float, precision: str) -> dict[str, Any]:
+    """Return the results' fields about other GPUs; empty ones and a warning where they cannot be compared."""
+    empty: dict[str, Any] = {
         "gpu_benchmark_key": None,
         "crusoe_estimates": [],
         "co2_savings_kg": None,
@@ -81,14 +81,14 @@ def compared(rows: Sequence[Projection], local_s: float, precision: str) -> dict
     }
     if not rows:
         _log.warning("greenlove: no comparison with Crusoe's GPUs: the exploration's screen says why (verbose=1)")
-        return nothing
+        return empty
     if any(row.speedup and row.speedup.known_from.startswith("rough") for row in rows):
         _log.warning("greenlove: no GPU is known here: the comparison with Crusoe's is rough; gpu_name= names one")
     try:
         return _fields(rows, local_s, precision)
     except Exception as error:  # an exploration that is done must not be lost for what comes after it
         _log.warning("greenlove: no comparison with Crusoe's GPUs: %r", error)
-        return nothing
+        return empty
 
 
 def _fields(rows: Sequence[Projection], local_s: float, precision: str) -> dict[str, Any]:
@@ -103,13 +103,13 @@ def _fields(rows: Sequence[Projection], local_s: float, precision: str) -> dict[
 
 
 def _estimate(row: Projection, local_s: float, precision: str) -> CrusoeGPUEstimate | None:
-    """A row under the original's names; None of what stands beside the comparison, or has no price."""
+    """Return a row under the original's names; None for what stands beside the comparison, or has no price."""
     time, cost, gpu = row.duration_s, row.cost_usd, row.gpu
     if not (row.is_compared and row.is_rented) or time is None or cost is None or gpu is None or row.speedup is None:
         return None
     hours_saved = h_from_s(local_s - time.point)
     return CrusoeGPUEstimate(
-        name=_THEIRS.get(row.name, row.name),
+        name=_ORIGINAL_NAMES.get(row.name, row.name),
         vram_gb=None if gpu.memory_gb is None else round(gpu.memory_gb),
         speedup=local_s / time.point,
         est_time_s=time.point,
@@ -134,7 +134,7 @@ def _benchmark_key(gpu: GpuSpec | None, precision: str) -> str | None:
 
 
 def _flagged(estimates: Sequence[CrusoeGPUEstimate]) -> list[CrusoeGPUEstimate]:
-    """The same, the one of the best value and the fastest one marked."""
+    """Mark the estimate of the best value and the fastest one."""
     saving = [e for e in estimates if e.value_score < math.inf]
     best = min(saving, key=lambda e: e.value_score, default=None)
     fastest = min(estimates, key=lambda e: e.est_time_s, default=None)
@@ -142,7 +142,7 @@ def _flagged(estimates: Sequence[CrusoeGPUEstimate]) -> list[CrusoeGPUEstimate]:
 
 
 def _equivalences(saved_kg: float | None) -> Iterator[CO2Equivalence]:
-    """Everyday amounts of what is saved; none where nothing is."""
+    """Yield everyday amounts of what is saved; none where nothing is."""
     if saved_kg is None or saved_kg <= 0:
         return
     for e in equivalents():

@@ -13,26 +13,14 @@ from typing import Any
 import torch
 
 from greenlove_tracker import Estimation, Estimator
+from greenlove_tracker.compat.green_love import arguments
 from greenlove_tracker.compat.green_love import results as fill
-from greenlove_tracker.compat.green_love.arguments import (
-    GREEN_LOVE,
-    GpuArguments,
-    TrialArguments,
-    check_positive,
-    full_size,
-    gpu_at,
-    gpus_under,
-    has_key,
-    samples_of,
-    step_on_first_two,
-    without_effect,
-)
-from greenlove_tracker.compat.green_love.crusoe import compared
+from greenlove_tracker.compat.green_love.crusoe import comparison_fields
 from greenlove_tracker.compat.green_love.results import BenchmarkResults
 from greenlove_tracker.config import load_settings
 from greenlove_tracker.console import can_ask, confirm, open_page, say
 from greenlove_tracker.errors import UsageError
-from greenlove_tracker.logs.directory import read_logs
+from greenlove_tracker.logs.run import Run
 
 
 class GreenLoveEstimator:
@@ -87,33 +75,33 @@ class GreenLoveEstimator:
         on_no_terminal: str = "stop",
         **ours: Any,
     ) -> None:
-        check_positive("carbon_intensity", carbon_intensity)
-        check_positive("electricity_price", electricity_price)
-        self._hardware = GpuArguments(
+        arguments.check_positive("carbon_intensity", carbon_intensity)
+        arguments.check_positive("electricity_price", electricity_price)
+        self._hardware = arguments.GpuArguments(
             gpu_name,
             manual_tdp_watts,
             manual_gpu_utilization,
             benchmark_task or None,
             precision,
             custom_speedup,
-            gpu_at(gpu_index),
-            gpus_under(model),
+            arguments.gpu_at(gpu_index),
+            arguments.count_gpus(model),
         )
-        pace = TrialArguments(
+        trials = arguments.TrialArguments(
             exploration_epochs, warmup_epochs, target_benchmark_time, initial_sample_size, single_epoch_budget
         )
-        self._warmup_epochs = warmup_epochs if schedule == GREEN_LOVE else None
+        self._warmup_epochs = warmup_epochs if schedule == arguments.GREEN_LOVE else None
         self._estimator = Estimator(
             model,
             optimizer,
             criterion,
-            samples_of(train_dataset, batch_size),
+            arguments.samples_of(train_dataset, batch_size),
             total_epochs,
             batch_size,
             device=device,
-            train_step=train_step or step_on_first_two,
+            train_step=train_step or arguments.step_on_first_two,
             schedule=schedule,
-            schedule_options=asdict(pace) if schedule == GREEN_LOVE else None,
+            schedule_options=asdict(trials) if schedule == arguments.GREEN_LOVE else None,
             asks=False,
             on_no_terminal=on_no_terminal,
             country=country_code,
@@ -122,17 +110,17 @@ class GreenLoveEstimator:
             **self._hardware.simulated,
             **{"comparison": self._hardware.comparison, **ours},
         )
-        for message in without_effect(
+        for message in arguments.unused_arguments(
             schedule,
-            pace,
+            trials,
             custom_speedup,
             gpu_index,
             power_poll_interval,
-            has_key=has_key(electricity_maps_api_key, carbon_intensity),
+            has_key=arguments.has_key(electricity_maps_api_key, carbon_intensity),
         ):
             warnings.warn(message, UserWarning, stacklevel=2)
         self._total_epochs = total_epochs
-        self._full_size = full_size(train_dataset, self._estimator.plan.samples)
+        self._full_size = arguments.full_size(train_dataset, self._estimator.plan.samples)
         self._report_dir, self._auto_open_report = Path(report_dir), auto_open_report
         self._is_silent = load_settings({"verbose": ours.get("verbose")}).verbose == 0
         self._results: BenchmarkResults | None = None
@@ -141,7 +129,7 @@ class GreenLoveEstimator:
 
     @property
     def results(self) -> BenchmarkResults | None:
-        """What was found; None before ``estimate()``."""
+        """The results; None before ``estimate()``."""
         return self._results
 
     @property
@@ -150,20 +138,20 @@ class GreenLoveEstimator:
         return self._user_chose_continue
 
     def estimate(self) -> BenchmarkResults:
-        """Explore, forecast, tell, write the report, and ask whether to train on.
+        """Explore, forecast, show the screen, write the report, and ask whether to train on.
 
         Raises:
             UsageError: where the training cannot be explored or the report cannot be written, with what to do.
         """
         _make_dir(self._report_dir)  # before the exploration, and not in vain after it
         estimation = self.estimation = self._estimator.estimate()
-        results = self._results = self._found(estimation)
+        results = self._results = self._results_of(estimation)
         page = _copy_page(estimation, self._report_dir)
         if not self._is_silent:
             say(f"  report  {page}\n")
         if self._auto_open_report and can_ask():  # a batch job may have inherited a display with nobody before it
             open_page(page.absolute().as_uri())
-        answer = _answer()
+        answer = _ask_to_continue()
         self._user_chose_continue = estimation.continues if answer is None else answer
         if answer is None and not self._is_silent:
             verb = "goes on" if estimation.continues else "does not go on"
@@ -171,23 +159,23 @@ class GreenLoveEstimator:
         return results
 
     def cleanup(self) -> None:
-        """Nothing is left open after ``estimate()``; here for scripts that call it."""
+        """Do nothing: nothing is left open after ``estimate()``; here for scripts that call it."""
 
-    def _found(self, estimation: Estimation) -> BenchmarkResults:
+    def _results_of(self, estimation: Estimation) -> BenchmarkResults:
         forecast, trials, hardware = estimation.forecast, estimation.trials, self._hardware
-        run = read_logs(estimation.run_dir).runs[0]
+        run = Run(estimation.run_dir)
         return BenchmarkResults(
             total_epochs=self._total_epochs,
             precision=hardware.precision,
             benchmark_task=hardware.benchmark_task,
             gpu_name=hardware.name,
             gpu_tdp_w=hardware.tdp_w,
-            gpu_efficiency=hardware.load(estimation.gpu_power_w, run.summary.gpu_count),
+            gpu_efficiency=hardware.utilization(estimation.gpu_power_w, run.summary.gpu_count),
             **fill.samples(trials, self._full_size),
             **fill.times(forecast, trials, self._warmup_epochs),
             **fill.amounts(forecast, trials, run.summary.pue),
             **fill.factors(run),
-            **compared(estimation.projections, forecast.duration_s.point, hardware.precision),
+            **comparison_fields(estimation.projections, forecast.duration_s.point, hardware.precision),
         )
 
 
@@ -202,7 +190,7 @@ def _make_dir(path: Path) -> None:
 
 
 def _copy_page(estimation: Estimation, report_dir: Path) -> Path:
-    """The exploration's page under the original's name, with the run's own instead of the time alone."""
+    """Copy the exploration's page under the original's name, with the run's own instead of the time alone."""
     target = report_dir / f"green_love_report_{estimation.run_dir.name}.html"
     try:
         shutil.copyfile(estimation.page, target)
@@ -213,8 +201,8 @@ def _copy_page(estimation: Estimation, report_dir: Path) -> Path:
     return target
 
 
-def _answer() -> bool | None:
-    """Whether to train on; None where nobody answers."""
+def _ask_to_continue() -> bool | None:
+    """Ask whether to train on; None where nobody answers."""
     try:
         return confirm("Continue training locally?", default=False)
     except KeyboardInterrupt:  # a no to the original, too: the script keeps its results

@@ -1,4 +1,4 @@
-"""The original's results, filled from what our exploration found; None is not known."""
+"""The original's results, filled from our estimation; None is not known."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _RATINGS = ((0.05, "Excellent"), (0.15, "Good"), (0.30, "Fair"), (math.inf, "Poo
 
 @dataclass(frozen=True)
 class BenchmarkResults:
-    """What was found, under the original's names; None is not known. Energies are of CPU, memory and all our GPUs."""
+    """The results under the original's names; None is not known. Energies are of CPU, memory and all our GPUs."""
 
     sample_sizes_used: list[int]
     full_dataset_size: int
@@ -71,7 +71,7 @@ class BenchmarkResults:
 
 
 def samples(trials: Sequence[Trial], full_size: int) -> dict[str, Any]:
-    """Which samples were timed, and each of their epochs."""
+    """Return the fields about the samples that were timed, and each of their epochs."""
     by_size: dict[int, list[float]] = {}
     for trial in sorted(trials, key=lambda t: t.sample_size):
         by_size.setdefault(min(trial.sample_size, full_size), []).extend(trial.epoch_durations_s)
@@ -85,7 +85,7 @@ def samples(trials: Sequence[Trial], full_size: int) -> dict[str, Any]:
 
 
 def times(forecast: Forecast, trials: Sequence[Trial], warmup_epochs: int | None) -> dict[str, Any]:
-    """Times of the whole and of an epoch.
+    """Return the fields about the times of the whole and of an epoch.
 
     Args:
         forecast: of the whole.
@@ -117,7 +117,7 @@ def times(forecast: Forecast, trials: Sequence[Trial], warmup_epochs: int | None
 
 
 def _variation(steady_s: list[float], epoch_s: float) -> dict[str, Any]:
-    """How much warm epochs differ."""
+    """Return the fields about the differences of warm epochs."""
     std_s = statistics.stdev(steady_s) if len(steady_s) > 1 else None
     cv = std_s / epoch_s if std_s is not None and epoch_s > 0 else None
     return {
@@ -133,22 +133,22 @@ def _variation(steady_s: list[float], epoch_s: float) -> dict[str, Any]:
 def _at_full_size(
     forecast: Forecast, trials: Sequence[Trial], epoch_s: float, warmup_epochs: int | None
 ) -> tuple[list[float], list[float]]:
-    """The first epochs, and every warm one, taken to the size of the whole along the fitted line where there is one."""
+    """Scale the first epochs, and every warm one, to the size of the whole along the fitted line if there is one."""
     plan, per_batch = forecast.plan, forecast.per_batch_s
     if plan is None or per_batch is None:
         return [forecast.one_off_s.point + epoch_s], []
     fixed_s = forecast.per_epoch_s.point if forecast.per_epoch_s else 0.0
     scales = [epoch_s / (fixed_s + per_batch.point * t.sample_size / t.batch_size) for t in trials]
     if warmup_epochs is not None:
-        return _by_the_originals_formulas(trials, scales, warmup_epochs, plan)
+        return _warmup_apart(trials, scales, warmup_epochs, plan)
     warm = observe(trials, plan).warm_s
     return [forecast.one_off_s.point + epoch_s], [d * x for times, x in zip(warm, scales, strict=True) for d in times]
 
 
-def _by_the_originals_formulas(
+def _warmup_apart(
     trials: Sequence[Trial], scales: Sequence[float], warmup_epochs: int, plan: TrainingPlan
 ) -> tuple[list[float], list[float]]:
-    """The mean over the trials of each of the first epochs, as far as the training has any, and all later ones."""
+    """Return the mean over the trials of each of the first epochs that the training has, and all later ones."""
     scaled = [[d * x for d in t.epoch_durations_s] for t, x in zip(trials, scales, strict=True)]
     firsts = ([times[i] for times in scaled if len(times) > i] for i in range(min(warmup_epochs, plan.epochs or 1)))
     later = [d for times in scaled for d in times[warmup_epochs:]] or [d for times in scaled for d in times]
@@ -156,7 +156,7 @@ def _by_the_originals_formulas(
 
 
 def _spearman(trials: Sequence[Trial]) -> float | None:
-    """Of size and median epoch, since trials differ in their epochs; fewer than three sizes say nothing."""
+    """Correlate size and median epoch, since trials differ in their epochs; None for fewer than three sizes."""
     if len({t.sample_size for t in trials}) < 3:
         return None
     medians_s = [statistics.median(t.epoch_durations_s) for t in trials]
@@ -164,7 +164,7 @@ def _spearman(trials: Sequence[Trial]) -> float | None:
 
 
 def amounts(forecast: Forecast, trials: Sequence[Trial], pue: float) -> dict[str, Any]:
-    """Energy and what follows from it; powers are those of the machine, without the ``pue`` that is in the energy."""
+    """Return the fields about energy and what follows; powers are the machine's, without the ``pue`` in the energy."""
     energy_kwh = _point(forecast.energy_kwh)
     powers_w = [w_from_kwh_s(t.energy_kwh, t.total_s) for t in trials if t.energy_kwh is not None]
     return {
@@ -181,7 +181,7 @@ def _point(estimate: Estimate | None) -> float | None:
 
 
 def factors(run: Run) -> dict[str, Any]:
-    """What energy was multiplied with, and where that is from."""
+    """Return the factors that energy was multiplied with, and their sources."""
     intensity, price = run.carbon_intensity, run.electricity_price
     return {
         "carbon_intensity_gco2_kwh": intensity.value,

@@ -12,7 +12,7 @@ from greenlove_tracker.errors import UsageError
 
 
 def sample_dataset(dataset: Dataset[Any], sample_pct: float = 10.0, seed: int = 42) -> Subset[Any]:
-    """A random sample of a data set, in the order of the whole; the same for the same seed.
+    """Draw a random sample of a data set, in the order of the whole; the same for the same seed.
 
     Raises:
         UsageError: where the percentage is not above 0 and at most 100.
@@ -27,7 +27,7 @@ def sample_dataset(dataset: Dataset[Any], sample_pct: float = 10.0, seed: int = 
 def sample_dataloader(
     dataloader: DataLoader[Any], sample_pct: float = 10.0, seed: int = 42, batch_size: int | None = None
 ) -> DataLoader[Any]:
-    """A loader of a random sample, otherwise as the given one; shuffled where that one is."""
+    """Return a loader of a random sample, otherwise as the given one; shuffled where that one is."""
     names = (
         "num_workers",
         "collate_fn",

@@ -1,6 +1,7 @@
 """Each tool in a fresh process of its own, as its own page says it is used: a task in, an answer out, both JSON.
 
-    python benchmarks/explore_peers.py ours '{"loop": "MLP", "batches": 500, "device": "cpu", "threads": 1, "seed": 1}'
+    task='{"loop": "MLP", "batches": 500, "device": "cpu", "threads": 1, "seed": 1}'
+    python benchmarks/exploration_tools.py ours "$task"
 
 Subjects: `size` (how long is a batch), `truth` (the whole training, run plainly), `ours`, `green-love`,
 `carbontracker`. The clock of a tool runs from its constructor to its forecast; imports and data are before it.
@@ -26,8 +27,8 @@ CLASSES = {
     "green_love": "GreenLoveEstimator",
     "carbontracker.tracker": "CarbonTracker",
 }
-COUNTRY = "DE"  # said to those that can be told, so that no look-up over the network is timed
-GREEN_LOVE_TDP_W = 65.0  # what its page tells to give where NVML is not there; it changes no time
+COUNTRY = "DE"  # given to those that take one, so that no look-up over the network is timed
+GREEN_LOVE_TDP_W = 65.0  # as its page advises where NVML is not there; it changes no time
 START_S = 30.0  # granted for imports and data, before a tool's own time-out
 
 Answer = dict[str, Any]
@@ -35,7 +36,7 @@ Answer = dict[str, Any]
 
 @dataclass(frozen=True)
 class Task:
-    """A training: which loop, of how many batches an epoch, where, from which seed."""
+    """A training: its loop, batches an epoch, device, threads and seed."""
 
     loop: str
     batches: int
@@ -44,8 +45,8 @@ class Task:
     seed: int
 
 
-def ask(subject: str, task: Task, timeout_s: float) -> Answer:
-    """What a subject answers in a process of its own; its `problem` where it gives no answer."""
+def run_subject(subject: str, task: Task, timeout_s: float) -> Answer:
+    """Run a subject in a process of its own and return its answer; its `problem` where it gives none."""
     command = [sys.executable, str(Path(__file__).resolve()), subject, json.dumps(asdict(task))]
     with tempfile.TemporaryDirectory() as directory:  # for its logs and reports; no configuration of ours lies there
         try:
@@ -68,7 +69,7 @@ def ask(subject: str, task: Task, timeout_s: float) -> Answer:
 def size(task: Task) -> Answer:
     """Time of a batch, and what it was timed on; a tool that is not installed fails here, and not as a forecast."""
     import torch
-    from explore_loops import LOOPS, SIZING_BATCHES, batch_s
+    from training_loops import LOOPS, SIZING_BATCHES, batch_s
 
     for module, name in CLASSES.items():
         getattr(importlib.import_module(module), name)
@@ -86,14 +87,14 @@ def size(task: Task) -> Answer:
 
 def truth(task: Task) -> Answer:
     """Wall time of the whole training."""
-    from explore_loops import build, train_s
+    from training_loops import build, train_s
 
     return {"truth_s": train_s(build(task))}
 
 
 def ours(task: Task) -> Answer:
     """Our Estimator with its defaults, without a terminal."""
-    from explore_loops import build
+    from training_loops import build
 
     from greenlove_tracker import Estimator
 
@@ -115,8 +116,8 @@ def ours(task: Task) -> Answer:
 
 def green_love(task: Task) -> Answer:
     """The original as in its quick start: it takes the data set and makes a loader like ours of it."""
-    from explore_loops import build
     from green_love import GreenLoveEstimator
+    from training_loops import build
 
     t = build(task)
     began_s = time.perf_counter()
@@ -146,7 +147,7 @@ def carbontracker(task: Task) -> Answer:
     """Its forecast after the first epoch, as by default; the number that it prints, before it rounds it to seconds."""
     from carbontracker import predictor
     from carbontracker.tracker import CarbonTracker
-    from explore_loops import build, train_epoch
+    from training_loops import build, train_epoch
 
     t = build(task)
     began_s = time.perf_counter()

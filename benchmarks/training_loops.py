@@ -15,7 +15,7 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 if TYPE_CHECKING:
-    from explore_peers import Task
+    from exploration_tools import Task
 
 CLASSES = 10
 WORDS = 1000

@@ -1,7 +1,7 @@
 """Explorations before a training, beside the original green-love and carbontracker: time spent, error, intervals.
 
-    python benchmarks/explore_vs_peers.py --sitting 1 [--device cuda]    # about 12 minutes; then 2, then 3
-    python benchmarks/explore_vs_peers.py --into docs/exploration.md     # the tables again, from what is recorded
+    python benchmarks/compare_explorations.py --sitting 1 [--device cuda]    # about 12 minutes; then 2, then 3
+    python benchmarks/compare_explorations.py --into docs/exploration.md     # the tables again, from what is recorded
 
 Four training loops are sized so that a full run takes 25 s. In each sitting each is run plainly before and after the
 tools have made their forecasts; loops and tools take turns in another order each time, and each run is a fresh process.
@@ -22,12 +22,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from explore_peers import TOOLS, Answer, Task, ask
+from exploration_tools import TOOLS, Answer, Task, run_subject
 from scoring import markdown, told
 
 HERE = Path(__file__).parent
-RECORD = HERE / "recorded" / "explore_vs_peers.jsonl"
-BEGIN, END = "<!-- explore_vs_peers begins -->", "<!-- explore_vs_peers ends -->"
+RECORD = HERE / "recorded" / "compare_explorations.jsonl"
+BEGIN, END = "<!-- compare_explorations begins -->", "<!-- compare_explorations ends -->"
 LOOPS = ("MLP", "CNN", "LSTM", "transformer")
 PEERS = TOOLS[1:]
 TIMEOUT_S = 240.0
@@ -41,7 +41,7 @@ HOW_TO_READ = (
 
 @dataclass(frozen=True)
 class Pair:
-    """One loop in one sitting: what it took before and after, and what each tool said."""
+    """One loop in one sitting: its times before and after, and the answer of each tool."""
 
     loop: str
     sitting: int
@@ -115,13 +115,13 @@ def order_of(sitting: int, loop: str) -> list[str]:
 def compare(loop: str, sitting: int, device: str, threads: int, target_s: float) -> dict[str, object]:
     """Size a loop, run it, let each tool forecast it, and run it again: a line of the record."""
     began_utc_s = time.time()
-    asked = Task(loop, 1, device, threads, seed=sitting)
-    sized = _needed(ask("size", asked, TIMEOUT_S), "batch_s")
+    sizing = Task(loop, 1, device, threads, seed=sitting)
+    sized = _needed(run_subject("size", sizing, TIMEOUT_S), "batch_s")
     batches = max(1, round(target_s / (sized["epochs"] * sized["batch_s"])))
     task, order = Task(loop, batches, device, threads, seed=sitting), order_of(sitting, loop)
-    before_s = _needed(ask("truth", task, 20 * target_s), "truth_s")["truth_s"]
-    answers = {tool: ask(tool, task, TIMEOUT_S) for tool in order}
-    after_s = _needed(ask("truth", task, 20 * target_s), "truth_s")["truth_s"]
+    before_s = _needed(run_subject("truth", task, 20 * target_s), "truth_s")["truth_s"]
+    answers = {tool: run_subject(tool, task, TIMEOUT_S) for tool in order}
+    after_s = _needed(run_subject("truth", task, 20 * target_s), "truth_s")["truth_s"]
     return {
         "loop": loop,
         "sitting": sitting,
