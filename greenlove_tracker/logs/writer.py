@@ -129,8 +129,9 @@ class RunWriter:
         self._epochs = AppendFile(run_dir / schema.epochs_file(rank), log_lines([schema.EPOCH_COLUMNS]))
         head = log_lines([schema.RUN_COLUMNS, *_field_cells(fields)])
         self._info = AppendFile(run_dir / _info_name(run_dir, rank), head, is_head_atomic=True)
-        self._forecasts = AppendFile(run_dir / forecasts_file(rank), log_lines([FORECAST_COLUMNS]))
-        self._files = [self._info, self._epochs]  # the forecasts join them with the first one
+        self._rank = rank
+        self._forecasts: AppendFile | None = None  # begins with the first forecast
+        self._files = [self._info, self._epochs]
         for file in self._files:
             self._guarded(file.path.name, file.flush)
 
@@ -145,10 +146,12 @@ class RunWriter:
 
     def write_forecast(self, issued: IssuedForecast) -> None:
         """Append a forecast."""
-        if self._forecasts not in self._files:
+        if self._forecasts is None:
+            path = self.run_dir / forecasts_file(self._rank)
+            self._forecasts = AppendFile(path, log_lines([FORECAST_COLUMNS]))
             self._files.append(self._forecasts)
         line = log_lines([forecast_cells(issued)])
-        self._guarded(self._forecasts.path.name, lambda: self._forecasts.append(line))
+        self._guarded(self._forecasts.path.name, partial(self._forecasts.append, line))
 
     def sync(self) -> None:
         """Bring all to the disk, where it lets us."""
