@@ -24,10 +24,9 @@ from dataclasses import dataclass, replace
 
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.exploration.scheduler import EpochCost, Purpose, Scheduler, TrialRequest, TrialResult
-from greenlove_tracker.forecasting import Trial
+from greenlove_tracker.forecasting import LEAST_ENERGY_S, Trial
 
 _LEAST_TRIALS = 6  # before an early stop; fewer do not show how runs differ (docs/forecasting.md)
-_ENERGY_S = 5.0  # energy measured for less is noise (extrapolation/energy.py): no early stop before
 
 _RESERVE_SHARE = 0.07  # of what remains is not planned with: the time of a trial is predicted to some per cent
 _STRETCH_SHARE = 0.08  # of what there is; so it is about as long as all epochs of the largest size are on average
@@ -212,7 +211,7 @@ class ExplorationScheduler(Scheduler):
         if relative_width is None or relative_width > self._target or len(sizes) < _LEAST_TRIALS:
             return False
         is_replicated = min(sizes.count(min(sizes)), sizes.count(max(sizes))) > 1
-        return is_replicated and math.fsum(r.timed_s for r in self._trial_results) >= _ENERGY_S
+        return is_replicated and math.fsum(r.timed_s for r in self._trial_results) >= LEAST_ENERGY_S
 
     def _trial(self, remaining_s: float) -> TrialRequest | None:
         """Return the next planned trial that fits; a second block follows the first, and more while it is wide."""
