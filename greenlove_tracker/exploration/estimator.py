@@ -150,8 +150,8 @@ class Estimator:
             forecast = with_budget_advice(forecast, scheduler, trials, budget_s, self._make_scheduler, width_of)
             advice = short_training_advice(forecast.duration_s.point, budget_s)
         if not run.record.is_finite:
-            advice_nan = "look at the learning rate and the data"
-            warning = WarningCode.NAN.warning("a loss was not a finite number", advice_nan, True)
+            hint = "look at the learning rate and the data"
+            warning = WarningCode.NAN.warning("a loss was not a finite number", hint, True)
             forecast = replace(forecast, warnings=(*forecast.warnings, warning))
         return run.conclude(forecast, advice)
 
