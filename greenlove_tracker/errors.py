@@ -70,16 +70,3 @@ class LogError(GreenloveError):
 
 class BudgetExceeded(GreenloveError):  # noqa: N818  # a budget is exceeded: that is no error of the program
     """A budget that the run was given is likely to be exceeded, and it was to stop then; the message says by what."""
-
-
-def in_options(sentence: str, options: Mapping[str, str]) -> str:
-    """Return a sentence with the options of the command line.
-
-    Args:
-        sentence: that names arguments of Python's, ``name=`` too; a part of a path is none.
-        options: by argument, or by a few words that hold one.
-    """
-    if not options:
-        return sentence
-    names = "|".join(sorted(map(re.escape, options), key=len, reverse=True))
-    return re.sub(rf"(?<![\w./\\-])({names})(?![\w/\\])(=(?=\s))?", lambda found: options[found[1]], sentence)

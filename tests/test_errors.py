@@ -5,7 +5,7 @@ import pickle
 
 import pytest
 
-from greenlove_tracker.errors import SettingError, UsageError, in_options
+from greenlove_tracker.errors import SettingError, UsageError
 
 OPTIONS = {"budget_s": "--budget", "total_epochs": "--epochs", "total_steps": "--steps"}
 
@@ -43,25 +43,3 @@ def test_an_error_that_dask_sends_keeps_its_argument(kind, copied):
 def test_a_sentence_about_a_value_begins_with_its_argument():
     assert UsageError("{argument} must be positive", argument="pue").is_of_value
     assert not UsageError("give {argument}", argument="pue").is_of_value and not UsageError("no run").is_of_value
-
-
-PHRASES = {"budget": "--all", "budget_s": "--budget", "total_steps": "--steps", "a number, or None": "a number"}
-
-
-@pytest.mark.parametrize(
-    ("sentence", "shown"),
-    [
-        ("budget_s must be positive", "--budget must be positive"),
-        ("give a larger budget_s", "give a larger --budget"),
-        ("say with total_steps= how long it is; total_steps=3", "say with --steps how long it is; --steps=3"),
-        ("budget_s: a number, or None, not 'x'.", "--budget: a number, not 'x'."),
-        ("no run in logs/budget_s or budget_s/logs", "no run in logs/budget_s or budget_s/logs"),
-        ("my_budget_s and --budget_s are others", "my_budget_s and --budget_s are others"),
-    ],
-)
-def test_only_the_names_of_arguments_become_options_in_a_warning(sentence, shown):
-    assert in_options(sentence, PHRASES) == shown
-
-
-def test_without_options_a_sentence_stays():
-    assert in_options("budget_s must be positive", {}) == "budget_s must be positive"
