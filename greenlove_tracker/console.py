@@ -43,7 +43,7 @@ class StatusLine:
 
     @property
     def is_seen(self) -> bool:
-        """Whether somebody is looking."""
+        """True where the line is drawn, on a terminal."""
         return self._is_seen
 
     def draw(self, text: str) -> None:
@@ -61,7 +61,7 @@ class StatusLine:
 
 
 def can_ask() -> bool:
-    """Whether there is a terminal to ask on."""
+    """Return True where there is a terminal to ask on."""
     return is_terminal(sys.stdin) and is_terminal(sys.stderr)
 
 
@@ -87,13 +87,13 @@ def confirm(question: str, default: bool | None = None) -> bool | None:
 
 
 def bar(share: float, width: int = 24) -> str:
-    """A bar that is filled to ``share`` (0..1)."""
+    """Draw a bar that is filled to ``share`` (0..1)."""
     filled = round(min(max(share, 0.0), 1.0) * width)
     return "━" * filled + "╌" * (width - filled)
 
 
 def open_page(uri: str) -> bool:
-    """Open a page in a browser, where somebody looks and there is a window for it; whether it was."""
+    """Open a page in a browser, where there is a terminal and a window for it; return True where it was opened."""
     if not is_terminal(sys.stderr):
         return False
     if sys.platform not in ("win32", "darwin") and not (os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")):
@@ -104,7 +104,7 @@ def open_page(uri: str) -> bool:
 
 
 def is_terminal(stream: TextIO | None) -> bool:
-    """Whether somebody is looking."""
+    """Return True where the stream is a terminal."""
     return stream is not None and not stream.closed and stream.isatty()
 
 
@@ -124,7 +124,7 @@ Item = TypeVar("Item")
 
 
 def with_bar(items: Iterable[Item], n_items: int, n_runs: int) -> Iterator[Item]:
-    """The same items; a bar shows how far they are.
+    """Yield the same items; a bar shows the progress.
 
     Args:
         items: what is read, one by one.

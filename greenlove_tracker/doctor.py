@@ -20,6 +20,7 @@ from greenlove_tracker.devices import RAPL_DIR, CounterState, cpu_counter_state,
 from greenlove_tracker.job import Ranks
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.records import COMPONENTS, MEASURED_METHODS, Factor, RunStatus
+from greenlove_tracker.rendering import terminal
 from greenlove_tracker.tracker.session import Session
 from greenlove_tracker.tracker.state import Plan
 
@@ -61,15 +62,12 @@ class Diagnosis:
         system = f"{platform.system()} {platform.release().split('-')[0]}"
         python = f"Python {platform.python_version()}"
         lines = [f"greenlove {greenlove_tracker.__version__} · {python} · {system} · no network used", ""]
-        fixes: list[str] = []
+        fixes = list(dict.fromkeys(f.fix for f in self.findings if f.fix))
+        rows = []
         for f in self.findings:
-            arrow = ""
-            if f.fix:
-                if f.fix not in fixes:
-                    fixes.append(f.fix)
-                arrow = f"   → fix {fixes.index(f.fix) + 1}"
-            value = fmt.shortened(f.value, 25)
-            lines.append(f"  {f.subject:<8} {value:<25} {f.method:<14}{f.mark}  {f.note}{arrow}".rstrip())
+            arrow = f"   → fix {fixes.index(f.fix) + 1}" if f.fix else ""
+            rows.append((f.subject, fmt.shortened(f.value, 25), f"{f.method:<14}{f.mark}  {f.note}{arrow}"))
+        lines += (f"  {line}" for line in terminal.table(rows, "<<<", widths=(8, 25), gap=" "))
         lines += ["", f"  {self._coverage()}", ""]
         lines += [f"  fix {n}  {fix}" for n, fix in enumerate(fixes, 1)]
         verdict = "nothing can be measured" if not self.can_measure else "nothing broken"

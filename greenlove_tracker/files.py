@@ -26,7 +26,7 @@ def target_of(path: str | os.PathLike[str]) -> Path:
 
 
 def write_report(path: str | os.PathLike[str], data: bytes | str) -> Path:
-    """Write it, replacing what was there.
+    """Write a report, replacing what was there.
 
     Raises:
         UsageError: where it cannot be written.

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from greenlove_tracker.units import SECONDS_PER_DAY, SECONDS_PER_HOUR
 
 if TYPE_CHECKING:
-    from greenlove_tracker.forecasting import TrainingPlan
+    from greenlove_tracker.forecasting import Estimate, TrainingPlan
 
 UNKNOWN = "unknown"
 _FEW = 5  # below which a share says nothing
@@ -21,7 +21,7 @@ Text = Callable[[float | None], str]  # one of the functions below
 
 
 def significant(value: float, digits: int = 3) -> str:
-    """``value`` with about ``digits`` significant digits, in plain notation with thousands separators."""
+    """Write ``value`` with about ``digits`` significant digits, in plain notation with thousands separators."""
     if not math.isfinite(value):
         return UNKNOWN
     if value == 0:
@@ -35,7 +35,7 @@ def _rounded(value: float) -> float:
 
 
 def _scaled(value: float | None, steps: tuple[tuple[float, str], ...]) -> str:
-    """``value`` in the largest unit of ``steps`` (factor from the canonical unit, name) that shows it as at least 1."""
+    """Write ``value`` in the largest unit of ``steps``, (factor, name) each, that shows it as at least 1."""
     if value is None or not math.isfinite(value):
         return UNKNOWN
     factor, unit = next(((f, u) for f, u in steps if abs(_rounded(value * f)) >= 1), steps[-1])
@@ -45,7 +45,7 @@ def _scaled(value: float | None, steps: tuple[tuple[float, str], ...]) -> str:
 
 
 def energy(value_kwh: float | None) -> str:
-    """An energy in kWh as text, from µWh to GWh."""
+    """Write an energy in kWh, from µWh to GWh."""
     steps = ((1e-6, "GWh"), (1e-3, "MWh"), (1, "kWh"), (1e3, "Wh"), (1e6, "mWh"), (1e9, "µWh"))
     if value_kwh is not None and 0.1 <= abs(value_kwh * 1e3) < 1:
         return f"{significant(value_kwh * 1e3)} Wh"  # 0.200 Wh reads better than 200 mWh
@@ -53,7 +53,7 @@ def energy(value_kwh: float | None) -> str:
 
 
 def mass(value_kgco2e: float | None) -> str:
-    """A mass of CO2e in kg as text, from mg to kt."""
+    """Write a mass of CO2e in kg, from mg to kt."""
     steps = ((1e-6, "kt"), (1e-3, "t"), (1, "kg"), (1e3, "g"), (1e6, "mg"))
     if value_kgco2e is not None and 0.01 <= abs(value_kgco2e * 1e3) < 1:
         return f"{significant(value_kgco2e * 1e3)} g"
@@ -61,12 +61,12 @@ def mass(value_kgco2e: float | None) -> str:
 
 
 def power(value_w: float | None) -> str:
-    """A power in W as text, from mW to MW."""
+    """Write a power in W, from mW to MW."""
     return _scaled(value_w, ((1e-6, "MW"), (1e-3, "kW"), (1, "W"), (1e3, "mW")))
 
 
 def money(value_usd: float | None) -> str:
-    """A sum in US dollars as text; small sums keep two significant digits."""
+    """Write a sum in US dollars; small sums keep two significant digits."""
     if value_usd is None or not math.isfinite(value_usd):
         return UNKNOWN
     if value_usd == 0:
@@ -83,7 +83,7 @@ def money(value_usd: float | None) -> str:
 
 
 def duration(value_s: float | None) -> str:
-    """A duration in s as text: 4.2 ms, 25.3 s, 2:45, 1:02:03, 5 d 03:10."""
+    """Write a duration in s: 4.2 ms, 25.3 s, 2:45, 1:02:03, 5 d 03:10."""
     if value_s is None or not math.isfinite(value_s):
         return UNKNOWN
     if value_s < 0:
@@ -110,13 +110,24 @@ QUANTITIES: dict[str, tuple[str, Text]] = {
 """What a run takes: its short name and its text, by the name of the field."""
 
 
-def interval(point: float, lower: float, upper: float, text: Text) -> str:
-    """``40:51 [39:38–42:06]``."""
-    return f"{text(point)} [{text(lower)}–{text(upper)}]"
+def bounds(estimate: Estimate, text: Text, joint: str = " – ") -> str:
+    """Write both ends of an interval: ``39:38 – 42:06``.
+
+    Args:
+        estimate: a quantity with its interval.
+        text: one of the functions above, for the quantity's unit.
+        joint: between the ends; `` to `` in running text.
+    """
+    return f"{text(estimate.lower)}{joint}{text(estimate.upper)}"
+
+
+def interval(estimate: Estimate, text: Text) -> str:
+    """Write an estimate with its interval: ``40:51 [39:38–42:06]``."""
+    return f"{text(estimate.point)} [{bounds(estimate, text, '–')}]"
 
 
 def clock_time(utc_s: float, now_utc_s: float) -> str:
-    """A moment as local time: Sat 12:03, or with its date where it is a week away or more."""
+    """Write a moment as local time: Sat 12:03, or with its date where it is a week away or more."""
     try:
         local = datetime.fromtimestamp(utc_s).astimezone()
     except (OverflowError, OSError, ValueError):  # beyond the calendar
@@ -126,14 +137,14 @@ def clock_time(utc_s: float, now_utc_s: float) -> str:
 
 
 def slurm_time(value_s: float) -> str:
-    """A time limit as Slurm's ``--time`` takes it, rounded up to minutes: 46:00 is written 00:46:00."""
+    """Write a time limit as Slurm's ``--time`` takes it, rounded up to minutes: 46:00 is written 00:46:00."""
     minutes = math.ceil(value_s / 60)
     days, rest = divmod(minutes, 1440)
     return (f"{days}-" if days else "") + f"{rest // 60:02d}:{rest % 60:02d}:00"
 
 
 def percent(share: float | None, digits: int = 0) -> str:
-    """A share in 0..1 as a percentage; a share that is not quite all or nothing is never rounded to it."""
+    """Write a share in 0..1 as a percentage; a share that is not quite all or nothing is never rounded to it."""
     if share is None or not math.isfinite(share):
         return UNKNOWN
     text = f"{share * 100:.{digits}f}%"
@@ -145,19 +156,19 @@ def percent(share: float | None, digits: int = 0) -> str:
 
 
 def count(value: float | None) -> str:
-    """A whole number with thousands separators, in the space of a table cell."""
+    """Write a whole number with thousands separators, in the space of a table cell."""
     if value is None or not math.isfinite(value):
         return UNKNOWN
     return f"{value:,.0f}" if abs(value) < 1e7 else f"{significant(value / 1e6)} M"
 
 
 def plural(number: int, noun: str) -> str:
-    """``1 run``, ``2 runs``."""
+    """Write a number with its noun: ``1 run``, ``2 runs``."""
     return f"{number:,} {noun}" + ("" if number == 1 else "s")
 
 
 def plan(planned: TrainingPlan | None) -> str:
-    """``50,000 samples · batch 128 · 100 epochs``, or the steps; a whole fit has samples only. Empty without a plan."""
+    """Write a plan: ``50,000 samples · batch 128 · 100 epochs``, or its steps; empty without one."""
     if planned is None:
         return ""
     if (planned.batch_size, planned.epochs) == (1, 1):
@@ -167,13 +178,13 @@ def plan(planned: TrainingPlan | None) -> str:
 
 
 def error(share: float) -> str:
-    """A relative error with its sign; what rounds to nothing has none."""
+    """Write a relative error with its sign; what rounds to nothing has none."""
     text = f"{share:+.1%}"
     return "0.0%" if text in ("+0.0%", "-0.0%") else text
 
 
 def held(n_held: int, n: int) -> str:
-    """``19 of 20, 95% (76% to 99%)``: how often something held, and the 95% interval of that share.
+    """Write how often intervals held, and the 95% interval of that share: ``19 of 20, 95% (76% to 99%)``.
 
     Wilson's score interval (E. B. Wilson, J. Am. Stat. Assoc. 22, 1927, 209-212), which holds for few cases, too.
     """
@@ -187,13 +198,13 @@ def held(n_held: int, n: int) -> str:
 
 
 def escape_formula(text: str) -> str:
-    """``text`` in one line so that a spreadsheet shows it: one that begins like a formula would be run."""
+    """Write ``text`` in one line so that a spreadsheet shows it: one like a formula would be run."""
     line = "".join(c if c.isprintable() else " " for c in text).strip()
     return f"'{line}" if line.startswith(("=", "+", "-", "@")) else line
 
 
 def shortened(text: str, width: int) -> str:
-    """``text`` in one line of at most ``width`` characters, cut in the middle; control characters are dropped."""
+    """Cut ``text`` in the middle, to one line of at most ``width`` characters; drop control characters."""
     flat = " ".join("".join(c if c.isprintable() else " " for c in text).split())
     if len(flat) <= width:
         return flat
@@ -219,11 +230,11 @@ class Scale:
     decimals: int
 
     def value(self, canonical: float) -> float:
-        """A number of the canonical unit in this one."""
+        """Convert a number of the canonical unit into this one."""
         return canonical * self.per_canonical
 
     def text(self, canonical: float) -> str:
-        """The number without its unit; what the decimals would round to nothing gets as many as it needs."""
+        """Write the number without its unit; what the decimals would round to nothing gets as many as it needs."""
         scaled = self.value(canonical)
         text = f"{scaled:,.{self.decimals}f}"
         return significant(scaled, 1) if scaled and not float(text.replace(",", "")) else text
@@ -235,22 +246,22 @@ def _scale(formatter: Callable[[float], str], table: dict[str, float], reference
 
 
 def energy_scale(reference_kwh: float) -> Scale:
-    """The unit for energies beside this one."""
+    """Return the unit for energies beside this one."""
     return _scale(energy, _ENERGY, reference_kwh)
 
 
 def mass_scale(reference_kgco2e: float) -> Scale:
-    """The unit for masses beside this one."""
+    """Return the unit for masses beside this one."""
     return _scale(mass, _MASS, reference_kgco2e)
 
 
 def power_scale(reference_w: float) -> Scale:
-    """The unit for powers beside this one."""
+    """Return the unit for powers beside this one."""
     return _scale(power, _POWER, reference_w)
 
 
 def time_scale(reference_s: float) -> Scale:
-    """The unit for an axis of time that goes up to this duration."""
+    """Return the unit for an axis of time that goes up to this duration."""
     if reference_s < 180:
         return Scale("s", 1.0, 1)
     if reference_s < 3 * SECONDS_PER_HOUR:

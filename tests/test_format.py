@@ -6,6 +6,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from greenlove_tracker import format as fmt
+from greenlove_tracker.forecasting import Estimate
 
 FINITE = st.floats(allow_nan=False, allow_infinity=False)
 EVERY = (fmt.energy, fmt.mass, fmt.power, fmt.money, fmt.duration, fmt.percent, fmt.count)
@@ -178,3 +179,10 @@ def test_how_often_something_held(n_held, n, text):
 )
 def test_an_error_that_rounds_to_nothing_has_no_sign(share, text):
     assert fmt.error(share) == text
+
+
+def test_an_estimate_is_written_with_its_interval():
+    estimate = Estimate(2451.0, 2378.0, 2526.0, 0.95, "s")
+    assert fmt.interval(estimate, fmt.duration) == "40:51 [39:38–42:06]"
+    assert fmt.bounds(estimate, fmt.duration) == "39:38 – 42:06"
+    assert fmt.bounds(estimate, fmt.duration, " to ") == "39:38 to 42:06"

@@ -142,14 +142,14 @@ def project(
     greenlove project --gpu "RTX 4090" --hours 20 --utilization 0.8
     """  # noqa: D301  # click wants the backspace itself
     from greenlove_tracker.projection import comparison
-    from greenlove_tracker.report.build import check_name, write_document
+    from greenlove_tracker.report.build import checked_suffix, write_document
     from greenlove_tracker.report.projection_report import projection_document
-    from greenlove_tracker.report.screens import projection_csv, projection_record, projection_screen
+    from greenlove_tracker.report.projection_screen import projection_csv, projection_record, projection_screen
 
     if as_json and as_csv:
         raise UsageError("--json and --csv: choose one")
     if output is not None:
-        check_name(output)
+        checked_suffix(output)
     if hours is not None and log_dir is not None:
         raise UsageError(f"--hours is for a training without a log: leave it out, or {log_dir}")
     chosen = ProjectionOptions(custom_speedup=parse_speedups(custom_speedup), **options)

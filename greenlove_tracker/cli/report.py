@@ -127,7 +127,7 @@ def import_logs(ctx: click.Context, directory: str, by: str) -> None:
 def report(log_dir: str | None, output: str | None, style: str, **options: Any) -> None:
     """Write a report of one run or of a whole directory: PDF, HTML page, Markdown, or what others ask for."""
     from greenlove_tracker.files import write_report
-    from greenlove_tracker.report.build import check_name, document, write_document
+    from greenlove_tracker.report.build import checked_suffix, document, write_document
 
     period = {name: options.pop(name) for name in ("since", "until")}
     given = {name: value for name, value in options.items() if value is not None}
@@ -135,7 +135,7 @@ def report(log_dir: str | None, output: str | None, style: str, **options: Any) 
     logs = logs_of(log_dir)
     if style == "report":
         path = output or "report.pdf"
-        suffix = check_name(path)
+        suffix = checked_suffix(path)
         if suffix != ".pdf" and "page_size" in given:
             raise UsageError(f"--page-size is of a PDF: leave it out, or name {path} .pdf")
         content = document(logs, factors=given.get("factors"), n_jobs=given.get("jobs"), **period)

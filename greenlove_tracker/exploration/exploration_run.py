@@ -21,8 +21,8 @@ from greenlove_tracker.meter import Meter
 from greenlove_tracker.projection.comparison import compare_run
 from greenlove_tracker.projection.types import Projection, ProjectionOptions
 from greenlove_tracker.records import Clock, RunStatus, SystemClock
-from greenlove_tracker.rendering.html import write_page
 from greenlove_tracker.report import screens
+from greenlove_tracker.report.build import write_document
 from greenlove_tracker.report.exploration_report import exploration_document
 from greenlove_tracker.tracker.session import Session, open_run
 from greenlove_tracker.tracker.state import Plan, RunMode
@@ -92,7 +92,7 @@ class Estimation:
     def __repr__(self) -> str:
         """Return it in a line: all of its fields would fill screens."""
         estimates = [(getattr(self.forecast, field), text) for field, (_, text) in fmt.QUANTITIES.items()]
-        known = ", ".join(fmt.interval(e.point, e.lower, e.upper, text) for e, text in estimates if e is not None)
+        known = ", ".join(fmt.interval(e, text) for e, text in estimates if e is not None)
         doubt = "" if self.forecast.is_reliable else ", not reliable"
         return f"Estimation({known}{doubt}; {fmt.plural(len(self.trials), 'trial')}; {self.run_dir})"
 
@@ -226,7 +226,7 @@ class ExplorationRun:
         spent_s = self.spent_s
         projections, why_none = self._projections(forecast)
         document = exploration_document(forecast, record.trials, projections=projections)
-        page = write_page(document, session.run_dir / "dashboard.html")
+        page = write_document(document, session.run_dir / "dashboard.html")
         if options.auto_open_report:
             open_page(page.as_uri())
         if self._verbose > 0:

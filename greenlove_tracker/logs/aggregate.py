@@ -118,6 +118,12 @@ class Aggregate:
         """Read everything once for several ``by`` and for the ``highlights``."""
         self._run_query(*map(mapreduce.check_keys, groupings), has_highlights=True)
 
+    def visit(self, function: Callable[[Run], None]) -> None:
+        """Read every run once: ``function`` is called with each that counts, and all are added up on the way."""
+        query = replace(self._query, groupings=(_EVERYTHING,))
+        n_runs = max(1, len(self._source.names))
+        self._result = mapreduce.visit_runs(query, with_bar(self._source.runs(), n_runs, n_runs), function)
+
     def by(self, *keys: str) -> dict[tuple[str, ...], Totals]:
         """Return totals by one or more of ``KEYS``, in the order of the keys' values.
 

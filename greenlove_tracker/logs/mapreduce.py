@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from importlib.util import find_spec
+from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
@@ -299,9 +300,24 @@ def _text(value: float | None) -> str:
 # -- Reduce: runs that are at hand, or of a directory --
 
 
-def query_runs(query: Query, runs: Iterable[Run]) -> QueryResult:
-    """Return the sum of these runs; of each, what was read is let go."""
-    return _reduce(query, (_map_run(query, run) for run in map(copy, runs)))
+def query_runs(query: Query, runs: Iterable[Run], visit: Callable[[Run], None] | None = None) -> QueryResult:
+    """Return the sum of these runs; what was read is let go, after ``visit`` was called with each that counts."""
+
+    def results() -> Iterator[_RunResult]:
+        for run in map(copy, runs):
+            result = _map_run(query, run)
+            if visit is not None and result.contribution is not None:
+                visit(run)
+            yield result
+
+    return _reduce(query, results())
+
+
+def visit_runs(query: Query, runs: Iterable[Run], visit: Callable[[Run], None]) -> QueryResult:
+    """Return the sum of these runs, part by part; ``visit`` is called with each that counts, read once for both."""
+    remaining = iter(runs)
+    parts = iter(lambda: list(islice(remaining, _PART)), [])
+    return merge_in_pairs(chain([query_runs(query, ())], (query_runs(query, part, visit) for part in parts)))
 
 
 def query_directory(query: Query, directory: str, names: Sequence[str]) -> QueryResult:

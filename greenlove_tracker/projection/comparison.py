@@ -73,7 +73,7 @@ def compare_run(run: Run, options: ProjectionOptions, *, forecast: Forecast | No
 def _compare(training: from_log.Training) -> Comparison:
     forecast, options = training.forecast, training.options
     if options.measured_log_dir is None:
-        rows = project_forecast(forecast, options)
+        rows: list[Projection] = project_forecast(forecast, options)
     else:
         rows = _with_measured(training, _measured(training, options.measured_log_dir))
     peak_gb = options.peak_memory_gb

@@ -13,7 +13,14 @@ from greenlove_tracker.projection import listings
 from greenlove_tracker.projection.catalogue import recognise
 from greenlove_tracker.projection.machines import Machine, local_machine, price_caveat
 from greenlove_tracker.projection.rows import Target, local_row, target_row
-from greenlove_tracker.projection.types import Caveat, CustomSpeedup, Projection, ProjectionOptions, today_utc
+from greenlove_tracker.projection.types import (
+    Caveat,
+    CustomSpeedup,
+    Projection,
+    ProjectionOptions,
+    Projections,
+    today_utc,
+)
 from greenlove_tracker.records import Factor
 from greenlove_tracker.tables.gpus import GpuSpec
 
@@ -48,7 +55,7 @@ def project(
     embodied_kgco2e_per_gpu_hour: float | None = None,
     include_all: bool = False,
     today: date | None = None,
-) -> list[Projection]:
+) -> Projections:
     """Return the training here and on every GPU that can be rented: time, energy, cost and CO2e, each at 90%.
 
     Time: local time / (speedup × gain). The speedup is that of one GPU, an assumption with an error learnt from
@@ -124,7 +131,7 @@ def project(
     return project_forecast(forecast, options)
 
 
-def project_forecast(forecast: Forecast, options: ProjectionOptions) -> list[Projection]:
+def project_forecast(forecast: Forecast, options: ProjectionOptions) -> Projections:
     """Return the training on this machine and on others, as ``project`` does, which says how.
 
     Args:
@@ -145,7 +152,7 @@ def project_forecast(forecast: Forecast, options: ProjectionOptions) -> list[Pro
     first = local_row(forecast, local, options, tuple(caveat for caveat in caveats if caveat))
     fitting = tuple(dict.fromkeys(row.name for row in rows if row.fits and not row.aside))
     rows = [replace(row, fits_instead=fitting) if row.fits is False else row for row in rows]
-    return [first, *sorted(rows, key=_order)]
+    return Projections([first, *sorted(rows, key=_order)])
 
 
 def _order(row: Projection) -> tuple[bool, bool, float, str]:

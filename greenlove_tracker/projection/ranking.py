@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from greenlove_tracker.forecasting import Estimate
-from greenlove_tracker.format import duration, mass, money, significant
+from greenlove_tracker.format import duration, interval, mass, money, significant
 from greenlove_tracker.projection.power import LEVEL
 from greenlove_tracker.projection.types import Projection
 from greenlove_tracker.units import SECONDS_PER_HOUR
@@ -179,9 +179,7 @@ def _text(criterion: Criterion, value: Estimate | None) -> str:
     if value is None:
         return "unknown"
     write = {"cost": money, "time": duration, "co2e": mass}[criterion]
-    if value.lower == value.upper:
-        return write(value.point)
-    return f"{write(value.point)} [{write(value.lower)}–{write(value.upper)}]"
+    return write(value.point) if value.lower == value.upper else interval(value, write)
 
 
 def _suggested_trial(verdicts: Sequence[Verdict], local: Projection | None) -> SuggestedTrial | None:

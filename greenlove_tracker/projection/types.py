@@ -255,3 +255,7 @@ class Projection:
     def is_compared(self) -> bool:
         """True for a row of the ranking: it fits, and nothing sets it aside."""
         return self.fits is not False and not self.aside
+
+
+class Projections(list[Projection]):
+    """Projections onto several machines, which a notebook shows as one table."""

@@ -1,1 +1,1 @@
-"""How a document looks: PDF, HTML, Markdown, a terminal's tables. It knows no content."""
+"""Renders documents: PDF, HTML, Markdown, and a terminal's tables. It knows no content."""

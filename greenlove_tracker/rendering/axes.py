@@ -1,4 +1,4 @@
-"""What any chart needs, whatever draws it: ticks of an axis, and lines thinned to what a page can show."""
+"""The axes of charts, whatever draws them: ticks, and lines thinned to the points that a page can show."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from greenlove_tracker.rendering.document import LineChart
 
 
 def nice_ticks(lower: float, upper: float, n_wanted: int = 5, *, only_whole: bool = False) -> list[float]:
-    """Round numbers within ``lower`` and ``upper``, 1, 2 or 5 times a power of ten apart."""
+    """Return round numbers within ``lower`` and ``upper``, 1, 2 or 5 times a power of ten apart."""
     span = upper - lower
     if span <= 0:
         return [lower]
@@ -22,14 +22,14 @@ def nice_ticks(lower: float, upper: float, n_wanted: int = 5, *, only_whole: boo
 
 
 def tick_labels(ticks: Sequence[float]) -> list[str]:
-    """The ticks with the decimals that their distance needs."""
+    """Write the ticks with the decimals that their distance needs."""
     step = ticks[1] - ticks[0] if len(ticks) > 1 else (abs(ticks[0]) or 1.0)
     decimals = max(0, -math.floor(math.log10(step) + 1e-9))
     return [f"{tick:,.{decimals}f}" for tick in ticks]
 
 
 def ticks_from_0(chart: LineChart) -> list[float]:
-    """The ticks of the y axis: from 0 to a round number that is not below the highest point."""
+    """Return the ticks of the y axis: from 0 to a round number that is not below the highest point."""
     highest = chart.highest * 1.02 or 1.0
     step = nice_ticks(0.0, highest)[1]
     return nice_ticks(0.0, step * math.ceil(highest / step))
@@ -41,7 +41,7 @@ Points = tuple[tuple[float, float], ...]
 
 
 def thinned(points: Sequence[tuple[float, float]], limit: int = MAX_POINTS) -> Points:
-    """At most ``limit`` points: of each stretch its lowest and its highest, so that no spike is lost."""
+    """Return at most ``limit`` points: of each stretch its lowest and its highest, so that no spike is lost."""
     if len(points) <= limit:
         return tuple(points)
     inner = points[1:-1]

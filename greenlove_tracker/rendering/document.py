@@ -1,4 +1,4 @@
-"""The parts of a report, without a look. Every text in them is data: whoever draws them escapes it."""
+"""The parts of a document, without a style. Every text in them is data: whoever draws them escapes it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from enum import StrEnum
 
 
 class BarStyle(StrEnum):
-    """How a bar is told apart, without colour too."""
+    """The styles of bars, which differ without colour too."""
 
     PLAIN = "plain"
     MEASURED = "measured"
@@ -18,7 +18,7 @@ class BarStyle(StrEnum):
 
     @property
     def meaning(self) -> str:
-        """What a legend calls it; a plain bar needs none."""
+        """The name in a legend; a plain bar needs none."""
         return _MEANINGS.get(self, self.value)
 
 
@@ -46,7 +46,7 @@ class Paragraph:
 
 @dataclass(frozen=True, slots=True)
 class KeyFigure:
-    """A figure with how it was obtained; ``value`` is "unknown" and ``how`` says why where it is not known."""
+    """A figure with how it was obtained; of one that is "unknown" ``how`` says why."""
 
     label: str
     value: str
@@ -104,19 +104,19 @@ class LineChart:
 
     @property
     def x_values(self) -> tuple[float, ...]:
-        """Of all that is drawn."""
+        """The x of everything drawn."""
         return tuple(values[0] for values in (*self.points, *self.dots, *self.band))
 
     @property
     def highest(self) -> float:
-        """The highest y of all that is drawn."""
+        """The highest y of everything drawn."""
         return max(
             *(values[-1] for values in (*self.points, *self.dots, *self.band)), self.level[0] if self.level else 0
         )
 
     @property
     def is_by_epoch(self) -> bool:
-        """Whether x is the number of an epoch."""
+        """True where x is the number of an epoch."""
         return self.x_label == "epoch"
 
 
@@ -139,7 +139,7 @@ class Bar:
     label: str
     value: float | None
     text: str
-    look: BarStyle = BarStyle.PLAIN
+    style: BarStyle = BarStyle.PLAIN
     range: tuple[float, float] | None = None
 
 
@@ -152,14 +152,14 @@ class BarChart:
 
     @property
     def longest(self) -> float:
-        """Where the longest bar, or its interval, ends."""
+        """The end of the longest bar, or of its interval."""
         ends = (bar.range[1] if bar.range else bar.value or 0.0 for bar in self.bars)
         return max(ends, default=0.0) or 1.0
 
     @property
-    def looks(self) -> tuple[BarStyle, ...]:
-        """The looks that need a legend, in its order."""
-        return tuple(look for look in BarStyle if look.meaning and any(bar.look is look for bar in self.bars))
+    def styles(self) -> tuple[BarStyle, ...]:
+        """The styles that need a legend, in its order."""
+        return tuple(style for style in BarStyle if style.meaning and any(bar.style is style for bar in self.bars))
 
 
 @dataclass(frozen=True, slots=True)

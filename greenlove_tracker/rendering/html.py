@@ -1,28 +1,40 @@
-"""Writes a report as one HTML page that needs no network and no script. The same logs give the same bytes."""
+"""Renders a document as one HTML page that needs no network and no script. The same logs give the same bytes."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from itertools import count
-from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from greenlove_tracker import format as fmt
-from greenlove_tracker.files import write_report
 from greenlove_tracker.rendering import svg
 from greenlove_tracker.rendering.document import Block, Document, Heading, Table
 
 _SHORT_TABLE_ROWS = 14  # up to so many, a table is printed on one page
-
 _MANY_SECTIONS = 4  # need contents
-
 _WIDE_TABLE_COLUMNS = 4  # from so many on, a table is scrolled on a narrow screen
+
+
+def render(document: Document) -> str:
+    """Return a document as a page that holds all it needs."""
+    ids, sections = count(1), tuple(_sections(document))
+    first_titled = next((i for i, section in enumerate(sections, 1) if section.heading), 0)
+    n_titled = sum(section.heading is not None for section in sections)
+    return (
+        _environment()
+        .get_template("page.html")
+        .render(
+            document=document,
+            sections=sections,
+            contents_before=first_titled if n_titled >= _MANY_SECTIONS else 0,
+            next_id=lambda: f"c{next(ids)}",
+        )
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,37 +46,12 @@ class _Section:
     id: str
 
 
-def write_page(content: Document, path: str | os.PathLike[str]) -> Path:
-    """Write any document as one page of HTML.
-
-    Raises:
-        UsageError: where the file cannot be written.
-    """
-    return write_report(path, html_page(content))
-
-
-def html_page(content: Document) -> str:
-    """A document as a page that holds all it needs."""
-    ids, sections = count(1), tuple(_sections(content))
-    first_titled = next((i for i, section in enumerate(sections, 1) if section.heading), 0)
-    n_titled = sum(section.heading is not None for section in sections)
-    return (
-        _environment()
-        .get_template("page.html")
-        .render(
-            document=content,
-            sections=sections,
-            contents_before=first_titled if n_titled >= _MANY_SECTIONS else 0,
-            next_id=lambda: f"c{next(ids)}",
-        )
-    )
-
-
-def _sections(content: Document) -> Iterator[_Section]:
+def _sections(document: Document) -> Iterator[_Section]:
+    """Yield the blocks of a document by their headings."""
     heading: Heading | None = None
     blocks: list[Block] = []
     numbers = count(1)
-    for block in (*content.blocks, None):
+    for block in (*document.blocks, None):
         if isinstance(block, Block) and not isinstance(block, Heading):
             blocks.append(block)
             continue
@@ -75,7 +62,7 @@ def _sections(content: Document) -> Iterator[_Section]:
 
 @cache
 def _environment() -> Environment:
-    """Jinja2 such that whatever a template prints is cleaned and escaped unless ``svg`` made it."""
+    """Return Jinja2 set so that whatever a template prints is cleaned and escaped unless ``svg`` made it."""
     environment = Environment(
         loader=PackageLoader("greenlove_tracker.rendering"),
         autoescape=True,
@@ -94,7 +81,7 @@ def _finalized(value: Any) -> Any:
 
 
 def _css_string(text: str) -> str:
-    """``text`` as what stands between the quotes of a string of CSS: all but ASCII letters and digits as escapes."""
+    """Escape ``text`` for a quoted string of CSS: all but ASCII letters and digits."""
     return "".join(c if c.isascii() and c.isalnum() else f"\\{ord(c):06x}" for c in svg.visible(text))
 
 
@@ -108,6 +95,6 @@ def _table_class(table: Table) -> str:
 
 
 def _percents(table: Table) -> list[str]:
-    """The widths of the columns."""
+    """Return the widths of the columns, as CSS."""
     whole = sum(column.weight for column in table.columns)
     return [f"{column.weight / whole:.1%}" for column in table.columns]

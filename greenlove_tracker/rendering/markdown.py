@@ -1,68 +1,45 @@
-"""A report as Markdown: the same content, its charts as the figures they show."""
+"""Renders a document as Markdown: the same content, its charts as the figures they show."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
-from pathlib import Path
 
-from greenlove_tracker.files import write_report
-from greenlove_tracker.rendering.document import (
-    BarChart,
-    Block,
-    Calculations,
-    ChartRow,
-    Document,
-    Heading,
-    KeyFigures,
-    LineChart,
-    Paragraph,
-    Table,
-)
+from greenlove_tracker.rendering import document as doc
 
 _MOST_POINTS = 12  # of a line, in a table
 
 
-def write_text(content: Document, path: str | os.PathLike[str]) -> Path:
-    """Write any document as Markdown.
-
-    Raises:
-        UsageError: where the file cannot be written.
-    """
-    return write_report(path, markdown(content))
-
-
-def markdown(content: Document) -> str:
-    """The whole of a document."""
-    parts = [f"# {in_markdown(content.title)}", in_markdown(content.subtitle)]
-    for block in content.blocks:
+def render(document: doc.Document) -> str:
+    """Return a document as Markdown."""
+    parts = [f"# {in_markdown(document.title)}", in_markdown(document.subtitle)]
+    for block in document.blocks:
         parts += _block(block)
-    return "\n\n".join(part for part in [*parts, f"---\n\n{in_markdown(content.footer)}"] if part) + "\n"
+    return "\n\n".join(part for part in [*parts, f"---\n\n{in_markdown(document.footer)}"] if part) + "\n"
 
 
-def _block(block: Block) -> list[str]:
+def _block(block: doc.Block) -> list[str]:
     match block:
-        case Heading():
+        case doc.Heading():
             return [f"## {in_markdown(block.text)}"]
-        case Paragraph():
+        case doc.Paragraph():
             return [in_markdown(block.text)]
-        case KeyFigures():
+        case doc.KeyFigures():
             figures = [(f.label, f"**{in_markdown(f.value)}**", in_markdown(f.how_text)) for f in block.figures]
             return [_table(("", "", ""), figures, numbers=())]
-        case Table():
+        case doc.Table():
             rows = [tuple(map(in_markdown, row)) for row in block.rows]
             numbers = tuple(i for i, column in enumerate(block.columns) if column.is_number)
             return [_table(tuple(in_markdown(column.title) for column in block.columns), rows, numbers)]
-        case ChartRow():
+        case doc.ChartRow():
             return [part for chart in block.charts for part in _line(chart)]
-        case BarChart():
+        case doc.BarChart():
             bars = [(in_markdown(bar.label), in_markdown(bar.text)) for bar in block.bars]
             return [in_markdown(block.title), _table(("", ""), bars, numbers=(1,))]
-        case Calculations():
+        case doc.Calculations():
             return ["\n".join(f"- {in_markdown(line.label)}: {in_markdown(line.text)}" for line in block.lines)]
 
 
-def _line(chart: LineChart) -> list[str]:
+def _line(chart: doc.LineChart) -> list[str]:
     step = max(1, -(-len(chart.points) // _MOST_POINTS))
     shown = chart.points[::step]
     rows = [(f"{x:,.6g}", f"{y:,.4g}") for x, y in shown]
@@ -77,6 +54,6 @@ def _table(heads: Sequence[str], rows: Sequence[Sequence[str]], numbers: Sequenc
 
 
 def in_markdown(text: str) -> str:
-    """Text, from a log too, so that Markdown shows it as it is, in one line."""
+    """Escape text, from a log too, so that Markdown shows it as it is, in one line."""
     line = "".join("\\" + c if c in "\\`*_{}[]<>|#~$&" else c for c in " ".join(text.split()))
     return line.replace("://", "\\://")  # or an address in a log becomes a link

@@ -27,7 +27,7 @@ WHITE = HexColor("#ffffff")
 
 
 def markup(text: str) -> str:
-    """``text`` as the content of a reportlab paragraph, in which no tag and no entity of its own is one."""
+    """Return ``text`` as the content of a reportlab paragraph, in which no tag and no entity of its own is one."""
     parts = ((escape(part), font) for part, font in spans(text))
     return "".join(part if font is None else f'<font name="{font}">{part}</font>' for part, font in parts)
 
@@ -111,7 +111,7 @@ def _axes(chart: LineChart, width_pt: float) -> tuple[_Axis, _Axis]:
 
 
 def line_chart(chart: LineChart, width_pt: float) -> Drawing:
-    """A line over a number axis, the y axis from 0; few epochs are marked one by one."""
+    """Draw a line over a number axis, the y axis from 0; few epochs are marked one by one."""
     register_fonts()
     drawing = Drawing(width_pt, _CHART_PT)
     x, y = _axes(chart, width_pt)
@@ -144,10 +144,10 @@ def line_chart(chart: LineChart, width_pt: float) -> Drawing:
 
 
 def bar_chart(chart: BarChart, width_pt: float) -> Drawing:
-    """Horizontal bars with their texts behind them, and what their looks mean below."""
+    """Draw horizontal bars with their texts behind them, and the meaning of their styles below."""
     register_fonts()
-    looks = chart.looks
-    legend_pt = 16.0 if looks else 0.0
+    styles = chart.styles
+    legend_pt = 16.0 if styles else 0.0
     height_pt = len(chart.bars) * _BAR_STEP_PT + legend_pt + 2
     drawing = Drawing(width_pt, height_pt)
     label_pt = 10 + max(text_width_pt(bar.label, BOLD, _SIZE_PT) for bar in chart.bars)
@@ -156,10 +156,10 @@ def bar_chart(chart: BarChart, width_pt: float) -> Drawing:
     for i, bar in enumerate(chart.bars):
         _add_bar(drawing, bar, label_pt, height_pt - (i + 1) * _BAR_STEP_PT + 4, room_pt / chart.longest)
     x_pt = label_pt
-    for look in looks:
-        drawing.add(_filled(x_pt, 2, 14, 7, look))
-        drawing.add(_text(look.meaning, x_pt + 19, 2.8))
-        x_pt += 19 + stringWidth(look.meaning, REGULAR, _SIZE_PT) + 16
+    for style in styles:
+        drawing.add(_filled(x_pt, 2, 14, 7, style))
+        drawing.add(_text(style.meaning, x_pt + 19, 2.8))
+        x_pt += 19 + stringWidth(style.meaning, REGULAR, _SIZE_PT) + 16
     return drawing
 
 
@@ -168,7 +168,7 @@ def _add_bar(drawing: Drawing, bar: Bar, x_pt: float, y_pt: float, per_unit_pt: 
     end_pt = 0.0
     if bar.value is not None:
         end_pt = max(bar.value * per_unit_pt, 0.8)
-        drawing.add(_filled(x_pt, y_pt, end_pt, _BAR_PT, bar.look))
+        drawing.add(_filled(x_pt, y_pt, end_pt, _BAR_PT, bar.style))
     if bar.range is not None:
         lower_pt, upper_pt = (x_pt + end * per_unit_pt for end in bar.range)
         drawing.add(_whisker(lower_pt, upper_pt, y_pt + _BAR_PT / 2))
@@ -177,7 +177,7 @@ def _add_bar(drawing: Drawing, bar: Bar, x_pt: float, y_pt: float, per_unit_pt: 
 
 
 def _whisker(lower_pt: float, upper_pt: float, y_pt: float) -> Group:
-    """The line from one end of an interval to the other, with a rim that parts it from its bar."""
+    """Draw the line from one end of an interval to the other, with a rim that parts it from its bar."""
     group = Group(Line(lower_pt, y_pt, upper_pt, y_pt, strokeColor=WHITE, strokeWidth=2.8))
     group.add(Line(lower_pt, y_pt, upper_pt, y_pt, strokeColor=INK, strokeWidth=1.0))
     for end_pt in (lower_pt, upper_pt):
@@ -185,22 +185,22 @@ def _whisker(lower_pt: float, upper_pt: float, y_pt: float) -> Group:
     return group
 
 
-def _filled(x_pt: float, y_pt: float, width_pt: float, height_pt: float, look: BarStyle) -> Group:
-    """A box: solid where measured, hatched where modelled, dashed where estimated, pale where it is overhead."""
+def _filled(x_pt: float, y_pt: float, width_pt: float, height_pt: float, style: BarStyle) -> Group:
+    """Draw a box: solid if measured, hatched if modelled, dashed if estimated, pale if it is overhead."""
     fills = {
         BarStyle.MODELLED: LIGHT_GREEN,
         BarStyle.ESTIMATED: WHITE,
         BarStyle.OVERHEAD: RULE,
         BarStyle.PROJECTED: LIGHT_GREEN,
     }
-    fill = fills.get(look, GREEN)
-    edge = GREY if look is BarStyle.OVERHEAD else GREEN
+    fill = fills.get(style, GREEN)
+    edge = GREY if style is BarStyle.OVERHEAD else GREEN
     box = Rect(x_pt, y_pt, width_pt, height_pt)
     box.fillColor, box.strokeColor, box.strokeWidth = fill, edge, 0.6
-    if look is BarStyle.ESTIMATED:
+    if style is BarStyle.ESTIMATED:
         box.strokeDashArray = [2, 1.5]
     group = Group(box)
-    if look is BarStyle.MODELLED:
+    if style is BarStyle.MODELLED:
         for offset_pt in range(4, int(width_pt + height_pt), 4):
             low, high = max(0.0, offset_pt - height_pt), min(float(offset_pt), width_pt)
             ends = (x_pt + low, y_pt + offset_pt - low, x_pt + high, y_pt + offset_pt - high)

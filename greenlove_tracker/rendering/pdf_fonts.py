@@ -65,19 +65,19 @@ class Span(NamedTuple):
 
 
 def spans(text: str) -> list[Span]:
-    """``text`` in one line, each character in a font that has it, or spelt."""
+    """Split ``text``, in one line, by font: each character in one that has it, or spelt."""
     flat = (" " if c.isspace() or not c.isprintable() else c for c in text)
     by_font = ((font, "".join(characters)) for font, characters in groupby(flat, _font_for))
     return [Span(_spelt(part), None) if font == _NONE else Span(part, font) for font, part in by_font]
 
 
 def text_width_pt(text: str, own_font: str, size_pt: float) -> float:
-    """How wide a line of it is."""
+    """Return the width of a line of text."""
     return sum(pdfmetrics.stringWidth(part, font or own_font, size_pt) for part, font in spans(text))
 
 
 def undrawable(text: str) -> frozenset[str]:
-    """The characters that no font has."""
+    """Return the characters that no font has."""
     return frozenset(c for c in set(text) if c.isprintable() and _font_for(c) == _NONE)
 
 
@@ -102,7 +102,7 @@ def _glyphs(font: str) -> frozenset[int]:
 
 @cache
 def _fallbacks() -> tuple[str, ...]:
-    """The fonts for what the package's lack: its regular one for what only the bold one lacks, then installed ones."""
+    """Return the fonts for other characters: the package's regular one, then installed ones."""
     register_fonts()
     files = {path.name: path for path in _installed_files()}
     return (REGULAR, *(name for name in _INSTALLED if name in files and _is_registered(name, files[name])))
@@ -116,7 +116,7 @@ def _installed_files() -> Iterator[Path]:
 
 
 def _is_registered(name: str, path: Path) -> bool:
-    """Whether reportlab can embed it; a font with other outlines it cannot."""
+    """Register a font; False where reportlab cannot embed it, as with other outlines."""
     try:
         pdfmetrics.registerFont(TTFont(name, str(path)))
     except (TTFError, OSError):

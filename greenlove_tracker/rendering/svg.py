@@ -21,12 +21,12 @@ _LEAST_PERCENT = 0.3  # of a bar, so that it can be seen
 
 
 def visible(text: str) -> str:
-    """``text`` in one line without what cannot be seen: control characters, overrides of direction, lone surrogates."""
+    """Return ``text`` in one line without control characters, overrides of direction and lone surrogates."""
     return "".join(c if c.isprintable() else " " for c in text)
 
 
 def element(name: str, *children: str, **attributes: str | float) -> Markup:
-    """An element of SVG; an underscore in an attribute's name is a hyphen, or nothing at the name's end."""
+    """Return an element of SVG; an underscore in an attribute's name is a hyphen, or nothing at the name's end."""
     given = "".join(
         f' {key.rstrip("_").replace("_", "-")}="{escape(_attribute(value))}"' for key, value in attributes.items()
     )
@@ -39,7 +39,7 @@ def _attribute(value: str | float) -> str:
 
 
 def definitions() -> Markup:
-    """What the page's CSS refers to: the hatching of what is modelled."""
+    """Return the definitions that the page's CSS refers to: the hatching of modelled bars."""
     line = element("path", d="M-1 1l2-2M0 6l6-6M5 7l2-2", class_="hatch-line")
     ground = element("rect", width=6, height=6, class_="hatch-ground")
     hatch = element("pattern", ground, line, id="hatch", width=6, height=6, patternUnits="userSpaceOnUse")
@@ -47,7 +47,7 @@ def definitions() -> Markup:
 
 
 def line_chart(chart: LineChart, chart_id: str) -> Markup:
-    """A line over a number axis, the y axis from 0; every point says its numbers when it is pointed at."""
+    """Draw a line over a number axis, the y axis from 0; every point shows its numbers under the pointer."""
     x_low, x_high = min(chart.x_values), max(chart.x_values)
     y_ticks = ticks_from_0(chart)
     y_high = y_ticks[-1]
@@ -94,7 +94,7 @@ def _x_tick(percent: float, label: str) -> Markup:
 
 
 def _level(share: float, name: str) -> Markup:
-    """A height that is marked across, and its name above the plot."""
+    """Draw a height that is marked across, and its name above the plot."""
     y_px = _TOP_PX + _PLOT_PX * share
     line = element("line", x1="0%", x2="100%", y1=y_px, y2=y_px, class_="level")
     return line + element("text", name, x="100%", y=12, class_="end level-name")
@@ -105,7 +105,7 @@ def _shape(name: str, spots: Sequence[tuple[float, float]]) -> Markup:
 
 
 def _stretched(*shapes: Markup) -> Markup:
-    """What is as wide as the chart: positions across are thousandths of its width."""
+    """Draw shapes as wide as the chart: positions across are thousandths of its width."""
     return element(
         "svg",
         *shapes,
@@ -117,16 +117,16 @@ def _stretched(*shapes: Markup) -> Markup:
 
 
 def _dots(chart: LineChart, spots: Sequence[tuple[float, float]]) -> list[Markup]:
-    """A place to point at for each point; few epochs are marked one by one."""
-    look = "dot" if chart.is_by_epoch and len(spots) <= _MAX_DOTS else "spot"
+    """Draw a place to point at for each point; few epochs are marked one by one."""
+    style = "dot" if chart.is_by_epoch and len(spots) <= _MAX_DOTS else "spot"
     return [
-        element("circle", element("title", _point_text(chart, x, y)), cx=f"{left:.2f}%", cy=top, r=2.6, class_=look)
+        element("circle", element("title", _point_text(chart, x, y)), cx=f"{left:.2f}%", cy=top, r=2.6, class_=style)
         for (x, y), (left, top) in zip(chart.points, spots, strict=True)
     ]
 
 
 def _measured(chart: LineChart, spots: Sequence[tuple[float, float]]) -> list[Markup]:
-    """The single measurements, each with its numbers."""
+    """Draw the single measurements, each with its numbers."""
     return [
         element("circle", element("title", _point_text(chart, *dot)), cx=f"{x:.2f}%", cy=y, r=2.6, class_="measured")
         for dot, (x, y) in zip(chart.dots, spots, strict=True)
@@ -157,13 +157,13 @@ def _description(chart: LineChart) -> str:
 
 
 def bar(shown: Bar, chart: BarChart, bar_id: str) -> Markup:
-    """One bar of a chart, as long as its share of the longest, with its interval; none where it is not known."""
+    """Draw one bar, as long as its share of the longest, with its interval; none where its value is not known."""
     share = None if shown.value is None else max(_LEAST_PERCENT, shown.value / chart.longest * 100)
-    meaning = f" ({shown.look.meaning})" if shown.look.meaning else ""
+    meaning = f" ({shown.style.meaning})" if shown.style.meaning else ""
     return element(
         "svg",
         element("title", f"{shown.label}: {shown.text}{meaning}", id=bar_id),
-        *([] if share is None else [_box(f"{share:.2f}%", _BAR_PX - 2, shown.look)]),
+        *([] if share is None else [_box(f"{share:.2f}%", _BAR_PX - 2, shown.style)]),
         *([] if shown.range is None else _whisker(*(end / chart.longest * 100 for end in shown.range))),
         class_="bar",
         role="img",
@@ -173,17 +173,17 @@ def bar(shown: Bar, chart: BarChart, bar_id: str) -> Markup:
 
 
 def _whisker(lower: float, upper: float) -> list[Markup]:
-    """The line from one end of an interval to the other, with a rim that parts it from its bar."""
+    """Draw the line from one end of an interval to the other, with a rim that parts it from its bar."""
     middle, ends = _BAR_PX / 2, {"x1": f"{lower:.2f}%", "x2": f"{upper:.2f}%"}
     shapes = [element("line", **ends, y1=middle, y2=middle, class_=name) for name in ("rim", "whisker")]
     caps = (element("line", x1=x, x2=x, y1=middle - 4, y2=middle + 4, class_="whisker") for x in ends.values())
     return [*shapes, *caps]
 
 
-def swatch(look: BarStyle) -> Markup:
-    """A small box in the look of a bar, for the legend."""
-    return element("svg", _box("100%", 8, look), class_="swatch", width=16, height=10, aria_hidden="true")
+def swatch(style: BarStyle) -> Markup:
+    """Draw a small box in the style of a bar, for the legend."""
+    return element("svg", _box("100%", 8, style), class_="swatch", width=16, height=10, aria_hidden="true")
 
 
-def _box(width: str, height_px: float, look: BarStyle) -> Markup:
-    return element("rect", y=1, width=width, height=height_px, class_=f"look-{look}")
+def _box(width: str, height_px: float, style: BarStyle) -> Markup:
+    return element("rect", y=1, width=width, height=height_px, class_=f"look-{style}")

@@ -1,1 +1,1 @@
-"""What is said about runs, explorations and projections, all of it from the log directory alone."""
+"""Reports on runs, explorations and projections, all of them from the log directory alone."""

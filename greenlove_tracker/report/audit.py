@@ -24,7 +24,7 @@ OWN_METER, RENTED = 2, 3  # scopes of the GHG Protocol: purchased electricity, a
 
 @dataclass(frozen=True, slots=True)
 class LedgerEntry:
-    """A run in the ledger; what is not known is None.
+    """A run in the ledger; values that are not known are None.
 
     Attributes:
         run_id: of the run.
@@ -61,7 +61,7 @@ class LedgerEntry:
     restated_kgco2e: float | None = None
 
     def as_row(self, *, is_restated: bool) -> dict[str, Any]:
-        """For CSV and JSON."""
+        """Return the entry as a row for CSV and JSON."""
         row = {
             "run_id": self.run_id,
             "project": self.project,
@@ -91,23 +91,23 @@ def _factor_cells(name: str, factor: Factor | None) -> dict[str, Any]:
     }
 
 
-def entries(runs: Iterable[Run], given: Sequence[GivenFactor] = ()) -> list[LedgerEntry]:
-    """The ledger of some runs.
+def entries(runs: Iterable[Run], factors: Sequence[GivenFactor] = ()) -> list[LedgerEntry]:
+    """Return the ledger of some runs.
 
     Args:
         runs: in order.
-        given: factors to restate them with; a run that none applies to keeps its own only.
+        factors: to restate them with; a run that none applies to keeps its own only.
     """
-    return [entry_of(run, given) for run in runs]
+    return [entry_of(run, factors) for run in runs]
 
 
-def entry_of(run: Run, given: Sequence[GivenFactor] = ()) -> LedgerEntry:
-    """The line of one run."""
+def entry_of(run: Run, factors: Sequence[GivenFactor] = ()) -> LedgerEntry:
+    """Return the line of one run."""
     summary = run.summary
     factor = run.carbon_intensity if run.knows_carbon_intensity else None
     market = _market(run.fields)
     place = run.text("country")
-    restated = factor_for(given, names_of(place), run.started_at[:10]) if given else None
+    restated = factor_for(factors, names_of(place), run.started_at[:10]) if factors else None
     return LedgerEntry(
         run.run_id,
         run.text("project"),
@@ -141,7 +141,7 @@ def _kg(energy_kwh: float | None, factor: Factor | None) -> float | None:
 
 
 def ledger_csv(ledger: Sequence[LedgerEntry]) -> str:
-    """One line a run, and a heading.
+    """Write one line a run, and a heading, as CSV.
 
     Raises:
         UsageError: where there is no run.
@@ -216,11 +216,11 @@ def _factor(row: dict[str, str], where: str, digest: str) -> GivenFactor:
     return GivenFactor((row["country"] or "").strip(), first, last, factor)
 
 
-def factor_for(given: Iterable[GivenFactor], names: Iterable[str], day: str) -> Factor | None:
-    """The factor that holds there on that day: one of the country before one of all; the later line of two.
+def factor_for(factors: Iterable[GivenFactor], names: Iterable[str], day: str) -> Factor | None:
+    """Return the factor of a place and day: one of the country before one of all; the later line of two.
 
     Args:
-        given: in the order of the file.
+        factors: in the order of the file.
         names: of the country, as the run and others call it; empty ones are none.
         day: ISO 8601; empty where it is not known.
     """
@@ -228,7 +228,7 @@ def factor_for(given: Iterable[GivenFactor], names: Iterable[str], day: str) -> 
         on = date.fromisoformat(day)
     except ValueError:
         return None
-    holding: Sequence[GivenFactor] = [g for g in given if g.first <= on <= g.last]
+    holding: Sequence[GivenFactor] = [g for g in factors if g.first <= on <= g.last]
     for meant in ({name.casefold() for name in names if name}, {"*"}):
         found = [g.factor for g in holding if g.country.casefold() in meant]
         if found:

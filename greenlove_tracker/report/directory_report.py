@@ -1,11 +1,9 @@
-"""What is said about all runs of a log directory: a few pages of what matters, however many runs there are."""
+"""The report of all runs of a log directory: a few pages, however many runs there are."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from functools import cached_property
 
 import greenlove_tracker
 from greenlove_tracker import format as fmt
@@ -16,37 +14,27 @@ from greenlove_tracker.logs.highlights import INCOMPLETE, N_FACTORS, N_TOP, Fore
 from greenlove_tracker.logs.mapreduce import EXPLORATION
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.logs.sums import ExactTotals, Totals
-from greenlove_tracker.rendering.document import (
-    Bar,
-    BarChart,
-    Block,
-    Calculations,
-    Column,
-    Document,
-    Heading,
-    KeyFigure,
-    KeyFigures,
-    Paragraph,
-    Table,
-)
+from greenlove_tracker.rendering import document as doc
 from greenlove_tracker.report import wording
 from greenlove_tracker.report.equivalents import equivalent_blocks
 from greenlove_tracker.report.method import method_blocks, number, share_of, sum_of
 from greenlove_tracker.report.restated import restated_blocks
 from greenlove_tracker.report.run_report import energy_bars, gpu_hours
-from greenlove_tracker.report.wording import STAR, star_note
+from greenlove_tracker.report.wording import SUM_COLUMNS, Sums, star_note
 
 _SHOWN = ("project", "device", "account", "month", "kind", "intensity")  # sums that it shows
 CUTS = (*((key,) for key in _SHOWN), ("status",))  # what it needs sums by
 _TITLES = {"intensity": "carbon intensity"}
 _OF_SOME = ("account", "kind")  # not every directory has several
 _MAX_GROUPS = 12
+_MAX_PROBLEMS = 25
+_MAX_FACTORS = 12
 
 
 def directory_document(
     aggregate: Aggregate, factors: str | os.PathLike[str] | None = None, n_jobs: int | None = None
-) -> Document:
-    """The report of a log directory.
+) -> doc.Document:
+    """Return the report of a log directory.
 
     Args:
         aggregate: its runs, prepared for ``CUTS``.
@@ -57,19 +45,21 @@ def directory_document(
         UsageError: where the factors or the number of jobs cannot be.
     """
     name = fmt.shortened(aggregate.path.resolve().name, 60)
-    everything, told = aggregate.total, aggregate.highlights
-    return Document(
+    total, highlights = aggregate.total, aggregate.highlights
+    return doc.Document(
         title=f"Training runs in {name}",
         subtitle=_subtitle(aggregate),
         footer=f"greenlove_tracker {greenlove_tracker.__version__} · {name}",
         blocks=(
-            KeyFigures(_figures(everything)),
-            *(() if n_jobs is None else (Paragraph(jobs_sentence(aggregate, n_jobs)),)),
-            *_energy_blocks(everything),
+            doc.KeyFigures(_figures(total)),
+            *(() if n_jobs is None else (doc.Paragraph(jobs_sentence(aggregate, n_jobs)),)),
+            *_energy_blocks(total),
             *(block for key in _SHOWN for block in _group_blocks(aggregate, key)),
-            *equivalent_blocks(everything.emissions_kgco2e, told.countries[0] if len(told.countries) == 1 else ""),
+            *equivalent_blocks(
+                total.emissions_kgco2e, highlights.countries[0] if len(highlights.countries) == 1 else ""
+            ),
             *runs_blocks(aggregate),
-            *forecast_blocks(told.forecasts),
+            *forecast_blocks(highlights.forecasts),
             *incomplete_blocks(aggregate),
             *problem_blocks(aggregate),
             *(() if factors is None else restated_blocks(aggregate.runs, factors)),
@@ -85,7 +75,7 @@ def _subtitle(aggregate: Aggregate) -> str:
 
 
 def jobs_sentence(aggregate: Aggregate, n_jobs: int) -> str:
-    """How many of so many jobs wrote no log.
+    """Say how many of so many jobs wrote no log.
 
     Raises:
         UsageError: where the logs hold more jobs than that.
@@ -100,8 +90,8 @@ def jobs_sentence(aggregate: Aggregate, n_jobs: int) -> str:
     return f"Of {fmt.plural(n_jobs, 'job')}, {missing:,}{share} left no log here, and are in no total{beside}."
 
 
-def _figures(total: Totals) -> tuple[KeyFigure, ...]:
-    """The figures of a run, summed; each says how many runs are not in it."""
+def _figures(total: Totals) -> tuple[doc.KeyFigure, ...]:
+    """Return the figures of a run, summed; each says how many runs are not in it."""
     runs = f"sum over {fmt.plural(total.n_runs, 'run')}"
     share, n_silent = total.measured_share, total.n_unknown_measured
     how_much = "not known" if share is None else fmt.percent(share)
@@ -111,11 +101,11 @@ def _figures(total: Totals) -> tuple[KeyFigure, ...]:
     cost = (*_summed_over(total.n_runs, total.n_unknown_cost), *_cost_bases(total.cost_bases))
     gpu_hours_of = _summed_over(total.n_runs, total.n_unknown_gpu_hours)
     return (
-        KeyFigure("time", fmt.duration(total.duration_s or None), (f"wall time, {runs}",)),
-        KeyFigure("energy", fmt.energy(total.energy_kwh), energy),
-        KeyFigure("CO2e", fmt.mass(total.emissions_kgco2e), _summed_over(total.n_runs, total.n_unknown_emissions)),
-        KeyFigure("cost", fmt.money(total.cost_usd), cost),
-        KeyFigure("compute", gpu_hours(total.gpu_hours), ("GPUs × wall time", *gpu_hours_of)),
+        doc.KeyFigure("time", fmt.duration(total.duration_s or None), (f"wall time, {runs}",)),
+        doc.KeyFigure("energy", fmt.energy(total.energy_kwh), energy),
+        doc.KeyFigure("CO2e", fmt.mass(total.emissions_kgco2e), _summed_over(total.n_runs, total.n_unknown_emissions)),
+        doc.KeyFigure("cost", fmt.money(total.cost_usd), cost),
+        doc.KeyFigure("compute", gpu_hours(total.gpu_hours), ("GPUs × wall time", *gpu_hours_of)),
     )
 
 
@@ -132,16 +122,16 @@ def _cost_bases(bases: Iterable[str]) -> tuple[str, ...]:
     return tuple(sorted({"machine": "price of the machine"}.get(basis, basis) for basis in bases))
 
 
-def _energy_blocks(total: Totals) -> tuple[Block, ...]:
+def _energy_blocks(total: Totals) -> tuple[doc.Block, ...]:
     if total.energy_kwh is None:
         return ()
     estimate_kwh = total.unmetered_estimate_kwh or 0.0
     bars = energy_bars(total.energy, total.energy_kwh, estimate_kwh, "time without a meter", "PUE")
-    return (Heading("Energy by component"), BarChart(bars))
+    return (doc.Heading("Energy by component"), doc.BarChart(bars))
 
 
-def _group_blocks(aggregate: Aggregate, key: str) -> tuple[Block, ...]:
-    """Sums by one key, those that used most energy first; the latest months first."""
+def _group_blocks(aggregate: Aggregate, key: str) -> tuple[doc.Block, ...]:
+    """Return sums by one key, those that used most energy first; the latest months first."""
     groups = [(values[0], Sums(partial)) for values, partial in aggregate.exact_totals_by(key).items()]
     if not groups or (len(groups) == 1 and key in _OF_SOME):
         return ()
@@ -152,43 +142,41 @@ def _group_blocks(aggregate: Aggregate, key: str) -> tuple[Block, ...]:
         rows.append(_row(f"{len(rest):,} others", Sums(ExactTotals.merged(sums.partial for _, sums in rest))))
     rows.append(_row("total", Sums(aggregate.exact_totals)))
     title = _TITLES.get(key, key)
-    columns = (Column(title, 4), Column("runs", 0.8, is_number=True), *SUM_COLUMNS)
+    columns = (doc.Column(title, 4), doc.Column("runs", 0.8, is_number=True), *SUM_COLUMNS)
     bars = _bars(shown) if key == "month" else ()
-    return (Heading(f"By {title}"), *bars, Table(columns, tuple(rows), has_total=True), *star_note(rows))
+    return (doc.Heading(f"By {title}"), *bars, doc.Table(columns, tuple(rows), has_total=True), *star_note(rows))
 
 
-def _bars(groups: Sequence[tuple[str, Sums]]) -> tuple[Block, ...]:
-    """What each group emitted, where that is known of several."""
+def _bars(groups: Sequence[tuple[str, Sums]]) -> tuple[doc.Block, ...]:
+    """Draw the emissions of each group, where they are known of several."""
     emitted = [(name, sums.totals.emissions_kgco2e, sums.cells[2]) for name, sums in groups]
     if sum(kg is not None for _, kg, _ in emitted) <= 1:
         return ()
-    return (BarChart(tuple(Bar(fmt.shortened(name, 20) or "(none)", kg, text) for name, kg, text in emitted), "CO2e"),)
+    return (
+        doc.BarChart(
+            tuple(doc.Bar(fmt.shortened(name, 20) or "(none)", kg, text) for name, kg, text in emitted), "CO2e"
+        ),
+    )
 
 
 def _row(name: str, sums: Sums) -> tuple[str, ...]:
     return (name, f"{sums.totals.n_runs:,}", *sums.cells)
 
 
-# -- What the report of many runs tells of single ones: the largest, those that did not finish, forecasts, an example --
-
-_MAX_PROBLEMS = 25
-_MAX_FACTORS = 12
-
-
-def runs_blocks(aggregate: Aggregate) -> tuple[Block, ...]:
-    """The runs that emitted most; the others as one row."""
-    everything, top = aggregate.exact_totals, aggregate.highlights.top
+def runs_blocks(aggregate: Aggregate) -> tuple[doc.Block, ...]:
+    """Return the runs that emitted most, and the others as one row."""
+    total, top = aggregate.exact_totals, aggregate.highlights.top
     if not top.count:
         return ()
     rows = [_run_row(aggregate.run(run_id), Sums(partial)) for _, run_id, partial in top.items]
     n_further = top.count - len(top.items)
     if n_further:
-        further = Sums(everything.without([partial for *_, partial in top.items]))
+        further = Sums(total.without([partial for *_, partial in top.items]))
         rows.append((f"{n_further:,} further runs", "", "", *further.cells))
-    rows.append(("total", "", "", *Sums(everything).cells))
-    columns = (Column("run", 3.6), Column("project", 1.6), Column("status", 1.6), *SUM_COLUMNS)
+    rows.append(("total", "", "", *Sums(total).cells))
+    columns = (doc.Column("run", 3.6), doc.Column("project", 1.6), doc.Column("status", 1.6), *SUM_COLUMNS)
     title = f"The {N_TOP} runs that emitted most" if n_further else "The runs, those that emitted most first"
-    return (Heading(title), Table(columns, tuple(rows), has_total=True), *star_note(rows))
+    return (doc.Heading(title), doc.Table(columns, tuple(rows), has_total=True), *star_note(rows))
 
 
 def _run_row(run: Run, sums: Sums) -> tuple[str, ...]:
@@ -197,8 +185,8 @@ def _run_row(run: Run, sums: Sums) -> tuple[str, ...]:
     return (fmt.shortened(run.run_id, 40), project, fmt.shortened(status, 20), *sums.cells)
 
 
-def forecast_blocks(record: ForecastRecord) -> tuple[Block, ...]:
-    """How far the runs' own forecasts of their time could be trusted."""
+def forecast_blocks(record: ForecastRecord) -> tuple[doc.Block, ...]:
+    """Return how far the runs' own forecasts of their time could be trusted."""
     n_runs = record.n_runs
     if not n_runs:
         return ()
@@ -208,11 +196,11 @@ def forecast_blocks(record: ForecastRecord) -> tuple[Block, ...]:
         f"{nominal}); median |error| {record.median_error:.1%}."
     )
     note = "Of each run that did what it forecast, the first forecast at a tenth of its time or later is counted."
-    return (Heading("Forecasts and what came of them"), Paragraph(text), Paragraph(note, is_note=True))
+    return (doc.Heading("Forecasts and what came of them"), doc.Paragraph(text), doc.Paragraph(note, is_note=True))
 
 
-def incomplete_blocks(aggregate: Aggregate) -> tuple[Block, ...]:
-    """The runs that did not finish, and why; their time and energy are in the totals."""
+def incomplete_blocks(aggregate: Aggregate) -> tuple[doc.Block, ...]:
+    """Return the runs that did not finish, and why; their time and energy are in the totals."""
     found = aggregate.highlights.incomplete
     if not found.count:
         return ()
@@ -222,11 +210,11 @@ def incomplete_blocks(aggregate: Aggregate) -> tuple[Block, ...]:
         cells = (fmt.shortened(run.summary.status, 20), wording.progress(run), fmt.mass(run.emissions_kgco2e))
         rows.append((fmt.shortened(run_id, 40), *cells, wording.why_incomplete(run.summary)))
     columns = (
-        Column("run", 3.5),
-        Column("status", 1.5),
-        Column("done", 1.9),
-        Column("CO2e", 1.3, True),
-        Column("why", 3.4),
+        doc.Column("run", 3.5),
+        doc.Column("status", 1.5),
+        doc.Column("done", 1.9),
+        doc.Column("CO2e", 1.3, True),
+        doc.Column("why", 3.4),
     )
     lost = Sums(
         ExactTotals.merged(p for (status,), p in aggregate.exact_totals_by("status").items() if status in INCOMPLETE)
@@ -237,18 +225,18 @@ def incomplete_blocks(aggregate: Aggregate) -> tuple[Block, ...]:
         "Those that emitted most first:"
     )
     n_more = found.count - len(rows)
-    more = (Paragraph(f"and {n_more:,} more"),) if n_more else ()
+    more = (doc.Paragraph(f"and {n_more:,} more"),) if n_more else ()
     return (
-        Heading("Runs that did not finish"),
-        Paragraph(text),
+        doc.Heading("Runs that did not finish"),
+        doc.Paragraph(text),
         *star_note([(text,), lost.cells]),
-        Table(columns, tuple(rows)),
+        doc.Table(columns, tuple(rows)),
         *more,
     )
 
 
-def problem_blocks(aggregate: Aggregate) -> tuple[Block, ...]:
-    """What could not be read, by name."""
+def problem_blocks(aggregate: Aggregate) -> tuple[doc.Block, ...]:
+    """Return what could not be read, by name."""
     problems = aggregate.problems
     if not problems:
         return ()
@@ -256,29 +244,31 @@ def problem_blocks(aggregate: Aggregate) -> tuple[Block, ...]:
         (fmt.shortened("/".join(problem.path.parts[-2:]), 70), fmt.shortened(problem.message, wording.FIELD_WIDTH))
         for problem in problems[:_MAX_PROBLEMS]
     ]
-    more = (Paragraph(f"and {len(problems) - _MAX_PROBLEMS:,} more"),) if len(problems) > _MAX_PROBLEMS else ()
-    columns = (Column("file", 2.6), Column("problem", 4))
-    return (Heading("What could not be read"), Table(columns, tuple(rows)), *more)
+    more = (doc.Paragraph(f"and {len(problems) - _MAX_PROBLEMS:,} more"),) if len(problems) > _MAX_PROBLEMS else ()
+    columns = (doc.Column("file", 2.6), doc.Column("problem", 4))
+    return (doc.Heading("What could not be read"), doc.Table(columns, tuple(rows)), *more)
 
 
-def sums_method_blocks(aggregate: Aggregate) -> tuple[Block, ...]:
-    """How the sums came about, and the largest run as an example of how a single one is counted."""
-    told = aggregate.highlights
-    if not told.largest.items:
+def sums_method_blocks(aggregate: Aggregate) -> tuple[doc.Block, ...]:
+    """Return the method of the sums, and the largest run as an example of a single one."""
+    highlights = aggregate.highlights
+    if not highlights.largest.items:
         return ()
-    example = aggregate.run(told.largest.items[0][-1])
-    factors = [factor for *_, factor in told.factors]
-    sums = _sum_blocks(aggregate.total, [energy_kwh for _, energy_kwh in told.energies.items], told.energies.count)
+    example = aggregate.run(highlights.largest.items[0][-1])
+    factors = [factor for *_, factor in highlights.factors]
+    sums = _sum_blocks(
+        aggregate.total, [energy_kwh for _, energy_kwh in highlights.energies.items], highlights.energies.count
+    )
     which = "emitted most" if example.emissions_kgco2e is not None else "took longest"
-    before = (*sums, Paragraph(f"As an example, the run that {which}, {example.title()}:"))
+    before = (*sums, doc.Paragraph(f"As an example, the run that {which}, {example.title()}:"))
     n_more = len(factors) - _MAX_FACTORS
     at_least = "at least " if len(factors) == N_FACTORS else ""
-    more = (Paragraph(f"and {at_least}{fmt.plural(n_more, 'more factor')}"),) if n_more > 0 else ()
+    more = (doc.Paragraph(f"and {at_least}{fmt.plural(n_more, 'more factor')}"),) if n_more > 0 else ()
     return (*method_blocks(example, before, factors[:_MAX_FACTORS]), *more)
 
 
-def _sum_blocks(total: Totals, energies_kwh: Sequence[float], n_known: int) -> tuple[Block, ...]:
-    """The energy of the runs as one sum, where it is short enough to follow, and how much of it was measured."""
+def _sum_blocks(total: Totals, energies_kwh: Sequence[float], n_known: int) -> tuple[doc.Block, ...]:
+    """Write the energy of the runs as one sum, where it is short, and the share of it that was measured."""
     text = "Every total is the plain sum over the runs, failed and interrupted ones too."
     lines = []
     if 2 <= n_known <= 10:
@@ -287,50 +277,4 @@ def _sum_blocks(total: Totals, energies_kwh: Sequence[float], n_known: int) -> t
     if total.measured_kwh and total.measured_share:
         label = "share that hardware measured, before PUE"
         lines.append(share_of(label, total.measured_kwh, total.measured_kwh / total.measured_share))
-    return (Paragraph(text), *([Calculations(tuple(lines))] if lines else []))
-
-
-# -- The cells of a table that sums runs; a sum that lacks runs carries a star --
-
-SUM_COLUMNS = (
-    Column("time", 1.4, is_number=True),
-    Column("energy", 1.5, is_number=True),
-    Column("CO2e", 1.4, is_number=True),
-    Column("cost", 1.5, is_number=True),
-)
-
-
-@dataclass(frozen=True)
-class Sums:
-    """What some runs come to."""
-
-    partial: ExactTotals
-
-    @cached_property
-    def totals(self) -> Totals:
-        """Each sum, rounded."""
-        return self.partial.totals
-
-    @property
-    def gpu_hours(self) -> str:
-        """GPU-hours without their unit; a dash where no run had a GPU."""
-        totals = self.totals
-        if totals.gpu_hours is None:
-            return fmt.UNKNOWN
-        text = fmt.significant(totals.gpu_hours) if totals.gpu_hours else "–"
-        return _starred(text, totals.gpu_hours, totals.n_unknown_gpu_hours)
-
-    @property
-    def cells(self) -> tuple[str, str, str, str]:
-        """Time, energy, CO2e and cost."""
-        totals = self.totals
-        return (
-            fmt.duration(totals.duration_s or None),
-            _starred(fmt.energy(totals.energy_kwh), totals.energy_kwh, totals.n_unknown_energy),
-            _starred(fmt.mass(totals.emissions_kgco2e), totals.emissions_kgco2e, totals.n_unknown_emissions),
-            _starred(fmt.money(totals.cost_usd), totals.cost_usd, totals.n_unknown_cost),
-        )
-
-
-def _starred(text: str, value: float | None, n_unknown: int) -> str:
-    return text + STAR if value is not None and n_unknown else text
+    return (doc.Paragraph(text), *([doc.Calculations(tuple(lines))] if lines else []))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 
 from greenlove_tracker.errors import GreenloveError
 from greenlove_tracker.format import mass, significant
@@ -25,9 +26,9 @@ class EquivalentComparison:
 
 
 def comparisons(emissions_kgco2e: float, *, is_us: bool = False, n: int = 3) -> tuple[EquivalentComparison, ...]:
-    """The ``n`` equivalents whose amounts lie nearest to 10 of their unit: neither 1e-5 nor 1e6 of anything.
+    """Choose the ``n`` equivalents whose amounts lie nearest to 10 of their unit: not 1e-5 nor 1e6 of anything.
 
-    Of a family one is told: a flight or the kilometres of one, a tree's days or trees. Of the two cars it is the
+    Of a family one is chosen: a flight or the kilometres of one, a tree's days or trees. Of the two cars it is the
     average US one for a US run, else a new European one.
     """
     if not (math.isfinite(emissions_kgco2e) and emissions_kgco2e > 0):
@@ -37,12 +38,12 @@ def comparisons(emissions_kgco2e: float, *, is_us: bool = False, n: int = 3) -> 
     nearest: dict[str, Equivalent] = {}
     for equivalent in found:
         nearest.setdefault(equivalent.family, equivalent)
-    told = list(nearest.values())[:n]
-    return tuple(EquivalentComparison(_text(e, emissions_kgco2e), f"{e.source}; {e.vintage}") for e in told)
+    chosen = list(nearest.values())[:n]
+    return tuple(EquivalentComparison(_text(e, emissions_kgco2e), f"{e.source}; {e.vintage}") for e in chosen)
 
 
 def _amount(equivalent: Equivalent, emissions_kgco2e: float) -> float:
-    """In its unit; in days where that is a year of a tree."""
+    """Return an amount in its unit; in days where that is a year of a tree."""
     amount = emissions_kgco2e / equivalent.kgco2e_per_unit
     return amount * _DAYS_PER_YEAR if equivalent.unit == _TREE_YEAR else amount
 
@@ -68,7 +69,7 @@ def _span(days: float) -> str:
 
 
 def equivalent_blocks(emissions_kgco2e: float | None, country: str) -> tuple[Block, ...]:
-    """Three everyday amounts; nothing where the emissions are unknown."""
+    """Return three everyday amounts; nothing where the emissions are unknown."""
     is_us = country.upper().startswith(("US", "UNITED STATES"))
     found = comparisons(emissions_kgco2e, is_us=is_us) if emissions_kgco2e else ()
     if not found:
@@ -91,7 +92,7 @@ class Equivalent:
 
     Attributes:
         key: of the row.
-        family: what it is a kind of: only one of a family is told at a time.
+        family: what it is a kind of: only one of a family is shown at a time.
         label: what stands behind the number.
         unit: of the amount.
         kgco2e_per_unit: the factor.
@@ -110,13 +111,14 @@ class Equivalent:
     source: str
 
 
+@cache
 def equivalents() -> tuple[Equivalent, ...]:
-    """Everyday equivalents, in the table's order."""
+    """Read the everyday equivalents, in the table's order."""
     return tuple(parse_equivalent(row) for row in rows(EQUIVALENTS_TABLE))
 
 
 def parse_equivalent(row: Mapping[str, str]) -> Equivalent:
-    """One row of the table.
+    """Parse one row of the table.
 
     Raises:
         GreenloveError: where a cell is empty, or the factor is out of range.

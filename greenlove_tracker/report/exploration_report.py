@@ -1,4 +1,4 @@
-"""What is said about an exploration: the forecast, what it is made of, and the trials behind it."""
+"""The report of an exploration: the forecast, its parts, and the trials behind it."""
 
 from __future__ import annotations
 
@@ -15,21 +15,8 @@ from greenlove_tracker.logs.directory import Logs
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.logs.trials import EXPLORATIONS_DIR, plan_of
 from greenlove_tracker.projection.types import Projection
+from greenlove_tracker.rendering import document as doc
 from greenlove_tracker.rendering.axes import thinned
-from greenlove_tracker.rendering.document import (
-    Block,
-    Calculation,
-    Calculations,
-    ChartRow,
-    Column,
-    Document,
-    Heading,
-    KeyFigure,
-    KeyFigures,
-    LineChart,
-    Paragraph,
-    Table,
-)
 from greenlove_tracker.report import wording
 from greenlove_tracker.report.method import agrees, number
 from greenlove_tracker.report.projection_report import projection_blocks
@@ -39,8 +26,8 @@ _MOST_DOTS = 300  # of single epochs in a chart
 
 def exploration_document(
     forecast: Forecast, trials: Sequence[Trial], title: str = "", projections: Sequence[Projection] = ()
-) -> Document:
-    """The report of an exploration.
+) -> doc.Document:
+    """Return the report of an exploration.
 
     Args:
         forecast: made from the trials.
@@ -48,7 +35,7 @@ def exploration_document(
         title: the project or run.
         projections: the same training on other machines, as ``project`` gives them.
     """
-    return Document(
+    return doc.Document(
         title=title or "What this training will take",
         subtitle=fmt.plan(forecast.plan),
         footer=f"greenlove_tracker {greenlove_tracker.__version__}",
@@ -56,59 +43,56 @@ def exploration_document(
     )
 
 
-def explored_blocks(run: Run) -> tuple[Block, ...]:
-    """What an exploration found, from its log; why that cannot be told, where it cannot."""
+def explored_blocks(run: Run) -> tuple[doc.Block, ...]:
+    """Return the result of an exploration, from its log; the reason where it cannot be forecast again."""
     from greenlove_tracker.extrapolation.extrapolate import forecast_from_log  # statsmodels: over a second
 
     try:
         return exploration_blocks(forecast_from_log(run), run.trials)
     except (UsageError, ValueError) as error:
-        return (Paragraph(f"What was explored cannot be forecast again: {error}."),)
+        return (doc.Paragraph(f"What was explored cannot be forecast again: {error}."),)
 
 
 def explored_plan(run: Run) -> str:
-    """What was explored for, in words; empty where a run was no exploration, or its log is damaged there."""
+    """Return the plan of an exploration in words; empty for other runs, and where the log is damaged there."""
     try:
         return fmt.plan(plan_of(run.fields))
     except UsageError:
         return ""
 
 
-def explored_within(run: Run) -> tuple[Block, ...]:
-    """What the last exploration found that was made while a run was open; nothing without one."""
+def explored_within(run: Run) -> tuple[doc.Block, ...]:
+    """Return the result of the last exploration made while a run was open; nothing without one."""
     folder = run.path / EXPLORATIONS_DIR
     if not folder.is_dir():
         return ()
     inside = Logs(folder).latest_exploration()
-    return () if inside is None else (Heading("What was explored before it"), *explored_blocks(inside))
+    return () if inside is None else (doc.Heading("What was explored before it"), *explored_blocks(inside))
 
 
-def exploration_blocks(forecast: Forecast, trials: Sequence[Trial]) -> tuple[Block, ...]:
-    """What the training will take, what that is made of, and the trials behind it."""
+def exploration_blocks(forecast: Forecast, trials: Sequence[Trial]) -> tuple[doc.Block, ...]:
+    """Return the forecast of a training, its parts, and the trials behind it."""
     return (
-        KeyFigures(_figures(forecast)),
-        *(Paragraph(f"{'! ' if warning.is_serious else ''}{warning}.") for warning in forecast.warnings),
+        doc.KeyFigures(_figures(forecast)),
+        *(doc.Paragraph(f"{'! ' if warning.is_serious else ''}{warning}.") for warning in forecast.warnings),
         *_made_of(forecast),
         *_trials(forecast, trials),
         *_method(forecast, trials),
     )
 
 
-def _figures(forecast: Forecast) -> tuple[KeyFigure, ...]:
+def _figures(forecast: Forecast) -> tuple[doc.KeyFigure, ...]:
     return tuple(_figure(name, getattr(forecast, field), text) for field, (name, text) in fmt.QUANTITIES.items())
 
 
-def _figure(label: str, estimate: Estimate | None, text: fmt.Text) -> KeyFigure:
+def _figure(label: str, estimate: Estimate | None, text: fmt.Text) -> doc.KeyFigure:
     if estimate is None:
-        return KeyFigure(label, fmt.UNKNOWN, ("no trial was long enough to measure it, or no factor is known",))
-    return KeyFigure(label, text(estimate.point), (_interval(estimate, text),))
+        return doc.KeyFigure(label, fmt.UNKNOWN, ("no trial was long enough to measure it, or no factor is known",))
+    how = f"forecast, {estimate.level:.0%} {estimate.kind} interval {fmt.bounds(estimate, text, ' to ')}"
+    return doc.KeyFigure(label, text(estimate.point), (how,))
 
 
-def _interval(estimate: Estimate, text: fmt.Text) -> str:
-    return f"forecast, {estimate.level:.0%} {estimate.kind} interval {text(estimate.lower)} to {text(estimate.upper)}"
-
-
-def _made_of(forecast: Forecast) -> tuple[Block, ...]:
+def _made_of(forecast: Forecast) -> tuple[doc.Block, ...]:
     plan = forecast.plan
     if plan is None or forecast.per_batch_s is None:
         return ()
@@ -119,31 +103,38 @@ def _made_of(forecast: Forecast) -> tuple[Block, ...]:
         ("all evaluations and checkpoints", forecast.between_s, 1),
     )
     rows = tuple(
-        (name, fmt.duration(e.point), _sure(e), wording.times(times)) for name, e, times in parts if e is not None
+        (name, fmt.duration(e.point), _interval_or_count(e), wording.repetitions(times))
+        for name, e, times in parts
+        if e is not None
     )
     interval = f"{forecast.per_batch_s.level:.0%} {forecast.per_batch_s.kind} interval"
-    columns = (Column("what", 2.4), Column("takes", 1, True), Column(interval, 2, True), Column("times", 1, True))
+    columns = (
+        doc.Column("what", 2.4),
+        doc.Column("takes", 1, True),
+        doc.Column(interval, 2, True),
+        doc.Column("times", 1, True),
+    )
     added = _added(forecast.duration_s.point, [(e.point, times) for _, e, times in parts if e is not None])
-    return (Heading("What it is made of"), Table(columns, rows), *added)
+    return (doc.Heading("What it is made of"), doc.Table(columns, rows), *added)
 
 
-def _sure(estimate: Estimate) -> str:
+def _interval_or_count(estimate: Estimate) -> str:
     if estimate.lower < estimate.upper:
-        return f"{fmt.duration(estimate.lower)} to {fmt.duration(estimate.upper)}"
+        return fmt.bounds(estimate, fmt.duration, " to ")
     return "seen once" if estimate.point else "none seen"
 
 
-def _added(whole_s: float, parts: Sequence[tuple[float, float]]) -> tuple[Block, ...]:
-    """The parts as a sum that a reader can repeat; nothing where they are not all of the time."""
+def _added(whole_s: float, parts: Sequence[tuple[float, float]]) -> tuple[doc.Block, ...]:
+    """Write the parts as a sum that a reader can repeat; nothing where they are not all of the time."""
     terms = [(number(point_s, "s"), times) for point_s, times in parts if point_s]
     result = number(math.fsum(term.value * times for term, times in terms), "s")
     if not agrees(result, whole_s):
         return ()
     expression = " + ".join(str(term) if times == 1 else f"{times:,.6g} × {term}" for term, times in terms)
-    return (Calculations((Calculation("time", expression, str(result)),)),)
+    return (doc.Calculations((doc.Calculation("time", expression, str(result)),)),)
 
 
-def _trials(forecast: Forecast, trials: Sequence[Trial]) -> tuple[Block, ...]:
+def _trials(forecast: Forecast, trials: Sequence[Trial]) -> tuple[doc.Block, ...]:
     by_size: dict[int, list[Trial]] = {}
     for trial in trials:
         by_size.setdefault(trial.sample_size, []).append(trial)
@@ -151,7 +142,7 @@ def _trials(forecast: Forecast, trials: Sequence[Trial]) -> tuple[Block, ...]:
         size: statistics.median(d for t in group for d in t.epoch_durations_s)
         for size, group in sorted(by_size.items())
     }
-    blocks: list[Block] = [Heading(f"Time of {_AN_EPOCH[_is_of_fits(forecast, trials)]}, for each sample size")]
+    blocks: list[doc.Block] = [doc.Heading(f"Time of {_AN_EPOCH[_is_of_fits(forecast, trials)]}, for each sample size")]
     if len(medians) > 1:
         blocks += _chart(forecast, trials, medians)
     return (*blocks, _sizes(forecast, trials, by_size, medians))
@@ -159,40 +150,40 @@ def _trials(forecast: Forecast, trials: Sequence[Trial]) -> tuple[Block, ...]:
 
 def _sizes(
     forecast: Forecast, trials: Sequence[Trial], by_size: Mapping[int, Sequence[Trial]], medians: Mapping[int, float]
-) -> Table:
-    """The sizes, the median at each, and what the fit says there; batches only where a sample is none."""
+) -> doc.Table:
+    """Return the sizes with the median and the fit at each; batches only where a sample is none."""
     scale = time_scale(max(medians.values()))
     batches = [by_size[size][0].batches for size in medians]
     fitted = {
         -(-round(samples) // trials[0].batch_size): mean_s.point for samples, mean_s in _band(forecast, trials, batches)
     }
 
-    def shown(value_s: float | None) -> str:
+    def headline(value_s: float | None) -> str:
         return "not used" if value_s is None else fmt.significant(scale.value(value_s), 3)
 
     columns = [
         ("samples", [f"{size:,}" for size in medians]),
         ("batches", [f"{n:,}" for n in batches] if not _is_of_fits(forecast, trials) else []),
         ("trials", [f"{len(by_size[size])}" for size in medians]),
-        (f"median, {scale.unit}", [shown(median_s) for median_s in medians.values()]),
+        (f"median, {scale.unit}", [headline(median_s) for median_s in medians.values()]),
         (
             f"{_FITTED.get(forecast.method, '')}, {scale.unit}",
-            [shown(fitted.get(n)) for n in batches] if fitted else [],
+            [headline(fitted.get(n)) for n in batches] if fitted else [],
         ),
     ]
-    told = [(head, cells) for head, cells in columns if cells]
-    return Table(
-        tuple(Column(head, 1, True) for head, _ in told), tuple(zip(*(cells for _, cells in told), strict=True))
+    filled = [(head, cells) for head, cells in columns if cells]
+    return doc.Table(
+        tuple(doc.Column(head, 1, True) for head, _ in filled), tuple(zip(*(cells for _, cells in filled), strict=True))
     )
 
 
 def _is_of_fits(forecast: Forecast, trials: Sequence[Trial]) -> bool:
-    """Whether whole fits were timed, whose samples are no batches."""
+    """Return True where whole fits were timed, whose samples are no batches."""
     return forecast.method == "power" and trials[0].batch_size == 1
 
 
-def _chart(forecast: Forecast, trials: Sequence[Trial], medians: Mapping[int, float]) -> tuple[Block, ...]:
-    """The single epochs with the line through them; where no line was fitted, through their medians."""
+def _chart(forecast: Forecast, trials: Sequence[Trial], medians: Mapping[int, float]) -> tuple[doc.Block, ...]:
+    """Draw the single epochs with the line through them; where no line was fitted, through their medians."""
     scale = time_scale(max(d for t in trials for d in t.epoch_durations_s))
     dots = thinned(
         sorted((float(t.sample_size), scale.value(d)) for t in trials for d in t.epoch_durations_s), _MOST_DOTS
@@ -203,22 +194,22 @@ def _chart(forecast: Forecast, trials: Sequence[Trial], medians: Mapping[int, fl
     )
     edges = tuple((x, scale.value(e.lower), scale.value(e.upper)) for x, e in band)
     what = _FITTED[forecast.method] if band else "median of each size"
-    sure = f" The band is its {band[0][1].level:.0%} confidence interval." if band else ""
+    band_note = f" The band is its {band[0][1].level:.0%} confidence interval." if band else ""
     if forecast.method == "power" and band and band[0][0] > min(medians):
-        sure += " It goes through the sizes from a tenth of the largest on."
+        band_note += " It goes through the sizes from a tenth of the largest on."
     is_of_fits = _is_of_fits(forecast, trials)
     circles = "fits" if is_of_fits else "epochs"
     cold = ", cold ones too, which the fit leaves out" if forecast.method == "wls" else ""
-    note = f"Circles are single {circles}{cold}. The line is the {what}.{sure}"
+    note = f"Circles are single {circles}{cold}. The line is the {what}.{band_note}"
     title, axis = f"Single {circles} and {what}", f"samples of {_AN_EPOCH[is_of_fits]}"
-    chart = LineChart(title, axis, scale.unit, line, dots, edges)
-    return ChartRow((chart,)), Paragraph(note, is_note=True)
+    chart = doc.LineChart(title, axis, scale.unit, line, dots, edges)
+    return doc.ChartRow((chart,)), doc.Paragraph(note, is_note=True)
 
 
 def _band(
     forecast: Forecast, trials: Sequence[Trial], batches: Sequence[int] = ()
 ) -> tuple[tuple[float, Estimate], ...]:
-    """What was fitted, at these sizes or along all of them; nothing where the forecast was made in another way."""
+    """Return the fit, at these sizes or along all of them; nothing where the forecast was made in another way."""
     from greenlove_tracker.extrapolation.extrapolate import fitted_band  # statsmodels: over a second, and loaded by now
 
     if forecast.plan is None:
@@ -227,14 +218,14 @@ def _band(
     return fitted_band(trials, forecast.plan, level, method=forecast.method, batches=batches)
 
 
-def _method(forecast: Forecast, trials: Sequence[Trial]) -> tuple[Block, ...]:
+def _method(forecast: Forecast, trials: Sequence[Trial]) -> tuple[doc.Block, ...]:
     timed_s = sum(t.total_s for t in trials)
     checked = ""
     if forecast.backtest_error is not None:
         checked = f" The largest size, forecast from the others, comes out {fmt.error(forecast.backtest_error)}."
     return (
-        Heading("How the forecast was made"),
-        Paragraph(
+        doc.Heading("How the forecast was made"),
+        doc.Paragraph(
             f"The training itself ran for {fmt.duration(timed_s)} in {fmt.plural(len(trials), 'trial')} of several "
             f"sample sizes. {_EXTENDED[forecast.method].format(forecast.degrees_of_freedom)}{checked} The intervals do "
             "not hold another machine, other work beside it, or the errors of modelled power and of the carbon "

@@ -36,7 +36,7 @@ _RECOMPUTED = "Recomputed from the log, to six digits. What is shown here comes 
 
 
 def method_blocks(run: Run, before: Sequence[Block] = (), factors: Sequence[Factor] = ()) -> tuple[Block, ...]:
-    """The method of a run; ``before`` stands before its arithmetic, and ``factors`` in place of its own."""
+    """Return the method of a run; ``before`` stands before its arithmetic, ``factors`` replace its own."""
     lines = run_calculations(run)
     mismatch = _mismatch(run, lines)
     return (
@@ -54,7 +54,7 @@ def method_blocks(run: Run, before: Sequence[Block] = (), factors: Sequence[Fact
 
 
 def run_calculations(run: Run) -> list[Calculation]:
-    """Time, energy, CO2e, share, cost and GPU-hours of a run as arithmetic; what is unknown is left out."""
+    """Return time, energy, CO2e, share, cost and GPU-hours as arithmetic; the unknown is left out."""
     lines = [_time(run)] if run.summary.duration_s else []
     energy, total = _energy(run)
     lines += energy
@@ -70,7 +70,7 @@ def _time(run: Run) -> Calculation:
 
 
 def _energy(run: Run) -> tuple[list[Calculation], Number | None]:
-    """The sum over the components, and what it comes to with PUE, in the unit of the total."""
+    """Sum the components; return the sum, with PUE, in the unit of the total as well."""
     summary = run.summary
     if summary.energy_kwh is None:
         return [], None
@@ -91,7 +91,7 @@ def _energy(run: Run) -> tuple[list[Calculation], Number | None]:
 
 
 def _estimate(run: Run, scale: Scale) -> tuple[list[Calculation], Number | None]:
-    """How the unmetered time was filled; derived only where one mean power stands for all components."""
+    """Derive the estimate for unmetered time, where one mean power stands for all components."""
     summary, metered_kwh = run.summary, run.summary.energy.total_kwh
     if not summary.unmetered_estimate_kwh:
         return [], None
@@ -108,7 +108,7 @@ def _estimate(run: Run, scale: Scale) -> tuple[list[Calculation], Number | None]
 
 
 def _from_energy(run: Run, total: Number) -> list[Calculation]:
-    """CO2e and the cost of electricity, from the energy as it was printed."""
+    """Derive CO2e and the cost of electricity from the energy as it was printed."""
     summary = run.summary
     lines = []
     per_kwh = energy_scale(summary.energy_kwh or 0.0).per_canonical
@@ -128,7 +128,7 @@ def _from_energy(run: Run, total: Number) -> list[Calculation]:
 
 
 def _share(run: Run) -> list[Calculation]:
-    """The part of the energy, before PUE, that hardware measured."""
+    """Derive the part of the energy, before PUE, that hardware measured."""
     summary = run.summary
     if not summary.measured_kwh or not summary.energy.total_kwh:
         return []
@@ -137,7 +137,7 @@ def _share(run: Run) -> list[Calculation]:
 
 
 def share_of(label: str, measured_kwh: float, whole_kwh: float) -> Calculation:
-    """``measured ÷ whole × 100``, both before PUE."""
+    """Write ``measured ÷ whole × 100``, both before PUE."""
     scale = energy_scale(whole_kwh)
     measured, whole = (number(scale.value(e), scale.unit) for e in (measured_kwh, whole_kwh))
     result = number(measured.value / whole.value * 100, "%")
@@ -158,7 +158,7 @@ def _machine(run: Run) -> list[Calculation]:
 
 
 def _mismatch(run: Run, lines: Iterable[Calculation]) -> str:
-    """Where the log's own total is not what its parts come to, for a log that was changed or damaged."""
+    """Return a warning where the log's own total is not the sum of its parts: it was changed or damaged."""
     summary = run.summary
     if summary.energy_kwh is None:
         return ""
@@ -172,13 +172,13 @@ def _mismatch(run: Run, lines: Iterable[Calculation]) -> str:
 
 
 def run_factors(run: Run) -> tuple[Factor, ...]:
-    """The carbon intensity of a run, and its price of electricity and its PUE where their source is told."""
+    """Return the carbon intensity of a run, and its price of electricity and PUE where they have a source."""
     price, pue = run.electricity_price, Factor("pue", run.summary.pue, "×", run.text("pue.source"))
     return (run.carbon_intensity, *([price] if price else []), *([pue] if pue.source else []))
 
 
 def factor_table(factors: Iterable[Factor]) -> Table:
-    """Factors with their values and sources, each once."""
+    """Return the factors with their values and sources, each once."""
     columns = (Column("factor", 1.5), Column("value", 1.1, is_number=True), Column("unit", 1.0), Column("source", 4.4))
     return Table(columns, tuple(dict.fromkeys(_factor_row(factor) for factor in factors)))
 
@@ -209,7 +209,7 @@ class Number:
 
     @property
     def value(self) -> float:
-        """What a reader would type into a calculator."""
+        """The value that a reader would type into a calculator."""
         return float(self.text.replace(",", ""))
 
     def __str__(self) -> str:
@@ -217,24 +217,24 @@ class Number:
 
 
 def number(value: float, unit: str = "", digits: int = _DIGITS) -> Number:
-    """``value`` with ``digits`` significant digits; zeros that say nothing are left away."""
+    """Write ``value`` with ``digits`` significant digits; zeros that say nothing are left away."""
     text = significant(value, digits)
     return Number(text.rstrip("0").rstrip(".") if "." in text else text, unit)
 
 
 def sum_of(label: str, terms: Sequence[Number], unit: str) -> tuple[Calculation, Number]:
-    """``a + b + c = d``."""
+    """Write ``a + b + c = d``."""
     result = number(math.fsum(term.value for term in terms), unit)
     return Calculation(label, " + ".join(str(term) for term in terms), str(result)), result
 
 
 def product_of(label: str, factors: Sequence[Number], unit: str, *, scale: float = 1) -> tuple[Calculation, Number]:
-    """``a × b = c``; with ``scale`` 1000 or 1/1000 a last factor between two prefixes of a unit."""
+    """Write ``a × b = c``; with ``scale`` 1000 or 1/1000 a last factor between two prefixes of a unit."""
     result = number(math.prod(factor.value for factor in factors) * scale, unit)
     tail = "" if scale == 1 else f" × {scale:,.0f}" if scale > 1 else f" ÷ {1 / scale:,.0f}"
     return Calculation(label, " × ".join(str(factor) for factor in factors) + tail, str(result)), result
 
 
 def agrees(shown: Number, logged: float, tolerance: float = 1e-3) -> bool:
-    """Whether a printed result is that of the log."""
+    """Return True where a printed result is that of the log."""
     return math.isclose(shown.value, logged, rel_tol=tolerance)

@@ -123,9 +123,8 @@ def _head(local: Projection, about: Sequence[str]) -> str:
     machine = "" if _is_nameless(local) else f"{local.n_gpus} × {fmt.shortened(local.name, 60)}"
     duration, time = local.duration_s, ""
     if duration is not None:
-        time = fmt.duration(duration.point)
-        if duration.upper > duration.lower:
-            time += f" [{fmt.duration(duration.lower)}–{fmt.duration(duration.upper)}]"
+        has_width = duration.upper > duration.lower
+        time = fmt.interval(duration, fmt.duration) if has_width else fmt.duration(duration.point)
     time_here = f"{time} here" + (f" on {machine}" if machine else ", without a GPU")
     return " · ".join(part for part in (fmt.shortened(name, 100), time_here, *basis) if part)
 

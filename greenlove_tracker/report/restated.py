@@ -18,13 +18,13 @@ from greenlove_tracker.report.method import factor_table
 from greenlove_tracker.report.wording import STAR, star_note
 
 _MOST_ROWS = 30
-_KEPT = "as logged"
+_AS_LOGGED = "as logged"
 _Terms = tuple[str, Factor | None, Factor | None]  # the place, its factor in the log, the one of the file
 
 
 @dataclass(frozen=True, slots=True)
 class _Figures:
-    """Of one run; what is not known is None."""
+    """The figures of one run; those not known are None."""
 
     energy_kwh: float | None
     before_kgco2e: float | None
@@ -32,18 +32,18 @@ class _Figures:
 
 
 def restated_blocks(runs: Iterable[Run], path: str | os.PathLike[str]) -> tuple[Block, ...]:
-    """The emissions of some runs as logged, and with the carbon intensities of a file.
+    """Return the emissions of some runs as logged, and with the carbon intensities of a file.
 
     Args:
-        runs: each is looked at once, and only its figures are kept.
-        path: the file, as ``tables.factors.read_factors`` takes it.
+        runs: each is read once, and let go.
+        path: the file, as ``audit.read_factors`` takes it.
 
     Raises:
         UsageError: where the file cannot be read, or none of its lines holds for any of the runs.
     """
-    given = read_factors(path)
+    factors = read_factors(path)
     groups: dict[_Terms, list[_Figures]] = {}
-    for entry in (entry_of(run, given) for run in runs):
+    for entry in (entry_of(run, factors) for run in runs):
         groups.setdefault((entry.place, entry.factor, entry.restated), []).append(_figures(entry))
     used = list(dict.fromkeys(restated for _, _, restated in groups if restated))
     if not used:
@@ -83,7 +83,7 @@ def _table(groups: dict[_Terms, list[_Figures]]) -> Table:
 
 def _row(terms: _Terms, figures: Sequence[_Figures]) -> tuple[str, ...]:
     place, logged, restated = terms
-    factors = (_factor_text(logged), _KEPT if restated is None else _factor_text(restated))
+    factors = (_factor_text(logged), _AS_LOGGED if restated is None else _factor_text(restated))
     period = "" if restated is None else f", {restated.year}"
     return ((fmt.shortened(place, 30) or "(none set)") + period, f"{len(figures):,}", *_cells(figures, *factors))
 
@@ -104,7 +104,7 @@ def _cells(figures: Sequence[_Figures], logged: str, restated: str) -> tuple[str
         _summed(before, fmt.mass),
         restated,
         _summed(after, fmt.mass),
-        "" if restated == _KEPT else _change(before, after),
+        "" if restated == _AS_LOGGED else _change(before, after),
     )
 
 
@@ -113,7 +113,7 @@ def _known(values: Sequence[float | None]) -> list[float]:
 
 
 def _summed(values: Sequence[float | None], text: fmt.Text) -> str:
-    """With a star where it lacks runs."""
+    """Add up what is known, with a star where a run is missing."""
     known = _known(values)
     if not known:
         return fmt.UNKNOWN
@@ -121,7 +121,7 @@ def _summed(values: Sequence[float | None], text: fmt.Text) -> str:
 
 
 def _change(before: Sequence[float | None], after: Sequence[float | None]) -> str:
-    """Of the runs for which both are known; unknown where one is known of others than the other."""
+    """Return the change over runs for which both are known; unknown where these are not the same runs."""
     is_alike = [value is None for value in before] == [value is None for value in after]
     total = math.fsum(_known(before))
     return fmt.error(math.fsum(_known(after)) / total - 1) if is_alike and total else fmt.UNKNOWN

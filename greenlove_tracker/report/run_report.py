@@ -1,4 +1,4 @@
-"""What is said about one run."""
+"""The report of one run: its figures, charts, forecasts and settings."""
 
 from __future__ import annotations
 
@@ -10,30 +10,16 @@ from greenlove_tracker.format import Scale, energy_scale, mass_scale, power_scal
 from greenlove_tracker.logs.forecasts import QUANTITIES, IssuedForecast, headline
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.logs.totals import mean_w, metered_intervals
-from greenlove_tracker.records import COMPONENTS, Energy, EpochRecord
+from greenlove_tracker.records import COMPONENTS, Energy
+from greenlove_tracker.rendering import document as doc
 from greenlove_tracker.rendering.axes import MAX_POINTS, Points, thinned
-from greenlove_tracker.rendering.document import (
-    Bar,
-    BarChart,
-    BarStyle,
-    Block,
-    ChartRow,
-    Column,
-    Document,
-    Heading,
-    KeyFigure,
-    KeyFigures,
-    LineChart,
-    Paragraph,
-    Table,
-)
 from greenlove_tracker.report import wording
 from greenlove_tracker.report.equivalents import equivalent_blocks
 from greenlove_tracker.report.exploration_report import explored_blocks, explored_plan, explored_within
 from greenlove_tracker.report.method import method_blocks
 from greenlove_tracker.report.projection_report import elsewhere_blocks
 from greenlove_tracker.report.restated import restated_blocks
-from greenlove_tracker.report.wording import ForecastOutcome, outcome_of, unmetered_text, when
+from greenlove_tracker.report.wording import ForecastOutcome, issued_after, outcome_of, unmetered_text
 from greenlove_tracker.units import GRAMS_PER_KG, gco2e_from_kwh, kwh_from_w_s, w_from_kwh_s
 
 # What the table of the run's settings and hardware shows: the label, and the fields that are joined for it.
@@ -71,8 +57,8 @@ _SETTINGS = (
 _NEVER_OMITTED = frozenset({"command", "host", "place", "CPU", "GPU", "meter"})
 
 
-def run_document(run: Run, factors: str | os.PathLike[str] | None = None) -> Document:
-    """The report of one run; that of an exploration begins with what it found.
+def run_document(run: Run, factors: str | os.PathLike[str] | None = None) -> doc.Document:
+    """Return the report of one run; that of an exploration begins with its result.
 
     Args:
         run: a run that can be read.
@@ -82,9 +68,13 @@ def run_document(run: Run, factors: str | os.PathLike[str] | None = None) -> Doc
         UsageError: where the factors cannot be read, or none holds for it.
     """
     explored = explored_blocks(run) if run.is_exploration else ()
-    own = (KeyFigures(run_figures(run)), Paragraph(wording.measured_sentence(run) + "."), *_warning_blocks(run))
+    own: tuple[doc.Block, ...] = (
+        doc.KeyFigures(key_figures(run)),
+        doc.Paragraph(wording.measured_sentence(run) + "."),
+        *(doc.Paragraph(text) for text in wording.warnings(run)),
+    )
     if explored:
-        parts = (*explored, Heading("What the exploration itself took"), *own, *_energy_blocks(run))
+        parts = (*explored, doc.Heading("What the exploration itself took"), *own, *_energy_blocks(run))
     else:
         parts = (
             *own,
@@ -96,16 +86,13 @@ def run_document(run: Run, factors: str | os.PathLike[str] | None = None) -> Doc
         )
     elsewhere, basis = elsewhere_blocks(run)
     restated = () if factors is None else restated_blocks([run], factors)
-    return Document(
+    version = wording.field_text(run, "greenlove_version", 20)
+    return doc.Document(
         title=f"Exploration {run.title()}" if explored else run.title(),
         subtitle=_subtitle(run),
-        footer=f"greenlove_tracker {wording.data(run, 'greenlove_version', 20)} · {run.run_id}".replace("  ", " "),
+        footer=" ".join(filter(None, ("greenlove_tracker", version, "·", run.run_id))),
         blocks=(*parts, *elsewhere, *_settings_blocks(run), *restated, *method_blocks(run), *basis),
     )
-
-
-def _warning_blocks(run: Run) -> tuple[Block, ...]:
-    return tuple(Paragraph(text) for text in wording.warnings(run))
 
 
 def _subtitle(run: Run) -> str:
@@ -121,58 +108,61 @@ def _subtitle(run: Run) -> str:
         f"for {plan}" if plan else wording.progress(run),
         "" if plan else code,
         started,
-        wording.data(run, "host", 30),
+        wording.field_text(run, "host", 30),
     )
     return " · ".join(part for part in parts if part)
 
 
-def _energy_blocks(run: Run) -> tuple[Block, ...]:
+def _energy_blocks(run: Run) -> tuple[doc.Block, ...]:
     summary = run.summary
     whole_kwh = summary.energy_kwh
     if whole_kwh is None:
-        return (Heading("Energy by component"), Paragraph(f"The energy is unknown: {wording.why_no_energy(run)}."))
+        return (
+            doc.Heading("Energy by component"),
+            doc.Paragraph(f"The energy is unknown: {wording.why_no_energy(run)}."),
+        )
     bars = energy_bars(
         summary.energy, whole_kwh, summary.unmetered_estimate_kwh or 0.0, unmetered_text(run), f"PUE {summary.pue}"
     )
-    return (Heading("Energy by component"), BarChart(bars))
+    return (doc.Heading("Energy by component"), doc.BarChart(bars))
 
 
 def energy_bars(
     energy: Energy, whole_kwh: float, estimate_kwh: float, estimated_for: str, pue_text: str
-) -> tuple[Bar, ...]:
-    """The parts that ``whole_kwh`` is made of: metered components, the estimate, and what PUE adds."""
+) -> tuple[doc.Bar, ...]:
+    """Draw the parts of ``whole_kwh``: metered components, the estimate, and the overhead of PUE."""
     scale = energy_scale(whole_kwh)
 
-    def bar(label: str, value_kwh: float, how: str, look: BarStyle) -> Bar:
+    def bar(label: str, value_kwh: float, how: str, look: doc.BarStyle) -> doc.Bar:
         share = fmt.percent(value_kwh / whole_kwh) if whole_kwh > 0 else ""
         parts = (f"{scale.text(value_kwh)} {scale.unit}", share, how)
-        return Bar(label, value_kwh, " · ".join(part for part in parts if part), look)
+        return doc.Bar(label, value_kwh, " · ".join(part for part in parts if part), look)
 
     bars = []
     for component in ("gpu", "cpu", "ram"):
         value_kwh, joined = energy.component_kwh(component), energy.component_method(component)
         if value_kwh is not None:
-            look = BarStyle.MEASURED if wording.is_measured(joined) else BarStyle.MODELLED
+            look = doc.BarStyle.MEASURED if wording.is_measured(joined) else doc.BarStyle.MODELLED
             bars.append(bar(component.upper(), value_kwh, wording.method(joined), look))
     if estimate_kwh:
-        bars.append(bar("unmetered", estimate_kwh, estimated_for, BarStyle.ESTIMATED))
+        bars.append(bar("unmetered", estimate_kwh, estimated_for, doc.BarStyle.ESTIMATED))
     overhead_kwh = whole_kwh - (energy.total_kwh or 0.0) - estimate_kwh
     if overhead_kwh > 1e-9 * whole_kwh:  # what rounding leaves of a PUE of 1.0 is none
-        bars.append(bar("overhead", overhead_kwh, pue_text, BarStyle.OVERHEAD))
+        bars.append(bar("overhead", overhead_kwh, pue_text, doc.BarStyle.OVERHEAD))
     return tuple(bars)
 
 
-def _chart_blocks(run: Run) -> tuple[Block, ...]:
+def _chart_blocks(run: Run) -> tuple[doc.Block, ...]:
     power = _epoch_chart("Mean power of each epoch, before PUE", power_by_epoch_w(run), power_scale)
     duration = _epoch_chart("Duration of each epoch", duration_by_epoch_s(run), time_scale)
     energy = _epoch_chart("Energy of each epoch, before PUE", energy_by_epoch_kwh(run), energy_scale)
     charts = [chart for chart in (duration, power, energy, _emissions_chart(run)) if chart]
-    rows = [ChartRow(tuple(charts[i : i + 2])) for i in range(0, len(charts), 2)]
+    rows = [doc.ChartRow(tuple(charts[i : i + 2])) for i in range(0, len(charts), 2)]
     note = _chart_note(run)
-    notes = (Paragraph(note, is_note=True),) if note else ()
+    notes = (doc.Paragraph(note, is_note=True),) if note else ()
     if not rows and not notes:
         return ()
-    return (Heading("Over the run"), *notes, *rows)
+    return (doc.Heading("Over the run"), *notes, *rows)
 
 
 def _chart_note(run: Run) -> str:
@@ -184,30 +174,33 @@ def _chart_note(run: Run) -> str:
     return ""
 
 
-def _epoch_chart(title: str, points: Points, scale_for: Callable[[float], Scale]) -> LineChart | None:
+def _epoch_chart(title: str, points: Points, scale_for: Callable[[float], Scale]) -> doc.LineChart | None:
     if len(points) < 2:
         return None
     scale = scale_for(max(value for _, value in points))
     shown = tuple((epoch, scale.value(value)) for epoch, value in thinned(points))
-    return LineChart(title, "epoch", scale.unit, shown)
+    return doc.LineChart(title, "epoch", scale.unit, shown)
 
 
-def _emissions_chart(run: Run) -> LineChart | None:
+def _emissions_chart(run: Run) -> doc.LineChart | None:
     points = cumulative_emissions_gco2e(run)
     if len(points) < 3:
         return None
     time, mass = time_scale(points[-1][0]), mass_scale(points[-1][1] / GRAMS_PER_KG)
     shown = tuple((time.value(s), mass.value(g / GRAMS_PER_KG)) for s, g in thinned(points))
-    return LineChart("CO2e so far", f"time since the start, {time.unit}", f"{mass.unit} CO2e", shown)
+    return doc.LineChart("CO2e so far", f"time since the start, {time.unit}", f"{mass.unit} CO2e", shown)
 
 
-def _settings_blocks(run: Run) -> tuple[Block, ...]:
+def _settings_blocks(run: Run) -> tuple[doc.Block, ...]:
     rows = []
     for label, names in _SETTINGS:
-        value = " · ".join(text for name in names if (text := wording.data(run, name)))
+        value = " · ".join(text for name in names if (text := wording.field_text(run, name)))
         if value or label in _NEVER_OMITTED:
             rows.append((label, value or _why_missing(run, label)))
-    return (Heading("Settings and hardware"), Table((Column("", 1), Column("", 3.6)), tuple(rows + _shares(run))))
+    return (
+        doc.Heading("Settings and hardware"),
+        doc.Table((doc.Column("", 1), doc.Column("", 3.6)), tuple(rows + _shares(run))),
+    )
 
 
 def _why_missing(run: Run, label: str) -> str:
@@ -219,9 +212,9 @@ def _why_missing(run: Run, label: str) -> str:
 
 
 def _shares(run: Run) -> list[tuple[str, str]]:
-    """How much of the machine was counted as this run's."""
+    """Return the share of the machine that was counted as this run's."""
     names = (("share of the CPU", "cpu_share"), ("share of the memory", "ram_share"))
-    source = wording.data(run, "share_source", 60)
+    source = wording.field_text(run, "share_source", 60)
     rows = []
     for label, name in names:
         try:
@@ -232,47 +225,47 @@ def _shares(run: Run) -> list[tuple[str, str]]:
     return rows
 
 
-_TALLEST = 2.0  # of what is forecast and came: a wider interval is cut off, or nothing else could be seen
+_TALLEST = 2.0  # times the outcome: a wider interval is cut off, or it would flatten the rest
 
 
-def forecast_blocks(run: Run) -> tuple[Block, ...]:
-    """The forecast to tell of for each quantity, and how that of the time went on; nothing where none was made."""
+def forecast_blocks(run: Run) -> tuple[doc.Block, ...]:
+    """Return a forecast of each quantity with its outcome, and all those of the time as a chart."""
     lines = {quantity: line for quantity in QUANTITIES if (line := outcome_of(run, quantity))}
     if not lines:
         return ()
     of_time = lines["duration_s"]  # without it no forecast is read
     columns = (
-        Column("", 0.9),
-        Column("forecast", 1.2, True),
-        Column(f"{of_time.estimate.level:.0%} interval", 2.2, True),
-        Column("came to", 1.2, True),
-        Column("error", 0.9, True),
-        Column("intervals that held", 1.5, True),
+        doc.Column("", 0.9),
+        doc.Column("forecast", 1.2, True),
+        doc.Column(f"{of_time.estimate.level:.0%} interval", 2.2, True),
+        doc.Column("came to", 1.2, True),
+        doc.Column("error", 0.9, True),
+        doc.Column("intervals that held", 1.5, True),
     )
-    issued = f"The forecast {when(of_time.issued)}, {fmt.duration(of_time.issued.elapsed_s)} after the start"
+    issued = f"The forecast {issued_after(of_time.issued)}, {fmt.duration(of_time.issued.elapsed_s)} after the start"
     chosen = "the first at a tenth of the time or later that rests on more than one epoch, or the last there is"
     latest = "the latest. The run has not done what was forecast"
     text = f"{issued}: {chosen}." if of_time.scores else f"{issued}, {latest}."
     return (
-        Heading("Forecast and outcome"),
-        Paragraph(text),
-        Table(columns, tuple(_row(*fmt.QUANTITIES[quantity], line) for quantity, line in lines.items())),
-        *_chart(run.forecasts, run.summary.duration_s if of_time.scores else None),
+        doc.Heading("Forecast and outcome"),
+        doc.Paragraph(text),
+        doc.Table(columns, tuple(_outcome_row(*fmt.QUANTITIES[quantity], line) for quantity, line in lines.items())),
+        *_forecast_chart(run.forecasts, run.summary.duration_s if of_time.scores else None),
     )
 
 
-def _row(name: str, text: fmt.Text, line: ForecastOutcome) -> tuple[str, ...]:
-    told, e = headline(line.scores), line.estimate
-    cells = (name, text(e.point), f"{text(e.lower)} to {text(e.upper)}")
-    if told is None:
+def _outcome_row(name: str, text: fmt.Text, line: ForecastOutcome) -> tuple[str, ...]:
+    scored, estimate = headline(line.scores), line.estimate
+    cells = (name, text(estimate.point), fmt.bounds(estimate, text, " to "))
+    if scored is None:
         return (*cells, "", "", "")
-    held = sum(scored.has_held for scored in line.scores)
-    fate = "held" if told.has_held else "missed"
-    return (*cells, text(told.outcome), fmt.error(told.error), f"{fate}; {held} of {len(line.scores)}")
+    held = f"{sum(s.has_held for s in line.scores)} of {len(line.scores)}"
+    result = "held" if scored.has_held else "missed"
+    return (*cells, text(scored.outcome), fmt.error(scored.error), f"{result}; {held}")
 
 
-def _chart(issued: Sequence[IssuedForecast], outcome_s: float | None) -> tuple[Block, ...]:
-    """The forecasts of the time one after the other, with what it came to where that is known."""
+def _forecast_chart(issued: Sequence[IssuedForecast], outcome_s: float | None) -> tuple[doc.Block, ...]:
+    """Draw the forecasts of the time one after the other, with the outcome where that is known."""
     by_epoch = all(forecast.epochs_done for forecast in issued)
     found = {float(f.epochs_done if by_epoch else f.steps_done): f.estimates["duration_s"] for f in issued}
     if len(found) < 2:
@@ -282,7 +275,7 @@ def _chart(issued: Sequence[IssuedForecast], outcome_s: float | None) -> tuple[B
     tallest_s = _TALLEST * max([e.point for _, e in chosen[len(chosen) // 2 :]] + [outcome_s or 0.0])
     scale = time_scale(tallest_s)
     level = None if outcome_s is None else (scale.value(outcome_s), f"came to {fmt.duration(outcome_s)}")
-    chart = LineChart(
+    chart = doc.LineChart(
         "Forecast of the whole time, as the run went on",
         "epoch" if by_epoch else "step",
         scale.unit,
@@ -296,38 +289,36 @@ def _chart(issued: Sequence[IssuedForecast], outcome_s: float | None) -> tuple[B
         f"the training, so that short epochs share one. The band is the {chosen[0][1].level:.0%} prediction interval"
         f"{f', cut off at {fmt.duration(tallest_s)}' if cut else ''}."
     )
-    return ChartRow((chart,)), Paragraph(note, is_note=True)
+    return doc.ChartRow((chart,)), doc.Paragraph(note, is_note=True)
 
 
 _ALIKE = 1.1  # epochs that differ by no more than this are given as "n × duration"
 
 
-def run_figures(run: Run) -> tuple[KeyFigure, ...]:
-    """Time, energy, CO2e, cost and GPU-hours of a run."""
-    return (_time(run), _energy(run), _emissions(run), _cost(run), _compute(run))
+def key_figures(run: Run) -> tuple[doc.KeyFigure, ...]:
+    """Return time, energy, CO2e, cost and GPU-hours of a run."""
+    return (_time_figure(run), _energy_figure(run), _emissions_figure(run), _cost_figure(run), _compute_figure(run))
 
 
-def _time(run: Run) -> KeyFigure:
+def _time_figure(run: Run) -> doc.KeyFigure:
     summary = run.summary
     if not summary.duration_s:
-        return KeyFigure("time", fmt.UNKNOWN, (wording.NOTHING_RECORDED,))
+        return doc.KeyFigure("time", fmt.UNKNOWN, (wording.NOTHING_RECORDED,))
     if run.is_exploration:
-        return KeyFigure("time", fmt.duration(summary.duration_s), ("trials, and preparations between them",))
+        return doc.KeyFigure("time", fmt.duration(summary.duration_s), ("trials, and preparations between them",))
     if not run.epochs and summary.epochs_planned is None:
-        return KeyFigure("time", fmt.duration(summary.duration_s), ("the whole script; no epochs were marked in it",))
+        return doc.KeyFigure(
+            "time", fmt.duration(summary.duration_s), ("the whole script; no epochs were marked in it",)
+        )
     parts = [_epochs_text([epoch.duration_s for epoch in run.epochs if epoch.is_complete])]
     cut_off = [epoch for epoch in run.epochs if not epoch.is_complete]
     if cut_off:
-        parts[0] += f", {fmt.duration(sum(_durations(cut_off)))} of an unfinished one"
+        parts[0] += f", {fmt.duration(sum(epoch.duration_s for epoch in cut_off))} of an unfinished one"
     if summary.between_s > 0:
         parts[0] += f", and {fmt.duration(summary.between_s)} outside epochs (loading, validation, saving)"
     if summary.n_ranks > 1:
         parts.append(f"the slowest of {summary.n_ranks} ranks")
-    return KeyFigure("time", fmt.duration(summary.duration_s), tuple(parts))
-
-
-def _durations(epochs: list[EpochRecord]) -> list[float]:
-    return [epoch.duration_s for epoch in epochs]
+    return doc.KeyFigure("time", fmt.duration(summary.duration_s), tuple(parts))
 
 
 def _epochs_text(durations_s: list[float]) -> str:
@@ -340,36 +331,36 @@ def _epochs_text(durations_s: list[float]) -> str:
     return f"{len(durations_s):,} epochs of {span}, mean {fmt.duration(mean_s)}"
 
 
-def _energy(run: Run) -> KeyFigure:
+def _energy_figure(run: Run) -> doc.KeyFigure:
     summary = run.summary
     if summary.energy_kwh is None:
-        return KeyFigure("energy", fmt.UNKNOWN, (wording.why_no_energy(run),))
+        return doc.KeyFigure("energy", fmt.UNKNOWN, (wording.why_no_energy(run),))
     scale = energy_scale(summary.energy_kwh)
     parts = []
     for component in sorted(COMPONENTS, key=("gpu", "cpu", "ram").index):
         energy_kwh = summary.energy.component_kwh(component)
         if energy_kwh is not None:
-            constant_w = wording.data(run, "ram_w", 12) if component == "ram" else ""
-            tdp_w = wording.data(run, "cpu_tdp_w", 12) if component == "cpu" else ""
+            constant_w = wording.field_text(run, "ram_w", 12) if component == "ram" else ""
+            tdp_w = wording.field_text(run, "cpu_tdp_w", 12) if component == "cpu" else ""
             method = wording.method(summary.energy.component_method(component), constant_w, tdp_w)
             parts.append(f"{component} {scale.text(energy_kwh)} {method}")
     if summary.unmetered_estimate_kwh:
         parts.append(f"{scale.text(summary.unmetered_estimate_kwh)} estimated for {unmetered_text(run)}")
-    return KeyFigure("energy", fmt.energy(summary.energy_kwh), (*parts, f"PUE {summary.pue}"))
+    return doc.KeyFigure("energy", fmt.energy(summary.energy_kwh), (*parts, f"PUE {summary.pue}"))
 
 
-def _emissions(run: Run) -> KeyFigure:
+def _emissions_figure(run: Run) -> doc.KeyFigure:
     if not run.knows_carbon_intensity:
-        return KeyFigure("CO2e", fmt.UNKNOWN, ("no carbon intensity in the log",))
+        return doc.KeyFigure("CO2e", fmt.UNKNOWN, ("no carbon intensity in the log",))
     value = run.emissions_kgco2e
     how = () if value is not None else ("the energy is unknown",)
-    return KeyFigure("CO2e", fmt.mass(value), (*how, wording.intensity(run.carbon_intensity)))
+    return doc.KeyFigure("CO2e", fmt.mass(value), (*how, wording.intensity(run.carbon_intensity)))
 
 
-def _cost(run: Run) -> KeyFigure:
+def _cost_figure(run: Run) -> doc.KeyFigure:
     summary, price = run.summary, run.electricity_price
     if summary.cost_usd is None:
-        return KeyFigure("cost", fmt.UNKNOWN, (wording.why_no_cost(run),))
+        return doc.KeyFigure("cost", fmt.UNKNOWN, (wording.why_no_cost(run),))
     if summary.cost_basis == "machine":
         per_hour = run.terms.price_usd_per_gpu_hour
         how = f"machine at {fmt.significant(per_hour or 0.0)} $ per GPU-hour, as set; electricity not added"
@@ -380,51 +371,51 @@ def _cost(run: Run) -> KeyFigure:
             "no machine price set" if run.terms.price_usd_per_gpu_hour is None else "the GPU-hour price found no GPU"
         )
         how = f"electricity at {fmt.significant(price.value if price else 0.0)} $/kWh, {what}; {no_machine}"
-    return KeyFigure("cost", fmt.money(summary.cost_usd), (how,))
+    return doc.KeyFigure("cost", fmt.money(summary.cost_usd), (how,))
 
 
-def _compute(run: Run) -> KeyFigure:
+def _compute_figure(run: Run) -> doc.KeyFigure:
     if not run.text("gpu_count"):
-        return KeyFigure("compute", fmt.UNKNOWN, ("the log does not say how many GPUs there were",))
+        return doc.KeyFigure("compute", fmt.UNKNOWN, ("the log does not say how many GPUs there were",))
     if not run.summary.gpu_count:
-        return KeyFigure("compute", "no GPU", ("none was found, or none is read",))
-    parts = [wording.data(run, "gpu_models", 60) or fmt.plural(run.summary.gpu_count, "GPU")]
+        return doc.KeyFigure("compute", "no GPU", ("none was found, or none is read",))
+    parts = [wording.field_text(run, "gpu_models", 60) or fmt.plural(run.summary.gpu_count, "GPU")]
     mean_w = run.gpu_mean_w
-    limit = wording.data(run, "gpu_power_limit_w", 12)
+    limit = wording.field_text(run, "gpu_power_limit_w", 12)
     if mean_w is not None:
         parts.append(f"mean {fmt.power(mean_w)}" + (f" of {limit} W" if limit else ""))
-    if peak := wording.data(run, "peak_gpu_memory_gb", 12):
+    if peak := wording.field_text(run, "peak_gpu_memory_gb", 12):
         parts.append(f"peak memory {peak} GB")
-    return KeyFigure("compute", gpu_hours(run.summary.gpu_hours), (", ".join(parts),))
+    return doc.KeyFigure("compute", gpu_hours(run.summary.gpu_hours), (", ".join(parts),))
 
 
 def gpu_hours(value_h: float | None) -> str:
-    """GPU-hours as text."""
+    """Write GPU-hours."""
     if value_h is None:
         return fmt.UNKNOWN
     return f"{fmt.significant(value_h, 3 if value_h >= 1 else 2)} GPU-h"
 
 
 def duration_by_epoch_s(run: Run) -> Points:
-    """(epoch, duration in s) of the finished epochs of the first rank."""
+    """Return (epoch, duration in s) of the finished epochs of the first rank."""
     return tuple((float(e.epoch), e.duration_s) for e in run.epochs if e.is_complete)
 
 
 def energy_by_epoch_kwh(run: Run) -> Points:
-    """(epoch, energy in kWh before PUE) of the finished epochs that were metered throughout."""
+    """Return (epoch, energy in kWh before PUE) of the finished epochs that were metered throughout."""
     energies = ((epoch.epoch, epoch.energy.total_kwh) for epoch in run.epochs if epoch.is_complete)
     return tuple((float(number), kwh) for number, kwh in energies if kwh is not None)
 
 
 def power_by_epoch_w(run: Run) -> Points:
-    """(epoch, mean power in W before PUE) of the finished epochs that were metered throughout."""
+    """Return (epoch, mean power in W before PUE) of the finished epochs that were metered throughout."""
     durations_s = {float(epoch.epoch): epoch.duration_s for epoch in run.epochs}
     powers = ((number, w_from_kwh_s(kwh, durations_s[number])) for number, kwh in energy_by_epoch_kwh(run))
     return tuple((number, power_w) for number, power_w in powers if power_w is not None)
 
 
 def cumulative_emissions_gco2e(run: Run) -> Points:
-    """(elapsed s, gCO2e so far, PUE included); what was not metered counts at the mean power, as in the total."""
+    """Return (elapsed s, gCO2e so far) with PUE; unmetered time at the mean power, as in the total."""
     rows = run.metered_rows
     means_w = {c: power_w for c in COMPONENTS if (power_w := mean_w(rows, c)) is not None}
     if not means_w or not run.carbon_intensity.unit:

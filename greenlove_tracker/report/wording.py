@@ -1,24 +1,29 @@
-"""How methods, factors and endings are put into words, the same in every report."""
+"""Methods, factors, endings and sums in words, the same in every report."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from greenlove_tracker import format as fmt
 from greenlove_tracker.forecasting import Estimate
-from greenlove_tracker.format import percent, plural, shortened, significant
 from greenlove_tracker.logs.forecasts import IssuedForecast, Scored, headline
 from greenlove_tracker.logs.mapreduce import EXPLORATION, TRAINING
 from greenlove_tracker.logs.run import Run
+from greenlove_tracker.logs.sums import ExactTotals, Totals
 from greenlove_tracker.records import COMPONENTS, MEASURED_METHODS, Factor, Flag, Method, RunStatus, RunSummary
-from greenlove_tracker.rendering.document import Block, Paragraph
+from greenlove_tracker.rendering.document import Block, Column, Paragraph
 
 NOT_COUNTED = ("screen", "disks", "network", "making of the hardware")
 
 NOTHING_RECORDED = "nothing was recorded"
 
 FIELD_WIDTH = 160  # of a text from a log, in running text or a table of two columns
+
+STAR = "*"
+
+STAR_NOTE = "* without the runs for which it is unknown"
 
 _METHODS: Mapping[str, str] = {
     Method.COUNTER: "counter",
@@ -44,73 +49,73 @@ _ENDINGS: Mapping[str, str] = {
 }
 
 
-def data(run: Run, name: str, width: int = FIELD_WIDTH) -> str:
-    """A field of ``run.csv`` in one line."""
-    return shortened(run.text(name), width)
+def field_text(run: Run, name: str, width: int = FIELD_WIDTH) -> str:
+    """Return a field of ``run.csv`` in one line."""
+    return fmt.shortened(run.text(name), width)
 
 
 def runs_text(numbers: Mapping[str, int]) -> str:
-    """``12 training runs and 2 explorations``, from the number of each kind."""
+    """Write ``12 training runs and 2 explorations``, from the number of each kind."""
     trainings, explorations = numbers.get(TRAINING, 0), numbers.get(EXPLORATION, 0)
     if not explorations:
-        return plural(trainings, "training run")
-    return f"{plural(trainings, 'training run')} and {plural(explorations, 'exploration')}"
+        return fmt.plural(trainings, "training run")
+    return f"{fmt.plural(trainings, 'training run')} and {fmt.plural(explorations, 'exploration')}"
 
 
-def times(number: float) -> str:
-    """How often something is done: a whole number, or a part of it to two decimals."""
+def repetitions(number: float) -> str:
+    """Write how often something is done: a whole number, or a part of it to two decimals."""
     return f"{number:,.0f}" if float(number).is_integer() else f"{number:,.2f}"
 
 
 def progress(run: Run) -> str:
-    """``n of m epochs`` or steps; that none were marked is not the same as that none were made."""
+    """Write ``n of m epochs`` or steps; that none were marked is not the same as that none were made."""
     summary, planned_steps = run.summary, run.total_steps_planned
     if planned_steps is not None:
         return f"{summary.counts.steps or 0:,} of {planned_steps:,} steps"
     if not run.epochs and summary.epochs_planned is None:
         return "epochs not marked"
     if summary.epochs_planned is None:
-        return plural(summary.epochs_done, "epoch")
+        return fmt.plural(summary.epochs_done, "epoch")
     return f"{summary.epochs_done:,} of {summary.epochs_planned:,} epochs"
 
 
 def method(joined: str | None, constant_w: str = "", tdp_w: str = "") -> str:
-    """One or more methods joined by ``+``, in words."""
+    """Put one or more methods joined by ``+`` into words."""
     if not joined:
         return "method not in the log"
     known = _METHODS if not tdp_w else {**_METHODS, Method.TDP_MODEL: f"modelled (by load, {tdp_w} W rated)"}
-    words = [known.get(name, shortened(name, 30)) for name in joined.split("+")]
+    words = [known.get(name, fmt.shortened(name, 30)) for name in joined.split("+")]
     text = " and ".join(words)
     return f"{text} ({constant_w} W)" if constant_w and joined == Method.CONSTANT else text
 
 
 def is_measured(joined: str | None) -> bool:
-    """Whether hardware gave all of it."""
+    """Return True where hardware gave all of it."""
     return bool(joined) and set((joined or "").split("+")) <= MEASURED_METHODS
 
 
 def short_source(factor: Factor) -> str:
-    """The source without its details in brackets, which the method page gives in full."""
-    return shortened(factor.source, FIELD_WIDTH).partition(" (")[0]
+    """Return the source without its details in brackets, which the method page gives in full."""
+    return fmt.shortened(factor.source, FIELD_WIDTH).partition(" (")[0]
 
 
 def intensity(factor: Factor) -> str:
-    """A carbon intensity with its basis, year and source."""
+    """Write a carbon intensity with its basis, year and source."""
     parts = (
-        "" if factor.basis == "as given" else shortened(factor.basis, 60),
-        f"{significant(factor.value)} g/kWh",
-        shortened(factor.year, 20),
+        "" if factor.basis == "as given" else fmt.shortened(factor.basis, 60),
+        f"{fmt.significant(factor.value)} g/kWh",
+        fmt.shortened(factor.year, 20),
         short_source(factor),
     )
     return ", ".join(part for part in parts if part)
 
 
 def why_no_energy(run: Run) -> str:
-    """Why the energy of a run is not known."""
-    note = data(run, "meter_note")
+    """Explain why the energy of a run is not known."""
+    note = field_text(run, "meter_note")
     if _ended_too_soon(run):  # what the meter notes is why it would have modelled, and not measured
         return "the run ended before the meter was up"
-    if note := data(run, "meter_note"):
+    if note := field_text(run, "meter_note"):
         return note
     if Flag.METER_FAILED in run.summary.flags:
         return "the meter failed"
@@ -120,38 +125,39 @@ def why_no_energy(run: Run) -> str:
 
 
 def _ended_too_soon(run: Run) -> bool:
-    """Whether there is no energy because the meter came up too late, and not because it could not."""
+    """Return True where there is no energy because the meter came up too late."""
     flags = run.summary.flags
     return Flag.METER_STARTING in flags and Flag.METER_FAILED not in flags and run.text("meter") != "none"
 
 
 def why_no_cost(run: Run) -> str:
-    """Why the cost of a run is not known."""
+    """Explain why the cost of a run is not known."""
     if run.electricity_price is not None:
         return "the energy is unknown"
-    country = data(run, "country", 40)
+    country = field_text(run, "country", 40)
     return f"no openly licensed electricity price for {country}" if country else "no country, so no electricity price"
 
 
 def why_incomplete(summary: RunSummary) -> str:
-    """Why a run did not finish; empty where it did."""
+    """Explain why a run did not finish; empty where it did."""
     ending = _ENDINGS.get(summary.status, "")
     code = f", exit {summary.exit_code}" if summary.exit_code is not None and ending else ""
     return f"{ending}{code}"
 
 
 def measured_sentence(run: Run) -> str:
-    """How much of the energy hardware measured, and what is not in it at all."""
+    """Say how much of the energy hardware measured, and what is not in it at all."""
     share = run.summary.measured_share
     if share is None and run.summary.energy_kwh is not None:
-        return f"How much of this energy was measured is not known: {data(run, 'meter_note') or 'its log does not say'}"
+        why = field_text(run, "meter_note") or "its log does not say"
+        return f"How much of this energy was measured is not known: {why}"
     if share is None and _ended_too_soon(run):
         why = why_no_energy(run)
         return f"No energy was measured: {why}; call tracker.wait_ready(30) before the first epoch, or run longer"
     if share is None:
         return f"No energy was measured: {why_no_energy(run)} (greenlove doctor)"
     if share == 0:
-        why = data(run, "meter_note") or "all of it is modelled"
+        why = field_text(run, "meter_note") or "all of it is modelled"
         return f"0% of this energy was measured: {why} (greenlove doctor)"
     there = [c for c in run.text("unmeasured").split() if c in COMPONENTS]
     missing = ", ".join((*(f"{c} (could not be measured)" for c in there), *NOT_COUNTED))
@@ -163,11 +169,11 @@ def _shares(summary: RunSummary, share: float) -> str:
     if share >= 1:
         return f"{whose}100% measured"
     rest = "modelled or estimated" if summary.unmetered_estimate_kwh else "modelled"
-    return f"{whose}{percent(share)} measured, {percent(1 - share)} {rest}"
+    return f"{whose}{fmt.percent(share)} measured, {fmt.percent(1 - share)} {rest}"
 
 
 def warnings(run: Run) -> tuple[str, ...]:
-    """What spoils the figures of a run, one sentence each."""
+    """Return what spoils the figures of a run, one sentence each."""
     found = [text for flag, text in _FLAGS.items() if flag in run.summary.flags]
     if run.text("meter") in ("simulated", "replay"):
         what = {"simulated": "The hardware was simulated", "replay": "The meter played a log back"}
@@ -176,23 +182,12 @@ def warnings(run: Run) -> tuple[str, ...]:
         found.append("No summary was written: the totals are added up from the rows.")
     if run.problems:
         left_out = "is left out" if len(run.problems) == 1 else "are left out"
-        found.append(f"{plural(len(run.problems), 'part')} of the log could not be read and {left_out}.")
+        found.append(f"{fmt.plural(len(run.problems), 'part')} of the log could not be read and {left_out}.")
     return tuple(found)
 
 
-STAR = "*"
-
-STAR_NOTE = "* without the runs for which it is unknown"
-
-
-def star_note(rows: Sequence[tuple[str, ...]]) -> tuple[Block, ...]:
-    """What the stars in a table say; nothing where it has none."""
-    has_star = any(cell.endswith(STAR) for row in rows for cell in row[1:])
-    return (Paragraph(STAR_NOTE, is_note=True),) if has_star else ()
-
-
 def unmetered_text(run: Run) -> str:
-    """``1.30 s before the meter was up``: the time that an estimate stands for."""
+    """Write the time that an estimate stands for: ``1.30 s before the meter was up``."""
     unmetered_s = max(0.0, run.summary.duration_s - run.summary.metered_s)
     only_at_start = Flag.METER_STARTING in run.summary.flags and not (
         run.summary.flags & {Flag.METER_FAILED, Flag.GPU_UNREAD}
@@ -200,8 +195,8 @@ def unmetered_text(run: Run) -> str:
     return f"{fmt.duration(unmetered_s)} {'before the meter was up' if only_at_start else 'that was not metered'}"
 
 
-def when(issued: IssuedForecast) -> str:
-    """``after 3 epochs``."""
+def issued_after(issued: IssuedForecast) -> str:
+    """Write when a forecast was made: ``after 3 epochs``."""
     if issued.epochs_done:
         return f"after {fmt.plural(issued.epochs_done, 'epoch')}"
     if issued.steps_done:
@@ -211,7 +206,7 @@ def when(issued: IssuedForecast) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ForecastOutcome:
-    """One run's forecast of one quantity: as shown, and as data."""
+    """One run's forecast of one quantity, with its outcome."""
 
     run_id: str
     project: str
@@ -222,8 +217,8 @@ class ForecastOutcome:
     scores: Sequence[Scored]
 
     def as_dict(self) -> dict[str, object]:
-        """For JSON and CSV; None where there is no outcome."""
-        told = headline(self.scores)
+        """Return the forecast as a row for JSON and CSV; None where there is no outcome."""
+        scored = headline(self.scores)
         return {
             "run_id": self.run_id,
             "project": self.project,
@@ -236,23 +231,73 @@ class ForecastOutcome:
             "lower": self.estimate.lower,
             "upper": self.estimate.upper,
             "level": self.estimate.level,
-            "outcome": told.outcome if told else None,
-            "error": told.error if told else None,
-            "has_held": told.has_held if told else None,
+            "outcome": scored.outcome if scored else None,
+            "error": scored.error if scored else None,
+            "has_held": scored.has_held if scored else None,
             "n_forecasts": self.n_forecasts,
             "n_held": sum(s.has_held for s in self.scores) if self.scores else None,
         }
 
 
 def outcome_of(run: Run, quantity: str) -> ForecastOutcome | None:
-    """The forecast to tell of: at a tenth of a run that is over, the latest of one that is not; None without any."""
+    """Choose a forecast: at a tenth of a run that is over, the latest of one that is not; None without any."""
     issued = [f for f in run.forecasts if quantity in f.estimates]
     if not issued:
         return None
     scores = run.scores(quantity)
-    told = headline(scores)
-    chosen = told.issued if told else issued[-1]
+    scored = headline(scores)
+    chosen = scored.issued if scored else issued[-1]
     summary = run.summary
     return ForecastOutcome(
         run.run_id, summary.project, summary.status, len(issued), chosen, chosen.estimates[quantity], scores
     )
+
+
+SUM_COLUMNS = (
+    Column("time", 1.4, is_number=True),
+    Column("energy", 1.5, is_number=True),
+    Column("CO2e", 1.4, is_number=True),
+    Column("cost", 1.5, is_number=True),
+)
+
+
+@dataclass(frozen=True)
+class Sums:
+    """The sums over some runs, as cells of a table; a sum that lacks runs carries a star."""
+
+    partial: ExactTotals
+
+    @cached_property
+    def totals(self) -> Totals:
+        """Each sum, rounded."""
+        return self.partial.totals
+
+    @property
+    def gpu_hours(self) -> str:
+        """GPU-hours without their unit; a dash where no run had a GPU."""
+        totals = self.totals
+        if totals.gpu_hours is None:
+            return fmt.UNKNOWN
+        text = fmt.significant(totals.gpu_hours) if totals.gpu_hours else "–"
+        return _starred(text, totals.gpu_hours, totals.n_unknown_gpu_hours)
+
+    @property
+    def cells(self) -> tuple[str, str, str, str]:
+        """Time, energy, CO2e and cost."""
+        totals = self.totals
+        return (
+            fmt.duration(totals.duration_s or None),
+            _starred(fmt.energy(totals.energy_kwh), totals.energy_kwh, totals.n_unknown_energy),
+            _starred(fmt.mass(totals.emissions_kgco2e), totals.emissions_kgco2e, totals.n_unknown_emissions),
+            _starred(fmt.money(totals.cost_usd), totals.cost_usd, totals.n_unknown_cost),
+        )
+
+
+def _starred(text: str, value: float | None, n_unknown: int) -> str:
+    return text + STAR if value is not None and n_unknown else text
+
+
+def star_note(rows: Sequence[tuple[str, ...]]) -> tuple[Block, ...]:
+    """Explain the stars in a table; nothing where it has none."""
+    has_star = any(cell.endswith(STAR) for row in rows for cell in row[1:])
+    return (Paragraph(STAR_NOTE, is_note=True),) if has_star else ()

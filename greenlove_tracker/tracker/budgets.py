@@ -132,7 +132,7 @@ class Overrun:
         if self.used is not None and self.is_certain:
             return f"{name} is at {text(self.used)}, over {limit} {text(self.limit)}"
         e = self.expected
-        total = f"will come to {fmt.interval(e.point, e.lower, e.upper, text)}" if e is not None else ""
+        total = f"will come to {fmt.interval(e, text)}" if e is not None else ""
         return f"{name} {total}, over {limit} {text(self.limit)} with a probability of {fmt.percent(self.probability)}"
 
 

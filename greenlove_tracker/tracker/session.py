@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -354,7 +353,8 @@ class Session:
     def _final_screen(self, wrote: Sequence[str], next_command: str, exit_code: int | None) -> str:
         """Return the screen from the log; what the disk did not take of that, from memory."""
         from greenlove_tracker.logs.run import Run
-        from greenlove_tracker.report.screens import WIDTH, end_screen
+        from greenlove_tracker.rendering import terminal
+        from greenlove_tracker.report.screens import end_screen
 
         unwritten = self.writer.unwritten
         run = Run(self.run_dir, self.writer.held() if unwritten else None)
@@ -363,7 +363,7 @@ class Session:
             return end_screen(run, exit_code=code, wrote=(f"{self.shown_dir}/", *wrote), next_command=next_command)
         reason = unwritten_text(unwritten)
         lost = f"! the log in {self.shown_dir}/ is not complete: {reason}; the figures are from memory"
-        wrapped = textwrap.wrap(lost, WIDTH, initial_indent="  ", subsequent_indent="    ", break_on_hyphens=False)
+        wrapped = terminal.wrap(lost, "  ", "    ", breaks_hyphens=False)
         return "\n".join([end_screen(run, exit_code=code, wrote=wrote), "", *wrapped])
 
 

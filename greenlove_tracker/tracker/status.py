@@ -40,7 +40,7 @@ class StatusPrinter:
         parts = [fmt.duration(elapsed_s)]
         if forecast is not None:
             time = forecast.duration_s
-            parts.append(f"forecast {fmt.interval(time.point, time.lower, time.upper, fmt.duration)}")
+            parts.append(f"forecast {fmt.interval(time, fmt.duration)}")
         for quantity in ("energy_kwh", "emissions_kgco2e", "cost_usd"):
             text, suffix = fmt.QUANTITIES[quantity][1], " CO2e" if quantity == "emissions_kgco2e" else ""
             expected: Estimate | None = getattr(forecast, quantity, None)

@@ -36,8 +36,8 @@ from greenlove_tracker.logs.run import Run
 from greenlove_tracker.logs.sums import ExactSum, ExactTotals, TopN
 from greenlove_tracker.rendering.document import Table
 from greenlove_tracker.report.build import document
-from greenlove_tracker.report.directory_report import Sums
 from greenlove_tracker.report.screens import summary_table
+from greenlove_tracker.report.wording import Sums
 
 CUTS = (("project",), ("month", "status"), ("training",), ())
 QUERY = Query(CUTS, is_verified=True, has_highlights=True)

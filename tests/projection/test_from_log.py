@@ -15,7 +15,7 @@ from greenlove_tracker.projection.comparison import compare_hours
 from greenlove_tracker.projection.from_log import TrainingGpus, logged_gpus, training_of_hours
 from greenlove_tracker.projection.power import at_level
 from greenlove_tracker.projection.types import ProjectionOptions
-from greenlove_tracker.report.screens import projection_screen
+from greenlove_tracker.report.projection_screen import projection_screen
 
 L40S = "L40S"
 pytestmark = pytest.mark.usefixtures("no_settings")

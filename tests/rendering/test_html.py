@@ -4,6 +4,8 @@ import io
 import os
 import re
 import shutil
+import subprocess
+import sys
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,7 +21,7 @@ from report_samples import GPU_FIELDS, cpu_energy, demo_run, epoch_row, gpu_rows
 from reportlab.graphics.shapes import Group, String
 
 from greenlove_tracker.errors import UsageError
-from greenlove_tracker.rendering import pdf_charts, svg
+from greenlove_tracker.rendering import html, pdf_charts, svg
 from greenlove_tracker.rendering.document import (
     Bar,
     BarChart,
@@ -37,7 +39,6 @@ from greenlove_tracker.rendering.document import (
     Paragraph,
     Table,
 )
-from greenlove_tracker.rendering.html import html_page
 from greenlove_tracker.report.build import document, write_html
 
 CHROMIUMS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
@@ -76,7 +77,7 @@ def everything(text: str) -> Document:
             Heading(text),
             Paragraph(text),
             Paragraph(text, is_note=True),
-            BarChart(tuple(Bar(text, float(i), text, look) for i, look in enumerate(BarStyle))),
+            BarChart(tuple(Bar(text, float(i), text, style) for i, style in enumerate(BarStyle))),
             BarChart((Bar(text, 2.0, text, BarStyle.PROJECTED, (1.0, 4.0)), Bar(text, None, text)), text),
             ChartRow((chart, chart)),
             ChartRow((chart,)),
@@ -105,7 +106,7 @@ def many_runs(logs: Path) -> None:
 def test_the_page_says_what_the_document_says(logs: Path) -> None:
     gpu_run(logs)
     content = document(logs)
-    said = " ".join("".join(Skeleton(html_page(content)).text).split())
+    said = " ".join("".join(Skeleton(html.render(content)).text).split())
     for block in content.blocks:
         match block:
             case Heading() | Paragraph():
@@ -115,7 +116,7 @@ def test_the_page_says_what_the_document_says(logs: Path) -> None:
             case Table():
                 texts = [c.title for c in block.columns] + [cell for row in block.rows for cell in row]
             case BarChart():
-                texts = [t for bar in block.bars for t in (bar.label, bar.text, bar.look.meaning)]
+                texts = [t for bar in block.bars for t in (bar.label, bar.text, bar.style.meaning)]
             case ChartRow():
                 texts = [t for chart in block.charts for t in (chart.title, chart.x_label, chart.y_label)]
             case Calculations():
@@ -135,7 +136,7 @@ def test_the_same_logs_give_the_same_bytes(logs: Path, tmp_path: Path) -> None:
 
 def test_the_page_needs_nothing_else(logs: Path) -> None:
     write_run(logs, [epoch_row(i, 1.0, cpu_energy(1.0)) for i in range(1, 5001)])
-    page = html_page(document(logs))
+    page = html.render(document(logs))
     assert len(page.encode()) < 200_000
     for absent in ("<script", "http:", "https:", "@import", "@font-face", "<img", "<iframe"):
         assert absent not in page
@@ -144,34 +145,46 @@ def test_the_page_needs_nothing_else(logs: Path) -> None:
     assert "default-src 'none'" in page
 
 
+def test_a_page_loads_no_reportlab_and_no_statsmodels(logs: Path, tmp_path: Path) -> None:
+    demo_run(logs)
+    code = f"""
+import sys
+from greenlove_tracker import write_html
+write_html({str(logs)!r}, {str(tmp_path / "page.html")!r})
+print([name for name in ("reportlab", "statsmodels", "torch") if name in sys.modules])
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert done.stdout.strip() == "[]", done.stderr
+
+
 def test_every_id_is_unique(logs: Path) -> None:
     gpu_run(logs)
-    ids = Skeleton(html_page(document(logs))).ids
+    ids = Skeleton(html.render(document(logs))).ids
     assert len(ids) > 10
     assert set(ids.values()) == {1}
 
 
 def test_the_contents_lead_to_every_section(logs: Path) -> None:
     gpu_run(logs)
-    page = html_page(document(logs))
+    page = html.render(document(logs))
     contents = page[page.index("<nav") : page.index("</nav>")]
     led_to = re.findall(r'<a href="#(s\d+)">([^<]+)</a>', contents)
     assert led_to == re.findall(r'<h2 id="(s\d+)">([^<]+)</h2>', page)
     assert len(led_to) >= 4
     short = Document("A", "", "", (Heading("only one"), Paragraph("text")))
-    assert "<nav" not in html_page(short)
+    assert "<nav" not in html.render(short)
 
 
 def test_every_kind_of_block_is_drawn() -> None:
     assert {type(block) for block in everything("x").blocks} == set(get_args(Block))
-    assert "<h2" not in html_page(Document("x", "", "x", (Paragraph("x"),)))
+    assert "<h2" not in html.render(Document("x", "", "x", (Paragraph("x"),)))
 
 
 @pytest.mark.parametrize("hostile", HOSTILE)
 def test_text_is_data(hostile: str) -> None:
-    page = html_page(everything(hostile))
+    page = html.render(everything(hostile))
     page.encode()
-    harmless = Skeleton(html_page(everything("x")))
+    harmless = Skeleton(html.render(everything("x")))
     found = Skeleton(page)
     assert found.tags == harmless.tags
     assert found.ids == harmless.ids
@@ -181,8 +194,8 @@ def test_text_is_data(hostile: str) -> None:
 @settings(max_examples=60, deadline=None)
 @given(st.text(st.characters(codec=None), min_size=1))
 def test_any_text_is_data(text: str) -> None:
-    page = html_page(everything(text))
-    assert Skeleton(page).tags == Skeleton(html_page(everything("x"))).tags
+    page = html.render(everything(text))
+    assert Skeleton(page).tags == Skeleton(html.render(everything("x"))).tags
     assert all(c.isprintable() or c == "\n" for c in page)
 
 
@@ -212,7 +225,7 @@ def test_a_bar_reaches_to_its_share_of_the_longest_interval():
     chart = BarChart(
         (Bar("a", 2.0, "2", BarStyle.PROJECTED, (1.0, 4.0)), Bar("b", 1.0, "1"), Bar("c", None, "unknown"))
     )
-    assert chart.longest == 4.0 and chart.looks == (BarStyle.PROJECTED,)
+    assert chart.longest == 4.0 and chart.styles == (BarStyle.PROJECTED,)
     first, second, third = (svg.bar(bar, chart, "b") for bar in chart.bars)
     assert 'width="50.00%"' in first and 'x1="25.00%"' in first and 'x2="100.00%"' in first
     assert 'width="25.00%"' in second and "whisker" not in second
@@ -253,7 +266,7 @@ def browser() -> Iterator:
 def harmless(browser) -> list[str]:
     """The elements of the page that says nothing but x."""
     page = browser.new_page()
-    page.set_content(html_page(everything("x")))
+    page.set_content(html.render(everything("x")))
     return page.evaluate(SKELETON)
 
 
@@ -286,7 +299,7 @@ def show(browser, tmp_path: Path) -> Iterator:
 @pytest.mark.parametrize("make", [demo_run, gpu_run, many_runs])
 def test_it_fits_the_screen_and_asks_for_nothing(show, logs: Path, make, width: int) -> None:
     make(logs)
-    page = show(html_page(document(logs)), width=width)
+    page = show(html.render(document(logs)), width=width)
     assert page.evaluate("document.documentElement.scrollWidth") == width
     beyond = "[...document.querySelectorAll('svg text')].filter(t => t.getBoundingClientRect().right > innerWidth)"
     assert page.evaluate(f"{beyond}.length") == 0
@@ -297,7 +310,7 @@ def test_it_fits_the_screen_and_asks_for_nothing(show, logs: Path, make, width: 
 @pytest.mark.parametrize("hostile", HOSTILE)
 def test_nothing_in_a_text_runs(show, harmless: list[str], hostile: str) -> None:
     """With scripts allowed and the page's own policy against them switched off: escaping alone has to do."""
-    page = show(html_page(everything(hostile)), width=375, bypass_csp=True)
+    page = show(html.render(everything(hostile)), width=375, bypass_csp=True)
     page.evaluate(TOUCH)
     assert page.evaluate("typeof pwned") == "undefined"
     assert page.seen == []
@@ -308,7 +321,7 @@ def test_nothing_in_a_text_runs(show, harmless: list[str], hostile: str) -> None
 
 
 def test_the_policy_stops_what_would_get_through(show) -> None:
-    page = show(html_page(everything("x")).replace("<h1>", "<h1><script>pwned = 1</script><img src='/x.png'>"))
+    page = show(html.render(everything("x")).replace("<h1>", "<h1><script>pwned = 1</script><img src='/x.png'>"))
     assert page.evaluate("typeof pwned") == "undefined"
     assert sum("Content Security Policy" in seen for seen in page.seen) == 2
 
@@ -316,7 +329,7 @@ def test_the_policy_stops_what_would_get_through(show) -> None:
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_text_has_contrast(show, logs: Path, scheme: str) -> None:
     gpu_run(logs)
-    page = show(html_page(document(logs)), scheme=scheme)
+    page = show(html.render(document(logs)), scheme=scheme)
     contrasts = page.evaluate(CONTRASTS)
     assert len(contrasts) > 150
     assert min(contrasts)[0] >= 4.5, min(contrasts)
@@ -325,7 +338,7 @@ def test_text_has_contrast(show, logs: Path, scheme: str) -> None:
 
 
 def test_looks_are_told_apart_without_colour(show) -> None:
-    page = show(html_page(everything("x")))
+    page = show(html.render(everything("x")))
     style = "e => { const s = getComputedStyle(e); return [s.fill, s.strokeDasharray].join() }"
     looks = page.eval_on_selector_all(".bar rect", f"all => all.map({style})")
     assert looks == [
@@ -340,7 +353,7 @@ def test_looks_are_told_apart_without_colour(show) -> None:
 
 def test_it_can_be_read_aloud(show, logs: Path) -> None:
     gpu_run(logs)
-    page = show(html_page(document(logs)))
+    page = show(html.render(document(logs)))
     tree = page.locator("body").aria_snapshot()
     assert page.get_by_role("img", name=re.compile(".")).count() == page.locator("svg[role=img]").count() == 26
     for wanted in (
@@ -359,7 +372,7 @@ def test_it_can_be_read_aloud(show, logs: Path) -> None:
 
 def test_it_prints(show, logs: Path) -> None:
     many_runs(logs)
-    page = show(html_page(document(logs)), scheme="dark")
+    page = show(html.render(document(logs)), scheme="dark")
     pages = [p.extract_text() for p in PdfReader(io.BytesIO(page.pdf(format="A4"))).pages]
     assert len(pages) in (4, 5)
     for number, text in enumerate(pages, 1):
@@ -379,7 +392,7 @@ def test_it_prints(show, logs: Path) -> None:
 def test_what_stands_on_every_printed_page_is_data_too(show) -> None:
     hostile = '"} @page { size: 1cm } </style><script>pwned = 1</script> \\22 ☃'
     content = Document(hostile, "x", hostile, (Paragraph("x"),) * 60)
-    page = show(html_page(content), bypass_csp=True)
+    page = show(html.render(content), bypass_csp=True)
     _, second = PdfReader(io.BytesIO(page.pdf(format="A4"))).pages
     assert second.mediabox.width == pytest.approx(595, abs=1)
     assert second.extract_text().count(hostile) == 2

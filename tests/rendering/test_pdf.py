@@ -12,7 +12,7 @@ from reportlab.graphics.shapes import Group, Line, Rect
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.records import RowKind
-from greenlove_tracker.rendering import pdf_charts
+from greenlove_tracker.rendering import pdf, pdf_charts
 from greenlove_tracker.rendering.axes import nice_ticks, tick_labels
 from greenlove_tracker.rendering.document import (
     Bar,
@@ -24,7 +24,6 @@ from greenlove_tracker.rendering.document import (
     LineChart,
     Paragraph,
 )
-from greenlove_tracker.rendering.pdf import render_pdf
 from greenlove_tracker.report import run_report
 from greenlove_tracker.report.build import document, write_pdf
 from greenlove_tracker.report.equivalents import comparisons
@@ -114,7 +113,7 @@ def test_the_parts_of_the_energy_add_up_to_the_total(logs: Path) -> None:
     for run in (demo_run(logs / "a"), gpu_run(logs / "b")):
         bars = next(block for block in document(run.path).blocks if isinstance(block, BarChart)).bars
         assert sum(bar.value for bar in bars) == pytest.approx(run.summary.energy_kwh)
-    assert [bar.look for bar in bars] == [BarStyle.MEASURED, BarStyle.MEASURED, BarStyle.MODELLED, BarStyle.OVERHEAD]
+    assert [bar.style for bar in bars] == [BarStyle.MEASURED, BarStyle.MEASURED, BarStyle.MODELLED, BarStyle.OVERHEAD]
 
 
 def test_the_emissions_so_far_end_at_the_total(tmp_path: Path) -> None:
@@ -140,7 +139,7 @@ def test_the_contents_name_the_page_of_every_section(logs: Path, tmp_path: Path)
 
 def test_a_short_document_has_no_contents() -> None:
     short = Document("A", "", "", (Heading("only one"), Paragraph("text")))
-    assert "Contents" not in PdfReader(io.BytesIO(render_pdf(short))).pages[0].extract_text()
+    assert "Contents" not in PdfReader(io.BytesIO(pdf.render(short))).pages[0].extract_text()
 
 
 def test_no_epoch(logs: Path) -> None:

@@ -7,9 +7,8 @@ from collections.abc import Iterator
 import pytest
 from pypdf import PdfReader
 
-from greenlove_tracker.rendering import pdf_fonts
+from greenlove_tracker.rendering import pdf, pdf_fonts
 from greenlove_tracker.rendering.document import Bar, BarChart, Document, Paragraph
-from greenlove_tracker.rendering.pdf import render_pdf
 from greenlove_tracker.rendering.pdf_charts import markup
 from greenlove_tracker.rendering.pdf_fonts import BOLD, REGULAR, Span, spans, text_width_pt, undrawable
 
@@ -37,7 +36,7 @@ def something_installed() -> str:
 
 def pages_of(*blocks: Bar | Paragraph, title: str = "A") -> PdfReader:
     drawn = tuple(BarChart((block,)) if isinstance(block, Bar) else block for block in blocks)
-    return PdfReader(io.BytesIO(render_pdf(Document(title, "", "footer", drawn))))
+    return PdfReader(io.BytesIO(pdf.render(Document(title, "", "footer", drawn))))
 
 
 @pytest.mark.usefixtures("nothing_installed")

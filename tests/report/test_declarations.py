@@ -6,6 +6,7 @@ import csv
 import io
 import os
 import shutil
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -300,3 +301,26 @@ def test_a_link_leads_to_its_file_and_a_device_stays_one(tmp_path):
     assert os.read(reader, 9) == b"b"
     os.close(reader)
     assert (tmp_path / "pipe").is_fifo()
+
+
+DECLARE = {
+    "ai-act": declarations.ai_act,
+    "cite": cite,
+    "model-card": declarations.model_card,
+    "sci": lambda found: declarations.sci(found, "epoch"),
+}
+
+
+@pytest.mark.parametrize("name", DECLARE)
+def test_a_declaration_reads_each_file_once(tmp_path, monkeypatch, name):
+    for i in range(3):
+        written(tmp_path, run_id=f"run-{i}")
+    opened, open_file = Counter(), os.open
+
+    def counting(path, *arguments, **more):
+        opened[str(path)] += 1
+        return open_file(path, *arguments, **more)
+
+    monkeypatch.setattr(os, "open", counting)
+    assert DECLARE[name](aggregate(tmp_path))
+    assert len(opened) >= 6 and set(opened.values()) == {1}

@@ -76,7 +76,7 @@ print("shown")
 def test_another_librarys_way_to_show_a_list_is_left_alone():
     class Formatter:
         def __init__(self):
-            self.type_printers = {list: "theirs"}
+            self.type_printers = {list: "theirs", tuple: "theirs"}
 
         def for_type(self, kind, function):
             self.type_printers[kind] = function
@@ -86,7 +86,10 @@ def test_another_librarys_way_to_show_a_list_is_left_alone():
 
     formatter = Formatter()
     register(formatter)
-    assert formatter.type_printers[list] == "theirs" and callable(formatter.type_printers[tuple])
+    assert formatter.type_printers[list] == formatter.type_printers[tuple] == "theirs"
+    rows = projected()
+    assert isinstance(rows, list)
+    assert formatter.type_printers[type(rows)](rows) == projections_html(rows)
 
 
 def test_sums_and_explorations_are_shown_too(tmp_path):

@@ -13,13 +13,12 @@ from pypdf import PdfReader
 from greenlove_tracker import TrainingPlan, Trial, extrapolate
 from greenlove_tracker.forecasting import Estimate
 from greenlove_tracker.projection.ranking import rank
+from greenlove_tracker.rendering import html, pdf
 from greenlove_tracker.rendering.document import BarChart, ChartRow, Heading, LineChart, Paragraph, Table
-from greenlove_tracker.rendering.html import html_page
-from greenlove_tracker.rendering.pdf import render_pdf
 from greenlove_tracker.report.exploration_report import exploration_document
 from greenlove_tracker.report.projection_report import projection_blocks, projection_document
+from greenlove_tracker.report.projection_screen import projection_csv, projection_record, projection_screen
 from greenlove_tracker.report.projection_text import projection_text
-from greenlove_tracker.report.screens import projection_csv, projection_record, projection_screen
 
 SCREEN = """\
 LoRA, 8B · 20:00:00 [19:29:47–20:30:13] here on 1 × GeForce RTX 4090 · forecast · peak 21.3 GiB
@@ -214,8 +213,8 @@ def test_json_and_csv_hold_every_row():
 def test_every_face_says_the_same_numbers():
     rows = projected(peak_memory_gb=21.3)
     told, document = projection_text(rows), projection_document(rows, ("LoRA", "forecast"))
-    page = " ".join("".join(Skeleton(html_page(document)).text).split())
-    paper = " ".join("".join(p.extract_text() for p in PdfReader(io.BytesIO(render_pdf(document))).pages).split())
+    page = " ".join("".join(Skeleton(html.render(document)).text).split())
+    paper = " ".join("".join(p.extract_text() for p in PdfReader(io.BytesIO(pdf.render(document))).pages).split())
     for text in (page, paper):
         for line in told.lines:
             for part in (line.cost.point, line.time.range, line.energy, line.location):
@@ -252,9 +251,9 @@ def test_nothing_to_project_adds_nothing_to_a_dashboard():
 def test_a_hostile_name_is_data(hostile: str):
     rows = projected(local_gpu=hostile or "x", custom_speedup=2.0)
     harmless = projected(local_gpu="y", custom_speedup=2.0)
-    page = Skeleton(html_page(projection_document(rows, (hostile, "forecast"))))
-    assert page.tags == Skeleton(html_page(projection_document(harmless, ("y", "forecast")))).tags
-    render_pdf(projection_document(rows, (hostile, "forecast")))
+    page = Skeleton(html.render(projection_document(rows, (hostile, "forecast"))))
+    assert page.tags == Skeleton(html.render(projection_document(harmless, ("y", "forecast")))).tags
+    pdf.render(projection_document(rows, (hostile, "forecast")))
     text = screen(rows, hostile, "forecast")
     assert max(map(len, text.splitlines())) <= 100
     assert all(c.isprintable() or c == "\n" for c in text)
@@ -274,9 +273,9 @@ def test_hostile_prices_are_data(tmp_path, hostile: str):
     rows = projected(prices=prices)
     text = screen(rows)
     assert max(map(len, text.splitlines())) <= 100 and all(c.isprintable() or c == "\n" for c in text)
-    page = html_page(projection_document(rows))
+    page = html.render(projection_document(rows))
     assert "<script" not in page and "<img" not in page and "L40S" in page
-    render_pdf(projection_document(rows))
+    pdf.render(projection_document(rows))
 
 
 # -- an exploration's chart ----------------------------------------------------------------------------------------

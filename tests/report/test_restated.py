@@ -11,8 +11,8 @@ from report_samples import GERMANY, WORLD, epoch_row, write_run
 from greenlove_tracker.cli import cli
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.records import UNKNOWN_ENERGY, Energy
+from greenlove_tracker.rendering import markdown
 from greenlove_tracker.rendering.document import Heading, Paragraph, Table
-from greenlove_tracker.rendering.markdown import markdown
 from greenlove_tracker.report.build import document
 
 ONE_KWH = Energy(gpu_kwh=1.0, gpu_method="counter")
@@ -92,7 +92,7 @@ def test_explorations_are_not_training_runs(logs):
     write_run(logs, rows, "d", intensity=GERMANY, fields={"plan_samples": "500", "plan_batch_size": "5"})
     content = document(logs)
     assert content.subtitle.startswith("3 training runs and 1 exploration · ")
-    text = markdown(content)
+    text = markdown.render(content)
     assert "## By kind" in text
     assert re.search(r"\| d \| demo \| exploration \|", text)
     cite = CliRunner().invoke(cli, ["report", str(logs), "--format", "cite"]).output

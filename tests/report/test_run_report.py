@@ -1,17 +1,28 @@
-"""The sections of a run's report that are not its own measurements: other machines."""
+"""The report of one run: other machines, its forecasts and their outcome."""
 
 from __future__ import annotations
 
+import csv
+import os
+from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
-from report_samples import GERMANY, GPU_FIELDS, PRICE, demo_run, gpu_run, write_run
+import pytest
+from report_samples import GERMANY, GPU_FIELDS, PRICE, demo_rows, demo_run, gpu_run, write_run
 
+from greenlove_tracker.forecasting import Estimate
+from greenlove_tracker.logs.forecasts import FORECAST_COLUMNS, IssuedForecast, forecast_cells
+from greenlove_tracker.logs.run import Run
 from greenlove_tracker.projection.comparison import compare_log
 from greenlove_tracker.projection.types import ProjectionOptions
-from greenlove_tracker.rendering.document import Block, Heading, Paragraph
+from greenlove_tracker.rendering import html
+from greenlove_tracker.rendering.document import Block, ChartRow, Heading, LineChart, Paragraph, Table
+from greenlove_tracker.rendering.pdf_charts import line_chart
 from greenlove_tracker.report.build import document
 from greenlove_tracker.report.projection_report import comparison_table
 from greenlove_tracker.report.projection_text import projection_text
+from greenlove_tracker.report.run_report import forecast_blocks, run_document
 
 
 def section(log_dir: Path, title: str) -> list[Block]:
@@ -51,3 +62,104 @@ def test_what_lies_beside_a_run_with_a_name_like_its_own_is_told(tmp_path: Path)
     (tmp_path / "run-10" / "run.csv").write_text("field,value,unit\nschema_version,99,\n")
     assert document(tmp_path).title.startswith("Training runs in")
     assert section(tmp_path, "What could not be read")
+
+
+@pytest.mark.parametrize("inside", [True, False])
+def test_a_runs_report_reads_each_file_once(tmp_path: Path, monkeypatch, inside: bool) -> None:
+    run = gpu_run(tmp_path)
+    opened, open_file = Counter(), os.open
+
+    def counting(path, *arguments, **more):
+        opened[str(path)] += str(path).startswith(str(tmp_path))
+        return open_file(path, *arguments, **more)
+
+    monkeypatch.setattr(os, "open", counting)
+    assert document(run.path if inside else tmp_path).title.startswith("thesis/")
+    assert {Path(path).name: n for path, n in opened.items() if n} == {
+        "run.csv": 1,
+        "summary.csv": 1,
+        "epochs-0.csv": 1,
+    }
+
+
+# -- its forecasts and their outcome --
+
+
+def forecast_run(log_dir: Path, points_s: Sequence[float], half_s: float = 1.0, **how: str | None) -> Run:
+    """A run of 12 epochs and 25.3 s that forecast these times after its first epochs."""
+    run = write_run(log_dir, demo_rows(), **how)
+    with (run.path / "forecasts.csv").open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(FORECAST_COLUMNS)
+        for done, point_s in enumerate(points_s, 1):
+            estimates = {"duration_s": Estimate(point_s, point_s - half_s, point_s + half_s, 0.95, "s")}
+            if done > 1:
+                estimates["energy_kwh"] = Estimate(1e-4, 1e-4, 1e-4, 0.95, "kWh")
+            made = IssuedForecast("2026-11-21T03:40:50Z", 3.0 * done, done, done * 10, 12, "live", estimates)
+            writer.writerow(forecast_cells(made))
+    return Run(run.path)
+
+
+def chart_of(run: Run) -> LineChart:
+    (row,) = (block for block in forecast_blocks(run) if isinstance(block, ChartRow))
+    return row.charts[0]
+
+
+def test_each_quantity_stands_beside_its_outcome(tmp_path: Path) -> None:
+    run = forecast_run(tmp_path, [30.0, 25.0, 25.1])
+    heading, said, table, *_ = forecast_blocks(run)
+    assert isinstance(heading, Heading)
+    assert isinstance(said, Paragraph)
+    assert isinstance(table, Table)
+    assert said.text.startswith("The forecast after 1 epoch, 3.00 s after the start: the first at a tenth of the time")
+    took_s = run.summary.duration_s
+    assert table.rows[0] == (
+        "time",
+        "30.0 s",
+        "29.0 s to 31.0 s",
+        f"{took_s:.1f} s",
+        f"{30 / took_s - 1:+.1%}",
+        "missed; 2 of 3",
+    )
+    assert [row[0] for row in table.rows] == ["time", "energy"]
+    assert table.rows[1][-1] == "missed; 0 of 2"
+
+
+def test_a_run_without_forecasts_has_no_such_section(tmp_path: Path) -> None:
+    assert forecast_blocks(write_run(tmp_path, demo_rows())) == ()
+
+
+def test_what_has_not_come_out_has_no_outcome(tmp_path: Path) -> None:
+    run = forecast_run(tmp_path, [30.0, 25.0], status="interrupted")
+    _, said, table, *_ = forecast_blocks(run)
+    assert isinstance(said, Paragraph)
+    assert isinstance(table, Table)
+    assert (
+        said.text
+        == "The forecast after 2 epochs, 6.00 s after the start, the latest. The run has not done what was forecast."
+    )
+    assert table.rows[0] == ("time", "25.0 s", "24.0 s to 26.0 s", "", "", "")
+    assert chart_of(run).level is None
+
+
+def test_the_chart_marks_what_it_came_to(tmp_path: Path) -> None:
+    run = forecast_run(tmp_path, [30.0, 25.0, 25.1])
+    chart = chart_of(run)
+    assert chart.points == ((1.0, 30.0), (2.0, 25.0), (3.0, 25.1))
+    assert chart.level == (pytest.approx(run.summary.duration_s), f"came to {run.summary.duration_s:.1f} s")
+    dashed = [shape for shape in line_chart(chart, 400).contents if getattr(shape, "strokeDashArray", None)]
+    assert len(dashed) == 1
+    assert dashed[0].y1 == dashed[0].y2
+    assert 'class="level"' in html.render(run_document(run))
+
+
+def test_one_wild_interval_does_not_flatten_the_chart(tmp_path: Path) -> None:
+    run = forecast_run(tmp_path, [900.0, 25.0, 25.1])
+    assert chart_of(run).highest < 60
+    notes = [block.text for block in forecast_blocks(run) if isinstance(block, Paragraph) and block.is_note]
+    assert notes[0].startswith("3 forecasts, ")
+    assert notes[0].endswith(f"95% prediction interval, cut off at {2 * run.summary.duration_s:.1f} s.")
+
+
+def test_one_forecast_is_no_line(tmp_path: Path) -> None:
+    assert not [block for block in forecast_blocks(forecast_run(tmp_path, [30.0])) if isinstance(block, ChartRow)]
