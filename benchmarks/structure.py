@@ -134,11 +134,11 @@ def structure() -> tuple[dict[str, float], list[str]]:
 
 @contextmanager
 def files_passed(into: set[str]) -> Iterator[None]:
-    """Collect the package's files in which a Python function is called on this thread."""
+    """Collect the package's modules in which a function is called on this thread; compiled templates are none."""
     prefix = str(ROOT)
 
     def note(frame: object, event: str, _argument: object) -> None:
-        if event == "call" and (name := frame.f_code.co_filename).startswith(prefix):  # type: ignore[attr-defined]
+        if event == "call" and (name := frame.f_code.co_filename).startswith(prefix) and name.endswith(".py"):  # type: ignore[attr-defined]
             into.add(name.removeprefix(prefix + "/"))
 
     sys.setprofile(note)
