@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING
 
+from greenlove_tracker.forecasting import Estimate
 from greenlove_tracker.units import SECONDS_PER_DAY, SECONDS_PER_HOUR
 
 if TYPE_CHECKING:
@@ -214,8 +215,6 @@ def shortened(text: str, width: int) -> str:
     return f"{flat[:head]}…{flat[len(flat) - (width - head - 1) :]}"
 
 
-# -- One unit for several numbers: that which ``format`` gives to the largest or the total of them --
-
 _ENERGY = {"GWh": 1e-6, "MWh": 1e-3, "kWh": 1.0, "Wh": 1e3, "mWh": 1e6, "µWh": 1e9}
 _MASS = {"kt": 1e-6, "t": 1e-3, "kg": 1.0, "g": 1e3, "mg": 1e6}
 _POWER = {"MW": 1e-6, "kW": 1e-3, "W": 1.0, "mW": 1e3}
@@ -267,3 +266,8 @@ def time_scale(reference_s: float) -> Scale:
     if reference_s < 3 * SECONDS_PER_HOUR:
         return Scale("min", 1 / 60, 1)
     return Scale("h", 1 / SECONDS_PER_HOUR, 1)
+
+
+def repetitions(number: float) -> str:
+    """Write how often something is done: a whole number, or a part of it to two decimals."""
+    return f"{number:,.0f}" if float(number).is_integer() else f"{number:,.2f}"

@@ -13,6 +13,7 @@ from greenlove_tracker.config import Settings
 from greenlove_tracker.console import StatusLine, confirm, open_page, say
 from greenlove_tracker.errors import GreenloveError, UsageError
 from greenlove_tracker.extrapolation.extrapolate import forecast_exploration, forecast_from_log
+from greenlove_tracker.files import write_report
 from greenlove_tracker.forecasting import LEAST_ENERGY_S, Forecast, TrainingPlan, Trial
 from greenlove_tracker.job import find_ranks
 from greenlove_tracker.logs import trials as trials_log
@@ -21,8 +22,8 @@ from greenlove_tracker.meter import Meter
 from greenlove_tracker.projection.comparison import compare_run
 from greenlove_tracker.projection.types import Projection, ProjectionOptions
 from greenlove_tracker.records import Clock, RunStatus, SystemClock
+from greenlove_tracker.rendering import html
 from greenlove_tracker.report import screens
-from greenlove_tracker.report.build import write_document
 from greenlove_tracker.report.exploration_report import exploration_document
 from greenlove_tracker.tracker.session import Session, open_run
 from greenlove_tracker.tracker.state import Plan, RunMode
@@ -226,7 +227,7 @@ class ExplorationRun:
         spent_s = self.spent_s
         projections, why_none = self._projections(forecast)
         document = exploration_document(forecast, record.trials, projections=projections)
-        page = write_document(document, session.run_dir / "dashboard.html")
+        page = write_report(session.run_dir / "dashboard.html", html.render(document))
         if options.auto_open_report:
             open_page(page.as_uri())
         if self._verbose > 0:

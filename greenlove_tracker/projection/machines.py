@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from greenlove_tracker import grid
 from greenlove_tracker.forecasting import Estimate, Forecast
-from greenlove_tracker.grid.price import BUSINESS
+from greenlove_tracker.grid.factors import BUSINESS
 from greenlove_tracker.pricing import Rates
 from greenlove_tracker.projection.power import HOST_OVERHEAD, PowerDraw, power_draw
 from greenlove_tracker.projection.types import Caveat, Claim, ProjectionOptions

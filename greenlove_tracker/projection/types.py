@@ -145,6 +145,8 @@ class Caveat:
 
     def in_options(self, options: Mapping[str, str]) -> str:
         """Return the sentence with the options of a command line, by the name of the argument."""
+        if not self.arguments:
+            return self.message
         return UsageError(self.message, argument=self.arguments).in_options(options)
 
     def __str__(self) -> str:

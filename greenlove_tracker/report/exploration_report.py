@@ -17,7 +17,6 @@ from greenlove_tracker.logs.trials import EXPLORATIONS_DIR, plan_of
 from greenlove_tracker.projection.types import Projection
 from greenlove_tracker.rendering import document as doc
 from greenlove_tracker.rendering.axes import thinned
-from greenlove_tracker.report import wording
 from greenlove_tracker.report.method import agrees, number
 from greenlove_tracker.report.projection_report import projection_blocks
 
@@ -103,7 +102,7 @@ def _made_of(forecast: Forecast) -> tuple[doc.Block, ...]:
         ("all evaluations and checkpoints", forecast.between_s, 1),
     )
     rows = tuple(
-        (name, fmt.duration(e.point), _interval_or_count(e), wording.repetitions(times))
+        (name, fmt.duration(e.point), _interval_or_count(e), fmt.repetitions(times))
         for name, e, times in parts
         if e is not None
     )

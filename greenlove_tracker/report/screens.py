@@ -322,7 +322,7 @@ def _part_lines(forecast: Forecast) -> list[str]:
         epoch = f"{fmt.duration(forecast.per_epoch_s.point)} + {epoch}"
     between = f", and {fmt.duration(forecast.between_s.point)} of evaluations" if forecast.between_s else ""
     once = f"{fmt.duration(forecast.one_off_s.point)} once"
-    return [f"  made of   {once} + {wording.repetitions(plan.n_epochs)} × ({epoch}){between}"]
+    return [f"  made of   {once} + {fmt.repetitions(plan.n_epochs)} × ({epoch}){between}"]
 
 
 def _check_lines(forecast: Forecast) -> list[str]:

@@ -62,11 +62,6 @@ def runs_text(numbers: Mapping[str, int]) -> str:
     return f"{fmt.plural(trainings, 'training run')} and {fmt.plural(explorations, 'exploration')}"
 
 
-def repetitions(number: float) -> str:
-    """Write how often something is done: a whole number, or a part of it to two decimals."""
-    return f"{number:,.0f}" if float(number).is_integer() else f"{number:,.2f}"
-
-
 def progress(run: Run) -> str:
     """Write ``n of m epochs`` or steps; that none were marked is not the same as that none were made."""
     summary, planned_steps = run.summary, run.total_steps_planned

@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
+from functools import cache
 from pathlib import Path
 
 from greenlove_tracker.errors import UsageError
@@ -64,6 +65,7 @@ class Offer:
         return (today - date.fromisoformat(self.price_date)).days
 
 
+@cache
 def bundled_offers() -> tuple[Offer, ...]:
     """Return the offers of the table that comes with the package."""
     return tuple(_ours(row, f"{OFFERS_TABLE}, row {n}", "") for n, row in enumerate(rows(OFFERS_TABLE), 2))

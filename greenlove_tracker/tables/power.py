@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 
 from greenlove_tracker.tables.reading import positive, rows
 
@@ -56,6 +57,7 @@ def _prices(of: str) -> dict[str, ElectricityPrice]:
     }
 
 
+@cache
 def world_intensity() -> WorldIntensity:
     """Return the world's average carbon intensity, used where no country is set."""
     row = next(r for r in rows(WORLD_TABLE) if r["key"] == "world_average")

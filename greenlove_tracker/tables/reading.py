@@ -11,6 +11,7 @@ from pathlib import Path
 from greenlove_tracker.errors import GreenloveError
 
 
+@cache
 def table_sha256(name: str) -> str:
     """Return the SHA-256 of the table's file, so that a log says exactly which edition it used."""
     return hashlib.sha256(_bytes(name)).hexdigest()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 
 from greenlove_tracker.job import git_commit
 from greenlove_tracker.logs.writer import RunWriter
@@ -13,7 +14,6 @@ from greenlove_tracker.tracker.forecaster import RunForecaster
 from greenlove_tracker.tracker.recorder import Recorder
 from greenlove_tracker.tracker.state import RunState
 from greenlove_tracker.tracker.status import StatusPrinter
-from greenlove_tracker.tracker.threads import start_thread
 
 SEGMENT_S = 60.0  # kill -9 loses at most this much of an epoch
 BUDGET_SEGMENT_S = 5.0  # what is used is known this often where there is a budget to hold
@@ -104,3 +104,12 @@ class BackgroundWorker:
             self._forecaster.update(at_once=at_once)
             if not self._state.is_finished:
                 self._budgets.check()
+
+
+def start_thread(name: str, work: Callable[[], None]) -> RuntimeError | None:
+    """Start a daemon thread; return the error where there is none to be had."""
+    try:
+        threading.Thread(target=work, name=name, daemon=True).start()
+    except RuntimeError as error:
+        return error
+    return None

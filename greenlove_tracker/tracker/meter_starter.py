@@ -13,9 +13,10 @@ from greenlove_tracker.job import Ranks
 from greenlove_tracker.logs.writer import RunWriter
 from greenlove_tracker.meter import Meter, MeterInfo, NullMeter, SimulatedMeter
 from greenlove_tracker.records import Clock, Factor, Field, Flag
+from greenlove_tracker.tracker.background import start_thread
 from greenlove_tracker.tracker.recorder import Recorder
 from greenlove_tracker.tracker.state import RunState
-from greenlove_tracker.tracker.threads import short_switch_interval, start_thread
+from greenlove_tracker.tracker.switch_interval import short_switch_interval
 
 _log = logging.getLogger("greenlove_tracker")
 

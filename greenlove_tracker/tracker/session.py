@@ -19,15 +19,13 @@ from greenlove_tracker.meter import Meter
 from greenlove_tracker.records import Clock, Counts, Field, Row, RunStatus, RunSummary, SystemClock
 from greenlove_tracker.tracker.background import BackgroundWorker
 from greenlove_tracker.tracker.budgets import BudgetActions, BudgetMonitor
-from greenlove_tracker.tracker.forecaster import RunForecaster
+from greenlove_tracker.tracker.forecaster import ProgressLog, RunForecaster
 from greenlove_tracker.tracker.metadata import run_fields, settings_fields
 from greenlove_tracker.tracker.meter_starter import MeterStarter, choose_meter
-from greenlove_tracker.tracker.progress import ProgressLog
 from greenlove_tracker.tracker.recorder import Recorder
 from greenlove_tracker.tracker.shutdown import guard
-from greenlove_tracker.tracker.state import Plan, RunMode, RunState, make_run_dir, run_factors
+from greenlove_tracker.tracker.state import Plan, RunMode, RunState, WarnOnce, make_run_dir, run_factors, unwritten_text
 from greenlove_tracker.tracker.status import StatusPrinter
-from greenlove_tracker.tracker.warn_once import WarnOnce, unwritten_text
 
 
 class Session:

@@ -4,7 +4,7 @@ import sys
 import pytest
 
 from greenlove_tracker.errors import UsageError
-from greenlove_tracker.grid import Place, carbon_intensity, electricity_price, intensity, resolve_place
+from greenlove_tracker.grid import Place, carbon_intensity, electricity_price, factors, resolve_place
 
 
 @pytest.mark.parametrize("text", ["DE", "DEU", "Germany", "germany", " de ", "Federal Republic of Germany"])
@@ -74,7 +74,7 @@ def test_a_country_without_a_figure_is_refused():
 
 
 def test_every_figure_of_the_tables_can_be_meant():
-    table, _ = intensity._load("global_energy_mix.json")
+    table, _ = factors._load("global_energy_mix.json")
     for iso3, row in table.items():
         assert row["carbon_intensity"] < 2000 and len(iso3) == 3
 

@@ -6,7 +6,7 @@ from fakes import FakeClock
 
 from greenlove_tracker.meter import SimulatedMeter
 from greenlove_tracker.records import Counts, RowKind
-from greenlove_tracker.tracker.progress import ProgressLog
+from greenlove_tracker.tracker.forecaster import ProgressLog
 from greenlove_tracker.tracker.recorder import Recorder
 
 

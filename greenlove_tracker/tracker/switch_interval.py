@@ -1,11 +1,10 @@
-"""Threads of ours beside a training: started where there is one to be had, and with short turns at Python's lock."""
+"""Short turns at Python's lock, while a thread of ours works beside a training."""
 
 from __future__ import annotations
 
 import os
 import sys
 import threading
-from collections.abc import Callable
 from types import TracebackType
 
 # A thread gives Python's lock back at every file that it reads, and then waits until the training's turn ends: 5 ms,
@@ -13,15 +12,6 @@ from types import TracebackType
 # half a millisecond it takes 3 s. The training gives up the same time in all, and waits less for the lock itself.
 _SHORT_INTERVAL_S = 0.0005
 _ROUNDING_S = 5e-7  # Python cuts the interval to whole microseconds; half of one makes up for that
-
-
-def start_thread(name: str, work: Callable[[], None]) -> RuntimeError | None:
-    """Start a daemon thread; return the error where there is none to be had."""
-    try:
-        threading.Thread(target=work, name=name, daemon=True).start()
-    except RuntimeError as error:
-        return error
-    return None
 
 
 class _ShortSwitchInterval:

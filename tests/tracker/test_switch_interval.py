@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from greenlove_tracker.tracker.threads import short_switch_interval
+from greenlove_tracker.tracker.switch_interval import short_switch_interval
 
 
 @pytest.fixture(autouse=True)

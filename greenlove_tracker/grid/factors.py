@@ -1,4 +1,7 @@
-"""Carbon intensity of a place from the tables that come with CodeCarbon, read by path; none needs a network."""
+"""The carbon intensity and the price of electricity of a place, from tables on the disk; none needs a network.
+
+The intensities of countries and states are those that come with CodeCarbon, read by path.
+"""
 
 from __future__ import annotations
 
@@ -9,12 +12,12 @@ from typing import Any
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.grid.place import Place, package_file
 from greenlove_tracker.records import Factor
-from greenlove_tracker.tables.power import WORLD_TABLE, world_intensity
+from greenlove_tracker.tables.power import PRICES_TABLE, WORLD_TABLE, business_prices, household_prices, world_intensity
 from greenlove_tracker.tables.reading import table_sha256
 from greenlove_tracker.units import g_per_kwh_from_lb_per_mwh
 
-NAME = "carbon_intensity"
-UNIT = "gCO2e/kWh"
+_INTENSITY = "carbon_intensity"
+_INTENSITY_UNIT = "gCO2e/kWh"
 
 
 def carbon_intensity(place: Place | None, given_gco2e_per_kwh: float | None = None) -> Factor:
@@ -27,13 +30,13 @@ def carbon_intensity(place: Place | None, given_gco2e_per_kwh: float | None = No
         UsageError: where the tables know no figure for the place.
     """
     if given_gco2e_per_kwh is not None:
-        return Factor(NAME, given_gco2e_per_kwh, UNIT, "given by the user", basis="as given")
+        return Factor(_INTENSITY, given_gco2e_per_kwh, _INTENSITY_UNIT, "given by the user", basis="as given")
     if place is None:
         world = world_intensity()
         return Factor(
-            NAME,
+            _INTENSITY,
             world.gco2e_per_kwh,
-            UNIT,
+            _INTENSITY_UNIT,
             f"world average, since no country is set: {world.source}",
             world.year,
             world.basis,
@@ -58,7 +61,7 @@ def _country(place: Place) -> Factor:
         )
     source = f"{place.country}, Our World in Data (CC BY 4.0) as shipped with CodeCarbon"
     basis = "location-based, lifecycle"
-    return Factor(NAME, float(row["carbon_intensity"]), UNIT, source, str(row["year"]), basis, sha256)
+    return Factor(_INTENSITY, float(row["carbon_intensity"]), _INTENSITY_UNIT, source, str(row["year"]), basis, sha256)
 
 
 def _us_state(place: Place) -> Factor:
@@ -74,4 +77,30 @@ def _us_state(place: Place) -> Factor:
     source = f"{name.title()}, EPA eGRID as shipped with CodeCarbon"
     value = g_per_kwh_from_lb_per_mwh(float(row["emissions"]))
     year = str(table.get("_source", {}).get("year", "2023"))
-    return Factor(NAME, value, UNIT, source, year, "location-based, direct", sha256)
+    return Factor(_INTENSITY, value, _INTENSITY_UNIT, source, year, "location-based, direct", sha256)
+
+
+_PRICE = "electricity_price"
+_PRICE_UNIT = "USD/kWh"
+HOUSEHOLD, BUSINESS = "household", "business"
+
+
+def electricity_price(place: Place | None, given_usd_per_kwh: float | None = None) -> Factor | None:
+    """Return the price that a run's electricity is counted with; None where none is known, never a guess.
+
+    A figure that the user gives comes first, then a household's, then a business's, which outside Europe is of 2019.
+    """
+    if given_usd_per_kwh is not None:
+        return Factor(_PRICE, given_usd_per_kwh, _PRICE_UNIT, "given by the user", basis="as given")
+    if place is None:
+        return None
+    for basis, words, table in (
+        (HOUSEHOLD, "household, all taxes", household_prices),
+        (BUSINESS, "for businesses", business_prices),
+    ):
+        if (price := table().get(place.iso3)) is not None:
+            source = f"{price.country}, {words}: {price.source}"
+            return Factor(
+                _PRICE, price.usd_per_kwh, _PRICE_UNIT, source, price.period, basis, table_sha256(PRICES_TABLE)
+            )
+    return None
