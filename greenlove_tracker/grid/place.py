@@ -48,6 +48,7 @@ def _countries() -> list[dict[str, str]]:
     return countries
 
 
+@cache
 def resolve_place(text: str) -> Place | None:
     """Return the place that ``DE``, ``DEU``, ``Germany`` or ``US-CA`` names; None for the empty string.
 

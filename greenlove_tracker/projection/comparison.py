@@ -11,7 +11,8 @@ from greenlove_tracker.errors import UsageError
 from greenlove_tracker.forecasting import Estimate, Forecast, TrainingPlan
 from greenlove_tracker.logs.directory import read_logs
 from greenlove_tracker.logs.run import Run
-from greenlove_tracker.projection import from_log, power
+from greenlove_tracker.projection import from_log
+from greenlove_tracker.projection import speedup as speedups
 from greenlove_tracker.projection.catalogue import recognise
 from greenlove_tracker.projection.project import project_forecast
 from greenlove_tracker.projection.speedup import Speedup, measured_speedup
@@ -114,9 +115,9 @@ def _measured(training: from_log.Training, path: str) -> MeasuredSpeedup:
     plan = training.exploration.explored_plan
     if not _is_same_training(plan, other.explored_plan):
         raise UsageError(f"--measured {path}: it explored another training, of another data set or batch size")
-    local_s = power.at_level(training.forecast.duration_s)
-    target_s = power.at_level(forecast_from_log(other, plan).duration_s)
-    of_one = 1 / power.scaling_gain(training.options.n_gpus or 1, gpus.n_gpus, training.options.scaling)
+    local_s = speedups.at_level(training.forecast.duration_s)
+    target_s = speedups.at_level(forecast_from_log(other, plan).duration_s)
+    of_one = 1 / speedups.scaling_gain(training.options.n_gpus or 1, gpus.n_gpus, training.options.scaling)
     both = measured_speedup(local_s, target_s)
     of_target = measured_speedup(replace(local_s, lower=local_s.point, upper=local_s.point), target_s).estimate
     speedup = replace(

@@ -10,9 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from greenlove_tracker.forecasting import Estimate
+from greenlove_tracker.forecasting import PROJECTION_LEVEL, Estimate
 from greenlove_tracker.format import duration, interval, mass, money, significant
-from greenlove_tracker.projection.power import LEVEL
 from greenlove_tracker.projection.types import Projection
 from greenlove_tracker.units import SECONDS_PER_HOUR
 
@@ -154,7 +153,7 @@ def _saving(criterion: Criterion, rented: Sequence[Projection], local: Projectio
     if a is None or not known:
         return None
     b, best = min(known, key=lambda pair: pair[0].point)
-    amount = Estimate(a.point - b.point, a.lower - b.upper, a.upper - b.lower, LEVEL, a.unit, b.kind)
+    amount = Estimate(a.point - b.point, a.lower - b.upper, a.upper - b.lower, PROJECTION_LEVEL, a.unit, b.kind)
     n_tied = sum(_overlap(b, value) for value, _ in known)
     return Saving(criterion, best, amount, _saving_sentence(criterion, best, amount, n_tied))
 

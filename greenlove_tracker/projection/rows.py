@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from greenlove_tracker.forecasting import Estimate, Forecast
-from greenlove_tracker.projection import power
-from greenlove_tracker.projection.machines import Machine, Site, site_of
-from greenlove_tracker.projection.speedup import Speedup, speedup
+from greenlove_tracker.projection import speedup as speedups
+from greenlove_tracker.projection.machines import HOST_OVERHEAD, Machine, Site, site_of
 from greenlove_tracker.projection.types import Caveat, Projection, ProjectionOptions
 from greenlove_tracker.records import Factor
 from greenlove_tracker.tables.gpus import GpuSpec
@@ -29,15 +28,15 @@ def local_row(
         options: of the projection.
         caveats: those about the whole table.
     """
-    duration, sources = power.at_level(forecast.duration_s), [_cited(machine.intensity)]
+    duration, sources = speedups.at_level(forecast.duration_s), [_cited(machine.intensity)]
     if forecast.energy_kwh is not None:
-        energy: Estimate | None = power.at_level(forecast.energy_kwh)
+        energy: Estimate | None = speedups.at_level(forecast.energy_kwh)
         sources.append("energy: as logged or forecast here, by the methods told there")
     elif (energy := machine.energy(duration)) is not None:
-        sources.append(f"energy: {_gpu_power(machine)} × {power.HOST_OVERHEAD} host × PUE {machine.pue}, a model")
+        sources.append(f"energy: {_gpu_power(machine)} × {HOST_OVERHEAD} host × PUE {machine.pue}, a model")
     cost, cost_basis = machine.rates.cost(duration, energy, machine.n_gpus)
     if cost is None and forecast.cost_usd is not None:
-        cost, cost_basis = power.at_level(forecast.cost_usd), "as forecast"
+        cost, cost_basis = speedups.at_level(forecast.cost_usd), "as forecast"
     if cost_basis == "electricity":
         sources.append(_cited(machine.electricity_price))
     if machine.draw is None:
@@ -122,8 +121,8 @@ def target_row(forecast: Forecast, local: Machine, target: Target, options: Proj
         price_usd_per_gpu_hour=offer.usd_per_gpu_hour if offer else None,
     )
     fits = _fits(gpu, local.gpu, options.peak_memory_gb)
-    gain = power.scaling_gain(local.n_gpus, machine.n_gpus, options.scaling)
-    faster = speedup(
+    gain = speedups.scaling_gain(local.n_gpus, machine.n_gpus, options.scaling)
+    faster = speedups.speedup(
         local.gpu,
         gpu,
         task=options.task,
@@ -134,8 +133,8 @@ def target_row(forecast: Forecast, local: Machine, target: Target, options: Proj
     least_s = _least_s(forecast, local, faster)
     duration = None
     if fits is not False:
-        duration = power.projected_duration(forecast.duration_s, faster.estimate, gain)
-        duration = power.at_least(duration, least_s) if least_s else duration
+        duration = speedups.projected_duration(forecast.duration_s, faster.estimate, gain)
+        duration = speedups.at_least(duration, least_s) if least_s else duration
     energy = machine.energy(duration)
     cost, cost_basis = machine.rates.cost(duration, energy, machine.n_gpus)
     return Projection(
@@ -168,15 +167,15 @@ def target_row(forecast: Forecast, local: Machine, target: Target, options: Proj
     )
 
 
-def _least_s(forecast: Forecast, local: Machine, faster: Speedup) -> float:
+def _least_s(forecast: Forecast, local: Machine, faster: speedups.Speedup) -> float:
     """Return the time that launching all kernels takes, which an assumed CPU's speedup ignores; 0: not known."""
     plan = forecast.plan
     if local.has_gpu or faster.method != "specifications" or plan is None:
         return 0.0
-    return power.LAUNCH_S * plan.n_epochs * plan.batches_per_epoch
+    return speedups.LAUNCH_S * plan.n_epochs * plan.batches_per_epoch
 
 
-def _bounded(faster: Speedup, most: float) -> Speedup:
+def _bounded(faster: speedups.Speedup, most: float) -> speedups.Speedup:
     """Return the speedup, no more of it than ``most``."""
     estimate = faster.estimate
     point = min(estimate.point, most)
@@ -208,7 +207,7 @@ def _gpu_power(machine: Machine, basis: str = "") -> str:
     return f"{machine.n_gpus} × {machine.tdp_w:.0f} W × {machine.draw.share:.0%}{basis}"
 
 
-def _sources(target: Target, site: Site, faster: Speedup) -> tuple[str, ...]:
+def _sources(target: Target, site: Site, faster: speedups.Speedup) -> tuple[str, ...]:
     found = [*faster.sources, f"data sheet: {target.gpu.source}"]
     if target.offer is not None:
         found.append(f"price, read {target.offer.price_date}: {target.offer.source}")
@@ -228,7 +227,7 @@ def _assumptions(
         found.append(f"{billed} GPUs for {local.n_gpus}: {gain:.2f}×, eight being {scaling:.0%} efficient")
     if machine.draw is not None and machine.tdp_w is not None:
         drawn = _gpu_power(machine, f" ({machine.draw.basis})")
-        found.append(f"energy: {drawn} × {power.HOST_OVERHEAD} host × PUE {site.pue} ({site.pue_basis})")
+        found.append(f"energy: {drawn} × {HOST_OVERHEAD} host × PUE {site.pue} ({site.pue_basis})")
     if offer is not None and billed > target.wanted_gpus:
         sizes = ", ".join(map(str, offer.gpus_per_instance))
         found.append(f"billed by instances of {sizes} GPUs: {billed} for {target.wanted_gpus} wanted, and all used")

@@ -8,11 +8,11 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from numbers import Real
+from statistics import NormalDist
 
 from greenlove_tracker.errors import UsageError
-from greenlove_tracker.forecasting import Estimate, Kind
+from greenlove_tracker.forecasting import PROJECTION_LEVEL, Estimate, Kind
 from greenlove_tracker.projection import benchmarks, specifications, speedup_error
-from greenlove_tracker.projection.speedup_error import LEVEL
 from greenlove_tracker.tables.gpus import CURRENT_SOFTWARE, GpuSpec
 
 UNIT = "×"
@@ -22,6 +22,10 @@ METHODS = ("benchmarks", "specifications", "green-love")
 CPU_FP32_TFLOPS = 1.0
 CPU_BANDWIDTH_GB_S = 50.0
 _CPU_FACTOR = 5.0  # a guess: no benchmark of the tables was run on a CPU
+_STATED_GPUS = 8  # the number of GPUs that the scaling efficiency is stated for
+# An assumption: forward, backward and optimizer of a small model are some tens to hundreds of kernels, each of which
+# PyTorch takes a few µs to launch, however fast the GPU is.
+LAUNCH_S = 0.3e-3
 _GREEN_LOVE_SOURCE = "green-love 0.2.2, README: 0.7 × ratio of TFLOPS + 0.3 × ratio of bandwidths"
 
 
@@ -75,7 +79,7 @@ def speedup(
     if local is None:
         return _from_cpu(target, precision, cpu_fp32_tflops, cpu_bandwidth_gb_s)
     if local.name == target.name:
-        return Speedup(Estimate(1.0, 1.0, 1.0, LEVEL, UNIT, Kind.ASSUMPTION), "same", "same GPU", ())
+        return Speedup(Estimate(1.0, 1.0, 1.0, PROJECTION_LEVEL, UNIT, Kind.ASSUMPTION), "same", "same GPU", ())
     if method == "green-love":
         return _from_blend(local, target, precision)
     if method != "specifications":
@@ -138,7 +142,10 @@ def given_speedup(custom: object) -> Speedup:
             f"{{argument}} must be positive, with lower ≤ figure ≤ upper, not {custom!r}", argument="custom_speedup"
         )
     return Speedup(
-        Estimate(point, lower, upper, LEVEL, UNIT, Kind.ASSUMPTION), "custom", "given", ("given by the user",)
+        Estimate(point, lower, upper, PROJECTION_LEVEL, UNIT, Kind.ASSUMPTION),
+        "custom",
+        "given",
+        ("given by the user",),
     )
 
 
@@ -204,4 +211,52 @@ def _from_cpu(target: GpuSpec, precision: str, fp32_tflops: float, bandwidth_gb_
 
 def _interval(log: float, half_width: float) -> Estimate:
     point = math.exp(log)
-    return Estimate(point, math.exp(log - half_width), math.exp(log + half_width), LEVEL, UNIT, Kind.ASSUMPTION)
+    return Estimate(
+        point, math.exp(log - half_width), math.exp(log + half_width), PROJECTION_LEVEL, UNIT, Kind.ASSUMPTION
+    )
+
+
+def at_level(estimate: Estimate, level: float = PROJECTION_LEVEL) -> Estimate:
+    """Return the same at another level: each side of the interval is read as half a normal distribution."""
+    if estimate.level == level:
+        return estimate
+    normal = NormalDist()
+    ratio = normal.inv_cdf((1 + level) / 2) / normal.inv_cdf((1 + estimate.level) / 2)
+    lower = max(0.0, estimate.point - (estimate.point - estimate.lower) * ratio)
+    upper = estimate.point + (estimate.upper - estimate.point) * ratio
+    return Estimate(estimate.point, lower, upper, level, estimate.unit, estimate.kind)
+
+
+def projected_duration(duration_s: Estimate, speedup: Estimate, gain: float) -> Estimate:
+    """Return the time on another machine: the local time / (speedup of one GPU × gain of their number).
+
+    The 90% range adds the relative errors of the forecast and of the speedup in quadrature on the log scale, side by
+    side (a small speedup makes a long time): as of independent log-normal errors. It is an assumption, since the
+    speedup's is. ``gain`` has no error of its own.
+    """
+    local, speed = at_level(duration_s), at_level(speedup)
+    point = local.point / (speed.point * gain)
+    longer = math.hypot(_log_ratio(local.upper, local.point), _log_ratio(speed.point, speed.lower))
+    shorter = math.hypot(_log_ratio(local.point, local.lower), _log_ratio(speed.upper, speed.point))
+    ends = (point * math.exp(-shorter), point * math.exp(longer))
+    return Estimate(point, *ends, PROJECTION_LEVEL, duration_s.unit, Kind.ASSUMPTION)
+
+
+def at_least(duration_s: Estimate, least_s: float) -> Estimate:
+    """Return the same, nowhere under ``least_s``; a raised point takes the upper end along, and is no surer for it."""
+    point, longer = max(duration_s.point, least_s), duration_s.upper / duration_s.point
+    lower = max(duration_s.lower, least_s)
+    return Estimate(point, lower, point * longer, duration_s.level, duration_s.unit, duration_s.kind)
+
+
+def _log_ratio(high: float, low: float) -> float:
+    return math.log(high / low) if low > 0 else math.inf
+
+
+def scaling_gain(n_from: int, n_to: int, scaling: float) -> float:
+    """Return how much faster ``n_to`` GPUs are than ``n_from`` of the same kind.
+
+    The power law of the numbers at which eight GPUs do 8 × ``scaling`` times what one does: (to / from) ** (1 + log₈
+    scaling). So as many GPUs as here gain nothing and lose nothing, two are 95% efficient at the default of 85%.
+    """
+    return float((n_to / n_from) ** (1 + math.log(scaling, _STATED_GPUS)))

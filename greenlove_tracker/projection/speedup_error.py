@@ -15,10 +15,9 @@ from functools import cache
 from itertools import combinations
 from statistics import fmean
 
+from greenlove_tracker.forecasting import PROJECTION_LEVEL
 from greenlove_tracker.projection import benchmarks, specifications
 from greenlove_tracker.tables.gpus import SOFTWARE_FAMILIES, gpus
-
-LEVEL = 0.90
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +43,7 @@ class Spread:
         return self.base + self.slope * distance
 
 
-def fit_spread(residuals: Sequence[Residual], level: float = LEVEL) -> Spread:
+def fit_spread(residuals: Sequence[Residual], level: float = PROJECTION_LEVEL) -> Spread:
     """Return the spread that holds ``level`` of the residuals."""
     import numpy as np
 

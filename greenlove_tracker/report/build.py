@@ -8,9 +8,9 @@ from pathlib import Path
 from greenlove_tracker import files
 from greenlove_tracker.errors import LogError, UsageError
 from greenlove_tracker.logs.aggregate import aggregate
-from greenlove_tracker.logs.directory import Logs, read_logs
+from greenlove_tracker.logs.directory import Logs
 from greenlove_tracker.logs.run import Run
-from greenlove_tracker.logs.storage import entries
+from greenlove_tracker.logs.storage import LogPath, entries, place
 from greenlove_tracker.logs.sums import contribution
 from greenlove_tracker.rendering.document import Document
 from greenlove_tracker.report.directory_report import CUTS, directory_document
@@ -145,10 +145,10 @@ def document(
     Raises:
         UsageError: where there is no such directory, no run in it, or where the factors or the number cannot be.
     """
-    logs = log_dir if isinstance(log_dir, Logs) else read_logs(log_dir)
-    if (n_jobs, since, until) == (None, None, None) and (run := _lone_run(logs)):
+    path = log_dir.path if isinstance(log_dir, Logs) else place(log_dir)
+    if (n_jobs, since, until) == (None, None, None) and (run := _lone_run(path)):
         return run_document(run, factors)
-    runs = aggregate(logs, since=since, until=until)
+    runs = aggregate(log_dir, since=since, until=until)
     runs.prepare(*CUTS)
     if not runs.total.n_runs and not runs.problems:
         period = " of that time" if since or until else ""
@@ -161,15 +161,15 @@ def document(
     return directory_document(runs, factors, n_jobs)
 
 
-def _lone_run(logs: Logs) -> Run | None:
+def _lone_run(path: LogPath) -> Run | None:
     """Return the run of its own directory, or of one that holds nothing else; None where it cannot be read."""
-    if not logs.path.is_dir():
+    if not path.is_dir():
         return None  # a log of another tool
-    run = Run(logs.path)
+    run = Run(path)
     try:
         if not run.is_run:
-            (entry,) = entries(logs.path)
-            run = Run(logs.path / entry.name)
+            (entry,) = entries(path)
+            run = Run(path / entry.name)
             if entry.is_link or not run.is_run:
                 return None
         contribution(run)

@@ -11,9 +11,7 @@ from greenlove_tracker import format as fmt
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.forecasting import Estimate, Forecast, Trial
 from greenlove_tracker.format import time_scale
-from greenlove_tracker.logs.directory import Logs
 from greenlove_tracker.logs.run import Run
-from greenlove_tracker.logs.trials import EXPLORATIONS_DIR, plan_of
 from greenlove_tracker.projection.types import Projection
 from greenlove_tracker.rendering import document as doc
 from greenlove_tracker.rendering.axes import thinned
@@ -50,23 +48,6 @@ def explored_blocks(run: Run) -> tuple[doc.Block, ...]:
         return exploration_blocks(forecast_from_log(run), run.trials)
     except (UsageError, ValueError) as error:
         return (doc.Paragraph(f"What was explored cannot be forecast again: {error}."),)
-
-
-def explored_plan(run: Run) -> str:
-    """Return the plan of an exploration in words; empty for other runs, and where the log is damaged there."""
-    try:
-        return fmt.plan(plan_of(run.fields))
-    except UsageError:
-        return ""
-
-
-def explored_within(run: Run) -> tuple[doc.Block, ...]:
-    """Return the result of the last exploration made while a run was open; nothing without one."""
-    folder = run.path / EXPLORATIONS_DIR
-    if not folder.is_dir():
-        return ()
-    inside = Logs(folder).latest_exploration()
-    return () if inside is None else (doc.Heading("What was explored before it"), *explored_blocks(inside))
 
 
 def exploration_blocks(forecast: Forecast, trials: Sequence[Trial]) -> tuple[doc.Block, ...]:

@@ -6,16 +6,19 @@ import os
 from collections.abc import Callable, Sequence
 
 from greenlove_tracker import format as fmt
+from greenlove_tracker.errors import UsageError
 from greenlove_tracker.format import Scale, energy_scale, mass_scale, power_scale, time_scale
+from greenlove_tracker.logs.directory import Logs
 from greenlove_tracker.logs.forecasts import QUANTITIES, IssuedForecast, headline
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.logs.totals import mean_w, metered_intervals
+from greenlove_tracker.logs.trials import EXPLORATIONS_DIR, plan_of
 from greenlove_tracker.records import COMPONENTS, Energy
 from greenlove_tracker.rendering import document as doc
 from greenlove_tracker.rendering.axes import MAX_POINTS, Points, thinned
 from greenlove_tracker.report import wording
 from greenlove_tracker.report.equivalents import equivalent_blocks
-from greenlove_tracker.report.exploration_report import explored_blocks, explored_plan, explored_within
+from greenlove_tracker.report.exploration_report import explored_blocks
 from greenlove_tracker.report.method import method_blocks
 from greenlove_tracker.report.projection_report import elsewhere_blocks
 from greenlove_tracker.report.restated import restated_blocks
@@ -81,7 +84,7 @@ def run_document(run: Run, factors: str | os.PathLike[str] | None = None) -> doc
             *forecast_blocks(run),
             *_energy_blocks(run),
             *_chart_blocks(run),
-            *explored_within(run),
+            *_explored_within(run),
             *equivalent_blocks(run.emissions_kgco2e, run.text("country")),
         )
     elsewhere, basis = elsewhere_blocks(run)
@@ -95,6 +98,15 @@ def run_document(run: Run, factors: str | os.PathLike[str] | None = None) -> doc
     )
 
 
+def _explored_within(run: Run) -> tuple[doc.Block, ...]:
+    """Return the result of the last exploration made while a run was open; nothing without one."""
+    folder = run.path / EXPLORATIONS_DIR
+    if not folder.is_dir():
+        return ()
+    inside = Logs(folder).latest_exploration()
+    return () if inside is None else (doc.Heading("What was explored before it"), *explored_blocks(inside))
+
+
 def _subtitle(run: Run) -> str:
     summary = run.summary
     code = f"exit {summary.exit_code}" if summary.exit_code is not None else ""
@@ -102,7 +114,7 @@ def _subtitle(run: Run) -> str:
     started = (
         f"started {fmt.shortened(summary.started_at, 30)[:16].replace('T', ' ')}{zone}" if summary.started_at else ""
     )
-    plan = explored_plan(run)
+    plan = _explored_plan(run)
     parts = (
         fmt.shortened(summary.status, 20),
         f"for {plan}" if plan else wording.progress(run),
@@ -111,6 +123,14 @@ def _subtitle(run: Run) -> str:
         wording.field_text(run, "host", 30),
     )
     return " · ".join(part for part in parts if part)
+
+
+def _explored_plan(run: Run) -> str:
+    """Return the plan of an exploration in words; empty for other runs, and where the log is damaged there."""
+    try:
+        return fmt.plan(plan_of(run.fields))
+    except UsageError:
+        return ""
 
 
 def _energy_blocks(run: Run) -> tuple[doc.Block, ...]:

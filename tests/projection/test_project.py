@@ -13,8 +13,8 @@ from projection_samples import projected_by_name as projected
 
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.forecasting import Estimate, TrainingPlan
-from greenlove_tracker.projection.power import at_level, projected_duration, scaling_gain
 from greenlove_tracker.projection.project import Projection, project, project_forecast
+from greenlove_tracker.projection.speedup import at_level, projected_duration, scaling_gain
 from greenlove_tracker.projection.types import ProjectionOptions
 from greenlove_tracker.records import Factor
 
