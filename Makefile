@@ -4,10 +4,10 @@ BIN := .venv/bin
 INSTALLED := .venv/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check bench format clean
+.PHONY: help demo test test-fast check bench format clean
 
 help:  ## show this list
-	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
 
 demo: $(INSTALLED)  ## train a small network on real digits under the tracker, and write demo.pdf
 	@$(BIN)/greenlove demo
@@ -15,10 +15,14 @@ demo: $(INSTALLED)  ## train a small network on real digits under the tracker, a
 test: $(INSTALLED)  ## run the whole test suite
 	$(BIN)/python -m pytest
 
-check: $(INSTALLED)  ## ruff, mypy and import-linter: what CI runs
+test-fast: $(INSTALLED)  ## the tests without processes, real explorations and Chromium
+	$(BIN)/python -m pytest -m "not real"
+
+check: $(INSTALLED)  ## ruff, mypy, the structure's limits and import-linter: what CI runs
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/python benchmarks/structure.py
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/lint-imports
 
 bench: $(INSTALLED) .venv/.bench  ## measure against peers, in one run
