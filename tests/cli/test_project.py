@@ -10,7 +10,7 @@ from click.testing import CliRunner
 from projection_samples import LAPTOP, PLAN, explored
 
 from greenlove_tracker.cli import cli, forecast
-from greenlove_tracker.cli.explore import parse_speedups
+from greenlove_tracker.cli.project import parse_speedups
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.extrapolation.extrapolate import forecast_from_log
 from greenlove_tracker.logs.directory import read_logs
