@@ -16,7 +16,7 @@ test: $(INSTALLED)  ## run the whole test suite
 	$(BIN)/python -m pytest
 
 test-fast: $(INSTALLED)  ## the tests without processes, real explorations and Chromium
-	$(BIN)/python -m pytest -m "not real"
+	$(BIN)/python -m pytest -m "not real and not slow"
 
 check: $(INSTALLED)  ## ruff, mypy, the structure's limits and import-linter: what CI runs
 	$(BIN)/ruff check .

@@ -33,6 +33,8 @@ from greenlove_tracker.projection.types import ProjectionOptions  # noqa: E402
 from greenlove_tracker.records import Energy, Field, Method  # noqa: E402
 from greenlove_tracker.report.projection_text import projection_text  # noqa: E402
 
+pytestmark = pytest.mark.real
+
 N, WIDTH = 3200, 16
 REQUIRED = inspect.Parameter.empty
 PARAMETERS = {  # of green_love.GreenLoveEstimator 0.2.2, in its order

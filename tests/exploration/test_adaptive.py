@@ -276,6 +276,7 @@ def test_energy_goes_with_its_trial():
     assert all(t.sample_size % BATCH == 0 for t in trials)
 
 
+@pytest.mark.slow
 def test_on_virtual_loops_the_forecast_is_near_and_its_interval_honest():
     plan = TrainingPlan(samples=60_000, batch_size=BATCH, epochs=100)
     errors, covered = [], 0

@@ -18,6 +18,8 @@ from greenlove_tracker import Estimator, read_logs  # noqa: E402
 from greenlove_tracker.cli import cli  # noqa: E402
 from greenlove_tracker.errors import UsageError  # noqa: E402
 
+pytestmark = pytest.mark.real
+
 N, WIDTH = 6400, 16
 
 

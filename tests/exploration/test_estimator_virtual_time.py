@@ -20,6 +20,8 @@ from greenlove_tracker.meter import NullMeter, SimulatedMeter  # noqa: E402
 from greenlove_tracker.projection.comparison import compare_log  # noqa: E402
 from greenlove_tracker.projection.types import ProjectionOptions  # noqa: E402
 
+pytestmark = pytest.mark.real
+
 
 class Numbers(Dataset):
     """As many numbers as one likes, none of them stored."""

@@ -42,6 +42,7 @@ def test_where_power_rises_with_size_the_fit_is_right_and_mean_power_is_not():
     assert at_mean_power.point < 0.85 * EXACT_KWH
 
 
+@pytest.mark.slow
 def test_the_energys_95_percent_interval_keeps_its_word():
     rng = np.random.default_rng(11)
     replicates, hits = 120, 0

@@ -145,6 +145,7 @@ def test_forecasts_are_finite_ordered_and_scale(batch_s, fixed_share, epochs, ra
     assert slower.point == pytest.approx(2 * duration.point, rel=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cost", [{}, {"fixed_s": 0.005}, {"run_noise": 0.02, "noise": 0.02}])
 def test_the_95_percent_interval_keeps_its_word(cost):
     rng = np.random.default_rng(7)
@@ -247,6 +248,7 @@ def any_trials(draw) -> list[Trial]:
     return found
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=120)
 @given(
     trials=any_trials(),
@@ -315,6 +317,7 @@ def test_a_largest_size_that_the_others_do_not_foresee_is_loud_and_widens_all():
     assert forecast.duration_p99_s >= forecast.duration_s.upper
 
 
+@pytest.mark.slow
 def test_a_foreseen_largest_size_changes_nothing():
     rng = np.random.default_rng(11)
     alarms = sum(any(w.name == "BACKTEST" for w in extrapolate(trials(rng), PLAN).warnings) for _ in range(100))

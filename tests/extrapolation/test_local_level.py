@@ -99,6 +99,7 @@ def test_a_drift_is_followed():
     assert lower < 1.0 + 0.004 * 59.5 < upper
 
 
+@pytest.mark.slow
 def test_coverage_with_independent_noise_is_at_least_nominal_and_the_width_bounded():
     rng = np.random.default_rng(20261121)
     held, widths = 0, []

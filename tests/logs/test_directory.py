@@ -354,6 +354,7 @@ def test_a_long_file_of_noise_is_told_in_part_and_read_to_its_end(make_run):
     assert len(problems(run)) == 21 and problems(run)[-1] == "epochs-0.csv: and more like these"
 
 
+@pytest.mark.slow
 def test_no_more_of_a_long_file_is_held_than_its_rows(tmp_path):
     file = tmp_path / "a.csv"
     file.write_bytes(b"a,b\n" + b'1,"unclosed\n' * 100_000 + b"2,3\n" * 100_000)
