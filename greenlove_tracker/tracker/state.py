@@ -21,6 +21,8 @@ from greenlove_tracker.logs.totals import RunFactors
 from greenlove_tracker.records import Clock
 from greenlove_tracker.tracker.budgets import BudgetActions, budget_limits
 
+_log = logging.getLogger("greenlove_tracker")
+
 
 class RunMode(Enum):
     """The kind of training that a run tracks."""
@@ -203,9 +205,6 @@ def make_run_dir(log_dir: str, ranks: Ranks, utc_s: float) -> Path:
     run_dir = base / writer.claim_run_id(base, ranks.launch_key, ranks.rank, utc_s)
     run_dir.mkdir(exist_ok=True)
     return run_dir
-
-
-_log = logging.getLogger("greenlove_tracker")
 
 
 class WarnOnce:
