@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from datetime import date
 
 from greenlove_tracker.forecasting import Estimate, Forecast
 from greenlove_tracker.projection import speedup as speedups
@@ -243,10 +244,10 @@ def _assumptions(
 def _caveats(local: Machine, target: Target, site: Site, options: ProjectionOptions) -> tuple[Caveat, ...]:
     offer = target.offer
     found = [text for text in (target.note, site.warning) if text]
-    if offer is not None and offer.usd_per_gpu_hour is not None and offer.age_days(options.today) > STALE_DAYS:
-        found.append(
-            f"the price was read on {offer.price_date}, {offer.age_days(options.today)} days ago: look it up again"
-        )
+    if offer is not None and offer.usd_per_gpu_hour is not None:
+        age_days = (options.today - date.fromisoformat(offer.price_date)).days
+        if age_days > STALE_DAYS:
+            found.append(f"the price was read on {offer.price_date}, {age_days} days ago: look it up again")
     bases = _coverage(local.intensity), _coverage(site.intensity)
     if all(bases) and bases[0] != bases[1]:
         found.append(

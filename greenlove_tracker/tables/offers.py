@@ -60,10 +60,6 @@ class Offer:
     note: str
     source: str
 
-    def age_days(self, today: date) -> int:
-        """Return days since the price was read."""
-        return (today - date.fromisoformat(self.price_date)).days
-
 
 @cache
 def bundled_offers() -> tuple[Offer, ...]:

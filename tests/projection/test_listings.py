@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import date
 
 import pytest
 from hypothesis import given
@@ -55,7 +54,7 @@ def test_a_file_in_our_columns(file):
     assert (l40s.provider, l40s.usd_per_gpu_hour, l40s.gpus_per_instance) == ("acme", 1.20, (1, 2))
     assert h100.usd_per_gpu_hour == 3.0  # 24 / 8
     assert (b200.usd_per_gpu_hour, b200.status) == (None, "contact sales")
-    assert l40s.age_days(date(2026, 11, 21)) == 20
+    assert l40s.price_date == "2026-11-01"
     assert names(offers_of("acme", path)) == ["L40S", "H100 SXM5 80GB", "B200 SXM"]
 
 
