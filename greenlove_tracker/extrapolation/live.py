@@ -1,4 +1,7 @@
-"""Forecasts from runs: the whole of one while it runs, and a sweep of many from those that are done. No statsmodels."""
+"""Forecasts from runs: the whole of one while it runs, and a sweep of many from those that are done.
+
+A running training loads it: no statsmodels, and of SciPy ``scipy.special`` alone.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +9,16 @@ import math
 from collections.abc import Iterator, Sequence
 
 import numpy as np
-from scipy import stats
 
 from greenlove_tracker import forecasting
-from greenlove_tracker.extrapolation.distributions import Array, Mixture, above_zero
+from greenlove_tracker.extrapolation.distributions import (
+    Array,
+    Mixture,
+    above_zero,
+    normal_density,
+    normal_quantile,
+    student_quantile,
+)
 from greenlove_tracker.extrapolation.local_level import Series, future_mean
 from greenlove_tracker.forecasting import Estimate, Forecast, ForecastWarning, Kind, Progress, WarningCode
 from greenlove_tracker.pricing import Rates
@@ -115,12 +124,12 @@ def _with_prior(per_unit: Mixture, prior: Forecast, total_units: float) -> Mixtu
     between_s = prior.between_s.point if prior.between_s is not None else 0.0  # the run's own gaps stand for these
     units = (prior.plan.steps or prior.plan.n_epochs) if prior.plan is not None else total_units
     mean = (expected.point - prior.one_off_s.point - between_s) / units
-    z = float(stats.norm.ppf((1 + expected.level) / 2))
+    z = normal_quantile((1 + expected.level) / 2)
     variance = ((expected.upper - expected.lower) / 2 / z / units) ** 2
     parts = []
     for weight, m, s, freedom in per_unit.parts():
         parts.append((weight * _PRIOR_IS_WRONG / mean, m, s, freedom))
-        agreement = float(stats.norm.pdf(m, mean, math.sqrt(s**2 + variance)))
+        agreement = normal_density(m, mean, max(math.sqrt(s**2 + variance), 1e-12 * mean))
         share = s**2 / (s**2 + variance) if variance else 1.0
         both = (weight * (1 - _PRIOR_IS_WRONG) * agreement, m + share * (mean - m), math.sqrt((1 - share) * s**2))
         parts.append((*both, freedom))
@@ -202,9 +211,9 @@ def forecast_sweep(outcomes: Sequence[float], n_runs: int, unit: str, *, level: 
     known = np.asarray(outcomes, dtype=float)
     n, mean = len(known), float(known.mean())
     if n == 1:
-        reach = float(stats.norm.ppf((1 + level) / 2)) * _SINGLE_SPREAD * mean * n_runs
+        reach = normal_quantile((1 + level) / 2) * _SINGLE_SPREAD * mean * n_runs
     else:
-        t = float(stats.t.ppf((1 + level) / 2, n - 1))
+        t = student_quantile((1 + level) / 2, n - 1)
         reach = t * float(known.std(ddof=1)) * math.sqrt(n_runs**2 / n + n_runs)
     total = n_runs * mean
     lower = above_zero(max(0.0, total - reach), total, total + reach)

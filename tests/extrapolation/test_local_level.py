@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 import statsmodels.api as sm
-from scipy import stats
+from scipy import linalg, stats
 
 from greenlove_tracker.extrapolation import local_level
 from greenlove_tracker.extrapolation.local_level import Series, future_mean
@@ -22,27 +22,53 @@ def interval(values, total, coverage=0.95):
 
 def test_the_level_of_the_nile_is_that_of_the_kalman_filter():
     flow = sm.datasets.nile.load().data["volume"].to_numpy(dtype=float)
-    t = np.arange(len(flow)) + 0.5
-    q = NILE_WALK / NILE_NOISE
-    fit = local_level._Fit(flow, np.eye(len(flow)) + q * np.minimum.outer(t, t), 1.0)
-    mean, deviation = fit.predict(q * t, q * t[-1])
+    q, now = np.array([NILE_WALK / NILE_NOISE]), len(flow) - 0.5
+    fit = local_level._fit(flow, np.ones(len(flow)), 1.0, q, np.zeros(1))
+    (mean,), (deviation,) = fit.predict(q, q * now)
     model = sm.tsa.UnobservedComponents(flow, "local level")
     filtered = model.filter([NILE_NOISE, NILE_WALK])
     assert mean == pytest.approx(filtered.filtered_state[0, -1], rel=1e-6)
     assert mean == pytest.approx(798.37, abs=0.01)  # Durbin and Koopman's filtered level of 1970
     relative = filtered.filtered_state_cov[0, 0, -1] / NILE_NOISE
-    assert deviation**2 / fit.variance == pytest.approx(relative, rel=1e-6)
+    assert deviation**2 / fit.variance[0] == pytest.approx(relative, rel=1e-6)
 
 
 def test_the_marginal_likelihood_is_that_of_a_multivariate_t_without_its_mean():
     rng = np.random.default_rng(3)
-    y, covariance = rng.normal(1.0, 0.02, 6), np.diag([1.0, 0.5, 1.0, 1.0, 2.0, 1.0])
-    fit = local_level._Fit(y, covariance, 0.02)
+    y, u = rng.normal(1.0, 0.02, 6), np.array([1.0, 2.0, 1.0, 1.0, 0.5, 1.0])
+    t, walk, drift = np.cumsum(u) - u / 2, 0.3, 0.02
+    covariance = np.diag(1.0 / u) + walk * np.minimum.outer(t, t) + drift * np.outer(t, t)
+    fit = local_level._fit(y, u, 0.02, np.array([walk]), np.array([drift]))
     # the differences from the first value hold all that is not the mean: their density, up to the flat prior's constant
     contrast = np.hstack([-np.ones((5, 1)), np.eye(5)])
     scatter = contrast @ covariance @ contrast.T * 0.02**2
     density = stats.multivariate_t.logpdf(contrast @ y, shape=scatter, df=local_level._NOISE_WEIGHT)
-    assert fit.log_likelihood == pytest.approx(density, abs=1e-9)
+    assert fit.log_likelihood == pytest.approx([density], abs=1e-9)
+
+
+def test_walk_and_drift_are_predicted_as_generalised_least_squares_with_whole_matrices_does():
+    rng = np.random.default_rng(4)
+    u = rng.uniform(0.5, 40.0, 30)
+    y, t, noise = rng.normal(1.0, 0.02, 30), np.cumsum(u) - u / 2, 0.02
+    walk, drift, slope, variance = (
+        np.array([0.0, 1e-3, 0.7]),
+        np.array([0.0, 1e-5, 0.0]),
+        np.array([0.0, 2e-3, 0.9]),
+        900.0,
+    )
+    fits = local_level._fit(y, u, noise, walk, drift)
+    means, deviations = fits.predict(slope, np.full(3, variance))
+    for i in range(3):
+        covariance = np.diag(1.0 / u) + walk[i] * np.minimum.outer(t, t) + drift[i] * np.outer(t, t)
+        factor, ones, c = linalg.cho_factor(covariance, lower=True), np.ones(30), slope[i] * t
+        solved_ones = linalg.cho_solve(factor, ones)
+        level = y @ solved_ones / (ones @ solved_ones)
+        squares = (y - level) @ linalg.cho_solve(factor, y - level)
+        scale = (local_level._NOISE_WEIGHT * noise**2 + squares) / fits.freedom
+        missing = 1.0 - c @ solved_ones
+        relative = variance - c @ linalg.cho_solve(factor, c) + missing**2 / (ones @ solved_ones)
+        assert means[i] == pytest.approx(level + c @ linalg.cho_solve(factor, y - level), rel=1e-9)
+        assert deviations[i] == pytest.approx(math.sqrt(relative * scale), rel=1e-9)
 
 
 def test_a_single_regime_is_the_mean_of_its_units():
@@ -54,8 +80,8 @@ def test_a_single_regime_is_the_mean_of_its_units():
 
 def test_blocks_weigh_by_their_units():
     series = Series(np.array([1.0, 2.0]), np.array([99.0, 1.0]), 200.0)
-    fit = local_level._Fit(series.values, np.diag(1.0 / series.units), 0.02)
-    assert fit.level == pytest.approx(1.01)
+    fit = local_level._fit(series.values, series.units, 0.02, np.zeros(1), np.zeros(1))
+    assert fit.level == pytest.approx([1.01])
 
 
 @pytest.mark.parametrize("cold", [[2.0], [1.8, 1.3]])

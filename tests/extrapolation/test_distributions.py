@@ -1,0 +1,77 @@
+"""Mixtures, beside SciPy's own distributions; and what a running training has to load for them."""
+
+from __future__ import annotations
+
+import math
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from scipy import optimize, stats
+
+from greenlove_tracker.extrapolation.distributions import (
+    Mixture,
+    normal_density,
+    normal_quantile,
+    student_quantile,
+)
+
+PROBABILITIES = (0.005, 0.025, 0.16, 0.5, 0.84, 0.975, 0.99, 0.995)
+
+
+def random_mixture(rng: np.random.Generator, n: int) -> Mixture:
+    freedoms = rng.choice([1.0, 2.0, 3.7, 11.0, 97.0, math.inf], n)
+    means, scales = rng.normal(100.0, 30.0, n), rng.lognormal(0.0, 2.0, n)
+    return Mixture.of(list(zip(rng.uniform(1e-6, 1.0, n), means, scales, freedoms, strict=True)))
+
+
+def reference_cdf(mixture: Mixture, value: float) -> float:
+    return sum(w * stats.t.cdf(value, f, loc=m, scale=s) for w, m, s, f in mixture.parts())
+
+
+def above(value: float, mixture: Mixture, probability: float) -> float:
+    return reference_cdf(mixture, value) - probability
+
+
+@pytest.mark.parametrize("n", [1, 2, 7, 60])
+def test_probabilities_and_quantiles_are_those_of_scipy_stats(n):
+    rng = np.random.default_rng(n)
+    for _ in range(20):
+        mixture = random_mixture(rng, n)
+        for probability in PROBABILITIES:
+            value = mixture.quantile(probability)
+            assert mixture.cdf(value) == pytest.approx(reference_cdf(mixture, value), rel=1e-12)
+            low, high = value - 1e6, value + 1e6
+            root = optimize.brentq(above, low, high, (mixture, probability), xtol=1e-10)
+            assert value == pytest.approx(root, rel=1e-8, abs=1e-8)
+
+
+def test_levels_far_apart_are_told_apart():
+    mixture = Mixture.of([(0.7, 1.0, 1e-9, math.inf), (0.3, 1e6, 1e-3, 3.0)])
+    assert mixture.quantile(0.5) == pytest.approx(1.0)
+    assert mixture.quantile(0.9) == pytest.approx(1e6)
+    assert Mixture.exactly(5.0).quantile(0.01) == 5.0
+
+
+def test_single_quantiles_and_densities_are_those_of_scipy_stats():
+    for probability in PROBABILITIES:
+        assert normal_quantile(probability) == pytest.approx(stats.norm.ppf(probability), rel=1e-12, abs=1e-12)
+        for freedom in (1, 2, 11.5, 97, math.inf):
+            reference = stats.t.ppf(probability, freedom)
+            assert student_quantile(probability, freedom) == pytest.approx(reference, rel=1e-10, abs=1e-12)
+    assert normal_density(3.0, 1.0, 2.0) == pytest.approx(stats.norm.pdf(3.0, 1.0, 2.0), rel=1e-12)
+
+
+def test_a_live_forecast_loads_only_the_small_part_of_scipy():
+    code = (
+        "import sys\n"
+        "from greenlove_tracker.extrapolation.live import forecast_run\n"
+        "from greenlove_tracker.forecasting import Block, Progress\n"
+        "blocks = tuple(Block(1, s, 0.0, 0.1) for s in (1.0, 1.1, 0.9))\n"
+        "assert forecast_run(Progress(9, 3, blocks, 0.0, 3.3)).duration_s.point > 0\n"
+        "slow = {'scipy.stats', 'scipy.optimize', 'scipy.linalg', 'pandas', 'statsmodels'} & set(sys.modules)\n"
+        "assert not slow, slow\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
