@@ -5,12 +5,17 @@ Names with a leading underscore are CodeCarbon's private parts; each use is guar
 
 from __future__ import annotations
 
+import csv
+import json
 import logging
 import os
+import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from greenlove_tracker.devices import GpuSelection, Share, cpu_counter_state, machine_share, nvml_gpus, select_gpus
@@ -39,6 +44,10 @@ _CPU_METHODS = {
     "cpu_load": Method.TDP_MODEL,
     "constant": Method.CONSTANT,
 }
+
+
+_log = logging.getLogger("greenlove_tracker")
+_codecarbon_log = logging.getLogger("codecarbon")
 
 
 class CodeCarbonMeter:
@@ -78,6 +87,7 @@ class CodeCarbonMeter:
         if taken := sorted(_OURS & set(self._options)):
             raise UsageError(f"codecarbon_options: {', '.join(taken)} is set by the tracker; use its own settings")
         self._tracker: Any = None
+        self._level_before: int | None = None  # of CodeCarbon's log
         self._deltas: list[Any] = []
         self._share = Share(1.0, 1.0, "whole machine")
         self._gpu_zero_since_s: float | None = None
@@ -94,16 +104,15 @@ class CodeCarbonMeter:
         gpus = select_gpus(present, self._env, self._local_world_size)
         # CodeCarbon takes an empty CUDA_VISIBLE_DEVICES for unset, and would charge GPUs that we may not use.
         self._leaves_gpus_out = bool(present) and not gpus.gpus
-        version, level_before = _import_quietly()
-        self._tracker = self._construct(gpus)
-        self._tracker.start()
-        if level_before is not None:
-            logging.getLogger("codecarbon").setLevel(level_before)
-        hardware = list(getattr(self._tracker, "_hardware", []))
-        if getattr(self._tracker, "_start_time", None) is None or not hardware:
-            self.stop()
-            raise MeterError(f"CodeCarbon {version} found no hardware to measure")
-        self._flush()
+        version, self._level_before = _import_quietly()
+        with _quick_detection():
+            self._tracker = self._construct(gpus)
+            self._tracker.start()
+            hardware = list(getattr(self._tracker, "_hardware", []))
+            if getattr(self._tracker, "_start_time", None) is None or not hardware:
+                self.stop()
+                raise MeterError(f"CodeCarbon {version} found no hardware to measure")
+            self._flush()
         self._deltas.clear()
         return self._info(version, gpus, hardware)
 
@@ -189,6 +198,8 @@ class CodeCarbonMeter:
         """Stop CodeCarbon's threads; its own outputs write their last line."""
         if self._tracker is not None:
             self._tracker.stop()
+        if self._level_before is not None and _codecarbon_log.level == logging.CRITICAL:  # else the program set its own
+            _codecarbon_log.setLevel(self._level_before)
 
     def _methods(self) -> tuple[Method | None, Method | None, Method | None]:
         cpu, gpu, ram = _methods(getattr(self._tracker, "_hardware", []))
@@ -250,13 +261,12 @@ class CodeCarbonMeter:
         return MeterInfo(tuple(fields), gpu_count)
 
 
-def _import_quietly() -> tuple[str, int | None]:
-    """Import CodeCarbon without a line on the terminal and without its calls of ``scontrol``.
+def _import_quietly() -> tuple[str, int]:
+    """Import CodeCarbon without a line on the terminal and without its calls of ``scontrol``; it stays silent.
 
     Returns:
-        Its version, and the log level to give back where the program had imported it before us.
+        Its version, and the log level to give back at the end.
     """
-    level_before = logging.getLogger("codecarbon").level if "codecarbon" in sys.modules else None
     is_unset = "CODECARBON_LOG_LEVEL" not in os.environ
     if is_unset:
         os.environ["CODECARBON_LOG_LEVEL"] = "critical"  # read at the first import only
@@ -274,7 +284,96 @@ def _import_quietly() -> tuple[str, int | None]:
     for module in (codecarbon.core.util, codecarbon.external.ram):
         if hasattr(module, "SLURM_JOB_ID"):
             module.SLURM_JOB_ID = None
+    level_before = _codecarbon_log.level
+    _codecarbon_log.setLevel(logging.CRITICAL)
     return str(codecarbon.__version__), level_before
+
+
+@contextmanager
+def _quick_detection() -> Iterator[None]:
+    """Let CodeCarbon find what it finds by itself, without child processes of Python and without pandas.
+
+    It asks py-cpuinfo for the CPU's name, which runs ten commands and a second Python, and loads pandas to look into
+    two tables: together 1.4 s of a core, beside a training that may take no longer. What is found is the same.
+    """
+    try:
+        import codecarbon.core.cpu
+        import codecarbon.core.resource_tracker
+        import codecarbon.input
+
+        tables, tdp = codecarbon.input.DataSource, codecarbon.core.cpu.TDP
+        slow_name, slow_power_w = codecarbon.core.util.detect_cpu_model, tdp._get_cpu_power_from_registry
+        cpu_table, country_table = tables().cpu_power_path, tables().global_energy_mix_data_path
+    except (ImportError, AttributeError) as error:  # another version: it finds them its own way
+        _log.debug("greenlove: CodeCarbon's own detection: %r", error)
+        yield
+        return
+
+    def cpu_name() -> str | None:
+        name: str | None = _cpu_name() or slow_name()
+        return name
+
+    def rated_power_w(self: Any, model: str) -> float | None:
+        try:
+            return _rated_power_w(cpu_table, model, self._get_matching_cpu)
+        except Exception as error:  # its private parts have changed
+            _log.debug("greenlove: CodeCarbon's own table of CPUs: %r", error)
+            power_w: float | None = slow_power_w(self, model)
+            return power_w
+
+    def countries(self: Any) -> Any:
+        return json.loads(country_table.read_text(encoding="utf-8"))
+
+    users = (codecarbon.core.util, codecarbon.core.cpu, codecarbon.core.resource_tracker)
+    replaced = [
+        *((module, "detect_cpu_model", cpu_name) for module in users),
+        (tdp, "_get_cpu_power_from_registry", rated_power_w),
+        (tables, "get_global_energy_mix_data", countries),
+    ]
+    before = [(owner, name, getattr(owner, name)) for owner, name, _ in replaced]
+    try:
+        for owner, name, function in replaced:
+            setattr(owner, name, function)
+        yield
+    finally:
+        for owner, name, function in before:
+            setattr(owner, name, function)
+
+
+def _cpu_name(cpuinfo: str = "/proc/cpuinfo") -> str | None:
+    """Return the name of the CPU as py-cpuinfo finds it on Linux: of ``/proc/cpuinfo``, else of ``lscpu``."""
+    if not sys.platform.startswith("linux"):
+        return None
+    try:
+        with Path(cpuinfo).open(encoding="utf-8", errors="replace") as lines:
+            if name := _field(lines, {"model name", "cpu", "processor", "uarch"}):
+                return name
+        command = ["lscpu"]
+        told = subprocess.run(command, capture_output=True, text=True, timeout=10, check=False, env=_plain_english())
+        return _field(told.stdout.splitlines(), {"model name"})
+    except (OSError, subprocess.SubprocessError):
+        return None
+
+
+def _field(lines: Iterable[str], names: set[str]) -> str | None:
+    """Return the value of the first ``name: value`` of these names that is more than a number."""
+    for line in lines:
+        name, _, value = line.partition(":")
+        if name.strip().lower() in names and value.strip() and not value.strip().isdigit():
+            return value.strip()
+    return None
+
+
+def _plain_english() -> dict[str, str]:
+    return {**os.environ, "LC_ALL": "C"}
+
+
+def _rated_power_w(path: Path, model: str, find: Callable[[str, Mapping[str, list[str]]], str | None]) -> float | None:
+    """Return the rated power of a CPU in CodeCarbon's table, whose names ``find`` goes through."""
+    with path.open(encoding="utf-8", newline="") as lines:
+        rows = [(row["Name"], row["TDP"]) for row in csv.DictReader(lines)]
+    name = find(model, {"Name": [name for name, _ in rows]})
+    return float(next(tdp for row_name, tdp in rows if row_name == name)) if name else None
 
 
 def _methods(hardware: Iterable[Any]) -> tuple[Method | None, Method | None, Method | None]:

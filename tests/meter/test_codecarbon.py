@@ -235,3 +235,115 @@ def test_the_memory_of_one_gpu_is_logged_where_all_have_the_same(monkeypatch, me
     meter.stop()
     found = fields.get("gpu_memory_gb")
     assert (found and (found.value, found.unit)) == (logged and (logged, "GiB"))
+
+
+COUNT_CHILDREN = """
+import os, sys
+children = []
+sys.addaudithook(lambda event, args: children.append(args[1]) if event == "subprocess.Popen" else None)
+from greenlove_tracker.meter.codecarbon import CodeCarbonMeter
+meter = CodeCarbonMeter(os.environ, carbon_intensity_gco2e_per_kwh=458.0)
+fields = {f.name: f.value for f in meter.start().fields}
+import time; time.sleep(0.1)
+assert meter.read().total_kwh > 0
+pythons = [command for command in children if "python" in str(command[0])]
+assert not pythons, pythons
+assert not {"pandas", "cpuinfo"} & set(sys.modules)
+meter.stop()
+print(fields["cpu_model"], fields.get("cpu_tdp_w"))
+"""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc/cpuinfo")
+def test_it_starts_without_a_second_python_and_without_pandas_and_finds_the_same(tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-c", COUNT_CHILDREN], capture_output=True, text=True, cwd=tmp_path, timeout=60, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    from codecarbon.core.cpu import TDP
+
+    tdp = TDP()
+    assert done.stdout.startswith(f"{tdp.model} ")
+    if "None" not in done.stdout:
+        assert float(done.stdout.split()[-1]) % tdp.tdp == 0  # times its sockets
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc/cpuinfo")
+def test_the_name_of_the_cpu_is_that_of_py_cpuinfo():
+    import cpuinfo
+
+    assert module._cpu_name() == cpuinfo.get_cpu_info()["brand_raw"]
+
+
+ARM = "processor\t: 0\nBogoMIPS\t: 2000.00\nFeatures\t: fp asimd\nCPU part\t: 0xd4f\n"
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc/cpuinfo")
+@pytest.mark.parametrize(
+    ("cpuinfo", "lscpu", "name"),
+    [
+        ("processor\t: 0\nmodel name\t: Intel(R) Xeon(R) CPU @ 2.20GHz\n", "", "Intel(R) Xeon(R) CPU @ 2.20GHz"),
+        ("processor\t: 0\ncpu\t\t: POWER9, altivec supported\n", "", "POWER9, altivec supported"),
+        (ARM, "Architecture: aarch64\nModel name:   Neoverse-V2\n", "Neoverse-V2"),
+        (ARM, "", None),
+    ],
+)
+def test_a_cpu_is_named_by_proc_cpuinfo_or_by_lscpu(tmp_path, monkeypatch, cpuinfo, lscpu, name):
+    (tmp_path / "cpuinfo").write_text(cpuinfo)
+    monkeypatch.setattr(module.subprocess, "run", lambda *args, **options: SimpleNamespace(stdout=lscpu))
+    assert module._cpu_name(str(tmp_path / "cpuinfo")) == name
+
+
+def test_rated_powers_are_those_that_codecarbon_finds_with_pandas():
+    from codecarbon.core.cpu import TDP
+    from codecarbon.input import DataSource
+
+    tdp, source = TDP(), DataSource()
+    names = list(source.get_cpu_power_data()["Name"])[::400]
+    raw = [
+        "AMD EPYC 7763 64-Core Processor",
+        "Intel(R) Xeon(R) CPU @ 2.20GHz",
+        "Intel(R) Core(TM) i7-8700K CPU @ 3.70GHz",
+    ]
+    for model in [*names, *raw, "no such CPU"]:
+        expected = tdp._get_cpu_power_from_registry(model)
+        assert module._rated_power_w(source.cpu_power_path, model, tdp._get_matching_cpu) == expected
+
+
+def test_nothing_of_codecarbons_own_is_changed_once_it_is_up():
+    import codecarbon.core.util as util
+    from codecarbon.core.cpu import TDP
+    from codecarbon.input import DataSource
+
+    owned = [
+        (util, "detect_cpu_model"),
+        (TDP, "_get_cpu_power_from_registry"),
+        (DataSource, "get_global_energy_mix_data"),
+    ]
+    before = [getattr(owner, name) for owner, name in owned]
+    meter = make()
+    meter.start()
+    meter.stop()
+    assert [getattr(owner, name) for owner, name in owned] == before
+
+
+LOG_LEVEL = """
+import logging, os, sys
+import codecarbon  # before us, by the training's own script
+log = logging.getLogger("codecarbon")
+log.setLevel("DEBUG")
+from greenlove_tracker.meter.codecarbon import CodeCarbonMeter
+meter = CodeCarbonMeter(os.environ, carbon_intensity_gco2e_per_kwh=458.0)
+meter.start()
+import time; time.sleep(1.2)
+meter.read()
+meter.stop()
+print(logging.getLevelName(log.level), file=sys.stdout)
+"""
+
+
+def test_codecarbon_is_quiet_while_ours_lives_and_as_before_afterwards(tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-c", LOG_LEVEL], capture_output=True, text=True, cwd=tmp_path, timeout=60, check=False
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "DEBUG\n", "")
