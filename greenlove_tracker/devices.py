@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -35,11 +37,22 @@ class GpuSelection:
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """The share of the machine that this job may use, in 0..1."""
+    """The share of the machine that this job may use, in 0..1.
+
+    Attributes:
+        cpu: of its CPUs.
+        ram: of its memory.
+        source: what limits the job.
+        busy_s: returns the CPU seconds that were spent on our share so far; None where nothing limits us, or where
+            that cannot be read.
+        n_cpus: the CPUs that ``busy_s`` counts.
+    """
 
     cpu: float
     ram: float
     source: str
+    busy_s: Callable[[], float] | None = None
+    n_cpus: float = 0.0
 
     @property
     def is_whole_machine(self) -> bool:
@@ -141,8 +154,9 @@ def machine_share(env: Mapping[str, str], local_world_size: int = 1, *, root: Pa
 
     machine_cpus = psutil.cpu_count() or 1
     machine_bytes = psutil.virtual_memory().total
+    cgroup_cpus, cgroup = _cgroup_cpus(root)
     cpus, cpu_source = _least(
-        ("cgroup", _cgroup_cpus(root)),
+        ("cgroup", cgroup_cpus),
         ("affinity", _affinity_cpus(local_world_size)),
         ("Slurm", _number(env, "SLURM_CPUS_ON_NODE")),
     )
@@ -150,7 +164,21 @@ def machine_share(env: Mapping[str, str], local_world_size: int = 1, *, root: Pa
     cpu = min(1.0, cpus / machine_cpus) if cpus else 1.0
     ram = min(1.0, ram_bytes / machine_bytes) if ram_bytes else 1.0
     sources = {s for s, share in ((cpu_source, cpu), (ram_source, ram)) if share < 1.0}
-    return Share(cpu, ram, " and ".join(sorted(sources)) or "whole machine")
+    source = " and ".join(sorted(sources)) or "whole machine"
+    if cpu == 1.0 or not cpus:
+        return Share(cpu, ram, source)
+    counted: float = cpus
+    busy_s: Callable[[], float] | None = partial(_busy_s, root, None)  # of all CPUs: no more than ours can be ours
+    if cpu_source == "affinity":
+        ours = frozenset(os.sched_getaffinity(0))  # of this rank; the others have as many, and as much to do
+        busy_s, counted = partial(_busy_s, root, ours), len(ours)
+    elif (directory := cgroup if cpu_source == "cgroup" else _slurm_cgroup(root, env)) and _cgroup_busy_s(directory):
+        busy_s = partial(_cgroup_busy_s, directory)
+    try:
+        busy_s()
+    except (OSError, ValueError):
+        busy_s = None
+    return Share(cpu, ram, source, busy_s, counted)
 
 
 def _least(*candidates: tuple[str, float | None]) -> tuple[float | None, str]:
@@ -187,7 +215,8 @@ def _cgroup_dirs(root: Path) -> list[tuple[Path, str]]:
     return found
 
 
-def _cgroup_cpus(root: Path) -> float | None:
+def _cgroup_cpus(root: Path) -> tuple[float | None, Path | None]:
+    """Return the tightest limit in CPUs, and the directory that sets it."""
     limits = []
     for directory, controllers in _cgroup_dirs(root):
         if not controllers:
@@ -197,8 +226,79 @@ def _cgroup_cpus(root: Path) -> float | None:
         else:
             continue
         if quota.isdigit() and period.isdigit() and int(period) > 0:
-            limits.append(int(quota) / int(period))
-    return min(limits, default=None)
+            limits.append((int(quota) / int(period), directory))
+    return min(limits, default=(None, None))
+
+
+def _cgroup_busy_s(directory: Path) -> float:
+    """Return the CPU seconds that all processes of a cgroup have spent; 0 where it does not say."""
+    for line in _read(directory / "cpu.stat").splitlines():
+        name, _, value = line.partition(" ")
+        if name == "usage_usec" and value.isdigit():
+            return int(value) / 1e6
+    nanoseconds = _read(directory / "cpuacct.usage")
+    return int(nanoseconds) / 1e9 if nanoseconds.isdigit() else 0.0
+
+
+def _slurm_cgroup(root: Path, env: Mapping[str, str]) -> Path | None:
+    """Return the cgroup that Slurm keeps its account of this job in, whether or not it limits the job."""
+    job = f"job_{env.get('SLURM_JOB_ID', '')}"
+    return next((d for d, controllers in _cgroup_dirs(root) if d.name == job and controllers != "memory"), None)
+
+
+def _busy_s(root: Path, cpus: frozenset[int] | None) -> float:
+    """Return the CPU seconds that these CPUs, by number, or all of them were not idle since the machine started.
+
+    Raises:
+        OSError: where the system does not say, as it does on Linux only.
+    """
+    ticks = 0
+    with (root / "proc/stat").open(encoding="ascii", errors="replace") as lines:
+        for line in lines:
+            if not line.startswith("cpu"):
+                break
+            name, *times = line.split()
+            is_wanted = name == "cpu" if cpus is None else name[3:].isdigit() and int(name[3:]) in cpus
+            if is_wanted:
+                ticks += sum(int(t) for i, t in enumerate(times[:8]) if i not in _IDLE_TIMES)
+    return ticks / float(os.sysconf("SC_CLK_TCK"))
+
+
+_IDLE_TIMES = (3, 4)  # idle and waiting for a disk, of proc_stat(5): user nice system idle iowait irq softirq steal
+
+
+class ShareLoad:
+    """Measures how busy the CPUs of a share are, from one reading to the next.
+
+    CodeCarbon's own meter looks at the whole machine: four of 64 CPUs that are busy are a load of 6% to it.
+
+    Args:
+        share: of the machine, whose busy time can be read.
+    """
+
+    def __init__(self, share: Share) -> None:
+        self._share = share
+        self._last_percent = 0.0
+        self.reset()
+
+    def reset(self) -> None:
+        """Begin anew: the next reading is of the time since now."""
+        self._last_s, self._last_busy_s = time.perf_counter(), self._busy_s()
+
+    def percent(self) -> float:
+        """Return the mean load since the last reading, 0 to 100."""
+        now_s, busy_s = time.perf_counter(), self._busy_s()
+        available_s = (now_s - self._last_s) * self._share.n_cpus
+        if busy_s is not None and self._last_busy_s is not None and available_s > 0:
+            self._last_percent = min(100.0, max(0.0, 100.0 * (busy_s - self._last_busy_s) / available_s))
+        self._last_s, self._last_busy_s = now_s, busy_s
+        return self._last_percent
+
+    def _busy_s(self) -> float | None:
+        try:
+            return None if self._share.busy_s is None else self._share.busy_s()
+        except (OSError, ValueError):  # the cgroup went, as at the end of a job: the last load stays
+            return None
 
 
 def _cgroup_bytes(root: Path) -> float | None:

@@ -8,7 +8,7 @@ import psutil
 import pytest
 
 from greenlove_tracker import devices
-from greenlove_tracker.devices import Gpu, machine_share, select_gpus
+from greenlove_tracker.devices import Gpu, ShareLoad, machine_share, select_gpus
 
 GPUS = [Gpu(i, f"GPU-{i}a{i}a-1111", "NVIDIA H200", 140.0, 700.0, True) for i in range(4)]
 MIXED = [*GPUS[:1], Gpu(1, "GPU-ffff", "NVIDIA T400", 4.0, 30.0, True)]
@@ -118,6 +118,89 @@ def test_ranks_bound_to_cpus_of_their_own_share_the_node(monkeypatch, tmp_path):
     assert machine_share({}, 8, root=tmp_path).cpu == 1.0
     env = {"SLURM_CPUS_ON_NODE": "64", "SLURM_MEM_PER_CPU": "4096"}
     assert machine_share(env, 8, root=tmp_path).ram == 256 / 1024
+
+
+def _stat(busy_by_cpu: dict[int, int]) -> str:
+    """Return ``/proc/stat`` with so many busy ticks of each CPU, 900 of them idle."""
+    lines = [f"cpu{n} {ticks} 0 0 900 7 0 0 0 0 0" for n, ticks in busy_by_cpu.items()]
+    return "\n".join([f"cpu {sum(busy_by_cpu.values())} 0 0 900 7 0 0 0 0 0", *lines, "intr 1 2 3", ""])
+
+
+@pytest.fixture
+def seconds(monkeypatch):
+    """The steady clock, as a list of one number."""
+    now = [100.0]
+    monkeypatch.setattr(devices.time, "perf_counter", lambda: now[0])
+    monkeypatch.setattr(devices.os, "sysconf", lambda name: 100)
+    return now
+
+
+def test_the_load_of_bound_cpus_is_theirs_alone(monkeypatch, tmp_path, seconds):
+    _machine(monkeypatch)
+    monkeypatch.setattr(devices.os, "sched_getaffinity", lambda pid: {4, 5, 6, 7})
+    root = _write(tmp_path, {"proc/stat": _stat(dict.fromkeys(range(64), 0))})
+    load = ShareLoad(machine_share({}, root=root))
+    seconds[0] += 10.0
+    _write(root, {"proc/stat": _stat({n: 1000 if n in (4, 5, 6, 7) else 0 for n in range(64)})})
+    assert load.percent() == pytest.approx(100.0)  # of the machine it would be 6%
+    seconds[0] += 10.0
+    _write(root, {"proc/stat": _stat({n: 1000 if n in (4, 5, 6, 7) else 900 for n in range(64)})})
+    assert load.percent() == 0.0  # all the others are busy, which is no work of ours
+    (root / "proc/stat").unlink()
+    seconds[0] += 10.0
+    assert load.percent() == 0.0  # not readable any more: the last load stays
+
+
+@pytest.mark.parametrize(
+    ("cgroup", "usage_file", "usage_unit"),
+    [("0::/pod\n", "sys/fs/cgroup/pod/cpu.stat", 1e6), ("3:cpu,cpuacct:/pod\n", "cpuacct.usage", 1e9)],
+)
+def test_the_load_of_a_limited_cgroup_is_that_of_its_processes(
+    monkeypatch, tmp_path, seconds, cgroup, usage_file, usage_unit
+):
+    _machine(monkeypatch)
+    v1 = "sys/fs/cgroup/cpu,cpuacct/pod/"
+    limits = {"sys/fs/cgroup/pod/cpu.max": "400000 100000"}
+    if usage_file == "cpuacct.usage":
+        limits = {f"{v1}cpu.cfs_quota_us": "400000", f"{v1}cpu.cfs_period_us": "100000"}
+        usage_file = v1 + usage_file
+
+    def usage(cpu_s: float) -> dict[str, str]:
+        text = f"{cpu_s * usage_unit:.0f}"
+        return {usage_file: f"usage_usec {text}\nuser_usec 1\n" if usage_unit == 1e6 else text}
+
+    stat = {"proc/self/cgroup": cgroup, "proc/stat": _stat(dict.fromkeys(range(64), 0))}
+    root = _write(tmp_path, {**stat, **limits, **usage(50.0)})
+    share = machine_share({}, root=root)
+    load = ShareLoad(share)
+    seconds[0] += 10.0
+    _write(root, {**usage(70.0), "proc/stat": _stat(dict.fromkeys(range(64), 1000))})
+    assert (share.cpu, load.percent()) == (4 / 64, pytest.approx(50.0))
+
+
+def test_the_load_of_a_slurm_job_that_nothing_confines(monkeypatch, tmp_path, seconds):
+    _machine(monkeypatch)
+    job = "sys/fs/cgroup/system.slice/slurmstepd.scope/job_7"
+    files = {
+        "proc/self/cgroup": "0::/system.slice/slurmstepd.scope/job_7/step_0/user\n",
+        "proc/stat": _stat(dict.fromkeys(range(64), 0)),
+        f"{job}/cpu.stat": "usage_usec 1000000\n",
+    }
+    root = _write(tmp_path, files)
+    env = {"SLURM_CPUS_ON_NODE": "4", "SLURM_JOB_ID": "7"}
+    of_job = ShareLoad(machine_share(env, root=root))
+    of_machine = ShareLoad(machine_share({"SLURM_CPUS_ON_NODE": "4"}, root=root))
+    seconds[0] += 10.0
+    _write(
+        root, {f"{job}/cpu.stat": "usage_usec 11000000\n", "proc/stat": _stat({n: 50 * (n < 40) for n in range(64)})}
+    )
+    assert of_job.percent() == pytest.approx(25.0)
+    assert of_machine.percent() == pytest.approx(50.0)  # no account of the job's own: at most what the machine did
+
+
+def test_a_system_without_an_account_of_its_cpus(monkeypatch, tmp_path):
+    _machine(monkeypatch)
+    assert machine_share({"SLURM_CPUS_ON_NODE": "4"}, root=tmp_path).busy_s is None
 
 
 def test_synchronise_waits_only_for_a_cuda_that_is_in_use(monkeypatch):

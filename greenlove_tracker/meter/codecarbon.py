@@ -18,7 +18,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from greenlove_tracker.devices import GpuSelection, Share, cpu_counter_state, machine_share, nvml_gpus, select_gpus
+from greenlove_tracker.devices import (
+    GpuSelection,
+    Share,
+    ShareLoad,
+    cpu_counter_state,
+    machine_share,
+    nvml_gpus,
+    select_gpus,
+)
 from greenlove_tracker.errors import MeterError, UsageError
 from greenlove_tracker.meter.base import MeterInfo
 from greenlove_tracker.records import MEASURED_METHODS, Energy, Field, Method
@@ -90,6 +98,7 @@ class CodeCarbonMeter:
         self._level_before: int | None = None  # of CodeCarbon's log
         self._deltas: list[Any] = []
         self._share = Share(1.0, 1.0, "whole machine")
+        self._cpu_factor = 1.0  # what a modelled energy of the whole machine is multiplied with
         self._gpu_zero_since_s: float | None = None
         self._leaves_gpus_out = False
 
@@ -112,6 +121,8 @@ class CodeCarbonMeter:
             if getattr(self._tracker, "_start_time", None) is None or not hardware:
                 self.stop()
                 raise MeterError(f"CodeCarbon {version} found no hardware to measure")
+            self._cpu_factor = self._share.cpu
+            self._charge_load_of_share(hardware)
             self._flush()
         self._deltas.clear()
         return self._info(version, gpus, hardware)
@@ -167,6 +178,19 @@ class CodeCarbonMeter:
         arguments["output_handlers"] = [Collector(), *self._options.get("output_handlers", ())]
         return OfflineEmissionsTracker(**arguments)
 
+    def _charge_load_of_share(self, hardware: Iterable[Any]) -> None:
+        """Let CodeCarbon model our share of the CPUs alone: rated power and load of what we may use.
+
+        Its model is cubic in the load, so that of the whole machine would charge a busy share as if it were idle.
+        """
+        for part in hardware:
+            is_modelled = type(part).__name__ == "CPU" and getattr(part, "_mode", "") == "cpu_load"
+            if is_modelled and self._share.busy_s is not None and hasattr(part, "_cpu_load_meter"):
+                part._cpu_load_meter = ShareLoad(self._share)
+                part._tdp *= self._share.cpu
+                part.start()  # forgets what was sampled of the whole machine
+                self._cpu_factor = 1.0
+
     def read(self) -> Energy:
         """Return the energy since the last read.
 
@@ -179,11 +203,11 @@ class CodeCarbonMeter:
         if not deltas:
             raise MeterError("CodeCarbon's flush gave no reading")
         cpu_method, gpu_method, ram_method = self._methods()
-        cpu_share = 1.0 if cpu_method in MEASURED_METHODS else self._share.cpu
+        cpu_factor = 1.0 if cpu_method in MEASURED_METHODS else self._cpu_factor
         cpu = _sum(d.cpu_energy for d in deltas)
         gpu = self._plausible_gpu_kwh(_sum(d.gpu_energy for d in deltas)) if gpu_method else None
         ram = _sum(d.ram_energy for d in deltas)
-        cpu_kwh = cpu * cpu_share if cpu is not None and cpu_method else None
+        cpu_kwh = cpu * cpu_factor if cpu is not None and cpu_method else None
         ram_kwh = ram * self._share.ram if ram is not None and ram_method else None
         return Energy(
             cpu_kwh,
@@ -253,7 +277,7 @@ class CodeCarbonMeter:
         if ram_w is not None:
             fields.append(Field("ram_w", f"{ram_w:.4g}", "W"))
         if cpu is not None and getattr(cpu, "_tdp", None):
-            fields.append(Field("cpu_tdp_w", f"{cpu._tdp * self._share.cpu:.4g}", "W"))
+            fields.append(Field("cpu_tdp_w", f"{cpu._tdp * self._cpu_factor:.4g}", "W"))
         if limits_w:
             fields.append(Field("gpu_power_limit_w", f"{sum(limits_w):g}", "W"))
         if len(memories_gb) == 1 and (memory_gb := memories_gb.pop()) is not None:  # else it is not that of any one

@@ -126,6 +126,38 @@ def test_a_slice_of_a_machine_is_charged_by_its_share(monkeypatch):
     assert (fields["cpu_share"], fields["ram_share"], fields["share_source"]) == ("0.5", "0.25", "cgroup")
 
 
+@pytest.mark.parametrize(("busy_cpus", "watts"), [(4, 17.5), (2, 17.5 * (0.1 + 0.9 / 8)), (0, 1.75)])
+def test_a_busy_share_of_a_large_node_is_charged_by_its_own_load(monkeypatch, busy_cpus, watts):
+    """Four of the 64 cores of a CPU of 280 W: what the other 60 do is not ours."""
+    started_s = time.perf_counter()
+    share = Share(4 / 64, 1.0, "cgroup", lambda: busy_cpus * (time.perf_counter() - started_s), 4.0)
+    monkeypatch.setattr(module, "machine_share", lambda env, ranks: share)
+    meter = make(cpu_tdp_w=280.0)
+    fields = {f.name: f.value for f in meter.start().fields}
+    began_s = time.perf_counter()
+    time.sleep(0.3)
+    cpu_kwh, passed_s = meter.read().cpu_kwh, time.perf_counter() - began_s
+    meter.stop()
+    assert cpu_kwh * 3.6e6 / passed_s == pytest.approx(watts, rel=0.1)
+    assert fields["cpu_tdp_w"] == "17.5" and fields["cpu_method"] == Method.TDP_MODEL
+
+
+@pytest.mark.skipif(sys.platform != "linux" or (os.cpu_count() or 1) < 2, reason="binds itself to one of several CPUs")
+def test_a_process_that_is_bound_to_one_cpu_and_keeps_it_busy():
+    """The whole path, on this machine: without the load of the share alone, it would be charged as half idle."""
+    script = (
+        "import os, time; os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})\n"
+        "from greenlove_tracker.meter.codecarbon import CodeCarbonMeter\n"
+        "meter = CodeCarbonMeter(os.environ, carbon_intensity_gco2e_per_kwh=1.0, cpu_tdp_w=100.0 * os.cpu_count())\n"
+        "meter.start(); time.sleep(0.1); meter.read(); began = time.perf_counter()\n"
+        "while time.perf_counter() < began + 1.0: sum(range(1000))\n"
+        "print(meter.read().cpu_kwh * 3.6e6 / (time.perf_counter() - began)); meter.stop()\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    assert 85.0 < float(done.stdout) < 110.0
+
+
 def test_codecarbons_own_outputs_stay_reachable(tmp_path):
     meter = make(options={"output_methods": ["csv"], "output_dir": str(tmp_path), "project_name": "mine"})
     meter.start()
