@@ -168,16 +168,16 @@ def machine_share(env: Mapping[str, str], local_world_size: int = 1, *, root: Pa
     if cpu == 1.0 or not cpus:
         return Share(cpu, ram, source)
     counted: float = cpus
-    busy_s: Callable[[], float] | None = partial(_busy_s, root, None)  # of all CPUs: no more than ours can be ours
+    busy_s = partial(_busy_s, root, None)  # of all CPUs, where no account of ours is kept: an upper bound
     if cpu_source == "affinity":
         ours = frozenset(os.sched_getaffinity(0))  # of this rank; the others have as many, and as much to do
         busy_s, counted = partial(_busy_s, root, ours), len(ours)
     elif (directory := cgroup if cpu_source == "cgroup" else _slurm_cgroup(root, env)) and _cgroup_busy_s(directory):
-        busy_s = partial(_cgroup_busy_s, directory)
+        return Share(cpu, ram, source, partial(_cgroup_busy_s, directory), counted)
     try:
         busy_s()
     except (OSError, ValueError):
-        busy_s = None
+        return Share(cpu, ram, source)
     return Share(cpu, ram, source, busy_s, counted)
 
 
