@@ -201,6 +201,9 @@ class EpochRecord:
         return Flag.UNFINISHED not in self.flags
 
 
+INTENSITY_COVERAGES = ("direct", "lifecycle")
+
+
 @dataclass(frozen=True, slots=True)
 class Factor:
     """A number that a total was multiplied with, and where it comes from."""
@@ -212,6 +215,11 @@ class Factor:
     year: str = ""
     basis: str = ""  # location-based or market-based, direct or lifecycle, given by the user
     table_sha256: str = ""
+
+    @property
+    def coverage(self) -> str:
+        """``direct``, of a power plant's own stack, or ``lifecycle``; empty where a carbon intensity does not say."""
+        return next((word for word in INTENSITY_COVERAGES if word in self.basis), "")
 
 
 @dataclass(frozen=True, slots=True)

@@ -124,6 +124,13 @@ def import_logs(ctx: click.Context, directory: str, by: str) -> None:
 @click.option("--unit", type=click.Choice(["run", "epoch", "step", "sample", "token"]), help="of sci; default run")
 @click.option("--embodied", type=click.FloatRange(min=0), help="of sci: embodied emissions of all runs, gCO2e")
 @click.option("--training-type", type=click.Choice(["pre-training", "fine-tuning"]), help="of model-card")
+@click.option(
+    "--all",
+    "needs_all",
+    is_flag=True,
+    default=None,
+    help="of model-card, sci, ai-act: refuse where anything is unknown of a run that crashed, too",
+)
 def report(log_dir: str | None, output: str | None, style: str, **options: Any) -> None:
     """Write a report of one run or of a whole directory: PDF, HTML page, Markdown, or what others ask for."""
     from greenlove_tracker.files import write_report
@@ -151,7 +158,12 @@ def report(log_dir: str | None, output: str | None, style: str, **options: Any) 
         click.echo(f"wrote {write_report(output, f'{text}{chr(10)}')}", err=True)
 
 
-_OPTIONS_OF = {"report": {"page_size", "factors", "jobs"}, "sci": {"unit", "embodied"}, "model-card": {"training_type"}}
+_OPTIONS_OF = {
+    "report": {"page_size", "factors", "jobs"},
+    "sci": {"unit", "embodied", "needs_all"},
+    "model-card": {"training_type", "needs_all"},
+    "ai-act": {"needs_all"},
+}
 
 
 def _refuse_foreign_options(given: Mapping[str, Any], style: str) -> None:
@@ -159,7 +171,8 @@ def _refuse_foreign_options(given: Mapping[str, Any], style: str) -> None:
     for name in given:
         if name not in _OPTIONS_OF.get(style, ()):
             meant = next(style for style, names in _OPTIONS_OF.items() if name in names)
-            raise UsageError(f"--{name.replace('_', '-')} is of --format {meant}: leave it out, or --format {style}")
+            option = "--all" if name == "needs_all" else f"--{name.replace('_', '-')}"
+            raise UsageError(f"{option} is of --format {meant}: leave it out, or --format {style}")
 
 
 def _declaration(style: str, logs: Logs, period: Mapping[str, Any], **asked: Any) -> str:
@@ -167,14 +180,14 @@ def _declaration(style: str, logs: Logs, period: Mapping[str, Any], **asked: Any
     from greenlove_tracker.report import declarations
     from greenlove_tracker.report.declarations import cite
 
-    added_up = aggregate(logs, **period)
+    added_up, needs_all = aggregate(logs, **period), asked.get("needs_all", False)
     match style:
         case "model-card":
-            return declarations.model_card(added_up, asked.get("training_type", ""))
+            return declarations.model_card(added_up, asked.get("training_type", ""), needs_all=needs_all)
         case "sci":
-            return declarations.sci(added_up, asked.get("unit", "run"), asked.get("embodied"))
+            return declarations.sci(added_up, asked.get("unit", "run"), asked.get("embodied"), needs_all=needs_all)
         case "ai-act":
-            return declarations.ai_act(added_up)
+            return declarations.ai_act(added_up, needs_all=needs_all)
     return cite(added_up)
 
 

@@ -16,7 +16,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from greenlove_tracker.errors import LogError
 from greenlove_tracker.logs.run import Run
-from greenlove_tracker.records import UNKNOWN_ENERGY, Energy, sum_energies
+from greenlove_tracker.records import INTENSITY_COVERAGES, UNKNOWN_ENERGY, Energy, sum_energies
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +79,8 @@ class Totals:
         measured_share: the energy that hardware measured, in 0..1 of all that was metered or estimated, before PUE;
             only of the runs that say how much was measured, and None where none does.
         n_unknown_measured: runs whose energy is known, but not how much of it was measured; they are not in the share.
+        intensity_coverages: ``direct``, ``lifecycle`` or both, of the carbon intensities behind the emissions; a sum of
+            both adds what is not alike.
     """
 
     n_runs: int
@@ -97,6 +99,7 @@ class Totals:
     unmetered_estimate_kwh: float | None
     measured_share: float | None
     cost_bases: frozenset[str]
+    intensity_coverages: tuple[str, ...]
 
 
 class Contribution(NamedTuple):
@@ -105,6 +108,7 @@ class Contribution(NamedTuple):
     numbers: tuple[float | None, ...]
     methods: tuple[str | None, str | None, str | None]
     cost_basis: str
+    coverage: str = ""  # of the carbon intensity, where emissions are known
 
 
 def contribution(run: Run) -> Contribution:
@@ -133,7 +137,9 @@ def contribution(run: Run) -> Contribution:
     if max(number for number in numbers if number is not None) > _BEYOND_REASON:
         raise LogError(f"{run.path}: left out: it holds a number beyond {_BEYOND_REASON:g}")
     methods = (energy.cpu_method, energy.gpu_method, energy.ram_method)
-    return Contribution(numbers, methods, summary.cost_basis if summary.cost_usd is not None else "")
+    cost_basis = summary.cost_basis if summary.cost_usd is not None else ""
+    coverage = "" if run.emissions_kgco2e is None else run.carbon_intensity.coverage
+    return Contribution(numbers, methods, cost_basis, coverage)
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +160,7 @@ class ExactTotals:
     cost_usd: ExactSum = NOTHING
     methods: Energy = UNKNOWN_ENERGY  # without its energies
     cost_bases: frozenset[str] = frozenset()
+    n_by_coverage: tuple[int, ...] = (0,) * len(INTENSITY_COVERAGES)  # runs, by coverage of their carbon intensity
 
     @classmethod
     def of(cls, contributions: Sequence[Contribution]) -> ExactTotals:
@@ -163,7 +170,9 @@ class ExactTotals:
         # one without methods is among them, so that their names are put in order even of a single run
         methods = sum_energies([UNKNOWN_ENERGY, *{Energy(None, None, None, *c.methods) for c in contributions}])
         bases = frozenset({c.cost_basis for c in contributions} - {""})
-        return cls(len(contributions), methods=methods, cost_bases=bases, **sums)
+        coverages = [c.coverage for c in contributions]
+        n_by_coverage = tuple(map(coverages.count, INTENSITY_COVERAGES))
+        return cls(len(contributions), methods=methods, cost_bases=bases, n_by_coverage=n_by_coverage, **sums)
 
     @classmethod
     def merged(cls, partials: Iterable[ExactTotals]) -> ExactTotals:
@@ -172,13 +181,16 @@ class ExactTotals:
         sums: dict[str, Any] = {name: ExactSum.merged(getattr(p, name) for p in partials) for name in SUMS}
         bases = frozenset[str]().union(*(p.cost_bases for p in partials))
         methods = sum_energies({p.methods for p in partials})
-        return cls(sum(p.n_runs for p in partials), methods=methods, cost_bases=bases, **sums)
+        n_by_coverage = tuple(sum(p.n_by_coverage[i] for p in partials) for i in range(len(INTENSITY_COVERAGES)))
+        n_runs = sum(p.n_runs for p in partials)
+        return cls(n_runs, methods=methods, cost_bases=bases, n_by_coverage=n_by_coverage, **sums)
 
     def without(self, others: Sequence[ExactTotals]) -> ExactTotals:
         """Return the sum without runs that are in it; the methods and bases stay."""
         less = ExactTotals.merged(others)
         sums = {name: getattr(self, name).without(getattr(less, name)) for name in SUMS}
-        return replace(self, n_runs=self.n_runs - less.n_runs, **sums)
+        n_by_coverage = tuple(a - b for a, b in zip(self.n_by_coverage, less.n_by_coverage, strict=True))
+        return replace(self, n_runs=self.n_runs - less.n_runs, n_by_coverage=n_by_coverage, **sums)
 
     @property
     def totals(self) -> Totals:
@@ -203,6 +215,7 @@ class ExactTotals:
             unmetered_estimate_kwh=self.unmetered_estimate_kwh.value,
             measured_share=measured_kwh / of_kwh if measured_kwh is not None and of_kwh else None,
             cost_bases=self.cost_bases,
+            intensity_coverages=tuple(c for c, n in zip(INTENSITY_COVERAGES, self.n_by_coverage, strict=True) if n),
         )
 
 

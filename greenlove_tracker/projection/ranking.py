@@ -215,7 +215,7 @@ def _trial_usd(row: Projection) -> float | None:
 
 def _notes(rows: Sequence[Projection]) -> tuple[str, ...]:
     """Return what the reader of the whole comparison must know."""
-    bases = {word for row in rows if row.intensity for word in ("direct", "lifecycle") if word in row.intensity.basis}
+    bases = {row.intensity.coverage for row in rows if row.intensity} - {""}
     costs = {row.cost_basis for row in rows if row.cost_basis}
     notes = []
     if len(bases) > 1:

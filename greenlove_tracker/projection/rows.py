@@ -248,7 +248,7 @@ def _caveats(local: Machine, target: Target, site: Site, options: ProjectionOpti
         age_days = (options.today - date.fromisoformat(offer.price_date)).days
         if age_days > STALE_DAYS:
             found.append(f"the price was read on {offer.price_date}, {age_days} days ago: look it up again")
-    bases = _coverage(local.intensity), _coverage(site.intensity)
+    bases = [intensity.coverage if intensity else "" for intensity in (local.intensity, site.intensity)]
     if all(bases) and bases[0] != bases[1]:
         found.append(
             f"its carbon intensity is {bases[1]}, the local one {bases[0]}: a lifecycle figure counts more, so the two "
@@ -257,10 +257,3 @@ def _caveats(local: Machine, target: Target, site: Site, options: ProjectionOpti
     if target.gpu.tdp_w is None:
         found.append("its TDP is in no table: no energy, no CO2e")
     return tuple(map(Caveat, found))
-
-
-def _coverage(intensity: Factor | None) -> str:
-    """Return ``direct`` or ``lifecycle``; empty where that is not known."""
-    if intensity is None:
-        return ""
-    return next((word for word in ("direct", "lifecycle") if word in intensity.basis), "")

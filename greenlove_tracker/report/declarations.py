@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from greenlove_tracker import format as fmt
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.logs.aggregate import Aggregate
+from greenlove_tracker.logs.highlights import INCOMPLETE
 from greenlove_tracker.logs.mapreduce import KEYS, TRAINING
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.logs.sums import Contribution, ExactTotals, contribution
@@ -16,7 +17,7 @@ from greenlove_tracker.records import COMPONENTS, Factor, RunStatus
 from greenlove_tracker.rendering.markdown import in_markdown
 from greenlove_tracker.report import wording
 from greenlove_tracker.report.run_report import gpu_hours
-from greenlove_tracker.report.wording import STAR, STAR_NOTE, Sums
+from greenlove_tracker.report.wording import DAGGER, DAGGER_NOTE, STAR, STAR_NOTE, Sums
 from greenlove_tracker.units import GRAMS_PER_KG
 
 UNITS = ("run", "epoch", "step", "sample", "token")
@@ -25,10 +26,11 @@ _FAILED = frozenset({RunStatus.FAILED, RunStatus.INTERRUPTED, RunStatus.TERMINAT
 _FINAL, _OTHER, _EXPLORATORY, _UNDONE = _GROUPS = ("final", "preliminary", "exploratory", "failed or interrupted")
 _MAX_LISTED = 4  # names in a sentence
 _MAX_RUN_IDS = 3  # in an error
+_MAX_LEFT_OUT = 10  # by name in a declaration
 _AT_ONCE = 1000  # runs that are added up together
 
 
-def model_card(aggregate: Aggregate, training_type: str = "") -> str:
+def model_card(aggregate: Aggregate, training_type: str = "", *, needs_all: bool = False) -> str:
     """Return the block of a Hugging Face model card's metadata, YAML; what is not known is left out.
 
     The fields are those of huggingface.co/docs/hub/model-cards-co2: emissions in grams.
@@ -36,11 +38,13 @@ def model_card(aggregate: Aggregate, training_type: str = "") -> str:
     Args:
         aggregate: the runs of the model.
         training_type: ``pre-training`` or ``fine-tuning``.
+        needs_all: refuse where the emissions of any run are not known; else those that did not come to a good end are
+            left out by name.
 
     Raises:
         UsageError: where the emissions of a run are not known.
     """
-    facts = Facts.of(aggregate)
+    facts = Facts.of(aggregate, needs="emissions", needs_all=needs_all)
     grams = _emissions_kgco2e(facts) * GRAMS_PER_KG
     places, hardware = sorted(facts.places - {""}), sorted(facts.hardware - {""})
     fields = {
@@ -51,17 +55,17 @@ def model_card(aggregate: Aggregate, training_type: str = "") -> str:
         "hardware_used": _quoted(", ".join(hardware)) if hardware else "",
     }
     lines = ["co2_eq_emissions:", *(f"  {name}: {text}" for name, text in fields.items() if text)]
-    left_out = _left_out(aggregate)
-    return "\n".join([*lines, *([f"  # {left_out}"] if left_out else [])])
+    return "\n".join([*lines, *(f"  # {left_out}" for left_out in _left_out(aggregate, facts))])
 
 
-def sci(aggregate: Aggregate, unit: str, embodied_gco2e: float | None = None) -> str:
+def sci(aggregate: Aggregate, unit: str, embodied_gco2e: float | None = None, *, needs_all: bool = False) -> str:
     """Return the Software Carbon Intensity of the runs: (E × I + M) / R, ISO/IEC 21031:2024.
 
     Args:
         aggregate: the runs.
         unit: the functional unit R, one of ``UNITS``.
         embodied_gco2e: M, of all runs together; None: it is not declared, and not taken for nothing.
+        needs_all: as for ``model_card``.
 
     Raises:
         UsageError: where emissions or the number of units of a run are not known.
@@ -75,14 +79,13 @@ def sci(aggregate: Aggregate, unit: str, embodied_gco2e: float | None = None) ->
         if not run.is_exploration:  # explorations are emitted for, not counted
             count += _n_units(run, unit)
 
-    facts = Facts.of(aggregate, add_units)
+    facts = Facts.of(aggregate, add_units, needs="emissions", needs_all=needs_all)
     operational_g = _emissions_kgco2e(facts) * GRAMS_PER_KG
     energy = fmt.energy(facts.sums.totals.energy_kwh)
     if not count:
         raise UsageError(f"none of the runs did a whole {unit}: choose another --unit")
     rate_g = (operational_g + (embodied_gco2e or 0.0)) / count
     embodied = "not declared" if embodied_gco2e is None else fmt.mass(embodied_gco2e / GRAMS_PER_KG)
-    left_out = _left_out(aggregate)
     return "\n".join(
         [
             f"SCI = {fmt.significant(rate_g, 4)} gCO2e per {unit}"
@@ -91,7 +94,7 @@ def sci(aggregate: Aggregate, unit: str, embodied_gco2e: float | None = None) ->
             f"{wording.runs_text(facts.kinds)}",
             f"  M       embodied emissions {embodied}",
             f"  R       {fmt.plural(count, unit)} in {fmt.plural(facts.kinds[TRAINING], 'training run')}",
-            *([f"  {left_out}"] if left_out else []),
+            *(f"  {left_out}" for left_out in _left_out(aggregate, facts)),
             "  ISO/IEC 21031:2024: SCI = (E × I + M) / R; contracts and certificates are not in it",
         ]
     )
@@ -111,25 +114,27 @@ def _n_units(run: Run, unit: str) -> int:
     return int(count)
 
 
-def ai_act(aggregate: Aggregate) -> str:
+def ai_act(aggregate: Aggregate, *, needs_all: bool = False) -> str:
     """Return the line on energy that the technical documentation of a general-purpose model needs.
 
     Regulation (EU) 2024/1689, Annex XI, section 1, point 2 (e): known or estimated energy consumption of the model.
     It says ``measured`` only where hardware measured all of it.
 
+    Args:
+        aggregate: the runs of the model.
+        needs_all: as for ``model_card``, of the energy.
+
     Raises:
         UsageError: where the energy of a run is not known.
     """
-    facts = Facts.of(aggregate)
+    facts = Facts.of(aggregate, needs="energy", needs_all=needs_all)
     totals = facts.sums.totals
-    _check_there_are_trainings(facts)
-    if totals.energy_kwh is None or totals.n_unknown_energy:
-        raise UsageError(_unknown("energy", "is", totals.n_unknown_energy, facts.without_energy))
-    left_out = _left_out(aggregate)
+    _check_is_known(facts, totals.energy_kwh, totals.n_unknown_energy, "energy is")
+    left_out = "".join(f"; {text}" for text in _left_out(aggregate, facts))
     return (
         f"Energy consumption (Regulation (EU) 2024/1689, Annex XI, section 1, 2 (e)): {fmt.energy(totals.energy_kwh)}, "
         f"{_measured_or_estimated(facts)}; {wording.runs_text(facts.kinds)}, {facts.pue_text} included, recorded with "
-        f"{_tools(facts)}{f'; {left_out}' if left_out else ''}"
+        f"{_tools(facts)}{left_out}"
     )
 
 
@@ -147,33 +152,47 @@ def _measured_or_estimated(facts: Facts) -> str:
 
 
 def _emissions_kgco2e(facts: Facts) -> float:
-    _check_there_are_trainings(facts)
     totals = facts.sums.totals
-    if totals.emissions_kgco2e is None or totals.n_unknown_emissions:
-        raise UsageError(_unknown("emissions", "are", totals.n_unknown_emissions, facts.without_emissions))
-    return totals.emissions_kgco2e
+    _check_is_known(facts, totals.emissions_kgco2e, totals.n_unknown_emissions, "emissions are")
+    return totals.emissions_kgco2e or 0.0
 
 
-def _check_there_are_trainings(facts: Facts) -> None:
+def _check_is_known(facts: Facts, value: float | None, n_unknown: int, what: str) -> None:
+    """Refuse to declare a sum that lacks runs.
+
+    Raises:
+        UsageError: where it does, or there is no training.
+    """
+    run_ids, n = facts.unknown, n_unknown
     if not facts.sums.totals.n_runs:
-        raise UsageError("no run could be read: there is nothing to declare")
-    if not facts.kinds[TRAINING]:
+        if not facts.n_left_out:
+            raise UsageError("no run could be read: there is nothing to declare")
+        run_ids, n = facts.left_out, facts.n_left_out  # nothing else is there
+    elif not facts.kinds[TRAINING]:
         raise UsageError("these are explorations alone: there is no training to declare")
-
-
-def _unknown(what: str, verb: str, n: int, run_ids: Sequence[str]) -> str:
+    elif value is not None and not n_unknown:
+        return
+    name, verb = what.split()
     more = f" and {n - len(run_ids):,} more" if n > len(run_ids) else ""
-    return (
-        f"the {what} of {fmt.plural(n, 'run')} {verb} not known ({', '.join(run_ids)}{more}): what they took would be "
+    raise UsageError(
+        f"the {name} of {fmt.plural(n, 'run')} {verb} not known ({', '.join(run_ids)}{more}): what they took would be "
         "missing. Declare the directories of single runs, or move these elsewhere"
     )
 
 
-def _left_out(aggregate: Aggregate) -> str:
-    """Return what is missing from a declaration; empty where all could be read."""
+def _left_out(aggregate: Aggregate, facts: Facts) -> Iterator[str]:
+    """Yield what is missing from a declaration; nothing where all runs are in it."""
+    if n := facts.n_left_out:
+        more = f" and {n - len(facts.left_out):,} more" if n > len(facts.left_out) else ""
+        are, its = ("is", "its") if n == 1 else ("are", "their")
+        known = "is" if facts.needs == "energy" else "are"
+        yield (
+            f"{fmt.plural(n, 'run')} that did not come to a good end {are} not in it, {its} {facts.needs} {known} not "
+            f"known: {', '.join(facts.left_out)}{more}"
+        )
     n = len(aggregate.problems)
-    parts = f"{fmt.plural(n, 'part')} of the logs could not be read"
-    return f"{parts} and {'is' if n == 1 else 'are'} not in it" if n else ""
+    if n:
+        yield f"{fmt.plural(n, 'part')} of the logs could not be read and {'is' if n == 1 else 'are'} not in it"
 
 
 def _tools(facts: Facts) -> str:
@@ -205,13 +224,17 @@ def cite(aggregate: Aggregate) -> str:
         note = 'No run is tagged "final": all that did not fail are counted as one group.'
     table = [_row(name, sums) for name, sums in groups]
     rows = [*table, *([_row("total", facts.sums)] if len(table) > 1 else [])]
-    has_star = any(STAR in row for row in rows)
+    notes = [
+        "\\" + note if note.startswith(STAR) else note
+        for mark, note in ((STAR, STAR_NOTE), (DAGGER, DAGGER_NOTE))
+        if any(mark in row for row in rows)
+    ]
     n_problems = len(aggregate.problems)
     problems = f"{fmt.plural(n_problems, 'part')} of the logs could not be read; greenlove summary names them."
     parts = [
         " ".join(_sentences(facts, groups)),
         "\n".join(["| runs | number | time | GPU-hours | energy | CO2e |", "|:--|--:|--:|--:|--:|--:|", *rows]),
-        "\\" + STAR_NOTE if has_star else "",
+        *notes,
         note,
         problems if n_problems else "",
     ]
@@ -270,7 +293,9 @@ def _energy_sentence(facts: Facts) -> str:
     if totals.emissions_kgco2e is None:
         return f"They used {energy}; the emissions are unknown."
     missing = _unknown_for(totals.n_unknown_emissions).removeprefix("; ")
-    emitted = f"emitted {fmt.mass(totals.emissions_kgco2e)} of CO2e{f' ({missing})' if missing else ''}"
+    mixed = "of direct and of lifecycle intensities" if len(totals.intensity_coverages) > 1 else ""
+    beside = "; ".join(filter(None, (mixed, missing)))
+    emitted = f"emitted {fmt.mass(totals.emissions_kgco2e)} of CO2e{f' ({beside})' if beside else ''}"
     return f"They used {energy} and {emitted}."
 
 
@@ -336,9 +361,14 @@ class Facts:
         versions: of this package.
         meters: that measured.
         unmeasured: components that could not be, in one of them at least.
-        without_energy: the first few runs whose energy is not known.
-        without_emissions: the first few whose emissions are not known.
+        needs: ``energy`` or ``emissions``, where only runs count of which it is known.
+        unknown: the first few runs of which it is not known.
+        left_out: the first few of those that are in none of the facts: what is needed is not known of them, and they
+            did not come to a good end; with their status.
+        n_left_out: how many these are.
     """
+
+    needs: str = ""
 
     sums: Sums = field(default_factory=lambda: Sums(ExactTotals()))
     kinds: Counter[str] = field(default_factory=Counter)
@@ -349,21 +379,47 @@ class Facts:
     versions: set[str] = field(default_factory=set)
     meters: set[str] = field(default_factory=set)
     unmeasured: set[str] = field(default_factory=set)
-    without_energy: list[str] = field(default_factory=list)
-    without_emissions: list[str] = field(default_factory=list)
+    unknown: list[str] = field(default_factory=list)
+    left_out: list[str] = field(default_factory=list)
+    n_left_out: int = 0
 
     @classmethod
-    def of(cls, aggregate: Aggregate, visit: Callable[[Run], None] | None = None) -> Facts:
-        """Read the runs; ``visit`` is called with each, too."""
-        facts = cls()
+    def of(
+        cls,
+        aggregate: Aggregate,
+        visit: Callable[[Run], None] | None = None,
+        *,
+        needs: str = "",
+        needs_all: bool = False,
+    ) -> Facts:
+        """Read the runs; ``visit`` is called with each that is not left out, too.
+
+        Args:
+            aggregate: the runs.
+            visit: called with each.
+            needs: what must be known of a run.
+            needs_all: leave none out.
+        """
+        facts, without = cls(needs), _GroupSums()
 
         def add(run: Run) -> None:
+            is_known = (
+                not needs or (run.emissions_kgco2e if needs == "emissions" else run.summary.energy_kwh) is not None
+            )
+            if not (is_known or needs_all) and run.summary.status in INCOMPLETE:
+                facts.n_left_out += 1
+                if len(facts.left_out) < _MAX_LEFT_OUT:
+                    facts.left_out.append(f"{run.run_id} ({run.summary.status})")
+                without.add(contribution(run))
+                return
+            if not is_known and len(facts.unknown) < _MAX_RUN_IDS:
+                facts.unknown.append(run.run_id)
             facts._add(run)
             if visit is not None:
                 visit(run)
 
         aggregate.visit(add)
-        facts.sums = Sums(aggregate.exact_totals)
+        facts.sums = Sums(aggregate.exact_totals.without([without.sums.partial]))
         return facts
 
     def _add(self, run: Run) -> None:
@@ -375,10 +431,6 @@ class Facts:
         self.unmeasured.update(c for c in run.text("unmeasured").split() if c in COMPONENTS)
         if run.summary.energy_kwh is not None:
             self.pues.add(run.summary.pue)
-        elif len(self.without_energy) < _MAX_RUN_IDS:
-            self.without_energy.append(run.run_id)
-        if run.emissions_kgco2e is None and len(self.without_emissions) < _MAX_RUN_IDS:
-            self.without_emissions.append(run.run_id)
         if run.knows_carbon_intensity:
             self.intensities[run.carbon_intensity] = None
 

@@ -20,7 +20,7 @@ from greenlove_tracker.report.equivalents import equivalent_blocks
 from greenlove_tracker.report.method import method_blocks, number, share_of, sum_of
 from greenlove_tracker.report.restated import restated_blocks
 from greenlove_tracker.report.run_report import energy_bars, gpu_hours
-from greenlove_tracker.report.wording import SUM_COLUMNS, Sums, star_note
+from greenlove_tracker.report.wording import SUM_COLUMNS, Sums, mark_notes
 
 _SHOWN = ("project", "device", "account", "month", "kind", "intensity")  # sums that it shows
 CUTS = (*((key,) for key in _SHOWN), ("status",))  # what it needs sums by
@@ -99,11 +99,13 @@ def _figures(total: Totals) -> tuple[doc.KeyFigure, ...]:
     measured = ("PUE included", f"before PUE, hardware measured {how_much}{silent}") if total.energy_kwh else ()
     energy = (*_summed_over(total.n_runs, total.n_unknown_energy), *measured)
     cost = (*_summed_over(total.n_runs, total.n_unknown_cost), *_cost_bases(total.cost_bases))
+    mixed = ("direct and lifecycle intensities, which are not alike",) if len(total.intensity_coverages) > 1 else ()
+    emissions = (*_summed_over(total.n_runs, total.n_unknown_emissions), *mixed)
     gpu_hours_of = _summed_over(total.n_runs, total.n_unknown_gpu_hours)
     return (
         doc.KeyFigure("time", fmt.duration(total.duration_s or None), (f"wall time, {runs}",)),
         doc.KeyFigure("energy", fmt.energy(total.energy_kwh), energy),
-        doc.KeyFigure("CO2e", fmt.mass(total.emissions_kgco2e), _summed_over(total.n_runs, total.n_unknown_emissions)),
+        doc.KeyFigure("CO2e", fmt.mass(total.emissions_kgco2e), emissions),
         doc.KeyFigure("cost", fmt.money(total.cost_usd), cost),
         doc.KeyFigure("compute", gpu_hours(total.gpu_hours), ("GPUs × wall time", *gpu_hours_of)),
     )
@@ -144,7 +146,7 @@ def _group_blocks(aggregate: Aggregate, key: str) -> tuple[doc.Block, ...]:
     title = _TITLES.get(key, key)
     columns = (doc.Column(title, 4), doc.Column("runs", 0.8, is_number=True), *SUM_COLUMNS)
     bars = _bars(shown) if key == "month" else ()
-    return (doc.Heading(f"By {title}"), *bars, doc.Table(columns, tuple(rows), has_total=True), *star_note(rows))
+    return (doc.Heading(f"By {title}"), *bars, doc.Table(columns, tuple(rows), has_total=True), *mark_notes(rows))
 
 
 def _bars(groups: Sequence[tuple[str, Sums]]) -> tuple[doc.Block, ...]:
@@ -176,7 +178,7 @@ def runs_blocks(aggregate: Aggregate) -> tuple[doc.Block, ...]:
     rows.append(("total", "", "", *Sums(total).cells))
     columns = (doc.Column("run", 3.6), doc.Column("project", 1.6), doc.Column("status", 1.6), *SUM_COLUMNS)
     title = f"The {N_TOP} runs that emitted most" if n_further else "The runs, those that emitted most first"
-    return (doc.Heading(title), doc.Table(columns, tuple(rows), has_total=True), *star_note(rows))
+    return (doc.Heading(title), doc.Table(columns, tuple(rows), has_total=True), *mark_notes(rows))
 
 
 def _run_row(run: Run, sums: Sums) -> tuple[str, ...]:
@@ -229,7 +231,7 @@ def incomplete_blocks(aggregate: Aggregate) -> tuple[doc.Block, ...]:
     return (
         doc.Heading("Runs that did not finish"),
         doc.Paragraph(text),
-        *star_note([(text,), lost.cells]),
+        *mark_notes([(text,), lost.cells]),
         doc.Table(columns, tuple(rows)),
         *more,
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,7 +15,7 @@ from greenlove_tracker.records import Factor
 from greenlove_tracker.rendering.document import Block, Column, Heading, Paragraph, Table
 from greenlove_tracker.report.audit import LedgerEntry, entry_of, read_factors
 from greenlove_tracker.report.method import factor_table
-from greenlove_tracker.report.wording import STAR, star_note
+from greenlove_tracker.report.wording import DAGGER, STAR, mark_notes
 
 _MOST_ROWS = 30
 _AS_LOGGED = "as logged"
@@ -29,6 +29,8 @@ class _Figures:
     energy_kwh: float | None
     before_kgco2e: float | None
     after_kgco2e: float | None
+    before_coverage: str
+    after_coverage: str
 
 
 def restated_blocks(runs: Iterable[Run], path: str | os.PathLike[str]) -> tuple[Block, ...]:
@@ -58,14 +60,15 @@ def restated_blocks(runs: Iterable[Run], path: str | os.PathLike[str]) -> tuple[
             "Everything else in this report keeps what was logged."
         ),
         table,
-        *star_note(table.rows),
+        *mark_notes(table.rows),
         factor_table(used),
     )
 
 
 def _figures(entry: LedgerEntry) -> _Figures:
     after_kgco2e = entry.location_kgco2e if entry.restated is None else entry.restated_kgco2e
-    return _Figures(entry.energy_kwh, entry.location_kgco2e, after_kgco2e)
+    before, after = (factor.coverage if factor else "" for factor in (entry.factor, entry.restated or entry.factor))
+    return _Figures(entry.energy_kwh, entry.location_kgco2e, after_kgco2e, before, after)
 
 
 def _table(groups: dict[_Terms, list[_Figures]]) -> Table:
@@ -101,9 +104,9 @@ def _cells(figures: Sequence[_Figures], logged: str, restated: str) -> tuple[str
     return (
         _summed(energies, fmt.energy),
         logged,
-        _summed(before, fmt.mass),
+        _summed(before, fmt.mass, {one.before_coverage for one in figures}),
         restated,
-        _summed(after, fmt.mass),
+        _summed(after, fmt.mass, {one.after_coverage for one in figures}),
         "" if restated == _AS_LOGGED else _change(before, after),
     )
 
@@ -112,12 +115,13 @@ def _known(values: Sequence[float | None]) -> list[float]:
     return [value for value in values if value is not None]
 
 
-def _summed(values: Sequence[float | None], text: fmt.Text) -> str:
-    """Add up what is known, with a star where a run is missing."""
+def _summed(values: Sequence[float | None], text: fmt.Text, coverages: Set[str] = frozenset()) -> str:
+    """Add up what is known, with a star where a run is missing, and a dagger where what is added is not alike."""
     known = _known(values)
     if not known:
         return fmt.UNKNOWN
-    return text(math.fsum(known)) + (STAR if len(known) < len(values) else "")
+    mixed = DAGGER if len(coverages - {""}) > 1 else ""
+    return text(math.fsum(known)) + mixed + (STAR if len(known) < len(values) else "")
 
 
 def _change(before: Sequence[float | None], after: Sequence[float | None]) -> str:

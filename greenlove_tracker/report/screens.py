@@ -15,7 +15,7 @@ from greenlove_tracker.rendering import terminal
 from greenlove_tracker.rendering.terminal import MARGIN, WIDTH, wrap
 from greenlove_tracker.report import wording
 from greenlove_tracker.report.run_report import key_figures
-from greenlove_tracker.report.wording import STAR, STAR_NOTE, ForecastOutcome, Sums
+from greenlove_tracker.report.wording import ForecastOutcome, Sums
 
 _MAX_PROBLEMS = 10
 _MAX_RUN_NAME = 34  # characters, in the table of forecasts
@@ -91,8 +91,8 @@ def summary_table(aggregate: Aggregate, keys: Sequence[str]) -> str:
         widths=terminal.name_widths(names, numbers),
         rules_below=(0, len(groups)),
     )
-    if any(cell.endswith(STAR) for row in numbers for cell in row):
-        lines += ["", STAR_NOTE]
+    if notes := wording.marks_in(numbers[1:], 0):
+        lines += ["", *(line for note in notes for line in wrap(note, "", "  "))]
     return "\n".join([*lines, *_verified_lines(aggregate), *_problem_lines(aggregate)])
 
 

@@ -25,6 +25,13 @@ STAR = "*"
 
 STAR_NOTE = "* without the runs for which it is unknown"
 
+DAGGER = "†"
+
+DAGGER_NOTE = (
+    "† of direct and of lifecycle carbon intensities, which are not alike: greenlove summary --by intensity keeps them "
+    "apart"
+)
+
 _METHODS: Mapping[str, str] = {
     Method.COUNTER: "counter",
     Method.SAMPLED_POWER: "power readings",
@@ -258,7 +265,10 @@ SUM_COLUMNS = (
 
 @dataclass(frozen=True)
 class Sums:
-    """The sums over some runs, as cells of a table; a sum that lacks runs carries a star."""
+    """The sums over some runs, as cells of a table.
+
+    A sum that lacks runs carries a star; one of emissions that are not alike, a dagger.
+    """
 
     partial: ExactTotals
 
@@ -277,13 +287,19 @@ class Sums:
         return _starred(text, totals.gpu_hours, totals.n_unknown_gpu_hours)
 
     @property
+    def emissions(self) -> str:
+        """CO2e, with a dagger where both direct and lifecycle intensities are in it."""
+        totals = self.totals
+        return fmt.mass(totals.emissions_kgco2e) + (DAGGER if len(totals.intensity_coverages) > 1 else "")
+
+    @property
     def cells(self) -> tuple[str, str, str, str]:
         """Time, energy, CO2e and cost."""
         totals = self.totals
         return (
             fmt.duration(totals.duration_s or None),
             _starred(fmt.energy(totals.energy_kwh), totals.energy_kwh, totals.n_unknown_energy),
-            _starred(fmt.mass(totals.emissions_kgco2e), totals.emissions_kgco2e, totals.n_unknown_emissions),
+            _starred(self.emissions, totals.emissions_kgco2e, totals.n_unknown_emissions),
             _starred(fmt.money(totals.cost_usd), totals.cost_usd, totals.n_unknown_cost),
         )
 
@@ -292,7 +308,17 @@ def _starred(text: str, value: float | None, n_unknown: int) -> str:
     return text + STAR if value is not None and n_unknown else text
 
 
-def star_note(rows: Sequence[tuple[str, ...]]) -> tuple[Block, ...]:
-    """Explain the stars in a table; nothing where it has none."""
-    has_star = any(cell.endswith(STAR) for row in rows for cell in row[1:])
-    return (Paragraph(STAR_NOTE, is_note=True),) if has_star else ()
+def marks_in(rows: Sequence[Sequence[str]], n_names: int = 1) -> tuple[str, ...]:
+    """Return an explanation of each mark in a table's cells; none where it has none.
+
+    Args:
+        rows: of the table.
+        n_names: columns at its left that hold names, which may end with anything.
+    """
+    ends = {mark for row in rows for cell in row[n_names:] for mark in (cell[-1:], cell[-2:-1])}
+    return tuple(note for mark, note in ((STAR, STAR_NOTE), (DAGGER, DAGGER_NOTE)) if mark in ends)
+
+
+def mark_notes(rows: Sequence[tuple[str, ...]]) -> tuple[Block, ...]:
+    """Return the explanations of a table's marks as notes below it."""
+    return tuple(Paragraph(note, is_note=True) for note in marks_in(rows))

@@ -7,6 +7,7 @@ import io
 import os
 import shutil
 from collections import Counter
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -16,10 +17,13 @@ from report_samples import GERMANY, cpu_energy, epoch_row, gpu_energy, write_run
 from greenlove_tracker.cli import cli
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.files import write_report
+from greenlove_tracker.grid import carbon_intensity, resolve_place
 from greenlove_tracker.logs.aggregate import aggregate
 from greenlove_tracker.records import Energy
+from greenlove_tracker.rendering import markdown
 from greenlove_tracker.report import declarations
 from greenlove_tracker.report.audit import entries, factor_for, ledger_csv, read_factors
+from greenlove_tracker.report.build import document
 from greenlove_tracker.report.declarations import cite
 
 ONE_KWH = Energy(gpu_kwh=1.0, gpu_method="counter")
@@ -198,6 +202,59 @@ def test_a_declaration_says_that_a_run_could_not_be_read(tmp_path):
         assert "newer" not in done.stdout
 
 
+def test_a_run_that_crashed_is_left_out_by_name(tmp_path):
+    alone = {}
+    written(tmp_path)
+    for declare in (declarations.model_card, partial(declarations.sci, unit="run"), declarations.ai_act):
+        alone[declare] = declare(aggregate(tmp_path)).splitlines()
+    write_run(tmp_path, [epoch_row(1, 10.0)], "crashed", status="failed")
+    write_run(tmp_path, [epoch_row(1, 10.0)], "killed", status="terminated", exit_code=143)
+    for declare, lines in alone.items():
+        text = declare(aggregate(tmp_path))
+        assert "2 runs that did not come to a good end are not in it, their e" in text
+        assert "not known: crashed (failed), killed (terminated)" in text
+        assert (lines[0].partition(",")[0] in text and "1 training run" in text) or "model" in str(declare)
+        with pytest.raises(UsageError, match=r"of 2 runs (is|are) not known \(crashed, killed\)"):
+            declare(aggregate(tmp_path), needs_all=True)
+    assert "  emissions: 762\n" in declarations.model_card(aggregate(tmp_path))
+    for style in ("model-card", "sci", "ai-act"):
+        refused = CliRunner().invoke(cli, ["report", str(tmp_path), "--format", style, "--all"])
+        assert refused.exit_code == 1 and "crashed, killed" in refused.output
+    write_run(tmp_path, [epoch_row(1, 10.0)], "whole")  # its end was good: what it took would be missing
+    with pytest.raises(UsageError, match=r"of 1 run is not known \(whole\)"):
+        declarations.ai_act(aggregate(tmp_path))
+
+
+def test_runs_that_all_crashed_declare_nothing(tmp_path):
+    write_run(tmp_path, [epoch_row(1, 10.0)], "crashed", status="failed")
+    with pytest.raises(UsageError, match=r"emissions of 1 run are not known \(crashed \(failed\)\)"):
+        declarations.model_card(aggregate(tmp_path))
+
+
+def test_a_sum_of_direct_and_lifecycle_intensities_is_marked_in_the_table(tmp_path):
+    for name, place in (("a", "US-CA"), ("b", "US-CA"), ("c", "DE")):
+        intensity = carbon_intensity(resolve_place(place))
+        project = "mixed" if name in "bc" else "alike"
+        written(tmp_path, run_id=name, intensity=intensity, fields={"project": project, "country": place})
+    table = CliRunner().invoke(cli, ["summary", str(tmp_path)]).output.splitlines()
+    marked = {line.split()[0] for line in table if "†" in line}
+    assert marked == {"mixed", "total", "†"} and not any("†" in line for line in table if "alike " in line)
+    apart = CliRunner().invoke(cli, ["summary", str(tmp_path), "--by", "intensity"]).output
+    assert apart.count("†") == 2  # the total, and the note
+    cited = cite(aggregate(tmp_path))
+    assert "of direct and of lifecycle intensities)" in cited and cited.count("†") == 2
+    report = markdown.render(document(tmp_path))
+    rows = {line.split(" | ")[0] for line in report.splitlines() if line.startswith("| ") and "†" in line}
+    assert {"| mixed", "| total"} < rows and not rows & {"| alike", "| a", "| b", "| c"}
+    by_project = aggregate(tmp_path).rows("project")
+    assert [row["intensity_coverage"] for row in by_project] == ["direct", "direct+lifecycle"]
+    file = tmp_path.parent / "factors.csv"
+    file.write_text(FACTORS.splitlines()[0] + "\nDE,2026-01-01,2026-12-31,344,market-based,supplier 2026\n")
+    restated = markdown.render(document(tmp_path, factors=file)).partition("Restated")[2]
+    total = next(line for line in restated.splitlines() if "total" in line)
+    assert total.count("†") == 1  # as logged; restated, the one basis says neither
+
+
 def test_what_was_not_measured_at_all_is_no_measurement(tmp_path):
     written(tmp_path, fields={"unmeasured": "ram"})
     line = declarations.ai_act(aggregate(tmp_path))
@@ -210,7 +267,8 @@ def test_a_run_that_did_nothing_is_counted_as_that(tmp_path):
     written(tmp_path)
     write_run(tmp_path, [], "died", intensity=GERMANY, status="failed", fields={"epochs_planned": "2"})
     with pytest.raises(UsageError, match="emissions of 1 run are not known"):
-        declarations.sci(aggregate(tmp_path), "epoch")
+        declarations.sci(aggregate(tmp_path), "epoch", needs_all=True)
+    assert "2 epochs in 1 training run\n" in declarations.sci(aggregate(tmp_path), "epoch")
     write_run(tmp_path / "b", [epoch_row(1, 60.0, ONE_KWH)] * 2, "whole", intensity=GERMANY)
     unfinished = epoch_row(1, 60.0, ONE_KWH, flags=["unfinished"])
     write_run(tmp_path / "b", [unfinished], "part", intensity=GERMANY, status="failed")
