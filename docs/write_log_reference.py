@@ -148,8 +148,9 @@ def log_reference() -> str:
         "totals are added up from them, and `summary.csv` is only what the first process knew.",
         "`epochs-command.csv` holds the totals of `greenlove run -- command`; trackers in it, and in processes that a",
         "script starts, write their epochs to `epochs-<n>.csv`, and `run-<n>.csv` says `role,joined`.",
-        "`.ranks/` beside the runs holds the agreements of the ranks of one launch on their run's name, and may be",
-        "deleted at any time.",
+        "`.ranks-<user id>/` beside the runs holds the agreements of the ranks of one launch on their run's name, and",
+        "may be deleted at any time. Every file has the mode that the umask gives: several users can write to one",
+        "directory with the mode of `/tmp` (`chmod 1777`), and with a umask of 077 each reads their own runs alone.",
     ]
     return "\n".join(parts) + "\n"
 

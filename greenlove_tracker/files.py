@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
-import tempfile
+import stat
 from pathlib import Path
 
 from greenlove_tracker.errors import UsageError
+
+_MOST_NAME_CHARACTERS = 200  # of a file's name in that of its draft: 255 bytes are the most that most disks take
 
 
 def target_of(path: str | os.PathLike[str]) -> Path:
@@ -43,15 +45,39 @@ def write_report(path: str | os.PathLike[str], data: bytes | str) -> Path:
 
 
 def write_atomically(path: Path, data: bytes) -> None:
-    """Write a file so that a reader sees all of it or none."""
-    handle, draft = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
+    """Write a file so that a reader sees all of it or none; who may read it is what the umask says, or was set before.
+
+    Raises:
+        OSError: where it cannot be written; what was there before stays.
+    """
+    handle, draft = _open_draft(path)
     try:
         with os.fdopen(handle, "wb") as file:
+            _keep_mode(path, draft)
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
-        Path(draft).chmod(0o644)
-        Path(draft).replace(path)
+        draft.replace(path)
     except OSError:
-        Path(draft).unlink(missing_ok=True)
+        draft.unlink(missing_ok=True)
         raise
+
+
+def _open_draft(path: Path) -> tuple[int, Path]:
+    """Make a new file beside ``path``, with the mode that the umask gives, as ``open()`` makes one."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
+    while True:
+        draft = path.with_name(f".{path.name[:_MOST_NAME_CHARACTERS]}-{os.urandom(4).hex()}")
+        try:
+            return os.open(draft, flags, 0o666), draft
+        except FileExistsError:
+            continue
+
+
+def _keep_mode(path: Path, draft: Path) -> None:
+    """Give the draft the mode of the file that it replaces: somebody may have closed that to others."""
+    try:
+        mode = stat.S_IMODE(path.stat().st_mode)
+    except OSError:  # there is none yet
+        return
+    draft.chmod(mode)

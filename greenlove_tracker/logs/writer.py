@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import secrets
+import stat
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -20,6 +22,9 @@ from greenlove_tracker.logs.forecasts import FORECAST_COLUMNS, IssuedForecast, f
 from greenlove_tracker.records import Field, Row, RunSummary
 
 _CLAIM_LIFETIME_S = 600.0  # ranks of one launch start within minutes; an older claim is another launch's
+_MOST_GENERATIONS = 1000  # launches with the same key
+_MOST_CLAIM_BYTES = 64
+_RUN_ID = re.compile(r"[0-9]{8}T[0-9]{6}-[0-9a-f]{1,32}")
 
 
 def timestamp(utc_s: float) -> str:
@@ -54,46 +59,60 @@ def claim_run_id(log_dir: Path, launch_key: str, rank: int, utc_s: float) -> str
     """Return the run id that all ranks of one launch agree on through the log directory, without a network.
 
     Whichever rank comes first creates the claim, atomically; the others read it. A claim that is old, or whose
-    run already has rows of this rank, belongs to an earlier launch with the same key.
+    run already has rows of this rank, belongs to an earlier launch with the same key. Claims are private to a user:
+    a log directory may be shared, and what another user wrote is never taken for a name of ours.
 
     Raises:
         UsageError: where the log directory cannot be written.
     """
-    claims = log_dir / ".ranks"
+    claims = log_dir / claims_dir_name()
     try:
-        claims.mkdir(parents=True, exist_ok=True)
-        for generation in range(1000):
+        log_dir.mkdir(parents=True, exist_ok=True)
+        claims.mkdir(mode=0o700, exist_ok=True)
+        for generation in range(_MOST_GENERATIONS):
             claim = claims / f"{launch_key}-{generation}"
-            if created := _create_claim(claim, new_run_id(utc_s)):
+            created, user_id = _create_claim(claim, new_run_id(utc_s))
+            if created is not None:
                 return created
-            run_id = claim.read_text(encoding="ascii")
-            is_taken = (log_dir / run_id / schema.epochs_file(rank)).exists()
-            if not is_taken and time.time() - claim.stat().st_mtime < _CLAIM_LIFETIME_S:
+            run_id = _read_claim(claim, user_id)
+            if run_id is not None and not (log_dir / run_id / schema.epochs_file(rank)).exists():
                 return run_id
     except OSError as error:
-        raise UsageError(f"cannot write logs to {log_dir}: {error.strerror}") from error
+        raise UsageError(f"cannot write logs to {log_dir}: {error.strerror}", argument="log_dir") from error
     return new_run_id(utc_s)
 
 
-def _create_claim(claim: Path, run_id: str) -> str | None:
-    """Return ``run_id`` if this process made the claim; None if another did."""
+def claims_dir_name() -> str:
+    """Return the name of the directory of this user's claims.
+
+    Each user has one: a directory that one user makes is closed to the others under most umasks.
+    """
+    return f".ranks-{os.getuid()}" if hasattr(os, "getuid") else ".ranks"
+
+
+def _create_claim(claim: Path, run_id: str) -> tuple[str | None, int]:
+    """Return ``run_id`` if this process made the claim, None if another did; and whom our files here belong to.
+
+    A file system of another machine may give them to somebody else than this process runs as.
+    """
     handle, draft = tempfile.mkstemp(dir=claim.parent)
+    user_id = os.fstat(handle).st_uid
     try:
         with os.fdopen(handle, "w", encoding="ascii") as file:
             file.write(run_id)
         os.link(draft, claim)  # a hard link appears with its content or not at all
     except FileExistsError:
-        return None
+        return None, user_id
     except OSError:  # a file system without hard links
-        return _create_claim_without_links(claim, run_id)
+        return _create_claim_without_links(claim, run_id), user_id
     finally:
         os.unlink(draft)  # noqa: PTH108
-    return run_id
+    return run_id, user_id
 
 
 def _create_claim_without_links(claim: Path, run_id: str) -> str | None:
     try:
-        handle = os.open(claim, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
+        handle = os.open(claim, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except FileExistsError:
         for _ in range(100):  # until the one who made it has written it: an instant
             if claim.stat().st_size:
@@ -103,6 +122,20 @@ def _create_claim_without_links(claim: Path, run_id: str) -> str | None:
     with os.fdopen(handle, "w", encoding="ascii") as file:
         file.write(run_id)
     return run_id
+
+
+def _read_claim(claim: Path, user_id: int) -> str | None:
+    """Return the run id that a claim of this user holds; None for an old one, and for one that is no run id."""
+    try:
+        handle = os.open(claim, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0))
+    except OSError:  # somebody else's, a link, or removed meanwhile
+        return None
+    with os.fdopen(handle, "rb") as file:
+        status = os.fstat(handle)
+        is_ours = stat.S_ISREG(status.st_mode) and status.st_uid == user_id
+        text = file.read(_MOST_CLAIM_BYTES).decode("ascii", "replace") if is_ours else ""
+    is_fresh = time.time() - status.st_mtime < _CLAIM_LIFETIME_S
+    return text if is_fresh and _RUN_ID.fullmatch(text) else None
 
 
 class RunWriter:
@@ -214,7 +247,7 @@ def _free_stream(run_dir: Path, rank: int | str) -> int | str:
     """Claim ``rank``, or the next free number: a command may start one tracker after the other."""
     while isinstance(rank, int):
         try:
-            os.close(os.open(run_dir / schema.epochs_file(rank), os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644))
+            os.close(os.open(run_dir / schema.epochs_file(rank), os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))
         except FileExistsError:
             rank += 1
         except OSError:  # is an error when the file is written
@@ -272,7 +305,7 @@ class AppendFile:
             write_atomically(self.path, bytes(self._content))
             self._written = len(self._content)
         if self._handle is None:
-            self._handle = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | _O_BINARY, 0o644)
+            self._handle = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | _O_BINARY, 0o666)
         while self._written < len(self._content):
             self._written += os.write(self._handle, self._content[self._written :])
             self._is_dirty = True

@@ -15,7 +15,14 @@ from greenlove_tracker.logs import writer as writer_module
 from greenlove_tracker.logs.directory import read_logs
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.logs.schema import summary_fields
-from greenlove_tracker.logs.writer import RunWriter, claim_run_id, create_run_dir, new_run_id, timestamp
+from greenlove_tracker.logs.writer import (
+    RunWriter,
+    claim_run_id,
+    claims_dir_name,
+    create_run_dir,
+    new_run_id,
+    timestamp,
+)
 from greenlove_tracker.records import Field
 
 UTC_S = 1_793_534_400.0  # 2026-11-01 12:00
@@ -256,14 +263,14 @@ def test_all_ranks_of_a_launch_agree_and_the_next_launch_is_another_run(tmp_path
         for rank in range(16):
             RunWriter(run_dir, rank, FIELDS, pytest.fail).close(None)
     assert len(set(launches)) == 2
-    assert sorted(p.name for p in (tmp_path / ".ranks").iterdir()) == ["key-0", "key-1"]
+    assert sorted(p.name for p in (tmp_path / claims_dir_name()).iterdir()) == ["key-0", "key-1"]
 
 
 def test_an_old_claim_is_another_launchs(tmp_path):
     first = claim_run_id(tmp_path, "key", 0, UTC_S)
     assert claim_run_id(tmp_path, "key", 1, UTC_S) == first
     old_s = time.time() - 3600
-    os.utime(tmp_path / ".ranks" / "key-0", (old_s, old_s))
+    os.utime(tmp_path / claims_dir_name() / "key-0", (old_s, old_s))
     second = claim_run_id(tmp_path, "key", 1, UTC_S)
     assert second != first and claim_run_id(tmp_path, "key", 2, UTC_S) == second
 
@@ -274,3 +281,31 @@ def test_what_a_summary_holds_is_what_its_fields_hold(writer, run_dir):
     writer.close(summary)
     lines = (run_dir / "summary.csv").read_text().splitlines()
     assert lines[0] == "field,value,unit" and len(lines) == 1 + len(summary_fields(summary))
+
+
+@pytest.mark.parametrize(
+    "written", ["../../elsewhere", "/etc", "", ".", "a run", "20261101T120000-aa/../../x", "\xff" * 99]
+)
+def test_what_is_no_run_id_in_a_claim_is_never_used_as_a_path(tmp_path, written):
+    (tmp_path / claims_dir_name()).mkdir()
+    (tmp_path / claims_dir_name() / "key-0").write_bytes(written.encode("latin-1"))
+    answers = {claim_run_id(tmp_path, "key", rank, UTC_S) for rank in range(3)}
+    assert len(answers) == 1 and re.fullmatch(r"20261101T120000-[0-9a-f]{10}", answers.pop())
+
+
+@pytest.mark.parametrize(("umask", "mode"), [(0o002, 0o664), (0o022, 0o644), (0o077, 0o600)])
+def test_the_umask_says_who_may_read_a_file_that_is_written_whole(tmp_path, umask, mode):
+    before = os.umask(umask)
+    try:
+        write_atomically(tmp_path / "a.csv", b"new")
+    finally:
+        os.umask(before)
+    assert (tmp_path / "a.csv").stat().st_mode & 0o777 == mode
+
+
+def test_a_file_that_was_closed_to_others_stays_so(tmp_path):
+    (tmp_path / "report.pdf").write_bytes(b"old")
+    (tmp_path / "report.pdf").chmod(0o600)
+    write_atomically(tmp_path / "report.pdf", b"new")
+    assert (tmp_path / "report.pdf").stat().st_mode & 0o777 == 0o600
+    write_atomically(tmp_path / f"{'long' * 60}.html", b"new")
