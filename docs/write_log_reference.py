@@ -89,7 +89,8 @@ SUMMARY = {
 RUN = {
     "schema_version, greenlove_version": "of what wrote the run",
     "run_id, project, tags, started_at": "who it is",
-    "command, host, pid, python, os, git_commit": "what ran, and where",
+    "command": "the command line, its secrets masked (`MASKED`); not where `log_command` is off",
+    "host, pid, python, os, git_commit": "what ran, and where",
     "user": "only where `log_user` is set",
     "rank, world_size": "of the process that wrote the file; further ones write `run-<n>.csv`",
     "role": "`joined`: another process measures this run; the rows of `epochs-<n>.csv` count for no energy or time",

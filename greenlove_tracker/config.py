@@ -65,6 +65,7 @@ class Settings:
         overrun_probability: a budget acts where it is exceeded with this probability, on the latest forecast.
         on_overrun: ``warn``; or ``stop``: between two epochs, after the checkpoint hook, BudgetExceeded is raised.
         log_user: write the user's login name into the log; off unless asked for.
+        log_command: write the command line into the log, its passwords, tokens and keys masked; no: without it.
         continues: the run id that this run resumes.
         cpu_tdp_w: rated power of the CPU where it is not recognised; fed to the load model.
         ram_w: power of the memory where it is known.
@@ -93,6 +94,7 @@ class Settings:
     overrun_probability: float = 0.9
     on_overrun: str = "warn"
     log_user: bool = False
+    log_command: bool = True
     continues: str = ""
     cpu_tdp_w: float | None = None
     ram_w: float | None = None

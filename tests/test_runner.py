@@ -360,3 +360,15 @@ def test_the_log_directory_of_the_settings_is_read_too(monkeypatch):
     write("train.py", "")
     greenlove("--quiet", "--project", "p", "train.py")
     assert greenlove("summary").stdout.splitlines()[2].startswith("p ")
+
+
+def test_secrets_of_what_is_run_are_masked_and_the_line_can_be_left_out(monkeypatch):
+    write("train.py", "import sys; assert sys.argv[2] == 'Zq9secretX'\n")
+    done = greenlove("run", "train.py", "--password", "Zq9secretX")
+    assert done.returncode == 0 and "Zq9secretX" not in done.stderr
+    assert only_run().text("command") == "greenlove run train.py --password MASKED"
+    monkeypatch.setenv("GREENLOVE_LOG_COMMAND", "no")
+    assert greenlove("run", "--log-dir", "b", "--", "sh", "-c", "true --password Zq9secretX").returncode == 0
+    for log_dir in ("greenlove_logs", "b"):
+        text = "".join(path.read_text() for path in Path(log_dir).rglob("*.csv"))
+        assert "Zq9secretX" not in text and ("command," in text) is (log_dir == "greenlove_logs")

@@ -119,7 +119,7 @@ class Fields(Mapping[str, Field]):
 
     def __getitem__(self, name: str) -> Field:
         line = self._lines[name]
-        return Field(line[0], line[1], line[2])
+        return Field(line[0], self.text(name), line[2])
 
     def __contains__(self, name: object) -> bool:
         return name in self._lines
@@ -133,7 +133,7 @@ class Fields(Mapping[str, Field]):
     def text(self, name: str, default: str = "") -> str:
         """Return the value of one field."""
         line = self._lines.get(name)
-        return default if line is None else line[1]
+        return default if line is None else schema.without_secrets(name, line[1])  # older versions wrote them
 
 
 _NO_FIELD = Field("", "")

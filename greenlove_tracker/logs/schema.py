@@ -18,6 +18,7 @@ from typing import Any
 
 from greenlove_tracker.errors import LogError
 from greenlove_tracker.records import COMPONENTS, Counts, Energy, Factor, Field, Row, RowKind, RunSummary
+from greenlove_tracker.secret_masking import mask_command, mask_secrets
 
 SCHEMA_VERSION = 1
 
@@ -90,6 +91,16 @@ def cell(value: object) -> str:
     if isinstance(value, frozenset | set):
         return " ".join(sorted(value))
     return str(value).replace("\x00", "")
+
+
+def without_secrets(name: str, value: str) -> str:
+    """Return the value of a field of ``run.csv`` with the passwords, tokens and keys in it masked."""
+    mask = _MASKED.get(name)
+    return value if mask is None else mask(value)
+
+
+# The fields that hold texts from outside; the others are names and numbers that somebody chose to have in the log.
+_MASKED: Mapping[str, Callable[[str], str]] = {"command": mask_command, "meter_note": mask_secrets}
 
 
 def row_cells(row: Row) -> list[str]:

@@ -10,6 +10,7 @@ import stat
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -153,6 +154,7 @@ class RunWriter:
         self, run_dir: Path, rank: int | str, fields: Sequence[Field], on_error: Callable[[OSError], None]
     ) -> None:
         self.run_dir = run_dir
+        fields = [replace(f, value=schema.without_secrets(f.name, f.value)) for f in fields]
         self.fields = {f.name: f for f in fields}
         self._on_error = on_error
         self._has_reported = False
@@ -174,6 +176,7 @@ class RunWriter:
 
     def write_fields(self, fields: Sequence[Field]) -> None:
         """Append what was found out after the start."""
+        fields = [replace(f, value=schema.without_secrets(f.name, f.value)) for f in fields]
         self.fields |= {f.name: f for f in fields}
         self._guarded(self._info.path.name, lambda: self._info.append(log_lines(_field_cells(fields))))
 

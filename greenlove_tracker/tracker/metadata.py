@@ -22,7 +22,10 @@ from greenlove_tracker.tracker.state import Plan
 def run_fields(
     settings: Settings, plan: Plan, ranks: Ranks, factors: RunFactors, extra: Sequence[Field]
 ) -> list[Field]:
-    """Return user, command, host, job, plan and factors of a run; an ``extra`` line replaces ours of its name."""
+    """Return user, command, host, job, plan and factors of a run; an ``extra`` line replaces ours of its name.
+
+    The writer masks what is secret in the command.
+    """
     known = {
         "schema_version": SCHEMA_VERSION,
         "greenlove_version": greenlove_tracker.__version__,
@@ -46,6 +49,8 @@ def run_fields(
     fields = {name: Field(name, cell(value)) for name, value in known.items() if value not in (None, "")}
     fields |= {f.name: f for f in job_fields(os.environ)}
     fields |= {f.name: f for f in extra}
+    if not settings.log_command:
+        fields.pop("command", None)
     return [*fields.values(), *_factor_fields(settings, factors)]
 
 

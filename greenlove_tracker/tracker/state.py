@@ -19,6 +19,7 @@ from greenlove_tracker.job import Ranks
 from greenlove_tracker.logs import writer
 from greenlove_tracker.logs.totals import RunFactors
 from greenlove_tracker.records import Clock
+from greenlove_tracker.secret_masking import mask_secrets
 from greenlove_tracker.tracker.budgets import BudgetActions, budget_limits
 
 _log = logging.getLogger("greenlove_tracker")
@@ -217,7 +218,7 @@ class WarnOnce:
         """Log a warning, where none of its kind was logged before."""
         if kind not in self._kinds:
             self._kinds.add(kind)
-            _log.warning("greenlove: %s", message)
+            _log.warning("greenlove: %s", mask_secrets(message))
 
     def internal_error(self, kind: str, error: Exception) -> None:
         """Warn of an error that should not have been."""

@@ -61,7 +61,8 @@ class Tracker:
         tags: words to find the run by; ``final`` marks those that a paper reports.
         codecarbon_options: further arguments for CodeCarbon's tracker, such as its own outputs.
         **settings: every other field of ``greenlove_tracker.config.Settings``, such as ``pue``,
-            ``carbon_intensity_gco2e_per_kwh``, ``price_usd_per_gpu_hour``, ``continues``, ``log_user``.
+            ``carbon_intensity_gco2e_per_kwh``, ``price_usd_per_gpu_hour``, ``continues``, ``log_user``,
+            ``log_command``.
 
     Raises:
         UsageError: on a bad argument, an unknown country, or a log directory that cannot be written.
