@@ -17,6 +17,7 @@ from greenlove_tracker.format import plural
 from greenlove_tracker.logs.forecasts import IssuedForecast
 from greenlove_tracker.logs.writer import RunWriter, timestamp
 from greenlove_tracker.records import Energy, Flag, Row, RowKind
+from greenlove_tracker.tracker.foreign_warnings import without_foreign_warnings
 from greenlove_tracker.tracker.recorder import Recorder
 from greenlove_tracker.tracker.state import Plan, RunState
 from greenlove_tracker.tracker.switch_interval import short_switch_interval
@@ -66,7 +67,7 @@ class RunForecaster:
                 snapshot = None if state.is_finished else self._snapshot(at_once=at_once)
             if snapshot is None:
                 return
-            with short_switch_interval:
+            with short_switch_interval, without_foreign_warnings(state.settings.verbose):
                 forecast = self._forecast(snapshot)  # without the run's lock: it takes a while
             with state.lock:
                 if not state.is_finished:

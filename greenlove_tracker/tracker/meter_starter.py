@@ -14,6 +14,7 @@ from greenlove_tracker.logs.writer import RunWriter
 from greenlove_tracker.meter import Meter, MeterInfo, NullMeter, SimulatedMeter
 from greenlove_tracker.records import Clock, Factor, Field, Flag
 from greenlove_tracker.tracker.background import start_thread
+from greenlove_tracker.tracker.foreign_warnings import without_foreign_warnings
 from greenlove_tracker.tracker.recorder import Recorder
 from greenlove_tracker.tracker.state import RunState
 from greenlove_tracker.tracker.switch_interval import short_switch_interval
@@ -47,7 +48,7 @@ class MeterStarter:
     def _start(self) -> None:
         info = MeterInfo(())
         try:
-            with short_switch_interval:
+            with short_switch_interval, without_foreign_warnings(self._state.settings.verbose):
                 info = self._meter.start()
         except Exception as error:  # a meter is somebody else's code on somebody else's hardware
             self._fail(error)
@@ -101,7 +102,8 @@ class MeterStarter:
 
     def _stop(self) -> None:
         try:
-            self._meter.stop()
+            with without_foreign_warnings(self._state.settings.verbose):
+                self._meter.stop()
         except Exception as error:
             self._state.warn_once.warn("stop", f"the energy meter could not be stopped: {error!r}")
 
