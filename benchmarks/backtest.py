@@ -80,6 +80,8 @@ SCENARIOS = (
     Scenario("fixed 5 ms an epoch", fixed_s=0.005),
     Scenario("spikes of 30%, one in 20", spike_share=0.05, spike_height=0.3),
     Scenario("cold start", cold_s=1.5),
+    Scenario("start-up of 2 s an epoch, noise 5%", fixed_s=2.0, noise=0.05),
+    Scenario("start-up of 2 s an epoch, noise 30%", fixed_s=2.0, noise=0.3),
 )
 
 

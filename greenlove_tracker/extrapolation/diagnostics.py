@@ -11,7 +11,7 @@ import statsmodels.api as sm
 from greenlove_tracker import forecasting
 from greenlove_tracker.extrapolation.distributions import Array
 from greenlove_tracker.extrapolation.preprocess import Observations
-from greenlove_tracker.extrapolation.regression import fit_line, has_positive_intercept, plain_wls, run_mean_of
+from greenlove_tracker.extrapolation.regression import fit_line, non_negative_line, plain_wls, run_mean_of
 from greenlove_tracker.forecasting import Estimate, ForecastWarning, TrainingPlan, Trial, WarningCode
 
 _P_VALUE = 0.02  # a linear loop is falsely called curved in 2% of the cases
@@ -78,9 +78,8 @@ def backtest_error(m: Array, mean_s: Array) -> float | None:
     if len(np.unique(m[~is_largest])) < 2:
         return None
     others = m[~is_largest], mean_s[~is_largest]
-    result, _ = plain_wls(*others, has_intercept=has_positive_intercept(*others))
-    *per_epoch_s, per_batch_s = result.params  # type: ignore[attr-defined]
-    forecast_s = sum(per_epoch_s) + per_batch_s * m.max()
+    per_epoch_s, per_batch_s = non_negative_line(*others)
+    forecast_s = per_epoch_s + per_batch_s * m.max()
     return float(forecast_s / mean_s[is_largest].mean()) - 1.0
 
 

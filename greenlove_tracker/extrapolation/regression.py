@@ -22,6 +22,12 @@ from greenlove_tracker.forecasting import TrainingPlan
 # An assumption, of the order of what machines at rest show; docs/forecasting.md shows how coverage comes out with it.
 _TAU_SCALE = 0.02
 
+_FLOOR = 1e-12  # of a relative variance: identical durations have no noise at all, as in a test on a fake clock
+_NEGLIGIBLE = 1e-9  # weight of a component
+_UNCLEAR_SLOPE = 0.005  # probability that it is not above zero, from which on every possible one is weighed
+_SHARES = 24  # of an epoch that its batches may take, so many are weighed
+_SHARE_REACH = 6.0  # standard errors above the slope, up to which
+_NEGLIGIBLE_SHARE = 1e-6  # weight of a component
 _TAUS = np.concatenate([[0.0], np.geomspace(3e-4, 0.5, 36)])
 
 
@@ -44,6 +50,12 @@ class FittedLine:
     has_intercept: bool
     degrees_of_freedom: int
 
+    @property
+    def probability_of_falling(self) -> float:
+        """The probability that larger samples take less time, by the normal distribution."""
+        slopes = (c.coefficients[1] / math.sqrt(c.covariance[1, 1]) for c in self.components)
+        return sum(c.weight * math.erfc(z / math.sqrt(2)) / 2 for c, z in zip(self.components, slopes, strict=True))
+
 
 def plain_wls(m: Array, mean_s: Array, *, has_intercept: bool = True) -> tuple[object, Array]:
     """Fit by least squares with weights 1/ŷ², iterated three times: noise is in proportion to the time.
@@ -64,15 +76,26 @@ def plain_wls(m: Array, mean_s: Array, *, has_intercept: bool = True) -> tuple[o
     return result, fitted
 
 
-def has_positive_intercept(m: Array, mean_s: Array) -> bool:
-    """Return true where the trials show a cost per epoch; a negative one cannot be, and is taken as none.
+def non_negative_line(m: Array, mean_s: Array) -> tuple[float, float]:
+    """Return c₀ and c₁ by weighted least squares, neither of them below zero; one size alone has no c₀.
 
-    Nor is one accepted where batches would cost nothing beside it: the trials are then too noisy to tell the two apart.
+    Where the free minimum has a negative part, the constrained one has that part at zero: nothing that takes time takes
+    less than none.
+
+    Args:
+        m: batches of each trial; shape (n,).
+        mean_s: steady mean of each trial in s; shape (n,).
     """
-    if len(np.unique(m)) < 2:
-        return False
-    result, _ = plain_wls(m, mean_s)
-    return bool(result.params[0] > 0 and result.params[1] > 0)  # type: ignore[attr-defined]
+    if len(np.unique(m)) > 1:
+        result, _ = plain_wls(m, mean_s)
+        per_epoch_s, per_batch_s = map(float, result.params)  # type: ignore[attr-defined]
+        if per_epoch_s > 0 and per_batch_s > 0:
+            return per_epoch_s, per_batch_s
+        if per_epoch_s > 0:
+            result, _ = plain_wls(np.ones_like(m), mean_s, has_intercept=False)
+            return float(result.params[0]), 0.0  # type: ignore[attr-defined]
+    result, _ = plain_wls(m, mean_s, has_intercept=False)
+    return 0.0, float(result.params[0])  # type: ignore[attr-defined]
 
 
 def reml_log_likelihood(y: Array, design: Array, variance: Array) -> tuple[float, Array, Array]:
@@ -88,10 +111,10 @@ def reml_log_likelihood(y: Array, design: Array, variance: Array) -> tuple[float
 
 
 def fit_line(m: Array, mean_s: Array, within_variance: Array, tau_scale: float = _TAU_SCALE) -> FittedLine:
-    """Fit the line to the trials' means.
+    """Fit the line to the trials' means, c₀ ≥ 0 and c₁ ≥ 0.
 
-    With trials of unequal noise a line may fall, or lie below nothing at a size that was timed, under some run-to-run
-    variations although not under others: then too they are too noisy to tell a cost per epoch from one per batch.
+    A cost per epoch that comes out negative is taken as none. A cost per batch is never dropped: where the trials
+    hardly show one, because an epoch's start takes most of its time, every division between the two is weighed.
 
     Args:
         m: batches of each trial (or tokens); shape (n,).
@@ -99,32 +122,87 @@ def fit_line(m: Array, mean_s: Array, within_variance: Array, tau_scale: float =
         within_variance: relative variance of each mean by the noise within its trial; shape (n,).
         tau_scale: of the prior of run-to-run variation; the default is that of time.
     """
-    line = _line(m, mean_s, within_variance, tau_scale, has_intercept=has_positive_intercept(m, mean_s))
-    if all(c.coefficients[1] > 0 and c.coefficients @ (1.0, m.min()) > 0 for c in line.components):
+    per_epoch_s, per_batch_s = non_negative_line(m, mean_s)
+    fitted = np.maximum(per_epoch_s + per_batch_s * m, 1e-3 * mean_s)
+    if len(np.unique(m)) < 2:
+        return _line(m, mean_s, within_variance, fitted, tau_scale, has_intercept=False)
+    line = _line(m, mean_s, within_variance, fitted, tau_scale, has_intercept=True)
+    if line.probability_of_falling >= _UNCLEAR_SLOPE:
+        return _line_by_share(m, mean_s, within_variance, fitted, line, tau_scale)
+    if per_epoch_s > 0 and all(c.coefficients @ (1.0, m.min()) > 0 for c in line.components):
         return line
-    return _line(m, mean_s, within_variance, tau_scale, has_intercept=False)
+    return _line(m, mean_s, within_variance, fitted, tau_scale, has_intercept=False)
 
 
-def _line(x: Array, y: Array, v: Array, tau_scale: float, *, has_intercept: bool) -> FittedLine:
+def _line(x: Array, y: Array, v: Array, fitted: Array, tau_scale: float, *, has_intercept: bool) -> FittedLine:
     """Return the mixture over run-to-run variation, of lines with a cost per epoch or of lines without one."""
     design = np.column_stack([np.ones_like(x), x]) if has_intercept else x[:, None]
-    _, fitted = plain_wls(x, y, has_intercept=has_intercept)
-    floor = 1e-12  # identical durations: no noise at all, as in a test on a fake clock
-    fits = [reml_log_likelihood(y, design, fitted**2 * (v + tau**2 + floor)) for tau in _TAUS]
-    prior = -np.log1p((_TAUS / tau_scale) ** 2)
-    log_posterior = np.array([fit[0] for fit in fits]) + prior
-    weights = np.exp(log_posterior - log_posterior.max()) * np.gradient(_TAUS)
-    weights /= weights.sum()
+    fits = [reml_log_likelihood(y, design, fitted**2 * (v + tau**2 + _FLOOR)) for tau in _TAUS]
+    weights = _normalised(np.array([fit[0] for fit in fits]) + _log_prior(tau_scale))
     components = []
     for tau, weight, (_, coefficients, covariance) in zip(_TAUS, weights, fits, strict=True):
-        if weight < 1e-9:
+        if weight < _NEGLIGIBLE:
             continue
         if not has_intercept:
             coefficients = np.array([0.0, coefficients[0]])
             covariance = np.array([[0.0, 0.0], [0.0, covariance[0, 0]]])
-        within_share = float(np.mean(v / (v + tau**2 + floor)))
-        components.append(LineComponent(float(tau), float(weight), coefficients, covariance, within_share))
+        components.append(LineComponent(float(tau), float(weight), coefficients, covariance, _within_share(v, tau)))
     return FittedLine(tuple(components), has_intercept, max(0, len(x) - design.shape[1]))
+
+
+def _line_by_share(m: Array, y: Array, v: Array, fitted: Array, free: FittedLine, tau_scale: float) -> FittedLine:
+    """Return the mixture over run-to-run variation and over the share that batches have in the largest size's epoch.
+
+    Given both, one coefficient is left, the time of that epoch, which is normal: so neither cost is ever negative.
+    The prior of the share s is 1/√s, as Jeffreys' for a proportion near none: where the trials say nothing of the
+    slope, the forecast stays near what was timed.
+
+    Args:
+        m: batches of each trial; shape (n,).
+        y: their means in s; shape (n,).
+        v: relative variances of these by the noise within trials; shape (n,).
+        fitted: means in s by which variances are scaled; shape (n,).
+        free: the line whose slope may be negative; it says how large a share can be at all.
+        tau_scale: of the prior of run-to-run variation.
+    """
+    taus, slopes, errors = (
+        np.array([pick(c) for c in free.components])
+        for pick in (lambda c: c.tau, lambda c: c.coefficients[1], lambda c: math.sqrt(c.covariance[1, 1]))
+    )
+    reach = (np.maximum(slopes, 0.0) + _SHARE_REACH * errors) * m.max() / fitted[m.argmax()]
+    most = np.clip(reach, _FLOOR, 1.0)[:, None]
+    shares = most * ((np.arange(_SHARES) + 0.5) / _SHARES) ** 2  # evenly spaced by that prior; shape (taus, shares)
+    shape = 1.0 - shares[..., None] * (1.0 - m / m.max())  # of the line: 1 at the largest size
+    variance = fitted**2 * (v + taus[:, None] ** 2 + _FLOOR)
+    weight = 1.0 / variance[:, None, :]
+    scale_variance = 1.0 / (shape**2 * weight).sum(-1)
+    scale = scale_variance * (shape * weight * y).sum(-1)
+    squares = (weight * (y - scale[..., None] * shape) ** 2).sum(-1)
+    log_posterior = 0.5 * (np.log(scale_variance * most) - np.log(variance).sum(-1)[:, None] - squares) - np.log(scale)
+    weights = _normalised(log_posterior + _log_prior(tau_scale)[np.isin(_TAUS, taus), None])
+    components = []
+    for i, j in np.argwhere(weights > _NEGLIGIBLE_SHARE):
+        direction = np.array([1.0 - shares[i, j], shares[i, j] / m.max()])
+        covariance = scale_variance[i, j] * np.outer(direction, direction)
+        tau = float(taus[i])
+        components.append(
+            LineComponent(tau, float(weights[i, j]), scale[i, j] * direction, covariance, _within_share(v, tau))
+        )
+    return FittedLine(tuple(components), True, max(0, len(m) - 2))
+
+
+def _log_prior(tau_scale: float) -> Array:
+    """Return the logarithm of the half-Cauchy prior's mass at each run-to-run variation, up to a constant."""
+    return np.asarray(np.log(np.gradient(_TAUS)) - np.log1p((_TAUS / tau_scale) ** 2))
+
+
+def _normalised(log_posterior: Array) -> Array:
+    weights = np.exp(log_posterior - log_posterior.max())
+    return np.asarray(weights / weights.sum())
+
+
+def _within_share(v: Array, tau: float) -> float:
+    return float(np.mean(v / (v + tau**2 + _FLOOR)))
 
 
 def total_of(line: FittedLine, noise: WithinNoise, plan: TrainingPlan, m: float) -> Mixture:

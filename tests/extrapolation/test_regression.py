@@ -9,8 +9,8 @@ from scipy import optimize
 from greenlove_tracker.extrapolation.preprocess import WithinNoise
 from greenlove_tracker.extrapolation.regression import (
     fit_line,
-    has_positive_intercept,
     mean_of,
+    non_negative_line,
     plain_wls,
     reml_log_likelihood,
 )
@@ -175,13 +175,12 @@ def test_a_negative_cost_per_epoch_is_taken_as_none():
     assert all(c.coefficients[0] == 0.0 for c in line.components)
 
 
-def test_a_line_that_falls_under_some_run_to_run_variations_is_taken_as_one_through_nothing():
+def test_a_line_that_falls_under_some_run_to_run_variations_never_falls():
     m = np.array([10.0, 20.0, 30.0, 40.0])
     mean_s, within = np.array([2.0, 1.9, 3.0, 4.0]), np.array([1e-6, 1e-6, 0.1, 0.1])  # the two that are sure fall
-    assert has_positive_intercept(m, mean_s)
+    assert min(non_negative_line(m, mean_s)) > 0
     line = fit_line(m, mean_s, within)
-    assert not line.has_intercept and line.degrees_of_freedom == 3
-    assert all(c.coefficients[1] > 0 for c in line.components)
+    assert all((c.coefficients >= 0).all() for c in line.components)
     assert fit_line(m, mean_s, np.full(4, 0.01)).has_intercept
 
 
@@ -192,3 +191,21 @@ def test_plain_wls_weights_by_the_fitted_mean():
     result, fitted = plain_wls(m, y)
     assert result.params == pytest.approx([0.01, 0.002], rel=0.15)
     assert result.model.weights == pytest.approx(1 / fitted**2, rel=1e-3)
+
+
+@pytest.mark.parametrize("noise", [0.0, 1e-3, 0.3])
+def test_a_slope_that_comes_out_negative_leaves_the_cost_per_epoch(noise):
+    m = np.array([100.0, 100.0, 215.0, 464.0, 464.0, 1000.0, 1000.0])
+    mean_s = 2.0 - (1e-6 + noise * 5e-4) * m  # 2 s of start; batches are lost beside it
+    assert non_negative_line(m, mean_s) == (pytest.approx(mean_s.mean(), rel=0.1), 0.0)
+    line = fit_line(m, mean_s, np.full(7, noise**2 / 3))
+    assert all((c.coefficients >= 0).all() for c in line.components)
+    forecast = mean_of(line, 1400.0, WithinNoise(0.0, 0.0))
+    assert forecast.quantile(0.5) == pytest.approx(2.0, rel=0.15)
+    assert forecast.quantile(0.975) < 4.0  # through nothing, it was 2 s for each 100 batches
+
+
+def test_a_line_without_noise_and_without_a_slope_is_found_exactly():
+    m = np.array([4.0, 8.0, 16.0, 16.0])
+    line = fit_line(m, np.full(4, 2.0), np.zeros(4))
+    assert mean_of(line, 1000.0, WithinNoise(0.0, 0.0)).quantile(0.5) == pytest.approx(2.0, rel=1e-2)
