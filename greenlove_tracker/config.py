@@ -154,20 +154,26 @@ def load_settings(arguments: Mapping[str, Any] | None = None, env: Mapping[str, 
     """Merge files, environment and arguments; an argument that is None is not given.
 
     Raises:
-        UsageError: on an unknown name, a value of the wrong type or out of range, or a file that cannot be read.
+        UsageError: on an argument of an unknown name, of the wrong type or out of range.
+        SettingError: on such a setting in a file or a variable, or a file that cannot be read.
     """
     env = os.environ if env is None else env
+    given = {name: value for name, value in (arguments or {}).items() if value is not None}
+    checked = _checked(given)
+    Settings(**checked)  # an argument's error is told before one of the files'
     merged: dict[str, Any] = {}
     for path in _config_files(env):
         merged.update(_standing_in(str(path), _read_toml(path)))
     for name in setting_names():
         if (variable := f"GREENLOVE_{name.upper()}") in env:
             merged.update(_standing_in(variable, {name: env[variable]}))
-    given = {name: value for name, value in (arguments or {}).items() if value is not None}
-    merged.update(_checked(given))
+    merged.update(checked)
     if merged.get("log_dir", "").startswith("~"):  # no shell expands it in a file; a directory called ~ invites rm -r ~
         merged["log_dir"] = str(_expanded(Path(merged["log_dir"])))
-    return Settings(**merged, given=frozenset(given))
+    try:
+        return Settings(**merged, given=frozenset(given))
+    except UsageError as error:
+        raise SettingError(f"settings of several places do not agree: {error}") from error
 
 
 def _standing_in(where: str, values: Mapping[str, Any]) -> dict[str, Any]:

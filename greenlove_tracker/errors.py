@@ -52,8 +52,12 @@ class SettingError(UsageError):
     """A bad setting in a file or an environment variable; the message says where it stands."""
 
 
+class LogDirError(UsageError):
+    """The log directory cannot be written; the message says why."""
+
+
 class TrackerStateError(GreenloveError, RuntimeError):
-    """A tracker method was called out of order, such as ``epoch_end()`` without a start."""
+    """A call out of order, such as ``epoch_end()`` without a start; the tracker warns of it, and raises nothing."""
 
 
 class MissingExtraError(GreenloveError, ImportError):

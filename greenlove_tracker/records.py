@@ -56,6 +56,8 @@ class Flag(DescribedStr):
     )
     SHORT = "short", "under 100 ms: the energy of this row is noise, its sum over rows is not"
     UNFINISHED = "unfinished", "the epoch was cut off before its end"
+    NOT_ENDED = "not_ended", "epoch_end() was not called: the epoch was closed where the next one began"
+    HUNG = "hung", "the training hung and was ended by SIGTERM: no energy, for the device was not asked any more"
 
 
 class RowKind(DescribedStr):

@@ -57,7 +57,7 @@ def _country(place: Place) -> Factor:
     if row is None or not row["carbon_intensity"] > 0:  # its 0 g/kWh for one country is a missing value
         raise UsageError(
             f"no carbon intensity is known for {place.country}: give {{argument}}",
-            argument="carbon_intensity_gco2e_per_kwh",
+            argument=("carbon_intensity_gco2e_per_kwh", "country"),
         )
     source = f"{place.country}, Our World in Data (CC BY 4.0) as shipped with CodeCarbon"
     basis = "location-based, lifecycle"
@@ -72,7 +72,9 @@ def _us_state(place: Place) -> Factor:
         if isinstance(row, dict) and len(row.get("regionCode", "")) == 2 and not name.startswith("_")
     }
     if place.region not in states:
-        raise UsageError(f"no such state of the USA: {place.region!r}; there are {', '.join(sorted(states))}")
+        raise UsageError(
+            f"no such state of the USA: {place.region!r}; there are {', '.join(sorted(states))}", argument="country"
+        )
     name, row = states[place.region]
     source = f"{name.title()}, EPA eGRID as shipped with CodeCarbon"
     value = g_per_kwh_from_lb_per_mwh(float(row["emissions"]))

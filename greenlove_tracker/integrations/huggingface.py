@@ -7,6 +7,7 @@ What the trainer does in one epoch, and what it calls: ``on_epoch_begin``; for e
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
 import logging
@@ -15,7 +16,7 @@ from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 from greenlove_tracker.config import Settings, load_settings
-from greenlove_tracker.errors import BudgetExceeded, MissingExtraError, TrackerStateError, UsageError
+from greenlove_tracker.errors import BudgetExceeded, MissingExtraError, SettingError, UsageError
 from greenlove_tracker.grid import resolve_place
 from greenlove_tracker.tracker import Tracker
 from greenlove_tracker.tracker.tracker import run_dir_to_join
@@ -42,7 +43,7 @@ _STATE_NAME = "greenlove_tracker"
 
 
 def _harmless(hook: Callable[..., None]) -> Callable[..., None]:
-    """Let a tracker that is closed, or a trainer without what we read, cost one warning and no training.
+    """Let a trainer without what we read cost one warning and no training.
 
     What else the tracker lets through is meant for the user: a bad argument, or what a hook of the user's raises.
     """
@@ -54,7 +55,7 @@ def _harmless(hook: Callable[..., None]) -> Callable[..., None]:
         except BudgetExceeded as exceeded:
             self._is_stopping = True
             _log.warning("greenlove: training stops with a checkpoint after the next step: %s", exceeded)
-        except (TrackerStateError, AttributeError) as error:
+        except AttributeError as error:
             self._warn(error)
 
     return guarded
@@ -230,8 +231,9 @@ def _check(tracker: Tracker | None, settings: Mapping[str, Any]) -> None:
     if planned := [name for name in _PLANNED if name in settings]:
         raise UsageError(f"{', '.join(planned)}: the trainer knows its plan; leave it out")
     others = inspect.signature(Tracker).parameters.keys() - {field.name for field in fields(Settings)}
-    checked = load_settings({n: value for n, value in settings.items() if n not in others and not callable(value)})
-    resolve_place(checked.country)
+    with contextlib.suppress(SettingError):  # of a file or a variable: the tracker warns of it, and does nothing
+        load_settings({n: value for n, value in settings.items() if n not in others and not callable(value)})
+    resolve_place(settings.get("country") or "")
 
 
 def _counts_in_epochs(args: TrainingArguments) -> bool:

@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
-from greenlove_tracker.errors import UsageError
+from greenlove_tracker.errors import LogDirError
 from greenlove_tracker.files import write_atomically
 from greenlove_tracker.logs import schema
 from greenlove_tracker.logs.csvio import log_lines
@@ -43,13 +43,13 @@ def create_run_dir(log_dir: Path, run_id: str) -> Path:
     """Make the directory of a new run.
 
     Raises:
-        UsageError: where the log directory cannot be written.
+        LogDirError: where the log directory cannot be written.
     """
     run_dir = log_dir / run_id
     try:
         run_dir.mkdir(parents=True)
     except OSError as error:
-        raise UsageError(
+        raise LogDirError(
             f"cannot write logs to {log_dir}: {error.strerror}; choose another with {{argument=}} or GREENLOVE_LOG_DIR",
             argument="log_dir",
         ) from error
@@ -64,7 +64,7 @@ def claim_run_id(log_dir: Path, launch_key: str, rank: int, utc_s: float) -> str
     a log directory may be shared, and what another user wrote is never taken for a name of ours.
 
     Raises:
-        UsageError: where the log directory cannot be written.
+        LogDirError: where the log directory cannot be written.
     """
     claims = log_dir / claims_dir_name()
     try:
@@ -79,7 +79,7 @@ def claim_run_id(log_dir: Path, launch_key: str, rank: int, utc_s: float) -> str
             if run_id is not None and not (log_dir / run_id / schema.epochs_file(rank)).exists():
                 return run_id
     except OSError as error:
-        raise UsageError(f"cannot write logs to {log_dir}: {error.strerror}", argument="log_dir") from error
+        raise LogDirError(f"cannot write logs to {log_dir}: {error.strerror}", argument="log_dir") from error
     return new_run_id(utc_s)
 
 

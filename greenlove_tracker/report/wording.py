@@ -43,6 +43,8 @@ _FLAGS: Mapping[str, str] = {
     Flag.METER_FAILED: "The meter failed during the run; the energy after that is estimated at the mean power before.",
     Flag.GPU_UNREAD: "The GPU could not be read for a part of the run; its energy there is estimated.",
     Flag.CLOCK_JUMP: "The clock jumped: the machine slept or its clock was set; the times of some epochs are doubtful.",
+    Flag.NOT_ENDED: "Some epochs were not ended by epoch_end(): they last until the next epoch began.",
+    Flag.HUNG: "The training hung and was ended by SIGTERM; the energy of its last part is estimated.",
 }
 
 _ENDINGS: Mapping[str, str] = {
@@ -78,6 +80,8 @@ def progress(run: Run) -> str:
         return "epochs not marked"
     if summary.epochs_planned is None:
         return fmt.plural(summary.epochs_done, "epoch")
+    if summary.epochs_done > summary.epochs_planned:
+        return f"{fmt.plural(summary.epochs_done, 'epoch')}, {summary.epochs_planned:,} planned"
     return f"{summary.epochs_done:,} of {summary.epochs_planned:,} epochs"
 
 

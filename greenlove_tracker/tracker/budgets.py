@@ -47,12 +47,11 @@ class BudgetMonitor:
                 self._state.warn_once.warn(f"unchecked {quantity}", message)
 
     def act(self) -> None:
-        """Call the user's code for every overrun, in the training's own thread.
+        """Call the user's code for every overrun that was found, in the training's own thread.
 
         Raises:
             BudgetExceeded: where a budget is overrun and the training is to stop then.
         """
-        self.check()
         while self.overruns:
             self._state.budget_actions.act(self.overruns.pop(0))
 

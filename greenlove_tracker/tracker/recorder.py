@@ -52,6 +52,7 @@ class Recorder:
     Attributes:
         epoch: the open epoch; None between two.
         is_paused: the open epoch is interrupted by an evaluation or a checkpoint.
+        is_at_device: the device is being waited for, or the meter read; where that hangs, nothing of ours is half done.
         epochs_begun: epochs that were started.
         epochs_done: epochs that were ended.
         steps_done: optimizer steps.
@@ -84,7 +85,7 @@ class Recorder:
         self._counts = Counts()
         self._gpu_was_read = False
         self.epoch: int | None = None
-        self.is_paused = False
+        self.is_paused = self.is_at_device = False
         self.epochs_begun = 0
         self.epochs_done = 0
         self.steps_done = 0
@@ -111,34 +112,40 @@ class Recorder:
             raise TrackerStateError(
                 f"epoch_start() while epoch {self.epoch} is open: call epoch_end() first (once for every start)"
             )
-        self._before_reading()
-        self._gap = self._close_span()
-        self.epochs_begun += 1
-        self.epoch = self.epochs_begun
+        try:
+            self._wait_for_device()
+            self._gap = self._close_span()
+        finally:  # an error of ours costs a row, and not the order of all that follow
+            self.epochs_begun += 1
+            self.epoch = self.epochs_begun
 
     def open_epoch_from_last_row(self) -> None:
         """Open the next epoch where the last row ended: its first step is done before anybody said so."""
         self.epochs_begun += 1
         self.epoch = self.epochs_begun
 
-    def end_epoch(self) -> None:
-        """Close the open epoch; its row is emitted."""
+    def end_epoch(self, *more_flags: Flag) -> None:
+        """Close the open epoch; its row is emitted, with these flags too."""
         if self.epoch is None:
             raise TrackerStateError("epoch_end() without epoch_start(): call epoch_start() where the epoch begins")
-        self._resume()
-        self._before_reading()
-        self._emit_epoch(RowKind.EPOCH)
-        self.epoch = None
-        self.epochs_done += 1
+        try:
+            self._resume()
+            self._wait_for_device()
+            self._emit_epoch(RowKind.EPOCH, frozenset(more_flags))
+        finally:  # as in start_epoch
+            self.epoch, self.is_paused = None, False
+            self.epochs_done += 1
 
     def pause_epoch(self) -> None:
         """Write the part of the open epoch that has passed; until ``resume_epoch`` time is a gap within it."""
         if self.epoch is None:
             raise TrackerStateError("pause() outside an epoch: what lies between two epochs is a gap already")
         if not self.is_paused:
-            self._before_reading()
-            self._emit_epoch(RowKind.SEGMENT)
-            self.is_paused = True
+            try:
+                self._wait_for_device()
+                self._emit_epoch(RowKind.SEGMENT)
+            finally:  # as in start_epoch
+                self.is_paused = True
 
     def resume_epoch(self) -> None:
         """Go on with the open epoch."""
@@ -148,16 +155,21 @@ class Recorder:
 
     def _resume(self) -> None:
         if self.is_paused:
-            self._before_reading()
-            self._gap, self.is_paused = self._close_span(), False
-            self.paused_s += self._gap.duration_s
+            try:
+                self._wait_for_device()
+                self._gap = self._close_span()
+                self.paused_s += self._gap.duration_s
+            finally:  # as in start_epoch
+                self.is_paused = False
 
     def abandon_epoch(self) -> None:
         """Close the open epoch as unfinished; the next epoch gets the next number."""
         if self.epoch is not None:
-            self._resume()
-            self._emit_epoch(RowKind.SEGMENT, frozenset({Flag.UNFINISHED}))
-            self.epoch = None
+            try:
+                self._resume()
+                self._emit_epoch(RowKind.SEGMENT, frozenset({Flag.UNFINISHED}))
+            finally:  # as in start_epoch
+                self.epoch, self.is_paused = None, False
 
     def count(self, done: Counts) -> None:
         """Add steps, batches, samples and tokens to the open epoch."""
@@ -193,9 +205,22 @@ class Recorder:
 
     def finish(self) -> None:
         """Close the open epoch as unfinished and write the tail."""
-        self._before_reading()
+        self._wait_for_device()
         self.abandon_epoch()
         self._emit_gap(RowKind.TAIL)
+
+    def finish_hung(self) -> None:
+        """Finish while the training hangs: neither the device nor the meter is asked, which may be what it hangs in."""
+        self._before_reading = lambda: None
+        self.detach_meter(Flag.HUNG)
+        self.finish()
+
+    def _wait_for_device(self) -> None:
+        self.is_at_device = True
+        try:
+            self._before_reading()
+        finally:
+            self.is_at_device = False
 
     def _emit_epoch(self, kind: RowKind, more_flags: frozenset[str] = frozenset()) -> None:
         span = self._close_span()
@@ -231,14 +256,15 @@ class Recorder:
 
     def _close_span(self) -> _MeteredSpan:
         """Close the current span and begin the next."""
-        before, self._boundary = self._boundary, self._now()
-        duration_s = self._boundary.perf_s - before.perf_s
-        wall_s = self._boundary.utc_s - before.utc_s
+        before, now = self._boundary, self._now()
+        duration_s = now.perf_s - before.perf_s
+        wall_s = now.utc_s - before.utc_s
         flags = set()
         if abs(wall_s - duration_s) > _CLOCK_TOLERANCE_S + 0.01 * duration_s:
             flags.add(Flag.CLOCK_JUMP)
         had_meter = self._meter is not None
         energy, is_read = self._read_meter(duration_s)
+        self._boundary = now
         if not had_meter:
             flags.add(self._no_energy_flag)
         elif not is_read:
@@ -260,6 +286,7 @@ class Recorder:
         meter = self._meter
         if meter is None:
             return UNKNOWN_ENERGY, True
+        self.is_at_device = True
         try:
             try:
                 energy = _checked(meter.read())
@@ -271,6 +298,8 @@ class Recorder:
             if self._failures >= _MAX_FAILURES:
                 self.detach_meter(Flag.METER_FAILED)
             return UNKNOWN_ENERGY, False
+        finally:
+            self.is_at_device = False
         was_failing, self._failures = self._failures > 0, 0
         if was_failing:
             return UNKNOWN_ENERGY, False

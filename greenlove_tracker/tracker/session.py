@@ -11,21 +11,24 @@ from typing import Any
 
 from greenlove_tracker import console, devices
 from greenlove_tracker.config import Settings
-from greenlove_tracker.errors import TrackerStateError, UsageError
+from greenlove_tracker.errors import TrackerStateError
 from greenlove_tracker.forecasting import Forecast
 from greenlove_tracker.job import Ranks
 from greenlove_tracker.logs import schema, totals, writer
 from greenlove_tracker.meter import Meter
-from greenlove_tracker.records import Clock, Counts, Field, Row, RunStatus, RunSummary, SystemClock
+from greenlove_tracker.records import Clock, Counts, Field, Flag, Row, RunStatus, RunSummary, SystemClock
 from greenlove_tracker.tracker.background import BackgroundWorker
 from greenlove_tracker.tracker.budgets import BudgetActions, BudgetMonitor
 from greenlove_tracker.tracker.forecaster import ProgressLog, RunForecaster
 from greenlove_tracker.tracker.metadata import run_fields, settings_fields
 from greenlove_tracker.tracker.meter_starter import MeterStarter, choose_meter
 from greenlove_tracker.tracker.recorder import Recorder
-from greenlove_tracker.tracker.shutdown import guard
+from greenlove_tracker.tracker.shutdown import guard, is_interactive
+from greenlove_tracker.tracker.signal_hold import signal_hold
 from greenlove_tracker.tracker.state import Plan, RunMode, RunState, WarnOnce, make_run_dir, run_factors, unwritten_text
 from greenlove_tracker.tracker.status import StatusPrinter
+
+_LOCK_S = 0.5  # the run's lock is waited for so long, where the process is to end
 
 
 class Session:
@@ -126,15 +129,15 @@ class Session:
         if state.mode is not RunMode.EXPLORATION or open_run() is None:
             if isinstance(guard.current, Session):
                 guard.current.close_as_superseded()
-            guard.watch(self)
+            guard.watch(self, in_background=in_background)
         self._meter_starter.start(in_background=in_background)
         if in_background:
             self._worker.start()
 
     def _emit(self, row: Row) -> None:
         self.rows.append(row)
+        self.writer.write_row(row)  # before anything else can go wrong
         self._progress.add_row(row)
-        self.writer.write_row(row)
 
     def _synchronise(self) -> None:
         try:
@@ -180,13 +183,14 @@ class Session:
         """Return the latest forecast, made now where more has been done since."""
         state = self.state
         began_s = state.clock.perf_s()
-        try:
-            self._worker.update_forecast(at_once=True)
-        except Exception as error:  # asking must not end a training
-            state.warn_once.internal_error("forecast", error)
-        with state.lock:
-            if self.recorder.epoch is None:
-                self._progress.exclude_wait(state.clock.perf_s() - began_s)  # ours, and no gap of the training's
+        with signal_hold:
+            try:
+                self._worker.update_forecast(at_once=True)
+            except Exception as error:  # asking must not end a training
+                state.warn_once.internal_error("forecast", error)
+            with state.lock:
+                if self.recorder.epoch is None:
+                    self._progress.exclude_wait(state.clock.perf_s() - began_s)  # ours, and no gap of the training's
         return state.forecast
 
     def status_text(self) -> str:
@@ -194,6 +198,72 @@ class Session:
         return self._status.text()
 
     # -- the training's thread -----------------------------------------------------------------------------------
+
+    def start_epoch(self) -> None:
+        """Begin an epoch; one that is still open is closed as it stands.
+
+        Raises:
+            BudgetExceeded: where a budget is overrun and the training is to stop then.
+        """
+        self._act_on_overruns()
+        if self.is_finished:
+            return  # the user's own function stopped it
+        with self.tracked_call as recorder:
+            if recorder.epoch is not None:
+                self._close_open_epoch(recorder)
+            recorder.start_epoch()
+            self._warn_beyond_plan(recorder.epochs_done + 1)
+
+    def _close_open_epoch(self, recorder: Recorder) -> None:
+        """Close an epoch that was not ended: by a ``continue`` in the loop, or in a cell that was interrupted."""
+        if is_interactive():
+            recorder.abandon_epoch()  # the cell is run again
+            return
+        self.state.warn_once.misuse(
+            "epoch_start",
+            f"epoch_start() while epoch {recorder.epoch} is open: that one is closed here, counted and flagged; call "
+            "epoch_end() once for every start, before a `continue` too",
+        )
+        recorder.end_epoch(Flag.NOT_ENDED)
+
+    def _warn_beyond_plan(self, number: int) -> None:
+        plan = self.state.plan
+        if plan is not None and plan.epochs is not None and number > plan.epochs:
+            self.state.warn_once.warn(
+                "plan",
+                f"epoch {number} begins, and {plan.epochs} were planned: it is tracked, but there is no forecast any "
+                "more; give Tracker(epochs=…) the number of all",
+            )
+
+    def end_epoch(self) -> None:
+        """End the open epoch, ask whether to go on after those before the first forecast, and close after the last.
+
+        Raises:
+            SystemExit: where the answer is no.
+        """
+        settings, before = self.state.settings, self.recorder.epochs_done
+        with self.tracked_call as recorder:
+            recorder.end_epoch()
+            if self.state.limits:
+                self._worker.wake()
+        done = self.recorder.epochs_done
+        if done == before:
+            return
+        if settings.stop_and_confirm and done == settings.epochs_before_pred and self.state.is_first_rank:
+            self._confirm()
+        if 0 < settings.monitor_epochs <= done:
+            self.is_monitoring_over = True
+            self.finish(RunStatus.FINISHED)
+
+    def pause(self) -> None:
+        """Interrupt the open epoch."""
+        with self.tracked_call as recorder:
+            recorder.pause_epoch()
+
+    def resume(self) -> None:
+        """Go on with the open epoch."""
+        with self.tracked_call as recorder:
+            recorder.resume_epoch()
 
     def step(self, done: Counts) -> None:
         """Count a step; where only steps are planned, the first one opens the one epoch, from where it began.
@@ -207,30 +277,24 @@ class Session:
                 recorder.open_epoch_from_last_row()
             recorder.count(done)
         if self._budgets.overruns and plan is not None and plan.total_steps and not plan.epochs:
-            self.act_on_overruns()  # found by the background thread
+            self._act_on_overruns()  # found by the background thread
 
-    def act_on_overruns(self) -> None:
-        """Call the user's code, or stop, where a budget is overrun.
+    def _act_on_overruns(self) -> None:
+        """Call the user's code, or stop, where a budget is overrun: outside a tracked call, for what it raises counts.
 
         Raises:
             BudgetExceeded: where a budget is overrun and the training is to stop then.
         """
-        self._budgets.act()
-
-    def after_epoch(self) -> None:
-        """Ask whether to go on after the epochs before the first forecast, and close after the last monitored one.
-
-        Raises:
-            SystemExit: where the answer is no.
-        """
         if self.state.limits:
-            self._worker.wake()
-        done, settings = self.recorder.epochs_done, self.state.settings
-        if settings.stop_and_confirm and done == settings.epochs_before_pred and self.state.is_first_rank:
-            self._confirm()
-        if done == settings.monitor_epochs:
-            self.is_monitoring_over = True
-            self.finish(RunStatus.FINISHED)
+            with self.tracked_call:
+                self._budgets.check()
+            self._budgets.act()
+
+    def warn_closed(self, method: str) -> None:
+        """Warn of a call after the end of the run."""
+        with signal_hold:
+            message = f"{method}() after stop(): this run is closed, and counts nothing more; make a new Tracker"
+            self.state.warn_once.misuse("closed", message)
 
     def _confirm(self) -> None:
         state = self.state
@@ -239,10 +303,11 @@ class Session:
             return
         self.forecast()
         self._status.is_hidden = True
-        self._status.clear()
         asked_s = state.clock.perf_s()
-        try:
+        with self.tracked_call:
+            self._status.clear()
             console.say(f"greenlove  {self.status_text()}")
+        try:
             answer = console.confirm("Continue training?")
         finally:
             self._status.is_hidden = False
@@ -261,8 +326,9 @@ class Session:
             UsageError: for a bad setting.
         """
         state = self.state
-        with self.tracked_call as recorder:
+        with state.lock:
             state.join(plan, arguments, prior, actions)
+        with self.tracked_call as recorder:
             recorder.grams_per_kwh = state.grams_per_kwh
             self.writer.write_fields(settings_fields(state.settings, state.plan or plan, state.factors))
 
@@ -286,6 +352,22 @@ class Session:
         """Write the tail and the summary, and release everything; once, and only in the process that began it."""
         if self.pid == os.getpid():
             self.tracked_call.finish_after_call(status, exit_code)
+
+    def finish_hung(self, status: RunStatus) -> None:
+        """Write the tail and the summary on another thread than the training's, which hangs; its devices are not asked.
+
+        Where the training hangs in the device or the meter, within a call of ours, nothing of the log is half done.
+        Where it hangs elsewhere in one, in writing the log perhaps, the rows that are there must do.
+        """
+        state = self.state
+        has_lock = state.lock.acquire(timeout=_LOCK_S)
+        if self.is_finished or not (has_lock or self.recorder.is_at_device):
+            return
+        state.is_finished = True  # no other thread of ours touches the log any more
+        self.recorder.finish_hung()
+        self.summary = self._summarise(status, None)
+        if not self.writer.close(self.summary if state.is_leading else None):
+            state.warn_once.log_incomplete(state.run_dir, self.writer.unwritten)
 
     def finish_now(self, status: RunStatus, exit_code: int | None) -> None:
         """Finish with the lock held and no call of the training's under way; ``finish`` sees to that."""
@@ -343,10 +425,11 @@ class Session:
         """
         if not self.state.is_leading or self.summary is None:
             return
-        try:
-            console.say(self._final_screen(wrote, next_command, exit_code))
-        except Exception:  # the training is over, and its exit code is not ours to change
-            logging.getLogger("greenlove_tracker").warning("greenlove: the final screen failed", exc_info=True)
+        with signal_hold:
+            try:
+                console.say(self._final_screen(wrote, next_command, exit_code))
+            except Exception:  # the training is over, and its exit code is not ours to change
+                logging.getLogger("greenlove_tracker").warning("greenlove: the final screen failed", exc_info=True)
 
     def _final_screen(self, wrote: Sequence[str], next_command: str, exit_code: int | None) -> str:
         """Return the screen from the log; what the disk did not take of that, from memory."""
@@ -368,8 +451,8 @@ class Session:
 class _TrackedCall:
     """``with session.tracked_call as recorder``, as cheap as can be: it is in every call of the training's.
 
-    It holds the run's lock, and a signal waits until it is left. An error of ours warns once and goes no further; one
-    of the user's gets through.
+    It holds the run's lock, and the training's signals. A call out of order, and an error of ours, warn once and go no
+    further.
     """
 
     __slots__ = ("_deferred", "_depth", "_lock", "_recorder", "_session")
@@ -380,11 +463,11 @@ class _TrackedCall:
         self._deferred: tuple[RunStatus, int | None] | None = None
 
     def __enter__(self) -> Recorder:
-        guard.hold_signals()
+        signal_hold.hold()
         try:
             self._lock.acquire()
         except BaseException:
-            guard.deliver_signals()
+            signal_hold.release()
             raise
         self._depth += 1
         return self._recorder
@@ -394,25 +477,25 @@ class _TrackedCall:
             self._depth -= 1
             if self._deferred is not None and self._depth == 0:
                 self._session.finish_now(*self._deferred)
-            if error is None or not isinstance(error, Exception) or isinstance(error, UsageError | TrackerStateError):
+            if not isinstance(error, Exception):
                 return False
-            self._session.state.warn_once.internal_error("internal", error)
+            warn_once = self._session.state.warn_once
+            if isinstance(error, TrackerStateError):
+                warn_once.misuse(f"{error}", f"{error}")
+            else:
+                warn_once.internal_error("internal", error)
             return True
         finally:
             self._lock.release()
-            guard.deliver_signals()
+            signal_hold.release()
 
     def finish_after_call(self, status: RunStatus, exit_code: int | None) -> None:
         """Finish the run; where a row is being made, as soon as it is."""
-        guard.hold_signals()
-        try:
-            with self._lock:
-                if self._depth:
-                    self._deferred = status, exit_code  # called from a signal handler, in the middle of a row
-                else:
-                    self._session.finish_now(status, exit_code)
-        finally:
-            guard.deliver_signals()
+        with signal_hold, self._lock:
+            if self._depth:
+                self._deferred = status, exit_code  # called by the user's own meter, in the middle of a row
+            else:
+                self._session.finish_now(status, exit_code)
 
 
 def open_run() -> Session | None:

@@ -1,23 +1,38 @@
 """Closes a run when nobody calls ``stop()``: at the end of the process, by a signal, by the next run.
 
-Foreign signal handlers are never replaced. Where SIGTERM would kill the process outright, ours closes the run and sends
-the signal again, so that the process ends as it would have. Where Ctrl-C would raise KeyboardInterrupt, ours stands in
-for the length of a call into the tracker only, and raises it once the row is made; asyncio looks for Python's own.
+Foreign signal handlers are never replaced for longer than a call of ours (``signal_hold``). Where SIGTERM would kill
+the process outright, ours closes the run and sends the signal again, so that the process ends as it would have. Python
+calls a handler once the main thread comes back from C: where that hangs (a dead collective, a kernel without end), a
+thread of ours is woken by the signal itself, and ends the process.
 """
 
 from __future__ import annotations
 
 import atexit
 import contextlib
+import logging
 import os
 import signal
+import socket
+import struct
 import sys
 import threading
+import time
+from collections.abc import Callable
 from types import FrameType
 from typing import Protocol
 
 from greenlove_tracker.errors import BudgetExceeded
 from greenlove_tracker.records import RunStatus
+from greenlove_tracker.tracker.background import start_thread
+from greenlove_tracker.tracker.signal_hold import signal_hold
+
+_log = logging.getLogger("greenlove_tracker")
+
+HANG_S = 5.0  # SIGTERM's handler begins within this time, and is done within the same again, or the process hangs
+_CLOSE_S = 2.0  # for the log of a process that hangs
+_NAP_S = 0.05  # a thread that signals wake, wakes no more often
+_CREDENTIALS = struct.Struct("iII")  # who sent a message on a socket of this machine: process, user, group
 
 
 class Closable(Protocol):
@@ -32,19 +47,26 @@ class Closable(Protocol):
     def finish(self, status: RunStatus, exit_code: int | None = None) -> None:
         """Close the run."""
 
+    def finish_hung(self, status: RunStatus) -> None:
+        """Close the run from another thread than the main one, which hangs."""
+
 
 class _ShutdownGuard:
-    """Closes the one open run of this process when the process ends, and holds signals while a row is made."""
+    """Closes the one open run of this process when the process ends."""
 
     def __init__(self) -> None:
         self.current: Closable | None = None
         self._is_registered = False
-        self._n_calls = 0  # of the training's into the tracker, one within the other
-        self._holds_ctrl_c = False  # in such a call; asking Python each time costs more than the rest of this class
-        self._pending: list[int] = []
+        self._is_terminating = False
+        self._hang_watcher = _HangWatcher(self._end_if_hung)
 
-    def watch(self, run: Closable) -> None:
-        """Close this run if nobody else does."""
+    def watch(self, run: Closable, *, in_background: bool = True) -> None:
+        """Close this run if nobody else does.
+
+        Args:
+            run: the one that is open now.
+            in_background: a thread may watch for SIGTERM while the main thread hangs.
+        """
         self.current = run
         if not self._is_registered:
             atexit.register(self._at_exit)
@@ -54,64 +76,62 @@ class _ShutdownGuard:
         if not _is_main_thread():
             return  # Python lets only the main thread set handlers; the end of the process still closes the run
         if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
-            signal.signal(signal.SIGTERM, self._on_signal)
+            signal.signal(signal.SIGTERM, self._on_sigterm)
+            if in_background:
+                self._hang_watcher.start()
 
     def release(self, run: Closable) -> None:
-        """Restore the signal handlers: the run is closed."""
+        """Restore the signal handler: the run is closed."""
         if self.current is not run:
             return
         self.current = None
         if _is_main_thread():
-            self._restore_handlers()
+            self._restore_handler()
 
-    def _restore_handlers(self) -> None:
-        if signal.getsignal(signal.SIGTERM) == self._on_signal:
+    def _restore_handler(self) -> None:
+        if self._is_ours():
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        self._restore_ctrl_c()
+        self._hang_watcher.stop()
 
-    def _restore_ctrl_c(self) -> None:
-        if self._holds_ctrl_c:
-            self._holds_ctrl_c = False
-            signal.signal(signal.SIGINT, signal.default_int_handler)
+    def _is_ours(self) -> bool:
+        return signal_hold.is_in_place(signal.SIGTERM, self._on_sigterm)
 
-    def hold_signals(self) -> None:
-        """Let signals wait that come while a row is being made."""
-        if _is_main_thread():
-            if self._n_calls == 0:
-                self._holds_ctrl_c = signal.getsignal(signal.SIGINT) is signal.default_int_handler
-                if self._holds_ctrl_c:
-                    signal.signal(signal.SIGINT, self._on_signal)
-            self._n_calls += 1
-
-    def deliver_signals(self) -> None:
-        """Act on a signal that waited: the row is made."""
-        if not _is_main_thread():
-            return
-        self._n_calls = max(0, self._n_calls - 1)
-        if self._n_calls == 0:
-            self._restore_ctrl_c()
-        if self._pending and self._n_calls == 0:
-            number = self._pending[-1]
-            self._pending.clear()
-            self._act_on(number, None)
-
-    def _on_signal(self, number: int, frame: FrameType | None) -> None:
-        if self._n_calls and signal.getsignal(number) == self._on_signal:
-            self._pending.append(number)
-        else:
-            self._act_on(number, frame)
-
-    def _act_on(self, number: int, frame: FrameType | None) -> None:
-        if number == signal.SIGINT:
-            self._restore_ctrl_c()
-            signal.default_int_handler(number, frame)
-        if signal.getsignal(number) != self._on_signal:
+    def _on_sigterm(self, number: int, frame: FrameType | None) -> None:
+        if not self._is_ours():
             return  # called by a handler that came after us and chains to the one before: the signal is its own
+        if signal_hold.postpone(number):
+            return
+        self._is_terminating = True
         run = self.current
-        if run is not None and run.pid == os.getpid():
-            run.finish(RunStatus.TERMINATED)
-        signal.signal(number, signal.SIG_DFL)
-        os.kill(os.getpid(), number)
+        try:
+            if run is not None and run.pid == os.getpid():
+                run.finish(RunStatus.TERMINATED)
+        finally:
+            signal.signal(number, signal.SIG_DFL)
+            os.kill(os.getpid(), number)
+
+    def _end_if_hung(self) -> None:
+        """End the process where SIGTERM's handler does not: the main thread hangs; on the watcher's thread."""
+        time.sleep(HANG_S)
+        if self._is_terminating:
+            time.sleep(HANG_S)  # it is closing the run
+        if not self._is_ours():
+            return  # the training has set a handler of its own
+        is_closed = threading.Event()
+        start_thread("greenlove-close", lambda: self._close_hung(is_closed))
+        is_closed.wait(_CLOSE_S)
+        start_thread("greenlove-kill", lambda: _die_of(signal.SIGTERM))
+        time.sleep(_CLOSE_S)
+        os._exit(128 + signal.SIGTERM)  # not even the dynamic linker answers
+
+    def _close_hung(self, is_closed: threading.Event) -> None:
+        try:
+            run = self.current
+            if run is not None and run.pid == os.getpid():
+                run.finish_hung(RunStatus.TERMINATED)
+            _log.warning("greenlove: SIGTERM has waited for %g s, for the main thread hangs: the process ends", HANG_S)
+        finally:
+            is_closed.set()
 
     def _at_exit(self) -> None:
         run = self.current
@@ -127,9 +147,85 @@ class _ShutdownGuard:
 
     def _forget(self) -> None:
         """Forget the run in a forked child: it is the parent's, and so is whatever it was doing at the moment."""
-        self.current, self._n_calls = None, 0
-        self._pending.clear()
-        self._restore_handlers()
+        self.current, self._is_terminating = None, False
+        self._restore_handler()
+        self._hang_watcher.forget()
+
+
+class _HangWatcher:
+    """Calls a function on a thread of its own when SIGTERM reaches this process, whatever the main thread is doing.
+
+    Python's own handler in C writes the number of each signal to the wake-up file. Ours is a socket that tells who
+    wrote: a child that was forked, and is signalled before it has forgotten us, writes to it too. There is none where
+    the system does not tell, as outside Linux, nor where the training has a wake-up file of its own.
+
+    Args:
+        act: called once for each SIGTERM.
+    """
+
+    def __init__(self, act: Callable[[], None]) -> None:
+        self._act = act
+        self._sockets: tuple[socket.socket, socket.socket] | None = None  # to read from, to write to
+
+    def start(self) -> None:
+        """Begin, where the main thread asks."""
+        if self._sockets is None and not self._open():
+            return
+        if self._sockets is not None:
+            self._exchange_wakeup_fd(self._sockets[1].fileno(), {-1})
+
+    def stop(self) -> None:
+        """Leave signals alone; the thread waits on for the next run of the process."""
+        if self._sockets is not None:
+            self._exchange_wakeup_fd(-1, {self._sockets[1].fileno()})
+
+    def forget(self) -> None:
+        """Leave the sockets to the parent, in a forked child, which has no such thread."""
+        if self._sockets is not None:
+            for end in self._sockets:
+                end.close()
+            self._sockets = None
+
+    def _exchange_wakeup_fd(self, new: int, replaceable: set[int]) -> None:
+        before = signal.set_wakeup_fd(new, warn_on_full_buffer=False)
+        if before not in replaceable:  # the training's own
+            signal.set_wakeup_fd(before, warn_on_full_buffer=False)
+
+    def _open(self) -> bool:
+        if not hasattr(socket, "SO_PASSCRED"):
+            return False
+        try:
+            reading, writing = socket.socketpair()
+        except OSError:  # no file is to be had
+            return False
+        writing.setblocking(False)
+        reading.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
+        if start_thread("greenlove-sigterm", lambda: self._watch(reading)) is not None:
+            reading.close()
+            writing.close()
+            return False
+        self._sockets = reading, writing
+        return True
+
+    def _watch(self, reading: socket.socket) -> None:
+        space = socket.CMSG_SPACE(_CREDENTIALS.size)
+        while True:
+            numbers, notes, _, _ = reading.recvmsg(4096, space)
+            senders = {_CREDENTIALS.unpack(note)[0] for _, kind, note in notes if kind == socket.SCM_CREDENTIALS}
+            if signal.SIGTERM in numbers and senders == {os.getpid()}:
+                self._act()
+            time.sleep(_NAP_S)
+
+
+def _die_of(number: int) -> None:
+    """Kill this process by a signal, from any thread; through Python only the main one could restore the default."""
+    import ctypes  # only here, at the end of a process
+
+    libc = ctypes.CDLL(None)
+    libc.signal.argtypes, libc.signal.restype = (ctypes.c_int, ctypes.c_void_p), ctypes.c_void_p
+    libc.signal(number, None)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {number})
+    os.kill(os.getpid(), number)
 
 
 def _is_main_thread() -> bool:

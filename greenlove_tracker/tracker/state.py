@@ -225,6 +225,10 @@ class WarnOnce:
         self.warn(kind, f"an error of greenlove_tracker's own, training goes on: {error!r}")
         _log.debug("greenlove_tracker", exc_info=error)
 
+    def misuse(self, kind: str, message: str) -> None:
+        """Warn of a call out of order: an error would end a training for the sake of its log."""
+        self.warn(f"misuse {kind}", f"{message}. Training goes on")
+
     def meter_failed(self, error: Exception) -> None:
         """Warn of a meter that gave up in the middle of the run."""
         self.warn("meter", f"the energy meter failed: {error}. Time is tracked on; energy is unknown where it fails")

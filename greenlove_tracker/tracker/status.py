@@ -65,7 +65,8 @@ class StatusPrinter:
         plan, recorder = self._state.plan, self._recorder
         progress = bar(self._share(), _BAR_WIDTH) if self._line.is_seen else "·"
         if plan is not None and plan.epochs:
-            return f"epoch {recorder.epochs_done}/{plan.epochs} {progress} "
+            planned = plan.epochs if recorder.epochs_done <= plan.epochs else f"{plan.epochs} planned"
+            return f"epoch {recorder.epochs_done}/{planned} {progress} "
         if plan is not None and plan.total_steps:
             return f"step {recorder.steps_done:,}/{plan.total_steps:,} {progress} "
         return f"epoch {recorder.epochs_done} · " if recorder.epochs_begun else ""

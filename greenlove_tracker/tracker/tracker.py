@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any, Self
 
 from greenlove_tracker import devices
 from greenlove_tracker.config import load_settings
-from greenlove_tracker.errors import TrackerStateError
+from greenlove_tracker.errors import LogDirError, SettingError, UsageError
 from greenlove_tracker.forecasting import Forecast
 from greenlove_tracker.job import find_ranks
 from greenlove_tracker.meter import Meter
@@ -19,9 +20,12 @@ from greenlove_tracker.tracker.budgets import BudgetActions, Overrun
 from greenlove_tracker.tracker.forecaster import ExplorationResult, prior_for
 from greenlove_tracker.tracker.session import Session, open_run
 from greenlove_tracker.tracker.shutdown import is_interactive, status_of
+from greenlove_tracker.tracker.signal_hold import signal_hold
 from greenlove_tracker.tracker.state import Plan
 
 __all__ = ["RUN_DIR_VARIABLE", "Tracker", "outer_run_dir", "run_dir_to_join"]
+
+_log = logging.getLogger("greenlove_tracker")
 
 RUN_DIR_VARIABLE = "GREENLOVE_RUN_DIR"  # set by `greenlove run -- command` for the command's own trackers
 
@@ -37,9 +41,10 @@ class Tracker:
                 train_one_epoch()
                 tracker.epoch_end()
 
-    It never breaks the training: what goes wrong on our side is logged once, and the loop runs on. In a process
-    that was forked, or after pickling, it does nothing. Under torchrun, Slurm and MPI every rank makes one, and
-    only the first of a node carries a meter.
+    It never breaks the training: what goes wrong on our side, and a call out of order, are warned of once, and the
+    loop runs on. Where the log directory cannot be written, or a file or variable holds a bad setting, it says so and
+    does nothing from the start; ``run_dir`` is then None. In a process that was forked, or after pickling, it does
+    nothing either. Under torchrun, Slurm and MPI every rank makes one, and only the first of a node carries a meter.
 
     Args:
         epochs: number of epochs, where it is known.
@@ -65,8 +70,13 @@ class Tracker:
             ``log_command``.
 
     Raises:
-        UsageError: on a bad argument, an unknown country, or a log directory that cannot be written.
+        UsageError: on a bad argument, such as an unknown country.
     """
+
+    _pid = 0
+    _session: Session | None = None  # None: calls do nothing
+    _is_joined = False
+    _joined_summary: RunSummary | None = None
 
     def __init__(
         self,
@@ -87,71 +97,67 @@ class Tracker:
         **settings: Any,
     ) -> None:
         self._pid = os.getpid()
-        self._session: Session | None = None
-        self._is_joined = False
-        self._joined_summary: RunSummary | None = None
         plan = Plan(epochs, total_steps)
         given = {"log_dir": log_dir, "project": project, "country": country, "verbose": verbose, "tags": tags}
         given |= settings
         budget_actions = BudgetActions(on_overrun if callable(on_overrun) else None, save_checkpoint)
         if on_overrun is not None and not callable(on_overrun):
             given["on_overrun"] = on_overrun
-        merged = load_settings(given)
         if devices.in_dataloader_worker():
             return
         prior_forecast = prior_for(prior, plan)
-        if (session := _run_to_join()) is not None:
-            self._session, self._is_joined = session, True
-            session.join(plan, given, prior_forecast, budget_actions)
-            return
-        self._session = Session(
-            merged,
-            plan,
-            find_ranks(os.environ),
-            clock,
-            meter,
-            join_dir=outer_run_dir(),
-            prior=prior_forecast,
-            budget_actions=budget_actions,
-            codecarbon_options=codecarbon_options,
-        )
-        self._session.shows_final_screen = merged.verbose > 0
+
+        def begin() -> Session:
+            merged = load_settings(given)
+            if (session := _run_to_join()) is not None:
+                session.join(plan, given, prior_forecast, budget_actions)
+                self._is_joined = True
+                return session
+            session = Session(
+                merged,
+                plan,
+                find_ranks(os.environ),
+                clock,
+                meter,
+                join_dir=outer_run_dir(),
+                prior=prior_forecast,
+                budget_actions=budget_actions,
+                codecarbon_options=codecarbon_options,
+            )
+            session.shows_final_screen = merged.verbose > 0
+            return session
+
+        with signal_hold:
+            self._session = _begun(begin, {name for name, value in given.items() if value is not None})
 
     # -- the loop ------------------------------------------------------------------------------------------------
+
+    # A call out of order warns once, and the training goes on; so does an error of ours.
 
     def epoch_start(self) -> None:
         """Begin an epoch; the time since the last one is its gap.
 
+        An epoch that is open still, because of a ``continue`` in the loop, is closed here; it counts, and is flagged.
+
         Raises:
-            TrackerStateError: while another epoch is open, or after ``stop()``.
             BudgetExceeded: where a budget is likely to be exceeded, and ``on_overrun="stop"``.
         """
         session = self._own_session("epoch_start")
-        if session is None:
-            return
-        session.act_on_overruns()
-        if session.is_finished:
-            return  # the user's own function stopped it
-        with session.tracked_call as recorder:
-            if recorder.epoch is not None and is_interactive():
-                recorder.abandon_epoch()  # a cell was interrupted and is run again
-            recorder.start_epoch()
+        if session is not None:
+            session.start_epoch()
 
     def epoch_end(self) -> None:
         """End the open epoch.
 
         Raises:
-            TrackerStateError: where none is open, or after ``stop()``.
             SystemExit: where ``stop_and_confirm`` was asked for, and the answer is no.
         """
         session = self._own_session("epoch_end")
         if session is not None:
-            with session.tracked_call as recorder:
-                recorder.end_epoch()
-            session.after_epoch()
+            session.end_epoch()
 
     def step(self, n_samples: int | None = None, n_tokens: int | None = None, *, n_batches: int = 1) -> None:
-        """Count one optimizer step.
+        """Count one optimizer step, within an epoch, or anywhere where ``total_steps`` was given.
 
         Args:
             n_samples: samples that it was computed from, on this rank.
@@ -159,33 +165,23 @@ class Tracker:
             n_batches: batches that it was accumulated over.
 
         Raises:
-            TrackerStateError: outside an epoch, where no ``total_steps`` was given, or after ``stop()``.
+            BudgetExceeded: where only ``total_steps`` is planned, and as ``epoch_start()`` else.
         """
         session = self._own_session("step")
         if session is not None:
             session.step(Counts(1, n_batches, n_samples, n_tokens))
 
     def pause(self) -> None:
-        """Interrupt the open epoch for an evaluation or a checkpoint, whose time and energy are a gap within it.
-
-        Raises:
-            TrackerStateError: outside an epoch, or after ``stop()``.
-        """
+        """Interrupt the open epoch for an evaluation or a checkpoint, whose time and energy are a gap within it."""
         session = self._own_session("pause")
         if session is not None:
-            with session.tracked_call as recorder:
-                recorder.pause_epoch()
+            session.pause()
 
     def resume(self) -> None:
-        """Go on with the open epoch; the next ``step()`` or ``epoch_end()`` does so too.
-
-        Raises:
-            TrackerStateError: outside an epoch, or after ``stop()``.
-        """
+        """Go on with the open epoch; the next ``step()`` or ``epoch_end()`` does so too."""
         session = self._own_session("resume")
         if session is not None:
-            with session.tracked_call as recorder:
-                recorder.resume_epoch()
+            session.resume()
 
     def stop(self) -> None:
         """Close the run: totals are written, and shown at ``verbose=1``; it may be called again."""
@@ -200,7 +196,7 @@ class Tracker:
 
     @property
     def run_dir(self) -> Path | None:
-        """The directory of this run; None in a forked copy."""
+        """The directory of this run; None where nothing is tracked."""
         return self._session.run_dir if self._session else None
 
     @property
@@ -244,7 +240,8 @@ class Tracker:
                 return None
             if session.summary is not None and session.summary.status == RunStatus.SUPERSEDED:
                 return None
-            raise TrackerStateError(f"{method}() after stop(): this run is closed, make a new Tracker")
+            session.warn_closed(method)
+            return None
         return session
 
     def _finish(self, status: RunStatus, exit_code: int | None) -> None:
@@ -255,6 +252,32 @@ class Tracker:
             session.finish(status, exit_code)
         elif self._joined_summary is None:
             self._joined_summary = session.finish_joined(status, exit_code)
+
+
+def _begun(begin: Callable[[], Session], arguments: set[str]) -> Session | None:
+    """Return the run; None, with a warning, where it cannot begin for a reason that is not in the script.
+
+    Args:
+        begin: begins the run.
+        arguments: names of the settings that the script gives.
+
+    Raises:
+        UsageError: for what the script gives.
+    """
+    try:
+        return begin()
+    except UsageError as error:
+        is_of_script = not error.arguments or arguments.intersection(error.arguments)
+        if is_of_script and not isinstance(error, LogDirError | SettingError):
+            raise
+        reason = f"{error}"
+    except OSError as error:
+        reason = f"{error}"
+    except Exception as error:  # of ours
+        reason = f"an error of greenlove_tracker's own: {error!r}"
+        _log.debug("greenlove_tracker", exc_info=error)
+    _log.warning("greenlove: this training is not tracked: %s", reason)
+    return None
 
 
 def _run_to_join() -> Session | None:
@@ -277,6 +300,4 @@ def outer_run_dir() -> Path | None:
 
 def _inert_tracker() -> Tracker:
     """Return a tracker that does nothing: what a pickled one becomes."""
-    tracker = Tracker.__new__(Tracker)
-    tracker._pid, tracker._session, tracker._is_joined, tracker._joined_summary = os.getpid(), None, False, None
-    return tracker
+    return Tracker.__new__(Tracker)

@@ -9,7 +9,7 @@ import pytest
 from fakes import make_tracker, train
 
 from greenlove_tracker import console, read_logs
-from greenlove_tracker.errors import TrackerStateError, UsageError
+from greenlove_tracker.errors import UsageError
 from greenlove_tracker.extrapolation import live
 
 
@@ -26,12 +26,12 @@ def test_the_run_is_closed_after_the_monitored_epochs_and_the_training_goes_on(c
     assert (run.summary.epochs_done, run.summary.status, run.summary.duration_s) == (2, "finished", 20.0)
 
 
-def test_a_run_that_was_stopped_by_hand_still_refuses_further_epochs(clock, tmp_path):
+def test_a_run_that_was_stopped_by_hand_warns_of_further_epochs(clock, tmp_path, caplog):
     tracker = make_tracker(clock, tmp_path, epochs=5)
     train(tracker, clock, 1)
     tracker.stop()
-    with pytest.raises(TrackerStateError, match="after stop"):
-        tracker.epoch_start()
+    train(tracker, clock, 2)
+    assert caplog.text.count("after stop") == 1 and tracker.summary.epochs_done == 1
 
 
 @pytest.mark.parametrize("bad", [{"monitor_epochs": 0}, {"monitor_epochs": 1, "epochs_before_pred": 3}])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -313,3 +314,92 @@ def test_asyncio_handles_ctrl_c_as_without_us(here):
     child.send_signal(signal.SIGINT)
     out, err = child.communicate(timeout=30)
     assert (child.returncode, out) == (0, "cancelled\ninterrupted\n"), err
+
+
+HANG = """
+import ctypes
+libc, mutex = ctypes.CDLL(None), ctypes.create_string_buffer(64)
+def hang():
+    print("hangs", flush=True)
+    libc.pthread_mutex_lock(mutex)
+    libc.pthread_mutex_lock(mutex)  # C code that no signal wakes; Python's lock is free
+def train():
+    tracker.epoch_start(); time.sleep(0.05); tracker.epoch_end()
+from greenlove_tracker.tracker import shutdown
+shutdown.HANG_S = 0.5
+"""
+
+
+@pytest.mark.skipif(not hasattr(socket, "SO_PASSCRED"), reason="NOT TESTED: Linux tells who woke the thread")
+@pytest.mark.parametrize(
+    ("script", "status", "flags"),
+    [
+        ("train(); tracker.epoch_start(); time.sleep(0.1); hang()", "terminated", {Flag.UNFINISHED, Flag.HUNG}),
+        (  # in a call of ours, for the device
+            "train(); tracker.epoch_start(); time.sleep(0.1)\n"
+            "open_run().recorder._before_reading = hang\ntracker.epoch_end()",
+            "terminated",
+            {Flag.UNFINISHED, Flag.HUNG},
+        ),
+        ("train(); meter.read = hang; tracker.epoch_start()", "terminated", None),
+        ("train()\nwith open_run().tracked_call: hang()", "interrupted", None),  # the log may be half written
+        ("train(); open_run().recorder._before_reading = hang; print('hangs', flush=True); time.sleep(60)", None, None),
+    ],
+)
+def test_sigterm_ends_a_process_that_hangs_in_c(here, script, status, flags):
+    child = start(HEAD + HANG + script)
+    assert child.stdout is not None and child.stdout.readline() == "hangs\n"
+    time.sleep(0.2)
+    began_s = time.monotonic()
+    child.send_signal(signal.SIGTERM)
+    child.communicate(timeout=30)
+    assert child.returncode == -signal.SIGTERM
+    assert time.monotonic() - began_s < 10  # 0.5 s, once more where our handler hangs, and the log's 2 s
+    run = only_run()
+    assert run.summary.epochs_done == 1
+    if status is not None:
+        assert run.summary.status == status
+    if flags is not None:
+        assert run.epochs[-1].flags == flags and run.epochs[-1].duration_s >= 0.1
+        assert run.added_up() == run.summary and run.problems == []
+
+
+@pytest.mark.skipif(not hasattr(socket, "SO_PASSCRED"), reason="NOT TESTED: Linux tells who woke the thread")
+def test_a_sigterm_to_a_child_that_has_not_forgotten_the_wake_up_file_yet_is_not_the_parents(here):
+    script = (
+        HEAD + HANG + "inherited = os.dup(signal.set_wakeup_fd(-1)); signal.set_wakeup_fd(inherited)\n"
+        "if os.fork() == 0:\n"
+        "    os.write(inherited, bytes([signal.SIGTERM])); os._exit(0)\n"  # as Python does in C
+        "os.wait(); time.sleep(2.0); train(); tracker.stop(); print('done')\n"
+    )
+    code, out, err = run_to_end(script)
+    assert (code, out) == (0, "done\n"), err
+
+
+@pytest.mark.parametrize("own", ["signal.set_wakeup_fd(sockets[1].fileno())", "asyncio"])
+def test_a_wake_up_file_of_the_trainings_own_is_left_alone(here, own):
+    own = "" if own == "asyncio" else own
+    script = (
+        "import asyncio, signal, socket\n"
+        "sockets = socket.socketpair(); sockets[1].setblocking(False)\n"
+        + own
+        + HEAD
+        + (
+            "async def main():\n"
+            "    came = asyncio.Event()\n"
+            "    asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, came.set)\n"
+            "    tracker.epoch_start(); os.kill(os.getpid(), signal.SIGUSR1); tracker.epoch_end()\n"
+            "    await asyncio.wait_for(came.wait(), 5)\n"
+            "    print('came')\n"
+        )
+    )
+    script += (
+        "asyncio.run(main())\ntracker.stop()\nprint(signal.set_wakeup_fd(-1))\n"
+        if not own
+        else (
+            "tracker.epoch_start(); tracker.epoch_end(); tracker.stop()\n"
+            "print(signal.set_wakeup_fd(-1) == sockets[1].fileno())\n"
+        )
+    )
+    code, out, err = run_to_end(script)
+    assert (code, out) == (0, "True\n" if own else "came\n-1\n"), err

@@ -15,7 +15,7 @@ from fakes import FakeClock, ScriptedMeter, gpu_energy, session, tick
 from greenlove_tracker import Tracker, read_logs
 from greenlove_tracker import format as fmt
 from greenlove_tracker.config import load_settings
-from greenlove_tracker.errors import MeterError, TrackerStateError, UsageError
+from greenlove_tracker.errors import MeterError, UsageError
 from greenlove_tracker.job import find_ranks
 from greenlove_tracker.logs import writer
 from greenlove_tracker.logs import writer as writer_module
@@ -132,29 +132,177 @@ def test_a_long_epoch_and_a_long_gap_are_written_in_segments(clock):
     assert epoch.gap_before.gpu_kwh == pytest.approx(0.015)
 
 
-def test_misuse_is_an_error_that_says_what_to_do(clock, tmp_path):
+def test_bad_arguments_are_errors_that_say_what_to_do(clock):
     for bad in (0, -1, 2.5, True, "3"):
         with pytest.raises(UsageError, match="epochs must be"):
             make(clock, epochs=bad)
     with pytest.raises(UsageError, match="Germany"):
         make(clock, country="Germny")
+    with pytest.raises(UsageError, match="no such state"):
+        make(clock, country="US-XX")
     with pytest.raises(UsageError, match="no such setting: contry"):
         make(clock, contry="DE")
-    (tmp_path / "file").write_text("")
-    with pytest.raises(UsageError, match="log_dir="):
-        make(clock, log_dir=tmp_path / "file" / "logs")
+    with pytest.raises(UsageError, match="pue must be a number"):
+        make(clock, pue="abc")
+
+
+def test_calls_out_of_order_warn_once_and_the_training_goes_on(clock, caplog):
     tracker = make(clock)
-    with pytest.raises(TrackerStateError, match=r"epoch_end\(\) without epoch_start"):
+    for _ in range(3):
         tracker.epoch_end()
-    with pytest.raises(TrackerStateError, match="total_steps"):
         tracker.step()
-    tracker.epoch_start()
-    with pytest.raises(TrackerStateError, match="epoch 1 is open"):
-        tracker.epoch_start()
+        tracker.pause()
+        tracker.resume()
+    train(tracker, clock, epochs=2)
+    tracker.epoch_end()
     tracker.stop()
     tracker.stop()
-    with pytest.raises(TrackerStateError, match="make a new Tracker"):
-        tracker.epoch_start()
+    for method in ("epoch_start", "step", "pause", "resume", "epoch_end"):
+        getattr(tracker, method)()
+    text = caplog.text
+    assert [text.count(word) for word in ("epoch_end() without", "step() outside", "pause() outside")] == [1, 1, 1]
+    assert (text.count("make a new Tracker"), text.count("own")) == (1, 0)
+    assert only_run().summary.epochs_done == 2 and only_run().problems == []
+
+
+def test_a_continue_between_start_and_end_costs_a_warning_and_a_flag(clock, caplog):
+    with make(clock, epochs=4) as tracker:
+        for epoch in range(4):
+            tracker.epoch_start()
+            clock.pass_s(10.0)
+            if epoch in (1, 2):
+                tracker.pause()
+                clock.pass_s(5.0)
+                continue
+            tracker.epoch_end()
+            tick()
+    run = only_run()
+    assert caplog.text.count("before a `continue` too") == 1 and "own" not in caplog.text
+    assert [(e.epoch, e.is_complete, Flag.NOT_ENDED in e.flags) for e in run.epochs] == [
+        (1, True, False),
+        (2, True, True),
+        (3, True, True),
+        (4, True, False),
+    ]
+    assert run.summary == tracker.summary and run.summary.epochs_done == 4
+    assert Flag.NOT_ENDED in run.summary.flags
+
+
+def test_an_epoch_that_was_not_ended_counts_in_the_forecast(clock):
+    with make(clock, epochs=10) as tracker:
+        for _ in range(3):
+            tracker.epoch_start()
+            clock.pass_s(10.0)
+        assert tracker.forecast.duration_s.point == pytest.approx(100.0, rel=0.05)  # of 2 that are done
+        assert session().recorder.epochs_done == 2
+
+
+def test_more_epochs_than_planned_are_said(clock, caplog, capsys):
+    with make(clock, epochs=2, verbose=1) as tracker:
+        train(tracker, clock, epochs=2)
+        assert "planned" not in caplog.text
+        train(tracker, clock, epochs=2)
+        assert "epoch 4/2 planned" in session().status_text()
+    assert caplog.text.count("epoch 3 begins, and 2 were planned") == 1
+    assert "4 epochs, 2 planned" in " ".join(capsys.readouterr().err.split())
+
+
+def broken(*_, **__):
+    raise ZeroDivisionError
+
+
+@pytest.mark.parametrize(
+    "where", ["_emit", "_close_span", "_wait_for_device", "_now", "count", "budget", "row", "end_epoch"]
+)
+@pytest.mark.parametrize("at", ["epoch_start", "step", "pause", "resume", "epoch_end"])
+def test_after_an_error_of_our_own_the_next_calls_work(clock, monkeypatch, caplog, where, at):
+    """Whichever part of ours fails, once and in whichever call: the epochs after it are whole."""
+    tracker = make(clock, epochs=9, max_energy_kwh=1e9)
+    run = session()
+
+    def call(method):
+        with monkeypatch.context() as patch:
+            if method == at and run.recorder.epochs_begun == (2 if at == "epoch_start" else 3):
+                if where == "budget":
+                    patch.setattr("greenlove_tracker.tracker.budgets.find_overruns", broken)
+                elif where == "row":
+                    patch.setattr(run.writer, "write_row", broken)
+                else:
+                    patch.setattr(run.recorder, where, broken)
+            getattr(tracker, method)()
+        clock.pass_s(1.0)
+
+    for _ in range(5):
+        for method in ("epoch_start", "step", "pause", "resume", "step", "epoch_end"):
+            call(method)
+    tracker.stop()
+    assert caplog.text.count("own") <= 1
+    epochs = {e.epoch: e for e in only_run().epochs}
+    assert [(epochs[n].duration_s, epochs[n].steps) for n in (1, 2, 5)] == [(4.0, 2)] * 3
+    assert only_run().summary.epochs_done >= 4
+
+
+# -- a tracker that cannot begin --
+
+
+def write_config(text):
+    def write(tmp_path, monkeypatch):
+        (tmp_path / "greenlove.toml").write_text(text)
+
+    return write
+
+
+def set_variable(name, value):
+    return lambda tmp_path, monkeypatch: monkeypatch.setenv(name, value)
+
+
+def occupy_log_dir(tmp_path, monkeypatch):
+    (tmp_path / "greenlove_logs").write_text("a file")
+
+
+def remove_working_directory(tmp_path, monkeypatch):
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+
+
+@pytest.mark.parametrize(
+    ("break_it", "arguments", "reason"),
+    [
+        (set_variable("GREENLOVE_PUE", "abc"), {}, "GREENLOVE_PUE: pue must be a number"),
+        (set_variable("GREENLOVE_COUNTRY", "Germny"), {}, "Germny"),
+        (set_variable("GREENLOVE_COUNTRY", "US-XX"), {}, "no such state"),
+        (set_variable("GREENLOVE_CONFIG", "nowhere.toml"), {}, "nowhere.toml"),
+        (set_variable("GREENLOVE_EPOCHS_BEFORE_PRED", "5"), {"monitor_epochs": 3}, "do not agree"),
+        (write_config("pue = = 2"), {}, "not a readable TOML file"),
+        (write_config("contry = 'DE'"), {}, "did you mean country"),
+        (occupy_log_dir, {}, "cannot write logs to"),
+        (occupy_log_dir, {"log_dir": "greenlove_logs/mine"}, "cannot write logs to"),
+        (remove_working_directory, {}, "No such file or directory"),
+    ],
+)
+def test_what_is_wrong_outside_the_script_leaves_the_training_untracked(
+    clock, tmp_path, monkeypatch, caplog, break_it, arguments, reason
+):
+    break_it(tmp_path, monkeypatch)
+    with make(clock, epochs=2, **arguments) as tracker:
+        train(tracker, clock, epochs=3)
+        tracker.epoch_end()
+        tracker.step()
+        assert tracker.forecast is None and not tracker.wait_ready(0)
+    tracker.stop()
+    assert (tracker.summary, tracker.run_dir) == (None, None)
+    assert caplog.text.count("greenlove: ") == 1
+    assert "this training is not tracked" in caplog.text and reason in caplog.text
+    assert not (tmp_path / "greenlove_logs").is_dir()
+    with pytest.raises(UsageError, match="electricity_price_usd_per_kwh"):  # the script's own are told all the same
+        make(clock, electricity_price_usd_per_kwh=-1, **arguments)
+
+
+def test_an_error_of_our_own_at_the_start_leaves_the_training_untracked(clock, monkeypatch, caplog):
+    monkeypatch.setattr("greenlove_tracker.tracker.session.run_fields", broken)
+    train(make(clock), clock)
+    assert "not tracked: an error of greenlove_tracker's own: ZeroDivisionError()" in caplog.text
 
 
 def test_an_exception_closes_the_run_as_failed_and_passes(clock):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import warnings
 from collections.abc import Mapping
@@ -11,6 +12,7 @@ from greenlove_tracker import Tracker
 from greenlove_tracker.compat.carbontracker.arguments import hardware, key_warning, monitoring, without_effect
 from greenlove_tracker.compat.carbontracker.meter import meter_of
 from greenlove_tracker.config import load_settings
+from greenlove_tracker.errors import SettingError
 
 __all__ = ["CarbonTracker"]
 
@@ -72,9 +74,10 @@ class CarbonTracker:
         )
         for message in messages:
             warnings.warn(message, UserWarning, stacklevel=2)
-        settings = load_settings({name: given.get(name) for name in _OF_METER})
         self._is_open = self._is_over = False
-        given.setdefault("meter", meter_of(chosen, settings))
+        with contextlib.suppress(SettingError):  # the tracker itself warns of it, and measures nothing
+            settings = load_settings({name: given.get(name) for name in _OF_METER})
+            given.setdefault("meter", meter_of(chosen, settings))
         self.tracker = Tracker(epochs, **given)
 
     def epoch_start(self) -> None:
