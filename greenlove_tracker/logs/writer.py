@@ -29,14 +29,22 @@ _RUN_ID = re.compile(r"[0-9]{8}T[0-9]{6}-[0-9a-f]{1,32}")
 
 
 def timestamp(utc_s: float) -> str:
-    """Return a time in ISO 8601, UTC, to the millisecond."""
-    return datetime.fromtimestamp(utc_s, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    """Return a time in ISO 8601, UTC, to the millisecond; empty where the clock shows one that no year has."""
+    try:
+        moment = datetime.fromtimestamp(utc_s, UTC)
+    except (ValueError, OverflowError, OSError):  # a clock that was never set, or set wrong: time passes all the same
+        return ""
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def new_run_id(utc_s: float) -> str:
     """Return the UTC start time and a suffix of milliseconds and chance: sorts by time, never collides."""
     milliseconds = int(utc_s * 1000) % 1000
-    return f"{datetime.fromtimestamp(utc_s, UTC):%Y%m%dT%H%M%S}-{milliseconds:03x}{secrets.token_hex(4)[:7]}"
+    try:
+        time_of_day = f"{datetime.fromtimestamp(utc_s, UTC):%Y%m%dT%H%M%S}"
+    except (ValueError, OverflowError, OSError):  # as in timestamp()
+        time_of_day = "00000000T000000"
+    return f"{time_of_day}-{milliseconds:03x}{secrets.token_hex(4)[:7]}"
 
 
 def create_run_dir(log_dir: Path, run_id: str) -> Path:

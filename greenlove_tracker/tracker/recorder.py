@@ -257,10 +257,13 @@ class Recorder:
     def _close_span(self) -> _MeteredSpan:
         """Close the current span and begin the next."""
         before, now = self._boundary, self._now()
-        duration_s = now.perf_s - before.perf_s
+        passed_s = now.perf_s - before.perf_s
+        duration_s = max(
+            0.0, passed_s
+        )  # a clock that goes back says nothing of the time, and no row has less than none
         wall_s = now.utc_s - before.utc_s
         flags = set()
-        if abs(wall_s - duration_s) > _CLOCK_TOLERANCE_S + 0.01 * duration_s:
+        if passed_s < 0 or abs(wall_s - duration_s) > _CLOCK_TOLERANCE_S + 0.01 * duration_s:
             flags.add(Flag.CLOCK_JUMP)
         had_meter = self._meter is not None
         energy, is_read = self._read_meter(duration_s)

@@ -16,6 +16,7 @@ from greenlove_tracker.forecasting import Forecast
 from greenlove_tracker.job import Ranks
 from greenlove_tracker.logs import schema, totals, writer
 from greenlove_tracker.meter import Meter
+from greenlove_tracker.meter.watched import WatchedMeter
 from greenlove_tracker.records import Clock, Counts, Field, Flag, Row, RunStatus, RunSummary, SystemClock
 from greenlove_tracker.tracker.background import BackgroundWorker
 from greenlove_tracker.tracker.budgets import BudgetActions, BudgetMonitor
@@ -83,6 +84,8 @@ class Session:
         started_s, started_utc_s = clock.perf_s(), clock.utc_s()
         factors = run_factors(settings, plan, "", writer.timestamp(started_utc_s))
         meter = meter or choose_meter(settings, ranks, clock, factors.carbon_intensity, codecarbon_options)
+        if in_background and not meter.starts_at_once:
+            meter = WatchedMeter(meter)
         run_dir = join_dir or make_run_dir(settings.log_dir, ranks, started_utc_s)
         self.state = state = RunState(
             settings=settings,

@@ -11,6 +11,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
+from greenlove_tracker import console
 from greenlove_tracker.config import Settings, load_settings
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.forecasting import Forecast
@@ -218,7 +219,10 @@ class WarnOnce:
         """Log a warning, where none of its kind was logged before."""
         if kind not in self._kinds:
             self._kinds.add(kind)
-            _log.warning("greenlove: %s", mask_secrets(message))
+            try:
+                _log.warning("greenlove: %s", mask_secrets(message))
+            except Exception as error:  # of a handler of the user's, who did not call it
+                console.say(f"greenlove: {mask_secrets(message)} (a logging handler failed: {error!r})")
 
     def internal_error(self, kind: str, error: Exception) -> None:
         """Warn of an error that should not have been."""

@@ -1,0 +1,80 @@
+"""A meter that hangs is waited for once; what it answers too late belongs to no row."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import pytest
+from fakes import ScriptedMeter, gpu_energy
+
+from greenlove_tracker.errors import MeterError
+from greenlove_tracker.meter import watched
+from greenlove_tracker.meter.watched import WatchedMeter
+
+
+class HangingMeter(ScriptedMeter):
+    """Hangs in its first reading until it is let go."""
+
+    def __init__(self) -> None:
+        super().__init__([gpu_energy(9.0), gpu_energy(1.0)])
+        self.go = threading.Event()
+        self.threads: set[int] = set()
+
+    def read(self):
+        self.threads.add(threading.get_ident())
+        self.go.wait(30)
+        return super().read()
+
+
+def test_readings_and_errors_come_through_from_the_readers_own_thread():
+    meter = ScriptedMeter([gpu_energy(1.0), ValueError("odd"), gpu_energy(2.0)])
+    reader = WatchedMeter(meter)
+    assert reader.start().gpu_count == 1 and reader.resolution_s == 0.0 and not reader.starts_at_once
+    assert reader.read() == gpu_energy(1.0)
+    with pytest.raises(ValueError, match="odd"):
+        reader.read()
+    assert reader.read() == gpu_energy(2.0)
+    reader.stop()
+    assert meter.is_stopped
+
+
+def test_a_reading_that_hangs_is_given_up_and_its_late_answer_discarded(monkeypatch):
+    monkeypatch.setattr(watched, "TIMEOUT_S", 0.05)
+    meter = HangingMeter()
+    reader = WatchedMeter(meter)
+    reader.start()
+    begun_s = time.monotonic()
+    with pytest.raises(MeterError, match="no answer in"):
+        reader.read()
+    for _ in range(100):
+        with pytest.raises(MeterError, match="still hangs"):
+            reader.read()
+    assert time.monotonic() - begun_s < 5  # it was waited for once
+    meter.go.set()
+    monkeypatch.setattr(watched, "TIMEOUT_S", 10)
+    until_s = time.monotonic() + 10
+    while meter.readings == [gpu_energy(9.0), gpu_energy(1.0)] and time.monotonic() < until_s:
+        time.sleep(0.01)
+    time.sleep(0.05)
+    assert reader.read() == gpu_energy(1.0)  # not the 9 kWh of the time before
+    assert meter.threads.isdisjoint({threading.get_ident()}) and len(meter.threads) == 1
+
+
+@pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt()])
+def test_a_meter_that_ends_the_process_has_failed(error):
+    meter = ScriptedMeter([])
+    meter.read = lambda: (_ for _ in ()).throw(error)
+    reader = WatchedMeter(meter)
+    reader.start()
+    with pytest.raises(MeterError, match="ended with"):
+        reader.read()
+    with pytest.raises(MeterError, match="ended with"):
+        WatchedMeter(ScriptedMeter([], start_error=error)).start()
+
+
+def test_without_a_thread_it_is_read_all_the_same(monkeypatch):
+    monkeypatch.setattr(threading.Thread, "start", lambda self: (_ for _ in ()).throw(RuntimeError("no thread")))
+    reader = WatchedMeter(ScriptedMeter([gpu_energy(1.0)]))
+    reader.start()
+    assert reader.read() == gpu_energy(1.0)
