@@ -162,6 +162,14 @@ def test_the_run_is_closed_after_the_last_monitored_epoch(log_dir):
     assert only_run(log_dir).summary.epochs_done == 2
 
 
+def test_what_is_wrong_outside_the_script_costs_a_warning_and_no_training(log_dir, monkeypatch, caplog):
+    monkeypatch.setenv("GREENLOVE_PUE", "abc")
+    tracker = CarbonTracker(epochs=3, log_dir=log_dir, verbose=0)
+    train(tracker, 3)
+    tracker.stop()
+    assert caplog.text.count("not tracked: GREENLOVE_PUE: pue must be a number") == 1
+
+
 def test_an_epoch_left_by_continue(log_dir):
     tracker = CarbonTracker(3, log_dir=log_dir, verbose=0, **SIM_CPU)
     tracker.epoch_start()
