@@ -95,6 +95,7 @@ RUN = {
     "rank, world_size": "of the process that wrote the file; further ones write `run-<n>.csv`",
     "role": "`joined`: another process measures this run; the rows of `epochs-<n>.csv` count for no energy or time",
     "epochs_planned, total_steps_planned": "as given",
+    "epochs_before_pred, monitor_epochs": "as given, where they are not the default",
     "continues": "the run that this one resumes",
     "job_id, array_task_id, account, partition, cluster": "from `SLURM_*` or `GREENLOVE_JOB_*`",
     "country": "as given; empty: the world's average",

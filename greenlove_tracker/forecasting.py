@@ -189,6 +189,11 @@ class Estimate:
     kind: str = Kind.PREDICTION
 
     @property
+    def has_interval(self) -> bool:
+        """False for a bare number of somebody else's, whose interval, of level 0, is the point itself."""
+        return self.level > 0
+
+    @property
     def relative_width(self) -> float:
         """(upper - lower) / point."""
         return (self.upper - self.lower) / self.point if self.point else math.inf

@@ -119,6 +119,8 @@ def bounds(estimate: Estimate, text: Text, joint: str = " – ") -> str:
         text: one of the functions above, for the quantity's unit.
         joint: between the ends; `` to `` in running text.
     """
+    if not estimate.has_interval:
+        return "no interval"
     return f"{text(estimate.lower)}{joint}{text(estimate.upper)}"
 
 

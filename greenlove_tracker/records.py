@@ -58,6 +58,7 @@ class Flag(DescribedStr):
     UNFINISHED = "unfinished", "the epoch was cut off before its end"
     NOT_ENDED = "not_ended", "epoch_end() was not called: the epoch was closed where the next one began"
     HUNG = "hung", "the training hung and was ended by SIGTERM: no energy, for the device was not asked any more"
+    PREDICTED = "predicted", "carbontracker monitored only some epochs; the totals hold its prediction for the rest"
 
 
 class RowKind(DescribedStr):

@@ -228,6 +228,7 @@ def flat_totals(totals: Totals) -> dict[str, Any]:
         "unknown_emissions": totals.n_unknown_emissions,
         "unknown_cost": totals.n_unknown_cost,
         "intensity_coverage": "+".join(totals.intensity_coverages),
+        "predicted": totals.n_predicted,
     }
 
 

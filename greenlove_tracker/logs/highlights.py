@@ -151,7 +151,7 @@ class ForecastRecord:
     def of(cls, run: Run) -> ForecastRecord:
         """Return the record of one run; empty where it made no forecast, or did not do what it forecast."""
         headline = run.headline_forecast()
-        if headline is None:
+        if headline is None or not headline.estimate.has_interval:
             return cls()
         error = round(min(abs(headline.error), _MAX_ERROR), 3)
         return cls(int(headline.has_held), {error: 1}, {headline.estimate.level: 1})

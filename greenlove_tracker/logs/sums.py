@@ -16,7 +16,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from greenlove_tracker.errors import LogError
 from greenlove_tracker.logs.run import Run
-from greenlove_tracker.records import INTENSITY_COVERAGES, UNKNOWN_ENERGY, Energy, sum_energies
+from greenlove_tracker.records import INTENSITY_COVERAGES, UNKNOWN_ENERGY, Energy, Flag, sum_energies
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +81,7 @@ class Totals:
         n_unknown_measured: runs whose energy is known, but not how much of it was measured; they are not in the share.
         intensity_coverages: ``direct``, ``lifecycle`` or both, of the carbon intensities behind the emissions; a sum of
             both adds what is not alike.
+        n_predicted: runs that another tool monitored in part, with its prediction for the rest.
     """
 
     n_runs: int
@@ -100,6 +101,7 @@ class Totals:
     measured_share: float | None
     cost_bases: frozenset[str]
     intensity_coverages: tuple[str, ...]
+    n_predicted: int
 
 
 class Contribution(NamedTuple):
@@ -109,6 +111,7 @@ class Contribution(NamedTuple):
     methods: tuple[str | None, str | None, str | None]
     cost_basis: str
     coverage: str = ""  # of the carbon intensity, where emissions are known
+    is_predicted: bool = False
 
 
 def contribution(run: Run) -> Contribution:
@@ -139,7 +142,7 @@ def contribution(run: Run) -> Contribution:
     methods = (energy.cpu_method, energy.gpu_method, energy.ram_method)
     cost_basis = summary.cost_basis if summary.cost_usd is not None else ""
     coverage = "" if run.emissions_kgco2e is None else run.carbon_intensity.coverage
-    return Contribution(numbers, methods, cost_basis, coverage)
+    return Contribution(numbers, methods, cost_basis, coverage, Flag.PREDICTED in summary.flags)
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,6 +164,7 @@ class ExactTotals:
     methods: Energy = UNKNOWN_ENERGY  # without its energies
     cost_bases: frozenset[str] = frozenset()
     n_by_coverage: tuple[int, ...] = (0,) * len(INTENSITY_COVERAGES)  # runs, by coverage of their carbon intensity
+    n_predicted: int = 0
 
     @classmethod
     def of(cls, contributions: Sequence[Contribution]) -> ExactTotals:
@@ -171,8 +175,11 @@ class ExactTotals:
         methods = sum_energies([UNKNOWN_ENERGY, *{Energy(None, None, None, *c.methods) for c in contributions}])
         bases = frozenset({c.cost_basis for c in contributions} - {""})
         coverages = [c.coverage for c in contributions]
-        n_by_coverage = tuple(map(coverages.count, INTENSITY_COVERAGES))
-        return cls(len(contributions), methods=methods, cost_bases=bases, n_by_coverage=n_by_coverage, **sums)
+        counts: dict[str, Any] = {
+            "n_by_coverage": tuple(map(coverages.count, INTENSITY_COVERAGES)),
+            "n_predicted": sum(c.is_predicted for c in contributions),
+        }
+        return cls(len(contributions), methods=methods, cost_bases=bases, **counts, **sums)
 
     @classmethod
     def merged(cls, partials: Iterable[ExactTotals]) -> ExactTotals:
@@ -182,15 +189,20 @@ class ExactTotals:
         bases = frozenset[str]().union(*(p.cost_bases for p in partials))
         methods = sum_energies({p.methods for p in partials})
         n_by_coverage = tuple(sum(p.n_by_coverage[i] for p in partials) for i in range(len(INTENSITY_COVERAGES)))
-        n_runs = sum(p.n_runs for p in partials)
-        return cls(n_runs, methods=methods, cost_bases=bases, n_by_coverage=n_by_coverage, **sums)
+        counts: dict[str, Any] = {"n_by_coverage": n_by_coverage, "n_predicted": sum(p.n_predicted for p in partials)}
+        return cls(sum(p.n_runs for p in partials), methods=methods, cost_bases=bases, **counts, **sums)
 
     def without(self, others: Sequence[ExactTotals]) -> ExactTotals:
         """Return the sum without runs that are in it; the methods and bases stay."""
         less = ExactTotals.merged(others)
         sums = {name: getattr(self, name).without(getattr(less, name)) for name in SUMS}
         n_by_coverage = tuple(a - b for a, b in zip(self.n_by_coverage, less.n_by_coverage, strict=True))
-        return replace(self, n_runs=self.n_runs - less.n_runs, n_by_coverage=n_by_coverage, **sums)
+        counts: dict[str, Any] = {
+            "n_runs": self.n_runs - less.n_runs,
+            "n_by_coverage": n_by_coverage,
+            "n_predicted": self.n_predicted - less.n_predicted,
+        }
+        return replace(self, **counts, **sums)
 
     @property
     def totals(self) -> Totals:
@@ -216,6 +228,7 @@ class ExactTotals:
             measured_share=measured_kwh / of_kwh if measured_kwh is not None and of_kwh else None,
             cost_bases=self.cost_bases,
             intensity_coverages=tuple(c for c, n in zip(INTENSITY_COVERAGES, self.n_by_coverage, strict=True) if n),
+            n_predicted=self.n_predicted,
         )
 
 

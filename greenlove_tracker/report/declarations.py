@@ -17,7 +17,7 @@ from greenlove_tracker.records import COMPONENTS, Factor, RunStatus
 from greenlove_tracker.rendering.markdown import in_markdown
 from greenlove_tracker.report import wording
 from greenlove_tracker.report.run_report import gpu_hours
-from greenlove_tracker.report.wording import DAGGER, DAGGER_NOTE, STAR, STAR_NOTE, Sums
+from greenlove_tracker.report.wording import STAR, Sums
 from greenlove_tracker.units import GRAMS_PER_KG
 
 UNITS = ("run", "epoch", "step", "sample", "token")
@@ -226,7 +226,7 @@ def cite(aggregate: Aggregate) -> str:
     rows = [*table, *([_row("total", facts.sums)] if len(table) > 1 else [])]
     notes = [
         "\\" + note if note.startswith(STAR) else note
-        for mark, note in ((STAR, STAR_NOTE), (DAGGER, DAGGER_NOTE))
+        for mark, note in wording.MARKS.items()
         if any(mark in row for row in rows)
     ]
     n_problems = len(aggregate.problems)

@@ -13,7 +13,7 @@ from greenlove_tracker.logs.forecasts import QUANTITIES, IssuedForecast, headlin
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.logs.totals import mean_w, metered_intervals
 from greenlove_tracker.logs.trials import EXPLORATIONS_DIR, plan_of
-from greenlove_tracker.records import COMPONENTS, Energy
+from greenlove_tracker.records import COMPONENTS, Energy, Flag
 from greenlove_tracker.rendering import document as doc
 from greenlove_tracker.rendering.axes import MAX_POINTS, Points, thinned
 from greenlove_tracker.report import wording
@@ -257,7 +257,7 @@ def forecast_blocks(run: Run) -> tuple[doc.Block, ...]:
     columns = (
         doc.Column("", 0.9),
         doc.Column("forecast", 1.2, True),
-        doc.Column(f"{of_time.estimate.level:.0%} interval", 2.2, True),
+        doc.Column(wording.interval_head([of_time.estimate]), 2.2, True),
         doc.Column("came to", 1.2, True),
         doc.Column("error", 0.9, True),
         doc.Column("intervals that held", 1.5, True),
@@ -281,7 +281,8 @@ def _outcome_row(name: str, text: fmt.Text, line: ForecastOutcome) -> tuple[str,
         return (*cells, "", "", "")
     held = f"{sum(s.has_held for s in line.scores)} of {len(line.scores)}"
     result = "held" if scored.has_held else "missed"
-    return (*cells, text(scored.outcome), fmt.error(scored.error), f"{result}; {held}")
+    held = f"{result}; {held}" if estimate.has_interval else ""
+    return (*cells, text(scored.outcome), fmt.error(scored.error), held)
 
 
 def _forecast_chart(issued: Sequence[IssuedForecast], outcome_s: float | None) -> tuple[doc.Block, ...]:
@@ -334,7 +335,10 @@ def _time_figure(run: Run) -> doc.KeyFigure:
     cut_off = [epoch for epoch in run.epochs if not epoch.is_complete]
     if cut_off:
         parts[0] += f", {fmt.duration(sum(epoch.duration_s for epoch in cut_off))} of an unfinished one"
-    if summary.between_s > 0:
+    if Flag.PREDICTED in summary.flags:
+        rest_s = summary.duration_s - summary.epochs_duration_s
+        parts[0] += f", and {fmt.duration(rest_s)} predicted by carbontracker for epochs that it did not monitor"
+    elif summary.between_s > 0:
         parts[0] += f", and {fmt.duration(summary.between_s)} outside epochs (loading, validation, saving)"
     if summary.n_ranks > 1:
         parts.append(f"the slowest of {summary.n_ranks} ranks")

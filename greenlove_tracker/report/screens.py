@@ -62,10 +62,11 @@ def outcome_sentence(run: Run) -> str:
     scored = headline(scores)
     if scored is None:
         return ""
+    held = f"{'held' if scored.has_held else 'missed'} ({sum(s.has_held for s in scores)} of {len(scores)})"
     return (
         f"forecast {wording.issued_after(scored.issued)}  {fmt.interval(scored.estimate, fmt.duration)}   "
-        f"came to {fmt.duration(scored.outcome)}   error {fmt.error(scored.error)}, interval "
-        f"{'held' if scored.has_held else 'missed'} ({sum(s.has_held for s in scores)} of {len(scores)})"
+        f"came to {fmt.duration(scored.outcome)}   error {fmt.error(scored.error)}"
+        + (f", interval {held}" if scored.estimate.has_interval else "")
     )
 
 
@@ -142,7 +143,7 @@ def forecast_table(outcomes: Sequence[ForecastOutcome], quantity: str, n_without
     if not outcomes:
         none = f"no forecasts of {name}: they are made where epochs= or total_steps= is given"
         return f"{none}\n{explorations}" if n_explorations else none
-    level = f"{outcomes[0].estimate.level:.0%} interval"
+    level = wording.interval_head([outcome.estimate for outcome in outcomes])
     rows = [("run", "forecast", name, level, "came to", "error", "held"), *(_cells(o, text) for o in outcomes)]
     lines = [*terminal.table(rows, "<<>>>>>", rules_below=(0,)), "", _coverage(outcomes)]
     if n_without:
@@ -164,13 +165,17 @@ def _cells(outcome: ForecastOutcome, text: fmt.Text) -> tuple[str, ...]:
     if scored is None:
         return (*forecast, fmt.shortened(outcome.status, 12), "", "")
     n_held = sum(s.has_held for s in outcome.scores)
-    return (*forecast, text(scored.outcome), fmt.error(scored.error), f"{n_held} of {len(outcome.scores)}")
+    held = f"{n_held} of {len(outcome.scores)}" if estimate.has_interval else ""
+    return (*forecast, text(scored.outcome), fmt.error(scored.error), held)
 
 
 def _coverage(outcomes: Sequence[ForecastOutcome]) -> str:
     """Return how often intervals held: of the forecasts shown, which are one a run and so independent, and of all."""
-    scored = [s for outcome in outcomes if (s := headline(outcome.scores))]
-    every = [s for outcome in outcomes for s in outcome.scores]
+    bare = [s for outcome in outcomes if (s := headline(outcome.scores)) and not s.estimate.has_interval]
+    scored = [s for outcome in outcomes if (s := headline(outcome.scores)) and s.estimate.has_interval]
+    every = [s for outcome in outcomes for s in outcome.scores if s.estimate.has_interval]
+    if bare and not scored:
+        return f"without intervals; median |error| {statistics.median(abs(s.error) for s in bare):.1%}"
     if not scored:
         return "no run has done yet what it forecast"
     return (

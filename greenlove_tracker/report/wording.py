@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -25,12 +25,17 @@ STAR = "*"
 
 STAR_NOTE = "* without the runs for which it is unknown"
 
+PREDICTED = "‡"
+
+PREDICTED_NOTE = "‡ with carbontracker's prediction for epochs that it was told not to monitor"
+
 DAGGER = "†"
 
 DAGGER_NOTE = (
     "† of direct and of lifecycle carbon intensities, which are not alike: greenlove summary --by intensity keeps them "
     "apart"
 )
+MARKS: Mapping[str, str] = {STAR: STAR_NOTE, DAGGER: DAGGER_NOTE, PREDICTED: PREDICTED_NOTE}
 
 _METHODS: Mapping[str, str] = {
     Method.COUNTER: "counter",
@@ -42,6 +47,8 @@ _METHODS: Mapping[str, str] = {
 _FLAGS: Mapping[str, str] = {
     Flag.METER_FAILED: "The meter failed during the run; the energy after that is estimated at the mean power before.",
     Flag.GPU_UNREAD: "The GPU could not be read for a part of the run; its energy there is estimated.",
+    Flag.PREDICTED: "Not all epochs were monitored: the totals hold carbontracker's prediction for the rest, which has "
+    "no interval; whether the training ran to its end is not in the log.",
     Flag.CLOCK_JUMP: "The clock jumped: the machine slept or its clock was set; the times of some epochs are doubtful.",
     Flag.NOT_ENDED: "Some epochs were not ended by epoch_end(): they last until the next epoch began.",
     Flag.HUNG: "The training hung and was ended by SIGTERM; the energy of its last part is estimated.",
@@ -195,6 +202,8 @@ def warnings(run: Run) -> tuple[str, ...]:
 def unmetered_text(run: Run) -> str:
     """Write the time that an estimate stands for: ``1.30 s before the meter was up``."""
     unmetered_s = max(0.0, run.summary.duration_s - run.summary.metered_s)
+    if Flag.PREDICTED in run.summary.flags:
+        return f"{fmt.duration(unmetered_s)} of epochs that carbontracker predicted"
     only_at_start = Flag.METER_STARTING in run.summary.flags and not (
         run.summary.flags & {Flag.METER_FAILED, Flag.GPU_UNREAD}
     )
@@ -202,9 +211,10 @@ def unmetered_text(run: Run) -> str:
 
 
 def issued_after(issued: IssuedForecast) -> str:
-    """Write when a forecast was made: ``after 3 epochs``."""
+    """Write when a forecast was made: ``after 3 epochs``; and by whom, where it was not by us."""
     if issued.epochs_done:
-        return f"after {fmt.plural(issued.epochs_done, 'epoch')}"
+        whose = " (carbontracker's)" if issued.method == "carbontracker" else ""
+        return f"after {fmt.plural(issued.epochs_done, 'epoch')}{whose}"
     if issued.steps_done:
         return f"after {fmt.plural(issued.steps_done, 'step')}"
     return "before the start"
@@ -234,15 +244,21 @@ class ForecastOutcome:
             "steps_done": self.issued.steps_done,
             "elapsed_s": self.issued.elapsed_s,
             "forecast": self.estimate.point,
-            "lower": self.estimate.lower,
-            "upper": self.estimate.upper,
-            "level": self.estimate.level,
+            "lower": self.estimate.lower if self.estimate.has_interval else None,
+            "upper": self.estimate.upper if self.estimate.has_interval else None,
+            "level": self.estimate.level if self.estimate.has_interval else None,
             "outcome": scored.outcome if scored else None,
             "error": scored.error if scored else None,
-            "has_held": scored.has_held if scored else None,
+            "has_held": scored.has_held if scored and self.estimate.has_interval else None,
             "n_forecasts": self.n_forecasts,
-            "n_held": sum(s.has_held for s in self.scores) if self.scores else None,
+            "n_held": sum(s.has_held for s in self.scores) if self.scores and self.estimate.has_interval else None,
         }
+
+
+def interval_head(estimates: Iterable[Estimate]) -> str:
+    """Return the head of a column of intervals, which have one level: ``95% interval``."""
+    level = next((estimate.level for estimate in estimates if estimate.has_interval), None)
+    return "interval" if level is None else f"{level:.0%} interval"
 
 
 def outcome_of(run: Run, quantity: str) -> ForecastOutcome | None:
@@ -271,7 +287,8 @@ SUM_COLUMNS = (
 class Sums:
     """The sums over some runs, as cells of a table.
 
-    A sum that lacks runs carries a star; one of emissions that are not alike, a dagger.
+    A sum that lacks runs carries a star; one of emissions that are not alike, a dagger; one that holds what another
+    tool predicted, a double dagger.
     """
 
     partial: ExactTotals
@@ -294,15 +311,23 @@ class Sums:
     def emissions(self) -> str:
         """CO2e, with a dagger where both direct and lifecycle intensities are in it."""
         totals = self.totals
-        return fmt.mass(totals.emissions_kgco2e) + (DAGGER if len(totals.intensity_coverages) > 1 else "")
+        mixed = DAGGER if len(totals.intensity_coverages) > 1 else ""
+        return fmt.mass(totals.emissions_kgco2e) + mixed + self._predicted(totals.emissions_kgco2e)
+
+    def _predicted(self, value: float | None) -> str:
+        return PREDICTED if value is not None and self.totals.n_predicted else ""
 
     @property
     def cells(self) -> tuple[str, str, str, str]:
         """Time, energy, CO2e and cost."""
         totals = self.totals
         return (
-            fmt.duration(totals.duration_s or None),
-            _starred(fmt.energy(totals.energy_kwh), totals.energy_kwh, totals.n_unknown_energy),
+            fmt.duration(totals.duration_s or None) + self._predicted(totals.duration_s),
+            _starred(
+                fmt.energy(totals.energy_kwh) + self._predicted(totals.energy_kwh),
+                totals.energy_kwh,
+                totals.n_unknown_energy,
+            ),
             _starred(self.emissions, totals.emissions_kgco2e, totals.n_unknown_emissions),
             _starred(fmt.money(totals.cost_usd), totals.cost_usd, totals.n_unknown_cost),
         )
@@ -319,8 +344,8 @@ def marks_in(rows: Sequence[Sequence[str]], n_names: int = 1) -> tuple[str, ...]
         rows: of the table.
         n_names: columns at its left that hold names, which may end with anything.
     """
-    ends = {mark for row in rows for cell in row[n_names:] for mark in (cell[-1:], cell[-2:-1])}
-    return tuple(note for mark, note in ((STAR, STAR_NOTE), (DAGGER, DAGGER_NOTE)) if mark in ends)
+    ends = {mark for row in rows for cell in row[n_names:] for mark in cell[-3:]}
+    return tuple(note for mark, note in MARKS.items() if mark in ends)
 
 
 def mark_notes(rows: Sequence[tuple[str, ...]]) -> tuple[Block, ...]:

@@ -55,16 +55,17 @@ class RunForecaster:
         self._next_s = 0.0  # the next forecast is made then,
         self._earliest_s = 0.0  # or as early as this where it is asked for
 
-    def update(self, *, at_once: bool = False) -> None:
+    def update(self, *, at_once: bool = False, is_last: bool = False) -> None:
         """Make a forecast where more is done than at the last one, and it is time.
 
         Args:
             at_once: somebody asks: it is time as soon as forecasting takes no undue share of it.
+            is_last: there will be no other: it is time.
         """
         state = self._state
         with self._lock:
             with state.lock:
-                snapshot = None if state.is_finished else self._snapshot(at_once=at_once)
+                snapshot = None if state.is_finished else self._snapshot(at_once=at_once, is_last=is_last)
             if snapshot is None:
                 return
             with short_switch_interval, without_foreign_warnings(state.settings.verbose):
@@ -74,7 +75,7 @@ class RunForecaster:
                     state.forecast = forecast
                     self._writer.write_forecast(self._issued(forecast, snapshot))
 
-    def _snapshot(self, *, at_once: bool) -> _ProgressSnapshot | None:
+    def _snapshot(self, *, at_once: bool, is_last: bool) -> _ProgressSnapshot | None:
         state, recorder, plan, now_s = self._state, self._recorder, self._state.plan, self._state.clock.perf_s()
         total = None if plan is None else plan.epochs or plan.total_steps
         if plan is None or total is None or state.settings.epochs_before_pred <= 0:
@@ -83,7 +84,7 @@ class RunForecaster:
         if done > total:
             state.forecast = None  # it was of another training
         earliest_s = self._earliest_s if at_once else self._next_s
-        if done >= total or done <= self._units_forecast_at or now_s < earliest_s:
+        if done >= total or done <= self._units_forecast_at or (now_s < earliest_s and not is_last):
             return None
         progress = self._in_epochs(total) if plan.epochs else self._in_steps(total)
         if progress is None or not progress.blocks:

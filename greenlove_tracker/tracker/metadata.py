@@ -42,6 +42,8 @@ def run_fields(
         "world_size": ranks.world_size,
         "epochs_planned": plan.epochs,
         "total_steps_planned": plan.total_steps,
+        "epochs_before_pred": None if settings.epochs_before_pred == 1 else settings.epochs_before_pred,
+        "monitor_epochs": None if settings.monitor_epochs == -1 else settings.monitor_epochs,
         "continues": settings.continues,
         "country": settings.country,
         "user": _user() if settings.log_user else "",

@@ -83,7 +83,7 @@ class Recorder:
         self._boundary = _Boundary(*started) if started else self._now()
         self._gap = _MeteredSpan("", 0.0, UNKNOWN_ENERGY, frozenset())
         self._counts = Counts()
-        self._gpu_was_read = False
+        self._gpu_was_read = self._is_finished = False
         self.epoch: int | None = None
         self.is_paused = self.is_at_device = False
         self.epochs_begun = 0
@@ -186,7 +186,7 @@ class Recorder:
         """Write the part of the open epoch, or of the gap, that has passed, as a row of its own."""
         if self.epoch is not None and not self.is_paused:
             self._emit_epoch(RowKind.SEGMENT)
-        else:
+        elif not self._is_finished:  # a meter that comes up behind the tail has nothing to measure
             self._emit_gap(RowKind.GAP)
 
     @property
@@ -204,7 +204,10 @@ class Recorder:
         return self._clock.perf_s() - self._boundary.perf_s
 
     def finish(self) -> None:
-        """Close the open epoch as unfinished and write the tail."""
+        """Close the open epoch as unfinished and write the tail; once."""
+        if self._is_finished:
+            return
+        self._is_finished = True
         self._wait_for_device()
         self.abandon_epoch()
         self._emit_gap(RowKind.TAIL)

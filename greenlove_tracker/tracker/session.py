@@ -255,8 +255,22 @@ class Session:
         if settings.stop_and_confirm and done == settings.epochs_before_pred and self.state.is_first_rank:
             self._confirm()
         if 0 < settings.monitor_epochs <= done:
+            self._forecast_unmonitored()
             self.is_monitoring_over = True
             self.finish(RunStatus.FINISHED)
+
+    def _forecast_unmonitored(self) -> None:
+        """Forecast once more before the run is closed: of the epochs that are not monitored nothing else is known."""
+        plan = self.state.plan
+        if plan is None or plan.epochs is None or self.recorder.epochs_done >= plan.epochs:
+            return
+        with self.tracked_call as recorder:
+            recorder.finish()  # the time that forecasting takes is not the training's
+        with signal_hold:
+            try:
+                self._worker.update_forecast(is_last=True)
+            except Exception as error:  # the training goes on
+                self.state.warn_once.internal_error("forecast", error)
 
     def pause(self) -> None:
         """Interrupt the open epoch."""

@@ -1,6 +1,8 @@
 """carbontracker's names over our parts: its documented examples with the import changed, and its 12 known defects."""
 
 import math
+import os
+import re
 import signal
 import socket
 import subprocess
@@ -62,7 +64,110 @@ def test_the_example_of_its_readme(log_dir, capsys):
     assert run.text("meter") == "simulated" and run.summary.energy.gpu_method == "tdp_model"
     ratio = run.summary.energy.gpu_kwh / run.summary.energy.cpu_kwh
     assert ratio == pytest.approx(300 / 60)  # the CPU at 50%, as carbontracker has it
-    assert capsys.readouterr().out == ""
+    blocks = ["Predicted consumption for 3 epoch(s):", "Actual consumption for 3 epoch(s):"]
+    assert blocks_in(capsys.readouterr().out) == ["found", *blocks, "Finished monitoring."]
+
+
+BLOCK = re.compile(
+    r"CarbonTracker: \n((?:Actual|Predicted) consumption(?: for \d+ epoch\(s\))?:)\n"
+    r"\tTime:\t(\d+:\d\d:\d\d)\n\tEnergy:\t([\d.]+|nan) kWh\n\tCO2eq:\t([\d.]+|nan) g"
+    r"(?:\n\tThis is equivalent to:\n\t([\d.]+) km travelled by car)?\n"
+)
+
+
+def blocks_in(text):
+    """What a script reads of the lines that carbontracker prints, in their order."""
+    devices = r"(?:\w+ with device\(s\) .+?\.\s)+"
+    messages = rf"The following components were (found): {devices}|(Finished monitoring\.)\n"
+    found = re.finditer(rf"CarbonTracker: (?:{messages})|{BLOCK.pattern}", text)
+    return [match[1] or match[2] or match[3] for match in found]
+
+
+SCRIPT = """
+import sys, time
+from {package}.tracker import CarbonTracker
+tracker = CarbonTracker({arguments}, log_dir={log_dir!r}, sim_cpu="AMD EPYC", sim_cpu_tdp=120.0, sim_gpu="NVIDIA A100",
+                        sim_gpu_watts=400)
+for epoch in range({loops}):
+    tracker.epoch_start(); time.sleep(0.4); tracker.epoch_end()
+tracker.stop()
+"""
+
+
+@pytest.mark.real
+@pytest.mark.parametrize(
+    ("arguments", "loops", "expected"),
+    [
+        ("200, epochs_before_pred=2, monitor_epochs=3", 5, ["Predicted 200", "Actual 3"]),
+        ("3", 3, ["Predicted 3", "Actual 3"]),
+        ("2, epochs_before_pred=0, interpretable=False, decimal_precision=6", 2, ["Actual"]),
+    ],
+)
+def test_it_prints_and_logs_what_the_original_does(tmp_path, arguments, loops, expected):
+    pytest.importorskip("carbontracker")
+    printed, logged = {}, {}
+    for package in ("carbontracker", "greenlove_tracker.compat.carbontracker"):
+        log_dir = tmp_path / package
+        script = SCRIPT.format(package=package, arguments=arguments, log_dir=str(log_dir), loops=loops)
+        done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120, cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        printed[package] = done.stdout
+        (logged[package],) = parser.parse_all_logs(log_dir)
+    theirs, ours = (blocks_in(text) for text in printed.values())
+    assert theirs == ours, printed
+    assert [re.sub(r" consumption| for| epoch.*|:", "", title) for title in ours[1:-1]] == expected
+    assert all(text.count("with device(s) NVIDIA A100. CPU with device(s) AMD EPYC.") == 1 for text in printed.values())
+    cells = [re.findall(r"([\d.]+) (?:kWh|g|km)\b", text) for text in printed.values()]
+    decimals = [{len(cell.partition(".")[2]) for cell in found} for found in cells]
+    assert decimals[0] == decimals[1] and len(decimals[0]) == 1
+    for key in ("early_stop", "actual", "pred"):
+        theirs, ours = (entry[key] for entry in logged.values())
+        assert (ours is None) == (theirs is None), key
+        assert theirs is None or isinstance(theirs, bool) or theirs["epochs"] == ours["epochs"], key
+
+
+def test_where_a_part_is_monitored_the_prediction_counts(log_dir, capsys):
+    clock = FakeClock()
+    meter = SimulatedMeter(clock, gpu_w=300.0)
+    arguments = {"epochs_before_pred": 2, "monitor_epochs": 3, "log_dir": log_dir, "clock": clock, "meter": meter}
+    tracker = CarbonTracker(200, decimal_precision=4, **arguments)
+    train(tracker, 20, clock)  # 10 s at 300 W; 200 of them are 0.1667 kWh
+    tracker.stop()
+    (entry,) = parser.parse_all_logs(log_dir)
+    assert (entry["early_stop"], entry["actual"]["epochs"], entry["pred"]["epochs"]) == (False, 3, 200)
+    assert entry["actual"]["energy (kWh)"] == pytest.approx(300 * 30 / 3.6e6)
+    assert entry["pred"]["energy (kWh)"] == pytest.approx(300 * 2000 / 3.6e6, rel=0.02)
+    assert parser.aggregate_consumption(log_dir)[0] == entry["pred"]["energy (kWh)"]
+    run = only_run(log_dir)
+    assert (run.summary.status, run.summary.duration_s) == ("finished", pytest.approx(30.0))
+    assert run.forecasts[-1].epochs_done == 3  # of what is not monitored nothing else is known
+    shown = {match[1]: match.groups()[1:4] for match in BLOCK.finditer(capsys.readouterr().out)}
+    assert shown["Predicted consumption for 200 epoch(s):"][1] == f"{entry['pred']['energy (kWh)']:.4f}"
+    assert shown["Actual consumption for 3 epoch(s):"] == ("0:00:30", "0.0025", "1.1450")
+
+
+def test_a_run_that_is_stopped_within_its_monitored_part_is_stopped_early(log_dir):
+    clock = FakeClock()
+    meter = SimulatedMeter(clock, gpu_w=300.0)
+    tracker = CarbonTracker(200, monitor_epochs=5, log_dir=log_dir, verbose=0, clock=clock, meter=meter)
+    train(tracker, 2, clock)
+    tracker.stop()
+    (entry,) = parser.parse_all_logs(log_dir)
+    assert (entry["early_stop"], entry["actual"]["epochs"]) == (True, 2)
+    assert parser.aggregate_consumption(log_dir)[0] == entry["actual"]["energy (kWh)"]
+
+
+def test_what_is_not_known_is_printed_as_nan_and_a_closed_stdout_hurts_nothing(log_dir, capsys, monkeypatch):
+    clock = FakeClock()
+    tracker = CarbonTracker(1, log_dir=log_dir, clock=clock, meter=ScriptedMeter([], MeterError("no hardware")))
+    train(tracker, 1, clock)
+    out = capsys.readouterr().out
+    assert "\tEnergy:\tnan kWh\n\tCO2eq:\tnan g\n" in out and "found" not in out
+    with Path(os.devnull).open("w") as closed:
+        pass
+    monkeypatch.setattr(sys, "stdout", closed)
+    train(CarbonTracker(1, log_dir=log_dir / "b", **SIM_CPU), 1)
+    assert only_run(log_dir / "b").summary.epochs_done == 1
 
 
 def test_logs_as_dictionaries(log_dir, capsys):
@@ -131,7 +236,6 @@ def test_bad_arguments_are_value_errors(log_dir, arguments, message):
     [
         ({"api_keys": {"electricitymaps": "K"}}, "electricitymaps cannot be asked yet"),
         ({"update_interval": 10}, "update_interval has no effect"),
-        ({"decimal_precision": 6}, "decimal_precision has no effect"),
         ({"devices_by_pid": True}, "devices_by_pid has no effect"),
     ],
 )

@@ -92,15 +92,13 @@ def monitoring(epochs: int, epochs_before_pred: int, monitor_epochs: int) -> dic
 
 
 def without_effect(
-    api_keys: Mapping[str, Any] | None, *, update_interval: float, decimal_precision: int, devices_by_pid: bool
+    api_keys: Mapping[str, Any] | None, *, update_interval: float, devices_by_pid: bool
 ) -> Iterator[str]:
     """Yield a sentence for each argument that was given and has no effect."""
     if api_keys:
         yield key_warning(api_keys)
     if update_interval != 1:
         yield "update_interval has no effect: energy is read where an epoch begins and ends, and each minute"
-    if decimal_precision != 12:
-        yield "decimal_precision has no effect: figures are rounded for reading, and the log holds all their digits"
     if devices_by_pid:
         yield "devices_by_pid has no effect: the GPUs that CUDA_VISIBLE_DEVICES or Slurm gives this process are counted"
 

@@ -97,6 +97,11 @@ class ForeignRun(Run, ABC):
 
     @cached_property
     def summary(self) -> RunSummary:
+        """The totals: as measured, and what the tool predicts of epochs that it was not to monitor."""
+        return self.measured
+
+    @cached_property
+    def measured(self) -> RunSummary:
         """The totals, added up from what was logged; where that is no energy, the tool's own."""
         summary = self.added_up(self.record.ending)
         if summary.energy_kwh is None and self.record.total_kwh is not None:

@@ -2,21 +2,39 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import cached_property
 from pathlib import Path
 
 from greenlove_tracker.errors import LogError
+from greenlove_tracker.forecasting import Estimate
+from greenlove_tracker.logs.forecasts import QUANTITIES, IssuedForecast
 from greenlove_tracker.logs.foreign.base import ForeignRecord, ForeignRun, amount, fields_of, read_lines, safe_text
 from greenlove_tracker.logs.problems import ProblemLog
 from greenlove_tracker.logs.schema import cell, factor_fields
 from greenlove_tracker.logs.totals import Ending
-from greenlove_tracker.records import UNKNOWN_ENERGY, Counts, Energy, Factor, Field, Method, Row, RowKind, RunStatus
-from greenlove_tracker.units import gco2e_from_kwh, kwh_from_w_s
+from greenlove_tracker.records import (
+    UNKNOWN_ENERGY,
+    Counts,
+    Energy,
+    Factor,
+    Field,
+    Flag,
+    Method,
+    Row,
+    RowKind,
+    RunStatus,
+    RunSummary,
+)
+from greenlove_tracker.units import GRAMS_PER_KG, gco2e_from_kwh, h_from_s, kwh_from_w_s
+
+METHOD = "carbontracker"  # of its predictions
+_ROUNDING = 0.02  # durations in a log are rounded to 0.01 s: of epochs of a second its parts differ by up to 1%
 
 LOG_NAME = re.compile(r"(.*?)_?carbontracker(|_output|_err)\.log", re.DOTALL)
 _TIME = re.compile(r"(\d{4})-(\d\d)-(\d\d)T(\d\d):?(\d\d):?(\d\d)?Z?")
@@ -64,6 +82,68 @@ class CarbontrackerRun(ForeignRun):
         if self.standard is None:
             notes.add(self.path, "its standard log is missing, which holds the epochs")
         return log
+
+    @property
+    def agrees(self) -> bool:
+        """True where the totals of the log are the sum over its devices and epochs, up to its rounding."""
+        return math.isclose(self._correction, 1.0, rel_tol=_ROUNDING)
+
+    @cached_property
+    def _correction(self) -> float:
+        """The factor that corrects carbontracker's energies: it takes the mean over devices for their sum."""
+        logged, measured_kwh = self.log.actual, self.measured.energy_kwh
+        if logged is None or not logged.energy_kwh or measured_kwh is None:
+            return 1.0
+        return measured_kwh / logged.energy_kwh
+
+    @property
+    def predicted(self) -> Consumption | None:
+        """The prediction, corrected as the totals are; None where none was made."""
+        logged = self.log.predicted
+        return logged if logged is None or self.agrees else logged.times(self._correction)
+
+    @property
+    def is_monitored_in_part(self) -> bool:
+        """True where fewer epochs were monitored than planned, on purpose: its totals are then its prediction."""
+        log, planned = self.log, self.log.predicted.epochs if self.log.predicted else None
+        is_ended = log.is_stopped_early or log.is_refused or not log.is_closed
+        return not is_ended and planned is not None and 0 < len(log.epochs) < planned
+
+    @cached_property
+    def summary(self) -> RunSummary:
+        """The totals, with carbontracker's prediction for epochs that it was not to monitor, flagged as such."""
+        predicted, summary = self.predicted, self.measured
+        if predicted is None or not self.is_monitored_in_part:
+            return summary
+        duration_s = max(summary.duration_s, predicted.duration_s or 0.0)
+        energy_kwh, measured_kwh = summary.energy_kwh, summary.energy.total_kwh
+        estimate_kwh, kilograms = summary.unmetered_estimate_kwh, summary.emissions_kgco2e
+        if energy_kwh and measured_kwh is not None and predicted.energy_kwh is not None:
+            estimate_kwh = max(0.0, predicted.energy_kwh / summary.pue - measured_kwh)
+            kilograms = None if kilograms is None else kilograms * predicted.energy_kwh / energy_kwh
+            energy_kwh = predicted.energy_kwh
+        return replace(
+            summary,
+            duration_s=duration_s,
+            gpu_hours=summary.gpu_count * h_from_s(duration_s),
+            unmetered_estimate_kwh=estimate_kwh,
+            energy_kwh=energy_kwh,
+            emissions_kgco2e=kilograms,
+            flags=summary.flags | {Flag.PREDICTED.value},
+        )
+
+    def _read_forecasts(self) -> Iterator[IssuedForecast]:
+        """Yield its one prediction, the mean so far times the epochs: it has no interval, and knows epochs alone."""
+        predicted, epochs = self.predicted, self.log.epochs
+        if predicted is None or predicted.epochs is None or predicted.duration_s is None or not epochs:
+            return
+        before = [e for e in epochs if e.ended_at and predicted.at and e.ended_at <= predicted.at] or epochs[:1]
+        kilograms = None if predicted.emissions_gco2e is None else predicted.emissions_gco2e / GRAMS_PER_KG
+        points = {"duration_s": predicted.duration_s, "energy_kwh": predicted.energy_kwh, "emissions_kgco2e": kilograms}
+        estimates = {q: Estimate(v, v, v, 0.0, QUANTITIES[q]) for q, v in points.items() if v is not None}
+        elapsed_s = math.fsum(e.duration_s or 0.0 for e in before)
+        issued_at, n_done = _text(predicted.at), len(before)
+        yield IssuedForecast(issued_at, elapsed_s, n_done, 0, predicted.epochs, METHOD, estimates)
 
     def _load(self) -> ForeignRecord:
         log = self.log
@@ -212,6 +292,18 @@ class Consumption:
     energy_kwh: float | None = None
     emissions_gco2e: float | None = None
     equivalents: dict[str, float] = field(default_factory=dict)
+    at: datetime | None = None
+
+    def times(self, factor: float) -> Consumption:
+        """Return it with energy and emissions multiplied; equivalents, which were made of these, are left out."""
+        energy_kwh, grams = self.energy_kwh, self.emissions_gco2e
+        return Consumption(
+            self.epochs,
+            self.duration_s,
+            None if energy_kwh is None else energy_kwh * factor,
+            None if grams is None else grams * factor,
+            at=self.at,
+        )
 
 
 @dataclass(slots=True)
@@ -413,7 +505,7 @@ def read_output(file: Path, log: CarbontrackerLog, notes: ProblemLog) -> None:
         text = message.removeprefix("CarbonTracker:").strip()
         try:
             if found := _BLOCK.match(text):
-                block = Consumption(whole(found[2]) if found[2] else None)
+                block = Consumption(whole(found[2]) if found[2] else None, at=stamp)
                 if found[1] == "Actual":
                     log.actual = block
                 else:

@@ -1,11 +1,17 @@
 """carbontracker's logs as runs: those it wrote itself (recorded with 2.4.7), and those of other versions."""
 
+import json
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 from foreign_samples import END, HEAD, write_log
 
+from greenlove_tracker.cli import cli
 from greenlove_tracker.logs.directory import read_logs
+from greenlove_tracker.records import Flag
+from greenlove_tracker.rendering import markdown
+from greenlove_tracker.report.build import document
 
 RECORDED = Path(__file__).parents[2] / "recorded" / "foreign" / "carbontracker"
 
@@ -29,9 +35,68 @@ def test_the_recorded_logs():
     assert (summary.energy.cpu_method, summary.energy.gpu_method, summary.measured_kwh) == ("tdp_model", "tdp_model", 0)
     assert both.carbon_intensity.value == 445.0 and "carbontracker 2.4.7" in both.carbon_intensity.source
     assert "Daniel Bizo, 2023" in both.text("pue.source") and both.text("unmeasured") == "ram"
-    assert both.trials == () and both.forecasts == () and both.text("gpu_models") == "1 × NVIDIA A100-SXM4-40GB"
+    assert both.trials == () and both.text("gpu_models") == "1 × NVIDIA A100-SXM4-40GB"
     assert (early.summary.status, early.summary.epochs_done, early.summary.epochs_planned) == ("interrupted", 2, 5)
     assert (early.text("project"), early.summary.energy.gpu_kwh, early.summary.gpu_count) == ("early", None, 0)
+
+
+def test_its_prediction_is_a_forecast_without_an_interval():
+    whole, early = read_logs(RECORDED).readable()
+    (issued,) = whole.forecasts
+    assert (issued.method, issued.epochs_done, issued.planned, issued.elapsed_s) == ("carbontracker", 1, 2, 1.2)
+    energy = issued.estimates["energy_kwh"]
+    assert energy.point == whole.log.predicted.energy_kwh
+    assert not energy.has_interval and energy.lower == energy.upper == energy.point
+    (scored,) = whole.scores("duration_s")  # it did what was predicted, and can be judged
+    assert abs(scored.error) < 0.2 and whole.headline_forecast() == scored
+    assert early.scores() == () and Flag.PREDICTED not in early.summary.flags  # stopped early: measured counts
+
+
+@pytest.fixture
+def monitored_in_part(tmp_path):
+    """Two of 100 epochs were monitored, on a GPU and a CPU: 4 h of 100 h, 2 of 50 kWh before PUE."""
+    epochs = [("2:00:00.00", "gpu: 400.0", "cpu: 100.0")] * 2
+    write_log(tmp_path, "GPU with device(s) NVIDIA H100 80GB HBM3. CPU with device(s) cpu:0.", epochs)
+    block = "\tTime:\t{}:00:00\n\tEnergy:\t{} kWh\n\tCO2eq:\t{} g\n"
+    (tmp_path / "7.1_2026-11-21T025543Z_carbontracker_output.log").write_text(
+        "2026-11-21 02:55:47 - CarbonTracker: \nPredicted consumption for 100 epoch(s):\n"
+        + block.format(200, 100 * 1.58, 100 * 1.58 * 445)
+        + "2026-11-21 02:55:49 - CarbonTracker: \nActual consumption for 2 epoch(s):\n"
+        + block.format(4, 2 * 1.58, 2 * 1.58 * 445)
+        + "2026-11-21 02:55:49 - CarbonTracker: Finished monitoring.\n"
+    )
+    return tmp_path
+
+
+def test_what_was_not_to_be_monitored_counts_as_predicted_and_is_flagged(monitored_in_part):
+    (run,) = read_logs(monitored_in_part).readable()
+    summary = run.summary
+    assert (summary.status, summary.epochs_done, summary.epochs_planned) == ("finished", 2, 100)
+    assert summary.energy_kwh == pytest.approx(158.0) and summary.emissions_kgco2e == pytest.approx(158.0 * 0.445)
+    assert (summary.duration_s, summary.gpu_hours) == (200 * 3600.0, 200.0)
+    assert Flag.PREDICTED in summary.flags and not run.is_complete
+    assert run.measured.energy_kwh == pytest.approx(3.16)
+    assert (summary.energy.total_kwh, summary.unmetered_estimate_kwh) == (pytest.approx(2.0), pytest.approx(98.0))
+
+
+def test_the_verbs_flag_what_carbontracker_predicted(monitored_in_part):
+    def text(*arguments):
+        done = CliRunner().invoke(cli, [*arguments], env={"COLUMNS": "100"})
+        assert done.exit_code == 0, done.output
+        return done.output
+
+    table = text("summary", str(monitored_in_part))
+    assert "158 kWh‡" in table and "‡ with carbontracker's prediction" in table
+    rows = json.loads(text("summary", str(monitored_in_part), "--json"))["groups"]
+    assert (rows[0]["energy_kwh"], rows[0]["predicted"]) == (pytest.approx(158.0), 1)
+    forecasts = text("forecast", str(monitored_in_part), "--of", "energy")
+    assert "(carbontracker's)" in forecasts and "158 kWh" in forecasts and "no interval" in forecasts
+    (row,) = json.loads(text("forecast", str(monitored_in_part), "--json"))["forecasts"]
+    assert (row["forecast"], row["lower"], row["level"], row["has_held"]) == (200 * 3600.0, None, None, None)
+    projected = " ".join(text("project", str(monitored_in_part)).split())
+    assert "as carbontracker predicted, which gives no interval" in projected
+    report = markdown.render(document(monitored_in_part))
+    assert "Not all epochs were monitored" in report and "predicted by carbontracker" in report
 
 
 def test_run_ids_are_the_same_each_time_and_a_copy_counts_once(tmp_path):
