@@ -97,6 +97,8 @@ RUN = {
     "epochs_planned, total_steps_planned": "as given",
     "epochs_before_pred, monitor_epochs": "as given, where they are not the default",
     "continues": "the run that this one resumes",
+    "part_of": "the run of `greenlove run` whose script made this one's tracker; neither holds anything of the other",
+    "has_parts": "`yes`: such runs lie beside this one, which is what lay outside them",
     "job_id, array_task_id, account, partition, cluster": "from `SLURM_*` or `GREENLOVE_JOB_*`",
     "country": "as given; empty: the world's average",
     "pue, price_usd_per_gpu_hour, is_rented": "as set",

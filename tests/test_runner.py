@@ -136,12 +136,85 @@ TRACKED = (
 )
 
 
-def test_a_scripts_own_tracker_joins_the_run():
-    write("train.py", TRACKED)
-    done = greenlove("train.py")
-    assert done.stderr.count("greenlove  ") == 1  # one screen, not three
-    assert [e.epoch for e in only_run().epochs] == [1, 2, 3, 4]
-    assert only_run().summary.status == "finished"
+def job_and_parts(log_dir: str = "greenlove_logs"):
+    """Return the run of the script, and those of its own trackers."""
+    runs = read_logs(log_dir).runs
+    (job,) = [run for run in runs if run.has_parts]
+    parts = [run for run in runs if not run.has_parts]
+    assert {run.text("part_of") for run in parts} == {job.run_id}
+    for run in runs:
+        lines = [line.split(",")[0] for line in (run.path / "run.csv").read_text().splitlines()]
+        assert len(lines) == len(set(lines)), "a field is there twice"
+        assert run.problems == []
+    return job, parts
+
+
+def test_each_tracker_of_a_script_is_a_run_of_its_own():
+    write(
+        "train.py",
+        "import time\nfrom greenlove_tracker import Tracker\n"
+        "began_s = time.perf_counter()\n"
+        "for fold in range(3):\n"
+        "    with Tracker(epochs=4, project=f'fold{fold}') as tracker:\n"
+        "        for _ in range(4):\n            tracker.epoch_start(); time.sleep(0.02); tracker.epoch_end()\n"
+        "    print(tracker.summary.epochs_done)\n"
+        "    time.sleep(0.1)\n"
+        "print(time.perf_counter() - began_s)\n",
+    )
+    done = greenlove("--country", "FR", "--project", "all", "train.py")
+    *epochs_done, script_s = done.stdout.split()
+    assert epochs_done == ["4", "4", "4"], done.stderr
+    job, parts = job_and_parts()
+    assert [(run.summary.project, run.summary.epochs_done) for run in parts] == [(f"fold{i}", 4) for i in range(3)]
+    assert {run.text("country") for run in (job, *parts)} == {"FR"} and job.summary.project == "all"
+    assert job.summary.epochs_done == 0 and job.summary.duration_s >= 0.3
+    summaries = [run.summary for run in (job, *parts)]
+    whole_s = sum(summary.duration_s for summary in summaries)
+    assert float(script_s) < whole_s < float(script_s) + 1.0  # no second is in two runs, and none is in no run
+    assert sum(s.energy_kwh for s in summaries) == pytest.approx(360.0 * whole_s / 3_600_000, rel=1e-3)
+    assert "own 3 runs came to 12 epochs" in done.stderr
+    by_job = greenlove("summary", "--by", "job", "--csv").stdout.splitlines()
+    assert len(by_job) == 2 and job.run_id in by_job[1] and ",4," in by_job[1]
+
+
+def test_the_meter_of_the_job_measures_its_trackers_too():
+    write(
+        "train.py",
+        "import time\nfrom greenlove_tracker import Tracker\n"
+        "from greenlove_tracker.tracker import session\n"
+        "for fold in range(2):\n"
+        "    with Tracker(epochs=1, verbose=0) as tracker:\n"
+        "        tracker.wait_ready(30)\n"
+        "        tracker.epoch_start(); time.sleep(1.0); tracker.epoch_end()\n"
+        "from codecarbon import OfflineEmissionsTracker\n"
+        "import gc\n"
+        "print(sum(isinstance(thing, OfflineEmissionsTracker) for thing in gc.get_objects()))\n",
+    )
+    done = greenlove("--quiet", "train.py", env={k: v for k, v in os.environ.items() if k != "GREENLOVE_SIM_GPU_W"})
+    assert done.stdout == "1\n", done.stderr
+    _, parts = job_and_parts()
+    for run in parts:
+        assert run.epochs[0].energy.cpu_kwh or run.epochs[0].energy.ram_kwh
+        assert run.text("cpu_model") and run.text("meter").startswith("codecarbon")
+
+
+def test_a_tracker_that_nobody_stops_ends_as_the_script_does():
+    write(
+        "train.py",
+        "import sys\nfrom greenlove_tracker import Tracker\n"
+        "t = Tracker(2)\nt.epoch_start(); t.epoch_end()\nsys.exit(3)\n",
+    )
+    assert greenlove("--quiet", "train.py").returncode == 3
+    job, (run,) = job_and_parts()
+    assert (run.summary.status, run.summary.exit_code, job.summary.status) == ("failed", 3, "failed")
+    write(
+        "kill.py",
+        "import os, signal\nfrom greenlove_tracker import Tracker\n"
+        "t = Tracker(2)\nt.epoch_start(); t.epoch_end()\nos.kill(os.getpid(), signal.SIGTERM)\n",
+    )
+    assert greenlove("--quiet", "--log-dir", "other", "kill.py").returncode == -signal.SIGTERM
+    job, (run,) = job_and_parts("other")
+    assert (run.summary.status, run.summary.epochs_done, job.summary.status) == ("terminated", 1, "terminated")
 
 
 def test_a_scripts_own_settings_must_be_right_even_where_it_joins():
@@ -284,25 +357,24 @@ def test_torchrun_ranks_share_one_run():
         assert run.summary.energy.gpu_kwh == pytest.approx(own_kwh)
 
 
-def test_settings_that_the_script_brings_count_unless_the_command_line_says_otherwise():
+def test_what_a_script_gives_its_tracker_holds_and_the_options_are_its_defaults():
     script = (
-        "from greenlove_tracker import Tracker\n"
-        "with Tracker(2, country='FR', project='mine', pue=1.5) as t:\n"
+        "import os\nfrom greenlove_tracker import Tracker\nos.mkdir('below')\nos.chdir('below')\n"
+        "with Tracker(2, country='FR', pue=1.5, sim_gpu_w=100.0) as t:\n"
         "    for _ in range(2):\n        t.epoch_start(); t.epoch_end()\n"
         "print(t.summary.epochs_done, t.summary.pue)\n"
     )
     write("train.py", script)
-    done = greenlove("train.py")
+    done = greenlove("--country", "DE", "--project", "mine", "--pue", "1.1", "train.py")
     assert done.stdout == "2 1.5\n", done.stderr
-    run = only_run()
+    job, (run,) = job_and_parts()
     assert (run.text("country"), run.summary.project, run.summary.pue) == ("FR", "mine", 1.5)
     assert run.carbon_intensity.value == pytest.approx(56, abs=1) and run.electricity_price is not None
+    assert run.gpu_mean_w == pytest.approx(100.0) and job.gpu_mean_w == pytest.approx(360.0)
     assert run.epochs[0].emissions_gco2e == pytest.approx(
         run.epochs[0].energy.total_kwh * 1.5 * run.carbon_intensity.value
     )
-    greenlove("--country", "DE", "--log-dir", "other", "train.py")
-    other = read_logs("other").runs[0]
-    assert (other.text("country"), other.summary.project) == ("DE", "mine")
+    assert (job.text("country"), job.summary.pue) == ("DE", 1.1)
 
 
 def test_a_failed_trial_of_a_search_does_not_break_the_next_one():
@@ -318,8 +390,19 @@ def test_a_failed_trial_of_a_search_does_not_break_the_next_one():
     write("search.py", script)
     done = greenlove("--quiet", "search.py")
     assert done.returncode == 0 and "make a new Tracker" in done.stderr, done.stderr
-    assert [e.is_complete for e in only_run().epochs] == [False, True, True]
-    assert only_run().summary.epochs_planned == 3
+    job, parts = job_and_parts()
+    assert [run.summary.status for run in (*parts, job)] == ["failed", "finished", "finished", "finished"]
+    assert [run.epochs[0].is_complete for run in parts] == [False, True, True]
+
+
+def test_a_tracker_with_a_bad_setting_leaves_the_job_as_it_was():
+    write(
+        "train.py",
+        "import time\nfrom greenlove_tracker import Tracker\nfrom greenlove_tracker.errors import UsageError\n"
+        "try:\n    Tracker(5, country='Atlantis')\nexcept UsageError:\n    time.sleep(0.3)\n",
+    )
+    assert greenlove("--quiet", "train.py").returncode == 0
+    assert only_run().summary.duration_s > 0.3 and not only_run().has_parts
 
 
 def test_a_runner_inside_a_run_and_a_childs_tracker_count_nothing_twice():

@@ -50,7 +50,7 @@ KEYS: Mapping[str, Callable[[Run], str]] = {
     "account": lambda run: run.text("account"),
     "partition": lambda run: run.text("partition"),
     "user": lambda run: run.text("user"),
-    "job": lambda run: "/".join(filter(None, map(run.text, _JOB))) if run.text("job_id") else "",
+    "job": lambda run: _job_of(run),
     "kind": lambda run: EXPLORATION if run.is_exploration else TRAINING,
     "intensity": lambda run: _intensity(run.carbon_intensity) if run.knows_carbon_intensity else "",
     "status": lambda run: str(run.summary.status),
@@ -59,6 +59,13 @@ KEYS: Mapping[str, Callable[[Run], str]] = {
     "month": lambda run: run.started_at[:7],
 }
 Grouping = tuple[str, ...]  # some of KEYS; the empty one is everything together
+
+
+def _job_of(run: Run) -> str:
+    """Return the scheduler's job; without one, the run of ``greenlove run`` that runs of a script's trackers are of."""
+    if run.text("job_id"):
+        return "/".join(filter(None, map(run.text, _JOB)))
+    return run.text("part_of") or (run.run_id if run.has_parts else "")
 
 
 def _intensity(factor: Factor) -> str:

@@ -316,6 +316,11 @@ class Run(RunFiles):
                 joined[int(name[4:-4])] = int(rank) if rank.isdecimal() else 0
         return joined
 
+    @property
+    def has_parts(self) -> bool:
+        """True where the run is what lies outside the trackers of a script, whose runs are beside it."""
+        return "has_parts" in self.fields
+
     # -- epochs-<rank>.csv --
 
     @cached_property
@@ -420,7 +425,7 @@ class Run(RunFiles):
     @property
     def is_complete(self) -> bool:
         """True where the run came to a good end with all that was planned, so that it can stand for others."""
-        if self.is_exploration:
+        if self.is_exploration or self.has_parts:
             return False  # it is no training
         if self.summary.epochs_planned is None and self.total_steps_planned is None:
             return self.summary.status in (RunStatus.FINISHED, RunStatus.EXITED)

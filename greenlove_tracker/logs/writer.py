@@ -170,7 +170,7 @@ class RunWriter:
         self._summary: Mapping[str, bytes] = {}
         rank = _free_stream(run_dir, rank)
         self._epochs = AppendFile(run_dir / schema.epochs_file(rank), log_lines([schema.EPOCH_COLUMNS]))
-        head = log_lines([schema.RUN_COLUMNS, *_field_cells(fields)])
+        head = log_lines([schema.RUN_COLUMNS, *_field_cells(self.fields.values())])
         self._info = AppendFile(run_dir / _info_name(run_dir, rank), head, is_head_atomic=True)
         self._rank = rank
         self._forecasts: AppendFile | None = None  # begins with the first forecast
@@ -183,10 +183,16 @@ class RunWriter:
         self._guarded(self._epochs.path.name, lambda: self._epochs.append(log_lines([schema.row_cells(row)])))
 
     def write_fields(self, fields: Sequence[Field]) -> None:
-        """Append what was found out after the start."""
-        fields = [replace(f, value=schema.without_secrets(f.name, f.value)) for f in fields]
-        self.fields |= {f.name: f for f in fields}
-        self._guarded(self._info.path.name, lambda: self._info.append(log_lines(_field_cells(fields))))
+        """Append what was found out after the start; to replace a field, the file is written anew."""
+        shown = [replace(f, value=schema.without_secrets(f.name, f.value)) for f in fields]
+        new = {f.name: f for f in shown if self.fields.get(f.name) != f}
+        is_known = not new.keys().isdisjoint(self.fields)
+        self.fields |= new
+        if is_known:
+            whole = log_lines([schema.RUN_COLUMNS, *_field_cells(self.fields.values())])
+            self._guarded(self._info.path.name, lambda: self._info.replace(whole))
+        elif new:
+            self._guarded(self._info.path.name, lambda: self._info.append(log_lines(_field_cells(new.values()))))
 
     def write_forecast(self, issued: IssuedForecast) -> None:
         """Append a forecast."""
@@ -308,6 +314,13 @@ class AppendFile:
     def append(self, data: bytes) -> None:
         """Append data; raises OSError where not all of it could be written, and keeps it all the same."""
         self._content += data
+        self.flush()
+
+    def replace(self, content: bytes) -> None:
+        """Replace all of it at once; raises OSError where the disk does not take it, and keeps it all the same."""
+        self._content = bytearray(content)
+        self.close()
+        self._written, self._is_head_atomic = 0, True
         self.flush()
 
     def flush(self) -> None:

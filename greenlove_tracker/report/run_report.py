@@ -328,9 +328,9 @@ def _time_figure(run: Run) -> doc.KeyFigure:
     if run.is_exploration:
         return doc.KeyFigure("time", fmt.duration(summary.duration_s), ("trials, and preparations between them",))
     if not run.epochs and summary.epochs_planned is None:
-        return doc.KeyFigure(
-            "time", fmt.duration(summary.duration_s), ("the whole script; no epochs were marked in it",)
-        )
+        is_whole = "the whole script; no epochs were marked in it"
+        covered = "the script outside its own trackers, whose runs are beside this one" if run.has_parts else is_whole
+        return doc.KeyFigure("time", fmt.duration(summary.duration_s), (covered,))
     parts = [_epochs_text([epoch.duration_s for epoch in run.epochs if epoch.is_complete])]
     cut_off = [epoch for epoch in run.epochs if not epoch.is_complete]
     if cut_off:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Mapping, Sequence
 
@@ -11,6 +12,7 @@ from greenlove_tracker.forecasting import Estimate, Forecast, TrainingPlan, Tria
 from greenlove_tracker.logs.aggregate import Aggregate
 from greenlove_tracker.logs.forecasts import QUANTITIES, headline
 from greenlove_tracker.logs.run import Run
+from greenlove_tracker.records import RunSummary
 from greenlove_tracker.rendering import terminal
 from greenlove_tracker.rendering.terminal import MARGIN, WIDTH, wrap
 from greenlove_tracker.report import wording
@@ -22,7 +24,14 @@ _MAX_RUN_NAME = 34  # characters, in the table of forecasts
 _AS_BEFORE = " · model and random state as before"
 
 
-def end_screen(run: Run, *, exit_code: int | None, wrote: Sequence[str] = (), next_command: str = "") -> str:
+def end_screen(
+    run: Run,
+    *,
+    exit_code: int | None,
+    wrote: Sequence[str] = (),
+    next_command: str = "",
+    parts: Sequence[RunSummary] = (),
+) -> str:
     """Return the screen that a tracked run ends with.
 
     Args:
@@ -30,6 +39,7 @@ def end_screen(run: Run, *, exit_code: int | None, wrote: Sequence[str] = (), ne
         exit_code: of the script; None where there is none.
         wrote: the paths written, never shortened.
         next_command: what to type next, never shortened.
+        parts: totals of the runs of the script's own trackers, which are in no figure of this run.
     """
     code = f"exit {exit_code}" if exit_code is not None else ""
     ending = "   ".join(filter(None, (fmt.shortened(run.summary.status, 16), wording.progress(run), code)))
@@ -38,7 +48,7 @@ def end_screen(run: Run, *, exit_code: int | None, wrote: Sequence[str] = (), ne
         if figure.label != "compute" or run.summary.gpu_count:
             lines += terminal.figure(figure.label, figure.value, figure.how_text)
     lines.append("")
-    for text in (outcome_sentence(run), wording.measured_sentence(run), *wording.warnings(run)):
+    for text in (_parts_sentence(parts), outcome_sentence(run), wording.measured_sentence(run), *wording.warnings(run)):
         lines += wrap(text, MARGIN, MARGIN)
     if wrote or next_command:
         lines.append("")
@@ -46,6 +56,22 @@ def end_screen(run: Run, *, exit_code: int | None, wrote: Sequence[str] = (), ne
     if next_command:
         lines.append(f"{MARGIN}next    {next_command}")
     return "\n".join(lines)
+
+
+def _parts_sentence(parts: Sequence[RunSummary]) -> str:
+    """Return the totals of the runs of a script's own trackers; empty without any."""
+    if not parts:
+        return ""
+    totals = [
+        fmt.plural(sum(part.epochs_done for part in parts), "epoch"),
+        fmt.duration(math.fsum(part.duration_s for part in parts)),
+    ]
+    for quantity in ("energy_kwh", "emissions_kgco2e"):
+        values = [getattr(part, quantity) for part in parts]
+        if None not in values:
+            totals.append(fmt.QUANTITIES[quantity][1](math.fsum(values)))
+    n_runs = fmt.plural(len(parts), "run")
+    return f"the script's own {n_runs} came to {', '.join(totals)}; this one is what lies outside"
 
 
 def _wrote_lines(wrote: Sequence[str]) -> list[str]:

@@ -83,6 +83,8 @@ def progress(run: Run) -> str:
     summary, planned_steps = run.summary, run.total_steps_planned
     if planned_steps is not None:
         return f"{summary.counts.steps or 0:,} of {planned_steps:,} steps"
+    if run.has_parts and not run.epochs:
+        return "outside its trackers"
     if not run.epochs and summary.epochs_planned is None:
         return "epochs not marked"
     if summary.epochs_planned is None:

@@ -88,10 +88,13 @@ class BackgroundWorker:
         with state.lock:
             if state.is_finished:
                 return
-            if recorder.open_for_s() >= (BUDGET_SEGMENT_S if state.limits else SEGMENT_S):
+            is_suspended = recorder.is_suspended
+            if not is_suspended and recorder.open_for_s() >= (BUDGET_SEGMENT_S if state.limits else SEGMENT_S):
                 recorder.write_segment()
             unsynced = self._writer.unsynced()
         self._writer.wait_for_disk(unsynced)  # without the lock: a slow disk must not hold the training up
+        if is_suspended:
+            return  # the run inside this one is shown, and has budgets of its own
         self.update_forecast()
         with state.lock:
             text = self._status.text()

@@ -56,19 +56,6 @@ def run_fields(
     return [*fields.values(), *_factor_fields(settings, factors)]
 
 
-def settings_fields(settings: Settings, plan: Plan, factors: RunFactors) -> list[Field]:
-    """Return the lines that replace those of the start, where a script's own tracker brings settings."""
-    known = {
-        "project": settings.project,
-        "tags": settings.tags,
-        "country": settings.country,
-        "continues": settings.continues,
-        "epochs_planned": plan.epochs,
-        "total_steps_planned": plan.total_steps,
-    }
-    return [*(Field(name, cell(value)) for name, value in known.items()), *_factor_fields(settings, factors)]
-
-
 def _factor_fields(settings: Settings, factors: RunFactors) -> list[Field]:
     fields = [Field("pue", cell(settings.pue))]
     if settings.price_usd_per_gpu_hour is not None:

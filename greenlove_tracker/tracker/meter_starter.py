@@ -9,10 +9,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from greenlove_tracker.config import Settings
+from greenlove_tracker.errors import MeterError
 from greenlove_tracker.job import Ranks
 from greenlove_tracker.logs.writer import RunWriter
 from greenlove_tracker.meter import Meter, MeterInfo, NullMeter, SimulatedMeter
-from greenlove_tracker.records import Clock, Factor, Field, Flag
+from greenlove_tracker.records import Clock, Energy, Factor, Field, Flag
 from greenlove_tracker.tracker.background import start_thread
 from greenlove_tracker.tracker.foreign_warnings import without_foreign_warnings
 from greenlove_tracker.tracker.recorder import Recorder
@@ -36,6 +37,20 @@ class MeterStarter:
         self._state, self._recorder, self._writer, self._meter = state, recorder, writer, meter
         self._is_settled = threading.Event()  # it is up, or never will be
         self._is_released = self._has_failed = False
+        self._info = MeterInfo(())
+
+    def lend(self) -> Meter:
+        """Return the meter for a run inside this one, which stands still meanwhile."""
+        if isinstance(self._meter, NullMeter):
+            return self._meter
+        if self._has_failed:
+            return NullMeter(self.why_no_energy)
+        return _LentMeter(self._meter, self._is_settled, self)
+
+    @property
+    def info(self) -> MeterInfo:
+        """What the meter found; nothing before it is up."""
+        return self._info
 
     def start(self, *, in_background: bool) -> None:
         """Start the meter, on a thread where it takes its time: nothing waits for it."""
@@ -53,6 +68,7 @@ class MeterStarter:
         except Exception as error:  # a meter is somebody else's code on somebody else's hardware
             self._fail(error)
             info = MeterInfo((Field("meter", "none"), Field("meter_note", f"{error}")))
+        self._info = info
         with self._state.lock:
             if self._is_released:
                 self._stop()
@@ -106,6 +122,33 @@ class MeterStarter:
                 self._meter.stop()
         except Exception as error:
             self._state.warn_once.warn("stop", f"the energy meter could not be stopped: {error!r}")
+
+
+class _LentMeter:
+    """The meter of a job for one run inside it: it is up already, or comes up, and goes on afterwards."""
+
+    def __init__(self, meter: Meter, is_settled: threading.Event, owner: MeterStarter) -> None:
+        self._meter, self._is_settled, self._owner = meter, is_settled, owner
+        self.starts_at_once = is_settled.is_set()
+        self.resolution_s = meter.resolution_s
+
+    def start(self) -> MeterInfo:
+        """Wait until it is up, and return what it found.
+
+        Raises:
+            MeterError: where it could not start.
+        """
+        self._is_settled.wait()
+        if not self._owner.wait_ready(0.0):
+            raise MeterError(self._owner.why_no_energy)
+        return self._owner.info
+
+    def read(self) -> Energy:
+        """Return the energy since the last reading, of whichever run."""
+        return self._meter.read()
+
+    def stop(self) -> None:
+        """Do nothing: it is the job's."""
 
 
 def choose_meter(

@@ -5,6 +5,7 @@ It knows nothing of threads, files or signals: the session holds the lock and ta
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -60,6 +61,7 @@ class Recorder:
         stepped_at_s: the time of the last step, by the steady clock.
         paused_s: pauses that are over.
         metered_kwh: all that the meter gave so far, without PUE; None where it gave nothing yet.
+        is_suspended: nothing is recorded, because another run of this process records what passes.
     """
 
     def __init__(
@@ -93,10 +95,11 @@ class Recorder:
         self.stepped_at_s: float | None = None
         self.paused_s = 0.0
         self.metered_kwh: float | None = None
+        self.is_suspended = False
 
     def attach_meter(self, meter: Meter) -> None:
         """Measure energy from now on; what came before is a row of its own without energy."""
-        if self.open_for_s() > (_UNMETERED_S if meter.starts_at_once else 0.0):
+        if not self.is_suspended and self.open_for_s() > (_UNMETERED_S if meter.starts_at_once else 0.0):
             self.write_segment()
         self._meter = meter
         self._failures = 0
@@ -202,6 +205,29 @@ class Recorder:
     def open_for_s(self) -> float:
         """Return the time that the current span has been open."""
         return self._clock.perf_s() - self._boundary.perf_s
+
+    @property
+    def boundary(self) -> tuple[float, float]:
+        """The end of the last row, by both clocks."""
+        return self._boundary.perf_s, self._boundary.utc_s
+
+    def suspend(self) -> None:
+        """Write what has passed, and record nothing until ``go_on``: another run of this process does."""
+        self.write_segment()
+        self.is_suspended = True
+
+    def go_on(self, since: tuple[float, float], *, is_meter_read: bool) -> None:
+        """Record again.
+
+        Args:
+            since: when the other run ended, by both clocks.
+            is_meter_read: the other run read this meter; else what it counted meanwhile is discarded.
+        """
+        self.is_suspended = False
+        self._boundary = _Boundary(*since)
+        if self._meter is not None and not is_meter_read:
+            with contextlib.suppress(Exception):  # the next row's own reading fails too, and is warned of
+                self._meter.read()
 
     def finish(self) -> None:
         """Close the open epoch as unfinished and write the tail; once."""

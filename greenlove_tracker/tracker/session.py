@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from greenlove_tracker import console, devices
-from greenlove_tracker.config import Settings
+from greenlove_tracker.config import Settings, load_settings
 from greenlove_tracker.errors import TrackerStateError
 from greenlove_tracker.forecasting import Forecast
 from greenlove_tracker.job import Ranks
@@ -21,7 +21,7 @@ from greenlove_tracker.records import Clock, Counts, Field, Flag, Row, RunStatus
 from greenlove_tracker.tracker.background import BackgroundWorker
 from greenlove_tracker.tracker.budgets import BudgetActions, BudgetMonitor
 from greenlove_tracker.tracker.forecaster import ProgressLog, RunForecaster
-from greenlove_tracker.tracker.metadata import run_fields, settings_fields
+from greenlove_tracker.tracker.metadata import run_fields
 from greenlove_tracker.tracker.meter_starter import MeterStarter, choose_meter
 from greenlove_tracker.tracker.recorder import Recorder
 from greenlove_tracker.tracker.shutdown import guard, is_interactive
@@ -49,6 +49,9 @@ class Session:
         codecarbon_options: passed on to CodeCarbon.
 
     Attributes:
+        job: the run of ``greenlove run`` whose script tracks this one; it stands still meanwhile, so that each second
+            and each energy is in one run.
+        parts: of such a job, the totals of the runs inside it that are over.
         state: of the run.
         recorder: of the run.
         writer: of the run's files.
@@ -80,16 +83,28 @@ class Session:
         self.pid = os.getpid()
         self.summary: RunSummary | None = None
         self.shows_final_screen = self.is_monitoring_over = False
-        in_background, clock = clock is None, clock or SystemClock()
+        self.state: RunState
+        self.job = open_job() if mode is RunMode.OWN else None
+        self.parts: list[RunSummary] = []
+        in_background = clock is None and (self.job is None or self.job._in_background)
+        self._in_background: bool = in_background
+        self._shares_clock = clock is None
+        clock = clock or (self.job.state.clock if self.job is not None else SystemClock())
         started_s, started_utc_s = clock.perf_s(), clock.utc_s()
         factors = run_factors(settings, plan, "", writer.timestamp(started_utc_s))
-        meter = meter or choose_meter(settings, ranks, clock, factors.carbon_intensity, codecarbon_options)
-        if in_background and not meter.starts_at_once:
+        lent = None if meter is not None or codecarbon_options or self.job is None else self.job._lend_meter(settings)
+        self._borrows_meter = lent is not None
+        meter = meter or lent or choose_meter(settings, ranks, clock, factors.carbon_intensity, codecarbon_options)
+        if in_background and lent is None and not meter.starts_at_once:
             meter = WatchedMeter(meter)
         run_dir = join_dir or make_run_dir(settings.log_dir, ranks, started_utc_s)
-        self.state = state = RunState(
+        self._supersede(mode)
+        if self.job is not None:
+            suspended = self.job._suspend()
+            started_s, started_utc_s = suspended if self._shares_clock else (started_s, started_utc_s)
+        state = self.state = RunState(
             settings=settings,
-            plan=None if mode.is_joinable else plan,
+            plan=None if mode.is_job else plan,
             factors=replace(factors, run_id=run_dir.name),
             budget_actions=(budget_actions or BudgetActions()).with_settings(settings),
             prior=prior,
@@ -103,6 +118,8 @@ class Session:
             warn_once=WarnOnce(),
         )
         role = [Field("role", schema.JOINED_ROLE)] if join_dir else []
+        if self.job is not None and join_dir is None:
+            role = [Field("part_of", self.job.run_dir.name)]
         fields = run_fields(settings, plan, ranks, state.factors, [*extra_fields, *role])
         stream = schema.COMMAND_STREAM if mode is RunMode.COMMAND and join_dir is None else ranks.rank
         self.writer = writer.RunWriter(run_dir, stream, fields, state.warn_once.log_failed)
@@ -130,8 +147,6 @@ class Session:
         if before and not (state.run_dir.parent / before).is_dir():
             state.warn_once.warn("continues", f"no run {before} in {log_dir}; noted as continued all the same")
         if state.mode is not RunMode.EXPLORATION or open_run() is None:
-            if isinstance(guard.current, Session):
-                guard.current.close_as_superseded()
             guard.watch(self, in_background=in_background)
         self._meter_starter.start(in_background=in_background)
         if in_background:
@@ -334,29 +349,58 @@ class Session:
             self.finish(RunStatus.STOPPED, 0)
             raise SystemExit(0)
 
-    # -- a script's own trackers join ----------------------------------------------------------------------------
+    # -- a job, and the runs inside it ---------------------------------------------------------------------------
 
-    def join(self, plan: Plan, arguments: Mapping[str, Any], prior: Forecast | None, actions: BudgetActions) -> None:
-        """Let a script's own tracker join; see ``RunState.join``.
+    def settings_for_part(self, given: Mapping[str, Any]) -> Settings:
+        """Return the settings of a run inside this job: what the script gives, before the options of the job.
 
         Raises:
             UsageError: for a bad setting.
         """
-        state = self.state
-        with state.lock:
-            state.join(plan, arguments, prior, actions)
-        with self.tracked_call as recorder:
-            recorder.grams_per_kwh = state.grams_per_kwh
-            self.writer.write_fields(settings_fields(state.settings, state.plan or plan, state.factors))
+        settings, log_dir = self.state.settings, self.run_dir.parent
+        options = {name: getattr(settings, name) for name in settings.given}
+        if not self.state.is_part_of_other:  # the script may have changed its working directory
+            is_here = Path(settings.log_dir).absolute() == log_dir
+            options["log_dir"] = settings.log_dir if is_here else str(log_dir)
+        return load_settings({**options, **{name: value for name, value in given.items() if value is not None}})
 
-    def finish_joined(self, status: RunStatus, exit_code: int | None) -> RunSummary | None:
-        """Close the open epoch of a joined tracker that is done, and return the totals so far."""
-        with self.tracked_call:
-            self._close_epoch(status)
-            return self._summarise(status, exit_code)
-        return None
+    def _lend_meter(self, settings: Settings) -> Meter | None:
+        """Return the job's meter for a run with these settings; None where it needs another."""
+        own = self.state.settings
+        needs_other = settings.is_simulated or (settings.cpu_tdp_w, settings.ram_w) != (own.cpu_tdp_w, own.ram_w)
+        return None if needs_other else self._meter_starter.lend()
+
+    def _suspend(self) -> tuple[float, float]:
+        """Stand still, because a run inside this job begins; return when that was, by both clocks."""
+        with self.tracked_call as recorder:
+            if "has_parts" not in self.writer.fields and not self.state.is_part_of_other:
+                self.writer.write_fields([Field("has_parts", schema.cell(True))])
+            recorder.suspend()
+        return self.recorder.boundary
+
+    def _go_on(self, part: Session) -> None:
+        """Go on where a run inside this job has ended."""
+        with self.tracked_call as recorder:
+            if part.summary is not None:
+                self.parts.append(part.summary)
+            clock, suspended_s = self.state.clock, recorder.boundary[0]
+            ended = part.recorder.boundary if part._shares_clock else (clock.perf_s(), clock.utc_s())
+            recorder.go_on(ended, is_meter_read=part._borrows_meter)
+            self.state.other_runs_s += ended[0] - suspended_s
+
+    def go_on_alone(self) -> None:
+        """Go on where a run inside this job could not begin."""
+        with self.tracked_call as recorder:
+            if recorder.is_suspended:
+                recorder.go_on(recorder.boundary, is_meter_read=True)
 
     # -- the end -------------------------------------------------------------------------------------------------
+
+    def _supersede(self, mode: RunMode) -> None:
+        """Close the run that is open in this process, unless this one goes on inside or beside it."""
+        current = guard.current
+        if isinstance(current, Session) and current is not self.job and mode is not RunMode.EXPLORATION:
+            current.close_as_superseded()
 
     def close_as_superseded(self) -> None:
         """Close the run because another one begins in this process: two meters would count everything twice."""
@@ -368,6 +412,9 @@ class Session:
     def finish(self, status: RunStatus, exit_code: int | None = None) -> None:
         """Write the tail and the summary, and release everything; once, and only in the process that began it."""
         if self.pid == os.getpid():
+            inner = open_run()
+            if inner is not None and inner.job is self:
+                inner.finish(status, exit_code)
             self.tracked_call.finish_after_call(status, exit_code)
 
     def finish_hung(self, status: RunStatus) -> None:
@@ -398,6 +445,8 @@ class Session:
             self.state.is_finished = True
             self._worker.run_ended()
             guard.release(self)
+            if self.job is not None:
+                self.job._go_on(self)
         if self.shows_final_screen and status is not RunStatus.SUPERSEDED:
             self.show_final_screen()
 
@@ -458,11 +507,12 @@ class Session:
         run = Run(self.run_dir, self.writer.held() if unwritten else None)
         code = run.summary.exit_code if exit_code is None else exit_code
         if not unwritten:
-            return end_screen(run, exit_code=code, wrote=(f"{self.shown_dir}/", *wrote), next_command=next_command)
+            wrote = (f"{self.shown_dir}/", *wrote)
+            return end_screen(run, exit_code=code, wrote=wrote, next_command=next_command, parts=self.parts)
         reason = unwritten_text(unwritten)
         lost = f"! the log in {self.shown_dir}/ is not complete: {reason}; the figures are from memory"
         wrapped = terminal.wrap(lost, "  ", "    ", breaks_hyphens=False)
-        return "\n".join([end_screen(run, exit_code=code, wrote=wrote), "", *wrapped])
+        return "\n".join([end_screen(run, exit_code=code, wrote=wrote, parts=self.parts), "", *wrapped])
 
 
 class _TrackedCall:
@@ -513,6 +563,14 @@ class _TrackedCall:
                 self._deferred = status, exit_code  # called by the user's own meter, in the middle of a row
             else:
                 self._session.finish_now(status, exit_code)
+
+
+def open_job() -> Session | None:
+    """Return the run of ``greenlove run`` in this process, whose script makes trackers; None where there is none."""
+    outermost = guard.outermost
+    if not isinstance(outermost, Session) or outermost.pid != os.getpid() or outermost.is_finished:
+        return None
+    return outermost if outermost.state.mode is RunMode.RUNNER else None
 
 
 def open_run() -> Session | None:

@@ -52,13 +52,23 @@ class Closable(Protocol):
 
 
 class _ShutdownGuard:
-    """Closes the one open run of this process when the process ends."""
+    """Closes the open runs of this process when the process ends."""
 
     def __init__(self) -> None:
-        self.current: Closable | None = None
+        self._open: list[Closable] = []  # each inside the one before: a training, in the job of ``greenlove run``
         self._is_registered = False
         self._is_terminating = False
         self._hang_watcher = _HangWatcher(self._end_if_hung)
+
+    @property
+    def current(self) -> Closable | None:
+        """The innermost open run."""
+        return self._open[-1] if self._open else None
+
+    @property
+    def outermost(self) -> Closable | None:
+        """The open run that is closed last; it closes those inside it."""
+        return self._open[0] if self._open else None
 
     def watch(self, run: Closable, *, in_background: bool = True) -> None:
         """Close this run if nobody else does.
@@ -67,7 +77,7 @@ class _ShutdownGuard:
             run: the one that is open now.
             in_background: a thread may watch for SIGTERM while the main thread hangs.
         """
-        self.current = run
+        self._open.append(run)
         if not self._is_registered:
             atexit.register(self._at_exit)
             if hasattr(os, "register_at_fork"):
@@ -82,10 +92,10 @@ class _ShutdownGuard:
 
     def release(self, run: Closable) -> None:
         """Restore the signal handler: the run is closed."""
-        if self.current is not run:
+        if run not in self._open:
             return
-        self.current = None
-        if _is_main_thread():
+        self._open.remove(run)
+        if not self._open and _is_main_thread():
             self._restore_handler()
 
     def _restore_handler(self) -> None:
@@ -102,7 +112,7 @@ class _ShutdownGuard:
         if signal_hold.postpone(number):
             return
         self._is_terminating = True
-        run = self.current
+        run = self.outermost
         try:
             if run is not None and run.pid == os.getpid():
                 run.finish(RunStatus.TERMINATED)
@@ -126,15 +136,15 @@ class _ShutdownGuard:
 
     def _close_hung(self, is_closed: threading.Event) -> None:
         try:
-            run = self.current
-            if run is not None and run.pid == os.getpid():
-                run.finish_hung(RunStatus.TERMINATED)
+            for run in reversed(self._open):
+                if run.pid == os.getpid():
+                    run.finish_hung(RunStatus.TERMINATED)
             _log.warning("greenlove: SIGTERM has waited for %g s, for the main thread hangs: the process ends", HANG_S)
         finally:
             is_closed.set()
 
     def _at_exit(self) -> None:
-        run = self.current
+        run = self.outermost
         if run is None or run.pid != os.getpid() or run.is_finished:
             return
         status = exit_status()
@@ -147,7 +157,7 @@ class _ShutdownGuard:
 
     def _forget(self) -> None:
         """Forget the run in a forked child: it is the parent's, and so is whatever it was doing at the moment."""
-        self.current, self._is_terminating = None, False
+        self._open, self._is_terminating = [], False
         self._restore_handler()
         self._hang_watcher.forget()
 

@@ -9,10 +9,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
-from typing import Any
 
 from greenlove_tracker import console
-from greenlove_tracker.config import Settings, load_settings
+from greenlove_tracker.config import Settings
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.forecasting import Forecast
 from greenlove_tracker.grid import carbon_intensity, electricity_price, resolve_place
@@ -30,23 +29,23 @@ class RunMode(Enum):
     """The kind of training that a run tracks."""
 
     OWN = "a training in this process, by a tracker of its own"
-    RUNNER = "a script in this process, under greenlove run; the trackers that it makes join the run"
+    RUNNER = "a script in this process, under greenlove run; the trackers that it makes are runs of their own"
     COMMAND = "a whole command, measured from outside"
     EXPLORATION = "an exploration, which may be inside another run of this process and then goes on beside it"
 
     @property
-    def is_joinable(self) -> bool:
-        """True where a script's own trackers join the run."""
+    def is_job(self) -> bool:
+        """True where the run is whatever ``greenlove run`` runs: it has no plan, and no epochs of its own."""
         return self in (RunMode.RUNNER, RunMode.COMMAND)
 
 
 @dataclass(slots=True, kw_only=True)
 class RunState:
-    """One tracked run; it changes where a script's own tracker joins it, and as it goes on.
+    """One tracked run as it goes on.
 
     Attributes:
         settings: what it is measured and counted with.
-        plan: epochs or steps; None where no script has brought a plan yet.
+        plan: epochs or steps; None of whatever ``greenlove run`` runs.
         factors: its names, and the factors that energy is multiplied with.
         budget_actions: the user's own code for budgets.
         prior: the forecast of an exploration of this training.
@@ -63,6 +62,7 @@ class RunState:
         overrun_quantities: the budgets that were found to be overrun.
         forecast: the latest.
         gpu_count: GPUs of this node that are ours; 0 until the meter is up.
+        other_runs_s: time in which other runs of this process, inside this one, recorded what passed.
         is_finished: nothing of it is touched any more.
     """
 
@@ -84,35 +84,12 @@ class RunState:
     overrun_quantities: set[str] = field(default_factory=set)
     forecast: Forecast | None = field(init=False)
     gpu_count: int = 0
+    other_runs_s: float = 0.0
     is_finished: bool = False
 
     def __post_init__(self) -> None:
         self.limits = budget_limits(self.settings, self.started_utc_s)
         self.forecast = self.prior
-
-    def join(
-        self, plan: Plan, arguments: Mapping[str, Any], prior: Forecast | None, budget_actions: BudgetActions
-    ) -> None:
-        """Take over what a script's own tracker brings, which joins a run that was begun before it was known.
-
-        Args:
-            plan: the script's; that of a second tracker comes on top.
-            arguments: the settings that the script gives; where the command line set one, that one stays.
-            prior: of an exploration of the script's training.
-            budget_actions: the script's code for budgets.
-
-        Raises:
-            UsageError: for a bad setting; the run stays as it was.
-        """
-        plan = plan if self.plan is None else self.plan.and_then(plan)
-        of_command_line = {name: getattr(self.settings, name) for name in self.settings.given}
-        settings = load_settings({**arguments, **of_command_line, "log_dir": self.settings.log_dir})
-        factors = run_factors(settings, plan, self.factors.run_id, self.factors.started_at)
-        limits = budget_limits(settings, self.started_utc_s)
-        self.settings, self.plan, self.factors, self.limits = settings, plan, factors, limits
-        self.budget_actions = budget_actions.with_settings(settings)
-        self.prior = self.forecast = prior
-        self.overrun_quantities.clear()
 
     @property
     def is_first_rank(self) -> bool:
@@ -126,8 +103,8 @@ class RunState:
 
     @property
     def elapsed_s(self) -> float:
-        """The time since the run began."""
-        return self.clock.perf_s() - self.started_s
+        """The time since the run began, without that of the runs inside it."""
+        return self.clock.perf_s() - self.started_s - self.other_runs_s
 
     @property
     def grams_per_kwh(self) -> float:
@@ -166,14 +143,6 @@ class Plan:
             object.__setattr__(self, name, number)
             if number <= 0:
                 raise UsageError(f"{name} must be at least 1, not {value}; leave it out where it is not known")
-
-    def and_then(self, other: Plan) -> Plan:
-        """Return this plan with another training behind it in the same run."""
-        return Plan(_sum(self.epochs, other.epochs), _sum(self.total_steps, other.total_steps))
-
-
-def _sum(a: int | None, b: int | None) -> int | None:
-    return None if a is None or b is None else a + b
 
 
 def run_factors(settings: Settings, plan: Plan, run_id: str, started_at: str) -> RunFactors:

@@ -18,7 +18,7 @@ from greenlove_tracker.meter import Meter
 from greenlove_tracker.records import Clock, Counts, RunStatus, RunSummary
 from greenlove_tracker.tracker.budgets import BudgetActions, Overrun
 from greenlove_tracker.tracker.forecaster import ExplorationResult, prior_for
-from greenlove_tracker.tracker.session import Session, open_run
+from greenlove_tracker.tracker.session import Session, open_job
 from greenlove_tracker.tracker.shutdown import is_interactive, status_of
 from greenlove_tracker.tracker.signal_hold import signal_hold
 from greenlove_tracker.tracker.state import Plan
@@ -75,8 +75,6 @@ class Tracker:
 
     _pid = 0
     _session: Session | None = None  # None: calls do nothing
-    _is_joined = False
-    _joined_summary: RunSummary | None = None
 
     def __init__(
         self,
@@ -106,20 +104,17 @@ class Tracker:
         if devices.in_dataloader_worker():
             return
         prior_forecast = prior_for(prior, plan)
+        job = open_job()
 
         def begin() -> Session:
-            merged = load_settings(given)
-            if (session := _run_to_join()) is not None:
-                session.join(plan, given, prior_forecast, budget_actions)
-                self._is_joined = True
-                return session
+            merged = load_settings(given) if job is None else job.settings_for_part(given)
             session = Session(
                 merged,
                 plan,
                 find_ranks(os.environ),
                 clock,
                 meter,
-                join_dir=outer_run_dir(),
+                join_dir=run_dir_to_join(),
                 prior=prior_forecast,
                 budget_actions=budget_actions,
                 codecarbon_options=codecarbon_options,
@@ -128,7 +123,11 @@ class Tracker:
             return session
 
         with signal_hold:
-            self._session = _begun(begin, {name for name, value in given.items() if value is not None})
+            try:
+                self._session = _begun(begin, {name for name, value in given.items() if value is not None})
+            finally:
+                if job is not None and self._session is None:
+                    job.go_on_alone()
 
     # -- the loop ------------------------------------------------------------------------------------------------
 
@@ -211,8 +210,6 @@ class Tracker:
     @property
     def summary(self) -> RunSummary | None:
         """The totals of this rank's node, once the run is closed; ``read_logs`` adds all nodes up."""
-        if self._is_joined:
-            return self._joined_summary
         return self._session.summary if self._session else None
 
     # -- its end -------------------------------------------------------------------------------------------------
@@ -235,7 +232,7 @@ class Tracker:
         session = self._session
         if session is None or os.getpid() != self._pid:
             return None
-        if session.state.is_finished or self._joined_summary is not None:
+        if session.is_finished:
             if session.is_monitoring_over:
                 return None
             if session.summary is not None and session.summary.status == RunStatus.SUPERSEDED:
@@ -248,10 +245,7 @@ class Tracker:
         session = self._session
         if session is None or os.getpid() != self._pid or session.is_finished:
             return
-        if not self._is_joined:
-            session.finish(status, exit_code)
-        elif self._joined_summary is None:
-            self._joined_summary = session.finish_joined(status, exit_code)
+        session.finish(status, exit_code)
 
 
 def _begun(begin: Callable[[], Session], arguments: set[str]) -> Session | None:
@@ -280,16 +274,10 @@ def _begun(begin: Callable[[], Session], arguments: set[str]) -> Session | None:
     return None
 
 
-def _run_to_join() -> Session | None:
-    """Return the run of ``greenlove run`` in this process, which a script's own tracker joins."""
-    session = open_run()
-    return session if session is not None and session.state.mode.is_joinable else None
-
-
 def run_dir_to_join() -> Path | None:
-    """Return the directory of the run that a tracker made now would join, in this process or another."""
-    session = _run_to_join()
-    return outer_run_dir() if session is None else session.run_dir
+    """Return the directory of the run that a tracker made now would join: one that another process leads."""
+    job = open_job()
+    return None if job is not None and not job.state.is_part_of_other else outer_run_dir()
 
 
 def outer_run_dir() -> Path | None:

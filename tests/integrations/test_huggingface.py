@@ -307,15 +307,17 @@ def test_what_the_tracker_raises_for_the_user_ends_the_training(monkeypatch):
         make_trainer(make_callback(), max_steps=2).train()
 
 
-def test_under_greenlove_run_a_training_and_its_continuation_are_one_run():
+def test_under_greenlove_run_a_training_and_its_continuation_are_runs_of_their_own():
     settings = load_settings({"sim_cpu_tdp_w": 50})
     led = Session(settings, Plan(), Ranks(), mode=RunMode.RUNNER)
     trainer = make_trainer(make_callback(), max_steps=4, save_strategy="steps", save_steps=2)
     trainer.train()
     trainer.train(resume_from_checkpoint="checkpoints/checkpoint-2")
     led.finish(RunStatus.FINISHED)
-    run = only_run()
-    assert (run.summary.counts.steps, run.summary.epochs_done, run.text("continues")) == (6, 2, "")
+    job, first, second = read_logs("greenlove_logs").runs
+    assert [r.summary.counts.steps for r in (first, second)] == [4, 2]
+    assert (first.text("continues"), second.text("continues")) == ("", first.run_id)
+    assert first.text("part_of") == second.text("part_of") == job.run_id
 
 
 def test_a_ranks_tokens_add_up_to_those_of_all():

@@ -213,14 +213,16 @@ def test_stopping_comes_between_two_epochs_after_the_checkpoint(clock, tmp_path,
     assert run.scores() == ()  # a run that stopped is not what was forecast
 
 
-def test_a_script_that_joins_a_run_says_what_is_done_in_its_budgets(clock, tmp_path):
+def test_a_script_under_greenlove_run_says_what_is_done_in_its_budgets(clock, tmp_path):
     meter = SimulatedMeter(clock, gpu_w=360.0)
     settings = load_settings({"log_dir": tmp_path, "verbose": 0})
     led = Session(settings, Plan(), find_ranks({}), clock, meter, mode=RunMode.RUNNER)
     with pytest.raises(BudgetExceeded), Tracker(epochs=20, max_energy_kwh=0.01, on_overrun="stop") as t:
         train(t, clock, 20)
     led.finish(RunStatus.FINISHED)
-    assert 0 < read_logs(tmp_path).runs[0].summary.epochs_done < 20
+    run, job = sorted(read_logs(tmp_path).runs, key=lambda run: run.has_parts)
+    assert 0 < run.summary.epochs_done < 20 and (run.summary.status, job.summary.status) == ("stopped", "finished")
+    assert run.summary.duration_s == clock.perf_s() and job.summary.duration_s == 0.0
 
 
 def test_a_function_is_told_in_the_trainings_own_thread(clock, tmp_path):

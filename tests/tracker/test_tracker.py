@@ -14,17 +14,13 @@ from fakes import FakeClock, ScriptedMeter, gpu_energy, session, tick
 
 from greenlove_tracker import Tracker, read_logs
 from greenlove_tracker import format as fmt
-from greenlove_tracker.config import load_settings
 from greenlove_tracker.errors import MeterError, UsageError
-from greenlove_tracker.job import find_ranks
 from greenlove_tracker.logs import writer
 from greenlove_tracker.logs import writer as writer_module
 from greenlove_tracker.meter import NullMeter, SimulatedMeter
 from greenlove_tracker.records import Energy, Flag, RunStatus
 from greenlove_tracker.tracker import background
-from greenlove_tracker.tracker.session import Session
 from greenlove_tracker.tracker.shutdown import guard
-from greenlove_tracker.tracker.state import Plan, RunMode
 
 
 @pytest.fixture(autouse=True)
@@ -518,7 +514,7 @@ def test_only_local_rank_0_carries_a_meter_and_nodes_are_summed(clock, monkeypat
     for name, value in launch.items():
         monkeypatch.setenv(name, value)
     for rank in (1, 0, 3, 2):
-        guard.current = None  # as if each were a process of its own
+        guard._forget()  # as if each were a process of its own
         monkeypatch.setenv("RANK", str(rank))
         monkeypatch.setenv("LOCAL_RANK", str(rank % 2))
         settings = {"sim_gpu_w": 360.0, "sim_gpu_count": 2}
@@ -634,13 +630,3 @@ def test_the_first_steps_time_belongs_to_the_epoch_of_a_training_in_steps(clock)
 def test_a_resumed_run_that_is_not_there_is_said(clock, caplog):
     make(clock, continues="nowhere").stop()
     assert "nowhere" in caplog.text
-
-
-def test_a_tracker_with_a_bad_setting_does_not_join(clock):
-    settings = load_settings({"verbose": 0})
-    led = Session(settings, Plan(), find_ranks({}), clock, NullMeter(), mode=RunMode.RUNNER)
-    with pytest.raises(UsageError, match="Atlantis"):
-        Tracker(5, country="Atlantis")
-    Tracker(3, country="DE")
-    led.finish(RunStatus.FINISHED)
-    assert (only_run().summary.epochs_planned, only_run().text("country")) == (3, "DE")
