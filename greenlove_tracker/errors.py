@@ -48,6 +48,10 @@ class UsageError(GreenloveError, ValueError):
         return _ARGUMENT.sub(named, str(self.args[0]))
 
 
+class NoSuchScriptError(UsageError):
+    """There is no such script; the process ends with 2, as Python does."""
+
+
 class SettingError(UsageError):
     """A bad setting in a file or an environment variable; the message says where it stands."""
 

@@ -6,7 +6,8 @@ import hashlib
 import os
 import socket
 import subprocess
-from collections.abc import Mapping
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from greenlove_tracker.records import Field
@@ -20,7 +21,7 @@ class Ranks:
 
     rank: int = 0
     local_rank: int = 0
-    world_size: int = 1
+    world_size: int = 1  # 0: not known yet, of a process that was spawned and has not joined its group
     local_world_size: int = 1
     launch_key: str = ""  # the same for all ranks of one launch, another for the next; empty for a single process
 
@@ -57,8 +58,63 @@ def find_ranks(env: Mapping[str, str]) -> Ranks:
     parts = [env.get(k, "") for k in key]
     if local_world_size == world_size:  # one node: the launcher's own process tells launches apart
         parts += [socket.gethostname(), str(os.getppid())]
-    digest = hashlib.sha256("\x1f".join(parts).encode()).hexdigest()[:16]
-    return Ranks(rank, local_rank, world_size, local_world_size, digest)
+    return Ranks(rank, local_rank, world_size, local_world_size, _digest(parts))
+
+
+def ranks_of_process(env: Mapping[str, str], claim_order: Callable[[str], int]) -> Ranks:
+    """Return the ranks of this process: as a launcher set them, else as torch and multiprocessing tell.
+
+    Under ``torch.multiprocessing.spawn``, and so under Lightning's ``ddp_spawn``, no variable tells the ranks. Once the
+    process group is initialised it tells rank and world size. Before that, torch's own spawn has given each process its
+    index; other processes of ``multiprocessing`` count as one training where a MASTER_ADDR or MASTER_PORT announces a
+    process group, and find each other by a claim. Workers of a pool without one train each for themselves.
+
+    Args:
+        env: the environment.
+        claim_order: returns for a key, which all siblings share, how many of them had claimed theirs before this one.
+    """
+    ranks = find_ranks(env)
+    if ranks.launch_key:
+        return ranks
+    rank, world_size = torch_group()
+    if world_size == 1:
+        return Ranks()
+    parent, index = _spawned()
+    is_announced = parent is not None and ("MASTER_ADDR" in env or "MASTER_PORT" in env)
+    if world_size == 0 and index is None and not is_announced:
+        return Ranks()
+    is_on_many = any(_leading_int(env.get(name, "")) > 1 for name in ("NNODES", "SLURM_JOB_NUM_NODES", "SLURM_NNODES"))
+    siblings = [socket.gethostname(), str(os.getppid() if parent is None else parent)]
+    group = [env.get(name, "") for name in ("MASTER_ADDR", "MASTER_PORT", "SLURM_JOB_ID")]
+    key = _digest(group if is_on_many and world_size else siblings)
+    local_rank = claim_order(_digest(siblings)) if index is None else index
+    # local_world_size stays 1: nothing binds each of them to CPUs or GPUs of its own, as a launcher may
+    return Ranks(rank if world_size else local_rank, local_rank, world_size, 1, key)
+
+
+def torch_group() -> tuple[int, int]:
+    """Return rank and size of torch's process group; of size 0 where there is none, or torch is not in use."""
+    distributed = getattr(sys.modules.get("torch"), "distributed", None)
+    if distributed is None or not distributed.is_available() or not distributed.is_initialized():
+        return 0, 0
+    return distributed.get_rank(), distributed.get_world_size()
+
+
+def _spawned() -> tuple[int | None, int | None]:
+    """Return the parent of a process of ``multiprocessing``, and its index where torch's spawn gave one."""
+    processes = sys.modules.get("multiprocessing.process")
+    parent = processes.parent_process() if processes is not None else None
+    if processes is None or parent is None:
+        return None, None
+    this = processes.current_process()
+    is_torchs = getattr(getattr(this, "_target", None), "__module__", "") == "torch.multiprocessing.spawn"
+    arguments: Sequence[object] = getattr(this, "_args", ())  # the user's function, the index, …
+    index = arguments[1] if is_torchs and len(arguments) > 1 else None
+    return parent.pid, index if isinstance(index, int) else None
+
+
+def _digest(parts: Sequence[str]) -> str:
+    return hashlib.sha256("\x1f".join(parts).encode()).hexdigest()[:16]
 
 
 def _rank_of_node(env: Mapping[str, str]) -> str:

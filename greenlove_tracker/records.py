@@ -55,6 +55,7 @@ class Flag(DescribedStr):
         "wall clock and steady clock disagree by over 2 s and 1%: suspended, or the clock was set",
     )
     SHORT = "short", "under 100 ms: the energy of this row is noise, its sum over rows is not"
+    WAITING = "waiting", "a question waited for its answer: time of the run, and not of its training"
     UNFINISHED = "unfinished", "the epoch was cut off before its end"
     NOT_ENDED = "not_ended", "epoch_end() was not called: the epoch was closed where the next one began"
     HUNG = "hung", "the training hung and was ended by SIGTERM: no energy, for the device was not asked any more"

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from greenlove_tracker.config import Settings
-from greenlove_tracker.errors import UsageError
+from greenlove_tracker.errors import NoSuchScriptError, UsageError
 from greenlove_tracker.job import find_ranks
 from greenlove_tracker.records import Field, RunStatus
 from greenlove_tracker.signals import SignalForwarding
@@ -46,18 +46,27 @@ class ScriptOutcome:
 def run_script(path: str, arguments: Sequence[str], settings: Settings) -> ScriptOutcome:
     """Run a Python file in this process: its ``sys.argv``, ``sys.path[0]`` and ``__main__`` are its own.
 
+    A directory with a ``__main__.py`` is run as Python does.
+
     Raises:
+        NoSuchScriptError: where there is no such file.
         UsageError: where the file cannot be read.
     """
-    if not Path(path).is_file():
-        raise UsageError(f"no such script: {path}; for another command write: greenlove run -- {path} …")
+    if not Path(path).exists():
+        raise NoSuchScriptError(f"no such script: {path}; for another command write: greenlove run -- {path} …")
+    is_directory = Path(path).is_dir()
+    script = Path(path, "__main__.py") if is_directory else Path(path)
+    if is_directory and not script.is_file():
+        raise UsageError(f"cannot find __main__.py in the directory {path}")
     try:
-        source = Path(path).read_bytes()
+        source = script.read_bytes()
     except OSError as error:
-        raise UsageError(f"cannot read {path}: {error.strerror}") from error
-    file = str(Path(path).absolute())  # as Python has it since 3.9, for __file__ and in tracebacks
+        raise UsageError(f"cannot read {script}: {error.strerror}") from error
+    file = str(script if is_directory else script.absolute())  # as Python has it, for __file__ and in tracebacks
     main = _main_module(file, None)
-    sys.path[0] = str(Path(path).resolve().parent)
+    if is_directory:
+        main.__package__ = ""
+    sys.path[0] = str(path if is_directory else script.resolve().parent)
     argv = [path, *arguments]
     return _run(lambda: compile(source, file, "exec", dont_inherit=True), main, argv, settings, argv)
 

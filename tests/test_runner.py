@@ -171,7 +171,7 @@ def test_each_tracker_of_a_script_is_a_run_of_its_own():
     summaries = [run.summary for run in (job, *parts)]
     whole_s = sum(summary.duration_s for summary in summaries)
     assert float(script_s) < whole_s < float(script_s) + 1.0  # no second is in two runs, and none is in no run
-    assert sum(s.energy_kwh for s in summaries) == pytest.approx(360.0 * whole_s / 3_600_000, rel=1e-3)
+    assert sum(s.energy_kwh for s in summaries) == pytest.approx(360.0 * whole_s / 3_600_000, rel=0.05)
     assert "own 3 runs came to 12 epochs" in done.stderr
     by_job = greenlove("summary", "--by", "job", "--csv").stdout.splitlines()
     assert len(by_job) == 2 and job.run_id in by_job[1] and ",4," in by_job[1]
@@ -327,7 +327,8 @@ def test_a_command_killed_by_a_signal_is_passed_on():
 
 
 def test_what_cannot_be_run_says_so():
-    assert "no such script: nowhere.py" in greenlove("nowhere.py").stderr
+    done = greenlove("nowhere.py")
+    assert "no such script: nowhere.py" in done.stderr and done.returncode == 2
     missing = greenlove("run", "--", "no-such-program")
     assert missing.returncode == 1 and "cannot start no-such-program" in missing.stderr
     assert not [r for r in read_logs("greenlove_logs").runs if r.summary.status == "running"]
@@ -359,9 +360,9 @@ def test_torchrun_ranks_share_one_run():
 
 def test_what_a_script_gives_its_tracker_holds_and_the_options_are_its_defaults():
     script = (
-        "import os\nfrom greenlove_tracker import Tracker\nos.mkdir('below')\nos.chdir('below')\n"
+        "import os, time\nfrom greenlove_tracker import Tracker\nos.mkdir('below')\nos.chdir('below')\n"
         "with Tracker(2, country='FR', pue=1.5, sim_gpu_w=100.0) as t:\n"
-        "    for _ in range(2):\n        t.epoch_start(); t.epoch_end()\n"
+        "    for _ in range(2):\n        t.epoch_start(); time.sleep(0.1); t.epoch_end()\n"
         "print(t.summary.epochs_done, t.summary.pue)\n"
     )
     write("train.py", script)
@@ -370,7 +371,7 @@ def test_what_a_script_gives_its_tracker_holds_and_the_options_are_its_defaults(
     job, (run,) = job_and_parts()
     assert (run.text("country"), run.summary.project, run.summary.pue) == ("FR", "mine", 1.5)
     assert run.carbon_intensity.value == pytest.approx(56, abs=1) and run.electricity_price is not None
-    assert run.gpu_mean_w == pytest.approx(100.0) and job.gpu_mean_w == pytest.approx(360.0)
+    assert run.gpu_mean_w == pytest.approx(100.0, rel=0.1) and job.gpu_mean_w == pytest.approx(360.0, rel=0.1)
     assert run.epochs[0].emissions_gco2e == pytest.approx(
         run.epochs[0].energy.total_kwh * 1.5 * run.carbon_intensity.value
     )
@@ -425,6 +426,151 @@ def test_the_country_of_a_script_inside_a_command_is_the_runs():
     assert run.carbon_intensity.value == pytest.approx(56, abs=1)
     assert run.summary.emissions_kgco2e == pytest.approx(run.summary.energy_kwh * run.carbon_intensity.value / 1000)
     assert (run.summary.project, run.summary.epochs_done, run.summary.epochs_planned) == ("inner", 4, 4)
+
+
+SPAWNED = """
+import os, sys, time
+import torch.distributed as dist, torch.multiprocessing as mp
+from greenlove_tracker import Tracker
+def work(rank, world, when):
+    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT="0")
+    if when == "before":
+        tracker = Tracker(epochs=2, verbose=0)
+    dist.init_process_group("gloo", init_method=f"file://{os.getcwd()}/group", rank=rank, world_size=world)
+    if when == "after":
+        tracker = Tracker(epochs=2, verbose=0)
+    with tracker:
+        for _ in range(2):
+            tracker.epoch_start(); time.sleep(0.05); tracker.step(n_samples=4); dist.barrier(); tracker.epoch_end()
+if __name__ == "__main__":
+    if sys.argv[2] == "spawn":
+        mp.spawn(work, args=(2, sys.argv[1]), nprocs=2)
+    else:
+        os.environ["MASTER_PORT"] = "0"
+        ranks = [mp.get_context("spawn").Process(target=work, args=(rank, 2, sys.argv[1])) for rank in range(2)]
+        [rank.start() for rank in ranks]
+        [rank.join() for rank in ranks]
+"""
+
+
+@pytest.mark.parametrize("how", ["spawn", "processes"])
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_processes_that_train_together_are_one_run_with_one_energy(when, how):
+    pytest.importorskip("torch")
+    write("train.py", SPAWNED)
+    done = subprocess.run(
+        [sys.executable, "train.py", when, how], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    run = only_run()
+    assert sorted(run.rows) == [0, 1] and run.problems == []
+    summary = run.summary
+    assert (summary.epochs_done, summary.n_ranks, summary.n_nodes, summary.counts.samples) == (2, 2, 1, 16)
+    measured_s = sum(row.gap_before_s + row.duration_s for row in run.metered_rows)
+    assert summary.energy_kwh == pytest.approx(360.0 * measured_s / 3_600_000, rel=0.1)
+    lines = (run.path / "summary.csv").read_text().splitlines()
+    assert "n_ranks,2," in lines and "epochs_done,2," in lines
+
+
+def test_workers_of_a_pool_train_each_for_themselves():
+    write(
+        "train.py",
+        "import multiprocessing as mp\nfrom greenlove_tracker import Tracker\n"
+        "def work(n):\n"
+        "    with Tracker(epochs=1, verbose=0) as tracker:\n        tracker.epoch_start(); tracker.epoch_end()\n"
+        "if __name__ == '__main__':\n"
+        "    with mp.get_context('spawn').Pool(2) as pool:\n        pool.map(work, range(3))\n",
+    )
+    subprocess.run([sys.executable, "train.py"], check=True, timeout=60)
+    assert [run.summary.epochs_done for run in read_logs("greenlove_logs").runs] == [1, 1, 1]
+
+
+def test_a_command_of_several_ranks_has_in_its_summary_what_the_screen_says():
+    pytest.importorskip("torch")
+    write(
+        "train.py",
+        "import time\nfrom greenlove_tracker import Tracker\n"
+        "with Tracker(epochs=2, verbose=0) as tracker:\n"
+        "    for _ in range(2):\n"
+        "        tracker.epoch_start(); time.sleep(0.05); tracker.step(n_samples=4); tracker.epoch_end()\n",
+    )
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "train.py"]
+    done = greenlove("run", "--", *command)
+    assert done.returncode == 0 and "2 of 2 epochs" in done.stderr, done.stderr
+    run = only_run()
+    written = dict(line.split(",")[:2] for line in (run.path / "summary.csv").read_text().splitlines())
+    assert (written["epochs_done"], written["epochs_planned"], written["n_ranks"]) == ("2", "2", "2")
+    assert float(written["epochs_duration_s"]) == run.summary.epochs_duration_s >= 0.1
+    assert float(written["duration_s"]) == run.summary.duration_s
+
+
+def test_forecasts_of_every_training_of_a_command_are_read_and_scored():
+    write(
+        "train.py",
+        "import time\nfrom greenlove_tracker import Tracker\n"
+        "with Tracker(epochs=4, verbose=0) as tracker:\n"
+        "    for _ in range(4):\n        tracker.epoch_start(); time.sleep(0.05); tracker.epoch_end()\n"
+        "        tracker.forecast\n",
+    )
+    write("both.sh", f"{sys.executable} train.py\n{sys.executable} train.py\n")
+    assert greenlove("run", "--", "sh", "both.sh").returncode == 0
+    run = only_run()
+    assert {path.name for path in run.path.glob("forecasts*")} == {"forecasts.csv", "forecasts-1.csv"}
+    assert len(run.forecasts) >= 2 and len(run.scores()) == len(run.forecasts)
+    outcomes = {scored.outcome for scored in run.scores()}
+    assert len(outcomes) == 2 and all(outcome < run.summary.duration_s for outcome in outcomes)
+
+
+def test_where_the_runner_alone_is_killed_the_total_is_that_of_the_rows():
+    write(
+        "train.py",
+        "import time\nfrom greenlove_tracker import Tracker\n"
+        "with Tracker(epochs=4, verbose=0) as tracker:\n"
+        "    print('up', flush=True)\n"
+        "    for _ in range(4):\n        tracker.epoch_start(); time.sleep(0.3); tracker.epoch_end()\n"
+        "print('down', flush=True)\n",
+    )
+    child = subprocess.Popen([*RUN, "run", "--", sys.executable, "train.py"], stdout=subprocess.PIPE, text=True)
+    assert child.stdout is not None and child.stdout.readline() == "up\n"
+    child.kill()
+    assert child.stdout.readline() == "down\n"
+    child.wait()
+    summary = only_run().summary
+    assert (summary.status, summary.epochs_done) == ("interrupted", 4)
+    assert summary.duration_s >= 1.2
+    assert summary.energy_kwh == pytest.approx(360.0 * summary.duration_s / 3_600_000, rel=0.1)
+
+
+def test_a_generator_that_is_left_with_break_has_not_failed():
+    write(
+        "train.py",
+        "from greenlove_tracker import Tracker\n"
+        "def batches():\n"
+        "    with Tracker(1, verbose=0) as tracker:\n"
+        "        tracker.epoch_start()\n        yield 1\n        yield 2\n"
+        "for batch in batches():\n    break\n",
+    )
+    subprocess.run([sys.executable, "train.py"], check=True, timeout=60)
+    assert only_run().summary.status == "finished"
+
+
+def test_a_directory_is_run_as_python_runs_it():
+    write("package/__main__.py", "import sys, beside\nprint(sys.argv, __file__, repr(__package__), sys.path[0])\n")
+    write("package/beside.py", "")
+    plain = subprocess.run([sys.executable, "package", "--x"], capture_output=True, text=True, check=True)
+    assert greenlove("--quiet", "package", "--x").stdout == plain.stdout
+    write("empty/readme", "")
+    assert "__main__" in greenlove("empty").stderr
+
+
+def test_options_before_a_verb_are_the_verbs_or_settings():
+    write("train.py", TRACKED.replace("country='DE'", ""))
+    assert greenlove("--country", "FR", "--quiet", "run", "train.py").returncode == 0
+    assert {run.text("country") for run in read_logs("greenlove_logs").runs} == {"FR"}
+    assert greenlove("--country", "DE", "forecast").returncode == 0
+    Path("greenlove_logs").rename("other")
+    done = greenlove("--log-dir=other", "--quiet", "summary", "--by", "run", "--csv")
+    assert done.returncode == 0 and len(done.stdout.splitlines()) == 4, done.stderr
 
 
 def test_nohup_is_respected():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,10 +12,14 @@ import click
 
 import greenlove_tracker
 from greenlove_tracker.config import DEFAULT_LOG_DIR, load_settings, setting_names
-from greenlove_tracker.errors import GreenloveError, UsageError
+from greenlove_tracker.errors import GreenloveError, NoSuchScriptError, UsageError
 
 if TYPE_CHECKING:
     from greenlove_tracker.logs.directory import Logs
+
+
+class _NoSuchScript(click.ClickException):
+    exit_code = 2  # as Python's
 
 
 class Verb(click.Command):
@@ -37,7 +42,8 @@ class Verb(click.Command):
         try:
             return super().invoke(ctx)
         except UsageError as error:
-            raise click.ClickException(self.message(error, ctx.params)) from error
+            kind = _NoSuchScript if isinstance(error, NoSuchScriptError) else click.ClickException
+            raise kind(self.message(error, ctx.params)) from error
         except GreenloveError as error:
             raise click.ClickException(str(error)) from error
 
@@ -71,8 +77,36 @@ class _Verbs(click.Group):
         own = {"--help", "--version", "-h"}
         if args and args[0] not in self.commands and args[0] not in own:
             self._refuse_misspelt(args[0])
-            args = ["run", *args]
+            args = self._verb_first(ctx, args)
         return super().parse_args(ctx, args)
+
+    def _verb_first(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Return the words with the verb before the options that stand before it; without a verb, it is ``run``.
+
+        What of these options the verb does not have is a setting all the same, as its variable would be.
+        """
+        parser = self.commands["run"].make_parser(ctx)
+        try:
+            values, _, order = parser.parse_args(args=list(args))
+        except click.UsageError:  # run itself says so
+            return ["run", *args]
+        words: list[str] = list(values.get("command") or [])
+        before = args[: len(args) - len(words)]
+        is_verb = bool(words) and words[0] in self.commands and not Path(words[0]).exists()
+        if not is_verb or values.get("module") or "--" in before[-1:]:
+            return ["run", *args]
+        of_verb = {option for p in self.commands[words[0]].params for option in p.opts}
+        kept = list[str]()
+        for parameter in order[:-1]:  # the last one is the verb and what stands behind it
+            option = before[0].partition("=")[0]
+            is_flag = isinstance(parameter, click.Option) and parameter.is_flag
+            n_words = 1 if is_flag or "=" in before[0] else 2
+            if option in of_verb:
+                kept += before[:n_words]
+            else:
+                os.environ[f"GREENLOVE_{str(parameter.name).upper()}"] = str(values[str(parameter.name)])
+            before = before[n_words:]
+        return [words[0], *kept, *words[1:]]
 
     def _refuse_misspelt(self, word: str) -> None:
         near = difflib.get_close_matches(word, self.commands, n=1, cutoff=0.75)

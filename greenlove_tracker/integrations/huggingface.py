@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from greenlove_tracker.config import Settings, load_settings
 from greenlove_tracker.errors import BudgetExceeded, MissingExtraError, SettingError, UsageError
 from greenlove_tracker.grid import resolve_place
+from greenlove_tracker.records import RunStatus
 from greenlove_tracker.tracker import Tracker
 from greenlove_tracker.tracker.tracker import run_dir_to_join
 
@@ -184,11 +185,11 @@ class GreenloveCallback(TrainerCallback):  # type: ignore[misc]  # a class of a 
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
         """End the run; an epoch that was cut short stays open, so that it is written as unfinished."""
-        if not self._by_epochs:
+        if not self._by_epochs and not self._is_stopping:
             self._end_epoch()
         if self._makes_trackers and self.tracker is not None:
             self._is_open = False
-            self.tracker.stop()
+            self.tracker.stop(status=RunStatus.STOPPED if self._is_stopping else RunStatus.FINISHED)
 
     # -- the tracker's calls -------------------------------------------------------------------------------------
 

@@ -156,9 +156,12 @@ class Scored:
         return self.estimate.lower - slack <= self.outcome <= self.estimate.upper + slack
 
 
+GOOD_ENDINGS = (RunStatus.FINISHED, RunStatus.EXITED)
+
+
 def units_done(summary: RunSummary, steps_planned: int | None) -> int | None:
     """Return the epochs, or steps, of a run that ended well with all that was planned; None of any other."""
-    if summary.status not in (RunStatus.FINISHED, RunStatus.EXITED):
+    if summary.status not in GOOD_ENDINGS:
         return None
     planned = steps_planned if summary.epochs_planned is None else summary.epochs_planned
     done = summary.counts.steps if summary.epochs_planned is None else summary.epochs_done

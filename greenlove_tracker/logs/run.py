@@ -6,7 +6,9 @@ import math
 import re
 import socket
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from dataclasses import field as dataclass_field
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, TypeVar
 
@@ -321,6 +323,11 @@ class Run(RunFiles):
         """True where the run is what lies outside the trackers of a script, whose runs are beside it."""
         return "has_parts" in self.fields
 
+    @property
+    def has_processes(self) -> bool:
+        """True where processes that the run started wrote rows of their own into it."""
+        return bool(self._joined)
+
     # -- epochs-<rank>.csv --
 
     @cached_property
@@ -413,9 +420,15 @@ class Run(RunFiles):
             self.rows,
             ending,
             gpu_count=self._gpu_count(),
-            command_rows=self.command_rows,
+            command_rows=self._rows_of_command(),
             joined=self._joined,
         )
+
+    def _rows_of_command(self) -> Sequence[Row] | None:
+        """Return the rows that hold a command's totals; of one that was not closed, its processes' later ones too."""
+        if self.command_rows is None or self.has_summary:
+            return self.command_rows
+        return totals.continued_rows(self.command_rows, [self.rows[n] for n in self._joined if n in self.rows])
 
     @property
     def emissions_kgco2e(self) -> float | None:
@@ -436,39 +449,64 @@ class Run(RunFiles):
     @cached_property
     def forecasts(self) -> Sequence[IssuedForecast]:
         """Every forecast that the run issued while it ran, in order."""
-        return tuple(self._read_forecasts())
+        return tuple(issued for stream in self._forecasting for issued in self._read_forecasts(stream))
 
-    def _read_forecasts(self) -> Iterator[IssuedForecast]:
-        name = forecasts.forecasts_file(0)
+    @property
+    def _forecasting(self) -> Sequence[int]:
+        """The streams that forecast: the run's own first rank, and that of each training in a process it started."""
+        return sorted({0, *(stream for stream, rank in self._joined.items() if rank == 0)})
+
+    def _read_forecasts(self, stream: int) -> Iterator[IssuedForecast]:
+        name = forecasts.forecasts_file(stream)
         return self._read_by_column(name, forecasts.FORECAST_COLUMNS, forecasts.forecast_from_cells)
 
     def scores(self, quantity: str = "duration_s") -> Sequence[Scored]:
-        """Return each forecast of a quantity beside its outcome; none where the run did not do what was forecast."""
-        return tuple(self._scored(quantity, self.forecasts))
+        """Return each forecast of a quantity beside its outcome; none where the run did not do what was forecast.
+
+        The outcome is the training's: without a tail behind the last epoch that is longer than any gap between epochs,
+        and without the time that a question waited for its answer after the forecast was made.
+        """
+        return tuple(self._scored(quantity))
 
     def headline_forecast(self, quantity: str = "duration_s") -> Scored | None:
         """Return the forecast that stands for the run, as ``headline`` chooses; those after it are not read."""
         scores = list[Scored]()
-        for scored in self._scored(quantity, self._read_forecasts()):
+        for scored in self._scored(quantity):
             scores.append(scored)
             if forecasts.headline(scores) is not scored:  # an earlier one: further ones change nothing
                 break
         return forecasts.headline(scores)
 
-    def _scored(self, quantity: str, issued: Iterable[IssuedForecast]) -> Iterator[Scored]:
-        summary = self.summary
-        units = forecasts.units_done(summary, self.total_steps_planned)
-        if units is None:
+    def _scored(self, quantity: str) -> Iterator[Scored]:
+        if self.summary.status not in forecasts.GOOD_ENDINGS:
             return
-        run_s = summary.duration_s
-        # of several nodes the first forecasts its own energy only
-        is_of_all = self.command_rows is None and summary.n_nodes == 1
-        outcome = getattr(summary, quantity) if is_of_all or quantity == "duration_s" else None
-        if self.command_rows is not None:  # a script inside a command forecast itself and knows nothing of the rest
-            run_s = totals.total_duration_s(self.rows[0])
-            outcome = run_s if quantity == "duration_s" else None
-        for forecast in issued:
-            yield from forecasts.score([forecast], quantity, outcome, units=units, run_s=run_s)
+        for stream in self._forecasting:
+            training = self._training_of(stream)
+            is_own = stream not in self._joined
+            whole = self.summary if is_own else training.summary(math.inf)
+            units = forecasts.units_done(whole, training.steps_planned)
+            if units is None:
+                continue
+            # of several nodes the first forecasts its own energy only, and a process knows nothing of the others
+            knows_all = is_own and self.command_rows is None and self.summary.n_nodes == 1
+            for issued in self._read_forecasts(stream):
+                if knows_all or quantity == "duration_s":
+                    came_to = training.summary(issued.elapsed_s) if any(training.rows.values()) else whole
+                    outcome = getattr(came_to, quantity)
+                    yield from forecasts.score([issued], quantity, outcome, units=units, run_s=whole.duration_s)
+
+    def _training_of(self, stream: int) -> _Training:
+        """Return the training that forecast in this stream: the run's own, or that of a process that it started."""
+        summary = self.summary
+        ending = totals.Ending(summary.status, summary.exit_code, summary.ended_at)
+        if stream not in self._joined:
+            own = {rank: rows for rank, rows in self.rows.items() if rank not in self._joined}
+            return _Training(self.terms, own, ending, summary.gpu_count, self.total_steps_planned)
+        fields = Fields(self._read_fields(f"run-{stream}.csv"))
+        epochs, steps = (fields.text(f"{name}_planned") for name in ("epochs", "total_steps"))
+        terms = replace(self.terms, epochs_planned=int(epochs) if epochs.isdecimal() else None)
+        steps_planned = int(steps) if steps.isdecimal() else None
+        return _Training(terms, {0: self.rows.get(stream, ())}, ending, summary.gpu_count, steps_planned)
 
     # -- An exploration: trials.csv, and what it left in run.csv --
 
@@ -515,6 +553,34 @@ class Run(RunFiles):
             return trials.record_from_fields(self.fields, self.trials)
         except ValueError as error:
             raise UsageError(f"{self.path}: run.csv is damaged: {error}") from error
+
+
+@dataclass(frozen=True, slots=True)
+class _Training:
+    """The rows of one training, which forecasts are compared with.
+
+    Attributes:
+        terms: factors and plan.
+        rows: by rank.
+        ending: of its run.
+        gpu_count: GPUs of it.
+        steps_planned: where it counts in steps.
+    """
+
+    terms: totals.RunFactors
+    rows: Mapping[int, Sequence[Row]]
+    ending: totals.Ending
+    gpu_count: int
+    steps_planned: int | None
+    _summaries: dict[int, RunSummary] = dataclass_field(default_factory=dict)
+
+    def summary(self, forecast_s: float) -> RunSummary:
+        """Return the totals that a forecast made at this time, since the run began, was of."""
+        n_waits = totals.n_waits_before(self.rows.get(0, ()), forecast_s)
+        if n_waits not in self._summaries:
+            rows = {rank: totals.training_rows(rows, n_waits) for rank, rows in self.rows.items()}
+            self._summaries[n_waits] = totals.summarise(self.terms, rows, self.ending, gpu_count=self.gpu_count)
+        return self._summaries[n_waits]
 
 
 _RUNNING_WITHIN_S = 150.0  # a living run writes a row at least every 60 s

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from functools import cache
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 
 from greenlove_tracker.pricing import Rates
 from greenlove_tracker.records import (
@@ -166,6 +167,99 @@ def mean_w(rows: Sequence[Row], component: str) -> float | None:
     """Return the mean power of a component over the rows that metered it; None where none did."""
     known = [(s, kwh) for s, energy in metered_intervals(rows) if (kwh := energy.component_kwh(component)) is not None]
     return w_from_kwh_s(math.fsum(kwh for _, kwh in known), math.fsum(s for s, _ in known))
+
+
+def n_waits_before(rows: Sequence[Row], elapsed_s: float) -> int:
+    """Return how many waits for an answer lay before this time, since the first row began."""
+    at_s, n_waits = 0.0, 0
+    for row in rows:
+        if at_s >= elapsed_s:
+            break
+        n_waits += Flag.WAITING in row.flags
+        at_s += row.gap_before_s + row.duration_s
+    return n_waits
+
+
+def training_rows(rows: Sequence[Row], n_waits: int) -> Sequence[Row]:
+    """Return the rows that are the training's own: what a forecast of it can be compared with.
+
+    Behind the last epoch an evaluation may follow as behind any other: no more than the longest gap between two epochs
+    counts. Waits for an answer count only where a forecast knew of them.
+
+    Args:
+        rows: of one rank.
+        n_waits: this many waits, the first ones, count.
+    """
+    last = max((at for at, row in enumerate(rows) if row.kind is RowKind.EPOCH), default=None)
+    if last is None:
+        return rows
+    kept = []
+    for row in rows[: last + 1]:
+        is_wait = Flag.WAITING in row.flags
+        if not is_wait or n_waits > 0:
+            kept.append(row)
+        n_waits -= is_wait
+    gaps = _gaps_before([row for row in kept if Flag.WAITING not in row.flags])
+    left_s = max([gap_s for gap_s, _ in gaps.values()][1:], default=0.0)  # the first is loading
+    for row in rows[last + 1 :]:
+        if row.epoch is None and left_s > 0 and row.gap_before_s > 0:
+            kept.append(_part_of_gap(row, min(1.0, left_s / row.gap_before_s)))
+            left_s -= row.gap_before_s
+    return kept
+
+
+def _part_of_gap(row: Row, share: float) -> Row:
+    return replace(row, gap_before_s=row.gap_before_s * share, gap_before=_part_of_energy(row.gap_before, share))
+
+
+def _part_of_energy(energy: Energy, share: float) -> Energy:
+    cpu_kwh, gpu_kwh, ram_kwh = (
+        None if (kwh := energy.component_kwh(component)) is None else kwh * share for component in COMPONENTS
+    )
+    return replace(energy, cpu_kwh=cpu_kwh, gpu_kwh=gpu_kwh, ram_kwh=ram_kwh)
+
+
+def continued_rows(rows: Sequence[Row], of_processes: Iterable[Sequence[Row]]) -> Sequence[Row]:
+    """Return the rows of a command, and behind them what its processes recorded when nobody measured the command.
+
+    The runner may be killed alone: what it ran goes on, and measures itself. Of several processes each stretch of time
+    counts once, since each that has a meter measures the machine.
+
+    Args:
+        rows: of the command, measured from outside.
+        of_processes: the rows of each process.
+    """
+    measured = (rows for rows in of_processes if not all(Flag.NO_METER in row.flags for row in rows))
+    spans = sorted(_spans(row for rows in measured for row in rows), key=itemgetter(0))
+    ended_s = max((start_s + duration_s for start_s, duration_s, _ in _spans(rows)), default=-math.inf)
+    continued = list(rows)
+    for start_s, duration_s, energy in spans:
+        end_s = start_s + duration_s
+        new_s = end_s - max(ended_s, start_s)
+        if new_s > _TIMESTAMP_S:
+            part = _part_of_energy(energy, min(1.0, new_s / duration_s))
+            at = datetime.fromtimestamp(end_s - new_s, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+            row = Row(RowKind.GAP, None, at, new_s, part, 0.0, Counts(), UNKNOWN_ENERGY, None)
+            continued.append(row)
+        ended_s = max(ended_s, end_s)
+    return continued
+
+
+_TIMESTAMP_S = 0.002  # rows note their beginning to the millisecond
+
+
+def _spans(rows: Iterable[Row]) -> Iterator[tuple[float, float, Energy]]:
+    """Yield beginning (seconds since the Unix epoch), duration and energy of each gap and each row."""
+    for row in rows:
+        try:
+            started_s = datetime.fromisoformat(row.started_at).timestamp()
+        except ValueError:  # a damaged log
+            continue
+        if row.kind in (RowKind.GAP, RowKind.TAIL):
+            yield started_s, row.gap_before_s, row.gap_before
+        else:
+            yield started_s - row.gap_before_s, row.gap_before_s, row.gap_before
+            yield started_s, row.duration_s, row.energy
 
 
 def merge_epochs(rows: Sequence[Row], rank: int) -> list[EpochRecord]:

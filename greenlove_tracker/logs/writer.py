@@ -91,6 +91,49 @@ def claim_run_id(log_dir: Path, launch_key: str, rank: int, utc_s: float) -> str
     return new_run_id(utc_s)
 
 
+def claim_order(log_dir: Path, key: str) -> int:
+    """Return the place of this process among those that share ``key`` and the log directory: 0 for the first.
+
+    A process keeps its place; that of one that has ended is free again.
+
+    Raises:
+        OSError: where the log directory cannot be written.
+    """
+    place = (str(log_dir), key, os.getpid())
+    if place not in _orders:
+        claims = log_dir / claims_dir_name()
+        log_dir.mkdir(parents=True, exist_ok=True)
+        claims.mkdir(mode=0o700, exist_ok=True)
+        orders = range(_MOST_GENERATIONS)
+        _orders[place] = next((n for n in orders if _take_place(claims / f"{key}-process-{n}")), 0)
+    return _orders[place]
+
+
+_orders: dict[tuple[str, str, int], int] = {}
+
+
+def _take_place(claim: Path) -> bool:
+    """Return True where this process made the claim; that of a process that has ended is taken away first."""
+    import psutil  # os.kill(pid, 0) would end the process on Windows
+
+    own = str(os.getpid())
+    if _create_claim(claim, own)[0] is not None:
+        return True
+    try:
+        owner = claim.read_text(encoding="ascii")
+        if not owner.isdecimal() or psutil.pid_exists(int(owner)):
+            return False
+        stale = claim.with_name(f"{claim.name}-stale-{own}")
+        claim.rename(stale)
+        if stale.read_text(encoding="ascii") != owner:  # another process was quicker, and this is its claim
+            stale.rename(claim)
+            return False
+        stale.unlink()
+    except (OSError, ValueError):  # another process was quicker
+        return False
+    return _create_claim(claim, own)[0] is not None
+
+
 def claims_dir_name() -> str:
     """Return the name of the directory of this user's claims.
 

@@ -64,7 +64,11 @@ class BudgetMonitor:
             # a forecast from a possibly cold start does not count
             is_early = state.forecast is not None and any(w.name == WarningCode.FEW for w in state.forecast.warnings)
             forecast = None if is_early else state.forecast
-            used = state.consumption(self._recorder.metered_kwh)
+            # a deadline is a time of day: a suspended machine, or another run of this process, brings it nearer
+            passed_s = state.clock.utc_s() - state.started_utc_s
+            used = {**state.consumption(self._recorder.metered_kwh), "duration_s": passed_s}
+            if forecast is not None:
+                forecast = replace(forecast, duration_s=_later(forecast.duration_s, passed_s - state.elapsed_s))
             found = find_overruns(limits, forecast, used, state.settings.overrun_probability)
             state.overrun_quantities |= {overrun.quantity for overrun in found}
             self.overruns += found
@@ -86,6 +90,11 @@ class BudgetMonitor:
             reason = reasons[quantity]
             messages[quantity] = f"{name} is unknown, so the limit of {limit} could not be checked: {reason}"
         return messages
+
+
+def _later(estimate: Estimate, delay_s: float) -> Estimate:
+    point, lower, upper = (value + delay_s for value in (estimate.point, estimate.lower, estimate.upper))
+    return replace(estimate, point=point, lower=lower, upper=upper)
 
 
 def budget_limits(settings: Settings, started_utc_s: float) -> Mapping[str, float]:

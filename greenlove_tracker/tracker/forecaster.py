@@ -227,6 +227,9 @@ class ProgressLog:
 
     def add_row(self, row: Row) -> None:
         """Add a finished row."""
+        if Flag.WAITING in row.flags:  # it will not come again, and neither will the power of an idle machine
+            self._rows_s += row.gap_before_s
+            return
         self._add_energy(row.gap_before_s, row.gap_before)
         self._add_energy(row.duration_s, row.energy)
         self._rows_s += row.gap_before_s

@@ -39,7 +39,7 @@ def run_fields(
         "python": platform.python_version(),
         "os": f"{platform.system()} {platform.release()} {platform.machine()}",
         "rank": ranks.rank,
-        "world_size": ranks.world_size,
+        "world_size": ranks.world_size or None,
         "epochs_planned": plan.epochs,
         "total_steps_planned": plan.total_steps,
         "epochs_before_pred": None if settings.epochs_before_pred == 1 else settings.epochs_before_pred,

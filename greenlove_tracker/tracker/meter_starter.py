@@ -83,7 +83,7 @@ class MeterStarter:
         self._state.warn_once.warn("meter", message)
 
     def _attach(self, info: MeterInfo) -> None:
-        self._writer.write_fields([*info.fields, Field("meter_ready_s", f"{self._state.elapsed_s:.3f}", "s")])
+        ready_s = self._state.elapsed_s
         self._state.gpu_count = info.gpu_count
         if isinstance(self._meter, NullMeter):
             self._recorder.detach_meter(Flag.NO_METER)
@@ -91,6 +91,8 @@ class MeterStarter:
             if not self._meter.starts_at_once:
                 self._discard_reading()
             self._recorder.attach_meter(self._meter)
+        # behind the attaching: what passes between the meter's start and its first row would be energy without time
+        self._writer.write_fields([*info.fields, Field("meter_ready_s", f"{ready_s:.3f}", "s")])
 
     def _discard_reading(self) -> None:
         """Discard what the meter counted while it waited for the lock: it belongs to no row."""

@@ -221,13 +221,17 @@ class Recorder:
 
         Args:
             since: when the other run ended, by both clocks.
-            is_meter_read: the other run read this meter; else what it counted meanwhile is discarded.
+            is_meter_read: the other run read this meter; else what it counted until now is discarded.
         """
         self.is_suspended = False
         self._boundary = _Boundary(*since)
-        if self._meter is not None and not is_meter_read:
+        meter = self._meter
+        if meter is not None and not is_meter_read:
             with contextlib.suppress(Exception):  # the next row's own reading fails too, and is warned of
-                self._meter.read()
+                meter.read()
+            self.detach_meter(Flag.METER_STARTING)
+            self.write_segment()  # a row is wholly metered or not at all
+            self._meter = meter
 
     def finish(self) -> None:
         """Close the open epoch as unfinished and write the tail; once."""
@@ -271,11 +275,15 @@ class Recorder:
         )
         self._emit(row)
 
-    def _emit_gap(self, kind: RowKind) -> None:
+    def write_wait(self) -> None:
+        """Write what has passed since the last row as a wait for an answer, between two epochs."""
+        self._emit_gap(RowKind.GAP, frozenset({Flag.WAITING}))
+
+    def _emit_gap(self, kind: RowKind, more_flags: frozenset[str] = frozenset()) -> None:
         gap = self._close_span()
         if self.is_paused:
             self.paused_s += gap.duration_s
-        flags = gap.flags - {Flag.SHORT}
+        flags = (gap.flags - {Flag.SHORT}) | more_flags
         self._emit(
             Row(kind, None, gap.started_at, gap.duration_s, gap.energy, 0.0, Counts(), UNKNOWN_ENERGY, None, flags)
         )

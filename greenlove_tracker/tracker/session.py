@@ -11,9 +11,9 @@ from typing import Any
 
 from greenlove_tracker import console, devices
 from greenlove_tracker.config import Settings, load_settings
-from greenlove_tracker.errors import TrackerStateError
+from greenlove_tracker.errors import GreenloveError, TrackerStateError
 from greenlove_tracker.forecasting import Forecast
-from greenlove_tracker.job import Ranks
+from greenlove_tracker.job import Ranks, torch_group
 from greenlove_tracker.logs import schema, totals, writer
 from greenlove_tracker.meter import Meter
 from greenlove_tracker.meter.watched import WatchedMeter
@@ -335,16 +335,16 @@ class Session:
             return
         self.forecast()
         self._status.is_hidden = True
-        asked_s = state.clock.perf_s()
-        with self.tracked_call:
+        with self.tracked_call as recorder:
             self._status.clear()
+            recorder.write_segment()  # what lies before the question is the training's own
             console.say(f"greenlove  {self.status_text()}")
         try:
             answer = console.confirm("Continue training?")
         finally:
             self._status.is_hidden = False
-        with state.lock:
-            self._progress.exclude_wait(state.clock.perf_s() - asked_s)
+        with self.tracked_call as recorder:
+            recorder.write_wait()
         if answer is False:
             self.finish(RunStatus.STOPPED, 0)
             raise SystemExit(0)
@@ -477,7 +477,20 @@ class Session:
         state = self.state
         ending = totals.Ending(status, exit_code, writer.timestamp(state.clock.utc_s()))
         summary = totals.summarise(state.factors, {state.ranks.rank: self.rows}, ending, gpu_count=state.gpu_count)
-        return replace(summary, n_ranks=state.ranks.world_size)
+        if state.mode.is_job and state.is_leading:
+            return self._with_processes(summary, ending)
+        return replace(summary, n_ranks=max(1, state.ranks.world_size or torch_group()[1]))
+
+    def _with_processes(self, own: RunSummary, ending: totals.Ending) -> RunSummary:
+        """Return the totals of a job with the epochs that processes it started wrote into its directory."""
+        from greenlove_tracker.logs.run import Run
+
+        run = Run(self.run_dir)
+        try:
+            return run.added_up(ending) if run.has_processes else own
+        except (GreenloveError, OSError, ValueError, ArithmeticError) as error:
+            self.state.warn_once.internal_error("processes", error)
+            return own
 
     def show_final_screen(
         self, wrote: Sequence[str] = (), next_command: str = "", exit_code: int | None = None

@@ -258,7 +258,7 @@ def is_interactive() -> bool:
 
 def status_of(error: type[BaseException] | None, value: BaseException | None) -> tuple[RunStatus, int | None]:
     """Return status and exit code of a run whose block or script ended with this exception."""
-    if error is None:
+    if error is None or issubclass(error, GeneratorExit):  # a generator that its caller left with break
         return RunStatus.FINISHED, 0
     if issubclass(error, SystemExit):
         code = getattr(value, "code", None)

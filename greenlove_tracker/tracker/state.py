@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import operator
+import os
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -15,7 +16,7 @@ from greenlove_tracker.config import Settings
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.forecasting import Forecast
 from greenlove_tracker.grid import carbon_intensity, electricity_price, resolve_place
-from greenlove_tracker.job import Ranks
+from greenlove_tracker.job import Ranks, ranks_of_process
 from greenlove_tracker.logs import writer
 from greenlove_tracker.logs.totals import RunFactors
 from greenlove_tracker.records import Clock
@@ -162,6 +163,18 @@ def run_factors(settings: Settings, plan: Plan, run_id: str, started_at: str) ->
         electricity_price=electricity_price(place, settings.electricity_price_usd_per_kwh),
         price_usd_per_gpu_hour=settings.price_usd_per_gpu_hour,
     )
+
+
+def ranks_in(log_dir: str) -> Ranks:
+    """Return the ranks of this process, among those that train together and log there."""
+
+    def order(key: str) -> int:
+        try:
+            return writer.claim_order(Path(log_dir).absolute(), key)
+        except OSError:  # that nothing can be written there is said where the run's directory is made
+            return 0
+
+    return ranks_of_process(os.environ, order)
 
 
 def make_run_dir(log_dir: str, ranks: Ranks, utc_s: float) -> Path:

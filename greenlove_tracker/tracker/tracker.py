@@ -13,7 +13,6 @@ from greenlove_tracker import devices
 from greenlove_tracker.config import load_settings
 from greenlove_tracker.errors import LogDirError, SettingError, UsageError
 from greenlove_tracker.forecasting import Forecast
-from greenlove_tracker.job import find_ranks
 from greenlove_tracker.meter import Meter
 from greenlove_tracker.records import Clock, Counts, RunStatus, RunSummary
 from greenlove_tracker.tracker.budgets import BudgetActions, Overrun
@@ -21,7 +20,7 @@ from greenlove_tracker.tracker.forecaster import ExplorationResult, prior_for
 from greenlove_tracker.tracker.session import Session, open_job
 from greenlove_tracker.tracker.shutdown import is_interactive, status_of
 from greenlove_tracker.tracker.signal_hold import signal_hold
-from greenlove_tracker.tracker.state import Plan
+from greenlove_tracker.tracker.state import Plan, ranks_in
 
 __all__ = ["RUN_DIR_VARIABLE", "Tracker", "outer_run_dir", "run_dir_to_join"]
 
@@ -111,7 +110,7 @@ class Tracker:
             session = Session(
                 merged,
                 plan,
-                find_ranks(os.environ),
+                ranks_in(merged.log_dir),
                 clock,
                 meter,
                 join_dir=run_dir_to_join(),
@@ -182,9 +181,13 @@ class Tracker:
         if session is not None:
             session.resume()
 
-    def stop(self) -> None:
-        """Close the run: totals are written, and shown at ``verbose=1``; it may be called again."""
-        self._finish(RunStatus.FINISHED, None)
+    def stop(self, *, status: RunStatus = RunStatus.FINISHED) -> None:
+        """Close the run: totals are written, and shown at ``verbose=1``; it may be called again.
+
+        Args:
+            status: how it ended, such as ``RunStatus.STOPPED`` where a budget ended the training early.
+        """
+        self._finish(status, None)
 
     def wait_ready(self, timeout_s: float = 30.0) -> bool:
         """Wait until energy is being measured, so that no epoch goes without; return False where it is not in time."""

@@ -363,4 +363,4 @@ def test_a_budget_stops_the_training_with_a_checkpoint_and_without_an_exception(
     assert 0 < trainer.state.global_step < trainer.state.max_steps
     assert Path(f"checkpoints/checkpoint-{trainer.state.global_step}").is_dir()
     assert "training stops with a checkpoint" in caplog.text
-    assert only_run().summary.status == "finished"
+    assert only_run().summary.status == "stopped"

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from datetime import UTC, datetime
 
 import pytest
 from fakes import make_tracker, tick, train
@@ -223,6 +224,16 @@ def test_a_script_under_greenlove_run_says_what_is_done_in_its_budgets(clock, tm
     run, job = sorted(read_logs(tmp_path).runs, key=lambda run: run.has_parts)
     assert 0 < run.summary.epochs_done < 20 and (run.summary.status, job.summary.status) == ("stopped", "finished")
     assert run.summary.duration_s == clock.perf_s() and job.summary.duration_s == 0.0
+
+
+def test_a_deadline_sees_that_the_machine_was_suspended(clock, tmp_path, caplog):
+    ends = datetime.fromtimestamp(clock.utc_s() + 3600.0, UTC).isoformat()
+    with make_tracker(clock, tmp_path, deadline_utc=ends) as t:
+        train(t, clock, 3)
+        assert not caplog.text
+        clock.wall_offset_s += 3500.0  # 130 s of training are left, and 70 s of time
+        train(t, clock, 1)
+    assert "over the deadline after 1:00" in caplog.text
 
 
 def test_a_function_is_told_in_the_trainings_own_thread(clock, tmp_path):

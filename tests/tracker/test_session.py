@@ -84,6 +84,31 @@ def test_waiting_for_an_answer_is_not_extrapolated(clock, tmp_path, monkeypatch)
         assert tracker.forecast.duration_s.point == pytest.approx(800.0, rel=0.01)
 
 
+def test_what_is_not_the_trainings_time_is_in_no_score(clock, tmp_path, monkeypatch):
+    def answer_late(question):
+        clock.pass_s(600.0)
+        return True
+
+    monkeypatch.setattr("greenlove_tracker.console.can_ask", lambda: True)
+    monkeypatch.setattr("greenlove_tracker.console.confirm", answer_late)
+    with make_tracker(clock, tmp_path, epochs_before_pred=2, stop_and_confirm=True, country="DE") as tracker:
+        for number in range(20):
+            train(tracker, clock, 1)
+            clock.pass_s(1.0)  # an evaluation, behind the last epoch too
+            if number == 10:
+                clock.wall_offset_s += 7200.0  # the machine is suspended
+        clock.pass_s(5000.0)  # and what a script does in its with block when the training is over
+    run = read_logs(tmp_path).runs[0]
+    assert run.summary.duration_s == pytest.approx(20 * 11 + 600 + 5000)
+    scores = run.scores()
+    before = [s for s in scores if s.issued.epochs_done <= 2 and s.estimate.point < 500]
+    assert before and {round(s.outcome, 6) for s in before} == {220.0}
+    assert {round(s.outcome, 6) for s in scores[len(before) :]} == {820.0}  # these knew of the answer
+    energy = run.scores("energy_kwh")
+    assert energy[-1].outcome == pytest.approx(0.36 * 820 / 3600, rel=1e-6)
+    assert all(abs(s.error) < 0.02 for s in scores[1:])
+
+
 def test_the_time_of_a_forecast_that_is_asked_for_is_ours_and_no_gap(clock, tmp_path, monkeypatch):
     forecast_run = live.forecast_run
 

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import os
-
 from greenlove_tracker import devices
 from greenlove_tracker.compat.carbontracker.arguments import COMPONENTS, SimulatedHardware
 from greenlove_tracker.config import Settings
-from greenlove_tracker.job import find_ranks
 from greenlove_tracker.meter import Meter, MeterInfo, SimulatedMeter
 from greenlove_tracker.records import Energy, Field, SystemClock
 from greenlove_tracker.tracker.meter_starter import choose_meter
-from greenlove_tracker.tracker.state import Plan, run_factors
+from greenlove_tracker.tracker.state import Plan, ranks_in, run_factors
 
 
 class PartialMeter:
@@ -90,7 +87,7 @@ def meter_of(wanted: SimulatedHardware, settings: Settings) -> Meter | None:
     Raises:
         UsageError: for a place that is not known.
     """
-    ranks = find_ranks(os.environ)
+    ranks = ranks_in(settings.log_dir)
     if not ranks.carries_meter or (wanted.wanted == set(COMPONENTS) and not wanted.simulated):
         return None
     clock, simulated = SystemClock(), wanted.simulated

@@ -21,7 +21,8 @@ from greenlove_tracker.logs.run import Run
 __all__ = ["CarbonTracker"]
 
 _ASK_EACH_S = 1.0  # whether the energy is known by now, which is read from the log
-_OF_METER = ("country", "carbon_intensity_gco2e_per_kwh", "cpu_tdp_w", "ram_w")  # settings that a meter is made with
+# settings that a meter is made with
+_OF_METER = ("log_dir", "country", "carbon_intensity_gco2e_per_kwh", "cpu_tdp_w", "ram_w")
 
 
 class CarbonTracker:
