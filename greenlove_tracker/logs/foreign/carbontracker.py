@@ -132,10 +132,10 @@ class CarbontrackerRun(ForeignRun):
             flags=summary.flags | {Flag.PREDICTED.value},
         )
 
-    def _read_forecasts(self) -> Iterator[IssuedForecast]:
+    def _read_forecasts(self, stream: int) -> Iterator[IssuedForecast]:
         """Yield its one prediction, the mean so far times the epochs: it has no interval, and knows epochs alone."""
         predicted, epochs = self.predicted, self.log.epochs
-        if predicted is None or predicted.epochs is None or predicted.duration_s is None or not epochs:
+        if stream or predicted is None or predicted.epochs is None or predicted.duration_s is None or not epochs:
             return
         before = [e for e in epochs if e.ended_at and predicted.at and e.ended_at <= predicted.at] or epochs[:1]
         kilograms = None if predicted.emissions_gco2e is None else predicted.emissions_gco2e / GRAMS_PER_KG
