@@ -324,12 +324,14 @@ class Block:
         active_s: time inside them, without pauses.
         paused_s: time of evaluations and checkpoints in the middle of them.
         between_s: time of the gap that followed; None while that gap is still open.
+        is_cold: known to be slower than what follows, as an epoch beside which we were still loading.
     """
 
     units: float
     active_s: float
     paused_s: float
     between_s: float | None
+    is_cold: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -355,3 +357,8 @@ class Progress:
     metered: tuple[tuple[float, float], ...] = ()
     used_kwh: float | None = None
     gpu_count: int = 0
+
+    @property
+    def warm_blocks(self) -> tuple[Block, ...]:
+        """The blocks by which the rest is judged: those that are not known to be cold."""
+        return tuple(block for block in self.blocks if not block.is_cold)

@@ -54,6 +54,10 @@ class Flag(DescribedStr):
         "clock_jump",
         "wall clock and steady clock disagree by over 2 s and 1%: suspended, or the clock was set",
     )
+    LOADING = (
+        "loading",
+        "greenlove itself was still loading beside it for a tenth of the time or more, and may have slowed it down",
+    )
     SHORT = "short", "under 100 ms: the energy of this row is noise, its sum over rows is not"
     WAITING = "waiting", "a question waited for its answer: time of the run, and not of its training"
     UNFINISHED = "unfinished", "the epoch was cut off before its end"

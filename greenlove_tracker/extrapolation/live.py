@@ -67,7 +67,7 @@ def forecast_run(
         warnings=tuple(_warnings(progress, duration)),
         backtest_error=None,
         method="live",
-        degrees_of_freedom=len(progress.blocks) - 1,
+        degrees_of_freedom=len(progress.warm_blocks or progress.blocks) - 1,
         plan=None,
         duration_p99_s=max(passed_s, total.quantile(forecasting.P99)),
     )
@@ -77,7 +77,8 @@ def forecast_run(
 def _time_per_unit(progress: Progress, prior: Forecast | None = None) -> Mixture:
     """Return the time of a unit that remains, in s, without gaps."""
     remaining = max(0.0, progress.total_units - progress.done_units)
-    per_unit = _future([(b.units, b.active_s / b.units) for b in progress.blocks], remaining)
+    blocks = progress.warm_blocks or progress.blocks
+    per_unit = _future([(b.units, b.active_s / b.units) for b in blocks], remaining)
     return per_unit if prior is None or remaining == 0 else _with_prior(per_unit, prior, progress.total_units)
 
 
@@ -183,7 +184,7 @@ def _energy(progress: Progress, duration: Estimate) -> Estimate | None:
 
 def _warnings(progress: Progress, duration: Estimate) -> Iterator[ForecastWarning]:
     """Yield what makes a forecast of a running training worse."""
-    if len(progress.blocks) == 1:
+    if len(progress.blocks) == 1 or len(progress.warm_blocks) <= 1:
         message = "what little is known may be a cold start"
         yield WarningCode.FEW.warning(message, "it gets better as the run goes on")
     if all(block.between_s is None for block in progress.blocks):

@@ -57,6 +57,10 @@ class BackgroundWorker:
             self._woken_s = now_s
             self._is_woken.set()
 
+    def meter_settled(self) -> None:
+        """Wake the thread: what forecasts need is loaded now, right behind the meter and before it is needed."""
+        self._is_woken.set()
+
     def run_ended(self) -> None:
         """Wake the thread, which ends as the run is finished."""
         self._is_woken.set()

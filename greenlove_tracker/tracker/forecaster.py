@@ -6,10 +6,11 @@ import math
 import os
 import sys
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from importlib import import_module
 from types import ModuleType
-from typing import Protocol, runtime_checkable
+from typing import Protocol, TypeVar, runtime_checkable
 
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.forecasting import Block, Forecast, Progress, TrainingPlan
@@ -18,14 +19,20 @@ from greenlove_tracker.logs.forecasts import IssuedForecast
 from greenlove_tracker.logs.writer import RunWriter, timestamp
 from greenlove_tracker.records import Energy, Flag, Row, RowKind
 from greenlove_tracker.tracker.foreign_warnings import without_foreign_warnings
-from greenlove_tracker.tracker.recorder import Recorder
+from greenlove_tracker.tracker.recorder import LOADING_SHARE, Recorder
 from greenlove_tracker.tracker.state import Plan, RunState
 from greenlove_tracker.tracker.switch_interval import short_switch_interval
 from greenlove_tracker.units import kwh_from_w_s, w_from_kwh_s
 
 _MAX_TIME_SHARE = 0.02  # forecasting takes no larger share of the time than this
-_MIN_PROGRESS_SHARE = 0.002  # nor is one made before this share of the forecast time has passed: some 500 in a run
+# Nor is one made before this share of the forecast time has passed, or this share more than has passed already: some
+# 600 in a run. The second is for the beginning, when a forecast may be many times too long.
+_MIN_PROGRESS_SHARE, _MIN_GROWTH = 0.002, 0.1
 _FIRST_ENERGY_S = 5.0  # a training in steps has its power read this early; later each minute
+_MOST_METER_START_S = 20.0  # a meter that takes longer hangs: forecasts wait for it no more
+_FEWEST_BLOCKS = 128  # epochs are joined until hardly more remain, so that a forecast costs the same at any length
+_LEAST_POWER_S = 1.0  # a mean power is taken over this much: a single reading may hold 50 ms of what lay before
+_ENOUGH_POWER_S = 60.0  # a power that was metered for so long counts, however long the epoch was
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +59,7 @@ class RunForecaster:
         self._state, self._recorder, self._progress, self._writer = state, recorder, progress, writer
         self._lock = threading.Lock()  # one forecast after the other, in the order of what they are made from
         self._units_forecast_at = 0  # epochs or steps that the last forecast was made from
+        self._cannot_load = False
         self._next_s = 0.0  # the next forecast is made then,
         self._earliest_s = 0.0  # or as early as this where it is asked for
 
@@ -65,7 +73,13 @@ class RunForecaster:
         state = self._state
         with self._lock:
             with state.lock:
-                snapshot = None if state.is_finished else self._snapshot(at_once=at_once, is_last=is_last)
+                is_early = state.is_finished or not self._is_wanted() or (self._is_meter_starting() and not is_last)
+            if is_early:
+                return
+            self._load()
+            with state.lock:
+                is_over = state.is_finished or self._cannot_load
+                snapshot = None if is_over else self._snapshot(at_once=at_once, is_last=is_last)
             if snapshot is None:
                 return
             with short_switch_interval, without_foreign_warnings(state.settings.verbose):
@@ -75,10 +89,35 @@ class RunForecaster:
                     state.forecast = forecast
                     self._writer.write_forecast(self._issued(forecast, snapshot))
 
+    def _is_meter_starting(self) -> bool:
+        return self._state.is_meter_starting and self._state.elapsed_s < _MOST_METER_START_S
+
+    def _is_wanted(self) -> bool:
+        plan = self._state.plan
+        has_length = plan is not None and bool(plan.epochs or plan.total_steps)
+        return has_length and self._state.settings.epochs_before_pred > 0 and not self._cannot_load
+
+    def _load(self) -> None:
+        """Load what forecasts need, before the first one is due; the rows that it slows down are flagged."""
+        if _is_live_loaded():
+            return
+        with self._state.lock:
+            self._recorder.begin_loading()
+        try:
+            with short_switch_interval, without_foreign_warnings(self._state.settings.verbose):
+                _load_live()
+        except ImportError as error:
+            self._cannot_load = True
+            self._state.warn_once.warn("forecast", f"nothing is forecast: {error}")
+        finally:
+            with self._state.lock:
+                self._recorder.end_loading()
+                self._add_steps()  # what follows is a block of its own
+
     def _snapshot(self, *, at_once: bool, is_last: bool) -> _ProgressSnapshot | None:
         state, recorder, plan, now_s = self._state, self._recorder, self._state.plan, self._state.clock.perf_s()
         total = None if plan is None else plan.epochs or plan.total_steps
-        if plan is None or total is None or state.settings.epochs_before_pred <= 0:
+        if plan is None or total is None:
             return None
         done = recorder.epochs_done if plan.epochs else recorder.steps_done
         if done > total:
@@ -89,6 +128,8 @@ class RunForecaster:
         progress = self._in_epochs(total) if plan.epochs else self._in_steps(total)
         if progress is None or not progress.blocks:
             return None
+        if not progress.warm_blocks and not at_once and not is_last:
+            return None  # we slowed down all that is known: one epoch more, and there is a forecast that holds
         self._units_forecast_at = done
         return _ProgressSnapshot(progress, now_s - state.started_s, recorder.epochs_done, recorder.steps_done)
 
@@ -101,15 +142,21 @@ class RunForecaster:
         state, recorder, progress = self._state, self._recorder, self._progress
         if recorder.first_step is None or recorder.stepped_at_s is None:
             return None
-        if recorder.is_metering and not progress.has_energy and recorder.open_for_s() > _FIRST_ENERGY_S:
+        if recorder.is_metering and not progress.has_power and recorder.open_for_s() > _FIRST_ENERGY_S:
             recorder.write_segment()  # or nothing would be known of its power for a minute
-        steps, ended_s = recorder.first_step
-        progress.add_steps(steps, ended_s - state.started_s, 0.0)
-        progress.add_steps(recorder.steps_done, recorder.stepped_at_s - state.started_s, recorder.paused_s)
+        self._add_steps()
         return progress.in_steps(total, pue=state.factors.pue, gpu_count=state.gpu_count)
 
+    def _add_steps(self) -> None:
+        recorder, progress, started_s = self._recorder, self._progress, self._state.started_s
+        if recorder.first_step is not None and recorder.stepped_at_s is not None:
+            steps, ended_s, loading_s = recorder.first_step
+            progress.add_steps(steps, ended_s - started_s, 0.0, loading_s)
+            ended_s = recorder.stepped_at_s - started_s
+            progress.add_steps(recorder.steps_done, ended_s, recorder.paused_s, recorder.loading_s)
+
     def _forecast(self, snapshot: _ProgressSnapshot) -> Forecast:
-        """Return the forecast; it takes some 20 ms, and a moment more the first time, when SciPy is loaded."""
+        """Return the forecast; it takes some 10 to 30 ms."""
         live = _load_live()
         state, began_s = self._state, self._state.clock.perf_s()
         forecast: Forecast = live.forecast_run(
@@ -117,7 +164,8 @@ class RunForecaster:
         )
         now_s = state.clock.perf_s()
         self._earliest_s = now_s + (now_s - began_s) / _MAX_TIME_SHARE
-        self._next_s = max(self._earliest_s, now_s + _MIN_PROGRESS_SHARE * forecast.duration_s.point)
+        wait_s = min(_MIN_PROGRESS_SHARE * forecast.duration_s.point, _MIN_GROWTH * state.elapsed_s)
+        self._next_s = max(self._earliest_s, now_s + wait_s)
         return forecast
 
     def _issued(self, forecast: Forecast, snapshot: _ProgressSnapshot) -> IssuedForecast:
@@ -138,12 +186,18 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(before=_loading.acquire, after_in_parent=_loading.release, after_in_child=_loading.release)
 
 
+_LIVE = "greenlove_tracker.extrapolation.live"
+
+
+def _is_live_loaded() -> bool:
+    return _LIVE in sys.modules and not _loading.locked()
+
+
 def _load_live() -> ModuleType:
-    name = "greenlove_tracker.extrapolation.live"
-    if name in sys.modules and not _loading.locked():
-        return sys.modules[name]
+    if _is_live_loaded():
+        return sys.modules[_LIVE]
     with _loading:
-        return import_module(name)
+        return import_module(_LIVE)
 
 
 @runtime_checkable
@@ -196,34 +250,106 @@ def _length(plan: TrainingPlan) -> str:
     return plural(plan.epochs, "epoch") if plan.epochs is not None else plural(plan.steps or 0, "step")
 
 
+_Item = TypeVar("_Item")
+
+
+def _joined(items: list[_Item], size: Callable[[_Item], float], join: Callable[[_Item, _Item], _Item | None]) -> None:
+    """Join neighbours in place, once there are four times as many as need be, to twice as many at most.
+
+    Args:
+        items: in order.
+        size: of an item; none becomes larger than a 128th of all.
+        join: two neighbours; None where they are not to be joined.
+    """
+    if len(items) < 4 * _FEWEST_BLOCKS:
+        return
+    most = math.fsum(map(size, items)) / _FEWEST_BLOCKS
+    result: list[_Item] = []
+    for item in items:
+        fits = bool(result) and size(result[-1]) + size(item) <= most
+        both = join(result[-1], item) if fits else None
+        if both is None:
+            result.append(item)
+        else:
+            result[-1] = both
+    items[:] = result
+
+
+def _joined_blocks(a: Block, b: Block) -> Block | None:
+    if a.is_cold != b.is_cold or a.between_s is None or b.between_s is None:
+        return None
+    paused_s, between_s = a.paused_s + b.paused_s, a.between_s + b.between_s
+    return Block(a.units + b.units, a.active_s + b.active_s, paused_s, between_s, a.is_cold)
+
+
+class _PowerLog:
+    """The mean powers of what was metered, each over a second at least."""
+
+    def __init__(self) -> None:
+        self._stretches: list[tuple[float, float]] = []  # durations in s, and energies in kWh
+        self._of_epoch: list[tuple[float, float]] = []  # those since the last epoch's end
+        self._pending_s, self._pending_kwh = 0.0, 0.0
+
+    def add(self, duration_s: float, energy_kwh: float) -> None:
+        self._pending_s += duration_s
+        self._pending_kwh += energy_kwh
+        if self._pending_s >= _LEAST_POWER_S:
+            self._of_epoch.append((self._pending_s, self._pending_kwh))
+            self._pending_s, self._pending_kwh = 0.0, 0.0
+
+    def end_epoch(self, *, is_partly_metered: bool) -> None:
+        """Keep the powers of the epoch; or leave them out: they are those of its end, not of an epoch."""
+        if is_partly_metered:
+            self._pending_s, self._pending_kwh = 0.0, 0.0
+        else:
+            self._stretches += self._of_epoch
+            _joined(self._stretches, lambda s: s[0], lambda a, b: (a[0] + b[0], a[1] + b[1]))
+        self._of_epoch = []
+
+    def stretches(self) -> list[tuple[float, float]]:
+        """Return durations in s and energies in kWh, in order."""
+        return self._stretches + self._of_epoch
+
+
 @dataclass(slots=True)
 class _EpochTimes:
     active_s: float = 0.0
     paused_s: float = 0.0
     between_s: float = 0.0  # the gap behind it
-    is_followed: bool = False  # by the next epoch, so that the gap behind it is known
+    loading_s: float = 0.0  # of its active time, what we slowed down
+    metered_s: float = 0.0  # of its active time, what the meter saw
+
+    def block(self, between_s: float | None) -> Block:
+        is_cold = self.loading_s > LOADING_SHARE * self.active_s
+        return Block(1, self.active_s, self.paused_s, between_s, is_cold)
+
+    @property
+    def is_partly_metered(self) -> bool:
+        return self.metered_s < min(self.active_s / 2, _ENOUGH_POWER_S)
 
 
 class ProgressLog:
     """Adds up epochs or steps, and the gaps between them, as rows are finished."""
 
     def __init__(self) -> None:
-        self._epochs: list[_EpochTimes] = []
+        self._epochs: list[Block] = []  # those that were followed by another, so that the gap behind them is known
+        self._n_epochs = 0  # all that are done
+        self._last: _EpochTimes | None = None  # done, and not followed yet
         self._open: _EpochTimes | None = None
         self._startup_s = 0.0
         self._rows_s = 0.0  # all that rows hold
         self._settled_s = 0.0  # up to the last epoch's end, or the gap behind it where that is known
         self._wait_s = 0.0  # of the gap that is open: it took time, and will not come again
-        self._metered: list[tuple[float, float]] = []  # durations, and mean powers without PUE
+        self._power = _PowerLog()
         self._metered_s, self._metered_kwh = 0.0, 0.0
         self._steps: list[Block] = []
         self._first_step: tuple[int, float] | None = None  # steps and time at the end of the first one
-        self._last_step = (0, 0.0, 0.0)  # steps, active time and pauses up to the last block
+        self._last_step = (0, 0.0, 0.0, 0.0)  # steps, active time, pauses and our loading up to the last block
 
     @property
-    def has_energy(self) -> bool:
-        """True once anything was metered."""
-        return self._metered_s > 0
+    def has_power(self) -> bool:
+        """True once a mean power is known."""
+        return bool(self._power.stretches())
 
     def add_row(self, row: Row) -> None:
         """Add a finished row."""
@@ -231,40 +357,50 @@ class ProgressLog:
             self._rows_s += row.gap_before_s
             return
         self._add_energy(row.gap_before_s, row.gap_before)
-        self._add_energy(row.duration_s, row.energy)
+        is_metered = self._add_energy(row.duration_s, row.energy)
         self._rows_s += row.gap_before_s
         self._add_gap(row.gap_before_s)
         if row.epoch is not None:
-            if self._open is None and self._epochs and not self._epochs[-1].is_followed:
-                self._epochs[-1].is_followed, self._settled_s = True, self._rows_s  # the gap behind it is over
+            if self._open is None and self._last is not None:  # the gap behind the last one is over
+                self._epochs.append(self._last.block(self._last.between_s))
+                _joined(self._epochs, lambda block: block.units, _joined_blocks)
+                self._last, self._settled_s = None, self._rows_s
             self._open = self._open or _EpochTimes()
             self._open.active_s += row.duration_s
+            self._open.loading_s += row.duration_s if Flag.LOADING in row.flags else 0.0
+            self._open.metered_s += row.duration_s if is_metered else 0.0
         self._rows_s += row.duration_s
         if Flag.UNFINISHED in row.flags:
             self._open = None  # it is done again: what it took is lost time
         elif row.kind is RowKind.EPOCH and self._open is not None:
-            self._epochs.append(self._open)
-            self._open, self._settled_s = None, self._rows_s
+            self._power.end_epoch(is_partly_metered=self._open.is_partly_metered)
+            self._last, self._open, self._settled_s = self._open, None, self._rows_s
+            self._n_epochs += 1
 
     def _add_gap(self, gap_s: float) -> None:
         wait_s = min(gap_s, self._wait_s)
         self._wait_s -= wait_s
         if self._open is not None:
             self._open.paused_s += gap_s - wait_s
-        elif self._epochs:
-            self._epochs[-1].between_s += gap_s - wait_s
+        elif self._last is not None:
+            self._last.between_s += gap_s - wait_s
+        elif self._epochs:  # behind one that was cut off
+            before = self._epochs[-1]
+            self._epochs[-1] = replace(before, between_s=(before.between_s or 0.0) + gap_s - wait_s)
         else:
             self._startup_s += gap_s
 
-    def _add_energy(self, duration_s: float, energy: Energy) -> None:
+    def _add_energy(self, duration_s: float, energy: Energy) -> bool:
+        """Add a stretch of time and its energy; return False where that is not known."""
         energy_kwh = energy.total_kwh
         if energy_kwh is None or duration_s <= 0:
-            return
+            return False
         self._metered_s += duration_s
         self._metered_kwh += energy_kwh
-        self._metered.append((duration_s, w_from_kwh_s(energy_kwh, duration_s) or 0.0))
+        self._power.add(duration_s, energy_kwh)
+        return True
 
-    def add_steps(self, steps: int, stepped_at_s: float, paused_s: float) -> None:
+    def add_steps(self, steps: int, stepped_at_s: float, paused_s: float, loading_s: float) -> None:
         """Add the steps since the last call, of a training that counts in steps.
 
         What came before the end of the first call's steps is start-up: loading, compiling.
@@ -273,16 +409,19 @@ class ProgressLog:
             steps: all that are done.
             stepped_at_s: the end of the last one, since the run began.
             paused_s: pauses until then.
+            loading_s: for how long we have been loading beside them.
         """
         active_s = stepped_at_s - paused_s
         if self._first_step is None:
-            self._first_step, self._last_step = (steps, active_s), (steps, active_s, paused_s)
+            self._first_step, self._last_step = (steps, active_s), (steps, active_s, paused_s, loading_s)
             return
-        steps_before, active_before_s, paused_before_s = self._last_step
+        steps_before, active_before_s, paused_before_s, loading_before_s = self._last_step
         if steps > steps_before and active_s > active_before_s:
-            block = Block(steps - steps_before, active_s - active_before_s, paused_s - paused_before_s, 0.0)
-            self._steps.append(block)
-            self._last_step = steps, active_s, paused_s
+            taken_s, pause_s = active_s - active_before_s, paused_s - paused_before_s
+            is_cold = loading_s - loading_before_s > LOADING_SHARE * taken_s
+            self._steps.append(Block(steps - steps_before, taken_s, pause_s, 0.0, is_cold))
+            _joined(self._steps, lambda block: block.units, _joined_blocks)
+            self._last_step = steps, active_s, paused_s, loading_s
 
     def exclude_wait(self, duration_s: float) -> None:
         """Leave a part of the open gap out of what is extrapolated: it was a wait for somebody, or for us."""
@@ -299,28 +438,29 @@ class ProgressLog:
             pue: multiplies every energy.
             gpu_count: GPUs.
         """
-        blocks = [Block(1, e.active_s, e.paused_s, e.between_s if e.is_followed else None) for e in self._epochs]
-        settled_s = self._settled_s
-        if open_gap_s is not None and blocks and blocks[-1].between_s is None:
-            last = self._epochs[-1]
-            between_s = last.between_s + max(0.0, open_gap_s - self._wait_s)
-            blocks[-1] = Block(1, last.active_s, last.paused_s, between_s)
-            settled_s = self._rows_s + open_gap_s
-        return self._progress(total, len(blocks), blocks, settled_s, self._startup_s, pue, gpu_count)
+        blocks, settled_s = list(self._epochs), self._settled_s
+        if self._last is not None:
+            between_s = None
+            if open_gap_s is not None:
+                between_s = self._last.between_s + max(0.0, open_gap_s - self._wait_s)
+                settled_s = self._rows_s + open_gap_s
+            blocks.append(self._last.block(between_s))
+        return self._progress(total, self._n_epochs, blocks, settled_s, self._startup_s, pue, gpu_count)
 
     def in_steps(self, total: int, *, pue: float = 1.0, gpu_count: int = 0) -> Progress:
         """Return the progress of a training of ``total`` steps."""
         first_s = self._first_step[1] if self._first_step else 0.0
-        done, active_s, paused_s = self._last_step
+        done, active_s, paused_s, _ = self._last_step
         return self._progress(total, done, self._steps, active_s + paused_s, first_s, pue, gpu_count)
 
     def _progress(
         self, total: int, done: int, blocks: list[Block], elapsed_s: float, startup_s: float, pue: float, gpu_count: int
     ) -> Progress:
-        used_kwh = None
-        if self._metered_s > 0:
-            mean_w = w_from_kwh_s(self._metered_kwh, self._metered_s) or 0.0
+        used_kwh, stretches = None, self._power.stretches()
+        if stretches:
+            seconds, energies_kwh = map(math.fsum, zip(*stretches, strict=True))
+            mean_w = w_from_kwh_s(energies_kwh, seconds) or 0.0
             unmetered_s = elapsed_s - self._metered_s  # negative: of an epoch that is open
             used_kwh = (self._metered_kwh + kwh_from_w_s(mean_w, unmetered_s)) * pue
-        metered = tuple((duration_s, power_w * pue) for duration_s, power_w in self._metered)
+        metered = tuple((s, (w_from_kwh_s(kwh, s) or 0.0) * pue) for s, kwh in stretches)
         return Progress(total, done, tuple(blocks), startup_s, elapsed_s, metered, used_kwh, gpu_count)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from greenlove_tracker.config import Settings
@@ -31,10 +31,14 @@ class MeterStarter:
         recorder: is given the meter once it is up.
         writer: takes what the meter found.
         meter: measures this node.
+        on_settled: called once it has come up beside the training, or never will.
     """
 
-    def __init__(self, state: RunState, recorder: Recorder, writer: RunWriter, meter: Meter) -> None:
+    def __init__(
+        self, state: RunState, recorder: Recorder, writer: RunWriter, meter: Meter, on_settled: Callable[[], None]
+    ) -> None:
         self._state, self._recorder, self._writer, self._meter = state, recorder, writer, meter
+        self._on_settled = on_settled
         self._is_settled = threading.Event()  # it is up, or never will be
         self._is_released = self._has_failed = False
         self._info = MeterInfo(())
@@ -56,9 +60,12 @@ class MeterStarter:
         """Start the meter, on a thread where it takes its time: nothing waits for it."""
         if self._meter.starts_at_once or not in_background:
             self._start()
-        elif (error := start_thread("greenlove-meter", self._start)) is not None:
+            return
+        self._state.is_meter_starting = True
+        self._recorder.begin_loading()
+        if (error := start_thread("greenlove-meter", self._start)) is not None:
             self._fail(error)
-            self._is_settled.set()
+            self._settle()
 
     def _start(self) -> None:
         info = MeterInfo(())
@@ -74,6 +81,14 @@ class MeterStarter:
                 self._stop()
             else:
                 self._attach(info)
+        self._settle()
+
+    def _settle(self) -> None:
+        with self._state.lock:
+            if self._state.is_meter_starting:
+                self._state.is_meter_starting = False
+                self._recorder.end_loading()
+                self._on_settled()
         self._is_settled.set()
 
     def _fail(self, error: Exception) -> None:

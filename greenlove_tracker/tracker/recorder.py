@@ -18,6 +18,8 @@ from greenlove_tracker.units import gco2e_from_kwh
 
 _UNMETERED_S = 0.01  # what a meter that starts at once may miss at the beginning without a row of its own
 _MAX_FAILURES = 3  # readings in a row that may fail before the meter is given up
+LOADING_SHARE = 0.1  # of a row or an epoch beside which we were loading: less is hardly felt
+_OF_EPOCHS_ALONE = {Flag.SHORT, Flag.LOADING}  # flags of a gap that say nothing of the row that holds it
 _CLOCK_TOLERANCE_S = 2.0  # wall and steady clock of a span may differ by this much, and by 1% of it
 
 
@@ -57,7 +59,7 @@ class Recorder:
         epochs_begun: epochs that were started.
         epochs_done: epochs that were ended.
         steps_done: optimizer steps.
-        first_step: steps counted by the first call, and its time by the steady clock.
+        first_step: steps counted by the first call, its time by the steady clock, and ``loading_s`` at that time.
         stepped_at_s: the time of the last step, by the steady clock.
         paused_s: pauses that are over.
         metered_kwh: all that the meter gave so far, without PUE; None where it gave nothing yet.
@@ -82,6 +84,9 @@ class Recorder:
         self._meter: Meter | None = None
         self._no_energy_flag = Flag.METER_STARTING
         self._failures = 0
+        self._n_loading = 0  # threads of ours that load something
+        self._loading_from_s = self._loaded_s = 0.0  # since when they do; for how long they have before
+        self._loading_before_s = 0.0  # up to the last boundary
         self._boundary = _Boundary(*started) if started else self._now()
         self._gap = _MeteredSpan("", 0.0, UNKNOWN_ENERGY, frozenset())
         self._counts = Counts()
@@ -91,7 +96,7 @@ class Recorder:
         self.epochs_begun = 0
         self.epochs_done = 0
         self.steps_done = 0
-        self.first_step: tuple[int, float] | None = None
+        self.first_step: tuple[int, float, float] | None = None
         self.stepped_at_s: float | None = None
         self.paused_s = 0.0
         self.metered_kwh: float | None = None
@@ -108,6 +113,26 @@ class Recorder:
         """Measure no energy from now on, for the reason that the flag names."""
         self._meter = None
         self._no_energy_flag = flag
+
+    def begin_loading(self) -> None:
+        """Note that a thread of ours loads something from now on, which may slow the training down."""
+        if not self._n_loading:
+            self._loading_from_s = self._clock.perf_s()
+        self._n_loading += 1
+
+    def end_loading(self) -> None:
+        """Note that it has loaded it."""
+        self._n_loading -= 1
+        if not self._n_loading:
+            self._loaded_s += self._clock.perf_s() - self._loading_from_s
+
+    @property
+    def loading_s(self) -> float:
+        """The time for which threads of ours have been loading."""
+        return self._loading_until(self._clock.perf_s())
+
+    def _loading_until(self, perf_s: float) -> float:
+        return self._loaded_s + (perf_s - self._loading_from_s if self._n_loading else 0.0)
 
     def start_epoch(self) -> None:
         """Close the gap and open the next epoch."""
@@ -183,7 +208,7 @@ class Recorder:
         self.steps_done += done.steps or 0
         self.stepped_at_s = self._clock.perf_s()
         if self.first_step is None:
-            self.first_step = self.steps_done, self.stepped_at_s
+            self.first_step = self.steps_done, self.stepped_at_s, self._loading_until(self.stepped_at_s)
 
     def write_segment(self) -> None:
         """Write the part of the open epoch, or of the gap, that has passed, as a row of its own."""
@@ -271,7 +296,7 @@ class Recorder:
             counts,
             span.energy,
             None if metered_kwh is None else gco2e_from_kwh(metered_kwh, self.grams_per_kwh),
-            span.flags | (gap.flags - {Flag.SHORT}) | more_flags,
+            span.flags | (gap.flags - _OF_EPOCHS_ALONE) | more_flags,
         )
         self._emit(row)
 
@@ -283,7 +308,7 @@ class Recorder:
         gap = self._close_span()
         if self.is_paused:
             self.paused_s += gap.duration_s
-        flags = (gap.flags - {Flag.SHORT}) | more_flags
+        flags = (gap.flags - _OF_EPOCHS_ALONE) | more_flags
         self._emit(
             Row(kind, None, gap.started_at, gap.duration_s, gap.energy, 0.0, Counts(), UNKNOWN_ENERGY, None, flags)
         )
@@ -302,9 +327,12 @@ class Recorder:
         flags = set()
         if passed_s < 0 or abs(wall_s - duration_s) > _CLOCK_TOLERANCE_S + 0.01 * duration_s:
             flags.add(Flag.CLOCK_JUMP)
+        loading_s = self._loading_until(now.perf_s)
+        if loading_s - self._loading_before_s > LOADING_SHARE * duration_s:
+            flags.add(Flag.LOADING)
         had_meter = self._meter is not None
         energy, is_read = self._read_meter(duration_s)
-        self._boundary = now
+        self._boundary, self._loading_before_s = now, loading_s
         if not had_meter:
             flags.add(self._no_energy_flag)
         elif not is_read:

@@ -30,6 +30,7 @@ from greenlove_tracker.tracker.state import Plan, RunMode, RunState, WarnOnce, m
 from greenlove_tracker.tracker.status import StatusPrinter
 
 _LOCK_S = 0.5  # the run's lock is waited for so long, where the process is to end
+_READY_S = 10.0  # who is asked whether to go on waits this long for the meter, without which nothing is forecast
 
 
 class Session:
@@ -134,11 +135,11 @@ class Session:
             started=(started_s, started_utc_s),
         )
         self.tracked_call = _TrackedCall(self)
-        self._meter_starter = MeterStarter(state, recorder, self.writer, meter)
         self._budgets = BudgetMonitor(state, recorder)
         self._status = StatusPrinter(state, recorder)
         forecaster = RunForecaster(state, recorder, self._progress, self.writer)
         self._worker = BackgroundWorker(state, recorder, self.writer, forecaster, self._budgets, self._status)
+        self._meter_starter = MeterStarter(state, recorder, self.writer, meter, self._worker.meter_settled)
         self._start(in_background=in_background)
 
     def _start(self, *, in_background: bool) -> None:
@@ -333,6 +334,10 @@ class Session:
         if not console.can_ask():
             state.warn_once.warn("confirm", "stop_and_confirm: there is no terminal to ask on; training goes on")
             return
+        began_s = state.clock.perf_s()
+        self.wait_ready(_READY_S)  # no forecast is made while the meter starts
+        with state.lock:
+            self._progress.exclude_wait(state.clock.perf_s() - began_s)
         self.forecast()
         self._status.is_hidden = True
         with self.tracked_call as recorder:

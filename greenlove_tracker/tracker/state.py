@@ -64,6 +64,7 @@ class RunState:
         forecast: the latest.
         gpu_count: GPUs of this node that are ours; 0 until the meter is up.
         other_runs_s: time in which other runs of this process, inside this one, recorded what passed.
+        is_meter_starting: the meter is coming up beside the training.
         is_finished: nothing of it is touched any more.
     """
 
@@ -86,6 +87,7 @@ class RunState:
     forecast: Forecast | None = field(init=False)
     gpu_count: int = 0
     other_runs_s: float = 0.0
+    is_meter_starting: bool = False
     is_finished: bool = False
 
     def __post_init__(self) -> None:

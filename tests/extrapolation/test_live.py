@@ -123,3 +123,17 @@ def test_pauses_in_the_newest_epoch_are_not_counted_twice():
 def test_a_prior_of_another_number_of_epochs_counts_by_the_epoch():
     prior, first = exploration(), progress([1.01], 20)
     assert forecast_run(first, prior=prior).duration_s.point == pytest.approx(2 + 20 * 1.0, rel=0.03)
+
+
+def test_what_is_known_to_be_cold_took_its_time_and_sets_no_pace():
+    cold, warm = Block(1, 20.0, 0.0, 0.0, is_cold=True), [Block(1, d, 0.0, 0.0) for d in noisy(3)]
+    forecast = forecast_run(Progress(40, 5, (cold, cold, *warm), 2.0, 42.0 + sum(noisy(3))))
+    assert forecast.duration_s.point == pytest.approx(42 + 380, rel=0.01)
+    assert forecast.duration_s.upper < 500 and forecast.degrees_of_freedom == 2
+    assert not [w for w in forecast.warnings if w.name == "FEW"]
+
+
+def test_where_all_is_cold_that_is_all_there_is_and_is_said():
+    cold = tuple(Block(1, 20.0, 0.0, 0.0, is_cold=True) for _ in range(4))
+    forecast = forecast_run(Progress(40, 4, cold, 2.0, 82.0))
+    assert forecast.duration_s.lower < 800 and "FEW" in {w.name for w in forecast.warnings}

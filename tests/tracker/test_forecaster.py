@@ -6,6 +6,7 @@ import logging
 import subprocess
 import sys
 import threading
+import time
 
 import pytest
 from fakes import ScriptedMeter, gpu_energy, make_tracker, session, tick, train
@@ -13,7 +14,9 @@ from fakes import ScriptedMeter, gpu_energy, make_tracker, session, tick, train
 from greenlove_tracker import TrainingPlan, Trial, extrapolate, read_logs
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.extrapolation import live
-from greenlove_tracker.meter import NullMeter
+from greenlove_tracker.meter import NullMeter, SimulatedMeter
+from greenlove_tracker.records import Flag, SystemClock
+from greenlove_tracker.tracker import background, forecaster
 
 
 def issued(tmp_path):
@@ -269,3 +272,106 @@ def test_no_bound_lies_below_what_has_passed(clock, tmp_path):
             assert tracker.forecast.duration_s.lower >= clock.now_s
             with session().tracked_call as recorder:
                 recorder.end_epoch()
+
+
+class SlowMeter(SimulatedMeter):
+    """Comes up on a thread, when it is told to."""
+
+    starts_at_once = False
+
+    def __init__(self, *args, **arguments):
+        super().__init__(*args, **arguments)
+        self.may_start = threading.Event()
+
+    def start(self):
+        assert self.may_start.wait(30)
+        return super().start()
+
+
+def short_epoch(tracker, duration_s: float = 0.02) -> None:
+    tracker.epoch_start()
+    time.sleep(duration_s)
+    tracker.epoch_end()
+
+
+def test_nothing_is_forecast_before_our_loading_is_over_and_what_it_slows_down_is_cold(tmp_path, monkeypatch):
+    monkeypatch.setattr(background, "TICK_S", 0.01)
+    meter = SlowMeter(SystemClock(), gpu_w=360.0)
+    with make_tracker(None, tmp_path, epochs=4000, meter=meter) as tracker:
+        for _ in range(5):
+            short_epoch(tracker)
+        assert tracker.forecast is None and not issued(tmp_path)
+        meter.may_start.set()
+        assert tracker.wait_ready(10)
+        deadline_s = time.monotonic() + 20
+        while not issued(tmp_path) and time.monotonic() < deadline_s:
+            short_epoch(tracker)
+    run = read_logs(tmp_path).runs[0]
+    first = run.forecasts[0]
+    assert first.elapsed_s >= float(run.text("meter_ready_s")) and first.epochs_done > 5
+    cold = [n for n, epoch in enumerate(run.epochs, 1) if Flag.LOADING in epoch.flags]
+    assert cold[:5] == [1, 2, 3, 4, 5] and first.epochs_done not in cold
+
+
+def test_a_meter_that_hangs_is_not_waited_for(tmp_path, monkeypatch):
+    monkeypatch.setattr(forecaster, "_MOST_METER_START_S", 0.1)
+    meter = SlowMeter(SystemClock(), gpu_w=360.0)
+    with make_tracker(None, tmp_path, epochs=4000, meter=meter) as tracker:
+        for _ in range(6):
+            short_epoch(tracker, 0.03)
+        assert tracker.forecast is not None
+        meter.may_start.set()
+
+
+def test_what_forecasts_need_is_loaded_before_the_first_is_due_and_flagged(tmp_path):
+    code = (
+        "import sys, time\n"
+        "from greenlove_tracker import Tracker\n"
+        "with Tracker(epochs=900, sim_cpu_tdp_w=50, verbose=0) as t:\n"
+        "    while 'greenlove_tracker.extrapolation.live' not in sys.modules:\n"
+        "        t.epoch_start(); time.sleep(0.02); t.epoch_end()\n"
+        "    for _ in range(100):\n"
+        "        t.epoch_start(); time.sleep(0.02); t.epoch_end()\n"
+        "    assert t.forecast is not None\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    run = read_logs(tmp_path / "greenlove_logs").runs[0]
+    cold = [n for n, epoch in enumerate(run.epochs, 1) if Flag.LOADING in epoch.flags]
+    assert cold and run.forecasts[0].epochs_done + 1 >= cold[-1]  # the last of them was open when it was over
+
+
+def test_without_what_forecasts_need_there_are_none_and_one_warning(clock, tmp_path, monkeypatch, caplog):
+    def broken():
+        raise ImportError("scipy is not there")
+
+    monkeypatch.setattr(forecaster, "_is_live_loaded", lambda: False)
+    monkeypatch.setattr(forecaster, "_load_live", broken)
+    with make_tracker(clock, tmp_path) as tracker:
+        train(tracker, clock, 3)
+        assert tracker.forecast is None
+    assert caplog.text.count("nothing is forecast: scipy is not there") == 1
+    assert tracker.summary.status == "finished"
+
+
+def test_a_cold_first_epoch_does_not_put_off_the_next_forecast_where_epochs_are_many(clock, tmp_path):
+    with make_tracker(clock, tmp_path, epochs=80_000) as tracker:
+        train(tracker, clock, 1, epoch_s=30.0)  # 28 days for all, at this rate
+        train(tracker, clock, 60, epoch_s=1.0)
+    log = issued(tmp_path)
+    assert len(log) > 10 and log[-1].elapsed_s > 80
+    assert log[-1].estimates["duration_s"].point == pytest.approx(80_029, rel=0.02)
+
+
+def test_many_epochs_are_forecast_as_often_as_few(clock, tmp_path):
+    counts = []
+    for epochs in (80, 4000):
+        with make_tracker(clock, tmp_path / f"{epochs}", epochs=epochs) as tracker:
+            for n in range(epochs):
+                tracker.epoch_start()
+                clock.pass_s(800 / epochs)
+                tracker.epoch_end()
+                if (n + 1) % (epochs // 80) == 0:
+                    tick()
+        counts.append(len(issued(tmp_path / f"{epochs}")))
+    assert counts[1] >= counts[0] == 79

@@ -1,11 +1,16 @@
 from __future__ import annotations
 
+import time
+from dataclasses import replace
+
+import numpy as np
 import pytest
 from conftest import epoch_row
 from fakes import FakeClock
 
+from greenlove_tracker.extrapolation.live import forecast_run
 from greenlove_tracker.meter import SimulatedMeter
-from greenlove_tracker.records import Counts, RowKind
+from greenlove_tracker.records import Counts, Flag, RowKind
 from greenlove_tracker.tracker.forecaster import ProgressLog
 from greenlove_tracker.tracker.recorder import Recorder
 
@@ -121,16 +126,16 @@ def test_steps_are_timed_to_their_ends_and_without_pauses():
     first = recorder.first_step
     steps(2)
     clock.pass_s(1.9)  # a step is under way when the thread looks
-    log.add_steps(*first, 0.0)
-    log.add_steps(recorder.steps_done, recorder.stepped_at_s, recorder.paused_s)
+    log.add_steps(first[0], first[1], 0.0, 0.0)
+    log.add_steps(recorder.steps_done, recorder.stepped_at_s, recorder.paused_s, 0.0)
     clock.pass_s(0.1)
     recorder.count(Counts(1, 1, None, None))
     recorder.pause_epoch()
     clock.pass_s(30.0)
-    log.add_steps(recorder.steps_done, recorder.stepped_at_s, recorder.paused_s)  # in the middle of an evaluation
+    log.add_steps(recorder.steps_done, recorder.stepped_at_s, recorder.paused_s, 0.0)  # in the middle of an evaluation
     recorder.resume_epoch()
     steps(2)
-    log.add_steps(recorder.steps_done, recorder.stepped_at_s, recorder.paused_s)
+    log.add_steps(recorder.steps_done, recorder.stepped_at_s, recorder.paused_s, 0.0)
     progress = log.in_steps(100)
     assert blocks(progress) == [(2, 4.0, 0.0), (1, 2.0, 0.0), (2, 4.0, 0.0)] and pauses(progress) == [0.0, 0.0, 30.0]
     assert (progress.startup_s, progress.done_units, progress.elapsed_s) == (30.0, 6, clock.now_s)
@@ -151,3 +156,78 @@ def test_energy_of_an_open_epoch_is_not_counted_twice():
     log.add_row(epoch_row(1, kwh=0.001))
     log.add_row(epoch_row(2, 0.001, 10.0, RowKind.SEGMENT))
     assert log.in_epochs(4).used_kwh == pytest.approx(0.001)
+
+
+def test_what_was_metered_for_a_small_part_of_an_epoch_sets_no_power():
+    for w in (0.0, 121.0):  # the meter came up just before the end; its first reading is nothing, or far too much
+        log = ProgressLog()
+        log.add_row(epoch_row(1, None, 9.94, RowKind.SEGMENT, Flag.METER_STARTING))
+        log.add_row(epoch_row(1, w * 0.06 / 3.6e6, 0.06))
+        assert not log.has_power
+        assert (log.in_epochs(4).metered, log.in_epochs(4).used_kwh) == ((), None)
+        log.add_row(epoch_row(2, 28.0 * 10.0 / 3.6e6, 10.0))
+        progress = log.in_epochs(4)
+        assert progress.metered == ((10.0, pytest.approx(28.0)),)
+        assert progress.used_kwh == pytest.approx(28.0 * 20.0 / 3.6e6, rel=0.02)
+    log = ProgressLog()
+    log.add_row(epoch_row(1, None, 50.0, RowKind.SEGMENT, Flag.METER_STARTING))
+    log.add_row(epoch_row(1, 90.0 * 10.0 / 3.6e6, 10.0))  # an evaluation at its end
+    assert not log.has_power
+    log = ProgressLog()
+    log.add_row(epoch_row(1, None, 3000.0, RowKind.SEGMENT, Flag.METER_STARTING))
+    log.add_row(epoch_row(1, 90.0 * 60.0 / 3.6e6, 60.0))  # but a minute of it is enough
+    assert log.in_epochs(4).metered == ((60.0, pytest.approx(90.0)),)
+
+
+def test_a_power_is_a_mean_over_a_second_at_least():
+    log = ProgressLog()
+    for n in range(1, 40):  # readings within 50 ms of the last give nothing, which is in the next one
+        log.add_row(epoch_row(n, 28.0 * 0.06 / 3.6e6 if n % 2 else 0.0, 0.03))
+    assert [power for _, power in log.in_epochs(100).metered] == [pytest.approx(28.0, rel=0.07)]
+    assert log.in_epochs(100).used_kwh == pytest.approx(28.0 * 39 * 0.03 / 3.6e6, rel=0.07)
+
+
+def test_a_row_beside_which_we_were_loading_makes_its_epoch_cold_where_it_is_more_than_a_tenth():
+    log = ProgressLog()
+    log.add_row(epoch_row(1, None, 0.9, RowKind.SEGMENT, Flag.LOADING, Flag.METER_STARTING))
+    log.add_row(epoch_row(1, 0.001, 9.1))
+    log.add_row(epoch_row(2, 0.001, 2.0, RowKind.SEGMENT, Flag.LOADING))
+    log.add_row(epoch_row(2, 0.001, 9.0))
+    log.add_row(epoch_row(3, 0.001, 9.0))
+    progress = log.in_epochs(9)
+    assert [block.is_cold for block in progress.blocks] == [False, True, False]
+    assert [block.active_s for block in progress.warm_blocks] == [10.0, 9.0]
+    assert progress.elapsed_s == 30.0
+
+
+def test_steps_beside_which_we_were_loading_are_cold():
+    log = ProgressLog()
+    log.add_steps(1, 5.0, 0.0, 5.0)  # loaded before the first step ended: start-up
+    log.add_steps(11, 6.0, 0.0, 5.0)
+    log.add_steps(21, 8.0, 0.0, 6.0)
+    log.add_steps(31, 9.0, 0.0, 6.0)
+    assert [block.is_cold for block in log.in_steps(100).blocks] == [False, True, False]
+
+
+def test_a_forecast_costs_the_same_after_80_000_epochs_as_after_80():
+    rng = np.random.default_rng(5)
+    seconds = {}
+    for n in (80, 80_000):
+        log = ProgressLog()
+        log.add_row(replace(epoch_row(1, None, 0.5, RowKind.EPOCH, Flag.LOADING), gap_before_s=3.0))
+        for duration_s in rng.normal(0.01, 0.0005, n - 1):
+            log.add_row(replace(epoch_row(2, 0.1 * duration_s / 3600, float(duration_s)), gap_before_s=0.001))
+        progress = log.in_epochs(2 * n)
+        assert (progress.done_units, sum(b.units for b in progress.blocks)) == (n, n)
+        assert progress.blocks[0].is_cold and not any(b.is_cold for b in progress.blocks[1:])
+        assert len(progress.blocks) <= 513 and len(progress.metered) <= 513
+        assert progress.elapsed_s == pytest.approx(log._rows_s)
+        forecast_run(progress)
+        began_s = time.process_time()
+        for _ in range(5):
+            forecast = forecast_run(log.in_epochs(2 * n))
+        seconds[n] = time.process_time() - began_s
+    truth_s = progress.elapsed_s + 80_000 * 0.011
+    assert forecast.duration_s.point == pytest.approx(truth_s, rel=0.005)
+    assert forecast.energy_kwh.point == pytest.approx(truth_s * 0.1 / 3600, rel=0.01)
+    assert seconds[80_000] < 4 * seconds[80]

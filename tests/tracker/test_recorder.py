@@ -293,3 +293,32 @@ def test_what_is_open_while_paused_is_closed_as_a_gap():
     assert Flag.UNFINISHED in bench.rows[-1].flags
     with pytest.raises(TrackerStateError, match="outside an epoch"):
         bench.recorder.pause_epoch()
+
+
+def test_a_row_beside_which_we_were_loading_says_so_and_its_time_stays_as_it_was():
+    bench = Bench(SimulatedMeter(clock := FakeClock(), gpu_w=360.0), clock)
+    recorder = bench.recorder
+    recorder.begin_loading()
+    clock.pass_s(3.0)  # a gap is not slowed down
+    recorder.start_epoch()
+    clock.pass_s(4.0)
+    recorder.begin_loading()  # two things at once
+    clock.pass_s(1.0)
+    recorder.end_loading()
+    clock.pass_s(3.0)
+    recorder.end_loading()
+    clock.pass_s(2.0)
+    recorder.end_epoch()
+    assert recorder.loading_s == 11.0
+    recorder.begin_loading()
+    clock.pass_s(4.0)
+    recorder.end_loading()
+    bench.epoch(10.0)
+    recorder.start_epoch()
+    recorder.begin_loading()
+    clock.pass_s(0.9)
+    recorder.end_loading()
+    clock.pass_s(9.1)  # under a tenth is hardly felt
+    recorder.end_epoch()
+    assert [r.duration_s for r in bench.rows] == [10.0, 10.0, 10.0]
+    assert [r.flags for r in bench.rows] == [{Flag.LOADING}, frozenset(), frozenset()]
