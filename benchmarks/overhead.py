@@ -1,12 +1,17 @@
-"""What tracking costs the training: import, construction and each epoch, beside CodeCarbon and carbontracker.
+"""What tracking costs: import, construction, each epoch, and a short training as a whole, beside its peers.
 
-    python benchmarks/overhead.py [--epochs 300] [--rounds 5] [--json FILE]
+    python benchmarks/overhead.py [--epochs 300] [--rounds 5] [--trainings 9] [--json FILE]
 
 All is measured in one run, in interleaved rounds; the figures that count are the ratios and differences, since
 machines are noisy. Imports and constructions are timed in fresh processes. An epoch here is empty: what is timed
 is `epoch_start()` + `epoch_end()`, a pair of CodeCarbon's `flush()`, its `start_task()` + `stop_task()`, and
 carbontracker's `epoch_start()` + `epoch_end()`. An epoch lasts 60 ms of waiting outside the clock, since CodeCarbon
 takes no new sample within 50 ms of the last and an epoch that measures nothing would be too cheap.
+
+The training as a whole is a small LSTM in PyTorch, some seconds on all cores, in a process of its own, from start to
+exit: what a tool loads, starts and leaves behind is in its wall time and in its CPU time, child processes included.
+Each round runs the training plainly and with each tool, in turn; what a tool costs is the median of the differences
+within a round.
 """
 
 from __future__ import annotations
@@ -14,6 +19,7 @@ from __future__ import annotations
 import argparse
 import json
 import logging
+import os
 import statistics
 import subprocess
 import sys
@@ -57,6 +63,101 @@ sys.stdout = sys.stderr
 print(b - a, c - a, d - c, file=sys.__stdout__, flush=True)
 os._exit(0)
 """
+
+PLAIN = "plainly"
+# What a tool's user writes: at the beginning, around each epoch, and at the end.
+TRACKED = {
+    PLAIN: ("", "pass", "pass", ""),
+    "greenlove_tracker": (
+        "from greenlove_tracker import Tracker; t = Tracker(EPOCHS, verbose=0, log_dir=sys.argv[1])",
+        "t.epoch_start()",
+        "t.epoch_end()",
+        "t.stop()",
+    ),
+    "codecarbon": (
+        "from codecarbon import OfflineEmissionsTracker; t = OfflineEmissionsTracker(country_iso_code='DEU', "
+        "log_level='critical', output_dir=sys.argv[1]); t.start()",
+        "pass",
+        "t.flush()",
+        "t.stop()",
+    ),
+    "carbontracker": (
+        "from carbontracker.tracker import CarbonTracker; t = CarbonTracker(EPOCHS, verbose=0, log_dir=sys.argv[1])",
+        "t.epoch_start()",
+        "t.epoch_end()",
+        "t.stop()",
+    ),
+}
+TRAINING = """
+import os, sys
+os.environ["CODECARBON_LOG_LEVEL"] = "critical"
+import torch
+from torch import nn
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.rnn, self.out = nn.LSTM(28, 64, batch_first=True), nn.Linear(64, 10)
+
+    def forward(self, rows):
+        return self.out(self.rnn(rows)[0][:, -1])
+
+EPOCHS = 12
+torch.manual_seed(0)
+net, loss_of = Net(), nn.CrossEntropyLoss()
+optimizer = torch.optim.Adadelta(net.parameters())
+inputs, targets = torch.randn(2048, 28, 28), torch.randint(0, 10, (2048,))
+{}
+for epoch in range(EPOCHS):
+    {}
+    for at in range(0, len(inputs), 64):
+        optimizer.zero_grad()
+        loss_of(net(inputs[at : at + 64]), targets[at : at + 64]).backward()
+        optimizer.step()
+    {}
+{}
+"""
+
+
+def whole_process(code: str, directory: str) -> tuple[float, float]:
+    """Wall and CPU seconds of a process that runs this, with all child processes that it waited for."""
+    began_s = time.perf_counter()
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, directory], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    _, status, usage = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode != 0:
+        raise SystemExit(f"a process ended with exit code {process.returncode}:\n{code}")
+    return time.perf_counter() - began_s, usage.ru_utime + usage.ru_stime
+
+
+def whole_trainings(directory: str, rounds: int) -> dict[str, list[tuple[float, float]]]:
+    """Wall and CPU seconds of the training with each tool; in turn, so that what disturbs one disturbs all."""
+    codes = {name: TRAINING.format(*parts) for name, parts in TRACKED.items()}
+    costs: dict[str, list[tuple[float, float]]] = {name: [] for name in codes}
+    for _ in range(rounds):
+        for name, code in codes.items():
+            costs[name].append(whole_process(code, directory))
+    return costs
+
+
+def added_costs(costs: dict[str, list[tuple[float, float]]]) -> dict[str, tuple[float, float]]:
+    """What each tool adds to the plain training, in wall and CPU seconds: the median of each round's difference."""
+    added = {}
+    for name, rows in costs.items():
+        pairs = [(wall - plain[0], cpu - plain[1]) for (wall, cpu), plain in zip(rows, costs[PLAIN], strict=True)]
+        added[name] = (statistics.median(p[0] for p in pairs), statistics.median(p[1] for p in pairs))
+    return added
+
+
+def whole_table(costs: dict[str, list[tuple[float, float]]]) -> str:
+    lines = [f"{'a short training as a whole':<32}{'wall':>10}{'CPU':>10}{'more wall':>14}{'more CPU':>12}"]
+    for name, (more_wall_s, more_cpu_s) in added_costs(costs).items():
+        wall_s, cpu_s = (statistics.median(column) for column in zip(*costs[name], strict=True))
+        more = "" if name == PLAIN else f"{more_wall_s:>+12.2f} s{more_cpu_s:>+10.2f} s"
+        lines.append(f"{name:<32}{wall_s:>8.2f} s{cpu_s:>8.2f} s{more}")
+    return "\n".join(lines)
 
 
 def fresh_process(name: str, directory: str) -> tuple[float, float, float]:
@@ -143,9 +244,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--epochs", type=int, default=300)
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--trainings", type=int, default=9, help="rounds of the short training as a whole; 0: none")
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as directory:
+        trainings = whole_trainings(directory, arguments.trainings)  # before anything else runs in this process
         starts = {name: [fresh_process(name, directory) for _ in range(arguments.rounds)] for name in FRESH}
         costs = interleaved(
             {OURS: ours(directory), FLUSHES: codecarbon(with_tasks=False)}, arguments.epochs
@@ -157,10 +260,17 @@ def main() -> None:
             },
             arguments.epochs,
         )
-        report(starts, costs, arguments.json)
+        if arguments.trainings:
+            print(whole_table(trainings), end="\n\n")
+        report(starts, costs, trainings if arguments.trainings else None, arguments.json)
 
 
-def report(starts: dict[str, list[tuple[float, float, float]]], costs: dict[str, list[float]], to: Path | None) -> None:
+def report(
+    starts: dict[str, list[tuple[float, float, float]]],
+    costs: dict[str, list[float]],
+    trainings: dict[str, list[tuple[float, float]]] | None,
+    to: Path | None,
+) -> None:
     columns = {name: zip(*rows, strict=True) for name, rows in starts.items()}
     medians = {name: [statistics.median(c) * 1e3 for c in each] for name, each in columns.items()}
     print(f"{'median of fresh processes':<44}{'import':>12}{'class':>12}{'object':>12}")
@@ -175,12 +285,11 @@ def report(starts: dict[str, list[tuple[float, float, float]]], costs: dict[str,
     more_ms = typical[OURS] - base_ms
     print(f"\nwe cost {more_ms:+.3f} ms an epoch over CodeCarbon's own pair of flushes (at most 0.5 ms is asked)")
     if to:
-        to.write_text(
-            json.dumps({"starts_ms": medians, "epoch_ms": typical, "more_than_flushes_ms": more_ms}, indent=2)
-        )
+        figures = {"starts_ms": medians, "epoch_ms": typical, "more_than_flushes_ms": more_ms}
+        if trainings is not None:
+            figures |= {"added_wall_and_cpu_s": added_costs(trainings)}
+        to.write_text(json.dumps(figures, indent=2))
     sys.stdout.flush()
-    import os
-
     os._exit(0 if more_ms <= 0.5 else 1)  # carbontracker's threads would hold the exit up
 
 

@@ -188,3 +188,28 @@ def test_what_a_process_comes_to_is_its_answer(tools, monkeypatch, ending, expec
 
     monkeypatch.setattr(tools.subprocess, "run", run)
     assert tools.run_subject("ours", tools.Task(**TASK), 240.0) == expected
+
+
+@pytest.fixture
+def overhead(monkeypatch):
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    return importlib.import_module("overhead")
+
+
+def test_the_cost_of_a_whole_process_has_that_of_its_children(overhead, tmp_path):
+    burn = "import time\nwhile time.process_time() < 0.4: sum(range(1000))"
+    child = f"import subprocess, sys\nsubprocess.run([sys.executable, '-c', {burn!r}], check=True)"
+    wall_s, cpu_s = overhead.whole_process(child, str(tmp_path))
+    assert cpu_s > 0.4 and wall_s > 0.4
+    with pytest.raises(SystemExit, match="exit code 3"):
+        overhead.whole_process("raise SystemExit(3)", str(tmp_path))
+
+
+def test_what_a_tool_adds_is_the_median_difference_within_a_round(overhead):
+    plain = [(5.0, 6.0), (9.0, 9.0), (5.0, 6.0)]  # a neighbour came by in the second round
+    costs = {"plainly": plain, "ours": [(5.2, 6.7), (9.3, 9.8), (5.1, 6.9)]}
+    wall_s, cpu_s = overhead.added_costs(costs)["ours"]
+    assert (wall_s, cpu_s) == (pytest.approx(0.2), pytest.approx(0.8))
+    table = overhead.whole_table(costs).splitlines()
+    assert table[1].split() == ["plainly", "5.00", "s", "6.00", "s"]
+    assert table[2].split()[1:] == ["5.20", "s", "6.90", "s", "+0.20", "s", "+0.80", "s"]
