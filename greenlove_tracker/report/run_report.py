@@ -18,9 +18,7 @@ from greenlove_tracker.rendering import document as doc
 from greenlove_tracker.rendering.axes import MAX_POINTS, Points, thinned
 from greenlove_tracker.report import wording
 from greenlove_tracker.report.equivalents import equivalent_blocks
-from greenlove_tracker.report.exploration_report import explored_blocks
 from greenlove_tracker.report.method import method_blocks
-from greenlove_tracker.report.projection_report import elsewhere_blocks
 from greenlove_tracker.report.restated import restated_blocks
 from greenlove_tracker.report.wording import ForecastOutcome, issued_after, outcome_of, unmetered_text
 from greenlove_tracker.units import GRAMS_PER_KG, gco2e_from_kwh, kwh_from_w_s, w_from_kwh_s
@@ -70,6 +68,10 @@ def run_document(run: Run, factors: str | os.PathLike[str] | None = None) -> doc
     Raises:
         UsageError: where the factors cannot be read, or none holds for it.
     """
+    # Not with the module: the screen at a training's end takes the key figures from here, and needs no projections.
+    from greenlove_tracker.report.exploration_report import explored_blocks
+    from greenlove_tracker.report.projection_report import elsewhere_blocks
+
     explored = explored_blocks(run) if run.is_exploration else ()
     own: tuple[doc.Block, ...] = (
         doc.KeyFigures(key_figures(run)),
@@ -100,6 +102,8 @@ def run_document(run: Run, factors: str | os.PathLike[str] | None = None) -> doc
 
 def _explored_within(run: Run) -> tuple[doc.Block, ...]:
     """Return the result of the last exploration made while a run was open; nothing without one."""
+    from greenlove_tracker.report.exploration_report import explored_blocks
+
     folder = run.path / EXPLORATIONS_DIR
     if not folder.is_dir():
         return ()

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from greenlove_tracker import format as fmt
 from greenlove_tracker.console import bar
 from greenlove_tracker.forecasting import Estimate, Forecast, TrainingPlan, Trial, WarningCode
-from greenlove_tracker.logs.aggregate import Aggregate
 from greenlove_tracker.logs.forecasts import QUANTITIES, headline
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.records import RunSummary
@@ -18,6 +18,9 @@ from greenlove_tracker.rendering.terminal import MARGIN, WIDTH, wrap
 from greenlove_tracker.report import wording
 from greenlove_tracker.report.run_report import key_figures
 from greenlove_tracker.report.wording import ForecastOutcome, Sums
+
+if TYPE_CHECKING:
+    from greenlove_tracker.logs.aggregate import Aggregate
 
 _MAX_PROBLEMS = 10
 _MAX_RUN_NAME = 34  # characters, in the table of forecasts

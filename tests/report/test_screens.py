@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -177,3 +179,17 @@ def test_cite_without_a_final_run_says_so(tmp_path: Path) -> None:
 
 def test_cite_of_nothing_says_so(tmp_path: Path) -> None:
     assert cite(aggregate(tmp_path)) == "No run could be read: there is nothing to cite."
+
+
+def test_the_screen_at_the_end_of_a_run_loads_nothing_of_projections_or_pandas(tmp_path):
+    code = (
+        "import sys\n"
+        "from greenlove_tracker import Tracker\n"
+        "with Tracker(sim_cpu_tdp_w=50) as t:\n"
+        "    t.epoch_start(); t.epoch_end()\n"
+        "slow = ('greenlove_tracker.projection', 'pandas', 'scipy', 'numpy')\n"
+        "slow = {module for module in sys.modules if module.startswith(slow)}\n"
+        "assert not slow, slow\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
