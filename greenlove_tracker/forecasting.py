@@ -13,6 +13,8 @@ from greenlove_tracker.errors import UsageError
 _MOST_BATCHES = 10**12  # a month of microsecond steps is 2.6e12: more is a slip of the pen
 _MOST_EPOCHS = 10**8
 
+_MOST_PASSED = 1 - 1e-9  # of a distribution; beyond, rounding is larger than what is left of it
+
 LEVEL = 0.95  # of the intervals of a forecast, where no other is asked for
 PROJECTION_LEVEL = 0.90  # of those of a projection to another machine
 P99 = 0.99  # the probability that a batch system's time limit holds with
@@ -211,6 +213,27 @@ class Estimate:
             return float(limit < self.point)
         z = (limit - self.point) / distance * NormalDist().inv_cdf((1 + self.level) / 2)
         return 1.0 - NormalDist().cdf(z)
+
+    def given_more_than(self, value: float) -> Estimate:
+        """Return the estimate of a total of which it is known that it is more than ``value``: so much has passed.
+
+        Each side of the interval is half a normal distribution, of which the part above ``value`` is left.
+        """
+        if value <= self.lower:
+            return self
+        from statistics import NormalDist
+
+        passed = 1.0 - self.probability_above(value)
+        if passed >= _MOST_PASSED:
+            return replace(self, point=value, lower=value, upper=value)
+        z_of_ends = NormalDist().inv_cdf((1 + self.level) / 2)
+
+        def quantile(share: float) -> float:
+            z = NormalDist().inv_cdf(passed + share * (1 - passed)) / z_of_ends
+            return max(value, self.point + z * (self.upper - self.point if z > 0 else self.point - self.lower))
+
+        lower, point, upper = map(quantile, ((1 - self.level) / 2, 0.5, (1 + self.level) / 2))
+        return replace(self, point=point, lower=lower, upper=upper)
 
     def plus(self, amount: float) -> Estimate:
         """Return the same with an amount without an error of its own added."""

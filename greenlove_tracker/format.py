@@ -166,8 +166,9 @@ def count(value: float | None) -> str:
 
 
 def plural(number: int, noun: str) -> str:
-    """Write a number with its noun: ``1 run``, ``2 runs``."""
-    return f"{number:,} {noun}" + ("" if number == 1 else "s")
+    """Write a number with its noun: ``1 run``, ``2 runs``, ``2 batches``."""
+    ending = "es" if noun.endswith(("tch", "s", "x")) else "s"
+    return f"{number:,} {noun}" + ("" if number == 1 else ending)
 
 
 def plan(planned: TrainingPlan | None) -> str:
@@ -175,8 +176,8 @@ def plan(planned: TrainingPlan | None) -> str:
     if planned is None:
         return ""
     if (planned.batch_size, planned.epochs) == (1, 1):
-        return f"{planned.samples:,} samples"
-    data = "" if planned.samples is None else f"{planned.samples:,} samples · batch {planned.batch_size} · "
+        return plural(planned.samples or 0, "sample")
+    data = "" if planned.samples is None else f"{plural(planned.samples, 'sample')} · batch {planned.batch_size} · "
     return data + (plural(planned.steps, "step") if planned.steps is not None else plural(planned.epochs or 1, "epoch"))
 
 

@@ -142,6 +142,8 @@ def test_counts_and_plurals():
     assert fmt.count(1234567) == "1,234,567"
     assert fmt.count(12_345_678) == "12.3 M"
     assert [fmt.plural(n, "run") for n in (0, 1, 2000)] == ["0 runs", "1 run", "2,000 runs"]
+    assert [fmt.plural(n, "batch") for n in (1, 2)] == ["1 batch", "2 batches"]
+    assert fmt.plural(2, "epoch") == "2 epochs"
 
 
 @given(st.text(), st.integers(-1, 60))

@@ -11,6 +11,7 @@ from torch.utils.data import DataLoader, IterableDataset
 
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.exploration.scheduler import TrialRequest, TrialResult
+from greenlove_tracker.format import plural
 
 Step = Callable[[Any], Any]  # takes a batch, may return its loss
 _SYNCHRONISE_EVERY_S = 0.5  # a GPU runs behind: without this a deadline would be noticed too late
@@ -84,8 +85,8 @@ def _run_epoch(
     duration_s, is_finite = perf_s() - began_s, _is_finite(loss)
     if done < batches and not is_late:
         raise UsageError(
-            f"the training data ended after {done} batches where {batches} were asked for: give it a length that "
-            "is true, or fewer batches"
+            f"the training data ended after {plural(done, 'batch')} where {batches} were asked for: give it a length "
+            "that is true, or fewer batches"
         )
     return done, duration_s, is_finite
 

@@ -19,6 +19,7 @@ from greenlove_tracker.extrapolation.green_love import GreenLoveOptions
 from greenlove_tracker.extrapolation.preprocess import Observations, observe
 from greenlove_tracker.extrapolation.regression import coefficient_of, fit_line, mean_of, total_of
 from greenlove_tracker.forecasting import Estimate, Forecast, ForecastWarning, Kind, TrainingPlan, Trial, WarningCode
+from greenlove_tracker.format import plural
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.logs.totals import RunFactors
 from greenlove_tracker.logs.trials import ExplorationRecord
@@ -112,7 +113,7 @@ def _check(trials: Sequence[Trial], plan: TrainingPlan, level: float, method: st
     largest = max(t.batches for t in trials)
     if plan.batches_per_epoch < largest:
         raise UsageError(
-            f"the plan has {plan.batches_per_epoch} batches an epoch, less than a trial's {largest}: "
+            f"the plan has {plural(plan.batches_per_epoch, 'batch')} an epoch, less than a trial's {largest}: "
             "there is nothing to forecast, run it"
         )
     if method == "green-love" and plan.epochs is None:

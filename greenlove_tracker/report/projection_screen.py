@@ -15,6 +15,7 @@ from greenlove_tracker.rendering import terminal
 from greenlove_tracker.report.projection_text import COMPARED, Figure, ProjectionText, projection_text
 
 _LEAST_NAME = 8  # columns that stay for the machine's name
+_KNOWN_FROM = "known from"
 _LABEL = 10  # columns of the verdicts' labels
 
 
@@ -53,7 +54,7 @@ def _has_more(projections: Sequence[Projection]) -> bool:
 
 
 def _table(text: ProjectionText) -> list[str]:
-    """Lay out the machines; a name too long for its column stands in a line of its own: cut, two may read the same."""
+    """Lay out the machines; a text too long for its column stands in a line of its own: cut, two may read the same."""
     units = text.units
     numbers = [
         ("rent as", "× $/h", *(line.rent_as for line in text.lines)),
@@ -64,16 +65,24 @@ def _table(text: ProjectionText) -> list[str]:
         ("", "market", *(line.market for line in text.lines)),
     ]
     left = terminal.WIDTH - sum(max(map(len, column)) for column in numbers) - 2 * (len(numbers) + 1)
-    known_width = min(max(len(line.known_from) for line in text.lines), left - _LEAST_NAME)
-    names = [line.name for line in text.lines]
-    name_width = min(max(map(terminal.display_width, names)), left - max(known_width, len("known from")))
-    shown_names = [name if terminal.display_width(name) <= name_width else "" for name in names]
-    known_from = (shortened(line.known_from, known_width) for line in text.lines)
-    columns = [("", "", *shown_names), *numbers, ("speedup", "known from", *known_from)]
-    lines = terminal.table(list(zip(*columns, strict=True)), "<" + ">" * len(numbers) + "<", widths=[name_width])
-    for i, name in reversed(list(enumerate(names, 2))):
-        if name != columns[0][i]:
-            lines.insert(i, shortened(name, terminal.WIDTH))
+    head = ("speedup", _KNOWN_FROM) if left >= len(_KNOWN_FROM) else ("", "")
+    known_width = min(max(len(line.known_from) for line in text.lines), max(len(head[1]), left - _LEAST_NAME))
+    name_width = max(0, left - max(known_width, len(head[1])))
+    own_lines, cells = [], []
+    for line in text.lines:
+        is_known_shown = len(line.known_from) <= known_width
+        if terminal.display_width(line.name) <= name_width and is_known_shown:
+            own_lines.append("")
+            cells.append((line.name, line.known_from))
+        else:
+            own_lines.append(line.name if is_known_shown else f"{line.name} ({line.known_from})")
+            cells.append(("", line.known_from if is_known_shown else ""))
+    names, known_from = zip(*cells, strict=True)
+    columns = [("", "", *names), *numbers, (*head, *known_from)]
+    lines = terminal.table(list(zip(*columns, strict=True)), "<" + ">" * len(numbers) + "<")
+    for i, own_line in reversed(list(enumerate(own_lines, 2))):
+        if own_line:
+            lines.insert(i, shortened(own_line, terminal.WIDTH))
     return lines
 
 

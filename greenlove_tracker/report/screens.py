@@ -245,7 +245,7 @@ def sweep_screen(
 
 def progress_line(spent_s: float, budget_s: float, sample_size: int, relative_width: float | None) -> str:
     """Return the size that is explored, the share of the budget that is spent, and the width of the interval."""
-    parts = [f"{fmt.duration(spent_s)} of {fmt.duration(budget_s)}", f"{sample_size:,} samples"]
+    parts = [f"{fmt.duration(spent_s)} of {fmt.duration(budget_s)}", fmt.plural(sample_size, "sample")]
     if relative_width is not None:
         parts.append(f"±{fmt.percent(relative_width / 2, 1)}")
     return f"greenlove explore {bar(spent_s / budget_s)} " + " · ".join(parts)
@@ -331,9 +331,9 @@ def _forecast_lines(forecast: Forecast, source: str, now_utc_s: float) -> list[s
 
 def _trials_text(trials: Sequence[Trial]) -> str:
     sizes = sorted({t.batches for t in trials})
-    span = f"{sizes[0]:,} to {sizes[-1]:,}" if len(sizes) > 1 else f"{sizes[0]:,}"
-    what = "samples" if trials[0].batch_size == 1 else "batches"
-    return f"{fmt.plural(len(trials), 'trial')} at {fmt.plural(len(sizes), 'size')}, {span} {what}"
+    span = f"{sizes[0]:,} to " if len(sizes) > 1 else ""
+    largest = fmt.plural(sizes[-1], "sample" if trials[0].batch_size == 1 else "batch")
+    return f"{fmt.plural(len(trials), 'trial')} at {fmt.plural(len(sizes), 'size')}, {span}{largest}"
 
 
 def _end_lines(forecast: Forecast, now_utc_s: float) -> list[str]:
@@ -351,7 +351,7 @@ def _part_lines(forecast: Forecast) -> list[str]:
     plan = forecast.plan
     if plan is None or forecast.per_batch_s is None:
         return []
-    epoch = f"{plan.batches_per_epoch:,} batches × {fmt.duration(forecast.per_batch_s.point)}"
+    epoch = f"{fmt.plural(plan.batches_per_epoch, 'batch')} × {fmt.duration(forecast.per_batch_s.point)}"
     if forecast.per_epoch_s is not None:
         epoch = f"{fmt.duration(forecast.per_epoch_s.point)} + {epoch}"
     between = f", and {fmt.duration(forecast.between_s.point)} of evaluations" if forecast.between_s else ""

@@ -167,8 +167,10 @@ def measured_sentence(run: Run) -> str:
         why = field_text(run, "meter_note") or "its log does not say"
         return f"How much of this energy was measured is not known: {why}"
     if share is None and _ended_too_soon(run):
-        why = why_no_energy(run)
-        return f"No energy was measured: {why}; call tracker.wait_ready(30) before the first epoch, or run longer"
+        advice = "call tracker.wait_ready(30) before the first epoch, or run longer"
+        if not _has_own_tracker(run):
+            advice = "a longer run is measured"
+        return f"No energy was measured: {why_no_energy(run)}; {advice}"
     if share is None:
         return f"No energy was measured: {why_no_energy(run)} (greenlove doctor)"
     if share == 0:
@@ -177,6 +179,12 @@ def measured_sentence(run: Run) -> str:
     there = [c for c in run.text("unmeasured").split() if c in COMPONENTS]
     missing = ", ".join((*(f"{c} (could not be measured)" for c in there), *NOT_COUNTED))
     return f"{_shares(run.summary, share)}. Not counted: {missing}"
+
+
+def _has_own_tracker(run: Run) -> bool:
+    """Return True where the script made a tracker, which marks epochs or steps: it can be told what to call."""
+    is_planned = run.summary.epochs_planned is not None or run.total_steps_planned is not None
+    return is_planned or bool(run.epochs)
 
 
 def _shares(summary: RunSummary, share: float) -> str:

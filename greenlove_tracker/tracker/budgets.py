@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from greenlove_tracker import format as fmt
@@ -55,20 +56,32 @@ class BudgetMonitor:
         while self.overruns:
             self._state.budget_actions.act(self.overruns.pop(0))
 
+    def verdicts(self) -> Mapping[str, BudgetVerdict]:
+        """Return what the latest forecast says of each budget of which anything is known, by quantity."""
+        state = self._state
+        if not state.limits:
+            return {}
+        with state.lock:
+            return budget_verdicts(state.limits, *self._prospect(), state.settings.overrun_probability)
+
+    def _prospect(self) -> tuple[Forecast | None, Mapping[str, float | None]]:
+        """Return the forecast and the consumption that budgets are compared with; the caller holds the lock."""
+        state = self._state
+        forecast = None if state.forecast is None or is_of_cold_start(state.forecast) else state.forecast
+        # a deadline is a time of day: a suspended machine, or another run of this process, brings it nearer
+        passed_s = state.clock.utc_s() - state.started_utc_s
+        used = {**state.consumption(self._recorder.metered_kwh), "duration_s": passed_s}
+        if forecast is not None:
+            forecast = replace(forecast, duration_s=_later(forecast.duration_s, passed_s - state.elapsed_s))
+        return forecast, used
+
     def _find(self) -> list[Overrun]:
         state = self._state
         if not (state.is_first_rank and state.limits):
             return []
         with state.lock:
             limits = {q: limit for q, limit in state.limits.items() if q not in state.overrun_quantities}
-            # a forecast from a possibly cold start does not count
-            is_early = state.forecast is not None and any(w.name == WarningCode.FEW for w in state.forecast.warnings)
-            forecast = None if is_early else state.forecast
-            # a deadline is a time of day: a suspended machine, or another run of this process, brings it nearer
-            passed_s = state.clock.utc_s() - state.started_utc_s
-            used = {**state.consumption(self._recorder.metered_kwh), "duration_s": passed_s}
-            if forecast is not None:
-                forecast = replace(forecast, duration_s=_later(forecast.duration_s, passed_s - state.elapsed_s))
+            forecast, used = self._prospect()
             found = find_overruns(limits, forecast, used, state.settings.overrun_probability)
             state.overrun_quantities |= {overrun.quantity for overrun in found}
             self.overruns += found
@@ -168,6 +181,37 @@ def find_overruns(
         if probability >= threshold:
             found.append(Overrun(quantity, limit, used_now, expected, probability))
     return found
+
+
+class BudgetVerdict(StrEnum):
+    """The prospect of a budget, on the latest forecast."""
+
+    EXCEEDED = "over its limit"
+    LIKELY_EXCEEDED = "likely over its limit"
+    OPEN = "perhaps over its limit"
+    LIKELY_KEPT = "within its limit"
+
+
+def budget_verdicts(
+    limits: Mapping[str, float], forecast: Forecast | None, used: Mapping[str, float | None], threshold: float
+) -> Mapping[str, BudgetVerdict]:
+    """Return the prospect of each limit of which anything is known, by quantity; see ``find_overruns``."""
+    verdicts = {}
+    for quantity, limit in limits.items():
+        expected: Estimate | None = getattr(forecast, quantity) if forecast is not None else None
+        if (used.get(quantity) or 0.0) > limit:
+            verdicts[quantity] = BudgetVerdict.EXCEEDED
+        elif expected is not None:
+            probability = expected.probability_above(limit)
+            is_likely, is_unlikely = probability >= threshold, probability <= 1 - threshold
+            likely = BudgetVerdict.LIKELY_EXCEEDED if is_likely else BudgetVerdict.OPEN
+            verdicts[quantity] = BudgetVerdict.LIKELY_KEPT if is_unlikely and not is_likely else likely
+    return verdicts
+
+
+def is_of_cold_start(forecast: Forecast) -> bool:
+    """Return True for a forecast from so little that it may be a cold start."""
+    return any(warning.name == WarningCode.FEW for warning in forecast.warnings)
 
 
 @dataclass(frozen=True, slots=True)

@@ -136,7 +136,7 @@ class Session:
         )
         self.tracked_call = _TrackedCall(self)
         self._budgets = BudgetMonitor(state, recorder)
-        self._status = StatusPrinter(state, recorder)
+        self._status = StatusPrinter(state, recorder, self._budgets)
         forecaster = RunForecaster(state, recorder, self._progress, self.writer)
         self._worker = BackgroundWorker(state, recorder, self.writer, forecaster, self._budgets, self._status)
         self._meter_starter = MeterStarter(state, recorder, self.writer, meter, self._worker.meter_settled)

@@ -1,18 +1,22 @@
-"""The line on the terminal that shows how far a run is."""
+"""The line on the terminal that shows how far a run is, and the lines in a job's log that do so now and then."""
 
 from __future__ import annotations
 
+import math
 import os
+from collections.abc import Mapping
 
 from greenlove_tracker import format as fmt
 from greenlove_tracker.console import StatusLine, bar, say
 from greenlove_tracker.forecasting import Estimate, Forecast
+from greenlove_tracker.tracker.budgets import BudgetMonitor, BudgetVerdict, is_of_cold_start
 from greenlove_tracker.tracker.recorder import Recorder
 from greenlove_tracker.tracker.state import RunState
 
 _BAR_WIDTH = 10
-_PLAIN_INTERVAL_S = 60.0  # without a terminal, a line at most this often,
-_PLAIN_SHARE = 0.1  # and only where this share of the run has been done since the last
+_PLAIN_AT_S = (60.0, 180.0, 600.0)  # without a terminal, lines about then, and later where there is something new,
+_PLAIN_INTERVAL_S = 60.0  # at most this often,
+_MOST_PLAIN = 50  # and at most so many in a run
 
 
 class StatusPrinter:
@@ -21,15 +25,16 @@ class StatusPrinter:
     Args:
         state: of the run.
         recorder: of the run.
+        budgets: whose prospects it tells.
 
     Attributes:
         is_hidden: nothing is drawn: the terminal belongs to a question.
     """
 
-    def __init__(self, state: RunState, recorder: Recorder) -> None:
-        self._state, self._recorder = state, recorder
+    def __init__(self, state: RunState, recorder: Recorder, budgets: BudgetMonitor) -> None:
+        self._state, self._recorder, self._budgets = state, recorder, budgets
         self._line = StatusLine(even_beside_stdout=state.settings.verbose > 1)
-        self._last_plain: tuple[float, float] | None = None  # when, and at which share of the run
+        self._log = _PlainLines()
         self.is_hidden = False
 
     def text(self) -> str:
@@ -38,27 +43,28 @@ class StatusPrinter:
         used = state.consumption(self._recorder.metered_kwh)
         elapsed_s = used["duration_s"] or 0.0
         parts = [fmt.duration(elapsed_s)]
-        if forecast is not None:
-            time = forecast.duration_s
-            parts.append(f"forecast {fmt.interval(time, fmt.duration)}")
+        if forecast is not None and elapsed_s > forecast.duration_s.upper:
+            parts, forecast = [*parts, "overdue"], None  # what it said is over, and nothing is known instead
+        elif forecast is not None:
+            parts.append(f"forecast {fmt.interval(forecast.duration_s.given_more_than(elapsed_s), fmt.duration)}")
         for quantity in ("energy_kwh", "emissions_kgco2e", "cost_usd"):
             text, suffix = fmt.QUANTITIES[quantity][1], " CO2e" if quantity == "emissions_kgco2e" else ""
             expected: Estimate | None = getattr(forecast, quantity, None)
             if expected is not None:
-                parts.append(text(expected.point) + suffix)
+                parts.append(text(max(expected.point, used[quantity] or 0.0)) + suffix)
             elif used[quantity] is not None:
-                parts.append(f"{text(used[quantity])}{suffix}{' so far' if forecast is not None else ''}")
+                parts.append(f"{text(used[quantity])}{suffix}{' so far' if state.forecast is not None else ''}")
         if forecast is not None:
             parts += self._ends(forecast, elapsed_s)
+        parts += [f"{fmt.QUANTITIES[quantity][0]} {verdict}" for quantity, verdict in self._budgets.verdicts().items()]
         return self._head() + " · ".join(parts)
 
     def _ends(self, forecast: Forecast, elapsed_s: float) -> list[str]:
-        if elapsed_s > forecast.duration_s.upper:
-            return ["overdue"]
-        now_s = self._state.clock.utc_s()
-        parts = [f"ends {fmt.clock_time(now_s + forecast.duration_s.point - elapsed_s, now_s)}"]
-        if "SLURM_JOB_ID" in os.environ and forecast.duration_p99_s is not None:
-            parts.append(f"--time={fmt.slurm_time(forecast.duration_p99_s)}")
+        now_s, total_s = self._state.clock.utc_s(), forecast.duration_s.given_more_than(elapsed_s).point
+        parts = [f"ends {fmt.clock_time(now_s + total_s - elapsed_s, now_s)}"]
+        p99_s = forecast.duration_p99_s if forecast.is_reliable and not is_of_cold_start(forecast) else None
+        if "SLURM_JOB_ID" in os.environ and p99_s is not None:
+            parts.append(f"--time={fmt.slurm_time(max(p99_s, elapsed_s))}")
         return parts
 
     def _head(self) -> str:
@@ -77,32 +83,74 @@ class StatusPrinter:
             return recorder.epochs_done / plan.epochs
         return recorder.steps_done / plan.total_steps if plan is not None and plan.total_steps else 0.0
 
+    def wants_forecast(self) -> bool:
+        """Return True where a plain line is to come whose forecast should be of now, not of a while ago."""
+        return self._is_telling() and not self._line.is_seen and self._log.is_scheduled(self._state.elapsed_s)
+
     def show(self, text: str) -> None:
         """Draw the line; or where it would mix with what the script prints, or nobody reads it, print it seldom."""
-        state = self._state
-        if self.is_hidden or state.settings.verbose < 1 or not state.is_first_rank:
+        if not self._is_telling():
             return
         if self._line.is_seen:
             self._line.draw(text)
-        elif state.forecast is not None and self._is_plain_line_due():
+        elif self._is_plain_line_due():
             say(f"greenlove  {text}")
+
+    def _is_telling(self) -> bool:
+        state = self._state
+        return not self.is_hidden and state.settings.verbose >= 1 and state.is_first_rank
 
     def _is_plain_line_due(self) -> bool:
         state, recorder = self._state, self._recorder
-        if not recorder.steps_done + recorder.epochs_done:
+        if state.forecast is None or not recorder.steps_done + recorder.epochs_done:
             return False
-        plan = state.plan
-        is_in_epochs = plan is not None and plan.epochs is not None
+        is_in_epochs = state.plan is not None and state.plan.epochs is not None
         if is_in_epochs and recorder.epochs_done < state.settings.epochs_before_pred:
             return False
-        now_s, share = state.clock.perf_s(), self._share()
-        if self._last_plain is not None:
-            last_s, last_share = self._last_plain
-            if now_s < last_s + _PLAIN_INTERVAL_S or share < last_share + _PLAIN_SHARE:
-                return False
-        self._last_plain = now_s, share
-        return True
+        return self._log.is_due(state.elapsed_s, state.forecast, self._budgets.verdicts())
 
     def clear(self) -> None:
         """Wipe the line."""
         self._line.clear()
+
+
+class _PlainLines:
+    """Decides when a job's log gets a line: about after 1, 3 and 10 minutes, then where there is something new.
+
+    That is where the interval of the forecast has halved, where the forecast has left the interval that the log tells,
+    where the run is overdue, or where the verdict on a deadline or budget is another.
+    """
+
+    def __init__(self) -> None:
+        self._n_told = self._n_scheduled = 0
+        self._told_at_s = -math.inf
+        self._told: Forecast | None = None
+        self._told_verdicts: tuple[bool, Mapping[str, BudgetVerdict]] = (False, {})
+
+    def is_scheduled(self, elapsed_s: float) -> bool:
+        """Return True where one of the first lines is due."""
+        if self._n_scheduled >= len(_PLAIN_AT_S):
+            return False
+        return elapsed_s >= max(_PLAIN_AT_S[self._n_scheduled], self._told_at_s + _PLAIN_INTERVAL_S)
+
+    def is_due(self, elapsed_s: float, forecast: Forecast, verdicts: Mapping[str, BudgetVerdict]) -> bool:
+        """Return True where a line is to be printed now, and count it."""
+        is_first = self._told is None and elapsed_s >= _PLAIN_AT_S[0]
+        has_new = self._told is not None and forecast is not self._told
+        told_verdicts = elapsed_s > forecast.duration_s.upper, verdicts
+        is_due = is_first or (has_new and (self.is_scheduled(elapsed_s) or self._says_more(forecast)))
+        is_due = is_due or (self._told is not None and told_verdicts != self._told_verdicts)
+        if not is_due or self._n_told >= _MOST_PLAIN or elapsed_s < self._told_at_s + _PLAIN_INTERVAL_S:
+            return False
+        self._n_told += 1
+        self._n_scheduled = sum(elapsed_s >= at_s for at_s in _PLAIN_AT_S)
+        self._told_at_s, self._told, self._told_verdicts = elapsed_s, forecast, told_verdicts
+        return True
+
+    def _says_more(self, forecast: Forecast) -> bool:
+        """Return True where, after the first lines, a forecast is twice as sharp as the one told, or contradicts it."""
+        if self._told is None or self._n_scheduled < len(_PLAIN_AT_S):
+            return False
+        told, now = self._told.duration_s, forecast.duration_s
+        is_sharper = 0 < 2 * (now.upper - now.lower) <= told.upper - told.lower
+        return is_sharper or not told.lower <= now.point <= told.upper

@@ -66,6 +66,16 @@ def test_the_screen_of_the_design():
     assert "greenlove project --measured DIR" in text
 
 
+@pytest.mark.parametrize(("hours", "half_width"), [(20.0, 0.03), (2e4, 0.03), (3.3e5, 0.1), (1.2e6, 0.5)])
+@pytest.mark.parametrize("here", ["NVIDIA GeForce RTX 4090", "NVIDIA GeForce RTX 3060 Laptop GPU"])
+def test_where_numbers_are_wide_no_word_is_cut_and_no_line_is_too_long(here, hours, half_width):
+    rows = projected(forecast(hours, hours / 2, half_width), local_gpu=here)
+    text = screen(rows)
+    assert "…" not in text and max(map(len, text.splitlines())) <= 100
+    for line in projection_text(rows, (), TODAY).lines:
+        assert line.known_from in text and " ".join(line.name.split()) in " ".join(text.split())
+
+
 def test_overlapping_ranges_have_no_winner():
     lines = screen(projected()).splitlines()
     assert any(line.startswith("cheapest  here, $3.81") for line in lines)

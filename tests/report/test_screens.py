@@ -2,16 +2,18 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from report_samples import GPU_FIELDS, cpu_energy, demo_run, epoch_row, gpu_run, write_run
 
+from greenlove_tracker import TrainingPlan, Trial, extrapolate
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.logs.aggregate import aggregate
 from greenlove_tracker.records import Flag, RowKind
 from greenlove_tracker.report.declarations import cite
-from greenlove_tracker.report.screens import end_screen, summary_table
+from greenlove_tracker.report.screens import end_screen, forecast_screen, summary_table
 
 DEMO_SCREEN = """\
 greenlove  demo/20261121T034044-7f3a   finished   12 of 12 epochs   exit 0
@@ -75,6 +77,20 @@ def test_a_run_that_ended_before_the_meter_was_up_is_told_what_to_do(tmp_path: P
     assert "energy unknown the run ended before the meter was up CO2e" in screen
     assert "the meter was up; call tracker.wait_ready(30) before the first epoch, or run longer" in screen
     assert "doctor" not in screen
+
+
+def test_a_short_run_without_code_of_its_own_is_not_told_to_call_anything(tmp_path: Path) -> None:
+    rows = [replace(epoch_row(1, 2.0, flags=[Flag.METER_STARTING]), kind=RowKind.TAIL, epoch=None)]
+    fields = {"meter": "codecarbon 3.3.2", "epochs_planned": ""}
+    run = write_run(tmp_path, rows, fields=fields)
+    screen = " ".join(end_screen(run, exit_code=0).split())
+    assert "the run ended before the meter was up; a longer run is measured" in screen and "wait_ready" not in screen
+
+
+def test_one_batch_is_one_batch() -> None:
+    trials = [Trial(64, 64, (0.01 * (1 + 0.01 * i), 0.01)) for i in range(3)]
+    screen = forecast_screen(extrapolate(trials, TrainingPlan(samples=64, batch_size=64, epochs=9)), trials, 0.0)
+    assert "1 batch × " in screen and "at 1 size, 1 batch" in screen and "1 batches" not in screen
 
 
 def test_a_run_without_a_row_has_no_time(tmp_path: Path) -> None:

@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
-from fakes import ScriptedMeter, gpu_energy, make_tracker, session, train
+import random
+import re
+from dataclasses import replace
+from datetime import UTC, datetime
+from itertools import pairwise
+
+import pytest
+from fakes import ScriptedMeter, gpu_energy, make_tracker, session, tick, train
+
+from greenlove_tracker.forecasting import Estimate
+from greenlove_tracker.records import Counts
 
 
-def lines(capsys) -> list[str]:
-    return [line for line in capsys.readouterr().err.splitlines() if line.startswith("greenlove  epoch")]
+def lines(capsys, unit: str = "epoch") -> list[str]:
+    return [line for line in capsys.readouterr().err.splitlines() if line.startswith(f"greenlove  {unit}")]
 
 
 def test_without_a_terminal_a_plain_line_tells_the_forecast_now_and_then(clock, tmp_path, capsys, monkeypatch):
@@ -14,7 +24,7 @@ def test_without_a_terminal_a_plain_line_tells_the_forecast_now_and_then(clock, 
     with make_tracker(clock, tmp_path, verbose=1, country="DE", epochs_before_pred=2) as tracker:
         train(tracker, clock, 19)
         told = lines(capsys)
-    assert [line.split()[2] for line in told] == ["2/20", "8/20", "14/20"]  # a minute apart
+    assert [line.split()[2] for line in told] == ["6/20", "18/20"]  # after one minute and after three
     assert "forecast 3:20 [" in told[1] and "20.0 Wh" in told[1] and "g CO2e" in told[1] and "$" in told[1]
     assert "ends " in told[1] and "--time" not in told[1]
 
@@ -24,6 +34,102 @@ def test_in_a_slurm_job_the_line_names_the_time_to_ask_for(clock, tmp_path, caps
     with make_tracker(clock, tmp_path, verbose=1) as tracker:
         train(tracker, clock, 10)
         assert "--time=00:0" in lines(capsys)[-1]
+
+
+def test_a_long_jobs_log_tells_the_good_forecast_as_soon_as_it_is_known(clock, tmp_path, capsys, monkeypatch):
+    """24 h, 1.7 million steps, of which the first are cold, on virtual time: the first six hours."""
+    monkeypatch.setenv("SLURM_JOB_ID", "7")
+    noise, total, step_s = random.Random(1), 1_700_000, 24 * 3600 / 1_700_000
+    told: list[tuple[float, str]] = []
+    with make_tracker(clock, tmp_path, verbose=1, epochs=None, total_steps=total):
+        clock.pass_s(2.0)
+        session().step(Counts(1, 1, None, None))
+        clock.pass_s(40 * 3 * step_s)
+        session().step(Counts(40, 40, None, None))
+        while clock.now_s < 6 * 3600:
+            n_steps = 20 if clock.now_s < 700 else 400
+            clock.pass_s(sum(step_s * max(0.5, noise.gauss(1, 0.1)) for _ in range(n_steps)))
+            session().step(Counts(n_steps, n_steps, None, None))
+            tick()
+            told += [(clock.now_s, line) for line in lines(capsys, "step")]
+    at_s = [now_s for now_s, _ in told]
+    assert at_s[:3] == pytest.approx([60, 180, 600], abs=2.0) and 5 <= len(told) <= 50
+    assert min(later - earlier for earlier, later in pairwise(at_s)) >= 60
+    within_ten_minutes = told[2][1]
+    point, lower, upper = re.search(r"forecast (\S.*?) \[(.*)–(.*?)\]", within_ten_minutes).groups()
+    assert point[:3] in ("23:", "24:", "1 d") and lower[:2] >= "21" and upper.startswith("1 d 0")
+    assert "--time=1-0" in told[-1][1] and all("--time=1-0" in line for _, line in told if "--time" in line)
+
+
+def test_no_time_is_advised_from_one_epoch_that_may_be_cold(clock, tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("SLURM_JOB_ID", "7")
+    with make_tracker(clock, tmp_path, verbose=1) as tracker:
+        train(tracker, clock, 1, epoch_s=300.0)
+        train(tracker, clock, 4, epoch_s=100.0)
+        cold, *later = lines(capsys)
+    assert "epoch 1/20" in cold and "forecast" in cold and "--time" not in cold
+    assert later
+
+
+def test_a_forecast_that_was_contradicted_is_corrected_in_the_log(clock, tmp_path, capsys):
+    with make_tracker(clock, tmp_path, verbose=1, epochs=400) as tracker:
+        train(tracker, clock, 70)
+        before = lines(capsys)
+        train(tracker, clock, 60, epoch_s=40.0)
+        after = lines(capsys)
+    assert len(before) >= 3 and after
+    assert "forecast 1:0" in before[-1] and re.search(r"forecast [3-4]:", after[-1])
+
+
+def test_a_change_of_the_verdict_on_a_deadline_is_told(clock, tmp_path, capsys, caplog):
+    ends = datetime.fromtimestamp(clock.utc_s() + 4500, UTC).isoformat()
+    with make_tracker(clock, tmp_path, verbose=1, epochs=400, deadline_utc=ends) as tracker:
+        train(tracker, clock, 100)
+        kept = lines(capsys)
+        train(tracker, clock, 20, epoch_s=30.0)
+        missed = lines(capsys)
+    assert "time within its limit" in kept[-1] and "time likely over its limit" in missed[-1]
+
+
+def test_a_log_has_no_more_than_fifty_lines_however_often_a_verdict_changes(clock, tmp_path, capsys):
+    ends = datetime.fromtimestamp(clock.utc_s() + 40_000, UTC).isoformat()
+    with make_tracker(clock, tmp_path, verbose=1, epochs=400, deadline_utc=ends) as tracker:
+        for _ in range(100):
+            train(tracker, clock, 1, epoch_s=61.0)
+            state = session().state
+            state.forecast = replace(state.forecast, duration_s=Estimate(30_000.0, 29_000.0, 31_000.0, 0.95, "s"))
+            tick()
+            state.forecast = replace(state.forecast, duration_s=Estimate(50_000.0, 49_000.0, 51_000.0, 0.95, "s"))
+            clock.pass_s(61.0)
+            tick()
+    assert len(lines(capsys)) == 50
+
+
+@pytest.mark.parametrize("passed_s", [0.0, 150.0, 190.0, 200.0, 201.0, 205.0, 300.0, 1e6])
+def test_no_less_is_forecast_than_has_passed(clock, tmp_path, passed_s):
+    with make_tracker(clock, tmp_path, country="DE") as tracker:
+        train(tracker, clock, 5)
+        state = session().state
+        state.forecast = replace(state.forecast, duration_s=Estimate(200.0, 180.0, 206.0, 0.95, "s"))
+        tracker.epoch_start()
+        clock.pass_s(max(0.0, passed_s - clock.now_s))
+        text = session().status_text()
+    elapsed_s = max(passed_s, 50.0)
+    found = re.search(r"forecast (\S+) \[(\S+?)–(\S+?)\]", text)
+    assert (found is None) == (elapsed_s > 206.0) == ("overdue" in text)
+    if found is not None:
+        assert all(int(t.split(":")[0]) * 60 + int(t.split(":")[1]) >= round(elapsed_s) for t in found.groups())
+
+
+def test_what_is_known_to_be_more_than_a_value_is_more_than_that():
+    estimate = Estimate(200.0, 180.0, 210.0, 0.95, "s")
+    assert estimate.given_more_than(100.0) == estimate
+    for value in (181.0, 199.0, 200.0, 209.0, 215.0, 1e9):
+        given = estimate.given_more_than(value)
+        assert value <= given.lower <= given.point <= given.upper
+        assert given.point >= estimate.point or value < 200.0
+    assert estimate.given_more_than(205.0).upper == pytest.approx(213.5, abs=0.1)  # 2.65 of 1.96 deviations
+    assert Estimate(5.0, 5.0, 5.0, 0.95, "s").given_more_than(6.0).upper == 6.0
 
 
 def test_nothing_is_said_at_verbose_0(clock, tmp_path, capsys):
