@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 _ARGUMENT = re.compile(r"\{argument(=?)\}")
 
@@ -33,6 +33,13 @@ class UsageError(GreenloveError, ValueError):
     def __str__(self) -> str:
         return self.in_options({})
 
+    def is_in(self, given: Collection[str]) -> bool:
+        """Return True where the error is in what was given in code or on a command line, by the names of arguments.
+
+        Else it lies in a file, a variable or the disk, and is no reason to keep a training from running.
+        """
+        return not self.arguments or not set(self.arguments).isdisjoint(given)
+
     def in_options(self, options: Mapping[str, str]) -> str:
         """Return the message with the options of a command line.
 
@@ -55,9 +62,17 @@ class NoSuchScriptError(UsageError):
 class SettingError(UsageError):
     """A bad setting in a file or an environment variable; the message says where it stands."""
 
+    def is_in(self, given: Collection[str]) -> bool:
+        """Return False: it is in no argument."""
+        return False
+
 
 class LogDirError(UsageError):
     """The log directory cannot be written; the message says why."""
+
+    def is_in(self, given: Collection[str]) -> bool:
+        """Return False: it is the disk's, wherever its name was given."""
+        return False
 
 
 class TrackerStateError(GreenloveError, RuntimeError):

@@ -601,3 +601,28 @@ def test_secrets_of_what_is_run_are_masked_and_the_line_can_be_left_out(monkeypa
     for log_dir in ("greenlove_logs", "b"):
         text = "".join(path.read_text() for path in Path(log_dir).rglob("*.csv"))
         assert "Zq9secretX" not in text and ("command," in text) is (log_dir == "greenlove_logs")
+
+
+@pytest.mark.parametrize("what", ["script", "module", "command"])
+@pytest.mark.parametrize("broken", ["GREENLOVE_PUE", "GREENLOVE_COUNTRY", "toml", "log_dir", "--log-dir"])
+def test_what_is_wrong_outside_the_command_line_keeps_nothing_from_running(monkeypatch, broken, what):
+    write("train.py", "import sys\nprint(sys.argv[1:], __name__, 'greenlove_tracker' in sys.modules)\nsys.exit(7)\n")
+    write("elsewhere", "a file")
+    if broken.startswith("GREENLOVE_"):
+        monkeypatch.setenv(broken, "abc")
+    elif broken == "toml":
+        write("greenlove.toml", "pue = = 2")
+    else:
+        monkeypatch.setenv("GREENLOVE_LOG_DIR", "elsewhere")
+    options = ["--log-dir", "elsewhere/logs"] if broken == "--log-dir" else []
+    words = {"script": ["train.py"], "module": ["-m", "train"], "command": ["--", sys.executable, "train.py"]}[what]
+    done = greenlove("run", *options, *words, "--lr", "3")
+    assert (done.returncode, done.stdout) == (7, "['--lr', '3'] __main__ False\n"), done.stderr
+    assert done.stderr.count("this is run, but not tracked: ") == 1 and "Traceback" not in done.stderr
+
+
+def test_what_is_wrong_on_the_command_line_is_an_error():
+    write("train.py", "print('ran')\n")
+    for options in (["--pue", "0.5"], ["--country", "Germny"]):
+        done = greenlove("run", *options, "train.py")
+        assert done.returncode != 0 and done.stdout == "" and "Error: " in done.stderr

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import shlex
 import signal
+import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
 from greenlove_tracker.cli.base import Verb, cli
 from greenlove_tracker.config import DEFAULT_LOG_DIR, Settings, load_settings
-from greenlove_tracker.errors import GreenloveError, MissingExtraError
+from greenlove_tracker.errors import GreenloveError, MissingExtraError, UsageError
 from greenlove_tracker.records import RunStatus
 
 if TYPE_CHECKING:
@@ -110,15 +112,32 @@ def run(ctx: click.Context, /, module: bool, command: tuple[str, ...], **options
     """  # noqa: D301  # click wants the backspace itself
     from greenlove_tracker import runner
 
-    settings = load_settings(options)
-    if ctx.meta["is_command"]:
-        outcome = runner.run_command(command, settings)
-    elif module:
-        outcome = runner.run_module(command[0], command[1:], settings)
-    else:
-        outcome = runner.run_script(command[0], command[1:], settings)
+    try:
+        settings = load_settings(options)
+        if ctx.meta["is_command"]:
+            outcome = runner.run_command(command, settings)
+        elif module:
+            outcome = runner.run_module(command[0], command[1:], settings)
+        else:
+            outcome = runner.run_script(command[0], command[1:], settings)
+    except UsageError as error:  # before anything was run
+        if error.is_in([name for name, value in options.items() if value is not None]):
+            raise
+        logging.getLogger("greenlove_tracker").warning("greenlove: this is run, but not tracked: %s", error)
+        _run_untracked(command if ctx.meta["is_command"] else (sys.executable, *(["-m"] if module else []), *command))
     _show(outcome, settings, _next_step(outcome, settings))
     _leave(outcome)
+
+
+def _run_untracked(words: Sequence[str]) -> NoReturn:
+    """Become what was to be run."""
+    if os.name == "nt":  # where a process cannot
+        sys.exit(subprocess.run(words, check=False).returncode)
+    sys.stdout.flush()
+    try:
+        os.execvp(words[0], list(words))  # noqa: S606  # the user asked for it
+    except OSError as error:
+        raise UsageError(f"cannot start {words[0]}: {error.strerror}") from error
 
 
 def _next_step(outcome: ScriptOutcome, settings: Settings) -> str:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from greenlove_tracker import console
 from greenlove_tracker.config import Settings
-from greenlove_tracker.errors import UsageError
+from greenlove_tracker.errors import LogDirError, UsageError
 from greenlove_tracker.forecasting import Forecast
 from greenlove_tracker.grid import carbon_intensity, electricity_price, resolve_place
 from greenlove_tracker.job import Ranks, ranks_of_process
@@ -183,9 +183,12 @@ def make_run_dir(log_dir: str, ranks: Ranks, utc_s: float) -> Path:
     """Make the directory of a new run, absolute: a script may change its working directory.
 
     Raises:
-        UsageError: where the log directory cannot be written.
+        LogDirError: where the log directory cannot be written.
     """
-    base = Path(log_dir).absolute()
+    try:
+        base = Path(log_dir).absolute()
+    except OSError as error:  # the working directory is gone
+        raise LogDirError(f"cannot write logs to {log_dir}: {error.strerror}") from error
     if not ranks.launch_key:
         return writer.create_run_dir(base, writer.new_run_id(utc_s))
     run_dir = base / writer.claim_run_id(base, ranks.launch_key, ranks.rank, utc_s)

@@ -11,7 +11,7 @@ from typing import Any, Self
 
 from greenlove_tracker import devices
 from greenlove_tracker.config import load_settings
-from greenlove_tracker.errors import LogDirError, SettingError, UsageError
+from greenlove_tracker.errors import UsageError
 from greenlove_tracker.forecasting import Forecast
 from greenlove_tracker.meter import Meter
 from greenlove_tracker.records import Clock, Counts, RunStatus, RunSummary
@@ -264,8 +264,7 @@ def _begun(begin: Callable[[], Session], arguments: set[str]) -> Session | None:
     try:
         return begin()
     except UsageError as error:
-        is_of_script = not error.arguments or arguments.intersection(error.arguments)
-        if is_of_script and not isinstance(error, LogDirError | SettingError):
+        if error.is_in(arguments):
             raise
         reason = f"{error}"
     except OSError as error:

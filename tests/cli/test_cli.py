@@ -134,12 +134,11 @@ def test_no_run_is_an_empty_list_for_a_program_but_no_directory_is_an_error(logs
 
 
 def test_a_mistake_in_a_file_or_a_variable_is_told_by_where_it_stands(logs, monkeypatch):
-    (logs.parent / "x.py").write_text("")
     Path("greenlove.toml").write_text("max_energy_kwh = -1")
-    assert "Error: greenlove.toml: max_energy_kwh must be a positive number" in call("run", "x.py").output
+    assert "Error: greenlove.toml: max_energy_kwh must be a positive number" in call("doctor").output
     Path("greenlove.toml").unlink()
     monkeypatch.setenv("GREENLOVE_PUE", "0.5")
-    assert "Error: GREENLOVE_PUE: pue must be at least 1" in call("run", "x.py").output
+    assert "Error: GREENLOVE_PUE: pue must be at least 1" in call("doctor").output
 
 
 def test_report_writes_a_pdf_and_cites(logs):

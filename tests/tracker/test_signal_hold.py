@@ -48,7 +48,7 @@ from greenlove_tracker import Tracker
 logging.disable(logging.WARNING)
 n_signals, random_of = int(sys.argv[1]), random.Random(7)
 n_raised = n_caught = n_lost = 0
-is_over = False
+has_begun, is_over = False, False
 
 class PreemptionError(Exception):
     pass
@@ -60,6 +60,8 @@ def handle(number, frame):
 
 def send():
     global is_over, n_lost
+    while not has_begun:
+        time.sleep(0.01)
     for n_sent in range(1, n_signals + 1):
         time.sleep(random_of.uniform(0, 0.004))
         os.kill(os.getpid(), random_of.choice([signal.SIGUSR1, signal.SIGALRM]))
@@ -74,12 +76,19 @@ for number in (signal.SIGUSR1, signal.SIGALRM):
 tracker = Tracker(verbose=0)
 assert tracker.wait_ready(60)
 threading.Thread(target=send).start()
-while not is_over:
-    try:
+
+def train():
+    global has_begun
+    while not is_over:
+        has_begun = True
         tracker.epoch_start()
         for _ in range(20):
             tracker.step(n_samples=8)
         tracker.epoch_end()
+
+while not is_over:
+    try:
+        train()
     except (PreemptionError, TimeoutError):
         n_caught += 1
 tracker.stop()
