@@ -105,6 +105,7 @@ RUN = {
     "market_intensity": "of the contract, where it was given; with `.source` and `.basis` as below",
     "carbon_intensity, electricity_price": "value and unit; with `.source`, `.year`, `.basis`, `.table_sha256`",
     "meter, meter_ready_s": "which meter, and how long after the start it was up",
+    "meter_isolated_from": "files beside the script that hide a library: the meter runs in a process of its own",
     "meter_note": "why nothing is measured, where that is so",
     "cpu_model, cpu_threads, cpu_tdp_w, cpu_method": "the CPU; `cpu_scope` says `whole node` where a counter is shared",
     "gpu_count, gpu_models, gpu_power_limit_w, gpu_method": "the GPUs of this job on this node; `gpu_doubt` if any",

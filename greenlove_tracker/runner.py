@@ -21,6 +21,7 @@ from greenlove_tracker.config import Settings
 from greenlove_tracker.errors import NoSuchScriptError, UsageError
 from greenlove_tracker.job import find_ranks
 from greenlove_tracker.records import Field, RunStatus
+from greenlove_tracker.shadowing import give_way
 from greenlove_tracker.signals import SignalForwarding
 from greenlove_tracker.tracker.session import Session
 from greenlove_tracker.tracker.shutdown import status_of
@@ -62,11 +63,11 @@ def run_script(path: str, arguments: Sequence[str], settings: Settings) -> Scrip
         source = script.read_bytes()
     except OSError as error:
         raise UsageError(f"cannot read {script}: {error.strerror}") from error
-    file = str(script if is_directory else script.absolute())  # as Python has it, for __file__ and in tracebacks
+    file = str(script.absolute())  # as Python has it since 3.9, for __file__ and in tracebacks
     main = _main_module(file, None)
     if is_directory:
         main.__package__ = ""
-    sys.path[0] = str(path if is_directory else script.resolve().parent)
+    sys.path[0] = str(script.absolute().parent if is_directory else script.resolve().parent)
     argv = [path, *arguments]
     return _run(lambda: compile(source, file, "exec", dont_inherit=True), main, argv, settings, argv)
 
@@ -145,6 +146,17 @@ def _start_session(settings: Settings, shown: Sequence[str], mode: RunMode) -> S
 
 
 def _run(
+    get_code: Callable[[], Any], main: types.ModuleType, argv: list[str], settings: Settings, shown: Sequence[str]
+) -> ScriptOutcome:
+    ours = give_way()
+    try:
+        return _run_tracked(get_code, main, argv, settings, shown)
+    finally:
+        for name, module in ours.items():  # for what is said at the end
+            sys.modules.setdefault(name, module)
+
+
+def _run_tracked(
     get_code: Callable[[], Any], main: types.ModuleType, argv: list[str], settings: Settings, shown: Sequence[str]
 ) -> ScriptOutcome:
     session = _start_session(settings, shown, RunMode.RUNNER)

@@ -541,6 +541,49 @@ def test_where_the_runner_alone_is_killed_the_total_is_that_of_the_rows():
     assert summary.energy_kwh == pytest.approx(360.0 * summary.duration_s / 3_600_000, rel=0.1)
 
 
+@pytest.mark.parametrize("start", [[sys.executable], [*RUN, "run"]])
+def test_files_beside_the_script_that_hide_our_libraries_are_the_scripts_alone(start):
+    for name in ("requests", "psutil", "click", "pandas", "prometheus_client", "queue"):
+        write(f"{name}.py", f"print('executed {name}', flush=True)\nOWNER = 'script'\n")
+    write(
+        "train.py",
+        "import time\nfrom greenlove_tracker import Tracker\n"
+        "with Tracker(epochs=2, verbose=0) as tracker:\n"
+        "    print(tracker.wait_ready(50))\n"
+        "    for _ in range(2):\n        tracker.epoch_start(); time.sleep(0.3); tracker.epoch_end()\n"
+        "import click, requests\n"
+        "print(click.OWNER, requests.OWNER)\n",
+    )
+    env = {name: value for name, value in os.environ.items() if name != "GREENLOVE_SIM_GPU_W"}
+    done = subprocess.run([*start, "train.py"], env=env, capture_output=True, text=True, timeout=120, check=False)
+    assert done.stdout == "True\nexecuted click\nexecuted requests\nscript script\n", done.stderr
+    assert done.returncode == 0
+    run = next(run for run in read_logs("greenlove_logs").runs if run.summary.epochs_done == 2)
+    assert run.summary.energy_kwh and run.epochs[-1].energy.is_known
+    assert str(Path("requests.py").absolute()) in run.text("meter_isolated_from")
+
+
+def test_the_meters_process_ends_with_the_script():
+    write("requests.py", "")
+    write(
+        "train.py",
+        "import os, time\nfrom greenlove_tracker import Tracker\n"
+        "tracker = Tracker(epochs=2, verbose=0)\ntracker.wait_ready(50)\n"
+        "print(open(f'/proc/self/task/{os.getpid()}/children').read() if os.path.exists('/proc') else '', flush=True)\n"
+        "time.sleep(60)\n",
+    )
+    env = {name: value for name, value in os.environ.items() if name != "GREENLOVE_SIM_GPU_W"}
+    child = subprocess.Popen([sys.executable, "train.py"], env=env, stdout=subprocess.PIPE, text=True)
+    assert child.stdout is not None
+    pids = [int(pid) for pid in child.stdout.readline().split()]
+    child.kill()
+    child.wait()
+    until_s = time.monotonic() + 20.0
+    while any(b"greenlove_tracker.meter.isolated" in command_of(pid) for pid in pids):
+        assert time.monotonic() < until_s, "the meter outlives its training"
+        time.sleep(0.05)
+
+
 def test_a_generator_that_is_left_with_break_has_not_failed():
     write(
         "train.py",

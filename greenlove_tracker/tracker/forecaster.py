@@ -18,6 +18,7 @@ from greenlove_tracker.format import plural
 from greenlove_tracker.logs.forecasts import IssuedForecast
 from greenlove_tracker.logs.writer import RunWriter, timestamp
 from greenlove_tracker.records import Energy, Flag, Row, RowKind
+from greenlove_tracker.shadowing import only_libraries
 from greenlove_tracker.tracker.foreign_warnings import without_foreign_warnings
 from greenlove_tracker.tracker.recorder import LOADING_SHARE, Recorder
 from greenlove_tracker.tracker.state import Plan, RunState
@@ -196,7 +197,7 @@ def _is_live_loaded() -> bool:
 def _load_live() -> ModuleType:
     if _is_live_loaded():
         return sys.modules[_LIVE]
-    with _loading:
+    with _loading, only_libraries():
         return import_module(_LIVE)
 
 

@@ -13,7 +13,9 @@ from greenlove_tracker.errors import MeterError
 from greenlove_tracker.job import Ranks
 from greenlove_tracker.logs.writer import RunWriter
 from greenlove_tracker.meter import Meter, MeterInfo, NullMeter, SimulatedMeter
+from greenlove_tracker.meter.isolated import IsolatedMeter
 from greenlove_tracker.records import Clock, Energy, Factor, Field, Flag
+from greenlove_tracker.shadowing import hidden_libraries
 from greenlove_tracker.tracker.background import start_thread
 from greenlove_tracker.tracker.foreign_warnings import without_foreign_warnings
 from greenlove_tracker.tracker.recorder import Recorder
@@ -186,11 +188,13 @@ def choose_meter(
         )
     from greenlove_tracker.meter.codecarbon import CodeCarbonMeter
 
-    return CodeCarbonMeter(
-        os.environ,
-        local_world_size=ranks.local_world_size,
-        cpu_tdp_w=settings.cpu_tdp_w,
-        ram_w=settings.ram_w,
-        carbon_intensity_gco2e_per_kwh=carbon_intensity.value,
-        options=options,
-    )
+    arguments: dict[str, Any] = {
+        "local_world_size": ranks.local_world_size,
+        "cpu_tdp_w": settings.cpu_tdp_w,
+        "ram_w": settings.ram_w,
+        "carbon_intensity_gco2e_per_kwh": carbon_intensity.value,
+        "options": options,
+    }
+    meter = CodeCarbonMeter(os.environ, **arguments)  # refuses bad options
+    hidden = hidden_libraries()
+    return IsolatedMeter(hidden, os.environ, arguments) if hidden else meter

@@ -18,6 +18,7 @@ from greenlove_tracker.logs import schema, totals, writer
 from greenlove_tracker.meter import Meter
 from greenlove_tracker.meter.watched import WatchedMeter
 from greenlove_tracker.records import Clock, Counts, Field, Flag, Row, RunStatus, RunSummary, SystemClock
+from greenlove_tracker.shadowing import HiddenLibraryError, only_libraries
 from greenlove_tracker.tracker.background import BackgroundWorker
 from greenlove_tracker.tracker.budgets import BudgetActions, BudgetMonitor
 from greenlove_tracker.tracker.forecaster import ProgressLog, RunForecaster
@@ -511,7 +512,10 @@ class Session:
             return
         with signal_hold:
             try:
-                console.say(self._final_screen(wrote, next_command, exit_code))
+                with only_libraries():
+                    console.say(self._final_screen(wrote, next_command, exit_code))
+            except HiddenLibraryError as error:
+                self.state.warn_once.warn("screen", f"the final screen is left out: {error}")
             except Exception:  # the training is over, and its exit code is not ours to change
                 logging.getLogger("greenlove_tracker").warning("greenlove: the final screen failed", exc_info=True)
 
