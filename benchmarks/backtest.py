@@ -81,7 +81,7 @@ SCENARIOS = (
     Scenario("spikes of 30%, one in 20", spike_share=0.05, spike_height=0.3),
     Scenario("cold start", cold_s=1.5),
     Scenario("start-up of 2 s an epoch, noise 5%", fixed_s=2.0, noise=0.05),
-    Scenario("start-up of 2 s an epoch, noise 30%", fixed_s=2.0, noise=0.3),
+    Scenario("start-up of 2 s an epoch, noise 15%", fixed_s=2.0, noise=0.15),
 )
 
 

@@ -36,10 +36,13 @@ _COLD_SHARE = 0.1  # of a slow cold step must remain to go on: less could hardly
 _PATIENCE = 4.0  # a trial may take so many times what was expected before it is cut, or
 _PATIENCE_SHARE = 0.25  # this share of what remains, whichever is longer: a hiccup must not cut a short one
 
-# A short run is explored in proportion: long enough to be worth it, and for no more than a third of the run.
+# A short run is explored in proportion: long enough to be worth it, and for no more than a third of the run. But where
+# the trials contradict each other, nobody knows how short it is: then the budget is used, up to the time of the run.
 _SHARE_OF_RUN = 0.15
 _MOST_OF_RUN = 1 / 3
-_WIDE = 0.25  # a relative width above which it goes on, to that third, while the budget lasts
+_WIDE = 0.25  # a relative width above which it goes on, to the run's own time, while the budget lasts
+_UNSETTLED = 1.5  # times as long, or as short, as the other trials let expect: the loop is not what it was
+_MOST_TRIALS = 20  # beyond which it does not go on: blocks are as long as the time allows, and so there are few
 _GO_ON_SHARE = 0.2  # of the budget: for less it does not
 _USEFUL_S = 6.0  # five seconds of energy, and what lies between trials
 _USEFUL_STEPS = 10  # an answer from ten steps, where they are slow
@@ -121,6 +124,30 @@ class ExplorationScheduler(Scheduler):
         return self.total_epochs * cost.epoch_s(self.batches_per_epoch) if cost else None
 
     @property
+    def longest_s(self) -> float | None:
+        """The longest that the whole training may take by now: as the forecast's upper end, and the last trial, say.
+
+        A loop that slows down (a cache that fills, a compilation) shows it in the last trial first: the fit through all
+        of them still follows the faster ones.
+        """
+        whole_s = self.whole_s
+        if whole_s is None:
+            return None
+        return max(whole_s * max(1.0, *self._surprises[-1:]), self.upper_s or 0.0)
+
+    @property
+    def _surprises(self) -> list[float]:
+        """The time of each warm result, in order, relative to the cost that is fitted to all."""
+        cost = self.cost
+        typical = [r.typical for r in self.results[1:]]
+        return [s / cost.epoch_s(m) for m, s in filter(None, typical) if cost.epoch_s(m) > 0] if cost else []
+
+    @property
+    def _is_unsettled(self) -> bool:
+        """Whether the forecast is wide, or the trials contradict each other."""
+        return self._is_wide or any(max(r, 1 / r) > _UNSETTLED for r in self._surprises if r > 0)
+
+    @property
     def cold_start_s(self) -> float:
         """The time that the very first step took beyond a warm one (compilation, caches): no trial holds it."""
         cost = self.cost
@@ -175,13 +202,13 @@ class ExplorationScheduler(Scheduler):
             self._overheads_s.append(max(0.0, spent_s - self._requested_at_s - self.results[-1].steady_s))
 
     def _available_s(self, remaining_s: float) -> float:
-        """Return the time to plan with: a share of the run where it is short, never all that remains of the budget."""
+        """Return the time to plan with: a share of a short run, and never all that remains of the budget."""
         planned_s = (1 - _RESERVE_SHARE) * remaining_s
-        cost, whole_s = self.cost, self.whole_s
-        if cost is None or whole_s is None or self._probed_at_s is None:
+        cost, longest_s = self.cost, self.longest_s
+        if cost is None or longest_s is None or self._probed_at_s is None:
             return planned_s
-        useful_s = min(max(_USEFUL_S, _USEFUL_STEPS * cost.epoch_s(1)), _MOST_OF_RUN * whole_s)
-        allowance_s = max((_MOST_OF_RUN if self._is_wide else _SHARE_OF_RUN) * whole_s, useful_s)
+        useful_s = min(max(_USEFUL_S, _USEFUL_STEPS * cost.epoch_s(1)), _MOST_OF_RUN * longest_s)
+        allowance_s = longest_s if self._is_unsettled else max(_SHARE_OF_RUN * longest_s, useful_s)
         return min(planned_s, allowance_s - (self.budget_s - remaining_s - self._probed_at_s))
 
     def _calibration(self, remaining_s: float) -> TrialRequest | None:
@@ -227,13 +254,14 @@ class ExplorationScheduler(Scheduler):
         )
         if self._planned is None:
             self._planned, self._is_second_block_due = budget.first_block(self._random)
-        goes_on = self._is_wide and budget.available_s > _GO_ON_SHARE * self.budget_s
+        goes_on = self._is_unsettled and budget.available_s > _GO_ON_SHARE * self.budget_s
+        goes_on = goes_on and len(self.results) < _MOST_TRIALS
         may_plan = self._is_second_block_due or goes_on
         while self._planned or may_plan:
             if not self._planned:
                 sizes = sorted({r.request.batches for r in self._trial_results})
                 epochs = max((r.request.epochs for r in self._trial_results), default=0)
-                self._planned = budget.second_block(sizes, epochs, self._random)
+                self._planned = budget.second_block(sizes, epochs, self._random, fills=not self._is_second_block_due)
                 self._is_second_block_due = may_plan = False
                 continue
             trial = budget.fitted(self._planned.pop(0))
@@ -296,13 +324,16 @@ class TrialBudget:
                 return _shuffled(ladder(largest), epochs, order)
         return []
 
-    def second_block(self, sizes: Sequence[int], epochs: int, order: random.Random) -> list[PlannedTrial]:
+    def second_block(
+        self, sizes: Sequence[int], epochs: int, order: random.Random, *, fills: bool = False
+    ) -> list[PlannedTrial]:
         """Plan the extremes again: larger where the first block left more than expected, in fewer epochs where less.
 
         Args:
             sizes: of the first block, in order.
             epochs: of its trials.
             order: of the trials.
+            fills: more epochs where the time allows them; it is the last that is planned.
         """
         if not sizes:
             return []
@@ -311,6 +342,9 @@ class TrialBudget:
             sizes = [*sizes, largest]
         while epochs > _LEAST_EPOCHS and self._block_s(replicates(sizes), epochs) > self.available_s:
             epochs -= 1
+        if fills:
+            beside_s = len(replicates(sizes)) * self.overhead_s
+            epochs = max(epochs, int((self.available_s - beside_s) / (self._block_s(replicates(sizes), 1) - beside_s)))
         return _shuffled(replicates(sizes), epochs, order)
 
     def _largest(self, epochs: int, runs: Callable[[int], list[int]]) -> int:

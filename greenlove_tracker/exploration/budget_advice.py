@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from greenlove_tracker.exploration.adaptive import ExplorationScheduler
 from greenlove_tracker.exploration.scheduler import EpochCost, Scheduler, TrialRequest, TrialResult
-from greenlove_tracker.forecasting import Forecast, Trial, WarningCode
+from greenlove_tracker.forecasting import Estimate, Forecast, Trial, WarningCode
 from greenlove_tracker.format import duration
 
 _SHORT_BUDGETS = 3.0  # a run of fewer budgets is better run than explored
@@ -19,12 +19,19 @@ _NARROW = 0.2  # a relative width at which no larger budget is looked for
 _EXPLORATIONS = 3  # of each budget, of which the middle one counts: one may be lucky
 _HELPS = 0.5  # a larger budget that leaves more than this share of the width is not worth naming
 _NO_BUDGET = "a larger --budget would hardly narrow it; a quieter machine may"
+_AS_LONG = "a larger --budget would take as long as the training itself"
 _LEAST_NOISE = 0.005  # of what was measured in a few epochs; no machine is steadier
 
 
-def short_training_advice(whole_s: float, budget_s: float) -> str | None:
-    """Return the advice to train instead of exploring, where the whole training takes hardly longer."""
-    if whole_s > _SHORT_BUDGETS * budget_s:
+def short_training_advice(whole: Estimate, budget_s: float) -> str | None:
+    """Return the advice to train instead of exploring, where the whole training surely takes hardly longer.
+
+    Args:
+        whole: the forecast; where its upper end is long, nobody knows that the training is short.
+        budget_s: of its exploration.
+    """
+    whole_s = whole.point
+    if whole.upper > _SHORT_BUDGETS * budget_s:
         return None
     about = f"{whole_s:.2g} s" if whole_s < 59.5 else duration(whole_s)
     return f"the whole training takes about {about}: just run it"
@@ -38,7 +45,7 @@ def with_budget_advice(
     make_scheduler: Callable[[float], Scheduler],
     relative_width_of: Callable[[tuple[Trial, ...]], float | None],
 ) -> Forecast:
-    """Add to a wide forecast's warning which larger budget would narrow it, or that none would.
+    """Add to a wide forecast's warning which larger budget would narrow it, or that none would; others agree with that.
 
     Args:
         forecast: from the trials.
@@ -51,7 +58,8 @@ def with_budget_advice(
     width = forecast.duration_s.relative_width
     if all(warning.name != WarningCode.WIDE for warning in forecast.warnings):
         return forecast
-    text, cost, whole_s = _NO_BUDGET, scheduler.cost, scheduler.whole_s or 0.0
+    cost, whole_s = scheduler.cost, scheduler.whole_s or 0.0
+    text = _NO_BUDGET if _BUDGETS[0] * budget_s <= whole_s else _AS_LONG
     widths: dict[float, float] = {}  # by larger budget, up to the time of the training itself
     if cost is not None:
         noise = Noise.of(trials, cost)
@@ -68,7 +76,10 @@ def with_budget_advice(
         best_s = min(widths, key=lambda larger_s: widths[larger_s])
         if widths[best_s] <= _HELPS * width:
             text = f"--budget {best_s:g} would narrow ±{width / 2:.0%} to about ±{widths[best_s] / 2:.0%}"
-    warnings = [replace(w, advice=text) if w.name == WarningCode.WIDE else w for w in forecast.warnings]
+    advice = {WarningCode.WIDE: text}
+    if text in (_NO_BUDGET, _AS_LONG):
+        advice[WarningCode.FAR] = ""  # no larger budget is advised beside that
+    warnings = [replace(w, advice=advice.get(w.name, w.advice)) for w in forecast.warnings]
     return replace(forecast, warnings=tuple(warnings))
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -18,11 +19,11 @@ from greenlove_tracker.exploration.budget_advice import short_training_advice, w
 from greenlove_tracker.exploration.exploration_run import EstimateOptions, Estimation, ExplorationRun
 from greenlove_tracker.exploration.green_love import BOUND_S, GreenLoveScheduler
 from greenlove_tracker.exploration.scheduler import Scheduler
-from greenlove_tracker.exploration.snapshot import RestoreError, preserved
+from greenlove_tracker.exploration.snapshot import RestoreError, Snapshot, preserved
 from greenlove_tracker.exploration.state_finder import find_lr_schedulers
 from greenlove_tracker.exploration.trials import BatchSource, default_step, run_trial, source_of
 from greenlove_tracker.extrapolation.extrapolate import extrapolate
-from greenlove_tracker.forecasting import TrainingPlan, Trial, WarningCode
+from greenlove_tracker.forecasting import Estimate, TrainingPlan, Trial, WarningCode
 from greenlove_tracker.job import find_ranks
 from greenlove_tracker.logs.trials import ExplorationRecord
 from greenlove_tracker.meter import Meter
@@ -148,7 +149,7 @@ class Estimator:
         if isinstance(scheduler, ExplorationScheduler):  # the original gives no advice
             trials, width_of = run.record.trials, self._relative_width
             forecast = with_budget_advice(forecast, scheduler, trials, budget_s, self._make_scheduler, width_of)
-            advice = short_training_advice(forecast.duration_s.point, budget_s)
+            advice = short_training_advice(forecast.duration_s, budget_s)
         if not run.record.is_finite:
             hint = "look at the learning rate and the data"
             warning = WarningCode.NAN.warning("a loss was not a finite number", hint, True)
@@ -166,8 +167,7 @@ class Estimator:
             method=scheduler.method, warmup_epochs=scheduler.warmup_epochs, used_gpus=_gpus_of(modules)
         )
         try:
-            others = (*self._also_restore, *find_lr_schedulers(self._optimizer, self._also_restore))
-            with preserved(modules, self._optimizer, loaders=[self._data], others=others) as snapshot:
+            with self._preserved(run, modules) as snapshot:
                 devices.reset_peak_gpu_memory()
                 self._model.train()
                 self._run_trials(run, scheduler)
@@ -181,7 +181,8 @@ class Estimator:
         except RestoreError:
             raise
         except Exception as error:
-            error.add_note("raised by the training that greenlove_tracker explored; all is as it was before")
+            left = f"left changed: {'; '.join(run.left_changed)}" if run.left_changed else "all is as it was before"
+            error.add_note(f"raised by the training that greenlove_tracker explored; {left}")
             raise
         finally:
             self._source.close()
@@ -192,10 +193,24 @@ class Estimator:
             )
         run.record = replace(run.record, eval_durations_s=eval_durations_s, peak_memory_gb=peak_memory_gb)
 
+    @contextmanager
+    def _preserved(self, run: ExplorationRun, modules: Sequence[nn.Module]) -> Iterator[Snapshot]:
+        """Leave no trace of the block inside; what is left all the same is noted in the run, however the block ends."""
+        others = (*self._also_restore, *find_lr_schedulers(self._optimizer, self._also_restore))
+        code = tuple(c for c in (self._criterion, self._train_step, self._eval_fn) if not isinstance(c, nn.Module))
+        apart = (self._clock, self._meter)
+        kept = preserved(modules, self._optimizer, loaders=[self._data], others=others, code=code, apart=apart)
+        snapshot = None
+        try:
+            with kept as snapshot:
+                yield snapshot
+        finally:
+            run.left_changed = () if snapshot is None else snapshot.left_changed
+
     def _run_trials(self, run: ExplorationRun, scheduler: Scheduler) -> None:
         """Run what the scheduler requests, until it requests no more."""
-        batch_size, width = self._source.batch_size, None
-        while (request := scheduler.next(run.spent_s, relative_width=width)) is not None:
+        batch_size, width, upper_s = self._source.batch_size, None, None
+        while (request := scheduler.next(run.spent_s, relative_width=width, upper_s=upper_s)) is not None:
             run.show_progress(request.batches * batch_size, width)
             run.start_trial()
             timed = run_trial(self._source, self._step, request, perf_s=run.perf_s, synchronise=devices.synchronise)
@@ -205,7 +220,9 @@ class Estimator:
             trials, is_finite = scheduler.trials(batch_size), run.record.is_finite and timed.is_finite
             cold_start_s = scheduler.cold_start_s
             run.record = replace(run.record, trials=trials, cold_start_s=cold_start_s, is_finite=is_finite)
-            width = self._relative_width(trials) if len({t.sample_size for t in trials}) >= _LEAST_SIZES else None
+            if len({t.sample_size for t in trials}) >= _LEAST_SIZES:
+                duration = self._duration_s(trials)
+                width, upper_s = duration.relative_width, duration.upper
 
     def _step(self, batch: Any) -> Any:
         return self._train_step(self._model, batch, self._optimizer, self._criterion, self._device)
@@ -222,8 +239,11 @@ class Estimator:
                 break
         return tuple(times_s)
 
-    def _relative_width(self, trials: tuple[Trial, ...]) -> float | None:
-        return extrapolate(trials, replace(self.plan, eval_every=None)).duration_s.relative_width
+    def _duration_s(self, trials: tuple[Trial, ...]) -> Estimate:
+        return extrapolate(trials, replace(self.plan, eval_every=None)).duration_s
+
+    def _relative_width(self, trials: tuple[Trial, ...]) -> float:
+        return self._duration_s(trials).relative_width
 
 
 def _scheduler_maker(

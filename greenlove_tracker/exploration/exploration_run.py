@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
@@ -77,6 +78,7 @@ class Estimation:
         continues: whether to train here now: as was answered on the terminal, or as ``on_no_terminal`` says.
         peak_memory_gb: the most that torch's tensors took on one GPU, in GiB; on a CPU, that the process took.
         gpu_power_w: mean draw of the GPUs together in the trials; None where it was not measured for long enough.
+        left_changed: what the exploration changed and could not put back, by name and with the reason.
     """
 
     forecast: Forecast
@@ -89,6 +91,7 @@ class Estimation:
     continues: bool
     peak_memory_gb: float | None
     gpu_power_w: float | None
+    left_changed: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
         """Return it in a line: all of its fields would fill screens."""
@@ -118,6 +121,7 @@ class ExplorationRun:
 
     Attributes:
         record: of the trials so far; whoever runs them keeps it up to date.
+        left_changed: what could not be put back; whoever explores says it.
     """
 
     def __init__(
@@ -132,6 +136,7 @@ class ExplorationRun:
         if outer is not None:  # its energy is the outer run's too: beside that in a log directory it would count twice
             settings = replace(settings, log_dir=str(outer.run_dir / trials_log.EXPLORATIONS_DIR))
         self.record = trials_log.ExplorationRecord()
+        self.left_changed: tuple[str, ...] = ()
         self._verbose, self._plan, self._options = settings.verbose, plan, options
         self._clock = clock or SystemClock()
         self._began_s = self._clock.perf_s()
@@ -165,7 +170,8 @@ class ExplorationRun:
                 self._write_record()
             self._session.finish(RunStatus.INTERRUPTED)
             if self._verbose > 0:
-                say(screens.stopped_line(n_trials, undoes=self._options.is_restored))
+                undoes = self._options.is_restored
+                say(screens.stopped_line(n_trials, undoes=undoes, left_changed=self.left_changed))
         elif error is not None:
             self._session.finish(RunStatus.FAILED)
 
@@ -241,9 +247,12 @@ class ExplorationRun:
                     run_dir=session.shown_dir,
                     now_utc_s=self._clock.utc_s(),
                     undoes=options.is_restored,
+                    left_changed=self.left_changed,
                     unprojected=why_none,
                 )
             )
+        elif self.left_changed:
+            warnings.warn("the exploration left changed " + "; ".join(self.left_changed), stacklevel=3)
         may_ask = options.asks and self._verbose > 0
         answer = confirm("Continue training locally?", default=False) if may_ask else None
         return Estimation(
@@ -257,6 +266,7 @@ class ExplorationRun:
             continues=options.on_no_terminal == "continue" if answer is None else answer,
             peak_memory_gb=record.peak_memory_gb,
             gpu_power_w=record.gpu_power_w,
+            left_changed=self.left_changed,
         )
 
     def _write_record(self) -> None:

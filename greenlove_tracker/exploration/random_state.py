@@ -15,8 +15,11 @@ import torch
 
 from greenlove_tracker.exploration.snapshot_items import SavedState
 
-_MOST_OBJECTS = 20_000  # searched for generators
-_LONGEST = 1000  # items of a container that is searched: longer ones are data
+_MOST_OBJECTS = 200_000  # searched for generators
+_LONGEST = (
+    1000  # items of a container that is searched whatever they are: of a longer one, a few say whether it is data
+)
+_FEW = 16
 
 # From the general to the particular: a precision that is not set is that of the wider one.
 _SWITCHES = (
@@ -40,6 +43,7 @@ _SWITCHES = (
 _FUNCTIONS = (
     ("matmul precision", "get_float32_matmul_precision", "set_float32_matmul_precision"),
     ("default dtype", "get_default_dtype", "set_default_dtype"),
+    ("threads", "get_num_threads", "set_num_threads"),
     ("gradient mode", "is_grad_enabled", "set_grad_enabled"),
     ("flash attention", "backends.cuda.flash_sdp_enabled", "backends.cuda.enable_flash_sdp"),
     ("efficient attention", "backends.cuda.mem_efficient_sdp_enabled", "backends.cuda.enable_mem_efficient_sdp"),
@@ -90,6 +94,7 @@ def switches() -> list[SavedState]:
     for name, getter, setter in _FUNCTIONS:
         if _has(getter) and _has(setter):
             states.append(_switch(name, attrgetter(getter)(torch), attrgetter(setter)(torch)))
+    states.append(_switch("anomaly mode", _anomaly_mode, lambda both: torch.autograd.set_detect_anomaly(*both)))
     states.append(_switch("deterministic algorithms", _determinism, lambda both: _set_determinism(*both)))
     return states
 
@@ -121,6 +126,10 @@ def _setter(name: str) -> Callable[[Any], object]:
 
 def _has(name: str) -> bool:
     return _readable(_getter(name)) is not None
+
+
+def _anomaly_mode() -> tuple[bool, bool]:
+    return torch.is_anomaly_enabled(), torch.is_anomaly_check_nan_enabled()
 
 
 def _determinism() -> tuple[bool, bool]:
@@ -168,11 +177,17 @@ def generators_within(roots: Iterable[Any]) -> list[Any]:
     return found
 
 
+def _may_hold_a_generator(item: Any) -> bool:
+    return saved_generator("", item) is not None or (
+        hasattr(item, "__dict__") and not isinstance(item, (type, ModuleType, torch.Tensor))
+    )
+
+
 def _parts(thing: Any) -> Iterable[Any]:
-    if isinstance(thing, dict):
-        return list(thing.values()) if len(thing) <= _LONGEST else ()
-    if isinstance(thing, (list, tuple, set, frozenset, deque)):
-        return list(thing) if len(thing) <= _LONGEST else ()
+    if isinstance(thing, (dict, list, tuple, set, frozenset, deque)):
+        items = list(thing.values() if isinstance(thing, dict) else thing)
+        few = items[:: max(1, len(items) // _FEW)]
+        return items if len(items) <= _LONGEST or any(map(_may_hold_a_generator, few)) else ()
     if isinstance(thing, MethodType):
         return thing.__self__, thing.__func__
     if isinstance(thing, partial):

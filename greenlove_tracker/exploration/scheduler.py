@@ -102,6 +102,7 @@ class Scheduler(ABC):
         results: of the trials so far.
         method: of the extrapolation that its trials are meant for.
         warmup_epochs: that the original's formulas keep apart; None for another method.
+        upper_s: the upper end of the forecast from the trials so far, where one was made.
     """
 
     method = "wls"
@@ -109,20 +110,25 @@ class Scheduler(ABC):
 
     def __init__(self) -> None:
         self.results: list[TrialResult] = []
+        self.upper_s: float | None = None
         self._pending: TrialRequest | None = None
 
-    def next(self, spent_s: float, *, relative_width: float | None = None) -> TrialRequest | None:
+    def next(
+        self, spent_s: float, *, relative_width: float | None = None, upper_s: float | None = None
+    ) -> TrialRequest | None:
         """Return the trial to run next; None when the exploration is over.
 
         Args:
             spent_s: since the exploration began, everything counted.
             relative_width: of the forecast's interval from the trials so far, where one was made.
+            upper_s: the upper end of that interval.
 
         Raises:
             UsageError: before the result of the last request is recorded.
         """
         if self._pending is not None:
             raise UsageError("record() the result of the last request before the next()")
+        self.upper_s = upper_s
         self._pending = self._choose(spent_s, relative_width)
         return self._pending
 

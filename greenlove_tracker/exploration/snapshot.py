@@ -1,9 +1,10 @@
 """A snapshot of everything that training changes: after an exploration all of it is put back, bit for bit.
 
-Saved are: parameters that train, buffers, gradients, flags, attributes of the user's own modules, optimizers,
+Saved are: parameters that train, buffers, gradients, flags, hooks, attributes of the user's own modules, optimizers,
 learning-rate schedulers, gradient scalers, samplers, loaders with their generators and workers, the random states of
-Python, NumPy and torch, torch's switches, and what the user names in ``also_restore``. All of it is put back in place:
-every tensor stays the same object in the same memory, so that whoever holds it still holds the right one.
+Python, NumPy and torch, torch's switches, what the user names in ``also_restore``, and what step, criterion and data
+set reach of the user's own objects and variables. All of it is put back in place: every tensor stays the same object in
+the same memory, so that whoever holds it still holds the right one. What cannot be put back is watched, and named.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ import torch
 from greenlove_tracker.devices import machine_share
 from greenlove_tracker.errors import GreenloveError, UsageError
 from greenlove_tracker.exploration.random_state import random_states, switches
-from greenlove_tracker.exploration.snapshot_items import Saved, SavedTensor
+from greenlove_tracker.exploration.snapshot_items import LeftChangedError, Saved, SavedTensor
 from greenlove_tracker.exploration.state_finder import find_state
 from greenlove_tracker.format import significant
 from greenlove_tracker.units import BYTES_PER_GB
@@ -44,6 +45,8 @@ def preserved(
     *,
     loaders: Any = (),
     others: Sequence[Any] = (),
+    code: Sequence[Any] = (),
+    apart: Sequence[Any] = (),
     device: str | torch.device | None = None,
 ) -> Iterator[Snapshot]:
     """Leave no trace of the block inside, also where it fails or is interrupted; arguments as of ``Snapshot.take``.
@@ -52,7 +55,7 @@ def preserved(
         RestoreError: something could not be put back.
         UsageError: as ``Snapshot.take``, before anything runs.
     """
-    snapshot = Snapshot.take(models, optimizers, loaders=loaders, others=others, device=device)
+    snapshot = Snapshot.take(models, optimizers, loaders=loaders, others=others, code=code, apart=apart, device=device)
     try:
         yield snapshot
     finally:
@@ -71,12 +74,14 @@ class Snapshot:
 
     Attributes:
         device_bytes: of those copies that lie on an accelerator: they are part of its peak memory.
+        left_changed: after ``restore``, what stays as the exploration left it, by name and with the reason.
     """
 
     def __init__(self, items: Sequence[Saved], last: Sequence[Saved], device_bytes: int = 0) -> None:
         self._items = list(items)
         self._last = list(last)  # put back after all else, which may draw random numbers
         self.device_bytes = device_bytes
+        self.left_changed: tuple[str, ...] = ()
 
     @classmethod
     def take(
@@ -86,6 +91,8 @@ class Snapshot:
         *,
         loaders: Any = (),
         others: Sequence[Any] = (),
+        code: Sequence[Any] = (),
+        apart: Sequence[Any] = (),
         device: str | torch.device | None = None,
     ) -> Snapshot:
         """Copy the state of a training, and set the persistent workers of the loaders aside.
@@ -96,6 +103,9 @@ class Snapshot:
             loaders: one or several sources of batches: a DataLoader, or the data set that it is made from.
             others: learning-rate schedulers, gradient scalers, further modules, and what the user names: objects with
                 ``state_dict`` and ``load_state_dict``, or pairs of functions (save, restore).
+            code: functions and objects of the user's that the training calls: a step, a criterion, an evaluation. What
+                their closures, globals and attributes reach is put back too.
+            apart: what is not the training's, and stays as it is: the clock, the meter.
             device: where the copies lie; None: beside their tensors where there is memory, else on the host.
 
         Raises:
@@ -104,7 +114,7 @@ class Snapshot:
         last = [*switches(), *random_states()]
         for state in last:
             state.copy()  # first: what follows is also the user's code, and may draw
-        items = find_state(models, optimizers, loaders, others)
+        items = find_state(models, optimizers, loaders, others, code, apart)
         device_bytes = place_copies(items, None if device is None else torch.device(device))
         for item in items:
             try:
@@ -126,12 +136,16 @@ class Snapshot:
             RestoreError: something could not be put back; all else was.
         """
         failures: list[tuple[str, BaseException]] = []
+        left_changed: list[str] = []
         with _interrupts_deferred():
             for item in (*reversed(self._items), *self._last):
                 try:
                     item.restore()
+                except LeftChangedError as reason:
+                    left_changed.append(f"{item.name}: {reason}")
                 except BaseException as error:  # of the user's code too: whatever it raises, the rest is put back
                     failures.append((item.name, error))
+            self.left_changed = tuple(left_changed)
             torch.clear_autocast_cache()  # it may hold casts of the exploration's weights
             if failures:
                 raise RestoreError(_failure_text(failures)) from failures[0][1]

@@ -13,8 +13,14 @@ import torch
 
 from greenlove_tracker.errors import UsageError
 
+_MISSING: Any = object()
+_DIGEST_WORDS = 1 << 20  # of 64 bits, that are added up at a time
 CONTAINERS = (dict, OrderedDict, defaultdict, Counter, list, deque, set)
 _SAMPLES_PER_DIMENSION = 16  # of a frozen tensor, to see whether it stayed as it was
+
+
+class LeftChangedError(Exception):
+    """Something stays as the exploration left it: the training goes on all the same, but it must be said."""
 
 
 class Saved(Protocol):
@@ -38,12 +44,14 @@ class SavedTensor:
         tensor: itself; its identity and its memory stay what they are.
         is_copied: False where another tensor's copy holds the same memory.
         is_frozen: it does not train, and is watched instead of copied.
+        is_digested: watched as a whole, instead of by samples.
     """
 
     name: str
     tensor: Any
     is_copied: bool = True
     is_frozen: bool = False
+    is_digested: bool = False
     place: Any = None  # the device of the copy
     _alias: Any = None  # the same memory: ``tensor.data`` may be replaced, and the memory must not be lost by that
     _copy: Any = None
@@ -69,7 +77,7 @@ class SavedTensor:
         return int(part.numel() * part.element_size())
 
     def copy(self) -> None:
-        """Copy the values to ``place``; of a frozen tensor, a few samples."""
+        """Copy the values to ``place``; of a frozen tensor, their digest or a few samples."""
         self._requires_grad, self._was_leaf = self.tensor.requires_grad, self.tensor.is_leaf
         self._grad = gradient(self.tensor)
         self._version = self.tensor._version
@@ -110,10 +118,132 @@ class SavedTensor:
         return part
 
     def _sampled(self) -> Any:
-        if not is_plain(self.tensor):
+        return fingerprint(self._alias, is_whole=self.is_digested) if is_plain(self.tensor) else None
+
+
+@dataclass(slots=True, eq=False)
+class WatchedTensor:
+    """A tensor of a data set, or a large one beside the training: not copied, but a change of it is said."""
+
+    name: str
+    tensor: Any
+    is_digested: bool = False
+    _before: Any = None
+
+    def copy(self) -> None:
+        """Note what the values are like."""
+        self._before = fingerprint(self.tensor.detach(), is_whole=self.is_digested)
+
+    def restore(self) -> None:
+        """Compare.
+
+        Raises:
+            LeftChangedError: they changed.
+        """
+        if not _equal(self._before, fingerprint(self.tensor.detach(), is_whole=self.is_digested)):
+            raise LeftChangedError("its values changed, and they were too many to copy")
+
+
+@dataclass(slots=True, eq=False)
+class WatchedArray:
+    """A NumPy array of a data set, or a large one beside the training, as ``WatchedTensor``."""
+
+    name: str
+    array: Any
+    is_digested: bool = False
+    _watched: Any = None
+
+    def copy(self) -> None:
+        """Note what the values are like."""
+        octets = self.array.reshape(-1).view("uint8") if self.array.flags.c_contiguous and self.array.size else None
+        if octets is None:  # no plain piece of memory: of its values only what a few of them show
+            self.is_digested, octets = False, self._few()
+        self._watched = WatchedTensor(self.name, torch.from_numpy(octets), self.is_digested)
+        self._watched.copy()
+
+    def restore(self) -> None:
+        """Compare.
+
+        Raises:
+            LeftChangedError: they changed.
+        """
+        if not self.array.flags.c_contiguous:
+            self._watched.tensor = torch.from_numpy(self._few())
+        self._watched.restore()
+
+    def _few(self) -> Any:
+        steps = tuple(slice(None, None, max(1, length // _SAMPLES_PER_DIMENSION)) for length in self.array.shape)
+        return self.array[steps].copy().reshape(-1).view("uint8")
+
+
+@dataclass(slots=True, eq=False)
+class WatchedObject:
+    """An object of another library, or an iterator: it is not known how to put it back, but a change of it is said."""
+
+    name: str
+    thing: Any
+    _before: Any = None
+
+    def copy(self) -> None:
+        """Note what its attributes are."""
+        self._before = self._now()
+
+    def restore(self) -> None:
+        """Compare; an iterator does not show whether it was advanced.
+
+        Raises:
+            LeftChangedError: an attribute is another.
+        """
+        now = self._now()
+        if now is None:
+            raise LeftChangedError(f"a {type(self.thing).__name__} may have advanced, and cannot be put back")
+        changed = [key for key in {**self._before, **now} if not _is_same_part(self._before, now, key)]
+        if changed:
+            raise LeftChangedError(f"a {type(self.thing).__name__} of another library changed ({', '.join(changed)})")
+
+    def _now(self) -> dict[str, tuple[Any, int | None]] | None:
+        if hasattr(type(self.thing), "__next__"):
             return None
-        steps = (slice(None, None, max(1, length // _SAMPLES_PER_DIMENSION)) for length in self.tensor.shape)
-        return self._alias[tuple(steps)].reshape(-1).clone().view(torch.uint8)
+        parts = vars(self.thing).items()
+        return {str(k): (v, len(v) if isinstance(v, (dict, list, set, deque)) else None) for k, v in parts}
+
+
+def _is_same_part(before: dict[str, Any], now: dict[str, Any], key: str) -> bool:
+    if key not in before or key not in now:
+        return False
+    (old, old_length), (new, new_length) = before[key], now[key]
+    is_value = isinstance(old, (str, bytes, int, float, complex, type(None))) and type(old) is type(new)
+    return old_length == new_length and (old is new or (is_value and old == new))
+
+
+@dataclass(slots=True, eq=False)
+class SavedBinding:
+    """A name that stands for a thing where no dictionary of ours shows it: a slot, a closure's variable, a global."""
+
+    name: str
+    read: Callable[[], Any]
+    write: Callable[[Any], object]
+    delete: Callable[[], object]
+    _thing: Any = None
+
+    def copy(self) -> None:
+        """Note the thing."""
+        self._thing = self._now()
+
+    def restore(self) -> None:
+        """Let the name stand for the thing again."""
+        if self._now() is self._thing:
+            return
+        if self._thing is _MISSING:
+            self.delete()
+        else:
+            self.write(self._thing)
+
+    def _now(self) -> Any:
+        try:
+            return self.read()
+        except (AttributeError, KeyError, ValueError):  # no such slot or global; an empty cell
+            return _MISSING
 
 
 @dataclass(slots=True, eq=False)
@@ -273,6 +403,33 @@ def is_plain(tensor: Any) -> bool:
 def memory(tensor: Any) -> tuple[Any, ...]:
     """Return the place of a plain tensor's values, and how they are read."""
     return tensor.device, tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride()
+
+
+def fingerprint(tensor: Any, *, is_whole: bool) -> Any:
+    """Return what shows whether the values of a plain tensor changed: a digest of all of them, or a few of them."""
+    if is_whole:
+        return torch.tensor(_digest(tensor))
+    steps = (slice(None, None, max(1, length // _SAMPLES_PER_DIMENSION)) for length in tensor.shape)
+    return tensor[tuple(steps)].reshape(-1).clone().view(torch.uint8)
+
+
+def _digest(tensor: Any) -> int:
+    """Return a sum of the values' 64-bit words, each times an odd number of its own, modulo 2⁶⁴.
+
+    On any device at about the speed of its memory. A change of one word always shows: an odd number has an inverse.
+    """
+    octets = tensor.reshape(-1).clone().view(torch.uint8) if tensor.numel() * tensor.element_size() % 8 else None
+    if octets is not None:
+        octets = torch.cat([octets, octets.new_zeros(-len(octets) % 8)])
+    elif tensor.is_contiguous() and tensor.storage_offset() * tensor.element_size() % 8 == 0:
+        octets = tensor.reshape(-1).view(torch.uint8)
+    else:
+        octets = tensor.reshape(-1).clone().view(torch.uint8)
+    words, total = octets.view(torch.int64), 0
+    odd = torch.arange(1, 2 * min(len(words), _DIGEST_WORDS), 2, device=words.device)
+    for index, chunk in enumerate(words.split(_DIGEST_WORDS)):
+        total += (2 * index + 1) * int((chunk * odd[: len(chunk)]).sum())
+    return (total + 2**63) % 2**64 - 2**63
 
 
 def _equal(samples: Any, others: Any) -> bool:

@@ -251,9 +251,21 @@ def progress_line(spent_s: float, budget_s: float, sample_size: int, relative_wi
     return f"greenlove explore {bar(spent_s / budget_s)} " + " · ".join(parts)
 
 
-def stopped_line(n_trials: int, *, undoes: bool) -> str:
-    """Return the line of an exploration that Ctrl-C ended; ``undoes``: model and random state are as before."""
-    return f"stopped by Ctrl-C after {fmt.plural(n_trials, 'trial')}" + (_AS_BEFORE if undoes else "")
+def stopped_line(n_trials: int, *, undoes: bool, left_changed: Sequence[str] = ()) -> str:
+    """Return what is said of an exploration that Ctrl-C ended; arguments as of ``exploration_screen``."""
+    line = f"stopped by Ctrl-C after {fmt.plural(n_trials, 'trial')}" + (
+        _AS_BEFORE if undoes and not left_changed else ""
+    )
+    return "\n".join([line, *_left_changed_lines(left_changed)])
+
+
+def _left_changed_lines(left_changed: Sequence[str]) -> list[str]:
+    """Return what an exploration could not put back, loudly."""
+    if not left_changed:
+        return []
+    advice = "the training goes on from there: make these anew, or name them in also_restore"
+    named = [line for text in left_changed for line in wrap(f"NOT PUT BACK: {text}", "  ! ", "    ")]
+    return [*named, *wrap(advice, "    ", "    ")]
 
 
 def exploration_screen(
@@ -266,6 +278,7 @@ def exploration_screen(
     run_dir: str,
     now_utc_s: float,
     undoes: bool,
+    left_changed: Sequence[str] = (),
     unprojected: str = "",
 ) -> str:
     """Return the result of an exploration, its directory, and what to do next.
@@ -278,11 +291,13 @@ def exploration_screen(
         advice: what to do instead, where the training is short.
         run_dir: where the trials were written.
         now_utc_s: for the time at which a run that starts now would end.
-        undoes: whether model and random state are as before.
+        undoes: whether model and random state are put back.
+        left_changed: what could not be, by name and with the reason.
         unprojected: why there is no projection onto other GPUs; empty where there is one.
     """
     explored = f"explored {fmt.duration(spent_s)} of {fmt.duration(budget_s)}: {_trials_text(trials)}"
-    lines = _forecast_lines(forecast, explored + (_AS_BEFORE if undoes else ""), now_utc_s)
+    as_before = _AS_BEFORE if undoes and not left_changed else ""
+    lines = [*_forecast_lines(forecast, explored + as_before, now_utc_s), *_left_changed_lines(left_changed)]
     lines += ["", f"  {advice}"] if advice else []
     lines += [
         "",

@@ -9,14 +9,14 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from scipy.optimize import nnls
 
-from greenlove_tracker import TrainingPlan, extrapolate
+from greenlove_tracker import Estimate, TrainingPlan, extrapolate
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.exploration.adaptive import ExplorationScheduler, ladder
 from greenlove_tracker.exploration.budget_advice import short_training_advice
 from greenlove_tracker.exploration.scheduler import EpochCost, TrialRequest, TrialResult
 
 BATCH = 64
-MOST_TRIALS = 12
+MOST_TRIALS = 24
 ANY = TrialRequest(1, 1, 1.0, None, "probe")
 
 
@@ -89,6 +89,10 @@ def sizes(scheduler: ExplorationScheduler) -> list[int]:
     return [t.request.batches for t in scheduler.results if t.request.purpose not in ("probe", "stretch")]
 
 
+def advice(whole_s: float, upper_s: float | None = None) -> str | None:
+    return short_training_advice(Estimate(whole_s, whole_s, upper_s or whole_s, 0.95, "s"), 30.0)
+
+
 def powers(low: float, high: float):
     return st.floats(math.log10(low), math.log10(high)).map(lambda x: 10**x)
 
@@ -159,7 +163,7 @@ def test_a_plain_loop_is_explored_by_eight_trials_that_fill_the_budget():
     assert max(found) == pytest.approx(10 * min(found), rel=0.02)
     assert {t.request.epochs for t in scheduler.results[3:]} == {6}
     assert scheduler.cost.start_s == pytest.approx(5e-3) and scheduler.cost.batch_s == pytest.approx(1e-3)
-    assert scheduler.cold_start_s == pytest.approx(1.0) and short_training_advice(scheduler.whole_s, 30.0) is None
+    assert scheduler.cold_start_s == pytest.approx(1.0) and advice(scheduler.whole_s) is None
     assert all(t.request.expected_s == pytest.approx(t.timed_s, rel=1e-3) for t in scheduler.results[3:])
 
 
@@ -181,27 +185,47 @@ def test_a_narrow_interval_ends_it_after_six_trials_with_both_extremes_replicate
 def test_a_training_of_a_few_budgets_is_explored_in_proportion_and_the_advice_is_to_run_it():
     loop = Loop(1e-3, 5e-3)
     scheduler = explore(loop, 393, 100)
-    assert short_training_advice(scheduler.whole_s, 30.0) == "the whole training takes about 40 s: just run it"
+    assert advice(scheduler.whole_s) == "the whole training takes about 40 s: just run it"
     assert 5 < loop.now_s < 6.5 and len(set(sizes(scheduler))) == 4
     loop = Loop(1e-3, 5e-3)
-    assert (
-        short_training_advice(explore(loop, 995, 75).whole_s, 30.0)
-        == "the whole training takes about 1:15: just run it"
-    )
+    assert advice(explore(loop, 995, 75).whole_s) == "the whole training takes about 1:15: just run it"
     assert 9 < loop.now_s < 0.16 * 75
     loop = Loop(1e-3, 5e-3)
     explore(loop, 100, 10)
     assert loop.now_s < 0.4 * 1.05
 
 
-def test_a_wide_forecast_goes_on_to_a_third_of_the_run_and_no_further_than_the_budget():
-    brief, longer = Loop(1e-3, 5e-3), Loop(1e-3, 5e-3)
+def test_a_wide_forecast_uses_the_budget_but_no_more_than_the_time_of_the_run():
+    brief, longer, whole = Loop(1e-3, 5e-3), Loop(1e-3, 5e-3), Loop(1e-3, 5e-3)
     explore(brief, 995, 75)
     explore(longer, 995, 75, width=0.6)
-    assert brief.now_s < 0.16 * 75 and 0.25 * 75 < longer.now_s <= 75 / 3
+    assert brief.now_s < 0.16 * 75 and 0.8 * 30 < longer.now_s <= 30
+    explore(whole, 100, 100, width=0.6)
+    assert whole.now_s <= 100 * (0.1 + 5e-3) * 1.05
     budget = Loop(1e-3, 5e-3)
     found = sizes(explore(budget, 10_000, 100, width=0.6))
     assert budget.now_s <= 30 and len(found) >= 8
+
+
+def test_the_upper_end_of_the_forecast_says_how_short_a_run_is():
+    def spent_s(upper_s: float | None) -> float:
+        loop, scheduler = Loop(1e-3, 5e-3), ExplorationScheduler(995, 75)
+        while (request := scheduler.next(loop.now_s, relative_width=0.2, upper_s=upper_s)) is not None:
+            scheduler.record(loop.run(request))
+        return loop.now_s
+
+    assert spent_s(None) <= spent_s(80.0) < 12 + 1 and spent_s(1000.0) > 25
+
+
+@pytest.mark.parametrize("after", [3, 5, 8])
+def test_a_loop_that_becomes_slower_is_not_explored_for_a_share_of_what_it_was(after):
+    loop, scheduler = Loop(5e-4, 1e-3), ExplorationScheduler(157, 100)  # 8 s in all, so it seems
+    while (request := scheduler.next(loop.now_s)) is not None:
+        scheduler.record(loop.run(request))
+        if len(scheduler.results) == after:
+            loop.step_s = 2e-2
+    assert loop.now_s > 0.7 * 30  # and in truth it is 314 s
+    assert scheduler.longest_s > 90 and advice(42.0, scheduler.longest_s) is None
 
 
 def test_slow_steps_give_an_answer_from_ten_of_them():
@@ -241,7 +265,7 @@ def test_few_batches_mean_few_sizes(batches):
 def test_a_training_of_three_steps_is_answered_by_its_probe():
     scheduler = explore(Loop(0.5), 3, 1)
     assert [t.epoch_durations_s for t in scheduler.trials(BATCH)] == [(0.5, 0.5)]
-    assert short_training_advice(scheduler.whole_s, 30.0) == "the whole training takes about 1.5 s: just run it"
+    assert advice(scheduler.whole_s) == "the whole training takes about 1.5 s: just run it"
 
 
 def test_one_step_that_takes_longer_than_the_budget_is_all_there_is():

@@ -17,6 +17,7 @@ from torch.utils.data import BatchSampler, DataLoader, Dataset, IterableDataset,
 from greenlove_tracker.errors import UsageError  # noqa: E402
 from greenlove_tracker.exploration import snapshot as snapshot_module  # noqa: E402
 from greenlove_tracker.exploration.snapshot import RestoreError, Snapshot, place_copies, preserved  # noqa: E402
+from greenlove_tracker.exploration.state_finder import find_lr_schedulers  # noqa: E402
 
 
 @pytest.fixture(autouse=True)
@@ -729,3 +730,171 @@ def test_several_models_and_optimizers_are_kept():
     assert not any(optimizer.state for optimizer in optimizers)
     with pytest.raises(UsageError, match=r"model\[1\] is a function"):
         Snapshot.take([models[0], lambda: None])
+
+
+@dataclass
+class Count:
+    """A plain helper of the user's."""
+
+    steps: int = 0
+    seen: list[int] = field(default_factory=list)
+
+
+class Slotted:
+    __slots__ = ("later", "nested", "steps")
+
+    def __init__(self) -> None:
+        self.steps, self.nested = 0, Count()
+
+
+class Hooked(nn.Linear):
+    """Registers hooks at its first forward: on itself, on a layer of torch's, on a weight."""
+
+    def __init__(self) -> None:
+        super().__init__(2, 2)
+        self.layer, self.count, self.slotted = nn.ReLU(), Count(), Slotted()
+
+    def forward(self, inputs: Any) -> Any:
+        if not self.layer._forward_hooks:
+            self.layer.register_forward_hook(lambda module, inputs, output: 2 * output)
+            self.register_full_backward_hook(lambda module, inputs, outputs: None)
+            self.weight.register_hook(lambda gradient: 2 * gradient)
+        self.count.steps += 1
+        self.count.seen.append(1)
+        self.slotted.steps += 1
+        self.slotted.later = 1
+        self.slotted.nested.steps += 1
+        return self.layer(super().forward(inputs))
+
+
+def test_hooks_and_helper_objects_of_the_first_step_are_put_back():
+    model = Hooked()
+    with preserved(model):
+        model(torch.ones(1, 2)).sum().backward()
+        assert model.weight._backward_hooks
+    assert not model.layer._forward_hooks and not model._backward_hooks and not model.weight._backward_hooks
+    assert model.count == Count() and model.slotted.nested == Count()
+    assert model.slotted.steps == 0 and not hasattr(model.slotted, "later")
+
+
+CALLS = Count()
+N_CALLS = 0
+
+
+def test_what_a_step_and_a_criterion_reach_is_put_back():
+    model, scaler, calls, default = nn.Linear(1, 1), torch.amp.GradScaler("cpu", growth_interval=1), 0, [0]
+    average = torch.optim.swa_utils.AveragedModel(model)
+    losses = np.zeros(3)
+
+    class Criterion:
+        def __init__(self) -> None:
+            self.calls = 0
+
+        def __call__(self) -> None:
+            self.calls += 1
+
+    criterion = Criterion()
+
+    def step(default: list[int] = default) -> None:
+        nonlocal calls
+        global N_CALLS
+        calls, N_CALLS = calls + 1, N_CALLS + 1
+        losses[0] += 1
+        default.append(1)
+        CALLS.steps += 1
+        step.calls = 1
+        criterion()
+        scaler.scale(model(torch.ones(1, 1))).backward()
+        with torch.no_grad():
+            model.weight.add_(1.0)
+        average.update_parameters(model)
+
+    before = average.module.weight.clone()
+    with preserved(model, code=[step, criterion]) as snapshot:
+        step(), step()
+        assert (calls, N_CALLS, CALLS.steps, criterion.calls) == (2, 2, 2, 2)
+    assert (calls, N_CALLS, CALLS.steps, criterion.calls, default) == (0, 0, 0, 0, [0])
+    assert not hasattr(step, "calls") and losses.sum() == 0
+    assert torch.equal(average.module.weight, before) and average.n_averaged == 0 and scaler._scale is None
+    assert snapshot.left_changed == ()
+
+
+class Caching(Dataset):
+    """Counts, keeps what it loaded, and has a generator for each of its samples."""
+
+    def __init__(self, n: int = 2000) -> None:
+        self.rngs = [np.random.default_rng(i) for i in range(n)]
+        self.cache, self.calls, self.data = {}, 0, torch.arange(float(n))
+
+    def __len__(self) -> int:
+        return len(self.rngs)
+
+    def __getitem__(self, index: int) -> Any:
+        self.calls += 1
+        self.cache[index] = self.data[index] + self.rngs[index].random()
+        return self.cache[index]
+
+
+@pytest.mark.parametrize("is_in_loader", [True, False])
+def test_counters_caches_and_generators_of_a_data_set_are_put_back(is_in_loader):
+    data = Caching()
+    loader = DataLoader(data, 4) if is_in_loader else data
+    with preserved(nn.Linear(1, 1), loaders=loader) as snapshot:
+        drawn = [data[i] for i in (0, 1500)]
+    assert (data.calls, data.cache, snapshot.left_changed) == (0, {}, ())
+    assert torch.equal(torch.stack([data[i] for i in (0, 1500)]), torch.stack(drawn))
+    with preserved(nn.Linear(1, 1), loaders=loader) as snapshot:
+        data.data[77] = -1  # too much to copy, where it is real data
+    assert len(snapshot.left_changed) == 1 and "data: its values changed" in snapshot.left_changed[0]
+
+
+def test_a_chain_of_objects_that_is_longer_than_the_stack_is_looked_into():
+    class Link:
+        def __init__(self, following: Any) -> None:
+            self.following, self.n = following, 0
+
+    last = link = Link(None)
+    for _ in range(5000):
+        link = Link(link)
+    last.following = link  # and it goes round
+    model = nn.Linear(1, 1)
+
+    def step() -> None:
+        last.n += 1
+        link.n += 1
+
+    with preserved(model, code=[step]):
+        step()
+    assert last.n == link.n == 0
+
+
+def test_what_cannot_be_put_back_is_said():
+    numbers = iter(range(10))
+    generated = (n for n in range(10))
+
+    def step() -> None:
+        next(numbers), next(generated)
+
+    with preserved(nn.Linear(1, 1), code=[step]) as snapshot:
+        step()
+    assert [text.partition(":")[0] for text in sorted(snapshot.left_changed)] == ["generated", "numbers"]
+
+
+def test_one_value_of_a_frozen_weight_that_autograd_does_not_see_is_noticed():
+    model = nn.Linear(300, 301, dtype=torch.float16).requires_grad_(False)
+    for row, column in ((0, 0), (300, 299), (123, 45)):
+        with pytest.raises(RestoreError, match=r"model\.weight"), preserved(model):
+            model.weight.data[row, column] += 1
+
+
+def test_a_plateau_scheduler_alone_is_found():
+    optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=1.0)
+    schedule = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer)
+    assert find_lr_schedulers(optimizer, ()) == (schedule,)
+    assert find_lr_schedulers(optimizer, (schedule,)) == ()
+
+
+def test_anomaly_mode_is_put_back():
+    with preserved(nn.Linear(1, 1)):
+        torch.autograd.set_detect_anomaly(True)
+    assert not torch.is_anomaly_enabled()

@@ -203,19 +203,18 @@ def in_s(batches, durations_s) -> list[Trial]:
 
 
 @pytest.mark.parametrize(
-    ("batches", "durations_s", "others_per_batch_s"),
+    ("batches", "durations_s", "foreseen_s"),
     [
-        ((10, 20, 40), (2.0, 1.0, 3.0), 0.125),
-        ((10, 20, 30), (2.0, 1.0, 5.0), 0.125),
-        ((4, 8, 80), (3.0, 1.0, 2.0), 0.4375),
+        ((10, 20, 40), (2.0, 1.0, 3.0), 1.5),
+        ((10, 20, 30), (2.0, 1.0, 5.0), 1.5),
+        ((4, 8, 80), (3.0, 1.0, 32.0), 2.0),
     ],
 )
 def test_where_larger_samples_took_less_the_largest_is_still_forecast_as_more_than_nothing(
-    batches, durations_s, others_per_batch_s
+    batches, durations_s, foreseen_s
 ):
-    # no cost per epoch is believed there, and the mean time of a batch is that of both: (2/10 + 1/20) / 2
+    # a batch costs nothing there, and every epoch the mean of both
     forecast = extrapolate(in_s(batches, durations_s), PLAN, carbon_intensity=400.0, electricity_price=0.3)
-    foreseen_s = others_per_batch_s * batches[-1]
     assert forecast.backtest_error == pytest.approx(foreseen_s / durations_s[-1] - 1)
     assert not forecast.is_reliable
     off = max(foreseen_s / durations_s[-1], durations_s[-1] / foreseen_s)
@@ -225,9 +224,9 @@ def test_where_larger_samples_took_less_the_largest_is_still_forecast_as_more_th
 
 
 def test_an_error_of_many_times_is_not_said_in_per_cent():
-    forecast = extrapolate(in_s((4, 8, 80), (3.0, 1.0, 2.2)), PLAN)
+    forecast = extrapolate(in_s((4, 8, 80), (1.0, 2.0, 1.25)), PLAN)
     (warning,) = [w for w in forecast.warnings if w.name == "BACKTEST"]
-    assert "comes out 16 times too long" in warning.message  # 0.4375 s * 80 / 2.2 s = 15.9
+    assert "comes out 16 times too long" in warning.message  # 0.25 s * 80 / 1.25 s
     slow = extrapolate(in_s((4, 8, 80), (0.4, 0.8, 800.0)), PLAN)
     assert "100 times too short" in str(slow.warnings)
 
