@@ -114,7 +114,8 @@ RUN = {
     "cpu_share, ram_share, share_source": "the share of the machine that constant and modelled power is charged by",
     "unmeasured": "components that are there but could not be measured",
     "peak_gpu_memory_gb": "the most that torch's tensors took on one GPU",
-    "plan_samples, plan_batch_size, plan_epochs, plan_steps, plan_eval_every": "what an exploration explored for",
+    "plan_samples, plan_batch_size, plan_epochs, plan_steps, plan_eval_every, "
+    "plan_batches_per_step": "what an exploration explored for",
     "cold_start_s, eval_durations_s": "of an exploration: the first step beyond a warm one, and timed evaluations",
     "peak_memory_gb, gpu_power_w": "of an exploration: memory, of one GPU or without one of the process; mean draw",
     "used_gpus": "of an exploration: GPUs that the model was on; 0: it trained on the CPU",

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from enum import StrEnum
+from numbers import Integral
 from typing import Literal
 
 from greenlove_tracker.errors import UsageError
@@ -24,9 +25,24 @@ LEAST_SIZES = 3  # two sizes of trials cannot show whether cost is linear in the
 LEAST_ENERGY_S = 5.0
 
 
-def _whole(name: str, value: object, least: int = 1) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+# Of a time that somebody measured, in s: beyond these its square, or its share of a whole, is no number any more.
+LEAST_S, MOST_S = 1e-12, 1e12
+
+
+def is_whole(value: object, least: int = 1) -> bool:
+    """Return whether it is a whole number of at least ``least``, of NumPy's or any other kind, but no boolean."""
+    return not isinstance(value, bool) and isinstance(value, Integral) and int(value) >= least
+
+
+def whole_number(name: str, value: object, least: int = 1) -> int:
+    """Return a whole number, of NumPy's or any other kind, as Python's own.
+
+    Raises:
+        UsageError: where it is none, or less than ``least``.
+    """
+    if not is_whole(value, least):
         raise UsageError(f"{name} must be a whole number of at least {least}, not {value!r}")
+    return int(value)  # type: ignore[call-overload, no-any-return]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,16 +67,17 @@ class Trial:
     tokens_per_epoch: int | None = None
 
     def __post_init__(self) -> None:
-        _whole("sample_size", self.sample_size)
-        _whole("batch_size", self.batch_size)
-        if self.tokens_per_epoch is not None:
-            _whole("tokens_per_epoch", self.tokens_per_epoch)
+        for name in ("sample_size", "batch_size", "tokens_per_epoch"):
+            if getattr(self, name) is not None or name != "tokens_per_epoch":
+                object.__setattr__(self, name, whole_number(name, getattr(self, name)))
         object.__setattr__(self, "epoch_durations_s", tuple(float(d) for d in self.epoch_durations_s))
         if not self.epoch_durations_s:
             raise UsageError("a trial needs at least one epoch_durations_s")
         for duration_s in self.epoch_durations_s:
-            if not (math.isfinite(duration_s) and duration_s > 0):
-                raise UsageError(f"epoch_durations_s must be positive and finite, not {duration_s!r}")
+            if not LEAST_S <= duration_s <= MOST_S:
+                raise UsageError(
+                    f"epoch_durations_s must be positive and finite, and seconds that can be meant, not {duration_s!r}"
+                )
         if self.energy_kwh is not None and not (math.isfinite(self.energy_kwh) and self.energy_kwh > 0):
             raise UsageError(f"energy_kwh must be positive, or None where it was not measured, not {self.energy_kwh!r}")
 
@@ -83,11 +100,12 @@ class TrainingPlan:
         samples: samples of one epoch.
         batch_size: samples of a batch.
         epochs: number of epochs.
-        steps: number of steps, for a training that counts in steps. With ``samples`` and ``batch_size`` each pass over
-            the data is an epoch; without, all steps are one epoch.
+        steps: number of optimizer steps, for a training that counts in steps. With ``samples`` and ``batch_size`` each
+            pass over the data is an epoch; without, all steps are one epoch.
         tokens_per_step: tokens of one step, or with ``samples`` of one batch, where the cost goes by tokens.
         eval_every: an evaluation after every so many epochs, or steps in a plan in steps; None for none.
         save_every: a checkpoint after every so many epochs, or steps in a plan in steps; None for none.
+        batches_per_step: batches whose gradients one optimizer step accumulates, in a plan in steps; None for one.
 
     Raises:
         UsageError: where the plan is incomplete, contradicts itself or cannot be meant.
@@ -100,6 +118,7 @@ class TrainingPlan:
     tokens_per_step: int | None = None
     eval_every: int | None = None
     save_every: int | None = None
+    batches_per_step: int | None = None
 
     def __post_init__(self) -> None:
         if self.steps is None and None in (self.samples, self.batch_size, self.epochs):
@@ -110,7 +129,7 @@ class TrainingPlan:
             raise UsageError("samples say how long a pass over the data is only with their batch_size: give both")
         for field in fields(self):
             if getattr(self, field.name) is not None:
-                _whole(field.name, getattr(self, field.name))
+                object.__setattr__(self, field.name, whole_number(field.name, getattr(self, field.name)))
         if self.n_epochs > _MOST_EPOCHS or self.n_epochs * self.batches_per_epoch > _MOST_BATCHES:
             raise UsageError(
                 f"{self.n_epochs:,} epochs of {self.batches_per_epoch:,} batches cannot be meant: give the number of "
@@ -120,7 +139,7 @@ class TrainingPlan:
     @property
     def n_epochs(self) -> float:
         """Epochs; a training in steps is as many as it makes passes over its data, or one."""
-        return self.epochs or (self.steps or 0) / self.batches_per_epoch
+        return self.epochs or self._batches_of_steps / self.batches_per_epoch
 
     @property
     def n_starts(self) -> int:
@@ -131,9 +150,13 @@ class TrainingPlan:
     def batches_per_epoch(self) -> int:
         """Batches of one epoch; the last one may be partial, and runs as a batch."""
         if self.samples is None:
-            return self.steps or 0
+            return self._batches_of_steps
         batches = -(-self.samples // (self.batch_size or 1))
-        return batches if self.steps is None else min(self.steps, batches)
+        return batches if self.steps is None else min(self._batches_of_steps, batches)
+
+    @property
+    def _batches_of_steps(self) -> int:
+        return (self.steps or 0) * (self.batches_per_step or 1)
 
     @property
     def n_evaluations(self) -> int:
@@ -158,7 +181,7 @@ class TrainingPlan:
         if epochs and steps:
             raise UsageError("--epochs and --steps: choose one")
         plan = replace(self, samples=samples or self.samples)
-        every, batches = plan.eval_every, plan.batches_per_epoch
+        every, batches = plan.eval_every, max(1, plan.batches_per_epoch // (plan.batches_per_step or 1))  # steps a pass
         if epochs and plan.steps is not None:
             if plan.samples is None:
                 raise UsageError("the training was planned in steps alone, and has no epochs to count: say its steps")

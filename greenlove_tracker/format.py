@@ -178,7 +178,10 @@ def plan(planned: TrainingPlan | None) -> str:
     if (planned.batch_size, planned.epochs) == (1, 1):
         return plural(planned.samples or 0, "sample")
     data = "" if planned.samples is None else f"{plural(planned.samples, 'sample')} · batch {planned.batch_size} · "
-    return data + (plural(planned.steps, "step") if planned.steps is not None else plural(planned.epochs or 1, "epoch"))
+    if planned.steps is None:
+        return data + plural(planned.epochs or 1, "epoch")
+    accumulated = planned.batches_per_step or 1
+    return data + plural(planned.steps, "step") + (f" of {accumulated} batches" if accumulated > 1 else "")
 
 
 def error(share: float) -> str:

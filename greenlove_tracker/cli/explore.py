@@ -18,6 +18,7 @@ _BY_CTRL_C = 130  # as a shell ends: 128 and the number of SIGINT
     short_help="Say what a PyTorch training will take, before it starts.",
 )
 @click.argument("task", metavar="FILE.py:FUNCTION")
+@click.argument("script_arguments", metavar="[-- ARGUMENTS]", nargs=-1, type=click.UNPROCESSED)
 @click.option("--epochs", type=int, help="epochs of the whole training")
 @click.option("--steps", type=int, help="optimizer steps of the whole training, instead of its epochs")
 @click.option("--batch-size", type=int, help="for a data set, default 64; a DataLoader has its own")
@@ -26,7 +27,13 @@ _BY_CTRL_C = 130  # as a shell ends: 128 and the number of SIGINT
 @click.option("--project", help="a name that runs are grouped by")
 @click.option("--log-dir", metavar="DIR", help="where the trials are written; default greenlove_logs")
 def explore(
-    task: str, epochs: int | None, steps: int | None, batch_size: int | None, budget_s: float | None, **options: Any
+    task: str,
+    script_arguments: tuple[str, ...],
+    epochs: int | None,
+    steps: int | None,
+    batch_size: int | None,
+    budget_s: float | None,
+    **options: Any,
 ) -> None:
     """Say what a PyTorch training will take, from half a minute on small samples.
 
@@ -35,7 +42,8 @@ def explore(
 
     The function takes nothing, and returns (model, optimizer, criterion, train_dataset), where the last may be a
     DataLoader; or a dict of these and of more arguments of greenlove_tracker.Estimator. Model, optimizer and random
-    state are left as they were. One of --epochs and --steps is needed, unless the dict says it.
+    state are left as they were. One of --epochs and --steps is needed, unless the dict says it. What stands after --
+    are the file's own arguments, in sys.argv.
     """  # noqa: D301  # click wants the backspace itself
     from importlib.util import find_spec
     from inspect import signature
@@ -51,7 +59,7 @@ def explore(
     plan = {"total_epochs": epochs, "total_steps": steps}
     takes = {*signature(Estimator).parameters, *setting_names()}
     chosen = {name: value for name, value in given.items() if value is not None}
-    arguments = {"asks": False} | load_task(task, takes) | chosen
+    arguments = {"asks": False} | load_task(task, takes, script_arguments) | chosen
     if epochs is not None or steps is not None:
         arguments |= plan
     try:

@@ -24,7 +24,7 @@ from dataclasses import dataclass, replace
 
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.exploration.scheduler import EpochCost, Purpose, Scheduler, TrialRequest, TrialResult
-from greenlove_tracker.forecasting import LEAST_ENERGY_S, Trial
+from greenlove_tracker.forecasting import LEAST_ENERGY_S, LEAST_S, MOST_S, Trial
 
 _LEAST_TRIALS = 6  # before an early stop; fewer do not show how runs differ (docs/forecasting.md)
 
@@ -90,7 +90,7 @@ class ExplorationScheduler(Scheduler):
                 raise UsageError(
                     f"{{argument}} must be at least 1, not {count}: there is nothing to train", argument=name
                 )
-        if not (math.isfinite(budget_s) and budget_s > 0):
+        if not LEAST_S <= budget_s <= MOST_S:
             raise UsageError(
                 f"{{argument}} must be positive seconds, such as 30, not {budget_s!r}", argument="budget_s"
             )

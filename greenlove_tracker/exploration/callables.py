@@ -14,7 +14,7 @@ from greenlove_tracker import devices
 from greenlove_tracker.config import load_settings
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.exploration.exploration_run import EstimateOptions, Estimation, ExplorationRun
-from greenlove_tracker.forecasting import TrainingPlan, Trial
+from greenlove_tracker.forecasting import LEAST_S, MOST_S, TrainingPlan, Trial, is_whole, whole_number
 from greenlove_tracker.logs.trials import ExplorationRecord
 from greenlove_tracker.meter import Meter
 from greenlove_tracker.projection.types import ProjectionOptions
@@ -102,18 +102,19 @@ def _checked(sizes: Sequence[int] | None, samples: int, budget_s: float) -> list
     Raises:
         UsageError: where an argument cannot be.
     """
-    if isinstance(samples, bool) or not isinstance(samples, int) or samples < _LEAST_SIZES:
+    if not is_whole(samples, _LEAST_SIZES):
         raise UsageError(f"samples must be the number of all samples, at least {_LEAST_SIZES}, not {samples!r}")
+    samples = int(samples)
     if sizes is None:
         smallest = max(1, min(_SMALLEST, samples // 8), samples // _SMALLEST_SHARE)
         sizes = [smallest * 2**k for k in range(samples.bit_length()) if smallest * 2**k <= samples]
-    wanted = sorted(set(sizes))
+    wanted = sorted({whole_number("sizes", size) for size in sizes})
     if len(wanted) < _LEAST_SIZES or wanted[0] < 1 or wanted[-1] > samples:
         raise UsageError(
             f"sizes must be three different ones or more, from 1 to samples={samples}, such as "
             f"{[max(1, samples // k) for k in (100, 50, 20, 10)]}, not {wanted}"
         )
-    if not (math.isfinite(budget_s) and budget_s > 0):
+    if not LEAST_S <= budget_s <= MOST_S:
         raise UsageError(f"budget_s must be positive seconds, such as 30, not {budget_s!r}")
     return wanted
 

@@ -23,7 +23,7 @@ from greenlove_tracker.exploration.snapshot import RestoreError, Snapshot, prese
 from greenlove_tracker.exploration.state_finder import find_lr_schedulers
 from greenlove_tracker.exploration.trials import BatchSource, default_step, run_trial, source_of
 from greenlove_tracker.extrapolation.extrapolate import extrapolate
-from greenlove_tracker.forecasting import Estimate, TrainingPlan, Trial, WarningCode
+from greenlove_tracker.forecasting import Estimate, TrainingPlan, Trial, WarningCode, is_whole
 from greenlove_tracker.job import find_ranks
 from greenlove_tracker.logs.trials import ExplorationRecord
 from greenlove_tracker.meter import Meter
@@ -51,7 +51,8 @@ class Estimator:
         train_dataset: a data set, or the ``DataLoader`` that the training uses.
         total_epochs: of the whole training.
         batch_size: for a data set; a ``DataLoader`` has its own.
-        total_steps: of the whole training, instead of its epochs; needed where the data have no length.
+        total_steps: optimizer steps of the whole training, instead of its epochs; needed where the data have no
+            length. How many batches a ``train_step`` accumulates to one of them is seen while exploring.
         budget_s: of the exploration; overrun by at most one step, or one start of a loader.
         auto_open_report: open the page in a browser, where there is one.
         asks: ask on a terminal whether to train on.
@@ -150,6 +151,10 @@ class Estimator:
             trials, width_of = run.record.trials, self._relative_width
             forecast = with_budget_advice(forecast, scheduler, trials, budget_s, self._make_scheduler, width_of)
             advice = short_training_advice(forecast.duration_s, budget_s)
+        if self._eval_fn is None:
+            message = "no evaluation was timed: what evaluations take is not in this forecast"
+            warning = WarningCode.EVALUATION.warning(message, "where the training has some, give eval_fn")
+            forecast = replace(forecast, warnings=(*forecast.warnings, warning))
         if not run.record.is_finite:
             hint = "look at the learning rate and the data"
             warning = WarningCode.NAN.warning("a loss was not a finite number", hint, True)
@@ -170,7 +175,8 @@ class Estimator:
             with self._preserved(run, modules) as snapshot:
                 devices.reset_peak_gpu_memory()
                 self._model.train()
-                self._run_trials(run, scheduler)
+                with self._counted_steps(run):
+                    self._run_trials(run, scheduler)
                 eval_durations_s = self._time_evaluations(run)
                 peak_memory_gb = devices.peak_memory_gb(snapshot.device_bytes)
         except torch.cuda.OutOfMemoryError as error:
@@ -224,7 +230,28 @@ class Estimator:
                 duration = self._duration_s(trials)
                 width, upper_s = duration.relative_width, duration.upper
 
+    @contextmanager
+    def _counted_steps(self, run: ExplorationRun) -> Iterator[None]:
+        """Count batches and optimizer steps: a plan in steps is of optimizer steps, of so many batches each."""
+        self._n_batches, n_steps = 0, 0
+
+        def count(*_: Any) -> None:
+            nonlocal n_steps
+            n_steps += 1
+
+        optimizers = _several(self._optimizer)
+        handles = [o.register_step_post_hook(count) for o in optimizers if hasattr(o, "register_step_post_hook")]
+        try:
+            yield
+        finally:
+            for handle in handles:
+                handle.remove()
+        per_step = round(self._n_batches * len(handles) / n_steps) if n_steps else 1
+        if self.plan.steps is not None and per_step > 1:
+            self.plan = run.plan = replace(self.plan, batches_per_step=per_step)
+
     def _step(self, batch: Any) -> Any:
+        self._n_batches += 1
         return self._train_step(self._model, batch, self._optimizer, self._criterion, self._device)
 
     def _time_evaluations(self, run: ExplorationRun) -> tuple[float, ...]:
@@ -289,7 +316,7 @@ def _plan_of(source: BatchSource, epochs: int | None, steps: int | None, eval_ev
             "give {argument} or {argument}: what is the whole training?", argument=("total_epochs", "total_steps")
         )
     for name, count in (("total_epochs", epochs), ("total_steps", steps)):
-        if count is not None and (isinstance(count, bool) or not isinstance(count, int) or count < 1):
+        if count is not None and not is_whole(count):
             raise UsageError(
                 f"{{argument}} must be a whole number of at least 1, not {count!r}: there is nothing to train",
                 argument=name,
@@ -300,6 +327,12 @@ def _plan_of(source: BatchSource, epochs: int | None, steps: int | None, eval_ev
             "the training data have no length: say with {argument=} how long the training is", argument="total_steps"
         )
     return TrainingPlan(source.samples_per_epoch, source.batch_size, epochs, steps, eval_every=eval_every)
+
+
+def _several(optimizers: Any) -> list[Any]:
+    if isinstance(optimizers, Mapping):
+        return list(optimizers.values())
+    return list(optimizers) if isinstance(optimizers, list | tuple) else [optimizers]
 
 
 def _check_single_process() -> None:

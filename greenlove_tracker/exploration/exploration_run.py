@@ -22,7 +22,7 @@ from greenlove_tracker.logs.run import Run
 from greenlove_tracker.meter import Meter
 from greenlove_tracker.projection.comparison import compare_run
 from greenlove_tracker.projection.types import Projection, ProjectionOptions
-from greenlove_tracker.records import Clock, RunStatus, SystemClock
+from greenlove_tracker.records import Clock, Field, RunStatus, SystemClock
 from greenlove_tracker.rendering import html
 from greenlove_tracker.report import screens
 from greenlove_tracker.report.exploration_report import exploration_document
@@ -121,6 +121,7 @@ class ExplorationRun:
 
     Attributes:
         record: of the trials so far; whoever runs them keeps it up to date.
+        plan: of the whole training; whoever explores learns of how many batches a step is.
         left_changed: what could not be put back; whoever explores says it.
     """
 
@@ -137,7 +138,7 @@ class ExplorationRun:
             settings = replace(settings, log_dir=str(outer.run_dir / trials_log.EXPLORATIONS_DIR))
         self.record = trials_log.ExplorationRecord()
         self.left_changed: tuple[str, ...] = ()
-        self._verbose, self._plan, self._options = settings.verbose, plan, options
+        self.plan, self._verbose, self._options = plan, settings.verbose, options
         self._clock = clock or SystemClock()
         self._began_s = self._clock.perf_s()
         self._status = StatusLine(even_beside_stdout=True)
@@ -214,7 +215,7 @@ class ExplorationRun:
             UsageError: where the trials cannot give a forecast.
         """
         state = self._session.state
-        return forecast_exploration(self.record, self._plan, state.factors, gpu_count=state.gpu_count)
+        return forecast_exploration(self.record, self.plan, state.factors, gpu_count=state.gpu_count)
 
     def conclude(self, forecast: Forecast, advice: str | None = None) -> Estimation:
         """Write log and page, show the screen, and ask whether to train on.
@@ -271,7 +272,10 @@ class ExplorationRun:
 
     def _write_record(self) -> None:
         trials_log.write_trials(self._session.run_dir, self.record.trials)
-        self._session.write_fields(trials_log.record_fields(self.record))
+        fields = trials_log.record_fields(self.record)
+        if self.plan.batches_per_step is not None:
+            fields = [*fields, Field("plan_batches_per_step", str(self.plan.batches_per_step))]
+        self._session.write_fields(fields)
 
     def _projections(self, forecast: Forecast) -> tuple[tuple[Projection, ...], str]:
         """Project onto other GPUs; none and why where that cannot be, as from a GPU in no table."""

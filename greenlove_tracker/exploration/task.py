@@ -5,7 +5,8 @@ from __future__ import annotations
 import difflib
 import importlib.util
 import sys
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,7 @@ _MEANT = {
 }
 
 
-def load_task(target: str, takes: Collection[str]) -> dict[str, Any]:
+def load_task(target: str, takes: Collection[str], arguments: Sequence[str] = ()) -> dict[str, Any]:
     """Call the function that ``file.py:name`` names, and give its pieces by name.
 
     It returns ``(model, optimizer, criterion, train_dataset)``, or a mapping of those and of what else ``Estimator``
@@ -39,9 +40,11 @@ def load_task(target: str, takes: Collection[str]) -> dict[str, Any]:
     Args:
         target: ``file.py:name``.
         takes: the names that a mapping may hold.
+        arguments: of the file, which finds them in ``sys.argv``.
 
     Raises:
-        UsageError: where there is no such file or function, or it returns something else.
+        UsageError: where there is no such file or function, it returns something else, or the file trains when it is
+            imported.
     """
     file, separator, name = target.rpartition(":")
     if not separator or not name.isidentifier():
@@ -49,17 +52,64 @@ def load_task(target: str, takes: Collection[str]) -> dict[str, Any]:
     path = Path(file)
     if not path.is_file():
         raise UsageError(f"no such file: {file}")
-    spec = importlib.util.spec_from_file_location(path.stem, path.absolute())
+    spec = importlib.util.spec_from_file_location(_module_name(path), path.absolute())
     if spec is None or spec.loader is None:
         raise UsageError(f"{file} is not a Python file")
     sys.path.insert(0, str(path.absolute().parent))  # the file's own imports, as when it is run
     module = importlib.util.module_from_spec(spec)
-    sys.modules[path.stem] = module  # pickles of loader workers look it up
-    spec.loader.exec_module(module)
-    function = getattr(module, name, None)
-    if not callable(function):
-        raise UsageError(f"{file} has no function {name}()")
-    return _pieces(function(), target, takes)
+    sys.modules[spec.name] = module  # pickles of loader workers look it up
+    argv, sys.argv = sys.argv, [file, *arguments]
+    try:
+        with _without_training(file):
+            spec.loader.exec_module(module)
+        function = getattr(module, name, None)
+        if not callable(function):
+            raise UsageError(f"{file} has no function {name}()")
+        return _pieces(function(), target, takes)
+    finally:
+        sys.argv = argv
+
+
+def _module_name(path: Path) -> str:
+    """Return the file's own name, unless a library is imported by it: that one must stay what it is."""
+    is_taken = path.stem in sys.modules or path.stem in sys.stdlib_module_names
+    if not is_taken:
+        with suppress(ImportError, ValueError):
+            is_taken = importlib.util.find_spec(path.stem) is not None
+    return f"greenlove_task_{path.stem}" if is_taken else path.stem
+
+
+@contextmanager
+def _without_training(file: str) -> Iterator[None]:
+    """Refuse a file that trains when it is imported: that would take hours, and leave nothing to explore.
+
+    Raises:
+        UsageError: at the first step of any optimizer.
+    """
+    from torch.optim.optimizer import register_optimizer_step_pre_hook
+
+    reason = UsageError(
+        f"{file} trains when it is imported (an optimizer stepped), so that nothing could be explored before: put the "
+        'training under if __name__ == "__main__":'
+    )
+    has_stepped = False
+
+    def refuse(*_: Any) -> None:
+        nonlocal has_stepped
+        has_stepped = True
+        raise reason
+
+    handle = register_optimizer_step_pre_hook(refuse)
+    try:
+        yield
+    except BaseException:
+        if has_stepped:
+            raise reason from None
+        raise
+    finally:
+        handle.remove()
+    if has_stepped:  # the file caught what it was told
+        raise reason
 
 
 def _pieces(found: Any, target: str, takes: Collection[str]) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from torch.utils.data import DataLoader, IterableDataset
 
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.exploration.scheduler import TrialRequest, TrialResult
+from greenlove_tracker.forecasting import is_whole
 from greenlove_tracker.format import plural
 
 Step = Callable[[Any], Any]  # takes a batch, may return its loss
@@ -266,10 +267,11 @@ def source_of(data: Any, batch_size: int) -> BatchSource:
     Raises:
         UsageError: where there is nothing to train on, or where it could not be given back.
     """
-    if isinstance(batch_size, bool) or not isinstance(batch_size, int) or batch_size < 1:
+    if not is_whole(batch_size):
         raise UsageError(
             f"{{argument}} must be a whole number of at least 1, not {batch_size!r}", argument="batch_size"
         )
+    batch_size = int(batch_size)
     if isinstance(data, IterableDataset):
         data = DataLoader(data, batch_size=batch_size)
     if isinstance(data, DataLoader):

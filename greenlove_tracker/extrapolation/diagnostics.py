@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import statsmodels.api as sm
+from scipy import stats
 
 from greenlove_tracker import forecasting
 from greenlove_tracker.extrapolation.distributions import Array
@@ -119,6 +121,18 @@ def scatter(observations: Observations) -> float:
     m, mean_s = observations.m, observations.mean_s
     by_size = [mean_s[m == size] for size in np.unique(m)]
     return max(float(means.max() / means.min()) for means in by_size)
+
+
+def spearman_rho(trials: Sequence[Trial]) -> float | None:
+    """Correlate sizes and median epochs by rank: whether time grows with size, not whether it does so linearly.
+
+    Returns:
+        None for fewer than three sizes, or where all trials took the same.
+    """
+    medians_s = [statistics.median(t.epoch_durations_s) for t in trials]
+    if len({t.sample_size for t in trials}) < 3 or len(set(medians_s)) < 2:
+        return None
+    return float(stats.spearmanr([t.sample_size for t in trials], medians_s).statistic)
 
 
 def line_warnings(

@@ -78,7 +78,7 @@ def extrapolate(
     _check(trials, plan, level, method)
     if warmup_epochs is not None and warmup_epochs < 0:
         raise UsageError(f"warmup_epochs must be at least 0, or None to find them, not {warmup_epochs!r}")
-    if not (math.isfinite(cold_start_s) and cold_start_s >= 0):
+    if not 0 <= cold_start_s <= forecasting.MOST_S:
         raise UsageError(f"cold_start_s must be at least 0 and finite, not {cold_start_s!r}")
     between, between_warnings = time_between_epochs(plan, eval_durations_s, save_durations_s)
     if method == "green-love":
@@ -279,7 +279,7 @@ def time_between_epochs(
         if n_timed and getattr(plan, every) is None:
             raise UsageError(f"{argument} without a number of {name}s: say how often with TrainingPlan({every}=…)")
         for duration_s in durations_s:
-            if not (math.isfinite(duration_s) and duration_s > 0):
+            if not forecasting.LEAST_S <= duration_s <= forecasting.MOST_S:
                 raise UsageError(f"{argument} must be positive and finite, not {duration_s!r}")
         if count == 0:
             continue
@@ -415,7 +415,7 @@ def priced(
     Raises:
         UsageError: where a rate or the seed cannot be one.
     """
-    if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
+    if not forecasting.is_whole(seed, 0):
         raise UsageError(f"seed must be a whole number of at least 0, not {seed!r}")
     _check_rate("carbon_intensity", carbon_intensity, "gCO2e/kWh")
     _check_rate("electricity_price", electricity_price, "USD/kWh")

@@ -14,7 +14,7 @@ from greenlove_tracker.records import Field
 
 TRIALS_FILE = "trials.csv"
 EXPLORATIONS_DIR = "explorations"  # in the directory of a run, those made while it was open
-_PLAN_NAMES = ("samples", "batch_size", "epochs", "steps", "eval_every", "save_every")
+_PLAN_NAMES = ("samples", "batch_size", "epochs", "steps", "eval_every", "save_every", "batches_per_step")
 TRIAL_COLUMNS = ("trial", "epoch", "sample_size", "batch_size", "duration_s", "trial_energy_kwh")
 
 

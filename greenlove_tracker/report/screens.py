@@ -297,7 +297,7 @@ def exploration_screen(
     """
     explored = f"explored {fmt.duration(spent_s)} of {fmt.duration(budget_s)}: {_trials_text(trials)}"
     as_before = _AS_BEFORE if undoes and not left_changed else ""
-    lines = [*_forecast_lines(forecast, explored + as_before, now_utc_s), *_left_changed_lines(left_changed)]
+    lines = [*_forecast_lines(forecast, trials, explored + as_before, now_utc_s), *_left_changed_lines(left_changed)]
     lines += ["", f"  {advice}"] if advice else []
     lines += [
         "",
@@ -320,10 +320,10 @@ def _other_plan(plan: TrainingPlan | None) -> str:
 
 def forecast_screen(forecast: Forecast, trials: Sequence[Trial], now_utc_s: float) -> str:
     """Return the forecast of a training from trials, its parts, and its warnings."""
-    return "\n".join(_forecast_lines(forecast, _trials_text(trials), now_utc_s))
+    return "\n".join(_forecast_lines(forecast, trials, _trials_text(trials), now_utc_s))
 
 
-def _forecast_lines(forecast: Forecast, source: str, now_utc_s: float) -> list[str]:
+def _forecast_lines(forecast: Forecast, trials: Sequence[Trial], source: str, now_utc_s: float) -> list[str]:
     lines = [
         f"greenlove explore   {fmt.plan(forecast.plan)}",
         source,
@@ -338,7 +338,7 @@ def _forecast_lines(forecast: Forecast, source: str, now_utc_s: float) -> list[s
             lines += terminal.figure(name, text(estimate.point), fmt.bounds(estimate, text))
         if field == "duration_s":
             lines += _end_lines(forecast, now_utc_s)
-    lines += ["", *_part_lines(forecast), *_check_lines(forecast)]
+    lines += ["", *_part_lines(forecast), *_check_lines(forecast, trials)]
     for warning in forecast.warnings:
         lines += wrap(f"{warning}", f"  {'!' if warning.is_serious else '·'} ", "    ")
     return lines
@@ -374,10 +374,14 @@ def _part_lines(forecast: Forecast) -> list[str]:
     return [f"  made of   {once} + {fmt.repetitions(plan.n_epochs)} × ({epoch}){between}"]
 
 
-def _check_lines(forecast: Forecast) -> list[str]:
+def _check_lines(forecast: Forecast, trials: Sequence[Trial]) -> list[str]:
     if forecast.backtest_error is None:
         return []
     names = {w.name for w in forecast.warnings}
     linear = "cost is not linear" if WarningCode.NONLINEAR in names else "no bend seen"
     backtest = "not foreseen by the others" if WarningCode.BACKTEST in names else "forecast from the others"
-    return [f"  checks    largest size {backtest}: {fmt.error(forecast.backtest_error)} · {linear}"]
+    from greenlove_tracker.extrapolation.diagnostics import spearman_rho  # SciPy, which other screens do not need
+
+    rho = spearman_rho(trials)
+    grows = "" if rho is None else f" · Spearman's ρ {rho:.2f}"
+    return [f"  checks    largest size {backtest}: {fmt.error(forecast.backtest_error)} · {linear}{grows}"]

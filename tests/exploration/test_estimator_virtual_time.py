@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import random
 
+import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -233,11 +234,11 @@ def test_the_comparison_from_memory_is_that_from_the_log(tmp_path):
 
 
 def test_evaluations_come_after_trials_and_within_the_budget_but_for_one(tmp_path):
-    clock, calls = FakeClock(), []
-    model = nn.Linear(1, 1)
+    clock, model = FakeClock(), nn.Linear(1, 1)
+    clock.calls = calls = []  # the clock is not the training's, and is not put back
 
     def passes(what, seconds):
-        calls.append(what)
+        clock.calls.append(what)
         clock.pass_s(seconds)
 
     def estimate(eval_s):
@@ -385,3 +386,40 @@ def test_an_estimation_is_printed_in_a_line(tmp_path):
     text = str(estimation)
     assert text.startswith("Estimation(1:40 [") and len(text) < 250 and str(estimation.run_dir) in text
     assert f"{len(estimation.trials)} trials" in text and "unknown" not in text
+
+
+def test_steps_are_optimizer_steps_where_gradients_are_accumulated(tmp_path):
+    clock, model = FakeClock(), nn.Linear(1, 1)
+    optimizer, calls = torch.optim.SGD(model.parameters(), lr=0.1), itertools.count(1)
+
+    def step(model, batch, optimizer, criterion, device):
+        clock.pass_s(0.01)
+        if next(calls) % 4 == 0:
+            optimizer.step()
+
+    data = DataLoader(Stream(), 8)
+    arguments = {"total_steps": np.int64(5_000), "train_step": step, "clock": clock, "meter": NullMeter()}
+    with pytest.warns(UserWarning, match="calls"):  # an iterator cannot be put back
+        estimation = Estimator(
+            model, optimizer, nn.MSELoss(), data, log_dir=tmp_path, verbose=0, **arguments
+        ).estimate()
+    forecast = estimation.forecast
+    assert (forecast.plan.steps, forecast.plan.batches_per_step) == (5_000, 4)
+    assert forecast.duration_s.point == pytest.approx(5_000 * 4 * 0.01, rel=0.02)
+    again = forecast_from_log(read_logs(tmp_path).runs[0])
+    assert again.duration_s.point == pytest.approx(forecast.duration_s.point, rel=1e-9)
+    assert not optimizer._optimizer_step_post_hooks and estimation.left_changed
+
+
+def test_what_an_exploration_cannot_put_back_is_on_the_screen_and_not_as_before(tmp_path, capsys):
+    clock, numbers, model = FakeClock(), itertools.count(), nn.Linear(1, 1)
+
+    def step(*arguments):
+        clock.pass_s(0.01 + 1e-4 * (next(numbers) % 3))
+
+    optimizer, data = torch.optim.SGD(model.parameters(), 0.1), [torch.zeros(1)] * 50
+    settings = {"asks": False, "log_dir": tmp_path, "clock": clock, "meter": NullMeter()}
+    Estimator(model, optimizer, nn.MSELoss(), data, 1000, 1, train_step=step, **settings).estimate()
+    shown = "".join(capsys.readouterr())
+    assert "NOT PUT BACK: numbers: a count may have advanced" in shown and "as before" not in shown
+    assert "Spearman's ρ 1.00" in shown and "no evaluation was timed" in shown

@@ -107,3 +107,36 @@ def test_ctrl_c_in_an_exploration_ends_with_130_and_says_what_is_left(monkeypatc
     assert done.exit_code == 130
     assert "stopped by Ctrl-C after 0 trials · model and random state as before" in done.output
     assert "Aborted" not in done.output
+
+
+def test_the_file_is_imported_with_its_own_arguments(tmp_path):
+    (tmp_path / "training_for_a_test.py").write_text(TASK + "\nimport sys\nARGV = list(sys.argv)\n")
+    argv = list(sys.argv)
+    load_task("training_for_a_test.py:task", TAKES, ("--width", "8"))
+    assert sys.modules["training_for_a_test"].ARGV == ["training_for_a_test.py", "--width", "8"]
+    assert sys.argv == argv
+
+
+@pytest.mark.parametrize("name", ["click", "random"])
+def test_a_file_named_like_a_library_does_not_take_its_place(tmp_path, name):
+    (tmp_path / f"{name}.py").write_text(TASK)
+    library = sys.modules.get(name)
+    assert load_task(f"{name}.py:task", TAKES)["model"] is not None
+    assert sys.modules[name] is library
+    sys.modules.pop(f"greenlove_task_{name}")
+
+
+@pytest.mark.parametrize("guard", ["", "try:\n    optimizer.step()\nexcept Exception:\n    pass\n"])
+def test_a_file_that_trains_when_it_is_imported_is_named_and_not_explored(tmp_path, guard):
+    trains = "\nmodel, optimizer, criterion, data = task()\n" + (guard or "optimizer.step()\n")
+    (tmp_path / "training_for_a_test.py").write_text(TASK + trains)
+    with pytest.raises(UsageError, match=r"trains when it is imported.*__main__"):
+        load_task("training_for_a_test.py:task", TAKES)
+
+
+def test_explore_says_that_evaluations_are_missing(monkeypatch):
+    monkeypatch.setenv("GREENLOVE_SIM_CPU_TDP_W", "50")
+    arguments = ["explore", "training_for_a_test.py:task", "--epochs", "2000", "--budget", "4", "--", "--own"]
+    done = CliRunner().invoke(cli, arguments)
+    assert done.exit_code == 0, done.output
+    assert "no evaluation was timed" in done.output

@@ -8,9 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from scipy import stats
-
 from greenlove_tracker.compat.green_love.crusoe import CO2Equivalence, CrusoeGPUEstimate
+from greenlove_tracker.extrapolation.diagnostics import spearman_rho
 from greenlove_tracker.extrapolation.preprocess import observe
 from greenlove_tracker.forecasting import Estimate, Forecast, TrainingPlan, Trial
 from greenlove_tracker.logs.run import Run
@@ -111,7 +110,7 @@ def times(forecast: Forecast, trials: Sequence[Trial], warmup_epochs: int | None
         "est_total_time_s": total.point,
         "est_total_time_lower_s": total.lower,
         "est_total_time_upper_s": total.upper,
-        "spearman_rho": _spearman(trials),
+        "spearman_rho": spearman_rho(trials),
         **_variation(steady_s, epoch_s),
     }
 
@@ -153,14 +152,6 @@ def _warmup_apart(
     firsts = ([times[i] for times in scaled if len(times) > i] for i in range(min(warmup_epochs, plan.epochs or 1)))
     later = [d for times in scaled for d in times[warmup_epochs:]] or [d for times in scaled for d in times]
     return [statistics.fmean(column) for column in firsts if column], later
-
-
-def _spearman(trials: Sequence[Trial]) -> float | None:
-    """Correlate size and median epoch, since trials differ in their epochs; None for fewer than three sizes."""
-    if len({t.sample_size for t in trials}) < 3:
-        return None
-    medians_s = [statistics.median(t.epoch_durations_s) for t in trials]
-    return float(stats.spearmanr([t.sample_size for t in trials], medians_s).statistic)
 
 
 def amounts(forecast: Forecast, trials: Sequence[Trial], pue: float) -> dict[str, Any]:
