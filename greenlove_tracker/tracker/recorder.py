@@ -263,6 +263,8 @@ class Recorder:
         if self._is_finished:
             return
         self._is_finished = True
+        if self.is_suspended:  # the process ends, with both runs: what passed is the other one's
+            self.is_suspended, self._boundary = False, self._now()
         self._wait_for_device()
         self.abandon_epoch()
         self._emit_gap(RowKind.TAIL)
