@@ -220,7 +220,10 @@ class _HangWatcher:
     def _watch(self, reading: socket.socket) -> None:
         space = socket.CMSG_SPACE(_CREDENTIALS.size)
         while True:
-            numbers, notes, _, _ = reading.recvmsg(4096, space)
+            try:
+                numbers, notes, _, _ = reading.recvmsg(4096, space)
+            except OSError:  # a program that becomes a daemon closes all files
+                return
             senders = {_CREDENTIALS.unpack(note)[0] for _, kind, note in notes if kind == socket.SCM_CREDENTIALS}
             if signal.SIGTERM in numbers and senders == {os.getpid()}:
                 self._act()
