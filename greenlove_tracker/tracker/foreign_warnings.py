@@ -12,6 +12,7 @@ from typing import TextIO
 
 _log = logging.getLogger("greenlove_tracker")
 _MOST_SILENT_VERBOSE = 1  # above it, foreign warnings are shown
+_OUR_THREADS = "greenlove-"  # their names begin so
 _SHOW_AT_IMPORT = warnings.showwarning
 
 
@@ -59,7 +60,10 @@ class _HiddenWarnings:
     ) -> None:
         """Take the place of ``warnings.showwarning``; whoever keeps it longer than we do has all warnings shown."""
         of_thread = self._of_thread
-        if getattr(of_thread, "depth", 0):
+        is_of_meter = threading.current_thread().name.startswith(
+            _OUR_THREADS
+        )  # where another thread of ours waits for it
+        if getattr(of_thread, "depth", 0) or is_of_meter:
             _log.debug("%s:%s: %s: %s", filename, lineno, category.__name__, message)
             return
         is_circle = getattr(of_thread, "is_showing", False)  # whoever came after us may call us, and we them
