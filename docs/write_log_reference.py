@@ -112,7 +112,8 @@ RUN = {
     "gpu_memory_gb": "memory of one GPU, where all have the same",
     "ram_gb, ram_w, ram_method": "our share of the memory",
     "cpu_share, ram_share, share_source": "the share of the machine that constant and modelled power is charged by",
-    "unmeasured": "components that are there but could not be measured",
+    "unmeasured": "there, but not measured; a run without its GPUs' energy has no cost of electricity",
+    "codecarbon_run_id": "in the files that `codecarbon_options` ask for, which are no run of their own",
     "peak_gpu_memory_gb": "the most that torch's tensors took on one GPU",
     "plan_samples, plan_batch_size, plan_epochs, plan_steps, plan_eval_every, "
     "plan_batches_per_step": "what an exploration explored for",

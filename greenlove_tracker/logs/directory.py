@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from greenlove_tracker.console import with_bar
 from greenlove_tracker.errors import LogError, UsageError
-from greenlove_tracker.logs.foreign.discovery import runs_and_problems
+from greenlove_tracker.logs.foreign.discovery import copies_among, copy_message, runs_and_problems
 from greenlove_tracker.logs.problems import Problem
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.logs.storage import LogPath, RemotePath, entries, place
@@ -124,6 +124,7 @@ class RunIndex:
     def __init__(self, logs: Logs) -> None:
         self._logs = logs
         self._has_walked = False
+        self._copies: list[Problem] = []
 
     @property
     def path(self) -> LogPath:
@@ -160,9 +161,12 @@ class RunIndex:
         except OSError:
             return [], True  # the reason becomes a problem where it is walked through
         names = [entry.name for entry in found if entry.is_dir and not entry.is_link]
-        if len(names) < len(found) and Run(self.path).is_run:
+        has_others = len(names) < len(found)
+        if has_others and Run(self.path).is_run:
             return [], True
-        return names, len(names) < len(found)
+        copies = copies_among(self.path, names)
+        self._copies += (Problem(self.path / n, copy_message(self.path / original)) for n, original in copies.items())
+        return [name for name in names if name not in copies], has_others
 
     def others(self, no_runs: Sequence[str]) -> Sequence[Run]:
         """Return the runs without a directory of ``names`` to themselves: those of other tools, or further below.
@@ -179,7 +183,7 @@ class RunIndex:
     @property
     def problems(self) -> Sequence[Problem]:
         """Everything that is no run at all, once ``others`` was asked for."""
-        return self._logs.own_problems if self._has_walked else []
+        return self._logs.own_problems if self._has_walked else self._copies
 
     def _is_among(self, run: Run, names: set[str]) -> bool:
         path = self._logs.path

@@ -6,7 +6,7 @@ import math
 import re
 import socket
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from dataclasses import field as dataclass_field
 from functools import cached_property, partial
@@ -415,8 +415,9 @@ class Run(RunFiles):
         """Return the totals, added up from the rows whatever the summary says."""
         if ending is None:
             ending = totals.Ending(self.summary.status, self.summary.exit_code, self.summary.ended_at)
+        terms = replace(self.terms, electricity_price=None) if self.lacks_gpus else self.terms
         return totals.summarise(
-            self.terms,
+            terms,
             self.rows,
             ending,
             gpu_count=self._gpu_count(),
@@ -429,6 +430,11 @@ class Run(RunFiles):
         if self.command_rows is None or self.has_summary:
             return self.command_rows
         return totals.continued_rows(self.command_rows, [self.rows[n] for n in self._joined if n in self.rows])
+
+    @property
+    def lacks_gpus(self) -> bool:
+        """True where GPUs are there whose energy could not be measured: what was is a part, and has no price."""
+        return "gpu" in self.text("unmeasured").split()
 
     @property
     def emissions_kgco2e(self) -> float | None:

@@ -23,6 +23,7 @@ from greenlove_tracker.secret_masking import mask_command, mask_secrets
 SCHEMA_VERSION = 1
 
 RUN_FILE = "run.csv"
+CODECARBON_PREFIX = "greenlove-"  # of the run_id in the files that CodeCarbon writes while it measures a run of ours
 SUMMARY_FILE = "summary.csv"
 RUN_COLUMNS = ("field", "value", "unit")
 JOINED_ROLE = "joined"  # of a tracker in a run that another process leads: its rows count for no total

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 from greenlove_tracker.devices import (
     GpuSelection,
@@ -28,6 +29,7 @@ from greenlove_tracker.devices import (
     select_gpus,
 )
 from greenlove_tracker.errors import MeterError, UsageError
+from greenlove_tracker.logs.schema import CODECARBON_PREFIX
 from greenlove_tracker.meter.base import MeterInfo
 from greenlove_tracker.records import MEASURED_METHODS, Energy, Field, Method
 
@@ -67,6 +69,7 @@ class CodeCarbonMeter:
         carbon_intensity_gco2e_per_kwh: passed on, so that CodeCarbon's own outputs agree with ours.
         cpu_tdp_w: rated power of the CPU, fed to CodeCarbon's load model; disables RAPL.
         ram_w: power of the memory of the whole machine.
+        country_iso3: of the run, for CodeCarbon's own outputs; empty where none is set.
         options: further arguments of ``OfflineEmissionsTracker``: its CSV, API, Prometheus and other outputs.
 
     Raises:
@@ -84,6 +87,7 @@ class CodeCarbonMeter:
         carbon_intensity_gco2e_per_kwh: float,
         cpu_tdp_w: float | None = None,
         ram_w: float | None = None,
+        country_iso3: str = "",
         options: Mapping[str, Any] | None = None,
     ) -> None:
         self._env = env
@@ -91,6 +95,7 @@ class CodeCarbonMeter:
         self._intensity = carbon_intensity_gco2e_per_kwh
         self._cpu_tdp_w = cpu_tdp_w
         self._ram_w = ram_w
+        self._country_iso3 = country_iso3
         self._options = dict(options or {})
         if taken := sorted(_OURS & set(self._options)):
             raise UsageError(f"codecarbon_options: {', '.join(taken)} is set by the tracker; use its own settings")
@@ -148,7 +153,7 @@ class CodeCarbonMeter:
             "log_level": "critical",
             "logger_preamble": "",
             "gpu_ids": [g.index for g in gpus.gpus] or None,
-            "country_iso_code": "USA",
+            "country_iso_code": self._country_iso3 or "USA",  # it needs one, see below
             "region": None,
             "cloud_provider": None,
             "cloud_region": None,
@@ -176,7 +181,12 @@ class CodeCarbonMeter:
         }
         arguments.update(self._options)
         arguments["output_handlers"] = [Collector(), *self._options.get("output_handlers", ())]
-        return OfflineEmissionsTracker(**arguments)
+        tracker = OfflineEmissionsTracker(**arguments)
+        if not self._country_iso3 and "country_iso_code" not in self._options:
+            tracker._country_iso_code = tracker._country_name = ""  # its outputs name no place that nobody named
+        if isinstance(tracker.run_id, UUID):  # else its API gave it
+            tracker.run_id = f"{CODECARBON_PREFIX}{tracker.run_id}"  # its rows are known for those of this run
+        return tracker
 
     def _charge_load_of_share(self, hardware: Iterable[Any]) -> None:
         """Let CodeCarbon model our share of the CPUs alone: rated power and load of what we may use.
@@ -270,6 +280,7 @@ class CodeCarbonMeter:
             "ram_share": self._share.ram,
             "share_source": self._share.source,
             "unmeasured": " ".join(unmeasured),
+            "codecarbon_run_id": getattr(self._tracker, "run_id", "") if self._options else "",
             "meter_note": "" if cpu_method in MEASURED_METHODS else cpu_counter_state().value,
         }
         fields = [Field(name, str(value)) for name, value in values.items() if value != ""]

@@ -106,8 +106,8 @@ def training_of(run: Run, options: ProjectionOptions, forecast: Forecast | None 
     if options.pue is not None and forecast.energy_kwh is not None:  # it holds the PUE of the run
         energy = forecast.energy_kwh
         forecast = replace(forecast, energy_kwh=energy.times(options.pue / run.terms.pue, energy.unit))
-    if gpus.energy_problem:
-        forecast = replace(forecast, energy_kwh=None)
+    if gpus.energy_problem:  # nor is what was made of it
+        forecast = replace(forecast, energy_kwh=None, emissions_kgco2e=None, cost_usd=None)
     name = run.title() if exploration is None else fmt.plan(forecast.plan)
     options = gpus.added_to(_with_place_of(run, options, gpus))
     return Training(forecast, (name, basis, gpus.energy_problem), options, exploration)
@@ -242,7 +242,9 @@ def logged_gpus(run: Run, options: ProjectionOptions) -> TrainingGpus:
     limit_w = _number(run, "gpu_power_limit_w") if n_gpus == n_used and run.summary.n_nodes == 1 else None
     is_as_logged = n_gpus == n_used == n_metered
     problem = ""
-    if n_metered > n_used:
+    if run.lacks_gpus:
+        problem = "its GPUs could not be metered, so the energy is not compared"
+    elif n_metered > n_used:
         problem = f"{fmt.plural(n_metered - n_used, 'metered GPU')} idle, so the energy is not compared"
     elif n_metered < n_used or (name is not None and n_logged is not None and not n_metered):
         problem = "not all its GPUs were metered, so the energy is not compared"

@@ -147,6 +147,8 @@ def _ended_too_soon(run: Run) -> bool:
 
 def why_no_cost(run: Run) -> str:
     """Explain why the cost of a run is not known."""
+    if run.lacks_gpus and run.electricity_price is not None:
+        return "the energy of the GPUs is unknown"
     if run.electricity_price is not None:
         return "the energy is unknown"
     country = field_text(run, "country", 40)

@@ -6,10 +6,12 @@ import logging
 import os
 import threading
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from greenlove_tracker.config import Settings
 from greenlove_tracker.errors import MeterError
+from greenlove_tracker.grid import resolve_place
 from greenlove_tracker.job import Ranks
 from greenlove_tracker.logs.writer import RunWriter
 from greenlove_tracker.meter import Meter, MeterInfo, NullMeter, SimulatedMeter
@@ -102,6 +104,9 @@ class MeterStarter:
     def _attach(self, info: MeterInfo) -> None:
         ready_s = self._state.elapsed_s
         self._state.gpu_count = info.gpu_count
+        if any(field.name == "unmeasured" and "gpu" in field.value.split() for field in info.fields):
+            # what is measured is a part of the energy: its price would not be that of the training
+            self._state.factors = replace(self._state.factors, electricity_price=None)
         if isinstance(self._meter, NullMeter):
             self._recorder.detach_meter(Flag.NO_METER)
         elif not self._has_failed:
@@ -193,6 +198,7 @@ def choose_meter(
         "cpu_tdp_w": settings.cpu_tdp_w,
         "ram_w": settings.ram_w,
         "carbon_intensity_gco2e_per_kwh": carbon_intensity.value,
+        "country_iso3": place.iso3 if (place := resolve_place(settings.country)) else "",
         "options": options,
     }
     meter = CodeCarbonMeter(os.environ, **arguments)  # refuses bad options

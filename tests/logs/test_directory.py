@@ -421,3 +421,31 @@ def test_frames(make_run):
 def test_the_columns_are_those_of_the_schema(make_run):
     header = (make_run() / "epochs-0.csv").read_text().splitlines()[0]
     assert tuple(header.split(",")) == EPOCH_COLUMNS
+
+
+def test_a_copy_of_a_run_under_another_name_counts_once(make_run, tmp_path):
+    name = "20261121T034044-7f30123abc"
+    original = make_run(name, fields={"run_id": name})
+    log_dir = original.parent
+    for copied in ("0-backup", f"{name} (copy)", "final"):
+        shutil.copytree(original, log_dir / copied)
+    shutil.copytree(original, log_dir / "old" / "renamed")
+    other = make_run("20261121T034045-7f30123abd", fields={"run_id": "20261121T034045-7f30123abd"})
+    logs, added_up = read_logs(log_dir), aggregate(log_dir)
+    assert [run.run_id for run in logs.runs] == [original.name, other.name]
+    assert (added_up.total.n_runs, [run.run_id for run in added_up.runs]) == (2, [original.name, other.name])
+    for problems in (logs.problems, added_up.problems):
+        left_out = {problem.path.name for problem in problems if "left out: the same run as in" in problem.message}
+        assert left_out == {"0-backup", f"{name} (copy)", "final", "renamed"}
+    shutil.rmtree(original)
+    shutil.rmtree(log_dir / "old")
+    assert [run.run_id for run in read_logs(log_dir).runs] == ["0-backup", other.name]  # of three copies, one
+    assert aggregate(log_dir).total.n_runs == 2 and len(aggregate(log_dir).problems) == 2
+
+
+def test_a_run_that_was_only_called_otherwise_counts(make_run):
+    for name in ("baseline", "larger"):
+        make_run(name, fields={"run_id": f"20261121T034044-{len(name):010x}"})
+    log_dir = make_run("20261121T034045-7f30123abd").parent
+    assert aggregate(log_dir).total.n_runs == 3 == len(read_logs(log_dir).runs)
+    assert aggregate(log_dir).problems == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import os
 import stat
 import subprocess
@@ -12,6 +13,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from greenlove_tracker import Tracker, aggregate, read_logs
 from greenlove_tracker.devices import Gpu, Share
 from greenlove_tracker.errors import MeterError
 from greenlove_tracker.meter import codecarbon as module
@@ -165,6 +167,27 @@ def test_codecarbons_own_outputs_stay_reachable(tmp_path):
     meter.read()
     meter.stop()
     assert "mine" in (tmp_path / "emissions.csv").read_text()
+
+
+@pytest.mark.parametrize(("country", "expected"), [("DE", "DEU"), ("", "")])
+def test_codecarbons_file_names_the_runs_country_and_is_no_second_run(tmp_path, country, expected):
+    options = {"output_methods": ["csv"], "output_dir": str(tmp_path)}
+    with Tracker(2, log_dir=tmp_path, country=country, verbose=0, codecarbon_options=options) as tracker:
+        assert tracker.wait_ready(60)
+        for _ in range(2):
+            tracker.epoch_start()
+            time.sleep(0.15)
+            tracker.epoch_end()
+    rows = list(csv.DictReader((tmp_path / "emissions.csv").open()))
+    assert {row["country_iso_code"] for row in rows} == {expected}
+    assert float(rows[-1]["emissions"]) > 0
+    (run,) = read_logs(tmp_path).runs
+    assert run.path == tracker.run_dir and aggregate(tmp_path).total.n_runs == 1
+    assert read_logs(tmp_path).problems == [] and aggregate(tmp_path).problems == []
+    alone = tmp_path / "elsewhere"
+    alone.mkdir()
+    (tmp_path / "emissions.csv").rename(alone / "emissions.csv")
+    assert len(read_logs(alone).runs) == 1  # where the run itself is not, its rows are all there is
 
 
 def test_without_codecarbon_the_error_says_what_to_install(monkeypatch):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from copy import copy
 from pathlib import Path
@@ -12,9 +13,11 @@ from greenlove_tracker.logs.foreign.carbontracker import LOG_NAME, Carbontracker
 from greenlove_tracker.logs.foreign.codecarbon import CodeCarbonRun, LoggedRun, read_emissions
 from greenlove_tracker.logs.problems import Problem, ProblemLog
 from greenlove_tracker.logs.run import Run
+from greenlove_tracker.logs.schema import CODECARBON_PREFIX
 from greenlove_tracker.logs.storage import LogPath, RemotePath, entries
 
 _MAX_DEPTH = 8
+_OWN_NAME = re.compile(r"\d{8}T\d{6}-[0-9a-f]{10}")  # as new_run_id() gives it: no other needs to be looked into
 
 
 class Search:
@@ -28,6 +31,7 @@ class Search:
         self.notes = ProblemLog()
         self._entered: set[tuple[int, int]] = set()
         self._by_id: dict[str, Run] = {}
+        self._by_identity: dict[str, Run] = {}
         self._logged: dict[str, LoggedRun] = {}
 
     def under(self, directory: LogPath) -> list[Run]:
@@ -44,8 +48,11 @@ class Search:
         return self._sorted()
 
     def _sorted(self) -> list[Run]:
-        for run in map(CodeCarbonRun, self._logged.values()):  # now that all rows of each were met
-            self._add(run)
+        marked = any(key.startswith(CODECARBON_PREFIX) for key in self._logged)
+        ours = {_field(run, "codecarbon_run_id") for run in self._by_id.values()} if marked else set()
+        for key, logged in self._logged.items():  # now that all rows of each were met
+            if key not in ours:  # what CodeCarbon wrote for a run that is here itself is no second one
+                self._add(CodeCarbonRun(logged))
         return [self._by_id[run_id] for run_id in sorted(self._by_id)]
 
     def _directory(self, directory: LogPath, depth: int) -> None:
@@ -137,9 +144,19 @@ class Search:
 
     def _add_own(self, run: Run) -> None:
         """Add one of our runs, whose name is its own: of two, the second is a copy, or was called so by hand."""
+        identity = identity_of(run)
+        original = self._by_identity.setdefault(identity, run)
+        if original.run_id != run.run_id:
+            copied = original if run.run_id == identity else run
+            if copied is original:
+                self._by_identity[identity] = run
+                del self._by_id[original.run_id]
+            self.notes.add(copied.path, copy_message(self._by_identity[identity].path))
+            if copied is run:
+                return
         other = self._by_id.setdefault(run.run_id, run)
         if other is not run and _are_copies(run, other):
-            self.notes.add(run.path, f"left out: the same run as in {other.path}")
+            self.notes.add(run.path, copy_message(other.path))
         elif other is not run:
             self.notes.add(run.path, f"left out: {other.path} has the same name; rename one of them")
 
@@ -159,6 +176,39 @@ class Search:
 
 def _log_name(name: str, kind: str) -> str:
     return f"{name}_carbontracker{kind}.log" if name else f"carbontracker{kind}.log"
+
+
+def copy_message(original: LogPath) -> str:
+    """Return what is said of a copy."""
+    return f"left out: the same run as in {original}"
+
+
+def _field(run: Run, name: str) -> str:
+    """Return a field of a run, of which nothing is kept; empty where it cannot be read."""
+    try:
+        return copy(run).text(name)
+    except (LogError, OSError, ValueError):
+        return ""
+
+
+def identity_of(run: Run) -> str:
+    """Return the name that a run was written under, which its directory may not have any more."""
+    return run.run_id if _OWN_NAME.fullmatch(run.run_id) else _field(run, "run_id") or run.run_id
+
+
+def copies_among(directory: LogPath, names: Sequence[str]) -> dict[str, str]:
+    """Return, by name, the directories that hold a run that another one of them holds, with the name of that one."""
+    copies: dict[str, str] = {}
+    originals: dict[str, str] = {}  # by identity, of runs that were called otherwise
+    known = set(names)
+    for name in (name for name in names if not _OWN_NAME.fullmatch(name)):
+        identity = identity_of(Run(directory / name))
+        if identity != name and identity in known:
+            copies[name] = originals.get(identity, identity)
+        elif identity != name:
+            originals[identity] = name
+            known.add(identity)
+    return copies
 
 
 def _are_copies(run: Run, other: Run) -> bool:
