@@ -6,7 +6,7 @@ import math
 import re
 import socket
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from dataclasses import field as dataclass_field
 from functools import cached_property, partial
@@ -281,7 +281,7 @@ class Run(RunFiles):
 
     @cached_property
     def terms(self) -> totals.RunFactors:
-        """The factors and names of the run."""
+        """The factors and names of the run; without its GPUs' energy, that of the rest has no price."""
         return totals.RunFactors(
             run_id=self.run_id,
             project=self.text("project"),
@@ -289,7 +289,7 @@ class Run(RunFiles):
             epochs_planned=self._epochs_planned(),
             carbon_intensity=self.carbon_intensity,
             pue=pue.value if (pue := self._factor("pue")) else 1.0,
-            electricity_price=self.electricity_price,
+            electricity_price=None if self.lacks_gpus else self.electricity_price,
             price_usd_per_gpu_hour=price.value if (price := self._factor("price_usd_per_gpu_hour")) else None,
         )
 
@@ -415,9 +415,8 @@ class Run(RunFiles):
         """Return the totals, added up from the rows whatever the summary says."""
         if ending is None:
             ending = totals.Ending(self.summary.status, self.summary.exit_code, self.summary.ended_at)
-        terms = replace(self.terms, electricity_price=None) if self.lacks_gpus else self.terms
         return totals.summarise(
-            terms,
+            self.terms,
             self.rows,
             ending,
             gpu_count=self._gpu_count(),

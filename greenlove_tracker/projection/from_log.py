@@ -122,7 +122,7 @@ def _with_place_of(run: Run, options: ProjectionOptions, gpus: TrainingGpus) -> 
         options,
         country=options.country or run.text("country") or None,
         carbon_intensity=_first(options.carbon_intensity, intensity),
-        electricity_price=_first(options.electricity_price, None if is_elsewhere else rates.electricity_price),
+        electricity_price=_first(options.electricity_price, None if is_elsewhere else run.electricity_price),
         price_usd_per_gpu_hour=_first(options.price_usd_per_gpu_hour, price),
         pue=_first(options.pue, rates.pue),
     )

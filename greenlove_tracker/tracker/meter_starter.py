@@ -6,7 +6,6 @@ import logging
 import os
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import Any
 
 from greenlove_tracker.config import Settings
@@ -105,8 +104,7 @@ class MeterStarter:
         ready_s = self._state.elapsed_s
         self._state.gpu_count = info.gpu_count
         if any(field.name == "unmeasured" and "gpu" in field.value.split() for field in info.fields):
-            # what is measured is a part of the energy: its price would not be that of the training
-            self._state.factors = replace(self._state.factors, electricity_price=None)
+            self._state.leave_price_out()
         if isinstance(self._meter, NullMeter):
             self._recorder.detach_meter(Flag.NO_METER)
         elif not self._has_failed:

@@ -7,7 +7,7 @@ import operator
 import os
 import threading
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from pathlib import Path
 
@@ -93,6 +93,10 @@ class RunState:
     def __post_init__(self) -> None:
         self.limits = budget_limits(self.settings, self.started_utc_s)
         self.forecast = self.prior
+
+    def leave_price_out(self) -> None:
+        """Count no cost of electricity: the GPUs are not measured, and the price of the rest is not the training's."""
+        self.factors = replace(self.factors, electricity_price=None)
 
     @property
     def is_first_rank(self) -> bool:

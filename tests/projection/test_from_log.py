@@ -5,7 +5,17 @@ from pathlib import Path
 
 import pytest
 from projection_samples import LAPTOP, compared, explored, logged, row_of
-from report_samples import GERMANY, GPU_FIELDS, demo_run, gpu_rows, gpu_run, write_run
+from report_samples import (
+    GERMANY,
+    GPU_FIELDS,
+    PRICE,
+    cpu_energy,
+    demo_run,
+    epoch_row,
+    gpu_rows,
+    gpu_run,
+    write_run,
+)
 
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.extrapolation.extrapolate import forecast_from_log
@@ -15,6 +25,7 @@ from greenlove_tracker.projection.comparison import compare_hours
 from greenlove_tracker.projection.from_log import TrainingGpus, logged_gpus, training_of_hours
 from greenlove_tracker.projection.speedup import at_level
 from greenlove_tracker.projection.types import ProjectionOptions
+from greenlove_tracker.report import wording
 from greenlove_tracker.report.projection_screen import projection_screen
 
 L40S = "L40S"
@@ -211,6 +222,25 @@ def test_another_pue_replaces_that_of_the_run(logs: Path) -> None:
     run = gpu_run(logs)  # PUE 1.2
     energy = logged(logs, pue=1.5).forecast.energy_kwh
     assert energy.point == pytest.approx(run.summary.energy_kwh * 1.5 / 1.2)
+
+
+def test_gpus_that_were_not_metered_win_nothing(logs: Path) -> None:
+    """Half an energy, that of the CPU alone, would make the machine here the cheapest and the cleanest."""
+    rows = [epoch_row(n, 100.0, cpu_energy(100.0)) for n in range(1, 4)]
+    fields = {**GPU_FIELDS, "unmeasured": "gpu"}
+    run = write_run(logs, rows, fields=fields, intensity=GERMANY, price=PRICE)
+    summary = run.added_up()
+    assert summary.energy.cpu_kwh > 0 and (summary.cost_usd, summary.cost_basis) == (None, "")
+    assert wording.why_no_cost(run) == "the energy of the GPUs is unknown"
+    training = logged(logs)
+    assert training.forecast.energy_kwh is training.forecast.cost_usd is None
+    assert "its GPUs could not be metered" in training.about[2]
+    comparison = compared(logs)
+    local = comparison.projections[0]
+    assert local.energy_kwh is local.emissions_kgco2e is local.cost_usd is None
+    assert training.options.electricity_price is not None  # of the place: other machines there are paid with it
+    verdicts = screen_of(comparison).splitlines()
+    assert not any("here" in line and ("cheapest" in line or "least" in line) for line in verdicts)
 
 
 def test_hours_without_a_log(monkeypatch) -> None:

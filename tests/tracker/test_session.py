@@ -6,11 +6,14 @@ import io
 import logging
 
 import pytest
-from fakes import make_tracker, train
+from fakes import ScriptedMeter, make_tracker, train
 
 from greenlove_tracker import console, read_logs
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.extrapolation import live
+from greenlove_tracker.logs.mapreduce import verify
+from greenlove_tracker.meter import MeterInfo
+from greenlove_tracker.records import Energy, Field
 
 
 def test_the_run_is_closed_after_the_monitored_epochs_and_the_training_goes_on(clock, tmp_path):
@@ -131,3 +134,36 @@ def test_the_final_screen_says_how_the_forecast_came_out(clock, tmp_path, capsys
         train(tracker, clock, 20)
     err = " ".join(capsys.readouterr().err.split())
     assert "forecast after 2 epochs 3:2" in err and "came to 3:20" in err and "interval held (19 of 19)" in err
+
+
+class WithoutGpus(ScriptedMeter):
+    """Finds a GPU that it cannot measure."""
+
+    def start(self):
+        info = super().start()
+        return MeterInfo((*info.fields, Field("unmeasured", "gpu ram")), info.gpu_count)
+
+
+def test_what_is_measured_without_the_gpus_has_no_price(clock, tmp_path):
+    readings = [Energy(cpu_kwh=0.001, cpu_method="tdp_model")] * 20
+    cases = [
+        ("a", ScriptedMeter, {"country": "DE"}),
+        ("b", WithoutGpus, {"country": "DE"}),
+        ("c", WithoutGpus, {"price_usd_per_gpu_hour": 2.0}),
+    ]
+    costs, trackers = [], []
+    for name, meter, given in cases:
+        tracker = make_tracker(clock, tmp_path / name, epochs=4, meter=meter(list(readings)), **given)
+        train(tracker, clock, 2)
+        assert tracker.forecast.energy_kwh is not None
+        costs.append(tracker.forecast.cost_usd is None)
+        train(tracker, clock, 2)
+        tracker.stop()
+        trackers.append(tracker)
+    known, half, rented = trackers
+    assert costs == [False, True, False]
+    assert known.summary.cost_basis == "electricity" and known.summary.cost_usd > 0
+    assert (half.summary.cost_usd, half.summary.energy_kwh) == (None, known.summary.energy_kwh)
+    assert rented.summary.cost_basis == "machine"
+    (run,) = read_logs(tmp_path / "b").runs
+    assert verify(run) == "" and run.electricity_price is not None
