@@ -7,11 +7,12 @@ import io
 import site
 import sys
 import sysconfig
+from argparse import Namespace
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache, partial
 from pathlib import Path
-from types import CodeType, FunctionType, MemberDescriptorType, MethodType, ModuleType
+from types import CodeType, FunctionType, MemberDescriptorType, MethodType, ModuleType, SimpleNamespace
 from typing import Any
 
 import torch
@@ -163,7 +164,8 @@ class StateFinder:
             return None
         if isinstance(thing, (FunctionType, MethodType, partial)):
             return self._function
-        if is_users(type(thing)) or (self._is_data and isinstance(thing, Dataset)):
+        is_plain = isinstance(thing, (SimpleNamespace, Namespace))
+        if is_plain or is_users(type(thing)) or (self._is_data and isinstance(thing, Dataset)):
             return self._object
         if isinstance(thing, io.IOBase) and not thing.closed and thing.seekable() and not thing.writable():
             return self._file

@@ -4,6 +4,7 @@ import copy
 import random
 import signal
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -784,7 +785,7 @@ N_CALLS = 0
 def test_what_a_step_and_a_criterion_reach_is_put_back():
     model, scaler, calls, default = nn.Linear(1, 1), torch.amp.GradScaler("cpu", growth_interval=1), 0, [0]
     average = torch.optim.swa_utils.AveragedModel(model)
-    losses = np.zeros(3)
+    losses, arguments = np.zeros(3), SimpleNamespace(step=0)
 
     class Criterion:
         def __init__(self) -> None:
@@ -800,6 +801,7 @@ def test_what_a_step_and_a_criterion_reach_is_put_back():
         global N_CALLS
         calls, N_CALLS = calls + 1, N_CALLS + 1
         losses[0] += 1
+        arguments.step += 1
         default.append(1)
         CALLS.steps += 1
         step.calls = 1
@@ -814,7 +816,7 @@ def test_what_a_step_and_a_criterion_reach_is_put_back():
         step(), step()
         assert (calls, N_CALLS, CALLS.steps, criterion.calls) == (2, 2, 2, 2)
     assert (calls, N_CALLS, CALLS.steps, criterion.calls, default) == (0, 0, 0, 0, [0])
-    assert not hasattr(step, "calls") and losses.sum() == 0
+    assert not hasattr(step, "calls") and losses.sum() == 0 and arguments.step == 0
     assert torch.equal(average.module.weight, before) and average.n_averaged == 0 and scaler._scale is None
     assert snapshot.left_changed == ()
 
