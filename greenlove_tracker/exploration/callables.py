@@ -108,7 +108,7 @@ def _checked(sizes: Sequence[int] | None, samples: int, budget_s: float) -> list
     if sizes is None:
         smallest = max(1, min(_SMALLEST, samples // 8), samples // _SMALLEST_SHARE)
         sizes = [smallest * 2**k for k in range(samples.bit_length()) if smallest * 2**k <= samples]
-    wanted = sorted({whole_number("sizes", size) for size in sizes})
+    wanted = sorted({whole_number("sizes", size, 0) for size in sizes})
     if len(wanted) < _LEAST_SIZES or wanted[0] < 1 or wanted[-1] > samples:
         raise UsageError(
             f"sizes must be three different ones or more, from 1 to samples={samples}, such as "
