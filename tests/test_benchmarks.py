@@ -213,3 +213,52 @@ def test_what_a_tool_adds_is_the_median_difference_within_a_round(overhead):
     table = overhead.whole_table(costs).splitlines()
     assert table[1].split() == ["plainly", "5.00", "s", "6.00", "s"]
     assert table[2].split()[1:] == ["5.20", "s", "6.90", "s", "+0.20", "s", "+0.80", "s"]
+
+
+@pytest.fixture
+def fuzzer(monkeypatch):
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    return importlib.import_module("fuzz_logs")
+
+
+def test_damaged_logs_neither_crash_nor_hang_nor_give_numbers_that_nobody_doubts(fuzzer):
+    tallies = fuzzer.fuzz(1500, seed=3)
+    assert set(tallies) == {"ours", "carbontracker", "CodeCarbon"}
+    assert [tally.examples for tally in tallies.values() if tally.failures] == []
+    assert sum(t.inputs for t in tallies.values()) == 1500 and all(t.noticed > 50 for t in tallies.values())
+    assert "1,500 damaged logs, 0 failures" in fuzzer.report(tallies)
+
+
+@pytest.mark.parametrize(
+    ("tool", "old", "new", "verdict"),
+    [
+        ("ours", b"0.", b"0_", ""),  # the reader refuses it by itself
+        ("CodeCarbon", b"3600.0", b"3700.0", "plausible"),  # nobody can know
+        ("carbontracker", b"0:00:01.20", b"0:00:01.30", "plausible"),
+    ],
+)
+def test_the_fuzzer_judges_by_a_grammar_of_its_own(fuzzer, tmp_path, tool, old, new, verdict):
+    seed = next(s for s in fuzzer.seeds() if s.tool == tool and any(old in data for data in s.files.values()))
+    name = next(n for n, data in seed.files.items() if old in data and not n.endswith("run.csv"))
+    _, directory, before = fuzzer._lay_out(seed, tmp_path)
+    data = seed.files[name].replace(old, new, 1)
+    (tmp_path / name).write_bytes(data)
+    assert fuzzer.unnoticed(seed, name, data, before, fuzzer.read(directory)) == verdict
+
+
+def test_the_fuzzer_finds_a_reader_that_believes_everything(fuzzer, monkeypatch):
+    from greenlove_tracker.logs import schema
+
+    monkeypatch.setattr(schema, "_is_number", lambda text: True)
+    monkeypatch.setattr(schema, "_are_close", lambda a, b: True)
+    tallies = fuzzer.fuzz(3000, seed=3)
+    assert tallies["ours"].count("unnoticed") > 0
+
+
+def test_the_fuzzer_finds_a_crash(fuzzer, monkeypatch):
+    monkeypatch.setattr(fuzzer, "read", lambda directory: {}["missing"])
+    seed = fuzzer.seeds()[0]
+    tally = fuzzer.Tally()
+    assert fuzzer._try(seed, Path(), "", b"", fuzzer.Reading((), (), 0, frozenset()), tally).startswith(
+        "crash of KeyError"
+    )

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from greenlove_tracker.forecasting import Estimate, Forecast, WarningCode
-from greenlove_tracker.logs.schema import cell, finite
+from greenlove_tracker.logs.schema import amount, cell, count, finite
 from greenlove_tracker.records import RunStatus, RunSummary
 
 # the quantities of a forecast, by column, with their units
@@ -110,17 +110,21 @@ def forecast_from_cells(cells: Mapping[str, str]) -> IssuedForecast:
     for quantity, unit in QUANTITIES.items():
         lower, upper = _bounds(quantity)
         if cells[quantity]:
-            point, low, high, level = (finite(cells[c]) for c in (quantity, lower, upper, "level"))
+            point, low, high, level = (amount(cells[c]) for c in (quantity, lower, upper, "level"))
+            if not low <= high:
+                raise ValueError(f"an interval of {quantity} that ends before it begins")
             estimates[quantity] = Estimate(point, low, high, level, unit)
+        elif cells[lower] or cells[upper]:
+            raise ValueError(f"an interval of {quantity} without its point")
     if "duration_s" not in estimates:
         raise ValueError("a forecast without its duration")
     p99 = cells["duration_p99_s"]
     return IssuedForecast(
         cells["issued_at"],
-        finite(cells["elapsed_s"]),
-        int(cells["epochs_done"]),
-        int(cells["steps_done"]),
-        int(cells["planned"]),
+        amount(cells["elapsed_s"]),
+        count(cells["epochs_done"]),
+        count(cells["steps_done"]),
+        count(cells["planned"]),
         cells["method"],
         estimates,
         finite(p99) if p99 else None,

@@ -165,6 +165,7 @@ def _merge_fields(by_node: Sequence[Mapping[str, Field]]) -> dict[str, Field]:
 
 
 _RANK_FILE = re.compile(r"epochs-([0-9]{1,9})\.csv")
+_GPU_COUNT = re.compile(r"[0-9]{1,9}")
 _NODE_FILE = re.compile(r"run-[0-9]{1,9}\.csv")
 
 
@@ -288,10 +289,17 @@ class Run(RunFiles):
             started_at=self.started_at,
             epochs_planned=self._epochs_planned(),
             carbon_intensity=self.carbon_intensity,
-            pue=pue.value if (pue := self._factor("pue")) else 1.0,
+            pue=self._pue(),
             electricity_price=None if self.lacks_gpus else self.electricity_price,
             price_usd_per_gpu_hour=price.value if (price := self._factor("price_usd_per_gpu_hour")) else None,
         )
+
+    def _pue(self) -> float:
+        """Return the PUE; 1 where the log has none, or one that cannot be."""
+        pue = self._factor("pue")
+        if pue is not None and pue.value < 1:
+            self._add_problem(schema.RUN_FILE, f"a PUE of {pue.value:g} left out: there is none below 1")
+        return pue.value if pue is not None and pue.value >= 1 else 1.0
 
     def _epochs_planned(self) -> int | None:
         """Return the epochs of the run itself, or of all trainings that joined it; None where one did not say."""
@@ -305,7 +313,7 @@ class Run(RunFiles):
         every = self._fields_by_node
         nodes = every[:1] if self.command_rows else [fields for fields in every if not _is_joined(fields)]
         found = (fields.get("gpu_count") for fields in nodes)
-        return sum(int(field.value) for field in found if field and field.value.isdecimal())
+        return sum(int(field.value) for field in found if field and _GPU_COUNT.fullmatch(field.value))
 
     @cached_property
     def _joined(self) -> Mapping[int, int]:
@@ -404,6 +412,9 @@ class Run(RunFiles):
                 reason = str(error).partition(": ")[2]
                 self._add_problem(schema.SUMMARY_FILE, f"added up from the rows instead: {reason}")
             else:
+                if reason := schema.contradiction(summary):
+                    self._add_problem(schema.SUMMARY_FILE, f"added up from the rows instead: {reason}")
+                    return self.added_up(totals.Ending(summary.status, summary.exit_code, summary.ended_at))
                 n_streams = len([name for name in self._names if name.startswith("epochs-")])
                 if n_streams == 0 or (summary.n_ranks == 1 and n_streams == 1):
                     return summary

@@ -11,14 +11,16 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import re
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache
+from functools import cache, lru_cache
 from operator import attrgetter, itemgetter
 from typing import Any
 
 from greenlove_tracker.errors import LogError
-from greenlove_tracker.records import COMPONENTS, Counts, Energy, Factor, Field, Row, RowKind, RunSummary
+from greenlove_tracker.records import COMPONENTS, Counts, Energy, Factor, Field, Method, Row, RowKind, RunSummary
 from greenlove_tracker.secret_masking import mask_command, mask_secrets
+from greenlove_tracker.units import GRAMS_PER_KG, h_from_s
 
 SCHEMA_VERSION = 1
 
@@ -68,7 +70,12 @@ _amounts_of = _cells_of("gap_before_s", "duration_s", "emissions_gco2e", *[f"gap
 _gap_methods_of = _cells_of(*[f"gap_before_{c}" for c in _METHODS])
 _methods_of = _cells_of(*_METHODS)
 _counts_of = _cells_of("steps", "batches", "samples", "tokens")
+_totals_of = _cells_of("energy_kwh", "gap_before_kwh")
 _FLAGS_AT = EPOCH_COLUMNS.index("flags")
+# float() takes more for a number than a log has: 1_0 for 10, and .5 for a 2.5 that has lost its first digit
+_is_number = re.compile(r"\s*-?\d+(?:\.\d+)?(?:[eE][+-]?\d{1,3})?\s*", re.ASCII).fullmatch
+_MAX_DIGITS = 20  # of a count; more is noise
+_ROUNDING = 1e-9  # of a sum, as a share of it: another order of its parts may round otherwise
 
 
 def epochs_file(rank: int | str) -> str:
@@ -144,7 +151,7 @@ def finite(text: str) -> float:
         ValueError: where it holds none, or an infinite one.
     """
     value = float(text)
-    if not math.isfinite(value):
+    if not math.isfinite(value) or not _is_number(text):
         raise ValueError(f"{text!r} is not a finite number")
     return value
 
@@ -156,7 +163,7 @@ def amount(text: str) -> float:
         ValueError: where it holds none, or an infinite or a negative one.
     """
     value = float(text)
-    if not 0 <= value < math.inf:
+    if not 0 <= value < math.inf or not _is_number(text):
         raise ValueError(f"{text!r} is not an amount")
     return value
 
@@ -167,10 +174,9 @@ def count(text: str) -> int:
     Raises:
         ValueError: where it holds none, or a negative one.
     """
-    value = int(text)
-    if value < 0:
+    if not (text.isascii() and text.isdigit() and len(text) <= _MAX_DIGITS):
         raise ValueError(f"{text!r} is not a count")
-    return value
+    return int(text)
 
 
 def _amounts(texts: Sequence[str]) -> list[float | None]:
@@ -178,8 +184,29 @@ def _amounts(texts: Sequence[str]) -> list[float | None]:
     return [amount(text) if text else None for text in texts]
 
 
-def _energy(kwh: Sequence[float | None], methods: Sequence[str]) -> Energy:
-    return Energy(kwh[0], kwh[1], kwh[2], methods[0] or None, methods[1] or None, methods[2] or None)
+def _energy(kwh: Sequence[float | None], methods: Sequence[str], total: str) -> Energy:
+    """Return an energy; raise ValueError where it is not its total: one of its cells is damaged."""
+    energy = Energy(kwh[0], kwh[1], kwh[2], *map(_methods, methods))
+    try:
+        total_kwh, written_kwh = energy.total_kwh, amount(total) if total else None
+    except OverflowError as error:
+        raise ValueError("its energy is beyond all numbers") from error
+    if (total_kwh is None) != (written_kwh is None) or not _are_close(total_kwh, written_kwh):
+        raise ValueError(f"its energy of {total or 'nothing'} kWh is not the sum of its components")
+    return energy
+
+
+def _are_close(a: float | None, b: float | None) -> bool:
+    """Return True where two numbers are one up to rounding, or one of them is not known."""
+    return a is None or b is None or a == b or math.isclose(a, b, rel_tol=_ROUNDING)
+
+
+@lru_cache(maxsize=256)  # of some ten that there are
+def _methods(text: str) -> str | None:
+    """Return the methods of an energy, joined by ``+``; raise ValueError where one is unknown."""
+    for word in text.split("+") if text else ():
+        Method(word)
+    return text or None
 
 
 def row_from_cells(cells: Sequence[str]) -> Row:
@@ -191,15 +218,16 @@ def row_from_cells(cells: Sequence[str]) -> Row:
     gap_before_s, duration_s, emissions_gco2e, *kwh = _amounts(_amounts_of(cells))
     if duration_s is None or gap_before_s is None:
         raise ValueError("a row without its duration")
+    total, gap_total = _totals_of(cells)
     return Row(
         RowKind(cells[0]),
-        int(cells[1]) if cells[1] else None,
+        count(cells[1]) if cells[1] else None,
         cells[2],
         gap_before_s,
-        _energy(kwh[:3], _gap_methods_of(cells)),
+        _energy(kwh[:3], _gap_methods_of(cells), gap_total),
         duration_s,
         Counts(*[count(text) if text else None for text in _counts_of(cells)]),
-        _energy(kwh[3:], _methods_of(cells)),
+        _energy(kwh[3:], _methods_of(cells), total),
         emissions_gco2e,
         frozenset(cells[_FLAGS_AT].split()),
     )
@@ -271,12 +299,15 @@ def _maybe_count(text: str) -> int | None:
     return count(text) if text else None
 
 
+def _pue(text: str) -> float:
+    value = amount(text)
+    if value < 1:
+        raise ValueError(f"a PUE of {text}: there is none below 1")
+    return value
+
+
 def _exit_code(text: str) -> int | None:
     return int(text) if text else None  # negative: the number of a signal
-
-
-def _maybe_text(text: str) -> str | None:
-    return text or None
 
 
 def _flags(text: str) -> frozenset[str]:
@@ -287,8 +318,9 @@ _READ: Mapping[str, Callable[[str], Any]] = {
     **dict.fromkeys(("run_id", "project", "status", "started_at", "ended_at", "cost_basis"), str),
     **dict.fromkeys(("epochs_planned", "steps", "batches", "samples", "tokens"), _maybe_count),
     **dict.fromkeys(("epochs_done", "gpu_count", "n_ranks", "n_nodes"), count),
-    **dict.fromkeys(("duration_s", "epochs_duration_s", "metered_s", "pue", "gpu_hours"), amount),
-    **dict.fromkeys(("cpu_method", "gpu_method", "ram_method"), _maybe_text),
+    **dict.fromkeys(("duration_s", "epochs_duration_s", "metered_s", "gpu_hours"), amount),
+    **dict.fromkeys(("cpu_method", "gpu_method", "ram_method"), _methods),
+    "pue": _pue,
     "carbon_intensity_gco2e_per_kwh": amount,
     "exit_code": _exit_code,
     "flags": _flags,
@@ -316,3 +348,26 @@ def summary_from_lines(lines: Sequence[Sequence[str]]) -> RunSummary:
     v[energy] = [Energy(*v[energy])]  # the later one first, so that the other stays where it is
     v[counts] = [Counts(*v[counts])]
     return RunSummary(*v)
+
+
+def contradiction(summary: RunSummary) -> str:
+    """Return which of the totals are not made of one another, as they were when they were written; empty: none."""
+    try:
+        return _contradiction(summary)
+    except OverflowError:
+        return "a number in it is beyond all that can be"
+
+
+def _contradiction(s: RunSummary) -> str:
+    metered_kwh, energy_kwh = s.energy.total_kwh, s.energy_kwh
+    if metered_kwh is not None and not _are_close(
+        (metered_kwh + (s.unmetered_estimate_kwh or 0.0)) * s.pue, energy_kwh
+    ):
+        return "energy_kwh is not the energy of its components"
+    if energy_kwh is not None:
+        emissions_kgco2e = energy_kwh * s.carbon_intensity_gco2e_per_kwh / GRAMS_PER_KG
+        if not _are_close(emissions_kgco2e, s.emissions_kgco2e):
+            return "emissions_kgco2e is not energy times carbon intensity"
+    if not _are_close(s.gpu_count * h_from_s(s.duration_s), s.gpu_hours):
+        return "gpu_hours is not the time of its GPUs"
+    return ""

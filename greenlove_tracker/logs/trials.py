@@ -9,7 +9,7 @@ from pathlib import Path
 from greenlove_tracker.files import write_atomically
 from greenlove_tracker.forecasting import TrainingPlan, Trial
 from greenlove_tracker.logs.csvio import log_lines
-from greenlove_tracker.logs.schema import cell, finite
+from greenlove_tracker.logs.schema import amount, cell, count, finite
 from greenlove_tracker.records import Field
 
 TRIALS_FILE = "trials.csv"
@@ -46,9 +46,9 @@ def trial_row_from_cells(cells: Mapping[str, str]) -> TrialRow:
         ValueError: where a cell is not what its column holds.
     """
     energy = cells["trial_energy_kwh"]
-    trial, epoch, sample_size, batch_size = (int(cells[c]) for c in ("trial", "epoch", "sample_size", "batch_size"))
-    energy_kwh = finite(energy) if energy else None
-    return TrialRow(trial, epoch, sample_size, batch_size, finite(cells["duration_s"]), energy_kwh)
+    trial, epoch, sample_size, batch_size = (count(cells[c]) for c in ("trial", "epoch", "sample_size", "batch_size"))
+    energy_kwh = amount(energy) if energy else None
+    return TrialRow(trial, epoch, sample_size, batch_size, amount(cells["duration_s"]), energy_kwh)
 
 
 def trials_of(rows: Iterable[TrialRow]) -> tuple[Trial, ...]:

@@ -14,6 +14,7 @@ from greenlove_tracker.logs.schema import (
     EPOCH_COLUMNS,
     RUN_FILE,
     cell,
+    contradiction,
     epochs_file,
     factor_fields,
     factor_from_fields,
@@ -35,8 +36,8 @@ COUNTS = st.builds(Counts, WHOLE, WHOLE, WHOLE, WHOLE)
 
 
 @st.composite
-def energies(draw):
-    kwh = [draw(st.none() | st.floats(0, 1e300)) for _ in range(3)]
+def energies(draw, most_kwh=1e300):
+    kwh = [draw(st.none() | st.floats(0, most_kwh)) for _ in range(3)]
     return Energy(*kwh, *(None if e is None else draw(METHODS) for e in kwh))
 
 
@@ -53,7 +54,8 @@ ROWS = st.builds(
     st.none() | POSITIVE,
     FLAGS,
 )
-OPTIONAL = st.none() | POSITIVE
+BOUNDED = st.floats(0, 1e90)
+OPTIONAL = st.none() | BOUNDED
 SUMMARIES = st.builds(
     RunSummary,
     run_id=TEXTS,
@@ -62,27 +64,38 @@ SUMMARIES = st.builds(
     exit_code=st.none() | st.integers(-64, 255),
     started_at=TEXTS,
     ended_at=TEXTS,
-    epochs_done=st.integers(0),
+    epochs_done=st.integers(0, 10**9),
     epochs_planned=WHOLE,
     counts=COUNTS,
-    duration_s=POSITIVE,
-    epochs_duration_s=POSITIVE,
-    metered_s=POSITIVE,
-    energy=energies(),
+    duration_s=BOUNDED,
+    epochs_duration_s=BOUNDED,
+    metered_s=BOUNDED,
+    energy=energies(1e90),
     measured_kwh=OPTIONAL,
     unmetered_estimate_kwh=OPTIONAL,
-    pue=POSITIVE,
+    pue=st.floats(1, 10),
     energy_kwh=OPTIONAL,
-    carbon_intensity_gco2e_per_kwh=POSITIVE,
+    carbon_intensity_gco2e_per_kwh=BOUNDED,
     emissions_kgco2e=OPTIONAL,
     cost_usd=OPTIONAL,
     cost_basis=TEXTS,
-    gpu_count=st.integers(0),
-    gpu_hours=POSITIVE,
-    n_ranks=st.integers(1),
-    n_nodes=st.integers(1),
+    gpu_count=st.integers(0, 10**9),
+    gpu_hours=BOUNDED,
+    n_ranks=st.integers(1, 10**9),
+    n_nodes=st.integers(1, 10**9),
     flags=FLAGS,
 )
+
+
+@st.composite
+def agreeing(draw):
+    """A summary whose totals are made of one another, as those that are written."""
+    s = draw(SUMMARIES)
+    metered_kwh = s.energy.total_kwh
+    energy_kwh = None if metered_kwh is None else (metered_kwh + (s.unmetered_estimate_kwh or 0.0)) * s.pue
+    emissions = None if energy_kwh is None else energy_kwh * s.carbon_intensity_gco2e_per_kwh / 1000
+    hours = s.gpu_count * s.duration_s / 3600
+    return dataclasses.replace(s, energy_kwh=energy_kwh, emissions_kgco2e=emissions, gpu_hours=hours)
 
 
 def read_back(fields):
@@ -100,7 +113,7 @@ def test_a_row_reads_back_as_it_was(row):
     assert row_from_cells(cells) == row
 
 
-@given(SUMMARIES)
+@given(agreeing())
 def test_a_summary_reads_back_as_it_was(summary):
     fields = summary_fields(summary)
     cells = through_csv([[f.name, f.value, f.unit] for f in fields])
@@ -244,3 +257,65 @@ def test_names_of_files():
 
 def test_the_largest_float_is_a_float():
     assert row_from_cells(cells(duration_s=repr(sys.float_info.max))).duration_s == sys.float_info.max
+
+
+@pytest.mark.parametrize(
+    ("column", "text", "says"),
+    [
+        ("duration_s", "1_0", "'1_0' is not an amount"),  # float() takes it for 10
+        ("duration_s", "+3.5", "not an amount"),  # a digit that was lost
+        ("duration_s", "٣", "not an amount"),
+        ("steps", "1_0", "not a count"),
+        ("epoch", "-2", "not a count"),
+        ("gpu_kwh", "0.9", "not the sum of its components"),
+        ("energy_kwh", "0.9", "not the sum of its components"),
+        ("energy_kwh", "", "not the sum of its components"),
+        ("gap_before_gpu_kwh", "0.9", "not the sum of its components"),
+        ("gpu_method", "cou7ter", "cou7ter"),
+        ("gpu_kwh", "1e308", "not the sum"),
+    ],
+)
+def test_a_damaged_cell_costs_its_row(column, text, says):
+    energy = Energy(cpu_kwh=0.1, gpu_kwh=0.2, cpu_method=Method.TDP_MODEL, gpu_method=Method.COUNTER)
+    cells = row_cells(Row(RowKind.EPOCH, 1, "", 1.0, energy, 10.0, Counts(5), energy, 0.1))
+    cells[EPOCH_COLUMNS.index(column)] = text
+    with pytest.raises(ValueError, match=says):
+        row_from_cells(cells)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "says"),
+    [
+        ("energy_kwh", "0.9", "energy of its components"),
+        ("gpu_kwh", "0.9", "energy of its components"),
+        ("emissions_kgco2e", "0.9", "energy times carbon intensity"),
+        ("gpu_hours", "0.9", "time of its GPUs"),
+        ("duration_s", "7200.0", "time of its GPUs"),
+        ("pue", "0.5", "none below 1"),
+        ("gpu_method", "cou7ter", "cou7ter"),
+    ],
+)
+def test_totals_that_contradict_each_other_are_refused(name, text, says):
+    energy = Energy(gpu_kwh=0.2, gpu_method=Method.COUNTER)
+    amounts = {"duration_s": 3600.0, "epochs_duration_s": 3600.0, "metered_s": 3600.0, "gpu_hours": 2.0, "pue": 1.5}
+    energies_kwh = {"measured_kwh": 0.2, "unmetered_estimate_kwh": 0.0, "energy_kwh": 0.3, "emissions_kgco2e": 0.12}
+    names = dict.fromkeys(("run_id", "project", "status", "started_at", "ended_at", "cost_basis"), "")
+    counts = {
+        "exit_code": 0,
+        "epochs_done": 1,
+        "epochs_planned": 1,
+        "gpu_count": 2,
+        "counts": Counts(),
+        "cost_usd": None,
+    }
+    factor = {"carbon_intensity_gco2e_per_kwh": 400.0}
+    summary = RunSummary(energy=energy, **names, **amounts, **energies_kwh, **counts, **factor)
+    fields = {f.name: f for f in summary_fields(summary)}
+    assert read_back(fields) == summary
+    assert contradiction(summary) == ""
+    damaged = {**fields, name: dataclasses.replace(fields[name], value=text)}
+    if name in ("pue", "gpu_method"):
+        with pytest.raises(LogError, match=says):
+            read_back(damaged)
+    else:
+        assert says in contradiction(read_back(damaged))

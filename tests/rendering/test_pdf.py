@@ -9,6 +9,7 @@ from pypdf import PdfReader
 from report_samples import GPU_FIELDS, cpu_energy, demo_run, epoch_row, gpu_energy, gpu_rows, gpu_run, write_run
 from reportlab.graphics.shapes import Group, Line, Rect
 
+from greenlove_tracker import read_logs
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.records import RowKind
@@ -106,7 +107,10 @@ def test_a_total_that_was_changed_is_noticed(logs: Path) -> None:
     run = demo_run(logs)
     file = run.path / "summary.csv"
     file.write_text(re.sub(r"(?m)^energy_kwh,.*$", "energy_kwh,5.0,kWh", file.read_text()))
-    assert "not what its parts come to" in pdf_text(logs)
+    read = read_logs(logs).runs[0]
+    assert (read.summary.energy_kwh, read.summary.status) == (run.summary.energy_kwh, run.summary.status)
+    assert "added up from the rows instead: energy_kwh is not" in str(read.problems[0])
+    assert "5.00 kWh" not in pdf_text(logs)
 
 
 def test_the_parts_of_the_energy_add_up_to_the_total(logs: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from greenlove_tracker.format import escape_formula
+from greenlove_tracker.logs import schema
 from greenlove_tracker.logs.csvio import NOT_UTF_8, UNKNOWN, UTF_16
 from greenlove_tracker.logs.problems import Problem, ProblemLog
 from greenlove_tracker.logs.run import Run
@@ -187,7 +187,8 @@ def amount(text: str) -> float | None:
     """
     if not text.strip() or text.strip().lower() in ("none", "nan"):
         return None
-    value = float(text)
-    if not math.isfinite(value) or value < 0:
-        raise ValueError(f"{text.strip()[:40]!r} is not an amount")
-    return value
+    float(text)  # says itself where it is no number at all
+    try:
+        return schema.amount(text)
+    except ValueError:
+        raise ValueError(f"{text.strip()[:40]!r} is not an amount") from None

@@ -149,6 +149,8 @@ class CarbontrackerRun(ForeignRun):
         log = self.log
         if log.pue is None:
             self._notes.add(self.path, "names no PUE: counted without")
+        if log.epochs and log.intensity_gco2e_per_kwh is None and _intensity(log) is not None:
+            self._notes.add(self.path, "names no carbon intensity: taken from its totals")
         actual, methods = log.actual, {component: _method(log, component) for component in ("cpu", "gpu")}
         return ForeignRecord(
             fields=_fields(log, self.name, methods),
@@ -269,7 +271,7 @@ MAX_PARTS = 1000  # devices, equivalents: more are no log's
 _MAX_WRAPPED = 100_000  # characters of the powers of many devices
 
 _STAMPED = re.compile(r"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)(?:,\d+)? - (.*)")
-_DURATION = re.compile(r"(\d{1,7}):(\d\d):(\d\d?(?:\.\d+)?)")
+_DURATION = re.compile(r"(?:(\d{1,7}) days?, )?(\d{1,7}):([0-5]\d):([0-5]?\d(?:\.\d+)?)", re.ASCII)
 _DEVICES = re.compile(r"(\w+) with device\(s\) (.*?)\.(?= \w+ with device\(s\) |\s*$)")
 
 
@@ -365,10 +367,11 @@ def seconds(text: str) -> float:
     Raises:
         ValueError: where it is none.
     """
-    found = _DURATION.search(text)
+    found = _DURATION.fullmatch(text.strip())
     if not found:
         raise ValueError(f"{text.strip()[:40]!r} is no duration")
-    return timedelta(minutes=60 * int(found[1]) + int(found[2]), seconds=float(found[3])).total_seconds()
+    days, hours, minutes = (int(part or 0) for part in found.groups()[:3])
+    return timedelta(days, hours=hours, minutes=minutes, seconds=float(found[4])).total_seconds()
 
 
 def whole(text: str) -> int:
@@ -385,7 +388,7 @@ def whole(text: str) -> int:
 # -- The standard log: each epoch's time and mean power, the factors, and how it ended --
 
 _POWER = re.compile(r"Average power usage \(W\) for (\w+): (.*)")
-_PUE = re.compile(r"PUE coefficient of (\d[\d.]*\d)(?: \((.*)\))?")
+_PUE = re.compile(r"PUE coefficient of ([\d.]*\d)(?: \((.*)\))?\.?\s*")
 _INTENSITY = re.compile(r"Average carbon intensity during training was (\d[\d.]*\d) gCO2eq/kWh")
 _LOCATION = re.compile(r"at detected location:? (.*)")
 _PLANNED = re.compile(r"before all (\d+) epochs")
@@ -399,6 +402,8 @@ def read_standard(file: Path, log: CarbontrackerLog, notes: ProblemLog) -> None:
         log.ended_at = stamp or log.ended_at
         take = _BY_FIRST_WORD.get(message.partition(" ")[0])
         if take is None:
+            if message[:4].isdecimal() or any(word in message for word in _BY_FIRST_WORD):
+                notes.add(file, f"line {number} left out: {message[:80]!r} is no message with its time")
             continue
         try:
             take(log, stamp, message)
@@ -407,7 +412,26 @@ def read_standard(file: Path, log: CarbontrackerLog, notes: ProblemLog) -> None:
     for epoch in log.epochs:
         if epoch.duration_s is None:
             notes.add(file, f"epoch {epoch.number} left out: no duration")
+    for text in _gaps(log):
+        notes.add(file, text)
     log.epochs = [epoch for epoch in log.epochs if epoch.duration_s is not None]
+
+
+def _gaps(log: CarbontrackerLog) -> Iterator[str]:
+    """Yield what the log should hold and does not: a line of it was lost, or damaged beyond being known."""
+    expected = 1
+    for epoch in log.epochs:
+        if epoch.number != expected:
+            yield f"epoch {epoch.number} follows on epoch {expected - 1}"
+        expected = epoch.number + 1
+    found = [component for component in log.devices if component in ("cpu", "gpu")]
+    components = dict.fromkeys([*found, *(component for epoch in log.epochs for component in epoch.powers_w)])
+    for component in components:
+        if log.devices and component not in log.devices:
+            yield f"a power of {component}, which is not among the components that were found"
+        for epoch in log.epochs:
+            if component not in epoch.powers_w:
+                yield f"epoch {epoch.number} has no power of {component}"
 
 
 def _take_version(log: CarbontrackerLog, stamp: datetime | None, message: str) -> None:
@@ -415,7 +439,10 @@ def _take_version(log: CarbontrackerLog, stamp: datetime | None, message: str) -
 
 
 def _take_pue(log: CarbontrackerLog, stamp: datetime | None, message: str) -> None:
-    if found := _PUE.search(message):
+    if "PUE coefficient" in message:
+        found = _PUE.fullmatch(message, max(0, message.find("PUE coefficient")))
+        if found is None:
+            raise ValueError(f"{message[:80]!r} has no PUE")
         value = amount(found[1])
         if value is None or value < 1:
             raise ValueError(f"a PUE of {found[1][:40]}")
@@ -432,8 +459,9 @@ def _take_epoch(log: CarbontrackerLog, stamp: datetime | None, message: str) -> 
 
 
 def _take_duration(log: CarbontrackerLog, stamp: datetime | None, message: str) -> None:
-    if log.epochs and log.epochs[-1].duration_s is None:
-        log.epochs[-1].duration_s = seconds(message)
+    if not log.epochs or log.epochs[-1].duration_s is not None:
+        raise ValueError("a duration without an epoch of its own")
+    log.epochs[-1].duration_s = seconds(message.removeprefix("Duration:"))
 
 
 def _take_average(log: CarbontrackerLog, stamp: datetime | None, message: str) -> None:
@@ -442,7 +470,11 @@ def _take_average(log: CarbontrackerLog, stamp: datetime | None, message: str) -
         _take_location(log, stamp, message)
     elif (found := _POWER.fullmatch(message)) and log.epochs:
         component = found[1].lower()
+        if component in log.epochs[-1].powers_w:
+            raise ValueError(f"a power of {component} without an epoch of its own")
         log.epochs[-1].powers_w[component] = _powers_w(found[2], log.devices.get(component, ()))
+    else:
+        raise ValueError(f"{message[:80]!r} is not understood")
 
 
 def _powers_w(text: str, devices: tuple[str, ...]) -> tuple[float, ...] | None:

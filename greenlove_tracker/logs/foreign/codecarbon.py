@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -162,6 +163,44 @@ def _joined(texts: Iterable[str]) -> str:
 # -- Reads CodeCarbon's ``emissions.csv``, with the columns of its versions 1 to 3, row by row --
 
 _NEEDED = frozenset({"timestamp", "duration", "emissions", "energy_consumed"})
+_KNOWN = _NEEDED | {
+    "task_name",
+    "project_name",
+    "run_id",
+    "experiment_id",
+    "experiment_name",
+    "emissions_rate",
+    "cpu_power",
+    "gpu_power",
+    "ram_power",
+    "cpu_energy",
+    "gpu_energy",
+    "ram_energy",
+    "water_consumed",
+    "country_name",
+    "country_iso_code",
+    "region",
+    "cloud_provider",
+    "cloud_region",
+    "os",
+    "python_version",
+    "codecarbon_version",
+    "cpu_count",
+    "cpu_model",
+    "gpu_count",
+    "gpu_model",
+    "longitude",
+    "latitude",
+    "ram_total_size",
+    "tracking_mode",
+    "cpu_utilization_percent",
+    "gpu_utilization_percent",
+    "ram_utilization_percent",
+    "ram_used_gb",
+    "on_cloud",
+    "pue",
+    "wue",
+}  # of all its versions so far
 _TEXTS = (
     "project_name",
     "country_iso_code",
@@ -232,6 +271,8 @@ def read_emissions(file: Path, notes: ProblemLog) -> dict[str, LoggedRun] | None
     _, header = next(lines, (0, []))
     if not set(header) >= _NEEDED:
         return None
+    if unknown := sorted(set(header) - _KNOWN):
+        notes.add(file, f"columns that are not known, left out: {', '.join(map(safe_text, unknown))}")
     for number, values in lines:
         if len(values) != len(header):
             notes.add(file, f"line {number} left out: {len(values) or 'unreadable'} cells instead of {len(header)}")
@@ -242,6 +283,8 @@ def read_emissions(file: Path, notes: ProblemLog) -> dict[str, LoggedRun] | None
         except ValueError as error:
             notes.add(file, f"line {number} left out: {error}")
             continue
+        if not _is_sum(reading, amount(cells["energy_consumed"])):
+            notes.add(file, f"line {number}: energy_consumed is not the sum of its components; one of them is damaged")
         run_id = cells.get("run_id", "")
         run = runs.setdefault(run_id or f"{file}-{number}", LoggedRun(file, run_id or f"{file.name}-{number}"))
         run.pue = pue if pue and pue >= 1 else 1.0
@@ -263,6 +306,14 @@ def _reading(cells: Mapping[str, str]) -> Reading:
     cpu, gpu, ram = (_energy_kwh(cells.get(f"{component}_energy", "")) for component in ("cpu", "gpu", "ram"))
     total_kwh = _energy_kwh(cells["energy_consumed"])
     return Reading(_moment(cells["timestamp"]), duration_s, amount(cells["emissions"]), cpu, gpu, ram, total_kwh)
+
+
+def _is_sum(reading: Reading, total_kwh: float | None) -> bool:
+    """Return True where the total is that of the components, as far as the file has both; people round such files."""
+    known = [kwh for kwh in _energies(reading) if kwh is not None]
+    if total_kwh is None or not known:
+        return True
+    return math.isclose(sum(known), total_kwh, rel_tol=1e-3, abs_tol=1e-12)
 
 
 def _energy_kwh(text: str) -> float | None:
