@@ -411,9 +411,10 @@ def unnoticed(seed: Seed, name: str, data: bytes, before: Reading, after: Readin
 
 def _misfit(seed: Seed, name: str, data: bytes) -> str:
     """Return a changed line that does not fit its grammar; empty where all do."""
-    old = set(re.split(r"\r\n|\n|\r", seed.files[name].decode("utf-8", "replace")))
+    ends = r"\r\n|\n|\r" if seed.tool == "ours" else r"\r?\n"
+    old = set(re.split(ends, seed.files[name].decode("utf-8", "replace")))
     fits = {"ours": _fits_own, "carbontracker": _fits_carbontracker, "CodeCarbon": _fits_codecarbon}[seed.tool]
-    lines = re.split(r"\r\n|\n|\r", data.decode("utf-8", "replace").removeprefix("\ufeff"))
+    lines = re.split(ends, data.decode("utf-8", "replace").removeprefix("\ufeff"))
     header = _cells(lines[0])
     if seed.tool != "carbontracker" and lines[0] not in old:  # columns in another order are a table all the same
         columns = _cells(seed.files[name].decode().partition("\n")[0])
@@ -441,7 +442,9 @@ def _fits_own(line: str, header: Sequence[str], name: str) -> bool:
     if file in ("forecasts.csv", "trials.csv"):
         words = ("issued_at", "method", "warnings")
         return all(_is_amount(v) for n, v in row.items() if n not in words)
-    numeric = ("_s", "_kwh", "_usd", "_kgco2e", "_gco2e_per_kwh", "hours", "pue", "_done", "_count", "carbon_intensity")
+    numeric: tuple[str, ...] = ("pue", "carbon_intensity", "electricity_price", "price_usd_per_gpu_hour", "gpu_count")
+    if file == schema.SUMMARY_FILE:
+        numeric += ("_s", "_kwh", "_usd", "_kgco2e", "_gco2e_per_kwh", "hours", "_done")
     return not cells[0].endswith(numeric) or _is_amount(cells[1])
 
 
@@ -455,6 +458,7 @@ _CARBONTRACKER = re.compile(
             rf"{_STAMP}Average power usage \(W\) for \w+: {_POWERS}",
             rf"{_STAMP}.*PUE coefficient of \d+(\.\d+)?( \(.*\))?\.?",
             rf"{_STAMP}Average carbon intensity during training was \d+(\.\d+)? gCO2eq/kWh.*",
+            rf"{_STAMP}Carbo.* fetched every .*",  # the place, by name
             rf"{_STAMP}(CarbonTracker:)? ?(Monitoring|carbontracker|The|Carbon|Training|Session|Finished|Average).*",
             r"(Actual|Predicted) consumption for \d+ epoch\(s\):",
             r"\tTime:\t\d{1,7}:[0-5]\d:[0-5]\d(\.\d+)?",
@@ -469,7 +473,7 @@ _CARBONTRACKER = re.compile(
 
 
 def _fits_carbontracker(line: str, header: Sequence[str], name: str) -> bool:
-    message = re.sub(rf"^{_STAMP}", "", line)
+    message = line.partition(" - ")[2] or line
     return not re.search(r"\d", message) or _CARBONTRACKER.fullmatch(line) is not None  # without a digit: no number
 
 

@@ -74,9 +74,6 @@ class Fault:
     xfail: str = ""
 
 
-_OTHERS = "item {} of the same work, which is under way"
-
-
 def _fails(
     name: str, what: str, says: str = "training goes on", where: str = "none", call: int = 3, xfail: str = ""
 ) -> Fault:
@@ -231,7 +228,7 @@ FAULTS = (
         says="",
     ),
     _fails("tracker.background:BackgroundWorker.tick", "our thread raises at each tick", says="", where="log", call=1),
-    _fails("tracker.session:Session.after_epoch", "our code raises behind an epoch"),
+    _fails("tracker.recorder:Recorder.finish", "our code raises at the end", "closed properly", where="log", call=1),
     _fails("devices:synchronise", "torch's synchronisation raises", says="could not be synchronised", where="log"),
     _fails("logs.totals:summarise", "the totals cannot be made", says="closed properly", where="log", call=1),
     _fails("tracker.session:run_factors", "a table of ours cannot be read", call=1, says=""),

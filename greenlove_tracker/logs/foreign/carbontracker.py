@@ -271,7 +271,7 @@ MAX_PARTS = 1000  # devices, equivalents: more are no log's
 _MAX_WRAPPED = 100_000  # characters of the powers of many devices
 
 _STAMPED = re.compile(r"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)(?:,\d+)? - (.*)")
-_DURATION = re.compile(r"(?:(\d{1,7}) days?, )?(\d{1,7}):([0-5]\d):([0-5]?\d(?:\.\d+)?)", re.ASCII)
+_DURATION = re.compile(r"(?:(\d{1,7}) days?, )?(\d{1,7}):([0-5]\d):([0-5]\d(?:\.\d+)?)", re.ASCII)
 _DEVICES = re.compile(r"(\w+) with device\(s\) (.*?)\.(?= \w+ with device\(s\) |\s*$)")
 
 
@@ -524,7 +524,7 @@ _BY_FIRST_WORD: dict[str, Callable[[CarbontrackerLog, datetime | None, str], Non
 
 # -- The output log: the prediction, and the totals of the run --
 
-_BLOCK = re.compile(r"(Actual|Predicted) consumption(?: for (\d+) epoch)?")
+_BLOCK = re.compile(r"(Actual|Predicted) consumption(?: for (\d+) epoch(?:\(s\)|s)?)?:?")
 _EQUIVALENT = re.compile(r"(\d[\d.]*) (\S.*)")
 
 
@@ -536,7 +536,12 @@ def read_output(file: Path, log: CarbontrackerLog, notes: ProblemLog) -> None:
         log.ended_at = stamp or log.ended_at
         text = message.removeprefix("CarbonTracker:").strip()
         try:
-            if found := _BLOCK.match(text):
+            if "CarbonTracker:" in text:
+                raise ValueError(f"{text[:80]!r} is no message with its time")
+            if text.startswith(("Actual consumption", "Predicted consumption")):
+                block = None
+                if (found := _BLOCK.fullmatch(text)) is None:
+                    raise ValueError(f"{text[:80]!r} is not understood")
                 block = Consumption(whole(found[2]) if found[2] else None, at=stamp)
                 if found[1] == "Actual":
                     log.actual = block
@@ -547,8 +552,17 @@ def read_output(file: Path, log: CarbontrackerLog, notes: ProblemLog) -> None:
                 _take_devices(log, text)
             elif block is not None:
                 _take_amount(block, text)
+            elif text:
+                raise ValueError(f"{text[:80]!r} is of nothing that is named")
         except ValueError as error:
             notes.add(file, f"line {number} left out: {error}")
+    _note_incomplete(log, file, notes)
+
+
+def _note_incomplete(log: CarbontrackerLog, file: Path, notes: ProblemLog) -> None:
+    for name, block in (("actual", log.actual), ("predicted", log.predicted)):
+        if block is not None and (block.duration_s is None or block.energy_kwh is None):
+            notes.add(file, f"the {name} consumption lacks its time or its energy")
 
 
 def _take_devices(log: CarbontrackerLog, text: str) -> None:
@@ -556,13 +570,21 @@ def _take_devices(log: CarbontrackerLog, text: str) -> None:
         log.devices = devices_of(text)
 
 
+def _amount_in(text: str, unit: str) -> float | None:
+    if not text.rstrip().endswith(f" {unit}"):
+        raise ValueError(f"{text.strip()[:40]!r} is not in {unit}")
+    return amount(text.rstrip().removesuffix(unit))
+
+
 def _take_amount(block: Consumption, text: str) -> None:
     name, _, value = text.partition(":")
     if name == "Time":
         block.duration_s = seconds(value)
     elif name == "Energy":
-        block.energy_kwh = amount(value.strip().removesuffix("kWh"))
+        block.energy_kwh = _amount_in(value, "kWh")
     elif name == "CO2eq":
-        block.emissions_gco2e = amount(value.strip().removesuffix("g"))
+        block.emissions_gco2e = _amount_in(value, "g")
     elif (found := _EQUIVALENT.fullmatch(text)) and len(block.equivalents) < MAX_PARTS:
-        block.equivalents[safe_text(found[2])] = float(found[1])
+        block.equivalents[safe_text(found[2])] = amount(found[1]) or 0.0
+    elif text and text != "This is equivalent to:":
+        raise ValueError(f"{text[:80]!r} is not understood")
