@@ -90,7 +90,8 @@ class _Verbs(click.Group):
             values, _, order = parser.parse_args(args=list(args))
         except click.UsageError:  # run itself says so
             return ["run", *args]
-        words: list[str] = list(values.get("command") or [])
+        given = values.get("command")  # click's own mark of what is missing, where there is none
+        words = list(given) if isinstance(given, tuple | list) else []
         before = args[: len(args) - len(words)]
         is_verb = bool(words) and words[0] in self.commands and not Path(words[0]).exists()
         if not is_verb or values.get("module") or "--" in before[-1:]:

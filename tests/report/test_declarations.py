@@ -372,7 +372,7 @@ DECLARE = {
 @pytest.mark.parametrize("name", DECLARE)
 def test_a_declaration_reads_each_file_once(tmp_path, monkeypatch, name):
     for i in range(3):
-        written(tmp_path, run_id=f"run-{i}")
+        written(tmp_path, run_id=f"20261101T00000{i}-0123456789")  # of another name it is read once more: a copy?
     opened, open_file = Counter(), os.open
 
     def counting(path, *arguments, **more):
