@@ -75,9 +75,7 @@ class Trial:
             raise UsageError("a trial needs at least one epoch_durations_s")
         for duration_s in self.epoch_durations_s:
             if not LEAST_S <= duration_s <= MOST_S:
-                raise UsageError(
-                    f"epoch_durations_s must be positive and finite, and seconds that can be meant, not {duration_s!r}"
-                )
+                raise UsageError(f"epoch_durations_s must be between 1e-12 and 1e12 s, not {duration_s!r}")
         if self.energy_kwh is not None and not (math.isfinite(self.energy_kwh) and self.energy_kwh > 0):
             raise UsageError(f"energy_kwh must be positive, or None where it was not measured, not {self.energy_kwh!r}")
 

@@ -152,7 +152,7 @@ class StateFinder:
             look, name, thing, self._is_data = self._objects.popleft()
             self._n_objects += 1
             if self._n_objects > _MOST_OBJECTS:
-                reason = f"more than {_MOST_OBJECTS:,} objects hang on step and data; the others were not looked into"
+                reason = f"more than {_MOST_OBJECTS:,} objects belong to step and data; the rest were not checked"
                 self.items.append(snapshot_items.SavedState(name, partial(str, reason), _raise_left_changed))
                 self._objects.clear()
                 return

@@ -190,7 +190,7 @@ def _energy(kwh: Sequence[float | None], methods: Sequence[str], total: str) -> 
     try:
         total_kwh, written_kwh = energy.total_kwh, amount(total) if total else None
     except OverflowError as error:
-        raise ValueError("its energy is beyond all numbers") from error
+        raise ValueError("its energy is too large to be a number") from error
     if (total_kwh is None) != (written_kwh is None) or not _are_close(total_kwh, written_kwh):
         raise ValueError(f"its energy of {total or 'nothing'} kWh is not the sum of its components")
     return energy
@@ -355,7 +355,7 @@ def contradiction(summary: RunSummary) -> str:
     try:
         return _contradiction(summary)
     except OverflowError:
-        return "a number in it is beyond all that can be"
+        return "a number in it is too large"
 
 
 def _contradiction(s: RunSummary) -> str:

@@ -171,7 +171,7 @@ def measured_sentence(run: Run) -> str:
     if share is None and _ended_too_soon(run):
         advice = "call tracker.wait_ready(30) before the first epoch, or run longer"
         if not _has_own_tracker(run):
-            advice = "a longer run is measured"
+            advice = "a longer run would be measured"
         return f"No energy was measured: {why_no_energy(run)}; {advice}"
     if share is None:
         return f"No energy was measured: {why_no_energy(run)} (greenlove doctor)"

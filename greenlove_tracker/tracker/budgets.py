@@ -188,7 +188,7 @@ class BudgetVerdict(StrEnum):
 
     EXCEEDED = "over its limit"
     LIKELY_EXCEEDED = "likely over its limit"
-    OPEN = "perhaps over its limit"
+    OPEN = "may exceed its limit"
     LIKELY_KEPT = "within its limit"
 
 

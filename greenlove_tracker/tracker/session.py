@@ -327,7 +327,7 @@ class Session:
     def warn_closed(self, method: str) -> None:
         """Warn of a call after the end of the run."""
         with signal_hold:
-            message = f"{method}() after stop(): this run is closed, and counts nothing more; make a new Tracker"
+            message = f"{method}() after stop(): this run is closed, later calls are ignored; make a new Tracker"
             self.state.warn_once.misuse("closed", message)
 
     def _confirm(self) -> None:

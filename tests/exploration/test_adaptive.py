@@ -148,7 +148,7 @@ def test_four_sizes_in_no_order_of_size_whenever_the_budget_and_the_data_allow(
     scheduler = explore(loop, batches, epochs, budget_s=budget_s, seed=seed)
     found = sizes(scheduler)
     assert len(set(found)) >= 4 and found != sorted(found) and found != sorted(found, reverse=True)
-    assert 6 <= len(found) <= 9
+    assert 6 <= len(found) <= 20  # nine, and more where a wide forecast uses the budget up
     assert found.count(min(found)) > 1
     assert len({t.batches for t in scheduler.trials(BATCH)}) >= 4
 
