@@ -180,6 +180,13 @@ def test_where_no_budget_would_narrow_a_forecast_none_is_advised(tmp_path):
     assert advice == ["a larger --budget would hardly narrow it; a quieter machine may"]
 
 
+def test_where_no_budget_would_narrow_a_forecast_a_far_plan_advises_none_either(tmp_path):
+    estimation = explored(tmp_path, step_s=1.0, n=64 * 20_000, noise=30.0, budget_s=600.0)[0]
+    advice = {w.name: w.advice for w in estimation.forecast.warnings}
+    assert "would hardly narrow it" in advice["WIDE"] and advice["FAR"] == ""
+    assert not any(text.startswith(("a larger --budget", "--budget")) for n, text in advice.items() if n != "WIDE")
+
+
 def test_an_estimator_explores_as_often_as_it_is_asked(tmp_path):
     clock, model = FakeClock(), nn.Linear(1, 1)
     estimator = Estimator(

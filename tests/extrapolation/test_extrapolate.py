@@ -18,6 +18,7 @@ from greenlove_tracker.extrapolation.preprocess import cold_epochs, cold_epochs_
 BATCH = 64
 SIZES = (6, 6, 12, 24, 24, 48, 62, 62, 62)
 PLAN = TrainingPlan(samples=60_000, batch_size=BATCH, epochs=100)
+EVALUATED = TrainingPlan(samples=60_000, batch_size=BATCH, epochs=100, eval_every=1)
 
 
 def run(rng, batches, epochs, *, fixed_s=0.0, batch_s=1e-3, noise=0.01, run_noise=0.01, square_s=0.0):
@@ -107,8 +108,10 @@ def test_extrapolating_far_is_said():
         (lambda: extrapolate([], PLAN), "no trials"),
         (lambda: Trial(0, 64, (1.0,)), "sample_size must be"),
         (lambda: Trial(64, 64, ()), "at least one"),
-        (lambda: Trial(64, 64, (-1.0,)), "between 1e-12 and 1e12"),
-        (lambda: Trial(64, 64, (math.nan,)), "between 1e-12 and 1e12"),
+        (lambda: Trial(64, 64, (-1.0,)), "between 1e-12 and 1e12 s"),
+        (lambda: Trial(64, 64, (math.nan,)), "between 1e-12 and 1e12 s"),
+        (lambda: Trial(64, 64, (1e300,)), "between 1e-12 and 1e12 s, not 1e\\+300"),
+        (lambda: Trial(64, 64, (1.0, 1e-300)), "between 1e-12 and 1e12 s, not 1e-300"),
         (lambda: Trial(64, 64, (1.0,), energy_kwh=0.0), "None where it was not measured"),
         (lambda: TrainingPlan(samples=100, batch_size=10), "epochs=…"),
         (lambda: TrainingPlan(epochs=100, steps=10), "not in both"),
@@ -121,6 +124,9 @@ def test_extrapolating_far_is_said():
         (lambda: extrapolate(exact(), PLAN, level=1.0), "level must"),
         (lambda: extrapolate(exact(), PLAN, cold_start_s=math.nan), "cold_start_s must"),
         (lambda: extrapolate(exact(), PLAN, cold_start_s=-1.0), "cold_start_s must"),
+        (lambda: extrapolate(exact(), PLAN, cold_start_s=1e300), "cold_start_s must"),
+        (lambda: extrapolate(exact(), EVALUATED, eval_durations_s=(1e300,)), "eval_durations_s must"),
+        (lambda: extrapolate(exact(), EVALUATED, eval_durations_s=(1e-300,)), "eval_durations_s must"),
         (lambda: extrapolate(exact(), PLAN, warmup_epochs=-1), "warmup_epochs must"),
         (lambda: green_love.GreenLoveOptions(warmup_epochs=-1), "warmup_epochs must"),
         (lambda: extrapolate(in_s((10, 11, 12), (1e-3, 1e3, 1.0)), PLAN, method="power"), "differ too much"),
