@@ -349,23 +349,30 @@ def synchronise() -> None:
 
     torch is looked up, never imported: a program that has not loaded it has nothing to wait for.
     """
-    cuda = getattr(sys.modules.get("torch"), "cuda", None)
-    if cuda is not None and getattr(cuda, "is_initialized", bool)():
+    if (cuda := _started_cuda()) is not None:
         cuda.synchronize()
+
+
+def has_cuda_started() -> bool:
+    """Return True once torch has a CUDA context: which GPUs it sees is settled then, whatever the environment says."""
+    return _started_cuda() is not None
+
+
+def _started_cuda() -> Any:
+    cuda = getattr(sys.modules.get("torch"), "cuda", None)
+    return cuda if cuda is not None and getattr(cuda, "is_initialized", bool)() else None
 
 
 def peak_gpu_memory_gb() -> float | None:
     """Return the most memory that torch's tensors took on one GPU; None where torch or CUDA is not in use."""
-    cuda = getattr(sys.modules.get("torch"), "cuda", None)
-    if cuda is None or not getattr(cuda, "is_initialized", bool)():
+    if (cuda := _started_cuda()) is None:
         return None
     return max((cuda.max_memory_allocated(i) for i in range(cuda.device_count())), default=0) / BYTES_PER_GB
 
 
 def reset_peak_gpu_memory() -> None:
     """Reset the peak of GPU memory; does nothing where torch or CUDA is not in use."""
-    cuda = getattr(sys.modules.get("torch"), "cuda", None)
-    if cuda is not None and getattr(cuda, "is_initialized", bool)():
+    if (cuda := _started_cuda()) is not None:
         for i in range(cuda.device_count()):
             cuda.reset_peak_memory_stats(i)
 

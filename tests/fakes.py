@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from greenlove_tracker import Tracker
@@ -51,6 +52,9 @@ class ScriptedMeter:
         if isinstance(reading, Exception):
             raise reading
         return reading
+
+    def reselect_gpus(self, env: Mapping[str, str]) -> None:
+        pass
 
     def stop(self) -> None:
         self.is_stopped = True

@@ -203,6 +203,19 @@ def test_a_system_without_an_account_of_its_cpus(monkeypatch, tmp_path):
     assert machine_share({"SLURM_CPUS_ON_NODE": "4"}, root=tmp_path).busy_s is None
 
 
+def test_cuda_has_started_where_torch_says_so(monkeypatch):
+    """torch is never imported for it, and may be half imported by another thread."""
+    for torch, has_started in (
+        (None, False),
+        (SimpleNamespace(), False),
+        (SimpleNamespace(cuda=SimpleNamespace()), False),
+        (SimpleNamespace(cuda=SimpleNamespace(is_initialized=lambda: False)), False),
+        (SimpleNamespace(cuda=SimpleNamespace(is_initialized=lambda: True)), True),
+    ):
+        monkeypatch.setitem(sys.modules, "torch", torch)
+        assert devices.has_cuda_started() is has_started
+
+
 def test_synchronise_waits_only_for_a_cuda_that_is_in_use(monkeypatch):
     calls = []
     cuda = SimpleNamespace(is_initialized=lambda: True, synchronize=lambda: calls.append(1))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -45,6 +45,18 @@ class Meter(Protocol):
             MeterError: where it could not be read.
         """
 
+    def reselect_gpus(self, env: Mapping[str, str]) -> MeterInfo | None:
+        """Measure the GPUs that this environment names, where those are others than before.
+
+        The energy since the last ``read()`` is then that of the GPUs named now. It may be called at any time.
+
+        Returns:
+            What is measured from now on; None where no environment can change that.
+
+        Raises:
+            MeterError: where it could not be asked.
+        """
+
     def stop(self) -> None:
         """Release the hardware; never raise."""
 
@@ -65,6 +77,9 @@ class NullMeter:
     def read(self) -> Energy:
         """Return an unknown energy, not zero."""
         return UNKNOWN_ENERGY
+
+    def reselect_gpus(self, env: Mapping[str, str]) -> None:
+        """Do nothing: nothing is measured."""
 
     def stop(self) -> None:
         """Do nothing: there is nothing to release."""
@@ -137,6 +152,9 @@ class SimulatedMeter:
             None if self._ram_w is None else Method.CONSTANT,
         )
 
+    def reselect_gpus(self, env: Mapping[str, str]) -> None:
+        """Do nothing: the hardware is given."""
+
     def stop(self) -> None:
         """Do nothing: there is nothing to release."""
 
@@ -173,6 +191,9 @@ class ReplayMeter:
         if any(kwh is not None and not math.isfinite(kwh) for kwh in (reading.cpu_kwh, reading.gpu_kwh)):
             raise MeterError("the replayed log holds an energy that is not a number")
         return reading
+
+    def reselect_gpus(self, env: Mapping[str, str]) -> None:
+        """Do nothing: the log is given."""
 
     def stop(self) -> None:
         """Do nothing: there is nothing to release."""

@@ -20,6 +20,7 @@ from typing import Any
 from uuid import UUID
 
 from greenlove_tracker.devices import (
+    Gpu,
     GpuSelection,
     Share,
     ShareLoad,
@@ -100,12 +101,16 @@ class CodeCarbonMeter:
         if taken := sorted(_OURS & set(self._options)):
             raise UsageError(f"codecarbon_options: {', '.join(taken)} is set by the tracker; use its own settings")
         self._tracker: Any = None
+        self._version = ""
         self._level_before: int | None = None  # of CodeCarbon's log
         self._deltas: list[Any] = []
         self._share = Share(1.0, 1.0, "whole machine")
         self._cpu_factor = 1.0  # what a modelled energy of the whole machine is multiplied with
         self._gpu_zero_since_s: float | None = None
+        self._present: tuple[Gpu, ...] = ()
+        self._named = self._gpus = GpuSelection(())  # by the environment; of those, what is measured
         self._leaves_gpus_out = False
+        self._info = MeterInfo(())
 
     def start(self) -> MeterInfo:
         """Import CodeCarbon, let it find the hardware, and begin; takes one to several seconds.
@@ -114,23 +119,57 @@ class CodeCarbonMeter:
             MeterError: where CodeCarbon is missing, fails or finds no hardware.
         """
         self._share = machine_share(self._env, self._local_world_size)
-        present = nvml_gpus()
-        gpus = select_gpus(present, self._env, self._local_world_size)
-        # CodeCarbon takes an empty CUDA_VISIBLE_DEVICES for unset, and would charge GPUs that we may not use.
-        self._leaves_gpus_out = bool(present) and not gpus.gpus
-        version, self._level_before = _import_quietly()
+        self._present = nvml_gpus()
+        self._named = select_gpus(self._present, self._env, self._local_world_size)
+        self._measure_gpus(self._named)
+        self._version, self._level_before = _import_quietly()
         with _quick_detection():
-            self._tracker = self._construct(gpus)
+            self._tracker = self._construct(self._named)
             self._tracker.start()
             hardware = list(getattr(self._tracker, "_hardware", []))
             if getattr(self._tracker, "_start_time", None) is None or not hardware:
                 self.stop()
-                raise MeterError(f"CodeCarbon {version} found no hardware to measure")
+                raise MeterError(f"CodeCarbon {self._version} found no hardware to measure")
             self._cpu_factor = self._share.cpu
             self._charge_load_of_share(hardware)
             self._flush()
         self._deltas.clear()
-        return self._info(version, gpus, hardware)
+        self._info = self._describe(hardware)
+        return self._info
+
+    def reselect_gpus(self, env: Mapping[str, str]) -> MeterInfo | None:
+        """Measure the GPUs that this environment names; those of before, and a doubt, where CodeCarbon cannot change.
+
+        It reads the counters of all GPUs and sums those that are ours, so that nothing is lost at the change.
+        """
+        if not self._present:
+            return None
+        named = select_gpus(self._present, env, self._local_world_size)
+        if named == self._named:
+            return self._info
+        self._named = named
+        hardware = list(getattr(self._tracker, "_hardware", []))
+        part = next((part for part in hardware if type(part).__name__ == "GPU"), None)
+        if part is not None and not hasattr(part, "_gpu_ids_resolved"):  # another version of CodeCarbon
+            doubt = "CUDA_VISIBLE_DEVICES was changed after the start; the GPUs that it named before are counted"
+            named = GpuSelection(self._gpus.gpus, doubt)
+        elif part is not None and named.gpus:
+            part.gpu_ids, part._gpu_ids_resolved = [g.index for g in named.gpus], True
+            models = Counter(g.name for g in named.gpus)
+            self._tracker._gpu_ids = part.gpu_ids
+            self._tracker._conf.update(  # for CodeCarbon's own outputs
+                gpu_ids=part.gpu_ids,
+                gpu_count=len(named.gpus),
+                gpu_model="".join(f"{n} x {name}" for name, n in models.items()),
+            )
+        self._measure_gpus(named)
+        self._info = self._describe(hardware)
+        return self._info
+
+    def _measure_gpus(self, gpus: GpuSelection) -> None:
+        self._gpus, self._gpu_zero_since_s = gpus, None
+        # CodeCarbon takes an empty CUDA_VISIBLE_DEVICES for unset, and would charge GPUs that we may not use.
+        self._leaves_gpus_out = bool(self._present) and not gpus.gpus
 
     def _construct(self, gpus: GpuSelection) -> Any:
         from codecarbon import OfflineEmissionsTracker
@@ -253,8 +292,8 @@ class CodeCarbonMeter:
             self._gpu_zero_since_s = now_s
         return gpu_kwh if now_s - self._gpu_zero_since_s < _MAX_GPU_ZERO_S else None
 
-    def _info(self, version: str, gpus: GpuSelection, hardware: Iterable[Any]) -> MeterInfo:
-        conf = getattr(self._tracker, "_conf", {})
+    def _describe(self, hardware: Iterable[Any]) -> MeterInfo:
+        gpus, conf = self._gpus, getattr(self._tracker, "_conf", {})
         cpu_method, gpu_method, ram_method = self._methods()
         by_kind = {type(part).__name__: part for part in hardware}
         ram, cpu = by_kind.get("RAM"), by_kind.get("CPU")
@@ -266,7 +305,7 @@ class CodeCarbonMeter:
         memories_gb = {g.memory_gb for g in gpus.gpus}
         gpu_count = 0 if self._leaves_gpus_out else len(gpus.gpus) or int(conf.get("gpu_count") or 0)
         values = {
-            "meter": f"codecarbon {version}",
+            "meter": f"codecarbon {self._version}",
             "cpu_model": conf.get("cpu_model") or "",
             "cpu_threads": conf.get("cpu_count") or "",
             "cpu_method": cpu_method or "",

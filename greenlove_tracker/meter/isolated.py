@@ -23,6 +23,9 @@ _CHILD = (
 )
 
 
+_READ = "read"  # what the process is asked; any other line is an environment, as JSON
+
+
 class IsolatedMeter:
     """Measures this node with CodeCarbon in ``python -I``, which never looks beside the script.
 
@@ -63,9 +66,12 @@ class IsolatedMeter:
             )
         except OSError as error:
             raise MeterError(f"{files} hides a library, and a process of its own cannot start: {error}") from error
-        answer = self._ask(given)
+        return self._info_in(self._ask(given))
+
+    def _info_in(self, answer: Mapping[str, Any]) -> MeterInfo:
         fields = [Field(*field) for field in answer["fields"]]
-        return MeterInfo((*fields, Field("meter_isolated_from", files)), answer["gpu_count"])
+        hiding = Field("meter_isolated_from", ", ".join(self._hidden.values()))
+        return MeterInfo((*fields, hiding), answer["gpu_count"])
 
     def read(self) -> Energy:
         """Return the energy since the last read.
@@ -73,7 +79,16 @@ class IsolatedMeter:
         Raises:
             MeterError: where it could not be read, or the process has ended.
         """
-        return Energy(*self._ask("read")["energy"])
+        return Energy(*self._ask(_READ)["energy"])
+
+    def reselect_gpus(self, env: Mapping[str, str]) -> MeterInfo | None:
+        """Measure the GPUs that this environment names: the process has its own, and sees no change of the script's.
+
+        Raises:
+            MeterError: where the process has ended.
+        """
+        answer = self._ask(json.dumps(dict(env)))
+        return self._info_in(answer) if answer else None
 
     def stop(self) -> None:
         """End the process; its own outputs write their last line."""
@@ -114,12 +129,19 @@ def serve(env: Mapping[str, str], arguments: Mapping[str, Any]) -> None:
     except MeterError as error:
         answer({"error": str(error)})
         return
-    answer({"fields": [[f.name, f.value, f.unit] for f in info.fields], "gpu_count": info.gpu_count})
-    for _ in sys.stdin:
+    answer(_told(info))
+    for line in sys.stdin:
         try:
-            e = meter.read()
+            if line.strip() == _READ:
+                e = meter.read()
+                answer({"energy": [e.cpu_kwh, e.gpu_kwh, e.ram_kwh, e.cpu_method, e.gpu_method, e.ram_method]})
+            else:
+                found = meter.reselect_gpus(json.loads(line))
+                answer(_told(found) if found else {})
         except MeterError as error:
             answer({"error": str(error)})
-        else:
-            answer({"energy": [e.cpu_kwh, e.gpu_kwh, e.ram_kwh, e.cpu_method, e.gpu_method, e.ram_method]})
     meter.stop()
+
+
+def _told(info: MeterInfo) -> dict[str, Any]:
+    return {"fields": [[f.name, f.value, f.unit] for f in info.fields], "gpu_count": info.gpu_count}

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from greenlove_tracker.errors import MeterError
@@ -61,6 +62,15 @@ class WatchedMeter:
         """
         energy: Energy = self._ask(self._meter.read)
         return energy
+
+    def reselect_gpus(self, env: Mapping[str, str]) -> MeterInfo | None:
+        """Measure the GPUs that this environment names, where the meter can.
+
+        Raises:
+            MeterError: where it does not answer in time.
+        """
+        info: MeterInfo | None = self._ask(partial(self._meter.reselect_gpus, env))
+        return info
 
     def stop(self) -> None:
         """Release the hardware.

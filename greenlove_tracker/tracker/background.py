@@ -30,6 +30,7 @@ class BackgroundWorker:
         forecaster: of the run; the first rank forecasts for all.
         budgets: checked after each forecast.
         status: shown at each tick.
+        follow_visible_gpus: called at each tick, with the run's lock held.
     """
 
     def __init__(
@@ -40,9 +41,11 @@ class BackgroundWorker:
         forecaster: RunForecaster,
         budgets: BudgetMonitor,
         status: StatusPrinter,
+        follow_visible_gpus: Callable[[], None],
     ) -> None:
         self._state, self._recorder, self._writer = state, recorder, writer
         self._forecaster, self._budgets, self._status = forecaster, budgets, status
+        self._follow_visible_gpus = follow_visible_gpus
         self._is_woken = threading.Event()
         self._woken_s = state.started_s
 
@@ -93,6 +96,8 @@ class BackgroundWorker:
             if state.is_finished:
                 return
             is_suspended = recorder.is_suspended
+            if not is_suspended:
+                self._follow_visible_gpus()  # before a reading, which is of the GPUs that are named then
             if not is_suspended and recorder.open_for_s() >= (BUDGET_SEGMENT_S if state.limits else SEGMENT_S):
                 recorder.write_segment()
             unsynced = self._writer.unsynced()

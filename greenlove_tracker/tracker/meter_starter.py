@@ -6,8 +6,10 @@ import logging
 import os
 import threading
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
+from greenlove_tracker import devices
 from greenlove_tracker.config import Settings
 from greenlove_tracker.errors import MeterError
 from greenlove_tracker.grid import resolve_place
@@ -24,6 +26,7 @@ from greenlove_tracker.tracker.state import RunState
 from greenlove_tracker.tracker.switch_interval import short_switch_interval
 
 _log = logging.getLogger("greenlove_tracker")
+_GPUS_MAY_CHANGE_S = 60.0  # CUDA_VISIBLE_DEVICES is looked at again for so long, where CUDA does not start before
 
 
 class MeterStarter:
@@ -44,6 +47,7 @@ class MeterStarter:
         self._on_settled = on_settled
         self._is_settled = threading.Event()  # it is up, or never will be
         self._is_released = self._has_failed = False
+        self._gpus_may_change = True
         self._info = MeterInfo(())
 
     def lend(self) -> Meter:
@@ -102,9 +106,7 @@ class MeterStarter:
 
     def _attach(self, info: MeterInfo) -> None:
         ready_s = self._state.elapsed_s
-        self._state.gpu_count = info.gpu_count
-        if any(field.name == "unmeasured" and "gpu" in field.value.split() for field in info.fields):
-            self._state.leave_price_out()
+        self._count_gpus(info)
         if isinstance(self._meter, NullMeter):
             self._recorder.detach_meter(Flag.NO_METER)
         elif not self._has_failed:
@@ -113,6 +115,41 @@ class MeterStarter:
             self._recorder.attach_meter(self._meter)
         # behind the attaching: what passes between the meter's start and its first row would be energy without time
         self._writer.write_fields([*info.fields, Field("meter_ready_s", f"{ready_s:.3f}", "s")])
+        self.follow_visible_gpus()  # the training may have named others meanwhile
+
+    def _count_gpus(self, info: MeterInfo) -> None:
+        self._state.gpu_count = info.gpu_count
+        if any(field.name == "unmeasured" and "gpu" in field.value.split() for field in info.fields):
+            self._state.leave_price_out()
+
+    def follow_visible_gpus(self) -> None:
+        """Measure the GPUs that ``CUDA_VISIBLE_DEVICES`` names by now; the caller holds the run's lock.
+
+        Many scripts set it after their imports. It counts until CUDA starts, and is looked at for a minute at most.
+        """
+        state, recorder = self._state, self._recorder
+        if not (self._gpus_may_change and recorder.is_metering):
+            return
+        has_cuda_started, elapsed_s = devices.has_cuda_started(), state.elapsed_s
+        self._gpus_may_change = not has_cuda_started and elapsed_s < _GPUS_MAY_CHANGE_S
+        try:
+            info = self._meter.reselect_gpus(os.environ)
+        except Exception as error:  # a row's own reading fails too, and is warned of
+            _log.debug("greenlove: visible GPUs: %r", error)
+            return
+        if info is None:
+            self._gpus_may_change = False
+        elif info != self._info:
+            fields = {f.name: replace(f, value="") for f in self._info.fields} | {f.name: f for f in info.fields}
+            doubts = [fields["gpu_doubt"].value] if "gpu_doubt" in fields else []
+            if has_cuda_started:
+                doubts.append("CUDA_VISIBLE_DEVICES changed about when CUDA started: CUDA may use the GPUs of before")
+            if recorder.metered_kwh:
+                doubts.append(f"CUDA_VISIBLE_DEVICES changed after {elapsed_s:.0f} s: before, other GPUs were counted")
+            fields["gpu_doubt"] = Field("gpu_doubt", "; ".join(filter(None, doubts)))
+            self._info = info
+            self._count_gpus(info)
+            self._writer.write_fields(list(fields.values()))
 
     def _discard_reading(self) -> None:
         """Discard what the meter counted while it waited for the lock: it belongs to no row."""
@@ -168,6 +205,10 @@ class _LentMeter:
     def read(self) -> Energy:
         """Return the energy since the last reading, of whichever run."""
         return self._meter.read()
+
+    def reselect_gpus(self, env: Mapping[str, str]) -> MeterInfo | None:
+        """Measure the GPUs that this environment names, where the job's meter can."""
+        return self._meter.reselect_gpus(env)
 
     def stop(self) -> None:
         """Do nothing: it is the job's."""

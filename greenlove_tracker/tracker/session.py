@@ -139,8 +139,11 @@ class Session:
         self._budgets = BudgetMonitor(state, recorder)
         self._status = StatusPrinter(state, recorder, self._budgets)
         forecaster = RunForecaster(state, recorder, self._progress, self.writer)
-        self._worker = BackgroundWorker(state, recorder, self.writer, forecaster, self._budgets, self._status)
-        self._meter_starter = MeterStarter(state, recorder, self.writer, meter, self._worker.meter_settled)
+        self._meter_starter = MeterStarter(state, recorder, self.writer, meter, lambda: self._worker.meter_settled())
+        follow_gpus = self._meter_starter.follow_visible_gpus
+        self._worker = BackgroundWorker(
+            state, recorder, self.writer, forecaster, self._budgets, self._status, follow_gpus
+        )
         self._start(in_background=in_background)
 
     def _start(self, *, in_background: bool) -> None:

@@ -19,10 +19,13 @@ from pypdf import PdfReader
 
 from greenlove_tracker import Tracker, read_logs
 from greenlove_tracker.compat.carbontracker import parser
+from greenlove_tracker.compat.carbontracker.arguments import SimulatedHardware
+from greenlove_tracker.compat.carbontracker.meter import PartialMeter
 from greenlove_tracker.compat.carbontracker.report import generate_report_from_log
 from greenlove_tracker.compat.carbontracker.tracker import CarbonTracker
 from greenlove_tracker.errors import MeterError, UsageError
-from greenlove_tracker.meter import SimulatedMeter
+from greenlove_tracker.meter import MeterInfo, SimulatedMeter
+from greenlove_tracker.records import Field
 
 RECORDED = Path(__file__).parents[1] / "recorded" / "foreign" / "carbontracker"
 SIM_CPU = {"sim_cpu": "AMD EPYC", "sim_cpu_tdp": 120.0}
@@ -491,3 +494,25 @@ def test_12_pue_is_set_by_the_user_and_stands_in_the_report(tmp_path, log_dir):
     generate_report_from_log(next(RECORDED.glob("29137*_carbontracker.log")), tmp_path / "report.pdf")
     text = "\n".join(page.extract_text() for page in PdfReader(tmp_path / "report.pdf").pages)
     assert "PUE 1.58" in text and "0.379 Wh" in text  # as its log: 0.000379251322 kWh
+
+
+class Machine(ScriptedMeter):
+    """Eight GPUs and a CPU, of which the environment can choose."""
+
+    def reselect_gpus(self, env):
+        n = len(env["CUDA_VISIBLE_DEVICES"].split(","))
+        fields = (Field("cpu_model", "EPYC"), Field("gpu_models", f"{n} × H100"), Field("gpu_count", str(n)))
+        return MeterInfo(fields, n)
+
+
+@pytest.mark.parametrize(
+    "wanted, gpu, n_gpus", [({"gpu"}, None, 2), ({"gpu", "cpu"}, "A100", None), ({"cpu"}, None, None)]
+)
+def test_gpus_that_the_script_names_later_are_followed_where_gpus_are_measured(wanted, gpu, n_gpus):
+    hardware = SimulatedHardware(frozenset(wanted), None, 0.0, gpu, 300.0)
+    meter = PartialMeter(hardware, SimulatedMeter(FakeClock(), gpu_w=300.0 if gpu else None), Machine([]))
+    meter.start()
+    info = meter.reselect_gpus({"CUDA_VISIBLE_DEVICES": "2,3"})
+    assert (info and info.gpu_count) == n_gpus
+    if info:
+        assert {f.name: f.value for f in info.fields} == {"gpu_models": "2 × H100", "gpu_count": "2"}

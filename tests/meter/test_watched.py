@@ -9,7 +9,7 @@ import pytest
 from fakes import ScriptedMeter, gpu_energy
 
 from greenlove_tracker.errors import MeterError
-from greenlove_tracker.meter import watched
+from greenlove_tracker.meter import MeterInfo, watched
 from greenlove_tracker.meter.watched import WatchedMeter
 
 
@@ -78,3 +78,18 @@ def test_without_a_thread_it_is_read_all_the_same(monkeypatch):
     reader = WatchedMeter(ScriptedMeter([gpu_energy(1.0)]))
     reader.start()
     assert reader.read() == gpu_energy(1.0)
+
+
+def test_the_gpus_to_measure_are_passed_on_by_the_readers_own_thread():
+    meter, asked = ScriptedMeter([]), []
+
+    def reselect(env):
+        asked.append((env, threading.get_ident()))
+        return MeterInfo((), len(env["CUDA_VISIBLE_DEVICES"].split(",")))
+
+    meter.reselect_gpus = reselect
+    reader = WatchedMeter(meter)
+    reader.start()
+    assert reader.reselect_gpus({"CUDA_VISIBLE_DEVICES": "1,2"}).gpu_count == 2
+    assert asked[0][1] != threading.get_ident()
+    reader.stop()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from greenlove_tracker import devices
 from greenlove_tracker.compat.carbontracker.arguments import COMPONENTS, SimulatedHardware
 from greenlove_tracker.config import Settings
@@ -24,6 +26,7 @@ class PartialMeter:
 
     def __init__(self, wanted: SimulatedHardware, simulated: SimulatedMeter, machine: Meter | None) -> None:
         self._hardware, self._simulated, self._machine = wanted, simulated, machine
+        self._simulated_info = MeterInfo(())
         self.starts_at_once = machine is None or machine.starts_at_once
         self.resolution_s = 0.0 if machine is None else machine.resolution_s
 
@@ -33,19 +36,33 @@ class PartialMeter:
         Raises:
             MeterError: where the rest cannot be measured.
         """
-        hardware, fields = self._hardware, dict[str, Field]()
+        info = None if self._machine is None else self._machine.start()
+        self._simulated_info = self._simulated.start()
+        return self._describe(info)
+
+    def reselect_gpus(self, env: Mapping[str, str]) -> MeterInfo | None:
+        """Measure the GPUs that this environment names, where GPUs are measured.
+
+        Raises:
+            MeterError: where the machine's meter could not be asked.
+        """
+        if self._machine is None or "gpu" not in self._hardware.wanted - self._hardware.simulated:
+            return None
+        info = self._machine.reselect_gpus(env)
+        return None if info is None else self._describe(info)
+
+    def _describe(self, info: MeterInfo | None) -> MeterInfo:
+        hardware, simulated, fields = self._hardware, self._simulated_info, dict[str, Field]()
         measured = hardware.wanted - hardware.simulated
-        if self._machine is not None:
-            info = self._machine.start()
+        if info is not None:
             left_out = tuple(f"{c}_" for c in COMPONENTS if c not in measured)
             left_out += () if "cpu" in hardware.wanted else ("ram_",)
             fields = {f.name: f for f in info.fields if not f.name.startswith(left_out)}
-        simulated = self._simulated.start()
         if hardware.simulated:
             fields |= {f.name: f for f in simulated.fields if self._machine is None or f.name == "gpu_count"}
             fields |= {name: Field(name, text) for name, text in self._names().items()}
         n_gpus = simulated.gpu_count if "gpu" in hardware.simulated else 0
-        if self._machine is not None and "gpu" in measured:
+        if info is not None and "gpu" in measured:
             n_gpus = info.gpu_count
         fields["gpu_count"] = Field("gpu_count", str(n_gpus))
         return MeterInfo(tuple(fields.values()), n_gpus)
