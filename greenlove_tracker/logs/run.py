@@ -22,6 +22,7 @@ from greenlove_tracker.logs.problems import Problem, ProblemLog
 from greenlove_tracker.logs.storage import LogFile, LogPath, file_in, modified_s, names
 from greenlove_tracker.logs.trials import ExplorationRecord
 from greenlove_tracker.records import EpochRecord, Factor, Field, Flag, Row, RunStatus, RunSummary
+from greenlove_tracker.shadowing import only_libraries
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -613,10 +614,13 @@ def _is_running(host: str, pid: str, written_s: float) -> bool:
     """
     if host != socket.gethostname() or not pid.isdecimal():
         return time.time() - written_s < _RUNNING_WITHIN_S
-    import psutil  # os.kill(pid, 0) would end the process on Windows
-
     try:  # a number is given to another process later: it must have lived when the log was written
+        with only_libraries():
+            import psutil  # os.kill(pid, 0) would end the process on Windows
+
         return bool(psutil.Process(int(pid)).create_time() <= written_s + _CLOCK_SLACK_S)
+    except (ImportError, AttributeError):  # a psutil.py beside the script
+        return time.time() - written_s < _RUNNING_WITHIN_S
     except psutil.AccessDenied:
         return True
     except (psutil.Error, OverflowError):

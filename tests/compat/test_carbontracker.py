@@ -1,5 +1,6 @@
 """carbontracker's names over our parts: its documented examples with the import changed, and its 12 known defects."""
 
+import io
 import math
 import os
 import re
@@ -171,6 +172,59 @@ def test_what_is_not_known_is_printed_as_nan_and_a_closed_stdout_hurts_nothing(l
     monkeypatch.setattr(sys, "stdout", closed)
     train(CarbonTracker(1, log_dir=log_dir / "b", **SIM_CPU), 1)
     assert only_run(log_dir / "b").summary.epochs_done == 1
+
+
+@pytest.mark.real
+def test_a_psutil_of_the_scripts_own_costs_neither_the_training_nor_what_is_printed(tmp_path):
+    (tmp_path / "psutil.py").write_text("OWNER = 'script'")
+    script = SCRIPT.format(
+        package="greenlove_tracker.compat.carbontracker", arguments="3", log_dir=str(tmp_path / "logs"), loops=3
+    )
+    (tmp_path / "train.py").write_text(f"import psutil\n{script}\nassert psutil.OWNER == 'script'\n")
+    command = [sys.executable, "train.py"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    blocks = ["Predicted consumption for 3 epoch(s):", "Actual consumption for 3 epoch(s):"]
+    assert blocks_in(done.stdout) == ["found", *blocks, "Finished monitoring."], done.stderr
+    assert only_run(tmp_path / "logs").summary.epochs_done == 3
+
+
+def test_what_cannot_be_printed_is_warned_of_once_and_the_training_goes_on(log_dir, capsys, caplog, monkeypatch):
+    def fail(run):
+        raise AttributeError("broken")
+
+    monkeypatch.setattr("greenlove_tracker.compat.carbontracker.consumption.prediction", fail)
+    train(CarbonTracker(3, log_dir=log_dir, **SIM_CPU), 3)
+    assert caplog.text.count("some of what carbontracker prints is left out: AttributeError('broken')") == 1
+    shown = ["found", "Actual consumption for 3 epoch(s):", "Finished monitoring."]
+    assert blocks_in(capsys.readouterr().out) == shown
+    assert only_run(log_dir).summary.epochs_done == 3
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no SIGALRM there")
+def test_what_the_trainings_signal_handler_raises_is_not_swallowed_where_we_print(log_dir, monkeypatch):
+    class Stdout(io.StringIO):
+        def flush(self):
+            signal.raise_signal(signal.SIGALRM)
+
+    def time_out(number, frame):
+        raise TimeoutError("the time of the job is up")  # an OSError, as those of a closed stdout
+
+    before = signal.signal(signal.SIGALRM, time_out)
+    try:
+        tracker = CarbonTracker(3, log_dir=log_dir, **SIM_CPU)
+        stdout = Stdout()
+        monkeypatch.setattr(sys, "stdout", stdout)
+        tracker.epoch_start()
+        with pytest.raises(TimeoutError, match="the time of the job is up"):
+            tracker.epoch_end()
+        assert "The following components were found" in stdout.getvalue()
+        assert signal.getsignal(signal.SIGALRM) is time_out
+        monkeypatch.undo()
+        tracker.stop()
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    assert only_run(log_dir).summary.epochs_done == 1
 
 
 def test_logs_as_dictionaries(log_dir, capsys):

@@ -49,7 +49,7 @@ def prediction(run: Run) -> Consumption | None:
     It is the run's own first forecast from then on; where it made none, as in a run that is short, or none of its
     energy, it is what carbontracker predicts: the mean of the epochs so far, times their number.
     """
-    text, planned = run.text("epochs_before_pred"), run.summary.epochs_planned
+    text, planned = run.text("epochs_before_pred"), run.terms.epochs_planned
     n_before = int(text) if text.isdecimal() else 1
     epochs = [epoch for epoch in run.epochs if epoch.is_complete]
     if planned is None or n_before < 1 or len(epochs) < n_before:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import time
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from greenlove_tracker import Tracker
@@ -17,6 +18,9 @@ from greenlove_tracker.config import load_settings
 from greenlove_tracker.errors import SettingError
 from greenlove_tracker.logs.foreign.carbontracker import Consumption
 from greenlove_tracker.logs.run import Run
+from greenlove_tracker.shadowing import only_libraries
+from greenlove_tracker.tracker.signal_hold import signal_hold
+from greenlove_tracker.tracker.state import WarnOnce
 
 __all__ = ["CarbonTracker"]
 
@@ -81,6 +85,7 @@ class CarbonTracker:
             warnings.warn(message, UserWarning, stacklevel=2)
         self._is_open = self._is_over = self._has_named_components = self._has_predicted = False
         self._asked_s = 0.0
+        self._warn_once = WarnOnce()
         self._epochs, self._epochs_done, self._epochs_before_pred = epochs, 0, epochs_before_pred
         self._monitored = epochs if monitor_epochs == -1 else monitor_epochs
         self._is_quiet, self._decimals, self._has_equivalents = verbose <= 0, decimal_precision, interpretable
@@ -119,33 +124,45 @@ class CarbonTracker:
         was_over, self._is_over = self._is_over, True
         self.tracker.stop()
         if not (was_over or self._is_quiet):
-            self._print_actual()
+            self._guarded(self._print_actual)
 
     def _print_progress(self) -> None:
         """Print what carbontracker prints after this epoch: components, its prediction, and what it came to."""
-        if not self._has_named_components:
-            self._print_components()
+        if not self._has_named_components and self.tracker.wait_ready(0.0):
+            self._guarded(self._print_components)
         is_due = 0 < self._epochs_before_pred <= self._epochs_done and not self._has_predicted
         now_s = time.monotonic()
         if is_due and (self._epochs_done == self._epochs_before_pred or now_s > self._asked_s + _ASK_EACH_S):
             self._asked_s = now_s
-            self._print_prediction()
+            self._guarded(self._print_prediction)
         if self._epochs_done == self._monitored and not self._is_over:
             self._is_over = True
             self.tracker.stop()
-            self._print_actual()
+            self._guarded(self._print_actual)
+
+    def _guarded(self, show: Callable[[], None]) -> None:
+        """Print something: a failure costs a warning, and what a signal handler of the training's raises comes after.
+
+        In the middle of it that would be taken for an error of ours, or of stdout's, and be swallowed.
+        """
+        with signal_hold:
+            try:
+                with only_libraries():
+                    show()
+            except Exception as error:  # no line is worth a training
+                self._warn_once.warn("print", f"some of what carbontracker prints is left out: {error!r}")
 
     def _print_components(self) -> None:
         """Print the devices that were found, once they are known."""
         run_dir = self.tracker.run_dir
         if run_dir is None or not self.tracker.wait_ready(0.0):
             return
+        self._has_named_components = True
         fields = Run(run_dir)
         devices = {"GPU": _device_names(fields.text("gpu_models")), "CPU": fields.text("cpu_model")}
         found = " ".join(f"{kind} with device(s) {names}." for kind, names in devices.items() if names)
         if found:
             _print(f"The following components were found: {found}")
-        self._has_named_components = True
 
     def _print_prediction(self, *, is_last: bool = False) -> None:
         """Print the prediction as soon as its energy is known, or where it never will be."""
@@ -161,9 +178,9 @@ class CarbonTracker:
         if summary is None:
             return
         if not self._has_named_components:
-            self._print_components()
+            self._guarded(self._print_components)
         if not self._has_predicted and self._epochs_before_pred > 0:
-            self._print_prediction(is_last=True)
+            self._guarded(partial(self._print_prediction, is_last=True))
         intensity = summary.carbon_intensity_gco2e_per_kwh
         _print(f"Average carbon intensity during training was {intensity:.2f} gCO2eq/kWh. ")
         of_epochs = f" for {summary.epochs_done} epoch(s)" if self._epochs_before_pred else ""
