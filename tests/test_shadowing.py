@@ -14,9 +14,13 @@ from greenlove_tracker.shadowing import HiddenLibraryError, give_way, hidden_lib
 @pytest.fixture
 def beside(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
-    monkeypatch.setattr(sys, "modules", dict(sys.modules))
-    for name in ("rlcompleter", "fractions", "numbers", "rapidfuzz"):
-        sys.modules.pop(name, None)
+    for name in (
+        "rlcompleter",
+        "fractions",
+        "numbers",
+        "rapidfuzz",
+    ):  # Python's own table: it imports past a copy of it
+        monkeypatch.delitem(sys.modules, name, raising=False)
     return tmp_path
 
 
