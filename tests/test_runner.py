@@ -542,12 +542,14 @@ def test_where_the_runner_alone_is_killed_the_total_is_that_of_the_rows():
 
 
 @pytest.mark.parametrize("start", [[sys.executable], [*RUN, "run"]])
-def test_files_beside_the_script_that_hide_our_libraries_are_the_scripts_alone(start):
+@pytest.mark.parametrize("first", ["", "import sys; sys.path.insert(0, 'src')\n"])
+def test_files_beside_the_script_that_hide_our_libraries_are_the_scripts_alone(start, first):
+    Path("src").mkdir()
     for name in ("requests", "psutil", "click", "pandas", "prometheus_client", "queue"):
         write(f"{name}.py", f"print('executed {name}', flush=True)\nOWNER = 'script'\n")
     write(
         "train.py",
-        "import time\nfrom greenlove_tracker import Tracker\n"
+        f"{first}import time\nfrom greenlove_tracker import Tracker\n"
         "with Tracker(epochs=2, verbose=0) as tracker:\n"
         "    print(tracker.wait_ready(50))\n"
         "    for _ in range(2):\n        tracker.epoch_start(); time.sleep(0.3); tracker.epoch_end()\n"

@@ -13,6 +13,7 @@ from typing import Any
 from greenlove_tracker.errors import MeterError
 from greenlove_tracker.meter.base import MeterInfo
 from greenlove_tracker.records import Energy, Field
+from greenlove_tracker.shadowing import script_directories
 
 _CHILD = (
     "import json, sys\n"
@@ -49,8 +50,9 @@ class IsolatedMeter:
             MeterError: where it cannot start, or is given options that cannot be handed to another process.
         """
         files = ", ".join(self._hidden.values())
-        # ours last: where the package lies beside the script, the libraries are found elsewhere before
-        path = [entry for entry in sys.path[1:] if entry] + [str(Path(__file__).parents[2])]
+        scripts = script_directories()
+        path = [entry for entry in map(os.path.abspath, filter(None, sys.path)) if entry not in scripts]
+        path.append(str(Path(__file__).parents[2]))  # last: where it is the script's, the libraries are found before
         try:
             given = json.dumps({"path": path, "env": dict(self._env), "arguments": dict(self._arguments)})
         except TypeError as error:
