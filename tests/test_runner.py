@@ -565,6 +565,25 @@ def test_files_beside_the_script_that_hide_our_libraries_are_the_scripts_alone(s
     assert str(Path("requests.py").absolute()) in run.text("meter_isolated_from")
 
 
+@pytest.mark.parametrize("name", ["csv", "signal", "logging", "random"])
+def test_under_the_runner_a_script_may_have_what_we_are_made_of(name):
+    """Without it, ``import greenlove_tracker`` executes these, as every library does that needs them."""
+    write(f"{name}.py", "OWNER = 'script'\n")
+    write(
+        "train.py",
+        "import time\nfrom greenlove_tracker import Tracker\n"
+        "with Tracker(epochs=2, verbose=0) as tracker:\n"
+        "    print(tracker.wait_ready(50))\n"
+        "    for _ in range(2):\n        tracker.epoch_start(); time.sleep(0.3); tracker.epoch_end()\n"
+        f"import {name}\nprint({name}.OWNER)\n",
+    )
+    env = {name: value for name, value in os.environ.items() if name != "GREENLOVE_SIM_GPU_W"}
+    done = subprocess.run([*RUN, "run", "train.py"], env=env, capture_output=True, text=True, timeout=120, check=False)
+    assert (done.returncode, done.stdout) == (0, "True\nscript\n"), done.stderr
+    run = next(run for run in read_logs("greenlove_logs").runs if run.summary.epochs_done == 2)
+    assert run.epochs[-1].energy.is_known
+
+
 def test_the_meters_process_ends_with_the_script():
     write("requests.py", "")
     write(

@@ -21,6 +21,7 @@ from greenlove_tracker.logs import schema
 from greenlove_tracker.logs.csvio import log_lines
 from greenlove_tracker.logs.forecasts import FORECAST_COLUMNS, IssuedForecast, forecast_cells, forecasts_file
 from greenlove_tracker.records import Field, Row, RunSummary
+from greenlove_tracker.shadowing import only_libraries
 
 _CLAIM_LIFETIME_S = 600.0  # ranks of one launch start within minutes; an older claim is another launch's
 _MOST_GENERATIONS = 1000  # launches with the same key
@@ -114,14 +115,12 @@ _orders: dict[tuple[str, str, int], int] = {}
 
 def _take_place(claim: Path) -> bool:
     """Return True where this process made the claim; that of a process that has ended is taken away first."""
-    import psutil  # os.kill(pid, 0) would end the process on Windows
-
     own = str(os.getpid())
     if _create_claim(claim, own)[0] is not None:
         return True
     try:
         owner = claim.read_text(encoding="ascii")
-        if not owner.isdecimal() or psutil.pid_exists(int(owner)):
+        if not owner.isdecimal() or _may_be_alive(int(owner)):
             return False
         stale = claim.with_name(f"{claim.name}-stale-{own}")
         claim.rename(stale)
@@ -132,6 +131,25 @@ def _take_place(claim: Path) -> bool:
     except (OSError, ValueError):  # another process was quicker
         return False
     return _create_claim(claim, own)[0] is not None
+
+
+def _may_be_alive(pid: int) -> bool:
+    """Return False where no process has this number."""
+    if os.name == "nt":  # os.kill(pid, 0) would end it
+        try:
+            with only_libraries():
+                import psutil
+
+            return psutil.pid_exists(pid)
+        except (ImportError, AttributeError):  # a psutil.py beside the script: without it, a place is taken for good
+            return True
+    try:  # on the training's thread, where a psutil.py may be beside the script, and the script's own
+        os.kill(pid, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:  # somebody else's
+        return True
+    return True
 
 
 def claims_dir_name() -> str:

@@ -16,6 +16,7 @@ from greenlove_tracker.grid import resolve_place
 from greenlove_tracker.job import Ranks
 from greenlove_tracker.logs.writer import RunWriter
 from greenlove_tracker.meter import Meter, MeterInfo, NullMeter, SimulatedMeter
+from greenlove_tracker.meter.codecarbon import CodeCarbonMeter
 from greenlove_tracker.meter.isolated import IsolatedMeter
 from greenlove_tracker.records import Clock, Energy, Factor, Field, Flag
 from greenlove_tracker.shadowing import hidden_libraries
@@ -230,8 +231,6 @@ def choose_meter(
             gpu_count=settings.sim_gpu_count,
             ram_w=settings.ram_w,
         )
-    from greenlove_tracker.meter.codecarbon import CodeCarbonMeter
-
     arguments: dict[str, Any] = {
         "local_world_size": ranks.local_world_size,
         "cpu_tdp_w": settings.cpu_tdp_w,

@@ -3,8 +3,10 @@ import multiprocessing
 import os
 import re
 import shutil
+import sys
 import time
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 from conftest import epoch_row
@@ -17,6 +19,7 @@ from greenlove_tracker.logs.run import Run
 from greenlove_tracker.logs.schema import summary_fields
 from greenlove_tracker.logs.writer import (
     RunWriter,
+    claim_order,
     claim_run_id,
     claims_dir_name,
     create_run_dir,
@@ -273,6 +276,19 @@ def test_an_old_claim_is_another_launchs(tmp_path):
     os.utime(tmp_path / claims_dir_name() / "key-0", (old_s, old_s))
     second = claim_run_id(tmp_path, "key", 1, UTC_S)
     assert second != first and claim_run_id(tmp_path, "key", 2, UTC_S) == second
+
+
+def test_each_process_has_a_place_and_that_of_one_that_has_ended_is_free_again(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "psutil", ModuleType("psutil"))  # the script's own
+    (tmp_path / claims_dir_name()).mkdir()
+    child = multiprocessing.get_context("fork").Process(target=int)
+    child.start()
+    child.join()
+    for n, pid in enumerate((os.getppid(), 1, child.pid)):
+        (tmp_path / claims_dir_name() / f"key-process-{n}").write_text(f"{pid}")
+    assert claim_order(tmp_path, "key") == 2
+    (tmp_path / claims_dir_name() / "other-process-0").write_text("9" * 30)  # no number of a process
+    assert claim_order(tmp_path, "other") == 0
 
 
 def test_what_a_summary_holds_is_what_its_fields_hold(writer, run_dir):
