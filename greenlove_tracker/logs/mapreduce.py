@@ -40,7 +40,7 @@ _CONNECT_S = 10.0
 
 # -- Keys that runs can be grouped by --
 
-TRAINING, EXPLORATION = "training", "exploration"  # kinds of runs
+TRAINING, EXPLORATION, OVERHEAD = "training", "exploration", "overhead"  # kinds of runs
 _JOB = ("cluster", "job_id", "array_task_id")
 
 KEYS: Mapping[str, Callable[[Run], str]] = {
@@ -51,7 +51,7 @@ KEYS: Mapping[str, Callable[[Run], str]] = {
     "partition": lambda run: run.text("partition"),
     "user": lambda run: run.text("user"),
     "job": lambda run: _job_of(run),
-    "kind": lambda run: EXPLORATION if run.is_exploration else TRAINING,
+    "kind": lambda run: _kind(run),
     "intensity": lambda run: _intensity(run.carbon_intensity) if run.knows_carbon_intensity else "",
     "status": lambda run: str(run.summary.status),
     "training": lambda run: run.run_id,  # Aggregate.by puts the first run of the chain that it continues
@@ -66,6 +66,12 @@ def _job_of(run: Run) -> str:
     if run.text("job_id"):
         return "/".join(filter(None, map(run.text, _JOB)))
     return run.text("part_of") or (run.run_id if run.has_parts else "")
+
+
+def _kind(run: Run) -> str:
+    if run.is_exploration:
+        return EXPLORATION
+    return OVERHEAD if run.is_overhead else TRAINING
 
 
 def _intensity(factor: Factor) -> str:

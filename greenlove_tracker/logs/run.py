@@ -333,6 +333,11 @@ class Run(RunFiles):
         return "has_parts" in self.fields
 
     @property
+    def is_overhead(self) -> bool:
+        """True where the run trained nothing itself: its script's trainings are beside it, and none is within it."""
+        return self.has_parts and not self.epochs
+
+    @property
     def has_processes(self) -> bool:
         """True where processes that the run started wrote rows of their own into it."""
         return bool(self._joined)

@@ -10,7 +10,7 @@ from greenlove_tracker import format as fmt
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.logs.aggregate import Aggregate
 from greenlove_tracker.logs.highlights import INCOMPLETE
-from greenlove_tracker.logs.mapreduce import KEYS, TRAINING
+from greenlove_tracker.logs.mapreduce import EXPLORATION, KEYS, OVERHEAD, TRAINING
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.logs.sums import Contribution, ExactTotals, contribution
 from greenlove_tracker.records import COMPONENTS, Factor, RunStatus
@@ -23,7 +23,9 @@ from greenlove_tracker.units import GRAMS_PER_KG
 UNITS = ("run", "epoch", "step", "sample", "token")
 
 _FAILED = frozenset({RunStatus.FAILED, RunStatus.INTERRUPTED, RunStatus.TERMINATED})
-_FINAL, _OTHER, _EXPLORATORY, _UNDONE = _GROUPS = ("final", "preliminary", "exploratory", "failed or interrupted")
+_FINAL, _OTHER, _EXPLORATORY, _UNDONE = ("final", "preliminary", "exploratory", "failed or interrupted")
+_OUTSIDE = "outside the trackers"  # of a script: no runs of its own
+_GROUPS = (_FINAL, _OTHER, _EXPLORATORY, _UNDONE, _OUTSIDE)
 _MAX_LISTED = 4  # names in a sentence
 _MAX_RUN_IDS = 3  # in an error
 _MAX_LEFT_OUT = 10  # by name in a declaration
@@ -38,8 +40,8 @@ def model_card(aggregate: Aggregate, training_type: str = "", *, needs_all: bool
     Args:
         aggregate: the runs of the model.
         training_type: ``pre-training`` or ``fine-tuning``.
-        needs_all: refuse where the emissions of any run are not known; else those that did not come to a good end are
-            left out by name.
+        needs_all: refuse where the emissions of any training are not known; else those that did not come to a good
+            end are left out by name.
 
     Raises:
         UsageError: where the emissions of a run are not known.
@@ -76,7 +78,7 @@ def sci(aggregate: Aggregate, unit: str, embodied_gco2e: float | None = None, *,
 
     def add_units(run: Run) -> None:
         nonlocal count
-        if not run.is_exploration:  # explorations are emitted for, not counted
+        if KEYS["kind"](run) == TRAINING:  # others are emitted for, not counted
             count += _n_units(run, unit)
 
     facts = Facts.of(aggregate, add_units, needs="emissions", needs_all=needs_all)
@@ -164,12 +166,13 @@ def _check_is_known(facts: Facts, value: float | None, n_unknown: int, what: str
         UsageError: where it does, or there is no training.
     """
     run_ids, n = facts.unknown, n_unknown
-    if not facts.sums.totals.n_runs:
-        if not facts.n_left_out:
-            raise UsageError("no run could be read: there is nothing to declare")
+    if not facts.sums.totals.n_runs and facts.n_left_out:
         run_ids, n = facts.left_out, facts.n_left_out  # nothing else is there
+    elif not facts.kinds.total():
+        raise UsageError("no run could be read: there is nothing to declare")
     elif not facts.kinds[TRAINING]:
-        raise UsageError("these are explorations alone: there is no training to declare")
+        which = "what lies outside the trackers of a script" if facts.kinds[OVERHEAD] else "explorations"
+        raise UsageError(f"these are {which} alone: there is no training to declare")
     elif value is not None and not n_unknown:
         return
     name, verb = what.split()
@@ -190,9 +193,19 @@ def _left_out(aggregate: Aggregate, facts: Facts) -> Iterator[str]:
             f"{fmt.plural(n, 'run')} that did not come to a good end {are} not in it, {its} {facts.needs} {known} not "
             f"known: {', '.join(facts.left_out)}{more}"
         )
+    yield from _unknown_overhead(facts)
     n = len(aggregate.problems)
     if n:
         yield f"{fmt.plural(n, 'part')} of the logs could not be read and {'is' if n == 1 else 'are'} not in it"
+
+
+def _unknown_overhead(facts: Facts) -> Iterator[str]:
+    """Yield what scripts did outside their trackers without its energy being known; nothing where all is known."""
+    if n := facts.n_unknown_overhead:
+        whose, time = "a script" if n == 1 else f"{n:,} scripts", fmt.duration(facts.unknown_overhead_s)
+        theirs, needs = "its" if n == 1 else "their", facts.needs or "energy"
+        verb = "is" if needs == "energy" else "are"
+        yield f"what {whose} did outside {theirs} trackers, {time}, is not in it: the {needs} of that {verb} not known"
 
 
 def _tools(facts: Facts) -> str:
@@ -222,8 +235,8 @@ def cite(aggregate: Aggregate) -> str:
     if _FINAL not in by_group:
         groups = [("runs" if name == _OTHER else name, sums) for name, sums in groups]
         note = 'No run is tagged "final": all that did not fail are counted as one group.'
-    table = [_row(name, sums) for name, sums in groups]
-    rows = [*table, *([_row("total", facts.sums)] if len(table) > 1 else [])]
+    table = [_row(name, sums, None if name == _OUTSIDE else sums.totals.n_runs) for name, sums in groups]
+    rows = [*table, *([_row("total", facts.sums, facts.n_runs)] if len(table) > 1 else [])]
     notes = [
         "\\" + note if note.startswith(STAR) else note
         for mark, note in wording.MARKS.items()
@@ -236,12 +249,15 @@ def cite(aggregate: Aggregate) -> str:
         "\n".join(["| runs | number | time | GPU-hours | energy | CO2e |", "|:--|--:|--:|--:|--:|--:|", *rows]),
         *notes,
         note,
+        *(f"{text[0].upper()}{text[1:]}." for text in _unknown_overhead(facts)),
         problems if n_problems else "",
     ]
     return "\n\n".join(part for part in parts if part)
 
 
 def _group(run: Run) -> str:
+    if KEYS["kind"](run) == OVERHEAD:
+        return _OUTSIDE
     if run.summary.status in _FAILED:
         return _UNDONE
     if run.is_exploration:
@@ -269,13 +285,13 @@ class _GroupSums:
 
 def _sentences(facts: Facts, groups: Sequence[tuple[str, Sums]]) -> list[str]:
     totals = facts.sums.totals
-    counts = _listed([f"{sums.totals.n_runs:,} {name}" for name, sums in groups if name != "runs"])
+    counts = _listed([f"{sums.totals.n_runs:,} {name}" for name, sums in groups if name not in ("runs", _OUTSIDE)])
     detail = f" ({counts})" if counts else ""
     compute = f" and {gpu_hours(totals.gpu_hours)}" if totals.gpu_hours else ""
     hardware = _listed(_escaped(facts.hardware)) or "hardware that the logs do not name"
     scale = fmt.time_scale(totals.duration_s)
     sentences = [
-        f"The experiments took {fmt.plural(totals.n_runs, 'run')}{detail} on {hardware}, "
+        f"The experiments took {fmt.plural(facts.n_runs, 'run')}{detail} on {hardware}, "
         f"{fmt.significant(scale.value(totals.duration_s))} {scale.unit} of wall time{compute}.",
         _energy_sentence(facts),
         _intensity_sentence(facts),
@@ -341,9 +357,9 @@ def _listed(names: Sequence[str]) -> str:
     return " and ".join([", ".join(listed[:-1]), listed[-1]]) if len(listed) > 1 else "".join(listed)
 
 
-def _row(name: str, sums: Sums) -> str:
+def _row(name: str, sums: Sums, n_runs: int | None) -> str:
     time, energy, emissions, _ = sums.cells
-    cells = (name, f"{sums.totals.n_runs:,}", time, sums.gpu_hours, energy, emissions)
+    cells = (name, "–" if n_runs is None else f"{n_runs:,}", time, sums.gpu_hours, energy, emissions)
     return "| " + " | ".join(cell.replace(STAR, "\\" + STAR) for cell in cells) + " |"
 
 
@@ -353,7 +369,7 @@ class Facts:
 
     Attributes:
         sums: of all of them.
-        kinds: the number of trainings and of explorations.
+        kinds: the number of trainings, of explorations and of scripts around trackers.
         hardware: GPUs, or where there is none CPUs.
         places: countries, as given.
         pues: of those whose energy is known.
@@ -366,6 +382,9 @@ class Facts:
         left_out: the first few of those that are in none of the facts: what is needed is not known of them, and they
             did not come to a good end; with their status.
         n_left_out: how many these are.
+        n_unknown_overhead: scripts of which it is not known what they took outside their trackers; they are counted
+            in ``kinds`` alone.
+        unknown_overhead_s: how long that was.
     """
 
     needs: str = ""
@@ -382,6 +401,8 @@ class Facts:
     unknown: list[str] = field(default_factory=list)
     left_out: list[str] = field(default_factory=list)
     n_left_out: int = 0
+    n_unknown_overhead: int = 0
+    unknown_overhead_s: float = 0.0
 
     @classmethod
     def of(
@@ -398,14 +419,19 @@ class Facts:
             aggregate: the runs.
             visit: called with each.
             needs: what must be known of a run.
-            needs_all: leave none out.
+            needs_all: leave no training out.
         """
         facts, without = cls(needs), _GroupSums()
 
         def add(run: Run) -> None:
-            is_known = (
-                not needs or (run.emissions_kgco2e if needs == "emissions" else run.summary.energy_kwh) is not None
-            )
+            is_known = (run.emissions_kgco2e if needs == "emissions" else run.summary.energy_kwh) is not None
+            if not is_known and KEYS["kind"](run) == OVERHEAD:  # often too short to be measured at all
+                facts.kinds[OVERHEAD] += 1
+                facts.n_unknown_overhead += 1
+                facts.unknown_overhead_s += run.summary.duration_s
+                without.add(contribution(run))
+                return
+            is_known = is_known or not needs
             if not (is_known or needs_all) and run.summary.status in INCOMPLETE:
                 facts.n_left_out += 1
                 if len(facts.left_out) < _MAX_LEFT_OUT:
@@ -433,6 +459,11 @@ class Facts:
             self.pues.add(run.summary.pue)
         if run.knows_carbon_intensity:
             self.intensities[run.carbon_intensity] = None
+
+    @property
+    def n_runs(self) -> int:
+        """Runs that trained or explored."""
+        return self.kinds[TRAINING] + self.kinds[EXPLORATION]
 
     @property
     def before_pue(self) -> str:

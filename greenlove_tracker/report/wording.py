@@ -9,7 +9,7 @@ from functools import cached_property
 from greenlove_tracker import format as fmt
 from greenlove_tracker.forecasting import Estimate
 from greenlove_tracker.logs.forecasts import IssuedForecast, Scored, headline
-from greenlove_tracker.logs.mapreduce import EXPLORATION, TRAINING
+from greenlove_tracker.logs.mapreduce import EXPLORATION, OVERHEAD, TRAINING
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.logs.sums import ExactTotals, Totals
 from greenlove_tracker.records import COMPONENTS, MEASURED_METHODS, Factor, Flag, Method, RunStatus, RunSummary
@@ -71,11 +71,12 @@ def field_text(run: Run, name: str, width: int = FIELD_WIDTH) -> str:
 
 
 def runs_text(numbers: Mapping[str, int]) -> str:
-    """Write ``12 training runs and 2 explorations``, from the number of each kind."""
-    trainings, explorations = numbers.get(TRAINING, 0), numbers.get(EXPLORATION, 0)
-    if not explorations:
-        return fmt.plural(trainings, "training run")
-    return f"{fmt.plural(trainings, 'training run')} and {fmt.plural(explorations, 'exploration')}"
+    """Write ``12 training runs, 2 explorations and 1 script around them``, from the number of each kind."""
+    trainings, explorations, scripts = (numbers.get(kind, 0) for kind in (TRAINING, EXPLORATION, OVERHEAD))
+    text = fmt.plural(trainings, "training run")
+    if explorations:
+        text += f"{',' if scripts else ' and'} {fmt.plural(explorations, 'exploration')}"
+    return f"{text} and {fmt.plural(scripts, 'script')} around them" if scripts else text
 
 
 def progress(run: Run) -> str:
@@ -83,7 +84,7 @@ def progress(run: Run) -> str:
     summary, planned_steps = run.summary, run.total_steps_planned
     if planned_steps is not None:
         return f"{summary.counts.steps or 0:,} of {planned_steps:,} steps"
-    if run.has_parts and not run.epochs:
+    if run.is_overhead:
         return "outside its trackers"
     if not run.epochs and summary.epochs_planned is None:
         return "epochs not marked"

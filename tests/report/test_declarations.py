@@ -7,6 +7,7 @@ import io
 import os
 import shutil
 from collections import Counter
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -19,7 +20,7 @@ from greenlove_tracker.errors import UsageError
 from greenlove_tracker.files import write_report
 from greenlove_tracker.grid import carbon_intensity, resolve_place
 from greenlove_tracker.logs.aggregate import aggregate
-from greenlove_tracker.records import Energy
+from greenlove_tracker.records import UNKNOWN_ENERGY, Energy, RowKind
 from greenlove_tracker.rendering import markdown
 from greenlove_tracker.report import declarations
 from greenlove_tracker.report.audit import entries, factor_for, ledger_csv, read_factors
@@ -382,3 +383,56 @@ def test_a_declaration_reads_each_file_once(tmp_path, monkeypatch, name):
     monkeypatch.setattr(os, "open", counting)
     assert DECLARE[name](aggregate(tmp_path))
     assert len(opened) >= 6 and set(opened.values()) == {1}
+
+
+def counts_declared(log_dir):
+    """Return each number of runs and of epochs that the declarations of a directory state."""
+    added_up = aggregate(log_dir)
+    by_unit = {unit: declarations.sci(added_up, unit).splitlines()[3] for unit in ("run", "epoch")}
+    assert "\n  M  " in declarations.sci(added_up, "run") and "emissions:" in declarations.model_card(added_up)
+    return {
+        **by_unit,
+        "ai-act": declarations.ai_act(added_up).partition("training runs")[0][-2:],
+        "cite": cite(added_up).partition(" runs")[0],
+        "trainings": added_up.by("kind")["training",].n_runs,
+    }
+
+
+@pytest.mark.parametrize("status", ["finished", "failed"])
+@pytest.mark.parametrize("energy", [ONE_KWH, None], ids=["metered", "too short to be metered"])
+def test_what_a_script_does_outside_its_trackers_is_no_training(tmp_path, energy, status):
+    for log_dir in ("alone", "under"):
+        for part in range(2):
+            written(tmp_path / log_dir, run_id=f"20261121T034044-000{part}", fields={"part_of": "job"})
+    job = [epoch_row(1, 0.0, gap_s=3.0, gap=energy or UNKNOWN_ENERGY, kind=RowKind.TAIL)]
+    job = [replace(row, epoch=None) for row in job]
+    arguments = {"fields": {"has_parts": "yes"}, "intensity": GERMANY, "status": status}
+    run = write_run(tmp_path / "under", job, "20261121T034044-0009", **arguments)
+    assert run.is_overhead and (run.summary.energy_kwh is None) is (energy is None)
+    assert counts_declared(tmp_path / "under") == counts_declared(tmp_path / "alone")
+    added_up = aggregate(tmp_path / "under")
+    assert {kind: totals.n_runs for (kind,), totals in added_up.by("kind").items()} == {"overhead": 1, "training": 2}
+    sci, act, cited = declarations.sci(added_up, "run"), declarations.ai_act(added_up), cite(added_up)
+    assert "in 2 training runs and 1 script around them" in sci and "2 training runs and 1 script around" in act
+    if energy:  # what it took counts
+        assert sci.startswith("SCI = 952.5 gCO2e per run") and "5.00 kWh" in act
+        assert (
+            "| outside the trackers | – | 3.00 s | – | 1.00 kWh | 381 g |" in cited
+            and "| total | 2 | 4:00:03 |" in cited
+        )
+    else:
+        assert sci.startswith("SCI = 762.0 gCO2e per run") and "4.00 kWh" in act and "*" not in cited
+        missing = "what a script did outside its trackers, 3.00 s, is not in it: the energy of that is not known"
+        assert act.endswith(missing) and f"W{missing[1:]}." in cited
+        assert f"  {missing.replace('energy of that is', 'emissions of that are')}\n" in sci
+
+
+def test_a_script_without_its_trainings_declares_nothing(tmp_path):
+    written(tmp_path, fields={"has_parts": "yes"})  # processes of its own trained in it: it is one
+    assert "2 epochs in 1 training run\n" in declarations.sci(aggregate(tmp_path), "epoch")
+    shutil.rmtree(tmp_path)
+    row = replace(epoch_row(1, 0.0, gap_s=3.0, kind=RowKind.TAIL), epoch=None)
+    write_run(tmp_path, [row], fields={"has_parts": "yes"}, intensity=GERMANY)
+    for declare in (declarations.ai_act, declarations.model_card, partial(declarations.sci, unit="run")):
+        with pytest.raises(UsageError, match="outside the trackers of a script alone: there is no training to declare"):
+            declare(aggregate(tmp_path))
