@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import logging
 import os
 import shlex
 import signal
@@ -10,7 +11,7 @@ import subprocess
 import sys
 import types
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.abc import InspectLoader
 from importlib.machinery import ModuleSpec, SourceFileLoader
 from importlib.util import find_spec
@@ -101,10 +102,17 @@ def run_command(command: Sequence[str], settings: Settings) -> ScriptOutcome:
     Python programs in it that make trackers of their own write their epochs into the same run.
 
     Raises:
-        UsageError: where the program cannot be started.
+        UsageError: where the program cannot be started, or the command line asks for a stop that it cannot have.
     """
     if settings.on_overrun == "stop":
-        raise UsageError("--on-overrun stop works where a script's own epochs are seen: a command is only warned of")
+        error = UsageError(
+            "{argument} stop works where a script's own epochs are seen: a command is only warned of",
+            argument="on_overrun",
+        )
+        if error.is_in(settings.given):
+            raise error
+        logging.getLogger("greenlove_tracker").warning("greenlove: %s", error)
+        settings = replace(settings, on_overrun="warn")
     with SignalForwarding() as forwarding:
         session = _start_session(settings, ["--", *command], RunMode.COMMAND)
         environment = {**os.environ, RUN_DIR_VARIABLE: str(session.run_dir)}

@@ -12,6 +12,9 @@ from pathlib import Path
 import pytest
 
 from greenlove_tracker import read_logs
+from greenlove_tracker.logs.aggregate import aggregate
+from greenlove_tracker.logs.mapreduce import verify
+from greenlove_tracker.report import declarations
 
 pytestmark = pytest.mark.real
 
@@ -410,6 +413,7 @@ def test_a_runner_inside_a_run_and_a_childs_tracker_count_nothing_twice():
     write("inner.py", TRACKED)
     greenlove("run", "--", *RUN, "inner.py")
     run = only_run()
+    assert (run.summary.epochs_done, run.summary.epochs_planned, run.has_parts) == (4, 4, False)
     assert run.summary.energy.gpu_kwh == pytest.approx(sum(r.gap_before.gpu_kwh or 0 for r in run.command_rows))
     write("parent.py", f"import subprocess, sys\nsubprocess.run([{sys.executable!r}, 'inner.py'])\n")
     greenlove("--log-dir", "other", "parent.py")
@@ -690,3 +694,70 @@ def test_what_is_wrong_on_the_command_line_is_an_error():
     for options in (["--pue", "0.5"], ["--country", "Germny"]):
         done = greenlove("run", *options, "train.py")
         assert done.returncode != 0 and done.stdout == "" and "Error: " in done.stderr
+
+
+def test_the_options_of_python_hold_where_a_script_is_run_untracked():
+    write(
+        "train.py", "import sys\nprint(sys.flags.optimize, sys.warnoptions, sys._xoptions, sys.stdout.write_through)\n"
+    )
+    flags = ["-O", "-W", "ignore", "-X", "faulthandler", "-u"]
+    for words in (["train.py"], ["-m", "train"]):
+        tracked, untracked = [
+            subprocess.run(
+                [sys.executable, *flags, "-m", "greenlove_tracker", "run", "--quiet", *words],
+                capture_output=True,
+                text=True,
+                check=True,
+                env={**os.environ, **more},
+            )
+            for more in ({}, {"GREENLOVE_PUE": "abc"})
+        ]
+        assert "not tracked" in untracked.stderr and "not tracked" not in tracked.stderr
+        assert tracked.stdout == untracked.stdout == "1 ['ignore'] {'faulthandler': True} True\n"
+
+
+def test_a_stop_that_a_command_cannot_have_keeps_it_from_running_on_the_command_line_alone(monkeypatch):
+    refused = greenlove("run", "--on-overrun", "stop", "--", "echo", "hi")
+    assert refused.returncode == 1 and not refused.stdout and "Error: --on-overrun stop works where" in refused.stderr
+    monkeypatch.setenv("GREENLOVE_ON_OVERRUN", "stop")
+    done = greenlove("run", "--max-energy-kwh", "1e-12", "--", "sh", "-c", "echo hi; sleep 0.2; exit 3")
+    assert (done.returncode, done.stdout) == (3, "hi\n"), done.stderr
+    assert done.stderr.count("on_overrun stop works where") == 1 and only_run().summary.status == "failed"
+
+
+def test_a_command_that_was_measured_to_its_end_takes_no_time_from_processes_whose_clock_is_ahead():
+    ahead = (
+        "import os, pathlib, re\n"
+        "for path in pathlib.Path(os.environ['GREENLOVE_RUN_DIR']).glob('epochs-[0-9].csv'):\n"
+        "    path.write_text(re.sub(r'20(\\d\\d-\\d\\d-\\d\\dT)', r'21\\1', path.read_text()))\n"
+    )
+    slow = TRACKED.replace("tracker.epoch_end()", "time.sleep(0.1); tracker.epoch_end()")
+    write("train.py", f"import time\n{slow}{ahead}")
+    done = greenlove("run", "--", sys.executable, "train.py")
+    assert done.returncode == 0, done.stderr
+    run = only_run()
+    assert run.has_processes and all(rows[-1].started_at.startswith("21") for rows in run.rows.values())
+    assert run.has_summary and verify(run) == ""
+
+
+def test_only_the_first_training_of_a_script_resumes_the_run_that_was_given():
+    write("train.py", TRACKED)
+    assert greenlove("--continues", "20260101T000000-0000", "train.py").returncode == 0
+    _, parts = job_and_parts()
+    assert sorted(run.text("continues") for run in parts) == ["", "20260101T000000-0000"]
+    assert len(aggregate("greenlove_logs").by("training")) == 2
+
+
+def test_declarations_of_one_script_count_the_same_under_the_runner():
+    write("train.py", TRACKED.replace("range(2):\n    with", "range(1):\n    with"))
+    assert greenlove("--quiet", "train.py").returncode == 0
+    own = {**os.environ, "GREENLOVE_LOG_DIR": "alone"}
+    assert subprocess.run([sys.executable, "train.py"], env=own, check=False).returncode == 0
+    job_and_parts()
+    for log_dir in ("alone", "greenlove_logs"):
+        added_up = aggregate(log_dir)
+        assert added_up.by("kind")["training",].n_runs == 1
+        for unit, n in (("run", "1 run"), ("epoch", "2 epochs")):
+            assert f"\n  R       {n} in 1 training run\n" in declarations.sci(added_up, unit)
+        assert "; 1 training run" in declarations.ai_act(added_up) and "emissions:" in declarations.model_card(added_up)
+        assert declarations.cite(added_up).startswith("The experiments took 1 run on ")

@@ -124,9 +124,17 @@ def run(ctx: click.Context, /, module: bool, command: tuple[str, ...], **options
         if error.is_in([name for name, value in options.items() if value is not None]):
             raise
         logging.getLogger("greenlove_tracker").warning("greenlove: this is run, but not tracked: %s", error)
-        _run_untracked(command if ctx.meta["is_command"] else (sys.executable, *(["-m"] if module else []), *command))
+        python = [sys.executable, *_python_flags(), *(["-m"] if module else [])]
+        _run_untracked(command if ctx.meta["is_command"] else (*python, *command))
     _show(outcome, settings, _next_step(outcome, settings))
     _leave(outcome)
+
+
+def _python_flags() -> list[str]:
+    """Return the options that this Python was started with, such as ``-O`` or ``-W ignore``, for another one."""
+    flags: list[str] = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]  # multiprocessing's own
+    is_unbuffered = getattr(sys.stdout, "write_through", False)  # the one that sys.flags does not say
+    return [*flags, "-u"] if is_unbuffered else flags
 
 
 def _run_untracked(words: Sequence[str]) -> NoReturn:

@@ -305,7 +305,8 @@ class Run(RunFiles):
     def _epochs_planned(self) -> int | None:
         """Return the epochs of the run itself, or of all trainings that joined it; None where one did not say."""
         own = self._fields_by_node[0].get("epochs_planned")
-        leads = [f for f in self._fields_by_node[1:] if _is_joined(f) and f.get("rank", _NO_FIELD).value in ("", "0")]
+        joined = [f for f in self._fields_by_node[1:] if _is_joined(f) and "has_parts" not in f]
+        leads = [f for f in joined if f.get("rank", _NO_FIELD).value in ("", "0")]
         found = [own] if own or not leads else [f.get("epochs_planned") for f in leads]
         numbers = [int(f.value) for f in found if f and f.value.isdecimal()]
         return sum(numbers) if numbers and len(numbers) == len(found) else None
@@ -330,7 +331,7 @@ class Run(RunFiles):
     @property
     def has_parts(self) -> bool:
         """True where the run is what lies outside the trackers of a script, whose runs are beside it."""
-        return "has_parts" in self.fields
+        return "has_parts" in self._fields_by_node[0]  # a further one's is of a runner inside this run
 
     @property
     def is_overhead(self) -> bool:
@@ -428,8 +429,13 @@ class Run(RunFiles):
         is_running = _is_running(self.text("host"), self.text("pid"), self._written_s())
         return self.added_up(totals.Ending(RunStatus.RUNNING if is_running else RunStatus.INTERRUPTED, None, ""))
 
-    def added_up(self, ending: totals.Ending | None = None) -> RunSummary:
-        """Return the totals, added up from the rows whatever the summary says."""
+    def added_up(self, ending: totals.Ending | None = None, *, is_closed: bool | None = None) -> RunSummary:
+        """Return the totals, added up from the rows whatever the summary says.
+
+        Args:
+            ending: how the run ended; default: as its summary says.
+            is_closed: True where it measured itself to its end; default: where it wrote a summary.
+        """
         if ending is None:
             ending = totals.Ending(self.summary.status, self.summary.exit_code, self.summary.ended_at)
         return totals.summarise(
@@ -437,13 +443,13 @@ class Run(RunFiles):
             self.rows,
             ending,
             gpu_count=self._gpu_count(),
-            command_rows=self._rows_of_command(),
+            command_rows=self._rows_of_command(is_closed=self.has_summary if is_closed is None else is_closed),
             joined=self._joined,
         )
 
-    def _rows_of_command(self) -> Sequence[Row] | None:
+    def _rows_of_command(self, *, is_closed: bool) -> Sequence[Row] | None:
         """Return the rows that hold a command's totals; of one that was not closed, its processes' later ones too."""
-        if self.command_rows is None or self.has_summary:
+        if self.command_rows is None or is_closed:
             return self.command_rows
         return totals.continued_rows(self.command_rows, [self.rows[n] for n in self._joined if n in self.rows])
 

@@ -368,6 +368,8 @@ class Session:
         """
         settings, log_dir = self.state.settings, self.run_dir.parent
         options = {name: getattr(settings, name) for name in settings.given}
+        if self.parts:  # it is the first training that resumes another run
+            options.pop("continues", None)
         if not self.state.is_part_of_other:  # the script may have changed its working directory
             is_here = Path(settings.log_dir).absolute() == log_dir
             options["log_dir"] = settings.log_dir if is_here else str(log_dir)
@@ -382,7 +384,7 @@ class Session:
     def _suspend(self) -> tuple[float, float]:
         """Stand still, because a run inside this job begins; return when that was, by both clocks."""
         with self.tracked_call as recorder:
-            if "has_parts" not in self.writer.fields and not self.state.is_part_of_other:
+            if "has_parts" not in self.writer.fields:
                 self.writer.write_fields([Field("has_parts", schema.cell(True))])
             recorder.suspend()
         return self.recorder.boundary
@@ -496,7 +498,7 @@ class Session:
 
         run = Run(self.run_dir)
         try:
-            return run.added_up(ending) if run.has_processes else own
+            return run.added_up(ending, is_closed=True) if run.has_processes else own
         except (GreenloveError, OSError, ValueError, ArithmeticError) as error:
             self.state.warn_once.internal_error("processes", error)
             return own
