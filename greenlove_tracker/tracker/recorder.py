@@ -135,11 +135,7 @@ class Recorder:
         return self._loaded_s + (perf_s - self._loading_from_s if self._n_loading else 0.0)
 
     def start_epoch(self) -> None:
-        """Close the gap and open the next epoch."""
-        if self.epoch is not None:
-            raise TrackerStateError(
-                f"epoch_start() while epoch {self.epoch} is open: call epoch_end() first (once for every start)"
-            )
+        """Close the gap and open the next epoch; none is open."""
         try:
             self._wait_for_device()
             self._gap = self._close_span()
@@ -262,12 +258,14 @@ class Recorder:
         """Close the open epoch as unfinished and write the tail; once."""
         if self._is_finished:
             return
-        self._is_finished = True
         if self.is_suspended:  # the process ends, with both runs: what passed is the other one's
             self.is_suspended, self._boundary = False, self._now()
-        self._wait_for_device()
-        self.abandon_epoch()
-        self._emit_gap(RowKind.TAIL)
+        try:
+            self._wait_for_device()
+            self.abandon_epoch()
+            self._emit_gap(RowKind.TAIL)
+        finally:  # not before: where the device or the meter hangs, finish_hung has the tail still to write
+            self._is_finished = True
 
     def finish_hung(self) -> None:
         """Finish while the training hangs: neither the device nor the meter is asked, which may be what it hangs in."""

@@ -139,7 +139,7 @@ class _ShutdownGuard:
             for run in reversed(self._open):
                 if run.pid == os.getpid():
                     run.finish_hung(RunStatus.TERMINATED)
-            _log.warning("greenlove: SIGTERM has waited for %g s, for the main thread hangs: the process ends", HANG_S)
+            _log.warning("greenlove: the main thread has not answered SIGTERM for %g s: ending the process", HANG_S)
         finally:
             is_closed.set()
 

@@ -343,6 +343,8 @@ shutdown.HANG_S = 0.5
         ),
         ("train(); meter.read = hang; tracker.epoch_start()", "terminated", None),
         ("train()\nwith open_run().tracked_call: hang()", "interrupted", None),  # the log may be half written
+        ("train(); open_run().recorder._before_reading = hang; tracker.stop()", "terminated", None),
+        ("train(); meter.read = hang; tracker.stop()", "terminated", None),
         ("train(); open_run().recorder._before_reading = hang; print('hangs', flush=True); time.sleep(60)", None, None),
     ],
 )
@@ -352,13 +354,17 @@ def test_sigterm_ends_a_process_that_hangs_in_c(here, script, status, flags):
     time.sleep(0.2)
     began_s = time.monotonic()
     child.send_signal(signal.SIGTERM)
-    child.communicate(timeout=30)
+    _, err = child.communicate(timeout=30)
     assert child.returncode == -signal.SIGTERM
     assert time.monotonic() - began_s < 10  # 0.5 s, once more where our handler hangs, and the log's 2 s
     run = only_run()
     assert run.summary.epochs_done == 1
     if status is not None:
         assert run.summary.status == status
+    if status == "terminated":
+        last = (run.path / "epochs-0.csv").read_text().splitlines()[-1]
+        assert last.startswith("tail,") and "hung" in last.rsplit(",", 1)[1]
+        assert "the main thread has not answered SIGTERM for 0.5 s: ending the process" in err
     if flags is not None:
         assert run.epochs[-1].flags - {Flag.LOADING} == flags and run.epochs[-1].duration_s >= 0.1
         assert run.added_up() == run.summary and run.problems == []
