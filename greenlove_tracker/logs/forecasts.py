@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from greenlove_tracker.forecasting import Estimate, Forecast, WarningCode
-from greenlove_tracker.logs.schema import amount, cell, count, finite
+from greenlove_tracker.logs.schema import amount, cell, count
 from greenlove_tracker.records import RunStatus, RunSummary
 
 # the quantities of a forecast, by column, with their units
@@ -127,7 +127,7 @@ def forecast_from_cells(cells: Mapping[str, str]) -> IssuedForecast:
         count(cells["planned"]),
         cells["method"],
         estimates,
-        finite(p99) if p99 else None,
+        amount(p99) if p99 else None,
         frozenset(cells["warnings"].split()),
     )
 

@@ -387,13 +387,14 @@ def _train(how: str, inject: str, directory: Path, fault: Fault, seed: int) -> E
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        start_new_session=True,  # what it leaves behind is ended with it
     ) as child:
         if fault.signal:
             _send_at_random(child, fault.signal, journal, seed)
         try:
             out, err = child.communicate(timeout=_TIMEOUT_S + fault.extra_s)
         except subprocess.TimeoutExpired:
-            child.kill()
+            os.killpg(child.pid, signal.SIGKILL)
             out, err = child.communicate()
             err += f"\n(killed: no end in {_TIMEOUT_S + fault.extra_s:g} s)"
     took_s = time.monotonic() - begun_s

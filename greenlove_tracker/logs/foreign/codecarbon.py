@@ -273,6 +273,8 @@ def read_emissions(file: Path, notes: ProblemLog) -> dict[str, LoggedRun] | None
         return None
     if unknown := sorted(set(header) - _KNOWN):
         notes.add(file, f"columns that are not known, left out: {', '.join(map(safe_text, unknown))}")
+    if len(set(header)) < len(header):
+        notes.add(file, "a column is there twice: the last of that name counts")
     for number, values in lines:
         if len(values) != len(header):
             notes.add(file, f"line {number} left out: {len(values) or 'unreadable'} cells instead of {len(header)}")
