@@ -434,6 +434,7 @@ def _is_unused(seed: Seed, directory: Path, name: str, data: bytes, reading: Rea
         kept = kept.replace(line, "", 1)
     (directory / name).write_bytes(kept.encode())
     again = read(directory)
+    (directory / name).write_bytes(data)
     return (again.rows, again.totals) == (reading.rows, reading.totals)
 
 
