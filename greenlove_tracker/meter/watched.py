@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import queue
 import threading
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any
 
@@ -13,29 +15,29 @@ from greenlove_tracker.records import Energy
 
 TIMEOUT_S = 5.0  # CodeCarbon's reading takes a millisecond; a driver that resets a GPU takes some seconds
 
+_Action = Callable[[], Any]
+_NOTHING_AROUND = nullcontext()
+
 
 class WatchedMeter:
     """Reads and stops a meter on a thread of its own, and gives up on an answer that does not come.
 
     A call that hangs in a driver cannot be interrupted, only left behind. Until its answer has come at last, which
-    belongs to no row any more, every further reading fails at once.
+    belongs to no row any more, every further reading fails at once. The thread ends once the meter has been stopped.
 
     Args:
         meter: measures.
+        around: the context that it is read and stopped in, on the thread that does so.
     """
 
     starts_at_once = False
 
-    def __init__(self, meter: Meter) -> None:
-        self._meter = meter
+    def __init__(self, meter: Meter, around: AbstractContextManager[object] = _NOTHING_AROUND) -> None:
+        self._meter, self._around = meter, around
         self.resolution_s = meter.resolution_s
-        self._action: Callable[[], Any] = meter.read
-        self._answer: Any = None
-        self._error: BaseException | None = None
-        self._is_asked, self._is_answered = threading.Lock(), threading.Lock()  # held until it is so
-        self._is_asked.acquire()
-        self._is_answered.acquire()
-        self._has_thread = self._is_waited_for = False
+        self._asked: queue.SimpleQueue[_Action | None] = queue.SimpleQueue()  # None ends the thread
+        self._answered: queue.SimpleQueue[tuple[Any, BaseException | None]] = queue.SimpleQueue()
+        self._has_thread = self._is_waited_for = self._is_stopped = False
 
     def start(self) -> MeterInfo:
         """Start the meter, on the caller's thread, for which nothing waits.
@@ -60,6 +62,8 @@ class WatchedMeter:
         Raises:
             MeterError: where it could not be read, or not in time.
         """
+        if self._is_stopped:
+            raise MeterError("the meter was stopped")
         energy: Energy = self._ask(self._meter.read)
         return energy
 
@@ -69,41 +73,55 @@ class WatchedMeter:
         Raises:
             MeterError: where it does not answer in time.
         """
+        if self._is_stopped:
+            return None
         info: MeterInfo | None = self._ask(partial(self._meter.reselect_gpus, env))
         return info
 
     def stop(self) -> None:
-        """Release the hardware.
+        """Release the hardware; where it hangs, as soon as it answers.
 
         Raises:
             MeterError: where that takes too long.
         """
-        self._ask(self._meter.stop)
+        if self._is_stopped:
+            return
+        self._is_stopped = True
+        try:
+            self._ask(self._meter.stop)
+        finally:
+            self._asked.put(None)
 
-    def _ask(self, action: Callable[[], Any]) -> Any:
+    def _ask(self, action: _Action) -> Any:
         if not self._has_thread:
-            return action()
+            with self._around:
+                return action()
         if self._is_waited_for:
-            if not self._is_answered.acquire(blocking=False):
-                raise MeterError("the meter still hangs")
-            self._is_waited_for = False
-        self._action, self._is_waited_for = action, True
-        self._is_asked.release()
-        if not self._is_answered.acquire(timeout=TIMEOUT_S):
-            raise MeterError(f"the meter hangs: no answer in {TIMEOUT_S:g} s")
+            try:
+                self._answered.get_nowait()
+            except queue.Empty:
+                if self._is_stopped:
+                    self._asked.put(action)
+                raise MeterError("the meter still hangs") from None
+        self._is_waited_for = True
+        self._asked.put(action)
+        try:
+            answer, error = self._answered.get(timeout=TIMEOUT_S)
+        except queue.Empty:
+            raise MeterError(f"the meter hangs: no answer in {TIMEOUT_S:g} s") from None
         self._is_waited_for = False
-        error, answer = self._error, self._answer
-        self._error = self._answer = None
         if error is not None:
             raise error if isinstance(error, Exception) else MeterError(f"the meter ended with {error!r}")
         return answer
 
     def _work(self) -> None:
-        while True:
-            self._is_asked.acquire()
-            action = self._action
+        while (action := self._asked.get()) is not None:
+            answer: Any = None
+            error: BaseException | None = None
             try:
-                self._answer = action()
-            except BaseException as error:  # sys.exit() of a foreign library too: it is the reader's thread, not ours
-                self._error = error
-            self._is_answered.release()
+                with self._around:
+                    answer = action()
+            except BaseException as raised:  # sys.exit() of a foreign library too: it is the reader's thread, not ours
+                error = raised
+            self._answered.put((answer, error))
+            del answer, error, action  # while it waits, it holds nothing

@@ -12,7 +12,6 @@ from typing import TextIO
 
 _log = logging.getLogger("greenlove_tracker")
 _MOST_SILENT_VERBOSE = 1  # above it, foreign warnings are shown
-_OUR_THREADS = "greenlove-"  # their names begin so
 _SHOW_AT_IMPORT = warnings.showwarning
 
 
@@ -60,10 +59,7 @@ class _HiddenWarnings:
     ) -> None:
         """Take the place of ``warnings.showwarning``; whoever keeps it longer than we do has all warnings shown."""
         of_thread = self._of_thread
-        is_of_meter = threading.current_thread().name.startswith(
-            _OUR_THREADS
-        )  # where another thread of ours waits for it
-        if getattr(of_thread, "depth", 0) or is_of_meter:
+        if getattr(of_thread, "depth", 0):
             _log.debug("%s:%s: %s: %s", filename, lineno, category.__name__, message)
             return
         is_circle = getattr(of_thread, "is_showing", False)  # whoever came after us may call us, and we them
@@ -82,7 +78,7 @@ if hasattr(os, "register_at_fork"):
 
 
 def without_foreign_warnings(verbose: int) -> AbstractContextManager[None]:
-    """Return the context that other people's code runs in, on a thread of ours: its warnings go to the log alone.
+    """Return the context that other people's code is called in by us: its warnings go to the log alone.
 
     Args:
         verbose: of the settings; from 2 on, warnings are shown as ever.

@@ -22,6 +22,7 @@ from greenlove_tracker.shadowing import HiddenLibraryError, only_libraries
 from greenlove_tracker.tracker.background import BackgroundWorker
 from greenlove_tracker.tracker.budgets import BudgetActions, BudgetMonitor
 from greenlove_tracker.tracker.forecaster import ProgressLog, RunForecaster
+from greenlove_tracker.tracker.foreign_warnings import without_foreign_warnings
 from greenlove_tracker.tracker.metadata import run_fields
 from greenlove_tracker.tracker.meter_starter import MeterStarter, choose_meter
 from greenlove_tracker.tracker.recorder import Recorder
@@ -98,7 +99,7 @@ class Session:
         self._borrows_meter = lent is not None
         meter = meter or lent or choose_meter(settings, ranks, clock, factors.carbon_intensity, codecarbon_options)
         if in_background and lent is None and not meter.starts_at_once:
-            meter = WatchedMeter(meter)
+            meter = WatchedMeter(meter, without_foreign_warnings(settings.verbose))
         run_dir = join_dir or make_run_dir(settings.log_dir, ranks, started_utc_s)
         self._supersede(mode)
         if self.job is not None:

@@ -93,3 +93,68 @@ def test_the_gpus_to_measure_are_passed_on_by_the_readers_own_thread():
     assert reader.reselect_gpus({"CUDA_VISIBLE_DEVICES": "1,2"}).gpu_count == 2
     assert asked[0][1] != threading.get_ident()
     reader.stop()
+
+
+def reader_threads() -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if thread.name == "greenlove-meter-reader"]
+
+
+def wait_until(is_so) -> None:
+    until_s = time.monotonic() + 20
+    while not is_so():
+        assert time.monotonic() < until_s
+        time.sleep(0.01)
+
+
+def test_the_readers_thread_ends_once_the_meter_is_stopped():
+    before = reader_threads()
+    meters = [ScriptedMeter([gpu_energy(1.0)]) for _ in range(12)]
+    readers = [WatchedMeter(meter) for meter in meters]
+    for reader in readers:
+        reader.start()
+        assert reader.read() == gpu_energy(1.0)
+    assert len(reader_threads()) == len(before) + 12
+    for reader in readers:
+        reader.stop()
+        reader.stop()  # once is enough
+        with pytest.raises(MeterError, match="was stopped"):
+            reader.read()
+    assert all(meter.is_stopped for meter in meters)
+    wait_until(lambda: not set(reader_threads()) - set(before))
+
+
+@pytest.mark.parametrize("hangs_in", ["read", "stop"])
+def test_a_meter_that_hangs_when_it_is_stopped_is_released_as_soon_as_it_answers(monkeypatch, hangs_in):
+    monkeypatch.setattr(watched, "TIMEOUT_S", 0.05)
+    before, meter = reader_threads(), HangingMeter()
+    meter.stop = lambda: setattr(meter, "is_stopped", meter.go.wait(30))
+    reader = WatchedMeter(meter)
+    reader.start()
+    if hangs_in == "read":
+        with pytest.raises(MeterError, match="no answer in"):
+            reader.read()
+    with pytest.raises(MeterError, match="hangs"):
+        reader.stop()
+    assert not meter.is_stopped and len(reader_threads()) == len(before) + 1
+    meter.go.set()
+    wait_until(lambda: not set(reader_threads()) - set(before))
+    assert meter.is_stopped
+
+
+def test_each_call_on_the_readers_thread_runs_in_the_given_context():
+    seen = []
+
+    class Around:
+        def __enter__(self):
+            seen.append(threading.current_thread().name)
+
+        def __exit__(self, *error):
+            seen.append("left")
+
+    reader = WatchedMeter(ScriptedMeter([gpu_energy(1.0), ValueError("odd")]), Around())
+    reader.start()
+    reader.read()
+    with pytest.raises(ValueError, match="odd"):
+        reader.read()
+    reader.stop()
+    assert seen == ["greenlove-meter-reader", "left"] * 3

@@ -17,7 +17,7 @@ from greenlove_tracker.tracker.foreign_warnings import without_foreign_warnings
 
 
 class LoudMeter(ScriptedMeter):
-    """Warns while it starts, on the tracker's own thread, as libraries do when they are imported."""
+    """Warns in each of its calls, as libraries do when they are imported and where they are out of date."""
 
     starts_at_once = False
 
@@ -28,8 +28,21 @@ class LoudMeter(ScriptedMeter):
         warnings.warn("SOCKS support is not installed", stacklevel=1)
         return super().start()
 
+    def read(self):
+        warnings.warn("no permission to read RAPL", stacklevel=1)
+        return super().read()
+
     def stop(self):
         warnings.warn("NVML is deprecated", stacklevel=1)
+
+
+@pytest.fixture(autouse=True)
+def _alone():
+    """Leave no thread of a run that has ended inside, where it loads what forecasts need."""
+    yield
+    for thread in threading.enumerate():
+        if thread.name == "greenlove-tracker":
+            thread.join(30)
 
 
 @pytest.mark.parametrize(("verbose", "is_shown"), [(0, False), (1, False), (2, True)])
@@ -39,9 +52,17 @@ def test_what_a_meter_warns_of_is_shown_from_verbose_2_on(logs, no_settings, ver
         with Tracker(1, log_dir=logs, meter=LoudMeter(), verbose=verbose) as tracker:
             assert tracker.wait_ready(10)
             warnings.warn("the training's own", stacklevel=1)
+            tracker.epoch_start()
+            tracker.epoch_end()
+            warnings.warn("the training's own, once more", stacklevel=1)
     shown = [str(warning.message) for warning in seen]
-    assert ("SOCKS support is not installed" in shown, "NVML is deprecated" in shown) == (is_shown, is_shown)
-    assert "the training's own" in shown
+    foreign = ["SOCKS support is not installed", "no permission to read RAPL", "NVML is deprecated"]
+    assert [message in shown for message in foreign] == [is_shown] * 3
+    assert {message for message in shown if message not in foreign} == {
+        "the training's own",
+        "the training's own, once more",
+    }
+    assert tracker.summary is not None and tracker.summary.epochs_done == 1
 
 
 def test_only_the_thread_that_is_inside_is_silent(caplog):
