@@ -11,6 +11,7 @@ import logging
 import os
 import subprocess
 import sys
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -61,6 +62,31 @@ _log = logging.getLogger("greenlove_tracker")
 _codecarbon_log = logging.getLogger("codecarbon")
 
 
+class _SilentLog:
+    """Keeps CodeCarbon's log silent while any meter of this process lives."""
+
+    def __init__(self) -> None:
+        self._lock, self._n_meters, self._level_before = threading.Lock(), 0, logging.NOTSET
+
+    def begin(self) -> None:
+        """Silence it for one more meter."""
+        with self._lock:
+            if not self._n_meters or _codecarbon_log.level != logging.CRITICAL:  # else it is by us
+                self._level_before = _codecarbon_log.level
+            self._n_meters += 1
+            _codecarbon_log.setLevel(logging.CRITICAL)
+
+    def end(self) -> None:
+        """Give its level back, where this was the last meter and the program has not set its own."""
+        with self._lock:
+            self._n_meters -= 1
+            if not self._n_meters and _codecarbon_log.level == logging.CRITICAL:
+                _codecarbon_log.setLevel(self._level_before)
+
+
+_silent_log = _SilentLog()
+
+
 class CodeCarbonMeter:
     """Measures this node with CodeCarbon.
 
@@ -102,7 +128,7 @@ class CodeCarbonMeter:
             raise UsageError(f"codecarbon_options: {', '.join(taken)} is set by the tracker; use its own settings")
         self._tracker: Any = None
         self._version = ""
-        self._level_before: int | None = None  # of CodeCarbon's log
+        self._silences_log = False
         self._deltas: list[Any] = []
         self._share = Share(1.0, 1.0, "whole machine")
         self._cpu_factor = 1.0  # what a modelled energy of the whole machine is multiplied with
@@ -122,7 +148,9 @@ class CodeCarbonMeter:
         self._present = nvml_gpus()
         self._named = select_gpus(self._present, self._env, self._local_world_size)
         self._measure_gpus(self._named)
-        self._version, self._level_before = _import_quietly()
+        self._version = _import_quietly()
+        _silent_log.begin()
+        self._silences_log = True
         with _quick_detection():
             self._tracker = self._construct(self._named)
             self._tracker.start()
@@ -271,8 +299,9 @@ class CodeCarbonMeter:
         """Stop CodeCarbon's threads; its own outputs write their last line."""
         if self._tracker is not None:
             self._tracker.stop()
-        if self._level_before is not None and _codecarbon_log.level == logging.CRITICAL:  # else the program set its own
-            _codecarbon_log.setLevel(self._level_before)
+        if self._silences_log:
+            self._silences_log = False
+            _silent_log.end()
 
     def _methods(self) -> tuple[Method | None, Method | None, Method | None]:
         cpu, gpu, ram = _methods(getattr(self._tracker, "_hardware", []))
@@ -335,12 +364,8 @@ class CodeCarbonMeter:
         return MeterInfo(tuple(fields), gpu_count)
 
 
-def _import_quietly() -> tuple[str, int]:
-    """Import CodeCarbon without a line on the terminal and without its calls of ``scontrol``; it stays silent.
-
-    Returns:
-        Its version, and the log level to give back at the end.
-    """
+def _import_quietly() -> str:
+    """Import CodeCarbon without a line on the terminal and without its calls of ``scontrol``; return its version."""
     is_unset = "CODECARBON_LOG_LEVEL" not in os.environ
     if is_unset:
         os.environ["CODECARBON_LOG_LEVEL"] = "critical"  # read at the first import only
@@ -358,9 +383,7 @@ def _import_quietly() -> tuple[str, int]:
     for module in (codecarbon.core.util, codecarbon.external.ram):
         if hasattr(module, "SLURM_JOB_ID"):
             module.SLURM_JOB_ID = None
-    level_before = _codecarbon_log.level
-    _codecarbon_log.setLevel(logging.CRITICAL)
-    return str(codecarbon.__version__), level_before
+    return str(codecarbon.__version__)
 
 
 @contextmanager

@@ -34,6 +34,29 @@ _UNCATCHABLE = {getattr(signal, name, None) for name in ("SIGKILL", "SIGSTOP")}
 _NUMBERS = tuple(sorted(int(number) for number in signal.valid_signals() if number not in _UNCATCHABLE))
 
 
+class _Taker:
+    """Stands in the place of these handlers during a call; whoever keeps it, and calls it later, reaches them.
+
+    Args:
+        held: the handlers, by signal.
+        hold: whether it is on, and what has come.
+    """
+
+    __slots__ = ("_hold", "held")
+
+    def __init__(self, held: dict[int, _Handler], hold: _SignalHold) -> None:
+        self.held, self._hold = held, hold
+
+    def __call__(self, number: int, frame: FrameType | None) -> None:
+        """Take note of the signal, or pass it on."""
+        if self._hold.must_wait(number):
+            return
+        try:
+            self.held[number](number, frame)
+        finally:
+            self._hold.forget(number)
+
+
 class _SignalHold:
     """``with signal_hold:`` around what must not be interrupted; one within the other holds until the outer is left.
 
@@ -41,9 +64,8 @@ class _SignalHold:
     """
 
     def __init__(self) -> None:
-        self._taker: _Handler = self._take  # one object: who is in place is told by identity
         self._seen: tuple[Any, ...] = ()  # the handlers of all signals, when last looked
-        self._held: dict[int, _Handler] = {}  # those of them that are held
+        self._taker = _Taker({}, self)  # for those of them that are held
         self._reset()
 
     def _reset(self) -> None:
@@ -68,8 +90,9 @@ class _SignalHold:
             handlers = tuple(map(_handler_of, _NUMBERS))
             if handlers != self._seen:
                 self._note(handlers)
-            for number in self._held:
-                _set_handler(number, self._taker)
+            taker = self._taker
+            for number in taker.held:
+                _set_handler(number, taker)
         except BaseException:  # raised by a handler that was not swapped yet
             self._depth = 0  # before anything is called: the next handler may raise there
             self.release()
@@ -94,35 +117,35 @@ class _SignalHold:
 
     def postpone(self, number: int) -> bool:
         """Return True where this signal must wait, because we are in a call; for a handler that began in the call."""
-        if self._depth and threading.get_ident() == self._main_thread:
-            self._came_s.setdefault(number, time.monotonic())
-            return True
-        return False
+        return threading.get_ident() == self._main_thread and self.must_wait(number)
 
     def is_in_place(self, number: int, handler: object) -> bool:
         """Return True where this handler is the signal's, at the moment or once it is held no longer."""
-        present = _handler_of(number)
-        return bool((self._held.get(number) if present is self._taker else present) == handler)
+        return bool(_behind(number, _handler_of(number)) == handler)
 
     def _note(self, handlers: tuple[Any, ...]) -> None:
         # asyncio's does nothing and is there for its wake-up file alone, and a swap would undo what it asked the
         # system for (siginterrupt)
         idle = getattr(sys.modules.get("asyncio.unix_events"), "_sighandler_noop", None)
-        found = {n: self._held[n] if h is self._taker else h for n, h in zip(_NUMBERS, handlers, strict=True)}
-        self._held = {number: h for number, h in found.items() if callable(h) and h is not idle}
+        found = {n: _behind(n, h) for n, h in zip(_NUMBERS, handlers, strict=True)}
+        held = {number: h for number, h in found.items() if callable(h) and h is not idle}
+        self._taker = _Taker(held, self)  # a new one: the last may be called by a handler that came after it
         self._seen = handlers
 
-    def _take(self, number: int, frame: FrameType | None) -> None:
-        if self._depth:
-            now_s = time.monotonic()
-            if now_s - self._came_s.setdefault(number, now_s) < _MAX_HOLD_S:
-                return
-            del self._came_s[number]  # the call hangs, and somebody insists
-        self._held[number](number, frame)
+    def must_wait(self, number: int) -> bool:
+        """Take note of a signal that comes during a call; return False where it waits no longer, or there is none."""
+        if not self._depth:
+            return False
+        now_s = time.monotonic()
+        return now_s - self._came_s.setdefault(number, now_s) < _MAX_HOLD_S  # else the call hangs, and somebody insists
+
+    def forget(self, number: int) -> None:
+        """Let a signal whose handler has run wait no more."""
+        self._came_s.pop(number, None)
 
     def _restore(self) -> None:
         try:
-            for number, handler in self._held.items():
+            for number, handler in self._taker.held.items():
                 if _handler_of(number) is self._taker:
                     _set_handler(number, handler)
         except BaseException:  # raised by a handler that is back in place, before the next one is
@@ -169,6 +192,13 @@ class _SignalHold:
         """Put the handlers back in a forked child, which is in no call of ours; what waits is the parent's."""
         self._reset()
         self._restore()
+
+
+def _behind(number: int, handler: Any) -> Any:
+    """Return the handler of the training's that this one stands for; most stand for themselves."""
+    while isinstance(handler, _Taker):
+        handler = handler.held.get(number)
+    return handler
 
 
 signal_hold = _SignalHold()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import logging
 import os
 import stat
 import subprocess
@@ -473,3 +474,20 @@ def test_codecarbon_is_quiet_while_ours_lives_and_as_before_afterwards(tmp_path)
         [sys.executable, "-c", LOG_LEVEL], capture_output=True, text=True, cwd=tmp_path, timeout=60, check=False
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, "DEBUG\n", "")
+
+
+def test_the_log_stays_silent_until_the_last_of_two_meters_is_stopped():
+    log = logging.getLogger("codecarbon")
+    level_before = log.level
+    first, second = make(), make()
+    try:
+        log.setLevel(logging.INFO)
+        first.start()
+        second.start()
+        first.stop()
+        first.stop()  # a run whose meter could not start does so twice
+        assert log.level == logging.CRITICAL
+        second.stop()
+        assert log.level == logging.INFO
+    finally:
+        log.setLevel(level_before)

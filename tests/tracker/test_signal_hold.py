@@ -160,12 +160,13 @@ def test_both_of_two_held_signals_raise_one_after_the_other():
 
 
 def test_a_signal_that_the_main_thread_blocks_is_not_lost():
-    held, sent = threading.Event(), threading.Event()
+    held, sent, is_over = threading.Event(), threading.Event(), threading.Event()
 
     def receive():  # it blocks no signal, and so receives those of the process
         held.wait(10)
         os.kill(os.getpid(), signal.SIGUSR1)
         sent.set()
+        is_over.wait(30)  # it is sent to the process once more, where somebody must receive it
 
     thread = threading.Thread(target=receive)
     thread.start()
@@ -175,10 +176,11 @@ def test_a_signal_that_the_main_thread_blocks_is_not_lost():
             with signal_hold:
                 held.set()
                 sent.wait(10)
-            thread.join()
             for _ in range(1000):
                 threading.Event().wait(0.001)
     finally:
+        is_over.set()
+        thread.join()
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGUSR1})
 
 
@@ -211,6 +213,72 @@ def test_who_insists_is_not_held_for_ever(monkeypatch):
             os.kill(os.getpid(), signal.SIGUSR1)
             passed.append(threading.Event().wait(0.01))
     assert 2 <= len(passed) < 100
+
+
+def test_a_handler_that_asks_whether_to_wait_is_not_put_off_for_ever_either(monkeypatch):
+    """As ours for SIGTERM does."""
+    monkeypatch.setattr(module, "_MAX_HOLD_S", 0.05)
+    passed = []
+
+    def handle(number, frame):
+        if not signal_hold.postpone(number):
+            raise PreemptionError
+
+    signal.signal(signal.SIGUSR1, handle)
+    with pytest.raises(PreemptionError), signal_hold:
+        for _ in range(100):
+            os.kill(os.getpid(), signal.SIGUSR1)
+            passed.append(threading.Event().wait(0.01))
+    assert 2 <= len(passed) < 100
+
+
+def test_who_insisted_and_was_heard_is_not_called_again_after_the_call(monkeypatch):
+    monkeypatch.setattr(module, "_MAX_HOLD_S", 0.0)
+    called = []
+    signal.signal(signal.SIGUSR1, lambda *arguments: called.append("in the call" if is_inside else "after it"))
+    is_inside = True
+    with signal_hold:
+        os.kill(os.getpid(), signal.SIGUSR1)
+    assert called == ["in the call"]
+
+
+def test_handlers_set_in_calls_of_ours_reach_those_before_them():
+    called = []
+
+    def chaining(name):
+        before = signal.getsignal(signal.SIGUSR1)
+
+        def handle(number, frame):
+            called.append(name)
+            before(number, frame)
+
+        signal.signal(signal.SIGUSR1, handle)
+
+    for name in ("second", "third"):
+        with signal_hold:
+            chaining(name)
+        with signal_hold:
+            pass
+    with pytest.raises(PreemptionError):
+        os.kill(os.getpid(), signal.SIGUSR1)
+    assert called == ["third", "second"]
+    with pytest.raises(PreemptionError), signal_hold:
+        os.kill(os.getpid(), signal.SIGUSR1)
+        assert called == ["third", "second"]
+    assert called == ["third", "second"] * 2
+
+
+def test_what_was_in_place_in_a_call_may_be_put_back_after_it():
+    with signal_hold:
+        ours = signal.getsignal(signal.SIGUSR1)
+    signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+    with signal_hold:
+        pass
+    signal.signal(signal.SIGUSR1, ours)
+    assert signal_hold.is_in_place(signal.SIGUSR1, raise_preempted)
+    with pytest.raises(PreemptionError), signal_hold:
+        os.kill(os.getpid(), signal.SIGUSR1)
+    assert signal.getsignal(signal.SIGUSR1) is raise_preempted
 
 
 def test_handlers_of_c_and_asyncios_own_are_left_in_place():
