@@ -1,8 +1,13 @@
-"""The meter in a process of its own, which sees no change of the script's environment by itself."""
+"""The meter in a process of its own: it sees no change of the script's environment, and ends with the training."""
 
 from __future__ import annotations
 
 import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
 
 import pytest
 
@@ -37,3 +42,61 @@ def test_the_gpus_that_the_script_names_later_are_handed_over(monkeypatch, has_g
         assert fields["meter_isolated_from"] == "requests.py"
     else:
         assert found is None or found.gpu_count <= 2  # a machine with GPUs of its own
+
+
+real = pytest.mark.skipif(not hasattr(os, "fork"), reason="NOT TESTED: no forks here")
+
+SCRIPT = """
+import os, time
+from greenlove_tracker.meter.isolated import IsolatedMeter
+meter = IsolatedMeter({"requests": "requests.py"}, os.environ, {"carbon_intensity_gco2e_per_kwh": 458.0})
+meter.start()
+child = os.fork()
+if child == 0:
+    time.sleep(120)
+    os._exit(0)
+print(meter._child.pid, child, flush=True)
+time.sleep(120)
+"""
+
+
+def has_ended(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except FileNotFoundError:  # no Linux, or this very moment
+        return False
+    return stat.rpartition(")")[2].split()[0] == "Z"  # nobody here waits for orphans
+
+
+@real
+def test_the_process_ends_with_a_killed_training_though_a_forked_child_lives():
+    training = subprocess.Popen([sys.executable, "-c", SCRIPT], stdout=subprocess.PIPE, text=True)
+    assert training.stdout is not None
+    meter, child = (int(pid) for pid in training.stdout.readline().split())
+    try:
+        training.kill()
+        training.wait()
+        until_s = time.monotonic() + 20
+        while not has_ended(meter):
+            assert time.monotonic() < until_s, "the meter outlives its training"
+            time.sleep(0.05)
+        assert not has_ended(child)
+    finally:
+        os.kill(child, signal.SIGKILL)
+
+
+@real
+def test_a_stopped_meter_leaves_no_process_and_no_zombie():
+    meter = IsolatedMeter({"requests": "requests.py"}, os.environ, {"carbon_intensity_gco2e_per_kwh": 458.0})
+    meter.start()
+    child = meter._child
+    assert child is not None and meter.read().is_known
+    meter.stop()
+    meter.stop()
+    assert child.returncode == 0
+    with pytest.raises(ChildProcessError):
+        os.waitpid(child.pid, 0)
