@@ -44,7 +44,7 @@ def test_the_gpus_that_the_script_names_later_are_handed_over(monkeypatch, has_g
         assert found is None or found.gpu_count <= 2  # a machine with GPUs of its own
 
 
-real = pytest.mark.skipif(not hasattr(os, "fork"), reason="NOT TESTED: no forks here")
+needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="NOT TESTED: no forks here")
 
 SCRIPT = """
 import os, time
@@ -72,7 +72,7 @@ def has_ended(pid: int) -> bool:
     return stat.rpartition(")")[2].split()[0] == "Z"  # nobody here waits for orphans
 
 
-@real
+@needs_fork
 def test_the_process_ends_with_a_killed_training_though_a_forked_child_lives():
     training = subprocess.Popen([sys.executable, "-c", SCRIPT], stdout=subprocess.PIPE, text=True)
     assert training.stdout is not None
@@ -89,7 +89,7 @@ def test_the_process_ends_with_a_killed_training_though_a_forked_child_lives():
         os.kill(child, signal.SIGKILL)
 
 
-@real
+@needs_fork
 def test_a_stopped_meter_leaves_no_process_and_no_zombie():
     meter = IsolatedMeter({"requests": "requests.py"}, os.environ, {"carbon_intensity_gco2e_per_kwh": 458.0})
     meter.start()
