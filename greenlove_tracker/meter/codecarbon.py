@@ -297,11 +297,13 @@ class CodeCarbonMeter:
 
     def stop(self) -> None:
         """Stop CodeCarbon's threads; its own outputs write their last line."""
-        if self._tracker is not None:
-            self._tracker.stop()
-        if self._silences_log:
-            self._silences_log = False
-            _silent_log.end()
+        try:
+            if self._tracker is not None:
+                self._tracker.stop()
+        finally:
+            if self._silences_log:
+                self._silences_log = False
+                _silent_log.end()
 
     def _methods(self) -> tuple[Method | None, Method | None, Method | None]:
         cpu, gpu, ram = _methods(getattr(self._tracker, "_hardware", []))

@@ -476,7 +476,8 @@ def test_codecarbon_is_quiet_while_ours_lives_and_as_before_afterwards(tmp_path)
     assert (done.returncode, done.stdout, done.stderr) == (0, "DEBUG\n", "")
 
 
-def test_the_log_stays_silent_until_the_last_of_two_meters_is_stopped():
+def test_the_log_stays_silent_until_the_last_of_two_meters_is_stopped(monkeypatch):
+    monkeypatch.setattr(module, "_silent_log", module._SilentLog())  # other tests leave meters that nobody stopped
     log = logging.getLogger("codecarbon")
     level_before = log.level
     first, second = make(), make()
