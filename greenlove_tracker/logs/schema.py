@@ -72,8 +72,8 @@ _methods_of = _cells_of(*_METHODS)
 _counts_of = _cells_of("steps", "batches", "samples", "tokens")
 _totals_of = _cells_of("energy_kwh", "gap_before_kwh")
 _FLAGS_AT = EPOCH_COLUMNS.index("flags")
-# float() takes more for a number than a log has: 1_0 for 10, and .5 for a 2.5 that has lost its first digit
-_is_number = re.compile(r"\s*-?\d+(?:\.\d+)?(?:[eE][+-]?\d{1,3})?\s*", re.ASCII).fullmatch
+# float() takes more for a number than a log has: 1_0 for 10, and ".5" or "2. " where a digit was lost
+_is_number = re.compile(r"-?\d+(?:\.\d+)?(?:[eE][+-]?\d{1,3})?", re.ASCII).fullmatch
 _MAX_DIGITS = 20  # of a count; more is noise
 _ROUNDING = 1e-9  # of a sum, as a share of it: another order of its parts may round otherwise
 

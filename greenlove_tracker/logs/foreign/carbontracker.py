@@ -571,9 +571,10 @@ def _take_devices(log: CarbontrackerLog, text: str) -> None:
 
 
 def _amount_in(text: str, unit: str) -> float | None:
-    if not text.rstrip().endswith(f" {unit}"):
+    value, _, of = text.strip().rpartition(" ")
+    if of != unit:
         raise ValueError(f"{text.strip()[:40]!r} is not in {unit}")
-    return amount(text.rstrip().removesuffix(unit))
+    return amount(value)
 
 
 def _take_amount(block: Consumption, text: str) -> None:
