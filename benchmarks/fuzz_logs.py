@@ -322,7 +322,7 @@ def _read_run(run: Run, totals: list[object], flags: set[str]) -> list[object]:
 
 # -- the grammar of each file, without the reader's code --
 
-_NUMBER = re.compile(r"\d+(\.\d+)?([eE][+-]?\d{1,3})?", re.ASCII)
+_NUMBER = re.compile(r"(0|[1-9]\d*)(\.\d+)?([eE][+-]?\d{1,3})?", re.ASCII)
 _WHOLE = re.compile(r"\d{1,18}", re.ASCII)
 _METHODS = {m.value for m in Method}
 _EPOCH_KINDS = {k.value for k in RowKind}
@@ -429,10 +429,9 @@ def misfit_lines(seed: Seed, name: str, data: bytes) -> list[str]:
 
 def _is_unused(seed: Seed, directory: Path, name: str, data: bytes, reading: Reading) -> bool:
     """Return True where the numbers do not come from the lines that do not fit: without those they are the same."""
-    kept = data.decode("utf-8", "replace")
-    for line in misfit_lines(seed, name, data):
-        kept = kept.replace(line, "", 1)
-    (directory / name).write_bytes(kept.encode())
+    misfits = set(misfit_lines(seed, name, data))
+    lines = data.decode("utf-8", "replace").splitlines(keepends=True)
+    (directory / name).write_bytes("".join(line for line in lines if line.rstrip("\r\n") not in misfits).encode())
     again = read(directory)
     (directory / name).write_bytes(data)
     return (again.rows, again.totals) == (reading.rows, reading.totals)

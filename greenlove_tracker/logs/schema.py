@@ -72,9 +72,9 @@ _methods_of = _cells_of(*_METHODS)
 _counts_of = _cells_of("steps", "batches", "samples", "tokens")
 _totals_of = _cells_of("energy_kwh", "gap_before_kwh")
 _FLAGS_AT = EPOCH_COLUMNS.index("flags")
-# float() takes more for a number than a log has: 1_0 for 10, and ".5" or "2. " where a digit was lost
-_is_number = re.compile(r"-?\d+(?:\.\d+)?(?:[eE][+-]?\d{1,3})?", re.ASCII).fullmatch
-_MAX_DIGITS = 20  # of a count; more is noise
+# float() takes more for a number than a log has: 1_0 for 10, and ".5", "2. " or "03" where digits were lost
+_is_number = re.compile(r"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d{1,3})?", re.ASCII).fullmatch
+_is_count = re.compile(r"0|[1-9]\d{,19}", re.ASCII).fullmatch  # more digits are noise
 _ROUNDING = 1e-9  # of a sum, as a share of it: another order of its parts may round otherwise
 
 
@@ -174,7 +174,7 @@ def count(text: str) -> int:
     Raises:
         ValueError: where it holds none, or a negative one.
     """
-    if not (text.isascii() and text.isdigit() and len(text) <= _MAX_DIGITS):
+    if not _is_count(text):
         raise ValueError(f"{text!r} is not a count")
     return int(text)
 
