@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import queue
 import threading
+from _queue import Empty, SimpleQueue  # the C part of queue: beside the script there may be a queue.py
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
@@ -35,8 +35,8 @@ class WatchedMeter:
     def __init__(self, meter: Meter, around: AbstractContextManager[object] = _NOTHING_AROUND) -> None:
         self._meter, self._around = meter, around
         self.resolution_s = meter.resolution_s
-        self._asked: queue.SimpleQueue[_Action | None] = queue.SimpleQueue()  # None ends the thread
-        self._answered: queue.SimpleQueue[tuple[Any, BaseException | None]] = queue.SimpleQueue()
+        self._asked: SimpleQueue[_Action | None] = SimpleQueue()  # None ends the thread
+        self._answered: SimpleQueue[tuple[Any, BaseException | None]] = SimpleQueue()
         self._has_thread = self._is_waited_for = self._is_stopped = False
 
     def start(self) -> MeterInfo:
@@ -99,7 +99,7 @@ class WatchedMeter:
         if self._is_waited_for:
             try:
                 self._answered.get_nowait()
-            except queue.Empty:
+            except Empty:
                 if self._is_stopped:
                     self._asked.put(action)
                 raise MeterError("the meter still hangs") from None
@@ -107,7 +107,7 @@ class WatchedMeter:
         self._asked.put(action)
         try:
             answer, error = self._answered.get(timeout=TIMEOUT_S)
-        except queue.Empty:
+        except Empty:
             raise MeterError(f"the meter hangs: no answer in {TIMEOUT_S:g} s") from None
         self._is_waited_for = False
         if error is not None:

@@ -164,7 +164,7 @@ def make(tmp_path, *, data=None, epochs=50, **arguments):
         "log_dir": tmp_path / "logs",
         "sim_cpu_tdp_w": 50.0,
         "verbose": 0,
-        "budget_s": 1.0,
+        "budget_s": 1.5,
         "country_code": "DE",
     }
     return GreenLoveEstimator(

@@ -103,7 +103,7 @@ def test_the_budget_is_overrun_by_one_step_at_most(tmp_path, step_s, budget_s):
     loader = DataLoader(data, 64, collate_fn=lambda batch: None)
     arguments = {"train_step": lambda *a: busy(step_s), "budget_s": budget_s}
     overrun_s = explore(model, optimizer, criterion, loader, tmp_path, **arguments).spent_s - budget_s
-    assert overrun_s < step_s + 0.6  # and what is done once: the session, the snapshot, the last forecast
+    assert overrun_s < step_s + 1.0  # and what is done once: the session, the snapshot, the last forecast
 
 
 def test_an_evaluation_is_part_of_the_forecast(tmp_path):
