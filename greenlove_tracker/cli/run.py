@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 import os
 import shlex
 import signal
@@ -111,6 +110,7 @@ def run(ctx: click.Context, /, module: bool, command: tuple[str, ...], **options
     GREENLOVE_<NAME> or a line in greenlove.toml.
     """  # noqa: D301  # click wants the backspace itself
     from greenlove_tracker import runner
+    from greenlove_tracker.tracker.state import WarnOnce
 
     try:
         settings = load_settings(options)
@@ -123,7 +123,7 @@ def run(ctx: click.Context, /, module: bool, command: tuple[str, ...], **options
     except UsageError as error:  # before anything was run
         if error.is_in([name for name, value in options.items() if value is not None]):
             raise
-        logging.getLogger("greenlove_tracker").warning("greenlove: this is run, but not tracked: %s", error)
+        WarnOnce().warn("untracked", f"this is run, but not tracked: {error}")
         python = [sys.executable, *_python_flags(), *(["-m"] if module else [])]
         _run_untracked(command if ctx.meta["is_command"] else (*python, *command))
     _show(outcome, settings, _next_step(outcome, settings))

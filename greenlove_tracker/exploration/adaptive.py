@@ -71,7 +71,8 @@ class ExplorationScheduler(Scheduler):
     Args:
         batches_per_epoch: of the whole training; with ``total_epochs=1`` its steps.
         total_epochs: of the whole training.
-        budget_s: never overrun by more than one step, or one start of a loader.
+        budget_s: never overrun by more than one step, or one start of a loader. The first step has all of it,
+            however long the preparations took: without a step there is nothing to say.
         seed: of the order of trials.
         target_relative_width: of the forecast's interval, at which it stops early.
     """
@@ -182,7 +183,7 @@ class ExplorationScheduler(Scheduler):
         self._note_overhead(spent_s)
         self._is_wide = relative_width is not None and relative_width > _WIDE
         remaining_s = self.budget_s - spent_s
-        if remaining_s <= 0:
+        if remaining_s <= 0 and self.results:
             return None
         request = self._calibration(remaining_s)
         if request is None and not self._is_enough(relative_width):
@@ -214,7 +215,7 @@ class ExplorationScheduler(Scheduler):
     def _calibration(self, remaining_s: float) -> TrialRequest | None:
         """Return the probe or stretch that is still to run; None where none is."""
         if not self.results:
-            return TrialRequest(1, 1, remaining_s, None, Purpose.PROBE)
+            return TrialRequest(1, 1, self.budget_s, None, Purpose.PROBE)  # whatever was spent on preparations
         cold_s = self.results[0].timed_s
         if len(self.results) == 1 and cold_s < _QUICK_SHARE * self.budget_s:
             return TrialRequest(1, 2, remaining_s, 2 * cold_s, Purpose.PROBE)

@@ -87,6 +87,17 @@ def _named(kind: str, things: Any, single: type) -> list[tuple[str, Any]]:
     return [(kind if len(things) == 1 else f"{kind}[{index}]", thing) for index, thing in enumerate(things)]
 
 
+# How to look into torch's things, by name: methods bound here would hold the finder, and with it the training, in a
+# circle, until the garbage collector finds it.
+_METHODS: tuple[tuple[Any, str], ...] = (
+    (torch.Tensor, "_tensor"),
+    (nn.Module, "_module"),
+    (DataLoader, "_loader"),
+    ((torch.optim.Optimizer, LRScheduler, Sampler, _GradScaler), "_attributes"),
+    (tuple, "_items"),
+)
+
+
 class StateFinder:
     """Walks through objects and lists their state.
 
@@ -110,13 +121,6 @@ class StateFinder:
         self._n_objects = 0
         self._to_digest = dict(_DIGESTED_BYTES)
         self._memories: set[tuple[Any, ...]] = set()
-        self._methods: tuple[tuple[Any, Callable[[str, Any], None]], ...] = (
-            (torch.Tensor, self._tensor),
-            (nn.Module, self._module),
-            (DataLoader, self._loader),
-            ((torch.optim.Optimizer, LRScheduler, Sampler, _GradScaler), self._attributes),
-            (tuple, self._items),
-        )
 
     def add(self, name: str, thing: Any) -> bool:
         """Add the state of a thing that training may change.
@@ -179,7 +183,9 @@ class StateFinder:
             return self._array
         if type(thing) in snapshot_items.CONTAINERS:
             return self._container
-        return next((method for kind, method in self._methods if isinstance(thing, kind)), None)
+        name = next((name for kind, name in _METHODS if isinstance(thing, kind)), None)
+        method: Callable[[str, Any], None] | None = None if name is None else getattr(self, name)
+        return method
 
     def add_named(self, name: str, thing: Any) -> None:
         """Add a thing that the user names: all of it, if it is a module.

@@ -20,6 +20,7 @@ from greenlove_tracker.errors import BudgetExceeded, MissingExtraError, SettingE
 from greenlove_tracker.grid import resolve_place
 from greenlove_tracker.records import RunStatus
 from greenlove_tracker.tracker import Tracker
+from greenlove_tracker.tracker.state import WarnOnce
 from greenlove_tracker.tracker.tracker import run_dir_to_join
 
 try:
@@ -104,7 +105,7 @@ class GreenloveCallback(TrainerCallback):  # type: ignore[misc]  # a class of a 
         self._n_substeps = 0
         self._tokens_seen = 0
         self._is_stopping = False  # a budget is likely to be exceeded
-        self._has_warned = False
+        self._warn_once = WarnOnce()
 
     # -- the trainer's events ------------------------------------------------------------------------------------
 
@@ -217,10 +218,8 @@ class GreenloveCallback(TrainerCallback):  # type: ignore[misc]  # a class of a 
         return int(share + (rest if args.process_index == 0 else 0))
 
     def _warn(self, error: Exception) -> None:
-        if not self._has_warned:
-            self._has_warned = True
-            _log.warning("greenlove: the Hugging Face callback failed, training goes on: %s", error)
-            _log.debug("greenlove_tracker", exc_info=error)
+        self._warn_once.warn("callback", f"the Hugging Face callback failed, training goes on: {error}")
+        _log.debug("greenlove_tracker", exc_info=error)
 
 
 def _check(tracker: Tracker | None, settings: Mapping[str, Any]) -> None:

@@ -320,9 +320,7 @@ class Recorder:
         """Close the current span and begin the next."""
         before, now = self._boundary, self._now()
         passed_s = now.perf_s - before.perf_s
-        duration_s = max(
-            0.0, passed_s
-        )  # a clock that goes back says nothing of the time, and no row has less than none
+        duration_s = max(0.0, passed_s)  # a clock that goes back says nothing of the time
         wall_s = now.utc_s - before.utc_s
         flags = set()
         if passed_s < 0 or abs(wall_s - duration_s) > _CLOCK_TOLERANCE_S + 0.01 * duration_s:

@@ -20,7 +20,7 @@ from greenlove_tracker.tracker.forecaster import ExplorationResult, prior_for
 from greenlove_tracker.tracker.session import Session, open_job
 from greenlove_tracker.tracker.shutdown import is_interactive, status_of
 from greenlove_tracker.tracker.signal_hold import signal_hold
-from greenlove_tracker.tracker.state import Plan, ranks_in
+from greenlove_tracker.tracker.state import Plan, WarnOnce, ranks_in
 
 __all__ = ["RUN_DIR_VARIABLE", "Tracker", "outer_run_dir", "run_dir_to_join"]
 
@@ -272,7 +272,7 @@ def _begun(begin: Callable[[], Session], arguments: set[str]) -> Session | None:
     except Exception as error:  # of ours
         reason = f"an error of greenlove_tracker's own: {error!r}"
         _log.debug("greenlove_tracker", exc_info=error)
-    _log.warning("greenlove: this training is not tracked: %s", reason)
+    WarnOnce().warn("untracked", f"this training is not tracked: {reason}")
     return None
 
 

@@ -75,11 +75,14 @@ class Loop:
         return epochs * (self.start_s + self.step_s * batches) * self.factor(self.run_noise) * within
 
 
-def explore(loop: Loop, batches: int, epochs: int, width: float | None = None, **options) -> ExplorationScheduler:
+def explore(
+    loop: Loop, batches: int, epochs: int, width: float | None = None, prepared_s: float = 0.0, **options
+) -> ExplorationScheduler:
     scheduler = ExplorationScheduler(batches, epochs, **options)
+    loop.now_s += prepared_s
     while (request := scheduler.next(loop.now_s, relative_width=width)) is not None:
         assert 1 <= request.batches <= batches and request.epochs >= 1
-        assert 0 < request.deadline_s <= scheduler.budget_s - loop.now_s
+        assert 0 < request.deadline_s <= scheduler.budget_s - (loop.now_s if scheduler.results else 0.0)
         assert len(scheduler.results) < MOST_TRIALS
         scheduler.record(loop.run(request))
     return scheduler
@@ -277,6 +280,11 @@ def test_one_step_that_takes_longer_than_the_budget_is_all_there_is():
 def test_a_loader_that_does_not_start_within_the_budget_leaves_nothing():
     scheduler = explore(Loop(0.01, start_s=31.0), 100, 3)
     assert scheduler.trials(BATCH) == ()
+
+
+def test_preparations_that_take_the_whole_budget_leave_the_first_step():
+    scheduler = explore(Loop(0.5), 100, 3, prepared_s=31.0, budget_s=30.0)
+    assert [t.epoch_durations_s for t in scheduler.trials(BATCH)] == [(0.5,)]
 
 
 def test_a_loop_that_slows_down_is_cut_back_not_overrun():

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import math
 import subprocess
 import sys
 import time
+import weakref
 from queue import SimpleQueue
 
 import pytest
@@ -32,7 +35,7 @@ def pieces(n=N):
 
 
 def explore(model, optimizer, criterion, data, tmp_path, *, epochs=50, **arguments):
-    settings = {"verbose": 0, "log_dir": tmp_path, "sim_cpu_tdp_w": 50.0, "budget_s": 12.0, "country": "DE"}
+    settings = {"verbose": 0, "log_dir": tmp_path, "sim_cpu_tdp_w": 50.0, "budget_s": 4.0, "country": "DE"}
     return Estimator(model, optimizer, criterion, data, epochs, **(settings | arguments)).estimate()
 
 
@@ -175,7 +178,7 @@ def test_batches_of_another_shape_need_a_train_step(tmp_path):
 
 
 def test_the_screen_says_what_was_found_and_goes_on_without_a_terminal(tmp_path, capsys):
-    estimation = explore(*pieces(), tmp_path, verbose=1, on_no_terminal="stop")
+    estimation = explore(*pieces(), tmp_path, budget_s=2.0, verbose=1, on_no_terminal="stop")
     err = capsys.readouterr().err
     assert not estimation.continues
     assert "6,400 samples · batch 64 · 50 epochs" in err and "model and random state as before" in err
@@ -185,7 +188,7 @@ def test_the_screen_says_what_was_found_and_goes_on_without_a_terminal(tmp_path,
 def test_an_exploration_is_forecast_again_for_another_plan(tmp_path):
     from click.testing import CliRunner
 
-    explore(*pieces(), tmp_path)
+    explore(*pieces(), tmp_path, budget_s=2.0)
     again = CliRunner().invoke(cli, ["forecast", str(tmp_path), "--epochs", "300", "--samples", "12800"])
     assert again.exit_code == 0 and "12,800 samples · batch 64 · 300 epochs" in again.output
     in_steps = CliRunner().invoke(cli, ["forecast", str(tmp_path), "--steps", "2500"])
@@ -278,7 +281,7 @@ def amp_run(tmp_path, *, explores, fails):
             amp_step(model, batch, optimizer, criterion, scheduler, scaler, losses)
 
     epoch()
-    arguments = {"train_step": step, "budget_s": 4.0, "also_restore": [scheduler, scaler]}
+    arguments = {"train_step": step, "budget_s": 20.0, "also_restore": [scheduler, scaler]}
     if explores and fails:
         with pytest.raises(ZeroDivisionError):
             explore(model, optimizer, criterion, loader, tmp_path, **arguments)
@@ -298,15 +301,34 @@ def test_amp_accumulation_a_scheduler_and_persistent_workers_go_on_bit_for_bit(t
     assert all(torch.equal(a, b) for a, b in zip(weights, weights_after, strict=True))
 
 
+@pytest.mark.parametrize("fails", [False, True])
+def test_nothing_holds_the_training_once_it_is_explored(tmp_path, fails):
+    def step(*arguments):
+        if fails:
+            raise ZeroDivisionError
+
+    model, optimizer, criterion, data = pieces(640)
+    loader = DataLoader(data, 64)
+    gc.disable()  # which a worker of a loader is not to wait for: torch lets it hang for 5 s there
+    try:
+        with contextlib.suppress(ZeroDivisionError):
+            explore(model, optimizer, criterion, loader, tmp_path, train_step=step, budget_s=2.0)
+        held = [weakref.ref(model), weakref.ref(loader)]
+        del model, optimizer, data, loader
+        assert [reference() for reference in held] == [None, None]
+    finally:
+        gc.enable()
+
+
 def test_samples_are_those_of_the_data_though_the_last_batch_is_partial(tmp_path):
-    assert explore(*pieces(6390), tmp_path).forecast.plan.samples == 6390
+    assert explore(*pieces(6390), tmp_path, budget_s=1.5).forecast.plan.samples == 6390
     model, optimizer, criterion, data = pieces(6390)
     loader = DataLoader(data, 64, drop_last=True)
-    assert explore(model, optimizer, criterion, loader, tmp_path).forecast.plan.samples == 99 * 64
+    assert explore(model, optimizer, criterion, loader, tmp_path, budget_s=1.5).forecast.plan.samples == 99 * 64
 
 
 def test_the_comparison_with_other_gpus_joins_it(tmp_path):
-    estimation = explore(*pieces(), tmp_path)
+    estimation = explore(*pieces(), tmp_path, budget_s=2.0)
     here = estimation.projections[0]
     assert here.is_local and here.gpu is None and here.duration_s.point == estimation.forecast.duration_s.point
     assert len(estimation.projections) > 5 and {p.speedup.method for p in estimation.projections[1:] if p.speedup}
@@ -314,7 +336,7 @@ def test_the_comparison_with_other_gpus_joins_it(tmp_path):
 
 
 def test_peak_memory_is_kept_for_the_projection(tmp_path):
-    estimation = explore(*pieces(), tmp_path)
+    estimation = explore(*pieces(), tmp_path, budget_s=2.0)
     assert 0.05 < estimation.peak_memory_gb < 64 and estimation.gpu_power_w is None
     fields = read_logs(tmp_path).runs[0].fields
     assert float(fields["peak_memory_gb"].value) == pytest.approx(estimation.peak_memory_gb, rel=0.01)

@@ -101,6 +101,21 @@ def test_the_budget_is_overrun_by_one_call_of_the_users_at_most(tmp_path, loop, 
     assert estimation.trials and estimation.forecast.duration_s.point > 0
 
 
+def test_a_model_that_takes_the_budget_to_be_kept_is_explored_by_a_step(tmp_path):
+    class SlowToKeep(dict):
+        def state_dict(self):
+            clock.pass_s(20.0)
+            return {}
+
+        def load_state_dict(self, state):
+            pass
+
+    clock = FakeClock()
+    arguments = {"clock": clock, "train_step": lambda *a: clock.pass_s(2.0), "also_restore": [SlowToKeep()]}
+    estimation = explored(tmp_path, step_s=2.0, budget_s=10.0, **arguments)[0]
+    assert [t.epoch_durations_s for t in estimation.trials] == [(2.0,)]
+
+
 @pytest.mark.parametrize("start_s, step_s", [(0.005, 0.001), (0.02, 0.002), (0.5, 0.01)])
 def test_costs_that_are_known_are_recovered_within_five_per_cent(tmp_path, start_s, step_s):
     forecast = explored(tmp_path, step_s=step_s, start_s=start_s, noise=0.05)[0].forecast
