@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
@@ -25,6 +26,12 @@ def epoch_row(
     emissions = None if kwh is None else kwh * INTENSITY.value
     started = f"2026-11-01T12:00:{number % 60:02d}.000Z"
     return Row(kind, number, started, 0.0, UNKNOWN_ENERGY, duration_s, counts, energy, emissions, frozenset(flags))
+
+
+def pytest_configure() -> None:
+    """Let processes that tests start be interrupted: a shell ignores Ctrl-C for what it runs in the background."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture

@@ -6,7 +6,6 @@ import asyncio
 import copy
 import ctypes
 import errno
-import faulthandler
 import logging
 import multiprocessing
 import os
@@ -802,6 +801,3 @@ def suspended(training: Training) -> None:
 @injection
 def hung_up(training: Training) -> None:
     training.during[5].append(lambda: os.kill(os.getpid(), signal.SIGHUP))
-
-
-faulthandler.dump_traceback_later(15, exit=False)  # to see where it stands, if it stands still

@@ -10,6 +10,7 @@ every epoch whose ``epoch_end()`` returned is known afterwards, and the process 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import random
 import shutil
@@ -255,6 +256,7 @@ class Ending:
         out: what it printed.
         err: what was said on standard error.
         took_s: its time.
+        is_stuck: it came to no end, and was killed.
     """
 
     exit_code: int
@@ -263,6 +265,7 @@ class Ending:
     out: str
     err: str
     took_s: float
+    is_stuck: bool = False
 
 
 @dataclass(frozen=True)
@@ -349,12 +352,17 @@ def compare(fault: Fault, bare: Ending, ours: Ending, known: int, flags: frozens
         broken.append("the fault was not met")
     if fault.says not in " ".join(ours.err.split()):
         broken.append(f"{fault.says!r} was not said")
+    broken += _stuck(bare, "without us") + _stuck(ours, "with us")
     if ours.took_s > bare.took_s + fault.extra_s:
         broken.append(f"took {ours.took_s:.1f} s, without us {bare.took_s:.1f} s")
     if broken:
         broken.append(f"standard error: {ours.err[-2000:]}")
     counted = min(known, finished) if fault.where != "none" else known
     return Outcome(fault, is_same, finished, counted, ((ours.exit_code, code),), tuple(broken))
+
+
+def _stuck(ending: Ending, who: str) -> list[str]:
+    return [f"no end {who} in {ending.took_s:.0f} s: {ending.err[-2000:]}"] if ending.is_stuck else []
 
 
 @cache
@@ -391,17 +399,26 @@ def _train(how: str, inject: str, directory: Path, fault: Fault, seed: int) -> E
     ) as child:
         if fault.signal:
             _send_at_random(child, fault.signal, journal, seed)
+        is_stuck = False
         try:
             out, err = child.communicate(timeout=_TIMEOUT_S + fault.extra_s)
         except subprocess.TimeoutExpired:
-            os.killpg(child.pid, signal.SIGKILL)
-            out, err = child.communicate()
-            err += f"\n(killed: no end in {_TIMEOUT_S + fault.extra_s:g} s)"
+            is_stuck = True
+            out, err = _end_group(child)
     took_s = time.monotonic() - begun_s
     lines = journal.read_text().splitlines() if journal.exists() else []
     epochs = {int(line.split()[1]): line.split()[2] for line in lines if line.startswith("epoch ")}
     notes = tuple(line for line in lines if not line.startswith(("epoch ", "begun")))
-    return Ending(child.returncode, epochs, notes, out, err, took_s)
+    return Ending(child.returncode, epochs, notes, out, err, took_s, is_stuck)
+
+
+def _end_group(child: subprocess.Popen[str]) -> tuple[str, str]:
+    """End a training that stands still, with all that it started; Python first says where each thread stands."""
+    for number in (signal.SIGABRT, signal.SIGKILL):
+        os.killpg(child.pid, number)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            return child.communicate(timeout=_TIMEOUT_S)
+    raise RuntimeError("a process outlives SIGKILL")
 
 
 def _send_at_random(child: subprocess.Popen[str], number: int, journal: Path, seed: int) -> None:

@@ -41,6 +41,7 @@ def broken(ours: Ending, known: int = 2, **fault: object) -> str:
         ({"out": "b\nhello\n"}, "the training came to"),
         ({"exit_code": 1}, "exit code 1 instead of 0"),
         ({"took_s": 30.0}, "took 30.0 s"),
+        ({"is_stuck": True}, "no end with us"),
     ],
 )
 def test_the_matrix_finds_a_training_that_is_not_the_same(change, says):
@@ -55,6 +56,12 @@ def test_the_matrix_finds_a_lost_epoch_and_a_fault_that_nobody_speaks_of():
     assert "no flag clock_jump in the log, but short" in jump.broken
     assert "'cannot be written' was not said" in broken(GOOD, says="cannot be written")
     assert "the fault was not met" in broken(GOOD, inject="raises a b 1")
+
+
+def test_two_trainings_that_stand_still_are_not_the_same():
+    stuck = replace(GOOD, is_stuck=True)
+    outcome = matrix.compare(Fault("f", ""), stuck, stuck, 2, frozenset())
+    assert any("no end without us" in text for text in outcome.broken)
 
 
 def test_there_are_more_faults_than_were_asked_for_and_each_has_a_name_of_its_own():
