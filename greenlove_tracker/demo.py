@@ -1,8 +1,10 @@
 """A small convolutional network learns scikit-learn's handwritten digits, under the tracker.
 
 The lines marked with an arrow are all that the tracker needs. Run it with
-`python -m greenlove_tracker.demo`; `greenlove demo` runs it under the runner and writes a report.
+`python -m greenlove_tracker.demo`; `greenlove demo` writes a report of it, too.
 """
+
+from typing import Any
 
 import torch
 from sklearn.datasets import load_digits
@@ -15,7 +17,7 @@ EPOCHS = 12
 REPEATS = 20  # each epoch goes 20 times over the 1,437 digits, shifted anew each time: about 2 s on two CPU cores
 
 
-def main() -> None:
+def main(**settings: Any) -> Tracker:
     """Train, and print the accuracy on digits that were held back."""
     torch.manual_seed(0)
     digits = load_digits()
@@ -37,7 +39,7 @@ def main() -> None:
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
     accuracy = 0.0
 
-    with Tracker(epochs=EPOCHS) as tracker:  # <--
+    with Tracker(epochs=EPOCHS, **settings) as tracker:  # <--
         for _ in range(EPOCHS):
             tracker.epoch_start()  # <--
             train_epoch(model, loader, optimizer, tracker)
@@ -45,6 +47,7 @@ def main() -> None:
             accuracy = evaluate(model, held_back)
 
     print(f"accuracy on {len(held_back)} digits that were held back: {accuracy:.3f}")
+    return tracker
 
 
 def train_epoch(model: nn.Module, loader: DataLoader, optimizer: torch.optim.Optimizer, tracker: Tracker) -> None:

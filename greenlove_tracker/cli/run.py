@@ -15,6 +15,7 @@ import click
 
 from greenlove_tracker.cli.base import Verb, cli
 from greenlove_tracker.config import DEFAULT_LOG_DIR, Settings, load_settings
+from greenlove_tracker.console import say
 from greenlove_tracker.errors import GreenloveError, MissingExtraError, UsageError
 from greenlove_tracker.records import RunStatus
 
@@ -126,7 +127,7 @@ def run(ctx: click.Context, /, module: bool, command: tuple[str, ...], **options
         WarnOnce().warn("untracked", f"this is run, but not tracked: {error}")
         python = [sys.executable, *_python_flags(), *(["-m"] if module else [])]
         _run_untracked(command if ctx.meta["is_command"] else (*python, *command))
-    _show(outcome, settings, _next_step(outcome, settings))
+    _show(outcome, settings)
     _leave(outcome)
 
 
@@ -156,11 +157,11 @@ def _next_step(outcome: ScriptOutcome, settings: Settings) -> str:
     return f"greenlove report{log_dir} -o report.pdf"
 
 
-def _show(outcome: ScriptOutcome, settings: Settings, next_command: str, *wrote: str) -> None:
+def _show(outcome: ScriptOutcome, settings: Settings) -> None:
     if settings.verbose > 0:
         code = outcome.exit_code
         number = code if isinstance(code, int) else int(code is not None)
-        outcome.session.show_final_screen(wrote, next_command, number)
+        outcome.session.show_final_screen(_next_step(outcome, settings), number)
 
 
 def _leave(outcome: ScriptOutcome) -> NoReturn:
@@ -184,16 +185,15 @@ def demo(log_dir: str | None, output: str, country: str | None) -> None:
     for name in ("torch", "sklearn"):
         if find_spec(name) is None:
             raise MissingExtraError(f'the demo needs {name}: pip install "greenlove-tracker[demo]"')
-    from greenlove_tracker import runner
     from greenlove_tracker.files import target_of
-    from greenlove_tracker.report.build import write_pdf
 
     target_of(output)  # before the training, not after it
-    script = find_spec("greenlove_tracker.demo")
-    if script is None or script.origin is None:
-        raise GreenloveError("the demo's script is missing from this installation")
-    settings = load_settings({"log_dir": log_dir, "project": "demo", "country": country, "verbose": 2})
-    outcome = runner.run_script(script.origin, [], settings)
-    described = f"{write_pdf(outcome.session.run_dir, output)}"
-    _show(outcome, settings, f"greenlove run{'' if settings.country else ' --country DE'} your_train.py", described)
-    _leave(outcome)
+    from greenlove_tracker import demo as training
+    from greenlove_tracker.report.build import write_pdf
+    from greenlove_tracker.report.screens import next_steps
+
+    run_dir = training.main(log_dir=log_dir, project="demo", country=country, verbose=2).run_dir
+    if run_dir is None:
+        raise GreenloveError("the training was not tracked, so there is nothing to report: the warning above says why")
+    next_command = f"greenlove run{'' if country else ' --country DE'} your_train.py"
+    say("\n".join(next_steps([f"{write_pdf(run_dir, output)}"], next_command)))

@@ -53,12 +53,13 @@ def end_screen(
     lines.append("")
     for text in (_parts_sentence(parts), outcome_sentence(run), wording.measured_sentence(run), *wording.warnings(run)):
         lines += wrap(text, MARGIN, MARGIN)
-    if wrote or next_command:
-        lines.append("")
-    lines += _wrote_lines(wrote)
-    if next_command:
-        lines.append(f"{MARGIN}next    {next_command}")
-    return "\n".join(lines)
+    return "\n".join([*lines, *next_steps(wrote, next_command)])
+
+
+def next_steps(wrote: Sequence[str], next_command: str) -> list[str]:
+    """Return the lines below a screen: what was written, and what to type next; none where there is neither."""
+    lines = _wrote_lines(wrote) + ([f"{MARGIN}next    {next_command}"] if next_command else [])
+    return ["", *lines] if lines else []
 
 
 def _parts_sentence(parts: Sequence[RunSummary]) -> str:

@@ -504,13 +504,10 @@ class Session:
             self.state.warn_once.internal_error("processes", error)
             return own
 
-    def show_final_screen(
-        self, wrote: Sequence[str] = (), next_command: str = "", exit_code: int | None = None
-    ) -> None:
+    def show_final_screen(self, next_command: str = "", exit_code: int | None = None) -> None:
         """Print the final screen of the closed run; a failure to do so is logged, and nothing more.
 
         Args:
-            wrote: files that were written beside the log.
             next_command: proposed to the user.
             exit_code: of what was run; None: as the log has it.
         """
@@ -519,13 +516,13 @@ class Session:
         with signal_hold:
             try:
                 with only_libraries():
-                    console.say(self._final_screen(wrote, next_command, exit_code))
+                    console.say(self._final_screen(next_command, exit_code))
             except HiddenLibraryError as error:
                 self.state.warn_once.warn("screen", f"the final screen is left out: {error}")
             except Exception:  # the training is over, and its exit code is not ours to change
                 logging.getLogger("greenlove_tracker").warning("greenlove: the final screen failed", exc_info=True)
 
-    def _final_screen(self, wrote: Sequence[str], next_command: str, exit_code: int | None) -> str:
+    def _final_screen(self, next_command: str, exit_code: int | None) -> str:
         """Return the screen from the log; what the disk did not take of that, from memory."""
         from greenlove_tracker.logs.run import Run
         from greenlove_tracker.rendering import terminal
@@ -535,12 +532,12 @@ class Session:
         run = Run(self.run_dir, self.writer.held() if unwritten else None)
         code = run.summary.exit_code if exit_code is None else exit_code
         if not unwritten:
-            wrote = (f"{self.shown_dir}/", *wrote)
-            return end_screen(run, exit_code=code, wrote=wrote, next_command=next_command, parts=self.parts)
+            wrote = f"{self.shown_dir}/"
+            return end_screen(run, exit_code=code, wrote=[wrote], next_command=next_command, parts=self.parts)
         reason = unwritten_text(unwritten)
         lost = f"! the log in {self.shown_dir}/ is not complete: {reason}; the figures are from memory"
         wrapped = terminal.wrap(lost, "  ", "    ", breaks_hyphens=False)
-        return "\n".join([end_screen(run, exit_code=code, wrote=wrote, parts=self.parts), "", *wrapped])
+        return "\n".join([end_screen(run, exit_code=code, parts=self.parts), "", *wrapped])
 
 
 class _TrackedCall:
