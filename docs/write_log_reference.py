@@ -95,6 +95,7 @@ RUN = {
     "rank, world_size": "of the process that wrote the file; further ones write `run-<n>.csv`",
     "role": "`joined`: another process measures this run; the rows of `epochs-<n>.csv` count for no energy or time",
     "epochs_planned, total_steps_planned": "as given",
+    "phases": "of the plan, as in a configuration file: steps × tokens of a step, `505x131072 505x262144`",
     "epochs_before_pred, monitor_epochs": "as given, where they are not the default",
     "continues": "the run that this one resumes",
     "part_of": "the run of `greenlove run` whose script made this one's tracker; neither holds anything of the other",

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from greenlove_tracker.forecasting import Estimate, Forecast, TrainingPlan, Trial
     from greenlove_tracker.logs.aggregate import aggregate
     from greenlove_tracker.logs.directory import read_logs
+    from greenlove_tracker.phases import Phase
     from greenlove_tracker.projection.project import project
     from greenlove_tracker.projection.types import Projection, ProjectionOptions
     from greenlove_tracker.report.build import write_html, write_pdf
@@ -32,6 +33,7 @@ _HOMES = {
     "Estimator": "greenlove_tracker.exploration.estimator",
     "Estimate": "greenlove_tracker.forecasting",
     "Forecast": "greenlove_tracker.forecasting",
+    "Phase": "greenlove_tracker.phases",
     "Projection": "greenlove_tracker.projection.types",
     "ProjectionOptions": "greenlove_tracker.projection.types",
     "Tracker": "greenlove_tracker.tracker",
@@ -52,6 +54,7 @@ __all__ = [
     "Estimation",
     "Estimator",
     "Forecast",
+    "Phase",
     "Projection",
     "ProjectionOptions",
     "Tracker",

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, get_type_hints
 
 from greenlove_tracker.errors import SettingError, UsageError
+from greenlove_tracker.phases import Phase, phases_from
 
 DEFAULT_LOG_DIR = "greenlove_logs"
 
@@ -55,6 +56,8 @@ class Settings:
         pue: power usage effectiveness of the site, at least 1; multiplies every energy once.
         verbose: 0 says nothing but warnings; 1 the final screen, and a status line on a terminal that the script
             does not print to; 2 the status line there too.
+        phases: stretches of the training whose steps do more work or less, for its forecast; in a file or a variable
+            as their steps and the tokens of a step, such as ``505x131072 505x262144``.
         epochs_before_pred: epochs after which the forecast is told for the first time; 0 or -1: none is made.
         monitor_epochs: epochs after which the run is closed, while the training goes on; -1: all.
         stop_and_confirm: after ``epochs_before_pred`` epochs, ask on the terminal whether to go on.
@@ -84,6 +87,7 @@ class Settings:
     price_usd_per_gpu_hour: float | None = None
     pue: float = 1.0
     verbose: int = 1
+    phases: tuple[Phase, ...] = ()
     epochs_before_pred: int = 1
     monitor_epochs: int = -1
     stop_and_confirm: bool = False
@@ -248,6 +252,8 @@ _TRUE, _FALSE = {"1", "true", "yes", "on"}, {"0", "false", "no", "off", ""}
 
 
 def _converted(name: str, value: Any, hint: Any) -> Any:
+    if name == "phases":
+        return phases_from(value)
     convert, wanted = {bool: (_to_bool, "yes or no"), str: (_to_str, "a text"), int: (_to_int, "a whole number")}.get(
         hint, (_to_float, "a number")
     )

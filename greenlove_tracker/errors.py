@@ -1,9 +1,10 @@
-"""Errors by whose fault they are: the user's say what to do, ours only warn."""
+"""Errors by whose fault they are: the user's say what to do, ours only warn; and the check of a whole number."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping
+from numbers import Integral
 
 _ARGUMENT = re.compile(r"\{argument(=?)\}")
 
@@ -93,3 +94,19 @@ class LogError(GreenloveError):
 
 class BudgetExceeded(GreenloveError):  # noqa: N818  # a budget is exceeded: that is no error of the program
     """A budget that the run was given is likely to be exceeded, and it was to stop then; the message says by what."""
+
+
+def is_whole(value: object, least: int = 1) -> bool:
+    """Return whether it is a whole number of at least ``least``, of NumPy's or any other kind, but no boolean."""
+    return not isinstance(value, bool) and isinstance(value, Integral) and int(value) >= least
+
+
+def whole_number(name: str, value: object, least: int = 1) -> int:
+    """Return a whole number, of NumPy's or any other kind, as Python's own.
+
+    Raises:
+        UsageError: where it is none, or less than ``least``.
+    """
+    if not is_whole(value, least):
+        raise UsageError(f"{name} must be a whole number of at least {least}, not {value!r}")
+    return int(value)  # type: ignore[call-overload, no-any-return]

@@ -6,10 +6,10 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from enum import StrEnum
-from numbers import Integral
 from typing import Literal
 
-from greenlove_tracker.errors import UsageError
+from greenlove_tracker.errors import UsageError, whole_number
+from greenlove_tracker.phases import Phase, in_unit, length_by_phases, pauses_between, phases_from, stretched
 
 _MOST_BATCHES = 10**12  # a month of microsecond steps is 2.6e12: more is a slip of the pen
 _MOST_EPOCHS = 10**8
@@ -27,22 +27,6 @@ LEAST_ENERGY_S = 5.0
 
 # Of a time that somebody measured, in s: beyond these its square, or its share of a whole, is no number any more.
 LEAST_S, MOST_S = 1e-12, 1e12
-
-
-def is_whole(value: object, least: int = 1) -> bool:
-    """Return whether it is a whole number of at least ``least``, of NumPy's or any other kind, but no boolean."""
-    return not isinstance(value, bool) and isinstance(value, Integral) and int(value) >= least
-
-
-def whole_number(name: str, value: object, least: int = 1) -> int:
-    """Return a whole number, of NumPy's or any other kind, as Python's own.
-
-    Raises:
-        UsageError: where it is none, or less than ``least``.
-    """
-    if not is_whole(value, least):
-        raise UsageError(f"{name} must be a whole number of at least {least}, not {value!r}")
-    return int(value)  # type: ignore[call-overload, no-any-return]
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +88,8 @@ class TrainingPlan:
         eval_every: an evaluation after every so many epochs, or steps in a plan in steps; None for none.
         save_every: a checkpoint after every so many epochs, or steps in a plan in steps; None for none.
         batches_per_step: batches whose gradients one optimizer step accumulates, in a plan in steps; None for one.
+        phases: stretches whose steps do more work or less, or that are evaluated more often; the length of the plan
+            follows from them.
 
     Raises:
         UsageError: where the plan is incomplete, contradicts itself or cannot be meant.
@@ -117,8 +103,10 @@ class TrainingPlan:
     eval_every: int | None = None
     save_every: int | None = None
     batches_per_step: int | None = None
+    phases: tuple[Phase, ...] = ()
 
     def __post_init__(self) -> None:
+        self._take_phases()
         if self.steps is None and None in (self.samples, self.batch_size, self.epochs):
             raise UsageError("a plan is TrainingPlan(samples=…, batch_size=…, epochs=…) or TrainingPlan(steps=…)")
         if self.steps is not None and self.epochs is not None:
@@ -126,13 +114,27 @@ class TrainingPlan:
         if self.samples is not None and self.batch_size is None:
             raise UsageError("samples say how long a pass over the data is only with their batch_size: give both")
         for field in fields(self):
-            if getattr(self, field.name) is not None:
+            if field.name != "phases" and getattr(self, field.name) is not None:
                 object.__setattr__(self, field.name, whole_number(field.name, getattr(self, field.name)))
         if self.n_epochs > _MOST_EPOCHS or self.n_epochs * self.batches_per_epoch > _MOST_BATCHES:
             raise UsageError(
                 f"{self.n_epochs:,} epochs of {self.batches_per_epoch:,} batches cannot be meant: give the number of "
                 "epochs, and the samples of one epoch"
             )
+
+    def _take_phases(self) -> None:
+        """Check the phases, and take the length from them.
+
+        Raises:
+            UsageError: where they contradict the rest of the plan.
+        """
+        object.__setattr__(self, "phases", phases_from(self.phases))
+        if not self.phases:
+            return
+        object.__setattr__(self, self.phases[0].unit, length_by_phases(self.phases, self.epochs, self.steps))
+        for name in ("eval_every", "save_every"):
+            if getattr(self, name) is not None and any(getattr(phase, name) is not None for phase in self.phases):
+                raise UsageError(f"{name} of the plan and of its phases: give it in one place")
 
     @property
     def n_epochs(self) -> float:
@@ -159,12 +161,12 @@ class TrainingPlan:
     @property
     def n_evaluations(self) -> int:
         """Evaluations in the whole training."""
-        return self._times(self.eval_every)
+        return self._times("eval")
 
     @property
     def n_checkpoints(self) -> int:
         """Checkpoints in the whole training."""
-        return self._times(self.save_every)
+        return self._times("save")
 
     def with_length(
         self, *, epochs: int | None = None, samples: int | None = None, steps: int | None = None
@@ -172,6 +174,7 @@ class TrainingPlan:
         """Return the same training for other numbers of epochs, samples or steps; None leaves one as it is.
 
         Evaluations that are counted in steps are counted in epochs where the new length is in epochs, and conversely.
+        Phases are all stretched in proportion.
 
         Raises:
             UsageError: where both epochs and steps are given, or epochs of a plan that is in steps alone.
@@ -180,16 +183,21 @@ class TrainingPlan:
             raise UsageError("--epochs and --steps: choose one")
         plan = replace(self, samples=samples or self.samples)
         every, batches = plan.eval_every, max(1, plan.batches_per_epoch // (plan.batches_per_step or 1))  # steps a pass
+        phases = stretched(plan.phases, steps or epochs or plan.steps or plan.epochs or 1)
         if epochs and plan.steps is not None:
             if plan.samples is None:
                 raise UsageError("the training was planned in steps alone, and has no epochs to count: say its steps")
-            return replace(plan, epochs=epochs, steps=None, eval_every=every and max(1, round(every / batches)))
+            every = every and max(1, round(every / batches))
+            phases = in_unit("epochs", plan.phases, epochs, batches)
+            return replace(plan, epochs=epochs, steps=None, eval_every=every, phases=phases)
         if steps and plan.steps is None:
-            return replace(plan, epochs=None, steps=steps, eval_every=every and every * batches)
-        return replace(plan, epochs=epochs or plan.epochs, steps=steps or plan.steps)
+            phases = in_unit("steps", plan.phases, steps, batches)
+            return replace(plan, epochs=None, steps=steps, eval_every=every and every * batches, phases=phases)
+        return replace(plan, epochs=epochs or plan.epochs, steps=steps or plan.steps, phases=phases)
 
-    def _times(self, every: int | None) -> int:
-        return (self.steps or self.epochs or 0) // every if every else 0
+    def _times(self, kind: str) -> int:
+        every, length = getattr(self, f"{kind}_every"), self.steps or self.epochs or 0
+        return length // every if every else pauses_between(self.phases, 0, length, kind)
 
 
 class Kind(StrEnum):
@@ -282,6 +290,7 @@ class WarningCode(StrEnum):
         CHECKPOINT: checkpoints were timed once or not at all.
         GAPS: no gap between epochs has been timed, so none is forecast.
         NAN: a loss was not a finite number.
+        WORK: the work of a step changes, and no plan says how it goes on; or is planned, and its cost not known yet.
     """
 
     WIDE = "WIDE"
@@ -297,6 +306,7 @@ class WarningCode(StrEnum):
     CHECKPOINT = "CHECKPOINT"
     GAPS = "GAPS"
     NAN = "NAN"
+    WORK = "WORK"
 
     def warning(self, message: str, advice: str = "", is_serious: bool = False) -> ForecastWarning:
         """Return the warning of this name."""
@@ -314,6 +324,23 @@ class ForecastWarning:
 
     def __str__(self) -> str:
         return f"{self.name}: {self.message}" + (f"; {self.advice}" if self.advice else "")
+
+
+@dataclass(frozen=True, slots=True)
+class PhaseForecast:
+    """The part of a forecast that falls to one phase.
+
+    Attributes:
+        phase: of the plan.
+        duration_s: time of its steps or epochs, done and to come, without evaluations and checkpoints.
+        eval_s: one evaluation in it; None where the plan has none, or their length is not known.
+        n_evaluations: that the plan has in it.
+    """
+
+    phase: Phase
+    duration_s: Estimate
+    eval_s: Estimate | None = None
+    n_evaluations: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -336,6 +363,7 @@ class Forecast:
         duration_p99_s: the time that is exceeded with a probability of 1%: what to ask a batch system for.
         between_s: all evaluations and checkpoints together, part of the duration; None where the plan has none, or none
             was timed.
+        phases: the part of each phase of the plan; empty where it has none.
     """
 
     duration_s: Estimate
@@ -352,6 +380,7 @@ class Forecast:
     plan: TrainingPlan | None
     duration_p99_s: float | None = None
     between_s: Estimate | None = None
+    phases: tuple[PhaseForecast, ...] = ()
 
     @property
     def is_reliable(self) -> bool:
@@ -369,6 +398,7 @@ class Block:
         paused_s: time of evaluations and checkpoints in the middle of them.
         between_s: time of the gap that followed; None while that gap is still open.
         is_cold: known to be slower than what follows, as an epoch beside which we were still loading.
+        work: tokens that were trained on in them, or else samples, as the loop told; None where it did not.
     """
 
     units: float
@@ -376,6 +406,7 @@ class Block:
     paused_s: float
     between_s: float | None
     is_cold: bool = False
+    work: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -391,6 +422,8 @@ class Progress:
         metered: duration in s and mean power in W of each stretch that was metered, PUE included.
         used_kwh: energy so far, the unmetered part estimated, PUE included; None where nothing was metered.
         gpu_count: GPUs that the price of the machine is paid for.
+        phases: of the plan, in the same units; empty where it has none.
+        is_in_steps: the units are optimizer steps, not epochs.
     """
 
     total_units: float
@@ -401,6 +434,8 @@ class Progress:
     metered: tuple[tuple[float, float], ...] = ()
     used_kwh: float | None = None
     gpu_count: int = 0
+    phases: tuple[Phase, ...] = ()
+    is_in_steps: bool = False
 
     @property
     def warm_blocks(self) -> tuple[Block, ...]:

@@ -12,9 +12,9 @@ from typing import Any
 
 from greenlove_tracker import devices
 from greenlove_tracker.config import load_settings
-from greenlove_tracker.errors import UsageError
+from greenlove_tracker.errors import UsageError, is_whole, whole_number
 from greenlove_tracker.exploration.exploration_run import EstimateOptions, Estimation, ExplorationRun
-from greenlove_tracker.forecasting import LEAST_S, MOST_S, TrainingPlan, Trial, is_whole, whole_number
+from greenlove_tracker.forecasting import LEAST_S, MOST_S, TrainingPlan, Trial
 from greenlove_tracker.logs.trials import ExplorationRecord
 from greenlove_tracker.meter import Meter
 from greenlove_tracker.projection.types import ProjectionOptions

@@ -13,7 +13,7 @@ from torch import nn
 
 from greenlove_tracker import devices
 from greenlove_tracker.config import load_settings
-from greenlove_tracker.errors import UsageError
+from greenlove_tracker.errors import UsageError, is_whole
 from greenlove_tracker.exploration.adaptive import ExplorationScheduler
 from greenlove_tracker.exploration.budget_advice import short_training_advice, with_budget_advice
 from greenlove_tracker.exploration.exploration_run import EstimateOptions, Estimation, ExplorationRun
@@ -23,7 +23,7 @@ from greenlove_tracker.exploration.snapshot import RestoreError, Snapshot, prese
 from greenlove_tracker.exploration.state_finder import find_lr_schedulers
 from greenlove_tracker.exploration.trials import BatchSource, default_step, run_trial, source_of
 from greenlove_tracker.extrapolation.extrapolate import extrapolate
-from greenlove_tracker.forecasting import Estimate, TrainingPlan, Trial, WarningCode, is_whole
+from greenlove_tracker.forecasting import Estimate, TrainingPlan, Trial, WarningCode
 from greenlove_tracker.job import find_ranks
 from greenlove_tracker.logs.trials import ExplorationRecord
 from greenlove_tracker.meter import Meter

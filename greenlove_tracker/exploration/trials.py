@@ -9,9 +9,8 @@ from typing import Any, Protocol
 import torch
 from torch.utils.data import DataLoader, IterableDataset
 
-from greenlove_tracker.errors import UsageError
+from greenlove_tracker.errors import UsageError, is_whole
 from greenlove_tracker.exploration.scheduler import TrialRequest, TrialResult
-from greenlove_tracker.forecasting import is_whole
 from greenlove_tracker.format import plural
 
 Step = Callable[[Any], Any]  # takes a batch, may return its loss

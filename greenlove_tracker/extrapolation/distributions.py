@@ -60,6 +60,10 @@ class Mixture:
                 sums.append((w1 * w2, mean1 + mean2, math.hypot(s1, s2), freedom))
         return Mixture.of(sums)
 
+    def likely_parts(self, least: float = 1e-4) -> Mixture:
+        """Return it without the parts whose weight is below ``least``, which is faster where many are combined."""
+        return Mixture.of([part for part in self.parts() if part[0] >= least] or list(self.parts()))
+
     def times(self, factor: float) -> Mixture:
         """Return it multiplied by a positive number without an error, as to another unit."""
         return Mixture.of([(w, factor * mean, factor * s, f) for w, mean, s, f in self.parts()])

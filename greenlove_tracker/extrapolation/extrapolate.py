@@ -10,7 +10,7 @@ import numpy as np
 from scipy import stats
 
 from greenlove_tracker import forecasting
-from greenlove_tracker.errors import UsageError
+from greenlove_tracker.errors import UsageError, is_whole
 from greenlove_tracker.extrapolation import green_love, power_law
 from greenlove_tracker.extrapolation.diagnostics import backtest, line_warnings
 from greenlove_tracker.extrapolation.distributions import Array, Mixture
@@ -415,7 +415,7 @@ def priced(
     Raises:
         UsageError: where a rate or the seed cannot be one.
     """
-    if not forecasting.is_whole(seed, 0):
+    if not is_whole(seed, 0):
         raise UsageError(f"seed must be a whole number of at least 0, not {seed!r}")
     _check_rate("carbon_intensity", carbon_intensity, "gCO2e/kWh")
     _check_rate("electricity_price", electricity_price, "USD/kWh")

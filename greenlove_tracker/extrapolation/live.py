@@ -20,7 +20,25 @@ from greenlove_tracker.extrapolation.distributions import (
     student_quantile,
 )
 from greenlove_tracker.extrapolation.local_level import Series, future_mean
-from greenlove_tracker.forecasting import Estimate, Forecast, ForecastWarning, Kind, Progress, WarningCode
+from greenlove_tracker.extrapolation.phase_costs import Costs, costs_of, split_evenly, work_warnings
+from greenlove_tracker.extrapolation.planned_pauses import (
+    PlannedPauses,
+    eval_ratios,
+    has_pauses,
+    pause_warnings,
+    planned_pauses,
+    with_pauses_apart,
+)
+from greenlove_tracker.forecasting import (
+    Estimate,
+    Forecast,
+    ForecastWarning,
+    Kind,
+    PhaseForecast,
+    Progress,
+    WarningCode,
+)
+from greenlove_tracker.phases import pauses_between, spans
 from greenlove_tracker.pricing import Rates
 from greenlove_tracker.units import kwh_from_w_s
 
@@ -51,8 +69,11 @@ def forecast_run(
         rates: for CO2e and cost; default none.
         passed_s: since the start, the open epoch too: the run takes no less.
     """
-    per_unit = _time_per_unit(progress, prior)
-    total = total_duration(progress, per_unit)
+    progress = with_pauses_apart(progress)
+    costs = costs_of(progress, prior)
+    per_unit = _time_per_unit(progress, prior, costs)
+    phases, pauses = _phase_forecasts(progress, per_unit, costs, prior, level)
+    total = total_duration(progress, per_unit, pauses)
     passed_s = max(passed_s, progress.elapsed_s)
     duration = _estimate(total, level, "s", floor=passed_s)
     startup_s = progress.startup_s
@@ -64,39 +85,84 @@ def forecast_run(
         one_off_s=Estimate(startup_s, startup_s, startup_s, level, "s", Kind.CONFIDENCE),
         per_epoch_s=_estimate(per_unit, level, "s"),
         per_batch_s=None,
-        warnings=tuple(_warnings(progress, duration)),
+        warnings=(*_warnings(progress, duration), *work_warnings(progress, costs), *pause_warnings(progress, pauses)),
         backtest_error=None,
         method="live",
         degrees_of_freedom=len(progress.warm_blocks or progress.blocks) - 1,
         plan=None,
         duration_p99_s=max(passed_s, total.quantile(forecasting.P99)),
+        phases=phases,
     )
     return (rates or Rates()).priced(forecast, progress.gpu_count)
 
 
-def _time_per_unit(progress: Progress, prior: Forecast | None = None) -> Mixture:
+def _time_per_unit(progress: Progress, prior: Forecast | None = None, costs: Costs | None = None) -> Mixture:
     """Return the time of a unit that remains, in s, without gaps."""
     remaining = max(0.0, progress.total_units - progress.done_units)
+    if costs is not None and remaining > 0:
+        return costs.per_unit(_future(costs.blocks, costs.expected_remaining), remaining)
     blocks = progress.warm_blocks or progress.blocks
     per_unit = _future([(b.units, b.active_s / b.units) for b in blocks], remaining)
     return per_unit if prior is None or remaining == 0 else _with_prior(per_unit, prior, progress.total_units)
 
 
-def total_duration(progress: Progress, per_unit: Mixture | None = None) -> Mixture:
+def total_duration(progress: Progress, per_unit: Mixture | None = None, pauses: PlannedPauses | None = None) -> Mixture:
     """Return the predictive distribution of the whole run's time in s: done, remaining, and the gaps.
 
     Args:
         progress: with at least one block.
         per_unit: time of a unit that remains; default what the run itself shows.
+        pauses: that the plan names; None where it names none.
     """
     remaining = max(0.0, progress.total_units - progress.done_units)
-    gap_s, gap_deviation_s = _future_gaps(progress)
+    gap_s, gap_deviation_s = _future_gaps(progress, pauses)
     done_s = progress.elapsed_s + gap_s
     parts = [
         (weight, done_s + remaining * mean, math.hypot(remaining * deviation, gap_deviation_s), freedom)
         for weight, mean, deviation, freedom in (per_unit or _time_per_unit(progress)).parts()
     ]
-    return Mixture.of(parts)
+    total = Mixture.of(parts)
+    return total if pauses is None else total.likely_parts().plus(pauses.future_s.likely_parts())
+
+
+def _phase_forecasts(
+    progress: Progress, per_unit: Mixture, costs: Costs | None, prior: Forecast | None, level: float
+) -> tuple[tuple[PhaseForecast, ...], PlannedPauses | None]:
+    """Return the part of each phase of the plan, and the pauses that the plan names."""
+    phases = progress.phases
+    if not phases:
+        return (), None
+    remaining = max(0.0, progress.total_units - progress.done_units)
+    unit = _estimate(per_unit, level, "s")
+    if costs is not None and costs.phases:
+        times = costs.phases
+        left = math.fsum(time.remaining * time.level for time in times)
+        now_s = unit.point * remaining / left if left else 0.0
+    else:  # all units are alike
+        active_s = math.fsum(block.active_s for block in progress.blocks)
+        done = math.fsum(block.units for block in progress.blocks)
+        done_s = active_s * progress.done_units / done
+        times, now_s = split_evenly(phases, done_s, progress.done_units), unit.point
+    z = normal_quantile((1 + level) / 2)
+    noise = unit.relative_width / 2 / z if unit.point > 0 else 0.0
+    seconds = []
+    for time in times:
+        to_come_s = time.remaining * time.level * now_s
+        reach_s = z * to_come_s * math.hypot(time.deviation, noise)
+        ends = max(time.done_s, time.done_s + to_come_s - reach_s), time.done_s + to_come_s + reach_s
+        seconds.append(Estimate(time.done_s + to_come_s, *ends, level, "s", Kind.PREDICTION))
+    pauses = None
+    if has_pauses(phases):
+        unit_s = [estimate.point / phase.length for estimate, phase in zip(seconds, phases, strict=True)]
+        pauses = planned_pauses(progress, unit_s, prior)
+    found = []
+    for (begin, end), phase, duration_s, ratio in zip(spans(phases), phases, seconds, eval_ratios(phases), strict=True):
+        n_evaluations = pauses_between(phases, begin, end, "eval")
+        eval_s = None
+        if n_evaluations and pauses is not None and pauses.evaluation_s is not None:
+            eval_s = _estimate(pauses.evaluation_s.times(ratio), level, "s")
+        found.append(PhaseForecast(phase, duration_s, eval_s, n_evaluations))
+    return tuple(found), pauses
 
 
 def _future(blocks: list[tuple[float, float]], remaining: float) -> Mixture:
@@ -137,8 +203,10 @@ def _with_prior(per_unit: Mixture, prior: Forecast, total_units: float) -> Mixtu
     return Mixture.of(parts)
 
 
-def _future_gaps(progress: Progress) -> tuple[float, float]:
-    """Return the time of the pauses and gaps still to come, and its standard deviation."""
+def _future_gaps(progress: Progress, planned: PlannedPauses | None) -> tuple[float, float]:
+    """Return the time of the pauses and gaps still to come that no plan names, and its standard deviation."""
+    if planned is not None:
+        return _future_time(planned.gaps, progress.total_units)
     pauses = [(b.units, b.paused_s / b.units) for b in progress.blocks]
     gaps = [(b.units, b.between_s / b.units) for b in progress.blocks if b.between_s is not None]
     pause_s, pause_deviation_s = _future_time(pauses, progress.total_units)

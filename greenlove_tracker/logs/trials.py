@@ -10,6 +10,7 @@ from greenlove_tracker.files import write_atomically
 from greenlove_tracker.forecasting import TrainingPlan, Trial
 from greenlove_tracker.logs.csvio import log_lines
 from greenlove_tracker.logs.schema import amount, cell, count, finite
+from greenlove_tracker.phases import Phase, phases_from, phases_text
 from greenlove_tracker.records import Field
 
 TRIALS_FILE = "trials.csv"
@@ -145,6 +146,7 @@ def record_from_fields(fields: Mapping[str, Field], trials: Iterable[Trial]) -> 
 def plan_fields(plan: TrainingPlan) -> list[Field]:
     """Return the lines of ``run.csv`` that keep what was explored for."""
     values = {f"plan_{name}": getattr(plan, name) for name in _PLAN_NAMES}
+    values["phases"] = phases_text(plan.phases) or None
     return [Field(name, cell(value)) for name, value in values.items() if value is not None]
 
 
@@ -164,4 +166,14 @@ def plan_of(fields: Mapping[str, Field]) -> TrainingPlan | None:
         for name in _PLAN_NAMES
         if (field := fields.get(f"plan_{name}")) is not None and field.value.isdecimal()
     }
-    return TrainingPlan(**numbers) if numbers else None
+    return TrainingPlan(**numbers, phases=phases_of(fields)) if numbers else None
+
+
+def phases_of(fields: Mapping[str, Field]) -> tuple[Phase, ...]:
+    """Return the phases that ``run.csv`` says; none where it says none.
+
+    Raises:
+        UsageError: where the line is damaged.
+    """
+    field = fields.get("phases")
+    return phases_from(field.value) if field is not None else ()

@@ -7,8 +7,9 @@ import os
 import sys
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from importlib import import_module
+from numbers import Real
 from types import ModuleType
 from typing import Protocol, TypeVar, runtime_checkable
 
@@ -17,7 +18,7 @@ from greenlove_tracker.forecasting import Block, Forecast, Progress, TrainingPla
 from greenlove_tracker.format import plural
 from greenlove_tracker.logs.forecasts import IssuedForecast
 from greenlove_tracker.logs.writer import RunWriter, timestamp
-from greenlove_tracker.records import Energy, Flag, Row, RowKind
+from greenlove_tracker.records import Counts, Energy, Flag, Row, RowKind
 from greenlove_tracker.shadowing import only_libraries
 from greenlove_tracker.tracker.foreign_warnings import without_foreign_warnings
 from greenlove_tracker.tracker.recorder import LOADING_SHARE, Recorder
@@ -95,7 +96,7 @@ class RunForecaster:
 
     def _is_wanted(self) -> bool:
         plan = self._state.plan
-        has_length = plan is not None and bool(plan.epochs or plan.total_steps)
+        has_length = plan is not None and bool(plan.length)
         return has_length and self._state.settings.epochs_before_pred > 0 and not self._cannot_load
 
     def _load(self) -> None:
@@ -117,18 +118,19 @@ class RunForecaster:
 
     def _snapshot(self, *, at_once: bool, is_last: bool) -> _ProgressSnapshot | None:
         state, recorder, plan, now_s = self._state, self._recorder, self._state.plan, self._state.clock.perf_s()
-        total = None if plan is None else plan.epochs or plan.total_steps
+        total = None if plan is None else plan.length
         if plan is None or total is None:
             return None
-        done = recorder.epochs_done if plan.epochs else recorder.steps_done
+        done = recorder.epochs_done if plan.is_in_epochs else recorder.steps_done
         if done > total:
             state.forecast = None  # it was of another training
         earliest_s = self._earliest_s if at_once else self._next_s
         if done >= total or done <= self._units_forecast_at or (now_s < earliest_s and not is_last):
             return None
-        progress = self._in_epochs(total) if plan.epochs else self._in_steps(total)
+        progress = self._in_epochs(total) if plan.is_in_epochs else self._in_steps(total)
         if progress is None or not progress.blocks:
             return None
+        progress = replace(progress, phases=plan.phases)
         if not progress.warm_blocks and not at_once and not is_last:
             return None  # we slowed down all that is known: one epoch more, and there is a forecast that holds
         self._units_forecast_at = done
@@ -152,9 +154,9 @@ class RunForecaster:
         recorder, progress, started_s = self._recorder, self._progress, self._state.started_s
         if recorder.first_step is not None and recorder.stepped_at_s is not None:
             steps, ended_s, loading_s = recorder.first_step
-            progress.add_steps(steps, ended_s - started_s, 0.0, loading_s)
-            ended_s = recorder.stepped_at_s - started_s
-            progress.add_steps(recorder.steps_done, ended_s, recorder.paused_s, recorder.loading_s)
+            progress.add_steps(steps, ended_s - started_s, 0.0, loading_s, work_in(recorder.first_counts))
+            ended_s, work = recorder.stepped_at_s - started_s, work_in(recorder.counts_done)
+            progress.add_steps(recorder.steps_done, ended_s, recorder.paused_s, recorder.loading_s, work)
 
     def _forecast(self, snapshot: _ProgressSnapshot) -> Forecast:
         """Return the forecast; it takes some 10 to 30 ms."""
@@ -227,9 +229,19 @@ def prior_for(prior: Forecast | ExplorationResult | None, plan: Plan) -> Forecas
     if not isinstance(prior, Forecast | ExplorationResult):
         raise UsageError(f"prior must be what estimate() gives, or a Forecast, as of extrapolate(), not {prior!r}")
     forecast = prior if isinstance(prior, Forecast) else prior.forecast
-    if forecast.plan is None or not (plan.epochs or plan.total_steps):
+    if forecast.plan is None or not plan.length:
         return forecast
-    wanted = forecast.plan.with_length(epochs=plan.epochs, steps=None if plan.epochs else plan.total_steps)
+    is_in_epochs = plan.is_in_epochs
+    wanted = forecast.plan.with_length(
+        epochs=plan.length if is_in_epochs else None, steps=None if is_in_epochs else plan.length
+    )
+    if plan.phases and plan.phases != wanted.phases:
+        if isinstance(prior, Forecast):
+            raise UsageError(
+                "prior is a forecast without the phases of this run: give the whole exploration, prior=estimation, "
+                "whose trials are then forecast again"
+            )
+        return prior.forecast_for(replace(wanted, phases=plan.phases, eval_every=None, save_every=None))
     if math.isclose(_all_batches(wanted), _all_batches(forecast.plan)):
         return forecast if wanted == forecast.plan else replace(forecast, plan=wanted)  # in the unit of the run
     differs = f"prior is a forecast of {_length(forecast.plan)}, and this run has {_length(wanted)}"
@@ -280,7 +292,19 @@ def _joined_blocks(a: Block, b: Block) -> Block | None:
     if a.is_cold != b.is_cold or a.between_s is None or b.between_s is None:
         return None
     paused_s, between_s = a.paused_s + b.paused_s, a.between_s + b.between_s
-    return Block(a.units + b.units, a.active_s + b.active_s, paused_s, between_s, a.is_cold)
+    work = None if a.work is None or b.work is None else a.work + b.work
+    return Block(a.units + b.units, a.active_s + b.active_s, paused_s, between_s, a.is_cold, work)
+
+
+def work_in(counts: Counts) -> float | None:
+    """Return the tokens that a loop told of, else its samples; None where it told of neither, or in a tensor.
+
+    To read a tensor would wait for the device.
+    """
+    for count in (counts.tokens, counts.samples):
+        if isinstance(count, int | float | Real) and 0 < count < math.inf:
+            return float(count)
+    return None
 
 
 class _PowerLog:
@@ -319,10 +343,11 @@ class _EpochTimes:
     between_s: float = 0.0  # the gap behind it
     loading_s: float = 0.0  # of its active time, what we slowed down
     metered_s: float = 0.0  # of its active time, what the meter saw
+    counts: Counts = field(default_factory=Counts)
 
     def block(self, between_s: float | None) -> Block:
         is_cold = self.loading_s > LOADING_SHARE * self.active_s
-        return Block(1, self.active_s, self.paused_s, between_s, is_cold)
+        return Block(1, self.active_s, self.paused_s, between_s, is_cold, work_in(self.counts))
 
     @property
     def is_partly_metered(self) -> bool:
@@ -345,7 +370,8 @@ class ProgressLog:
         self._metered_s, self._metered_kwh = 0.0, 0.0
         self._steps: list[Block] = []
         self._first_step: tuple[int, float] | None = None  # steps and time at the end of the first one
-        self._last_step = (0, 0.0, 0.0, 0.0)  # steps, active time, pauses and our loading up to the last block
+        # steps, active time, pauses, our loading and the work that the loop told of, up to the last block
+        self._last_step: tuple[int, float, float, float, float | None] = (0, 0.0, 0.0, 0.0, None)
 
     @property
     def has_power(self) -> bool:
@@ -368,6 +394,7 @@ class ProgressLog:
                 self._last, self._settled_s = None, self._rows_s
             self._open = self._open or _EpochTimes()
             self._open.active_s += row.duration_s
+            self._open.counts += row.counts
             self._open.loading_s += row.duration_s if Flag.LOADING in row.flags else 0.0
             self._open.metered_s += row.duration_s if is_metered else 0.0
         self._rows_s += row.duration_s
@@ -401,7 +428,9 @@ class ProgressLog:
         self._power.add(duration_s, energy_kwh)
         return True
 
-    def add_steps(self, steps: int, stepped_at_s: float, paused_s: float, loading_s: float) -> None:
+    def add_steps(
+        self, steps: int, stepped_at_s: float, paused_s: float, loading_s: float, work: float | None = None
+    ) -> None:
         """Add the steps since the last call, of a training that counts in steps.
 
         What came before the end of the first call's steps is start-up: loading, compiling.
@@ -411,18 +440,20 @@ class ProgressLog:
             stepped_at_s: the end of the last one, since the run began.
             paused_s: pauses until then.
             loading_s: for how long we have been loading beside them.
+            work: tokens or samples of all of them; None where that is not known.
         """
         active_s = stepped_at_s - paused_s
         if self._first_step is None:
-            self._first_step, self._last_step = (steps, active_s), (steps, active_s, paused_s, loading_s)
+            self._first_step, self._last_step = (steps, active_s), (steps, active_s, paused_s, loading_s, work)
             return
-        steps_before, active_before_s, paused_before_s, loading_before_s = self._last_step
+        steps_before, active_before_s, paused_before_s, loading_before_s, work_before = self._last_step
         if steps > steps_before and active_s > active_before_s:
             taken_s, pause_s = active_s - active_before_s, paused_s - paused_before_s
             is_cold = loading_s - loading_before_s > LOADING_SHARE * taken_s
-            self._steps.append(Block(steps - steps_before, taken_s, pause_s, 0.0, is_cold))
+            new_work = None if work is None or work_before is None else work - work_before
+            self._steps.append(Block(steps - steps_before, taken_s, pause_s, 0.0, is_cold, new_work))
             _joined(self._steps, lambda block: block.units, _joined_blocks)
-            self._last_step = steps, active_s, paused_s, loading_s
+            self._last_step = steps, active_s, paused_s, loading_s, work
 
     def exclude_wait(self, duration_s: float) -> None:
         """Leave a part of the open gap out of what is extrapolated: it was a wait for somebody, or for us."""
@@ -451,8 +482,9 @@ class ProgressLog:
     def in_steps(self, total: int, *, pue: float = 1.0, gpu_count: int = 0) -> Progress:
         """Return the progress of a training of ``total`` steps."""
         first_s = self._first_step[1] if self._first_step else 0.0
-        done, active_s, paused_s, _ = self._last_step
-        return self._progress(total, done, self._steps, active_s + paused_s, first_s, pue, gpu_count)
+        done, active_s, paused_s, *_ = self._last_step
+        progress = self._progress(total, done, self._steps, active_s + paused_s, first_s, pue, gpu_count)
+        return replace(progress, is_in_steps=True)
 
     def _progress(
         self, total: int, done: int, blocks: list[Block], elapsed_s: float, startup_s: float, pue: float, gpu_count: int

@@ -15,6 +15,7 @@ from greenlove_tracker.config import Settings
 from greenlove_tracker.job import Ranks, job_fields
 from greenlove_tracker.logs.schema import SCHEMA_VERSION, cell, factor_fields
 from greenlove_tracker.logs.totals import RunFactors
+from greenlove_tracker.phases import phases_text
 from greenlove_tracker.records import Factor, Field
 from greenlove_tracker.tracker.state import Plan
 
@@ -42,6 +43,7 @@ def run_fields(
         "world_size": ranks.world_size or None,
         "epochs_planned": plan.epochs,
         "total_steps_planned": plan.total_steps,
+        "phases": phases_text(plan.phases),
         "epochs_before_pred": None if settings.epochs_before_pred == 1 else settings.epochs_before_pred,
         "monitor_epochs": None if settings.monitor_epochs == -1 else settings.monitor_epochs,
         "continues": settings.continues,

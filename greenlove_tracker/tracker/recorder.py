@@ -60,6 +60,7 @@ class Recorder:
         epochs_done: epochs that were ended.
         steps_done: optimizer steps.
         first_step: steps counted by the first call, its time by the steady clock, and ``loading_s`` at that time.
+        first_counts: what that call told of.
         stepped_at_s: the time of the last step, by the steady clock.
         paused_s: pauses that are over.
         metered_kwh: all that the meter gave so far, without PUE; None where it gave nothing yet.
@@ -89,7 +90,7 @@ class Recorder:
         self._loading_before_s = 0.0  # up to the last boundary
         self._boundary = _Boundary(*started) if started else self._now()
         self._gap = _MeteredSpan("", 0.0, UNKNOWN_ENERGY, frozenset())
-        self._counts = Counts()
+        self._counts, self._counts_in_rows = Counts(), Counts()
         self._gpu_was_read = self._is_finished = False
         self.epoch: int | None = None
         self.is_paused = self.is_at_device = False
@@ -97,6 +98,7 @@ class Recorder:
         self.epochs_done = 0
         self.steps_done = 0
         self.first_step: tuple[int, float, float] | None = None
+        self.first_counts = Counts()
         self.stepped_at_s: float | None = None
         self.paused_s = 0.0
         self.metered_kwh: float | None = None
@@ -205,6 +207,12 @@ class Recorder:
         self.stepped_at_s = self._clock.perf_s()
         if self.first_step is None:
             self.first_step = self.steps_done, self.stepped_at_s, self._loading_until(self.stepped_at_s)
+            self.first_counts = self._counts
+
+    @property
+    def counts_done(self) -> Counts:
+        """All that the loop told of so far: steps, batches, samples and tokens."""
+        return self._counts_in_rows + self._counts
 
     def write_segment(self) -> None:
         """Write the part of the open epoch, or of the gap, that has passed, as a row of its own."""
@@ -284,6 +292,7 @@ class Recorder:
         span = self._close_span()
         gap, done = self._gap, self._counts
         counts = Counts(_whole(done.steps), _whole(done.batches), _whole(done.samples), _whole(done.tokens))
+        self._counts_in_rows = self._counts_in_rows + counts
         self._gap, self._counts = replace(gap, duration_s=0.0, energy=UNKNOWN_ENERGY, flags=frozenset()), Counts()
         metered_kwh = span.energy.total_kwh
         row = Row(

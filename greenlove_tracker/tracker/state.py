@@ -19,6 +19,7 @@ from greenlove_tracker.grid import carbon_intensity, electricity_price, resolve_
 from greenlove_tracker.job import Ranks, ranks_of_process
 from greenlove_tracker.logs import writer
 from greenlove_tracker.logs.totals import RunFactors
+from greenlove_tracker.phases import Phase, length_by_phases
 from greenlove_tracker.records import Clock
 from greenlove_tracker.secret_masking import mask_secrets
 from greenlove_tracker.tracker.budgets import BudgetActions, budget_limits
@@ -132,10 +133,15 @@ class RunState:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The length of a training, as far as it is known."""
+    """The length of a training, as far as it is known; with phases it follows from them.
+
+    Raises:
+        UsageError: where a number cannot be one, or is not the length of the phases.
+    """
 
     epochs: int | None = None
     total_steps: int | None = None
+    phases: tuple[Phase, ...] = ()
 
     def __post_init__(self) -> None:
         for name, value in (("epochs", self.epochs), ("total_steps", self.total_steps)):
@@ -150,6 +156,19 @@ class Plan:
             object.__setattr__(self, name, number)
             if number <= 0:
                 raise UsageError(f"{name} must be at least 1, not {value}; leave it out where it is not known")
+        if self.phases:
+            length = length_by_phases(self.phases, self.epochs, self.total_steps)
+            object.__setattr__(self, "epochs" if self.phases[0].unit == "epochs" else "total_steps", length)
+
+    @property
+    def is_in_epochs(self) -> bool:
+        """True where progress and forecasts count epochs; else they count steps, where so many are planned."""
+        return self.phases[0].unit == "epochs" if self.phases else bool(self.epochs)
+
+    @property
+    def length(self) -> int | None:
+        """The epochs or steps of the whole training; None where neither is known."""
+        return self.epochs if self.is_in_epochs else self.total_steps
 
 
 def run_factors(settings: Settings, plan: Plan, run_id: str, started_at: str) -> RunFactors:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -14,6 +15,7 @@ from greenlove_tracker.config import load_settings
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.forecasting import Forecast
 from greenlove_tracker.meter import Meter
+from greenlove_tracker.phases import Phase, phases_from
 from greenlove_tracker.records import Clock, Counts, RunStatus, RunSummary
 from greenlove_tracker.tracker.budgets import BudgetActions, Overrun
 from greenlove_tracker.tracker.forecaster import ExplorationResult, prior_for
@@ -49,6 +51,8 @@ class Tracker:
         epochs: number of epochs, where it is known.
         total_steps: number of optimizer steps, for a training that counts in steps; then ``step()`` alone is
             enough, and the whole training is one epoch, written in segments of at most a minute.
+        phases: stretches of the training whose steps do more work or less, such as a batch that grows, or that are
+            evaluated more often; ``epochs`` or ``total_steps`` follows from them.
         log_dir: where runs are written; default ``greenlove_logs``.
         project: a name that runs are grouped by.
         country: ISO 3166 code or English name, or ``US-CA``; without it the world's average is counted with.
@@ -80,6 +84,7 @@ class Tracker:
         epochs: int | None = None,
         *,
         total_steps: int | None = None,
+        phases: Sequence[Phase] | str | None = None,
         log_dir: str | os.PathLike[str] | None = None,
         project: str | None = None,
         country: str | None = None,
@@ -94,27 +99,34 @@ class Tracker:
         **settings: Any,
     ) -> None:
         self._pid = os.getpid()
-        plan = Plan(epochs, total_steps)
-        given = {"log_dir": log_dir, "project": project, "country": country, "verbose": verbose, "tags": tags}
+        plan = Plan(epochs, total_steps, phases_from(phases))
+        given = {
+            "phases": plan.phases or None,
+            "log_dir": log_dir,
+            "project": project,
+            "country": country,
+            "verbose": verbose,
+            "tags": tags,
+        }
         given |= settings
         budget_actions = BudgetActions(on_overrun if callable(on_overrun) else None, save_checkpoint)
         if on_overrun is not None and not callable(on_overrun):
             given["on_overrun"] = on_overrun
         if devices.in_dataloader_worker():
             return
-        prior_forecast = prior_for(prior, plan)
         job = open_job()
 
         def begin() -> Session:
             merged = load_settings(given) if job is None else job.settings_for_part(given)
+            whole = replace(plan, phases=merged.phases)
             session = Session(
                 merged,
-                plan,
+                whole,
                 ranks_in(merged.log_dir),
                 clock,
                 meter,
                 join_dir=run_dir_to_join(),
-                prior=prior_forecast,
+                prior=prior_for(prior, whole),
                 budget_actions=budget_actions,
                 codecarbon_options=codecarbon_options,
             )

@@ -1,0 +1,233 @@
+"""Evaluations and checkpoints that a run's plan names: when they come, and what is known of their length."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from greenlove_tracker.extrapolation.distributions import Mixture, normal_quantile
+from greenlove_tracker.extrapolation.local_level import Series, future_mean
+from greenlove_tracker.forecasting import Block, Forecast, ForecastWarning, Progress, WarningCode
+from greenlove_tracker.format import percent, plural
+from greenlove_tracker.phases import Phase, pauses_between, spans
+
+# Assumptions, named where they count. An evaluation of unknown length, as a share of the training between two:
+_UNKNOWN_SHARE = 0.15  # median of a lognormal distribution,
+_UNKNOWN_SPREAD = 1.1  # and the standard deviation of the logarithm: 95% between 1.7% and 130%
+_TOLD_SPREAD = 0.1  # relative, of an evaluation whose length the plan says
+_PRIOR_SPREAD = 0.03  # and of one that an earlier run took
+_QUANTILES = (0.1, 0.3, 0.5, 0.7, 0.9)
+_ENOUGH = 2  # evaluations that were seen count alone; the first one may be cold
+_MOST_SEEN = 48  # evaluations that are told apart; earlier ones are left out
+_EXCESS = 3.0  # robust standard deviations above its neighbours', at which a block holds an evaluation
+_NEIGHBOURS = 3
+_LEAST_EXCESS = 0.02  # of the block
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedPauses:
+    """The evaluations and checkpoints of a plan.
+
+    Attributes:
+        future_s: time of all that are still to come.
+        gaps: (units, time per unit) of the other gaps that were seen.
+        evaluation_s: of one evaluation, in the first phase that has some; None where that is not known.
+        n_future: evaluations that are still to come.
+        is_length_known: whether one was seen, or its length told; else it is assumed.
+        n_unknown_checkpoints: checkpoints to come, where none was seen.
+    """
+
+    future_s: Mixture
+    gaps: list[tuple[float, float]]
+    evaluation_s: Mixture | None
+    n_future: int
+    is_length_known: bool
+    n_unknown_checkpoints: int
+
+
+def has_pauses(phases: Sequence[Phase]) -> bool:
+    """Return True where a plan names evaluations or checkpoints."""
+    return any(phase.eval_every or phase.save_every for phase in phases)
+
+
+def eval_ratios(phases: Sequence[Phase]) -> list[float]:
+    """Return what an evaluation of each phase takes, in that of the first phase whose plan says its length."""
+    first = next((phase.eval_s for phase in phases if phase.eval_s is not None), None)
+    return [1.0 if phase.eval_s is None or first is None else phase.eval_s / first for phase in phases]
+
+
+def _counts(progress: Progress, begin: float, end: float) -> tuple[float, int]:
+    """Return the evaluations, each by its ratio, and the checkpoints that follow the units from one to another."""
+    phases, ratios = progress.phases, eval_ratios(progress.phases)
+    evaluations = 0.0
+    for (a, b), phase, ratio in zip(spans(phases), phases, ratios, strict=True):
+        if phase.eval_every is not None and min(b, end) > max(a, begin):
+            evaluations += ratio * (pauses_between(phases, max(a, begin), min(b, end), "eval"))
+    return evaluations, pauses_between(phases, begin, end, "save")
+
+
+def _until_now(progress: Progress) -> float:
+    """Return the units whose pauses are over: half a unit stands for the one whose pause is not."""
+    is_open = progress.phases[0].unit == "steps" or progress.blocks[-1].between_s is None
+    return progress.done_units - (0.5 if is_open else 0.0)
+
+
+def _positions(progress: Progress) -> Iterator[tuple[float, float, Block]]:
+    """Yield each block, and from which unit to which it holds the pauses behind them.
+
+    Epochs are followed by their gap. A block of steps ends with its last step, and a pause behind that is in the next.
+    """
+    at = progress.done_units - math.fsum(block.units for block in progress.blocks)
+    at -= 0.5 if progress.phases[0].unit == "steps" else 0.0
+    for block in progress.blocks:
+        yield at, at + block.units, block
+        at += block.units
+
+
+def with_pauses_apart(progress: Progress) -> Progress:
+    """Return the progress with the planned evaluations taken out of the blocks that a loop counted them into.
+
+    A loop that only counts steps, and calls no ``pause()``, has its evaluations in the time of a step. What a block
+    with one takes beyond its neighbours without becomes its pause.
+    """
+    if not has_pauses(progress.phases):
+        return progress
+    positions = list(_positions(progress))
+    counts = [sum(_counts(progress, a, b)) for a, b, _ in positions]
+    is_apart = any(n and (block.paused_s or block.between_s) for n, (*_, block) in zip(counts, positions, strict=True))
+    free = [i for i, n in enumerate(counts) if not n]
+    if is_apart or not any(counts) or not free:
+        return progress
+    rates = [block.active_s / block.units for *_, block in positions]
+    changed = np.abs(np.diff([rates[i] for i in free]))
+    noise = 1.4826 * float(np.median(changed)) / math.sqrt(2.0) if len(changed) else 0.0
+    blocks = list(progress.blocks)
+    for i, n in enumerate(counts):
+        if not n:
+            continue
+        near = sorted(free, key=lambda j: abs(j - i))[:_NEIGHBOURS]  # used at once
+        usual = float(np.median([rates[j] for j in near]))
+        excess_s = (rates[i] - usual) * blocks[i].units
+        if excess_s > max(_EXCESS * noise, _LEAST_EXCESS * usual) * blocks[i].units:
+            paused_s = blocks[i].paused_s + excess_s
+            blocks[i] = replace(blocks[i], active_s=blocks[i].active_s - excess_s, paused_s=paused_s)
+    return replace(progress, blocks=tuple(blocks))
+
+
+def planned_pauses(progress: Progress, unit_s: Sequence[float], prior: Forecast | None = None) -> PlannedPauses:
+    """Return what is known of the evaluations and checkpoints of the plan.
+
+    Args:
+        progress: whose phases name them, with those within blocks apart.
+        unit_s: time of a unit in each phase, expected.
+        prior: of an earlier run of the same training.
+    """
+    evaluations, checkpoints, gaps = _seen(progress)
+    done, total = _until_now(progress), progress.total_units
+    n_eval, n_save = _counts(progress, done, total)
+    future = Mixture.exactly(0.0)
+    told = _told_length(progress, prior)
+    is_in_rate = not evaluations and _counts(progress, 0.0, done)[0] > 0 and not any(g for _, g in gaps)
+    length = None if is_in_rate and told is None else _length(evaluations, n_eval, told)
+    is_known = length is not None or is_in_rate
+    if is_in_rate:
+        length = None  # they come as often as blocks do, and are in what a unit takes
+    elif length is None and n_eval:
+        length = _assumed_length(progress, unit_s, done)
+    if length is not None and n_eval:
+        future = length.times(n_eval)
+    if checkpoints and n_save:
+        future = future.plus(_length(checkpoints, n_save, None).times(n_save))  # type: ignore[union-attr]
+    return PlannedPauses(
+        future,
+        gaps,
+        length if is_known else None,
+        pauses_between(progress.phases, done, total, "eval"),
+        is_known,
+        0 if checkpoints or is_in_rate else n_save,
+    )
+
+
+def _seen(progress: Progress) -> tuple[list[float], list[float], list[tuple[float, float]]]:
+    """Return the lengths of evaluations and of checkpoints that were seen, and the gaps without them by units."""
+    closed = [(a, b, block) for a, b, block in _positions(progress) if block.between_s is not None or block.paused_s]
+    counts = [_counts(progress, a, b) for a, b, _ in closed]
+    gap_s = [block.paused_s + (block.between_s or 0.0) for *_, block in closed]
+    free = [gap / block.units for gap, n, (*_, block) in zip(gap_s, counts, closed, strict=True) if not any(n)]
+    usual_s = float(np.median(free)) if free else 0.0
+    checkpoints, evaluations = list[float](), list[float]()
+    gaps = [] if free else [(block.units, 0.0) for *_, block in closed]
+    both = zip(gap_s, counts, closed, strict=True)
+    rest = [(max(0.0, gap - usual_s * block.units), n, gap, block) for gap, n, (*_, block) in both]
+    for excess_s, (n_eval, n_save), gap, block in rest:
+        if not n_eval and not n_save:
+            gaps.append((block.units, gap / block.units))
+        elif free:
+            gaps.append((block.units, usual_s))
+        if n_save and not n_eval and excess_s > 0:
+            checkpoints.append(excess_s / n_save)
+    save_s = float(np.median(checkpoints)) if checkpoints else 0.0
+    for excess_s, (n_eval, n_save), *_ in rest:
+        if n_eval and excess_s > save_s * n_save:
+            evaluations.append((excess_s - save_s * n_save) / n_eval)
+    return evaluations[-_MOST_SEEN:], checkpoints[-_MOST_SEEN:], gaps
+
+
+def _told_length(progress: Progress, prior: Forecast | None) -> tuple[float, float] | None:
+    """Return the length of an evaluation that the plan or an earlier run says, and its relative deviation."""
+    told = next((phase.eval_s for phase in progress.phases if phase.eval_s is not None), None)
+    if told is not None:
+        return told, _TOLD_SPREAD
+    known = [part.eval_s for part in prior.phases if part.eval_s is not None] if prior is not None else []
+    if not known:
+        return None
+    return known[0].point, math.hypot(_PRIOR_SPREAD, known[0].relative_width / 4)  # 95% is some four deviations
+
+
+def _length(seen_s: Sequence[float], n_future: float, told: tuple[float, float] | None) -> Mixture | None:
+    """Return the mean length of those that come: as those that were seen, else as was told."""
+    if len(seen_s) >= _ENOUGH or (seen_s and told is None):
+        values = np.array(seen_s)
+        return future_mean(Series(values, np.ones(len(values)), len(values) + max(1.0, n_future)))
+    if told is None:
+        return None
+    mean_s, spread = told
+    return Mixture.of([(1.0, mean_s, mean_s * spread, math.inf)])
+
+
+def _assumed_length(progress: Progress, unit_s: Sequence[float], done: float) -> Mixture:
+    """Return the length of an evaluation of which nothing is known, from the training that lies between two."""
+    between_s = next(
+        phase.eval_every * seconds
+        for (_, end), phase, seconds in zip(spans(progress.phases), progress.phases, unit_s, strict=True)
+        if phase.eval_every is not None and pauses_between(progress.phases, done, end, "eval")
+    )
+    lengths = [between_s * _UNKNOWN_SHARE * math.exp(_UNKNOWN_SPREAD * normal_quantile(q)) for q in _QUANTILES]
+    widths = [(b - a) / 2 for a, b in zip(lengths, [*lengths[1:], 2.5 * lengths[-1]], strict=True)]
+    return Mixture.of([(1 / len(lengths), m, w, math.inf) for m, w in zip(lengths, widths, strict=True)])
+
+
+def pause_warnings(progress: Progress, pauses: PlannedPauses | None) -> Iterator[ForecastWarning]:
+    """Yield what is assumed of evaluations and checkpoints."""
+    if pauses is None:
+        return
+    if pauses.n_future and not pauses.is_length_known:
+        first = next(
+            unit
+            for unit in range(int(progress.done_units), int(progress.total_units) + 1)
+            if pauses_between(progress.phases, unit - 1, unit, "eval")
+        )
+        unit = progress.phases[0].unit.removesuffix("s")
+        message = (
+            f"{plural(pauses.n_future, 'evaluation')} to come, from {unit} {first:,} on, and none was seen: each is "
+            f"taken to be {percent(_UNKNOWN_SHARE)} of the training between two, or 2% to 130%"
+        )
+        yield WarningCode.EVALUATION.warning(
+            message, "say its length, Phase(…, eval_s=…), or give an earlier run as prior"
+        )
+    if pauses.n_unknown_checkpoints:
+        message = f"{plural(pauses.n_unknown_checkpoints, 'checkpoint')} to come, and none was seen: none is in this"
+        yield WarningCode.CHECKPOINT.warning(message, "it gets better after the first")

@@ -1,0 +1,346 @@
+"""``Phase``: a stretch of a training whose steps do the same work, and the plan that several of them make."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+from greenlove_tracker.errors import UsageError, whole_number
+
+_WORKS = ("tokens_per_step", "samples_per_step", "work_per_step")
+_COUNTS = ("steps", "epochs", "tokens_per_step", "samples_per_step", "eval_every", "eval_from", "save_every")
+_OPTIONS = ("eval_every", "eval_from", "eval_s", "save_every", "name")  # of a phase as text, behind its length and work
+_WORD = re.compile(r"(\d[\d_]*)(steps?|epochs?)?(?:x([-+\d._e]+?)(tokens|samples|work)?)?", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class Phase:
+    """A stretch of a training whose steps do the same work.
+
+    A training is a sequence of them: ``Tracker(phases=[Phase(steps=505, tokens_per_step=131_072), …])``. What a step
+    costs is taken to grow with its work in a straight line, from a part that does not grow. A phase without work has
+    a cost of its own, which is not known before it is seen.
+
+    Attributes:
+        steps: optimizer steps of the phase, or
+        epochs: its epochs; one of the two.
+        tokens_per_step: work of a step, of all ranks or of one, as long as it is the same in all phases; or
+        samples_per_step: likewise, such as the batch size; or
+        work_per_step: likewise, in any other measure, such as the pixels of an image. In a phase of epochs, tokens and
+            samples say into how few steps the same data are divided, and ``work_per_step`` how much each of the same
+            number of steps does.
+        eval_every: an evaluation after every so many steps, or epochs, of the run; in epochs 1 where only the next two
+            are given.
+        eval_from: the first evaluation is after so many steps, or epochs, since the run began; then every
+            ``eval_every`` from there.
+        eval_s: what one evaluation takes; None where that is not known yet.
+        save_every: a checkpoint after every so many steps, or epochs, of the run.
+        name: of the phase, for people.
+
+    Raises:
+        UsageError: where the phase is incomplete, contradicts itself or cannot be meant.
+    """
+
+    steps: int | None = None
+    epochs: int | None = None
+    tokens_per_step: int | None = None
+    samples_per_step: int | None = None
+    work_per_step: float | None = None
+    eval_every: int | None = None
+    eval_from: int | None = None
+    eval_s: float | None = None
+    save_every: int | None = None
+    name: str | None = None
+
+    def __post_init__(self) -> None:
+        if (self.steps is None) == (self.epochs is None):
+            raise UsageError("a phase is Phase(steps=…) or Phase(epochs=…): give one of the two")
+        for name in _COUNTS:
+            if getattr(self, name) is not None:
+                object.__setattr__(self, name, whole_number(name, getattr(self, name)))
+        if len(works := [name for name in _WORKS if getattr(self, name) is not None]) > 1:
+            raise UsageError(f"{' and '.join(works)} of one phase: give the one that its cost goes by")
+        for name in ("work_per_step", "eval_s"):
+            value = getattr(self, name)
+            if value is not None:
+                object.__setattr__(self, name, _positive(name, value))
+        if self.eval_every is None and (self.eval_from is not None or self.eval_s is not None):
+            if self.steps is not None:
+                raise UsageError("evaluations of a phase in steps: say how often they come, with eval_every=")
+            object.__setattr__(self, "eval_every", 1)
+        if self.name is not None and not isinstance(self.name, str):
+            raise UsageError(f"the name of a phase must be a text, not {self.name!r}")
+
+    @property
+    def length(self) -> int:
+        """Its steps or epochs."""
+        return self.steps or self.epochs or 0
+
+    @property
+    def unit(self) -> str:
+        """What its length counts: ``steps`` or ``epochs``."""
+        return "steps" if self.steps is not None else "epochs"
+
+    @property
+    def measure(self) -> str | None:
+        """The name of the field that holds its work; None where that is not known."""
+        return next((name for name in _WORKS if getattr(self, name) is not None), None)
+
+    @property
+    def work(self) -> float | None:
+        """The work of a step; None where that is not known."""
+        return None if self.measure is None else float(getattr(self, self.measure))
+
+    @property
+    def constant_and_growing(self) -> tuple[float, float] | None:
+        """How often a unit pays what does not grow with work, and how much it pays of what does; None without work.
+
+        A step pays once, and by its work. An epoch of larger steps over the same data has fewer of them: it pays by
+        the number of its steps, and the same for its data. An epoch of as many steps that each do more is as a step.
+        """
+        work = self.work
+        if work is None:
+            return None
+        is_same_data = self.epochs is not None and self.work_per_step is None
+        return (1.0 / work, 1.0) if is_same_data else (1.0, work)
+
+    def of_length(self, length: int) -> Phase:
+        """Return the same phase, with so many steps or epochs."""
+        return replace(self, steps=length) if self.steps is not None else replace(self, epochs=length)
+
+    def __str__(self) -> str:
+        """Return it as a config file has it: ``505x131072``, ``30epochs,eval_every=5``."""
+        from urllib.parse import quote
+
+        work, unit = "", "epochs" if self.steps is None else ""
+        if self.measure is not None:
+            work = f"x{getattr(self, self.measure)!r}{self.measure.removesuffix('_per_step').removeprefix('tokens')}"
+        given = {name: getattr(self, name) for name in _OPTIONS if getattr(self, name) is not None}
+        options = [
+            f",{name}={quote(value, safe='') if name == 'name' else repr(value)}" for name, value in given.items()
+        ]
+        return f"{self.length}{unit}{work}{''.join(options)}"
+
+    @classmethod
+    def from_text(cls, text: str) -> Phase:
+        """Return the phase that a text such as ``505x131072`` stands for; the work is in tokens unless it says so.
+
+        Raises:
+            UsageError: where it stands for none.
+        """
+        from urllib.parse import unquote
+
+        head, *options = text.split(",")
+        match = _WORD.fullmatch(head)
+        if match is None:
+            raise UsageError(
+                f"{text!r} is no phase: write its steps and the tokens of a step, as in 505x131072, or 30epochs, "
+                "10epochsx64samples, 500x131072,eval_every=100"
+            )
+        count, unit, work, measure = match.groups()
+        values: dict[str, Any] = {"epochs" if (unit or "").startswith("epoch") else "steps": int(count)}
+        try:
+            if work is not None:
+                is_count = measure in (None, "tokens", "samples")
+                values[f"{measure or 'tokens'}_per_step"] = int(work) if is_count else float(work)
+            for option in options:
+                name, _, value = option.partition("=")
+                if name not in _OPTIONS:
+                    raise UsageError(f"{text!r}: a phase has no {name!r}; there are {', '.join(_OPTIONS)}")
+                values[name] = unquote(value) if name == "name" else float(value) if name == "eval_s" else int(value)
+        except ValueError as error:
+            if isinstance(error, UsageError):
+                raise
+            raise UsageError(f"{text!r} is no phase: {error}") from error
+        return cls(**values)
+
+
+def _positive(name: str, value: object) -> float:
+    try:
+        number = float(value)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        number = math.nan
+    if isinstance(value, bool) or not (math.isfinite(number) and number > 0):
+        raise UsageError(f"{name} must be a positive number, not {value!r}")
+    return number
+
+
+def phases_from(given: object) -> tuple[Phase, ...]:
+    """Return the phases of a training from what a user gives: phases, texts of them, or mappings of their fields.
+
+    Raises:
+        UsageError: where they are none, or do not make one plan.
+    """
+    if given is None:
+        return ()
+    if isinstance(given, Phase | Mapping):
+        given = [given]
+    elif isinstance(given, str):
+        given = given.split()
+    if not isinstance(given, Sequence):
+        raise UsageError(f"{{argument}} must be a list of Phase(…), not {given!r}", argument="phases")
+    try:
+        found = tuple(_phases_of(given))
+        _check(found)
+    except UsageError as error:
+        raise UsageError(f"{{argument}}: {error}", argument="phases") from error
+    return found
+
+
+def _phases_of(given: Sequence[object]) -> Iterator[Phase]:
+    for item in given:
+        if isinstance(item, Phase):
+            yield item
+        elif isinstance(item, str):
+            yield from map(Phase.from_text, item.split())
+        elif isinstance(item, Mapping):
+            known = {field.name for field in fields(Phase)}
+            if unknown := [str(name) for name in item if name not in known]:
+                raise UsageError(f"a phase has no {', '.join(unknown)}; it has {', '.join(sorted(known))}")
+            yield Phase(**item)
+        else:
+            raise UsageError(f"a list of Phase(…) is needed, and {item!r} is none")
+
+
+def _check(phases: Sequence[Phase]) -> None:
+    if len({phase.unit for phase in phases}) > 1:
+        raise UsageError("some phases are in steps and some in epochs: give all in one of the two")
+    if len(measures := {phase.measure for phase in phases} - {None}) > 1:
+        raise UsageError(f"work is given as {' and '.join(sorted(map(str, measures)))}: give all in one of them")
+    for (_, end), phase in zip(spans(phases), phases, strict=True):
+        if phase.eval_from is not None and phase.eval_from > end:
+            raise UsageError(
+                f"eval_from={phase.eval_from} lies behind the end of its phase, after {end:,} {phase.unit}: it counts "
+                "from the start of the run"
+            )
+
+
+def phases_text(phases: Sequence[Phase]) -> str:
+    """Return phases as the text of a config file, which ``phases_from`` reads: ``505x131072 505x262144``."""
+    return " ".join(map(str, phases))
+
+
+def total_length(phases: Sequence[Phase]) -> int:
+    """Return the steps, or epochs, of all phases together."""
+    return sum(phase.length for phase in phases)
+
+
+def spans(phases: Sequence[Phase]) -> list[tuple[int, int]]:
+    """Return how many units are done where each phase begins, and where it ends."""
+    ends = [total_length(phases[: i + 1]) for i in range(len(phases))]
+    return list(zip([0, *ends], ends, strict=False))
+
+
+def phase_at(phases: Sequence[Phase], done: float) -> int:
+    """Return the index of the phase that the run is in once so many units are done; behind the end, of the last."""
+    return next((i for i, (_, end) in enumerate(spans(phases)) if done < end), len(phases) - 1)
+
+
+def pauses_between(phases: Sequence[Phase], begin: float, end: float, kind: str) -> int:
+    """Count the planned evaluations or checkpoints that follow the units after ``begin`` until ``end``.
+
+    Args:
+        phases: of the run.
+        begin: units that were done before.
+        end: units that are done then.
+        kind: ``eval`` or ``save``.
+    """
+    each = zip(spans(phases), phases, strict=True)
+    return sum(_pauses_of(phase, max(begin, a), min(end, b), kind) for (a, b), phase in each)
+
+
+def _pauses_of(phase: Phase, begin: float, end: float, kind: str) -> int:
+    every: int | None = getattr(phase, f"{kind}_every")
+    if every is None or end <= begin:
+        return 0
+    first = phase.eval_from if kind == "eval" and phase.eval_from is not None else every
+
+    def until(unit: float) -> int:
+        """Return how many would have come since the run began."""
+        return max(0, int((unit - first) // every) + 1)
+
+    return until(end) - until(begin)
+
+
+def stretched(phases: Sequence[Phase], total: int) -> tuple[Phase, ...]:
+    """Return the phases of a run of another length, all in proportion; one that nothing is left of is left out."""
+    factor, before = total / max(1, total_length(phases)), 0
+    found = []
+    for (_, end), phase in zip(spans(phases), phases, strict=True):
+        until = round(end * factor)
+        if until > before:
+            eval_from = None if phase.eval_from is None else min(until, max(1, round(phase.eval_from * factor)))
+            found.append(replace(phase.of_length(until - before), eval_from=eval_from))
+        before = until
+    return tuple(found)
+
+
+def in_unit(unit: str, phases: Sequence[Phase], total: int, steps_per_epoch: int) -> tuple[Phase, ...]:
+    """Return phases that are in the other unit in this one, for a run of ``total`` steps or epochs."""
+
+    def converted(count: int | None) -> int | None:
+        if count is None:
+            return None
+        return count * steps_per_epoch if unit == "steps" else max(1, round(count / steps_per_epoch))
+
+    parts = stretched(phases, total)
+    if len(parts) < len(phases):
+        raise UsageError(
+            f"{total:,} {unit} are too few for the plan's {len(phases)} phases: give phases of this length"
+        )
+    return tuple(
+        replace(
+            part,
+            steps=part.length if unit == "steps" else None,
+            epochs=part.length if unit == "epochs" else None,
+            eval_every=converted(part.eval_every),
+            save_every=converted(part.save_every),
+        )
+        for part in parts
+    )
+
+
+def length_by_phases(phases: Sequence[Phase], epochs: int | None, steps: int | None) -> int:
+    """Return the length of a training of these phases, in their own unit.
+
+    Args:
+        phases: at least one.
+        epochs: as given beside them.
+        steps: as given beside them.
+
+    Raises:
+        UsageError: where that is another length.
+    """
+    total, unit = total_length(phases), phases[0].unit
+    given = steps if unit == "steps" else epochs
+    if given is not None and given != total:
+        raise UsageError(
+            f"{{argument}} come to {total:,} {unit}, and the training has {given:,}: correct one of them, or leave "
+            "the number out, which follows from the phases",
+            argument="phases",
+        )
+    return total
+
+
+def phases_after(phases: Sequence[Phase], done: int) -> tuple[Phase, ...]:
+    """Return what is left of the phases for a run that resumes after so many units.
+
+    Evaluations come where they would have; checkpoints are counted from the start of the new run.
+    """
+    found = []
+    for (begin, end), phase in zip(spans(phases), phases, strict=True):
+        if end > done:
+            eval_from = phase.eval_from
+            if eval_from is not None and phase.eval_every is not None:  # the next that comes
+                missed = max(0, -(-(done + 1 - eval_from) // phase.eval_every))
+                eval_from += missed * phase.eval_every - done
+            elif phase.eval_every is not None:
+                eval_from = phase.eval_every - done % phase.eval_every
+            is_planned = eval_from is not None and eval_from <= end - done
+            evaluations = {} if is_planned else {"eval_every": None, "eval_s": None}
+            left = phase.of_length(end - max(begin, done))
+            found.append(replace(left, eval_from=eval_from if is_planned else None, **evaluations))
+    return tuple(found)
