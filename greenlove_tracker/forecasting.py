@@ -195,6 +195,10 @@ class TrainingPlan:
             return replace(plan, epochs=None, steps=steps, eval_every=every and every * batches, phases=phases)
         return replace(plan, epochs=epochs or plan.epochs, steps=steps or plan.steps, phases=phases)
 
+    def has_pauses(self, kind: str) -> bool:
+        """Return True where the plan or a phase of it names evaluations, ``eval``, or checkpoints, ``save``."""
+        return any(getattr(part, f"{kind}_every") is not None for part in (self, *self.phases))
+
     def _times(self, kind: str) -> int:
         every, length = getattr(self, f"{kind}_every"), self.steps or self.epochs or 0
         return length // every if every else pauses_between(self.phases, 0, length, kind)

@@ -13,6 +13,7 @@ from greenlove_tracker.units import SECONDS_PER_DAY, SECONDS_PER_HOUR
 
 if TYPE_CHECKING:
     from greenlove_tracker.forecasting import Estimate, TrainingPlan
+    from greenlove_tracker.phases import Phase
 
 UNKNOWN = "unknown"
 _FEW = 5  # below which a share says nothing
@@ -178,10 +179,19 @@ def plan(planned: TrainingPlan | None) -> str:
     if (planned.batch_size, planned.epochs) == (1, 1):
         return plural(planned.samples or 0, "sample")
     data = "" if planned.samples is None else f"{plural(planned.samples, 'sample')} · batch {planned.batch_size} · "
+    phases = f" in {plural(len(planned.phases), 'phase')}" if len(planned.phases) > 1 else ""
     if planned.steps is None:
-        return data + plural(planned.epochs or 1, "epoch")
+        return data + plural(planned.epochs or 1, "epoch") + phases
     accumulated = planned.batches_per_step or 1
-    return data + plural(planned.steps, "step") + (f" of {accumulated} batches" if accumulated > 1 else "")
+    return data + plural(planned.steps, "step") + (f" of {accumulated} batches" if accumulated > 1 else "") + phases
+
+
+def phase_name(phase: Phase) -> str:
+    """Write a phase by its name, or by the work of a step: ``262,144 tokens``; empty where it has neither."""
+    if phase.name or phase.measure is None:
+        return phase.name or ""
+    measure = phase.measure.removesuffix("_per_step")
+    return f"{phase.work:,.10g} {'of work' if measure == 'work' else measure}"
 
 
 def error(share: float) -> str:

@@ -27,6 +27,7 @@ from greenlove_tracker.forecasting import Estimate, TrainingPlan, Trial, Warning
 from greenlove_tracker.job import find_ranks
 from greenlove_tracker.logs.trials import ExplorationRecord
 from greenlove_tracker.meter import Meter
+from greenlove_tracker.phases import Phase, length_by_phases
 from greenlove_tracker.projection.types import ProjectionOptions
 from greenlove_tracker.records import Clock
 
@@ -71,7 +72,8 @@ class Estimator:
         comparison: options of the comparison with other GPUs.
         clock: read for all times.
         meter: measures the energy; default CodeCarbon.
-        **settings: fields of ``greenlove_tracker.config.Settings``, such as ``country``, ``log_dir``, ``project``.
+        **settings: fields of ``greenlove_tracker.config.Settings``, such as ``country``, ``log_dir``, ``project``, or
+            ``phases``: stretches of the training whose steps do more work or less.
 
     Raises:
         UsageError: on a bad argument, with what to do.
@@ -119,11 +121,14 @@ class Estimator:
             is_restored=True,
         )
         self._data, self._source = train_dataset, source_of(train_dataset, batch_size)
-        if eval_fn is not None and eval_every is None:
+        phases = self._settings.phases
+        has_planned = any(phase.eval_every is not None for phase in phases)
+        if eval_fn is not None and eval_every is None and not has_planned:
             if total_steps is not None:
                 raise UsageError("eval_fn in a training in steps: say how often it is run, with eval_every=")
             eval_every = 1
-        self.plan = _plan_of(self._source, total_epochs, total_steps, None if eval_fn is None else eval_every)
+        every = None if eval_fn is None else eval_every
+        self.plan = _plan_of(self._source, total_epochs, total_steps, every, phases)
         self._make_scheduler = _scheduler_maker(
             schedule,
             self.plan,
@@ -267,7 +272,7 @@ class Estimator:
         return tuple(times_s)
 
     def _duration_s(self, trials: tuple[Trial, ...]) -> Estimate:
-        return extrapolate(trials, replace(self.plan, eval_every=None)).duration_s
+        return extrapolate(trials, replace(self.plan, eval_every=None, save_every=None, phases=())).duration_s
 
     def _relative_width(self, trials: tuple[Trial, ...]) -> float:
         return self._duration_s(trials).relative_width
@@ -305,12 +310,22 @@ def _scheduler_maker(
     return lambda bound_s: GreenLoveScheduler(plan.samples or 1, batch_size, **{"bound_s": bound_s, **options})
 
 
-def _plan_of(source: BatchSource, epochs: int | None, steps: int | None, eval_every: int | None) -> TrainingPlan:
+def _plan_of(
+    source: BatchSource,
+    epochs: int | None,
+    steps: int | None,
+    eval_every: int | None,
+    phases: tuple[Phase, ...] = (),
+) -> TrainingPlan:
     """Return the plan of the whole training.
 
     Raises:
         UsageError: where it does not follow from what was given.
     """
+    if phases and phases[0].unit == "steps":
+        steps = length_by_phases(phases, epochs, steps)
+    elif phases:
+        epochs = length_by_phases(phases, epochs, steps)
     if (epochs is None) == (steps is None):
         raise UsageError(
             "give {argument} or {argument}: what is the whole training?", argument=("total_epochs", "total_steps")
@@ -326,7 +341,8 @@ def _plan_of(source: BatchSource, epochs: int | None, steps: int | None, eval_ev
         raise UsageError(
             "the training data have no length: say with {argument=} how long the training is", argument="total_steps"
         )
-    return TrainingPlan(source.samples_per_epoch, source.batch_size, epochs, steps, eval_every=eval_every)
+    samples, batch_size = source.samples_per_epoch, source.batch_size
+    return TrainingPlan(samples, batch_size, epochs, steps, eval_every=eval_every, phases=phases)
 
 
 def _several(optimizers: Any) -> list[Any]:

@@ -68,6 +68,15 @@ class Mixture:
         """Return it multiplied by a positive number without an error, as to another unit."""
         return Mixture.of([(w, factor * mean, factor * s, f) for w, mean, s, f in self.parts()])
 
+    def scaled_by(self, factor: Mixture) -> Mixture:
+        """Return the product with an independent factor, part by part: relative variances add up."""
+        parts = [
+            (w * u, mean * other, math.hypot(other * s, mean * spread), f)
+            for u, other, spread, _ in factor.parts()
+            for w, mean, s, f in self.parts()
+        ]
+        return Mixture.of(parts)
+
     def estimate(self, level: float, unit: str, kind: str) -> Estimate:
         """Return the median, and the interval that leaves as much above it as below; nothing is negative.
 

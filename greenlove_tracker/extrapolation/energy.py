@@ -32,11 +32,13 @@ class DurationParts:
         epochs: of all epochs.
         overhead: of all beside them: the one-off time, evaluations and checkpoints.
         total: of both.
+        work: what a unit of the plan's phases costs on average, in one that was timed; None without phases.
     """
 
     epochs: Mixture
     overhead: Mixture
     total: Estimate
+    work: Mixture | None = None
 
 
 def forecast_energy(
@@ -52,6 +54,8 @@ def forecast_energy(
     epochs_kwh, warnings = energy_of_epochs(trials, observations, plan)
     if epochs_kwh is None:
         return energy_at_mean_power(trials, duration.total)
+    if duration.work is not None:
+        epochs_kwh = epochs_kwh.scaled_by(duration.work)
     kwh_per_s = epochs_kwh.quantile(0.5) / duration.epochs.quantile(0.5)
     total_kwh = epochs_kwh.plus(duration.overhead.times(kwh_per_s))
     return total_kwh.estimate(duration.total.level, "kWh", Kind.PREDICTION), warnings

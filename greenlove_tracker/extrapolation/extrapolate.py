@@ -16,13 +16,24 @@ from greenlove_tracker.extrapolation.diagnostics import backtest, line_warnings
 from greenlove_tracker.extrapolation.distributions import Array, Mixture
 from greenlove_tracker.extrapolation.energy import DurationParts, energy_at_mean_power, forecast_energy
 from greenlove_tracker.extrapolation.green_love import GreenLoveOptions
+from greenlove_tracker.extrapolation.phase_costs import planned_costs
 from greenlove_tracker.extrapolation.preprocess import Observations, observe
 from greenlove_tracker.extrapolation.regression import coefficient_of, fit_line, mean_of, total_of
-from greenlove_tracker.forecasting import Estimate, Forecast, ForecastWarning, Kind, TrainingPlan, Trial, WarningCode
+from greenlove_tracker.forecasting import (
+    Estimate,
+    Forecast,
+    ForecastWarning,
+    Kind,
+    PhaseForecast,
+    TrainingPlan,
+    Trial,
+    WarningCode,
+)
 from greenlove_tracker.format import plural
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.logs.totals import RunFactors
 from greenlove_tracker.logs.trials import ExplorationRecord
+from greenlove_tracker.phases import pauses_between, spans
 from greenlove_tracker.pricing import Rates
 from greenlove_tracker.units import GRAMS_PER_KG
 
@@ -30,7 +41,9 @@ from greenlove_tracker.units import GRAMS_PER_KG
 _POSSIBLE_FIXED_SHARE = 0.3
 # An assumption: how far one evaluation or checkpoint may be from the mean of all, relative, where only one was timed.
 _ONE_TIMING = 0.3
+_TOLD_SPREAD = 0.1  # likewise, of all evaluations together where the plan says their length
 _BAND_POINTS = 25
+_SURE_OF_WORK = 0.05  # relative deviation of a phase, below which its cost is not worth a warning
 
 
 def extrapolate(
@@ -116,6 +129,8 @@ def _check(trials: Sequence[Trial], plan: TrainingPlan, level: float, method: st
             f"the plan has {plural(plan.batches_per_epoch, 'batch')} an epoch, less than a trial's {largest}: "
             "there is nothing to forecast, run it"
         )
+    if method != "wls" and len({phase.work for phase in plan.phases}) > 1:
+        raise UsageError(f'phases of different work need method="wls": {method!r} knows one cost of a step')
     if method == "green-love" and plan.epochs is None:
         raise UsageError("the green-love formulas need a plan in samples and epochs")
 
@@ -135,6 +150,10 @@ def _forecast_line(
     epochs = total_of(line, noise, plan, observations.epoch_of(plan))
     if observations.n_sizes < 2:
         epochs = _with_possible_fixed_cost(epochs, observations, plan)
+    work, phases, work_warnings = _phases(trials, plan, epochs, level)
+    likely = epochs
+    if work is not None:
+        epochs = epochs.scaled_by(work)
     one_off = _one_off(observations, level).plus(cold_start_s)
     overhead = (between or Mixture.exactly(0.0)).plus(Mixture.exactly(one_off.point))
     total = epochs.plus(overhead)
@@ -148,7 +167,9 @@ def _forecast_line(
         lower=max(duration.lower, least.lower),
         upper=max(duration.upper, least.upper),
     )
-    energy, energy_warnings = forecast_energy(trials, observations, plan, DurationParts(epochs, overhead, duration))
+    by_line = duration if work is None else likely.plus(overhead).estimate(level, "s", Kind.PREDICTION)
+    parts = DurationParts(epochs, overhead, duration, work)
+    energy, energy_warnings = forecast_energy(trials, observations, plan, parts)
     per_epoch, per_batch = (coefficient_of(line, i, noise).estimate(level, "s", Kind.CONFIDENCE) for i in (0, 1))
     return Forecast(
         duration_s=duration,
@@ -158,14 +179,57 @@ def _forecast_line(
         one_off_s=one_off,
         per_epoch_s=per_epoch if observations.n_sizes > 1 else None,
         per_batch_s=per_batch,
-        warnings=(*line_warnings(observations, trials, plan, duration, backtested), *energy_warnings),
+        warnings=(*line_warnings(observations, trials, plan, by_line, backtested), *energy_warnings, *work_warnings),
         backtest_error=None if backtested is None else backtested.error,
         method="wls",
         degrees_of_freedom=line.degrees_of_freedom,
         plan=plan,
         duration_p99_s=max(total.quantile(forecasting.P99), duration.point * error_factor),
         between_s=None if between is None else between.estimate(level, "s", Kind.PREDICTION),
+        phases=phases,
     )
+
+
+def _phases(
+    trials: Sequence[Trial], plan: TrainingPlan, epochs: Mixture, level: float
+) -> tuple[Mixture | None, tuple[PhaseForecast, ...], list[ForecastWarning]]:
+    """Return what a unit of the phases costs on average, in one as it was timed, the part of each, and what is assumed.
+
+    Args:
+        trials: that were timed.
+        plan: with its phases, or none.
+        epochs: time of the plan, were it all of steps as they were timed.
+        level: of the intervals.
+    """
+    phases = plan.phases
+    if not phases:
+        return None, (), []
+    measure, first = next((p.measure for p in phases if p.measure is not None), None), trials[0]
+    trial_work, note = None, ""
+    if measure == "samples_per_step":
+        trial_work = float(first.batch_size * (plan.batches_per_step or 1))
+    elif measure == "tokens_per_step" and first.tokens_per_epoch is not None:
+        trial_work = first.tokens_per_epoch / first.batches * (plan.batches_per_step or 1)
+    elif measure is not None:
+        note = ", and the trials are taken to be of the first phase's"
+    work, times = planned_costs(phases, trial_work)
+    unit = epochs.times(1 / sum(phase.length for phase in phases)).estimate(level, "s", Kind.PREDICTION)
+    z = float(stats.norm.ppf((1 + level) / 2))
+    noise = unit.relative_width / 2 / z if unit.point > 0 else 0.0
+    found = []
+    for (begin, end), phase, time in zip(spans(phases), phases, times, strict=True):
+        point = phase.length * time.level * unit.point
+        reach = z * point * math.hypot(time.deviation, noise)
+        seconds = Estimate(point, max(0.0, point - reach), point + reach, level, "s", Kind.PREDICTION)
+        eval_s = None if phase.eval_s is None else Estimate(phase.eval_s, phase.eval_s, phase.eval_s, level, "s")
+        found.append(PhaseForecast(phase, seconds, eval_s, pauses_between(phases, begin, end, "eval")))
+    if max(t.deviation for t in times) < _SURE_OF_WORK:
+        return work, tuple(found), []
+    message = (
+        f"one level of work was timed: what does not grow with it is taken to be 18% (2% to 45%) of the least{note}"
+    )
+    warning = WarningCode.WORK.warning(message, "the run itself shows it with its second phase")
+    return work, tuple(found), [warning]
 
 
 def _widened(total: Estimate, factor: float) -> Estimate:
@@ -276,12 +340,17 @@ def time_between_epochs(
         (WarningCode.CHECKPOINT, "save_every", plan.n_checkpoints, save_durations_s),
     ):
         name, argument, n_timed = code.lower(), f"{every.removesuffix('_every')}_durations_s", len(durations_s)
-        if n_timed and getattr(plan, every) is None:
+        if n_timed and not plan.has_pauses(every.removesuffix("_every")):
             raise UsageError(f"{argument} without a number of {name}s: say how often with TrainingPlan({every}=…)")
         for duration_s in durations_s:
             if not forecasting.LEAST_S <= duration_s <= forecasting.MOST_S:
                 raise UsageError(f"{argument} must be positive and finite, not {duration_s!r}")
         if count == 0:
+            continue
+        told_s = _told_s(plan) if code is WarningCode.EVALUATION and n_timed == 0 else None
+        if told_s is not None:
+            told = Mixture.of([(1.0, told_s, told_s * _TOLD_SPREAD, math.inf)])
+            total = told if total is None else total.plus(told)
             continue
         if n_timed == 0:
             message = f"the plan's {count:,} {name}s were not timed: their time is not in this forecast"
@@ -293,6 +362,17 @@ def time_between_epochs(
         several = _sum_of(count, durations_s)
         total = several if total is None else total.plus(several)
     return total, warnings
+
+
+def _told_s(plan: TrainingPlan) -> float | None:
+    """Return the time of all evaluations by the lengths that the phases say; None where one does not say it."""
+    total_s, phases = 0.0, plan.phases
+    for (begin, end), phase in zip(spans(phases), phases, strict=True):
+        count = pauses_between(phases, begin, end, "eval")
+        if count and phase.eval_s is None:
+            return None
+        total_s += count * (phase.eval_s or 0.0)
+    return total_s if phases and plan.eval_every is None else None
 
 
 def _sum_of(count: int, durations_s: Sequence[float]) -> Mixture:
@@ -332,7 +412,7 @@ def forecast_exploration(
         exploration.trials,
         plan,
         method=exploration.method,
-        eval_durations_s=exploration.eval_durations_s if plan.eval_every else (),
+        eval_durations_s=exploration.eval_durations_s if plan.has_pauses("eval") else (),
         cold_start_s=exploration.cold_start_s,
         seed=seed,
         green_love_options=None if warmup_epochs is None else GreenLoveOptions(warmup_epochs=warmup_epochs),

@@ -44,6 +44,7 @@ from greenlove_tracker.units import kwh_from_w_s
 
 _MOST_BLOCKS = 96  # of a series; older ones are joined, which keeps a forecast at some 20 ms
 _PRIOR_IS_WRONG = 0.05  # that the run has nothing to do with its exploration: another machine, another model
+_RUN_TO_RUN = 0.01  # standard deviation of an epoch's time between two runs of one training, relative
 # An assumption: how far a single run may be from the mean of a sweep, relative, where only one is done; the spread of
 # runs that differ in their settings is not known.
 _SINGLE_SPREAD = 0.25
@@ -186,13 +187,21 @@ def _joined(blocks: list[tuple[float, float]]) -> tuple[Array, Array]:
 
 
 def _with_prior(per_unit: Mixture, prior: Forecast, total_units: float) -> Mixture:
-    """Join each part with the exploration's mean per unit, weighted by how well the two agree (Bayes' rule)."""
+    """Join each part with the mean per unit of an exploration or an earlier run, by Bayes' rule.
+
+    It is weighted by how well the two agree.
+    """
     expected = prior.duration_s
-    between_s = prior.between_s.point if prior.between_s is not None else 0.0  # the run's own gaps stand for these
-    units = (prior.plan.steps or prior.plan.n_epochs) if prior.plan is not None else total_units
-    mean = (expected.point - prior.one_off_s.point - between_s) / units
     z = normal_quantile((1 + expected.level) / 2)
-    variance = ((expected.upper - expected.lower) / 2 / z / units) ** 2
+    if prior.method == "live" and prior.phases:  # an earlier run, which may have been longer or shorter
+        units: float = sum(part.phase.length for part in prior.phases)
+        mean = math.fsum(part.duration_s.point for part in prior.phases) / units
+        variance = (mean * math.hypot(expected.relative_width / 2 / z, _RUN_TO_RUN)) ** 2
+    else:
+        between_s = prior.between_s.point if prior.between_s is not None else 0.0  # the run's own gaps stand for these
+        units = (prior.plan.steps or prior.plan.n_epochs) if prior.plan is not None else total_units
+        mean = (expected.point - prior.one_off_s.point - between_s) / units
+        variance = ((expected.upper - expected.lower) / 2 / z / units) ** 2
     parts = []
     for weight, m, s, freedom in per_unit.parts():
         parts.append((weight * _PRIOR_IS_WRONG / mean, m, s, freedom))

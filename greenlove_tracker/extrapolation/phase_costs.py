@@ -19,11 +19,12 @@ import numpy as np
 from greenlove_tracker.extrapolation.distributions import Array, Mixture
 from greenlove_tracker.forecasting import Block, Forecast, ForecastWarning, Progress, WarningCode
 from greenlove_tracker.format import plural
-from greenlove_tracker.phases import Phase, phase_at, spans
+from greenlove_tracker.phases import Phase, phase_at, spans, total_length
 
 # Priors: assumptions of the order of what recorded runs show (docs/forecasting.md).
 _SHARES = np.arange(0.01, 0.98, 0.02)  # φ
 _SHARE_A, _SHARE_B = 2.0, 9.0  # of its beta distribution: its mean is 18%, the upper 2.5% lie above 45%
+ASSUMED_SHARE = "what does not grow with it is taken to be 18% (2% to 45%) of the least"
 _SHARE_FLOOR = 0.02  # and this much may be anything
 _EFFECTS = ((0.015, 0.9), (0.08, 0.1))  # standard deviation of a phase's own effect, and its prior weight
 _SCALE = 10.0  # standard deviation of log s: next to nothing is known of it
@@ -35,8 +36,9 @@ _PURE = 0.99  # of a block in one phase
 _RUN_TO_RUN = 0.03  # standard deviation of the log of a run's speed against that of an earlier one
 _PRIOR_EFFECT = 0.005  # and of a phase's against the same phase's
 _PRIOR_IS_WRONG, _WRONG_SCALE = 0.05, 1.0  # that the earlier run was on another machine, or of another model
-_SAME_WORK = 0.02  # works that differ by less are one level
+_SAME_WORK = 0.05  # works that differ by less are one level
 _MOST_LEVELS = 12  # of work that nobody planned; where there are more it varies all the time, and has no levels
+_STEADY_SPREAD = 0.25  # relative deviation of such work, below which its mean needs no plan
 _MOST_PARTS = 5  # that stand for what is not known of the work that remains
 _LEAST_WEIGHT = 1e-4
 
@@ -76,22 +78,19 @@ class Costs:
         remaining: (weight, units that remain, their standard deviation).
         phases: of the plan, the time of each; none of work that nobody planned.
         n_levels: of work, that were seen.
+        is_steady: nobody planned the work, and it varies a little about one mean.
     """
 
     blocks: list[tuple[float, float]]
     remaining: tuple[tuple[float, float, float], ...]
     phases: tuple[PhaseTime, ...]
     n_levels: int
+    is_steady: bool = False
 
     def per_unit(self, level: Mixture, remaining: float) -> Mixture:
         """Return the time of a unit that remains, as it is counted, from that of one of equal cost."""
-        parts = []
-        for weight, units, deviation in self.remaining:
-            factor = units / remaining
-            for w, mean, scale, freedom in level.likely_parts(_LEAST_WEIGHT).parts():
-                spread = math.hypot(factor * scale, mean * deviation / remaining)
-                parts.append((weight * w, factor * mean, spread, freedom))
-        return Mixture.of(parts)
+        units = Mixture.of([(w, mean / remaining, s / remaining, math.inf) for w, mean, s in self.remaining])
+        return level.likely_parts().scaled_by(units)
 
     @property
     def expected_remaining(self) -> float:
@@ -170,9 +169,10 @@ def _by_work_alone(progress: Progress) -> Costs:
     weights = _posterior(log_likelihood[None, :], _share_prior()[None, :])[0]
     cost = weights @ costs
     remaining = max(0.0, progress.total_units - progress.done_units)
-    work_error = float(works.std()) / mean_work / math.sqrt(len(works))
+    relative_spread = float(works.std()) / mean_work
+    work_error = relative_spread / math.sqrt(len(works))
     blocks = [(u * c, t / c) for u, c, t in zip(units.tolist(), cost.tolist(), times.tolist(), strict=True)]
-    return Costs(blocks, ((1.0, remaining, remaining * work_error),), (), 1)
+    return Costs(blocks, ((1.0, remaining, remaining * work_error),), (), 1, relative_spread < _STEADY_SPREAD)
 
 
 @dataclass(frozen=True, slots=True)
@@ -385,15 +385,48 @@ def _phase_times(
     done_s = (active[:, None] * costs / np.maximum(costs.sum(axis=1), 1e-300)[:, None]).sum(axis=0)
     lengths = np.array([phase.length for phase in progress.phases])
     unseen = np.maximum(0.0, lengths - left - overlaps.sum(axis=0))  # the first step, which is start-up
+    relative, deviations = _relative_levels(levels, now)
+    found = []
+    for p in range(len(lengths)):
+        seconds = float(done_s[p] + unseen[p] * math.exp(expected[p]))
+        found.append(PhaseTime(seconds, float(left[p]), float(relative[p]), float(deviations[p])))
+    return tuple(found)
+
+
+def _relative_levels(levels: _Levels, now: int) -> tuple[Array, Array]:
+    """Return the time of a unit in each phase, in that of one of them, and its relative standard deviation."""
+    expected = levels.expected
     spread = np.einsum("js,jsp->p", levels.weights, (levels.means - expected) ** 2)
     own = np.array([np.diag(c) + c[now, now] - 2 * c[now] for c in levels.covariances])
     variances = spread + levels.weights.sum(axis=1) @ own
-    found = []
-    for p in range(len(lengths)):
-        level = math.exp(expected[p] - expected[now])
-        seconds = float(done_s[p] + unseen[p] * math.exp(expected[p]))
-        found.append(PhaseTime(seconds, float(left[p]), level, math.sqrt(max(0.0, float(variances[p])))))
-    return tuple(found)
+    return np.exp(expected - expected[now]), np.sqrt(np.maximum(0.0, variances))
+
+
+def planned_costs(phases: Sequence[Phase], trial_work: float | None) -> tuple[Mixture, tuple[PhaseTime, ...]]:
+    """Return what the units of a plan take together, in so many units as were timed, and each phase of it.
+
+    Args:
+        phases: of the plan.
+        trial_work: work of a step that was timed, in the measure of the phases; None where that is not known: then it
+            is taken to be the first phase's.
+    """
+    stretches = [_Stretch(a, b, p.constant_and_growing) for (a, b), p in zip(spans(phases), phases, strict=True)]
+    timed = 0
+    if trial_work is not None:
+        is_same_data = phases[0].epochs is not None and phases[0].measure != "work_per_step"
+        cost = (1.0 / trial_work, 1.0) if is_same_data else (1.0, trial_work)
+        known = [i for i, stretch in enumerate(stretches) if stretch.cost == cost]
+        timed = known[0] if known else len(stretches)
+        stretches += [] if known else [_Stretch(0.0, 0.0, cost)]
+    levels = _levels(stretches, np.array([timed]), np.zeros(1), np.full(1, _LEVEL_FLOOR**2), None)
+    lengths = np.array([s.end - s.begin for s in stretches])
+    known = np.eye(len(stretches))[timed]
+    parts = _remaining(levels, lengths, known, 0.0)
+    total = total_length(phases)
+    share = Mixture.of([(w, units / total, deviation / total, math.inf) for w, units, deviation in parts])
+    relative, deviations = _relative_levels(levels, timed)
+    each = zip(phases, relative.tolist(), deviations.tolist(), strict=False)
+    return share, tuple(PhaseTime(0.0, phase.length, level, deviation) for phase, level, deviation in each)
 
 
 def split_evenly(phases: Sequence[Phase], done_s: float, done_units: float) -> tuple[PhaseTime, ...]:
@@ -405,7 +438,7 @@ def split_evenly(phases: Sequence[Phase], done_s: float, done_units: float) -> t
 
 def work_warnings(progress: Progress, costs: Costs | None) -> Iterator[ForecastWarning]:
     """Yield what is not known of the work of steps to come, and the line of code that would tell it."""
-    if costs is None:
+    if costs is None or costs.is_steady:
         return
     phases, now = progress.phases, phase_at(progress.phases, progress.done_units) if progress.phases else 0
     if not phases:
@@ -427,5 +460,5 @@ def work_warnings(progress: Progress, costs: Costs | None) -> Iterator[ForecastW
         yield WarningCode.WORK.warning(message, "give them tokens_per_step, samples_per_step or work_per_step")
     works_to_come = {phase.work for phase in phases[now + 1 :]} - {None, phases[now].work}
     if works_to_come and costs.n_levels < 2:
-        message = "one level of work was seen: what does not grow with it is taken to be 18% (2% to 45%) of the least"
+        message = f"one level of work was seen: {ASSUMED_SHARE}"
         yield WarningCode.WORK.warning(message, "it narrows with the second level, or with prior= of an earlier run")

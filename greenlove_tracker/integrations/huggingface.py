@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from greenlove_tracker.config import Settings, load_settings
 from greenlove_tracker.errors import BudgetExceeded, MissingExtraError, SettingError, UsageError
 from greenlove_tracker.grid import resolve_place
+from greenlove_tracker.phases import Phase, length_by_phases, phases_after, phases_from
 from greenlove_tracker.records import RunStatus
 from greenlove_tracker.tracker import Tracker
 from greenlove_tracker.tracker.state import WarnOnce
@@ -118,7 +119,8 @@ class GreenloveCallback(TrainerCallback):  # type: ignore[misc]  # a class of a 
         self._n_substeps, self._tokens_seen = 0, state.num_input_tokens_seen
         if self._makes_trackers:
             self.tracker, self._is_open = None, False
-            self.tracker = Tracker(**_plan(self._by_epochs, state), **(_continues(state) | self._settings))
+            plan = _plan(self._by_epochs, state, _phases(self._settings))
+            self.tracker = Tracker(**(_continues(state) | self._settings | plan))
         elif self._is_open:  # an epoch that the last training left: it raised, or was stopped early
             self._end_epoch()
         if self.tracker is not None and self.tracker.run_dir is not None:
@@ -231,6 +233,7 @@ def _check(tracker: Tracker | None, settings: Mapping[str, Any]) -> None:
     if planned := [name for name in _PLANNED if name in settings]:
         raise UsageError(f"{', '.join(planned)}: the trainer knows its plan; leave it out")
     others = inspect.signature(Tracker).parameters.keys() - {field.name for field in fields(Settings)}
+    phases_from(settings.get("phases"))
     with contextlib.suppress(SettingError):  # of a file or a variable: the tracker warns of it, and does nothing
         load_settings({n: value for n, value in settings.items() if n not in others and not callable(value)})
     resolve_place(settings.get("country") or "")
@@ -240,12 +243,40 @@ def _counts_in_epochs(args: TrainingArguments) -> bool:
     return args.max_steps <= 0 and args.num_train_epochs >= 2 and float(args.num_train_epochs).is_integer()
 
 
-def _plan(by_epochs: bool, state: TrainerState) -> dict[str, Any]:
-    """Return the plan: all of the training, or the rest of one that resumes; None where nothing is left."""
+def _plan(by_epochs: bool, state: TrainerState, phases: tuple[Phase, ...] = ()) -> dict[str, Any]:
+    """Return the plan: all of the training, or the rest of one that resumes; None where nothing is left.
+
+    Args:
+        by_epochs: the trainer's epochs are the run's.
+        state: of the trainer.
+        phases: of the whole training.
+
+    Raises:
+        UsageError: where they are not of the trainer's length.
+    """
+    plan: dict[str, int | tuple[Phase, ...] | None] = {
+        "total_steps": max(0, state.max_steps - state.global_step) or None
+    }
+    done = state.global_step
     if by_epochs:
         steps_per_epoch = max(1, state.max_steps // state.num_train_epochs)
-        return {"epochs": max(0, state.num_train_epochs - state.global_step // steps_per_epoch) or None}
-    return {"total_steps": max(0, state.max_steps - state.global_step) or None}
+        done = state.global_step // steps_per_epoch
+        plan = {"epochs": max(0, state.num_train_epochs - done) or None}
+    if phases:
+        in_steps = phases[0].unit == "steps"
+        if not in_steps and not by_epochs:
+            raise UsageError("phases in epochs: this trainer counts in steps; give them in steps", argument="phases")
+        whole = state.max_steps if in_steps else state.num_train_epochs
+        length_by_phases(phases, *((None, whole) if in_steps else (whole, None)))
+        plan["phases"] = phases_after(phases, state.global_step if in_steps else done) or None
+    return plan
+
+
+def _phases(settings: Mapping[str, Any]) -> tuple[Phase, ...]:
+    """Return the phases of the whole training, from the arguments or else a file or a variable."""
+    with contextlib.suppress(SettingError):  # the tracker warns of it, and does nothing
+        return load_settings({"phases": settings.get("phases")}).phases
+    return ()
 
 
 def _continues(state: TrainerState) -> dict[str, Any]:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 _MAX_PROBLEMS = 10
 _MAX_RUN_NAME = 34  # characters, in the table of forecasts
+_MAX_PHASES, _MAX_PHASE_NAME = 8, 20
 _AS_BEFORE = " · model and random state as before"
 
 
@@ -339,7 +340,7 @@ def _forecast_lines(forecast: Forecast, trials: Sequence[Trial], source: str, no
             lines += terminal.figure(name, text(estimate.point), fmt.bounds(estimate, text))
         if field == "duration_s":
             lines += _end_lines(forecast, now_utc_s)
-    lines += ["", *_part_lines(forecast), *_check_lines(forecast, trials)]
+    lines += ["", *_part_lines(forecast), *_phase_lines(forecast), *_check_lines(forecast, trials)]
     for warning in forecast.warnings:
         lines += wrap(f"{warning}", f"  {'!' if warning.is_serious else '·'} ", "    ")
     return lines
@@ -372,7 +373,32 @@ def _part_lines(forecast: Forecast) -> list[str]:
         epoch = f"{fmt.duration(forecast.per_epoch_s.point)} + {epoch}"
     between = f", and {fmt.duration(forecast.between_s.point)} of evaluations" if forecast.between_s else ""
     once = f"{fmt.duration(forecast.one_off_s.point)} once"
-    return [f"  made of   {once} + {fmt.repetitions(plan.n_epochs)} × ({epoch}){between}"]
+    work = ""
+    if len(forecast.phases) > 1:
+        epoch_s = plan.batches_per_epoch * forecast.per_batch_s.point
+        epoch_s += 0.0 if forecast.per_epoch_s is None else forecast.per_epoch_s.point
+        ratio = math.fsum(part.duration_s.point for part in forecast.phases) / (plan.n_epochs * epoch_s)
+        work = f" × {ratio:.2f} for the work of its phases"
+    return wrap(f"{once} + {fmt.repetitions(plan.n_epochs)} × ({epoch}){work}{between}", "  made of   ", " " * 12)
+
+
+def _phase_lines(forecast: Forecast) -> list[str]:
+    """Return the time of each phase of the plan, and its share of all of them; nothing where it has one."""
+    parts = forecast.phases
+    if len(parts) < 2:
+        return []
+    total_s = math.fsum(part.duration_s.point for part in parts)
+    rows = []
+    for part in parts:
+        name, share = fmt.phase_name(part.phase), part.duration_s.point / total_s if total_s else None
+        length = fmt.plural(part.phase.length, part.phase.unit.removesuffix("s"))
+        evaluations = f"and {fmt.plural(part.n_evaluations, 'evaluation')}" if part.n_evaluations else ""
+        interval = fmt.interval(part.duration_s, fmt.duration)
+        rows.append([length, fmt.shortened(name, _MAX_PHASE_NAME), fmt.percent(share), interval, evaluations])
+    if len(rows) > _MAX_PHASES:
+        rows = [*rows[:_MAX_PHASES], [f"and {len(rows) - _MAX_PHASES} more", "", "", "", ""]]
+    lines = terminal.table(rows, "<<><<")
+    return [f"{'  phases    ' if i == 0 else ' ' * 12}{line}".rstrip() for i, line in enumerate(lines)]
 
 
 def _check_lines(forecast: Forecast, trials: Sequence[Trial]) -> list[str]:

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from greenlove_tracker import format as fmt
 from greenlove_tracker.console import StatusLine, bar, say
 from greenlove_tracker.forecasting import Estimate, Forecast
+from greenlove_tracker.phases import phase_at
 from greenlove_tracker.tracker.budgets import BudgetMonitor, BudgetVerdict, is_of_cold_start
 from greenlove_tracker.tracker.recorder import Recorder
 from greenlove_tracker.tracker.state import RunState
@@ -69,17 +70,27 @@ class StatusPrinter:
 
     def _head(self) -> str:
         plan, recorder = self._state.plan, self._recorder
-        progress = bar(self._share(), _BAR_WIDTH) if self._line.is_seen else "·"
-        if plan is not None and plan.epochs:
+        progress = self._phase() + (bar(self._share(), _BAR_WIDTH) if self._line.is_seen else "·")
+        if plan is not None and plan.is_in_epochs and plan.epochs:
             planned = plan.epochs if recorder.epochs_done <= plan.epochs else f"{plan.epochs} planned"
             return f"epoch {recorder.epochs_done}/{planned} {progress} "
         if plan is not None and plan.total_steps:
             return f"step {recorder.steps_done:,}/{plan.total_steps:,} {progress} "
         return f"epoch {recorder.epochs_done} · " if recorder.epochs_begun else ""
 
+    def _phase(self) -> str:
+        """Return in which phase of the plan the run is: ``phase 2/3 (262,144 tokens) ``; empty where it has one."""
+        plan = self._state.plan
+        if plan is None or len(plan.phases) < 2:
+            return ""
+        done = self._recorder.epochs_done if plan.is_in_epochs else self._recorder.steps_done
+        number = phase_at(plan.phases, done)
+        name = fmt.phase_name(plan.phases[number])
+        return f"phase {number + 1}/{len(plan.phases)}{f' ({name})' if name else ''} "
+
     def _share(self) -> float:
         plan, recorder = self._state.plan, self._recorder
-        if plan is not None and plan.epochs:
+        if plan is not None and plan.is_in_epochs and plan.epochs:
             return recorder.epochs_done / plan.epochs
         return recorder.steps_done / plan.total_steps if plan is not None and plan.total_steps else 0.0
 
@@ -104,7 +115,7 @@ class StatusPrinter:
         state, recorder = self._state, self._recorder
         if state.forecast is None or not recorder.steps_done + recorder.epochs_done:
             return False
-        is_in_epochs = state.plan is not None and state.plan.epochs is not None
+        is_in_epochs = state.plan is not None and state.plan.is_in_epochs
         if is_in_epochs and recorder.epochs_done < state.settings.epochs_before_pred:
             return False
         return self._log.is_due(state.elapsed_s, state.forecast, self._budgets.verdicts())
