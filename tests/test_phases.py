@@ -1,0 +1,167 @@
+"""Phases of a training: as text, stretched, cut on resume, and when their evaluations come."""
+
+from __future__ import annotations
+
+import pickle
+
+import pytest
+
+from greenlove_tracker import Phase, TrainingPlan
+from greenlove_tracker.config import load_settings
+from greenlove_tracker.errors import SettingError, UsageError
+from greenlove_tracker.phases import (
+    in_unit,
+    pauses_between,
+    phase_at,
+    phases_after,
+    phases_from,
+    phases_text,
+    spans,
+    stretched,
+    total_length,
+)
+
+GROWING = (Phase(505, tokens_per_step=131_072), Phase(505, tokens_per_step=262_144))
+
+
+def evaluated_after(phases, kind="eval"):
+    return [u for u in range(1, total_length(phases) + 1) if pauses_between(phases, u - 1, u, kind)]
+
+
+def test_the_line_of_a_config_file_is_steps_times_tokens():
+    assert phases_from("505x131072 505x262144") == GROWING
+    assert phases_text(GROWING) == "505x131072 505x262144"
+
+
+@pytest.mark.parametrize(
+    "phase",
+    [
+        Phase(7),
+        Phase(epochs=30),
+        Phase(epochs=10, samples_per_step=64, name="warm-up, x = 2"),
+        Phase(500, work_per_step=1e-5, eval_every=100, eval_from=200, eval_s=2.5, save_every=50),
+        Phase(epochs=110, eval_from=50, eval_s=1.8),
+        Phase(5, work_per_step=224.0),
+    ],
+)
+def test_a_phase_reads_back_from_its_text(phase):
+    assert phases_from(str(phase)) == (phase,)
+    assert pickle.loads(pickle.dumps(phase)) == phase
+    assert " " not in str(phase)
+
+
+def test_phases_are_given_as_objects_texts_or_mappings():
+    given = [Phase(5, tokens_per_step=1), "6x2 7x3", {"steps": 8, "tokens_per_step": 4}]
+    assert [(p.steps, p.tokens_per_step) for p in phases_from(given)] == [(5, 1), (6, 2), (7, 3), (8, 4)]
+    assert phases_from(None) == phases_from(()) == phases_from("") == ()
+
+
+@pytest.mark.parametrize(
+    ("make", "says"),
+    [
+        (lambda: Phase(), "give one of the two"),
+        (lambda: Phase(5, 5), "give one of the two"),
+        (lambda: Phase(0), "at least 1"),
+        (lambda: Phase(5, tokens_per_step=1, samples_per_step=1), "tokens_per_step and samples_per_step"),
+        (lambda: Phase(5, work_per_step=0), "work_per_step must be a positive number"),
+        (lambda: Phase(5, work_per_step=True), "work_per_step must be a positive number"),
+        (lambda: Phase(5, eval_every=5, eval_s=float("nan")), "eval_s must be a positive number"),
+        (lambda: Phase(5, eval_from=3), "eval_every="),
+        (lambda: Phase(5, name=3), "must be a text"),
+        (lambda: phases_from("505*131072"), "is no phase"),
+        (lambda: phases_from("505x13.5"), "is no phase"),
+        (lambda: phases_from("505x131072,every=5"), "has no 'every'"),
+        (lambda: phases_from(505), "must be a list of Phase"),
+        (lambda: phases_from([505]), "is none"),
+        (lambda: phases_from([{"step": 5}]), "has no step"),
+        (lambda: phases_from("5 5epochs"), "all in one of the two"),
+        (lambda: phases_from("5x5 5x5samples"), "give all in one"),
+        (lambda: phases_from("5 5,eval_every=1,eval_from=11"), "counts from the start of the run"),
+    ],
+)
+def test_what_cannot_be_meant_is_said(make, says):
+    with pytest.raises(UsageError, match="(?s).*") as caught:
+        make()
+    assert says in str(caught.value)
+
+
+def test_evaluations_count_from_the_start_of_the_run():
+    assert evaluated_after(phases_from("10,eval_every=4 10,eval_every=3")) == [4, 8, 12, 15, 18]
+    assert evaluated_after((Phase(epochs=6, eval_from=4),)) == [4, 5, 6]
+    assert evaluated_after(phases_from("5 10,eval_every=4,eval_from=7")) == [7, 11, 15]
+    assert evaluated_after(phases_from("5,save_every=2 5"), "save") == [2, 4]
+    assert pauses_between((Phase(10**9, eval_every=7),), 0, 10**9, "eval") == 10**9 // 7
+
+
+def test_the_phase_of_a_unit():
+    phases = phases_from("5 3 2")
+    assert spans(phases) == [(0, 5), (5, 8), (8, 10)]
+    assert [phase_at(phases, done) for done in (0, 4, 5, 8, 10, 99)] == [0, 0, 1, 2, 2, 2]
+
+
+def test_a_run_that_resumes_has_what_is_left():
+    phases = phases_from("10x1,eval_every=4 10x2,eval_every=3,eval_from=15")
+    for done in range(20):
+        left = phases_after(phases, done)
+        assert total_length(left) == 20 - done
+        assert [u + done for u in evaluated_after(left)] == [u for u in evaluated_after(phases) if u > done], done
+    assert phases_after(phases, 20) == ()
+
+
+@pytest.mark.parametrize("total", [1, 2, 7, 20, 1000, 33_333])
+def test_stretched_phases_keep_their_proportion_and_come_to_the_total(total):
+    phases = phases_from("10x1 6x2,eval_every=2,eval_from=12 4x3")
+    found = stretched(phases, total)
+    assert total_length(found) == total
+    if total >= 20:
+        assert [p.length for p in found] == [pytest.approx(total * share, abs=1) for share in (0.5, 0.3, 0.2)]
+        assert found[1].eval_from == pytest.approx(total * 0.6, abs=1)
+    assert phases_from(phases_text(found)) == found
+
+
+def test_a_plan_has_the_length_of_its_phases():
+    assert TrainingPlan(phases=GROWING).steps == 1010
+    plan = TrainingPlan(samples=640, batch_size=64, phases=phases_from("3epochs 7epochs,eval_every=2"))
+    assert (plan.epochs, plan.steps, plan.n_evaluations) == (10, None, 4)
+    with pytest.raises(UsageError, match="phases come to 1,010 steps, and the training has 1,000"):
+        TrainingPlan(steps=1000, phases=GROWING)
+    with pytest.raises(UsageError, match="eval_every of the plan and of its phases"):
+        TrainingPlan(phases=phases_from("5,eval_every=1"), eval_every=1)
+
+
+def test_a_plan_of_another_length_stretches_all_phases():
+    plan = TrainingPlan(phases=GROWING).with_length(steps=2020)
+    assert [(p.steps, p.tokens_per_step) for p in plan.phases] == [(1010, 131_072), (1010, 262_144)]
+    in_epochs = TrainingPlan(samples=640, batch_size=64, phases=phases_from("2epochsx64samples 2epochsx128samples"))
+    in_steps = in_epochs.with_length(steps=100)
+    assert [(p.steps, p.samples_per_step) for p in in_steps.phases] == [(50, 64), (50, 128)]
+    assert [p.epochs for p in in_steps.with_length(epochs=8).phases] == [4, 4]
+
+
+def test_phases_in_the_other_unit_are_evaluated_as_often():
+    found = in_unit("steps", phases_from("2epochs 8epochs,eval_every=2,eval_from=4"), 100, 10)
+    assert evaluated_after(found) == [40, 60, 80, 100]
+    with pytest.raises(UsageError, match="2 epochs are too few"):
+        in_unit("epochs", phases_from("10 10 10"), 2, 5)
+
+
+def test_a_file_and_a_variable_give_phases(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "greenlove.toml").write_text('phases = "505x131072 505x262144"')
+    assert load_settings({}, {}).phases == GROWING
+    (tmp_path / "greenlove.toml").write_text('phases = ["505x131072", {steps = 505, tokens_per_step = 262144}]')
+    assert load_settings({}, {}).phases == GROWING
+    assert load_settings({}, {"GREENLOVE_PHASES": "7x1"}).phases == (Phase(7, tokens_per_step=1),)
+    assert load_settings({"phases": "9x1"}, {"GREENLOVE_PHASES": "7x1"}).phases == (Phase(9, tokens_per_step=1),)
+    with pytest.raises(SettingError, match="GREENLOVE_PHASES: phases: '7y1' is no phase"):
+        load_settings({}, {"GREENLOVE_PHASES": "7y1"})
+
+
+def test_an_epoch_of_larger_steps_over_the_same_data_has_fewer_of_them():
+    small, large = (Phase(epochs=1, samples_per_step=n).constant_and_growing for n in (64, 128))
+    assert small == (1 / 64, 1.0) and large == (1 / 128, 1.0)
+    assert Phase(epochs=1, work_per_step=3).constant_and_growing == (1.0, 3.0)
+    assert Phase(5, samples_per_step=64).constant_and_growing == (1.0, 64.0)
+    assert Phase(5).constant_and_growing is None
+
+
