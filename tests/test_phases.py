@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import re
 
 import pytest
 
@@ -80,9 +81,8 @@ def test_phases_are_given_as_objects_texts_or_mappings():
     ],
 )
 def test_what_cannot_be_meant_is_said(make, says):
-    with pytest.raises(UsageError, match="(?s).*") as caught:
+    with pytest.raises(UsageError, match=re.escape(says)):
         make()
-    assert says in str(caught.value)
 
 
 def test_evaluations_count_from_the_start_of_the_run():
@@ -163,5 +163,3 @@ def test_an_epoch_of_larger_steps_over_the_same_data_has_fewer_of_them():
     assert Phase(epochs=1, work_per_step=3).constant_and_growing == (1.0, 3.0)
     assert Phase(5, samples_per_step=64).constant_and_growing == (1.0, 64.0)
     assert Phase(5).constant_and_growing is None
-
-

@@ -77,7 +77,7 @@ class Costs:
         blocks: (units, time of a unit) of what is done.
         remaining: (weight, units that remain, their standard deviation).
         phases: of the plan, the time of each; none of work that nobody planned.
-        n_levels: of work, that were seen.
+        n_levels: of work, that were seen, by this run or an earlier one.
         is_steady: nobody planned the work, and it varies a little about one mean.
     """
 
@@ -213,7 +213,8 @@ def _by_stretches(progress: Progress, stretches: Sequence[_Stretch], prior: Fore
     known = overlaps[use].sum(axis=0)
     remaining = _remaining(levels, left, known / max(1e-12, known.sum()), float(expected[now]))
     phases = _phase_times(progress, levels, overlaps, left, begins, now) if progress.phases else ()
-    costs = {stretches[int(p)].cost for p in seen}
+    is_told = _told(prior, len(stretches)) is not None
+    costs = {stretches[int(p)].cost for p in (range(len(stretches)) if is_told else seen)}
     return Costs(blocks, remaining, phases, len(costs - {None}))
 
 

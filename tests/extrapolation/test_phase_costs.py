@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -26,7 +27,9 @@ def step_s(work, *, share=0.2, least=100.0):
 
 def times_of(phases, *, share=0.2, noise=0.003, seed=0, effects=()):
     rng = np.random.default_rng(seed)
-    per_phase = [step_s(p.work, share=share) * (1 + e) for p, e in zip(phases, effects or [0.0] * len(phases), strict=True)]
+    per_phase = [
+        step_s(p.work, share=share) * (1 + e) for p, e in zip(phases, effects or [0.0] * len(phases), strict=True)
+    ]
     each = np.concatenate([np.full(p.length, s) for p, s in zip(phases, per_phase, strict=True)])
     return each * rng.normal(1.0, noise, len(each))
 
@@ -36,7 +39,7 @@ def progress_at(times, done, phases=PHASES, works=None, block=BLOCK):
     edges = [*range(1, done, block), done]
     blocks = tuple(
         Block(b - a, float(times[a:b].sum()), 0.0, 0.0, False, None if works is None else float(works[a:b].sum()))
-        for a, b in zip(edges[:-1], edges[1:], strict=True)
+        for a, b in pairwise(edges)
     )
     elapsed_s = float(times[:done].sum())
     return Progress(len(times), done, blocks, float(times[0]), elapsed_s, phases=phases, is_in_steps=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -80,7 +81,7 @@ def test_the_evaluation_behind_the_last_epoch_is_still_to_come():
 def steps(done, *, eval_at, eval_s, total=1000, is_paused=False, phases, block=10):
     """Steps of 0.1 s; an evaluation follows each of ``eval_at``, in a pause or in the time of the next step."""
     blocks, edges = [], [*range(1, done, block), done]
-    for a, b in zip(edges[:-1], edges[1:], strict=True):
+    for a, b in pairwise(edges):
         pause_s = eval_s * sum(a <= at < b for at in eval_at)
         active_s = 0.1 * (b - a) + (0.0 if is_paused else pause_s)
         blocks.append(Block(b - a, active_s, pause_s if is_paused else 0.0, 0.0))

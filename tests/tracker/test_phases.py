@@ -1,0 +1,201 @@
+"""Phases through the tracker, on a fake clock: a batch that grows by plan, late evaluations, unplanned work."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+from fakes import make_tracker, session, tick, train
+
+from greenlove_tracker import Phase, TrainingPlan, Trial, extrapolate, read_logs
+from greenlove_tracker.errors import UsageError
+from greenlove_tracker.forecasting import WarningCode
+
+PHASES = [Phase(300, tokens_per_step=100), Phase(300, tokens_per_step=200), Phase(300, tokens_per_step=300)]
+TOTAL_S = 300 * (0.1 + 0.18 + 0.26)
+
+
+def step_s(tokens):
+    return 0.02 + 0.0008 * tokens
+
+
+def take_steps(tracker, clock, until, *, tells=False):
+    """Take steps of the phases, and tick after each ten."""
+    while session().recorder.steps_done < until:
+        done = session().recorder.steps_done
+        tokens = PHASES[done // 300].tokens_per_step
+        clock.pass_s(step_s(tokens))
+        tracker.step(n_tokens=tokens if tells else None)
+        if done % 10 == 0:
+            tick()
+
+
+def test_a_batch_that_grows_by_plan_is_foreseen(clock, tmp_path):
+    with make_tracker(clock, tmp_path, epochs=None, phases=PHASES) as tracker:
+        take_steps(tracker, clock, 90)
+        forecast = tracker.forecast
+        assert forecast.duration_s.lower < TOTAL_S < forecast.duration_s.upper
+        assert forecast.duration_s.point == pytest.approx(TOTAL_S, rel=0.04)
+        assert [part.phase for part in forecast.phases] == PHASES
+        take_steps(tracker, clock, 450)
+        assert tracker.forecast.duration_s.point == pytest.approx(TOTAL_S, rel=0.01)
+        take_steps(tracker, clock, 900)
+    (run,) = read_logs(tmp_path).runs
+    assert run.summary.duration_s == pytest.approx(TOTAL_S)
+    assert {f.planned for f in run.forecasts} == {900}
+
+
+def test_the_log_keeps_the_phases_and_stays_the_log_of_a_training(clock, tmp_path):
+    with make_tracker(clock, tmp_path, epochs=None, phases="300x100 300x200,name=large 300x300"):
+        pass
+    (run,) = read_logs(tmp_path).runs
+    assert run.fields.text("phases") == "300x100 300x200,name=large 300x300"
+    assert run.fields.text("total_steps_planned") == "900"
+    assert not run.is_exploration
+    assert not any(name.startswith("plan_") for name in run.fields)
+
+
+def test_the_status_line_says_in_which_phase_the_run_is(clock, tmp_path):
+    with make_tracker(clock, tmp_path, epochs=None, phases=[*PHASES[:2], Phase(300, name="cool-down")]) as tracker:
+        take_steps(tracker, clock, 20)
+        assert session().status_text().startswith("step 20/900 phase 1/3 (100 tokens) ")
+        take_steps(tracker, clock, 300)
+        assert "phase 2/3 (200 tokens)" in session().status_text()
+        take_steps(tracker, clock, 700)
+        assert "phase 3/3 (cool-down)" in session().status_text()
+
+
+def test_one_phase_is_no_phase_on_the_status_line(clock, tmp_path):
+    with make_tracker(clock, tmp_path, epochs=None, phases=[Phase(epochs=5, eval_every=2)]) as tracker:
+        train(tracker, clock, 1)
+        assert "phase" not in session().status_text()
+
+
+def test_the_length_follows_and_another_one_is_refused_at_once(clock, tmp_path):
+    with pytest.raises(UsageError, match="phases come to 900 steps, and the training has 800"):
+        make_tracker(clock, tmp_path, epochs=None, total_steps=800, phases=PHASES)
+    with pytest.raises(UsageError, match="phases come to 5 epochs, and the training has 20"):
+        make_tracker(clock, tmp_path, phases=[Phase(epochs=5)])
+    with pytest.raises(UsageError, match="phases: 'y' is no phase"), make_tracker(clock, tmp_path, phases=["300 y"]):
+        pass
+    assert not any(tmp_path.iterdir())
+
+
+def test_phases_of_a_file_that_are_of_another_training_cost_a_warning(clock, tmp_path, monkeypatch, caplog):
+    monkeypatch.setenv("GREENLOVE_PHASES", "300x100 300x200")
+    with make_tracker(clock, tmp_path, epochs=None, total_steps=800) as tracker:
+        tracker.step()
+    assert tracker.run_dir is None
+    assert any("phases come to 600 steps, and the training has 800" in r.message for r in caplog.records)
+
+
+def test_a_variable_gives_the_plan_of_a_script_that_says_none(clock, tmp_path, monkeypatch):
+    monkeypatch.setenv("GREENLOVE_PHASES", "300x100 300x200 300x300")
+    with make_tracker(clock, tmp_path, epochs=None) as tracker:
+        take_steps(tracker, clock, 90)
+        assert tracker.forecast.duration_s.point == pytest.approx(TOTAL_S, rel=0.04)
+
+
+def test_phases_in_steps_beside_epochs_are_forecast_in_steps(clock, tmp_path):
+    with make_tracker(clock, tmp_path, epochs=3, phases=PHASES) as tracker:
+        tracker.epoch_start()
+        take_steps(tracker, clock, 90)
+        assert tracker.forecast.duration_s.point == pytest.approx(TOTAL_S, rel=0.04)
+        assert session().status_text().startswith("step 90/900 phase 1/3")
+
+
+def test_evaluations_that_begin_late_are_in_the_forecast(clock, tmp_path):
+    with make_tracker(clock, tmp_path, epochs=None, phases=[Phase(epochs=20, eval_from=10, eval_s=3.0)]) as tracker:
+        train(tracker, clock, 4)
+        forecast = tracker.forecast
+    assert forecast.duration_s.point == pytest.approx(200 + 11 * 3, rel=0.01)
+    assert forecast.phases[0].n_evaluations == 11
+
+
+def test_evaluations_in_pauses_between_steps_are_told_apart(clock, tmp_path):
+    """The tracker's own thread ticks in the middle of each evaluation."""
+    with make_tracker(clock, tmp_path, epochs=None, phases=[Phase(1000, eval_every=100)]) as tracker:
+        for step in range(1, 451):
+            clock.pass_s(0.1)
+            tracker.step()
+            if step % 10 == 0:
+                tick()
+            if step % 100 == 0:
+                tracker.pause()
+                clock.pass_s(2.0)
+                tick()
+                clock.pass_s(3.0)
+        assert tracker.forecast.duration_s.point == pytest.approx(100 + 50, rel=0.01)
+
+
+def test_tokens_that_the_loop_tells_of_are_the_measure_where_nobody_planned(clock, tmp_path):
+    with make_tracker(clock, tmp_path, epochs=None, total_steps=900) as tracker:
+        take_steps(tracker, clock, 500, tells=True)
+        forecast = tracker.forecast
+        truth_s = 300 * 0.1 + 600 * 0.18  # as at last
+        assert forecast.duration_s.point == pytest.approx(truth_s, rel=0.02)
+        (warning,) = [w for w in forecast.warnings if w.name is WarningCode.WORK]
+        assert "Tracker(phases=[Phase(steps=…, work_per_step=100), …])" in warning.advice
+    (run,) = read_logs(tmp_path).runs
+    assert "WORK" in run.forecasts[-1].warnings
+
+
+def test_epochs_of_more_samples_take_longer_and_are_no_change_of_regime(clock, tmp_path):
+    with make_tracker(clock, tmp_path, epochs=10) as tracker:
+        for n_samples in (1000, 1000, 1000, 2000, 2000):
+            tracker.epoch_start()
+            clock.pass_s(2.0 + 0.008 * n_samples)
+            tracker.step(n_samples=n_samples)
+            tracker.epoch_end()
+            tick()
+        forecast = tracker.forecast
+    assert forecast.duration_s.point == pytest.approx(3 * 10 + 7 * 18, rel=0.02)
+    assert WarningCode.WORK in {w.name for w in forecast.warnings}
+
+
+def test_work_in_a_tensor_is_not_waited_for(clock, tmp_path):
+    class Tensor:
+        def __add__(self, other):
+            return self
+
+        __radd__ = __add__
+
+        def __int__(self):
+            return 7
+
+    with make_tracker(clock, tmp_path, epochs=None, total_steps=100) as tracker:
+        for _ in range(20):
+            clock.pass_s(0.1)
+            tracker.step(n_tokens=Tensor())
+            tick()
+        assert tracker.forecast.duration_s.point == pytest.approx(10.0, rel=0.01)
+
+
+def test_an_earlier_run_is_a_prior(clock, tmp_path):
+    with make_tracker(clock, tmp_path, epochs=None, phases=PHASES) as tracker:
+        take_steps(tracker, clock, 890)
+        earlier = tracker.forecast
+    with make_tracker(clock, tmp_path, epochs=None, phases=PHASES, prior=earlier) as tracker:
+        take_steps(tracker, clock, 90)
+        told = tracker.forecast
+    assert told.duration_s.point == pytest.approx(TOTAL_S, rel=0.01)
+    assert told.duration_s.relative_width < 0.1
+    assert WarningCode.WORK not in {w.name for w in told.warnings}
+
+
+def test_a_forecast_of_a_plan_without_phases_is_no_prior_for_one_with(clock, tmp_path):
+    trials = [Trial(64 * m, 64, (0.1 * m,) * 4) for m in (4, 8, 16, 16)]
+    with pytest.raises(UsageError, match="prior is a forecast without the phases of this run"):
+        make_tracker(clock, tmp_path, epochs=None, phases=PHASES, prior=extrapolate(trials, TrainingPlan(steps=900)))
+    with_them = extrapolate(trials, TrainingPlan(phases=tuple(PHASES)))
+    with make_tracker(clock, tmp_path, epochs=None, phases=PHASES, prior=with_them) as tracker:
+        assert tracker.forecast is with_them
+        take_steps(tracker, clock, 90)
+        assert tracker.forecast.duration_s.point == pytest.approx(TOTAL_S, rel=0.04)
+
+
+def test_a_forecast_with_phases_is_made_quickly_enough_to_be_made_often(clock, tmp_path, caplog):
+    with caplog.at_level(logging.WARNING), make_tracker(clock, tmp_path, epochs=None, phases=PHASES) as tracker:
+        take_steps(tracker, clock, 850)
+    assert len(read_logs(tmp_path).runs[0].forecasts) > 20
+    assert not caplog.records
