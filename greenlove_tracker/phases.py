@@ -117,7 +117,7 @@ class Phase:
 
         work, unit = "", "epochs" if self.steps is None else ""
         if self.measure is not None:
-            work = f"x{getattr(self, self.measure)!r}{self.measure.removesuffix('_per_step').removeprefix('tokens')}"
+            work = f"x{_number(getattr(self, self.measure))}{self.measure.removesuffix('_per_step').removeprefix('tokens')}"
         given = {name: getattr(self, name) for name in _OPTIONS if getattr(self, name) is not None}
         options = [
             f",{name}={quote(value, safe='') if name == 'name' else repr(value)}" for name, value in given.items()
@@ -156,6 +156,10 @@ class Phase:
                 raise
             raise UsageError(f"{text!r} is no phase: {error}") from error
         return cls(**values)
+
+
+def _number(value: float) -> str:
+    return repr(value).removesuffix(".0")
 
 
 def _positive(name: str, value: object) -> float:
@@ -330,6 +334,8 @@ def phases_after(phases: Sequence[Phase], done: int) -> tuple[Phase, ...]:
 
     Evaluations come where they would have; checkpoints are counted from the start of the new run.
     """
+    if done <= 0:
+        return tuple(phases)
     found = []
     for (begin, end), phase in zip(spans(phases), phases, strict=True):
         if end > done:

@@ -85,7 +85,8 @@ class GreenloveCallback(TrainerCallback):  # type: ignore[misc]  # a class of a 
     Args:
         tracker: one of yours, which you stop yourself; it then also is closed as failed when ``train()`` raises
             inside its ``with`` block. Without it each ``train()`` makes one, and stops it.
-        **tracker_settings: what ``Tracker`` takes, but for the plan, which the trainer knows.
+        **tracker_settings: what ``Tracker`` takes, but for the length of the plan, which the trainer knows; ``phases``
+            are those of the whole training, also where it resumes.
 
     Attributes:
         tracker: the one of the current or last training; None before the first.
@@ -119,7 +120,7 @@ class GreenloveCallback(TrainerCallback):  # type: ignore[misc]  # a class of a 
         self._n_substeps, self._tokens_seen = 0, state.num_input_tokens_seen
         if self._makes_trackers:
             self.tracker, self._is_open = None, False
-            plan = _plan(self._by_epochs, state, _phases(self._settings))
+            plan = self._plan(state)
             self.tracker = Tracker(**(_continues(state) | self._settings | plan))
         elif self._is_open:  # an epoch that the last training left: it raised, or was stopped early
             self._end_epoch()
@@ -193,6 +194,15 @@ class GreenloveCallback(TrainerCallback):  # type: ignore[misc]  # a class of a 
         if self._makes_trackers and self.tracker is not None:
             self._is_open = False
             self.tracker.stop(status=RunStatus.STOPPED if self._is_stopping else RunStatus.FINISHED)
+
+    def _plan(self, state: TrainerState) -> dict[str, Any]:
+        """Return the plan, with phases that the arguments give; of a file or a variable, where they are its own."""
+        try:
+            return _plan(self._by_epochs, state, _phases(self._settings))
+        except UsageError:
+            if "phases" in self._settings:
+                raise
+            return _plan(self._by_epochs, state)  # the tracker warns of it, and does nothing
 
     # -- the tracker's calls -------------------------------------------------------------------------------------
 

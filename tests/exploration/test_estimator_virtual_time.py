@@ -58,7 +58,9 @@ class Stream(IterableDataset):
         return (torch.tensor([float(i)]) for i in itertools.count())
 
 
-def explored(tmp_path, *, step_s, start_s=0.0, n=6400, batch_size=64, noise=0.0, data=None, cold_s=0.0, **arguments):
+def explored(
+    tmp_path, *, step_s, start_s=0.0, n=6400, batch_size=64, noise=0.0, data=None, cold_s=0.0, eval_s=0.0, **arguments
+):
     """The estimation, the virtual time that it took, and its longest indivisible call."""
     clock, order = FakeClock(), random.Random(1)
     model = nn.Linear(1, 1)
@@ -71,6 +73,7 @@ def explored(tmp_path, *, step_s, start_s=0.0, n=6400, batch_size=64, noise=0.0,
     if data is None:
         data = DataLoader(Numbers(n), batch_size, sampler=SlowToStart(n, clock, start_s))
     settings = {"total_epochs": 100} if "total_steps" not in arguments else {}
+    settings |= {"eval_fn": lambda model: clock.pass_s(eval_s)} if eval_s else {}
     settings |= {"train_step": step, "clock": clock, "meter": NullMeter(), "log_dir": tmp_path, "verbose": 0}
     estimation = Estimator(model, optimizer, nn.MSELoss(), data, **(settings | arguments)).estimate()
     return estimation, clock.now_s, step_s * (1 + noise) + start_s + cold_s
@@ -445,3 +448,29 @@ def test_what_an_exploration_cannot_put_back_is_on_the_screen_and_not_as_before(
     shown = "".join(capsys.readouterr())
     assert "NOT PUT BACK: numbers: a count may have advanced" in shown and "as before" not in shown
     assert "Spearman's ρ" in shown and "no evaluation was timed" in shown
+
+
+def test_phases_of_the_training_are_explored_for_logged_and_forecast_again(tmp_path):
+    phases = "500x64samples 500x128samples,eval_every=100,eval_s=30"
+    estimation, *_ = explored(tmp_path, step_s=0.1, total_epochs=None, total_steps=None, phases=phases)
+    forecast = estimation.forecast
+    alike_s, grown_s = (part.duration_s for part in forecast.phases)
+    assert alike_s.point == pytest.approx(50, rel=0.02)
+    assert grown_s.lower < 500 * (0.02 + 0.16) < grown_s.upper
+    assert forecast.between_s.point == 150
+    (run,) = read_logs(tmp_path).runs
+    assert run.fields.text("phases") == phases and run.is_exploration
+    assert forecast_from_log(run) == forecast
+    longer = forecast_from_log(run, run.explored_plan.with_length(steps=3000))
+    assert [part.phase.steps for part in longer.phases] == [1500, 1500]
+
+
+def test_phases_of_another_length_are_refused_before_anything_is_run(tmp_path):
+    with pytest.raises(UsageError, match="phases come to 20 steps, and the training has 30"):
+        explored(tmp_path, step_s=0.1, total_epochs=None, total_steps=30, phases="10x64samples 10x128samples")
+
+
+def test_evaluations_of_the_phases_are_timed(tmp_path):
+    phases = "5epochs 5epochs,eval_every=1"
+    estimation, *_ = explored(tmp_path, step_s=0.1, total_epochs=None, phases=phases, eval_s=2.0)
+    assert estimation.forecast.between_s.point == pytest.approx(10.0)

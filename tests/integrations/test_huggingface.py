@@ -199,6 +199,36 @@ def test_a_resumed_training_plans_the_rest_and_names_the_run_it_continues(plan, 
     assert len(aggregate("greenlove_logs").by("training")) == 1
 
 
+def test_phases_are_those_of_the_whole_training_and_a_resumed_one_has_the_rest(monkeypatch):
+    saving = {"save_strategy": "steps", "save_steps": 4, "max_steps": 6}
+    make_trainer(make_callback(phases="3x32 3x64"), At(5, "should_training_stop"), **saving).train()
+    resumed = make_trainer(make_callback(phases="3x32 3x64"), **saving)
+    resumed.train(resume_from_checkpoint="checkpoints/checkpoint-4")
+    monkeypatch.setenv("GREENLOVE_PHASES", "3x32 3x64")
+    make_trainer(make_callback(), **saving).train(resume_from_checkpoint="checkpoints/checkpoint-4")
+    assert [run.text("phases") for run in runs()] == ["3x32 3x64", "2x64", "2x64"]
+
+
+def test_phases_of_epochs_and_of_the_steps_of_epochs():
+    make_trainer(make_callback(phases="1epochs 1epochs,eval_every=1"), num_train_epochs=2).train()
+    make_trainer(make_callback(phases="4 2"), num_train_epochs=2).train()
+    assert [(run.text("phases"), run.text("epochs_planned")) for run in runs()] == [
+        ("1epochs 1epochs,eval_every=1", "2"),
+        ("4 2", "2"),
+    ]
+
+
+def test_phases_of_another_length_are_refused_and_those_of_a_file_cost_a_warning(monkeypatch, caplog):
+    for phases, message in [("3x32 4x64", "come to 7 steps"), ("2epochs", "this trainer counts in steps")]:
+        with pytest.raises(UsageError, match=message):
+            make_trainer(make_callback(phases=phases), max_steps=6).train()
+    with pytest.raises(UsageError, match="is no phase"):
+        make_callback(phases="3y32")
+    monkeypatch.setenv("GREENLOVE_PHASES", "3x32 4x64")
+    assert make_trainer(make_callback(), max_steps=6).train().global_step == 6
+    assert "come to 7 steps" in caplog.text
+
+
 def test_a_checkpoint_that_was_written_without_us_resumes_and_saves_on():
     saving = {"save_strategy": "steps", "save_steps": 2, "max_steps": 4}
     make_trainer(**saving).train()
