@@ -115,14 +115,14 @@ class Phase:
         """Return it as a config file has it: ``505x131072``, ``30epochs,eval_every=5``."""
         from urllib.parse import quote
 
-        work, unit = "", "epochs" if self.steps is None else ""
+        text = f"{self.length}{'epochs' if self.steps is None else ''}"
         if self.measure is not None:
-            work = f"x{_number(getattr(self, self.measure))}{self.measure.removesuffix('_per_step').removeprefix('tokens')}"
-        given = {name: getattr(self, name) for name in _OPTIONS if getattr(self, name) is not None}
-        options = [
-            f",{name}={quote(value, safe='') if name == 'name' else repr(value)}" for name, value in given.items()
-        ]
-        return f"{self.length}{unit}{work}{''.join(options)}"
+            measure = self.measure.removesuffix("_per_step")
+            text += f"x{_number(getattr(self, self.measure))}{'' if measure == 'tokens' else measure}"
+        for name in _OPTIONS:
+            if (value := getattr(self, name)) is not None:
+                text += f",{name}={quote(value, safe='') if name == 'name' else _number(value)}"
+        return text
 
     @classmethod
     def from_text(cls, text: str) -> Phase:
