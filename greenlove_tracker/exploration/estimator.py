@@ -156,7 +156,7 @@ class Estimator:
             trials, width_of = run.record.trials, self._relative_width
             forecast = with_budget_advice(forecast, scheduler, trials, budget_s, self._make_scheduler, width_of)
             advice = short_training_advice(forecast.duration_s, budget_s)
-        if self._eval_fn is None:
+        if self._eval_fn is None and not self.plan.has_pauses("eval"):
             message = "no evaluation was timed: what evaluations take is not in this forecast"
             warning = WarningCode.EVALUATION.warning(message, "where the training has some, give eval_fn")
             forecast = replace(forecast, warnings=(*forecast.warnings, warning))
