@@ -515,13 +515,16 @@ class Run(RunFiles):
             units = forecasts.units_done(whole, training.steps_planned)
             if units is None:
                 continue
+            did_steps = training.steps_planned is not None and whole.counts.steps == training.steps_planned
             # of several nodes the first forecasts its own energy only, and a process knows nothing of the others
             knows_all = is_own and self.command_rows is None and self.summary.n_nodes == 1
             for issued in self._read_forecasts(stream):
                 if knows_all or quantity == "duration_s":
                     came_to = training.summary(issued.elapsed_s) if any(training.rows.values()) else whole
                     outcome = getattr(came_to, quantity)
-                    yield from forecasts.score([issued], quantity, outcome, units=units, run_s=whole.duration_s)
+                    is_in_steps = did_steps and issued.planned == training.steps_planned  # of epochs that have phases
+                    planned = issued.planned if is_in_steps else units
+                    yield from forecasts.score([issued], quantity, outcome, units=planned, run_s=whole.duration_s)
 
     def _training_of(self, stream: int) -> _Training:
         """Return the training that forecast in this stream: the run's own, or that of a process that it started."""

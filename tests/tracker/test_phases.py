@@ -102,6 +102,13 @@ def test_phases_in_steps_beside_epochs_are_forecast_in_steps(clock, tmp_path):
         take_steps(tracker, clock, 90)
         assert tracker.forecast.duration_s.point == pytest.approx(TOTAL_S, rel=0.04)
         assert session().status_text().startswith("step 90/900 phase 1/3")
+        for until in (300, 600, 900):
+            take_steps(tracker, clock, until)
+            tracker.epoch_end()
+            if until < 900:
+                tracker.epoch_start()
+    (run,) = read_logs(tmp_path).runs
+    assert len(run.scores()) == len(run.forecasts) > 5
 
 
 def test_evaluations_that_begin_late_are_in_the_forecast(clock, tmp_path):
