@@ -56,6 +56,7 @@ def exploration_blocks(forecast: Forecast, trials: Sequence[Trial]) -> tuple[doc
         doc.KeyFigures(_figures(forecast)),
         *(doc.Paragraph(f"{'! ' if warning.is_serious else ''}{warning}.") for warning in forecast.warnings),
         *_made_of(forecast),
+        *_phases(forecast),
         *_trials(forecast, trials),
         *_method(forecast, trials),
     )
@@ -96,6 +97,35 @@ def _made_of(forecast: Forecast) -> tuple[doc.Block, ...]:
     )
     added = _added(forecast.duration_s.point, [(e.point, times) for _, e, times in parts if e is not None])
     return (doc.Heading("What it is made of"), doc.Table(columns, rows), *added)
+
+
+def _phases(forecast: Forecast) -> tuple[doc.Block, ...]:
+    """Return the part of each phase of the plan; nothing where it has one."""
+    parts = forecast.phases
+    if len(parts) < 2:
+        return ()
+    total_s = math.fsum(part.duration_s.point for part in parts)
+    rows = tuple(
+        (
+            fmt.plural(part.phase.length, part.phase.unit.removesuffix("s")),
+            fmt.phase_name(part.phase),
+            fmt.duration(part.duration_s.point),
+            _interval_or_count(part.duration_s),
+            fmt.percent(part.duration_s.point / total_s if total_s else None),
+            f"{part.n_evaluations:,}" if part.n_evaluations else "",
+        )
+        for part in parts
+    )
+    interval = f"{parts[0].duration_s.level:.0%} {parts[0].duration_s.kind} interval"
+    columns = (
+        doc.Column("phase", 1.2),
+        doc.Column("its name, or a step's work", 1.8),
+        doc.Column("takes", 1, True),
+        doc.Column(interval, 2, True),
+        doc.Column("of all", 0.7, True),
+        doc.Column("evaluations", 1, True),
+    )
+    return (doc.Heading("Its phases, without evaluations and checkpoints"), doc.Table(columns, rows))
 
 
 def _interval_or_count(estimate: Estimate) -> str:

@@ -14,7 +14,15 @@ from greenlove_tracker.format import duration
 from greenlove_tracker.logs.directory import read_logs
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.logs.trials import plan_fields, write_trials
-from greenlove_tracker.rendering.document import Calculations, ChartRow, Document, Heading, KeyFigures, Paragraph
+from greenlove_tracker.rendering.document import (
+    Calculations,
+    ChartRow,
+    Document,
+    Heading,
+    KeyFigures,
+    Paragraph,
+    Table,
+)
 from greenlove_tracker.report.build import document
 
 PLAN = TrainingPlan(samples=50_000, batch_size=128, epochs=100)
@@ -89,3 +97,13 @@ def test_an_exploration_is_no_run_that_forecast_nothing(tmp_path: Path) -> None:
         "no forecasts of time: they are made where epochs= or total_steps= is given",
         "1 exploration: greenlove forecast DIR --epochs N forecasts the latest again",
     ]
+
+
+def test_each_phase_of_the_plan_has_its_line(tmp_path: Path) -> None:
+    explored(tmp_path, phases="30epochsx128samples,name=first 70epochsx256samples,eval_every=10,eval_s=5")
+    content = document(tmp_path)
+    assert "Its phases, without evaluations and checkpoints" in titles(content)
+    table = next(block for block in content.blocks if isinstance(block, Table) and block.columns[0].title == "phase")
+    assert [row[:2] for row in table.rows] == [("30 epochs", "first"), ("70 epochs", "256 samples")]
+    assert [row[-1] for row in table.rows] == ["", "7"]
+    assert "100 epochs in 2 phases" in content.subtitle

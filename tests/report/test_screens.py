@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 from report_samples import GPU_FIELDS, cpu_energy, demo_run, epoch_row, gpu_run, write_run
 
-from greenlove_tracker import TrainingPlan, Trial, extrapolate
+from greenlove_tracker import Phase, TrainingPlan, Trial, extrapolate
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.logs.aggregate import aggregate
+from greenlove_tracker.phases import phases_from
 from greenlove_tracker.records import Flag, RowKind
 from greenlove_tracker.report.declarations import cite
 from greenlove_tracker.report.screens import end_screen, forecast_screen, summary_table
@@ -91,6 +92,21 @@ def test_one_batch_is_one_batch() -> None:
     trials = [Trial(64, 64, (0.01 * (1 + 0.01 * i), 0.01)) for i in range(3)]
     screen = forecast_screen(extrapolate(trials, TrainingPlan(samples=64, batch_size=64, epochs=9)), trials, 0.0)
     assert "1 batch × " in screen and "at 1 size, 1 batch" in screen and "1 batches" not in screen
+
+
+def test_each_phase_is_shown_with_its_share() -> None:
+    trials = [Trial(64 * m, 64, (0.01 + 0.1 * m,) * 4) for m in (4, 4, 8, 16, 16)]
+    phases = phases_from("500x64samples,name=warm-up 500x128samples,eval_every=100,eval_s=3 100x64samples")
+    screen = forecast_screen(extrapolate(trials, TrainingPlan(phases=phases)), trials, 0.0)
+    assert_fits(screen)
+    lines = screen.splitlines()
+    first = next(i for i, line in enumerate(lines) if line.startswith("  phases    500 steps  warm-up"))
+    assert "128 samples" in lines[first + 1] and lines[first + 1].endswith("and 5 evaluations")
+    assert lines[first + 2].strip().startswith("100 steps") and "64 samples" in lines[first + 2]
+    shares = [int(word[:-1]) for line in lines[first : first + 3] for word in line.split() if word.endswith("%")]
+    assert sum(shares) == pytest.approx(100, abs=1) and shares[1] > shares[0] > shares[2]
+    many = TrainingPlan(phases=tuple(Phase(10, samples_per_step=64 + i) for i in range(20)))
+    assert "and 12 more" in forecast_screen(extrapolate(trials, many), trials, 0.0)
 
 
 def test_a_run_without_a_row_has_no_time(tmp_path: Path) -> None:
