@@ -12,6 +12,7 @@ from greenlove_tracker.errors import UsageError, whole_number
 
 _WORKS = ("tokens_per_step", "samples_per_step", "work_per_step")
 _COUNTS = ("steps", "epochs", "tokens_per_step", "samples_per_step", "eval_every", "eval_from", "save_every")
+_LEAST, _MOST = 1e-12, 1e18  # of a number; beyond these it is a slip of the pen, or damage
 _OPTIONS = ("eval_every", "eval_from", "eval_s", "save_every", "name")  # of a phase as text, behind its length and work
 _WORD = re.compile(r"(\d[\d_]*)(steps?|epochs?)?(?:x([-+\d._e]+?)(tokens|samples|work)?)?", re.ASCII)
 
@@ -61,6 +62,8 @@ class Phase:
         for name in _COUNTS:
             if getattr(self, name) is not None:
                 object.__setattr__(self, name, whole_number(name, getattr(self, name)))
+                if getattr(self, name) > _MOST:
+                    raise UsageError(f"{name} cannot be meant: it is above {_MOST:g}")
         if len(works := [name for name in _WORKS if getattr(self, name) is not None]) > 1:
             raise UsageError(f"{' and '.join(works)} of one phase: give the one that its cost goes by")
         for name in ("work_per_step", "eval_s"):
@@ -141,8 +144,9 @@ class Phase:
                 "10epochsx64samples, 500x131072,eval_every=100"
             )
         count, unit, work, measure = match.groups()
-        values: dict[str, Any] = {"epochs" if (unit or "").startswith("epoch") else "steps": int(count)}
+        values: dict[str, Any] = {}
         try:
+            values["epochs" if (unit or "").startswith("epoch") else "steps"] = int(count)
             if work is not None:
                 is_count = measure in (None, "tokens", "samples")
                 values[f"{measure or 'tokens'}_per_step"] = int(work) if is_count else float(work)
@@ -165,10 +169,10 @@ def _number(value: float) -> str:
 def _positive(name: str, value: object) -> float:
     try:
         number = float(value)  # type: ignore[arg-type]
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         number = math.nan
-    if isinstance(value, bool) or not (math.isfinite(number) and number > 0):
-        raise UsageError(f"{name} must be a positive number, not {value!r}")
+    if isinstance(value, bool) or not _LEAST <= number <= _MOST:
+        raise UsageError(f"{name} must be a positive number, from {_LEAST:g} to {_MOST:g}, not {value!r}")
     return number
 
 

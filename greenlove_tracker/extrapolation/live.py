@@ -202,6 +202,8 @@ def _with_prior(per_unit: Mixture, prior: Forecast, total_units: float) -> Mixtu
         units = (prior.plan.steps or prior.plan.n_epochs) if prior.plan is not None else total_units
         mean = (expected.point - prior.one_off_s.point - between_s) / units
         variance = ((expected.upper - expected.lower) / 2 / z / units) ** 2
+    if mean <= 0:  # it took no time, and tells of none
+        return per_unit
     parts = []
     for weight, m, s, freedom in per_unit.parts():
         parts.append((weight * _PRIOR_IS_WRONG / mean, m, s, freedom))
