@@ -61,9 +61,7 @@ class Phase:
             raise UsageError("a phase is Phase(steps=…) or Phase(epochs=…): give one of the two")
         for name in _COUNTS:
             if getattr(self, name) is not None:
-                object.__setattr__(self, name, whole_number(name, getattr(self, name)))
-                if getattr(self, name) > _MOST:
-                    raise UsageError(f"{name} cannot be meant: it is above {_MOST:g}")
+                object.__setattr__(self, name, _count(name, getattr(self, name)))
         if len(works := [name for name in _WORKS if getattr(self, name) is not None]) > 1:
             raise UsageError(f"{' and '.join(works)} of one phase: give the one that its cost goes by")
         for name in ("work_per_step", "eval_s"):
@@ -160,6 +158,13 @@ class Phase:
                 raise
             raise UsageError(f"{text!r} is no phase: {error}") from error
         return cls(**values)
+
+
+def _count(name: str, value: object) -> int:
+    count = whole_number(name, value)
+    if count > _MOST:
+        raise UsageError(f"{name} cannot be meant: it is above {_MOST:g}")
+    return count
 
 
 def _number(value: float) -> str:
