@@ -1,0 +1,260 @@
+"""Forecasts of trainings on real GPUs, made while they ran: replayed through ``Tracker`` on their own clock.
+
+    python benchmarks/backtest_gpu.py --runs DIR
+
+The recordings are no part of this project: ``DIR`` holds the extracts named in docs/forecasting.md. The clock starts at
+the first step that was logged, a forecast is asked for after each logged point, and a tenth is a tenth of the steps.
+Copies of one run count once.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import tempfile
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+from scoring import markdown, told
+
+from greenlove_tracker import Forecast, Tracker
+from greenlove_tracker.tracker.session import open_run
+
+TENTHS = (1, 2, 3, 5, 7, 9)
+BEGIN, END = "<!-- GPU runs begin -->", "<!-- GPU runs end -->"
+_CONSTANT, _DRIFTS, _WARMS_UP = 0.007, 0.03, 0.25  # cost of a step in the last tenth against the first, less 1
+
+
+class ReplayClock:
+    """The clock of a recording."""
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+
+    def perf_s(self) -> float:
+        return self.now_s
+
+    def utc_s(self) -> float:
+        return 1_790_000_000.0 + self.now_s
+
+
+@dataclass(frozen=True)
+class StepRun:
+    """A training in steps.
+
+    Attributes:
+        name: of the run.
+        kind: how the cost of its steps goes.
+        steps: logged, from 0 at the first of them.
+        elapsed_s: the time at each, from 0.
+        phases: its plan in steps and tokens per step, where it is known; from the training's own first step.
+        first_step: the training's step that is 0 here.
+    """
+
+    name: str
+    kind: str
+    steps: tuple[int, ...]
+    elapsed_s: tuple[float, ...]
+    phases: tuple[tuple[int, int], ...]
+    first_step: int
+
+
+def _rows(path: Path) -> list[dict[str, str]]:
+    with path.open(newline="", encoding="utf-8") as stream:
+        return list(csv.DictReader(stream))
+
+
+def step_runs(folder: Path) -> list[StepRun]:
+    """Return the trainings in steps, each once."""
+    points: dict[str, list[tuple[int, float]]] = defaultdict(list)
+    for row in _rows(folder / "nanogpt_times.csv"):
+        points[row["run"]].append((int(row["step"]), int(row["elapsed_ms"]) / 1e3))
+    found: dict[tuple[tuple[int, float], ...], StepRun] = {}
+    for row in _rows(folder / "nanogpt_runs.csv"):
+        logged = points[row["run"]]
+        first, began_s = logged[0]
+        steps = tuple(step - first for step, _ in logged)
+        elapsed_s = tuple(s - began_s for _, s in logged)
+        phases = tuple(_phase(text) for text in row["phases_steps_x_tokens"].split())
+        run = StepRun(row["run"], _kind(steps, elapsed_s, has_plan=bool(phases)), steps, elapsed_s, phases, first)
+        found.setdefault(tuple(logged), run)
+    return list(found.values())
+
+
+def _phase(text: str) -> tuple[int, int]:
+    steps, tokens = text.split("x")
+    return int(steps), int(tokens)
+
+
+def _kind(steps: Sequence[int], elapsed_s: Sequence[float], *, has_plan: bool) -> str:
+    tenth_s = np.diff(np.interp(np.array([0.0, 0.1, 0.9, 1.0]) * steps[-1], steps, elapsed_s))
+    change = abs(tenth_s[2] / tenth_s[0] - 1)
+    if has_plan or change > _WARMS_UP:
+        return PLAN
+    return CONSTANT if change <= _CONSTANT else DRIFTS if change <= _DRIFTS else WARMS_UP
+
+
+CONSTANT, DRIFTS, WARMS_UP, PLAN = "constant", "drifts by 0.7–3%", "window warm-up, 3–25%", "batch grows by plan"
+
+
+@dataclass
+class Scores:
+    """Relative errors, widths and hits at each tenth."""
+
+    errors: dict[int, list[float]] = field(default_factory=lambda: defaultdict(list))
+    widths: dict[int, list[float]] = field(default_factory=lambda: defaultdict(list))
+    hits: dict[int, list[bool]] = field(default_factory=lambda: defaultdict(list))
+
+    def add(self, tenth: int, forecast: Forecast, truth_s: float) -> None:
+        """Add one forecast of the time."""
+        time = forecast.duration_s
+        self.errors[tenth].append(time.point / truth_s - 1)
+        self.widths[tenth].append((time.upper - time.lower) / truth_s)
+        self.hits[tenth].append(time.lower <= truth_s <= time.upper)
+
+    def cell(self, tenth: int) -> str:
+        """Return median error, how often the 95% interval held, and its median width, in per cent."""
+        if not self.errors[tenth]:
+            return "–"
+        error = np.median(np.abs(self.errors[tenth])) * 100
+        return f"{error:.2g} / {np.mean(self.hits[tenth]) * 100:.0f} / {np.median(self.widths[tenth]) * 100:.2g}"
+
+
+def replay_steps(run: StepRun, **options: object) -> Iterator[tuple[int, Forecast]]:
+    """Yield the forecast at each tenth of a run; steps between two that were logged took the same time each."""
+    total = run.steps[-1]
+    tenths = {next(i for i, step in enumerate(run.steps) if step * 10 >= total * tenth): tenth for tenth in TENTHS}
+    with virtual_tracker(total_steps=total, **options) as (tracker, clock):
+        points = zip(run.steps, run.elapsed_s, strict=True)
+        done, began_s = next(points)
+        for i, (step, elapsed_s) in enumerate(points, 1):
+            for k in range(done + 1, step + 1):
+                clock.now_s = began_s + (elapsed_s - began_s) * (k - done) / (step - done)
+                tracker.step()
+            done, began_s = step, elapsed_s
+            forecast = tracker_forecast(tracker)
+            if i in tenths and forecast is not None:
+                yield tenths[i], forecast
+            if i >= max(tenths):
+                return
+
+
+@contextmanager
+def virtual_tracker(**options: object) -> Iterator[tuple[Tracker, ReplayClock]]:
+    """Open a silent tracker on a clock that stands until it is moved."""
+    clock = ReplayClock()
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        Tracker(log_dir=folder, verbose=0, clock=clock, **options) as tracker,  # type: ignore[arg-type]
+    ):
+        yield tracker, clock
+
+
+def tracker_forecast(tracker: Tracker) -> Forecast | None:
+    """Return the forecast after what the tracker's own thread does each second."""
+    session = open_run()
+    if session is not None:
+        session.tick()
+    return tracker.forecast
+
+
+@dataclass(frozen=True)
+class EpochRun:
+    """A training in epochs, from its first one on.
+
+    Attributes:
+        name: of the run.
+        epochs: begin and end of each, in s.
+        total_s: time until the last evaluation's end, or the last epoch's.
+    """
+
+    name: str
+    epochs: tuple[tuple[float, float], ...]
+    total_s: float
+
+    @property
+    def eval_from(self) -> int | None:
+        """Epochs that were done when the first evaluation came."""
+        gaps = (after[0] - before[1] for before, after in pairwise(self.epochs))
+        return next((i for i, gap_s in enumerate(gaps, 1) if gap_s > 0.1), None)
+
+
+def epoch_runs(folder: Path, benchmark: str) -> list[EpochRun]:
+    """Return the trainings of a benchmark, each once: of those whose power was recorded, too."""
+    found: dict[tuple[tuple[float, float], ...], EpochRun] = {}
+    for name in ("mlperf_events.csv", "mlperf_power_events.csv"):
+        events: dict[str, list[tuple[str, float]]] = defaultdict(list)
+        for row in _rows(folder / name):
+            events[row["run"]].append((row["event"], int(row["at_ms"]) / 1e3))
+        for run, of_run in events.items():
+            if run.rpartition("-")[0] == benchmark:
+                epochs = _epochs(of_run)
+                end_s = next(at_s for event, at_s in of_run if event == "run_stop") - epochs[0][0]
+                inside = tuple((a - epochs[0][0], b - epochs[0][0]) for a, b in epochs if b - epochs[0][0] <= end_s)
+                found.setdefault(inside, EpochRun(run, inside, end_s))
+    return list(found.values())
+
+
+def _epochs(events: Sequence[tuple[str, float]]) -> list[tuple[float, float]]:
+    unit = "epoch" if any(event == "epoch_start" for event, _ in events) else "block"
+    begins = [at_s for event, at_s in events if event == f"{unit}_start"]
+    ends = [at_s for event, at_s in events if event == f"{unit}_stop"]
+    return list(zip(begins, ends, strict=False))
+
+
+def replay_epochs(run: EpochRun, **options: object) -> Iterator[tuple[int, Forecast]]:
+    """Yield the forecast at each tenth of a run."""
+    total = len(run.epochs)
+    tenths = {max(1, round(total * tenth / 10)): tenth for tenth in TENTHS}
+    with virtual_tracker(epochs=total, **options) as (tracker, clock):
+        for done, ((begin_s, end_s), following) in enumerate(zip(run.epochs, [*run.epochs[1:], None], strict=True), 1):
+            clock.now_s = begin_s
+            tracker.epoch_start()
+            clock.now_s = end_s
+            tracker.epoch_end()
+            if following is not None:
+                clock.now_s = following[0]
+            forecast = tracker_forecast(tracker)
+            if done in tenths and forecast is not None:
+                yield tenths[done], forecast
+
+
+def table(scores: dict[str, Scores], counts: dict[str, int]) -> str:
+    """Return the scores as Markdown: one row a kind, one column a tenth."""
+    rows = [[kind, str(counts[kind]), *(score.cell(t) for t in TENTHS)] for kind, score in scores.items()]
+    return markdown(["training", "runs", *(f"{t}/10" for t in TENTHS)], rows)
+
+
+def report(folder: Path) -> str:
+    """Return all replays as Markdown."""
+    scores: dict[str, Scores] = {kind: Scores() for kind in (CONSTANT, DRIFTS, WARMS_UP, PLAN)}
+    counts: dict[str, int] = defaultdict(int)
+    for run in step_runs(folder):
+        counts[run.kind] += 1
+        for tenth, forecast in replay_steps(run):
+            scores[run.kind].add(tenth, forecast, run.elapsed_s[-1])
+    for benchmark in ("resnet", "unet3d"):
+        kind = f"MLPerf {benchmark}, in epochs"
+        scores[kind] = Scores()
+        for epoch_run in epoch_runs(folder, benchmark):
+            counts[kind] += 1
+            for tenth, forecast in replay_epochs(epoch_run):
+                scores[kind].add(tenth, forecast, epoch_run.total_s)
+    return table(scores, counts)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--runs", type=Path, required=True, help="the folder of the recordings")
+    parser.add_argument("--into", type=Path, help="a page whose lines between the two marks are replaced")
+    arguments = parser.parse_args()
+    told(report(arguments.runs), arguments.into, BEGIN, END)
+
+
+if __name__ == "__main__":
+    main()
