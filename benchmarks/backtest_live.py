@@ -99,6 +99,7 @@ class Scenario:
     spikes: float = 0.0
     walk: float = 0.0
     drift: float = 0.0  # over the whole run, its sign by chance
+    rise: float = 0.0  # over the whole run, upwards
     change: float = 0.0  # of the level, half-way, its sign by chance
 
     def epochs(self, rng: np.random.Generator) -> Array:
@@ -109,7 +110,7 @@ class Scenario:
             noise[i] = self.phi * noise[i - 1] + math.sqrt(1 - self.phi**2) * rng.standard_normal()
         sign = 1.0 if rng.random() < 0.5 else -1.0
         times = 1.0 + self.noise * noise + self.walk * np.cumsum(rng.standard_normal(EPOCHS))
-        times += sign * self.drift * np.linspace(0.0, 1.0, EPOCHS)
+        times += (sign * self.drift + self.rise) * np.linspace(0.0, 1.0, EPOCHS)
         times[CHANGE_AT:] += sign * self.change
         times += 0.3 * (rng.random(EPOCHS) < self.spikes)
         times[0] += self.cold
@@ -123,6 +124,9 @@ SCENARIOS = (
     Scenario("spikes of 30%, one in 20", spikes=0.05),
     Scenario("random walk, 0.5% an epoch", walk=0.005),
     Scenario("drift of 5%", drift=0.05),
+    Scenario("linear rise by 30%", rise=0.3),
+    Scenario("linear rise to double", rise=1.0),
+    Scenario("linear rise to three times", rise=2.0),
     Scenario("change of regime by 30% half-way", change=0.3),
 )
 

@@ -1,11 +1,12 @@
-"""The mean of a series over its next units, while it runs: cold start, noise, drift and a change of regime.
+"""The mean of a series over its next units, while it runs: cold start, noise, trend, wander and change of regime.
 
-The model, on values relative to their median: y_i = μ + b·t_i + w(t_i) + ε_i. μ is the level; b a steady drift; w a
-random walk, as loads come and go; ε the noise of a unit. The future's mean is then predicted by generalised least
-squares with Goldberger's correction (JASA 57, 1962), which for w alone is the local-level model of Durbin and Koopman
-(Time Series Analysis by State Space Methods, 2012, ch. 2). How strong drift and walk are is hardly known, so it is
-integrated over, with prior weights. The present regime may have begun later than the series: after a cold start, or
-where a neighbour came; each candidate is weighted by its marginal likelihood.
+The model, on values relative to their median: y_i = μ + β·g(t_i) + w(t_i) + ε_i. μ is the level; β·g a trend, straight
+or fading; w a random walk, as loads come and go; ε the noise of a unit. The future's mean is then predicted by
+generalised least squares with Goldberger's correction (JASA 57, 1962), which for w alone is the local-level model of
+Durbin and Koopman (Time Series Analysis by State Space Methods, 2012, ch. 2). How strong trend and walk are is hardly
+known, so it is integrated over, with prior weights. The present regime may have begun later than the series: after a
+cold start, or where a neighbour came; each candidate is weighted by its marginal likelihood. And a step may come that
+nothing so far shows.
 """
 
 from __future__ import annotations
@@ -15,24 +16,35 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from greenlove_tracker.extrapolation.distributions import Array, Mixture
 
-# Priors, relative to the level: assumptions of the order of what recorded runs show (docs/forecasting.md).
-_NOISE, _NOISE_WEIGHT = 0.015, 2.0  # of a unit, worth so many observations
-_WALK_SCALE = 0.01  # half-Cauchy: how far the level walks over the whole run,
-_WALK_BY_NOISE = 2.0  # and by how much more on a machine that is noisy from epoch to epoch
+# Priors, relative to the level; chosen on recorded runs, as docs/forecasting.md says.
+_NOISE, _NOISE_WEIGHT = 0.007, 2.0  # of a unit, worth so many observations
+_OWN_NOISE = 0.01  # of a machine without other loads, in a hundredth of a run
+_WALK_SCALE = 0.001  # half-Cauchy: how far the level walks over the whole run on such a machine,
+_WALK_BY_NOISE = 3.0  # and on one that is noisier than that, by so much more
 _WALKS = np.array([3e-4, 2e-3, 6e-3, 0.012, 0.025, 0.05, 0.1, 0.2, 0.4, 0.8])
-_DRIFTS = ((0.0, 0.95), (0.1, 0.05))  # change over the whole run, and its prior weight
+_STEADY = 0.4  # that there is no trend. A trend changes the level over the whole run
+_CHANGES = (0.01, 0.03, 0.1, 0.3, 1.0)  # by about one of these, which are the less likely the larger they are:
+_LARGER = 0.5  # each is so many times as likely as the one before,
+_CHANGE_SPREAD = 0.25  # and stands for changes within this share of it (standard deviation),
+_RISES = 0.92  # upwards with this probability: windows, sequences and batches are made to grow.
+_FADES, _FADING = 0.2, 0.12  # that a trend fades, and how soon, by the length of the run
+_SPEEDS_UP = 0.4  # that it begins slowly and grows as the square of time
+_STEP, _STEP_BY_NOISE = 0.018, 2.0  # likewise: standard deviation of a step that is still to come,
+_STEPS = 1.0  # and how many of them a run has
 _COLD_EXCESS = 0.3  # half-Cauchy: median of what a cold unit takes beyond a warm one; it may be many times that
 _COLD_QUANTILES = (0.125, 0.375, 0.625, 0.875)  # that stand for it where nothing else is known
 _COLD_WEIGHTS = (0.5, 0.35, 0.1, 0.05)  # that so many units at the beginning are cold
-_SPIKE = 5.0  # standard deviations above its surroundings
+_SPIKE = 5.0  # standard deviations from its surroundings
 _LEAST_FOR_SPIKES = 6
 # That what came goes before the run ends: half of Gott's probability for a thing that has lasted so long to end within
 # so much more time (Nature 363, 1993).
 _ENDS = 0.5
-_CHANGE = 0.2  # that the regime changed at some time
+_CHANGE = 0.5  # that the regime changed at some time
+_LEFT_OUT = 1e-4  # of the probability: parts that hardly count, for a quantile costs in proportion to their number
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,28 +80,68 @@ def future_mean(series: Series) -> Mixture:
     excess = _spikes(y, u)
     y = y - excess
     spikes, spikes_deviation = _future_spikes(excess, u, series.remaining)
-    parts = [
-        (weight, mean + spikes, math.hypot(deviation, spikes_deviation), freedom)
-        for regime in _regimes(y, u)
-        for weight, mean, deviation, freedom in _futures(y, u, regime, series)
-    ]
-    highest = max(p[0] for p in parts)
-    likely = [(math.exp(p[0] - highest), p[1] * scale, p[2] * scale, p[3]) for p in parts if p[0] > highest - 14]
-    return Mixture.of(likely)
+    futures = np.hstack([future for regime in _regimes(y, u) for future in _futures(y, u, regime, series)])
+    step = _STEP + _STEP_BY_NOISE * _loads(y, u, series.total)
+    weights, means, deviations, freedoms = _with_steps(_likely(futures), series.remaining / series.total, step)
+    means, deviations = (means + spikes) * scale, np.hypot(deviations, spikes_deviation) * scale
+    return Mixture.of(list(zip(*(a.tolist() for a in (weights, means, deviations, freedoms)), strict=True)))
+
+
+def _likely(futures: Array) -> Array:
+    """Return the futures with weights for log weights, without those that hardly count, and those alike as one.
+
+    What is alike in degrees of freedom, and within a quarter of a standard deviation in mean and scale, becomes one
+    future of their weight, mean and variance (West, Journal of the Royal Statistical Society B 55, 1993, §3.3).
+    """
+    futures = futures[:, np.argsort(-futures[0])]
+    weights = np.exp(futures[0] - futures[0, 0])
+    shares = np.cumsum(weights) / weights.sum()
+    n = int(np.searchsorted(shares, 1.0 - _LEFT_OUT)) + 1
+    weights, (means, deviations, freedoms) = weights[:n], futures[1:, :n]
+    scales = np.round(4.0 * np.log(np.maximum(deviations, 1e-12)))
+    places = np.round(4.0 * means / np.exp(scales / 4.0))
+    _, group = np.unique(np.array([freedoms, scales, places]), axis=1, return_inverse=True)
+    sums = np.bincount(group, weights)
+    mean = np.bincount(group, weights * means) / sums
+    square = np.bincount(group, weights * (deviations**2 + (means - mean[group]) ** 2)) / sums
+    return np.array([sums, mean, np.sqrt(square), np.bincount(group, weights * freedoms) / sums])
+
+
+def _with_steps(futures: Array, remaining: float, size: float) -> Array:
+    """Return the futures, and beside each those in which the level steps up or down before the end.
+
+    Steps come as a Poisson process whose rate has a gamma prior; ``_STEPS`` of a run, worth one run. That none comes in
+    what remains, after a time without one, is then a power of the times (Gelman et al., Bayesian Data Analysis, 2013,
+    §2.6). The size is half-normal, the time uniform, so that the mean of what remains changes by their product.
+
+    Args:
+        futures: rows of weight, mean, scale and degrees of freedom.
+        remaining: share of the run.
+        size: standard deviation of a step.
+    """
+    none = (1.0 - remaining / 2.0) ** _STEPS
+    by = size / math.sqrt(2.0 * math.pi)
+    spread = math.sqrt(size**2 / 3.0 - by**2)
+    weights, means, deviations, freedoms = futures
+    return np.hstack(
+        [
+            [weights * none, means, deviations, freedoms],
+            [weights * (1.0 - none) * _RISES, means + by, np.hypot(deviations, spread), freedoms],
+            [weights * (1.0 - none) * (1.0 - _RISES), means - by, np.hypot(deviations, spread), freedoms],
+        ]
+    )
 
 
 def _spikes(y: Array, u: Array) -> Array:
-    """Return what single blocks take above the median of the five around them, where it is far more than noise."""
+    """Return what single blocks take above or below the median of the five around them, where it is beyond noise."""
     n = len(y)
     excess = np.zeros(n)
     if n < _LEAST_FOR_SPIKES:
         return excess
-    noise = _noise(y, u)
-    for i in range(len(_COLD_WEIGHTS) - 1, n):  # what lies before may be a cold start
-        begin = min(max(0, i - 2), n - 5)
-        above = y[i] - float(np.median(y[begin : begin + 5]))
-        if above > _SPIKE * noise / math.sqrt(u[i]):
-            excess[i] = above
+    medians = np.median(np.lib.stride_tricks.sliding_window_view(y, 5), axis=1)
+    i = np.arange(len(_COLD_WEIGHTS) - 1, n)  # what lies before may be a cold start
+    beyond = y[i] - medians[np.clip(i - 2, 0, n - 5)]
+    excess[i] = np.where(np.abs(beyond) > _SPIKE * _noise(y, u) / np.sqrt(u[i]), beyond, 0.0)
     return excess
 
 
@@ -132,29 +184,30 @@ def _regimes(y: Array, u: Array) -> Iterator[_Regime]:
         yield _Regime(math.log(_CHANGE / n) + before, split, float(np.average(y[:split], weights=u[:split])))
 
 
-def _futures(y: Array, u: Array, regime: _Regime, series: Series) -> Iterator[tuple[float, float, float, float]]:
-    """Yield log weight, mean, scale and degrees of freedom of the future, where the regime stays and where it ends."""
+def _futures(y: Array, u: Array, regime: _Regime, series: Series) -> Iterator[Array]:
+    """Yield rows of log weight, mean, scale and degrees of freedom, where the regime stays and where it ends."""
     start = regime.start
     if len(y) == 1:
         yield from _single(y, u, series)
         return
     lasted, remaining = float(u[start:].sum()), series.remaining
     ends = 0.0 if regime.former is None else _ENDS * remaining / (lasted + remaining)
-    for weight, mean, deviation, freedom in _predictions(y[start:], u[start:], series):
-        yield regime.log_weight + weight + math.log1p(-ends), mean, deviation, freedom
-        if regime.former is not None:
-            change = regime.former - mean  # at a time that is uniform over what remains: half of it on average
-            spread = math.hypot(deviation, change / math.sqrt(12.0))
-            yield regime.log_weight + weight + math.log(ends), mean + change / 2, spread, freedom
+    weights, means, deviations, freedoms = _predictions(y[start:], u[start:], series)
+    yield np.array([regime.log_weight + weights + math.log1p(-ends), means, deviations, freedoms])
+    if regime.former is not None:
+        changes = regime.former - means  # at a time that is uniform over what remains: half of it on average
+        spreads = np.hypot(deviations, changes / math.sqrt(12.0))
+        yield np.array([regime.log_weight + weights + math.log(ends), means + changes / 2, spreads, freedoms])
 
 
-def _single(y: Array, u: Array, series: Series) -> Iterator[tuple[float, float, float, float]]:
+def _single(y: Array, u: Array, series: Series) -> Iterator[Array]:
     """Yield the future after one block, which is as likely cold as not."""
-    for weight, mean, deviation, freedom in _predictions(y, u, series):
-        yield weight + math.log(0.5), mean, deviation, freedom
-        for quantile in _COLD_QUANTILES:
-            warm = 1.0 / (1.0 + _COLD_EXCESS * math.tan(math.pi / 2 * quantile))
-            yield weight + math.log(0.5 / len(_COLD_QUANTILES)), mean * warm, deviation * warm, freedom
+    weights, means, deviations, freedoms = _predictions(y, u, series)
+    yield np.array([weights + math.log(0.5), means, deviations, freedoms])
+    for quantile in _COLD_QUANTILES:
+        warm = 1.0 / (1.0 + _COLD_EXCESS * math.tan(math.pi / 2 * quantile))
+        weight = math.log(0.5 / len(_COLD_QUANTILES))
+        yield np.array([weights + weight, means * warm, deviations * warm, freedoms])
 
 
 def _best_split(y: Array, u: Array) -> int | None:
@@ -169,9 +222,8 @@ def _best_split(y: Array, u: Array) -> int | None:
 
 
 def _log_likelihood(y: Array, u: Array) -> float:
-    """Return the marginal likelihood of one regime without drift or walk."""
-    none = np.zeros(1)
-    return float(_fit(y, u, _noise(y, u), none, none).log_likelihood[0])
+    """Return the marginal likelihood of one regime without trend or walk."""
+    return float(_fit(y, u, np.zeros((1, len(y))), _noise(y, u), np.zeros(1), _NO_TREND).log_likelihood[0, 0])
 
 
 def _noise(y: Array, u: Array) -> float:
@@ -184,81 +236,138 @@ def _noise(y: Array, u: Array) -> float:
     return math.sqrt((_NOISE_WEIGHT * _NOISE**2 + n * robust**2) / (_NOISE_WEIGHT + n))
 
 
-@dataclass(frozen=True, slots=True)
-class _Fits:
-    """A level through a series, under several strengths of walk and drift at once; one entry of each array a strength.
+def _loads(y: Array, u: Array, total: float) -> float:
+    """Return the noise beyond that of a machine on its own, as other loads on it make it.
 
-    The variance of a unit's noise is unknown and has a scaled inverse-χ² prior. Every result follows from inner
-    products of the ones, the values and the times under the inverse of the values' covariance V.
+    It is that of a hundredth of the run, or of a unit where that is longer: the same from steps as from epochs.
+    """
+    noise = _noise(y, u)
+    n = len(y) // 2 * 2
+    if n >= 2 * _LEAST_FOR_SPIKES:  # what alternates, as evaluations in every other block, is less in pairs
+        pairs, sums = u[-n:].reshape(-1, 2).sum(axis=1), (u * y)[-n:].reshape(-1, 2).sum(axis=1)
+        noise = min(noise, _noise(sums / pairs, pairs))
+    return max(0.0, noise / math.sqrt(max(1.0, total / 100.0)) - _OWN_NOISE)
+
+
+@dataclass(frozen=True, slots=True)
+class _Trends:
+    """Trends that a series may have: each a curve times a change that is normal a priori; one entry of each a trend.
 
     Attributes:
-        level: generalised least squares' estimate; shape (k,).
-        precision: of the level: 1ᵀV⁻¹1.
-        variance: of a unit's noise.
+        curve: which of the curves; shape (s,).
+        change: prior mean of what multiplies it.
+        variance: of that.
+        log_prior: log of the trend's probability.
+    """
+
+    curve: NDArray[np.int64]
+    change: Array
+    variance: Array
+    log_prior: Array
+
+    @classmethod
+    def of(cls, trends: list[tuple[int, float, float, float]]) -> _Trends:
+        """Return the trends of (curve, change, its standard deviation, probability)."""
+        curve, change, deviation, probability = map(np.array, zip(*trends, strict=True))
+        return cls(curve, change, deviation**2, np.log(probability))
+
+
+_NO_TREND = _Trends.of([(0, 0.0, 0.0, 1.0)])
+
+
+def _prior_trends() -> _Trends:
+    """Return no trend, and those of every size, direction and curve."""
+    trends = [(0, 0.0, 0.0, _STEADY)]
+    for curve, p_curve in enumerate((1.0 - _FADES - _SPEEDS_UP, _FADES, _SPEEDS_UP)):
+        for sign, p_sign in ((1.0, _RISES), (-1.0, 1.0 - _RISES)):
+            for i, change in enumerate(_CHANGES):
+                p_change = _LARGER**i * (1.0 - _LARGER) / (1.0 - _LARGER ** len(_CHANGES))
+                p = (1.0 - _STEADY) * p_curve * p_sign * p_change
+                trends.append((curve, sign * change, _CHANGE_SPREAD * change, p))
+    return _Trends.of(trends)
+
+
+_TRENDS = _prior_trends()
+
+
+def _curves(t: Array) -> Array:
+    """Return the curves of trends at times by the length of the run, from 0 to 1: straight, fading, speeding up."""
+    return np.array([t, np.expm1(-t / _FADING) / math.expm1(-1.0 / _FADING), t**2])
+
+
+@dataclass(frozen=True, slots=True)
+class _Fits:
+    """A level through a series, under several trends and strengths of walk at once.
+
+    The variance of a unit's noise is unknown and has a scaled inverse-χ² prior. Every result follows from inner
+    products under the inverse of the values' covariance V, where the values are less the trend's prior mean.
+
+    Attributes:
+        level: generalised least squares' estimate; shape (s, k) for s trends and k strengths.
+        variance: of a unit's noise; shape (s, k).
         freedom: degrees of freedom of the variance.
-        log_likelihood: marginal.
-        times_residuals: tᵀV⁻¹(y − level).
-        times_ones: tᵀV⁻¹1.
-        times_times: tᵀV⁻¹t.
+        log_likelihood: marginal; shape (s, k).
+        products: of the ones, the values' residuals, the times and the trend's curve; shape (4, 4, s, k).
     """
 
     level: Array
-    precision: Array
     variance: Array
     freedom: float
     log_likelihood: Array
-    times_residuals: Array
-    times_ones: Array
-    times_times: Array
+    products: Array
 
-    def predict(self, slope: Array, variance: Array) -> tuple[Array, Array]:
-        """Return mean and standard deviation of a quantity of the same level.
+    def predict(self, walk: Array, trend: Array, variance: Array, expected: Array | float = 0.0) -> tuple[Array, Array]:
+        """Return mean and standard deviation of a quantity of the same level; each of shape (s, k).
 
         Args:
-            slope: its covariance with each value is this times the value's time; shape (k,).
-            variance: of it, in that of a unit's noise; shape (k,).
+            walk: its covariance with each value is this times the value's time, and
+            trend: this times the trend's curve; shape (s, 1).
+            variance: of it, in that of a unit's noise.
+            expected: of it beyond the level.
         """
-        mean = self.level + slope * self.times_residuals
-        missing = 1.0 - slope * self.times_ones
-        relative = variance - slope**2 * self.times_times + missing**2 / self.precision
+        of = self.products
+        mean = self.level + expected + walk * of[2, 1] + trend * of[3, 1]
+        missing = 1.0 - walk * of[2, 0] - trend * of[3, 0]
+        known = walk**2 * of[2, 2] + 2.0 * walk * trend * of[2, 3] + trend**2 * of[3, 3]
+        relative = variance - known + missing**2 / of[0, 0]
         return mean, np.sqrt(np.maximum(relative, 0.0) * self.variance)
 
 
-def _fit(y: Array, u: Array, noise: float, walk: Array, drift: Array) -> _Fits:
-    """Fit the level with the covariance ``V = diag(1/u) + walk · min(tᵢ, tⱼ) + drift · tᵢ tⱼ``.
+def _fit(y: Array, u: Array, curves: Array, noise: float, walk: Array, trends: _Trends) -> _Fits:
+    """Fit the level with the covariance ``V = diag(1/u) + walk · min(tᵢ, tⱼ) + trend · gᵢ gⱼ``.
 
     The inner products are sums over the innovations of a Kalman filter (Durbin and Koopman, 2012, §2.2, §4.3), which
-    whiten each column; the drift is a rank-one change of the inverse (Sherman and Morrison, Annals of Mathematical
+    whiten each column; the trend is a rank-one change of the inverse (Sherman and Morrison, Annals of Mathematical
     Statistics 21, 1950). All strengths go through one pass, without a matrix and without a thread of BLAS.
 
     Args:
         y: values of the blocks; shape (n,).
         u: their units.
+        curves: of trends, at the blocks' times; shape (c, n).
         noise: prior standard deviation of a unit's noise.
         walk: variances of the walk in a unit, in that of the noise; shape (k,).
-        drift: variances of the drift in a unit; shape (k,).
+        trends: to be tried, each with all walks.
     """
-    n, shift, t = len(y), float(y.mean()), np.cumsum(u) - u / 2
-    columns = np.column_stack([np.ones(n), y - shift, t])
-    products, log_determinant = np.zeros((3, 3, len(walk))), np.zeros(len(walk))
-    state, state_variance, at = np.zeros((3, len(walk))), np.zeros(len(walk)), 0.0
-    for column, units, time in zip(columns, u.tolist(), t.tolist(), strict=True):
-        state_variance = state_variance + walk * (time - at)
-        innovation_variance = state_variance + 1.0 / units
-        innovation = column[:, None] - state
-        gain = innovation / innovation_variance
-        products += innovation[:, None] * gain
-        log_determinant += np.log(innovation_variance)
-        state = state + state_variance * gain
-        state_variance = state_variance / (units * innovation_variance)
-        at = time
-    by_drift = 1.0 + drift * products[2, 2]
-    products = products - products[:, None, 2] * products[2] * (drift / by_drift)
-    log_determinant += np.log(by_drift)
+    n, shift = len(y), float(y.mean())
+    columns = np.vstack([np.ones(n), y - shift, np.cumsum(u) - u / 2, curves])
+    products, log_determinant = _inner_products(columns, u, walk)
+
+    chosen = np.zeros((len(trends.curve), 4, len(columns)))  # of each trend: ones, values less trend, times, curve
+    chosen[:, :3, :3] = np.eye(3)
+    each = np.arange(len(trends.curve))
+    chosen[each, 1, 3 + trends.curve] = -trends.change
+    chosen[each, 3, 3 + trends.curve] = 1.0
+    products = np.einsum("sia,abk->isbk", chosen, products)
+    products = np.einsum("isbk,sjb->ijsk", products, chosen)
+    variance = (trends.variance / noise**2)[:, None]
+    by_trend = 1.0 + variance * products[3, 3]
+    products = products - products[:, None, 3] * products[3] * (variance / by_trend)
+    log_determinant = log_determinant + np.log(by_trend)
 
     precision = products[0, 0]
     above_shift = products[0, 1] / precision
-    squares = np.maximum(products[1, 1] - above_shift * products[0, 1], 0.0)
+    products[:, 1] -= above_shift * products[:, 0]
+    squares = np.maximum(products[1, 1], 0.0)
     prior_squares, freedom = _NOISE_WEIGHT * noise**2, _NOISE_WEIGHT + n - 1
     log_likelihood = (
         math.lgamma(freedom / 2)
@@ -270,30 +379,50 @@ def _fit(y: Array, u: Array, noise: float, walk: Array, drift: Array) -> _Fits:
     )
     return _Fits(
         level=shift + above_shift,
-        precision=precision,
         variance=(prior_squares + squares) / freedom,
         freedom=freedom,
         log_likelihood=log_likelihood,
-        times_residuals=products[1, 2] - above_shift * products[0, 2],
-        times_ones=products[0, 2],
-        times_times=products[2, 2],
+        products=products,
     )
 
 
-def _predictions(y: Array, u: Array, series: Series) -> Iterator[tuple[float, float, float, float]]:
-    """Yield log of prior times likelihood, mean, scale and degrees of freedom for each strength of walk and drift."""
+def _inner_products(columns: Array, u: Array, walk: Array) -> tuple[Array, Array]:
+    """Return ``aᵀV⁻¹b`` of all pairs of columns, and the log determinant of V, without a trend.
+
+    Args:
+        columns: the third is the times; shape (c, n).
+        u: units of the blocks.
+        walk: variances of the walk in a unit; shape (k,).
+    """
+    c, k = len(columns), len(walk)
+    products, log_determinant = np.zeros((c, c, k)), np.zeros(k)
+    state, state_variance, at = np.zeros((c, k)), np.zeros(k), 0.0
+    for column, units, time in zip(columns.T, u.tolist(), columns[2].tolist(), strict=True):
+        state_variance = state_variance + walk * (time - at)
+        innovation_variance = state_variance + 1.0 / units
+        innovation = column[:, None] - state
+        gain = innovation / innovation_variance
+        products += innovation[:, None] * gain
+        log_determinant += np.log(innovation_variance)
+        state = state + state_variance * gain
+        state_variance = state_variance / (units * innovation_variance)
+        at = time
+    return products, log_determinant
+
+
+def _predictions(y: Array, u: Array, series: Series) -> tuple[Array, Array, Array, Array]:
+    """Return log of prior times likelihood, mean, scale and degrees of freedom for each trend and strength of walk."""
     now, remaining, total = float(u.sum()), series.remaining, series.total
     noise = _noise(y, u)
-    middle = now + remaining / 2
-    prior = np.gradient(_WALKS) / (1.0 + (_WALKS / (_WALK_SCALE + _WALK_BY_NOISE * noise)) ** 2)
+    scale = _WALK_SCALE + _WALK_BY_NOISE * _loads(y, u, total)
+    prior = np.gradient(_WALKS) / (1.0 + (_WALKS / scale) ** 2)
     prior /= prior.sum()
-    drifts, drift_weights = np.array(_DRIFTS).T
-    p = np.repeat((drifts / total / noise) ** 2, len(_WALKS))
-    q = np.tile(3.0 / total * (_WALKS / noise) ** 2, len(_DRIFTS))
-    fits = _fit(y, u, noise, q, p)
-    # the mean of a walk over (now, now + remaining): its variance is now + remaining / 3
-    variance = 1.0 / remaining + q * (now + remaining / 3) + p * middle**2
-    means, deviations = fits.predict(q + p * middle, variance)
-    log_weights = np.log(np.outer(drift_weights, prior).ravel()) + fits.log_likelihood
-    for weight, mean, deviation in zip(log_weights.tolist(), means.tolist(), deviations.tolist(), strict=True):
-        yield weight, mean, deviation, fits.freedom
+    walk = 3.0 / total * (_WALKS / noise) ** 2
+    fits = _fit(y, u, _curves((np.cumsum(u) - u / 2) / total), noise, walk, _TRENDS)
+    # of the mean over what remains: the trend's curve, and the walk's variance, which is now + remaining / 3
+    ahead = _curves((now + (np.arange(50) + 0.5) / 50 * remaining) / total).mean(axis=1)[_TRENDS.curve][:, None]
+    trend = ahead * _TRENDS.variance[:, None] / noise**2
+    variance = 1.0 / remaining + walk * (now + remaining / 3) + trend * ahead
+    means, deviations = fits.predict(walk, trend, variance, _TRENDS.change[:, None] * ahead)
+    log_weights = _TRENDS.log_prior[:, None] + np.log(prior) + fits.log_likelihood
+    return log_weights.ravel(), means.ravel(), deviations.ravel(), np.full(means.size, fits.freedom)

@@ -26,10 +26,10 @@ def noisy(n, mean=10.0, share=0.01, seed=0):
 def test_done_and_remaining_add_up_with_startup_and_gaps():
     forecast = forecast_run(progress([10.0] * 10, 40, [1.0] * 9))
     # nine gaps are seen, 31 remain: the last epoch is followed by one too
-    assert forecast.duration_s.point == pytest.approx(2 + 400 + 40, rel=1e-3)
+    assert forecast.duration_s.point == pytest.approx(2 + 400 + 40, rel=2e-3)
     assert forecast.duration_s.lower <= 442 <= forecast.duration_s.upper
     assert forecast.method == "live" and forecast.one_off_s.point == 2.0
-    assert forecast.per_epoch_s.point == pytest.approx(10.0, rel=1e-3)
+    assert forecast.per_epoch_s.point == pytest.approx(10.0, rel=2e-3)
     assert forecast.duration_p99_s > forecast.duration_s.upper > forecast.duration_s.point
 
 

@@ -22,66 +22,119 @@ def interval(values, total, coverage=0.95):
 
 def test_the_level_of_the_nile_is_that_of_the_kalman_filter():
     flow = sm.datasets.nile.load().data["volume"].to_numpy(dtype=float)
-    q, now = np.array([NILE_WALK / NILE_NOISE]), len(flow) - 0.5
-    fit = local_level._fit(flow, np.ones(len(flow)), 1.0, q, np.zeros(1))
-    (mean,), (deviation,) = fit.predict(q, q * now)
+    n = len(flow)
+    q = np.array([NILE_WALK / NILE_NOISE])
+    fit = local_level._fit(flow, np.ones(n), np.zeros((1, n)), 1.0, q, local_level._NO_TREND)
+    ((mean,),), ((deviation,),) = fit.predict(q, np.zeros((1, 1)), q * (n - 0.5))
     model = sm.tsa.UnobservedComponents(flow, "local level")
     filtered = model.filter([NILE_NOISE, NILE_WALK])
     assert mean == pytest.approx(filtered.filtered_state[0, -1], rel=1e-6)
     assert mean == pytest.approx(798.37, abs=0.01)  # Durbin and Koopman's filtered level of 1970
     relative = filtered.filtered_state_cov[0, 0, -1] / NILE_NOISE
-    assert deviation**2 / fit.variance[0] == pytest.approx(relative, rel=1e-6)
+    assert deviation**2 / fit.variance[0, 0] == pytest.approx(relative, rel=1e-6)
 
 
 def test_the_marginal_likelihood_is_that_of_a_multivariate_t_without_its_mean():
     rng = np.random.default_rng(3)
-    y, u = rng.normal(1.0, 0.02, 6), np.array([1.0, 2.0, 1.0, 1.0, 0.5, 1.0])
-    t, walk, drift = np.cumsum(u) - u / 2, 0.3, 0.02
-    covariance = np.diag(1.0 / u) + walk * np.minimum.outer(t, t) + drift * np.outer(t, t)
-    fit = local_level._fit(y, u, 0.02, np.array([walk]), np.array([drift]))
+    y, u, noise, walk = rng.normal(1.0, 0.02, 6), np.array([1.0, 2.0, 1.0, 1.0, 0.5, 1.0]), 0.02, 0.3
+    t = np.cumsum(u) - u / 2
+    curves = local_level._curves(t / 20.0)
+    trends = local_level._Trends.of([(0, 0.0, 0.0, 0.5), (1, -0.03, 0.01, 0.3), (2, 0.4, 0.2, 0.2)])
+    fit = local_level._fit(y, u, curves, noise, np.array([0.0, walk]), trends)
     # the differences from the first value hold all that is not the mean: their density, up to the flat prior's constant
     contrast = np.hstack([-np.ones((5, 1)), np.eye(5)])
-    scatter = contrast @ covariance @ contrast.T * 0.02**2
-    density = stats.multivariate_t.logpdf(contrast @ y, shape=scatter, df=local_level._NOISE_WEIGHT)
-    assert fit.log_likelihood == pytest.approx([density], abs=1e-9)
+    for i, (curve, change, variance) in enumerate(zip(trends.curve, trends.change, trends.variance, strict=True)):
+        for j, q in enumerate((0.0, walk)):
+            g = curves[curve]
+            covariance = np.diag(1.0 / u) + q * np.minimum.outer(t, t) + variance / noise**2 * np.outer(g, g)
+            scatter = contrast @ covariance @ contrast.T * noise**2
+            density = stats.multivariate_t.logpdf(
+                contrast @ y, loc=contrast @ g * change, shape=scatter, df=local_level._NOISE_WEIGHT
+            )
+            assert fit.log_likelihood[i, j] == pytest.approx(density, abs=1e-9)
 
 
-def test_walk_and_drift_are_predicted_as_generalised_least_squares_with_whole_matrices_does():
+def test_walk_and_trend_are_predicted_as_generalised_least_squares_with_whole_matrices_does():
     rng = np.random.default_rng(4)
-    u = rng.uniform(0.5, 40.0, 30)
-    y, t, noise = rng.normal(1.0, 0.02, 30), np.cumsum(u) - u / 2, 0.02
-    walk, drift, slope, variance = (
-        np.array([0.0, 1e-3, 0.7]),
-        np.array([0.0, 1e-5, 0.0]),
-        np.array([0.0, 2e-3, 0.9]),
-        900.0,
+    u, noise, walks, of_walk, variance = rng.uniform(0.5, 40.0, 30), 0.02, (0.0, 1e-3, 0.7), (0.0, 2e-3, 0.9), 5000.0
+    y, t = rng.normal(1.0, 0.02, 30), np.cumsum(u) - u / 2
+    curves = local_level._curves(t / 1000.0)
+    trends = local_level._Trends.of([(0, 0.0, 0.0, 0.5), (1, 0.1, 0.05, 0.25), (2, -1.0, 0.5, 0.25)])
+    ahead = np.array([0.0, 0.8, 0.7])
+    of_trend = ahead * trends.variance / noise**2
+    fits = local_level._fit(y, u, curves, noise, np.array(walks), trends)
+    means, deviations = fits.predict(
+        np.array(of_walk), of_trend[:, None], np.array([variance]), (trends.change * ahead)[:, None]
     )
-    fits = local_level._fit(y, u, noise, walk, drift)
-    means, deviations = fits.predict(slope, np.full(3, variance))
     for i in range(3):
-        covariance = np.diag(1.0 / u) + walk[i] * np.minimum.outer(t, t) + drift[i] * np.outer(t, t)
-        factor, ones, c = linalg.cho_factor(covariance, lower=True), np.ones(30), slope[i] * t
-        solved_ones = linalg.cho_solve(factor, ones)
-        level = y @ solved_ones / (ones @ solved_ones)
-        squares = (y - level) @ linalg.cho_solve(factor, y - level)
-        scale = (local_level._NOISE_WEIGHT * noise**2 + squares) / fits.freedom
-        missing = 1.0 - c @ solved_ones
-        relative = variance - c @ linalg.cho_solve(factor, c) + missing**2 / (ones @ solved_ones)
-        assert means[i] == pytest.approx(level + c @ linalg.cho_solve(factor, y - level), rel=1e-9)
-        assert deviations[i] == pytest.approx(math.sqrt(relative * scale), rel=1e-9)
+        g = curves[trends.curve[i]]
+        less_trend = y - trends.change[i] * g
+        for j in range(3):
+            covariance = (
+                np.diag(1.0 / u) + walks[j] * np.minimum.outer(t, t) + trends.variance[i] / noise**2 * np.outer(g, g)
+            )
+            factor, ones = linalg.cho_factor(covariance, lower=True), np.ones(30)
+            c = of_walk[j] * t + of_trend[i] * g
+            solved_ones = linalg.cho_solve(factor, ones)
+            level = less_trend @ solved_ones / (ones @ solved_ones)
+            residuals = linalg.cho_solve(factor, less_trend - level)
+            scale = (local_level._NOISE_WEIGHT * noise**2 + (less_trend - level) @ residuals) / fits.freedom
+            missing = 1.0 - c @ solved_ones
+            relative = variance - c @ linalg.cho_solve(factor, c) + missing**2 / (ones @ solved_ones)
+            expected = level + trends.change[i] * ahead[i] + c @ residuals
+            assert means[i, j] == pytest.approx(expected, rel=1e-8)
+            assert deviations[i, j] == pytest.approx(math.sqrt(relative * scale), rel=1e-8)
+
+
+def test_curves_of_trends_go_from_0_to_1_and_fade_or_speed_up():
+    straight, fading, growing = local_level._curves(np.linspace(0.0, 1.0, 5))
+    assert straight.tolist() == [0.0, 0.25, 0.5, 0.75, 1.0]
+    for curve, sign in ((fading, -1.0), (growing, 1.0)):
+        assert (curve[0], curve[-1]) == pytest.approx((0.0, 1.0))
+        assert np.all(sign * np.diff(curve, 2) > 0)
+
+
+def test_trends_have_a_probability_of_1_together():
+    assert np.exp(local_level._TRENDS.log_prior).sum() == pytest.approx(1.0)
+
+
+def test_futures_that_are_alike_become_one_of_the_same_mean_and_variance():
+    rng = np.random.default_rng(7)
+    n = 400
+    futures = np.array([rng.normal(0, 1, n), rng.normal(1, 0.05, n), rng.uniform(0.01, 0.1, n), np.full(n, 20.0)])
+    weights = np.exp(futures[0])
+    likely = local_level._likely(futures)
+    assert likely.shape[1] < n / 2
+    for moment in (lambda m, s: m, lambda m, s: m**2 + s**2):
+        expected = np.average(moment(futures[1], futures[2]), weights=weights)
+        assert np.average(moment(likely[1], likely[2]), weights=likely[0]) == pytest.approx(expected, rel=1e-3)
+
+
+def test_steps_that_are_to_come_move_the_mean_of_what_remains_as_drawn_ones_do():
+    rng = np.random.default_rng(8)
+    one = np.array([[1.0], [1.0], [0.01], [1e6]])
+    weights, means, deviations, _ = local_level._with_steps(one, 0.6, 0.02)
+    assert weights.sum() == pytest.approx(1.0)
+    # a rate of gamma prior, less likely after 0.4 of a run without a step; at least one comes in the 0.6 that remain
+    rates = rng.gamma(local_level._STEPS, 1.0 / 1.4, 100_000)
+    assert weights[0] == pytest.approx(np.mean(np.exp(-0.6 * rates)), rel=0.01)
+    changes = np.abs(rng.normal(0, 0.02, 100_000)) * rng.random(100_000)
+    assert means[1] - 1.0 == pytest.approx(changes.mean(), rel=0.02)
+    assert deviations[1] ** 2 - 0.01**2 == pytest.approx(changes.var(), rel=0.03)
+    assert weights[1] > weights[2] and means[2] < 1.0 < means[1]
 
 
 def test_a_single_regime_is_the_mean_of_its_units():
     values = [10.0, 10.2, 9.9, 10.1, 10.0, 9.8, 10.1, 10.0]
     lower, point, upper = interval(values, 10)
-    assert point == pytest.approx(np.mean(values), rel=2e-3)
+    assert point == pytest.approx(np.mean(values), rel=5e-3)  # a little more: a rise may come rather than a fall
     assert lower < 9.9 and 10.1 < upper < 11.0
 
 
 def test_blocks_weigh_by_their_units():
     series = Series(np.array([1.0, 2.0]), np.array([99.0, 1.0]), 200.0)
-    fit = local_level._fit(series.values, series.units, 0.02, np.zeros(1), np.zeros(1))
-    assert fit.level == pytest.approx([1.01])
+    fit = local_level._fit(series.values, series.units, np.zeros((1, 2)), 0.02, np.zeros(1), local_level._NO_TREND)
+    assert fit.level[0, 0] == pytest.approx(1.01)
 
 
 @pytest.mark.parametrize("cold", [[2.0], [1.8, 1.3]])
@@ -108,7 +161,7 @@ def test_a_change_of_regime_is_found_within_five_epochs(after, height):
     values = np.concatenate([rng.normal(1.0, 0.01, 30), rng.normal(height, 0.01 * height, after)])
     lower, point, upper = interval(values, 80)
     assert lower < height < upper
-    assert point == pytest.approx(height, rel=0.03)
+    assert point == pytest.approx(height, rel=0.04)
 
 
 def test_spikes_keep_their_rate_and_do_not_move_the_level():
@@ -119,10 +172,55 @@ def test_spikes_keep_their_rate_and_do_not_move_the_level():
     assert lower > 0.97 and upper < 1.15
 
 
-def test_a_drift_is_followed():
-    values = 1.0 + 0.004 * np.arange(40) + np.random.default_rng(1).normal(0, 0.005, 40)
-    lower, _, upper = interval(values, 80)
-    assert lower < 1.0 + 0.004 * 59.5 < upper
+def test_a_spike_and_the_dip_behind_it_cancel():
+    values = np.ones(40) + np.random.default_rng(0).normal(0, 0.005, 40)
+    values[19:21] += (0.5, -0.5)
+    lower, point, upper = interval(values, 200)
+    assert point == pytest.approx(1.0, abs=0.01)
+    assert lower > 0.95 and upper < 1.1
+
+
+@pytest.mark.parametrize("rise", [-0.4, 0.05, 0.3, 1.0, 2.0])
+def test_a_trend_of_any_size_is_followed_from_the_quarter_on(rise):
+    held = 0
+    for seed in range(20):
+        values = 1.0 + rise * np.linspace(0, 1, 100) + np.random.default_rng(seed).normal(0, 0.01, 100)
+        lower, _, upper = interval(values[:25], 100)
+        held += lower < values[25:].mean() < upper
+    assert held >= 17
+
+
+def test_a_trend_that_fades_is_not_taken_for_a_straight_one():
+    t = np.arange(40) / 80
+    values = 1.0 + 0.2 * (1 - np.exp(-t / 0.15)) + np.random.default_rng(1).normal(0, 0.003, 40)
+    _, point, _ = interval(values, 80)
+    assert point == pytest.approx(1.2, abs=0.02)  # a straight line through them ends at 1.4
+
+
+def test_a_quiet_machine_gets_a_narrow_interval_and_a_noisy_one_a_wide_one():
+    draws = np.random.default_rng(2).standard_normal(30)
+    widths = []
+    for noise in (0.002, 0.02, 0.1):
+        lower, _, upper = interval(1.0 + noise * draws, 100)
+        widths.append(upper - lower)
+    assert widths[0] < 0.05 and widths[0] < widths[1] / 1.5 < widths[2] / 3.0
+
+
+def test_loads_are_seen_alike_from_epochs_and_from_steps_and_not_in_what_alternates():
+    y = 1.0 + 0.05 * np.random.default_rng(6).standard_normal(40)
+    of_epochs = local_level._loads(y, np.ones(40), 100.0)
+    of_steps = local_level._loads(y, np.full(40, 50.0), 5000.0)
+    assert of_epochs == pytest.approx(0.04, rel=0.35)
+    assert of_steps == pytest.approx(of_epochs, rel=0.01)
+    alternating = 1.0 + 0.02 * np.tile([1.0, -1.0], 20) + 0.001 * np.random.default_rng(6).standard_normal(40)
+    assert local_level._loads(alternating, np.ones(40), 100.0) == 0.0
+
+
+def test_late_in_a_run_what_may_still_come_keeps_the_interval_from_closing():
+    draws = 1.0 + 1e-5 * np.random.default_rng(2).standard_normal(100)
+    for done in (50, 70, 90):
+        lower, _, upper = interval(draws[:done], 100)
+        assert upper - lower > 0.002
 
 
 @pytest.mark.slow
