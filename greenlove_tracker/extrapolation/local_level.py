@@ -22,7 +22,7 @@ from greenlove_tracker.extrapolation.distributions import Array, Mixture
 
 # Priors, relative to the level; chosen on recorded runs, as docs/forecasting.md says.
 _NOISE, _NOISE_WEIGHT = 0.007, 2.0  # of a unit, worth so many observations
-_OWN_NOISE = 0.01  # of a machine without other loads, in a hundredth of a run
+_OWN_NOISE = 0.008  # of a machine without other loads, in a hundredth of a run
 _WALK_SCALE = 0.001  # half-Cauchy: how far the level walks over the whole run on such a machine,
 _WALK_BY_NOISE = 3.0  # and on one that is noisier than that, by so much more
 _WALKS = np.array([3e-4, 2e-3, 6e-3, 0.012, 0.025, 0.05, 0.1, 0.2, 0.4, 0.8])
@@ -33,7 +33,7 @@ _CHANGE_SPREAD = 0.25  # and stands for changes within this share of it (standar
 _RISES = 0.92  # upwards with this probability: windows, sequences and batches are made to grow.
 _FADES, _FADING = 0.2, 0.12  # that a trend fades, and how soon, by the length of the run
 _SPEEDS_UP = 0.4  # that it begins slowly and grows as the square of time
-_STEP, _STEP_BY_NOISE = 0.018, 2.0  # likewise: standard deviation of a step that is still to come,
+_STEP, _STEP_BY_NOISE = 0.018, 1.5  # likewise: standard deviation of a step that is still to come,
 _STEPS = 1.0  # and how many of them a run has
 _COLD_EXCESS = 0.3  # half-Cauchy: median of what a cold unit takes beyond a warm one; it may be many times that
 _COLD_QUANTILES = (0.125, 0.375, 0.625, 0.875)  # that stand for it where nothing else is known
@@ -44,7 +44,7 @@ _LEAST_FOR_SPIKES = 6
 # so much more time (Nature 363, 1993).
 _ENDS = 0.5
 _CHANGE = 0.5  # that the regime changed at some time
-_LEFT_OUT = 1e-4  # of the probability: parts that hardly count, for a quantile costs in proportion to their number
+_LEFT_OUT = 1e-3  # of the probability: parts that hardly count, for a quantile costs in proportion to their number
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +90,7 @@ def future_mean(series: Series) -> Mixture:
 def _likely(futures: Array) -> Array:
     """Return the futures with weights for log weights, without those that hardly count, and those alike as one.
 
-    What is alike in degrees of freedom, and within a quarter of a standard deviation in mean and scale, becomes one
+    What is alike in degrees of freedom, and within half a standard deviation in mean and scale, becomes one
     future of their weight, mean and variance (West, Journal of the Royal Statistical Society B 55, 1993, §3.3).
     """
     futures = futures[:, np.argsort(-futures[0])]
@@ -98,8 +98,8 @@ def _likely(futures: Array) -> Array:
     shares = np.cumsum(weights) / weights.sum()
     n = int(np.searchsorted(shares, 1.0 - _LEFT_OUT)) + 1
     weights, (means, deviations, freedoms) = weights[:n], futures[1:, :n]
-    scales = np.round(4.0 * np.log(np.maximum(deviations, 1e-12)))
-    places = np.round(4.0 * means / np.exp(scales / 4.0))
+    scales = np.round(2.0 * np.log(np.maximum(deviations, 1e-12)))
+    places = np.round(2.0 * means / np.exp(scales / 2.0))
     _, group = np.unique(np.array([freedoms, scales, places]), axis=1, return_inverse=True)
     sums = np.bincount(group, weights)
     mean = np.bincount(group, weights * means) / sums
