@@ -75,7 +75,9 @@ def future_mean(series: Series) -> Mixture:
     """
     scale = float(np.median(series.values))
     if scale <= 0.0:  # mostly nothing happened: plain mean
-        scale = float(series.values.mean()) or 1.0
+        scale = float(series.values.mean())
+    if scale <= 0.0:
+        return Mixture.exactly(0.0)
     y, u = series.values / scale, series.units
     excess = _spikes(y, u)
     y = y - excess
