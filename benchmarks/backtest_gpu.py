@@ -23,6 +23,7 @@ import numpy as np
 from scoring import markdown, told
 
 from greenlove_tracker import Forecast, Tracker
+from greenlove_tracker.forecasting import Estimate
 from greenlove_tracker.tracker.session import open_run
 
 TENTHS = (1, 2, 3, 5, 7, 9)
@@ -64,7 +65,8 @@ class StepRun:
     first_step: int
 
 
-def _rows(path: Path) -> list[dict[str, str]]:
+def read_rows(path: Path) -> list[dict[str, str]]:
+    """Return the rows of a table."""
     with path.open(newline="", encoding="utf-8") as stream:
         return list(csv.DictReader(stream))
 
@@ -72,10 +74,10 @@ def _rows(path: Path) -> list[dict[str, str]]:
 def step_runs(folder: Path) -> list[StepRun]:
     """Return the trainings in steps, each once."""
     points: dict[str, list[tuple[int, float]]] = defaultdict(list)
-    for row in _rows(folder / "nanogpt_times.csv"):
+    for row in read_rows(folder / "nanogpt_times.csv"):
         points[row["run"]].append((int(row["step"]), int(row["elapsed_ms"]) / 1e3))
     found: dict[tuple[tuple[int, float], ...], StepRun] = {}
-    for row in _rows(folder / "nanogpt_runs.csv"):
+    for row in read_rows(folder / "nanogpt_runs.csv"):
         logged = points[row["run"]]
         first, began_s = logged[0]
         steps = tuple(step - first for step, _ in logged)
@@ -110,12 +112,11 @@ class Scores:
     widths: dict[int, list[float]] = field(default_factory=lambda: defaultdict(list))
     hits: dict[int, list[bool]] = field(default_factory=lambda: defaultdict(list))
 
-    def add(self, tenth: int, forecast: Forecast, truth_s: float) -> None:
-        """Add one forecast of the time."""
-        time = forecast.duration_s
-        self.errors[tenth].append(time.point / truth_s - 1)
-        self.widths[tenth].append((time.upper - time.lower) / truth_s)
-        self.hits[tenth].append(time.lower <= truth_s <= time.upper)
+    def add(self, tenth: int, estimate: Estimate, truth: float) -> None:
+        """Add one forecast of the time, or of the energy."""
+        self.errors[tenth].append(estimate.point / truth - 1)
+        self.widths[tenth].append((estimate.upper - estimate.lower) / truth)
+        self.hits[tenth].append(estimate.lower <= truth <= estimate.upper)
 
     def cell(self, tenth: int) -> str:
         """Return median error, how often the 95% interval held, and its median width, in per cent."""
@@ -145,9 +146,9 @@ def replay_steps(run: StepRun, **options: object) -> Iterator[tuple[int, Forecas
 
 
 @contextmanager
-def virtual_tracker(**options: object) -> Iterator[tuple[Tracker, ReplayClock]]:
+def virtual_tracker(clock: ReplayClock | None = None, **options: object) -> Iterator[tuple[Tracker, ReplayClock]]:
     """Open a silent tracker on a clock that stands until it is moved."""
-    clock = ReplayClock()
+    clock = clock or ReplayClock()
     with (
         tempfile.TemporaryDirectory() as folder,
         Tracker(log_dir=folder, verbose=0, clock=clock, **options) as tracker,  # type: ignore[arg-type]
@@ -171,11 +172,13 @@ class EpochRun:
         name: of the run.
         epochs: begin and end of each, in s.
         total_s: time until the last evaluation's end, or the last epoch's.
+        began_s: when the first epoch began, on the recording's clock.
     """
 
     name: str
     epochs: tuple[tuple[float, float], ...]
     total_s: float
+    began_s: float
 
     @property
     def eval_from(self) -> int | None:
@@ -186,17 +189,27 @@ class EpochRun:
 
 def epoch_runs(folder: Path, benchmark: str) -> list[EpochRun]:
     """Return the trainings of a benchmark, each once: of those whose power was recorded, too."""
+    return _runs_in(folder, ("mlperf_events.csv", "mlperf_power_events.csv"), benchmark)
+
+
+def power_runs(folder: Path, benchmark: str) -> list[EpochRun]:
+    """Return the trainings of a benchmark whose power was recorded."""
+    return _runs_in(folder, ("mlperf_power_events.csv",), benchmark)
+
+
+def _runs_in(folder: Path, names: Sequence[str], benchmark: str) -> list[EpochRun]:
     found: dict[tuple[tuple[float, float], ...], EpochRun] = {}
-    for name in ("mlperf_events.csv", "mlperf_power_events.csv"):
+    for name in names:
         events: dict[str, list[tuple[str, float]]] = defaultdict(list)
-        for row in _rows(folder / name):
+        for row in read_rows(folder / name):
             events[row["run"]].append((row["event"], int(row["at_ms"]) / 1e3))
         for run, of_run in events.items():
             if run.rpartition("-")[0] == benchmark:
                 epochs = _epochs(of_run)
-                end_s = next(at_s for event, at_s in of_run if event == "run_stop") - epochs[0][0]
-                inside = tuple((a - epochs[0][0], b - epochs[0][0]) for a, b in epochs if b - epochs[0][0] <= end_s)
-                found.setdefault(inside, EpochRun(run, inside, end_s))
+                began_s = epochs[0][0]
+                end_s = next(at_s for event, at_s in of_run if event == "run_stop") - began_s
+                inside = tuple((a - began_s, b - began_s) for a, b in epochs if b - began_s <= end_s)
+                found.setdefault(inside, EpochRun(run, inside, end_s, began_s))
     return list(found.values())
 
 
@@ -207,11 +220,11 @@ def _epochs(events: Sequence[tuple[str, float]]) -> list[tuple[float, float]]:
     return list(zip(begins, ends, strict=False))
 
 
-def replay_epochs(run: EpochRun, **options: object) -> Iterator[tuple[int, Forecast]]:
+def replay_epochs(run: EpochRun, clock: ReplayClock | None = None, **options: object) -> Iterator[tuple[int, Forecast]]:
     """Yield the forecast at each tenth of a run."""
     total = len(run.epochs)
     tenths = {max(1, round(total * tenth / 10)): tenth for tenth in TENTHS}
-    with virtual_tracker(epochs=total, **options) as (tracker, clock):
+    with virtual_tracker(clock, epochs=total, **options) as (tracker, clock):
         for done, ((begin_s, end_s), following) in enumerate(zip(run.epochs, [*run.epochs[1:], None], strict=True), 1):
             clock.now_s = begin_s
             tracker.epoch_start()
@@ -237,14 +250,14 @@ def report(folder: Path) -> str:
     for run in step_runs(folder):
         counts[run.kind] += 1
         for tenth, forecast in replay_steps(run):
-            scores[run.kind].add(tenth, forecast, run.elapsed_s[-1])
+            scores[run.kind].add(tenth, forecast.duration_s, run.elapsed_s[-1])
     for benchmark in ("resnet", "unet3d"):
         kind = f"MLPerf {benchmark}, in epochs"
         scores[kind] = Scores()
         for epoch_run in epoch_runs(folder, benchmark):
             counts[kind] += 1
             for tenth, forecast in replay_epochs(epoch_run):
-                scores[kind].add(tenth, forecast, epoch_run.total_s)
+                scores[kind].add(tenth, forecast.duration_s, epoch_run.total_s)
     return table(scores, counts)
 
 
