@@ -20,7 +20,7 @@ import numpy as np
 from backtest_gpu import TENTHS, EpochRun, ReplayClock, Scores, power_runs, read_rows, replay_epochs
 from scoring import markdown, told
 
-from greenlove_tracker import Forecast
+from greenlove_tracker import Forecast, Phase
 from greenlove_tracker.meter import MeterInfo
 from greenlove_tracker.records import Energy, Method
 from greenlove_tracker.units import kwh_from_w_s
@@ -28,6 +28,7 @@ from greenlove_tracker.units import kwh_from_w_s
 BEGIN, END = "<!-- node energy begin -->", "<!-- node energy end -->"
 BENCHMARKS = ("resnet", "unet3d", "ssd", "llama2_70b_lora")  # the others have a single epoch
 _BY_THE_CLOCK = ("resnet", "unet3d")  # whose number of epochs tells their time; the others end within an epoch
+_PLANNED = ", its evaluations told"  # when they come, and what one took in the run before
 _HOLE_S = 5.0
 _STABLE = 0.05  # an epoch whose energy is within this of the next one's is stable
 
@@ -100,10 +101,10 @@ def node_power(folder: Path, run: EpochRun) -> NodePower:
     return NodePower(at_s, np.array([float(row["wall_w"]) for row in rows]))
 
 
-def replay(run: EpochRun, power: NodePower) -> Iterator[Made]:
+def replay(run: EpochRun, power: NodePower, **options: object) -> Iterator[Made]:
     """Yield the forecasts of a run at each tenth of its epochs."""
     clock = ReplayClock()
-    for tenth, forecast in replay_epochs(run, clock, meter=ReplayMeter(power, clock)):
+    for tenth, forecast in replay_epochs(run, clock, meter=ReplayMeter(power, clock), **options):
         yield Made(tenth, forecast, clock.now_s, max(1, round(len(run.epochs) * tenth / 10)))
 
 
@@ -127,12 +128,21 @@ def step_baseline(run: EpochRun, power: NodePower, epochs_done: int) -> float:
     return power.kwh_until(run.epochs[epochs_done - 1][1]) + left * float(np.mean(kwh[stable:]))
 
 
+def _add_planned(scores: Scores, run: EpochRun, power: NodePower, eval_s: float) -> None:
+    """Add the forecasts of a run whose plan names its evaluations, and what one took in the run before."""
+    plan = [Phase(epochs=len(run.epochs), eval_from=run.eval_from, eval_s=eval_s)]
+    for made in replay(run, power, phases=plan):
+        assert made.forecast.energy_kwh is not None
+        scores.add(made.tenth, made.forecast.energy_kwh, power.kwh_until(run.total_s))
+
+
 def report(folder: Path) -> str:
     """Return the scores as Markdown."""
     through: dict[str, Scores] = defaultdict(Scores)
     errors: dict[tuple[str, int], list[float]] = defaultdict(list)
     holes: dict[str, list[float]] = defaultdict(list)
     for benchmark in BENCHMARKS:
+        eval_s: float | None = None
         for run in power_runs(folder, benchmark):
             power = node_power(folder, run)
             truth_kwh = power.kwh_until(run.total_s)
@@ -144,11 +154,15 @@ def report(folder: Path) -> str:
                 errors[f"{benchmark}, the time given", made.tenth].append(abs(given_kwh / truth_kwh - 1))
                 step_kwh = step_baseline(run, power, made.epochs_done)
                 errors[f"{benchmark}, STEP", made.tenth].append(abs(step_kwh / truth_kwh - 1))
+            if eval_s is not None:
+                _add_planned(through[f"{benchmark}{_PLANNED}"], run, power, eval_s)
+            eval_s = run.eval_s if benchmark == "unet3d" else None
     rows = []
     for benchmark in BENCHMARKS:
         n, share = str(len(holes[benchmark])), f"{np.mean(holes[benchmark]) * 100:.1f}%"
-        if benchmark in _BY_THE_CLOCK:
-            rows.append([benchmark, n, share, *(through[benchmark].cell(t) for t in TENTHS)])
+        for name in (b for b in through if b.startswith(benchmark) and benchmark in _BY_THE_CLOCK):
+            scores = through[name]
+            rows.append([name, str(len(scores.errors[1])), share, *(scores.cell(t) for t in TENTHS)])
         for name in (f"{benchmark}, the time given", f"{benchmark}, STEP"):
             medians = [f"{np.median(errors[name, t]) * 100:.2g}" if errors[name, t] else "–" for t in TENTHS]
             rows.append([name, n, share, *medians])

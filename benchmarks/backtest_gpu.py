@@ -15,19 +15,20 @@ import tempfile
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 from scoring import markdown, told
 
-from greenlove_tracker import Forecast, Tracker
+from greenlove_tracker import Forecast, Phase, Tracker
 from greenlove_tracker.forecasting import Estimate
 from greenlove_tracker.tracker.session import open_run
 
 TENTHS = (1, 2, 3, 5, 7, 9)
 BEGIN, END = "<!-- GPU runs begin -->", "<!-- GPU runs end -->"
+_EVALUATION_S = 0.1  # a longer gap between two epochs holds one
 _CONSTANT, _DRIFTS, _WARMS_UP = 0.007, 0.03, 0.25  # cost of a step in the last tenth against the first, less 1
 
 
@@ -63,6 +64,13 @@ class StepRun:
     elapsed_s: tuple[float, ...]
     phases: tuple[tuple[int, int], ...]
     first_step: int
+
+    @property
+    def plan(self) -> list[Phase]:
+        """The phases from the first step that was logged on."""
+        ends = np.cumsum([steps for steps, _ in self.phases]) - self.first_step
+        left = zip(np.diff(ends, prepend=0).tolist(), self.phases, strict=True)
+        return [Phase(steps=steps, tokens_per_step=tokens) for steps, (_, tokens) in left]
 
 
 def read_rows(path: Path) -> list[dict[str, str]]:
@@ -102,6 +110,8 @@ def _kind(steps: Sequence[int], elapsed_s: Sequence[float], *, has_plan: bool) -
 
 
 CONSTANT, DRIFTS, WARMS_UP, PLAN = "constant", "drifts by 0.7–3%", "window warm-up, 3–25%", "batch grows by plan"
+PLAN_GIVEN = f"{PLAN}, phases given"
+RESNET, UNET3D = "MLPerf ResNet", "MLPerf UNet3D"
 
 
 @dataclass
@@ -130,7 +140,8 @@ def replay_steps(run: StepRun, **options: object) -> Iterator[tuple[int, Forecas
     """Yield the forecast at each tenth of a run; steps between two that were logged took the same time each."""
     total = run.steps[-1]
     tenths = {next(i for i, step in enumerate(run.steps) if step * 10 >= total * tenth): tenth for tenth in TENTHS}
-    with virtual_tracker(total_steps=total, **options) as (tracker, clock):
+    length = {} if "phases" in options else {"total_steps": total}
+    with virtual_tracker(**length, **options) as (tracker, clock):
         points = zip(run.steps, run.elapsed_s, strict=True)
         done, began_s = next(points)
         for i, (step, elapsed_s) in enumerate(points, 1):
@@ -184,7 +195,13 @@ class EpochRun:
     def eval_from(self) -> int | None:
         """Epochs that were done when the first evaluation came."""
         gaps = (after[0] - before[1] for before, after in pairwise(self.epochs))
-        return next((i for i, gap_s in enumerate(gaps, 1) if gap_s > 0.1), None)
+        return next((i for i, gap_s in enumerate(gaps, 1) if gap_s > _EVALUATION_S), None)
+
+    @property
+    def eval_s(self) -> float | None:
+        """What an evaluation took."""
+        gaps = [after[0] - before[1] for before, after in pairwise(self.epochs)]
+        return float(np.median(gaps[self.eval_from - 1 :])) if self.eval_from else None
 
 
 def epoch_runs(folder: Path, benchmark: str) -> list[EpochRun]:
@@ -224,7 +241,8 @@ def replay_epochs(run: EpochRun, clock: ReplayClock | None = None, **options: ob
     """Yield the forecast at each tenth of a run."""
     total = len(run.epochs)
     tenths = {max(1, round(total * tenth / 10)): tenth for tenth in TENTHS}
-    with virtual_tracker(clock, epochs=total, **options) as (tracker, clock):
+    length = {} if "phases" in options else {"epochs": total}
+    with virtual_tracker(clock, **length, **options) as (tracker, clock):
         for done, ((begin_s, end_s), following) in enumerate(zip(run.epochs, [*run.epochs[1:], None], strict=True), 1):
             clock.now_s = begin_s
             tracker.epoch_start()
@@ -245,20 +263,53 @@ def table(scores: dict[str, Scores], counts: dict[str, int]) -> str:
 
 def report(folder: Path) -> str:
     """Return all replays as Markdown."""
-    scores: dict[str, Scores] = {kind: Scores() for kind in (CONSTANT, DRIFTS, WARMS_UP, PLAN)}
+    scores, counts = _scores_of_steps(folder)
+    more, more_counts = _scores_of_epochs(folder)
+    return table(scores | more, counts | more_counts)
+
+
+def _scores_of_steps(folder: Path) -> tuple[dict[str, Scores], dict[str, int]]:
+    scores = {kind: Scores() for kind in (CONSTANT, DRIFTS, WARMS_UP, PLAN, PLAN_GIVEN)}
     counts: dict[str, int] = defaultdict(int)
     for run in step_runs(folder):
         counts[run.kind] += 1
         for tenth, forecast in replay_steps(run):
             scores[run.kind].add(tenth, forecast.duration_s, run.elapsed_s[-1])
-    for benchmark in ("resnet", "unet3d"):
-        kind = f"MLPerf {benchmark}, in epochs"
-        scores[kind] = Scores()
-        for epoch_run in epoch_runs(folder, benchmark):
-            counts[kind] += 1
-            for tenth, forecast in replay_epochs(epoch_run):
-                scores[kind].add(tenth, forecast.duration_s, epoch_run.total_s)
-    return table(scores, counts)
+        if run.phases:
+            counts[PLAN_GIVEN] += 1
+            for tenth, forecast in replay_steps(run, phases=run.plan):
+                scores[PLAN_GIVEN].add(tenth, forecast.duration_s, run.elapsed_s[-1])
+    return scores, counts
+
+
+def _scores_of_epochs(folder: Path) -> tuple[dict[str, Scores], dict[str, int]]:
+    """Return the scores of MLPerf's trainings; of those that are evaluated late, by what is told of it too."""
+    scores: dict[str, Scores] = defaultdict(Scores)
+    counts: dict[str, int] = defaultdict(int)
+
+    def replay(kind: str, run: EpochRun, **options: object) -> Forecast:
+        counts[kind] += 1
+        for tenth, forecast in replay_epochs(run, **options):
+            scores[kind].add(tenth, forecast.duration_s, run.total_s)
+        return forecast
+
+    for run in epoch_runs(folder, "resnet"):
+        replay(RESNET, run)
+    runs = epoch_runs(folder, "unet3d")
+    for run in runs:
+        replay(UNET3D, run)
+    before: EpochRun | None = None
+    prior: Forecast | None = None
+    for run in runs:
+        if run.eval_from is None:
+            continue
+        phase = Phase(epochs=len(run.epochs), eval_from=run.eval_from)
+        forecast = replay(f"{UNET3D}, eval_from", run, phases=[phase])
+        if before is not None and before.eval_s is not None:
+            replay(f"{UNET3D}, eval_from and eval_s", run, phases=[replace(phase, eval_s=before.eval_s)])
+            replay(f"{UNET3D}, eval_from and an earlier run", run, phases=[phase], prior=prior)
+        before, prior = run, forecast
+    return scores, counts
 
 
 def main() -> None:
