@@ -42,7 +42,7 @@ from greenlove_tracker.phases import pauses_between, spans
 from greenlove_tracker.pricing import Rates
 from greenlove_tracker.units import kwh_from_w_s
 
-_MOST_BLOCKS = 96  # of a series; older ones are joined, which keeps a forecast at some 20 ms
+_MOST_BLOCKS = 96  # of a series; older ones are joined, which keeps a forecast at some 30 ms
 _PRIOR_IS_WRONG = 0.05  # that the run has nothing to do with its exploration: another machine, another model
 _RUN_TO_RUN = 0.01  # standard deviation of an epoch's time between two runs of one training, relative
 # An assumption: how far a single run may be from the mean of a sweep, relative, where only one is done; the spread of
