@@ -159,7 +159,7 @@ class RunForecaster:
             progress.add_steps(recorder.steps_done, ended_s, recorder.paused_s, recorder.loading_s, work)
 
     def _forecast(self, snapshot: _ProgressSnapshot) -> Forecast:
-        """Return the forecast; it takes some 10 to 30 ms."""
+        """Return the forecast; it takes some 30 ms."""
         live = _load_live()
         state, began_s = self._state, self._state.clock.perf_s()
         forecast: Forecast = live.forecast_run(
