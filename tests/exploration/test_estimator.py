@@ -27,6 +27,15 @@ pytestmark = pytest.mark.real
 N, WIDTH = 6400, 16
 
 
+@pytest.fixture(autouse=True, scope="module")
+def collections_are_short():
+    """Leave what other tests have loaded out of the garbage collector's walks: they take a second, within a trial."""
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()
+
+
 def pieces(n=N):
     torch.manual_seed(3)
     data = TensorDataset(torch.randn(n, WIDTH), torch.randint(0, 4, (n,)))
