@@ -10,7 +10,6 @@ The truth is the integral from the first epoch to the end.
 
 from __future__ import annotations
 
-import argparse
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -18,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 from backtest_gpu import TENTHS, EpochRun, ReplayClock, Scores, power_runs, read_rows, replay_epochs
-from scoring import markdown, told
+from scoring import markdown, tell_of_recordings
 
 from greenlove_tracker import Forecast, Phase
 from greenlove_tracker.meter import MeterInfo
@@ -169,13 +168,5 @@ def report(folder: Path) -> str:
     return markdown(["energy of", "runs", "of the time in holes", *(f"{t}/10" for t in TENTHS)], rows)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--runs", type=Path, required=True, help="the folder of the recordings")
-    parser.add_argument("--into", type=Path, help="a page whose lines between the two marks are replaced")
-    arguments = parser.parse_args()
-    told(report(arguments.runs), arguments.into, BEGIN, END)
-
-
 if __name__ == "__main__":
-    main()
+    tell_of_recordings(__doc__, report, BEGIN, END)

@@ -9,7 +9,6 @@ Copies of one run count once.
 
 from __future__ import annotations
 
-import argparse
 import csv
 import tempfile
 from collections import defaultdict
@@ -20,7 +19,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
-from scoring import markdown, told
+from scoring import markdown, tell_of_recordings
 
 from greenlove_tracker import Forecast, Phase, Tracker
 from greenlove_tracker.forecasting import Estimate
@@ -136,10 +135,12 @@ class Scores:
         return f"{error:.2g} / {np.mean(self.hits[tenth]) * 100:.0f} / {np.median(self.widths[tenth]) * 100:.2g}"
 
 
-def replay_steps(run: StepRun, **options: object) -> Iterator[tuple[int, Forecast]]:
+def replay_steps(
+    run: StepRun, at_tenths: Sequence[float] = TENTHS, **options: object
+) -> Iterator[tuple[float, Forecast]]:
     """Yield the forecast at each tenth of a run; steps between two that were logged took the same time each."""
     total = run.steps[-1]
-    tenths = {next(i for i, step in enumerate(run.steps) if step * 10 >= total * tenth): tenth for tenth in TENTHS}
+    tenths = {next(i for i, step in enumerate(run.steps) if step * 10 >= total * tenth): tenth for tenth in at_tenths}
     length = {} if "phases" in options else {"total_steps": total}
     with virtual_tracker(**length, **options) as (tracker, clock):
         points = zip(run.steps, run.elapsed_s, strict=True)
@@ -312,13 +313,5 @@ def _scores_of_epochs(folder: Path) -> tuple[dict[str, Scores], dict[str, int]]:
     return scores, counts
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--runs", type=Path, required=True, help="the folder of the recordings")
-    parser.add_argument("--into", type=Path, help="a page whose lines between the two marks are replaced")
-    arguments = parser.parse_args()
-    told(report(arguments.runs), arguments.into, BEGIN, END)
-
-
 if __name__ == "__main__":
-    main()
+    tell_of_recordings(__doc__, report, BEGIN, END)

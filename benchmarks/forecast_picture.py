@@ -12,7 +12,6 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-import backtest_gpu
 import matplotlib
 from backtest_gpu import CONSTANT, PLAN, WARMS_UP, StepRun, replay_steps, step_runs
 
@@ -27,7 +26,7 @@ _GREEN, _GREY = "#1f7a5a", "#6b7280"
 
 
 def _draw(axes: Any, run: StepRun, color: str, label: str, **options: object) -> None:
-    made: list[tuple[float, Forecast]] = list(replay_steps(run, **options))
+    made: list[tuple[float, Forecast]] = list(replay_steps(run, _TENTHS, **options))
     truth_s = run.elapsed_s[-1]
     at = [tenth * 10 for tenth, _ in made]
     times = [forecast.duration_s for _, forecast in made]
@@ -38,7 +37,6 @@ def _draw(axes: Any, run: StepRun, color: str, label: str, **options: object) ->
 
 def picture(folder: Path) -> Any:
     """Return the figure."""
-    backtest_gpu.TENTHS = _TENTHS  # type: ignore[assignment]
     runs = step_runs(folder)
     figure, each = plt.subplots(1, 3, figsize=(9.0, 2.6), sharey=True, layout="constrained")
     for axes, kind in zip(each, (CONSTANT, WARMS_UP, PLAN), strict=True):

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import argparse
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -67,6 +68,15 @@ def told(text: str, page: Path | None, begin: str, end: str) -> None:
     print(text)
     if page:
         put_into(page, text, begin, end)
+
+
+def tell_of_recordings(doc: str, report: Callable[[Path], str], begin: str, end: str) -> None:
+    """Run a script of the command line: print its report of a folder of recordings, and put it into a page if asked."""
+    parser = argparse.ArgumentParser(description=doc.splitlines()[0])
+    parser.add_argument("--runs", type=Path, required=True, help="the folder of the recordings")
+    parser.add_argument("--into", type=Path, help="a page whose lines between the two marks are replaced")
+    arguments = parser.parse_args()
+    told(report(arguments.runs), arguments.into, begin, end)
 
 
 def put_into(page: Path, text: str, begin: str, end: str) -> None:

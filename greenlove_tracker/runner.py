@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import builtins
-import logging
 import os
 import shlex
 import signal
@@ -26,7 +25,7 @@ from greenlove_tracker.shadowing import give_way
 from greenlove_tracker.signals import SignalForwarding
 from greenlove_tracker.tracker.session import Session
 from greenlove_tracker.tracker.shutdown import status_of
-from greenlove_tracker.tracker.state import Plan, RunMode
+from greenlove_tracker.tracker.state import Plan, RunMode, WarnOnce
 from greenlove_tracker.tracker.tracker import RUN_DIR_VARIABLE, outer_run_dir
 
 
@@ -111,7 +110,7 @@ def run_command(command: Sequence[str], settings: Settings) -> ScriptOutcome:
         )
         if error.is_in(settings.given):
             raise error
-        logging.getLogger("greenlove_tracker").warning("greenlove: %s", error)
+        WarnOnce().warn("on_overrun", f"{error}")
         settings = replace(settings, on_overrun="warn")
     with SignalForwarding() as forwarding:
         session = _start_session(settings, ["--", *command], RunMode.COMMAND)

@@ -16,7 +16,8 @@ from greenlove_tracker.extrapolation.diagnostics import backtest, line_warnings
 from greenlove_tracker.extrapolation.distributions import Array, Mixture
 from greenlove_tracker.extrapolation.energy import DurationParts, energy_at_mean_power, forecast_energy
 from greenlove_tracker.extrapolation.green_love import GreenLoveOptions
-from greenlove_tracker.extrapolation.phase_costs import planned_costs
+from greenlove_tracker.extrapolation.phase_costs import ASSUMED_SHARE, planned_costs
+from greenlove_tracker.extrapolation.planned_pauses import TOLD_SPREAD
 from greenlove_tracker.extrapolation.preprocess import Observations, observe
 from greenlove_tracker.extrapolation.regression import coefficient_of, fit_line, mean_of, total_of
 from greenlove_tracker.forecasting import (
@@ -41,7 +42,6 @@ from greenlove_tracker.units import GRAMS_PER_KG
 _POSSIBLE_FIXED_SHARE = 0.3
 # An assumption: how far one evaluation or checkpoint may be from the mean of all, relative, where only one was timed.
 _ONE_TIMING = 0.3
-_TOLD_SPREAD = 0.1  # likewise, of all evaluations together where the plan says their length
 _BAND_POINTS = 25
 _SURE_OF_WORK = 0.05  # relative deviation of a phase, below which its cost is not worth a warning
 
@@ -225,9 +225,7 @@ def _phases(
         found.append(PhaseForecast(phase, seconds, eval_s, pauses_between(phases, begin, end, "eval")))
     if max(t.deviation for t in times) < _SURE_OF_WORK:
         return work, tuple(found), []
-    message = (
-        f"one level of work was timed: what does not grow with it is taken to be 18% (2% to 45%) of the least{note}"
-    )
+    message = f"one level of work was timed: {ASSUMED_SHARE}{note}"
     warning = WarningCode.WORK.warning(message, "the run itself shows it with its second phase")
     return work, tuple(found), [warning]
 
@@ -349,7 +347,7 @@ def time_between_epochs(
             continue
         told_s = _told_s(plan) if code is WarningCode.EVALUATION and n_timed == 0 else None
         if told_s is not None:
-            told = Mixture.of([(1.0, told_s, told_s * _TOLD_SPREAD, math.inf)])
+            told = Mixture.of([(1.0, told_s, told_s * TOLD_SPREAD, math.inf)])
             total = told if total is None else total.plus(told)
             continue
         if n_timed == 0:

@@ -17,7 +17,7 @@ from greenlove_tracker.phases import Phase, pauses_between, spans
 # Assumptions, named where they count. An evaluation of unknown length, as a share of the training between two:
 _UNKNOWN_SHARE = 0.15  # median of a lognormal distribution,
 _UNKNOWN_SPREAD = 1.1  # and the standard deviation of the logarithm: 95% between 1.7% and 130%
-_TOLD_SPREAD = 0.1  # relative, of an evaluation whose length the plan says
+TOLD_SPREAD = 0.1  # relative, of an evaluation whose length the plan says
 _PRIOR_SPREAD = 0.03  # and of one that an earlier run took
 _QUANTILES = (0.1, 0.3, 0.5, 0.7, 0.9)
 _ENOUGH = 2  # evaluations that were seen count alone; the first one may be cold
@@ -180,7 +180,7 @@ def _told_length(progress: Progress, prior: Forecast | None) -> tuple[float, flo
     """Return the length of an evaluation that the plan or an earlier run says, and its relative deviation."""
     told = next((phase.eval_s for phase in progress.phases if phase.eval_s is not None), None)
     if told is not None:
-        return told, _TOLD_SPREAD
+        return told, TOLD_SPREAD
     known = [part.eval_s for part in prior.phases if part.eval_s is not None] if prior is not None else []
     if not known:
         return None
