@@ -397,7 +397,7 @@ class Block:
     """A stretch of a running training between two boundaries.
 
     Attributes:
-        units: epochs, or optimizer steps, done in it.
+        units: epochs, or optimizer steps, done in it; less than one of an epoch that began before the run resumed.
         active_s: time inside them, without pauses.
         paused_s: time of evaluations and checkpoints in the middle of them.
         between_s: time of the gap that followed; None while that gap is still open.
@@ -412,6 +412,11 @@ class Block:
     is_cold: bool = False
     work: float | None = None
 
+    @property
+    def gap_units(self) -> float:
+        """The units that its gaps belong to: a part of an epoch is followed by the gap of a whole one."""
+        return max(1.0, self.units)
+
 
 @dataclass(frozen=True, slots=True)
 class Progress:
@@ -419,7 +424,8 @@ class Progress:
 
     Attributes:
         total_units: epochs, or steps, of the whole training.
-        done_units: of them, done; those of the blocks, and in a training in steps the first one, which is start-up.
+        done_units: of them, done; those of the blocks, and what lies before: the first step, which is start-up, and of
+            an epoch in which the run resumed what was done of it before.
         blocks: of what is done, in order.
         startup_s: time before the first epoch, or to the end of the first step.
         elapsed_s: from the start to where the last block, or the gap behind it, ended.
@@ -428,6 +434,7 @@ class Progress:
         gpu_count: GPUs that the price of the machine is paid for.
         phases: of the plan, in the same units; empty where it has none.
         is_in_steps: the units are optimizer steps, not epochs.
+        may_be_part: the only epoch so far may be the rest of one in which the run resumed: nothing tells.
     """
 
     total_units: float
@@ -440,6 +447,7 @@ class Progress:
     gpu_count: int = 0
     phases: tuple[Phase, ...] = ()
     is_in_steps: bool = False
+    may_be_part: bool = False
 
     @property
     def warm_blocks(self) -> tuple[Block, ...]:

@@ -44,6 +44,8 @@ from greenlove_tracker.units import kwh_from_w_s
 
 _MOST_BLOCKS = 96  # of a series; older ones are joined, which keeps a forecast at some 30 ms
 _PRIOR_IS_WRONG = 0.05  # that the run has nothing to do with its exploration: another machine, another model
+_IS_PART = 0.1  # an assumption: that a run resumes within an epoch, where nothing tells,
+_PARTS = (0.1, 0.3, 0.5, 0.7, 0.9)  # and what is then left of that epoch
 _RUN_TO_RUN = 0.01  # standard deviation of an epoch's time between two runs of one training, relative
 # An assumption: how far a single run may be from the mean of a sweep, relative, where only one is done; the spread of
 # runs that differ in their settings is not known.
@@ -101,10 +103,22 @@ def _time_per_unit(progress: Progress, prior: Forecast | None = None, costs: Cos
     """Return the time of a unit that remains, in s, without gaps."""
     remaining = max(0.0, progress.total_units - progress.done_units)
     if costs is not None and remaining > 0:
-        return costs.per_unit(_future(costs.blocks, costs.expected_remaining), remaining)
+        per_unit = costs.per_unit(_future(costs.blocks, costs.expected_remaining), remaining)
+        return _of_part_or_whole(per_unit) if progress.may_be_part else per_unit
     blocks = progress.warm_blocks or progress.blocks
     per_unit = _future([(b.units, b.active_s / b.units) for b in blocks], remaining)
-    return per_unit if prior is None or remaining == 0 else _with_prior(per_unit, prior, progress.total_units)
+    if prior is not None and remaining > 0:
+        return _with_prior(per_unit, prior, progress.total_units, may_be_part=progress.may_be_part)
+    return _of_part_or_whole(per_unit) if progress.may_be_part else per_unit
+
+
+def _of_part_or_whole(per_unit: Mixture) -> Mixture:
+    """Return the time of an epoch from that of one that may be the rest of one, any share being as likely."""
+    parts = []
+    for weight, m, s, freedom in per_unit.parts():
+        parts.append((weight * (1 - _IS_PART), m, s, freedom))
+        parts += [(weight * _IS_PART / len(_PARTS), m / share, s / share, freedom) for share in _PARTS]
+    return Mixture.of(parts)
 
 
 def total_duration(progress: Progress, per_unit: Mixture | None = None, pauses: PlannedPauses | None = None) -> Mixture:
@@ -186,10 +200,12 @@ def _joined(blocks: list[tuple[float, float]]) -> tuple[Array, Array]:
     return units, values
 
 
-def _with_prior(per_unit: Mixture, prior: Forecast, total_units: float) -> Mixture:
+def _with_prior(per_unit: Mixture, prior: Forecast, total_units: float, *, may_be_part: bool = False) -> Mixture:
     """Join each part with the mean per unit of an exploration or an earlier run, by Bayes' rule.
 
-    It is weighted by how well the two agree.
+    It is weighted by how well the two agree. Where the only epoch so far may be a part of one, as the rest of one in
+    which the run resumed, a shorter one than expected need not contradict the earlier run: any share of an epoch is
+    then as likely as any other.
     """
     expected = prior.duration_s
     z = normal_quantile((1 + expected.level) / 2)
@@ -197,6 +213,9 @@ def _with_prior(per_unit: Mixture, prior: Forecast, total_units: float) -> Mixtu
         units: float = sum(part.phase.length for part in prior.phases)
         mean = math.fsum(part.duration_s.point for part in prior.phases) / units
         variance = (mean * math.hypot(expected.relative_width / 2 / z, _RUN_TO_RUN)) ** 2
+    elif prior.method == "live" and prior.per_epoch_s is not None:  # of the units that it had still to do
+        mean = prior.per_epoch_s.point
+        variance = (mean * math.hypot(prior.per_epoch_s.relative_width / 2 / z, _RUN_TO_RUN)) ** 2
     else:
         between_s = prior.between_s.point if prior.between_s is not None else 0.0  # the run's own gaps stand for these
         units = (prior.plan.steps or prior.plan.n_epochs) if prior.plan is not None else total_units
@@ -207,6 +226,8 @@ def _with_prior(per_unit: Mixture, prior: Forecast, total_units: float) -> Mixtu
     parts = []
     for weight, m, s, freedom in per_unit.parts():
         parts.append((weight * _PRIOR_IS_WRONG / mean, m, s, freedom))
+        if may_be_part and m < mean:
+            parts.append((weight * _IS_PART / mean, mean, math.sqrt(variance), freedom))
         agreement = normal_density(m, mean, max(math.sqrt(s**2 + variance), 1e-12 * mean))
         share = s**2 / (s**2 + variance) if variance else 1.0
         both = (weight * (1 - _PRIOR_IS_WRONG) * agreement, m + share * (mean - m), math.sqrt((1 - share) * s**2))
@@ -219,8 +240,9 @@ def _future_gaps(progress: Progress, planned: PlannedPauses | None) -> tuple[flo
     if planned is not None:
         return _future_time(planned.gaps, progress.total_units)
     pauses = [(b.units, b.paused_s / b.units) for b in progress.blocks]
-    gaps = [(b.units, b.between_s / b.units) for b in progress.blocks if b.between_s is not None]
-    pause_s, pause_deviation_s = _future_time(pauses, progress.total_units)
+    gaps = [(b.gap_units, b.between_s / b.gap_units) for b in progress.blocks if b.between_s is not None]
+    skipped = progress.done_units - math.fsum(b.units for b in progress.blocks)
+    pause_s, pause_deviation_s = _future_time(pauses, progress.total_units - skipped)
     gap_s, gap_deviation_s = _future_time(gaps, progress.total_units)
     return pause_s + gap_s, math.hypot(pause_deviation_s, gap_deviation_s)
 
@@ -264,8 +286,11 @@ def _energy(progress: Progress, duration: Estimate) -> Estimate | None:
 def _warnings(progress: Progress, duration: Estimate) -> Iterator[ForecastWarning]:
     """Yield what makes a forecast of a running training worse."""
     if len(progress.blocks) == 1 or len(progress.warm_blocks) <= 1:
-        message = "what little is known may be a cold start"
-        yield WarningCode.FEW.warning(message, "it gets better as the run goes on")
+        message, advice = "what little is known may be a cold start", "it gets better as the run goes on"
+        if progress.may_be_part:
+            message += ", or the rest of an epoch in which the run resumed"
+            advice = "it gets better with the second epoch, or with total_steps= and first_step="
+        yield WarningCode.FEW.warning(message, advice)
     if all(block.between_s is None for block in progress.blocks):
         message = "no gap between epochs was seen yet, so none is in this"
         yield WarningCode.GAPS.warning(message, "wait for the next epoch")

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from greenlove_tracker.config import Settings, load_settings
 from greenlove_tracker.errors import BudgetExceeded, MissingExtraError, SettingError, UsageError
 from greenlove_tracker.grid import resolve_place
-from greenlove_tracker.phases import Phase, length_by_phases, phases_after, phases_from
+from greenlove_tracker.phases import Phase, length_by_phases, phases_from
 from greenlove_tracker.records import RunStatus
 from greenlove_tracker.tracker import Tracker
 from greenlove_tracker.tracker.state import WarnOnce
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("greenlove_tracker")
 
-_PLANNED = ("epochs", "total_steps")
+_PLANNED = ("epochs", "total_steps", "first_epoch", "first_step")
 # Under this name the run is noted in a checkpoint. It must not be the callback's own: the trainer would then make
 # the callback anew when it resumes, without its settings (restore_callback_states_from_checkpoint).
 _STATE_NAME = "greenlove_tracker"
@@ -254,7 +254,7 @@ def _counts_in_epochs(args: TrainingArguments) -> bool:
 
 
 def _plan(by_epochs: bool, state: TrainerState, phases: tuple[Phase, ...] = ()) -> dict[str, Any]:
-    """Return the plan: all of the training, or the rest of one that resumes; None where nothing is left.
+    """Return the plan: all of the training, and how much of it a run that resumes finds done.
 
     Args:
         by_epochs: the trainer's epochs are the run's.
@@ -264,21 +264,19 @@ def _plan(by_epochs: bool, state: TrainerState, phases: tuple[Phase, ...] = ()) 
     Raises:
         UsageError: where they are not of the trainer's length.
     """
-    plan: dict[str, int | tuple[Phase, ...] | None] = {
-        "total_steps": max(0, state.max_steps - state.global_step) or None
-    }
-    done = state.global_step
+    done = min(state.global_step, state.max_steps)
+    plan: dict[str, Any] = {"total_steps": state.max_steps or None, "first_step": done}
     if by_epochs:
         steps_per_epoch = max(1, state.max_steps // state.num_train_epochs)
-        done = state.global_step // steps_per_epoch
-        plan = {"epochs": max(0, state.num_train_epochs - done) or None}
+        done_epochs = min(done // steps_per_epoch, state.num_train_epochs)
+        plan = {"epochs": state.num_train_epochs, "first_epoch": done_epochs, "first_step": done}
     if phases:
         in_steps = phases[0].unit == "steps"
         if not in_steps and not by_epochs:
             raise UsageError("phases in epochs: this trainer counts in steps; give them in steps", argument="phases")
         whole = state.max_steps if in_steps else state.num_train_epochs
         length_by_phases(phases, *((None, whole) if in_steps else (whole, None)))
-        plan["phases"] = phases_after(phases, state.global_step if in_steps else done) or None
+        plan["phases"] = phases
     return plan
 
 

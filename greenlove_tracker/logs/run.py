@@ -247,6 +247,20 @@ class Run(RunFiles):
         steps = self.text("total_steps_planned")
         return int(steps) if steps.isdecimal() else None
 
+    @property
+    def first_epoch(self) -> int:
+        """The epochs that earlier runs of this training did, in its plan; 0 where it began with the first."""
+        return self._done_before("first_epoch")
+
+    @property
+    def first_step(self) -> int:
+        """The optimizer steps that earlier runs of this training did, in its plan."""
+        return self._done_before("first_step")
+
+    def _done_before(self, name: str) -> int:
+        number = self.text(name)
+        return int(number) if number.isdecimal() else 0
+
     @cached_property
     def carbon_intensity(self) -> Factor:
         """The carbon intensity that the run was counted with; NaN where the log does not say."""

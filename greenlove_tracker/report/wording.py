@@ -83,16 +83,22 @@ def progress(run: Run) -> str:
     """Write ``n of m epochs`` or steps; that none were marked is not the same as that none were made."""
     summary, planned_steps = run.summary, run.total_steps_planned
     if planned_steps is not None:
-        return f"{summary.counts.steps or 0:,} of {planned_steps:,} steps"
+        before = run.first_step
+        text = f"{summary.counts.steps or 0:,} of {planned_steps:,} steps"
+        return f"{text}, number {before + 1:,} to {before + planned_steps:,}" if before else text
     if run.is_overhead:
         return "outside its trackers"
+    before = run.first_epoch
     if not run.epochs and summary.epochs_planned is None:
-        return "epochs not marked"
+        return f"no epochs, {before:,} done before" if before else "epochs not marked"
     if summary.epochs_planned is None:
-        return fmt.plural(summary.epochs_done, "epoch")
+        text = fmt.plural(summary.epochs_done, "epoch")
+        return f"{text}, from number {before + 1:,} on" if before and summary.epochs_done else text
+    last = f" to {before + summary.epochs_planned:,}" if summary.epochs_planned > 1 else ""
+    whole = f", number {before + 1:,}{last}" if before else ""
     if summary.epochs_done > summary.epochs_planned:
-        return f"{fmt.plural(summary.epochs_done, 'epoch')}, {summary.epochs_planned:,} planned"
-    return f"{summary.epochs_done:,} of {summary.epochs_planned:,} epochs"
+        return f"{fmt.plural(summary.epochs_done, 'epoch')}, {summary.epochs_planned:,} planned{whole}"
+    return f"{summary.epochs_done:,} of {summary.epochs_planned:,} epochs{whole}"
 
 
 def method(joined: str | None, constant_w: str = "", tdp_w: str = "") -> str:

@@ -2,29 +2,33 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import os
 import sys
 import threading
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping
+from dataclasses import astuple, dataclass, field, replace
 from importlib import import_module
 from numbers import Real
+from pathlib import Path
 from types import ModuleType
 from typing import Protocol, TypeVar, runtime_checkable
 
-from greenlove_tracker.errors import UsageError
-from greenlove_tracker.forecasting import Block, Forecast, Progress, TrainingPlan
+from greenlove_tracker.errors import GreenloveError, UsageError
+from greenlove_tracker.forecasting import Block, Estimate, Forecast, Progress, TrainingPlan
 from greenlove_tracker.format import plural
 from greenlove_tracker.logs.forecasts import IssuedForecast
 from greenlove_tracker.logs.writer import RunWriter, timestamp
-from greenlove_tracker.records import Counts, Energy, Flag, Row, RowKind
+from greenlove_tracker.records import Counts, Energy, Field, Flag, Row, RowKind
 from greenlove_tracker.shadowing import only_libraries
 from greenlove_tracker.tracker.foreign_warnings import without_foreign_warnings
 from greenlove_tracker.tracker.recorder import LOADING_SHARE, Recorder
 from greenlove_tracker.tracker.state import Plan, RunState
 from greenlove_tracker.tracker.switch_interval import short_switch_interval
 from greenlove_tracker.units import kwh_from_w_s, w_from_kwh_s
+
+_log = logging.getLogger("greenlove_tracker")
 
 _MAX_TIME_SHARE = 0.02  # forecasting takes no larger share of the time than this
 # Nor is one made before this share of the forecast time has passed, or this share more than has passed already: some
@@ -35,6 +39,7 @@ _MOST_METER_START_S = 20.0  # a meter that takes longer hangs: forecasts wait fo
 _FEWEST_BLOCKS = 128  # epochs are joined until hardly more remain, so that a forecast costs the same at any length
 _LEAST_POWER_S = 1.0  # a mean power is taken over this much: a single reading may hold 50 ms of what lay before
 _ENOUGH_POWER_S = 60.0  # a power that was metered for so long counts, however long the epoch was
+_WHOLE_EPOCH = 0.99  # of an epoch's batches: the last one may be smaller, or missing
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +65,8 @@ class RunForecaster:
     def __init__(self, state: RunState, recorder: Recorder, progress: ProgressLog, writer: RunWriter) -> None:
         self._state, self._recorder, self._progress, self._writer = state, recorder, progress, writer
         self._lock = threading.Lock()  # one forecast after the other, in the order of what they are made from
+        self._earlier: Forecast | None = None  # of the run that this one continues
+        self._has_read_earlier = False
         self._units_forecast_at = 0  # epochs or steps that the last forecast was made from
         self._cannot_load = False
         self._next_s = 0.0  # the next forecast is made then,
@@ -139,6 +146,9 @@ class RunForecaster:
     def _in_epochs(self, total: int) -> Progress:
         state, recorder = self._state, self._recorder
         open_gap_s = None if recorder.epoch is None else recorder.gap_before_open_s
+        if recorder.first_step is not None:
+            steps, ended_s, _ = recorder.first_step
+            self._progress.first_step = steps, ended_s - state.started_s
         return self._progress.in_epochs(total, open_gap_s, pue=state.factors.pue, gpu_count=state.gpu_count)
 
     def _in_steps(self, total: int) -> Progress | None:
@@ -163,13 +173,29 @@ class RunForecaster:
         live = _load_live()
         state, began_s = self._state, self._state.clock.perf_s()
         forecast: Forecast = live.forecast_run(
-            snapshot.progress, prior=state.prior, rates=state.factors.rates, passed_s=snapshot.elapsed_s
+            snapshot.progress,
+            prior=state.prior or self._earlier_run(live),
+            rates=state.factors.rates,
+            passed_s=snapshot.elapsed_s,
         )
         now_s = state.clock.perf_s()
         self._earliest_s = now_s + (now_s - began_s) / _MAX_TIME_SHARE
         wait_s = min(_MIN_PROGRESS_SHARE * forecast.duration_s.point, _MIN_GROWTH * state.elapsed_s)
         self._next_s = max(self._earliest_s, now_s + wait_s)
         return forecast
+
+    def _earlier_run(self, live: ModuleType) -> Forecast | None:
+        """Return what the run that this one continues would have expected of the rest; None where it says nothing."""
+        state, plan = self._state, self._state.plan
+        if not self._has_read_earlier and plan is not None:
+            self._has_read_earlier = True
+            try:
+                progress = _earlier_progress(state.run_dir.parent, state.settings.continues, plan, self._writer.fields)
+                if progress is not None:
+                    self._earlier = live.forecast_run(progress)
+            except (OSError, GreenloveError, ValueError) as error:  # somebody's log, and we do without it
+                _log.debug("greenlove_tracker: no speed from run %s: %r", state.settings.continues, error)
+        return self._earlier
 
     def _issued(self, forecast: Forecast, snapshot: _ProgressSnapshot) -> IssuedForecast:
         return IssuedForecast.of(
@@ -180,6 +206,42 @@ class RunForecaster:
             steps_done=snapshot.steps_done,
             planned=int(snapshot.progress.total_units),
         )
+
+
+# What a run and the one that it continues have in common where the speed of the one tells of the other's.
+_SAME_MACHINE = ("gpu_models", "gpu_count", "gpu_power_limit_w", "cpu_model", "cpu_threads", "world_size")
+_MOST_EARLIER_BYTES = 1_000_000  # of rows that are read beside a training: months of segments, and some 50 ms
+
+
+def _earlier_progress(log_dir: Path, run_id: str, plan: Plan, fields: Mapping[str, Field]) -> Progress | None:
+    """Return the progress of an earlier run, with as much to come as this one does; None where it tells nothing.
+
+    That is where it is not there, trained on another machine, counted in the other unit, or had phases: its steps were
+    not all alike.
+    """
+    if not run_id or plan.phases or plan.length is None or not (log_dir / run_id).is_dir():
+        return None
+    from greenlove_tracker.logs.run import Run
+    from greenlove_tracker.logs.schema import epochs_file
+
+    if (log_dir / run_id / epochs_file(0)).stat().st_size > _MOST_EARLIER_BYTES:
+        return None
+    run = Run(log_dir / run_id)
+    was_in_epochs = bool(run.text("epochs_planned"))
+    known = [(run.text(name), fields[name].value) for name in _SAME_MACHINE if name in fields and run.text(name)]
+    if was_in_epochs != plan.is_in_epochs or run.text("phases") or any(a != b for a, b in known):
+        return None
+    log = ProgressLog(is_resumed=bool(run.text("first_epoch") or run.text("first_step") or run.text("continues")))
+    steps, passed_s, paused_s = 0, 0.0, 0.0
+    for row in run.rows.get(0, ()):
+        log.add_row(row)
+        passed_s += row.gap_before_s + row.duration_s
+        if row.epoch is not None and row.counts.steps:
+            paused_s += row.gap_before_s if steps else 0.0
+            steps += row.counts.steps
+            log.add_steps(steps, passed_s, paused_s, 0.0)
+    progress = log.in_epochs(log.epochs_done + plan.length) if was_in_epochs else log.in_steps(steps + plan.length)
+    return progress if progress.warm_blocks else None
 
 
 _loading = threading.Lock()
@@ -219,7 +281,7 @@ def prior_for(prior: Forecast | ExplorationResult | None, plan: Plan) -> Forecas
     """Return the forecast of a run of this plan, from an exploration or an earlier forecast.
 
     An exploration for another number of epochs or steps is forecast again from its trials. A plan that is not known,
-    on either side, is taken to be the other's.
+    on either side, is taken to be the other's. A run that resumes takes the rest of a forecast of the whole training.
 
     Raises:
         UsageError: where the prior is none, or a forecast alone is of another number.
@@ -231,6 +293,8 @@ def prior_for(prior: Forecast | ExplorationResult | None, plan: Plan) -> Forecas
     forecast = prior if isinstance(prior, Forecast) else prior.forecast
     if forecast.plan is None or not plan.length:
         return forecast
+    if isinstance(prior, Forecast) and (rest := _rest_of(prior, plan)) is not None:
+        return rest
     is_in_epochs = plan.is_in_epochs
     wanted = forecast.plan.with_length(
         epochs=plan.length if is_in_epochs else None, steps=None if is_in_epochs else plan.length
@@ -253,6 +317,36 @@ def prior_for(prior: Forecast | ExplorationResult | None, plan: Plan) -> Forecas
             "forecast of this plan"
         )
     return prior.forecast_for(wanted)
+
+
+def _rest_of(forecast: Forecast, plan: Plan) -> Forecast | None:
+    """Return the part of a forecast of the whole training that a run which resumes has before it, with a start.
+
+    The error is taken to be that of the speed, so that it shrinks with the time. None where the forecast is of another
+    length, or of phases.
+    """
+    if not plan.is_resumed or plan.length is None or forecast.plan is None or plan.phases or forecast.plan.phases:
+        return None
+    unit, done = ("epochs", plan.first_epoch) if plan.is_in_epochs else ("steps", plan.first_step)
+    whole = forecast.plan.with_length(**{unit: done + plan.length})
+    if not math.isclose(_all_batches(whole), _all_batches(forecast.plan)):
+        return None
+    share, one_off_s = plan.length / (done + plan.length), forecast.one_off_s.point
+
+    def part(estimate: Estimate | None) -> Estimate | None:
+        return None if estimate is None else estimate.times(share, estimate.unit)
+
+    p99_s = forecast.duration_p99_s
+    return replace(
+        forecast,
+        duration_s=forecast.duration_s.plus(-one_off_s).times(share, "s").plus(one_off_s),
+        energy_kwh=part(forecast.energy_kwh),
+        emissions_kgco2e=part(forecast.emissions_kgco2e),
+        cost_usd=part(forecast.cost_usd),
+        between_s=part(forecast.between_s),
+        duration_p99_s=None if p99_s is None else one_off_s + (p99_s - one_off_s) * share,
+        plan=whole.with_length(**{unit: plan.length}),
+    )
 
 
 def _all_batches(plan: TrainingPlan) -> float:
@@ -344,6 +438,7 @@ class _EpochTimes:
     loading_s: float = 0.0  # of its active time, what we slowed down
     metered_s: float = 0.0  # of its active time, what the meter saw
     counts: Counts = field(default_factory=Counts)
+    ended_s: float = 0.0  # since the run began
 
     def block(self, between_s: float | None) -> Block:
         is_cold = self.loading_s > LOADING_SHARE * self.active_s
@@ -355,9 +450,22 @@ class _EpochTimes:
 
 
 class ProgressLog:
-    """Adds up epochs or steps, and the gaps between them, as rows are finished."""
+    """Adds up epochs or steps, and the gaps between them, as rows are finished.
 
-    def __init__(self) -> None:
+    Args:
+        is_resumed: an earlier run did a part of the training, and maybe of the first epoch here, whose batches the
+            loop then skips: they count as no work, and the time until the first step is start-up.
+        steps_per_epoch: of a whole epoch; None where that is not known.
+
+    Attributes:
+        first_step: the steps that the loop's first call counted, and when that was since the run began; None before.
+    """
+
+    def __init__(self, *, is_resumed: bool = False, steps_per_epoch: float | None = None) -> None:
+        self._is_resumed, self._steps_per_epoch = is_resumed, steps_per_epoch
+        self.first_step: tuple[int, float] | None = None
+        self._resumed: _EpochTimes | None = None  # the first epoch of a run that resumes, which may be a part of one
+        self._after_resumed: Counts | None = None  # of the epoch behind it
         self._epochs: list[Block] = []  # those that were followed by another, so that the gap behind them is known
         self._n_epochs = 0  # all that are done
         self._last: _EpochTimes | None = None  # done, and not followed yet
@@ -372,6 +480,11 @@ class ProgressLog:
         self._first_step: tuple[int, float] | None = None  # steps and time at the end of the first one
         # steps, active time, pauses, our loading and the work that the loop told of, up to the last block
         self._last_step: tuple[int, float, float, float, float | None] = (0, 0.0, 0.0, 0.0, None)
+
+    @property
+    def epochs_done(self) -> int:
+        """Epochs that ran to their end."""
+        return self._n_epochs
 
     @property
     def has_power(self) -> bool:
@@ -389,8 +502,9 @@ class ProgressLog:
         self._add_gap(row.gap_before_s)
         if row.epoch is not None:
             if self._open is None and self._last is not None:  # the gap behind the last one is over
-                self._epochs.append(self._last.block(self._last.between_s))
-                _joined(self._epochs, lambda block: block.units, _joined_blocks)
+                if self._last is not self._resumed:
+                    self._epochs.append(self._last.block(self._last.between_s))
+                    _joined(self._epochs, lambda block: block.units, _joined_blocks)
                 self._last, self._settled_s = None, self._rows_s
             self._open = self._open or _EpochTimes()
             self._open.active_s += row.duration_s
@@ -403,6 +517,11 @@ class ProgressLog:
         elif row.kind is RowKind.EPOCH and self._open is not None:
             self._power.end_epoch(is_partly_metered=self._open.is_partly_metered)
             self._last, self._open, self._settled_s = self._open, None, self._rows_s
+            self._last.ended_s = self._rows_s
+            if self._is_resumed and self._n_epochs == 0:
+                self._resumed = self._last
+            elif self._is_resumed and self._n_epochs == 1:
+                self._after_resumed = self._last.counts
             self._n_epochs += 1
 
     def _add_gap(self, gap_s: float) -> None:
@@ -415,6 +534,8 @@ class ProgressLog:
         elif self._epochs:  # behind one that was cut off
             before = self._epochs[-1]
             self._epochs[-1] = replace(before, between_s=(before.between_s or 0.0) + gap_s - wait_s)
+        elif self._resumed is not None:
+            self._resumed.between_s += gap_s - wait_s
         else:
             self._startup_s += gap_s
 
@@ -470,14 +591,53 @@ class ProgressLog:
             pue: multiplies every energy.
             gpu_count: GPUs.
         """
-        blocks, settled_s = list(self._epochs), self._settled_s
-        if self._last is not None:
-            between_s = None
-            if open_gap_s is not None:
-                between_s = self._last.between_s + max(0.0, open_gap_s - self._wait_s)
-                settled_s = self._rows_s + open_gap_s
+        blocks, settled_s, startup_s = list(self._epochs), self._settled_s, self._startup_s
+        between_s = None
+        if self._last is not None and open_gap_s is not None:
+            between_s = self._last.between_s + max(0.0, open_gap_s - self._wait_s)
+            settled_s = self._rows_s + open_gap_s
+        if self._resumed is not None:
+            first = self._resumed_block(self._resumed, between_s if self._last is self._resumed else None)
+            startup_s += self._resumed.active_s - first.active_s
+            blocks.insert(0, first)
+        if self._last is not None and self._last is not self._resumed:
             blocks.append(self._last.block(between_s))
-        return self._progress(total, self._n_epochs, blocks, settled_s, self._startup_s, pue, gpu_count)
+        progress = self._progress(total, self._n_epochs, blocks, settled_s, startup_s, pue, gpu_count)
+        is_unclear = self._resumed is not None and self._share_of_resumed(self._resumed.counts) is None
+        return replace(progress, may_be_part=is_unclear and self._n_epochs == 1)
+
+    def _resumed_block(self, first: _EpochTimes, between_s: float | None) -> Block:
+        """Return the first epoch of a run that resumes: so much of an epoch as its batches are of those of a whole one.
+
+        Where the loop does not count its steps, nobody can tell, and it is no measure of the others once there are any;
+        where it does, nobody can before the second epoch's end, and until then it is taken for a whole one.
+        """
+        whole = first.block(first.between_s if self._last is not first else between_s)
+        share = self._share_of_resumed(first.counts)
+        if share is None and self._n_epochs > 1:
+            return replace(whole, is_cold=True)
+        if share is not None and share >= _WHOLE_EPOCH:
+            return whole
+        counted = 0.0  # of its steps, those behind the first one, before which batches were skipped
+        if self.first_step is not None and first.counts.steps:
+            counted = 1.0 - self.first_step[0] / first.counts.steps
+            active_s = first.ended_s - self.first_step[1] - first.paused_s
+        if counted <= 0.0 or active_s <= 0.0:
+            return whole if share is None else replace(whole, units=share, is_cold=True)
+        work = None if whole.work is None else whole.work * counted
+        return replace(whole, units=(share or 1.0) * counted, active_s=active_s, work=work)
+
+    def _share_of_resumed(self, counts: Counts) -> float | None:
+        """Return how much of an epoch the first one is, by what was counted in it and in a whole one; None: unknown.
+
+        Of steps, batches, samples and tokens it is the largest share: batches that were skipped are in none of them.
+        """
+        if self._n_epochs < 2:
+            steps = self._steps_per_epoch
+            return min(1.0, counts.steps / steps) if steps and counts.steps else None
+        mine, whole = astuple(counts), astuple(self._after_resumed or Counts())
+        shares = [a / b for a, b in zip(mine, whole, strict=True) if a and b]
+        return min(1.0, max(shares)) if shares else None
 
     def in_steps(self, total: int, *, pue: float = 1.0, gpu_count: int = 0) -> Progress:
         """Return the progress of a training of ``total`` steps."""

@@ -43,6 +43,8 @@ def run_fields(
         "world_size": ranks.world_size or None,
         "epochs_planned": plan.epochs,
         "total_steps_planned": plan.total_steps,
+        "first_epoch": plan.first_epoch or None,
+        "first_step": plan.first_step or None,
         "phases": phases_text(plan.phases),
         "epochs_before_pred": None if settings.epochs_before_pred == 1 else settings.epochs_before_pred,
         "monitor_epochs": None if settings.monitor_epochs == -1 else settings.monitor_epochs,

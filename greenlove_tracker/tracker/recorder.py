@@ -51,9 +51,10 @@ class Recorder:
         grams_per_kwh: carbon intensity times PUE, for the rows' emissions.
         on_meter_failure: called with the error when the meter fails.
         started: when the run began, by both clocks; None: now.
+        epochs_before: epochs that a run before this one did; the number of the first one here follows theirs.
 
     Attributes:
-        epoch: the open epoch; None between two.
+        epoch: the number of the open epoch, from 1; None between two.
         is_paused: the open epoch is interrupted by an evaluation or a checkpoint.
         is_at_device: the device is being waited for, or the meter read; where that hangs, nothing of ours is half done.
         epochs_begun: epochs that were started.
@@ -76,12 +77,14 @@ class Recorder:
         grams_per_kwh: float,
         on_meter_failure: Callable[[MeterError], None],
         started: tuple[float, float] | None = None,
+        epochs_before: int = 0,
     ) -> None:
         self._clock = clock
         self._emit = emit
         self._before_reading = before_reading
         self.grams_per_kwh = grams_per_kwh
         self._on_meter_failure = on_meter_failure
+        self._epochs_before = epochs_before
         self._meter: Meter | None = None
         self._no_energy_flag = Flag.METER_STARTING
         self._failures = 0
@@ -142,13 +145,12 @@ class Recorder:
             self._wait_for_device()
             self._gap = self._close_span()
         finally:  # an error of ours costs a row, and not the order of all that follow
-            self.epochs_begun += 1
-            self.epoch = self.epochs_begun
+            self.open_epoch_from_last_row()
 
     def open_epoch_from_last_row(self) -> None:
         """Open the next epoch where the last row ended: its first step is done before anybody said so."""
         self.epochs_begun += 1
-        self.epoch = self.epochs_begun
+        self.epoch = self._epochs_before + self.epochs_begun
 
     def end_epoch(self, *more_flags: Flag) -> None:
         """Close the open epoch; its row is emitted, with these flags too."""

@@ -127,7 +127,8 @@ class Session:
         stream = schema.COMMAND_STREAM if mode is RunMode.COMMAND and join_dir is None else ranks.rank
         self.writer = writer.RunWriter(run_dir, stream, fields, state.warn_once.log_failed)
         self.rows: list[Row] = []
-        self._progress = ProgressLog()
+        is_resumed = plan.is_resumed or bool(settings.continues)
+        self._progress = ProgressLog(is_resumed=is_resumed, steps_per_epoch=plan.steps_per_epoch)
         self.recorder = recorder = Recorder(
             clock,
             self._emit,
@@ -135,6 +136,7 @@ class Session:
             grams_per_kwh=state.grams_per_kwh,
             on_meter_failure=state.warn_once.meter_failed,
             started=(started_s, started_utc_s),
+            epochs_before=plan.first_epoch,
         )
         self.tracked_call = _TrackedCall(self)
         self._budgets = BudgetMonitor(state, recorder)
@@ -255,8 +257,8 @@ class Session:
         if plan is not None and plan.epochs is not None and number > plan.epochs:
             self.state.warn_once.warn(
                 "plan",
-                f"epoch {number} begins, and {plan.epochs} were planned: it is tracked, but there is no forecast any "
-                "more; give Tracker(epochs=…) the number of all",
+                f"epoch {plan.first_epoch + number} begins, and {plan.first_epoch + plan.epochs} were planned: it is "
+                "tracked, but there is no forecast any more; give Tracker(epochs=…) the number of all",
             )
 
     def end_epoch(self) -> None:

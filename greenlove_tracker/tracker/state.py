@@ -13,13 +13,13 @@ from pathlib import Path
 
 from greenlove_tracker import console
 from greenlove_tracker.config import Settings
-from greenlove_tracker.errors import LogDirError, UsageError
+from greenlove_tracker.errors import LogDirError, UsageError, whole_number
 from greenlove_tracker.forecasting import Forecast
 from greenlove_tracker.grid import carbon_intensity, electricity_price, resolve_place
 from greenlove_tracker.job import Ranks, ranks_of_process
 from greenlove_tracker.logs import writer
 from greenlove_tracker.logs.totals import RunFactors
-from greenlove_tracker.phases import Phase, length_by_phases
+from greenlove_tracker.phases import Phase, length_by_phases, phases_after
 from greenlove_tracker.records import Clock
 from greenlove_tracker.secret_masking import mask_secrets
 from greenlove_tracker.tracker.budgets import BudgetActions, budget_limits
@@ -133,7 +133,14 @@ class RunState:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The length of a training, as far as it is known; with phases it follows from them.
+    """What a run is to do, as far as that is known; with phases it follows from them.
+
+    Attributes:
+        epochs: that the run does; what was done before it is not in them.
+        total_steps: optimizer steps that it does, likewise.
+        phases: of these.
+        first_epoch: epochs that were done before, by a run that this one resumes.
+        first_step: optimizer steps that were done before.
 
     Raises:
         UsageError: where a number cannot be one, or is not the length of the phases.
@@ -142,6 +149,8 @@ class Plan:
     epochs: int | None = None
     total_steps: int | None = None
     phases: tuple[Phase, ...] = ()
+    first_epoch: int = 0
+    first_step: int = 0
 
     def __post_init__(self) -> None:
         for name, value in (("epochs", self.epochs), ("total_steps", self.total_steps)):
@@ -167,8 +176,70 @@ class Plan:
 
     @property
     def length(self) -> int | None:
-        """The epochs or steps of the whole training; None where neither is known."""
+        """The epochs or steps that the run does; None where neither is known."""
         return self.epochs if self.is_in_epochs else self.total_steps
+
+    @property
+    def is_resumed(self) -> bool:
+        """True where a part of the training was done before."""
+        return self.first_epoch > 0 or self.first_step > 0
+
+    @property
+    def steps_per_epoch(self) -> float | None:
+        """The steps of a whole epoch; None where that is not known, or phases may change it."""
+        if not self.epochs or not self.total_steps or self.phases:
+            return None
+        return (self.first_step + self.total_steps) / (self.first_epoch + self.epochs)
+
+    def rest_from(self, first_epoch: int | None, first_step: int | None) -> Plan:
+        """Return what is left of this plan for a run that resumes; with nothing left its length is not known.
+
+        Where the plan has both epochs and steps, the one follows from the other, all epochs having as many steps.
+
+        Args:
+            first_epoch: epochs that are done, as in ``range(first_epoch, epochs)``; None where it was not given.
+            first_step: optimizer steps that are done; None where it was not given.
+
+        Raises:
+            UsageError: where they are not in this plan, or say nothing of it.
+        """
+        done_epochs = 0 if first_epoch is None else whole_number("first_epoch", first_epoch, 0)
+        done_steps = 0 if first_step is None else whole_number("first_step", first_step, 0)
+        epochs, steps = self.epochs, self.total_steps
+        if not done_epochs and not done_steps:
+            return self
+        self._check_rest(first_epoch, first_step)
+        if epochs and steps and first_epoch is None:
+            done_epochs = done_steps * epochs // steps
+        elif epochs and steps and first_step is None:
+            done_steps = round(done_epochs * steps / epochs)
+        for name, done, unit, whole in (
+            ("first_epoch", done_epochs, "epochs", epochs),
+            ("first_step", done_steps, "total_steps", steps),
+        ):
+            if whole is not None and done > whole:
+                raise UsageError(
+                    f"{name}={done} and {unit}={whole}: {unit} is the number of all, those that are done included"
+                )
+        done, whole = (done_epochs, epochs) if self.is_in_epochs else (done_steps, steps)
+        if done == whole:  # the loop of the script has nothing to do either
+            return Plan(first_epoch=done_epochs, first_step=done_steps)
+        return Plan(
+            None if epochs is None else epochs - done_epochs or None,
+            None if steps is None else steps - done_steps or None,
+            phases_after(self.phases, done),
+            done_epochs,
+            done_steps,
+        )
+
+    def _check_rest(self, first_epoch: int | None, first_step: int | None) -> None:
+        """Raise UsageError where what is done is not said in the unit that this plan counts in."""
+        if self.is_in_epochs and first_epoch is None and not self.total_steps:
+            raise UsageError("first_step= of a plan in epochs: say first_epoch=, or the total_steps= too")
+        if self.total_steps and not self.is_in_epochs and first_step is None:
+            if self.phases:
+                raise UsageError("{argument} in steps, and first_epoch=: say first_step= too", argument="phases")
+            raise UsageError("first_epoch= of a plan in steps: say first_step=, the optimizer steps that are done")
 
 
 def run_factors(settings: Settings, plan: Plan, run_id: str, started_at: str) -> RunFactors:

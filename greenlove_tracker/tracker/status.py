@@ -72,11 +72,14 @@ class StatusPrinter:
         plan, recorder = self._state.plan, self._recorder
         progress = self._phase() + (bar(self._share(), _BAR_WIDTH) if self._line.is_seen else "·")
         if plan is not None and plan.is_in_epochs and plan.epochs:
-            planned = plan.epochs if recorder.epochs_done <= plan.epochs else f"{plan.epochs} planned"
-            return f"epoch {recorder.epochs_done}/{planned} {progress} "
+            whole = plan.first_epoch + plan.epochs
+            planned = whole if recorder.epochs_done <= plan.epochs else f"{whole} planned"
+            return f"epoch {plan.first_epoch + recorder.epochs_done}/{planned} {progress} "
         if plan is not None and plan.total_steps:
-            return f"step {recorder.steps_done:,}/{plan.total_steps:,} {progress} "
-        return f"epoch {recorder.epochs_done} · " if recorder.epochs_begun else ""
+            done, whole = plan.first_step + recorder.steps_done, plan.first_step + plan.total_steps
+            return f"step {done:,}/{whole:,} {progress} "
+        done = recorder.epochs_done + (plan.first_epoch if plan is not None else 0)
+        return f"epoch {done} · " if recorder.epochs_begun else ""
 
     def _phase(self) -> str:
         """Return in which phase of the plan the run is: ``phase 2/3 (262,144 tokens) ``; empty where it has one."""
@@ -91,8 +94,10 @@ class StatusPrinter:
     def _share(self) -> float:
         plan, recorder = self._state.plan, self._recorder
         if plan is not None and plan.is_in_epochs and plan.epochs:
-            return recorder.epochs_done / plan.epochs
-        return recorder.steps_done / plan.total_steps if plan is not None and plan.total_steps else 0.0
+            return (plan.first_epoch + recorder.epochs_done) / (plan.first_epoch + plan.epochs)
+        if plan is None or not plan.total_steps:
+            return 0.0
+        return (plan.first_step + recorder.steps_done) / (plan.first_step + plan.total_steps)
 
     def wants_forecast(self) -> bool:
         """Return True where a plain line is to come whose forecast should be of now, not of a while ago."""

@@ -12,7 +12,7 @@ from typing import Any, Self
 
 from greenlove_tracker import devices
 from greenlove_tracker.config import load_settings
-from greenlove_tracker.errors import UsageError
+from greenlove_tracker.errors import UsageError, whole_number
 from greenlove_tracker.forecasting import Forecast
 from greenlove_tracker.meter import Meter
 from greenlove_tracker.phases import Phase, phases_from
@@ -51,8 +51,15 @@ class Tracker:
         epochs: number of epochs, where it is known.
         total_steps: number of optimizer steps, for a training that counts in steps; then ``step()`` alone is
             enough, and the whole training is one epoch, written in segments of at most a minute.
+        first_epoch: epochs that an earlier job did, where this one resumes: the first one that it does itself, counted
+            from 0 as in ``for epoch in range(first_epoch, epochs)``. ``epochs`` stays the number of all. Forecasts,
+            budgets and the log's ``epochs_planned`` are of what is left; the rows and the status line have the
+            epochs' true numbers, which begin with 1: ``Tracker(epochs=30, first_epoch=10)`` does epochs 11 to 30.
+        first_step: likewise, optimizer steps that were done, of ``total_steps``. Where ``epochs`` and ``total_steps``
+            are both given, one of the two is enough, and ``first_step`` may lie in the middle of an epoch.
         phases: stretches of the training whose steps do more work or less, such as a batch that grows, or that are
-            evaluated more often; ``epochs`` or ``total_steps`` follows from them.
+            evaluated more often; ``epochs`` or ``total_steps`` follows from them. They are those of the whole
+            training, also where it resumes.
         log_dir: where runs are written; default ``greenlove_logs``.
         project: a name that runs are grouped by.
         country: ISO 3166 code or English name, or ``US-CA``; without it the world's average is counted with.
@@ -84,6 +91,8 @@ class Tracker:
         epochs: int | None = None,
         *,
         total_steps: int | None = None,
+        first_epoch: int | None = None,
+        first_step: int | None = None,
         phases: Sequence[Phase] | str | None = None,
         log_dir: str | os.PathLike[str] | None = None,
         project: str | None = None,
@@ -100,6 +109,9 @@ class Tracker:
     ) -> None:
         self._pid = os.getpid()
         plan = Plan(epochs, total_steps, phases_from(phases))
+        for name, done in (("first_epoch", first_epoch), ("first_step", first_step)):
+            if done is not None:
+                whole_number(name, done, 0)
         given = {
             "phases": plan.phases or None,
             "log_dir": log_dir,
@@ -118,15 +130,15 @@ class Tracker:
 
         def begin() -> Session:
             merged = load_settings(given) if job is None else job.settings_for_part(given)
-            whole = replace(plan, phases=merged.phases)
+            own = replace(plan, phases=merged.phases).rest_from(first_epoch, first_step)
             session = Session(
                 merged,
-                whole,
+                own,
                 ranks_in(merged.log_dir),
                 clock,
                 meter,
                 join_dir=run_dir_to_join(),
-                prior=prior_for(prior, whole),
+                prior=prior_for(prior, own),
                 budget_actions=budget_actions,
                 codecarbon_options=codecarbon_options,
             )
