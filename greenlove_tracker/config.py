@@ -24,6 +24,8 @@ from greenlove_tracker.phases import Phase, phases_from
 
 DEFAULT_LOG_DIR = "greenlove_logs"
 
+_MOST_NODE_OVERHEAD = 3.0  # more is a slip: 25 for 1.25
+
 _POSITIVE = (
     "carbon_intensity_gco2e_per_kwh",
     "electricity_price_usd_per_kwh",
@@ -54,6 +56,8 @@ class Settings:
         electricity_price_usd_per_kwh: overrides the country's household price.
         price_usd_per_gpu_hour: what the machine costs per GPU and hour; it then is the cost, not electricity.
         pue: power usage effectiveness of the site, at least 1; multiplies every energy once.
+        node_overhead: an assumption: what a whole node draws, in what its GPUs' counters see, such as 1.25; CPU and
+            memory are within it. What that adds to the metered components is shown apart. Default: nothing is added.
         verbose: 0 says nothing but warnings; 1 the final screen, and a status line on a terminal that the script
             does not print to; 2 the status line there too.
         phases: stretches of the training whose steps do more work or less, for its forecast; in a file or a variable
@@ -86,6 +90,7 @@ class Settings:
     electricity_price_usd_per_kwh: float | None = None
     price_usd_per_gpu_hour: float | None = None
     pue: float = 1.0
+    node_overhead: float | None = None
     verbose: int = 1
     phases: tuple[Phase, ...] = ()
     epochs_before_pred: int = 1
@@ -119,6 +124,13 @@ class Settings:
             raise UsageError(f"{{argument}} must be at least 0, not {market!r}", argument="market_gco2e_per_kwh")
         if not (math.isfinite(self.pue) and self.pue >= 1):
             raise UsageError(f"{{argument}} must be at least 1 (1.0: no overhead), not {self.pue!r}", argument="pue")
+        node = self.node_overhead
+        if node is not None and not 1 <= node <= _MOST_NODE_OVERHEAD:
+            raise UsageError(
+                f"{{argument}} is from 1 to {_MOST_NODE_OVERHEAD:g} (1.25: a node draws 25% more than its GPUs), not "
+                f"{node!r}",
+                argument="node_overhead",
+            )
         self._check_forecasts()
         for name in ("sim_cpu_util", "sim_gpu_util"):
             if not 0 <= getattr(self, name) <= 1:

@@ -21,6 +21,7 @@ from greenlove_tracker.job import Ranks
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.records import COMPONENTS, MEASURED_METHODS, Factor, RunStatus
 from greenlove_tracker.rendering import terminal
+from greenlove_tracker.report.wording import beyond_gpus
 from greenlove_tracker.tracker.session import Session
 from greenlove_tracker.tracker.state import Plan
 
@@ -52,6 +53,7 @@ class Diagnosis:
     can_measure: bool
     measured_w: float | None
     full_load_w: float | None
+    beyond_gpus: str = ""  # what their counters leave out; empty without GPUs
 
     def as_dict(self) -> dict[str, Any]:
         """Return it for ``--json``."""
@@ -68,7 +70,7 @@ class Diagnosis:
             arrow = f"   → fix {fixes.index(f.fix) + 1}" if f.fix else ""
             rows.append((f.subject, fmt.shortened(f.value, 25), f"{f.method:<14}{f.mark}  {f.note}{arrow}"))
         lines += (f"  {line}" for line in terminal.table(rows, "<<<", widths=(8, 25), gap=" "))
-        lines += ["", f"  {self._coverage()}", ""]
+        lines += ["", f"  {self._coverage()}", *terminal.wrap(self.beyond_gpus, "  ", "  "), ""]
         lines += [f"  fix {n}  {fix}" for n, fix in enumerate(fixes, 1)]
         verdict = "nothing can be measured" if not self.can_measure else "nothing broken"
         return "\n".join([*lines, *([""] if fixes else []), f"{len(fixes)} to fix, {verdict}"])
@@ -91,6 +93,7 @@ def examine(settings: Settings) -> Diagnosis:
         session.finish(RunStatus.FINISHED)
         run = Run(session.run_dir)
         found = {name: field.value for name, field in run.fields.items()}
+        metered = [component for component in COMPONENTS if run.summary.energy.component_kwh(component) is not None]
     findings = [
         *_gpu_findings(found),
         _cpu_finding(found),
@@ -103,7 +106,8 @@ def examine(settings: Settings) -> Diagnosis:
     ]
     measured_w, full_load_w = _full_load(found)
     can_measure = any(found.get(f"{c}_method") for c in COMPONENTS) or settings.is_simulated
-    return Diagnosis(tuple(findings), can_measure, measured_w, full_load_w)
+    beyond = beyond_gpus(metered, settings.node_overhead) if found.get("gpu_models") else ""
+    return Diagnosis(tuple(findings), can_measure, measured_w, full_load_w, beyond)
 
 
 def _time_epochs(session: Session) -> float:

@@ -32,12 +32,13 @@ class DescribedStr(StrEnum):
 
 
 class Method(DescribedStr):
-    """The way in which an energy was obtained; the first two are measurements, the last two are models."""
+    """The way in which an energy was obtained; the first two are measurements, the next two are models."""
 
     COUNTER = "counter", "an energy counter of the hardware (RAPL, NVML)"
     SAMPLED_POWER = "sampled_power", "power readings of the hardware, integrated"
     TDP_MODEL = "tdp_model", "a model: the load, times the rated power"
     CONSTANT = "constant", "a model: a fixed power, such as memory by its size"
+    ASSUMED = "assumed", "an assumption of the user's: `node_overhead`, of `node_assumed_kwh` alone"
 
 
 MEASURED_METHODS = frozenset({Method.COUNTER, Method.SAMPLED_POWER})
@@ -257,7 +258,8 @@ class RunSummary:
     """The totals of a run over all its nodes.
 
     ``energy`` is what was metered, by component, before PUE. ``unmetered_estimate_kwh`` stands for the time that
-    was not metered, at the mean power of the time that was. ``energy_kwh`` is both together, times ``pue``.
+    was not metered, at the mean power of the time that was. ``node_assumed_kwh`` is what the user's ``node_overhead``
+    adds for what no component's meter sees; None where it adds nothing. ``energy_kwh`` is all together, times ``pue``.
     """
 
     run_id: str
@@ -286,6 +288,7 @@ class RunSummary:
     n_ranks: int = 1
     n_nodes: int = 1
     flags: frozenset[str] = field(default_factory=frozenset)
+    node_assumed_kwh: float | None = None
 
     @property
     def between_s(self) -> float:
@@ -293,12 +296,20 @@ class RunSummary:
         return max(0.0, self.duration_s - self.epochs_duration_s)
 
     @property
-    def measured_share(self) -> float | None:
-        """The share of the energy that hardware measured, in 0..1; models and estimates are the rest."""
-        if self.measured_kwh is None or self.energy.total_kwh is None:
+    def before_pue_kwh(self) -> float | None:
+        """The energy before PUE: metered, estimated and assumed; None where nothing was metered."""
+        metered_kwh = self.energy.total_kwh
+        if metered_kwh is None:
             return None
-        whole = self.energy.total_kwh + (self.unmetered_estimate_kwh or 0.0)
-        return self.measured_kwh / whole if whole > 0 else 0.0
+        return metered_kwh + (self.unmetered_estimate_kwh or 0.0) + (self.node_assumed_kwh or 0.0)
+
+    @property
+    def measured_share(self) -> float | None:
+        """The share of the energy that hardware measured, in 0..1; models, estimates and assumptions are the rest."""
+        whole_kwh = self.before_pue_kwh
+        if self.measured_kwh is None or whole_kwh is None:
+            return None
+        return self.measured_kwh / whole_kwh if whole_kwh > 0 else 0.0
 
 
 class Clock(Protocol):

@@ -114,6 +114,7 @@ def write_run(
         float(texts["pue"]),
         price,
         float(hourly) if hourly else None,
+        float(texts["node_overhead"]) if "node_overhead" in texts else None,
     )
     gpu_count = int(texts["gpu_count"] or 0)
     summary = summarise(terms, {0: rows}, Ending(status or "", exit_code, "2026-11-21T03:41:09Z"), gpu_count=gpu_count)

@@ -39,6 +39,17 @@ def test_a_gpu_that_nvml_shows_but_codecarbon_does_not_measure_comes_with_its_fi
     assert hidden.method == "left out"
 
 
+def test_what_the_counters_of_gpus_leave_out_is_said_where_there_are_gpus(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    here = {"log_dir": str(tmp_path / "logs"), "sim_gpu_w": 700.0}
+    text = " ".join(examine(Settings(**here)).as_text().split())
+    assert "sees the GPU alone: CPU, memory, fans, network cards and losses of the power supplies are in no" in text
+    assert "20 to 30% more at the wall" in text
+    text = " ".join(examine(Settings(**here, ram_w=20.0, node_overhead=1.25)).as_text().split())
+    assert "GPU alone: CPU, fans, network" in text
+    assert "are in the total by an assumption: 1.25 times the GPUs' energy for the whole node" in text
+
+
 def test_a_counter_that_only_root_may_read_comes_with_its_fix(monkeypatch):
     monkeypatch.setattr(doctor, "cpu_counter_state", lambda: CounterState.LOCKED)
     finding = doctor._cpu_finding({"cpu_method": "tdp_model", "cpu_model": "i7", "meter_note": "locked"})

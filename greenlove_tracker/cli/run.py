@@ -42,6 +42,11 @@ def _settings_options(function: Callable[..., None]) -> Callable[..., None]:
         click.option("--log-dir", metavar="DIR", help="where runs are written; default greenlove_logs"),
         click.option("--pue", type=float, help="power usage effectiveness of the site; default 1.0"),
         click.option(
+            "--node-overhead",
+            type=float,
+            help="an assumption: what a node draws, in what its GPUs do, such as 1.25; default: nothing is added",
+        ),
+        click.option(
             "--carbon-intensity",
             "carbon_intensity_gco2e_per_kwh",
             type=float,

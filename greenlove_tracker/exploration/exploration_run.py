@@ -215,7 +215,9 @@ class ExplorationRun:
             UsageError: where the trials cannot give a forecast.
         """
         state = self._session.state
-        return forecast_exploration(self.record, self.plan, state.factors, gpu_count=state.gpu_count)
+        return forecast_exploration(
+            self.record, self.plan, state.factors, gpu_count=state.gpu_count, node_factor=state.node_factor
+        )
 
     def conclude(self, forecast: Forecast, advice: str | None = None) -> Estimation:
         """Write log and page, show the screen, and ask whether to train on.

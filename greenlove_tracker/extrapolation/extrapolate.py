@@ -391,6 +391,7 @@ def forecast_exploration(
     factors: RunFactors,
     *,
     gpu_count: int,
+    node_factor: float = 1.0,
     seed: int = 0,
 ) -> Forecast:
     """Forecast a plan from an exploration; its energy includes the PUE, and CO2e and cost are by the run's rates.
@@ -400,6 +401,7 @@ def forecast_exploration(
         plan: the whole training, which may be another than was explored for.
         factors: of the exploration's run.
         gpu_count: GPUs that the machine's price is paid for.
+        node_factor: the energy of the node, in that of the metered components.
         seed: as of ``extrapolate``.
 
     Raises:
@@ -416,7 +418,7 @@ def forecast_exploration(
         green_love_options=None if warmup_epochs is None else GreenLoveOptions(warmup_epochs=warmup_epochs),
     )
     if forecast.energy_kwh is not None:
-        forecast = replace(forecast, energy_kwh=forecast.energy_kwh.times(factors.pue, "kWh"))
+        forecast = replace(forecast, energy_kwh=forecast.energy_kwh.times(factors.pue * node_factor, "kWh"))
     return factors.rates.priced(forecast, gpu_count)
 
 
@@ -431,7 +433,8 @@ def forecast_from_log(run: Run, plan: TrainingPlan | None = None) -> Forecast:
         UsageError: where the run was no exploration, or its trials say nothing of the plan.
     """
     plan, gpu_count = plan or run.explored_plan, run.summary.gpu_count
-    return forecast_exploration(run.exploration, plan, run.terms, gpu_count=gpu_count)
+    node_factor = run.terms.node_factor(run.summary.energy)
+    return forecast_exploration(run.exploration, plan, run.terms, gpu_count=gpu_count, node_factor=node_factor)
 
 
 def fitted_band(

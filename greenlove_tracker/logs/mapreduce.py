@@ -276,6 +276,7 @@ _VERIFIED = (
     "ram_kwh",
     "measured_kwh",
     "unmetered_estimate_kwh",
+    "node_assumed_kwh",
     "energy_kwh",
     "emissions_kgco2e",
     "cost_usd",

@@ -140,7 +140,7 @@ class Fields(Mapping[str, Field]):
 
 
 _NO_FIELD = Field("", "")
-_PLACE_FIELDS = ("country", "pue", "price_usd_per_gpu_hour", "carbon_intensity", "electricity_price")
+_PLACE_FIELDS = ("country", "pue", "node_overhead", "price_usd_per_gpu_hour", "carbon_intensity", "electricity_price")
 
 
 def _is_joined(fields: Mapping[str, Field]) -> bool:
@@ -307,7 +307,17 @@ class Run(RunFiles):
             pue=self._pue(),
             electricity_price=None if self.lacks_gpus else self.electricity_price,
             price_usd_per_gpu_hour=price.value if (price := self._factor("price_usd_per_gpu_hour")) else None,
+            node_overhead=None if self.node_overhead is None else self.node_overhead.value,
         )
+
+    @cached_property
+    def node_overhead(self) -> Factor | None:
+        """What the user assumed a node to draw, in what its GPUs do; None where nothing is assumed."""
+        factor = self._factor("node_overhead")
+        if factor is not None and factor.value < 1:
+            self._add_problem(schema.RUN_FILE, f"a node_overhead of {factor.value:g} left out: there is none below 1")
+            return None
+        return factor
 
     def _pue(self) -> float:
         """Return the PUE; 1 where the log has none, or one that cannot be."""

@@ -328,6 +328,7 @@ _READ: Mapping[str, Callable[[str], Any]] = {
 _COLUMNS = flat_columns(RunSummary)
 _READERS = [_READ.get(column, _maybe_amount) for column in _COLUMNS]
 _summary_cells_of = itemgetter(*_COLUMNS)
+_NOT_IN_OLDER = {"node_assumed_kwh": ""}
 _COUNTS_AT, _ENERGY_AT = _COLUMNS.index("steps"), _COLUMNS.index("cpu_kwh")  # parts of the record, flat in the file
 
 
@@ -338,7 +339,7 @@ def summary_from_lines(lines: Sequence[Sequence[str]]) -> RunSummary:
         LogError: where a field is missing or is not what it should be.
     """
     try:
-        cells = _summary_cells_of({line[0]: line[1] for line in lines})
+        cells = _summary_cells_of(_NOT_IN_OLDER | {line[0]: line[1] for line in lines})
         v: list[Any] = [read(cell) for read, cell in zip(_READERS, cells, strict=True)]
     except KeyError as error:
         raise LogError(f"{SUMMARY_FILE}: no line for {error.args[0]}") from error
@@ -359,10 +360,8 @@ def contradiction(summary: RunSummary) -> str:
 
 
 def _contradiction(s: RunSummary) -> str:
-    metered_kwh, energy_kwh = s.energy.total_kwh, s.energy_kwh
-    if metered_kwh is not None and not _are_close(
-        (metered_kwh + (s.unmetered_estimate_kwh or 0.0)) * s.pue, energy_kwh
-    ):
+    before_pue_kwh, energy_kwh = s.before_pue_kwh, s.energy_kwh
+    if before_pue_kwh is not None and not _are_close(before_pue_kwh * s.pue, energy_kwh):
         return "energy_kwh is not the energy of its components"
     if energy_kwh is not None:
         emissions_kgco2e = energy_kwh * s.carbon_intensity_gco2e_per_kwh / GRAMS_PER_KG

@@ -76,8 +76,8 @@ class Totals:
     """Sums over runs; a sum leaves out what is unknown, and ``n_unknown_*`` says how many runs that were.
 
     Attributes:
-        measured_share: the energy that hardware measured, in 0..1 of all that was metered or estimated, before PUE;
-            only of the runs that say how much was measured, and None where none does.
+        measured_share: the energy that hardware measured, in 0..1 of all that was metered, estimated or assumed, before
+            PUE; only of the runs that say how much was measured, and None where none does.
         n_unknown_measured: runs whose energy is known, but not how much of it was measured; they are not in the share.
         intensity_coverages: ``direct``, ``lifecycle`` or both, of the carbon intensities behind the emissions; a sum of
             both adds what is not alike.
@@ -98,6 +98,7 @@ class Totals:
     n_unknown_emissions: int
     n_unknown_cost: int
     unmetered_estimate_kwh: float | None
+    node_assumed_kwh: float | None
     measured_share: float | None
     cost_bases: frozenset[str]
     intensity_coverages: tuple[str, ...]
@@ -132,8 +133,9 @@ def contribution(run: Run) -> Contribution:
         energy.ram_kwh,
         summary.energy_kwh,
         summary.measured_kwh if is_judged else None,
-        (metered_kwh or 0.0) + (summary.unmetered_estimate_kwh or 0.0) if is_judged else None,
+        summary.before_pue_kwh if is_judged else None,
         summary.unmetered_estimate_kwh,
+        summary.node_assumed_kwh,
         run.emissions_kgco2e,
         summary.cost_usd,
     )
@@ -159,6 +161,7 @@ class ExactTotals:
     measured_kwh: ExactSum = NOTHING
     measured_of_kwh: ExactSum = NOTHING  # before PUE, of the runs that are in ``measured_kwh``
     unmetered_estimate_kwh: ExactSum = NOTHING
+    node_assumed_kwh: ExactSum = NOTHING
     emissions_kgco2e: ExactSum = NOTHING
     cost_usd: ExactSum = NOTHING
     methods: Energy = UNKNOWN_ENERGY  # without its energies
@@ -225,6 +228,7 @@ class ExactTotals:
             n_unknown_emissions=self.n_runs - self.emissions_kgco2e.n_known,
             n_unknown_cost=self.n_runs - self.cost_usd.n_known,
             unmetered_estimate_kwh=self.unmetered_estimate_kwh.value,
+            node_assumed_kwh=self.node_assumed_kwh.value,
             measured_share=measured_kwh / of_kwh if measured_kwh is not None and of_kwh else None,
             cost_bases=self.cost_bases,
             intensity_coverages=tuple(c for c, n in zip(INTENSITY_COVERAGES, self.n_by_coverage, strict=True) if n),
@@ -242,6 +246,7 @@ SUMS = (
     "measured_kwh",
     "measured_of_kwh",
     "unmetered_estimate_kwh",
+    "node_assumed_kwh",
     "emissions_kgco2e",
     "cost_usd",
 )  # of Partial, in the order of Contribution.numbers

@@ -41,6 +41,18 @@ class RunFactors:
     pue: float = 1.0
     electricity_price: Factor | None = None
     price_usd_per_gpu_hour: float | None = None
+    node_overhead: float | None = None
+
+    def node_factor(self, metered: Energy) -> float:
+        """Return the energy of whole nodes, in that of their metered components: 1 where nothing is assumed.
+
+        ``node_overhead`` times the GPUs' energy is taken to be all that the nodes draw, so that CPU and memory, where
+        they are metered or modelled, are within it and not counted twice; where they alone come to more, they stand.
+        """
+        gpu_kwh, metered_kwh = metered.gpu_kwh, metered.total_kwh
+        if self.node_overhead is None or not gpu_kwh or not metered_kwh:
+            return 1.0
+        return max(1.0, self.node_overhead * gpu_kwh / metered_kwh)
 
     @property
     def rates(self) -> Rates:
@@ -355,7 +367,9 @@ def summarise(
     carriers = [rows for rows in timed if rows and not all(Flag.NO_METER in row.flags for row in rows)]
     all_nodes = _sum_nodes([_node_energy(rows) for rows in carriers])
     duration_s = max((total_duration_s(rows) for rows in timed), default=0.0)
-    energy_kwh = None if all_nodes.total_kwh is None else all_nodes.total_kwh * terms.pue
+    total_kwh = all_nodes.total_kwh
+    assumed_kwh = None if total_kwh is None else total_kwh * (terms.node_factor(all_nodes.metered) - 1.0) or None
+    energy_kwh = None if total_kwh is None else (total_kwh + (assumed_kwh or 0.0)) * terms.pue
     cost_usd, cost_basis = terms.rates.cost(duration_s or None, energy_kwh, gpu_count)  # no time is known of no rows
     every_row = [row for rows in (*rows_by_rank.values(), command_rows or ()) for row in rows]
     return RunSummary(
@@ -385,6 +399,7 @@ def summarise(
         n_ranks=max(1, len(own), len(set(joined.values()))),
         n_nodes=max(1, len(carriers)),
         flags=frozenset[str]().union(*(row.flags for row in every_row)) - {Flag.NO_METER.value},
+        node_assumed_kwh=assumed_kwh,
     )
 
 

@@ -127,8 +127,9 @@ def _cost_bases(bases: Iterable[str]) -> tuple[str, ...]:
 def _energy_blocks(total: Totals) -> tuple[doc.Block, ...]:
     if total.energy_kwh is None:
         return ()
-    estimate_kwh = total.unmetered_estimate_kwh or 0.0
-    bars = energy_bars(total.energy, total.energy_kwh, estimate_kwh, "time without a meter", "PUE")
+    estimate = (total.unmetered_estimate_kwh or 0.0, "time without a meter")
+    assumed = (total.node_assumed_kwh or 0.0, "assumed for the rest of the nodes, by node_overhead")
+    bars = energy_bars(total.energy, total.energy_kwh, estimate, assumed, "PUE")
     return (doc.Heading("Energy by component"), doc.BarChart(bars))
 
 

@@ -47,6 +47,7 @@ def method_blocks(run: Run, before: Sequence[Block] = (), factors: Sequence[Fact
         *((Paragraph(_RECOMPUTED), Calculations(tuple(lines))) if lines else ()),
         *((Paragraph(mismatch),) if mismatch else ()),
         Paragraph(wording.measured_sentence(run) + "."),
+        *((Paragraph(scope),) if (scope := wording.beyond_gpus_of(run)) else ()),
         Heading("Factors"),
         factor_table(factors or run_factors(run)),
         Paragraph(_SCOPE),
@@ -82,6 +83,9 @@ def _energy(run: Run) -> tuple[list[Calculation], Number | None]:
     if estimate is not None:
         terms.append(estimate)
         names.append("estimate" if lines else "estimate as logged")
+    if summary.node_assumed_kwh:
+        terms.append(number(scale.value(summary.node_assumed_kwh), scale.unit))
+        names.append(f"assumed for {wording.node_text(run)}")
     added, total = sum_of(f"energy: {' + '.join(names)}", terms, scale.unit)
     lines.append(added)
     if summary.pue != 1:
@@ -130,9 +134,9 @@ def _from_energy(run: Run, total: Number) -> list[Calculation]:
 def _share(run: Run) -> list[Calculation]:
     """Derive the part of the energy, before PUE, that hardware measured."""
     summary = run.summary
-    if not summary.measured_kwh or not summary.energy.total_kwh:
+    whole_kwh = summary.before_pue_kwh
+    if not summary.measured_kwh or not whole_kwh:
         return []
-    whole_kwh = summary.energy.total_kwh + (summary.unmetered_estimate_kwh or 0.0)
     return [share_of("share that hardware measured, as logged", summary.measured_kwh, whole_kwh)]
 
 
@@ -172,9 +176,10 @@ def _mismatch(run: Run, lines: Iterable[Calculation]) -> str:
 
 
 def run_factors(run: Run) -> tuple[Factor, ...]:
-    """Return the carbon intensity of a run, and its price of electricity and PUE where they have a source."""
+    """Return the carbon intensity of a run, its price of electricity, a PUE that has a source, and node overhead."""
     price, pue = run.electricity_price, Factor("pue", run.summary.pue, "×", run.text("pue.source"))
-    return (run.carbon_intensity, *([price] if price else []), *([pue] if pue.source else []))
+    node = [run.node_overhead] if run.node_overhead else []
+    return (run.carbon_intensity, *([price] if price else []), *([pue] if pue.source else []), *node)
 
 
 def factor_table(factors: Iterable[Factor]) -> Table:

@@ -13,7 +13,7 @@ from greenlove_tracker.logs.forecasts import QUANTITIES, IssuedForecast, headlin
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.logs.totals import mean_w, metered_intervals
 from greenlove_tracker.logs.trials import EXPLORATIONS_DIR, plan_of
-from greenlove_tracker.records import COMPONENTS, Energy, Flag
+from greenlove_tracker.records import COMPONENTS, Energy, Flag, Method
 from greenlove_tracker.rendering import document as doc
 from greenlove_tracker.rendering.axes import MAX_POINTS, Points, thinned
 from greenlove_tracker.report import wording
@@ -50,6 +50,7 @@ _SETTINGS = (
     ("meter ready after, s", ("meter_ready_s",)),
     ("meter's note", ("meter_note",)),
     ("PUE", ("pue",)),
+    ("node overhead, assumed", ("node_overhead",)),
     ("not measured", ("unmeasured",)),
     ("in doubt", ("gpu_doubt",)),
     ("greenlove_tracker", ("greenlove_version",)),
@@ -146,15 +147,19 @@ def _energy_blocks(run: Run) -> tuple[doc.Block, ...]:
             doc.Paragraph(f"The energy is unknown: {wording.why_no_energy(run)}."),
         )
     bars = energy_bars(
-        summary.energy, whole_kwh, summary.unmetered_estimate_kwh or 0.0, unmetered_text(run), f"PUE {summary.pue}"
+        summary.energy,
+        whole_kwh,
+        (summary.unmetered_estimate_kwh or 0.0, unmetered_text(run)),
+        (summary.node_assumed_kwh or 0.0, f"assumed for {wording.node_text(run)}"),
+        f"PUE {summary.pue}",
     )
     return (doc.Heading("Energy by component"), doc.BarChart(bars))
 
 
 def energy_bars(
-    energy: Energy, whole_kwh: float, estimate_kwh: float, estimated_for: str, pue_text: str
+    energy: Energy, whole_kwh: float, estimate: tuple[float, str], assumed: tuple[float, str], pue_text: str
 ) -> tuple[doc.Bar, ...]:
-    """Draw the parts of ``whole_kwh``: metered components, the estimate, and the overhead of PUE."""
+    """Draw the parts of ``whole_kwh``: metered components, estimate and assumption in kWh, and the overhead of PUE."""
     scale = energy_scale(whole_kwh)
 
     def bar(label: str, value_kwh: float, how: str, look: doc.BarStyle) -> doc.Bar:
@@ -168,9 +173,10 @@ def energy_bars(
         if value_kwh is not None:
             look = doc.BarStyle.MEASURED if wording.is_measured(joined) else doc.BarStyle.MODELLED
             bars.append(bar(component.upper(), value_kwh, wording.method(joined), look))
-    if estimate_kwh:
-        bars.append(bar("unmetered", estimate_kwh, estimated_for, doc.BarStyle.ESTIMATED))
-    overhead_kwh = whole_kwh - (energy.total_kwh or 0.0) - estimate_kwh
+    for label, (value_kwh, stands_for) in (("unmetered", estimate), ("node", assumed)):
+        if value_kwh:
+            bars.append(bar(label, value_kwh, stands_for, doc.BarStyle.ESTIMATED))
+    overhead_kwh = whole_kwh - (energy.total_kwh or 0.0) - estimate[0] - assumed[0]
     if overhead_kwh > 1e-9 * whole_kwh:  # what rounding leaves of a PUE of 1.0 is none
         bars.append(bar("overhead", overhead_kwh, pue_text, doc.BarStyle.OVERHEAD))
     return tuple(bars)
@@ -374,6 +380,9 @@ def _energy_figure(run: Run) -> doc.KeyFigure:
             parts.append(f"{component} {scale.text(energy_kwh)} {method}")
     if summary.unmetered_estimate_kwh:
         parts.append(f"{scale.text(summary.unmetered_estimate_kwh)} estimated for {unmetered_text(run)}")
+    if summary.node_assumed_kwh:
+        assumed = wording.method(Method.ASSUMED)
+        parts.append(f"{scale.text(summary.node_assumed_kwh)} {assumed} for {wording.node_text(run)}")
     return doc.KeyFigure("energy", fmt.energy(summary.energy_kwh), (*parts, f"PUE {summary.pue}"))
 
 
@@ -448,6 +457,7 @@ def cumulative_emissions_gco2e(run: Run) -> Points:
     means_w = {c: power_w for c in COMPONENTS if (power_w := mean_w(rows, c)) is not None}
     if not means_w or not run.carbon_intensity.unit:
         return ()
+    overhead = run.terms.node_factor(run.summary.energy) * run.summary.pue
     elapsed_s, so_far_kwh = 0.0, 0.0
     points = [(0.0, 0.0)]
     for duration_s, energy in metered_intervals(rows):
@@ -457,5 +467,5 @@ def cumulative_emissions_gco2e(run: Run) -> Points:
         for component, power_w in means_w.items():
             known_kwh = energy.component_kwh(component)
             so_far_kwh += kwh_from_w_s(power_w, duration_s) if known_kwh is None else known_kwh
-        points.append((elapsed_s, gco2e_from_kwh(so_far_kwh * run.summary.pue, run.carbon_intensity.value)))
+        points.append((elapsed_s, gco2e_from_kwh(so_far_kwh * overhead, run.carbon_intensity.value)))
     return tuple(points)

@@ -42,7 +42,17 @@ _METHODS: Mapping[str, str] = {
     Method.SAMPLED_POWER: "power readings",
     Method.TDP_MODEL: "modelled (load × TDP)",
     Method.CONSTANT: "constant",
+    Method.ASSUMED: "assumed",
 }
+
+_BEYOND_GPU = ("CPU", "memory", "fans", "network cards", "losses of the power supplies")
+
+# Mean powers of whole trainings: SMC in v4.0 (mlcommons/training_results_v4.0 @6fe95437, smc-ac-power, 8 × H100 of
+# 700 W: 1.22 to 1.30), Lenovo in v5.0 (training_results_v5.0 @0fdc28f0, 8 × B200 of 1000 W: 1.20 to 1.26).
+_NODES_AT_THE_WALL = (
+    "nodes of 8 H100 or B200 drew 20 to 30% more at the wall than their GPUs' power limits (MLPerf Training v4.0 and "
+    "v5.0)"
+)
 
 _FLAGS: Mapping[str, str] = {
     Flag.METER_FAILED: "The meter failed during the run; the energy after that is estimated at the mean power before.",
@@ -200,8 +210,48 @@ def _shares(summary: RunSummary, share: float) -> str:
     whose = "" if summary.pue == 1 else "Before PUE "
     if share >= 1:
         return f"{whose}100% measured"
-    rest = "modelled or estimated" if summary.unmetered_estimate_kwh else "modelled"
-    return f"{whose}{fmt.percent(share)} measured, {fmt.percent(1 - share)} {rest}"
+    rest = ["modelled"]
+    if summary.unmetered_estimate_kwh:
+        rest.append("estimated")
+    if summary.node_assumed_kwh:
+        rest.append("assumed")
+    return f"{whose}{fmt.percent(share)} measured, {fmt.percent(1 - share)} {_joined(rest, 'or')}"
+
+
+def _joined(words: Sequence[str], conjunction: str) -> str:
+    """Write ``a, b and c``."""
+    *first, last = words
+    return f"{', '.join(first)} {conjunction} {last}" if first else last
+
+
+def node_text(run: Run) -> str:
+    """Write what the assumed part of a run's energy stands for: ``the rest of the node (1.25 × its GPUs)``."""
+    factor = run.node_overhead
+    return f"the rest of the node ({fmt.significant(factor.value)} × its GPUs)" if factor else "the rest of the node"
+
+
+def beyond_gpus(metered: Iterable[str], node_overhead: float | None) -> str:
+    """Say what the counters of GPUs leave out, how much that may be, and whether it is in the total.
+
+    Args:
+        metered: components that are.
+        node_overhead: as it was set.
+    """
+    there = [{"cpu": "CPU", "ram": "memory"}.get(component, "") for component in metered]
+    beyond = _joined([part for part in _BEYOND_GPU if part not in there], "and")
+    taken = "are in no figure here, and node_overhead=1.25, say, would assume them"
+    if node_overhead is not None:
+        times = fmt.significant(node_overhead)
+        taken = f"are in the total by an assumption: {times} times the GPUs' energy for the whole node"
+    return f"A GPU's counter sees the GPU alone: {beyond} {taken}. As an order of magnitude, {_NODES_AT_THE_WALL}."
+
+
+def beyond_gpus_of(run: Run) -> str:
+    """Say what the counters of a run's GPUs leave out; empty without GPUs."""
+    if not run.summary.energy.gpu_kwh:
+        return ""
+    metered = [component for component in COMPONENTS if run.summary.energy.component_kwh(component) is not None]
+    return beyond_gpus(metered, run.node_overhead.value if run.node_overhead else None)
 
 
 def warnings(run: Run) -> tuple[str, ...]:

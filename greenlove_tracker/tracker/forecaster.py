@@ -149,7 +149,7 @@ class RunForecaster:
         if recorder.first_step is not None:
             steps, ended_s, _ = recorder.first_step
             self._progress.first_step = steps, ended_s - state.started_s
-        return self._progress.in_epochs(total, open_gap_s, pue=state.factors.pue, gpu_count=state.gpu_count)
+        return self._progress.in_epochs(total, open_gap_s, pue=state.overhead, gpu_count=state.gpu_count)
 
     def _in_steps(self, total: int) -> Progress | None:
         state, recorder, progress = self._state, self._recorder, self._progress
@@ -158,7 +158,7 @@ class RunForecaster:
         if recorder.is_metering and not progress.has_power and recorder.open_for_s() > _FIRST_ENERGY_S:
             recorder.write_segment()  # or nothing would be known of its power for a minute
         self._add_steps()
-        return progress.in_steps(total, pue=state.factors.pue, gpu_count=state.gpu_count)
+        return progress.in_steps(total, pue=state.overhead, gpu_count=state.gpu_count)
 
     def _add_steps(self) -> None:
         recorder, progress, started_s = self._recorder, self._progress, self._state.started_s
@@ -588,7 +588,7 @@ class ProgressLog:
         Args:
             total: epochs of the whole training.
             open_gap_s: of the epoch that has begun, the gap before it that no row holds yet; None where none has.
-            pue: multiplies every energy.
+            pue: multiplies every energy, and what is assumed of the node with it.
             gpu_count: GPUs.
         """
         blocks, settled_s, startup_s = list(self._epochs), self._settled_s, self._startup_s

@@ -66,6 +66,9 @@ def _factor_fields(settings: Settings, factors: RunFactors) -> list[Field]:
         fields.append(Field("price_usd_per_gpu_hour", cell(settings.price_usd_per_gpu_hour), "USD/h"))
     if settings.is_rented:
         fields.append(Field("is_rented", cell(True)))
+    if settings.node_overhead is not None:
+        assumed = Factor("node_overhead", settings.node_overhead, "×", "given by the user", "", "an assumption")
+        fields += factor_fields(assumed)
     multiplied = [factors.carbon_intensity, *([factors.electricity_price] if factors.electricity_price else [])]
     if settings.market_gco2e_per_kwh is not None:
         given = "given by the user"

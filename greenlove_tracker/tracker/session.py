@@ -17,7 +17,18 @@ from greenlove_tracker.job import Ranks, torch_group
 from greenlove_tracker.logs import schema, totals, writer
 from greenlove_tracker.meter import Meter
 from greenlove_tracker.meter.watched import WatchedMeter
-from greenlove_tracker.records import Clock, Counts, Field, Flag, Row, RunStatus, RunSummary, SystemClock
+from greenlove_tracker.records import (
+    UNKNOWN_ENERGY,
+    Clock,
+    Counts,
+    Field,
+    Flag,
+    Row,
+    RunStatus,
+    RunSummary,
+    SystemClock,
+    sum_energies,
+)
 from greenlove_tracker.shadowing import HiddenLibraryError, only_libraries
 from greenlove_tracker.tracker.background import BackgroundWorker
 from greenlove_tracker.tracker.budgets import BudgetActions, BudgetMonitor
@@ -127,6 +138,7 @@ class Session:
         stream = schema.COMMAND_STREAM if mode is RunMode.COMMAND and join_dir is None else ranks.rank
         self.writer = writer.RunWriter(run_dir, stream, fields, state.warn_once.log_failed)
         self.rows: list[Row] = []
+        self._metered = UNKNOWN_ENERGY
         is_resumed = plan.is_resumed or bool(settings.continues)
         self._progress = ProgressLog(is_resumed=is_resumed, steps_per_epoch=plan.steps_per_epoch)
         self.recorder = recorder = Recorder(
@@ -163,6 +175,9 @@ class Session:
     def _emit(self, row: Row) -> None:
         self.rows.append(row)
         self.writer.write_row(row)  # before anything else can go wrong
+        if self.state.settings.node_overhead is not None:
+            self._metered = sum_energies((self._metered, row.gap_before, row.energy))
+            self.state.node_factor = self.state.factors.node_factor(self._metered)
         self._progress.add_row(row)
 
     def _synchronise(self) -> None:

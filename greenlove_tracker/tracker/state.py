@@ -64,6 +64,7 @@ class RunState:
         overrun_quantities: the budgets that were found to be overrun.
         forecast: the latest.
         gpu_count: GPUs of this node that are ours; 0 until the meter is up.
+        node_factor: the energy of the node, in that of its metered components; 1 where nothing is assumed.
         other_runs_s: time in which other runs of this process, inside this one, recorded what passed.
         is_meter_starting: the meter is coming up beside the training.
         is_finished: nothing of it is touched any more.
@@ -87,6 +88,7 @@ class RunState:
     overrun_quantities: set[str] = field(default_factory=set)
     forecast: Forecast | None = field(init=False)
     gpu_count: int = 0
+    node_factor: float = 1.0
     other_runs_s: float = 0.0
     is_meter_starting: bool = False
     is_finished: bool = False
@@ -115,6 +117,11 @@ class RunState:
         return self.clock.perf_s() - self.started_s - self.other_runs_s
 
     @property
+    def overhead(self) -> float:
+        """The energy that is counted, in that of the metered components: with the rest of the node, and PUE."""
+        return self.node_factor * self.factors.pue
+
+    @property
     def grams_per_kwh(self) -> float:
         """Emissions of metered energy: carbon intensity times PUE."""
         return self.factors.carbon_intensity.value * self.factors.pue
@@ -122,7 +129,7 @@ class RunState:
     def consumption(self, metered_kwh: float | None) -> Mapping[str, float | None]:
         """Return the run's consumption so far, by quantity; None where it is not known."""
         factors, elapsed_s = self.factors, self.elapsed_s
-        energy_kwh = None if metered_kwh is None else metered_kwh * factors.pue
+        energy_kwh = None if metered_kwh is None else metered_kwh * self.overhead
         return {
             "duration_s": elapsed_s,
             "energy_kwh": energy_kwh,
@@ -258,6 +265,7 @@ def run_factors(settings: Settings, plan: Plan, run_id: str, started_at: str) ->
         pue=settings.pue,
         electricity_price=electricity_price(place, settings.electricity_price_usd_per_kwh),
         price_usd_per_gpu_hour=settings.price_usd_per_gpu_hour,
+        node_overhead=settings.node_overhead,
     )
 
 

@@ -73,6 +73,7 @@ SUMMARIES = st.builds(
     energy=energies(1e90),
     measured_kwh=OPTIONAL,
     unmetered_estimate_kwh=OPTIONAL,
+    node_assumed_kwh=OPTIONAL,
     pue=st.floats(1, 10),
     energy_kwh=OPTIONAL,
     carbon_intensity_gco2e_per_kwh=BOUNDED,
@@ -91,8 +92,8 @@ SUMMARIES = st.builds(
 def agreeing(draw):
     """A summary whose totals are made of one another, as those that are written."""
     s = draw(SUMMARIES)
-    metered_kwh = s.energy.total_kwh
-    energy_kwh = None if metered_kwh is None else (metered_kwh + (s.unmetered_estimate_kwh or 0.0)) * s.pue
+    parts_kwh = s.energy.total_kwh, s.unmetered_estimate_kwh or 0.0, s.node_assumed_kwh or 0.0
+    energy_kwh = None if parts_kwh[0] is None else sum(parts_kwh) * s.pue
     emissions = None if energy_kwh is None else energy_kwh * s.carbon_intensity_gco2e_per_kwh / 1000
     hours = s.gpu_count * s.duration_s / 3600
     return dataclasses.replace(s, energy_kwh=energy_kwh, emissions_kgco2e=emissions, gpu_hours=hours)
@@ -111,6 +112,13 @@ def through_csv(lines):
 def test_a_row_reads_back_as_it_was(row):
     (cells,) = through_csv([row_cells(row)])
     assert row_from_cells(cells) == row
+
+
+@given(agreeing())
+def test_a_summary_that_was_written_before_nodes_were_assumed_reads_the_same(summary):
+    older = dataclasses.replace(summary, node_assumed_kwh=None)
+    lines = [[f.name, f.value] for f in summary_fields(older) if f.name != "node_assumed_kwh"]
+    assert summary_from_lines(lines) == older
 
 
 @given(agreeing())

@@ -99,6 +99,36 @@ def test_pue_multiplies_energy_emissions_and_cost_once(written, pue):
         assert (one is None and other is None) or other == pytest.approx(one * pue, rel=1e-9)
 
 
+@pytest.mark.parametrize(
+    ("energy", "assumed_kwh"),
+    [
+        (gpu(1.0), 0.25),
+        (Energy(0.1, 1.0, 0.05, Method.TDP_MODEL, Method.COUNTER, Method.CONSTANT), 0.10),  # CPU and memory are within
+        (Energy(0.3, 1.0, None, Method.COUNTER, Method.COUNTER), None),  # more than was assumed: it stands
+        (Energy(cpu_kwh=1.0, cpu_method=Method.COUNTER), None),  # no GPU's counter
+        (UNKNOWN_ENERGY, None),
+    ],
+)
+def test_the_rest_of_the_node_is_assumed_where_it_is_said_and_never_in_silence(energy, assumed_kwh):
+    row = replace(epoch_row(1, 1.0, HOUR_S), energy=energy)
+    bare, whole = (summary([row], pue=1.2, electricity_price=PRICE, node_overhead=k) for k in (None, 1.25))
+    assert bare.node_assumed_kwh is None
+    assert whole.node_assumed_kwh == (None if assumed_kwh is None else pytest.approx(assumed_kwh))
+    assert (whole.energy, whole.measured_kwh) == (bare.energy, bare.measured_kwh)
+    if assumed_kwh is None:
+        assert whole == bare
+    else:
+        assert whole.energy_kwh == pytest.approx(1.25 * 1.2)
+        assert whole.emissions_kgco2e == pytest.approx(1.25 * 1.2 * 400 / 1000)
+        assert whole.measured_share == pytest.approx(1.0 / 1.25)
+
+
+def test_what_is_assumed_of_unmetered_time_follows_its_estimate():
+    written = [epoch_row(1, 1.0, HOUR_S), replace(epoch_row(2, 1.0, HOUR_S), energy=UNKNOWN_ENERGY)]
+    found = summary(written, node_overhead=1.25)
+    assert (found.unmetered_estimate_kwh, found.node_assumed_kwh) == (pytest.approx(1.0), pytest.approx(0.5))
+
+
 def test_four_gpus_of_300_w_for_an_hour():
     found = summary([epoch_row(1, 4 * 0.3, HOUR_S)], gpu_count=4, pue=1.25, electricity_price=PRICE)
     assert (found.energy.gpu_kwh, found.energy_kwh, found.gpu_hours) == (1.2, 1.5, 4.0)

@@ -9,20 +9,23 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from report_samples import GERMANY, GPU_FIELDS, PRICE, demo_rows, demo_run, gpu_run, write_run
+from report_samples import GERMANY, GPU_FIELDS, PRICE, demo_rows, demo_run, epoch_row, gpu_run, write_run
 
 from greenlove_tracker.forecasting import Estimate
 from greenlove_tracker.logs.forecasts import FORECAST_COLUMNS, IssuedForecast, forecast_cells
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.projection.comparison import compare_log
 from greenlove_tracker.projection.types import ProjectionOptions
+from greenlove_tracker.records import Energy, Method
 from greenlove_tracker.rendering import html
 from greenlove_tracker.rendering.document import Block, ChartRow, Heading, LineChart, Paragraph, Table
+from greenlove_tracker.rendering.markdown import render
 from greenlove_tracker.rendering.pdf_charts import line_chart
 from greenlove_tracker.report.build import document
 from greenlove_tracker.report.projection_report import comparison_table
 from greenlove_tracker.report.projection_text import projection_text
 from greenlove_tracker.report.run_report import forecast_blocks, run_document
+from greenlove_tracker.report.screens import end_screen
 
 
 def section(log_dir: Path, title: str) -> list[Block]:
@@ -163,3 +166,26 @@ def test_one_wild_interval_does_not_flatten_the_chart(tmp_path: Path) -> None:
 
 def test_one_forecast_is_no_line(tmp_path: Path) -> None:
     assert not [block for block in forecast_blocks(forecast_run(tmp_path, [30.0])) if isinstance(block, ChartRow)]
+
+
+@pytest.mark.parametrize("node_overhead", [None, "1.25"])
+def test_what_a_gpus_counter_leaves_out_is_told_and_what_is_assumed_of_it_stands_apart(tmp_path, node_overhead):
+    overhead = {} if node_overhead is None else {"node_overhead": node_overhead}
+    energy = Energy(gpu_kwh=0.1, ram_kwh=0.002, gpu_method=Method.COUNTER, ram_method=Method.CONSTANT)
+    run = write_run(tmp_path, [epoch_row(n, 100.0, energy) for n in (1, 2)], fields={"gpu_count": "8", **overhead})
+    report = render(run_document(run))
+    assert "sees the GPU alone: CPU, fans, network cards and losses of the power supplies are in" in report
+    assert "20 to 30% more at the wall" in report
+    screen = " ".join(end_screen(run, exit_code=0).split())
+    assert run.summary.energy_kwh == pytest.approx(0.204 if node_overhead is None else 0.25)
+    assert run.added_up() == run.summary
+    if node_overhead is None:
+        assert "assumed" not in screen and "assumed for the rest" not in report
+        assert "98% measured, 2% modelled" in screen
+    else:
+        assert "46 assumed for the rest of the node (1.25 × its GPUs)" in screen
+        assert "80% measured, 20% modelled or assumed" in screen
+        assert "energy: gpu + ram + assumed for the rest of the node (1.25 × its GPUs): 200 Wh + 4 Wh + 46 Wh" in report
+    write_run(tmp_path, [epoch_row(1, 100.0, energy)], "20261121T034044-7f3b")
+    by_directory = render(document(tmp_path))
+    assert ("assumed for the rest of the nodes" in by_directory) == (node_overhead is not None)

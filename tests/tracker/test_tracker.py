@@ -630,3 +630,38 @@ def test_the_first_steps_time_belongs_to_the_epoch_of_a_training_in_steps(clock)
 def test_a_resumed_run_that_is_not_there_is_said(clock, caplog):
     make(clock, continues="nowhere").stop()
     assert "nowhere" in caplog.text
+
+
+def test_the_rest_of_the_node_is_in_every_total_and_named_as_an_assumption(clock):
+    readings = [gpu_energy(0.0), *[gpu_energy(0.1, 0.005), gpu_energy(0.0, 0.0)] * 9]
+    with make(clock, ScriptedMeter(readings), epochs=10, node_overhead=1.25, pue=1.1, country="DE") as tracker:
+        for _ in range(5):
+            tracker.epoch_start()
+            clock.pass_s(10.0)
+            tracker.epoch_end()
+            tick()
+        used = session().state.consumption(session().recorder.metered_kwh)
+        assert used["energy_kwh"] == pytest.approx(5 * 0.1 * 1.25 * 1.1)
+        assert tracker.forecast.energy_kwh.point == pytest.approx(10 * 0.1 * 1.25 * 1.1, rel=0.01)
+    run = only_run()
+    assert run.summary == tracker.summary == run.added_up()
+    assert run.summary.energy_kwh == used["energy_kwh"]
+    assert run.summary.node_assumed_kwh == pytest.approx(5 * 0.02)
+    assert run.epochs[0].energy.gpu_kwh == 0.1  # rows hold what was metered
+    assert (run.text("node_overhead"), run.text("node_overhead.basis")) == ("1.25", "an assumption")
+    assert run.summary.emissions_kgco2e == pytest.approx(run.summary.energy_kwh * 0.38095)
+
+
+def test_without_an_assumption_nothing_is_added_and_the_log_has_no_word_of_it(clock):
+    with make(clock, ScriptedMeter([gpu_energy(0.1)] * 9), epochs=3) as tracker:
+        train(tracker, clock)
+    run = only_run()
+    assert not any(name.startswith("node_overhead") for name in run.fields)
+    assert run.summary.node_assumed_kwh is None
+    assert run.summary.energy_kwh == pytest.approx(run.summary.energy.total_kwh)
+
+
+@pytest.mark.parametrize("value", [0.9, 25, float("nan"), -1.2])
+def test_an_overhead_that_cannot_be_meant_is_refused(clock, value):
+    with pytest.raises(UsageError, match=r"node_overhead is from 1 to 3 \(1.25: a node draws 25% more than its GPUs"):
+        make(clock, node_overhead=value)
