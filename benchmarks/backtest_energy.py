@@ -4,7 +4,8 @@
 
 ``DIR`` holds MLPerf's events and the node's power every 2 s, as named in docs/forecasting.md. Each run is replayed
 through ``Tracker`` on its own clock, with a meter that integrates the recorded power. Between two readings, and over
-holes, that is by the trapezoid; holes of over 5 s are counted in the table, because nobody knows what was drawn there.
+holes, that is by the trapezoid; holes of over 5 s are counted in the table, and their rows flagged as the tracker does,
+because nobody knows what was drawn there.
 The truth is the integral from the first epoch to the end.
 """
 
@@ -46,6 +47,12 @@ class NodePower:
         self._joules = np.concatenate([[0.0], np.cumsum(steps_s * (watts[1:] + watts[:-1]) / 2)])
         self.holes_s = float(steps_s[steps_s > _HOLE_S].sum())
 
+    def longest_hole_s(self, begin_s: float, end_s: float) -> float:
+        """Return the longest time between two readings of which a part lies between these times."""
+        first = max(0, int(np.searchsorted(self.at_s, begin_s, side="right")) - 1)
+        last = int(np.searchsorted(self.at_s, end_s)) + 1
+        return float(np.diff(self.at_s[first:last]).max(initial=0.0))
+
     def kwh_until(self, at_s: float) -> float:
         """Return the energy since the first epoch began."""
         return kwh_from_w_s(1.0, self._joules_until(at_s) - self._joules_until(0.0))
@@ -65,15 +72,17 @@ class ReplayMeter:
     resolution_s = 0.0
 
     def __init__(self, power: NodePower, clock: ReplayClock) -> None:
-        self._power, self._clock, self._read_kwh = power, clock, 0.0
+        self._power, self._clock, self._read_kwh, self._read_s = power, clock, 0.0, 0.0
+        self.longest_hole_s = 0.0
 
     def start(self) -> MeterInfo:
         return MeterInfo(())
 
     def read(self) -> Energy:
         total_kwh = self._power.kwh_until(self._clock.now_s)
-        energy = Energy(gpu_kwh=total_kwh - self._read_kwh, gpu_method=Method.COUNTER)
-        self._read_kwh = total_kwh
+        energy = Energy(gpu_kwh=total_kwh - self._read_kwh, gpu_method=Method.SAMPLED_POWER)
+        self.longest_hole_s = self._power.longest_hole_s(self._read_s, self._clock.now_s)
+        self._read_kwh, self._read_s = total_kwh, self._clock.now_s
         return energy
 
     def reselect_gpus(self, env: Mapping[str, str]) -> MeterInfo | None:

@@ -23,6 +23,9 @@ class MeterInfo:
 class Meter(Protocol):
     """Measures the energy of this node, before PUE.
 
+    A meter that integrates readings of power may also have ``longest_hole_s``: of the time that the last ``read()``
+    stands for, the longest stretch without such a reading.
+
     Attributes:
         starts_at_once: ``start()`` takes no time worth a thread of its own.
         resolution_s: an energy over less time than this is noise.
@@ -59,6 +62,12 @@ class Meter(Protocol):
 
     def stop(self) -> None:
         """Release the hardware; never raise."""
+
+
+def longest_hole_s(meter: Meter) -> float:
+    """Return the longest time without a reading of power behind the last ``read()``; 0 where none is integrated."""
+    hole_s: float = getattr(meter, "longest_hole_s", 0.0)
+    return hole_s
 
 
 class NullMeter:

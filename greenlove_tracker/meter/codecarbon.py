@@ -16,6 +16,8 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -133,6 +135,9 @@ class CodeCarbonMeter:
         self._share = Share(1.0, 1.0, "whole machine")
         self._cpu_factor = 1.0  # what a modelled energy of the whole machine is multiplied with
         self._gpu_zero_since_s: float | None = None
+        self._power_read_s: list[float] = []  # when CodeCarbon's own thread did so since the last read
+        self._read_s: float | None = None
+        self.longest_hole_s = 0.0  # without a reading of power behind the last read, where power is integrated
         self._present: tuple[Gpu, ...] = ()
         self._named = self._gpus = GpuSelection(())  # by the environment; of those, what is measured
         self._leaves_gpus_out = False
@@ -160,8 +165,10 @@ class CodeCarbonMeter:
                 raise MeterError(f"CodeCarbon {self._version} found no hardware to measure")
             self._cpu_factor = self._share.cpu
             self._charge_load_of_share(hardware)
+            self._note_power_readings(hardware)
             self._flush()
         self._deltas.clear()
+        self._read_s = time.perf_counter()
         self._info = self._describe(hardware)
         return self._info
 
@@ -268,6 +275,29 @@ class CodeCarbonMeter:
                 part.start()  # forgets what was sampled of the whole machine
                 self._cpu_factor = 1.0
 
+    def _note_power_readings(self, hardware: Iterable[Any]) -> None:
+        """Note when the power of GPUs without a counter is read, which CodeCarbon's thread does each second.
+
+        The mean of these readings, times the time, is their energy; of a time without one nobody knows.
+        """
+        for part in hardware:
+            read_power = getattr(part, "monitor_power", None)
+            if type(part).__name__ == "GPU" and read_power is not None:
+                part.monitor_power = partial(self._read_power, read_power)
+
+    def _read_power(self, read_power: Callable[[], None]) -> None:
+        read_power()
+        self._power_read_s.append(time.perf_counter())
+
+    def _longest_hole_s(self, methods: Iterable[Method | None]) -> float:
+        """Return the longest time since the last read without a reading of power; 0 where counters integrate it."""
+        now_s, (readings_s, self._power_read_s) = time.perf_counter(), (self._power_read_s, [])
+        times_s = [now_s if self._read_s is None else self._read_s, *readings_s, now_s]
+        self._read_s = now_s
+        if Method.SAMPLED_POWER not in methods:
+            return 0.0
+        return max(after - before for before, after in pairwise(times_s))
+
     def read(self) -> Energy:
         """Return the energy since the last read.
 
@@ -280,6 +310,7 @@ class CodeCarbonMeter:
         if not deltas:
             raise MeterError("CodeCarbon's flush gave no reading")
         cpu_method, gpu_method, ram_method = self._methods()
+        self.longest_hole_s = self._longest_hole_s((cpu_method, gpu_method, ram_method))
         cpu_factor = 1.0 if cpu_method in MEASURED_METHODS else self._cpu_factor
         cpu = _sum(d.cpu_energy for d in deltas)
         gpu = self._plausible_gpu_kwh(_sum(d.gpu_energy for d in deltas)) if gpu_method else None

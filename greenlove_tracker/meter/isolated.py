@@ -62,6 +62,7 @@ class IsolatedMeter:
         self._hidden, self._env, self._arguments = hidden, env, arguments
         self._child: subprocess.Popen[str] | None = None
         self._requests: TextIO | None = None
+        self.longest_hole_s = 0.0
 
     def start(self) -> MeterInfo:
         """Start the process, and CodeCarbon in it.
@@ -107,7 +108,9 @@ class IsolatedMeter:
         Raises:
             MeterError: where it could not be read, or the process has ended.
         """
-        return Energy(*self._ask(_READ)["energy"])
+        answer = self._ask(_READ)
+        self.longest_hole_s = answer["longest_hole_s"]
+        return Energy(*answer["energy"])
 
     def reselect_gpus(self, env: Mapping[str, str]) -> MeterInfo | None:
         """Measure the GPUs that this environment names: the process has its own, and sees no change of the script's.
@@ -187,7 +190,8 @@ def serve(env: Mapping[str, str], arguments: Mapping[str, Any]) -> None:
         try:
             if line.strip() == _READ:
                 e = meter.read()
-                answer({"energy": [e.cpu_kwh, e.gpu_kwh, e.ram_kwh, e.cpu_method, e.gpu_method, e.ram_method]})
+                energy = [e.cpu_kwh, e.gpu_kwh, e.ram_kwh, e.cpu_method, e.gpu_method, e.ram_method]
+                answer({"energy": energy, "longest_hole_s": meter.longest_hole_s})
             else:
                 found = meter.reselect_gpus(json.loads(line))
                 answer(_told(found) if found else {})

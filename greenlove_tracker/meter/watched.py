@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 
 from greenlove_tracker.errors import MeterError
-from greenlove_tracker.meter.base import Meter, MeterInfo
+from greenlove_tracker.meter.base import Meter, MeterInfo, longest_hole_s
 from greenlove_tracker.records import Energy
 
 TIMEOUT_S = 5.0  # CodeCarbon's reading takes a millisecond; a driver that resets a GPU takes some seconds
@@ -38,6 +38,11 @@ class WatchedMeter:
         self._asked: SimpleQueue[_Action | None] = SimpleQueue()  # None ends the thread
         self._answered: SimpleQueue[tuple[Any, BaseException | None]] = SimpleQueue()
         self._has_thread = self._is_waited_for = self._is_stopped = False
+
+    @property
+    def longest_hole_s(self) -> float:
+        """The longest time without a reading of power behind the last ``read()``."""
+        return longest_hole_s(self._meter)
 
     def start(self) -> MeterInfo:
         """Start the meter, on the caller's thread, for which nothing waits.

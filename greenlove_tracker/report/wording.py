@@ -57,6 +57,8 @@ _NODES_AT_THE_WALL = (
 _FLAGS: Mapping[str, str] = {
     Flag.METER_FAILED: "The meter failed during the run; the energy after that is estimated at the mean power before.",
     Flag.GPU_UNREAD: "The GPU could not be read for a part of the run; its energy there is estimated.",
+    Flag.POWER_HOLE: "Power was not read for over 5 s at a time in some rows (flag power_hole): the mean of the other "
+    "readings stands for it.",
     Flag.PREDICTED: "Not all epochs were monitored: the totals hold carbontracker's prediction for the rest, which has "
     "no interval; whether the training ran to its end is not in the log.",
     Flag.CLOCK_JUMP: "The clock jumped: the machine slept or its clock was set; the times of some epochs are doubtful.",

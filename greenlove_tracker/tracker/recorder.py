@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from greenlove_tracker.errors import MeterError, TrackerStateError
 from greenlove_tracker.logs.writer import timestamp
 from greenlove_tracker.meter import Meter
+from greenlove_tracker.meter.base import longest_hole_s
 from greenlove_tracker.records import UNKNOWN_ENERGY, Clock, Counts, Energy, Flag, Row, RowKind
 from greenlove_tracker.units import gco2e_from_kwh
 
@@ -20,6 +21,7 @@ _UNMETERED_S = 0.01  # what a meter that starts at once may miss at the beginnin
 _MAX_FAILURES = 3  # readings in a row that may fail before the meter is given up
 LOADING_SHARE = 0.1  # of a row or an epoch beside which we were loading: less is hardly felt
 _OF_EPOCHS_ALONE = {Flag.SHORT, Flag.LOADING}  # flags of a gap that say nothing of the row that holds it
+_POWER_HOLE_S = 5.0  # readings of power come each second, or every two from a node's own meter
 _CLOCK_TOLERANCE_S = 2.0  # wall and steady clock of a span may differ by this much, and by 1% of it
 
 
@@ -348,6 +350,8 @@ class Recorder:
             flags.add(Flag.METER_FAILED)
         elif self._meter is not None and duration_s < self._meter.resolution_s:
             flags.add(Flag.SHORT)
+        if is_read and self._meter is not None and longest_hole_s(self._meter) > _POWER_HOLE_S:
+            flags.add(Flag.POWER_HOLE)
         if energy.gpu_kwh is not None:
             self._gpu_was_read = True
         elif self._gpu_was_read and energy.is_known:

@@ -335,3 +335,17 @@ def test_what_another_run_of_the_process_records_is_in_no_row_of_this_one():
     assert sum(row.gap_before_s for row in bench.rows) == 30.0
     assert math.fsum(row.gap_before.total_kwh or 0.0 for row in bench.rows) == pytest.approx(0.36 * 30.0 / 3600)
     assert bench.rows[-1].kind is RowKind.TAIL and bench.rows[-1].gap_before_s == 0.0
+
+
+@pytest.mark.parametrize(("hole_s", "flags"), [(4.9, set()), (5.1, {Flag.POWER_HOLE})])
+def test_a_row_with_a_hole_in_its_readings_of_power_is_flagged_and_keeps_its_energy(hole_s, flags):
+    meter = ScriptedMeter([gpu_energy(0.0), gpu_energy(0.1), gpu_energy(0.0), gpu_energy(0.1)])
+    bench = Bench(meter)
+    bench.recorder.start_epoch()
+    bench.clock.pass_s(30.0)
+    meter.longest_hole_s = hole_s
+    bench.recorder.end_epoch()
+    meter.longest_hole_s = 1.0
+    bench.epoch(30.0)
+    assert [row.flags for row in bench.rows] == [flags, set()]
+    assert [row.energy.gpu_kwh for row in bench.rows] == [0.1, 0.1]
