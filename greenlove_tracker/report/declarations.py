@@ -150,7 +150,7 @@ def _measured_or_estimated(facts: Facts) -> str:
         return "measured"
     silent = f" in the {fmt.plural(totals.n_runs - n_silent, 'run')} whose logs say it" if n_silent else ""
     lacks = f", {missing} of some runs not in it" if missing else ""
-    return f"estimated, {fmt.percent(share)} of it{facts.before_pue} measured by hardware{silent}{lacks}"
+    return f"estimated, {fmt.percent(share)} of it{facts.before_pue} measured by hardware{silent}{facts.assumed}{lacks}"
 
 
 def _emissions_kgco2e(facts: Facts) -> float:
@@ -333,7 +333,7 @@ def _measured_sentence(facts: Facts) -> str:
     if share is None:
         return ""
     runs = f" of the {fmt.plural(totals.n_runs - n_silent, 'run')} whose logs say it" if n_silent else ""
-    rest = f", {fmt.percent(1 - share)} modelled or estimated" if share < 1 else ""
+    rest = f", {fmt.percent(1 - share)} modelled or estimated{facts.assumed}" if share < 1 else ""
     missing = [f"{component} of some runs, which could not be measured" for component in sorted(facts.unmeasured)]
     left_out = ", ".join([*missing, *wording.NOT_COUNTED])
     whose = f"Of the energy{runs}{facts.before_pue}"
@@ -469,6 +469,12 @@ class Facts:
     def before_pue(self) -> str:
         """`` before PUE``, of a share measured, where a PUE adds to it; empty where none does."""
         return " before PUE" if self.pues - {1.0} else ""
+
+    @property
+    def assumed(self) -> str:
+        """Say how much is an assumption for the rest of nodes, before PUE; empty where nothing is."""
+        assumed_kwh = self.sums.totals.node_assumed_kwh
+        return f", {fmt.energy(assumed_kwh)} assumed for the rest of nodes (node_overhead)" if assumed_kwh else ""
 
     @property
     def pue_text(self) -> str:

@@ -45,6 +45,8 @@ def summary_html(summary: RunSummary) -> str:
     """Return the totals of a run."""
     share = summary.measured_share
     measured = "" if share is None else f"{fmt.percent(share)} measured by hardware"
+    if summary.node_assumed_kwh:
+        measured += f", {fmt.energy(summary.node_assumed_kwh)} assumed for the rest of the node"
     rows = [
         (name, text(getattr(summary, field)), measured if field == "energy_kwh" else "")
         for field, (name, text) in fmt.QUANTITIES.items()

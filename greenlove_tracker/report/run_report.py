@@ -36,6 +36,8 @@ _SETTINGS = (
     ("account", ("account",)),
     ("cluster", ("cluster", "partition")),
     ("continues", ("continues",)),
+    ("epochs done before", ("first_epoch",)),
+    ("steps done before", ("first_step",)),
     ("git commit", ("git_commit",)),
     ("system", ("os",)),
     ("Python", ("python",)),

@@ -35,7 +35,15 @@ DAGGER_NOTE = (
     "† of direct and of lifecycle carbon intensities, which are not alike: greenlove summary --by intensity keeps them "
     "apart"
 )
-MARKS: Mapping[str, str] = {STAR: STAR_NOTE, DAGGER: DAGGER_NOTE, PREDICTED: PREDICTED_NOTE}
+ASSUMED = "§"
+
+ASSUMED_NOTE = "§ with what node_overhead assumes for the rest of some nodes"
+MARKS: Mapping[str, str] = {
+    STAR: STAR_NOTE,
+    DAGGER: DAGGER_NOTE,
+    PREDICTED: PREDICTED_NOTE,
+    ASSUMED: ASSUMED_NOTE,
+}
 
 _METHODS: Mapping[str, str] = {
     Method.COUNTER: "counter",
@@ -359,7 +367,7 @@ class Sums:
     """The sums over some runs, as cells of a table.
 
     A sum that lacks runs carries a star; one of emissions that are not alike, a dagger; one that holds what another
-    tool predicted, a double dagger.
+    tool predicted, a double dagger; one that holds an assumption of the user's, a section sign.
     """
 
     partial: ExactTotals
@@ -383,10 +391,14 @@ class Sums:
         """CO2e, with a dagger where both direct and lifecycle intensities are in it."""
         totals = self.totals
         mixed = DAGGER if len(totals.intensity_coverages) > 1 else ""
-        return fmt.mass(totals.emissions_kgco2e) + mixed + self._predicted(totals.emissions_kgco2e)
+        return fmt.mass(totals.emissions_kgco2e) + mixed + self._marks(totals.emissions_kgco2e)
 
     def _predicted(self, value: float | None) -> str:
         return PREDICTED if value is not None and self.totals.n_predicted else ""
+
+    def _marks(self, value: float | None) -> str:
+        """Return the marks of a sum of energy, or of what follows from it."""
+        return self._predicted(value) + (ASSUMED if value is not None and self.totals.node_assumed_kwh else "")
 
     @property
     def cells(self) -> tuple[str, str, str, str]:
@@ -395,7 +407,7 @@ class Sums:
         return (
             fmt.duration(totals.duration_s or None) + self._predicted(totals.duration_s),
             _starred(
-                fmt.energy(totals.energy_kwh) + self._predicted(totals.energy_kwh),
+                fmt.energy(totals.energy_kwh) + self._marks(totals.energy_kwh),
                 totals.energy_kwh,
                 totals.n_unknown_energy,
             ),
@@ -415,7 +427,7 @@ def marks_in(rows: Sequence[Sequence[str]], n_names: int = 1) -> tuple[str, ...]
         rows: of the table.
         n_names: columns at its left that hold names, which may end with anything.
     """
-    ends = {mark for row in rows for cell in row[n_names:] for mark in cell[-3:]}
+    ends = {mark for row in rows for cell in row[n_names:] for mark in cell[-len(MARKS) :]}
     return tuple(note for mark, note in MARKS.items() if mark in ends)
 
 

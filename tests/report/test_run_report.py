@@ -12,6 +12,7 @@ import pytest
 from report_samples import GERMANY, GPU_FIELDS, PRICE, demo_rows, demo_run, epoch_row, gpu_run, write_run
 
 from greenlove_tracker.forecasting import Estimate
+from greenlove_tracker.logs.aggregate import aggregate
 from greenlove_tracker.logs.forecasts import FORECAST_COLUMNS, IssuedForecast, forecast_cells
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.projection.comparison import compare_log
@@ -22,10 +23,12 @@ from greenlove_tracker.rendering.document import Block, ChartRow, Heading, LineC
 from greenlove_tracker.rendering.markdown import render
 from greenlove_tracker.rendering.pdf_charts import line_chart
 from greenlove_tracker.report.build import document
+from greenlove_tracker.report.declarations import ai_act
+from greenlove_tracker.report.notebook import summary_html
 from greenlove_tracker.report.projection_report import comparison_table
 from greenlove_tracker.report.projection_text import projection_text
 from greenlove_tracker.report.run_report import forecast_blocks, run_document
-from greenlove_tracker.report.screens import end_screen
+from greenlove_tracker.report.screens import end_screen, summary_table
 
 
 def section(log_dir: Path, title: str) -> list[Block]:
@@ -189,3 +192,9 @@ def test_what_a_gpus_counter_leaves_out_is_told_and_what_is_assumed_of_it_stands
     write_run(tmp_path, [epoch_row(1, 100.0, energy)], "20261121T034044-7f3b")
     by_directory = render(document(tmp_path))
     assert ("assumed for the rest of the nodes" in by_directory) == (node_overhead is not None)
+    found = aggregate(tmp_path)
+    table = summary_table(found, ["project"])
+    assert ("352 Wh§" in table and "§ with what node_overhead assumes" in table) == (node_overhead is not None)
+    declared = ai_act(found)
+    assert ("46.0 Wh assumed for the rest of nodes (node_overhead)" in declared) == (node_overhead is not None)
+    assert ("assumed for the rest of the node" in summary_html(run.summary)) == (node_overhead is not None)
