@@ -17,7 +17,7 @@ _COMPONENT = {"cpu": "CPU", "gpu": "all GPUs together", "ram": "memory"}
 
 COLUMNS = {
     "kind": "what the row stands for, see below",
-    "epoch": "number of the epoch, from 1; empty in `gap` and `tail` rows",
+    "epoch": "number of the epoch in the training, from 1; empty in `gap` and `tail` rows",
     "started_at": "UTC, ISO 8601: where the epoch or segment began (`gap` and `tail`: where the gap began)",
     "gap_before_s": "time between the row before and this one: loading, validation, checkpoints",
     "gap_before_kwh": "energy of that time, the sum of the three that follow",
@@ -40,11 +40,11 @@ FORECASTS = {
     "elapsed_s": "time since the start of the run",
     "epochs_done": "epochs done by then",
     "steps_done": "optimizer steps done by then",
-    "planned": "epochs of the whole training, or steps where it counts in steps",
+    "planned": "epochs that the run is to do, or steps where it counts in steps",
     "method": "`live`: from the run itself; `wls` or `green-love`: from an exploration, before the first epoch",
     "level": "of the intervals",
     "duration_s": "wall time of the whole run, done and remaining",
-    "energy_kwh": "its energy, PUE included",
+    "energy_kwh": "its energy, with PUE, and with what `node_overhead` assumes",
     "emissions_kgco2e": "its emissions; the carbon intensity's own error is not in the interval",
     "cost_usd": "its cost: of the machine where its price is set, else of electricity",
     **{
@@ -99,7 +99,7 @@ RUN = {
     "first_epoch, first_step": "what was done before, where the run resumes; the rows have the epochs' true numbers",
     "phases": "of the plan, as in a configuration file: steps × tokens of a step, `505x131072 505x262144`",
     "epochs_before_pred, monitor_epochs": "as given, where they are not the default",
-    "continues": "the run that this one resumes",
+    "continues": "the run that this one resumes; its speed is expected of this one until it says more",
     "part_of": "the run of `greenlove run` whose script made this one's tracker; neither holds anything of the other",
     "has_parts": "`yes`: such runs lie beside this one, which is what lay outside them",
     "job_id, array_task_id, account, partition, cluster": "from `SLURM_*` or `GREENLOVE_JOB_*`",

@@ -73,7 +73,7 @@ class Settings:
         on_overrun: ``warn``; or ``stop``: between two epochs, after the checkpoint hook, BudgetExceeded is raised.
         log_user: write the user's login name into the log; off unless asked for.
         log_command: write the command line into the log, its passwords, tokens and keys masked; no: without it.
-        continues: the run id that this run resumes.
+        continues: the run id that this run resumes; its speed is expected of this run until it says more.
         cpu_tdp_w: rated power of the CPU where it is not recognised; fed to the load model.
         ram_w: power of the memory where it is known.
         sim_cpu_tdp_w: simulate a CPU of this rated power, at ``sim_cpu_util``.

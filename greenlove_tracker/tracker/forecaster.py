@@ -39,6 +39,7 @@ _MOST_METER_START_S = 20.0  # a meter that takes longer hangs: forecasts wait fo
 _FEWEST_BLOCKS = 128  # epochs are joined until hardly more remain, so that a forecast costs the same at any length
 _LEAST_POWER_S = 1.0  # a mean power is taken over this much: a single reading may hold 50 ms of what lay before
 _ENOUGH_POWER_S = 60.0  # a power that was metered for so long counts, however long the epoch was
+_ALIKE = 0.1  # epochs that differ by less in time
 _WHOLE_EPOCH = 0.99  # of an epoch's batches: the last one may be smaller, or missing
 
 
@@ -465,7 +466,7 @@ class ProgressLog:
         self._is_resumed, self._steps_per_epoch = is_resumed, steps_per_epoch
         self.first_step: tuple[int, float] | None = None
         self._resumed: _EpochTimes | None = None  # the first epoch of a run that resumes, which may be a part of one
-        self._after_resumed: Counts | None = None  # of the epoch behind it
+        self._after_resumed: _EpochTimes | None = None  # the epoch behind it
         self._epochs: list[Block] = []  # those that were followed by another, so that the gap behind them is known
         self._n_epochs = 0  # all that are done
         self._last: _EpochTimes | None = None  # done, and not followed yet
@@ -521,7 +522,7 @@ class ProgressLog:
             if self._is_resumed and self._n_epochs == 0:
                 self._resumed = self._last
             elif self._is_resumed and self._n_epochs == 1:
-                self._after_resumed = self._last.counts
+                self._after_resumed = self._last
             self._n_epochs += 1
 
     def _add_gap(self, gap_s: float) -> None:
@@ -609,13 +610,14 @@ class ProgressLog:
     def _resumed_block(self, first: _EpochTimes, between_s: float | None) -> Block:
         """Return the first epoch of a run that resumes: so much of an epoch as its batches are of those of a whole one.
 
-        Where the loop does not count its steps, nobody can tell, and it is no measure of the others once there are any;
-        where it does, nobody can before the second epoch's end, and until then it is taken for a whole one.
+        Where the loop does not count its steps, nobody can tell, and unless it took about as long as the next one it is
+        no measure of the others. Until that one has ended it is taken for a whole one.
         """
         whole = first.block(first.between_s if self._last is not first else between_s)
         share = self._share_of_resumed(first.counts)
-        if share is None and self._n_epochs > 1:
-            return replace(whole, is_cold=True)
+        if share is None and self._after_resumed is not None:
+            is_alike = abs(first.active_s - self._after_resumed.active_s) <= _ALIKE * self._after_resumed.active_s
+            return whole if is_alike else replace(whole, is_cold=True)
         if share is not None and share >= _WHOLE_EPOCH:
             return whole
         counted = 0.0  # of its steps, those behind the first one, before which batches were skipped
@@ -635,7 +637,7 @@ class ProgressLog:
         if self._n_epochs < 2:
             steps = self._steps_per_epoch
             return min(1.0, counts.steps / steps) if steps and counts.steps else None
-        mine, whole = astuple(counts), astuple(self._after_resumed or Counts())
+        mine, whole = astuple(counts), astuple(self._after_resumed.counts if self._after_resumed else Counts())
         shares = [a / b for a, b in zip(mine, whole, strict=True) if a and b]
         return min(1.0, max(shares)) if shares else None
 

@@ -178,11 +178,11 @@ def test_without_counts_the_first_epoch_is_no_measure_of_the_others(clock, tmp_p
         epoch(tracker, clock, counts=False)
         epoch(tracker, clock, counts=False)
         assert tracker.forecast.duration_s.point == pytest.approx(19.5 * EPOCH_S, rel=0.01)
-    assert forecast_is_cold_first(tmp_path)
-
-
-def forecast_is_cold_first(tmp_path):
-    return last_run(tmp_path).epochs[0].duration_s == EPOCH_S / 2
+        assert [b.is_cold for b in forecast_blocks()] == [True, False, False]
+    with make_tracker(clock, tmp_path, epochs=20, continues="before") as tracker:
+        for epoch_s in (1.03 * EPOCH_S, EPOCH_S):
+            epoch(tracker, clock, counts=False, epoch_s=epoch_s)
+        assert [b.is_cold for b in forecast_blocks()] == [False, False]  # it was a whole one, or as good as one
 
 
 def test_a_whole_first_epoch_counts_as_one_and_so_does_one_of_a_run_that_resumes_nothing(clock, tmp_path):
