@@ -241,8 +241,9 @@ class Plan:
 
     def _check_rest(self, first_epoch: int | None, first_step: int | None) -> None:
         """Raise UsageError where what is done is not said in the unit that this plan counts in."""
-        if self.is_in_epochs and first_epoch is None and not self.total_steps:
-            raise UsageError("first_step= of a plan in epochs: say first_epoch=, or the total_steps= too")
+        if self.is_in_epochs and first_epoch is None and (self.phases or not self.total_steps):
+            hint = "" if self.phases else ", or the total_steps= too"
+            raise UsageError(f"first_step= of a plan in epochs: say first_epoch={hint}")
         if self.total_steps and not self.is_in_epochs and first_step is None:
             if self.phases:
                 raise UsageError("{argument} in steps, and first_epoch=: say first_step= too", argument="phases")

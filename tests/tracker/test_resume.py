@@ -93,6 +93,7 @@ def test_more_epochs_than_planned_are_said_by_their_numbers(clock, tmp_path, cap
         ({"first_epoch": True}, "first_epoch must be a whole number"),
         ({"first_step": 2.5}, "first_step must be a whole number"),
         ({"first_step": 5}, "first_step= of a plan in epochs: say first_epoch="),
+        ({"epochs": None, "phases": "2epochs 3epochs", "total_steps": 9, "first_step": 5}, "say first_epoch=$"),
         ({"epochs": None, "total_steps": 9, "first_epoch": 2}, "first_epoch= of a plan in steps: say first_step="),
         ({"epochs": 2, "phases": "4 2", "first_epoch": 1}, "phases in steps, and first_epoch=: say first_step= too"),
     ],
