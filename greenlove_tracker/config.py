@@ -15,16 +15,19 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from enum import StrEnum
 from functools import cache
 from pathlib import Path
 from typing import Any, get_type_hints
 
 from greenlove_tracker.errors import SettingError, UsageError
 from greenlove_tracker.phases import Phase, phases_from
+from greenlove_tracker.units import SECONDS_PER_HOUR
 
 DEFAULT_LOG_DIR = "greenlove_logs"
 
 _MOST_NODE_OVERHEAD = 3.0  # more is a slip: 25 for 1.25
+_MOST_HOURS = 1e7  # a thousand years
 
 _POSITIVE = (
     "carbon_intensity_gco2e_per_kwh",
@@ -37,6 +40,7 @@ _POSITIVE = (
     "max_energy_kwh",
     "max_cost_usd",
     "max_kgco2e",
+    "max_hours",
 )
 
 
@@ -68,7 +72,9 @@ class Settings:
         max_energy_kwh: a budget; ``overrun_probability`` and ``on_overrun`` say when and how it acts.
         max_cost_usd: a budget, of the machine's price where one is set, else of electricity.
         max_kgco2e: a budget.
-        deadline_utc: when the run must be done, such as 2026-11-22T06:00; default the end of the Slurm job.
+        max_hours: a budget of time, from the start.
+        deadline_utc: when the run must be done, such as 2026-11-22T06:00. Of this, ``max_hours`` and the end of the
+            Slurm job the earliest counts.
         overrun_probability: a budget acts where it is exceeded with this probability, on the latest forecast.
         on_overrun: ``warn``; or ``stop``: between two epochs, after the checkpoint hook, BudgetExceeded is raised.
         log_user: write the user's login name into the log; off unless asked for.
@@ -99,6 +105,7 @@ class Settings:
     max_energy_kwh: float | None = None
     max_cost_usd: float | None = None
     max_kgco2e: float | None = None
+    max_hours: float | None = None
     deadline_utc: str = ""
     overrun_probability: float = 0.9
     on_overrun: str = "warn"
@@ -139,7 +146,9 @@ class Settings:
             raise UsageError(f"{{argument}} must be at least 1, not {self.sim_gpu_count!r}", argument="sim_gpu_count")
 
     def _check_forecasts(self) -> None:
-        deadline(self.deadline_utc, {})
+        _deadline(self.deadline_utc)
+        if self.max_hours is not None and self.max_hours > _MOST_HOURS:
+            raise UsageError(f"{{argument}} of {self.max_hours:g} hours cannot be meant", argument="max_hours")
         if not 0 < self.overrun_probability < 1:
             raise UsageError(
                 f"{{argument}} lies between 0 and 1, such as 0.9, not {self.overrun_probability!r}",
@@ -301,15 +310,14 @@ def _to_float(value: Any) -> float:
     return float(value)
 
 
-def deadline(text: str, env: Mapping[str, str]) -> float | None:
-    """Return ``text``, or else the end of the Slurm job, in seconds since the Unix epoch; None without either.
+def _deadline(text: str) -> float | None:
+    """Return a time in seconds since the Unix epoch; None of an empty text.
 
     Raises:
         UsageError: where ``text`` is no time.
     """
     if not text:
-        slurm = env.get("SLURM_JOB_END_TIME", "")
-        return float(slurm) if slurm.isdecimal() else None
+        return None
     try:
         when = datetime.fromisoformat(text)
     except ValueError as error:
@@ -317,3 +325,43 @@ def deadline(text: str, env: Mapping[str, str]) -> float | None:
             f"{{argument}} must be a time such as 2026-11-22T06:00, not {text!r}", argument="deadline_utc"
         ) from error
     return (when if when.tzinfo else when.replace(tzinfo=UTC)).timestamp()
+
+
+class TimeLimitSource(StrEnum):
+    """The place that a time limit comes from."""
+
+    DEADLINE = "deadline"
+    HOURS = "time limit"
+    SLURM = "Slurm time limit"
+
+
+@dataclass(frozen=True, slots=True)
+class TimeLimit:
+    """The moment at which a training must be done.
+
+    Attributes:
+        limit_s: from its start; not positive where that moment had passed before.
+        source: where it comes from.
+    """
+
+    limit_s: float
+    source: TimeLimitSource
+
+
+def time_limit(settings: Settings, started_utc_s: float, env: Mapping[str, str] | None = None) -> TimeLimit | None:
+    """Return the earliest of deadline, longest time and end of the Slurm job; None without any.
+
+    Args:
+        settings: with deadline and longest time.
+        started_utc_s: when the training begins.
+        env: of the Slurm job; default: none, of a training that is not this job.
+    """
+    slurm = (env or {}).get("SLURM_JOB_END_TIME", "")
+    ends_utc_s = {
+        TimeLimitSource.DEADLINE: _deadline(settings.deadline_utc),
+        TimeLimitSource.SLURM: float(slurm) if slurm.isdecimal() else None,
+    }
+    limits = [TimeLimit(s - started_utc_s, source) for source, s in ends_utc_s.items() if s is not None]
+    if settings.max_hours is not None:
+        limits.append(TimeLimit(settings.max_hours * SECONDS_PER_HOUR, TimeLimitSource.HOURS))
+    return min(limits, key=lambda limit: limit.limit_s, default=None)

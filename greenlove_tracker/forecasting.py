@@ -19,6 +19,7 @@ _MOST_PASSED = 1 - 1e-9  # of a distribution; beyond, rounding is larger than wh
 LEVEL = 0.95  # of the intervals of a forecast, where no other is asked for
 PROJECTION_LEVEL = 0.90  # of those of a projection to another machine
 P99 = 0.99  # the probability that a batch system's time limit holds with
+FITS = 0.95  # the probability with which so many epochs are said to fit a limit
 WIDE_RELATIVE_WIDTH = 0.25  # (upper - lower) / point, above which an interval is called wide
 LEAST_SIZES = 3  # two sizes of trials cannot show whether cost is linear in them
 # Energy counters refresh about every 100 ms: under 5 s a mean power is noise (CodeCarbon's notes, NVML).
@@ -247,6 +248,15 @@ class Estimate:
         z = (limit - self.point) / distance * NormalDist().inv_cdf((1 + self.level) / 2)
         return 1.0 - NormalDist().cdf(z)
 
+    def quantile(self, probability: float) -> float:
+        """Return what is not exceeded with this probability, as ``probability_above`` has it."""
+        if not self.has_interval:
+            return self.point
+        from statistics import NormalDist
+
+        z = NormalDist().inv_cdf(probability) / NormalDist().inv_cdf((1 + self.level) / 2)
+        return self.point + z * (self.upper - self.point if z > 0 else self.point - self.lower)
+
     def given_more_than(self, value: float) -> Estimate:
         """Return the estimate of a total of which it is known that it is more than ``value``: so much has passed.
 
@@ -254,18 +264,11 @@ class Estimate:
         """
         if value <= self.lower:
             return self
-        from statistics import NormalDist
-
         passed = 1.0 - self.probability_above(value)
         if passed >= _MOST_PASSED:
             return replace(self, point=value, lower=value, upper=value)
-        z_of_ends = NormalDist().inv_cdf((1 + self.level) / 2)
-
-        def quantile(share: float) -> float:
-            z = NormalDist().inv_cdf(passed + share * (1 - passed)) / z_of_ends
-            return max(value, self.point + z * (self.upper - self.point if z > 0 else self.point - self.lower))
-
-        lower, point, upper = map(quantile, ((1 - self.level) / 2, 0.5, (1 + self.level) / 2))
+        shares = (1 - self.level) / 2, 0.5, (1 + self.level) / 2
+        lower, point, upper = (max(value, self.quantile(passed + share * (1 - passed))) for share in shares)
         return replace(self, point=point, lower=lower, upper=upper)
 
     def plus(self, amount: float) -> Estimate:
@@ -348,6 +351,45 @@ class PhaseForecast:
 
 
 @dataclass(frozen=True, slots=True)
+class Position:
+    """The place of a run in its training when a forecast of it was made.
+
+    Attributes:
+        total_units: epochs, or optimizer steps, of the whole.
+        done_units: of them, done.
+        done_s: time since the start when they were.
+        is_in_steps: the units are optimizer steps, not epochs.
+    """
+
+    total_units: float
+    done_units: float
+    done_s: float
+    is_in_steps: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class TimeFit:
+    """The prospect of a training under a time limit.
+
+    Attributes:
+        limit_s: from its start.
+        probability: that the whole fits; 0 is certain where ``is_over``, and an assumption of the tails else.
+        is_over: the limit has passed.
+        longest: the most units, from the first one on, that fit with 95%; None where that is not known, or where a
+            running training fits as a whole.
+        unit: ``epoch``, ``step`` or ``sample``.
+        done: units that are done.
+    """
+
+    limit_s: float
+    probability: float
+    is_over: bool = False
+    longest: int | None = None
+    unit: str = "epoch"
+    done: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Forecast:
     """The forecast of a training, each quantity with its interval.
 
@@ -368,6 +410,7 @@ class Forecast:
         between_s: all evaluations and checkpoints together, part of the duration; None where the plan has none, or none
             was timed.
         phases: the part of each phase of the plan; empty where it has none.
+        position: of the run that it was made from; None before one.
     """
 
     duration_s: Estimate
@@ -385,6 +428,7 @@ class Forecast:
     duration_p99_s: float | None = None
     between_s: Estimate | None = None
     phases: tuple[PhaseForecast, ...] = ()
+    position: Position | None = None
 
     @property
     def is_reliable(self) -> bool:

@@ -8,16 +8,17 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from greenlove_tracker.forecasting import Estimate
+from greenlove_tracker.forecasting import FITS, Estimate
 from greenlove_tracker.units import SECONDS_PER_DAY, SECONDS_PER_HOUR
 
 if TYPE_CHECKING:
-    from greenlove_tracker.forecasting import Estimate, TrainingPlan
+    from greenlove_tracker.forecasting import TimeFit, TrainingPlan
     from greenlove_tracker.phases import Phase
 
 UNKNOWN = "unknown"
 _FEW = 5  # below which a share says nothing
 _Z_95 = 1.959964  # standard deviations of a normal distribution that hold 95% of it
+_MOST_TOLD = 0.99  # of a probability: the tails of a forecast beyond it are an assumption
 
 Text = Callable[[float | None], str]  # one of the functions below
 
@@ -157,6 +158,31 @@ def percent(share: float | None, digits: int = 0) -> str:
     if share > 0 and float(text[:-1]) == 0:
         return f"<{10**-digits:.{digits}f}%"
     return text
+
+
+def chance(probability: float) -> str:
+    """Write a probability in whole percent; one that an interval cannot tell from certainty is never called so."""
+    if probability > _MOST_TOLD:
+        return f"over {_MOST_TOLD:.0%}"
+    return f"under {1 - _MOST_TOLD:.0%}" if probability < 1 - _MOST_TOLD else f"{probability:.0%}"
+
+
+def time_fit(fit: TimeFit) -> str:
+    """Write how a training fits its time limit: ``fits with 18%; 57,000 epochs fit with 95%``."""
+    if fit.is_over:
+        return "is over"
+    text = f"fits with {chance(fit.probability)}"
+    return text if fit.longest is None else f"{text}; {longest_fit(fit)}"
+
+
+def longest_fit(fit: TimeFit) -> str:
+    """Write how much of a training fits its time limit: ``57,000 epochs fit with 95%``."""
+    length = fit.longest or 0
+    if length <= fit.done:
+        text = f"no further {fit.unit} fits" if fit.done else f"not one {fit.unit} fits"
+    else:
+        text = f"{plural(length, fit.unit)} {'fits' if length == 1 else 'fit'}"
+    return f"{text} with {FITS:.0%}"
 
 
 def count(value: float | None) -> str:

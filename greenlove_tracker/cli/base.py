@@ -126,6 +126,7 @@ def cli() -> None:
     """
 
 
+hours_option = click.option("--hours", "max_hours", type=float, help="a time limit: how likely it fits, and what would")
 json_option = click.option("--json", "as_json", is_flag=True, help="as JSON, on stdout")
 csv_option = click.option("--csv", "as_csv", is_flag=True, help="as CSV, on stdout")
 

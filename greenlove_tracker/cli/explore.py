@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from greenlove_tracker.cli.base import cli
+from greenlove_tracker.cli.base import cli, hours_option
 from greenlove_tracker.config import setting_names
 from greenlove_tracker.errors import MissingExtraError, UsageError
 
@@ -23,6 +23,7 @@ _BY_CTRL_C = 130  # as a shell ends: 128 and the number of SIGINT
 @click.option("--steps", type=int, help="optimizer steps of the whole training, instead of its epochs")
 @click.option("--batch-size", type=int, help="for a data set, default 64; a DataLoader has its own")
 @click.option("--budget", "budget_s", type=float, help="seconds to explore for; default 30")
+@hours_option
 @click.option("--country", help="where this runs: DE, DEU, Germany or US-CA; default: the world's average")
 @click.option("--project", help="a name that runs are grouped by")
 @click.option("--log-dir", metavar="DIR", help="where the trials are written; default greenlove_logs")
@@ -39,6 +40,7 @@ def explore(
 
     \b
     greenlove explore train.py:task --epochs 100
+    greenlove explore train.py:task --epochs 100 --hours 24     does it fit a day, and how many epochs would?
 
     The function takes nothing, and returns (model, optimizer, criterion, train_dataset), where the last may be a
     DataLoader; or a dict of these and of more arguments of greenlove_tracker.Estimator. Model, optimizer and random

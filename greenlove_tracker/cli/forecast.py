@@ -9,10 +9,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from greenlove_tracker.cli.base import cli, csv_option, json_option, logs_of
+from greenlove_tracker.cli.base import cli, csv_option, hours_option, json_option, logs_of
+from greenlove_tracker.config import load_settings, time_limit
 from greenlove_tracker.errors import UsageError
+from greenlove_tracker.units import SECONDS_PER_HOUR
 
 if TYPE_CHECKING:
+    from greenlove_tracker.config import Settings
     from greenlove_tracker.logs.directory import Logs
 
 _QUANTITIES = {"time": "duration_s", "energy": "energy_kwh", "co2e": "emissions_kgco2e", "cost": "cost_usd"}
@@ -32,6 +35,7 @@ _QUANTITIES = {"time": "duration_s", "energy": "energy_kwh", "co2e": "emissions_
 @click.option("--epochs", type=click.IntRange(min=1), help="forecast an exploration again, for so many epochs")
 @click.option("--samples", type=click.IntRange(min=1), help="forecast an exploration again, for so many samples")
 @click.option("--steps", type=click.IntRange(min=1), help="forecast an exploration again, for so many steps")
+@hours_option
 @json_option
 @csv_option
 def forecast(
@@ -41,6 +45,7 @@ def forecast(
     epochs: int | None,
     samples: int | None,
     steps: int | None,
+    max_hours: float | None,
     as_json: bool,
     as_csv: bool,
 ) -> None:
@@ -50,62 +55,100 @@ def forecast(
     greenlove forecast                     every run's forecast beside its outcome
     greenlove forecast --runs 200          what 200 runs like the finished ones will take
     greenlove forecast --epochs 300        the last exploration, forecast again; nothing is run
+    greenlove forecast --hours 24          does that, or the run that is not done yet, fit a day?
     """  # noqa: D301  # click wants the backspace itself
     if as_json and as_csv:
         raise UsageError("--json and --csv: choose one")
+    settings = load_settings({"max_hours": max_hours})
     if epochs is not None or samples is not None or steps is not None:
-        click.echo(exploration_text(logs_of(log_dir), epochs, samples, steps))
+        click.echo(exploration_text(logs_of(log_dir), epochs, samples, steps, settings))
     elif n_runs is not None:
         if as_csv:
             raise UsageError("--runs gives text or --json")
+        if max_hours is not None:
+            raise UsageError("--runs sums the time of all runs, whichever machines they are on: leave --hours out")
         click.echo(sweep_text(logs_of(log_dir), n_runs, as_json=as_json))
+    elif max_hours is not None and is_of_exploration(logs := logs_of(log_dir)):
+        click.echo(exploration_text(logs, None, None, None, settings))
     else:
         style = "json" if as_json else "csv" if as_csv else "text"
-        click.echo(outcomes_text(logs_of(log_dir, may_be_empty=as_json), quantity, style))
+        limit_s = None if max_hours is None else max_hours * SECONDS_PER_HOUR
+        click.echo(outcomes_text(logs_of(log_dir, may_be_empty=as_json), quantity, style, limit_s))
 
 
-def outcomes_text(logs: Logs, quantity: str, style: str) -> str:
+def is_of_exploration(logs: Logs) -> bool:
+    """Return True where a question about a time limit is about the last exploration, not about a run after it.
+
+    Raises:
+        UsageError: where it is about neither: every training is done, or forecast nothing.
+    """
+    last = None
+    for run in logs.readable():
+        if run.has_trials or (not run.is_complete and run.forecasts):
+            last = run
+    if last is None:
+        raise UsageError(f"{logs.path} holds no exploration and no forecast of a run that is not done: nothing to fit")
+    return last.is_exploration
+
+
+def outcomes_text(logs: Logs, quantity: str, style: str, limit_s: float | None = None) -> str:
     """Return every run's forecast beside its outcome.
 
     Args:
         logs: of a directory, or of one run.
         quantity: ``time``, ``energy``, ``co2e`` or ``cost``.
         style: ``text``, ``json`` or ``csv``.
+        limit_s: of the time of runs that are not done, from their start; default: each one's own.
     """
     from greenlove_tracker.logs.csvio import csv_text
     from greenlove_tracker.report.screens import forecast_table
-    from greenlove_tracker.report.wording import outcome_of
+    from greenlove_tracker.report.wording import outcome_of, time_limit_sentence
 
     column = _QUANTITIES[quantity]
-    n_explorations, found = 0, []
+    n_explorations, found, time_limits = 0, [], []
     for run in logs.readable():
         if run.is_exploration:
             n_explorations += 1
-        else:
-            found.append(outcome_of(run, column))
+            continue
+        found.append(outcome := outcome_of(run, column, limit_s))
+        if outcome is not None and outcome.time_fit is not None:
+            time_limits.append(f"{run.run_id}: {time_limit_sentence(run, limit_s)}")
     outcomes = [outcome for outcome in found if outcome is not None]
     if style == "text":
-        return forecast_table(outcomes, column, len(found) - len(outcomes), n_explorations)
+        return forecast_table(outcomes, column, len(found) - len(outcomes), n_explorations, time_limits)
     rows = [outcome.as_dict() for outcome in outcomes]
     if style == "json":
         return json.dumps({"forecasts": rows, "problems": [str(problem) for problem in logs.problems]}, indent=2)
     return csv_text(list(rows[0]), rows).rstrip("\n") if rows else ""
 
 
-def exploration_text(logs: Logs, epochs: int | None, samples: int | None, steps: int | None) -> str:
+def exploration_text(logs: Logs, epochs: int | None, samples: int | None, steps: int | None, settings: Settings) -> str:
     """Return the last exploration's forecast for other numbers of epochs, samples or steps; nothing is run.
+
+    Args:
+        logs: of a directory, or of one exploration.
+        epochs: of the training; None: as it was explored for.
+        samples: of an epoch; likewise.
+        steps: of the training; likewise.
+        settings: whose time limit is asked about.
 
     Raises:
         UsageError: where the directory holds no exploration, or the plan cannot be.
     """
     from greenlove_tracker.extrapolation.extrapolate import forecast_from_log
+    from greenlove_tracker.extrapolation.time_fit import time_fit
     from greenlove_tracker.report.screens import forecast_screen
 
     run = logs.latest_exploration()
     if run is None:
         raise UsageError(f"{logs.path} holds no exploration: greenlove explore writes one")
     plan = run.explored_plan.with_length(epochs=epochs, samples=samples, steps=steps)
-    return forecast_screen(forecast_from_log(run, plan), run.trials, time.time())
+    forecast, now_utc_s = forecast_from_log(run, plan), time.time()
+    limit = time_limit(settings, now_utc_s)
+    fit = None
+    if limit is not None:
+        fit = time_fit(forecast, limit.limit_s, forecast_of=lambda other: forecast_from_log(run, other))
+    return forecast_screen(forecast, run.trials, now_utc_s, fit)
 
 
 def sweep_text(logs: Logs, n_runs: int, *, as_json: bool) -> str:

@@ -68,10 +68,11 @@ def _settings_options(function: Callable[..., None]) -> Callable[..., None]:
         click.option("--max-energy-kwh", type=float, help="a budget: warns where it is likely to be exceeded, or is"),
         click.option("--max-cost-usd", type=float, help="a budget of cost"),
         click.option("--max-kgco2e", type=float, help="a budget of emissions"),
+        click.option("--hours", "--max-hours", "max_hours", type=float, help="a budget of time, from the start"),
         click.option(
             "--deadline-utc",
             metavar="TIME",
-            help="a budget of time, such as 2026-11-22T06:00; default: the end of the Slurm job",
+            help="a budget of time, such as 2026-11-22T06:00; the end of a Slurm job is one, too: the earliest counts",
         ),
         click.option(
             "--on-overrun",

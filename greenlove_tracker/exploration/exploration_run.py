@@ -10,12 +10,13 @@ from types import TracebackType
 from typing import Self
 
 from greenlove_tracker import format as fmt
-from greenlove_tracker.config import Settings
+from greenlove_tracker.config import Settings, time_limit
 from greenlove_tracker.console import StatusLine, confirm, open_page, say
 from greenlove_tracker.errors import GreenloveError, UsageError
 from greenlove_tracker.extrapolation.extrapolate import forecast_exploration, forecast_from_log
+from greenlove_tracker.extrapolation.time_fit import time_fit
 from greenlove_tracker.files import write_report
-from greenlove_tracker.forecasting import LEAST_ENERGY_S, Forecast, TrainingPlan, Trial
+from greenlove_tracker.forecasting import LEAST_ENERGY_S, Forecast, TimeFit, TrainingPlan, Trial
 from greenlove_tracker.job import find_ranks
 from greenlove_tracker.logs import trials as trials_log
 from greenlove_tracker.logs.run import Run
@@ -79,6 +80,7 @@ class Estimation:
         peak_memory_gb: the most that torch's tensors took on one GPU, in GiB; on a CPU, that the process took.
         gpu_power_w: mean draw of the GPUs together in the trials; None where it was not measured for long enough.
         left_changed: what the exploration changed and could not put back, by name and with the reason.
+        time_fit: how the training fits its ``deadline_utc`` or ``max_hours``, if it starts now; None without either.
     """
 
     forecast: Forecast
@@ -92,6 +94,7 @@ class Estimation:
     peak_memory_gb: float | None
     gpu_power_w: float | None
     left_changed: tuple[str, ...] = ()
+    time_fit: TimeFit | None = None
 
     def __repr__(self) -> str:
         """Return it in a line: all of its fields would fill screens."""
@@ -138,7 +141,7 @@ class ExplorationRun:
             settings = replace(settings, log_dir=str(outer.run_dir / trials_log.EXPLORATIONS_DIR))
         self.record = trials_log.ExplorationRecord()
         self.left_changed: tuple[str, ...] = ()
-        self.plan, self._verbose, self._options = plan, settings.verbose, options
+        self.plan, self._settings, self._options = plan, settings, options
         self._clock = clock or SystemClock()
         self._began_s = self._clock.perf_s()
         self._status = StatusLine(even_beside_stdout=True)
@@ -170,7 +173,7 @@ class ExplorationRun:
             if n_trials:
                 self._write_record()
             self._session.finish(RunStatus.INTERRUPTED)
-            if self._verbose > 0:
+            if self._settings.verbose > 0:
                 undoes = self._options.is_restored
                 say(screens.stopped_line(n_trials, undoes=undoes, left_changed=self.left_changed))
         elif error is not None:
@@ -214,9 +217,12 @@ class ExplorationRun:
         Raises:
             UsageError: where the trials cannot give a forecast.
         """
+        return self._forecast_of(self.plan)
+
+    def _forecast_of(self, plan: TrainingPlan) -> Forecast:
         state = self._session.state
         return forecast_exploration(
-            self.record, self.plan, state.factors, gpu_count=state.gpu_count, node_factor=state.node_factor
+            self.record, plan, state.factors, gpu_count=state.gpu_count, node_factor=state.node_factor
         )
 
     def conclude(self, forecast: Forecast, advice: str | None = None) -> Estimation:
@@ -233,13 +239,15 @@ class ExplorationRun:
         self.record = record = replace(self.record, gpu_power_w=self._gpu_power_w())
         self._write_record()
         session.finish(RunStatus.FINISHED, 0)
-        spent_s = self.spent_s
+        spent_s, now_utc_s = self.spent_s, self._clock.utc_s()
+        limit = time_limit(self._settings, now_utc_s)  # not of this Slurm job: the training may be another
+        fit = None if limit is None else time_fit(forecast, limit.limit_s, forecast_of=self._forecast_of)
         projections, why_none = self._projections(forecast)
         document = exploration_document(forecast, record.trials, projections=projections)
         page = write_report(session.run_dir / "dashboard.html", html.render(document))
         if options.auto_open_report:
             open_page(page.as_uri())
-        if self._verbose > 0:
+        if self._settings.verbose > 0:
             say(
                 screens.exploration_screen(
                     forecast,
@@ -248,15 +256,16 @@ class ExplorationRun:
                     options.budget_s,
                     advice,
                     run_dir=session.shown_dir,
-                    now_utc_s=self._clock.utc_s(),
+                    now_utc_s=now_utc_s,
                     undoes=options.is_restored,
                     left_changed=self.left_changed,
                     unprojected=why_none,
+                    fit=fit,
                 )
             )
         elif self.left_changed:
             warnings.warn("the exploration left changed " + "; ".join(self.left_changed), stacklevel=3)
-        may_ask = options.asks and self._verbose > 0
+        may_ask = options.asks and self._settings.verbose > 0
         answer = confirm("Continue training locally?", default=False) if may_ask else None
         return Estimation(
             forecast,
@@ -270,6 +279,7 @@ class ExplorationRun:
             peak_memory_gb=record.peak_memory_gb,
             gpu_power_w=record.gpu_power_w,
             left_changed=self.left_changed,
+            time_fit=fit,
         )
 
     def _write_record(self) -> None:

@@ -35,6 +35,7 @@ from greenlove_tracker.forecasting import (
     ForecastWarning,
     Kind,
     PhaseForecast,
+    Position,
     Progress,
     WarningCode,
 )
@@ -95,6 +96,7 @@ def forecast_run(
         plan=None,
         duration_p99_s=max(passed_s, total.quantile(forecasting.P99)),
         phases=phases,
+        position=Position(progress.total_units, progress.done_units, progress.elapsed_s, progress.is_in_steps),
     )
     return (rates or Rates()).priced(forecast, progress.gpu_count)
 

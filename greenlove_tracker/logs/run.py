@@ -261,6 +261,16 @@ class Run(RunFiles):
         number = self.text(name)
         return int(number) if number.isdecimal() else 0
 
+    @property
+    def time_limit_s(self) -> float | None:
+        """The time from its start in which the run had to be done; None where it had no limit."""
+        text = self.text("time_limit_s")
+        try:
+            return schema.finite(text) if text else None
+        except ValueError as error:
+            self._add_problem(schema.RUN_FILE, f"time_limit_s left out: {error}")
+            return None
+
     @cached_property
     def carbon_intensity(self) -> Factor:
         """The carbon intensity that the run was counted with; NaN where the log does not say."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from greenlove_tracker import format as fmt
 from greenlove_tracker.console import bar
-from greenlove_tracker.forecasting import Estimate, Forecast, TrainingPlan, Trial, WarningCode
+from greenlove_tracker.forecasting import Estimate, Forecast, TimeFit, TrainingPlan, Trial, WarningCode
 from greenlove_tracker.logs.forecasts import QUANTITIES, headline
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.records import RunSummary
@@ -52,7 +52,8 @@ def end_screen(
         if figure.label != "compute" or run.summary.gpu_count:
             lines += terminal.figure(figure.label, figure.value, figure.how_text)
     lines.append("")
-    for text in (_parts_sentence(parts), outcome_sentence(run), wording.measured_sentence(run), *wording.warnings(run)):
+    sentences = (_parts_sentence(parts), outcome_sentence(run), wording.time_limit_sentence(run))
+    for text in (*sentences, wording.measured_sentence(run), *wording.warnings(run)):
         lines += wrap(text, MARGIN, MARGIN)
     return "\n".join([*lines, *next_steps(wrote, next_command)])
 
@@ -158,7 +159,13 @@ def _problem_lines(aggregate: Aggregate) -> list[str]:
     return ["", heading, *(MARGIN + line for line in lines)]
 
 
-def forecast_table(outcomes: Sequence[ForecastOutcome], quantity: str, n_without: int, n_explorations: int = 0) -> str:
+def forecast_table(
+    outcomes: Sequence[ForecastOutcome],
+    quantity: str,
+    n_without: int,
+    n_explorations: int = 0,
+    time_limits: Sequence[str] = (),
+) -> str:
     """Return all runs that made forecasts, and how far these can be trusted together.
 
     Args:
@@ -166,6 +173,7 @@ def forecast_table(outcomes: Sequence[ForecastOutcome], quantity: str, n_without
         quantity: one of ``QUANTITIES``.
         n_without: trainings that made none.
         n_explorations: explorations, whose forecasts are of a training that is to come.
+        time_limits: how runs that are not done fit their limits, in a sentence each.
     """
     name, text = fmt.QUANTITIES[quantity]
     explorations = (
@@ -181,6 +189,7 @@ def forecast_table(outcomes: Sequence[ForecastOutcome], quantity: str, n_without
         lines.append(f"{fmt.plural(n_without, 'run')} without forecasts")
     if n_explorations:
         lines.append(explorations)
+    lines += [line for sentence in time_limits for line in wrap(sentence, "", MARGIN)]
     return "\n".join(lines)
 
 
@@ -282,6 +291,7 @@ def exploration_screen(
     undoes: bool,
     left_changed: Sequence[str] = (),
     unprojected: str = "",
+    fit: TimeFit | None = None,
 ) -> str:
     """Return the result of an exploration, its directory, and what to do next.
 
@@ -296,10 +306,14 @@ def exploration_screen(
         undoes: whether model and random state are put back.
         left_changed: what could not be, by name and with the reason.
         unprojected: why there is no projection onto other GPUs; empty where there is one.
+        fit: how the training fits a time limit; None without one.
     """
     explored = f"explored {fmt.duration(spent_s)} of {fmt.duration(budget_s)}: {_trials_text(trials)}"
     as_before = _AS_BEFORE if undoes and not left_changed else ""
-    lines = [*_forecast_lines(forecast, trials, explored + as_before, now_utc_s), *_left_changed_lines(left_changed)]
+    lines = [
+        *_forecast_lines(forecast, trials, explored + as_before, now_utc_s, fit),
+        *_left_changed_lines(left_changed),
+    ]
     lines += ["", f"  {advice}"] if advice else []
     lines += [
         "",
@@ -320,12 +334,14 @@ def _other_plan(plan: TrainingPlan | None) -> str:
     return f"--epochs {3 * (plan.epochs or 1)}" if (plan.epochs or 1) > 1 else f"--samples {2 * (plan.samples or 1)}"
 
 
-def forecast_screen(forecast: Forecast, trials: Sequence[Trial], now_utc_s: float) -> str:
-    """Return the forecast of a training from trials, its parts, and its warnings."""
-    return "\n".join(_forecast_lines(forecast, trials, _trials_text(trials), now_utc_s))
+def forecast_screen(forecast: Forecast, trials: Sequence[Trial], now_utc_s: float, fit: TimeFit | None = None) -> str:
+    """Return the forecast of a training from trials, how it fits a time limit, its parts, and its warnings."""
+    return "\n".join(_forecast_lines(forecast, trials, _trials_text(trials), now_utc_s, fit))
 
 
-def _forecast_lines(forecast: Forecast, trials: Sequence[Trial], source: str, now_utc_s: float) -> list[str]:
+def _forecast_lines(
+    forecast: Forecast, trials: Sequence[Trial], source: str, now_utc_s: float, fit: TimeFit | None
+) -> list[str]:
     lines = [
         f"greenlove explore   {fmt.plan(forecast.plan)}",
         source,
@@ -340,6 +356,7 @@ def _forecast_lines(forecast: Forecast, trials: Sequence[Trial], source: str, no
             lines += terminal.figure(name, text(estimate.point), fmt.bounds(estimate, text))
         if field == "duration_s":
             lines += _end_lines(forecast, now_utc_s)
+            lines += [] if fit is None else terminal.figure("limit", fmt.duration(fit.limit_s), fmt.time_fit(fit))
     lines += ["", *_part_lines(forecast), *_phase_lines(forecast), *_check_lines(forecast, trials)]
     for warning in forecast.warnings:
         lines += wrap(f"{warning}", f"  {'!' if warning.is_serious else '·'} ", "    ")

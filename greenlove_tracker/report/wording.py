@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from greenlove_tracker import format as fmt
-from greenlove_tracker.forecasting import Estimate
-from greenlove_tracker.logs.forecasts import IssuedForecast, Scored, headline
+from greenlove_tracker.config import TimeLimitSource
+from greenlove_tracker.extrapolation.time_fit import run_time_fit
+from greenlove_tracker.forecasting import Estimate, Position, TimeFit
+from greenlove_tracker.logs.forecasts import GOOD_ENDINGS, IssuedForecast, Scored, headline
 from greenlove_tracker.logs.mapreduce import EXPLORATION, OVERHEAD, TRAINING
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.logs.sums import ExactTotals, Totals
@@ -299,6 +301,51 @@ def issued_after(issued: IssuedForecast) -> str:
     return "before the start"
 
 
+def time_fit_of(run: Run, limit_s: float | None = None) -> TimeFit | None:
+    """Return how a run that is not done was to fit its time limit, on its latest forecast; None of any other run.
+
+    Args:
+        run: of a log.
+        limit_s: another limit, from its start; default: its own.
+    """
+    is_done = run.summary.status in GOOD_ENDINGS and not run.text("monitor_epochs")
+    limit_s = run.time_limit_s if limit_s is None else limit_s
+    if limit_s is None or is_done or run.is_complete or not run.forecasts:
+        return None
+    issued, is_in_steps = run.forecasts[-1], run.summary.epochs_planned is None
+    done = issued.steps_done if is_in_steps else issued.epochs_done
+    position = Position(issued.planned, done, issued.elapsed_s, is_in_steps)
+    passed_s = max(issued.elapsed_s, run.summary.duration_s)
+    fit = run_time_fit(issued.estimates["duration_s"], limit_s, position, passed_s=passed_s)
+    return replace(fit, longest=None) if run.text("phases") else fit  # the log does not have the time of each phase
+
+
+def time_limit_sentence(run: Run, limit_s: float | None = None) -> str:
+    """Say whether a run kept its time limit, or how it was to fit it; empty where it had none, or no forecast.
+
+    Args:
+        run: of a log.
+        limit_s: another limit, from its start; default: its own.
+    """
+    own_s = run.time_limit_s
+    if run.is_exploration or run.has_parts or (own_s is None and limit_s is None):
+        return ""
+    source = run.text("time_limit_source") if limit_s is None else ""
+    source = f"{fmt.shortened(source, 30)} after" if source not in ("", TimeLimitSource.HOURS) else "time limit of"
+    limit = f"{source} {fmt.duration(own_s if limit_s is None else limit_s)}"
+    fit = time_fit_of(run, limit_s)
+    if fit is not None:
+        needs = f"the whole takes about {fmt.interval(run.forecasts[-1].estimates['duration_s'], fmt.duration)}"
+        prospect = f"missed, with {progress(run)}" if fit.is_over else fmt.time_fit(fit)
+        return f"{limit}: {prospect}; {needs}"
+    if own_s is None or run.summary.status not in GOOD_ENDINGS:
+        return ""
+    spare_s = own_s - run.summary.duration_s
+    return f"{limit} " + (
+        f"kept, {fmt.duration(spare_s)} to spare" if spare_s >= 0 else f"missed by {fmt.duration(-spare_s)}"
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class ForecastOutcome:
     """One run's forecast of one quantity, with its outcome."""
@@ -310,6 +357,7 @@ class ForecastOutcome:
     issued: IssuedForecast
     estimate: Estimate
     scores: Sequence[Scored]
+    time_fit: TimeFit | None = None
 
     def as_dict(self) -> dict[str, object]:
         """Return the forecast as a row for JSON and CSV; None where there is no outcome."""
@@ -331,6 +379,9 @@ class ForecastOutcome:
             "has_held": scored.has_held if scored and self.estimate.has_interval else None,
             "n_forecasts": self.n_forecasts,
             "n_held": sum(s.has_held for s in self.scores) if self.scores and self.estimate.has_interval else None,
+            "time_limit_s": self.time_fit.limit_s if self.time_fit else None,
+            "fits": self.time_fit.probability if self.time_fit else None,
+            "fits_length": self.time_fit.longest if self.time_fit else None,
         }
 
 
@@ -340,8 +391,14 @@ def interval_head(estimates: Iterable[Estimate]) -> str:
     return "interval" if level is None else f"{level:.0%} interval"
 
 
-def outcome_of(run: Run, quantity: str) -> ForecastOutcome | None:
-    """Choose a forecast: at a tenth of a run that is over, the latest of one that is not; None without any."""
+def outcome_of(run: Run, quantity: str, limit_s: float | None = None) -> ForecastOutcome | None:
+    """Choose a forecast: at a tenth of a run that is over, the latest of one that is not; None without any.
+
+    Args:
+        run: of a log.
+        quantity: one of ``QUANTITIES``.
+        limit_s: of the time of runs that are not done; default: each one's own.
+    """
     issued = [f for f in run.forecasts if quantity in f.estimates]
     if not issued:
         return None
@@ -350,7 +407,14 @@ def outcome_of(run: Run, quantity: str) -> ForecastOutcome | None:
     chosen = scored.issued if scored else issued[-1]
     summary = run.summary
     return ForecastOutcome(
-        run.run_id, summary.project, summary.status, len(issued), chosen, chosen.estimates[quantity], scores
+        run.run_id,
+        summary.project,
+        summary.status,
+        len(issued),
+        chosen,
+        chosen.estimates[quantity],
+        scores,
+        time_fit_of(run, limit_s),
     )
 
 

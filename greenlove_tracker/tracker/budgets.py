@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from greenlove_tracker import format as fmt
-from greenlove_tracker.config import Settings, deadline
+from greenlove_tracker.config import Settings, TimeLimit, TimeLimitSource
 from greenlove_tracker.errors import BudgetExceeded, UsageError
-from greenlove_tracker.forecasting import Estimate, Forecast, WarningCode
+from greenlove_tracker.extrapolation.time_fit import time_fit
+from greenlove_tracker.forecasting import Estimate, Forecast, TimeFit, WarningCode
 from greenlove_tracker.tracker.recorder import Recorder
 
 if TYPE_CHECKING:
@@ -64,15 +64,38 @@ class BudgetMonitor:
         with state.lock:
             return budget_verdicts(state.limits, *self._prospect(), state.settings.overrun_probability)
 
+    def time_fit(self) -> TimeFit | None:
+        """Return how the run fits its time limit, on the latest forecast; None without one that still tells."""
+        state = self._state
+        with state.lock:
+            forecast, limit_s, elapsed_s = self._forecast(), state.limits.get("duration_s"), state.elapsed_s
+            if forecast is None or limit_s is None or elapsed_s > forecast.duration_s.upper:
+                return None
+            return time_fit(forecast, limit_s - self._lost_s(), passed_s=elapsed_s)
+
+    def _forecast(self) -> Forecast | None:
+        """Return the latest forecast that says more than a cold start."""
+        forecast = self._state.forecast
+        return None if forecast is None or is_of_cold_start(forecast) else forecast
+
+    def _lost_s(self) -> float:
+        """Return what has passed by the calendar and is not the run's: a deadline is a time of day.
+
+        A suspended machine, or another run of this process, brings it nearer.
+        """
+        state = self._state
+        return state.clock.utc_s() - state.started_utc_s - state.elapsed_s
+
     def _prospect(self) -> tuple[Forecast | None, Mapping[str, float | None]]:
         """Return the forecast and the consumption that budgets are compared with; the caller holds the lock."""
-        state = self._state
-        forecast = None if state.forecast is None or is_of_cold_start(state.forecast) else state.forecast
-        # a deadline is a time of day: a suspended machine, or another run of this process, brings it nearer
-        passed_s = state.clock.utc_s() - state.started_utc_s
-        used = {**state.consumption(self._recorder.metered_kwh), "duration_s": passed_s}
+        state, forecast = self._state, self._forecast()
+        elapsed_s, lost_s = state.elapsed_s, self._lost_s()
+        used = {**state.consumption(self._recorder.metered_kwh), "duration_s": elapsed_s + lost_s}
         if forecast is not None:
-            forecast = replace(forecast, duration_s=_later(forecast.duration_s, passed_s - state.elapsed_s))
+            duration = forecast.duration_s
+            if elapsed_s <= duration.upper:  # beyond, the run is overdue, and nothing better is known
+                duration = duration.given_more_than(elapsed_s)
+            forecast = replace(forecast, duration_s=duration.plus(lost_s))
         return forecast, used
 
     def _find(self) -> list[Overrun]:
@@ -83,9 +106,15 @@ class BudgetMonitor:
             limits = {q: limit for q, limit in state.limits.items() if q not in state.overrun_quantities}
             forecast, used = self._prospect()
             found = find_overruns(limits, forecast, used, state.settings.overrun_probability)
+            found = [self._of_time(o) if o.quantity == "duration_s" else o for o in found]
             state.overrun_quantities |= {overrun.quantity for overrun in found}
             self.overruns += found
         return found
+
+    def _of_time(self, overrun: Overrun) -> Overrun:
+        """Return an overrun of the time with the place that its limit comes from, and how far the run gets."""
+        limit = self._state.time_limit
+        return overrun if limit is None else replace(overrun, source=limit.source, time_fit=self.time_fit())
 
     def _unchecked(self, why_no_energy: str) -> Mapping[str, str]:
         """Return the budgets that could not be checked, each with a sentence that says why."""
@@ -105,21 +134,25 @@ class BudgetMonitor:
         return messages
 
 
-def _later(estimate: Estimate, delay_s: float) -> Estimate:
-    point, lower, upper = (value + delay_s for value in (estimate.point, estimate.lower, estimate.upper))
-    return replace(estimate, point=point, lower=lower, upper=upper)
-
-
-def budget_limits(settings: Settings, started_utc_s: float) -> Mapping[str, float]:
-    """Return the budgets that the settings give, by quantity; a deadline is a duration from the start."""
-    deadline_utc_s = deadline(settings.deadline_utc, os.environ)
+def budget_limits(settings: Settings, limit: TimeLimit | None) -> Mapping[str, float]:
+    """Return the budgets that the settings give, by quantity; that of time is a duration from the start."""
     limits = {
         "energy_kwh": settings.max_energy_kwh,
         "cost_usd": settings.max_cost_usd,
         "emissions_kgco2e": settings.max_kgco2e,
-        "duration_s": None if deadline_utc_s is None else deadline_utc_s - started_utc_s,
+        "duration_s": None if limit is None else limit.limit_s,
     }
     return {quantity: limit for quantity, limit in limits.items() if limit is not None}
+
+
+# A probability in words, from the least one on: M. D. Mastrandrea et al., Guidance Note for Lead Authors of the IPCC
+# Fifth Assessment Report on Consistent Treatment of Uncertainties, 2010, table 1.
+_WORDS = ((0.99, "will almost certainly"), (0.9, "will very likely"), (0.66, "will likely"), (0.0, "may"))
+_MISSES = {
+    TimeLimitSource.DEADLINE: "miss its deadline",
+    TimeLimitSource.HOURS: "exceed its time limit",
+    TimeLimitSource.SLURM: "exceed its Slurm time limit",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +165,8 @@ class Overrun:
         used: so far; None where it is not known.
         expected: the forecast; None where there is none.
         probability: that the run comes to more than the limit.
+        source: of a limit of the time.
+        time_fit: of a limit of the time: how the run fits it; None where nothing is forecast.
     """
 
     quantity: str
@@ -139,6 +174,8 @@ class Overrun:
     used: float | None
     expected: Estimate | None
     probability: float
+    source: TimeLimitSource = TimeLimitSource.DEADLINE
+    time_fit: TimeFit | None = None
 
     @property
     def is_certain(self) -> bool:
@@ -147,14 +184,24 @@ class Overrun:
 
     def __str__(self) -> str:
         name, text = fmt.QUANTITIES[self.quantity]
-        if self.limit <= 0:
-            return "the deadline had passed before the run began"
-        limit = "the deadline after" if self.quantity == "duration_s" else "the limit of"
+        is_time, e = self.quantity == "duration_s", self.expected
+        if is_time and self.limit <= 0:
+            return f"the {self.source} had passed before the run began"
+        limit = f"the {self.source} after" if is_time and self.source is not TimeLimitSource.HOURS else "the limit of"
         if self.used is not None and self.is_certain:
             return f"{name} is at {text(self.used)}, over {limit} {text(self.limit)}"
-        e = self.expected
+        if is_time and e is not None:
+            return self._miss(e)
         total = f"will come to {fmt.interval(e, text)}" if e is not None else ""
-        return f"{name} {total}, over {limit} {text(self.limit)} with a probability of {fmt.percent(self.probability)}"
+        return f"{name} {total}, over {limit} {text(self.limit)} with a probability of {fmt.chance(self.probability)}"
+
+    def _miss(self, expected: Estimate) -> str:
+        """Return in words that the run takes longer than it may."""
+        how = next(words for least, words in _WORDS if self.probability >= least)
+        needs = f"it needs about {fmt.interval(expected, fmt.duration)}, and has {fmt.duration(self.limit)}"
+        fit = self.time_fit
+        reach = "" if fit is None or fit.longest is None else f"; {fmt.longest_fit(fit)}"
+        return f"this run {how} {_MISSES[self.source]} ({fmt.chance(self.probability)}): {needs}{reach}"
 
 
 def find_overruns(

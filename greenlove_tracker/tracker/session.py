@@ -134,6 +134,9 @@ class Session:
         role = [Field("role", schema.JOINED_ROLE)] if join_dir else []
         if self.job is not None and join_dir is None:
             role = [Field("part_of", self.job.run_dir.name)]
+        limit = state.time_limit
+        if limit is not None:
+            role += [Field("time_limit_s", schema.cell(limit.limit_s), "s"), Field("time_limit_source", limit.source)]
         fields = run_fields(settings, plan, ranks, state.factors, [*extra_fields, *role])
         stream = schema.COMMAND_STREAM if mode is RunMode.COMMAND and join_dir is None else ranks.rank
         self.writer = writer.RunWriter(run_dir, stream, fields, state.warn_once.log_failed)

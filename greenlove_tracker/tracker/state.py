@@ -12,7 +12,7 @@ from enum import Enum
 from pathlib import Path
 
 from greenlove_tracker import console
-from greenlove_tracker.config import Settings
+from greenlove_tracker.config import Settings, TimeLimit, time_limit
 from greenlove_tracker.errors import LogDirError, UsageError, whole_number
 from greenlove_tracker.forecasting import Forecast
 from greenlove_tracker.grid import carbon_intensity, electricity_price, resolve_place
@@ -60,6 +60,7 @@ class RunState:
         is_part_of_other: another process leads the run; this one writes into its directory.
         lock: held while the run is changed or a row is made.
         warn_once: gives each kind of warning once.
+        time_limit: the earliest of its deadline, its longest time and the end of its Slurm job.
         limits: budgets by quantity.
         overrun_quantities: the budgets that were found to be overrun.
         forecast: the latest.
@@ -84,6 +85,7 @@ class RunState:
     is_part_of_other: bool
     warn_once: WarnOnce
     lock: threading.RLock = field(default_factory=threading.RLock)
+    time_limit: TimeLimit | None = field(init=False)
     limits: Mapping[str, float] = field(init=False)
     overrun_quantities: set[str] = field(default_factory=set)
     forecast: Forecast | None = field(init=False)
@@ -94,7 +96,9 @@ class RunState:
     is_finished: bool = False
 
     def __post_init__(self) -> None:
-        self.limits = budget_limits(self.settings, self.started_utc_s)
+        is_exploration = self.mode is RunMode.EXPLORATION  # its time limit is the training's, not its own
+        self.time_limit = None if is_exploration else time_limit(self.settings, self.started_utc_s, os.environ)
+        self.limits = budget_limits(self.settings, self.time_limit)
         self.forecast = self.prior
 
     def leave_price_out(self) -> None:

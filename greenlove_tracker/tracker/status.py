@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 from greenlove_tracker import format as fmt
 from greenlove_tracker.console import StatusLine, bar, say
-from greenlove_tracker.forecasting import Estimate, Forecast
+from greenlove_tracker.forecasting import FITS, Estimate, Forecast
 from greenlove_tracker.phases import phase_at
 from greenlove_tracker.tracker.budgets import BudgetMonitor, BudgetVerdict, is_of_cold_start
 from greenlove_tracker.tracker.recorder import Recorder
@@ -48,6 +48,11 @@ class StatusPrinter:
             parts, forecast = [*parts, "overdue"], None  # what it said is over, and nothing is known instead
         elif forecast is not None:
             parts.append(f"forecast {fmt.interval(forecast.duration_s.given_more_than(elapsed_s), fmt.duration)}")
+        fit, verdicts = self._budgets.time_fit(), dict(self._budgets.verdicts())
+        if fit is not None and not fit.is_over:
+            verdicts.pop("duration_s", None)
+            if fit.probability < FITS:  # news, which a narrow terminal is not to cut off
+                parts.append(fmt.time_fit(fit))
         for quantity in ("energy_kwh", "emissions_kgco2e", "cost_usd"):
             text, suffix = fmt.QUANTITIES[quantity][1], " CO2e" if quantity == "emissions_kgco2e" else ""
             expected: Estimate | None = getattr(forecast, quantity, None)
@@ -57,7 +62,9 @@ class StatusPrinter:
                 parts.append(f"{text(used[quantity])}{suffix}{' so far' if state.forecast is not None else ''}")
         if forecast is not None:
             parts += self._ends(forecast, elapsed_s)
-        parts += [f"{fmt.QUANTITIES[quantity][0]} {verdict}" for quantity, verdict in self._budgets.verdicts().items()]
+        if fit is not None and fit.probability >= FITS:
+            parts.append(fmt.time_fit(fit))
+        parts += [f"{fmt.QUANTITIES[quantity][0]} {verdict}" for quantity, verdict in verdicts.items()]
         return self._head() + " · ".join(parts)
 
     def _ends(self, forecast: Forecast, elapsed_s: float) -> list[str]:

@@ -8,7 +8,7 @@ import pytest
 from fakes import make_tracker, tick, train
 
 from greenlove_tracker import Tracker, read_logs
-from greenlove_tracker.config import deadline, load_settings
+from greenlove_tracker.config import Settings, load_settings, time_limit
 from greenlove_tracker.errors import BudgetExceeded, UsageError
 from greenlove_tracker.forecasting import Estimate, Forecast
 from greenlove_tracker.job import find_ranks
@@ -71,13 +71,31 @@ def test_what_is_used_up_already_needs_no_forecast():
     assert find_overruns({"cost_usd": 5.0}, None, {"cost_usd": 4.0}, 0.9) == []
 
 
-def test_deadlines():
-    assert deadline("2026-11-22T06:00", {}) == 1_795_327_200.0
-    assert deadline("2026-11-22T07:00+01:00", {"SLURM_JOB_END_TIME": "5"}) == 1_795_327_200.0
-    assert deadline("", {"SLURM_JOB_END_TIME": "1795327200"}) == 1_795_327_200.0
-    assert deadline("", {}) is None
+def test_a_deadline_is_a_time_of_day_from_which_a_limit_follows():
+    def limit_s(**settings) -> float:
+        limit = time_limit(Settings(**settings), 1_795_327_000.0)
+        return limit.limit_s
+
+    assert limit_s(deadline_utc="2026-11-22T06:00") == limit_s(deadline_utc="2026-11-22T07:00+01:00") == 200.0
+    assert time_limit(Settings(), 1_795_327_000.0, {}) is None
     with pytest.raises(UsageError, match="deadline_utc"):
-        deadline("tomorrow", {})
+        Settings(deadline_utc="tomorrow")
+
+
+@pytest.mark.parametrize(
+    ("settings", "slurm_s", "limit_s", "source"),
+    [
+        ({"deadline_utc": "2026-11-22T06:00"}, 300.0, 200.0, "deadline"),
+        ({"deadline_utc": "2026-11-22T06:00"}, 100.0, 100.0, "Slurm time limit"),
+        ({"deadline_utc": "2026-11-22T06:00", "max_hours": 0.05}, 300.0, 180.0, "time limit"),
+        ({"max_hours": 24.0}, 300.0, 300.0, "Slurm time limit"),
+        ({"max_hours": 24.0}, None, 86400.0, "time limit"),
+    ],
+)
+def test_of_several_time_limits_the_earliest_counts(settings, slurm_s, limit_s, source):
+    env = {} if slurm_s is None else {"SLURM_JOB_END_TIME": f"{1_795_327_000 + slurm_s:.0f}"}
+    limit = time_limit(Settings(**settings), 1_795_327_000.0, env)
+    assert (limit.limit_s, limit.source) == (limit_s, source)
 
 
 # -- in a tracker, at 360 W: 1 Wh an epoch of 10 s ---------------------------------------------------------------
@@ -201,7 +219,7 @@ def test_what_is_measured_stops_at_the_next_boundary_without_a_forecast(clock, t
 def test_stopping_comes_between_two_epochs_after_the_checkpoint(clock, tmp_path, limit):
     saved = []
     with (
-        pytest.raises(BudgetExceeded, match="over the"),
+        pytest.raises(BudgetExceeded, match=r"over the|miss its deadline"),
         make_tracker(
             clock, tmp_path, on_overrun="stop", save_checkpoint=lambda: saved.append(clock.now_s), **limit
         ) as t,
@@ -233,7 +251,7 @@ def test_a_deadline_sees_that_the_machine_was_suspended(clock, tmp_path, caplog)
         assert not caplog.text
         clock.wall_offset_s += 3500.0  # 130 s of training are left, and 70 s of time
         train(t, clock, 1)
-    assert "over the deadline after 1:00" in caplog.text
+    assert "will almost certainly miss its deadline (over 99%)" in caplog.text and "has 1:00:00" in caplog.text
 
 
 def test_a_function_is_told_in_the_trainings_own_thread(clock, tmp_path):

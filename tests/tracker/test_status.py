@@ -88,7 +88,8 @@ def test_a_change_of_the_verdict_on_a_deadline_is_told(clock, tmp_path, capsys, 
         kept = lines(capsys)
         train(tracker, clock, 20, epoch_s=30.0)
         missed = lines(capsys)
-    assert "time within its limit" in kept[-1] and "time likely over its limit" in missed[-1]
+    assert kept[-1].endswith(" · fits with over 99%")
+    assert re.search(r"\] · fits with 5%; \d+ epochs fit with 95% · ", missed[-1])
 
 
 def test_a_log_has_no_more_than_fifty_lines_however_often_a_verdict_changes(clock, tmp_path, capsys):

@@ -1,0 +1,169 @@
+"""Does a training fit a time limit: how likely, and the greatest length that does with 95%.
+
+A running tracker asks this each second, so that nothing is loaded for it, and nothing is forecast again.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+from greenlove_tracker.errors import UsageError
+from greenlove_tracker.forecasting import FITS, Estimate, Forecast, PhaseForecast, Position, TimeFit, TrainingPlan
+from greenlove_tracker.phases import pauses_between, spans
+
+_NEAR = 1000  # the greatest length is found to a thousandth; more of its digits are no knowledge
+_MOST_TRIES = 40
+
+
+def time_fit(
+    forecast: Forecast,
+    limit_s: float,
+    *,
+    passed_s: float = 0.0,
+    forecast_of: Callable[[TrainingPlan], Forecast] | None = None,
+) -> TimeFit:
+    """Return the prospect of a training under a time limit.
+
+    Args:
+        forecast: of the whole training.
+        limit_s: from its start.
+        passed_s: since its start: it takes more.
+        forecast_of: forecasts the same training at another length, for the greatest one that fits; default: in
+            proportion, as far as the training gets of what is planned.
+    """
+    duration, position, plan = forecast.duration_s, forecast.position, forecast.plan
+    if position is not None:
+        parts = forecast.phases
+        return run_time_fit(duration, limit_s, position, parts=parts, passed_s=passed_s)
+    if limit_s <= passed_s or plan is None:
+        return _without_length(duration, limit_s, passed_s)
+    unit, planned = _length_of(plan)
+    probability = _probability(duration, limit_s, passed_s)
+    longest = None
+    if forecast_of is not None:
+        longest = _longest(forecast, limit_s, forecast_of)
+    elif probability < FITS:
+        longest = _in_proportion(planned, forecast.one_off_s.point, duration.quantile(FITS), limit_s)
+    if longest is not None:
+        longest = _rounded(longest, planned)
+    return TimeFit(limit_s, probability, longest=longest, unit=unit.removesuffix("s"))
+
+
+def run_time_fit(
+    duration: Estimate,
+    limit_s: float,
+    position: Position,
+    *,
+    parts: Sequence[PhaseForecast] = (),
+    passed_s: float = 0.0,
+) -> TimeFit:
+    """Return the prospect of a running training under a time limit, and how far it gets of what is planned.
+
+    Args:
+        duration: forecast, of the whole run.
+        limit_s: from its start.
+        position: of the run when that was forecast.
+        parts: of its phases; empty where it has none.
+        passed_s: since its start.
+    """
+    unit, done = "step" if position.is_in_steps else "epoch", math.floor(position.done_units)
+    if limit_s <= passed_s:
+        return TimeFit(limit_s, 0.0, is_over=True, unit=unit, done=done)
+    probability, longest = _probability(duration, limit_s, passed_s), None
+    if probability < FITS:
+        left_s = duration.given_more_than(passed_s).quantile(FITS) - position.done_s
+        share = (limit_s - position.done_s) / left_s if left_s > 0 else 0.0
+        longest = _rounded(_reached(position, parts, min(1.0, max(0.0, share))), done)
+    return TimeFit(limit_s, probability, longest=longest, unit=unit, done=done)
+
+
+def _without_length(duration: Estimate, limit_s: float, passed_s: float) -> TimeFit:
+    if limit_s <= passed_s:
+        return TimeFit(limit_s, 0.0, is_over=True)
+    return TimeFit(limit_s, _probability(duration, limit_s, passed_s))
+
+
+def _probability(duration: Estimate, limit_s: float, passed_s: float) -> float:
+    return 1.0 - duration.given_more_than(passed_s).probability_above(limit_s)
+
+
+def _length_of(plan: TrainingPlan) -> tuple[str, int]:
+    """Return the unit that a plan is lengthened in, and its length; a call over so many items has items alone."""
+    if plan.steps is not None:
+        return "steps", plan.steps
+    if (plan.batch_size, plan.epochs) == (1, 1):
+        return "samples", plan.samples or 1
+    return "epochs", plan.epochs or 1
+
+
+def _rounded(length: int, least: int) -> int:
+    """Return a length without the digits that nobody knows, but not below ``least`` where it is not."""
+    unit = 10 ** max(0, len(str(length)) - 3)
+    down = length // unit * unit
+    return length if down < least <= length else down
+
+
+def _in_proportion(length: int, once_s: float, needed_s: float, limit_s: float) -> int | None:
+    """Return the length that takes ``limit_s`` where ``length`` takes ``needed_s``, of which some is paid once."""
+    if limit_s <= once_s:
+        return 0
+    return math.floor(length * (limit_s - once_s) / (needed_s - once_s)) if needed_s > once_s else None
+
+
+def _longest(forecast: Forecast, limit_s: float, forecast_of: Callable[[TrainingPlan], Forecast]) -> int | None:
+    """Return the greatest length that fits with 95%, by forecasts of other lengths.
+
+    They are near proportion, so that each try is in proportion to the last, and tries halve what is left where that
+    does not end. A plan that is too long to be one has no greatest length that is worth a word; of one that is too
+    short for its trials, proportion must do.
+    """
+    plan, once_s = forecast.plan, forecast.one_off_s.point
+    if plan is None:
+        return None
+    unit, planned = _length_of(plan)
+    fits, misses = 0, math.inf
+    length, needed_s = planned, forecast.duration_s.quantile(FITS)
+    for n_tries in range(_MOST_TRIES):
+        fits, misses = (length, misses) if needed_s <= limit_s else (fits, length)
+        step = max(1, fits // _NEAR)
+        if misses - fits <= step:
+            break
+        guess = _in_proportion(length, once_s, needed_s, limit_s)
+        if guess is None:
+            return None
+        if n_tries > _MOST_TRIES // 4 and math.isfinite(misses):
+            guess = (fits + int(misses)) // 2
+        length = int(min(max(guess, fits + step), misses - 1))
+        try:
+            needed_s = forecast_of(plan.with_length(**{unit: length})).duration_s.quantile(FITS)
+        except UsageError:
+            return guess if length < planned else None
+    return fits
+
+
+def _reached(position: Position, parts: Sequence[PhaseForecast], share: float) -> int:
+    """Return the units that are done when a share of the time that is left has passed, those before included."""
+    done, total = math.floor(position.done_units), math.ceil(position.total_units)
+    left_s = _nominal_s(parts, total) - _nominal_s(parts, position.done_units)
+    if left_s <= 0:  # all units are alike
+        return math.floor(position.done_units + share * (position.total_units - position.done_units) + 1e-9)
+    by_s = _nominal_s(parts, position.done_units) + share * left_s
+    fits, misses = done, total + 1
+    while misses - fits > 1:
+        middle = (fits + misses) // 2
+        fits, misses = (middle, misses) if _nominal_s(parts, middle) <= by_s else (fits, middle)
+    return fits
+
+
+def _nominal_s(parts: Sequence[PhaseForecast], units: float) -> float:
+    """Return the time of the first ``units`` of a plan in phases, with the evaluations that fall among them."""
+    phases, seconds = [part.phase for part in parts], 0.0
+    for (begin, end), part in zip(spans(phases), parts, strict=True):
+        until = min(units, end)
+        if until <= begin:
+            break
+        seconds += part.duration_s.point * (until - begin) / (end - begin)
+        if part.eval_s is not None:
+            seconds += part.eval_s.point * pauses_between(phases, begin, until, "eval")
+    return seconds
