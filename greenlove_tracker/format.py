@@ -169,8 +169,6 @@ def chance(probability: float) -> str:
 
 def time_fit(fit: TimeFit) -> str:
     """Write how a training fits its time limit: ``fits with 18%; 57,000 epochs fit with 95%``."""
-    if fit.is_over:
-        return "is over"
     text = f"fits with {chance(fit.probability)}"
     return text if fit.longest is None else f"{text}; {longest_fit(fit)}"
 

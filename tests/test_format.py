@@ -6,7 +6,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from greenlove_tracker import format as fmt
-from greenlove_tracker.forecasting import Estimate
+from greenlove_tracker.forecasting import Estimate, TimeFit
 
 FINITE = st.floats(allow_nan=False, allow_infinity=False)
 EVERY = (fmt.energy, fmt.mass, fmt.power, fmt.money, fmt.duration, fmt.percent, fmt.count)
@@ -188,3 +188,33 @@ def test_an_estimate_is_written_with_its_interval():
     assert fmt.interval(estimate, fmt.duration) == "40:51 [39:38–42:06]"
     assert fmt.bounds(estimate, fmt.duration) == "39:38 – 42:06"
     assert fmt.bounds(estimate, fmt.duration, " to ") == "39:38 to 42:06"
+
+
+@pytest.mark.parametrize(
+    ("probability", "text"),
+    [(0.0, "under 1%"), (0.0099, "under 1%"), (0.18, "18%"), (0.989, "99%"), (0.996, "over 99%"), (1.0, "over 99%")],
+)
+def test_a_probability_is_never_told_to_be_certain(probability, text):
+    assert fmt.chance(probability) == text
+
+
+@pytest.mark.parametrize(
+    ("fit", "text"),
+    [
+        (TimeFit(86400.0, 0.18, longest=57_000), "fits with 18%; 57,000 epochs fit with 95%"),
+        (TimeFit(86400.0, 0.18, longest=1), "fits with 18%; 1 epoch fits with 95%"),
+        (TimeFit(86400.0, 0.5, longest=41, unit="step", done=40), "fits with 50%; 41 steps fit with 95%"),
+        (TimeFit(86400.0, 0.0, longest=0), "fits with under 1%; not one epoch fits with 95%"),
+        (TimeFit(86400.0, 0.0, longest=3, unit="step", done=3), "fits with under 1%; no further step fits with 95%"),
+        (TimeFit(86400.0, 1.0), "fits with over 99%"),
+    ],
+)
+def test_how_a_training_fits_its_limit_is_said_in_words(fit, text):
+    assert fmt.time_fit(fit) == text
+
+
+@pytest.mark.parametrize("probability", [0.025, 0.3, 0.5, 0.8, 0.95, 0.975])
+def test_a_quantile_is_exceeded_with_the_rest_of_the_probability(probability):
+    estimate = Estimate(100.0, 99.0, 150.0, 0.95, "s")
+    assert 1 - estimate.probability_above(estimate.quantile(probability)) == pytest.approx(probability)
+    assert Estimate(100.0, 100.0, 100.0, 0.0, "s").quantile(probability) == 100.0

@@ -13,7 +13,7 @@ from greenlove_tracker.forecasting import FITS, Estimate, Forecast, PhaseForecas
 from greenlove_tracker.phases import pauses_between, spans
 
 _NEAR = 1000  # the greatest length is found to a thousandth; more of its digits are no knowledge
-_MOST_TRIES = 40
+_MOST_TRIES, _TRIES_IN_PROPORTION = 40, 4
 
 
 def time_fit(
@@ -132,7 +132,7 @@ def _longest(forecast: Forecast, limit_s: float, forecast_of: Callable[[Training
         guess = _in_proportion(length, once_s, needed_s, limit_s)
         if guess is None:
             return None
-        if n_tries > _MOST_TRIES // 4 and math.isfinite(misses):
+        if n_tries >= _TRIES_IN_PROPORTION and math.isfinite(misses):
             guess = (fits + int(misses)) // 2
         length = int(min(max(guess, fits + step), misses - 1))
         try:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from greenlove_tracker.logs.aggregate import Aggregate
 
 _MAX_PROBLEMS = 10
+_MAX_TIME_LIMITS = 5
 _MAX_RUN_NAME = 34  # characters, in the table of forecasts
 _MAX_PHASES, _MAX_PHASE_NAME = 8, 20
 _AS_BEFORE = " · model and random state as before"
@@ -189,7 +190,9 @@ def forecast_table(
         lines.append(f"{fmt.plural(n_without, 'run')} without forecasts")
     if n_explorations:
         lines.append(explorations)
-    lines += [line for sentence in time_limits for line in wrap(sentence, "", MARGIN)]
+    if len(time_limits) > _MAX_TIME_LIMITS:
+        lines.append(f"of {len(time_limits):,} runs that are not done and have a time limit, the last:")
+    lines += [line for sentence in time_limits[-_MAX_TIME_LIMITS:] for line in wrap(sentence, "", MARGIN)]
     return "\n".join(lines)
 
 
@@ -356,7 +359,7 @@ def _forecast_lines(
             lines += terminal.figure(name, text(estimate.point), fmt.bounds(estimate, text))
         if field == "duration_s":
             lines += _end_lines(forecast, now_utc_s)
-            lines += [] if fit is None else terminal.figure("limit", fmt.duration(fit.limit_s), fmt.time_fit(fit))
+            lines += _limit_lines(fit)
     lines += ["", *_part_lines(forecast), *_phase_lines(forecast), *_check_lines(forecast, trials)]
     for warning in forecast.warnings:
         lines += wrap(f"{warning}", f"  {'!' if warning.is_serious else '·'} ", "    ")
@@ -379,6 +382,15 @@ def _end_lines(forecast: Forecast, now_utc_s: float) -> list[str]:
         return terminal.figure("ends", end, f"by {latest}")
     limit = fmt.slurm_time(forecast.duration_p99_s)
     return terminal.figure("ends", end, f"by {latest} if started now; for Slurm ask --time={limit} (99%)")
+
+
+def _limit_lines(fit: TimeFit | None) -> list[str]:
+    """Return how a training that starts now fits its time limit; nothing where it has none."""
+    if fit is None:
+        return []
+    if fit.is_over:
+        return terminal.figure("limit", "over", "the deadline has passed")
+    return terminal.figure("limit", fmt.duration(fit.limit_s), fmt.time_fit(fit))
 
 
 def _part_lines(forecast: Forecast) -> list[str]:

@@ -41,7 +41,9 @@ from greenlove_tracker.tracker.shutdown import guard, is_interactive
 from greenlove_tracker.tracker.signal_hold import signal_hold
 from greenlove_tracker.tracker.state import Plan, RunMode, RunState, WarnOnce, make_run_dir, run_factors, unwritten_text
 from greenlove_tracker.tracker.status import StatusPrinter
+from greenlove_tracker.units import h_from_s
 
+_LEAST_HOURS = 1e-6  # of a limit that the job has passed already
 _LOCK_S = 0.5  # the run's lock is waited for so long, where the process is to end
 _READY_S = 10.0  # who is asked whether to go on waits this long for the meter, without which nothing is forecast
 
@@ -389,6 +391,9 @@ class Session:
         """
         settings, log_dir = self.state.settings, self.run_dir.parent
         options = {name: getattr(settings, name) for name in settings.given}
+        if settings.max_hours is not None:  # it counts from the job's own start
+            passed_h = h_from_s(self.state.clock.utc_s() - self.state.started_utc_s)
+            options["max_hours"] = max(settings.max_hours - passed_h, _LEAST_HOURS)
         if self.parts:  # it is the first training that resumes another run
             options.pop("continues", None)
         if not self.state.is_part_of_other:  # the script may have changed its working directory

@@ -100,6 +100,8 @@ class RunState:
         self.time_limit = None if is_exploration else time_limit(self.settings, self.started_utc_s, os.environ)
         self.limits = budget_limits(self.settings, self.time_limit)
         self.forecast = self.prior
+        if self.prior is not None and self.prior.position is not None:  # that of an earlier run
+            self.forecast = replace(self.prior, position=None)
 
     def leave_price_out(self) -> None:
         """Count no cost of electricity: the GPUs are not measured, and the price of the rest is not the training's."""

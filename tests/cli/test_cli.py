@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -9,7 +10,8 @@ from pathlib import Path
 import click
 import pytest
 from click.testing import CliRunner
-from fakes import FakeClock
+from fakes import FakeClock, make_tracker, train
+from projection_samples import explored
 
 from greenlove_tracker import Tracker
 from greenlove_tracker.cli import cli
@@ -74,6 +76,9 @@ def test_summary_of_a_period(logs):
         (["run", "--gpu-hour-price", "0", "x.py"], "Error: --gpu-hour-price must be"),
         (["run", "--max-energy-kwh", "-1", "x.py"], "Error: --max-energy-kwh must be"),
         (["run", "--deadline-utc", "soon", "x.py"], "Error: --deadline-utc must be"),
+        (["run", "--max-hours", "nan", "x.py"], "Error: --max-hours must be a positive number"),
+        (["forecast", "--hours", "0"], "Error: --hours must be a positive number"),
+        (["forecast", "--hours", "inf"], "Error: --hours must be a positive number"),
         (["summary", "--since", "soon"], "Error: --since must be"),
         (["project", "--hours", "20", "--gpu", "RTX 4090", "--utilization", "2"], "Error: --utilization is a share"),
         (["project", "--hours", "20", "--gpu", "RTX 4090", "--scaling", "2"], "Error: --scaling is"),
@@ -224,3 +229,61 @@ def test_logs_of_other_tools_are_read_beside_ours(logs):
     shutil.copytree(theirs, logs / "theirs")
     both = json.loads(call("summary", "--json").stdout)
     assert sum(group["runs"] for group in both["groups"]) > 3
+
+
+# -- does it fit? -------------------------------------------------------------------------------------------------
+
+
+def train_in_part(n_done: int) -> None:
+    """A run of 20 epochs of 10 s in greenlove_logs that ended by an error, a month after the others."""
+    clock = FakeClock()
+    clock.pass_s(30 * 86400.0)
+    with contextlib.suppress(ZeroDivisionError), make_tracker(clock, Path("greenlove_logs")) as tracker:
+        train(tracker, clock, n_done)
+        raise ZeroDivisionError
+
+
+def test_hours_ask_whether_the_run_that_is_not_done_fits(logs):
+    assert "nothing to fit" in call("forecast", "--hours", "1").output
+    train_in_part(8)
+    assert "fits" not in call("forecast").output  # it had no limit
+    kept = call("forecast", "--hours", "1").output
+    assert "time limit of 1:00:00: fits with over 99%; the whole takes about 3:20" in kept and "came to" in kept
+    missed = " ".join(call("forecast", "--hours", "0.0333333").output.split())
+    assert "fits with under 1%; 11 epochs fit with 95%" in missed and missed.count(" fits with ") == 1
+    found = json.loads(call("forecast", "--hours", "0.0333333", "--json").stdout)["forecasts"]
+    (row,) = (row for row in found if row["fits"] is not None)
+    assert row["fits"] < 0.01 and row["fits_length"] == 11 and row["time_limit_s"] == pytest.approx(120.0, abs=0.01)
+
+
+def test_hours_ask_whether_the_last_exploration_fits(logs):
+    explored(logs)  # 100 epochs of 391 batches of 60 ms
+    train_in_part(0)  # forecasts nothing
+    kept = call("forecast", "--hours", "24").output
+    assert re.search(r"(?m)^  limit    1 d 00:00   fits with over 99%; 3,\d\d0 epochs fit with 95%$", kept)
+    missed = call("forecast", "--epochs", "300", "--hours", "0.5").output
+    assert re.search(r"(?m)^  limit        30:00   fits with under 1%; 7\d epochs fit with 95%$", missed)
+    assert "--time=" in missed
+    assert "  limit" not in call("forecast", "--epochs", "300").output
+
+
+def test_a_limit_of_a_variable_counts_where_an_exploration_is_forecast_again(logs, monkeypatch):
+    explored(logs)
+    monkeypatch.setenv("SLURM_JOB_END_TIME", "1")  # of this job, not of that training
+    assert "  limit" not in call("forecast", "--epochs", "300").output
+    monkeypatch.setenv("GREENLOVE_MAX_HOURS", "0.5")
+    assert "  limit        30:00   fits with" in call("forecast", "--epochs", "300").output
+    assert "  limit      1:00:00   fits with" in call("forecast", "--epochs", "300", "--hours", "1").output
+    monkeypatch.setenv("GREENLOVE_DEADLINE_UTC", "2020-01-01")
+    assert "  limit         over   the deadline has passed" in call("forecast", "--epochs", "300").output
+
+
+def test_the_latest_question_counts_where_there_is_an_exploration_and_a_run(logs):
+    explored(logs)
+    train_in_part(8)
+    assert call("forecast", "--hours", "1").output.startswith("greenlove explore")  # it is newer than 1790000000
+    assert "time limit of 1:00:00" in call("forecast", str(max(logs.glob("202610*"))), "--hours", "1").output
+
+
+def test_hours_of_a_sweep_are_refused(logs):
+    assert "leave --hours out" in call("forecast", "--runs", "3", "--hours", "1").output

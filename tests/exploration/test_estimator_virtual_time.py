@@ -474,3 +474,22 @@ def test_evaluations_of_the_phases_are_timed(tmp_path):
     phases = "5epochs 5epochs,eval_every=1"
     estimation, *_ = explored(tmp_path, step_s=0.1, total_epochs=None, phases=phases, eval_s=2.0)
     assert estimation.forecast.between_s.point == pytest.approx(10.0)
+
+
+def test_a_training_is_said_to_fit_its_time_limit_or_not(tmp_path, capsys, monkeypatch):
+    """100 epochs of 100 steps of 10 ms, 100 s in all."""
+    monkeypatch.setenv("SLURM_JOB_END_TIME", "1")  # this job's: the training may be another
+    loop = {"step_s": 0.01, "noise": 0.02, "budget_s": 30.0}
+    none, *_ = explored(tmp_path, **loop)
+    assert none.time_fit is None
+    kept, *_ = explored(tmp_path, **loop, max_hours=1.0, verbose=1)
+    assert kept.time_fit.probability > 0.99 and 3200 < kept.time_fit.longest <= 3600
+    line = next(line for line in capsys.readouterr().err.splitlines() if line.startswith("  limit "))
+    assert line.startswith("  limit      1:00:00   fits with over 99%; 3,") and line.endswith(" epochs fit with 95%")
+    missed, *_ = explored(tmp_path, **loop, max_hours=50 / 3600)
+    assert missed.time_fit.probability < 0.01 and 40 < missed.time_fit.longest <= 50
+    never, *_ = explored(tmp_path, **loop, max_hours=0.5 / 3600)
+    assert never.time_fit.longest == 0
+    explored(tmp_path, **loop, deadline_utc="2020-01-01", verbose=1)
+    assert "  limit         over   the deadline has passed" in capsys.readouterr().err.splitlines()
+    assert [run.time_limit_s for run in read_logs(tmp_path).runs] == [None] * 5

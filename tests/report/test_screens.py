@@ -6,13 +6,15 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from fakes import FakeClock, make_tracker, session, train
 from report_samples import GPU_FIELDS, cpu_energy, demo_run, epoch_row, gpu_run, write_run
 
-from greenlove_tracker import Phase, TrainingPlan, Trial, extrapolate
+from greenlove_tracker import Phase, TrainingPlan, Trial, extrapolate, read_logs
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.logs.aggregate import aggregate
+from greenlove_tracker.logs.run import Run
 from greenlove_tracker.phases import phases_from
-from greenlove_tracker.records import Flag, RowKind
+from greenlove_tracker.records import Flag, RowKind, RunStatus
 from greenlove_tracker.report.declarations import cite
 from greenlove_tracker.report.screens import end_screen, forecast_screen, summary_table
 
@@ -225,3 +227,57 @@ def test_the_screen_at_the_end_of_a_run_loads_nothing_of_projections_or_pandas(t
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
+
+
+# -- a time limit -------------------------------------------------------------------------------------------------
+
+
+def limited(tmp_path: Path, clock: FakeClock, n_done: int, *, ends: bool = True, **settings: object) -> Run:
+    """A run of 20 epochs of 10 s, after ``n_done`` of which it is ended by SIGTERM."""
+    tracker = make_tracker(clock, tmp_path, **settings)
+    train(tracker, clock, n_done)
+    if ends:
+        tracker.stop()
+    else:
+        session().finish(RunStatus.TERMINATED)
+    return read_logs(tmp_path).runs[-1]
+
+
+@pytest.fixture
+def clock(monkeypatch) -> FakeClock:
+    monkeypatch.delenv("SLURM_JOB_END_TIME", raising=False)
+    return FakeClock()
+
+
+def test_a_limit_that_was_kept_or_missed_is_said_at_the_end(tmp_path: Path, clock: FakeClock) -> None:
+    kept = end_screen(limited(tmp_path, clock, 20, max_hours=1.0), exit_code=0)
+    assert "  time limit of 1:00:00 kept, 56:40 to spare" in kept.splitlines()
+    clock.pass_s(5.0)
+    missed = limited(tmp_path, clock, 20, deadline_utc="2026-09-21T14:18:00")
+    assert "  deadline after 1:15 missed by 2:05" in end_screen(missed, exit_code=0).splitlines()
+    assert "limit" not in end_screen(demo_run(tmp_path), exit_code=0)
+
+
+def test_a_run_that_ended_before_it_was_done_says_how_it_would_have_fitted(tmp_path: Path, clock: FakeClock) -> None:
+    run = limited(tmp_path, clock, 8, ends=False, max_hours=120 / 3600)
+    screen = end_screen(run, exit_code=None)
+    assert "  time limit of 2:00: fits with under 1%; 11 epochs fit with 95%; the whole takes about 3:20" in screen
+    assert_fits(screen)
+    cut = end_screen(limited(tmp_path, clock, 12, ends=False, max_hours=120 / 3600), exit_code=1)
+    assert "  time limit of 2:00: missed, with 12 of 20 epochs; the whole takes about 3:2" in cut
+
+
+def test_of_a_run_whose_epochs_are_not_monitored_to_the_end_the_whole_is_said_to_fit(
+    tmp_path: Path, clock: FakeClock
+) -> None:
+    run = limited(tmp_path, clock, 5, max_hours=1.0, monitor_epochs=5)
+    assert run.summary.status == "finished" and "limit of 1:00:00: fits with over 99%;" in end_screen(run, exit_code=0)
+
+
+def test_a_limit_that_the_log_has_damaged_is_left_out_by_name(tmp_path: Path, clock: FakeClock) -> None:
+    run = limited(tmp_path, clock, 20, max_hours=1.0)
+    text = (run.path / "run.csv").read_text().replace("time_limit_s,3600.0", "time_limit_s,36x")
+    (run.path / "run.csv").write_text(text)
+    run = read_logs(tmp_path).runs[-1]
+    assert "limit" not in end_screen(run, exit_code=0)
+    assert any("time_limit_s" in str(problem) for problem in run.problems)

@@ -2,20 +2,21 @@ from __future__ import annotations
 
 import logging
 import threading
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
-from fakes import make_tracker, tick, train
+from fakes import make_tracker, session, tick, train
 
 from greenlove_tracker import Tracker, read_logs
 from greenlove_tracker.config import Settings, load_settings, time_limit
 from greenlove_tracker.errors import BudgetExceeded, UsageError
-from greenlove_tracker.forecasting import Estimate, Forecast
+from greenlove_tracker.forecasting import Estimate, Forecast, TrainingPlan
 from greenlove_tracker.job import find_ranks
 from greenlove_tracker.meter import NullMeter, SimulatedMeter
 from greenlove_tracker.records import RunStatus, SystemClock
 from greenlove_tracker.tracker.background import BackgroundWorker
-from greenlove_tracker.tracker.budgets import find_overruns
+from greenlove_tracker.tracker.budgets import Overrun, find_overruns
 from greenlove_tracker.tracker.session import Session
 from greenlove_tracker.tracker.state import Plan, RunMode
 
@@ -340,3 +341,95 @@ def test_a_budget_is_held_without_any_epochs(clock, tmp_path, caplog):
             clock.pass_s(1.0)
             tick()
     assert "energy is at" in caplog.text
+
+
+# -- does it fit its time limit? ----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def no_slurm(monkeypatch):
+    monkeypatch.delenv("SLURM_JOB_END_TIME", raising=False)
+
+
+@pytest.mark.parametrize(
+    ("settings", "ends_in_s", "says"),
+    [
+        ({"max_hours": 0.025}, None, "will almost certainly exceed its time limit (over 99%): it needs about 3:2"),
+        ({"deadline_utc": "2026-09-21T14:14:50"}, None, "will almost certainly miss its deadline (over 99%): it needs"),
+        ({"max_hours": 24.0}, 90, "will almost certainly exceed its Slurm time limit (over 99%): it needs about 3:2"),
+    ],
+)
+def test_a_limit_that_will_be_missed_is_said_in_words(
+    clock, tmp_path, caplog, monkeypatch, no_slurm, settings, ends_in_s, says
+):
+    if ends_in_s is not None:
+        monkeypatch.setenv("SLURM_JOB_END_TIME", f"{clock.utc_s() + ends_in_s:.0f}")
+    with make_tracker(clock, tmp_path, **settings) as tracker:
+        train(tracker, clock, 4)
+        assert says in caplog.text and ", and has 1:30; 8 epochs fit with 95%" in caplog.text
+        train(tracker, clock, 16)
+    assert len(caplog.records) == 1
+
+
+@pytest.mark.parametrize(
+    ("probability", "words"),
+    [(0.995, "will almost certainly miss"), (0.95, "will very likely miss"), (0.7, "will likely"), (0.4, "may miss")],
+)
+def test_a_probability_has_its_word(probability, words):
+    overrun = Overrun("duration_s", 60.0, 10.0, Estimate(70.0, 50.0, 90.0, 0.95, "s"), probability)
+    assert f"this run {words}" in str(overrun) and "it needs about 1:10 [50.0 s–1:30], and has 1:00" in str(overrun)
+    assert "fit with" not in str(overrun)  # how far it gets is not known
+
+
+def test_a_prior_tells_at_the_start_what_fits(clock, tmp_path, caplog, no_slurm):
+    prior = replace(forecast(), plan=TrainingPlan(640, 64, epochs=20), one_off_s=Estimate(0.0, 0.0, 0.0, 0.95, "s"))
+    with make_tracker(clock, tmp_path, prior=prior, max_hours=60 / 3600):
+        tick()
+        assert "it needs about 1:40 [1:30–1:50], and has 1:00; 11 epochs fit with 95%" in caplog.text
+        assert "fits with under 1%; 11 epochs fit with 95%" in session().status_text()
+
+
+def test_a_forecast_of_an_earlier_run_as_prior_does_not_place_this_one(clock, tmp_path, no_slurm):
+    with make_tracker(clock, tmp_path) as tracker:
+        train(tracker, clock, 15)
+        earlier = tracker.forecast
+    assert earlier.position.done_units == 15
+    with make_tracker(clock, tmp_path, prior=earlier, max_hours=60 / 3600):
+        assert session().status_text().count("fits with under 1%") == 1
+        assert "fit with 95%" not in session().status_text()
+
+
+def test_the_log_keeps_the_limit(clock, tmp_path, no_slurm):
+    with make_tracker(clock, tmp_path, max_hours=2.0) as tracker:
+        train(tracker, clock, 1)
+    run = read_logs(tmp_path).runs[0]
+    assert (run.time_limit_s, run.text("time_limit_source")) == (7200.0, "time limit")
+
+
+def test_the_hours_of_a_job_count_from_its_own_start(clock, tmp_path, no_slurm):
+    meter = SimulatedMeter(clock, gpu_w=360.0)
+    settings = load_settings({"log_dir": tmp_path, "verbose": 0, "max_hours": 0.1})
+    job = Session(settings, Plan(), find_ranks({}), clock, meter, mode=RunMode.RUNNER)
+    clock.pass_s(260.0)
+    with Tracker(epochs=2) as tracker:
+        assert session().state.limits["duration_s"] == pytest.approx(100.0)
+        train(tracker, clock, 2, epoch_s=60.0)
+    with Tracker(epochs=2):  # the job's limit has passed: it is said, and nothing fails
+        assert session().state.limits["duration_s"] < 0.01
+    job.finish(RunStatus.FINISHED)
+
+
+def test_an_exploration_has_no_time_limit_of_its_own(clock, tmp_path, caplog, no_slurm):
+    settings = load_settings({"log_dir": tmp_path, "verbose": 0, "max_hours": 0.001})
+    meter = SimulatedMeter(clock, gpu_w=360.0)
+    run = Session(settings, Plan(), find_ranks({}), clock, meter, mode=RunMode.EXPLORATION)
+    clock.pass_s(60.0)
+    run.tick()
+    run.finish(RunStatus.FINISHED)
+    assert caplog.text == ""
+
+
+@pytest.mark.parametrize("max_hours", [0.0, -1.0, float("nan"), float("inf"), 1e8])
+def test_hours_that_cannot_be_meant_are_refused(max_hours):
+    with pytest.raises(UsageError, match="max_hours"):
+        load_settings({"max_hours": max_hours})

@@ -157,3 +157,29 @@ def test_a_meter_that_has_just_come_up_leaves_energy_out_of_the_status_line(cloc
         clock.pass_s(10.0)
         tracker.epoch_end()
         assert "1.00 Wh" in session().status_text()
+
+
+def test_a_limit_that_is_kept_is_named_last_and_one_in_doubt_before_what_a_narrow_terminal_cuts(
+    clock, tmp_path, monkeypatch
+):
+    monkeypatch.delenv("SLURM_JOB_END_TIME", raising=False)
+    with make_tracker(clock, tmp_path, max_hours=1.0) as tracker:
+        train(tracker, clock, 5)
+        assert session().status_text().endswith(" · fits with over 99%")
+    with make_tracker(clock, tmp_path, max_hours=200 / 3600, max_energy_kwh=1.0) as tracker:
+        train(tracker, clock, 5)
+        text = session().status_text()
+        assert re.search(r"\] · fits with [3-6]\d%; 19 epochs fit with 95% · 20\.\d Wh", text)
+        assert text.endswith("energy within its limit") and "time " not in text
+        clock.pass_s(151.0)
+        assert "fits" not in session().status_text() and "time over its limit" in session().status_text()
+
+
+def test_steps_that_fit_are_counted_in_steps(clock, tmp_path, monkeypatch):
+    monkeypatch.setenv("SLURM_JOB_END_TIME", f"{clock.utc_s() + 500:.0f}")
+    with make_tracker(clock, tmp_path, epochs=None, total_steps=1000) as tracker:
+        for _ in range(200):
+            clock.pass_s(1.0)
+            tracker.step()
+            tick()
+        assert re.search(r" · fits with under 1%; 4[5-9]\d steps fit with 95% · ", session().status_text())

@@ -1,0 +1,188 @@
+from __future__ import annotations
+
+import itertools
+import math
+import random
+import subprocess
+import sys
+from dataclasses import replace
+
+import pytest
+
+from greenlove_tracker import Phase, TrainingPlan, Trial, extrapolate
+from greenlove_tracker.extrapolation.live import forecast_run
+from greenlove_tracker.extrapolation.time_fit import run_time_fit, time_fit
+from greenlove_tracker.forecasting import Block, Estimate, PhaseForecast, Position, Progress
+
+_UNITS = {"epoch": "epochs", "step": "steps", "sample": "samples"}
+
+
+def trials(seed: int = 1) -> list[Trial]:
+    """Trials of 0.1 s an epoch and 10 ms a batch, ±1%."""
+    noise = random.Random(seed)
+    sizes = (10, 20, 40, 80, 10, 40, 80)
+    return [Trial(m * 64, 64, tuple((0.1 + 0.01 * m) * noise.gauss(1, 0.01) for _ in range(3))) for m in sizes]
+
+
+IN_EPOCHS = TrainingPlan(50_000, 64, epochs=100)  # 13:13 [12:53–13:33]
+EVALUATED = TrainingPlan(50_000, 64, epochs=100, eval_every=10)
+IN_STEPS = TrainingPlan(steps=100_000)
+GROWING = TrainingPlan(
+    50_000, 64, phases=(Phase(5000, samples_per_step=64), Phase(5000, samples_per_step=128, eval_every=500, eval_s=4.0))
+)
+
+
+@pytest.mark.parametrize("limit_h", [0.02, 0.1, 0.22, 0.23, 5.0, 1000.0])
+@pytest.mark.parametrize("plan", [IN_EPOCHS, EVALUATED, IN_STEPS, GROWING], ids=["epochs", "eval", "steps", "phases"])
+def test_the_longest_that_fits_is_the_greatest_length_whose_forecast_does(plan, limit_h):
+    n_forecasts = 0
+
+    def forecast_of(other: TrainingPlan):
+        nonlocal n_forecasts
+        n_forecasts += 1
+        seconds = (10.0, 10.5, 9.8) if plan is EVALUATED else ()
+        return extrapolate(trials(), other, eval_durations_s=seconds)
+
+    forecast, limit_s = forecast_of(plan), limit_h * 3600
+    fit = time_fit(forecast, limit_s, forecast_of=forecast_of)
+    n_tries = n_forecasts - 1
+    assert fit.probability == 1 - forecast.duration_s.probability_above(limit_s) and not fit.is_over
+    planned = plan.steps or plan.epochs
+    assert (fit.longest >= planned) == (fit.probability >= 0.95) and n_tries <= (20 if plan is GROWING else 5)
+
+    def needed_s(length: int) -> float:
+        return forecast_of(plan.with_length(**{_UNITS[fit.unit]: length})).duration_s.quantile(0.95)
+
+    assert needed_s(fit.longest) <= limit_s
+    if fit.longest < 1000:
+        assert needed_s(fit.longest + 1) > limit_s
+    else:
+        assert needed_s(math.ceil(1.012 * fit.longest)) > limit_s and str(fit.longest).endswith("0")
+
+
+def test_where_not_one_epoch_fits_and_where_any_number_does():
+    def forecast_of(plan: TrainingPlan):
+        return extrapolate(trials(), plan)
+
+    forecast = forecast_of(IN_EPOCHS)
+    assert time_fit(forecast, 3.0, forecast_of=forecast_of).longest == 0
+    endless = time_fit(forecast, 1e11, forecast_of=forecast_of)
+    assert endless.longest is None and endless.probability > 0.99
+    short = extrapolate(trials(), TrainingPlan(steps=100))  # 31 steps are less than a trial's: no forecast of them
+    assert time_fit(short, 0.36, forecast_of=forecast_of).longest == 31
+
+
+def test_a_call_over_items_has_items_alone():
+    plan = TrainingPlan(samples=100_000, batch_size=1, epochs=1)
+    timed = [Trial(n, 1, (n * 1e-3,)) for n in (100, 200, 400, 800, 100, 800)]
+
+    def forecast_of(other: TrainingPlan):
+        return extrapolate(timed, other)
+
+    fit = time_fit(forecast_of(plan), 50.0, forecast_of=forecast_of)
+    assert fit.unit == "sample" and 40_000 < fit.longest <= 50_000
+
+
+def test_a_limit_that_is_over_is_certain_and_no_other():
+    forecast = extrapolate(trials(), IN_EPOCHS)
+    assert time_fit(forecast, 0.0).is_over and time_fit(forecast, -5.0).is_over
+    assert time_fit(forecast, 100.0, passed_s=100.0).is_over
+    never = time_fit(forecast, 100.0, passed_s=50.0)
+    assert never.probability == pytest.approx(0.0, abs=1e-6) and not never.is_over
+
+
+def test_without_trials_at_hand_the_length_is_in_proportion():
+    forecast = extrapolate(trials(), IN_EPOCHS, cold_start_s=20.0)
+    exact = time_fit(forecast, 360.0, forecast_of=lambda plan: extrapolate(trials(), plan, cold_start_s=20.0))
+    assert time_fit(forecast, 360.0).longest == pytest.approx(exact.longest, abs=1)
+    assert time_fit(forecast, 15.0).longest == 0
+    assert time_fit(forecast, 3600.0).longest is None  # it fits as a whole
+
+
+# -- a running training -------------------------------------------------------------------------------------------
+
+
+def run_forecast(seconds, done, total, **progress):
+    blocks = tuple(Block(1, s, 0.0, 0.0) for s in seconds[:done])
+    return forecast_run(Progress(total, done, blocks, 0.0, math.fsum(seconds[:done]), **progress))
+
+
+def noisy(kind: str, noise: random.Random) -> list[float]:
+    level, seconds = 1.0, []
+    for i in range(100):
+        level *= math.exp(noise.gauss(0, 0.01)) if kind == "walk" else 1.0
+        rise = 1 + 0.3 * i / 100 if kind == "rise" else 1.0
+        seconds.append(level * rise * max(0.3, noise.gauss(1, {"iid 10%": 0.1, "iid 2%": 0.02}.get(kind, 0.01))))
+    return seconds
+
+
+@pytest.mark.parametrize(("kind", "least"), [("iid 2%", 0.9), ("iid 10%", 0.75), ("walk", 0.85), ("rise", 0.85)])
+def test_so_many_epochs_as_are_said_to_fit_do(kind, least):
+    held, shares = [], []
+    for seed in range(15):
+        seconds = noisy(kind, random.Random(f"{kind} {seed}"))
+        ends_s, done = list(itertools.accumulate(seconds)), 30
+        forecast = run_forecast(seconds, done, 100)
+        for share in (0.2, 0.5, 0.8):
+            limit_s = ends_s[done - 1] + share * (ends_s[-1] - ends_s[done - 1])
+            fit = time_fit(forecast, limit_s, passed_s=ends_s[done - 1])
+            truth = sum(s <= limit_s for s in ends_s)
+            held.append(fit.longest <= truth)
+            shares.append((fit.longest - done) / (truth - done))
+    assert sum(held) / len(held) >= 0.93
+    assert sorted(shares)[len(shares) // 2] >= least  # and it is not said by saying little
+
+
+def test_a_run_that_fits_needs_no_length_and_one_that_cannot_go_on_says_so():
+    forecast = run_forecast([10.0] * 100, 30, 100)
+    kept = time_fit(forecast, 2000.0, passed_s=305.0)
+    assert kept.probability > 0.99 and kept.longest is None
+    stuck = time_fit(forecast, 306.0, passed_s=305.0)
+    assert (stuck.longest, stuck.done, stuck.is_over) == (30, 30, False)
+    assert time_fit(forecast, 300.0, passed_s=305.0).is_over
+
+
+def test_a_time_that_passes_without_an_epoch_makes_a_limit_less_likely():
+    forecast = run_forecast(noisy("iid 10%", random.Random(5)), 30, 100)
+    limit_s = forecast.duration_s.point
+    late_s = forecast.duration_s.quantile(0.4)
+    assert time_fit(forecast, limit_s, passed_s=late_s).probability < time_fit(forecast, limit_s).probability - 0.1
+
+
+def test_steps_are_counted_in_steps_and_told_to_three_digits():
+    position = Position(1e6, 12_345, 1000.0, is_in_steps=True)
+    fit = run_time_fit(Estimate(80_000.0, 79_000.0, 81_000.0, 0.95, "s"), 50_000.0, position)
+    assert (fit.unit, fit.longest) == ("step", 618_000)  # 618,508
+
+
+def test_evaluations_that_begin_late_take_their_time_from_what_fits():
+    """10 epochs of 10 s, of which the second half is followed by an evaluation of 10 s each."""
+    phases = (Phase(epochs=10, eval_every=1, eval_from=6),)
+    whole = PhaseForecast(phases[0], Estimate(100.0, 100.0, 100.0, 0.95, "s"), Estimate(10.0, 9.9, 10.1, 0.95, "s"), 5)
+    duration, position = Estimate(150.0, 149.0, 151.0, 0.95, "s"), Position(10, 2, 20.0)
+    assert run_time_fit(duration, 101.0, position, parts=[whole]).longest == 7  # at 90 s; the eighth ends at 110 s
+    assert run_time_fit(duration, 89.0, position, parts=[whole]).longest == 6  # at 70 s
+    assert run_time_fit(duration, 55.0, position, parts=[whole]).longest == 5
+    assert run_time_fit(duration, 101.0, position).longest == 6  # what proportion would say
+
+
+def test_a_phase_of_larger_work_takes_its_time():
+    parts = [
+        PhaseForecast(Phase(steps=100, tokens_per_step=1), Estimate(100.0, 99.0, 101.0, 0.95, "s")),
+        PhaseForecast(Phase(steps=100, tokens_per_step=3), Estimate(300.0, 299.0, 301.0, 0.95, "s")),
+    ]
+    duration, position = Estimate(400.0, 400.0, 400.0, 0.95, "s"), Position(200, 50, 50.0, is_in_steps=True)
+    assert run_time_fit(duration, 101.0, position, parts=parts).longest == 100
+    assert run_time_fit(duration, 251.0, position, parts=parts).longest == 150
+
+
+def test_a_forecast_of_another_run_has_no_position_here():
+    forecast = run_forecast([10.0] * 100, 30, 100)
+    fit = time_fit(replace(forecast, position=None), 500.0)
+    assert fit.longest is None and fit.probability < 0.01
+
+
+def test_asking_loads_nothing():
+    code = "import sys; import greenlove_tracker.extrapolation.time_fit; print('numpy' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"
