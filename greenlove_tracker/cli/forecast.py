@@ -15,7 +15,6 @@ from greenlove_tracker.errors import UsageError
 from greenlove_tracker.units import SECONDS_PER_HOUR
 
 if TYPE_CHECKING:
-    from greenlove_tracker.config import Settings
     from greenlove_tracker.logs.directory import Logs
 
 _QUANTITIES = {"time": "duration_s", "energy": "energy_kwh", "co2e": "emissions_kgco2e", "cost": "cost_usd"}
@@ -59,9 +58,10 @@ def forecast(
     """  # noqa: D301  # click wants the backspace itself
     if as_json and as_csv:
         raise UsageError("--json and --csv: choose one")
-    settings = load_settings({"max_hours": max_hours})
+    limit = time_limit(load_settings({"max_hours": max_hours}), time.time())  # not of this job: it is another training
+    limit_s = None if limit is None else limit.limit_s
     if epochs is not None or samples is not None or steps is not None:
-        click.echo(exploration_text(logs_of(log_dir), epochs, samples, steps, settings))
+        click.echo(exploration_text(logs_of(log_dir), epochs, samples, steps, limit_s))
     elif n_runs is not None:
         if as_csv:
             raise UsageError("--runs gives text or --json")
@@ -69,11 +69,11 @@ def forecast(
             raise UsageError("--runs sums the time of all runs, whichever machines they are on: leave --hours out")
         click.echo(sweep_text(logs_of(log_dir), n_runs, as_json=as_json))
     elif max_hours is not None and is_of_exploration(logs := logs_of(log_dir)):
-        click.echo(exploration_text(logs, None, None, None, settings))
+        click.echo(exploration_text(logs, None, None, None, limit_s))
     else:
         style = "json" if as_json else "csv" if as_csv else "text"
-        limit_s = None if max_hours is None else max_hours * SECONDS_PER_HOUR
-        click.echo(outcomes_text(logs_of(log_dir, may_be_empty=as_json), quantity, style, limit_s))
+        hours_s = None if max_hours is None else max_hours * SECONDS_PER_HOUR
+        click.echo(outcomes_text(logs_of(log_dir, may_be_empty=as_json), quantity, style, hours_s))
 
 
 def is_of_exploration(logs: Logs) -> bool:
@@ -122,7 +122,9 @@ def outcomes_text(logs: Logs, quantity: str, style: str, limit_s: float | None =
     return csv_text(list(rows[0]), rows).rstrip("\n") if rows else ""
 
 
-def exploration_text(logs: Logs, epochs: int | None, samples: int | None, steps: int | None, settings: Settings) -> str:
+def exploration_text(
+    logs: Logs, epochs: int | None, samples: int | None, steps: int | None, limit_s: float | None = None
+) -> str:
     """Return the last exploration's forecast for other numbers of epochs, samples or steps; nothing is run.
 
     Args:
@@ -130,7 +132,7 @@ def exploration_text(logs: Logs, epochs: int | None, samples: int | None, steps:
         epochs: of the training; None: as it was explored for.
         samples: of an epoch; likewise.
         steps: of the training; likewise.
-        settings: whose time limit is asked about.
+        limit_s: of its time, if it starts now; None: none is asked about.
 
     Raises:
         UsageError: where the directory holds no exploration, or the plan cannot be.
@@ -143,12 +145,10 @@ def exploration_text(logs: Logs, epochs: int | None, samples: int | None, steps:
     if run is None:
         raise UsageError(f"{logs.path} holds no exploration: greenlove explore writes one")
     plan = run.explored_plan.with_length(epochs=epochs, samples=samples, steps=steps)
-    forecast, now_utc_s = forecast_from_log(run, plan), time.time()
-    limit = time_limit(settings, now_utc_s)
-    fit = None
-    if limit is not None:
-        fit = time_fit(forecast, limit.limit_s, forecast_of=lambda other: forecast_from_log(run, other))
-    return forecast_screen(forecast, run.trials, now_utc_s, fit)
+    forecast, fit = forecast_from_log(run, plan), None
+    if limit_s is not None:
+        fit = time_fit(forecast, limit_s, forecast_of=lambda other: forecast_from_log(run, other))
+    return forecast_screen(forecast, run.trials, time.time(), fit)
 
 
 def sweep_text(logs: Logs, n_runs: int, *, as_json: bool) -> str:

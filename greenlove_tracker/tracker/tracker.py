@@ -68,8 +68,9 @@ class Tracker:
         prior: an exploration of this training, as ``estimate()`` gives it, or a forecast of as many epochs or steps; it
             is what is expected until the run says more.
         on_overrun: what to do where a budget (``max_energy_kwh=``, ``max_cost_usd=``, ``max_kgco2e=``,
-            ``deadline_utc=``) is likely to be exceeded: ``"warn"``, ``"stop"`` (raise ``BudgetExceeded`` between two
-            epochs), or a function that takes an ``Overrun``; it is called between two epochs too.
+            ``max_hours=``, ``deadline_utc=``) is likely to be exceeded: ``"warn"``, ``"stop"`` (raise
+            ``BudgetExceeded`` between two epochs), or a function that takes an ``Overrun``; it is called between two
+            epochs too.
         save_checkpoint: called before ``BudgetExceeded`` is raised.
         meter: measures the energy; default CodeCarbon.
         clock: read for all times; with one of your own nothing runs in the background.
