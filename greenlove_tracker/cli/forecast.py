@@ -60,6 +60,7 @@ def forecast(
         raise UsageError("--json and --csv: choose one")
     limit = time_limit(load_settings({"max_hours": max_hours}), time.time())  # not of this job: it is another training
     limit_s = None if limit is None else limit.limit_s
+    hours_s = None if max_hours is None else max_hours * SECONDS_PER_HOUR
     if epochs is not None or samples is not None or steps is not None:
         click.echo(exploration_text(logs_of(log_dir), epochs, samples, steps, limit_s))
     elif n_runs is not None:
@@ -68,23 +69,24 @@ def forecast(
         if max_hours is not None:
             raise UsageError("--runs sums the time of all runs, whichever machines they are on: leave --hours out")
         click.echo(sweep_text(logs_of(log_dir), n_runs, as_json=as_json))
-    elif max_hours is not None and is_of_exploration(logs := logs_of(log_dir)):
+    elif hours_s is not None and is_of_exploration(logs := logs_of(log_dir), hours_s):
         click.echo(exploration_text(logs, None, None, None, limit_s))
     else:
         style = "json" if as_json else "csv" if as_csv else "text"
-        hours_s = None if max_hours is None else max_hours * SECONDS_PER_HOUR
         click.echo(outcomes_text(logs_of(log_dir, may_be_empty=as_json), quantity, style, hours_s))
 
 
-def is_of_exploration(logs: Logs) -> bool:
-    """Return True where a question about a time limit is about the last exploration, not about a run after it.
+def is_of_exploration(logs: Logs, limit_s: float) -> bool:
+    """Return True where a question about this time limit is about the last exploration, not about a run after it.
 
     Raises:
         UsageError: where it is about neither: every training is done, or forecast nothing.
     """
+    from greenlove_tracker.report.wording import time_fit_of
+
     last = None
     for run in logs.readable():
-        if run.has_trials or (not run.is_complete and run.forecasts):
+        if run.has_trials or time_fit_of(run, limit_s) is not None:
             last = run
     if last is None:
         raise UsageError(f"{logs.path} holds no exploration and no forecast of a run that is not done: nothing to fit")

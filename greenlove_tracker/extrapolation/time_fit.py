@@ -165,5 +165,7 @@ def _nominal_s(parts: Sequence[PhaseForecast], units: float) -> float:
             break
         seconds += part.duration_s.point * (until - begin) / (end - begin)
         if part.eval_s is not None:
-            seconds += part.eval_s.point * pauses_between(phases, begin, until, "eval")
+            is_whole = until == end
+            n_evaluations = part.n_evaluations if is_whole else pauses_between(phases, begin, until, "eval")
+            seconds += part.eval_s.point * n_evaluations
     return seconds

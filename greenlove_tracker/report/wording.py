@@ -312,7 +312,8 @@ def time_fit_of(run: Run, limit_s: float | None = None) -> TimeFit | None:
     limit_s = run.time_limit_s if limit_s is None else limit_s
     if limit_s is None or is_done or run.is_complete or not run.forecasts:
         return None
-    issued, is_in_steps = run.forecasts[-1], run.summary.epochs_planned is None
+    issued, epochs, steps = run.forecasts[-1], run.summary.epochs_planned, run.total_steps_planned
+    is_in_steps = epochs is None or (issued.planned != epochs and issued.planned == steps)
     done = issued.steps_done if is_in_steps else issued.epochs_done
     position = Position(issued.planned, done, issued.elapsed_s, is_in_steps)
     passed_s = max(issued.elapsed_s, run.summary.duration_s)
@@ -332,7 +333,10 @@ def time_limit_sentence(run: Run, limit_s: float | None = None) -> str:
         return ""
     source = run.text("time_limit_source") if limit_s is None else ""
     source = f"{fmt.shortened(source, 30)} after" if source not in ("", TimeLimitSource.HOURS) else "time limit of"
-    limit = f"{source} {fmt.duration(own_s if limit_s is None else limit_s)}"
+    given_s = own_s if limit_s is None else limit_s
+    if given_s is not None and given_s <= 0:
+        return f"the {source.removesuffix(' after')} had passed before the run began"
+    limit = f"{source} {fmt.duration(given_s)}"
     fit = time_fit_of(run, limit_s)
     if fit is not None:
         needs = f"the whole takes about {fmt.interval(run.forecasts[-1].estimates['duration_s'], fmt.duration)}"

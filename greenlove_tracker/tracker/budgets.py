@@ -69,9 +69,10 @@ class BudgetMonitor:
         state = self._state
         with state.lock:
             forecast, limit_s, elapsed_s = self._forecast(), state.limits.get("duration_s"), state.elapsed_s
-            if forecast is None or limit_s is None or elapsed_s > forecast.duration_s.upper:
-                return None
-            return time_fit(forecast, limit_s - self._lost_s(), passed_s=elapsed_s)
+            lost_s = self._lost_s()
+        if forecast is None or limit_s is None or elapsed_s > forecast.duration_s.upper:
+            return None
+        return time_fit(forecast, limit_s - lost_s, passed_s=elapsed_s)
 
     def _forecast(self) -> Forecast | None:
         """Return the latest forecast that says more than a cold start."""

@@ -255,6 +255,8 @@ def test_a_limit_that_was_kept_or_missed_is_said_at_the_end(tmp_path: Path, cloc
     clock.pass_s(5.0)
     missed = limited(tmp_path, clock, 20, deadline_utc="2026-09-21T14:18:00")
     assert "  deadline after 1:15 missed by 2:05" in end_screen(missed, exit_code=0).splitlines()
+    late = limited(tmp_path, clock, 20, deadline_utc="2020-01-01")
+    assert "  the deadline had passed before the run began" in end_screen(late, exit_code=0).splitlines()
     assert "limit" not in end_screen(demo_run(tmp_path), exit_code=0)
 
 
