@@ -12,11 +12,12 @@ nothing so far shows.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import special
 
 from greenlove_tracker.extrapolation.distributions import Array, Mixture
 
@@ -82,7 +83,7 @@ def future_mean(series: Series) -> Mixture:
     excess = _spikes(y, u)
     y = y - excess
     spikes, spikes_deviation = _future_spikes(excess, u, series.remaining)
-    futures = np.hstack([future for regime in _regimes(y, u) for future in _futures(y, u, regime, series)])
+    futures = np.hstack(list(_single(y, u, series) if len(y) == 1 else _futures(y, u, series)))
     step = _STEP + _STEP_BY_NOISE * _loads(y, u, series.total)
     weights, means, deviations, freedoms = _with_steps(_likely(futures), series.remaining / series.total, step)
     means, deviations = (means + spikes) * scale, np.hypot(deviations, spikes_deviation) * scale
@@ -186,25 +187,23 @@ def _regimes(y: Array, u: Array) -> Iterator[_Regime]:
         yield _Regime(math.log(_CHANGE / n) + before, split, float(np.average(y[:split], weights=u[:split])))
 
 
-def _futures(y: Array, u: Array, regime: _Regime, series: Series) -> Iterator[Array]:
-    """Yield rows of log weight, mean, scale and degrees of freedom, where the regime stays and where it ends."""
-    start = regime.start
-    if len(y) == 1:
-        yield from _single(y, u, series)
-        return
-    lasted, remaining = float(u[start:].sum()), series.remaining
-    ends = 0.0 if regime.former is None else _ENDS * remaining / (lasted + remaining)
-    weights, means, deviations, freedoms = _predictions(y[start:], u[start:], series)
-    yield np.array([regime.log_weight + weights + math.log1p(-ends), means, deviations, freedoms])
-    if regime.former is not None:
-        changes = regime.former - means  # at a time that is uniform over what remains: half of it on average
-        spreads = np.hypot(deviations, changes / math.sqrt(12.0))
-        yield np.array([regime.log_weight + weights + math.log(ends), means + changes / 2, spreads, freedoms])
+def _futures(y: Array, u: Array, series: Series) -> Iterator[Array]:
+    """Yield rows of log weight, mean, scale and degrees of freedom, where each regime stays and where it ends."""
+    regimes = list(_regimes(y, u))
+    predictions = _predictions(y, u, [regime.start for regime in regimes], series)
+    for regime, (weights, means, deviations, freedoms) in zip(regimes, predictions, strict=True):
+        lasted, remaining = float(u[regime.start :].sum()), series.remaining
+        ends = 0.0 if regime.former is None else _ENDS * remaining / (lasted + remaining)
+        yield np.array([regime.log_weight + weights + math.log1p(-ends), means, deviations, freedoms])
+        if regime.former is not None:
+            changes = regime.former - means  # at a time that is uniform over what remains: half of it on average
+            spreads = np.hypot(deviations, changes / math.sqrt(12.0))
+            yield np.array([regime.log_weight + weights + math.log(ends), means + changes / 2, spreads, freedoms])
 
 
 def _single(y: Array, u: Array, series: Series) -> Iterator[Array]:
     """Yield the future after one block, which is as likely cold as not."""
-    weights, means, deviations, freedoms = _predictions(y, u, series)
+    ((weights, means, deviations, freedoms),) = _predictions(y, u, [0], series)
     yield np.array([weights + math.log(0.5), means, deviations, freedoms])
     for quantile in _COLD_QUANTILES:
         warm = 1.0 / (1.0 + _COLD_EXCESS * math.tan(math.pi / 2 * quantile))
@@ -225,7 +224,29 @@ def _best_split(y: Array, u: Array) -> int | None:
 
 def _log_likelihood(y: Array, u: Array) -> float:
     """Return the marginal likelihood of one regime without trend or walk."""
-    return float(_fit(y, u, np.zeros((1, len(y))), _noise(y, u), np.zeros(1), _NO_TREND).log_likelihood[0, 0])
+    squares = float(np.dot(u, (y - np.average(y, weights=u)) ** 2))
+    log_determinants = math.log(float(u.sum())) - float(np.log(u).sum())
+    return float(_marginal(np.array(squares), np.array(log_determinants), np.array(len(y)), np.array(_noise(y, u))))
+
+
+def _marginal(squares: Array, log_determinants: Array, n: Array, noise: Array) -> Array:
+    """Return the log marginal likelihood of values, the level and the variance of a unit's noise integrated over.
+
+    Args:
+        squares: of the values' residuals under the inverse of V.
+        log_determinants: of V, and of the precision of the level.
+        n: values.
+        noise: prior standard deviation of a unit's noise.
+    """
+    prior_squares, freedom = _NOISE_WEIGHT * noise**2, _NOISE_WEIGHT + n - 1
+    return np.asarray(
+        special.gammaln(freedom / 2)
+        - math.lgamma(_NOISE_WEIGHT / 2)
+        + _NOISE_WEIGHT / 2 * np.log(prior_squares)
+        - (n - 1) / 2 * math.log(math.pi)
+        - 0.5 * log_determinants
+        - freedom / 2 * np.log(prior_squares + squares)
+    )
 
 
 def _noise(y: Array, u: Array) -> float:
@@ -274,9 +295,6 @@ class _Trends:
         return cls(curve, change, deviation**2, np.log(probability))
 
 
-_NO_TREND = _Trends.of([(0, 0.0, 0.0, 1.0)])
-
-
 def _prior_trends() -> _Trends:
     """Return no trend, and those of every size, direction and curve."""
     trends = [(0, 0.0, 0.0, _STEADY)]
@@ -299,33 +317,33 @@ def _curves(t: Array) -> Array:
 
 @dataclass(frozen=True, slots=True)
 class _Fits:
-    """A level through a series, under several trends and strengths of walk at once.
+    """A level through a series from several starts on, under several trends and strengths of walk at once.
 
     The variance of a unit's noise is unknown and has a scaled inverse-χ² prior. Every result follows from inner
     products under the inverse of the values' covariance V, where the values are less the trend's prior mean.
 
     Attributes:
-        level: generalised least squares' estimate; shape (s, k) for s trends and k strengths.
-        variance: of a unit's noise; shape (s, k).
-        freedom: degrees of freedom of the variance.
-        log_likelihood: marginal; shape (s, k).
-        products: of the ones, the values' residuals, the times and the trend's curve; shape (4, 4, s, k).
+        level: generalised least squares' estimate; shape (s, r, k) for s trends, r starts and k strengths.
+        variance: of a unit's noise; shape (s, r, k).
+        freedom: degrees of freedom of the variance; shape (r,).
+        log_likelihood: marginal; shape (s, r, k).
+        products: of the ones, the values' residuals, the times and the trend's curve; shape (4, 4, s, r, k).
     """
 
     level: Array
     variance: Array
-    freedom: float
+    freedom: Array
     log_likelihood: Array
     products: Array
 
-    def predict(self, walk: Array, trend: Array, variance: Array, expected: Array | float = 0.0) -> tuple[Array, Array]:
-        """Return mean and standard deviation of a quantity of the same level; each of shape (s, k).
+    def predict(self, walk: Array, trend: Array, variance: Array, expected: Array) -> tuple[Array, Array]:
+        """Return mean and standard deviation of a quantity of the same level; each of shape (s, r, k).
 
         Args:
-            walk: its covariance with each value is this times the value's time, and
-            trend: this times the trend's curve; shape (s, 1).
-            variance: of it, in that of a unit's noise.
-            expected: of it beyond the level.
+            walk: its covariance with each value is this times the value's time; shape (r, k), and
+            trend: this times the trend's curve; shape (s, r, 1).
+            variance: of it, in that of a unit's noise; shape (s, r, k).
+            expected: of it beyond the level; shape (s, r, 1).
         """
         of = self.products
         mean = self.level + expected + walk * of[2, 1] + trend * of[3, 1]
@@ -335,33 +353,38 @@ class _Fits:
         return mean, np.sqrt(np.maximum(relative, 0.0) * self.variance)
 
 
-def _fit(y: Array, u: Array, curves: Array, noise: float, walk: Array, trends: _Trends) -> _Fits:
+def _fit(
+    y: Array, times: Array, inverse_units: Array, total: float, noise: Array, walk: Array, trends: _Trends
+) -> _Fits:
     """Fit the level with the covariance ``V = diag(1/u) + walk · min(tᵢ, tⱼ) + trend · gᵢ gⱼ``.
 
     The inner products are sums over the innovations of a Kalman filter (Durbin and Koopman, 2012, §2.2, §4.3), which
     whiten each column; the trend is a rank-one change of the inverse (Sherman and Morrison, Annals of Mathematical
-    Statistics 21, 1950). All strengths go through one pass, without a matrix and without a thread of BLAS.
+    Statistics 21, 1950). All starts and strengths go through one pass, without a matrix and without a thread of BLAS.
 
     Args:
         y: values of the blocks; shape (n,).
-        u: their units.
-        curves: of trends, at the blocks' times; shape (c, n).
-        noise: prior standard deviation of a unit's noise.
-        walk: variances of the walk in a unit, in that of the noise; shape (k,).
+        times: of the blocks' middles, since each start; below 0 before it; shape (n, r).
+        inverse_units: of the blocks; shape (n,).
+        total: units of the whole series.
+        noise: prior standard deviation of a unit's noise; shape (r,).
+        walk: variances of the walk in a unit, in that of the noise; shape (r, k).
         trends: to be tried, each with all walks.
     """
-    n, shift = len(y), float(y.mean())
-    columns = np.vstack([np.ones(n), y - shift, np.cumsum(u) - u / 2, curves])
-    products, log_determinant = _inner_products(columns, u, walk)
+    seen = times > 0.0
+    n = seen.sum(axis=0)
+    shift = (y[:, None] * seen).sum(axis=0) / n
+    columns = np.stack([np.ones_like(times), y[:, None] - shift, times, *_curves(times / total)], axis=1)
+    products, log_determinant = _inner_products(columns * seen[:, None], seen, inverse_units, walk)
 
-    chosen = np.zeros((len(trends.curve), 4, len(columns)))  # of each trend: ones, values less trend, times, curve
+    chosen = np.zeros((len(trends.curve), 4, columns.shape[1]))  # of each trend: ones, values less trend, times, curve
     chosen[:, :3, :3] = np.eye(3)
     each = np.arange(len(trends.curve))
     chosen[each, 1, 3 + trends.curve] = -trends.change
     chosen[each, 3, 3 + trends.curve] = 1.0
-    products = np.einsum("sia,abk->isbk", chosen, products)
-    products = np.einsum("isbk,sjb->ijsk", products, chosen)
-    variance = (trends.variance / noise**2)[:, None]
+    products = np.einsum("sia,abrk->isbrk", chosen, products)
+    products = np.einsum("isbrk,sjb->ijsrk", products, chosen)
+    variance = trends.variance[:, None, None] / noise[:, None] ** 2
     by_trend = 1.0 + variance * products[3, 3]
     products = products - products[:, None, 3] * products[3] * (variance / by_trend)
     log_determinant = log_determinant + np.log(by_trend)
@@ -370,61 +393,70 @@ def _fit(y: Array, u: Array, curves: Array, noise: float, walk: Array, trends: _
     above_shift = products[0, 1] / precision
     products[:, 1] -= above_shift * products[:, 0]
     squares = np.maximum(products[1, 1], 0.0)
-    prior_squares, freedom = _NOISE_WEIGHT * noise**2, _NOISE_WEIGHT + n - 1
-    log_likelihood = (
-        math.lgamma(freedom / 2)
-        - math.lgamma(_NOISE_WEIGHT / 2)
-        + _NOISE_WEIGHT / 2 * math.log(prior_squares)
-        - (n - 1) / 2 * math.log(math.pi)
-        - 0.5 * (log_determinant + np.log(precision))
-        - freedom / 2 * np.log(prior_squares + squares)
-    )
+    freedom = _NOISE_WEIGHT + n - 1
     return _Fits(
-        level=shift + above_shift,
-        variance=(prior_squares + squares) / freedom,
+        level=shift[:, None] + above_shift,
+        variance=(_NOISE_WEIGHT * noise[:, None] ** 2 + squares) / freedom[:, None],
         freedom=freedom,
-        log_likelihood=log_likelihood,
+        log_likelihood=_marginal(squares, log_determinant + np.log(precision), n[:, None], noise[:, None]),
         products=products,
     )
 
 
-def _inner_products(columns: Array, u: Array, walk: Array) -> tuple[Array, Array]:
+def _inner_products(columns: Array, seen: NDArray[np.bool_], inverse_units: Array, walk: Array) -> tuple[Array, Array]:
     """Return ``aᵀV⁻¹b`` of all pairs of columns, and the log determinant of V, without a trend.
 
     Args:
-        columns: the third is the times; shape (c, n).
-        u: units of the blocks.
-        walk: variances of the walk in a unit; shape (k,).
+        columns: the third is the times; 0 where not seen; shape (n, c, r).
+        seen: which blocks lie behind each start; shape (n, r).
+        inverse_units: of the blocks; shape (n,).
+        walk: variances of the walk in a unit; shape (r, k).
     """
-    c, k = len(columns), len(walk)
-    products, log_determinant = np.zeros((c, c, k)), np.zeros(k)
-    state, state_variance, at = np.zeros((c, k)), np.zeros(k), 0.0
-    for column, units, time in zip(columns.T, u.tolist(), columns[2].tolist(), strict=True):
-        state_variance = state_variance + walk * (time - at)
-        innovation_variance = state_variance + 1.0 / units
-        innovation = column[:, None] - state
-        gain = innovation / innovation_variance
-        products += innovation[:, None] * gain
-        log_determinant += np.log(innovation_variance)
-        state = state + state_variance * gain
-        state_variance = state_variance / (units * innovation_variance)
-        at = time
-    return products, log_determinant
+    n, c, r = columns.shape
+    k = walk.shape[1]
+    steps = np.diff(columns[:, 2], axis=0, prepend=0.0)[..., None] * walk  # by which the walk's variance grows
+    innovations, variances = np.empty((n, c, r, k)), np.empty((n, r, k))
+    state, state_variance = np.zeros((c, r, k)), np.zeros((r, k))
+    for i, noise in enumerate(inverse_units.tolist()):
+        state_variance = state_variance + steps[i]
+        variances[i] = state_variance + noise
+        gain = state_variance / variances[i]
+        innovations[i] = columns[i, :, :, None] - state
+        state = state + gain * innovations[i]
+        state_variance = gain * noise
+    whitened = innovations / np.sqrt(variances)[:, None]
+    log_determinant = (np.log(variances) * seen[..., None]).sum(axis=0)
+    return np.einsum("nark,nbrk->abrk", whitened, whitened), log_determinant
 
 
-def _predictions(y: Array, u: Array, series: Series) -> tuple[Array, Array, Array, Array]:
-    """Return log of prior times likelihood, mean, scale and degrees of freedom for each trend and strength of walk."""
-    now, remaining, total = float(u.sum()), series.remaining, series.total
-    noise = _noise(y, u)
-    scale = _WALK_SCALE + _WALK_BY_NOISE * _loads(y, u, total)
-    prior = np.gradient(_WALKS) / (1.0 + (_WALKS / scale) ** 2)
-    prior /= prior.sum()
-    walk = 3.0 / total * (_WALKS / noise) ** 2
-    fits = _fit(y, u, _curves((np.cumsum(u) - u / 2) / total), noise, walk, _TRENDS)
+def _predictions(
+    y: Array, u: Array, starts: Sequence[int], series: Series
+) -> Iterator[tuple[Array, Array, Array, Array]]:
+    """Yield log of prior times likelihood, mean, scale and degrees of freedom for each trend and strength of walk.
+
+    Args:
+        y: values of the blocks; shape (n,).
+        u: their units.
+        starts: blocks from which on the series is taken, each for itself.
+        series: of the blocks.
+    """
+    remaining, total = series.remaining, series.total
+    ends = np.cumsum(u)
+    begins = (ends - u)[list(starts)]
+    times, now = (ends - u / 2)[:, None] - begins, ends[-1] - begins
+    noise = np.array([_noise(y[start:], u[start:]) for start in starts])
+    loads = np.array([_loads(y[start:], u[start:], total) for start in starts])
+    prior = np.gradient(_WALKS) / (1.0 + (_WALKS / (_WALK_SCALE + _WALK_BY_NOISE * loads[:, None])) ** 2)
+    prior /= prior.sum(axis=1, keepdims=True)
+    walk = 3.0 / total * (_WALKS / noise[:, None]) ** 2
+    fits = _fit(y, times, 1.0 / u, total, noise, walk, _TRENDS)
     # of the mean over what remains: the trend's curve, and the walk's variance, which is now + remaining / 3
-    ahead = _curves((now + (np.arange(50) + 0.5) / 50 * remaining) / total).mean(axis=1)[_TRENDS.curve][:, None]
-    trend = ahead * _TRENDS.variance[:, None] / noise**2
-    variance = 1.0 / remaining + walk * (now + remaining / 3) + trend * ahead
-    means, deviations = fits.predict(walk, trend, variance, _TRENDS.change[:, None] * ahead)
-    log_weights = _TRENDS.log_prior[:, None] + np.log(prior) + fits.log_likelihood
-    return log_weights.ravel(), means.ravel(), deviations.ravel(), np.full(means.size, fits.freedom)
+    middles = (np.arange(50) + 0.5) / 50 * remaining
+    ahead = _curves((now[:, None] + middles) / total).mean(axis=2)[_TRENDS.curve][..., None]
+    trend = ahead * _TRENDS.variance[:, None, None] / noise[:, None] ** 2
+    variance = 1.0 / remaining + walk * (now[:, None] + remaining / 3) + trend * ahead
+    means, deviations = fits.predict(walk, trend, variance, _TRENDS.change[:, None, None] * ahead)
+    log_weights = _TRENDS.log_prior[:, None, None] + np.log(prior) + fits.log_likelihood
+    for i, freedom in enumerate(fits.freedom):
+        of_start = log_weights[:, i].ravel(), means[:, i].ravel(), deviations[:, i].ravel()
+        yield *of_start, np.full(of_start[0].size, freedom)

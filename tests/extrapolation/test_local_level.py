@@ -12,6 +12,7 @@ from greenlove_tracker.extrapolation.local_level import Series, future_mean
 
 # Durbin and Koopman, Time Series Analysis by State Space Methods (2012), §2.2: the Nile at Aswan, 1871 to 1970
 NILE_NOISE, NILE_WALK = 15099.0, 1469.1
+NO_TREND = local_level._Trends.of([(0, 0.0, 0.0, 1.0)])
 
 
 def interval(values, total, coverage=0.95):
@@ -23,15 +24,15 @@ def interval(values, total, coverage=0.95):
 def test_the_level_of_the_nile_is_that_of_the_kalman_filter():
     flow = sm.datasets.nile.load().data["volume"].to_numpy(dtype=float)
     n = len(flow)
-    q = np.array([NILE_WALK / NILE_NOISE])
-    fit = local_level._fit(flow, np.ones(n), np.zeros((1, n)), 1.0, q, local_level._NO_TREND)
-    ((mean,),), ((deviation,),) = fit.predict(q, np.zeros((1, 1)), q * (n - 0.5))
+    q = np.array([[NILE_WALK / NILE_NOISE]])
+    fit = local_level._fit(flow, np.arange(n)[:, None] + 0.5, np.ones(n), n, np.ones(1), q, NO_TREND)
+    (((mean,),),), (((deviation,),),) = fit.predict(q, np.zeros((1, 1, 1)), q * (n - 0.5), np.zeros((1, 1, 1)))
     model = sm.tsa.UnobservedComponents(flow, "local level")
     filtered = model.filter([NILE_NOISE, NILE_WALK])
     assert mean == pytest.approx(filtered.filtered_state[0, -1], rel=1e-6)
     assert mean == pytest.approx(798.37, abs=0.01)  # Durbin and Koopman's filtered level of 1970
     relative = filtered.filtered_state_cov[0, 0, -1] / NILE_NOISE
-    assert deviation**2 / fit.variance[0, 0] == pytest.approx(relative, rel=1e-6)
+    assert deviation**2 / fit.variance[0, 0, 0] == pytest.approx(relative, rel=1e-6)
 
 
 def test_the_marginal_likelihood_is_that_of_a_multivariate_t_without_its_mean():
@@ -40,7 +41,7 @@ def test_the_marginal_likelihood_is_that_of_a_multivariate_t_without_its_mean():
     t = np.cumsum(u) - u / 2
     curves = local_level._curves(t / 20.0)
     trends = local_level._Trends.of([(0, 0.0, 0.0, 0.5), (1, -0.03, 0.01, 0.3), (2, 0.4, 0.2, 0.2)])
-    fit = local_level._fit(y, u, curves, noise, np.array([0.0, walk]), trends)
+    fit = local_level._fit(y, t[:, None], 1.0 / u, 20.0, np.array([noise]), np.array([[0.0, walk]]), trends)
     # the differences from the first value hold all that is not the mean: their density, up to the flat prior's constant
     contrast = np.hstack([-np.ones((5, 1)), np.eye(5)])
     for i, (curve, change, variance) in enumerate(zip(trends.curve, trends.change, trends.variance, strict=True)):
@@ -51,39 +52,36 @@ def test_the_marginal_likelihood_is_that_of_a_multivariate_t_without_its_mean():
             density = stats.multivariate_t.logpdf(
                 contrast @ y, loc=contrast @ g * change, shape=scatter, df=local_level._NOISE_WEIGHT
             )
-            assert fit.log_likelihood[i, j] == pytest.approx(density, abs=1e-9)
+            assert fit.log_likelihood[i, 0, j] == pytest.approx(density, abs=1e-9)
 
 
-def test_walk_and_trend_are_predicted_as_generalised_least_squares_with_whole_matrices_does():
+def test_each_start_is_predicted_as_generalised_least_squares_with_whole_matrices_does():
     rng = np.random.default_rng(4)
-    u, noise, walks, of_walk, variance = rng.uniform(0.5, 40.0, 30), 0.02, (0.0, 1e-3, 0.7), (0.0, 2e-3, 0.9), 5000.0
-    y, t = rng.normal(1.0, 0.02, 30), np.cumsum(u) - u / 2
-    curves = local_level._curves(t / 1000.0)
+    u, y, total, variance, starts = rng.uniform(0.5, 40.0, 30), rng.normal(1.0, 0.02, 30), 1000.0, 5000.0, (0, 1, 11)
+    noise, walks, of_walk = np.array([0.02, 0.05, 0.01]), np.array([0.0, 1e-3, 0.7]), np.array([0.0, 2e-3, 0.9])
     trends = local_level._Trends.of([(0, 0.0, 0.0, 0.5), (1, 0.1, 0.05, 0.25), (2, -1.0, 0.5, 0.25)])
-    ahead = np.array([0.0, 0.8, 0.7])
-    of_trend = ahead * trends.variance / noise**2
-    fits = local_level._fit(y, u, curves, noise, np.array(walks), trends)
-    means, deviations = fits.predict(
-        np.array(of_walk), of_trend[:, None], np.array([variance]), (trends.change * ahead)[:, None]
-    )
-    for i in range(3):
-        g = curves[trends.curve[i]]
-        less_trend = y - trends.change[i] * g
-        for j in range(3):
-            covariance = (
-                np.diag(1.0 / u) + walks[j] * np.minimum.outer(t, t) + trends.variance[i] / noise**2 * np.outer(g, g)
-            )
-            factor, ones = linalg.cho_factor(covariance, lower=True), np.ones(30)
-            c = of_walk[j] * t + of_trend[i] * g
-            solved_ones = linalg.cho_solve(factor, ones)
-            level = less_trend @ solved_ones / (ones @ solved_ones)
-            residuals = linalg.cho_solve(factor, less_trend - level)
-            scale = (local_level._NOISE_WEIGHT * noise**2 + (less_trend - level) @ residuals) / fits.freedom
-            missing = 1.0 - c @ solved_ones
-            relative = variance - c @ linalg.cho_solve(factor, c) + missing**2 / (ones @ solved_ones)
-            expected = level + trends.change[i] * ahead[i] + c @ residuals
-            assert means[i, j] == pytest.approx(expected, rel=1e-8)
-            assert deviations[i, j] == pytest.approx(math.sqrt(relative * scale), rel=1e-8)
+    ahead = np.array([0.0, 0.8, 0.7])[:, None, None]
+    of_trend = ahead * trends.variance[:, None, None] / noise[:, None] ** 2
+    times = (np.cumsum(u) - u / 2)[:, None] - np.array([u[:start].sum() for start in starts])
+    fits = local_level._fit(y, times, 1.0 / u, total, noise, np.tile(walks, (3, 1)), trends)
+    expected = trends.change[:, None, None] * ahead
+    means, deviations = fits.predict(np.tile(of_walk, (3, 1)), of_trend, np.array(variance), expected)
+    for i, r, j in np.ndindex(3, 3, 3):
+        t, behind = times[starts[r] :, r], slice(starts[r], None)
+        g = local_level._curves(t / total)[trends.curve[i]]
+        less_trend, ones = y[behind] - trends.change[i] * g, np.ones(len(t))
+        shape = trends.variance[i] / noise[r] ** 2 * np.outer(g, g)
+        covariance = np.diag(1.0 / u[behind]) + walks[j] * np.minimum.outer(t, t) + shape
+        factor = linalg.cho_factor(covariance, lower=True)
+        c = of_walk[j] * t + of_trend[i, r] * g
+        solved_ones = linalg.cho_solve(factor, ones)
+        level = less_trend @ solved_ones / (ones @ solved_ones)
+        residuals = linalg.cho_solve(factor, less_trend - level)
+        squares = local_level._NOISE_WEIGHT * noise[r] ** 2 + (less_trend - level) @ residuals
+        missing = 1.0 - c @ solved_ones
+        relative = variance - c @ linalg.cho_solve(factor, c) + missing**2 / (ones @ solved_ones)
+        assert means[i, r, j] == pytest.approx(level + expected[i, 0, 0] + c @ residuals, rel=1e-8)
+        assert deviations[i, r, j] == pytest.approx(math.sqrt(relative * squares / fits.freedom[r]), rel=1e-8)
 
 
 def test_curves_of_trends_go_from_0_to_1_and_fade_or_speed_up():
@@ -133,7 +131,15 @@ def test_a_single_regime_is_the_mean_of_its_units():
 
 def test_blocks_weigh_by_their_units():
     series = Series(np.array([1.0, 2.0]), np.array([99.0, 1.0]), 200.0)
-    fit = local_level._fit(series.values, series.units, np.zeros((1, 2)), 0.02, np.zeros(1), local_level._NO_TREND)
+    fit = local_level._fit(
+        series.values,
+        np.array([[49.5], [99.5]]),
+        1.0 / series.units,
+        200.0,
+        np.array([0.02]),
+        np.zeros((1, 1)),
+        NO_TREND,
+    )
     assert fit.level[0, 0] == pytest.approx(1.01)
 
 
