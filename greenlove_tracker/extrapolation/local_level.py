@@ -23,6 +23,7 @@ from greenlove_tracker.extrapolation.distributions import Array, Mixture
 
 # Priors, relative to the level; chosen on recorded runs, as docs/forecasting.md says.
 _NOISE, _NOISE_WEIGHT = 0.007, 2.0  # of a unit, worth so many observations
+_UNSEEN_NOISE = 0.015  # of a unit, where fewer than three were seen
 _OWN_NOISE = 0.008  # of a machine without other loads, in a hundredth of a run
 _WALK_SCALE = 0.001  # half-Cauchy: how far the level walks over the whole run on such a machine,
 _WALK_BY_NOISE = 3.0  # and on one that is noisier than that, by so much more
@@ -252,7 +253,7 @@ def _marginal(squares: Array, log_determinants: Array, n: Array, noise: Array) -
 def _noise(y: Array, u: Array) -> float:
     """Return the relative standard deviation of a unit, from neighbours' differences: a changed level adds little."""
     if len(y) < 3:
-        return _NOISE
+        return _UNSEEN_NOISE
     differences = np.abs(np.diff(y)) / np.sqrt(1.0 / u[1:] + 1.0 / u[:-1])
     robust = 1.4826 * float(np.median(differences))  # of the median absolute deviation, for normal noise
     n = len(differences)
