@@ -16,8 +16,8 @@ from greenlove_tracker.extrapolation.diagnostics import backtest, line_warnings
 from greenlove_tracker.extrapolation.distributions import Array, Mixture
 from greenlove_tracker.extrapolation.energy import DurationParts, energy_at_mean_power, forecast_energy
 from greenlove_tracker.extrapolation.green_love import GreenLoveOptions
+from greenlove_tracker.extrapolation.pauses import TOLD_SPREAD
 from greenlove_tracker.extrapolation.phase_costs import ASSUMED_SHARE, planned_costs
-from greenlove_tracker.extrapolation.planned_pauses import TOLD_SPREAD
 from greenlove_tracker.extrapolation.preprocess import Observations, observe
 from greenlove_tracker.extrapolation.regression import coefficient_of, fit_line, mean_of, total_of
 from greenlove_tracker.forecasting import (

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -20,15 +21,18 @@ from greenlove_tracker.extrapolation.distributions import (
     student_quantile,
 )
 from greenlove_tracker.extrapolation.local_level import Series, future_mean
-from greenlove_tracker.extrapolation.phase_costs import Costs, costs_of, split_evenly, work_warnings
-from greenlove_tracker.extrapolation.planned_pauses import (
+from greenlove_tracker.extrapolation.pauses import (
+    Interval,
     PlannedPauses,
     eval_ratios,
     has_pauses,
+    interval_warnings,
     pause_warnings,
     planned_pauses,
+    with_interval,
     with_pauses_apart,
 )
+from greenlove_tracker.extrapolation.phase_costs import Costs, costs_of, split_evenly, work_warnings
 from greenlove_tracker.forecasting import (
     Estimate,
     Forecast,
@@ -39,7 +43,7 @@ from greenlove_tracker.forecasting import (
     Progress,
     WarningCode,
 )
-from greenlove_tracker.phases import pauses_between, spans
+from greenlove_tracker.phases import Phase, pauses_between, spans
 from greenlove_tracker.pricing import Rates
 from greenlove_tracker.units import kwh_from_w_s
 
@@ -73,11 +77,8 @@ def forecast_run(
         rates: for CO2e and cost; default none.
         passed_s: since the start, the open epoch too: the run takes no less.
     """
-    progress = with_pauses_apart(progress)
-    costs = costs_of(progress, prior)
-    per_unit = _time_per_unit(progress, prior, costs)
-    phases, pauses = _phase_forecasts(progress, per_unit, costs, prior, level)
-    total = total_duration(progress, per_unit, pauses)
+    outlook = _Outlook.of(progress, prior, level)
+    progress, total = outlook.progress, outlook.total()
     passed_s = max(passed_s, progress.elapsed_s)
     duration = _estimate(total, level, "s", floor=passed_s)
     startup_s = progress.startup_s
@@ -87,21 +88,81 @@ def forecast_run(
         emissions_kgco2e=None,
         cost_usd=None,
         one_off_s=Estimate(startup_s, startup_s, startup_s, level, "s", Kind.CONFIDENCE),
-        per_epoch_s=_estimate(per_unit, level, "s"),
+        per_epoch_s=_estimate(outlook.per_unit, level, "s"),
         per_batch_s=None,
-        warnings=(*_warnings(progress, duration), *work_warnings(progress, costs), *pause_warnings(progress, pauses)),
+        warnings=(*_warnings(progress, duration), *outlook.warnings()),
         backtest_error=None,
         method="live",
         degrees_of_freedom=len(progress.warm_blocks or progress.blocks) - 1,
         plan=None,
         duration_p99_s=max(passed_s, total.quantile(forecasting.P99)),
-        phases=phases,
+        phases=outlook.phases,
         position=Position(progress.total_units, progress.done_units, progress.elapsed_s, progress.is_in_steps),
     )
     return (rates or Rates()).priced(forecast, progress.gpu_count)
 
 
-def _time_per_unit(progress: Progress, prior: Forecast | None = None, costs: Costs | None = None) -> Mixture:
+def total_duration(progress: Progress) -> Mixture:
+    """Return the predictive distribution of the whole run's time in s, from the run alone."""
+    return _Outlook.of(progress, None, forecasting.LEVEL).total()
+
+
+@dataclass(frozen=True, slots=True)
+class _Outlook:
+    """What a run's progress says of the rest of it.
+
+    Attributes:
+        progress: with evaluations apart from epochs or steps, and those in the plan that come at an interval.
+        plan: its phases as they were given.
+        costs: of units that differ in their work; None where they are alike.
+        per_unit: time of a unit that remains, in s, without gaps.
+        phases: the part of each phase of the plan.
+        pauses: that the plan names, or that come at an interval; None where there are none.
+        interval: that the run shows, and no plan names.
+    """
+
+    progress: Progress
+    plan: tuple[Phase, ...]
+    costs: Costs | None
+    per_unit: Mixture
+    phases: tuple[PhaseForecast, ...]
+    pauses: PlannedPauses | None
+    interval: Interval | None
+
+    @classmethod
+    def of(cls, progress: Progress, prior: Forecast | None, level: float) -> _Outlook:
+        """Return it for intervals of this level."""
+        plan = progress.phases
+        progress, interval = with_interval(with_pauses_apart(progress))
+        costs = costs_of(replace(progress, phases=plan), prior)
+        per_unit = _time_per_unit(progress, prior, costs)
+        phases, pauses = _phase_forecasts(progress, per_unit, costs, prior, level)
+        if interval is not None:
+            shown = zip(plan, phases, strict=False)  # there may have been no plan
+            phases = tuple(replace(part, phase=phase, eval_s=None, n_evaluations=0) for phase, part in shown)
+        return cls(progress, plan, costs, per_unit, phases, pauses, interval)
+
+    def total(self) -> Mixture:
+        """Return the predictive distribution of the whole run's time in s: done, remaining, and the gaps."""
+        progress = self.progress
+        remaining = max(0.0, progress.total_units - progress.done_units)
+        gap_s, gap_deviation_s = _future_gaps(progress, self.pauses)
+        done_s = progress.elapsed_s + gap_s
+        parts = [
+            (weight, done_s + remaining * mean, math.hypot(remaining * deviation, gap_deviation_s), freedom)
+            for weight, mean, deviation, freedom in self.per_unit.parts()
+        ]
+        total = Mixture.of(parts)
+        return total if self.pauses is None else total.likely_parts().plus(self.pauses.future_s.likely_parts())
+
+    def warnings(self) -> Iterator[ForecastWarning]:
+        """Yield what is not known of the work of a step, and of evaluations and checkpoints."""
+        yield from work_warnings(replace(self.progress, phases=self.plan), self.costs)
+        yield from pause_warnings(self.progress, self.pauses)
+        yield from interval_warnings(self.interval, "step" if self.progress.is_in_steps else "epoch")
+
+
+def _time_per_unit(progress: Progress, prior: Forecast | None, costs: Costs | None) -> Mixture:
     """Return the time of a unit that remains, in s, without gaps."""
     remaining = max(0.0, progress.total_units - progress.done_units)
     if costs is not None and remaining > 0:
@@ -121,25 +182,6 @@ def _of_part_or_whole(per_unit: Mixture) -> Mixture:
         parts.append((weight * (1 - _IS_PART), m, s, freedom))
         parts += [(weight * _IS_PART / len(_PARTS), m / share, s / share, freedom) for share in _PARTS]
     return Mixture.of(parts)
-
-
-def total_duration(progress: Progress, per_unit: Mixture | None = None, pauses: PlannedPauses | None = None) -> Mixture:
-    """Return the predictive distribution of the whole run's time in s: done, remaining, and the gaps.
-
-    Args:
-        progress: with at least one block.
-        per_unit: time of a unit that remains; default what the run itself shows.
-        pauses: that the plan names; None where it names none.
-    """
-    remaining = max(0.0, progress.total_units - progress.done_units)
-    gap_s, gap_deviation_s = _future_gaps(progress, pauses)
-    done_s = progress.elapsed_s + gap_s
-    parts = [
-        (weight, done_s + remaining * mean, math.hypot(remaining * deviation, gap_deviation_s), freedom)
-        for weight, mean, deviation, freedom in (per_unit or _time_per_unit(progress)).parts()
-    ]
-    total = Mixture.of(parts)
-    return total if pauses is None else total.likely_parts().plus(pauses.future_s.likely_parts())
 
 
 def _phase_forecasts(

