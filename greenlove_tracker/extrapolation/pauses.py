@@ -153,18 +153,18 @@ def with_interval(progress: Progress) -> tuple[Progress, Interval | None]:
     """
     if has_pauses(progress.phases):
         return progress, None
-    positions = [(b, block) for _, b, block in _positions(progress) if block.between_s is not None]
+    positions = [position for position in _positions(progress) if position[2].between_s is not None]
     if len(positions) < 2 * _FEWEST_USUAL:
         return progress, None
-    at, units = [b for b, _ in positions], np.array([block.units for _, block in positions])
-    active_s = np.array([block.active_s for _, block in positions])
-    pause_s = np.array([block.paused_s + (block.between_s or 0.0) for _, block in positions])
+    begins, ends = (np.array(column) for column in zip(*(position[:2] for position in positions), strict=True))
+    units, active_s = ends - begins, np.array([block.active_s for *_, block in positions])
+    pause_s = np.array([block.paused_s + (block.between_s or 0.0) for *_, block in positions])
     least_s = _LEAST_EXCESS * float(np.median(active_s + pause_s))
     over_s = active_s - _usual(active_s / units) * units
-    interval = _interval(at, units, pause_s - float(np.quantile(pause_s / units, _FEW)) * units, least_s)
+    interval = _interval(begins, ends, pause_s - float(np.quantile(pause_s / units, _FEW)) * units, least_s)
     blocks = list(progress.blocks)
     if interval is None:
-        interval = _interval(at, units, over_s, least_s)
+        interval = _interval(begins, ends, over_s, least_s)
         if interval is None or interval.every == 1:  # a level that changed
             return progress, None
         for i in interval.blocks:
@@ -184,29 +184,37 @@ def _usual(rates: Array) -> Array:
     return np.asarray(windows[np.clip(np.arange(len(rates)) - size // 2, 0, len(windows) - 1)])
 
 
-def _interval(at: Sequence[float], units: Array, excess_s: Array, least_s: float) -> Interval | None:
+def _interval(begins: Array, ends: Array, excess_s: Array, least_s: float) -> Interval | None:
     """Return the interval of the blocks that are longer than all others by far; None where they have none.
 
-    Two may be equally far apart by chance, so they count only at whole intervals from the start, or one unit behind.
+    The place in a block of many units is not known: of the intervals that put one into each of these blocks, and none
+    behind, that which does so from the most first units. Two may be equally far apart by chance, so they count only at
+    whole intervals from the start, or one unit behind.
 
     Args:
-        at: units that were done behind each block.
-        units: of the blocks.
+        begins: units that were done before each block.
+        ends: units that were done behind it.
         excess_s: what they took beyond the usual.
         least_s: that is longer.
     """
     longer = _longer(excess_s, least_s)
     if longer is None:
         return None
-    first, apart = at[longer[0]], np.diff([at[i] for i in longer])
-    every, off = round(float(apart.mean())), float(units[longer].max()) - 1.0  # a block of many hides the place
-    is_even = float(np.abs(apart - apart.mean()).max()) <= off and every > 3.0 * off and every >= 1
-    is_missed = at[-1] - at[longer[-1]] >= every + off
-    if not is_even or is_missed or (every == 1 and longer[0] < _FEWEST_BEFORE):
+    n, begin, end = len(longer), begins[longer], ends[longer]
+    low, high = (begin[-1] - end[0]) / (n - 1), (end[-1] - begin[0]) / (n - 1)
+    every = np.arange(max(1, math.ceil(low)), max(1, math.floor(high)) + 1)
+    before = np.arange(n)[:, None] * every
+    after = np.maximum((begin[:, None] - before).max(axis=0), ends[-1] - n * every)  # the first comes after these units
+    until = (end[:, None] - before).min(axis=0)
+    n_first = np.floor(until) - np.floor(after)
+    best = int(np.argmax(n_first))
+    chosen, first = int(every[best]), int(np.floor(after[best]) + (n_first[best] + 1) // 2)
+    off = float((end - begin).max()) - 1.0
+    if n_first[best] < 1 or chosen <= 3.0 * off or (chosen == 1 and longer[0] < _FEWEST_BEFORE):
         return None
-    if len(longer) == 2 and 1.0 + off < first % every < every - off:
+    if n == 2 and 1.0 + off < first % chosen < chosen - off:
         return None
-    return Interval(every, int(first), float(np.median(excess_s[longer])), tuple(longer))
+    return Interval(chosen, first, float(np.median(excess_s[longer])), tuple(longer))
 
 
 def _longer(excess_s: Array, least_s: float) -> list[int] | None:
