@@ -203,6 +203,8 @@ def _interval(begins: Array, ends: Array, excess_s: Array, least_s: float) -> In
     n, begin, end = len(longer), begins[longer], ends[longer]
     low, high = (begin[-1] - end[0]) / (n - 1), (end[-1] - begin[0]) / (n - 1)
     every = np.arange(max(1, math.ceil(low)), max(1, math.floor(high)) + 1)
+    if not every.size:
+        return None
     before = np.arange(n)[:, None] * every
     after = np.maximum((begin[:, None] - before).max(axis=0), ends[-1] - n * every)  # the first comes after these units
     until = (end[:, None] - before).min(axis=0)

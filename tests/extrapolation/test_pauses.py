@@ -7,6 +7,8 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from greenlove_tracker.extrapolation.live import forecast_run
 from greenlove_tracker.forecasting import Block, Progress, WarningCode
@@ -190,3 +192,21 @@ def test_blocks_of_several_steps_show_an_interval_as_well():
     forecast = forecast_run(progress)
     assert forecast.duration_s.point == pytest.approx(steps.sum(), rel=0.01)
     assert "every 500 steps" in codes(forecast)[WarningCode.EVALUATION]
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(1, 40), st.floats(0.01, 100.0), st.just(0.0) | st.floats(0.001, 50.0)),
+        min_size=1,
+        max_size=40,
+    ),
+    st.integers(1, 200),
+    st.booleans(),
+)
+def test_whatever_the_blocks_are_there_is_a_forecast_of_what_is_done_at_least(found, to_come, is_in_steps):
+    blocks = tuple(Block(n, n * unit_s, 0.0, 0.0 if is_in_steps else gap_s) for n, unit_s, gap_s in found)
+    done = sum(n for n, *_ in found)
+    elapsed_s = sum(block.active_s + (block.between_s or 0.0) for block in blocks)
+    progress = Progress(done + to_come, done, blocks, 0.0, elapsed_s, is_in_steps=is_in_steps)
+    duration = forecast_run(progress).duration_s
+    assert elapsed_s <= duration.lower <= duration.point <= duration.upper
