@@ -147,8 +147,8 @@ def report(folder: Path) -> str:
     counts = {kind: sum(item.kind == kind and item.tenth == 5 for item in items) for kind in (*QUIET, CPU)}
     return "\n\n".join(
         [
-            f"Chosen without each of {FOLDS} folds from {len(tried)} candidates, and scored on it (for {n_as_in_use} of "
-            "the folds the priors in use are the best):",
+            f"Chosen without each of {FOLDS} folds from {len(tried)} candidates, and scored on it (for {n_as_in_use} "
+            "of the folds the priors in use are the best):",
             table(scores_of(items, left_out), counts),
             "The priors in use, on the same runs:",
             table(scores_of(items, tried[0][1]), counts),
