@@ -366,7 +366,7 @@ def test_a_limit_that_will_be_missed_is_said_in_words(
         monkeypatch.setenv("SLURM_JOB_END_TIME", f"{clock.utc_s() + ends_in_s:.0f}")
     with make_tracker(clock, tmp_path, **settings) as tracker:
         train(tracker, clock, 4)
-        assert says in caplog.text and ", and has 1:30; 8 epochs fit with 95%" in caplog.text
+        assert says in caplog.text and ", and has 1:30; 7 epochs fit with 95%" in caplog.text
         train(tracker, clock, 16)
     assert len(caplog.records) == 1
 
