@@ -1,11 +1,11 @@
 """Forecasts against what then happens: ours, plain WLS and what others do, in one run.
 
-    python benchmarks/backtest.py [--replicates 400] [--into docs/forecasting-tables.md]
+    python benchmarks/backtest.py [--replicates 400] [--runs DIR] [--into docs/forecasting-tables.md]
 
 1. Virtual time: trials and full runs are drawn from models of known cost, thousands of times, without waiting. Each
    method is given the same trials, and is scored against a full run that was drawn apart from them.
 2. Loops of known cost, run for real.
-3. Recorded trainings (tests/recorded), replayed.
+3. Recorded trainings on CPUs (tests/recorded), replayed, and those on GPUs where their folder is given.
 """
 
 from __future__ import annotations
@@ -191,7 +191,7 @@ def _bullets(lines: Sequence[str]) -> str:
     return "\n".join(f"- {line}" for line in lines)
 
 
-def report(replicates: int, seed: int) -> str:
+def report(replicates: int, seed: int, gpu_runs: Path | None) -> str:
     """Return all parts as Markdown."""
     results = {s.name: backtest(s, replicates, seed) for s in SCENARIOS}
     n_live = max(20, replicates // 8)
@@ -220,6 +220,8 @@ def report(replicates: int, seed: int) -> str:
         backtest_live.errors_by_tenth(scores),
         table({"all tenths": {n: backtest_live.pooled(by) for n, by in scores.items()}}),
         _bullets(backtest_live.replay_verdicts(runs, scores)),
+        "### While a run runs, on recorded trainings on GPUs, none of which is told its plan",
+        "left out: no --runs" if gpu_runs is None else backtest_live.gpu_table(backtest_live.gpu_scores(gpu_runs)),
     ]
     return "\n\n".join(parts)
 
@@ -228,9 +230,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--replicates", type=int, default=400)
     parser.add_argument("--seed", type=int, default=20261121)
+    parser.add_argument("--runs", type=Path, help="the folder of the GPUs' recordings, not in this project")
     parser.add_argument("--into", type=Path, help="a page whose lines between the two marks are replaced")
     arguments = parser.parse_args()
-    text = report(arguments.replicates, arguments.seed)
+    text = report(arguments.replicates, arguments.seed, arguments.runs)
     told(text, arguments.into, BEGIN, END)
 
 

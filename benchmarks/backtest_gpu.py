@@ -17,17 +17,21 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 from scoring import markdown, tell_of_recordings
 
 from greenlove_tracker import Forecast, Phase, Tracker
-from greenlove_tracker.forecasting import Estimate
+from greenlove_tracker.extrapolation import live
+from greenlove_tracker.forecasting import Estimate, Progress
 from greenlove_tracker.tracker.session import open_run
 
 TENTHS = (1, 2, 3, 5, 7, 9)
 BEGIN, END = "<!-- GPU runs begin -->", "<!-- GPU runs end -->"
 _EVALUATION_S = 0.1  # a longer gap between two epochs holds one
+_SAME_SYSTEM = 1.5  # epochs of one system and another differ by less
 _CONSTANT, _DRIFTS, _WARMS_UP = 0.007, 0.03, 0.25  # cost of a step in the last tenth against the first, less 1
 
 
@@ -256,6 +260,25 @@ def replay_epochs(run: EpochRun, clock: ReplayClock | None = None, **options: ob
                 yield tenths[done], forecast
 
 
+def known_at_tenths(folder: Path) -> Iterator[tuple[str, str, int, Progress, float]]:
+    """Yield kind, name, tenth and progress of each training as its tracker knew it, and what it came to in s."""
+    latest: list[Progress] = []
+    forecast_run = live.forecast_run
+
+    def heard(progress: Progress, **options: Any) -> Forecast:
+        latest[:] = [progress]
+        return forecast_run(progress, **options)
+
+    with patch.object(live, "forecast_run", heard):
+        for run in step_runs(folder):
+            for tenth, _ in replay_steps(run):
+                yield run.kind, run.name, int(tenth), latest[0], run.elapsed_s[-1]
+        for kind, benchmark in ((RESNET, "resnet"), (UNET3D, "unet3d")):
+            for of_epochs in epoch_runs(folder, benchmark):
+                for tenth, _ in replay_epochs(of_epochs):
+                    yield kind, of_epochs.name, tenth, latest[0], of_epochs.total_s
+
+
 def table(scores: dict[str, Scores], counts: dict[str, int]) -> str:
     """Return the scores as Markdown: one row a kind, one column a tenth."""
     rows = [[kind, str(counts[kind]), *(score.cell(t) for t in TENTHS)] for kind, score in scores.items()]
@@ -283,6 +306,12 @@ def _scores_of_steps(folder: Path) -> tuple[dict[str, Scores], dict[str, int]]:
     return scores, counts
 
 
+def _is_same_system(a: EpochRun, b: EpochRun) -> bool:
+    """Return True where epochs take about as long: others are on more nodes, and tell nothing of one."""
+    lengths_s = [np.median([end - begin for begin, end in run.epochs]) for run in (a, b)]
+    return bool(max(lengths_s) < _SAME_SYSTEM * min(lengths_s))
+
+
 def _scores_of_epochs(folder: Path) -> tuple[dict[str, Scores], dict[str, int]]:
     """Return the scores of MLPerf's trainings; of those that are evaluated late, by what is told of it too."""
     scores: dict[str, Scores] = defaultdict(Scores)
@@ -299,17 +328,17 @@ def _scores_of_epochs(folder: Path) -> tuple[dict[str, Scores], dict[str, int]]:
     runs = epoch_runs(folder, "unet3d")
     for run in runs:
         replay(UNET3D, run)
-    before: EpochRun | None = None
-    prior: Forecast | None = None
+    earlier: list[tuple[EpochRun, Forecast]] = []
     for run in runs:
         if run.eval_from is None:
             continue
         phase = Phase(epochs=len(run.epochs), eval_from=run.eval_from)
         forecast = replay(f"{UNET3D}, eval_from", run, phases=[phase])
+        before, prior = next((found for found in reversed(earlier) if _is_same_system(found[0], run)), (None, None))
         if before is not None and before.eval_s is not None:
             replay(f"{UNET3D}, eval_from and eval_s", run, phases=[replace(phase, eval_s=before.eval_s)])
             replay(f"{UNET3D}, eval_from and an earlier run", run, phases=[phase], prior=prior)
-        before, prior = run, forecast
+        earlier.append((run, forecast))
     return scores, counts
 
 

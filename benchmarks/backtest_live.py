@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from backtest_gpu import TENTHS as GPU_TENTHS
+from backtest_gpu import known_at_tenths
 from numpy.typing import NDArray
 from scipy import stats
 from scoring import COLUMNS, LEVELS, Intervals, Score, coverage, markdown
@@ -214,6 +216,17 @@ def replay_scores(runs: Sequence[Replayed], only: str = "") -> dict[str, dict[in
     return scores
 
 
+def gpu_scores(folder: Path) -> dict[str, dict[str, dict[int, Score]]]:
+    """Return every method's scores by tenth on the recorded trainings on GPUs, by their kind; none is told a plan."""
+    scores: dict[str, dict[str, dict[int, Score]]] = {}
+    for kind, _, tenth, progress, truth_s in known_at_tenths(folder):
+        of_kind = scores.setdefault(kind, {name: {t: Score() for t in GPU_TENTHS} for name in METHODS})
+        for name, method in METHODS.items():
+            point_s, intervals = method(progress)
+            of_kind[name][tenth].add(intervals, point_s, truth_s)
+    return scores
+
+
 # -- as tables ---------------------------------------------------------------------------------------------------
 
 
@@ -244,6 +257,23 @@ def errors_by_tenth(scores: dict[str, dict[int, Score]]) -> str:
     held = ["ours", "95% interval held", *(coverage(scores["ours"][t].covered[0.95]) for t in TENTHS)]
     width = ["ours", "mean width", *(f"{np.mean(scores['ours'][t].widths) * 100:.1f}%" for t in TENTHS)]
     return markdown(["method", "", *(f"{t}/10" for t in TENTHS)], [*rows, held, width])
+
+
+def gpu_table(scores: dict[str, dict[str, dict[int, Score]]]) -> str:
+    """Return a table of median error / how often the 95% interval held / its median width, in per cent."""
+
+    def cell(score: Score) -> str:
+        error = f"{np.median(score.errors) * 100:.2g}"
+        if not score.widths:
+            return error
+        return f"{error} / {np.mean(score.covered[0.95]) * 100:.0f} / {np.median(score.widths) * 100:.2g}"
+
+    rows = [
+        [kind, name, *(cell(by_tenth[t]) for t in GPU_TENTHS)]
+        for kind, methods in scores.items()
+        for name, by_tenth in methods.items()
+    ]
+    return markdown(["training", "method", *(f"{t}/10" for t in GPU_TENTHS)], rows)
 
 
 def replay_verdicts(runs: Sequence[Replayed], scores: dict[str, dict[int, Score]]) -> list[str]:

@@ -17,7 +17,7 @@ from pathlib import Path
 from unittest.mock import patch
 
 import numpy as np
-from backtest_gpu import CONSTANT, DRIFTS, WARMS_UP, Scores, read_rows, replay_steps, step_runs, table
+from backtest_gpu import CONSTANT, DRIFTS, WARMS_UP, Scores, known_at_tenths, read_rows, table
 from backtest_live import EPOCHS, SCENARIOS, recorded, virtual_progress
 from numpy.typing import NDArray
 from scoring import tell_of_recordings
@@ -66,19 +66,9 @@ def items_of(folder: Path) -> Iterator[Item]:
     records = {row["run"]: row["record"] for row in read_rows(folder / "nanogpt_runs.csv")}
     names = sorted(set(records.values()))
     random.Random(SEED).shuffle(names)
-    latest: list[Progress] = []
-    forecast_run = live.forecast_run
-
-    def heard(progress: Progress, **options: object) -> object:
-        latest[:] = [progress]
-        return forecast_run(progress, **options)  # type: ignore[arg-type]
-
-    with patch.object(live, "forecast_run", heard):
-        for run in step_runs(folder):
-            if run.kind in QUIET:
-                fold = names.index(records[run.name]) % FOLDS
-                for tenth, _ in replay_steps(run):
-                    yield Item(run.kind, int(tenth), latest[0], run.elapsed_s[-1], fold)
+    for kind, name, tenth, progress, truth_s in known_at_tenths(folder):
+        if kind in QUIET:
+            yield Item(kind, tenth, progress, truth_s, names.index(records[name]) % FOLDS)
     for i, replayed in enumerate(recorded()):
         for tenth, progress in replayed.at.items():
             yield Item(CPU, tenth, progress, replayed.truth_s, i % FOLDS)
