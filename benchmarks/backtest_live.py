@@ -40,25 +40,28 @@ def _ours(progress: Progress) -> tuple[float, Intervals]:
 
 
 def _durations(progress: Progress) -> Array:
-    return np.array([b.active_s for b in progress.blocks])
+    """Return the time of an epoch, or of a step, in each block."""
+    return np.array([b.active_s / b.units for b in progress.blocks])
 
 
 def _plain_mean(progress: Progress) -> tuple[float, Intervals]:
-    """Least squares with a constant only, epoch and gap together: R·ȳ ± t·s·√(R²/n + R)."""
+    """Least squares with a constant only, a block and its gap together: R·ȳ ± t·s·√(R²/n + R) for R blocks to come."""
     cycles = np.array([b.active_s + b.paused_s + (b.between_s or 0.0) for b in progress.blocks])
-    n, remaining = len(cycles), progress.total_units - len(cycles)
-    mean = float(cycles.mean())
-    point = progress.elapsed_s + remaining * mean
+    units = np.array([b.units for b in progress.blocks])
+    n, remaining = len(cycles), (progress.total_units - progress.done_units) / float(units.mean())
+    point = progress.elapsed_s + remaining * float(cycles.mean())
     if n < 2:
         return point, {}
-    reach = float(cycles.std(ddof=1)) * math.sqrt(remaining**2 / n + remaining)
+    per_unit_s = cycles / units * float(units.mean())  # the first blocks are shorter
+    reach = float(per_unit_s.std(ddof=1)) * math.sqrt(remaining**2 / n + remaining)
     quantiles = {level: float(stats.t.ppf((1 + level) / 2, n - 1)) for level in LEVELS}
     return point, {level: (point - t * reach, point + t * reach) for level, t in quantiles.items()}
 
 
 def _mean_times_epochs(progress: Progress) -> tuple[float, Intervals]:
     """Carbontracker's: the mean epoch so far, times the epochs; what lies before and between them is not in it."""
-    return float(_durations(progress).mean()) * progress.total_units, {}
+    active_s, units = (math.fsum(getattr(b, name) for b in progress.blocks) for name in ("active_s", "units"))
+    return active_s / units * progress.total_units, {}
 
 
 def _units_per_second(progress: Progress) -> tuple[float, Intervals]:
