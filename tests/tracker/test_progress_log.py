@@ -11,7 +11,7 @@ from fakes import FakeClock
 from greenlove_tracker.extrapolation.live import forecast_run
 from greenlove_tracker.meter import SimulatedMeter
 from greenlove_tracker.records import Counts, Flag, RowKind
-from greenlove_tracker.tracker.forecaster import ProgressLog
+from greenlove_tracker.tracker.progress_log import ProgressLog
 from greenlove_tracker.tracker.recorder import Recorder
 
 

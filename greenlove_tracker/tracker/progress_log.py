@@ -1,0 +1,322 @@
+"""What a run has done so far, and how long it took, from its rows and steps: what its forecasts are made from."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import astuple, dataclass, field, replace
+from numbers import Real
+from typing import TypeVar
+
+from greenlove_tracker.forecasting import Block, Progress
+from greenlove_tracker.records import Counts, Energy, Flag, Row, RowKind
+from greenlove_tracker.tracker.recorder import LOADING_SHARE
+from greenlove_tracker.units import kwh_from_w_s, w_from_kwh_s
+
+_FEWEST_BLOCKS = 128  # epochs are joined until hardly more remain, so that a forecast costs the same at any length
+_LEAST_POWER_S = 1.0  # a mean power is taken over this much: a single reading may hold 50 ms of what lay before
+_ENOUGH_POWER_S = 60.0  # a power that was metered for so long counts, however long the epoch was
+_ALIKE = 0.1  # epochs that differ by less in time
+_WHOLE_EPOCH = 0.99  # of an epoch's batches: the last one may be smaller, or missing
+
+_Item = TypeVar("_Item")
+
+
+def _joined(items: list[_Item], size: Callable[[_Item], float], join: Callable[[_Item, _Item], _Item | None]) -> None:
+    """Join neighbours in place, once there are four times as many as need be, to twice as many at most.
+
+    Args:
+        items: in order.
+        size: of an item; none becomes larger than a 128th of all.
+        join: two neighbours; None where they are not to be joined.
+    """
+    if len(items) < 4 * _FEWEST_BLOCKS:
+        return
+    most = math.fsum(map(size, items)) / _FEWEST_BLOCKS
+    result: list[_Item] = []
+    for item in items:
+        fits = bool(result) and size(result[-1]) + size(item) <= most
+        both = join(result[-1], item) if fits else None
+        if both is None:
+            result.append(item)
+        else:
+            result[-1] = both
+    items[:] = result
+
+
+def _joined_blocks(a: Block, b: Block) -> Block | None:
+    if a.is_cold != b.is_cold or a.between_s is None or b.between_s is None:
+        return None
+    paused_s, between_s = a.paused_s + b.paused_s, a.between_s + b.between_s
+    work = None if a.work is None or b.work is None else a.work + b.work
+    return Block(a.units + b.units, a.active_s + b.active_s, paused_s, between_s, a.is_cold, work)
+
+
+def work_in(counts: Counts) -> float | None:
+    """Return the tokens that a loop told of, else its samples; None where it told of neither, or in a tensor.
+
+    To read a tensor would wait for the device.
+    """
+    for count in (counts.tokens, counts.samples):
+        if isinstance(count, int | float | Real) and 0 < count < math.inf:
+            return float(count)
+    return None
+
+
+class _PowerLog:
+    """The mean powers of what was metered, each over a second at least."""
+
+    def __init__(self) -> None:
+        self._stretches: list[tuple[float, float]] = []  # durations in s, and energies in kWh
+        self._of_epoch: list[tuple[float, float]] = []  # those since the last epoch's end
+        self._pending_s, self._pending_kwh = 0.0, 0.0
+
+    def add(self, duration_s: float, energy_kwh: float) -> None:
+        self._pending_s += duration_s
+        self._pending_kwh += energy_kwh
+        if self._pending_s >= _LEAST_POWER_S:
+            self._of_epoch.append((self._pending_s, self._pending_kwh))
+            self._pending_s, self._pending_kwh = 0.0, 0.0
+
+    def end_epoch(self, *, is_partly_metered: bool) -> None:
+        """Keep the powers of the epoch; or leave them out: they are those of its end, not of an epoch."""
+        if is_partly_metered:
+            self._pending_s, self._pending_kwh = 0.0, 0.0
+        else:
+            self._stretches += self._of_epoch
+            _joined(self._stretches, lambda s: s[0], lambda a, b: (a[0] + b[0], a[1] + b[1]))
+        self._of_epoch = []
+
+    def stretches(self) -> list[tuple[float, float]]:
+        """Return durations in s and energies in kWh, in order."""
+        return self._stretches + self._of_epoch
+
+
+@dataclass(slots=True)
+class _EpochTimes:
+    active_s: float = 0.0
+    paused_s: float = 0.0
+    between_s: float = 0.0  # the gap behind it
+    loading_s: float = 0.0  # of its active time, what we slowed down
+    metered_s: float = 0.0  # of its active time, what the meter saw
+    counts: Counts = field(default_factory=Counts)
+    ended_s: float = 0.0  # since the run began
+
+    def block(self, between_s: float | None) -> Block:
+        is_cold = self.loading_s > LOADING_SHARE * self.active_s
+        return Block(1, self.active_s, self.paused_s, between_s, is_cold, work_in(self.counts))
+
+    @property
+    def is_partly_metered(self) -> bool:
+        return self.metered_s < min(self.active_s / 2, _ENOUGH_POWER_S)
+
+
+class ProgressLog:
+    """Adds up epochs or steps, and the gaps between them, as rows are finished.
+
+    Args:
+        is_resumed: an earlier run did a part of the training, and maybe of the first epoch here, whose batches the
+            loop then skips: they count as no work, and the time until the first step is start-up.
+        steps_per_epoch: of a whole epoch; None where that is not known.
+
+    Attributes:
+        first_step: the steps that the loop's first call counted, and when that was since the run began; None before.
+    """
+
+    def __init__(self, *, is_resumed: bool = False, steps_per_epoch: float | None = None) -> None:
+        self._is_resumed, self._steps_per_epoch = is_resumed, steps_per_epoch
+        self.first_step: tuple[int, float] | None = None
+        self._resumed: _EpochTimes | None = None  # the first epoch of a run that resumes, which may be a part of one
+        self._after_resumed: _EpochTimes | None = None  # the epoch behind it
+        self._epochs: list[Block] = []  # those that were followed by another, so that the gap behind them is known
+        self._n_epochs = 0  # all that are done
+        self._last: _EpochTimes | None = None  # done, and not followed yet
+        self._open: _EpochTimes | None = None
+        self._startup_s = 0.0
+        self._rows_s = 0.0  # all that rows hold
+        self._settled_s = 0.0  # up to the last epoch's end, or the gap behind it where that is known
+        self._wait_s = 0.0  # of the gap that is open: it took time, and will not come again
+        self._power = _PowerLog()
+        self._metered_s, self._metered_kwh = 0.0, 0.0
+        self._steps: list[Block] = []
+        self._first_step: tuple[int, float] | None = None  # steps and time at the end of the first one
+        # steps, active time, pauses, our loading and the work that the loop told of, up to the last block
+        self._last_step: tuple[int, float, float, float, float | None] = (0, 0.0, 0.0, 0.0, None)
+
+    @property
+    def epochs_done(self) -> int:
+        """Epochs that ran to their end."""
+        return self._n_epochs
+
+    @property
+    def has_power(self) -> bool:
+        """True once a mean power is known."""
+        return bool(self._power.stretches())
+
+    def add_row(self, row: Row) -> None:
+        """Add a finished row."""
+        if Flag.WAITING in row.flags:  # it will not come again, and neither will the power of an idle machine
+            self._rows_s += row.gap_before_s
+            return
+        self._add_energy(row.gap_before_s, row.gap_before)
+        is_metered = self._add_energy(row.duration_s, row.energy)
+        self._rows_s += row.gap_before_s
+        self._add_gap(row.gap_before_s)
+        if row.epoch is not None:
+            if self._open is None and self._last is not None:  # the gap behind the last one is over
+                if self._last is not self._resumed:
+                    self._epochs.append(self._last.block(self._last.between_s))
+                    _joined(self._epochs, lambda block: block.units, _joined_blocks)
+                self._last, self._settled_s = None, self._rows_s
+            self._open = self._open or _EpochTimes()
+            self._open.active_s += row.duration_s
+            self._open.counts += row.counts
+            self._open.loading_s += row.duration_s if Flag.LOADING in row.flags else 0.0
+            self._open.metered_s += row.duration_s if is_metered else 0.0
+        self._rows_s += row.duration_s
+        if Flag.UNFINISHED in row.flags:
+            self._open = None  # it is done again: what it took is lost time
+        elif row.kind is RowKind.EPOCH and self._open is not None:
+            self._power.end_epoch(is_partly_metered=self._open.is_partly_metered)
+            self._last, self._open, self._settled_s = self._open, None, self._rows_s
+            self._last.ended_s = self._rows_s
+            if self._is_resumed and self._n_epochs == 0:
+                self._resumed = self._last
+            elif self._is_resumed and self._n_epochs == 1:
+                self._after_resumed = self._last
+            self._n_epochs += 1
+
+    def _add_gap(self, gap_s: float) -> None:
+        wait_s = min(gap_s, self._wait_s)
+        self._wait_s -= wait_s
+        if self._open is not None:
+            self._open.paused_s += gap_s - wait_s
+        elif self._last is not None:
+            self._last.between_s += gap_s - wait_s
+        elif self._epochs:  # behind one that was cut off
+            before = self._epochs[-1]
+            self._epochs[-1] = replace(before, between_s=(before.between_s or 0.0) + gap_s - wait_s)
+        elif self._resumed is not None:
+            self._resumed.between_s += gap_s - wait_s
+        else:
+            self._startup_s += gap_s
+
+    def _add_energy(self, duration_s: float, energy: Energy) -> bool:
+        """Add a stretch of time and its energy; return False where that is not known."""
+        energy_kwh = energy.total_kwh
+        if energy_kwh is None or duration_s <= 0:
+            return False
+        self._metered_s += duration_s
+        self._metered_kwh += energy_kwh
+        self._power.add(duration_s, energy_kwh)
+        return True
+
+    def add_steps(
+        self, steps: int, stepped_at_s: float, paused_s: float, loading_s: float, work: float | None = None
+    ) -> None:
+        """Add the steps since the last call, of a training that counts in steps.
+
+        What came before the end of the first call's steps is start-up: loading, compiling.
+
+        Args:
+            steps: all that are done.
+            stepped_at_s: the end of the last one, since the run began.
+            paused_s: pauses until then.
+            loading_s: for how long we have been loading beside them.
+            work: tokens or samples of all of them; None where that is not known.
+        """
+        active_s = stepped_at_s - paused_s
+        if self._first_step is None:
+            self._first_step, self._last_step = (steps, active_s), (steps, active_s, paused_s, loading_s, work)
+            return
+        steps_before, active_before_s, paused_before_s, loading_before_s, work_before = self._last_step
+        if steps > steps_before and active_s > active_before_s:
+            taken_s, pause_s = active_s - active_before_s, paused_s - paused_before_s
+            is_cold = loading_s - loading_before_s > LOADING_SHARE * taken_s
+            new_work = None if work is None or work_before is None else work - work_before
+            self._steps.append(Block(steps - steps_before, taken_s, pause_s, 0.0, is_cold, new_work))
+            _joined(self._steps, lambda block: block.units, _joined_blocks)
+            self._last_step = steps, active_s, paused_s, loading_s, work
+
+    def exclude_wait(self, duration_s: float) -> None:
+        """Leave a part of the open gap out of what is extrapolated: it was a wait for somebody, or for us."""
+        self._wait_s += duration_s
+
+    def in_epochs(
+        self, total: int, open_gap_s: float | None = None, *, pue: float = 1.0, gpu_count: int = 0
+    ) -> Progress:
+        """Return the progress of a training of ``total`` epochs.
+
+        Args:
+            total: epochs of the whole training.
+            open_gap_s: of the epoch that has begun, the gap before it that no row holds yet; None where none has.
+            pue: multiplies every energy, and what is assumed of the node with it.
+            gpu_count: GPUs.
+        """
+        blocks, settled_s, startup_s = list(self._epochs), self._settled_s, self._startup_s
+        between_s = None
+        if self._last is not None and open_gap_s is not None:
+            between_s = self._last.between_s + max(0.0, open_gap_s - self._wait_s)
+            settled_s = self._rows_s + open_gap_s
+        if self._resumed is not None:
+            first = self._resumed_block(self._resumed, between_s if self._last is self._resumed else None)
+            startup_s += self._resumed.active_s - first.active_s
+            blocks.insert(0, first)
+        if self._last is not None and self._last is not self._resumed:
+            blocks.append(self._last.block(between_s))
+        progress = self._progress(total, self._n_epochs, blocks, settled_s, startup_s, pue, gpu_count)
+        is_unclear = self._resumed is not None and self._share_of_resumed(self._resumed.counts) is None
+        return replace(progress, may_be_part=is_unclear and self._n_epochs == 1)
+
+    def _resumed_block(self, first: _EpochTimes, between_s: float | None) -> Block:
+        """Return the first epoch of a run that resumes: so much of an epoch as its batches are of those of a whole one.
+
+        Where the loop does not count its steps, nobody can tell, and unless it took about as long as the next one it is
+        no measure of the others. Until that one has ended it is taken for a whole one.
+        """
+        whole = first.block(first.between_s if self._last is not first else between_s)
+        share = self._share_of_resumed(first.counts)
+        if share is None and self._after_resumed is not None:
+            is_alike = abs(first.active_s - self._after_resumed.active_s) <= _ALIKE * self._after_resumed.active_s
+            return whole if is_alike else replace(whole, is_cold=True)
+        if share is not None and share >= _WHOLE_EPOCH:
+            return whole
+        counted = 0.0  # of its steps, those behind the first one, before which batches were skipped
+        if self.first_step is not None and first.counts.steps:
+            counted = 1.0 - self.first_step[0] / first.counts.steps
+            active_s = first.ended_s - self.first_step[1] - first.paused_s
+        if counted <= 0.0 or active_s <= 0.0:
+            return whole if share is None else replace(whole, units=share, is_cold=True)
+        work = None if whole.work is None else whole.work * counted
+        return replace(whole, units=(share or 1.0) * counted, active_s=active_s, work=work)
+
+    def _share_of_resumed(self, counts: Counts) -> float | None:
+        """Return how much of an epoch the first one is, by what was counted in it and in a whole one; None: unknown.
+
+        Of steps, batches, samples and tokens it is the largest share: batches that were skipped are in none of them.
+        """
+        if self._n_epochs < 2:
+            steps = self._steps_per_epoch
+            return min(1.0, counts.steps / steps) if steps and counts.steps else None
+        mine, whole = astuple(counts), astuple(self._after_resumed.counts if self._after_resumed else Counts())
+        shares = [a / b for a, b in zip(mine, whole, strict=True) if a and b]
+        return min(1.0, max(shares)) if shares else None
+
+    def in_steps(self, total: int, *, pue: float = 1.0, gpu_count: int = 0) -> Progress:
+        """Return the progress of a training of ``total`` steps."""
+        first_s = self._first_step[1] if self._first_step else 0.0
+        done, active_s, paused_s, *_ = self._last_step
+        progress = self._progress(total, done, self._steps, active_s + paused_s, first_s, pue, gpu_count)
+        return replace(progress, is_in_steps=True)
+
+    def _progress(
+        self, total: int, done: int, blocks: list[Block], elapsed_s: float, startup_s: float, pue: float, gpu_count: int
+    ) -> Progress:
+        used_kwh, stretches = None, self._power.stretches()
+        if stretches:
+            seconds, energies_kwh = map(math.fsum, zip(*stretches, strict=True))
+            mean_w = w_from_kwh_s(energies_kwh, seconds) or 0.0
+            unmetered_s = elapsed_s - self._metered_s  # negative: of an epoch that is open
+            used_kwh = (self._metered_kwh + kwh_from_w_s(mean_w, unmetered_s)) * pue
+        metered = tuple((s, (w_from_kwh_s(kwh, s) or 0.0) * pue) for s, kwh in stretches)
+        return Progress(total, done, tuple(blocks), startup_s, elapsed_s, metered, used_kwh, gpu_count)
