@@ -295,7 +295,7 @@ class WarningCode(StrEnum):
         ENERGY: energy was measured for too short a time, or is not linear in the size.
         EVALUATION: evaluations were timed once or not at all.
         CHECKPOINT: checkpoints were timed once or not at all.
-        GAPS: no gap between epochs has been timed, so none is forecast.
+        GAPS: no gap between epochs has been timed, so none is forecast; or no end of one: what comes there is assumed.
         NAN: a loss was not a finite number.
         WORK: the work of a step changes, and no plan says how it goes on; or is planned, and its cost not known yet.
     """
@@ -435,6 +435,20 @@ class Forecast:
         """True where none of the warnings is serious."""
         return not any(w.is_serious for w in self.warnings)
 
+    def seconds_per_unit(self, total_units: float) -> float:
+        """Return the mean time of an epoch, or step, without what is between them.
+
+        Args:
+            total_units: of the training, where neither a plan nor a run has them.
+        """
+        if self.method == "live" and self.phases:
+            return math.fsum(p.duration_s.point for p in self.phases) / sum(p.phase.length for p in self.phases)
+        if self.method == "live" and self.per_epoch_s is not None:
+            return self.per_epoch_s.point
+        between_s = self.between_s.point if self.between_s is not None else 0.0
+        units = (self.plan.steps or self.plan.n_epochs) if self.plan is not None else total_units
+        return (self.duration_s.point - self.one_off_s.point - between_s) / units
+
 
 @dataclass(frozen=True, slots=True)
 class Block:
@@ -479,6 +493,8 @@ class Progress:
         phases: of the plan, in the same units; empty where it has none.
         is_in_steps: the units are optimizer steps, not epochs.
         may_be_part: the only epoch so far may be the rest of one in which the run resumed: nothing tells.
+        has_unseen_ends: these are steps within epochs, and what comes at the end of one, a validation or a checkpoint,
+            has not been seen yet.
     """
 
     total_units: float
@@ -492,6 +508,7 @@ class Progress:
     phases: tuple[Phase, ...] = ()
     is_in_steps: bool = False
     may_be_part: bool = False
+    has_unseen_ends: bool = False
 
     @property
     def warm_blocks(self) -> tuple[Block, ...]:

@@ -21,6 +21,7 @@ from greenlove_tracker.grid import resolve_place
 from greenlove_tracker.phases import Phase, length_by_phases, phases_from
 from greenlove_tracker.records import RunStatus
 from greenlove_tracker.tracker import Tracker
+from greenlove_tracker.tracker.session import open_run
 from greenlove_tracker.tracker.state import WarnOnce
 from greenlove_tracker.tracker.tracker import run_dir_to_join
 
@@ -122,6 +123,9 @@ class GreenloveCallback(TrainerCallback):  # type: ignore[misc]  # a class of a 
             self.tracker, self._is_open = None, False
             plan = self._plan(state)
             self.tracker = Tracker(**(_continues(state) | self._settings | plan))
+            run = open_run()
+            if self._by_epochs and run is not None:  # forecasts begin before the first epoch's end
+                run.expect_steps_per_epoch(_steps_per_epoch(state))
         elif self._is_open:  # an epoch that the last training left: it raised, or was stopped early
             self._end_epoch()
         if self.tracker is not None and self.tracker.run_dir is not None:
@@ -267,8 +271,7 @@ def _plan(by_epochs: bool, state: TrainerState, phases: tuple[Phase, ...] = ()) 
     done = min(state.global_step, state.max_steps)
     plan: dict[str, Any] = {"total_steps": state.max_steps or None, "first_step": done}
     if by_epochs:
-        steps_per_epoch = max(1, state.max_steps // state.num_train_epochs)
-        done_epochs = min(done // steps_per_epoch, state.num_train_epochs)
+        done_epochs = min(done // _steps_per_epoch(state), state.num_train_epochs)
         plan = {"epochs": state.num_train_epochs, "first_epoch": done_epochs, "first_step": done}
     if phases:
         in_steps = phases[0].unit == "steps"
@@ -278,6 +281,10 @@ def _plan(by_epochs: bool, state: TrainerState, phases: tuple[Phase, ...] = ()) 
         length_by_phases(phases, *((None, whole) if in_steps else (whole, None)))
         plan["phases"] = phases
     return plan
+
+
+def _steps_per_epoch(state: TrainerState) -> int:
+    return max(1, int(state.max_steps // state.num_train_epochs))
 
 
 def _phases(settings: Mapping[str, Any]) -> tuple[Phase, ...]:

@@ -314,7 +314,9 @@ def time_fit_of(run: Run, limit_s: float | None = None) -> TimeFit | None:
         return None
     issued, epochs, steps = run.forecasts[-1], run.summary.epochs_planned, run.total_steps_planned
     is_in_steps = epochs is None or (issued.planned != epochs and issued.planned == steps)
-    done = issued.steps_done if is_in_steps else issued.epochs_done
+    done: float = issued.steps_done if is_in_steps else issued.epochs_done
+    if not is_in_steps and not done and steps and epochs:  # before the first epoch's end
+        done = min(1.0, issued.steps_done / steps * epochs)
     position = Position(issued.planned, done, issued.elapsed_s, is_in_steps)
     passed_s = max(issued.elapsed_s, run.summary.duration_s)
     fit = run_time_fit(issued.estimates["duration_s"], limit_s, position, passed_s=passed_s)

@@ -10,6 +10,7 @@ import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from importlib import import_module
+from numbers import Real
 from pathlib import Path
 from types import ModuleType
 from typing import Protocol, runtime_checkable
@@ -17,12 +18,13 @@ from typing import Protocol, runtime_checkable
 from greenlove_tracker.errors import GreenloveError, UsageError
 from greenlove_tracker.forecasting import Estimate, Forecast, Progress, TrainingPlan
 from greenlove_tracker.format import plural
+from greenlove_tracker.job import torch_group
 from greenlove_tracker.logs.forecasts import IssuedForecast
 from greenlove_tracker.logs.writer import RunWriter, timestamp
 from greenlove_tracker.records import Field
 from greenlove_tracker.shadowing import only_libraries
 from greenlove_tracker.tracker.foreign_warnings import without_foreign_warnings
-from greenlove_tracker.tracker.progress_log import ProgressLog, work_in
+from greenlove_tracker.tracker.progress_log import ProgressLog, StepMark, step_marks
 from greenlove_tracker.tracker.recorder import Recorder
 from greenlove_tracker.tracker.state import Plan, RunState
 from greenlove_tracker.tracker.switch_interval import short_switch_interval
@@ -34,6 +36,8 @@ _MAX_TIME_SHARE = 0.02  # forecasting takes no larger share of the time than thi
 # 600 in a run. The second is for the beginning, when a forecast may be many times too long.
 _MIN_PROGRESS_SHARE, _MIN_GROWTH = 0.002, 0.1
 _FIRST_ENERGY_S = 5.0  # a training in steps has its power read this early; later each minute
+_SAME_COUNT = 2.0  # steps that tell another time of an epoch than a prior by this factor may be counted otherwise
+_OTHER_STEPS = 0.01  # of an epoch: a last batch that is smaller, or left out, is less
 _MOST_METER_START_S = 20.0  # a meter that takes longer hangs: forecasts wait for it no more
 
 
@@ -60,9 +64,12 @@ class RunForecaster:
     def __init__(self, state: RunState, recorder: Recorder, progress: ProgressLog, writer: RunWriter) -> None:
         self._state, self._recorder, self._progress, self._writer = state, recorder, progress, writer
         self._lock = threading.Lock()  # one forecast after the other, in the order of what they are made from
-        self._earlier: Forecast | None = None  # of the run that this one continues
+        self._earlier: Forecast | None = None  # of the run that this one continues,
+        self._earlier_steps: float | None = None  # and the steps of its epochs
         self._has_read_earlier = False
-        self._units_forecast_at = 0  # epochs or steps that the last forecast was made from
+        # Epochs that the last forecast was made from, or of a training in steps its steps; else those of the first one.
+        self._position_forecast_at = (0, 0)
+        self._awaits_gap = False  # the last forecast assumes what comes at the end of an epoch, and another will know
         self._cannot_load = False
         self._next_s = 0.0  # the next forecast is made then,
         self._earliest_s = 0.0  # or as early as this where it is asked for
@@ -81,6 +88,7 @@ class RunForecaster:
             if is_early:
                 return
             self._load()
+            self._read_earlier()
             with state.lock:
                 is_over = state.is_finished or self._cannot_load
                 snapshot = None if is_over else self._snapshot(at_once=at_once, is_last=is_last)
@@ -116,7 +124,7 @@ class RunForecaster:
         finally:
             with self._state.lock:
                 self._recorder.end_loading()
-                self._add_steps()  # what follows is a block of its own
+                self._add_marks()  # what follows is a block of its own
 
     def _snapshot(self, *, at_once: bool, is_last: bool) -> _ProgressSnapshot | None:
         state, recorder, plan, now_s = self._state, self._recorder, self._state.plan, self._state.clock.perf_s()
@@ -126,20 +134,40 @@ class RunForecaster:
         done = recorder.epochs_done if plan.is_in_epochs else recorder.steps_done
         if done > total:
             state.forecast = None  # it was of another training
+        if plan.is_in_epochs:
+            self._add_marks()  # at each tick: an epoch is told in parts by them
+        is_in_first, is_gap_over = plan.is_in_epochs and not done, self._awaits_gap and recorder.epoch is not None
+        position = (0, recorder.steps_done) if is_in_first else (done, int(is_gap_over))
         earliest_s = self._earliest_s if at_once else self._next_s
-        if done >= total or done <= self._units_forecast_at or (now_s < earliest_s and not is_last):
+        if done >= total or position <= self._position_forecast_at or (now_s < earliest_s and not is_last):
             return None
-        progress = self._in_epochs(total) if plan.is_in_epochs else self._in_steps(total)
+        if is_in_first:
+            progress = self._before_first_end(total)
+        else:
+            progress = self._in_epochs(total) if plan.is_in_epochs else self._in_steps(total)
         if progress is None or not progress.blocks:
             return None
         progress = replace(progress, phases=plan.phases)
         if not progress.warm_blocks and not at_once and not is_last:
             return None  # we slowed down all that is known: one epoch more, and there is a forecast that holds
-        self._units_forecast_at = done
+        self._position_forecast_at = position
+        self._awaits_gap = progress.has_unseen_ends
         return _ProgressSnapshot(progress, now_s - state.started_s, recorder.epochs_done, recorder.steps_done)
+
+    def _add_marks(self) -> None:
+        """Add the steps since the last call to the run's progress."""
+        state, recorder, progress = self._state, self._recorder, self._progress
+        marks = step_marks(recorder, state.started_s)
+        if state.plan is not None and state.plan.is_in_epochs:
+            if recorder.epoch is not None:
+                progress.add_epoch_steps(marks, recorder.gap_before_open_s)
+        elif marks is not None:
+            for mark in marks if not progress.has_steps else marks[1:]:
+                progress.add_steps(mark)
 
     def _in_epochs(self, total: int) -> Progress:
         state, recorder = self._state, self._recorder
+        self._warn_of_steps()
         open_gap_s = None if recorder.epoch is None else recorder.gap_before_open_s
         if recorder.first_step is not None:
             steps, ended_s, _ = recorder.first_step
@@ -148,20 +176,65 @@ class RunForecaster:
 
     def _in_steps(self, total: int) -> Progress | None:
         state, recorder, progress = self._state, self._recorder, self._progress
-        if recorder.first_step is None or recorder.stepped_at_s is None:
+        if recorder.first_step is None:
             return None
         if recorder.is_metering and not progress.has_power and recorder.open_for_s() > _FIRST_ENERGY_S:
             recorder.write_segment()  # or nothing would be known of its power for a minute
-        self._add_steps()
+        self._add_marks()
         return progress.in_steps(total, pue=state.overhead, gpu_count=state.gpu_count)
 
-    def _add_steps(self) -> None:
-        recorder, progress, started_s = self._recorder, self._progress, self._state.started_s
-        if recorder.first_step is not None and recorder.stepped_at_s is not None:
-            steps, ended_s, loading_s = recorder.first_step
-            progress.add_steps(steps, ended_s - started_s, 0.0, loading_s, work_in(recorder.first_counts))
-            ended_s, work = recorder.stepped_at_s - started_s, work_in(recorder.counts_done)
-            progress.add_steps(recorder.steps_done, ended_s, recorder.paused_s, recorder.loading_s, work)
+    def _before_first_end(self, total: int) -> Progress | None:
+        """Return the progress from the steps of the first epoch; None where they do not tell of it."""
+        state, recorder, plan = self._state, self._recorder, self._state.plan
+        steps, is_told = self._steps_per_epoch()
+        if plan is None or not steps:
+            return None
+        if recorder.is_metering and not self._progress.has_power and recorder.open_for_s() > _FIRST_ENERGY_S:
+            recorder.write_segment()  # or nothing would be known of its power for a minute
+        begun = max(0.0, plan.first_step / steps - plan.first_epoch) if plan.first_step else 0.0
+        pue, gpu_count = state.overhead, state.gpu_count
+        progress = self._progress.in_first_epoch(total, steps, begun, pue=pue, gpu_count=gpu_count)
+        if progress is None or progress.done_units >= (total if recorder.is_opened_by_step else 1.0):
+            return None  # what was planned of it is done, and it goes on: its end will tell
+        return progress if is_told or self._is_near_prior(progress) else None
+
+    def _steps_per_epoch(self) -> tuple[float | None, bool]:
+        """Return the steps of a whole epoch, and whether the plan has them; None where nothing tells.
+
+        Those of an exploration are of its batches, which several ranks would share.
+        """
+        state, plan, done = self._state, self._state.plan, self._recorder.counts_done
+        told = None if plan is None else plan.steps_per_epoch
+        if told is not None:
+            return told, True
+        explored = state.prior.plan if state.prior is not None else None
+        if explored is None or explored.epochs is None:
+            return (None if self._earlier is None else self._earlier_steps), False
+        is_alone = max(state.ranks.world_size, torch_group()[1]) <= 1
+        if not is_alone or not done.steps or not isinstance(done.batches, int | float | Real):
+            return None, False
+        return explored.batches_per_epoch * done.steps / max(1.0, float(done.batches)), False
+
+    def _is_near_prior(self, progress: Progress) -> bool:
+        """Return True where an epoch takes about as long as the prior has it: a loop may count its steps otherwise."""
+        prior = self._state.prior or self._earlier
+        expected_s = None if prior is None else prior.seconds_per_unit(progress.total_units)
+        units = math.fsum(block.units for block in progress.blocks)
+        epoch_s = math.fsum(block.active_s for block in progress.blocks) / units
+        return bool(expected_s) and 1 / _SAME_COUNT <= epoch_s / (expected_s or math.inf) <= _SAME_COUNT
+
+    def _warn_of_steps(self) -> None:
+        """Warn where the first epoch had another number of steps than the plan, and so the forecasts before its end."""
+        plan, done = self._state.plan, self._progress.steps_of_first_epoch
+        planned = None if plan is None else plan.steps_per_epoch
+        if plan is None or planned is None or not plan.total_steps or plan.is_resumed:
+            return
+        if done and abs(done - planned) > max(1.0, _OTHER_STEPS * planned):
+            self._state.warn_once.warn(
+                "steps of an epoch",
+                f"total_steps={plan.total_steps:,} of {plural(plan.epochs or 0, 'epoch')} are {planned:,.0f} steps an "
+                f"epoch, and the first one had {done:,}: what was forecast before its end was for another length",
+            )
 
     def _forecast(self, snapshot: _ProgressSnapshot) -> Forecast:
         """Return the forecast; it takes some 30 ms."""
@@ -169,7 +242,7 @@ class RunForecaster:
         state, began_s = self._state, self._state.clock.perf_s()
         forecast: Forecast = live.forecast_run(
             snapshot.progress,
-            prior=state.prior or self._earlier_run(live),
+            prior=state.prior or self._earlier,
             rates=state.factors.rates,
             passed_s=snapshot.elapsed_s,
         )
@@ -179,18 +252,25 @@ class RunForecaster:
         self._next_s = max(self._earliest_s, now_s + wait_s)
         return forecast
 
-    def _earlier_run(self, live: ModuleType) -> Forecast | None:
-        """Return what the run that this one continues would have expected of the rest; None where it says nothing."""
+    def _read_earlier(self) -> None:
+        """Read once what the run that this one continues would have expected of the rest, where it says anything."""
         state, plan = self._state, self._state.plan
-        if not self._has_read_earlier and plan is not None:
-            self._has_read_earlier = True
-            try:
-                progress = _earlier_progress(state.run_dir.parent, state.settings.continues, plan, self._writer.fields)
-                if progress is not None:
-                    self._earlier = live.forecast_run(progress)
-            except (OSError, GreenloveError, ValueError) as error:  # somebody's log, and we do without it
-                _log.debug("greenlove_tracker: no speed from run %s: %r", state.settings.continues, error)
-        return self._earlier
+        if self._has_read_earlier or plan is None or self._cannot_load or state.prior is not None:
+            return
+        self._has_read_earlier = True
+        try:
+            progress, steps = _earlier_progress(
+                state.run_dir.parent, state.settings.continues, plan, self._writer.fields
+            )
+            if progress is not None:
+                earlier: Forecast = _load_live().forecast_run(progress)
+                gaps_s = [block.between_s for block in progress.blocks if block.between_s is not None]
+                if gaps_s and plan.is_in_epochs:
+                    between_s = progress.total_units * math.fsum(gaps_s) / len(gaps_s)
+                    earlier = replace(earlier, between_s=Estimate(between_s, between_s, between_s, 0.0, "s"))
+                self._earlier, self._earlier_steps = earlier, steps
+        except (OSError, GreenloveError, ValueError) as error:  # somebody's log, and we do without it
+            _log.debug("greenlove_tracker: no speed from run %s: %r", state.settings.continues, error)
 
     def _issued(self, forecast: Forecast, snapshot: _ProgressSnapshot) -> IssuedForecast:
         return IssuedForecast.of(
@@ -208,35 +288,40 @@ _SAME_MACHINE = ("gpu_models", "gpu_count", "gpu_power_limit_w", "cpu_model", "c
 _MOST_EARLIER_BYTES = 1_000_000  # of rows that are read beside a training: months of segments, and some 50 ms
 
 
-def _earlier_progress(log_dir: Path, run_id: str, plan: Plan, fields: Mapping[str, Field]) -> Progress | None:
-    """Return the progress of an earlier run, with as much to come as this one does; None where it tells nothing.
+def _earlier_progress(
+    log_dir: Path, run_id: str, plan: Plan, fields: Mapping[str, Field]
+) -> tuple[Progress | None, float | None]:
+    """Return the progress of an earlier run, with as much to come as this one does, and the steps of its epochs.
 
-    That is where it is not there, trained on another machine, counted in the other unit, or had phases: its steps were
-    not all alike.
+    None where it tells nothing: it is not there, trained on another machine, counted in the other unit, or had phases:
+    its steps were not all alike.
     """
     if not run_id or plan.phases or plan.length is None or not (log_dir / run_id).is_dir():
-        return None
+        return None, None
     from greenlove_tracker.logs.run import Run
     from greenlove_tracker.logs.schema import epochs_file
 
     if (log_dir / run_id / epochs_file(0)).stat().st_size > _MOST_EARLIER_BYTES:
-        return None
+        return None, None
     run = Run(log_dir / run_id)
     was_in_epochs = bool(run.text("epochs_planned"))
     known = [(run.text(name), fields[name].value) for name in _SAME_MACHINE if name in fields and run.text(name)]
     if was_in_epochs != plan.is_in_epochs or run.text("phases") or any(a != b for a, b in known):
-        return None
-    log = ProgressLog(is_resumed=bool(run.text("first_epoch") or run.text("first_step") or run.text("continues")))
-    steps, passed_s, paused_s = 0, 0.0, 0.0
+        return None, None
+    is_resumed = bool(run.text("first_epoch") or run.text("first_step") or run.text("continues"))
+    log, mark = ProgressLog(is_resumed=is_resumed), StepMark(0, 0.0)
+    passed_s = paused_s = 0.0
     for row in run.rows.get(0, ()):
         log.add_row(row)
         passed_s += row.gap_before_s + row.duration_s
         if row.epoch is not None and row.counts.steps:
-            paused_s += row.gap_before_s if steps else 0.0
-            steps += row.counts.steps
-            log.add_steps(steps, passed_s, paused_s, 0.0)
-    progress = log.in_epochs(log.epochs_done + plan.length) if was_in_epochs else log.in_steps(steps + plan.length)
-    return progress if progress.warm_blocks else None
+            paused_s += row.gap_before_s if mark.steps else 0.0
+            mark = StepMark(mark.steps + row.counts.steps, passed_s, paused_s)
+            log.add_steps(mark)
+    progress = log.in_epochs(log.epochs_done + plan.length) if was_in_epochs else log.in_steps(mark.steps + plan.length)
+    counted = sorted(epoch.steps for epoch in run.epochs[int(is_resumed) :] if epoch.steps)
+    steps = counted[len(counted) // 2] if counted else None
+    return (progress, steps) if progress.warm_blocks else (None, None)
 
 
 _loading = threading.Lock()

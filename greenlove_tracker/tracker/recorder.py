@@ -66,6 +66,8 @@ class Recorder:
         first_counts: what that call told of.
         stepped_at_s: the time of the last step, by the steady clock.
         paused_s: pauses that are over.
+        paused_before_step_s: those until the last step.
+        is_opened_by_step: nobody said where the open epoch began: its first step did.
         metered_kwh: all that the meter gave so far, without PUE; None where it gave nothing yet.
         is_suspended: nothing is recorded, because another run of this process records what passes.
     """
@@ -105,7 +107,8 @@ class Recorder:
         self.first_step: tuple[int, float, float] | None = None
         self.first_counts = Counts()
         self.stepped_at_s: float | None = None
-        self.paused_s = 0.0
+        self.paused_s = self.paused_before_step_s = 0.0
+        self.is_opened_by_step = False
         self.metered_kwh: float | None = None
         self.is_suspended = False
 
@@ -147,12 +150,17 @@ class Recorder:
             self._wait_for_device()
             self._gap = self._close_span()
         finally:  # an error of ours costs a row, and not the order of all that follow
-            self.open_epoch_from_last_row()
+            self._open_epoch()
 
     def open_epoch_from_last_row(self) -> None:
         """Open the next epoch where the last row ended: its first step is done before anybody said so."""
+        self._open_epoch()
+        self.is_opened_by_step = True
+
+    def _open_epoch(self) -> None:
         self.epochs_begun += 1
         self.epoch = self._epochs_before + self.epochs_begun
+        self.is_opened_by_step = False
 
     def end_epoch(self, *more_flags: Flag) -> None:
         """Close the open epoch; its row is emitted, with these flags too."""
@@ -208,7 +216,7 @@ class Recorder:
         self._resume()
         self._counts = self._counts + done
         self.steps_done += done.steps or 0
-        self.stepped_at_s = self._clock.perf_s()
+        self.stepped_at_s, self.paused_before_step_s = self._clock.perf_s(), self.paused_s
         if self.first_step is None:
             self.first_step = self.steps_done, self.stepped_at_s, self._loading_until(self.stepped_at_s)
             self.first_counts = self._counts

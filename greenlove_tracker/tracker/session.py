@@ -36,7 +36,7 @@ from greenlove_tracker.tracker.forecaster import RunForecaster
 from greenlove_tracker.tracker.foreign_warnings import without_foreign_warnings
 from greenlove_tracker.tracker.metadata import run_fields
 from greenlove_tracker.tracker.meter_starter import MeterStarter, choose_meter
-from greenlove_tracker.tracker.progress_log import ProgressLog
+from greenlove_tracker.tracker.progress_log import ProgressLog, step_marks
 from greenlove_tracker.tracker.recorder import Recorder
 from greenlove_tracker.tracker.shutdown import guard, is_interactive
 from greenlove_tracker.tracker.signal_hold import signal_hold
@@ -184,7 +184,9 @@ class Session:
         if self.state.settings.node_overhead is not None:
             self._metered = sum_energies((self._metered, row.gap_before, row.energy))
             self.state.node_factor = self.state.factors.node_factor(self._metered)
-        self._progress.add_row(row)
+        plan, started_s = self.state.plan, self.state.started_s
+        is_in_epochs = plan is not None and plan.is_in_epochs
+        self._progress.add_row(row, step_marks(self.recorder, started_s) if is_in_epochs else None)
 
     def _synchronise(self) -> None:
         try:
@@ -221,6 +223,13 @@ class Session:
         """Append lines to ``run.csv``."""
         with self.tracked_call:
             self.writer.write_fields(fields)
+
+    def expect_steps_per_epoch(self, steps: int) -> None:
+        """Forecast with so many optimizer steps in a whole epoch, which a framework knows and no plan says."""
+        with self.tracked_call:
+            if self.state.plan is not None:
+                self.state.plan = replace(self.state.plan, steps_of_epoch=steps)
+                self._progress.steps_per_epoch = self.state.plan.steps_per_epoch
 
     def tick(self) -> None:
         """Do what the background thread does each second, for who drives a run with a clock of their own."""
@@ -506,7 +515,8 @@ class Session:
         """End the one epoch of a training in steps that is done; any other open one is unfinished."""
         recorder, plan = self.recorder, self.state.plan
         planned = plan.total_steps if plan else None
-        is_done = planned is not None and (recorder.steps_done >= planned or status is RunStatus.FINISHED)
+        is_all = status is RunStatus.FINISHED and plan is not None and not plan.is_in_epochs
+        is_done = planned is not None and (recorder.steps_done >= planned or is_all)
         if recorder.epoch is not None and is_done:
             recorder.end_epoch()
         recorder.abandon_epoch()

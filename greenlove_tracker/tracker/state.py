@@ -154,6 +154,7 @@ class Plan:
         phases: of these.
         first_epoch: epochs that were done before, by a run that this one resumes.
         first_step: optimizer steps that were done before.
+        steps_of_epoch: of a whole epoch, where who drives the training knows them, and no ``total_steps`` are planned.
 
     Raises:
         UsageError: where a number cannot be one, or is not the length of the phases.
@@ -164,6 +165,7 @@ class Plan:
     phases: tuple[Phase, ...] = ()
     first_epoch: int = 0
     first_step: int = 0
+    steps_of_epoch: int | None = None
 
     def __post_init__(self) -> None:
         for name, value in (("epochs", self.epochs), ("total_steps", self.total_steps)):
@@ -200,8 +202,10 @@ class Plan:
     @property
     def steps_per_epoch(self) -> float | None:
         """The steps of a whole epoch; None where that is not known, or phases may change it."""
-        if not self.epochs or not self.total_steps or self.phases:
+        if not self.epochs or any(phase.work for phase in self.phases):
             return None
+        if not self.total_steps:
+            return self.steps_of_epoch
         return (self.first_step + self.total_steps) / (self.first_epoch + self.epochs)
 
     def rest_from(self, first_epoch: int | None, first_step: int | None) -> Plan:

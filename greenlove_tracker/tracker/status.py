@@ -101,7 +101,11 @@ class StatusPrinter:
     def _share(self) -> float:
         plan, recorder = self._state.plan, self._recorder
         if plan is not None and plan.is_in_epochs and plan.epochs:
-            return (plan.first_epoch + recorder.epochs_done) / (plan.first_epoch + plan.epochs)
+            done: float = recorder.epochs_done
+            steps_per_epoch = plan.steps_per_epoch
+            if steps_per_epoch:  # of an epoch of an hour there is something to see
+                done = min(max(done, recorder.steps_done / steps_per_epoch), done + 1, plan.epochs)
+            return (plan.first_epoch + done) / (plan.first_epoch + plan.epochs)
         if plan is None or not plan.total_steps:
             return 0.0
         return (plan.first_step + recorder.steps_done) / (plan.first_step + plan.total_steps)
@@ -127,8 +131,9 @@ class StatusPrinter:
         state, recorder = self._state, self._recorder
         if state.forecast is None or not recorder.steps_done + recorder.epochs_done:
             return False
-        is_in_epochs = state.plan is not None and state.plan.is_in_epochs
-        if is_in_epochs and recorder.epochs_done < state.settings.epochs_before_pred:
+        is_in_epochs, n_before = state.plan is not None and state.plan.is_in_epochs, state.settings.epochs_before_pred
+        is_by_steps = n_before == 1 and state.forecast.position is not None  # and so by the first epoch's steps
+        if is_in_epochs and recorder.epochs_done < n_before and not is_by_steps:
             return False
         return self._log.is_due(state.elapsed_s, state.forecast, self._budgets.verdicts())
 

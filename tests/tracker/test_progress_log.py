@@ -11,7 +11,7 @@ from fakes import FakeClock
 from greenlove_tracker.extrapolation.live import forecast_run
 from greenlove_tracker.meter import SimulatedMeter
 from greenlove_tracker.records import Counts, Flag, RowKind
-from greenlove_tracker.tracker.progress_log import ProgressLog
+from greenlove_tracker.tracker.progress_log import ProgressLog, StepMark
 from greenlove_tracker.tracker.recorder import Recorder
 
 
@@ -126,16 +126,18 @@ def test_steps_are_timed_to_their_ends_and_without_pauses():
     first = recorder.first_step
     steps(2)
     clock.pass_s(1.9)  # a step is under way when the thread looks
-    log.add_steps(first[0], first[1], 0.0, 0.0)
-    log.add_steps(recorder.steps_done, recorder.stepped_at_s, recorder.paused_s, 0.0)
+    log.add_steps(StepMark(first[0], first[1], 0.0, 0.0))
+    log.add_steps(StepMark(recorder.steps_done, recorder.stepped_at_s, recorder.paused_s, 0.0))
     clock.pass_s(0.1)
     recorder.count(Counts(1, 1, None, None))
     recorder.pause_epoch()
     clock.pass_s(30.0)
-    log.add_steps(recorder.steps_done, recorder.stepped_at_s, recorder.paused_s, 0.0)  # in the middle of an evaluation
+    log.add_steps(
+        StepMark(recorder.steps_done, recorder.stepped_at_s, recorder.paused_s, 0.0)
+    )  # in the middle of an evaluation
     recorder.resume_epoch()
     steps(2)
-    log.add_steps(recorder.steps_done, recorder.stepped_at_s, recorder.paused_s, 0.0)
+    log.add_steps(StepMark(recorder.steps_done, recorder.stepped_at_s, recorder.paused_s, 0.0))
     progress = log.in_steps(100)
     assert blocks(progress) == [(2, 4.0, 0.0), (1, 2.0, 0.0), (2, 4.0, 0.0)] and pauses(progress) == [0.0, 0.0, 30.0]
     assert (progress.startup_s, progress.done_units, progress.elapsed_s) == (30.0, 6, clock.now_s)
@@ -202,10 +204,10 @@ def test_a_row_beside_which_we_were_loading_makes_its_epoch_cold_where_it_is_mor
 
 def test_steps_beside_which_we_were_loading_are_cold():
     log = ProgressLog()
-    log.add_steps(1, 5.0, 0.0, 5.0)  # loaded before the first step ended: start-up
-    log.add_steps(11, 6.0, 0.0, 5.0)
-    log.add_steps(21, 8.0, 0.0, 6.0)
-    log.add_steps(31, 9.0, 0.0, 6.0)
+    log.add_steps(StepMark(1, 5.0, 0.0, 5.0))  # loaded before the first step ended: start-up
+    log.add_steps(StepMark(11, 6.0, 0.0, 5.0))
+    log.add_steps(StepMark(21, 8.0, 0.0, 6.0))
+    log.add_steps(StepMark(31, 9.0, 0.0, 6.0))
     assert [block.is_cold for block in log.in_steps(100).blocks] == [False, True, False]
 
 
