@@ -114,6 +114,9 @@ def _kind(steps: Sequence[int], elapsed_s: Sequence[float], *, has_plan: bool) -
 
 CONSTANT, DRIFTS, WARMS_UP, PLAN = "constant", "drifts by 0.7–3%", "window warm-up, 3–25%", "batch grows by plan"
 PLAN_GIVEN = f"{PLAN}, phases given"
+_N_EPOCHS = 3  # so that a third of a run is before the first one's end
+STEPS_IN_EPOCHS = f"drifts by up to 3%, told as {_N_EPOCHS} epochs with total_steps"
+RESNET_IN_EPOCHS = "MLPerf ResNet, 7 to 13 of its epochs told as one, with total_steps"
 RESNET, UNET3D = "MLPerf ResNet", "MLPerf UNet3D"
 
 
@@ -159,6 +162,40 @@ def replay_steps(
                 yield tenths[i], forecast
             if i >= max(tenths):
                 return
+
+
+def replay_in_epochs(
+    steps: Sequence[int], spans_s: Sequence[tuple[float, float]], n_epochs: int
+) -> Iterator[tuple[int, Forecast]]:
+    """Yield the forecast at each tenth of the time of a training in steps, told as epochs of equally many.
+
+    It is what a loop knows that gives ``total_steps`` beside ``epochs``. MLPerf's logs have no times of steps, so that
+    its epochs stand for them, with evaluations between some.
+
+    Args:
+        steps: done at the end of each span.
+        spans_s: begin and end of each time in which steps were done, in s; those within one took the same time each.
+        n_epochs: that it is told as; steps that would make one more are left out.
+    """
+    each = steps[-1] // n_epochs
+    end_s, done = spans_s[-1][1], 0
+    wanted_s = {tenth: end_s * tenth / 10 for tenth in TENTHS}
+    with virtual_tracker(epochs=n_epochs, total_steps=each * n_epochs) as (tracker, clock):
+        for step, (begin_s, ended_s) in zip(steps, spans_s, strict=True):
+            clock.now_s = begin_s
+            for k in range(done + 1, min(step, each * n_epochs) + 1):
+                if k % each == 1:
+                    tracker.epoch_start()
+                clock.now_s = begin_s + (ended_s - begin_s) * (k - done) / (step - done)
+                tracker.step()
+                if k % each == 0:
+                    tracker.epoch_end()
+            done = step
+            forecast = tracker_forecast(tracker)
+            for tenth in [tenth for tenth, at_s in wanted_s.items() if at_s <= ended_s]:
+                del wanted_s[tenth]
+                if forecast is not None:
+                    yield tenth, forecast
 
 
 @contextmanager
@@ -293,12 +330,16 @@ def report(folder: Path) -> str:
 
 
 def _scores_of_steps(folder: Path) -> tuple[dict[str, Scores], dict[str, int]]:
-    scores = {kind: Scores() for kind in (CONSTANT, DRIFTS, WARMS_UP, PLAN, PLAN_GIVEN)}
+    scores = {kind: Scores() for kind in (CONSTANT, DRIFTS, STEPS_IN_EPOCHS, WARMS_UP, PLAN, PLAN_GIVEN)}
     counts: dict[str, int] = defaultdict(int)
     for run in step_runs(folder):
         counts[run.kind] += 1
         for tenth, forecast in replay_steps(run):
             scores[run.kind].add(tenth, forecast.duration_s, run.elapsed_s[-1])
+        if run.kind in (CONSTANT, DRIFTS):
+            counts[STEPS_IN_EPOCHS] += 1
+            for tenth, forecast in replay_in_epochs(run.steps[1:], list(pairwise(run.elapsed_s)), _N_EPOCHS):
+                scores[STEPS_IN_EPOCHS].add(tenth, forecast.duration_s, run.elapsed_s[-1])
         if run.phases:
             counts[PLAN_GIVEN] += 1
             for tenth, forecast in replay_steps(run, phases=run.plan):
@@ -325,6 +366,11 @@ def _scores_of_epochs(folder: Path) -> tuple[dict[str, Scores], dict[str, int]]:
 
     for run in epoch_runs(folder, "resnet"):
         replay(RESNET, run)
+        counts[RESNET_IN_EPOCHS] += 1
+        steps = range(1, len(run.epochs) + 1)  # 35, 39 or 77
+        n_epochs = next(n for n in steps[1:] if len(steps) % n == 0)
+        for tenth, forecast in replay_in_epochs(steps, run.epochs, n_epochs):
+            scores[RESNET_IN_EPOCHS].add(tenth, forecast.duration_s, run.total_s)
     runs = epoch_runs(folder, "unet3d")
     for run in runs:
         replay(UNET3D, run)

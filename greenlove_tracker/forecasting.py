@@ -493,8 +493,7 @@ class Progress:
         phases: of the plan, in the same units; empty where it has none.
         is_in_steps: the units are optimizer steps, not epochs.
         may_be_part: the only epoch so far may be the rest of one in which the run resumed: nothing tells.
-        has_unseen_ends: these are steps within epochs, and what comes at the end of one, a validation or a checkpoint,
-            has not been seen yet.
+        is_of_first_epoch: the blocks are parts of the first epoch, which may be cold as a whole; no other has ended.
     """
 
     total_units: float
@@ -508,7 +507,12 @@ class Progress:
     phases: tuple[Phase, ...] = ()
     is_in_steps: bool = False
     may_be_part: bool = False
-    has_unseen_ends: bool = False
+    is_of_first_epoch: bool = False
+
+    @property
+    def has_unseen_ends(self) -> bool:
+        """True for steps of an epoch, where nothing that comes at the end of one, as a validation, was seen yet."""
+        return self.is_of_first_epoch and all(block.between_s is None for block in self.blocks)
 
     @property
     def warm_blocks(self) -> tuple[Block, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import itertools
 from pathlib import Path
 
 import numpy as np
@@ -101,3 +102,15 @@ def test_a_forecast_of_energy_is_split_into_power_and_time(energy, gpu, tmp_path
     assert made[3].forecast.energy_kwh.point < 0.9 * truth_kwh  # nobody told it of the evaluations
     assert energy.energy_at(made[5], power, run.total_s) == pytest.approx(truth_kwh, rel=0.02)
     assert energy.step_baseline(run, power, 6) < 0.9 * truth_kwh
+
+
+def test_steps_that_are_told_as_epochs_are_forecast_before_the_first_one_ends(gpu, tmp_path):
+    write_steps(tmp_path, [1000] * 200)
+    (run,) = gpu.step_runs(tmp_path)
+    spans = list(itertools.pairwise(run.elapsed_s))
+    forecasts = dict(gpu.replay_in_epochs(run.steps[1:], spans, 3))
+    assert set(forecasts) == set(gpu.TENTHS)
+    assert 0.2 < forecasts[1].position.done_units < 0.4 and forecasts[5].position.done_units == 1
+    for forecast in forecasts.values():
+        assert forecast.duration_s.point == pytest.approx(190.0, rel=0.03)
+        assert forecast.duration_s.lower < 189.0 < forecast.duration_s.upper

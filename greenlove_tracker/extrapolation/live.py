@@ -53,7 +53,10 @@ _PRIOR_IS_WRONG = 0.05  # that the run has nothing to do with its exploration: a
 # Assumptions: that something comes at the ends of epochs, a validation or a checkpoint, where none was seen; its share
 # of an epoch, which is lognormal, with this median; and the standard deviation of the logarithm: 95% are 0.7% to 36%.
 _HAS_ENDS, _END_SHARE, _END_SPREAD = 0.3, 0.05, 1.0
-_END_QUANTILES = (0.1, 0.3, 0.5, 0.7, 0.9)
+# And that all steps of the first epoch are slower than those of the others, as where it reads its data for the first
+# time; by how much, likewise.
+_IS_COLD, _COLD_EXCESS, _COLD_SPREAD = 0.05, 0.05, 1.0
+_QUANTILES = (0.1, 0.3, 0.5, 0.7, 0.9)
 _IS_PART = 0.1  # an assumption: that a run resumes within an epoch, where nothing tells,
 _PARTS = (0.1, 0.3, 0.5, 0.7, 0.9)  # and what is then left of that epoch
 _RUN_TO_RUN = 0.01  # standard deviation of an epoch's time between two runs of one training, relative
@@ -180,9 +183,13 @@ def _time_per_unit(progress: Progress, prior: Forecast | None, costs: Costs | No
     remaining = max(0.0, progress.total_units - progress.done_units)
     if costs is not None and remaining > 0:
         per_unit = costs.per_unit(_future(costs.blocks, costs.expected_remaining), remaining)
+        if progress.is_of_first_epoch:
+            per_unit = per_unit.likely_parts().scaled_by(_of_cold_epoch())
         return _of_part_or_whole(per_unit) if progress.may_be_part else per_unit
     blocks = progress.warm_blocks or progress.blocks
     per_unit = _future([(b.units, b.active_s / b.units) for b in blocks], remaining)
+    if prior is None and progress.is_of_first_epoch and remaining > 0:
+        return per_unit.likely_parts().scaled_by(_of_cold_epoch())
     if prior is not None and remaining > 0:
         if progress.has_unseen_ends and prior.method == "live":  # whose epochs hold what comes at the end of one
             per_unit = per_unit.likely_parts().scaled_by(_share_of_ends(1.0))
@@ -212,10 +219,22 @@ def _unseen_ends(
 
 def _share_of_ends(without: float) -> Mixture:
     """Return ``without`` plus what comes at the end of an epoch, as a share of the rest of it, as is assumed."""
-    middles = [_END_SHARE * math.exp(_END_SPREAD * normal_quantile(q)) for q in _END_QUANTILES]
-    widths = [(b - a) / 2 for a, b in zip(middles, [*middles[1:], 2.0 * middles[-1]], strict=True)]
-    ends = [(_HAS_ENDS / len(middles), without + m, w, math.inf) for m, w in zip(middles, widths, strict=True)]
+    ends = [(w, without + m, s, f) for w, m, s, f in _lognormal(_HAS_ENDS, _END_SHARE, _END_SPREAD)]
     return Mixture.of([(1.0 - _HAS_ENDS, without, 0.0, math.inf), *ends])
+
+
+def _lognormal(weight: float, median: float, spread: float) -> list[tuple[float, float, float, float]]:
+    """Return parts of a mixture that stand for a lognormal distribution, of this weight together."""
+    middles = [median * math.exp(spread * normal_quantile(q)) for q in _QUANTILES]
+    widths = [(b - a) / 2 for a, b in zip(middles, [*middles[1:], 2.0 * middles[-1]], strict=True)]
+    return [(weight / len(middles), m, w, math.inf) for m, w in zip(middles, widths, strict=True)]
+
+
+def _of_cold_epoch() -> Mixture:
+    """Return the time of another epoch in that of the first, which may be slower as a whole, as is assumed."""
+    excess = _lognormal(_IS_COLD, _COLD_EXCESS, _COLD_SPREAD)
+    colder = [(weight, 1 / (1 + m), s / (1 + m) ** 2, f) for weight, m, s, f in excess]
+    return Mixture.of([(1.0 - _IS_COLD, 1.0, 0.0, math.inf), *colder])
 
 
 def _of_part_or_whole(per_unit: Mixture) -> Mixture:

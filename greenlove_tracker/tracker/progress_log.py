@@ -413,8 +413,8 @@ class ProgressLog:
         if in_parts is not blocks and self._parts[0] and self._epoch_steps.first is not None:
             startup_s = self._epoch_steps.first.active_s
         progress = self._progress(total, self._n_epochs, in_parts, settled_s, startup_s, pue, gpu_count)
-        if in_parts is not blocks and all(block.between_s is None for block in in_parts):
-            progress = replace(progress, has_unseen_ends=True)
+        if in_parts is not blocks and self._n_epochs == 1:
+            progress = replace(progress, is_of_first_epoch=True)
         is_unclear = self._resumed is not None and self._share_of_resumed(self._resumed.counts) is None
         return replace(progress, may_be_part=is_unclear and self._n_epochs == 1)
 
@@ -449,7 +449,7 @@ class ProgressLog:
         if stepped.last.active_s - first.active_s < _LEAST_STEPPED_S:
             return None
         progress = self._progress(total, done, blocks, stepped.last.at_s, first.active_s, pue, gpu_count)
-        return replace(progress, has_unseen_ends=True)
+        return replace(progress, is_of_first_epoch=True)
 
     def _resumed_block(self, first: _EpochTimes, between_s: float | None) -> Block:
         """Return the first epoch of a run that resumes: so much of an epoch as its batches are of those of a whole one.

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -137,3 +138,29 @@ def test_where_all_is_cold_that_is_all_there_is_and_is_said():
     cold = tuple(Block(1, 20.0, 0.0, 0.0, is_cold=True) for _ in range(4))
     forecast = forecast_run(Progress(40, 4, cold, 2.0, 82.0))
     assert forecast.duration_s.lower < 800 and "FEW" in {w.name for w in forecast.warnings}
+
+
+def within_the_first_epoch(share=0.3, n=10, epoch_s=100.0):
+    blocks = tuple(Block(share / n, epoch_s * share / n * t, 0.0, None) for t in noisy(n, mean=1.0))
+    return Progress(5, share, blocks, 0.0, sum(b.active_s for b in blocks), is_of_first_epoch=True)
+
+
+def test_what_comes_at_the_ends_of_epochs_is_assumed_above_and_hardly_moves_the_point():
+    early = within_the_first_epoch()
+    seen = forecast_run(replace(early, is_of_first_epoch=False)).duration_s
+    unseen = forecast_run(early)
+    assert unseen.duration_s.point == pytest.approx(seen.point, rel=0.015)
+    assert 0.8 * 500 < unseen.duration_s.lower < seen.lower
+    assert 1.1 * 500 < unseen.duration_s.upper < 1.35 * 500
+    (warning,) = [w for w in unseen.warnings if w.name == "GAPS"]
+    assert warning.advice.startswith("wait for the next epoch, or say it")
+
+
+@pytest.mark.parametrize("in_epochs_s", [0.0, 15.0])
+def test_an_earlier_run_tells_what_comes_at_the_ends_of_epochs(in_epochs_s):
+    epochs = tuple(Block(1, (100.0 + in_epochs_s) * t, 0.0, 10.0) for t in noisy(4, mean=1.0))
+    prior = forecast_run(Progress(400, 4, epochs, 0.0, 4 * (110.0 + in_epochs_s)))
+    forecast = forecast_run(within_the_first_epoch(), prior=prior)
+    assert forecast.duration_s.point == pytest.approx(5 * (110.0 + in_epochs_s), rel=0.04)
+    assert forecast.duration_s.lower < 5 * (110.0 + in_epochs_s) < forecast.duration_s.upper
+    assert "GAPS" not in {w.name for w in forecast.warnings}

@@ -27,7 +27,7 @@ from greenlove_tracker.errors import UsageError
 from greenlove_tracker.integrations.huggingface import GreenloveCallback
 from greenlove_tracker.job import Ranks
 from greenlove_tracker.records import Flag, RunStatus
-from greenlove_tracker.tracker.session import Session
+from greenlove_tracker.tracker.session import Session, open_run
 from greenlove_tracker.tracker.shutdown import guard
 from greenlove_tracker.tracker.state import Plan, RunMode
 
@@ -166,6 +166,20 @@ def test_epochs_of_the_trainer_are_those_of_the_run():
     run = only_run()
     assert (run.text("epochs_planned"), run.text("total_steps_planned")) == ("2", "")
     assert [(e.epoch, e.steps, e.is_complete) for e in run.epochs] == [(1, 3, True), (2, 3, True)]
+
+
+class NotesSteps(TrainerCallback):
+    """Notes how many steps of an epoch the open run's forecasts count with."""
+
+    def on_step_end(self, args, state, control, **kwargs):
+        self.steps = open_run().state.plan.steps_per_epoch
+
+
+def test_the_trainer_tells_the_steps_of_an_epoch_which_forecasts_begin_with(monkeypatch):
+    notes = NotesSteps()
+    make_trainer(make_callback(), notes, num_train_epochs=2, gradient_accumulation_steps=2).train()
+    assert notes.steps == only_run().epochs[0].steps == 2
+    assert only_run().text("total_steps_planned") == ""
 
 
 @pytest.mark.parametrize(("epochs", "steps"), [(1, 3), (1.5, 5)])

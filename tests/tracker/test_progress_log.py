@@ -11,7 +11,7 @@ from fakes import FakeClock
 from greenlove_tracker.extrapolation.live import forecast_run
 from greenlove_tracker.meter import SimulatedMeter
 from greenlove_tracker.records import Counts, Flag, RowKind
-from greenlove_tracker.tracker.progress_log import ProgressLog, StepMark
+from greenlove_tracker.tracker.progress_log import ProgressLog, StepMark, step_marks
 from greenlove_tracker.tracker.recorder import Recorder
 
 
@@ -22,7 +22,7 @@ class Bench:
         self.clock, self.log = FakeClock(), ProgressLog()
         self.recorder = Recorder(
             self.clock,
-            self.log.add_row,
+            lambda row: self.log.add_row(row, step_marks(self.recorder, 0.0)),
             before_reading=lambda: None,
             grams_per_kwh=1.0,
             on_meter_failure=lambda error: None,
@@ -233,3 +233,68 @@ def test_a_forecast_costs_the_same_after_80_000_epochs_as_after_80():
     assert forecast.duration_s.point == pytest.approx(truth_s, rel=0.005)
     assert forecast.energy_kwh.point == pytest.approx(truth_s * 0.1 / 3600, rel=0.01)
     assert seconds[80_000] < 4 * seconds[80]
+
+
+def stepped(bench: Bench, step_s, tail_s: float = 0.0, n: int = 64) -> None:
+    """An epoch of so many steps, marked at each, and a validation behind the last."""
+    bench.recorder.start_epoch()
+    for i in range(n):
+        bench.clock.pass_s(step_s(i))
+        bench.recorder.count(Counts(1, 1, 32, None))
+        bench.log.add_epoch_steps(step_marks(bench.recorder, 0.0), bench.recorder.gap_before_open_s)
+    bench.clock.pass_s(tail_s)
+    bench.recorder.end_epoch()
+
+
+def test_the_first_epochs_are_eighths_whose_times_are_those_of_their_steps():
+    bench = Bench()
+    stepped(bench, lambda i: 5.0 if i == 0 else 1.0, n=65)
+    bench.clock.pass_s(3.0)
+    stepped(bench, lambda i: 1.0 if i < 32 else 2.0)
+    progress = bench.progress()
+    first, second = progress.blocks[:8], progress.blocks[8:]
+    assert [b.units for b in progress.blocks] == [0.125] * 16 and progress.done_units == 2
+    assert [b.active_s for b in first] == pytest.approx([8.0] * 8) and progress.startup_s == 5.0
+    assert [b.active_s for b in second] == pytest.approx([8.0] * 4 + [16.0] * 4)
+    assert [b.between_s for b in progress.blocks] == [None] * 7 + [3.0] + [None] * 8
+    assert [b.work for b in second] == pytest.approx([8 * 32.0] * 8)
+    assert progress.elapsed_s == 5.0 + 64.0 + 3.0 + 96.0 and not progress.has_unseen_ends
+    stepped(bench, lambda i: 1.0)
+    assert [b.units for b in bench.progress().blocks] == [1, 1, 1]
+
+
+def test_what_follows_the_last_step_of_an_epoch_is_spread_over_its_parts():
+    bench = Bench()
+    stepped(bench, lambda i: 1.0, tail_s=16.0, n=65)
+    progress = bench.progress()
+    assert [b.active_s for b in progress.blocks] == pytest.approx([10.0] * 8) and progress.has_unseen_ends
+
+
+def test_an_epoch_with_a_pause_or_with_few_marks_is_a_block():
+    bench = Bench()
+    bench.recorder.start_epoch()
+    for _ in range(40):
+        bench.clock.pass_s(1.0)
+        bench.recorder.count(Counts(1, 1, None, None))
+        bench.log.add_epoch_steps(step_marks(bench.recorder, 0.0), 0.0)
+    bench.recorder.pause_epoch()
+    bench.clock.pass_s(5.0)
+    bench.recorder.end_epoch()
+    stepped(bench, lambda i: 1.0, n=6)
+    assert blocks(bench.progress()) == [(1, 40.0, 0.0), (1, 6.0, None)]
+    assert pauses(bench.progress()) == [5.0, 0.0]
+
+
+def test_the_steps_of_the_first_epoch_are_parts_of_it_before_it_ends():
+    bench = Bench()
+    bench.recorder.start_epoch()
+    for _ in range(30):
+        bench.clock.pass_s(1.0)
+        bench.recorder.count(Counts(1, 1, None, None))
+        bench.log.add_epoch_steps(step_marks(bench.recorder, 0.0), 0.0)
+    progress = bench.log.in_first_epoch(4, 120.0, begun=0.5)
+    assert progress is not None and progress.done_units == pytest.approx(0.75) and progress.total_units == 4
+    assert sum(b.units for b in progress.blocks) == pytest.approx(29 / 120)
+    assert (progress.startup_s, progress.elapsed_s, progress.has_unseen_ends) == (1.0, 30.0, True)
+    bench.recorder.end_epoch()
+    assert bench.log.in_first_epoch(4, 120.0) is None

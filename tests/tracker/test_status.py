@@ -11,6 +11,7 @@ from itertools import pairwise
 import pytest
 from fakes import ScriptedMeter, gpu_energy, make_tracker, session, tick, train
 
+from greenlove_tracker.console import StatusLine
 from greenlove_tracker.forecasting import Estimate
 from greenlove_tracker.records import Counts
 
@@ -184,3 +185,17 @@ def test_steps_that_fit_are_counted_in_steps(clock, tmp_path, monkeypatch):
             tracker.step()
             tick()
         assert re.search(r" · fits with under 1%; 4[5-9]\d steps fit with 95% · ", session().status_text())
+
+
+def test_the_bar_moves_within_an_epoch_where_its_steps_are_known(clock, tmp_path, monkeypatch):
+    monkeypatch.setattr(StatusLine, "is_seen", True)
+    with make_tracker(clock, tmp_path, epochs=2, total_steps=1000) as tracker:
+        tracker.epoch_start()
+        bars = []
+        for n in range(500):
+            tracker.step()
+            if n in (99, 299, 499):
+                bars.append(session().status_text().count("━"))
+        tracker.epoch_end()
+        bars.append(session().status_text().count("━"))
+    assert bars == [1, 3, 5, 5]
