@@ -75,3 +75,16 @@ def test_a_live_forecast_loads_only_the_small_part_of_scipy():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
+
+
+def test_parts_that_hardly_differ_become_one_of_the_same_weight_mean_and_variance():
+    rng = np.random.default_rng(5)
+    parts = [(1.0, m, s, 30.0) for m, s in zip(rng.normal(10, 1, 500), rng.uniform(0.5, 1.5, 500), strict=True)]
+    whole = Mixture.of([*parts, (2.0, 30.0, 0.1, math.inf)])
+    merged = whole.merged(0.1 * whole.spread())
+    assert len(merged.weights) < 150 and math.inf in merged.freedoms
+    assert merged.spread() == pytest.approx(whole.spread(), rel=1e-9)
+    assert sum(w * m for w, m, *_ in merged.parts()) == pytest.approx(sum(w * m for w, m, *_ in whole.parts()))
+    for probability in (0.01, 0.025, 0.2, 0.5, 0.975, 0.995):
+        assert merged.quantile(probability) == pytest.approx(whole.quantile(probability), abs=0.02 * whole.spread())
+    assert whole.merged(0.0) is whole
