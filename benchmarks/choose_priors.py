@@ -84,8 +84,8 @@ def items_of(folder: Path) -> Iterator[Item]:
 
 def forecasts(items: Sequence[Item], priors: Mapping[str, float]) -> list[Estimate]:
     """Return the forecasts of all items with these priors."""
-    with patch.multiple(local_level, **priors), patch.object(local_level, "_TRENDS", local_level._TRENDS):
-        local_level._TRENDS = local_level._prior_trends()
+    with patch.multiple(local_level, **priors), patch.object(local_level, "_TRENDS", None):
+        local_level._TRENDS = local_level._prior_trends()  # of these priors
         totals = [live.total_duration(item.progress) for item in items]
     return [total.estimate(LEVEL, "s", Kind.PREDICTION) for total in totals]
 

@@ -10,6 +10,7 @@ import math
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -67,19 +68,13 @@ class Mixture:
     def merged(self, resolution: float) -> Mixture:
         """Return it with parts whose means and scales are the same within ``resolution`` as one each.
 
-        Each has their weight, mean and variance (West, Journal of the Royal Statistical Society B 55, 1993, §3.3): many
-        parts are slow to combine, and what differs by far less than the whole spreads makes no difference.
+        Many parts are slow to combine, and what differs by far less than the whole spreads makes no difference.
         """
-        weights, means, scales, freedoms = map(np.asarray, (self.weights, self.means, self.deviations, self.freedoms))
-        if not resolution > 0.0 or len(weights) < 2:
+        parts = np.array([self.weights, self.means, self.deviations, self.freedoms])
+        if not resolution > 0.0 or parts.shape[1] < 2:
             return self
-        places = np.round(np.array([means, scales]) / resolution)
-        _, group = np.unique(np.vstack([places, freedoms == math.inf]), axis=1, return_inverse=True)
-        sums = np.bincount(group, weights)
-        mean = np.bincount(group, weights * means) / sums
-        square = np.bincount(group, weights * (scales**2 + (means - mean[group]) ** 2)) / sums
-        freedom = np.bincount(group, weights * freedoms) / sums
-        return Mixture.of(list(zip(*(a.tolist() for a in (sums, mean, np.sqrt(square), freedom)), strict=True)))
+        keys = np.vstack([np.round(parts[1:3] / resolution), parts[3] == math.inf])
+        return Mixture.of(list(zip(*joined_by(keys, parts).tolist(), strict=True)))
 
     def spread(self) -> float:
         """Return the standard deviation about the mean, with each part's scale for its own."""
@@ -138,6 +133,39 @@ class Mixture:
         )
         least = 1e-12 * max(1e-300, float(np.abs(means).max()))
         return weights, means, np.maximum(deviations, least), freedoms
+
+
+def joined_by(keys: Array, parts: Array) -> Array:
+    """Return parts of a mixture, those of one key as one of their weight, mean and variance.
+
+    West, Journal of the Royal Statistical Society B 55, 1993, §3.3.
+
+    Args:
+        keys: of each part; shape (k, n).
+        parts: rows of weight, mean, scale and degrees of freedom; shape (4, n).
+    """
+    weights, means, scales, freedoms = parts
+    _, group = np.unique(keys, axis=1, return_inverse=True)
+    sums = np.bincount(group, weights)
+    mean = np.bincount(group, weights * means) / sums
+    square = np.bincount(group, weights * (scales**2 + (means - mean[group]) ** 2)) / sums
+    return np.array([sums, mean, np.sqrt(square), np.bincount(group, weights * freedoms) / sums])
+
+
+def lognormal_parts(
+    median: float, spread: float, quantiles: Sequence[float], beyond: float
+) -> list[tuple[float, float, float, float]]:
+    """Return normal parts, of equal weights, that stand for a lognormal distribution.
+
+    Args:
+        median: of it.
+        spread: standard deviation of the logarithm.
+        quantiles: of it, where the parts lie, from the least one on; each is as wide as half the way to the next.
+        beyond: where the one behind the last would lie, in that.
+    """
+    middles = [median * math.exp(spread * normal_quantile(q)) for q in quantiles]
+    widths = [(b - a) / 2 for a, b in pairwise([*middles, beyond * middles[-1]])]
+    return [(1 / len(middles), middle, width, math.inf) for middle, width in zip(middles, widths, strict=True)]
 
 
 def normal_quantile(probability: float) -> float:

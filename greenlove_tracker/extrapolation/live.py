@@ -16,6 +16,7 @@ from greenlove_tracker.extrapolation.distributions import (
     Array,
     Mixture,
     above_zero,
+    lognormal_parts,
     normal_density,
     normal_quantile,
     student_quantile,
@@ -56,7 +57,7 @@ _HAS_ENDS, _END_SHARE, _END_SPREAD = 0.3, 0.05, 1.0
 # And that all steps of the first epoch are slower than those of the others, as where it reads its data for the first
 # time; by how much, likewise.
 _IS_COLD, _COLD_EXCESS, _COLD_SPREAD = 0.05, 0.05, 1.0
-_QUANTILES = (1 / 6, 1 / 2, 5 / 6)
+_QUANTILES, _BEYOND = (1 / 6, 1 / 2, 5 / 6), 2.0  # that stand for a lognormal distribution
 _RESOLUTION = 0.1  # of a standard deviation: parts that differ by less are one, or a forecast takes 400 ms
 _IS_PART = 0.1  # an assumption: that a run resumes within an epoch, where nothing tells,
 _PARTS = (0.1, 0.3, 0.5, 0.7, 0.9)  # and what is then left of that epoch
@@ -99,7 +100,7 @@ def forecast_run(
         one_off_s=Estimate(startup_s, startup_s, startup_s, level, "s", Kind.CONFIDENCE),
         per_epoch_s=_estimate(outlook.per_unit, level, "s"),
         per_batch_s=None,
-        warnings=(*_warnings(progress, duration, outlook.are_ends_known), *outlook.warnings()),
+        warnings=tuple(outlook.warnings(duration)),
         backtest_error=None,
         method="live",
         degrees_of_freedom=len(progress.warm_blocks or progress.blocks) - 1,
@@ -173,11 +174,27 @@ class _Outlook:
                 total = total.merged(resolution).plus(more_s.merged(resolution)).merged(resolution)
         return total
 
-    def warnings(self) -> Iterator[ForecastWarning]:
-        """Yield what is not known of the work of a step, and of evaluations and checkpoints."""
-        yield from work_warnings(replace(self.progress, phases=self.plan), self.costs)
-        yield from pause_warnings(self.progress, self.pauses)
-        yield from interval_warnings(self.interval, "step" if self.progress.is_in_steps else "epoch")
+    def warnings(self, duration: Estimate) -> Iterator[ForecastWarning]:
+        """Yield what makes a forecast of a running training worse, and what is assumed in it."""
+        progress = self.progress
+        if len(progress.blocks) == 1 or len(progress.warm_blocks) <= 1:
+            message, advice = "what little is known may be a cold start", "it gets better as the run goes on"
+            if progress.may_be_part:
+                message += ", or the rest of an epoch in which the run resumed"
+                advice = "it gets better with the second epoch, or with total_steps= and first_step="
+            yield WarningCode.FEW.warning(message, advice)
+        if progress.has_unseen_ends and not self.are_ends_known:
+            message = "what comes at the end of an epoch, as a validation, was not seen yet: 0% to 20% of it is assumed"
+            yield WarningCode.GAPS.warning(message, "wait for the next epoch, or say it: Phase(epochs=…, eval_s=…)")
+        elif not progress.has_unseen_ends and all(block.between_s is None for block in progress.blocks):
+            message = "no gap between epochs was seen yet, so none is in this"
+            yield WarningCode.GAPS.warning(message, "wait for the next epoch")
+        if duration.relative_width > forecasting.WIDE_RELATIVE_WIDTH:
+            width = f"±{duration.relative_width / 2:.0%}" if duration.point > 0 else "beyond all bounds"
+            yield WarningCode.WIDE.warning(f"the interval is {width}", "it narrows as the run goes on", is_serious=True)
+        yield from work_warnings(replace(progress, phases=self.plan), self.costs)
+        yield from pause_warnings(progress, self.pauses)
+        yield from interval_warnings(self.interval, "step" if progress.is_in_steps else "epoch")
 
 
 def _time_per_unit(progress: Progress, prior: Forecast | None, costs: Costs | None) -> Mixture:
@@ -221,21 +238,15 @@ def _unseen_ends(
 
 def _share_of_ends(without: float) -> Mixture:
     """Return ``without`` plus what comes at the end of an epoch, as a share of the rest of it, as is assumed."""
-    ends = [(w, without + m, s, f) for w, m, s, f in _lognormal(_HAS_ENDS, _END_SHARE, _END_SPREAD)]
-    return Mixture.of([(1.0 - _HAS_ENDS, without, 0.0, math.inf), *ends])
-
-
-def _lognormal(weight: float, median: float, spread: float) -> list[tuple[float, float, float, float]]:
-    """Return parts of a mixture that stand for a lognormal distribution, of this weight together."""
-    middles = [median * math.exp(spread * normal_quantile(q)) for q in _QUANTILES]
-    widths = [(b - a) / 2 for a, b in zip(middles, [*middles[1:], 2.0 * middles[-1]], strict=True)]
-    return [(weight / len(middles), m, w, math.inf) for m, w in zip(middles, widths, strict=True)]
+    ends = lognormal_parts(_END_SHARE, _END_SPREAD, _QUANTILES, _BEYOND)
+    having = [(w * _HAS_ENDS, without + m, s, f) for w, m, s, f in ends]
+    return Mixture.of([(1.0 - _HAS_ENDS, without, 0.0, math.inf), *having])
 
 
 def _of_cold_epoch() -> Mixture:
     """Return the time of another epoch in that of the first, which may be slower as a whole, as is assumed."""
-    excess = _lognormal(_IS_COLD, _COLD_EXCESS, _COLD_SPREAD)
-    colder = [(weight, 1 / (1 + m), s / (1 + m) ** 2, f) for weight, m, s, f in excess]
+    excess = lognormal_parts(_COLD_EXCESS, _COLD_SPREAD, _QUANTILES, _BEYOND)
+    colder = [(w * _IS_COLD, 1 / (1 + m), s / (1 + m) ** 2, f) for w, m, s, f in excess]
     return Mixture.of([(1.0 - _IS_COLD, 1.0, 0.0, math.inf), *colder])
 
 
@@ -390,25 +401,6 @@ def _energy(progress: Progress, duration: Estimate) -> Estimate | None:
     upper = point + reach(duration.upper, power.upper)
     used = progress.used_kwh
     return Estimate(used + point, used + lower, used + upper, duration.level, "kWh", Kind.PREDICTION)
-
-
-def _warnings(progress: Progress, duration: Estimate, are_ends_known: bool) -> Iterator[ForecastWarning]:
-    """Yield what makes a forecast of a running training worse."""
-    if len(progress.blocks) == 1 or len(progress.warm_blocks) <= 1:
-        message, advice = "what little is known may be a cold start", "it gets better as the run goes on"
-        if progress.may_be_part:
-            message += ", or the rest of an epoch in which the run resumed"
-            advice = "it gets better with the second epoch, or with total_steps= and first_step="
-        yield WarningCode.FEW.warning(message, advice)
-    if progress.has_unseen_ends and not are_ends_known:
-        message = "what comes at the end of an epoch, as a validation, was not seen yet: 0% to 20% of it is assumed"
-        yield WarningCode.GAPS.warning(message, "wait for the next epoch, or say it: Phase(epochs=…, eval_s=…)")
-    elif not progress.has_unseen_ends and all(block.between_s is None for block in progress.blocks):
-        message = "no gap between epochs was seen yet, so none is in this"
-        yield WarningCode.GAPS.warning(message, "wait for the next epoch")
-    if duration.relative_width > forecasting.WIDE_RELATIVE_WIDTH:
-        width = f"±{duration.relative_width / 2:.0%}" if duration.point > 0 else "beyond all bounds"
-        yield WarningCode.WIDE.warning(f"the interval is {width}", "it narrows as the run goes on", is_serious=True)
 
 
 def forecast_sweep(outcomes: Sequence[float], n_runs: int, unit: str, *, level: float = forecasting.LEVEL) -> Estimate:

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-from greenlove_tracker.extrapolation.distributions import Array, Mixture
+from greenlove_tracker.extrapolation.distributions import Array, Mixture, joined_by
 
 # Priors, relative to the level; chosen on recorded runs, as docs/forecasting.md says.
 _NOISE, _NOISE_WEIGHT = 0.007, 2.0  # of a unit, worth so many observations
@@ -94,8 +94,7 @@ def future_mean(series: Series) -> Mixture:
 def _likely(futures: Array) -> Array:
     """Return the futures with weights for log weights, without those that hardly count, and those alike as one.
 
-    What is alike in degrees of freedom, and within half a standard deviation in mean and scale, becomes one
-    future of their weight, mean and variance (West, Journal of the Royal Statistical Society B 55, 1993, §3.3).
+    What is alike in degrees of freedom, and within half a standard deviation in mean and scale, becomes one.
     """
     futures = futures[:, np.argsort(-futures[0])]
     weights = np.exp(futures[0] - futures[0, 0])
@@ -104,11 +103,7 @@ def _likely(futures: Array) -> Array:
     weights, (means, deviations, freedoms) = weights[:n], futures[1:, :n]
     scales = np.round(2.0 * np.log(np.maximum(deviations, 1e-12)))
     places = np.round(2.0 * means / np.exp(scales / 2.0))
-    _, group = np.unique(np.array([freedoms, scales, places]), axis=1, return_inverse=True)
-    sums = np.bincount(group, weights)
-    mean = np.bincount(group, weights * means) / sums
-    square = np.bincount(group, weights * (deviations**2 + (means - mean[group]) ** 2)) / sums
-    return np.array([sums, mean, np.sqrt(square), np.bincount(group, weights * freedoms) / sums])
+    return joined_by(np.array([freedoms, scales, places]), np.array([weights, means, deviations, freedoms]))
 
 
 def _with_steps(futures: Array, remaining: float, size: float) -> Array:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from greenlove_tracker.extrapolation.distributions import Array, Mixture, normal_quantile
+from greenlove_tracker.extrapolation.distributions import Array, Mixture, lognormal_parts
 from greenlove_tracker.extrapolation.local_level import Series, future_mean
 from greenlove_tracker.forecasting import Block, Forecast, ForecastWarning, Progress, WarningCode
 from greenlove_tracker.format import duration, percent, plural
@@ -22,7 +22,7 @@ _UNKNOWN_SHARE = 0.15  # median of a lognormal distribution,
 _UNKNOWN_SPREAD = 1.1  # and the standard deviation of the logarithm: 95% between 1.7% and 130%
 TOLD_SPREAD = 0.1  # relative, of an evaluation whose length the plan says
 _PRIOR_SPREAD = 0.03  # and of one that an earlier run took
-_QUANTILES = (0.1, 0.3, 0.5, 0.7, 0.9)
+_QUANTILES, _BEYOND = (0.1, 0.3, 0.5, 0.7, 0.9), 2.5
 _ENOUGH = 2  # evaluations that were seen count alone; the first one may be cold
 _MOST_SEEN = 48  # evaluations that are told apart; earlier ones are left out
 _EXCESS = 3.0  # robust standard deviations above its neighbours', at which a block holds an evaluation
@@ -331,9 +331,7 @@ def _assumed_length(progress: Progress, unit_s: Sequence[float], done: float) ->
         for (_, end), phase, seconds in zip(spans(progress.phases), progress.phases, unit_s, strict=True)
         if phase.eval_every is not None and pauses_between(progress.phases, done, end, "eval")
     )
-    lengths = [between_s * _UNKNOWN_SHARE * math.exp(_UNKNOWN_SPREAD * normal_quantile(q)) for q in _QUANTILES]
-    widths = [(b - a) / 2 for a, b in zip(lengths, [*lengths[1:], 2.5 * lengths[-1]], strict=True)]
-    return Mixture.of([(1 / len(lengths), m, w, math.inf) for m, w in zip(lengths, widths, strict=True)])
+    return Mixture.of(lognormal_parts(between_s * _UNKNOWN_SHARE, _UNKNOWN_SPREAD, _QUANTILES, _BEYOND))
 
 
 def pause_warnings(progress: Progress, pauses: PlannedPauses | None) -> Iterator[ForecastWarning]:

@@ -172,16 +172,21 @@ class RunForecaster:
         if recorder.first_step is not None:
             steps, ended_s, _ = recorder.first_step
             self._progress.first_step = steps, ended_s - state.started_s
-        return self._progress.in_epochs(total, open_gap_s, pue=state.overhead, gpu_count=state.gpu_count)
+        return self._progress.in_epochs(total, open_gap_s, energy_factor=state.energy_factor, gpu_count=state.gpu_count)
 
     def _in_steps(self, total: int) -> Progress | None:
         state, recorder, progress = self._state, self._recorder, self._progress
         if recorder.first_step is None:
             return None
-        if recorder.is_metering and not progress.has_power and recorder.open_for_s() > _FIRST_ENERGY_S:
-            recorder.write_segment()  # or nothing would be known of its power for a minute
+        self._read_first_power()
         self._add_marks()
-        return progress.in_steps(total, pue=state.overhead, gpu_count=state.gpu_count)
+        return progress.in_steps(total, energy_factor=state.energy_factor, gpu_count=state.gpu_count)
+
+    def _read_first_power(self) -> None:
+        """Have the power of an open epoch read early: nothing would be known of it for a minute."""
+        recorder = self._recorder
+        if recorder.is_metering and not self._progress.has_power and recorder.open_for_s() > _FIRST_ENERGY_S:
+            recorder.write_segment()
 
     def _before_first_end(self, total: int) -> Progress | None:
         """Return the progress from the steps of the first epoch; None where they do not tell of it."""
@@ -189,11 +194,11 @@ class RunForecaster:
         steps, is_told = self._steps_per_epoch()
         if plan is None or not steps:
             return None
-        if recorder.is_metering and not self._progress.has_power and recorder.open_for_s() > _FIRST_ENERGY_S:
-            recorder.write_segment()  # or nothing would be known of its power for a minute
+        self._read_first_power()
         begun = max(0.0, plan.first_step / steps - plan.first_epoch) if plan.first_step else 0.0
-        pue, gpu_count = state.overhead, state.gpu_count
-        progress = self._progress.in_first_epoch(total, steps, begun, pue=pue, gpu_count=gpu_count)
+        progress = self._progress.in_first_epoch(
+            total, steps, begun, energy_factor=state.energy_factor, gpu_count=state.gpu_count
+        )
         if progress is None or progress.done_units >= (total if recorder.is_opened_by_step else 1.0):
             return None  # what was planned of it is done, and it goes on: its end will tell
         return progress if is_told or self._is_near_prior(progress) else None

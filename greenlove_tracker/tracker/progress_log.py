@@ -166,7 +166,7 @@ class _EpochSteps:
         first: the mark behind the loop's first call, until which all is start-up; None before.
         last: the latest.
         blocks: of the open epoch, in steps.
-        is_over: nothing is added any more.
+        is_over: nothing is added any more, for an epoch was cut off, and is done again.
     """
 
     def __init__(self) -> None:
@@ -206,10 +206,6 @@ class _EpochSteps:
             return ()
         stretch = (epoch.active_s - startup_s) / math.fsum(block.active_s for block in blocks)
         return tuple(replace(part, active_s=part.active_s * stretch) for part in _equal_parts(blocks, steps))
-
-    def give_up(self) -> None:
-        """Add nothing any more: an epoch was cut off, and is done again."""
-        self.is_over = True
 
 
 def _equal_parts(blocks: Sequence[Block], steps: float) -> list[Block]:
@@ -312,7 +308,7 @@ class ProgressLog:
         self._rows_s += row.duration_s
         if Flag.UNFINISHED in row.flags:
             self._open = None  # it is done again: what it took is lost time
-            self._epoch_steps.give_up()
+            self._epoch_steps.is_over = True
         elif row.kind is RowKind.EPOCH and self._open is not None:
             self._power.end_epoch(is_partly_metered=self._open.is_partly_metered)
             self._end_epoch(self._open)
@@ -388,14 +384,14 @@ class ProgressLog:
         self._wait_s += duration_s
 
     def in_epochs(
-        self, total: int, open_gap_s: float | None = None, *, pue: float = 1.0, gpu_count: int = 0
+        self, total: int, open_gap_s: float | None = None, *, energy_factor: float = 1.0, gpu_count: int = 0
     ) -> Progress:
         """Return the progress of a training of ``total`` epochs.
 
         Args:
             total: epochs of the whole training.
             open_gap_s: of the epoch that has begun, the gap before it that no row holds yet; None where none has.
-            pue: multiplies every energy, and what is assumed of the node with it.
+            energy_factor: multiplies every energy: PUE, and what is assumed of the node.
             gpu_count: GPUs.
         """
         blocks, settled_s, startup_s = list(self._epochs), self._settled_s, self._startup_s
@@ -412,7 +408,7 @@ class ProgressLog:
         in_parts = self._in_parts(blocks)
         if in_parts is not blocks and self._parts[0] and self._epoch_steps.first is not None:
             startup_s = self._epoch_steps.first.active_s
-        progress = self._progress(total, self._n_epochs, in_parts, settled_s, startup_s, pue, gpu_count)
+        progress = self._progress(total, self._n_epochs, in_parts, settled_s, startup_s, energy_factor, gpu_count)
         if in_parts is not blocks and self._n_epochs == 1:
             progress = replace(progress, is_of_first_epoch=True)
         is_unclear = self._resumed is not None and self._share_of_resumed(self._resumed.counts) is None
@@ -428,7 +424,7 @@ class ProgressLog:
         return result
 
     def in_first_epoch(
-        self, total: int, steps_per_epoch: float, begun: float = 0.0, *, pue: float = 1.0, gpu_count: int = 0
+        self, total: int, steps_per_epoch: float, begun: float = 0.0, *, energy_factor: float = 1.0, gpu_count: int = 0
     ) -> Progress | None:
         """Return the progress of a training of ``total`` epochs before the first one has ended, from its steps.
 
@@ -438,7 +434,7 @@ class ProgressLog:
             total: epochs of the whole training.
             steps_per_epoch: as planned.
             begun: the share of the first epoch that an earlier run did.
-            pue: as for ``in_epochs``.
+            energy_factor: as for ``in_epochs``.
             gpu_count: likewise.
         """
         stepped, first = self._epoch_steps, self._epoch_steps.first
@@ -448,7 +444,7 @@ class ProgressLog:
         done = begun + stepped.last.steps / steps_per_epoch
         if stepped.last.active_s - first.active_s < _LEAST_STEPPED_S:
             return None
-        progress = self._progress(total, done, blocks, stepped.last.at_s, first.active_s, pue, gpu_count)
+        progress = self._progress(total, done, blocks, stepped.last.at_s, first.active_s, energy_factor, gpu_count)
         return replace(progress, is_of_first_epoch=True)
 
     def _resumed_block(self, first: _EpochTimes, between_s: float | None) -> Block:
@@ -485,10 +481,10 @@ class ProgressLog:
         shares = [a / b for a, b in zip(mine, whole, strict=True) if a and b]
         return min(1.0, max(shares)) if shares else None
 
-    def in_steps(self, total: int, *, pue: float = 1.0, gpu_count: int = 0) -> Progress:
+    def in_steps(self, total: int, *, energy_factor: float = 1.0, gpu_count: int = 0) -> Progress:
         """Return the progress of a training of ``total`` steps."""
         first, last = self._first_step or StepMark(0, 0.0), self._last_step or StepMark(0, 0.0)
-        progress = self._progress(total, last.steps, self._steps, last.at_s, first.active_s, pue, gpu_count)
+        progress = self._progress(total, last.steps, self._steps, last.at_s, first.active_s, energy_factor, gpu_count)
         return replace(progress, is_in_steps=True)
 
     def _progress(
@@ -498,7 +494,7 @@ class ProgressLog:
         blocks: list[Block],
         elapsed_s: float,
         startup_s: float,
-        pue: float,
+        energy_factor: float,
         gpu_count: int,
     ) -> Progress:
         used_kwh, stretches = None, self._power.stretches()
@@ -506,6 +502,6 @@ class ProgressLog:
             seconds, energies_kwh = map(math.fsum, zip(*stretches, strict=True))
             mean_w = w_from_kwh_s(energies_kwh, seconds) or 0.0
             unmetered_s = elapsed_s - self._metered_s  # negative: of an epoch that is open
-            used_kwh = (self._metered_kwh + kwh_from_w_s(mean_w, unmetered_s)) * pue
-        metered = tuple((s, (w_from_kwh_s(kwh, s) or 0.0) * pue) for s, kwh in stretches)
+            used_kwh = (self._metered_kwh + kwh_from_w_s(mean_w, unmetered_s)) * energy_factor
+        metered = tuple((s, (w_from_kwh_s(kwh, s) or 0.0) * energy_factor) for s, kwh in stretches)
         return Progress(total, done, tuple(blocks), startup_s, elapsed_s, metered, used_kwh, gpu_count)

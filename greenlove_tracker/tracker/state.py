@@ -123,7 +123,7 @@ class RunState:
         return self.clock.perf_s() - self.started_s - self.other_runs_s
 
     @property
-    def overhead(self) -> float:
+    def energy_factor(self) -> float:
         """The energy that is counted, in that of the metered components: with the rest of the node, and PUE."""
         return self.node_factor * self.factors.pue
 
@@ -135,7 +135,7 @@ class RunState:
     def consumption(self, metered_kwh: float | None) -> Mapping[str, float | None]:
         """Return the run's consumption so far, by quantity; None where it is not known."""
         factors, elapsed_s = self.factors, self.elapsed_s
-        energy_kwh = None if metered_kwh is None else metered_kwh * self.overhead
+        energy_kwh = None if metered_kwh is None else metered_kwh * self.energy_factor
         return {
             "duration_s": elapsed_s,
             "energy_kwh": energy_kwh,

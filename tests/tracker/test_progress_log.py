@@ -146,9 +146,9 @@ def test_steps_are_timed_to_their_ends_and_without_pauses():
 def test_energy_so_far_is_estimated_where_it_was_not_metered_and_has_the_pue():
     log = ProgressLog()
     log.add_row(epoch_row(1, kwh=None))
-    assert log.in_epochs(4, pue=1.5).used_kwh is None
+    assert log.in_epochs(4, energy_factor=1.5).used_kwh is None
     log.add_row(epoch_row(2, kwh=0.001))
-    progress = log.in_epochs(4, pue=1.5)
+    progress = log.in_epochs(4, energy_factor=1.5)
     assert progress.used_kwh == pytest.approx(2 * 0.0015)
     assert progress.metered == ((10.0, pytest.approx(0.0015 * 3.6e6 / 10)),)
 
@@ -270,13 +270,17 @@ def test_what_follows_the_last_step_of_an_epoch_is_spread_over_its_parts():
     assert [b.active_s for b in progress.blocks] == pytest.approx([10.0] * 8) and progress.has_unseen_ends
 
 
-def test_an_epoch_with_a_pause_or_with_few_marks_is_a_block():
-    bench = Bench()
+def begin_epoch_of_steps(bench, n):
     bench.recorder.start_epoch()
-    for _ in range(40):
+    for _ in range(n):
         bench.clock.pass_s(1.0)
         bench.recorder.count(Counts(1, 1, None, None))
         bench.log.add_epoch_steps(step_marks(bench.recorder, 0.0), 0.0)
+
+
+def test_an_epoch_with_a_pause_or_with_few_marks_is_a_block():
+    bench = Bench()
+    begin_epoch_of_steps(bench, 40)
     bench.recorder.pause_epoch()
     bench.clock.pass_s(5.0)
     bench.recorder.end_epoch()
@@ -287,11 +291,7 @@ def test_an_epoch_with_a_pause_or_with_few_marks_is_a_block():
 
 def test_the_steps_of_the_first_epoch_are_parts_of_it_before_it_ends():
     bench = Bench()
-    bench.recorder.start_epoch()
-    for _ in range(30):
-        bench.clock.pass_s(1.0)
-        bench.recorder.count(Counts(1, 1, None, None))
-        bench.log.add_epoch_steps(step_marks(bench.recorder, 0.0), 0.0)
+    begin_epoch_of_steps(bench, 30)
     progress = bench.log.in_first_epoch(4, 120.0, begun=0.5)
     assert progress is not None and progress.done_units == pytest.approx(0.75) and progress.total_units == 4
     assert sum(b.units for b in progress.blocks) == pytest.approx(29 / 120)
