@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import builtins
+import contextlib
 import os
+import re
 import shlex
 import signal
 import subprocess
@@ -18,7 +20,9 @@ from pathlib import Path
 from typing import Any
 
 from greenlove_tracker.config import Settings
-from greenlove_tracker.errors import NoSuchScriptError, UsageError
+from greenlove_tracker.errors import BudgetExceeded, NoSuchScriptError, UsageError
+from greenlove_tracker.integrations.pytorch import PyTorchHooks
+from greenlove_tracker.integrations.training_loops import LoopDetector
 from greenlove_tracker.job import find_ranks
 from greenlove_tracker.records import Field, RunStatus
 from greenlove_tracker.shadowing import give_way
@@ -44,7 +48,22 @@ class ScriptOutcome:
     by_signal: int | None = None
 
 
-def run_script(path: str, arguments: Sequence[str], settings: Settings) -> ScriptOutcome:
+@dataclass(frozen=True, slots=True)
+class LoopOptions:
+    """What is done about the training loop of a script that marks no epochs.
+
+    Attributes:
+        are_seen: its epochs are found from its data loaders and optimizers.
+        epochs: that it trains; None: as its own arguments say, where they do.
+    """
+
+    are_seen: bool = True
+    epochs: int | None = None
+
+
+def run_script(
+    path: str, arguments: Sequence[str], settings: Settings, loops: LoopOptions = LoopOptions()
+) -> ScriptOutcome:
     """Run a Python file in this process: its ``sys.argv``, ``sys.path[0]`` and ``__main__`` are its own.
 
     A directory with a ``__main__.py`` is run as Python does.
@@ -69,10 +88,12 @@ def run_script(path: str, arguments: Sequence[str], settings: Settings) -> Scrip
         main.__package__ = ""
     sys.path[0] = str(script.absolute().parent if is_directory else script.resolve().parent)
     argv = [path, *arguments]
-    return _run(lambda: compile(source, file, "exec", dont_inherit=True), main, argv, settings, argv)
+    return _run(lambda: compile(source, file, "exec", dont_inherit=True), main, argv, settings, argv, loops)
 
 
-def run_module(name: str, arguments: Sequence[str], settings: Settings) -> ScriptOutcome:
+def run_module(
+    name: str, arguments: Sequence[str], settings: Settings, loops: LoopOptions = LoopOptions()
+) -> ScriptOutcome:
     """Run a module or a package's ``__main__`` in this process, as ``python -m`` does.
 
     Raises:
@@ -92,7 +113,7 @@ def run_module(name: str, arguments: Sequence[str], settings: Settings) -> Scrip
         raise UsageError(f"module {name} is not Python source")
     main = _main_module(spec.origin, spec)
     argv = [spec.origin, *arguments]
-    return _run(lambda: loader.get_code(spec.name), main, argv, settings, ["-m", name, *arguments])
+    return _run(lambda: loader.get_code(spec.name), main, argv, settings, ["-m", name, *arguments], loops)
 
 
 def run_command(command: Sequence[str], settings: Settings) -> ScriptOutcome:
@@ -153,25 +174,36 @@ def _start_session(settings: Settings, shown: Sequence[str], mode: RunMode) -> S
 
 
 def _run(
-    get_code: Callable[[], Any], main: types.ModuleType, argv: list[str], settings: Settings, shown: Sequence[str]
+    get_code: Callable[[], Any],
+    main: types.ModuleType,
+    argv: list[str],
+    settings: Settings,
+    shown: Sequence[str],
+    loops: LoopOptions,
 ) -> ScriptOutcome:
+    planned = _plan(argv[1:], loops.epochs)
     ours = give_way()
     try:
-        return _run_tracked(get_code, main, argv, settings, shown)
+        session = _start_session(settings, shown, RunMode.RUNNER)
+        os.environ[RUN_DIR_VARIABLE] = str(session.run_dir)  # processes that the script starts are part of the run
+        sys.argv = argv
+        sys.modules["__main__"] = main
+        watched = _WatchedLoops(session, planned) if loops.are_seen else contextlib.nullcontext()
+        return _run_tracked(get_code, main, session, watched)
     finally:
         for name, module in ours.items():  # for what is said at the end
             sys.modules.setdefault(name, module)
 
 
 def _run_tracked(
-    get_code: Callable[[], Any], main: types.ModuleType, argv: list[str], settings: Settings, shown: Sequence[str]
+    get_code: Callable[[], Any],
+    main: types.ModuleType,
+    session: Session,
+    watched: contextlib.AbstractContextManager[object],
 ) -> ScriptOutcome:
-    session = _start_session(settings, shown, RunMode.RUNNER)
-    os.environ[RUN_DIR_VARIABLE] = str(session.run_dir)  # processes that the script starts are part of the run
-    sys.argv = argv
-    sys.modules["__main__"] = main
     try:
-        exec(get_code(), main.__dict__)  # noqa: S102  # running the user's script is what we are for
+        with watched:
+            exec(get_code(), main.__dict__)  # noqa: S102  # running the user's script is what we are for
     except SystemExit as end:
         status, number = status_of(SystemExit, end)
         session.finish(status, number)
@@ -184,6 +216,76 @@ def _run_tracked(
         return ScriptOutcome(session, 128 + signal.SIGINT if by_signal else 1, by_signal)
     session.finish(RunStatus.FINISHED, 0)
     return ScriptOutcome(session, 0)
+
+
+class _WatchedLoops:
+    """``with``: epochs of the script's own loops are found, and the log says whether there were any."""
+
+    def __init__(self, session: Session, planned: _PlannedLength | None) -> None:
+        self._session, self._planned = session, planned
+        self._detector = LoopDetector(session)
+        self._detector.on_first_epoch = self._plan
+        warn_once = session.state.warn_once
+        self._hooks = PyTorchHooks(self._detector, lambda error: warn_once.internal_error("loops", error))
+
+    def __enter__(self) -> None:
+        self._hooks.__enter__()
+
+    def __exit__(self, *error: object) -> None:
+        self._hooks.__exit__(*error)
+        session, detector = self._session, self._detector
+        try:
+            with contextlib.suppress(BudgetExceeded, SystemExit):  # the script has ended already
+                detector.finish()
+            if "has_parts" not in session.writer.fields and not session.is_finished:
+                is_torch = "no optimizer step of PyTorch" if self._hooks.has_torch else "nothing: PyTorch is not used"
+                seen = "epochs" if detector.n_epochs else "steps" if detector.n_steps else is_torch
+                session.write_fields([Field("loops_seen", seen)])
+        except Exception as problem:
+            session.state.warn_once.internal_error("loops", problem)
+
+    def _plan(self) -> None:
+        if self._planned is not None:
+            self._session.plan_job(self._planned.plan, self._planned.source)
+
+
+@dataclass(frozen=True, slots=True)
+class _PlannedLength:
+    """How long the training is, and where that is from."""
+
+    plan: Plan
+    source: str
+
+
+# What scripts call their length; a number of any other name may mean something else.
+_EPOCHS = {"epochs", "num_epochs", "n_epochs", "nepochs", "max_epochs", "total_epochs", "num_train_epochs"}
+_STEPS = {"max_steps", "total_steps", "max_train_steps", "num_train_steps", "max_iters", "train_iters"}
+_RESUMING = {"resume", "resume_from", "resume_from_checkpoint", "start_epoch", "initial_epoch", "init_from"}
+_ARGUMENT = re.compile(r"[-+]{0,2}(?:[A-Za-z_]\w*\.)*([A-Za-z_][\w-]*)(?:=(.*))?", re.DOTALL)
+
+
+def _plan(arguments: Sequence[str], epochs: int | None) -> _PlannedLength | None:
+    """Return the length that was given, or that the script's own arguments say unmistakably; None where they do not."""
+    if epochs is not None:
+        return _PlannedLength(Plan(epochs), "--epochs")
+    found: dict[str, set[tuple[int, str]]] = {"epochs": set(), "steps": set()}
+    for word, following in zip(arguments, [*arguments[1:], ""], strict=True):
+        match = _ARGUMENT.fullmatch(word)
+        name = match[1].replace("-", "_") if match else ""
+        if match is None or (match[2] is None and not word.startswith("-")):
+            continue
+        if name in _RESUMING:
+            return None  # the number is of all epochs, and some may be done
+        unit = "epochs" if name in _EPOCHS else "steps" if name in _STEPS else ""
+        value = following if match[2] is None else match[2]
+        if unit and re.fullmatch(r"\d{1,15}(?:\.0*)?", value) and float(value) > 0:
+            found[unit].add((int(float(value)), word if match[2] is not None else f"{word} {value}"))
+    lengths = [(unit, *one) for unit, several in found.items() for one in several]
+    if len(lengths) != 1:
+        return None
+    unit, length, text = lengths[0]
+    plan = Plan(length) if unit == "epochs" else Plan(total_steps=length)
+    return _PlannedLength(plan, f"the script's argument {text}")
 
 
 def _show_traceback(error: BaseException) -> None:

@@ -95,6 +95,8 @@ def _settings_options(function: Callable[..., None]) -> Callable[..., None]:
     context_settings={"allow_interspersed_args": False},
 )
 @_settings_options
+@click.option("--epochs", type=int, help="that the script trains, for its forecast; default: as its own arguments say")
+@click.option("--no-auto", is_flag=True, help="do not look for epochs in a script that marks none")
 @click.option("-m", "module", is_flag=True, help="what follows is a module, as in python -m")
 @click.argument(
     "command",
@@ -104,7 +106,9 @@ def _settings_options(function: Callable[..., None]) -> Callable[..., None]:
     metavar="{SCRIPT | -m MODULE | -- COMMAND} [ARGUMENTS]...",
 )
 @click.pass_context
-def run(ctx: click.Context, /, module: bool, command: tuple[str, ...], **options: Any) -> None:
+def run(
+    ctx: click.Context, /, module: bool, command: tuple[str, ...], epochs: int | None, no_auto: bool, **options: Any
+) -> None:
     """Run a script, a module (-m) or, after --, any command, and track it.
 
     \b
@@ -112,21 +116,27 @@ def run(ctx: click.Context, /, module: bool, command: tuple[str, ...], **options
     greenlove run -m package.train --lr 3e-4
     greenlove run -- torchrun --nproc-per-node 4 train.py
 
-    Options after the script are the script's own, and so are its output, its exit code and its end by a signal. Each
-    epoch by itself is seen where the script marks its epochs with a Tracker. Every other setting is a variable
-    GREENLOVE_<NAME> or a line in greenlove.toml.
+    Options after the script are the script's own, and so are its output, its exit code and its end by a signal. Epochs
+    are seen where a script in PyTorch iterates over a DataLoader, or marks them with a Tracker; not behind --. Every
+    other setting is a variable GREENLOVE_<NAME> or a line in greenlove.toml.
     """  # noqa: D301  # click wants the backspace itself
     from greenlove_tracker import runner
+    from greenlove_tracker.errors import whole_number
     from greenlove_tracker.tracker.state import WarnOnce
 
+    if epochs is not None:
+        whole_number("--epochs", epochs)
+        if ctx.meta["is_command"] or no_auto:
+            raise UsageError("--epochs is of the epochs that are seen in a script, and none are looked for here")
+    loops = runner.LoopOptions(are_seen=not no_auto, epochs=epochs)
     try:
         settings = load_settings(options)
         if ctx.meta["is_command"]:
             outcome = runner.run_command(command, settings)
         elif module:
-            outcome = runner.run_module(command[0], command[1:], settings)
+            outcome = runner.run_module(command[0], command[1:], settings, loops)
         else:
-            outcome = runner.run_script(command[0], command[1:], settings)
+            outcome = runner.run_script(command[0], command[1:], settings, loops)
     except UsageError as error:  # before anything was run
         if error.is_in([name for name, value in options.items() if value is not None]):
             raise

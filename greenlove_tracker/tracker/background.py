@@ -16,6 +16,7 @@ from greenlove_tracker.tracker.state import RunState
 from greenlove_tracker.tracker.status import StatusPrinter
 
 SEGMENT_S = 60.0  # kill -9 loses at most this much of an epoch
+_LONGEST_MARK_S = 600.0  # and this much of what may turn out to be the beginning of one
 BUDGET_SEGMENT_S = 5.0  # what is used is known this often where there is a budget to hold
 TICK_S = 1.0  # rows are brought to the disk this often
 
@@ -98,8 +99,9 @@ class BackgroundWorker:
             is_suspended = recorder.is_suspended
             if not is_suspended:
                 self._follow_visible_gpus()  # before a reading, which is of the GPUs that are named then
-            if not is_suspended and recorder.open_for_s() >= (BUDGET_SEGMENT_S if state.limits else SEGMENT_S):
-                recorder.write_segment()
+            open_s = recorder.open_for_s()
+            if not is_suspended and open_s >= (BUDGET_SEGMENT_S if state.limits else SEGMENT_S):
+                recorder.write_segment(keeps_mark=open_s < (SEGMENT_S if state.limits else _LONGEST_MARK_S))
             unsynced = self._writer.unsynced()
         self._writer.wait_for_disk(unsynced)  # without the lock: a slow disk must not hold the training up
         if is_suspended:

@@ -14,7 +14,7 @@ from greenlove_tracker.errors import MeterError, TrackerStateError
 from greenlove_tracker.logs.writer import timestamp
 from greenlove_tracker.meter import Meter
 from greenlove_tracker.meter.base import longest_hole_s
-from greenlove_tracker.records import UNKNOWN_ENERGY, Clock, Counts, Energy, Flag, Row, RowKind
+from greenlove_tracker.records import UNKNOWN_ENERGY, Clock, Counts, Energy, Flag, Row, RowKind, sum_energies
 from greenlove_tracker.units import gco2e_from_kwh
 
 _UNMETERED_S = 0.01  # what a meter that starts at once may miss at the beginning without a row of its own
@@ -97,6 +97,7 @@ class Recorder:
         self._loading_before_s = 0.0  # up to the last boundary
         self._boundary = _Boundary(*started) if started else self._now()
         self._gap = _MeteredSpan("", 0.0, UNKNOWN_ENERGY, frozenset())
+        self._before_mark: _MeteredSpan | None = None
         self._counts, self._counts_in_rows = Counts(), Counts()
         self._gpu_was_read = self._is_finished = False
         self.epoch: int | None = None
@@ -144,11 +145,27 @@ class Recorder:
     def _loading_until(self, perf_s: float) -> float:
         return self._loaded_s + (perf_s - self._loading_from_s if self._n_loading else 0.0)
 
-    def start_epoch(self) -> None:
-        """Close the gap and open the next epoch; none is open."""
-        try:
+    def mark(self) -> None:
+        """Note that an epoch may have begun now: ``start_epoch(at_mark=True)`` opens it from here, once that is known.
+
+        Another mark replaces this one. It holds between two epochs, and only until something else is written.
+        """
+        if self.epoch is None and not self._is_finished:
             self._wait_for_device()
-            self._gap = self._close_span()
+            self._before_mark = self._close_gap()
+
+    def start_epoch(self, *, at_mark: bool = False) -> None:
+        """Close the gap and open the next epoch; none is open.
+
+        Args:
+            at_mark: it has begun where ``mark()`` was called last; without such a call, now.
+        """
+        try:
+            if at_mark and self._before_mark is not None:
+                self._gap, self._before_mark = self._before_mark, None
+            else:
+                self._wait_for_device()
+                self._gap = self._close_gap()
         finally:  # an error of ours costs a row, and not the order of all that follow
             self._open_epoch()
 
@@ -226,12 +243,24 @@ class Recorder:
         """All that the loop told of so far: steps, batches, samples and tokens."""
         return self._counts_in_rows + self._counts
 
-    def write_segment(self) -> None:
-        """Write the part of the open epoch, or of the gap, that has passed, as a row of its own."""
+    def write_segment(self, *, keeps_mark: bool = False) -> None:
+        """Write the part of the open epoch, or of the gap, that has passed, as a row of its own.
+
+        Args:
+            keeps_mark: what has passed since a mark, which may be an epoch's, is written only once that is known.
+        """
         if self.epoch is not None and not self.is_paused:
             self._emit_epoch(RowKind.SEGMENT)
-        elif not self._is_finished:  # a meter that comes up behind the tail has nothing to measure
+        elif self._is_finished:  # a meter that comes up behind the tail has nothing to measure
+            pass
+        elif self._before_mark is None:
             self._emit_gap(RowKind.GAP)
+        else:
+            if not keeps_mark:
+                self._emit_gap(RowKind.GAP)
+            elif self._before_mark.duration_s > 0:
+                self._write_gap(RowKind.GAP, self._before_mark)
+            self._before_mark = _MeteredSpan(timestamp(self._boundary.utc_s), 0.0, UNKNOWN_ENERGY, frozenset())
 
     @property
     def is_metering(self) -> bool:
@@ -326,9 +355,12 @@ class Recorder:
         self._emit_gap(RowKind.GAP, frozenset({Flag.WAITING}))
 
     def _emit_gap(self, kind: RowKind, more_flags: frozenset[str] = frozenset()) -> None:
-        gap = self._close_span()
+        gap = self._close_gap()
         if self.is_paused:
             self.paused_s += gap.duration_s
+        self._write_gap(kind, gap, more_flags)
+
+    def _write_gap(self, kind: RowKind, gap: _MeteredSpan, more_flags: frozenset[str] = frozenset()) -> None:
         flags = (gap.flags - _OF_EPOCHS_ALONE) | more_flags
         self._emit(
             Row(kind, None, gap.started_at, gap.duration_s, gap.energy, 0.0, Counts(), UNKNOWN_ENERGY, None, flags)
@@ -336,6 +368,19 @@ class Recorder:
 
     def _now(self) -> _Boundary:
         return _Boundary(self._clock.perf_s(), self._clock.utc_s())
+
+    def _close_gap(self) -> _MeteredSpan:
+        """Close the gap; what lay before a mark from which no epoch began is part of it."""
+        before, self._before_mark = self._before_mark, None
+        span = self._close_span()
+        if before is None or before.duration_s == 0:
+            return span
+        if before.energy.is_known != span.energy.is_known:  # a row is wholly metered or not at all
+            self._write_gap(RowKind.GAP, before)
+            return span
+        flags = (before.flags | span.flags) - ({Flag.SHORT} - (before.flags & span.flags))
+        energy = sum_energies((before.energy, span.energy))
+        return _MeteredSpan(before.started_at, before.duration_s + span.duration_s, energy, flags)
 
     def _close_span(self) -> _MeteredSpan:
         """Close the current span and begin the next."""

@@ -103,6 +103,8 @@ class Session:
         self.state: RunState
         self.job = open_job() if mode is RunMode.OWN else None
         self.parts: list[RunSummary] = []
+        self._n_explorations = 0  # that go on beside this job
+        self._beside = open_job() if mode is RunMode.EXPLORATION else None
         in_background = clock is None and (self.job is None or self.job._in_background)
         self._in_background: bool = in_background
         self._shares_clock = clock is None
@@ -165,6 +167,8 @@ class Session:
         self._worker = BackgroundWorker(
             state, recorder, self.writer, forecaster, self._budgets, self._status, follow_gpus
         )
+        if self._beside is not None:
+            self._beside._n_explorations += 1
         self._start(in_background=in_background)
 
     def _start(self, *, in_background: bool) -> None:
@@ -269,6 +273,51 @@ class Session:
                 self._close_open_epoch(recorder)
             recorder.start_epoch()
             self._warn_beyond_plan(recorder.epochs_done + 1)
+
+    # An observer tells that an epoch has begun once it has seen a step of it, and what looked like one may be none.
+
+    def mark(self) -> None:
+        """Note that an epoch may have begun now."""
+        with self.tracked_call as recorder:
+            recorder.mark()
+
+    def start_epoch_at_mark(self) -> None:
+        """Open the epoch that has begun where ``mark()`` was called last; without such a call, now."""
+        with self.tracked_call as recorder:
+            recorder.start_epoch(at_mark=True)
+            self._warn_beyond_plan(recorder.epochs_done + 1)
+
+    def abandon_epoch(self) -> None:
+        """Close the open epoch as unfinished: it counts as none."""
+        with self.tracked_call as recorder:
+            recorder.abandon_epoch()
+
+    def act_on_overruns(self) -> None:
+        """Stop where the background thread found a budget overrun, and the training is to stop then.
+
+        Raises:
+            BudgetExceeded: then.
+        """
+        if self._budgets.overruns:
+            self._act_on_overruns()
+
+    def plan_job(self, plan: Plan, source: str) -> None:
+        """Note how long the training is that this job turns out to be.
+
+        Args:
+            plan: of it.
+            source: where the number is from, for the log.
+        """
+        with self.tracked_call:
+            self.state.plan = plan
+            self.state.factors = replace(self.state.factors, epochs_planned=plan.epochs)
+            known = {"epochs_planned": plan.epochs, "total_steps_planned": plan.total_steps, "plan_source": source}
+            self.writer.write_fields([Field(name, schema.cell(value)) for name, value in known.items() if value])
+
+    @property
+    def is_elsewhere(self) -> bool:
+        """True where what happens is not this run's: its script tracks or explores by itself, or the run is over."""
+        return self.is_finished or self._n_explorations > 0 or "has_parts" in self.writer.fields
 
     def _close_open_epoch(self, recorder: Recorder) -> None:
         """Close an epoch that was not ended: by a ``continue`` in the loop, or in a cell that was interrupted."""
@@ -422,6 +471,7 @@ class Session:
         with self.tracked_call as recorder:
             if "has_parts" not in self.writer.fields:
                 self.writer.write_fields([Field("has_parts", schema.cell(True))])
+            recorder.abandon_epoch()  # one that was seen in the script, which marks its own from now on
             recorder.suspend()
         return self.recorder.boundary
 
@@ -494,6 +544,8 @@ class Session:
             guard.release(self)
             if self.job is not None:
                 self.job._go_on(self)
+            if self._beside is not None:
+                self._beside._n_explorations -= 1
         if self.shows_final_screen and status is not RunStatus.SUPERSEDED:
             self.show_final_screen()
 

@@ -1,0 +1,350 @@
+"""Hears what a plain PyTorch script does, without touching it: passes over its ``DataLoader``s, and optimizer steps.
+
+Nothing is imported: the hooks are put in place while the script itself imports torch. Optimizers have hooks of their
+own for this. Data loaders have none: ``DataLoader.__iter__`` and the ``__next__`` of its iterators are replaced by ones
+that call them and tell of it, and so is the ``__iter__`` of a subclass where it is a generator. What they return, raise
+and draw from a random state is torch's own.
+
+Batches count where they reach the script. A subclass that fetches ahead in its own ``__iter__``, as accelerate's do, is
+heard where it hands a batch on, and the loader inside it is not.
+"""
+
+from __future__ import annotations
+
+import functools
+import gc
+import os
+import sys
+import threading
+import types
+import weakref
+from collections.abc import Callable, Generator, Iterator
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec
+from typing import Any, Self
+
+from greenlove_tracker.errors import BudgetExceeded
+from greenlove_tracker.integrations.training_loops import LoaderPass, LoopDetector
+
+_LOADERS, _OPTIMIZERS = "torch.utils.data.dataloader", "torch.optim.optimizer"
+_FOLLOWED = "_greenlove_followed"  # in a loader's iterator: its pass, and what counts its samples
+
+
+class PyTorchHooks:
+    """The hooks of this process; they are put in place when torch is imported, and do nothing in a child of it.
+
+    Args:
+        detector: is told what happens.
+        on_error: called once with an error of ours; nothing is heard any more then.
+
+    Attributes:
+        has_torch: torch was imported.
+    """
+
+    def __init__(self, detector: LoopDetector, on_error: Callable[[Exception], None]) -> None:
+        self._detector, self._on_error = detector, on_error
+        self._is_on = False
+        self._inside = threading.local()  # depth: how many loaders of subclasses are fetching on this thread
+        self._collecting: set[int] = set()  # threads in a run of the garbage collector
+        self._restore: list[Callable[[], object]] = []
+        self._watcher: _ImportWatcher | None = None
+        self._end: BaseException | None = None  # to be raised where the script sees it
+        self.has_torch = False
+
+    def __enter__(self) -> Self:
+        self._is_on = True
+        targets: dict[str, Callable[[types.ModuleType], None]] = {
+            _LOADERS: functools.partial(self._tell, self._hook_loaders),
+            _OPTIMIZERS: functools.partial(self._tell, self._hook_optimizers),
+        }
+        for name in [name for name in targets if name in sys.modules]:
+            targets.pop(name)(sys.modules[name])
+        self._watcher = _ImportWatcher(targets)
+        sys.meta_path.insert(0, self._watcher)
+        gc.callbacks.append(self._note_collection)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._is_on = False
+        if self._watcher in sys.meta_path:
+            sys.meta_path.remove(self._watcher)
+        if self._note_collection in gc.callbacks:
+            gc.callbacks.remove(self._note_collection)
+        while self._restore:
+            self._restore.pop()()
+
+    # -- where the hooks are -------------------------------------------------------------------------------------
+
+    def _hook_optimizers(self, module: types.ModuleType) -> None:
+        self.has_torch = True
+
+        def begins(optimizer: object, args: object, kwargs: object) -> None:
+            if self._is_on:
+                self._tell(self._detector.step_begins, optimizer)
+
+        def ended(optimizer: object, args: object, kwargs: object) -> None:
+            if self._is_on:
+                self._tell(self._detector.step_ended, optimizer)
+                self._end_if_asked()
+
+        for register, hook in (
+            (module.register_optimizer_step_pre_hook, begins),
+            (module.register_optimizer_step_post_hook, ended),
+        ):
+            self._restore.append(register(hook).remove)
+
+    def _hook_loaders(self, module: types.ModuleType) -> None:
+        self.has_torch = True
+        loader_class, iterator_class = module.DataLoader, module._BaseDataLoaderIter
+        self._replace(loader_class, "__iter__", self._loader_iter(loader_class.__iter__))
+        self._replace(iterator_class, "__next__", self._iterator_next(iterator_class.__next__))
+        for subclass in _subclasses(loader_class):
+            self._hook_subclass(subclass)
+        self._hook_new_subclasses(loader_class)
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(after_in_child=self._leave_child)
+
+    def _replace(self, owner: type, name: str, new: Any) -> None:
+        before = owner.__dict__[name]
+        setattr(owner, name, new)
+        self._restore.append(lambda: setattr(owner, name, before))
+
+    def _hook_subclass(self, subclass: type) -> None:
+        """Replace the ``__iter__`` of a subclass that has one of its own."""
+        own = subclass.__dict__.get("__iter__")
+        if isinstance(own, types.FunctionType):
+            self._replace(subclass, "__iter__", self._subclass_iter(own))
+
+    def _hook_new_subclasses(self, loader_class: Any) -> None:
+        before = loader_class.__dict__.get("__init_subclass__")
+
+        def init_subclass(cls: Any, /, **kwargs: Any) -> None:
+            super(loader_class, cls).__init_subclass__(**kwargs)
+            if self._is_on:
+                self._hook_subclass(cls)
+
+        loader_class.__init_subclass__ = classmethod(init_subclass)
+        restored = (lambda: setattr(loader_class, "__init_subclass__", before)) if before is not None else None
+        self._restore.append(restored or (lambda: delattr(loader_class, "__init_subclass__")))
+
+    # -- what stands in place of torch's own ---------------------------------------------------------------------
+
+    def _loader_iter(self, original: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        @functools.wraps(original)
+        def __iter__(loader: Any) -> Any:  # noqa: N807
+            if not self._is_on or self._depth:
+                return original(loader)
+            self._end_if_asked()
+            new = self._opening(loader) or self._tell(self._detector.begin, loader)
+            iterator = original(loader)
+            if new is not None:
+                self._tell(self._follow, loader, iterator, new)
+            return iterator
+
+        return __iter__
+
+    def _subclass_iter(self, original: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        @functools.wraps(original)
+        def __iter__(loader: Any) -> Any:  # noqa: N807
+            if not self._is_on or self._depth or self._opening(loader) is not None:
+                return original(loader)
+            self._end_if_asked()
+            new: LoaderPass | None = self._tell(self._detector.begin, loader)
+            self._inside.opening = (loader, new) if new is not None else None
+            try:
+                iterator = original(loader)
+            finally:
+                self._inside.opening = None
+            if new is not None and isinstance(iterator, types.GeneratorType):
+                return self._counted(loader, iterator, new)
+            return iterator
+
+        return __iter__
+
+    def _iterator_next(self, original: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        detector = self._detector
+
+        @functools.wraps(original)
+        def __next__(iterator: Any) -> Any:  # noqa: N807
+            followed = iterator.__dict__.get(_FOLLOWED)
+            if followed is None or not self._is_on or self._depth:
+                return original(iterator)
+            current, n_samples_in = followed
+            if detector.is_waiting:
+                self._tell(detector.requested, current)
+            try:
+                batch = original(iterator)
+            except StopIteration:
+                self._tell(detector.end, current)
+                raise
+            try:
+                detector.batch(current, n_samples_in(current.batches, batch))
+            except BudgetExceeded:
+                raise
+            except Exception as error:  # ours
+                self._fail(error)
+            return batch
+
+        return __next__
+
+    def _counted(self, loader: Any, inner: Generator[Any, Any, Any], current: LoaderPass) -> Generator[Any, None, Any]:
+        """Hand on what a subclass's own generator does, and tell of it."""
+        inside, detector, n_samples_in = self._inside, self._detector, _sample_counter(loader)
+        try:
+            while True:
+                if detector.is_waiting:
+                    self._tell(detector.requested, current)
+                inside.depth = self._depth + 1
+                try:
+                    batch = next(inner)
+                except StopIteration as stop:
+                    if self._is_on:
+                        self._tell(detector.end, current)
+                    return stop.value
+                finally:
+                    inside.depth -= 1
+                if self._is_on:
+                    self._tell(detector.batch, current, n_samples_in(current.batches, batch))
+                yield batch
+        finally:
+            inner.close()
+            if not current.is_over and self._is_on:
+                self._gone(current)
+
+    @property
+    def _depth(self) -> int:
+        depth: int = self._inside.__dict__.get("depth", 0)
+        return depth
+
+    def _opening(self, loader: object) -> LoaderPass | None:
+        """Return the pass of a subclass's ``__iter__`` that is under way and has called torch's own."""
+        opening = self._inside.__dict__.get("opening")
+        return opening[1] if opening is not None and opening[0] is loader else None
+
+    def _follow(self, loader: Any, iterator: Any, new: LoaderPass) -> None:
+        followed = iterator.__dict__.get(_FOLLOWED)
+        if followed is None:
+            followed = iterator.__dict__[_FOLLOWED] = []
+            weakref.finalize(iterator, self._iterator_gone, followed).atexit = False
+        elif not followed[0].is_over:
+            self._detector.gone(followed[0])  # persistent workers keep one iterator for all passes
+        followed[:] = [new, _sample_counter(loader)]
+
+    def _iterator_gone(self, followed: list[Any]) -> None:
+        current: LoaderPass = followed[0]
+        if self._is_on and not current.is_over:
+            self._gone(current)
+
+    def _gone(self, current: LoaderPass) -> None:
+        if threading.get_ident() in self._collecting:
+            self._detector.gone_later(current)
+            return
+        try:
+            self._tell(self._detector.gone, current)
+        except (BudgetExceeded, SystemExit) as end:  # nobody would see it here
+            self._end = end
+
+    def _end_if_asked(self) -> None:
+        if self._end is not None:
+            end, self._end = self._end, None
+            raise end
+
+    def _note_collection(self, phase: str, info: object) -> None:
+        (self._collecting.add if phase == "start" else self._collecting.discard)(threading.get_ident())
+
+    # -- nothing of ours hurts the training ----------------------------------------------------------------------
+
+    def _tell(self, hear: Callable[..., Any], *args: Any) -> Any:
+        """Call the detector; what it raises for the user's sake goes on, and an error of ours is the last."""
+        try:
+            return hear(*args)
+        except BudgetExceeded:
+            raise
+        except Exception as error:
+            self._fail(error)
+            return None
+
+    def _fail(self, error: Exception) -> None:
+        if self._is_on:
+            self._is_on = False
+            self._on_error(error)
+
+    def _leave_child(self) -> None:
+        self._is_on = False
+
+
+class _ImportWatcher(MetaPathFinder):
+    """Calls a function with a module right after that has been executed for the first time."""
+
+    def __init__(self, targets: dict[str, Callable[[types.ModuleType], None]]) -> None:
+        self._targets = targets
+
+    def find_spec(self, fullname: str, path: Any, target: Any = None) -> ModuleSpec | None:
+        """Find a module that is waited for as all other finders would, and leave every other one to them."""
+        act = self._targets.get(fullname)
+        if act is None:
+            return None
+        for finder in [finder for finder in sys.meta_path if finder is not self]:
+            spec: ModuleSpec | None = finder.find_spec(fullname, path, target)
+            if spec is not None:
+                break
+        else:
+            return None
+        loader: Any = spec.loader
+        execute = getattr(loader, "exec_module", None)
+        if execute is None:
+            return spec
+
+        def exec_module(module: types.ModuleType) -> None:
+            if module.__name__ == fullname:
+                del loader.exec_module
+            execute(module)
+            if module.__name__ != fullname:  # an archive has one loader for all of its modules
+                return
+            self._targets.pop(fullname, None)
+            act(module)
+
+        loader.exec_module = exec_module
+        return spec
+
+
+def _subclasses(of: Any) -> Iterator[type]:
+    for subclass in of.__subclasses__():
+        yield subclass
+        yield from _subclasses(subclass)
+
+
+def _sample_counter(loader: Any) -> Callable[[int, Any], int | None]:
+    """Return what tells the samples in a batch, from its number in the pass and itself; None where that is not known.
+
+    torch's own batch sampler over its own samplers says it; else the first tensor of a batch that torch collated.
+    """
+    sampler_module = sys.modules.get("torch.utils.data.sampler")
+    batch_sampler: Any = getattr(loader, "batch_sampler", None)
+    sampler: Any = getattr(loader, "sampler", None)
+    is_listed = getattr(loader, "_dataset_kind", None) == 0  # not iterable
+    if is_listed and type(batch_sampler) is getattr(sampler_module, "BatchSampler", None):
+        size = batch_sampler.batch_size
+        if batch_sampler.drop_last:
+            return lambda number, batch: size
+        if type(sampler).__module__.startswith("torch.utils.data."):
+            n_all = len(sampler)
+            return lambda number, batch: min(size, max(0, n_all - number * size))
+    collate = getattr(loader, "collate_fn", None)
+    most = getattr(loader, "batch_size", None)
+    if getattr(collate, "__module__", "") == "torch.utils.data._utils.collate":
+        return lambda number, batch: _length_of_first_tensor(batch, most)
+    return lambda number, batch: None
+
+
+def _length_of_first_tensor(batch: Any, most: int | None) -> int | None:
+    tensor_class = getattr(sys.modules.get("torch"), "Tensor", ())
+    while not isinstance(batch, tensor_class):
+        if isinstance(batch, dict):
+            batch = next(iter(batch.values()), None)
+        elif isinstance(batch, list | tuple) and batch:
+            batch = batch[0]
+        else:
+            return None
+    n_samples = int(batch.shape[0]) if batch.dim() else 1
+    return n_samples if most is None or n_samples <= most else most
