@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import functools
 import gc
+import math
 import os
 import sys
 import threading
@@ -45,6 +46,7 @@ class PyTorchHooks:
         self._detector, self._on_error = detector, on_error
         self._is_on = False
         self._inside = threading.local()  # depth: how many loaders of subclasses are fetching on this thread
+        self._n_inside = 0  # iterators of such loaders, of all threads
         self._collecting: set[int] = set()  # threads in a run of the garbage collector
         self._restore: list[Callable[[], object]] = []
         self._watcher: _ImportWatcher | None = None
@@ -78,14 +80,22 @@ class PyTorchHooks:
     def _hook_optimizers(self, module: types.ModuleType) -> None:
         self.has_torch = True
 
+        detector = self._detector
+
         def begins(optimizer: object, args: object, kwargs: object) -> None:
             if self._is_on:
-                self._tell(self._detector.step_begins, optimizer)
+                detector.step_begins(optimizer)
 
         def ended(optimizer: object, args: object, kwargs: object) -> None:
             if self._is_on:
-                self._tell(self._detector.step_ended, optimizer)
-                self._end_if_asked()
+                try:
+                    detector.step_ended(optimizer)
+                except BudgetExceeded:
+                    raise
+                except Exception as error:  # ours
+                    self._fail(error)
+                if self._end is not None:
+                    self._end_if_asked()
 
         for register, hook in (
             (module.register_optimizer_step_pre_hook, begins),
@@ -167,9 +177,9 @@ class PyTorchHooks:
         @functools.wraps(original)
         def __next__(iterator: Any) -> Any:  # noqa: N807
             followed = iterator.__dict__.get(_FOLLOWED)
-            if followed is None or not self._is_on or self._depth:
+            if followed is None or not self._is_on or (self._n_inside and self._depth):
                 return original(iterator)
-            current, n_samples_in = followed
+            current, n_full, size, n_samples_in = followed
             if detector.is_waiting:
                 self._tell(detector.requested, current)
             try:
@@ -178,7 +188,7 @@ class PyTorchHooks:
                 self._tell(detector.end, current)
                 raise
             try:
-                detector.batch(current, n_samples_in(current.batches, batch))
+                detector.batch(current, size if current.batches < n_full else n_samples_in(current.batches, batch))
             except BudgetExceeded:
                 raise
             except Exception as error:  # ours
@@ -189,7 +199,9 @@ class PyTorchHooks:
 
     def _counted(self, loader: Any, inner: Generator[Any, Any, Any], current: LoaderPass) -> Generator[Any, None, Any]:
         """Hand on what a subclass's own generator does, and tell of it."""
-        inside, detector, n_samples_in = self._inside, self._detector, _sample_counter(loader)
+        inside, detector = self._inside, self._detector
+        n_full, size, n_samples_in = _sample_counter(loader)
+        self._n_inside += 1
         try:
             while True:
                 if detector.is_waiting:
@@ -204,9 +216,11 @@ class PyTorchHooks:
                 finally:
                     inside.depth -= 1
                 if self._is_on:
-                    self._tell(detector.batch, current, n_samples_in(current.batches, batch))
+                    n_samples = size if current.batches < n_full else self._tell(n_samples_in, current.batches, batch)
+                    self._tell(detector.batch, current, n_samples)
                 yield batch
         finally:
+            self._n_inside -= 1
             inner.close()
             if not current.is_over and self._is_on:
                 self._gone(current)
@@ -228,7 +242,7 @@ class PyTorchHooks:
             weakref.finalize(iterator, self._iterator_gone, followed).atexit = False
         elif not followed[0].is_over:
             self._detector.gone(followed[0])  # persistent workers keep one iterator for all passes
-        followed[:] = [new, _sample_counter(loader)]
+        followed[:] = [new, *_sample_counter(loader)]
 
     def _iterator_gone(self, followed: list[Any]) -> None:
         current: LoaderPass = followed[0]
@@ -314,27 +328,28 @@ def _subclasses(of: Any) -> Iterator[type]:
         yield from _subclasses(subclass)
 
 
-def _sample_counter(loader: Any) -> Callable[[int, Any], int | None]:
-    """Return what tells the samples in a batch, from its number in the pass and itself; None where that is not known.
+def _sample_counter(loader: Any) -> tuple[float, int | None, Callable[[int, Any], int | None]]:
+    """Return how many full batches a pass begins with, their samples, and what tells the samples of any other batch.
 
-    torch's own batch sampler over its own samplers says it; else the first tensor of a batch that torch collated.
+    That is told by the batch's number in the pass and itself; None where it is not known. torch's own batch sampler
+    over its own samplers says it; else the first tensor of a batch that torch collated.
     """
     sampler_module = sys.modules.get("torch.utils.data.sampler")
     batch_sampler: Any = getattr(loader, "batch_sampler", None)
     sampler: Any = getattr(loader, "sampler", None)
     is_listed = getattr(loader, "_dataset_kind", None) == 0  # not iterable
     if is_listed and type(batch_sampler) is getattr(sampler_module, "BatchSampler", None):
-        size = batch_sampler.batch_size
+        size = int(batch_sampler.batch_size)
         if batch_sampler.drop_last:
-            return lambda number, batch: size
+            return math.inf, size, lambda number, batch: size
         if type(sampler).__module__.startswith("torch.utils.data."):
-            n_all = len(sampler)
-            return lambda number, batch: min(size, max(0, n_all - number * size))
+            n_full, rest = divmod(len(sampler), size)
+            return n_full, size, lambda number, batch: rest
     collate = getattr(loader, "collate_fn", None)
     most = getattr(loader, "batch_size", None)
     if getattr(collate, "__module__", "") == "torch.utils.data._utils.collate":
-        return lambda number, batch: _length_of_first_tensor(batch, most)
-    return lambda number, batch: None
+        return 0, None, lambda number, batch: _length_of_first_tensor(batch, most)
+    return math.inf, None, lambda number, batch: None
 
 
 def _length_of_first_tensor(batch: Any, most: int | None) -> int | None:

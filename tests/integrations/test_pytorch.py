@@ -1,0 +1,608 @@
+"""What is heard of real PyTorch trainings, and that they do not notice."""
+
+from __future__ import annotations
+
+import gc
+import itertools
+import multiprocessing
+import os
+import pickle
+import queue
+import random
+import sys
+import threading
+import types
+import warnings
+from collections.abc import Callable, Iterator
+from importlib.machinery import PathFinder
+from typing import Any
+
+import pytest
+
+from greenlove_tracker.errors import BudgetExceeded
+from greenlove_tracker.integrations.pytorch import PyTorchHooks
+from greenlove_tracker.integrations.training_loops import LoopDetector
+from greenlove_tracker.records import SystemClock
+from tests.integrations.loop_log import RecorderLog
+
+torch = pytest.importorskip("torch")
+from torch import nn  # noqa: E402
+from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset  # noqa: E402
+
+pytestmark = pytest.mark.real
+
+N, SIZE = 50, 8  # 7 batches, the last of 2 samples
+N_BATCHES = 7
+
+
+class Watched:
+    """A log, and the hooks that fill it."""
+
+    def __init__(self) -> None:
+        self.log = RecorderLog(SystemClock())
+        self.errors: list[Exception] = []
+        self.detector = LoopDetector(self.log)
+        self.hooks = PyTorchHooks(self.detector, self.errors.append)
+
+    def done(self) -> list[tuple[int, int, int | None]]:
+        self._finish()
+        return self.log.done()
+
+    def total(self) -> tuple[int, int, int]:
+        self._finish()
+        return self.log.total()
+
+    def _finish(self) -> None:
+        self.hooks.__exit__()
+        self.detector.finish()
+        assert self.errors == []
+
+
+@pytest.fixture
+def watched() -> Iterator[Watched]:
+    one = Watched()
+    with one.hooks:
+        yield one
+    assert one.errors == []
+
+
+def data(n: int = N) -> TensorDataset:
+    generator = torch.Generator().manual_seed(1)
+    return TensorDataset(torch.randn(n, 4, generator=generator), torch.randn(n, 1, generator=generator))
+
+
+def loader(**options: Any) -> DataLoader:
+    return DataLoader(data(), batch_size=SIZE, shuffle=True, **options)
+
+
+class Training:
+    def __init__(self, make_optimizer: Callable[..., Any] = torch.optim.SGD) -> None:
+        self.net = nn.Linear(4, 1)
+        self.optimizer = make_optimizer(self.net.parameters(), lr=0.01)
+
+    def loss(self, batch: Any) -> Any:
+        inputs, targets = batch
+        return ((self.net(inputs) - targets) ** 2).mean()
+
+    def step(self, batch: Any) -> None:
+        self.optimizer.zero_grad()
+        self.loss(batch).backward()
+        self.optimizer.step()
+
+
+def train(batches: Any, epochs: int = 3) -> None:
+    training = Training()
+    for _ in range(epochs):
+        for batch in batches:
+            training.step(batch)
+
+
+class Stream(IterableDataset):  # type: ignore[type-arg]
+    def __init__(self, n: int | None = N) -> None:
+        self.n = n
+
+    def __iter__(self) -> Iterator[Any]:
+        info = torch.utils.data.get_worker_info()
+        first, every = (0, 1) if info is None else (info.id, info.num_workers)
+        numbers = itertools.count(first, every) if self.n is None else range(first, self.n, every)
+        return ((torch.full((4,), float(i % 3)), torch.ones(1)) for i in numbers)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"num_workers": 2}, {"num_workers": 2, "persistent_workers": True}, {"drop_last": True}],
+    ids=lambda options: "-".join(options) or "plain",
+)
+def test_epochs_batches_steps_and_samples(watched, options):
+    train(loader(**options))
+    expected = (6, 6, 48) if "drop_last" in options else (N_BATCHES, N_BATCHES, N)
+    assert watched.done() == [expected] * 3
+
+
+def test_persistent_workers_and_break(watched):
+    training, batches = Training(), loader(num_workers=1, persistent_workers=True)
+    for _ in range(3):
+        for number, batch in enumerate(batches):
+            if number == 4:
+                break
+            training.step(batch)
+    epochs, steps, n_batches = watched.total()
+    assert (epochs, steps, n_batches) == (2, 12, 15)  # the last is still open, in the loader
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_a_dataset_without_a_length(watched, num_workers):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        train(DataLoader(Stream(), batch_size=SIZE, num_workers=num_workers))
+    done = watched.done()
+    assert [samples for *_, samples in done] == [N] * 3
+    assert all(steps == n_batches for steps, n_batches, _ in done)
+
+
+def test_a_dataset_without_an_end(watched):
+    training = Training()
+    for number, batch in enumerate(DataLoader(Stream(None), batch_size=SIZE)):
+        training.step(batch)
+        if number == 39:
+            break
+    assert watched.total() == (0, 40, 40)
+
+
+def test_a_loader_whose_samples_are_drawn_without_end(watched):
+    sampler = torch.utils.data.RandomSampler(data(), replacement=True, num_samples=10**10)
+    training, batches = Training(), iter(DataLoader(data(), sampler=sampler, batch_size=SIZE))
+    for _ in range(25):
+        training.step(next(batches))
+    del batches
+    assert watched.total() == (0, 25, 25)
+
+
+def test_a_distributed_sampler(watched):
+    sampler = torch.utils.data.DistributedSampler(data(), num_replicas=2, rank=1)
+    batches = DataLoader(data(), batch_size=SIZE, sampler=sampler)
+    training = Training()
+    for epoch in range(2):
+        sampler.set_epoch(epoch)
+        for batch in batches:
+            training.step(batch)
+    assert watched.done() == [(4, 4, 25)] * 2
+
+
+def test_batches_of_a_sampler_of_the_scripts_own_count_by_their_first_tensor(watched):
+    sampler = [[0, 1, 2], [3], [4, 5]]
+    train(DataLoader(data(), batch_sampler=sampler), epochs=2)
+    assert watched.done() == [(3, 3, 6)] * 2
+
+
+def test_a_batch_that_nobody_knows_the_samples_of(watched):
+    def collate(items: Any) -> Any:
+        return [torch.stack(column) for column in zip(*items, strict=True)]
+
+    train(DataLoader(Stream(), batch_size=SIZE, collate_fn=collate))
+    assert [samples for *_, samples in watched.done()] == [None] * 3
+
+
+def test_validation_between_and_within_epochs(watched):
+    training, batches, validation = Training(), loader(), DataLoader(data(), batch_size=25)
+    for _ in range(3):
+        for number, batch in enumerate(batches):
+            if number == 3:
+                for other in validation:
+                    training.loss(other).backward()  # with gradients
+            training.step(batch)
+        with torch.no_grad():
+            sum(training.loss(other) for other in validation)
+            sum(training.loss(other) for other in batches)
+    assert watched.done() == [(N_BATCHES, N_BATCHES, N)] * 3
+
+
+@pytest.mark.parametrize("name", ["SGD", "Adam", "AdamW", "RMSprop", "Adagrad", "LBFGS", "fused"])
+def test_every_optimizer_makes_one_step_a_batch(watched, name):
+    if name == "fused":
+        training = Training(lambda *args, **options: torch.optim.AdamW(*args, **options, fused=True))
+    else:
+        training = Training(getattr(torch.optim, name))
+    for batch in itertools.chain(loader(), loader()):
+
+        def closure(batch: Any = batch) -> Any:
+            training.optimizer.zero_grad()
+            loss = training.loss(batch)
+            loss.backward()
+            return loss
+
+        training.optimizer.step(closure)
+    assert watched.done() == [(N_BATCHES, N_BATCHES, N)] * 2
+
+
+class SAM(torch.optim.Optimizer):
+    """As the widespread implementation: a wrapper whose two halves are called by the loop, or by its own step."""
+
+    def __init__(self, params: Any, lr: float) -> None:
+        super().__init__(list(params), {"lr": lr})
+        self.base = torch.optim.SGD(self.param_groups, lr=lr)
+
+    def step(self, closure: Any = None) -> None:
+        with torch.enable_grad():
+            closure()
+        self.base.step()
+
+
+def test_a_wrapper_that_steps_another_optimizer_is_one_step(watched):
+    training = Training(SAM)
+    for batch in loader():
+        training.optimizer.zero_grad()
+        training.loss(batch).backward()
+        training.optimizer.step(lambda batch=batch: training.loss(batch).backward())
+    assert watched.done() == [(N_BATCHES, N_BATCHES, N)]
+
+
+def test_a_wrapper_that_steps_twice_shows_two(watched):
+    training = Training()
+    for batch in loader():
+        training.step(batch)
+        training.step(batch)
+    assert watched.done() == [(2 * N_BATCHES, N_BATCHES, N)]
+
+
+def test_an_optimizer_for_each_parameter_in_backward(watched):
+    net = nn.Sequential(*[nn.Linear(4, 4) for _ in range(20)], nn.Linear(4, 1))
+    for parameter in net.parameters():
+        optimizer = torch.optim.SGD([parameter], lr=0.01)
+
+        def step(_: Any, optimizer: Any = optimizer) -> None:
+            optimizer.step()
+            optimizer.zero_grad()
+
+        parameter.register_post_accumulate_grad_hook(step)
+    for inputs, targets in loader():
+        ((net(inputs) - targets) ** 2).mean().backward()
+    assert watched.done() == [(N_BATCHES, N_BATCHES, N)]
+
+
+def test_two_optimizers_and_schedulers(watched):
+    first, second = Training(), Training(torch.optim.Adam)
+    schedulers = [torch.optim.lr_scheduler.StepLR(t.optimizer, 3) for t in (first, second)]
+    for _ in range(2):
+        for batch in loader():
+            first.step(batch)
+            second.step(batch)
+            for scheduler in schedulers:
+                scheduler.step()
+    assert watched.done() == [(N_BATCHES, N_BATCHES, N)] * 2
+
+
+def test_a_gradient_scaler_that_skips_steps(watched):
+    training, scaler = Training(), torch.amp.GradScaler("cpu", init_scale=2.0**10)
+    for epoch in range(2):
+        for number, batch in enumerate(loader()):
+            training.optimizer.zero_grad()
+            loss = training.loss(batch) * (float("inf") if not epoch and number in (0, 1, 4) else 1.0)
+            scaler.scale(loss).backward()
+            scaler.step(training.optimizer)
+            scaler.update()
+    assert watched.done() == [(N_BATCHES - 3, N_BATCHES, N), (N_BATCHES, N_BATCHES, N)]
+
+
+def test_accumulation(watched):
+    training = Training()
+    for _ in range(2):
+        for number, batch in enumerate(loader()):
+            training.loss(batch).backward()
+            if number % 3 == 2:
+                training.optimizer.step()
+                training.optimizer.zero_grad()
+    assert watched.done() == [(2, N_BATCHES, N)] * 2
+
+
+def test_two_loaders_in_zip_and_a_progress_bar_that_stays(watched):
+    training, longer = Training(), DataLoader(data(100), batch_size=SIZE)
+    for pair in ((loader(), longer), (longer, loader())):
+        pairs = zip(*pair, strict=False)
+        for batch, _ in pairs:
+            training.step(batch)
+    assert [(steps, n_batches) for steps, n_batches, _ in watched.done()] == [(N_BATCHES, N_BATCHES)] * 2
+
+
+class OwnGenerator(DataLoader):  # type: ignore[type-arg]
+    """Fetches one ahead, as accelerate's loaders do."""
+
+    def __iter__(self) -> Any:
+        batches = super().__iter__()
+        ahead = next(batches, None)
+        while ahead is not None:
+            batch, ahead = ahead, next(batches, None)
+            yield batch
+
+
+class MultiEpochs(DataLoader):  # type: ignore[type-arg]
+    """Keeps one iterator without an end, as timm's and Ultralytics' loaders do."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        object.__setattr__(self, "_endless", None)
+
+    def __iter__(self) -> Any:
+        for _ in range(len(self)):
+            if self._endless is None:
+                object.__setattr__(self, "_endless", itertools.chain.from_iterable(iter(_Again(super()))))
+            yield next(self._endless)
+
+
+class _Again:
+    def __init__(self, parent: Any) -> None:
+        self.parent = parent
+
+    def __iter__(self) -> Any:
+        while True:
+            yield self.parent.__iter__()
+
+
+class OwnIterator(DataLoader):  # type: ignore[type-arg]
+    def __iter__(self) -> Any:
+        return super().__iter__()
+
+
+class Mapped(DataLoader):  # type: ignore[type-arg]
+    def __iter__(self) -> Any:
+        return map(tuple, super().__iter__())
+
+
+@pytest.mark.parametrize("kind", [OwnGenerator, MultiEpochs, OwnIterator, Mapped])
+@pytest.mark.parametrize("is_made_before", [True, False])
+def test_subclasses_with_an_iter_of_their_own(kind, is_made_before):
+    watched = Watched()
+    with watched.hooks:
+        made = kind if is_made_before else type("Later", (kind,), dict(kind.__dict__) if kind is OwnGenerator else {})
+        if made is not kind and kind is OwnGenerator:
+            made.__iter__ = OwnGenerator.__iter__
+        train(made(data(), batch_size=SIZE))
+    assert watched.done() == [(N_BATCHES, N_BATCHES, N)] * 3
+
+
+def test_accelerate(watched):
+    accelerate = pytest.importorskip("accelerate")
+    accelerator = accelerate.Accelerator(cpu=True, gradient_accumulation_steps=2)
+    training = Training()
+    net, optimizer, batches, validation = accelerator.prepare(
+        training.net, training.optimizer, loader(), DataLoader(data(), batch_size=25)
+    )
+    for _ in range(3):
+        for inputs, targets in batches:
+            with accelerator.accumulate(net):
+                accelerator.backward(((net(inputs) - targets) ** 2).mean())
+                optimizer.step()
+                optimizer.zero_grad()
+        for inputs, _ in validation:
+            net(inputs)
+    assert watched.done() == [(4, N_BATCHES, N)] * 3
+
+
+def test_a_thread_that_fetches_ahead(watched):
+    training, batches = Training(), loader()
+    for _ in range(3):
+        waiting: queue.Queue[Any] = queue.Queue(2)
+
+        def fetch(waiting: queue.Queue[Any] = waiting) -> None:
+            for batch in batches:
+                waiting.put(batch)
+            waiting.put(None)
+
+        thread = threading.Thread(target=fetch)
+        thread.start()
+        while (batch := waiting.get()) is not None:
+            training.step(batch)
+        thread.join()
+    epochs, steps, n_batches = watched.total()
+    assert (epochs, steps, n_batches) == (3, 3 * N_BATCHES, 3 * N_BATCHES)
+
+
+def test_a_cycle_a_generator_that_stays_and_a_nested_loop(watched):
+    training = Training()
+
+    def endless() -> Any:
+        while True:
+            yield from loader()
+
+    kept = endless()
+    for _ in range(2 * N_BATCHES + 3):
+        training.step(next(kept))
+    for _ in loader():
+        for batch in loader():
+            training.step(batch)
+    epochs, steps, n_batches = watched.total()
+    assert (epochs, steps, n_batches) == (3 + N_BATCHES, 2 * N_BATCHES + 3 + N_BATCHES**2, steps)
+
+
+def test_an_iterator_in_a_cycle_of_references(watched):
+    training = Training()
+    for _ in range(3):
+        holder = types.SimpleNamespace(batches=iter(loader()))
+        holder.itself = holder
+        for _ in range(4):
+            training.step(next(holder.batches))
+        del holder
+        gc.collect()
+    assert [steps for steps, *_ in watched.done()] == [4, 4, 4]
+
+
+def test_an_error_in_the_data_and_in_the_step(watched):
+    class Failing(Dataset):  # type: ignore[type-arg]
+        def __len__(self) -> int:
+            return N
+
+        def __getitem__(self, index: int) -> Any:
+            if index == 30:
+                raise KeyError(index)
+            return data()[index]
+
+    training = Training()
+    with pytest.raises(KeyError):
+        for batch in DataLoader(Failing(), batch_size=SIZE):
+            training.step(batch)
+    with pytest.raises(ZeroDivisionError):
+        for _ in loader():
+            training.optimizer.step(lambda: 1 / 0)
+    for batch in loader():
+        training.step(batch)
+    epochs, steps, _ = watched.total()
+    assert epochs in (1, 2) and steps == 3 + N_BATCHES
+
+
+def results(run: Callable[[], object]) -> Any:
+    torch.manual_seed(3)
+    random.seed(3)
+    run()
+    return torch.get_rng_state().tolist(), random.getstate()
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_trainings_are_bit_identical(num_workers):
+    outcomes = []
+
+    def run() -> None:
+        training = Training(torch.optim.Adam)
+        generator = torch.Generator().manual_seed(7)
+        batches = DataLoader(
+            data(),
+            batch_size=SIZE,
+            shuffle=True,
+            num_workers=num_workers,
+            generator=generator,
+            persistent_workers=bool(num_workers),
+        )
+        for _ in range(3):
+            for batch in batches:
+                training.step(batch)
+            sum(training.loss(batch) for batch in DataLoader(data(), batch_size=25))
+        outcomes.append((training.net.weight.tolist(), generator.get_state().tolist()))
+
+    plain = results(run)
+    watched = Watched()
+    with watched.hooks:
+        assert results(run) == plain
+    assert outcomes[0] == outcomes[1]
+    assert watched.done() == [(N_BATCHES, N_BATCHES, N)] * 3
+
+
+def test_everything_is_as_before_once_the_script_has_ended():
+    before = DataLoader.__iter__, torch.utils.data.dataloader._BaseDataLoaderIter.__next__, OwnGenerator.__iter__
+    names = set(vars(DataLoader))
+    callbacks, finders = list(gc.callbacks), list(sys.meta_path)
+    module = sys.modules["torch.optim.optimizer"]
+    with Watched().hooks:
+        assert DataLoader.__iter__ is not before[0] and OwnGenerator.__iter__ is not before[2]
+        assert DataLoader.__iter__.__wrapped__ is before[0]
+        assert len(module._global_optimizer_pre_hooks) == len(module._global_optimizer_post_hooks) == 1
+    after = DataLoader.__iter__, torch.utils.data.dataloader._BaseDataLoaderIter.__next__, OwnGenerator.__iter__
+    assert after == before and set(vars(DataLoader)) == names
+    assert (gc.callbacks, sys.meta_path) == (callbacks, finders)
+    assert not module._global_optimizer_pre_hooks and not module._global_optimizer_post_hooks
+
+
+def test_loaders_are_pickled_and_iterators_are_torchs_own(watched):
+    batches = pickle.loads(pickle.dumps(loader()))
+    assert type(iter(batches)).__name__ == "_SingleProcessDataLoaderIter"
+    assert isinstance(iter(OwnGenerator(data())), types.GeneratorType)
+    train(batches, epochs=1)
+    assert watched.done() == [(N_BATCHES, N_BATCHES, N)]
+
+
+def test_an_error_of_ours_is_told_once_and_nothing_is_heard_any_more():
+    watched = Watched()
+
+    def fail() -> None:
+        raise ValueError("ours")
+
+    watched.log.end_epoch = fail  # type: ignore[method-assign]
+    with watched.hooks:
+        train(loader())
+    assert [f"{error}" for error in watched.errors] == ["ours"]
+
+
+def test_a_hook_that_fails_in_the_middle_of_an_import_does_not_break_it():
+    errors: list[Exception] = []
+    hooks = PyTorchHooks(LoopDetector(RecorderLog(SystemClock())), errors.append)
+    with hooks:
+        hooks._tell(hooks._hook_loaders, types.ModuleType("torch.utils.data.dataloader"))
+        train(loader(), epochs=1)
+    assert [type(error) for error in errors] == [AttributeError]
+
+
+def test_a_budget_ends_the_loop_between_two_batches(watched):
+    def stop() -> None:
+        if watched.log.recorder.epochs_done == 2:
+            raise BudgetExceeded("too much")
+
+    watched.log.overrun = stop
+    with pytest.raises(BudgetExceeded):
+        train(loader(), epochs=9)
+    watched.log.overrun = lambda: None
+    assert watched.done() == [(N_BATCHES, N_BATCHES, N)] * 2
+
+
+def _train_in_child(results: Any) -> None:
+    train(loader(), epochs=1)
+    results.put(os.getpid())
+
+
+def test_a_forked_child_is_not_heard(watched):
+    context = multiprocessing.get_context("fork")
+    results = context.Queue()
+    child = context.Process(target=_train_in_child, args=(results,))
+    child.start()
+    assert results.get(timeout=60) == child.pid
+    child.join()
+    train(loader(), epochs=1)
+    assert watched.done() == [(N_BATCHES, N_BATCHES, N)]
+
+
+def test_a_compiled_step(watched):
+    training = Training()
+    compiled = torch.compile(training.optimizer.step, backend="eager")
+    for batch in loader():
+        training.optimizer.zero_grad()
+        training.loss(batch).backward()
+        compiled()
+    assert watched.total() == (1, N_BATCHES, N_BATCHES)
+
+
+def test_torch_is_hooked_while_it_is_imported_and_not_before(tmp_path, monkeypatch):
+    package = tmp_path / "torch"
+    for name, text in (
+        ("__init__.py", "from torch.utils.data import dataloader\nimport torch.optim.optimizer\n"),
+        ("utils/__init__.py", ""),
+        ("utils/data/__init__.py", ""),
+        (
+            "utils/data/dataloader.py",
+            "class _BaseDataLoaderIter:\n    def __next__(self): raise StopIteration\n"
+            "class DataLoader:\n    def __iter__(self): return _BaseDataLoaderIter()\n",
+        ),
+        ("optim/__init__.py", ""),
+        (
+            "optim/optimizer.py",
+            "import types\ndef register_optimizer_step_pre_hook(hook): return types.SimpleNamespace(remove=int)\n"
+            "register_optimizer_step_post_hook = register_optimizer_step_pre_hook\n",
+        ),
+    ):
+        path = package / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    kept = {name: sys.modules.pop(name) for name in list(sys.modules) if name.partition(".")[0] == "torch"}
+    monkeypatch.syspath_prepend(str(tmp_path))
+    watched = Watched()
+    try:
+        with watched.hooks:
+            assert not watched.hooks.has_torch
+            spec = PathFinder.find_spec("torch")
+            assert spec is not None and spec.origin == str(package / "__init__.py")
+            import torch as small
+
+            assert watched.hooks.has_torch and list(small.utils.data.dataloader.DataLoader()) == []
+            loader_of_module = small.utils.data.dataloader.__spec__.loader
+            assert "exec_module" not in vars(loader_of_module)
+    finally:
+        for name in [name for name in sys.modules if name.partition(".")[0] == "torch"]:
+            del sys.modules[name]
+        sys.modules.update(kept)
+    assert watched.errors == []
