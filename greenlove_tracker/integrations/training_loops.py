@@ -127,6 +127,7 @@ class LoopDetector:
         n_epochs: epochs that were found.
         n_batches: that were handed out in them, and counted in steps.
         n_steps: optimizer steps that were counted.
+        is_waiting: the open epoch is paused; tell of a batch that is asked for then, by ``requested``.
         on_first_epoch: called once before the first epoch begins.
     """
 
@@ -143,8 +144,9 @@ class LoopDetector:
         self._latest: LoaderPass | None = None  # that a batch was handed out of last
         self._broken_off_at = 0  # batches of an epoch that was left by break
         self._n_marks = 0
+        self._has_other_batch = False  # one of no leader was handed out since the last step
         self._is_marked = False  # no batch was handed out since the last mark
-        self._is_paused = False
+        self.is_waiting = False
         self._missing_steps = 0  # of the leader, which is exhausted
         self._n_all_steps = 0  # of all optimizers
         self._stack: list[int] = []  # optimizers whose step is under way, the outermost first
@@ -179,11 +181,6 @@ class LoopDetector:
             elif not self._trains(loader) or loader is (self._leader and self._leader.loader()):
                 self._pause()
             return new
-
-    @property
-    def is_waiting(self) -> bool:
-        """True where a batch that is asked for may change something: tell of it by ``requested``."""
-        return self._is_paused
 
     def requested(self, asked: LoaderPass) -> None:
         """The next batch of this pass is asked for."""
@@ -222,10 +219,10 @@ class LoopDetector:
 
     def step_begins(self, optimizer: object) -> None:
         """``step()`` of an optimizer was called."""
-        key, stack = id(optimizer), self._stack
-        if key in stack:  # its last step raised
-            del stack[stack.index(key) :]
-        stack.append(key)
+        stack = self._stack
+        if stack and id(optimizer) in stack:  # its last step raised
+            del stack[stack.index(id(optimizer)) :]
+        stack.append(id(optimizer))
 
     def step_ended(self, optimizer: object) -> None:
         """``step()`` of an optimizer has returned."""
@@ -233,12 +230,17 @@ class LoopDetector:
             if self._is_busy:
                 return
             key, stack = id(optimizer), self._stack
-            if key in stack:
+            if len(stack) > 1 and key in stack:
                 del stack[stack.index(key) :]
-            if stack:  # it is a part of another optimizer's
-                return
+                if stack:  # it is a part of another optimizer's
+                    return
+            stack.clear()
             leader = self._leader
-            if leader is None or leader is not self._latest or leader.is_over or self._gone:
+            if self._gone or (
+                self._has_other_batch
+                if self._counts_in_steps
+                else leader is None or leader is not self._latest or leader.is_over
+            ):
                 self._is_busy = True
                 try:
                     self._count_other_step(key)
@@ -246,9 +248,19 @@ class LoopDetector:
                     self._is_busy = False
                 return
             self._n_all_steps += 1
-            self._window[key] = self._window.get(key, 0) + 1
-            if leader.batches_stepped != leader.batches:
-                leader.note_step()
+            self._window[key] = steps = self._window.get(key, 0) + 1
+            if leader is not None:
+                if leader.batches_stepped != leader.batches:
+                    leader.note_step()
+            elif steps > self._window_counted:
+                self._window_counted = steps
+                self._steps += 1
+                if self._clock() >= self._tell_at_s:
+                    self._is_busy = True
+                    try:
+                        self._tell_on_time()
+                    finally:
+                        self._is_busy = False
 
     def end(self, ended: LoaderPass) -> None:
         """The loader has no more batches."""
@@ -291,6 +303,7 @@ class LoopDetector:
         try:
             if self._gone:
                 self._take_gone()
+            self._has_other_batch = True
             handed.thread = threading.get_ident()
             if handed.is_over:  # it was not: an iterator that goes on behind its end
                 handed.is_over = handed.is_exhausted = False
@@ -307,6 +320,7 @@ class LoopDetector:
         self._step_thread = threading.get_ident()
         if not self._attribute():
             return
+        self._has_other_batch = False
         self._n_all_steps += 1
         self._window[optimizer] = self._window.get(optimizer, 0) + 1
         leader = self._leader
@@ -429,26 +443,26 @@ class LoopDetector:
         self._log.abandon_epoch()
 
     def _forget_epoch(self) -> None:
-        self._leader, self._counts_in_steps, self._is_paused = None, False, False
+        self._leader, self._counts_in_steps, self.is_waiting = None, False, False
         self._partners, self._missing_steps = [], 0
         self._window, self._window_counted = {}, 0
 
     def _pause(self, *, at_once: bool = False) -> None:
         """Pause the open epoch, unless pauses come so often that their boundaries would cost more than they tell."""
-        if self._is_paused or (not at_once and threading.get_ident() != self._step_thread):
+        if self.is_waiting or (not at_once and threading.get_ident() != self._step_thread):
             return
         now_s = self._clock()
         if not at_once and self._spent_s > _FREE_PAUSES_S + _PAUSE_SHARE * (now_s - self._began_s):
             return
         self._count_window()
         self._tell()
-        self._is_paused = True
+        self.is_waiting = True
         self._log.pause()
         self._spent_s += 2 * (self._clock() - now_s)  # with its end
 
     def _resume(self) -> None:
-        if self._is_paused:
-            self._is_paused = False
+        if self.is_waiting:
+            self.is_waiting = False
             self._log.resume()
 
     def _count_window(self) -> None:
@@ -471,7 +485,7 @@ class LoopDetector:
             self._count_window()
         if not self._batches and not self._steps:
             return
-        self._is_paused = False  # counting goes on with an epoch that is paused
+        self.is_waiting = False  # counting goes on with an epoch that is paused
         done = Counts(self._steps, self._batches or None, self._take_samples() if self._batches else None)
         self.n_batches, self.n_steps = self.n_batches + self._batches, self.n_steps + self._steps
         self._batches = self._steps = 0
