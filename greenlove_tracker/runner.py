@@ -181,14 +181,13 @@ def _run(
     shown: Sequence[str],
     loops: LoopOptions,
 ) -> ScriptOutcome:
-    planned = _plan(argv[1:], loops.epochs)
     ours = give_way()
     try:
         session = _start_session(settings, shown, RunMode.RUNNER)
         os.environ[RUN_DIR_VARIABLE] = str(session.run_dir)  # processes that the script starts are part of the run
         sys.argv = argv
         sys.modules["__main__"] = main
-        watched = _WatchedLoops(session, planned) if loops.are_seen else contextlib.nullcontext()
+        watched = _WatchedLoops(session, argv[1:], loops.epochs) if loops.are_seen else contextlib.nullcontext()
         return _run_tracked(get_code, main, session, watched)
     finally:
         for name, module in ours.items():  # for what is said at the end
@@ -221,8 +220,8 @@ def _run_tracked(
 class _WatchedLoops:
     """``with``: epochs of the script's own loops are found, and the log says whether there were any."""
 
-    def __init__(self, session: Session, planned: _PlannedLength | None) -> None:
-        self._session, self._planned = session, planned
+    def __init__(self, session: Session, arguments: Sequence[str], epochs: int | None) -> None:
+        self._session, self._arguments, self._epochs = session, arguments, epochs
         self._detector = LoopDetector(session)
         self._detector.on_first_epoch = self._plan
         warn_once = session.state.warn_once
@@ -238,15 +237,19 @@ class _WatchedLoops:
             with contextlib.suppress(BudgetExceeded, SystemExit):  # the script has ended already
                 detector.finish()
             if "has_parts" not in session.writer.fields and not session.is_finished:
-                is_torch = "no optimizer step of PyTorch" if self._hooks.has_torch else "nothing: PyTorch is not used"
-                seen = "epochs" if detector.n_epochs else "steps" if detector.n_steps else is_torch
+                nothing = "no steps" if self._hooks.has_torch else "no torch"
+                seen = "epochs" if detector.n_epochs else "steps" if detector.n_steps else nothing
                 session.write_fields([Field("loops_seen", seen)])
         except Exception as problem:
             session.state.warn_once.internal_error("loops", problem)
 
     def _plan(self) -> None:
-        if self._planned is not None:
-            self._session.plan_job(self._planned.plan, self._planned.source)
+        try:
+            planned = _planned_length(self._arguments, self._epochs)
+            if planned is not None:
+                self._session.plan_job(planned.plan, planned.source)
+        except Exception as error:  # epochs are seen without it
+            self._session.state.warn_once.internal_error("plan", error)
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,12 +267,12 @@ _RESUMING = {"resume", "resume_from", "resume_from_checkpoint", "start_epoch", "
 _ARGUMENT = re.compile(r"[-+]{0,2}(?:[A-Za-z_]\w*\.)*([A-Za-z_][\w-]*)(?:=(.*))?", re.DOTALL)
 
 
-def _plan(arguments: Sequence[str], epochs: int | None) -> _PlannedLength | None:
+def _planned_length(arguments: Sequence[str], epochs: int | None) -> _PlannedLength | None:
     """Return the length that was given, or that the script's own arguments say unmistakably; None where they do not."""
     if epochs is not None:
         return _PlannedLength(Plan(epochs), "--epochs")
     found: dict[str, set[tuple[int, str]]] = {"epochs": set(), "steps": set()}
-    for word, following in zip(arguments, [*arguments[1:], ""], strict=True):
+    for word, following in zip(arguments, [*arguments, ""][1:], strict=True):
         match = _ARGUMENT.fullmatch(word)
         name = match[1].replace("-", "_") if match else ""
         if match is None or (match[2] is None and not word.startswith("-")):

@@ -343,6 +343,9 @@ def _time_figure(run: Run) -> doc.KeyFigure:
         is_whole = "the whole script; no epochs were marked in it"
         covered = "the script outside its own trackers, whose runs are beside this one" if run.has_parts else is_whole
         return doc.KeyFigure("time", fmt.duration(summary.duration_s), (covered,))
+    if run.text("loops_seen") == "steps":
+        counted = f"{fmt.duration(sum(epoch.duration_s for epoch in run.epochs))} of optimizer steps"
+        return doc.KeyFigure("time", fmt.duration(summary.duration_s), (f"{counted}, and the rest of the script",))
     parts = [_epochs_text([epoch.duration_s for epoch in run.epochs if epoch.is_complete])]
     cut_off = [epoch for epoch in run.epochs if not epoch.is_complete]
     if cut_off:

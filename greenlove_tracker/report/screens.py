@@ -54,7 +54,7 @@ def end_screen(
             lines += terminal.figure(figure.label, figure.value, figure.how_text)
     lines.append("")
     sentences = (_parts_sentence(parts), outcome_sentence(run), wording.time_limit_sentence(run))
-    for text in (*sentences, wording.measured_sentence(run), *wording.warnings(run)):
+    for text in (wording.loops_sentence(run), *sentences, wording.measured_sentence(run), *wording.warnings(run)):
         lines += wrap(text, MARGIN, MARGIN)
     return "\n".join([*lines, *next_steps(wrote, next_command)])
 

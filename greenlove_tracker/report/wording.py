@@ -111,6 +111,8 @@ def progress(run: Run) -> str:
     if run.is_overhead:
         return "outside its trackers"
     before = run.first_epoch
+    if run.text("loops_seen") == "steps":
+        return fmt.plural(summary.counts.steps or 0, "step")
     if not run.epochs and summary.epochs_planned is None:
         return f"no epochs, {before:,} done before" if before else "epochs not marked"
     if summary.epochs_planned is None:
@@ -189,6 +191,27 @@ def why_incomplete(summary: RunSummary) -> str:
     ending = _ENDINGS.get(summary.status, "")
     code = f", exit {summary.exit_code}" if summary.exit_code is not None and ending else ""
     return f"{ending}{code}"
+
+
+def loops_sentence(run: Run) -> str:
+    """Say what was found in a script that marks no epochs itself; empty of any other run."""
+    seen, counts, source = run.text("loops_seen"), run.summary.counts, run.text("plan_source")
+    if seen == "no torch":
+        return "no epochs were seen: this process did not use PyTorch; a Tracker in the script marks them"
+    if seen == "no steps":
+        return (
+            "no epochs were seen: PyTorch made no optimizer step in this process; where another one trains, put a "
+            "Tracker there"
+        )
+    if not seen:
+        return ""
+    found = [fmt.plural(run.summary.epochs_done, "epoch")] if seen == "epochs" else []
+    found += [fmt.plural(counts.batches, "batch")] if counts.batches else []
+    found.append(fmt.plural(counts.steps or 0, "optimizer step"))
+    unknown = "; --epochs N forecasts the whole" if seen == "epochs" else ""
+    planned = f"; how long it is was taken from {source}" if source else unknown
+    where = "a loop of PyTorch" if seen == "epochs" else "PyTorch, and no epochs of a data loader"
+    return f"seen: {', '.join(found)} of {where}{planned}"
 
 
 def measured_sentence(run: Run) -> str:

@@ -1,0 +1,226 @@
+"""``greenlove run`` on scripts in PyTorch that know nothing of it: the epochs that they make are seen."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from greenlove_tracker import read_logs
+from greenlove_tracker.logs.run import Run
+from greenlove_tracker.runner import _planned_length
+
+pytest.importorskip("torch")
+pytestmark = pytest.mark.real
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path, monkeypatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    for name in list(os.environ):
+        if name.startswith("GREENLOVE_"):
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("GREENLOVE_SIM_GPU_W", "360")
+    return tmp_path
+
+
+HEAD = """
+import argparse, sys, time
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--epochs", type=int, default=3)
+parser.add_argument("--workers", type=int, default=0)
+parser.add_argument("--sleep", type=float, default=0.001)
+args = parser.parse_args()
+
+if __name__ == "__main__":
+    torch.manual_seed(5)
+    torch.set_num_threads(1)
+    data = TensorDataset(torch.randn(100, 4), torch.randn(100, 1))
+    train = DataLoader(data, batch_size=16, shuffle=True, num_workers=args.workers,
+                       multiprocessing_context="spawn" if args.workers else None)
+    val = DataLoader(data, batch_size=50)
+    net = nn.Linear(4, 1)
+    optimizer = torch.optim.Adam(net.parameters())
+
+    def step(batch):
+        inputs, targets = batch
+        optimizer.zero_grad()
+        loss = ((net(inputs) - targets) ** 2).mean()
+        loss.backward()
+        optimizer.step()
+        time.sleep(args.sleep)
+        return loss.item()
+"""
+PLAIN = """
+    n_batches = 0
+    for epoch in range(args.epochs):
+        for batch in train:
+            loss = step(batch)
+            n_batches += 1
+        with torch.no_grad():
+            for inputs, targets in val:
+                net(inputs)
+        print(epoch, loss, torch.rand(1).item())
+    print(n_batches)
+"""
+
+
+def write(body: str, name: str = "train.py") -> None:
+    Path(name).parent.mkdir(parents=True, exist_ok=True)
+    Path(name).write_text(HEAD + body)
+
+
+def call(*words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, *words], capture_output=True, text=True, timeout=120, check=False, stdin=subprocess.DEVNULL
+    )
+
+
+def greenlove(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return call("-m", "greenlove_tracker", *arguments)
+
+
+def only_run() -> Run:
+    (run,) = read_logs("greenlove_logs").runs
+    assert run.problems == []
+    return run
+
+
+@pytest.mark.parametrize("workers", ["0", "2"])
+def test_a_plain_script_is_seen_and_does_what_it_does_without_us(workers):
+    write(PLAIN)
+    plain, tracked = call("train.py", "--workers", workers), greenlove("train.py", "--workers", workers)
+    assert (tracked.returncode, tracked.stdout) == (plain.returncode, plain.stdout) == (0, plain.stdout)
+    assert plain.stdout.endswith("\n21\n")
+    run = only_run()
+    assert [(e.steps, e.batches, e.samples) for e in run.epochs] == [(7, 7, 100)] * 3
+    assert run.summary.epochs_done == 3 and run.summary.epochs_planned is None
+    assert all(epoch.is_complete and epoch.duration_s > 7 * 0.001 for epoch in run.epochs)
+    assert run.text("loops_seen") == "epochs" and "3 epochs" in tracked.stderr
+    assert "seen: 3 epochs, 21 batches, 21 optimizer steps of a loop of PyTorch" in " ".join(tracked.stderr.split())
+    assert Path("greenlove_logs").is_dir() and len(list(Path("greenlove_logs").glob("*/run*.csv"))) == 1
+
+
+def test_the_number_of_epochs_comes_from_the_scripts_arguments_and_the_whole_is_forecast():
+    write(PLAIN)
+    done = greenlove("train.py", "--epochs", "6", "--sleep", "0.06")
+    assert done.returncode == 0 and "6 of 6 epochs" in done.stderr
+    run = only_run()
+    assert run.text("plan_source") == "the script's argument --epochs 6" and run.forecasts
+    assert {issued.planned for issued in run.forecasts} == {6}
+    assert "was taken from the script's argument --epochs 6" in " ".join(done.stderr.split())
+
+
+def test_our_own_option_counts_more_and_a_module_is_seen_too():
+    write(PLAIN, "package/train.py")
+    Path("package/__init__.py").write_text("")
+    done = greenlove("--quiet", "--epochs", "3", "-m", "package.train", "--epochs", "2")
+    assert done.returncode == 0 and done.stderr == ""
+    run = only_run()
+    assert (run.summary.epochs_done, run.summary.epochs_planned, run.text("plan_source")) == (2, 3, "--epochs")
+
+
+def test_nothing_is_looked_for_where_that_is_asked():
+    write(PLAIN)
+    done = greenlove("--no-auto", "train.py")
+    run = only_run()
+    assert done.returncode == 0 and not run.epochs and not run.text("loops_seen")
+    assert greenlove("--no-auto", "--epochs", "3", "train.py").returncode == 1
+    assert greenlove("run", "--epochs", "3", "--", "true").returncode == 1
+    assert greenlove("run", "--epochs", "0", "train.py").returncode == 1
+
+
+def test_a_script_with_a_tracker_of_its_own_is_left_to_it():
+    tracker = "    from greenlove_tracker import Tracker\n    t = Tracker(3, verbose=0)\n    n_batches = 0\n"
+    tracked = PLAIN.replace("    n_batches = 0\n", tracker)
+    tracked = tracked.replace("        for batch in train:\n", "        t.epoch_start()\n        for batch in train:\n")
+    tracked = tracked.replace("        with torch.no_grad", "        t.epoch_end()\n        with torch.no_grad")
+    write(tracked + "    t.stop()\n    for batch in train:\n        step(batch)\n")
+    assert greenlove("--quiet", "train.py").stderr == ""
+    job, part = sorted(read_logs("greenlove_logs").runs, key=lambda run: not run.has_parts)
+    assert job.has_parts and not job.epochs and not job.text("loops_seen")
+    assert [(epoch.steps, epoch.is_complete) for epoch in part.epochs] == [(None, True)] * 3
+
+
+def test_a_budget_stops_the_script_between_two_batches():
+    write(PLAIN)
+    done = greenlove("--max-energy-kwh", "1e-9", "--on-overrun", "stop", "train.py", "--sleep", "0.5")
+    assert done.returncode == 1 and "BudgetExceeded" in done.stderr and "\n21\n" not in done.stdout
+    assert only_run().summary.status == "stopped"
+
+
+def test_an_epoch_that_an_error_cuts_off_is_unfinished():
+    failing = "            n_batches += 1\n            1 / (n_batches - 10)\n"
+    write(PLAIN.replace("            n_batches += 1\n", failing))
+    done = greenlove("train.py")
+    assert done.returncode == 1 and "ZeroDivisionError" in done.stderr and "integrations" not in done.stderr
+    run = only_run()
+    assert [epoch.is_complete for epoch in run.epochs] == [True, False] and run.summary.counts.batches == 10
+    assert run.summary.status == "failed"
+
+
+def test_a_training_in_steps_of_planned_length():
+    write("    batch = next(iter(train))\n    for _ in range(args.epochs):\n        step(batch)\n")
+    Path("steps.py").write_text(Path("train.py").read_text().replace('"--epochs"', '"--max_steps", dest="epochs"'))
+    done = greenlove("steps.py", "--max_steps", "400", "--sleep", "0.005")
+    run = only_run()
+    assert done.returncode == 0 and "400 of 400 steps" in done.stderr, done.stderr
+    assert run.total_steps_planned == 400 and run.summary.counts.steps == 400 and run.forecasts
+
+
+def test_scripts_without_pytorch_or_steps_say_what_was_seen_and_load_nothing():
+    Path("plain.py").write_text("import sys\nprint('torch' in sys.modules, 'numpy' in sys.modules)\n")
+    done = greenlove("--log-dir", "a", "plain.py")
+    assert done.stdout == "False False\n" and "did not use PyTorch" in done.stderr
+    write("    for batch in val:\n        net(batch[0])\n")
+    done = greenlove("--log-dir", "b", "train.py")
+    assert done.returncode == 0 and "PyTorch made no optimizer step" in " ".join(done.stderr.split())
+    (run,) = read_logs("b").runs
+    assert not run.epochs and run.summary.epochs_planned is None
+
+
+def test_each_rank_of_a_job_sees_its_own_epochs():
+    write(PLAIN)
+    done = call(
+        *("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"),
+        *("-m", "greenlove_tracker", "--quiet", "train.py", "--epochs", "2"),
+    )
+    assert done.returncode == 0, done.stderr
+    run = only_run()
+    assert [len(run.epochs_of(rank)) for rank in sorted(run.rows)] == [2, 2]
+    assert (run.summary.epochs_done, run.summary.epochs_planned, run.summary.n_ranks) == (2, 2, 2)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["--epochs", "10"], (10, None, "the script's argument --epochs 10")),
+        (["-x", "--num-epochs=7", "file"], (7, None, "the script's argument --num-epochs=7")),
+        (["trainer.max_epochs=5", "lr=3"], (5, None, "the script's argument trainer.max_epochs=5")),
+        (["--num_train_epochs", "3.0"], (3, None, "the script's argument --num_train_epochs 3.0")),
+        (["--max_iters=5000"], (None, 5000, "the script's argument --max_iters=5000")),
+        (["--epochs", "10", "--epochs", "10"], (10, None, "the script's argument --epochs 10")),
+        (["--epochs", "10", "--max-steps", "5"], None),
+        (["--epochs", "10", "--num-epochs", "5"], None),
+        (["--epochs", "10", "--start-epoch", "5"], None),
+        (["--epochs", "10", "--resume"], None),
+        (["--epochs", "ten"], None),
+        (["--epochs", "-1"], None),
+        (["--epochs", "0"], None),
+        (["--epochs"], None),
+        (["epochs", "10"], None),
+        (["--warmup-epochs", "10"], None),
+        (["--epochs", "3.5"], None),
+        ([], None),
+    ],
+)
+def test_a_length_is_read_where_arguments_say_it_unmistakably(arguments, expected):
+    found = _planned_length(arguments, None)
+    assert (found and (found.plan.epochs, found.plan.total_steps, found.source)) == expected
