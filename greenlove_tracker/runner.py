@@ -32,6 +32,8 @@ from greenlove_tracker.tracker.shutdown import status_of
 from greenlove_tracker.tracker.state import Plan, RunMode, WarnOnce
 from greenlove_tracker.tracker.tracker import RUN_DIR_VARIABLE, outer_run_dir
 
+_LAUNCHER = re.compile(r"(?:.*[/\\])?(?:python[\d.]*|torchrun|accelerate|deepspeed)$|.*\.py$")
+
 
 @dataclass(frozen=True, slots=True)
 class ScriptOutcome:
@@ -126,7 +128,7 @@ def run_command(command: Sequence[str], settings: Settings) -> ScriptOutcome:
     """
     if settings.on_overrun == "stop":
         error = UsageError(
-            "{argument} stop works where a script's own epochs are seen: a command is only warned of",
+            "{argument} stop works where the epochs of a script are seen: a command is only warned of",
             argument="on_overrun",
         )
         if error.is_in(settings.given):
@@ -135,6 +137,8 @@ def run_command(command: Sequence[str], settings: Settings) -> ScriptOutcome:
         settings = replace(settings, on_overrun="warn")
     with SignalForwarding() as forwarding:
         session = _start_session(settings, ["--", *command], RunMode.COMMAND)
+        if any(_LAUNCHER.match(word) for word in command):
+            session.write_fields([Field("loops_seen", "not looked for")])
         environment = {**os.environ, RUN_DIR_VARIABLE: str(session.run_dir)}
         try:
             child = subprocess.Popen(command, env=environment)

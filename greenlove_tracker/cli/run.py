@@ -77,7 +77,7 @@ def _settings_options(function: Callable[..., None]) -> Callable[..., None]:
         click.option(
             "--on-overrun",
             type=click.Choice(["warn", "stop"]),
-            help="of a budget; stop: end the script between two epochs that its own Tracker marks; default warn",
+            help="of a budget; stop: end the script between two of its batches or epochs; default warn",
         ),
         click.option("--quiet", "verbose", flag_value=0, type=int, help="say nothing but warnings"),
         click.option(

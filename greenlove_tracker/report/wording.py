@@ -203,6 +203,9 @@ def loops_sentence(run: Run) -> str:
             "no epochs were seen: PyTorch made no optimizer step in this process; where another one trains, put a "
             "Tracker there"
         )
+    if seen == "not looked for":
+        how = "start it as python -m greenlove_tracker train.py, or torchrun … -m greenlove_tracker train.py"
+        return "" if run.epochs else f"no epochs are looked for in a command behind --: {how}"
     if not seen:
         return ""
     found = [fmt.plural(run.summary.epochs_done, "epoch")] if seen == "epochs" else []
