@@ -82,10 +82,6 @@ class PyTorchHooks:
 
         detector = self._detector
 
-        def begins(optimizer: object, args: object, kwargs: object) -> None:
-            if self._is_on:
-                detector.step_begins(optimizer)
-
         def ended(optimizer: object, args: object, kwargs: object) -> None:
             if self._is_on:
                 try:
@@ -98,7 +94,7 @@ class PyTorchHooks:
                     self._end_if_asked()
 
         for register, hook in (
-            (module.register_optimizer_step_pre_hook, begins),
+            (module.register_optimizer_step_pre_hook, detector.step_begins),  # it cannot fail
             (module.register_optimizer_step_post_hook, ended),
         ):
             self._restore.append(register(hook).remove)

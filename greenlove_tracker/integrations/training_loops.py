@@ -217,8 +217,8 @@ class LoopDetector:
                 finally:
                     self._is_busy = False
 
-    def step_begins(self, optimizer: object) -> None:
-        """``step()`` of an optimizer was called."""
+    def step_begins(self, optimizer: object, args: object = None, kwargs: object = None) -> None:
+        """``step()`` of an optimizer was called, with these arguments."""
         stack = self._stack
         if stack and id(optimizer) in stack:  # its last step raised
             del stack[stack.index(id(optimizer)) :]
