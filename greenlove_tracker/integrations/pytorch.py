@@ -183,6 +183,11 @@ class PyTorchHooks:
             except StopIteration:
                 self._tell(detector.end, current)
                 raise
+            quiet: Any = detector.quiet_pass
+            if quiet is current and quiet.batches < n_full:
+                quiet.batches += 1
+                quiet.samples += size
+                return batch
             try:
                 detector.batch(current, size if current.batches < n_full else n_samples_in(current.batches, batch))
             except BudgetExceeded:

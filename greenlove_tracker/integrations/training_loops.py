@@ -127,6 +127,7 @@ class LoopDetector:
         n_epochs: epochs that were found.
         n_batches: that were handed out in them, and counted in steps.
         n_steps: optimizer steps that were counted.
+        quiet_pass: a pass whose batches need not be told by ``batch``: count them, and their samples, in the pass.
         is_waiting: the open epoch is paused; tell of a batch that is asked for then, by ``requested``.
         on_first_epoch: called once before the first epoch begins.
     """
@@ -150,15 +151,17 @@ class LoopDetector:
         self._missing_steps = 0  # of the leader, which is exhausted
         self._n_all_steps = 0  # of all optimizers
         self._stack: list[int] = []  # optimizers whose step is under way, the outermost first
+        self._stack_batches = 0  # of the leader when the outermost of them began
         self._step_thread = threading.get_ident()
         self._window: dict[int, int] = {}  # steps since the last batch, by optimizer
         self._window_counted = 0
-        self._batches = self._steps = 0  # not told yet
-        self._samples_told = 0  # of the leader
+        self._batches = self._steps = 0  # not told yet; of batches only those of no leader
+        self._batches_told = self._samples_told = 0  # of the leader
         self._loose_samples: int | None = 0  # of passes that are over before their batches are used
         self._tell_at_s = 0.0
         self._began_s, self._spent_s = clock(), 0.0
         self._has_begun = False
+        self.quiet_pass: LoaderPass | None = None
         self.n_epochs = self.n_batches = self.n_steps = 0
         self.on_first_epoch: Callable[[], None] = lambda: None
 
@@ -170,6 +173,7 @@ class LoopDetector:
             if not is_heard or self._log.is_elsewhere:
                 return None
             new = LoaderPass(loader)
+            self.quiet_pass = None
             self._open[id(new)] = new
             self._log.act_on_overruns()
             leader = self._leader
@@ -188,39 +192,51 @@ class LoopDetector:
             if is_heard and asked is self._leader and not asked.is_over:
                 self._resume()
 
-    # The next three are in every batch: they cost some 0.5 µs each where nothing but counting is to be done.
+    # The next three are in every batch, but for those of ``quiet_pass``: they cost some 0.5 µs where nothing but
+    # counting is to be done.
 
     def batch(self, handed: LoaderPass, n_samples: int | None) -> None:
         """A batch of so many samples was handed out."""
         with self._lock:
             if self._is_busy:
                 return
-            if handed is not self._leader or handed.is_over or self._gone or self._partners:
-                self._hear_other_batch(handed)
-            handed.batches += 1
-            handed.samples = None if n_samples is None or handed.samples is None else handed.samples + n_samples
-            handed.handed_at_step = self._n_all_steps
-            self._latest, self._is_marked = handed, False
-            if self._stack:
-                self._stack.clear()  # a step that raised never ended
-            if handed is not self._leader:
-                return
-            if self._window:
-                self._count_window()
-                self._window.clear()
-                self._window_counted = 0
-            self._batches += 1
-            if self._clock() >= self._tell_at_s:
-                self._is_busy = True
-                try:
-                    self._tell_on_time()
-                finally:
-                    self._is_busy = False
+            self._is_busy = True
+            try:
+                self._hear_batch(handed, n_samples)
+            finally:
+                self._is_busy = False
+
+    def _hear_batch(self, handed: LoaderPass, n_samples: int | None) -> None:
+        if self._gone:
+            self._take_gone()
+        handed.thread = threading.get_ident()
+        if handed.is_over:  # it was not: an iterator that goes on behind its end
+            handed.is_over = handed.is_exhausted = False
+            self._open[id(handed)] = handed
+        handed.batches += 1
+        handed.samples = _added(handed.samples, n_samples)
+        handed.handed_at_step = self._n_all_steps
+        self._latest, self._is_marked = handed, False
+        self._stack.clear()  # a step that raised never ended
+        if handed is not self._leader:
+            self._has_other_batch, self.quiet_pass = True, None
+            return
+        self._partners = [p for p in self._partners if p.batches == handed.batches]
+        if not self._log.is_elsewhere:
+            self._log.act_on_overruns()
+        if not self._partners and not self._gone and not self.is_waiting and handed.samples is not None:
+            self.quiet_pass = handed
 
     def step_begins(self, optimizer: object, args: object = None, kwargs: object = None) -> None:
         """``step()`` of an optimizer was called, with these arguments."""
-        stack = self._stack
-        if stack and id(optimizer) in stack:  # its last step raised
+        stack, leader = self._stack, self._leader
+        n_batches = 0 if leader is None else leader.batches
+        if not stack:
+            self._stack_batches = n_batches
+        elif n_batches != self._stack_batches:  # a step that raised never ended
+            stack.clear()
+            self._stack_batches = n_batches
+        elif id(optimizer) in stack:  # its last step raised
             del stack[stack.index(id(optimizer)) :]
         stack.append(id(optimizer))
 
@@ -248,10 +264,18 @@ class LoopDetector:
                     self._is_busy = False
                 return
             self._n_all_steps += 1
+            is_timely = False
+            if leader is not None and leader.batches_stepped != leader.batches:
+                self._close_window(leader)
+                is_timely = self._clock() >= self._tell_at_s
             self._window[key] = steps = self._window.get(key, 0) + 1
             if leader is not None:
-                if leader.batches_stepped != leader.batches:
-                    leader.note_step()
+                if is_timely:
+                    self._is_busy = True
+                    try:
+                        self._tell_on_time()
+                    finally:
+                        self._is_busy = False
             elif steps > self._window_counted:
                 self._window_counted = steps
                 self._steps += 1
@@ -270,7 +294,7 @@ class LoopDetector:
 
     def gone(self, left: LoaderPass) -> None:
         """The iterator of this pass was freed; called at any moment, of the garbage collector too."""
-        self._gone.append(left)
+        self.gone_later(left)
         if self._lock.acquire(blocking=False):
             try:
                 if not self._is_busy:
@@ -282,6 +306,7 @@ class LoopDetector:
     def gone_later(self, left: LoaderPass) -> None:
         """As ``gone``, at a moment at which nothing may be done about it; the next call does."""
         self._gone.append(left)
+        self.quiet_pass = None
 
     def finish(self) -> None:
         """The script has ended: an epoch that is complete is told to be."""
@@ -297,22 +322,6 @@ class LoopDetector:
             else:
                 self._tell()
 
-    def _hear_other_batch(self, handed: LoaderPass) -> None:
-        """Hear of a batch that is not simply the training loader's next."""
-        self._is_busy = True
-        try:
-            if self._gone:
-                self._take_gone()
-            self._has_other_batch = True
-            handed.thread = threading.get_ident()
-            if handed.is_over:  # it was not: an iterator that goes on behind its end
-                handed.is_over = handed.is_exhausted = False
-                self._open[id(handed)] = handed
-            if handed is self._leader:
-                self._partners = [p for p in self._partners if p.batches == handed.batches + 1]
-        finally:
-            self._is_busy = False
-
     def _count_other_step(self, optimizer: int) -> None:
         """Count a step that is not simply the training loader's next."""
         if self._gone:
@@ -322,10 +331,12 @@ class LoopDetector:
             return
         self._has_other_batch = False
         self._n_all_steps += 1
-        self._window[optimizer] = self._window.get(optimizer, 0) + 1
         leader = self._leader
+        if leader is not None and not leader.is_over and leader.batches_stepped != leader.batches:
+            self._close_window(leader)
+        self._window[optimizer] = self._window.get(optimizer, 0) + 1
         if leader is not None and not leader.is_over:
-            leader.note_step()
+            pass
         elif self._missing_steps:
             self._missing_steps -= 1
             self._tell()
@@ -367,12 +378,12 @@ class LoopDetector:
         """Find out whether another loader, whose batch was handed out last, is trained on beside the leader."""
         if fresh is None:
             self._latest = leader  # an evaluation lay between the batch and its step
-        elif leader.handed_at_step >= self._n_all_steps:
+        elif leader.batches_stepped != leader.batches:  # it handed one out since the last step, too
             fresh.is_companion, self._latest = True, leader
             self._note_training(fresh)
         elif fresh.is_companion:
             self._tell()  # of the same epoch: the batches of the former have run out
-            self._leader, self._samples_told = fresh, fresh.samples or 0
+            self._leader, self._batches_told, self._samples_told = fresh, fresh.batches, fresh.samples or 0
         else:  # the training has gone on to another loader, and the former's iterator is still there
             self._end_epoch()
             self._start_pass(fresh)
@@ -384,7 +395,7 @@ class LoopDetector:
         self._leader = self._latest = new
         self._note_training(new)
         self._partners = [p for p in self._open.values() if p is not new and p.batches == new.batches]
-        self._batches, self._samples_told = self._batches + new.batches, 0
+        self._batches_told = self._samples_told = 0
 
     def _start_steps(self, latest: LoaderPass | None) -> None:
         if latest is None or not _is_sampled(latest, self._n_all_steps) or latest.mark != self._n_marks:
@@ -394,6 +405,7 @@ class LoopDetector:
 
     def _over(self, ended: LoaderPass, *, is_exhausted: bool) -> None:
         self._open.pop(id(ended), None)
+        self.quiet_pass = None
         ended.is_over, ended.is_exhausted = True, is_exhausted
         leader = self._leader
         if leader is None or self._log.is_elsewhere:
@@ -444,7 +456,7 @@ class LoopDetector:
 
     def _forget_epoch(self) -> None:
         self._leader, self._counts_in_steps, self.is_waiting = None, False, False
-        self._partners, self._missing_steps = [], 0
+        self._partners, self._missing_steps, self.quiet_pass = [], 0, None
         self._window, self._window_counted = {}, 0
 
     def _pause(self, *, at_once: bool = False) -> None:
@@ -456,7 +468,7 @@ class LoopDetector:
             return
         self._count_window()
         self._tell()
-        self.is_waiting = True
+        self.is_waiting, self.quiet_pass = True, None
         self._log.pause()
         self._spent_s += 2 * (self._clock() - now_s)  # with its end
 
@@ -464,6 +476,13 @@ class LoopDetector:
         if self.is_waiting:
             self.is_waiting = False
             self._log.resume()
+
+    def _close_window(self, leader: LoaderPass) -> None:
+        """Count the steps before this one, which is the first since a batch."""
+        self._count_window()
+        self._window.clear()
+        self._window_counted = 0
+        leader.note_step()
 
     def _count_window(self) -> None:
         """Count the steps since the last batch that are not counted yet."""
@@ -478,29 +497,32 @@ class LoopDetector:
         if not self._log.is_elsewhere:
             self._tell_at_s = self._clock() + _COUNTED_EACH_S
             self._tell()
-            self._log.act_on_overruns()
+            self.quiet_pass = None  # the next batch is where the script may be ended
 
     def _tell(self) -> None:
         if self._leader is not None or self._counts_in_steps:
             self._count_window()
-        if not self._batches and not self._steps:
+        n_batches, samples = self._take_batches()
+        if not n_batches and not self._steps:
             return
         self.is_waiting = False  # counting goes on with an epoch that is paused
-        done = Counts(self._steps, self._batches or None, self._take_samples() if self._batches else None)
-        self.n_batches, self.n_steps = self.n_batches + self._batches, self.n_steps + self._steps
-        self._batches = self._steps = 0
+        done = Counts(self._steps, n_batches or None, samples if n_batches else None)
+        self.n_batches, self.n_steps = self.n_batches + n_batches, self.n_steps + self._steps
+        self._steps = 0
         self._log.step(done)
 
-    def _take_samples(self) -> int | None:
-        """Return the samples in the batches that were not told yet; None where they are not known."""
+    def _take_batches(self) -> tuple[int, int | None]:
+        """Return the batches that were not told yet, and the samples in them; None where they are not known."""
         leader = self._leader
+        n_batches, self._batches = self._batches, 0
+        samples, self._loose_samples = self._loose_samples, 0
         if leader is None:
-            samples, self._loose_samples = self._loose_samples, 0
-        elif leader.samples is None:
-            samples = None
-        else:
-            samples, self._samples_told = leader.samples - self._samples_told, leader.samples
-        return samples
+            return n_batches, samples
+        n_batches, self._batches_told = leader.batches - self._batches_told, leader.batches
+        if leader.samples is None:
+            return n_batches, None
+        samples, self._samples_told = leader.samples - self._samples_told, leader.samples
+        return n_batches, samples
 
     # -- helpers -------------------------------------------------------------------------------------------------
 
