@@ -283,6 +283,7 @@ def test_a_second_loader_that_is_begun_anew_whenever_it_ends(bench):
                 again = iter(labelled)
                 next(again)
             bench.step()
+    del again
     bench.detector.finish()
     epochs, steps, _ = bench.log.total()
     assert steps == 24 and 2 <= epochs <= 8
