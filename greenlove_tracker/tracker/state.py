@@ -37,7 +37,7 @@ class RunMode(Enum):
 
     @property
     def is_job(self) -> bool:
-        """True where the run is whatever ``greenlove run`` runs: it has no plan, and no epochs of its own."""
+        """True where the run is whatever ``greenlove run`` runs: it has no plan until its script shows one."""
         return self in (RunMode.RUNNER, RunMode.COMMAND)
 
 
@@ -47,7 +47,7 @@ class RunState:
 
     Attributes:
         settings: what it is measured and counted with.
-        plan: epochs or steps; None of whatever ``greenlove run`` runs.
+        plan: epochs or steps; None of whatever ``greenlove run`` runs, until its script shows them.
         factors: its names, and the factors that energy is multiplied with.
         budget_actions: the user's own code for budgets.
         prior: the forecast of an exploration of this training.
