@@ -9,20 +9,15 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import inspect
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
-from greenlove_tracker.config import Settings, load_settings
-from greenlove_tracker.errors import BudgetExceeded, MissingExtraError, SettingError, UsageError
-from greenlove_tracker.grid import resolve_place
-from greenlove_tracker.phases import Phase, length_by_phases, phases_from
-from greenlove_tracker.records import RunStatus
+from greenlove_tracker.config import load_settings
+from greenlove_tracker.errors import MissingExtraError, SettingError, UsageError
+from greenlove_tracker.integrations.training_adapter import TrainingAdapter, harmless
+from greenlove_tracker.phases import Phase, length_by_phases
 from greenlove_tracker.tracker import Tracker
-from greenlove_tracker.tracker.session import open_run
-from greenlove_tracker.tracker.state import WarnOnce
 from greenlove_tracker.tracker.tracker import run_dir_to_join
 
 try:
@@ -40,29 +35,9 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("greenlove_tracker")
 
-_PLANNED = ("epochs", "total_steps", "first_epoch", "first_step")
 # Under this name the run is noted in a checkpoint. It must not be the callback's own: the trainer would then make
 # the callback anew when it resumes, without its settings (restore_callback_states_from_checkpoint).
 _STATE_NAME = "greenlove_tracker"
-
-
-def _harmless(hook: Callable[..., None]) -> Callable[..., None]:
-    """Let a trainer without what we read cost one warning and no training.
-
-    What else the tracker lets through is meant for the user: a bad argument, or what a hook of the user's raises.
-    """
-
-    @functools.wraps(hook)
-    def guarded(self: GreenloveCallback, *args: Any, **kwargs: Any) -> None:
-        try:
-            hook(self, *args, **kwargs)
-        except BudgetExceeded as exceeded:
-            self._is_stopping = True
-            _log.warning("greenlove: training stops with a checkpoint after the next step: %s", exceeded)
-        except AttributeError as error:
-            self._warn(error)
-
-    return guarded
 
 
 class GreenloveCallback(TrainerCallback):  # type: ignore[misc]  # a class of a library without types
@@ -89,141 +64,105 @@ class GreenloveCallback(TrainerCallback):  # type: ignore[misc]  # a class of a 
         **tracker_settings: what ``Tracker`` takes, but for the length of the plan, which the trainer knows; ``phases``
             are those of the whole training, also where it resumes.
 
-    Attributes:
-        tracker: the one of the current or last training; None before the first.
-
     Raises:
         UsageError: on a bad argument.
     """
 
     def __init__(self, tracker: Tracker | None = None, **tracker_settings: Any) -> None:
-        _check(tracker, tracker_settings)
+        stops = "with a checkpoint after the next step"
+        self._adapter = TrainingAdapter("Hugging Face", tracker, tracker_settings, stops=stops)
         _keep_codecarbon_out()
-        self.tracker = tracker
-        self._makes_trackers = tracker is None
-        self._settings = tracker_settings
         self._by_epochs = False
-        self._is_open = False  # an epoch is open
-        self._is_paused = False
         self._n_substeps = 0
         self._tokens_seen = 0
-        self._is_stopping = False  # a budget is likely to be exceeded
-        self._warn_once = WarnOnce()
+
+    @property
+    def tracker(self) -> Tracker | None:
+        """The one of the current or last training; None before the first."""
+        return self._adapter.tracker
 
     # -- the trainer's events ------------------------------------------------------------------------------------
 
-    @_harmless
+    @harmless
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
         """Begin a run."""
-        self._by_epochs, self._is_stopping = _counts_in_epochs(args), False
+        self._by_epochs = _counts_in_epochs(args)
         self._n_substeps, self._tokens_seen = 0, state.num_input_tokens_seen
-        if self._makes_trackers:
-            self.tracker, self._is_open = None, False
-            plan = self._plan(state)
-            self.tracker = Tracker(**(_continues(state) | self._settings | plan))
-            run = open_run()
-            if self._by_epochs and run is not None:  # forecasts begin before the first epoch's end
-                run.expect_steps_per_epoch(_steps_per_epoch(state))
-        elif self._is_open:  # an epoch that the last training left: it raised, or was stopped early
-            self._end_epoch()
+        steps_per_epoch = _steps_per_epoch(state) if self._by_epochs else None
+        self._adapter.begin(_continues(state) | self._plan(state), steps_per_epoch=steps_per_epoch)
         if self.tracker is not None and self.tracker.run_dir is not None:
             state.stateful_callbacks[_STATE_NAME] = {"args": {}, "attributes": {"run_id": self.tracker.run_dir.name}}
 
-    @_harmless
+    @harmless
     def on_epoch_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
         """Begin an epoch, or go on with the one epoch of a training in steps."""
-        if self._is_open:
-            self._resume()
-        elif self.tracker is not None:
-            self.tracker.epoch_start()
-            self._is_open, self._is_paused = True, False
+        self._adapter.start_epoch()
 
-    @_harmless
+    @harmless
     def on_step_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
         """Go on after evaluation and checkpoint; the batches of this step have been loaded by now."""
-        self._resume()
+        self._adapter.resume()
 
-    @_harmless
+    @harmless
     def on_substep_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
         """Count an accumulated batch; more are to come in this step."""
         self._n_substeps += 1
 
-    @_harmless
+    @harmless
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         """Count a step; pause where the control asks for an evaluation or a checkpoint next."""
-        if self._is_stopping:
+        if self._adapter.is_stopping:
             control.should_save = control.should_training_stop = True
         n_batches, self._n_substeps = self._n_substeps + 1, 0
         n_tokens = self._new_tokens(args, state)
-        if self.tracker is None or not self._is_open:
-            return
-        self.tracker.step(n_batches * _batch_size(args, state), n_tokens, n_batches=n_batches)
+        self._adapter.step(n_batches * _batch_size(args, state), n_tokens, n_batches=n_batches)
         if control.should_training_stop and not self._by_epochs:
-            self._end_epoch()
+            self._adapter.end_epoch()
         elif control.should_evaluate or control.should_save:
-            self._pause()
+            self._adapter.pause()
 
-    @_harmless
+    @harmless
     def on_prediction_step(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
         """Pause for an evaluation, which a callback behind this one may have asked for."""
-        self._pause()
+        self._adapter.pause()
 
-    @_harmless
+    @harmless
     def on_epoch_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
         """End the trainer's epoch; the one of a training in steps ends only with the training."""
         if self._by_epochs and not _is_cut_short(state, control):
-            self._end_epoch()
+            self._adapter.end_epoch()
         elif control.should_training_stop or control.should_evaluate or control.should_save:
-            self._pause()
+            self._adapter.pause()
 
-    @_harmless
+    @harmless
     def on_train_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
         """End the run; an epoch that was cut short stays open, so that it is written as unfinished."""
-        if not self._by_epochs and not self._is_stopping:
-            self._end_epoch()
-        if self._makes_trackers and self.tracker is not None:
-            self._is_open = False
-            self.tracker.stop(status=RunStatus.STOPPED if self._is_stopping else RunStatus.FINISHED)
+        if not self._by_epochs and not self._adapter.is_stopping:
+            self._adapter.end_epoch()
+        self._adapter.finish()
 
     def _plan(self, state: TrainerState) -> dict[str, Any]:
         """Return the plan, with phases that the arguments give; of a file or a variable, where they are its own."""
         try:
-            return _plan(self._by_epochs, state, _phases(self._settings))
+            return _plan(self._by_epochs, state, _phases(self._adapter.settings))
         except UsageError:
-            if "phases" in self._settings:
+            if "phases" in self._adapter.settings:
                 raise
             return _plan(self._by_epochs, state)  # the tracker warns of it, and does nothing
-
-    # -- the tracker's calls -------------------------------------------------------------------------------------
-
-    def _end_epoch(self) -> None:
-        if self._is_open and self.tracker is not None:
-            self._is_open = False
-            self.tracker.epoch_end()
-
-    def _pause(self) -> None:
-        if self._is_open and not self._is_paused and self.tracker is not None:
-            self._is_paused = True
-            self.tracker.pause()
-
-    def _resume(self) -> None:
-        if self._is_open and self._is_paused and self.tracker is not None:
-            self._is_paused = False
-            self.tracker.resume()
 
     def _new_tokens(self, args: TrainingArguments, state: TrainerState) -> int | None:
         """Return this rank's part of the tokens since the last step; the trainer counts those of all ranks together."""
@@ -232,25 +171,6 @@ class GreenloveCallback(TrainerCallback):  # type: ignore[misc]  # a class of a 
             return None  # the trainer does not count them, or does not find them in its inputs
         share, rest = divmod(new, args.world_size)
         return int(share + (rest if args.process_index == 0 else 0))
-
-    def _warn(self, error: Exception) -> None:
-        self._warn_once.warn("callback", f"the Hugging Face callback failed, training goes on: {error}")
-        _log.debug("greenlove_tracker", exc_info=error)
-
-
-def _check(tracker: Tracker | None, settings: Mapping[str, Any]) -> None:
-    """Raise bad arguments at once, not only when the model and the data have been loaded."""
-    if tracker is not None and not isinstance(tracker, Tracker):
-        raise UsageError(f"tracker must be a Tracker, not {tracker!r}; settings are given by name")
-    if tracker is not None and settings:
-        raise UsageError(f"{', '.join(settings)}: give them to your Tracker, or leave tracker= out")
-    if planned := [name for name in _PLANNED if name in settings]:
-        raise UsageError(f"{', '.join(planned)}: the trainer knows its plan; leave it out")
-    others = inspect.signature(Tracker).parameters.keys() - {field.name for field in fields(Settings)}
-    phases_from(settings.get("phases"))
-    with contextlib.suppress(SettingError):  # of a file or a variable: the tracker warns of it, and does nothing
-        load_settings({n: value for n, value in settings.items() if n not in others and not callable(value)})
-    resolve_place(settings.get("country") or "")
 
 
 def _counts_in_epochs(args: TrainingArguments) -> bool:

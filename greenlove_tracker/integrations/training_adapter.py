@@ -1,0 +1,157 @@
+"""What every framework's callback does with a tracker: it makes one for each training, and never hurts the training.
+
+A callback translates its framework's events into these calls, and holds nothing of the tracker itself. Calls out of
+order, which a framework that stops early makes, are harmless here: an epoch is ended only where one is open.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import inspect
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import fields
+from typing import Any
+
+from greenlove_tracker.config import Settings, load_settings
+from greenlove_tracker.errors import BudgetExceeded, SettingError, UsageError
+from greenlove_tracker.grid import resolve_place
+from greenlove_tracker.phases import phases_from
+from greenlove_tracker.records import RunStatus
+from greenlove_tracker.tracker import Tracker
+from greenlove_tracker.tracker.session import open_run
+from greenlove_tracker.tracker.state import WarnOnce
+
+_log = logging.getLogger("greenlove_tracker")
+
+_PLANNED = ("epochs", "total_steps", "first_epoch", "first_step")
+
+
+class TrainingAdapter:
+    """Drives a tracker for a framework's callback.
+
+    Args:
+        framework: its name, for warnings.
+        tracker: the user's own, which is stopped by its user; None: each training makes one, and stops it.
+        settings: what ``Tracker`` takes, for those that are made here; the framework knows the length of the plan.
+        stops: when the callback ends a training whose budget is overrun, such as "after the next step".
+
+    Attributes:
+        tracker: the one of the current or last training; None before the first.
+        makes_trackers: each training makes its own.
+        is_stopping: a budget is likely to be exceeded; the callback ends the training as its framework does.
+        is_epoch_open: an epoch has begun, and has not ended.
+
+    Raises:
+        UsageError: on a bad argument.
+    """
+
+    def __init__(self, framework: str, tracker: Tracker | None, settings: Mapping[str, Any], *, stops: str) -> None:
+        _check(tracker, settings)
+        self.tracker = tracker
+        self.makes_trackers = tracker is None
+        self.settings = settings
+        self.is_stopping = self.is_epoch_open = False
+        self._is_paused = False
+        self._framework, self.stops = framework, stops
+        self._warn_once = WarnOnce()
+
+    def begin(self, plan: Mapping[str, Any], *, steps_per_epoch: int | None = None) -> None:
+        """Begin a training: make a tracker, or end the epoch that the user's own has open from the last training.
+
+        Args:
+            plan: of the training, as ``Tracker`` takes it; the user's own settings are stronger, but for the length.
+            steps_per_epoch: optimizer steps of a whole epoch; forecasts then begin before the first one ends.
+        """
+        self.is_stopping = False
+        if self.makes_trackers:
+            self.tracker, self.is_epoch_open = None, False
+            length = {name: plan[name] for name in (*_PLANNED, "phases") if name in plan}
+            self.tracker = Tracker(**{**plan, **self.settings, **length})
+            run = open_run()
+            if steps_per_epoch is not None and run is not None:
+                run.expect_steps_per_epoch(steps_per_epoch)
+        elif self.is_epoch_open:  # an epoch that the last training left: it raised, or was stopped early
+            self.end_epoch()
+
+    def start_epoch(self) -> None:
+        """Begin an epoch, or go on with the one that is open."""
+        if self.is_epoch_open:
+            self.resume()
+        elif self.tracker is not None:
+            self.tracker.epoch_start()
+            self.is_epoch_open, self._is_paused = True, False
+
+    def end_epoch(self) -> None:
+        """End the open epoch."""
+        if self.is_epoch_open and self.tracker is not None:
+            self.is_epoch_open = False
+            self.tracker.epoch_end()
+
+    def step(self, n_samples: int | None = None, n_tokens: int | None = None, *, n_batches: int = 1) -> None:
+        """Count an optimizer step of the open epoch."""
+        if self.is_epoch_open and self.tracker is not None:
+            self._is_paused = False
+            self.tracker.step(n_samples, n_tokens, n_batches=n_batches)
+
+    def pause(self) -> None:
+        """Interrupt the open epoch for an evaluation or a checkpoint."""
+        if self.is_epoch_open and not self._is_paused and self.tracker is not None:
+            self._is_paused = True
+            self.tracker.pause()
+
+    def resume(self) -> None:
+        """Go on with the open epoch."""
+        if self.is_epoch_open and self._is_paused and self.tracker is not None:
+            self._is_paused = False
+            self.tracker.resume()
+
+    def finish(self, status: RunStatus = RunStatus.FINISHED) -> None:
+        """End the training; an epoch that was cut short stays open, so that it is written as unfinished."""
+        if self.makes_trackers and self.tracker is not None:
+            self.is_epoch_open = False
+            self.tracker.stop(status=RunStatus.STOPPED if self.is_stopping else status)
+
+    def warn(self, error: Exception) -> None:
+        """Warn once that the callback failed."""
+        self._warn_once.warn("callback", f"the {self._framework} callback failed, training goes on: {error}")
+        _log.debug("greenlove_tracker", exc_info=error)
+
+
+def harmless(hook: Callable[..., None]) -> Callable[..., None]:
+    """Let a framework without what we read cost one warning and no training; note a budget's stop in ``_adapter``.
+
+    What else the tracker lets through is meant for the user: a bad argument, or what a hook of the user's raises.
+
+    Args:
+        hook: a method of a callback that has its adapter in ``_adapter``.
+    """
+
+    @functools.wraps(hook)
+    def guarded(self: Any, *args: Any, **kwargs: Any) -> None:
+        adapter: TrainingAdapter = self._adapter
+        try:
+            hook(self, *args, **kwargs)
+        except BudgetExceeded as exceeded:
+            adapter.is_stopping = True
+            _log.warning("greenlove: training stops %s: %s", adapter.stops, exceeded)
+        except AttributeError as error:
+            adapter.warn(error)
+
+    return guarded
+
+
+def _check(tracker: Tracker | None, settings: Mapping[str, Any]) -> None:
+    """Raise bad arguments at once, not only when the model and the data have been loaded."""
+    if tracker is not None and not isinstance(tracker, Tracker):
+        raise UsageError(f"tracker must be a Tracker, not {tracker!r}; settings are given by name")
+    if tracker is not None and settings:
+        raise UsageError(f"{', '.join(settings)}: give them to your Tracker, or leave tracker= out")
+    if planned := [name for name in _PLANNED if name in settings]:
+        raise UsageError(f"{', '.join(planned)}: the trainer knows its plan; leave it out")
+    others = inspect.signature(Tracker).parameters.keys() - {field.name for field in fields(Settings)}
+    phases_from(settings.get("phases"))
+    with contextlib.suppress(SettingError):  # of a file or a variable: the tracker warns of it, and does nothing
+        load_settings({n: value for n, value in settings.items() if n not in others and not callable(value)})
+    resolve_place(settings.get("country") or "")
