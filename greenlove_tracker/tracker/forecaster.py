@@ -36,6 +36,7 @@ _MAX_TIME_SHARE = 0.02  # forecasting takes no larger share of the time than thi
 # 600 in a run. The second is for the beginning, when a forecast may be many times too long.
 _MIN_PROGRESS_SHARE, _MIN_GROWTH = 0.002, 0.1
 _FIRST_ENERGY_S = 5.0  # a training in steps has its power read this early; later each minute
+_LEAST_EPOCHS = 2  # before the next one is forecast where nobody says how many there are: the first may be cold
 _SAME_COUNT = 2.0  # steps that tell another time of an epoch than a prior by this factor may be counted otherwise
 _OTHER_STEPS = 0.01  # of an epoch: a last batch that is smaller, or left out, is less
 _MOST_METER_START_S = 20.0  # a meter that takes longer hangs: forecasts wait for it no more
@@ -97,17 +98,22 @@ class RunForecaster:
             with short_switch_interval, without_foreign_warnings(state.settings.verbose):
                 forecast = self._forecast(snapshot)  # without the run's lock: it takes a while
             with state.lock:
-                if not state.is_finished:
-                    state.forecast = forecast
+                if state.is_finished:
+                    pass
+                elif state.plan is None:  # nobody says how many epochs there are
+                    state.next_epoch_s = forecast.per_epoch_s
+                else:
+                    state.forecast, state.next_epoch_s = forecast, None
                     self._writer.write_forecast(self._issued(forecast, snapshot))
 
     def _is_meter_starting(self) -> bool:
         return self._state.is_meter_starting and self._state.elapsed_s < _MOST_METER_START_S
 
     def _is_wanted(self) -> bool:
-        plan = self._state.plan
-        has_length = plan is not None and bool(plan.length)
-        return has_length and self._state.settings.epochs_before_pred > 0 and not self._cannot_load
+        state, n_before = self._state, self._state.settings.epochs_before_pred
+        has_length = state.plan is not None and bool(state.plan.length)
+        is_epoch_wanted = state.plan is None and self._recorder.epochs_done >= max(n_before, _LEAST_EPOCHS)
+        return (has_length or is_epoch_wanted) and n_before > 0 and not self._cannot_load
 
     def _load(self) -> None:
         """Load what forecasts need, before the first one is due; the rows that it slows down are flagged."""
@@ -128,8 +134,10 @@ class RunForecaster:
 
     def _snapshot(self, *, at_once: bool, is_last: bool) -> _ProgressSnapshot | None:
         state, recorder, plan, now_s = self._state, self._recorder, self._state.plan, self._state.clock.perf_s()
-        total = None if plan is None else plan.length
-        if plan is None or total is None:
+        if plan is None:
+            return self._snapshot_for_next_epoch(now_s, at_once=at_once)
+        total = plan.length
+        if total is None:
             return None
         done = recorder.epochs_done if plan.is_in_epochs else recorder.steps_done
         if done > total:
@@ -153,6 +161,14 @@ class RunForecaster:
         self._position_forecast_at = position
         self._awaits_gap = progress.has_unseen_ends
         return _ProgressSnapshot(progress, now_s - state.started_s, recorder.epochs_done, recorder.steps_done)
+
+    def _snapshot_for_next_epoch(self, now_s: float, *, at_once: bool) -> _ProgressSnapshot | None:
+        state, recorder, done = self._state, self._recorder, self._recorder.epochs_done
+        is_time = now_s >= (self._earliest_s if at_once else self._next_s)
+        if (done, 0) <= self._position_forecast_at or not is_time:
+            return None
+        self._position_forecast_at = (done, 0)
+        return _ProgressSnapshot(self._in_epochs(done + 1), now_s - state.started_s, done, recorder.steps_done)
 
     def _add_marks(self) -> None:
         """Add the steps since the last call to the run's progress."""

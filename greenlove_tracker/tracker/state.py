@@ -14,7 +14,7 @@ from pathlib import Path
 from greenlove_tracker import console
 from greenlove_tracker.config import Settings, TimeLimit, time_limit
 from greenlove_tracker.errors import LogDirError, UsageError, whole_number
-from greenlove_tracker.forecasting import Forecast
+from greenlove_tracker.forecasting import Estimate, Forecast
 from greenlove_tracker.grid import carbon_intensity, electricity_price, resolve_place
 from greenlove_tracker.job import Ranks, ranks_of_process
 from greenlove_tracker.logs import writer
@@ -64,6 +64,7 @@ class RunState:
         limits: budgets by quantity.
         overrun_quantities: the budgets that were found to be overrun.
         forecast: the latest.
+        next_epoch_s: forecast of the time of the next epoch, where nobody says how many there are.
         gpu_count: GPUs of this node that are ours; 0 until the meter is up.
         node_factor: the energy of the node, in that of its metered components; 1 where nothing is assumed.
         other_runs_s: time in which other runs of this process, inside this one, recorded what passed.
@@ -89,6 +90,7 @@ class RunState:
     limits: Mapping[str, float] = field(init=False)
     overrun_quantities: set[str] = field(default_factory=set)
     forecast: Forecast | None = field(init=False)
+    next_epoch_s: Estimate | None = None
     gpu_count: int = 0
     node_factor: float = 1.0
     other_runs_s: float = 0.0

@@ -43,11 +43,9 @@ class StatusPrinter:
         state, forecast = self._state, self._state.forecast
         used = state.consumption(self._recorder.metered_kwh)
         elapsed_s = used["duration_s"] or 0.0
-        parts = [fmt.duration(elapsed_s)]
+        parts = [fmt.duration(elapsed_s), *self._time_parts(elapsed_s)]
         if forecast is not None and elapsed_s > forecast.duration_s.upper:
-            parts, forecast = [*parts, "overdue"], None  # what it said is over, and nothing is known instead
-        elif forecast is not None:
-            parts.append(f"forecast {fmt.interval(forecast.duration_s.given_more_than(elapsed_s), fmt.duration)}")
+            forecast = None  # what it said is over, and nothing is known instead
         fit, verdicts = self._budgets.time_fit(), dict(self._budgets.verdicts())
         if fit is not None and not fit.is_over:
             verdicts.pop("duration_s", None)
@@ -66,6 +64,14 @@ class StatusPrinter:
             parts.append(fmt.time_fit(fit))
         parts += [f"{fmt.QUANTITIES[quantity][0]} {verdict}" for quantity, verdict in verdicts.items()]
         return self._head() + " · ".join(parts)
+
+    def _time_parts(self, elapsed_s: float) -> list[str]:
+        forecast, next_epoch_s = self._state.forecast, self._state.next_epoch_s
+        if forecast is not None and elapsed_s > forecast.duration_s.upper:
+            return ["overdue"]
+        if forecast is not None:
+            return [f"forecast {fmt.interval(forecast.duration_s.given_more_than(elapsed_s), fmt.duration)}"]
+        return [] if next_epoch_s is None else [f"next epoch {fmt.interval(next_epoch_s, fmt.duration)}"]
 
     def _ends(self, forecast: Forecast, elapsed_s: float) -> list[str]:
         now_s, total_s = self._state.clock.utc_s(), forecast.duration_s.given_more_than(elapsed_s).point
@@ -129,6 +135,8 @@ class StatusPrinter:
 
     def _is_plain_line_due(self) -> bool:
         state, recorder = self._state, self._recorder
+        if state.forecast is None and state.next_epoch_s is not None:
+            return self._log.is_due_without_forecast(state.elapsed_s)
         if state.forecast is None or not recorder.steps_done + recorder.epochs_done:
             return False
         is_in_epochs, n_before = state.plan is not None and state.plan.is_in_epochs, state.settings.epochs_before_pred
@@ -170,10 +178,21 @@ class _PlainLines:
         is_due = is_due or (self._told is not None and told_verdicts != self._told_verdicts)
         if not is_due or self._n_told >= _MOST_PLAIN or elapsed_s < self._told_at_s + _PLAIN_INTERVAL_S:
             return False
+        self._told, self._told_verdicts = forecast, told_verdicts
+        self._count(elapsed_s)
+        return True
+
+    def is_due_without_forecast(self, elapsed_s: float) -> bool:
+        """Return True where one of the first lines is due, which tells of the next epoch only, and count it."""
+        is_due = self.is_scheduled(elapsed_s)
+        if is_due:
+            self._count(elapsed_s)
+        return is_due
+
+    def _count(self, elapsed_s: float) -> None:
         self._n_told += 1
         self._n_scheduled = sum(elapsed_s >= at_s for at_s in _PLAIN_AT_S)
-        self._told_at_s, self._told, self._told_verdicts = elapsed_s, forecast, told_verdicts
-        return True
+        self._told_at_s = elapsed_s
 
     def _says_more(self, forecast: Forecast) -> bool:
         """Return True where, after the first lines, a forecast is twice as sharp as the one told, or contradicts it."""

@@ -11,9 +11,14 @@ from itertools import pairwise
 import pytest
 from fakes import ScriptedMeter, gpu_energy, make_tracker, session, tick, train
 
+from greenlove_tracker.config import load_settings
 from greenlove_tracker.console import StatusLine
 from greenlove_tracker.forecasting import Estimate
-from greenlove_tracker.records import Counts
+from greenlove_tracker.job import Ranks
+from greenlove_tracker.meter import SimulatedMeter
+from greenlove_tracker.records import Counts, RunStatus
+from greenlove_tracker.tracker.session import Session
+from greenlove_tracker.tracker.state import Plan, RunMode
 
 
 def lines(capsys, unit: str = "epoch") -> list[str]:
@@ -199,3 +204,24 @@ def test_the_bar_moves_within_an_epoch_where_its_steps_are_known(clock, tmp_path
         tracker.epoch_end()
         bars.append(session().status_text().count("━"))
     assert bars == [1, 3, 5, 5]
+
+
+def test_where_nobody_says_how_many_epochs_there_are_the_next_one_is_forecast(clock, tmp_path, capsys):
+    settings = load_settings({"log_dir": str(tmp_path), "verbose": 1})
+    meter = SimulatedMeter(clock, gpu_w=360.0)
+    job = Session(settings, Plan(), Ranks(), clock, meter, mode=RunMode.RUNNER)
+    texts = []
+    for epoch_s in (30.0, 10.0, 10.1, 9.9, 10.0, 10.0):
+        job.start_epoch()
+        clock.pass_s(epoch_s)
+        job.end_epoch()
+        job.tick()
+        texts.append(job.status_text())
+    told = lines(capsys)
+    job.finish(RunStatus.FINISHED, 0)
+    assert "next epoch" not in texts[0] and job.state.forecast is None
+    expected = job.state.next_epoch_s
+    assert expected.point == pytest.approx(10.0, rel=0.03) and expected.lower <= 9.9 <= 10.1 <= expected.upper < 30
+    assert "epoch 6 · 1:20 · next epoch 10.0 s [" in texts[-1]
+    assert len(told) == 1 and "next epoch" in told[0]
+    assert not list(tmp_path.glob("*/forecasts.csv"))
