@@ -258,6 +258,34 @@ class RunStatus(DescribedStr):
 
 
 @dataclass(frozen=True, slots=True)
+class MetricSummary:
+    """The values of one metric that a training logged.
+
+    Attributes:
+        name: of the metric.
+        last: the last value; NaN or infinite where it was.
+        lowest: of the finite values; None where there was none.
+        highest: likewise.
+        n_values: values that were logged.
+        higher_is_better: larger values are better, or smaller ones; None where that is not known.
+    """
+
+    name: str
+    last: float
+    lowest: float | None
+    highest: float | None
+    n_values: int
+    higher_is_better: bool | None
+
+    @property
+    def best(self) -> float | None:
+        """The best value; None where it is not known which is better, or no value was finite."""
+        if self.higher_is_better is None:
+            return None
+        return self.highest if self.higher_is_better else self.lowest
+
+
+@dataclass(frozen=True, slots=True)
 class RunSummary:
     """The totals of a run over all its nodes.
 
@@ -293,6 +321,7 @@ class RunSummary:
     n_nodes: int = 1
     flags: frozenset[str] = field(default_factory=frozenset)
     node_assumed_kwh: float | None = None
+    metrics: tuple[MetricSummary, ...] = ()
 
     @property
     def between_s(self) -> float:

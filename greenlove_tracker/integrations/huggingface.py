@@ -39,6 +39,8 @@ _log = logging.getLogger("greenlove_tracker")
 # the callback anew when it resumes, without its settings (restore_callback_states_from_checkpoint).
 _STATE_NAME = "greenlove_tracker"
 
+_OF_TIME = ("_runtime", "_per_second", "_compilation_time")  # what an evaluation says of its own time
+
 
 class GreenloveCallback(TrainerCallback):  # type: ignore[misc]  # a class of a library without types
     """Tracks what a ``transformers.Trainer`` trains.
@@ -52,6 +54,8 @@ class GreenloveCallback(TrainerCallback):  # type: ignore[misc]  # a class of a 
     the trainer's epochs are the run's; any other training counts in steps and is one epoch. Evaluations and
     checkpoints within an epoch are gaps, not the epoch's. A training that resumes from a checkpoint plans only what
     is left, and names the run that wrote the checkpoint as the one it continues.
+
+    The loss that the trainer logs, and what its evaluations find, are metrics of the run.
 
     Samples are full batches: of a data set that they do not divide, the last batch of an epoch counts as a full one.
     Tokens are counted where ``include_num_input_tokens_seen`` is set. transformers' own CodeCarbon callback is taken
@@ -135,6 +139,33 @@ class GreenloveCallback(TrainerCallback):  # type: ignore[misc]  # a class of a 
     ) -> None:
         """Pause for an evaluation, which a callback behind this one may have asked for."""
         self._adapter.pause()
+
+    @harmless
+    def on_log(
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        logs: Mapping[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        """Log the training's loss, which the trainer logs on all ranks alike; the first one's is enough."""
+        if state.is_world_process_zero and logs and "loss" in logs:
+            self._adapter.log_metrics({"loss": logs["loss"]})
+
+    @harmless
+    def on_evaluate(
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        metrics: Mapping[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        """Log what an evaluation found; not its time, and not what it has of the plan."""
+        if state.is_world_process_zero and metrics:
+            found = {n: v for n, v in metrics.items() if n != "epoch" and not n.endswith(_OF_TIME)}
+            self._adapter.log_metrics(found)
 
     @harmless
     def on_epoch_end(

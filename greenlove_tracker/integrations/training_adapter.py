@@ -17,6 +17,7 @@ from typing import Any
 from greenlove_tracker.config import Settings, load_settings
 from greenlove_tracker.errors import BudgetExceeded, SettingError, UsageError
 from greenlove_tracker.grid import resolve_place
+from greenlove_tracker.logs.metrics import number_of
 from greenlove_tracker.phases import phases_from
 from greenlove_tracker.records import RunStatus
 from greenlove_tracker.tracker import Tracker
@@ -106,6 +107,16 @@ class TrainingAdapter:
         if self.is_epoch_open and self._is_paused and self.tracker is not None:
             self._is_paused = False
             self.tracker.resume()
+
+    def log_metrics(self, metrics: Mapping[str, Any]) -> None:
+        """Log the values of metrics that are single numbers; what the run logs after its end is left out."""
+        tracker = self.tracker
+        if tracker is None or tracker.summary is not None:
+            return
+        for name, value in metrics.items():
+            number = number_of(value)
+            if number is not None:
+                tracker.log_metric(name, number)
 
     def finish(self, status: RunStatus = RunStatus.FINISHED) -> None:
         """End the training; an epoch that was cut short stays open, so that it is written as unfinished."""

@@ -18,10 +18,11 @@ from greenlove_tracker.format import shortened
 from greenlove_tracker.logs import forecasts, schema, totals, trials
 from greenlove_tracker.logs.csvio import read_lists, read_records
 from greenlove_tracker.logs.forecasts import IssuedForecast, Scored
+from greenlove_tracker.logs.metrics import METRIC_COLUMNS, MetricRecord, metric_from_cells, summarise_metrics
 from greenlove_tracker.logs.problems import Problem, ProblemLog
 from greenlove_tracker.logs.storage import LogFile, LogPath, file_in, modified_s, names
 from greenlove_tracker.logs.trials import ExplorationRecord
-from greenlove_tracker.records import EpochRecord, Factor, Field, Flag, Row, RunStatus, RunSummary
+from greenlove_tracker.records import EpochRecord, Factor, Field, Flag, MetricSummary, Row, RunStatus, RunSummary
 from greenlove_tracker.shadowing import only_libraries
 
 if TYPE_CHECKING:
@@ -166,6 +167,7 @@ def _merge_fields(by_node: Sequence[Mapping[str, Field]]) -> dict[str, Field]:
 
 
 _RANK_FILE = re.compile(r"epochs-([0-9]{1,9})\.csv")
+_METRICS_FILE = re.compile(r"metrics-([0-9]{1,9})\.csv")
 _GPU_COUNT = re.compile(r"[0-9]{1,9}")
 _NODE_FILE = re.compile(r"run-[0-9]{1,9}\.csv")
 
@@ -472,7 +474,7 @@ class Run(RunFiles):
         """
         if ending is None:
             ending = totals.Ending(self.summary.status, self.summary.exit_code, self.summary.ended_at)
-        return totals.summarise(
+        summary = totals.summarise(
             self.terms,
             self.rows,
             ending,
@@ -480,6 +482,7 @@ class Run(RunFiles):
             command_rows=self._rows_of_command(is_closed=self.has_summary if is_closed is None else is_closed),
             joined=self._joined,
         )
+        return replace(summary, metrics=summarise_metrics(self.metric_values)) if self.metric_values else summary
 
     def _rows_of_command(self, *, is_closed: bool) -> Sequence[Row] | None:
         """Return the rows that hold a command's totals; of one that was not closed, its processes' later ones too."""
@@ -572,6 +575,19 @@ class Run(RunFiles):
         terms = replace(self.terms, epochs_planned=int(epochs) if epochs.isdecimal() else None)
         steps_planned = int(steps) if steps.isdecimal() else None
         return _Training(terms, {0: self.rows.get(stream, ())}, ending, summary.gpu_count, steps_planned)
+
+    # -- metrics-<rank>.csv --
+
+    @property
+    def metrics(self) -> Mapping[str, MetricSummary]:
+        """The last and best value of each metric that the training logged; of the first rank that logged it."""
+        return {metric.name: metric for metric in self.summary.metrics}
+
+    @cached_property
+    def metric_values(self) -> Mapping[int, Sequence[MetricRecord]]:
+        """Every value of every metric, by rank, as it was logged."""
+        found = filter(None, map(_METRICS_FILE.fullmatch, self._names))
+        return {int(n[1]): tuple(self._read(n[0], METRIC_COLUMNS, metric_from_cells)) for n in found}
 
     # -- An exploration: trials.csv, and what it left in run.csv --
 

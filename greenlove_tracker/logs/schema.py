@@ -18,7 +18,18 @@ from operator import attrgetter, itemgetter
 from typing import Any
 
 from greenlove_tracker.errors import LogError
-from greenlove_tracker.records import COMPONENTS, Counts, Energy, Factor, Field, Method, Row, RowKind, RunSummary
+from greenlove_tracker.records import (
+    COMPONENTS,
+    Counts,
+    Energy,
+    Factor,
+    Field,
+    Method,
+    MetricSummary,
+    Row,
+    RowKind,
+    RunSummary,
+)
 from greenlove_tracker.secret_masking import mask_command, mask_secrets
 from greenlove_tracker.units import GRAMS_PER_KG, h_from_s
 
@@ -168,6 +179,15 @@ def amount(text: str) -> float:
     return value
 
 
+def any_number(text: str) -> float:
+    """Return the number that a cell holds, which may be ``nan``, ``inf`` or ``-inf``.
+
+    Raises:
+        ValueError: where it holds none.
+    """
+    return float(text) if text in ("nan", "inf", "-inf") else finite(text)
+
+
 def count(text: str) -> int:
     """Return the whole number that a cell holds of something that is counted.
 
@@ -252,11 +272,12 @@ def factor_from_fields(name: str, fields: Mapping[str, Field]) -> Factor | None:
 
 def summary_fields(summary: RunSummary) -> list[Field]:
     """Return the lines of ``summary.csv``."""
+    metrics = [field for metric in summary.metrics for field in _metric_fields(metric)]
     unit = {"_s": "s", "_kwh": "kWh", "_kgco2e": "kgCO2e", "_usd": "USD", "_gco2e_per_kwh": "gCO2e/kWh"}
     return [
         Field(name, cell(value), next((u for end, u in reversed(unit.items()) if name.endswith(end)), ""))
         for name, value in flat_values(summary).items()
-    ]
+    ] + metrics
 
 
 # -- Records as flat rows: the energies and counts inside them become columns of their own --
@@ -280,6 +301,8 @@ def _getters(record: type) -> Mapping[str, Callable[[Any], Any]]:
     """Return the getter of each column."""
     getters: dict[str, Callable[[Any], Any]] = {}
     for f in dataclasses.fields(record):
+        if f.name == "metrics":  # as many as were logged: they have lines of their own
+            continue
         if f.name in _PARTS:
             prefix, part = _PARTS[f.name]
             getters |= {f"{prefix}{g.name}": attrgetter(f"{f.name}.{g.name}") for g in dataclasses.fields(part)}
@@ -348,7 +371,50 @@ def summary_from_lines(lines: Sequence[Sequence[str]]) -> RunSummary:
     counts, energy = slice(_COUNTS_AT, _COUNTS_AT + 4), slice(_ENERGY_AT, _ENERGY_AT + 6)
     v[energy] = [Energy(*v[energy])]  # the later one first, so that the other stays where it is
     v[counts] = [Counts(*v[counts])]
+    v.append(_metrics_from_lines(lines) if len(lines) > len(_COLUMNS) else ())
     return RunSummary(*v)
+
+
+# -- The metrics of a run, each in six lines of ``summary.csv`` --
+
+_METRIC = "metric."
+_METRIC_PARTS: Mapping[str, Callable[[str], Any]] = {
+    "last": any_number,
+    "best": lambda text: None,  # follows from the others
+    "lowest": lambda text: finite(text) if text else None,
+    "highest": lambda text: finite(text) if text else None,
+    "n_values": count,
+    "higher_is_better": lambda text: {"yes": True, "no": False}.get(text),
+}
+
+
+def _metric_fields(metric: MetricSummary) -> list[Field]:
+    values = (repr(metric.last), *map(cell, (metric.best, metric.lowest, metric.highest, metric.n_values)))
+    cells = (*values, cell(metric.higher_is_better))
+    return [Field(f"{_METRIC}{metric.name}.{part}", text) for part, text in zip(_METRIC_PARTS, cells, strict=True)]
+
+
+def _metrics_from_lines(lines: Sequence[Sequence[str]]) -> tuple[MetricSummary, ...]:
+    """Return the metrics in the lines of ``summary.csv``.
+
+    Raises:
+        LogError: where one is damaged.
+    """
+    found: dict[str, dict[str, Any]] = {}
+    for line in lines:
+        name, _, part = line[0].removeprefix(_METRIC).rpartition(".")
+        if line[0].startswith(_METRIC) and part in _METRIC_PARTS:
+            try:
+                found.setdefault(name, {})[part] = _METRIC_PARTS[part](line[1])
+            except ValueError as error:
+                raise LogError(f"{SUMMARY_FILE}: {line[0]}: {error}") from error
+    metrics = []
+    for name, parts in found.items():
+        parts.pop("best", None)
+        if len(parts) < len(_METRIC_PARTS) - 1:
+            raise LogError(f"{SUMMARY_FILE}: metric {name} is not complete")
+        metrics.append(MetricSummary(name, **parts))
+    return tuple(metrics)
 
 
 def contradiction(summary: RunSummary) -> str:

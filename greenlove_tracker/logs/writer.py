@@ -20,6 +20,7 @@ from greenlove_tracker.files import write_atomically
 from greenlove_tracker.logs import schema
 from greenlove_tracker.logs.csvio import log_lines
 from greenlove_tracker.logs.forecasts import FORECAST_COLUMNS, IssuedForecast, forecast_cells, forecasts_file
+from greenlove_tracker.logs.metrics import METRIC_COLUMNS, MetricRecord, metric_cells, metrics_file
 from greenlove_tracker.records import Field, Row, RunSummary
 from greenlove_tracker.shadowing import only_libraries
 
@@ -209,7 +210,7 @@ def _read_claim(claim: Path, user_id: int) -> str | None:
 
 
 class RunWriter:
-    """Writes ``run.csv``, ``epochs-<rank>.csv``, ``forecasts.csv`` and ``summary.csv`` of one rank.
+    """Writes ``run.csv``, ``epochs-<rank>.csv``, ``summary.csv`` and further files of one rank, where they are needed.
 
     Rows go to the file at once and to the disk with ``sync()``. Only the first failure goes to ``on_error``; after
     it, everything is kept in memory and every ``sync()`` tries again. Not thread-safe: the tracker holds a lock.
@@ -234,7 +235,7 @@ class RunWriter:
         head = log_lines([schema.RUN_COLUMNS, *_field_cells(self.fields.values())])
         self._info = AppendFile(run_dir / _info_name(run_dir, rank), head, is_head_atomic=True)
         self._rank = rank
-        self._forecasts: AppendFile | None = None  # begins with the first forecast
+        self._further: dict[str, AppendFile] = {}  # each begins with the first line that is for it
         self._files = [self._info, self._epochs]
         for file in self._files:
             self._guarded(file.path.name, file.flush)
@@ -257,12 +258,19 @@ class RunWriter:
 
     def write_forecast(self, issued: IssuedForecast) -> None:
         """Append a forecast."""
-        if self._forecasts is None:
-            path = self.run_dir / forecasts_file(self._rank)
-            self._forecasts = AppendFile(path, log_lines([FORECAST_COLUMNS]))
-            self._files.append(self._forecasts)
-        line = log_lines([forecast_cells(issued)])
-        self._guarded(self._forecasts.path.name, partial(self._forecasts.append, line))
+        self._append(forecasts_file(self._rank), FORECAST_COLUMNS, forecast_cells(issued))
+
+    def write_metric(self, record: MetricRecord) -> None:
+        """Append a value of a metric."""
+        self._append(metrics_file(self._rank), METRIC_COLUMNS, metric_cells(record))
+
+    def _append(self, name: str, columns: Sequence[str], cells: Sequence[str]) -> None:
+        """Append a line to a file that is there only once it has a line."""
+        file = self._further.get(name)
+        if file is None:
+            file = self._further[name] = AppendFile(self.run_dir / name, log_lines([columns]))
+            self._files.append(file)
+        self._guarded(name, partial(file.append, log_lines([cells])))
 
     def sync(self) -> None:
         """Bring all to the disk, where it lets us."""

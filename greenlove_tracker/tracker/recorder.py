@@ -239,6 +239,11 @@ class Recorder:
             self.first_counts = self._counts
 
     @property
+    def last_epoch(self) -> int | None:
+        """The number of the epoch that began last; None before the first."""
+        return self._epochs_before + self.epochs_begun if self.epochs_begun else None
+
+    @property
     def counts_done(self) -> Counts:
         """All that the loop told of so far: steps, batches, samples and tokens."""
         return self._counts_in_rows + self._counts

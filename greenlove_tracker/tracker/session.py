@@ -14,7 +14,7 @@ from greenlove_tracker.config import Settings, load_settings
 from greenlove_tracker.errors import GreenloveError, TrackerStateError
 from greenlove_tracker.forecasting import Forecast
 from greenlove_tracker.job import Ranks, torch_group
-from greenlove_tracker.logs import schema, totals, writer
+from greenlove_tracker.logs import metrics, schema, totals, writer
 from greenlove_tracker.meter import Meter
 from greenlove_tracker.meter.watched import WatchedMeter
 from greenlove_tracker.records import (
@@ -69,6 +69,7 @@ class Session:
         job: the run of ``greenlove run`` whose script tracks this one; it stands still meanwhile, so that each second
             and each energy is in one run.
         parts: of such a job, the totals of the runs inside it that are over.
+        metrics: the last and best value of each metric so far.
         state: of the run.
         recorder: of the run.
         writer: of the run's files.
@@ -146,6 +147,8 @@ class Session:
         stream = schema.COMMAND_STREAM if mode is RunMode.COMMAND and join_dir is None else ranks.rank
         self.writer = writer.RunWriter(run_dir, stream, fields, state.warn_once.log_failed)
         self.rows: list[Row] = []
+        self.metrics = metrics.MetricTotals()
+        self._n_metric_rows = 0
         self._metered = UNKNOWN_ENERGY
         is_resumed = plan.is_resumed or bool(settings.continues)
         self._progress = ProgressLog(is_resumed=is_resumed, steps_per_epoch=plan.steps_per_epoch)
@@ -398,6 +401,28 @@ class Session:
         if self._budgets.overruns and plan is not None and plan.total_steps and not plan.epochs:
             self._act_on_overruns()  # found by the background thread
 
+    def log_metric(self, name: str, value: object, higher_is_better: bool | None = None) -> None:
+        """Log a value of a metric; one that is no number is warned of, and left out."""
+        number = metrics.number_of(value)  # before the lock: a value on a GPU is waited for
+        with self.tracked_call as recorder:
+            known_as = metrics.metric_name(name) if isinstance(name, str) else ""
+            if not known_as or number is None:
+                raise TrackerStateError(f"log_metric({name!r}) wants a name and one number, not {value!r:.60}")
+            number_of_epoch = recorder.epoch or recorder.last_epoch
+            logged_at = writer.timestamp(self.state.clock.utc_s())
+            record = metrics.MetricRecord(
+                logged_at, number_of_epoch, recorder.steps_done, known_as, number, higher_is_better
+            )
+            if not self.metrics.add(record):
+                message = f"over {metrics.MAX_NAMES:,} names of metrics: {known_as} and further ones are left out"
+                self.state.warn_once.misuse("metric names", message)
+            elif self._n_metric_rows < metrics.MAX_ROWS:
+                self._n_metric_rows += 1
+                self.writer.write_metric(record)
+            else:
+                message = f"over {metrics.MAX_ROWS:,} values of metrics: of further ones only last and best are kept"
+                self.state.warn_once.misuse("metric values", message)
+
     def _act_on_overruns(self) -> None:
         """Call the user's code, or stop, where a budget is overrun: outside a tracked call, for what it raises counts.
 
@@ -577,6 +602,7 @@ class Session:
         state = self.state
         ending = totals.Ending(status, exit_code, writer.timestamp(state.clock.utc_s()))
         summary = totals.summarise(state.factors, {state.ranks.rank: self.rows}, ending, gpu_count=state.gpu_count)
+        summary = replace(summary, metrics=self.metrics.summaries)
         if state.mode.is_job and state.is_leading:
             return self._with_processes(summary, ending)
         return replace(summary, n_ranks=max(1, state.ranks.world_size or torch_group()[1]))

@@ -206,6 +206,22 @@ class Tracker:
         if session is not None:
             session.resume()
 
+    def log_metric(self, name: str, value: Any, *, higher_is_better: bool | None = None) -> None:
+        """Log a value of a metric, such as an accuracy; the log, the report and ``summary`` have its last and best.
+
+        It belongs to the open epoch, or to the last one before. NaN and infinities are kept, and are never the best.
+
+        Args:
+            name: of the metric.
+            value: a number, or a scalar of NumPy or torch. A tensor on a GPU is waited for, as with ``.item()``.
+            higher_is_better: which of two values is the better one; without it the name tells: of ``accuracy``,
+                ``f1``, ``auc``, ``bleu`` the larger, of ``loss``, ``error``, ``perplexity``, ``rmse`` the smaller, of
+                others the log has the lowest and the highest.
+        """
+        session = self._own_session("log_metric")
+        if session is not None:
+            session.log_metric(name, value, higher_is_better)
+
     def stop(self, *, status: RunStatus = RunStatus.FINISHED) -> None:
         """Close the run: totals are written, and shown at ``verbose=1``; it may be called again.
 

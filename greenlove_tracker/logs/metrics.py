@@ -1,0 +1,186 @@
+"""``metrics-<rank>.csv``: what a training logs of itself, such as its accuracy; and the last and best value of each."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from greenlove_tracker.logs.schema import any_number, cell, count
+from greenlove_tracker.records import MetricSummary
+from greenlove_tracker.secret_masking import mask_secrets
+
+METRIC_COLUMNS = ("logged_at", "epoch", "steps_done", "name", "value", "higher_is_better")
+MAX_ROWS = 500_000  # of a file, which stays well below what is read of one (storage.MAX_FILE_BYTES)
+MAX_NAMES = 1000  # which stand in summary.csv
+_LONGEST_NAME = 200
+
+# The last of these words in a name decides: an accuracy_loss is a loss. As they are usually minimised or maximised;
+# of most others (learning_rate, grad_norm, entropy) neither can be said.
+_LARGER_IS_BETTER_TEXT = (
+    "acc accuracies accuracy ap ap50 auc auprc auroc bleu chrf dice f1 iou jaccard kappa map map50 mcc meteor miou mrr "
+    "ndcg precision psnr r2 recall reward rouge rouge1 rouge2 rougel sacrebleu sensitivity specificity ssim top1 top5"
+)
+_SMALLER_IS_BETTER_TEXT = (
+    "bpb bpc brier cer ece err error errors fid loss losses mae mape mse nll perplexity ppl rmse smape ter wer"
+)
+# Scores from 0 to 1, often given in percent: a hundredth of one is a point
+_IN_POINTS_TEXT = (
+    "acc accuracies accuracy ap ap50 auc auprc auroc dice f1 iou jaccard map map50 miou precision recall sensitivity "
+    "specificity top1 top5"
+)
+_LARGER_IS_BETTER, _SMALLER_IS_BETTER, _IN_POINTS = (
+    frozenset(text.split()) for text in (_LARGER_IS_BETTER_TEXT, _SMALLER_IS_BETTER_TEXT, _IN_POINTS_TEXT)
+)
+
+
+def metrics_file(stream: int | str) -> str:
+    """Return the name of the file that holds the metrics of a rank."""
+    return f"metrics-{stream}.csv"
+
+
+@dataclass(frozen=True, slots=True)
+class MetricRecord:
+    """One value of a metric, as it was logged.
+
+    Attributes:
+        logged_at: UTC, ISO 8601.
+        epoch: that was open then, or the last before; None before the first.
+        steps_done: optimizer steps that were done by then.
+        name: of the metric.
+        value: NaN or infinite where the training gave that.
+        higher_is_better: as whoever logged it said; None: they did not.
+    """
+
+    logged_at: str
+    epoch: int | None
+    steps_done: int
+    name: str
+    value: float
+    higher_is_better: bool | None = None
+
+
+def metric_cells(record: MetricRecord) -> list[str]:
+    """Return the cells of a value in the order of METRIC_COLUMNS; NaN and infinities are words."""
+    return [
+        record.logged_at,
+        cell(record.epoch),
+        cell(record.steps_done),
+        record.name,
+        repr(record.value),
+        cell(record.higher_is_better),
+    ]
+
+
+def metric_from_cells(cells: Sequence[str]) -> MetricRecord:
+    """Return the value that cells, in the order of METRIC_COLUMNS, stand for.
+
+    Raises:
+        ValueError: where a cell is not what its column holds.
+    """
+    logged_at, epoch, steps_done, name, value, higher_is_better = cells[: len(METRIC_COLUMNS)]
+    if not name:
+        raise ValueError("a metric without a name")
+    direction = {"yes": True, "no": False, "": None}
+    if higher_is_better not in direction:
+        raise ValueError(f"higher_is_better is {higher_is_better!r}, not yes or no")
+    return MetricRecord(
+        logged_at,
+        count(epoch) if epoch else None,
+        count(steps_done),
+        name,
+        any_number(value),
+        direction[higher_is_better],
+    )
+
+
+def number_of(value: Any) -> float | None:
+    """Return a number, NumPy's and torch's scalars and arrays of one element too; None where it is none.
+
+    A tensor on a GPU is waited for (``.item()``): without, its value is not known, and it may be overwritten later.
+    """
+    if type(value) is float:
+        return value
+    try:
+        number = value.item() if hasattr(value, "item") else value
+        return None if isinstance(number, str | bytes | bytearray) else float(number)  # float() would read a text
+    except Exception:  # a foreign object's own conversion, and a number too large
+        return None
+
+
+@lru_cache(maxsize=1024)
+def metric_name(name: str) -> str:
+    """Return the name as the log has it: on one line, cut where it is very long, its secrets masked."""
+    return mask_secrets(" ".join(name.replace("\x00", "").split()))[:_LONGEST_NAME]
+
+
+@lru_cache(maxsize=1024)
+def direction_of(name: str) -> bool | None:
+    """Return True where larger values of a metric of this name are better, False where smaller; None: not known."""
+    for word in reversed(_words(name)):
+        if word in _LARGER_IS_BETTER:
+            return True
+        if word in _SMALLER_IS_BETTER:
+            return False
+    return None
+
+
+def _words(name: str) -> list[str]:
+    split_camel_case = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", " ", name)
+    return re.findall(r"[a-z0-9]+", split_camel_case.lower())
+
+
+def points(metric: MetricSummary) -> float | None:
+    """Return the best value of a score from 0 to 1 in points, which are hundredths; None of any other metric.
+
+    Where a value above 1 was logged, the metric is taken to be in points, that is in percent, already.
+    """
+    best, highest = metric.best, metric.highest
+    words = [word for word in _words(metric.name) if word in _LARGER_IS_BETTER | _SMALLER_IS_BETTER]
+    if not words or words[-1] not in _IN_POINTS or not metric.higher_is_better or best is None or highest is None:
+        return None
+    if not 0 < best <= 100:
+        return None
+    return best if highest > 1 else 100.0 * best
+
+
+class MetricTotals:
+    """The last value of each metric and its extremes, kept up as values are logged."""
+
+    def __init__(self) -> None:
+        self._by_name: dict[str, MetricSummary] = {}
+
+    def add(self, record: MetricRecord) -> bool:
+        """Add a value; return False where it is of one metric too many, and was left out."""
+        before = self._by_name.get(record.name)
+        if before is None:
+            if len(self._by_name) >= MAX_NAMES:
+                return False
+            before = MetricSummary(record.name, math.nan, None, None, 0, direction_of(record.name))
+        given, value = record.higher_is_better, record.value
+        lowest, highest = before.lowest, before.highest
+        if math.isfinite(value):
+            lowest = value if lowest is None else min(lowest, value)
+            highest = value if highest is None else max(highest, value)
+        direction = before.higher_is_better if given is None else given
+        self._by_name[record.name] = MetricSummary(record.name, value, lowest, highest, before.n_values + 1, direction)
+        return True
+
+    @property
+    def summaries(self) -> tuple[MetricSummary, ...]:
+        """What each metric came to, in the order in which they were first logged."""
+        return tuple(self._by_name.values())
+
+
+def summarise_metrics(by_stream: Mapping[int, Iterable[MetricRecord]]) -> tuple[MetricSummary, ...]:
+    """Return what each metric came to; of one that several ranks logged, what the first of them did."""
+    found: dict[str, MetricSummary] = {}
+    for _, records in sorted(by_stream.items()):
+        totals = MetricTotals()
+        for record in records:
+            totals.add(record)
+        found = {summary.name: summary for summary in totals.summaries} | found
+    return tuple(found.values())

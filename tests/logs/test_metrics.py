@@ -1,0 +1,84 @@
+from __future__ import annotations
+
+import pytest
+
+from greenlove_tracker.logs.metrics import (
+    METRIC_COLUMNS,
+    MetricRecord,
+    direction_of,
+    metric_cells,
+    metric_from_cells,
+    points,
+    summarise_metrics,
+)
+from greenlove_tracker.records import MetricSummary
+
+
+@pytest.mark.parametrize(
+    ("name", "larger"),
+    [
+        ("accuracy", True),
+        ("val_acc", True),
+        ("eval/F1", True),
+        ("testAUC", True),
+        ("BLEU", True),
+        ("top-1", None),
+        ("loss", False),
+        ("Loss/train", False),
+        ("valLoss", False),
+        ("top5_error", False),
+        ("accuracy_loss", False),
+        ("perplexity", False),
+        ("learning_rate", None),
+        ("glossary", None),
+        ("", None),
+    ],
+)
+def test_the_name_tells_which_is_better(name, larger):
+    assert direction_of(name) is larger
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "expected"),
+    [
+        ("accuracy", (0.2, 0.93), 93.0),
+        ("accuracy", (20.0, 93.0), 93.0),
+        ("val/f1", (0.5,), 50.0),
+        ("accuracy", (0.0,), None),
+        ("accuracy", (300.0,), None),
+        ("bleu", (30.0,), None),
+        ("loss", (0.5,), None),
+    ],
+)
+def test_points_are_hundredths_of_a_score(name, values, expected):
+    logged = [MetricRecord("", 1, 0, name, value) for value in values]
+    (metric,) = summarise_metrics({0: logged})
+    assert points(metric) == (None if expected is None else pytest.approx(expected))
+
+
+def test_a_score_of_which_smaller_was_said_to_be_better_has_no_points():
+    assert points(MetricSummary("accuracy", 0.5, 0.5, 0.6, 2, False)) is None
+
+
+@pytest.mark.parametrize("value", [0.1, -3.0, 1e300, float("inf"), float("-inf")])
+def test_a_value_reads_back_as_it_was(value):
+    record = MetricRecord("2026-01-01T00:00:00.000Z", None, 7, 'a, "b"', value, False)
+    assert metric_from_cells(metric_cells(record)) == record
+
+
+@pytest.mark.parametrize(
+    ("column", "text"), [("value", "1_0"), ("value", ""), ("name", ""), ("steps_done", "-1"), ("higher_is_better", "x")]
+)
+def test_a_damaged_cell_costs_the_line(column, text):
+    cells = metric_cells(MetricRecord("", 1, 7, "a", 0.5))
+    cells[METRIC_COLUMNS.index(column)] = text
+    with pytest.raises(ValueError, match=r".+"):
+        metric_from_cells(cells)
+
+
+def test_of_several_ranks_the_first_that_logged_a_metric_stands_for_it():
+    def record(name: str, value: float) -> MetricRecord:
+        return MetricRecord("", 1, 0, name, value)
+
+    metrics = summarise_metrics({2: [record("loss", 9.0), record("rank 2's", 1.0)], 0: [record("loss", 0.5)]})
+    assert {m.name: m.last for m in metrics} == {"rank 2's": 1.0, "loss": 0.5}
