@@ -1,4 +1,4 @@
-"""The only user of rich. Everything goes to stderr, so that a script's stdout stays its own."""
+"""The only user of rich. All but the screen of ``watch`` goes to stderr: a script's stdout stays its own."""
 
 from __future__ import annotations
 
@@ -8,9 +8,12 @@ import shutil
 import sys
 import time
 from collections.abc import Iterable, Iterator
-from typing import TextIO, TypeVar
+from typing import TYPE_CHECKING, Self, TextIO, TypeVar
 
 from greenlove_tracker.forecasting import WarningCode
+
+if TYPE_CHECKING:
+    from rich.text import Text
 
 
 def say(text: str) -> None:
@@ -27,6 +30,48 @@ def say(text: str) -> None:
     styled.highlight_regex(r"(?m)^  (time|energy|CO2e|cost|compute|forecast|wrote|next) ", "bold")
     styled.highlight_regex(rf"\bunknown\b|! ({'|'.join(WarningCode)})\b", "yellow")
     Console(file=stream, highlight=False, soft_wrap=True).print(styled)
+
+
+class LiveScreen:
+    """A picture that fills the terminal of stdout, drawn over itself; the last one stays when it is closed."""
+
+    def __init__(self) -> None:
+        from rich.console import Console
+        from rich.live import Live
+
+        self._console = Console(file=sys.stdout, highlight=False)  # which knows NO_COLOR
+        self._live = Live(console=self._console, screen=True, auto_refresh=False)
+        self._text = ""
+
+    @staticmethod
+    def is_possible() -> bool:
+        """Return True where stdout is a terminal that can be drawn over."""
+        return is_terminal(sys.stdout) and os.environ.get("TERM") != "dumb"
+
+    def __enter__(self) -> Self:
+        self._live.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._live.stop()
+        self._console.print(self._styled(), soft_wrap=True)
+
+    def draw(self, text: str) -> None:
+        """Draw over the picture before."""
+        self._text = text
+        self._live.update(self._styled(), refresh=True)
+
+    def _styled(self) -> Text:
+        from rich.text import Text
+
+        styled = Text(self._text, no_wrap=True, overflow="crop")
+        styled.highlight_regex(r"(?m)^greenlove watch", "bold green")
+        styled.highlight_regex(r"━+", "green")
+        styled.highlight_regex(r"(?m)^  \S+(?=   )", "bold")
+        styled.highlight_regex(r"(?<=   )running\b", "green")
+        styled.highlight_regex(r"seems? dead|\bfailed\b|\boverdue\b", "yellow")
+        styled.highlight_regex(r"(?m)^ +!.*$", "yellow")
+        return styled
 
 
 class StatusLine:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import socket
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from pathlib import Path
 
 from greenlove_tracker.forecasting import Estimate
-from greenlove_tracker.logs.forecasts import IssuedForecast
+from greenlove_tracker.logs.csvio import log_lines
+from greenlove_tracker.logs.forecasts import FORECAST_COLUMNS, IssuedForecast, forecast_cells
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.logs.schema import factor_fields
 from greenlove_tracker.logs.totals import Ending, RunFactors, summarise
@@ -35,6 +39,8 @@ PRICE = Factor(
     "electricity_price", 0.419, "USD/kWh", "Germany, household, all taxes: Eurostat", "2025-S1", "household", "ef" * 32
 )
 STARTED_AT = "2026-11-21T03:40:44.000Z"
+STARTED_S = datetime.fromisoformat(STARTED_AT).timestamp()
+HERE = {"host": socket.gethostname(), "pid": str(os.getpid())}  # of a run that this process seems to train
 
 
 def cpu_energy(duration_s: float, cpu_w: float = 8.4, ram_w: float = 20.0) -> Energy:
@@ -181,3 +187,25 @@ def issued(elapsed_s=2.0, point=20.0, half=1.0, warnings=(), **more) -> IssuedFo
     return IssuedForecast(
         "2026-11-21T10:00:00.000Z", elapsed_s, 2, 10, 20, "live", estimates, 23.0, frozenset(warnings)
     )
+
+
+def write_forecasts(run: Run, *forecasts: IssuedForecast) -> None:
+    """Give a run that is written the forecasts that it issued."""
+    (run.path / "forecasts.csv").write_bytes(log_lines([FORECAST_COLUMNS, *map(forecast_cells, forecasts)]))
+
+
+def running(
+    log_dir: Path,
+    rows: Sequence[Row] | None = None,
+    run_id: str = "20261121T000001-a",
+    forecast: IssuedForecast | None = None,
+    **fields: str,
+) -> Run:
+    """A run of 12 epochs that goes on, written 24 s after its start as far as its files say."""
+    fields = {**HERE, "epochs_planned": "12", **fields}
+    run = write_run(log_dir, demo_rows(6) if rows is None else rows, run_id, status=None, fields=fields)
+    if forecast is not None:
+        write_forecasts(run, forecast)
+    for path in run.path.iterdir():
+        os.utime(path, (STARTED_S + 24.0,) * 2)
+    return Run(run.path)

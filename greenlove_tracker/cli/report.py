@@ -1,17 +1,21 @@
-"""``summary``, ``import``, ``report`` and ``doctor``: what was measured, and how it will be."""
+"""``watch``, ``summary``, ``import``, ``report`` and ``doctor``: what is measured, was, and how it will be."""
 
 from __future__ import annotations
 
 import json
+import os
 import shlex
+import shutil
 import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from greenlove_tracker.cli.base import cli, csv_option, json_option, logs_of
-from greenlove_tracker.config import load_settings
+from greenlove_tracker.config import DEFAULT_LOG_DIR, load_settings
+from greenlove_tracker.console import LiveScreen, is_terminal
 from greenlove_tracker.errors import UsageError
 
 if TYPE_CHECKING:
@@ -21,6 +25,41 @@ if TYPE_CHECKING:
     from greenlove_tracker.logs.problems import Problem
 
 _MAX_PROBLEMS = 20
+_BY_CTRL_C = 130  # as a shell ends: 128 and the number of SIGINT
+
+
+@cli.command(short_help="Show what is running now.")
+@click.argument("log_dir", required=False)
+@click.option("--once", is_flag=True, help="print it once and end; so it is where stdout is no terminal")
+@click.option("--every", type=click.FloatRange(min=0.1), default=2.0, show_default=True, help="seconds between looks")
+def watch(log_dir: str | None, once: bool, every: float) -> None:
+    """Show the runs of a directory that go on: how far they are, what is left, what they draw and have used.
+
+    Ctrl-C ends it; the runs do not notice. What stands there is what they have logged: at least a row a minute.
+    """
+    from greenlove_tracker.logs.following import FollowedDirectory
+    from greenlove_tracker.logs.storage import place
+    from greenlove_tracker.report.watch_screen import MOST_ENDED, watch_screen
+
+    path = place(load_settings().log_dir if log_dir is None else log_dir)
+    is_live = LiveScreen.is_possible() and not once
+    if path.exists() != path.is_dir() or not (is_live or path.exists()):
+        raise UsageError(f"{path} is not a directory of logs; a run writes to {DEFAULT_LOG_DIR} unless told otherwise")
+    followed = FollowedDirectory(path)
+    size = shutil.get_terminal_size()
+    if not is_live:
+        width = size.columns if is_terminal(sys.stdout) or "COLUMNS" in os.environ else 100
+        click.echo(watch_screen(followed.look(MOST_ENDED), time.time(), width=width))
+        return
+    try:
+        with LiveScreen() as screen:
+            while True:
+                size = shutil.get_terminal_size()  # it may be drawn wider
+                seen = followed.look(MOST_ENDED)
+                screen.draw(watch_screen(seen, time.time(), width=size.columns, height=size.lines))
+                time.sleep(every)
+    except KeyboardInterrupt:  # the only way out; click would call it aborted, with code 1
+        raise SystemExit(_BY_CTRL_C) from None
 
 
 @cli.command(short_help="Add the runs of a log directory up.")

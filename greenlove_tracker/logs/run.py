@@ -95,8 +95,9 @@ class RunFiles:
         if name in self._names:
             yield from self._read(name, columns, lambda cells: convert(dict(zip(columns, cells, strict=False))))
 
-    def _written_s(self) -> float:
-        """Return when any of the files was last written, in seconds since the Unix epoch."""
+    @property
+    def written_s(self) -> float:
+        """When any of the files was last written, in seconds since the Unix epoch."""
         return max((modified_s(file_in(self.path, name)) for name in self._names if name.endswith(".csv")), default=0.0)
 
     def _add_problem(self, name: str, message: str) -> None:
@@ -353,6 +354,11 @@ class Run(RunFiles):
         found = (fields.get("gpu_count") for fields in nodes)
         return sum(int(field.value) for field in found if field and _GPU_COUNT.fullmatch(field.value))
 
+    @property
+    def is_of_this_machine(self) -> bool:
+        """True where the process that wrote it can be looked for here."""
+        return self.text("host") == socket.gethostname() and self.text("pid").isdecimal()
+
     @cached_property
     def _joined(self) -> Mapping[int, int]:
         """The streams of processes that another one measures, each with its rank."""
@@ -363,6 +369,10 @@ class Run(RunFiles):
                 rank = fields["rank"].value if "rank" in fields else "0"
                 joined[int(name[4:-4])] = int(rank) if rank.isdecimal() else 0
         return joined
+
+    def rank_of(self, stream: int) -> int:
+        """Return the rank whose epochs a stream holds: its number, or what a process that joined says."""
+        return self._joined.get(stream, stream)
 
     @property
     def has_parts(self) -> bool:
@@ -462,7 +472,7 @@ class Run(RunFiles):
                 if n_streams == 0 or (summary.n_ranks == 1 and n_streams == 1):
                     return summary
                 return self.added_up(totals.Ending(summary.status, summary.exit_code, summary.ended_at))
-        is_running = _is_running(self.text("host"), self.text("pid"), self._written_s())
+        is_running = _is_running(self.text("host"), self.text("pid"), self.written_s)
         return self.added_up(totals.Ending(RunStatus.RUNNING if is_running else RunStatus.INTERRUPTED, None, ""))
 
     def added_up(self, ending: totals.Ending | None = None, *, is_closed: bool | None = None) -> RunSummary:
@@ -664,7 +674,7 @@ class _Training:
         return self._summaries[n_waits]
 
 
-_RUNNING_WITHIN_S = 150.0  # a living run writes a row at least every 60 s
+SILENT_AFTER_S = 150.0  # a living run writes a row at least every 60 s
 _CLOCK_SLACK_S = 60.0  # between the clocks of this machine and of a file server
 
 
@@ -677,14 +687,14 @@ def _is_running(host: str, pid: str, written_s: float) -> bool:
         written_s: when its log was last written, in seconds since the Unix epoch.
     """
     if host != socket.gethostname() or not pid.isdecimal():
-        return time.time() - written_s < _RUNNING_WITHIN_S
+        return time.time() - written_s < SILENT_AFTER_S
     try:  # a number is given to another process later: it must have lived when the log was written
         with only_libraries():
             import psutil  # os.kill(pid, 0) would end the process on Windows
 
         return bool(psutil.Process(int(pid)).create_time() <= written_s + _CLOCK_SLACK_S)
     except (ImportError, AttributeError):  # a psutil.py beside the script
-        return time.time() - written_s < _RUNNING_WITHIN_S
+        return time.time() - written_s < SILENT_AFTER_S
     except psutil.AccessDenied:
         return True
     except (psutil.Error, OverflowError):

@@ -14,7 +14,9 @@ _GAP = "  "  # between columns
 _LEAST_NAME = 4  # columns that a name is cut to
 
 
-def wrap(text: str, first: str = "", further: str = "", *, breaks_hyphens: bool = True) -> list[str]:
+def wrap(
+    text: str, first: str = "", further: str = "", *, breaks_hyphens: bool = True, width: int = WIDTH
+) -> list[str]:
     """Break a text into lines that fit.
 
     Args:
@@ -22,8 +24,9 @@ def wrap(text: str, first: str = "", further: str = "", *, breaks_hyphens: bool 
         first: stands before the first line.
         further: stands before every other line.
         breaks_hyphens: whether a line may end within a hyphenated word; not where names and paths are copied.
+        width: columns of a line.
     """
-    return textwrap.wrap(text, WIDTH, initial_indent=first, subsequent_indent=further, break_on_hyphens=breaks_hyphens)
+    return textwrap.wrap(text, width, initial_indent=first, subsequent_indent=further, break_on_hyphens=breaks_hyphens)
 
 
 def display_width(text: str) -> int:

@@ -19,6 +19,7 @@ from greenlove_tracker.rendering.axes import MAX_POINTS, Points, thinned
 from greenlove_tracker.report import wording
 from greenlove_tracker.report.equivalents import equivalent_blocks
 from greenlove_tracker.report.method import method_blocks
+from greenlove_tracker.report.ranks import rank_blocks
 from greenlove_tracker.report.restated import restated_blocks
 from greenlove_tracker.report.wording import ForecastOutcome, issued_after, outcome_of, unmetered_text
 from greenlove_tracker.units import GRAMS_PER_KG, gco2e_from_kwh, kwh_from_w_s, w_from_kwh_s
@@ -89,6 +90,7 @@ def run_document(run: Run, factors: str | os.PathLike[str] | None = None) -> doc
             *forecast_blocks(run),
             *_energy_blocks(run),
             *_chart_blocks(run),
+            *rank_blocks(run),
             *_explored_within(run),
             *equivalent_blocks(run.emissions_kgco2e, run.text("country")),
         )

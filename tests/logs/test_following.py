@@ -1,0 +1,154 @@
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+from report_samples import HERE, cpu_energy, demo_rows, epoch_row, write_run
+
+from greenlove_tracker.logs import following
+from greenlove_tracker.logs.csvio import log_lines
+from greenlove_tracker.logs.following import FollowedDirectory, GrowingRows
+from greenlove_tracker.logs.run import Run
+from greenlove_tracker.logs.schema import EPOCH_COLUMNS, row_cells
+from greenlove_tracker.logs.storage import place
+from greenlove_tracker.records import RunStatus
+
+
+def age(run_dir: Path, by_s: float) -> None:
+    for path in run_dir.iterdir():
+        stat = path.stat()
+        os.utime(path, (stat.st_atime, stat.st_mtime - by_s))
+
+
+def lines(rows) -> bytes:
+    return log_lines([row_cells(row) for row in rows])
+
+
+def test_rows_that_were_read_are_not_read_again(tmp_path, monkeypatch):
+    path, problems = tmp_path / "epochs-0.csv", []
+    first, second, third = demo_rows(3)
+    path.write_bytes(log_lines([EPOCH_COLUMNS]) + lines([first]))
+    read, original = [], following.read_records
+    monkeypatch.setattr(following, "read_records", lambda data, *more: read.append(data) or original(data, *more))
+    rows = GrowingRows()
+    assert rows.read(str(path), problems.append) == [first]
+    with path.open("ab") as file:
+        file.write(lines([second]) + lines([third])[:-20])  # the last line is being written
+    assert rows.read(str(path), problems.append) == [first, second]
+    assert lines([first]) not in read[1]
+    assert rows.read(str(path), problems.append) == [first, second] and len(read) == 2
+    with path.open("ab") as file:
+        file.write(lines([third])[-20:])
+    assert rows.read(str(path), problems.append) == [first, second, third] and problems == []
+
+
+def test_another_file_of_the_same_name_is_read_anew(tmp_path):
+    path = tmp_path / "epochs-0.csv"
+    first, second, third = demo_rows(3)
+    path.write_bytes(log_lines([EPOCH_COLUMNS]) + lines([first, second]))
+    rows = GrowingRows()
+    rows.read(str(path), print)
+    other = tmp_path / "other"
+    other.write_bytes(log_lines([EPOCH_COLUMNS]) + lines([third, third, third]))
+    other.replace(path)
+    assert rows.read(str(path), print) == [third] * 3
+
+
+def test_what_cannot_be_read_is_said_once_and_the_rest_is_kept(tmp_path):
+    path, problems = tmp_path / "epochs-0.csv", []
+    (row,) = demo_rows(1)
+    path.write_bytes(log_lines([EPOCH_COLUMNS]) + lines([row]).replace(b"epoch", b"epoque", 1) + lines([row]))
+    rows = GrowingRows()
+    assert rows.read(str(path), problems.append) == [row]
+    assert rows.read(str(path), problems.append) == [row]
+    assert len(problems) == 1 and "left out" in problems[0]
+    path.unlink()
+    assert rows.read(str(path), problems.append) == [row] and "cannot be read" in problems[1]
+
+
+def test_what_it_shows_is_what_the_log_holds(tmp_path):
+    write_run(tmp_path, demo_rows(4), "20261121T000001-a", status=None, fields=HERE)
+    followed = FollowedDirectory(tmp_path)
+    (run,) = followed.look(3).running
+    assert run.summary == Run(run.path).summary and run.summary.epochs_done == 4
+    with (run.path / "epochs-0.csv").open("ab") as file:
+        file.write(lines([epoch_row(5, 2.0, cpu_energy(2.0))]))
+    (later,) = followed.look(3).running
+    assert later.summary == Run(run.path).summary and later.summary.epochs_done == 5
+
+
+def test_runs_that_begin_and_end_while_it_looks(tmp_path):
+    logs = tmp_path / "later"
+    followed = FollowedDirectory(logs)
+    assert not followed.look(3).is_there
+    logs.mkdir()
+    assert followed.look(3).is_there and followed.look(3).n_runs == 0
+    write_run(logs, demo_rows(2), "20261121T000001-a", status=None, fields=HERE)
+    assert [run.run_id for run in followed.look(3).running] == ["20261121T000001-a"]
+    finished = write_run(tmp_path / "aside", demo_rows(2), "20261121T000001-a", fields=HERE)
+    (finished.path / "summary.csv").replace(logs / "20261121T000001-a" / "summary.csv")
+    seen = followed.look(3)
+    assert (len(seen.running), seen.n_ended, seen.n_dead) == (0, 1, 0)
+    assert seen.ended[0].summary.status == RunStatus.FINISHED
+    (logs / "20261121T000001-a").rename(tmp_path / "moved")
+    assert followed.look(3).n_runs == 0
+
+
+def test_a_run_elsewhere_is_dead_when_it_writes_nothing_and_lives_when_it_writes_again(tmp_path):
+    run = write_run(tmp_path, demo_rows(2), "20261121T000001-a", status=None)
+    followed = FollowedDirectory(tmp_path)
+    assert len(followed.look(3).running) == 1
+    age(run.path, 200.0)
+    seen = followed.look(3)
+    assert (len(seen.running), seen.n_dead, [r.run_id for r in seen.ended]) == (0, 1, [run.run_id])
+    with (run.path / "epochs-0.csv").open("ab") as file:
+        file.write(lines([epoch_row(3, 2.0, cpu_energy(2.0))]))
+    seen = followed.look(3)
+    assert (len(seen.running), seen.n_dead) == (1, 0)
+
+
+def test_time_alone_makes_a_silent_run_elsewhere_dead(tmp_path, monkeypatch):
+    write_run(tmp_path, demo_rows(2), "20261121T000001-a", status=None)
+    followed = FollowedDirectory(tmp_path)
+    assert len(followed.look(3).running) == 1
+    now_s = time.time()
+    monkeypatch.setattr("greenlove_tracker.logs.run.time.time", lambda: now_s + 3600.0)
+    assert (len(followed.look(3).running), followed.look(3).n_dead) == (0, 1)
+
+
+@pytest.mark.parametrize("n_shown", [0, 3])
+def test_of_many_runs_only_the_newest_that_ended_are_read(tmp_path, monkeypatch, n_shown):
+    for i in range(30):
+        write_run(tmp_path, demo_rows(1), f"20261121T0000{i:02d}-a", fields=HERE)
+    write_run(tmp_path, demo_rows(1), "20261120T000000-a", status=None, fields=HERE)  # the oldest goes on
+    read = []
+    original = Run._read_fields
+    monkeypatch.setattr(Run, "_read_fields", lambda run, name: read.append(run.run_id) or original(run, name))
+    followed = FollowedDirectory(tmp_path)
+    seen = followed.look(n_shown)
+    assert (len(seen.running), seen.n_ended, seen.n_dead, seen.n_runs) == (1, 30, 0, 31)
+    assert [run.run_id[13:15] for run in seen.ended] == ["29", "28", "27"][:n_shown]
+    assert len(set(read)) == n_shown + 1
+    assert len(followed.look(n_shown).ended) == n_shown
+
+
+def test_one_run_can_be_followed_and_what_cannot_be_read_is_named(tmp_path):
+    run = write_run(tmp_path, demo_rows(1), "20261121T000001-a", status=None, fields=HERE)
+    assert [r.path for r in FollowedDirectory(run.path).look(3).running] == [run.path]
+    write_run(tmp_path, demo_rows(1), "20261121T000002-a", fields={"schema_version": "99"})
+    (tmp_path / "junk").mkdir()
+    seen = FollowedDirectory(tmp_path).look(3)
+    assert len(seen.running) == 1 and "newer than" in str(seen.problems[0])
+
+
+def test_a_store_is_followed_too(tmp_path):
+    fsspec = pytest.importorskip("fsspec")
+    run = write_run(tmp_path, demo_rows(2), "20261121T000001-a", status=None, fields=HERE)
+    store = fsspec.filesystem("memory")
+    store.put(str(run.path), "/followed/20261121T000001-a", recursive=True)
+    try:
+        assert len(FollowedDirectory(place("memory://followed")).look(3).running) == 1
+    finally:
+        store.rm("/followed", recursive=True)

@@ -1,0 +1,79 @@
+from __future__ import annotations
+
+import pytest
+from report_samples import cpu_energy, demo_run, epoch_row, write_run
+
+from greenlove_tracker.logs.run import Run
+from greenlove_tracker.logs.writer import RunWriter
+from greenlove_tracker.records import Flag
+from greenlove_tracker.rendering.document import BarChart, Paragraph
+from greenlove_tracker.report.build import document
+from greenlove_tracker.report.ranks import rank_blocks, rank_times, ranks_sentence
+
+
+def ranks(logs, *by_rank, first_epochs=None) -> Run:
+    """A run whose ranks have epochs of these durations."""
+    rows = [epoch_row(i, s, cpu_energy(s)) for i, s in enumerate(by_rank[0], 1)]
+    run = write_run(logs, rows, fields={"world_size": str(len(by_rank))})
+    for rank, durations_s in enumerate(by_rank[1:], 1):
+        begin = (first_epochs or {}).get(rank, 1)
+        writer = RunWriter(run.path, rank, [], on_error=lambda error: None)
+        for i, duration_s in enumerate(durations_s, begin):
+            writer.write_row(epoch_row(i, duration_s, flags=[Flag.NO_METER]))
+        writer.close(None)
+    return Run(run.path)
+
+
+def test_the_slowest_is_named_with_how_far_it_is_behind(tmp_path):
+    run = ranks(tmp_path, [10.0, 10.0], [10.0, 11.0], [12.0, 13.0], [10.0, 10.0])
+    assert [(t.rank, t.n_epochs, t.mean_s) for t in rank_times(run)] == [
+        (0, 2, 10),
+        (1, 2, 10.5),
+        (2, 2, 12.5),
+        (3, 2, 10),
+    ]
+    assert ranks_sentence(run) == "rank 2 is behind: 12.5 s an epoch, 22% more than the median rank"
+    _, text, bars, _ = rank_blocks(run)
+    assert isinstance(text, Paragraph) and isinstance(bars, BarChart)
+    assert "The slowest of 4 ranks is rank 2: its epochs take 12.5 s on the mean, 22% more than" in text.text
+    assert "over the 2 epochs that all of them finished" in text.text
+    assert [bar.label for bar in bars.bars] == ["rank 0", "rank 1", "rank 2", "rank 3"]
+    assert "Ranks" in [getattr(block, "text", "") for block in document(run.path).blocks]
+
+
+def test_ranks_are_compared_over_the_epochs_that_all_finished(tmp_path):
+    # the first epoch is slow for all; rank 1 begins late, rank 2 is killed early
+    run = ranks(tmp_path, [50.0, 10.0, 10.0, 10.0], [10.0, 10.0, 10.0], [55.0, 11.0], first_epochs={1: 2})
+    assert [(t.rank, t.n_epochs, t.n_compared, t.mean_s) for t in rank_times(run)] == [
+        (0, 4, 1, 10.0),
+        (1, 3, 1, 10.0),
+        (2, 2, 1, 11.0),
+    ]
+    _, text, bars, _ = rank_blocks(run)
+    assert "over the 1 epoch that" in text.text
+    assert [bar.text for bar in bars.bars] == ["10.0 s · 4 epochs finished", "10.0 s · 3 epochs finished", "11.0 s"]
+
+
+def test_without_an_epoch_in_common_each_has_its_own(tmp_path):
+    run = ranks(tmp_path, [10.0, 10.0], [12.0], first_epochs={1: 3})
+    assert [t.n_compared for t in rank_times(run)] == [2, 1]
+    assert "over its own epochs: none was finished by all of them" in rank_blocks(run)[1].text
+
+
+def test_ranks_that_are_alike_are_said_to_be(tmp_path):
+    run = ranks(tmp_path, [10.0, 10.0], [10.01, 10.02])
+    assert ranks_sentence(run) == ""
+    assert rank_blocks(run)[1].text.startswith("No rank is behind: the mean epochs of 2 ranks, over the 2 epochs")
+
+
+def test_of_many_ranks_the_slowest_are_drawn(tmp_path):
+    run = ranks(tmp_path, *([10.0 + rank / 100] for rank in range(40)))
+    _, text, bars, _ = rank_blocks(run)
+    assert len(bars.bars) == 16 and bars.bars[0].label == "rank 39"
+    assert "The 16 slowest of 40 are drawn." in text.text
+
+
+@pytest.mark.parametrize("finishes", [True, False])
+def test_one_rank_has_nobody_to_be_compared_with(tmp_path, finishes):
+    run = demo_run(tmp_path) if finishes else ranks(tmp_path, [10.0], [])
+    assert rank_blocks(run) == () and ranks_sentence(run) == ""

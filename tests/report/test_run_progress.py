@@ -1,0 +1,90 @@
+from __future__ import annotations
+
+import pytest
+from report_samples import STARTED_S, cpu_energy, demo_rows, epoch_row, issued, running, write_run
+
+from greenlove_tracker.logs.run import Run
+from greenlove_tracker.logs.writer import RunWriter
+from greenlove_tracker.records import Flag
+from greenlove_tracker.report.run_progress import progress_of
+
+
+@pytest.fixture(autouse=True)
+def _process_is_there(monkeypatch):
+    """The runs' files are of another time than this process."""
+    monkeypatch.setattr("greenlove_tracker.logs.run._is_running", lambda host, pid, written_s: pid != "1")
+
+
+def test_what_is_left_is_the_forecast_without_what_has_passed(tmp_path):
+    run = running(tmp_path, forecast=issued(12.0, point=40.0, half=2.0))
+    progress = progress_of(run, STARTED_S + 25.0)
+    assert progress.status == "running" and progress.doubt == "" and progress.elapsed_s == 25.0
+    assert progress.share == pytest.approx(6 / 12)
+    assert (progress.whole.point, progress.left.point, progress.left.upper) == (40.0, 15.0, 17.0)
+    later = progress_of(run, STARTED_S + 41.0)  # more than was forecast, within its interval
+    assert 41.0 < later.whole.point < 42.0 and later.left.lower > 0
+    overdue = progress_of(run, STARTED_S + 43.0)
+    assert overdue.is_overdue and overdue.whole is overdue.left is None
+
+
+def test_a_silent_run_whose_process_is_there_may_hang(tmp_path):
+    run = running(tmp_path)
+    progress = progress_of(run, STARTED_S + 24.0 + 600.0)
+    assert progress.status == "running" and progress.power_w is None
+    assert progress.doubt == "its process is there, but nothing was written for 10:00: it may hang"
+
+
+def test_why_a_run_seems_dead_is_what_is_known(tmp_path):
+    here = progress_of(running(tmp_path, pid="1"), STARTED_S + 600.0)
+    assert here.status == "seems dead" and here.doubt == "no end was written, and process 1 is gone"
+    assert here.elapsed_s == pytest.approx(sum(row.gap_before_s + row.duration_s for row in demo_rows(6)))
+    elsewhere = progress_of(running(tmp_path, run_id="b", pid="1", host="node7"), STARTED_S + 624.0)
+    assert elsewhere.doubt == "no end was written, and nothing was written for 10:00; node7 knows more"
+
+
+def test_an_end_that_was_written_is_no_doubt(tmp_path):
+    run = write_run(tmp_path, demo_rows(3), status="failed", exit_code=1)
+    progress = progress_of(run, STARTED_S + 9999.0)
+    assert (progress.status, progress.doubt, progress.power_w, progress.whole) == ("failed", "", None, None)
+
+
+def test_power_is_that_of_the_latest_rows_of_every_meter(tmp_path):
+    rows = [epoch_row(1, 60.0, cpu_energy(60.0, cpu_w=500.0)), epoch_row(2, 12.0, cpu_energy(12.0, cpu_w=80.0))]
+    run = running(tmp_path, rows)
+    assert progress_of(run, STARTED_S + 25.0).power_w == pytest.approx(100.0)
+    writer = RunWriter(run.path, 1, [], on_error=lambda error: None)  # a second node
+    writer.write_row(epoch_row(1, 20.0, cpu_energy(20.0, cpu_w=30.0)))
+    writer.close(None)
+    assert progress_of(Run(run.path), STARTED_S + 25.0).power_w == pytest.approx(150.0)
+    writer = RunWriter(run.path, 2, [], on_error=lambda error: None)  # a rank without a meter, and one that failed
+    writer.write_row(epoch_row(1, 20.0, flags=[Flag.NO_METER]))
+    writer.close(None)
+    assert progress_of(Run(run.path), STARTED_S + 25.0).power_w == pytest.approx(150.0)
+    writer = RunWriter(run.path, 3, [], on_error=lambda error: None)
+    writer.write_row(epoch_row(1, 20.0))
+    writer.close(None)
+    assert progress_of(Run(run.path), STARTED_S + 25.0).power_w is None
+
+
+@pytest.mark.parametrize(
+    ("fields", "share"),
+    [
+        ({"epochs_planned": "12", "first_epoch": "8"}, 14 / 20),
+        ({"epochs_planned": ""}, None),
+        ({"epochs_planned": "", "total_steps_planned": "120"}, 0.5),
+        ({"epochs_planned": "", "total_steps_planned": "120", "first_step": "60"}, 120 / 180),
+        ({"epochs_planned": "2", "total_steps_planned": "100"}, 1.0),
+        ({"epochs_planned": "20", "total_steps_planned": "200"}, 0.3),
+        ({"epochs_planned": "20", "total_steps_planned": "175"}, 60 / 175),
+    ],
+)
+def test_the_share_is_of_the_plan(tmp_path, fields, share):
+    run = running(tmp_path, **fields)  # 6 epochs of 10 steps
+    assert progress_of(run, STARTED_S + 25.0).share == (None if share is None else pytest.approx(share))
+
+
+def test_a_clock_that_is_behind_takes_nothing_away(tmp_path):
+    run = running(tmp_path)
+    assert progress_of(run, STARTED_S - 100.0).elapsed_s == pytest.approx(run.summary.duration_s)
+    damaged = running(tmp_path, run_id="b", started_at="soon")
+    assert progress_of(damaged, STARTED_S + 500.0).elapsed_s == pytest.approx(run.summary.duration_s)
