@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from greenlove_tracker.projection.types import Projection, ProjectionOptions
     from greenlove_tracker.report.build import write_html, write_pdf
     from greenlove_tracker.tracker import Tracker
+    from greenlove_tracker.tracker.track import track
 
 __version__ = "0.1.0"
 
@@ -44,6 +45,7 @@ _HOMES = {
     "extrapolate": "greenlove_tracker.extrapolation.extrapolate",
     "project": "greenlove_tracker.projection.project",
     "read_logs": "greenlove_tracker.logs.directory",
+    "track": "greenlove_tracker.tracker.track",
     "write_html": "greenlove_tracker.report.build",
     "write_pdf": "greenlove_tracker.report.build",
 }
@@ -66,6 +68,7 @@ __all__ = [
     "extrapolate",
     "project",
     "read_logs",
+    "track",
     "write_html",
     "write_pdf",
 ]

@@ -20,6 +20,7 @@ from greenlove_tracker.logs.csvio import read_lists, read_records
 from greenlove_tracker.logs.forecasts import IssuedForecast, Scored
 from greenlove_tracker.logs.metrics import METRIC_COLUMNS, MetricRecord, metric_from_cells, summarise_metrics
 from greenlove_tracker.logs.problems import Problem, ProblemLog
+from greenlove_tracker.logs.spans import SPAN_COLUMNS, SpanRow, SpanSummary, span_from_cells, summarise_spans
 from greenlove_tracker.logs.storage import LogFile, LogPath, file_in, modified_s, names
 from greenlove_tracker.logs.trials import ExplorationRecord
 from greenlove_tracker.records import EpochRecord, Factor, Field, Flag, MetricSummary, Row, RunStatus, RunSummary
@@ -168,6 +169,7 @@ def _merge_fields(by_node: Sequence[Mapping[str, Field]]) -> dict[str, Field]:
 
 
 _RANK_FILE = re.compile(r"epochs-([0-9]{1,9})\.csv")
+_SPANS_FILE = re.compile(r"spans-([0-9]{1,9})\.csv")
 _METRICS_FILE = re.compile(r"metrics-([0-9]{1,9})\.csv")
 _GPU_COUNT = re.compile(r"[0-9]{1,9}")
 _NODE_FILE = re.compile(r"run-[0-9]{1,9}\.csv")
@@ -585,6 +587,19 @@ class Run(RunFiles):
         terms = replace(self.terms, epochs_planned=int(epochs) if epochs.isdecimal() else None)
         steps_planned = int(steps) if steps.isdecimal() else None
         return _Training(terms, {0: self.rows.get(stream, ())}, ending, summary.gpu_count, steps_planned)
+
+    # -- spans-<rank>.csv --
+
+    @property
+    def spans(self) -> Sequence[SpanSummary]:
+        """What the spans of the first rank that has any came to; each is followed by those within it."""
+        return summarise_spans(next((rows for _, rows in sorted(self.span_rows.items()) if rows), ()))
+
+    @cached_property
+    def span_rows(self) -> Mapping[int, Sequence[SpanRow]]:
+        """Every row of the spans, by rank."""
+        found = filter(None, map(_SPANS_FILE.fullmatch, self._names))
+        return {int(n[1]): tuple(self._read(n[0], SPAN_COLUMNS, span_from_cells)) for n in found}
 
     # -- metrics-<rank>.csv --
 

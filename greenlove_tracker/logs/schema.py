@@ -204,6 +204,15 @@ def _amounts(texts: Sequence[str]) -> list[float | None]:
     return [amount(text) if text else None for text in texts]
 
 
+def energy_from_cells(kwh: Sequence[str], methods: Sequence[str], total: str) -> Energy:
+    """Return an energy from the cells of its components, their methods and their sum.
+
+    Raises:
+        ValueError: where one is damaged.
+    """
+    return _energy(_amounts(kwh), methods, total)
+
+
 def _energy(kwh: Sequence[float | None], methods: Sequence[str], total: str) -> Energy:
     """Return an energy; raise ValueError where it is not its total: one of its cells is damaged."""
     energy = Energy(kwh[0], kwh[1], kwh[2], *map(_methods, methods))

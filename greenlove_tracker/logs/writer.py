@@ -21,6 +21,7 @@ from greenlove_tracker.logs import schema
 from greenlove_tracker.logs.csvio import log_lines
 from greenlove_tracker.logs.forecasts import FORECAST_COLUMNS, IssuedForecast, forecast_cells, forecasts_file
 from greenlove_tracker.logs.metrics import METRIC_COLUMNS, MetricRecord, metric_cells, metrics_file
+from greenlove_tracker.logs.spans import SPAN_COLUMNS, SpanRow, span_cells, spans_file
 from greenlove_tracker.records import Field, Row, RunSummary
 from greenlove_tracker.shadowing import only_libraries
 
@@ -263,6 +264,10 @@ class RunWriter:
     def write_metric(self, record: MetricRecord) -> None:
         """Append a value of a metric."""
         self._append(metrics_file(self._rank), METRIC_COLUMNS, metric_cells(record))
+
+    def write_span(self, row: SpanRow) -> None:
+        """Append a row of a span."""
+        self._append(spans_file(self._rank), SPAN_COLUMNS, span_cells(row))
 
     def _append(self, name: str, columns: Sequence[str], cells: Sequence[str]) -> None:
         """Append a line to a file that is there only once it has a line."""

@@ -32,6 +32,7 @@ class BackgroundWorker:
         budgets: checked after each forecast.
         status: shown at each tick.
         follow_visible_gpus: called at each tick, with the run's lock held.
+        write_spans: likewise.
     """
 
     def __init__(
@@ -43,10 +44,12 @@ class BackgroundWorker:
         budgets: BudgetMonitor,
         status: StatusPrinter,
         follow_visible_gpus: Callable[[], None],
+        write_spans: Callable[[], None],
     ) -> None:
         self._state, self._recorder, self._writer = state, recorder, writer
         self._forecaster, self._budgets, self._status = forecaster, budgets, status
         self._follow_visible_gpus = follow_visible_gpus
+        self._write_spans = write_spans
         self._is_woken = threading.Event()
         self._woken_s = state.started_s
 
@@ -102,6 +105,7 @@ class BackgroundWorker:
             open_s = recorder.open_for_s()
             if not is_suspended and open_s >= (BUDGET_SEGMENT_S if state.limits else SEGMENT_S):
                 recorder.write_segment(keeps_mark=open_s < (SEGMENT_S if state.limits else _LONGEST_MARK_S))
+            self._write_spans()
             unsynced = self._writer.unsynced()
         self._writer.wait_for_disk(unsynced)  # without the lock: a slow disk must not hold the training up
         if is_suspended:

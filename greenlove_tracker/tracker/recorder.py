@@ -14,7 +14,17 @@ from greenlove_tracker.errors import MeterError, TrackerStateError
 from greenlove_tracker.logs.writer import timestamp
 from greenlove_tracker.meter import Meter
 from greenlove_tracker.meter.base import longest_hole_s
-from greenlove_tracker.records import UNKNOWN_ENERGY, Clock, Counts, Energy, Flag, Row, RowKind, sum_energies
+from greenlove_tracker.records import (
+    COMPONENTS,
+    UNKNOWN_ENERGY,
+    Clock,
+    Counts,
+    Energy,
+    Flag,
+    Row,
+    RowKind,
+    sum_energies,
+)
 from greenlove_tracker.units import gco2e_from_kwh
 
 _UNMETERED_S = 0.01  # what a meter that starts at once may miss at the beginning without a row of its own
@@ -43,6 +53,33 @@ class _MeteredSpan:
     flags: frozenset[str]
 
 
+@dataclass(slots=True)
+class _ReadingsWithinRow:
+    """The readings of the meter since the row began, where there were any before its end.
+
+    Attributes:
+        energy: their sum; None without any; unknown where one of them was.
+        has_failed: one of them could not be taken.
+        longest_hole_s: the longest time without a reading of power.
+    """
+
+    energy: Energy | None = None
+    has_failed: bool = False
+    longest_hole_s: float = 0.0
+
+    def sum_with(self, last: Energy) -> Energy:
+        """Return the energy of all, and of one more; a component that one of them lacks is unknown."""
+        energy = self.energy
+        if energy is None:
+            return last
+        if not energy.is_known or not last.is_known:
+            return UNKNOWN_ENERGY
+        both = {c for c in COMPONENTS if None not in (energy.component_kwh(c), last.component_kwh(c))}
+        whole = sum_energies((energy, last))
+        lacking: dict[str, None] = {f"{c}_{of}": None for c in COMPONENTS if c not in both for of in ("kwh", "method")}
+        return replace(whole, **lacking) if lacking else whole
+
+
 class Recorder:
     """Measures the time and energy between two rows, and counts epochs and steps.
 
@@ -69,6 +106,8 @@ class Recorder:
         paused_before_step_s: those until the last step.
         is_opened_by_step: nobody said where the open epoch began: its first step did.
         metered_kwh: all that the meter gave so far, without PUE; None where it gave nothing yet.
+        read_at_s: when the meter was last read, by the steady clock.
+        on_reading: called at each reading with its time, how long the one before it is ago, and its energy.
         is_suspended: nothing is recorded, because another run of this process records what passes.
     """
 
@@ -96,6 +135,9 @@ class Recorder:
         self._loading_from_s = self._loaded_s = 0.0  # since when they do; for how long they have before
         self._loading_before_s = 0.0  # up to the last boundary
         self._boundary = _Boundary(*started) if started else self._now()
+        self.read_at_s = self._boundary.perf_s
+        self.on_reading: Callable[[float, float, Energy], None] = lambda now_s, interval_s, energy: None
+        self._within = _ReadingsWithinRow()
         self._gap = _MeteredSpan("", 0.0, UNKNOWN_ENERGY, frozenset())
         self._before_mark: _MeteredSpan | None = None
         self._counts, self._counts_in_rows = Counts(), Counts()
@@ -267,6 +309,23 @@ class Recorder:
                 self._write_gap(RowKind.GAP, self._before_mark)
             self._before_mark = _MeteredSpan(timestamp(self._boundary.utc_s), 0.0, UNKNOWN_ENERGY, frozenset())
 
+    def read_within_row(self) -> None:
+        """Read the meter before the open row ends, whose energy is the sum of its readings."""
+        if self._meter is None:
+            self._read_interval(self._clock.perf_s())
+            return
+        within = self._within
+        energy, is_read = self._read_interval(self._clock.perf_s())
+        within.energy = within.sum_with(energy)
+        within.has_failed = within.has_failed or not is_read
+        if is_read and self._meter is not None:
+            within.longest_hole_s = max(within.longest_hole_s, longest_hole_s(self._meter))
+
+    @property
+    def resolution_s(self) -> float:
+        """An energy over less time than this is noise; 0 without a meter."""
+        return self._meter.resolution_s if self._meter is not None else 0.0
+
     @property
     def is_metering(self) -> bool:
         """True once the meter is up."""
@@ -300,6 +359,7 @@ class Recorder:
         """
         self.is_suspended = False
         self._boundary = _Boundary(*since)
+        self.read_at_s = since[0]
         meter = self._meter
         if meter is not None and not is_meter_read:
             with contextlib.suppress(Exception):  # the next row's own reading fails too, and is warned of
@@ -400,7 +460,9 @@ class Recorder:
         if loading_s - self._loading_before_s > LOADING_SHARE * duration_s:
             flags.add(Flag.LOADING)
         had_meter = self._meter is not None
-        energy, is_read = self._read_meter(duration_s)
+        last, is_read = self._read_interval(now.perf_s)
+        within, self._within = self._within, _ReadingsWithinRow()
+        energy, is_read = within.sum_with(last), is_read and not within.has_failed
         self._boundary, self._loading_before_s = now, loading_s
         if not had_meter:
             flags.add(self._no_energy_flag)
@@ -408,13 +470,21 @@ class Recorder:
             flags.add(Flag.METER_FAILED)
         elif self._meter is not None and duration_s < self._meter.resolution_s:
             flags.add(Flag.SHORT)
-        if is_read and self._meter is not None and longest_hole_s(self._meter) > _POWER_HOLE_S:
+        hole_s = longest_hole_s(self._meter) if self._meter is not None else 0.0
+        if is_read and self._meter is not None and max(hole_s, within.longest_hole_s) > _POWER_HOLE_S:
             flags.add(Flag.POWER_HOLE)
         if energy.gpu_kwh is not None:
             self._gpu_was_read = True
         elif self._gpu_was_read and energy.is_known:
             flags.add(Flag.GPU_UNREAD)
         return _MeteredSpan(timestamp(before.utc_s), duration_s, energy, frozenset(flags))
+
+    def _read_interval(self, now_s: float) -> tuple[Energy, bool]:
+        """Return the energy since the last reading, and whether it could be read; tell of it."""
+        interval_s, self.read_at_s = max(0.0, now_s - self.read_at_s), now_s
+        energy, is_read = self._read_meter(interval_s)
+        self.on_reading(now_s, interval_s, energy)
+        return energy, is_read
 
     def _read_meter(self, duration_s: float) -> tuple[Energy, bool]:
         """Return the energy of the span, and whether it could be read.

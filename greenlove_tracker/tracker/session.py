@@ -40,6 +40,7 @@ from greenlove_tracker.tracker.progress_log import ProgressLog, step_marks
 from greenlove_tracker.tracker.recorder import Recorder
 from greenlove_tracker.tracker.shutdown import guard, is_interactive
 from greenlove_tracker.tracker.signal_hold import signal_hold
+from greenlove_tracker.tracker.spans import SpanRecorder
 from greenlove_tracker.tracker.state import Plan, RunMode, RunState, WarnOnce, make_run_dir, run_factors, unwritten_text
 from greenlove_tracker.tracker.status import StatusPrinter
 from greenlove_tracker.units import h_from_s
@@ -70,6 +71,7 @@ class Session:
             and each energy is in one run.
         parts: of such a job, the totals of the runs inside it that are over.
         metrics: the last and best value of each metric so far.
+        spans: named parts of the script.
         state: of the run.
         recorder: of the run.
         writer: of the run's files.
@@ -161,6 +163,7 @@ class Session:
             started=(started_s, started_utc_s),
             epochs_before=plan.first_epoch,
         )
+        self.spans = SpanRecorder(clock, recorder, self.writer.write_span)
         self.tracked_call = _TrackedCall(self)
         self._budgets = BudgetMonitor(state, recorder)
         self._status = StatusPrinter(state, recorder, self._budgets)
@@ -168,7 +171,7 @@ class Session:
         self._meter_starter = MeterStarter(state, recorder, self.writer, meter, lambda: self._worker.meter_settled())
         follow_gpus = self._meter_starter.follow_visible_gpus
         self._worker = BackgroundWorker(
-            state, recorder, self.writer, forecaster, self._budgets, self._status, follow_gpus
+            state, recorder, self.writer, forecaster, self._budgets, self._status, follow_gpus, self.spans.tick
         )
         if self._beside is not None:
             self._beside._n_explorations += 1
@@ -551,6 +554,7 @@ class Session:
             return
         state.is_finished = True  # no other thread of ours touches the log any more
         self.recorder.finish_hung()
+        self.spans.finish()
         self.summary = self._summarise(status, None)
         if not self.writer.close(self.summary if state.is_leading else None):
             state.warn_once.log_incomplete(state.run_dir, self.writer.unwritten)
@@ -578,6 +582,7 @@ class Session:
         state = self.state
         self._close_epoch(status)
         self.recorder.finish()
+        self.spans.finish()
         self._budgets.check_at_end(self._meter_starter.why_no_energy)  # a short run may have passed one since the tick
         state.is_finished = True
         if (peak_gb := devices.peak_gpu_memory_gb()) is not None:

@@ -408,3 +408,16 @@ def test_a_budget_stops_the_training_with_a_checkpoint_and_without_an_exception(
     assert Path(f"checkpoints/checkpoint-{trainer.state.global_step}").is_dir()
     assert "training stops with a checkpoint" in caplog.text
     assert only_run().summary.status == "stopped"
+
+
+def test_the_loss_and_what_evaluations_find_are_metrics_of_the_run():
+    logged = {"logging_strategy": "steps", "logging_steps": 2, "label_names": ["labels"]}
+    trainer = make_trainer(make_callback(), num_train_epochs=2, eval_strategy="epoch", **logged)
+    trainer.train()
+    history = trainer.state.log_history
+    run = only_run()
+    assert set(run.metrics) == {"loss", "eval_loss"}
+    assert [v.value for v in run.metric_values[0] if v.name == "loss"] == [h["loss"] for h in history if "loss" in h]
+    evaluated = [(v.epoch, v.value) for v in run.metric_values[0] if v.name == "eval_loss"]
+    assert evaluated == [(h["epoch"], h["eval_loss"]) for h in history if "eval_loss" in h]
+    assert trainer.evaluate()["eval_loss"] == run.metrics["eval_loss"].last  # the run is over: no warning, no row

@@ -1,0 +1,546 @@
+"""Spans within a run: how their time and energy add up, and that epochs are what they were without them."""
+
+from __future__ import annotations
+
+import asyncio
+import multiprocessing
+import subprocess
+import sys
+import threading
+
+import pytest
+from fakes import FakeClock, ScriptedMeter, gpu_energy, make_tracker, session, tick, train
+
+import greenlove_tracker
+from greenlove_tracker import Tracker, read_logs, track
+from greenlove_tracker.errors import MeterError, UsageError
+from greenlove_tracker.logs.spans import SpanFlag
+from greenlove_tracker.meter import SimulatedMeter
+from greenlove_tracker.records import Flag, RunStatus
+from greenlove_tracker.tracker import spans as spans_module
+from greenlove_tracker.tracker import track as track_module
+from greenlove_tracker.tracker.shutdown import guard
+
+KWH_PER_S = 1e-4  # of the simulated GPU of 360 W
+
+
+@pytest.fixture(autouse=True)
+def _bare_environment(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    track_module._entered.set(None)
+    yield
+    if guard.current is not None:
+        guard.current.finish(RunStatus.SUPERSEDED)
+
+
+def only_run(log_dir):
+    (run,) = read_logs(log_dir).runs
+    assert run.problems == []
+    return run
+
+
+def spans_of(log_dir):
+    return {" > ".join(span.path): span for span in only_run(log_dir).spans}
+
+
+def close(value):
+    return pytest.approx(value, rel=1e-9)
+
+
+def test_a_span_has_its_time_and_energy(clock, tmp_path):
+    with make_tracker(clock, tmp_path, carbon_intensity_gco2e_per_kwh=500, pue=2.0):
+        clock.pass_s(3.0)
+        with track("preprocessing"):
+            clock.pass_s(5.0)
+        clock.pass_s(2.0)
+    (span,) = only_run(tmp_path).spans
+    assert (span.name, span.calls, span.failed, span.duration_s, span.own_s) == ("preprocessing", 1, 0, 5.0, 5.0)
+    assert span.energy.gpu_kwh == close(5 * KWH_PER_S) and span.energy.gpu_method == "tdp_model"
+    assert span.emissions_gco2e == close(5 * KWH_PER_S * 500 * 2)
+    (row,) = only_run(tmp_path).span_rows[0]
+    assert (row.started_at[-5:], row.flags) == ("3.000Z"[-5:], frozenset())
+
+
+def test_a_row_of_a_long_span_is_in_the_log_at_its_end(clock, tmp_path):
+    tracker = make_tracker(clock, tmp_path)
+    with track("loading"):
+        clock.pass_s(5.0)
+    assert spans_of(tmp_path)["loading"].energy.gpu_kwh == close(5 * KWH_PER_S)
+    tracker.stop()
+
+
+def test_nested_spans_add_up_once(clock, tmp_path):
+    with make_tracker(clock, tmp_path):
+        with track("evaluation"):
+            clock.pass_s(1.0)
+            for _ in range(3):
+                with track("batch"):
+                    clock.pass_s(2.0)
+                    with track("forward"):
+                        clock.pass_s(0.5)
+        with track("batch"):
+            clock.pass_s(4.0)
+    run = only_run(tmp_path)
+    spans = spans_of(tmp_path)
+    outer, batch, forward = (spans[p] for p in ("evaluation", "evaluation > batch", "evaluation > batch > forward"))
+    assert (outer.duration_s, outer.own_s, outer.calls) == (close(8.5), close(1.0), 1)
+    assert (batch.duration_s, batch.own_s, batch.calls, batch.depth) == (close(7.5), close(6.0), 3, 1)
+    assert (forward.duration_s, forward.own_s, forward.calls) == (close(1.5), close(1.5), 3)
+    assert outer.energy.gpu_kwh == close(8.5 * KWH_PER_S) and outer.own_energy.gpu_kwh == close(KWH_PER_S)
+    assert batch.energy.gpu_kwh == close(7.5 * KWH_PER_S)
+    assert spans["batch"].duration_s == close(4.0)
+    rows = run.span_rows[0]
+    assert (
+        sum(row.energy.gpu_kwh or 0.0 for row in rows) == close(run.summary.energy.gpu_kwh) == close(12.5 * KWH_PER_S)
+    )
+    assert sum(row.own_s for row in rows) == close(12.5)
+    assert list(spans) == ["evaluation", "evaluation > batch", "evaluation > batch > forward", "batch"]
+
+
+def test_epochs_are_what_they_are_without_spans(clock, tmp_path):
+    def run_with(log_dir, span):
+        clock = FakeClock()
+        with make_tracker(clock, log_dir) as tracker:
+            for _ in range(3):
+                with span("validation"):
+                    clock.pass_s(2.0)
+                tracker.epoch_start()
+                for _ in range(5):
+                    with span("batch"):
+                        clock.pass_s(7.0)
+                    clock.pass_s(9.0)
+                tick()
+                tracker.step(4)
+                tracker.epoch_end()
+        return only_run(log_dir)
+
+    class Nothing:
+        def __init__(self, name):
+            pass
+
+        def __enter__(self):
+            pass
+
+        def __exit__(self, *error):
+            pass
+
+    without, with_spans = run_with(tmp_path / "a", Nothing), run_with(tmp_path / "b", track)
+    assert with_spans.spans and not without.spans
+    for a, b in zip(without.rows[0], with_spans.rows[0], strict=True):
+        assert (a.kind, a.epoch, a.gap_before_s, a.duration_s, a.counts, a.flags) == (
+            (b.kind, b.epoch, b.gap_before_s, b.duration_s, b.counts, b.flags)
+        )
+        for x, y in ((a.energy, b.energy), (a.gap_before, b.gap_before)):
+            assert (x.gpu_kwh, x.gpu_method) == (y.gpu_kwh if y.gpu_kwh is None else close(y.gpu_kwh), y.gpu_method)
+    assert with_spans.summary.energy_kwh == close(without.summary.energy_kwh)
+
+
+def test_a_span_over_the_boundaries_of_epochs_has_all_of_its_time(clock, tmp_path):
+    with make_tracker(clock, tmp_path) as tracker, track("all"):
+        train(tracker, clock, 3, gap_s=1.0)
+    span = spans_of(tmp_path)["all"]
+    assert (span.duration_s, span.calls) == (close(33.0), 1)
+    assert span.energy.gpu_kwh == close(33 * KWH_PER_S)
+    assert [epoch.energy.gpu_kwh for epoch in only_run(tmp_path).epochs] == [close(10 * KWH_PER_S)] * 3
+
+
+def test_a_reading_at_the_ends_of_a_span_tells_it_from_what_lies_around_it(clock, tmp_path):
+    readings = [
+        gpu_energy(kwh) for kwh in (0.1, 7.0, 0.2, 0.0, 0.0)
+    ]  # before, evaluation, rest of the span, epoch, tail
+    with make_tracker(clock, tmp_path, meter=ScriptedMeter([gpu_energy(0.0), *readings])) as tracker:
+        tracker.epoch_start()
+        clock.pass_s(10.0)
+        with track("outer"):
+            with track("evaluation"):
+                clock.pass_s(10.0)
+            clock.pass_s(10.0)
+        tracker.epoch_end()
+    run = only_run(tmp_path)
+    assert run.epochs[0].energy.gpu_kwh == close(7.3)
+    assert spans_of(tmp_path)["outer > evaluation"].energy.gpu_kwh == close(7.0)
+    assert run.summary.energy.gpu_kwh == close(7.3)
+
+
+def test_short_spans_share_a_row_and_have_their_part_by_time(clock, tmp_path):
+    with make_tracker(clock, tmp_path):
+        for _ in range(1000):
+            with track("batch"):
+                clock.pass_s(0.002)
+            clock.pass_s(0.008)
+    (row,) = only_run(tmp_path).span_rows[0]
+    assert (row.calls, row.duration_s) == (1000, close(2.0))
+    assert row.energy.gpu_kwh == close(2.0 * KWH_PER_S)
+    assert row.flags == {SpanFlag.BY_TIME}
+
+
+def test_a_long_span_is_written_as_it_goes_on_and_is_unfinished_where_the_run_ends(clock, tmp_path):
+    tracker = make_tracker(clock, tmp_path)
+    span = track("hours")
+    span.__enter__()
+    for _ in range(130):
+        clock.pass_s(1.0)
+        tick()
+    (span_so_far,) = only_run(tmp_path).spans
+    assert (span_so_far.calls, span_so_far.duration_s) == (0, close(120.0))
+    tracker.stop()
+    clock.pass_s(9.0)
+    span.__exit__(None, None, None)
+    (whole,) = only_run(tmp_path).spans
+    assert (whole.calls, whole.duration_s, whole.flags) == (0, close(130.0), {SpanFlag.UNFINISHED})
+    assert whole.energy.gpu_kwh == close(130 * KWH_PER_S)
+
+
+def test_an_exception_ends_a_span_and_is_counted(clock, tmp_path):
+    with make_tracker(clock, tmp_path):
+        for error in (ValueError, None):
+            with pytest.raises(ValueError) if error else track("other"), track("part"):
+                clock.pass_s(1.0)
+                if error:
+                    raise error("mine")
+    part = spans_of(tmp_path)["part"]
+    assert (part.calls, part.failed, part.duration_s) == (1, 1, 1.0)
+    assert spans_of(tmp_path)["other > part"].failed == 0
+
+
+def test_recursion_counts_its_time_once(clock, tmp_path):
+    @track
+    def even(n):
+        clock.pass_s(1.0)
+        return n == 0 or odd(n - 1)
+
+    @track
+    def odd(n):
+        clock.pass_s(2.0)
+        return n != 0 and even(n - 1)
+
+    with make_tracker(clock, tmp_path):
+        assert even(5) is False
+    spans = spans_of(tmp_path)
+    assert list(spans) == ["even", "even > odd"]
+    assert (spans["even"].calls, spans["even"].duration_s, spans["even"].own_s) == (3, close(9.0), close(3.0))
+    assert (spans["even > odd"].calls, spans["even > odd"].own_s) == (3, close(6.0))
+
+
+def test_each_thread_has_spans_of_its_own_and_energy_is_shared_once(clock, tmp_path):
+    with make_tracker(clock, tmp_path):
+        inside, out = threading.Event(), threading.Event()
+
+        def work():
+            with track("loader"):
+                inside.set()
+                out.wait(10)
+
+        with track("main"):
+            clock.pass_s(2.0)
+            thread = threading.Thread(target=work)
+            thread.start()
+            assert inside.wait(10)
+            clock.pass_s(4.0)
+            out.set()
+            thread.join()
+    spans = spans_of(tmp_path)
+    assert set(spans) == {"main", "loader"}
+    assert (spans["main"].own_s, spans["loader"].own_s) == (close(6.0), close(4.0))
+    assert spans["main"].energy.gpu_kwh == close(4 * KWH_PER_S)  # 2 s alone, and half of 4 s
+    assert spans["loader"].energy.gpu_kwh == close(2 * KWH_PER_S)
+
+
+def test_tasks_that_take_turns_lie_in_the_span_that_they_were_made_in(clock, tmp_path):
+    @track
+    async def fetch(first, then):
+        clock.pass_s(1.0)
+        first.set()
+        await then.wait()
+
+    async def both():
+        a, b = asyncio.Event(), asyncio.Event()
+        with track("gather"):
+            await asyncio.gather(fetch(a, b), fetch(b, a))
+
+    with make_tracker(clock, tmp_path):
+        asyncio.run(both())
+    spans = spans_of(tmp_path)
+    name = "gather > fetch"
+    assert set(spans) == {"gather", name}
+    assert (spans[name].calls, spans["gather"].duration_s) == (2, close(2.0))
+    assert spans["gather"].energy.gpu_kwh == close(2 * KWH_PER_S)
+
+
+def test_a_generator_is_in_its_span_while_its_body_runs(clock, tmp_path):
+    @track("loading")
+    def batches():
+        """Give batches."""
+        clock.pass_s(1.0)
+        seen = yield "a"
+        clock.pass_s(2.0)
+        try:
+            yield seen
+        except KeyError:
+            yield "caught"
+        finally:
+            clock.pass_s(4.0)
+        return "end"
+
+    with make_tracker(clock, tmp_path):
+        generator = batches()
+        assert next(generator) == "a"
+        clock.pass_s(100.0)
+        with track("use"):
+            clock.pass_s(8.0)
+        assert generator.send("b") == "b"
+        assert generator.throw(KeyError()) == "caught"
+        with pytest.raises(StopIteration) as stop:
+            next(generator)
+        assert stop.value.value == "end"
+    spans = spans_of(tmp_path)
+    assert (spans["loading"].duration_s, spans["loading"].failed) == (close(7.0), 0)
+    assert spans["use"].duration_s == close(8.0) and set(spans) == {"loading", "use"}
+    assert (batches.__name__, batches.__doc__) == ("batches", "Give batches.")
+
+
+def test_an_asynchronous_generator_too(clock, tmp_path):
+    @track
+    async def stream():
+        for second in (1.0, 2.0):
+            clock.pass_s(second)
+            yield second
+
+    async def use():
+        return [item async for item in stream()]
+
+    with make_tracker(clock, tmp_path):
+        assert asyncio.run(use()) == [1.0, 2.0]
+    assert spans_of(tmp_path)["stream"].duration_s == close(3.0)
+
+
+def test_a_block_within_a_generator_that_is_left_open_swallows_nothing_behind_it(clock, tmp_path):
+    def lazy():
+        with track("lazy"):
+            clock.pass_s(1.0)
+            yield 1
+            clock.pass_s(1.0)
+
+    with make_tracker(clock, tmp_path):
+        with track("outer"):
+            generator = lazy()
+            next(generator)
+            clock.pass_s(2.0)
+        with track("after"):
+            clock.pass_s(4.0)
+        next(generator, None)
+    spans = spans_of(tmp_path)
+    assert spans["outer"].duration_s == close(3.0)
+    assert sum(s.own_s for s in spans.values()) >= 8.0
+    assert sum(r.energy.gpu_kwh or 0.0 for r in only_run(tmp_path).span_rows[0]) == close(8 * KWH_PER_S)
+
+
+def test_methods_and_classes_of_functions_keep_what_they_are(clock, tmp_path):
+    class Model:
+        @track
+        def fit(self, x, *, y=2):
+            """Fit."""
+            return x + y
+
+        @track("score")
+        def score(self):
+            return 1
+
+    with make_tracker(clock, tmp_path):
+        assert (Model().fit(1, y=3), Model().score()) == (4, 1)
+    assert set(spans_of(tmp_path)) == {"Model.fit", "score"}
+
+
+def test_where_no_run_is_open_the_outermost_span_makes_one(clock, tmp_path):
+    settings = {"clock": clock, "meter": SimulatedMeter(clock, gpu_w=360.0), "log_dir": tmp_path, "verbose": 0}
+    with track("all", project="thesis", **settings):
+        clock.pass_s(1.0)
+        with track("part"):
+            clock.pass_s(2.0)
+    run = only_run(tmp_path)
+    assert (run.summary.status, run.summary.project, run.summary.duration_s) == ("finished", "thesis", 3.0)
+    assert set(spans_of(tmp_path)) == {"all", "all > part"}
+    assert greenlove_tracker.tracker.session.open_run() is None
+
+
+def test_a_run_of_its_own_fails_with_its_span(clock, tmp_path):
+    @track(clock=clock, meter=SimulatedMeter(clock, gpu_w=1.0), log_dir=tmp_path, verbose=0)
+    def broken():
+        clock.pass_s(1.0)
+        raise KeyError("mine")
+
+    with pytest.raises(KeyError):
+        broken()
+    assert only_run(tmp_path).summary.status == "failed"
+    assert spans_of(tmp_path)["broken"].failed == 1
+
+
+def test_of_two_threads_that_begin_at_once_one_makes_the_run(tmp_path):
+    barrier = threading.Barrier(2)
+
+    def work(name):
+        barrier.wait()
+        with track(name, log_dir=tmp_path, verbose=0, sim_cpu_tdp_w=50):
+            barrier.wait()  # both are in their spans
+
+    threads = [threading.Thread(target=work, args=(name,)) for name in ("a", "b")]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert set(spans_of(tmp_path)) == {"a", "b"}
+
+
+def test_a_tracker_that_is_made_within_a_span_has_the_spans_within_it(clock, tmp_path):
+    first, second = tmp_path / "first", tmp_path / "second"
+    with track("script", clock=clock, meter=SimulatedMeter(clock, gpu_w=360.0), log_dir=first, verbose=0):
+        clock.pass_s(1.0)
+        with make_tracker(clock, second), track("part"):
+            clock.pass_s(2.0)
+        clock.pass_s(4.0)
+        with track("behind"):  # within a span whose run is over: no run of its own
+            clock.pass_s(8.0)
+    assert only_run(first).summary.status == "superseded"
+    script = spans_of(first)["script"]
+    assert (script.duration_s, script.flags) == (1.0, {SpanFlag.UNFINISHED})
+    assert spans_of(second)["part"].duration_s == 2.0 and set(spans_of(second)) == {"part"}
+
+
+def test_what_is_no_name_is_refused(clock, tmp_path):
+    with pytest.raises(UsageError, match="wants a name"):
+        track(3)
+    with pytest.raises(UsageError, match="wants a name"), track(country="DE"):
+        pass
+    with pytest.raises(UsageError, match="Atlantis"), track("x", country="Atlantis", log_dir=tmp_path):
+        pass
+
+
+def test_names_are_one_line_and_hold_no_separator(clock, tmp_path):
+    with make_tracker(clock, tmp_path), track('a > b,\n"c"'):
+        clock.pass_s(1.0)
+    assert set(spans_of(tmp_path)) == {'a › b, "c"'}
+
+
+def test_time_before_the_meter_is_up_has_no_energy_and_says_so(clock, tmp_path):
+    meter = SimulatedMeter(clock, gpu_w=360.0)
+    with make_tracker(clock, tmp_path) as tracker:
+        recorder = session().recorder
+        recorder.detach_meter(Flag.METER_STARTING)
+        with track("loading"):
+            clock.pass_s(3.0)
+            meter.start()
+            recorder.attach_meter(meter)
+            clock.pass_s(5.0)
+        assert tracker.run_dir is not None
+    span = spans_of(tmp_path)["loading"]
+    assert (span.duration_s, span.unmetered_s) == (8.0, 3.0)
+    assert span.energy.gpu_kwh == close(5 * KWH_PER_S)
+    unmetered, metered = only_run(tmp_path).span_rows[0]
+    assert (unmetered.own_s, unmetered.flags, metered.own_s) == (3.0, {SpanFlag.UNMETERED}, 5.0)
+
+
+def test_a_reading_that_fails_within_an_epoch_leaves_its_row_without_energy(clock, tmp_path, caplog):
+    broken = MeterError("gone")
+    readings = [gpu_energy(0.0), gpu_energy(1.0), broken, broken, gpu_energy(2.0), gpu_energy(3.0), gpu_energy(4.0)]
+    with make_tracker(clock, tmp_path, meter=ScriptedMeter(readings)) as tracker:
+        tracker.epoch_start()
+        for _ in range(2):
+            with track("part"):
+                clock.pass_s(10.0)  # read at its end: 1.0, then the failure
+        clock.pass_s(10.0)
+        tracker.epoch_end()  # what it read is of the failed one too
+    (epoch,) = only_run(tmp_path).epochs
+    assert epoch.energy.total_kwh is None and Flag.METER_FAILED in epoch.flags
+    part = spans_of(tmp_path)["part"]
+    assert (part.energy.gpu_kwh, part.unmetered_s) == (1.0, 10.0)
+    assert "the energy meter failed" in caplog.text
+
+
+def test_many_names_are_summed_under_one(clock, tmp_path, monkeypatch):
+    monkeypatch.setattr(spans_module, "_MAX_PATHS", 3)
+    with make_tracker(clock, tmp_path):
+        for number in range(6):
+            with track(f"batch {number}"), track("inner"):
+                clock.pass_s(1.0)
+    spans = spans_of(tmp_path)
+    assert len(spans) <= 6 and spans["(others)"].duration_s >= 3.0
+    assert sum(r.own_s for r in only_run(tmp_path).span_rows[0]) == close(6.0)
+
+
+def test_of_very_many_rows_the_later_are_shared(clock, tmp_path, monkeypatch):
+    monkeypatch.setattr(spans_module, "_MAX_OWN_ROWS", 3)
+    with make_tracker(clock, tmp_path):
+        for _ in range(10):
+            with track("long"):
+                clock.pass_s(2.0)
+    rows = only_run(tmp_path).span_rows[0]
+    assert [row.calls for row in rows] == [1, 1, 1, 7]
+
+
+def test_a_torn_line_costs_itself(clock, tmp_path):
+    tracker = make_tracker(clock, tmp_path)
+    for _ in range(3):
+        with track("part"):
+            clock.pass_s(2.0)
+    path = tracker.run_dir / "spans-0.csv"
+    path.write_bytes(path.read_bytes()[:-20])
+    (run,) = read_logs(tmp_path).runs
+    assert run.spans[0].calls == 2
+    assert len(run.problems) == 1
+    tracker.stop()
+
+
+def test_a_run_inside_a_job_has_its_own_time_and_the_job_the_rest(clock, tmp_path):
+    from greenlove_tracker.config import load_settings
+    from greenlove_tracker.job import Ranks
+    from greenlove_tracker.tracker.session import Session
+    from greenlove_tracker.tracker.state import Plan, RunMode
+
+    settings = load_settings({"log_dir": str(tmp_path), "verbose": 0})
+    meter = SimulatedMeter(clock, gpu_w=360.0)
+    job = Session(settings, Plan(), Ranks(), clock, meter, mode=RunMode.RUNNER)
+    with track("script"):
+        clock.pass_s(1.0)
+        with Tracker(clock=clock, meter=SimulatedMeter(clock, gpu_w=360.0), verbose=0), track("part"):
+            clock.pass_s(10.0)
+        clock.pass_s(2.0)
+    job.finish(RunStatus.FINISHED)
+    found = {run.spans[0].name: run for run in read_logs(tmp_path).runs}
+    (script,) = found["script"].spans
+    assert script.own_s == close(3.0) and script.energy.gpu_kwh == close(3 * KWH_PER_S)
+    assert found["script"].summary.energy.gpu_kwh == close(3 * KWH_PER_S)
+    assert found["part"].spans[0].energy.gpu_kwh == close(10 * KWH_PER_S)
+
+
+def _child(queue):
+    with track("in a child", log_dir="child_logs", verbose=0):
+        queue.put(greenlove_tracker.tracker.session.open_run() is None)
+
+
+@pytest.mark.skipif(not hasattr(multiprocessing, "get_context") or sys.platform == "win32", reason="no fork")
+def test_a_process_of_multiprocessing_makes_no_run(tmp_path):
+    context = multiprocessing.get_context("fork")
+    queue = context.Queue()
+    with Tracker(log_dir=tmp_path / "logs", verbose=0, sim_cpu_tdp_w=50), track("parent"):
+        child = context.Process(target=_child, args=(queue,))
+        child.start()
+        assert queue.get(timeout=20)
+        child.join()
+    assert not (tmp_path / "child_logs").exists()
+    assert set(spans_of(tmp_path / "logs")) == {"parent"}
+
+
+def test_a_run_that_is_killed_has_the_spans_that_were_written(tmp_path):
+    script = f"""
+import os, signal, time
+from greenlove_tracker import Tracker, track
+tracker = Tracker(log_dir={str(tmp_path)!r}, verbose=0, sim_cpu_tdp_w=50)
+with track("long"):
+    time.sleep(1.2)
+with track("open"):
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+    done = subprocess.run([sys.executable, "-c", script], check=False)
+    assert done.returncode == -9
+    (span,) = only_run(tmp_path).spans
+    assert (span.name, span.calls) == ("long", 1) and span.energy.cpu_kwh > 0
