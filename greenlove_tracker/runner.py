@@ -21,6 +21,7 @@ from typing import Any
 
 from greenlove_tracker.config import Settings
 from greenlove_tracker.errors import BudgetExceeded, NoSuchScriptError, UsageError
+from greenlove_tracker.integrations.automatic import AutomaticCallbacks
 from greenlove_tracker.integrations.pytorch import PyTorchHooks
 from greenlove_tracker.integrations.training_loops import LoopDetector
 from greenlove_tracker.job import find_ranks
@@ -222,7 +223,7 @@ def _run_tracked(
 
 
 class _WatchedLoops:
-    """``with``: epochs of the script's own loops are found, and the log says whether there were any."""
+    """``with``: epochs of the script's own loops and trainers are found, and the log says whether there were any."""
 
     def __init__(self, session: Session, arguments: Sequence[str], epochs: int | None) -> None:
         self._session, self._arguments, self._epochs = session, arguments, epochs
@@ -230,11 +231,14 @@ class _WatchedLoops:
         self._detector.on_first_epoch = self._plan
         warn_once = session.state.warn_once
         self._hooks = PyTorchHooks(self._detector, lambda error: warn_once.internal_error("loops", error))
+        self._callbacks = AutomaticCallbacks(lambda error: warn_once.internal_error("callbacks", error))
 
     def __enter__(self) -> None:
         self._hooks.__enter__()
+        self._callbacks.__enter__()
 
     def __exit__(self, *error: object) -> None:
+        self._callbacks.__exit__(*error)
         self._hooks.__exit__(*error)
         session, detector = self._session, self._detector
         try:

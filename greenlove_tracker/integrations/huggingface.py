@@ -75,7 +75,7 @@ class GreenloveCallback(TrainerCallback):  # type: ignore[misc]  # a class of a 
     def __init__(self, tracker: Tracker | None = None, **tracker_settings: Any) -> None:
         stops = "with a checkpoint after the next step"
         self._adapter = TrainingAdapter("Hugging Face", tracker, tracker_settings, stops=stops)
-        _keep_codecarbon_out()
+        _follow_lists_of_callbacks()
         self._by_epochs = False
         self._n_substeps = 0
         self._tokens_seen = 0
@@ -265,22 +265,34 @@ def _is_cut_short(state: TrainerState, control: TrainerControl) -> bool:
     return is_early and not float(state.epoch or 0.0).is_integer()
 
 
-@functools.cache
-def _keep_codecarbon_out() -> None:
-    """Take transformers' own CodeCarbon callback out of every trainer that carries ours, before it does anything.
+class AutomaticCallback(GreenloveCallback):
+    """The callback that ``greenlove run`` gives to a trainer whose script has none."""
 
-    It would measure a second time, ask the network where it is, and write a file of its own. A callback is not told
-    which trainer it is in, and that one stands before ours; so the list of callbacks itself does it. Other trainers
-    of the process keep theirs.
+    def __init__(self) -> None:
+        super().__init__()
+        self._adapter.is_automatic = True
+
+
+@functools.cache
+def _follow_lists_of_callbacks() -> None:
+    """Take out of every trainer that carries the user's GreenloveCallback what would measure beside it.
+
+    That is transformers' own CodeCarbon callback, before it does anything: it would ask the network where it is, and
+    write a file of its own; and the callback that ``greenlove run`` gave. A callback is not told which trainer it is
+    in, and those stand before the user's; so the list of callbacks itself does it. Other trainers of the process keep
+    theirs.
     """
     for event in ("on_init_end", "on_train_begin"):  # the second for a callback that was added later
-        setattr(CallbackHandler, event, _without_codecarbon(getattr(CallbackHandler, event)))
+        setattr(CallbackHandler, event, _without_others(getattr(CallbackHandler, event)))
 
 
-def _without_codecarbon(original: Callable[..., Any]) -> Callable[..., Any]:
+def _without_others(original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
     def event(handler: Any, *args: Any, **kwargs: Any) -> Any:
-        if any(isinstance(callback, GreenloveCallback) for callback in handler.callbacks):
+        ours = [callback for callback in handler.callbacks if isinstance(callback, GreenloveCallback)]
+        if any(not isinstance(callback, AutomaticCallback) for callback in ours):
+            while handler.pop_callback(AutomaticCallback) is not None:
+                pass
             while handler.pop_callback(CodeCarbonCallback) is not None:
                 _log.warning(
                     "greenlove: transformers' own CodeCarbon tracker was removed: two would measure twice; "

@@ -20,11 +20,10 @@ import threading
 import types
 import weakref
 from collections.abc import Callable, Generator, Iterator
-from importlib.abc import MetaPathFinder
-from importlib.machinery import ModuleSpec
 from typing import Any, Self
 
 from greenlove_tracker.errors import BudgetExceeded
+from greenlove_tracker.integrations.import_watcher import ImportWatcher
 from greenlove_tracker.integrations.training_loops import LoaderPass, LoopDetector
 
 _LOADERS, _OPTIMIZERS = "torch.utils.data.dataloader", "torch.optim.optimizer"
@@ -49,7 +48,7 @@ class PyTorchHooks:
         self._n_inside = 0  # iterators of such loaders, of all threads
         self._collecting: set[int] = set()  # threads in a run of the garbage collector
         self._restore: list[Callable[[], object]] = []
-        self._watcher: _ImportWatcher | None = None
+        self._watcher: ImportWatcher | None = None
         self._end: BaseException | None = None  # to be raised where the script sees it
         self.has_torch = False
 
@@ -59,17 +58,15 @@ class PyTorchHooks:
             _LOADERS: functools.partial(self._tell, self._hook_loaders),
             _OPTIMIZERS: functools.partial(self._tell, self._hook_optimizers),
         }
-        for name in [name for name in targets if name in sys.modules]:
-            targets.pop(name)(sys.modules[name])
-        self._watcher = _ImportWatcher(targets)
-        sys.meta_path.insert(0, self._watcher)
+        self._watcher = ImportWatcher(targets)
+        self._watcher.start()
         gc.callbacks.append(self._note_collection)
         return self
 
     def __exit__(self, *error: object) -> None:
         self._is_on = False
-        if self._watcher in sys.meta_path:
-            sys.meta_path.remove(self._watcher)
+        if self._watcher is not None:
+            self._watcher.stop()
         if self._note_collection in gc.callbacks:
             gc.callbacks.remove(self._note_collection)
         while self._restore:
@@ -201,7 +198,7 @@ class PyTorchHooks:
     def _counted(self, loader: Any, inner: Generator[Any, Any, Any], current: LoaderPass) -> Generator[Any, None, Any]:
         """Hand on what a subclass's own generator does, and tell of it."""
         inside, detector = self._inside, self._detector
-        n_full, size, n_samples_in = _sample_counter(loader)
+        n_full, size, n_samples_in = sample_counter(loader)
         self._n_inside += 1
         try:
             while True:
@@ -243,7 +240,7 @@ class PyTorchHooks:
             weakref.finalize(iterator, self._iterator_gone, followed).atexit = False
         elif not followed[0].is_over:
             self._detector.gone(followed[0])  # persistent workers keep one iterator for all passes
-        followed[:] = [new, *_sample_counter(loader)]
+        followed[:] = [new, *sample_counter(loader)]
 
     def _iterator_gone(self, followed: list[Any]) -> None:
         current: LoaderPass = followed[0]
@@ -288,48 +285,13 @@ class PyTorchHooks:
         self._is_on = False
 
 
-class _ImportWatcher(MetaPathFinder):
-    """Calls a function with a module right after that has been executed for the first time."""
-
-    def __init__(self, targets: dict[str, Callable[[types.ModuleType], None]]) -> None:
-        self._targets = targets
-
-    def find_spec(self, fullname: str, path: Any, target: Any = None) -> ModuleSpec | None:
-        """Find a module that is waited for as all other finders would, and leave every other one to them."""
-        act = self._targets.get(fullname)
-        if act is None:
-            return None
-        for finder in [finder for finder in sys.meta_path if finder is not self]:
-            spec: ModuleSpec | None = finder.find_spec(fullname, path, target)
-            if spec is not None:
-                break
-        else:
-            return None
-        loader: Any = spec.loader
-        execute = getattr(loader, "exec_module", None)
-        if execute is None:
-            return spec
-
-        def exec_module(module: types.ModuleType) -> None:
-            if module.__name__ == fullname:
-                del loader.exec_module
-            execute(module)
-            if module.__name__ != fullname:  # an archive has one loader for all of its modules
-                return
-            self._targets.pop(fullname, None)
-            act(module)
-
-        loader.exec_module = exec_module
-        return spec
-
-
 def _subclasses(of: Any) -> Iterator[type]:
     for subclass in of.__subclasses__():
         yield subclass
         yield from _subclasses(subclass)
 
 
-def _sample_counter(loader: Any) -> tuple[float, int | None, Callable[[int, Any], int | None]]:
+def sample_counter(loader: Any) -> tuple[float, int | None, Callable[[int, Any], int | None]]:
     """Return how many full batches a pass begins with, their samples, and what tells the samples of any other batch.
 
     That is told by the batch's number in the pass and itself; None where it is not known. torch's own batch sampler

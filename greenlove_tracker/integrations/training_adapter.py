@@ -10,9 +10,9 @@ import contextlib
 import functools
 import inspect
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields
-from typing import Any
+from typing import Any, ClassVar
 
 from greenlove_tracker.config import Settings, load_settings
 from greenlove_tracker.errors import BudgetExceeded, SettingError, UsageError
@@ -21,7 +21,7 @@ from greenlove_tracker.logs.metrics import number_of
 from greenlove_tracker.phases import phases_from
 from greenlove_tracker.records import RunStatus
 from greenlove_tracker.tracker import Tracker
-from greenlove_tracker.tracker.session import open_run
+from greenlove_tracker.tracker.session import Session, open_job, open_run
 from greenlove_tracker.tracker.state import WarnOnce
 
 _log = logging.getLogger("greenlove_tracker")
@@ -37,6 +37,7 @@ class TrainingAdapter:
         tracker: the user's own, which is stopped by its user; None: each training makes one, and stops it.
         settings: what ``Tracker`` takes, for those that are made here; the framework knows the length of the plan.
         stops: when the callback ends a training whose budget is overrun, such as "after the next step".
+        is_automatic: nobody asked for the callback: a training that is tracked or explored otherwise is left alone.
 
     Attributes:
         tracker: the one of the current or last training; None before the first.
@@ -48,9 +49,20 @@ class TrainingAdapter:
         UsageError: on a bad argument.
     """
 
-    def __init__(self, framework: str, tracker: Tracker | None, settings: Mapping[str, Any], *, stops: str) -> None:
+    _latest_automatic: ClassVar[Tracker | None] = None
+
+    def __init__(
+        self,
+        framework: str,
+        tracker: Tracker | None,
+        settings: Mapping[str, Any],
+        *,
+        stops: str,
+        is_automatic: bool = False,
+    ) -> None:
         _check(tracker, settings)
         self.tracker = tracker
+        self.is_automatic = is_automatic
         self.makes_trackers = tracker is None
         self.settings = settings
         self.is_stopping = self.is_epoch_open = False
@@ -68,11 +80,17 @@ class TrainingAdapter:
         self.is_stopping = False
         if self.makes_trackers:
             self.tracker, self.is_epoch_open = None, False
+            if self.is_automatic and self._is_tracked_otherwise():
+                return
             length = {name: plan[name] for name in (*_PLANNED, "phases") if name in plan}
             self.tracker = Tracker(**{**plan, **self.settings, **length})
-            run = open_run()
+            run = self.run
             if steps_per_epoch is not None and run is not None:
                 run.expect_steps_per_epoch(steps_per_epoch)
+            if self.is_automatic:
+                TrainingAdapter._latest_automatic = self.tracker
+                if run is not None:
+                    run.shows_final_screen = False  # the job's shows it
         elif self.is_epoch_open:  # an epoch that the last training left: it raised, or was stopped early
             self.end_epoch()
 
@@ -118,11 +136,34 @@ class TrainingAdapter:
             if number is not None:
                 tracker.log_metric(name, number)
 
+    @contextlib.contextmanager
+    def gap(self) -> Iterator[None]:
+        """Interrupt the open epoch while the block lasts; one that is interrupted stays so."""
+        is_ours = self.is_epoch_open and not self._is_paused
+        self.pause()
+        try:
+            yield
+        finally:
+            if is_ours:
+                self.resume()
+
     def finish(self, status: RunStatus = RunStatus.FINISHED) -> None:
         """End the training; an epoch that was cut short stays open, so that it is written as unfinished."""
         if self.makes_trackers and self.tracker is not None:
             self.is_epoch_open = False
             self.tracker.stop(status=RunStatus.STOPPED if self.is_stopping else status)
+
+    @property
+    def run(self) -> Session | None:
+        """The run that is open, of this training; None where nothing is tracked."""
+        run, tracker = open_run(), self.tracker
+        return run if run is not None and tracker is not None and tracker.run_dir == run.run_dir else None
+
+    def _is_tracked_otherwise(self) -> bool:
+        """Return True within a tracker or an exploration of the script's; a training of ours that raised is none."""
+        run, job, ours = open_run(), open_job(), TrainingAdapter._latest_automatic
+        is_left = run is not None and ours is not None and ours.run_dir == run.run_dir
+        return (run is not None and run is not job and not is_left) or (job is not None and job.is_exploring)
 
     def warn(self, error: Exception) -> None:
         """Warn once that the callback failed."""

@@ -323,7 +323,12 @@ class Session:
     @property
     def is_elsewhere(self) -> bool:
         """True where what happens is not this run's: its script tracks or explores by itself, or the run is over."""
-        return self.is_finished or self._n_explorations > 0 or "has_parts" in self.writer.fields
+        return self.is_finished or self.is_exploring or "has_parts" in self.writer.fields
+
+    @property
+    def is_exploring(self) -> bool:
+        """True while an exploration goes on beside this job."""
+        return self._n_explorations > 0
 
     def _close_open_epoch(self, recorder: Recorder) -> None:
         """Close an epoch that was not ended: by a ``continue`` in the loop, or in a cell that was interrupted."""

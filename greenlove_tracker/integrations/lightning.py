@@ -1,0 +1,341 @@
+"""Lightning's ``Trainer``: its epochs, steps, batches and samples, by one callback.
+
+What the trainer does in ``fit``, and what it calls: ``setup``; a checkpoint is loaded; the sanity check;
+``on_train_start``; for each epoch ``on_train_epoch_start``, for each batch (it has been loaded by then)
+``on_train_batch_start`` and ``on_train_batch_end``, a validation behind any batch, the last one too, and only then
+``on_train_epoch_end``, also of an epoch that is cut short; ``on_train_end``. An epoch that resumes in its middle has no
+``on_train_epoch_start``. What raises goes to ``on_exception``.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from greenlove_tracker.errors import MissingExtraError
+from greenlove_tracker.integrations.pytorch import sample_counter
+from greenlove_tracker.integrations.training_adapter import TrainingAdapter, harmless
+from greenlove_tracker.records import RunStatus
+from greenlove_tracker.tracker import Tracker
+from greenlove_tracker.tracker.shutdown import status_of
+from greenlove_tracker.tracker.tracker import run_dir_to_join
+from greenlove_tracker.units import h_from_s
+
+if TYPE_CHECKING:
+    from lightning.pytorch import LightningModule, Trainer
+
+_STATE_NAME = "greenlove_tracker"  # of the run, in a checkpoint: beside the callbacks' states, whom a trainer asks for
+_LIBRARIES = ("lightning", "lightning.pytorch", "pytorch_lightning", "torch")
+
+
+def _base_class() -> Any:
+    """Return ``Callback`` of the library whose trainer the script uses: both may be installed, and each has its own."""
+    is_old_in_use = "pytorch_lightning" in sys.modules and "lightning.pytorch" not in sys.modules
+    try:
+        if not is_old_in_use:
+            try:
+                from lightning.pytorch import Callback
+
+                return Callback
+            except ModuleNotFoundError as error:
+                if error.name not in _LIBRARIES:
+                    raise
+        from pytorch_lightning import Callback as OldCallback
+    except ModuleNotFoundError as error:
+        if error.name not in _LIBRARIES:
+            raise  # a broken installation says more itself
+        raise MissingExtraError(
+            'the Lightning callback needs lightning: pip install "greenlove-tracker[lightning]"'
+        ) from error
+    return OldCallback
+
+
+def _hook(hook: Callable[..., None]) -> Callable[..., None]:
+    """Make a hook harmless, and end the training where a budget is overrun; all ranks of a job do so together."""
+    guarded = harmless(hook)
+    is_of_epoch = hook.__name__ == "on_train_epoch_start"
+
+    @functools.wraps(hook)
+    def stopping(self: GreenloveCallback, trainer: Trainer, *args: Any, **kwargs: Any) -> None:
+        guarded(self, trainer, *args, **kwargs)
+        adapter = self._adapter
+        if self._ranks_agree:  # each time costs a message between them, so only where a stop can come from
+            if is_of_epoch is not self._length.by_epochs:
+                return
+            adapter.is_stopping = trainer.strategy.reduce_boolean_decision(adapter.is_stopping, all=False)
+        if adapter.is_stopping:
+            trainer.should_stop = True
+
+    return stopping
+
+
+class GreenloveCallback(_base_class()):  # type: ignore[misc]  # a class of a library without types
+    """Tracks what a ``lightning.Trainer`` trains; a ``pytorch_lightning.Trainer`` too.
+
+    ::
+
+        trainer = Trainer(max_epochs=10, callbacks=[GreenloveCallback(country="DE")])
+        trainer.fit(model, data)
+
+    Each ``fit()`` is a run; ``validate``, ``test`` and ``predict`` alone are none. Where ``max_epochs`` is at least 2
+    and ends the training, the trainer's epochs are the run's; a training that ``max_steps`` ends, or of one epoch,
+    counts in steps and is one epoch. Validations, also in the middle of an epoch, and checkpoints are gaps; the sanity
+    check lies before the run. A training that resumes from a checkpoint plans only what is left, and names the run that
+    wrote the checkpoint as the one it continues.
+
+    A step is a batch after which an optimizer has stepped: several optimizers of one batch are one step, where the
+    trainer's own ``global_step`` counts each. How many batches ``max_steps`` comes to then is not known, so with manual
+    optimization it is no plan. With ``on_overrun="stop"`` a budget that is likely to be exceeded ends the training as
+    ``trainer.should_stop`` does; nothing is raised.
+
+    Args:
+        tracker: one of yours, which you stop yourself. Without it each ``fit()`` makes one, and stops it.
+        **tracker_settings: what ``Tracker`` takes, but for the length of the plan, which the trainer knows.
+
+    Raises:
+        UsageError: on a bad argument.
+    """
+
+    def __init__(self, tracker: Tracker | None = None, **tracker_settings: Any) -> None:
+        super().__init__()
+        self._adapter = TrainingAdapter("Lightning", tracker, tracker_settings, stops="after this batch")
+        self._run_before = ""  # the one that this training goes on with, if it does
+        self._ranks_agree = False  # on whether to stop
+        self._length = _Length({}, by_epochs=True)
+        self._sample_counter: tuple[float, int | None, Callable[[int, Any], int | None]] | None = None
+        self._batch_of_epoch = self._global_step = 0
+        self._n_batches = 0  # since the last step,
+        self._n_samples: int | None = 0  # and the samples in them
+        self._shown: object = None  # the forecast that the progress bar has
+
+    @property
+    def tracker(self) -> Tracker | None:
+        """The one of the current or last training; None before the first, and of a training in other processes."""
+        return self._adapter.tracker
+
+    # -- the trainer's events ------------------------------------------------------------------------------------
+
+    @harmless
+    def on_load_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
+        """Note which run wrote the checkpoint that is resumed from."""
+        if trainer.state.fn == "fit":
+            self._run_before = checkpoint.get(_STATE_NAME, {}).get("run_id", "")
+
+    @harmless
+    def on_save_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
+        """Note the run in a checkpoint."""
+        if self.tracker is not None and self.tracker.run_dir is not None:
+            checkpoint[_STATE_NAME] = {"run_id": self.tracker.run_dir.name}
+
+    @harmless
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Begin a run."""
+        self._length, self._shown = _planned_length(trainer), None
+        self._global_step, self._n_batches, self._n_samples = trainer.global_step, 0, 0
+        self._open_loader(trainer)
+        is_alone = self._adapter.is_automatic and trainer.world_size > 1  # other ranks may be without a callback
+        plan = self._length.plan | ({"on_overrun": "warn"} if is_alone else {})
+        self._adapter.begin(self._continues(trainer) | plan, steps_per_epoch=self._length.steps_per_epoch)
+        if self.tracker is not None and self.tracker.run_dir is not None:
+            self._run_before = self.tracker.run_dir.name  # of another fit() that goes on from here
+        self._agree_to_agree(trainer)
+        self._interrupt_for_checkpoints(trainer)
+
+    @_hook
+    def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Begin an epoch, or go on with the one epoch of a training in steps."""
+        self._open_loader(trainer)
+        self._adapter.start_epoch()
+
+    @harmless
+    def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
+        """Begin an epoch that was resumed in its middle."""
+        self._adapter.start_epoch()
+
+    @_hook
+    def on_train_batch_end(
+        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        """Count a batch, and a step where one was made; end the epoch before its validation."""
+        n_samples = self._samples_in(batch)
+        self._n_batches += 1
+        self._n_samples = None if self._n_samples is None or n_samples is None else self._n_samples + n_samples
+        is_last = trainer.is_last_batch
+        if trainer.global_step != self._global_step or is_last:  # what no step followed still was in the epoch
+            self._global_step = trainer.global_step
+            n_batches, samples = self._n_batches, self._n_samples
+            self._n_batches, self._n_samples = 0, 0
+            self._adapter.step(samples, n_batches=n_batches)
+        self._show_forecast(trainer)
+        if is_last if self._length.by_epochs else self._length.is_over(trainer.global_step):
+            self._adapter.end_epoch()
+
+    @harmless
+    def on_validation_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Pause for a validation in the middle of an epoch."""
+        self._adapter.pause()
+
+    @harmless
+    def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Go on with the epoch that the validation lies in."""
+        self._adapter.resume()
+
+    @harmless
+    def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """End an epoch whose last batch was skipped; one that is cut short stays open."""
+        if self._length.by_epochs and trainer.is_last_batch:
+            self._adapter.end_epoch()
+        elif self._length.by_epochs:
+            self._adapter.pause()
+
+    @harmless
+    def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """End the run; an epoch that was cut short stays open, so that it is written as unfinished."""
+        if not self._length.by_epochs and not self._adapter.is_stopping:
+            self._adapter.end_epoch()
+        self._end(trainer, RunStatus.FINISHED)
+
+    @harmless
+    def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
+        """End the run as what it was ended by."""
+        is_terminated = getattr(trainer, "received_sigterm", False)
+        status = RunStatus.TERMINATED if is_terminated else status_of(type(exception), exception)[0]
+        self._end(trainer, status)
+
+    # -- helpers -------------------------------------------------------------------------------------------------
+
+    def _continues(self, trainer: Trainer) -> dict[str, Any]:
+        """Return the run that this training goes on with, as a setting."""
+        before, joined = self._run_before, run_dir_to_join()
+        is_same_run = joined is not None and joined.name == before  # two trainings under one `greenlove run`
+        return {"continues": before} if before and trainer.global_step > 0 and not is_same_run else {}
+
+    def _agree_to_agree(self, trainer: Trainer) -> None:
+        """Find out whether any rank may stop the training for a budget: one that did so alone would hang the others."""
+        run = self._adapter.run
+        if not self._adapter.is_automatic:
+            stops = run is not None and run.state.budget_actions.stops and bool(run.state.limits)
+            is_job = trainer.world_size > 1
+            self._ranks_agree = is_job and trainer.strategy.reduce_boolean_decision(stops, all=False)
+        elif trainer.world_size > 1 and run is not None and run.job is not None and run.job.state.budget_actions.stops:
+            message = "on_overrun stop: several processes train, so the budget is only warned of; give the trainer a "
+            run.state.warn_once.warn("stop", f"{message}GreenloveCallback to have it stop them together")
+
+    def _open_loader(self, trainer: Trainer) -> None:
+        self._sample_counter, self._batch_of_epoch = sample_counter(trainer.train_dataloader), 0
+
+    def _samples_in(self, batch: Any) -> int | None:
+        """Return the samples in a batch; None where they are not known, as of several loaders."""
+        if self._sample_counter is None:
+            return None
+        n_full, size, n_samples_in = self._sample_counter
+        number, self._batch_of_epoch = self._batch_of_epoch, self._batch_of_epoch + 1
+        return size if number < n_full else n_samples_in(number, batch)
+
+    def _interrupt_for_checkpoints(self, trainer: Trainer) -> None:
+        """Make each checkpoint a gap, until the training ends.
+
+        The trainer has a hook for those that hold more than weights only, and calls it when the weights have been
+        gathered already. So the method itself is followed, of this trainer alone.
+        """
+        save, adapter = trainer.save_checkpoint, self._adapter
+
+        @functools.wraps(save)
+        def save_in_gap(*args: Any, **kwargs: Any) -> Any:
+            with adapter.gap():
+                return save(*args, **kwargs)
+
+        if "save_checkpoint" not in vars(trainer):  # else it is the user's own
+            trainer.save_checkpoint = save_in_gap
+
+    def _end(self, trainer: Trainer, status: RunStatus) -> None:
+        if hasattr(vars(trainer).get("save_checkpoint"), "__wrapped__"):
+            del trainer.save_checkpoint
+        self._sample_counter = None  # a trainer that spawns its ranks pickles its callbacks
+        self._adapter.finish(status)
+
+    def _show_forecast(self, trainer: Trainer) -> None:
+        """Log a new forecast to the progress bar, and to the trainer's loggers."""
+        run = self._adapter.run
+        forecast = run.state.forecast if run is not None else None
+        if run is None or forecast is None or forecast is self._shown:
+            return
+        self._shown = forecast
+        if self._adapter.is_automatic or not run.state.settings.verbose or trainer.barebones:
+            return
+        duration_s, energy = forecast.duration_s.point, forecast.energy_kwh
+        values = {
+            "greenlove/remaining_h": h_from_s(max(0.0, duration_s - run.state.elapsed_s)),
+            "greenlove/total_h": h_from_s(duration_s),
+        } | ({} if energy is None else {"greenlove/total_kwh": energy.point})
+        try:
+            self.log_dict(values, prog_bar=True, on_step=True, on_epoch=False)
+        except Exception as error:  # of a logger, or of a module that does not let us
+            self._adapter.warn(error)
+
+
+class AutomaticCallback(GreenloveCallback):
+    """The callback that ``greenlove run`` gives to a trainer whose script has none: it shows nothing of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._adapter.is_automatic = True
+
+    def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        """Leave a trainer that has the user's own callback."""
+        if any(isinstance(other, GreenloveCallback) and other is not self for other in trainer.callbacks):
+            trainer.callbacks = [callback for callback in trainer.callbacks if callback is not self]
+
+
+@dataclass(frozen=True, slots=True)
+class _Length:
+    """The length of a training, as far as the trainer knows it.
+
+    Attributes:
+        plan: as ``Tracker`` takes it.
+        by_epochs: the trainer's epochs are the run's; else the training is one.
+        steps_per_epoch: optimizer steps of a whole epoch; None where that is not known.
+        last_step: the trainer's ``global_step`` at which a training in steps is over.
+    """
+
+    plan: dict[str, Any]
+    by_epochs: bool
+    steps_per_epoch: int | None = None
+    last_step: int | None = None
+
+    def is_over(self, global_step: int) -> bool:
+        """Return True where a training in steps has made its last one."""
+        return self.last_step is not None and global_step >= self.last_step
+
+
+def _planned_length(trainer: Trainer) -> _Length:
+    """Return the length of a training whose loaders and checkpoint have been loaded."""
+    is_counted = trainer.lightning_module.automatic_optimization  # one step of one optimizer at a time
+    max_epochs: int = -1 if trainer.max_epochs is None else trainer.max_epochs
+    max_steps: int = trainer.max_steps
+    done_epochs, done_steps = trainer.current_epoch, trainer.global_step
+    per_epoch = _steps_per_epoch(trainer) if is_counted else None
+    steps = per_epoch * max_epochs if per_epoch is not None and max_epochs > 0 else None
+    ends_by_epochs = max_epochs > 0 and (max_steps < 0 or (steps is not None and steps <= max_steps))
+    if ends_by_epochs and (max_epochs > 1 or steps is None):
+        done = {"first_epoch": min(done_epochs, max_epochs)} | ({"first_step": done_steps} if is_counted else {})
+        return _Length({"epochs": max_epochs, **done}, by_epochs=True, steps_per_epoch=per_epoch)
+    total = min((n for n in (steps, max_steps) if n is not None and n > 0), default=None) if is_counted else None
+    if total is None:
+        return _Length({"first_epoch": done_epochs}, by_epochs=True)
+    plan = {"total_steps": total, "first_step": min(done_steps, total)}
+    return _Length(plan, by_epochs=False, last_step=total)
+
+
+def _steps_per_epoch(trainer: Trainer) -> int | None:
+    """Return the optimizer steps of an epoch; None of a loader without a length, or where accumulation changes."""
+    n_batches: float = trainer.num_training_batches
+    changes = any(hasattr(callback, "going_to_accumulate_grad_batches") for callback in trainer.callbacks)
+    if not math.isfinite(n_batches) or n_batches <= 0 or changes:
+        return None
+    accumulated: int = trainer.accumulate_grad_batches
+    return math.ceil(n_batches / accumulated)
