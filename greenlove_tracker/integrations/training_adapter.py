@@ -16,6 +16,7 @@ from typing import Any, ClassVar
 
 from greenlove_tracker.config import Settings, load_settings
 from greenlove_tracker.errors import BudgetExceeded, SettingError, UsageError
+from greenlove_tracker.forecasting import Forecast
 from greenlove_tracker.grid import resolve_place
 from greenlove_tracker.logs.metrics import number_of
 from greenlove_tracker.phases import phases_from
@@ -26,6 +27,7 @@ from greenlove_tracker.tracker.state import WarnOnce
 
 _log = logging.getLogger("greenlove_tracker")
 
+_PLAIN = (str, int, float, list, tuple, dict, type(None))
 _PLANNED = ("epochs", "total_steps", "first_epoch", "first_step")
 
 
@@ -108,11 +110,13 @@ class TrainingAdapter:
             self.is_epoch_open = False
             self.tracker.epoch_end()
 
-    def step(self, n_samples: int | None = None, n_tokens: int | None = None, *, n_batches: int = 1) -> None:
-        """Count an optimizer step of the open epoch."""
+    def step(
+        self, n_samples: int | None = None, n_tokens: int | None = None, *, n_batches: int = 1, n_steps: int = 1
+    ) -> None:
+        """Count an optimizer step of the open epoch, or several that were one call."""
         if self.is_epoch_open and self.tracker is not None:
             self._is_paused = False
-            self.tracker.step(n_samples, n_tokens, n_batches=n_batches)
+            self.tracker.step(n_samples, n_tokens, n_batches=n_batches, n_steps=n_steps)
 
     def pause(self) -> None:
         """Interrupt the open epoch for an evaluation or a checkpoint."""
@@ -164,6 +168,27 @@ class TrainingAdapter:
         run, job, ours = open_run(), open_job(), TrainingAdapter._latest_automatic
         is_left = run is not None and ours is not None and ours.run_dir == run.run_dir
         return (run is not None and run is not job and not is_left) or (job is not None and job.is_exploring)
+
+    def act_on_overruns(self) -> None:
+        """Let a budget that the run's own thread found overrun act now, between two epochs.
+
+        Raises:
+            BudgetExceeded: where the training is to stop then.
+        """
+        run = self.run
+        if run is not None and not self.is_stopping:
+            run.act_on_overruns()
+
+    @property
+    def latest_forecast(self) -> Forecast | None:
+        """The forecast that the run made last; none is made for it, which would take the training's time."""
+        run = self.run
+        return None if run is None else run.state.forecast
+
+    @property
+    def plain_settings(self) -> dict[str, Any]:
+        """The settings without functions and other objects, which a copy for another process cannot have."""
+        return {name: value for name, value in self.settings.items() if isinstance(value, _PLAIN)}
 
     def warn(self, error: Exception) -> None:
         """Warn once that the callback failed."""

@@ -179,20 +179,23 @@ class Tracker:
         if session is not None:
             session.end_epoch()
 
-    def step(self, n_samples: int | None = None, n_tokens: int | None = None, *, n_batches: int = 1) -> None:
+    def step(
+        self, n_samples: int | None = None, n_tokens: int | None = None, *, n_batches: int = 1, n_steps: int = 1
+    ) -> None:
         """Count one optimizer step, within an epoch, or anywhere where ``total_steps`` was given.
 
         Args:
             n_samples: samples that it was computed from, on this rank.
             n_tokens: tokens that it was computed from, on this rank.
             n_batches: batches that it was accumulated over.
+            n_steps: optimizer steps, where one call of the framework does several; the other numbers are of all.
 
         Raises:
             BudgetExceeded: where only ``total_steps`` is planned, and as ``epoch_start()`` else.
         """
         session = self._own_session("step")
         if session is not None:
-            session.step(Counts(1, n_batches, n_samples, n_tokens))
+            session.step(Counts(n_steps, n_batches, n_samples, n_tokens))
 
     def pause(self) -> None:
         """Interrupt the open epoch for an evaluation or a checkpoint, whose time and energy are a gap within it."""

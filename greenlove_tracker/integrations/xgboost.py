@@ -1,0 +1,121 @@
+"""XGBoost: each boosting round is a step, by one callback.
+
+What XGBoost calls (3.x, ``xgboost.training.train``): ``before_training``; for each round ``before_iteration``, the
+round itself, the evaluation of ``evals``, ``after_iteration``; ``after_training``. A callback is not told the number of
+rounds, nor that a round raised. The callbacks behind the first one that asks to stop are not called in that round.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from greenlove_tracker.errors import MissingExtraError, whole_number
+from greenlove_tracker.integrations.training_adapter import TrainingAdapter, harmless
+from greenlove_tracker.tracker import Tracker
+
+try:
+    from xgboost.callback import TrainingCallback
+except ModuleNotFoundError as error:
+    if error.name != "xgboost":
+        raise  # a broken installation says more itself
+    raise MissingExtraError(
+        f'the XGBoost callback needs {error.name}: pip install "greenlove-tracker[xgboost]"'
+    ) from error
+
+
+class GreenloveCallback(TrainingCallback):  # type: ignore[misc]  # a class of a library without types
+    """Tracks what XGBoost trains: ``xgb.train``, ``xgb.cv``, and its scikit-learn estimators.
+
+    ::
+
+        xgb.train(params, data, 500, callbacks=[GreenloveCallback(num_boost_round=500, country="DE")])
+        XGBClassifier(n_estimators=500, callbacks=[GreenloveCallback(num_boost_round=500)]).fit(X, y)
+
+    Each training is a run of one epoch, and a boosting round is a step; in ``xgb.cv`` the rounds of all folds together
+    are one. Rounds of ``xgb_model``, which a training continues, are not counted, as XGBoost does not.
+
+    The time of a round has its evaluation in it: XGBoost evaluates ``evals`` before it calls anybody, so the two cannot
+    be told apart. Without ``evals`` a round is training alone. A training that raises is closed as superseded by the
+    next one, or with the process. With ``on_overrun="stop"`` a budget that is likely to be exceeded ends the training
+    after a round, as early stopping does; that needs ``num_boost_round``.
+
+    Args:
+        tracker: one of yours, which you stop yourself. Without it each training makes one, and stops it.
+        num_boost_round: the number of rounds, or ``n_estimators``, which XGBoost does not tell its callbacks; without
+            it there is no forecast. Where a training stops early, it is the most there can be.
+        **tracker_settings: what ``Tracker`` takes, but for the length of the plan.
+
+    Raises:
+        UsageError: on a bad argument.
+    """
+
+    def __init__(
+        self, tracker: Tracker | None = None, *, num_boost_round: int | None = None, **tracker_settings: Any
+    ) -> None:
+        super().__init__()
+        self._rounds = None if num_boost_round is None else whole_number("num_boost_round", num_boost_round)
+        self._adapter = TrainingAdapter("XGBoost", tracker, tracker_settings, stops="after this round")
+        self._is_in_round = False
+
+    @property
+    def tracker(self) -> Tracker | None:
+        """The one of the current or last training; None before the first."""
+        return self._adapter.tracker
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> GreenloveCallback:
+        """Return one with the same settings: scikit-learn copies an estimator with its callbacks for each fit."""
+        tracker = None if self._adapter.makes_trackers else self.tracker
+        return type(self)(tracker, num_boost_round=self._rounds, **self._adapter.settings)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        tracker = None if self._adapter.makes_trackers else self.tracker  # a pickled one does nothing
+        return _copy, (type(self), tracker, {"num_boost_round": self._rounds, **self._adapter.plain_settings})
+
+    # -- XGBoost's events ----------------------------------------------------------------------------------------
+
+    def before_training(self, model: Any) -> Any:
+        """Begin a run."""
+        self._begin()
+        return model
+
+    def before_iteration(self, model: Any, epoch: int, evals_log: Any) -> bool:
+        """Begin a round; the first one begins the epoch."""
+        self._begin_round()
+        return False
+
+    def after_iteration(self, model: Any, epoch: int, evals_log: Any) -> bool:
+        """Count a round; return True where a budget stops the training."""
+        self._end_round()
+        return self._adapter.is_stopping
+
+    def after_training(self, model: Any) -> Any:
+        """End the run."""
+        self._end()
+        return model
+
+    @harmless
+    def _begin(self) -> None:
+        self._is_in_round = False
+        self._adapter.begin({} if self._rounds is None else {"total_steps": self._rounds})
+
+    @harmless
+    def _begin_round(self) -> None:
+        self._is_in_round = True
+        self._adapter.start_epoch()
+
+    @harmless
+    def _end_round(self) -> None:
+        self._is_in_round = False
+        self._adapter.step()
+
+    @harmless
+    def _end(self) -> None:
+        if self._is_in_round:  # a callback before this one stopped the training after the round
+            self._end_round()
+        if not self._adapter.is_stopping:
+            self._adapter.end_epoch()
+        self._adapter.finish()
+
+
+def _copy(kind: type[GreenloveCallback], tracker: Tracker | None, settings: dict[str, Any]) -> GreenloveCallback:
+    return kind(tracker, **settings)

@@ -1,0 +1,176 @@
+"""The LightGBM callbacks in the real library's own loops, on two hundred rows."""
+
+from __future__ import annotations
+
+import pickle
+import time
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+pytest.importorskip("lightgbm")
+
+import lightgbm as lgb
+import numpy as np
+
+from greenlove_tracker import Tracker
+from greenlove_tracker.errors import UsageError
+from greenlove_tracker.integrations.lightgbm import GreenloveCallbacks
+from tests.integrations.by_hand import assert_equal_totals, bare_environment, import_without, only_run, runs
+
+pytestmark = pytest.mark.real
+_ = bare_environment
+
+ROUNDS, ROUND_S, EVALUATION_S = 6, 2.0, 0.5
+PARAMETERS = {"num_threads": 1, "num_leaves": 4, "verbose": -1, "objective": "regression"}
+X = np.random.default_rng(0).random((200, 5))
+Y = X.sum(axis=1)
+
+
+def make_callbacks(tracker=None, **arguments):
+    settings = {} if tracker else {"sim_cpu_tdp_w": 50, "verbose": 0}
+    return GreenloveCallbacks(tracker, **settings, **arguments)
+
+
+def data():
+    return lgb.Dataset(X, Y)
+
+
+def squared_error(pass_s):
+    """Return LightGBM's squared error as an objective whose every round takes so long."""
+
+    def objective(predicted, target):
+        pass_s(ROUND_S)
+        return predicted - target.get_label(), np.ones_like(predicted)
+
+    return objective
+
+
+def mean_error(pass_s):
+    def metric(predicted, target):
+        pass_s(EVALUATION_S)
+        return "error", float(np.mean(np.abs(predicted - target.get_label()))), False
+
+    return metric
+
+
+def test_totals_are_those_of_a_tracker_placed_by_hand(clock):
+    def train(settings, by_hand):
+        objective, metric, train_set = squared_error(clock.pass_s), mean_error(clock.pass_s), data()
+        valid_set = lgb.Dataset(X[:50], Y[:50], reference=train_set)
+        parameters = PARAMETERS | {"objective": objective}
+        if not by_hand:
+            callbacks = [lgb.log_evaluation(0), *GreenloveCallbacks(**settings)]
+            lgb.train(parameters, train_set, ROUNDS, valid_sets=[valid_set], feval=metric, callbacks=callbacks)
+            return
+        booster = lgb.Booster(PARAMETERS | {"objective": "none"}, train_set).add_valid(valid_set, "valid")
+        with Tracker(total_steps=ROUNDS, **settings) as tracker:
+            tracker.epoch_start()
+            for _ in range(ROUNDS):
+                booster.update(fobj=objective)
+                booster.eval_valid(metric)
+                tracker.step()
+            tracker.epoch_end()
+
+    run = assert_equal_totals(train, clock)
+    assert run.summary.counts.steps == ROUNDS and run.text("total_steps_planned") == str(ROUNDS)
+    assert run.epochs[0].duration_s == pytest.approx(ROUNDS * (ROUND_S + EVALUATION_S))
+
+
+def test_the_model_is_the_one_without_us():
+    def dump(callbacks):
+        return lgb.train(PARAMETERS, data(), ROUNDS, callbacks=callbacks).model_to_string()
+
+    assert dump(make_callbacks()) == dump(None)
+
+
+def stop_early(callbacks, objective="regression"):
+    train_set = data()
+    valid_set = lgb.Dataset(X[:50], -Y[:50], reference=train_set)  # it only gets worse
+    return lgb.train(PARAMETERS | {"objective": objective}, train_set, 50, valid_sets=[valid_set], callbacks=callbacks)
+
+
+@pytest.mark.parametrize("order", [30, 5])
+def test_a_training_that_stops_early_ends_there(order):
+    stop = lgb.early_stopping(2, verbose=False)
+    stop.order = order  # before ours as well, where nothing behind it is called
+    callbacks = make_callbacks()
+    assert stop_early([*callbacks, stop]).best_iteration == 1
+    assert callbacks.tracker.summary is not None
+    run = only_run()
+    assert [(e.steps, e.is_complete) for e in run.epochs] == [(3, True)]  # one that is best, and two after it
+    assert (run.summary.status, run.text("total_steps_planned")) == ("finished", "50")
+
+
+def test_early_stopping_by_a_parameter_ends_the_run_too():
+    train_set = data()
+    valid_set = lgb.Dataset(X[:50], -Y[:50], reference=train_set)
+    parameters = PARAMETERS | {"early_stopping_round": 2}
+    lgb.train(parameters, train_set, 50, valid_sets=[valid_set], callbacks=make_callbacks())
+    assert (only_run().summary.status, only_run().summary.counts.steps) == ("finished", 3)
+
+
+def test_cross_validation_and_continued_training_count_their_own_rounds():
+    first = lgb.train(PARAMETERS, data(), 4, callbacks=make_callbacks())
+    lgb.train(PARAMETERS, data(), 3, init_model=first, callbacks=make_callbacks())
+    lgb.cv(PARAMETERS, data(), 5, nfold=3, stratified=False, callbacks=make_callbacks())
+    found = [(r.summary.counts.steps, r.text("total_steps_planned"), r.first_step) for r in runs()]
+    assert found == [(4, "4", 0), (3, "3", 4), (5, "5", 0)]
+
+
+def test_scikit_learns_interface():
+    callbacks = make_callbacks()
+    lgb.LGBMRegressor(n_estimators=3, n_jobs=1, verbose=-1).fit(X, Y, callbacks=callbacks)
+    lgb.LGBMRegressor(n_estimators=4, n_jobs=1, verbose=-1).fit(X, Y, callbacks=[*callbacks, lgb.log_evaluation(0)])
+    assert [(run.summary.counts.steps, run.summary.status) for run in runs()] == [(3, "finished"), (4, "finished")]
+    again = pickle.loads(pickle.dumps([*make_callbacks(on_overrun=print)]))
+    lgb.LGBMRegressor(n_estimators=2, n_jobs=1, verbose=-1).fit(X, Y, callbacks=again)
+    assert [run.summary.counts.steps for run in runs()] == [3, 4, 2]
+
+
+def test_a_training_that_raises_is_not_ended_by_the_next_ones_early_stop():
+    def fails(predicted, target):
+        if (n_calls := getattr(fails, "n_calls", 0)) == 2:
+            raise RuntimeError("out of luck")
+        fails.n_calls = n_calls + 1
+        return predicted - target.get_label(), np.ones_like(predicted)
+
+    with pytest.raises(RuntimeError, match="out of luck"):
+        lgb.train(PARAMETERS | {"objective": fails}, data(), 5, callbacks=make_callbacks())
+    stop_early([lgb.early_stopping(2, verbose=False)])  # not tracked
+    lgb.train(PARAMETERS, data(), 5, callbacks=make_callbacks())
+    failed, finished = runs()
+    assert (failed.summary.status, failed.summary.epochs_done, failed.summary.counts.steps) == ("superseded", 0, 2)
+    assert (finished.summary.status, finished.summary.epochs_done, finished.summary.counts.steps) == ("finished", 1, 5)
+
+
+def test_a_tracker_of_the_callers_has_an_epoch_of_each_training():
+    with Tracker(sim_cpu_tdp_w=50, verbose=0, epochs=2) as tracker:
+        for _ in range(2):
+            lgb.train(PARAMETERS, data(), 3, callbacks=make_callbacks(tracker))
+        assert tracker.summary is None
+    assert [(e.steps, e.is_complete) for e in only_run().epochs] == [(3, True)] * 2
+
+
+def test_a_budget_stops_the_training_after_a_round(caplog):
+    soon = (datetime.now(UTC) + timedelta(seconds=1.0)).isoformat()
+    noted = {}
+    callbacks = [*make_callbacks(on_overrun="stop", deadline_utc=soon), lgb.record_evaluation(noted)]
+    train_set = data()
+    parameters = PARAMETERS | {"objective": squared_error(lambda _: time.sleep(0.02)), "metric": "l2"}
+    booster = lgb.train(parameters, train_set, 1000, valid_sets=[train_set], callbacks=callbacks)
+    run = only_run()
+    assert 0 < booster.current_iteration() == run.summary.counts.steps == len(noted["training"]["l2"]) < 1000
+    assert run.summary.status == "stopped" and "training stops after this round" in caplog.text
+
+
+def test_bad_arguments_are_said_at_once():
+    with pytest.raises(UsageError, match="Germany"):
+        GreenloveCallbacks(country="Germny")
+    with pytest.raises(UsageError, match="with the star"):
+        lgb.train(PARAMETERS, data(), 3, callbacks=[make_callbacks()])
+
+
+def test_without_lightgbm_the_line_that_installs_it_is_said():
+    said = import_without("lightgbm", "import greenlove_tracker.integrations.lightgbm")
+    assert 'the LightGBM callbacks need lightgbm: pip install "greenlove-tracker[lightgbm]"' in said

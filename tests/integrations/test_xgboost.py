@@ -1,0 +1,162 @@
+"""The XGBoost callback in the real library's own loops, on two hundred rows."""
+
+from __future__ import annotations
+
+import pickle
+import time
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from tests.integrations.by_hand import assert_equal_totals, bare_environment, import_without, only_run, runs
+
+pytest.importorskip("xgboost")
+
+import numpy as np
+import xgboost as xgb
+from sklearn.model_selection import GridSearchCV
+
+from greenlove_tracker import Tracker
+from greenlove_tracker.errors import UsageError
+from greenlove_tracker.integrations.xgboost import GreenloveCallback
+
+pytestmark = pytest.mark.real
+_ = bare_environment
+
+ROUNDS, ROUND_S, EVALUATION_S = 6, 2.0, 0.5
+PARAMETERS = {"nthread": 1, "max_depth": 2, "base_score": 0.5}
+X = np.random.default_rng(0).random((200, 5))
+Y = X.sum(axis=1)
+
+
+def make_callback(tracker=None, **arguments):
+    settings = {} if tracker else {"sim_cpu_tdp_w": 50, "verbose": 0}
+    return GreenloveCallback(tracker, **settings, **arguments)
+
+
+def data():
+    return xgb.DMatrix(X, Y)
+
+
+def squared_error(pass_s):
+    """Return XGBoost's squared error as an objective whose every round takes so long."""
+
+    def objective(predicted, target):
+        pass_s(ROUND_S)
+        return predicted - target.get_label(), np.ones_like(predicted)
+
+    return objective
+
+
+def mean_error(pass_s):
+    def metric(predicted, target):
+        pass_s(EVALUATION_S)
+        return "error", float(np.mean(np.abs(predicted - target.get_label())))
+
+    return metric
+
+
+def test_totals_are_those_of_a_tracker_placed_by_hand(clock):
+    def train(settings, by_hand):
+        matrix, objective, metric = data(), squared_error(clock.pass_s), mean_error(clock.pass_s)
+        more = {"evals": [(matrix, "train")], "custom_metric": metric, "verbose_eval": False, "obj": objective}
+        if not by_hand:
+            callback = GreenloveCallback(num_boost_round=ROUNDS, **settings)
+            xgb.train(PARAMETERS, matrix, ROUNDS, callbacks=[callback], **more)
+            return
+        booster = xgb.Booster(PARAMETERS, [matrix])
+        with Tracker(total_steps=ROUNDS, **settings) as tracker:
+            tracker.epoch_start()
+            for number in range(ROUNDS):
+                booster.update(matrix, number, objective)
+                booster.eval_set([(matrix, "train")], number, metric)
+                tracker.step()
+            tracker.epoch_end()
+
+    run = assert_equal_totals(train, clock)
+    assert run.summary.counts.steps == ROUNDS and run.text("total_steps_planned") == str(ROUNDS)
+    assert run.epochs[0].duration_s == pytest.approx(ROUNDS * (ROUND_S + EVALUATION_S))
+
+
+def test_the_model_is_the_one_without_us():
+    def dump(*callbacks):
+        return xgb.train(PARAMETERS, data(), ROUNDS, callbacks=list(callbacks)).get_dump()
+
+    assert dump(make_callback()) == dump()
+
+
+@pytest.mark.parametrize("ours_first", [True, False])
+def test_the_last_round_of_an_early_stop_counts_wherever_the_callback_stands(ours_first):
+    stop = xgb.callback.EarlyStopping(rounds=2, min_delta=1e9, save_best=not ours_first)
+    callbacks = [make_callback(num_boost_round=50), stop]
+    matrix = data()
+    more = {"evals": [(matrix, "train")], "verbose_eval": False}
+    xgb.train(PARAMETERS, matrix, 50, callbacks=callbacks if ours_first else callbacks[::-1], **more)
+    run = only_run()
+    assert [(e.steps, e.is_complete) for e in run.epochs] == [(3, True)]  # one that is best, and two after it
+    assert (run.summary.status, run.text("total_steps_planned")) == ("finished", "50")
+
+
+def test_cross_validation_and_continued_training_count_their_own_rounds():
+    first = xgb.train(PARAMETERS, data(), 4, callbacks=[make_callback()])
+    more = xgb.train(PARAMETERS, data(), 3, xgb_model=first, callbacks=[make_callback()])
+    assert more.num_boosted_rounds() == 7
+    history = xgb.cv(PARAMETERS, data(), 5, nfold=3, callbacks=[make_callback(num_boost_round=5)])
+    assert len(history) == 5
+    assert [(r.summary.counts.steps, r.text("total_steps_planned")) for r in runs()] == [(4, ""), (3, ""), (5, "5")]
+
+
+def test_scikit_learns_interface_and_its_copies_and_pickles():
+    callback = make_callback(num_boost_round=3, on_overrun=print)
+    model = xgb.XGBRegressor(n_estimators=3, n_jobs=1, callbacks=[callback])
+    search = GridSearchCV(model, {"max_depth": [2, 3]}, cv=2).fit(X, Y)
+    assert [run.summary.counts.steps for run in runs()] == [3] * 5 and callback.tracker is None
+    again = pickle.loads(pickle.dumps(search.best_estimator_))
+    assert np.array_equal(again.predict(X), search.predict(X))
+    again.fit(X, Y)
+    assert [run.summary.status for run in runs()] == ["finished"] * 6
+
+
+def test_a_training_that_raises_and_the_next_one_are_two_runs():
+    def fails(predicted, target):
+        if (n_calls := getattr(fails, "n_calls", 0)) == 2:
+            raise RuntimeError("out of luck")
+        fails.n_calls = n_calls + 1
+        return predicted - target.get_label(), np.ones_like(predicted)
+
+    callback = make_callback(num_boost_round=5)
+    with pytest.raises(RuntimeError, match="out of luck"):
+        xgb.train(PARAMETERS, data(), 5, obj=fails, callbacks=[callback])
+    xgb.train(PARAMETERS, data(), 5, callbacks=[callback])
+    failed, finished = runs()
+    assert (failed.summary.status, failed.summary.epochs_done, failed.summary.counts.steps) == ("superseded", 0, 2)
+    assert (finished.summary.status, finished.summary.epochs_done, finished.summary.counts.steps) == ("finished", 1, 5)
+
+
+def test_a_tracker_of_the_callers_has_an_epoch_of_each_training():
+    with Tracker(sim_cpu_tdp_w=50, verbose=0, epochs=2) as tracker:
+        for _ in range(2):
+            xgb.train(PARAMETERS, data(), 3, callbacks=[make_callback(tracker)])
+        assert tracker.summary is None
+    assert [(e.steps, e.is_complete) for e in only_run().epochs] == [(3, True)] * 2
+
+
+def test_a_budget_stops_the_training_after_a_round(caplog):
+    soon = (datetime.now(UTC) + timedelta(seconds=1.0)).isoformat()
+    callback = make_callback(num_boost_round=1000, on_overrun="stop", deadline_utc=soon)
+    objective = squared_error(lambda _: time.sleep(0.02))
+    booster = xgb.train(PARAMETERS, data(), 1000, obj=objective, callbacks=[callback])
+    run = only_run()
+    assert 0 < booster.num_boosted_rounds() == run.summary.counts.steps < 1000
+    assert run.summary.status == "stopped" and "training stops after this round" in caplog.text
+
+
+def test_bad_arguments_are_said_at_once():
+    for arguments, message in [({"country": "Germny"}, "Germany"), ({"num_boost_round": 0}, "num_boost_round must be")]:
+        with pytest.raises(UsageError, match=message):
+            GreenloveCallback(**arguments)
+
+
+def test_without_xgboost_the_line_that_installs_it_is_said():
+    said = import_without("xgboost", "import greenlove_tracker.integrations.xgboost")
+    assert 'the XGBoost callback needs xgboost: pip install "greenlove-tracker[xgboost]"' in said
