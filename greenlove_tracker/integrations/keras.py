@@ -31,8 +31,9 @@ class GreenloveCallback:
     epoch's end, such as saving, is a gap where they stand behind this one. ``initial_epoch``, and the epoch that
     ``BackupAndRestore`` goes on with, count as done by an earlier job.
 
-    With each epoch's logs go ``greenlove_forecast_h`` and ``greenlove_forecast_kwh``, of the whole training, so that
-    the progress bar, ``history``, ``CSVLogger`` and ``TensorBoard`` show them; they are nan until there is a forecast.
+    The metrics of each epoch are logged. With them in Keras's own logs go ``greenlove_forecast_h`` and
+    ``greenlove_forecast_kwh``, of the whole training, so that the progress bar, ``history``, ``CSVLogger`` and
+    ``TensorBoard`` show them; they are nan until there is a forecast.
 
     A ``fit`` that raises is closed as superseded by the next one, or with the process. With ``on_overrun="stop"`` a
     budget that is likely to be exceeded sets ``model.stop_training`` at an epoch's end; where that is found only as the
@@ -125,6 +126,7 @@ class GreenloveCallback:
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         """End an epoch, unless it was stopped in its middle; tell the forecast."""
         self._count(self._ended)
+        self._adapter.log_metrics(logs or {})
         steps = self._steps_per_epoch
         if steps is None or self._counted >= steps or not self.model.stop_training:
             self._adapter.end_epoch()

@@ -130,7 +130,7 @@ class TrainingAdapter:
             self._is_paused = False
             self.tracker.resume()
 
-    def log_metrics(self, metrics: Mapping[str, Any]) -> None:
+    def log_metrics(self, metrics: Mapping[str, Any], *, higher_is_better: bool | None = None) -> None:
         """Log the values of metrics that are single numbers; what the run logs after its end is left out."""
         tracker = self.tracker
         if tracker is None or tracker.summary is not None:
@@ -138,7 +138,7 @@ class TrainingAdapter:
         for name, value in metrics.items():
             number = number_of(value)
             if number is not None:
-                tracker.log_metric(name, number)
+                tracker.log_metric(name, number, higher_is_better=higher_is_better)
 
     @contextlib.contextmanager
     def gap(self) -> Iterator[None]:

@@ -106,6 +106,12 @@ def test_losses_and_weights_are_those_without_us(verbose, capsys):
     assert train(make_callback()) == train()
 
 
+def test_the_metrics_of_each_epoch_are_logged():
+    shown = fit(make_model(), make_callback(), epochs=2, validation_data=(X[:64], Y[:64])).history
+    logged = only_run().metrics
+    assert set(logged) == {"loss", "val_loss"} and logged["val_loss"].last == pytest.approx(shown["val_loss"][-1])
+
+
 def test_samples_without_a_batch_size_are_unknown():
     fit(make_model(), make_callback(), epochs=1)
     counts = only_run().summary.counts

@@ -77,6 +77,19 @@ def test_totals_are_those_of_a_tracker_placed_by_hand(clock):
     assert run.epochs[0].duration_s == pytest.approx(ROUNDS * (ROUND_S + EVALUATION_S))
 
 
+def test_what_is_evaluated_is_logged_with_its_direction():
+    def always_four(predicted, target):
+        return "score", 4.0, True
+
+    train_set, noted = data(), {}
+    valid_set = lgb.Dataset(X[:50], Y[:50], reference=train_set)
+    callbacks = [*make_callbacks(), lgb.record_evaluation(noted)]
+    lgb.train(PARAMETERS, train_set, 4, valid_sets=[valid_set], feval=always_four, callbacks=callbacks)
+    error, score = (only_run().metrics[name] for name in ("valid_0 l2", "valid_0 score"))
+    assert error.last == pytest.approx(noted["valid_0"]["l2"][-1]) and error.higher_is_better is False
+    assert (score.last, score.higher_is_better) == (4.0, True)
+
+
 def test_the_model_is_the_one_without_us():
     def dump(callbacks):
         return lgb.train(PARAMETERS, data(), ROUNDS, callbacks=callbacks).model_to_string()

@@ -78,6 +78,16 @@ def test_totals_are_those_of_a_tracker_placed_by_hand(clock):
     assert run.epochs[0].duration_s == pytest.approx(ROUNDS * (ROUND_S + EVALUATION_S))
 
 
+def test_what_is_evaluated_is_logged():
+    matrix, noted = data(), {}
+    more = {"evals": [(matrix, "train")], "evals_result": noted, "verbose_eval": False}
+    xgb.train(PARAMETERS, matrix, 4, callbacks=[make_callback(num_boost_round=4)], **more)
+    folds = xgb.cv(PARAMETERS, matrix, 3, nfold=2, callbacks=[make_callback()])
+    plain, crossed = (run.metrics for run in runs())
+    assert plain["train-rmse"].last == pytest.approx(noted["train"]["rmse"][-1])
+    assert crossed["test-rmse-mean"].last == pytest.approx(folds["test-rmse-mean"].iloc[-1])
+
+
 def test_the_model_is_the_one_without_us():
     def dump(*callbacks):
         return xgb.train(PARAMETERS, data(), ROUNDS, callbacks=list(callbacks)).get_dump()
