@@ -79,6 +79,8 @@ class Settings:
         on_overrun: ``warn``; or ``stop``: between two epochs, after the checkpoint hook, BudgetExceeded is raised.
         log_user: write the user's login name into the log; off unless asked for.
         log_command: write the command line into the log, its passwords, tokens and keys masked; no: without it.
+        export: services that rows, forecasts and the report are handed to beside the log, separated by commas:
+            ``mlflow``, ``wandb``, ``tensorboard``, ``prometheus``; with a place: ``prometheus=/a/file.prom``.
         continues: the run id that this run resumes; its speed is expected of this run until it says more.
         cpu_tdp_w: rated power of the CPU where it is not recognised; fed to the load model.
         ram_w: power of the memory where it is known.
@@ -111,6 +113,7 @@ class Settings:
     on_overrun: str = "warn"
     log_user: bool = False
     log_command: bool = True
+    export: str = ""
     continues: str = ""
     cpu_tdp_w: float | None = None
     ram_w: float | None = None

@@ -65,6 +65,11 @@ def _settings_options(function: Callable[..., None]) -> Callable[..., None]:
             help="of the machine, USD per GPU and hour: it then is the cost, not electricity",
         ),
         click.option("--continues", metavar="RUN_ID", help="the run that this one resumes; both count as one training"),
+        click.option(
+            "--export",
+            metavar="NAMES",
+            help="mlflow, wandb, tensorboard, prometheus: where rows, forecasts and the report go beside the log",
+        ),
         click.option("--max-energy-kwh", type=float, help="a budget: warns where it is likely to be exceeded, or is"),
         click.option("--max-cost-usd", type=float, help="a budget of cost"),
         click.option("--max-kgco2e", type=float, help="a budget of emissions"),

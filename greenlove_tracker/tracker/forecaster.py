@@ -7,7 +7,7 @@ import math
 import os
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from importlib import import_module
 from numbers import Real
@@ -60,10 +60,19 @@ class RunForecaster:
         recorder: of the run.
         progress: of the run, from its rows.
         writer: takes every forecast that is issued.
+        on_issued: is told of it, with the run's lock held.
     """
 
-    def __init__(self, state: RunState, recorder: Recorder, progress: ProgressLog, writer: RunWriter) -> None:
+    def __init__(
+        self,
+        state: RunState,
+        recorder: Recorder,
+        progress: ProgressLog,
+        writer: RunWriter,
+        on_issued: Callable[[IssuedForecast], None],
+    ) -> None:
         self._state, self._recorder, self._progress, self._writer = state, recorder, progress, writer
+        self._on_issued = on_issued
         self._lock = threading.Lock()  # one forecast after the other, in the order of what they are made from
         self._earlier: Forecast | None = None  # of the run that this one continues,
         self._earlier_steps: float | None = None  # and the steps of its epochs
@@ -104,7 +113,9 @@ class RunForecaster:
                     state.next_epoch_s = forecast.per_epoch_s
                 else:
                     state.forecast, state.next_epoch_s = forecast, None
-                    self._writer.write_forecast(self._issued(forecast, snapshot))
+                    issued = self._issued(forecast, snapshot)
+                    self._writer.write_forecast(issued)
+                    self._on_issued(issued)
 
     def _is_meter_starting(self) -> bool:
         return self._state.is_meter_starting and self._state.elapsed_s < _MOST_METER_START_S

@@ -11,7 +11,7 @@ from typing import Any
 
 from greenlove_tracker import console, devices
 from greenlove_tracker.config import Settings, load_settings
-from greenlove_tracker.errors import GreenloveError, TrackerStateError
+from greenlove_tracker.errors import GreenloveError, TrackerStateError, UsageError
 from greenlove_tracker.forecasting import Forecast
 from greenlove_tracker.job import Ranks, torch_group
 from greenlove_tracker.logs import metrics, schema, totals, writer
@@ -32,6 +32,8 @@ from greenlove_tracker.records import (
 from greenlove_tracker.shadowing import HiddenLibraryError, only_libraries
 from greenlove_tracker.tracker.background import BackgroundWorker
 from greenlove_tracker.tracker.budgets import BudgetActions, BudgetMonitor
+from greenlove_tracker.tracker.exporters import Exporter, RunEnded, named_exporters
+from greenlove_tracker.tracker.exporting import RunExporters
 from greenlove_tracker.tracker.forecaster import RunForecaster
 from greenlove_tracker.tracker.foreign_warnings import without_foreign_warnings
 from greenlove_tracker.tracker.metadata import run_fields
@@ -65,6 +67,7 @@ class Session:
         budget_actions: the user's own code for budgets.
         extra_fields: further lines for ``run.csv``.
         codecarbon_options: passed on to CodeCarbon.
+        exporters: of the script; those that the settings name are added.
 
     Attributes:
         job: the run of ``greenlove run`` whose script tracks this one; it stands still meanwhile, so that each second
@@ -79,6 +82,7 @@ class Session:
         tracked_call: ``with session.tracked_call as recorder``, around each call of the training's.
         summary: the totals of this rank, once the run is closed.
         shows_final_screen: it is printed once the run is closed.
+        exporters: of the run, which are told of its rows.
         is_monitoring_over: the run was closed after ``monitor_epochs``, while the training goes on.
 
     Raises:
@@ -99,6 +103,7 @@ class Session:
         budget_actions: BudgetActions | None = None,
         extra_fields: Sequence[Field] = (),
         codecarbon_options: Mapping[str, Any] | None = None,
+        exporters: Sequence[Exporter] = (),
     ) -> None:
         self.pid = os.getpid()
         self.summary: RunSummary | None = None
@@ -113,6 +118,9 @@ class Session:
         self._shares_clock = clock is None
         clock = clock or (self.job.state.clock if self.job is not None else SystemClock())
         started_s, started_utc_s = clock.perf_s(), clock.utc_s()
+        warn_once = WarnOnce()
+        is_exported = ranks.rank == 0 and join_dir is None and mode is not RunMode.EXPLORATION
+        exporters = [*exporters, *_exporters_in(settings, warn_once)] if is_exported else []
         factors = run_factors(settings, plan, "", writer.timestamp(started_utc_s))
         lent = None if meter is not None or codecarbon_options or self.job is None else self.job._lend_meter(settings)
         self._borrows_meter = lent is not None
@@ -137,7 +145,7 @@ class Session:
             started_utc_s=started_utc_s,
             run_dir=run_dir,
             is_part_of_other=join_dir is not None,
-            warn_once=WarnOnce(),
+            warn_once=warn_once,
         )
         role = [Field("role", schema.JOINED_ROLE)] if join_dir else []
         if self.job is not None and join_dir is None:
@@ -167,7 +175,8 @@ class Session:
         self.tracked_call = _TrackedCall(self)
         self._budgets = BudgetMonitor(state, recorder)
         self._status = StatusPrinter(state, recorder, self._budgets)
-        forecaster = RunForecaster(state, recorder, self._progress, self.writer)
+        self.exporters = RunExporters(exporters, state, recorder, self.writer, in_background=in_background)
+        forecaster = RunForecaster(state, recorder, self._progress, self.writer, self.exporters.forecast_issued)
         self._meter_starter = MeterStarter(state, recorder, self.writer, meter, lambda: self._worker.meter_settled())
         follow_gpus = self._meter_starter.follow_visible_gpus
         self._worker = BackgroundWorker(
@@ -197,6 +206,7 @@ class Session:
         plan, started_s = self.state.plan, self.state.started_s
         is_in_epochs = plan is not None and plan.is_in_epochs
         self._progress.add_row(row, step_marks(self.recorder, started_s) if is_in_epochs else None)
+        self.exporters.row_written(row)
 
     def _synchronise(self) -> None:
         try:
@@ -244,6 +254,7 @@ class Session:
     def tick(self) -> None:
         """Do what the background thread does each second, for who drives a run with a clock of their own."""
         self._worker.tick()
+        self.exporters.deliver()
 
     def forecast(self) -> Forecast | None:
         """Return the latest forecast, made now where more has been done since."""
@@ -546,6 +557,8 @@ class Session:
             if inner is not None and inner.job is self:
                 inner.finish(status, exit_code)
             self.tracked_call.finish_after_call(status, exit_code)
+            if self.is_finished and not self.is_monitoring_over:  # a training that goes on waits for nobody
+                self.exporters.wait(status)
 
     def finish_hung(self, status: RunStatus) -> None:
         """Write the tail and the summary on another thread than the training's, which hangs; its devices are not asked.
@@ -575,6 +588,8 @@ class Session:
         finally:
             self.state.is_finished = True
             self._worker.run_ended()
+            ending = RunEnded(status, self.summary, self.run_dir, self.state.clock.utc_s())
+            self.exporters.run_ended(ending, has_parts="has_parts" in self.writer.fields)
             guard.release(self)
             if self.job is not None:
                 self.job._go_on(self)
@@ -712,6 +727,21 @@ class _TrackedCall:
                 self._deferred = status, exit_code  # called by the user's own meter, in the middle of a row
             else:
                 self._session.finish_now(status, exit_code)
+
+
+def _exporters_in(settings: Settings, warn_once: WarnOnce) -> Sequence[Exporter]:
+    """Return the exporters that settings name; where a file or a variable names one that cannot be, a warning.
+
+    Raises:
+        UsageError: where an argument names such a one.
+    """
+    try:
+        return named_exporters(settings.export)
+    except UsageError as error:
+        if error.is_in(settings.given):
+            raise
+        warn_once.warn("export", f"nothing is exported, the run is tracked without: {error}")
+        return ()
 
 
 def open_job() -> Session | None:

@@ -18,6 +18,7 @@ from greenlove_tracker.meter import Meter
 from greenlove_tracker.phases import Phase, phases_from
 from greenlove_tracker.records import Clock, Counts, RunStatus, RunSummary
 from greenlove_tracker.tracker.budgets import BudgetActions, Overrun
+from greenlove_tracker.tracker.exporters import Exporter, checked_exporters
 from greenlove_tracker.tracker.forecaster import ExplorationResult, prior_for
 from greenlove_tracker.tracker.session import Session, open_job
 from greenlove_tracker.tracker.shutdown import is_interactive, status_of
@@ -75,6 +76,8 @@ class Tracker:
         meter: measures the energy; default CodeCarbon.
         clock: read for all times; with one of your own nothing runs in the background.
         tags: words to find the run by; ``final`` marks those that a paper reports.
+        exporters: objects that rows, forecasts and the report are handed to beside the log, such as
+            ``greenlove_tracker.integrations.exporters.mlflow.MLflowExporter()``; by name: ``export="mlflow,wandb"``.
         codecarbon_options: further arguments for CodeCarbon's tracker, such as its own outputs.
         **settings: every other field of ``greenlove_tracker.config.Settings``, such as ``pue``,
             ``carbon_intensity_gco2e_per_kwh``, ``price_usd_per_gpu_hour``, ``continues``, ``log_user``,
@@ -105,6 +108,7 @@ class Tracker:
         meter: Meter | None = None,
         clock: Clock | None = None,
         tags: str | list[str] | None = None,
+        exporters: Sequence[Exporter] = (),
         codecarbon_options: Mapping[str, Any] | None = None,
         **settings: Any,
     ) -> None:
@@ -122,6 +126,7 @@ class Tracker:
             "tags": tags,
         }
         given |= settings
+        exporters = checked_exporters(exporters)
         budget_actions = BudgetActions(on_overrun if callable(on_overrun) else None, save_checkpoint)
         if on_overrun is not None and not callable(on_overrun):
             given["on_overrun"] = on_overrun
@@ -142,6 +147,7 @@ class Tracker:
                 prior=prior_for(prior, own),
                 budget_actions=budget_actions,
                 codecarbon_options=codecarbon_options,
+                exporters=exporters,
             )
             session.shows_final_screen = merged.verbose > 0
             return session

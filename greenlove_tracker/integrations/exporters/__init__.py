@@ -1,0 +1,38 @@
+"""Where people already look: MLflow, Weights & Biases, TensorBoard, Prometheus; each exporter by its name."""
+
+from __future__ import annotations
+
+import difflib
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from greenlove_tracker.errors import UsageError
+
+if TYPE_CHECKING:
+    from greenlove_tracker.tracker.exporters import Exporter
+
+_CLASSES = {
+    "mlflow": "MLflowExporter",
+    "wandb": "WandbExporter",
+    "tensorboard": "TensorBoardExporter",
+    "prometheus": "PrometheusExporter",
+}
+"""The class of each, in the module of its name; its first argument is what stands behind ``=``."""
+
+
+def exporter_from(text: str) -> Exporter:
+    """Return the exporter of ``mlflow``, or of ``prometheus=/a/file.prom``, where one needs a place.
+
+    Raises:
+        UsageError: for an unknown name.
+        MissingExtraError: where its package is not installed; the message is the line that installs it.
+    """
+    name, _, place = text.partition("=")
+    name = name.strip().lower()
+    if name not in _CLASSES:
+        near = difflib.get_close_matches(name, _CLASSES, n=1)
+        hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(_CLASSES)}"
+        raise UsageError(f"{{argument}} knows no {name!r}; {hint}", argument="export")
+    module = import_module(f"{__name__}.{name}")
+    exporter: Exporter = getattr(module, _CLASSES[name])(*([place.strip()] if place.strip() else []))
+    return exporter

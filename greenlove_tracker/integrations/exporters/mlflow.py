@@ -1,0 +1,111 @@
+"""MLflow: into the run that is active, else into one of its own, by the tracking URI that MLflow itself is set to."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from greenlove_tracker.integrations.exporters.scalars import PREFIX, Scalars, final_scalars, require, scalars_of
+from greenlove_tracker.records import RunStatus
+from greenlove_tracker.tracker.exporters import ExportedRun, ExportEvent, RunEnded
+
+_MOST_METRICS = 1000  # of one call of MLflow's REST interface, https://mlflow.org/docs/latest/rest-api.html#log-batch
+_MOST_PARAM_CHARACTERS = 500  # older servers take no longer one
+_NOT_IN_NAMES = re.compile(r"[^\w\-. :/]")
+_STATUSES = {RunStatus.FINISHED: "FINISHED", RunStatus.STOPPED: "FINISHED", RunStatus.FAILED: "FAILED"}
+
+
+class MLflowExporter:
+    """Logs the figures of each epoch as metrics, forecasts too, what the run is counted with as parameters, its report.
+
+    A run that is active in this process when the first row is written takes them all, and is never ended here; without
+    one the exporter makes its own, and ends it. What is active in the training's thread stays as it is.
+
+    Args:
+        experiment: the name of the experiment for a run of its own; default: the one that is active.
+
+    Raises:
+        MissingExtraError: where MLflow is not installed.
+    """
+
+    def __init__(self, experiment: str | None = None) -> None:
+        require("mlflow", "mlflow")
+        self._experiment = experiment
+        # MLflow knows active runs by thread, and this is the training's; one that is not loaded has none.
+        self._made_beside = sys.modules["mlflow"].active_run() if "mlflow" in sys.modules else None
+        self._client: Any = None
+        self._run_id = ""
+        self._is_own = self._is_in_steps = False
+        self._position = 0
+
+    def start(self, run: ExportedRun) -> None:
+        """Find the active run, or make one, and log the parameters."""
+        import mlflow
+
+        self._client, self._is_in_steps, self._position = mlflow.MlflowClient(), run.is_in_steps, 0
+        active = self._active_run_id()
+        self._is_own = active is None
+        self._run_id = self._own_run_id(run) if active is None else active
+        params = {f"{PREFIX}{name}": value[:_MOST_PARAM_CHARACTERS] for name, value in run.facts.items()}
+        known = {} if self._is_own else self._client.get_run(self._run_id).data.params
+        new = [mlflow.entities.Param(n, v) for n, v in params.items() if n not in known]  # they cannot be changed
+        tags = {f"{PREFIX}run_id": run.run_id, f"{PREFIX}project": run.project}
+        tagged = [mlflow.entities.RunTag(n, v) for n, v in tags.items() if v]
+        self._client.log_batch(self._run_id, params=new, tags=tagged)
+
+    def export(self, events: Sequence[ExportEvent]) -> None:
+        """Log the figures of epochs, forecasts and metrics."""
+        points = list(scalars_of(events, is_in_steps=self._is_in_steps))
+        self._position = points[-1].position if points else self._position
+        self._log(points)
+
+    def end(self, ending: RunEnded) -> None:
+        """Log the totals and the report, and end a run of our own."""
+        self._log([Scalars(self._position, ending.utc_s, final_scalars(ending.summary))])
+        self._client.set_tag(self._run_id, f"{PREFIX}status", str(ending.status))
+        try:
+            self._client.log_text(self._run_id, ending.report_html(), f"{PREFIX}report.html")
+        finally:
+            if self._is_own:
+                self._client.set_terminated(self._run_id, _STATUSES.get(RunStatus(ending.status), "KILLED"))
+
+    def _active_run_id(self) -> str | None:
+        """Return the run that the script has made active, in whichever thread; None without any."""
+        from mlflow.tracking import fluent
+
+        # MLflow's public functions tell of the calling thread alone; this one, of all, is what its own autologging
+        # uses. Where it is gone, the run that was active where this exporter was made is all that is known.
+        newest = getattr(fluent, "_get_latest_active_run", lambda: self._made_beside)()
+        stacks = getattr(fluent, "_active_run_stack", None)
+        if self._made_beside is not None and stacks is not None:
+            active = {r.info.run_id for runs in stacks.get_all_thread_values().values() for r in runs}
+            newest = self._made_beside if self._made_beside.info.run_id in active else newest
+        if newest is not None:
+            return str(newest.info.run_id)
+        return os.environ.get("MLFLOW_RUN_ID") or None  # of `mlflow run`, which the script has not begun yet
+
+    def _own_run_id(self, run: ExportedRun) -> str:
+        """Return a new run that is nobody's active one, in the experiment that MLflow would take."""
+        from mlflow.tracking import fluent
+
+        if self._experiment is None:
+            # what set_experiment() and the variables of MLflow say; no public function tells
+            experiment_id = getattr(fluent, "_get_experiment_id", lambda: None)() or "0"
+        else:
+            found = self._client.get_experiment_by_name(self._experiment)
+            experiment_id = self._client.create_experiment(self._experiment) if found is None else found.experiment_id
+        return str(self._client.create_run(experiment_id, run_name=run.run_id).info.run_id)
+
+    def _log(self, points: Iterable[Scalars]) -> None:
+        import mlflow
+
+        metrics = [
+            mlflow.entities.Metric(_NOT_IN_NAMES.sub("_", name), value, int(1000 * point.utc_s), point.position)
+            for point in points
+            for name, value in point.values.items()
+        ]
+        for begin in range(0, len(metrics), _MOST_METRICS):
+            self._client.log_batch(self._run_id, metrics=metrics[begin : begin + _MOST_METRICS])

@@ -1,0 +1,60 @@
+"""TensorBoard: event files, written with TensorBoard's own writer, which needs neither torch nor TensorFlow."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from greenlove_tracker.integrations.exporters.scalars import Scalars, final_scalars, require, scalars_of
+from greenlove_tracker.tracker.exporters import ExportedRun, ExportEvent, RunEnded
+
+_DIRECTORY = "runs"  # where torch's SummaryWriter writes too, so that `tensorboard --logdir runs` shows both
+
+
+class TensorBoardExporter:
+    """Writes the figures of each epoch, and of forecasts, as scalars.
+
+    Each run has a directory of its own, ``greenlove_<run id>``; TensorBoard has no place for the report.
+
+    Args:
+        log_dir: the directory of such directories; default ``runs``, below where the exporter is made.
+
+    Raises:
+        MissingExtraError: where TensorBoard is not installed.
+    """
+
+    def __init__(self, log_dir: str | None = None) -> None:
+        require("tensorboard", "tensorboard")
+        self._log_dir = Path(_DIRECTORY if log_dir is None else log_dir).absolute()
+        self._writer: Any = None
+        self._is_in_steps = False
+        self._position = 0
+
+    def start(self, run: ExportedRun) -> None:
+        """Begin an event file."""
+        from tensorboard.summary.writer.event_file_writer import EventFileWriter
+
+        self._writer = EventFileWriter(str(self._log_dir / f"greenlove_{run.run_id}"))
+        self._is_in_steps, self._position = run.is_in_steps, 0
+
+    def export(self, events: Sequence[ExportEvent]) -> None:
+        """Write the figures of epochs, forecasts and metrics."""
+        for point in scalars_of(events, is_in_steps=self._is_in_steps):
+            self._add(point)
+        self._writer.flush()  # kill -9 loses what is not on the disk
+
+    def end(self, ending: RunEnded) -> None:
+        """Write the totals, and close the file."""
+        try:
+            self._add(Scalars(self._position, ending.utc_s, final_scalars(ending.summary)))
+        finally:
+            self._writer.close()
+
+    def _add(self, point: Scalars) -> None:
+        from tensorboard.compat.proto.event_pb2 import Event
+        from tensorboard.compat.proto.summary_pb2 import Summary
+
+        self._position = point.position
+        values = [Summary.Value(tag=name, simple_value=value) for name, value in point.values.items()]
+        self._writer.add_event(Event(wall_time=point.utc_s, step=point.position, summary=Summary(value=values)))

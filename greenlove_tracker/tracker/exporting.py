@@ -1,0 +1,348 @@
+"""Hands what happens in a run to its exporters: each has a thread of its own, and nothing waits for one that hangs.
+
+The training's thread only appends to a list. Rows that an exporter is too slow for are left out, the oldest first; what
+the run consumed so far stands in each of those that follow.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from greenlove_tracker.errors import GreenloveError
+from greenlove_tracker.logs.forecasts import IssuedForecast
+from greenlove_tracker.logs.writer import RunWriter
+from greenlove_tracker.records import UNKNOWN_ENERGY, Counts, Energy, Row, RowKind, RunStatus, sum_energies
+from greenlove_tracker.shadowing import only_libraries
+from greenlove_tracker.tracker.background import TICK_S, start_thread
+from greenlove_tracker.tracker.exporters import (
+    ExportedConsumption,
+    ExportedRun,
+    Exporter,
+    ExportEvent,
+    ForecastIssued,
+    MetricLogged,
+    RowWritten,
+    RunEnded,
+)
+from greenlove_tracker.tracker.foreign_warnings import without_foreign_warnings
+from greenlove_tracker.tracker.recorder import Recorder
+from greenlove_tracker.tracker.state import RunMode, RunState
+from greenlove_tracker.tracker.switch_interval import short_switch_interval
+from greenlove_tracker.units import GRAMS_PER_KG, w_from_kwh_s
+
+_END_S = 20.0  # the end of a run waits so long for all exporters together,
+_TERMINATED_S = 3.0  # and a process that is told to end so long: it has a grace period of 5 s or more
+_MOST_PENDING = 10_000  # events that wait for an exporter
+# Lines of run.csv that are shown to a service: nothing of the user, the command, the host or the job.
+_FACTS = (
+    "greenlove_version",
+    "tags",
+    "epochs_planned",
+    "total_steps_planned",
+    "first_epoch",
+    "first_step",
+    "phases",
+    "continues",
+    "world_size",
+    "country",
+    "pue",
+    "node_overhead",
+    "carbon_intensity",
+    "carbon_intensity.source",
+    "carbon_intensity.year",
+    "electricity_price",
+    "electricity_price.source",
+    "price_usd_per_gpu_hour",
+    "meter",
+    "cpu_model",
+    "cpu_threads",
+    "gpu_models",
+    "gpu_count",
+    "gpu_power_limit_w",
+)
+
+
+class RunExporters:
+    """The exporters of one run.
+
+    Args:
+        exporters: that the run has.
+        state: of the run.
+        recorder: of the run.
+        writer: of the run, for what ``run.csv`` says of it.
+        in_background: each has a thread; else ``deliver()`` is called.
+    """
+
+    def __init__(
+        self,
+        exporters: Sequence[Exporter],
+        state: RunState,
+        recorder: Recorder,
+        writer: RunWriter,
+        *,
+        in_background: bool,
+    ) -> None:
+        self._state, self._recorder, self._writer, self._in_background = state, recorder, writer, in_background
+        # The run of a script that makes trackers is around theirs, which have exporters of their own: it tells nothing
+        # until it is known not to be one.
+        self._is_held = state.mode is RunMode.RUNNER
+        self._totals = _Totals(state)
+        self._position = 0
+        self._deliveries = [_Delivery(exporter, self._describe, state, recorder) for exporter in exporters]
+        if in_background:
+            for delivery in self._deliveries:
+                delivery.start_thread()
+
+    def row_written(self, row: Row) -> None:
+        """Tell of a row; the caller holds the run's lock."""
+        if not self._deliveries:
+            return
+        event = self._totals.add(row, self._recorder, self._position)
+        self._position = event.position
+        if row.kind is RowKind.EPOCH:
+            self._is_held = False
+        self._put(event)
+
+    def forecast_issued(self, issued: IssuedForecast) -> None:
+        """Tell of a forecast; the caller holds the run's lock."""
+        if self._deliveries:
+            position = issued.steps_done if _is_in_steps(self._state) else self._position
+            self._put(ForecastIssued(issued, position, self._state.clock.utc_s()))
+
+    def metric_logged(self, name: str, value: float, epoch: int | None, step: int | None) -> None:
+        """Tell of a metric that the user logged; the caller holds the run's lock."""
+        self._put(MetricLogged(name, value, epoch, step, self._state.clock.utc_s()))
+
+    def run_ended(self, ending: RunEnded, *, has_parts: bool) -> None:
+        """Tell of the end, without waiting.
+
+        Args:
+            ending: of the run.
+            has_parts: trackers of the script had exporters of their own.
+        """
+        for delivery in self._deliveries:
+            delivery.close(None if self._is_held and has_parts else ending)
+
+    def deliver(self) -> None:
+        """Hand over what there is, on this thread, for who drives a run with a clock of their own."""
+        if not self._in_background and not self._is_held:
+            for delivery in self._deliveries:
+                delivery.deliver()
+
+    def wait(self, status: RunStatus) -> None:
+        """Wait until everything has been handed over after the end of the run, for some seconds at most."""
+        if not self._in_background:
+            for delivery in self._deliveries:
+                delivery.deliver()
+            return
+        limit_s = _TERMINATED_S if status is RunStatus.TERMINATED else _END_S
+        until_s = time.monotonic() + limit_s
+        for delivery in self._deliveries:
+            delivery.wait(until_s, limit_s)
+
+    def _put(self, event: ExportEvent) -> None:
+        for delivery in self._deliveries:
+            delivery.put(event, is_held=self._is_held)
+
+    def _describe(self) -> ExportedRun:
+        state = self._state
+        with state.lock:
+            fields = dict(self._writer.fields)
+        facts = {n.replace(".", "_"): fields[n].value for n in _FACTS if n in fields and fields[n].value}
+        run_dir = state.run_dir
+        return ExportedRun(
+            state.factors.run_id,
+            state.factors.project,
+            run_dir.parent,
+            run_dir,
+            state.started_utc_s,
+            _is_in_steps(state),
+            facts,
+        )
+
+
+def _is_in_steps(state: RunState) -> bool:
+    plan = state.plan
+    return plan is not None and not plan.is_in_epochs and plan.length is not None
+
+
+class _Totals:
+    """What a run and its open epoch consumed so far."""
+
+    def __init__(self, state: RunState) -> None:
+        self._state = state
+        self._run_s = self._epoch_s = 0.0
+        self._run_energy = self._epoch_energy = UNKNOWN_ENERGY
+        self._run_counts, self._epoch_counts = Counts(), Counts()
+        self._epoch: int | None = None
+        self._is_wholly_metered = True
+
+    def add(self, row: Row, recorder: Recorder, last_position: int) -> RowWritten:
+        """Add a row, and return the event of it."""
+        self._run_s += row.gap_before_s + row.duration_s
+        self._run_energy = sum_energies((self._run_energy, row.gap_before, row.energy))
+        self._run_counts = self._run_counts + row.counts
+        of_epoch = None
+        if row.epoch is not None:
+            of_epoch = self._add_to_epoch(row)
+        position = last_position
+        if _is_in_steps(self._state):
+            position = recorder.steps_done
+        elif row.epoch is not None:
+            position = row.epoch
+        return RowWritten(
+            row.kind,
+            row.epoch,
+            position,
+            self._state.clock.utc_s(),
+            self._consumption(row.duration_s, row.energy, row.counts),
+            of_epoch,
+            self._consumption(self._run_s, self._run_energy, self._run_counts),
+            recorder.epochs_done + (row.kind is RowKind.EPOCH),  # it is counted behind its row
+        )
+
+    def _add_to_epoch(self, row: Row) -> ExportedConsumption:
+        if row.epoch != self._epoch:
+            self._epoch, self._epoch_s, self._epoch_energy, self._epoch_counts = (
+                row.epoch,
+                0.0,
+                UNKNOWN_ENERGY,
+                Counts(),
+            )
+            self._is_wholly_metered = True
+        self._epoch_s += row.duration_s
+        self._epoch_energy = sum_energies((self._epoch_energy, row.energy))
+        self._epoch_counts = self._epoch_counts + row.counts
+        self._is_wholly_metered = self._is_wholly_metered and row.energy.is_known
+        energy = self._epoch_energy if self._is_wholly_metered else UNKNOWN_ENERGY
+        return self._consumption(self._epoch_s, energy, self._epoch_counts)
+
+    def _consumption(self, duration_s: float, energy: Energy, counts: Counts) -> ExportedConsumption:
+        state, metered_kwh = self._state, energy.total_kwh
+        rates = state.factors.rates
+        energy_kwh = None if metered_kwh is None else metered_kwh * state.energy_factor
+        emissions_kgco2e = rates.emissions(energy_kwh)
+        return ExportedConsumption(
+            duration_s,
+            energy,
+            counts,
+            energy_kwh,
+            None if emissions_kgco2e is None else emissions_kgco2e * GRAMS_PER_KG,
+            rates.cost(duration_s, energy_kwh, state.gpu_count)[0],
+            None if metered_kwh is None else w_from_kwh_s(metered_kwh, duration_s),
+        )
+
+
+class _Delivery:
+    """What one exporter is still to be told, and the thread that tells it.
+
+    Args:
+        exporter: of the user or ours.
+        describe: returns the run.
+        state: of the run.
+        recorder: notes that the exporter's libraries are being loaded beside the training.
+    """
+
+    def __init__(
+        self, exporter: Exporter, describe: Callable[[], ExportedRun], state: RunState, recorder: Recorder
+    ) -> None:
+        self._exporter, self._describe, self._state, self._recorder = exporter, describe, state, recorder
+        self.name = type(exporter).__name__
+        self._pending: deque[ExportEvent] = deque(maxlen=_MOST_PENDING)
+        self._n_lost = 0
+        self._is_held = self._is_started = self._is_left_out = False
+        self._ending: RunEnded | None = None
+        self._is_closed = threading.Event()
+        self._is_done = threading.Event()
+
+    def start_thread(self) -> None:
+        """Hand over in the background from now on."""
+        if (error := start_thread(f"greenlove-{self.name}", self._work)) is not None:
+            self._leave_out(error)
+            self._is_done.set()
+
+    def put(self, event: ExportEvent, *, is_held: bool) -> None:
+        """Note an event; it costs the training next to nothing."""
+        self._is_held = is_held
+        if not self._is_left_out:
+            self._n_lost += len(self._pending) == _MOST_PENDING
+            self._pending.append(event)
+
+    def close(self, ending: RunEnded | None) -> None:
+        """Let the exporter end the run; None: it is told nothing at all."""
+        if ending is None:
+            self._pending.clear()
+        self._is_held, self._ending = False, ending
+        self._is_closed.set()
+
+    def wait(self, until_s: float, limit_s: float) -> None:
+        """Wait until all is handed over, or until that time by ``time.monotonic()``."""
+        if not self._is_done.wait(max(0.0, until_s - time.monotonic())):
+            self._is_left_out = True
+            self._warn("end", f"was not done {limit_s:g} s after the end of the run, and is waited for no more")
+
+    def _work(self) -> None:
+        try:
+            while not (self._is_closed.wait(TICK_S) or self._is_left_out):
+                if not self._is_held:
+                    self.deliver()
+            self.deliver()
+        finally:
+            self._is_done.set()
+
+    def deliver(self) -> None:
+        """Hand over what there is, and the end behind it."""
+        if self._is_left_out or self._is_done.is_set():
+            return
+        is_closed = self._is_closed.is_set()  # read first: what is closed has its end
+        ending, events = self._ending, self._taken()
+        try:
+            with without_foreign_warnings(self._state.settings.verbose):
+                if events or ending is not None:
+                    self._start()
+                if events:
+                    self._exporter.export(events)
+                if ending is not None:
+                    with short_switch_interval, only_libraries():
+                        self._exporter.end(ending)
+        except Exception as error:  # of somebody else's service, which is no reason to end a training
+            self._leave_out(error)
+        if is_closed:
+            self._is_done.set()
+
+    def _taken(self) -> list[ExportEvent]:
+        events = list[ExportEvent]()
+        with contextlib.suppress(IndexError):
+            while len(events) < _MOST_PENDING:
+                events.append(self._pending.popleft())
+        if self._n_lost:
+            self._warn(
+                "slow", "is slower than the run: rows are left out there, the oldest first; the log has them all"
+            )
+        return events
+
+    def _start(self) -> None:
+        if self._is_started:
+            return
+        self._is_started = True
+        with self._state.lock:
+            self._recorder.begin_loading()
+        try:
+            with short_switch_interval, only_libraries():
+                self._exporter.start(self._describe())
+        finally:
+            with self._state.lock:
+                self._recorder.end_loading()
+
+    def _leave_out(self, error: Exception) -> None:
+        self._is_left_out = True
+        self._pending.clear()
+        reason = str(error) if isinstance(error, GreenloveError) else repr(error)
+        self._warn("failed", f"failed, and is left out from now on; the log is complete without it: {reason}")
+
+    def _warn(self, kind: str, message: str) -> None:
+        self._state.warn_once.warn(f"exporter {self.name} {kind}", f"{self.name} {message}")

@@ -1,0 +1,356 @@
+"""What a run tells its exporters, on which thread, and that nothing they do reaches the training."""
+
+from __future__ import annotations
+
+import logging
+import math
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+from fakes import ScriptedMeter, gpu_energy, make_tracker, session, tick, train
+
+from greenlove_tracker import Tracker, read_logs
+from greenlove_tracker.config import load_settings
+from greenlove_tracker.errors import MissingExtraError, UsageError
+from greenlove_tracker.meter import SimulatedMeter
+from greenlove_tracker.records import RowKind, SystemClock
+from greenlove_tracker.runner import run_script
+from greenlove_tracker.tracker import exporters as events
+from greenlove_tracker.tracker import exporting
+from greenlove_tracker.tracker.exporters import (
+    ExportedRun,
+    ExportEvent,
+    ForecastIssued,
+    MetricLogged,
+    RowWritten,
+    RunEnded,
+)
+
+
+class Recording:
+    """Keeps what it is given; ``during`` is called in each method first."""
+
+    def __init__(self, during: Callable[[str], object] = lambda method: None) -> None:
+        self.during = during
+        self.runs: list[ExportedRun] = []
+        self.events: list[ExportEvent] = []
+        self.endings: list[RunEnded] = []
+
+    def start(self, run: ExportedRun) -> None:
+        self.during("start")
+        self.runs.append(run)
+
+    def export(self, events: Sequence[ExportEvent]) -> None:
+        self.during("export")
+        self.events += events
+
+    def end(self, ending: RunEnded) -> None:
+        self.during("end")
+        self.endings.append(ending)
+
+    def rows(self, kind: RowKind = RowKind.EPOCH) -> list[RowWritten]:
+        return [e for e in self.events if isinstance(e, RowWritten) and e.kind is kind]
+
+
+def real_tracker(logs: Path, *exporters: object, **settings: object) -> Tracker:
+    clock = SystemClock()
+    meter = SimulatedMeter(clock, gpu_w=360.0)
+    return Tracker(20, log_dir=logs, verbose=0, meter=meter, exporters=list(exporters), **settings)
+
+
+# -- what is told --
+
+
+def test_a_run_is_told_from_start_to_end_with_its_figures(clock, logs):
+    exporter = Recording()
+    settings = {"country": "DE", "pue": 1.5, "project": "thesis", "exporters": [exporter]}
+    tracker = make_tracker(clock, logs, epochs=4, **settings)
+    with tracker:
+        for _ in range(4):
+            clock.pass_s(2.0)
+            tracker.epoch_start()
+            tracker.step(n_samples=32)
+            clock.pass_s(10.0)
+            tracker.epoch_end()
+            tick()
+    (run,), (ending,) = exporter.runs, exporter.endings
+    assert (run.project, run.run_dir, run.log_dir, run.is_in_steps) == ("thesis", tracker.run_dir, logs, False)
+    assert run.facts["country"] == "DE" and run.facts["epochs_planned"] == "4" and run.facts["pue"] == "1.5"
+    assert run.facts["gpu_models"] and "Germany" in run.facts["carbon_intensity_source"]
+    rows = exporter.rows()
+    assert [(e.epoch, e.position, e.epochs_done) for e in rows] == [(n, n, n) for n in (1, 2, 3, 4)]
+    last, factors = rows[-1], session_factors(logs)
+    assert last.row.duration_s == 10.0 and last.row.power_w == pytest.approx(360.0) and last.row.counts.samples == 32
+    assert last.row.energy_kwh == pytest.approx(0.0015) and last.row.components.gpu_kwh == pytest.approx(0.001)
+    assert last.row.components.gpu_method == "tdp_model"
+    assert last.row.emissions_gco2e == pytest.approx(0.0015 * factors[0])
+    assert last.row.cost_usd == pytest.approx(0.0015 * factors[1])
+    assert last.of_run.duration_s == 48.0 and last.of_run.energy_kwh == pytest.approx(0.0072)
+    forecasts = [e for e in exporter.events if isinstance(e, ForecastIssued)]
+    assert forecasts and all(f.forecast.estimates["energy_kwh"].has_interval for f in forecasts)
+    assert ending.summary == tracker.summary and ending.status == "finished"
+    assert last.of_run.energy_kwh == pytest.approx(ending.summary.energy_kwh)
+    html = ending.report_html()
+    assert html.startswith("<!doctype html>") and run.run_id in html and ending.report_html() is html
+
+
+def session_factors(logs: Path) -> tuple[float, float]:
+    terms = read_logs(logs).runs[0].terms
+    assert terms.electricity_price is not None
+    return terms.carbon_intensity.value, terms.electricity_price.value
+
+
+def test_nothing_of_the_user_the_command_or_the_host_is_told(clock, logs):
+    exporter = Recording()
+    with make_tracker(clock, logs, log_user=True, exporters=[exporter]) as tracker:
+        train(tracker, clock, 1)
+    assert set(exporter.runs[0].facts).isdisjoint({"user", "command", "host", "pid", "git_commit", "log_dir"})
+
+
+def test_segments_of_an_epoch_add_up_and_a_part_without_energy_leaves_that_of_the_epoch_unknown(clock, logs):
+    exporter = Recording()
+    readings = [gpu_energy(0.0), gpu_energy(0.001), gpu_energy(0.001), gpu_energy(0.0), *[ValueError("broken")] * 4]
+    tracker = make_tracker(clock, logs, exporters=[exporter], meter=ScriptedMeter(readings))
+    with tracker:
+        for _ in range(2):
+            tracker.epoch_start()
+            clock.pass_s(70.0)
+            tick()  # a segment
+            clock.pass_s(30.0)
+            tracker.epoch_end()
+    first, second = exporter.rows()
+    assert first.row.duration_s == 30.0 and first.of_epoch.duration_s == 100.0
+    assert first.of_epoch.energy_kwh == pytest.approx(0.002) and first.row.energy_kwh == pytest.approx(0.001)
+    assert second.of_epoch.duration_s == 100.0 and second.of_epoch.energy_kwh is None
+
+
+def test_a_training_in_steps_has_steps_as_position(clock, logs):
+    exporter = Recording()
+    with make_tracker(clock, logs, epochs=None, total_steps=300, exporters=[exporter]) as tracker:
+        for n in range(300):
+            clock.pass_s(1.0)
+            tracker.step()
+            if n % 30 == 0:
+                tick()
+    assert exporter.runs[0].is_in_steps
+    segments = [e.position for e in exporter.rows(RowKind.SEGMENT)]
+    assert segments == sorted(segments) and len(segments) >= 4 and exporter.rows()[-1].position == 300
+    positions = [e.position for e in exporter.events if isinstance(e, ForecastIssued)]
+    assert positions and positions == sorted(positions)
+
+
+def test_a_metric_of_the_user_has_a_place(clock, logs):
+    exporter = Recording()
+    with make_tracker(clock, logs, exporters=[exporter]) as tracker:
+        train(tracker, clock, 1)
+        session().exporters.metric_logged("accuracy", 0.93, 1, 5)
+        tick()
+    (metric,) = [e for e in exporter.events if isinstance(e, MetricLogged)]
+    assert (metric.name, metric.value, metric.epoch, metric.step) == ("accuracy", 0.93, 1, 5)
+
+
+def test_one_exporter_serves_two_runs(clock, logs):
+    exporter = Recording()
+    for _ in range(2):
+        with make_tracker(clock, logs, exporters=[exporter]) as tracker:
+            train(tracker, clock, 2)
+    assert len({run.run_id for run in exporter.runs}) == 2 == len(exporter.endings) and len(exporter.rows()) == 4
+
+
+def test_only_the_first_rank_exports(clock, logs, monkeypatch):
+    for name, value in {"RANK": "1", "WORLD_SIZE": "2", "LOCAL_RANK": "1", "MASTER_PORT": "1234"}.items():
+        monkeypatch.setenv(name, value)
+    exporter = Recording()
+    with make_tracker(clock, logs, exporters=[exporter], export="nonsense") as tracker:
+        train(tracker, clock, 1)
+    assert not exporter.runs and not exporter.endings
+
+
+# -- the runner --
+
+PLAIN = """
+import torch
+net = torch.nn.Linear(2, 1)
+opt = torch.optim.SGD(net.parameters(), 0.01)
+loader = torch.utils.data.DataLoader(torch.ones(8, 2), 2)
+for _ in range(3):
+    for batch in loader:
+        opt.zero_grad(); net(batch).sum().backward(); opt.step()
+"""
+WITH_TRACKER = """
+import time
+from greenlove_tracker import Tracker
+with Tracker(2, verbose=0) as tracker:
+    for _ in range(2):
+        tracker.epoch_start(); time.sleep(0.01); tracker.epoch_end()
+"""
+
+
+@pytest.mark.parametrize("script, epochs", [(PLAIN, 3), (WITH_TRACKER, 2), ("pass", 0)])
+def test_a_script_is_told_once_whether_it_has_trackers_or_not(no_settings, monkeypatch, logs, script, epochs):
+    monkeypatch.setenv("GREENLOVE_RUN_DIR", "")  # these four are what the runner sets
+    monkeypatch.setattr(sys, "argv", list(sys.argv))
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setitem(sys.modules, "__main__", sys.modules["__main__"])
+    made: list[Recording] = []
+
+    def make(text: str) -> Recording:
+        assert text == "recording"
+        made.append(Recording())
+        return made[-1]
+
+    monkeypatch.setattr("greenlove_tracker.integrations.exporters.exporter_from", make)
+    Path("train.py").write_text(script)
+    settings = load_settings({"export": "recording", "log_dir": str(logs), "verbose": 0, "sim_gpu_w": 100.0})
+    run_script("train.py", [], settings)
+    (told,) = [exporter for exporter in made if exporter.runs]
+    assert len(told.endings) == 1 and len(told.rows()) == epochs
+    assert [e.of_run.duration_s > 0 for e in told.rows()] == [True] * epochs
+
+
+# -- threads --
+
+
+def test_they_are_called_on_a_thread_of_their_own_without_the_lock_of_the_run(logs):
+    threads, owned = set(), []
+
+    def during(method: str) -> None:
+        threads.add(threading.current_thread().name)
+        lock = tracker._session.state.lock
+        owned.append(lock._is_owned())
+
+    exporter = Recording(during)
+    with real_tracker(logs, exporter) as tracker:
+        for _ in range(3):
+            tracker.epoch_start()
+            time.sleep(0.6)
+            tracker.epoch_end()
+    assert threads == {"greenlove-Recording"} and len(owned) >= 3 and not any(owned)
+    assert len(exporter.rows()) == 3 and len(exporter.endings) == 1
+
+
+def test_one_that_hangs_holds_up_neither_the_training_nor_the_others_nor_the_end(logs, monkeypatch, caplog):
+    monkeypatch.setattr(exporting, "_END_S", 0.5)
+    goes_on = threading.Event()
+    hanging, other = Recording(lambda method: goes_on.wait(60.0)), Recording()
+    tracker = real_tracker(logs, hanging, other, max_hours=10)
+    for _ in range(3):
+        tracker.epoch_start()
+        time.sleep(0.7)
+        tracker.epoch_end()
+    assert len(other.rows()) >= 1  # while the first one hangs
+    began_s = time.monotonic()
+    tracker.stop()
+    assert time.monotonic() - began_s < 3.0
+    goes_on.set()
+    assert len(other.rows()) == 3 and len(other.endings) == 1 and not hanging.endings
+    assert caplog.text.count("Recording was not done 0.5 s after the end of the run") == 1
+    summary = read_logs(logs).runs[0].summary
+    assert (summary.status, summary.epochs_done) == ("finished", 3)
+
+
+def test_the_end_of_a_monitored_part_waits_for_nobody(logs):
+    goes_on = threading.Event()
+    exporter = Recording(lambda method: goes_on.wait(60.0))
+    tracker = real_tracker(logs, exporter, monitor_epochs=1)
+    began_s = time.monotonic()
+    tracker.epoch_start()
+    tracker.epoch_end()
+    assert tracker.summary is not None and time.monotonic() - began_s < 5.0
+    goes_on.set()
+    for _ in range(200):
+        if exporter.endings:
+            break
+        time.sleep(0.05)
+    assert len(exporter.endings) == 1 and len(exporter.rows()) == 1
+
+
+@pytest.mark.parametrize("failing", ["start", "export", "end"])
+def test_one_that_fails_is_warned_of_once_and_left_out(clock, logs, caplog, failing):
+    calls: list[str] = []
+
+    def during(method: str) -> None:
+        calls.append(method)
+        if method == failing:
+            raise ConnectionError("no route to https://user:secret@host")
+
+    with caplog.at_level(logging.WARNING), make_tracker(clock, logs, exporters=[bad := Recording(during)]) as tracker:
+        train(tracker, clock, 3)
+    assert caplog.text.count("Recording failed, and is left out from now on") == 1 and "no route" in caplog.text
+    assert "secret" not in caplog.text
+    assert calls.count(failing) == 1 and calls[-1] == failing and not bad.endings
+    summary = read_logs(logs).runs[0].summary
+    assert (summary.status, summary.epochs_done) == ("finished", 3)
+
+
+def test_one_that_is_too_slow_loses_its_oldest_rows_and_keeps_the_totals(clock, logs, monkeypatch, caplog):
+    monkeypatch.setattr(exporting, "_MOST_PENDING", 10)
+    exporter = Recording()
+    with make_tracker(clock, logs, epochs=50, exporters=[exporter]) as tracker:
+        for _ in range(50):
+            tracker.epoch_start()
+            clock.pass_s(1.0)
+            tracker.epoch_end()
+        tick()
+    assert [e.epoch for e in exporter.rows()][-1] == 50 and len(exporter.rows()) <= 10
+    assert exporter.rows()[-1].of_run.duration_s == 50.0 and caplog.text.count("slower than the run") == 1
+
+
+def test_a_row_costs_the_training_little(clock, logs):
+    tracker = make_tracker(clock, logs, exporters=[Recording()])
+    run_exporters, recorder = session().exporters, session().recorder
+    tracker.epoch_start()
+    clock.pass_s(1.0)
+    tracker.epoch_end()
+    row = session().rows[-1]
+    costs_s = []
+    for _ in range(300):
+        began_s = time.perf_counter()
+        run_exporters.row_written(row)
+        costs_s.append(time.perf_counter() - began_s)
+    tracker.stop()
+    assert recorder.epochs_done == 1 and sorted(costs_s)[len(costs_s) // 2] < 0.001  # some 50 µs
+
+
+# -- bad arguments --
+
+
+@pytest.mark.parametrize("bad", ["mlflow", [Recording], [object()], Recording(), ["wandb"]])
+def test_what_is_no_exporter_is_a_usage_error(clock, logs, bad):
+    with pytest.raises(UsageError, match="export"):
+        make_tracker(clock, logs, exporters=bad)
+
+
+def test_a_name_is_an_error_in_code_and_a_warning_in_a_variable(clock, logs, no_settings, monkeypatch, caplog):
+    with pytest.raises(UsageError, match="did you mean mlflow"):
+        make_tracker(clock, logs, export="mlfow")
+    monkeypatch.setenv("GREENLOVE_EXPORT", "mlfow")
+    with make_tracker(clock, logs) as tracker:
+        train(tracker, clock, 2)
+    assert tracker.summary.epochs_done == 2 and caplog.text.count("nothing is exported") == 1
+
+
+@pytest.mark.parametrize("name", ["mlflow", "wandb", "tensorboard", "prometheus"])
+def test_a_package_that_is_not_there_is_said_with_its_installation(clock, logs, no_settings, monkeypatch, name):
+    from greenlove_tracker.integrations import exporters as registry
+
+    monkeypatch.setattr("greenlove_tracker.integrations.exporters.scalars.find_spec", lambda package: None)
+    with pytest.raises(UsageError, match=rf'pip install "greenlove-tracker\[{name}\]"'):
+        make_tracker(clock, logs, export=name)
+    with pytest.raises(MissingExtraError):
+        registry.exporter_from(name)
+    assert not logs.exists()  # it is said before a run is begun
+
+
+def test_totals_are_of_the_same_rows_as_the_log(clock, logs):
+    exporter = Recording()
+    with make_tracker(clock, logs, exporters=[exporter], node_overhead=1.25) as tracker:
+        train(tracker, clock, 5, gap_s=3.0)
+    last = [e for e in exporter.events if isinstance(e, RowWritten)][-1]
+    assert last.kind is RowKind.TAIL and math.isclose(last.of_run.energy_kwh, tracker.summary.energy_kwh)
+    assert last.of_run.duration_s == tracker.summary.duration_s == 65.0
+    assert isinstance(exporter, events.Exporter)
