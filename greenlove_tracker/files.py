@@ -58,7 +58,7 @@ def write_atomically(path: Path, data: bytes) -> None:
             file.flush()
             os.fsync(file.fileno())
         draft.replace(path)
-    except OSError:
+    except BaseException:  # Ctrl-C too
         draft.unlink(missing_ok=True)
         raise
 

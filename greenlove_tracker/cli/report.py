@@ -6,6 +6,7 @@ import json
 import os
 import shlex
 import shutil
+import signal
 import sys
 import time
 from pathlib import Path
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from greenlove_tracker.logs.problems import Problem
 
 _MAX_PROBLEMS = 20
-_BY_CTRL_C = 130  # as a shell ends: 128 and the number of SIGINT
+_BY_CTRL_C, _BY_SIGTERM = 130, 143  # as a shell ends: 128 and the number of the signal
 
 
 @cli.command(short_help="Show what is running now.")
@@ -170,14 +171,29 @@ def import_logs(ctx: click.Context, directory: str, by: str) -> None:
     default=None,
     help="of model-card, sci, ai-act: refuse where anything is unknown of a run that crashed, too",
 )
-def report(log_dir: str | None, output: str | None, style: str, **options: Any) -> None:
-    """Write a report of one run or of a whole directory: PDF, HTML page, Markdown, or what others ask for."""
+@click.option("--follow", is_flag=True, help="rewrite an HTML page while a run goes on; the page loads itself anew")
+@click.option("--every", type=click.FloatRange(min=0.1), help="with --follow: seconds between two pages; default 5")
+def report(
+    log_dir: str | None, output: str | None, style: str, follow: bool, every: float | None, **options: Any
+) -> None:
+    """Write a report of one run or of a whole directory: PDF, HTML page, Markdown, or what others ask for.
+
+    With --follow the page of one run is rewritten until the run has ended: of the one that LOG_DIR is, or the newest in
+    it that goes on, else the next one that begins.
+    """
     from greenlove_tracker.files import write_report
     from greenlove_tracker.report.build import checked_suffix, document, write_document
 
     period = {name: options.pop(name) for name in ("since", "until")}
     given = {name: value for name, value in options.items() if value is not None}
     _refuse_foreign_options(given, style)
+    if follow:
+        _follow(
+            log_dir, output, {"--format": style != "report", **{f"--{n}": v for n, v in period.items()}}, given, every
+        )
+        return
+    if every is not None:
+        raise UsageError("--every is of --follow: say that too")
     logs = logs_of(log_dir)
     if style == "report":
         path = output or "report.pdf"
@@ -195,6 +211,31 @@ def report(log_dir: str | None, output: str | None, style: str, **options: Any) 
         click.echo(text)
     else:
         click.echo(f"wrote {write_report(output, f'{text}{chr(10)}')}", err=True)
+
+
+def _follow(
+    log_dir: str | None, output: str | None, refused: dict[str, Any], given: Mapping[str, Any], every_s: float | None
+) -> None:
+    """Rewrite a page until its run has ended; SIGTERM ends it as Ctrl-C does, so that the page says so."""
+    from greenlove_tracker.logs.storage import place
+    from greenlove_tracker.report.follow import LiveReport
+
+    refused |= {"--page-size": given.get("page_size"), "--jobs": given.get("jobs")}
+    if names := [name for name, value in refused.items() if value]:
+        raise UsageError(f"--follow is of the page of one run: leave {' and '.join(names)} out")
+    path = output or "report.html"
+    if Path(path).suffix.lower() != ".html":
+        raise UsageError(f"--follow writes a page that loads itself anew: name {path} .html")
+    before = signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(_BY_SIGTERM))
+    page = LiveReport(
+        path, every_s=every_s or 5.0, factors=given.get("factors"), say=lambda text: click.echo(text, err=True)
+    )
+    try:
+        page.follow(place(load_settings().log_dir if log_dir is None else log_dir))
+    except KeyboardInterrupt:  # told of on the page; click would call it aborted, with code 1
+        raise SystemExit(_BY_CTRL_C) from None
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 _OPTIONS_OF = {

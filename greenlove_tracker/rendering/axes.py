@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 
+from greenlove_tracker.format import significant
 from greenlove_tracker.rendering.document import LineChart
 
 
@@ -33,6 +36,80 @@ def ticks_from_0(chart: LineChart) -> list[float]:
     highest = chart.highest * 1.02 or 1.0
     step = nice_ticks(0.0, highest)[1]
     return nice_ticks(0.0, step * math.ceil(highest / step))
+
+
+# -- What is shown of a chart where somebody points at it --
+
+MOST_STRETCHES = 120  # that can be pointed at; of more points, some stand together
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """A part of a chart's width that is pointed at, and what is said of it.
+
+    Attributes:
+        left: where it begins, and
+        right: ends, as shares of the width.
+        x: of its value, as a share of the width, and
+        y: as a share of the height; None where several points stand together, or several lines.
+        text: the numbers.
+    """
+
+    left: float
+    right: float
+    x: float
+    y: float | None
+    text: str
+
+
+def stretches(chart: LineChart) -> list[Stretch]:
+    """Return the parts of a chart from left to right; each says its point, or the range of the points in it.
+
+    Thinned lines keep the lowest and the highest of each two points, and so does a stretch of them.
+    """
+    x_low, x_high, y_high = min(chart.x_values), max(chart.x_values), ticks_from_0(chart)[-1]
+    span = x_high - x_low or 1.0
+    groups = _groups(chart)
+    centres = [(group[0] + group[-1]) / 2 for group in groups]
+    edges = [x_low, *((a[-1] + b[0]) / 2 for a, b in itertools.pairwise(groups)), x_high]
+    found = []
+    for group, centre, (left, right) in zip(groups, centres, itertools.pairwise(edges), strict=True):
+        values = [[y for x, y in line.points if group[0] <= x <= group[-1]] for line in chart.lines]
+        y = values[0][0] / y_high if len(values) == len(values[0]) == 1 else None
+        begin, end, x = ((value - x_low) / span for value in (left, right, centre))
+        found.append(Stretch(begin, end, x, y, _stretch_text(chart, group, values)))
+    return found
+
+
+def _groups(chart: LineChart) -> list[Sequence[float]]:
+    """Return the x values in groups, one each where they are few; pairs that were thinned together stay together."""
+    xs = sorted({x for line in chart.lines for x, _ in line.points})
+    if len(xs) <= MOST_STRETCHES:
+        return [[x] for x in xs]
+    size = 2 * -(-(len(xs) - 2) // (2 * MOST_STRETCHES))
+    inner = xs[1:-1]
+    groups = [inner[i : i + size] for i in range(0, len(inner), size)]
+    return [[xs[0], *groups[0]], *groups[1:-1], [*groups[-1], xs[-1]]]
+
+
+def _stretch_text(chart: LineChart, group: Sequence[float], values: Sequence[Sequence[float]]) -> str:
+    """Write a stretch: ``epoch: 3 · 1.86 s``, or ``epoch: 401 to 500 · 1.20 to 1.45 s``."""
+    where = " to ".join(dict.fromkeys(point_number(x) for x in (group[0], group[-1])))
+    named = [
+        f"{f'{line.name}: ' if line.name else ''}{_span_text(ys)} {chart.y_label}"
+        for line, ys in zip(chart.lines, values, strict=True)
+        if ys
+    ]
+    return f"{chart.x_label}: {where} · {' · '.join(named)}"
+
+
+def _span_text(values: Sequence[float]) -> str:
+    return " to ".join(dict.fromkeys(point_number(y) for y in (min(values), max(values))))
+
+
+def point_number(value: float) -> str:
+    """Write a number of a point: whole, or with three significant digits."""
+    return f"{value:,.0f}" if value.is_integer() else significant(value)
 
 
 MAX_POINTS = 500

@@ -84,14 +84,24 @@ class Table:
 
 
 @dataclass(frozen=True, slots=True)
+class Line:
+    """A line of a chart, with its name in the legend; one alone needs none."""
+
+    name: str
+    points: tuple[tuple[float, float], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class LineChart:
-    """One line over a number axis; the y axis begins at 0.
+    """A line over a number axis, or several; the y axis begins at 0.
 
     Attributes:
-        points: of the line, at least one.
+        points: of the first line, at least one, in ascending order of x.
         dots: single measurements beside it, each (x, y).
         band: of the line's uncertainty, each (x, lower, upper), in ascending order of x.
         level: a height that is marked across the chart, with its name.
+        name: of the first line, where there are others.
+        others: further lines.
     """
 
     title: str
@@ -101,23 +111,31 @@ class LineChart:
     dots: tuple[tuple[float, float], ...] = ()
     band: tuple[tuple[float, float, float], ...] = ()
     level: tuple[float, str] | None = None
+    name: str = ""
+    others: tuple[Line, ...] = ()
+
+    @property
+    def lines(self) -> tuple[Line, ...]:
+        """All lines."""
+        return (Line(self.name, self.points), *self.others)
 
     @property
     def x_values(self) -> tuple[float, ...]:
         """The x of everything drawn."""
-        return tuple(values[0] for values in (*self.points, *self.dots, *self.band))
+        of_others = (point for line in self.others for point in line.points)
+        return tuple(values[0] for values in (*self.points, *of_others, *self.dots, *self.band))
 
     @property
     def highest(self) -> float:
         """The highest y of everything drawn."""
-        return max(
-            *(values[-1] for values in (*self.points, *self.dots, *self.band)), self.level[0] if self.level else 0
-        )
+        of_others = (point for line in self.others for point in line.points)
+        drawn = (*self.points, *of_others, *self.dots, *self.band)
+        return max(*(values[-1] for values in drawn), self.level[0] if self.level else 0)
 
     @property
     def is_by_epoch(self) -> bool:
-        """True where x is the number of an epoch."""
-        return self.x_label == "epoch"
+        """True where x is the number of an epoch, of the run or of a trial."""
+        return self.x_label.partition(" ")[0] == "epoch"
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,11 +40,13 @@ def _block(block: doc.Block) -> list[str]:
 
 
 def _line(chart: doc.LineChart) -> list[str]:
-    step = max(1, -(-len(chart.points) // _MOST_POINTS))
-    shown = chart.points[::step]
-    rows = [(f"{x:,.6g}", f"{y:,.4g}") for x, y in shown]
+    found = [dict(line.points) for line in chart.lines]
+    xs = sorted({x for points in found for x in points})
+    shown = xs[:: max(1, -(-len(xs) // _MOST_POINTS))]
+    rows = [(f"{x:,.6g}", *(f"{points[x]:,.4g}" if x in points else "" for points in found)) for x in shown]
+    heads = [in_markdown(f"{line.name}, {chart.y_label}" if line.name else chart.y_label) for line in chart.lines]
     title = f"**{in_markdown(chart.title)}**" + (f" ({in_markdown(chart.level[1])})" if chart.level else "")
-    return [title, _table((in_markdown(chart.x_label), in_markdown(chart.y_label)), rows, (0, 1))]
+    return [title, _table((in_markdown(chart.x_label), *heads), rows, range(len(heads) + 1))]
 
 
 def _table(heads: Sequence[str], rows: Sequence[Sequence[str]], numbers: Sequence[int]) -> str:

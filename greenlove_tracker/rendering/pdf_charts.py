@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 from xml.sax.saxutils import escape
@@ -72,6 +73,14 @@ _Anchor = Literal["start", "middle", "end"]
 
 _MAX_DOTS = 40  # of points that are marked one by one
 
+_LINE_STYLES: tuple[tuple[Color, tuple[float, ...]], ...] = (
+    (GREEN, ()),
+    (INK, (5, 3)),
+    (GREY, ()),
+    (GREEN, (1.5, 2)),
+    (INK, (6, 2, 1.5, 2)),
+)
+
 
 @dataclass(frozen=True, slots=True)
 class _Axis:
@@ -134,13 +143,27 @@ def line_chart(chart: LineChart, width_pt: float) -> Drawing:
         across.strokeDashArray = [3, 2]
         drawing.add(across)
         drawing.add(_text(chart.level[1], x.end_pt, y.end_pt + 10, "end", ink=INK))
-    spots = [(x.at(px), y.at(py)) for px, py in chart.points]
-    drawing.add(PolyLine([v for spot in spots for v in spot], strokeColor=GREEN, strokeWidth=1.2, strokeLineJoin=1))
-    for spot in spots if chart.is_by_epoch and len(spots) <= _MAX_DOTS else ():
-        drawing.add(Circle(*spot, 1.7, fillColor=GREEN, strokeColor=None))
+    legend_pt = x.start_pt
+    for number, line in enumerate(chart.lines):
+        ink, dashes = _LINE_STYLES[number % len(_LINE_STYLES)]
+        spots = [(x.at(px), y.at(py)) for px, py in line.points]
+        drawing.add(_line([v for spot in spots for v in spot], ink, dashes))
+        for spot in spots if chart.is_by_epoch and len(spots) <= _MAX_DOTS else ():
+            drawing.add(Circle(*spot, 1.7, fillColor=ink, strokeColor=None))
+        if chart.others:
+            drawing.add(_line([legend_pt, 4.6, legend_pt + 16, 4.6], ink, dashes))
+            drawing.add(_text(line.name, legend_pt + 20, 2))
+            legend_pt += 34 + text_width_pt(line.name, REGULAR, _SIZE_PT)
     for px, py in chart.dots:
         drawing.add(Circle(x.at(px), y.at(py), 1.7, fillColor=WHITE, strokeColor=GREY, strokeWidth=0.7))
     return drawing
+
+
+def _line(ends_pt: Sequence[float], ink: Color, dashes: Sequence[float]) -> PolyLine:
+    line = PolyLine(list(ends_pt), strokeColor=ink, strokeWidth=1.2, strokeLineJoin=1)
+    if dashes:
+        line.strokeDashArray = list(dashes)
+    return line
 
 
 def bar_chart(chart: BarChart, width_pt: float) -> Drawing:

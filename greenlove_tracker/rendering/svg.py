@@ -9,14 +9,15 @@ from collections.abc import Sequence
 
 from markupsafe import Markup, escape
 
-from greenlove_tracker.format import plural, significant
-from greenlove_tracker.rendering.axes import nice_ticks, tick_labels, ticks_from_0
+from greenlove_tracker.format import plural
+from greenlove_tracker.rendering.axes import nice_ticks, point_number, stretches, tick_labels, ticks_from_0
 from greenlove_tracker.rendering.document import Bar, BarChart, BarStyle, LineChart
 
 _TOP_PX, _PLOT_PX, _HEIGHT_PX = 24.0, 124.0, 188.0
 _BAR_PX = 16.0
 _CHARACTER_PX = 7.0  # of a tick's label; a little more than any common font takes
 _MAX_DOTS = 40  # of points that are marked one by one
+N_LINE_STYLES = 5  # that differ without colour; further lines begin anew
 _LEAST_PERCENT = 0.3  # of a bar, so that it can be seen
 
 
@@ -47,7 +48,7 @@ def definitions() -> Markup:
 
 
 def line_chart(chart: LineChart, chart_id: str) -> Markup:
-    """Draw a line over a number axis, the y axis from 0; every point shows its numbers under the pointer."""
+    """Draw lines over a number axis, the y axis from 0; what is said of their points lies over it (``points``)."""
     x_low, x_high = min(chart.x_values), max(chart.x_values)
     y_ticks = ticks_from_0(chart)
     y_high = y_ticks[-1]
@@ -55,10 +56,10 @@ def line_chart(chart: LineChart, chart_id: str) -> Markup:
     def spot(x: float, y: float) -> tuple[float, float]:
         return (x - x_low) / (x_high - x_low or 1.0) * 100, _TOP_PX + _PLOT_PX * (1 - y / y_high)
 
-    spots = [spot(x, y) for x, y in chart.points]
+    lines = [[spot(x, y) for x, y in line.points] for line in chart.lines]
     band = [spot(x, low) for x, low, _ in chart.band] + [spot(x, high) for x, _, high in reversed(chart.band)]
     labels = tick_labels(y_ticks)
-    left_px = 12 + _CHARACTER_PX * max(map(len, labels))
+    left_px = _left_px(labels)
     x_ticks = nice_ticks(x_low, x_high, 6, only_whole=chart.is_by_epoch)
     return element(
         "svg",
@@ -68,16 +69,45 @@ def line_chart(chart: LineChart, chart_id: str) -> Markup:
         *(_x_tick(spot(t, 0.0)[0], label) for t, label in zip(x_ticks, tick_labels(x_ticks), strict=True)),
         element("text", chart.y_label, x=-left_px, y=12),
         element("text", chart.x_label, x="100%", y=_HEIGHT_PX - 6, class_="end"),
-        _stretched(*([_shape("polygon", band)] if band else []), _shape("polyline", spots)),
+        _stretched(
+            *([_shape("polygon", band)] if band else []),
+            *(_shape("polyline", spots, i) for i, spots in enumerate(lines)),
+        ),
         *([] if chart.level is None else [_level(1 - chart.level[0] / y_high, chart.level[1])]),
-        *_dots(chart, spots),
+        *(dot for i, spots in enumerate(lines) for dot in _dots(chart, spots, i)),
         *_measured(chart, [spot(x, y) for x, y in chart.dots]),
         class_="line-chart",
         role="img",
         height=_HEIGHT_PX,
-        style=f"--left:{left_px:.0f}px",
         aria_labelledby=f"{chart_id}-title",
         aria_describedby=f"{chart_id}-desc",
+    )
+
+
+def _left_px(labels: Sequence[str]) -> float:
+    return 12 + _CHARACTER_PX * max(map(len, labels))
+
+
+def margin(chart: LineChart) -> Markup:
+    """Return the room that the labels of the y axis take, for the element around a chart."""
+    left_px = _left_px(tick_labels(ticks_from_0(chart)))
+    return Markup(f"--left:{left_px:.0f}px")  # noqa: S704  # a number
+
+
+def points(chart: LineChart, group: str) -> Markup:
+    """Return what can be pointed at, touched, or reached by Tab and the arrow keys: radio buttons of one group.
+
+    Each lies over its part of the chart, unseen, and shows its numbers while it has the pointer or the focus.
+    """
+    return Markup().join(
+        element(
+            "label",
+            Markup(f'<input type="radio" name="{escape(group)}">'),  # noqa: S704  # it has no end tag
+            *([] if part.y is None else [element("i", style=f"top:{_TOP_PX + _PLOT_PX * (1 - part.y):.1f}px")]),
+            element("span", part.text),
+            style=f"--l:{part.left:.2%};--w:{part.right - part.left:.2%};--x:{part.x:.2%}",
+        )
+        for part in stretches(chart)
     )
 
 
@@ -100,8 +130,19 @@ def _level(share: float, name: str) -> Markup:
     return line + element("text", name, x="100%", y=12, class_="end level-name")
 
 
-def _shape(name: str, spots: Sequence[tuple[float, float]]) -> Markup:
-    return element(name, points=" ".join(f"{x * 10:.1f},{y:.1f}" for x, y in spots))
+def _shape(name: str, spots: Sequence[tuple[float, float]], number: int = 0) -> Markup:
+    look = {"class_": _line_class(number)} if number else {}
+    return element(name, points=" ".join(f"{x * 10:.1f},{y:.1f}" for x, y in spots), **look)
+
+
+def _line_class(number: int) -> str:
+    return f"line-{number % N_LINE_STYLES}"
+
+
+def line_swatch(number: int) -> Markup:
+    """Draw a piece of a line in its style, for the legend."""
+    line = element("polyline", points="0,5 26,5", class_=_line_class(number))
+    return element("svg", line, class_="swatch", width=26, height=10, aria_hidden="true")
 
 
 def _stretched(*shapes: Markup) -> Markup:
@@ -116,13 +157,12 @@ def _stretched(*shapes: Markup) -> Markup:
     )
 
 
-def _dots(chart: LineChart, spots: Sequence[tuple[float, float]]) -> list[Markup]:
-    """Draw a place to point at for each point; few epochs are marked one by one."""
-    style = "dot" if chart.is_by_epoch and len(spots) <= _MAX_DOTS else "spot"
-    return [
-        element("circle", element("title", _point_text(chart, x, y)), cx=f"{left:.2f}%", cy=top, r=2.6, class_=style)
-        for (x, y), (left, top) in zip(chart.points, spots, strict=True)
-    ]
+def _dots(chart: LineChart, spots: Sequence[tuple[float, float]], number: int) -> list[Markup]:
+    """Mark few epochs one by one."""
+    if not chart.is_by_epoch or len(spots) > _MAX_DOTS:
+        return []
+    style = f"dot dot-{number % N_LINE_STYLES}" if number else "dot"
+    return [element("circle", cx=f"{left:.2f}%", cy=top, r=2.6, class_=style) for left, top in spots]
 
 
 def _measured(chart: LineChart, spots: Sequence[tuple[float, float]]) -> list[Markup]:
@@ -134,25 +174,25 @@ def _measured(chart: LineChart, spots: Sequence[tuple[float, float]]) -> list[Ma
 
 
 def _point_text(chart: LineChart, x: float, y: float) -> str:
-    return f"{chart.x_label}: {_number(x)} · {_number(y)} {chart.y_label}"
-
-
-def _number(value: float) -> str:
-    return f"{value:,.0f}" if value.is_integer() else significant(value)
+    return f"{chart.x_label}: {point_number(x)} · {point_number(y)} {chart.y_label}"
 
 
 def _description(chart: LineChart) -> str:
+    if chart.others:
+        ends = "; ".join(f"{line.name} ends at {point_number(line.points[-1][1])}" for line in chart.lines)
+        return f"{plural(len(chart.lines), 'line')} over {chart.x_label}. In {chart.y_label}: {ends}."
     values = [y for _, y in chart.points]
     (x_first, _), (x_last, y_last) = chart.points[0], chart.points[-1]
     besides = [f" With {plural(len(chart.dots), 'single measurement')}."] if chart.dots else []
     if chart.band:
         _, low, high = chart.band[-1]
-        besides.append(f" The band around it ends at {_number(low)} to {_number(high)}.")
+        besides.append(f" The band around it ends at {point_number(low)} to {point_number(high)}.")
     if chart.level:
         besides.append(f" Marked across: {chart.level[1]}.")
+    lowest, highest, last = (point_number(value) for value in (min(values), max(values), y_last))
     return (
-        f"A line over {chart.x_label}, from {_number(x_first)} to {_number(x_last)}. In {chart.y_label}: "
-        f"lowest {_number(min(values))}, highest {_number(max(values))}, last {_number(y_last)}.{''.join(besides)}"
+        f"A line over {chart.x_label}, from {point_number(x_first)} to {point_number(x_last)}. In {chart.y_label}: "
+        f"lowest {lowest}, highest {highest}, last {last}.{''.join(besides)}"
     )
 
 

@@ -12,6 +12,8 @@ from greenlove_tracker.forecasting import Estimate
 from greenlove_tracker.logs.run import SILENT_AFTER_S, Run
 from greenlove_tracker.logs.totals import metered_intervals
 from greenlove_tracker.records import Flag, Row, RunStatus
+from greenlove_tracker.rendering import document as doc
+from greenlove_tracker.report import wording
 from greenlove_tracker.units import w_from_kwh_s
 
 _POWER_OVER_S = 10.0  # the latest rows are taken together up to this: a counter needs some 100 ms for a new value
@@ -68,6 +70,36 @@ def progress_of(run: Run, now_utc_s: float) -> RunProgress:
         is_overdue=is_overdue,
         power_w=_latest_power_w(run) if is_running and silent_s <= SILENT_AFTER_S else None,
     )
+
+
+def progress_blocks(run: Run) -> tuple[doc.Block, ...]:
+    """Return how far a run that goes on was when it last wrote: what is done, left, and drawn; nothing of any other."""
+    if run.summary.status != RunStatus.RUNNING or run.is_exploration:
+        return ()
+    progress = progress_of(run, run.written_s)
+    elapsed = f"{fmt.duration(progress.elapsed_s)} so far"
+    if progress.share is None:
+        done = doc.KeyFigure("done", wording.progress(run), (elapsed,))
+    else:
+        done = doc.KeyFigure("done", f"{progress.share:.0%}", (wording.progress(run), elapsed))
+    return (doc.KeyFigures((done, _left_figure(run, progress), _power_figure(progress))),)
+
+
+def _left_figure(run: Run, progress: RunProgress) -> doc.KeyFigure:
+    whole, left = progress.whole, progress.left
+    if whole is None or left is None:
+        if progress.is_overdue:
+            said = run.forecasts[-1].estimates["duration_s"]
+            return doc.KeyFigure("left", "overdue", (f"forecast {fmt.interval(said, fmt.duration)}",))
+        return doc.KeyFigure("left", fmt.UNKNOWN, ("no forecast yet, or no plan to forecast",))
+    interval = f"{left.level:.0%} interval {fmt.bounds(left, fmt.duration, ' to ')}" if left.has_interval else ""
+    how = (interval, f"of {fmt.duration(whole.point)} in all, forecast")
+    return doc.KeyFigure("left", fmt.duration(left.point), tuple(filter(None, how)))
+
+
+def _power_figure(progress: RunProgress) -> doc.KeyFigure:
+    how = "mean of the latest rows, before PUE" if progress.power_w is not None else "the latest rows were not metered"
+    return doc.KeyFigure("power", fmt.power(progress.power_w), (how,))
 
 
 def _since_start_s(run: Run, now_utc_s: float) -> float:

@@ -13,7 +13,7 @@ from greenlove_tracker.logs.forecasts import QUANTITIES, IssuedForecast, headlin
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.logs.totals import mean_w, metered_intervals
 from greenlove_tracker.logs.trials import EXPLORATIONS_DIR, plan_of
-from greenlove_tracker.records import COMPONENTS, Energy, Flag, Method
+from greenlove_tracker.records import COMPONENTS, Energy, Flag, Method, RunStatus
 from greenlove_tracker.rendering import document as doc
 from greenlove_tracker.rendering.axes import MAX_POINTS, Points, thinned
 from greenlove_tracker.report import wording
@@ -21,6 +21,7 @@ from greenlove_tracker.report.equivalents import equivalent_blocks
 from greenlove_tracker.report.method import method_blocks
 from greenlove_tracker.report.ranks import rank_blocks
 from greenlove_tracker.report.restated import restated_blocks
+from greenlove_tracker.report.run_progress import progress_blocks
 from greenlove_tracker.report.wording import ForecastOutcome, issued_after, outcome_of, unmetered_text
 from greenlove_tracker.units import GRAMS_PER_KG, gco2e_from_kwh, kwh_from_w_s, w_from_kwh_s
 
@@ -78,6 +79,7 @@ def run_document(run: Run, factors: str | os.PathLike[str] | None = None) -> doc
 
     explored = explored_blocks(run) if run.is_exploration else ()
     own: tuple[doc.Block, ...] = (
+        *progress_blocks(run),
         doc.KeyFigures(key_figures(run)),
         doc.Paragraph(wording.measured_sentence(run) + "."),
         *(doc.Paragraph(text) for text in wording.warnings(run)),
@@ -278,7 +280,8 @@ def forecast_blocks(run: Run) -> tuple[doc.Block, ...]:
     )
     issued = f"The forecast {issued_after(of_time.issued)}, {fmt.duration(of_time.issued.elapsed_s)} after the start"
     chosen = "the first at a tenth of the time or later that rests on more than one epoch, or the last there is"
-    latest = "the latest. The run has not done what was forecast"
+    is_over = run.summary.status != RunStatus.RUNNING
+    latest = "the latest. The run has not done what was forecast" if is_over else "the latest. The run goes on"
     text = f"{issued}: {chosen}." if of_time.scores else f"{issued}, {latest}."
     return (
         doc.Heading("Forecast and outcome"),
