@@ -31,6 +31,7 @@ _QUANTITIES = {"time": "duration_s", "energy": "energy_kwh", "co2e": "emissions_
     help="the quantity to show",
 )
 @click.option("--runs", "n_runs", type=click.IntRange(min=1), help="what so many runs like the finished ones will take")
+@click.option("--project", "of_project", metavar="NAME", help="of this project's runs alone; with --runs")
 @click.option("--epochs", type=click.IntRange(min=1), help="forecast an exploration again, for so many epochs")
 @click.option("--samples", type=click.IntRange(min=1), help="forecast an exploration again, for so many samples")
 @click.option("--steps", type=click.IntRange(min=1), help="forecast an exploration again, for so many steps")
@@ -41,6 +42,7 @@ def forecast(
     log_dir: str | None,
     quantity: str,
     n_runs: int | None,
+    of_project: str | None,
     epochs: int | None,
     samples: int | None,
     steps: int | None,
@@ -53,11 +55,14 @@ def forecast(
     \b
     greenlove forecast                     every run's forecast beside its outcome
     greenlove forecast --runs 200          what 200 runs like the finished ones will take
+    greenlove forecast --runs 200 --project sweep   … like those of one project
     greenlove forecast --epochs 300        the last exploration, forecast again; nothing is run
     greenlove forecast --hours 24          does that, or the run that is not done yet, fit a day?
     """  # noqa: D301  # click wants the backspace itself
     if as_json and as_csv:
         raise UsageError("--json and --csv: choose one")
+    if of_project is not None and n_runs is None:
+        raise UsageError("--project says whose runs --runs N goes by: give --runs too")
     limit = time_limit(load_settings({"max_hours": max_hours}), time.time())  # not of this job: it is another training
     limit_s = None if limit is None else limit.limit_s
     hours_s = None if max_hours is None else max_hours * SECONDS_PER_HOUR
@@ -68,7 +73,7 @@ def forecast(
             raise UsageError("--runs gives text or --json")
         if max_hours is not None:
             raise UsageError("--runs sums the time of all runs, whichever machines they are on: leave --hours out")
-        click.echo(sweep_text(logs_of(log_dir), n_runs, as_json=as_json))
+        click.echo(sweep_text(logs_of(log_dir), n_runs, as_json=as_json, project=of_project))
     elif hours_s is not None and is_of_exploration(logs := logs_of(log_dir), hours_s):
         click.echo(exploration_text(logs, None, None, None, limit_s))
     else:
@@ -153,8 +158,14 @@ def exploration_text(
     return forecast_screen(forecast, run.trials, time.time(), fit)
 
 
-def sweep_text(logs: Logs, n_runs: int, *, as_json: bool) -> str:
+def sweep_text(logs: Logs, n_runs: int, *, as_json: bool, project: str | None = None) -> str:
     """Return what ``n_runs`` runs like the finished ones of a log directory will take.
+
+    Args:
+        logs: of a directory.
+        n_runs: that will be made.
+        as_json: and not as a screen.
+        project: whose runs are gone by; None: all.
 
     Raises:
         UsageError: where none is finished.
@@ -163,10 +174,17 @@ def sweep_text(logs: Logs, n_runs: int, *, as_json: bool) -> str:
     from greenlove_tracker.logs.forecasts import QUANTITIES
     from greenlove_tracker.report.screens import sweep_screen
 
-    runs = (run for run in logs.readable() if run.is_complete)
-    finished = [[getattr(run.summary, quantity) for quantity in QUANTITIES] for run in runs]
+    projects, finished = set(), []
+    for run in logs.readable():
+        projects.add(run.summary.project)
+        if run.is_complete and project in (None, run.summary.project):
+            finished.append([getattr(run.summary, quantity) for quantity in QUANTITIES])
+    if project is not None and project not in projects:
+        named = ", ".join(sorted(name for name in projects if name)) or "none with a name"
+        raise UsageError(f"{logs.path} has no run of the project {project}: its projects are {named}")
     if not finished:
-        raise UsageError(f"{logs.path} has no finished run to go by: let one run to its end, then ask again")
+        which = "no finished run" if project is None else f"no finished run of the project {project}"
+        raise UsageError(f"{logs.path} has {which} to go by: let one run to its end, then ask again")
     outcomes = dict(zip(QUANTITIES, zip(*finished, strict=True), strict=True))
     n_unknown = {quantity: values.count(None) for quantity, values in outcomes.items()}
     totals = {  # those that are known may be of another kind than those that are not
@@ -175,7 +193,14 @@ def sweep_text(logs: Logs, n_runs: int, *, as_json: bool) -> str:
     }
     warnings = [str(warning) for warning in sweep_warnings(len(finished))]
     if not as_json:
-        return sweep_screen(n_runs, totals, n_unknown, len(finished), warnings)
+        return sweep_screen(n_runs, totals, n_unknown, len(finished), warnings, project)
     estimates = {quantity: estimate and asdict(estimate) for quantity, estimate in totals.items()}
-    found = {"runs": n_runs, "seen": len(finished), "totals": estimates, "unknown": n_unknown, "warnings": warnings}
+    found = {
+        "runs": n_runs,
+        "project": project,
+        "seen": len(finished),
+        "totals": estimates,
+        "unknown": n_unknown,
+        "warnings": warnings,
+    }
     return json.dumps(found, indent=2)

@@ -23,7 +23,17 @@ from greenlove_tracker.logs.problems import Problem, ProblemLog
 from greenlove_tracker.logs.spans import SPAN_COLUMNS, SpanRow, SpanSummary, span_from_cells, summarise_spans
 from greenlove_tracker.logs.storage import LogFile, LogPath, file_in, modified_s, names
 from greenlove_tracker.logs.trials import ExplorationRecord
-from greenlove_tracker.records import EpochRecord, Factor, Field, Flag, MetricSummary, Row, RunStatus, RunSummary
+from greenlove_tracker.records import (
+    EpochRecord,
+    Factor,
+    Field,
+    Flag,
+    MetricSummary,
+    Row,
+    RowKind,
+    RunStatus,
+    RunSummary,
+)
 from greenlove_tracker.shadowing import only_libraries
 
 if TYPE_CHECKING:
@@ -390,6 +400,17 @@ class Run(RunFiles):
     def has_processes(self) -> bool:
         """True where processes that the run started wrote rows of their own into it."""
         return bool(self._joined)
+
+    @cached_property
+    def cut_off_ranks(self) -> Sequence[int]:
+        """The ranks of a job that ended without a word, as where they were killed; none that may still be running."""
+        others = [rank for rank in self.rows if rank and rank not in self._joined]
+        found = []
+        for rank in [rank for rank in others if all(row.kind is not RowKind.TAIL for row in self.rows[rank])]:
+            fields = Fields(self._read_fields(f"run-{rank}.csv") if f"run-{rank}.csv" in self._names else [])
+            if not _is_running(fields.text("host"), fields.text("pid"), self._written_s()):
+                found.append(rank)
+        return found
 
     # -- epochs-<rank>.csv --
 

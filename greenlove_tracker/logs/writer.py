@@ -320,7 +320,7 @@ class RunWriter:
         self.unwritten.clear()
         self.sync()
         if summary is not None:
-            lines = log_lines([schema.RUN_COLUMNS, *_field_cells(schema.summary_fields(summary))])
+            lines = _summary_lines(summary)
             self._summary = {schema.SUMMARY_FILE: lines}
             self._guarded(schema.SUMMARY_FILE, lambda: write_atomically(self.run_dir / schema.SUMMARY_FILE, lines))
 
@@ -332,6 +332,23 @@ class RunWriter:
             if not self._has_reported:
                 self._has_reported = True
                 self._on_error(error)
+
+
+def write_summary(run_dir: Path, summary: RunSummary) -> bool:
+    """Write the totals of a run in place of those that are there; False where they are the same.
+
+    Raises:
+        OSError: where the disk does not take it.
+    """
+    path, lines = run_dir / schema.SUMMARY_FILE, _summary_lines(summary)
+    if path.read_bytes() == lines:
+        return False
+    write_atomically(path, lines)
+    return True
+
+
+def _summary_lines(summary: RunSummary) -> bytes:
+    return log_lines([schema.RUN_COLUMNS, *_field_cells(schema.summary_fields(summary))])
 
 
 def _free_stream(run_dir: Path, rank: int | str) -> int | str:

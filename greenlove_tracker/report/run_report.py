@@ -360,8 +360,7 @@ def _time_figure(run: Run) -> doc.KeyFigure:
         parts[0] += f", and {fmt.duration(rest_s)} predicted by carbontracker for epochs that it did not monitor"
     elif summary.between_s > 0:
         parts[0] += f", and {fmt.duration(summary.between_s)} outside epochs (loading, validation, saving)"
-    if summary.n_ranks > 1:
-        parts.append(f"the slowest of {summary.n_ranks} ranks")
+    parts += filter(None, [wording.ranks_text(run)])
     return doc.KeyFigure("time", fmt.duration(summary.duration_s), tuple(parts))
 
 

@@ -234,6 +234,7 @@ def sweep_screen(
     n_unknown: Mapping[str, int],
     n_observed: int,
     warnings: Sequence[str],
+    project: str | None = None,
 ) -> str:
     """Return the forecast of a sweep of ``n_runs``.
 
@@ -243,8 +244,10 @@ def sweep_screen(
         n_unknown: by quantity, runs of the log of which it is not known.
         n_observed: runs of the log.
         warnings: of the forecast.
+        project: whose runs were gone by; None: all of the log.
     """
-    lines = [f"{n_runs:,} runs like the {fmt.plural(n_observed, 'run')} of this log", ""]
+    whose = "this log" if project is None else f"the project {project}"
+    lines = [f"{n_runs:,} runs like the {fmt.plural(n_observed, 'run')} of {whose}", ""]
     for quantity in QUANTITIES:
         estimate, (name, text) = totals[quantity], fmt.QUANTITIES[quantity]
         if estimate is None:

@@ -300,10 +300,30 @@ def warnings(run: Run) -> tuple[str, ...]:
         found.insert(0, f"{what[run.text('meter')]}: the energy is not this machine's.")
     if not run.has_summary:
         found.append("No summary was written: the totals are added up from the rows.")
+    if cut_off := run.cut_off_ranks:
+        which = f"Rank {cut_off[0]}" if len(cut_off) == 1 else f"{len(cut_off):,} of {run.summary.n_ranks:,} ranks"
+        found.append(f"{which} recorded no end, as where a process is killed: what it did last is in no figure.")
     if run.problems:
         left_out = "is left out" if len(run.problems) == 1 else "are left out"
         found.append(f"{fmt.plural(len(run.problems), 'part')} of the log could not be read and {left_out}.")
     return tuple(found)
+
+
+def ranks_text(run: Run) -> str:
+    """Say which rank the time is of, and how the epochs of the ranks differ; empty for a single one."""
+    if run.summary.n_ranks < 2:
+        return ""
+    means_s = {}
+    for rank in run.rows:
+        durations_s = [epoch.duration_s for epoch in run.epochs_of(rank) if epoch.is_complete]
+        if durations_s:
+            means_s[rank] = sum(durations_s) / len(durations_s)
+    text = f"the slowest of {run.summary.n_ranks:,} ranks"
+    if len(means_s) < 2:
+        return text
+    quickest, slowest = min(means_s, key=means_s.__getitem__), max(means_s, key=means_s.__getitem__)
+    span = f"{fmt.duration(means_s[quickest])} (rank {quickest}) to {fmt.duration(means_s[slowest])} (rank {slowest})"
+    return f"{text}, whose mean epochs are {span}"
 
 
 def unmetered_text(run: Run) -> str:

@@ -610,6 +610,7 @@ class Session:
         self.summary = self._summarise(status, exit_code)
         if not self.writer.close(self.summary if state.is_leading else None):
             state.warn_once.log_incomplete(state.run_dir, self.writer.unwritten)
+        self._settle_summary()
         self._status.clear()
         self._meter_starter.release()
 
@@ -626,22 +627,50 @@ class Session:
     def _summarise(self, status: RunStatus, exit_code: int | None) -> RunSummary:
         state = self.state
         ending = totals.Ending(status, exit_code, writer.timestamp(state.clock.utc_s()))
-        summary = totals.summarise(state.factors, {state.ranks.rank: self.rows}, ending, gpu_count=state.gpu_count)
-        summary = replace(summary, metrics=self.metrics.summaries)
-        if state.mode.is_job and state.is_leading:
-            return self._with_processes(summary, ending)
-        return replace(summary, n_ranks=max(1, state.ranks.world_size or torch_group()[1]))
+        own = totals.summarise(state.factors, {state.ranks.rank: self.rows}, ending, gpu_count=state.gpu_count)
+        own = replace(own, n_ranks=max(1, self._world_size), metrics=self.metrics.summaries)
+        if state.is_leading and (state.mode.is_job or self._world_size > 1) and not self.writer.unwritten:
+            return self._with_processes(own, ending)
+        return own
+
+    @property
+    def _world_size(self) -> int:
+        return self.state.ranks.world_size or torch_group()[1]
 
     def _with_processes(self, own: RunSummary, ending: totals.Ending) -> RunSummary:
-        """Return the totals of a job with the epochs that processes it started wrote into its directory."""
+        """Return the totals of all ranks, or of a job with what processes it started wrote into its directory."""
         from greenlove_tracker.logs.run import Run
 
         run = Run(self.run_dir)
         try:
-            return run.added_up(ending, is_closed=True) if run.has_processes else own
+            if not run.has_processes and len(run.rows) < 2:  # this rank's alone
+                return own
+            return self._of_all_ranks(run.added_up(ending, is_closed=True))
         except (GreenloveError, OSError, ValueError, ArithmeticError) as error:
             self.state.warn_once.internal_error("processes", error)
             return own
+
+    def _settle_summary(self) -> None:
+        """Write the totals of all ranks where they have changed: whichever rank ends last leaves them right.
+
+        Each rank looks again after what it wrote. So the last of them to write has seen the rows of all that ended
+        before, and every one that ends later finds a summary to write anew.
+        """
+        state = self.state
+        if state.is_part_of_other or self._world_size <= 1 or self.writer.unwritten:
+            return
+        from greenlove_tracker.logs.run import Run
+
+        try:
+            for _ in range(self._world_size):
+                run = Run(self.run_dir)
+                if not run.has_summary or not writer.write_summary(self.run_dir, self._of_all_ranks(run.added_up())):
+                    return  # the first rank has not ended and will add us up; or all is there
+        except (GreenloveError, OSError, ValueError, ArithmeticError) as error:
+            state.warn_once.internal_error("summary", error)
+
+    def _of_all_ranks(self, summary: RunSummary) -> RunSummary:
+        return replace(summary, n_ranks=max(summary.n_ranks, self._world_size))
 
     def show_final_screen(self, next_command: str = "", exit_code: int | None = None) -> None:
         """Print the final screen of the closed run; a failure to do so is logged, and nothing more.
