@@ -21,9 +21,12 @@ PACKAGE = "greenlove_tracker"
 ROOT = Path(__file__).parents[1] / PACKAGE
 SMALL_LINES = 6  # a module up to this long is an empty __init__
 LEAST_LINES = 80  # a module below it with a single importer belongs into its importer
-IN_EACH_FRAMEWORK = {"GreenloveCallback"}  # what a user writes whatever the framework: its module tells which one
+IN_EACH_FRAMEWORK = {
+    "GreenloveCallback",
+    "AutomaticCallback",
+}  # what a user writes whatever the framework: its module tells which one
 LIMITS = {
-    "modules": 175,  # docs/decisions/0014-a-module-for-each-framework.md
+    "modules": 180,  # docs/decisions/0014-a-module-for-each-framework.md
     "own imports, % of lines": 3.5,
     "modules under 80 lines with one importer": 10,
     "class names that exist twice": 0,

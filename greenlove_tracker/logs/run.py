@@ -408,7 +408,7 @@ class Run(RunFiles):
         found = []
         for rank in [rank for rank in others if all(row.kind is not RowKind.TAIL for row in self.rows[rank])]:
             fields = Fields(self._read_fields(f"run-{rank}.csv") if f"run-{rank}.csv" in self._names else [])
-            if not _is_running(fields.text("host"), fields.text("pid"), self._written_s()):
+            if not _is_running(fields.text("host"), fields.text("pid"), self.written_s):
                 found.append(rank)
         return found
 
