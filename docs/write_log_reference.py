@@ -10,7 +10,9 @@ from pathlib import Path
 
 from greenlove_tracker.logs import schema
 from greenlove_tracker.logs.forecasts import FORECAST_COLUMNS
+from greenlove_tracker.logs.metrics import METRIC_COLUMNS
 from greenlove_tracker.logs.schema import EPOCH_COLUMNS, SCHEMA_VERSION, flat_columns
+from greenlove_tracker.logs.spans import SPAN_COLUMNS, SpanFlag
 from greenlove_tracker.records import Flag, Method, RowKind, RunStatus, RunSummary
 
 _COMPONENT = {"cpu": "CPU", "gpu": "all GPUs together", "ram": "memory"}
@@ -54,6 +56,32 @@ FORECASTS = {
     },
     "duration_p99_s": "the time that is exceeded with a probability of 1%",
     "warnings": "names of what makes the forecast worse, separated by spaces",
+}
+
+SPANS = {
+    "name": "of the span, as given to `track`",
+    "path": "the names of the spans that it lies in and its own, joined by ` > `; a span within itself lengthens no path",
+    "is_nested": "`yes` or `no`: it lies in another",
+    "calls": "that ended since the row before of this path: 0 where a span of over a minute goes on",
+    "failed": "of them, those that an exception ended",
+    "started_at": "UTC, ISO 8601: where the time of the row begins",
+    "duration_s": "time in the span, with that of the spans within it",
+    "own_s": "time without that of the spans within it: these add up, on several threads at once to more than the run",
+    "energy_kwh": "energy of `own_s`, the sum of the three that follow, as metered, before PUE: all rows add up to that "
+    "of all spans, each counted once; that of a span is the sum over its path and all that begin with it",
+    **{f"{c}_kwh": f"energy of {what}" for c, what in _COMPONENT.items()},
+    **{f"{c}_method": f"how the energy of {what} was obtained, see below" for c, what in _COMPONENT.items()},
+    "emissions_gco2e": "of that energy: × PUE × carbon intensity",
+    "flags": "what is to be known of the row, separated by spaces, see below",
+}
+
+METRICS = {
+    "logged_at": "UTC, ISO 8601",
+    "epoch": "that was open then, or the last one before; empty before the first",
+    "steps_done": "optimizer steps done by then",
+    "name": "of the metric",
+    "value": "as it was given; `nan`, `inf` and `-inf` too",
+    "higher_is_better": "`yes` or `no`, where `log_metric(higher_is_better=…)` said so; empty: the name tells, or nothing",
 }
 
 SUMMARY = {
@@ -152,13 +180,27 @@ def log_reference() -> str:
         *_table("run.csv: field, value, unit", "field", RUN),
         *_table("epochs-<rank>.csv", "column", {c: COLUMNS[c] for c in EPOCH_COLUMNS}),
         *_table("forecasts.csv: only where a forecast was made", "column", {c: FORECASTS[c] for c in FORECAST_COLUMNS}),
+        *_table("spans-<rank>.csv: only where `track` was used", "column", {c: SPANS[c] for c in SPAN_COLUMNS}),
+        *_table(
+            "metrics-<rank>.csv: only where a metric was logged", "column", {c: METRICS[c] for c in METRIC_COLUMNS}
+        ),
         *_table("summary.csv: field, value, unit", "field", {c: SUMMARY[c] for c in flat_columns(RunSummary)}),
+        "",
+        "Behind these each metric has six lines: `metric.<name>.last`, `.best` (empty where that is not known), `.lowest`, `.highest` (of the finite values), `.n_values` and `.higher_is_better`. Of one that several ranks",
+        "logged, those of the first of them.",
     ]
-    for title, names in (("kind", RowKind), ("…_method", Method), ("flags", Flag), ("status", RunStatus)):
-        parts += _table(f"Values of `{title}`", "value", {member.value: member.meaning for member in names})
+    values = {
+        "`kind`": RowKind,
+        "`…_method`": Method,
+        "`flags`": Flag,
+        "`flags` of spans": SpanFlag,
+        "`status`": RunStatus,
+    }
+    for title, names in values.items():
+        parts += _table(f"Values of {title}", "value", {member.value: member.meaning for member in names})
     parts += [
         "",
-        "A run of one process is three files, four where forecasts were made. Where there are more files of rows,",
+        "A run of one process is three files, and one more each where forecasts, spans or metrics were. Where there are more files of rows,",
         "totals are added up from them, and `summary.csv` is only what the first process knew.",
         "`epochs-command.csv` holds the totals of `greenlove run -- command`; trackers in it, and in processes that a",
         "script starts, write their epochs to `epochs-<n>.csv`, and `run-<n>.csv` says `role,joined`.",

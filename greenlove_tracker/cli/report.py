@@ -1,8 +1,9 @@
-"""``watch``, ``summary``, ``import``, ``report`` and ``doctor``: what is measured, was, and how it will be."""
+"""``watch``, ``summary``, ``import``, ``report``, ``export``, ``doctor``: what is measured, was, and how it will be."""
 
 from __future__ import annotations
 
 import json
+import math
 import os
 import shlex
 import shutil
@@ -22,6 +23,7 @@ from greenlove_tracker.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from greenlove_tracker.logs.aggregate import Aggregate
     from greenlove_tracker.logs.directory import Logs
     from greenlove_tracker.logs.problems import Problem
 
@@ -77,6 +79,7 @@ def watch(log_dir: str | None, once: bool, every: float) -> None:
 @click.option("--until", metavar="DATE", help="only runs begun before this UTC date")
 @json_option
 @csv_option
+@click.option("--metrics", is_flag=True, help="the runs with the best values of each metric instead, such as accuracy")
 @click.option("--ledger", is_flag=True, help="one line a run for an auditor, as CSV: period, factor, basis, scope")
 @click.option("--factors", metavar="FILE", help="with --ledger: a CSV of carbon intensities to restate the runs with")
 @click.option("--verify", is_flag=True, help="add the epochs up again, and name the runs whose totals differ")
@@ -89,7 +92,14 @@ def watch(log_dir: str | None, once: bool, every: float) -> None:
 )
 @click.option("--scheduler", metavar="ADDRESS", help="with --engine dask: one that runs already, tcp://host:8786")
 def summary(
-    log_dir: str | None, by: str, as_json: bool, as_csv: bool, ledger: bool, factors: str | None, **chosen: Any
+    log_dir: str | None,
+    by: str,
+    as_json: bool,
+    as_csv: bool,
+    metrics: bool,
+    ledger: bool,
+    factors: str | None,
+    **chosen: Any,
 ) -> None:
     """Add the runs of a log directory up: time, energy, CO2e and cost of each group."""
     from greenlove_tracker.logs.aggregate import aggregate
@@ -97,6 +107,8 @@ def summary(
     keys = tuple(key.strip() for key in by.split(",") if key.strip())
     if as_json + as_csv + ledger > 1:
         raise UsageError("--json, --csv and --ledger: choose one")
+    if metrics and (as_csv or ledger):
+        raise UsageError("--metrics is a table for people, or --json: leave --csv and --ledger out")
     if factors is not None and not ledger:
         raise UsageError("--factors restates the lines of a ledger: say --ledger too")
     added_up = aggregate(logs_of(log_dir, may_be_empty=as_json), **chosen)
@@ -106,7 +118,14 @@ def summary(
         click.echo(ledger_csv(entries(added_up.runs, () if factors is None else read_factors(factors))))
         _print_problems(added_up.problems)
         return
-    if as_json:
+    if metrics:
+        if as_json:
+            click.echo(json.dumps(_metrics_as_dict(added_up), indent=2))
+        else:
+            from greenlove_tracker.report.screens import metrics_table
+
+            click.echo(metrics_table(added_up))
+    elif as_json:
         rows = added_up.rows(*keys)
         problems = [str(problem) for problem in added_up.problems]
         click.echo(json.dumps({"groups": rows, "problems": problems}, indent=2))
@@ -117,6 +136,24 @@ def summary(
         from greenlove_tracker.report.screens import summary_table
 
         click.echo(summary_table(added_up, keys))
+
+
+def _metrics_as_dict(added_up: Aggregate) -> dict[str, Any]:
+    """Return the best runs of each metric; JSON has no number for a last value that was none: null."""
+    rows = []
+    for (name, is_higher), ranked in added_up.highlights.metrics.items():
+        runs = [
+            {
+                "run": item.run_id,
+                "best": item.best,
+                "last": item.last if math.isfinite(item.last) else None,
+                "energy_kwh": item.energy_kwh,
+                "kwh_per_point": item.kwh_per_point,
+            }
+            for item in ranked.items
+        ]
+        rows.append({"metric": name, "higher_is_better": is_higher, "n_runs": ranked.count, "best_runs": runs})
+    return {"metrics": rows, "problems": [str(problem) for problem in added_up.problems]}
 
 
 def _print_problems(problems: Sequence[Problem]) -> None:
@@ -269,6 +306,30 @@ def _declaration(style: str, logs: Logs, period: Mapping[str, Any], **asked: Any
         case "ai-act":
             return declarations.ai_act(added_up, needs_all=needs_all)
     return cite(added_up)
+
+
+@cli.command(short_help="Write every epoch as a row, for other programs.")
+@click.argument("log_dir", required=False)
+@click.option(
+    "-o",
+    "--output",
+    metavar="FILE",
+    default="epochs.json",
+    show_default=True,
+    help="the file to write: .json, .csv or .parquet",
+)
+def export(log_dir: str | None, output: str) -> None:
+    """Write every epoch of a run, or of all runs of a directory, as one row: JSON, CSV or Parquet."""
+    from greenlove_tracker.files import target_of, write_report
+    from greenlove_tracker.logs.export import checked_suffix, epoch_rows, exported
+
+    suffix = checked_suffix(output)
+    target_of(output)  # before everything is read
+    logs = logs_of(log_dir)
+    rows = epoch_rows(logs.readable())
+    written = write_report(output, exported(rows, suffix))
+    _print_problems(logs.problems)
+    click.echo(f"wrote {len(rows):,} {'row' if len(rows) == 1 else 'rows'} to {written}", err=True)
 
 
 @cli.command(short_help="Say what this machine can measure, and what to fix.")

@@ -8,15 +8,38 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
+from greenlove_tracker.logs.metrics import kwh_per_point
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.logs.sums import Contribution, ExactTotals, TopN
-from greenlove_tracker.records import Factor, RunStatus
+from greenlove_tracker.records import Factor, MetricSummary, RunStatus
 
 N_TOP = 25
 _N_INCOMPLETE = 25
 N_FACTORS = 200
+_N_RANKED = 10
+_MAX_METRICS = 500  # names of metrics that many runs have, in the order of the alphabet
 _N_ENERGIES = 11  # a sum of more is not written out
 INCOMPLETE = frozenset(RunStatus) - {RunStatus.FINISHED, RunStatus.EXITED}  # of the latter nobody said how
+
+
+class RankedMetric(NamedTuple):
+    """The best value of a metric in one run.
+
+    Attributes:
+        rank: less for a better one.
+        run_id: of the run.
+        best: the value.
+        last: the last value.
+        energy_kwh: of the run, PUE included.
+        kwh_per_point: of a score, as ``metrics.kwh_per_point`` defines it.
+    """
+
+    rank: float
+    run_id: str
+    best: float
+    last: float
+    energy_kwh: float | None
+    kwh_per_point: float | None
 
 
 class Notable(NamedTuple):
@@ -32,6 +55,7 @@ class Notable(NamedTuple):
     country: str
     day: str
     record: ForecastRecord
+    metrics: tuple[MetricSummary, ...]
 
 
 def notable(run: Run, added: Contribution) -> Notable:
@@ -48,6 +72,7 @@ def notable(run: Run, added: Contribution) -> Notable:
         country=run.text("country"),
         day=run.text("started_at")[:10],
         record=ForecastRecord.of(run),
+        metrics=summary.metrics,
     )
 
 
@@ -64,6 +89,7 @@ class Highlights:
         countries: two of them at most.
         days: the first and the last, as far as known.
         forecasts: how they came out.
+        metrics: by name of a metric and which of its values are better, the runs with the best ones.
     """
 
     top: TopN[tuple[float, str, ExactTotals]]
@@ -74,6 +100,7 @@ class Highlights:
     countries: tuple[str, ...]
     days: tuple[str, ...]
     forecasts: ForecastRecord
+    metrics: Mapping[tuple[str, bool], TopN[RankedMetric]]
 
     @classmethod
     def of(cls, runs: Sequence[Notable]) -> Highlights:
@@ -91,6 +118,7 @@ class Highlights:
             countries=_few({r.country for r in runs}),
             days=_ends({r.day for r in runs} - {""}),
             forecasts=ForecastRecord.merged(r.record for r in runs),
+            metrics=_ranked(runs),
         )
 
     @classmethod
@@ -106,6 +134,7 @@ class Highlights:
             countries=_few({country for p in parts for country in p.countries}),
             days=_ends({day for p in parts for day in p.days}),
             forecasts=ForecastRecord.merged(p.forecasts for p in parts),
+            metrics=_few_metrics(p.metrics for p in parts),
         )
 
 
@@ -118,6 +147,31 @@ def _first_met(met: Iterable[tuple[str, int, Factor]]) -> tuple[tuple[str, int, 
         first[factor] = min(first.get(factor, (run_id, i)), (run_id, i))
     found = sorted((run_id, i, factor.name, factor) for factor, (run_id, i) in first.items())
     return tuple((run_id, i, factor) for run_id, i, _, factor in found[:N_FACTORS])
+
+
+def _ranked(runs: Sequence[Notable]) -> Mapping[tuple[str, bool], TopN[RankedMetric]]:
+    found: dict[tuple[str, bool], list[RankedMetric]] = {}
+    for run in runs:
+        for metric in run.metrics:
+            best, is_higher = metric.best, metric.higher_is_better
+            if best is not None and is_higher is not None:
+                per_point = kwh_per_point(metric, run.energy_kwh)
+                ranked = RankedMetric(
+                    -best if is_higher else best, run.run_id, best, metric.last, run.energy_kwh, per_point
+                )
+                found.setdefault((metric.name, is_higher), []).append(ranked)
+    return _few_metrics([{key: TopN.of(_N_RANKED, ranked) for key, ranked in found.items()}])
+
+
+def _few_metrics(
+    parts: Iterable[Mapping[tuple[str, bool], TopN[RankedMetric]]],
+) -> Mapping[tuple[str, bool], TopN[RankedMetric]]:
+    """Merge what runs came to, of the first so many names: as few however the runs were split up."""
+    found: dict[tuple[str, bool], list[TopN[RankedMetric]]] = {}
+    for part in parts:
+        for key, ranked in part.items():
+            found.setdefault(key, []).append(ranked)
+    return {key: TopN.merged(found[key]) for key in sorted(found)[:_MAX_METRICS]}
 
 
 def _few(countries: set[str]) -> tuple[str, ...]:

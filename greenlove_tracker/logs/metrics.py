@@ -147,6 +147,12 @@ def points(metric: MetricSummary) -> float | None:
     return best if highest > 1 else 100.0 * best
 
 
+def kwh_per_point(metric: MetricSummary, energy_kwh: float | None) -> float | None:
+    """Return the energy of a run, PUE included, divided by the points of its best score; None where one is unknown."""
+    best_points = points(metric)
+    return None if best_points is None or energy_kwh is None else energy_kwh / best_points
+
+
 class MetricTotals:
     """The last value of each metric and its extremes, kept up as values are logged."""
 

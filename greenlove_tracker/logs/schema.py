@@ -2,7 +2,8 @@
 
 SCHEMA_VERSION stands in every ``run.csv``. Its history:
 
-1. first version: ``run.csv``, ``epochs-<rank>.csv``, ``forecasts.csv``, ``summary.csv``.
+1. first version: ``run.csv``, ``epochs-<rank>.csv``, ``forecasts.csv``, ``summary.csv``; later ``spans-<rank>.csv``,
+   ``metrics-<rank>.csv`` and the metrics' lines of ``summary.csv``, which older readers pass over.
 
 An empty cell means not measured; a zero means measured zero. Floats are written so that they read back exactly.
 """

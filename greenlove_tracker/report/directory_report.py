@@ -18,6 +18,7 @@ from greenlove_tracker.rendering import document as doc
 from greenlove_tracker.report import wording
 from greenlove_tracker.report.equivalents import equivalent_blocks
 from greenlove_tracker.report.method import method_blocks, number, share_of, sum_of
+from greenlove_tracker.report.metric_report import shared_metric_blocks
 from greenlove_tracker.report.restated import restated_blocks
 from greenlove_tracker.report.run_report import energy_bars, gpu_hours
 from greenlove_tracker.report.wording import SUM_COLUMNS, Sums, mark_notes
@@ -59,6 +60,7 @@ def directory_document(
                 total.emissions_kgco2e, highlights.countries[0] if len(highlights.countries) == 1 else ""
             ),
             *runs_blocks(aggregate),
+            *shared_metric_blocks(highlights.metrics),
             *forecast_blocks(highlights.forecasts),
             *incomplete_blocks(aggregate),
             *problem_blocks(aggregate),

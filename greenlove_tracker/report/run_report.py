@@ -11,6 +11,7 @@ from greenlove_tracker.format import Scale, energy_scale, mass_scale, power_scal
 from greenlove_tracker.logs.directory import Logs
 from greenlove_tracker.logs.forecasts import QUANTITIES, IssuedForecast, headline
 from greenlove_tracker.logs.run import Run
+from greenlove_tracker.logs.spans import SpanFlag, SpanSummary
 from greenlove_tracker.logs.totals import mean_w, metered_intervals
 from greenlove_tracker.logs.trials import EXPLORATIONS_DIR, plan_of
 from greenlove_tracker.records import COMPONENTS, Energy, Flag, Method, RunStatus
@@ -19,6 +20,7 @@ from greenlove_tracker.rendering.axes import MAX_POINTS, Points, thinned
 from greenlove_tracker.report import wording
 from greenlove_tracker.report.equivalents import equivalent_blocks
 from greenlove_tracker.report.method import method_blocks
+from greenlove_tracker.report.metric_report import metric_blocks
 from greenlove_tracker.report.ranks import rank_blocks
 from greenlove_tracker.report.restated import restated_blocks
 from greenlove_tracker.report.run_progress import progress_blocks
@@ -92,6 +94,8 @@ def run_document(run: Run, factors: str | os.PathLike[str] | None = None) -> doc
             *forecast_blocks(run),
             *_energy_blocks(run),
             *_chart_blocks(run),
+            *metric_blocks(run),
+            *span_blocks(run),
             *rank_blocks(run),
             *_explored_within(run),
             *equivalent_blocks(run.emissions_kgco2e, run.text("country")),
@@ -225,6 +229,73 @@ def _emissions_chart(run: Run) -> doc.LineChart | None:
     time, mass = time_scale(points[-1][0]), mass_scale(points[-1][1] / GRAMS_PER_KG)
     shown = tuple((time.value(s), mass.value(g / GRAMS_PER_KG)) for s, g in thinned(points))
     return doc.LineChart("CO2e so far", f"time since the start, {time.unit}", f"{mass.unit} CO2e", shown)
+
+
+_MAX_SPANS = 40
+_INDENT = "\u00a0" * 4
+_PARTLY_METERED = " *"
+
+
+def span_blocks(run: Run) -> tuple[doc.Block, ...]:
+    """Return what the named parts of a script took, each with those within it; nothing without any."""
+    spans = run.spans
+    if not spans:
+        return ()
+    factor = run.terms.node_factor(run.summary.energy) * run.summary.pue
+    shown = spans[:_MAX_SPANS]
+    rows = [_span_row(run, span, factor) for span in shown]
+    outer = [span for span in spans if span.depth == 0]
+    rest = _outside_row(run, outer, factor)
+    notes = ["An indented span lies within the one above it, whose figures hold its own. Energy and CO2e include PUE."]
+    if any(SpanFlag.BY_TIME in span.flags for span in shown):
+        notes.append(
+            "The energy of short spans is their share, by time, of readings of the meter that cover more than the span."
+        )
+    if any(_PARTLY_METERED in cell for row in rows for cell in row):
+        notes.append("* of the part of its time in which the meter was up.")
+    if len(spans) > len(shown):
+        notes.append(f"And {len(spans) - len(shown):,} more, which are in the log.")
+    numbers = ("calls", "time", "of the run", "energy", "CO2e")
+    columns = (doc.Column("span", 3.2), *(doc.Column(title, 1.1, True) for title in numbers))
+    return (
+        doc.Heading("Spans"),
+        doc.Table(columns, (*rows, *rest)),
+        *(doc.Paragraph(note, is_note=True) for note in notes),
+    )
+
+
+def _span_row(run: Run, span: SpanSummary, factor: float) -> tuple[str, ...]:
+    name = f"{_INDENT * min(span.depth, 8)}{fmt.shortened(span.name, 44)}"
+    notes = [f"{span.failed:,} failed"] if span.failed else []
+    if SpanFlag.UNFINISHED in span.flags:
+        notes.append("unfinished")
+    calls = f"{span.calls:,} ({', '.join(notes)})" if notes else f"{span.calls:,}"
+    share = span.duration_s / run.summary.duration_s if run.summary.duration_s else None
+    mark = _PARTLY_METERED if span.unmetered_s > 0 and span.energy.is_known else ""
+    energy_kwh = None if span.energy.total_kwh is None else span.energy.total_kwh * factor
+    figures = [f"{text}{mark}" for text in _energy_texts(run, energy_kwh)]
+    return (name, calls, fmt.duration(span.duration_s), fmt.percent(share), *figures)
+
+
+def _outside_row(run: Run, outer: Sequence[SpanSummary], factor: float) -> tuple[tuple[str, ...], ...]:
+    """Return what lies outside all spans; nothing where they overlap, as on several threads, or where it is unknown."""
+    summary = run.summary
+    rest_s = summary.duration_s - sum(span.duration_s for span in outer)
+    if rest_s < 0 or summary.duration_s == 0:
+        return ()
+    known = [span.energy.total_kwh for span in outer if span.energy.total_kwh is not None]
+    is_whole = len(known) == len(outer) and not any(span.unmetered_s > 0 for span in outer)
+    rest_kwh = summary.energy_kwh - sum(known) * factor if is_whole and summary.energy_kwh is not None else None
+    rest_kwh = None if rest_kwh is None else max(0.0, rest_kwh)
+    texts = _energy_texts(run, rest_kwh)
+    return (("outside of spans", "", fmt.duration(rest_s), fmt.percent(rest_s / summary.duration_s), *texts),)
+
+
+def _energy_texts(run: Run, energy_kwh: float | None) -> tuple[str, str]:
+    grams = None
+    if energy_kwh is not None and run.knows_carbon_intensity:
+        grams = gco2e_from_kwh(energy_kwh, run.carbon_intensity.value)
+    return fmt.energy(energy_kwh), fmt.mass(None if grams is None else grams / GRAMS_PER_KG)
 
 
 def _settings_blocks(run: Run) -> tuple[doc.Block, ...]:

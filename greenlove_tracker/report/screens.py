@@ -16,6 +16,7 @@ from greenlove_tracker.records import RunSummary
 from greenlove_tracker.rendering import terminal
 from greenlove_tracker.rendering.terminal import MARGIN, WIDTH, wrap
 from greenlove_tracker.report import wording
+from greenlove_tracker.report.metric_report import number_text, rankings
 from greenlove_tracker.report.run_report import key_figures
 from greenlove_tracker.report.wording import ForecastOutcome, Sums
 
@@ -53,7 +54,12 @@ def end_screen(
         if figure.label != "compute" or run.summary.gpu_count:
             lines += terminal.figure(figure.label, figure.value, figure.how_text)
     lines.append("")
-    sentences = (_parts_sentence(parts), outcome_sentence(run), wording.time_limit_sentence(run))
+    sentences = (
+        _parts_sentence(parts),
+        _metrics_sentence(run),
+        outcome_sentence(run),
+        wording.time_limit_sentence(run),
+    )
     for text in (wording.loops_sentence(run), *sentences, wording.measured_sentence(run), *wording.warnings(run)):
         lines += wrap(text, MARGIN, MARGIN)
     return "\n".join([*lines, *next_steps(wrote, next_command)])
@@ -79,6 +85,31 @@ def _parts_sentence(parts: Sequence[RunSummary]) -> str:
             totals.append(fmt.QUANTITIES[quantity][1](math.fsum(values)))
     n_runs = fmt.plural(len(parts), "run")
     return f"the script's own {n_runs} came to {', '.join(totals)}; this one is what lies outside"
+
+
+_MAX_METRICS = 3
+
+
+def _metrics_sentence(run: Run) -> str:
+    """Return the best of the first metrics, or the last value where no best is known; empty without any."""
+    texts = []
+    for metric in run.summary.metrics[:_MAX_METRICS]:
+        best = metric.best
+        value = f"last {number_text(metric.last)}" if best is None else f"best {number_text(best)}"
+        texts.append(f"{fmt.shortened(metric.name, 30)} {value}")
+    n_more = len(run.summary.metrics) - len(texts)
+    return ", ".join(texts) + (f" and {fmt.plural(n_more, 'more metric')}" if n_more else "")
+
+
+def metrics_table(aggregate: Aggregate) -> str:
+    """Return the runs with the best values of each metric, and the problems by name."""
+    lines: list[str] = []
+    for ranking in rankings(aggregate.highlights.metrics, least_runs=1, run_width=36):
+        rows = [list(ranking.columns), *map(list, ranking.rows)]
+        table = terminal.table(rows, "<" + ">" * (len(ranking.columns) - 1), rules_below=(0,))
+        more = [f"and {fmt.plural(ranking.n_more, 'run')} more"] if ranking.n_more else []
+        lines += [ranking.title, *table, *more, ""]
+    return "\n".join([*(lines[:-1] or ["no run has logged a metric"]), *_problem_lines(aggregate)])
 
 
 def _wrote_lines(wrote: Sequence[str]) -> list[str]:

@@ -6,11 +6,13 @@ rows hold adds up to the meter's total as if there were no spans.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 
 from greenlove_tracker.logs.spans import SEPARATOR, SpanFlag, SpanRow
 from greenlove_tracker.logs.writer import timestamp
 from greenlove_tracker.records import COMPONENTS, UNKNOWN_ENERGY, Clock, Energy
+from greenlove_tracker.secret_masking import mask_secrets
 from greenlove_tracker.tracker.recorder import Recorder
 from greenlove_tracker.units import gco2e_from_kwh
 
@@ -22,6 +24,7 @@ _MAX_OWN_ROWS = 100_000  # beyond, long spans share rows too
 _MAX_PATHS = 1000
 _OTHERS = "(others)"  # stands for the names beyond
 _MOST_BY_TIME = 0.1
+_LONGEST_NAME = 200
 _WHOLE = 0.999  # of a reading's time, up to rounding
 
 
@@ -115,6 +118,7 @@ class SpanRecorder:
         self._paths: set[tuple[str, ...]] = set()
         self._counted_to_s = clock.perf_s()
         self._wait_s = _LEAST_READ_S  # between two readings
+        self._took_s: deque[float] = deque(maxlen=5)  # the last ones: one may have waited for another process
         self._n_rows = 0
         self._is_over = False
 
@@ -215,8 +219,10 @@ class SpanRecorder:
         if now_s - recorder.read_at_s < self._wait_s or self._is_over or recorder.is_suspended:
             return  # a run inside this one may have borrowed the meter
         recorder.read_within_row()
-        took_s = self._clock.perf_s() - now_s
-        self._wait_s = max(_LEAST_READ_S, recorder.resolution_s, took_s / _READING_SHARE)
+        self._took_s.append(self._clock.perf_s() - now_s)
+        self._wait_s = max(
+            _LEAST_READ_S, recorder.resolution_s, sorted(self._took_s)[len(self._took_s) // 2] / _READING_SHARE
+        )
 
     def _settle(self, now_s: float, interval_s: float, energy: Energy) -> None:
         """Share a reading of the meter among the spans, and write the rows that are due."""
@@ -266,5 +272,6 @@ class SpanRecorder:
 
 
 def span_name(text: str) -> str:
-    """Return a name as it may stand in a path."""
-    return " ".join(text.replace("\x00", "").replace(SEPARATOR.strip(), "›").split())
+    """Return a name as it may stand in a path and in the log: on one line, its secrets masked."""
+    words = mask_secrets(text.replace("\x00", "")).split()
+    return " ".join("›" if word == SEPARATOR.strip() else word for word in words)[:_LONGEST_NAME].rstrip()

@@ -164,7 +164,9 @@ def test_a_mistyped_directory_is_not_made(logs, arguments):
     assert not (logs.parent / "reprots").exists()
 
 
-@pytest.mark.parametrize("verb", ["run", "demo", "explore", "forecast", "project", "summary", "report", "doctor"])
+@pytest.mark.parametrize(
+    "verb", ["run", "demo", "explore", "forecast", "project", "summary", "report", "export", "doctor"]
+)
 def test_every_verb_has_help(verb):
     result = call(verb, "--help")
     assert result.exit_code == 0 and result.stdout.startswith("Usage: ")

@@ -1,0 +1,143 @@
+"""Every epoch of runs as one flat row, for other programs: JSON, CSV and Parquet.
+
+docs/reference/export.md describes the rows. Only here is pyarrow used, and only for a Parquet file.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from greenlove_tracker.errors import MissingExtraError, UsageError
+from greenlove_tracker.logs.csvio import csv_text
+from greenlove_tracker.logs.run import Run
+from greenlove_tracker.logs.schema import cell
+from greenlove_tracker.records import COMPONENTS, EpochRecord
+
+EXPORT_VERSION = 1
+_KWH = [f"{component}_kwh" for component in COMPONENTS]
+_METHODS = [f"{component}_method" for component in COMPONENTS]
+
+COLUMNS: Mapping[str, type] = {
+    **dict.fromkeys(("run_id", "project", "tags", "status", "host"), str),
+    **dict.fromkeys(("rank", "epoch"), int),
+    "is_complete": bool,
+    "started_at": str,
+    **dict.fromkeys(("duration_s", "gap_before_s"), float),
+    **dict.fromkeys(("steps", "batches", "samples", "tokens"), int),
+    **dict.fromkeys(("energy_kwh", *_KWH), float),
+    **dict.fromkeys(_METHODS, str),
+    **dict.fromkeys(("gap_before_kwh", *(f"gap_before_{column}" for column in _KWH)), float),
+    **dict.fromkeys(("emissions_gco2e", "pue", "carbon_intensity_gco2e_per_kwh"), float),
+    "flags": str,
+}
+METRIC_PREFIX = "metric."  # of a column of CSV and Parquet
+SUFFIXES = (".json", ".csv", ".parquet")
+
+
+def epoch_rows(runs: Iterable[Run]) -> list[dict[str, Any]]:
+    """Return a row for each epoch and rank, in the order of ``COLUMNS``; behind these, ``metrics``: a mapping."""
+    rows = []
+    for run in runs:
+        intensity = run.carbon_intensity.value if run.knows_carbon_intensity else None
+        of_run = {name: run.text(name) or None for name in ("project", "tags", "host")}
+        of_run |= {"run_id": run.run_id, "status": run.summary.status}
+        factors = {"pue": run.summary.pue, "carbon_intensity_gco2e_per_kwh": intensity}
+        for rank in run.rows:
+            metrics = _metrics_by_epoch(run, rank)
+            for epoch in run.epochs_of(rank):
+                values = {**of_run, **_epoch_values(epoch), **factors}
+                rows.append({name: values[name] for name in COLUMNS} | {"metrics": metrics.get(epoch.epoch, {})})
+    return rows
+
+
+def _epoch_values(epoch: EpochRecord) -> dict[str, Any]:
+    energy, gap = epoch.energy, epoch.gap_before
+    names = ["rank", "epoch", "is_complete", "started_at", "duration_s", "gap_before_s"]
+    names += ["steps", "batches", "samples", "tokens", "emissions_gco2e"]
+    return {
+        **{name: getattr(epoch, name) for name in names},
+        "energy_kwh": energy.total_kwh,
+        **{name: getattr(energy, name) for name in (*_KWH, *_METHODS)},
+        "gap_before_kwh": gap.total_kwh,
+        **{f"gap_before_{name}": getattr(gap, name) for name in _KWH},
+        "flags": " ".join(sorted(epoch.flags)),
+    }
+
+
+def _metrics_by_epoch(run: Run, rank: int) -> Mapping[int, Mapping[str, float | None]]:
+    """Return the last value of each metric that a rank logged in each epoch, or behind it; None for NaN and the like."""
+    found: dict[int, dict[str, float | None]] = {}
+    for value in run.metric_values.get(rank, ()):
+        if value.epoch is not None:
+            number = value.value if math.isfinite(value.value) else None
+            found.setdefault(value.epoch, {})[value.name] = number
+    return found
+
+
+def checked_suffix(path: str | Path) -> str:
+    """Return the suffix of a file's name, which says the format.
+
+    Raises:
+        UsageError: where no format has that suffix.
+        MissingExtraError: for Parquet, without pyarrow.
+    """
+    suffix = Path(path).suffix.lower()
+    if suffix not in SUFFIXES:
+        raise UsageError(f"{path}: epochs are exported to {', '.join(SUFFIXES[:-1])} and {SUFFIXES[-1]}")
+    if suffix == ".parquet":
+        _pyarrow()
+    return suffix
+
+
+def exported(rows: Sequence[Mapping[str, Any]], suffix: str) -> bytes:
+    """Return the content of a file of such rows.
+
+    Args:
+        rows: as ``epoch_rows`` gives them.
+        suffix: one of ``SUFFIXES``.
+
+    Raises:
+        MissingExtraError: for Parquet, without pyarrow.
+    """
+    if suffix == ".json":
+        whole = {"schema_version": EXPORT_VERSION, "epochs": list(rows)}
+        return f"{json.dumps(whole, indent=1, allow_nan=False)}\n".encode()
+    names = sorted({name for row in rows for name in row["metrics"]})
+    columns = {**COLUMNS, **{f"{METRIC_PREFIX}{name}": float for name in names}}
+    flat = [{name: _flat(row, name) for name in columns} for row in rows]
+    if suffix == ".csv":
+        texts = [{n: cell(v) if isinstance(v, bool) else v for n, v in row.items()} for row in flat]
+        return csv_text(list(columns), texts).encode()
+    return _parquet(flat, columns)
+
+
+def _flat(row: Mapping[str, Any], column: str) -> Any:
+    return row["metrics"].get(column.removeprefix(METRIC_PREFIX)) if column not in COLUMNS else row[column]
+
+
+def _parquet(rows: Sequence[Mapping[str, Any]], columns: Mapping[str, type]) -> bytes:
+    pyarrow, parquet = _pyarrow()
+    types = {str: pyarrow.string(), int: pyarrow.int64(), float: pyarrow.float64(), bool: pyarrow.bool_()}
+    schema = pyarrow.schema(
+        [(name, types[kind]) for name, kind in columns.items()],
+        metadata={"greenlove_tracker.schema_version": str(EXPORT_VERSION)},
+    )
+    file = io.BytesIO()
+    parquet.write_table(pyarrow.Table.from_pylist(list(rows), schema=schema), file)
+    return file.getvalue()
+
+
+def _pyarrow() -> tuple[Any, Any]:
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError as error:
+        raise MissingExtraError(
+            f'a Parquet file needs pyarrow ({error}): pip install "greenlove-tracker[parquet]"; .json and .csv do not'
+        ) from error
+    return pyarrow, pyarrow.parquet

@@ -1,0 +1,194 @@
+"""What the reports and screens say of metrics, and of spans."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from fakes import FakeClock, make_tracker, train
+
+from greenlove_tracker import aggregate, read_logs, track
+from greenlove_tracker.cli import base
+from greenlove_tracker.rendering import html, pdf
+from greenlove_tracker.rendering.document import Heading, Paragraph, Table
+from greenlove_tracker.report.build import document
+from greenlove_tracker.report.metric_report import number_text
+from greenlove_tracker.report.screens import end_screen
+
+
+def section(log_dir: Path, title: str) -> list:
+    blocks = list(document(log_dir).blocks)
+    starts = [i for i, block in enumerate(blocks) if isinstance(block, Heading) and block.text == title]
+    if not starts:
+        return []
+    ends = [i for i, block in enumerate(blocks) if isinstance(block, Heading) and i > starts[0]]
+    return blocks[starts[0] + 1 : ends[0] if ends else None]
+
+
+def table(log_dir: Path, title: str) -> list[dict[str, str]]:
+    """The rows of the table under a heading, by column."""
+    (found,) = [block for block in section(log_dir, title) if isinstance(block, Table)]
+    return [dict(zip([column.title for column in found.columns], row, strict=True)) for row in found.rows]
+
+
+def make_run(log_dir: Path, accuracies, *, epochs: int = 10, **settings: object):
+    clock = FakeClock()
+    with make_tracker(clock, log_dir, carbon_intensity_gco2e_per_kwh=400, **settings) as tracker:
+        for accuracy in accuracies:
+            train(tracker, clock, epochs)
+            tracker.log_metric("accuracy", accuracy)
+            tracker.log_metric("loss", 1 - accuracy)
+    return tracker
+
+
+def test_the_report_of_a_run_has_last_and_best_and_the_energy_of_a_point(tmp_path):
+    make_run(tmp_path, [0.5, 0.8, 0.75], pue=2.0)
+    accuracy, loss = table(tmp_path, "Metrics")
+    assert (accuracy["last"], accuracy["best"], accuracy["values"]) == ("0.7500", "0.8000", "3")
+    energy_kwh = read_logs(tmp_path).runs[0].summary.energy_kwh
+    assert energy_kwh == pytest.approx(300 * 1e-4 * 2)
+    assert accuracy["per point"] == "0.750 Wh"  # 0.06 kWh for 80 points
+    assert (loss["best"], loss["per point"]) == ("0.2000", "")
+    assert "hundredths" in section(tmp_path, "Metrics")[-1].text
+
+
+def test_where_no_metric_is_a_score_there_are_no_points_and_no_best_is_invented(clock, tmp_path):
+    with make_tracker(clock, tmp_path) as tracker:
+        train(tracker, clock, 2)
+        tracker.log_metric("temperature", 3.0)
+        tracker.log_metric("temperature", float("nan"))
+    (row,) = table(tmp_path, "Metrics")
+    assert row == {
+        "metric": "temperature",
+        "last": "not a number",
+        "best": "",
+        "lowest": "3.000",
+        "highest": "3.000",
+        "values": "2",
+    }
+    assert "No best is given" in section(tmp_path, "Metrics")[-1].text
+
+
+def test_a_run_without_metrics_and_spans_says_nothing_of_them(clock, tmp_path):
+    with make_tracker(clock, tmp_path) as tracker:
+        train(tracker, clock, 2)
+    assert section(tmp_path, "Metrics") == section(tmp_path, "Spans") == []
+
+
+def test_the_report_of_a_directory_ranks_the_runs_by_a_metric_that_several_have(tmp_path):
+    worse, better = make_run(tmp_path, [0.5]), make_run(tmp_path, [0.9], epochs=20)
+    rows = table(tmp_path, "Runs by accuracy, larger is better")
+    assert [(row["run"], row["best"], row["per point"]) for row in rows] == [
+        (better.run_dir.name, "0.9000", "0.222 Wh"),
+        (worse.run_dir.name, "0.5000", "0.200 Wh"),
+    ]
+    assert [row["best"] for row in table(tmp_path, "Runs by loss, smaller is better")] == ["0.1000", "0.5000"]
+
+
+def test_a_metric_of_one_run_of_several_is_not_ranked(clock, tmp_path):
+    make_run(tmp_path, [0.5])
+    with make_tracker(clock, tmp_path) as tracker:
+        train(tracker, clock, 1)
+    assert section(tmp_path, "Runs by accuracy, larger is better") == []
+
+
+def test_the_ranking_is_the_same_however_the_runs_are_split_up(tmp_path):
+    for accuracy in (0.1, 0.5, 0.3):
+        make_run(tmp_path, [accuracy], epochs=1)
+    whole = aggregate(tmp_path).highlights.metrics
+    parts = [
+        type(aggregate(run.path).highlights).merged([aggregate(run.path).highlights])
+        for run in read_logs(tmp_path).runs
+    ]
+    assert type(parts[0]).merged(parts).metrics == whole
+
+
+def test_summary_names_the_best_runs_as_text_and_json(tmp_path):
+    worse, better = make_run(tmp_path, [0.5]), make_run(tmp_path, [0.9])
+    import greenlove_tracker.cli  # noqa: F401  # adds the verbs
+
+    shown = CliRunner().invoke(base.cli, ["summary", str(tmp_path), "--metrics"])
+    lines = shown.output.splitlines()
+    assert shown.exit_code == 0 and lines[0] == "accuracy, larger is better"
+    assert better.run_dir.name in lines[3] and worse.run_dir.name in lines[4]
+    as_json = CliRunner().invoke(base.cli, ["summary", str(tmp_path), "--metrics", "--json"])
+    accuracy = json.loads(as_json.output)["metrics"][0]
+    assert (accuracy["metric"], accuracy["n_runs"], accuracy["best_runs"][0]["best"]) == ("accuracy", 2, 0.9)
+
+
+def test_the_screen_at_the_end_has_the_first_metrics(tmp_path):
+    make_run(tmp_path, [0.5, 0.9])
+    (run,) = read_logs(tmp_path).runs
+    assert "accuracy best 0.9000, loss best 0.1000" in end_screen(run, exit_code=None)
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0.93, "0.9300"),
+        (0.0, "0"),
+        (1e-7, "1.000e-07"),
+        (-12345.678, "-12,346"),
+        (3e9, "3.000e+09"),
+        (float("inf"), "infinite"),
+        (float("-inf"), "-infinite"),
+        (None, ""),
+    ],
+)
+def test_values_are_written_plainly(value, text):
+    assert number_text(value) == text
+
+
+def spans_run(log_dir: Path, clock: FakeClock) -> None:
+    with make_tracker(clock, log_dir, carbon_intensity_gco2e_per_kwh=500, pue=2.0) as tracker:
+        clock.pass_s(10.0)
+        with track("evaluation <b>"):
+            clock.pass_s(5.0)
+            for _ in range(2):
+                with track("batch"):
+                    clock.pass_s(10.0)
+        with pytest.raises(ValueError), track("saving"):
+            clock.pass_s(15.0)
+            raise ValueError
+        train(tracker, clock, 5)
+
+
+def test_the_report_shows_spans_and_those_within_them_which_add_up_with_the_rest(clock, tmp_path):
+    spans_run(tmp_path, clock)
+    rows = table(tmp_path, "Spans")
+    names = [row["span"].replace("\xa0", " ") for row in rows]
+    assert names == ["evaluation <b>", "    batch", "saving", "outside of spans"]
+    assert [row["time"] for row in rows] == ["25.0 s", "20.0 s", "15.0 s", "1:00"]
+    assert [row["of the run"] for row in rows] == ["25%", "20%", "15%", "60%"]
+    assert [row["calls"] for row in rows] == ["1", "2", "1 (1 failed)", ""]
+    assert [row["energy"] for row in rows] == ["5.00 Wh", "4.00 Wh", "3.00 Wh", "12.0 Wh"]  # of 20.0 Wh
+    assert rows[0]["CO2e"] == "2.50 g"
+
+
+def test_html_and_pdf_show_them_too(clock, tmp_path):
+    spans_run(tmp_path, clock)
+    page = html.render(document(tmp_path))
+    assert "outside of spans" in page and "evaluation &lt;b&gt;" in page
+    assert pdf.render(document(tmp_path)).startswith(b"%PDF")
+
+
+def test_a_span_that_was_metered_in_part_says_so_and_the_rest_is_unknown(clock, tmp_path):
+    from fakes import session
+
+    from greenlove_tracker.meter import SimulatedMeter
+    from greenlove_tracker.records import Flag
+
+    meter = SimulatedMeter(clock, gpu_w=360.0)
+    with make_tracker(clock, tmp_path) as tracker:
+        session().recorder.detach_meter(Flag.METER_STARTING)
+        with track("loading"):
+            clock.pass_s(5.0)
+            meter.start()
+            session().recorder.attach_meter(meter)
+            clock.pass_s(5.0)
+        train(tracker, clock, 1)
+    loading, rest = table(tmp_path, "Spans")
+    assert (loading["energy"], rest["energy"]) == ("0.500 Wh *", "unknown")
+    assert any("meter was up" in block.text for block in section(tmp_path, "Spans") if isinstance(block, Paragraph))
