@@ -60,15 +60,15 @@ FORECASTS = {
 
 SPANS = {
     "name": "of the span, as given to `track`",
-    "path": "the names of the spans that it lies in and its own, joined by ` > `; a span within itself lengthens no path",
+    "path": "the names of the spans that it lies in and its own, joined by ` > `; recursion lengthens none",
     "is_nested": "`yes` or `no`: it lies in another",
     "calls": "that ended since the row before of this path: 0 where a span of over a minute goes on",
     "failed": "of them, those that an exception ended",
     "started_at": "UTC, ISO 8601: where the time of the row begins",
     "duration_s": "time in the span, with that of the spans within it",
-    "own_s": "time without that of the spans within it: these add up, on several threads at once to more than the run",
-    "energy_kwh": "energy of `own_s`, the sum of the three that follow, as metered, before PUE: all rows add up to that "
-    "of all spans, each counted once; that of a span is the sum over its path and all that begin with it",
+    "own_s": "time without that of the spans within it: these add up (on several threads, to more than the run)",
+    "energy_kwh": "energy of `own_s`, the sum of the three that follow, as metered, before PUE: all rows add up to "
+    "that of all spans, each counted once; that of a span is the sum over its path and all that begin with it",
     **{f"{c}_kwh": f"energy of {what}" for c, what in _COMPONENT.items()},
     **{f"{c}_method": f"how the energy of {what} was obtained, see below" for c, what in _COMPONENT.items()},
     "emissions_gco2e": "of that energy: × PUE × carbon intensity",
@@ -81,7 +81,7 @@ METRICS = {
     "steps_done": "optimizer steps done by then",
     "name": "of the metric",
     "value": "as it was given; `nan`, `inf` and `-inf` too",
-    "higher_is_better": "`yes` or `no`, where `log_metric(higher_is_better=…)` said so; empty: the name tells, or nothing",
+    "higher_is_better": "`yes` or `no`, as `log_metric(higher_is_better=…)` said; empty: the name tells, or nothing",
 }
 
 SUMMARY = {
@@ -186,8 +186,9 @@ def log_reference() -> str:
         ),
         *_table("summary.csv: field, value, unit", "field", {c: SUMMARY[c] for c in flat_columns(RunSummary)}),
         "",
-        "Behind these each metric has six lines: `metric.<name>.last`, `.best` (empty where that is not known), `.lowest`, `.highest` (of the finite values), `.n_values` and `.higher_is_better`. Of one that several ranks",
-        "logged, those of the first of them.",
+        "Behind these each metric has six lines: `metric.<name>.last`, `.best` (empty where that is not known), `.lowest`,",
+        "`.highest` (of the finite values), `.n_values` and `.higher_is_better`. Of one that several ranks logged, those of",
+        "the first of them.",
     ]
     values = {
         "`kind`": RowKind,
@@ -200,7 +201,8 @@ def log_reference() -> str:
         parts += _table(f"Values of {title}", "value", {member.value: member.meaning for member in names})
     parts += [
         "",
-        "A run of one process is three files, and one more each where forecasts, spans or metrics were. Where there are more files of rows,",
+        "A run of one process is three files, and one more each where forecasts were made, spans measured or metrics",
+        "logged. Where there are more files of rows,",
         "totals are added up from them, and `summary.csv` is only what the first process knew.",
         "`epochs-command.csv` holds the totals of `greenlove run -- command`; trackers in it, and in processes that a",
         "script starts, write their epochs to `epochs-<n>.csv`, and `run-<n>.csv` says `role,joined`.",

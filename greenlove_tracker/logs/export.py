@@ -70,7 +70,7 @@ def _epoch_values(epoch: EpochRecord) -> dict[str, Any]:
 
 
 def _metrics_by_epoch(run: Run, rank: int) -> Mapping[int, Mapping[str, float | None]]:
-    """Return the last value of each metric that a rank logged in each epoch, or behind it; None for NaN and the like."""
+    """Return the last value of each metric that a rank logged in each epoch, or behind it; None where it was NaN."""
     found: dict[int, dict[str, float | None]] = {}
     for value in run.metric_values.get(rank, ()):
         if value.epoch is not None:

@@ -232,7 +232,7 @@ def _emissions_chart(run: Run) -> doc.LineChart | None:
 
 
 _MAX_SPANS = 40
-_INDENT = "\u00a0" * 4
+_INDENT = "– "  # white space is dropped by some that show a table
 _PARTLY_METERED = " *"
 
 
@@ -246,7 +246,7 @@ def span_blocks(run: Run) -> tuple[doc.Block, ...]:
     rows = [_span_row(run, span, factor) for span in shown]
     outer = [span for span in spans if span.depth == 0]
     rest = _outside_row(run, outer, factor)
-    notes = ["An indented span lies within the one above it, whose figures hold its own. Energy and CO2e include PUE."]
+    notes = ["A span with a dash lies within the one above it, whose figures hold its own. PUE is included."]
     if any(SpanFlag.BY_TIME in span.flags for span in shown):
         notes.append(
             "The energy of short spans is their share, by time, of readings of the meter that cover more than the span."
