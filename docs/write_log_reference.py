@@ -186,9 +186,9 @@ def log_reference() -> str:
         ),
         *_table("summary.csv: field, value, unit", "field", {c: SUMMARY[c] for c in flat_columns(RunSummary)}),
         "",
-        "Behind these each metric has six lines: `metric.<name>.last`, `.best` (empty where that is not known), `.lowest`,",
-        "`.highest` (of the finite values), `.n_values` and `.higher_is_better`. Of one that several ranks logged, those of",
-        "the first of them.",
+        "Behind these each metric has six lines: `metric.<name>.last`, `.best` (empty where it is not known which is),",
+        "`.lowest`, `.highest` (of the finite values), `.n_values` and `.higher_is_better`. Of one that several ranks",
+        "logged, those of the first of them.",
     ]
     values = {
         "`kind`": RowKind,

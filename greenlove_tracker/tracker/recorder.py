@@ -107,7 +107,8 @@ class Recorder:
         is_opened_by_step: nobody said where the open epoch began: its first step did.
         metered_kwh: all that the meter gave so far, without PUE; None where it gave nothing yet.
         read_at_s: when the meter was last read, by the steady clock.
-        on_reading: called at each reading with its time, how long the one before it is ago, and its energy.
+        on_reading: called at each reading with its time, how long the one before it is ago, and its energy;
+            None: nobody asks.
         is_suspended: nothing is recorded, because another run of this process records what passes.
     """
 
@@ -136,7 +137,7 @@ class Recorder:
         self._loading_before_s = 0.0  # up to the last boundary
         self._boundary = _Boundary(*started) if started else self._now()
         self.read_at_s = self._boundary.perf_s
-        self.on_reading: Callable[[float, float, Energy], None] = lambda now_s, interval_s, energy: None
+        self.on_reading: Callable[[float, float, Energy], None] | None = None
         self._within = _ReadingsWithinRow()
         self._gap = _MeteredSpan("", 0.0, UNKNOWN_ENERGY, frozenset())
         self._before_mark: _MeteredSpan | None = None
@@ -483,7 +484,8 @@ class Recorder:
         """Return the energy since the last reading, and whether it could be read; tell of it."""
         interval_s, self.read_at_s = max(0.0, now_s - self.read_at_s), now_s
         energy, is_read = self._read_meter(interval_s)
-        self.on_reading(now_s, interval_s, energy)
+        if self.on_reading is not None:
+            self.on_reading(now_s, interval_s, energy)
         return energy, is_read
 
     def _read_meter(self, duration_s: float) -> tuple[Energy, bool]:

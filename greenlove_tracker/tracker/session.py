@@ -426,7 +426,9 @@ class Session:
         with self.tracked_call as recorder:
             known_as = metrics.metric_name(name) if isinstance(name, str) else ""
             if not known_as or number is None:
-                raise TrackerStateError(f"log_metric({name!r}) wants a name and one number, not {value!r:.60}")
+                message = f"log_metric({str(name)[:60]!r}) wants a name and one number, not a {type(value).__name__}"
+                self.state.warn_once.misuse("log_metric", f"{message}; it is left out")
+                return
             number_of_epoch = recorder.epoch or recorder.last_epoch
             logged_at = writer.timestamp(self.state.clock.utc_s())
             record = metrics.MetricRecord(

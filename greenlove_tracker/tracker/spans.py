@@ -111,7 +111,6 @@ class SpanRecorder:
 
     def __init__(self, clock: Clock, recorder: Recorder, emit: Callable[[SpanRow], None]) -> None:
         self._clock, self._recorder, self._emit = clock, recorder, emit
-        recorder.on_reading = self._settle
         self._open: set[OpenSpan] = set()
         self._innermost: set[OpenSpan] = set()
         self._sums: dict[tuple[str, ...], _PathSums] = {}
@@ -129,6 +128,7 @@ class SpanRecorder:
             name: of it, without ``SEPARATOR``.
             within: the span that it lies in.
         """
+        self._recorder.on_reading = self._settle  # a run without spans pays nothing for them
         now_s = self._clock.perf_s()
         self._count_to(now_s)
         self._read(now_s)  # what lies before is not the span's

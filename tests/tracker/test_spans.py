@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import multiprocessing
+import os
 import subprocess
 import sys
 import threading
@@ -544,3 +545,59 @@ with track("open"):
     assert done.returncode == -9
     (span,) = only_run(tmp_path).spans
     assert (span.name, span.calls) == ("long", 1) and span.energy.cpu_kwh > 0
+
+
+def test_each_rank_writes_its_own_spans_and_metrics_and_the_first_stands_for_the_run(tmp_path):
+    script = f"""
+import os, time
+from greenlove_tracker import Tracker, track
+rank = int(os.environ["RANK"])
+with Tracker(epochs=1, log_dir={str(tmp_path)!r}, verbose=0, sim_cpu_tdp_w=50) as tracker:
+    tracker.epoch_start()
+    with track("work"):
+        time.sleep(0.3)
+    tracker.log_metric("accuracy", 0.5 + rank / 10)
+    tracker.epoch_end()
+"""
+    launch = {"WORLD_SIZE": "2", "MASTER_ADDR": "localhost", "MASTER_PORT": "29555", "TORCHELASTIC_RUN_ID": "spans"}
+    env = os.environ | launch
+    ranks = [
+        subprocess.Popen([sys.executable, "-c", script], env=env | {"RANK": str(r), "LOCAL_RANK": str(r)})
+        for r in range(2)
+    ]
+    assert [rank.wait(60) for rank in ranks] == [0, 0]
+    run = only_run(tmp_path)
+    assert set(run.span_rows) == set(run.metric_values) == {0, 1}
+    assert run.metrics["accuracy"].last == 0.5 and run.summary.n_ranks == 2
+    (span,) = run.spans
+    assert span.calls == 1 and span.energy.cpu_kwh > 0
+    (without_meter,) = run.span_rows[1]
+    assert without_meter.flags == {SpanFlag.UNMETERED} and without_meter.own_s >= 0.3
+
+
+def test_files_are_as_closed_as_the_umask_says(tmp_path, clock):
+    before = os.umask(0o077)
+    try:
+        with make_tracker(clock, tmp_path) as tracker:
+            with track("token=hf_abcdefghijklmnopqrstuvwxyzABCDEFGH"):
+                clock.pass_s(1.0)
+            tracker.log_metric("loss", 1.0)
+    finally:
+        os.umask(before)
+    for name in ("spans-0.csv", "metrics-0.csv"):
+        assert (tracker.run_dir / name).stat().st_mode & 0o777 == 0o600
+    assert b"abcdefgh" not in (tracker.run_dir / "spans-0.csv").read_bytes()
+
+
+def test_what_a_full_disk_did_not_take_is_written_later(tmp_path, clock, monkeypatch, caplog):
+    tracker = make_tracker(clock, tmp_path)
+    write = os.write
+    monkeypatch.setattr(os, "write", lambda *_: (_ for _ in ()).throw(OSError(28, "No space left on device")))
+    with track("part"):
+        clock.pass_s(2.0)
+    tracker.log_metric("loss", 1.0)
+    monkeypatch.setattr(os, "write", write)
+    tick()
+    assert spans_of(tmp_path)["part"].calls == 1 and only_run(tmp_path).metrics["loss"].last == 1.0
+    assert "tracking goes on in memory" in caplog.text
+    tracker.stop()
