@@ -34,7 +34,10 @@ SEPARATOR = " > "  # of the names in a path
 class SpanFlag(DescribedStr):
     """What is to be known of a row of ``spans-<rank>.csv``."""
 
-    BY_TIME = "by_time", "over a tenth of its energy is its share, by time, of readings that cover more than the span"
+    BY_TIME = (
+        "by_time",
+        "over a tenth of its energy is its share, by time, of readings of whose time over a tenth is not its own",
+    )
     UNMETERED = "unmetered", "no energy: the meter was not up, had failed, or is carried by another rank"
     UNFINISHED = "unfinished", "the run ended while the span was open"
 

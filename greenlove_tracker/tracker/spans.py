@@ -25,7 +25,7 @@ _MAX_PATHS = 1000
 _OTHERS = "(others)"  # stands for the names beyond
 _MOST_BY_TIME = 0.1
 _LONGEST_NAME = 200
-_WHOLE = 0.999  # of a reading's time, up to rounding
+_MOSTLY = 0.9  # of a reading's time: what else is in it changes little
 
 
 class OpenSpan:
@@ -88,8 +88,18 @@ class _PathSums:
             if read_kwh is not None:
                 self.kwh[component] = self.kwh.get(component, 0.0) + read_kwh * share
                 self.methods.setdefault(component, set()).update((energy.component_method(component) or "").split("+"))
-        if share < _WHOLE:
+        if share < _MOSTLY:
             self.by_time_kwh += (energy.total_kwh or 0.0) * share
+
+    def split_off(self) -> _PathSums:
+        """Return what has been added since the last reading, and keep the rest; calls that ended are taken along."""
+        newer = _PathSums(self.started_s + self.own_s, self.started_utc_s + self.own_s)
+        newer.calls, newer.failed, newer.is_long = self.calls, self.failed, self.is_long
+        newer.duration_s = min(self.duration_s, self.new_s)
+        newer.new_s, newer.new_share_s = self.new_s, self.new_share_s
+        self.calls = self.failed = 0
+        self.duration_s -= newer.duration_s
+        return newer
 
     def energy(self) -> Energy:
         """Return the energy of ``own_s``."""
@@ -233,10 +243,9 @@ class SpanRecorder:
         for path, sums in list(self._sums.items()):
             if sums.new_s:
                 if sums.is_metered is not None and sums.is_metered != energy.is_known:
-                    self._write(path, sums, now_s)  # a row is wholly metered or not at all
-                    newer = self._sums_of(path)
-                    newer.new_s, newer.new_share_s = sums.new_s, sums.new_share_s
-                    sums = newer
+                    newer = sums.split_off()  # a row is wholly metered or not at all
+                    self._write(path, sums, now_s)
+                    sums = self._sums[path] = newer
                 sums.add(energy, interval_s)
             if self._is_due(sums, now_s):
                 self._write(path, sums, now_s)

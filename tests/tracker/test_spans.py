@@ -437,7 +437,9 @@ def test_time_before_the_meter_is_up_has_no_energy_and_says_so(clock, tmp_path):
     assert (span.duration_s, span.unmetered_s) == (8.0, 3.0)
     assert span.energy.gpu_kwh == close(5 * KWH_PER_S)
     unmetered, metered = only_run(tmp_path).span_rows[0]
-    assert (unmetered.own_s, unmetered.flags, metered.own_s) == (3.0, {SpanFlag.UNMETERED}, 5.0)
+    assert (unmetered.own_s, unmetered.duration_s, unmetered.flags) == (3.0, 3.0, {SpanFlag.UNMETERED})
+    assert (metered.own_s, metered.duration_s, metered.flags) == (5.0, 5.0, frozenset())
+    assert (unmetered.calls, metered.calls, metered.started_at > unmetered.started_at) == (0, 1, True)
 
 
 def test_a_reading_that_fails_within_an_epoch_leaves_its_row_without_energy(clock, tmp_path, caplog):
