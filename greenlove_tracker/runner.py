@@ -25,6 +25,7 @@ from greenlove_tracker.integrations.automatic import AutomaticCallbacks
 from greenlove_tracker.integrations.pytorch import PyTorchHooks
 from greenlove_tracker.integrations.training_loops import LoopDetector
 from greenlove_tracker.job import find_ranks
+from greenlove_tracker.logs.schema import UNSEEN
 from greenlove_tracker.records import Field, RunStatus
 from greenlove_tracker.shadowing import give_way
 from greenlove_tracker.signals import SignalForwarding
@@ -222,6 +223,20 @@ def _run_tracked(
     return ScriptOutcome(session, 0)
 
 
+# What trains where torch's hooks do not see it, by modules that are loaded then; of several the first is told of.
+# multiprocessing loads the first two only to start a process by "spawn", as torch.multiprocessing.spawn does.
+# scikit-learn is last: others load it too.
+_UNSEEN = {
+    "spawn": ("multiprocessing.popen_spawn_posix", "multiprocessing.popen_spawn_win32"),
+    "fastai": ("fastai",),
+    "keras": ("keras",),
+    "lightgbm": ("lightgbm",),
+    "xgboost": ("xgboost",),
+    "jax": ("jax",),
+    "sklearn": ("sklearn",),
+}
+
+
 class _WatchedLoops:
     """``with``: epochs of the script's own loops and trainers are found, and the log says whether there were any."""
 
@@ -245,11 +260,18 @@ class _WatchedLoops:
             with contextlib.suppress(BudgetExceeded, SystemExit):  # the script has ended already
                 detector.finish()
             if "has_parts" not in session.writer.fields and not session.is_finished:
-                nothing = "no steps" if self._hooks.has_torch else "no torch"
-                seen = "epochs" if detector.n_epochs else "steps" if detector.n_steps else nothing
+                seen = "epochs" if detector.n_epochs else "steps" if detector.n_steps else self._why_nothing()
                 session.write_fields([Field("loops_seen", seen)])
         except Exception as problem:
             session.state.warn_once.internal_error("loops", problem)
+
+    def _why_nothing(self) -> str:
+        """Return what the log says of a script in which no optimizer step was seen: what may have trained instead."""
+        unseen = [name for name, modules in _UNSEEN.items() if any(module in sys.modules for module in modules)]
+        if not self._hooks.has_torch:
+            unseen = [name for name in unseen if name != "spawn"]
+        nothing = "no steps" if self._hooks.has_torch else "no torch"
+        return f"{UNSEEN}{' '.join(unseen)}" if unseen else nothing
 
     def _plan(self) -> None:
         try:

@@ -115,7 +115,7 @@ class _BoostedRounds:
         self._is_in_round = False
         self._adapter.step()
         for data, metric, value, higher_is_better, *_ in env.evaluation_result_list or ():
-            self._adapter.log_metrics({f"{data} {metric}": value}, higher_is_better=higher_is_better)
+            self._adapter.log_metrics({f"{data} {metric}": value}, higher_is_better=bool(higher_is_better))
         if env.iteration + 1 >= env.end_iteration:
             self.end()
 

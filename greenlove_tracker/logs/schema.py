@@ -41,6 +41,7 @@ CODECARBON_PREFIX = "greenlove-"  # of the run_id in the files that CodeCarbon w
 SUMMARY_FILE = "summary.csv"
 RUN_COLUMNS = ("field", "value", "unit")
 JOINED_ROLE = "joined"  # of a tracker in a run that another process leads: its rows count for no total
+UNSEEN = "unseen: "  # in ``loops_seen``, before the frameworks that were loaded and show no epochs to the runner
 COMMAND_STREAM = "command"  # rows of ``greenlove run -- command``: they hold the totals of the whole command
 
 EPOCH_COLUMNS = (

@@ -13,6 +13,7 @@ from greenlove_tracker.forecasting import Estimate, Position, TimeFit
 from greenlove_tracker.logs.forecasts import GOOD_ENDINGS, IssuedForecast, Scored, headline
 from greenlove_tracker.logs.mapreduce import EXPLORATION, OVERHEAD, TRAINING
 from greenlove_tracker.logs.run import Run
+from greenlove_tracker.logs.schema import UNSEEN
 from greenlove_tracker.logs.sums import ExactTotals, Totals
 from greenlove_tracker.records import COMPONENTS, MEASURED_METHODS, Factor, Flag, Method, RunStatus, RunSummary
 from greenlove_tracker.rendering.document import Block, Column, Paragraph
@@ -193,6 +194,21 @@ def why_incomplete(summary: RunSummary) -> str:
     return f"{ending}{code}"
 
 
+_CALLBACK = "add callbacks=[GreenloveCallback()] from greenlove_tracker.integrations"
+_OF_UNSEEN = {
+    "spawn": "processes that mp.spawn starts are not looked into; make a Tracker in the spawned function",
+    "fastai": "fastai shows none to the runner; make a Tracker, and call epoch_start() and epoch_end() in a fastai "
+    "Callback's before_epoch and after_epoch",
+    "keras": f"Keras shows none to the runner; {_CALLBACK}.keras",
+    "lightgbm": "LightGBM shows no rounds to the runner; add callbacks=GreenloveCallbacks() from "
+    "greenlove_tracker.integrations.lightgbm",
+    "xgboost": f"XGBoost shows no rounds to the runner; {_CALLBACK}.xgboost",
+    "jax": "JAX shows none to the runner; make a Tracker, and call epoch_start() and epoch_end() around each epoch",
+    "sklearn": "scikit-learn shows none to the runner; explore_callable forecasts a fit, and a search takes "
+    "set_callbacks(GreenloveCallback()) from greenlove_tracker.integrations.sklearn",
+}
+
+
 def loops_sentence(run: Run) -> str:
     """Say what was found in a script that marks no epochs itself; empty of any other run."""
     seen, counts, source = run.text("loops_seen"), run.summary.counts, run.text("plan_source")
@@ -203,6 +219,9 @@ def loops_sentence(run: Run) -> str:
             "no epochs were seen: PyTorch made no optimizer step in this process; where another one trains, put a "
             "Tracker there"
         )
+    if seen.startswith(UNSEEN):
+        names = [name for name in seen.removeprefix(UNSEEN).split() if name in _OF_UNSEEN]
+        return f"no epochs were seen: {_OF_UNSEEN[names[0]]}" if names and not run.epochs else ""
     if seen == "not looked for":
         how = "start it as python -m greenlove_tracker train.py, or torchrun … -m greenlove_tracker train.py"
         return "" if run.epochs else f"no epochs are looked for in a command behind --: {how}"
