@@ -46,11 +46,11 @@ class GreenloveCallbacks(list[Any]):
     Each training is a run of one epoch, and a boosting round is a step; in ``lgb.cv`` the rounds of all folds together
     are one. A training that continues ``init_model`` has that one's rounds before its own.
 
-    What is evaluated is logged, as in ``valid_0 l2``. The time of a round has its evaluation in it: LightGBM
-    evaluates ``valid_sets`` before it calls anybody, so the two cannot be told apart. Without ``valid_sets`` a
-    round is training alone. A training that raises is closed as superseded by the next one, or with the process.
-    With ``on_overrun="stop"`` a budget that is likely to be exceeded ends the training after a round, as early
-    stopping does.
+    What is evaluated is logged, as in ``valid_0 l2``, ten times a second and at the end. The time of a round has
+    its evaluation in it: LightGBM evaluates ``valid_sets`` before it calls anybody, so the two cannot be told
+    apart. Without ``valid_sets`` a round is training alone. A training that raises is closed as superseded by the
+    next one, or with the process. With ``on_overrun="stop"`` a budget that is likely to be exceeded ends the
+    training after a round, as early stopping does.
 
     Args:
         tracker: one of yours, which you stop yourself. Without it each training makes one, and stops it.
@@ -114,8 +114,8 @@ class _BoostedRounds:
         """Count a round; the last one ends the run."""
         self._is_in_round = False
         self._adapter.step()
-        for data, metric, value, higher_is_better, *_ in env.evaluation_result_list or ():
-            self._adapter.log_metrics({f"{data} {metric}": value}, higher_is_better=bool(higher_is_better))
+        found = [(f"{data} {name}", value, bool(up)) for data, name, value, up, *_ in env.evaluation_result_list or ()]
+        self._adapter.log_metrics_of_step(found)
         if env.iteration + 1 >= env.end_iteration:
             self.end()
 

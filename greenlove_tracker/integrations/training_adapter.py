@@ -10,7 +10,8 @@ import contextlib
 import functools
 import inspect
 import logging
-from collections.abc import Callable, Iterator, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from typing import Any, ClassVar
 
@@ -27,6 +28,7 @@ from greenlove_tracker.tracker.state import WarnOnce
 
 _log = logging.getLogger("greenlove_tracker")
 
+_LOGGED_EACH_S = 0.1  # metrics of each step
 _PLAIN = (str, int, float, list, tuple, dict, type(None))
 _PLANNED = ("epochs", "total_steps", "first_epoch", "first_step")
 
@@ -69,6 +71,8 @@ class TrainingAdapter:
         self.settings = settings
         self.is_stopping = self.is_epoch_open = False
         self._is_paused = False
+        self._waiting: Sequence[tuple[str, Any, bool | None]] = ()  # metrics of the last step, not logged yet
+        self._log_at_s = 0.0
         self._framework, self.stops = framework, stops
         self._warn_once = WarnOnce()
 
@@ -79,7 +83,7 @@ class TrainingAdapter:
             plan: of the training, as ``Tracker`` takes it; the user's own settings are stronger, but for the length.
             steps_per_epoch: optimizer steps of a whole epoch; forecasts then begin before the first one ends.
         """
-        self.is_stopping = False
+        self.is_stopping, self._waiting = False, ()
         if self.makes_trackers:
             self.tracker, self.is_epoch_open = None, False
             if self.is_automatic and self._is_tracked_otherwise():
@@ -106,6 +110,7 @@ class TrainingAdapter:
 
     def end_epoch(self) -> None:
         """End the open epoch."""
+        self._log_waiting()
         if self.is_epoch_open and self.tracker is not None:
             self.is_epoch_open = False
             self.tracker.epoch_end()
@@ -151,8 +156,24 @@ class TrainingAdapter:
             if is_ours:
                 self.resume()
 
+    def log_metrics_of_step(self, metrics: Sequence[tuple[str, Any, bool | None]]) -> None:
+        """Log metrics that each step has, as name, value and whether higher is better: some ten times a second.
+
+        To write each value could cost more than the step. The last ones are always logged.
+        """
+        self._waiting = metrics
+        if time.monotonic() >= self._log_at_s:
+            self._log_waiting()
+
+    def _log_waiting(self) -> None:
+        waiting, self._waiting = self._waiting, ()
+        self._log_at_s = time.monotonic() + _LOGGED_EACH_S
+        for name, value, higher_is_better in waiting:
+            self.log_metrics({name: value}, higher_is_better=higher_is_better)
+
     def finish(self, status: RunStatus = RunStatus.FINISHED) -> None:
         """End the training; an epoch that was cut short stays open, so that it is written as unfinished."""
+        self._log_waiting()
         if self.makes_trackers and self.tracker is not None:
             self.is_epoch_open = False
             self.tracker.stop(status=RunStatus.STOPPED if self.is_stopping else status)

@@ -34,11 +34,11 @@ class GreenloveCallback(TrainingCallback):  # type: ignore[misc]  # a class of a
     Each training is a run of one epoch, and a boosting round is a step; in ``xgb.cv`` the rounds of all folds together
     are one. Rounds of ``xgb_model``, which a training continues, are not counted, as XGBoost does not.
 
-    What is evaluated is logged, under the names that XGBoost prints. The time of a round has its evaluation in it:
-    XGBoost evaluates ``evals`` before it calls anybody, so the two cannot be told apart. Without ``evals`` a round
-    is training alone. A training that raises is closed as superseded by the next one, or with the process. With
-    ``on_overrun="stop"`` a budget that is likely to be exceeded ends the training after a round, as early stopping
-    does; that needs ``num_boost_round``.
+    What is evaluated is logged, under the names that XGBoost prints, ten times a second and at the end. The time of
+    a round has its evaluation in it: XGBoost evaluates ``evals`` before it calls anybody, so the two cannot be told
+    apart. Without ``evals`` a round is training alone. A training that raises is closed as superseded by the next
+    one, or with the process. With ``on_overrun="stop"`` a budget that is likely to be exceeded ends the training
+    after a round, as early stopping does; that needs ``num_boost_round``.
 
     Args:
         tracker: one of yours, which you stop yourself. Without it each training makes one, and stops it.
@@ -112,11 +112,14 @@ class GreenloveCallback(TrainingCallback):  # type: ignore[misc]  # a class of a
 
     @harmless
     def _log(self, evals_log: Any) -> None:
+        found = []
         for data, metrics in evals_log.items():
             for metric, values in metrics.items():
-                is_of_folds = isinstance(values[-1], tuple)  # mean and standard deviation, in xgb.cv
-                name = f"{data}-{metric}-mean" if is_of_folds else f"{data}-{metric}"
-                self._adapter.log_metrics({name: values[-1][0] if is_of_folds else values[-1]})
+                if isinstance(values[-1], tuple):  # of the folds of xgb.cv: mean and standard deviation
+                    found.append((f"{data}-{metric}-mean", values[-1][0], None))
+                else:
+                    found.append((f"{data}-{metric}", values[-1], None))
+        self._adapter.log_metrics_of_step(found)
 
     @harmless
     def _end(self) -> None:

@@ -18,6 +18,7 @@ from sklearn.model_selection import GridSearchCV
 
 from greenlove_tracker import Tracker
 from greenlove_tracker.errors import UsageError
+from greenlove_tracker.integrations import training_adapter
 from greenlove_tracker.integrations.xgboost import GreenloveCallback
 
 pytestmark = pytest.mark.real
@@ -86,6 +87,15 @@ def test_what_is_evaluated_is_logged():
     plain, crossed = (run.metrics for run in runs())
     assert plain["train-rmse"].last == pytest.approx(noted["train"]["rmse"][-1])
     assert crossed["test-rmse-mean"].last == pytest.approx(folds["test-rmse-mean"].iloc[-1])
+
+
+def test_of_fast_rounds_not_every_value_is_logged_but_the_last_is(monkeypatch):
+    monkeypatch.setattr(training_adapter, "_LOGGED_EACH_S", 1e9)
+    matrix, noted = data(), {}
+    more = {"evals": [(matrix, "train")], "evals_result": noted, "verbose_eval": False}
+    xgb.train(PARAMETERS, matrix, 9, callbacks=[make_callback(num_boost_round=9)], **more)
+    logged = only_run().metrics["train-rmse"]
+    assert (logged.n_values, logged.last) == (2, pytest.approx(noted["train"]["rmse"][-1]))
 
 
 def test_the_model_is_the_one_without_us():
