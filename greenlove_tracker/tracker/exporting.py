@@ -87,14 +87,16 @@ class RunExporters:
         in_background: bool,
     ) -> None:
         self._state, self._recorder, self._writer, self._in_background = state, recorder, writer, in_background
-        # The run of a script that makes trackers is around theirs, which have exporters of their own: it tells nothing
-        # until it is known not to be one.
-        self._is_held = state.mode is RunMode.RUNNER
+        # Nothing is told before an epoch is under way: by then the script has begun its own run of the service, where
+        # it has one, and the run of a script that makes trackers is known to be around theirs. A command has none.
+        self._is_held = state.mode is not RunMode.COMMAND
         self._totals = _Totals(state)
         self._position = 0
         self._deliveries = [_Delivery(exporter, self._describe, state, recorder) for exporter in exporters]
-        if in_background:
-            for delivery in self._deliveries:
+        for delivery in self._deliveries:
+            if not self._is_held:
+                delivery.begin()
+            if in_background:
                 delivery.start_thread()
 
     def row_written(self, row: Row) -> None:
@@ -103,9 +105,7 @@ class RunExporters:
             return
         event = self._totals.add(row, self._recorder, self._position)
         self._position = event.position
-        if row.kind is RowKind.EPOCH:
-            self._is_held = False
-        self._put(event)
+        self._put(event, is_underway=row.epoch is not None)
 
     def forecast_issued(self, issued: IssuedForecast) -> None:
         """Tell of a forecast; the caller holds the run's lock."""
@@ -144,9 +144,13 @@ class RunExporters:
         for delivery in self._deliveries:
             delivery.wait(until_s, limit_s)
 
-    def _put(self, event: ExportEvent) -> None:
+    def _put(self, event: ExportEvent, *, is_underway: bool = True) -> None:
+        is_first = self._is_held and is_underway
+        self._is_held = self._is_held and not is_underway
         for delivery in self._deliveries:
-            delivery.put(event, is_held=self._is_held)
+            delivery.put(event)
+            if is_first:
+                delivery.begin()
 
     def _describe(self) -> ExportedRun:
         state = self._state
@@ -254,9 +258,9 @@ class _Delivery:
         self.name = type(exporter).__name__
         self._pending: deque[ExportEvent] = deque(maxlen=_MOST_PENDING)
         self._n_lost = 0
-        self._is_held = self._is_started = self._is_left_out = False
+        self._is_begun = self._is_started = self._is_left_out = False
         self._ending: RunEnded | None = None
-        self._is_closed = threading.Event()
+        self._is_woken, self._is_closed = threading.Event(), threading.Event()
         self._is_done = threading.Event()
 
     def start_thread(self) -> None:
@@ -265,9 +269,13 @@ class _Delivery:
             self._leave_out(error)
             self._is_done.set()
 
-    def put(self, event: ExportEvent, *, is_held: bool) -> None:
+    def begin(self) -> None:
+        """Hand over from now on, and at once: what the script has made active may be gone soon."""
+        self._is_begun = True
+        self._is_woken.set()
+
+    def put(self, event: ExportEvent) -> None:
         """Note an event; it costs the training next to nothing."""
-        self._is_held = is_held
         if not self._is_left_out:
             self._n_lost += len(self._pending) == _MOST_PENDING
             self._pending.append(event)
@@ -276,8 +284,9 @@ class _Delivery:
         """Let the exporter end the run; None: it is told nothing at all."""
         if ending is None:
             self._pending.clear()
-        self._is_held, self._ending = False, ending
+        self._ending = ending
         self._is_closed.set()
+        self._is_woken.set()
 
     def wait(self, until_s: float, limit_s: float) -> None:
         """Wait until all is handed over, or until that time by ``time.monotonic()``."""
@@ -287,8 +296,10 @@ class _Delivery:
 
     def _work(self) -> None:
         try:
-            while not (self._is_closed.wait(TICK_S) or self._is_left_out):
-                if not self._is_held:
+            while not (self._is_closed.is_set() or self._is_left_out):
+                self._is_woken.wait(TICK_S)
+                self._is_woken.clear()
+                if self._is_begun:
                     self.deliver()
             self.deliver()
         finally:
