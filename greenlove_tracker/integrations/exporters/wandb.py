@@ -65,7 +65,7 @@ class WandbExporter:
         """Log the totals, the table of all epochs and the report, and end a run of our own.
 
         Raises:
-            GreenloveError: where there was no run.
+            GreenloveError: where there was no run, or is none any more.
         """
         self._find_run()
         if self._run is None:
@@ -96,6 +96,8 @@ class WandbExporter:
     def _find_run(self) -> None:
         import wandb
 
+        if self._run is not None and not self._is_own and wandb.run is not self._run:
+            raise GreenloveError("the script has finished its run of W&B before the tracker's")
         if self._run is not None or self._begun is None:
             return
         if wandb.run is not None:

@@ -120,7 +120,7 @@ loop({shape}, True)
 def test_the_history_of_the_script_is_as_without_us_and_has_each_epoch(tmp_path, shape):
     stderr = said(tmp_path, LOOP.format(shape=shape))
     without, beside = (history(path) for path in run_files(tmp_path))
-    assert of_user(without) == of_user(beside) and len(of_user(beside)) == len(without) >= 5
+    assert of_user(without) == of_user(beside) and len(of_user(beside)) == len(without) >= 4
     epochs = [row["greenlove/epoch"] for row in beside if "greenlove/epoch" in row]
     assert sorted(set(epochs)) == [1, 2, 3, 4] and epochs == sorted(epochs)
     for row in beside:
@@ -138,7 +138,7 @@ def test_the_axis_the_totals_the_table_and_the_report(tmp_path):
     assert axes["greenlove/*"] == "greenlove/epoch"
     totals = summary(path)
     assert totals["greenlove/energy_kwh"] == pytest.approx(0.004) and totals["greenlove/status"] == "finished"
-    assert totals["greenlove/epochs"]["nrows"] == 4 and totals["test"] == 1.0
+    assert totals["greenlove/epochs.nrows"] == 4 and totals["test"] == 1.0
     artifacts = {r.artifact.type: r.artifact for r in found if r.HasField("artifact")}
     report = artifacts["report"]
     assert report.name.startswith("greenlove-") and [e.path for e in report.manifest.contents] == ["report.html"]
@@ -158,7 +158,7 @@ run.finish()
     said(tmp_path, code)
     (path,) = run_files(tmp_path)
     (row,) = history(path)
-    assert row["_step"] == 0 and row["greenlove/epoch"] == 6 and summary(path)["greenlove/epochs"]["nrows"] == 6
+    assert row["_step"] == 0 and row["greenlove/epoch"] == 6 and summary(path)["greenlove/epochs.nrows"] == 6
 
 
 def test_without_an_active_run_none_is_made_and_that_is_said(tmp_path):
@@ -185,7 +185,7 @@ assert wandb.run is None
     rows = history(path)
     assert [row["greenlove/epoch"] for row in rows if "greenlove/epoch_energy_kwh" in row] == [1, 2, 3]
     assert next(r.run.project for r in records(path) if r.HasField("run")) == "costs"
-    assert any(r.HasField("exit") for r in records(path)) and summary(path)["greenlove/epochs"]["nrows"] == 3
+    assert any(r.HasField("exit") for r in records(path)) and summary(path)["greenlove/epochs.nrows"] == 3
 
 
 def test_beside_a_training_in_the_background(tmp_path):
@@ -217,4 +217,4 @@ train(tracker, clock, 2)
 tracker.stop()
 assert tracker.summary.epochs_done == 4
 """
-    assert said(tmp_path, code).count("WandbExporter failed, and is left out") == 1
+    assert said(tmp_path, code).count("finished its run of W&B before") == 1
