@@ -10,10 +10,11 @@ import pytest
 import greenlove_tracker
 
 HEAVY = ("torch", "codecarbon", "numpy", "pandas", "statsmodels", "rich", "reportlab")
+SERVICES = ("mlflow", "wandb", "tensorboard", "prometheus_client")
 
 
 def loaded_after(code: str) -> list[str]:
-    probe = f"import sys\n{code}\nprint(*[m for m in {HEAVY!r} if m in sys.modules])"
+    probe = f"import sys\n{code}\nprint(*[m for m in {HEAVY + SERVICES!r} if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=True)
     return done.stdout.split()
 
@@ -29,6 +30,19 @@ import threading
 from greenlove_tracker import Tracker
 threading.Thread.start = lambda self: None  # the background threads alone load CodeCarbon
 Tracker(3, country='DE', verbose=0, log_dir={str(tmp_path)!r}).stop()
+"""
+    assert loaded_after(code) == []
+
+
+def test_naming_exporters_loads_none_of_their_packages_in_the_training_thread(tmp_path):
+    code = f"""
+import threading
+from greenlove_tracker import Tracker
+from greenlove_tracker.tracker import exporting
+exporting._END_S = 0.0
+from greenlove_tracker.integrations.exporters import mlflow, prometheus, tensorboard, wandb
+threading.Thread.start = lambda self: None
+Tracker(3, country='DE', verbose=0, log_dir={str(tmp_path)!r}, export='mlflow,wandb,tensorboard,prometheus')
 """
     assert loaded_after(code) == []
 
