@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import logging
 import math
+import os
+import signal
+import subprocess
 import sys
 import threading
 import time
@@ -354,3 +357,31 @@ def test_totals_are_of_the_same_rows_as_the_log(clock, logs):
     assert last.kind is RowKind.TAIL and math.isclose(last.of_run.energy_kwh, tracker.summary.energy_kwh)
     assert last.of_run.duration_s == tracker.summary.duration_s == 65.0
     assert isinstance(exporter, events.Exporter)
+
+
+@pytest.mark.real
+def test_a_service_that_hangs_does_not_keep_sigterm_from_ending_the_process(tmp_path):
+    code = """
+import time
+from greenlove_tracker import Tracker
+
+class Hanging:
+    def start(self, run): print("hangs", flush=True); time.sleep(600)
+    def export(self, events): pass
+    def end(self, ending): pass
+
+tracker = Tracker(1000, verbose=0, log_dir="logs", sim_gpu_w=100.0, exporters=[Hanging()])
+while True:
+    tracker.epoch_start(); time.sleep(0.05); tracker.epoch_end()
+"""
+    env = {k: v for k, v in os.environ.items() if not k.startswith("GREENLOVE_")}
+    running = subprocess.Popen([sys.executable, "-c", code], cwd=tmp_path, env=env, stdout=subprocess.PIPE, text=True)
+    try:
+        assert running.stdout is not None and running.stdout.readline() == "hangs\n"
+        began_s = time.monotonic()
+        running.terminate()
+        assert running.wait(60.0) == -signal.SIGTERM and time.monotonic() - began_s < 9.0
+    finally:
+        running.kill()
+    summary = read_logs(tmp_path / "logs").runs[0].summary
+    assert summary.status == "terminated" and summary.epochs_done >= 1
