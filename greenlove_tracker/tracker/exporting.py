@@ -115,7 +115,8 @@ class RunExporters:
 
     def metric_logged(self, name: str, value: float, epoch: int | None, step: int | None) -> None:
         """Tell of a metric that the user logged; the caller holds the run's lock."""
-        self._put(MetricLogged(name, value, epoch, step, self._state.clock.utc_s()))
+        if self._deliveries:
+            self._put(MetricLogged(name, value, epoch, step, self._state.clock.utc_s()))
 
     def run_ended(self, ending: RunEnded, *, has_parts: bool) -> None:
         """Tell of the end, without waiting.

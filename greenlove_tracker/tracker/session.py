@@ -440,6 +440,7 @@ class Session:
             elif self._n_metric_rows < metrics.MAX_ROWS:
                 self._n_metric_rows += 1
                 self.writer.write_metric(record)
+                self.exporters.metric_logged(known_as, number, number_of_epoch, recorder.steps_done)
             else:
                 message = f"over {metrics.MAX_ROWS:,} values of metrics: of further ones only last and best are kept"
                 self.state.warn_once.misuse("metric values", message)

@@ -150,10 +150,10 @@ def test_a_metric_of_the_user_has_a_place(clock, logs):
     exporter = Recording()
     with make_tracker(clock, logs, exporters=[exporter]) as tracker:
         train(tracker, clock, 1)
-        session().exporters.metric_logged("accuracy", 0.93, 1, 5)
+        tracker.log_metric("accuracy", 0.93)
         tick()
     (metric,) = [e for e in exporter.events if isinstance(e, MetricLogged)]
-    assert (metric.name, metric.value, metric.epoch, metric.step) == ("accuracy", 0.93, 1, 5)
+    assert (metric.name, metric.value, metric.epoch, metric.step) == ("accuracy", 0.93, 1, 0)
 
 
 def test_one_exporter_serves_two_runs(clock, logs):

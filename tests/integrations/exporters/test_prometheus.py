@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
-from fakes import make_tracker, session, tick, train
+from fakes import make_tracker, tick, train
 from prometheus_client.parser import text_string_to_metric_families
 
 from greenlove_tracker.errors import UsageError
@@ -42,7 +42,7 @@ def test_the_file_has_the_run_in_base_units_while_it_goes_on_and_after_it(clock,
     assert forecast["point"] == pytest.approx(48.0 * 360.0 * 1.5, rel=0.2)
     for quantity in ("duration_seconds", "emissions_grams", "cost_usd"):
         assert set(values(path, f"greenlove_forecast_{quantity}")) == {"lower", "point", "upper"}
-    session().exporters.metric_logged("accuracy", 0.93, 2, None)
+    tracker.log_metric("accuracy", 0.93)
     train(tracker, clock, 2, gap_s=2.0)
     tracker.stop()
     assert values(path, "greenlove_metric") == {"accuracy": 0.93}

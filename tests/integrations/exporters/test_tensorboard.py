@@ -23,7 +23,7 @@ def scalars(directory: Path) -> dict[str, list[tuple[int, float]]]:
 def test_the_curves_are_those_of_the_run(clock, tmp_path, no_settings):
     tracker = make_tracker(clock, tmp_path / "logs", epochs=5, country="DE", export="tensorboard")
     train(tracker, clock, 3, gap_s=2.0)
-    session().exporters.metric_logged("accuracy", 0.75, 3, None)
+    tracker.log_metric("accuracy", 0.75)
     train(tracker, clock, 2, gap_s=2.0)
     tracker.stop()
     curves = scalars(tmp_path / "runs" / f"greenlove_{tracker.run_dir.name}")
