@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from greenlove_tracker import files
-from greenlove_tracker import format as fmt
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.logs.following import FollowedDirectory, FollowedRun, Sighting
 from greenlove_tracker.logs.run import Run
@@ -129,7 +128,7 @@ class LiveReport:
 
     def _live_text(self, run: Run) -> str:
         doubt = progress_of(run, self._clock.now_utc_s()).doubt
-        state = f"Live, as of {self._now_text()}; it loads itself anew every {fmt.duration(self._every_s)}."
+        state = f"Live, as of {self._now_text()}; it loads itself anew every {self._every_s:g} s."
         return f"{state} {doubt[:1].upper()}{doubt[1:]}." if doubt else state
 
     def _final_text(self, run: Run) -> str:

@@ -22,6 +22,8 @@ NOT_COUNTED = ("screen", "disks", "network", "making of the hardware")
 
 NOTHING_RECORDED = "nothing was recorded"
 
+METER_STARTING = "the meter is not up yet"
+
 FIELD_WIDTH = 160  # of a text from a log, in running text or a table of two columns
 
 STAR = "*"
@@ -161,7 +163,7 @@ def why_no_energy(run: Run) -> str:
     """Explain why the energy of a run is not known."""
     note = field_text(run, "meter_note")
     if _ended_too_soon(run):  # what the meter notes is why it would have modelled, and not measured
-        return "the run ended before the meter was up"
+        return METER_STARTING if run.summary.status == RunStatus.RUNNING else "the run ended before the meter was up"
     if note := field_text(run, "meter_note"):
         return note
     if Flag.METER_FAILED in run.summary.flags:
@@ -242,6 +244,8 @@ def measured_sentence(run: Run) -> str:
     if share is None and run.summary.energy_kwh is not None:
         why = field_text(run, "meter_note") or "its log does not say"
         return f"How much of this energy was measured is not known: {why}"
+    if share is None and _ended_too_soon(run) and run.summary.status == RunStatus.RUNNING:
+        return f"No energy is known yet: {METER_STARTING}"
     if share is None and _ended_too_soon(run):
         advice = "call tracker.wait_ready(30) before the first epoch, or run longer"
         if not _has_own_tracker(run):
@@ -317,7 +321,7 @@ def warnings(run: Run) -> tuple[str, ...]:
     if run.text("meter") in ("simulated", "replay"):
         what = {"simulated": "The hardware was simulated", "replay": "The meter played a log back"}
         found.insert(0, f"{what[run.text('meter')]}: the energy is not this machine's.")
-    if not run.has_summary:
+    if not run.has_summary and run.summary.status != RunStatus.RUNNING:
         found.append("No summary was written: the totals are added up from the rows.")
     if cut_off := run.cut_off_ranks:
         which = f"Rank {cut_off[0]}" if len(cut_off) == 1 else f"{len(cut_off):,} of {run.summary.n_ranks:,} ranks"

@@ -1,7 +1,7 @@
 (() => {
   "use strict";
   const page = document.currentScript.dataset, kept = history.state?.folded ?? [];
-  const name = section => section.querySelector("summary").textContent.trim();
+  const name = section => section.querySelector("summary").textContent.replace(/\d[\d.,]*/g, "").trim();  // a figure in it changes
   const sections = [...document.querySelectorAll("details")];
   for (const section of sections) {
     if (kept.includes(name(section))) section.open = false;

@@ -1,0 +1,229 @@
+"""The page that is rewritten while a run goes on: what it says, with a clock of the test's own, and in a browser."""
+
+from __future__ import annotations
+
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from html_samples import Skeleton
+from report_samples import HERE, cpu_energy, demo_rows, demo_run, epoch_row, issued, write_forecasts, write_run
+
+from greenlove_tracker.cli import cli
+from greenlove_tracker.errors import UsageError
+from greenlove_tracker.logs.csvio import log_lines
+from greenlove_tracker.logs.run import Run
+from greenlove_tracker.logs.schema import row_cells
+from greenlove_tracker.report.follow import Clock, LiveReport
+
+
+class Story:
+    """A clock whose sleeps are where things happen: one event each, and nothing after the last."""
+
+    def __init__(self, output: Path, *events: Callable[[], object]) -> None:
+        self.output, self.events = output, list(events)
+        self.now_s = time.time()
+        self.pages: list[str] = []
+        self.slept_s: list[float] = []
+        self.said: list[str] = []
+
+    def sleep(self, pause_s: float) -> None:
+        self.slept_s.append(pause_s)
+        self.now_s += pause_s
+        if self.output.exists() and (not self.pages or self.output.read_text() != self.pages[-1]):
+            self.pages.append(self.output.read_text())
+        assert self.events, "it goes on and on"
+        self.events.pop(0)()
+
+    def follow(self, path: Path, every_s: float = 5.0) -> str:
+        clock = Clock(lambda: self.now_s, self.sleep)
+        LiveReport(self.output, every_s=every_s, say=self.said.append, clock=clock).follow(path)
+        assert self.events == []
+        return self.output.read_text()
+
+
+def begin(logs: Path, run_id: str = "20261121T000001-a", n_epochs: int = 2) -> Run:
+    fields = {**HERE, "epochs_planned": "5"}
+    return write_run(logs, demo_rows(n_epochs), run_id, status=None, fields=fields)
+
+
+def add_epoch(run_dir: Path, number: int) -> None:
+    with (run_dir / "epochs-0.csv").open("ab") as file:
+        file.write(log_lines([row_cells(epoch_row(number, 1.86, cpu_energy(1.86), gap_s=0.15, gap=cpu_energy(0.15)))]))
+
+
+def end(run_dir: Path, aside: Path) -> None:
+    ended = write_run(aside, demo_rows(5), run_dir.name, fields={"epochs_planned": "5"})
+    (ended.path / "summary.csv").replace(run_dir / "summary.csv")
+
+
+def nothing() -> None:
+    pass
+
+
+def text_of(page: str) -> str:
+    return " ".join("".join(Skeleton(page).text).split())
+
+
+def test_it_is_rewritten_as_rows_come_in_until_the_run_has_ended(tmp_path):
+    run_dir = begin(tmp_path / "logs").path
+    story = Story(
+        tmp_path / "live.html",
+        lambda: add_epoch(run_dir, 3),
+        nothing,
+        nothing,
+        lambda: add_epoch(run_dir, 4),
+        lambda: end(run_dir, tmp_path),
+    )
+    last = story.follow(run_dir)
+    assert len(story.pages) == 3  # nothing happened: nothing was written
+    for page, done in zip(story.pages, (2, 3, 4), strict=True):
+        assert f"{done} of 5 epochs" in page and "Live, as of" in page and 'data-refresh="5.0"' in page
+        assert '<noscript><meta http-equiv="refresh" content="5"></noscript>' in page
+        assert "No summary was written" not in page
+    assert "Final: the run has ended (finished)." in last and "5 of 5 epochs" in last
+    assert 'data-refresh=""' in last and 'http-equiv="refresh"' not in last and "Live, as of" not in last
+    assert set(story.slept_s) == {5.0}
+    assert story.said[-1] == f"wrote {tmp_path / 'live.html'}: the run has ended (finished)"
+    assert sorted(path.name for path in tmp_path.iterdir() if path.is_file()) == ["live.html"]
+
+
+def test_what_is_done_and_left_stands_first(tmp_path):
+    run_dir = begin(tmp_path / "logs").path
+    write_forecasts(Run(run_dir), issued(3.0, point=1e9, half=1e6))
+    story = Story(tmp_path / "live.html", lambda: end(run_dir, tmp_path))
+    story.follow(run_dir)
+    text = text_of(story.pages[0])
+    assert re.search(r"done 40% 2 of 5 epochs .* so far left .* 95% interval .* in all, forecast power 28\.4 W", text)
+    assert "the latest. The run goes on." in text
+
+
+def test_a_page_is_written_each_minute_though_nothing_happens(tmp_path):
+    run_dir = begin(tmp_path / "logs").path
+    story = Story(tmp_path / "live.html", *[nothing] * 24, lambda: end(run_dir, tmp_path))
+    story.follow(run_dir)
+    assert len(story.pages) == 3
+    written = [re.search(r'data-written="([^"]+)"', page)[1] for page in story.pages]
+    assert len(set(written)) == 3
+
+
+def test_a_page_that_takes_long_is_written_seldom(tmp_path, monkeypatch):
+    run_dir = begin(tmp_path / "logs").path
+    story = Story(tmp_path / "live.html", nothing, lambda: end(run_dir, tmp_path))
+    original = LiveReport._write
+
+    def slow(self, *arguments):
+        original(self, *arguments)
+        return 2.0
+
+    monkeypatch.setattr(LiveReport, "_write", slow)
+    story.follow(run_dir)
+    assert story.slept_s == [40.0, 40.0]
+
+
+def test_of_a_directory_the_newest_that_runs_is_followed_or_the_next_that_begins(tmp_path):
+    logs, output = tmp_path / "logs", tmp_path / "live.html"
+    begin(logs, "20261121T000001-old")
+    newest = begin(logs, "20261121T000002-new").path
+    story = Story(output, lambda: end(newest, tmp_path))
+    assert newest.name in story.follow(logs)
+    assert story.said[0] == "2 runs go on; to follow another one, name its directory"
+    empty = tmp_path / "empty"
+    waiting = Story(output, nothing, lambda: demo_run(empty))
+    demo_run(empty)
+    (empty / "20261121T034044-7f3a").rename(empty / "20261120T034044-before")
+    text = waiting.follow(empty)
+    assert waiting.said[0] == f"no run of {empty} is running: waiting for one"
+    assert "20261121T034044-7f3a" in text  # began and ended between two looks
+
+
+def test_a_directory_that_comes_later_is_waited_for(tmp_path):
+    logs = tmp_path / "logs"
+    story = Story(
+        tmp_path / "live.html", nothing, lambda: begin(logs), lambda: end(logs / "20261121T000001-a", tmp_path)
+    )
+    assert "Final: the run has ended (finished)" in story.follow(logs)
+
+
+def test_a_run_that_had_ended_is_written_once(tmp_path):
+    run = demo_run(tmp_path)
+    assert "Final: the run has ended (finished)" in Story(tmp_path / "live.html").follow(run.path)
+
+
+def test_a_run_that_dies_is_said_to_seem_dead(tmp_path, monkeypatch):
+    run_dir = begin(tmp_path / "logs").path
+    alive = {"is": True}
+    monkeypatch.setattr("greenlove_tracker.logs.run._is_running", lambda *of_run: alive["is"])
+    story = Story(tmp_path / "live.html", lambda: alive.update({"is": False}))
+    last = story.follow(run_dir)
+    assert f"Final: the run has ended (seems dead: no end was written, and process {HERE['pid']} is gone)" in last
+
+
+def test_what_is_gone_is_said(tmp_path):
+    run_dir = begin(tmp_path / "logs").path
+    story = Story(tmp_path / "live.html", lambda: run_dir.rename(tmp_path / "moved"))
+    with pytest.raises(UsageError, match="is gone"):
+        story.follow(run_dir)
+
+
+@pytest.mark.parametrize("ends", [KeyboardInterrupt, SystemExit])
+def test_an_end_leaves_a_page_that_says_it_is_not_live(tmp_path, ends):
+    def interrupt() -> None:
+        raise ends
+
+    run_dir = begin(tmp_path / "logs").path
+    story = Story(tmp_path / "live.html", interrupt)
+    with pytest.raises(ends):
+        story.follow(run_dir)
+    page = story.output.read_text()
+    assert "Not live any more: following was ended at" in page and 'data-refresh=""' in page
+    assert "2 of 5 epochs" in page
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["--follow", "-o", "x.pdf"], "name x.pdf .html"),
+        (["--follow", "--format", "cite"], "leave --format out"),
+        (["--follow", "--since", "2026-01-01", "--jobs", "3"], "leave --since and --jobs out"),
+        (["--every", "3"], "--every is of --follow"),
+        (["--follow", "-o", "nowhere/x.html"], "there is no directory nowhere"),
+    ],
+)
+def test_options_that_do_not_fit_are_refused(tmp_path, monkeypatch, arguments, says):
+    monkeypatch.chdir(tmp_path)
+    demo_run(tmp_path / "greenlove_logs")
+    result = CliRunner().invoke(cli, ["report", *arguments])
+    assert result.exit_code == 1 and says in result.output and result.output.count("\n") == 1
+
+
+def test_the_command_writes_the_page_of_a_run_that_has_ended(tmp_path):
+    run = demo_run(tmp_path)
+    result = CliRunner().invoke(cli, ["report", str(run.path), "--follow", "-o", str(tmp_path / "live.html")])
+    assert result.exit_code == 0 and "the run has ended (finished)" in result.stderr and result.stdout == ""
+
+
+@pytest.mark.real
+@pytest.mark.skipif(sys.platform == "win32", reason="signals of POSIX")
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_ctrl_c_ends_the_command_quietly(tmp_path, number, code):
+    begin(tmp_path / "logs")
+    page = tmp_path / "live.html"
+    command = [sys.executable, "-m", "greenlove_tracker", "report", "--follow", "--every", "0.2", "-o", str(page)]
+    process = subprocess.Popen([*command, str(tmp_path / "logs")], stderr=subprocess.PIPE, text=True)
+    for _ in range(400):
+        if page.exists():
+            break
+        time.sleep(0.1)
+    time.sleep(0.5)
+    process.send_signal(number)
+    _, said = process.communicate(timeout=30)
+    assert process.returncode == code and "Traceback" not in said and "Aborted" not in said
+    assert "Not live any more" in page.read_text()
+    assert [path.name for path in tmp_path.iterdir() if path.is_file()] == ["live.html"]
