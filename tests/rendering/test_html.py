@@ -1,21 +1,18 @@
 from __future__ import annotations
 
 import io
-import os
 import re
-import shutil
 import subprocess
 import sys
-import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import get_args
 
 import pytest
+from chromium import chromium_browser
 from html_samples import HOSTILE, Skeleton
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from playwright.sync_api import sync_playwright
 from pypdf import PdfReader
 from report_samples import GPU_FIELDS, cpu_energy, demo_run, epoch_row, gpu_rows, gpu_run, write_run
 from reportlab.graphics.shapes import Group, String
@@ -41,7 +38,6 @@ from greenlove_tracker.rendering.document import (
 )
 from greenlove_tracker.report.build import document, write_html
 
-CHROMIUMS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 SKELETON = """() => [...document.querySelectorAll("*")].map(
     e => e.tagName + " " + [...e.attributes].map(a => a.name).join(","))"""
 CONTRASTS = """() => {
@@ -246,20 +242,7 @@ def test_what_cannot_be_reported_is_refused(logs: Path, tmp_path: Path) -> None:
 # -- in a real browser -------------------------------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module")
-def browser() -> Iterator:
-    with sync_playwright() as playwright:
-        own = playwright.chromium.executable_path
-        found = next(filter(None, map(shutil.which, CHROMIUMS)), own if Path(own).exists() else None)
-        if found is None:
-            reason = "HTML reports are NOT tested in a browser: install Chromium (apt-get install chromium)"
-            if os.environ.get("CI"):
-                pytest.fail(reason)
-            warnings.warn(pytest.PytestWarning(reason), stacklevel=1)
-            pytest.skip(reason)
-        browser = playwright.chromium.launch(executable_path=found)
-        yield browser
-        browser.close()
+browser = pytest.fixture(scope="module")(chromium_browser)
 
 
 @pytest.fixture(scope="module")

@@ -10,10 +10,9 @@
   }
   if (!page.refresh) return;  // the last page
   const isRead = () => document.querySelector(".points input:is(:hover, :focus)") || !getSelection().isCollapsed;
-  const look = () => {
-    const isStale = Date.now() - Date.parse(page.written) > 1000 * page.stale;
-    document.getElementById("stale").hidden = !isStale;
-    if (!isRead()) location.reload();
+  const tellAge = () => {
+    document.getElementById("stale").hidden = Date.now() - Date.parse(page.written) <= 1000 * page.stale;
   };
-  setInterval(look, 1000 * page.refresh);
+  tellAge();
+  setInterval(() => { tellAge(); if (!isRead()) location.reload(); }, 1000 * page.refresh);
 })();

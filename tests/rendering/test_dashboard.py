@@ -1,0 +1,258 @@
+"""What an HTML report does without a script, and the one script of a page that is rewritten; in a real browser."""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from chromium import chromium_browser
+from html_samples import HOSTILE, Skeleton
+from pypdf import PdfReader
+from report_samples import cpu_energy, epoch_row, gpu_run, write_run
+
+from greenlove_tracker.rendering import html, markdown, pdf, svg
+from greenlove_tracker.rendering.axes import MOST_STRETCHES, stretches, thinned
+from greenlove_tracker.rendering.document import ChartRow, Document, Heading, Line, LineChart, Paragraph
+from greenlove_tracker.rendering.html import LiveState
+from greenlove_tracker.report.build import document
+
+browser = pytest.fixture(scope="module")(chromium_browser)
+LIVE = LiveState("Live.", "2026-11-21T10:00:00Z", 0.8, 1e12)
+SIZES = LineChart(
+    "Each epoch of a trial",
+    "epoch of the trial",
+    "s",
+    ((1.0, 4.0), (2.0, 3.0), (3.0, 3.0)),
+    name="64 samples",
+    others=(Line("32 samples", ((1.0, 2.0), (2.0, 1.5))),),
+)
+
+
+def page_of(*blocks, live: LiveState | None = None) -> str:
+    return html.render(Document("A run", "", "x", blocks), live)
+
+
+@pytest.fixture
+def show(browser, tmp_path: Path) -> Iterator:
+    contexts = []
+
+    def opened(text: str, **more):
+        path = tmp_path / "page.html"
+        path.write_bytes(text.encode())
+        contexts.append(browser.new_context(viewport={"width": 1000, "height": 700}, **more))
+        page = contexts[-1].new_page()
+        page.seen = []
+        page.on("console", lambda message: page.seen.append(message.text))
+        page.on("pageerror", lambda error: page.seen.append(str(error)))
+        page.goto(path.as_uri())
+        return page
+
+    yield opened
+    for context in contexts:
+        context.close()
+
+
+# -- what is said where somebody points ----------------------------------------------------------------------------
+
+
+def test_each_of_few_points_is_pointed_at_by_itself():
+    chart = LineChart("x", "epoch", "s", ((1.0, 5.0), (2.0, 10.0), (5.0, 2.5)))
+    found = stretches(chart)
+    assert [part.text for part in found] == ["epoch: 1 · 5 s", "epoch: 2 · 10 s", "epoch: 5 · 2.50 s"]
+    assert [(part.left, part.right, part.x) for part in found] == [(0, 0.125, 0), (0.125, 0.625, 0.25), (0.625, 1, 1)]
+    assert all(0 <= part.y <= 1 for part in found)
+    (alone,) = stretches(LineChart("x", "epoch", "s", ((3.0, 5.0),)))
+    assert alone.text == "epoch: 3 · 5 s"
+
+
+def test_lines_are_told_beside_one_another_where_they_have_a_point():
+    assert [part.text for part in stretches(SIZES)] == [
+        "epoch of the trial: 1 · 64 samples: 4 s · 32 samples: 2 s",
+        "epoch of the trial: 2 · 64 samples: 3 s · 32 samples: 1.50 s",
+        "epoch of the trial: 3 · 64 samples: 3 s",
+    ]
+    assert SIZES.highest == 4.0 and SIZES.is_by_epoch and set(SIZES.x_values) == {1.0, 2.0, 3.0}
+
+
+@pytest.mark.parametrize("n", [121, 240, 243, 500, 777, 10_000])
+def test_of_many_points_neighbours_stand_together_with_their_range(n):
+    every = [(float(i), float(i * 7919 % 1000)) for i in range(1, n + 1)]
+    chart = LineChart("x", "epoch", "s", thinned(every))
+    found = stretches(chart)
+    assert MOST_STRETCHES / 3 < len(found) <= MOST_STRETCHES + 1
+    assert found[0].left == 0 and found[-1].right == 1
+    spoken_of = 0
+    for part, after in zip(found, [*found[1:], None], strict=True):
+        first, last, low, high = re.fullmatch(
+            r"epoch: ([\d,]+) to ([\d,]+) · ([\d,.]+) to ([\d,.]+) s", part.text
+        ).groups()
+        first, last = (int(text.replace(",", "")) for text in (first, last))
+        values = [y for x, y in every if first <= x <= last]
+        assert (float(low.replace(",", "")), float(high.replace(",", ""))) == (min(values), max(values))
+        assert after is None or part.right == after.left
+        spoken_of += len(values)
+    assert spoken_of > 0.75 * n  # what lies between the last kept point of one and the first of the next is in none
+
+
+def test_a_page_of_many_epochs_stays_small(tmp_path):
+    rows = [epoch_row(i, 1.0 + i % 13 / 10, cpu_energy(1.0)) for i in range(1, 10_001)]
+    page = html.render(document(write_run(tmp_path, rows).path))
+    assert len(page.encode()) < 200_000
+    assert "epoch: 9,8" in page and page.count("<label") <= 4 * (MOST_STRETCHES + 1)
+
+
+def test_lines_are_told_apart_in_every_format():
+    content = Document("x", "", "", (ChartRow((SIZES,)),))
+    drawn = svg.line_chart(SIZES, "c1")
+    assert drawn.count("<polyline") == 2 and drawn.count('class="line-1"') == 1 and drawn.count("<circle") == 5
+    assert "2 lines over epoch of the trial. In s: 64 samples ends at 3; 32 samples ends at 1.50." in drawn
+    page = html.render(content)
+    assert "32 samples</span>" in page
+    text = PdfReader(io.BytesIO(pdf.render(content))).pages[0].extract_text()
+    assert "64 samples" in text and "32 samples" in text
+    assert markdown.render(content).count("| ") and "| 3 | 3 |  |" in markdown.render(content)
+    assert "| epoch of the trial | 64 samples, s | 32 samples, s |" in markdown.render(content)
+    many = LineChart(
+        "x", "x", "s", SIZES.points, name="0", others=tuple(Line(f"{i}", SIZES.points) for i in range(1, 9))
+    )
+    assert svg.line_chart(many, "c1").count('class="line-1"') == 2
+    pdf.render(Document("x", "", "", (ChartRow((many,)),)))
+
+
+@pytest.mark.parametrize("hostile", HOSTILE)
+def test_the_name_of_a_line_is_data(hostile):
+    def with_name(text: str) -> str:
+        chart = LineChart(text, text, text, SIZES.points, name=text, others=(Line(text, SIZES.points),))
+        return page_of(ChartRow((chart,)), live=LiveState(text, text, 5.0, 1.0))
+
+    assert Skeleton(with_name(hostile)).tags == Skeleton(with_name("x")).tags
+
+
+# -- in a real browser -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.real
+def test_sections_fold_without_a_script(show, tmp_path):
+    gpu_run(tmp_path)
+    page = show(html.render(document(tmp_path)), java_script_enabled=False)
+    sections = page.locator("details")
+    assert sections.count() == page.locator("h2").count() > 5
+    assert page.locator("details[open]").count() == sections.count()
+    chart = page.locator(".line-chart").first
+    assert chart.is_visible()
+    page.get_by_role("heading", name="Over the run").click()
+    assert not chart.is_visible() and page.locator("details[open]").count() == sections.count() - 1
+    page.keyboard.press("Enter")
+    assert chart.is_visible()
+
+
+@pytest.mark.real
+def test_what_is_folded_is_printed(show, tmp_path):
+    gpu_run(tmp_path)
+    page = show(html.render(document(tmp_path)))
+
+    def printed() -> list[str]:
+        pages = PdfReader(io.BytesIO(page.pdf(format="A4"))).pages
+        return [" ".join(one.extract_text().split()) for one in pages]
+
+    before = printed()
+    page.evaluate("document.querySelectorAll('details').forEach(section => { section.open = false })")
+    assert not page.locator("table").first.is_visible()
+    assert printed() == before and "RTX 3060" in " ".join(before)
+    assert "epoch: 3 ·" not in " ".join(before)  # what is said where somebody points is not
+
+
+@pytest.mark.real
+def test_a_point_shows_its_numbers_to_pointer_and_keys(show, tmp_path):
+    gpu_run(tmp_path)
+    page = show(html.render(document(tmp_path)), java_script_enabled=False)
+    group = page.get_by_role("radiogroup", name="Duration of each epoch")
+    assert group.get_by_role("radio").count() == 30
+    shown = "all => all.filter(e => getComputedStyle(e).opacity === '1').map(e => e.textContent)"
+
+    def said() -> list[str]:
+        return page.eval_on_selector_all(".points span", shown)
+
+    assert said() == []
+    group.get_by_role("radio").nth(8).hover()
+    assert said() == ["epoch: 9 · 78.2 s"]
+    assert group.get_by_role("radio", name="epoch: 9 · 78.2 s", exact=True).count() == 1
+    group.get_by_role("radio").nth(4).focus()
+    page.mouse.move(0, 0)
+    assert said() == ["epoch: 5 · 74.4 s"]
+    page.keyboard.press("ArrowRight")
+    assert said() == ["epoch: 6 · 76.9 s"]
+    group.get_by_role("radio").nth(20).hover()
+    assert said() == ["epoch: 21 · 76.9 s"]  # one at a time
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("width", [320, 1000])
+def test_what_a_point_shows_stays_within_its_chart(show, width):
+    long = LineChart(
+        "x", "epoch of the trial", "s", SIZES.points, name="n" * 30, others=(Line("m " * 20, SIZES.points),)
+    )
+    page = show(page_of(Heading("h"), ChartRow((long,))), java_script_enabled=True)
+    page.set_viewport_size({"width": width, "height": 700})
+    places = page.eval_on_selector_all(
+        ".points span", "all => all.map(e => e.getBoundingClientRect()).map(r => [r.left, r.right])"
+    )
+    assert len(places) == 3 and all(0 <= left < right <= width for left, right in places)
+    assert page.evaluate("document.documentElement.scrollWidth") == width
+
+
+@pytest.mark.real
+def test_a_live_page_loads_itself_anew_and_keeps_what_was_folded(show, tmp_path):
+    def blocks(n: int) -> tuple:
+        long = tuple(Paragraph(f"line {i}") for i in range(60))
+        return (Heading("First"), *long, Heading(f"What {n}.5 g compare to"), ChartRow((SIZES,)), *long)
+
+    page = show(page_of(*blocks(1), live=LIVE))
+    path = tmp_path / "page.html"
+    page.get_by_role("heading", name="What 1.5 g compare to").click()
+    page.evaluate("scrollTo(0, 400)")
+    path.write_text(page_of(*blocks(2), live=LIVE), encoding="utf-8")
+    page.get_by_role("heading", name="What 2.5 g compare to").wait_for()
+    page.wait_for_function("document.querySelectorAll('details[open]').length === 1")
+    page.wait_for_function("scrollY === 400")
+    assert page.locator("#stale").is_hidden()
+    page.get_by_role("heading", name="What 2.5 g compare to").click()  # unfolded, it stays so
+    page.get_by_role("radio").nth(1).hover()
+    path.write_text(page_of(*blocks(3), live=LiveState("Final.", "x", None, 1.0)), encoding="utf-8")
+    page.wait_for_timeout(2500)
+    assert "What 2.5 g" in page.text_content("main")  # it waits while somebody points at something
+    page.mouse.move(5, 5)
+    page.get_by_role("heading", name="What 3.5 g compare to").wait_for()
+    page.wait_for_function("document.querySelectorAll('details[open]').length === 2")
+    assert page.text_content(".live") == "Final."
+    path.write_text(page_of(*blocks(4), live=LIVE), encoding="utf-8")
+    page.wait_for_timeout(2500)
+    assert "What 3.5 g" in page.text_content("main") and page.seen == []  # the last page does not load itself anew
+
+
+@pytest.mark.real
+def test_a_page_that_was_left_behind_says_so(show):
+    page = show(page_of(Paragraph("x"), live=LiveState("Live.", "2026-11-21T10:00:00Z", 3.0, 60.0)))
+    page.locator("#stale:not([hidden])").wait_for(state="attached")
+    assert "no longer rewritten" in page.text_content("#stale") and "2026-11-21T10:00:00Z" in page.text_content(
+        "#stale"
+    )
+
+
+@pytest.mark.real
+def test_without_scripts_a_live_page_loads_itself_anew_too(show, tmp_path):
+    page = show(page_of(Paragraph("before"), live=LiveState("Live.", "x", 1.0, 1e9)), java_script_enabled=False)
+    (tmp_path / "page.html").write_text(page_of(Paragraph("after")), encoding="utf-8")
+    page.get_by_text("after").wait_for(timeout=15_000)
+
+
+@pytest.mark.real
+def test_a_live_page_runs_no_script_but_its_own(show):
+    injected = page_of(Paragraph("x"), live=LIVE).replace("<h1>", "<h1><script>pwned = 1</script>")
+    page = show(injected)
+    assert page.evaluate("typeof pwned") == "undefined"
+    assert any("Content Security Policy" in text for text in page.seen)
+    assert "<script" not in page_of(Paragraph("x")) and "script-src" not in page_of(Paragraph("x"))
