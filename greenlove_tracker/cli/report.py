@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 _MAX_PROBLEMS = 20
 _BY_CTRL_C, _BY_SIGTERM = 130, 143  # as a shell ends: 128 and the number of the signal
+_MOST_TIME_SHARE = 0.1  # of a core, which may be a training's, for looking at it
 
 
 @cli.command(short_help="Show what is running now.")
@@ -57,10 +58,11 @@ def watch(log_dir: str | None, once: bool, every: float) -> None:
     try:
         with LiveScreen() as screen:
             while True:
-                size = shutil.get_terminal_size()  # it may be drawn wider
+                begun_s, size = time.monotonic(), shutil.get_terminal_size()  # it may be drawn wider
                 seen = followed.look(MOST_ENDED)
                 screen.draw(watch_screen(seen, time.time(), width=size.columns, height=size.lines))
-                time.sleep(every)
+                took_s = time.monotonic() - begun_s
+                time.sleep(max(every, took_s / _MOST_TIME_SHARE))
     except KeyboardInterrupt:  # the only way out; click would call it aborted, with code 1
         raise SystemExit(_BY_CTRL_C) from None
 

@@ -20,7 +20,7 @@ from greenlove_tracker.report.run_report import run_document
 
 _AT_LEAST_EVERY_S = 60.0  # the page is written though nothing happens, so that it can be told from one left behind
 _STALE_AFTER_S = 180.0
-_MOST_TIME_SHARE = 0.05  # of a core that is the training's, for pages
+_MOST_TIME_SHARE = 0.2  # of a core, which may be the training's, for pages
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,9 +70,11 @@ class LiveReport:
         run = followed.run()
         self._say(f"following {run.title()}: {self._output}")
         try:
+            has_loaded = False
             while self._is_running(run):
                 took_s = self._write(run, self._live_text(run), self._every_s)
-                run = self._next(followed, run, took_s)
+                run = self._next(followed, run, took_s if has_loaded else 0.0)  # the first page loads libraries
+                has_loaded = True
         except (KeyboardInterrupt, SystemExit):
             self._write(
                 run, f"Not live any more: following was ended at {self._now_text()}, and the run went on.", None

@@ -116,7 +116,7 @@ def progress(run: Run) -> str:
     before = run.first_epoch
     if run.text("loops_seen") == "steps":
         return fmt.plural(summary.counts.steps or 0, "step")
-    if not run.epochs and summary.epochs_planned is None:
+    if summary.epochs_planned is None and not run.epochs:  # which take long to put together, where there are many
         return f"no epochs, {before:,} done before" if before else "epochs not marked"
     if summary.epochs_planned is None:
         text = fmt.plural(summary.epochs_done, "epoch")

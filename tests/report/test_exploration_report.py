@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,7 @@ from greenlove_tracker.rendering.document import (
     Document,
     Heading,
     KeyFigures,
+    LineChart,
     Paragraph,
     Table,
 )
@@ -107,3 +109,29 @@ def test_each_phase_of_the_plan_has_its_line(tmp_path: Path) -> None:
     assert [row[:2] for row in table.rows] == [("30 epochs", "first"), ("70 epochs", "256 samples")]
     assert [row[-1] for row in table.rows] == ["", "7"]
     assert "100 epochs in 2 phases" in content.subtitle
+
+
+def epoch_chart(logs: Path, trials: list[Trial]) -> tuple[LineChart, str] | None:
+    run = explored(logs)
+    write_trials(run.path, trials)
+    blocks = document(logs).blocks
+    for block, after in itertools.pairwise(blocks):
+        if isinstance(block, ChartRow) and block.charts[0].x_label == "epoch of the trial":
+            return block.charts[0], after.text
+    return None
+
+
+def test_the_epochs_of_each_sample_size_are_drawn(tmp_path: Path) -> None:
+    trials = [Trial(128 * b, 128, (0.8 * b, 0.5 * b, 0.4 * b)) for b in (10, 20, 40)]
+    chart, note = epoch_chart(tmp_path, [*trials, Trial(1280, 128, (10.0, 7.0)), Trial(1280, 128, (12.0, 6.0))])
+    assert [line.name for line in chart.lines] == ["5,120 samples", "2,560 samples", "1,280 samples"]
+    assert chart.y_label == "s" and chart.points == ((1.0, 32.0), (2.0, 20.0), (3.0, 16.0))
+    assert chart.others[1].points == ((1.0, 10.0), (2.0, 6.0), (3.0, 4.0))  # medians of 8, 10, 12 and of 5, 7, 6
+    assert "Several trials of a size are shown by their median." in note
+
+
+def test_of_many_sizes_some_are_drawn_and_of_single_epochs_none(tmp_path: Path) -> None:
+    chart, note = epoch_chart(tmp_path / "a", [Trial(128 * b, 128, (0.5 * b, 0.4 * b)) for b in range(10, 30)])
+    assert len(chart.lines) == 5 and "5 of 20 sizes are drawn." in note
+    assert chart.lines[0].name == "3,712 samples" and "Several" not in note
+    assert epoch_chart(tmp_path / "b", [Trial(128 * b, 128, (0.4 * b,)) for b in (10, 20, 40, 80)]) is None

@@ -115,7 +115,7 @@ def test_a_page_is_written_each_minute_though_nothing_happens(tmp_path):
 
 def test_a_page_that_takes_long_is_written_seldom(tmp_path, monkeypatch):
     run_dir = begin(tmp_path / "logs").path
-    story = Story(tmp_path / "live.html", nothing, lambda: end(run_dir, tmp_path))
+    story = Story(tmp_path / "live.html", lambda: add_epoch(run_dir, 3), lambda: end(run_dir, tmp_path))
     original = LiveReport._write
 
     def slow(self, *arguments):
@@ -124,7 +124,7 @@ def test_a_page_that_takes_long_is_written_seldom(tmp_path, monkeypatch):
 
     monkeypatch.setattr(LiveReport, "_write", slow)
     story.follow(run_dir)
-    assert story.slept_s == [40.0, 40.0]
+    assert story.slept_s == [5.0, 10.0]  # the first one loads libraries
 
 
 def test_of_a_directory_the_newest_that_runs_is_followed_or_the_next_that_begins(tmp_path):
@@ -227,3 +227,34 @@ def test_ctrl_c_ends_the_command_quietly(tmp_path, number, code):
     assert process.returncode == code and "Traceback" not in said and "Aborted" not in said
     assert "Not live any more" in page.read_text()
     assert [path.name for path in tmp_path.iterdir() if path.is_file()] == ["live.html"]
+
+
+TRAINING = """
+import time
+from greenlove_tracker import Tracker
+with Tracker(16, log_dir={logs!r}, project="real", verbose=0) as tracker:
+    for _ in range(16):
+        tracker.epoch_start()
+        time.sleep(0.5)
+        tracker.epoch_end()
+"""
+
+
+@pytest.mark.real
+def test_a_real_training_is_followed_from_before_it_begins(tmp_path):
+    logs, page = tmp_path / "logs", tmp_path / "live.html"
+    command = [sys.executable, "-m", "greenlove_tracker", "report", str(logs), "--follow", "--every", "0.3"]
+    follower = subprocess.Popen([*command, "-o", str(page)], stderr=subprocess.PIPE, text=True)
+    assert "waiting for one" in follower.stderr.readline()
+    training = subprocess.Popen([sys.executable, "-c", TRAINING.format(logs=str(logs))])
+    pages = set()
+    while follower.poll() is None:
+        if page.exists():
+            pages.add(page.read_text())
+        time.sleep(0.05)
+    assert training.wait(30) == 0 and follower.wait(30) == 0
+    assert "the run has ended (finished)" in follower.stderr.read()
+    live = [text for text in pages if "Live, as of" in text]
+    assert len({re.search(r"\d+ of 16 epochs", text)[0] for text in live}) > 1
+    assert all(text.endswith("</html>\n") or text.endswith("</html>") for text in pages)  # whole, always
+    assert "16 of 16 epochs" in page.read_text() and "Final:" in page.read_text()

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from report_samples import GERMANY, GPU_FIELDS, PRICE, demo_rows, demo_run, epoch_row, gpu_run, write_run
+from report_samples import GERMANY, GPU_FIELDS, HERE, PRICE, demo_rows, demo_run, epoch_row, gpu_run, write_run
 
 from greenlove_tracker.forecasting import Estimate
 from greenlove_tracker.logs.aggregate import aggregate
@@ -17,7 +17,7 @@ from greenlove_tracker.logs.forecasts import FORECAST_COLUMNS, IssuedForecast, f
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.projection.comparison import compare_log
 from greenlove_tracker.projection.types import ProjectionOptions
-from greenlove_tracker.records import Energy, Method
+from greenlove_tracker.records import Energy, Flag, Method
 from greenlove_tracker.rendering import html
 from greenlove_tracker.rendering.document import Block, ChartRow, Heading, LineChart, Paragraph, Table
 from greenlove_tracker.rendering.markdown import render
@@ -198,3 +198,20 @@ def test_what_a_gpus_counter_leaves_out_is_told_and_what_is_assumed_of_it_stands
     declared = ai_act(found)
     assert ("46.0 Wh assumed for the rest of nodes (node_overhead)" in declared) == (node_overhead is not None)
     assert ("assumed for the rest of the node" in summary_html(run.summary)) == (node_overhead is not None)
+
+
+def test_a_run_that_goes_on_is_not_said_to_have_ended(tmp_path: Path) -> None:
+    rows = [epoch_row(1, 2.0, flags=[Flag.METER_STARTING]), epoch_row(2, 2.0, flags=[Flag.METER_STARTING])]
+    run = write_run(tmp_path, rows, status=None, fields=HERE)
+    blocks = document(tmp_path).blocks
+    texts = [block.text for block in blocks if isinstance(block, Paragraph)]
+    assert run.summary.status == "running"
+    assert "No energy is known yet: the meter is not up yet." in texts
+    assert "The energy is unknown: the meter is not up yet." in texts
+    assert not any("No summary" in text or "ended" in text for text in texts[:3])
+    figures = blocks[0].figures
+    assert [(figure.label, figure.value) for figure in figures] == [
+        ("done", "100%"),
+        ("left", "unknown"),
+        ("power", "unknown"),
+    ]
