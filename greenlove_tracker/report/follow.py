@@ -24,14 +24,14 @@ _MOST_TIME_SHARE = 0.2  # of a core, which may be the training's, for pages
 
 
 @dataclass(frozen=True, slots=True)
-class Clock:
+class WallClock:
     """The time, and waiting for it; a test has one of its own."""
 
     now_utc_s: Callable[[], float] = time.time
     sleep: Callable[[float], None] = time.sleep
 
 
-REAL_CLOCK = Clock()
+_REAL_CLOCK = WallClock()
 
 
 class LiveReport:
@@ -52,7 +52,7 @@ class LiveReport:
         every_s: float,
         factors: str | os.PathLike[str] | None = None,
         say: Callable[[str], None],
-        clock: Clock = REAL_CLOCK,
+        clock: WallClock = _REAL_CLOCK,
     ) -> None:
         self._output, self._every_s, self._factors = files.target_of(output), every_s, factors
         self._say, self._clock = say, clock

@@ -9,6 +9,7 @@ from datetime import datetime
 
 from greenlove_tracker import format as fmt
 from greenlove_tracker.forecasting import Estimate
+from greenlove_tracker.logs.forecasts import IssuedForecast
 from greenlove_tracker.logs.run import SILENT_AFTER_S, Run
 from greenlove_tracker.logs.totals import metered_intervals
 from greenlove_tracker.records import Flag, Row, RunStatus
@@ -28,7 +29,9 @@ class RunProgress:
         doubt: why it seems dead, or may hang; empty where nothing speaks for it.
         elapsed_s: since its start; of one that goes on no longer, as its rows have it.
         share: of the whole, 0..1; None where it has no plan.
-        whole: the forecast time of the whole, given what has passed; None without a forecast, or where it is overdue.
+        latest: the latest forecast; None without one.
+        whole: the time of the whole by that, given what has passed; None without a forecast, or where it is overdue.
+        left: of that, what is left.
         is_overdue: it takes longer than the interval of its latest forecast said.
         power_w: of its components together over its latest rows, before PUE; None where they were not metered, or are
             not of now.
@@ -38,14 +41,11 @@ class RunProgress:
     doubt: str
     elapsed_s: float
     share: float | None
+    latest: IssuedForecast | None
     whole: Estimate | None
+    left: Estimate | None
     is_overdue: bool
     power_w: float | None
-
-    @property
-    def left(self) -> Estimate | None:
-        """The forecast time that is left."""
-        return None if self.whole is None else self.whole.plus(-self.elapsed_s)
 
 
 def progress_of(run: Run, now_utc_s: float) -> RunProgress:
@@ -58,15 +58,20 @@ def progress_of(run: Run, now_utc_s: float) -> RunProgress:
     summary = run.summary
     is_running = summary.status == RunStatus.RUNNING
     silent_s = max(0.0, now_utc_s - run.written_s)  # the clock of who wrote it may be ahead
-    elapsed_s = max(summary.duration_s, _since_start_s(run, now_utc_s)) if is_running else summary.duration_s
-    estimate = run.forecasts[-1].estimates["duration_s"] if is_running and run.forecasts else None
-    is_overdue = estimate is not None and elapsed_s > estimate.upper
+    elapsed_s = max(summary.duration_s, _since_s(run.started_at, now_utc_s)) if is_running else summary.duration_s
+    latest = _latest_forecast(run) if is_running else None
+    passed_s = elapsed_s if latest is None else _passed_s(run, latest, elapsed_s, now_utc_s)
+    estimate = None if latest is None else latest.estimates["duration_s"]
+    is_overdue = estimate is not None and passed_s > estimate.upper
+    whole = None if estimate is None or is_overdue else estimate.given_more_than(passed_s)
     return RunProgress(
         status=summary.status if is_running or run.has_summary else "seems dead",
         doubt=_doubt(run, silent_s) if not run.has_summary else "",
         elapsed_s=elapsed_s,
         share=_share(run),
-        whole=None if estimate is None or is_overdue else estimate.given_more_than(elapsed_s),
+        latest=latest,
+        whole=whole,
+        left=None if whole is None else whole.plus(-passed_s),
         is_overdue=is_overdue,
         power_w=_latest_power_w(run) if is_running and silent_s <= SILENT_AFTER_S else None,
     )
@@ -82,14 +87,14 @@ def progress_blocks(run: Run) -> tuple[doc.Block, ...]:
         done = doc.KeyFigure("done", wording.progress(run), (elapsed,))
     else:
         done = doc.KeyFigure("done", f"{progress.share:.0%}", (wording.progress(run), elapsed))
-    return (doc.KeyFigures((done, _left_figure(run, progress), _power_figure(progress))),)
+    return (doc.KeyFigures((done, _left_figure(progress), _power_figure(progress))),)
 
 
-def _left_figure(run: Run, progress: RunProgress) -> doc.KeyFigure:
+def _left_figure(progress: RunProgress) -> doc.KeyFigure:
     whole, left = progress.whole, progress.left
     if whole is None or left is None:
-        if progress.is_overdue:
-            said = run.forecasts[-1].estimates["duration_s"]
+        if progress.is_overdue and progress.latest:
+            said = progress.latest.estimates["duration_s"]
             return doc.KeyFigure("left", "overdue", (f"forecast {fmt.interval(said, fmt.duration)}",))
         return doc.KeyFigure("left", fmt.UNKNOWN, ("no forecast yet, or no plan to forecast",))
     interval = f"{left.level:.0%} interval {fmt.bounds(left, fmt.duration, ' to ')}" if left.has_interval else ""
@@ -102,9 +107,23 @@ def _power_figure(progress: RunProgress) -> doc.KeyFigure:
     return doc.KeyFigure("power", fmt.power(progress.power_w), (how,))
 
 
-def _since_start_s(run: Run, now_utc_s: float) -> float:
+def _latest_forecast(run: Run) -> IssuedForecast | None:
+    """Return the latest forecast; of a command that trains in several processes, that of whichever it is."""
+    if run.has_processes:
+        return max(run.forecasts, key=lambda issued: issued.issued_at, default=None)
+    return run.forecasts[-1] if run.forecasts else None
+
+
+def _passed_s(run: Run, issued: IssuedForecast, elapsed_s: float, now_utc_s: float) -> float:
+    """Return the time of what was forecast: of the run, or of the training in a process that a command started."""
+    if not run.has_processes:
+        return elapsed_s
+    return issued.elapsed_s + max(0.0, _since_s(issued.issued_at, now_utc_s))
+
+
+def _since_s(timestamp: str, now_utc_s: float) -> float:
     try:
-        return now_utc_s - datetime.fromisoformat(run.started_at).timestamp()
+        return now_utc_s - datetime.fromisoformat(timestamp).timestamp()
     except ValueError:  # a damaged log
         return 0.0
 
@@ -137,7 +156,9 @@ def _share(run: Run) -> float | None:
 
 def _latest_power_w(run: Run) -> float | None:
     """Return the mean power over the latest rows, of all nodes that meter; None where one of them does not any more."""
-    streams = [run.command_rows] if run.command_rows is not None else _metering(run.rows)
+    streams = _metering(run.rows)
+    if run.command_rows is not None:  # it is measured from outside, and each process that meters sees all of it too
+        streams = sorted([run.command_rows, *streams], key=lambda rows: rows[-1].started_at if rows else "")[-1:]
     powers = [_mean_of_latest_w(rows) for rows in streams]
     known = [power_w for power_w in powers if power_w is not None]
     return math.fsum(known) if known and len(known) == len(powers) else None

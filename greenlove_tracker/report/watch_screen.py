@@ -113,8 +113,8 @@ def _done(run: Run, progress: RunProgress) -> list[str]:
 def _ahead(run: Run, progress: RunProgress, now_utc_s: float) -> list[str]:
     """Return what is forecast: the time left, the end and the whole, each with its interval."""
     whole, left = progress.whole, progress.left
-    if progress.is_overdue:
-        said = run.forecasts[-1].estimates["duration_s"]
+    if progress.is_overdue and progress.latest:
+        said = progress.latest.estimates["duration_s"]
         return [f"overdue: the latest forecast was {fmt.interval(said, fmt.duration)}"]
     if whole is None or left is None:
         if run.is_exploration:
@@ -137,8 +137,8 @@ def _used(run: Run, progress: RunProgress) -> list[str]:
     used = {"energy_kwh": summary.energy_kwh, "emissions_kgco2e": run.emissions_kgco2e, "cost_usd": summary.cost_usd}
     parts = [f"{fmt.power(progress.power_w)} now"] if progress.power_w is not None else ["power now unknown"]
     parts.append(f"{', '.join(_amounts(used))} so far")
-    if progress.whole is not None:
-        estimates = run.forecasts[-1].estimates
+    if progress.whole is not None and progress.latest:
+        estimates = progress.latest.estimates
         expected = {q: max(estimates[q].point, used[q] or 0.0) for q in used if q in estimates}
         if expected:
             parts.append(f"{', '.join(_amounts(expected))} in all")

@@ -20,7 +20,7 @@ from greenlove_tracker.errors import UsageError
 from greenlove_tracker.logs.csvio import log_lines
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.logs.schema import row_cells
-from greenlove_tracker.report.follow import Clock, LiveReport
+from greenlove_tracker.report.follow import LiveReport, WallClock
 
 
 class Story:
@@ -42,7 +42,7 @@ class Story:
         self.events.pop(0)()
 
     def follow(self, path: Path, every_s: float = 5.0) -> str:
-        clock = Clock(lambda: self.now_s, self.sleep)
+        clock = WallClock(lambda: self.now_s, self.sleep)
         LiveReport(self.output, every_s=every_s, say=self.said.append, clock=clock).follow(path)
         assert self.events == []
         return self.output.read_text()
@@ -256,5 +256,5 @@ def test_a_real_training_is_followed_from_before_it_begins(tmp_path):
     assert "the run has ended (finished)" in follower.stderr.read()
     live = [text for text in pages if "Live, as of" in text]
     assert len({re.search(r"\d+ of 16 epochs", text)[0] for text in live}) > 1
-    assert all(text.endswith("</html>\n") or text.endswith("</html>") for text in pages)  # whole, always
+    assert all(text.endswith(("</html>\n", "</html>")) for text in pages)  # whole, always
     assert "16 of 16 epochs" in page.read_text() and "Final:" in page.read_text()

@@ -1,8 +1,12 @@
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 from report_samples import STARTED_S, cpu_energy, demo_rows, epoch_row, issued, running, write_run
 
+from greenlove_tracker.logs.csvio import log_lines
+from greenlove_tracker.logs.forecasts import FORECAST_COLUMNS, forecast_cells
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.logs.writer import RunWriter
 from greenlove_tracker.records import Flag
@@ -88,3 +92,30 @@ def test_a_clock_that_is_behind_takes_nothing_away(tmp_path):
     assert progress_of(run, STARTED_S - 100.0).elapsed_s == pytest.approx(run.summary.duration_s)
     damaged = running(tmp_path, run_id="b", started_at="soon")
     assert progress_of(damaged, STARTED_S + 500.0).elapsed_s == pytest.approx(run.summary.duration_s)
+
+
+def test_a_training_in_a_process_of_a_command_has_a_time_of_its_own(tmp_path):
+    run = running(tmp_path, [epoch_row(1, 2.0)], forecast=issued(3.0, point=40.0, half=2.0))
+    lines = [*run.path.joinpath("run.csv").read_text().splitlines()[:1], "role,joined,", "rank,0,"]
+    (run.path / "run-5.csv").write_text("\n".join(lines) + "\n")
+    (run.path / "epochs-5.csv").write_bytes((run.path / "epochs-0.csv").read_bytes())
+    forecast = dataclasses.replace(issued(3.0, point=40.0, half=2.0), issued_at="2026-11-21T03:41:04.000Z")
+    (run.path / "forecasts.csv").rename(run.path / "forecasts-5.csv")
+    (run.path / "forecasts-5.csv").write_bytes(log_lines([FORECAST_COLUMNS, forecast_cells(forecast)]))
+    progress = progress_of(Run(run.path), STARTED_S + 30.0)  # issued 20 s after the command's start, 3 s after its own
+    assert progress.elapsed_s == 30.0 and progress.whole.point == 40.0
+    assert progress.left.point == pytest.approx(40.0 - 3.0 - 10.0)
+    assert progress_of(Run(run.path), STARTED_S + 60.0).is_overdue
+
+
+def test_the_power_of_a_command_is_that_of_whoever_measured_last(tmp_path):
+    run = running(tmp_path, [epoch_row(1, 12.0, cpu_energy(12.0, cpu_w=80.0))])
+    outside = dataclasses.replace(
+        epoch_row(1, 12.0, cpu_energy(12.0, cpu_w=30.0)), started_at="2026-11-21T03:30:00.000Z"
+    )
+    writer = RunWriter(run.path, "command", [], on_error=lambda error: None)
+    writer.write_row(outside)
+    assert progress_of(Run(run.path), STARTED_S + 25.0).power_w == pytest.approx(100.0)
+    writer.write_row(dataclasses.replace(outside, started_at="2026-11-21T03:50:00.000Z"))
+    writer.close(None)
+    assert progress_of(Run(run.path), STARTED_S + 25.0).power_w == pytest.approx(50.0)
