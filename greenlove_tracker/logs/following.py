@@ -12,7 +12,7 @@ from greenlove_tracker.logs import schema
 from greenlove_tracker.logs.csvio import read_records
 from greenlove_tracker.logs.problems import Problem
 from greenlove_tracker.logs.run import Run
-from greenlove_tracker.logs.storage import MAX_FILE_BYTES, LogPath, RemotePath, check_file, entries
+from greenlove_tracker.logs.storage import MAX_FILE_BYTES, LogPath, RemotePath, check_file, entries, forget_listings
 from greenlove_tracker.records import Row, RunStatus, RunSummary
 
 
@@ -112,6 +112,7 @@ class FollowedRun:
     def _written(self) -> Mapping[str, tuple[int, int]] | None:
         """Return size and time of each file; None where that costs as much as reading them, or cannot be told."""
         if isinstance(self._path, RemotePath):
+            forget_listings(self._path)
             return None
         try:
             with os.scandir(self._path) as scanned:
@@ -167,6 +168,7 @@ class FollowedDirectory:
         Args:
             n_ended: of runs that have ended, so many are read, those begun last.
         """
+        forget_listings(self.path)
         if not self.path.is_dir():
             return Sighting(self.path, is_there=False)
         running: list[Run] = []

@@ -94,8 +94,15 @@ def place(address: str | os.PathLike[str] | LogPath) -> LogPath:
         raise MissingExtraError(f"{address}: {error}") from error
     except ValueError as error:
         raise UsageError(f"{address}: {error}; known are s3://, gs://, abfs:// and what else fsspec reads") from error
-    fs.invalidate_cache()  # what it listed before may have grown
-    return RemotePath(fs, str(inside))
+    found = RemotePath(fs, str(inside))
+    forget_listings(found)
+    return found
+
+
+def forget_listings(path: LogPath) -> None:
+    """Have a store listed anew: what it listed before may have grown."""
+    if isinstance(path, RemotePath):
+        path.fs.invalidate_cache()
 
 
 def entries(path: LogPath) -> list[DirectoryEntry]:

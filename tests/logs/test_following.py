@@ -149,6 +149,10 @@ def test_a_store_is_followed_too(tmp_path):
     store = fsspec.filesystem("memory")
     store.put(str(run.path), "/followed/20261121T000001-a", recursive=True)
     try:
-        assert len(FollowedDirectory(place("memory://followed")).look(3).running) == 1
+        followed = FollowedDirectory(place("memory://followed"))
+        assert len(followed.look(3).running) == 1
+        ended = write_run(tmp_path / "ended", demo_rows(2), "20261121T000001-a", fields=HERE)
+        store.put(str(ended.path / "summary.csv"), "/followed/20261121T000001-a/summary.csv")
+        assert (len(followed.look(3).running), followed.look(3).n_ended) == (0, 1)
     finally:
         store.rm("/followed", recursive=True)

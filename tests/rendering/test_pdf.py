@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import io
+import os
 import re
 from pathlib import Path
 
@@ -161,7 +162,9 @@ def test_one_epoch(logs: Path) -> None:
 
 def test_an_interrupted_run(logs: Path) -> None:
     rows = [*gpu_rows(3), epoch_row(4, 20.0, gpu_energy(20.0), kind=RowKind.SEGMENT)]
-    write_run(logs, rows, status=None, fields=GPU_FIELDS)
+    run = write_run(logs, rows, status=None, fields=GPU_FIELDS)
+    for path in run.path.iterdir():
+        os.utime(path, (0.0, 0.0))  # one that was just written elsewhere would be running
     text = pdf_text(logs)
     assert "No summary was written: the totals are added up from the rows." in text
     assert "20.0 s of an unfinished one" in text
