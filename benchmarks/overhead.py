@@ -118,9 +118,10 @@ for epoch in range(EPOCHS):
 {}
 """
 
-# What `greenlove run` adds to each step of a loop that it watches: 500 steps of 1 ms, in turn with and without its
-# hooks, in CPU time of the training's own thread, so that what else the machine does is in neither. An epoch's two
-# boundaries cost what epoch_start() and epoch_end() do, and are not in it.
+# What `greenlove run` adds to each step of a loop that it watches: passes of 100 steps of 1 ms, in turn without and with
+# its hooks, then with and without (A-B-B-A), in CPU time of the training's own thread, so that what else the machine
+# does is in neither but for the caches that it empties. An epoch's two boundaries cost what epoch_start() and
+# epoch_end() do, and are not in it.
 LOOPS = """
 import sys, time
 import torch
@@ -144,31 +145,34 @@ loader = DataLoader(data, batch_size=8, sampler=RandomSampler(data, replacement=
 
 def steps(batches):
     began = time.thread_time()
-    for _ in range(500):
+    for _ in range(100):
         next(batches)
         until = time.thread_time() + 0.0009
         optimizer.step()
         while time.thread_time() < until:
             pass
-    return (time.thread_time() - began) / 500 * 1e6
+    return (time.thread_time() - began) / 100 * 1e6
 
 plain = iter(loader)
 with PyTorchHooks(detector, errors.append):
     watched = iter(loader)
-for _ in range(int(sys.argv[2])):
-    plain_us = steps(plain)
+
+def watched_steps():
     with PyTorchHooks(detector, errors.append):
-        watched_us = steps(watched)
-    print(plain_us, watched_us)
+        return steps(watched)
+
+for _ in range(int(sys.argv[2])):
+    first, then, again, last = steps(plain), watched_steps(), watched_steps(), steps(plain)
+    print((first + last) / 2, (then + again) / 2)
 detector.finish()
-n_steps = 500 * int(sys.argv[2])
+n_steps = 200 * int(sys.argv[2])
 assert not errors and (detector.n_steps, detector.n_batches) == (n_steps, n_steps), (errors, detector.n_steps)
 session.finish("finished")
 """
 
 
 def watched_loops(directory: str, rounds: int) -> list[tuple[float, float]]:
-    """Microseconds of a step, plainly and watched, of each pair of passes."""
+    """Microseconds of a step, plainly and watched, of each A-B-B-A of passes."""
     done = subprocess.run(
         [sys.executable, "-c", LOOPS, directory, str(rounds)], capture_output=True, text=True, check=True
     )
@@ -176,11 +180,15 @@ def watched_loops(directory: str, rounds: int) -> list[tuple[float, float]]:
 
 
 def loops_table(pairs: list[tuple[float, float]]) -> str:
-    plain_us, watched_us = (statistics.quantiles(column, n=10)[0] for column in zip(*pairs, strict=True))
-    more_us = watched_us - plain_us
+    """What watching costs a step: the median of the differences within each A-B-B-A, and its standard error."""
+    plain_us = statistics.median(plain for plain, _ in pairs)
+    more = [watched - plain for plain, watched in pairs]
+    middle = statistics.quantiles(more, n=4)
+    more_us = middle[1]
+    error_us = 1.253 * (middle[2] - middle[0]) / 1.349 / len(more) ** 0.5  # of a median; the quartiles give sigma
     return (
-        f"a step of a loop that greenlove run watches: {plain_us:,.0f} µs plainly, {more_us:+.1f} µs watched "
-        f"({more_us / plain_us:+.2%}; at most 0.5% is asked); of {len(pairs)} pairs the fastest tenth"
+        f"a step of a loop that greenlove run watches: {plain_us:,.0f} µs plainly, {more_us:+.1f} ± {error_us:.1f} µs "
+        f"watched ({more_us / plain_us:+.2%}; at most 0.5% is asked); the median of {len(pairs)} A-B-B-A"
     )
 
 
@@ -310,12 +318,15 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=300)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--trainings", type=int, default=9, help="rounds of the short training as a whole; 0: none")
-    parser.add_argument("--loops", type=int, default=30, help="pairs of 500 steps of a loop that is watched; 0: none")
+    parser.add_argument("--loops", type=int, default=100, help="A-B-B-A of 100 steps of a loop that is watched; 0: none")
+    parser.add_argument("--only-loops", action="store_true", help="nothing else")
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as directory:
         if arguments.loops:
             print(loops_table(watched_loops(directory, arguments.loops)), end="\n\n", flush=True)
+        if arguments.only_loops:
+            return
         trainings = whole_trainings(directory, arguments.trainings)  # before anything else runs in this process
         starts = {name: [fresh_process(name, directory) for _ in range(arguments.rounds)] for name in FRESH}
         costs = interleaved(

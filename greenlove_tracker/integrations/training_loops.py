@@ -65,16 +65,17 @@ class LoaderPass:
         is_exhausted: because the loader had no more; else because its iterator is gone.
         steps: made from its batches.
         batches_stepped: batches that had been handed out at the last step.
+        interval: batches between the first step and the second; 0 until then.
         thread: that the last batch was handed out on.
         is_companion: its batches are used beside those of the training loader.
     """
 
     __slots__ = (
         "_first",
-        "_interval",
         "batches",
         "batches_stepped",
         "handed_at_step",
+        "interval",
         "is_companion",
         "is_exhausted",
         "is_over",
@@ -93,7 +94,7 @@ class LoaderPass:
         self.handed_at_step = self.mark = -1
         self.is_over = self.is_exhausted = False
         self.is_companion = False
-        self.batches_stepped = self._first = self._interval = 0
+        self.batches_stepped = self._first = self.interval = 0
 
     def note_step(self) -> None:
         """Note how many batches lay before the first step, and between it and the second."""
@@ -101,13 +102,13 @@ class LoaderPass:
             return
         if not self._first:
             self._first = self.batches
-        elif not self._interval:
-            self._interval = self.batches - self.batches_stepped
+        elif not self.interval:
+            self.interval = self.batches - self.batches_stepped
         self.batches_stepped = self.batches
 
     def missing_steps(self, step_thread: int) -> int:
         """Return how many steps are still to come from batches of an exhausted pass, which were fetched ahead."""
-        interval = self._interval or 1
+        interval = self.interval or 1
         ahead = self._first - interval
         if self.thread != step_thread:
             ahead = max(ahead, self.batches - self.steps * interval)
@@ -264,27 +265,34 @@ class LoopDetector:
                     self._is_busy = False
                 return
             self._n_all_steps += 1
-            is_timely = False
-            if leader is not None and leader.batches_stepped != leader.batches:
-                self._close_window(leader)
-                is_timely = self._clock() >= self._tell_at_s
-            self._window[key] = steps = self._window.get(key, 0) + 1
+            window = self._window
             if leader is not None:
-                if is_timely:
-                    self._is_busy = True
-                    try:
-                        self._tell_on_time()
-                    finally:
-                        self._is_busy = False
-            elif steps > self._window_counted:
+                if leader.batches_stepped == leader.batches:
+                    window[key] = window.get(key, 0) + 1
+                    return
+                if len(window) == 1 and key in window and leader.interval:  # the same as below, and quicker
+                    n_new = window[key] - self._window_counted
+                    self._steps += n_new
+                    leader.steps += n_new
+                    self._window_counted, leader.batches_stepped = 0, leader.batches
+                else:
+                    self._close_window(leader)
+                window[key] = 1
+                if self._clock() < self._tell_at_s:
+                    return
+            else:
+                window[key] = steps = window.get(key, 0) + 1
+                if steps <= self._window_counted:
+                    return
                 self._window_counted = steps
                 self._steps += 1
-                if self._clock() >= self._tell_at_s:
-                    self._is_busy = True
-                    try:
-                        self._tell_on_time()
-                    finally:
-                        self._is_busy = False
+                if self._clock() < self._tell_at_s:
+                    return
+            self._is_busy = True
+            try:
+                self._tell_on_time()
+            finally:
+                self._is_busy = False
 
     def end(self, ended: LoaderPass) -> None:
         """The loader has no more batches."""
