@@ -318,7 +318,9 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=300)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--trainings", type=int, default=9, help="rounds of the short training as a whole; 0: none")
-    parser.add_argument("--loops", type=int, default=100, help="A-B-B-A of 100 steps of a loop that is watched; 0: none")
+    parser.add_argument(
+        "--loops", type=int, default=100, help="A-B-B-A of 100 steps of a loop that is watched; 0: none"
+    )
     parser.add_argument("--only-loops", action="store_true", help="nothing else")
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()

@@ -243,7 +243,7 @@ class _WatchedLoops:
     def __init__(self, session: Session, arguments: Sequence[str], epochs: int | None) -> None:
         self._session, self._arguments, self._epochs = session, arguments, epochs
         self._detector = LoopDetector(session)
-        self._detector.on_first_epoch = self._plan
+        self._detector.on_epoch = self._plan
         warn_once = session.state.warn_once
         self._hooks = PyTorchHooks(self._detector, lambda error: warn_once.internal_error("loops", error))
         self._callbacks = AutomaticCallbacks(lambda error: warn_once.internal_error("callbacks", error))
@@ -273,13 +273,17 @@ class _WatchedLoops:
         nothing = "no steps" if self._hooks.has_torch else "no torch"
         return f"{UNSEEN}{' '.join(unseen)}" if unseen else nothing
 
-    def _plan(self) -> None:
+    def _plan(self, is_of_loader: bool) -> bool:
+        """Plan the training before its first epoch; a number of epochs waits for a loader's, which alone are counted."""
         try:
             planned = _planned_length(self._arguments, self._epochs)
+            if planned is not None and planned.plan.epochs is not None and not is_of_loader:
+                return False
             if planned is not None:
                 self._session.plan_job(planned.plan, planned.source)
         except Exception as error:  # epochs are seen without it
             self._session.state.warn_once.internal_error("plan", error)
+        return True
 
 
 @dataclass(frozen=True, slots=True)

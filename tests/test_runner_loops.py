@@ -177,6 +177,19 @@ def test_a_training_in_steps_of_planned_length():
     assert run.total_steps_planned == 400 and run.summary.counts.steps == 400 and run.forecasts
 
 
+def test_a_number_of_epochs_is_none_of_a_training_whose_epochs_cannot_be_seen():
+    body = "    batch = next(iter(train))\n    for _ in range(args.epochs):\n        step(batch)\n"
+    write(body)
+    done = greenlove("--log-dir", "a", "train.py", "--epochs", "20")
+    (run,) = read_logs("a").runs
+    assert done.returncode == 0 and run.summary.counts.steps == 20 and run.text("loops_seen") == "steps"
+    assert run.summary.epochs_planned is None and not run.text("plan_source") and "of 20 epochs" not in done.stderr
+    write(body + PLAIN)  # until they can
+    greenlove("--log-dir", "b", "train.py", "--epochs", "2")
+    (run,) = read_logs("b").runs
+    assert (run.summary.epochs_done, run.summary.epochs_planned) == (2, 2)
+
+
 def test_scripts_without_pytorch_or_steps_say_what_was_seen_and_load_nothing():
     Path("plain.py").write_text("import sys\nprint('torch' in sys.modules, 'numpy' in sys.modules)\n")
     done = greenlove("--log-dir", "a", "plain.py")

@@ -606,3 +606,49 @@ def test_torch_is_hooked_while_it_is_imported_and_not_before(tmp_path, monkeypat
             del sys.modules[name]
         sys.modules.update(kept)
     assert watched.errors == []
+
+
+def test_a_loader_in_itertools_cycle_goes_on_in_steps(watched):
+    training = Training()
+    for batch in itertools.islice(itertools.cycle(loader()), 20):
+        training.step(batch)
+    assert watched.total() == (1, 20, N_BATCHES)  # batches that cycle kept are handed out by nobody
+
+
+def test_a_new_iterator_for_each_batch(watched):
+    training, batches = Training(), loader()
+    for _ in range(20):
+        training.step(next(iter(batches)))
+    assert watched.total() == (0, 20, 20)
+
+
+@pytest.mark.parametrize("n_critic", [1, 5])
+def test_a_critic_that_is_trained_more_often_than_its_generator(watched, n_critic):
+    critic, generator = Training(torch.optim.RMSprop), Training(torch.optim.RMSprop)
+    for _ in range(2):
+        for number, batch in enumerate(loader()):
+            critic.step(batch)
+            if number % n_critic == 0:
+                generator.step(batch)
+    assert watched.done() == [(N_BATCHES, N_BATCHES, N)] * 2
+
+
+def test_an_optimizer_whose_wrapper_steps_it_by_another_name_is_one_step(watched):
+    """As SAM does: the first of two passes moves the weights by hand, and the second steps the inner optimizer."""
+
+    class Sharpness(torch.optim.Optimizer):
+        def __init__(self, params: Any) -> None:
+            self.inner = torch.optim.SGD(params, lr=0.01)
+            super().__init__(self.inner.param_groups, {})
+
+        def second_step(self) -> None:
+            self.inner.step()
+
+    training = Training()
+    optimizer = Sharpness(training.net.parameters())
+    for _ in range(2):
+        for batch in loader():
+            training.loss(batch).backward()
+            training.loss(batch).backward()
+            optimizer.second_step()
+    assert watched.done() == [(N_BATCHES, N_BATCHES, N)] * 2
