@@ -274,7 +274,7 @@ class _WatchedLoops:
         return f"{UNSEEN}{' '.join(unseen)}" if unseen else nothing
 
     def _plan(self, is_of_loader: bool) -> bool:
-        """Plan the training before its first epoch; a number of epochs waits for a loader's, which alone are counted."""
+        """Plan the training before its first epoch; a number of epochs waits for a loader's: no others are counted."""
         try:
             planned = _planned_length(self._arguments, self._epochs)
             if planned is not None and planned.plan.epochs is not None and not is_of_loader:

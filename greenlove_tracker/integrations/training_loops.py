@@ -265,34 +265,37 @@ class LoopDetector:
                     self._is_busy = False
                 return
             self._n_all_steps += 1
-            window = self._window
-            if leader is not None:
-                if leader.batches_stepped == leader.batches:
-                    window[key] = window.get(key, 0) + 1
-                    return
-                if len(window) == 1 and key in window and leader.interval:  # the same as below, and quicker
-                    n_new = window[key] - self._window_counted
-                    self._steps += n_new
-                    leader.steps += n_new
-                    self._window_counted, leader.batches_stepped = 0, leader.batches
-                else:
-                    self._close_window(leader)
-                window[key] = 1
-                if self._clock() < self._tell_at_s:
-                    return
-            else:
-                window[key] = steps = window.get(key, 0) + 1
-                if steps <= self._window_counted:
-                    return
-                self._window_counted = steps
-                self._steps += 1
-                if self._clock() < self._tell_at_s:
-                    return
-            self._is_busy = True
-            try:
-                self._tell_on_time()
-            finally:
-                self._is_busy = False
+            if self._count_step(key) if leader is None else self._count_step_of(leader, key):
+                self._is_busy = True
+                try:
+                    self._tell_on_time()
+                finally:
+                    self._is_busy = False
+
+    def _count_step_of(self, leader: LoaderPass, key: int) -> bool:
+        """Count a step of the training loader's last batch; True: it is time to tell."""
+        window = self._window
+        if leader.batches_stepped == leader.batches:
+            window[key] = window.get(key, 0) + 1
+            return False
+        if len(window) == 1 and key in window and leader.interval:  # what _close_window does, and quicker
+            n_new = window[key] - self._window_counted
+            self._steps += n_new
+            leader.steps += n_new
+            self._window_counted, leader.batches_stepped = 0, leader.batches
+        else:
+            self._close_window(leader)
+        window[key] = 1
+        return self._clock() >= self._tell_at_s
+
+    def _count_step(self, key: int) -> bool:
+        """Count a step of a training in steps; True: it is time to tell."""
+        self._window[key] = steps = self._window.get(key, 0) + 1
+        if steps <= self._window_counted:
+            return False
+        self._window_counted = steps
+        self._steps += 1
+        return self._clock() >= self._tell_at_s
 
     def end(self, ended: LoaderPass) -> None:
         """The loader has no more batches."""
