@@ -1,6 +1,6 @@
 """Training scripts of public repositories, unmodified, plainly and under `python -m greenlove_tracker`: what is seen.
 
-    python benchmarks/public_scripts.py CHECKOUTS [--only TEXT] [--json FILE]
+    python benchmarks/public_scripts.py CHECKOUTS [--only TEXT] [--json FILE] [--into docs/runner-loops.md]
 
 CHECKOUTS is a directory with checkouts of the repositories (any of them), under their own names: `examples` (of
 pytorch), `nanoGPT`, `minGPT` (karpathy), `pytorch-tutorial` (yunjey), `PyTorch-GAN` (eriklindernoren), `sam` (davda54),
@@ -43,6 +43,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 LIMIT_S = 300
 TIMES = r"\d+:\d\d min|\d+(?:\.\d+)?\s?(?:ms|s|sec|seconds)\b"
+BEGIN, END = "<!-- public scripts begin -->", "<!-- public scripts end -->"
 COUNTED = ("epochs", "batches", "steps", "samples")
 
 STAND_INS = {
@@ -702,12 +703,28 @@ def compare(script: Script, checkouts: Path, stand_ins: Path) -> dict[str, Any]:
         }
 
 
+def table(found: Sequence[dict[str, Any]]) -> str:
+    """Return what was found, for a page."""
+    rows = [
+        "| script | epochs | batches | steps | samples | lines of stdout | files |",
+        "|---|--:|--:|--:|--:|--:|--:|",
+    ]
+    for one in found:
+        path, _, options = one["script"].partition(" ")
+        options = f" `{options[:60]}{'…' if len(options) > 60 else ''}`" if options else ""
+        counts = " | ".join(f"{one['seen'][name]:,}" if one["seen"][name] else "–" for name in COUNTED)
+        rows.append(f"| {path}{options} | {counts} | {one['n_lines']} | {one['n_files'] or '–'} |")
+    n_wrong = sum(bool(one["faults"]) for one in found)
+    return f"{len(found)} runs, {n_wrong} with a difference.\n\n" + "\n".join(rows)
+
+
 def main() -> int:
     """Compare all scripts whose repositories are there, and print a table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("checkouts", type=Path)
     parser.add_argument("--only", default="", help="scripts with this text in their path")
     parser.add_argument("--json", type=Path, help="write all that was found")
+    parser.add_argument("--into", type=Path, metavar="PAGE", help="write the table into this page")
     arguments = parser.parse_args()
     found: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory() as stand_ins:
@@ -733,6 +750,10 @@ def main() -> int:
     print(f"{len(found)} scripts, {n_wrong} with a difference.")
     if arguments.json:
         arguments.json.write_text(json.dumps(found, indent=2))
+    if arguments.into:
+        from scoring import put_into
+
+        put_into(arguments.into, table(found), BEGIN, END)
     return 1 if n_wrong or not found else 0
 
 
