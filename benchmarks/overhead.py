@@ -120,7 +120,8 @@ for epoch in range(EPOCHS):
 
 # What `greenlove run` adds to each step of a loop that it watches: passes of 100 steps of 1 ms, in turn without and
 # with its hooks, then with and without (A-B-B-A), in CPU time of the training's own thread, so that what else the
-# machine does is in neither but for the caches that it empties. An epoch's two boundaries cost what epoch_start() and
+# machine does is in neither but for the caches that it empties: on a busy machine all code takes several times as long,
+# and a step that waits until its millisecond of CPU time is over does not, so that the share comes out too large there. An epoch's two boundaries cost what epoch_start() and
 # epoch_end() do, and are not in it.
 LOOPS = """
 import sys, time
@@ -188,7 +189,8 @@ def loops_table(pairs: list[tuple[float, float]]) -> str:
     error_us = 1.253 * (middle[2] - middle[0]) / 1.349 / len(more) ** 0.5  # of a median; the quartiles give sigma
     return (
         f"a step of a loop that greenlove run watches: {plain_us:,.0f} µs plainly, {more_us:+.1f} ± {error_us:.1f} µs "
-        f"watched ({more_us / plain_us:+.2%}; at most 0.5% is asked); the median of {len(pairs)} A-B-B-A"
+        f"watched ({more_us / plain_us:+.2%}; at most 0.5% is asked); the median of {len(pairs)} A-B-B-A, load "
+        f"{os.getloadavg()[0]:.1f} on {os.cpu_count()} cores"
     )
 
 
