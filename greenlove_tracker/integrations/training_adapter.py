@@ -95,8 +95,6 @@ class TrainingAdapter:
                 run.expect_steps_per_epoch(steps_per_epoch)
             if self.is_automatic:
                 TrainingAdapter._latest_automatic = self.tracker
-                if run is not None:
-                    run.shows_final_screen = False  # the job's shows it
         elif self.is_epoch_open:  # an epoch that the last training left: it raised, or was stopped early
             self.end_epoch()
 

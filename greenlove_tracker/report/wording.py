@@ -216,6 +216,8 @@ def loops_sentence(run: Run) -> str:
     seen, counts, source = run.text("loops_seen"), run.summary.counts, run.text("plan_source")
     if seen == "no torch":
         return "no epochs were seen: this process did not use PyTorch; a Tracker in the script marks them"
+    if seen == "no steps" and run.summary.epochs_done:  # those of other processes of the script
+        return ""
     if seen == "no steps":
         return (
             "no epochs were seen: PyTorch made no optimizer step in this process; where another one trains, put a "
