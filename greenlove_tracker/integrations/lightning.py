@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from greenlove_tracker.errors import MissingExtraError
 from greenlove_tracker.integrations.pytorch import sample_counter
 from greenlove_tracker.integrations.training_adapter import TrainingAdapter, harmless
+from greenlove_tracker.logs.metrics import number_of
 from greenlove_tracker.records import RunStatus
 from greenlove_tracker.tracker import Tracker
 from greenlove_tracker.tracker.shutdown import status_of
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from lightning.pytorch import LightningModule, Trainer
 
 _STATE_NAME = "greenlove_tracker"  # of the run, in a checkpoint: beside the callbacks' states, whom a trainer asks for
+_SHOWN_AS = "greenlove/"  # forecasts, in the progress bar and the loggers
 _LIBRARIES = ("lightning", "lightning.pytorch", "pytorch_lightning", "torch")
 
 
@@ -87,6 +89,9 @@ class GreenloveCallback(_base_class()):  # type: ignore[misc]  # a class of a li
     check lies before the run. A training that resumes from a checkpoint plans only what is left, and names the run that
     wrote the checkpoint as the one it continues.
 
+    What the module logs is in the run's metrics, at the end of each validation and epoch. The forecast is in the
+    trainer's progress bar and its loggers, under ``greenlove/``, but with ``verbose=0``.
+
     A step is a batch after which an optimizer has stepped: several optimizers of one batch are one step, where the
     trainer's own ``global_step`` counts each. How many batches ``max_steps`` comes to then is not known, so with manual
     optimization it is no plan. With ``on_overrun="stop"`` a budget that is likely to be exceeded ends the training as
@@ -110,6 +115,7 @@ class GreenloveCallback(_base_class()):  # type: ignore[misc]  # a class of a li
         self._batch_of_epoch = self._global_step = 0
         self._n_batches = 0  # since the last step,
         self._n_samples: int | None = 0  # and the samples in them
+        self._metrics: dict[str, float | None] = {}  # as they were logged last
         self._shown: object = None  # the forecast that the progress bar has
 
     @property
@@ -136,6 +142,7 @@ class GreenloveCallback(_base_class()):  # type: ignore[misc]  # a class of a li
         """Begin a run."""
         self._length, self._shown = _planned_length(trainer), None
         self._global_step, self._n_batches, self._n_samples = trainer.global_step, 0, 0
+        self._metrics = {}
         self._open_loader(trainer)
         is_alone = self._adapter.is_automatic and trainer.world_size > 1  # other ranks may be without a callback
         plan = self._length.plan | ({"on_overrun": "warn"} if is_alone else {})
@@ -177,16 +184,20 @@ class GreenloveCallback(_base_class()):  # type: ignore[misc]  # a class of a li
     @harmless
     def on_validation_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Pause for a validation in the middle of an epoch."""
-        self._adapter.pause()
+        if not trainer.sanity_checking:
+            self._adapter.pause()
 
     @harmless
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Go on with the epoch that the validation lies in."""
-        self._adapter.resume()
+        """Log what the validation found, and go on with the epoch that it lies in."""
+        if not trainer.sanity_checking:
+            self._log_metrics(trainer)
+            self._adapter.resume()
 
     @harmless
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """End an epoch whose last batch was skipped; one that is cut short stays open."""
+        """Log the metrics of the epoch; end one whose last batch was skipped; one that is cut short stays open."""
+        self._log_metrics(trainer)
         if self._length.by_epochs and trainer.is_last_batch:
             self._adapter.end_epoch()
         elif self._length.by_epochs:
@@ -236,6 +247,13 @@ class GreenloveCallback(_base_class()):  # type: ignore[misc]  # a class of a li
         number, self._batch_of_epoch = self._batch_of_epoch, self._batch_of_epoch + 1
         return size if number < n_full else n_samples_in(number, batch)
 
+    def _log_metrics(self, trainer: Trainer) -> None:
+        """Log the values of the module's metrics that are new, once for all ranks."""
+        if trainer.is_global_zero:
+            values = {n: number_of(v) for n, v in trainer.callback_metrics.items() if not n.startswith(_SHOWN_AS)}
+            self._adapter.log_metrics({n: v for n, v in values.items() if v != self._metrics.get(n)})
+            self._metrics = values
+
     def _interrupt_for_checkpoints(self, trainer: Trainer) -> None:
         """Make each checkpoint a gap, until the training ends.
 
@@ -269,9 +287,9 @@ class GreenloveCallback(_base_class()):  # type: ignore[misc]  # a class of a li
             return
         duration_s, energy = forecast.duration_s.point, forecast.energy_kwh
         values = {
-            "greenlove/remaining_h": h_from_s(max(0.0, duration_s - run.state.elapsed_s)),
-            "greenlove/total_h": h_from_s(duration_s),
-        } | ({} if energy is None else {"greenlove/total_kwh": energy.point})
+            f"{_SHOWN_AS}remaining_h": h_from_s(max(0.0, duration_s - run.state.elapsed_s)),
+            f"{_SHOWN_AS}total_h": h_from_s(duration_s),
+        } | ({} if energy is None else {f"{_SHOWN_AS}total_kwh": energy.point})
         try:
             self.log_dict(values, prog_bar=True, on_step=True, on_epoch=False)
         except Exception as error:  # of a logger, or of a module that does not let us

@@ -385,6 +385,26 @@ def test_the_forecast_is_in_the_progress_bar_and_the_logs(clock):
     assert "greenlove/remaining_h" in header
 
 
+def test_what_the_module_logs_are_metrics_of_the_run_and_the_sanity_check_logs_none(clock):
+    module = Module(clock)
+    one = module.training_step
+
+    def training_step(batch, batch_idx):
+        module.log("train_loss", float(batch_idx), on_step=False, on_epoch=True)
+        module.log("epoch_number", float(module.current_epoch))
+        return one(batch, batch_idx)
+
+    module.training_step = training_step
+    callback = GreenloveCallback(clock=clock, meter=SimulatedMeter(clock, gpu_w=360.0), verbose=1)
+    trainer = fit(clock, Ticks(), callback, module=module, max_epochs=20)
+    logged = only_run().metric_values[0]
+    assert {value.name for value in logged} == {"val_loss", "train_loss", "epoch_number"}
+    validations = [(value.epoch, value.value) for value in logged if value.name == "val_loss"]
+    assert [epoch for epoch, _ in validations] == list(range(1, 21))  # each once, and none before the first
+    assert validations[-1][1] == pytest.approx(trainer.callback_metrics["val_loss"].item())
+    assert len([value for value in logged if value.name == "epoch_number"]) == 20
+
+
 def test_a_quiet_tracker_and_a_bare_trainer_are_shown_nothing(clock):
     assert not fit(clock, Ticks(), make_callback(clock), max_epochs=20, is_validated=False).progress_bar_metrics
 
