@@ -95,7 +95,8 @@ class GreenloveCallback(TrainerCallback):  # type: ignore[misc]  # a class of a 
         self._by_epochs = _counts_in_epochs(args)
         self._n_substeps, self._tokens_seen = 0, state.num_input_tokens_seen
         steps_per_epoch = _steps_per_epoch(state) if self._by_epochs else None
-        self._adapter.begin(_continues(state) | self._plan(state), steps_per_epoch=steps_per_epoch)
+        plan = _continues(state) | self._plan(state)
+        self._adapter.begin(plan, steps_per_epoch=steps_per_epoch, n_processes=args.world_size)
         if self.tracker is not None and self.tracker.run_dir is not None:
             state.stateful_callbacks[_STATE_NAME] = {"args": {}, "attributes": {"run_id": self.tracker.run_dir.name}}
 

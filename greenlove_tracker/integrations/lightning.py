@@ -144,9 +144,12 @@ class GreenloveCallback(_base_class()):  # type: ignore[misc]  # a class of a li
         self._global_step, self._n_batches, self._n_samples = trainer.global_step, 0, 0
         self._metrics = {}
         self._open_loader(trainer)
-        is_alone = self._adapter.is_automatic and trainer.world_size > 1  # other ranks may be without a callback
-        plan = self._length.plan | ({"on_overrun": "warn"} if is_alone else {})
-        self._adapter.begin(self._continues(trainer) | plan, steps_per_epoch=self._length.steps_per_epoch)
+        length = self._length
+        self._adapter.begin(
+            self._continues(trainer) | length.plan,
+            steps_per_epoch=length.steps_per_epoch,
+            n_processes=trainer.world_size,
+        )
         if self.tracker is not None and self.tracker.run_dir is not None:
             self._run_before = self.tracker.run_dir.name  # of another fit() that goes on from here
         self._agree_to_agree(trainer)
@@ -222,19 +225,16 @@ class GreenloveCallback(_base_class()):  # type: ignore[misc]  # a class of a li
     def _continues(self, trainer: Trainer) -> dict[str, Any]:
         """Return the run that this training goes on with, as a setting."""
         before, joined = self._run_before, run_dir_to_join()
+        is_resumed = trainer.global_step > 0 or trainer.current_epoch > 0
         is_same_run = joined is not None and joined.name == before  # two trainings under one `greenlove run`
-        return {"continues": before} if before and trainer.global_step > 0 and not is_same_run else {}
+        return {"continues": before} if before and is_resumed and not is_same_run else {}
 
     def _agree_to_agree(self, trainer: Trainer) -> None:
         """Find out whether any rank may stop the training for a budget: one that did so alone would hang the others."""
         run = self._adapter.run
-        if not self._adapter.is_automatic:
-            stops = run is not None and run.state.budget_actions.stops and bool(run.state.limits)
-            is_job = trainer.world_size > 1
-            self._ranks_agree = is_job and trainer.strategy.reduce_boolean_decision(stops, all=False)
-        elif trainer.world_size > 1 and run is not None and run.job is not None and run.job.state.budget_actions.stops:
-            message = "on_overrun stop: several processes train, so the budget is only warned of; give the trainer a "
-            run.state.warn_once.warn("stop", f"{message}GreenloveCallback to have it stop them together")
+        stops = run is not None and run.state.budget_actions.stops and bool(run.state.limits)
+        is_asked = trainer.world_size > 1 and not self._adapter.is_automatic
+        self._ranks_agree = is_asked and trainer.strategy.reduce_boolean_decision(stops, all=False)
 
     def _open_loader(self, trainer: Trainer) -> None:
         self._sample_counter, self._batch_of_epoch = sample_counter(trainer.train_dataloader), 0

@@ -76,21 +76,28 @@ class TrainingAdapter:
         self._framework, self.stops = framework, stops
         self._warn_once = WarnOnce()
 
-    def begin(self, plan: Mapping[str, Any], *, steps_per_epoch: int | None = None) -> None:
+    def begin(self, plan: Mapping[str, Any], *, steps_per_epoch: int | None = None, n_processes: int = 1) -> None:
         """Begin a training: make a tracker, or end the epoch that the user's own has open from the last training.
 
         Args:
             plan: of the training, as ``Tracker`` takes it; the user's own settings are stronger, but for the length.
             steps_per_epoch: optimizer steps of a whole epoch; forecasts then begin before the first one ends.
+            n_processes: that train together. An automatic callback does not stop them: others may be without one, and
+                the one that stops alone would leave them waiting for it.
         """
         self.is_stopping, self._waiting = False, ()
         if self.makes_trackers:
             self.tracker, self.is_epoch_open = None, False
             if self.is_automatic and self._is_tracked_otherwise():
                 return
+            only_warns = self.is_automatic and n_processes > 1
             length = {name: plan[name] for name in (*_PLANNED, "phases") if name in plan}
+            length |= {"on_overrun": "warn"} if only_warns else {}
             self.tracker = Tracker(**{**plan, **self.settings, **length})
             run = self.run
+            if only_warns and run is not None and run.job is not None and run.job.state.budget_actions.stops:
+                message = "on_overrun stop: several processes train, so of an overrun it is only warned"
+                self._warn_once.warn("stop", f"{message}; give the trainer a GreenloveCallback of your own")
             if steps_per_epoch is not None and run is not None:
                 run.expect_steps_per_epoch(steps_per_epoch)
             if self.is_automatic:
