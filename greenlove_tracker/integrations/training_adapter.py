@@ -95,7 +95,8 @@ class TrainingAdapter:
             length |= {"on_overrun": "warn"} if only_warns else {}
             self.tracker = Tracker(**{**plan, **self.settings, **length})
             run = self.run
-            if only_warns and run is not None and run.job is not None and run.job.state.budget_actions.stops:
+            job = run.job if run is not None and run.state.is_first_rank else None
+            if only_warns and job is not None and job.state.budget_actions.stops:
                 message = "on_overrun stop: several processes train, so of an overrun it is only warned"
                 self._warn_once.warn("stop", f"{message}; give the trainer a GreenloveCallback of your own")
             if steps_per_epoch is not None and run is not None:

@@ -80,9 +80,9 @@ def ours(trainer):
 """
 
 
-def greenlove(script, *options):
+def greenlove(script, *options, launcher=()):
     Path("train.py").write_text(script)
-    words = [sys.executable, "-m", "greenlove_tracker", *options, "train.py"]
+    words = [sys.executable, "-m", *launcher, "greenlove_tracker", *options, "train.py"]
     done = subprocess.run(words, capture_output=True, text=True, timeout=300, stdin=subprocess.DEVNULL, check=False)
     assert done.returncode == 0, done.stderr
     return done
@@ -154,6 +154,20 @@ def test_a_budget_of_the_command_line_ends_a_lightning_training_and_the_script_g
     assert done.stdout == "after it\n" and "training stops after this batch" in done.stderr
     _, (part,) = job_and_parts()
     assert part.summary.status == "stopped" and 0 < part.summary.epochs_done < 100_000
+
+
+def test_ranks_of_torchrun_are_one_training_and_a_budget_only_warns_them():
+    pytest.importorskip("lightning")
+    script = LIGHTNING.format(library="lightning.pytorch") + "    fit(devices=2, strategy='ddp')\n"
+    done = greenlove(
+        script,
+        *("--on-overrun", "stop", "--max-energy-kwh", "5"),
+        launcher=("torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m"),
+    )
+    assert done.stderr.count("on_overrun stop: several processes train") == 1
+    _, (part,) = job_and_parts()
+    assert [[epoch.samples for epoch in part.epochs_of(rank)] for rank in sorted(part.rows)] == [[11, 11]] * 2
+    assert (part.summary.n_ranks, part.summary.epochs_done) == (2, 2)
 
 
 def test_nothing_is_given_where_that_is_asked():
