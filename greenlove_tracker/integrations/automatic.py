@@ -51,19 +51,19 @@ class AutomaticCallbacks:
         if open_job() is None:  # a process that the script has forked
             return []
         try:
-            from greenlove_tracker.integrations.lightning import AutomaticCallback
+            from greenlove_tracker.integrations.lightning import AutomaticLightningCallback
 
-            return [AutomaticCallback()]
+            return [AutomaticLightningCallback()]
         except Exception as error:
             self._on_error(error)
             return []
 
     def _give_hugging_face(self, module: types.ModuleType) -> None:
         try:
-            from greenlove_tracker.integrations.huggingface import AutomaticCallback
+            from greenlove_tracker.integrations.huggingface import AutomaticHuggingFaceCallback
 
-            module.DEFAULT_CALLBACKS.append(AutomaticCallback)
-            self._given.append((module.DEFAULT_CALLBACKS, AutomaticCallback))
+            module.DEFAULT_CALLBACKS.append(AutomaticHuggingFaceCallback)
+            self._given.append((module.DEFAULT_CALLBACKS, AutomaticHuggingFaceCallback))
         except Exception as error:
             self._on_error(error)
 

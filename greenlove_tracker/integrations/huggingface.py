@@ -266,7 +266,7 @@ def _is_cut_short(state: TrainerState, control: TrainerControl) -> bool:
     return is_early and not float(state.epoch or 0.0).is_integer()
 
 
-class AutomaticCallback(GreenloveCallback):
+class AutomaticHuggingFaceCallback(GreenloveCallback):
     """The callback that ``greenlove run`` gives to a trainer whose script has none."""
 
     def __init__(self) -> None:
@@ -291,8 +291,8 @@ def _without_others(original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
     def event(handler: Any, *args: Any, **kwargs: Any) -> Any:
         ours = [callback for callback in handler.callbacks if isinstance(callback, GreenloveCallback)]
-        if any(not isinstance(callback, AutomaticCallback) for callback in ours):
-            while handler.pop_callback(AutomaticCallback) is not None:
+        if any(not isinstance(callback, AutomaticHuggingFaceCallback) for callback in ours):
+            while handler.pop_callback(AutomaticHuggingFaceCallback) is not None:
                 pass
             while handler.pop_callback(CodeCarbonCallback) is not None:
                 _log.warning(

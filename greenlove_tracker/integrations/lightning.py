@@ -296,7 +296,7 @@ class GreenloveCallback(_base_class()):  # type: ignore[misc]  # a class of a li
             self._adapter.warn(error)
 
 
-class AutomaticCallback(GreenloveCallback):
+class AutomaticLightningCallback(GreenloveCallback):
     """The callback that ``greenlove run`` gives to a trainer whose script has none: it shows nothing of its own."""
 
     def __init__(self) -> None:

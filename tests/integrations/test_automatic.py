@@ -132,7 +132,7 @@ def test_a_lightning_trainer_is_tracked_unless_the_script_does_so():
 """,
         *("--country", "DE", "--epochs", "7"),
     )
-    assert done.stdout == "['AutomaticCallback']\n[True]\n"
+    assert done.stdout == "['AutomaticLightningCallback']\n[True]\n"
     job, parts = job_and_parts()
     assert not job.epochs and job.has_parts
     assert [part.text("project") for part in parts] == ["", "", "own", "around"]
@@ -215,7 +215,7 @@ for n in range(2):  # no callback is told that a training raised
 """,
         *("--country", "DE"),
     )
-    assert done.stdout.splitlines()[0] == "['AutomaticCallback']"
+    assert done.stdout.splitlines()[0] == "['AutomaticHuggingFaceCallback']"
     assert "[True]" in done.stdout.splitlines() and "1" in done.stdout.splitlines()
     job, parts = job_and_parts()
     assert not job.epochs
