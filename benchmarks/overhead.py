@@ -120,9 +120,9 @@ for epoch in range(EPOCHS):
 
 # What `greenlove run` adds to each step of a loop that it watches: passes of 100 steps of 1 ms, in turn without and
 # with its hooks, then with and without (A-B-B-A), in CPU time of the training's own thread, so that what else the
-# machine does is in neither but for the caches that it empties: on a busy machine all code takes several times as long,
-# and a step that waits until its millisecond of CPU time is over does not, so that the share comes out too large there.
-# An epoch's two boundaries cost what epoch_start() and epoch_end() do, and are not in it.
+# machine does is in neither but for the caches that it empties: on a busy machine all code takes several times as
+# long, and a step that waits until its millisecond of CPU time is over does not, so that the share comes out too
+# large there. An epoch's two boundaries cost what epoch_start() and epoch_end() do, and are not in it.
 LOOPS = """
 import sys, time
 import torch
