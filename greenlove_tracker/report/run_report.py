@@ -431,7 +431,8 @@ def _time_figure(run: Run) -> doc.KeyFigure:
         parts[0] += f", and {fmt.duration(rest_s)} predicted by carbontracker for epochs that it did not monitor"
     elif summary.between_s > 0:
         parts[0] += f", and {fmt.duration(summary.between_s)} outside epochs (loading, validation, saving)"
-    parts += filter(None, [wording.ranks_text(run)])
+    if summary.n_ranks > 1:
+        parts.append(f"the slowest of {summary.n_ranks:,} ranks")
     return doc.KeyFigure("time", fmt.duration(summary.duration_s), tuple(parts))
 
 

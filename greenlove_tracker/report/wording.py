@@ -334,23 +334,6 @@ def warnings(run: Run) -> tuple[str, ...]:
     return tuple(found)
 
 
-def ranks_text(run: Run) -> str:
-    """Say which rank the time is of, and how the epochs of the ranks differ; empty for a single one."""
-    if run.summary.n_ranks < 2:
-        return ""
-    means_s = {}
-    for rank in run.rows:
-        durations_s = [epoch.duration_s for epoch in run.epochs_of(rank) if epoch.is_complete]
-        if durations_s:
-            means_s[rank] = sum(durations_s) / len(durations_s)
-    text = f"the slowest of {run.summary.n_ranks:,} ranks"
-    if len(means_s) < 2:
-        return text
-    quickest, slowest = min(means_s, key=means_s.__getitem__), max(means_s, key=means_s.__getitem__)
-    span = f"{fmt.duration(means_s[quickest])} (rank {quickest}) to {fmt.duration(means_s[slowest])} (rank {slowest})"
-    return f"{text}, whose mean epochs are {span}"
-
-
 def unmetered_text(run: Run) -> str:
     """Write the time that an estimate stands for: ``1.30 s before the meter was up``."""
     unmetered_s = max(0.0, run.summary.duration_s - run.summary.metered_s)
