@@ -6,18 +6,23 @@ import os
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from greenlove_tracker.shadowing import only_libraries
 from greenlove_tracker.units import BYTES_PER_GB
 
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
-    """One NVIDIA GPU as NVML sees it."""
+    """One NVIDIA GPU as NVML sees it.
+
+    Attributes:
+        n_other_processes: that compute on it, and are of this machine and not of this job.
+    """
 
     index: int
     uuid: str
@@ -25,6 +30,7 @@ class Gpu:
     memory_gb: float | None
     power_limit_w: float | None
     has_energy_counter: bool
+    n_other_processes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +93,7 @@ def _gpu(nvml: Any, index: int) -> Gpu:
 
     limit_mw = ask("nvmlDeviceGetEnforcedPowerLimit")
     memory = ask("nvmlDeviceGetMemoryInfo")
+    computing = ask("nvmlDeviceGetComputeRunningProcesses") or ()
     return Gpu(
         index=index,
         uuid=_text(ask("nvmlDeviceGetUUID")),
@@ -94,7 +101,27 @@ def _gpu(nvml: Any, index: int) -> Gpu:
         memory_gb=memory.total / BYTES_PER_GB if memory else None,
         power_limit_w=None if limit_mw is None else limit_mw / 1000,
         has_energy_counter=ask("nvmlDeviceGetTotalEnergyConsumption") is not None,
+        n_other_processes=_n_of_other_jobs(
+            [process.pid for process in ask("nvmlDeviceGetComputeRunningProcesses") or ()]
+        ),
     )
+
+
+def _n_of_other_jobs(pids: Sequence[int]) -> int:
+    """Return how many of these processes are not of this job: not our launcher, its other ranks, or our children.
+
+    Numbers that no process here has are left out: in a container NVML may give those of the host, ours among them.
+    """
+    if not pids:
+        return 0
+    with only_libraries():
+        import psutil
+    try:
+        launcher = psutil.Process(os.getppid())
+        ours = {os.getpid(), launcher.pid, *(child.pid for child in launcher.children(recursive=True))}
+    except psutil.Error:  # it has ended: we are on our own
+        ours = {os.getpid(), *(child.pid for child in psutil.Process().children(recursive=True))}
+    return sum(pid not in ours and psutil.pid_exists(pid) for pid in pids)
 
 
 def _text(value: Any) -> str:
@@ -107,6 +134,16 @@ def select_gpus(gpus: Sequence[Gpu], env: Mapping[str, str], local_world_size: i
     ``CUDA_VISIBLE_DEVICES`` may hold indices, UUIDs, prefixes of UUIDs or MIG names; an empty value or -1 hides
     all. Where a launcher gives each rank its own GPU, the local ranks together use more than this process sees.
     """
+    selection = _select_gpus(gpus, env, local_world_size)
+    shared = [gpu for gpu in selection.gpus if gpu.n_other_processes]
+    if not shared:
+        return selection
+    which = ", ".join(f"{gpu.n_other_processes} on GPU {gpu.index}" for gpu in shared)
+    doubt = f"processes of others compute on our GPUs ({which}): all of a GPU's energy is counted here"
+    return replace(selection, doubt="; ".join(filter(None, (selection.doubt, doubt))))
+
+
+def _select_gpus(gpus: Sequence[Gpu], env: Mapping[str, str], local_world_size: int) -> GpuSelection:
     visible, doubt = _visible(gpus, env.get("CUDA_VISIBLE_DEVICES"))
     if len(visible) >= local_world_size or not visible:
         is_mixed = len({g.name for g in gpus}) > 1 and env.get("CUDA_DEVICE_ORDER") != "PCI_BUS_ID"

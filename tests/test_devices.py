@@ -1,6 +1,9 @@
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -237,7 +240,7 @@ def test_peak_memory_is_the_fullest_gpus(monkeypatch):
     assert devices.peak_gpu_memory_gb() == 2.0
 
 
-def _fake_nvml(monkeypatch, fail_with: str | None = None):
+def _fake_nvml(monkeypatch, fail_with: str | None = None, pids: Sequence[int] = ()):
     class NVMLError(Exception):
         pass
 
@@ -259,6 +262,7 @@ def _fake_nvml(monkeypatch, fail_with: str | None = None):
         nvmlDeviceGetUUID=lambda h: "GPU-1",
         nvmlDeviceGetName=lambda h: b"NVIDIA GeForce RTX 3060 Laptop GPU",
         nvmlDeviceGetTotalEnergyConsumption=no_counter,
+        nvmlDeviceGetComputeRunningProcesses=lambda h: [SimpleNamespace(pid=pid) for pid in pids],
     )
     monkeypatch.setitem(sys.modules, "pynvml", nvml)
 
@@ -266,6 +270,17 @@ def _fake_nvml(monkeypatch, fail_with: str | None = None):
 def test_nvml_gpus_and_what_a_board_does_not_answer(monkeypatch):
     _fake_nvml(monkeypatch)
     assert devices.nvml_gpus() == (Gpu(0, "GPU-1", "NVIDIA GeForce RTX 3060 Laptop GPU", 6.0, 115.0, False),)
+
+
+def test_processes_of_other_jobs_on_a_gpu_are_told_of_and_our_own_ranks_are_not(monkeypatch):
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
+        _fake_nvml(monkeypatch, pids=[os.getpid(), os.getppid(), child.pid, 2**30])  # the last is nobody's here
+        (alone,) = devices.nvml_gpus()
+        _fake_nvml(monkeypatch, pids=[os.getpid(), 1])
+        (shared,) = devices.nvml_gpus()
+        child.communicate(b"\n")
+    assert (alone.n_other_processes, devices.select_gpus([alone], {}).doubt) == (0, "")
+    assert shared.n_other_processes == 1 and "1 on GPU 0" in devices.select_gpus([shared], {}).doubt
 
 
 def test_no_driver_is_no_gpu(monkeypatch):
