@@ -101,9 +101,7 @@ def _gpu(nvml: Any, index: int) -> Gpu:
         memory_gb=memory.total / BYTES_PER_GB if memory else None,
         power_limit_w=None if limit_mw is None else limit_mw / 1000,
         has_energy_counter=ask("nvmlDeviceGetTotalEnergyConsumption") is not None,
-        n_other_processes=_n_of_other_jobs(
-            [process.pid for process in ask("nvmlDeviceGetComputeRunningProcesses") or ()]
-        ),
+        n_other_processes=_n_of_other_jobs([process.pid for process in computing]),
     )
 
 
