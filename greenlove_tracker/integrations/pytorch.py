@@ -28,6 +28,8 @@ from greenlove_tracker.integrations.training_loops import LoaderPass, LoopDetect
 
 _LOADERS, _OPTIMIZERS = "torch.utils.data.dataloader", "torch.optim.optimizer"
 _FOLLOWED = "_greenlove_followed"  # in a loader's iterator: its pass, and what counts its samples
+# Of a loader whose samples nobody knows, as sample_counter() says it.
+_UNCOUNTED: tuple[float, int | None, Callable[[int, Any], int | None]] = (math.inf, None, lambda number, batch: None)
 
 
 class PyTorchHooks:
@@ -49,6 +51,7 @@ class PyTorchHooks:
         self._collecting: set[int] = set()  # threads in a run of the garbage collector
         self._restore: list[Callable[[], object]] = []
         self._watcher: ImportWatcher | None = None
+        self._iterator_class: type | tuple[()] = ()  # torch's, once it is there
         self._end: BaseException | None = None  # to be raised where the script sees it
         self.has_torch = False
 
@@ -61,6 +64,8 @@ class PyTorchHooks:
         self._watcher = ImportWatcher(targets)
         self._watcher.start()
         gc.callbacks.append(self._note_collection)
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(after_in_child=self._leave_child)  # one that imports torch itself, too
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -78,6 +83,7 @@ class PyTorchHooks:
         self.has_torch = True
 
         detector = self._detector
+        detector.is_within_itself = _steps_within_itself
 
         def ended(optimizer: object, args: object, kwargs: object) -> None:
             if self._is_on:
@@ -99,13 +105,12 @@ class PyTorchHooks:
     def _hook_loaders(self, module: types.ModuleType) -> None:
         self.has_torch = True
         loader_class, iterator_class = module.DataLoader, module._BaseDataLoaderIter
+        self._iterator_class = iterator_class
         self._replace(loader_class, "__iter__", self._loader_iter(loader_class.__iter__))
         self._replace(iterator_class, "__next__", self._iterator_next(iterator_class.__next__))
         for subclass in _subclasses(loader_class):
             self._hook_subclass(subclass)
         self._hook_new_subclasses(loader_class)
-        if hasattr(os, "register_at_fork"):
-            os.register_at_fork(after_in_child=self._leave_child)
 
     def _replace(self, owner: type, name: str, new: Any) -> None:
         before = owner.__dict__[name]
@@ -122,7 +127,10 @@ class PyTorchHooks:
         before = loader_class.__dict__.get("__init_subclass__")
 
         def init_subclass(cls: Any, /, **kwargs: Any) -> None:
-            super(loader_class, cls).__init_subclass__(**kwargs)
+            if before is None:
+                super(loader_class, cls).__init_subclass__(**kwargs)
+            else:
+                before.__get__(None, cls)(**kwargs)
             if self._is_on:
                 self._hook_subclass(cls)
 
@@ -160,6 +168,10 @@ class PyTorchHooks:
                 self._inside.opening = None
             if new is not None and isinstance(iterator, types.GeneratorType):
                 return self._counted(loader, iterator, new)
+            if new is not None and isinstance(iterator, self._iterator_class):
+                followed = iterator.__dict__.get(_FOLLOWED)  # already, where torch's own __iter__ was called
+                if followed is None or (followed[0] is not new and followed[0].loader() is loader):
+                    self._tell(self._follow, loader, iterator, new)
             return iterator
 
         return __iter__
@@ -198,7 +210,7 @@ class PyTorchHooks:
     def _counted(self, loader: Any, inner: Generator[Any, Any, Any], current: LoaderPass) -> Generator[Any, None, Any]:
         """Hand on what a subclass's own generator does, and tell of it."""
         inside, detector = self._inside, self._detector
-        n_full, size, n_samples_in = sample_counter(loader)
+        n_full, size, n_samples_in = self._tell(sample_counter, loader) or _UNCOUNTED
         self._n_inside += 1
         try:
             while True:
@@ -291,6 +303,20 @@ def _subclasses(of: Any) -> Iterator[type]:
         yield from _subclasses(subclass)
 
 
+def _steps_within_itself(optimizer: object) -> bool:
+    """Return True in a hook of a step that lies within another step of the same optimizer."""
+    frame: types.FrameType | None = sys._getframe(1)
+    wrapper: types.CodeType | None = None  # torch's, around each step(); it calls the hooks
+    while frame is not None:
+        is_of_torch = frame.f_globals.get("__name__") == _OPTIMIZERS and frame.f_locals.get("self") is optimizer
+        if is_of_torch and wrapper is None:
+            wrapper = frame.f_code
+        elif is_of_torch and frame.f_code is wrapper:
+            return True
+        frame = frame.f_back
+    return False
+
+
 def sample_counter(loader: Any) -> tuple[float, int | None, Callable[[int, Any], int | None]]:
     """Return how many full batches a pass begins with, their samples, and what tells the samples of any other batch.
 
@@ -312,7 +338,7 @@ def sample_counter(loader: Any) -> tuple[float, int | None, Callable[[int, Any],
     most = getattr(loader, "batch_size", None)
     if getattr(collate, "__module__", "") == "torch.utils.data._utils.collate":
         return 0, None, lambda number, batch: _length_of_first_tensor(batch, most)
-    return math.inf, None, lambda number, batch: None
+    return _UNCOUNTED
 
 
 def _length_of_first_tensor(batch: Any, most: int | None) -> int | None:

@@ -131,6 +131,8 @@ class LoopDetector:
         quiet_pass: a pass whose batches need not be told by ``batch``: count them, and their samples, in the pass.
         is_waiting: the open epoch is paused; tell of a batch that is asked for then, by ``requested``.
         on_epoch: called before an epoch begins, with whether it is a loader's, until it returns True.
+        is_within_itself: tells of an optimizer whose last step has not ended, whether this one lies within that, as of
+            a subclass that calls ``super().step()``; else that one raised.
     """
 
     def __init__(self, log: EpochLog, clock: Callable[[], float] = time.perf_counter) -> None:
@@ -165,6 +167,7 @@ class LoopDetector:
         self.quiet_pass: LoaderPass | None = None
         self.n_epochs = self.n_batches = self.n_steps = 0
         self.on_epoch: Callable[[bool], bool] = lambda is_of_loader: True
+        self.is_within_itself: Callable[[object], bool] = lambda optimizer: False
 
     # -- what is heard -------------------------------------------------------------------------------------------
 
@@ -237,7 +240,7 @@ class LoopDetector:
         elif n_batches != self._stack_batches:  # a step that raised never ended
             stack.clear()
             self._stack_batches = n_batches
-        elif id(optimizer) in stack:  # its last step raised
+        elif id(optimizer) in stack and not self.is_within_itself(optimizer):  # its last step raised
             del stack[stack.index(id(optimizer)) :]
         stack.append(id(optimizer))
 
@@ -248,8 +251,8 @@ class LoopDetector:
                 return
             key, stack = id(optimizer), self._stack
             if len(stack) > 1 and key in stack:
-                del stack[stack.index(key) :]
-                if stack:  # it is a part of another optimizer's
+                del stack[-1 - stack[::-1].index(key) :]
+                if stack:  # it is a part of another optimizer's, or of its own
                     return
             stack.clear()
             leader = self._leader

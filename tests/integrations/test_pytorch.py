@@ -9,6 +9,7 @@ import os
 import pickle
 import queue
 import random
+import subprocess
 import sys
 import threading
 import types
@@ -19,6 +20,7 @@ from typing import Any
 
 import pytest
 
+from greenlove_tracker import read_logs
 from greenlove_tracker.errors import BudgetExceeded
 from greenlove_tracker.integrations.pytorch import PyTorchHooks
 from greenlove_tracker.integrations.training_loops import LoopDetector
@@ -237,6 +239,31 @@ def test_a_wrapper_that_steps_another_optimizer_is_one_step(watched):
     assert watched.done() == [(N_BATCHES, N_BATCHES, N)]
 
 
+class OfItself(torch.optim.SGD):
+    is_failing = False
+
+    def step(self, closure: Any = None) -> Any:
+        loss = super().step(closure)
+        if self.is_failing:
+            raise RuntimeError("after the parent's step")
+        return loss
+
+
+def test_a_step_that_calls_that_of_its_parent_class_is_one(watched):
+    torch.optim.SGD([nn.Parameter(torch.zeros(1))])  # torch's hooks are around the parent's step() from here on
+    training = Training(OfItself)
+    for batch in loader():
+        training.step(batch)
+    training.optimizer.is_failing = True
+    for _ in range(2):
+        with pytest.raises(RuntimeError):
+            training.optimizer.step()
+    training.optimizer.is_failing = False
+    for batch in loader():
+        training.step(batch)
+    assert watched.done() == [(N_BATCHES, N_BATCHES, N)] * 2
+
+
 def test_a_wrapper_that_steps_twice_shows_two(watched):
     training = Training()
     for batch in loader():
@@ -343,12 +370,19 @@ class OwnIterator(DataLoader):  # type: ignore[type-arg]
         return super().__iter__()
 
 
+class OwnGetter(DataLoader):  # type: ignore[type-arg]
+    """Makes its iterator without torch's own ``__iter__``, as torchdata's StatefulDataLoader does."""
+
+    def __iter__(self) -> Any:
+        return self._get_iterator()
+
+
 class Mapped(DataLoader):  # type: ignore[type-arg]
     def __iter__(self) -> Any:
         return map(tuple, super().__iter__())
 
 
-@pytest.mark.parametrize("kind", [OwnGenerator, MultiEpochs, OwnIterator, Mapped])
+@pytest.mark.parametrize("kind", [OwnGenerator, MultiEpochs, OwnIterator, OwnGetter, Mapped])
 @pytest.mark.parametrize("is_made_before", [True, False])
 def test_subclasses_with_an_iter_of_their_own(kind, is_made_before):
     watched = Watched()
@@ -555,6 +589,32 @@ def test_a_forked_child_is_not_heard(watched):
     child.join()
     train(loader(), epochs=1)
     assert watched.done() == [(N_BATCHES, N_BATCHES, N)]
+
+
+CHILD = """
+import os
+if child := os.fork():
+    assert os.waitpid(child, 0)[1] == 0
+else:
+    import torch
+    from torch.utils.data import DataLoader, TensorDataset
+    weight = torch.nn.Parameter(torch.zeros(4))
+    optimizer = torch.optim.SGD([weight], lr=0.1)
+    for (batch,) in DataLoader(TensorDataset(torch.ones(8, 4)), batch_size=4):
+        (batch @ weight).sum().backward()
+        optimizer.step()
+    os._exit(0)
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+def test_a_forked_child_that_imports_torch_itself_writes_nothing_into_the_run(tmp_path):
+    (tmp_path / "train.py").write_text(CHILD)
+    words = [sys.executable, "-m", "greenlove_tracker", "train.py"]
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr
+    (run,) = read_logs(tmp_path / "greenlove_logs").runs
+    assert not run.epochs and not run.summary.counts.steps and run.text("loops_seen") == "no torch"
 
 
 def test_a_compiled_step(watched):
