@@ -18,6 +18,8 @@ from greenlove_tracker.integrations.training_adapter import TrainingAdapter, har
 from greenlove_tracker.tracker import Tracker
 from greenlove_tracker.units import h_from_s
 
+_WRITTEN_AS = "_greenlove_written_as"  # in a class that is Keras's too: the one that a pickle can name
+
 
 class GreenloveCallback:
     """Tracks what ``model.fit`` trains; it is a ``keras.callbacks.Callback``.
@@ -85,6 +87,19 @@ class GreenloveCallback:
     def tracker(self) -> Tracker | None:
         """The one of the current or last training; None before the first."""
         return self._adapter.tracker
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> GreenloveCallback:
+        """Return one with the same settings: scikit-learn copies an estimator around a model with its callbacks."""
+        return type(self)(self._adapter.own_tracker, **self._own_settings, **self._adapter.settings)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        settings = {**self._own_settings, **self._adapter.plain_settings}
+        kind = getattr(type(self), _WRITTEN_AS, type(self))
+        return _copy, (kind, self._adapter.own_tracker, settings)  # a pickled tracker does nothing
+
+    @property
+    def _own_settings(self) -> dict[str, Any]:
+        return {"batch_size": self._batch_size, "forecast_in_logs": self._forecast_in_logs}
 
     # -- Keras's events ------------------------------------------------------------------------------------------
 
@@ -200,4 +215,9 @@ def _with_keras(cls: type[Any]) -> type[Any]:
         ) from error
     if issubclass(cls, Callback):
         return cls
-    return type(cls.__name__, (cls, Callback), {"__module__": cls.__module__, "__doc__": cls.__doc__})
+    own = {"__module__": cls.__module__, "__doc__": cls.__doc__, _WRITTEN_AS: cls}
+    return type(cls.__name__, (cls, Callback), own)
+
+
+def _copy(kind: type[GreenloveCallback], tracker: Tracker | None, settings: dict[str, Any]) -> GreenloveCallback:
+    return kind(tracker, **settings)

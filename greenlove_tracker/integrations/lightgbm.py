@@ -95,8 +95,7 @@ class _BoostedRounds:
         return self._adapter.is_stopping
 
     def __reduce__(self) -> tuple[Any, ...]:
-        tracker = None if self._adapter.makes_trackers else self.tracker  # a pickled one does nothing
-        return _BoostedRounds, (tracker, self._adapter.plain_settings)
+        return _BoostedRounds, (self._adapter.own_tracker, self._adapter.plain_settings)  # a pickled one does nothing
 
     @harmless
     def begin_round(self, env: CallbackEnv) -> None:

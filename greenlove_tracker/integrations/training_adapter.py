@@ -213,6 +213,11 @@ class TrainingAdapter:
         return None if run is None else run.state.forecast
 
     @property
+    def own_tracker(self) -> Tracker | None:
+        """The user's own, which a copy of the callback has too; None where each training makes one."""
+        return None if self.makes_trackers else self.tracker
+
+    @property
     def plain_settings(self) -> dict[str, Any]:
         """The settings without functions and other objects, which a copy for another process cannot have."""
         return {name: value for name, value in self.settings.items() if isinstance(value, _PLAIN)}

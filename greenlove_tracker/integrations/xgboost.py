@@ -65,12 +65,11 @@ class GreenloveCallback(TrainingCallback):  # type: ignore[misc]  # a class of a
 
     def __deepcopy__(self, memo: dict[int, Any]) -> GreenloveCallback:
         """Return one with the same settings: scikit-learn copies an estimator with its callbacks for each fit."""
-        tracker = None if self._adapter.makes_trackers else self.tracker
-        return type(self)(tracker, num_boost_round=self._rounds, **self._adapter.settings)
+        return type(self)(self._adapter.own_tracker, num_boost_round=self._rounds, **self._adapter.settings)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        tracker = None if self._adapter.makes_trackers else self.tracker  # a pickled one does nothing
-        return _copy, (type(self), tracker, {"num_boost_round": self._rounds, **self._adapter.plain_settings})
+        settings = {"num_boost_round": self._rounds, **self._adapter.plain_settings}
+        return _copy, (type(self), self._adapter.own_tracker, settings)  # a pickled tracker does nothing
 
     # -- XGBoost's events ----------------------------------------------------------------------------------------
 

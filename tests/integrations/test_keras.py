@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import os
+import pickle
 import subprocess
 import sys
 import time
@@ -251,6 +253,29 @@ def test_a_subclass_of_the_users_is_a_callback_too():
     fit(make_model(), mine, epochs=2)
     assert mine.n_epochs == only_run().summary.epochs_done == 2
     assert isinstance(mine, keras.callbacks.Callback) and isinstance(mine, GreenloveCallback)
+
+
+class Named(GreenloveCallback):
+    pass
+
+
+@pytest.mark.parametrize("kind", [GreenloveCallback, Named])
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda callback: pickle.loads(pickle.dumps(callback))])
+def test_a_copy_tracks_as_the_callback_itself_does(kind, copied):
+    callback = kind(batch_size=4, forecast_in_logs=False, project="copies", sim_cpu_tdp_w=50, verbose=0)
+    fit(make_model(), callback, epochs=1)  # which has a tracker with threads and locks now
+    twin = copied(callback)
+    assert type(twin) is type(callback) and twin.tracker is None
+    history = fit(make_model(), twin, epochs=2)
+    first, second = runs()
+    assert second.summary.epochs_done == 2 and second.text("project") == "copies" == first.text("project")
+    assert [e.samples for e in second.epochs] == [e.samples for e in first.epochs] * 2
+    assert "greenlove_forecast_h" not in history.history
+
+
+def test_a_copy_has_the_tracker_of_the_callers():
+    with Tracker(epochs=2, sim_cpu_tdp_w=50, verbose=0) as tracker:
+        assert copy.deepcopy(GreenloveCallback(tracker)).tracker is tracker
 
 
 def test_bad_arguments_are_said_at_once():
