@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import types
 from collections.abc import Callable
@@ -37,7 +38,8 @@ class ImportWatcher(MetaPathFinder):
         if act is None:
             return None
         for finder in [finder for finder in sys.meta_path if finder is not self]:
-            spec: ModuleSpec | None = finder.find_spec(fullname, path, target)
+            find = getattr(finder, "find_spec", None)  # Python itself leaves out finders without it
+            spec: ModuleSpec | None = find(fullname, path, target) if find is not None else None
             if spec is not None:
                 break
         else:
@@ -56,5 +58,6 @@ class ImportWatcher(MetaPathFinder):
             self._targets.pop(fullname, None)
             act(module)
 
-        loader.exec_module = exec_module
+        with contextlib.suppress(AttributeError, TypeError):  # a loader that takes none: nothing is heard of the module
+            loader.exec_module = exec_module
         return spec

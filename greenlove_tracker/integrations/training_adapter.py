@@ -231,7 +231,8 @@ class TrainingAdapter:
 def harmless(hook: Callable[..., None]) -> Callable[..., None]:
     """Let a framework without what we read cost one warning and no training; note a budget's stop in ``_adapter``.
 
-    What else the tracker lets through is meant for the user: a bad argument, or what a hook of the user's raises.
+    What else the tracker lets through is meant for the user: a bad argument, or what a hook of the user's raises. Of an
+    automatic callback, which nobody gave an argument or a hook, every error is a warning.
 
     Args:
         hook: a method of a callback that has its adapter in ``_adapter``.
@@ -245,7 +246,9 @@ def harmless(hook: Callable[..., None]) -> Callable[..., None]:
         except BudgetExceeded as exceeded:
             adapter.is_stopping = True
             _log.warning("greenlove: training stops %s: %s", adapter.stops, exceeded)
-        except AttributeError as error:
+        except Exception as error:
+            if not (adapter.is_automatic or isinstance(error, AttributeError)):
+                raise
             adapter.warn(error)
 
     return guarded

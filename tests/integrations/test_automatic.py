@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import subprocess
 import sys
 import tomllib
+from importlib.machinery import ModuleSpec
 from pathlib import Path
 
 import pytest
@@ -14,6 +16,8 @@ pytest.importorskip("torch")
 
 from greenlove_tracker import read_logs
 from greenlove_tracker.integrations.automatic import AutomaticCallbacks, lightning_callbacks
+from greenlove_tracker.integrations.import_watcher import ImportWatcher
+from greenlove_tracker.integrations.training_adapter import TrainingAdapter, harmless
 
 pytestmark = pytest.mark.real
 
@@ -38,6 +42,61 @@ def here(tmp_path, monkeypatch, no_settings):
     monkeypatch.setenv("GREENLOVE_SIM_GPU_W", "360")
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     return tmp_path
+
+
+class Finder:
+    """As finders were before Python 3.4, which Python asks otherwise, or leaves out."""
+
+    def find_module(self, name, path=None):
+        return None
+
+
+class FixedLoader:
+    __slots__ = ()
+
+    def create_module(self, spec):
+        return None
+
+    def exec_module(self, module):
+        module.is_there = True
+
+
+class FixedFinder:
+    def find_spec(self, name, path, target=None):
+        return ModuleSpec(name, FixedLoader()) if name == "fixed_module" else None
+
+
+def test_a_module_is_imported_by_finders_and_loaders_that_the_watcher_cannot_follow(monkeypatch):
+    monkeypatch.setattr(sys, "meta_path", [Finder(), FixedFinder(), *sys.meta_path])
+    heard = []
+    watcher = ImportWatcher({"fixed_module": heard.append, "no_such_module_at_all": heard.append})
+    watcher.start()
+    try:
+        assert importlib.import_module("fixed_module").is_there
+        with pytest.raises(ModuleNotFoundError):
+            importlib.import_module("no_such_module_at_all")
+    finally:
+        watcher.stop()
+        sys.modules.pop("fixed_module", None)
+    assert heard == []
+
+
+class Hooked:
+    def __init__(self, *, is_automatic):
+        self._adapter = TrainingAdapter("Trains", None, {}, stops="here", is_automatic=is_automatic)
+
+    @harmless
+    def event(self):
+        raise KeyError("of another version")
+
+
+def test_no_error_in_a_callback_that_nobody_asked_for_reaches_the_training(caplog):
+    with pytest.raises(KeyError):
+        Hooked(is_automatic=False).event()
+    automatic = Hooked(is_automatic=True)
+    automatic.event()
+    automatic.event()
+    assert caplog.text.count("the Trains callback failed, training goes on: 'of another version'") == 1
 
 
 LIGHTNING = """
