@@ -687,7 +687,7 @@ def compare(script: Script, checkouts: Path, stand_ins: Path) -> dict[str, Any]:
         if seen.get("problems") or "greenlove" in plain.stdout:
             faults.append(f"problems: {seen.get('problems')}")
         screen = " ".join(re.sub(r"[│╭╮╰╯─]", " ", tracked.stderr).split())
-        said = re.search(r"seen: .*?(?= [a-z-]+: |$)", screen)
+        said = re.search(r"(?:found \d|no epochs were seen: ).*?(?= \d+% of this|No energy was|$)", screen)
         return {
             "script": script.name,
             "expected": expected,

@@ -102,7 +102,7 @@ def test_four_ranks_see_their_epochs_and_count_the_nodes_energy_once():
     assert float(written["energy_kwh"]) == pytest.approx(summary.energy_kwh)
     assert float(written["duration_s"]) == pytest.approx(summary.duration_s)
     assert [(times.rank, times.n_epochs) for times in rank_times(run)] == [(rank, 3) for rank in range(4)]
-    assert "seen: 3 epochs" in done.stderr
+    assert "found 3 epochs" in done.stderr
 
 
 RANK = """

@@ -106,7 +106,8 @@ def test_a_plain_script_is_seen_and_does_what_it_does_without_us(workers):
     assert run.summary.epochs_done == 3 and run.summary.epochs_planned is None
     assert all(epoch.is_complete and epoch.duration_s > 7 * 0.001 for epoch in run.epochs)
     assert run.text("loops_seen") == "epochs" and "3 epochs" in tracked.stderr
-    assert "seen: 3 epochs, 21 batches, 21 optimizer steps of a loop of PyTorch" in " ".join(tracked.stderr.split())
+    said = " ".join(tracked.stderr.split())
+    assert "found 3 epochs, 21 batches and 21 optimizer steps in the script's PyTorch loop; --epochs N before" in said
     assert Path("greenlove_logs").is_dir() and len(list(Path("greenlove_logs").glob("*/run*.csv"))) == 1
 
 
@@ -117,7 +118,7 @@ def test_the_number_of_epochs_comes_from_the_scripts_arguments_and_the_whole_is_
     run = only_run()
     assert run.text("plan_source") == "the script's argument --epochs 6" and run.forecasts
     assert {issued.planned for issued in run.forecasts} == {6}
-    assert "was taken from the script's argument --epochs 6" in " ".join(done.stderr.split())
+    assert "PyTorch loop; 6 epochs planned by its argument --epochs 6" in " ".join(done.stderr.split())
 
 
 def test_our_own_option_counts_more_and_a_module_is_seen_too():
@@ -175,6 +176,9 @@ def test_a_training_in_steps_of_planned_length():
     run = only_run()
     assert done.returncode == 0 and "400 of 400 steps" in done.stderr, done.stderr
     assert run.total_steps_planned == 400 and run.summary.counts.steps == 400 and run.forecasts
+    said = " ".join(done.stderr.split())
+    assert "found 1 batch and 400 optimizer steps in the script, but no epochs of a PyTorch DataLoader" in said
+    assert "; 400 steps planned by its argument --max_steps 400" in said
 
 
 def test_a_number_of_epochs_is_none_of_a_training_whose_epochs_cannot_be_seen():

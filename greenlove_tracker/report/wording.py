@@ -234,10 +234,23 @@ def loops_sentence(run: Run) -> str:
     found = [fmt.plural(run.summary.epochs_done, "epoch")] if seen == "epochs" else []
     found += [fmt.plural(counts.batches, "batch")] if counts.batches else []
     found.append(fmt.plural(counts.steps or 0, "optimizer step"))
-    unknown = "; --epochs N forecasts the whole" if seen == "epochs" else ""
-    planned = f"; how long it is was taken from {source}" if source else unknown
-    where = "a loop of PyTorch" if seen == "epochs" else "PyTorch, and no epochs of a data loader"
-    return f"seen: {', '.join(found)} of {where}{planned}"
+    *first, last = found
+    listed = f"{', '.join(first)} and {last}" if first else last
+    if seen == "steps":
+        listed += " in the script, but no epochs of a PyTorch DataLoader"
+    else:
+        listed += " in the script's PyTorch loop"
+    return f"found {listed}{_planned_by(run, source)}"
+
+
+def _planned_by(run: Run, source: str) -> str:
+    """Say how long the training was to be and where that is from, or how to say it; empty where neither is known."""
+    if not source:
+        return "; --epochs N before the script forecasts the whole" if run.text("loops_seen") == "epochs" else ""
+    n_epochs, n_steps = run.summary.epochs_planned, run.total_steps_planned
+    length = fmt.plural(n_epochs, "epoch") if n_epochs is not None else fmt.plural(n_steps or 0, "step")
+    whose = source.replace("the script's argument", "its argument")
+    return f"; {length} planned by {whose}"
 
 
 def measured_sentence(run: Run) -> str:
