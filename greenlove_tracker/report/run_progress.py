@@ -149,7 +149,8 @@ def _share(run: Run) -> float | None:
     if summary.epochs_planned:
         whole, done = run.first_epoch + summary.epochs_planned, float(run.first_epoch + summary.epochs_done)
         if steps:  # of an epoch of an hour there is something to see
-            done = max(done, min((summary.counts.steps or 0) / steps * whole, done + 1))
+            by_steps = run.first_epoch + (summary.counts.steps or 0) / steps * summary.epochs_planned
+            done = max(done, min(by_steps, done + 1))
         return min(1.0, done / whole)
     return min(1.0, done_steps / (run.first_step + steps)) if steps else None
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import dataclasses
+from dataclasses import replace
 
 import pytest
 from report_samples import STARTED_S, cpu_energy, demo_rows, epoch_row, issued, running, write_run
@@ -9,7 +10,7 @@ from greenlove_tracker.logs.csvio import log_lines
 from greenlove_tracker.logs.forecasts import FORECAST_COLUMNS, forecast_cells
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.logs.writer import RunWriter
-from greenlove_tracker.records import Flag
+from greenlove_tracker.records import Counts, Flag, RowKind
 from greenlove_tracker.report.run_progress import progress_of
 
 
@@ -119,3 +120,10 @@ def test_the_power_of_a_command_is_that_of_whoever_measured_last(tmp_path):
     writer.write_row(dataclasses.replace(outside, started_at="2026-11-21T03:50:00.000Z"))
     writer.close(None)
     assert progress_of(Run(run.path), STARTED_S + 25.0).power_w == pytest.approx(50.0)
+
+
+def test_the_share_of_a_resumed_run_counts_the_steps_of_its_open_epoch(tmp_path):
+    rows = [replace(row, epoch=row.epoch + 12, counts=Counts(steps=10)) for row in demo_rows(6)]
+    rows.append(replace(rows[-1], kind=RowKind.SEGMENT, epoch=19, counts=Counts(steps=5)))
+    run = running(tmp_path, rows, first_epoch="12", total_steps_planned="120")
+    assert progress_of(run, STARTED_S + 25.0).share == pytest.approx((12 + 6.5) / 24)
