@@ -259,7 +259,7 @@ class _Delivery:
         self.name = type(exporter).__name__
         self._pending: deque[ExportEvent] = deque(maxlen=_MOST_PENDING)
         self._n_lost = 0
-        self._is_begun = self._is_started = self._is_left_out = False
+        self._is_begun = self._is_started = self._is_left_out = self._is_waited_for = False
         self._ending: RunEnded | None = None
         self._is_woken, self._is_closed = threading.Event(), threading.Event()
         self._is_done = threading.Event()
@@ -290,7 +290,10 @@ class _Delivery:
         self._is_woken.set()
 
     def wait(self, until_s: float, limit_s: float) -> None:
-        """Wait until all is handed over, or until that time by ``time.monotonic()``."""
+        """Wait until all is handed over, or until that time by ``time.monotonic()``; only once."""
+        if self._is_waited_for:
+            return
+        self._is_waited_for = True
         if not self._is_done.wait(max(0.0, until_s - time.monotonic())):
             self._is_left_out = True
             self._warn("end", f"was not done {limit_s:g} s after the end of the run, and is waited for no more")

@@ -249,6 +249,9 @@ def test_one_that_hangs_holds_up_neither_the_training_nor_the_others_nor_the_end
     began_s = time.monotonic()
     tracker.stop()
     assert time.monotonic() - began_s < 3.0
+    monkeypatch.setattr(exporting, "_END_S", 30.0)
+    tracker.stop()  # as at the end of a block whose last line was stop()
+    assert time.monotonic() - began_s < 6.0
     goes_on.set()
     assert len(other.rows()) == 3 and len(other.endings) == 1 and not hanging.endings
     assert caplog.text.count("Recording was not done 0.5 s after the end of the run") == 1
