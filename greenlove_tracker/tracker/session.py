@@ -657,10 +657,13 @@ class Session:
         """Write the totals of all ranks where they have changed: whichever rank ends last leaves them right.
 
         Each rank looks again after what it wrote. So the last of them to write has seen the rows of all that ended
-        before, and every one that ends later finds a summary to write anew.
+        before, and every one that ends later finds a summary to write anew. Of many ranks only one looks, when all
+        have ended: else each would read the rows of all others.
         """
         state = self.state
         if state.is_part_of_other or self._world_size <= 1 or self.writer.unwritten:
+            return
+        if self._world_size > _FEW_RANKS and not writer.claim_last_look(self.run_dir, self._world_size):
             return
         from greenlove_tracker.logs.run import Run
 

@@ -55,8 +55,11 @@ def test_who_logs_says_which_is_better(clock, tmp_path):
         for value in (3.0, 1.0, 2.0):
             tracker.log_metric("energy score", value, higher_is_better=True)
             tracker.log_metric("accuracy", value, higher_is_better=False)
-    metrics = only_run(tmp_path).metrics
-    assert (metrics["energy score"].best, metrics["accuracy"].best) == (3.0, 1.0)
+            tracker.log_metric("depth", value, higher_is_better=np.bool_(False))
+    run = only_run(tmp_path)
+    metrics = run.metrics
+    assert [metrics[name].best for name in ("energy score", "accuracy", "depth")] == [3.0, 1.0, 1.0]
+    assert len(run.metric_values[0]) == 9 and run.problems == []
 
 
 def test_nan_and_infinities_are_kept_and_never_the_best(clock, tmp_path):
