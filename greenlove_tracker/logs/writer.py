@@ -22,12 +22,14 @@ from greenlove_tracker.logs.csvio import log_lines
 from greenlove_tracker.logs.forecasts import FORECAST_COLUMNS, IssuedForecast, forecast_cells, forecasts_file
 from greenlove_tracker.logs.metrics import METRIC_COLUMNS, MetricRecord, metric_cells, metrics_file
 from greenlove_tracker.logs.spans import SPAN_COLUMNS, SpanRow, span_cells, spans_file
-from greenlove_tracker.records import Field, Row, RunSummary
+from greenlove_tracker.records import Field, Row, RowKind, RunSummary
 from greenlove_tracker.shadowing import only_libraries
 
 _CLAIM_LIFETIME_S = 600.0  # ranks of one launch start within minutes; an older claim is another launch's
 _MOST_GENERATIONS = 1000  # launches with the same key
 _MOST_CLAIM_BYTES = 64
+_LAST_LOOK = ".last-look"  # in a run's directory: the rank that writes the totals of all has been found
+_MOST_ROW_BYTES = 1024
 _RUN_ID = re.compile(r"[0-9]{8}T[0-9]{6}-[0-9a-f]{1,32}")
 
 
@@ -345,6 +347,29 @@ def write_summary(run_dir: Path, summary: RunSummary) -> bool:
         return False
     write_atomically(path, lines)
     return True
+
+
+def claim_last_look(run_dir: Path, n_ranks: int) -> bool:
+    """Return True to one of the ranks that end, once the first has written its totals and the rows of all have ended.
+
+    To every other it is False, at the cost of a few files. Where a rank was killed it is True to none.
+    """
+    try:
+        if (run_dir / _LAST_LOOK).exists() or not (run_dir / schema.SUMMARY_FILE).exists():
+            return False
+        if not all(_has_tail(run_dir / schema.epochs_file(rank)) for rank in range(n_ranks)):
+            return False
+        os.close(os.open(run_dir / _LAST_LOOK, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))
+    except OSError:  # another rank has it; or one has not begun, and will end later
+        return False
+    return True
+
+
+def _has_tail(path: Path) -> bool:
+    with path.open("rb") as file:
+        file.seek(-min(_MOST_ROW_BYTES, os.fstat(file.fileno()).st_size), os.SEEK_END)
+        last = file.read().rstrip().rpartition(b"\n")[2]
+    return last.startswith(f"{RowKind.TAIL},".encode())
 
 
 def _summary_lines(summary: RunSummary) -> bytes:

@@ -49,6 +49,7 @@ from greenlove_tracker.units import h_from_s
 
 _LEAST_HOURS = 1e-6  # of a limit that the job has passed already
 _LOCK_S = 0.5  # the run's lock is waited for so long, where the process is to end
+_FEW_RANKS = 16  # of so many each reads the rows of all at its end: some 50 ms for each hour of the training
 _READY_S = 10.0  # who is asked whether to go on waits this long for the meter, without which nothing is forecast
 
 
@@ -432,7 +433,12 @@ class Session:
             number_of_epoch = recorder.epoch or recorder.last_epoch
             logged_at = writer.timestamp(self.state.clock.utc_s())
             record = metrics.MetricRecord(
-                logged_at, number_of_epoch, recorder.steps_done, known_as, number, higher_is_better
+                logged_at,
+                number_of_epoch,
+                recorder.steps_done,
+                known_as,
+                number,
+                None if higher_is_better is None else bool(higher_is_better),  # NumPy's is none that the log knows
             )
             if not self.metrics.add(record):
                 message = f"over {metrics.MAX_NAMES:,} names of metrics: {known_as} and further ones are left out"

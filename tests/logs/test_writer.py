@@ -19,6 +19,7 @@ from greenlove_tracker.logs.run import Run
 from greenlove_tracker.logs.schema import summary_fields
 from greenlove_tracker.logs.writer import (
     RunWriter,
+    claim_last_look,
     claim_order,
     claim_run_id,
     claims_dir_name,
@@ -325,3 +326,18 @@ def test_a_file_that_was_closed_to_others_stays_so(tmp_path):
     write_atomically(tmp_path / "report.pdf", b"new")
     assert (tmp_path / "report.pdf").stat().st_mode & 0o777 == 0o600
     write_atomically(tmp_path / f"{'long' * 60}.html", b"new")
+
+
+def test_of_many_ranks_one_looks_when_the_first_has_summed_up_and_all_have_ended(tmp_path):
+    names = [tmp_path / f"epochs-{rank}.csv" for rank in range(3)]
+    for name in names:
+        name.write_text("kind,epoch\nepoch,1\n" + "tail,\n" * (name is not names[1]))
+    assert not claim_last_look(tmp_path, 3)
+    names[1].write_text("kind,epoch\nepoch,1\ntail,\n")
+    assert not claim_last_look(tmp_path, 3)  # the first rank will see it
+    (tmp_path / "summary.csv").write_text("field,value,unit\n")
+    assert not claim_last_look(tmp_path, 4)
+    names[1].write_text("")
+    assert not claim_last_look(tmp_path, 3)
+    names[1].write_text("kind,epoch\nepoch,1\ntail,\n")
+    assert [claim_last_look(tmp_path, 3) for _ in range(3)] == [True, False, False]
