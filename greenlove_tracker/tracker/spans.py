@@ -20,6 +20,7 @@ _LEAST_READ_S = 0.1  # CodeCarbon takes no sample sooner than 50 ms behind the l
 _READING_SHARE = 0.01  # of the time may be spent on readings that spans ask for
 _LONG_S = 1.0  # a span this long has a row of its own; shorter ones of a path share one
 _SHARED_ROW_S = 60.0  # as long as this, and kill -9 loses no more
+_ROWS_PER_DOUBLING = 50_000  # behind each so many, shared rows are twice as long: what is larger is not read
 _MAX_OWN_ROWS = 100_000  # beyond, long spans share rows too
 _MAX_PATHS = 1000
 _OTHERS = "(others)"  # stands for the names beyond
@@ -252,7 +253,7 @@ class SpanRecorder:
 
     def _is_due(self, sums: _PathSums, now_s: float) -> bool:
         is_alone = sums.is_long and self._n_rows < _MAX_OWN_ROWS
-        return is_alone or now_s - sums.started_s >= _SHARED_ROW_S
+        return is_alone or now_s - sums.started_s >= _SHARED_ROW_S * 2 ** (self._n_rows // _ROWS_PER_DOUBLING)
 
     def _write(self, path: tuple[str, ...], sums: _PathSums, now_s: float, *, is_unfinished: bool = False) -> None:
         """Write what was added to a path, of spans that are open still too; nothing where that is nothing."""

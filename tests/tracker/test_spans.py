@@ -603,3 +603,16 @@ def test_what_a_full_disk_did_not_take_is_written_later(tmp_path, clock, monkeyp
     assert spans_of(tmp_path)["part"].calls == 1 and only_run(tmp_path).metrics["loss"].last == 1.0
     assert "tracking goes on in memory" in caplog.text
     tracker.stop()
+
+
+def test_rows_of_a_very_long_run_become_rarer_so_that_the_file_can_be_read(clock, tmp_path, monkeypatch):
+    monkeypatch.setattr(spans_module, "_ROWS_PER_DOUBLING", 10)
+    with make_tracker(clock, tmp_path), track("serving"):
+        for _ in range(600):
+            clock.pass_s(30.0)
+            tick()
+    rows = only_run(tmp_path).span_rows[0]
+    assert 40 <= len(rows) <= 60  # and not 300, one a minute
+    assert [row.own_s for row in rows[:9]] == [60.0] * 9
+    (span,) = only_run(tmp_path).spans
+    assert span.duration_s == span.own_s == 18_000.0 and span.energy.gpu_kwh == close(18_000 * KWH_PER_S)
