@@ -103,9 +103,15 @@ class MLflowExporter:
         import mlflow
 
         metrics = [
-            mlflow.entities.Metric(_NOT_IN_NAMES.sub("_", name), value, int(1000 * point.utc_s), point.position)
+            mlflow.entities.Metric(_metric_key(name), value, int(1000 * point.utc_s), point.position)
             for point in points
             for name, value in point.values.items()
         ]
         for begin in range(0, len(metrics), _MOST_METRICS):
             self._client.log_batch(self._run_id, metrics=metrics[begin : begin + _MOST_METRICS])
+
+
+def _metric_key(name: str) -> str:
+    """Return a name that MLflow takes: to it, it is a path, in which no part is empty or leads elsewhere."""
+    parts = _NOT_IN_NAMES.sub("_", name).split("/")
+    return "/".join("_" if part in ("", ".", "..") else part for part in parts)

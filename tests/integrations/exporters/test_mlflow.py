@@ -76,6 +76,7 @@ tracker = make_tracker(clock, "logs", epochs=4, country="DE", project="thesis", 
 assert mlflow.active_run() is None
 train(tracker, clock, 2, gap_s=2.0)
 tracker.log_metric("top-1 (%)", 93.0)
+tracker.log_metric("val/../../loss//", 0.5)
 assert mlflow.active_run() is None
 train(tracker, clock, 2, gap_s=2.0)
 tracker.stop()
@@ -93,6 +94,7 @@ print(json.dumps([runs(), s.run_id, s.energy_kwh, s.emissions_kgco2e, s.cost_usd
     for bound in ("", "_lower", "_upper"):
         assert [step for step, _ in metrics[f"greenlove/forecast_duration{bound}_s"]] == [1, 2, 3]
     assert metrics["greenlove/metrics/top-1 ___"] == [[2, 93.0]]
+    assert metrics["greenlove/metrics/val/_/_/loss/_/_"] == [[2, 0.5]]
     assert run["params"]["greenlove/country"] == "DE" and run["params"]["greenlove/epochs_planned"] == "4"
     assert run["tags"]["greenlove/run_id"] == run_id and run["tags"]["greenlove/project"] == "thesis"
     assert run["report"] == ["greenlove/report.html"]
