@@ -15,12 +15,15 @@ from greenlove_tracker.logs.run import Run
 from greenlove_tracker.logs.storage import MAX_FILE_BYTES, LogPath, RemotePath, check_file, entries, forget_listings
 from greenlove_tracker.records import Row, RunStatus, RunSummary
 
+_MAX_PROBLEMS = 100  # of a file, that are told of
+
 
 class GrowingRows:
     """The rows of a file that grows: each is read once, and a line that has no end yet waits for it."""
 
     def __init__(self) -> None:
         self._rows: list[Row] = []
+        self._problems: list[str] = []
         self._header = b""
         self._offset = 0
         self._inode = -1
@@ -30,23 +33,29 @@ class GrowingRows:
 
         Args:
             path: of the file.
-            on_problem: takes a sentence on each part that could not be read and is left out.
+            on_problem: takes a sentence on each part that could not be read and is left out, at each call.
         """
         try:
             added = self._added(path)
         except OSError as error:
             on_problem(f"cannot be read: {error.strerror or error}")
-            return list(self._rows)
+            added = b""
         if not self._header:
             self._header = added[: added.find(b"\n") + 1]
             added = added[len(self._header) :]
         if added:
-            for line, cells in read_records(self._header + added, schema.EPOCH_COLUMNS, on_problem):
+            for line, cells in read_records(self._header + added, schema.EPOCH_COLUMNS, self._add_problem):
                 try:
                     self._rows.append(schema.row_from_cells(cells))
                 except ValueError as error:
-                    on_problem(f"line {line} of those added last left out: {error}")
+                    self._add_problem(f"line {line} of those added at once left out: {error}")
+        for problem in self._problems:
+            on_problem(problem)
         return list(self._rows)
+
+    def _add_problem(self, problem: str) -> None:
+        if len(self._problems) < _MAX_PROBLEMS:
+            self._problems.append(problem)
 
     def _added(self, path: str) -> bytes:
         """Return the whole lines that were added.
@@ -58,7 +67,7 @@ class GrowingRows:
             found = os.fstat(file.fileno())
             check_file(found)
             if found.st_size < self._offset or found.st_ino != self._inode:
-                self._rows, self._header, self._offset = [], b"", 0
+                self._rows, self._problems, self._header, self._offset = [], [], b"", 0
                 self._inode = found.st_ino
             file.seek(self._offset)
             data = file.read(MAX_FILE_BYTES)
