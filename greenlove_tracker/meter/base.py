@@ -64,12 +64,6 @@ class Meter(Protocol):
         """Release the hardware; never raise."""
 
 
-def longest_hole_s(meter: Meter) -> float:
-    """Return the longest time without a reading of power behind the last ``read()``; 0 where none is integrated."""
-    hole_s: float = getattr(meter, "longest_hole_s", 0.0)
-    return hole_s
-
-
 class NullMeter:
     """Measures nothing, for the reason that it gives: energies stay unknown."""
 

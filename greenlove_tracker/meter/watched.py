@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 
 from greenlove_tracker.errors import MeterError
-from greenlove_tracker.meter.base import Meter, MeterInfo, longest_hole_s
+from greenlove_tracker.meter.base import Meter, MeterInfo
 from greenlove_tracker.records import Energy
 
 TIMEOUT_S = 5.0  # CodeCarbon's reading takes a millisecond; a driver that resets a GPU takes some seconds
@@ -41,8 +41,9 @@ class WatchedMeter:
 
     @property
     def longest_hole_s(self) -> float:
-        """The longest time without a reading of power behind the last ``read()``."""
-        return longest_hole_s(self._meter)
+        """The longest time without a reading of power behind the last ``read()``; 0 where power is not integrated."""
+        hole_s: float = getattr(self._meter, "longest_hole_s", 0.0)
+        return hole_s
 
     def start(self) -> MeterInfo:
         """Start the meter, on the caller's thread, for which nothing waits.

@@ -75,6 +75,9 @@ class RunExporters:
         recorder: of the run.
         writer: of the run, for what ``run.csv`` says of it.
         in_background: each has a thread; else ``deliver()`` is called.
+
+    Attributes:
+        are_any: the run has exporters.
     """
 
     def __init__(
@@ -93,6 +96,7 @@ class RunExporters:
         self._totals = _Totals(state)
         self._position = 0
         self._deliveries = [_Delivery(exporter, self._describe, state, recorder) for exporter in exporters]
+        self.are_any = bool(self._deliveries)
         for delivery in self._deliveries:
             if not self._is_held:
                 delivery.begin()
@@ -100,9 +104,7 @@ class RunExporters:
                 delivery.start_thread()
 
     def row_written(self, row: Row) -> None:
-        """Tell of a row; the caller holds the run's lock."""
-        if not self._deliveries:
-            return
+        """Tell of a row; the caller holds the run's lock, and asks ``are_any`` first: it is in each epoch's end."""
         event = self._totals.add(row, self._recorder, self._position)
         self._position = event.position
         self._put(event, is_underway=row.epoch is not None)

@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 from greenlove_tracker.errors import MeterError, TrackerStateError
 from greenlove_tracker.logs.writer import timestamp
 from greenlove_tracker.meter import Meter
-from greenlove_tracker.meter.base import longest_hole_s
 from greenlove_tracker.records import (
     COMPONENTS,
     UNKNOWN_ENERGY,
@@ -319,8 +318,8 @@ class Recorder:
         energy, is_read = self._read_interval(self._clock.perf_s())
         within.energy = within.sum_with(energy)
         within.has_failed = within.has_failed or not is_read
-        if is_read and self._meter is not None:
-            within.longest_hole_s = max(within.longest_hole_s, longest_hole_s(self._meter))
+        if is_read:
+            within.longest_hole_s = max(within.longest_hole_s, self._hole_s())
 
     @property
     def resolution_s(self) -> float:
@@ -471,14 +470,18 @@ class Recorder:
             flags.add(Flag.METER_FAILED)
         elif self._meter is not None and duration_s < self._meter.resolution_s:
             flags.add(Flag.SHORT)
-        hole_s = longest_hole_s(self._meter) if self._meter is not None else 0.0
-        if is_read and self._meter is not None and max(hole_s, within.longest_hole_s) > _POWER_HOLE_S:
+        if had_meter and is_read and max(self._hole_s(), within.longest_hole_s) > _POWER_HOLE_S:
             flags.add(Flag.POWER_HOLE)
         if energy.gpu_kwh is not None:
             self._gpu_was_read = True
         elif self._gpu_was_read and energy.is_known:
             flags.add(Flag.GPU_UNREAD)
         return _MeteredSpan(timestamp(before.utc_s), duration_s, energy, frozenset(flags))
+
+    def _hole_s(self) -> float:
+        """Return the longest time without a reading of power behind the last one; 0 where power is not integrated."""
+        hole_s: float = getattr(self._meter, "longest_hole_s", 0.0)
+        return hole_s
 
     def _read_interval(self, now_s: float) -> tuple[Energy, bool]:
         """Return the energy since the last reading, and whether it could be read; tell of it."""

@@ -207,7 +207,8 @@ class Session:
         plan, started_s = self.state.plan, self.state.started_s
         is_in_epochs = plan is not None and plan.is_in_epochs
         self._progress.add_row(row, step_marks(self.recorder, started_s) if is_in_epochs else None)
-        self.exporters.row_written(row)
+        if self.exporters.are_any:
+            self.exporters.row_written(row)
 
     def _synchronise(self) -> None:
         try:

@@ -157,6 +157,7 @@ class Plan:
         first_epoch: epochs that were done before, by a run that this one resumes.
         first_step: optimizer steps that were done before.
         steps_of_epoch: of a whole epoch, where who drives the training knows them, and no ``total_steps`` are planned.
+        is_in_epochs: progress and forecasts count epochs; else they count steps, where so many are planned.
 
     Raises:
         UsageError: where a number cannot be one, or is not the length of the phases.
@@ -168,6 +169,7 @@ class Plan:
     first_epoch: int = 0
     first_step: int = 0
     steps_of_epoch: int | None = None
+    is_in_epochs: bool = field(init=False, repr=False, compare=False)  # asked at each row
 
     def __post_init__(self) -> None:
         for name, value in (("epochs", self.epochs), ("total_steps", self.total_steps)):
@@ -185,11 +187,8 @@ class Plan:
         if self.phases:
             length = length_by_phases(self.phases, self.epochs, self.total_steps)
             object.__setattr__(self, "epochs" if self.phases[0].unit == "epochs" else "total_steps", length)
-
-    @property
-    def is_in_epochs(self) -> bool:
-        """True where progress and forecasts count epochs; else they count steps, where so many are planned."""
-        return self.phases[0].unit == "epochs" if self.phases else bool(self.epochs)
+        is_in_epochs = self.phases[0].unit == "epochs" if self.phases else bool(self.epochs)
+        object.__setattr__(self, "is_in_epochs", is_in_epochs)
 
     @property
     def length(self) -> int | None:
