@@ -14,7 +14,7 @@ from greenlove_tracker.integrations.exporters.scalars import PREFIX, Scalars, fi
 from greenlove_tracker.records import RunStatus
 from greenlove_tracker.tracker.exporters import ExportedRun, ExportEvent, RunEnded
 
-_MOST_WAITING = 100_000  # points of a run that logs nothing itself
+_MOST_POINTS = 100_000  # that wait for a run, or for one that logs nothing itself; and rows of the table
 
 
 class WandbExporter:
@@ -23,7 +23,7 @@ class WandbExporter:
     The run's own step is never moved: figures ride in the row of its history that the script writes next
     (``commit=False``), so that ``wandb.log({…})`` and ``wandb.log({…}, step=n)`` go where they went before. Where the
     script logs less often than epochs end, each of its rows has the latest epoch; the table ``greenlove/epochs``,
-    logged at the end, has all of them. In a run of our own each epoch is a row.
+    logged at the end, has the last 100,000 of them. In a run of our own each epoch is a row.
 
     Args:
         project: make a run of its own in this project, where none is active; default: none is made.
@@ -41,7 +41,7 @@ class WandbExporter:
         self._rode_in: int | None = None  # the row of the history that has our latest figures, and may not be written
         self._begun: ExportedRun | None = None
         self._latest: dict[str, float] = {}
-        self._waiting: deque[Scalars] = deque(maxlen=_MOST_WAITING)
+        self._waiting: deque[Scalars] = deque(maxlen=_MOST_POINTS)
         self._of_epochs: dict[int, dict[str, float]] = {}
 
     def start(self, run: ExportedRun) -> None:
@@ -56,6 +56,8 @@ class WandbExporter:
         """Log the figures of epochs, forecasts and metrics, as soon as there is a run."""
         for point in scalars_of(events, is_in_steps=self._is_in_steps):
             self._of_epochs.setdefault(point.position, {}).update(point.values)
+            if len(self._of_epochs) > _MOST_POINTS:
+                del self._of_epochs[next(iter(self._of_epochs))]
             self._waiting.append(point)
         self._find_run()
         if self._run is not None:

@@ -14,6 +14,9 @@ from typing import Any
 import pytest
 from wandb.proto import wandb_internal_pb2
 
+from greenlove_tracker.integrations.exporters.wandb import WandbExporter
+from greenlove_tracker.tracker.exporters import MetricLogged
+
 TESTS = str(Path(__file__).parents[2])
 HEAD = """
 import sys, time
@@ -218,3 +221,10 @@ tracker.stop()
 assert tracker.summary.epochs_done == 4
 """
     assert said(tmp_path, code).count("finished its run of W&B before") == 1
+
+
+def test_of_very_many_epochs_the_last_ones_are_kept(monkeypatch):
+    monkeypatch.setattr("greenlove_tracker.integrations.exporters.wandb._MOST_POINTS", 3)
+    exporter = WandbExporter()
+    exporter.export([MetricLogged("loss", 0.5, epoch, None, 0.0) for epoch in range(1, 6)])
+    assert list(exporter._of_epochs) == [3, 4, 5]
