@@ -32,8 +32,8 @@ from greenlove_tracker.records import (
 from greenlove_tracker.shadowing import HiddenLibraryError, only_libraries
 from greenlove_tracker.tracker.background import BackgroundWorker
 from greenlove_tracker.tracker.budgets import BudgetActions, BudgetMonitor
+from greenlove_tracker.tracker.exporter_threads import RunExporters
 from greenlove_tracker.tracker.exporters import Exporter, RunEnded, named_exporters
-from greenlove_tracker.tracker.exporting import RunExporters
 from greenlove_tracker.tracker.forecaster import RunForecaster
 from greenlove_tracker.tracker.foreign_warnings import without_foreign_warnings
 from greenlove_tracker.tracker.metadata import run_fields
@@ -42,7 +42,7 @@ from greenlove_tracker.tracker.progress_log import ProgressLog, step_marks
 from greenlove_tracker.tracker.recorder import Recorder
 from greenlove_tracker.tracker.shutdown import guard, is_interactive
 from greenlove_tracker.tracker.signal_hold import signal_hold
-from greenlove_tracker.tracker.spans import SpanRecorder
+from greenlove_tracker.tracker.span_recorder import SpanRecorder
 from greenlove_tracker.tracker.state import Plan, RunMode, RunState, WarnOnce, make_run_dir, run_factors, unwritten_text
 from greenlove_tracker.tracker.status import StatusPrinter
 from greenlove_tracker.units import h_from_s

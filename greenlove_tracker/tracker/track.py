@@ -16,7 +16,7 @@ from greenlove_tracker.errors import UsageError
 from greenlove_tracker.records import RunStatus
 from greenlove_tracker.tracker.session import Session, open_run
 from greenlove_tracker.tracker.shutdown import guard, status_of
-from greenlove_tracker.tracker.spans import OpenSpan, span_name
+from greenlove_tracker.tracker.span_recorder import OpenSpan, span_name
 from greenlove_tracker.tracker.tracker import Tracker
 
 Function = TypeVar("Function", bound=Callable[..., Any])

@@ -22,8 +22,8 @@ from greenlove_tracker.errors import MissingExtraError, UsageError
 from greenlove_tracker.meter import SimulatedMeter
 from greenlove_tracker.records import RowKind, SystemClock
 from greenlove_tracker.runner import run_script
+from greenlove_tracker.tracker import exporter_threads
 from greenlove_tracker.tracker import exporters as events
-from greenlove_tracker.tracker import exporting
 from greenlove_tracker.tracker.exporters import (
     ExportedRun,
     ExportEvent,
@@ -237,7 +237,7 @@ def test_they_are_called_on_a_thread_of_their_own_without_the_lock_of_the_run(lo
 
 
 def test_one_that_hangs_holds_up_neither_the_training_nor_the_others_nor_the_end(logs, monkeypatch, caplog):
-    monkeypatch.setattr(exporting, "_END_S", 0.5)
+    monkeypatch.setattr(exporter_threads, "_END_S", 0.5)
     goes_on = threading.Event()
     hanging, other = Recording(lambda method: goes_on.wait(60.0)), Recording()
     tracker = real_tracker(logs, hanging, other, max_hours=10)
@@ -249,7 +249,7 @@ def test_one_that_hangs_holds_up_neither_the_training_nor_the_others_nor_the_end
     began_s = time.monotonic()
     tracker.stop()
     assert time.monotonic() - began_s < 3.0
-    monkeypatch.setattr(exporting, "_END_S", 30.0)
+    monkeypatch.setattr(exporter_threads, "_END_S", 30.0)
     tracker.stop()  # as at the end of a block whose last line was stop()
     assert time.monotonic() - began_s < 6.0
     goes_on.set()
@@ -294,7 +294,7 @@ def test_one_that_fails_is_warned_of_once_and_left_out(clock, logs, caplog, fail
 
 
 def test_one_that_is_too_slow_loses_its_oldest_rows_and_keeps_the_totals(clock, logs, monkeypatch, caplog):
-    monkeypatch.setattr(exporting, "_MOST_PENDING", 10)
+    monkeypatch.setattr(exporter_threads, "_MOST_PENDING", 10)
     exporter = Recording()
     with make_tracker(clock, logs, epochs=50, exporters=[exporter]) as tracker:
         for _ in range(50):

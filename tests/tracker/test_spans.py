@@ -18,7 +18,7 @@ from greenlove_tracker.errors import MeterError, UsageError
 from greenlove_tracker.logs.spans import SpanFlag
 from greenlove_tracker.meter import SimulatedMeter
 from greenlove_tracker.records import Flag, RunStatus
-from greenlove_tracker.tracker import spans as spans_module
+from greenlove_tracker.tracker import span_recorder
 from greenlove_tracker.tracker import track as track_module
 from greenlove_tracker.tracker.shutdown import guard
 
@@ -460,7 +460,7 @@ def test_a_reading_that_fails_within_an_epoch_leaves_its_row_without_energy(cloc
 
 
 def test_many_names_are_summed_under_one(clock, tmp_path, monkeypatch):
-    monkeypatch.setattr(spans_module, "_MAX_PATHS", 3)
+    monkeypatch.setattr(span_recorder, "_MAX_PATHS", 3)
     with make_tracker(clock, tmp_path):
         for number in range(6):
             with track(f"batch {number}"), track("inner"):
@@ -471,7 +471,7 @@ def test_many_names_are_summed_under_one(clock, tmp_path, monkeypatch):
 
 
 def test_of_very_many_rows_the_later_are_shared(clock, tmp_path, monkeypatch):
-    monkeypatch.setattr(spans_module, "_MAX_OWN_ROWS", 3)
+    monkeypatch.setattr(span_recorder, "_MAX_OWN_ROWS", 3)
     with make_tracker(clock, tmp_path):
         for _ in range(10):
             with track("long"):
@@ -606,7 +606,7 @@ def test_what_a_full_disk_did_not_take_is_written_later(tmp_path, clock, monkeyp
 
 
 def test_rows_of_a_very_long_run_become_rarer_so_that_the_file_can_be_read(clock, tmp_path, monkeypatch):
-    monkeypatch.setattr(spans_module, "_ROWS_PER_DOUBLING", 10)
+    monkeypatch.setattr(span_recorder, "_ROWS_PER_DOUBLING", 10)
     with make_tracker(clock, tmp_path), track("serving"):
         for _ in range(600):
             clock.pass_s(30.0)
