@@ -11,7 +11,7 @@ import signal
 import subprocess
 import sys
 import types
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from importlib.abc import InspectLoader
 from importlib.machinery import ModuleSpec, SourceFileLoader
@@ -327,7 +327,15 @@ def _planned_length(arguments: Sequence[str], epochs: int | None) -> _PlannedLen
 
 def _show_traceback(error: BaseException) -> None:
     """Print it as Python itself would: without our frames, through the script's own hook where it has one."""
-    traceback = error.__traceback__
-    while traceback is not None and traceback.tb_frame.f_code.co_filename == __file__:
-        traceback = traceback.tb_next
+    is_ours = f"{Path(__file__).parent}{os.sep}"
+    traceback = None
+    for entry in reversed(list(_entries(error.__traceback__))):
+        if not entry.tb_frame.f_code.co_filename.startswith(is_ours):
+            entry.tb_next, traceback = traceback, entry
     sys.excepthook(type(error), error.with_traceback(traceback), traceback)
+
+
+def _entries(traceback: types.TracebackType | None) -> Iterator[types.TracebackType]:
+    while traceback is not None:
+        yield traceback
+        traceback = traceback.tb_next

@@ -97,6 +97,25 @@ def test_a_traceback_is_as_python_prints_it():
     assert tracked.stderr == plain.stderr
 
 
+def test_a_traceback_through_a_loader_that_is_watched_has_none_of_our_frames():
+    write(
+        "train.py",
+        "import torch\n"
+        "class Data(torch.utils.data.Dataset):\n"
+        "    def __len__(self):\n        return 8\n"
+        "    def __getitem__(self, i):\n        raise ValueError('boom')\n"
+        "for batch in torch.utils.data.DataLoader(Data()):\n    pass\n",
+    )
+    plain = subprocess.run([sys.executable, "train.py"], capture_output=True, text=True, check=False)
+    tracked = greenlove("--quiet", "train.py")
+    assert "boom" in plain.stderr and tracked.stderr == plain.stderr
+
+
+def test_a_script_that_ends_before_its_first_step_is_said_to():
+    write("train.py", "import torch\nraise SystemExit('no data')\n")
+    assert "the script ended before its first optimizer step" in " ".join(greenlove("train.py").stderr.split())
+
+
 def test_a_syntax_error_is_shown_too():
     write("train.py", "def f(:\n")
     done = greenlove("--quiet", "train.py")

@@ -32,6 +32,7 @@ _IN_POINTS_TEXT = (
     "acc accuracies accuracy ap ap50 auc auprc auroc dice f1 iou jaccard map map50 miou precision recall sensitivity "
     "specificity top1 top5"
 )
+_LOSSES = ("loss", "error")  # logloss, mlogloss and merror of XGBoost, softmaxloss
 _LARGER_IS_BETTER, _SMALLER_IS_BETTER, _IN_POINTS = (
     frozenset(text.split()) for text in (_LARGER_IS_BETTER_TEXT, _SMALLER_IS_BETTER_TEXT, _IN_POINTS_TEXT)
 )
@@ -123,7 +124,7 @@ def direction_of(name: str) -> bool | None:
     for word in reversed(_words(name)):
         if word in _LARGER_IS_BETTER:
             return True
-        if word in _SMALLER_IS_BETTER:
+        if word in _SMALLER_IS_BETTER or word.endswith(_LOSSES):
             return False
     return None
 

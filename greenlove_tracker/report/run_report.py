@@ -416,7 +416,7 @@ def _time_figure(run: Run) -> doc.KeyFigure:
     if run.is_exploration:
         return doc.KeyFigure("time", fmt.duration(summary.duration_s), ("trials, and preparations between them",))
     if not run.epochs and summary.epochs_planned is None:
-        is_whole = "the whole script; no epochs were marked in it"
+        is_whole = "all that was tracked; no epochs were marked in it"
         covered = "the script outside its own trackers, whose runs are beside this one" if run.has_parts else is_whole
         return doc.KeyFigure("time", fmt.duration(summary.duration_s), (covered,))
     if run.text("loops_seen") == "steps":

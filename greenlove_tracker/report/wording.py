@@ -211,6 +211,9 @@ _OF_UNSEEN = {
 }
 
 
+_ENDED_EARLY = (RunStatus.STOPPED, RunStatus.INTERRUPTED, RunStatus.TERMINATED, RunStatus.FAILED)
+
+
 def loops_sentence(run: Run) -> str:
     """Say what was found in a script that marks no epochs itself; empty of any other run."""
     seen, counts, source = run.text("loops_seen"), run.summary.counts, run.text("plan_source")
@@ -218,6 +221,8 @@ def loops_sentence(run: Run) -> str:
         return "no epochs were seen: this process did not use PyTorch; a Tracker in the script marks them"
     if seen == "no steps" and run.summary.epochs_done:  # those of other processes of the script
         return ""
+    if seen == "no steps" and run.summary.status in _ENDED_EARLY:
+        return "no epochs were seen: the script ended before its first optimizer step"
     if seen == "no steps":
         return (
             "no epochs were seen: PyTorch made no optimizer step in this process; where another one trains, put a "

@@ -258,7 +258,7 @@ class _Delivery:
         self, exporter: Exporter, describe: Callable[[], ExportedRun], state: RunState, recorder: Recorder
     ) -> None:
         self._exporter, self._describe, self._state, self._recorder = exporter, describe, state, recorder
-        self.name = type(exporter).__name__
+        self.name = type(exporter).__name__.removesuffix("Exporter")
         self._pending: deque[ExportEvent] = deque(maxlen=_MOST_PENDING)
         self._n_lost = 0
         self._is_begun = self._is_started = self._is_left_out = self._is_waited_for = False
@@ -298,7 +298,9 @@ class _Delivery:
         self._is_waited_for = True
         if not self._is_done.wait(max(0.0, until_s - time.monotonic())):
             self._is_left_out = True
-            self._warn("end", f"was not done {limit_s:g} s after the end of the run, and is waited for no more")
+            self._warn(
+                "end", f"did not finish within {limit_s:g} s of the run's end, and may lack a part; the log is complete"
+            )
 
     def _work(self) -> None:
         try:

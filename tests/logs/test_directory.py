@@ -188,6 +188,7 @@ def test_a_row_that_holds_something_else_is_told_by_its_line(make_run):
 def test_what_is_not_a_run_is_told_by_name(make_run):
     logs_dir = make_run().parent
     (logs_dir / "notes.txt").write_text("mine")
+    (logs_dir / "greenlove.prom").write_text("")  # an exporter of ours writes it here
     (logs_dir / "checkpoints").mkdir()
     (logs_dir / ".hidden").mkdir()
     logs = read_logs(logs_dir)

@@ -29,6 +29,8 @@ from greenlove_tracker.records import MetricSummary
         ("top5_error", False),
         ("accuracy_loss", False),
         ("perplexity", False),
+        ("train-mlogloss", False),
+        ("merror", False),
         ("learning_rate", None),
         ("glossary", None),
         ("", None),

@@ -254,7 +254,7 @@ def test_one_that_hangs_holds_up_neither_the_training_nor_the_others_nor_the_end
     assert time.monotonic() - began_s < 6.0
     goes_on.set()
     assert len(other.rows()) == 3 and len(other.endings) == 1 and not hanging.endings
-    assert caplog.text.count("Recording was not done 0.5 s after the end of the run") == 1
+    assert caplog.text.count("Recording did not finish within 0.5 s of the run's end") == 1
     summary = read_logs(logs).runs[0].summary
     assert (summary.status, summary.epochs_done) == ("finished", 3)
 

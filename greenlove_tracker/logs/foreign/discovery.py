@@ -123,7 +123,7 @@ class Search:
                 by_name.setdefault(found[1], {})[found[2]] = file
             elif ".csv" in file.suffixes and self._add_emissions(file):
                 continue
-            elif is_reported:
+            elif is_reported and file.suffix != ".prom":  # that Prometheus reads, which may lie beside the runs
                 self.notes.add(file, "is not a run: a file")
         for name, logs in by_name.items():
             if set(logs) == {"_err"}:

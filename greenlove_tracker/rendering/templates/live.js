@@ -11,7 +11,9 @@
   if (!page.refresh) return;  // the last page
   const isRead = () => document.querySelector(".points input:is(:hover, :focus)") || !getSelection().isCollapsed;
   const tellAge = () => {
-    document.getElementById("stale").hidden = Date.now() - Date.parse(page.written) <= 1000 * page.stale;
+    const isStale = Date.now() - Date.parse(page.written) > 1000 * page.stale;
+    document.getElementById("stale").hidden = !isStale;
+    document.querySelector("p.live[role=status]").hidden = isStale;  // it says that the page is live
   };
   tellAge();
   setInterval(() => { tellAge(); if (!isRead()) location.reload(); }, 1000 * page.refresh);
