@@ -50,6 +50,14 @@ class SlowClassifier(ClassifierMixin, BaseEstimator):
         return np.zeros(len(x), dtype=int)
 
 
+class SleepingClassifier(SlowClassifier):
+    """Fits for a time that passes in other processes too, which know no clock of a test."""
+
+    def fit(self, x, y):
+        time.sleep(0.2)
+        return super().fit(x, y)
+
+
 def make_callback(tracker=None, **arguments):
     settings = {} if tracker else {"sim_cpu_tdp_w": 50, "verbose": 0}
     return GreenloveCallback(tracker, **settings, **arguments)
@@ -101,10 +109,10 @@ def test_a_search_of_an_estimator_with_the_callback_has_a_run_of_each_fit():
 
 
 def test_fits_in_other_processes_are_in_the_time_and_not_in_the_steps():
-    GridSearchCV(SlowClassifier(), SIZES, cv=2, n_jobs=2).set_callbacks(make_callback()).fit(X, Y)
+    GridSearchCV(SleepingClassifier(), SIZES, cv=2, n_jobs=2).set_callbacks(make_callback()).fit(X, Y)
     run = only_run()
     assert run.text("total_steps_planned") == "" and run.summary.counts.steps == 1  # the last, with the best parameters
-    assert run.epochs[0].duration_s > 0.5 * run.summary.duration_s
+    assert run.epochs[0].duration_s > 0.59  # of four fits on two processes, and the last
 
 
 def test_a_fit_that_raises_is_a_failed_run_even_where_another_error_is_at_hand():

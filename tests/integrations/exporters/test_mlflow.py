@@ -205,4 +205,4 @@ print(json.dumps([tracker.summary.epochs_done, tracker.summary.status]))
 """
     variables = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0", "MLFLOW_HTTP_REQUEST_TIMEOUT": "2"}
     result, stderr = told(tmp_path, code, uri="http://127.0.0.1:9", **variables)
-    assert result == [2, "finished"] and stderr.count("MLflowExporter failed, and is left out") == 1
+    assert result == [2, "finished"] and stderr.count("MLflow failed, and is left out") == 1

@@ -89,7 +89,7 @@ def test_a_disk_that_takes_it_no_more_is_one_warning(clock, tmp_path, caplog):
     directory.rmdir()
     train(tracker, clock, 3)
     tracker.stop()
-    assert caplog.text.count("PrometheusExporter failed") == 1 and tracker.summary.epochs_done == 4
+    assert caplog.text.count("Prometheus failed") == 1 and tracker.summary.epochs_done == 4
 
 
 def test_the_next_run_begins_anew(clock, logs):
