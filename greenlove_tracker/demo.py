@@ -14,12 +14,13 @@ from torch.utils.data import DataLoader, TensorDataset, random_split
 from greenlove_tracker import Tracker  # <--
 
 EPOCHS = 12
-REPEATS = 20  # each epoch goes 20 times over the 1,437 digits, shifted anew each time: about 2 s on two CPU cores
+REPEATS = 20  # each epoch goes 20 times over the 1,437 digits, shifted anew each time: some 4 s on one CPU core
 
 
 def main(**settings: Any) -> Tracker:
     """Train, and print the accuracy on digits that were held back."""
     torch.manual_seed(0)
+    torch.set_num_threads(1)  # several wait for one another: on a machine that others use, ten times as long
     digits = load_digits()
     images = torch.tensor(digits.images, dtype=torch.float32).unsqueeze(1) / 16
     train, held_back = random_split(TensorDataset(images, torch.tensor(digits.target)), [0.8, 0.2])
