@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from numbers import Integral
 
 _ARGUMENT = re.compile(r"\{argument(=?)\}")
@@ -82,6 +83,26 @@ class TrackerStateError(GreenloveError, RuntimeError):
 
 class MissingExtraError(GreenloveError, ImportError):
     """An optional dependency is not installed; the message is the line that installs it."""
+
+
+@contextlib.contextmanager
+def needing(who: str, packages: Collection[str], install: str) -> Iterator[None]:
+    """Say of an import in the block which installation it lacks; a package that is there and broken says more itself.
+
+    Args:
+        who: needs them, such as "the XGBoost callback".
+        packages: whose absence is named.
+        install: what ``pip install`` is given.
+
+    Raises:
+        MissingExtraError: where one of the packages is not there.
+    """
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if error.name not in packages:
+            raise
+        raise MissingExtraError(f'{who} needs {error.name}: pip install "{install}"') from error
 
 
 class MeterError(GreenloveError, RuntimeError):

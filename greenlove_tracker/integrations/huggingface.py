@@ -14,21 +14,15 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from greenlove_tracker.config import load_settings
-from greenlove_tracker.errors import MissingExtraError, SettingError, UsageError
+from greenlove_tracker.errors import SettingError, UsageError, needing
 from greenlove_tracker.integrations.training_adapter import TrainingAdapter, harmless
 from greenlove_tracker.phases import Phase, length_by_phases
 from greenlove_tracker.tracker import Tracker
 from greenlove_tracker.tracker.tracker import run_dir_to_join
 
-try:
+with needing("the Hugging Face callback", ("transformers", "torch"), "greenlove-tracker[huggingface]"):
     from transformers.integrations import CodeCarbonCallback
     from transformers.trainer_callback import CallbackHandler, TrainerCallback
-except ModuleNotFoundError as error:
-    if error.name not in ("transformers", "torch"):
-        raise  # a broken installation says more itself
-    raise MissingExtraError(
-        f'the Hugging Face callback needs {error.name}: pip install "greenlove-tracker[huggingface]"'
-    ) from error
 
 if TYPE_CHECKING:
     from transformers import TrainerControl, TrainerState, TrainingArguments

@@ -13,7 +13,7 @@ import functools
 import threading
 from typing import Any, Self
 
-from greenlove_tracker.errors import MissingExtraError, whole_number
+from greenlove_tracker.errors import needing, whole_number
 from greenlove_tracker.integrations.training_adapter import TrainingAdapter, harmless
 from greenlove_tracker.tracker import Tracker
 from greenlove_tracker.units import h_from_s
@@ -205,14 +205,8 @@ class GreenloveCallback:
 @functools.cache
 def _with_keras(cls: type[Any]) -> type[Any]:
     """Return the class with Keras's own as its base."""
-    try:
+    with needing("the Keras callback", ("keras",), "greenlove-tracker[keras]"):  # a missing backend says more itself
         from keras.callbacks import Callback
-    except ModuleNotFoundError as error:
-        if error.name != "keras":
-            raise  # of the backend, which says more itself
-        raise MissingExtraError(
-            f'the Keras callback needs {error.name}: pip install "greenlove-tracker[keras]"'
-        ) from error
     if issubclass(cls, Callback):
         return cls
     own = {"__module__": cls.__module__, "__doc__": cls.__doc__, _WRITTEN_AS: cls}

@@ -13,18 +13,12 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
-from greenlove_tracker.errors import MissingExtraError, UsageError
+from greenlove_tracker.errors import UsageError, needing
 from greenlove_tracker.integrations.training_adapter import TrainingAdapter, harmless
 from greenlove_tracker.tracker import Tracker
 
-try:
+with needing("the LightGBM callback", ("lightgbm",), "greenlove-tracker[lightgbm]"):
     from lightgbm.callback import CallbackEnv, EarlyStopException
-except ModuleNotFoundError as error:
-    if error.name != "lightgbm":
-        raise  # a broken installation says more itself
-    raise MissingExtraError(
-        f'the LightGBM callbacks need {error.name}: pip install "greenlove-tracker[lightgbm]"'
-    ) from error
 
 # After LightGBM's own log_evaluation (10) and record_evaluation (20), so that they have the last round of a training
 # that a budget stops; before early_stopping (30), whose exception keeps those behind it from being called.
@@ -130,23 +124,21 @@ class _BoostedRounds:
         self._adapter.finish()
 
 
-class _BeforeRound:
-    before_iteration = True
-
+class _RoundCallback:
     def __init__(self, training: _BoostedRounds) -> None:
         self._training = training
         self.order = _ORDER  # where LightGBM looks for it: in the object's own __dict__
+
+
+class _BeforeRound(_RoundCallback):
+    before_iteration = True
 
     def __call__(self, env: CallbackEnv) -> None:
         self._training.begin_round(env)
 
 
-class _AfterRound:
+class _AfterRound(_RoundCallback):
     before_iteration = False
-
-    def __init__(self, training: _BoostedRounds) -> None:
-        self._training = training
-        self.order = _ORDER  # where LightGBM looks for it: in the object's own __dict__
 
     def __call__(self, env: CallbackEnv) -> None:
         """Count the round.

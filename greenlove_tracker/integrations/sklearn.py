@@ -11,20 +11,14 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from greenlove_tracker.errors import MissingExtraError
+from greenlove_tracker.errors import needing
 from greenlove_tracker.integrations.training_adapter import TrainingAdapter, harmless
 from greenlove_tracker.records import RunStatus
 from greenlove_tracker.tracker import Tracker
 from greenlove_tracker.tracker.shutdown import status_of
 
-try:
+with needing("the scikit-learn callback", ("sklearn", "sklearn.callback"), "scikit-learn>=1.9"):
     from sklearn.callback import CallbackContext
-except ModuleNotFoundError as error:
-    if error.name not in ("sklearn", "sklearn.callback"):
-        raise  # a broken installation says more itself
-    raise MissingExtraError(
-        'the scikit-learn callback needs scikit-learn 1.9: pip install "scikit-learn>=1.9"'
-    ) from error
 
 
 # The task of an iteration. Behind the last one scikit-learn 1.9 always begins and ends another that is empty

@@ -9,18 +9,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from greenlove_tracker.errors import MissingExtraError, whole_number
+from greenlove_tracker.errors import needing, whole_number
 from greenlove_tracker.integrations.training_adapter import TrainingAdapter, harmless
 from greenlove_tracker.tracker import Tracker
 
-try:
+with needing("the XGBoost callback", ("xgboost",), "greenlove-tracker[xgboost]"):
     from xgboost.callback import TrainingCallback
-except ModuleNotFoundError as error:
-    if error.name != "xgboost":
-        raise  # a broken installation says more itself
-    raise MissingExtraError(
-        f'the XGBoost callback needs {error.name}: pip install "greenlove-tracker[xgboost]"'
-    ) from error
 
 
 class GreenloveCallback(TrainingCallback):  # type: ignore[misc]  # a class of a library without types

@@ -179,8 +179,6 @@ def _merge_fields(by_node: Sequence[Mapping[str, Field]]) -> dict[str, Field]:
 
 
 _RANK_FILE = re.compile(r"epochs-([0-9]{1,9})\.csv")
-_SPANS_FILE = re.compile(r"spans-([0-9]{1,9})\.csv")
-_METRICS_FILE = re.compile(r"metrics-([0-9]{1,9})\.csv")
 _GPU_COUNT = re.compile(r"[0-9]{1,9}")
 _NODE_FILE = re.compile(r"run-[0-9]{1,9}\.csv")
 
@@ -619,8 +617,7 @@ class Run(RunFiles):
     @cached_property
     def span_rows(self) -> Mapping[int, Sequence[SpanRow]]:
         """Every row of the spans, by rank."""
-        found = filter(None, map(_SPANS_FILE.fullmatch, self._names))
-        return {int(n[1]): tuple(self._read(n[0], SPAN_COLUMNS, span_from_cells)) for n in found}
+        return self._by_rank("spans", SPAN_COLUMNS, span_from_cells)
 
     # -- metrics-<rank>.csv --
 
@@ -632,8 +629,13 @@ class Run(RunFiles):
     @cached_property
     def metric_values(self) -> Mapping[int, Sequence[MetricRecord]]:
         """Every value of every metric, by rank, as it was logged."""
-        found = filter(None, map(_METRICS_FILE.fullmatch, self._names))
-        return {int(n[1]): tuple(self._read(n[0], METRIC_COLUMNS, metric_from_cells)) for n in found}
+        return self._by_rank("metrics", METRIC_COLUMNS, metric_from_cells)
+
+    def _by_rank(
+        self, kind: str, columns: Sequence[str], convert: Callable[[Sequence[str]], Record]
+    ) -> Mapping[int, Sequence[Record]]:
+        found = (re.fullmatch(rf"{kind}-([0-9]{{1,9}})\.csv", name) for name in self._names)
+        return {int(n[1]): tuple(self._read(n[0], columns, convert)) for n in found if n}
 
     # -- An exploration: trials.csv, and what it left in run.csv --
 

@@ -44,6 +44,7 @@ JOINED_ROLE = "joined"  # of a tracker in a run that another process leads: its 
 UNSEEN = "unseen: "  # in ``loops_seen``, before the frameworks that were loaded and show no epochs to the runner
 COMMAND_STREAM = "command"  # rows of ``greenlove run -- command``: they hold the totals of the whole command
 
+ENERGY_COLUMNS = ("energy_kwh", "cpu_kwh", "gpu_kwh", "ram_kwh", "cpu_method", "gpu_method", "ram_method")
 EPOCH_COLUMNS = (
     "kind",
     "epoch",
@@ -61,13 +62,7 @@ EPOCH_COLUMNS = (
     "batches",
     "samples",
     "tokens",
-    "energy_kwh",
-    "cpu_kwh",
-    "gpu_kwh",
-    "ram_kwh",
-    "cpu_method",
-    "gpu_method",
-    "ram_method",
+    *ENERGY_COLUMNS,
     "emissions_gco2e",
     "flags",
 )

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from greenlove_tracker.logs.schema import amount, cell, count, energy_from_cells
+from greenlove_tracker.logs.schema import ENERGY_COLUMNS, amount, cell, count, energy_from_cells
 from greenlove_tracker.records import UNKNOWN_ENERGY, DescribedStr, Energy, sum_energies
 
 SPAN_COLUMNS = (
@@ -18,13 +18,7 @@ SPAN_COLUMNS = (
     "started_at",
     "duration_s",
     "own_s",
-    "energy_kwh",
-    "cpu_kwh",
-    "gpu_kwh",
-    "ram_kwh",
-    "cpu_method",
-    "gpu_method",
-    "ram_method",
+    *ENERGY_COLUMNS,
     "emissions_gco2e",
     "flags",
 )

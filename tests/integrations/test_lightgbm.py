@@ -16,15 +16,14 @@ import numpy as np
 from greenlove_tracker import Tracker
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.integrations.lightgbm import GreenloveCallbacks
+from tests.integrations import boosting
+from tests.integrations.boosting import EVALUATION_S, ROUND_S, ROUNDS, X, Y, squared_error
 from tests.integrations.by_hand import assert_equal_totals, bare_environment, import_without, only_run, runs
 
 pytestmark = pytest.mark.real
 _ = bare_environment
 
-ROUNDS, ROUND_S, EVALUATION_S = 6, 2.0, 0.5
 PARAMETERS = {"num_threads": 1, "num_leaves": 4, "verbose": -1, "objective": "regression"}
-X = np.random.default_rng(0).random((200, 5))
-Y = X.sum(axis=1)
 
 
 def make_callbacks(tracker=None, **arguments):
@@ -36,22 +35,10 @@ def data():
     return lgb.Dataset(X, Y)
 
 
-def squared_error(pass_s):
-    """Return LightGBM's squared error as an objective whose every round takes so long."""
-
-    def objective(predicted, target):
-        pass_s(ROUND_S)
-        return predicted - target.get_label(), np.ones_like(predicted)
-
-    return objective
-
-
 def mean_error(pass_s):
-    def metric(predicted, target):
-        pass_s(EVALUATION_S)
-        return "error", float(np.mean(np.abs(predicted - target.get_label()))), False
-
-    return metric
+    """Return the metric with what LightGBM asks for besides: whether higher is better."""
+    metric = boosting.mean_error(pass_s)
+    return lambda predicted, target: (*metric(predicted, target), False)
 
 
 def test_totals_are_those_of_a_tracker_placed_by_hand(clock):

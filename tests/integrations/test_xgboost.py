@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from tests.integrations.boosting import EVALUATION_S, ROUND_S, ROUNDS, X, Y, mean_error, squared_error
 from tests.integrations.by_hand import assert_equal_totals, bare_environment, import_without, only_run, runs
 
 pytest.importorskip("xgboost")
@@ -24,10 +25,7 @@ from greenlove_tracker.integrations.xgboost import GreenloveCallback
 pytestmark = pytest.mark.real
 _ = bare_environment
 
-ROUNDS, ROUND_S, EVALUATION_S = 6, 2.0, 0.5
 PARAMETERS = {"nthread": 1, "max_depth": 2, "base_score": 0.5}
-X = np.random.default_rng(0).random((200, 5))
-Y = X.sum(axis=1)
 
 
 def make_callback(tracker=None, **arguments):
@@ -37,24 +35,6 @@ def make_callback(tracker=None, **arguments):
 
 def data():
     return xgb.DMatrix(X, Y)
-
-
-def squared_error(pass_s):
-    """Return XGBoost's squared error as an objective whose every round takes so long."""
-
-    def objective(predicted, target):
-        pass_s(ROUND_S)
-        return predicted - target.get_label(), np.ones_like(predicted)
-
-    return objective
-
-
-def mean_error(pass_s):
-    def metric(predicted, target):
-        pass_s(EVALUATION_S)
-        return "error", float(np.mean(np.abs(predicted - target.get_label())))
-
-    return metric
 
 
 def test_totals_are_those_of_a_tracker_placed_by_hand(clock):
