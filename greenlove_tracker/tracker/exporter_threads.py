@@ -323,7 +323,7 @@ class _Delivery:
             with without_foreign_warnings(self._state.settings.verbose):
                 if events or ending is not None:
                     self._start()
-                if events:
+                if self._is_started:
                     self._exporter.export(events)
                 if ending is not None:
                     with short_switch_interval, only_libraries():

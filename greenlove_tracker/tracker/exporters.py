@@ -176,7 +176,10 @@ class Exporter(Protocol):
         """Begin with a run: called with its first events, when its hardware is known."""
 
     def export(self, events: Sequence[ExportEvent]) -> None:
-        """Take what has happened since the last call, at most once a second; events of a kind not known are skipped."""
+        """Take what has happened since the last call, which may be nothing; called at most once a second.
+
+        Events of a kind that is not known are skipped.
+        """
 
     def end(self, ending: RunEnded) -> None:
         """Bring everything to its place: nothing follows."""

@@ -173,4 +173,4 @@ def test_bad_arguments_are_said_at_once():
 
 def test_without_lightgbm_the_line_that_installs_it_is_said():
     said = import_without("lightgbm", "import greenlove_tracker.integrations.lightgbm")
-    assert 'the LightGBM callbacks need lightgbm: pip install "greenlove-tracker[lightgbm]"' in said
+    assert 'the LightGBM callback needs lightgbm: pip install "greenlove-tracker[lightgbm]"' in said

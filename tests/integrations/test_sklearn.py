@@ -11,7 +11,6 @@ import pytest
 pytest.importorskip("sklearn.callback")
 
 import numpy as np
-from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
@@ -21,41 +20,14 @@ from greenlove_tracker import Tracker
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.integrations.sklearn import GreenloveCallback
 from tests.integrations.by_hand import assert_equal_totals, bare_environment, import_without, only_run, runs
+from tests.integrations.slow_estimators import FIT_S, SleepingClassifier, SlowClassifier
 
 pytestmark = pytest.mark.real
 _ = bare_environment
 
-FIT_S = 3.0
 X = np.random.default_rng(0).random((200, 5))
 Y = (X.sum(axis=1) > 2.5).astype(int)
 SIZES = {"size": [1.0, 2.0]}
-
-
-class SlowClassifier(ClassifierMixin, BaseEstimator):
-    """Fits for a time that is set, without callbacks of its own."""
-
-    pass_s = staticmethod(lambda _: None)
-
-    def __init__(self, size=1.0):
-        self.size = size
-
-    def fit(self, x, y):
-        if self.size < 0:
-            raise RuntimeError("out of luck")
-        self.pass_s(FIT_S)
-        self.classes_ = np.unique(y)
-        return self
-
-    def predict(self, x):
-        return np.zeros(len(x), dtype=int)
-
-
-class SleepingClassifier(SlowClassifier):
-    """Fits for a time that passes in other processes too, which know no clock of a test."""
-
-    def fit(self, x, y):
-        time.sleep(0.2)
-        return super().fit(x, y)
 
 
 def make_callback(tracker=None, **arguments):
@@ -162,4 +134,4 @@ def test_bad_arguments_are_said_at_once():
 
 def test_without_callbacks_in_scikit_learn_the_version_that_has_them_is_said():
     said = import_without("sklearn.callback", "import greenlove_tracker.integrations.sklearn")
-    assert 'needs scikit-learn 1.9: pip install "scikit-learn>=1.9"' in said
+    assert 'needs sklearn.callback: pip install "scikit-learn>=1.9"' in said

@@ -85,7 +85,8 @@ class PrometheusExporter:
                 self._forecast = event.forecast
             elif isinstance(event, MetricLogged):
                 self._metrics[event.name] = event.value
-        self._write()
+        if events:
+            self._write()
 
     def end(self, ending: RunEnded) -> None:
         """Write the totals; the file stays."""

@@ -42,7 +42,8 @@ class TensorBoardExporter:
         """Write the figures of epochs, forecasts and metrics."""
         for point in scalars_of(events, is_in_steps=self._is_in_steps):
             self._add(point)
-        self._writer.flush()  # kill -9 loses what is not on the disk
+        if events:
+            self._writer.flush()  # kill -9 loses what is not on the disk
 
     def end(self, ending: RunEnded) -> None:
         """Write the totals, and close the file."""
