@@ -74,6 +74,11 @@ def resolve_place(text: str) -> Place | None:
     return Place(found["alpha_3"], found.get("common_name", found["name"]), region.upper())
 
 
+def alpha2(iso3: str) -> str:
+    """Return the ISO 3166 alpha-2 code of a country by its alpha-3 code: ``DE`` of ``DEU``."""
+    return next(c["alpha_2"] for c in _countries() if c["alpha_3"] == iso3)
+
+
 def names_of(text: str) -> frozenset[str]:
     """Return the names of a place: as given, and its codes and names; of an unknown one only the first."""
     try:

@@ -1,0 +1,65 @@
+"""Carbon intensity from the electricity that each fuel made: the emissions of every fuel, over all that was made.
+
+That is the mix of generation; electricity that comes over the border, and what leaves, is not in it. Storage is not
+either: what it gives back was made before. The factors, each with its source, stand in
+``data/fuel_emission_factors.csv``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+
+MOST_UNKNOWN_SHARE = 0.2  # of generation from fuels without a factor, such as "other"
+_LEAST_MISSED_SHARE = 0.02  # of generation: a fuel below it may be missing from an hour
+
+Generation = Mapping[str, float | None]  # in MWh or MW by fuel; None: not reported
+
+
+def mix_intensity(generation: Generation, factors: Mapping[str, float]) -> float | None:
+    """Return the intensity in gCO2e/kWh of what was generated in one stretch of time.
+
+    What has no factor counts as the mean of the rest. A negative generation, a plant's own use, counts as none.
+
+    Args:
+        generation: by fuel.
+        factors: gCO2e/kWh by fuel; a fuel that is not among them has none.
+
+    Returns:
+        None where nothing was generated, or where more than a fifth of it has no factor: unknown, not 0 g.
+    """
+    made = {fuel: value for fuel, value in generation.items() if value is not None and value > 0}
+    total = math.fsum(made.values())
+    known = math.fsum(value for fuel, value in made.items() if fuel in factors)
+    if total <= 0 or known < (1 - MOST_UNKNOWN_SHARE) * total:
+        return None
+    return math.fsum(value * factors[fuel] for fuel, value in made.items() if fuel in factors) / known
+
+
+def intensities(
+    generation: Mapping[datetime, Generation], factors: Mapping[str, float]
+) -> Sequence[tuple[datetime, float]]:
+    """Return the intensity of each stretch of time that is wholly reported, in their order.
+
+    The newest hours come in fuel by fuel: one in which a fuel is missing that makes at least 2% of what all hours
+    here report is unknown, since without its coal it would look clean.
+
+    Args:
+        generation: by the start of the stretch, then by fuel.
+        factors: gCO2e/kWh by fuel.
+    """
+    totals: dict[str, float] = defaultdict(float)
+    for made in generation.values():
+        for fuel, value in made.items():
+            totals[fuel] += max(0.0, value or 0.0)
+    least = _LEAST_MISSED_SHARE * math.fsum(totals.values())
+    needed = [fuel for fuel, total in totals.items() if total >= least]
+    found = []
+    for start in sorted(generation):
+        if any(generation[start].get(fuel) is None for fuel in needed):
+            continue
+        if (value := mix_intensity(generation[start], factors)) is not None:
+            found.append((start, value))
+    return found

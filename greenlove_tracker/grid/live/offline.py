@@ -1,0 +1,270 @@
+"""Intensities without a network: a CSV file of one's own, the tables, and a mock that says so."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
+from pathlib import Path
+
+from greenlove_tracker.errors import UsageError
+from greenlove_tracker.grid.factors import carbon_intensity
+from greenlove_tracker.grid.live.intensity import (
+    IntensityPoint,
+    IntensityUnavailable,
+    PointKind,
+    Scope,
+    Signal,
+    checked_range,
+    floor_time,
+    is_plausible,
+    newest,
+    utc_time,
+    within,
+)
+from greenlove_tracker.grid.live.places import GridPlace
+from greenlove_tracker.logs.csvio import read_table
+
+Clock = Callable[[], datetime]
+_HOUR, _DAY = timedelta(hours=1), timedelta(days=1)
+TIME_COLUMN, VALUE_COLUMN, FORECAST_COLUMN = "utc", "gco2e_per_kwh", "forecast_gco2e_per_kwh"
+_LONGEST_STEP = _DAY  # of a file; a figure for longer is a table's
+
+
+def utc_now() -> datetime:
+    """Return the present time in UTC."""
+    return datetime.now(UTC)
+
+
+class CsvIntensity:
+    """A file of one's own: ``utc,gco2e_per_kwh``, a row for each stretch of time, by its start.
+
+    An empty cell or a missing row is unknown. What is past at the present time is history; a column
+    ``forecast_gco2e_per_kwh``, or a second file, holds what was expected, and without it nothing is. The file counts
+    for every place.
+
+    Args:
+        path: the file.
+        forecast_path: a file of the same form with what is expected.
+        signal: average or marginal.
+        scope: the emissions that it counts.
+        now: the clock.
+
+    Raises:
+        UsageError: where a file cannot be read; the message names the line.
+    """
+
+    name = "csv"
+
+    def __init__(
+        self,
+        path: str | Path,
+        forecast_path: str | Path | None = None,
+        *,
+        signal: Signal = Signal.AVERAGE,
+        scope: Scope = Scope.NOT_STATED,
+        now: Clock = utc_now,
+    ) -> None:
+        self.signal = signal
+        self._scope, self._now = scope, now
+        self._path = Path(path)
+        columns, known = _read_series(self._path, VALUE_COLUMN)
+        self._points = self._as_points(self._path, known, PointKind.GIVEN)
+        expected: dict[datetime, float | None] | None = None
+        source = self._path
+        if forecast_path is not None:
+            source = Path(forecast_path)
+            expected = _read_series(source, VALUE_COLUMN)[1]
+        elif FORECAST_COLUMN in columns:
+            expected = _read_series(source, FORECAST_COLUMN)[1]
+        self._expected = None if expected is None else self._as_points(source, expected, PointKind.FORECAST)
+
+    def covers(self, place: GridPlace) -> bool:
+        """Return True: the file is of the place that the user means."""
+        return True
+
+    def now(self, place: GridPlace) -> IntensityPoint:
+        """Return the row that holds this moment, or the newest before it."""
+        return newest(self.name, self._points, self._now())
+
+    def forecast(self, place: GridPlace, hours: float) -> Sequence[IntensityPoint]:
+        """Return what the file expects from now on; its own later rows are not known yet."""
+        if self._expected is None:
+            raise IntensityUnavailable(
+                self.name, f"{self._path.name} has no column {FORECAST_COLUMN}, and no second file holds a forecast"
+            )
+        now = self._now()
+        return within(self.name, self._expected, now, now + timedelta(hours=hours))
+
+    def history(self, place: GridPlace, since: datetime, until: datetime) -> Sequence[IntensityPoint]:
+        """Return the rows that are over."""
+        since, until = checked_range(since, until)
+        now = self._now()
+        return within(self.name, [p for p in self._points if p.end_utc <= now], since, until)
+
+    def _as_points(
+        self, path: Path, series: dict[datetime, float | None], kind: PointKind
+    ) -> tuple[IntensityPoint, ...]:
+        starts = sorted(series)
+        steps = sorted(b - a for a, b in pairwise(starts))
+        # The usual step, by which a gap in the file stays a gap; an hour where there is a single row.
+        step = min(steps[len(steps) // 2], _LONGEST_STEP) if steps else _HOUR
+        ends = [min(a + step, b) for a, b in zip(starts, [*starts[1:], datetime.max.replace(tzinfo=UTC)], strict=True)]
+        return tuple(
+            IntensityPoint(
+                value,
+                start,
+                end,
+                self.name,
+                f"{path.name}, given by the user",
+                "",
+                self.signal,
+                self._scope,
+                kind,
+                start,
+            )
+            for start, end in zip(starts, ends, strict=True)
+            if (value := series[start]) is not None
+        )
+
+
+def _read_series(path: Path, column: str) -> tuple[Sequence[str], dict[datetime, float | None]]:
+    """Return the columns of a file, and one of them by time; None where a cell is empty."""
+    try:
+        columns, table = read_table(path.read_bytes())
+    except OSError as error:
+        raise UsageError(f"cannot read {path}: {error.strerror}") from error
+    except ValueError as error:
+        raise UsageError(f"{path} is not CSV in UTF-8") from error
+    if TIME_COLUMN not in columns or column not in columns:
+        raise UsageError(f"{path} needs the columns {TIME_COLUMN},{column}; it has {', '.join(columns) or 'none'}")
+    series: dict[datetime, float | None] = {}
+    for line, row in table:
+        start = _time_in(path, line, row[TIME_COLUMN])
+        if start in series:
+            raise UsageError(f"{path}, line {line}: {row[TIME_COLUMN]} is there twice")
+        series[start] = _value_in(path, line, column, row[column])
+    if all(value is None for value in series.values()):
+        raise UsageError(f"{path} has no figure")
+    return columns, series
+
+
+def _time_in(path: Path, line: int, text: str | None) -> datetime:
+    try:
+        return utc_time(text)
+    except ValueError as error:
+        raise UsageError(f"{path}, line {line}: {text!r} is no time such as 2026-11-22T06:00") from error
+
+
+def _value_in(path: Path, line: int, column: str, text: str | None) -> float | None:
+    if text is None or not text.strip():
+        return None
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not is_plausible(value):
+        raise UsageError(f"{path}, line {line}: {column} is {text!r}, which is no intensity in gCO2e/kWh")
+    return value
+
+
+class TableIntensity:
+    """The offline tables: one figure for all hours of a country, a state or the world."""
+
+    name = "table"
+    signal = Signal.AVERAGE
+
+    def __init__(self, now: Clock = utc_now) -> None:
+        self._now = now
+
+    def covers(self, place: GridPlace) -> bool:
+        """Return True: for an unknown country there is the world's average."""
+        return True
+
+    def now(self, place: GridPlace) -> IntensityPoint:
+        """Return the table's figure, for this hour."""
+        start = floor_time(self._now(), _HOUR)
+        return self._point(place, start, start + _HOUR)
+
+    def forecast(self, place: GridPlace, hours: float) -> Sequence[IntensityPoint]:
+        """Return the same figure for all hours: by a table, no hour is better than another."""
+        now = self._now()
+        return (self._point(place, now, now + timedelta(hours=hours)),)
+
+    def history(self, place: GridPlace, since: datetime, until: datetime) -> Sequence[IntensityPoint]:
+        """Return the same figure for all hours."""
+        return (self._point(place, *checked_range(since, until)),)
+
+    def _point(self, place: GridPlace, start: datetime, end: datetime) -> IntensityPoint:
+        try:
+            factor = carbon_intensity(place.place)
+        except UsageError:
+            if place.place is None or place.place.region:  # no such state: the user's mistake
+                raise
+            factor = carbon_intensity(None)
+            why = f"since none is known for {place.place.name}"
+            factor = replace(factor, source=factor.source.replace("since no country is set", why))
+        scope = next((s for s in (Scope.DIRECT, Scope.LIFECYCLE) if s in factor.basis), Scope.NOT_STATED)
+        source = f"{factor.source}, {factor.year}" if factor.year else factor.source
+        zone = place.place.name if place.place else "world"
+        return IntensityPoint(
+            factor.value, start, end, self.name, source, zone, self.signal, scope, PointKind.TABLE, self._now()
+        )
+
+
+_TROUGH_H, _PEAK_H = 3.0, 18.0
+
+
+def mock_gco2e_per_kwh(when: datetime) -> float:
+    """Return the mock's intensity: 200 at 03:00 UTC, 400 at 18:00 UTC, and half cosines between.
+
+    Invented, to try schedules out without a network; it is the intensity of no grid.
+    """
+    hour = (when.astimezone(UTC) - floor_time(when, _DAY)).total_seconds() / 3600
+    since_trough_h = (hour - _TROUGH_H) % 24
+    rise_h = _PEAK_H - _TROUGH_H
+    is_rising = since_trough_h <= rise_h
+    share = since_trough_h / rise_h if is_rising else 1 + (since_trough_h - rise_h) / (24 - rise_h)
+    return 300 - 100 * math.cos(math.pi * share)
+
+
+class MockIntensity:
+    """A day that repeats itself, peak at 18:00 and trough at 03:00 UTC: for trying things out, and labelled so."""
+
+    name = "mock"
+    signal = Signal.AVERAGE
+
+    def __init__(self, now: Clock = utc_now) -> None:
+        self._now = now
+
+    def covers(self, place: GridPlace) -> bool:
+        """Return True: it is of no grid."""
+        return True
+
+    def now(self, place: GridPlace) -> IntensityPoint:
+        """Return the invented figure of this hour."""
+        return self._point(floor_time(self._now(), _HOUR))
+
+    def forecast(self, place: GridPlace, hours: float) -> Sequence[IntensityPoint]:
+        """Return the invented figures of the hours to come."""
+        now = self._now()
+        return self._points(now, now + timedelta(hours=hours))
+
+    def history(self, place: GridPlace, since: datetime, until: datetime) -> Sequence[IntensityPoint]:
+        """Return the invented figures of past hours."""
+        return self._points(*checked_range(since, until))
+
+    def _points(self, since: datetime, until: datetime) -> Sequence[IntensityPoint]:
+        first = floor_time(since, _HOUR)
+        n_hours = math.ceil((until - first) / _HOUR)
+        return tuple(self._point(first + n * _HOUR) for n in range(n_hours))
+
+    def _point(self, start: datetime) -> IntensityPoint:
+        value = mock_gco2e_per_kwh(start)
+        source = "MOCK: invented figures, of no grid"
+        end, kind = start + _HOUR, PointKind.MOCK
+        return IntensityPoint(
+            value, start, end, self.name, source, "mock", self.signal, Scope.NOT_STATED, kind, self._now()
+        )

@@ -1,0 +1,132 @@
+import pytest
+from intensity_server import Reply
+
+from greenlove_tracker.errors import UsageError
+from greenlove_tracker.grid.live.fallback import IntensityFallbacks, open_intensity, parse_base_urls
+from greenlove_tracker.grid.live.intensity import IntensityUnavailable, PointKind, Signal
+from greenlove_tracker.grid.live.keyless import Neso
+from greenlove_tracker.grid.live.offline import MockIntensity, TableIntensity
+from greenlove_tracker.grid.live.places import grid_place
+from greenlove_tracker.grid.live.with_keys import WattTime
+
+KEYS = {"ELECTRICITY_MAPS_API_KEY": "em-key", "WATTTIME_USERNAME": "ann", "WATTTIME_PASSWORD": "secret-word"}
+SERVICES = ("neso", "eia", "energy_charts", "energi_data_service", "electricity_maps", "watttime")
+
+
+def opened(name, place, client, server, env=()):
+    urls = dict.fromkeys(SERVICES, server.url)
+    return open_intensity(name, grid_place(place), client=client, base_urls=urls, env=dict(env))
+
+
+@pytest.mark.parametrize(
+    ("place", "order", "with_keys"),
+    [
+        ("GB", "neso, table", "neso, electricity_maps, table"),
+        ("GB-SE1", "neso, table", "neso, electricity_maps, table"),
+        ("DE", "energy_charts, table", "energy_charts, electricity_maps, table"),
+        (
+            "DK",
+            "energi_data_service, energy_charts, table",
+            "energi_data_service, energy_charts, electricity_maps, table",
+        ),
+        ("US-CA", "eia, table", "eia, electricity_maps, table"),
+        ("PJM", "eia, table", "eia, electricity_maps, table"),
+        ("ZA", "table", "electricity_maps, table"),
+        ("", "table", "table"),
+    ],
+)
+def test_the_order_ends_at_the_table(client, server, place, order, with_keys):
+    assert opened("live", place, client, server).order == order
+    assert opened("live", place, client, server, KEYS).order == with_keys
+    assert server.asked == []  # opening asks nobody
+
+
+def test_each_failure_is_named_and_the_table_answers(client, server):
+    server.by_path({"/dataset/CO2Emis": Reply(b"<html>"), "/co2eq": Reply(status=503)})
+    answer = opened("live", "DK", client, server, KEYS).now()
+    assert answer.point.kind == PointKind.TABLE and answer.is_fallback
+    assert [f.provider for f in answer.failures] == ["energi_data_service", "energy_charts", "electricity_maps"]
+    assert "not JSON" in answer.failures[0].reason and "HTTP 503" in answer.failures[1].reason
+    assert "HTTP 404" in answer.failures[2].reason
+
+
+def test_the_first_that_answers_is_taken(client, server):
+    found = {
+        "data": [{"from": "2026-11-22T12:00Z", "to": "2026-11-22T12:30Z", "intensity": {"forecast": 1, "actual": 9}}]
+    }
+    server.by_path({"/intensity": found})
+    answer = opened("live", "GB", client, server).now()
+    assert (answer.point.gco2e_per_kwh, answer.failures, answer.is_fallback) == (9, (), False)
+
+
+def test_an_older_answer_of_the_service_is_a_fallback_too(client, server, fake_time):
+    row = {"from": "2026-11-22T12:00Z", "to": "2026-11-22T12:30Z", "intensity": {"forecast": 1, "actual": 9}}
+    server.always(Reply({"data": [row]}), Reply(status=500))
+    source = opened("live", "GB", client, server)
+    assert not source.now().is_fallback
+    fake_time.pass_by(1800)
+    later = source.now()
+    assert later.point.provider == "neso" and later.is_fallback and "HTTP 500" in later.failures[0].reason
+    assert later.point.age_s(client.now()) == 603  # with the pauses between the tries
+
+
+def test_a_marginal_intensity_has_no_average_to_fall_back_to(client, server):
+    source = opened("watttime", "US-CA", client, server, KEYS)
+    assert source.order == "watttime" and source.signal == Signal.MARGINAL
+    with pytest.raises(IntensityUnavailable, match="HTTP 404"):
+        source.now()
+    mixed = (WattTime(client, "a", "b"), TableIntensity())
+    with pytest.raises(UsageError, match="cannot stand in for each other"):
+        IntensityFallbacks(grid_place("US-CA"), mixed)
+
+
+def test_a_service_by_name_then_the_table(client, server):
+    source = opened("eia", "CISO", client, server)
+    assert source.order == "eia, table"
+    answer = source.forecast(24)
+    assert answer.failures[0].reason.startswith("it publishes no forecast") and answer.point.kind == PointKind.TABLE
+
+
+@pytest.mark.parametrize(
+    ("name", "place", "words"),
+    [
+        ("eia", "DE", "eia knows no zone for DE"),
+        ("neso", "", "neso knows no zone for an unknown place"),
+        ("electricity_maps", "DE", "needs a key: set the environment variable ELECTRICITY_MAPS_API_KEY"),
+        ("watttime", "US-CA", "WATTTIME_USERNAME and WATTTIME_PASSWORD"),
+        ("nesso", "GB", "no such source of carbon intensity: 'nesso'; there are live, neso"),
+    ],
+)
+def test_what_cannot_be_opened_says_why(client, server, name, place, words):
+    with pytest.raises(UsageError, match=words):
+        opened(name, place, client, server)
+
+
+def test_the_mock_and_a_file_stand_alone(client, server, tmp_path):
+    assert opened("mock", "DE", client, server).providers[0].name == "mock"
+    assert isinstance(opened("mock", "DE", client, server).providers[0], MockIntensity)
+    path = tmp_path / "mine.csv"
+    path.write_text("utc,gco2e_per_kwh\n2026-11-22T12:00,55\n")
+    source = opened(str(path), "DE", client, server)
+    assert source.order == "csv" and source.now().point.gco2e_per_kwh == 55
+
+
+def test_a_city_by_its_service_address(client):
+    with pytest.raises(UsageError, match="no address of a service"):
+        Neso(client, "127.0.0.1:8000")
+
+
+def test_addresses_of_a_setting():
+    assert parse_base_urls(" eia=http://127.0.0.1:8000/v2, neso=https://example.org ") == {
+        "eia": "http://127.0.0.1:8000/v2",
+        "neso": "https://example.org",
+    }
+    assert parse_base_urls("") == {}
+    for text in ("eia", "esso=http://127.0.0.1"):
+        with pytest.raises(UsageError, match="is not service=address"):
+            parse_base_urls(text)
+
+
+def test_hours_must_be_positive(client, server):
+    with pytest.raises(UsageError, match="hours must be positive"):
+        opened("mock", "DE", client, server).forecast(0)

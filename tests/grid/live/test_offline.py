@@ -1,0 +1,124 @@
+from datetime import UTC, datetime, timedelta, timezone
+
+import pytest
+
+from greenlove_tracker.errors import UsageError
+from greenlove_tracker.grid import carbon_intensity, resolve_place
+from greenlove_tracker.grid.live.intensity import IntensityUnavailable, PointKind, Scope
+from greenlove_tracker.grid.live.offline import CsvIntensity, MockIntensity, TableIntensity, mock_gco2e_per_kwh
+from greenlove_tracker.grid.live.places import grid_place
+
+NOW = datetime(2026, 11, 22, 12, 10, tzinfo=UTC)
+DE = grid_place("DE")
+
+
+def clock():
+    return NOW
+
+
+def at(hour):
+    return datetime(2026, 11, 22, tzinfo=UTC) + timedelta(hours=hour)
+
+
+def csv(tmp_path, text, **options):
+    path = tmp_path / "mine.csv"
+    path.write_text(text)
+    return CsvIntensity(path, now=clock, **options)
+
+
+def hours(first, *cells, column="gco2e_per_kwh"):
+    lines = [f"{at(first + n):%Y-%m-%dT%H:%M},{cell}" for n, cell in enumerate(cells)]
+    return "\n".join([f"utc,{column}", *lines]) + "\n"
+
+
+def test_a_file_knows_what_is_past_and_expects_nothing(tmp_path):
+    mine = csv(tmp_path, hours(10, 100, 110, 120, 130))
+    assert mine.now(DE).gco2e_per_kwh == 120 and mine.now(DE).kind == PointKind.GIVEN
+    assert [p.gco2e_per_kwh for p in mine.history(DE, at(0), at(24))] == [100, 110]  # 12:00 is not over
+    with pytest.raises(IntensityUnavailable, match=r"mine\.csv has no column forecast_gco2e_per_kwh"):
+        mine.forecast(DE, 24)
+
+
+def test_gaps_stay_gaps(tmp_path):
+    mine = csv(
+        tmp_path,
+        "utc,gco2e_per_kwh\n2026-11-22 06,1\n2026-11-22 07,2\n2026-11-22 08,\n2026-11-22 10,4\n2026-11-22 11,5\n",
+    )
+    points = mine.history(DE, at(0), at(12))
+    assert [(p.start_utc, p.end_utc) for p in points] == [(at(h), at(h + 1)) for h in (6, 7, 10, 11)]
+
+
+def test_a_forecast_in_a_column_or_in_a_second_file(tmp_path):
+    rows = "".join(f"{at(11 + n):%Y-%m-%dT%H:%MZ},{100 + n},{200 + n}\n" for n in range(5))
+    mine = csv(tmp_path, "utc,gco2e_per_kwh,forecast_gco2e_per_kwh\n" + rows)
+    assert [p.gco2e_per_kwh for p in mine.forecast(DE, 2)] == [201, 202, 203]
+    second = tmp_path / "expected.csv"
+    second.write_text(hours(12, 7, 8))
+    both = csv(tmp_path, hours(11, 1, 2), forecast_path=second)
+    assert [(p.gco2e_per_kwh, p.kind) for p in both.forecast(DE, 24)] == [
+        (7, PointKind.FORECAST),
+        (8, PointKind.FORECAST),
+    ]
+
+
+def test_times_with_another_offset(tmp_path):
+    mine = csv(tmp_path, "utc,gco2e_per_kwh\n2026-11-22T12:00+01:00,5\n2026-11-22T13:00+01:00,6\n")
+    assert mine.history(DE, at(0), at(12))[0].start_utc == at(11)
+    since = datetime(2026, 11, 22, 12, tzinfo=timezone(timedelta(hours=1)))
+    assert len(mine.history(DE, since, since + timedelta(hours=1))) == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("time,value\n1,2\n", "needs the columns utc,gco2e_per_kwh; it has time, value"),
+        ("", "it has none"),
+        ("utc,gco2e_per_kwh\nyesterday,2\n", "line 2: 'yesterday' is no time"),
+        ("utc,gco2e_per_kwh\n2026-11-22,a\n", "line 2: gco2e_per_kwh is 'a'"),
+        ("utc,gco2e_per_kwh\n2026-11-22,-1\n", "'-1', which is no intensity"),
+        ("utc,gco2e_per_kwh\n2026-11-22,nan\n", "'nan', which is no intensity"),
+        ("utc,gco2e_per_kwh\n2026-11-22,1\n2026-11-22,2\n", "line 3: 2026-11-22 is there twice"),
+        ("utc,gco2e_per_kwh\n2026-11-22,\n", "has no figure"),
+    ],
+)
+def test_a_bad_file_is_told_with_its_line(tmp_path, text, words):
+    with pytest.raises(UsageError, match=words):
+        csv(tmp_path, text)
+
+
+def test_a_file_that_is_not_there(tmp_path):
+    with pytest.raises(UsageError, match=r"cannot read .*No such file"):
+        CsvIntensity(tmp_path / "none.csv")
+
+
+def test_the_table_says_the_same_of_all_hours():
+    table = TableIntensity(clock)
+    now = table.now(DE)
+    factor = carbon_intensity(resolve_place("DE"))
+    assert (now.gco2e_per_kwh, now.kind, now.scope) == (factor.value, PointKind.TABLE, Scope.LIFECYCLE)
+    assert "Our World in Data" in now.source and factor.year in now.source and now.age_s(NOW) is None
+    (whole,) = table.forecast(DE, 48)
+    assert (whole.start_utc, whole.end_utc) == (NOW, NOW + timedelta(hours=48))
+    assert table.now(grid_place("US-CA")).scope == Scope.DIRECT
+
+
+def test_the_table_of_no_place_is_the_worlds():
+    assert TableIntensity(clock).now(grid_place("")).gco2e_per_kwh == 458
+
+
+def test_a_country_that_the_table_does_not_know_is_the_worlds_and_says_so():
+    point = TableIntensity(clock).now(grid_place("Antarctica"))
+    assert point.gco2e_per_kwh == 458 and point.source.startswith("world average, since none is known for Antarctica")
+
+
+def test_a_state_that_is_none_is_the_users_mistake():
+    with pytest.raises(UsageError, match="no such state"):
+        TableIntensity(clock).now(grid_place("US-ZZ"))
+
+
+def test_the_mock_peaks_at_18_and_is_lowest_at_3_and_says_that_it_is_one():
+    points = MockIntensity(clock).forecast(DE, 24)
+    day = {p.start_utc.hour: p.gco2e_per_kwh for p in points}
+    assert max(day, key=day.get) == 18 and min(day, key=day.get) == 3
+    assert (day[18], day[3]) == (400, 200) and 200 < mock_gco2e_per_kwh(at(10.5)) < 400
+    assert {(p.kind, p.zone) for p in points} == {(PointKind.MOCK, "mock")} and points[0].source.startswith("MOCK")
