@@ -8,11 +8,15 @@ either: what it gives back was made before. The factors, each with its source, s
 from __future__ import annotations
 
 import math
+import statistics
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 MOST_UNKNOWN_SHARE = 0.2  # of generation from fuels without a factor, such as "other"
+# Of the median of all hours. In EIA's 2022 of PJM five hours have 0.3% of it, all from wind and hydro; the least of any
+# other hour with generation, there and in CISO, ERCO and BPAT, is over 40%.
+_LEAST_TOTAL = 0.2
 _LEAST_MISSED_SHARE = 0.02  # of generation: a fuel below it may be missing from an hour
 
 Generation = Mapping[str, float | None]  # in MWh or MW by fuel; None: not reported
@@ -44,7 +48,8 @@ def intensities(
     """Return the intensity of each stretch of time that is wholly reported, in their order.
 
     The newest hours come in fuel by fuel: one in which a fuel is missing that makes at least 2% of what all hours
-    here report is unknown, since without its coal it would look clean.
+    here report is unknown, since without its coal it would look clean. So is one in which hardly anything was generated:
+    zeros stand for what was not reported.
 
     Args:
         generation: by the start of the stretch, then by fuel.
@@ -56,9 +61,11 @@ def intensities(
             totals[fuel] += max(0.0, value or 0.0)
     least = _LEAST_MISSED_SHARE * math.fsum(totals.values())
     needed = [fuel for fuel, total in totals.items() if total >= least]
+    made_at = {at: math.fsum(max(0.0, value or 0.0) for value in made.values()) for at, made in generation.items()}
+    least_total = _LEAST_TOTAL * statistics.median(made_at.values()) if made_at else 0.0
     found = []
     for start in sorted(generation):
-        if any(generation[start].get(fuel) is None for fuel in needed):
+        if made_at[start] < least_total or any(generation[start].get(fuel) is None for fuel in needed):
             continue
         if (value := mix_intensity(generation[start], factors)) is not None:
             found.append((start, value))

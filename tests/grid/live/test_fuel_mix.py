@@ -52,3 +52,19 @@ def test_direct_is_below_lifecycle_and_the_us_fleet_has_its_own():
     assert all(direct[fuel] < LIFECYCLE[fuel] for fuel in direct)
     assert fuel_factors("direct", "USA")["coal"] > direct["coal"] and fuel_factors("direct", "DEU") == direct
     assert fuel_factors("lifecycle", "USA") == LIFECYCLE
+
+
+def test_an_hour_with_zeros_for_what_was_not_reported_is_unknown():
+    start = datetime(2026, 1, 1, tzinfo=UTC)
+    hours = [
+        {"coal": 50.0, "wind": 5.0},
+        {"coal": 0.0, "wind": 5.0},
+        {"coal": 40.0, "wind": 5.0},
+        {"coal": 9.0, "wind": 5.0},
+    ]
+    found = intensities({start + timedelta(hours=n): made for n, made in enumerate(hours)}, LIFECYCLE)
+    assert [at.hour for at, _ in found] == [0, 2, 3]
+
+
+def test_no_hour_at_all():
+    assert list(intensities({}, LIFECYCLE)) == []
