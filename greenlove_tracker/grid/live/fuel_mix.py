@@ -48,8 +48,8 @@ def intensities(
     """Return the intensity of each stretch of time that is wholly reported, in their order.
 
     The newest hours come in fuel by fuel: one in which a fuel is missing that makes at least 2% of what all hours
-    here report is unknown, since without its coal it would look clean. So is one in which hardly anything was generated:
-    zeros stand for what was not reported.
+    here report is unknown, since without its coal it would look clean. So is one in which hardly anything was
+    generated: zeros stand for what was not reported.
 
     Args:
         generation: by the start of the stretch, then by fuel.

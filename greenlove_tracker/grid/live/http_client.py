@@ -196,8 +196,8 @@ class HttpClient:
             raise failure from None
         except TimeoutError:
             raise _TryAgain(RequestFailed(f"{host} did not answer within {self.timeout_s:g} s")) from None
-        except URLError as error:
-            raise _TryAgain(RequestFailed(_unreachable(error, host, self.timeout_s, hidden))) from None
+        except URLError as error:  # without a network an answer takes no longer for being asked for three times
+            raise RequestFailed(_unreachable(error, host, self.timeout_s, hidden)) from None
         except http.client.IncompleteRead:
             raise _TryAgain(RequestFailed(f"the answer of {host} broke off")) from None
         except (OSError, http.client.HTTPException) as error:

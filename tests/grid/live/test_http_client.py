@@ -194,11 +194,12 @@ def test_a_service_that_trickles_ends_too(client, server):
     assert time.monotonic() - started < 2
 
 
-def test_nobody_listens(client, server):
+def test_nobody_listens(client, fake_time):
     with serving() as gone:
         url = gone.url
     with pytest.raises(RequestFailed, match=r"127\.0\.0\.1 cannot be reached \(Connection refused\)"):
         client.get_json(f"{url}/figure", parse=lambda f: f, max_age_s=0)
+    assert fake_time.slept == []  # asked once: offline, the table answers at once
 
 
 def test_a_redirect_on_the_same_host_is_followed(client, server):
