@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from greenlove_tracker.projection.project import project
     from greenlove_tracker.projection.types import Projection, ProjectionOptions
     from greenlove_tracker.report.build import write_html, write_pdf
+    from greenlove_tracker.scheduling.windows import StartAdvice, best_start
     from greenlove_tracker.tracker import Tracker
     from greenlove_tracker.tracker.track import track
 
@@ -37,10 +38,12 @@ _HOMES = {
     "Phase": "greenlove_tracker.phases",
     "Projection": "greenlove_tracker.projection.types",
     "ProjectionOptions": "greenlove_tracker.projection.types",
+    "StartAdvice": "greenlove_tracker.scheduling.windows",
     "Tracker": "greenlove_tracker.tracker",
     "TrainingPlan": "greenlove_tracker.forecasting",
     "Trial": "greenlove_tracker.forecasting",
     "aggregate": "greenlove_tracker.logs.aggregate",
+    "best_start": "greenlove_tracker.scheduling.windows",
     "explore_callable": "greenlove_tracker.exploration.callables",
     "extrapolate": "greenlove_tracker.extrapolation.extrapolate",
     "project": "greenlove_tracker.projection.project",
@@ -59,11 +62,13 @@ __all__ = [
     "Phase",
     "Projection",
     "ProjectionOptions",
+    "StartAdvice",
     "Tracker",
     "TrainingPlan",
     "Trial",
     "__version__",
     "aggregate",
+    "best_start",
     "explore_callable",
     "extrapolate",
     "project",

@@ -1,0 +1,460 @@
+"""A forecast of hourly carbon intensity from its own history, with the errors that such forecasts made before.
+
+The model: what an hour differs from its usual value (the mean of the same hour on the days before, the latest counting
+most) is regressed on what the last hours and days differed from theirs, and on weekends; one least-squares regression
+for each horizon, all on the same features, so that one factorisation answers all of them. Rows of the past weigh more
+the nearer their hour of day is to that of the forecast, since what a sunny noon says of the next hours, a windy
+midnight does not, and the more recent they are. The ridge (Hoerl and Kennard, Technometrics 12, 1970) shrinks towards
+the usual day, which is what is left where history is short.
+
+Errors come from cross-validation over blocks of consecutive days (Roberts et al., Ecography 40, 2017), as whole paths
+over the horizons: errors of neighbouring hours go together, and the mean over a window is as unsure as they make it.
+NumPy alone is loaded, and an answer takes some hundredths of a second.
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
+from numpy.typing import NDArray
+
+from greenlove_tracker.errors import UsageError
+from greenlove_tracker.forecasting import PROJECTION_LEVEL, Estimate
+from greenlove_tracker.units import SECONDS_PER_HOUR
+
+Array = NDArray[np.float64]
+Hours = NDArray[np.int64]
+
+LEAST_KNOWN_H = 72  # three days: fewer say nothing of what is usual at an hour
+MOST_HISTORY_H = 400 * 24  # a year and a month; what is older hardly counts
+MOST_AHEAD_H = 168  # a week; the weather is not known further
+
+# Chosen on the series of benchmarks/carbon_windows.py; none of them is sharp.
+_USUAL_HALF_LIFE_D = 6.0  # of the mean of the same hour on the days before
+_RECENT_HALF_LIFE_D = 120.0  # of rows of the regression
+_NEAR_CLOCK_H = 3  # rows whose hour of day is farther from that of the forecast are left out
+_LEAST_ROWS = 14  # of the past, for the errors to be known at all
+_RIDGE = 60.0  # in rows
+_BLOCKS = 5  # of the cross-validation
+_LAGS = 24  # single hours that a forecast sees; the days before them as means
+_DAY_2_PARTS = 6
+_BEFORE_H = 168  # that a forecast sees in all
+_WEEKEND_OFFSETS = np.arange(0, MOST_AHEAD_H, 12)
+_FILLED_GAP_H = 3  # longest gap that is filled among what is fitted to; never in what is scored or answered
+_FIRST_SATURDAY = 2  # 1970-01-03: days since the epoch
+
+
+@dataclass(frozen=True, slots=True)
+class HourlyIntensity:
+    """Carbon intensity by the hour; NaN where it is not known.
+
+    Attributes:
+        first_hour: of the values, in hours since 1970-01-01 00:00 UTC.
+        values: in gCO2e/kWh.
+        issued: a forecast that somebody issued for the same hours; None where there is none.
+    """
+
+    first_hour: int
+    values: Array
+    issued: Array | None = None
+
+    @classmethod
+    def of(
+        cls, points: Iterable[tuple[datetime, float | None]], issued: Iterable[tuple[datetime, float | None]] = ()
+    ) -> HourlyIntensity:
+        """Return the series of points (aware time, gCO2e/kWh) in any order; several of one hour are averaged.
+
+        Raises:
+            UsageError: where there is no point, or a time has no time zone.
+        """
+        hours, values = _columns(points)
+        issued_hours, issued_values = _columns(issued)
+        every = np.concatenate([hours, issued_hours])
+        if not every.size:
+            raise UsageError("the carbon intensity has no hours")
+        first, n = int(every.min()), int(every.max() - every.min()) + 1
+        series = _hourly_means(hours - first, values, n)
+        return cls(first, series, _hourly_means(issued_hours - first, issued_values, n) if issued_hours.size else None)
+
+    @classmethod
+    def read(cls, path: str | Path) -> HourlyIntensity:
+        """Return what a CSV file holds: ``utc,gco2e_per_kwh``, and ``forecast_gco2e_per_kwh`` as issued, if there.
+
+        An empty cell is not known. Times without a time zone are UTC.
+
+        Raises:
+            UsageError: where the file cannot be read, with the line.
+        """
+        points, issued = [], []
+        try:
+            with Path(path).open(newline="", encoding="utf-8-sig") as file:
+                rows = csv.DictReader(file)
+                if not {"utc", "gco2e_per_kwh"} <= set(rows.fieldnames or ()):
+                    raise UsageError(f"{path}: the columns utc and gco2e_per_kwh are needed")
+                for row in rows:
+                    when = _utc(row["utc"], path, rows.line_num)
+                    points.append((when, _number(row["gco2e_per_kwh"], path, rows.line_num)))
+                    if row.get("forecast_gco2e_per_kwh"):
+                        issued.append((when, _number(row["forecast_gco2e_per_kwh"], path, rows.line_num)))
+        except (OSError, UnicodeDecodeError, csv.Error) as error:
+            raise UsageError(f"{path} cannot be read: {error}") from error
+        return cls.of(points, issued)
+
+    def before(self, hour: int) -> HourlyIntensity:
+        """Return the year and a month before an hour, without what was measured from then on."""
+        until = max(0, hour - self.first_hour)
+        since = max(0, until - MOST_HISTORY_H)
+        issued = None if self.issued is None else self.issued[since:]
+        return HourlyIntensity(self.first_hour + since, self.values[since:until], issued)
+
+
+def _columns(points: Iterable[tuple[datetime, float | None]]) -> tuple[Hours, Array]:
+    hours, values = [], []
+    for when, value in points:
+        hours.append(hours_since_epoch(when))
+        values.append(math.nan if value is None else value)
+    return np.floor(np.array(hours, float)).astype(np.int64), np.array(values, float)
+
+
+def _hourly_means(index: Hours, values: Array, n: int) -> Array:
+    known = np.isfinite(values)
+    counts = np.bincount(index[known], minlength=n)
+    sums = np.bincount(index[known], values[known], minlength=n)
+    return np.where(counts > 0, sums / np.maximum(counts, 1), np.nan)
+
+
+def _utc(text: str, path: str | Path, line: int) -> datetime:
+    try:
+        when = datetime.fromisoformat(text.strip())
+    except (ValueError, AttributeError):
+        raise UsageError(f"{path}, line {line}: {text!r} is not a time such as 2026-11-22T13:00Z") from None
+    return when.replace(tzinfo=UTC) if when.tzinfo is None else when
+
+
+def _number(text: str | None, path: str | Path, line: int) -> float | None:
+    if not (text or "").strip():
+        return None
+    try:
+        value = float(text or "")
+    except ValueError:
+        value = math.nan
+    if not (math.isfinite(value) and value >= 0):
+        raise UsageError(f"{path}, line {line}: {text!r} is not a carbon intensity in gCO2e/kWh")
+    return value
+
+
+def hours_since_epoch(when: datetime) -> float:
+    """Return the hours from 1970-01-01 00:00 UTC to an aware time.
+
+    Raises:
+        UsageError: where it has no time zone.
+    """
+    if when.tzinfo is None:
+        raise UsageError(f"{when} has no time zone: give an aware datetime, such as datetime.now(timezone.utc)")
+    return when.timestamp() / SECONDS_PER_HOUR
+
+
+def time_of(hour: float) -> datetime:
+    """Return the time so many hours after 1970-01-01 00:00 UTC."""
+    return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(hours=hour)
+
+
+@dataclass(frozen=True, slots=True)
+class IntensityForecast:
+    """Hourly carbon intensity as expected, with what such forecasts expected before and what then came.
+
+    Attributes:
+        first_hour: of the forecast, in hours since 1970-01-01 00:00 UTC.
+        expected: in gCO2e/kWh by the hour from then; shape (h,).
+        past_hours: first hours of forecasts of the past; shape (n,).
+        past_expected: these forecasts, made without what they foretell; shape (n, h).
+        past_actual: what came, NaN where it is not known; shape (n, h).
+        weights: how much each says of this one; shape (n,).
+        basis: how it was made.
+    """
+
+    first_hour: int
+    expected: Array
+    past_hours: Hours
+    past_expected: Array
+    past_actual: Array
+    weights: Array
+    basis: str
+
+    def mean_over(self, begin_h: float, end_h: float, level: float = PROJECTION_LEVEL) -> Estimate:
+        """Return the mean over a window of hours from the forecast's first, with the interval of that mean."""
+        starts, length_h = np.array([begin_h]), end_h - begin_h
+        point = float(WindowMeans(self.expected[None, :]).of(starts, length_h)[0, 0])
+        came = WindowMeans(self.past_actual).of(starts, length_h)[:, 0]
+        error = came - WindowMeans(self.past_expected).of(starts, length_h)[:, 0]
+        lower, upper = weighted_quantiles(error, self.weights, ((1 - level) / 2, (1 + level) / 2))
+        return Estimate(point, max(0.0, point + min(0.0, lower)), point + max(0.0, upper), level, "gCO2e/kWh")
+
+
+class WindowMeans:
+    """Means over windows of hourly paths, whose ends may lie within an hour.
+
+    What lies beyond a path is as the mean of it: it is not forecast, and differs between starts by nothing known.
+
+    Args:
+        paths: shape (n, h); a window with a NaN in it is NaN.
+    """
+
+    def __init__(self, paths: Array) -> None:
+        missing = np.isnan(paths)
+        self._hours = paths.shape[1]
+        self._sums = _cumulated(np.where(missing, 0.0, paths))
+        self._missing = _cumulated(missing.astype(float)) if missing.any() else None
+
+    def of(self, starts: Array, length_h: float) -> Array:
+        """Return the means from each start; ``starts`` is (m,), the same for all paths, or (n, m)."""
+        means: Array = (self._until(self._sums, starts + length_h) - self._until(self._sums, starts)) / length_h
+        if self._missing is not None:
+            gaps = self._until(self._missing, starts + length_h) - self._until(self._missing, starts)
+            means = np.where(gaps > 1e-9, np.nan, means)
+        return means
+
+    def _until(self, sums: Array, ends: Array) -> Array:
+        inside = np.minimum(ends, self._hours)
+        whole = np.minimum(np.floor(inside), self._hours - 1).astype(np.int64)
+        if ends.ndim == 1:
+            low, high = sums[:, whole], sums[:, whole + 1]
+        else:
+            low, high = np.take_along_axis(sums, whole, 1), np.take_along_axis(sums, whole + 1, 1)
+        beyond = (ends - inside) / self._hours * sums[:, -1:]
+        total: Array = low + (inside - whole) * (high - low) + beyond
+        return total
+
+
+def _cumulated(values: Array) -> Array:
+    return np.concatenate([np.zeros((len(values), 1)), np.cumsum(values, axis=1)], axis=1)
+
+
+def weighted_quantiles(values: Array, weights: Array, probabilities: Iterable[float]) -> list[float]:
+    """Return quantiles of weighted values, those that are NaN left out; NaN where none is left."""
+    known = np.isfinite(values)
+    if not known.any():
+        return [math.nan for _ in probabilities]
+    order = np.argsort(values[known])
+    ordered, share = values[known][order], weights[known][order]
+    middle = (np.cumsum(share) - share / 2) / share.sum()
+    return [float(np.interp(p, middle, ordered)) for p in probabilities]
+
+
+class HorizonRegression:
+    """Regressions for each hour ahead, fitted to a series as it was known at an hour.
+
+    Args:
+        series: history; what lies behind ``origin`` is used by ``expected`` alone, of later origins.
+        origin: index of the first hour that is not known.
+        ahead: number of hours to forecast.
+    """
+
+    def __init__(self, features: PastFeatures, origin: int, ahead: int) -> None:
+        self._features, self._ahead = features, ahead
+        rows = np.arange(min(_BEFORE_H, max(48, origin // 3)), origin - ahead + 1)
+        clock = np.abs((rows - origin + 12) % 24 - 12)
+        rows = rows[clock <= _NEAR_CLOCK_H]
+        target = features.targets(rows, ahead)
+        whole = np.isfinite(target).all(axis=1)
+        rows, target = rows[whole], target[whole]
+        clock = np.abs((rows - origin + 12) % 24 - 12)
+        near = 1.0 - (clock / (_NEAR_CLOCK_H + 1)) ** 2  # Epanechnikov's kernel
+        self.weights: Array = near * 0.5 ** ((origin - rows) / 24 / _RECENT_HALF_LIFE_D)
+        self.rows = rows
+        self._scale = features.scale(origin)
+        self._fit(features.matrix(rows, self._scale), target)
+
+    def _fit(self, x: Array, target: Array) -> None:
+        """Solve for all rows, and for all without each block, whose rows are then forecast without having been seen."""
+        weighted = x * self.weights[:, None]
+        ridge = _RIDGE * np.eye(x.shape[1])
+        ridge[0, 0] = 1.0  # the constant: hardly shrunk
+        blocks = np.array_split(np.arange(len(x)), _BLOCKS)
+        squares = [weighted[block].T @ x[block] for block in blocks]
+        products = [weighted[block].T @ target[block] for block in blocks]
+        square, product = sum(squares, ridge), sum(products, np.zeros((x.shape[1], target.shape[1])))
+        self._coefficients: Array = np.linalg.solve(square, product)
+        unusual = np.empty_like(target)
+        for block, of_block, product_of_block in zip(blocks, squares, products, strict=True):
+            unusual[block] = x[block] @ np.linalg.solve(square - of_block, product - product_of_block)
+        self.past_expected: Array = np.maximum(0.0, self._features.usual(self.rows, self._ahead) + unusual)
+        self.past_actual: Array = self._features.actual(self.rows, self._ahead)
+
+    def expected(self, origins: Hours) -> Array:
+        """Return the forecasts made at some hours, each from what was known then; shape (n, ahead)."""
+        unusual = self._features.matrix(origins, self._scale) @ self._coefficients
+        return np.maximum(0.0, self._features.usual(origins, self._ahead) + unusual)
+
+
+class PastFeatures:
+    """What a forecast at any hour of a series sees: nothing of that hour or later.
+
+    Args:
+        values: in gCO2e/kWh by the hour, NaN where not known.
+        first_hour: of the values, in hours since 1970-01-01 00:00 UTC.
+    """
+
+    def __init__(self, values: Array, first_hour: int) -> None:
+        self._values, self._first_hour = values, first_hour
+        self._usual = _usual_at_hour(values)
+        before = np.concatenate([np.full(24, np.nan), self._usual[:-24]])
+        unusual = np.concatenate([np.full(_BEFORE_H, np.nan), values - before])
+        self._unusual = np.where(np.isnan(unusual), 0.0, unusual)  # an hour that is not known was as usual
+        self._filled = _without_short_gaps(values)
+
+    def scale(self, origin: int) -> float:
+        """Return the usual size of what hours before an origin differ by."""
+        return float(np.sqrt(np.mean(self._unusual[_BEFORE_H : _BEFORE_H + origin] ** 2))) or 1.0
+
+    def usual(self, origins: Hours, ahead: int) -> Array:
+        """Return the usual values of the hours from some origins; shape (n, ahead)."""
+        day = self._usual[origins[:, None] - 24 + np.arange(24)]
+        if np.isnan(day).any():  # an hour of the day that was never known
+            day = np.where(np.isnan(day), np.nanmean(day, axis=1, keepdims=True), day)
+        return day[:, np.arange(ahead) % 24]
+
+    def actual(self, origins: Hours, ahead: int) -> Array:
+        """Return what came from some origins; shape (n, ahead)."""
+        return self._values[origins[:, None] + np.arange(ahead)]
+
+    def targets(self, origins: Hours, ahead: int) -> Array:
+        """Return what is fitted to: how what came differs from the usual."""
+        if not origins.size:
+            return np.empty((0, ahead))
+        target: Array = sliding_window_view(self._filled, ahead)[origins] - self.usual(origins, ahead)
+        return target
+
+    def matrix(self, origins: Hours, scale: float) -> Array:
+        """Return the features of some origins: constant, last day by hour, days before as means, weekends, clock."""
+        seen = self._unusual[origins[:, None] + np.arange(_BEFORE_H)] / scale  # padded by _BEFORE_H: ends at origin - 1
+        day_2 = seen[:, -2 * _LAGS : -_LAGS].reshape(len(origins), _DAY_2_PARTS, -1).mean(axis=2)
+        day_1 = seen[:, -_LAGS:]
+        earlier = seen[:, : -2 * _LAGS].mean(axis=1, keepdims=True)
+        hour = self._first_hour + origins
+        days = (hour[:, None] + _WEEKEND_OFFSETS) // 24
+        weekend = ((days - _FIRST_SATURDAY) % 7 < 2).astype(float)
+        angle = hour * (2 * math.pi / 24)
+        clock = np.stack([np.sin(angle), np.cos(angle)], axis=1)
+        return np.concatenate([np.ones((len(origins), 1)), day_1, day_2, earlier, weekend, clock], axis=1)
+
+
+def _usual_at_hour(values: Array) -> Array:
+    """Return the mean of each hour and the same hours on the days before, the latest counting most."""
+    kept = 0.5 ** (1 / _USUAL_HALF_LIFE_D)
+    days = -(-len(values) // 24)
+    by_day = np.full(days * 24, np.nan)
+    by_day[: len(values)] = values
+    known = np.isfinite(by_day).reshape(days, 24)
+    filled = np.where(known, by_day.reshape(days, 24), 0.0)
+    sums, counts = np.zeros(24), np.zeros(24)
+    usual = np.empty((days, 24))
+    for day in range(days):
+        sums, counts = kept * sums + filled[day], kept * counts + known[day]
+        usual[day] = np.where(counts > 0, sums / np.where(counts > 0, counts, 1.0), np.nan)
+    return usual.ravel()[: len(values)]
+
+
+def _without_short_gaps(values: Array) -> Array:
+    """Return values with gaps of up to three hours filled between their neighbours, to be fitted to."""
+    missing = np.isnan(values)
+    if not missing.any() or missing.all():
+        return values
+    index = np.arange(len(values))
+    filled = np.interp(index, index[~missing], values[~missing])
+    edges = np.flatnonzero(np.diff(np.concatenate([[0], missing.astype(np.int8), [0]])))
+    for begin, end in zip(edges[::2], edges[1::2], strict=True):
+        if end - begin > _FILLED_GAP_H:
+            filled[begin:end] = np.nan
+    return filled
+
+
+def forecast_intensity(history: HourlyIntensity, now: datetime, ahead_h: int) -> IntensityForecast:
+    """Return the forecast of the hours from ``now`` on, from what lies before it.
+
+    Where a forecast was issued for all of these hours it is taken: with the errors that it made before, where these are
+    known, else with those of the regression, which are hardly smaller.
+
+    Args:
+        history: what was measured from ``now`` on is not looked at.
+        now: aware; the hour that it lies in is the first that is forecast.
+        ahead_h: at most a week.
+
+    Raises:
+        UsageError: where fewer than three days are known.
+    """
+    first_hour = math.floor(hours_since_epoch(now))
+    ahead = max(1, min(ahead_h, MOST_AHEAD_H))
+    known = history.before(first_hour)
+    n_known = int(np.isfinite(known.values).sum())
+    if n_known < LEAST_KNOWN_H:
+        raise UsageError(
+            f"the carbon intensity is known for {n_known} hours before {now:%Y-%m-%d %H:%M %Z}: "
+            f"a forecast needs {LEAST_KNOWN_H} or more"
+        )
+    issued = _as_issued(known, first_hour, ahead)
+    if issued is not None:
+        return issued
+    values = known.values
+    behind = first_hour - known.first_hour - len(values)  # hours without a row, up to now
+    values = np.concatenate([values, np.full(behind, np.nan)])
+    origin = len(values)
+    ours = HorizonRegression(PastFeatures(values, known.first_hour), origin, ahead)
+    if len(ours.rows) < _LEAST_ROWS:
+        raise UsageError(
+            f"{n_known} known hours of carbon intensity are too few for a forecast {ahead} h ahead: "
+            "its error is not known"
+        )
+    expected, basis = ours.expected(np.array([origin]))[0], f"regression on {n_known} known hours"
+    theirs = _issued_for(known, first_hour, ahead)
+    if theirs is not None:
+        expected, basis = theirs, f"forecast as issued, with the errors of a {basis}"
+    return IntensityForecast(
+        first_hour,
+        expected,
+        known.first_hour + ours.rows,
+        ours.past_expected,
+        ours.past_actual,
+        ours.weights,
+        basis,
+    )
+
+
+def _issued_for(known: HourlyIntensity, first_hour: int, ahead: int) -> Array | None:
+    """Return the forecast that was issued for so many hours, where it was for all of them."""
+    if known.issued is None:
+        return None
+    begin = first_hour - known.first_hour
+    expected = known.issued[begin : begin + ahead]
+    return expected if len(expected) == ahead and np.isfinite(expected).all() else None
+
+
+def _as_issued(known: HourlyIntensity, first_hour: int, ahead: int) -> IntensityForecast | None:
+    """Return a forecast that somebody issued, where it covers all hours and its errors are known for three days."""
+    expected = _issued_for(known, first_hour, ahead)
+    if expected is None or known.issued is None:
+        return None
+    n = len(known.values)
+    past_expected = known.issued[:n]
+    scored = np.isfinite(past_expected) & np.isfinite(known.values[: len(past_expected)])
+    if scored.sum() < LEAST_KNOWN_H + ahead:
+        return None
+    rows = np.arange(len(past_expected) - ahead + 1)
+    paths = sliding_window_view(past_expected, ahead)
+    rows = rows[np.isfinite(paths).all(axis=1)]
+    return IntensityForecast(
+        first_hour,
+        expected,
+        known.first_hour + rows,
+        paths[rows],
+        sliding_window_view(known.values, ahead)[rows],
+        0.5 ** ((n - rows) / 24 / _RECENT_HALF_LIFE_D),
+        "forecast as issued",
+    )

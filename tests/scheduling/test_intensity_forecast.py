@@ -1,0 +1,183 @@
+"""Forecasts of hourly carbon intensity: from the past alone, with an error that holds."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import numpy as np
+import pytest
+
+from greenlove_tracker.errors import UsageError
+from greenlove_tracker.scheduling.intensity_forecast import (
+    HourlyIntensity,
+    WindowMeans,
+    forecast_intensity,
+    hours_since_epoch,
+    weighted_quantiles,
+)
+
+BEGIN = datetime(2023, 3, 1, tzinfo=UTC)
+FIRST = int(hours_since_epoch(BEGIN))
+
+
+def series(values, issued=None):
+    return HourlyIntensity(FIRST, np.asarray(values, float), issued)
+
+
+def windy(days, seed=1, wander=60.0, hours_kept=0.97):
+    """A day's curve, on which the weather wanders."""
+    random = np.random.default_rng(seed)
+    weather = np.zeros(24 * days)
+    for hour in range(1, len(weather)):
+        weather[hour] = hours_kept * weather[hour - 1] + random.normal() * wander * np.sqrt(1 - hours_kept**2)
+    clock = np.arange(24 * days) % 24
+    return 300 + 80 * np.cos((clock - 18) * 2 * np.pi / 24) + weather
+
+
+def forecast_at(values, hour, ahead=48):
+    return forecast_intensity(series(values), BEGIN + timedelta(hours=hour), ahead)
+
+
+def test_what_comes_later_changes_nothing():
+    values = windy(60)
+    changed = values.copy()
+    changed[24 * 40 :] = 9_999
+    one, other = forecast_at(values, 24 * 40), forecast_at(changed, 24 * 40)
+    assert one.expected.tolist() == other.expected.tolist()
+    assert one.past_actual.tolist() == other.past_actual.tolist()
+
+
+def test_what_came_last_changes_the_next_hours_and_not_those_of_the_day_after_tomorrow():
+    values = windy(80)
+    higher = values.copy()
+    higher[24 * 80 - 12 :] += 60
+    change = forecast_at(higher, 24 * 80).expected - forecast_at(values, 24 * 80).expected
+    assert change[0] > 40
+    assert abs(change[-6:]).mean() < change[0] / 2
+
+
+def test_a_day_that_repeats_is_forecast_as_it_is():
+    clock = np.arange(24 * 30) % 24
+    values = 200 + 100 * np.sin(clock * 2 * np.pi / 24)
+    forecast = forecast_at(values, 24 * 30)
+    assert forecast.expected == pytest.approx(np.tile(values[:24], 2), rel=1e-3)
+
+
+def test_an_unknown_hour_is_left_out_and_never_zero():
+    values = np.full(24 * 60, 300.0)
+    values[np.random.default_rng(2).random(len(values)) < 0.05] = np.nan
+    values[200:260] = np.nan
+    forecast = forecast_at(values, 24 * 60)
+    assert forecast.expected == pytest.approx(300.0, abs=0.5)
+    assert forecast.past_expected == pytest.approx(300.0, abs=0.5)
+    assert np.isnan(forecast.past_actual).any()
+
+
+def test_an_hour_of_the_day_that_was_never_known_is_as_the_others():
+    values = windy(60)
+    values[5::24] = np.nan
+    assert np.isfinite(forecast_at(values, 24 * 60).expected).all()
+
+
+def test_it_beats_persistence_and_the_usual_day():
+    values = windy(200, seed=3)
+    ours, yesterday, usual = [], [], []
+    for hour in range(24 * 100, 24 * 190, 31):
+        came = values[hour : hour + 24]
+        ours.append(abs(forecast_at(values, hour, 24).expected - came).mean())
+        yesterday.append(abs(values[hour - 24 : hour] - came).mean())
+        usual.append(abs(values[hour - 24 * 28 : hour].reshape(28, 24).mean(axis=0) - came).mean())
+    assert np.mean(ours) < 0.95 * np.mean(usual) < np.mean(yesterday)
+
+
+def test_the_mean_over_a_window_lies_in_its_interval_as_often_as_stated():
+    values = windy(300, seed=4)
+    inside, naive = [], []
+    for hour in range(24 * 120, 24 * 290, 17):
+        forecast = forecast_at(values, hour)
+        mean = forecast.mean_over(6, 18, 0.9)
+        came = values[hour + 6 : hour + 18].mean()
+        inside.append(mean.lower <= came <= mean.upper)
+        of_hours = [forecast.mean_over(h, h + 1, 0.9) for h in range(6, 18)]
+        half = np.mean([(e.upper - e.lower) / 2 for e in of_hours]) / np.sqrt(12)
+        naive.append(abs(mean.point - came) <= half)
+    assert 0.82 <= np.mean(inside) <= 0.97
+    assert np.mean(naive) < 0.65  # as if the errors of the hours were independent
+
+
+@pytest.mark.parametrize("days, ahead", [(2, 6), (4, 72)])
+def test_too_short_a_history_is_refused(days, ahead):
+    with pytest.raises(UsageError, match="hours"):
+        forecast_at(windy(days), 24 * days, ahead)
+
+
+def test_a_forecast_as_issued_is_taken_with_the_errors_it_made():
+    values = windy(40)
+    issued = np.concatenate([values[: 24 * 30] + 20.0, np.full(24 * 10, 111.0)])
+    history = series(values, issued)
+    forecast = forecast_intensity(history, BEGIN + timedelta(days=30), 12)
+    assert forecast.expected.tolist() == [111.0] * 12
+    assert forecast.past_expected - forecast.past_actual == pytest.approx(20.0)
+    mean = forecast.mean_over(0, 12)
+    assert (mean.lower, mean.upper) == pytest.approx((91.0, 111.0))
+
+
+def test_a_forecast_whose_errors_nobody_knows_has_those_of_the_regression():
+    values = windy(40)
+    issued = np.concatenate([np.full(24 * 30, np.nan), np.full(24 * 10, 111.0)])
+    forecast = forecast_intensity(series(values, issued), BEGIN + timedelta(days=30), 12)
+    assert forecast.expected.tolist() == [111.0] * 12
+    assert "errors of a regression" in forecast.basis
+    mean = forecast.mean_over(0, 12)
+    assert mean.lower < 111.0 < mean.upper
+
+
+def test_a_file_is_read_by_the_hour(tmp_path):
+    path = tmp_path / "intensity.csv"
+    path.write_text(
+        "utc,gco2e_per_kwh\n2023-03-01 02:00,150\n2023-03-01T00:00Z,100\n"
+        "2023-03-01T00:30+00:00,200\n2023-03-01T03:00+02:00,\n"
+    )
+    read = HourlyIntensity.read(path)
+    assert read.first_hour == FIRST
+    assert read.values.tolist() == pytest.approx([150.0, np.nan, 150.0], nan_ok=True)
+    assert read.issued is None
+
+
+@pytest.mark.parametrize(
+    "text, said",
+    [
+        ("when,g\n1,2\n", "columns utc and gco2e_per_kwh"),
+        ("utc,gco2e_per_kwh\n2023-03-01,abc\n", "line 2: 'abc'"),
+        ("utc,gco2e_per_kwh\n2023-03-01,100\n2023-03-02,-5\n", "line 3: '-5'"),
+        ("utc,gco2e_per_kwh\nyesterday,5\n", "'yesterday' is not a time"),
+        ("utc,gco2e_per_kwh\n", "has no hours"),
+        ("utc,gco2e_per_kwh\n2023-03-01,inf\n", "line 2: 'inf'"),
+    ],
+)
+def test_a_file_that_cannot_be_meant_is_said_to_be_so(tmp_path, text, said):
+    path = tmp_path / "intensity.csv"
+    path.write_text(text)
+    with pytest.raises(UsageError, match=said):
+        HourlyIntensity.read(path)
+
+
+def test_a_missing_file_is_said_to_be_so(tmp_path):
+    with pytest.raises(UsageError, match=r"none\.csv"):
+        HourlyIntensity.read(tmp_path / "none.csv")
+
+
+def test_means_over_windows_begin_and_end_within_hours():
+    means = WindowMeans(np.array([[100.0, 200.0, 300.0, 400.0]]))
+    assert means.of(np.array([0.0, 0.5, 1.0]), 1.5)[0] == pytest.approx([400 / 3, (50 + 200) / 1.5, (200 + 150) / 1.5])
+    assert means.of(np.array([[2.0]]), 4.0)[0, 0] == pytest.approx((300 + 400 + 2 * 250) / 4)  # beyond: the mean
+
+
+def test_a_window_with_an_unknown_hour_is_unknown_and_the_others_are_not():
+    means = WindowMeans(np.array([[100.0, np.nan, 300.0, 400.0]])).of(np.array([0.0, 1.0, 2.0]), 1.0)
+    assert means[0].tolist() == pytest.approx([100.0, np.nan, 300.0], nan_ok=True)
+
+
+def test_quantiles_go_by_weight():
+    assert weighted_quantiles(np.array([3.0, 1.0, np.nan]), np.array([1.0, 3.0, 9.0]), [0.5]) == pytest.approx([1.25])
+    assert np.isnan(weighted_quantiles(np.array([np.nan]), np.array([1.0]), [0.5])[0])

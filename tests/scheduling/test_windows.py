@@ -1,0 +1,222 @@
+"""The best start: when, where, what it saves, and whether that is worth waiting."""
+
+from __future__ import annotations
+
+import time
+from datetime import UTC, datetime, timedelta
+
+import numpy as np
+import pytest
+
+from greenlove_tracker import StartAdvice, best_start
+from greenlove_tracker.errors import UsageError
+from greenlove_tracker.forecasting import Estimate
+from greenlove_tracker.scheduling.intensity_forecast import HourlyIntensity, hours_since_epoch
+from greenlove_tracker.scheduling.windows import RunLength
+
+BEGIN = datetime(2023, 3, 1, tzinfo=UTC)
+NOW = BEGIN + timedelta(days=60, hours=18)  # at the day's peak
+FIRST = int(hours_since_epoch(BEGIN))
+
+
+def series(values):
+    return HourlyIntensity(FIRST, np.asarray(values, float))
+
+
+def daily(level=300.0, swing=100.0, noise=5.0, days=70, seed=1):
+    clock = np.arange(24 * days) % 24
+    noise = np.random.default_rng(seed).normal(0, noise, 24 * days) if noise else 0.0
+    return level + swing * np.cos((clock - 18) * 2 * np.pi / 24) + noise
+
+
+def advice(values=None, duration=4, slack_h=24, **options) -> StartAdvice:
+    options = {
+        "now": NOW,
+        "deadline": NOW + timedelta(hours=slack_h),
+        "intensity": series(daily() if values is None else values),
+    } | options
+    return best_start(duration, **options)
+
+
+def test_it_starts_around_the_trough_and_knows_what_that_saves():
+    found = advice()
+    assert abs(found.start_utc - (NOW + timedelta(hours=10))) <= timedelta(hours=1)
+    assert found.wait_s == (found.start_utc - NOW).total_seconds()
+    hours = (np.arange(4) + found.start_utc.hour) % 24
+    there = (300 + 100 * np.cos((hours - 18) * 2 * np.pi / 24)).mean()
+    now = (300 + 100 * np.cos(np.arange(4) * 2 * np.pi / 24)).mean()
+    assert found.saving.point == pytest.approx(1 - there / now, abs=0.01)
+    assert found.saving.lower < found.saving.point < found.saving.upper
+    assert found.intensity_gco2e_per_kwh == pytest.approx(there, rel=0.02)
+    assert found.is_worth_waiting
+    assert found.reason.startswith(f"Worth waiting: waiting {found.wait_s / 3600:.0f} h saves")
+
+
+def test_emissions_go_with_the_energy_and_are_not_known_without():
+    known, unknown = advice(energy_kwh=3.0), advice()
+    assert known.emissions_kgco2e == pytest.approx(3.0 * known.intensity_gco2e_per_kwh / 1000)
+    assert known.emissions_kgco2e == pytest.approx(known.emissions_now_kgco2e * (1 - known.saving.point))
+    assert unknown.emissions_kgco2e is unknown.emissions_now_kgco2e is unknown.cost_usd is None
+
+
+def test_where_nothing_changes_it_is_not_worth_waiting():
+    found = advice(np.full(24 * 70, 400.0))
+    assert (found.wait_s, found.is_worth_waiting, found.saving.point) == (0.0, False, 0.0)
+    assert found.reason.startswith("Not worth waiting")
+
+
+def test_a_saving_of_less_than_five_per_cent_is_not_worth_it_unless_asked_for():
+    values = daily(level=500, swing=12, noise=1)
+    small = advice(values)
+    assert not small.is_worth_waiting
+    assert 0.02 < small.saving.point < 0.05
+    assert "less than 5%" in small.reason
+    assert advice(values, least_saving=0.01).is_worth_waiting
+
+
+def test_chance_alone_promises_what_it_does_not_keep():
+    """The minimum of hours that differ by noise alone saves nothing, and that is what is said."""
+    said, came = [], []
+    for seed in range(12):
+        values = daily(swing=0, noise=60, seed=seed)
+        found = advice(values, duration=1, slack_h=25)
+        here, there = 60 * 24 + 18, 60 * 24 + 18 + round(found.wait_s / 3600)
+        said.append(found.saving.point)
+        came.append(1 - values[there] / 300)
+        assert not found.is_worth_waiting
+        assert values[here] > 0
+    assert abs(np.mean(said)) < 0.06
+
+
+def test_what_is_measured_after_now_is_not_known():
+    values = daily()
+    changed = values.copy()
+    changed[60 * 24 + 18 :] = 1.0
+    assert advice(values) == advice(changed)
+
+
+def test_the_run_ends_by_the_deadline_with_95_per_cent():
+    unsure = Estimate(4 * 3600.0, 2 * 3600.0, 8 * 3600.0, 0.9, "s")
+    assert RunLength.of(unsure).reserved_h == pytest.approx(8.0)
+    found = advice(duration=unsure, slack_h=14)
+    assert found.wait_s <= 6 * 3600
+    assert advice(duration=4, slack_h=14).wait_s > found.wait_s
+
+
+def test_a_duration_that_is_not_known_widens_the_interval():
+    sure, unsure = (
+        advice(duration=Estimate(4 * 3600.0, 3600.0 * (4 - d), 3600.0 * (4 + d), 0.9, "s"), slack_h=30)
+        for d in (0.01, 3.5)
+    )
+    assert unsure.saving.upper - unsure.saving.lower > 1.5 * (sure.saving.upper - sure.saving.lower)
+
+
+def test_without_slack_it_starts_now():
+    for slack_h in (4, 1):
+        found = advice(duration=4, slack_h=slack_h)
+        assert (found.start_utc, found.wait_s, found.is_worth_waiting) == (NOW, 0.0, False)
+        assert "no later start" in found.reason
+
+
+def test_with_less_than_an_hour_of_slack_it_starts_now():
+    assert advice(duration=4, slack_h=4.5).start_utc == NOW
+
+
+def test_starts_lie_on_full_hours_and_now_where_it_is():
+    now = NOW + timedelta(minutes=25)
+    found = advice(now=now, deadline=now + timedelta(hours=24))
+    assert found.start_utc.minute == 0
+    assert now + timedelta(seconds=found.wait_s) == found.start_utc
+    now = BEGIN + timedelta(days=60, hours=5, minutes=25)
+    assert advice(now=now, deadline=now + timedelta(hours=12)).start_utc == now
+
+
+def test_a_run_of_weeks_gains_little_and_that_is_said():
+    found = advice(duration=24 * 14, slack_h=24 * 15)
+    assert not found.is_worth_waiting
+    assert found.saving.upper < 0.05
+
+
+def test_a_run_that_can_pause_saves_more():
+    found = advice(duration=20, slack_h=46)
+    assert found.saving_if_interruptible.point > found.saving.point + 0.05
+    assert advice(duration=4, slack_h=4).saving_if_interruptible is None
+
+
+def test_too_little_history_is_no_error_but_no_reason_to_wait():
+    found = advice(now=BEGIN + timedelta(days=2), deadline=BEGIN + timedelta(days=3))
+    assert (found.is_worth_waiting, found.wait_s, found.saving, found.intensity_gco2e_per_kwh) == (
+        False,
+        0.0,
+        None,
+        None,
+    )
+    assert "known for 48 hours" in found.reason
+
+
+def test_hours_that_are_not_known_change_little():
+    values = daily()
+    values[np.random.default_rng(5).random(len(values)) < 0.05] = np.nan
+    assert advice(values).saving.point == pytest.approx(advice().saving.point, abs=0.02)
+
+
+def test_the_cleaner_region_is_chosen():
+    here, there = series(daily()), series(daily(level=80, swing=10, noise=2, seed=2))
+    found = advice(intensity={"DE": here, "NO": there}, energy_kwh=2.0)
+    assert found.region == "NO"
+    assert found.saving.point > 0.7
+    assert found.is_worth_waiting
+    assert advice(intensity={"DE": here, "NO": there}, regions=["DE"]).region == "DE"
+    with pytest.raises(UsageError, match="FR"):
+        advice(intensity={"DE": here, "NO": there}, regions=["FR"])
+    with pytest.raises(UsageError, match="mapping"):
+        advice(intensity=here, regions=["DE", "FR"])
+
+
+def test_the_cheapest_start_goes_by_the_price_of_the_hour():
+    def price(when):
+        return 0.32 if 17 <= when.hour < 21 else 0.20
+
+    found = advice(by="cost", price_usd_per_kwh=price, energy_kwh=10.0)
+    assert found.start_utc.hour >= 21 or found.start_utc.hour <= 13
+    assert found.cost_usd == pytest.approx(2.0)
+    assert found.saving.point == pytest.approx(1 - 0.20 / ((3 * 0.32 + 0.20) / 4))
+    assert advice(price_usd_per_kwh=0.25, energy_kwh=10.0).cost_usd == pytest.approx(2.5)
+    with pytest.raises(UsageError, match="price"):
+        advice(by="cost")
+
+
+def test_a_file_is_an_intensity(tmp_path):
+    path = tmp_path / "intensity.csv"
+    values = daily()
+    rows = (f"{(BEGIN + timedelta(hours=h)).isoformat()},{v!r}" for h, v in enumerate(values.tolist()))
+    path.write_text("utc,gco2e_per_kwh\n" + "\n".join(rows) + "\n")
+    assert advice(intensity=path) == advice(intensity=str(path)) == advice()
+
+
+@pytest.mark.parametrize(
+    "wrong, said",
+    [
+        ({"now": datetime(2023, 5, 1)}, "time zone"),
+        ({"deadline": datetime(2023, 5, 1)}, "time zone"),
+        ({"duration": 0}, "positive"),
+        ({"duration": "4h"}, "duration"),
+        ({"duration": Estimate(4, 3, 5, 0.9, "kWh")}, "one in s"),
+        ({"by": "watts"}, "co2e"),
+        ({"energy_kwh": float("nan")}, "energy_kwh"),
+    ],
+)
+def test_what_cannot_be_meant_is_said(wrong, said):
+    with pytest.raises(UsageError, match=said):
+        advice(**wrong)
+
+
+def test_an_answer_takes_less_than_three_tenths_of_a_second():
+    values = daily(days=400)
+    now = BEGIN + timedelta(days=390)
+    took_s = []
+    for _ in range(3):
+        began_s = time.perf_counter()
+        advice(values, now=now, deadline=now + timedelta(hours=72))
+        took_s.append(time.perf_counter() - began_s)
+    assert min(took_s) < 0.3
