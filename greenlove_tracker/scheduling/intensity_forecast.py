@@ -335,7 +335,7 @@ class PastFeatures:
     def matrix(self, origins: Hours, scale: float) -> Array:
         """Return the features of some origins: constant, last day by hour, days before as means, weekends, clock."""
         seen = self._unusual[origins[:, None] + np.arange(_BEFORE_H)] / scale  # padded by _BEFORE_H: ends at origin - 1
-        day_2 = seen[:, -2 * _LAGS : -_LAGS].reshape(len(origins), _DAY_2_PARTS, -1).mean(axis=2)
+        day_2 = seen[:, -2 * _LAGS : -_LAGS].reshape(len(origins), _DAY_2_PARTS, _LAGS // _DAY_2_PARTS).mean(axis=2)
         day_1 = seen[:, -_LAGS:]
         earlier = seen[:, : -2 * _LAGS].mean(axis=1, keepdims=True)
         hour = self._first_hour + origins

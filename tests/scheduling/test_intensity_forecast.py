@@ -179,5 +179,5 @@ def test_a_window_with_an_unknown_hour_is_unknown_and_the_others_are_not():
 
 
 def test_quantiles_go_by_weight():
-    assert weighted_quantiles(np.array([3.0, 1.0, np.nan]), np.array([1.0, 3.0, 9.0]), [0.5]) == pytest.approx([1.25])
+    assert weighted_quantiles(np.array([3.0, 1.0, np.nan]), np.array([1.0, 3.0, 9.0]), [0.5]) == pytest.approx([1.5])
     assert np.isnan(weighted_quantiles(np.array([np.nan]), np.array([1.0]), [0.5])[0])
