@@ -98,6 +98,7 @@ class Cell:
     costs: dict[str, np.ndarray]
     stated: list[tuple[float, float, float, float]] = field(default_factory=list)  # saving: point, lower, upper, came
     right: list[bool] = field(default_factory=list)
+    right_of_later: list[bool] = field(default_factory=list)  # where the best start was later than now
 
     def saved(self, rule: str) -> float:
         """Return the share of running now."""
@@ -178,9 +179,10 @@ class Series:
             saving = 1.0 - self.truth[length][origin, start] / self.truth[length][origin, 0]
             is_worth = point >= LEAST_SAVING and probability >= LEAST_PROBABILITY
             where_worth[origin] = start if is_worth else 0
+            cell.right.append(bool(saving > 0 if is_worth else saving < LEAST_SAVING))
             if start > 0:
                 cell.stated.append((point, lower, upper, saving))
-            cell.right.append(saving > 0 if is_worth else saving < LEAST_SAVING)
+                cell.right_of_later.append(cell.right[-1])
         if len(self.answers[length, slack]) == len(origins):
             starts["ours, where worth it"] = where_worth[origins]
         rows = np.arange(len(origins))
@@ -250,10 +252,11 @@ def tables(cells: list[Cell]) -> str:
                 f"{100 * np.mean(point):.2f}",
                 f"{100 * np.mean(came):.2f}",
                 f"{right:.1%}",
+                f"{np.mean([right for cell in mine for right in cell.right_of_later]):.1%}",
             ]
         )
     head = ["series", "cells", "kept: persistence", "ours, once", "ours, each hour", "in the 90% interval", "its width"]
-    second = markdown([*head, "stated saving, %", "came, %", "`is_worth_waiting` right"], rows)
+    second = markdown([*head, "stated saving, %", "came, %", "`is_worth_waiting` right", "of later starts"], rows)
     rows = []
     for length in LENGTHS_H:
         for slack in SLACKS_H:
