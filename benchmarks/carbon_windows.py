@@ -98,6 +98,7 @@ class Cell:
     costs: dict[str, np.ndarray]
     stated: list[tuple[float, float, float, float]] = field(default_factory=list)  # saving: point, lower, upper, came
     right: list[bool] = field(default_factory=list)
+    right_of_worth: list[bool] = field(default_factory=list)  # of these, where it was said to be worth it
     right_of_later: list[bool] = field(default_factory=list)  # where the best start was later than now
 
     def saved(self, rule: str) -> float:
@@ -180,6 +181,8 @@ class Series:
             is_worth = point >= LEAST_SAVING and probability >= LEAST_PROBABILITY
             where_worth[origin] = start if is_worth else 0
             cell.right.append(bool(saving > 0 if is_worth else saving < LEAST_SAVING))
+            if is_worth:
+                cell.right_of_worth.append(cell.right[-1])
             if start > 0:
                 cell.stated.append((point, lower, upper, saving))
                 cell.right_of_later.append(cell.right[-1])
@@ -252,11 +255,14 @@ def tables(cells: list[Cell]) -> str:
                 f"{100 * np.mean(point):.2f}",
                 f"{100 * np.mean(came):.2f}",
                 f"{right:.1%}",
+                f"{np.mean([right for cell in mine for right in cell.right_of_worth] or [np.nan]):.1%}",
                 f"{np.mean([right for cell in mine for right in cell.right_of_later]):.1%}",
             ]
         )
     head = ["series", "cells", "kept: persistence", "ours, once", "ours, each hour", "in the 90% interval", "its width"]
-    second = markdown([*head, "stated saving, %", "came, %", "`is_worth_waiting` right", "of later starts"], rows)
+    second = markdown(
+        [*head, "stated saving, %", "came, %", "`is_worth_waiting` right", "where true", "of later starts"], rows
+    )
     rows = []
     for length in LENGTHS_H:
         for slack in SLACKS_H:
