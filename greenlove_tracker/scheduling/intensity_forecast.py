@@ -281,7 +281,7 @@ class HorizonRegression:
         squares = [weighted[block].T @ x[block] for block in blocks]
         products = [weighted[block].T @ target[block] for block in blocks]
         square, product = sum(squares, ridge), sum(products, np.zeros((x.shape[1], target.shape[1])))
-        self._coefficients: Array = np.linalg.solve(square, product)
+        self._coefficients: Array = np.asarray(np.linalg.solve(square, product), np.float64)
         unusual = np.empty_like(target)
         for block, of_block, product_of_block in zip(blocks, squares, products, strict=True):
             unusual[block] = x[block] @ np.linalg.solve(square - of_block, product - product_of_block)
@@ -319,11 +319,13 @@ class PastFeatures:
         day = self._usual[origins[:, None] - 24 + np.arange(24)]
         if np.isnan(day).any():  # an hour of the day that was never known
             day = np.where(np.isnan(day), np.nanmean(day, axis=1, keepdims=True), day)
-        return day[:, np.arange(ahead) % 24]
+        of_horizons: Array = day[:, np.arange(ahead) % 24]
+        return of_horizons
 
     def actual(self, origins: Hours, ahead: int) -> Array:
         """Return what came from some origins; shape (n, ahead)."""
-        return self._values[origins[:, None] + np.arange(ahead)]
+        came: Array = self._values[origins[:, None] + np.arange(ahead)]
+        return came
 
     def targets(self, origins: Hours, ahead: int) -> Array:
         """Return what is fitted to: how what came differs from the usual."""

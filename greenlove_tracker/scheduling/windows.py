@@ -146,8 +146,8 @@ class RunLength:
         if not estimate.has_interval:
             return cls.of(h_from_s(estimate.point))
         shares = (np.arange(_DURATIONS) + 0.5) / _DURATIONS
-        hours = [max(h_from_s(estimate.quantile(float(share))), _LEAST_H) for share in shares]
-        return cls(np.array(hours), max(h_from_s(estimate.quantile(FITS)), _LEAST_H))
+        durations_h = [max(h_from_s(estimate.quantile(float(share))), _LEAST_H) for share in shares]
+        return cls(np.array(durations_h), max(h_from_s(estimate.quantile(FITS)), _LEAST_H))
 
     def expected_sum(self, means: WindowMeans, starts: Array) -> Array:
         """Return the intensity summed over the run from each start, expected over its durations."""
@@ -403,15 +403,14 @@ class _Search:
     ) -> StartAdvice:
         start_h = math.floor(self.now_h) + float(self.starts[best % len(self.starts)])
         intensity = intensity_now * (1.0 - saving.point)
-        emissions = [
-            None if self.energy_kwh is None else self.energy_kwh * g / GRAMS_PER_KG for g in (intensity, intensity_now)
-        ]
+        kg_per_g = None if self.energy_kwh is None else self.energy_kwh / GRAMS_PER_KG
         is_worth = saving.point >= self.least_saving and probability >= self.least_probability
         return StartAdvice(
             time_of(start_h),
             (start_h - self.now_h) * SECONDS_PER_HOUR,
             region,
-            *emissions,
+            None if kg_per_g is None else kg_per_g * intensity,
+            None if kg_per_g is None else kg_per_g * intensity_now,
             self._cost_usd(start_h),
             intensity,
             saving,
