@@ -29,6 +29,7 @@ from greenlove_tracker.grid.live.intensity import (
     within,
 )
 from greenlove_tracker.grid.live.places import GridPlace
+from greenlove_tracker.grid.place import alpha2
 from greenlove_tracker.tables.power import fuel_factors
 
 _HALF_HOUR, _HOUR, _DAY = timedelta(minutes=30), timedelta(hours=1), timedelta(days=1)
@@ -310,34 +311,36 @@ _CHARTS_FUELS = {
     "Wind offshore": "wind_offshore",
     **dict.fromkeys(("Fossil coal-derived gas", "Fossil oil shale", "Fossil peat", "Waste", "Others"), "other"),
 }
-# ISO 3166 alpha-3 to alpha-2, of the countries that its clients list.
-_CHARTS_COUNTRIES = {
-    "AUT": "at",
-    "BEL": "be",
-    "BGR": "bg",
-    "CHE": "ch",
-    "CZE": "cz",
-    "DEU": "de",
-    "DNK": "dk",
-    "EST": "ee",
-    "ESP": "es",
-    "FIN": "fi",
-    "FRA": "fr",
-    "GRC": "gr",
-    "HRV": "hr",
-    "HUN": "hu",
-    "ITA": "it",
-    "LTU": "lt",
-    "LVA": "lv",
-    "NLD": "nl",
-    "NOR": "no",
-    "POL": "pl",
-    "PRT": "pt",
-    "ROU": "ro",
-    "SWE": "se",
-    "SVN": "si",
-    "SVK": "sk",
-}
+# The countries that its clients list, by their ISO 3166 alpha-3 codes.
+_CHARTS_COUNTRIES = frozenset(
+    [
+        "AUT",
+        "BEL",
+        "BGR",
+        "CHE",
+        "CZE",
+        "DEU",
+        "DNK",
+        "EST",
+        "ESP",
+        "FIN",
+        "FRA",
+        "GRC",
+        "HRV",
+        "HUN",
+        "ITA",
+        "LTU",
+        "LVA",
+        "NLD",
+        "NOR",
+        "POL",
+        "PRT",
+        "ROU",
+        "SWE",
+        "SVN",
+        "SVK",
+    ]
+)
 
 
 class EnergyCharts(HttpProvider):
@@ -383,7 +386,7 @@ class EnergyCharts(HttpProvider):
         return within(self.name, [p for p in points if p.kind != PointKind.FORECAST], since, until)
 
     def _asked(self, place: GridPlace, start: datetime, end: datetime, max_age_s: float) -> list[IntensityPoint]:
-        zone = _CHARTS_COUNTRIES[place.iso3]
+        zone = alpha2(place.iso3).lower()
         is_own = self.scope == Scope.NOT_STATED
         answer = self.get(
             "co2eq" if is_own else "public_power",
