@@ -1,0 +1,117 @@
+"""Times and lengths of time as people write them: ``tomorrow 08:00``, ``monday 06:00``, ``+6h``, ``1h30m``.
+
+A time without a zone is local. Where the clocks go forward, a local time that does not exist is what the clock would
+have shown had it not been changed: 02:30 becomes 03:30. Where they go back, a local time is there twice: of a day, the
+first of the two is meant, so that no deadline is passed; of a bare ``02:30``, the next one from now, as always.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime, timedelta, tzinfo
+
+from greenlove_tracker.errors import UsageError
+from greenlove_tracker.units import SECONDS_PER_DAY, SECONDS_PER_HOUR
+
+_DAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
+_MOST_SPAN_S = 1e7 * SECONDS_PER_HOUR  # a thousand years
+SPAN_FORMS = "6h, 90m, 1h30m, 2d or 45s"
+WHEN_FORMS = '"08:00", "tomorrow 08:00", "monday 06:00", "+6h" or 2026-11-23T08:00'
+
+_NUMBER = r"\d{1,12}(?:\.\d{1,9})?"
+_SPAN = re.compile(
+    rf"(?:({_NUMBER})\s*d)?\s*(?:({_NUMBER})\s*h)?\s*(?:({_NUMBER})\s*m(?:in)?)?\s*(?:({_NUMBER})\s*s)?", re.ASCII
+)
+_SPAN_UNITS_S = (SECONDS_PER_DAY, SECONDS_PER_HOUR, 60.0, 1.0)
+_CLOCK = re.compile(r"(?:(?P<day>[a-z]+)\s+)?(?P<hour>\d{1,2}):(?P<minute>\d{2})", re.ASCII)
+
+
+def parse_span_s(text: str) -> float:
+    """Return the seconds of a length of time such as ``6h``, ``90m``, ``1h30m``, ``2d`` or ``45s``.
+
+    Raises:
+        UsageError: for anything else; a number without a unit is none.
+    """
+    found = _SPAN.fullmatch(text.strip().lower())
+    parts = found.groups() if found else ()
+    if not any(parts):
+        hint = " with its unit" if re.fullmatch(r"[\d.]+", text.strip()) else ""
+        raise UsageError(f"{text!r} is no length of time{hint}: give {SPAN_FORMS}")
+    span_s = sum(float(part) * unit_s for part, unit_s in zip(parts, _SPAN_UNITS_S, strict=True) if part)
+    if span_s > _MOST_SPAN_S:
+        raise UsageError(f"{text!r} is more than a thousand years, which cannot be meant: give {SPAN_FORMS}")
+    return span_s
+
+
+def parse_when(text: str, now: datetime, zone: tzinfo | None = None) -> datetime:
+    """Return the time in UTC that a text names; one without a zone is local.
+
+    ``08:00`` is the next one after ``now``, ``monday 06:00`` likewise; ``today 08:00`` may have passed. ``+6h`` is
+    six hours after ``now``, whatever the clocks do in them.
+
+    Args:
+        text: the time.
+        now: aware.
+        zone: of local times; default: the machine's.
+
+    Raises:
+        UsageError: where it is no time, or ``now`` has no zone.
+    """
+    if now.utcoffset() is None:
+        raise UsageError(f"now must be a time with its zone, such as datetime.now(UTC), not {now!r}")
+    words = text.strip().lower()
+    if words == "now":
+        return now.astimezone(UTC)
+    if words.startswith("+"):
+        return now.astimezone(UTC) + timedelta(seconds=parse_span_s(words[1:]))
+    if clock := _CLOCK.fullmatch(words):
+        return _by_clock(text, clock, now, zone)
+    try:
+        when = datetime.fromisoformat(text.strip())
+    except ValueError:
+        raise _no_time(text) from None
+    if not re.search(r"[T ]\d", text.strip(), re.IGNORECASE):  # a day alone: its beginning or its end?
+        raise UsageError(f"{text!r} names no hour: give {text.strip()}T08:00")
+    try:
+        return _local_to_utc(when, zone) if when.tzinfo is None else when.astimezone(UTC)
+    except (OverflowError, ValueError, OSError):  # of the years 1 and 9999
+        raise _no_time(text) from None
+
+
+def _by_clock(text: str, clock: re.Match[str], now: datetime, zone: tzinfo | None) -> datetime:
+    """Return the time that an hour of a day names, the day being a word or left out."""
+    hour, minute, day = int(clock["hour"]), int(clock["minute"]), clock["day"]
+    if hour > 23 or minute > 59:
+        raise UsageError(f"{text!r} is no time of day: 00:00 to 23:59")
+    today = now.astimezone(zone).replace(tzinfo=None, hour=hour, minute=minute, second=0, microsecond=0, fold=0)
+    if day is None:
+        return _next_of((today, today + timedelta(days=1)), now, zone)
+    if day in ("today", "tomorrow"):
+        return _local_to_utc(today + timedelta(days=day == "tomorrow"), zone)
+    weekdays = [n for n, name in enumerate(_DAYS) if day in (name, name[:3])]
+    if not weekdays:
+        raise _no_time(text)
+    until = timedelta(days=(weekdays[0] - today.weekday()) % 7)
+    return _next_of((today + until, today + until + timedelta(days=7)), now, zone)
+
+
+def _next_of(candidates: tuple[datetime, datetime], now: datetime, zone: tzinfo | None) -> datetime:
+    """Return the first local time after ``now``, a time that is there twice being two."""
+    both = [_local_to_utc(when.replace(fold=fold), zone) for when in candidates for fold in (0, 1)]
+    return next(when for when in sorted(both) if when > now)
+
+
+def _local_to_utc(when: datetime, zone: tzinfo | None) -> datetime:
+    """Return a local time in UTC: its ``fold`` (PEP 495) says which, where it is there twice.
+
+    In a gap the two of ``fold`` are as of before and after the change, but the C library and ``zoneinfo`` disagree
+    which is which; the later one is what the clock would have shown had it not been changed.
+    """
+    local = [when.replace(fold=fold, tzinfo=zone) for fold in (0, 1)]
+    both = [moment.astimezone(UTC) for moment in local]
+    exists = any(moment.astimezone(zone).replace(tzinfo=None, fold=0) == when.replace(fold=0) for moment in both)
+    return both[when.fold] if exists else max(both)
+
+
+def _no_time(text: str) -> UsageError:
+    return UsageError(f"{text!r} is no time: give {WHEN_FORMS}")
