@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from greenlove_tracker.projection.project import project
     from greenlove_tracker.projection.types import Projection, ProjectionOptions
     from greenlove_tracker.report.build import write_html, write_pdf
-    from greenlove_tracker.scheduling.windows import StartAdvice, best_start
+    from greenlove_tracker.scheduling.advice import StartAdvice
+    from greenlove_tracker.scheduling.windows import best_start
     from greenlove_tracker.tracker import Tracker
     from greenlove_tracker.tracker.track import track
 
@@ -38,7 +39,7 @@ _HOMES = {
     "Phase": "greenlove_tracker.phases",
     "Projection": "greenlove_tracker.projection.types",
     "ProjectionOptions": "greenlove_tracker.projection.types",
-    "StartAdvice": "greenlove_tracker.scheduling.windows",
+    "StartAdvice": "greenlove_tracker.scheduling.advice",
     "Tracker": "greenlove_tracker.tracker",
     "TrainingPlan": "greenlove_tracker.forecasting",
     "Trial": "greenlove_tracker.forecasting",

@@ -14,12 +14,10 @@ NumPy alone is loaded, and an answer takes some hundredths of a second.
 
 from __future__ import annotations
 
-import csv
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
@@ -83,30 +81,6 @@ class HourlyIntensity:
         series = _hourly_means(hours - first, values, n)
         return cls(first, series, _hourly_means(issued_hours - first, issued_values, n) if issued_hours.size else None)
 
-    @classmethod
-    def read(cls, path: str | Path) -> HourlyIntensity:
-        """Return what a CSV file holds: ``utc,gco2e_per_kwh``, and ``forecast_gco2e_per_kwh`` as issued, if there.
-
-        An empty cell is not known. Times without a time zone are UTC.
-
-        Raises:
-            UsageError: where the file cannot be read, with the line.
-        """
-        points, issued = [], []
-        try:
-            with Path(path).open(newline="", encoding="utf-8-sig") as file:
-                rows = csv.DictReader(file)
-                if not {"utc", "gco2e_per_kwh"} <= set(rows.fieldnames or ()):
-                    raise UsageError(f"{path}: the columns utc and gco2e_per_kwh are needed")
-                for row in rows:
-                    when = _utc(row["utc"], path, rows.line_num)
-                    points.append((when, _number(row["gco2e_per_kwh"], path, rows.line_num)))
-                    if row.get("forecast_gco2e_per_kwh"):
-                        issued.append((when, _number(row["forecast_gco2e_per_kwh"], path, rows.line_num)))
-        except (OSError, UnicodeDecodeError, csv.Error) as error:
-            raise UsageError(f"{path} cannot be read: {error}") from error
-        return cls.of(points, issued)
-
     def before(self, hour: int) -> HourlyIntensity:
         """Return the year and a month before an hour, without what was measured from then on."""
         until = max(0, hour - self.first_hour)
@@ -128,26 +102,6 @@ def _hourly_means(index: Hours, values: Array, n: int) -> Array:
     counts = np.bincount(index[known], minlength=n)
     sums = np.bincount(index[known], values[known], minlength=n)
     return np.where(counts > 0, sums / np.maximum(counts, 1), np.nan)
-
-
-def _utc(text: str, path: str | Path, line: int) -> datetime:
-    try:
-        when = datetime.fromisoformat(text.strip())
-    except (ValueError, AttributeError):
-        raise UsageError(f"{path}, line {line}: {text!r} is not a time such as 2026-11-22T13:00Z") from None
-    return when.replace(tzinfo=UTC) if when.tzinfo is None else when
-
-
-def _number(text: str | None, path: str | Path, line: int) -> float | None:
-    if not (text or "").strip():
-        return None
-    try:
-        value = float(text or "")
-    except ValueError:
-        value = math.nan
-    if not (math.isfinite(value) and value >= 0):
-        raise UsageError(f"{path}, line {line}: {text!r} is not a carbon intensity in gCO2e/kWh")
-    return value
 
 
 def hours_since_epoch(when: datetime) -> float:

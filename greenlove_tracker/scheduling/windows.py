@@ -13,17 +13,16 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from pathlib import Path
-from typing import Literal
+from typing import Any, Literal, Protocol
 
 import numpy as np
 
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.forecasting import FITS, PROJECTION_LEVEL, Estimate, Forecast
+from greenlove_tracker.scheduling.advice import IntensityHour, RegionAdvice, StartAdvice
 from greenlove_tracker.scheduling.intensity_forecast import (
     MOST_AHEAD_H,
     Array,
-    HourlyIntensity,
     Hours,
     IntensityForecast,
     WindowMeans,
@@ -31,6 +30,13 @@ from greenlove_tracker.scheduling.intensity_forecast import (
     hours_since_epoch,
     time_of,
     weighted_quantiles,
+)
+from greenlove_tracker.scheduling.intensity_series import (
+    IntensityBasis,
+    IntensitySource,
+    RegionSeries,
+    region_series,
+    scopes_differ,
 )
 from greenlove_tracker.units import GRAMS_PER_KG, SECONDS_PER_HOUR, h_from_s
 
@@ -41,41 +47,19 @@ _DURATIONS = 5  # equally probable ones that stand for the distribution of a run
 _NEAR_PROMISE = 0.5  # standard deviations of the past promises: those as far from today's count 60% (Gaussian kernel)
 _LEAST_CHOICES = 40  # of the past that waited; with fewer, each is made to wait as long as today's
 
-IntensitySource = HourlyIntensity | str | Path
-Price = float | Callable[[datetime], float]
+_PRICES_AN_HOUR = 4  # tariffs change at quarters of an hour, and some time zones are half an hour off
+_MOST_SHOWN_H = 14 * 24  # of the hours until a deadline
 
 
-@dataclass(frozen=True, slots=True)
-class StartAdvice:
-    """When and where to start, and what that saves.
+class HourlyPrice(Protocol):
+    """A price of electricity that changes with the hour, such as a ``Tariff``."""
 
-    Attributes:
-        start_utc: that is expected to emit, or cost, least; of these the earliest.
-        wait_s: until then.
-        region: the place; None where none was named.
-        emissions_kgco2e: expected when started then; None where the energy is not known.
-        emissions_now_kgco2e: expected when started now, in the first region.
-        cost_usd: of the electricity when started then; None where the energy or the price is not known.
-        intensity_gco2e_per_kwh: mean over the run, expected; None where it cannot be forecast.
-        saving: share of running now that is saved, of CO2e or of the cost; None where it cannot be forecast.
-        is_worth_waiting: the expected saving is large enough, and any saving probable enough; else start now.
-        reason: of that, in a sentence.
-        probability_of_saving: of any saving at all; None where it cannot be forecast.
-        saving_if_interruptible: of a run that pauses whenever that is better, within the same deadline.
-    """
+    def usd_per_kwh(self, when_utc: datetime) -> float:
+        """Return the price in force at an aware time."""
+        ...
 
-    start_utc: datetime
-    wait_s: float
-    region: str | None
-    emissions_kgco2e: float | None
-    emissions_now_kgco2e: float | None
-    cost_usd: float | None
-    intensity_gco2e_per_kwh: float | None
-    saving: Estimate | None
-    is_worth_waiting: bool
-    reason: str
-    probability_of_saving: float | None = None
-    saving_if_interruptible: Estimate | None = None
+
+Price = float | Callable[[datetime], float] | HourlyPrice
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,6 +150,7 @@ def past_choices(
     length: RunLength,
     starts: Array,
     chosen: int | None = None,
+    here: tuple[WindowMeans, WindowMeans] | None = None,
 ) -> PastChoices:
     """Make the choice of a start with forecasts of the past.
 
@@ -177,17 +162,20 @@ def past_choices(
         starts: in hours from the forecast's first, the first of them now.
         chosen: the choice of today, among the starts of all regions; None to leave it open. It is made for all days
             where too few of them waited.
+        here: forecasts of the place where the run would start now, and what came there; default: the first region.
     """
     promises = np.concatenate([length.expected_sum(means, starts) for means in expected], axis=1)
     best = promises.argmin(axis=1)
-    waited = best > 0
+    waited = best > 0 if here is None else np.ones(len(best), bool)
+    here_expected, here_actual = here or (expected[0], actual[0])
     if chosen and waited.sum() < _LEAST_CHOICES:
         best, waited = np.full(len(best), chosen), np.ones(len(best), bool)
     rows = np.arange(len(best))
-    promised = 1.0 - promises[rows, best] / np.maximum(promises[:, 0], 1e-9)
+    promised_now = length.expected_sum(here_expected, starts[:1])[:, 0]
+    promised = 1.0 - promises[rows, best] / np.maximum(promised_now, 1e-9)
     region, start = best // len(starts), starts[best % len(starts)]
     then = np.stack([length.sums(means, start) for means in actual])[region, rows]
-    now = length.sums(actual[0], np.full(len(rows), starts[0]))
+    now = length.sums(here_actual, np.full(len(rows), starts[0]))
     saved = 1.0 - then / np.maximum(now, 1e-9)
     return PastChoices(promised[waited], saved[waited], weights[waited])
 
@@ -215,16 +203,23 @@ def best_start(
 ) -> StartAdvice:
     """Return the start before a deadline that is expected to emit, or cost, least, and what it saves.
 
+    No network is asked but by a service that is named, such as ``live``. A region of which no hour is known is left
+    out, and named in ``alternatives``; where none is left, the advice is to start now, with the reason.
+
     Args:
         duration: a ``Forecast``, an ``Estimate`` in s, or hours. The run is to end by the deadline with 95%.
-        intensity: hourly carbon intensity, or a CSV file (``utc,gco2e_per_kwh``); of several regions, by their names.
-            Only what lies before ``now`` counts as known.
+        intensity: a source of carbon intensity: a service (``live``, ``eia``, ``neso``, …), a provider or what
+            ``open_intensity`` gave, a CSV file (``utc,gco2e_per_kwh``), or hours; ``mock`` is invented. Of several
+            regions one that knows all of them, or one each, by their names. Only what lies before ``now`` counts as
+            known, and what was expected for later.
         deadline: aware; the run ends by then.
         now: aware; default: the present.
         energy_kwh: of the run; default: that of the forecast.
-        regions: names among those of ``intensity``, the first being where the run would start now; default: all.
+        regions: places such as ``DE`` or ``US-CA``, or names among those of ``intensity``, the first being where the
+            run would start now; default: all that ``intensity`` names.
         by: what is to be least: ``co2e`` or ``cost``.
-        price_usd_per_kwh: of electricity, by the hour where it is a function of a time in UTC.
+        price_usd_per_kwh: of electricity, by the hour where it is a ``Tariff`` or a function of a time in UTC; the
+            same in all regions.
         least_saving: expected share from which waiting is worth it.
         least_probability: of any saving, likewise.
 
@@ -235,69 +230,100 @@ def best_start(
     now = now or datetime.now(UTC)
     if by not in ("co2e", "cost"):
         raise UsageError(f'by is "co2e" or "cost", not {by!r}')
+    for name, share in (("least_saving", least_saving), ("least_probability", least_probability)):
+        if not 0 <= share <= 1:
+            raise UsageError(f"{{argument}} is a share from 0 to 1, not {share!r}", argument=name)
     if energy_kwh is None and isinstance(duration, Forecast) and duration.energy_kwh is not None:
         energy_kwh = duration.energy_kwh.point
     if energy_kwh is not None and not (math.isfinite(energy_kwh) and energy_kwh >= 0):
         raise UsageError(f"energy_kwh must be a number of kWh, not {energy_kwh!r}")
-    now_h = hours_since_epoch(now)
-    latest_h = hours_since_epoch(deadline) - length.reserved_h
-    starts = possible_starts(now_h, min(latest_h, now_h + MOST_AHEAD_H - 1))
-    search = _Search(length, starts, now_h, energy_kwh, price_usd_per_kwh, least_saving, least_probability)
-    try:
-        forecasts = _forecasts(intensity, regions, now, starts, length)
-    except _NoForecastError as error:
-        return search.without_forecast(str(error), next(iter(_by_region(intensity, regions))))
-    if by == "cost":
-        return search.cheapest(forecasts)
-    return search.greenest(forecasts)
+    now_h, deadline_h = hours_since_epoch(now), hours_since_epoch(deadline)
+    starts = possible_starts(now_h, min(deadline_h - length.reserved_h, now_h + MOST_AHEAD_H - 1))
+    price = _price_by_hour(price_usd_per_kwh)
+    search = _Search(length, starts, now_h, deadline_h, energy_kwh, price, least_saving, least_probability)
+    if by == "cost" and not callable(price):
+        raise UsageError('by="cost" needs the price of electricity by the hour: price_usd_per_kwh')
+    until_h = max(deadline_h - math.floor(now_h), float(starts[-1]) + float(length.hours.max()))
+    ahead = max(1, math.ceil(min(until_h, MOST_AHEAD_H)))
+    series = region_series(intensity, regions, now, ahead)
+    known = _Known.of(series, now, ahead)
+    advice = search.cheapest(known) if by == "cost" else search.greenest(known)
+    hours = search.hours(known.forecasts[advice.region]) if advice.region in known.forecasts else ()
+    differ = scopes_differ(s for s in series if s.basis.region in known.forecasts)
+    left_out = [basis.region for basis in known.bases if basis.problem]
+    notes = [differ] if differ else []
+    if known.forecasts and series[0].basis.region in left_out:
+        notes.append(f"{left_out[0]} is left out: now means {next(iter(known.forecasts))}")
+    return replace(
+        advice,
+        by=by,
+        now_utc=now.astimezone(UTC),
+        deadline_utc=deadline.astimezone(UTC),
+        duration_s=float(length.hours.mean()) * SECONDS_PER_HOUR,
+        energy_kwh=energy_kwh,
+        hours=hours,
+        alternatives=search.alternatives(known) if len(series) > 1 else (),
+        sources=known.bases,
+        notes=tuple(notes),
+    )
 
 
-class _NoForecastError(Exception):
-    """A series is too short to be forecast."""
+def _price_by_hour(price: Price | None) -> float | Callable[[datetime], float] | None:
+    """Return a price as a number or a function of the time."""
+    if price is None or callable(price):
+        return price
+    if not isinstance(price, int | float):
+        if callable(by_hour := getattr(price, "usd_per_kwh", None)):
+            return by_hour  # type: ignore[no-any-return]
+    elif not isinstance(price, bool) and math.isfinite(price) and price >= 0:
+        return float(price)
+    raise UsageError(f"price_usd_per_kwh is a number of USD, a tariff or a function of a time, not {price!r}")
 
 
-def _by_region(
-    intensity: IntensitySource | Mapping[str, IntensitySource], regions: Sequence[str] | None
-) -> dict[str | None, IntensitySource]:
-    if isinstance(intensity, Mapping):
-        names = list(regions) if regions else list(intensity)
-        missing = [name for name in names if name not in intensity]
-        if missing or not names:
-            raise UsageError(
-                f"no carbon intensity for {', '.join(missing) or 'any region'}: it is there for {', '.join(intensity)}"
-            )
-        return {name: intensity[name] for name in names}
-    if regions and len(regions) > 1:
-        raise UsageError("several regions need a carbon intensity each: give a mapping of their names")
-    return {regions[0] if regions else None: intensity}
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """The regions whose hours are forecast, those of the past at the same hours; and what is known of each.
 
-
-def _forecasts(
-    intensity: IntensitySource | Mapping[str, IntensitySource],
-    regions: Sequence[str] | None,
-    now: datetime,
-    starts: Array,
-    length: RunLength,
-) -> dict[str | None, IntensityForecast]:
-    """Return the forecast of each region, those of the past made at the same hours.
-
-    Raises:
-        _NoForecastError: where one cannot be made.
+    Attributes:
+        forecasts: by region, in the order given.
+        bases: of all regions; a region that is left out says why.
     """
-    ahead = math.ceil(float(starts[-1]) + float(length.hours.max()))
-    found = {}
-    for region, source in _by_region(intensity, regions).items():
-        series = source if isinstance(source, HourlyIntensity) else HourlyIntensity.read(source)
-        try:
-            found[region] = forecast_intensity(series, now, ahead)
-        except UsageError as error:
-            raise _NoForecastError(f"{region}: {error}" if region else str(error)) from error
-    if len(found) > 1:
-        common = _common_hours([forecast.past_hours for forecast in found.values()])
-        if len(common) < _LEAST_CHOICES:
-            raise _NoForecastError("the regions' histories have too few hours in common")
-        found = {region: _at_hours(forecast, common) for region, forecast in found.items()}
-    return found
+
+    forecasts: dict[str | None, IntensityForecast]
+    bases: tuple[IntensityBasis, ...]
+
+    @classmethod
+    def of(cls, series: Sequence[RegionSeries], now: datetime, ahead: int) -> _Known:
+        found: dict[str | None, IntensityForecast] = {}
+        bases = []
+        for one in series:
+            basis = one.basis
+            if one.hourly is not None:
+                try:
+                    forecast = forecast_intensity(one.hourly, now, ahead)
+                except UsageError as error:
+                    basis = replace(basis, problem="; ".join([*basis.failures, str(error)]))
+                else:
+                    found[basis.region] = forecast
+                    basis = replace(basis, forecast=forecast.basis)
+            bases.append(basis)
+        if len(found) > 1:
+            common = _common_hours([forecast.past_hours for forecast in found.values()])
+            if len(common) < _LEAST_CHOICES:
+                here, *others = found
+                why = f"its history has too few hours in common with that of {here}"
+                bases = [replace(b, problem=why, forecast="") if b.region in others else b for b in bases]
+                found = {here: found[here]}
+            else:
+                found = {region: _at_hours(forecast, common) for region, forecast in found.items()}
+        return cls(found, tuple(bases))
+
+    @property
+    def problem(self) -> str:
+        """Why nothing is forecast, of each region."""
+        texts = [f"{b.region}: {b.problem}" if len(self.bases) > 1 else b.problem for b in self.bases]
+        alike = {b.problem for b in self.bases}
+        return alike.pop() if len(alike) == 1 else "; ".join(texts)
 
 
 def _common_hours(hours: Sequence[Hours]) -> Hours:
@@ -309,14 +335,12 @@ def _common_hours(hours: Sequence[Hours]) -> Hours:
 
 def _at_hours(forecast: IntensityForecast, hours: Hours) -> IntensityForecast:
     rows = np.searchsorted(forecast.past_hours, hours)
-    return IntensityForecast(
-        forecast.first_hour,
-        forecast.expected,
-        hours,
-        forecast.past_expected[rows],
-        forecast.past_actual[rows],
-        forecast.weights[rows],
-        forecast.basis,
+    return replace(
+        forecast,
+        past_hours=hours,
+        past_expected=forecast.past_expected[rows],
+        past_actual=forecast.past_actual[rows],
+        weights=forecast.weights[rows],
     )
 
 
@@ -327,26 +351,35 @@ class _Search:
     length: RunLength
     starts: Array
     now_h: float
+    deadline_h: float
     energy_kwh: float | None
-    price: Price | None
+    price: float | Callable[[datetime], float] | None
     least_saving: float
     least_probability: float
 
-    def greenest(self, forecasts: dict[str | None, IntensityForecast]) -> StartAdvice:
+    def greenest(self, known: _Known) -> StartAdvice:
         """Return the start that is expected to emit least."""
-        names, found = list(forecasts), list(forecasts.values())
-        sums = [self.length.expected_sum(WindowMeans(f.expected[None, :]), self.starts)[0] for f in found]
-        promises = np.concatenate(sums)
+        if not known.forecasts:
+            return self._without_forecast(known)
+        names, found = list(known.forecasts), list(known.forecasts.values())
+        promises = np.concatenate([self._expected(forecast) for forecast in found])
         best = int(promises.argmin())
         promised = 1.0 - promises[best] / max(float(promises[0]), 1e-9)
         means = [WindowMeans(f.past_expected) for f in found], [WindowMeans(f.past_actual) for f in found]
         past = past_choices(*means, found[0].weights, self.length, self.starts, best)
         saving, probability = past.saving(promised)
-        intensity_now = float(promises[0] / self.length.hours.mean())
-        advice = self._advice(names[best // len(self.starts)], best, saving, probability, intensity_now, "CO2e")
+        now = float(promises[0] / self.length.hours.mean())
+        there, start = divmod(best, len(self.starts))
         return replace(
-            advice, saving_if_interruptible=self._saving_with_pauses(found[best // len(self.starts)], found[0])
+            self._advice(names[there], start, saving, probability, "CO2e", is_here=there == 0),
+            **self._emitted(now * (1.0 - saving.point), now),
+            saving_if_interruptible=self._saving_with_pauses(found[there], found[0]),
         )
+
+    def _expected(self, forecast: IntensityForecast) -> Array:
+        """Return the intensity summed over the run, expected, from each start."""
+        sums: Array = self.length.expected_sum(WindowMeans(forecast.expected[None, :]), self.starts)[0]
+        return sums
 
     def _saving_with_pauses(self, there: IntensityForecast, here: IntensityForecast) -> Estimate | None:
         """Return what a run saves that computes in the best hours before the deadline alone; None where all are needed.
@@ -373,51 +406,138 @@ class _Search:
         promised = 1.0 - np.take_along_axis(expected, best, 1).mean(axis=1) / np.maximum(now, 1e-9)
         return promised, np.take_along_axis(came, best, 1).mean(axis=1)
 
-    def cheapest(self, forecasts: dict[str | None, IntensityForecast]) -> StartAdvice:
-        """Return the start whose electricity costs least; of equal ones that which emits least."""
-        if not callable(self.price):
-            raise UsageError('by="cost" needs the price of electricity by the hour: price_usd_per_kwh')
-        name, forecast = next(iter(forecasts.items()))
-        ahead = len(forecast.expected)
-        first = math.floor(self.now_h)
-        prices = np.array([[float(self.price(time_of(first + hour))) for hour in range(ahead)]])
-        costs = WindowMeans(prices)
-        by_cost = self.length.expected_sum(costs, self.starts)[0]
-        by_co2e = self.length.expected_sum(WindowMeans(forecast.expected[None, :]), self.starts)[0]
-        best = int(np.lexsort((by_co2e, np.round(by_cost, 9)))[0])
-        then = self.length.sums(costs, self.starts[[best]])[0]
-        shares = 1.0 - then / np.maximum(self.length.sums(costs, self.starts[[0]])[0], 1e-12)
-        point = 1.0 - float(by_cost[best] / max(float(by_cost[0]), 1e-12))
-        saving = Estimate(point, min(point, *shares), max(point, *shares), PROJECTION_LEVEL, "share")
-        mean_now = float(by_co2e[best] / self.length.hours.mean()) / max(1e-9, 1.0 - point)
-        return self._advice(name, best, saving, float((shares > 0).mean()), mean_now, "cost")
-
-    def without_forecast(self, why: str, region: str | None) -> StartAdvice:
-        """Return the advice to start now, since nothing is known of later."""
-        return StartAdvice(
-            time_of(self.now_h), 0.0, region, None, None, None, None, None, False, f"Not worth waiting: {why}."
+    def cheapest(self, known: _Known) -> StartAdvice:
+        """Return the start whose electricity costs least; of equal ones that which emits least, as far as is known."""
+        names: list[str | None] = list(known.forecasts) or [known.bases[0].region]
+        sums = [self._expected(forecast) for forecast in known.forecasts.values()]
+        costs = self._prices(math.floor(self.now_h), float(self.starts[-1]) + float(self.length.hours.max()))
+        by_cost = np.tile(self.length.expected_sum(costs, self.starts)[0], len(names))
+        order = (
+            (np.arange(len(by_cost)), np.concatenate(sums), np.round(by_cost, 9)) if sums else (np.round(by_cost, 9),)
         )
+        there, start = divmod(int(np.lexsort(order)[0]), len(self.starts))
+        then = self.length.sums(costs, self.starts[[start]])[0]
+        shares = 1.0 - then / np.maximum(self.length.sums(costs, self.starts[[0]])[0], 1e-12)
+        point = 1.0 - float(by_cost[start] / max(float(by_cost[0]), 1e-12))
+        saving = Estimate(point, min(point, *shares), max(point, *shares), PROJECTION_LEVEL, "share")
+        advice = self._advice(names[there], start, saving, float((shares > 0).mean()), "cost", is_here=there == 0)
+        if not sums:
+            yearly = known.bases[0].yearly_gco2e_per_kwh
+            return replace(advice, **self._emitted(yearly, yearly))
+        mean_h = self.length.hours.mean()
+        return replace(advice, **self._emitted(float(sums[there][start] / mean_h), float(sums[0][0] / mean_h)))
+
+    def alternatives(self, known: _Known) -> tuple[RegionAdvice, ...]:
+        """Return the greenest start in each region, and why others are left out."""
+        here = next(iter(known.forecasts.values()), None)
+        found = []
+        for basis in known.bases:
+            forecast = known.forecasts.get(basis.region)
+            if forecast is None or here is None:
+                yearly = basis.yearly_gco2e_per_kwh
+                mass = self._kg(yearly)
+                found.append(RegionAdvice(basis.region, None, yearly, mass, problem=basis.problem))
+                continue
+            now = float(self._expected(here)[0])
+            sums = self._expected(forecast)
+            start = int(sums.argmin())
+            means = WindowMeans(forecast.past_expected), WindowMeans(forecast.past_actual)
+            of_here = None if forecast is here else (WindowMeans(here.past_expected), WindowMeans(here.past_actual))
+            past = past_choices([means[0]], [means[1]], here.weights, self.length, self.starts, start, of_here)
+            saving, _ = past.saving(1.0 - float(sums[start]) / max(now, 1e-9))
+            intensity = now / float(self.length.hours.mean()) * (1.0 - saving.point)
+            start_h = math.floor(self.now_h) + float(self.starts[start])
+            found.append(
+                RegionAdvice(
+                    basis.region,
+                    time_of(start_h),
+                    intensity,
+                    self._kg(intensity),
+                    self._cost_usd(start_h),
+                    saving,
+                    self.hours(forecast),
+                )
+            )
+        return tuple(found)
+
+    def hours(self, forecast: IntensityForecast) -> tuple[IntensityHour, ...]:
+        """Return each hour from now to the deadline; beyond the forecast it is not known."""
+        errors = forecast.past_actual - forecast.past_expected
+        tails = (1 - PROJECTION_LEVEL) / 2, (1 + PROJECTION_LEVEL) / 2
+        n_hours = min(_MOST_SHOWN_H, max(1, math.ceil(self.deadline_h - forecast.first_hour)))
+        found = []
+        for hour in range(n_hours):
+            utc = time_of(forecast.first_hour + hour)
+            if hour >= len(forecast.expected):
+                found.append(IntensityHour(utc, None, None, None))
+                continue
+            point = float(forecast.expected[hour])
+            lower, upper = weighted_quantiles(errors[:, hour], forecast.weights, tails)
+            found.append(IntensityHour(utc, point, max(0.0, point + min(0.0, lower)), point + max(0.0, upper)))
+        return tuple(found)
+
+    def _without_forecast(self, known: _Known) -> StartAdvice:
+        """Return the advice to start now, since nothing is known of later."""
+        here = known.bases[0]
+        advice = self._advice(here.region, 0, None, None, "CO2e", is_here=True)
+        reason = f"Start now: {known.problem}."
+        return replace(advice, reason=reason, **self._emitted(here.yearly_gco2e_per_kwh, here.yearly_gco2e_per_kwh))
+
+    def _kg(self, intensity: float | None) -> float | None:
+        return None if self.energy_kwh is None or intensity is None else self.energy_kwh * intensity / GRAMS_PER_KG
+
+    def _emitted(self, then: float | None, now: float | None) -> dict[str, Any]:
+        """Return the fields of an advice that tell mean intensities, and what they come to."""
+        return {
+            "intensity_gco2e_per_kwh": then,
+            "intensity_now_gco2e_per_kwh": now,
+            "emissions_kgco2e": self._kg(then),
+            "emissions_now_kgco2e": self._kg(now),
+        }
 
     def _advice(
-        self, region: str | None, best: int, saving: Estimate, probability: float, intensity_now: float, what: str
+        self,
+        region: str | None,
+        start: int,
+        saving: Estimate | None,
+        probability: float | None,
+        what: str,
+        *,
+        is_here: bool,
     ) -> StartAdvice:
-        start_h = math.floor(self.now_h) + float(self.starts[best % len(self.starts)])
-        intensity = intensity_now * (1.0 - saving.point)
-        kg_per_g = None if self.energy_kwh is None else self.energy_kwh / GRAMS_PER_KG
-        is_worth = saving.point >= self.least_saving and probability >= self.least_probability
+        """Return an advice without its emissions."""
+        start_h = math.floor(self.now_h) + float(self.starts[start])
+        is_worth = (
+            saving is not None
+            and probability is not None
+            and saving.point >= self.least_saving
+            and probability >= self.least_probability
+        )
+        reason = ""
+        if saving is not None and probability is not None:
+            reason = self._reason(start, saving, probability, is_worth, what, is_here=is_here)
         return StartAdvice(
             time_of(start_h),
             (start_h - self.now_h) * SECONDS_PER_HOUR,
             region,
-            None if kg_per_g is None else kg_per_g * intensity,
-            None if kg_per_g is None else kg_per_g * intensity_now,
+            None,
+            None,
             self._cost_usd(start_h),
-            intensity,
+            None,
             saving,
             is_worth,
-            self._reason(best, saving, probability, is_worth, what),
+            reason,
             probability,
+            cost_now_usd=self._cost_usd(self.now_h),
         )
+
+    def _prices(self, first_hour: int, ahead_h: float) -> WindowMeans:
+        """Return the mean price of each hour from one on."""
+        if not callable(self.price):
+            raise TypeError("no price by the hour")
+        step = 1 / _PRICES_AN_HOUR
+        parts = [float(self.price(time_of(first_hour + i * step))) for i in range(math.ceil(ahead_h) * _PRICES_AN_HOUR)]
+        return WindowMeans(np.array(parts).reshape(1, -1, _PRICES_AN_HOUR).mean(axis=2))
 
     def _cost_usd(self, start_h: float) -> float | None:
         """Return what the electricity costs from a start, expected over the durations of the run."""
@@ -425,25 +545,36 @@ class _Search:
             return None
         if not callable(self.price):
             return self.energy_kwh * self.price
-        first, ahead = math.floor(start_h), math.ceil(start_h % 1 + float(self.length.hours.max()))
-        prices = np.array([[float(self.price(time_of(first + hour))) for hour in range(ahead)]])
-        paid = self.length.expected_sum(WindowMeans(prices), np.array([start_h - first]))[0, 0]
+        first = math.floor(start_h)
+        prices = self._prices(first, start_h - first + float(self.length.hours.max()))
+        paid = self.length.expected_sum(prices, np.array([start_h - first]))[0, 0]
         return float(self.energy_kwh * paid / self.length.hours.mean())
 
-    def _reason(self, best: int, saving: Estimate, probability: float, is_worth: bool, what: str) -> str:
+    def _reason(
+        self, start: int, saving: Estimate, probability: float, is_worth: bool, what: str, *, is_here: bool
+    ) -> str:
         """Return why waiting is worth it, or not."""
-        if len(self.starts) == 1:
-            return "Not worth waiting: before the deadline there is time for no later start."
-        if best == 0:
-            return f"Not worth waiting: no later start is expected to save {what}."
-        wait = float(self.starts[best % len(self.starts)] - self.starts[0])
+        wait = float(self.starts[start] - self.starts[0])
         waiting = f"waiting {wait:.0f} h" if wait >= 1 else "starting elsewhere"
         span = f"{saving.point:.0%} of the {what} expected ({saving.lower:.0%} to {saving.upper:.0%})"
         if is_worth:
-            return f"Worth waiting: {waiting} saves {span}, and saves anything with a probability of {probability:.0%}."
+            sure = f"saves anything with a probability of {probability:.0%}"
+            return f"Worth {'waiting' if wait else 'it'}: {waiting} saves {span}, and {sure}."
+        if start == 0 and is_here:
+            return f"Not worth waiting here: {self._why_now(what)}."
         if saving.point < self.least_saving:
-            return f"Not worth waiting: {waiting} saves {span}, less than {self.least_saving:.0%}."
+            return f"Not worth waiting here: {waiting} saves {span}, less than {self.least_saving:.0%}."
         return (
-            f"Not worth waiting: {waiting} saves {span}, but anything at all only with a probability of "
+            f"Not worth waiting here: {waiting} saves {span}, but anything at all only with a probability of "
             f"{probability:.0%}, less than {self.least_probability:.0%}."
         )
+
+    def _why_now(self, what: str) -> str:
+        """Return why no later start is better."""
+        if len(self.starts) > 1:
+            return f"no later start is expected to save {what}"
+        if self.deadline_h <= self.now_h:
+            return "the deadline has passed"
+        if self.deadline_h - self.length.reserved_h < self.now_h:
+            return f"even started now, the run does not end by the deadline with {FITS:.0%}"
+        return "before the deadline there is time for no later start"

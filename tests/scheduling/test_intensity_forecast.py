@@ -132,41 +132,6 @@ def test_a_forecast_whose_errors_nobody_knows_has_those_of_the_regression():
     assert mean.lower < 111.0 < mean.upper
 
 
-def test_a_file_is_read_by_the_hour(tmp_path):
-    path = tmp_path / "intensity.csv"
-    path.write_text(
-        "utc,gco2e_per_kwh\n2023-03-01 02:00,150\n2023-03-01T00:00Z,100\n"
-        "2023-03-01T00:30+00:00,200\n2023-03-01T03:00+02:00,\n"
-    )
-    read = HourlyIntensity.read(path)
-    assert read.first_hour == FIRST
-    assert read.values.tolist() == pytest.approx([150.0, np.nan, 150.0], nan_ok=True)
-    assert read.issued is None
-
-
-@pytest.mark.parametrize(
-    "text, said",
-    [
-        ("when,g\n1,2\n", "columns utc and gco2e_per_kwh"),
-        ("utc,gco2e_per_kwh\n2023-03-01,abc\n", "line 2: 'abc'"),
-        ("utc,gco2e_per_kwh\n2023-03-01,100\n2023-03-02,-5\n", "line 3: '-5'"),
-        ("utc,gco2e_per_kwh\nyesterday,5\n", "'yesterday' is not a time"),
-        ("utc,gco2e_per_kwh\n", "has no hours"),
-        ("utc,gco2e_per_kwh\n2023-03-01,inf\n", "line 2: 'inf'"),
-    ],
-)
-def test_a_file_that_cannot_be_meant_is_said_to_be_so(tmp_path, text, said):
-    path = tmp_path / "intensity.csv"
-    path.write_text(text)
-    with pytest.raises(UsageError, match=said):
-        HourlyIntensity.read(path)
-
-
-def test_a_missing_file_is_said_to_be_so(tmp_path):
-    with pytest.raises(UsageError, match=r"none\.csv"):
-        HourlyIntensity.read(tmp_path / "none.csv")
-
-
 def test_means_over_windows_begin_and_end_within_hours():
     means = WindowMeans(np.array([[100.0, 200.0, 300.0, 400.0]]))
     assert means.of(np.array([0.0, 0.5, 1.0]), 1.5)[0] == pytest.approx([400 / 3, (50 + 200) / 1.5, (200 + 150) / 1.5])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import numpy as np
@@ -112,10 +113,11 @@ def test_a_duration_that_is_not_known_widens_the_interval():
 
 
 def test_without_slack_it_starts_now():
-    for slack_h in (4, 1):
+    said = {4: "time for no later start", 1: "does not end by the deadline", -1: "deadline has passed"}
+    for slack_h, why in said.items():
         found = advice(duration=4, slack_h=slack_h)
         assert (found.start_utc, found.wait_s, found.is_worth_waiting) == (NOW, 0.0, False)
-        assert "no later start" in found.reason
+        assert why in found.reason
 
 
 def test_with_less_than_an_hour_of_slack_it_starts_now():
@@ -191,7 +193,10 @@ def test_a_file_is_an_intensity(tmp_path):
     values = daily()
     rows = (f"{(BEGIN + timedelta(hours=h)).isoformat()},{v!r}" for h, v in enumerate(values.tolist()))
     path.write_text("utc,gco2e_per_kwh\n" + "\n".join(rows) + "\n")
-    assert advice(intensity=path) == advice(intensity=str(path)) == advice()
+    found = advice(intensity=path)
+    assert found == advice(intensity=str(path))
+    assert found.sources[0].source == "intensity.csv, given by the user"
+    assert replace(found, sources=()) == replace(advice(), sources=())
 
 
 @pytest.mark.parametrize(

@@ -91,12 +91,20 @@ class CsvIntensity:
 
     def forecast(self, place: GridPlace, hours: float) -> Sequence[IntensityPoint]:
         """Return what the file expects from now on; its own later rows are not known yet."""
+        now = self._now()
+        return self.issued(now, now + timedelta(hours=hours))
+
+    def issued(self, since: datetime, until: datetime) -> Sequence[IntensityPoint]:
+        """Return what the file expects of a stretch of time, that which is over too: how far it erred tells its errors.
+
+        Raises:
+            IntensityUnavailable: where it expects nothing of that time.
+        """
         if self._expected is None:
             raise IntensityUnavailable(
                 self.name, f"{self._path.name} has no column {FORECAST_COLUMN}, and no second file holds a forecast"
             )
-        now = self._now()
-        return within(self.name, self._expected, now, now + timedelta(hours=hours))
+        return within(self.name, self._expected, *checked_range(since, until))
 
     def history(self, place: GridPlace, since: datetime, until: datetime) -> Sequence[IntensityPoint]:
         """Return the rows that are over."""

@@ -1,0 +1,246 @@
+"""What is known of a region's carbon intensity when a start is chosen: the hours until now, and what others expect.
+
+A source is asked once for what was and once for what it expects. A service that does not answer, a table that has one
+figure for all hours, and a history that is too short are no errors: what is known then says so, and why.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from greenlove_tracker.errors import UsageError
+from greenlove_tracker.grid.live.fallback import NAMES, IntensityFallbacks, open_intensity
+from greenlove_tracker.grid.live.intensity import (
+    IntensityPoint,
+    IntensityProvider,
+    IntensityUnavailable,
+    PointKind,
+    Scope,
+    Signal,
+    floor_time,
+)
+from greenlove_tracker.grid.live.offline import CsvIntensity, MockIntensity, TableIntensity
+from greenlove_tracker.grid.live.places import GridPlace, grid_place
+from greenlove_tracker.scheduling.intensity_forecast import MOST_HISTORY_H, HourlyIntensity, time_of
+
+IntensitySource = HourlyIntensity | IntensityProvider | IntensityFallbacks | str | Path
+
+_HOUR, _DAY = timedelta(hours=1), timedelta(days=1)
+# Six weeks: EIA gives them in two or three pages of the 30 an hour that its demonstration key allows, NESO in three.
+HISTORY_ASKED = timedelta(days=42)
+NO_HOURS = "a yearly average tells no hour from another"
+INSTEAD = 'give an intensity by the hour: "live", which asks the network, or a CSV file (utc,gco2e_per_kwh)'
+_MOST_AT_ONCE = 8  # regions that are asked side by side
+
+
+@dataclass(frozen=True, slots=True)
+class IntensityBasis:
+    """What an advice rests on in a region, for people.
+
+    Attributes:
+        region: None where none was named.
+        provider: name of the service, such as ``neso``; empty of hours that were handed over.
+        source: the service and what it is asked for, with its zone.
+        basis: such as ``average, lifecycle``.
+        is_mock: whether the figures are invented.
+        n_hours: known hours before now.
+        newest_utc: end of the newest of them; None where none is known, or the figure is a year's.
+        age_s: since then.
+        forecast: how the hours to come are known; empty where they are not.
+        failures: services that were asked in vain, each with its reason.
+        yearly_gco2e_per_kwh: of a table.
+        problem: why no hour can be advised; empty where one can.
+    """
+
+    region: str | None
+    provider: str = ""
+    source: str = ""
+    basis: str = ""
+    is_mock: bool = False
+    n_hours: int = 0
+    newest_utc: datetime | None = None
+    age_s: float | None = None
+    forecast: str = ""
+    failures: tuple[str, ...] = ()
+    yearly_gco2e_per_kwh: float | None = None
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class RegionSeries:
+    """The hours of a region, as far as they are known.
+
+    Attributes:
+        basis: where they are from.
+        hourly: None where ``basis`` says what the problem is.
+        signal: average or marginal; None of hours that were handed over, whose kind nobody knows.
+        scope: of emissions, likewise.
+    """
+
+    basis: IntensityBasis
+    hourly: HourlyIntensity | None
+    signal: Signal | None = None
+    scope: Scope | None = None
+
+
+def region_series(
+    intensity: IntensitySource | Mapping[str, IntensitySource],
+    regions: Sequence[str] | None,
+    now: datetime,
+    ahead_h: int,
+) -> list[RegionSeries]:
+    """Return what is known of each region, in the order of the regions.
+
+    Args:
+        intensity: of one region or, by its name (``live``, ``eia``, …) or as a provider, of any; or of each region.
+        regions: places; default: those of a mapping, or the one that the source itself is of.
+        now: aware.
+        ahead_h: that a forecast is wanted for.
+
+    Raises:
+        UsageError: where a region has no source or is no place, a file cannot be read, or average and marginal
+            intensities would be compared.
+    """
+    if now.tzinfo is None:
+        raise UsageError(f"{now} has no time zone: give an aware datetime, such as datetime.now(timezone.utc)")
+    opened = [(region, _opened(source, region, now)) for region, source in _by_region(intensity, regions)]
+    if len(opened) == 1:
+        found = [_series(region, source, now, ahead_h) for region, source in opened]
+    else:
+        from concurrent.futures import ThreadPoolExecutor  # 10 ms, for several regions alone
+
+        with ThreadPoolExecutor(min(_MOST_AT_ONCE, len(opened))) as pool:
+            found = list(pool.map(lambda pair: _series(pair[0], pair[1], now, ahead_h), opened))
+    signals = {series.signal for series in found if series.signal}
+    if len(signals) > 1:
+        named = ", ".join(f"{s.basis.region}: {s.signal}" for s in found if s.signal)
+        raise UsageError(f"average and marginal intensities answer two questions and are not compared ({named})")
+    return found
+
+
+def scopes_differ(series: Iterable[RegionSeries]) -> str:
+    """Return a sentence where regions count other emissions, and their figures are not quite alike; else nothing."""
+    scopes = {s.basis.region: s.scope for s in series if s.scope not in (None, Scope.NOT_STATED)}
+    if len(set(scopes.values())) < 2:
+        return ""
+    named = ", ".join(f"{region} {scope}" for region, scope in scopes.items())
+    return f"The regions count other emissions ({named}): lifecycle adds some 10 to 50 g/kWh to direct ones"
+
+
+def _by_region(
+    intensity: IntensitySource | Mapping[str, IntensitySource], regions: Sequence[str] | None
+) -> list[tuple[str | None, IntensitySource]]:
+    if isinstance(regions, str):
+        regions = [regions]
+    if isinstance(intensity, Mapping):
+        names = list(regions) if regions else list(intensity)
+        missing = [name for name in names if name not in intensity]
+        if missing or not names:
+            raise UsageError(
+                f"no carbon intensity for {', '.join(missing) or 'any region'}: it is there for {', '.join(intensity)}"
+            )
+        return [(name, intensity[name]) for name in dict.fromkeys(names)]
+    is_of_any = intensity in NAMES if isinstance(intensity, str) else isinstance(intensity, IntensityProvider)
+    if isinstance(intensity, CsvIntensity) or not is_of_any:
+        if regions and len(regions) > 1:
+            raise UsageError("several regions need a carbon intensity each: give a mapping of their names")
+        own = intensity.place.name or None if isinstance(intensity, IntensityFallbacks) else None
+        return [(regions[0] if regions else own, intensity)]
+    if not regions and not (isinstance(intensity, MockIntensity) or intensity in (MockIntensity.name, "table")):
+        name = intensity if isinstance(intensity, str) else getattr(intensity, "name", "a service")
+        raise UsageError(f'{name} needs to know where: give {{argument=}}["DE"]', argument="regions")
+    named: list[str | None] = list(dict.fromkeys(regions)) if regions else [None]
+    return [(region, intensity) for region in named]
+
+
+def _opened(source: IntensitySource, region: str | None, now: datetime) -> HourlyIntensity | IntensityFallbacks:
+    """Return a source with the place that it is asked about; what needs no network goes by the clock of ``now``."""
+    if isinstance(source, HourlyIntensity | IntensityFallbacks):
+        return source
+    if isinstance(source, str) and source in NAMES:
+        if source == MockIntensity.name:
+            return IntensityFallbacks(GridPlace(region or ""), (MockIntensity(lambda: now),))
+        if source == TableIntensity.name:
+            return IntensityFallbacks(grid_place(region or ""), (TableIntensity(lambda: now),))
+        return open_intensity(source, grid_place(region or ""))
+    if isinstance(source, str | Path):
+        if isinstance(source, str) and not Path(source).suffix and not Path(source).is_file():
+            raise UsageError(f"no such source of carbon intensity: {source!r}; there are {', '.join(NAMES)}, and files")
+        return IntensityFallbacks(GridPlace(region or ""), (CsvIntensity(source, now=lambda: now),))
+    if not isinstance(source, IntensityProvider):
+        raise UsageError(f"intensity is a service, its name, a CSV file or hours, not {source!r}")
+    if isinstance(source, CsvIntensity | MockIntensity):
+        return IntensityFallbacks(GridPlace(region or ""), (source,))
+    place = grid_place(region or "")
+    if not source.covers(place):
+        raise UsageError(f"{source.name} knows no zone for {region}: give {{argument}}", argument="regions")
+    return IntensityFallbacks(place, (source,))
+
+
+def _series(
+    region: str | None, source: HourlyIntensity | IntensityFallbacks, now: datetime, ahead_h: int
+) -> RegionSeries:
+    if isinstance(source, HourlyIntensity):
+        return _handed_over(region, source, now)
+    is_file = any(isinstance(provider, CsvIntensity) for provider in source.providers)
+    # From midnight on, so that a day's questions are the same one: answers are kept on the disk by their question.
+    reach = timedelta(hours=MOST_HISTORY_H) if is_file else HISTORY_ASKED
+    try:
+        answer = source.history(floor_time(now, _DAY) - reach, now.astimezone(UTC))
+    except IntensityUnavailable as error:
+        return RegionSeries(IntensityBasis(region, problem=str(error)), None, source.signal)
+    first = answer.point
+    words = first.source if not first.zone or first.zone in first.source else f"{first.source}, {first.zone}"
+    failures = tuple(f"{failure.provider}: {failure.reason}" for failure in answer.failures)
+    basis = IntensityBasis(region, first.provider, words, first.basis, first.kind == PointKind.MOCK, failures=failures)
+    if first.kind == PointKind.TABLE:
+        problem = "; ".join([*failures, f"{NO_HOURS}: {INSTEAD}"])
+        basis = replace(basis, yearly_gco2e_per_kwh=first.gco2e_per_kwh, problem=problem)
+        return RegionSeries(basis, None, first.signal, first.scope)
+    past = [point for point in answer.points if point.end_utc <= now]
+    if not past:
+        problem = "; ".join([*failures, f"{first.provider}: it has no figure before {now:%Y-%m-%d %H:%M %Z}"])
+        return RegionSeries(replace(basis, problem=problem), None, first.signal, first.scope)
+    provider = next(p for p in source.providers if p.name == first.provider)
+    expected = [p for p in _expected(provider, source.place, now, ahead_h, reach) if p.scope == first.scope]
+    newest = max(point.end_utc for point in past)
+    known = {floor_time(start, _HOUR) for start, _ in _by_hour(past)}
+    age_s = None if basis.is_mock else (now - newest).total_seconds()
+    basis = replace(basis, n_hours=len(known), newest_utc=newest, age_s=age_s)
+    return RegionSeries(basis, HourlyIntensity.of(_by_hour(past), _by_hour(expected)), first.signal, first.scope)
+
+
+def _handed_over(region: str | None, hourly: HourlyIntensity, now: datetime) -> RegionSeries:
+    first_hour = int(now.timestamp() // 3600)
+    known = [i for i, value in enumerate(hourly.before(first_hour).values) if value == value]
+    begin = hourly.before(first_hour).first_hour
+    newest = time_of(begin + known[-1] + 1) if known else None
+    age_s = None if newest is None else (now - newest).total_seconds()
+    basis = IntensityBasis(region, source="hours given", n_hours=len(known), newest_utc=newest, age_s=age_s)
+    return RegionSeries(basis, hourly)
+
+
+def _expected(
+    provider: IntensityProvider, place: GridPlace, now: datetime, ahead_h: int, reach: timedelta
+) -> Sequence[IntensityPoint]:
+    """Return what a source expects; of a file what it expected before too, by which its errors are known."""
+    try:
+        if isinstance(provider, CsvIntensity):
+            return provider.issued(now - reach, now + timedelta(hours=ahead_h + 1))
+        return provider.forecast(place, ahead_h + 1)
+    except IntensityUnavailable:  # many have none; then the regression alone forecasts, and ``basis`` says so
+        return ()
+
+
+def _by_hour(points: Iterable[IntensityPoint]) -> Iterator[tuple[datetime, float]]:
+    """Yield a figure for each hour that a point begins in or covers; shorter ones of an hour are averaged later."""
+    for point in points:
+        start = point.start_utc
+        yield start, point.gco2e_per_kwh
+        start = floor_time(start, _HOUR) + _HOUR
+        while start + _HOUR <= point.end_utc:
+            yield start, point.gco2e_per_kwh
+            start += _HOUR
