@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from itertools import pairwise
 from pathlib import Path
 
 from greenlove_tracker.errors import UsageError
@@ -21,16 +20,14 @@ from greenlove_tracker.grid.live.intensity import (
     floor_time,
     is_plausible,
     newest,
-    utc_time,
     within,
 )
 from greenlove_tracker.grid.live.places import GridPlace
-from greenlove_tracker.logs.csvio import read_table
+from greenlove_tracker.grid.time_series import TimedValue, read_series
 
 Clock = Callable[[], datetime]
 _HOUR, _DAY = timedelta(hours=1), timedelta(days=1)
-TIME_COLUMN, VALUE_COLUMN, FORECAST_COLUMN = "utc", "gco2e_per_kwh", "forecast_gco2e_per_kwh"
-_LONGEST_STEP = _DAY  # of a file; a figure for longer is a table's
+VALUE_COLUMN, FORECAST_COLUMN = "gco2e_per_kwh", "forecast_gco2e_per_kwh"
 
 
 def utc_now() -> datetime:
@@ -70,15 +67,15 @@ class CsvIntensity:
         self.signal = signal
         self._scope, self._now = scope, now
         self._path = Path(path)
-        columns, known = _read_series(self._path, VALUE_COLUMN)
+        columns, known = _read(self._path, VALUE_COLUMN)
         self._points = self._as_points(self._path, known, PointKind.GIVEN)
-        expected: dict[datetime, float | None] | None = None
+        expected: tuple[TimedValue, ...] | None = None
         source = self._path
         if forecast_path is not None:
             source = Path(forecast_path)
-            expected = _read_series(source, VALUE_COLUMN)[1]
+            expected = _read(source, VALUE_COLUMN)[1]
         elif FORECAST_COLUMN in columns:
-            expected = _read_series(source, FORECAST_COLUMN)[1]
+            expected = _read(source, FORECAST_COLUMN)[1]
         self._expected = None if expected is None else self._as_points(source, expected, PointKind.FORECAST)
 
     def covers(self, place: GridPlace) -> bool:
@@ -112,70 +109,27 @@ class CsvIntensity:
         now = self._now()
         return within(self.name, [p for p in self._points if p.end_utc <= now], since, until)
 
-    def _as_points(
-        self, path: Path, series: dict[datetime, float | None], kind: PointKind
-    ) -> tuple[IntensityPoint, ...]:
-        starts = sorted(series)
-        steps = sorted(b - a for a, b in pairwise(starts))
-        # The usual step, by which a gap in the file stays a gap; an hour where there is a single row.
-        step = min(steps[len(steps) // 2], _LONGEST_STEP) if steps else _HOUR
-        ends = [min(a + step, b) for a, b in zip(starts, [*starts[1:], datetime.max.replace(tzinfo=UTC)], strict=True)]
+    def _as_points(self, path: Path, series: Iterable[TimedValue], kind: PointKind) -> tuple[IntensityPoint, ...]:
         return tuple(
             IntensityPoint(
-                value,
-                start,
-                end,
+                stretch.value,
+                stretch.start_utc,
+                stretch.end_utc,
                 self.name,
                 f"{path.name}, given by the user",
                 "",
                 self.signal,
                 self._scope,
                 kind,
-                start,
+                stretch.start_utc,
             )
-            for start, end in zip(starts, ends, strict=True)
-            if (value := series[start]) is not None
+            for stretch in series
+            if stretch.value is not None
         )
 
 
-def _read_series(path: Path, column: str) -> tuple[Sequence[str], dict[datetime, float | None]]:
-    """Return the columns of a file, and one of them by time; None where a cell is empty."""
-    try:
-        columns, table = read_table(path.read_bytes())
-    except OSError as error:
-        raise UsageError(f"cannot read {path}: {error.strerror}") from error
-    except ValueError as error:
-        raise UsageError(f"{path} is not CSV in UTF-8") from error
-    if TIME_COLUMN not in columns or column not in columns:
-        raise UsageError(f"{path} needs the columns {TIME_COLUMN},{column}; it has {', '.join(columns) or 'none'}")
-    series: dict[datetime, float | None] = {}
-    for line, row in table:
-        start = _time_in(path, line, row[TIME_COLUMN])
-        if start in series:
-            raise UsageError(f"{path}, line {line}: {row[TIME_COLUMN]} is there twice")
-        series[start] = _value_in(path, line, column, row[column])
-    if all(value is None for value in series.values()):
-        raise UsageError(f"{path} has no figure")
-    return columns, series
-
-
-def _time_in(path: Path, line: int, text: str | None) -> datetime:
-    try:
-        return utc_time(text)
-    except ValueError as error:
-        raise UsageError(f"{path}, line {line}: {text!r} is no time such as 2026-11-22T06:00") from error
-
-
-def _value_in(path: Path, line: int, column: str, text: str | None) -> float | None:
-    if text is None or not text.strip():
-        return None
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not is_plausible(value):
-        raise UsageError(f"{path}, line {line}: {column} is {text!r}, which is no intensity in gCO2e/kWh")
-    return value
+def _read(path: Path, column: str) -> tuple[Sequence[str], tuple[TimedValue, ...]]:
+    return read_series(path, column, is_plausible, "intensity in gCO2e/kWh")
 
 
 class TableIntensity:
