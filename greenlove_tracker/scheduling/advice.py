@@ -29,7 +29,7 @@ class RegionAdvice:
         intensity_gco2e_per_kwh: mean over the run, expected; of a table that of a year.
         emissions_kgco2e: None where the energy is not known.
         cost_usd: of the electricity; None where the energy or the price is not known.
-        saving: of running now in the first region.
+        saving: of the CO2e of running now in the first region; None where the cheapest start is looked for.
         hours: what is expected there.
         problem: why the region is left out; empty where it is not.
     """

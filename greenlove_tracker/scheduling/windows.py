@@ -13,12 +13,13 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import numpy as np
 
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.forecasting import FITS, PROJECTION_LEVEL, Estimate, Forecast
+from greenlove_tracker.grid.tariff import Tariff
 from greenlove_tracker.scheduling.advice import IntensityHour, RegionAdvice, StartAdvice
 from greenlove_tracker.scheduling.intensity_forecast import (
     MOST_AHEAD_H,
@@ -47,19 +48,11 @@ _DURATIONS = 5  # equally probable ones that stand for the distribution of a run
 _NEAR_PROMISE = 0.5  # standard deviations of the past promises: those as far from today's count 60% (Gaussian kernel)
 _LEAST_CHOICES = 40  # of the past that waited; with fewer, each is made to wait as long as today's
 
-_PRICES_AN_HOUR = 4  # tariffs change at quarters of an hour, and some time zones are half an hour off
+_PRICES_AN_HOUR = 4  # of a function: prices change at quarters of an hour, and some time zones are half an hour off
 _MOST_SHOWN_H = 14 * 24  # of the hours until a deadline
 
 
-class HourlyPrice(Protocol):
-    """A price of electricity that changes with the hour, such as a ``Tariff``."""
-
-    def usd_per_kwh(self, when_utc: datetime) -> float:
-        """Return the price in force at an aware time."""
-        ...
-
-
-Price = float | Callable[[datetime], float] | HourlyPrice
+Price = float | Callable[[datetime], float] | Tariff
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,9 +232,9 @@ def best_start(
         raise UsageError(f"energy_kwh must be a number of kWh, not {energy_kwh!r}")
     now_h, deadline_h = hours_since_epoch(now), hours_since_epoch(deadline)
     starts = possible_starts(now_h, min(deadline_h - length.reserved_h, now_h + MOST_AHEAD_H - 1))
-    price = _price_by_hour(price_usd_per_kwh)
+    price = _checked_price(price_usd_per_kwh)
     search = _Search(length, starts, now_h, deadline_h, energy_kwh, price, least_saving, least_probability)
-    if by == "cost" and not callable(price):
+    if by == "cost" and (price is None or isinstance(price, float)):
         raise UsageError('by="cost" needs the price of electricity by the hour: price_usd_per_kwh')
     until_h = max(deadline_h - math.floor(now_h), float(starts[-1]) + float(length.hours.max()))
     ahead = max(1, math.ceil(min(until_h, MOST_AHEAD_H)))
@@ -262,20 +255,16 @@ def best_start(
         duration_s=float(length.hours.mean()) * SECONDS_PER_HOUR,
         energy_kwh=energy_kwh,
         hours=hours,
-        alternatives=search.alternatives(known) if len(series) > 1 else (),
+        alternatives=search.alternatives(known, advice, by) if len(series) > 1 else (),
         sources=known.bases,
         notes=tuple(notes),
     )
 
 
-def _price_by_hour(price: Price | None) -> float | Callable[[datetime], float] | None:
-    """Return a price as a number or a function of the time."""
-    if price is None or callable(price):
+def _checked_price(price: Price | None) -> Price | None:
+    if price is None or callable(price) or isinstance(price, Tariff):
         return price
-    if not isinstance(price, int | float):
-        if callable(by_hour := getattr(price, "usd_per_kwh", None)):
-            return by_hour  # type: ignore[no-any-return]
-    elif not isinstance(price, bool) and math.isfinite(price) and price >= 0:
+    if isinstance(price, int | float) and not isinstance(price, bool) and math.isfinite(price) and price >= 0:
         return float(price)
     raise UsageError(f"price_usd_per_kwh is a number of USD, a tariff or a function of a time, not {price!r}")
 
@@ -353,14 +342,14 @@ class _Search:
     now_h: float
     deadline_h: float
     energy_kwh: float | None
-    price: float | Callable[[datetime], float] | None
+    price: Price | None
     least_saving: float
     least_probability: float
 
     def greenest(self, known: _Known) -> StartAdvice:
         """Return the start that is expected to emit least."""
         if not known.forecasts:
-            return self._without_forecast(known)
+            return self._start_now(known, known.problem)
         names, found = list(known.forecasts), list(known.forecasts.values())
         promises = np.concatenate([self._expected(forecast) for forecast in found])
         best = int(promises.argmin())
@@ -412,13 +401,18 @@ class _Search:
         sums = [self._expected(forecast) for forecast in known.forecasts.values()]
         costs = self._prices(math.floor(self.now_h), float(self.starts[-1]) + float(self.length.hours.max()))
         by_cost = np.tile(self.length.expected_sum(costs, self.starts)[0], len(names))
-        order = (
-            (np.arange(len(by_cost)), np.concatenate(sums), np.round(by_cost, 9)) if sums else (np.round(by_cost, 9),)
-        )
-        there, start = divmod(int(np.lexsort(order)[0]), len(self.starts))
-        then = self.length.sums(costs, self.starts[[start]])[0]
-        shares = 1.0 - then / np.maximum(self.length.sums(costs, self.starts[[0]])[0], 1e-12)
-        point = 1.0 - float(by_cost[start] / max(float(by_cost[0]), 1e-12))
+        if not by_cost[0] > 0:
+            why = (
+                "electricity costs nothing now"
+                if by_cost[0] <= 0
+                else "the price of a run that starts now is not known"
+            )
+            return self._start_now(known, why)
+        by_co2e = np.concatenate(sums) if sums else np.zeros_like(by_cost)  # not known: then it decides nothing
+        there, start = divmod(int(np.lexsort((by_co2e, np.round(by_cost, 9)))[0]), len(self.starts))  # NaN comes last
+        now, then = (self.length.sums(costs, self.starts[[i]])[0] for i in (0, start))
+        shares = np.where(now > 0, 1.0 - then / np.where(now > 0, now, 1.0), 0.0)
+        point = 1.0 - float(by_cost[start] / by_cost[0])
         saving = Estimate(point, min(point, *shares), max(point, *shares), PROJECTION_LEVEL, "share")
         advice = self._advice(names[there], start, saving, float((shares > 0).mean()), "cost", is_here=there == 0)
         if not sums:
@@ -427,8 +421,8 @@ class _Search:
         mean_h = self.length.hours.mean()
         return replace(advice, **self._emitted(float(sums[there][start] / mean_h), float(sums[0][0] / mean_h)))
 
-    def alternatives(self, known: _Known) -> tuple[RegionAdvice, ...]:
-        """Return the greenest start in each region, and why others are left out."""
+    def alternatives(self, known: _Known, advice: StartAdvice, by: str) -> tuple[RegionAdvice, ...]:
+        """Return the best start in each region, and why others are left out; the cheapest one is the same in all."""
         here = next(iter(known.forecasts.values()), None)
         found = []
         for basis in known.bases:
@@ -441,11 +435,14 @@ class _Search:
             now = float(self._expected(here)[0])
             sums = self._expected(forecast)
             start = int(sums.argmin())
+            if by == "cost":
+                start = int(np.abs(self.starts - self.starts[0] - h_from_s(advice.wait_s)).argmin())
             means = WindowMeans(forecast.past_expected), WindowMeans(forecast.past_actual)
             of_here = None if forecast is here else (WindowMeans(here.past_expected), WindowMeans(here.past_actual))
             past = past_choices([means[0]], [means[1]], here.weights, self.length, self.starts, start, of_here)
             saving, _ = past.saving(1.0 - float(sums[start]) / max(now, 1e-9))
-            intensity = now / float(self.length.hours.mean()) * (1.0 - saving.point)
+            of_start = float(sums[start]) if by == "cost" else now * (1.0 - saving.point)
+            intensity = of_start / float(self.length.hours.mean())
             start_h = math.floor(self.now_h) + float(self.starts[start])
             found.append(
                 RegionAdvice(
@@ -454,7 +451,7 @@ class _Search:
                     intensity,
                     self._kg(intensity),
                     self._cost_usd(start_h),
-                    saving,
+                    None if by == "cost" else saving,
                     self.hours(forecast),
                 )
             )
@@ -476,12 +473,12 @@ class _Search:
             found.append(IntensityHour(utc, point, max(0.0, point + min(0.0, lower)), point + max(0.0, upper)))
         return tuple(found)
 
-    def _without_forecast(self, known: _Known) -> StartAdvice:
+    def _start_now(self, known: _Known, why: str) -> StartAdvice:
         """Return the advice to start now, since nothing is known of later."""
         here = known.bases[0]
-        advice = self._advice(here.region, 0, None, None, "CO2e", is_here=True)
-        reason = f"Start now: {known.problem}."
-        return replace(advice, reason=reason, **self._emitted(here.yearly_gco2e_per_kwh, here.yearly_gco2e_per_kwh))
+        advice = self._advice(here.region, 0, None, None, "", is_here=True)
+        yearly = here.yearly_gco2e_per_kwh
+        return replace(advice, reason=f"Start now: {why}.", **self._emitted(yearly, yearly))
 
     def _kg(self, intensity: float | None) -> float | None:
         return None if self.energy_kwh is None or intensity is None else self.energy_kwh * intensity / GRAMS_PER_KG
@@ -532,23 +529,27 @@ class _Search:
         )
 
     def _prices(self, first_hour: int, ahead_h: float) -> WindowMeans:
-        """Return the mean price of each hour from one on."""
-        if not callable(self.price):
-            raise TypeError("no price by the hour")
-        step = 1 / _PRICES_AN_HOUR
-        parts = [float(self.price(time_of(first_hour + i * step))) for i in range(math.ceil(ahead_h) * _PRICES_AN_HOUR)]
-        return WindowMeans(np.array(parts).reshape(1, -1, _PRICES_AN_HOUR).mean(axis=2))
+        """Return the mean price of each hour from one on; NaN where it is not known."""
+        hours = range(first_hour, first_hour + math.ceil(ahead_h))
+        return WindowMeans(np.array([[self._price_of(hour) for hour in hours]]))
+
+    def _price_of(self, hour: int) -> float:
+        if isinstance(self.price, Tariff):
+            mean = self.price.mean_usd_per_kwh(time_of(hour), time_of(hour + 1))
+            return math.nan if mean is None else mean
+        if callable(self.price):
+            parts = [float(self.price(time_of(hour + i / _PRICES_AN_HOUR))) for i in range(_PRICES_AN_HOUR)]
+            return math.fsum(parts) / _PRICES_AN_HOUR
+        return math.nan if self.price is None else self.price
 
     def _cost_usd(self, start_h: float) -> float | None:
         """Return what the electricity costs from a start, expected over the durations of the run."""
         if self.price is None or self.energy_kwh is None:
             return None
-        if not callable(self.price):
-            return self.energy_kwh * self.price
         first = math.floor(start_h)
         prices = self._prices(first, start_h - first + float(self.length.hours.max()))
         paid = self.length.expected_sum(prices, np.array([start_h - first]))[0, 0]
-        return float(self.energy_kwh * paid / self.length.hours.mean())
+        return float(self.energy_kwh * paid / self.length.hours.mean()) if math.isfinite(paid) else None
 
     def _reason(
         self, start: int, saving: Estimate, probability: float, is_worth: bool, what: str, *, is_here: bool

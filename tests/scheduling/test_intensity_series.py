@@ -1,0 +1,312 @@
+"""What is known of a region's carbon intensity: of files, services, tables and mocks, and where they fail."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import numpy as np
+import pytest
+from intensity_server import FakeTime, Reply, serving
+
+from greenlove_tracker import best_start
+from greenlove_tracker.errors import UsageError
+from greenlove_tracker.grid.live.fallback import IntensityFallbacks, open_intensity
+from greenlove_tracker.grid.live.http_client import HttpClient
+from greenlove_tracker.grid.live.intensity import IntensityPoint, IntensityUnavailable, PointKind, Scope, Signal
+from greenlove_tracker.grid.live.offline import CsvIntensity, MockIntensity
+from greenlove_tracker.grid.live.places import grid_place
+from greenlove_tracker.grid.tariff import parse_tariff
+from greenlove_tracker.scheduling.intensity_forecast import HourlyIntensity, hours_since_epoch
+from greenlove_tracker.scheduling.intensity_series import region_series
+
+NOW = datetime(2026, 11, 22, 18, 10, tzinfo=UTC)
+HOUR = timedelta(hours=1)
+
+
+class Service:
+    """A service that answers from a function of the hour, and writes down what it was asked."""
+
+    def __init__(self, name="ours", level=300.0, signal=Signal.AVERAGE, scope=Scope.LIFECYCLE, days=40, **fails):
+        self.name, self.signal, self.scope = name, signal, scope
+        self.level, self.days, self.fails = level, days, fails
+        self.asked = []
+
+    def covers(self, place):
+        return place.name != "ZA"
+
+    def now(self, place):
+        raise AssertionError("the history is asked for")
+
+    def forecast(self, place, hours):
+        return self._points("forecast", place, NOW, NOW + hours * HOUR, PointKind.FORECAST)
+
+    def history(self, place, since, until):
+        since = max(since, until - timedelta(days=self.days))
+        return self._points("history", place, since, until, PointKind.MEASURED)
+
+    def _points(self, what, place, since, until, kind):
+        self.asked.append((what, place.name))
+        if what in self.fails:
+            raise IntensityUnavailable(self.name, self.fails[what])
+        first = since.replace(minute=0)
+        n_hours = int((until - first) / HOUR) + 1
+        return tuple(self._point(first + n * HOUR, kind) for n in range(n_hours))
+
+    def _point(self, start, kind):
+        value = self.level + 100 * np.cos((start.hour - 18) * 2 * np.pi / 24) + (start.day % 3)
+        return IntensityPoint(
+            float(value), start, start + HOUR, self.name, "Our service", "Z1", self.signal, self.scope, kind, NOW
+        )
+
+
+def one(source, region="DE", ahead_h=24, now=NOW):
+    (found,) = region_series(source, [region] if region else None, now, ahead_h)
+    return found
+
+
+def test_a_file_is_read_by_the_hour(tmp_path):
+    path = tmp_path / "intensity.csv"
+    path.write_text(
+        "utc,gco2e_per_kwh\n2026-11-22 02:00,150\n2026-11-22T00:00Z,100\n"
+        "2026-11-22T00:30+00:00,200\n2026-11-22T03:00+02:00,\n2026-11-22T20:00,999\n"
+    )
+    found = one(path, None)
+    assert found.hourly.first_hour == hours_since_epoch(datetime(2026, 11, 22, tzinfo=UTC))
+    assert found.hourly.values.tolist() == pytest.approx([150.0, np.nan, 150.0], nan_ok=True)
+    assert found.hourly.issued is None
+    assert (found.basis.source, found.basis.n_hours) == ("intensity.csv, given by the user", 2)
+
+
+def test_a_figure_of_three_hours_is_that_of_each(tmp_path):
+    path = tmp_path / "three.csv"
+    rows = [f"2026-11-{day}T{hour:02}:00Z,{hour}" for day in (20, 21) for hour in range(0, 24, 3)]
+    path.write_text("utc,gco2e_per_kwh\n" + "\n".join(rows) + "\n")
+    values = one(path, None).hourly.values
+    assert values[:7].tolist() == [0, 0, 0, 3, 3, 3, 6]
+    assert len(values) == 48 and not np.isnan(values).any()
+
+
+@pytest.mark.parametrize("is_second_file", [True, False])
+def test_a_forecast_as_issued_is_a_column_or_a_second_file(tmp_path, is_second_file):
+    hours = [NOW.replace(minute=0) + n * HOUR for n in range(-200, 48)]
+    path, second = tmp_path / "intensity.csv", tmp_path / "expected.csv"
+    if is_second_file:
+        path.write_text("utc,gco2e_per_kwh\n" + "".join(f"{h:%Y-%m-%dT%H:%MZ},200\n" for h in hours))
+        second.write_text("utc,gco2e_per_kwh\n" + "".join(f"{h:%Y-%m-%dT%H:%MZ},210\n" for h in hours))
+        source = CsvIntensity(path, second, now=lambda: NOW)
+    else:
+        rows = "".join(f"{h:%Y-%m-%dT%H:%MZ},200,210\n" for h in hours)
+        path.write_text("utc,gco2e_per_kwh,forecast_gco2e_per_kwh\n" + rows)
+        source = path
+    advice = best_start(4, intensity=source, deadline=NOW + 24 * HOUR, now=NOW)
+    assert advice.sources[0].forecast == "forecast as issued"
+    assert advice.hours[0].expected == 210
+    assert (advice.hours[0].lower, advice.hours[0].upper) == (200, 210)  # it was always 10 too high
+    assert advice.intensity_gco2e_per_kwh == pytest.approx(210, abs=1)
+
+
+def test_a_bad_file_names_its_line(tmp_path):
+    path = tmp_path / "intensity.csv"
+    path.write_text("utc,gco2e_per_kwh\n2026-11-22,100\n2026-11-23,-5\n")
+    with pytest.raises(UsageError, match="line 3: gco2e_per_kwh is '-5'"):
+        one(path, None)
+    with pytest.raises(UsageError, match=r"none\.csv"):
+        one(tmp_path / "none.csv", None)
+    with pytest.raises(UsageError, match="no such source of carbon intensity: 'teh-grid'; there are live"):
+        one("teh-grid", None)
+
+
+def test_a_service_is_asked_once_for_what_was_and_once_for_what_it_expects():
+    service = Service()
+    found = one(service)
+    assert service.asked == [("history", "DE"), ("forecast", "DE")]
+    basis = found.basis
+    assert (basis.provider, basis.source, basis.basis) == ("ours", "Our service, Z1", "average, lifecycle")
+    assert (basis.newest_utc, basis.age_s) == (NOW.replace(minute=0), 600)
+    assert basis.n_hours == 40 * 24
+    assert found.hourly.issued is not None
+
+
+def test_without_a_forecast_of_its_own_the_regression_answers():
+    found = best_start(4, intensity=Service(forecast="it has none"), regions=["DE"], deadline=NOW + 24 * HOUR, now=NOW)
+    assert found.sources[0].forecast.startswith("regression on 9")
+    assert found.is_worth_waiting and found.sources[0].failures == ()
+
+
+def test_a_service_that_fails_gives_way_and_the_advice_says_so():
+    order = IntensityFallbacks(grid_place("DE"), (Service("first", history="HTTP 503"), Service("second")))
+    advice = best_start(4, intensity=order, deadline=NOW + 24 * HOUR, now=NOW)
+    assert (advice.region, advice.is_worth_waiting) == ("DE", True)
+    assert advice.sources[0].failures == ("first: HTTP 503",)
+    assert advice.sources[0].provider == "second"
+
+
+def test_where_nobody_answers_it_starts_now_with_the_reason():
+    advice = best_start(
+        4, intensity=Service(history="HTTP 503"), regions=["DE"], deadline=NOW + 24 * HOUR, now=NOW, energy_kwh=2
+    )
+    assert (advice.wait_s, advice.is_worth_waiting, advice.saving, advice.hours) == (0.0, False, None, ())
+    assert advice.reason == "Start now: ours: HTTP 503."
+    assert advice.emissions_kgco2e is None  # not zero
+
+
+def test_the_table_tells_no_hours_apart_and_says_what_to_give():
+    advice = best_start(4, intensity="table", regions=["DE"], deadline=NOW + 24 * HOUR, now=NOW, energy_kwh=2)
+    assert advice.reason.startswith("Start now: a yearly average tells no hour from another: give")
+    assert '"live"' in advice.reason and "CSV" in advice.reason
+    assert not advice.is_worth_waiting and advice.wait_s == 0
+    yearly = advice.sources[0].yearly_gco2e_per_kwh
+    assert 200 < yearly < 600 and advice.intensity_gco2e_per_kwh == yearly
+    assert advice.emissions_kgco2e == advice.emissions_now_kgco2e == pytest.approx(2 * yearly / 1000)
+
+
+def test_the_mock_is_labelled():
+    advice = best_start(4, intensity="mock", deadline=NOW + 24 * HOUR, now=NOW)
+    assert advice.is_mock and advice.sources[0].age_s is None
+    assert "MOCK" in advice.sources[0].source
+    assert advice.start_utc.hour == 2  # its trough is at 03:00, and it falls faster than it rises
+    assert not best_start(4, intensity=Service(), regions=["DE"], deadline=NOW + HOUR, now=NOW).is_mock
+
+
+def test_a_region_that_does_not_answer_is_left_out_and_named():
+    intensity = {"DE": Service(), "GB": Service(history="HTTP 500"), "NO": Service(level=150, days=2)}
+    advice = best_start(4, intensity=intensity, deadline=NOW + 24 * HOUR, now=NOW)
+    assert advice.region == "DE" and advice.is_worth_waiting
+    by_region = {row.region: row for row in advice.alternatives}
+    assert by_region["GB"].problem == "ours: HTTP 500" and by_region["GB"].start_utc is None
+    assert "known for 48 hours" in by_region["NO"].problem
+    assert by_region["DE"].problem == "" and by_region["DE"].saving.point > 0.3
+    assert advice.notes == ()
+    first = best_start(4, intensity={"GB": intensity["GB"], "DE": Service()}, deadline=NOW + 24 * HOUR, now=NOW)
+    assert first.notes == ("GB is left out: now means DE",)
+
+
+def test_all_regions_failing_name_each_reason():
+    intensity = {"DE": Service(history="HTTP 500"), "GB": Service(history="garbage")}
+    advice = best_start(4, intensity=intensity, deadline=NOW + 24 * HOUR, now=NOW)
+    assert advice.reason == "Start now: DE: ours: HTTP 500; GB: ours: garbage."
+    assert [row.problem for row in advice.alternatives] == ["ours: HTTP 500", "ours: garbage"]
+
+
+def test_each_region_has_its_own_best_start_against_now_here():
+    intensity = {"DE": Service(), "NO": Service(level=160)}
+    advice = best_start(4, intensity=intensity, deadline=NOW + 24 * HOUR, now=NOW, energy_kwh=3)
+    here, there = advice.alternatives
+    assert advice.region == "NO" and there.start_utc == advice.start_utc
+    assert there.saving.point > here.saving.point > 0.3
+    assert there.saving.lower <= there.saving.point <= there.saving.upper
+    assert there.emissions_kgco2e == pytest.approx(advice.emissions_kgco2e, rel=0.02)
+    assert len(here.hours) == len(advice.hours) == 25  # of the hour that now lies in, too
+    assert advice.hours == there.hours
+
+
+def test_one_service_by_its_name_answers_for_several_regions():
+    service = Service()
+    best_start(4, intensity=service, regions=["DE", "FR", "DE"], deadline=NOW + 24 * HOUR, now=NOW)
+    assert sorted(service.asked) == sorted([(w, p) for w in ("history", "forecast") for p in ("DE", "FR")])
+    with pytest.raises(UsageError, match="ours knows no zone for ZA"):
+        region_series(service, ["DE", "ZA"], NOW, 24)
+    with pytest.raises(UsageError, match="'Atlantis' is not an ISO 3166 code"):
+        region_series("table", ["Atlantis"], NOW, 24)
+    with pytest.raises(UsageError, match=r"live needs to know where: give regions"):
+        best_start(4, intensity="live", deadline=NOW + HOUR, now=NOW)
+
+
+def test_average_and_marginal_are_never_compared():
+    intensity = {"DE": Service(), "CISO": Service(signal=Signal.MARGINAL)}
+    with pytest.raises(UsageError, match=r"not compared \(DE: average, CISO: marginal\)"):
+        best_start(4, intensity=intensity, deadline=NOW + 24 * HOUR, now=NOW)
+    alone = best_start(4, intensity={"CISO": intensity["CISO"]}, deadline=NOW + 24 * HOUR, now=NOW)
+    assert alone.sources[0].basis == "marginal, lifecycle" and alone.is_worth_waiting
+
+
+def test_regions_that_count_other_emissions_are_compared_with_a_note():
+    intensity = {"DE": Service(), "GB": Service(scope=Scope.DIRECT)}
+    (note,) = best_start(4, intensity=intensity, deadline=NOW + 24 * HOUR, now=NOW).notes
+    assert "DE lifecycle, GB direct" in note
+
+
+def test_hours_beyond_a_week_are_not_known():
+    advice = best_start(4, intensity="mock", deadline=NOW + timedelta(days=9), now=NOW)
+    assert advice.hours[167].expected is not None
+    assert advice.hours[168][1:] == (None, None, None)
+    assert advice.start_utc < NOW + timedelta(days=7)
+
+
+def test_a_price_by_the_hour_needs_no_intensity_by_the_hour():
+    tariff = parse_tariff("base 0.20; peak 0.32 17-21:30", UTC)
+    options = {"deadline": NOW + 24 * HOUR, "now": NOW, "energy_kwh": 8, "price_usd_per_kwh": tariff}
+    advice = best_start(4, intensity="table", regions=["DE"], by="cost", **options)
+    assert advice.is_worth_waiting and advice.start_utc == datetime(2026, 11, 22, 22, tzinfo=UTC)
+    assert advice.cost_usd == pytest.approx(1.6)
+    shares = 0.32 * (3 + 20 / 60) + 0.2 * 40 / 60
+    assert advice.cost_now_usd == pytest.approx(2 * shares, rel=0.01)
+    assert advice.emissions_kgco2e == advice.emissions_now_kgco2e > 0
+    assert (
+        best_start(4, intensity="table", regions=["DE"], by="cost", **options | {"energy_kwh": None}).cost_usd is None
+    )
+    with pytest.raises(UsageError, match="a number of USD, a tariff or a function"):
+        best_start(4, intensity="mock", **options | {"price_usd_per_kwh": "cheap"})
+
+
+def test_hours_without_a_price_are_unknown_and_not_free(tmp_path):
+    path = tmp_path / "prices.csv"
+    known = [h for h in range(-2, 24) if h not in (5, 6, 7)]  # of these the price is not known
+    rows = "".join(f"{NOW.replace(minute=0) + h * HOUR:%Y-%m-%dT%H:%MZ},{0.3 if h < 9 else 0.25}\n" for h in known)
+    path.write_text("utc,usd_per_kwh\n" + rows)
+    options = {"by": "cost", "deadline": NOW + 24 * HOUR, "energy_kwh": 1, "intensity": "table", "regions": ["DE"]}
+    prices = parse_tariff(path, UTC)
+    advice = best_start(2, now=NOW, price_usd_per_kwh=prices, **options)
+    assert advice.start_utc == NOW.replace(minute=0) + 9 * HOUR
+    assert advice.cost_usd == pytest.approx(0.25)
+    unknown = best_start(2, now=NOW + 5 * HOUR, price_usd_per_kwh=prices, **options)
+    assert unknown.reason == "Start now: the price of a run that starts now is not known."
+    assert unknown.cost_now_usd is None and not unknown.is_worth_waiting
+    free = best_start(2, now=NOW, price_usd_per_kwh=lambda when: -0.01 if when < NOW + 3 * HOUR else 0.2, **options)
+    assert free.reason == "Start now: electricity costs nothing now."
+
+
+def neso(asked):
+    """NESO's answer, of a day that repeats itself."""
+    start, end = (datetime.fromisoformat(text) for text in asked.path.split("/")[-2:])
+    slots = [start + n * timedelta(minutes=30) for n in range(int((end - start) / timedelta(minutes=30)))]
+    return {"data": [_slot(at) for at in slots]}
+
+
+def _slot(at):
+    value = int(200 + 100 * np.cos((at.hour - 18) * 2 * np.pi / 24))
+    until = at + timedelta(minutes=30)
+    intensity = {"forecast": value, "actual": value + at.day % 5, "index": "moderate"}
+    return {"from": f"{at:%Y-%m-%dT%H:%MZ}", "to": f"{until:%Y-%m-%dT%H:%MZ}", "intensity": intensity}
+
+
+def test_live_answers_over_http_and_ends_at_the_table_where_it_does_not(tmp_path):
+    clock = FakeTime(NOW)
+    with serving() as server:
+        client = HttpClient(cache_dir=None, timeout_s=1.5, attempts=1, **clock.options())
+        options = {"client": client, "base_urls": {"neso": server.url}, "env": {}}
+        server.reply = lambda asked: Reply(neso(asked)) if "fw" not in asked.path else Reply(status=404)
+        live = open_intensity("live", grid_place("GB"), **options)
+        advice = best_start(4, intensity=live, deadline=NOW + 24 * HOUR, now=NOW)
+        assert advice.is_worth_waiting and advice.region == "GB"
+        assert advice.sources[0].provider == "neso" and advice.sources[0].age_s == 600
+        server.always(Reply(status=503))
+        down = best_start(4, intensity=live, deadline=NOW + 24 * HOUR, now=NOW)
+        assert down.reason.startswith("Start now: neso: ") and "HTTP 503" in down.reason
+        assert "a yearly average tells no hour from another" in down.reason
+
+
+def test_hours_handed_over_are_of_no_service():
+    values = 300 + 100 * np.cos(np.arange(24 * 40) * 2 * np.pi / 24)
+    first = int(hours_since_epoch(NOW)) - len(values)
+    found = one(HourlyIntensity(first, values), None)
+    assert (found.basis.source, found.basis.n_hours, found.signal) == ("hours given", 960, None)
+    assert found.basis.age_s == 600
+
+
+def test_what_is_no_source_is_refused():
+    with pytest.raises(UsageError, match="intensity is a service, its name, a CSV file or hours, not 300"):
+        one(300)
+    with pytest.raises(UsageError, match="time zone"):
+        region_series("mock", None, datetime(2026, 11, 22), 24)
+    assert MockIntensity().name == "mock"
