@@ -1,0 +1,461 @@
+"""Files that start a training at its best time: for Slurm, ``at``, systemd, Kubernetes, cron and GitHub Actions.
+
+Nothing is submitted here: the text is printed, and its first lines say how to submit it. Whoever runs the command
+line in the end (a shell, a service manager, a container) expands something in it, each by rules of its own: ``$`` is
+doubled for systemd and Kubernetes, ``%`` has a meaning in a crontab, ``${{`` in a workflow. So each kind has its own
+quoting, and the words of the command arrive as they were given.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import shlex
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta, tzinfo
+from typing import Literal, get_args
+
+from greenlove_tracker.errors import UsageError
+
+JobKind = Literal["slurm", "at", "systemd", "k8s", "cron", "github"]
+Every = Literal["day", "week", "monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"]
+
+JOB_KINDS: tuple[JobKind, ...] = get_args(JobKind)
+EVERY: tuple[Every, ...] = get_args(Every)
+
+_WEEKDAYS = EVERY[2:]  # Monday first, as datetime.weekday() counts
+_ONE_OFF_ONLY = ("slurm", "at")
+_RECURRING_ONLY = ("cron", "github")
+
+# Kubernetes' names are labels of RFC 1123; a CronJob's has at most 52 characters, and a Job's gets the start behind it.
+_NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
+_LONGEST_NAME = 38
+_LONGEST_CRON_COMMAND = 998  # bytes; Vixie's cron, as in Debian and the BSDs, holds 1000 with the end (MAX_COMMAND)
+_SECOND = timedelta(seconds=1)
+_MINUTE = timedelta(minutes=1)
+
+# Of the start: the container of the training begins when this one has ended.
+_WAIT_IN_POD = 'until [ "$(date +%s)" -ge "$0" ]; do sleep 5; done'
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    """What is to be started, and when.
+
+    Attributes:
+        command: its words.
+        start_utc: not before this second.
+        now: when that was planned.
+        every: how often; None for once.
+        name: of the job.
+        duration_s: the longest that it is expected to take; None where that is not known.
+        image: of the container.
+        reason: of the start, in a sentence; may be empty.
+        local: the time zone of the machine.
+    """
+
+    command: tuple[str, ...]
+    start_utc: datetime
+    now: datetime
+    every: Every | None
+    name: str
+    duration_s: float | None
+    image: str | None
+    reason: str
+    local: tzinfo | None
+
+    @property
+    def minutes(self) -> int | None:
+        """The longest duration in whole minutes."""
+        return None if self.duration_s is None else math.ceil(self.duration_s * _SECOND / _MINUTE)
+
+    @property
+    def shell_line(self) -> str:
+        """The command for a shell, which becomes it: signals reach it, and no word is one of the shell's own."""
+        return f"exec {shlex.join(self.command)}"
+
+    @property
+    def unit_name(self) -> str:
+        """The name with the start, so that two trainings of one name do not collide."""
+        return self.name if self.every else f"{self.name}-{self.start_utc:%Y%m%d-%H%M%S}"
+
+    @property
+    def first_utc(self) -> datetime:
+        """The first start of a recurring one: the minute that is not before the start, on its weekday."""
+        first = _up_to_minute(self.start_utc)
+        if self.every in _WEEKDAYS:
+            first += timedelta(days=(_WEEKDAYS.index(self.every) - first.weekday()) % 7)
+        return first
+
+    def cron_fields(self, when: datetime) -> str:
+        """Return the five fields of cron for a start that recurs at the time of day, and weekday, of ``when``."""
+        weekday = "*" if self.every == "day" else str(when.isoweekday() % 7)  # Sunday is 0
+        return f"{when.minute} {when.hour} * * {weekday}"
+
+
+def job_file(
+    kind: JobKind,
+    command: Sequence[str],
+    start_utc: datetime,
+    *,
+    now: datetime,
+    every: Every | None = None,
+    name: str = "greenlove",
+    duration_s: float | None = None,
+    image: str | None = None,
+    reason: str = "",
+    local_zone: tzinfo | None = None,
+) -> str:
+    """Return a file that starts a command at a time, or regularly; nothing is submitted.
+
+    Args:
+        kind: who starts it: ``slurm``, ``at``, ``systemd``, ``k8s``, ``cron`` or ``github``.
+        command: its words; they arrive unchanged.
+        start_utc: when; in the past: at once. Of a recurring one the time of day, and the weekday, count.
+        now: when that was planned.
+        every: ``day``, ``week`` (the weekday of the start) or a weekday in UTC. Needed for ``cron`` and ``github``,
+            which know no year; ``slurm`` and ``at`` start once.
+        name: of the job: lower-case letters, digits and hyphens.
+        duration_s: the longest that the command is expected to take: Slurm and GitHub end it then.
+        image: of the container; ``k8s`` needs it.
+        reason: of the start; a comment.
+        local_zone: in which cron reads its times; default: that of this machine.
+
+    Raises:
+        UsageError: where an argument cannot be, or cannot be written for this kind.
+    """
+    if kind not in JOB_KINDS:
+        raise UsageError(f"{{argument}} must be one of {', '.join(JOB_KINDS)}, not {kind!r}", argument="kind")
+    for argument, when in (("start_utc", start_utc), ("now", now)):
+        if when.tzinfo is None:
+            raise UsageError(f"{argument} must have a time zone, such as datetime.now(timezone.utc) has")
+    if duration_s is not None and not 0.0 < duration_s < math.inf:
+        raise UsageError(f"{{argument}} must be above zero, not {duration_s}", argument="duration_s")
+    if not _NAME.fullmatch(name) or len(name) > _LONGEST_NAME:
+        raise UsageError(
+            f"{{argument}} must be lower-case letters, digits and hyphens, at most {_LONGEST_NAME}, not {name!r}",
+            argument="name",
+        )
+    start = start_utc.astimezone(UTC)
+    if start.microsecond:
+        start = start.replace(microsecond=0) + _SECOND
+    planned = now.astimezone(UTC)
+    _check_every(kind, every)
+    job = _Job(_words(command), start, planned, every, name, duration_s, image, " ".join(reason.split()), local_zone)
+    return _WRITERS[kind](job)
+
+
+def _check_every(kind: JobKind, every: Every | None) -> None:
+    """Refuse a recurring one-off, and what recurs without being asked to."""
+    if every is None:
+        if kind in _RECURRING_ONLY:
+            raise UsageError(
+                f"a one-off training must not run each year, and {kind} knows no year: "
+                "add {argument=}day, week or a weekday",
+                argument="every",
+            )
+        return
+    if every not in EVERY:
+        raise UsageError(f"{{argument}} must be one of {', '.join(EVERY)}, not {every!r}", argument="every")
+    if kind in _ONE_OFF_ONLY:
+        raise UsageError(
+            f"{{argument}} is not for {kind}, which starts once; cron, systemd, k8s and github start regularly",
+            argument="every",
+        )
+
+
+def _words(command: Sequence[str]) -> tuple[str, ...]:
+    """Return the words of the command.
+
+    Raises:
+        UsageError: where there are none, or one cannot be an argument of a program or text of a file.
+    """
+    words = (command,) if isinstance(command, str) else tuple(command)
+    if isinstance(command, str) or not words or not words[0] or words[0].startswith("-"):
+        raise UsageError("{argument} must be the words of a command line, such as python train.py", argument="command")
+    for word in words:
+        if "\0" in word or not _is_utf8(word):
+            raise UsageError(f"{{argument}} holds a word that is no text: {word!r}", argument="command")
+    return words
+
+
+def _is_utf8(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _up_to_minute(when: datetime) -> datetime:
+    whole = when.replace(second=0, microsecond=0)
+    return whole if whole == when else whole + _MINUTE
+
+
+def _weekday(when: datetime) -> str:
+    return _WEEKDAYS[when.weekday()].title()
+
+
+def _time(when: datetime) -> str:
+    return f"{when:%Y-%m-%d %H:%M:%S} UTC"
+
+
+def _comments(job: _Job, what: str, start: datetime, *more: str) -> str:
+    """Return the first lines: what this is, from which plan, and how to submit it."""
+    if job.every:
+        when = f"to start each {'day' if job.every == 'day' else _weekday(start)}, first at {_time(start)}"
+    elif job.start_utc <= job.now:
+        when = f"to start at once (the start, {_time(start)}, is past)"
+    else:
+        when = f"to start at {_time(start)}"
+    lines = [f"A training for {what}, {when}; planned at {_time(job.now)}.", job.reason, *more]
+    return "".join(f"# {line}\n" for line in lines if line)
+
+
+# --- Slurm, at, systemd: scripts for sh, which find out when they are submitted how long it is until the start.
+
+
+def _slurm(job: _Job) -> str:
+    """``sbatch --begin=now+Nseconds``: an absolute time would be read in the time zone of the controller."""
+    wait_s = max(0, math.ceil((job.start_utc - job.now).total_seconds()))
+    limit = "" if job.minutes is None else f" --time={job.minutes}"
+    return (
+        "#!/bin/sh\n"
+        + _comments(
+            job,
+            "Slurm",
+            job.start_utc,
+            "Submit: sh FILE [more options of sbatch, such as --gpus=1]",
+            f"When planned, that was sbatch --begin=now+{wait_s}seconds; submitted later, it waits less.",
+        )
+        + f"wait_s=$(({_epoch(job.start_utc)} - $(date +%s)))\n"
+        "begin=now\n"
+        '[ "$wait_s" -le 0 ] || begin="now+${wait_s}seconds"\n'
+        f'sbatch --begin="$begin" --job-name={job.name}{limit} "$@" --wrap={shlex.quote(job.shell_line)}\n'
+    )
+
+
+def _at(job: _Job) -> str:
+    """``at -t``: whole minutes, in the zone of TZ (POSIX); in UTC, since an hour is twice when summer time ends.
+
+    ``at`` starts the job with the environment of its submission. Its TZ is set back to what it was.
+    """
+    start = _up_to_minute(job.start_utc)
+    return (
+        "#!/bin/sh\n"
+        + _comments(job, "at", start, "Submit: sh FILE [more options of at, such as -m]")
+        + f"minute={start:%Y%m%d%H%M}\n"
+        'if [ "$(date -u +%Y%m%d%H%M)" -lt "$minute" ]; then set -- "$@" -t "$minute"; else set -- "$@" now; fi\n'
+        "{\n"
+        '  if [ -n "${TZ+set}" ]; then printf "TZ=\'%s\'; export TZ\\n" "$TZ"; else echo \'unset TZ\'; fi\n'
+        f"  printf '%s\\n' {shlex.quote(job.shell_line)}\n"
+        '} | TZ=UTC0 at "$@"\n'
+    )
+
+
+def _systemd(job: _Job) -> str:
+    """``systemd-run --on-calendar``.
+
+    The service manager replaces ``${NAME}`` and ``$NAME`` in the words, and ``$$`` by ``$`` (systemd.service(5),
+    "Command lines"). ``--expand-environment=no`` would keep it from that, but only since systemd 254. ``%`` needs
+    nothing: specifiers are those of unit files, and systemd-run hands over words. The program itself is looked for
+    before any of this, so one with ``$`` in its name is left to a shell.
+    """
+    command = job.command
+    if "$" in command[0]:
+        command = ("/bin/sh", "-c", 'exec "$0" "$@"', *command)
+    words = shlex.join(word.replace("$", "$$") for word in command)
+    start = job.first_utc if job.every else job.start_utc
+    calendar = f"{'*-*-*' if job.every else start.strftime('%Y-%m-%d')} {start:%H:%M:%S} UTC"
+    if job.every and job.every != "day":
+        calendar = f"{_weekday(start)[:3]} {calendar}"
+    timer = f'set -- --on-calendar={shlex.quote(calendar)} --timer-property=AccuracySec=1s "$@"'
+    if not job.every:  # a timer of the past never starts anything
+        timer = f'[ "$(date +%s)" -ge {_epoch(start)} ] || {timer}'
+    return (
+        "#!/bin/sh\n"
+        + _comments(
+            job,
+            "systemd",
+            start,
+            "Submit: sh FILE [more options of systemd-run, such as --setenv=HF_TOKEN]",
+            "It is lost when the machine is shut down; without `loginctl enable-linger` also when you log out.",
+        )
+        + f"{timer}\n"
+        f'systemd-run --user --unit={job.unit_name} --same-dir --setenv=PATH="$PATH" "$@" -- {words}\n'
+    )
+
+
+def _epoch(when: datetime) -> int:
+    return int(when.timestamp())
+
+
+# --- cron
+
+
+def _cron(job: _Job) -> str:
+    """A line of a crontab, in local time: cron of Debian and Ubuntu knows no CRON_TZ, and would read UTC as local."""
+    first = job.first_utc
+    local = first.astimezone(job.local)
+    command = _cron_command(job.shell_line)
+    return (
+        _comments(
+            job,
+            "cron",
+            first,
+            "Submit: (crontab -l; cat FILE) | crontab -",
+            f"The time is local ({local.tzname()}), in summer and winter; cron starts in the home directory.",
+        )
+        + f"{job.cron_fields(local)} {command}\n"
+    )
+
+
+def _cron_command(line: str) -> str:
+    r"""Return a command line for a crontab.
+
+    A line ends at its end, ``%`` stands for one unless it is written ``\%`` (crontab(5)), and whether ``\\`` is two
+    backslashes or one differs among crons. With a newline, a backslash or the like in it, the line is therefore
+    written with ``\0`` and the octal number of each such character, which ``printf %b`` turns back (POSIX).
+
+    Raises:
+        UsageError: where it is longer than cron reads.
+    """
+    if re.search(r"[\x01-\x1f\x7f\\]", line):
+        coded = re.sub(r"[\x01-\x1f\x7f\\%]", lambda found: f"\\0{ord(found[0]):03o}", line)
+        line = f'eval "$(printf %b {shlex.quote(coded)})"'
+    line = line.replace("%", r"\%")
+    if len(line.encode()) > _LONGEST_CRON_COMMAND:
+        raise UsageError(
+            f"{{argument}} is longer than the {_LONGEST_CRON_COMMAND} bytes that cron reads: put it into a script",
+            argument="command",
+        )
+    return line
+
+
+# --- Kubernetes and GitHub Actions: YAML
+
+
+def _kubernetes(job: _Job) -> str:
+    """A Job whose first container waits, or a CronJob.
+
+    A Job has no start time. Suspended, somebody has to resume it; a CronJob for a date recurs each year. A container
+    that waits needs nobody, and costs that the pod holds what it requests until then.
+    """
+    if not job.image:
+        raise UsageError(
+            "a Kubernetes job needs the image of its container: {argument=}registry/name:tag", argument="image"
+        )
+    waits = not job.every and job.start_utc > job.now
+    container = {"name": job.name, "image": job.image, "command": [_unexpanded(word) for word in job.command]}
+    pod: dict[str, Yaml] = {"restartPolicy": "Never"}
+    if waits:
+        wait = ["/bin/sh", "-c", _unexpanded(_WAIT_IN_POD), str(_epoch(job.start_utc))]
+        pod["initContainers"] = [{"name": "wait-for-start", "image": job.image, "command": wait}]
+    pod["containers"] = [container]
+    spec: dict[str, Yaml] = {"backoffLimit": 0, "template": {"spec": pod}}
+    manifest: dict[str, Yaml] = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": job.unit_name}}
+    if job.every:
+        manifest["kind"] = "CronJob"
+        spec = {
+            "schedule": job.cron_fields(job.first_utc),
+            "timeZone": "Etc/UTC",
+            "concurrencyPolicy": "Forbid",
+            "jobTemplate": {"spec": spec},
+        }
+    manifest["spec"] = spec
+    return _comments(
+        job,
+        "Kubernetes",
+        job.first_utc if job.every else job.start_utc,
+        "Submit: kubectl apply -f FILE",
+        "It requests no GPU: add `resources` to the container of the training.",
+        "A Job has no start time: its first container waits, and the pod holds what it requests until then."
+        if waits
+        else "",
+    ) + _yaml(manifest)
+
+
+def _unexpanded(word: str) -> str:
+    """Return a word as Kubernetes leaves it: ``$$`` becomes ``$``, and ``$(NAME)`` is not replaced."""
+    return word.replace("$", "$$")
+
+
+def _github(job: _Job) -> str:
+    """A workflow on a schedule, which GitHub reads in UTC."""
+    # GitHub replaces ${{ … }} before a shell sees the line. Quoted for the shell it always stands in single quotes,
+    # since $ and { need them: these are closed and opened again between the two characters.
+    line = job.shell_line.replace("${{", "$''{{")
+    training: dict[str, Yaml] = {"runs-on": "self-hosted"}
+    if job.minutes is not None:
+        training["timeout-minutes"] = job.minutes
+    training["steps"] = [{"uses": "actions/checkout@v4"}, {"run": line}]
+    workflow: dict[str, Yaml] = {
+        "name": job.name,
+        "on": {"schedule": [{"cron": job.cron_fields(job.first_utc)}], "workflow_dispatch": {}},
+        "permissions": {"contents": "read"},
+        "concurrency": {"group": job.name},
+        "jobs": {"training": training},
+    }
+    return _comments(
+        job,
+        "GitHub Actions",
+        job.first_utc,
+        f"Submit: commit it as .github/workflows/{job.name}.yml on the default branch.",
+        "It runs on your own runner: add its labels to runs-on. GitHub may start it some minutes late.",
+    ) + _yaml(workflow)
+
+
+Yaml = str | int | Sequence["Yaml"] | Mapping[str, "Yaml"]
+
+
+def _yaml(value: Yaml, indent: str = "") -> str:
+    """Return a value as lines of block YAML; each text is double-quoted, so that it never is anything else."""
+    lines = []
+    if isinstance(value, Mapping):
+        for key, below in value.items():
+            name = '"on"' if key == "on" else key  # plain, it is true in YAML 1.1
+            lines.append(f"{indent}{name}:{_yaml_below(below, indent)}")
+    elif isinstance(value, Sequence) and not isinstance(value, str):
+        for below in value:
+            if isinstance(below, Mapping) and below:
+                lines.append(f"{indent}- {_yaml(below, indent + '  ').lstrip(' ')}")
+            else:
+                lines.append(f"{indent}-{_yaml_below(below, indent)}")
+    return "".join(lines)
+
+
+def _yaml_below(value: Yaml, indent: str) -> str:
+    if isinstance(value, str):
+        return f" {_yaml_text(value)}\n"
+    if isinstance(value, int):
+        return f" {value}\n"
+    if not value:
+        return " {}\n" if isinstance(value, Mapping) else " []\n"
+    return "\n" + _yaml(value, indent + "  ")
+
+
+def _yaml_text(text: str) -> str:
+    """Return a double-quoted scalar (YAML 1.2.2, 7.3.1): what cannot be printed as its number, the rest as it is."""
+
+    def escaped(character: str) -> str:
+        if character in '"\\':
+            return "\\" + character
+        if character == "\n":
+            return "\\n"
+        if character.isprintable():
+            return character
+        number = ord(character)
+        return f"\\x{number:02x}" if number < 0x100 else f"\\u{number:04x}" if number < 0x10000 else f"\\U{number:08x}"
+
+    return f'"{"".join(map(escaped, text))}"'
+
+
+_WRITERS: Mapping[JobKind, Callable[[_Job], str]] = {
+    "slurm": _slurm,
+    "at": _at,
+    "systemd": _systemd,
+    "k8s": _kubernetes,
+    "cron": _cron,
+    "github": _github,
+}
