@@ -11,7 +11,7 @@ from pathlib import Path
 from greenlove_tracker.logs import schema
 from greenlove_tracker.logs.forecasts import FORECAST_COLUMNS
 from greenlove_tracker.logs.metrics import METRIC_COLUMNS
-from greenlove_tracker.logs.schema import EPOCH_COLUMNS, SCHEMA_VERSION, flat_columns
+from greenlove_tracker.logs.schema import EPOCH_COLUMNS, RATE_COLUMNS, SCHEMA_VERSION, flat_columns
 from greenlove_tracker.logs.spans import SPAN_COLUMNS, SpanFlag
 from greenlove_tracker.records import Flag, Method, RowKind, RunStatus, RunSummary
 
@@ -75,6 +75,15 @@ SPANS = {
     "flags": "what is to be known of the row, separated by spaces, see below",
 }
 
+RATES = {
+    "carbon_intensity_gco2e_per_kwh": "that was in force, mean over the time of the gap and the row; the row's "
+    "energies count with it",
+    "carbon_intensity_source": "who gave it, measured, estimated or forecast, direct or lifecycle, how old it was when "
+    "it was asked for, and why it stands in for what was asked for: `neso measured direct, 12 min old`, "
+    "`table lifecycle (fallback: neso: it did not answer)`, `mock`; several with `;` between them",
+    "electricity_price_usd_per_kwh": "of a tariff, mean over the same time; empty where the tariff does not say",
+}
+
 METRICS = {
     "logged_at": "UTC, ISO 8601",
     "epoch": "that was open then, or the last one before; empty before the first",
@@ -100,7 +109,8 @@ SUMMARY = {
     "unmetered_estimate_kwh": "estimate for the time that was not metered, at the mean power of the time that was",
     "pue": "power usage effectiveness",
     "energy_kwh": "(metered energy + estimate + assumed) × PUE",
-    "carbon_intensity_gco2e_per_kwh": "as in `run.csv`, where its source stands",
+    "carbon_intensity_gco2e_per_kwh": "as in `run.csv`, where its source stands; of a run whose rows have their own, "
+    "its mean over the energy",
     "emissions_kgco2e": "energy × carbon intensity",
     "cost_usd": "see `cost_basis`",
     "cost_basis": "`machine`: price per GPU-hour × GPUs × time; `electricity`: price × energy; empty: no price known",
@@ -141,6 +151,9 @@ RUN = {
     "node_overhead": "an assumption, where it was set: what a node draws, in what its GPUs do; in no row",
     "market_intensity": "of the contract, where it was given; with `.source` and `.basis` as below",
     "carbon_intensity, electricity_price": "value and unit; with `.source`, `.year`, `.basis`, `.table_sha256`",
+    "intensity_order": "with `intensity`: the services that were asked, in their order; `carbon_intensity` is then what "
+    "counts where none answers",
+    "electricity_tariff": "the tariff; `electricity_price` is then its mean over a week, for hours that it does not say",
     "meter, meter_ready_s": "which meter, and how long after the start it was up",
     "meter_isolated_from": "files beside the script that hide a library: the meter runs in a process of its own",
     "meter_note": "why nothing is measured, where that is so",
@@ -181,6 +194,11 @@ def log_reference() -> str:
         "what it took falls to its neighbour. Sums are not touched by this.",
         *_table("run.csv: field, value, unit", "field", RUN),
         *_table("epochs-<rank>.csv", "column", {c: COLUMNS[c] for c in EPOCH_COLUMNS}),
+        *_table(
+            "epochs-<rank>.csv, behind the others: only with `intensity` or `electricity_tariff`, on nodes' first ranks",
+            "column",
+            {c: RATES[c] for c in RATE_COLUMNS},
+        ),
         *_table("forecasts.csv: only where a forecast was made", "column", {c: FORECASTS[c] for c in FORECAST_COLUMNS}),
         *_table("spans-<rank>.csv: only where `track` was used", "column", {c: SPANS[c] for c in SPAN_COLUMNS}),
         *_table(

@@ -54,10 +54,16 @@ class Settings:
         tags: further words to find a run by, separated by commas in files and variables.
         country: ISO 3166 code or English name, or ``US-CA`` for a state of the USA; never guessed.
         carbon_intensity_gco2e_per_kwh: overrides the country's.
+        intensity: where the carbon intensity in force comes from while a run is tracked: ``live``, ``neso``, ``eia``
+            and the other services of ``greenlove_tracker.grid.live``, a CSV file ``utc,gco2e_per_kwh``, or ``mock``;
+            empty: the offline table, and no network is asked.
+        intensity_urls: addresses instead of the services' own, such as ``eia=http://127.0.0.1:8000/v2``, separated by
+            commas.
         market_gco2e_per_kwh: carbon intensity of the contract that the site's electricity is bought by (market-based);
             kept beside the location-based one in the ledger, never instead of it.
         is_rented: whether the machine is somebody else's: its emissions are then scope 3, not scope 2.
         electricity_price_usd_per_kwh: overrides the country's household price.
+        electricity_tariff: the price of electricity by the hour, such as ``base 0.20; peak 0.32 17-21``, or a CSV file.
         price_usd_per_gpu_hour: what the machine costs per GPU and hour; it then is the cost, not electricity.
         pue: power usage effectiveness of the site, at least 1; multiplies every energy once.
         node_overhead: an assumption: what a whole node draws, in what its GPUs' counters see, such as 1.25; CPU and
@@ -93,9 +99,12 @@ class Settings:
     tags: str = ""
     country: str = ""
     carbon_intensity_gco2e_per_kwh: float | None = None
+    intensity: str = ""
+    intensity_urls: str = ""
     market_gco2e_per_kwh: float | None = None
     is_rented: bool = False
     electricity_price_usd_per_kwh: float | None = None
+    electricity_tariff: str = ""
     price_usd_per_gpu_hour: float | None = None
     pue: float = 1.0
     node_overhead: float | None = None
@@ -141,12 +150,21 @@ class Settings:
                 f"{node!r}",
                 argument="node_overhead",
             )
+        self._check_rates()
         self._check_forecasts()
         for name in ("sim_cpu_util", "sim_gpu_util"):
             if not 0 <= getattr(self, name) <= 1:
                 raise UsageError(f"{{argument}} is a share from 0 to 1, not {getattr(self, name)!r}", argument=name)
         if self.sim_gpu_count < 1:
             raise UsageError(f"{{argument}} must be at least 1, not {self.sim_gpu_count!r}", argument="sim_gpu_count")
+
+    def _check_rates(self) -> None:
+        for constant, by_time in (
+            ("carbon_intensity_gco2e_per_kwh", "intensity"),
+            ("electricity_price_usd_per_kwh", "electricity_tariff"),
+        ):
+            if getattr(self, constant) is not None and getattr(self, by_time):
+                raise UsageError("give {argument} or {argument}, not both", argument=(constant, by_time))
 
     def _check_forecasts(self) -> None:
         _deadline(self.deadline_utc)

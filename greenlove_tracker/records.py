@@ -174,7 +174,8 @@ class Row:
     """One row of ``epochs-<rank>.csv``; it never changes once written.
 
     ``gap_before`` is what lay between the row before and this one (validation, checkpoints, loading). A row's
-    time is either wholly metered or not at all: the tracker cuts a row where the meter comes up.
+    time is either wholly metered or not at all: the tracker cuts a row where the meter comes up. The rates of its
+    time are there only where a run asked for them; without, the factors of the run count.
     """
 
     kind: RowKind
@@ -187,6 +188,9 @@ class Row:
     energy: Energy
     emissions_gco2e: float | None  # of the row's own duration, PUE included
     flags: frozenset[str] = frozenset()
+    carbon_intensity_gco2e_per_kwh: float | None = None  # mean over the time of the row and its gap
+    carbon_intensity_source: str = ""
+    electricity_price_usd_per_kwh: float | None = None  # likewise a mean
 
 
 @dataclass(frozen=True, slots=True)

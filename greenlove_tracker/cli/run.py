@@ -53,6 +53,11 @@ def _settings_options(function: Callable[..., None]) -> Callable[..., None]:
             help="of the electricity here, gCO2e/kWh; default: the country's",
         ),
         click.option(
+            "--intensity",
+            metavar="NAME|FILE",
+            help="carbon intensity while it runs: live, neso, eia, …, or a CSV file; default: a table, no network",
+        ),
+        click.option(
             "--electricity-price",
             "electricity_price_usd_per_kwh",
             type=float,

@@ -25,7 +25,7 @@ _SMALL_BYTES = csv.field_size_limit()  # nothing in a text so short is too long 
 
 
 def read_records(
-    file: LogFile | Path | bytes, columns: Sequence[str], on_problem: OnProblem
+    file: LogFile | Path | bytes, columns: Sequence[str], on_problem: OnProblem, optional: Sequence[str] = ()
 ) -> Iterator[tuple[int, list[str]]]:
     """Yield the records of a log file, each with the number of its first line and its cells.
 
@@ -33,11 +33,12 @@ def read_records(
         file: the file, or its content.
         columns: of the cells, in their order; the header must hold them, and further cells may come last.
         on_problem: takes a sentence on each part that could not be read and is left out.
+        optional: further columns: where the header holds any of them, their cells follow, empty for one that it lacks.
     """
     data = _read(file, MAX_FILE_BYTES, on_problem)
     records = read_undamaged(data)
     numbered = read_damaged(data, on_problem) if records is None else enumerate(records, 1)
-    yield from _in_order(numbered, columns, on_problem)
+    yield from _in_order(numbered, columns, on_problem, optional)
 
 
 def read_lists(file: LogFile | Path | bytes, columns: Sequence[str], on_problem: OnProblem) -> list[list[str]]:
@@ -67,7 +68,10 @@ def _read(file: LogFile | Path | bytes, max_bytes: int, on_problem: OnProblem) -
 
 
 def _in_order(
-    records: Iterator[tuple[int, list[str]]], columns: Sequence[str], on_problem: OnProblem
+    records: Iterator[tuple[int, list[str]]],
+    columns: Sequence[str],
+    on_problem: OnProblem,
+    optional: Sequence[str] = (),
 ) -> Iterator[tuple[int, list[str]]]:
     """Yield all records but the header, which is the first."""
     if (first := next(records, None)) is None:
@@ -75,8 +79,15 @@ def _in_order(
     header = first[1]
     if missing := set(columns).difference(header):
         on_problem(f"is not ours: no column {', '.join(sorted(missing))}")
+    elif optional and not set(optional).isdisjoint(header):
+        if header == [*columns, *optional]:
+            yield from records
+            return
+        all_places = [header.index(column) if column in header else None for column in (*columns, *optional)]
+        yield from ((line, ["" if i is None else cells[i] for i in all_places]) for line, cells in records)
     elif header[: len(columns)] == list(columns):
-        yield from records
+        is_longer = bool(optional) and len(header) > len(columns)  # what follows would be taken for the optional ones
+        yield from ((line, cells[: len(columns)]) for line, cells in records) if is_longer else records
     else:
         places = [header.index(column) for column in columns]
         yield from ((line, [cells[i] for i in places]) for line, cells in records)

@@ -44,7 +44,8 @@ class GrowingRows:
             self._header = added[: added.find(b"\n") + 1]
             added = added[len(self._header) :]
         if added:
-            for line, cells in read_records(self._header + added, schema.EPOCH_COLUMNS, self._add_problem):
+            rows = self._header + added
+            for line, cells in read_records(rows, schema.EPOCH_COLUMNS, self._add_problem, schema.RATE_COLUMNS):
                 try:
                     self._rows.append(schema.row_from_cells(cells))
                 except ValueError as error:

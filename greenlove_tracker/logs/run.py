@@ -88,10 +88,16 @@ class RunFiles:
     def _read_fields(self, name: str) -> list[list[str]]:
         return read_lists(self._file(name), schema.RUN_COLUMNS, partial(self._add_problem, name))
 
-    def _read(self, name: str, columns: Sequence[str], convert: Callable[[Sequence[str]], Record]) -> Iterator[Record]:
+    def _read(
+        self,
+        name: str,
+        columns: Sequence[str],
+        convert: Callable[[Sequence[str]], Record],
+        optional: Sequence[str] = (),
+    ) -> Iterator[Record]:
         """Yield the records of a file, of cells in the order of ``columns``; the unreadable become problems."""
         add_problem = partial(self._problem_log.add, self.path / name)
-        for line, cells in read_records(self._file(name), columns, add_problem):
+        for line, cells in read_records(self._file(name), columns, add_problem, optional):
             try:
                 record = convert(cells)
             except ValueError as error:
@@ -430,7 +436,7 @@ class Run(RunFiles):
         return self._read_rows(name) if name in self._names else None
 
     def _read_rows(self, name: str) -> list[Row]:
-        return list(self._read(name, schema.EPOCH_COLUMNS, schema.row_from_cells))
+        return list(self._read(name, schema.EPOCH_COLUMNS, schema.row_from_cells, schema.RATE_COLUMNS))
 
     @cached_property
     def epochs(self) -> Sequence[EpochRecord]:

@@ -3,7 +3,8 @@
 SCHEMA_VERSION stands in every ``run.csv``. Its history:
 
 1. first version: ``run.csv``, ``epochs-<rank>.csv``, ``forecasts.csv``, ``summary.csv``; later ``spans-<rank>.csv``,
-   ``metrics-<rank>.csv`` and the metrics' lines of ``summary.csv``, which older readers pass over.
+   ``metrics-<rank>.csv``, the metrics' lines of ``summary.csv`` and the rates of a row's time, which older readers
+   pass over.
 
 An empty cell means not measured; a zero means measured zero. Floats are written so that they read back exactly.
 """
@@ -66,6 +67,8 @@ EPOCH_COLUMNS = (
     "emissions_gco2e",
     "flags",
 )
+# Behind the others, only where a run asked for a carbon intensity or a price of its time.
+RATE_COLUMNS = ("carbon_intensity_gco2e_per_kwh", "carbon_intensity_source", "electricity_price_usd_per_kwh")
 
 
 def _cells_of(*columns: str) -> Callable[[Sequence[str]], Sequence[str]]:
@@ -119,8 +122,8 @@ def without_secrets(name: str, value: str) -> str:
 _MASKED: Mapping[str, Callable[[str], str]] = {"command": mask_command, "meter_note": mask_secrets}
 
 
-def row_cells(row: Row) -> list[str]:
-    """Return a row's cells in the order of EPOCH_COLUMNS."""
+def row_cells(row: Row, *, has_rates: bool = False) -> list[str]:
+    """Return a row's cells in the order of EPOCH_COLUMNS, and of RATE_COLUMNS where it has them."""
     gap, energy, counts = row.gap_before, row.energy, row.counts
     values = (
         row.kind.value,
@@ -149,7 +152,8 @@ def row_cells(row: Row) -> list[str]:
         row.emissions_gco2e,
         row.flags,
     )
-    return [cell(v) for v in values]
+    rates = (row.carbon_intensity_gco2e_per_kwh, row.carbon_intensity_source, row.electricity_price_usd_per_kwh)
+    return [cell(v) for v in (values + rates if has_rates else values)]
 
 
 def finite(text: str) -> float:
@@ -236,7 +240,7 @@ def _methods(text: str) -> str | None:
 
 
 def row_from_cells(cells: Sequence[str]) -> Row:
-    """Return the row that ``cells``, in the order of EPOCH_COLUMNS, stand for.
+    """Return the row that ``cells``, in the order of EPOCH_COLUMNS and maybe RATE_COLUMNS, stand for.
 
     Raises:
         ValueError: where a cell is not what its column holds.
@@ -245,6 +249,8 @@ def row_from_cells(cells: Sequence[str]) -> Row:
     if duration_s is None or gap_before_s is None:
         raise ValueError("a row without its duration")
     total, gap_total = _totals_of(cells)
+    rates = cells[len(EPOCH_COLUMNS) :]
+    intensity, source, price = rates if rates else ("", "", "")
     return Row(
         RowKind(cells[0]),
         count(cells[1]) if cells[1] else None,
@@ -256,6 +262,9 @@ def row_from_cells(cells: Sequence[str]) -> Row:
         _energy(kwh[3:], _methods_of(cells), total),
         emissions_gco2e,
         frozenset(cells[_FLAGS_AT].split()),
+        amount(intensity) if intensity else None,
+        source,
+        finite(price) if price else None,  # that of an exchange may be negative
     )
 
 
@@ -349,6 +358,7 @@ _READ: Mapping[str, Callable[[str], Any]] = {
     **dict.fromkeys(("epochs_done", "gpu_count", "n_ranks", "n_nodes"), count),
     **dict.fromkeys(("duration_s", "epochs_duration_s", "metered_s", "gpu_hours"), amount),
     **dict.fromkeys(("cpu_method", "gpu_method", "ram_method"), _methods),
+    "cost_usd": lambda text: finite(text) if text else None,
     "pue": _pue,
     "carbon_intensity_gco2e_per_kwh": amount,
     "exit_code": _exit_code,

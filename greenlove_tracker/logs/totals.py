@@ -65,6 +65,82 @@ class RunFactors:
         )
 
 
+class _WeightedMean:
+    """The mean of a rate over rows, weighted with the energy of each, or with its time where none has energy."""
+
+    def __init__(self) -> None:
+        self._kwh = self._rated_kwh = self._s = self._rated_s = 0.0
+        self._only: float | None = None
+        self._is_constant = True
+        self._is_known = True
+
+    def add(self, rate: float | None, energy_kwh: float, duration_s: float) -> None:
+        if rate is None:
+            self._is_known = False
+            return
+        self._is_constant = self._is_constant and self._only in (None, rate)
+        self._only = rate
+        self._kwh += energy_kwh
+        self._rated_kwh += energy_kwh * rate
+        self._s += duration_s
+        self._rated_s += duration_s * rate
+
+    @property
+    def value(self) -> float | None:
+        """The mean; None where the rate of a row is not known."""
+        if not self._is_known or self._is_constant:
+            return self._only if self._is_known else None
+        return self._rated_kwh / self._kwh if self._kwh > 0 else self._rated_s / self._s if self._s > 0 else self._only
+
+
+class MeanRates:
+    """The rates that rows were counted with, as one: energy times it is the sum over rows of energy times the row's.
+
+    CO2e is energy × the intensity of its time; what was not metered counts at the mean of what was.
+
+    Args:
+        base: of the run, for rows without one of their own. A price that it lacks is never counted.
+    """
+
+    def __init__(self, base: Rates) -> None:
+        self._base = base
+        self._intensity, self._price = _WeightedMean(), _WeightedMean()
+        self._has_intensity = self._has_price = False
+
+    @property
+    def has_own(self) -> bool:
+        """True where a row with rates of its own was added."""
+        return self._has_intensity or self._has_price
+
+    def add(self, row: Row) -> None:
+        """Add a row, with its gap."""
+        energy_kwh = (row.gap_before.total_kwh or 0.0) + (row.energy.total_kwh or 0.0)
+        duration_s = row.gap_before_s + row.duration_s
+        own, own_price = row.carbon_intensity_gco2e_per_kwh, row.electricity_price_usd_per_kwh
+        self._has_intensity = self._has_intensity or own is not None
+        self._has_price = self._has_price or own_price is not None
+        self._intensity.add(self._base.carbon_intensity if own is None else own, energy_kwh, duration_s)
+        self._price.add(self._base.electricity_price if own_price is None else own_price, energy_kwh, duration_s)
+
+    @property
+    def rates(self) -> Rates:
+        """The rates; exactly those of the run where no row has its own."""
+        rates = self._base
+        if self._has_intensity:
+            rates = replace(rates, carbon_intensity=self._intensity.value)
+        if self._has_price and rates.electricity_price is not None:
+            rates = replace(rates, electricity_price=self._price.value)
+        return rates
+
+
+def mean_rates(base: Rates, rows: Iterable[Row]) -> Rates:
+    """Return the rates that these rows were counted with, as ``MeanRates`` has them."""
+    mean = MeanRates(base)
+    for row in rows:
+        mean.add(row)
+    return mean.rates
+
+
 @dataclass(frozen=True, slots=True)
 class Ending:
     """The way and the time in which a run ended."""
@@ -243,16 +319,24 @@ def continued_rows(rows: Sequence[Row], of_processes: Iterable[Sequence[Row]]) -
     """
     measured = (rows for rows in of_processes if not all(Flag.NO_METER in row.flags for row in rows))
     spans = sorted(_spans(row for rows in measured for row in rows), key=itemgetter(0))
-    ended_s = max((start_s + duration_s for start_s, duration_s, _ in _spans(rows)), default=-math.inf)
+    ended_s = max((start_s + duration_s for start_s, duration_s, _, _ in _spans(rows)), default=-math.inf)
     continued = list(rows)
-    for start_s, duration_s, energy in spans:
+    for start_s, duration_s, energy, of_row in spans:
         end_s = start_s + duration_s
         new_s = end_s - max(ended_s, start_s)
         if new_s > _TIMESTAMP_S:
             part = _part_of_energy(energy, min(1.0, new_s / duration_s))
             at = datetime.fromtimestamp(end_s - new_s, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
             row = Row(RowKind.GAP, None, at, new_s, part, 0.0, Counts(), UNKNOWN_ENERGY, None)
-            continued.append(row)
+            intensity, price = of_row.carbon_intensity_gco2e_per_kwh, of_row.electricity_price_usd_per_kwh
+            continued.append(
+                replace(
+                    row,
+                    carbon_intensity_gco2e_per_kwh=intensity,
+                    carbon_intensity_source=of_row.carbon_intensity_source,
+                    electricity_price_usd_per_kwh=price,
+                )
+            )
         ended_s = max(ended_s, end_s)
     return continued
 
@@ -260,18 +344,18 @@ def continued_rows(rows: Sequence[Row], of_processes: Iterable[Sequence[Row]]) -
 _TIMESTAMP_S = 0.002  # rows note their beginning to the millisecond
 
 
-def _spans(rows: Iterable[Row]) -> Iterator[tuple[float, float, Energy]]:
-    """Yield beginning (seconds since the Unix epoch), duration and energy of each gap and each row."""
+def _spans(rows: Iterable[Row]) -> Iterator[tuple[float, float, Energy, Row]]:
+    """Yield beginning (seconds since the Unix epoch), duration, energy and row of each gap and each row."""
     for row in rows:
         try:
             started_s = datetime.fromisoformat(row.started_at).timestamp()
         except ValueError:  # a damaged log
             continue
         if row.kind in (RowKind.GAP, RowKind.TAIL):
-            yield started_s, row.gap_before_s, row.gap_before
+            yield started_s, row.gap_before_s, row.gap_before, row
         else:
-            yield started_s - row.gap_before_s, row.gap_before_s, row.gap_before
-            yield started_s, row.duration_s, row.energy
+            yield started_s - row.gap_before_s, row.gap_before_s, row.gap_before, row
+            yield started_s, row.duration_s, row.energy, row
 
 
 def merge_epochs(rows: Sequence[Row], rank: int) -> list[EpochRecord]:
@@ -370,7 +454,8 @@ def summarise(
     total_kwh = all_nodes.total_kwh
     assumed_kwh = None if total_kwh is None else total_kwh * (terms.node_factor(all_nodes.metered) - 1.0) or None
     energy_kwh = None if total_kwh is None else (total_kwh + (assumed_kwh or 0.0)) * terms.pue
-    cost_usd, cost_basis = terms.rates.cost(duration_s or None, energy_kwh, gpu_count)  # no time is known of no rows
+    rates = mean_rates(terms.rates, (row for rows in carriers for row in rows))
+    cost_usd, cost_basis = rates.cost(duration_s or None, energy_kwh, gpu_count)  # no time is known of no rows
     every_row = [row for rows in (*rows_by_rank.values(), command_rows or ()) for row in rows]
     return RunSummary(
         run_id=terms.run_id,
@@ -390,8 +475,10 @@ def summarise(
         unmetered_estimate_kwh=all_nodes.estimate_kwh,
         pue=terms.pue,
         energy_kwh=energy_kwh,
-        carbon_intensity_gco2e_per_kwh=terms.carbon_intensity.value,
-        emissions_kgco2e=terms.rates.emissions(energy_kwh),
+        carbon_intensity_gco2e_per_kwh=(
+            terms.carbon_intensity.value if rates.carbon_intensity is None else rates.carbon_intensity
+        ),
+        emissions_kgco2e=rates.emissions(energy_kwh),
         cost_usd=cost_usd,
         cost_basis=cost_basis,
         gpu_count=gpu_count,

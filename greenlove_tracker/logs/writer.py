@@ -224,9 +224,16 @@ class RunWriter:
     """
 
     def __init__(
-        self, run_dir: Path, rank: int | str, fields: Sequence[Field], on_error: Callable[[OSError], None]
+        self,
+        run_dir: Path,
+        rank: int | str,
+        fields: Sequence[Field],
+        on_error: Callable[[OSError], None],
+        *,
+        has_rates: bool = False,
     ) -> None:
         self.run_dir = run_dir
+        self._has_rates = has_rates
         fields = [replace(f, value=schema.without_secrets(f.name, f.value)) for f in fields]
         self.fields = {f.name: f for f in fields}
         self._on_error = on_error
@@ -234,7 +241,8 @@ class RunWriter:
         self.unwritten: dict[str, OSError] = {}
         self._summary: Mapping[str, bytes] = {}
         rank = _free_stream(run_dir, rank)
-        self._epochs = AppendFile(run_dir / schema.epochs_file(rank), log_lines([schema.EPOCH_COLUMNS]))
+        columns = (*schema.EPOCH_COLUMNS, *schema.RATE_COLUMNS) if has_rates else schema.EPOCH_COLUMNS
+        self._epochs = AppendFile(run_dir / schema.epochs_file(rank), log_lines([columns]))
         head = log_lines([schema.RUN_COLUMNS, *_field_cells(self.fields.values())])
         self._info = AppendFile(run_dir / _info_name(run_dir, rank), head, is_head_atomic=True)
         self._rank = rank
@@ -245,7 +253,8 @@ class RunWriter:
 
     def write_row(self, row: Row) -> None:
         """Append a row."""
-        self._guarded(self._epochs.path.name, lambda: self._epochs.append(log_lines([schema.row_cells(row)])))
+        line = log_lines([schema.row_cells(row, has_rates=self._has_rates)])
+        self._guarded(self._epochs.path.name, lambda: self._epochs.append(line))
 
     def write_fields(self, fields: Sequence[Field]) -> None:
         """Append what was found out after the start; to replace a field, the file is written anew."""

@@ -11,9 +11,11 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from greenlove_tracker.errors import GreenloveError
 from greenlove_tracker.logs.forecasts import IssuedForecast
+from greenlove_tracker.logs.totals import MeanRates
 from greenlove_tracker.logs.writer import RunWriter
 from greenlove_tracker.records import UNKNOWN_ENERGY, Counts, Energy, Row, RowKind, RunStatus, sum_energies
 from greenlove_tracker.shadowing import only_libraries
@@ -187,12 +189,19 @@ class _Totals:
         self._run_counts, self._epoch_counts = Counts(), Counts()
         self._epoch: int | None = None
         self._is_wholly_metered = True
+        self._run_rates, self._epoch_rates = self._no_rates(), self._no_rates()
+
+    def _no_rates(self) -> MeanRates:
+        return MeanRates(self._state.factors.rates)
 
     def add(self, row: Row, recorder: Recorder, last_position: int) -> RowWritten:
         """Add a row, and return the event of it."""
         self._run_s += row.gap_before_s + row.duration_s
         self._run_energy = sum_energies((self._run_energy, row.gap_before, row.energy))
         self._run_counts = self._run_counts + row.counts
+        of_row = self._no_rates()
+        for mean in (of_row, self._run_rates):
+            mean.add(row)
         of_epoch = None
         if row.epoch is not None:
             of_epoch = self._add_to_epoch(row)
@@ -206,9 +215,9 @@ class _Totals:
             row.epoch,
             position,
             self._state.clock.utc_s(),
-            self._consumption(row.duration_s, row.energy, row.counts),
+            self._consumption(row.duration_s, row.energy, row.counts, of_row),
             of_epoch,
-            self._consumption(self._run_s, self._run_energy, self._run_counts),
+            self._consumption(self._run_s, self._run_energy, self._run_counts, self._run_rates),
             recorder.epochs_done + (row.kind is RowKind.EPOCH),  # it is counted behind its row
         )
 
@@ -221,16 +230,18 @@ class _Totals:
                 Counts(),
             )
             self._is_wholly_metered = True
+            self._epoch_rates = self._no_rates()
+        self._epoch_rates.add(replace(row, gap_before_s=0.0, gap_before=UNKNOWN_ENERGY))
         self._epoch_s += row.duration_s
         self._epoch_energy = sum_energies((self._epoch_energy, row.energy))
         self._epoch_counts = self._epoch_counts + row.counts
         self._is_wholly_metered = self._is_wholly_metered and row.energy.is_known
         energy = self._epoch_energy if self._is_wholly_metered else UNKNOWN_ENERGY
-        return self._consumption(self._epoch_s, energy, self._epoch_counts)
+        return self._consumption(self._epoch_s, energy, self._epoch_counts, self._epoch_rates)
 
-    def _consumption(self, duration_s: float, energy: Energy, counts: Counts) -> ExportedConsumption:
+    def _consumption(self, duration_s: float, energy: Energy, counts: Counts, mean: MeanRates) -> ExportedConsumption:
         state, metered_kwh = self._state, energy.total_kwh
-        rates = state.factors.rates
+        rates = state.rates_of(mean)
         energy_kwh = None if metered_kwh is None else metered_kwh * state.energy_factor
         emissions_kgco2e = rates.emissions(energy_kwh)
         return ExportedConsumption(

@@ -275,7 +275,7 @@ class RunForecaster:
         forecast: Forecast = live.forecast_run(
             snapshot.progress,
             prior=state.prior or self._earlier,
-            rates=state.factors.rates,
+            rates=state.rates,
             passed_s=snapshot.elapsed_s,
         )
         now_s = state.clock.perf_s()

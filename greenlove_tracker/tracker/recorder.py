@@ -24,6 +24,7 @@ from greenlove_tracker.records import (
     RowKind,
     sum_energies,
 )
+from greenlove_tracker.tracker.rates_in_force import RatesInForce, RowRates
 from greenlove_tracker.units import gco2e_from_kwh
 
 _UNMETERED_S = 0.01  # what a meter that starts at once may miss at the beginning without a row of its own
@@ -50,6 +51,8 @@ class _MeteredSpan:
     duration_s: float
     energy: Energy
     flags: frozenset[str]
+    started_utc_s: float = 0.0
+    ended_utc_s: float = 0.0
 
 
 @dataclass(slots=True)
@@ -90,6 +93,7 @@ class Recorder:
         on_meter_failure: called with the error when the meter fails.
         started: when the run began, by both clocks; None: now.
         epochs_before: epochs that a run before this one did; the number of the first one here follows theirs.
+        rates: of the rows' time, where the run asked for such; else ``grams_per_kwh`` holds at all times.
 
     Attributes:
         epoch: the number of the open epoch, from 1; None between two.
@@ -121,11 +125,13 @@ class Recorder:
         on_meter_failure: Callable[[MeterError], None],
         started: tuple[float, float] | None = None,
         epochs_before: int = 0,
+        rates: RatesInForce | None = None,
     ) -> None:
         self._clock = clock
         self._emit = emit
         self._before_reading = before_reading
-        self.grams_per_kwh = grams_per_kwh
+        self._grams_per_kwh = grams_per_kwh
+        self._rates = rates
         self._on_meter_failure = on_meter_failure
         self._epochs_before = epochs_before
         self._meter: Meter | None = None
@@ -161,6 +167,10 @@ class Recorder:
             self.write_segment()
         self._meter = meter
         self._failures = 0
+
+    def grams_per_kwh(self, from_utc_s: float, to_utc_s: float) -> float:
+        """Return the emissions of metered energy in that time, PUE included."""
+        return self._grams_per_kwh if self._rates is None else self._rates.between(from_utc_s, to_utc_s).grams_per_kwh
 
     def detach_meter(self, flag: Flag) -> None:
         """Measure no energy from now on, for the reason that the flag names."""
@@ -401,6 +411,7 @@ class Recorder:
         self._counts_in_rows = self._counts_in_rows + counts
         self._gap, self._counts = replace(gap, duration_s=0.0, energy=UNKNOWN_ENERGY, flags=frozenset()), Counts()
         metered_kwh = span.energy.total_kwh
+        rates = self._rates_of(gap if gap.duration_s > 0 else span, span)
         row = Row(
             kind,
             self.epoch,
@@ -410,10 +421,19 @@ class Recorder:
             span.duration_s,
             counts,
             span.energy,
-            None if metered_kwh is None else gco2e_from_kwh(metered_kwh, self.grams_per_kwh),
+            None if metered_kwh is None else gco2e_from_kwh(metered_kwh, rates.grams_per_kwh),
             span.flags | (gap.flags - _OF_EPOCHS_ALONE) | more_flags,
+            rates.carbon_intensity_gco2e_per_kwh,
+            rates.carbon_intensity_source,
+            rates.electricity_price_usd_per_kwh,
         )
         self._emit(row)
+
+    def _rates_of(self, first: _MeteredSpan, last: _MeteredSpan) -> RowRates:
+        """Return the rates of the time from the start of one span to the end of another."""
+        if self._rates is None:
+            return RowRates(None, "", None, self._grams_per_kwh)
+        return self._rates.between(first.started_utc_s, last.ended_utc_s)
 
     def write_wait(self) -> None:
         """Write what has passed since the last row as a wait for an answer, between two epochs."""
@@ -427,9 +447,23 @@ class Recorder:
 
     def _write_gap(self, kind: RowKind, gap: _MeteredSpan, more_flags: frozenset[str] = frozenset()) -> None:
         flags = (gap.flags - _OF_EPOCHS_ALONE) | more_flags
-        self._emit(
-            Row(kind, None, gap.started_at, gap.duration_s, gap.energy, 0.0, Counts(), UNKNOWN_ENERGY, None, flags)
+        rates = self._rates_of(gap, gap)
+        row = Row(
+            kind,
+            None,
+            gap.started_at,
+            gap.duration_s,
+            gap.energy,
+            0.0,
+            Counts(),
+            UNKNOWN_ENERGY,
+            None,
+            flags,
+            rates.carbon_intensity_gco2e_per_kwh,
+            rates.carbon_intensity_source,
+            rates.electricity_price_usd_per_kwh,
         )
+        self._emit(row)
 
     def _now(self) -> _Boundary:
         return _Boundary(self._clock.perf_s(), self._clock.utc_s())
@@ -445,7 +479,8 @@ class Recorder:
             return span
         flags = (before.flags | span.flags) - ({Flag.SHORT} - (before.flags & span.flags))
         energy = sum_energies((before.energy, span.energy))
-        return _MeteredSpan(before.started_at, before.duration_s + span.duration_s, energy, flags)
+        duration_s = before.duration_s + span.duration_s
+        return _MeteredSpan(before.started_at, duration_s, energy, flags, before.started_utc_s, span.ended_utc_s)
 
     def _close_span(self) -> _MeteredSpan:
         """Close the current span and begin the next."""
@@ -476,7 +511,7 @@ class Recorder:
             self._gpu_was_read = True
         elif self._gpu_was_read and energy.is_known:
             flags.add(Flag.GPU_UNREAD)
-        return _MeteredSpan(timestamp(before.utc_s), duration_s, energy, frozenset(flags))
+        return _MeteredSpan(timestamp(before.utc_s), duration_s, energy, frozenset(flags), before.utc_s, now.utc_s)
 
     def _hole_s(self) -> float:
         """Return the longest time without a reading of power behind the last one; 0 where power is not integrated."""

@@ -7,7 +7,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from greenlove_tracker import console, devices
 from greenlove_tracker.config import Settings, load_settings
@@ -36,9 +36,11 @@ from greenlove_tracker.tracker.exporter_threads import RunExporters
 from greenlove_tracker.tracker.exporters import Exporter, RunEnded, named_exporters
 from greenlove_tracker.tracker.forecaster import RunForecaster
 from greenlove_tracker.tracker.foreign_warnings import without_foreign_warnings
+from greenlove_tracker.tracker.live_intensity import LiveIntensity, open_rates
 from greenlove_tracker.tracker.metadata import run_fields
 from greenlove_tracker.tracker.meter_starter import MeterStarter, choose_meter
 from greenlove_tracker.tracker.progress_log import ProgressLog, step_marks
+from greenlove_tracker.tracker.rates_in_force import RatesInForce
 from greenlove_tracker.tracker.recorder import Recorder
 from greenlove_tracker.tracker.shutdown import guard, is_interactive
 from greenlove_tracker.tracker.signal_hold import signal_hold
@@ -46,6 +48,9 @@ from greenlove_tracker.tracker.span_recorder import SpanRecorder
 from greenlove_tracker.tracker.state import Plan, RunMode, RunState, WarnOnce, make_run_dir, run_factors, unwritten_text
 from greenlove_tracker.tracker.status import StatusPrinter
 from greenlove_tracker.units import h_from_s
+
+if TYPE_CHECKING:
+    from greenlove_tracker.grid.live.fallback import IntensityFallbacks
 
 _LEAST_HOURS = 1e-6  # of a limit that the job has passed already
 _LOCK_S = 0.5  # the run's lock is waited for so long, where the process is to end
@@ -69,6 +74,7 @@ class Session:
         extra_fields: further lines for ``run.csv``.
         codecarbon_options: passed on to CodeCarbon.
         exporters: of the script; those that the settings name are added.
+        intensity: of the script, instead of one that the settings name.
 
     Attributes:
         job: the run of ``greenlove run`` whose script tracks this one; it stands still meanwhile, so that each second
@@ -105,6 +111,7 @@ class Session:
         extra_fields: Sequence[Field] = (),
         codecarbon_options: Mapping[str, Any] | None = None,
         exporters: Sequence[Exporter] = (),
+        intensity: IntensityFallbacks | None = None,
     ) -> None:
         self.pid = os.getpid()
         self.summary: RunSummary | None = None
@@ -123,6 +130,13 @@ class Session:
         is_exported = ranks.rank == 0 and join_dir is None and mode is not RunMode.EXPLORATION
         exporters = [*exporters, *_exporters_in(settings, warn_once)] if is_exported else []
         factors = run_factors(settings, plan, "", writer.timestamp(started_utc_s))
+        self._intensity: LiveIntensity | None = None
+        rates: RatesInForce | None = None
+        shared = None if self.job is None or intensity is not None else self.job._lend_intensity(settings, clock)
+        if ranks.carries_meter and mode is not RunMode.EXPLORATION:  # an exploration stands for another time
+            found = open_rates(settings, factors, clock, warn_once, source=intensity, shared=shared)
+            factors, rates, self._intensity = found
+        self._borrows_intensity = shared is not None
         lent = None if meter is not None or codecarbon_options or self.job is None else self.job._lend_meter(settings)
         self._borrows_meter = lent is not None
         meter = meter or lent or choose_meter(settings, ranks, clock, factors.carbon_intensity, codecarbon_options)
@@ -147,6 +161,7 @@ class Session:
             run_dir=run_dir,
             is_part_of_other=join_dir is not None,
             warn_once=warn_once,
+            rates_in_force=rates,
         )
         role = [Field("role", schema.JOINED_ROLE)] if join_dir else []
         if self.job is not None and join_dir is None:
@@ -154,9 +169,12 @@ class Session:
         limit = state.time_limit
         if limit is not None:
             role += [Field("time_limit_s", schema.cell(limit.limit_s), "s"), Field("time_limit_source", limit.source)]
+        if rates is not None:
+            role += [Field("intensity_order", rates.intensity.order)] if rates.intensity is not None else []
+            role += [Field("electricity_tariff", rates.tariff.source)] if rates.tariff is not None else []
         fields = run_fields(settings, plan, ranks, state.factors, [*extra_fields, *role])
         stream = schema.COMMAND_STREAM if mode is RunMode.COMMAND and join_dir is None else ranks.rank
-        self.writer = writer.RunWriter(run_dir, stream, fields, state.warn_once.log_failed)
+        self.writer = writer.RunWriter(run_dir, stream, fields, state.warn_once.log_failed, has_rates=rates is not None)
         self.rows: list[Row] = []
         self.metrics = metrics.MetricTotals()
         self._n_metric_rows = 0
@@ -168,6 +186,7 @@ class Session:
             self._emit,
             before_reading=self._synchronise,
             grams_per_kwh=state.grams_per_kwh,
+            rates=rates,
             on_meter_failure=state.warn_once.meter_failed,
             started=(started_s, started_utc_s),
             epochs_before=plan.first_epoch,
@@ -194,6 +213,8 @@ class Session:
             state.warn_once.warn("continues", f"no run {before} in {log_dir}; noted as continued all the same")
         if state.mode is not RunMode.EXPLORATION or open_run() is None:
             guard.watch(self, in_background=in_background)
+        if self._intensity is not None and not self._borrows_intensity:
+            self._intensity.start(in_background=in_background)
         self._meter_starter.start(in_background=in_background)
         if in_background:
             self._worker.start()
@@ -201,6 +222,8 @@ class Session:
     def _emit(self, row: Row) -> None:
         self.rows.append(row)
         self.writer.write_row(row)  # before anything else can go wrong
+        if self.state.rates_in_force is not None:
+            self.state.mean_rates.add(row)
         if self.state.settings.node_overhead is not None:
             self._metered = sum_energies((self._metered, row.gap_before, row.energy))
             self.state.node_factor = self.state.factors.node_factor(self._metered)
@@ -255,6 +278,8 @@ class Session:
 
     def tick(self) -> None:
         """Do what the background thread does each second, for who drives a run with a clock of their own."""
+        if self._intensity is not None:
+            self._intensity.tick()
         self._worker.tick()
         self.exporters.deliver()
 
@@ -520,6 +545,11 @@ class Session:
         needs_other = settings.is_simulated or (settings.cpu_tdp_w, settings.ram_w) != (own.cpu_tdp_w, own.ram_w)
         return None if needs_other else self._meter_starter.lend()
 
+    def _lend_intensity(self, settings: Settings, clock: Clock) -> LiveIntensity | None:
+        """Return the job's for a run that asks for the same: each service is asked once. None where it does not."""
+        wanted, own = ((s.intensity, s.intensity_urls, s.country) for s in (settings, self.state.settings))
+        return self._intensity if settings.intensity and wanted == own and clock is self.state.clock else None
+
     def _suspend(self) -> tuple[float, float]:
         """Stand still, because a run inside this job begins; return when that was, by both clocks."""
         with self.tracked_call as recorder:
@@ -598,6 +628,8 @@ class Session:
         finally:
             self.state.is_finished = True
             self._worker.run_ended()
+            if self._intensity is not None and not self._borrows_intensity:
+                self._intensity.close()
             ending = RunEnded(status, self.summary, self.run_dir, self.state.clock.utc_s())
             self.exporters.run_ended(ending, has_parts="has_parts" in self.writer.fields)
             guard.release(self)

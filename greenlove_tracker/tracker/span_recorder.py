@@ -272,7 +272,10 @@ class SpanRecorder:
             flags.add(SpanFlag.UNMETERED)
         elif energy_kwh and sums.by_time_kwh > _MOST_BY_TIME * energy_kwh:
             flags.add(SpanFlag.BY_TIME)
-        grams = None if energy_kwh is None else gco2e_from_kwh(energy_kwh, self._recorder.grams_per_kwh)
+        grams = None
+        if energy_kwh is not None:
+            rate = self._recorder.grams_per_kwh(sums.started_utc_s, self._clock.utc_s())
+            grams = gco2e_from_kwh(energy_kwh, rate)
         self._n_rows += 1
         started_at = timestamp(sums.started_utc_s)
         duration_s, own_s = sums.duration_s, sums.own_s

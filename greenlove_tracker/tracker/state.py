@@ -18,11 +18,13 @@ from greenlove_tracker.forecasting import Estimate, Forecast
 from greenlove_tracker.grid import carbon_intensity, electricity_price, resolve_place
 from greenlove_tracker.job import Ranks, ranks_of_process
 from greenlove_tracker.logs import writer
-from greenlove_tracker.logs.totals import RunFactors
+from greenlove_tracker.logs.totals import MeanRates, RunFactors
 from greenlove_tracker.phases import Phase, length_by_phases, phases_after
+from greenlove_tracker.pricing import Rates
 from greenlove_tracker.records import Clock
 from greenlove_tracker.secret_masking import mask_secrets
 from greenlove_tracker.tracker.budgets import BudgetActions, budget_limits
+from greenlove_tracker.tracker.rates_in_force import RatesInForce
 
 _log = logging.getLogger("greenlove_tracker")
 
@@ -68,6 +70,8 @@ class RunState:
         gpu_count: GPUs of this node that are ours; 0 until the meter is up.
         node_factor: the energy of the node, in that of its metered components; 1 where nothing is assumed.
         other_runs_s: time in which other runs of this process, inside this one, recorded what passed.
+        rates_in_force: the intensity and the price of each row's time; None where the factors hold at all times.
+        mean_rates: of the rows so far.
         is_meter_starting: the meter is coming up beside the training.
         is_finished: nothing of it is touched any more.
     """
@@ -94,10 +98,13 @@ class RunState:
     gpu_count: int = 0
     node_factor: float = 1.0
     other_runs_s: float = 0.0
+    rates_in_force: RatesInForce | None = None
+    mean_rates: MeanRates = field(init=False)
     is_meter_starting: bool = False
     is_finished: bool = False
 
     def __post_init__(self) -> None:
+        self.mean_rates = MeanRates(self.factors.rates)
         is_exploration = self.mode is RunMode.EXPLORATION  # its time limit is the training's, not its own
         self.time_limit = None if is_exploration else time_limit(self.settings, self.started_utc_s, os.environ)
         self.limits = budget_limits(self.settings, self.time_limit)
@@ -134,15 +141,28 @@ class RunState:
         """Emissions of metered energy: carbon intensity times PUE."""
         return self.factors.carbon_intensity.value * self.factors.pue
 
+    @property
+    def rates(self) -> Rates:
+        """The rates of the run as a whole: with an intensity by time, the mean over the energy so far."""
+        return self.rates_of(self.mean_rates)
+
+    def rates_of(self, mean: MeanRates) -> Rates:
+        """Return the rates of some rows; before the first, those that are in force."""
+        rates = self.factors.rates
+        if self.rates_in_force is None:
+            return rates
+        by_time = mean.rates if mean.has_own else self.rates_in_force.now(rates, self.clock.utc_s())
+        return by_time if rates.electricity_price is not None else replace(by_time, electricity_price=None)
+
     def consumption(self, metered_kwh: float | None) -> Mapping[str, float | None]:
         """Return the run's consumption so far, by quantity; None where it is not known."""
-        factors, elapsed_s = self.factors, self.elapsed_s
+        rates, elapsed_s = self.rates, self.elapsed_s
         energy_kwh = None if metered_kwh is None else metered_kwh * self.energy_factor
         return {
             "duration_s": elapsed_s,
             "energy_kwh": energy_kwh,
-            "emissions_kgco2e": factors.rates.emissions(energy_kwh),
-            "cost_usd": factors.rates.cost(elapsed_s, energy_kwh, self.gpu_count)[0],
+            "emissions_kgco2e": rates.emissions(energy_kwh),
+            "cost_usd": rates.cost(elapsed_s, energy_kwh, self.gpu_count)[0],
         }
 
 

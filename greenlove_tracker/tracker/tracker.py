@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from greenlove_tracker import devices
 from greenlove_tracker.config import load_settings
@@ -24,6 +24,9 @@ from greenlove_tracker.tracker.session import Session, open_job
 from greenlove_tracker.tracker.shutdown import is_interactive, status_of
 from greenlove_tracker.tracker.signal_hold import signal_hold
 from greenlove_tracker.tracker.state import Plan, WarnOnce, ranks_in
+
+if TYPE_CHECKING:
+    from greenlove_tracker.grid.live.fallback import IntensityFallbacks
 
 __all__ = ["RUN_DIR_VARIABLE", "Tracker", "outer_run_dir", "run_dir_to_join"]
 
@@ -78,6 +81,9 @@ class Tracker:
         tags: words to find the run by; ``final`` marks those that a paper reports.
         exporters: objects that rows, forecasts and the report are handed to beside the log, such as
             ``greenlove_tracker.integrations.exporters.mlflow.MLflowExporter()``; by name: ``export="mlflow,wandb"``.
+        intensity: the carbon intensity that is in force while it runs: ``"live"``, the name of a service such as
+            ``"neso"``, a CSV file, or an ``IntensityFallbacks`` of ``greenlove_tracker.grid.live.fallback``; without
+            it the offline table counts, and no network is asked.
         codecarbon_options: further arguments for CodeCarbon's tracker, such as its own outputs.
         **settings: every other field of ``greenlove_tracker.config.Settings``, such as ``pue``,
             ``carbon_intensity_gco2e_per_kwh``, ``price_usd_per_gpu_hour``, ``continues``, ``log_user``,
@@ -109,6 +115,7 @@ class Tracker:
         clock: Clock | None = None,
         tags: str | list[str] | None = None,
         exporters: Sequence[Exporter] = (),
+        intensity: str | os.PathLike[str] | IntensityFallbacks | None = None,
         codecarbon_options: Mapping[str, Any] | None = None,
         **settings: Any,
     ) -> None:
@@ -126,6 +133,11 @@ class Tracker:
             "tags": tags,
         }
         given |= settings
+        source = None
+        if isinstance(intensity, str | os.PathLike):
+            given["intensity"] = os.fspath(intensity)
+        elif intensity is not None:
+            source = intensity
         exporters = checked_exporters(exporters)
         budget_actions = BudgetActions(on_overrun if callable(on_overrun) else None, save_checkpoint)
         if on_overrun is not None and not callable(on_overrun):
@@ -148,13 +160,15 @@ class Tracker:
                 budget_actions=budget_actions,
                 codecarbon_options=codecarbon_options,
                 exporters=exporters,
+                intensity=source,
             )
             session.shows_final_screen = merged.verbose > 0
             return session
 
         with signal_hold:
             try:
-                self._session = _begun(begin, {name for name, value in given.items() if value is not None})
+                arguments = {name for name, value in given.items() if value is not None}
+                self._session = _begun(begin, arguments | ({"intensity"} if source is not None else set()))
             finally:
                 if job is not None and self._session is None:
                     job.go_on_alone()

@@ -7,7 +7,7 @@ import pytest
 
 from greenlove_tracker.logs.forecasts import FORECAST_COLUMNS
 from greenlove_tracker.logs.metrics import METRIC_COLUMNS
-from greenlove_tracker.logs.schema import EPOCH_COLUMNS, flat_columns
+from greenlove_tracker.logs.schema import EPOCH_COLUMNS, RATE_COLUMNS, flat_columns
 from greenlove_tracker.logs.spans import SPAN_COLUMNS
 from greenlove_tracker.records import RunSummary
 
@@ -24,6 +24,7 @@ def test_the_page_in_the_docs_is_the_one_that_the_schema_gives(reference):
 
 def test_every_column_is_described_and_nothing_else(reference):
     assert set(reference.COLUMNS) == set(EPOCH_COLUMNS)
+    assert set(reference.RATES) == set(RATE_COLUMNS)
     assert set(reference.FORECASTS) == set(FORECAST_COLUMNS)
     assert set(reference.SPANS) == set(SPAN_COLUMNS)
     assert set(reference.METRICS) == set(METRIC_COLUMNS)

@@ -1,0 +1,129 @@
+"""The source of a row's carbon intensity: the words of the cell ``carbon_intensity_source``, written and read back.
+
+Such a cell reads ``neso measured direct, 12 min old``, ``mock``, or ``table lifecycle (fallback: neso: it did not
+answer)``. A row in whose time the source changed has several, in their order, with a semicolon between them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from greenlove_tracker.format import shortened
+from greenlove_tracker.records import INTENSITY_COVERAGES, Factor, Row
+from greenlove_tracker.secret_masking import mask_secrets
+
+MOCK = "mock"
+TABLE = "table"
+KINDS = ("measured", "estimated", "forecast", "given")
+_MOST_IN_CELL = 3
+_LONGEST_REASON = 80  # characters
+_CELL = re.compile(
+    r"(?P<provider>\S+)"
+    rf"(?: (?P<kind>{'|'.join(KINDS)}))?"
+    rf"(?: (?P<coverage>{'|'.join(INTENSITY_COVERAGES)}))?"
+    r"(?:, (?P<age_min>\d+) min old)?"
+    r"(?: \(fallback: (?P<reason>.*)\))?"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class IntensitySource:
+    """Who gave a carbon intensity, and how.
+
+    Attributes:
+        provider: such as ``neso``, ``csv``, ``table`` or ``mock``.
+        kind: measured, estimated, forecast or given; empty of a table and of a mock.
+        coverage: direct or lifecycle emissions; empty where that is not stated.
+        age_min: how old the figure was when it was asked for, in minutes; 0 where it was of that time.
+        reason: why it stands in for what was asked for; empty where it is that.
+    """
+
+    provider: str
+    kind: str = ""
+    coverage: str = ""
+    age_min: int = 0
+    reason: str = ""
+
+    @property
+    def is_fallback(self) -> bool:
+        """True where it stands in for what was asked for."""
+        return bool(self.reason)
+
+    @property
+    def name(self) -> str:
+        """Who gave it and how, whatever its age: ``neso measured direct``."""
+        return " ".join(filter(None, (self.provider, self.kind, self.coverage)))
+
+    @property
+    def text(self) -> str:
+        """The words of a cell."""
+        age = f", {self.age_min} min old" if self.age_min else ""
+        reason = mask_secrets(" ".join(self.reason.replace(";", ",").split()))
+        return f"{self.name}{age}" + (f" (fallback: {shortened(reason, _LONGEST_REASON)})" if reason else "")
+
+
+def source_cell(sources: Iterable[IntensitySource]) -> str:
+    """Return the cell of a row; each source once, with its last age."""
+    last = {(source.name, source.is_fallback): source for source in sources}
+    return "; ".join(source.text for source in list(last.values())[-_MOST_IN_CELL:])
+
+
+def sources_in(cell: str) -> Sequence[IntensitySource]:
+    """Return the sources that a cell names; of a damaged one, what can be read of it."""
+    return [_read(part) for part in cell.split("; ") if part]
+
+
+def _read(text: str) -> IntensitySource:
+    match = _CELL.fullmatch(text)
+    if match is None:
+        return IntensitySource(text.partition(" ")[0])
+    age_min = int(match["age_min"] or 0)
+    return IntensitySource(
+        match["provider"], match["kind"] or "", match["coverage"] or "", age_min, match["reason"] or ""
+    )
+
+
+def sources_of(rows: Iterable[Row]) -> Sequence[IntensitySource]:
+    """Return every source that rows were counted with, whatever its age, in the order in which they first came.
+
+    Of a fall-back the first reason stands for all.
+    """
+    found: dict[tuple[str, bool], IntensitySource] = {}
+    for cell in dict.fromkeys(row.carbon_intensity_source for row in rows):
+        for source in sources_in(cell):
+            known = found.setdefault((source.name, source.is_fallback), source)
+            if source.age_min > known.age_min:
+                found[source.name, source.is_fallback] = replace(known, age_min=source.age_min)
+    return list(found.values())
+
+
+def is_mock(sources: Iterable[IntensitySource]) -> bool:
+    """Return True where a figure among them is invented."""
+    return any(source.provider == MOCK for source in sources)
+
+
+def mean_factor(gco2e_per_kwh: float, sources: Sequence[IntensitySource]) -> Factor:
+    """Return the carbon intensity of a run that was counted by time, as one: the mean over its energy.
+
+    Args:
+        gco2e_per_kwh: the mean.
+        sources: of its rows.
+    """
+    names = ", ".join(dict.fromkeys(_described(source) for source in sources)) or "not in the log"
+    mock = "MOCK: invented figures, of no grid; " if is_mock(sources) else ""
+    coverages = {source.coverage for source in sources}
+    basis = next(iter(coverages)) if len(coverages) == 1 else ""
+    return Factor(
+        "carbon_intensity",
+        gco2e_per_kwh,
+        "gCO2e/kWh",
+        f"{mock}in force while it ran, mean over the energy: {names}",
+        basis=", ".join(filter(None, ("by time", basis))),
+    )
+
+
+def _described(source: IntensitySource) -> str:
+    age = f", up to {source.age_min} min old" if source.age_min else ""
+    return f"{source.name}{age}" + (f" as fall-back ({source.reason})" if source.is_fallback else "")

@@ -1,0 +1,385 @@
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import threading
+import time
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from fakes import ScriptedMeter, gpu_energy, make_tracker, session, tick, train
+from intensity_server import Reply, serving
+
+from greenlove_tracker import read_logs
+from greenlove_tracker.errors import UsageError
+from greenlove_tracker.grid.live.fallback import IntensityFallbacks
+from greenlove_tracker.grid.live.intensity import IntensityPoint, IntensityUnavailable, PointKind, Scope, Signal
+from greenlove_tracker.grid.live.offline import TableIntensity
+from greenlove_tracker.grid.live.places import grid_place
+from greenlove_tracker.logs.schema import EPOCH_COLUMNS, RATE_COLUMNS
+from greenlove_tracker.meter import SimulatedMeter
+from greenlove_tracker.records import RowKind, RunStatus
+from greenlove_tracker.tracker.shutdown import guard
+
+KWH = 0.001  # of an epoch: 360 W for 10 s
+FILE = "utc,gco2e_per_kwh\n"
+
+
+@pytest.fixture(autouse=True)
+def _bare_environment(monkeypatch, tmp_path):
+    for name in list(os.environ):
+        if name.startswith(("GREENLOVE_", "SLURM_")) or name in ("RANK", "LOCAL_RANK", "WORLD_SIZE"):
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.chdir(tmp_path)
+    yield
+    if guard.current is not None:
+        guard.current.finish(RunStatus.SUPERSEDED)
+
+
+class Scripted:
+    """A service that gives these figures in turn, each of the five minutes that hold its time; None: no answer."""
+
+    name = "scripted"
+
+    def __init__(self, clock, figures, signal=Signal.AVERAGE):
+        self.clock, self.figures, self.signal = clock, list(figures), signal
+        self.asked_s = []
+
+    def covers(self, place):
+        return True
+
+    def now(self, place):
+        self.asked_s.append(self.clock.now_s)
+        figure = self.figures.pop(0) if len(self.figures) > 1 else self.figures[0]
+        if figure is None:
+            raise IntensityUnavailable(self.name, "timed out")
+        return point_of(figure, self.clock.utc_s())
+
+
+def point_of(figure, utc_s, length_s=300):
+    now = datetime.fromtimestamp(utc_s, UTC)
+    end = now + timedelta(seconds=length_s)
+    kind, scope = PointKind.MEASURED, Scope.DIRECT
+    return IntensityPoint(figure, now, end, "scripted", "a test", "here", Signal.AVERAGE, scope, kind, now)
+
+
+def fallbacks(*providers):
+    return IntensityFallbacks(grid_place("DE"), providers)
+
+
+def the_run(log_dir="logs"):
+    (run,) = read_logs(log_dir).runs
+    assert run.problems == []
+    return run
+
+
+def write_file(clock, *figures, step_s=10):
+    """A file with a figure for each ``step_s`` from the clock's present time on."""
+    at = [datetime.fromtimestamp(clock.utc_s() + step_s * n, UTC).isoformat() for n in range(len(figures))]
+    rows = "".join(f"{when},{figure}\n" for when, figure in zip(at, figures, strict=True))
+    Path("own.csv").write_text(FILE + rows)
+
+
+def test_each_epoch_counts_with_the_intensity_of_its_time(clock, tmp_path):
+    write_file(clock, 100, 300)
+    with make_tracker(clock, tmp_path / "logs", intensity="own.csv", pue=2.0) as tracker:
+        train(tracker, clock, 2)
+    run = the_run()
+    first, second, _ = run.rows[0]
+    assert [row.carbon_intensity_gco2e_per_kwh for row in (first, second)] == [100, 300]
+    assert first.carbon_intensity_source == "csv given"
+    assert [row.emissions_gco2e for row in (first, second)] == pytest.approx([KWH * 100 * 2, KWH * 300 * 2])
+    assert run.summary.energy_kwh == pytest.approx(2 * KWH * 2)
+    assert run.summary.emissions_kgco2e == pytest.approx((100 + 300) * KWH * 2 / 1000)
+    assert run.summary.carbon_intensity_gco2e_per_kwh == pytest.approx(200)
+    assert run.added_up() == run.summary  # one function for the tracker and the parser
+    assert tracker.summary == run.summary
+
+
+def test_a_row_over_two_figures_has_their_mean_by_time(clock, tmp_path):
+    write_file(clock, 100, 400, 400)
+    with make_tracker(clock, tmp_path / "logs", intensity="own.csv") as tracker:
+        tracker.epoch_start()
+        clock.pass_s(10)
+        tick()  # asked again, since the first figure's time is over
+        clock.pass_s(20)
+        tracker.epoch_end()
+    row = the_run().rows[0][0]
+    assert row.carbon_intensity_gco2e_per_kwh == pytest.approx(300)
+    assert row.emissions_gco2e == pytest.approx(3 * KWH * 300)
+
+
+def test_the_gap_counts_with_its_row(clock, tmp_path):
+    write_file(clock, 100, 300)
+    with make_tracker(clock, tmp_path / "logs", intensity="own.csv") as tracker:
+        clock.pass_s(10)
+        tick()
+        tracker.epoch_start()
+        clock.pass_s(10)
+        tracker.epoch_end()
+    run = the_run()
+    assert run.rows[0][0].carbon_intensity_gco2e_per_kwh == pytest.approx(200)
+    assert run.summary.emissions_kgco2e == pytest.approx(2 * KWH * 200 / 1000)
+
+
+def test_what_was_not_metered_counts_at_the_mean(clock, tmp_path):
+    write_file(clock, 100, 300, 900)
+    of_gap = gpu_energy(0.0)
+    readings = [of_gap, gpu_energy(KWH), of_gap, gpu_energy(3 * KWH), *[RuntimeError("broken")] * 9]
+    meter = ScriptedMeter(readings)
+    with make_tracker(clock, tmp_path / "logs", meter=meter, intensity="own.csv") as tracker:
+        train(tracker, clock, 3)
+    summary = the_run().summary
+    mean = (100 * 1 + 300 * 3) / 4
+    assert summary.unmetered_estimate_kwh == pytest.approx(2 * KWH)
+    assert summary.carbon_intensity_gco2e_per_kwh == pytest.approx(mean)
+    assert summary.emissions_kgco2e == pytest.approx(6 * KWH * mean / 1000)
+
+
+def test_a_service_that_fails_midway_is_warned_of_once_and_the_table_counts(clock, tmp_path, caplog):
+    service = Scripted(clock, [100, None, None, 200])
+    source = fallbacks(service, TableIntensity(lambda: datetime.fromtimestamp(clock.utc_s(), UTC)))
+    with make_tracker(clock, tmp_path / "logs", country="DE", intensity=source) as tracker:
+        train(tracker, clock, 4, epoch_s=300)
+    run = the_run()
+    assert service.asked_s == [0, 300, 600, 900, 1200]
+    rows = [row for row in run.rows[0] if row.kind is RowKind.EPOCH]
+    table = run.terms.carbon_intensity.value
+    assert [row.carbon_intensity_gco2e_per_kwh for row in rows] == [100, table, table, 200]
+    assert rows[0].carbon_intensity_source == "scripted measured direct"
+    assert rows[1].carbon_intensity_source == "table lifecycle (fallback: scripted: timed out)"
+    assert rows[3].carbon_intensity_source == "scripted measured direct"
+    warned = [r.getMessage() for r in caplog.records if "carbon intensity" in r.getMessage()]
+    assert len(warned) == 1 and "scripted (scripted: timed out)" in warned[0] and f"{table:.0f} gCO2e/kWh" in warned[0]
+    assert run.summary.emissions_kgco2e == pytest.approx(30 * KWH * (300 + 2 * table) / 1000)
+    assert run.text("intensity_order") == "scripted, table"
+
+
+def test_a_figure_stands_while_its_own_time_goes_on(clock, tmp_path):
+    service = Scripted(clock, [100, None, None])
+    service.now = lambda place, ask=service.now: ask(place) and point_of(100, clock.wall_offset_s, 3600)
+    with make_tracker(clock, tmp_path / "logs", intensity=fallbacks(service)) as tracker:
+        train(tracker, clock, 13, epoch_s=300)
+    rows = [row for row in the_run().rows[0] if row.kind is RowKind.EPOCH]
+    assert {row.carbon_intensity_source for row in rows[:12]} == {"scripted measured direct"}
+    assert "fallback" in rows[12].carbon_intensity_source
+
+
+def test_a_provider_that_raises_anything_never_reaches_the_training(clock, tmp_path):
+    service = Scripted(clock, [100])
+    service.now = lambda place: 1 / 0
+    with make_tracker(clock, tmp_path / "logs", intensity=fallbacks(service)) as tracker:
+        train(tracker, clock, 1)
+    run = the_run()
+    row = run.rows[0][0]
+    assert row.carbon_intensity_source == "table lifecycle (fallback: division by zero)"
+    assert row.carbon_intensity_gco2e_per_kwh == run.terms.carbon_intensity.value
+
+
+def test_a_slow_service_holds_nothing_up(tmp_path):
+    released = threading.Event()
+    service = Scripted(None, [100])
+    service.now = lambda place: released.wait(60) and None
+    try:
+        began_s = time.monotonic()
+        source = fallbacks(service)
+        with make_tracker(None, tmp_path / "logs", intensity=source, sim_gpu_w=360.0) as tracker:
+            for _ in range(3):
+                tracker.epoch_start()
+                tracker.epoch_end()
+        assert time.monotonic() - began_s < 10
+        run = the_run()
+        assert {row.carbon_intensity_source for row in run.rows[0]} == {"table lifecycle (fallback: no answer yet)"}
+    finally:
+        released.set()
+
+
+def test_a_late_first_answer_counts_from_the_start_of_what_is_open(tmp_path):
+    asked, released = threading.Event(), threading.Event()
+    service = Scripted(None, [100])
+
+    def now(place):
+        asked.set()
+        assert released.wait(30)
+        return point_of(100, time.time() - 1)
+
+    service.now = now
+    with make_tracker(None, tmp_path / "logs", intensity=fallbacks(service), sim_gpu_w=360.0) as tracker:
+        tracker.epoch_start()
+        tracker.epoch_end()
+        assert asked.wait(30)
+        tracker.epoch_start()
+        released.set()
+        until_s = time.monotonic() + 30
+        while session()._intensity.gco2e_per_kwh != 100 and time.monotonic() < until_s:
+            time.sleep(0.001)
+        tracker.epoch_end()
+    first, second = [row for row in the_run().rows[0] if row.kind is RowKind.EPOCH]
+    assert "no answer yet" in first.carbon_intensity_source
+    assert second.carbon_intensity_gco2e_per_kwh == 100
+    assert second.carbon_intensity_source == "scripted measured direct"
+
+
+def test_a_run_that_was_killed_is_added_up_by_the_same_rule(clock, tmp_path):
+    write_file(clock, 100, 300)
+    tracker = make_tracker(clock, tmp_path / "logs", intensity="own.csv")
+    train(tracker, clock, 2)
+    shutil.copytree(tmp_path / "logs", tmp_path / "killed")
+    run = the_run("killed")
+    assert not run.has_summary
+    assert run.summary.emissions_kgco2e == pytest.approx((100 + 300) * KWH / 1000)
+    tracker.stop()
+    assert the_run().summary.emissions_kgco2e == pytest.approx((100 + 300) * KWH / 1000)
+
+
+def test_live_totals_and_budgets_count_by_time(clock, tmp_path):
+    write_file(clock, 100, 300)
+    with make_tracker(clock, tmp_path / "logs", intensity="own.csv", max_kgco2e=1.0) as tracker:
+        assert session().state.rates.carbon_intensity == 100
+        train(tracker, clock, 2)
+        state = session().state
+        used = state.consumption(session().recorder.metered_kwh)
+        assert used["emissions_kgco2e"] == pytest.approx((100 + 300) * KWH / 1000)
+        forecast = tracker.forecast
+        assert forecast.emissions_kgco2e.point == pytest.approx(forecast.energy_kwh.point * 200 / 1000)
+
+
+def test_a_tariff_makes_the_cost_by_the_hour(clock, tmp_path):
+    clock.wall_offset_s = datetime(2026, 11, 23, 16, 59, 50, tzinfo=UTC).timestamp()
+    tariff = "base 0.20; peak 0.50 17-21; zone UTC"
+    with make_tracker(clock, tmp_path / "logs", electricity_tariff=tariff) as tracker:
+        train(tracker, clock, 2)
+    run = the_run()
+    rows = run.rows[0]
+    assert [row.electricity_price_usd_per_kwh for row in rows[:2]] == [0.20, 0.50]
+    assert rows[0].carbon_intensity_gco2e_per_kwh is None
+    assert run.summary.cost_usd == pytest.approx((0.20 + 0.50) * KWH)
+    assert run.summary.cost_basis == "electricity"
+    assert run.added_up() == run.summary
+    assert run.summary.carbon_intensity_gco2e_per_kwh == run.carbon_intensity.value
+    assert "base 0.20; peak 0.50 17-21" in run.text("electricity_tariff")
+
+
+def test_without_them_a_log_is_as_it_was(clock, tmp_path):
+    with make_tracker(clock, tmp_path / "logs") as tracker:
+        train(tracker, clock, 1)
+    (path,) = (tmp_path / "logs").glob("*/epochs-0.csv")
+    assert path.read_text().splitlines()[0] == ",".join(EPOCH_COLUMNS)
+    assert "intensity_order" not in the_run().fields
+    assert "greenlove-intensity" not in {thread.name for thread in threading.enumerate()}
+
+
+@pytest.mark.parametrize(
+    ("header", "expected"),
+    [
+        ((*EPOCH_COLUMNS, *RATE_COLUMNS, "of_a_later_version"), 100),
+        ((*EPOCH_COLUMNS, "of_a_later_version", *RATE_COLUMNS[:1]), 100),
+        ((*EPOCH_COLUMNS, "of_a_later_version", "and", "more"), None),
+    ],
+)
+def test_rates_are_read_by_the_names_of_their_columns(clock, tmp_path, header, expected):
+    write_file(clock, 100)
+    with make_tracker(clock, tmp_path / "logs", intensity="own.csv") as tracker:
+        train(tracker, clock, 1)
+    (path,) = (tmp_path / "logs").glob("*/epochs-0.csv")
+    old, *lines = [line.split(",") for line in path.read_text().splitlines()]
+    cells = [dict(zip(old, line, strict=True)) for line in lines]
+    lines = [header, *([row.get(column, "7") for column in header] for row in cells)]
+    path.write_text("".join(",".join(line) + "\n" for line in lines))
+    run = the_run()
+    assert run.rows[0][0].carbon_intensity_gco2e_per_kwh == expected
+    assert run.rows[0][0].electricity_price_usd_per_kwh is None
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"intensity": "nso"}, "no such source"),
+        ({"intensity": "neso", "country": "DE"}, "neso knows no zone for DE"),
+        ({"intensity": "live"}, "no service without a key knows an unknown place"),
+        ({"intensity": "electricity_maps", "country": "DE"}, "ELECTRICITY_MAPS_API_KEY"),
+        ({"intensity": "missing.csv"}, "cannot read missing.csv"),
+        ({"intensity": "mock", "carbon_intensity_gco2e_per_kwh": 400}, "not both"),
+        ({"intensity": "mock", "intensity_urls": "neso"}, "is not service=address"),
+        ({"electricity_tariff": "peak 0.3 17-21"}, "no price for Monday"),
+        ({"electricity_tariff": "base 0.3", "electricity_price_usd_per_kwh": 0.2}, "not both"),
+    ],
+)
+def test_what_cannot_be_is_said_before_the_run(clock, tmp_path, arguments, message):
+    with pytest.raises(UsageError, match=message):
+        make_tracker(clock, tmp_path / "logs", **arguments)
+    assert not (tmp_path / "logs").exists()
+
+
+def test_a_marginal_intensity_is_refused(clock, tmp_path, monkeypatch):
+    monkeypatch.setenv("WATTTIME_USERNAME", "ann")
+    monkeypatch.setenv("WATTTIME_PASSWORD", "secret-word")
+    with pytest.raises(UsageError, match="marginal intensity"):
+        make_tracker(clock, tmp_path / "logs", intensity="watttime", country="US-CA")
+    with pytest.raises(UsageError, match="marginal intensity"):
+        make_tracker(clock, tmp_path / "logs", intensity=fallbacks(Scripted(clock, [1], Signal.MARGINAL)))
+
+
+def test_a_bad_variable_is_warned_of_and_the_run_tracked(clock, tmp_path, monkeypatch, caplog):
+    monkeypatch.setenv("GREENLOVE_INTENSITY", "neso")
+    monkeypatch.setenv("GREENLOVE_COUNTRY", "DE")
+    monkeypatch.setenv("GREENLOVE_ELECTRICITY_TARIFF", "0,3")
+    with make_tracker(clock, tmp_path / "logs") as tracker:
+        train(tracker, clock, 1)
+    assert the_run().summary.epochs_done == 1
+    text = caplog.text
+    assert "neso knows no zone for DE" in text and "0.3, not 0,3" in text
+
+
+def test_only_the_rank_with_the_meter_asks(clock, tmp_path, monkeypatch):
+    for name, value in {"RANK": "1", "LOCAL_RANK": "1", "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}.items():
+        monkeypatch.setenv(name, value)
+    service = Scripted(clock, [100])
+    with make_tracker(clock, tmp_path / "logs", intensity=fallbacks(service)) as tracker:
+        train(tracker, clock, 1)
+    assert service.asked_s == []
+
+
+def test_two_nodes_are_added_up_by_their_own_intensities(clock, tmp_path, monkeypatch):
+    for rank, figure, watts in (("0", 100, 360.0), ("1", 400, 720.0)):
+        for name, value in {"RANK": rank, "LOCAL_RANK": "0", "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "1"}.items():
+            monkeypatch.setenv(name, value)
+        monkeypatch.setenv("MASTER_ADDR", "here")
+        source = fallbacks(Scripted(clock, [figure]))
+        meter = SimulatedMeter(clock, gpu_w=watts)
+        with make_tracker(clock, tmp_path / "logs", meter=meter, intensity=source) as tracker:
+            train(tracker, clock, 1)
+    run = the_run()
+    assert run.summary.n_nodes == 2
+    assert run.summary.emissions_kgco2e == pytest.approx((KWH * 100 + 2 * KWH * 400) / 1000)
+
+
+def test_over_http(clock, tmp_path, caplog):
+    clock.wall_offset_s = datetime(2026, 11, 22, 12, 10, tzinfo=UTC).timestamp()
+
+    def neso(figure):
+        return {
+            "data": [
+                {"from": "2026-11-22T12:00Z", "to": "2026-11-22T12:30Z", "intensity": {"forecast": 1, "actual": figure}}
+            ]
+        }
+
+    with serving() as server, caplog.at_level(logging.WARNING):
+        server.always(Reply(neso(150)), Reply(status=404))
+        urls = f"neso={server.url}"
+        with make_tracker(clock, tmp_path / "logs", intensity="live", country="GB", intensity_urls=urls) as tracker:
+            train(tracker, clock, 3, epoch_s=600)
+        n_asked = len(server.asked)
+    run = the_run()
+    rows = [row for row in run.rows[0] if row.kind is RowKind.EPOCH]
+    assert rows[0].carbon_intensity_gco2e_per_kwh == 150
+    assert rows[0].carbon_intensity_source == "neso measured direct"
+    assert rows[2].carbon_intensity_source.startswith("table lifecycle (fallback: neso: ")
+    assert n_asked >= 2
+    assert run.text("intensity_order") == "neso, table"
+    assert run.summary.emissions_kgco2e == pytest.approx(
+        sum(60 * KWH * row.carbon_intensity_gco2e_per_kwh for row in rows) / 1000
+    )
