@@ -1,4 +1,4 @@
-"""The only user of rich. All but the screen of ``watch`` goes to stderr: a script's stdout stays its own."""
+"""The only user of rich. All but the screens of watch and plan goes to stderr: a script's stdout stays its own."""
 
 from __future__ import annotations
 
@@ -16,9 +16,14 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 
-def say(text: str) -> None:
-    """Print a screen; on a terminal its name, status and labels stand out."""
-    stream = sys.stderr
+def say(text: str, stream: TextIO | None = None) -> None:
+    """Print a screen; on a terminal its name, status and labels stand out.
+
+    Args:
+        text: the screen.
+        stream: default: stderr.
+    """
+    stream = sys.stderr if stream is None else stream
     if not is_terminal(stream):
         _write(stream, text + "\n")  # no need to load rich for a file
         return
@@ -28,6 +33,9 @@ def say(text: str) -> None:
     styled = Text(text)
     styled.highlight_regex(r"(?m)^greenlove", "bold green")
     styled.highlight_regex(r"(?m)^  (time|energy|CO2e|cost|compute|forecast|wrote|next) ", "bold")
+    styled.highlight_regex(r"\AStart .*|▲━*", "bold green")
+    styled.highlight_regex(r"\ANot worth waiting here", "bold")
+    styled.highlight_regex(r"(?m)^! MOCK .*$|\?{2,}", "yellow")
     styled.highlight_regex(rf"\bunknown\b|! ({'|'.join(WarningCode)})\b", "yellow")
     Console(file=stream, highlight=False, soft_wrap=True).print(styled)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from greenlove_tracker.cli import explore, forecast, project, report, run  # noqa: F401  # the verbs add themselves
+from greenlove_tracker.cli import explore, forecast, plan, project, report, run  # noqa: F401  # the verbs add themselves
 from greenlove_tracker.cli.base import cli
 
 __all__ = ["cli", "main"]

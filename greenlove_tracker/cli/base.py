@@ -61,7 +61,10 @@ def _option_of(parameter: click.Parameter) -> str:
     return max(parameter.opts, key=len)
 
 
-_ORDER = ("demo", "explore", "run", "watch", "forecast", "project", "summary", "report", "export", "import", "doctor")
+_ORDER = (
+    *("demo", "explore", "plan", "run", "watch", "forecast", "project"),
+    *("summary", "report", "export", "import", "doctor"),
+)
 
 
 class _Verbs(click.Group):

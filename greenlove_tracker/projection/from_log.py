@@ -71,11 +71,33 @@ def training_in(log_dir: str, options: ProjectionOptions, forecast: Forecast | N
     Raises:
         UsageError: where there is none, or it tells too little.
     """
-    logs = read_logs(log_dir)
-    run = logs.latest_exploration() or next(iter(reversed(list(logs.readable()))), None)
+    run = latest_run(log_dir)
     if run is None:
         raise UsageError(f"{log_dir} holds no run to go by: explore or track one, or give --gpu and --hours")
     return training_of(run, options, forecast)
+
+
+def latest_run(log_dir: str) -> Run | None:
+    """Return the latest exploration of a log directory, else its latest run; None without any."""
+    logs = read_logs(log_dir)
+    return logs.latest_exploration() or next(iter(reversed(list(logs.readable()))), None)
+
+
+def forecast_of(run: Run, forecast: Forecast | None = None) -> tuple[Forecast, str]:
+    """Return what a run takes, and how that is known: as an exploration forecasts it, or as a tracked one took.
+
+    Args:
+        run: that can be read.
+        forecast: of the exploration, where it is at hand.
+
+    Raises:
+        UsageError: where it neither finished nor forecast anything.
+    """
+    if run.has_trials:
+        from greenlove_tracker.extrapolation.extrapolate import forecast_from_log  # statsmodels: over a second
+
+        return forecast or forecast_from_log(run), "forecast from an exploration"
+    return _forecast_of_tracked(run)
 
 
 def training_of(run: Run, options: ProjectionOptions, forecast: Forecast | None = None) -> Training:
@@ -91,18 +113,14 @@ def training_of(run: Run, options: ProjectionOptions, forecast: Forecast | None 
     """
     exploration = run if run.has_trials else None
     gpus = logged_gpus(run, options)
-    if exploration is not None:
-        from greenlove_tracker.extrapolation.extrapolate import forecast_from_log  # statsmodels: over a second
-
-        forecast, basis = forecast or forecast_from_log(run), "forecast from an exploration"
-    else:
-        forecast, basis = _forecast_of_tracked(run)
-        if gpus.name is None and forecast.plan is None and options.custom_speedup is None:
-            # From a CPU only the steps tell how much faster a GPU may be: many small ones leave it waiting for work.
-            raise UsageError(
-                f"{run.path} used no GPU and counted no steps, without which nobody knows how fast one would be: call "
-                "tracker.step() after each step of the training, or explore it, or give --speedup"
-            )
+    forecast, basis = forecast_of(run, forecast)
+    knows_work = exploration is not None or forecast.plan is not None
+    if gpus.name is None and not knows_work and options.custom_speedup is None:
+        # From a CPU only the steps tell how much faster a GPU may be: many small ones leave it waiting for work.
+        raise UsageError(
+            f"{run.path} used no GPU and counted no steps, without which nobody knows how fast one would be: call "
+            "tracker.step() after each step of the training, or explore it, or give --speedup"
+        )
     if options.pue is not None and forecast.energy_kwh is not None:  # it holds the PUE of the run
         energy = forecast.energy_kwh
         forecast = replace(forecast, energy_kwh=energy.times(options.pue / run.terms.pue, energy.unit))
@@ -149,7 +167,7 @@ def _forecast_of_tracked(run: Run) -> tuple[Forecast, str]:
     else:
         raise UsageError(
             f"{run.path} neither finished nor forecast anything: let it run to its end, or say Tracker(epochs=…), "
-            "or give --gpu and --hours"
+            "or give --hours"
         )
     # The batches that a rank goes through in this time, in proportion to those so far; else its optimizer steps.
     done, plan = summary.counts.batches / summary.n_ranks if summary.counts.batches else summary.counts.steps, None

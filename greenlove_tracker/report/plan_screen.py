@@ -75,7 +75,9 @@ def headline(advice: StartAdvice, zone: tzinfo | None = None) -> str:
 
 
 def saving_text(saving: Estimate, quantity: str) -> str:
-    """Write a saving with its interval: ``47% less CO2e (46% to 48%)``."""
+    """Write a saving with its interval: ``47% less CO2e (46% to 48%)``; a tariff is known, and has none."""
+    if quantity == "cost" and saving.lower == saving.upper:
+        return f"{saving.point:.0%} less {quantity}"
     return f"{saving.point:.0%} less {quantity} ({saving.lower:.0%} to {saving.upper:.0%})"
 
 

@@ -32,7 +32,8 @@ _HOUR, _DAY = timedelta(hours=1), timedelta(days=1)
 # Six weeks: EIA gives them in two or three pages of the 30 an hour that its demonstration key allows, NESO in three.
 HISTORY_ASKED = timedelta(days=42)
 NO_HOURS = "a yearly average tells no hour from another"
-INSTEAD = 'give an intensity by the hour: "live", which asks the network, or a CSV file (utc,gco2e_per_kwh)'
+_INSTEAD = 'give an intensity by the hour: "live", which asks the network, or a CSV file (utc,gco2e_per_kwh)'
+_INSTEAD_OF_SERVICES = "a CSV file (utc,gco2e_per_kwh) needs no service"
 _MOST_AT_ONCE = 8  # regions that are asked side by side
 
 
@@ -121,6 +122,18 @@ def region_series(
     return found
 
 
+def why_nothing_is_known(bases: Sequence[IntensityBasis]) -> str:
+    """Return why no hour of any region can be advised, and what to give instead where that is a table's fault."""
+
+    def named(basis: IntensityBasis, text: str) -> str:
+        return f"{basis.region}: {text}" if len(bases) > 1 else text
+
+    if not all(basis.yearly_gco2e_per_kwh is not None for basis in bases):
+        return "; ".join(named(basis, basis.problem) for basis in bases)
+    failures = [named(basis, "; ".join(basis.failures)) for basis in bases if basis.failures]
+    return "; ".join([*failures, f"{NO_HOURS}: {_INSTEAD_OF_SERVICES if failures else _INSTEAD}"])
+
+
 def scopes_differ(series: Iterable[RegionSeries]) -> str:
     """Return a sentence where regions count other emissions, and their figures are not quite alike; else nothing."""
     scopes = {s.basis.region: s.scope for s in series if s.scope not in (None, Scope.NOT_STATED)}
@@ -197,7 +210,7 @@ def _series(
     failures = tuple(f"{failure.provider}: {failure.reason}" for failure in answer.failures)
     basis = IntensityBasis(region, first.provider, words, first.basis, first.kind == PointKind.MOCK, failures=failures)
     if first.kind == PointKind.TABLE:
-        problem = "; ".join([*failures, f"{NO_HOURS}: {INSTEAD}"])
+        problem = "; ".join([*failures, NO_HOURS])
         basis = replace(basis, yearly_gco2e_per_kwh=first.gco2e_per_kwh, problem=problem)
         return RegionSeries(basis, None, first.signal, first.scope)
     past = [point for point in answer.points if point.end_utc <= now]

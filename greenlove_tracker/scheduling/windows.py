@@ -38,6 +38,7 @@ from greenlove_tracker.scheduling.intensity_series import (
     RegionSeries,
     region_series,
     scopes_differ,
+    why_nothing_is_known,
 )
 from greenlove_tracker.units import GRAMS_PER_KG, SECONDS_PER_HOUR, h_from_s
 
@@ -307,13 +308,6 @@ class _Known:
                 found = {region: _at_hours(forecast, common) for region, forecast in found.items()}
         return cls(found, tuple(bases))
 
-    @property
-    def problem(self) -> str:
-        """Why nothing is forecast, of each region."""
-        texts = [f"{b.region}: {b.problem}" if len(self.bases) > 1 else b.problem for b in self.bases]
-        alike = {b.problem for b in self.bases}
-        return alike.pop() if len(alike) == 1 else "; ".join(texts)
-
 
 def _common_hours(hours: Sequence[Hours]) -> Hours:
     common = hours[0]
@@ -349,7 +343,7 @@ class _Search:
     def greenest(self, known: _Known) -> StartAdvice:
         """Return the start that is expected to emit least."""
         if not known.forecasts:
-            return self._start_now(known, known.problem)
+            return self._start_now(known, why_nothing_is_known(known.bases))
         names, found = list(known.forecasts), list(known.forecasts.values())
         promises = np.concatenate([self._expected(forecast) for forecast in found])
         best = int(promises.argmin())

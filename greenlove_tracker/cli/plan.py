@@ -1,0 +1,373 @@
+"""``plan``: when and where a training emits or costs least, as a screen, a page, JSON, or a file for a scheduler."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Literal
+
+import click
+
+from greenlove_tracker import console
+from greenlove_tracker import format as fmt
+from greenlove_tracker.cli.base import Verb, cli, json_option
+from greenlove_tracker.config import Settings, load_settings
+from greenlove_tracker.errors import UsageError
+from greenlove_tracker.forecasting import P99, Estimate, Forecast
+
+if TYPE_CHECKING:
+    from greenlove_tracker.logs.run import Run
+    from greenlove_tracker.scheduling.advice import StartAdvice
+    from greenlove_tracker.scheduling.intensity_series import IntensitySource
+    from greenlove_tracker.scheduling.windows import Price
+
+# Of a service that is asked while somebody waits for the answer: with the table behind it, under 2 s without a network.
+ASKED_FOR_S = 1.5
+
+
+class _Plan(Verb):
+    """Keeps the command behind ``--`` apart from LOG_DIR; click itself drops the dashes."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        own, command = list(args), None
+        if "--" in own:
+            at = own.index("--")
+            own, command = own[:at], own[at + 1 :]
+        ctx.meta["command"] = command
+        return super().parse_args(ctx, own)
+
+
+_OPTIONS = {
+    "regions": "--regions",
+    "country": "--regions",
+    "intensity": "--intensity",
+    "least_saving": "--least-saving",
+    "kind": "--emit",
+    "every": "--every",
+    "image": "--image",
+    "command": "the command behind --",
+    "deadline_utc": "--deadline",
+}
+
+
+@cli.command(cls=_Plan, options=_OPTIONS, short_help="Say when and where a training emits or costs least.")
+@click.argument("log_dir", required=False)
+@click.option("--hours", type=float, help="what the training takes, instead of a log")
+@click.option("--kwh", type=float, help="its energy; default: the log's")
+@click.option("--deadline", metavar="TIME", help='when it must be done: "tomorrow 08:00", "monday 06:00", +12h, or ISO')
+@click.option(
+    "--regions", metavar="A,B", help="where it can run, the first being here: DE,GB,US-CA; default: the log's"
+)
+@click.option(
+    "--intensity",
+    metavar="NAME|FILE",
+    help="carbon intensity by the hour: live, neso, eia, … ask the network; a CSV file; table; mock",
+)
+@click.option("--intensity-forecast", metavar="FILE", help="a second CSV file: what was expected, as it was issued")
+@click.option(
+    "--by", type=click.Choice(["co2e", "cost"]), default="co2e", show_default=True, help="what is to be least"
+)
+@click.option("--tariff", metavar="TABLE|FILE", help="price of electricity by the hour: 'base 0.20; peak 0.32 17-21'")
+@click.option("--electricity-price", type=float, help="USD per kWh, the same at all hours")
+@click.option("--least-saving", metavar="SHARE", help="expected share from which waiting is worth it; default 5%")
+@click.option("-o", "--output", metavar="FILE", help="write it to this .html, .pdf or .md as well")
+@click.option(
+    "--emit", metavar="KIND", help="print a file that starts COMMAND then: slurm, at, systemd, k8s, cron, github"
+)
+@click.option("--every", metavar="day|week|DAY", help="with --emit: start it again and again; cron and github need it")
+@click.option("--image", help="with --emit k8s: the container's")
+@json_option
+def plan(
+    log_dir: str | None,
+    hours: float | None,
+    kwh: float | None,
+    deadline: str | None,
+    by: Literal["co2e", "cost"],
+    least_saving: str | None,
+    output: str | None,
+    emit: str | None,
+    every: str | None,
+    image: str | None,
+    as_json: bool,
+    **sources: Any,
+) -> None:
+    """Say when and where a training emits or costs least, what that saves, and whether it is worth waiting.
+
+    Of a log it takes the last exploration, else the last run. Nothing is started or submitted, and no network is asked
+    unless --intensity names a service.
+
+    \b
+    greenlove plan --hours 4 --kwh 3 --deadline "tomorrow 08:00" --regions DE,GB --intensity live
+    greenlove plan greenlove_logs --deadline +24h --intensity grid.csv -o plan.html
+    greenlove plan --hours 4 --deadline "monday 08:00" --by cost --tariff "base 0.20; peak 0.32 17-21"
+    greenlove plan --deadline +24h --intensity live --emit slurm -- python train.py
+    """  # noqa: D301  # click wants the backspace itself
+    from greenlove_tracker.report.build import checked_suffix, write_document
+    from greenlove_tracker.report.plan_report import plan_document
+    from greenlove_tracker.report.plan_screen import plan_record, plan_screen
+    from greenlove_tracker.scheduling.windows import LEAST_SAVING, best_start
+
+    command = click.get_current_context().meta["command"]
+    _check_emit(emit, every, image, command, as_json=as_json)
+    if output is not None:
+        checked_suffix(output)
+    now = datetime.now(UTC)
+    settings = load_settings()
+    job = _job(log_dir, hours, kwh, settings)
+    asked = _Asked(settings, job, **sources)
+    intensity, regions = asked.source(by)
+    advice = best_start(
+        job.duration,
+        intensity=intensity,
+        deadline=_deadline(deadline, settings, now),
+        now=now,
+        energy_kwh=job.energy_kwh,
+        regions=regions,
+        by=by,
+        price_usd_per_kwh=asked.price(by),
+        least_saving=LEAST_SAVING if least_saving is None else parse_share(least_saving),
+    )
+    if output is not None:
+        click.echo(f"wrote {write_document(plan_document(advice, job.about), output)}", err=True)
+    if as_json:
+        click.echo(json.dumps(plan_record(advice, job.about), indent=2))
+        return
+    screen = plan_screen(advice, job.about)
+    if emit is None:
+        _show(screen)
+        return
+    file = _job_file(emit, every, image, command, advice, job, now)  # before the screen: a refusal comes alone
+    console.say(screen)
+    click.echo(file, nl=not file.endswith("\n"))
+
+
+def _show(screen: str) -> None:
+    if console.is_terminal(sys.stdout):
+        console.say(screen, sys.stdout)
+    else:
+        click.echo(screen)
+
+
+def parse_share(text: str) -> float:
+    """Return the share of ``5%`` or ``0.05``.
+
+    Raises:
+        UsageError: for anything else.
+    """
+    is_percent = text.strip().endswith("%")
+    try:
+        value = float(text.strip().removesuffix("%"))
+    except ValueError:
+        value = -1.0
+    share = value / 100 if is_percent else value
+    if not 0 <= share < 1:
+        raise UsageError(f"{{argument}} is a share such as 5% or 0.05, not {text!r}", argument="least_saving")
+    return share
+
+
+def _check_emit(
+    emit: str | None, every: str | None, image: str | None, command: Sequence[str] | None, *, as_json: bool
+) -> None:
+    if emit is None:
+        given = {"--every": every, "--image": image, "a command": command}
+        alone = [name for name, value in given.items() if value is not None]
+        if alone:
+            raise UsageError(f"{alone[0]} is for a scheduler's file: say which with --emit, such as --emit slurm")
+        return
+    if as_json:
+        raise UsageError("--emit and --json: choose one")
+    if not command:
+        raise UsageError(f"--emit {emit} needs the command behind two dashes: greenlove plan … -- python train.py")
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    """The training that is planned.
+
+    Attributes:
+        duration: its forecast, or its hours.
+        energy_kwh: None where it is not known, or in the forecast.
+        about: it in words.
+        run: of the log; None without one.
+    """
+
+    duration: Forecast | float
+    energy_kwh: float | None
+    about: str
+    run: Run | None = None
+
+    @property
+    def longest_s(self) -> float | None:
+        """The time that it exceeds with a probability of 1%; None where only its hours are given."""
+        if not isinstance(self.duration, Forecast):
+            return None
+        estimate = self.duration.duration_s
+        return self.duration.duration_p99_s or (estimate.quantile(P99) if estimate.has_interval else None)
+
+
+def _job(log_dir: str | None, hours: float | None, kwh: float | None, settings: Settings) -> _Job:
+    """Return the training of ``--hours``, or of the log.
+
+    Raises:
+        UsageError: where there is neither.
+    """
+    for name, value in (("--hours", hours), ("--kwh", kwh)):
+        if value is not None and not 0 < value < float("inf"):
+            raise UsageError(f"{name} must be a positive number, not {value!r}")
+    if hours is not None:
+        if log_dir is not None:
+            raise UsageError(f"--hours is for a training without a log: leave it out, or {log_dir}")
+        energy = "" if kwh is None else f", {fmt.energy(kwh)}"
+        return _Job(hours, kwh, f"{fmt.significant(hours)} h{energy}, as given")
+    from greenlove_tracker.projection.from_log import forecast_of, latest_run
+
+    try:
+        run = latest_run(log_dir or settings.log_dir)
+    except UsageError as error:
+        if log_dir is not None:
+            raise
+        raise UsageError(f"{error}; without a log give --hours, and --kwh") from error
+    if run is None:
+        raise UsageError(f"{log_dir or settings.log_dir} holds no run to go by: give --hours, and --kwh")
+    forecast, basis = forecast_of(run)
+    energy_kwh: Estimate | None = forecast.energy_kwh
+    energy = fmt.energy(kwh) if kwh is not None else fmt.energy(energy_kwh.point if energy_kwh else None)
+    about = f"{run.title(40)}: {_duration_text(forecast.duration_s)}, {energy}, {basis}"
+    return _Job(forecast, kwh, about, run)
+
+
+def _duration_text(estimate: Estimate) -> str:
+    return fmt.interval(estimate, fmt.duration) if estimate.has_interval else fmt.duration(estimate.point)
+
+
+def _deadline(text: str | None, settings: Settings, now: datetime) -> datetime:
+    from greenlove_tracker.scheduling.times import WHEN_FORMS, parse_when
+
+    if text is None and not settings.deadline_utc:
+        raise UsageError(f"give --deadline, by when the training must be done: {WHEN_FORMS}")
+    # As the setting has it everywhere, a time without a zone is in UTC; on the command line it is local.
+    found = parse_when(settings.deadline_utc, now, UTC) if text is None else parse_when(text, now)
+    if found <= now:
+        raise UsageError(f"the deadline has passed: {text or settings.deadline_utc}")
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """Where intensity and price come from: the command line, else the settings, else the log."""
+
+    settings: Settings
+    job: _Job
+    regions: str | None
+    intensity: str | None
+    intensity_forecast: str | None
+    tariff: str | None
+    electricity_price: float | None
+
+    def places(self) -> list[str]:
+        """Return the regions; none where none is known."""
+        if self.regions is not None:
+            places = [name.strip() for name in self.regions.split(",") if name.strip()]
+            if not places:
+                raise UsageError('--regions names none: such as "DE" or "DE,GB"')
+            return places
+        logged = self.job.run.text("country") if self.job.run is not None else ""
+        here = self.settings.country or logged
+        return [here] if here else []
+
+    def source(self, by: str) -> tuple[IntensitySource | Mapping[str, IntensitySource], list[str] | None]:
+        """Return the intensity, and the regions to compare; no network is asked yet.
+
+        Raises:
+            UsageError: where nothing is given, or the parts do not go together.
+        """
+        from pathlib import Path
+
+        from greenlove_tracker.grid.live.fallback import NAMES
+        from greenlove_tracker.grid.live.offline import CsvIntensity, MockIntensity, TableIntensity
+
+        name = self.intensity or self.settings.intensity or (TableIntensity.name if by == "cost" else "")
+        places = self.places()
+        if not name:
+            raise UsageError(
+                "give --intensity: live asks the network, as do neso, eia and the other services; a CSV file holds "
+                "utc,gco2e_per_kwh; mock is invented, to try it out"
+            )
+        if self.intensity_forecast is not None:
+            if name in NAMES or "=" in name:
+                raise UsageError(f"--intensity-forecast is beside one CSV file, not {name}")
+            return CsvIntensity(name, self.intensity_forecast), places[:1] or None
+        if name in NAMES and name != MockIntensity.name:
+            if not places and name != TableIntensity.name:
+                raise UsageError(f"{name} needs to know where: give --regions, such as DE or DE,GB")
+            return {place: self._service(name, place) for place in places or [""]}, places or [""]
+        if name == MockIntensity.name:
+            return name, places or None
+        if "=" in name and not Path(name).is_file():
+            pairs = [part.partition("=") for part in name.split(",")]
+            files = {region.strip(): Path(file.strip()) for region, _, file in pairs}
+            return files, places if self.regions is not None else None
+        if len(places) > 1:
+            example = ",".join(f"{place}=FILE" for place in places)
+            raise UsageError(f"one file is of one region: give --intensity {example}, or a service such as live")
+        return name, places or None
+
+    def _service(self, name: str, place: str) -> IntensitySource:
+        from greenlove_tracker.grid.live.fallback import open_intensity, parse_base_urls
+        from greenlove_tracker.grid.live.http_client import HttpClient, default_cache_dir
+        from greenlove_tracker.grid.live.places import grid_place
+
+        client = HttpClient(cache_dir=default_cache_dir(), timeout_s=ASKED_FOR_S, attempts=1)
+        urls = parse_base_urls(self.settings.intensity_urls)
+        return open_intensity(name, grid_place(place), client=client, base_urls=urls)
+
+    def price(self, by: str) -> Price | None:
+        """Return the price of electricity: by the hour, or a number; None where none is known.
+
+        Raises:
+            UsageError: where the cost is to be least, and all hours cost the same.
+        """
+        if self.tariff is not None and self.electricity_price is not None:
+            raise UsageError("--tariff and --electricity-price: choose one")
+        text = self.tariff or ("" if self.electricity_price is not None else self.settings.electricity_tariff)
+        if text:
+            from greenlove_tracker.grid.tariff import parse_tariff
+
+            return parse_tariff(text)
+        if by == "cost":
+            raise UsageError(
+                "--by cost needs --tariff, the price of electricity by the hour: base 0.20; peak 0.32 17-21"
+            )
+        if self.electricity_price is not None:
+            return self.electricity_price
+        logged = self.job.run.electricity_price if self.job.run is not None else None
+        own = self.settings.electricity_price_usd_per_kwh
+        return logged.value if own is None and logged is not None else own
+
+
+def _job_file(
+    kind: str,
+    every: str | None,
+    image: str | None,
+    command: Sequence[str] | None,
+    advice: StartAdvice,
+    job: _Job,
+    now: datetime,
+) -> str:
+    """Return the file that starts the command when it is advised to."""
+    from greenlove_tracker.report.plan_screen import headline
+    from greenlove_tracker.scheduling.job_files import job_file
+
+    return job_file(
+        kind,  # type: ignore[arg-type]  # it refuses what is none
+        command or (),
+        advice.start_utc if advice.is_worth_waiting else now,
+        now=now,
+        every=every,  # type: ignore[arg-type]
+        duration_s=job.longest_s,
+        image=image,
+        reason=headline(advice),
+    )
