@@ -52,6 +52,7 @@ class _Job:
         duration_s: the longest that it is expected to take; None where that is not known.
         image: of the container.
         reason: of the start, in a sentence; may be empty.
+        directory: in which cron starts it; None for the home directory.
         local: the time zone of the machine.
     """
 
@@ -63,6 +64,7 @@ class _Job:
     duration_s: float | None
     image: str | None
     reason: str
+    directory: str | None
     local: tzinfo | None
 
     @property
@@ -105,6 +107,7 @@ def job_file(
     duration_s: float | None = None,
     image: str | None = None,
     reason: str = "",
+    directory: str | None = None,
     local_zone: tzinfo | None = None,
 ) -> str:
     """Return a file that starts a command at a time, or regularly; nothing is submitted.
@@ -120,6 +123,8 @@ def job_file(
         duration_s: the longest that the command is expected to take: Slurm and GitHub end it then.
         image: of the container; ``k8s`` needs it.
         reason: of the start; a comment.
+        directory: in which cron starts it; default: the home directory. ``slurm``, ``at`` and ``systemd`` start it
+            where the file is submitted, the others in the container or the checkout.
         local_zone: in which cron reads its times; default: that of this machine.
 
     Raises:
@@ -140,9 +145,19 @@ def job_file(
     start = start_utc.astimezone(UTC)
     if start.microsecond:
         start = start.replace(microsecond=0) + _SECOND
-    planned = now.astimezone(UTC)
     _check_every(kind, every)
-    job = _Job(_words(command), start, planned, every, name, duration_s, image, " ".join(reason.split()), local_zone)
+    job = _Job(
+        command=_words(command),
+        start_utc=start,
+        now=now.astimezone(UTC),
+        every=every,
+        name=name,
+        duration_s=duration_s,
+        image=image,
+        reason=" ".join(reason.split()),
+        directory=directory,
+        local=local_zone,
+    )
     return _WRITERS[kind](job)
 
 
@@ -298,16 +313,18 @@ def _cron(job: _Job) -> str:
     """A line of a crontab, in local time: cron of Debian and Ubuntu knows no CRON_TZ, and would read UTC as local."""
     first = job.first_utc
     local = first.astimezone(job.local)
-    command = _cron_command(job.shell_line)
+    line = job.shell_line
+    if job.directory is not None:
+        line = f"cd {shlex.quote(str(job.directory))} && {line}"
     return (
         _comments(
             job,
             "cron",
             first,
             "Submit: (crontab -l; cat FILE) | crontab -",
-            f"The time is local ({local.tzname()}), in summer and winter; cron starts in the home directory.",
+            f"The time is local ({local.tzname()}), in summer and winter. cron knows few variables: PATH is short.",
         )
-        + f"{job.cron_fields(local)} {command}\n"
+        + f"{job.cron_fields(local)} {_cron_command(line)}\n"
     )
 
 

@@ -193,27 +193,19 @@ def containers(text: str) -> tuple[list[str] | None, list[str]]:
     return pod["initContainers"][0]["command"] if "initContainers" in pod else None, container["command"]
 
 
-def start_all(machine: Machine, kind: str, words: list[str]) -> None:
-    """Start the command as this kind does; each way of it must give the same words."""
-    text = text_of(kind, ["show", *words])
+def start(machine: Machine, kind: str, text: str, *, shell: str = "/bin/sh", halves_backslashes: bool = True) -> None:
+    """Start what a file says, as its scheduler does."""
     if kind in ("slurm", "at", "systemd"):
         machine.submit(text)
-        assert machine.arrived == words
     elif kind == "k8s":
         machine.run(*(kubernetes_expanded(word, machine.environment) for word in containers(text)[1]))
-        assert machine.arrived == words
     elif kind == "cron":
-        for halves_backslashes in (True, False):
-            command = cron_command(text, halves_backslashes=halves_backslashes)
-            for shell in (["/bin/sh"], ["bash", "--posix"]):
-                machine.run(*shell, "-c", command)
-                assert machine.arrived == words
+        machine.run(shell, "-c", cron_command(text, halves_backslashes=halves_backslashes))
     else:
         run = yaml.safe_load(text)["jobs"]["training"]["steps"][1]["run"]
         assert "${{" not in run  # else GitHub replaces it before the shell sees it
         (machine.path / "step.sh").write_text(run)
         machine.run("bash", "-e", "step.sh")
-        assert machine.arrived == words
 
 
 WORD = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=12) | st.lists(
@@ -230,7 +222,12 @@ WORD = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=1
 @example(words=AWKWARD[20:])
 @example(words=[])
 def test_each_word_arrives_unchanged(machine: Machine, kind: str, words: list[str]) -> None:
-    start_all(machine, kind, words)
+    text = text_of(kind, ["show", *words])
+    start(machine, kind, text)
+    assert machine.arrived == words
+    if kind == "cron":
+        start(machine, kind, text, shell="bash", halves_backslashes=False)
+        assert machine.arrived == words
 
 
 @pytest.mark.real
@@ -241,17 +238,28 @@ def test_so_does_the_program(machine: Machine, kind: str, program: str) -> None:
     shutil.copy2(machine.bin / "show", path)
     try:
         text = text_of(kind, [program, "x"])
-        if kind in ("slurm", "at", "systemd"):
-            machine.submit(text)
-        elif kind == "k8s":
-            machine.run(*(kubernetes_expanded(word, machine.environment) for word in containers(text)[1]))
-        elif kind == "cron":
-            machine.run("/bin/sh", "-c", cron_command(text, halves_backslashes=True))
-        else:
-            machine.run("bash", "-e", "-c", yaml.safe_load(text)["jobs"]["training"]["steps"][1]["run"])
+        start(machine, kind, text)
         assert machine.arrived == ["x"]
     finally:
         path.unlink()
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("kind", JOB_KINDS)
+def test_a_command_line_of_a_shell_is_one_word(machine: Machine, kind: str) -> None:
+    lines = """set -- "a  b" 'c"d'\nexport X="$1 $((6 * 7))% \\\\"\nshow "$X" "$@" && :"""
+    text = text_of(kind, ["sh", "-c", lines])
+    start(machine, kind, text)
+    assert machine.arrived == ["a  b 42% \\", "a  b", 'c"d']
+
+
+@pytest.mark.real
+def test_cron_starts_in_the_directory_that_is_named(machine: Machine) -> None:
+    directory = machine.path / "it's 100% $HOME"
+    directory.mkdir()
+    text = text_of("cron", ["sh", "-c", 'show "$PWD"'], directory=str(directory))
+    start(machine, "cron", text)
+    assert machine.arrived == [str(directory)]
 
 
 def submitted_at(when: datetime) -> dict[str, str]:
