@@ -1,6 +1,6 @@
 """The carbon intensity and the price of electricity of a place, from tables on the disk; none needs a network.
 
-The intensities of countries and states are those that come with CodeCarbon, read by path.
+The intensities of countries and states, and the fuels of provinces, are those that come with CodeCarbon, read by path.
 """
 
 from __future__ import annotations
@@ -9,10 +9,17 @@ import hashlib
 import json
 from typing import Any
 
-from greenlove_tracker.errors import UsageError
+from greenlove_tracker.errors import GreenloveError, UsageError
 from greenlove_tracker.grid.place import Place, package_file
 from greenlove_tracker.records import Factor
-from greenlove_tracker.tables.power import PRICES_TABLE, WORLD_TABLE, business_prices, household_prices, world_intensity
+from greenlove_tracker.tables.power import (
+    PRICES_TABLE,
+    WORLD_TABLE,
+    business_prices,
+    fuel_factors,
+    household_prices,
+    world_intensity,
+)
 from greenlove_tracker.tables.reading import table_sha256
 from greenlove_tracker.units import g_per_kwh_from_lb_per_mwh
 
@@ -23,8 +30,9 @@ _INTENSITY_UNIT = "gCO2e/kWh"
 def carbon_intensity(place: Place | None, given_gco2e_per_kwh: float | None = None) -> Factor:
     """Return the carbon intensity that a run at ``place`` is counted with.
 
-    A figure that the user gives comes first; then the state (EPA eGRID, direct emissions) or the country (Our
-    World in Data, lifecycle emissions); without a place, the world's average, and the factor's source says so.
+    A figure that the user gives comes first; then the state (EPA eGRID, direct emissions), the province of Canada
+    (its fuels, lifecycle emissions) or the country (Our World in Data, lifecycle emissions); without a place, the
+    world's average, and the factor's source says so.
 
     Raises:
         UsageError: where the tables know no figure for the place.
@@ -42,7 +50,9 @@ def carbon_intensity(place: Place | None, given_gco2e_per_kwh: float | None = No
             world.basis,
             table_sha256(WORLD_TABLE),
         )
-    return _us_state(place) if place.region else _country(place)
+    if place.region:
+        return _province(place) if place.iso3 == "CAN" else _us_state(place)
+    return _country(place)
 
 
 def _load(*parts: str) -> tuple[dict[str, Any], str]:
@@ -80,6 +90,41 @@ def _us_state(place: Place) -> Factor:
     value = g_per_kwh_from_lb_per_mwh(float(row["emissions"]))
     year = str(table.get("_source", {}).get("year", "2023"))
     return Factor(_INTENSITY, value, _INTENSITY_UNIT, source, year, "location-based, direct", sha256)
+
+
+_PROVINCE_NAMES = {
+    "AB": "alberta",
+    "BC": "british columbia",
+    "MB": "manitoba",
+    "NB": "new brunswick",
+    "NL": "newfoundland and labrador",
+    "NS": "nova scotia",
+    "NT": "northwest territories",
+    "NU": "nunavut",
+    "ON": "ontario",
+    "PE": "prince edward island",
+    "QC": "quebec",
+    "SK": "saskatchewan",
+    "YT": "yukon",
+}
+_FUEL_OF = {"naturalGas": "gas", "petroleum": "oil"}  # of CodeCarbon's names; it has tidal power nowhere
+
+
+def _province(place: Place) -> Factor:
+    """Return the intensity of a province by its fuels, as the services' generation is counted.
+
+    CodeCarbon counts the same shares with other factors (gas 743 g/kWh); those here are the IPCC's medians.
+    """
+    from greenlove_tracker.grid.live.fuel_mix import mix_intensity  # statistics takes 5 ms, and only Canada needs it
+
+    table, sha256 = _load("2023", "canada_energy_mix.json")
+    name = _PROVINCE_NAMES[place.region]
+    shares = {_FUEL_OF.get(fuel, fuel): float(share) for fuel, share in table[name].items() if fuel != "total"}
+    value = mix_intensity(shares, fuel_factors("lifecycle"))
+    if value is None:
+        raise GreenloveError(f"canada_energy_mix.json: {name} has no fuels that are known")
+    source = f"{name.title()}: shares of fuels as shipped with CodeCarbon × medians of IPCC AR5 (WG3, Annex III)"
+    return Factor(_INTENSITY, value, _INTENSITY_UNIT, source, "2023", "location-based, lifecycle", sha256)
 
 
 _PRICE = "electricity_price"

@@ -1,9 +1,13 @@
-"""The country that a user means, checked before anything is multiplied with it."""
+"""The place that a user means, checked before anything is multiplied with it.
+
+It is a country, a state of the USA or a province of Canada, as people, clouds, grids or the post name it.
+"""
 
 from __future__ import annotations
 
 import difflib
 import json
+import re
 from dataclasses import dataclass
 from functools import cache
 from importlib.util import find_spec
@@ -11,20 +15,43 @@ from pathlib import Path
 from typing import Any
 
 from greenlove_tracker.errors import GreenloveError, UsageError
+from greenlove_tracker.tables.reading import rows
+from greenlove_tracker.tables.sites import SITES_TABLE
+
+ZONES_TABLE = "grid_zones.csv"
+REGIONS_TABLE = "cloud_regions.csv"
+AUTO = "auto"  # a place that is looked up when a run starts; until then it is unknown
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A country, or a state of the USA."""
+    """A country, a state of the USA, or a province of Canada."""
 
     iso3: str
     country: str
-    region: str = ""  # two-letter code of a US state
+    region: str = ""  # two-letter code of a US state or a Canadian province
 
     @property
     def name(self) -> str:
         """For people."""
         return f"{self.country}, {self.region}" if self.region else self.country
+
+
+@dataclass(frozen=True, slots=True)
+class Location:
+    """What a text names.
+
+    Attributes:
+        place: the country or state, by which the tables know it; None: unknown, so the world.
+        zone: the row of the table of grid zones, where one is known; else empty.
+        postcode: the outward half of a postcode of the UK.
+        note: what a cloud calls it, for people: ``aws us-east-1, Northern Virginia``.
+    """
+
+    place: Place | None = None
+    zone: str = ""
+    postcode: str = ""
+    note: str = ""
 
 
 def package_file(package: str, *parts: str) -> Path:
@@ -37,6 +64,20 @@ def package_file(package: str, *parts: str) -> Path:
 
 # What people write and ISO 3166 does not list.
 _ALSO_CALLED = {"uk": "GBR", "great britain": "GBR", "russia": "RUS", "turkey": "TUR", "ivory coast": "CIV"}
+# The code of the European Union and the World Bank; ISO 3166 leaves XA to XZ to those who use it.
+_KOSOVO = {"alpha_2": "XK", "alpha_3": "XKX", "name": "Kosovo"}
+
+_STATE = re.compile(r"US-[A-Z]{2}")
+_PROVINCES = frozenset(("AB", "BC", "MB", "NB", "NL", "NS", "NT", "NU", "ON", "PE", "QC", "SK", "YT"))  # ISO 3166-2:CA
+
+# The outward half, and the inward half behind a space. Format: "BS 7666", as Royal Mail writes it.
+_POSTCODE = re.compile(r"(GB-|UK-)?(([A-Z]{1,2})[0-9][A-Z0-9]?)(?: ?([0-9][A-Z]{2}))?")
+_POST_AREAS = """
+    AB AL B BA BB BD BH BL BN BR BS BT CA CB CF CH CM CO CR CT CV CW DA DD DE DG DH DL DN DT DY E EC EH EN EX FK FY G GL
+    GU HA HD HG HP HR HS HU HX IG IP IV KA KT KW KY L LA LD LE LL LN LS LU M ME MK ML N NE NG NN NP NR NW OL OX PA PE PH
+    PL PO PR RG RH RM S SA SE SG SK SL SM SN SO SP SR SS ST SW SY TA TD TF TN TQ TR TS TW UB W WA WC WD WF WN WR WS WV
+    YO ZE
+"""  # of the UK: Guernsey, Jersey and the Isle of Man are not in it
 
 
 @cache
@@ -45,33 +86,55 @@ def _countries() -> list[dict[str, str]]:
     path = package_file("pycountry", "databases", "iso3166-1.json")
     table: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     countries: list[dict[str, str]] = table["3166-1"]
-    return countries
+    return [*countries, _KOSOVO]
+
+
+def resolve_place(text: str) -> Place | None:
+    """Return the country or state that a text names, as ``locate`` does; None where it is empty or ``auto``.
+
+    Raises:
+        UsageError: for a name that is not exactly one place, with the nearest names.
+    """
+    return locate(text).place
 
 
 @cache
-def resolve_place(text: str) -> Place | None:
-    """Return the place that ``DE``, ``DEU``, ``Germany`` or ``US-CA`` names; None for the empty string.
+def locate(text: str) -> Location:
+    """Return the place that a text names.
+
+    The first of these that holds: a country (``DE``, ``DEU``, ``Germany``, ``XK``), a state of the USA or a province
+    of Canada (``US-CA``, ``CA-QC``), a zone of a grid (``CISO``, ``AU-NSW``, ``DK1``), a region of a cloud or a zone
+    in it (``us-east-1``, ``us-east-1a``, ``europe-west4-b``, ``gcp:us-west1-a``, ``East US``), a postcode of the UK
+    (``SW1A 1AA``, ``GB-SW1A``).
 
     Raises:
-        UsageError: for a name that is not exactly one country, with the nearest names.
+        UsageError: for a name that is not exactly one place, with the nearest names.
     """
     wanted = text.strip()
-    if not wanted:
-        return None
-    country_text, _, region = wanted.partition("-") if wanted[2:3] == "-" else (wanted, "", "")
-    found = _find_country(country_text)
-    if found is None:
-        near = _near_names(wanted)
-        hint = f"; did you mean {' or '.join(near)}?" if near else ""
-        raise UsageError(
-            f"{{argument}} {text!r} is not an ISO 3166 code or English name (DE, DEU, Germany){hint}",
-            argument="country",
-        )
-    if region and found["alpha_3"] != "USA":
-        raise UsageError(
-            f"{{argument}} {text!r}: regions are known for the USA only; use {country_text.upper()}", argument="country"
-        )
-    return Place(found["alpha_3"], found.get("common_name", found["name"]), region.upper())
+    name = wanted.upper()
+    if not wanted or name == AUTO.upper():
+        return Location()
+    if (country := _find_country(wanted)) is not None:
+        return Location(_place(country))
+    if _STATE.fullmatch(name) or (name[:3] == "CA-" and name[3:] in _PROVINCES):
+        country = _find_country(name[:2])
+        return Location(_place(country, name[3:]) if country else None, name if name in zones() else "")
+    if name in zones():
+        return Location(resolve_place(zones()[name]["place"]), name)
+    if (region := _cloud_region(wanted)) is not None:
+        place = resolve_place(region["place"])
+        own_zone = region["place"] if region["place"] in zones() else ""
+        note = f"{region['provider']} {region['region']}, {region['location']}"
+        return Location(place, region["grid_zone"] or own_zone, note=note)
+    if (match := _POSTCODE.fullmatch(name)) is not None and match[3] in _POST_AREAS.split():
+        price_area = f"{match[3]}-{match[2]}"
+        if not match[1] and not match[4] and price_area in zones():
+            raise UsageError(
+                f"{{argument}} {text!r} is a postcode of the UK and a price area: write GB-{match[2]} or {price_area}",
+                argument="country",
+            )
+        return Location(resolve_place("GB"), postcode=match[2])
+    raise UsageError(_unknown(text), argument="country")
 
 
 def alpha2(iso3: str) -> str:
@@ -90,14 +153,81 @@ def names_of(text: str) -> frozenset[str]:
     return frozenset({text, *(found[key] for key in keys if key in found)} if found else {text})
 
 
+@cache
+def zones() -> dict[str, dict[str, str]]:
+    """Return the zones of grids, by name, as the table has them."""
+    return {row["zone"]: row for row in rows(ZONES_TABLE)}
+
+
+def _place(country: dict[str, str], region: str = "") -> Place:
+    return Place(country["alpha_3"], country.get("common_name", country["name"]), region)
+
+
 def _find_country(text: str) -> dict[str, str] | None:
     folded = _ALSO_CALLED.get(text.casefold(), text).casefold()
     keys = ("alpha_2", "alpha_3", "name", "common_name", "official_name")
     return next((c for c in _countries() if folded in {c.get(k, "").casefold() for k in keys}), None)
 
 
+@cache
+def cloud_regions() -> tuple[dict[str, str], ...]:
+    """Return the regions of clouds with provider, region, place, grid zone and location.
+
+    Those of the projection's sites are among them.
+    """
+    keys = ("provider", "region", "place", "grid_zone", "location")
+    named = [{key: row[key] for key in keys} for row in rows(REGIONS_TABLE)]
+    for row in rows(SITES_TABLE):
+        place = f"US-{row['us_state']}" if row["us_state"] else alpha2(row["country_iso3"])
+        named.append({**{key: row[key] for key in keys if key in row}, "place": place})
+    return tuple(named)
+
+
+def _cloud_region(text: str) -> dict[str, str] | None:
+    """Return the row of a cloud's region, by its name or that of a zone in it.
+
+    Raises:
+        UsageError: where it is in two places.
+    """
+    provider, colon, name = text.lower().rpartition(":")
+    found = [row for row in cloud_regions() if (row["provider"] == provider or not colon) and _is_called(row, name)]
+    if len({(row["place"], row["grid_zone"]) for row in found}) > 1:
+        choices = [f"{row['provider']}:{name} ({row['place']})" for row in found]
+        raise UsageError(f"{{argument}} {text!r} is in two clouds: write {' or '.join(choices)}", argument="country")
+    return found[0] if found else None
+
+
+def _is_called(row: dict[str, str], name: str) -> bool:
+    """Return whether a region has a name: as it is, as people write it, or with the letter of a zone in it."""
+    region = row["region"]
+    if row["provider"] == "azure":
+        return name.replace(" ", "") == region  # East US 2
+    zone = {"aws": region, "gcp": f"{region}-"}.get(row["provider"])  # us-east-1a, us-east1-b
+    return name == region or (name[-1].isalpha() and name[:-1] == zone)
+
+
+def _unknown(text: str) -> str:
+    """Return what is said of a text that names no place."""
+    wanted = text.strip()
+    near = _near_names(wanted)
+    country = _find_country(wanted[:2]) if wanted[2:3] == "-" else None
+    if country is not None and not near:
+        return f"{{argument}} {text!r}: no such part of {country['name']} is known; use {country['alpha_2']}"
+    hint = f"; did you mean {' or '.join(near)}?" if near else ""
+    return (
+        f"{{argument}} {text!r} is not an ISO 3166 code or English name (DE, DEU, Germany), nor a state (US-CA), a "
+        f"cloud's region (us-east-1), a grid's zone (CISO) or a postcode of the UK{hint}"
+    )
+
+
 def _near_names(text: str) -> list[str]:
     """Return up to three names that hold ``text``, or else look like it."""
     names = [c.get("common_name", c["name"]) for c in _countries()]
     holding = [name for name in names if len(text) > 2 and text.casefold() in name.casefold()]
-    return (holding or difflib.get_close_matches(text.title(), names, n=3))[:3]
+    regions = dict.fromkeys(row["region"] for row in cloud_regions())
+    return (
+        holding
+        or difflib.get_close_matches(text.lower(), regions, n=3, cutoff=0.8)
+        or difflib.get_close_matches(text.upper(), zones(), n=3, cutoff=0.75)
+        or difflib.get_close_matches(text.title(), names, n=3)
+    )[:3]

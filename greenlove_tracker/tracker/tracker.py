@@ -66,7 +66,8 @@ class Tracker:
             training, also where it resumes.
         log_dir: where runs are written; default ``greenlove_logs``.
         project: a name that runs are grouped by.
-        country: ISO 3166 code or English name, or ``US-CA``; without it the world's average is counted with.
+        country: ISO 3166 code or English name, ``US-CA``, or a cloud's region (``us-east-1``); without it the world's
+            average is counted with.
         verbose: 0 says nothing but warnings; 1 the final screen, and a status line on a terminal that the script
             does not print to; 2 the status line there too.
         prior: an exploration of this training, as ``estimate()`` gives it, or a forecast of as many epochs or steps; it

@@ -1,8 +1,9 @@
 import pytest
 
 from greenlove_tracker.errors import UsageError
-from greenlove_tracker.grid import resolve_place
-from greenlove_tracker.grid.live.places import ZONES_TABLE, grid_place
+from greenlove_tracker.grid import carbon_intensity, resolve_place
+from greenlove_tracker.grid.live.places import grid_place
+from greenlove_tracker.grid.place import REGIONS_TABLE, ZONES_TABLE, cloud_regions, locate, zones
 from greenlove_tracker.tables.reading import rows
 
 
@@ -34,6 +35,118 @@ def test_a_state_without_one_grid_is_known_to_the_tables_alone():
 def test_an_unknown_place_is_the_users_mistake(text):
     with pytest.raises(UsageError):
         grid_place(text)
+
+
+PJM = {"eia": "PJM", "electricity_maps": "US-MIDA-PJM"}
+BPAT = {"eia": "BPAT", "electricity_maps": "US-NW-BPAT"}
+CALIFORNIA = {"eia": "CISO", "electricity_maps": "US-CAL-CISO", "watttime": "CAISO_NORTH"}
+
+
+@pytest.mark.parametrize(
+    ("text", "iso3", "state", "codes"),
+    [
+        ("us-east-1", "USA", "VA", PJM),  # Amazon
+        ("US-East-1a", "USA", "VA", PJM),
+        ("us-east1", "USA", "SC", {"eia": "SC", "electricity_maps": "US-CAR-SC"}),  # Google
+        ("us-east1-b", "USA", "SC", {"eia": "SC", "electricity_maps": "US-CAR-SC"}),
+        ("eastus", "USA", "VA", PJM),  # Microsoft
+        ("East US 2", "USA", "VA", PJM),
+        ("us-west-1", "USA", "CA", CALIFORNIA),
+        ("westus", "USA", "CA", CALIFORNIA),  # no zone of its own in the table: that of the state
+        ("us-northcentral1-a", "USA", "MT", {}),  # Crusoe
+        ("us-southcentral1-a", "USA", "TX", {"eia": "ERCO", "electricity_maps": "US-TEX-ERCO"}),
+        ("eu-iceland1-a", "ISL", "", {}),
+        ("europe-west1", "BEL", "", {}),
+        ("europe-west4", "NLD", "", {}),
+        ("westeurope", "NLD", "", {}),
+        ("eu-west-1", "IRL", "", {}),
+        ("gcp:us-west1-a", "USA", "OR", BPAT),
+        ("crusoe:us-west1-a", "USA", "", {}),
+        ("ca-central-1", "CAN", "QC", {"electricity_maps": "CA-QC"}),
+        ("CA-QC", "CAN", "QC", {"electricity_maps": "CA-QC"}),
+        ("AU-NSW", "AUS", "", {"electricity_maps": "AU-NSW"}),
+        ("ap-southeast-2", "AUS", "", {"electricity_maps": "AU-NSW"}),
+        ("XK", "XKX", "", {}),
+        ("Kosovo", "XKX", "", {}),
+        ("SC", "SYC", "", {}),  # the Seychelles, not the utility of South Carolina
+        ("NO2", "NOR", "", {"electricity_maps": "NO-NO2"}),
+        ("SE-SE1", "SWE", "", {"electricity_maps": "SE-SE1"}),
+        ("Auto", "", "", {}),
+    ],
+)
+def test_a_place_as_clouds_and_grids_name_it_is_one_for_tables_and_services(text, iso3, state, codes):
+    place = grid_place(text)
+    region = place.place.region if place.place else ""
+    assert (place.iso3, region, dict(place.codes)) == (iso3, state, codes)
+    assert resolve_place(text) == place.place
+
+
+def test_amazons_and_googles_region_of_nearly_one_name_are_two_states():
+    assert carbon_intensity(resolve_place("us-east-1")).source.startswith("Virginia")
+    assert carbon_intensity(resolve_place("us-east1")).source.startswith("South Carolina")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("SE1", "a postcode of the UK and a price area: write GB-SE1 or SE-SE1"),
+        ("us-west1-a", r"in two clouds: write gcp:us-west1-a \(US-OR\) or crusoe:us-west1-a \(US\)"),
+        ("us-east1-a", "write gcp:us-east1-a .US-SC. or crusoe:us-east1-a .US-VA."),
+        ("us-esat-1", "did you mean us-west-1 or us-east-1"),
+        ("europ-west4", "did you mean europe-west4"),
+        ("estus2", "did you mean westus2 or eastus2"),
+        ("ca-centrl-1", "did you mean ca-central-1"),
+        ("aws:us-east1", "is not an ISO 3166 code"),
+        ("us-east-11", "did you mean us-east-1"),
+        ("us-east-1-b", "did you mean"),
+        ("ERC0", "did you mean ERCO"),
+        ("ZZ1", "a postcode of the UK$"),
+        ("CA-XX", "no such part of Canada is known; use CA"),
+    ],
+)
+def test_what_is_in_two_places_or_in_none_is_told_with_near_names(text, message):
+    with pytest.raises(UsageError, match=message):
+        resolve_place(text)
+
+
+@pytest.mark.parametrize("text", ["SE1 9GF", "se19gf", "SE14", "E1", "GB-SE1", "UK-SW1A", "M1 1AE", "EC1A 1BB", "BT1"])
+def test_postcodes_of_the_uk(text):
+    place = grid_place(text)
+    assert place.iso3 == "GBR" and place.postcode and not place.codes
+
+
+def test_every_region_of_a_cloud_is_found_with_a_country_that_the_tables_know():
+    regions = cloud_regions()
+    names = [(row["provider"], row["region"]) for row in regions]
+    assert len(set(names)) == len(names) and {p for p, _ in names} == {"aws", "azure", "crusoe", "gcp"}
+    for row in regions:
+        found = locate(f"{row['provider']}:{row['region']}")
+        assert found.place == resolve_place(row["place"]) and found.place is not None, row
+        assert not row["grid_zone"] or row["grid_zone"] in zones(), row
+        if row["grid_zone"]:  # it is in the same country, and where that has one, in the same state
+            of_zone = resolve_place(zones()[row["grid_zone"]]["place"])
+            assert of_zone is not None and of_zone.iso3 == found.place.iso3, row
+            assert not of_zone.region or of_zone.region == found.place.region, row
+        assert 0 < carbon_intensity(found.place).value < 1500, row
+        assert row["location"], row
+    for row in rows(REGIONS_TABLE):
+        assert row["source"] and row["date_read"] and row["provider"] != "crusoe", row  # those are in cloud_sites.csv
+
+
+def test_a_name_without_a_cloud_is_in_one_place_or_refused():
+    refused = set()
+    for row in cloud_regions():
+        try:
+            assert locate(row["region"]).place == resolve_place(row["place"]), row
+        except UsageError:
+            refused.add(row["region"])
+    assert refused == {"us-east1-a", "us-west1-a", "us-east2-a"}
+
+
+def test_no_zone_has_the_name_of_a_country():
+    for zone, row in zones().items():
+        place, of_row = resolve_place(zone), resolve_place(row["place"])
+        assert place is not None and of_row is not None and place.iso3 == of_row.iso3, zone
 
 
 def test_every_zone_has_a_country_and_a_source():
