@@ -24,7 +24,10 @@ _BY_CTRL_C = 130  # as a shell ends: 128 and the number of SIGINT
 @click.option("--batch-size", type=int, help="for a data set, default 64; a DataLoader has its own")
 @click.option("--budget", "budget_s", type=float, help="seconds to explore for; default 30")
 @hours_option
-@click.option("--country", help="where this runs: DE, DEU, Germany or US-CA; default: the world's average")
+@click.option(
+    "--country",
+    help="where this runs: DE, US-CA, us-east-1; auto asks the network; default: the world",
+)
 @click.option("--project", help="a name that runs are grouped by")
 @click.option("--log-dir", metavar="DIR", help="where the trials are written; default greenlove_logs")
 def explore(

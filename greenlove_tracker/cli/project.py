@@ -27,7 +27,7 @@ from greenlove_tracker.projection.types import OPTION_NAMES, CustomSpeedup, Proj
     "--gpu-memory", "local_memory_gb", type=float, help="memory of one GPU here, GiB, where several cards have its name"
 )
 @click.option("--hours", type=float, help="what the training takes here, instead of a log; needs --gpu for energy")
-@click.option("--country", help="where this machine stands: DE, DEU, Germany or US-CA")
+@click.option("--country", help="where this machine stands: DE, Germany, US-CA, us-east-1; auto asks the network")
 @click.option("--provider", help="whose offers; default crusoe, and those in --prices")
 @click.option("--gpus", "target_gpus", type=click.IntRange(min=1), help="GPUs wanted there; default as many as here")
 @click.option("--target", "gpus", multiple=True, metavar="GPU", help="a further GPU to look at; may be repeated")

@@ -36,7 +36,10 @@ class _Run(Verb):
 
 def _settings_options(function: Callable[..., None]) -> Callable[..., None]:
     options = [
-        click.option("--country", help="where this runs: DE, DEU, Germany or US-CA; default: the world's average"),
+        click.option(
+            "--country",
+            help="where this runs: DE, US-CA, us-east-1; auto asks the network; default: the world",
+        ),
         click.option("--project", help="a name that runs are grouped by"),
         click.option("--tags", help="words to find the run by, separated by commas; 'final' for a paper's runs"),
         click.option("--log-dir", metavar="DIR", help="where runs are written; default greenlove_logs"),

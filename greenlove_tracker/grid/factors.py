@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import unicodedata
+from collections.abc import Mapping
 from typing import Any
 
 from greenlove_tracker.errors import GreenloveError, UsageError
@@ -76,11 +78,7 @@ def _country(place: Place) -> Factor:
 
 def _us_state(place: Place) -> Factor:
     table, sha256 = _load("2023", "usa_emissions.json")
-    states = {
-        row["regionCode"]: (name, row)
-        for name, row in table.items()
-        if isinstance(row, dict) and len(row.get("regionCode", "")) == 2 and not name.startswith("_")
-    }
+    states = _states(table)
     if place.region not in states:
         raise UsageError(
             f"no such state of the USA: {place.region!r}; there are {', '.join(sorted(states))}", argument="country"
@@ -90,6 +88,26 @@ def _us_state(place: Place) -> Factor:
     value = g_per_kwh_from_lb_per_mwh(float(row["emissions"]))
     year = str(table.get("_source", {}).get("year", "2023"))
     return Factor(_INTENSITY, value, _INTENSITY_UNIT, source, year, "location-based, direct", sha256)
+
+
+def _states(table: Mapping[str, Any]) -> dict[str, tuple[str, dict[str, Any]]]:
+    """Return name and row of each state by its code."""
+    return {
+        row["regionCode"]: (name, row)
+        for name, row in table.items()
+        if isinstance(row, dict) and len(row.get("regionCode", "")) == 2 and not name.startswith("_")
+    }
+
+
+def region_code(iso3: str, name: str) -> str:
+    """Return the code of a US state or a Canadian province by its English name; empty for any other."""
+    names: Mapping[str, str] = {}
+    if iso3 == "USA":
+        names = {code: state for code, (state, _) in _states(_load("2023", "usa_emissions.json")[0]).items()}
+    elif iso3 == "CAN":
+        names = _PROVINCE_NAMES
+    plain = unicodedata.normalize("NFD", name).encode("ascii", "ignore").decode().casefold()  # Québec
+    return next((code for code, known in names.items() if known == plain), "")
 
 
 _PROVINCE_NAMES = {

@@ -7,8 +7,10 @@ from dataclasses import replace
 from datetime import date
 from pathlib import Path
 
+from greenlove_tracker import console
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.forecasting import Forecast
+from greenlove_tracker.grid.place import AUTO
 from greenlove_tracker.projection import listings
 from greenlove_tracker.projection.catalogue import recognise
 from greenlove_tracker.projection.machines import Machine, local_machine, price_caveat
@@ -144,6 +146,12 @@ def project_forecast(forecast: Forecast, options: ProjectionOptions) -> Projecti
     """
     if isinstance(custom := options.custom_speedup, Mapping):
         options = replace(options, custom_speedup={recognise(name).name: figure for name, figure in custom.items()})
+    if options.country and options.country.strip().lower() == AUTO:
+        from greenlove_tracker.grid.live.own_place import (
+            found_country,  # only who asks for it loads what asks the network
+        )
+
+        options = replace(options, country=found_country(options.country, console.say) or None)
     local = local_machine(forecast, _local_gpu(options), options)
     targets, notes = _targets(local, options)
     rows, left_out = _target_rows(forecast, local, targets, options)

@@ -45,7 +45,16 @@ from greenlove_tracker.tracker.recorder import Recorder
 from greenlove_tracker.tracker.shutdown import guard, is_interactive
 from greenlove_tracker.tracker.signal_hold import signal_hold
 from greenlove_tracker.tracker.span_recorder import SpanRecorder
-from greenlove_tracker.tracker.state import Plan, RunMode, RunState, WarnOnce, make_run_dir, run_factors, unwritten_text
+from greenlove_tracker.tracker.state import (
+    Plan,
+    RunMode,
+    RunState,
+    WarnOnce,
+    make_run_dir,
+    run_factors,
+    unwritten_text,
+    with_found_country,
+)
 from greenlove_tracker.tracker.status import StatusPrinter
 from greenlove_tracker.units import h_from_s
 
@@ -125,8 +134,9 @@ class Session:
         self._in_background: bool = in_background
         self._shares_clock = clock is None
         clock = clock or (self.job.state.clock if self.job is not None else SystemClock())
-        started_s, started_utc_s = clock.perf_s(), clock.utc_s()
         warn_once = WarnOnce()
+        settings = with_found_country(settings, warn_once)  # may take a moment, which is not the training's
+        started_s, started_utc_s = clock.perf_s(), clock.utc_s()
         is_exported = ranks.rank == 0 and join_dir is None and mode is not RunMode.EXPLORATION
         exporters = [*exporters, *_exporters_in(settings, warn_once)] if is_exported else []
         factors = run_factors(settings, plan, "", writer.timestamp(started_utc_s))

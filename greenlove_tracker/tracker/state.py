@@ -16,6 +16,7 @@ from greenlove_tracker.config import Settings, TimeLimit, time_limit
 from greenlove_tracker.errors import LogDirError, UsageError, whole_number
 from greenlove_tracker.forecasting import Estimate, Forecast
 from greenlove_tracker.grid import carbon_intensity, electricity_price, resolve_place
+from greenlove_tracker.grid.place import AUTO
 from greenlove_tracker.job import Ranks, ranks_of_process
 from greenlove_tracker.logs import writer
 from greenlove_tracker.logs.totals import MeanRates, RunFactors
@@ -279,6 +280,16 @@ class Plan:
             if self.phases:
                 raise UsageError("{argument} in steps, and first_epoch=: say first_step= too", argument="phases")
             raise UsageError("first_epoch= of a plan in steps: say first_step=, the optimizer steps that are done")
+
+
+def with_found_country(settings: Settings, warn_once: WarnOnce) -> Settings:
+    """Return the settings, with the place that is looked up by network where the country is ``auto``: 2 s at most."""
+    if settings.country.strip().lower() != AUTO:
+        return settings
+    from greenlove_tracker.grid.live.own_place import found_country  # only who asks for it loads what asks the network
+
+    found = found_country(settings.country, lambda message: warn_once.warn("country", message))
+    return replace(settings, country=found)
 
 
 def run_factors(settings: Settings, plan: Plan, run_id: str, started_at: str) -> RunFactors:

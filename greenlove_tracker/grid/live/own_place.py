@@ -1,0 +1,75 @@
+"""The place of this machine by its public address, for ``country="auto"`` alone: it asks the network.
+
+It asks GeoJS (https://www.geojs.io/docs/v1/endpoints/geo/), which needs no key, over https. What it learns is the
+public address that any server sees, and that a program called greenlove_tracker asks; nothing of the training is sent.
+It answers with the country and the region where that address is registered, so behind a VPN or a proxy it is theirs.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+from greenlove_tracker.errors import GreenloveError
+from greenlove_tracker.grid.factors import region_code
+from greenlove_tracker.grid.live.http_client import HttpClient, default_cache_dir
+from greenlove_tracker.grid.place import AUTO, resolve_place
+
+ADDRESS = "https://get.geojs.io/v1/ip/geo.json"
+LONGEST_WAIT_S = 2.0  # that a run waits for it
+_TRY_S = 1.5
+_MOST_AGE_S = 3600.0  # a laptop may be in another country by then
+
+
+def found_country(country: str, warn: Callable[[str], None]) -> str:
+    """Return a setting ``country`` as it is, and for ``auto`` the place that is looked up: ``DE``, ``US-VA``.
+
+    It waits ``LONGEST_WAIT_S`` at most, and asks once in a process.
+
+    Args:
+        country: the setting.
+        warn: is told why nothing was found.
+
+    Returns:
+        The empty text, which is the world's average, where nothing was found.
+    """
+    if country.strip().lower() != AUTO:
+        return country
+    found, failure = _looked_up(ADDRESS)
+    if failure:
+        warn(f"country={AUTO}: {failure}; the world's average is counted with. Set the country where it is known")
+    return found
+
+
+@cache
+def _looked_up(address: str) -> tuple[str, str]:
+    """Return the place and an empty text, or an empty text and why there is none."""
+    results: list[tuple[str, str]] = []
+
+    def ask() -> None:
+        client = HttpClient(default_cache_dir(os.environ), timeout_s=_TRY_S, budget_s=_TRY_S, attempts=1)
+        try:
+            results.append((client.get_json(address, parse=_parse, max_age_s=_MOST_AGE_S).data, ""))
+        except GreenloveError as error:
+            results.append(("", str(error)))
+        except Exception as error:  # of the cache's directory or the machine's resolver: the run goes on without
+            results.append(("", f"the place could not be looked up: {error!r}"))
+
+    # The library bounds neither the look-up of a host's name nor an answer that comes byte by byte.
+    thread = threading.Thread(target=ask, name="greenlove-place", daemon=True)
+    thread.start()
+    thread.join(LONGEST_WAIT_S)
+    return results[0] if results else ("", f"no answer within {LONGEST_WAIT_S:g} s")
+
+
+def _parse(found: Any) -> str:
+    code = found["country_code"]
+    place = resolve_place(code) if isinstance(code, str) and len(code) == 2 else None
+    if place is None:
+        raise ValueError(f"no country: {code!r}")
+    region = found.get("region")
+    part = region_code(place.iso3, region) if isinstance(region, str) else ""
+    return f"{code.upper()}-{part}" if part else code.upper()
