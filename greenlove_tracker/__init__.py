@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from greenlove_tracker.projection.types import Projection, ProjectionOptions
     from greenlove_tracker.report.build import write_html, write_pdf
     from greenlove_tracker.scheduling.advice import StartAdvice
+    from greenlove_tracker.scheduling.waiting import WaitResult, wait_for_low_carbon
     from greenlove_tracker.scheduling.windows import best_start
     from greenlove_tracker.tracker import Tracker
     from greenlove_tracker.tracker.track import track
@@ -42,6 +43,7 @@ _HOMES = {
     "StartAdvice": "greenlove_tracker.scheduling.advice",
     "Tracker": "greenlove_tracker.tracker",
     "TrainingPlan": "greenlove_tracker.forecasting",
+    "WaitResult": "greenlove_tracker.scheduling.waiting",
     "Trial": "greenlove_tracker.forecasting",
     "aggregate": "greenlove_tracker.logs.aggregate",
     "best_start": "greenlove_tracker.scheduling.windows",
@@ -49,6 +51,7 @@ _HOMES = {
     "extrapolate": "greenlove_tracker.extrapolation.extrapolate",
     "project": "greenlove_tracker.projection.project",
     "read_logs": "greenlove_tracker.logs.directory",
+    "wait_for_low_carbon": "greenlove_tracker.scheduling.waiting",
     "track": "greenlove_tracker.tracker.track",
     "write_html": "greenlove_tracker.report.build",
     "write_pdf": "greenlove_tracker.report.build",
@@ -67,6 +70,7 @@ __all__ = [
     "Tracker",
     "TrainingPlan",
     "Trial",
+    "WaitResult",
     "__version__",
     "aggregate",
     "best_start",
@@ -75,6 +79,7 @@ __all__ = [
     "project",
     "read_logs",
     "track",
+    "wait_for_low_carbon",
     "write_html",
     "write_pdf",
 ]

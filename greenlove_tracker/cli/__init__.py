@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from greenlove_tracker.cli import explore, forecast, plan, project, report, run  # noqa: F401  # the verbs add themselves
+# The verbs add themselves.
+from greenlove_tracker.cli import explore, forecast, plan, project, report, run, wait  # noqa: F401
 from greenlove_tracker.cli.base import cli
 
 __all__ = ["cli", "main"]

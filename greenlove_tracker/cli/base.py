@@ -62,7 +62,7 @@ def _option_of(parameter: click.Parameter) -> str:
 
 
 _ORDER = (
-    *("demo", "explore", "plan", "run", "watch", "forecast", "project"),
+    *("demo", "explore", "plan", "wait", "run", "watch", "forecast", "project"),
     *("summary", "report", "export", "import", "doctor"),
 )
 

@@ -155,7 +155,7 @@ def run(
             raise
         WarnOnce().warn("untracked", f"this is run, but not tracked: {error}")
         python = [sys.executable, *_python_flags(), *(["-m"] if module else [])]
-        _run_untracked(command if ctx.meta["is_command"] else (*python, *command))
+        become(command if ctx.meta["is_command"] else (*python, *command))
     _show(outcome, settings)
     _leave(outcome)
 
@@ -167,11 +167,18 @@ def _python_flags() -> list[str]:
     return [*flags, "-u"] if is_unbuffered else flags
 
 
-def _run_untracked(words: Sequence[str]) -> NoReturn:
-    """Become what was to be run."""
+def become(words: Sequence[str]) -> NoReturn:
+    """Become what was to be run: its exit code, its end by a signal and the signals to it are ours.
+
+    Raises:
+        UsageError: where it cannot be started.
+    """
     if os.name == "nt":  # where a process cannot
         sys.exit(subprocess.run(words, check=False).returncode)
     sys.stdout.flush()
+    for name in ("SIGPIPE", "SIGXFSZ"):  # Python ignores them, and what is ignored stays so in another program
+        if hasattr(signal, name):
+            signal.signal(getattr(signal, name), signal.SIG_DFL)
     try:
         os.execvp(words[0], list(words))  # noqa: S606  # the user asked for it
     except OSError as error:

@@ -13,7 +13,7 @@ from greenlove_tracker.forecasting import Estimate, Position, TimeFit
 from greenlove_tracker.logs.forecasts import GOOD_ENDINGS, IssuedForecast, Scored, headline
 from greenlove_tracker.logs.mapreduce import EXPLORATION, OVERHEAD, TRAINING
 from greenlove_tracker.logs.run import Run
-from greenlove_tracker.logs.schema import UNSEEN
+from greenlove_tracker.logs.schema import UNSEEN, amount
 from greenlove_tracker.logs.sums import ExactTotals, Totals
 from greenlove_tracker.records import COMPONENTS, MEASURED_METHODS, Factor, Flag, Method, RunStatus, RunSummary
 from greenlove_tracker.rendering.document import Block, Column, Paragraph
@@ -256,6 +256,30 @@ def _planned_by(run: Run, source: str) -> str:
     length = fmt.plural(n_epochs, "epoch") if n_epochs is not None else fmt.plural(n_steps or 0, "step")
     whose = source.replace("the script's argument", "its argument")
     return f"; {length} planned by {whose}"
+
+
+def wait_sentence(run: Run) -> str:
+    """Say how long the run was held back for a cleaner grid, and what that came to; empty where nothing waited."""
+    wait_s = _amount_in(run, "wait_s")
+    if wait_s is None:
+        return ""
+    reason = fmt.shortened(run.text("wait_reason"), FIELD_WIDTH)
+    before, at_start = (_amount_in(run, f"intensity_at_{when}_gco2e_per_kwh") for when in ("request", "start"))
+    if at_start is None:
+        grid = ""
+    elif before is None or round(before) == round(at_start):
+        grid = f"; the grid was at {at_start:.0f} gCO2e/kWh at the start"
+    else:
+        grid = f"; the grid went from {before:.0f} to {at_start:.0f} gCO2e/kWh meanwhile"
+    return f"waited {fmt.duration(wait_s)} before the start{f' ({reason})' if reason else ''}{grid}"
+
+
+def _amount_in(run: Run, field: str) -> float | None:
+    """Return an amount in ``run.csv``; None where there is none, or it is damaged."""
+    try:
+        return amount(run.text(field))
+    except ValueError:
+        return None
 
 
 def measured_sentence(run: Run) -> str:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import getpass
+import json
+import math
 import os
 import platform
 import shlex
 import socket
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 
 import greenlove_tracker
 from greenlove_tracker.config import Settings
@@ -18,6 +21,55 @@ from greenlove_tracker.logs.totals import RunFactors
 from greenlove_tracker.phases import phases_text
 from greenlove_tracker.records import Factor, Field
 from greenlove_tracker.tracker.state import Plan
+
+WAIT_VARIABLE = "GREENLOVE_WAIT"  # what a wait hands to the runs that begin after it, as JSON
+_LONGEST_AFTER_WAIT_S = 3600.0  # a run that begins later, such as the tenth of a sweep, did not wait
+
+
+@dataclass(frozen=True, slots=True)
+class WaitFacts:
+    """How a run came to begin when it did, where something waited before it.
+
+    Attributes:
+        wait_s: how long.
+        reason: why the wait ended, in a few words.
+        intensity_at_request_gco2e_per_kwh: when it began; None where that was not known.
+        intensity_at_start_gco2e_per_kwh: when it ended.
+    """
+
+    wait_s: float
+    reason: str
+    intensity_at_request_gco2e_per_kwh: float | None
+    intensity_at_start_gco2e_per_kwh: float | None
+
+    def hand_over(self, ended_utc_s: float) -> None:
+        """Hand them to the run of this process, or of one that it starts, that begins within an hour."""
+        os.environ[WAIT_VARIABLE] = json.dumps({**asdict(self), "ended_utc_s": ended_utc_s})
+
+    @property
+    def fields(self) -> list[Field]:
+        """The lines of ``run.csv``."""
+        unit = "gCO2e/kWh"
+        at_request, at_start = self.intensity_at_request_gco2e_per_kwh, self.intensity_at_start_gco2e_per_kwh
+        fields = [Field("wait_s", cell(self.wait_s), "s"), Field("wait_reason", cell(self.reason))]
+        fields.append(Field("intensity_at_request_gco2e_per_kwh", cell(at_request), unit))
+        fields.append(Field("intensity_at_start_gco2e_per_kwh", cell(at_start), unit))
+        return [field for field in fields if field.value]
+
+
+def wait_before(env: Mapping[str, str], started_utc_s: float) -> WaitFacts | None:
+    """Return what was handed over to a run that begins now; None where nothing waited, or the variable is damaged."""
+    try:
+        handed = json.loads(env.get(WAIT_VARIABLE, ""))
+        if abs(started_utc_s - handed["ended_utc_s"]) > _LONGEST_AFTER_WAIT_S:
+            return None
+        known = [handed[f"intensity_at_{when}_gco2e_per_kwh"] for when in ("request", "start")]
+        numbers = [None if value is None else float(value) for value in (handed["wait_s"], *known)]
+        if numbers[0] is None or any(n is not None and not (math.isfinite(n) and n >= 0) for n in numbers):
+            return None
+        return WaitFacts(numbers[0], str(handed["reason"]), *numbers[1:])
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
+        return None
 
 
 def run_fields(

@@ -37,7 +37,7 @@ from greenlove_tracker.tracker.exporters import Exporter, RunEnded, named_export
 from greenlove_tracker.tracker.forecaster import RunForecaster
 from greenlove_tracker.tracker.foreign_warnings import without_foreign_warnings
 from greenlove_tracker.tracker.live_intensity import LiveIntensity, open_rates
-from greenlove_tracker.tracker.metadata import run_fields
+from greenlove_tracker.tracker.metadata import run_fields, wait_before
 from greenlove_tracker.tracker.meter_starter import MeterStarter, choose_meter
 from greenlove_tracker.tracker.progress_log import ProgressLog, step_marks
 from greenlove_tracker.tracker.rates_in_force import RatesInForce
@@ -182,6 +182,8 @@ class Session:
         if rates is not None:
             role += [Field("intensity_order", rates.intensity.order)] if rates.intensity is not None else []
             role += [Field("electricity_tariff", rates.tariff.source)] if rates.tariff is not None else []
+        if (waited := wait_before(os.environ, started_utc_s)) is not None:
+            role += waited.fields
         fields = run_fields(settings, plan, ranks, state.factors, [*extra_fields, *role])
         stream = schema.COMMAND_STREAM if mode is RunMode.COMMAND and join_dir is None else ranks.rank
         self.writer = writer.RunWriter(run_dir, stream, fields, state.warn_once.log_failed, has_rates=rates is not None)

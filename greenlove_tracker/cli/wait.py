@@ -1,0 +1,181 @@
+"""``wait``: a command that starts when the grid is clean enough."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shlex
+import shutil
+import signal
+import types
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+import click
+
+from greenlove_tracker import format as fmt
+from greenlove_tracker.cli.base import cli
+from greenlove_tracker.cli.run import become
+from greenlove_tracker.console import say
+from greenlove_tracker.errors import UsageError
+
+if TYPE_CHECKING:
+    from greenlove_tracker.grid.live.fallback import IntensityFallbacks
+
+BY_CTRL_C = 130  # as a shell ends: 128 and the number of SIGINT
+_LOOK_AHEAD_H = 48.0
+
+
+@cli.command(
+    options={"threshold_gco2e_per_kwh": "--threshold"},
+    short_help="Start a command when the grid is clean enough.",
+    context_settings={"allow_interspersed_args": False},
+)
+@click.option(
+    "--threshold",
+    "threshold_gco2e_per_kwh",
+    type=float,
+    required=True,
+    metavar="G",
+    help="start when the carbon intensity is at or below it, in gCO2e/kWh",
+)
+@click.option("--max-wait", default="6h", show_default=True, metavar="SPAN", help="start after it anyway: 6h, 90m, 2d")
+@click.option(
+    "--intensity",
+    default="live",
+    show_default=True,
+    metavar="FILE|NAME",
+    help="a CSV file (utc,gco2e_per_kwh), or who is asked: live, neso, eia, energy_charts, electricity_maps, mock …",
+)
+@click.option("--country", help="where this runs: DE, US-CA, a zone such as CISO; default: as the settings say")
+@click.option("--quiet", is_flag=True, help="say nothing but errors")
+@click.option("--dry-run", is_flag=True, help="say what would be done now, and start nothing")
+@click.argument("command", nargs=-1, type=click.UNPROCESSED, metavar="[-- COMMAND...]")
+def wait(
+    threshold_gco2e_per_kwh: float,
+    max_wait: str,
+    intensity: str,
+    country: str | None,
+    quiet: bool,
+    dry_run: bool,
+    command: tuple[str, ...],
+) -> None:
+    """Start a command when the carbon intensity of the grid is at or below a threshold.
+
+    \b
+    greenlove wait --threshold 200 --max-wait 6h --country GB -- python train.py
+    greenlove wait --threshold 200 --intensity hours.csv -- greenlove run train.py
+
+    The command takes our place: its exit code, its end by a signal and the signals to it are its own. Without one, the
+    wait alone is done. It starts at once where nobody tells the hours of the place apart, as without a network.
+    """  # noqa: D301  # click wants the backspace itself
+    from greenlove_tracker.scheduling.waiting import (
+        checked_span_s,
+        checked_threshold,
+        opened_intensity,
+        wait_for_low_carbon,
+    )
+
+    threshold = checked_threshold(threshold_gco2e_per_kwh)
+    max_wait_s = checked_span_s(max_wait, "max_wait")
+    check_command(command)
+    source = opened_intensity(intensity, country)
+    if dry_run:
+        click.echo(_dry_run_text(source, threshold, max_wait_s, command))
+        return
+    with nothing_started_yet(quiet=quiet):
+        wait_for_low_carbon(threshold, max_wait, intensity=intensity, country=country, quiet=quiet)
+    if command:
+        become(command)
+
+
+def check_command(command: Sequence[str]) -> None:
+    """Check before the wait that a command is there.
+
+    Raises:
+        UsageError: where it is not.
+    """
+    if command and shutil.which(command[0]) is None:
+        raise UsageError(f"cannot start {command[0]}: there is no such command")
+
+
+class _SignalledError(BaseException):
+    """A signal ends the wait."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.number = number
+
+
+@contextlib.contextmanager
+def nothing_started_yet(*, quiet: bool) -> Iterator[None]:
+    """Say of Ctrl-C, SIGTERM and SIGHUP in the block that nothing was started, and end by them."""
+
+    def end(number: int, frame: types.FrameType | None) -> None:
+        raise _SignalledError(number)
+
+    names = [name for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
+    before = {number: signal.getsignal(number) for number in (getattr(signal, name) for name in names)}
+    # one that is ignored (nohup, a shell's background job) stays ignored
+    handled = [number for number, handler in before.items() if handler is not signal.SIG_IGN]
+    try:
+        for number in handled:
+            signal.signal(number, end)
+        yield
+        for number in handled:
+            signal.signal(number, before[number])
+    except _SignalledError as ended:
+        for number in handled:
+            signal.signal(number, signal.SIG_DFL)
+        if not quiet:
+            say("greenlove: the wait was ended, nothing was started")
+        if ended.number == signal.SIGINT:
+            raise SystemExit(BY_CTRL_C) from None
+        os.kill(os.getpid(), ended.number)
+        raise SystemExit(128 + ended.number) from None  # where the signal is slow to come
+
+
+def _dry_run_text(
+    source: IntensityFallbacks, threshold_gco2e_per_kwh: float, max_wait_s: float, command: Sequence[str]
+) -> str:
+    """Return what a wait would do that began now."""
+    from greenlove_tracker.grid.live.intensity import IntensityUnavailable
+    from greenlove_tracker.scheduling.waiting import KnownIntensity, ThresholdRule
+
+    now = datetime.now(UTC)
+    now_s, latest_s = now.timestamp(), now.timestamp() + max_wait_s
+    rule = ThresholdRule(threshold_gco2e_per_kwh)
+    lines = [f"would ask {source.order}; nothing is started"]
+    try:
+        answer = source.now()
+        lines.append(f"now       {KnownIntensity.of(answer.point, now)}, {answer.point.basis}")
+        ending = rule.take(answer)
+    except IntensityUnavailable as error:
+        ending = rule.not_answered(f"{error}")
+    what = f"would start {shlex.join(command)}" if command else "would end"
+    if ending is not None:
+        lines.append(f"start     {what} at once: {ending.explanation}")
+    else:
+        when = f"when it is at or below {threshold_gco2e_per_kwh:g}, {fmt.clock_time(latest_s, now_s)} at the latest"
+        lines.append(f"start     {what} {when}")
+        lines.append(f"expected  {_expected_text(source, threshold_gco2e_per_kwh, now, latest_s)}")
+    return "\n".join(lines)
+
+
+def _expected_text(source: IntensityFallbacks, threshold: float, now: datetime, latest_s: float) -> str:
+    """Return when the intensity falls to the threshold, by the forecast of the service, where it has one."""
+    from greenlove_tracker.grid.live.intensity import IntensityUnavailable, PointKind
+
+    try:
+        points = source.forecast(_LOOK_AHEAD_H).points
+    except IntensityUnavailable:
+        return "not known: no forecast for this place"
+    if points[0].kind == PointKind.TABLE:
+        return "not known: no service has a forecast for this place"
+    below = next((p for p in points if p.gco2e_per_kwh <= threshold and p.end_utc > now), None)
+    if below is None:
+        return f"it stays above {threshold:g} as far as is forecast, by {points[0].source}"
+    when_s = max(below.start_utc.timestamp(), now.timestamp())
+    when = f"{fmt.clock_time(when_s, now.timestamp())}, with {below.gco2e_per_kwh:.0f} gCO2e/kWh, by {below.source}"
+    return when if when_s <= latest_s else f"{when}: after the maximum wait"

@@ -1,0 +1,120 @@
+"""What a person sees of a wait: a line that is redrawn on a terminal, else one line at each change."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Self
+
+from greenlove_tracker import format as fmt
+from greenlove_tracker.console import StatusLine, say
+from greenlove_tracker.scheduling.waiting import LONGEST_SLEEP_S, WaitProgress, WaitReason, WaitResult
+from greenlove_tracker.units import SECONDS_PER_HOUR
+
+_REDRAWN_EVERY_S = 1.0
+_LEVELS = "▁▂▃▄▅▆▇█"
+_MOST_CURVE_H = 48
+
+
+class Countdown:
+    """``with``: shows a wait on standard error.
+
+    Args:
+        quiet: show nothing.
+    """
+
+    def __init__(self, *, quiet: bool = False) -> None:
+        self._is_quiet = quiet
+        self._line = StatusLine(even_beside_stdout=True)  # nothing else is printed while we wait
+        self._shown: tuple[object, ...] = ()
+
+    @property
+    def longest_sleep_s(self) -> float:
+        """How often the wait is to be shown."""
+        return _REDRAWN_EVERY_S if self._line.is_seen and not self._is_quiet else LONGEST_SLEEP_S
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._line.clear()
+
+    def show(self, progress: WaitProgress) -> None:
+        """Show where the wait stands; beside the line that is redrawn, what changed stays on the screen."""
+        if self._is_quiet or (progress.known is None and not progress.problem and progress.start_utc_s is None):
+            return  # asked for the first time, and not answered yet
+        # To the minute: the latest possible start, reckoned from two clocks, trembles.
+        start_min = None if progress.start_utc_s is None else round(progress.start_utc_s / 60)
+        value = None if progress.known is None else round(progress.known.gco2e_per_kwh)
+        now = (value, start_min, progress.problem)
+        if now != self._shown:
+            self._line.clear()
+            say(change_text(progress, is_first=not self._shown))
+            self._shown = now
+        self._line.draw(status_text(progress))
+
+    def end(self, result: WaitResult) -> None:
+        """Say why it ended."""
+        self._line.clear()
+        if not self._is_quiet:
+            say(end_text(result))
+
+
+def change_text(progress: WaitProgress, *, is_first: bool) -> str:
+    """Return the line of a change, and of the beginning."""
+    parts = [f"waiting {progress.goal}"] if is_first or progress.start_utc_s is not None else []
+    if progress.start_utc_s is not None:
+        parts.append(f"starting {fmt.clock_time(progress.start_utc_s, progress.now_utc_s)}")
+    if progress.known is not None:
+        parts.append(f"now {progress.known}")
+    if is_first and progress.max_wait_s is not None:
+        latest_utc_s = progress.now_utc_s + progress.max_wait_s - progress.waited_s
+        parts.append(f"at most until {fmt.clock_time(latest_utc_s, progress.now_utc_s)}")
+    if progress.problem:
+        parts.append(f"no new figure: {progress.problem}")
+    if is_first and progress.curve:
+        parts.append(f"expected by the hour: {curve_text(progress)}")
+    return f"greenlove: {'; '.join(parts)}"
+
+
+def status_text(progress: WaitProgress) -> str:
+    """Return the line that is redrawn."""
+    parts = []
+    if progress.start_utc_s is not None:
+        left_s = max(0.0, progress.start_utc_s - progress.now_utc_s)
+        parts.append(f"starts in {fmt.duration(round(left_s))}")
+    elif progress.max_wait_s is not None:
+        parts.append(f"at most {fmt.duration(round(max(0.0, progress.max_wait_s - progress.waited_s)))} more")
+    if progress.known is not None:
+        parts.append(f"{progress.known.gco2e_per_kwh:.0f} gCO2e/kWh")
+    if progress.start_utc_s is None:
+        parts.append(progress.goal)
+    if progress.curve:
+        parts.append(curve_text(progress))
+    return f"waiting  {' · '.join(parts)}  Ctrl-C ends it"
+
+
+def end_text(result: WaitResult) -> str:
+    """Return the line of the end."""
+    after = f" after {fmt.duration(round(result.waited_s))}" if result.waited_s >= 1 else ""
+    is_said = result.reason in (WaitReason.BELOW_THRESHOLD, WaitReason.NO_PROVIDER)
+    at_start = "" if is_said or result.at_start is None else f"; now {result.at_start}"
+    return f"greenlove: starting{after}: {result.explanation}{at_start}"
+
+
+def curve_text(progress: WaitProgress) -> str:
+    """Return the expected intensities as a row of bars, one for each hour from now, that of the start in brackets."""
+    passed_h = math.floor(progress.now_utc_s / SECONDS_PER_HOUR) - progress.curve_first_hour
+    values = progress.curve[max(0, passed_h) : max(0, passed_h) + _MOST_CURVE_H]
+    start_h = None
+    if progress.start_utc_s is not None:
+        start_h = math.floor(progress.start_utc_s / SECONDS_PER_HOUR) - progress.curve_first_hour - max(0, passed_h)
+    return "".join(f"[{bar}]" if n == start_h else bar for n, bar in enumerate(bars(values)))
+
+
+def bars(values: Sequence[float]) -> str:
+    """Return a row of bars between the least and the greatest value."""
+    if not values:
+        return ""
+    least, span = min(values), max(values) - min(values)
+    return "".join(_LEVELS[min(7, int((value - least) / span * 8))] if span else _LEVELS[0] for value in values)

@@ -1,0 +1,325 @@
+from __future__ import annotations
+
+import os
+import threading
+from datetime import UTC, datetime, timedelta
+from zoneinfo import ZoneInfo
+
+import pytest
+from scheduling.waits import HOUR_S, NOW, FakeMachine, HourlyProvider, with_table
+
+from greenlove_tracker import wait_for_low_carbon
+from greenlove_tracker.errors import UsageError
+from greenlove_tracker.grid.live.fallback import IntensityFallbacks
+from greenlove_tracker.grid.live.intensity import PointKind
+from greenlove_tracker.grid.live.offline import MockIntensity
+from greenlove_tracker.grid.live.places import grid_place
+from greenlove_tracker.scheduling.times import parse_when
+from greenlove_tracker.scheduling.waiting import (
+    LONGEST_SLEEP_S,
+    StartTimeRule,
+    Wait,
+    WaitClocks,
+    WaitReason,
+    steady_s,
+)
+from greenlove_tracker.tracker.metadata import WAIT_VARIABLE, wait_before
+
+
+@pytest.fixture(autouse=True)
+def clean_env(monkeypatch):
+    monkeypatch.setenv(WAIT_VARIABLE, "")
+
+
+@pytest.fixture
+def machine():
+    return FakeMachine()
+
+
+def waited(machine, source, threshold=200.0, max_wait="6h", **options):
+    return wait_for_low_carbon(
+        threshold, max_wait, intensity=source, quiet=True, clocks=machine.clocks, country="DE", **options
+    )
+
+
+def until(machine, start: datetime, max_wait_s=None, ask=lambda now: None):
+    return Wait(StartTimeRule(start.timestamp()), ask, max_wait_s, clocks=machine.clocks).run()
+
+
+# -- the threshold --
+
+
+def test_it_ends_when_the_intensity_falls_below_the_threshold_and_says_what_it_knew(machine):
+    provider = HourlyProvider(machine, [320, 260, 180])
+    result = waited(machine, with_table(machine, provider))
+    assert result.reason == WaitReason.BELOW_THRESHOLD
+    # 15:10 to 17:00; the newest figure is asked for as soon as the hour is over
+    assert 110 * 60 <= result.waited_s <= 110 * 60 + 60
+    assert result.at_request is not None and result.at_start is not None
+    assert (result.at_request.gco2e_per_kwh, result.at_start.gco2e_per_kwh) == (320, 180)
+    assert (result.at_start.source, result.at_start.kind) == ("Hourly", PointKind.MEASURED)
+    assert "180 gCO2e/kWh" in result.explanation and "200" in result.explanation
+    assert provider.n_asked <= 30
+
+
+def test_at_the_threshold_it_starts_at_once(machine):
+    result = waited(machine, with_table(machine, HourlyProvider(machine, [200])))
+    assert result.reason == WaitReason.BELOW_THRESHOLD and result.waited_s < 1
+
+
+@pytest.mark.parametrize("max_wait", ["90m", timedelta(minutes=90)])
+def test_the_maximum_wait_is_kept_to_the_second(machine, max_wait):
+    result = waited(machine, with_table(machine, HourlyProvider(machine, [320])), max_wait=max_wait)
+    assert result.reason == WaitReason.MAX_WAIT
+    assert 5400 <= result.waited_s < 5401
+
+
+def test_a_figure_is_as_old_as_it_is_when_the_wait_ends(machine):
+    provider = HourlyProvider(machine, [320, None])  # answered once, and then no more
+    result = waited(machine, with_table(machine, provider), max_wait="3h")
+    assert result.at_request is not None and result.at_start is not None
+    assert result.at_request.age_s == 0.0  # of the hour that was not over yet
+    assert result.at_start.age_s == pytest.approx(130 * 60, abs=60)
+    assert "130 min old" in str(result.at_start)
+
+
+@pytest.mark.parametrize("bad", [0, -5, float("nan"), float("inf"), True, "200"])
+def test_a_threshold_that_cannot_be_meant(machine, bad):
+    with pytest.raises(UsageError, match="threshold_gco2e_per_kwh is a carbon intensity"):
+        waited(machine, with_table(machine, HourlyProvider(machine, [1])), threshold=bad)
+
+
+@pytest.mark.parametrize("bad", ["6", "soon", 6, timedelta(hours=-1)])
+def test_a_maximum_that_cannot_be_meant(machine, bad):
+    with pytest.raises(UsageError, match="max_wait"):
+        waited(machine, with_table(machine, HourlyProvider(machine, [1])), max_wait=bad)
+
+
+def test_a_state_that_there_is_not_is_the_users_mistake(machine):
+    with pytest.raises(UsageError):
+        wait_for_low_carbon(200, intensity="table", country="US-XX", quiet=True, clocks=machine.clocks)
+    with pytest.raises(UsageError, match="no such source"):
+        wait_for_low_carbon(200, intensity="nobody", country="DE", quiet=True, clocks=machine.clocks)
+
+
+# -- providers that fail --
+
+
+def test_with_the_table_alone_it_starts_at_once_and_says_why(machine):
+    result = wait_for_low_carbon(20, intensity="table", country="PL", quiet=True, clocks=machine.clocks)
+    assert result.reason == WaitReason.NO_PROVIDER and result.waited_s < 1
+    assert "a year's average" in result.explanation and "at all hours" in result.explanation
+    low = wait_for_low_carbon(2000, intensity="table", country="PL", quiet=True, clocks=machine.clocks)
+    assert low.reason == WaitReason.BELOW_THRESHOLD and "a year's average" in low.explanation
+
+
+def test_a_provider_that_never_answered_leaves_the_table_and_is_named(machine):
+    result = waited(machine, with_table(machine, HourlyProvider(machine, [None])))
+    assert result.reason == WaitReason.NO_PROVIDER and result.waited_s < 1
+    assert "hourly: it is down" in result.explanation
+    assert result.at_start is not None and result.at_start.kind == PointKind.TABLE
+
+
+def test_without_a_table_an_unknown_intensity_is_nothing_to_wait_for(machine):
+    source = IntensityFallbacks(grid_place("DE"), (HourlyProvider(machine, [None]),))
+    result = waited(machine, source)
+    assert result.reason == WaitReason.NO_PROVIDER and result.waited_s < 1
+    assert result.at_request is None and result.at_start is None
+
+
+def test_a_provider_that_fails_during_the_wait_is_asked_again_and_the_table_never_counts(machine):
+    """Germany's table is above 300: it must neither end the wait nor stand in for an hour."""
+    provider = HourlyProvider(machine, [320, None, None, 150])
+    result = waited(machine, with_table(machine, provider), threshold=300.0)
+    assert result.reason == WaitReason.BELOW_THRESHOLD
+    assert result.waited_s == pytest.approx(170 * 60, abs=301)
+    assert result.at_start is not None and result.at_start.gco2e_per_kwh == 150
+
+
+def test_a_table_below_the_threshold_does_not_stand_in_for_a_service_that_fails(machine):
+    provider = HourlyProvider(machine, [900, None])
+    result = waited(machine, with_table(machine, provider), threshold=800.0, max_wait="3h")
+    assert result.reason == WaitReason.MAX_WAIT and result.waited_s == pytest.approx(3 * HOUR_S, abs=1)
+
+
+def test_a_provider_that_hangs_during_the_wait_does_not_hold_up_the_maximum(machine):
+    hangs = threading.Event()
+    before = threading.active_count()
+    provider = HourlyProvider(machine, [320, lambda: hangs.wait(60)])
+
+    def look_no_longer() -> None:
+        machine.answer_within_s = 0.001
+
+    machine.at(49 * 60, look_no_longer)  # the provider hangs from 16:00 on, 50 minutes after the beginning
+    try:
+        result = waited(machine, with_table(machine, provider), max_wait="12h")
+        assert result.reason == WaitReason.MAX_WAIT
+        assert 12 * HOUR_S <= result.waited_s < 12 * HOUR_S + 1
+        assert threading.active_count() - before <= 5  # however often it is asked
+    finally:
+        hangs.set()
+
+
+def test_a_provider_that_hangs_from_the_first_is_given_up_after_a_minute(machine):
+    hangs = threading.Event()
+    machine.answer_within_s = 0.001
+    try:
+        result = waited(machine, with_table(machine, HourlyProvider(machine, [lambda: hangs.wait(60)])))
+        assert result.reason == WaitReason.NO_PROVIDER and 60 <= result.waited_s <= 61
+        assert "no answer within 60 s" in result.explanation
+    finally:
+        hangs.set()
+
+
+def test_a_provider_that_hangs_is_not_waited_for_in_real_time_either():
+    """On the real clocks and threads: the maximum wait is kept by the wall."""
+    hangs = threading.Event()
+    provider = HourlyProvider(FakeMachine(), [lambda: hangs.wait(60)])
+    begun_s = steady_s()
+    try:
+        result = wait_for_low_carbon(
+            200, timedelta(seconds=0.4), intensity=provider, country="DE", quiet=True, clocks=WaitClocks()
+        )
+    finally:
+        hangs.set()
+    assert result.reason == WaitReason.MAX_WAIT
+    assert 0.4 <= steady_s() - begun_s < 5.0
+
+
+def test_an_error_of_ours_in_asking_is_a_failure_and_no_end(machine):
+    def broken() -> None:
+        raise RuntimeError("a bug")
+
+    result = waited(machine, with_table(machine, HourlyProvider(machine, [320, broken, 150])))
+    assert result.reason == WaitReason.BELOW_THRESHOLD and result.waited_s > 100 * 60
+
+
+def test_no_thread_can_be_started(machine, monkeypatch):
+    def refuse(self: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    result = waited(machine, with_table(machine, HourlyProvider(machine, [320])))
+    assert result.reason == WaitReason.NO_PROVIDER and "can't start new thread" in result.explanation
+
+
+# -- clocks --
+
+
+def test_suspended_past_the_maximum_it_starts_within_a_minute_of_waking(machine):
+    machine.at(HOUR_S, machine.suspend(8 * HOUR_S))
+    result = waited(machine, with_table(machine, HourlyProvider(machine, [320])))
+    assert result.reason == WaitReason.MAX_WAIT
+    assert machine.woken_s[0] <= result.waited_s <= machine.woken_s[0] + LONGEST_SLEEP_S
+
+
+def test_suspended_within_the_wait_the_maximum_counts_that_time(machine):
+    machine.at(HOUR_S, machine.suspend(2 * HOUR_S))
+    result = waited(machine, with_table(machine, HourlyProvider(machine, [320])))
+    assert 6 * HOUR_S <= result.waited_s < 6 * HOUR_S + 1
+
+
+@pytest.mark.parametrize("by_s", [-3600.0, 3600.0, -7 * 86400.0, 7 * 86400.0, -1.7e9, 3e9])
+def test_a_clock_that_is_set_changes_nothing_of_the_maximum(machine, by_s):
+    machine.at(HOUR_S, machine.set_clock(by_s))
+    source = IntensityFallbacks(grid_place("DE"), (HourlyProvider(machine, [320]),))
+    result = waited(machine, source)
+    assert 6 * HOUR_S <= result.waited_s < 6 * HOUR_S + 1
+
+
+def test_suspended_past_the_start_it_starts_within_a_minute_of_waking(machine):
+    machine.at(HOUR_S, machine.suspend(8 * HOUR_S))
+    result = until(machine, NOW + timedelta(hours=5))
+    assert result.reason == WaitReason.START_TIME
+    assert machine.woken_s[0] <= result.waited_s <= machine.woken_s[0] + LONGEST_SLEEP_S
+
+
+@pytest.mark.parametrize("by_s", [-3600.0, 3600.0])
+def test_a_start_at_a_time_goes_by_the_clock_that_was_put_right(machine, by_s):
+    start = NOW + timedelta(hours=5)
+    machine.at(HOUR_S, machine.set_clock(by_s))
+    result = until(machine, start)
+    assert result.reason == WaitReason.START_TIME
+    assert 0 <= machine.utc - start.timestamp() <= 1
+    assert result.waited_s == pytest.approx(5 * HOUR_S - by_s, abs=1)
+
+
+@pytest.mark.parametrize("by_s", [-1.7e9, 3e9, -30 * HOUR_S, 30 * HOUR_S])
+def test_a_clock_that_is_set_by_more_than_a_day_is_not_believed(machine, by_s):
+    machine.at(HOUR_S, machine.set_clock(by_s))
+    result = until(machine, NOW + timedelta(hours=5))
+    assert result.waited_s == pytest.approx(5 * HOUR_S, abs=60)
+
+
+def test_a_start_is_never_later_than_the_maximum(machine):
+    machine.at(HOUR_S, machine.set_clock(-20 * HOUR_S))
+    result = until(machine, NOW + timedelta(hours=5), max_wait_s=6 * HOUR_S)
+    assert result.reason == WaitReason.MAX_WAIT and 6 * HOUR_S <= result.waited_s < 6 * HOUR_S + 1
+
+
+@pytest.mark.parametrize(
+    "begun, hours",
+    [
+        (datetime(2026, 10, 24, 20, tzinfo=UTC), 11),  # 22:00 in Berlin, whose night has 25 hours
+        (datetime(2027, 3, 27, 21, tzinfo=UTC), 9),  # 22:00 again, and a night of 23
+    ],
+)
+def test_a_night_on_which_clocks_change(begun, hours):
+    machine = FakeMachine(begun)
+    start = parse_when("tomorrow 08:00", begun, ZoneInfo("Europe/Berlin"))
+    result = until(machine, start)
+    assert result.waited_s == pytest.approx(hours * HOUR_S, abs=1)
+    assert machine.now.astimezone(ZoneInfo("Europe/Berlin")).strftime("%H:%M") == "08:00"
+
+
+def test_no_sleep_is_longer_than_half_a_minute(machine):
+    waited(machine, with_table(machine, HourlyProvider(machine, [320])))
+    assert max(machine.slept) <= LONGEST_SLEEP_S == 30.0
+
+
+def test_the_steady_clock_counts_the_time_of_a_suspended_machine():
+    """On Linux that is CLOCK_BOOTTIME, which is never behind CLOCK_MONOTONIC."""
+    import time
+
+    if hasattr(time, "CLOCK_BOOTTIME"):
+        assert abs(steady_s() - time.clock_gettime(time.CLOCK_BOOTTIME)) < 1
+
+
+# -- what is handed to the run, and said --
+
+
+def test_the_run_that_follows_is_told(machine):
+    result = waited(machine, with_table(machine, HourlyProvider(machine, [320, 150])))
+    facts = wait_before(os.environ, machine.utc + 60)
+    assert facts == result.facts
+    assert [(field.name, field.value) for field in result.facts.fields] == [
+        ("wait_s", repr(result.waited_s)),
+        ("wait_reason", "below the threshold"),
+        ("intensity_at_request_gco2e_per_kwh", "320"),
+        ("intensity_at_start_gco2e_per_kwh", "150"),
+    ]
+    assert wait_before(os.environ, machine.utc + 2 * HOUR_S) is None  # the second run of a sweep did not wait
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"wait_s": 3}', "3", '{"ended_utc_s": "x"}', "null"])
+def test_a_damaged_hand_over_is_none(text):
+    assert wait_before({WAIT_VARIABLE: text}, 0.0) is None
+
+
+def test_what_is_said_without_a_terminal(machine, capsys):
+    provider = HourlyProvider(machine, [320, 260, None, 180])
+    wait_for_low_carbon(200, "6h", intensity=with_table(machine, provider), clocks=machine.clocks)
+    out, err = capsys.readouterr()
+    lines = err.splitlines()
+    assert out == "" and len(lines) == 4, err
+    assert "until the grid is at or below 200" in lines[0] and "now 320 gCO2e/kWh (Hourly)" in lines[0]
+    assert "at most until" in lines[0]
+    assert "now 260" in lines[1]
+    assert "no new figure: hourly: it is down" in lines[2]
+    assert lines[3].startswith("greenlove: starting after 2:50:") and "180 gCO2e/kWh" in lines[3]
+
+
+def test_a_mock_says_so(machine, capsys):
+    source = IntensityFallbacks(grid_place(""), (MockIntensity(lambda: machine.now),))
+    wait_for_low_carbon(230, "12h", intensity=source, clocks=machine.clocks)
+    assert all("MOCK" in line for line in capsys.readouterr().err.splitlines())
