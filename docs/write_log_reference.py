@@ -154,9 +154,10 @@ RUN = {
     "node_overhead": "an assumption, where it was set: what a node draws, in what its GPUs do; in no row",
     "market_intensity": "of the contract, where it was given; with `.source` and `.basis` as below",
     "carbon_intensity, electricity_price": "value and unit; with `.source`, `.year`, `.basis`, `.table_sha256`",
-    "intensity_order": "with `intensity`: the services that were asked, in their order; `carbon_intensity` is then what "
-    "counts where none answers",
-    "electricity_tariff": "the tariff; `electricity_price` is then its mean over a week, for hours that it does not say",
+    "intensity_order": "with `intensity`: the services that were asked, in their order; `carbon_intensity` is then "
+    "what counts where none answers",
+    "electricity_tariff": "the tariff; `electricity_price` is then its mean over a week, for hours that it does not "
+    "say",
     "meter, meter_ready_s": "which meter, and how long after the start it was up",
     "meter_isolated_from": "files beside the script that hide a library: the meter runs in a process of its own",
     "meter_note": "why nothing is measured, where that is so",
@@ -198,7 +199,8 @@ def log_reference() -> str:
         *_table("run.csv: field, value, unit", "field", RUN),
         *_table("epochs-<rank>.csv", "column", {c: COLUMNS[c] for c in EPOCH_COLUMNS}),
         *_table(
-            "epochs-<rank>.csv, behind the others: only with `intensity` or `electricity_tariff`, on nodes' first ranks",
+            "epochs-<rank>.csv, behind the others: only with `intensity` or `electricity_tariff`, on nodes' first "
+            "ranks",
             "column",
             {c: RATES[c] for c in RATE_COLUMNS},
         ),
