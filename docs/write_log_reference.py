@@ -143,9 +143,6 @@ RUN = {
     "epochs_before_pred, monitor_epochs": "as given, where they are not the default",
     "continues": "the run that this one resumes; its speed is expected of this one until it says more",
     "time_limit_s, time_limit_source": "the earliest of deadline, `max_hours` and end of the Slurm job, from the start",
-    "wait_s, wait_reason": "time waited before the run (`greenlove wait`, `greenlove run --start`); why that ended",
-    "intensity_at_request_gco2e_per_kwh, intensity_at_start_gco2e_per_kwh": "the grid's when that wait began and "
-    "ended, where it was known",
     "part_of": "the run of `greenlove run` whose script made this one's tracker; neither holds anything of the other",
     "has_parts": "`yes`: such runs lie beside this one, which is what lay outside them",
     "job_id, array_task_id, account, partition, cluster": "from `SLURM_*` or `GREENLOVE_JOB_*`",
@@ -154,10 +151,10 @@ RUN = {
     "node_overhead": "an assumption, where it was set: what a node draws, in what its GPUs do; in no row",
     "market_intensity": "of the contract, where it was given; with `.source` and `.basis` as below",
     "carbon_intensity, electricity_price": "value and unit; with `.source`, `.year`, `.basis`, `.table_sha256`",
-    "intensity_order": "with `intensity`: the services that were asked, in their order; `carbon_intensity` is then "
-    "what counts where none answers",
-    "electricity_tariff": "the tariff; `electricity_price` is then its mean over a week, for hours that it does not "
-    "say",
+    "intensity_order": "with `intensity`: the services that were asked, in order; `carbon_intensity` is then what "
+    "counts where none answers",
+    "intensity_sources": "at its end: all that its rows were counted with, in the words of their cells",
+    "electricity_tariff": "the tariff; `electricity_price` is then its mean over a week, for hours that it lacks",
     "meter, meter_ready_s": "which meter, and how long after the start it was up",
     "meter_isolated_from": "files beside the script that hide a library: the meter runs in a process of its own",
     "meter_note": "why nothing is measured, where that is so",
@@ -199,8 +196,7 @@ def log_reference() -> str:
         *_table("run.csv: field, value, unit", "field", RUN),
         *_table("epochs-<rank>.csv", "column", {c: COLUMNS[c] for c in EPOCH_COLUMNS}),
         *_table(
-            "epochs-<rank>.csv, behind the others: only with `intensity` or `electricity_tariff`, on nodes' first "
-            "ranks",
+            "epochs-<rank>.csv, behind the others: only with `intensity` or `electricity_tariff`",
             "column",
             {c: RATES[c] for c in RATE_COLUMNS},
         ),

@@ -50,9 +50,17 @@ def epoch_rows(runs: Iterable[Run]) -> list[dict[str, Any]]:
         for rank in run.rows:
             metrics = _metrics_by_epoch(run, rank)
             for epoch in run.epochs_of(rank):
-                values = {**of_run, **_epoch_values(epoch), **factors}
+                values = {**of_run, **factors, **_epoch_values(epoch)}
+                if run.intensity_sources:
+                    values["carbon_intensity_gco2e_per_kwh"] = _own_intensity(run, epoch)
                 rows.append({name: values[name] for name in COLUMNS} | {"metrics": metrics.get(epoch.epoch, {})})
     return rows
+
+
+def _own_intensity(run: Run, epoch: EpochRecord) -> float | None:
+    """Return the carbon intensity of an epoch's own time; that of the run where it has no energy to tell it by."""
+    energy_kwh, grams = epoch.energy.total_kwh, epoch.emissions_gco2e
+    return grams / (energy_kwh * run.summary.pue) if energy_kwh and grams is not None else run.carbon_intensity.value
 
 
 def _epoch_values(epoch: EpochRecord) -> dict[str, Any]:

@@ -57,6 +57,13 @@ class IntensitySource:
         return " ".join(filter(None, (self.provider, self.kind, self.coverage)))
 
     @property
+    def described(self) -> str:
+        """The same for people: ``the offline table (lifecycle)``, ``neso (measured, direct)``."""
+        details = ", ".join(filter(None, (self.kind, self.coverage)))
+        named = {TABLE: "the offline table", MOCK: "the mock"}.get(self.provider, self.provider)
+        return f"{named} ({details})" if details else named
+
+    @property
     def text(self) -> str:
         """The words of a cell."""
         age = f", {self.age_min} min old" if self.age_min else ""
@@ -67,7 +74,12 @@ class IntensitySource:
 def source_cell(sources: Iterable[IntensitySource]) -> str:
     """Return the cell of a row; each source once, with its last age."""
     last = {(source.name, source.is_fallback): source for source in sources}
-    return "; ".join(source.text for source in list(last.values())[-_MOST_IN_CELL:])
+    return sources_text(list(last.values())[-_MOST_IN_CELL:])
+
+
+def sources_text(sources: Iterable[IntensitySource]) -> str:
+    """Return sources as a cell or a field of a log has them."""
+    return "; ".join(source.text for source in sources)
 
 
 def sources_in(cell: str) -> Sequence[IntensitySource]:
@@ -111,17 +123,13 @@ def mean_factor(gco2e_per_kwh: float, sources: Sequence[IntensitySource]) -> Fac
         gco2e_per_kwh: the mean.
         sources: of its rows.
     """
-    names = ", ".join(dict.fromkeys(_described(source) for source in sources)) or "not in the log"
+    in_order = sorted(sources, key=lambda source: source.is_fallback)
+    names = ", ".join(dict.fromkeys(map(_described, in_order)))
     mock = "MOCK: invented figures, of no grid; " if is_mock(sources) else ""
     coverages = {source.coverage for source in sources}
-    basis = next(iter(coverages)) if len(coverages) == 1 else ""
-    return Factor(
-        "carbon_intensity",
-        gco2e_per_kwh,
-        "gCO2e/kWh",
-        f"{mock}in force while it ran, mean over the energy: {names}",
-        basis=", ".join(filter(None, ("by time", basis))),
-    )
+    basis = ", ".join(["location-based", *filter(None, coverages if len(coverages) == 1 else ())])
+    source = f"{mock}mean over the energy of what was in force: {names}"
+    return Factor("carbon_intensity", gco2e_per_kwh, "gCO2e/kWh", source, basis=basis)
 
 
 def _described(source: IntensitySource) -> str:

@@ -28,7 +28,6 @@ from greenlove_tracker.logs.run import Run
 from greenlove_tracker.logs.schema import flat_values
 from greenlove_tracker.logs.storage import RemotePath, place
 from greenlove_tracker.logs.sums import Contribution, ExactTotals, TopN, contribution
-from greenlove_tracker.records import Factor
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -52,7 +51,7 @@ KEYS: Mapping[str, Callable[[Run], str]] = {
     "user": lambda run: run.text("user"),
     "job": lambda run: _job_of(run),
     "kind": lambda run: _kind(run),
-    "intensity": lambda run: _intensity(run.carbon_intensity) if run.knows_carbon_intensity else "",
+    "intensity": lambda run: _intensity(run) if run.knows_carbon_intensity else "",
     "status": lambda run: str(run.summary.status),
     "training": lambda run: run.run_id,  # Aggregate.by puts the first run of the chain that it continues
     "day": lambda run: run.started_at[:10],
@@ -74,7 +73,10 @@ def _kind(run: Run) -> str:
     return OVERHEAD if run.is_overhead else TRAINING
 
 
-def _intensity(factor: Factor) -> str:
+def _intensity(run: Run) -> str:
+    if run.intensity_sources:  # each has a mean of its own
+        return f"of the time, {', '.join(source.name for source in run.intensity_sources)}"
+    factor = run.carbon_intensity
     return f"{factor.value:.6g} {factor.unit}, {factor.source.partition(' (')[0].partition(' as shipped')[0]}"
 
 

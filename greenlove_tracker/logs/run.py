@@ -18,6 +18,7 @@ from greenlove_tracker.format import shortened
 from greenlove_tracker.logs import forecasts, schema, totals, trials
 from greenlove_tracker.logs.csvio import read_lists, read_records
 from greenlove_tracker.logs.forecasts import IssuedForecast, Scored
+from greenlove_tracker.logs.intensity_sources import IntensitySource, mean_factor, sources_in, sources_of
 from greenlove_tracker.logs.metrics import METRIC_COLUMNS, MetricRecord, metric_from_cells, summarise_metrics
 from greenlove_tracker.logs.problems import Problem, ProblemLog
 from greenlove_tracker.logs.spans import SPAN_COLUMNS, SpanRow, SpanSummary, span_from_cells, summarise_spans
@@ -292,8 +293,25 @@ class Run(RunFiles):
 
     @cached_property
     def carbon_intensity(self) -> Factor:
-        """The carbon intensity that the run was counted with; NaN where the log does not say."""
+        """The carbon intensity that the run was counted with, or its mean; NaN where the log does not say."""
+        sources = self.intensity_sources
+        if not sources:
+            return self._constant_intensity
+        return mean_factor(self.summary.carbon_intensity_gco2e_per_kwh, sources)
+
+    @cached_property
+    def _constant_intensity(self) -> Factor:
         return self._factor("carbon_intensity") or Factor("carbon_intensity", math.nan, "", "not in the log")
+
+    @cached_property
+    def intensity_sources(self) -> Sequence[IntensitySource]:
+        """What gave the carbon intensity of the time of its rows; nothing where one figure counts for all times."""
+        if "intensity_order" not in self.fields:
+            return ()
+        if len(self._fields_by_node) == 1 and (text := self.text("intensity_sources")):
+            return sources_in(text)  # without a look into the rows
+        streams = self.rows.values() if self.command_rows is None else [self.command_rows]
+        return sources_of(row for rows in streams for row in rows)
 
     @property
     def knows_carbon_intensity(self) -> bool:
@@ -314,7 +332,17 @@ class Run(RunFiles):
 
     @cached_property
     def electricity_price(self) -> Factor | None:
-        """The price of electricity that the run was counted with."""
+        """The price of electricity that the run was counted with; with a tariff, the mean over its energy."""
+        price = self._constant_price
+        if price is None or "electricity_tariff" not in self.fields:
+            return price
+        cost_usd, energy_kwh = self.summary.cost_usd, self.summary.energy_kwh
+        if self.summary.cost_basis != "electricity" or cost_usd is None or not energy_kwh:
+            return price
+        return replace(price, value=cost_usd / energy_kwh, basis="by time, mean over the energy")
+
+    @cached_property
+    def _constant_price(self) -> Factor | None:
         return self._factor("electricity_price")
 
     def _factor(self, name: str) -> Factor | None:
@@ -326,15 +354,18 @@ class Run(RunFiles):
 
     @cached_property
     def terms(self) -> totals.RunFactors:
-        """The factors and names of the run; without its GPUs' energy, that of the rest has no price."""
+        """The factors and names of the run; without its GPUs' energy, that of the rest has no price.
+
+        Where its rows have rates of their own, they count before these.
+        """
         return totals.RunFactors(
             run_id=self.run_id,
             project=self.text("project"),
             started_at=self.started_at,
             epochs_planned=self._epochs_planned(),
-            carbon_intensity=self.carbon_intensity,
+            carbon_intensity=self._constant_intensity,
             pue=self._pue(),
-            electricity_price=None if self.lacks_gpus else self.electricity_price,
+            electricity_price=None if self.lacks_gpus else self._constant_price,
             price_usd_per_gpu_hour=price.value if (price := self._factor("price_usd_per_gpu_hour")) else None,
             node_overhead=None if self.node_overhead is None else self.node_overhead.value,
         )

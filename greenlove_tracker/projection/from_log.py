@@ -134,7 +134,7 @@ def training_of(run: Run, options: ProjectionOptions, forecast: Forecast | None 
 def _with_place_of(run: Run, options: ProjectionOptions, gpus: TrainingGpus) -> ProjectionOptions:
     """Return the options with the place of a run, as its log says, unless another country is given."""
     rates, is_elsewhere = run.terms, options.country is not None
-    intensity = rates.carbon_intensity if run.knows_carbon_intensity and not is_elsewhere else None
+    intensity = run.carbon_intensity if run.knows_carbon_intensity and not is_elsewhere else None
     price = rates.price_usd_per_gpu_hour if gpus.has_price else None
     return replace(
         options,

@@ -10,11 +10,12 @@ from greenlove_tracker.errors import UsageError
 from greenlove_tracker.format import Scale, energy_scale, mass_scale, power_scale, time_scale
 from greenlove_tracker.logs.directory import Logs
 from greenlove_tracker.logs.forecasts import QUANTITIES, IssuedForecast, headline
+from greenlove_tracker.logs.intensity_sources import is_mock, sources_in
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.logs.spans import SpanFlag, SpanSummary
 from greenlove_tracker.logs.totals import mean_w, metered_intervals
 from greenlove_tracker.logs.trials import EXPLORATIONS_DIR, plan_of
-from greenlove_tracker.records import COMPONENTS, Energy, Flag, Method, RunStatus
+from greenlove_tracker.records import COMPONENTS, Energy, Flag, Method, Row, RunStatus
 from greenlove_tracker.rendering import document as doc
 from greenlove_tracker.rendering.axes import MAX_POINTS, Points, thinned
 from greenlove_tracker.report import wording
@@ -198,12 +199,64 @@ def _chart_blocks(run: Run) -> tuple[doc.Block, ...]:
     duration = _epoch_chart("Duration of each epoch", duration_by_epoch_s(run), time_scale)
     energy = _epoch_chart("Energy of each epoch, before PUE", energy_by_epoch_kwh(run), energy_scale)
     charts = [chart for chart in (duration, power, energy, _emissions_chart(run)) if chart]
-    rows = [doc.ChartRow(tuple(charts[i : i + 2])) for i in range(0, len(charts), 2)]
-    note = _chart_note(run)
-    notes = (doc.Paragraph(note, is_note=True),) if note else ()
+    by_time = _intensity_charts(run)
+    rows = [doc.ChartRow(tuple(pair[i : i + 2])) for pair in (by_time, charts) for i in range(0, len(pair), 2)]
+    texts = (_chart_note(run), _intensity_note(run) if by_time else "")
+    notes = tuple(doc.Paragraph(text, is_note=True) for text in texts if text)
     if not rows and not notes:
         return ()
     return (doc.Heading("Over the run"), *notes, *rows)
+
+
+def _intensity_charts(run: Run) -> list[doc.LineChart]:
+    """Return the power and the carbon intensity over time, side by side; none where one intensity counts for all."""
+    rows = [row for row in run.metered_rows if row.carbon_intensity_gco2e_per_kwh is not None]
+    if len(rows) < 2 or not any(row.gap_before_s + row.duration_s > 0 for row in rows):
+        return []
+    powers, intensities, standing_in = list[Points](), list[Points](), list[tuple[float, float]]()
+    elapsed_s = 0.0
+    for row in run.metered_rows:
+        begin_s, elapsed_s = elapsed_s, elapsed_s + row.gap_before_s + row.duration_s
+        value = row.carbon_intensity_gco2e_per_kwh
+        power_w = w_from_kwh_s(_row_kwh(row), elapsed_s - begin_s)
+        if value is None or power_w is None:
+            continue
+        powers.append(((begin_s, power_w), (elapsed_s, power_w)))
+        intensities.append(((begin_s, value), (elapsed_s, value)))
+        if any(source.is_fallback for source in sources_in(row.carbon_intensity_source)):
+            standing_in.append(((begin_s + elapsed_s) / 2, value))
+    time, power = time_scale(elapsed_s), power_scale(max(w for step in powers for _, w in step))
+    x_label = f"time since the start, {time.unit}"
+    mock = "MOCK: " if is_mock(run.intensity_sources) else ""
+    return [
+        doc.LineChart("Power, before PUE", x_label, power.unit, _steps(powers, time, power.value)),
+        doc.LineChart(
+            f"{mock}carbon intensity in force" if mock else "Carbon intensity in force",
+            x_label,
+            "gCO2e/kWh",
+            _steps(intensities, time, float),
+            dots=tuple((time.value(s), value) for s, value in standing_in[:: max(1, len(standing_in) // _MOST_DOTS)]),
+        ),
+    ]
+
+
+_MOST_DOTS = 20  # of rows that a fall-back counted for
+
+
+def _row_kwh(row: Row) -> float:
+    return (row.gap_before.total_kwh or 0.0) + (row.energy.total_kwh or 0.0)
+
+
+def _steps(steps: Sequence[Points], time: Scale, value_of: Callable[[float], float]) -> Points:
+    """Return a line that stays level over each row."""
+    return thinned([(time.value(s), value_of(value)) for step in steps for s, value in step])
+
+
+def _intensity_note(run: Run) -> str:
+    sources = run.intensity_sources
+    texts = [f"{source.described}{f', up to {source.age_min} min old' if source.age_min else ''}" for source in sources]
+    dots = " Dots mark the rows in which something else stood in." if any(s.is_fallback for s in sources) else ""
+    return f"Carbon intensity: {'; '.join(dict.fromkeys(texts))}.{dots}"
 
 
 def _chart_note(run: Run) -> str:
@@ -540,14 +593,19 @@ def cumulative_emissions_gco2e(run: Run) -> Points:
     if not means_w or not run.carbon_intensity.unit:
         return ()
     overhead = run.terms.node_factor(run.summary.energy) * run.summary.pue
-    elapsed_s, so_far_kwh = 0.0, 0.0
+    elapsed_s, so_far_g = 0.0, 0.0
     points = [(0.0, 0.0)]
-    for duration_s, energy in metered_intervals(rows):
+    mean = run.carbon_intensity.value
+    of_rows = (row.carbon_intensity_gco2e_per_kwh for row in rows for _ in range(2))  # of a gap and of its row
+    for (duration_s, energy), own in zip(metered_intervals(rows), of_rows, strict=True):
         if duration_s <= 0:
             continue
         elapsed_s += duration_s
         for component, power_w in means_w.items():
             known_kwh = energy.component_kwh(component)
-            so_far_kwh += kwh_from_w_s(power_w, duration_s) if known_kwh is None else known_kwh
-        points.append((elapsed_s, gco2e_from_kwh(so_far_kwh * overhead, run.carbon_intensity.value)))
+            if known_kwh is None:
+                so_far_g += gco2e_from_kwh(kwh_from_w_s(power_w, duration_s), mean)
+            else:
+                so_far_g += gco2e_from_kwh(known_kwh, mean if own is None else own)
+        points.append((elapsed_s, so_far_g * overhead))
     return tuple(points)

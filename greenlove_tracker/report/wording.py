@@ -11,6 +11,7 @@ from greenlove_tracker.config import TimeLimitSource
 from greenlove_tracker.extrapolation.time_fit import run_time_fit
 from greenlove_tracker.forecasting import Estimate, Position, TimeFit
 from greenlove_tracker.logs.forecasts import GOOD_ENDINGS, IssuedForecast, Scored, headline
+from greenlove_tracker.logs.intensity_sources import is_mock
 from greenlove_tracker.logs.mapreduce import EXPLORATION, OVERHEAD, TRAINING
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.logs.schema import UNSEEN, amount
@@ -365,6 +366,7 @@ def warnings(run: Run) -> tuple[str, ...]:
     if run.text("meter") in ("simulated", "replay"):
         what = {"simulated": "The hardware was simulated", "replay": "The meter played a log back"}
         found.insert(0, f"{what[run.text('meter')]}: the energy is not this machine's.")
+    found += _intensity_warnings(run)
     if not run.has_summary and run.summary.status != RunStatus.RUNNING:
         found.append("No summary was written: the totals are added up from the rows.")
     if cut_off := run.cut_off_ranks:
@@ -374,6 +376,19 @@ def warnings(run: Run) -> tuple[str, ...]:
         left_out = "is left out" if len(run.problems) == 1 else "are left out"
         found.append(f"{fmt.plural(len(run.problems), 'part')} of the log could not be read and {left_out}.")
     return tuple(found)
+
+
+def _intensity_warnings(run: Run) -> list[str]:
+    sources = run.intensity_sources
+    found = ["MOCK: the carbon intensity is invented, and so is the CO2e."] if is_mock(sources) else []
+    fallbacks = [source for source in sources if source.is_fallback]
+    if fallbacks:
+        names = " and ".join(dict.fromkeys(source.described for source in fallbacks))
+        found.append(
+            f"For a part of the time {names} stood in for the carbon intensity that was asked for "
+            f"({fmt.shortened(fallbacks[0].reason, 80)})."
+        )
+    return found
 
 
 def unmetered_text(run: Run) -> str:

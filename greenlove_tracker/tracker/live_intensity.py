@@ -129,8 +129,8 @@ class LiveIntensity:
 
     def _warn(self, source: IntensitySource, gco2e_per_kwh: float) -> None:
         self._on_fallback(
-            f"no carbon intensity from {self._source.order.partition(',')[0]} ({source.reason}): until it answers, "
-            f"{source.name} counts with {gco2e_per_kwh:.0f} gCO2e/kWh, and the rows say so"
+            f"the carbon intensity that was asked for is not known ({source.reason}): until it is, "
+            f"{source.described} stands in with {gco2e_per_kwh:.0f} gCO2e/kWh, and the rows say so"
         )
 
     def _add(self, change: _Change) -> None:
@@ -181,7 +181,9 @@ def _source_of(answer: IntensityAnswer, now_s: float) -> IntensitySource:
     coverage = str(point.scope) if point.scope in ("direct", "lifecycle") else ""
     kind = "" if point.kind in ("table", "mock") else str(point.kind)
     age_s = point.age_s(datetime.fromtimestamp(now_s, UTC)) or 0.0
-    return IntensitySource(point.provider, kind, coverage, round(age_s / 60), reason)
+    # A file of the user's own is known by its name, which is the first word of its source.
+    provider = "_".join(point.source.partition(",")[0].split()) if kind == "given" else point.provider
+    return IntensitySource(provider, kind, coverage, round(age_s / 60), reason)
 
 
 def open_rates(

@@ -15,6 +15,7 @@ from greenlove_tracker.errors import GreenloveError, TrackerStateError, UsageErr
 from greenlove_tracker.forecasting import Forecast
 from greenlove_tracker.job import Ranks, torch_group
 from greenlove_tracker.logs import metrics, schema, totals, writer
+from greenlove_tracker.logs.intensity_sources import sources_of, sources_text
 from greenlove_tracker.meter import Meter
 from greenlove_tracker.meter.watched import WatchedMeter
 from greenlove_tracker.records import (
@@ -661,6 +662,8 @@ class Session:
         state.is_finished = True
         if (peak_gb := devices.peak_gpu_memory_gb()) is not None:
             self.writer.write_fields([Field("peak_gpu_memory_gb", f"{peak_gb:.2f}", "GiB")])
+        if self._intensity is not None:
+            self.writer.write_fields([Field("intensity_sources", sources_text(sources_of(self.rows)))])
         self.summary = self._summarise(status, exit_code)
         if not self.writer.close(self.summary if state.is_leading else None):
             state.warn_once.log_incomplete(state.run_dir, self.writer.unwritten)

@@ -90,7 +90,7 @@ def test_each_epoch_counts_with_the_intensity_of_its_time(clock, tmp_path):
     run = the_run()
     first, second, _ = run.rows[0]
     assert [row.carbon_intensity_gco2e_per_kwh for row in (first, second)] == [100, 300]
-    assert first.carbon_intensity_source == "csv given"
+    assert first.carbon_intensity_source == "own.csv given"
     assert [row.emissions_gco2e for row in (first, second)] == pytest.approx([KWH * 100 * 2, KWH * 300 * 2])
     assert run.summary.energy_kwh == pytest.approx(2 * KWH * 2)
     assert run.summary.emissions_kgco2e == pytest.approx((100 + 300) * KWH * 2 / 1000)
@@ -153,7 +153,7 @@ def test_a_service_that_fails_midway_is_warned_of_once_and_the_table_counts(cloc
     assert rows[1].carbon_intensity_source == "table lifecycle (fallback: scripted: timed out)"
     assert rows[3].carbon_intensity_source == "scripted measured direct"
     warned = [r.getMessage() for r in caplog.records if "carbon intensity" in r.getMessage()]
-    assert len(warned) == 1 and "scripted (scripted: timed out)" in warned[0] and f"{table:.0f} gCO2e/kWh" in warned[0]
+    assert len(warned) == 1 and "not known (scripted: timed out)" in warned[0] and f"{table:.0f} gCO2e/kWh" in warned[0]
     assert run.summary.emissions_kgco2e == pytest.approx(30 * KWH * (300 + 2 * table) / 1000)
     assert run.text("intensity_order") == "scripted, table"
 

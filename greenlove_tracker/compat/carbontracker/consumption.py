@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cache
-from math import fsum
+from math import fsum, isfinite
 from statistics import fmean
 from typing import Any
 
 from greenlove_tracker.logs.foreign.carbontracker import CarbontrackerRun, Consumption
 from greenlove_tracker.logs.run import Run
+from greenlove_tracker.pricing import Rates
 from greenlove_tracker.records import RunSummary
 from greenlove_tracker.report.equivalents import equivalents
 from greenlove_tracker.units import GRAMS_PER_KG
@@ -67,7 +68,8 @@ def prediction(run: Run) -> Consumption | None:
 
 
 def _grams(run: Run, energy_kwh: float) -> float | None:
-    kilograms = run.terms.rates.emissions(energy_kwh)
+    intensity = run.carbon_intensity.value
+    kilograms = Rates(intensity if isfinite(intensity) else None).emissions(energy_kwh)
     return None if kilograms is None else kilograms * GRAMS_PER_KG
 
 

@@ -1,0 +1,125 @@
+"""What reports and screens say of a run whose rows have the carbon intensity of their time."""
+
+from __future__ import annotations
+
+import csv
+from datetime import UTC, datetime
+
+import pytest
+from fakes import make_tracker, tick, train
+
+from greenlove_tracker import aggregate, read_logs, write_html, write_pdf
+from greenlove_tracker.grid.live.fallback import IntensityFallbacks
+from greenlove_tracker.grid.live.offline import CsvIntensity, TableIntensity
+from greenlove_tracker.grid.live.places import grid_place
+from greenlove_tracker.logs.export import epoch_rows
+from greenlove_tracker.rendering.document import ChartRow
+from greenlove_tracker.report.run_report import cumulative_emissions_gco2e, run_document
+from greenlove_tracker.report.screens import end_screen
+
+KWH = 0.001  # of an epoch: 360 W for 10 s
+
+
+@pytest.fixture
+def run(clock, tmp_path, monkeypatch):
+    """A run of three epochs at 100, 300 and then the table's intensity, since the file ends."""
+    monkeypatch.delenv("GREENLOVE_INTENSITY", raising=False)
+    clock.wall_offset_s = datetime(2026, 11, 23, 12, tzinfo=UTC).timestamp()
+    at = [datetime.fromtimestamp(clock.utc_s() + 10 * n, UTC).isoformat() for n in range(3)]
+    path = tmp_path / "own.csv"
+    path.write_text(f"utc,gco2e_per_kwh\n{at[0]},100\n{at[1]},300\n")
+
+    def now():
+        return datetime.fromtimestamp(clock.utc_s(), UTC)
+
+    class Strict(CsvIntensity):
+        """A file of which only the row that holds the time counts."""
+
+        def now(self, place):
+            point = super().now(place)
+            if point.end_utc <= now():
+                from greenlove_tracker.grid.live.intensity import IntensityUnavailable
+
+                raise IntensityUnavailable("csv", "the file ends before")
+            return point
+
+    source = IntensityFallbacks(grid_place("DE"), (Strict(path, now=now), TableIntensity(now)))
+    tracker = make_tracker(clock, tmp_path / "logs", country="DE", intensity=source, pue=1.5)
+    with tracker:
+        train(tracker, clock, 3)
+        tick()
+    return read_logs(tmp_path / "logs").runs[0]
+
+
+def test_the_screen_names_the_source_and_the_fall_back(run):
+    screen = " ".join(end_screen(run, exit_code=0).split())
+    assert "mean over the energy of what was in force: own.csv given, table lifecycle as fall-back" in screen
+    assert "the offline table (lifecycle) stood in for the carbon intensity that was asked for" in screen
+    assert "the file ends before" in screen
+
+
+def test_the_report_draws_intensity_beside_power_and_marks_the_fall_back(run, tmp_path):
+    rows = [block for block in run_document(run).blocks if isinstance(block, ChartRow)]
+    power, intensity = next(row.charts for row in rows if row.charts[0].title == "Power, before PUE")
+    table = run.terms.carbon_intensity.value
+    assert intensity.title == "Carbon intensity in force" and intensity.y_label == "gCO2e/kWh"
+    assert [y for _, y in intensity.points] == [100, 100, 300, 300, table, table]
+    assert [x for x, _ in intensity.points] == [0, 10, 10, 20, 20, 30]
+    assert [y for _, y in intensity.dots] == [table]
+    assert [y for _, y in power.points] == pytest.approx([360] * 6)
+    write_html(run.path, tmp_path / "run.html")
+    page = (tmp_path / "run.html").read_text()
+    assert "Carbon intensity in force" in page and "Dots mark the rows in which something else stood in." in page
+    write_pdf(run.path, tmp_path / "run.pdf")
+    assert (tmp_path / "run.pdf").read_bytes().startswith(b"%PDF")
+
+
+def test_what_is_drawn_and_exported_comes_to_the_total(run):
+    table = run.terms.carbon_intensity.value
+    kilograms = KWH * 1.5 * (100 + 300 + table) / 1000
+    assert run.summary.emissions_kgco2e == pytest.approx(kilograms)
+    assert cumulative_emissions_gco2e(run)[-1][1] == pytest.approx(kilograms * 1000)
+    exported = epoch_rows([run])
+    assert [row["carbon_intensity_gco2e_per_kwh"] for row in exported] == pytest.approx([100, 300, table])
+    assert sum(row["emissions_gco2e"] for row in exported) == pytest.approx(kilograms * 1000)
+
+
+def test_sums_over_runs_group_it_by_its_sources(run):
+    total = aggregate(read_logs(run.path.parent))
+    assert total.total.emissions_kgco2e == pytest.approx(run.summary.emissions_kgco2e)
+    from greenlove_tracker.logs.mapreduce import KEYS
+
+    assert KEYS["intensity"](run) == "of the time, own.csv given, table lifecycle"
+
+
+def test_it_can_be_restated(run, tmp_path):
+    path = tmp_path / "factors.csv"
+    with path.open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["country", "from", "until", "gco2e_per_kwh", "basis", "source"])
+        writer.writerow(["DE", "2026-01-01", "2026-12-31", "50", "location-based, lifecycle", "a table"])
+    document = run_document(run, path)
+    text = str(document.blocks)
+    assert "Restated with other carbon intensities" in text
+    assert run.summary.energy_kwh == pytest.approx(3 * KWH * 1.5)
+
+
+def test_a_mock_is_called_one_wherever_it_appears(clock, tmp_path):
+    with make_tracker(clock, tmp_path / "logs", intensity="mock") as tracker:
+        train(tracker, clock, 3)
+    (mocked,) = read_logs(tmp_path / "logs").runs
+    assert "MOCK: invented figures, of no grid" in mocked.carbon_intensity.source
+    assert {row.carbon_intensity_source for row in mocked.rows[0]} == {"mock"}
+    screen = " ".join(end_screen(mocked, exit_code=0).split())
+    assert "MOCK: the carbon intensity is invented, and so is the CO2e." in screen
+    titles = [c.title for block in run_document(mocked).blocks if isinstance(block, ChartRow) for c in block.charts]
+    assert "MOCK: carbon intensity in force" in titles
+
+
+def test_a_run_at_one_intensity_has_no_such_chart(clock, tmp_path):
+    with make_tracker(clock, tmp_path / "logs") as tracker:
+        train(tracker, clock, 3)
+    (plain,) = read_logs(tmp_path / "logs").runs
+    titles = [c.title for block in run_document(plain).blocks if isinstance(block, ChartRow) for c in block.charts]
+    assert "Carbon intensity in force" not in titles and "Power, before PUE" not in titles
+    assert plain.intensity_sources == ()
