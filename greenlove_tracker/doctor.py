@@ -6,9 +6,11 @@ import os
 import platform
 import shutil
 import tempfile
+import threading
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
+from datetime import datetime
 from importlib import metadata, util
 from pathlib import Path
 from typing import Any
@@ -17,6 +19,15 @@ import greenlove_tracker
 from greenlove_tracker import format as fmt
 from greenlove_tracker.config import Settings
 from greenlove_tracker.devices import RAPL_DIR, CounterState, cpu_counter_state, nvml_gpus, select_gpus
+from greenlove_tracker.errors import GreenloveError
+from greenlove_tracker.grid.live.fallback import EIA_KEY, LIVE, VARIABLES, open_intensity, services_for
+from greenlove_tracker.grid.live.http_client import HttpClient
+from greenlove_tracker.grid.live.intensity import IntensityPoint, IntensityProvider, PointKind, Scope
+from greenlove_tracker.grid.live.keyless import Eia
+from greenlove_tracker.grid.live.own_place import found_country
+from greenlove_tracker.grid.live.places import GridPlace, grid_place
+from greenlove_tracker.grid.live.with_keys import WattTime
+from greenlove_tracker.grid.place import AUTO, locate
 from greenlove_tracker.job import Ranks
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.records import COMPONENTS, MEASURED_METHODS, Factor, RunStatus
@@ -54,6 +65,8 @@ class Diagnosis:
     measured_w: float | None
     full_load_w: float | None
     beyond_gpus: str = ""  # what their counters leave out; empty without GPUs
+    live_intensity: tuple[str, ...] = ()  # sentences: the place, who was asked for the intensity now, or would be
+    uses_network: bool = False
 
     def as_dict(self) -> dict[str, Any]:
         """Return it for ``--json``."""
@@ -63,14 +76,18 @@ class Diagnosis:
         """Return the screen of ``greenlove doctor``."""
         system = f"{platform.system()} {platform.release().split('-')[0]}"
         python = f"Python {platform.python_version()}"
-        lines = [f"greenlove {greenlove_tracker.__version__} · {python} · {system} · no network used", ""]
+        network = "the network was asked" if self.uses_network else "no network used"
+        lines = [f"greenlove {greenlove_tracker.__version__} · {python} · {system} · {network}", ""]
         fixes = list(dict.fromkeys(f.fix for f in self.findings if f.fix))
         rows = []
         for f in self.findings:
             arrow = f"   → fix {fixes.index(f.fix) + 1}" if f.fix else ""
             rows.append((f.subject, fmt.shortened(f.value, 25), f"{f.method:<14}{f.mark}  {f.note}{arrow}"))
         lines += (f"  {line}" for line in terminal.table(rows, "<<<", widths=(8, 25), gap=" "))
-        lines += ["", f"  {self._coverage()}", *terminal.wrap(self.beyond_gpus, "  ", "  "), ""]
+        lines += ["", f"  {self._coverage()}", *terminal.wrap(self.beyond_gpus, "  ", "  ")]
+        for sentence in self.live_intensity:
+            lines += terminal.wrap(sentence, "  ", "    ", breaks_hyphens=False)
+        lines.append("")
         lines += [f"  fix {n}  {fix}" for n, fix in enumerate(fixes, 1)]
         verdict = "nothing can be measured" if not self.can_measure else "nothing broken"
         return "\n".join([*lines, *([""] if fixes else []), f"{len(fixes)} to fix, {verdict}"])
@@ -83,8 +100,25 @@ class Diagnosis:
         return f"At full load {watts} will be measured; the rest is modelled."
 
 
-def examine(settings: Settings) -> Diagnosis:
-    """Make a real run of a few empty epochs in a directory that is thrown away, and look at what its log says."""
+def examine(settings: Settings, intensity: str = "", base_urls: Mapping[str, str] | None = None) -> Diagnosis:
+    """Make a real run of a few empty epochs in a directory that is thrown away, and look at what its log says.
+
+    Args:
+        settings: of the user.
+        intensity: the service that is asked for the carbon intensity now, or ``live`` for all that know the place;
+            empty: no network is asked.
+        base_urls: addresses instead of the services' own, by name.
+
+    Raises:
+        UsageError: for an unknown place or service, or one that does not know the place.
+    """
+    failures: list[str] = []
+    is_auto = settings.country.strip().lower() == AUTO
+    if is_auto:
+        settings = replace(settings, country=found_country(AUTO, failures.append) if intensity else "")
+    place = grid_place(settings.country)
+    live, said = _asked(place, intensity, base_urls or {}) if intensity else _not_asked(place, is_auto)
+    said = (*failures, *_place_said(place), *said)
     with tempfile.TemporaryDirectory() as directory:
         trial = replace(settings, log_dir=directory, verbose=0, continues="")
         session = Session(trial, Plan(_TRIAL_EPOCHS), Ranks())
@@ -98,7 +132,10 @@ def examine(settings: Settings) -> Diagnosis:
         *_gpu_findings(found),
         _cpu_finding(found),
         _ram_finding(found),
-        _country_finding(settings, run.carbon_intensity),
+        _auto_finding(settings, run.carbon_intensity, bool(intensity))
+        if is_auto
+        else _country_finding(settings, run.carbon_intensity),
+        *live,
         _share_finding(found),
         _log_finding(Path(settings.log_dir)),
         *_trainer_findings(),
@@ -107,7 +144,7 @@ def examine(settings: Settings) -> Diagnosis:
     measured_w, full_load_w = _full_load(found)
     can_measure = any(found.get(f"{c}_method") for c in COMPONENTS) or settings.is_simulated
     beyond = beyond_gpus(metered, settings.node_overhead) if found.get("gpu_models") else ""
-    return Diagnosis(tuple(findings), can_measure, measured_w, full_load_w, beyond)
+    return Diagnosis(tuple(findings), can_measure, measured_w, full_load_w, beyond, said, bool(intensity))
 
 
 def _time_epochs(session: Session) -> float:
@@ -207,6 +244,99 @@ def _country_finding(settings: Settings, intensity: Factor) -> Finding:
         return Finding("country", settings.country, "table", GOOD, f"{grams}, {intensity.year}, {intensity.basis}")
     fix = "greenlove run --country DE …      or   export GREENLOVE_COUNTRY=DE"
     return Finding("country", "not set", "world mean", BAD, f"{grams} instead of yours", fix)
+
+
+def _auto_finding(settings: Settings, intensity: Factor, was_asked: bool) -> Finding:
+    """Return the line of ``country=auto``, whose place a run looks up when it begins."""
+    if not was_asked:
+        return Finding("country", AUTO, "not asked", NEUTRAL, "a run asks the network for it when it begins")
+    grams = f"{fmt.significant(intensity.value)} g/kWh"
+    if not settings.country:
+        return Finding("country", AUTO, "no answer", BAD, f"{grams} instead of yours", "export GREENLOVE_COUNTRY=DE")
+    return Finding("country", f"{AUTO}: {settings.country}", "table", GOOD, f"{grams}, {intensity.year}")
+
+
+_LONGEST_ASKED_S = 4.0  # for all services together: WattTime is asked twice, for a token and a figure
+_ASK = f"greenlove doctor --intensity {LIVE}"
+
+
+def _place_said(place: GridPlace) -> tuple[str, ...]:
+    """Return what a place is for tables and services, where its name does not say it."""
+    if place.place is None or not (place.codes or place.postcode or locate(place.name).note):
+        return ()
+    zones = [f"{service} {code}" for service, code in place.codes.items()]
+    of = f"; its grid: {', '.join(zones)}" if zones else ""
+    return (f"{place.name} is in {place.place.name}{of}.",)
+
+
+def _not_asked(place: GridPlace, is_auto: bool) -> tuple[list[Finding], tuple[str, ...]]:
+    """Return the services that know a place, and what would ask them."""
+    findings = []
+    for name in services_for(place):
+        missing = [variable for variable in VARIABLES.get(name, ()) if not os.environ.get(variable)]
+        if missing and name == Eia.name:
+            finding = Finding("live", name, "not asked", NEUTRAL, f"{EIA_KEY} not set: its demonstration key")
+        elif missing:
+            finding = Finding("live", name, "no key", NEUTRAL, f"set {' and '.join(missing)}")
+        else:
+            key = f"{' and '.join(VARIABLES[name])} set" if name in VARIABLES else "needs no key"
+            finding = Finding("live", name, "not asked", NEUTRAL, key)
+        findings.append(finding)
+    if is_auto:
+        return [], (f"No network was asked, for the place or its carbon intensity now: {_ASK} asks.",)
+    if not findings:
+        where = place.name or "a place that is not set"
+        return [], (f"No service knows the carbon intensity of {where} by the hour: the table's figure is in force.",)
+    order = open_intensity(LIVE, place).order
+    return findings, (f"No service was asked for the carbon intensity now: {_ASK} asks, in this order: {order}.",)
+
+
+def _asked(place: GridPlace, name: str, base_urls: Mapping[str, str]) -> tuple[list[Finding], tuple[str, ...]]:
+    """Ask each service for the intensity in force, all at once, and the table; return what they said.
+
+    Raises:
+        UsageError: for an unknown service, or one that does not know the place.
+    """
+    client = HttpClient(timeout_s=1.5, attempts=1)  # nothing is kept: this is about who answers now
+    opened = open_intensity(name, place, client=client, base_urls=base_urls)
+    providers = list(opened.providers)
+    if name == LIVE and WattTime.name in services_for(place) and all(map(os.environ.get, VARIABLES[WattTime.name])):
+        providers.insert(-1, open_intensity(WattTime.name, place, client=client, base_urls=base_urls).providers[0])
+    found: dict[str, IntensityPoint | str] = {}
+
+    def ask(provider: IntensityProvider) -> None:
+        try:
+            found[provider.name] = provider.now(place)
+        except GreenloveError as error:
+            found[provider.name] = str(error).removeprefix(f"{provider.name}: ")
+
+    threads = [threading.Thread(target=ask, args=(provider,), daemon=True) for provider in providers]
+    for thread in threads:
+        thread.start()
+    until_s = time.monotonic() + _LONGEST_ASKED_S
+    for thread in threads:
+        thread.join(max(0.0, until_s - time.monotonic()))
+    findings, failures = [], []
+    for provider in providers:
+        answer = found.get(provider.name, f"no answer within {_LONGEST_ASKED_S:g} s")
+        if isinstance(answer, str):
+            findings.append(Finding("live", provider.name, "no answer", BAD, "see below"))
+            failures.append(f"{provider.name}: {answer}.")
+        else:
+            findings.append(_point_finding(answer, client.now()))
+    said = f"A run that asks for {name} takes the first that answers of {opened.order}."
+    if len(opened.providers) < len(providers):
+        said += f" {WattTime.name} is marginal, another quantity, and stands in for none of them."
+    return findings, (*failures, said)
+
+
+def _point_finding(point: IntensityPoint, now: datetime) -> Finding:
+    age_s = point.age_s(now)
+    age = "" if age_s is None else f"{age_s / 60:.0f} min old, " if age_s > 0 else "now, "
+    basis = str(point.signal) if point.scope == Scope.NOT_STATED else point.basis
+    mark = NEUTRAL if point.kind in (PointKind.TABLE, PointKind.MOCK) else GOOD
+    grams = f"{fmt.significant(point.gco2e_per_kwh)} g/kWh"
+    return Finding("live", point.provider, grams, mark, f"{point.kind}, {age}{basis}")
 
 
 def _share_finding(found: Mapping[str, str]) -> Finding:

@@ -1,15 +1,22 @@
 from __future__ import annotations
 
 import json
+import socket
+import time
+from datetime import UTC, datetime, timedelta
 from importlib import metadata
 from importlib.machinery import ModuleSpec
 
 import pytest
+from intensity_server import Reply, serving
 
 from greenlove_tracker import doctor
 from greenlove_tracker.config import Settings
 from greenlove_tracker.devices import CounterState, Gpu
 from greenlove_tracker.doctor import Diagnosis, examine
+from greenlove_tracker.errors import UsageError
+from greenlove_tracker.grid.live import own_place
+from greenlove_tracker.grid.live.places import grid_place
 
 
 @pytest.mark.real
@@ -99,3 +106,172 @@ def test_transformers_4_starts_a_tracker_of_its_own_unless_told_otherwise(versio
     json.dumps(diagnosis.as_dict())
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     assert doctor._trainer_findings() == []
+
+
+# The carbon intensity by the hour
+
+SIMULATED = ("gpu", "cpu", "ram")  # lines that say at length why nothing is measured
+KEYS = ("EIA_API_KEY", "ELECTRICITY_MAPS_API_KEY", "WATTTIME_USERNAME", "WATTTIME_PASSWORD")
+
+
+@pytest.fixture
+def server(monkeypatch, tmp_path):
+    """A service on this machine; no key is set, and nothing is on the disk."""
+    for name in KEYS:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("no_proxy", "*")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    own_place._looked_up.cache_clear()
+    with serving() as found:
+        yield found
+    own_place._looked_up.cache_clear()
+
+
+def half_hour(value):
+    """What NESO answers of now; its documented form, as tests/grid/live/test_services.py has it."""
+    start = datetime.now(UTC).replace(second=0, microsecond=0)
+    start = start.replace(minute=start.minute // 30 * 30)
+    end = start + timedelta(minutes=30)
+    intensity = {"forecast": value, "actual": value, "index": "high"}
+    return {"data": [{"from": f"{start:%Y-%m-%dT%H:%MZ}", "to": f"{end:%Y-%m-%dT%H:%MZ}", "intensity": intensity}]}
+
+
+def lines(findings):
+    return {f.value: (f.method, f.mark, f.note) for f in findings}
+
+
+def test_unasked_it_says_who_would_be_asked_and_asks_nobody(server, monkeypatch):
+    def refuse(*_args, **_options):
+        raise AssertionError("the network was asked")
+
+    monkeypatch.setattr("socket.socket.connect", refuse)
+    monkeypatch.setattr("socket.getaddrinfo", refuse)
+    diagnosis = examine(Settings(country="us-east-1", sim_gpu_w=100))
+    text = " ".join(diagnosis.as_text().split())
+    assert "no network used" in text and not diagnosis.uses_network
+    found = lines(f for f in diagnosis.findings if f.subject == "live")
+    assert found == {
+        "eia": ("not asked", "–", "EIA_API_KEY not set: its demonstration key"),
+        "electricity_maps": ("no key", "–", "set ELECTRICITY_MAPS_API_KEY"),
+    }
+    assert "us-east-1 is in United States, VA; its grid: eia PJM, electricity_maps US-MIDA-PJM." in text
+    assert "greenlove doctor --intensity live asks, in this order: eia, table." in text
+    assert max(len(line) for line in diagnosis.as_text().splitlines() if line[2:5] not in SIMULATED) <= 100
+    json.dumps(diagnosis.as_dict())
+
+
+def test_unasked_with_keys_it_names_their_variables_and_nothing_of_them(server, monkeypatch):
+    for name in KEYS:
+        monkeypatch.setenv(name, f"secret-{name}")
+    findings, said = doctor._not_asked(grid_place("CISO"), is_auto=False)
+    assert lines(findings) == {
+        "eia": ("not asked", "–", "EIA_API_KEY set"),
+        "electricity_maps": ("not asked", "–", "ELECTRICITY_MAPS_API_KEY set"),
+        "watttime": ("not asked", "–", "WATTTIME_USERNAME and WATTTIME_PASSWORD set"),
+    }
+    assert "eia, electricity_maps, table" in said[0]
+    assert "secret" not in str((findings, said))
+
+
+@pytest.mark.parametrize(
+    ("country", "names"),
+    [("GB", ["neso"]), ("SW1A 1AA", ["neso"]), ("DE", ["energy_charts"]), ("DK1", ["energi_data_service"]), ("JP", [])],
+)
+def test_which_services_know_a_place(server, country, names):
+    findings, said = doctor._not_asked(grid_place(country), is_auto=False)
+    assert [f.value for f in findings] == [*names, "electricity_maps"]
+    assert f"in this order: {', '.join([*names, 'table'])}." in said[0]
+
+
+def test_without_a_place_no_service_knows_it(server):
+    findings, said = doctor._not_asked(grid_place(""), is_auto=False)
+    assert findings == [] and "No service knows the carbon intensity of a place that is not set" in said[0]
+
+
+def test_asked_it_says_what_each_answers_and_how_each_fails(server, monkeypatch):
+    monkeypatch.setenv("ELECTRICITY_MAPS_API_KEY", "token-that-is-secret")
+    server.by_path({"/intensity": half_hour(263), "/v3/carbon-intensity/latest": Reply({"error": "no"}, status=401)})
+    urls = {"neso": server.url, "electricity_maps": server.url}
+    diagnosis = examine(Settings(country="GB", sim_gpu_w=100), "live", urls)
+    found = lines(f for f in diagnosis.findings if f.subject == "live")
+    assert found["neso"] == ("263 g/kWh", "✓", "measured, now, average, direct")
+    assert found["electricity_maps"] == ("no answer", "✗", "see below")
+    assert found["table"][1:] == ("–", "table, average, lifecycle")
+    text = " ".join(diagnosis.as_text().split())
+    assert "the network was asked" in text and "401" in text
+    assert "takes the first that answers of neso, electricity_maps, table." in text
+    assert "token-that-is-secret" not in text + json.dumps(diagnosis.as_dict())
+    assert {asked.path for asked in server.asked} == {"/intensity", "/v3/carbon-intensity/latest"}
+    assert max(len(line) for line in diagnosis.as_text().splitlines() if line[2:5] not in SIMULATED) <= 100
+
+
+def test_a_service_by_its_name_is_asked_alone(server, monkeypatch):
+    monkeypatch.setenv("ELECTRICITY_MAPS_API_KEY", "token-that-is-secret")
+    server.always(Reply(half_hour(120)))
+    findings, said = doctor._asked(grid_place("GB"), "neso", {"neso": server.url})
+    assert [f.value for f in findings] == ["neso", "table"] and len(server.asked) == 1
+    assert said == ("A run that asks for neso takes the first that answers of neso, table.",)
+
+
+def test_a_marginal_intensity_is_shown_apart(server, monkeypatch):
+    for name in KEYS[2:]:
+        monkeypatch.setenv(name, "secret")
+    server.always(Reply(status=403))
+    findings, said = doctor._asked(grid_place("CISO"), "live", dict.fromkeys(("eia", "watttime"), server.url))
+    assert [(f.value, f.method) for f in findings][:2] == [("eia", "no answer"), ("watttime", "no answer")]
+    assert "of eia, table. watttime is marginal" in said[-1] and "secret" not in str(said)
+
+
+@pytest.mark.parametrize("reply", [Reply(half_hour(1), delay_s=3.0), Reply(half_hour(1), trickle_s=0.2)])
+def test_services_that_are_slow_take_no_longer_together(server, monkeypatch, reply):
+    monkeypatch.setenv("ELECTRICITY_MAPS_API_KEY", "secret")
+    server.always(reply)
+    began_s = time.monotonic()
+    findings, said = doctor._asked(grid_place("GB"), "live", dict.fromkeys(("neso", "electricity_maps"), server.url))
+    assert time.monotonic() - began_s < 5
+    assert [f.method for f in findings[:2]] == ["no answer", "no answer"] and "1.5 s" in said[0]
+    assert findings[2].value == "table" and findings[2].mark == "–"
+
+
+def test_without_a_network_it_says_so_at_once(server):
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        address = f"http://127.0.0.1:{closed.getsockname()[1]}"
+        began_s = time.monotonic()
+        findings, said = doctor._asked(grid_place("GB"), "live", {"neso": address})
+    assert time.monotonic() - began_s < 2
+    assert (findings[0].value, findings[0].method) == ("neso", "no answer")
+    assert "neso: 127.0.0.1 cannot be reached" in said[0]
+
+
+def test_a_place_to_be_looked_up_is_asked_for_with_the_flag_alone(server, monkeypatch):
+    monkeypatch.setattr(own_place, "ADDRESS", f"{server.url}/v1/ip/geo.json")
+    server.by_path({"/v1/ip/geo.json": {"country_code": "GB"}, "/intensity": half_hour(99)})
+    unasked = examine(Settings(country="auto", sim_gpu_w=100))
+    assert not server.asked and "a run asks the network for it when it begins" in unasked.as_text()
+    asked = examine(Settings(country="auto", sim_gpu_w=100), "live", {"neso": server.url})
+    (country,) = [f for f in asked.findings if f.subject == "country"]
+    assert (country.value, country.mark) == ("auto: GB", "✓")
+    assert lines(asked.findings)["neso"][0] == "99.0 g/kWh"
+
+
+def test_a_place_that_is_not_found_is_told_with_its_fix(server, monkeypatch):
+    monkeypatch.setattr(own_place, "ADDRESS", f"{server.url}/v1/ip/geo.json")
+    server.always(Reply(status=500))
+    diagnosis = examine(Settings(country="auto", sim_gpu_w=100), "live")
+    (country,) = [f for f in diagnosis.findings if f.subject == "country"]
+    assert (country.method, country.mark, country.fix) == ("no answer", "✗", "export GREENLOVE_COUNTRY=DE")
+    assert diagnosis.live_intensity[0].startswith("country=auto: ")
+
+
+@pytest.mark.parametrize(
+    ("country", "name", "message"),
+    [
+        ("DE", "nobody", "no such source of carbon intensity: 'nobody'"),
+        ("DE", "neso", "neso knows no zone for DE"),
+        ("CISO", "watttime", "set the environment variable WATTTIME_USERNAME and WATTTIME_PASSWORD"),
+    ],
+)
+def test_a_service_that_cannot_be_asked_is_the_users_mistake(server, country, name, message):
+    with pytest.raises(UsageError, match=message):
+        examine(Settings(country=country), name)

@@ -32,6 +32,12 @@ EIA_KEY = "EIA_API_KEY"
 ELECTRICITY_MAPS_KEY = "ELECTRICITY_MAPS_API_KEY"
 WATTTIME_USER, WATTTIME_PASSWORD = "WATTTIME_USERNAME", "WATTTIME_PASSWORD"  # names of variables
 
+VARIABLES = {  # of the environment, that a service's keys are read from; EIA has a demonstration key besides
+    Eia.name: (EIA_KEY,),
+    ElectricityMaps.name: (ELECTRICITY_MAPS_KEY,),
+    WattTime.name: (WATTTIME_USER, WATTTIME_PASSWORD),
+}
+
 _KEYLESS = (Neso.name, EnergiDataService.name, Eia.name, EnergyCharts.name)
 SERVICES = (*_KEYLESS, ElectricityMaps.name, WattTime.name)
 NAMES = (LIVE, *SERVICES, TableIntensity.name, MockIntensity.name)
@@ -174,8 +180,7 @@ def open_intensity(
         known = [opened[n] for n in (*_KEYLESS, ElectricityMaps.name) if n in opened and opened[n].covers(place)]
         return IntensityFallbacks(place, (*known, table))
     if name not in opened:
-        names = {ElectricityMaps.name: ELECTRICITY_MAPS_KEY, WattTime.name: f"{WATTTIME_USER} and {WATTTIME_PASSWORD}"}
-        raise UsageError(f"{name} needs a key: set the environment variable {names[name]}")
+        raise UsageError(f"{name} needs a key: set the environment variable {' and '.join(VARIABLES[name])}")
     if not opened[name].covers(place):
         raise UsageError(
             f"{name} knows no zone for {place.name or 'an unknown place'}: give {{argument}}", argument="country"
@@ -218,6 +223,12 @@ def _services(
     if (user := env.get(WATTTIME_USER)) and (password := env.get(WATTTIME_PASSWORD)):
         found.append(WattTime(client, user, password, url(WattTime.name)))
     return {provider.name: provider for provider in found}
+
+
+def services_for(place: GridPlace) -> tuple[str, ...]:
+    """Return the services that know a place, with their keys or without, in the order of ``SERVICES``."""
+    as_if_set = dict.fromkeys((name for names in VARIABLES.values() for name in names), "set")
+    return tuple(n for n, service in _services(HttpClient(), {}, None, as_if_set).items() if service.covers(place))
 
 
 def parse_base_urls(text: str) -> dict[str, str]:
