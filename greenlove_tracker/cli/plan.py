@@ -184,7 +184,7 @@ def _check_emit(
 
 
 @dataclass(frozen=True, slots=True)
-class _Job:
+class _PlannedRun:
     """The training that is planned.
 
     Attributes:
@@ -208,7 +208,7 @@ class _Job:
         return self.duration.duration_p99_s or (estimate.quantile(P99) if estimate.has_interval else None)
 
 
-def _job(log_dir: str | None, hours: float | None, kwh: float | None, settings: Settings) -> _Job:
+def _job(log_dir: str | None, hours: float | None, kwh: float | None, settings: Settings) -> _PlannedRun:
     """Return the training of ``--hours``, or of the log.
 
     Raises:
@@ -221,7 +221,7 @@ def _job(log_dir: str | None, hours: float | None, kwh: float | None, settings: 
         if log_dir is not None:
             raise UsageError(f"--hours is for a training without a log: leave it out, or {log_dir}")
         energy = "" if kwh is None else f", {fmt.energy(kwh)}"
-        return _Job(hours, kwh, f"{fmt.significant(hours)} h{energy}, as given")
+        return _PlannedRun(hours, kwh, f"{fmt.significant(hours)} h{energy}, as given")
     from greenlove_tracker.projection.from_log import forecast_of, latest_run
 
     try:
@@ -236,7 +236,7 @@ def _job(log_dir: str | None, hours: float | None, kwh: float | None, settings: 
     energy_kwh: Estimate | None = forecast.energy_kwh
     energy = fmt.energy(kwh) if kwh is not None else fmt.energy(energy_kwh.point if energy_kwh else None)
     about = f"{run.title(40)}: {_duration_text(forecast.duration_s)}, {energy}, {basis}"
-    return _Job(forecast, kwh, about, run)
+    return _PlannedRun(forecast, kwh, about, run)
 
 
 def _duration_text(estimate: Estimate) -> str:
@@ -260,7 +260,7 @@ class _Asked:
     """Where intensity and price come from: the command line, else the settings, else the log."""
 
     settings: Settings
-    job: _Job
+    job: _PlannedRun
     regions: str | None
     intensity: str | None
     intensity_forecast: str | None
@@ -354,7 +354,7 @@ def _job_file(
     image: str | None,
     command: Sequence[str] | None,
     advice: StartAdvice,
-    job: _Job,
+    job: _PlannedRun,
     now: datetime,
 ) -> str:
     """Return the file that starts the command when it is advised to."""
