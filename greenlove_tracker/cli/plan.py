@@ -114,7 +114,7 @@ def plan(
     _check_emit(emit, every, image, command, as_json=as_json)
     if output is not None:
         checked_suffix(output)
-    now = datetime.now(UTC)
+    now = _utc_now()
     settings = load_settings()
     job = _job(log_dir, hours, kwh, settings)
     asked = _Asked(settings, job, **sources)
@@ -142,6 +142,11 @@ def plan(
     file = _job_file(emit, every, image, command, advice, job, now)  # before the screen: a refusal comes alone
     console.say(screen)
     click.echo(file, nl=not file.endswith("\n"))
+
+
+def _utc_now() -> datetime:
+    """Return the present; another one in tests."""
+    return datetime.now(UTC)
 
 
 def _show(screen: str) -> None:

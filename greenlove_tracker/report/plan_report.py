@@ -53,6 +53,8 @@ def plan_document(advice: StartAdvice, about: str = "", zone: tzinfo | None = No
     if advice.is_mock:
         blocks.append(Paragraph(f"{MOCK_WARNING}."))
     blocks.append(KeyFigures(tuple(_key_figures(advice, zone))))
+    if said := remarks(advice, zone):
+        blocks.append(Table((Column("", 1), Column("", 6)), tuple(said)))
     if advice.hours:
         blocks += [Heading("The hours until the deadline"), *_curve(advice, zone)]
     if len(advice.alternatives) > 1:
@@ -80,7 +82,7 @@ def _key_figures(advice: StartAdvice, zone: tzinfo | None) -> list[KeyFigure]:
     for label, now, then in figures(advice, zone):
         how = (f"{title}; {now} if started now",) if then else ("started now",)
         found.append(KeyFigure(label, then or now, how))
-    return [*found, *(KeyFigure(label, "", (text,)) for label, text in remarks(advice, zone))]
+    return found
 
 
 def _curve(advice: StartAdvice, zone: tzinfo | None) -> list[Block]:

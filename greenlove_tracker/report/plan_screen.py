@@ -279,7 +279,8 @@ def curve_lines(advice: StartAdvice, zone: tzinfo | None = None) -> list[str]:
     mark = ("▲" + "━" * (length - 1))[: len(columns) - begin]
     lines.append(f"{MARGIN}{'':{_SCALE}}{' ' * begin}{mark}")
     lines += [f"{MARGIN}{'':{_SCALE}}{line}".rstrip() for line in _hour_names(columns, hours_each, zone)]
-    key = "▓ and █ expected, from █ to ░ the 90% interval, in g/kWh by local time; ▲ start"
+    key = f"{advice.region}: " if len(advice.alternatives) > 1 and advice.region else ""
+    key += "▓ and █ expected, from █ to ░ the 90% interval, in g/kWh by local time; ▲ start"
     if any(column.expected is None for column in columns):
         key += "; ? unknown: no more than a week is forecast"
     lines += wrap(key, f"{MARGIN}{'':{_SCALE}}", f"{MARGIN}{'':{_SCALE}}")

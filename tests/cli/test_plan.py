@@ -1,0 +1,226 @@
+"""``greenlove plan``: what it asks for, what it says, and what it prints for whom."""
+
+from __future__ import annotations
+
+import json
+import math
+import subprocess
+import sys
+import time
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from intensity_server import Reply, serving
+from projection_samples import explored
+
+from greenlove_tracker.cli import cli
+from greenlove_tracker.cli import plan as plan_module
+from greenlove_tracker.cli.plan import parse_share
+from greenlove_tracker.errors import UsageError
+from greenlove_tracker.grid.live import fallback
+
+NOW = datetime(2026, 11, 22, 15, 3, 20, tzinfo=UTC)
+HOUR = timedelta(hours=1)
+FIELDS = {
+    *("says", "about", "is_worth_waiting", "reason", "by", "now_utc", "start_utc", "wait_s", "deadline_utc"),
+    *("duration_s", "energy_kwh", "region", "saving", "probability_of_saving", "saving_if_interruptible"),
+    *("emissions_kgco2e", "emissions_now_kgco2e", "cost_usd", "cost_now_usd", "intensity_gco2e_per_kwh"),
+    *("intensity_now_gco2e_per_kwh", "is_mock", "hours", "regions", "sources", "notes"),
+}
+
+pytestmark = pytest.mark.usefixtures("no_settings")
+
+
+@pytest.fixture(autouse=True)
+def clock(monkeypatch):
+    monkeypatch.setattr(plan_module, "_utc_now", lambda: NOW)
+    monkeypatch.setenv("TZ", "UTC")
+    time.tzset()
+    yield
+    monkeypatch.undo()
+    time.tzset()
+
+
+def call(*arguments: str):
+    return CliRunner().invoke(cli, ["plan", *arguments])
+
+
+def csv_file(path: Path, level: float = 300.0, swing: float = 100.0) -> Path:
+    """Six weeks of days that are alike, dirtiest at 18:00 UTC."""
+    first = NOW.replace(minute=0, second=0) - timedelta(days=42)
+    hours = [first + n * HOUR for n in range(42 * 24)]
+    value = [level + swing * math.cos((h.hour - 18) * math.tau / 24) + 3 * math.sin(n) for n, h in enumerate(hours)]
+    rows = "".join(f"{h:%Y-%m-%dT%H:%MZ},{v:.2f}\n" for h, v in zip(hours, value, strict=True))
+    path.write_text("utc,gco2e_per_kwh\n" + rows)
+    return path
+
+
+def test_the_first_line_is_the_advice(tmp_path: Path) -> None:
+    path = csv_file(tmp_path / "grid.csv")
+    result = call("--hours", "4", "--kwh", "3", "--deadline", "tomorrow 12:00", "--intensity", str(path))
+    assert result.exit_code == 0, result.output
+    first = result.stdout.splitlines()[0]
+    assert first.startswith("Start at 04:00 tomorrow (in 13 h): 4") and "less CO2e (" in first
+    assert "g.csv" not in result.stdout and "grid.csv, given by the user · no network used" in result.stdout
+    assert "newest figure 3 min old" in result.stdout and "regression on 1008 known hours" in result.stdout
+    assert "▲━━━" in result.stdout and max(map(len, result.stdout.splitlines())) <= 100
+
+
+def test_where_nothing_is_gained_it_says_not_worth_waiting_here(tmp_path: Path) -> None:
+    path = csv_file(tmp_path / "grid.csv", level=400, swing=8)
+    result = call("--hours", "24", "--deadline", "+48h", "--intensity", str(path))
+    assert result.stdout.startswith("Not worth waiting here: ")
+    eager = call("--hours", "4", "--deadline", "+24h", "--intensity", str(path), "--least-saving", "0.5%")
+    assert eager.stdout.startswith("Start at ")
+
+
+def test_json_holds_everything(tmp_path: Path) -> None:
+    path = csv_file(tmp_path / "grid.csv")
+    arguments = ("--hours", "4", "--deadline", "+24h", "--intensity", str(path), "--json")
+    record = json.loads(call(*arguments, "--kwh", "3", "--electricity-price", "0.3").stdout)
+    assert record.keys() == FIELDS
+    assert record["now_utc"] == "2026-11-22T15:03:20Z" and record["start_utc"] == "2026-11-23T04:00:00Z"
+    assert record["cost_usd"] == record["cost_now_usd"] == pytest.approx(0.9)
+    assert record["saving"].keys() == {"point", "lower", "upper", "level"}
+    assert len(record["hours"]) == 25 and record["hours"][0].keys() == {"utc", "expected", "lower", "upper"}
+    assert record["sources"][0]["age_s"] == 200 and record["regions"] == []
+    unknown = json.loads(call(*arguments).stdout)
+    assert unknown["emissions_kgco2e"] is unknown["cost_usd"] is unknown["energy_kwh"] is None
+
+
+def test_regions_each_with_a_file(tmp_path: Path) -> None:
+    clean, dirty = csv_file(tmp_path / "no.csv", 120, 20), csv_file(tmp_path / "de.csv")
+    pair = f"DE={dirty},NO={clean}"
+    result = call("--hours", "4", "--deadline", "+24h", "--intensity", pair)
+    assert " in NO: " in result.stdout.splitlines()[0]
+    rows = json.loads(call("--hours", "4", "--deadline", "+24h", "--intensity", pair, "--json").stdout)["regions"]
+    assert [row["region"] for row in rows] == ["DE", "NO"]
+    assert rows[1]["saving"]["point"] > rows[0]["saving"]["point"] and len(rows[0]["hours"]) == 25
+    alone = call("--hours", "4", "--deadline", "+24h", "--intensity", str(dirty), "--regions", "DE,NO")
+    assert alone.exit_code == 1 and "give --intensity DE=FILE,NO=FILE" in alone.stderr
+
+
+def test_a_mock_is_labelled_on_the_screen_and_the_page(tmp_path: Path) -> None:
+    result = call("--hours", "4", "--deadline", "+24h", "--intensity", "mock", "-o", "plan.html")
+    assert "! MOCK  the intensities are invented" in result.stdout
+    assert "MOCK  the intensities are invented" in (tmp_path / "plan.html").read_text()
+    assert "wrote plan.html" in result.stderr
+
+
+def test_no_network_is_asked_unless_a_service_is_named(monkeypatch) -> None:
+    result = call("--hours", "4", "--deadline", "+24h")
+    assert result.exit_code == 1 and "give --intensity: live asks the network" in result.stderr
+    where = call("--hours", "4", "--deadline", "+24h", "--intensity", "live")
+    assert where.exit_code == 1 and "live needs to know where: give --regions" in where.stderr
+    monkeypatch.setenv("GREENLOVE_INTENSITY", "mock")
+    assert "MOCK" in call("--hours", "4", "--deadline", "+24h").stdout
+
+
+def test_live_answers_and_where_it_fails_the_table_is_no_reason_to_wait(monkeypatch) -> None:
+    monkeypatch.setenv("no_proxy", "*")
+    monkeypatch.setenv("XDG_CACHE_HOME", "/nonexistent")
+    arguments = ("--hours", "4", "--kwh", "2", "--deadline", "+24h", "--intensity", "live", "--regions", "GB,DE")
+    with serving() as server:
+        server.always(Reply(status=503))
+        urls = ",".join(f"{name}={server.url}" for name in fallback.SERVICES)
+        monkeypatch.setenv("GREENLOVE_INTENSITY_URLS", urls)
+        began = time.monotonic()
+        result = call(*arguments)
+        assert time.monotonic() - began < 2
+    assert result.exit_code == 0
+    assert result.stdout.startswith("Start now: GB: neso: HTTP 503 from 127.0.0.1; DE: energy_charts: HTTP 503")
+    text = " ".join(result.stdout.split())
+    assert "a yearly average tells no hour from another: a CSV file" in text
+    assert text.count("a yearly average") == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--hours", "4", "--intensity", "mock"], "give --deadline"),
+        (["--hours", "4", "--intensity", "mock", "--deadline", "soon"], "'soon' is no time"),
+        (["--hours", "4", "--intensity", "mock", "--deadline", "2020-01-01T00:00Z"], "the deadline has passed"),
+        (["--hours", "0", "--intensity", "mock", "--deadline", "+1h"], "--hours must be a positive number"),
+        (["--hours", "4", "--kwh", "nan", "--intensity", "mock", "--deadline", "+1h"], "--kwh must be a positive"),
+        (["--deadline", "+1h", "--intensity", "mock"], "without a log give --hours"),
+        (["--hours", "4", "--deadline", "+9h", "--intensity", "teh-grid"], "no such source of carbon intensity"),
+        (
+            ["--hours", "4", "--deadline", "+9h", "--intensity", "table", "--regions", "Atlantis"],
+            "--regions 'Atlantis'",
+        ),
+        (["--hours", "4", "--deadline", "+9h", "--intensity", "eia", "--regions", "DE"], "eia knows no zone for DE"),
+        (["--hours", "4", "--deadline", "+9h", "--intensity", "mock", "--least-saving", "lots"], "--least-saving is a"),
+        (["--hours", "4", "--deadline", "+9h", "--by", "cost"], "--by cost needs --tariff"),
+        (["--hours", "4", "--deadline", "+9h", "--intensity", "mock", "--emit", "slurm"], "needs the command behind"),
+        (["--hours", "4", "--deadline", "+9h", "--intensity", "mock", "--every", "day"], "say which with --emit"),
+        (["--hours", "4", "--deadline", "+9h", "--intensity", "mock", "--", "x"], "say which with --emit"),
+        (["--hours", "4", "--deadline", "+9h", "--intensity", "mock", "-o", "plan.txt"], "can be written"),
+        (
+            ["--hours", "4", "--deadline", "+9h", "--intensity", "mock", "--emit", "pbs", "--", "x"],
+            "--emit must be one",
+        ),
+        (["--hours", "4", "--deadline", "+9h", "--intensity", "mock", "--emit", "cron", "--", "x"], "--every"),
+        (["logs", "--hours", "4", "--deadline", "+9h"], "leave it out"),
+        (
+            ["--hours", "4", "--deadline", "+9h", "--intensity", "live", "--intensity-forecast", "x.csv"],
+            "is beside one CSV",
+        ),
+    ],
+)
+def test_what_cannot_be_meant_is_said_in_one_line(arguments: list[str], said: str) -> None:
+    result = call(*arguments)
+    assert result.exit_code == 1, result.output
+    assert said in result.stderr and result.stderr.count("\n") == 1
+    assert result.stdout == ""
+
+
+def test_the_cheapest_hours_need_no_intensity() -> None:
+    arguments = ("--hours", "4", "--kwh", "3", "--deadline", "+24h", "--by", "cost")
+    result = call(*arguments, "--tariff", "zone UTC; base 0.20; peak 0.32 17-21")
+    assert result.stdout.splitlines()[0] == "Start at 21:00 (in 5.9 h): 24% less cost"
+    text = " ".join(result.stdout.split())
+    assert "electricity costs $0.19 less" in text and "458 g/kWh, of a year" in text
+
+
+def test_a_log_says_how_long_it_takes_and_what_it_draws(logs: Path, tmp_path: Path) -> None:
+    run = explored(logs, trials_kwh="0.0001")
+    path = csv_file(tmp_path / "grid.csv")
+    arguments = (str(logs), "--deadline", "+24h", "--intensity", str(path), "--json")
+    record = json.loads(call(*arguments).stdout)
+    assert record["about"].startswith(run.run_id[:15]) or "forecast from an exploration" in record["about"]
+    assert record["duration_s"] > 0 and record["energy_kwh"] > 0
+    assert record["region"] == run.text("country") or record["region"] is None
+    assert json.loads(call(*arguments, "--kwh", "9").stdout)["energy_kwh"] == 9
+
+
+def test_a_schedulers_file_is_all_of_stdout(tmp_path: Path) -> None:
+    path = csv_file(tmp_path / "grid.csv")
+    words = ["python", "train.py", "--name", "it's $HOME", "--", "--json"]
+    arguments = ["--hours", "4", "--deadline", "+24h", "--intensity", str(path), "--emit"]
+    slurm = call(*arguments, "slurm", "--", *words)
+    assert slurm.exit_code == 0, slurm.output
+    assert slurm.stdout.startswith("#!/bin/sh") and "sbatch --begin=" in slurm.stdout
+    assert "2026-11-23 04:00:00 UTC" in slurm.stdout and "it's $HOME" not in slurm.stdout.replace("'\"'\"'", "'")[:40]
+    assert slurm.stderr.startswith("Start at 04:00 tomorrow")
+    now = call("--hours", "4", "--deadline", "+5h", "--intensity", str(path), "--emit", "slurm", "--", "x")
+    assert "2026-11-22 15:03:20 UTC" in now.stdout  # not worth waiting: it starts now
+    cron = call(*arguments, "cron", "--every", "day", "--", "python", "train.py")
+    assert "0 4 * * *" in cron.stdout
+    assert call(*arguments, "at", "--", *words).stdout != slurm.stdout
+
+
+def test_shares_are_per_cent_or_not() -> None:
+    assert parse_share("5%") == parse_share("0.05") == 0.05
+    for text in ("5", "-1%", "nan", "100%", ""):
+        with pytest.raises(UsageError, match="a share such as 5% or"):
+            parse_share(text)
+
+
+def test_help_loads_no_numpy() -> None:
+    code = (
+        "import sys; from greenlove_tracker.cli import cli; cli.main(['plan', '--help'], standalone_mode=False); "
+        "sys.exit('numpy' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], stdout=subprocess.DEVNULL, timeout=60).returncode == 0
