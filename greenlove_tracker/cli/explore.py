@@ -7,10 +7,9 @@ from typing import Any
 import click
 
 from greenlove_tracker.cli.base import cli, hours_option
+from greenlove_tracker.cli.processes import BY_CTRL_C
 from greenlove_tracker.config import setting_names
 from greenlove_tracker.errors import MissingExtraError, UsageError
-
-_BY_CTRL_C = 130  # as a shell ends: 128 and the number of SIGINT
 
 
 @cli.command(
@@ -70,4 +69,4 @@ def explore(
     try:
         Estimator(**arguments).estimate()
     except KeyboardInterrupt:  # told of by then; click would call it aborted, with code 1
-        raise SystemExit(_BY_CTRL_C) from None
+        raise SystemExit(BY_CTRL_C) from None

@@ -8,12 +8,14 @@ import shlex
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
 from greenlove_tracker.cli.base import Verb, cli
+from greenlove_tracker.cli.processes import become
+from greenlove_tracker.cli.start import StartOptions, hold_back
 from greenlove_tracker.config import DEFAULT_LOG_DIR, Settings, load_settings
 from greenlove_tracker.console import say
 from greenlove_tracker.errors import GreenloveError, MissingExtraError, UsageError
@@ -102,12 +104,31 @@ def _settings_options(function: Callable[..., None]) -> Callable[..., None]:
     return function
 
 
+def _start_options(function: Callable[..., None]) -> Callable[..., None]:
+    options = [
+        click.option(
+            "--start",
+            metavar="best|TIME",
+            help="wait for the start that emits least and still meets the deadline, or for a time: 'tomorrow 03:00'",
+        ),
+        click.option(
+            "--deadline", metavar="TIME", help="--deadline-utc in words: 08:00, 'tomorrow 08:00', +12h (local)"
+        ),
+        click.option("--max-wait", metavar="SPAN", help="with --start: begin after it anyway, such as 12h"),
+        click.option("--dry-run", is_flag=True, help="with --start: say when it would begin, and run nothing"),
+    ]
+    for option in reversed(options):
+        function = option(function)
+    return function
+
+
 @cli.command(
     cls=_Run,
     short_help="Run a script or any command, and track it.",
     context_settings={"allow_interspersed_args": False},
 )
 @_settings_options
+@_start_options
 @click.option("--epochs", type=int, help="that the script trains, for its forecast; default: as its own arguments say")
 @click.option("--no-auto", is_flag=True, help="do not look for epochs in a script that marks none")
 @click.option("-m", "module", is_flag=True, help="what follows is a module, as in python -m")
@@ -120,7 +141,17 @@ def _settings_options(function: Callable[..., None]) -> Callable[..., None]:
 )
 @click.pass_context
 def run(
-    ctx: click.Context, /, module: bool, command: tuple[str, ...], epochs: int | None, no_auto: bool, **options: Any
+    ctx: click.Context,
+    /,
+    module: bool,
+    command: tuple[str, ...],
+    epochs: int | None,
+    no_auto: bool,
+    start: str | None,
+    deadline: str | None,
+    max_wait: str | None,
+    dry_run: bool,
+    **options: Any,
 ) -> None:
     """Run a script, a module (-m) or, after --, any command, and track it.
 
@@ -142,6 +173,11 @@ def run(
         if ctx.meta["is_command"] or no_auto:
             raise UsageError("--epochs is of the epochs that are seen in a script, and none are looked for here")
     loops = runner.LoopOptions(are_seen=not no_auto, epochs=epochs)
+    started = StartOptions(start, deadline, max_wait, dry_run)
+    if not hold_back(
+        started, options, command, "command" if ctx.meta["is_command"] else "module" if module else "script", ctx.obj
+    ):
+        return
     try:
         settings = load_settings(options)
         if ctx.meta["is_command"]:
@@ -165,24 +201,6 @@ def _python_flags() -> list[str]:
     flags: list[str] = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]  # multiprocessing's own
     is_unbuffered = getattr(sys.stdout, "write_through", False)  # the one that sys.flags does not say
     return [*flags, "-u"] if is_unbuffered else flags
-
-
-def become(words: Sequence[str]) -> NoReturn:
-    """Become what was to be run: its exit code, its end by a signal and the signals to it are ours.
-
-    Raises:
-        UsageError: where it cannot be started.
-    """
-    if os.name == "nt":  # where a process cannot
-        sys.exit(subprocess.run(words, check=False).returncode)
-    sys.stdout.flush()
-    for name in ("SIGPIPE", "SIGXFSZ"):  # Python ignores them, and what is ignored stays so in another program
-        if hasattr(signal, name):
-            signal.signal(getattr(signal, name), signal.SIG_DFL)
-    try:
-        os.execvp(words[0], list(words))  # noqa: S606  # the user asked for it
-    except OSError as error:
-        raise UsageError(f"cannot start {words[0]}: {error.strerror}") from error
 
 
 def _next_step(outcome: ScriptOutcome, settings: Settings) -> str:

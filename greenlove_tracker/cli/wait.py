@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
 import shlex
-import shutil
-import signal
-import types
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -16,14 +11,11 @@ import click
 
 from greenlove_tracker import format as fmt
 from greenlove_tracker.cli.base import cli
-from greenlove_tracker.cli.run import become
-from greenlove_tracker.console import say
-from greenlove_tracker.errors import UsageError
+from greenlove_tracker.cli.processes import become, check_command, nothing_started_yet
 
 if TYPE_CHECKING:
     from greenlove_tracker.grid.live.fallback import IntensityFallbacks
 
-BY_CTRL_C = 130  # as a shell ends: 128 and the number of SIGINT
 _LOOK_AHEAD_H = 48.0
 
 
@@ -88,52 +80,6 @@ def wait(
         wait_for_low_carbon(threshold, max_wait, intensity=intensity, country=country, quiet=quiet)
     if command:
         become(command)
-
-
-def check_command(command: Sequence[str]) -> None:
-    """Check before the wait that a command is there.
-
-    Raises:
-        UsageError: where it is not.
-    """
-    if command and shutil.which(command[0]) is None:
-        raise UsageError(f"cannot start {command[0]}: there is no such command")
-
-
-class _SignalledError(BaseException):
-    """A signal ends the wait."""
-
-    def __init__(self, number: int) -> None:
-        super().__init__(number)
-        self.number = number
-
-
-@contextlib.contextmanager
-def nothing_started_yet(*, quiet: bool) -> Iterator[None]:
-    """Say of Ctrl-C, SIGTERM and SIGHUP in the block that nothing was started, and end by them."""
-
-    def end(number: int, frame: types.FrameType | None) -> None:
-        raise _SignalledError(number)
-
-    names = [name for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
-    before = {number: signal.getsignal(number) for number in (getattr(signal, name) for name in names)}
-    # one that is ignored (nohup, a shell's background job) stays ignored
-    handled = [number for number, handler in before.items() if handler is not signal.SIG_IGN]
-    try:
-        for number in handled:
-            signal.signal(number, end)
-        yield
-        for number in handled:
-            signal.signal(number, before[number])
-    except _SignalledError as ended:
-        for number in handled:
-            signal.signal(number, signal.SIG_DFL)
-        if not quiet:
-            say("greenlove: the wait was ended, nothing was started")
-        if ended.number == signal.SIGINT:
-            raise SystemExit(BY_CTRL_C) from None
-        os.kill(os.getpid(), ended.number)
-        raise SystemExit(128 + ended.number) from None  # where the signal is slow to come
 
 
 def _dry_run_text(

@@ -272,7 +272,8 @@ def wait_sentence(run: Run) -> str:
         grid = f"; the grid was at {at_start:.0f} gCO2e/kWh at the start"
     else:
         grid = f"; the grid went from {before:.0f} to {at_start:.0f} gCO2e/kWh meanwhile"
-    return f"waited {fmt.duration(wait_s)} before the start{f' ({reason})' if reason else ''}{grid}"
+    held = f"waited {fmt.duration(wait_s)} before the start" if wait_s >= 1 else "started without waiting"
+    return f"{held}{f' ({reason})' if reason else ''}{grid}"
 
 
 def _amount_in(run: Run, field: str) -> float | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Self
 
 from greenlove_tracker import format as fmt
@@ -21,10 +21,11 @@ class Countdown:
 
     Args:
         quiet: show nothing.
+        opening: a screen that stands above the line on a terminal, once something is known; empty: none.
     """
 
-    def __init__(self, *, quiet: bool = False) -> None:
-        self._is_quiet = quiet
+    def __init__(self, *, quiet: bool = False, opening: Callable[[], str] = str) -> None:
+        self._is_quiet, self._opening = quiet, opening
         self._line = StatusLine(even_beside_stdout=True)  # nothing else is printed while we wait
         self._shown: tuple[object, ...] = ()
 
@@ -49,7 +50,8 @@ class Countdown:
         now = (value, start_min, progress.problem)
         if now != self._shown:
             self._line.clear()
-            say(change_text(progress, is_first=not self._shown))
+            screen = self._opening() if self._line.is_seen and not self._shown else ""
+            say("\n\n".join(filter(None, (screen, change_text(progress, is_first=not self._shown)))))
             self._shown = now
         self._line.draw(status_text(progress))
 
@@ -112,9 +114,11 @@ def curve_text(progress: WaitProgress) -> str:
     return "".join(f"[{bar}]" if n == start_h else bar for n, bar in enumerate(bars(values)))
 
 
-def bars(values: Sequence[float]) -> str:
-    """Return a row of bars between the least and the greatest value."""
-    if not values:
+def bars(values: Sequence[float | None]) -> str:
+    """Return a row of bars between the least and the greatest value; a gap where one is not known."""
+    known = [value for value in values if value is not None]
+    if not known:
         return ""
-    least, span = min(values), max(values) - min(values)
-    return "".join(_LEVELS[min(7, int((value - least) / span * 8))] if span else _LEVELS[0] for value in values)
+    least, span = min(known), max(known) - min(known)
+    levels = [None if value is None else min(7, int((value - least) / (span or 1.0) * 8)) for value in values]
+    return "".join(" " if level is None else _LEVELS[level] for level in levels)

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Generic, Protocol, Self, TypeVar
 from greenlove_tracker import format as fmt
 from greenlove_tracker.config import load_settings
 from greenlove_tracker.errors import UsageError
-from greenlove_tracker.grid.live.fallback import IntensityAnswer, IntensityFallbacks, open_intensity
+from greenlove_tracker.grid.live.fallback import IntensityAnswer, IntensityFallbacks, open_intensity, parse_base_urls
 from greenlove_tracker.grid.live.http_client import HttpClient, default_cache_dir
 from greenlove_tracker.grid.live.intensity import IntensityPoint, IntensityProvider, IntensityUnavailable, PointKind
 from greenlove_tracker.grid.live.places import grid_place
@@ -160,7 +160,7 @@ class WaitProgress:
     start_utc_s: float | None
     goal: str
     problem: str
-    curve: tuple[float, ...] = ()
+    curve: tuple[float | None, ...] = ()
     curve_first_hour: int = 0
 
 
@@ -186,7 +186,7 @@ class Rule(Protocol[A_contra]):
     point: IntensityPoint | None
     start_utc_s: float | None
     problem: str
-    curve: tuple[float, ...]
+    curve: tuple[float | None, ...]
     curve_first_hour: int
 
     @property
@@ -375,7 +375,7 @@ class ThresholdRule:
     point: IntensityPoint | None = None
     start_utc_s: float | None = None
     problem: str = ""
-    curve: tuple[float, ...] = ()
+    curve: tuple[float | None, ...] = ()
     curve_first_hour: int = 0
 
     @property
@@ -438,11 +438,12 @@ def opened_intensity(
     """
     if isinstance(intensity, IntensityFallbacks):
         return intensity
-    place = grid_place(load_settings().country if country is None else country)
+    settings = load_settings()
+    place = grid_place(settings.country if country is None else country)
     if isinstance(intensity, str | Path):
         # Shorter than usual: where no network answers, waiting is not what people want to wait for.
         client = HttpClient(default_cache_dir(os.environ), timeout_s=5.0, budget_s=10.0, attempts=2)
-        return open_intensity(str(intensity), place, client=client)
+        return open_intensity(str(intensity), place, client=client, base_urls=parse_base_urls(settings.intensity_urls))
     return IntensityFallbacks(place, (intensity,))
 
 
@@ -537,14 +538,10 @@ class PlannedStart:
     Attributes:
         advice: when to start.
         answer: of the intensity now; None where nobody answered.
-        curve: intensities that are expected, by the hour; empty where none are forecast.
-        curve_first_hour: of the curve, in hours since 1970-01-01 00:00 UTC.
     """
 
     advice: StartAdvice
     answer: IntensityAnswer | None
-    curve: tuple[float, ...] = ()
-    curve_first_hour: int = 0
 
 
 @dataclass(slots=True)
@@ -559,14 +556,14 @@ class BestStartRule:
     point: IntensityPoint | None = None
     start_utc_s: float | None = None
     problem: str = ""
-    curve: tuple[float, ...] = ()
+    curve: tuple[float | None, ...] = ()
     curve_first_hour: int = 0
     advice: StartAdvice | None = None
 
     @property
     def goal(self) -> str:
         """For people."""
-        return "for the best start" if self.advice is None else self.advice.reason.rstrip(".")
+        return "for the best start"
 
     def is_due(self, since_s: float, asked_utc_s: float, now_utc_s: float) -> bool:
         """Return True shortly before each full hour, and five minutes after a failure."""
@@ -580,11 +577,13 @@ class BestStartRule:
         if answer.answer is not None:
             self.point = answer.answer.point
         if is_first and not advice.is_worth_waiting:
-            return WaitEnding(WaitReason.NOT_WORTH_WAITING, advice.reason.rstrip("."))
+            reason = WaitReason.NO_PROVIDER if advice.saving is None else WaitReason.NOT_WORTH_WAITING
+            return WaitEnding(reason, advice.reason.removeprefix("Start now: ").rstrip("."))
         if advice.saving is None and not is_first:  # nothing is known any more: the plan before stands
             self.problem = advice.reason
             return None
-        self.curve, self.curve_first_hour = answer.curve, answer.curve_first_hour
+        self.curve = tuple(hour.expected for hour in advice.hours)
+        self.curve_first_hour = int(advice.hours[0].utc.timestamp() // 3600) if advice.hours else 0
         self.advice, self.start_utc_s = advice, min(advice.start_utc.timestamp(), self.latest_utc_s)
         if advice.wait_s < 1.0:
             return WaitEnding(WaitReason.BEST_START, "no later start is expected to be better any more")
@@ -609,7 +608,7 @@ class StartTimeRule:
     start_utc_s: float | None
     point: IntensityPoint | None = None
     problem: str = ""
-    curve: tuple[float, ...] = ()
+    curve: tuple[float | None, ...] = ()
     curve_first_hour: int = 0
 
     @property

@@ -42,9 +42,17 @@ class WaitFacts:
     intensity_at_request_gco2e_per_kwh: float | None
     intensity_at_start_gco2e_per_kwh: float | None
 
-    def hand_over(self, ended_utc_s: float) -> None:
-        """Hand them to the run of this process, or of one that it starts, that begins within an hour."""
-        os.environ[WAIT_VARIABLE] = json.dumps({**asdict(self), "ended_utc_s": ended_utc_s})
+    def hand_over(self, ended_utc_s: float, *, deadline_utc: str | None = None) -> None:
+        """Hand them to the run of this process, or of one that it starts, that begins within an hour.
+
+        Args:
+            ended_utc_s: when the wait ended.
+            deadline_utc: of the run that this very process begins now; None: it is another's.
+        """
+        handed = {**asdict(self), "ended_utc_s": ended_utc_s}
+        if deadline_utc is not None:
+            handed |= {"pid": os.getpid(), "deadline_utc": deadline_utc}
+        os.environ[WAIT_VARIABLE] = json.dumps(handed)
 
     @property
     def fields(self) -> list[Field]:
@@ -69,6 +77,15 @@ def wait_before(env: Mapping[str, str], started_utc_s: float) -> WaitFacts | Non
             return None
         return WaitFacts(numbers[0], str(handed["reason"]), *numbers[1:])
     except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
+        return None
+
+
+def deadline_after_wait(env: Mapping[str, str]) -> str | None:
+    """Return the deadline of the run that this process waited for before it began anew; None where it did not."""
+    try:
+        handed = json.loads(env.get(WAIT_VARIABLE, ""))
+        return str(handed["deadline_utc"]) if handed.get("pid") == os.getpid() else None
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None
 
 

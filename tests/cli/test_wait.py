@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -33,9 +34,9 @@ def here(tmp_path, monkeypatch):
     return tmp_path
 
 
-def run(*arguments: str, before: tuple[str, ...] = (), timeout: float = 60) -> subprocess.CompletedProcess[str]:
+def run(*arguments: str, wrapper: tuple[str, ...] = (), timeout: float = 60) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [*before, *WAIT, *arguments],
+        [*wrapper, *WAIT, *arguments],
         capture_output=True,
         text=True,
         timeout=timeout,
@@ -163,15 +164,19 @@ def can_unshare() -> bool:
 @pytest.mark.skipif(not can_unshare(), reason="NOT TESTED: this user may not make a network namespace (unshare -rn)")
 @pytest.mark.parametrize("arguments", [["--threshold", "100", "--", "true"], ["--threshold", "100", "--dry-run"]])
 def test_without_any_network_the_table_answers_within_two_seconds(here, arguments):
-    took_s = []
+    took_s, computed_s = [], []
     for _ in range(3):  # of which a busy machine may delay two
-        begun_s = time.monotonic()
-        done = run("--country", "GB", *arguments, before=("unshare", "-rn"))
+        begun_s, before = time.monotonic(), resource.getrusage(resource.RUSAGE_CHILDREN)
+        done = run("--country", "GB", *arguments, wrapper=("unshare", "-rn"))
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
         took_s.append(time.monotonic() - begun_s)
+        computed_s.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
         said = done.stdout + done.stderr
         assert done.returncode == 0, said
         assert "at all hours" in said and "neso: " in said and "year's average" in said
-    assert min(took_s) < 2.0
+        assert "after" not in done.stderr.partition(":")[2][:20]  # no second of the wait itself
+    # Two seconds on a machine of its own; on one that is shared, what it computes for tells.
+    assert min(took_s) < 2.0 or (min(took_s) < 4.0 and min(computed_s) < 1.0)
 
 
 def test_a_run_behind_it_has_the_wait_in_its_log(here):
@@ -180,10 +185,10 @@ def test_a_run_behind_it_has_the_wait_in_its_log(here):
         "t = Tracker(1, sim_gpu_w=300)\nt.epoch_start(); t.epoch_end(); t.stop()\n"
     )
     greenlove = [sys.executable, "-m", "greenlove_tracker", "run", "train.py"]
-    done = run("--intensity", "mock", "--threshold", "1", "--max-wait", "0.3s", "--", *greenlove)
+    done = run("--intensity", "mock", "--threshold", "1", "--max-wait", "1.1s", "--", *greenlove)
     assert done.returncode == 0, done.stderr
     for found in read_logs("greenlove_logs").runs:  # of the script, and of its tracker
-        assert float(found.text("wait_s")) >= 0.3
+        assert float(found.text("wait_s")) >= 1.1
         assert found.text("wait_reason") == "maximum wait"
         assert 200 <= float(found.text("intensity_at_start_gco2e_per_kwh")) <= 400
     assert "waited" in done.stderr.split("starting", 1)[1]

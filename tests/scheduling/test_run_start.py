@@ -1,0 +1,161 @@
+from __future__ import annotations
+
+import threading
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from scheduling.waits import HOUR_S, NOW, FakeMachine
+
+from greenlove_tracker.config import Settings
+from greenlove_tracker.errors import UsageError
+from greenlove_tracker.forecasting import Estimate
+from greenlove_tracker.grid.live.offline import mock_gco2e_per_kwh
+from greenlove_tracker.scheduling.advice import IntensityHour, StartAdvice
+from greenlove_tracker.scheduling.intensity_forecast import HourlyIntensity
+from greenlove_tracker.scheduling.run_start import BestStart, TimedStart
+from greenlove_tracker.scheduling.waiting import LONGEST_SLEEP_S, BestStartRule, PlannedStart, Wait, WaitReason
+from greenlove_tracker.scheduling.windows import best_start
+
+LATEST = NOW + timedelta(hours=14)
+
+
+def advice(start: datetime, now: datetime, *, is_worth: bool = True, saving: float | None = 0.4) -> StartAdvice:
+    share = None if saving is None else Estimate(saving, saving - 0.1, saving + 0.1, 0.9, "share")
+    hours = (IntensityHour(now.replace(minute=0), 300.0, 280.0, 320.0),)
+    wait_s = (start - now).total_seconds()
+    return StartAdvice(start, wait_s, None, None, None, None, None, share, is_worth, "Worth it.", hours=hours)
+
+
+def held(machine, plan, latest=LATEST, max_wait_s=None):
+    rule = BestStartRule(latest.timestamp())
+    asked = []
+
+    def ask(now: datetime) -> PlannedStart:
+        asked.append(now)
+        return PlannedStart(plan(now), None)
+
+    return Wait(rule, ask, max_wait_s, clocks=machine.clocks).run(), asked
+
+
+def test_it_begins_at_the_best_start_and_thinks_it_over_each_hour():
+    machine, start = FakeMachine(), NOW + timedelta(hours=11, minutes=50)
+    result, asked = held(machine, lambda now: advice(start, now))
+    assert result.reason == WaitReason.BEST_START
+    assert 0 <= machine.utc - start.timestamp() <= 1
+    assert 12 <= len(asked) <= 13
+    assert {moment.minute for moment in asked[1:]} == {55}  # shortly before a full hour
+
+
+@pytest.mark.parametrize("moved_h", [-3, 2])
+def test_a_newer_forecast_moves_the_start(moved_h):
+    machine, first = FakeMachine(), NOW + timedelta(hours=9)
+    then = first + timedelta(hours=moved_h)
+    result, _ = held(machine, lambda now: advice(first if now < NOW + timedelta(hours=2) else then, now))
+    assert result.reason == WaitReason.BEST_START
+    assert 0 <= machine.utc - then.timestamp() <= 1
+
+
+def test_never_past_the_latest_possible_start():
+    machine = FakeMachine()
+    result, _ = held(machine, lambda now: advice(now + timedelta(hours=5), now))  # ever later
+    assert 0 <= machine.utc - LATEST.timestamp() <= 1 and result.reason == WaitReason.BEST_START
+
+
+def test_it_begins_where_no_later_start_is_better_any_more():
+    machine = FakeMachine()
+    turn = NOW + timedelta(hours=3)
+    result, _ = held(machine, lambda now: advice(now if now >= turn else NOW + timedelta(hours=8), now))
+    assert result.reason == WaitReason.BEST_START and 3 * HOUR_S <= result.waited_s < 4 * HOUR_S
+
+
+def test_what_is_not_worth_waiting_for_begins_at_once():
+    machine = FakeMachine()
+    result, _ = held(machine, lambda now: advice(now + timedelta(hours=5), now, is_worth=False))
+    assert result.reason == WaitReason.NOT_WORTH_WAITING and result.waited_s < 1
+    result, _ = held(machine, lambda now: advice(now, now, is_worth=False, saving=None))
+    assert result.reason == WaitReason.NO_PROVIDER
+
+
+def test_while_it_waits_what_fails_leaves_the_plan_as_it_was():
+    machine, start = FakeMachine(), NOW + timedelta(hours=6)
+
+    def plan(now: datetime) -> StartAdvice:
+        if now < NOW + timedelta(hours=1):
+            return advice(start, now)
+        if now < NOW + timedelta(hours=3):
+            return advice(now, now, saving=None, is_worth=False)  # the service is gone: nothing is known
+        raise OSError("no network")
+
+    result, _ = held(machine, plan)
+    assert result.reason == WaitReason.BEST_START and 0 <= machine.utc - start.timestamp() <= 1
+
+
+def test_a_plan_that_cannot_be_made_at_first_begins_at_once():
+    machine = FakeMachine()
+
+    def plan(now: datetime) -> StartAdvice:
+        raise OSError("no network")
+
+    result, _ = held(machine, plan)
+    assert result.reason == WaitReason.NO_PROVIDER and "no network" in result.explanation
+
+
+def test_a_plan_that_hangs_holds_up_nothing():
+    machine, start, hangs = FakeMachine(), NOW + timedelta(hours=6), threading.Event()
+
+    def plan(now: datetime) -> StartAdvice:
+        if now > NOW + timedelta(minutes=30):
+            machine.answer_within_s = 0.001
+            hangs.wait(60)
+        return advice(start, now)
+
+    try:
+        held(machine, plan)
+        assert 0 <= machine.utc - start.timestamp() <= 1
+    finally:
+        hangs.set()
+
+
+@pytest.mark.parametrize("by_s", [-3600.0, 3600.0])
+def test_the_best_start_goes_by_the_clock_that_was_put_right(by_s):
+    machine, start = FakeMachine(), NOW + timedelta(hours=6)
+    machine.at(2 * HOUR_S, machine.set_clock(by_s))
+    held(machine, lambda now: advice(start, now))
+    assert 0 <= machine.utc - start.timestamp() <= 1
+
+
+def test_suspended_past_the_best_start_it_begins_within_a_minute_of_waking():
+    machine = FakeMachine()
+    machine.at(2 * HOUR_S, machine.suspend(20 * HOUR_S))
+    result, _ = held(machine, lambda now: advice(max(now, NOW + timedelta(hours=6)), now))
+    assert machine.woken_s[0] <= result.waited_s <= machine.woken_s[0] + LONGEST_SLEEP_S
+
+
+def test_with_the_forecast_itself_the_night_is_waited_for():
+    """The mock's trough is at 03:00 UTC; five hours with a deadline of 08:00 cannot begin after 03:00."""
+    machine = FakeMachine()
+    first = NOW.replace(minute=0) - timedelta(days=40)
+    points = [(when, mock_gco2e_per_kwh(when)) for when in (first + timedelta(hours=n) for n in range(45 * 24))]
+    hourly = HourlyIntensity.of(points)
+    deadline = datetime(2026, 11, 23, 8, tzinfo=UTC)
+    latest = deadline - timedelta(hours=5)
+    result, _ = held(machine, lambda now: best_start(5, intensity=hourly, deadline=deadline, now=now), latest)
+    assert result.reason == WaitReason.BEST_START
+    assert datetime(2026, 11, 23, 0, tzinfo=UTC) <= machine.now <= latest + timedelta(seconds=1)
+
+
+def test_what_a_run_is_to_say_before_it_waits(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    soon = (datetime.now(UTC) + timedelta(hours=12)).isoformat()
+    with pytest.raises(UsageError, match="needs --deadline"):
+        BestStart.of(Settings(intensity="mock", max_hours=2), None)
+    with pytest.raises(UsageError, match="--hours"):
+        BestStart.of(Settings(intensity="mock", deadline_utc=soon, log_dir=str(tmp_path / "none")), None)
+    start = BestStart.of(Settings(intensity="mock", max_hours=2, deadline_utc=soon), 3600.0)
+    assert (start.latest - datetime.now(UTC)).total_seconds() == pytest.approx(3600, abs=5)
+    start = BestStart.of(Settings(intensity="mock", max_hours=2, deadline_utc=soon), None)
+    assert (start.latest - datetime.now(UTC)).total_seconds() == pytest.approx(10 * 3600, abs=5)
+    with pytest.raises(UsageError, match="is no time"):
+        TimedStart.of("soon", Settings(), None)
+    with pytest.raises(UsageError, match="has passed"):
+        TimedStart.of("2020-01-01T08:00", Settings(), None)
