@@ -143,6 +143,9 @@ RUN = {
     "epochs_before_pred, monitor_epochs": "as given, where they are not the default",
     "continues": "the run that this one resumes; its speed is expected of this one until it says more",
     "time_limit_s, time_limit_source": "the earliest of deadline, `max_hours` and end of the Slurm job, from the start",
+    "wait_s, wait_reason": "time waited before the run (`greenlove wait`, `greenlove run --start`); why that ended",
+    "intensity_at_request_gco2e_per_kwh, intensity_at_start_gco2e_per_kwh": "the grid's when that wait began and "
+    "ended, where it was known",
     "part_of": "the run of `greenlove run` whose script made this one's tracker; neither holds anything of the other",
     "has_parts": "`yes`: such runs lie beside this one, which is what lay outside them",
     "job_id, array_task_id, account, partition, cluster": "from `SLURM_*` or `GREENLOVE_JOB_*`",
