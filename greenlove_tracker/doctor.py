@@ -20,7 +20,7 @@ from greenlove_tracker import format as fmt
 from greenlove_tracker.config import Settings
 from greenlove_tracker.devices import RAPL_DIR, CounterState, cpu_counter_state, nvml_gpus, select_gpus
 from greenlove_tracker.errors import GreenloveError
-from greenlove_tracker.grid.live.fallback import EIA_KEY, LIVE, VARIABLES, open_intensity, services_for
+from greenlove_tracker.grid.live.fallback import EIA_KEY, LIVE, VARIABLES, open_intensity, parse_base_urls, services_for
 from greenlove_tracker.grid.live.http_client import HttpClient
 from greenlove_tracker.grid.live.intensity import IntensityPoint, IntensityProvider, PointKind, Scope
 from greenlove_tracker.grid.live.keyless import Eia
@@ -100,14 +100,13 @@ class Diagnosis:
         return f"At full load {watts} will be measured; the rest is modelled."
 
 
-def examine(settings: Settings, intensity: str = "", base_urls: Mapping[str, str] | None = None) -> Diagnosis:
+def examine(settings: Settings, intensity: str = "") -> Diagnosis:
     """Make a real run of a few empty epochs in a directory that is thrown away, and look at what its log says.
 
     Args:
         settings: of the user.
         intensity: the service that is asked for the carbon intensity now, or ``live`` for all that know the place;
             empty: no network is asked.
-        base_urls: addresses instead of the services' own, by name.
 
     Raises:
         UsageError: for an unknown place or service, or one that does not know the place.
@@ -117,10 +116,11 @@ def examine(settings: Settings, intensity: str = "", base_urls: Mapping[str, str
     if is_auto:
         settings = replace(settings, country=found_country(AUTO, failures.append) if intensity else "")
     place = grid_place(settings.country)
-    live, said = _asked(place, intensity, base_urls or {}) if intensity else _not_asked(place, is_auto)
+    live, said = _asked(place, intensity, settings) if intensity else _not_asked(place, settings.intensity, is_auto)
     said = (*failures, *_place_said(place), *said)
     with tempfile.TemporaryDirectory() as directory:
-        trial = replace(settings, log_dir=directory, verbose=0, continues="")
+        # no intensity and no tariff by the hour: the trial asks nobody
+        trial = replace(settings, log_dir=directory, verbose=0, continues="", intensity="", electricity_tariff="")
         session = Session(trial, Plan(_TRIAL_EPOCHS), Ranks())
         session.wait_ready(_METER_TIMEOUT_S)
         per_epoch_s = _time_epochs(session)
@@ -269,8 +269,14 @@ def _place_said(place: GridPlace) -> tuple[str, ...]:
     return (f"{place.name} is in {place.place.name}{of}.",)
 
 
-def _not_asked(place: GridPlace, is_auto: bool) -> tuple[list[Finding], tuple[str, ...]]:
-    """Return the services that know a place, and what would ask them."""
+def _not_asked(place: GridPlace, chosen: str, is_auto: bool) -> tuple[list[Finding], tuple[str, ...]]:
+    """Return the services that know a place, and what would ask them.
+
+    Args:
+        place: that is set.
+        chosen: the setting ``intensity``, by which runs ask; empty: they ask nobody.
+        is_auto: the place is not known yet.
+    """
     findings = []
     for name in services_for(place):
         missing = [variable for variable in VARIABLES.get(name, ()) if not os.environ.get(variable)]
@@ -287,16 +293,22 @@ def _not_asked(place: GridPlace, is_auto: bool) -> tuple[list[Finding], tuple[st
     if not findings:
         where = place.name or "a place that is not set"
         return [], (f"No service knows the carbon intensity of {where} by the hour: the table's figure is in force.",)
-    order = open_intensity(LIVE, place).order
-    return findings, (f"No service was asked for the carbon intensity now: {_ASK} asks, in this order: {order}.",)
+    order = open_intensity(chosen or LIVE, place).order
+    runs = (
+        f"Runs ask {order}, by the setting intensity" if chosen else "Runs count with the table, and with --intensity"
+    )
+    asks = _ASK if chosen in ("", LIVE) else _ASK.replace(LIVE, chosen)
+    runs += "." if chosen else f" {LIVE} they ask {order}."
+    return findings, (f"No service was asked for the carbon intensity now: {asks} asks.", runs)
 
 
-def _asked(place: GridPlace, name: str, base_urls: Mapping[str, str]) -> tuple[list[Finding], tuple[str, ...]]:
+def _asked(place: GridPlace, name: str, settings: Settings) -> tuple[list[Finding], tuple[str, ...]]:
     """Ask each service for the intensity in force, all at once, and the table; return what they said.
 
     Raises:
         UsageError: for an unknown service, or one that does not know the place.
     """
+    base_urls = parse_base_urls(settings.intensity_urls)
     client = HttpClient(timeout_s=1.5, attempts=1)  # nothing is kept: this is about who answers now
     opened = open_intensity(name, place, client=client, base_urls=base_urls)
     providers = list(opened.providers)

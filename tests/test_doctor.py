@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import socket
 import time
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from importlib import metadata
 from importlib.machinery import ModuleSpec
@@ -136,6 +137,10 @@ def half_hour(value):
     return {"data": [{"from": f"{start:%Y-%m-%dT%H:%MZ}", "to": f"{end:%Y-%m-%dT%H:%MZ}", "intensity": intensity}]}
 
 
+def at(address, country, *names):
+    return Settings(country=country, sim_gpu_w=100, intensity_urls=",".join(f"{name}={address}" for name in names))
+
+
 def lines(findings):
     return {f.value: (f.method, f.mark, f.note) for f in findings}
 
@@ -155,7 +160,10 @@ def test_unasked_it_says_who_would_be_asked_and_asks_nobody(server, monkeypatch)
         "electricity_maps": ("no key", "–", "set ELECTRICITY_MAPS_API_KEY"),
     }
     assert "us-east-1 is in United States, VA; its grid: eia PJM, electricity_maps US-MIDA-PJM." in text
-    assert "greenlove doctor --intensity live asks, in this order: eia, table." in text
+    assert (
+        "greenlove doctor --intensity live asks. Runs count with the table, and with --intensity live they ask" in text
+    )
+    assert "they ask eia, table." in text
     assert max(len(line) for line in diagnosis.as_text().splitlines() if line[2:5] not in SIMULATED) <= 100
     json.dumps(diagnosis.as_dict())
 
@@ -163,13 +171,13 @@ def test_unasked_it_says_who_would_be_asked_and_asks_nobody(server, monkeypatch)
 def test_unasked_with_keys_it_names_their_variables_and_nothing_of_them(server, monkeypatch):
     for name in KEYS:
         monkeypatch.setenv(name, f"secret-{name}")
-    findings, said = doctor._not_asked(grid_place("CISO"), is_auto=False)
+    findings, said = doctor._not_asked(grid_place("CISO"), "", is_auto=False)
     assert lines(findings) == {
         "eia": ("not asked", "–", "EIA_API_KEY set"),
         "electricity_maps": ("not asked", "–", "ELECTRICITY_MAPS_API_KEY set"),
         "watttime": ("not asked", "–", "WATTTIME_USERNAME and WATTTIME_PASSWORD set"),
     }
-    assert "eia, electricity_maps, table" in said[0]
+    assert "eia, electricity_maps, table" in said[1]
     assert "secret" not in str((findings, said))
 
 
@@ -178,21 +186,20 @@ def test_unasked_with_keys_it_names_their_variables_and_nothing_of_them(server, 
     [("GB", ["neso"]), ("SW1A 1AA", ["neso"]), ("DE", ["energy_charts"]), ("DK1", ["energi_data_service"]), ("JP", [])],
 )
 def test_which_services_know_a_place(server, country, names):
-    findings, said = doctor._not_asked(grid_place(country), is_auto=False)
+    findings, said = doctor._not_asked(grid_place(country), "", is_auto=False)
     assert [f.value for f in findings] == [*names, "electricity_maps"]
-    assert f"in this order: {', '.join([*names, 'table'])}." in said[0]
+    assert f"they ask {', '.join([*names, 'table'])}." in said[1]
 
 
 def test_without_a_place_no_service_knows_it(server):
-    findings, said = doctor._not_asked(grid_place(""), is_auto=False)
+    findings, said = doctor._not_asked(grid_place(""), "", is_auto=False)
     assert findings == [] and "No service knows the carbon intensity of a place that is not set" in said[0]
 
 
 def test_asked_it_says_what_each_answers_and_how_each_fails(server, monkeypatch):
     monkeypatch.setenv("ELECTRICITY_MAPS_API_KEY", "token-that-is-secret")
     server.by_path({"/intensity": half_hour(263), "/v3/carbon-intensity/latest": Reply({"error": "no"}, status=401)})
-    urls = {"neso": server.url, "electricity_maps": server.url}
-    diagnosis = examine(Settings(country="GB", sim_gpu_w=100), "live", urls)
+    diagnosis = examine(at(server.url, "GB", "neso", "electricity_maps"), "live")
     found = lines(f for f in diagnosis.findings if f.subject == "live")
     assert found["neso"] == ("263 g/kWh", "✓", "measured, now, average, direct")
     assert found["electricity_maps"] == ("no answer", "✗", "see below")
@@ -205,10 +212,17 @@ def test_asked_it_says_what_each_answers_and_how_each_fails(server, monkeypatch)
     assert max(len(line) for line in diagnosis.as_text().splitlines() if line[2:5] not in SIMULATED) <= 100
 
 
+def test_where_runs_ask_a_service_it_says_which_and_its_own_trial_asks_nobody(server):
+    settings = replace(at(server.url, "GB", "neso"), intensity="neso", electricity_tariff="base 0.20; peak 0.32 17-21")
+    text = " ".join(examine(settings).as_text().split())
+    assert "greenlove doctor --intensity neso asks. Runs ask neso, table, by the setting intensity." in text
+    assert not server.asked and "no network used" in text
+
+
 def test_a_service_by_its_name_is_asked_alone(server, monkeypatch):
     monkeypatch.setenv("ELECTRICITY_MAPS_API_KEY", "token-that-is-secret")
     server.always(Reply(half_hour(120)))
-    findings, said = doctor._asked(grid_place("GB"), "neso", {"neso": server.url})
+    findings, said = doctor._asked(grid_place("GB"), "neso", at(server.url, "GB", "neso"))
     assert [f.value for f in findings] == ["neso", "table"] and len(server.asked) == 1
     assert said == ("A run that asks for neso takes the first that answers of neso, table.",)
 
@@ -217,7 +231,7 @@ def test_a_marginal_intensity_is_shown_apart(server, monkeypatch):
     for name in KEYS[2:]:
         monkeypatch.setenv(name, "secret")
     server.always(Reply(status=403))
-    findings, said = doctor._asked(grid_place("CISO"), "live", dict.fromkeys(("eia", "watttime"), server.url))
+    findings, said = doctor._asked(grid_place("CISO"), "live", at(server.url, "CISO", "eia", "watttime"))
     assert [(f.value, f.method) for f in findings][:2] == [("eia", "no answer"), ("watttime", "no answer")]
     assert "of eia, table. watttime is marginal" in said[-1] and "secret" not in str(said)
 
@@ -227,7 +241,7 @@ def test_services_that_are_slow_take_no_longer_together(server, monkeypatch, rep
     monkeypatch.setenv("ELECTRICITY_MAPS_API_KEY", "secret")
     server.always(reply)
     began_s = time.monotonic()
-    findings, said = doctor._asked(grid_place("GB"), "live", dict.fromkeys(("neso", "electricity_maps"), server.url))
+    findings, said = doctor._asked(grid_place("GB"), "live", at(server.url, "GB", "neso", "electricity_maps"))
     assert time.monotonic() - began_s < 5
     assert [f.method for f in findings[:2]] == ["no answer", "no answer"] and "1.5 s" in said[0]
     assert findings[2].value == "table" and findings[2].mark == "–"
@@ -238,7 +252,7 @@ def test_without_a_network_it_says_so_at_once(server):
         closed.bind(("127.0.0.1", 0))
         address = f"http://127.0.0.1:{closed.getsockname()[1]}"
         began_s = time.monotonic()
-        findings, said = doctor._asked(grid_place("GB"), "live", {"neso": address})
+        findings, said = doctor._asked(grid_place("GB"), "live", at(address, "GB", "neso"))
     assert time.monotonic() - began_s < 2
     assert (findings[0].value, findings[0].method) == ("neso", "no answer")
     assert "neso: 127.0.0.1 cannot be reached" in said[0]
@@ -249,7 +263,7 @@ def test_a_place_to_be_looked_up_is_asked_for_with_the_flag_alone(server, monkey
     server.by_path({"/v1/ip/geo.json": {"country_code": "GB"}, "/intensity": half_hour(99)})
     unasked = examine(Settings(country="auto", sim_gpu_w=100))
     assert not server.asked and "a run asks the network for it when it begins" in unasked.as_text()
-    asked = examine(Settings(country="auto", sim_gpu_w=100), "live", {"neso": server.url})
+    asked = examine(at(server.url, "auto", "neso"), "live")
     (country,) = [f for f in asked.findings if f.subject == "country"]
     assert (country.value, country.mark) == ("auto: GB", "✓")
     assert lines(asked.findings)["neso"][0] == "99.0 g/kWh"
