@@ -294,11 +294,10 @@ def _not_asked(place: GridPlace, chosen: str, is_auto: bool) -> tuple[list[Findi
         where = place.name or "a place that is not set"
         return [], (f"No service knows the carbon intensity of {where} by the hour: the table's figure is in force.",)
     order = open_intensity(chosen or LIVE, place).order
-    runs = (
-        f"Runs ask {order}, by the setting intensity" if chosen else "Runs count with the table, and with --intensity"
-    )
-    asks = _ASK if chosen in ("", LIVE) else _ASK.replace(LIVE, chosen)
-    runs += "." if chosen else f" {LIVE} they ask {order}."
+    runs = f"Runs count with the table, and with --intensity {LIVE} they ask {order}."
+    if chosen:
+        runs = f"Runs ask {order}, by the setting intensity."
+    asks = _ASK.replace(LIVE, chosen or LIVE)
     return findings, (f"No service was asked for the carbon intensity now: {asks} asks.", runs)
 
 
