@@ -69,6 +69,25 @@ class RatesInForce:
         since, until = (datetime.fromtimestamp(at_s, UTC) for at_s in (from_utc_s, to_utc_s))
         return self.tariff.mean_usd_per_kwh(since, until) if since < until else self.tariff.usd_per_kwh(since)
 
+    def expected(self, rates: Rates, utc_s: float, elapsed_s: float, rest_s: float) -> Rates:
+        """Return the mean rates of a run to its end: a tariff says what the rest costs.
+
+        Of its carbon intensity nothing is foretold: the mean of the energy so far stands for the rest.
+
+        Args:
+            rates: of what is done.
+            utc_s: the present time.
+            elapsed_s: what is done.
+            rest_s: what is expected; the power is taken to be the same.
+        """
+        if rates.electricity_price is None or rest_s <= 0:
+            return rates
+        price = self._price(utc_s, utc_s + rest_s)
+        if price is None:
+            return rates
+        mean = (rates.electricity_price * elapsed_s + price * rest_s) / (elapsed_s + rest_s)
+        return replace(rates, electricity_price=mean)
+
     def now(self, rates: Rates, utc_s: float) -> Rates:
         """Return the rates of a run with those that are in force now."""
         price = self._price(utc_s, utc_s)

@@ -263,6 +263,18 @@ def test_a_tariff_makes_the_cost_by_the_hour(clock, tmp_path):
     assert "base 0.20; peak 0.50 17-21" in run.text("electricity_tariff")
 
 
+def test_a_forecast_knows_what_the_tariff_says_of_the_rest(clock, tmp_path):
+    clock.wall_offset_s = datetime(2026, 11, 23, 16, 59, 0, tzinfo=UTC).timestamp()
+    tariff = "base 0.20; peak 0.50 17-21; zone UTC"
+    with make_tracker(clock, tmp_path / "logs", electricity_tariff=tariff) as tracker:
+        train(tracker, clock, 6)  # of 20: a minute at 0.20, and then 140 s at 0.50
+        forecast = tracker.forecast
+    assert forecast.duration_s.point == pytest.approx(200, rel=0.02)
+    expected = (0.20 * 60 + 0.50 * 140) / 200
+    assert forecast.cost_usd.point / forecast.energy_kwh.point == pytest.approx(expected, rel=0.02)
+    assert the_run().electricity_price.value == pytest.approx(0.20)
+
+
 def test_without_them_a_log_is_as_it_was(clock, tmp_path):
     with make_tracker(clock, tmp_path / "logs") as tracker:
         train(tracker, clock, 1)
