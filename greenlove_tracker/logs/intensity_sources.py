@@ -100,14 +100,14 @@ def _read(text: str) -> IntensitySource:
 def sources_of(rows: Iterable[Row]) -> Sequence[IntensitySource]:
     """Return every source that rows were counted with, whatever its age, in the order in which they first came.
 
-    Of a fall-back the first reason stands for all.
+    Of a fall-back the last reason stands for all: the first is mostly that no answer had come yet.
     """
     found: dict[tuple[str, bool], IntensitySource] = {}
     for cell in dict.fromkeys(row.carbon_intensity_source for row in rows):
         for source in sources_in(cell):
-            known = found.setdefault((source.name, source.is_fallback), source)
-            if source.age_min > known.age_min:
-                found[source.name, source.is_fallback] = replace(known, age_min=source.age_min)
+            key = source.name, source.is_fallback
+            oldest_min = max(source.age_min, found[key].age_min if key in found else 0)
+            found[key] = replace(source, age_min=oldest_min)
     return list(found.values())
 
 

@@ -358,7 +358,7 @@ _READ: Mapping[str, Callable[[str], Any]] = {
     **dict.fromkeys(("epochs_done", "gpu_count", "n_ranks", "n_nodes"), count),
     **dict.fromkeys(("duration_s", "epochs_duration_s", "metered_s", "gpu_hours"), amount),
     **dict.fromkeys(("cpu_method", "gpu_method", "ram_method"), _methods),
-    "cost_usd": lambda text: finite(text) if text else None,
+    "cost_usd": lambda text: finite(text) if text else None,  # at prices of an exchange it may be negative
     "pue": _pue,
     "carbon_intensity_gco2e_per_kwh": amount,
     "exit_code": _exit_code,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -11,7 +12,7 @@ from greenlove_tracker.config import TimeLimitSource
 from greenlove_tracker.extrapolation.time_fit import run_time_fit
 from greenlove_tracker.forecasting import Estimate, Position, TimeFit
 from greenlove_tracker.logs.forecasts import GOOD_ENDINGS, IssuedForecast, Scored, headline
-from greenlove_tracker.logs.intensity_sources import is_mock
+from greenlove_tracker.logs.intensity_sources import is_mock, sources_in
 from greenlove_tracker.logs.mapreduce import EXPLORATION, OVERHEAD, TRAINING
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.logs.schema import UNSEEN, amount
@@ -386,10 +387,18 @@ def _intensity_warnings(run: Run) -> list[str]:
     if fallbacks:
         names = " and ".join(dict.fromkeys(source.described for source in fallbacks))
         found.append(
-            f"For a part of the time {names} stood in for the carbon intensity that was asked for "
-            f"({fmt.shortened(fallbacks[0].reason, 80)})."
+            f"For {fmt.percent(_fallback_share(run))} of the time {names} stood in for the carbon intensity that was "
+            f"asked for ({fmt.shortened(fallbacks[-1].reason, 80)})."
         )
     return found
+
+
+def _fallback_share(run: Run) -> float | None:
+    """Return the share of the time whose rows a fall-back counted for, wholly or in part."""
+    times = [(r.gap_before_s + r.duration_s, r.carbon_intensity_source) for r in run.metered_rows]
+    whole_s = math.fsum(s for s, _ in times)
+    fallen_s = math.fsum(s for s, cell in times if any(source.is_fallback for source in sources_in(cell)))
+    return fallen_s / whole_s if whole_s > 0 else None
 
 
 def unmetered_text(run: Run) -> str:

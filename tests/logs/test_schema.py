@@ -231,7 +231,7 @@ SUMMARY = RunSummary(
         ("duration_s", "-1.0"),
         ("gpu_kwh", "-1.0"),
         ("energy_kwh", "-1.0"),
-        ("cost_usd", "-0.01"),
+        ("cost_usd", "nan"),
         ("emissions_kgco2e", "-1.0"),
         ("gpu_count", "-1"),
         ("gpu_hours", "-1.0"),

@@ -263,6 +263,26 @@ def test_a_tariff_makes_the_cost_by_the_hour(clock, tmp_path):
     assert "base 0.20; peak 0.50 17-21" in run.text("electricity_tariff")
 
 
+def test_a_negative_price_is_read_back_as_it_was(clock, tmp_path):
+    tariff = "base 0.20; noon -0.05 0-24"
+    with make_tracker(clock, tmp_path / "logs", electricity_tariff=tariff, country="DE") as tracker:
+        train(tracker, clock, 1)
+    run = the_run()
+    assert run.rows[0][0].electricity_price_usd_per_kwh == -0.05
+    assert run.summary == tracker.summary
+    assert run.summary.cost_usd == pytest.approx(-0.05 * KWH)
+
+
+def test_hours_that_a_tariff_lacks_count_at_the_price_of_the_country(clock, tmp_path):
+    Path("prices.csv").write_text("utc,usd_per_kwh\n2020-01-01T00:00,0.9\n2020-01-01T01:00,0.9\n")
+    with make_tracker(clock, tmp_path / "logs", electricity_tariff="prices.csv", country="DE") as tracker:
+        train(tracker, clock, 1)
+    run = the_run()
+    assert run.rows[0][0].electricity_price_usd_per_kwh is None
+    assert "household" in run.electricity_price.source
+    assert run.summary.cost_usd == pytest.approx(KWH * run.electricity_price.value)
+
+
 def test_a_forecast_knows_what_the_tariff_says_of_the_rest(clock, tmp_path):
     clock.wall_offset_s = datetime(2026, 11, 23, 16, 59, 0, tzinfo=UTC).timestamp()
     tariff = "base 0.20; peak 0.50 17-21; zone UTC"
