@@ -41,6 +41,8 @@ _POSITIVE = (
     "max_cost_usd",
     "max_kgco2e",
     "max_hours",
+    "pause_above_gco2e_per_kwh",
+    "max_pause_hours",
 )
 
 
@@ -85,6 +87,9 @@ class Settings:
             Slurm job the earliest counts.
         overrun_probability: a budget acts where it is exceeded with this probability, on the latest forecast.
         on_overrun: ``warn``; or ``stop``: between two epochs, after the checkpoint hook, BudgetExceeded is raised.
+        pause_above_gco2e_per_kwh: with ``intensity``: between two epochs the training pauses while the carbon intensity
+            is above it, after the checkpoint hook; never past the time limit, as far as that is forecast.
+        max_pause_hours: the longest that all pauses of a run may take.
         log_user: write the user's login name into the log; off unless asked for.
         log_command: write the command line into the log, its passwords, tokens and keys masked; no: without it.
         export: services that rows, forecasts and the report are handed to beside the log, separated by commas:
@@ -122,6 +127,8 @@ class Settings:
     deadline_utc: str = ""
     overrun_probability: float = 0.9
     on_overrun: str = "warn"
+    pause_above_gco2e_per_kwh: float | None = None
+    max_pause_hours: float = 6.0
     log_user: bool = False
     log_command: bool = True
     export: str = ""

@@ -94,6 +94,14 @@ def _settings_options(function: Callable[..., None]) -> Callable[..., None]:
             type=click.Choice(["warn", "stop"]),
             help="of a budget; stop: end the script between two of its batches or epochs; default warn",
         ),
+        click.option(
+            "--pause-above",
+            "pause_above_gco2e_per_kwh",
+            type=float,
+            metavar="G",
+            help="with --intensity: pause between two epochs that a Tracker marks, above so many gCO2e/kWh",
+        ),
+        click.option("--max-pause-hours", type=float, help="of all these pauses together; default 6"),
         click.option("--quiet", "verbose", flag_value=0, type=int, help="say nothing but warnings"),
         click.option(
             "--status", "verbose", flag_value=2, type=int, help="draw a status line even beside what the script prints"

@@ -85,7 +85,7 @@ def run_document(run: Run, factors: str | os.PathLike[str] | None = None) -> doc
         *progress_blocks(run),
         doc.KeyFigures(key_figures(run)),
         doc.Paragraph(wording.measured_sentence(run) + "."),
-        *(doc.Paragraph(f"{waited}.") for waited in [wording.wait_sentence(run)] if waited),
+        *(doc.Paragraph(f"{text}.") for text in (wording.wait_sentence(run), wording.pause_sentence(run)) if text),
         *(doc.Paragraph(text) for text in wording.warnings(run)),
     )
     if explored:

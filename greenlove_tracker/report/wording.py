@@ -277,6 +277,17 @@ def wait_sentence(run: Run) -> str:
     return f"{held}{f' ({reason})' if reason else ''}{grid}"
 
 
+def pause_sentence(run: Run) -> str:
+    """Say how long the run paused for a cleaner grid; empty where it did not."""
+    paused_s, n_pauses = _amount_in(run, "paused_s"), _amount_in(run, "n_pauses")
+    if paused_s is None or not n_pauses:
+        return ""
+    times = "once" if n_pauses == 1 else f"{n_pauses:.0f} times"
+    return (
+        f"paused {times} between epochs while the grid was dirty, {fmt.duration(paused_s)} in all; that is in its time"
+    )
+
+
 def _amount_in(run: Run, field: str) -> float | None:
     """Return an amount in ``run.csv``; None where there is none, or it is damaged."""
     try:

@@ -149,6 +149,12 @@ class LiveIntensity:
         """What is in force now."""
         return self._changes[-1].gco2e_per_kwh if self._changes else self._table.value
 
+    @property
+    def known_gco2e_per_kwh(self) -> float | None:
+        """What a service says is in force now; None where the table counts, or none has answered yet."""
+        last = self._changes[-1] if self._changes else None
+        return None if last is None or last.source.provider == TABLE else last.gco2e_per_kwh
+
     def between(self, from_utc_s: float, to_utc_s: float) -> tuple[float, str]:
         """Return the mean over a stretch of time, and its sources as a cell of the log has them."""
         changes = self._changes or (_Change(-math.inf, self._table.value, self._table_source("no answer yet")),)
