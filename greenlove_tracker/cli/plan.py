@@ -280,8 +280,8 @@ class _Asked:
                 raise UsageError('--regions names none: such as "DE" or "DE,GB"')
             return places
         logged = self.job.run.text("country") if self.job.run is not None else ""
-        here = self.settings.country or logged
-        return [here] if here else []
+        own = "" if self.settings.country == "auto" else self.settings.country  # of this machine; a log says of its own
+        return [here] if (here := own or logged) else []
 
     def source(self, by: str) -> tuple[IntensitySource | Mapping[str, IntensitySource], list[str] | None]:
         """Return the intensity, and the regions to compare; no network is asked yet.
