@@ -558,7 +558,10 @@ class _Search:
         if start == 0 and is_here:
             return f"Not worth waiting here: {self._why_now(what)}."
         if saving.point < self.least_saving:
-            return f"Not worth waiting here: {waiting} saves {span}, less than {self.least_saving:.0%}."
+            least = f"{self.least_saving:.0%}"
+            if f"{saving.point:.0%}" == least:
+                span = f"{saving.point:.1%}{span.removeprefix(least)}"  # 4.8%, which is less than 5%
+            return f"Not worth waiting here: {waiting} saves {span}, less than {least}."
         return (
             f"Not worth waiting here: {waiting} saves {span}, but anything at all only with a probability of "
             f"{probability:.0%}, less than {self.least_probability:.0%}."

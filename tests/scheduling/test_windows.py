@@ -75,6 +75,13 @@ def test_a_saving_of_less_than_five_per_cent_is_not_worth_it_unless_asked_for():
     assert advice(values, least_saving=0.01).is_worth_waiting
 
 
+def test_a_saving_that_rounds_to_the_threshold_is_told_to_a_decimal():
+    values = daily(level=500, swing=12, noise=1)
+    point = advice(values).saving.point
+    found = advice(values, least_saving=point + 0.0004)
+    assert f"saves {point:.1%} of the CO2e" in found.reason and f"less than {point + 0.0004:.0%}" in found.reason
+
+
 def test_chance_alone_promises_what_it_does_not_keep():
     """The minimum of hours that differ by noise alone saves nothing, and that is what is said."""
     said, came = [], []
