@@ -1,8 +1,8 @@
 """Files that start a training at its best time: for Slurm, ``at``, systemd, Kubernetes, cron and GitHub Actions.
 
 Nothing is submitted here: the text is printed, and its first lines say how to submit it. Whoever runs the command
-line in the end (a shell, a service manager, a container) expands something in it, each by rules of its own: ``$`` is
-doubled for systemd and Kubernetes, ``%`` has a meaning in a crontab, ``${{`` in a workflow. So each kind has its own
+line in the end (a shell, a service manager, a container) expands something in it, each by rules of its own: ``$`` means
+something to a shell, systemd and Kubernetes, ``%`` in a crontab, ``${{`` in a workflow. So each kind has its own
 quoting, and the words of the command arrive as they were given.
 """
 
@@ -243,6 +243,9 @@ def _slurm(job: _Job) -> str:
             job.start_utc,
             "Submit: sh FILE [more options of sbatch, such as --gpus=1]",
             f"When planned, that was sbatch --begin=now+{wait_s}seconds; submitted later, it waits less.",
+            f"Slurm ends it after {job.minutes} minutes, the longest expected: --time=… behind FILE is more."
+            if limit
+            else "",
         )
         + f"wait_s=$(({_epoch(job.start_utc)} - $(date +%s)))\n"
         "begin=now\n"
@@ -270,17 +273,8 @@ def _at(job: _Job) -> str:
 
 
 def _systemd(job: _Job) -> str:
-    """``systemd-run --on-calendar``.
-
-    The service manager replaces ``${NAME}`` and ``$NAME`` in the words, and ``$$`` by ``$`` (systemd.service(5),
-    "Command lines"). ``--expand-environment=no`` would keep it from that, but only since systemd 254. ``%`` needs
-    nothing: specifiers are those of unit files, and systemd-run hands over words. The program itself is looked for
-    before any of this, so one with ``$`` in its name is left to a shell.
-    """
-    command = job.command
-    if "$" in command[0]:
-        command = ("/bin/sh", "-c", 'exec "$0" "$@"', *command)
-    words = shlex.join(word.replace("$", "$$") for word in command)
+    """``systemd-run --on-calendar``, which hands the words over to the service manager."""
+    words = shlex.join(_unit_words(job))
     start = job.first_utc if job.every else job.start_utc
     calendar = f"{'*-*-*' if job.every else start.strftime('%Y-%m-%d')} {start:%H:%M:%S} UTC"
     if job.every and job.every != "day":
@@ -300,6 +294,31 @@ def _systemd(job: _Job) -> str:
         + f"{timer}\n"
         f'systemd-run --user --unit={job.unit_name} --same-dir --setenv=PATH="$PATH" "$@" -- {words}\n'
     )
+
+
+def _unit_words(job: _Job) -> tuple[str, ...]:
+    r"""Return the words of a transient unit, which the service manager writes into a file and may read again.
+
+    It replaces ``$NAME`` and ``${NAME}`` in words (systemd.service(5), "Command lines"). ``$$`` would keep it from
+    that, and ``--expand-environment=no`` since systemd 254. But after ``systemctl daemon-reload``, which an update of a
+    package may bring, systemd 252 has ``\$`` for each ``$``, and ``\;`` for ``;`` (seen there). So a command with one
+    of them is handed over as a text without them, which a shell turns back.
+    """
+    is_plain_program = shlex.quote(job.command[0]) == job.command[0]
+    if is_plain_program and not any(character in word for word in job.command for character in "$;"):
+        return job.command
+    coded = _coded(job.shell_line, r"[^\w ./:,=+@-]")
+    return ("/bin/sh", "-c", f"eval \"`printf %b '{coded}'`\"")
+
+
+def _coded(line: str, characters: str) -> str:
+    r"""Return a line with some characters as ``\0`` and their octal number, which ``printf %b`` turns back (POSIX).
+
+    Args:
+        line: of a shell.
+        characters: of ASCII, the backslash among them; a regular expression.
+    """
+    return re.sub(characters, lambda found: f"\\0{ord(found[0]):03o}" if found[0].isascii() else found[0], line)
 
 
 def _epoch(when: datetime) -> int:
@@ -339,7 +358,7 @@ def _cron_command(line: str) -> str:
         UsageError: where it is longer than cron reads.
     """
     if re.search(r"[\x01-\x1f\x7f\\]", line):
-        coded = re.sub(r"[\x01-\x1f\x7f\\%]", lambda found: f"\\0{ord(found[0]):03o}", line)
+        coded = _coded(line, r"[\x01-\x1f\x7f\\%]")
         line = f'eval "$(printf %b {shlex.quote(coded)})"'
     line = line.replace("%", r"\%")
     if len(line.encode()) > _LONGEST_CRON_COMMAND:
