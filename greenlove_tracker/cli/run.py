@@ -181,10 +181,8 @@ def run(
         if ctx.meta["is_command"] or no_auto:
             raise UsageError("--epochs is of the epochs that are seen in a script, and none are looked for here")
     loops = runner.LoopOptions(are_seen=not no_auto, epochs=epochs)
-    started = StartOptions(start, deadline, max_wait, dry_run)
-    if not hold_back(
-        started, options, command, "command" if ctx.meta["is_command"] else "module" if module else "script", ctx.obj
-    ):
+    what = "command" if ctx.meta["is_command"] else "module" if module else "script"
+    if not hold_back(StartOptions(start, deadline, max_wait, dry_run), options, command, what, ctx.obj):
         return
     try:
         settings = load_settings(options)
