@@ -13,15 +13,19 @@ from fakes import ScriptedMeter, gpu_energy, make_tracker, session, tick, train
 from intensity_server import Reply, serving
 
 from greenlove_tracker import read_logs
+from greenlove_tracker.config import load_settings
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.grid.live.fallback import IntensityFallbacks
 from greenlove_tracker.grid.live.intensity import IntensityPoint, IntensityUnavailable, PointKind, Scope, Signal
 from greenlove_tracker.grid.live.offline import TableIntensity
 from greenlove_tracker.grid.live.places import grid_place
+from greenlove_tracker.job import Ranks
 from greenlove_tracker.logs.schema import EPOCH_COLUMNS, RATE_COLUMNS
 from greenlove_tracker.meter import SimulatedMeter
 from greenlove_tracker.records import RowKind, RunStatus
+from greenlove_tracker.tracker.session import Session
 from greenlove_tracker.tracker.shutdown import guard
+from greenlove_tracker.tracker.state import Plan, RunMode
 
 KWH = 0.001  # of an epoch: 360 W for 10 s
 FILE = "utc,gco2e_per_kwh\n"
@@ -293,6 +297,20 @@ def test_a_forecast_knows_what_the_tariff_says_of_the_rest(clock, tmp_path):
     expected = (0.20 * 60 + 0.50 * 140) / 200
     assert forecast.cost_usd.point / forecast.energy_kwh.point == pytest.approx(expected, rel=0.02)
     assert the_run().electricity_price.value == pytest.approx(0.20)
+
+
+def test_a_run_inside_a_job_uses_the_answers_of_the_job(clock, tmp_path):
+    write_file(clock, 100, 300, 500)
+    settings = load_settings({"intensity": "own.csv", "log_dir": str(tmp_path / "logs"), "verbose": 0})
+    meter = SimulatedMeter(clock, gpu_w=360.0)
+    job = Session(settings, Plan(), Ranks(), clock, meter, mode=RunMode.RUNNER)
+    with make_tracker(None, tmp_path / "logs", meter=SimulatedMeter(clock, gpu_w=360.0)) as tracker:
+        assert session() is not job and session()._intensity is job._intensity
+        train(tracker, clock, 1)
+    assert not job._intensity._is_closed.is_set()
+    job.finish(RunStatus.FINISHED)
+    assert job._intensity._is_closed.is_set()
+    assert {run.text("intensity_order") for run in read_logs(tmp_path / "logs").runs} == {"csv"}
 
 
 def test_without_them_a_log_is_as_it_was(clock, tmp_path):
