@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from greenlove_tracker import format as fmt
 from greenlove_tracker.format import Scale, energy_scale, mass_scale, significant
+from greenlove_tracker.logs.intensity_sources import TABLE
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.records import COMPONENTS, Factor
 from greenlove_tracker.rendering.document import Block, Calculation, Calculations, Column, Heading, Paragraph, Table
@@ -179,7 +180,10 @@ def run_factors(run: Run) -> tuple[Factor, ...]:
     """Return the carbon intensity of a run, its price of electricity, a PUE that has a source, and node overhead."""
     price, pue = run.electricity_price, Factor("pue", run.summary.pue, "×", run.text("pue.source"))
     node = [run.node_overhead] if run.node_overhead else []
-    return (run.carbon_intensity, *([price] if price else []), *([pue] if pue.source else []), *node)
+    intensities = [run.carbon_intensity]
+    if any(source.is_fallback and source.provider == TABLE for source in run.intensity_sources):
+        intensities.append(replace(run.terms.carbon_intensity, name="carbon_intensity, fall-back"))
+    return (*intensities, *([price] if price else []), *([pue] if pue.source else []), *node)
 
 
 def factor_table(factors: Iterable[Factor]) -> Table:

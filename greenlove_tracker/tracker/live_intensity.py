@@ -33,6 +33,7 @@ if TYPE_CHECKING:  # they are loaded only where they are asked for
 
 ASK_EVERY_S = 300.0
 _LEAST_WAIT_S = 1.0  # between two questions, where figures are of shorter stretches of time
+_MOST_CHANGES = 1000  # of three days and more: rows are of minutes
 _LONGEST_SLEEP_S = 30.0  # a machine may be suspended meanwhile, which no steady clock notices
 
 
@@ -88,11 +89,12 @@ class LiveIntensity:
             return
         self._asked_utc_s, self._due_utc_s = now_s, now_s + ASK_EVERY_S
         try:
-            answer = self._source.now()
+            self._take(self._source.now(), self._clock.utc_s())
         except Exception as error:  # of a network, of a provider of the user's own: the training goes on
             self._fall_back(getattr(error, "reason", "") or str(error) or repr(error), self._clock.utc_s())
-        else:
-            self._take(answer, self._clock.utc_s())
+        now_s, end_s = self._clock.utc_s(), self._changes[-1].end_utc_s
+        if now_s < end_s:
+            self._due_utc_s = min(self._due_utc_s, max(end_s, now_s + _LEAST_WAIT_S))
 
     def _work(self) -> None:
         while not self._is_closed.is_set():
@@ -108,8 +110,6 @@ class LiveIntensity:
             self._warn(source, point.gco2e_per_kwh)
             if self._holds(now_s):
                 return
-        if holds_now:
-            self._due_utc_s = min(self._due_utc_s, max(end_s, now_s + _LEAST_WAIT_S))
         from_s = min(start_s, now_s) if holds_now and not source.is_fallback else now_s
         self._add(_Change(from_s, point.gco2e_per_kwh, source, end_s if holds_now else now_s))
 
@@ -137,7 +137,8 @@ class LiveIntensity:
         """Take a change into force; what was to be in force later than it is not."""
         if not self._changes:
             change = _Change(-math.inf, change.gco2e_per_kwh, change.source, change.end_utc_s)
-        self._changes = (*(known for known in self._changes if known.from_utc_s < change.from_utc_s), change)
+        before = [known for known in self._changes[-_MOST_CHANGES:] if known.from_utc_s < change.from_utc_s]
+        self._changes = (*before, change)
 
     @property
     def order(self) -> str:

@@ -3,6 +3,8 @@ from __future__ import annotations
 import logging
 import os
 import shutil
+import subprocess
+import sys
 import threading
 import time
 from datetime import UTC, datetime, timedelta
@@ -172,6 +174,24 @@ def test_a_figure_stands_while_its_own_time_goes_on(clock, tmp_path):
     assert "fallback" in rows[12].carbon_intensity_source
 
 
+def test_a_figure_is_asked_for_again_when_its_own_time_is_over_though_it_failed_meanwhile(clock, tmp_path):
+    answers = iter([point_of(100, clock.utc_s(), 400), None, point_of(300, clock.utc_s() + 400, 400)])
+    service = Scripted(clock, [1])
+
+    def now(place):
+        service.asked_s.append(clock.now_s)
+        if (point := next(answers)) is None:
+            raise IntensityUnavailable("scripted", "timed out")
+        return point
+
+    service.now = now
+    with make_tracker(clock, tmp_path / "logs", intensity=fallbacks(service)) as tracker:
+        train(tracker, clock, 6, epoch_s=100)
+        assert service.asked_s == [0, 300, 400]
+    rows = [row for row in the_run().rows[0] if row.kind is RowKind.EPOCH]
+    assert [row.carbon_intensity_gco2e_per_kwh for row in rows[:5]] == [100, 100, 100, 100, 300]
+
+
 def test_a_provider_that_raises_anything_never_reaches_the_training(clock, tmp_path):
     service = Scripted(clock, [100])
     service.now = lambda place: 1 / 0
@@ -199,6 +219,25 @@ def test_a_slow_service_holds_nothing_up(tmp_path):
         assert {row.carbon_intensity_source for row in run.rows[0]} == {"table lifecycle (fallback: no answer yet)"}
     finally:
         released.set()
+
+
+def test_a_process_ends_though_a_service_has_not_answered(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(
+        "from greenlove_tracker import Tracker\n"
+        "with Tracker(1, sim_gpu_w=300, verbose=0, intensity='neso', country='GB') as tracker:\n"
+        "    tracker.epoch_start()\n"
+        "    tracker.epoch_end()\n"
+    )
+    with serving() as server:
+        server.always(Reply(b"{}", delay_s=60))
+        began_s = time.monotonic()
+        env = {**os.environ, "GREENLOVE_INTENSITY_URLS": f"neso={server.url}"}
+        done = subprocess.run([sys.executable, str(script)], env=env, timeout=50, check=True, capture_output=True)
+        assert time.monotonic() - began_s < 30
+    assert b"Traceback" not in done.stderr
+    (cell,) = {row.carbon_intensity_source for row in the_run("greenlove_logs").rows[0]}
+    assert cell == "table lifecycle (fallback: no answer yet)"
 
 
 def test_a_late_first_answer_counts_from_the_start_of_what_is_open(tmp_path):
