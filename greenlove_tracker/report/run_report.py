@@ -58,6 +58,8 @@ _SETTINGS = (
     ("meter's note", ("meter_note",)),
     ("PUE", ("pue",)),
     ("node overhead, assumed", ("node_overhead",)),
+    ("carbon intensity asked for", ("intensity_order",)),
+    ("electricity tariff", ("electricity_tariff",)),
     ("not measured", ("unmeasured",)),
     ("in doubt", ("gpu_doubt",)),
     ("greenlove_tracker", ("greenlove_version",)),
