@@ -51,7 +51,7 @@ def plan_document(advice: StartAdvice, about: str = "", zone: tzinfo | None = No
     given = f"given {_dated(advice.now_utc or advice.start_utc, zone)}"
     blocks: list[Block] = [Paragraph(f"{headline(advice, zone)}.")]
     if advice.is_mock:
-        blocks.append(Paragraph(f"{MOCK_WARNING}."))
+        blocks.append(Paragraph(f"{MOCK_WARNING.replace('  ', ': ')}."))
     blocks.append(KeyFigures(tuple(_key_figures(advice, zone))))
     if said := remarks(advice, zone):
         blocks.append(Table((Column("", 1), Column("", 6)), tuple(said)))

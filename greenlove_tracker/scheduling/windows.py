@@ -327,6 +327,11 @@ def _at_hours(forecast: IntensityForecast, hours: Hours) -> IntensityForecast:
     )
 
 
+def _earliest_least(sums: Array) -> int:
+    """Return the first start whose sum is the least, but for rounding: of days that are alike the first."""
+    return int(np.flatnonzero(sums <= float(sums.min()) * (1 + 1e-9))[0])
+
+
 @dataclass(frozen=True, slots=True)
 class _Search:
     """The starts that are possible, and what decides between them."""
@@ -346,7 +351,7 @@ class _Search:
             return self._start_now(known, why_nothing_is_known(known.bases))
         names, found = list(known.forecasts), list(known.forecasts.values())
         promises = np.concatenate([self._expected(forecast) for forecast in found])
-        best = int(promises.argmin())
+        best = _earliest_least(promises)
         promised = 1.0 - promises[best] / max(float(promises[0]), 1e-9)
         means = [WindowMeans(f.past_expected) for f in found], [WindowMeans(f.past_actual) for f in found]
         past = past_choices(*means, found[0].weights, self.length, self.starts, best)
@@ -428,7 +433,7 @@ class _Search:
                 continue
             now = float(self._expected(here)[0])
             sums = self._expected(forecast)
-            start = int(sums.argmin())
+            start = _earliest_least(sums)
             if by == "cost":
                 start = int(np.abs(self.starts - self.starts[0] - h_from_s(advice.wait_s)).argmin())
             means = WindowMeans(forecast.past_expected), WindowMeans(forecast.past_actual)

@@ -92,6 +92,8 @@ class HttpClient:
         monotonic_s: a clock that is never set.
         sleep: waits so many seconds.
         uniform: a random number between two.
+        connect_s: for the connection alone, where somebody waits and an answer may take longer: a network that drops
+            everything is found out sooner; None: ``timeout_s``.
     """
 
     cache_dir: Path | None = None
@@ -102,6 +104,7 @@ class HttpClient:
     monotonic_s: Callable[[], float] = time.monotonic
     sleep: Callable[[float], None] = time.sleep
     uniform: Callable[[float, float], float] = random.uniform
+    connect_s: float | None = None
 
     def now(self) -> datetime:
         """Return the present time in UTC."""
@@ -183,10 +186,11 @@ class HttpClient:
 
         host = urlsplit(url).hostname or ""
         request = Request(url, headers={**_HEADERS, **headers})  # noqa: S310  # check_address saw the scheme
+        connect_s = self.timeout_s if self.connect_s is None else min(self.connect_s, self.timeout_s)
         ends_s = self.monotonic_s() + self.timeout_s
         # No error is chained: those of urllib hold the address with its query, and so may hold a token.
         try:
-            with _opener(bool(hidden)).open(request, timeout=self.timeout_s) as response:
+            with _opener(bool(hidden), connect_s).open(request, timeout=self.timeout_s) as response:
                 raw = self._read_body(response, host, ends_s)
         except HTTPError as error:
             with error:
@@ -197,7 +201,7 @@ class HttpClient:
         except TimeoutError:
             raise _TryAgain(RequestFailed(f"{host} did not answer within {self.timeout_s:g} s")) from None
         except URLError as error:  # without a network an answer takes no longer for being asked for three times
-            raise RequestFailed(_unreachable(error, host, self.timeout_s, hidden)) from None
+            raise RequestFailed(_unreachable(error, host, connect_s, hidden)) from None
         except http.client.IncompleteRead:
             raise _TryAgain(RequestFailed(f"the answer of {host} broke off")) from None
         except (OSError, http.client.HTTPException) as error:
@@ -292,9 +296,34 @@ def check_address(url: str, has_secrets: bool = False) -> None:
         raise UsageError(f"no token is sent to {parts.hostname} unencrypted: give its address with https://")
 
 
-def _opener(has_secrets: bool) -> OpenerDirector:
-    """Return an opener that knows HTTP only (no file:, no ftp:), and follows a redirect only where that is safe."""
+def _opener(has_secrets: bool, connect_s: float) -> OpenerDirector:
+    """Return an opener that knows HTTP only (no file:, no ftp:), and follows a redirect only where that is safe.
+
+    Args:
+        has_secrets: whether a request holds a token.
+        connect_s: until a connection, with its encryption, must stand.
+    """
     import urllib.request as web
+
+    def quick(connection: type[http.client.HTTPConnection]) -> type[http.client.HTTPConnection]:
+        class Quick(connection):  # type: ignore[valid-type,misc]  # of HTTP or HTTPS
+            timeout: Any
+
+            def connect(self) -> None:
+                timeout_s, self.timeout = self.timeout, connect_s
+                super().connect()
+                self.timeout = timeout_s
+                self.sock.settimeout(timeout_s)
+
+        return Quick
+
+    class Http(web.HTTPHandler):
+        def do_open(self, http_class: Any, req: web.Request, **more: Any) -> http.client.HTTPResponse:
+            return super().do_open(quick(http_class), req, **more)
+
+    class Https(web.HTTPSHandler):
+        def do_open(self, http_class: Any, req: web.Request, **more: Any) -> http.client.HTTPResponse:
+            return super().do_open(quick(http_class), req, **more)
 
     class Redirects(web.HTTPRedirectHandler):
         max_redirections = _MOST_REDIRECTS
@@ -314,8 +343,8 @@ def _opener(has_secrets: bool) -> OpenerDirector:
     opener = web.OpenerDirector()
     for handler in (
         web.ProxyHandler(),
-        web.HTTPHandler(),
-        web.HTTPSHandler(),
+        Http(),
+        Https(),
         web.HTTPDefaultErrorHandler(),
         web.HTTPErrorProcessor(),
         Redirects(),

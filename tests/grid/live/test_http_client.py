@@ -1,7 +1,9 @@
+import contextlib
 import copy
 import dataclasses
 import json
 import os
+import socket
 import subprocess
 import sys
 import time
@@ -283,3 +285,27 @@ def test_no_older_answer_hides_that_a_token_is_refused(client, server, fake_time
     fake_time.pass_by(3600)
     with pytest.raises(RequestFailed, match="the token is refused"):
         get(client, server)
+
+
+def test_a_network_that_drops_everything_is_found_out_before_a_slow_answer(server):
+    quick = HttpClient(timeout_s=8, attempts=1, connect_s=0.4)
+    server.always(Reply({"slow": "but sure"}, delay_s=0.9))
+    assert quick.get_json(server.url, parse=dict, max_age_s=0).data == {"slow": "but sure"}
+    with socket.socket() as full, contextlib.ExitStack() as queue:  # Linux drops what a full queue has no room for
+        full.bind(("127.0.0.1", 0))
+        full.listen(0)
+        for _ in range(3):
+            waiting = queue.enter_context(socket.socket())
+            waiting.setblocking(False)
+            waiting.connect_ex(full.getsockname())
+        began = time.monotonic()
+        with pytest.raises(RequestFailed, match=r"did not answer within 0\.4 s"):
+            quick.get_json(f"http://127.0.0.1:{full.getsockname()[1]}", parse=dict, max_age_s=0)
+        assert time.monotonic() - began < 4
+
+
+def test_encryption_is_checked_with_a_time_of_its_own_to_connect(server):
+    """Over HTTPS the same connection class is used; a server that speaks plain HTTP is refused in words."""
+    quick = HttpClient(timeout_s=5, attempts=1, connect_s=2)
+    with pytest.raises(RequestFailed, match="cannot be reached"):
+        quick.get_json(server.url.replace("http://", "https://"), parse=dict, max_age_s=0)
