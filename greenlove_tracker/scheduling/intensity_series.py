@@ -164,7 +164,7 @@ def _by_region(
         return [(regions[0] if regions else own, intensity)]
     if not regions and not (isinstance(intensity, MockIntensity) or intensity in (MockIntensity.name, "table")):
         name = intensity if isinstance(intensity, str) else getattr(intensity, "name", "a service")
-        raise UsageError(f'{name} needs to know where: give {{argument=}}["DE"]', argument="regions")
+        raise UsageError(f'{name} needs to know where: give {{argument}}, such as ["DE"]', argument="regions")
     named: list[str | None] = list(dict.fromkeys(regions)) if regions else [None]
     return [(region, intensity) for region in named]
 

@@ -167,7 +167,7 @@ def _check_every(kind: JobKind, every: Every | None) -> None:
         if kind in _RECURRING_ONLY:
             raise UsageError(
                 f"a one-off training must not run each year, and {kind} knows no year: "
-                "add {argument=}day, week or a weekday",
+                "add {argument} (day, week or a weekday)",
                 argument="every",
             )
         return
@@ -380,7 +380,7 @@ def _kubernetes(job: _Job) -> str:
     """
     if not job.image:
         raise UsageError(
-            "a Kubernetes job needs the image of its container: {argument=}registry/name:tag", argument="image"
+            "a Kubernetes job needs the image of its container: {argument}, such as registry/name:tag", argument="image"
         )
     waits = not job.every and job.start_utc > job.now
     container = {"name": job.name, "image": job.image, "command": [_unexpanded(word) for word in job.command]}

@@ -161,7 +161,10 @@ def test_live_answers_and_where_it_fails_the_table_is_no_reason_to_wait(monkeypa
             ["--hours", "4", "--deadline", "+9h", "--intensity", "mock", "--emit", "pbs", "--", "x"],
             "--emit must be one",
         ),
-        (["--hours", "4", "--deadline", "+9h", "--intensity", "mock", "--emit", "cron", "--", "x"], "--every"),
+        (
+            ["--hours", "4", "--deadline", "+9h", "--intensity", "mock", "--emit", "cron", "--", "x"],
+            "add --every (day,",
+        ),
         (["logs", "--hours", "4", "--deadline", "+9h"], "leave it out"),
         (
             ["--hours", "4", "--deadline", "+9h", "--intensity", "live", "--intensity-forecast", "x.csv"],
