@@ -473,7 +473,7 @@ def test_it_begins_with_what_it_is_and_how_to_submit_it(kind: str) -> None:
 @pytest.mark.parametrize(
     ("kind", "options", "message"),
     [
-        ("k8s", {"image": None}, "image="),
+        ("k8s", {"image": None}, "image of its container: image"),
         ("nomad", {}, "slurm, at"),
         ("slurm", {"command": []}, "words of a command line"),
         ("slurm", {"command": "python train.py"}, "words of a command line"),
