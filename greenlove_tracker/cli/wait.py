@@ -12,6 +12,7 @@ import click
 from greenlove_tracker import format as fmt
 from greenlove_tracker.cli.base import cli
 from greenlove_tracker.cli.processes import become, check_command, nothing_started_yet
+from greenlove_tracker.config import load_settings
 
 if TYPE_CHECKING:
     from greenlove_tracker.grid.live.fallback import IntensityFallbacks
@@ -35,10 +36,9 @@ _LOOK_AHEAD_H = 48.0
 @click.option("--max-wait", default="6h", show_default=True, metavar="SPAN", help="start after it anyway: 6h, 90m, 2d")
 @click.option(
     "--intensity",
-    default="live",
-    show_default=True,
     metavar="FILE|NAME",
-    help="a CSV file (utc,gco2e_per_kwh), or who is asked: live, neso, eia, energy_charts, electricity_maps, mock …",
+    help="a CSV file (utc,gco2e_per_kwh), or who is asked: neso, eia, energy_charts, mock …; default: the setting, "
+    "else live",
 )
 @click.option("--country", help="where this runs: DE, US-CA, a zone such as CISO; default: as the settings say")
 @click.option("--quiet", is_flag=True, help="say nothing but errors")
@@ -47,7 +47,7 @@ _LOOK_AHEAD_H = 48.0
 def wait(
     threshold_gco2e_per_kwh: float,
     max_wait: str,
-    intensity: str,
+    intensity: str | None,
     country: str | None,
     quiet: bool,
     dry_run: bool,
@@ -72,6 +72,7 @@ def wait(
     threshold = checked_threshold(threshold_gco2e_per_kwh)
     max_wait_s = checked_span_s(max_wait, "max_wait")
     check_command(command)
+    intensity = intensity or load_settings().intensity or "live"
     source = opened_intensity(intensity, country)
     if dry_run:
         click.echo(_dry_run_text(source, threshold, max_wait_s, command))

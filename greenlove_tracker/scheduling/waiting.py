@@ -21,11 +21,13 @@ from typing import TYPE_CHECKING, Generic, Protocol, Self, TypeVar
 
 from greenlove_tracker import format as fmt
 from greenlove_tracker.config import load_settings
+from greenlove_tracker.console import say
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.grid.live.fallback import IntensityAnswer, IntensityFallbacks, open_intensity, parse_base_urls
 from greenlove_tracker.grid.live.http_client import HttpClient, default_cache_dir
 from greenlove_tracker.grid.live.intensity import IntensityPoint, IntensityProvider, IntensityUnavailable, PointKind
 from greenlove_tracker.grid.live.places import grid_place
+from greenlove_tracker.grid.place import AUTO
 from greenlove_tracker.scheduling.times import parse_span_s
 from greenlove_tracker.tracker.background import start_thread
 from greenlove_tracker.tracker.metadata import WaitFacts
@@ -431,7 +433,7 @@ def opened_intensity(
 
     Args:
         intensity: a name such as ``live`` or ``eia``, a CSV file, or what answers already.
-        country: or part of a grid; default: that of the settings.
+        country: or part of a grid; default: that of the settings. ``auto`` asks the network, once.
 
     Raises:
         UsageError: for what cannot be meant.
@@ -439,7 +441,12 @@ def opened_intensity(
     if isinstance(intensity, IntensityFallbacks):
         return intensity
     settings = load_settings()
-    place = grid_place(settings.country if country is None else country)
+    named = settings.country if country is None else country
+    if named.strip().lower() == AUTO:
+        from greenlove_tracker.grid.live.own_place import found_country  # only who asks for it loads it
+
+        named = found_country(named, lambda message: say(f"greenlove: {message}"))
+    place = grid_place(named)
     if isinstance(intensity, str | Path):
         # Shorter than usual: where no network answers, waiting is not what people want to wait for.
         client = HttpClient(default_cache_dir(os.environ), timeout_s=5.0, budget_s=10.0, attempts=2)

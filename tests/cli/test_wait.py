@@ -157,6 +157,11 @@ def test_a_dry_run_says_what_would_be_done(here):
     assert "it stays above 100" in above.stdout
 
 
+def test_the_setting_says_who_is_asked(here, monkeypatch):
+    monkeypatch.setenv("GREENLOVE_INTENSITY", "mock")
+    assert "MOCK" in run("--threshold", "1000").stderr
+
+
 def can_unshare() -> bool:
     return subprocess.run(["unshare", "-rn", "true"], capture_output=True, check=False).returncode == 0
 
