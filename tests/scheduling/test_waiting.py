@@ -6,11 +6,13 @@ from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
 
 import pytest
+from intensity_server import Reply, serving
 from scheduling.waits import HOUR_S, NOW, FakeMachine, HourlyProvider, with_table
 
 from greenlove_tracker import wait_for_low_carbon
 from greenlove_tracker.errors import UsageError
-from greenlove_tracker.grid.live.fallback import IntensityFallbacks
+from greenlove_tracker.grid.live.fallback import IntensityFallbacks, open_intensity
+from greenlove_tracker.grid.live.http_client import HttpClient
 from greenlove_tracker.grid.live.intensity import PointKind
 from greenlove_tracker.grid.live.offline import MockIntensity
 from greenlove_tracker.grid.live.places import grid_place
@@ -323,3 +325,55 @@ def test_a_mock_says_so(machine, capsys):
     source = IntensityFallbacks(grid_place(""), (MockIntensity(lambda: machine.now),))
     wait_for_low_carbon(230, "12h", intensity=source, clocks=machine.clocks)
     assert all("MOCK" in line for line in capsys.readouterr().err.splitlines())
+
+
+# -- over HTTP --
+
+
+def over_http(server, **client):
+    client = HttpClient(timeout_s=0.3, budget_s=0.5, attempts=2, **client)
+    return open_intensity("neso", grid_place("GB"), client=client, base_urls={"neso": server.url})
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        Reply(b"<html>not JSON</html>"),
+        Reply({"data": "of another shape"}),
+        Reply({"data": [{"intensity": {"actual": -5}}]}),
+        Reply(status=500),
+        Reply(status=429, headers={"Retry-After": "7200"}),
+        Reply({"data": []}, delay_s=20.0),
+        Reply(b"x" * 400, trickle_s=0.05),
+    ],
+)
+def test_garbage_errors_and_slow_answers_leave_the_table_at_once(reply):
+    """On the real clocks: what the service does costs no more than the client's own time-outs."""
+    with serving() as server:
+        server.always(reply)
+        begun_s = steady_s()
+        result = wait_for_low_carbon(20, "60s", intensity=over_http(server), quiet=True)
+    assert result.reason == WaitReason.NO_PROVIDER and "neso: " in result.explanation
+    assert result.at_start is not None and result.at_start.kind == PointKind.TABLE
+    assert steady_s() - begun_s < 20.0
+
+
+def test_garbage_during_the_wait_does_not_hold_up_the_maximum():
+    now = datetime.now(UTC)
+    good = {
+        "data": [
+            {
+                "from": (now - timedelta(minutes=29)).strftime("%Y-%m-%dT%H:%MZ"),
+                "to": (now + timedelta(minutes=1)).strftime("%Y-%m-%dT%H:%MZ"),
+                "intensity": {"forecast": 266, "actual": 263, "index": "moderate"},
+            }
+        ]
+    }
+    machine = FakeMachine(now)
+    with serving() as server:
+        server.always(Reply(good), Reply(b"garbage"))
+        source = over_http(server, utc_s=lambda: machine.utc)
+        result = waited(machine, source, threshold=20.0, max_wait="2h")
+    assert result.reason == WaitReason.MAX_WAIT and 2 * HOUR_S <= result.waited_s < 2 * HOUR_S + 2
+    assert result.at_start is not None and result.at_start.gco2e_per_kwh == 263
+    assert len(server.asked) > 10
