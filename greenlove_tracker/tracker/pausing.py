@@ -14,6 +14,7 @@ from typing import Protocol
 from greenlove_tracker import format as fmt
 from greenlove_tracker.console import say
 from greenlove_tracker.forecasting import FITS
+from greenlove_tracker.records import Clock
 from greenlove_tracker.tracker.state import RunState
 from greenlove_tracker.units import SECONDS_PER_HOUR
 
@@ -78,18 +79,17 @@ class GridPauses:
         save_checkpoint = self._state.budget_actions.save_checkpoint
         if save_checkpoint is not None:
             save_checkpoint()
-        clock = self._state.clock
         self._begin()
         self._say(
             f"paused: the grid is at {before:.0f} gCO2e/kWh, above {self._threshold:g}; "
             f"for {fmt.duration(round(longest_s))} at most"
         )
-        began_s = clock.perf_s()
+        passed_s = _stopwatch(self._state.clock)
         try:
-            while (left_s := longest_s - (clock.perf_s() - began_s)) > 0 and self._dirty_gco2e_per_kwh() is not None:
+            while (left_s := longest_s - passed_s()) > 0 and self._dirty_gco2e_per_kwh() is not None:
                 self._sleep(min(_LOOKED_EVERY_S, left_s))
         finally:
-            paused_s = clock.perf_s() - began_s
+            paused_s = passed_s()
             self.paused_s += paused_s
             self.n_pauses += 1
             self._end(self.paused_s, self.n_pauses)
@@ -127,3 +127,12 @@ class GridPauses:
     def _say(self, text: str) -> None:
         if self._state.settings.verbose > 0:
             say(f"greenlove: {text}")
+
+
+def _stopwatch(clock: Clock) -> Callable[[], float]:
+    """Return what tells the time since now: of two clocks the longer one.
+
+    A steady clock stops while the machine is suspended, and the other one may be set back.
+    """
+    began_s, began_utc_s = clock.perf_s(), clock.utc_s()
+    return lambda: max(clock.perf_s() - began_s, clock.utc_s() - began_utc_s)

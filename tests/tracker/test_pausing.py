@@ -192,3 +192,31 @@ def test_the_report_says_it(clock, capsys):
     assert "paused: the grid is at 900 gCO2e/kWh, above 300" in err
     assert "goes on after 30:00" in err
     assert "paused once between epochs while the grid was dirty, 30:00 in all" in " ".join(err.split())
+
+
+def test_a_service_that_hangs_ends_the_pause_where_its_figure_is_too_old(clock):
+    tracker = paused_tracker(clock, [900])
+    train(tracker, clock, 1)
+    session()._pauses._sleep = clock.pass_s  # nobody asks any more
+    tracker.epoch_start()
+    assert FIVE_MIN_S + 900 <= clock.now_s <= FIVE_MIN_S + 900 + 20
+    tracker.epoch_end()
+    tracker.stop()
+
+
+def test_the_time_that_the_machine_is_suspended_is_part_of_the_pause(clock):
+    tracker = paused_tracker(clock, [900], max_pause_hours=2)
+    train(tracker, clock, 1)
+
+    def sleep(seconds: float) -> None:
+        clock.pass_s(seconds)
+        if clock.now_s > 100 and clock.wall_offset_s < 1_790_000_001:
+            clock.wall_offset_s += 7000.0  # the steady clock stood still
+        tick()
+
+    session()._pauses._sleep = sleep
+    tracker.epoch_start()
+    assert clock.now_s - 10.0 == pytest.approx(200.0, abs=10)
+    tracker.epoch_end()
+    tracker.stop()
+    assert float(the_run().text("paused_s")) == pytest.approx(7200.0, abs=10)
