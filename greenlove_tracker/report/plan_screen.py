@@ -135,7 +135,8 @@ def _waiting_text(advice: StartAdvice, now: datetime, zone: tzinfo | None) -> st
     end, end_now = advice.start_utc + duration, now + duration
     text = f"it ends at {when_text(end, now, zone)} instead of {when_text(end_now, now, zone)}"
     if advice.deadline_utc is not None:
-        text += f", {span_text((advice.deadline_utc - end).total_seconds())} before the deadline"
+        left_s = (advice.deadline_utc - end).total_seconds()
+        text += ", at the deadline" if left_s < 60 else f", {span_text(left_s)} before the deadline"
     if advice.cost_usd is not None and advice.cost_now_usd is not None:
         more = advice.cost_usd - advice.cost_now_usd
         alike = abs(more) < 0.005 * max(advice.cost_now_usd, 1e-9)  # half a percent is not told
