@@ -7,6 +7,7 @@ import json
 import subprocess
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
@@ -262,3 +263,10 @@ def test_the_fuzzer_finds_a_crash(fuzzer, monkeypatch):
     assert fuzzer._try(seed, Path(), "", b"", fuzzer.Reading((), (), 0, frozenset()), tally).startswith(
         "crash of KeyError"
     )
+
+
+def test_hours_that_are_not_known_are_in_no_ratio_of_intensities(monkeypatch):
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    log_ratios = importlib.import_module("intensity_wandering").log_ratios
+    values = np.array([1.0, 3.0, 4.0, 8.0, np.nan, 1.0, 1.0, 1.0])
+    assert log_ratios(values, 2, 1) == pytest.approx([np.log(2.0), np.log(8 / 3.5), 0.0])

@@ -279,9 +279,9 @@ class RunForecaster:
             passed_s=snapshot.elapsed_s,
         )
         if state.rates_in_force is not None:
-            rest_s = forecast.duration_s.point - snapshot.elapsed_s
-            rates = state.rates_in_force.expected(state.rates, state.clock.utc_s(), snapshot.elapsed_s, rest_s)
-            forecast = rates.priced(forecast, snapshot.progress.gpu_count)
+            forecast = state.rates_in_force.priced(
+                forecast, state.rates, state.clock.utc_s(), snapshot.elapsed_s, snapshot.progress.gpu_count
+            )
         now_s = state.clock.perf_s()
         self._earliest_s = now_s + (now_s - began_s) / _MAX_TIME_SHARE
         wait_s = min(_MIN_PROGRESS_SHARE * forecast.duration_s.point, _MIN_GROWTH * state.elapsed_s)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
 import shutil
 import subprocess
@@ -496,3 +497,25 @@ def test_over_http(clock, tmp_path, caplog):
     assert run.summary.emissions_kgco2e == pytest.approx(
         sum(60 * KWH * row.carbon_intensity_gco2e_per_kwh for row in rows) / 1000
     )
+
+
+def test_the_interval_of_a_forecast_has_what_the_intensity_of_the_rest_may_be(clock, tmp_path):
+    """Of 20 hours 4 are done: the rest may be 63% of the mean so far, or 160% of it."""
+    with make_tracker(clock, tmp_path, intensity=fallbacks(Scripted(clock, [200])), epochs=20) as tracker:
+        train(tracker, clock, 4, epoch_s=3600.0)
+        forecast = tracker.forecast
+    energy, emissions = forecast.energy_kwh, forecast.emissions_kgco2e
+    ratio = math.exp(0.47 * (1 - math.exp(-forecast.duration_s.point / 3600 / 5)))
+    rest = 1 - 4 * 3600 / forecast.duration_s.point
+    of_energy = (energy.upper / energy.point - 1, 1 - energy.lower / energy.point)
+    upper, lower = emissions.upper / emissions.point - 1, 1 - emissions.lower / emissions.point
+    assert upper == pytest.approx(math.hypot(of_energy[0], rest * (ratio - 1)), rel=1e-6)
+    assert lower == pytest.approx(math.hypot(of_energy[1], rest * (1 - 1 / ratio)), rel=1e-6)
+    assert upper > 0.4 and emissions.kind == energy.kind and emissions.level == energy.level
+
+
+def test_without_an_intensity_of_its_time_the_interval_is_of_the_energy_alone(clock, tmp_path):
+    with make_tracker(clock, tmp_path, electricity_tariff="base 0.2", country="DE", epochs=20) as tracker:
+        train(tracker, clock, 4, epoch_s=3600.0)
+        forecast = tracker.forecast
+    assert forecast.emissions_kgco2e.relative_width == pytest.approx(forecast.energy_kwh.relative_width)
