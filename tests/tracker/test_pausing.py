@@ -220,3 +220,40 @@ def test_the_time_that_the_machine_is_suspended_is_part_of_the_pause(clock):
     tracker.epoch_end()
     tracker.stop()
     assert float(the_run().text("paused_s")) == pytest.approx(7200.0, abs=10)
+
+
+def test_the_callbacks_of_frameworks_pause_where_their_epochs_begin(clock):
+    from greenlove_tracker.integrations.training_adapter import TrainingAdapter
+
+    tracker = paused_tracker(clock, [900], max_pause_hours=0.5)
+    adapter = TrainingAdapter("a framework", tracker, {}, stops="after the next step")
+    adapter.begin({"epochs": 3})
+    for _ in range(3):
+        adapter.start_epoch()
+        clock.pass_s(10.0)
+        adapter.step()
+        adapter.end_epoch()
+        tick()
+    tracker.stop()
+    run = the_run()
+    assert float(run.text("paused_s")) == pytest.approx(1800.0) and run.summary.epochs_done == 3
+
+
+def test_the_command_line_hands_it_to_the_scripts_own_tracker(tmp_path):
+    import subprocess
+    import sys
+
+    Path("train.py").write_text(
+        "import time\nfrom greenlove_tracker import Tracker\nfrom greenlove_tracker.tracker import pausing\n"
+        "pausing._LEAST_PAUSE_S, pausing._LOOKED_EVERY_S = 0.1, 0.1\n"
+        "with Tracker(2, sim_gpu_w=300) as tracker:\n"
+        "    tracker.epoch_start(); time.sleep(1.0); tracker.epoch_end()\n"
+        "    tracker.epoch_start(); tracker.epoch_end()\n"
+    )
+    options = ["--intensity", "mock", "--pause-above", "100", "--max-pause-hours", str(1 / 3600)]
+    command = [sys.executable, "-m", "greenlove_tracker", "run", *options, "train.py"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "paused: the grid is at" in done.stderr
+    paused = [run.text("paused_s") for run in read_logs("greenlove_logs").runs if run.text("paused_s")]
+    assert len(paused) == 1 and 1.0 <= float(paused[0]) < 10.0
