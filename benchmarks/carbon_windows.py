@@ -2,7 +2,7 @@
 
     python benchmarks/carbon_windows.py --series DIR [--into docs/carbon-windows.md] [--refit-days 7] [--clock-hours 24]
     python benchmarks/carbon_windows.py --series DIR --settings
-    python benchmarks/carbon_windows.py --series DIR --statsmodels 24
+    python benchmarks/carbon_windows.py --series DIR --statsmodels 5
 
 DIR holds a year of each grid: `em_*.csv` (`utc,direct_g_per_kwh,lifecycle_g_per_kwh`) and `eia_*.csv` (`utc` and
 generation by fuel in MWh, from which the intensity is made as that of EIA's live data is). Every hour of the year from
@@ -427,11 +427,14 @@ def autoregression(values: np.ndarray, ahead: int, first_hour: int) -> np.ndarra
 
 
 def holt_winters(values: np.ndarray, ahead: int, first_hour: int) -> np.ndarray:
-    """Return the forecast of statsmodels' exponential smoothing, with a season of a day and a damped trend."""
+    """Return the forecast of statsmodels' exponential smoothing, with a season of a day and no trend."""
     from statsmodels.tsa.holtwinters import ExponentialSmoothing
 
-    model = ExponentialSmoothing(values, trend="add", damped_trend=True, seasonal="add", seasonal_periods=24)
-    return np.asarray(model.fit(minimize_kwargs={"options": {"maxiter": 50}}).forecast(ahead))
+    recent = values[-28 * 24 :]  # it forgets what is older
+    model = ExponentialSmoothing(
+        recent, trend=None, seasonal="add", seasonal_periods=24, initialization_method="heuristic"
+    )
+    return np.asarray(model.fit().forecast(ahead))
 
 
 MODELS = {"AutoReg": autoregression, "Holt-Winters": holt_winters}
