@@ -289,3 +289,12 @@ def test_a_place_that_is_not_found_is_told_with_its_fix(server, monkeypatch):
 def test_a_service_that_cannot_be_asked_is_the_users_mistake(server, country, name, message):
     with pytest.raises(UsageError, match=message):
         examine(Settings(country=country), name)
+
+
+def test_the_command_takes_a_country():
+    from click.testing import CliRunner
+
+    from greenlove_tracker.cli import cli
+
+    said = CliRunner().invoke(cli, ["doctor", "--country", "FR"]).stdout
+    assert "country  FR" in said and "eia" not in said
