@@ -33,6 +33,7 @@ from greenlove_tracker.devices import (
     select_gpus,
 )
 from greenlove_tracker.errors import MeterError, UsageError
+from greenlove_tracker.forks import forks_wait
 from greenlove_tracker.logs.schema import CODECARBON_PREFIX
 from greenlove_tracker.meter.base import MeterInfo
 from greenlove_tracker.records import MEASURED_METHODS, Energy, Field, Method
@@ -149,6 +150,10 @@ class CodeCarbonMeter:
         Raises:
             MeterError: where CodeCarbon is missing, fails or finds no hardware.
         """
+        with forks_wait:
+            return self._start()
+
+    def _start(self) -> MeterInfo:
         self._share = machine_share(self._env, self._local_world_size)
         self._present = nvml_gpus()
         self._named = select_gpus(self._present, self._env, self._local_world_size)

@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from greenlove_tracker.errors import GreenloveError
+from greenlove_tracker.forks import forks_wait
 from greenlove_tracker.logs.forecasts import IssuedForecast
 from greenlove_tracker.logs.totals import MeanRates
 from greenlove_tracker.logs.writer import RunWriter
@@ -364,7 +365,7 @@ class _Delivery:
         with self._state.lock:
             self._recorder.begin_loading()
         try:
-            with short_switch_interval, only_libraries():
+            with short_switch_interval, forks_wait, only_libraries():
                 self._exporter.start(self._describe())
         finally:
             with self._state.lock:

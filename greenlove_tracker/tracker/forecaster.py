@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import math
-import os
 import sys
 import threading
 from collections.abc import Callable, Mapping
@@ -17,6 +16,7 @@ from typing import Protocol, runtime_checkable
 
 from greenlove_tracker.errors import GreenloveError, UsageError
 from greenlove_tracker.forecasting import Estimate, Forecast, Progress, TrainingPlan
+from greenlove_tracker.forks import forks_wait
 from greenlove_tracker.format import plural
 from greenlove_tracker.job import torch_group
 from greenlove_tracker.logs.forecasts import IssuedForecast
@@ -361,12 +361,6 @@ def _earlier_progress(
 
 
 _loading = threading.Lock()
-
-if hasattr(os, "register_at_fork"):
-    # A child that is forked in the middle of an import would wait for it for ever.
-    os.register_at_fork(before=_loading.acquire, after_in_parent=_loading.release, after_in_child=_loading.release)
-
-
 _LIVE = "greenlove_tracker.extrapolation.live"
 
 
@@ -377,7 +371,7 @@ def _is_live_loaded() -> bool:
 def _load_live() -> ModuleType:
     if _is_live_loaded():
         return sys.modules[_LIVE]
-    with _loading, only_libraries():
+    with _loading, forks_wait, only_libraries():
         return import_module(_LIVE)
 
 

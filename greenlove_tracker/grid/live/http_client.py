@@ -24,6 +24,7 @@ from urllib.parse import quote, quote_plus, urlencode, urlsplit
 
 from greenlove_tracker.errors import GreenloveError, UsageError
 from greenlove_tracker.files import write_atomically
+from greenlove_tracker.forks import forks_wait
 from greenlove_tracker.secret_masking import MASK
 
 if TYPE_CHECKING:  # urllib.request takes 30 ms to load, and only a request needs it
@@ -181,8 +182,9 @@ class HttpClient:
         raise AssertionError("attempts is at least 1")
 
     def _try_once(self, url: str, headers: Mapping[str, str], hidden: Sequence[str]) -> Any:
-        from urllib.error import HTTPError, URLError
-        from urllib.request import Request
+        with forks_wait:  # a run asks on a thread of its own
+            from urllib.error import HTTPError, URLError
+            from urllib.request import Request
 
         host = urlsplit(url).hostname or ""
         request = Request(url, headers={**_HEADERS, **headers})  # noqa: S310  # check_address saw the scheme

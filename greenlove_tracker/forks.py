@@ -1,0 +1,70 @@
+"""Forks of a training wait while threads of ours load libraries.
+
+A child that is forked in the middle of an import has that module's lock held by a thread that does not exist there: its
+own import of the same library would wait for ever. So a fork waits until nothing is being loaded; for some seconds at
+most, since what takes longer waits for a network, or for something that the forking thread holds.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import Counter
+from types import TracebackType
+
+LONGEST_WAIT_S = 5.0  # CodeCarbon loads in 1 to 3 s
+
+
+class _ForksWait:
+    """``with forks_wait:`` around what loads libraries beside a training, on any thread; it can be nested."""
+
+    def __init__(self) -> None:
+        self._reset()
+
+    def _reset(self) -> None:
+        self._changed = threading.Condition(threading.RLock())
+        self._inside = Counter[int]()  # by thread
+        self._is_late = False  # a fork has waited in vain for those that are inside; no other does
+
+    def __enter__(self) -> None:
+        with self._changed:
+            self._inside[threading.get_ident()] += 1
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        with self._changed:
+            self._inside[threading.get_ident()] -= 1
+            if not self._others():
+                self._is_late = False
+            self._changed.notify_all()
+
+    def _others(self) -> bool:
+        """Return whether another thread loads; the one that forks, as some libraries do, does not wait for itself."""
+        own = threading.get_ident()
+        return any(n > 0 for thread, n in self._inside.items() if thread != own)
+
+    def before_fork(self) -> None:
+        """Wait, and let nobody begin to load until the process is forked."""
+        self._changed.acquire()
+        if not self._is_late:
+            self._is_late = not self._changed.wait_for(lambda: not self._others(), LONGEST_WAIT_S)
+
+    def after_fork_in_parent(self) -> None:
+        """Let others load again."""
+        self._changed.release()
+
+    def after_fork_in_child(self) -> None:
+        """Begin anew: the threads that were loading are not here."""
+        self._reset()
+
+
+forks_wait = _ForksWait()
+"""The one of this process."""
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(
+        before=forks_wait.before_fork,
+        after_in_parent=forks_wait.after_fork_in_parent,
+        after_in_child=forks_wait.after_fork_in_child,
+    )
