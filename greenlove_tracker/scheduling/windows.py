@@ -47,6 +47,7 @@ LEAST_PROBABILITY = 0.80  # of any saving
 _LEAST_H = 1 / 60  # a shorter run is as one of a minute
 _DURATIONS = 5  # equally probable ones that stand for the distribution of a run's duration
 _NEAR_PROMISE = 0.5  # standard deviations of the past promises: those as far from today's count 60% (Gaussian kernel)
+_LEAST_NOW = 0.1  # of what is usual: a share of less, such as of 0 g in a windy hour, has no bounds
 _LEAST_CHOICES = 40  # of the past that waited; with fewer, each is made to wait as long as today's
 
 _PRICES_AN_HOUR = 4  # of a function: prices change at quarters of an hour, and some time zones are half an hour off
@@ -54,6 +55,24 @@ _MOST_SHOWN_H = 14 * 24  # of the hours until a deadline
 
 
 Price = float | Callable[[datetime], float] | Tariff
+
+
+def share_saved(then: Array | float, now: Array | float, usual: Array | float) -> Array:
+    """Return the share of running now that another start saves; where now is next to nothing, of a part of the usual.
+
+    Args:
+        then: intensity, or its sum over the run, of the other start.
+        now: of running now.
+        usual: mean of ``now`` over the past.
+    """
+    share: Array = (np.asarray(now) - then) / np.maximum(np.maximum(now, _LEAST_NOW * np.asarray(usual)), 1e-9)
+    return share
+
+
+def _mean_known(values: Array) -> float:
+    """Return the mean of the values that are known; 0 where none is."""
+    known = values[np.isfinite(values)]
+    return float(known.mean()) if known.size else 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +104,7 @@ class PastChoices:
         if not known.any():
             return Estimate(0.0, 0.0, 0.0, level, "share"), 0.0
         excess, weights = excess[known], weights[known] / weights[known].sum()
-        point = promised + float(weights @ excess)
+        point = min(1.0, promised + float(weights @ excess))
         lower, upper = weighted_quantiles(excess, weights, ((1 - level) / 2, (1 + level) / 2))
         probability = float(weights[excess > -promised].sum())
         lower, upper = min(point, promised + lower), max(point, promised + upper)
@@ -166,16 +185,16 @@ def past_choices(
         best, waited = np.full(len(best), chosen), np.ones(len(best), bool)
     rows = np.arange(len(best))
     promised_now = length.expected_sum(here_expected, starts[:1])[:, 0]
-    promised = 1.0 - promises[rows, best] / np.maximum(promised_now, 1e-9)
+    promised = share_saved(promises[rows, best], promised_now, _mean_known(promised_now))
     region, start = best // len(starts), starts[best % len(starts)]
     then = np.stack([length.sums(means, start) for means in actual])[region, rows]
     now = length.sums(here_actual, np.full(len(rows), starts[0]))
-    saved = 1.0 - then / np.maximum(now, 1e-9)
+    saved = share_saved(then, now, np.array([_mean_known(of_duration) for of_duration in now.T]))
     return PastChoices(promised[waited], saved[waited], weights[waited])
 
 
 def possible_starts(now_h: float, latest_h: float) -> Array:
-    """Return now, the full hours after it and the latest start, in hours from the full hour before now."""
+    """Return now and the full hours until the latest start, in hours from the full hour before now."""
     into = now_h - math.floor(now_h)
     latest = latest_h - math.floor(now_h)
     full = np.arange(1, max(1, math.floor(latest) + 1), dtype=float)
@@ -352,7 +371,7 @@ class _Search:
         names, found = list(known.forecasts), list(known.forecasts.values())
         promises = np.concatenate([self._expected(forecast) for forecast in found])
         best = _earliest_least(promises)
-        promised = 1.0 - promises[best] / max(float(promises[0]), 1e-9)
+        promised = self._promised(promises[best], promises[0], found[0])
         means = [WindowMeans(f.past_expected) for f in found], [WindowMeans(f.past_actual) for f in found]
         past = past_choices(*means, found[0].weights, self.length, self.starts, best)
         saving, probability = past.saving(promised)
@@ -369,6 +388,10 @@ class _Search:
         sums: Array = self.length.expected_sum(WindowMeans(forecast.expected[None, :]), self.starts)[0]
         return sums
 
+    def _promised(self, then: float, now: float, here: IntensityForecast) -> float:
+        """Return the share of running now and here that another start promises to save, of sums over the run."""
+        return float(share_saved(then, now, _mean_known(here.past_expected) * float(self.length.hours.mean())))
+
     def _saving_with_pauses(self, there: IntensityForecast, here: IntensityForecast) -> Estimate | None:
         """Return what a run saves that computes in the best hours before the deadline alone; None where all are needed.
 
@@ -379,19 +402,21 @@ class _Search:
         hours = slice(math.ceil(float(self.starts[0])), min(end, len(there.expected)))
         if hours.stop - hours.start <= needed:
             return None
+        usual = _mean_known(here.past_expected)
         promised, _ = self._with_pauses(
-            there.expected[None, hours], there.expected[None, hours], here.expected[None, :], needed
+            there.expected[None, hours], there.expected[None, hours], here.expected[None, :], needed, usual
         )
-        past = self._with_pauses(there.past_expected[:, hours], there.past_actual[:, hours], here.past_expected, needed)
+        came = there.past_actual[:, hours]
+        past = self._with_pauses(there.past_expected[:, hours], came, here.past_expected, needed, usual)
         now = self.length.expected_sum(WindowMeans(here.past_actual), self.starts[:1])[:, 0] / self.length.hours.mean()
-        saved = 1.0 - past[1] / np.maximum(now, 1e-9)
+        saved = share_saved(past[1], now, _mean_known(now))
         return PastChoices(past[0], saved[:, None], here.weights).saving(float(promised[0]))[0]
 
-    def _with_pauses(self, expected: Array, came: Array, here: Array, needed: int) -> tuple[Array, Array]:
+    def _with_pauses(self, expected: Array, came: Array, here: Array, needed: int, usual: float) -> tuple[Array, Array]:
         """Return the saving that the best hours of each path promise, and the mean of what came in them."""
         best = np.argpartition(expected, needed - 1, axis=1)[:, :needed]
         now = self.length.expected_sum(WindowMeans(here), self.starts[:1])[:, 0] / self.length.hours.mean()
-        promised = 1.0 - np.take_along_axis(expected, best, 1).mean(axis=1) / np.maximum(now, 1e-9)
+        promised = share_saved(np.take_along_axis(expected, best, 1).mean(axis=1), now, usual)
         return promised, np.take_along_axis(came, best, 1).mean(axis=1)
 
     def cheapest(self, known: _Known) -> StartAdvice:
@@ -439,7 +464,7 @@ class _Search:
             means = WindowMeans(forecast.past_expected), WindowMeans(forecast.past_actual)
             of_here = None if forecast is here else (WindowMeans(here.past_expected), WindowMeans(here.past_actual))
             past = past_choices([means[0]], [means[1]], here.weights, self.length, self.starts, start, of_here)
-            saving, _ = past.saving(1.0 - float(sums[start]) / max(now, 1e-9))
+            saving, _ = past.saving(self._promised(sums[start], now, here))
             of_start = float(sums[start]) if by == "cost" else now * (1.0 - saving.point)
             intensity = of_start / float(self.length.hours.mean())
             start_h = math.floor(self.now_h) + float(self.starts[start])
@@ -555,7 +580,8 @@ class _Search:
     ) -> str:
         """Return why waiting is worth it, or not."""
         wait = float(self.starts[start] - self.starts[0])
-        waiting = f"waiting {wait:.0f} h" if wait >= 1 else "starting elsewhere"
+        wait_text = f"{wait:.0f} h" if wait >= 1 else f"{60 * wait:.0f} min"
+        waiting = f"waiting {wait_text}" if wait else "starting elsewhere"
         span = f"{saving.point:.0%} of the {what} expected ({saving.lower:.0%} to {saving.upper:.0%})"
         if is_worth:
             sure = f"saves anything with a probability of {probability:.0%}"

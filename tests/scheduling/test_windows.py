@@ -232,3 +232,36 @@ def test_an_answer_takes_less_than_three_tenths_of_a_second():
         advice(values, now=now, deadline=now + timedelta(hours=72))
         took_s.append(time.perf_counter() - began_s)
     assert min(took_s) < 0.3
+
+
+def windy(level=40.0, days=60, seed=0):
+    """Return a grid of wind, whose intensity is 0 g in every fourth hour or so, as in the north of Scotland."""
+    noise = np.random.default_rng(seed)
+    gusts = np.zeros(24 * days)
+    for hour in range(1, len(gusts)):
+        gusts[hour] = 0.95 * gusts[hour - 1] + noise.normal() * 12
+    clock = np.arange(24 * days) % 24
+    return np.maximum(0.0, level + gusts + 20 * np.cos((clock - 18) * 2 * np.pi / 24))
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_hours_of_0_g_in_the_past_make_no_saving_without_bounds(seed):
+    values = windy(seed=seed)
+    assert (values == 0).mean() > 0.1
+    found = advice(values, energy_kwh=3.0)
+    for saving in (found.saving, found.saving_if_interruptible):
+        assert -10 < saving.lower <= saving.point <= saving.upper <= 1.0
+    assert 0 <= found.emissions_kgco2e < 2 * values.max() * 3.0 / 1000
+
+
+def test_where_all_hours_are_at_0_g_nothing_is_saved():
+    found = advice(np.zeros(24 * 60), energy_kwh=3.0)
+    assert (found.saving.point, found.saving_if_interruptible.point, found.emissions_kgco2e) == (0.0, 0.0, 0.0)
+    assert not found.is_worth_waiting and found.wait_s == 0
+
+
+def test_a_wait_of_less_than_an_hour_is_told_as_one():
+    values = np.where(np.arange(24 * 70) % 24 == 19, 100.0, 400.0)
+    found = advice(values, duration=1, slack_h=6, now=NOW + timedelta(minutes=30))
+    assert found.wait_s == 1800
+    assert found.reason.startswith("Worth waiting: waiting 30 min saves"), found.reason
