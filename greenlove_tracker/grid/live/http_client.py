@@ -209,6 +209,8 @@ class HttpClient:
         except (OSError, http.client.HTTPException) as error:
             kind = type(error).__name__
             raise _TryAgain(RequestFailed(f"the connection to {host} broke ({kind})")) from None
+        except ValueError:  # check_address saw ours
+            raise RequestFailed(f"{host} redirects to what is no address") from None
         try:
             return json.loads(raw.decode("utf-8", "replace"), parse_constant=_no_constant)
         except (ValueError, RecursionError):
@@ -290,7 +292,11 @@ def check_address(url: str, has_secrets: bool = False) -> None:
     Raises:
         UsageError: for such an address.
     """
-    parts = urlsplit(url)
+    try:
+        parts = urlsplit(url)
+        _ = parts.port
+    except ValueError:
+        raise UsageError("that is no address of a service: https://host/path, without a user or a query") from None
     if parts.scheme not in ("http", "https") or not parts.hostname or parts.username or parts.query:
         shown = f"{parts.scheme}://{parts.hostname}" if parts.hostname else "that"
         raise UsageError(f"{shown} is no address of a service: https://host/path, without a user or a query")

@@ -226,6 +226,13 @@ def test_a_redirect_out_of_http_is_refused(client, server, target):
         get(client, server)
 
 
+@pytest.mark.parametrize("target", ["http://127.0.0.1:port/x", "http://[1/x", f"http://{'a' * 70}.invalid/x"])
+def test_a_redirect_to_what_is_no_address_is_a_failure_of_the_service(client, server, target):
+    server.always(Reply(status=302, headers={"Location": target}))
+    with pytest.raises(RequestFailed, match="no address"):
+        get(client, server)
+
+
 def test_a_circle_of_redirects_ends(client, server):
     server.always(Reply(status=302, headers={"Location": "/figure"}))
     with pytest.raises(RequestFailed):
@@ -309,3 +316,9 @@ def test_encryption_is_checked_with_a_time_of_its_own_to_connect(server):
     quick = HttpClient(timeout_s=5, attempts=1, connect_s=2)
     with pytest.raises(RequestFailed, match="cannot be reached"):
         quick.get_json(server.url.replace("http://", "https://"), parse=dict, max_age_s=0)
+
+
+@pytest.mark.parametrize("address", ["http://[", "https://host:port/v2", "https://", "ftp://host"])
+def test_an_address_in_the_settings_that_is_none_is_said(address):
+    with pytest.raises(UsageError, match="is no address of a service"):
+        http_client.check_address(address)
