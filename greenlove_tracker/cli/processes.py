@@ -66,14 +66,13 @@ def nothing_started_yet(*, quiet: bool) -> Iterator[None]:
         raise SignalledError(number)
 
     numbers = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
-    # one that is ignored (nohup, a shell's background job) stays ignored
-    before = {n: handler for n in numbers if (handler := signal.getsignal(n)) is not signal.SIG_IGN}
+    # One that is ignored (nohup, a shell's background job) stays ignored; one that C installed is None, and not ours.
+    found = {number: signal.getsignal(number) for number in numbers}
+    before = {n: handler for n, handler in found.items() if handler not in (signal.SIG_IGN, None)}
     try:
         for number in before:
             signal.signal(number, end)
         yield
-        for number, handler in before.items():
-            signal.signal(number, handler)
     except SignalledError as ended:
         for number in before:
             signal.signal(number, signal.SIG_DFL)
@@ -83,3 +82,6 @@ def nothing_started_yet(*, quiet: bool) -> Iterator[None]:
             raise SystemExit(BY_CTRL_C) from None
         os.kill(os.getpid(), ended.number)
         raise SystemExit(128 + ended.number) from None  # where the signal is slow to come
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
