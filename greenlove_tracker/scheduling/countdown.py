@@ -73,7 +73,7 @@ def change_text(progress: WaitProgress, *, is_first: bool) -> str:
         latest_utc_s = progress.now_utc_s + progress.max_wait_s - progress.waited_s
         parts.append(f"at most until {fmt.clock_time(latest_utc_s, progress.now_utc_s)}")
     if progress.problem:
-        parts.append(f"no new figure: {progress.problem}")
+        parts.append(f"asked in vain: {progress.problem}")
     if is_first and progress.curve:
         parts.append(f"expected by the hour: {curve_text(progress)}")
     return f"greenlove: {'; '.join(parts)}"

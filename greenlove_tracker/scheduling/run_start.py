@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -43,6 +42,7 @@ class BestStart:
         intensity: who is asked.
         country: where this is.
         latest: the last start that meets the deadline, and the maximum wait.
+        deadline: of the run, or the end of its Slurm job.
         deadline_utc: as the run's settings have it.
         max_wait_s: by the clock that is never set; None: no limit but the latest start.
     """
@@ -52,6 +52,7 @@ class BestStart:
     intensity: str
     country: str
     latest: datetime
+    deadline: datetime
     deadline_utc: str
     max_wait_s: float | None
 
@@ -64,12 +65,12 @@ class BestStart:
         """
         from greenlove_tracker.scheduling.windows import RunLength
 
-        limit = time_limit(replace(settings, max_hours=None), time.time(), os.environ)  # of the Slurm job, too
-        if limit is None:
+        deadline = _deadline(settings)
+        if deadline is None:
             raise UsageError('--start best needs --deadline, such as --deadline "tomorrow 08:00"')
         duration, about = _duration(settings)
         reserved = timedelta(hours=RunLength.of(duration).reserved_h)
-        latest = datetime.now(UTC) + timedelta(seconds=limit.limit_s) - reserved
+        latest = deadline - reserved
         if max_wait_s is not None:
             latest = min(latest, datetime.now(UTC) + timedelta(seconds=max_wait_s))
         intensity = settings.intensity or _UNSET
@@ -78,16 +79,16 @@ class BestStart:
                 f"--intensity {intensity} is marginal: a run is counted with an average one. greenlove plan chooses a "
                 "start by it, and --start TIME takes that"
             )
-        return cls(duration, about, intensity, settings.country, latest, settings.deadline_utc, max_wait_s)
+        return cls(duration, about, intensity, settings.country, latest, deadline, settings.deadline_utc, max_wait_s)
 
     def planned(self, now: datetime) -> PlannedStart:
         """Return the best start as it stands at a moment, from the newest figures; a network may be asked."""
         from greenlove_tracker.scheduling.windows import RunLength, best_start
 
         source = opened_intensity(self.intensity, self.country)
-        deadline = self.latest + timedelta(hours=RunLength.of(self.duration).reserved_h)
-        advice = best_start(self.duration, intensity=source, deadline=deadline, now=now)
-        return PlannedStart(advice, intensity_or_none(source))
+        latest_end = self.latest + timedelta(hours=RunLength.of(self.duration).reserved_h)  # with the maximum wait
+        advice = best_start(self.duration, intensity=source, deadline=latest_end, now=now)
+        return PlannedStart(replace(advice, deadline_utc=self.deadline), intensity_or_none(source))
 
     def plan_text(self) -> str:
         """Return when it would begin."""
@@ -104,7 +105,9 @@ class BestStart:
 
             return "" if rule.advice is None else plan_screen(rule.advice, self.about)
 
-        _wait(rule, self.planned, self.max_wait_s, self.deadline_utc, opening, quiet=quiet)
+        # One that is past is no reason to begin without a plan, which says that the deadline cannot be met.
+        latest_utc_s = None if self.latest <= datetime.now(UTC) else rule.latest_utc_s
+        _wait(rule, self.planned, self.max_wait_s, self.deadline_utc, opening, quiet=quiet, latest_utc_s=latest_utc_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +142,9 @@ class TimedStart:
             raise UsageError(f"--start is best, now or a time: {error}") from error
         if start < now:
             raise UsageError(f"--start {text!r} has passed")
+        deadline = _deadline(settings)
+        if deadline is not None and start >= deadline:
+            raise UsageError(f"--start {text!r} is not before the deadline, {deadline.astimezone():%Y-%m-%d %H:%M %Z}")
         return cls(start, settings.intensity, settings.country, settings.deadline_utc, max_wait_s)
 
     def known(self, now: datetime) -> IntensityAnswer | None:
@@ -147,7 +153,7 @@ class TimedStart:
 
     def plan_text(self) -> str:
         """Return when it would begin."""
-        now_s = time.time()
+        now_s = datetime.now(UTC).timestamp()
         in_s = self.start.timestamp() - now_s
         return (
             f"greenlove run  Start at {fmt.clock_time(self.start.timestamp(), now_s)} (in {fmt.duration(round(in_s))})"
@@ -167,13 +173,28 @@ def _wait(
     opening: Callable[[], str],
     *,
     quiet: bool,
+    latest_utc_s: float | None = None,
 ) -> None:
     """Wait, show it, and hand over what came of it."""
     with Countdown(quiet=quiet, opening=opening) as countdown:
-        wait = Wait(rule, ask, max_wait_s, show=countdown.show, longest_sleep_s=countdown.longest_sleep_s)
+        wait = Wait(
+            rule,
+            ask,
+            max_wait_s,
+            show=countdown.show,
+            longest_sleep_s=countdown.longest_sleep_s,
+            latest_utc_s=latest_utc_s,
+        )
         result = wait.run()
         countdown.end(result)
     result.facts.hand_over(wait.utc_s(), deadline_utc=deadline_utc)
+
+
+def _deadline(settings: Settings) -> datetime | None:
+    """Return the earlier of the deadline and the end of the Slurm job; None without either."""
+    now = datetime.now(UTC)
+    limit = time_limit(replace(settings, max_hours=None), now.timestamp(), os.environ)
+    return None if limit is None else now + timedelta(seconds=limit.limit_s)
 
 
 def _duration(settings: Settings) -> tuple[Forecast | float, str]:

@@ -209,7 +209,7 @@ class Rule(Protocol[A_contra]):
         ...
 
     def reached(self) -> WaitEnding:
-        """Return what it means that ``start_utc_s`` has come."""
+        """Return what it means that ``start_utc_s``, or the latest possible start, has come."""
         ...
 
 
@@ -245,6 +245,8 @@ class Wait(Generic[A]):
         clocks: of the machine.
         show: called at each step.
         longest_sleep_s: between two steps.
+        latest_utc_s: when it ends while the rule has no time yet, since the first question is not answered; None: then
+            it does not.
     """
 
     def __init__(
@@ -256,7 +258,9 @@ class Wait(Generic[A]):
         clocks: WaitClocks | None = None,
         show: Callable[[WaitProgress], None] | None = None,
         longest_sleep_s: float = LONGEST_SLEEP_S,
+        latest_utc_s: float | None = None,
     ) -> None:
+        self._latest_utc_s = latest_utc_s
         self._rule, self._ask, self._max_wait_s = rule, ask, max_wait_s
         self._clocks = clocks or WaitClocks()
         self._show, self._longest_sleep_s = show, longest_sleep_s
@@ -291,14 +295,18 @@ class Wait(Generic[A]):
         ending = self._answered()
         if ending is not None:
             return ending
-        start_utc_s = self._rule.start_utc_s
-        if start_utc_s is not None and self.utc_s() >= start_utc_s:
+        ends_utc_s = self._ends_utc_s
+        if ends_utc_s is not None and self.utc_s() >= ends_utc_s:
             return self._rule.reached()
         if self._max_wait_s is not None and waited_s >= self._max_wait_s:
             return WaitEnding(WaitReason.MAX_WAIT, f"the maximum wait of {fmt.duration(self._max_wait_s)} is over")
         if self._is_due():
             self._question = _Question(self._ask, self.utc_s(), self._clocks.steady_s())
         return None
+
+    @property
+    def _ends_utc_s(self) -> float | None:
+        return self._latest_utc_s if self._rule.start_utc_s is None else self._rule.start_utc_s
 
     def _is_due(self) -> bool:
         self._hanging = [question for question in self._hanging if not question.is_answered.is_set()]
@@ -356,8 +364,8 @@ class Wait(Generic[A]):
         seconds = [self._longest_sleep_s]
         if self._max_wait_s is not None:
             seconds.append(self._max_wait_s - waited_s)
-        if self._rule.start_utc_s is not None:
-            seconds.append(self._rule.start_utc_s - self.utc_s())
+        if (ends_utc_s := self._ends_utc_s) is not None:
+            seconds.append(ends_utc_s - self.utc_s())
         woken_by = None if self._question is None else self._question.is_answered
         self._clocks.sleep(max(0.0, min(seconds)), woken_by)
 
@@ -585,9 +593,9 @@ class BestStartRule:
             self.point = answer.answer.point
         if is_first and not advice.is_worth_waiting:
             reason = WaitReason.NO_PROVIDER if advice.saving is None else WaitReason.NOT_WORTH_WAITING
-            return WaitEnding(reason, advice.reason.removeprefix("Start now: ").rstrip("."))
+            return WaitEnding(reason, _why(advice))
         if advice.saving is None and not is_first:  # nothing is known any more: the plan before stands
-            self.problem = advice.reason
+            self.problem = _why(advice)
             return None
         self.curve = tuple(hour.expected for hour in advice.hours)
         self.curve_first_hour = int(advice.hours[0].utc.timestamp() // 3600) if advice.hours else 0
@@ -605,7 +613,14 @@ class BestStartRule:
 
     def reached(self) -> WaitEnding:
         """Return the end."""
+        if self.advice is None:
+            return WaitEnding(WaitReason.NO_PROVIDER, "the latest possible start has come before the best is known")
         return WaitEnding(WaitReason.BEST_START, "this is the best start that is known")
+
+
+def _why(advice: StartAdvice) -> str:
+    """Return the reason of an advice, as a part of a sentence."""
+    return advice.reason.removeprefix("Start now: ").rstrip(".")
 
 
 @dataclass(slots=True)

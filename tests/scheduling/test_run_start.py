@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -116,6 +117,32 @@ def test_a_plan_that_hangs_holds_up_nothing():
         hangs.set()
 
 
+def test_never_past_the_latest_start_before_anything_is_planned():
+    machine, hangs = FakeMachine(), threading.Event()
+    machine.answer_within_s = 0.001
+    latest = NOW + timedelta(seconds=20)
+    rule = BestStartRule(latest.timestamp())
+
+    def ask(now: datetime) -> PlannedStart:
+        hangs.wait(60)
+        raise OSError("no network")
+
+    try:
+        wait = Wait(rule, ask, None, clocks=machine.clocks, latest_utc_s=latest.timestamp())
+        result = wait.run()
+    finally:
+        hangs.set()
+    assert 0 <= machine.utc - latest.timestamp() <= 1
+    assert result.reason == WaitReason.NO_PROVIDER and "latest possible start" in result.explanation
+
+
+def test_what_is_not_known_any_more_is_told_without_the_advice_to_start_now():
+    rule = BestStartRule(LATEST.timestamp())
+    assert rule.take(PlannedStart(advice(LATEST, NOW), None)) is None
+    gone = replace(advice(NOW, NOW, saving=None, is_worth=False), reason="Start now: neso: it is down.")
+    assert rule.take(PlannedStart(gone, None)) is None and rule.problem == "neso: it is down"
+
+
 @pytest.mark.parametrize("by_s", [-3600.0, 3600.0])
 def test_the_best_start_goes_by_the_clock_that_was_put_right(by_s):
     machine, start = FakeMachine(), NOW + timedelta(hours=6)
@@ -155,6 +182,13 @@ def test_what_a_run_is_to_say_before_it_waits(monkeypatch, tmp_path):
     assert (start.latest - datetime.now(UTC)).total_seconds() == pytest.approx(3600, abs=5)
     start = BestStart.of(Settings(intensity="mock", max_hours=2, deadline_utc=soon), None)
     assert (start.latest - datetime.now(UTC)).total_seconds() == pytest.approx(10 * 3600, abs=5)
+    start = BestStart.of(Settings(intensity="mock", max_hours=2, deadline_utc=soon), 3600.0)
+    planned = start.planned(datetime.now(UTC))
+    assert planned.advice.start_utc <= datetime.now(UTC) + timedelta(hours=1)
+    assert planned.advice.deadline_utc is not None
+    assert abs((planned.advice.deadline_utc - datetime.fromisoformat(soon)).total_seconds()) < 5
+    with pytest.raises(UsageError, match="not before the deadline"):
+        TimedStart.of("+13h", Settings(deadline_utc=soon), None)
     with pytest.raises(UsageError, match="is no time"):
         TimedStart.of("soon", Settings(), None)
     with pytest.raises(UsageError, match="has passed"):

@@ -317,7 +317,7 @@ def test_what_is_said_without_a_terminal(machine, capsys):
     assert "until the grid is at or below 200" in lines[0] and "now 320 gCO2e/kWh (Hourly)" in lines[0]
     assert "at most until" in lines[0]
     assert "now 260" in lines[1]
-    assert "no new figure: hourly: it is down" in lines[2]
+    assert "asked in vain: hourly: it is down" in lines[2]
     assert lines[3].startswith("greenlove: starting after 2:50:") and "180 gCO2e/kWh" in lines[3]
 
 
