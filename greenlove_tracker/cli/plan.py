@@ -98,7 +98,7 @@ def plan(
     """Say when and where a training emits or costs least, what that saves, and whether it is worth waiting.
 
     Of a log it takes the last exploration, else the last run. Nothing is started or submitted, and no network is asked
-    unless --intensity names a service.
+    unless --intensity, or the setting, names a service.
 
     \b
     greenlove plan --hours 4 --kwh 3 --deadline "tomorrow 08:00" --regions DE,GB --intensity live
@@ -273,15 +273,17 @@ class _Asked:
     tariff: str | None
     electricity_price: float | None
 
-    def places(self) -> list[str]:
-        """Return the regions; none where none is known."""
+    def places(self, intensity: str) -> list[str]:
+        """Return the regions; none where none is known. ``auto`` is looked up where the intensity is a service's."""
+        from greenlove_tracker.scheduling.intensity_source import found_place
+
         if self.regions is not None:
-            places = [name.strip() for name in self.regions.split(",") if name.strip()]
-            if not places:
+            names = [name.strip() for name in self.regions.split(",") if name.strip()]
+            if not names:
                 raise UsageError('--regions names none: such as "DE" or "DE,GB"')
-            return places
+            return [place for name in names if (place := found_place(name, intensity))]
         logged = self.job.run.text("country") if self.job.run is not None else ""
-        own = "" if self.settings.country == "auto" else self.settings.country  # of this machine; a log says of its own
+        own = found_place(self.settings.country, intensity)  # of this machine; a log says of its own
         return [here] if (here := own or logged) else []
 
     def source(self, by: str) -> tuple[IntensitySource | Mapping[str, IntensitySource], list[str] | None]:
@@ -296,12 +298,12 @@ class _Asked:
         from greenlove_tracker.grid.live.offline import CsvIntensity, MockIntensity, TableIntensity
 
         name = self.intensity or self.settings.intensity or (TableIntensity.name if by == "cost" else "")
-        places = self.places()
         if not name:
             raise UsageError(
                 "give --intensity: live asks the network, as do neso, eia and the other services; a CSV file holds "
                 "utc,gco2e_per_kwh; mock is invented, to try it out"
             )
+        places = self.places(name)
         if self.intensity_forecast is not None:
             if name in NAMES or "=" in name:
                 raise UsageError(f"--intensity-forecast is beside one CSV file, not {name}")
@@ -322,13 +324,11 @@ class _Asked:
         return name, places or None
 
     def _service(self, name: str, place: str) -> IntensitySource:
-        from greenlove_tracker.grid.live.fallback import open_intensity, parse_base_urls
         from greenlove_tracker.grid.live.http_client import HttpClient, default_cache_dir
-        from greenlove_tracker.grid.live.places import grid_place
+        from greenlove_tracker.scheduling.intensity_source import opened_intensity
 
         client = HttpClient(default_cache_dir(), timeout_s=ANSWER_S, attempts=1, connect_s=CONNECT_S)
-        urls = parse_base_urls(self.settings.intensity_urls)
-        return open_intensity(name, grid_place(place), client=client, base_urls=urls)
+        return opened_intensity(name, place, client=client)
 
     def price(self, by: str) -> Price | None:
         """Return the price of electricity: by the hour, or a number; None where none is known.

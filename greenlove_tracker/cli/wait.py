@@ -63,9 +63,9 @@ def wait(
     wait alone is done. It starts at once where nobody tells the hours of the place apart, as without a network.
     """  # noqa: D301  # click wants the backspace itself
     from greenlove_tracker.scheduling.waiting import (
+        average_intensity,
         checked_span_s,
         checked_threshold,
-        opened_intensity,
         wait_for_low_carbon,
     )
 
@@ -73,7 +73,7 @@ def wait(
     max_wait_s = checked_span_s(max_wait, "max_wait")
     check_command(command)
     intensity = intensity or load_settings().intensity or "live"
-    source = opened_intensity(intensity, country)
+    source = average_intensity(intensity, country)
     if dry_run:
         click.echo(_dry_run_text(source, threshold, max_wait_s, command))
         return

@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from greenlove_tracker.errors import UsageError
-from greenlove_tracker.grid.live.fallback import NAMES, IntensityFallbacks, open_intensity
+from greenlove_tracker.grid.live.fallback import NAMES, IntensityFallbacks
 from greenlove_tracker.grid.live.intensity import (
     IntensityPoint,
     IntensityProvider,
@@ -25,6 +25,7 @@ from greenlove_tracker.grid.live.intensity import (
 from greenlove_tracker.grid.live.offline import CsvIntensity, MockIntensity, TableIntensity
 from greenlove_tracker.grid.live.places import GridPlace, grid_place
 from greenlove_tracker.scheduling.intensity_forecast import MOST_HISTORY_H, HourlyIntensity, time_of
+from greenlove_tracker.scheduling.intensity_source import opened_intensity
 
 IntensitySource = HourlyIntensity | IntensityProvider | IntensityFallbacks | str | Path
 
@@ -178,7 +179,7 @@ def _opened(source: IntensitySource, region: str | None, now: datetime) -> Hourl
             return IntensityFallbacks(GridPlace(region or ""), (MockIntensity(lambda: now),))
         if source == TableIntensity.name:
             return IntensityFallbacks(grid_place(region or ""), (TableIntensity(lambda: now),))
-        return open_intensity(source, grid_place(region or ""))
+        return opened_intensity(source, region or "")
     if isinstance(source, str | Path):
         if isinstance(source, str) and not Path(source).suffix and not Path(source).is_file():
             raise UsageError(f"no such source of carbon intensity: {source!r}; there are {', '.join(NAMES)}, and files")

@@ -12,7 +12,6 @@ from greenlove_tracker import format as fmt
 from greenlove_tracker.config import Settings, time_limit
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.grid.live.fallback import IntensityAnswer
-from greenlove_tracker.grid.live.intensity import Signal
 from greenlove_tracker.scheduling.countdown import Countdown
 from greenlove_tracker.scheduling.times import parse_when
 from greenlove_tracker.scheduling.waiting import (
@@ -21,15 +20,15 @@ from greenlove_tracker.scheduling.waiting import (
     Rule,
     StartTimeRule,
     Wait,
+    average_intensity,
     intensity_or_none,
-    opened_intensity,
 )
 
 if TYPE_CHECKING:
     from greenlove_tracker.forecasting import Forecast
 
 T = TypeVar("T")
-_UNSET = "live"  # who is asked where no setting says it: --start best asks for a network
+_UNSET_INTENSITY = "live"  # who is asked where no setting says it: --start best asks for a network
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,19 +72,15 @@ class BestStart:
         latest = deadline - reserved
         if max_wait_s is not None:
             latest = min(latest, datetime.now(UTC) + timedelta(seconds=max_wait_s))
-        intensity = settings.intensity or _UNSET
-        if settings.intensity and opened_intensity(intensity, settings.country).signal == Signal.MARGINAL:
-            raise UsageError(
-                f"--intensity {intensity} is marginal: a run is counted with an average one. greenlove plan chooses a "
-                "start by it, and --start TIME takes that"
-            )
+        intensity = settings.intensity or _UNSET_INTENSITY
+        average_intensity(intensity, settings.country)  # what cannot be meant is said now
         return cls(duration, about, intensity, settings.country, latest, deadline, settings.deadline_utc, max_wait_s)
 
     def planned(self, now: datetime) -> PlannedStart:
         """Return the best start as it stands at a moment, from the newest figures; a network may be asked."""
         from greenlove_tracker.scheduling.windows import RunLength, best_start
 
-        source = opened_intensity(self.intensity, self.country)
+        source = average_intensity(self.intensity, self.country)
         latest_end = self.latest + timedelta(hours=RunLength.of(self.duration).reserved_h)  # with the maximum wait
         advice = best_start(self.duration, intensity=source, deadline=latest_end, now=now)
         return PlannedStart(replace(advice, deadline_utc=self.deadline), intensity_or_none(source))
@@ -145,11 +140,13 @@ class TimedStart:
         deadline = _deadline(settings)
         if deadline is not None and start >= deadline:
             raise UsageError(f"--start {text!r} is not before the deadline, {deadline.astimezone():%Y-%m-%d %H:%M %Z}")
+        if settings.intensity:
+            average_intensity(settings.intensity, settings.country)
         return cls(start, settings.intensity, settings.country, settings.deadline_utc, max_wait_s)
 
     def known(self, now: datetime) -> IntensityAnswer | None:
         """Return the intensity in force."""
-        return intensity_or_none(opened_intensity(self.intensity, self.country) if self.intensity else None)
+        return intensity_or_none(average_intensity(self.intensity, self.country) if self.intensity else None)
 
     def plan_text(self) -> str:
         """Return when it would begin."""

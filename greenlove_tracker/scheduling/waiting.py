@@ -20,14 +20,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Generic, Protocol, Self, TypeVar
 
 from greenlove_tracker import format as fmt
-from greenlove_tracker.config import load_settings
-from greenlove_tracker.console import say
 from greenlove_tracker.errors import UsageError
-from greenlove_tracker.grid.live.fallback import IntensityAnswer, IntensityFallbacks, open_intensity, parse_base_urls
+from greenlove_tracker.grid.live.fallback import IntensityAnswer, IntensityFallbacks
 from greenlove_tracker.grid.live.http_client import HttpClient, default_cache_dir
-from greenlove_tracker.grid.live.intensity import IntensityPoint, IntensityProvider, IntensityUnavailable, PointKind
-from greenlove_tracker.grid.live.places import grid_place
-from greenlove_tracker.grid.place import AUTO
+from greenlove_tracker.grid.live.intensity import (
+    IntensityPoint,
+    IntensityProvider,
+    IntensityUnavailable,
+    PointKind,
+    Signal,
+)
+from greenlove_tracker.scheduling.intensity_source import opened_intensity
 from greenlove_tracker.scheduling.times import parse_span_s
 from greenlove_tracker.tracker.background import start_thread
 from greenlove_tracker.tracker.metadata import WaitFacts
@@ -434,32 +437,29 @@ class ThresholdRule:
         return WaitEnding(WaitReason.START_TIME, "the time has come")
 
 
-def opened_intensity(
+def average_intensity(
     intensity: str | Path | IntensityFallbacks | IntensityProvider, country: str | None = None
 ) -> IntensityFallbacks:
-    """Return what answers of the carbon intensity; nothing is asked yet.
+    """Return what answers of the average carbon intensity; no service is asked yet.
 
     Args:
         intensity: a name such as ``live`` or ``eia``, a CSV file, or what answers already.
-        country: or part of a grid; default: that of the settings. ``auto`` asks the network, once.
+        country: or part of a grid; default: that of the settings.
 
     Raises:
-        UsageError: for what cannot be meant.
+        UsageError: for what cannot be meant, and for a marginal intensity: the log of the run that follows has an
+            average one beside it.
     """
-    if isinstance(intensity, IntensityFallbacks):
-        return intensity
-    settings = load_settings()
-    named = settings.country if country is None else country
-    if named.strip().lower() == AUTO:
-        from greenlove_tracker.grid.live.own_place import found_country  # only who asks for it loads it
-
-        named = found_country(named, lambda message: say(f"greenlove: {message}"))
-    place = grid_place(named)
-    if isinstance(intensity, str | Path):
-        # Shorter than usual: where no network answers, waiting is not what people want to wait for.
-        client = HttpClient(default_cache_dir(os.environ), timeout_s=5.0, budget_s=10.0, attempts=2)
-        return open_intensity(str(intensity), place, client=client, base_urls=parse_base_urls(settings.intensity_urls))
-    return IntensityFallbacks(place, (intensity,))
+    # Shorter than usual: where no network answers, waiting is not what people want to wait for.
+    client = HttpClient(default_cache_dir(os.environ), timeout_s=5.0, budget_s=10.0, attempts=2)
+    source = opened_intensity(intensity, country, client=client)
+    if source.signal == Signal.MARGINAL:
+        raise UsageError(
+            f"{{argument}}: {source.order} gives a marginal intensity, and a run is counted with an average one. "
+            "greenlove plan chooses a start by it",
+            argument="intensity",
+        )
+    return source
 
 
 def checked_threshold(threshold_gco2e_per_kwh: float) -> float:
@@ -515,7 +515,7 @@ def wait_for_low_carbon(
         max_wait: such as ``6h``, ``90m`` or a ``timedelta``; never exceeded, but by the time that the machine is
             suspended and up to 30 s after it.
         intensity: a name such as ``live`` (the services that know the place), ``eia``, ``neso`` or ``mock``, a CSV file
-            (``utc,gco2e_per_kwh``), or a provider.
+            (``utc,gco2e_per_kwh``), or a provider; an average one.
         country: where this runs; default: the setting ``country``.
         quiet: say nothing on standard error.
         clocks: of the machine; other ones in tests.
@@ -527,11 +527,11 @@ def wait_for_low_carbon(
 
     rule = ThresholdRule(checked_threshold(threshold_gco2e_per_kwh))
     max_wait_s = checked_span_s(max_wait, "max_wait")
-    opened_intensity(intensity, country)  # what cannot be meant is said now
+    average_intensity(intensity, country)  # what cannot be meant is said now
     with Countdown(quiet=quiet) as countdown:
         wait = Wait(
             rule,
-            lambda now: opened_intensity(intensity, country).now(),  # anew: a file may have grown
+            lambda now: average_intensity(intensity, country).now(),  # anew: a file may have grown
             max_wait_s,
             clocks=clocks,
             show=countdown.show,

@@ -19,7 +19,7 @@ from greenlove_tracker.cli import cli
 from greenlove_tracker.cli import plan as plan_module
 from greenlove_tracker.cli.plan import parse_share
 from greenlove_tracker.errors import UsageError
-from greenlove_tracker.grid.live import fallback
+from greenlove_tracker.grid.live import fallback, own_place
 
 NOW = datetime(2026, 11, 22, 15, 3, 20, tzinfo=UTC)
 HOUR = timedelta(hours=1)
@@ -227,3 +227,26 @@ def test_help_loads_no_numpy() -> None:
         "sys.exit('numpy' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], stdout=subprocess.DEVNULL, timeout=60).returncode == 0
+
+
+def test_country_auto_is_looked_up_where_a_service_is_asked_and_there_alone(tmp_path, monkeypatch) -> None:
+    monkeypatch.setenv("no_proxy", "*")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("GREENLOVE_COUNTRY", "auto")
+    own_place._looked_up.cache_clear()
+    with serving() as server:
+        server.by_path({"/place": {"country_code": "GB"}})
+        monkeypatch.setattr(own_place, "ADDRESS", f"{server.url}/place")
+        monkeypatch.setenv(
+            "GREENLOVE_INTENSITY_URLS", ",".join(f"{name}={server.url}/none" for name in fallback.SERVICES)
+        )
+        by_file = call("--hours", "4", "--deadline", "+24h", "--intensity", str(csv_file(tmp_path / "h.csv")))
+        assert by_file.exit_code == 0 and server.asked == []
+        found = [
+            call("--hours", "4", "--deadline", "+24h", "--intensity", "live", "--json", *more)
+            for more in ([], ["--regions", "auto,DE"])
+        ]
+    own_place._looked_up.cache_clear()
+    assert [json.loads(one.stdout)["region"] for one in found] == ["GB", "GB"], found[0].output
+    assert [row["region"] for row in json.loads(found[1].stdout)["regions"]] == ["GB", "DE"]
+    assert [asked.path for asked in server.asked].count("/place") == 1
