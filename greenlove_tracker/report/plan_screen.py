@@ -77,8 +77,8 @@ def headline(advice: StartAdvice, zone: tzinfo | None = None) -> str:
 def saving_text(saving: Estimate, quantity: str) -> str:
     """Write a saving with its interval: ``47% less CO2e (46% to 48%)``; a tariff is known, and has none."""
     if quantity == "cost" and saving.lower == saving.upper:
-        return f"{saving.point:.0%} less {quantity}"
-    return f"{saving.point:.0%} less {quantity} ({saving.lower:.0%} to {saving.upper:.0%})"
+        return f"{saving.point:z.0%} less {quantity}"
+    return f"{saving.point:z.0%} less {quantity} ({saving.lower:z.0%} to {saving.upper:z.0%})"
 
 
 def intensity_text(value: float | None) -> str:
@@ -156,7 +156,7 @@ def region_cells(row: RegionAdvice, advice: StartAdvice, zone: tzinfo | None = N
         start = "now" if is_now else when_text(row.start_utc, _now(advice), zone)
     saving = "" if row.problem or advice.by == "cost" else fmt.UNKNOWN
     if row.saving is not None:
-        saving = f"{row.saving.point:.0%} ({row.saving.lower:.0%} to {row.saving.upper:.0%})"
+        saving = f"{row.saving.point:z.0%} ({row.saving.lower:z.0%} to {row.saving.upper:z.0%})"
     return (
         row.region or "",
         start,
@@ -348,7 +348,7 @@ def plan_record(advice: StartAdvice, about: str = "") -> dict[str, Any]:
         "deadline_utc": _time(advice.deadline_utc),
         "duration_s": advice.duration_s,
         "energy_kwh": advice.energy_kwh,
-        "region": advice.region,
+        "region": advice.region or None,
         "saving": _estimate(advice.saving),
         "probability_of_saving": advice.probability_of_saving,
         "saving_if_interruptible": _estimate(advice.saving_if_interruptible),
@@ -362,7 +362,7 @@ def plan_record(advice: StartAdvice, about: str = "") -> dict[str, Any]:
         "hours": [_hour(hour) for hour in advice.hours],
         "regions": [
             {
-                "region": row.region,
+                "region": row.region or None,
                 "start_utc": _time(row.start_utc),
                 "intensity_gco2e_per_kwh": row.intensity_gco2e_per_kwh,
                 "emissions_kgco2e": row.emissions_kgco2e,
@@ -375,7 +375,7 @@ def plan_record(advice: StartAdvice, about: str = "") -> dict[str, Any]:
         ],
         "sources": [
             {
-                "region": source.region,
+                "region": source.region or None,
                 "provider": source.provider or None,
                 "source": source.source or None,
                 "basis": source.basis or None,

@@ -54,7 +54,7 @@ _PRICES_AN_HOUR = 4  # of a function: prices change at quarters of an hour, and 
 _MOST_SHOWN_H = 14 * 24  # of the hours until a deadline
 
 
-Price = float | Callable[[datetime], float] | Tariff
+Price = float | Callable[[datetime], float | None] | Tariff
 
 
 def share_saved(then: Array | float, now: Array | float, usual: Array | float) -> Array:
@@ -231,8 +231,8 @@ def best_start(
         regions: places such as ``DE`` or ``US-CA``, or names among those of ``intensity``, the first being where the
             run would start now; default: all that ``intensity`` names.
         by: what is to be least: ``co2e`` or ``cost``.
-        price_usd_per_kwh: of electricity, by the hour where it is a ``Tariff`` or a function of a time in UTC; the
-            same in all regions.
+        price_usd_per_kwh: of electricity, by the hour where it is a ``Tariff`` or a function of a time in UTC, None
+            where it is not known; the same in all regions.
         least_saving: expected share from which waiting is worth it.
         least_probability: of any saving, likewise.
 
@@ -435,8 +435,9 @@ class _Search:
         by_co2e = np.concatenate(sums) if sums else np.zeros_like(by_cost)  # not known: then it decides nothing
         there, start = divmod(int(np.lexsort((by_co2e, np.round(by_cost, 9)))[0]), len(self.starts))  # NaN comes last
         now, then = (self.length.sums(costs, self.starts[[i]])[0] for i in (0, start))
-        shares = np.where(now > 0, 1.0 - then / np.where(now > 0, now, 1.0), 0.0)
-        point = 1.0 - float(by_cost[start] / by_cost[0])
+        # Rounded: where both cost the same, neither is a rounding error cheaper.
+        shares = np.round(np.where(now > 0, 1.0 - then / np.where(now > 0, now, 1.0), 0.0), 9) + 0.0
+        point = round(1.0 - float(by_cost[start] / by_cost[0]), 9) + 0.0
         saving = Estimate(point, min(point, *shares), max(point, *shares), PROJECTION_LEVEL, "share")
         advice = self._advice(names[there], start, saving, float((shares > 0).mean()), "cost", is_here=there == 0)
         if not sums:
@@ -562,8 +563,8 @@ class _Search:
             mean = self.price.mean_usd_per_kwh(time_of(hour), time_of(hour + 1))
             return math.nan if mean is None else mean
         if callable(self.price):
-            parts = [float(self.price(time_of(hour + i / _PRICES_AN_HOUR))) for i in range(_PRICES_AN_HOUR)]
-            return math.fsum(parts) / _PRICES_AN_HOUR
+            parts = [self.price(time_of(hour + i / _PRICES_AN_HOUR)) for i in range(_PRICES_AN_HOUR)]
+            return math.fsum(math.nan if part is None else float(part) for part in parts) / _PRICES_AN_HOUR
         return math.nan if self.price is None else self.price
 
     def _cost_usd(self, start_h: float) -> float | None:
@@ -582,7 +583,7 @@ class _Search:
         wait = float(self.starts[start] - self.starts[0])
         wait_text = f"{wait:.0f} h" if wait >= 1 else f"{60 * wait:.0f} min"
         waiting = f"waiting {wait_text}" if wait else "starting elsewhere"
-        span = f"{saving.point:.0%} of the {what} expected ({saving.lower:.0%} to {saving.upper:.0%})"
+        span = f"{saving.point:z.0%} of the {what} expected ({saving.lower:z.0%} to {saving.upper:z.0%})"
         if is_worth:
             sure = f"saves anything with a probability of {probability:.0%}"
             return f"Worth {'waiting' if wait else 'it'}: {waiting} saves {span}, and {sure}."
@@ -590,8 +591,8 @@ class _Search:
             return f"Not worth waiting here: {self._why_now(what)}."
         if saving.point < self.least_saving:
             least = f"{self.least_saving:.0%}"
-            if f"{saving.point:.0%}" == least:
-                span = f"{saving.point:.1%}{span.removeprefix(least)}"  # 4.8%, which is less than 5%
+            if f"{saving.point:z.0%}" == least:
+                span = f"{saving.point:z.1%}{span.removeprefix(least)}"  # 4.8%, which is less than 5%
             return f"Not worth waiting here: {waiting} saves {span}, less than {least}."
         return (
             f"Not worth waiting here: {waiting} saves {span}, but anything at all only with a probability of "

@@ -12,6 +12,7 @@ import pytest
 from greenlove_tracker import StartAdvice, best_start
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.forecasting import Estimate
+from greenlove_tracker.grid.tariff import parse_tariff
 from greenlove_tracker.scheduling.intensity_forecast import HourlyIntensity, hours_since_epoch
 from greenlove_tracker.scheduling.windows import RunLength
 
@@ -265,3 +266,19 @@ def test_a_wait_of_less_than_an_hour_is_told_as_one():
     found = advice(values, duration=1, slack_h=6, now=NOW + timedelta(minutes=30))
     assert found.wait_s == 1800
     assert found.reason.startswith("Worth waiting: waiting 30 min saves"), found.reason
+
+
+def test_starts_that_cost_the_same_save_nothing_not_even_a_rounding_error():
+    tariff = parse_tariff("base 0.2; peak 0.3 17-21", "UTC")
+    found = advice(by="cost", price_usd_per_kwh=tariff, now=NOW - timedelta(hours=8), slack_h=30, energy_kwh=3.0)
+    assert (found.saving.point, found.saving.lower, found.saving.upper) == (0.0, 0.0, 0.0)
+    assert found.probability_of_saving == 0.0 and "saves 0% of the cost expected (0% to 0%)" in found.reason
+
+
+def test_a_price_that_a_function_does_not_know_is_no_zero():
+    def price(when: datetime) -> float | None:
+        return None if when.hour == 2 else 0.3 if when.hour > 17 else 0.2
+
+    found = advice(by="cost", price_usd_per_kwh=price, slack_h=30, energy_kwh=3.0)
+    hours = {(found.start_utc + timedelta(hours=n)).hour for n in range(4)}
+    assert found.saving.point > 0.2 and 2 not in hours
