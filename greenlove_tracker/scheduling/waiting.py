@@ -404,10 +404,10 @@ class ThresholdRule:
     def take(self, answer: IntensityAnswer) -> WaitEnding | None:
         """Compare the intensity in force with the threshold."""
         point, failures = answer.point, "; ".join(f"{f.provider}: {f.reason}" for f in answer.failures)
-        is_table = point.kind == PointKind.TABLE
-        if is_table and self.point is not None:  # of another time it says nothing: what a service said last counts
+        if _latest(self.point, answer) is not point:
             self.problem = failures
             return None
+        is_table = point.kind == PointKind.TABLE
         self.point, self.problem = point, failures
         value, threshold = f"{point.gco2e_per_kwh:.0f} gCO2e/kWh", f"{self.threshold_gco2e_per_kwh:g}"
         by_table = f"by {point.source}, a year's average" if is_table else f"by {point.source}"
@@ -435,6 +435,13 @@ class ThresholdRule:
     def reached(self) -> WaitEnding:
         """Return the end; never called, since no time is waited for."""
         return WaitEnding(WaitReason.START_TIME, "the time has come")
+
+
+def _latest(known: IntensityPoint | None, answer: IntensityAnswer | None) -> IntensityPoint | None:
+    """Return the figure of an answer, or the known one where a table stands in: a year's average is of no hour."""
+    if answer is None or (known is not None and answer.point.kind == PointKind.TABLE):
+        return known
+    return answer.point
 
 
 def average_intensity(
@@ -589,8 +596,7 @@ class BestStartRule:
         """Follow the plan."""
         advice, is_first = answer.advice, self.advice is None
         self.problem = ""
-        if answer.answer is not None:
-            self.point = answer.answer.point
+        self.point = _latest(self.point, answer.answer)
         if is_first and not advice.is_worth_waiting:
             reason = WaitReason.NO_PROVIDER if advice.saving is None else WaitReason.NOT_WORTH_WAITING
             return WaitEnding(reason, _why(advice))
@@ -644,7 +650,7 @@ class StartTimeRule:
 
     def take(self, answer: IntensityAnswer | None) -> WaitEnding | None:
         """Note the intensity."""
-        self.point = self.point if answer is None else answer.point
+        self.point = _latest(self.point, answer)
         return None
 
     def not_answered(self, why: str) -> WaitEnding | None:

@@ -5,16 +5,24 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from scheduling.waits import HOUR_S, NOW, FakeMachine
+from scheduling.waits import HOUR_S, NOW, FakeMachine, HourlyProvider, with_table
 
 from greenlove_tracker.config import Settings
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.forecasting import Estimate
+from greenlove_tracker.grid.live.intensity import PointKind
 from greenlove_tracker.grid.live.offline import mock_gco2e_per_kwh
 from greenlove_tracker.scheduling.advice import IntensityHour, StartAdvice
 from greenlove_tracker.scheduling.intensity_forecast import HourlyIntensity
 from greenlove_tracker.scheduling.run_start import BestStart, TimedStart
-from greenlove_tracker.scheduling.waiting import LONGEST_SLEEP_S, BestStartRule, PlannedStart, Wait, WaitReason
+from greenlove_tracker.scheduling.waiting import (
+    LONGEST_SLEEP_S,
+    BestStartRule,
+    PlannedStart,
+    StartTimeRule,
+    Wait,
+    WaitReason,
+)
 from greenlove_tracker.scheduling.windows import best_start
 
 LATEST = NOW + timedelta(hours=14)
@@ -141,6 +149,21 @@ def test_what_is_not_known_any_more_is_told_without_the_advice_to_start_now():
     assert rule.take(PlannedStart(advice(LATEST, NOW), None)) is None
     gone = replace(advice(NOW, NOW, saving=None, is_worth=False), reason="Start now: neso: it is down.")
     assert rule.take(PlannedStart(gone, None)) is None and rule.problem == "neso: it is down"
+
+
+def test_where_the_table_stands_in_what_a_service_said_last_is_known():
+    machine = FakeMachine()
+    source = with_table(machine, HourlyProvider(machine, [250.0, None]))
+    at_first = source.now()
+    machine.utc += HOUR_S
+    by_table = source.now()
+    assert (at_first.point.kind, by_table.point.kind) == (PointKind.MEASURED, PointKind.TABLE)
+    planned = advice(LATEST, NOW)
+    best, timed = BestStartRule(LATEST.timestamp()), StartTimeRule(LATEST.timestamp())
+    for answer in (at_first, by_table):
+        best.take(PlannedStart(planned, answer))
+        timed.take(answer)
+    assert best.point == timed.point == at_first.point
 
 
 @pytest.mark.parametrize("by_s", [-3600.0, 3600.0])
