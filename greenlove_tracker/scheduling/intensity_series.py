@@ -144,6 +144,13 @@ def scopes_differ(series: Iterable[RegionSeries]) -> str:
     return f"The regions count other emissions ({named}): lifecycle adds some 10 to 50 g/kWh to direct ones"
 
 
+def marginal_note(series: Iterable[RegionSeries]) -> str:
+    """Return a sentence where the figures are marginal, and so no emissions of a run; else nothing."""
+    if not any(s.signal == Signal.MARGINAL for s in series):
+        return ""
+    return "Intensity and CO2e are marginal: what one more kWh causes. A run is counted with an average intensity"
+
+
 def _by_region(
     intensity: IntensitySource | Mapping[str, IntensitySource], regions: Sequence[str] | None
 ) -> list[tuple[str | None, IntensitySource]]:

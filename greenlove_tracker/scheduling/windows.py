@@ -36,6 +36,7 @@ from greenlove_tracker.scheduling.intensity_series import (
     IntensityBasis,
     IntensitySource,
     RegionSeries,
+    marginal_note,
     region_series,
     scopes_differ,
     why_nothing_is_known,
@@ -262,9 +263,9 @@ def best_start(
     known = _Known.of(series, now, ahead)
     advice = search.cheapest(known) if by == "cost" else search.greenest(known)
     hours = search.hours(known.forecasts[advice.region]) if advice.region in known.forecasts else ()
-    differ = scopes_differ(s for s in series if s.basis.region in known.forecasts)
+    found = [s for s in series if s.basis.region in known.forecasts]
     left_out = [basis.region for basis in known.bases if basis.problem]
-    notes = [differ] if differ else []
+    notes = [note for note in (marginal_note(found), scopes_differ(found)) if note]
     if known.forecasts and series[0].basis.region in left_out:
         notes.append(f"{left_out[0]} is left out: now means {next(iter(known.forecasts))}")
     return replace(

@@ -218,6 +218,7 @@ def test_average_and_marginal_are_never_compared():
         best_start(4, intensity=intensity, deadline=NOW + 24 * HOUR, now=NOW)
     alone = best_start(4, intensity={"CISO": intensity["CISO"]}, deadline=NOW + 24 * HOUR, now=NOW)
     assert alone.sources[0].basis == "marginal, lifecycle" and alone.is_worth_waiting
+    assert [note.partition(":")[0] for note in alone.notes] == ["Intensity and CO2e are marginal"]
 
 
 def test_regions_that_count_other_emissions_are_compared_with_a_note():
