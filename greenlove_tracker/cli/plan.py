@@ -274,17 +274,20 @@ class _Asked:
     electricity_price: float | None
 
     def places(self, intensity: str) -> list[str]:
-        """Return the regions; none where none is known. ``auto`` is looked up where the intensity is a service's."""
+        """Return the regions; none where none is known.
+
+        ``auto`` is looked up where the intensity is a service's; where nothing is found it is the world, as for a run.
+        """
         from greenlove_tracker.scheduling.intensity_source import found_place
 
         if self.regions is not None:
             names = [name.strip() for name in self.regions.split(",") if name.strip()]
             if not names:
                 raise UsageError('--regions names none: such as "DE" or "DE,GB"')
-            return [place for name in names if (place := found_place(name, intensity))]
+            return [place for name in names if (place := found_place(name, intensity))] or [""]
         logged = self.job.run.text("country") if self.job.run is not None else ""
         own = found_place(self.settings.country, intensity)  # of this machine; a log says of its own
-        return [here] if (here := own or logged) else []
+        return [here] if (here := own or logged) or self.settings.country else []
 
     def source(self, by: str) -> tuple[IntensitySource | Mapping[str, IntensitySource], list[str] | None]:
         """Return the intensity, and the regions to compare; no network is asked yet.

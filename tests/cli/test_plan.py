@@ -20,6 +20,7 @@ from greenlove_tracker.cli import plan as plan_module
 from greenlove_tracker.cli.plan import parse_share
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.grid.live import fallback, own_place
+from greenlove_tracker.scheduling import intensity_source
 
 NOW = datetime(2026, 11, 22, 15, 3, 20, tzinfo=UTC)
 HOUR = timedelta(hours=1)
@@ -234,6 +235,7 @@ def test_country_auto_is_looked_up_where_a_service_is_asked_and_there_alone(tmp_
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setenv("GREENLOVE_COUNTRY", "auto")
     own_place._looked_up.cache_clear()
+    intensity_source._say_once.cache_clear()
     with serving() as server:
         server.by_path({"/place": {"country_code": "GB"}})
         monkeypatch.setattr(own_place, "ADDRESS", f"{server.url}/place")
@@ -247,6 +249,11 @@ def test_country_auto_is_looked_up_where_a_service_is_asked_and_there_alone(tmp_
             for more in ([], ["--regions", "auto,DE"])
         ]
     own_place._looked_up.cache_clear()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "empty"))
+    lost = call("--hours", "4", "--deadline", "+24h", "--intensity", "live", "--json")  # nobody listens there any more
+    own_place._looked_up.cache_clear()
+    assert lost.exit_code == 0 and "the world's average is counted with" in lost.stderr
+    assert json.loads(lost.stdout)["region"] is None and json.loads(lost.stdout)["intensity_gco2e_per_kwh"] > 0
     assert [json.loads(one.stdout)["region"] for one in found] == ["GB", "GB"], found[0].output
     assert [row["region"] for row in json.loads(found[1].stdout)["regions"]] == ["GB", "DE"]
     assert [asked.path for asked in server.asked].count("/place") == 1
