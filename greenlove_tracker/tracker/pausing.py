@@ -13,7 +13,7 @@ from typing import Protocol
 
 from greenlove_tracker import format as fmt
 from greenlove_tracker.console import say
-from greenlove_tracker.forecasting import FITS
+from greenlove_tracker.forecasting import FITS, Forecast
 from greenlove_tracker.records import Clock
 from greenlove_tracker.tracker.state import RunState
 from greenlove_tracker.units import SECONDS_PER_HOUR
@@ -41,12 +41,11 @@ class GridPauses:
         intensity: in force.
         threshold_gco2e_per_kwh: above it the training pauses.
         begin: called where a pause begins, on the training's thread.
-        end: called where it ends, with the time of all pauses so far and their number.
+        end: called where it ends.
         sleep: sleeps so many seconds.
 
     Attributes:
-        paused_s: in all.
-        n_pauses: so far.
+        n_pauses: so far, with one that goes on.
     """
 
     def __init__(
@@ -55,12 +54,21 @@ class GridPauses:
         intensity: IntensityNow,
         threshold_gco2e_per_kwh: float,
         begin: Callable[[], None],
-        end: Callable[[float, int], None],
+        end: Callable[[], None],
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self._state, self._intensity, self._threshold = state, intensity, threshold_gco2e_per_kwh
         self._begin, self._end, self._sleep = begin, end, sleep
-        self.paused_s, self.n_pauses = 0.0, 0
+        self.n_pauses = 0
+        self._past_s = 0.0
+        self._passed_s: Callable[[], float] | None = None  # of the pause that goes on
+        self._forecast: Forecast | None = None  # the latest at the end of the last pause,
+        self._unforeseen_s = 0.0  # and the time of the pauses that it knows nothing of
+
+    @property
+    def paused_s(self) -> float:
+        """The time of all pauses so far, with one that goes on."""
+        return self._past_s + (0.0 if self._passed_s is None else self._passed_s())
 
     def pause_while_dirty(self) -> None:
         """Save a checkpoint and stand still until the grid is clean enough, or no more pause is allowed.
@@ -79,21 +87,28 @@ class GridPauses:
         save_checkpoint = self._state.budget_actions.save_checkpoint
         if save_checkpoint is not None:
             save_checkpoint()
-        self._begin()
-        self._say(
-            f"paused: the grid is at {before:.0f} gCO2e/kWh, above {self._threshold:g}; "
-            f"for {fmt.duration(round(longest_s))} at most"
-        )
-        passed_s = _stopwatch(self._state.clock)
+        if self._state.is_finished:  # by the hook
+            return
+        began_at_s = self._state.elapsed_s
+        self.n_pauses += 1
+        self._passed_s = passed_s = _stopwatch(self._state.clock)
         try:
+            self._begin()
+            self._say(
+                f"paused: the grid is at {before:.0f} gCO2e/kWh, above {self._threshold:g}; "
+                f"for {fmt.duration(round(longest_s))} at most"
+            )
             while (left_s := longest_s - passed_s()) > 0 and self._dirty_gco2e_per_kwh() is not None:
                 self._sleep(min(_LOOKED_EVERY_S, left_s))
         finally:
             paused_s = passed_s()
-            self.paused_s += paused_s
-            self.n_pauses += 1
-            self._end(self.paused_s, self.n_pauses)
-        self._say(f"goes on after {fmt.duration(round(paused_s))}: {self._why_over(left_s, why)}")
+            self._past_s, self._passed_s = self._past_s + paused_s, None
+            if self._state.forecast is not self._forecast:
+                self._forecast, self._unforeseen_s = self._state.forecast, 0.0
+            self._unforeseen_s += self._state.elapsed_s - began_at_s
+            self._end()
+        if not self._state.is_finished:
+            self._say(f"goes on after {fmt.duration(round(paused_s))}: {self._why_over(left_s, why)}")
 
     def _dirty_gco2e_per_kwh(self) -> float | None:
         """Return the intensity where it is known to be above the threshold, and the run goes on; else None."""
@@ -112,6 +127,8 @@ class GridPauses:
             passed_s = state.clock.utc_s() - state.started_utc_s
             if forecast is None:
                 return 0.0, f"it has a {state.time_limit.source}, and how much is left is not forecast yet"
+            if forecast is self._forecast:
+                elapsed_s -= self._unforeseen_s
             rest_s = max(0.0, forecast.duration_s.quantile(FITS) - elapsed_s)
             spare_s = state.time_limit.limit_s - passed_s - rest_s
             if spare_s < longest_s:

@@ -531,13 +531,19 @@ class Session:
             recorder.write_segment()  # what lies before the pause is the training's own
             recorder.is_waiting = True
 
-    def _end_pause(self, paused_s: float, n_pauses: int) -> None:
-        with self.tracked_call as recorder:
-            recorder.write_wait()
-            recorder.is_waiting = False
-            self.writer.write_fields(
-                [Field("paused_s", schema.cell(paused_s), "s"), Field("n_pauses", schema.cell(n_pauses))]
-            )
+    def _end_pause(self) -> None:
+        with self.tracked_call:
+            self._status.clear()
+            self._write_pause()
+
+    def _write_pause(self) -> None:
+        """Write the pause that goes on, which is over now; nothing where there is none, or the run ended in it."""
+        if self._pauses is None or not self.recorder.is_waiting:
+            return
+        self.recorder.write_wait()
+        self.recorder.is_waiting = False
+        paused_s, n_pauses = schema.cell(self._pauses.paused_s), schema.cell(self._pauses.n_pauses)
+        self.writer.write_fields([Field("paused_s", paused_s, "s"), Field("n_pauses", n_pauses)])
 
     def warn_closed(self, method: str) -> None:
         """Warn of a call after the end of the run."""
@@ -694,6 +700,7 @@ class Session:
     def _close(self, status: RunStatus, exit_code: int | None) -> None:
         state = self.state
         self._close_epoch(status)
+        self._write_pause()
         self.recorder.finish()
         self.spans.finish()
         self._budgets.check_at_end(self._meter_starter.why_no_energy)  # a short run may have passed one since the tick

@@ -13,7 +13,7 @@ from tracker.test_live_intensity import Scripted, fallbacks
 from greenlove_tracker import read_logs
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.grid.live.offline import TableIntensity
-from greenlove_tracker.records import Flag, RunStatus
+from greenlove_tracker.records import Flag, RowKind, RunStatus
 from greenlove_tracker.tracker.shutdown import guard
 
 FIVE_MIN_S = 300.0
@@ -257,3 +257,77 @@ def test_the_command_line_hands_it_to_the_scripts_own_tracker(tmp_path):
     assert "paused: the grid is at" in done.stderr
     paused = [run.text("paused_s") for run in read_logs("greenlove_logs").runs if run.text("paused_s")]
     assert len(paused) == 1 and 1.0 <= float(paused[0]) < 10.0
+
+
+def test_a_deadline_counts_a_pause_that_no_forecast_knows_of_yet(clock):
+    """The deadline ended the pause, and the next epoch is over before another forecast."""
+    tracker = paused_tracker(clock, [100] * 10 + [900], max_hours=4, epochs=1200, max_pause_hours=100)
+    while not session()._pauses.n_pauses:
+        train(tracker, clock, 1)
+    began_s = clock.now_s
+    for _ in range(3):
+        tracker.epoch_start()
+        clock.pass_s(10.0)
+        tracker.epoch_end()
+    assert clock.now_s == began_s + 30.0
+    tracker.stop()
+    assert 600 < float(the_run().text("paused_s")) <= 2400
+
+
+def test_a_run_that_ends_in_a_pause_has_all_of_it_before_its_tail(clock):
+    tracker = paused_tracker(clock, [900])
+    train(tracker, clock, 1)
+
+    def end(seconds: float) -> None:
+        clock.pass_s(100.0)
+        tracker.stop(status=RunStatus.TERMINATED)
+        clock.pass_s(50.0)
+
+    session()._pauses._sleep = end
+    tracker.epoch_start()
+    run = the_run()
+    assert run.rows[0][-1].kind is RowKind.TAIL
+    assert run.added_up() == run.summary and run.summary.duration_s == 110.0
+    assert run.text("paused_s") == "100.0" and run.text("n_pauses") == "1"
+
+
+def test_ctrl_c_as_a_pause_begins_ends_it(clock, monkeypatch):
+    tracker = paused_tracker(clock, [900], verbose=1)
+    train(tracker, clock, 1)
+
+    def interrupt(text: str) -> None:
+        clock.pass_s(1.0)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("greenlove_tracker.tracker.pausing.say", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        tracker.epoch_start()
+    clock.pass_s(20.0)
+    tracker.stop()
+    assert sum(row.gap_before_s for row in the_run().rows[0] if Flag.WAITING in row.flags) == 1.0
+
+
+def test_the_status_line_says_that_it_pauses(clock):
+    tracker = paused_tracker(clock, [100, 900, 100])
+    train(tracker, clock, 1, epoch_s=600.0)
+    shown: list[str] = []
+    wait = session()._pauses._sleep
+
+    def sleep(seconds: float) -> None:
+        shown.append(session().status_text())
+        wait(seconds)
+
+    session()._pauses._sleep = sleep
+    tracker.epoch_start()
+    assert shown and all("paused while the grid is dirty" in text for text in shown)
+    assert "paused" not in session().status_text()
+    tracker.stop()
+
+
+def test_what_is_forecast_of_the_rest_has_no_further_pauses(clock):
+    tracker = paused_tracker(clock, [100] * 5 + [900] * 9 + [100])
+    train(tracker, clock, 10, epoch_s=600.0)
+    paused_s = session()._pauses.paused_s
+    assert paused_s > 1800
+    assert session().forecast().duration_s.point == pytest.approx(20 * 600.0 + paused_s, rel=0.01)
+    tracker.stop()
