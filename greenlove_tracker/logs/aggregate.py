@@ -229,6 +229,7 @@ def flat_totals(totals: Totals) -> dict[str, Any]:
         "unknown_cost": totals.n_unknown_cost,
         "intensity_coverage": "+".join(totals.intensity_coverages),
         "predicted": totals.n_predicted,
+        "mock_intensity": totals.n_mock,
     }
 
 

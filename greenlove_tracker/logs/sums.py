@@ -15,6 +15,7 @@ from itertools import chain
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from greenlove_tracker.errors import LogError
+from greenlove_tracker.logs.intensity_sources import is_mock
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.records import INTENSITY_COVERAGES, UNKNOWN_ENERGY, Energy, Flag, sum_energies
 
@@ -82,6 +83,7 @@ class Totals:
         intensity_coverages: ``direct``, ``lifecycle`` or both, of the carbon intensities behind the emissions; a sum of
             both adds what is not alike.
         n_predicted: runs that another tool monitored in part, with its prediction for the rest.
+        n_mock: runs whose emissions are counted with an invented carbon intensity.
     """
 
     n_runs: int
@@ -103,6 +105,7 @@ class Totals:
     cost_bases: frozenset[str]
     intensity_coverages: tuple[str, ...]
     n_predicted: int
+    n_mock: int
 
 
 class Contribution(NamedTuple):
@@ -113,6 +116,7 @@ class Contribution(NamedTuple):
     cost_basis: str
     coverage: str = ""  # of the carbon intensity, where emissions are known
     is_predicted: bool = False
+    is_mock: bool = False
 
 
 def contribution(run: Run) -> Contribution:
@@ -139,12 +143,13 @@ def contribution(run: Run) -> Contribution:
         run.emissions_kgco2e,
         summary.cost_usd,
     )
-    if max(number for number in numbers if number is not None) > _BEYOND_REASON:
+    if max(abs(number) for number in numbers if number is not None) > _BEYOND_REASON:
         raise LogError(f"{run.path}: left out: it holds a number beyond {_BEYOND_REASON:g}")
     methods = (energy.cpu_method, energy.gpu_method, energy.ram_method)
     cost_basis = summary.cost_basis if summary.cost_usd is not None else ""
     coverage = "" if run.emissions_kgco2e is None else run.carbon_intensity.coverage
-    return Contribution(numbers, methods, cost_basis, coverage, Flag.PREDICTED in summary.flags)
+    has_mock = run.emissions_kgco2e is not None and is_mock(run.intensity_sources)
+    return Contribution(numbers, methods, cost_basis, coverage, Flag.PREDICTED in summary.flags, has_mock)
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,6 +173,7 @@ class ExactTotals:
     cost_bases: frozenset[str] = frozenset()
     n_by_coverage: tuple[int, ...] = (0,) * len(INTENSITY_COVERAGES)  # runs, by coverage of their carbon intensity
     n_predicted: int = 0
+    n_mock: int = 0
 
     @classmethod
     def of(cls, contributions: Sequence[Contribution]) -> ExactTotals:
@@ -181,6 +187,7 @@ class ExactTotals:
         counts: dict[str, Any] = {
             "n_by_coverage": tuple(map(coverages.count, INTENSITY_COVERAGES)),
             "n_predicted": sum(c.is_predicted for c in contributions),
+            "n_mock": sum(c.is_mock for c in contributions),
         }
         return cls(len(contributions), methods=methods, cost_bases=bases, **counts, **sums)
 
@@ -192,7 +199,11 @@ class ExactTotals:
         bases = frozenset[str]().union(*(p.cost_bases for p in partials))
         methods = sum_energies({p.methods for p in partials})
         n_by_coverage = tuple(sum(p.n_by_coverage[i] for p in partials) for i in range(len(INTENSITY_COVERAGES)))
-        counts: dict[str, Any] = {"n_by_coverage": n_by_coverage, "n_predicted": sum(p.n_predicted for p in partials)}
+        counts: dict[str, Any] = {
+            "n_by_coverage": n_by_coverage,
+            "n_predicted": sum(p.n_predicted for p in partials),
+            "n_mock": sum(p.n_mock for p in partials),
+        }
         return cls(sum(p.n_runs for p in partials), methods=methods, cost_bases=bases, **counts, **sums)
 
     def without(self, others: Sequence[ExactTotals]) -> ExactTotals:
@@ -204,6 +215,7 @@ class ExactTotals:
             "n_runs": self.n_runs - less.n_runs,
             "n_by_coverage": n_by_coverage,
             "n_predicted": self.n_predicted - less.n_predicted,
+            "n_mock": self.n_mock - less.n_mock,
         }
         return replace(self, **counts, **sums)
 
@@ -233,6 +245,7 @@ class ExactTotals:
             cost_bases=self.cost_bases,
             intensity_coverages=tuple(c for c, n in zip(INTENSITY_COVERAGES, self.n_by_coverage, strict=True) if n),
             n_predicted=self.n_predicted,
+            n_mock=self.n_mock,
         )
 
 

@@ -51,7 +51,7 @@ def model_card(aggregate: Aggregate, training_type: str = "", *, needs_all: bool
     places, hardware = sorted(facts.places - {""}), sorted(facts.hardware - {""})
     fields = {
         "emissions": f"{grams:.6g}",
-        "source": _quoted(_tools(facts)),
+        "source": _quoted("; ".join([_tools(facts), *_mocked(facts)])),
         "training_type": _quoted(training_type) if training_type else "",
         "geographical_location": _quoted(", ".join(places)) if places else "",
         "hardware_used": _quoted(", ".join(hardware)) if hardware else "",
@@ -96,7 +96,7 @@ def sci(aggregate: Aggregate, unit: str, embodied_gco2e: float | None = None, *,
             f"{wording.runs_text(facts.kinds)}",
             f"  M       embodied emissions {embodied}",
             f"  R       {fmt.plural(count, unit)} in {fmt.plural(facts.kinds[TRAINING], 'training run')}",
-            *(f"  {left_out}" for left_out in _left_out(aggregate, facts)),
+            *(f"  {text}" for text in (*_mocked(facts), *_left_out(aggregate, facts))),
             "  ISO/IEC 21031:2024: SCI = (E × I + M) / R; contracts and certificates are not in it",
         ]
     )
@@ -199,6 +199,12 @@ def _left_out(aggregate: Aggregate, facts: Facts) -> Iterator[str]:
         yield f"{fmt.plural(n, 'part')} of the logs could not be read and {'is' if n == 1 else 'are'} not in it"
 
 
+def _mocked(facts: Facts) -> Iterator[str]:
+    """Yield that emissions are of an invented carbon intensity; nothing where none are."""
+    if n := facts.sums.totals.n_mock:
+        yield f"MOCK: the carbon intensity of {fmt.plural(n, 'run')} is invented, and so is the CO2e"
+
+
 def _unknown_overhead(facts: Facts) -> Iterator[str]:
     """Yield what scripts did outside their trackers without its energy being known; nothing where all is known."""
     if n := facts.n_unknown_overhead:
@@ -249,7 +255,7 @@ def cite(aggregate: Aggregate) -> str:
         "\n".join(["| runs | number | time | GPU-hours | energy | CO2e |", "|:--|--:|--:|--:|--:|--:|", *rows]),
         *notes,
         note,
-        *(f"{text[0].upper()}{text[1:]}." for text in _unknown_overhead(facts)),
+        *(f"{text[0].upper()}{text[1:]}." for text in (*_mocked(facts), *_unknown_overhead(facts))),
         problems if n_problems else "",
     ]
     return "\n\n".join(part for part in parts if part)

@@ -102,7 +102,8 @@ def _figures(total: Totals) -> tuple[doc.KeyFigure, ...]:
     energy = (*_summed_over(total.n_runs, total.n_unknown_energy), *measured)
     cost = (*_summed_over(total.n_runs, total.n_unknown_cost), *_cost_bases(total.cost_bases))
     mixed = ("direct and lifecycle intensities, which are not alike",) if len(total.intensity_coverages) > 1 else ()
-    emissions = (*_summed_over(total.n_runs, total.n_unknown_emissions), *mixed)
+    mock = (f"MOCK: invented for {fmt.plural(total.n_mock, 'run')}",) if total.n_mock else ()
+    emissions = (*_summed_over(total.n_runs, total.n_unknown_emissions), *mixed, *mock)
     gpu_hours_of = _summed_over(total.n_runs, total.n_unknown_gpu_hours)
     return (
         doc.KeyFigure("time", fmt.duration(total.duration_s or None), (f"wall time, {runs}",)),

@@ -45,11 +45,16 @@ DAGGER_NOTE = (
 ASSUMED = "§"
 
 ASSUMED_NOTE = "§ with what node_overhead assumes for the rest of some nodes"
+MOCK = "¶"
+
+MOCK_NOTE = "¶ MOCK: with an invented carbon intensity, of no grid"
+
 MARKS: Mapping[str, str] = {
     STAR: STAR_NOTE,
     DAGGER: DAGGER_NOTE,
     PREDICTED: PREDICTED_NOTE,
     ASSUMED: ASSUMED_NOTE,
+    MOCK: MOCK_NOTE,
 }
 
 _METHODS: Mapping[str, str] = {
@@ -569,7 +574,8 @@ class Sums:
     """The sums over some runs, as cells of a table.
 
     A sum that lacks runs carries a star; one of emissions that are not alike, a dagger; one that holds what another
-    tool predicted, a double dagger; one that holds an assumption of the user's, a section sign.
+    tool predicted, a double dagger; one that holds an assumption of the user's, a section sign; emissions of an
+    invented carbon intensity, a paragraph sign.
     """
 
     partial: ExactTotals
@@ -590,10 +596,11 @@ class Sums:
 
     @property
     def emissions(self) -> str:
-        """CO2e, with a dagger where both direct and lifecycle intensities are in it."""
+        """CO2e, marked where intensities that are not alike, or invented ones, are in it."""
         totals = self.totals
         mixed = DAGGER if len(totals.intensity_coverages) > 1 else ""
-        return fmt.mass(totals.emissions_kgco2e) + mixed + self._marks(totals.emissions_kgco2e)
+        mock = MOCK if totals.n_mock else ""
+        return fmt.mass(totals.emissions_kgco2e) + mixed + self._marks(totals.emissions_kgco2e) + mock
 
     def _predicted(self, value: float | None) -> str:
         return PREDICTED if value is not None and self.totals.n_predicted else ""

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from greenlove_tracker.config import Settings
 from greenlove_tracker.errors import UsageError
-from greenlove_tracker.logs.intensity_sources import TABLE, IntensitySource, source_cell
+from greenlove_tracker.logs.intensity_sources import MOCK, TABLE, IntensitySource, source_cell
 from greenlove_tracker.logs.totals import RunFactors
 from greenlove_tracker.records import Clock, Factor
 from greenlove_tracker.tracker.background import start_thread
@@ -196,7 +196,8 @@ def _source_of(answer: IntensityAnswer, now_s: float) -> IntensitySource:
     kind = "" if point.kind in ("table", "mock") else str(point.kind)
     age_s = point.age_s(datetime.fromtimestamp(now_s, UTC)) or 0.0
     # A file of the user's own is known by its name, which is the first word of its source.
-    provider = "_".join(point.source.partition(",")[0].split()) if kind == "given" else point.provider
+    name = point.source.partition(",")[0] if kind == "given" else point.provider
+    provider = MOCK if point.kind == "mock" else "_".join(name.replace(";", ",").split())  # one word of a cell
     return IntensitySource(provider, kind, coverage, round(age_s / 60), reason)
 
 

@@ -12,10 +12,15 @@ from greenlove_tracker import aggregate, read_logs, write_html, write_pdf
 from greenlove_tracker.grid.live.fallback import IntensityFallbacks
 from greenlove_tracker.grid.live.offline import CsvIntensity, TableIntensity
 from greenlove_tracker.grid.live.places import grid_place
+from greenlove_tracker.logs.aggregate import flat_totals
 from greenlove_tracker.logs.export import epoch_rows
 from greenlove_tracker.rendering.document import ChartRow
+from greenlove_tracker.report.audit import entries, ledger_csv
+from greenlove_tracker.report.declarations import cite, model_card, sci
+from greenlove_tracker.report.directory_report import directory_document
 from greenlove_tracker.report.run_report import cumulative_emissions_gco2e, run_document
-from greenlove_tracker.report.screens import end_screen
+from greenlove_tracker.report.screens import end_screen, summary_table
+from greenlove_tracker.report.wording import MOCK_NOTE
 
 KWH = 0.001  # of an epoch: 360 W for 10 s
 
@@ -114,6 +119,12 @@ def test_a_mock_is_called_one_wherever_it_appears(clock, tmp_path):
     assert "MOCK: the carbon intensity is invented, and so is the CO2e." in screen
     titles = [c.title for block in run_document(mocked).blocks if isinstance(block, ChartRow) for c in block.charts]
     assert "MOCK: carbon intensity in force" in titles
+    total = aggregate(read_logs(tmp_path / "logs"))
+    for declared in (model_card(total), sci(total, "epoch"), cite(total)):
+        assert "MOCK: the carbon intensity of 1 run is invented, and so is the CO2e" in declared
+    assert "MOCK" in ledger_csv(entries(total.runs))
+    assert MOCK_NOTE in summary_table(total, ("project",)) and flat_totals(total.total)["mock_intensity"] == 1
+    assert "MOCK: invented for 1 run" in str(directory_document(total).blocks)
 
 
 def test_a_run_at_one_intensity_has_no_such_chart(clock, tmp_path):

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -203,6 +204,15 @@ def test_a_provider_that_raises_anything_never_reaches_the_training(clock, tmp_p
     row = run.rows[0][0]
     assert row.carbon_intensity_source == "table lifecycle (fallback: division by zero)"
     assert row.carbon_intensity_gco2e_per_kwh == run.terms.carbon_intensity.value
+
+
+@pytest.mark.parametrize(("kind", "text"), [(PointKind.MEASURED, "my_grid measured direct"), (PointKind.MOCK, "MOCK")])
+def test_a_provider_of_the_users_own_is_read_back_as_it_was(clock, tmp_path, kind, text):
+    own = Scripted(clock, [300])
+    own.now = lambda place: replace(point_of(300, clock.utc_s()), provider="my grid", kind=kind)
+    with make_tracker(clock, tmp_path / "logs", intensity=fallbacks(own)) as tracker:
+        train(tracker, clock, 2)
+    assert text in the_run().carbon_intensity.source and the_run().carbon_intensity.coverage == "direct"
 
 
 def test_a_slow_service_holds_nothing_up(tmp_path):
