@@ -277,7 +277,13 @@ class Estimate:
 
     def times(self, factor: float, unit: str) -> Estimate:
         """Return the same in another unit, or multiplied by a factor without an error of its own."""
-        return Estimate(self.point * factor, self.lower * factor, self.upper * factor, self.level, unit, self.kind)
+        ends = self.lower * factor, self.upper * factor  # at a negative price the least energy costs most
+        lower, upper = min(ends), max(ends)
+        return Estimate(self.point * factor, lower, upper, self.level, unit, self.kind)
+
+    def total(self, used: float | None) -> float:
+        """Return the point of a total, no less than what is used so far; what is paid for may come to less yet."""
+        return self.point if used is None or self.point < 0 else max(self.point, used)
 
 
 class WarningCode(StrEnum):

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from greenlove_tracker.forecasting import Estimate, Forecast, WarningCode
-from greenlove_tracker.logs.schema import amount, cell, count
+from greenlove_tracker.logs.schema import amount, cell, count, finite
 from greenlove_tracker.records import RunStatus, RunSummary
 
 # the quantities of a forecast, by column, with their units
@@ -110,7 +110,9 @@ def forecast_from_cells(cells: Mapping[str, str]) -> IssuedForecast:
     for quantity, unit in QUANTITIES.items():
         lower, upper = _bounds(quantity)
         if cells[quantity]:
-            point, low, high, level = (amount(cells[c]) for c in (quantity, lower, upper, "level"))
+            number = finite if quantity == "cost_usd" else amount  # at prices of an exchange it may be negative
+            point, low, high = (number(cells[c]) for c in (quantity, lower, upper))
+            level = amount(cells["level"])
             if not low <= high:
                 raise ValueError(f"an interval of {quantity} that ends before it begins")
             estimates[quantity] = Estimate(point, low, high, level, unit)

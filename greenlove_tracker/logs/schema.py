@@ -282,7 +282,8 @@ def factor_from_fields(name: str, fields: Mapping[str, Field]) -> Factor | None:
         return None
     details = ("source", "year", "basis", "table_sha256")
     texts = [fields[key].value if (key := f"{name}.{d}") in fields else "" for d in details]
-    return Factor(name, amount(fields[name].value), fields[name].unit, *texts)
+    number = finite if name == "electricity_price" else amount  # that of a tariff may be negative
+    return Factor(name, number(fields[name].value), fields[name].unit, *texts)
 
 
 def summary_fields(summary: RunSummary) -> list[Field]:

@@ -139,7 +139,7 @@ def _used(run: Run, progress: RunProgress) -> list[str]:
     parts.append(f"{', '.join(_amounts(used))} so far")
     if progress.whole is not None and progress.latest:
         estimates = progress.latest.estimates
-        expected = {q: max(estimates[q].point, used[q] or 0.0) for q in used if q in estimates}
+        expected = {q: estimates[q].total(used[q]) for q in used if q in estimates}
         if expected:
             parts.append(f"{', '.join(_amounts(expected))} in all")
     return parts

@@ -279,7 +279,7 @@ def _mean_price(tariff: Tariff, clock: Clock, table: Factor | None) -> Factor | 
     price, basis = tariff.mean_usd_per_kwh(since, since + timedelta(days=7)), "by time; here its mean over a week"
     if price is None:
         price, basis = tariff.usd_per_kwh(since), "by time; here that at the start"
-    if price is None or price < 0:
+    if price is None:
         return table
     return Factor("electricity_price", price, "USD/kWh", f"tariff {tariff.source}", basis=basis)
 

@@ -57,7 +57,7 @@ class StatusPrinter:
             text, suffix = fmt.QUANTITIES[quantity][1], " CO2e" if quantity == "emissions_kgco2e" else ""
             expected: Estimate | None = getattr(forecast, quantity, None)
             if expected is not None:
-                parts.append(text(max(expected.point, used[quantity] or 0.0)) + suffix)
+                parts.append(text(expected.total(used[quantity])) + suffix)
             elif used[quantity] is not None:
                 parts.append(f"{text(used[quantity])}{suffix}{' so far' if state.forecast is not None else ''}")
         if forecast is not None:

@@ -16,6 +16,7 @@ import pytest
 from fakes import ScriptedMeter, gpu_energy, make_tracker, session, tick, train
 from intensity_server import Reply, serving
 
+from greenlove_tracker import format as fmt
 from greenlove_tracker import read_logs
 from greenlove_tracker.config import load_settings
 from greenlove_tracker.errors import UsageError
@@ -349,6 +350,21 @@ def test_a_negative_price_is_read_back_as_it_was(clock, tmp_path):
     assert run.rows[0][0].electricity_price_usd_per_kwh == -0.05
     assert run.summary == tracker.summary
     assert run.summary.cost_usd == pytest.approx(-0.05 * KWH)
+
+
+@pytest.mark.parametrize("country", ["", "DE"])
+def test_what_is_paid_for_is_forecast_and_read_back(clock, tmp_path, country):
+    with make_tracker(clock, tmp_path / "logs", electricity_tariff="base -0.05", country=country) as tracker:
+        train(tracker, clock, 8)
+        cost = session().forecast().cost_usd
+        assert cost.lower <= cost.point <= cost.upper < 0
+        assert cost.point == pytest.approx(20 * KWH * -0.05, rel=0.1)
+        assert f"CO2e · {fmt.money(cost.point)}" in session().status_text()
+    run = the_run()
+    assert run.summary.cost_usd == pytest.approx(8 * KWH * -0.05) and run.added_up() == run.summary
+    assert run.electricity_price.value == pytest.approx(-0.05)
+    assert run.electricity_price.source.startswith("tariff")  # and not the table's
+    assert run.forecasts[-1].estimates["cost_usd"].point < 0 and run.problems == []
 
 
 def test_hours_that_a_tariff_lacks_count_at_the_price_of_the_country(clock, tmp_path):
