@@ -272,15 +272,17 @@ class RunForecaster:
         """Return the forecast; it takes some 30 ms."""
         live = _load_live()
         state, began_s = self._state, self._state.clock.perf_s()
+        with state.lock:  # the training adds rows meanwhile
+            rates = state.rates
         forecast: Forecast = live.forecast_run(
             snapshot.progress,
             prior=state.prior or self._earlier,
-            rates=state.rates,
+            rates=rates,
             passed_s=snapshot.elapsed_s,
         )
         if state.rates_in_force is not None:
             forecast = state.rates_in_force.priced(
-                forecast, state.rates, state.clock.utc_s(), snapshot.elapsed_s, snapshot.progress.gpu_count
+                forecast, rates, state.clock.utc_s(), snapshot.elapsed_s, snapshot.progress.gpu_count
             )
         now_s = state.clock.perf_s()
         self._earliest_s = now_s + (now_s - began_s) / _MAX_TIME_SHARE

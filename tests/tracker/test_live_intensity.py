@@ -26,6 +26,7 @@ from greenlove_tracker.grid.live.offline import TableIntensity
 from greenlove_tracker.grid.live.places import grid_place
 from greenlove_tracker.job import Ranks
 from greenlove_tracker.logs.schema import EPOCH_COLUMNS, RATE_COLUMNS
+from greenlove_tracker.logs.totals import MeanRates
 from greenlove_tracker.meter import SimulatedMeter
 from greenlove_tracker.records import RowKind, RunStatus
 from greenlove_tracker.tracker.exporters import RowWritten
@@ -350,6 +351,33 @@ def test_a_negative_price_is_read_back_as_it_was(clock, tmp_path):
     assert run.rows[0][0].electricity_price_usd_per_kwh == -0.05
     assert run.summary == tracker.summary
     assert run.summary.cost_usd == pytest.approx(-0.05 * KWH)
+
+
+def test_a_forecast_reads_the_mean_rates_while_no_row_is_added(clock, tmp_path):
+    """Rows are added on the training's thread, and forecasts made on another one."""
+    with make_tracker(clock, tmp_path / "logs", intensity=fallbacks(Scripted(clock, [300]))) as tracker:
+        train(tracker, clock, 3)
+        state, seen = session().state, []
+
+        class Watched(MeanRates):
+            @property
+            def rates(self):
+                other = threading.Thread(target=is_free)
+                other.start()
+                other.join()
+                return super().rates
+
+        def is_free():
+            seen.append(state.lock.acquire(blocking=False))
+            if seen[-1]:
+                state.lock.release()
+
+        state.mean_rates = Watched(state.factors.rates)
+        for row in session().rows:
+            state.mean_rates.add(row)
+        train(tracker, clock, 3)
+        assert session().forecast() is not None
+        assert seen and not any(seen)
 
 
 @pytest.mark.parametrize("country", ["", "DE"])
