@@ -34,6 +34,7 @@ COLUMNS: Mapping[str, type] = {
     **dict.fromkeys(("gap_before_kwh", *(f"gap_before_{column}" for column in _KWH)), float),
     **dict.fromkeys(("emissions_gco2e", "pue", "carbon_intensity_gco2e_per_kwh"), float),
     "flags": str,
+    "carbon_intensity_source": str,
 }
 METRIC_PREFIX = "metric."  # of a column of CSV and Parquet
 SUFFIXES = (".json", ".csv", ".parquet")
@@ -46,7 +47,8 @@ def epoch_rows(runs: Iterable[Run]) -> list[dict[str, Any]]:
         intensity = run.carbon_intensity.value if run.knows_carbon_intensity else None
         of_run = {name: run.text(name) or None for name in ("project", "tags", "host")}
         of_run |= {"run_id": run.run_id, "status": run.summary.status}
-        factors = {"pue": run.summary.pue, "carbon_intensity_gco2e_per_kwh": intensity}
+        factors: dict[str, Any] = {"pue": run.summary.pue, "carbon_intensity_gco2e_per_kwh": intensity}
+        factors["carbon_intensity_source"] = run.carbon_intensity.source if run.knows_carbon_intensity else None
         for rank in run.rows:
             metrics = _metrics_by_epoch(run, rank)
             for epoch in run.epochs_of(rank):

@@ -122,6 +122,7 @@ def test_a_mock_is_called_one_wherever_it_appears(clock, tmp_path):
     total = aggregate(read_logs(tmp_path / "logs"))
     for declared in (model_card(total), sci(total, "epoch"), cite(total)):
         assert "MOCK: the carbon intensity of 1 run is invented, and so is the CO2e" in declared
+    assert all(row["carbon_intensity_source"].startswith("MOCK") for row in epoch_rows(total.runs))
     assert "MOCK" in ledger_csv(entries(total.runs))
     assert MOCK_NOTE in summary_table(total, ("project",)) and flat_totals(total.total)["mock_intensity"] == 1
     assert "MOCK: invented for 1 run" in str(directory_document(total).blocks)
