@@ -236,18 +236,16 @@ def test_nothing_is_taken_off_a_total_by_a_negative_number(make_run, file, told,
     assert [str(problem).removeprefix(f"{logs_dir}/") for problem in found.problems] == [told]
 
 
-def test_a_negative_factor_is_left_out_and_told(make_run):
+def test_a_negative_intensity_is_left_out_and_told_and_a_price_may_be_negative(make_run):
+    """An exchange's price may be: the run was paid for its electricity."""
     price = Factor("electricity_price", -0.5, "USD/kWh", "a test")
     run_dir = make_run("a", is_closed=False, electricity_price=price)
     text = (run_dir / "run.csv").read_text()
     (run_dir / "run.csv").write_text(text.replace("carbon_intensity,400.0", "carbon_intensity,-400.0"))
     found = aggregate(run_dir.parent)
     assert found.total.energy_kwh == 0.002
-    assert (found.total.cost_usd, found.total.emissions_kgco2e, found.total.n_unknown_emissions) == (None, None, 1)
-    assert sorted(problem.message for problem in found.problems) == [
-        "carbon_intensity left out: '-400.0' is not an amount",
-        "electricity_price left out: '-0.5' is not an amount",
-    ]
+    assert (found.total.cost_usd, found.total.emissions_kgco2e, found.total.n_unknown_emissions) == (-0.001, None, 1)
+    assert [problem.message for problem in found.problems] == ["carbon_intensity left out: '-400.0' is not an amount"]
 
 
 def test_frames_and_rows(logs_dir, tmp_path):
