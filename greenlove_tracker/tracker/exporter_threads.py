@@ -165,6 +165,8 @@ class RunExporters:
         with state.lock:
             fields = dict(self._writer.fields)
         facts = {n.replace(".", "_"): fields[n].value for n in _FACTS if n in fields and fields[n].value}
+        if "intensity_order" in facts:  # what stands in run.csv then counts only where no service answers
+            facts = {name: value for name, value in facts.items() if not name.startswith("carbon_intensity")}
         run_dir = state.run_dir
         return ExportedRun(
             state.factors.run_id,
