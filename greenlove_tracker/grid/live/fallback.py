@@ -182,9 +182,9 @@ def open_intensity(
     if name not in opened:
         raise UsageError(f"{name} needs a key: set the environment variable {' and '.join(VARIABLES[name])}")
     if not opened[name].covers(place):
-        raise UsageError(
-            f"{name} knows no zone for {place.name or 'an unknown place'}: give {{argument}}", argument="country"
-        )
+        known = [other for other, provider in opened.items() if provider.covers(place)]
+        instead = f"{' and '.join(known)} {'do' if len(known) > 1 else 'does'}" if known else "give {argument}"
+        raise UsageError(f"{name} knows no zone for {place.name or 'an unknown place'}: {instead}", argument="country")
     is_marginal = opened[name].signal == Signal.MARGINAL
     return IntensityFallbacks(place, (opened[name],) if is_marginal else (opened[name], table))
 

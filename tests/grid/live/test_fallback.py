@@ -90,7 +90,7 @@ def test_a_service_by_name_then_the_table(client, server):
 @pytest.mark.parametrize(
     ("name", "place", "words"),
     [
-        ("eia", "DE", "eia knows no zone for DE"),
+        ("eia", "DE", "eia knows no zone for DE: energy_charts does"),
         ("neso", "", "neso knows no zone for an unknown place"),
         ("electricity_maps", "DE", "needs a key: set the environment variable ELECTRICITY_MAPS_API_KEY"),
         ("watttime", "US-CA", "WATTTIME_USERNAME and WATTTIME_PASSWORD"),
