@@ -182,8 +182,8 @@ def open_intensity(
     if name not in opened:
         raise UsageError(f"{name} needs a key: set the environment variable {' and '.join(VARIABLES[name])}")
     if not opened[name].covers(place):
-        known = [other for other, provider in opened.items() if provider.covers(place)]
-        instead = f"{' and '.join(known)} {'do' if len(known) > 1 else 'does'}" if known else "give {argument}"
+        others = [other for other, provider in opened.items() if provider.covers(place)]
+        instead = f"{' and '.join(others)} {'do' if len(others) > 1 else 'does'}" if others else "give {argument}"
         raise UsageError(f"{name} knows no zone for {place.name or 'an unknown place'}: {instead}", argument="country")
     is_marginal = opened[name].signal == Signal.MARGINAL
     return IntensityFallbacks(place, (opened[name],) if is_marginal else (opened[name], table))
