@@ -15,7 +15,7 @@ from greenlove_tracker.logs.run import Run
 from greenlove_tracker.logs.spans import SpanFlag, SpanSummary
 from greenlove_tracker.logs.totals import mean_w, metered_intervals
 from greenlove_tracker.logs.trials import EXPLORATIONS_DIR, plan_of
-from greenlove_tracker.records import COMPONENTS, Energy, Flag, Method, Row, RunStatus
+from greenlove_tracker.records import COMPONENTS, Energy, Flag, Method, Row, RunStatus, sum_energies
 from greenlove_tracker.rendering import document as doc
 from greenlove_tracker.rendering.axes import MAX_POINTS, Points, thinned
 from greenlove_tracker.report import wording
@@ -220,13 +220,15 @@ def _intensity_charts(run: Run) -> list[doc.LineChart]:
     for row in run.metered_rows:
         begin_s, elapsed_s = elapsed_s, elapsed_s + row.gap_before_s + row.duration_s
         value = row.carbon_intensity_gco2e_per_kwh
-        power_w = w_from_kwh_s(_row_kwh(row), elapsed_s - begin_s)
-        if value is None or power_w is None:
+        if value is None or elapsed_s == begin_s:
             continue
-        powers.append(((begin_s, power_w), (elapsed_s, power_w)))
+        if (metered := _metered_stretch(row, begin_s)) is not None:
+            powers.append(metered)
         intensities.append(((begin_s, value), (elapsed_s, value)))
         if any(source.is_fallback for source in sources_in(row.carbon_intensity_source)):
             standing_in.append(((begin_s + elapsed_s) / 2, value))
+    if not powers:
+        return []
     time, power = time_scale(elapsed_s), power_scale(max(w for step in powers for _, w in step))
     x_label = f"time since the start, {time.unit}"
     mock = "MOCK: " if is_mock(run.intensity_sources) else ""
@@ -245,8 +247,14 @@ def _intensity_charts(run: Run) -> list[doc.LineChart]:
 _MOST_DOTS = 20  # of rows that a fall-back counted for
 
 
-def _row_kwh(row: Row) -> float:
-    return (row.gap_before.total_kwh or 0.0) + (row.energy.total_kwh or 0.0)
+def _metered_stretch(row: Row, begin_s: float) -> Points | None:
+    """Return the power of what was metered of a row and its gap, from its begin to its end; None where nothing was."""
+    middle_s = begin_s + row.gap_before_s
+    from_s = begin_s if row.gap_before.is_known else middle_s
+    to_s = middle_s + row.duration_s if row.energy.is_known else middle_s
+    metered_kwh = sum_energies((row.gap_before, row.energy)).total_kwh
+    power_w = None if metered_kwh is None else w_from_kwh_s(metered_kwh, to_s - from_s)
+    return None if power_w is None else ((from_s, power_w), (to_s, power_w))
 
 
 def _steps(steps: Sequence[Points], time: Scale, value_of: Callable[[float], float]) -> Points:

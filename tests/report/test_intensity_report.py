@@ -79,6 +79,21 @@ def test_the_report_draws_intensity_beside_power_and_marks_the_fall_back(run, tm
     assert (tmp_path / "run.pdf").read_bytes().startswith(b"%PDF")
 
 
+def test_what_was_not_metered_has_no_power(run):
+    file = run.path / "epochs-0.csv"
+    first, *others = csv.DictReader(file.read_text().splitlines())
+    unknown = first | {name: "" for name in first if ("kwh" in name and "per_kwh" not in name) or "method" in name}
+    with file.open("w", newline="") as out:
+        writer = csv.DictWriter(out, first)
+        writer.writeheader()
+        writer.writerows([unknown | {"emissions_gco2e": ""}, *others])
+    (rewritten,) = read_logs(run.path.parent).runs
+    charts = [block.charts for block in run_document(rewritten).blocks if isinstance(block, ChartRow)]
+    power, intensity = next(found for found in charts if found[0].title == "Power, before PUE")
+    assert [x for x, _ in power.points] == [10, 20, 20, 30] and intensity.points[0][0] == 0
+    assert [y for _, y in power.points] == pytest.approx([360] * 4)
+
+
 def test_what_is_drawn_and_exported_comes_to_the_total(run):
     table = run.terms.carbon_intensity.value
     kilograms = KWH * 1.5 * (100 + 300 + table) / 1000
