@@ -244,16 +244,21 @@ def _intensity_charts(run: Run) -> list[doc.LineChart]:
     ]
 
 
+_LEAST_METERED_S = 0.1  # CodeCarbon takes no new sample within 50 ms of the last: less reads as no energy
 _MOST_DOTS = 20  # of rows that a fall-back counted for
 
 
 def _metered_stretch(row: Row, begin_s: float) -> Points | None:
-    """Return the power of what was metered of a row and its gap, from its begin to its end; None where nothing was."""
+    """Return the power of what was metered of a row and its gap, from its begin to its end.
+
+    None where nothing was, or where it was too short for the meter to count anything.
+    """
     middle_s = begin_s + row.gap_before_s
     from_s = begin_s if row.gap_before.is_known else middle_s
     to_s = middle_s + row.duration_s if row.energy.is_known else middle_s
     metered_kwh = sum_energies((row.gap_before, row.energy)).total_kwh
-    power_w = None if metered_kwh is None else w_from_kwh_s(metered_kwh, to_s - from_s)
+    is_uncounted = metered_kwh == 0 and to_s - from_s < _LEAST_METERED_S
+    power_w = None if metered_kwh is None or is_uncounted else w_from_kwh_s(metered_kwh, to_s - from_s)
     return None if power_w is None else ((from_s, power_w), (to_s, power_w))
 
 
