@@ -20,7 +20,15 @@ from greenlove_tracker import format as fmt
 from greenlove_tracker.config import Settings
 from greenlove_tracker.devices import RAPL_DIR, CounterState, cpu_counter_state, nvml_gpus, select_gpus
 from greenlove_tracker.errors import GreenloveError
-from greenlove_tracker.grid.live.fallback import EIA_KEY, LIVE, VARIABLES, open_intensity, parse_base_urls, services_for
+from greenlove_tracker.grid.live.fallback import (
+    EIA_KEY,
+    LIVE,
+    SERVICES,
+    VARIABLES,
+    open_intensity,
+    parse_base_urls,
+    services_for,
+)
 from greenlove_tracker.grid.live.http_client import HttpClient
 from greenlove_tracker.grid.live.intensity import IntensityPoint, IntensityProvider, PointKind, Scope
 from greenlove_tracker.grid.live.keyless import Eia
@@ -144,7 +152,8 @@ def examine(settings: Settings, intensity: str = "") -> Diagnosis:
     measured_w, full_load_w = _full_load(found)
     can_measure = any(found.get(f"{c}_method") for c in COMPONENTS) or settings.is_simulated
     beyond = beyond_gpus(metered, settings.node_overhead) if found.get("gpu_models") else ""
-    return Diagnosis(tuple(findings), can_measure, measured_w, full_load_w, beyond, said, bool(intensity))
+    uses_network = bool(intensity) and (is_auto or any(finding.value in SERVICES for finding in live))
+    return Diagnosis(tuple(findings), can_measure, measured_w, full_load_w, beyond, said, uses_network)
 
 
 def _time_epochs(session: Session) -> float:

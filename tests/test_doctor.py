@@ -291,6 +291,12 @@ def test_a_service_that_cannot_be_asked_is_the_users_mistake(server, country, na
         examine(Settings(country=country), name)
 
 
+@pytest.mark.parametrize("name", ["mock", "live"])  # without a country the table alone is asked
+def test_what_needs_no_network_is_said_to_use_none(name):
+    diagnosis = examine(Settings(sim_gpu_w=100), name)
+    assert not diagnosis.uses_network and "no network used" in diagnosis.as_text()
+
+
 def test_the_command_takes_a_country():
     from click.testing import CliRunner
 

@@ -25,7 +25,7 @@ from greenlove_tracker.grid.live.intensity import (
 from greenlove_tracker.grid.live.offline import CsvIntensity, MockIntensity, TableIntensity
 from greenlove_tracker.grid.live.places import GridPlace, grid_place
 from greenlove_tracker.scheduling.intensity_forecast import MOST_HISTORY_H, HourlyIntensity, time_of
-from greenlove_tracker.scheduling.intensity_source import opened_intensity
+from greenlove_tracker.scheduling.intensity_source import found_place, opened_intensity
 
 IntensitySource = HourlyIntensity | IntensityProvider | IntensityFallbacks | str | Path
 
@@ -183,7 +183,8 @@ def _opened(source: IntensitySource, region: str | None, now: datetime) -> Hourl
         return source
     if isinstance(source, str) and source in NAMES:
         if source == MockIntensity.name:
-            return IntensityFallbacks(GridPlace(region or ""), (MockIntensity(lambda: now),))
+            place = grid_place(found_place(region or "", source))  # a misspelt one is said, here too
+            return IntensityFallbacks(place, (MockIntensity(lambda: now),))
         if source == TableIntensity.name:
             return IntensityFallbacks(grid_place(region or ""), (TableIntensity(lambda: now),))
         return opened_intensity(source, region or "")

@@ -95,7 +95,7 @@ class PastChoices:
 
         Choices count the more the nearer their promise was to today's: large promises err more than small ones.
         """
-        if promised <= 0.0 or not self.promised.size:
+        if promised == 0.0 or not self.promised.size:
             return Estimate(0.0, 0.0, 0.0, level, "share"), 0.0
         width = _NEAR_PROMISE * float(np.std(self.promised)) or 1.0
         near = np.exp(-0.5 * ((self.promised - promised) / width) ** 2) + 1e-6

@@ -200,6 +200,23 @@ def test_each_region_has_its_own_best_start_against_now_here():
     assert advice.hours == there.hours
 
 
+def test_a_region_that_is_dirtier_at_all_hours_shows_its_own_figures_and_what_it_would_lose():
+    level = {"NO": Service(level=100), "DE": Service(level=400)}
+    advice = best_start(4, intensity=level, deadline=NOW + 24 * HOUR, now=NOW, energy_kwh=3)
+    alone = best_start(4, intensity=level["DE"], regions=["DE"], deadline=NOW + 24 * HOUR, now=NOW, energy_kwh=3)
+    dirty = advice.alternatives[1]
+    assert advice.region == "NO" and dirty.start_utc == alone.start_utc
+    assert dirty.intensity_gco2e_per_kwh == pytest.approx(alone.intensity_gco2e_per_kwh, rel=0.05)
+    now = advice.intensity_now_gco2e_per_kwh
+    assert dirty.saving.point == pytest.approx(1 - alone.intensity_gco2e_per_kwh / now, rel=0.05)
+    assert dirty.saving.lower <= dirty.saving.point <= dirty.saving.upper < 0
+
+
+def test_a_misspelt_region_is_said_with_the_mock_too():
+    with pytest.raises(UsageError, match="us-east-1"):
+        best_start(4, intensity="mock", regions=["us-esat-1"], deadline=NOW + 24 * HOUR, now=NOW)
+
+
 def test_one_service_by_its_name_answers_for_several_regions():
     service = Service()
     best_start(4, intensity=service, regions=["DE", "FR", "DE"], deadline=NOW + 24 * HOUR, now=NOW)
