@@ -83,9 +83,10 @@ def hold_back(
     else:
         held = TimedStart.of(options.start, merged, max_wait_s)
     if options.is_dry_run:
-        prefix = {"script": "", "module": "-m ", "command": "-- "}[what]
+        prefix = {"script": "", "module": "-m ", "command": ""}[what]
         click.echo(
-            f"{held.plan_text()}\n\nA dry run: nothing is started. Then: greenlove run {prefix}{shlex.join(words)}"
+            f"{held.plan_text()}\n\nA dry run: nothing is started. Without --dry-run this starts then: "
+            f"{prefix}{shlex.join(words)}"
         )
         return False
     with nothing_started_yet(quiet=merged.verbose == 0):
