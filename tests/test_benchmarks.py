@@ -267,6 +267,6 @@ def test_the_fuzzer_finds_a_crash(fuzzer, monkeypatch):
 
 def test_hours_that_are_not_known_are_in_no_ratio_of_intensities(monkeypatch):
     monkeypatch.syspath_prepend(str(BENCHMARKS))
-    log_ratios = importlib.import_module("intensity_wandering").log_ratios
+    log_ratios = importlib.import_module("intensity_persistence").log_ratios
     values = np.array([1.0, 3.0, 4.0, 8.0, np.nan, 1.0, 1.0, 1.0])
     assert log_ratios(values, 2, 1) == pytest.approx([np.log(2.0), np.log(8 / 3.5), 0.0])

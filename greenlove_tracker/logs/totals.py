@@ -26,7 +26,7 @@ from greenlove_tracker.records import (
 )
 from greenlove_tracker.units import h_from_s, w_from_kwh_s
 
-_LEAST_METERED_S = 0.1  # no counter moves sooner: nothing read of less is not known to be nothing
+LEAST_METERED_S = 0.1  # no counter moves sooner: nothing read of less is not known to be nothing
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,7 +197,7 @@ def _node_energy(rows: Sequence[Row]) -> _NodeEnergy:
     stretches = _stretches(rows)
     total_s = math.fsum(s.duration_s for s in stretches)
     metered = sum_energies(s.energy for s in stretches)
-    if metered.total_kwh == 0 and math.fsum(s.duration_s for s in stretches if s.energy.is_known) < _LEAST_METERED_S:
+    if metered.total_kwh == 0 and math.fsum(s.duration_s for s in stretches if s.energy.is_known) < LEAST_METERED_S:
         metered = UNKNOWN_ENERGY
     measured: list[float] = []
     estimates: list[float] = []

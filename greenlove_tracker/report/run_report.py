@@ -13,7 +13,7 @@ from greenlove_tracker.logs.forecasts import QUANTITIES, IssuedForecast, headlin
 from greenlove_tracker.logs.intensity_sources import is_mock, sources_in
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.logs.spans import SpanFlag, SpanSummary
-from greenlove_tracker.logs.totals import mean_w, metered_intervals
+from greenlove_tracker.logs.totals import LEAST_METERED_S, mean_w, metered_intervals
 from greenlove_tracker.logs.trials import EXPLORATIONS_DIR, plan_of
 from greenlove_tracker.records import COMPONENTS, Energy, Flag, Method, Row, RunStatus, sum_energies
 from greenlove_tracker.rendering import document as doc
@@ -244,7 +244,6 @@ def _intensity_charts(run: Run) -> list[doc.LineChart]:
     ]
 
 
-_LEAST_METERED_S = 0.1  # CodeCarbon takes no new sample within 50 ms of the last: less reads as no energy
 _MOST_DOTS = 20  # of rows that a fall-back counted for
 
 
@@ -257,7 +256,7 @@ def _metered_stretch(row: Row, begin_s: float) -> Points | None:
     from_s = begin_s if row.gap_before.is_known else middle_s
     to_s = middle_s + row.duration_s if row.energy.is_known else middle_s
     metered_kwh = sum_energies((row.gap_before, row.energy)).total_kwh
-    is_uncounted = metered_kwh == 0 and to_s - from_s < _LEAST_METERED_S
+    is_uncounted = metered_kwh == 0 and to_s - from_s < LEAST_METERED_S
     power_w = None if metered_kwh is None or is_uncounted else w_from_kwh_s(metered_kwh, to_s - from_s)
     return None if power_w is None else ((from_s, power_w), (to_s, power_w))
 

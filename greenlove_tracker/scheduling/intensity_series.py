@@ -12,7 +12,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from greenlove_tracker.errors import UsageError
-from greenlove_tracker.grid.live.fallback import NAMES, IntensityFallbacks
+from greenlove_tracker.grid.live.fallback import NAMES, IntensityFallbacks, open_intensity
+from greenlove_tracker.grid.live.http_client import HttpClient
 from greenlove_tracker.grid.live.intensity import (
     IntensityPoint,
     IntensityProvider,
@@ -22,10 +23,10 @@ from greenlove_tracker.grid.live.intensity import (
     Signal,
     floor_time,
 )
-from greenlove_tracker.grid.live.offline import CsvIntensity, MockIntensity, TableIntensity
+from greenlove_tracker.grid.live.offline import CsvIntensity, MockIntensity
 from greenlove_tracker.grid.live.places import GridPlace, grid_place
 from greenlove_tracker.scheduling.intensity_forecast import MOST_HISTORY_H, HourlyIntensity, time_of
-from greenlove_tracker.scheduling.intensity_source import found_place, opened_intensity
+from greenlove_tracker.scheduling.intensity_source import asks_network, found_place, opened_intensity
 
 IntensitySource = HourlyIntensity | IntensityProvider | IntensityFallbacks | str | Path
 
@@ -181,17 +182,12 @@ def _opened(source: IntensitySource, region: str | None, now: datetime) -> Hourl
     """Return a source with the place that it is asked about; what needs no network goes by the clock of ``now``."""
     if isinstance(source, HourlyIntensity | IntensityFallbacks):
         return source
-    if isinstance(source, str) and source in NAMES:
-        if source == MockIntensity.name:
-            place = grid_place(found_place(region or "", source))  # a misspelt one is said, here too
-            return IntensityFallbacks(place, (MockIntensity(lambda: now),))
-        if source == TableIntensity.name:
-            return IntensityFallbacks(grid_place(region or ""), (TableIntensity(lambda: now),))
-        return opened_intensity(source, region or "")
     if isinstance(source, str | Path):
-        if isinstance(source, str) and not Path(source).suffix and not Path(source).is_file():
-            raise UsageError(f"no such source of carbon intensity: {source!r}; there are {', '.join(NAMES)}, and files")
-        return IntensityFallbacks(GridPlace(region or ""), (CsvIntensity(source, now=lambda: now),))
+        if asks_network(source):
+            return opened_intensity(source, region or "")
+        is_file = str(source) not in NAMES  # its region is a name of the user's own
+        place = GridPlace(region or "") if is_file else grid_place(found_place(region or "", source))
+        return open_intensity(str(source), place, client=HttpClient(utc_s=now.timestamp))
     if not isinstance(source, IntensityProvider):
         raise UsageError(f"intensity is a service, its name, a CSV file or hours, not {source!r}")
     if isinstance(source, CsvIntensity | MockIntensity):

@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 # In 95% of all hours, the logarithm of (mean intensity of the next hours / mean of the last ones) is within this times
 # 1 - exp(-(both lengths) / 5 h): over nine hourly series of grids, 2022 (EIA-930) and 2023 (Electricity Maps), by
-# benchmarks/intensity_wandering.py, 2026-11-22.
-_MOST_WANDERING = 0.47
-_WANDERING_H = 5.0
+# benchmarks/intensity_persistence.py, 2026-11-22.
+_MOST_PERSISTENCE_ERROR = 0.47
+_PERSISTENCE_TIME_H = 5.0
 
 
 class IntensityInForce(Protocol):
@@ -99,7 +99,7 @@ class RatesInForce:
         priced = rates.priced(forecast, gpu_count)
         if self.intensity is None or priced.emissions_kgco2e is None:
             return priced
-        return replace(priced, emissions_kgco2e=_with_wandering(priced.emissions_kgco2e, elapsed_s, rest_s))
+        return replace(priced, emissions_kgco2e=_with_persistence_error(priced.emissions_kgco2e, elapsed_s, rest_s))
 
     def now(self, rates: Rates, utc_s: float) -> Rates:
         """Return the rates of a run with those that are in force now."""
@@ -111,12 +111,15 @@ class RatesInForce:
         )
 
 
-def wandering(duration_s: float) -> float:
-    """Return what the logarithm of (mean intensity of the rest / mean so far) is within, in 95% of runs so long."""
-    return _MOST_WANDERING * -math.expm1(-h_from_s(duration_s) / _WANDERING_H)
+def persistence_error(duration_s: float) -> float:
+    """Return what the error of a forecast by persistence is within, in 95% of runs so long.
+
+    It is the logarithm of (mean intensity of the rest / mean so far).
+    """
+    return _MOST_PERSISTENCE_ERROR * -math.expm1(-h_from_s(duration_s) / _PERSISTENCE_TIME_H)
 
 
-def _with_wandering(emissions: Estimate, elapsed_s: float, rest_s: float) -> Estimate:
+def _with_persistence_error(emissions: Estimate, elapsed_s: float, rest_s: float) -> Estimate:
     """Return the CO2e of a run with an interval that has what the intensity of the rest may be, in that so far.
 
     Energy and intensity err independently of each other; each side of the interval is half a normal distribution, and
@@ -124,7 +127,7 @@ def _with_wandering(emissions: Estimate, elapsed_s: float, rest_s: float) -> Est
     """
     if not (rest_s > 0 and emissions.has_interval and emissions.point > 0):
         return emissions
-    log_ratio = wandering(elapsed_s + rest_s)
+    log_ratio = persistence_error(elapsed_s + rest_s)
     rest_share = rest_s / (elapsed_s + rest_s)
     below, above = (abs(math.expm1(sign * log_ratio)) * rest_share * emissions.point for sign in (-1, 1))
     lower = emissions.point - math.hypot(emissions.point - emissions.lower, below)

@@ -195,7 +195,7 @@ def _offline(name: str, client: HttpClient | None) -> IntensityProvider:
         return TableIntensity(now)
     if name == MockIntensity.name:
         return MockIntensity(now)
-    if Path(name).suffix.lower() == ".csv" or Path(name).is_file():
+    if Path(name).suffix or Path(name).is_file():  # of a misspelt suffix CsvIntensity says that it cannot be read
         return CsvIntensity(name, now=now)
     raise UsageError(f"no such source of carbon intensity: {name!r}; there are {', '.join(NAMES)}, and files (.csv)")
 

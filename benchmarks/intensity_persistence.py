@@ -1,6 +1,6 @@
 """How far the carbon intensity of the next hours is from that of the last ones, on hourly series of real grids.
 
-    python benchmarks/intensity_wandering.py --series DIR
+    python benchmarks/intensity_persistence.py --series DIR
 
 The forecast of a run's CO2e takes the mean intensity so far for the rest. For each length of what is done and what is
 left this prints, over all hours of all series, the bound that 95% of |log(mean of the rest / mean so far)| are within,
@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 from carbon_windows import read_series
 
-from greenlove_tracker.tracker.rates_in_force import wandering
+from greenlove_tracker.tracker.rates_in_force import persistence_error
 
 DONE_H = (1, 2, 4, 8, 12, 24, 48)
 LEFT_H = (1, 2, 4, 8, 12, 24, 48, 72)
@@ -48,7 +48,7 @@ def main() -> None:
     for done_h in DONE_H:
         for left_h in LEFT_H:
             found = np.abs(np.concatenate([log_ratios(values, done_h, left_h) for values in series]))
-            bound = wandering(3600.0 * (done_h + left_h))
+            bound = persistence_error(3600.0 * (done_h + left_h))
             shares.append(float(np.mean(found <= bound)))
             print(f"{done_h:6d}  {left_h:6d}   {np.quantile(found, 0.95):10.2f}   {bound:10.2f}   {shares[-1]:9.1%}")
     print(f"within it, mean of all lengths: {math.fsum(shares) / len(shares):.1%}")
