@@ -9,6 +9,8 @@ import inspect
 from pathlib import Path
 
 from greenlove_tracker.logs import schema
+from greenlove_tracker.logs.checkpoints import CHECKPOINT_COLUMNS
+from greenlove_tracker.logs.comparisons import COMPARISON_COLUMNS, COMPARISON_TRIAL_COLUMNS
 from greenlove_tracker.logs.forecasts import FORECAST_COLUMNS
 from greenlove_tracker.logs.metrics import METRIC_COLUMNS
 from greenlove_tracker.logs.schema import EPOCH_COLUMNS, RATE_COLUMNS, SCHEMA_VERSION, flat_columns
@@ -93,6 +95,27 @@ METRICS = {
     "higher_is_better": "`yes` or `no`, as `log_metric(higher_is_better=…)` said; empty: the name tells, or nothing",
 }
 
+CHECKPOINTS = {
+    "action": "`saved`, `failed` (the one before stays), `skipped` (the one before was still being written), "
+    "`restored` "
+    "(this run goes on from it), `damaged` (it was passed over), `noticed` (the job or the machine is about to end)",
+    "at": "UTC, ISO 8601: of a save when its state was taken, of a restore when the replay was done",
+    "kind": "`regular`, `best`, `emergency` or `final`; empty for a notice",
+    "epoch": "whole epochs that were done, of the whole training",
+    "batches": "that were done of the next epoch, on one rank",
+    "steps": "batches that were done in all, on one rank",
+    "name": "of the checkpoint, in its directory",
+    "size_bytes": "of all its files",
+    "blocked_s": "for which the training stood still; of a restore, reading and checking",
+    "written_s": "for which it was written on a thread of its own; empty where the training waited for all of it",
+    "replay_s": "of a restore: fetching and dropping the batches that were done",
+    "replayed_batches": "as many of them",
+    "from_run": "of a restore: the run that wrote the checkpoint",
+    "saved_at": "of a restore: when the checkpoint's state was taken",
+    "is_bit_identical": "`yes` where a resume goes on as if nothing had happened, bit for bit; empty for a notice",
+    "note": "who gave the notice, why something failed, why a resume is not bit-identical",
+}
+
 SUMMARY = {
     "run_id": "the directory's name",
     "project": "as given",
@@ -173,10 +196,72 @@ RUN = {
     "peak_gpu_memory_gb": "the most that torch's tensors took on one GPU",
     "plan_samples, plan_batch_size, plan_epochs, plan_steps, plan_eval_every, "
     "plan_batches_per_step": "what an exploration explored for",
+    "torch_version": "of PyTorch, where the process had loaded it by the run's end",
+    "technique, comparison": "of `greenlove compare --full`: which way to train, and the id of the first run beside it",
+    "technique_note": "what the technique changes in what is learnt, what it counted, schedules that were not followed",
+    "batch_size, seed": "likewise: of the training's loader, and of all random states",
     "cold_start_s, eval_durations_s": "of an exploration: the first step beyond a warm one, and timed evaluations",
-    "peak_memory_gb, gpu_power_w": "of an exploration: memory, of one GPU or without one of the process; mean draw",
+    "peak_memory_gb": "of an exploration: memory, of one GPU or without one of the process; of `compare --full` "
+    "without a GPU: of the process, from the arm's start on",
+    "gpu_power_w": "of an exploration: mean draw",
+    "gpu_memory_estimate_gb": "of an exploration on a CPU: the peak that it would have on a GPU, estimated",
     "used_gpus": "of an exploration: GPUs that the model was on; 0: it trained on the CPU",
     "method, warmup_epochs": "of an exploration: how its forecast was made",
+    "compared": "of a comparison of techniques: their names; its trials are the run's epochs",
+}
+
+COMPARISON = {
+    "name": "of the technique, or of several joined by `+`; the first row is the `baseline`'s",
+    "verdict": "`saves`, `costs more`, `no measurable difference`, `too short to tell` or `not run`: of its energy "
+    "where that was measured, else of its time",
+    "n_trials": "that were timed",
+    "level": "of the intervals, all of which are confidence intervals",
+    **{
+        f"{name}_ratio": f"of {what} to the baseline's; below 1 saves"
+        for name, what in (
+            ("time", "the time of a sample"),
+            ("energy", "its energy"),
+            ("co2e", "its operational emissions"),
+            ("cost", "its cost, of the machine where its price is set, else of electricity"),
+            ("memory", "the peak memory"),
+        )
+    },
+    "duration_s": "the whole training, projected, with the starts of its epochs and what is spent once",
+    "energy_kwh": "its energy, with PUE, and with what `node_overhead` assumes",
+    "emissions_kgco2e": "its emissions",
+    "cost_usd": "its cost",
+    "duration_s_per_sample": "geometric mean over its trials",
+    "peak_memory_gb": "largest of its trials, in GiB: on a GPU, without what other arms hold there; on a CPU, of the "
+    "tensors that live at a time in a step apart",
+    "one_off_s": "its first steps beyond as many steady ones, as of `compile`; in the projection, not in the ratios",
+    "final_loss": "mean over the last batches of its last trial, after as many samples as the baseline's",
+    "budget_s": "that would tell, where this was too short",
+    "reason": "it was not run because",
+    "notes": "what it changes in the training, and what was seen of it, as a JSON list",
+    "learns_otherwise": "how what it learns differs from the baseline, as a clause; empty where no difference is seen",
+    "spent_s": "time that the comparison took; like all that follow, in the baseline's row only",
+    "given_budget_s": "time that it had",
+    "residual_cv": "coefficient of variation of a trial that is left after arm, block and drift",
+    "energy_method": "how the energy of the trials was obtained; several methods are joined by `+`",
+    "comparison_notes": "on the whole, as a JSON list",
+    "left_changed": "what could not be put back, as a JSON list",
+    "is_of_runs": "`yes`: logged runs were compared, not trials of one training",
+}
+
+COMPARISON_TRIALS = {
+    "arm": "its name",
+    "block": "trials of one block lie next to each other, one of each arm; from 0",
+    "position": "in the order of all trials, from 0",
+    "started_s": "since the comparison began",
+    "duration_s": "of the timed part",
+    "samples": "that were trained on in it",
+    "start_s": "time until the first batch of its first epoch, before the timed part",
+    "energy_kwh": "of the timed part, as metered, before PUE; empty below 5 s",
+    "energy_method": "how it was obtained",
+    "peak_memory_bytes": "of the arm alone",
+    "loss": "mean over the trial's last batches; `nan` and `inf` too",
+    "temperature_c": "of the hottest GPU, at the end",
+    "clock_mhz": "of the slowest GPU's streaming multiprocessors, at the end",
 }
 
 PAGE = Path(__file__).parent / "reference" / "log.md"
@@ -209,6 +294,24 @@ def log_reference() -> str:
         *_table("spans-<rank>.csv: only where `track` was used", "column", {c: SPANS[c] for c in SPAN_COLUMNS}),
         *_table(
             "metrics-<rank>.csv: only where a metric was logged", "column", {c: METRICS[c] for c in METRIC_COLUMNS}
+        ),
+        *_table(
+            "checkpoints-<rank>.csv: only where a `Checkpointer` wrote, or `log_checkpoint`",
+            "column",
+            {c: CHECKPOINTS[c] for c in CHECKPOINT_COLUMNS},
+        ),
+        *_table(
+            "comparison.csv: only of a comparison of techniques",
+            "column",
+            {c: COMPARISON[c] for c in COMPARISON_COLUMNS if not c.endswith(("_lower", "_upper"))},
+        ),
+        "",
+        "Ratios and projected totals have two more columns each, behind their own: `…_lower` and `…_upper`, the ends",
+        "of the interval.",
+        *_table(
+            "comparison_trials.csv: one row a trial of it",
+            "column",
+            {c: COMPARISON_TRIALS[c] for c in COMPARISON_TRIAL_COLUMNS},
         ),
         *_table("summary.csv: field, value, unit", "field", {c: SUMMARY[c] for c in flat_columns(RunSummary)}),
         "",

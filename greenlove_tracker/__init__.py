@@ -11,6 +11,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from greenlove_tracker.checkpointing.checkpointer import Checkpointer, TrainingInterrupted
+    from greenlove_tracker.comparisons import Comparison
     from greenlove_tracker.errors import BudgetExceeded
     from greenlove_tracker.exploration.callables import explore_callable
     from greenlove_tracker.exploration.estimator import Estimator
@@ -21,11 +23,14 @@ if TYPE_CHECKING:
     from greenlove_tracker.logs.directory import read_logs
     from greenlove_tracker.phases import Phase
     from greenlove_tracker.projection.project import project
+    from greenlove_tracker.projection.spot import SpotAdvice, spot_advice
     from greenlove_tracker.projection.types import Projection, ProjectionOptions
     from greenlove_tracker.report.build import write_html, write_pdf
     from greenlove_tracker.scheduling.advice import StartAdvice
     from greenlove_tracker.scheduling.waiting import WaitResult, wait_for_low_carbon
     from greenlove_tracker.scheduling.windows import best_start
+    from greenlove_tracker.techniques.compare import compare
+    from greenlove_tracker.techniques.technique import Technique
     from greenlove_tracker.tracker import Tracker
     from greenlove_tracker.tracker.track import track
 
@@ -33,6 +38,8 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "BudgetExceeded": "greenlove_tracker.errors",
+    "Checkpointer": "greenlove_tracker.checkpointing.checkpointer",
+    "Comparison": "greenlove_tracker.comparisons",
     "Estimation": "greenlove_tracker.exploration.exploration_run",
     "Estimator": "greenlove_tracker.exploration.estimator",
     "Estimate": "greenlove_tracker.forecasting",
@@ -40,17 +47,22 @@ _HOMES = {
     "Phase": "greenlove_tracker.phases",
     "Projection": "greenlove_tracker.projection.types",
     "ProjectionOptions": "greenlove_tracker.projection.types",
+    "SpotAdvice": "greenlove_tracker.projection.spot",
     "StartAdvice": "greenlove_tracker.scheduling.advice",
+    "Technique": "greenlove_tracker.techniques.technique",
     "Tracker": "greenlove_tracker.tracker",
+    "TrainingInterrupted": "greenlove_tracker.checkpointing.checkpointer",
     "TrainingPlan": "greenlove_tracker.forecasting",
     "WaitResult": "greenlove_tracker.scheduling.waiting",
     "Trial": "greenlove_tracker.forecasting",
     "aggregate": "greenlove_tracker.logs.aggregate",
     "best_start": "greenlove_tracker.scheduling.windows",
+    "compare": "greenlove_tracker.techniques.compare",
     "explore_callable": "greenlove_tracker.exploration.callables",
     "extrapolate": "greenlove_tracker.extrapolation.extrapolate",
     "project": "greenlove_tracker.projection.project",
     "read_logs": "greenlove_tracker.logs.directory",
+    "spot_advice": "greenlove_tracker.projection.spot",
     "wait_for_low_carbon": "greenlove_tracker.scheduling.waiting",
     "track": "greenlove_tracker.tracker.track",
     "write_html": "greenlove_tracker.report.build",
@@ -59,6 +71,8 @@ _HOMES = {
 
 __all__ = [
     "BudgetExceeded",
+    "Checkpointer",
+    "Comparison",
     "Estimate",
     "Estimation",
     "Estimator",
@@ -66,18 +80,23 @@ __all__ = [
     "Phase",
     "Projection",
     "ProjectionOptions",
+    "SpotAdvice",
     "StartAdvice",
+    "Technique",
     "Tracker",
+    "TrainingInterrupted",
     "TrainingPlan",
     "Trial",
     "WaitResult",
     "__version__",
     "aggregate",
     "best_start",
+    "compare",
     "explore_callable",
     "extrapolate",
     "project",
     "read_logs",
+    "spot_advice",
     "track",
     "wait_for_low_carbon",
     "write_html",

@@ -1,4 +1,4 @@
-"""The only user of rich. All but the screens of watch and plan goes to stderr: a script's stdout stays its own."""
+"""The only user of rich. Only the screens of watch, plan and compare go to stdout: it is a script's own."""
 
 from __future__ import annotations
 
@@ -35,6 +35,7 @@ def say(text: str, stream: TextIO | None = None) -> None:
     styled.highlight_regex(r"(?m)^  (time|energy|CO2e|cost|compute|forecast|wrote|next) ", "bold")
     styled.highlight_regex(r"\AStart .*|▲━*", "bold green")
     styled.highlight_regex(r"\ANot worth waiting here", "bold")
+    styled.highlight_regex(r"\A\S+ saves .*", "bold green")
     styled.highlight_regex(r"(?m)^! MOCK .*$|\?{2,}", "yellow")
     styled.highlight_regex(rf"\bunknown\b|! ({'|'.join(WarningCode)})\b", "yellow")
     Console(file=stream, highlight=False, soft_wrap=True).print(styled)

@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from greenlove_tracker.errors import GreenloveError
 from greenlove_tracker.shadowing import only_libraries
 from greenlove_tracker.units import BYTES_PER_GB
 
@@ -124,6 +125,69 @@ def _n_of_other_jobs(pids: Sequence[int]) -> int:
 
 def _text(value: Any) -> str:
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value or "")
+
+
+class PowerLimitError(GreenloveError, RuntimeError):
+    """The power limit of a GPU cannot be read or set; the message is the reason."""
+
+
+@dataclass(frozen=True, slots=True)
+class PowerLimits:
+    """The power limit of a GPU in W: as it is, as it is by default, and between which it may be set."""
+
+    limit_w: float
+    default_w: float
+    least_w: float
+    most_w: float
+
+
+def power_limits(gpu_uuid: str) -> PowerLimits:
+    """Return the power limits of a GPU.
+
+    Raises:
+        PowerLimitError: where NVML does not tell them.
+    """
+
+    def asked(nvml: Any, handle: Any) -> PowerLimits:
+        least_mw, most_mw = nvml.nvmlDeviceGetPowerManagementLimitConstraints(handle)
+        limit_mw = nvml.nvmlDeviceGetPowerManagementLimit(handle)
+        default_mw = nvml.nvmlDeviceGetPowerManagementDefaultLimit(handle)
+        return PowerLimits(limit_mw / 1000, default_mw / 1000, least_mw / 1000, most_mw / 1000)
+
+    found: PowerLimits = _with_gpu(gpu_uuid, asked)
+    return found
+
+
+def set_power_limit(gpu_uuid: str, limit_w: float) -> None:
+    """Set the power limit of a GPU, until it is set anew or the driver is loaded anew.
+
+    Raises:
+        PowerLimitError: where that is not permitted, or NVML refuses it.
+    """
+    _with_gpu(gpu_uuid, lambda nvml, gpu: nvml.nvmlDeviceSetPowerManagementLimit(gpu, round(limit_w * 1000)))
+
+
+def _with_gpu(gpu_uuid: str, ask: Callable[[Any, Any], Any]) -> Any:
+    try:
+        import pynvml
+    except ImportError as error:
+        raise PowerLimitError("nvidia-ml-py is not installed: pip install nvidia-ml-py") from error
+    try:
+        pynvml.nvmlInit()
+        try:
+            return ask(pynvml, pynvml.nvmlDeviceGetHandleByUUID(gpu_uuid))
+        finally:
+            pynvml.nvmlShutdown()
+    except pynvml.NVMLError as error:
+        if getattr(error, "value", None) == pynvml.NVML_ERROR_NO_PERMISSION:
+            reason = (
+                "setting a power limit needs root: start the training with sudo, or have an administrator set it with "
+                "nvidia-smi -pl (a container also needs the capability SYS_ADMIN)"
+            )
+            raise PowerLimitError(reason) from error
+        if getattr(error, "value", None) == pynvml.NVML_ERROR_NOT_SUPPORTED:
+            raise PowerLimitError("this GPU, or the part of it that is ours, has no power limit to set") from error
+        raise PowerLimitError(f"NVML says of the power limit: {error}") from error
 
 
 def select_gpus(gpus: Sequence[Gpu], env: Mapping[str, str], local_world_size: int = 1) -> GpuSelection:
@@ -433,3 +497,37 @@ def in_dataloader_worker() -> bool:
     """Return True in a worker of torch's DataLoader."""
     data = sys.modules.get("torch.utils.data")
     return data is not None and data.get_worker_info() is not None
+
+
+def hottest_and_slowest_gpu(indices: Sequence[int]) -> tuple[float | None, float | None]:
+    """Return the temperature in °C of the hottest of these GPUs, and the clock in MHz of the slowest one's processors.
+
+    Args:
+        indices: as NVML counts the GPUs; of none of them, or where NVML does not answer, both are None.
+    """
+    if not indices:
+        return None, None
+    try:
+        import pynvml
+    except ImportError:
+        return None, None
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError:
+        return None, None
+    temperatures_c, clocks_mhz = list[float](), list[float]()
+    questions = (
+        (temperatures_c, "nvmlDeviceGetTemperature", "NVML_TEMPERATURE_GPU"),
+        (clocks_mhz, "nvmlDeviceGetClockInfo", "NVML_CLOCK_SM"),
+    )
+    try:
+        for index in indices:
+            for answers, function, what in questions:
+                try:
+                    handle = pynvml.nvmlDeviceGetHandleByIndex(index)
+                    answers.append(float(getattr(pynvml, function)(handle, getattr(pynvml, what))))
+                except pynvml.NVMLError:  # not every board answers every question
+                    continue
+    finally:
+        pynvml.nvmlShutdown()
+    return max(temperatures_c, default=None), min(clocks_mhz, default=None)

@@ -68,6 +68,11 @@ def power(value_w: float | None) -> str:
     return _scaled(value_w, ((1e-6, "MW"), (1e-3, "kW"), (1, "W"), (1e3, "mW")))
 
 
+def memory(value_bytes: float | None) -> str:
+    """Write a size in memory, from bytes to GiB."""
+    return _scaled(value_bytes, ((1 / 1024**3, "GiB"), (1 / 1024**2, "MiB"), (1 / 1024, "KiB"), (1, "B")))
+
+
 def money(value_usd: float | None) -> str:
     """Write a sum in US dollars; small sums keep two significant digits."""
     if value_usd is None or not math.isfinite(value_usd):

@@ -11,7 +11,7 @@ from report_samples import GERMANY, GPU_FIELDS, PRICE, gpu_rows, write_run
 from greenlove_tracker.forecasting import Estimate, Forecast, TrainingPlan, Trial
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.logs.trials import plan_fields, write_trials
-from greenlove_tracker.projection.comparison import Comparison, compare_log
+from greenlove_tracker.projection.comparison import MachineComparison, compare_log
 from greenlove_tracker.projection.from_log import Training, training_in
 from greenlove_tracker.projection.project import Projection, project
 from greenlove_tracker.projection.types import ProjectionOptions
@@ -46,12 +46,12 @@ def logged(logs: Path, **options: Any) -> Training:
     return training_in(str(logs), ProjectionOptions(**options))
 
 
-def compared(logs: Path, **options: Any) -> Comparison:
+def compared(logs: Path, **options: Any) -> MachineComparison:
     """The same on this machine and on others."""
     return compare_log(str(logs), ProjectionOptions(**options))
 
 
-def row_of(comparison: Comparison, name: str) -> Projection:
+def row_of(comparison: MachineComparison, name: str) -> Projection:
     """The row of a GPU elsewhere."""
     return next(row for row in comparison.projections if row.name == name and not row.is_local)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 # The verbs add themselves.
-from greenlove_tracker.cli import explore, forecast, plan, project, report, run, wait  # noqa: F401
+from greenlove_tracker.cli import checkpoints, compare, explore, forecast, memory, plan, project, report, run, wait  # noqa: F401
 from greenlove_tracker.cli.base import cli
 
 __all__ = ["cli", "main"]

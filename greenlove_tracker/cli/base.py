@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import difflib
 import os
-from collections.abc import Mapping
+import sys
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 import greenlove_tracker
+from greenlove_tracker import console
 from greenlove_tracker.config import DEFAULT_LOG_DIR, load_settings, setting_names
 from greenlove_tracker.errors import GreenloveError, NoSuchScriptError, UsageError
 
@@ -56,13 +58,26 @@ class Verb(click.Command):
         return error.in_options(self.option_names)
 
 
+class CommandVerb(Verb):
+    """Keeps what stands behind ``--`` apart from the arguments, as ``ctx.meta["command"]``; click drops the dashes."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Take apart what stands before the dashes and behind them."""
+        own, command = list(args), None
+        if "--" in own:
+            at = own.index("--")
+            own, command = own[:at], own[at + 1 :]
+        ctx.meta["command"] = command
+        return super().parse_args(ctx, own)
+
+
 def _option_of(parameter: click.Parameter) -> str:
     """Return the long name of an option."""
     return max(parameter.opts, key=len)
 
 
 _ORDER = (
-    *("demo", "explore", "plan", "wait", "run", "watch", "forecast", "project"),
+    *("demo", "explore", "memory", "compare", "plan", "wait", "run", "watch", "checkpoints", "forecast", "project"),
     *("summary", "report", "export", "import", "doctor"),
 )
 
@@ -134,6 +149,14 @@ json_option = click.option("--json", "as_json", is_flag=True, help="as JSON, on 
 csv_option = click.option("--csv", "as_csv", is_flag=True, help="as CSV, on stdout")
 
 
+def show_screen(screen: str) -> None:
+    """Print a screen that is the answer itself on stdout, which other commands read too."""
+    if console.is_terminal(sys.stdout):
+        console.say(screen, sys.stdout)
+    else:
+        click.echo(screen)
+
+
 def logs_of(given: str | None, *, may_be_empty: bool = False) -> Logs:
     """Return the logs of the directory that was given, else of that of the settings.
 
@@ -148,3 +171,35 @@ def logs_of(given: str | None, *, may_be_empty: bool = False) -> Logs:
     if logs.problems:
         raise UsageError(f"{logs.path} holds no run that can be read: {'; '.join(map(str, logs.problems))}")
     raise UsageError(f"{logs.path} holds no run; a run writes to {DEFAULT_LOG_DIR} unless told otherwise")
+
+
+def technique_names(text: str | None) -> list[str]:
+    """Return the names that ``--techniques`` gives, separated by commas."""
+    return [name.strip() for name in (text or "").split(",") if name.strip()]
+
+
+def changed_task(
+    function: Callable[[], Any], target: str, epochs: int | None = None, batch_size: int | None = None
+) -> Callable[[], dict[str, Any]]:
+    """Return a task whose length and batch size are those of the command line, where they are given.
+
+    Args:
+        function: the user's.
+        target: its name, for messages.
+        epochs: instead of its own length.
+        batch_size: instead of its own.
+    """
+    from inspect import signature
+
+    from greenlove_tracker.exploration.estimator import Estimator
+    from greenlove_tracker.exploration.task import pieces_of
+
+    takes = {*signature(Estimator).parameters, *setting_names()}
+    changes: dict[str, Any] = {} if epochs is None else {"total_epochs": epochs, "total_steps": None, "phases": ()}
+    changes |= {} if batch_size is None else {"batch_size": batch_size}
+
+    def task() -> dict[str, Any]:
+        return pieces_of(function(), target, takes) | changes
+
+    task.__name__ = target
+    return task

@@ -115,7 +115,7 @@ def outcomes_text(logs: Logs, quantity: str, style: str, limit_s: float | None =
     n_explorations, found, time_limits = 0, [], []
     for run in logs.readable():
         if run.is_exploration:
-            n_explorations += 1
+            n_explorations += not run.is_comparison
             continue
         found.append(outcome := outcome_of(run, column, limit_s))
         if outcome is not None and outcome.time_fit is not None:

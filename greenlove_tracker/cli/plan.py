@@ -1,9 +1,11 @@
-"""``plan``: when and where a training emits or costs least, as a screen, a page, JSON, or a file for a scheduler."""
+"""``plan``: when and where a training emits or costs least, as a screen, a page, JSON, or a file for a scheduler.
+
+``plan --chain`` says in how many jobs a training fits a time limit, and prints the script that submits them.
+"""
 
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -13,10 +15,11 @@ import click
 
 from greenlove_tracker import console
 from greenlove_tracker import format as fmt
-from greenlove_tracker.cli.base import Verb, cli, json_option
+from greenlove_tracker.cli.base import CommandVerb, cli, json_option, show_screen
 from greenlove_tracker.config import Settings, load_settings
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.forecasting import P99, Estimate, Forecast
+from greenlove_tracker.units import SECONDS_PER_HOUR
 
 if TYPE_CHECKING:
     from greenlove_tracker.logs.run import Run
@@ -29,18 +32,6 @@ if TYPE_CHECKING:
 CONNECT_S, ANSWER_S = 0.9, 10.0
 
 
-class _Plan(Verb):
-    """Keeps the command behind ``--`` apart from LOG_DIR; click itself drops the dashes."""
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        own, command = list(args), None
-        if "--" in own:
-            at = own.index("--")
-            own, command = own[:at], own[at + 1 :]
-        ctx.meta["command"] = command
-        return super().parse_args(ctx, own)
-
-
 _OPTIONS = {
     "regions": "--regions",
     "country": "--regions",
@@ -51,10 +42,12 @@ _OPTIONS = {
     "image": "--image",
     "command": "the command behind --",
     "deadline_utc": "--deadline",
+    "limit_s": "--time",
+    "training_s": "--hours",
 }
 
 
-@cli.command(cls=_Plan, options=_OPTIONS, short_help="Say when and where a training emits or costs least.")
+@cli.command(cls=CommandVerb, options=_OPTIONS, short_help="Say when and where a training emits or costs least.")
 @click.argument("log_dir", required=False)
 @click.option("--hours", type=float, help="what the training takes, instead of a log")
 @click.option("--kwh", type=float, help="its energy; default: the log's")
@@ -80,6 +73,12 @@ _OPTIONS = {
 )
 @click.option("--every", metavar="day|week|DAY", help="with --emit: start it again and again; cron and github need it")
 @click.option("--image", help="with --emit k8s: the container's")
+@click.option("--chain", is_flag=True, help="print a script that starts COMMAND in a chain of Slurm jobs; needs --time")
+@click.option("--time", "time_limit", metavar="LIMIT", help="with --chain: what a job may take: 24:00:00, 1-00:00:00")
+@click.option("--save", metavar="SPAN", help="with --chain: until a checkpoint is whole; default: the log's, else 60s")
+@click.option("--restart", metavar="SPAN", help="with --chain: until a job trains; default: 2m, and reading of the log")
+@click.option("--replay", metavar="SPAN", help="with --chain: fetching an epoch again; default: the log's, else 5m")
+@click.option("--checkpoints", metavar="DIR", help="with --chain: a job that leaves no newer one in DIR has failed")
 @json_option
 def plan(
     log_dir: str | None,
@@ -92,6 +91,12 @@ def plan(
     emit: str | None,
     every: str | None,
     image: str | None,
+    chain: bool,
+    time_limit: str | None,
+    save: str | None,
+    restart: str | None,
+    replay: str | None,
+    checkpoints: str | None,
     as_json: bool,
     **sources: Any,
 ) -> None:
@@ -105,6 +110,7 @@ def plan(
     greenlove plan greenlove_logs --deadline +24h --intensity grid.csv -o plan.html
     greenlove plan --hours 4 --deadline "monday 08:00" --by cost --tariff "base 0.20; peak 0.32 17-21"
     greenlove plan --deadline +24h --intensity live --emit slurm -- python train.py
+    greenlove plan --chain --time 24:00:00 -- python train.py > chain.sh
     """  # noqa: D301  # click wants the backspace itself
     from greenlove_tracker.report.build import checked_suffix, write_document
     from greenlove_tracker.report.plan_report import plan_document
@@ -112,6 +118,11 @@ def plan(
     from greenlove_tracker.scheduling.windows import LEAST_SAVING, best_start
 
     command = click.get_current_context().meta["command"]
+    spans = {"--save": save, "--restart": restart, "--replay": replay}
+    _check_chain(chain, {"--time": time_limit, "--checkpoints": checkpoints, **spans})
+    if chain:
+        _plan_chain(log_dir, hours, time_limit, spans, checkpoints, command, as_json=as_json)
+        return
     _check_emit(emit, every, image, command, as_json=as_json)
     if output is not None:
         checked_suffix(output)
@@ -138,7 +149,7 @@ def plan(
         return
     screen = plan_screen(advice, job.about)
     if emit is None:
-        _show(screen)
+        show_screen(screen)
         return
     file = _job_file(emit, every, image, command, advice, job, now)  # before the screen: a refusal comes alone
     console.say(screen)
@@ -148,13 +159,6 @@ def plan(
 def _utc_now() -> datetime:
     """Return the present; another one in tests."""
     return datetime.now(UTC)
-
-
-def _show(screen: str) -> None:
-    if console.is_terminal(sys.stdout):
-        console.say(screen, sys.stdout)
-    else:
-        click.echo(screen)
 
 
 def parse_share(text: str) -> float:
@@ -187,6 +191,66 @@ def _check_emit(
         raise UsageError("--emit and --json: choose one")
     if not command:
         raise UsageError(f"--emit {emit} needs the command behind two dashes: greenlove plan … -- python train.py")
+
+
+# Of a start, which is another question than that of how many jobs; and what --chain lacks.
+_OF_A_START = frozenset(
+    {"deadline", "regions", "intensity", "intensity_forecast", "tariff", "electricity_price", "least_saving"}
+    | {"by", "output", "emit", "every", "image", "kwh"}
+)
+
+
+def _check_chain(chain: bool, given: Mapping[str, str | None]) -> None:
+    context = click.get_current_context()
+    if not chain:
+        if alone := [name for name, value in given.items() if value is not None]:
+            raise UsageError(f"{alone[0]} is for a chain of jobs: add --chain")
+        return
+    on_line = click.core.ParameterSource.COMMANDLINE
+    if strange := sorted(name for name in _OF_A_START if context.get_parameter_source(name) is on_line):
+        raise UsageError(f"--chain and --{strange[0].replace('_', '-')}: choose one; a chain starts at once")
+    if given["--time"] is None:
+        raise UsageError("--chain needs --time, what a job may take, such as --time 24:00:00")
+    if not context.meta["command"]:
+        raise UsageError("--chain needs the command behind two dashes: greenlove plan --chain … -- python train.py")
+
+
+def _plan_chain(
+    log_dir: str | None,
+    hours: float | None,
+    time_limit: str | None,
+    spans: Mapping[str, str | None],
+    checkpoints: str | None,
+    command: Sequence[str],
+    *,
+    as_json: bool,
+) -> None:
+    """Say how many jobs the training takes, and print the script that submits them."""
+    from greenlove_tracker.report.plan_screen import chain_record, chain_screen
+    from greenlove_tracker.scheduling.job_chain import job_chain, job_times, parse_time_limit_s
+    from greenlove_tracker.scheduling.times import parse_span_s
+
+    limit_s = parse_time_limit_s(time_limit or "")
+    save_s, restart_s, replay_s = (None if text is None else parse_span_s(text) for text in spans.values())
+    job = _job(log_dir, hours, None, load_settings())
+    training_s = job.longest_s
+    if training_s is None:
+        training_s = (
+            job.duration.duration_s.point if isinstance(job.duration, Forecast) else job.duration * SECONDS_PER_HOUR
+        )
+    planned = job_chain(
+        command,
+        training_s=training_s,
+        limit_s=limit_s,
+        times=job_times(job.run, save_s=save_s, restart_s=restart_s, replay_s=replay_s),
+        now=_utc_now(),
+        checkpoints=checkpoints,
+    )
+    if as_json:
+        click.echo(json.dumps(chain_record(planned, job.about), indent=2))
+        return
+    console.say(chain_screen(planned, job.about, is_longest=job.longest_s is not None))
+    click.echo(planned.script(), nl=False)
 
 
 @dataclass(frozen=True, slots=True)

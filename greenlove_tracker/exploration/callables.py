@@ -145,7 +145,7 @@ def _time_fits(
         fit(size)
         devices.synchronise()
         duration_s = run.perf_s() - began_s
-        return Trial(size, 1, (max(duration_s, 1e-9),), run.end_trial() or None)
+        return Trial(size, 1, (max(duration_s, 1e-9),), run.end_trial().kwh or None)
 
     cold_s = timed(sizes[0]).total_s
     order = random.Random(seed)  # noqa: S311  # an order, no secret

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
+from itertools import repeat
 from typing import Any
 
 import torch
@@ -18,10 +20,12 @@ from greenlove_tracker.exploration.adaptive import ExplorationScheduler
 from greenlove_tracker.exploration.budget_advice import short_training_advice, with_budget_advice
 from greenlove_tracker.exploration.exploration_run import EstimateOptions, Estimation, ExplorationRun
 from greenlove_tracker.exploration.green_love import BOUND_S, GreenLoveScheduler
+from greenlove_tracker.exploration.peak_memory import TrainingStep, estimated_peak, measured_peak
 from greenlove_tracker.exploration.scheduler import Scheduler
 from greenlove_tracker.exploration.snapshot import RestoreError, Snapshot, preserved
 from greenlove_tracker.exploration.state_finder import find_lr_schedulers
-from greenlove_tracker.exploration.trials import BatchSource, default_step, run_trial, source_of
+from greenlove_tracker.exploration.task import each_of
+from greenlove_tracker.exploration.trials import DEFAULT_BATCH_SIZE, BatchSource, default_step, run_trial, source_of
 from greenlove_tracker.extrapolation.extrapolate import extrapolate
 from greenlove_tracker.forecasting import Estimate, TrainingPlan, Trial, WarningCode
 from greenlove_tracker.job import find_ranks
@@ -30,7 +34,10 @@ from greenlove_tracker.meter import Meter
 from greenlove_tracker.phases import Phase, length_by_phases
 from greenlove_tracker.projection.types import ProjectionOptions
 from greenlove_tracker.records import Clock
+from greenlove_tracker.units import BYTES_PER_GB
 
+_MEMORY_S = 3.0  # that the estimate of GPU memory may take, within what trials leave of the budget
+_MEMORY_SHARE = 0.1  # of the budget on a CPU, that trials leave to that estimate
 _EVAL_SHARE = 0.15  # of the budget, that trials leave to evaluations; one is always run
 _MOST_EVALUATIONS = 3
 _LEAST_SIZES = 3  # below it a forecast is wide by rule, and its width no reason to stop
@@ -86,7 +93,7 @@ class Estimator:
         criterion: Any,
         train_dataset: Any,
         total_epochs: int | None = None,
-        batch_size: int = 64,
+        batch_size: int = DEFAULT_BATCH_SIZE,
         *,
         total_steps: int | None = None,
         budget_s: float = 30.0,
@@ -108,9 +115,10 @@ class Estimator:
         **settings: Any,
     ) -> None:
         self._model, self._optimizer, self._criterion = model, optimizer, criterion
-        self._train_step, self._device = train_step or default_step, _device_of(model, device)
+        self._train_step, self._device = train_step or default_step, device_of(model, device)
         self._eval_fn, self._also_restore = eval_fn, tuple(also_restore)
         self._clock, self._meter = clock, meter
+        self._last_batch: Any = None
         self._settings = load_settings(settings)
         self._options = EstimateOptions(
             BOUND_S if schedule == "green-love" else budget_s,
@@ -128,13 +136,16 @@ class Estimator:
                 raise UsageError("eval_fn in a training in steps: say how often it is run, with eval_every=")
             eval_every = 1
         every = None if eval_fn is None else eval_every
-        self.plan = _plan_of(self._source, total_epochs, total_steps, every, phases)
+        self.plan = plan_of(self._source, total_epochs, total_steps, every, phases)
+        reserved_share = (_EVAL_SHARE if eval_fn is not None else 0.0) + (
+            _MEMORY_SHARE if self._device.type == "cpu" else 0.0
+        )
         self._make_scheduler = _scheduler_maker(
             schedule,
             self.plan,
             self._source.batch_size,
             seed=seed,
-            reserved_share=0.0 if eval_fn is None else _EVAL_SHARE,
+            reserved_share=reserved_share,
             target_relative_width=target_relative_width,
             options=schedule_options or {},
         )
@@ -146,7 +157,7 @@ class Estimator:
         Raises:
             UsageError: where the training step or the data cannot be explored, with what to do.
         """
-        _check_single_process()
+        check_single_process()
         budget_s = self._options.budget_s
         scheduler, advice = self._make_scheduler(budget_s), None
         with ExplorationRun(self._settings, self.plan, self._options, self._clock, self._meter) as run:
@@ -184,6 +195,7 @@ class Estimator:
                     self._run_trials(run, scheduler)
                 eval_durations_s = self._time_evaluations(run)
                 peak_memory_gb = devices.peak_memory_gb(snapshot.device_bytes)
+                estimate_gb = self._gpu_memory_estimate_gb(run, modules)
         except torch.cuda.OutOfMemoryError as error:
             raise UsageError(
                 f"out of memory at batch size {self._source.batch_size}, as the training itself would be: {error}. A "
@@ -202,7 +214,12 @@ class Estimator:
                 f"not one step was done in {self._options.budget_s:g} s: give a larger {{argument}}",
                 argument="budget_s",
             )
-        run.record = replace(run.record, eval_durations_s=eval_durations_s, peak_memory_gb=peak_memory_gb)
+        run.record = replace(
+            run.record,
+            eval_durations_s=eval_durations_s,
+            peak_memory_gb=peak_memory_gb,
+            gpu_memory_estimate_gb=estimate_gb,
+        )
 
     @contextmanager
     def _preserved(self, run: ExplorationRun, modules: Sequence[nn.Module]) -> Iterator[Snapshot]:
@@ -225,7 +242,7 @@ class Estimator:
             run.show_progress(request.batches * batch_size, width)
             run.start_trial()
             timed = run_trial(self._source, self._step, request, perf_s=run.perf_s, synchronise=devices.synchronise)
-            energy_kwh = run.end_trial()
+            energy_kwh = run.end_trial().kwh
             has_whole_epochs_only = timed.epoch_durations_s and not timed.partial_batches
             scheduler.record(replace(timed, energy_kwh=energy_kwh or None) if has_whole_epochs_only else timed)
             trials, is_finite = scheduler.trials(batch_size), run.record.is_finite and timed.is_finite
@@ -238,13 +255,13 @@ class Estimator:
     @contextmanager
     def _counted_steps(self, run: ExplorationRun) -> Iterator[None]:
         """Count batches and optimizer steps: a plan in steps is of optimizer steps, of so many batches each."""
-        self._n_batches, n_steps = 0, 0
+        self._n_batches, n_steps, self._last_batch = 0, 0, None
 
         def count(*_: Any) -> None:
             nonlocal n_steps
             n_steps += 1
 
-        optimizers = _several(self._optimizer)
+        optimizers = each_of(self._optimizer)
         handles = [o.register_step_post_hook(count) for o in optimizers if hasattr(o, "register_step_post_hook")]
         try:
             yield
@@ -257,7 +274,23 @@ class Estimator:
 
     def _step(self, batch: Any) -> Any:
         self._n_batches += 1
+        self._last_batch = batch
         return self._train_step(self._model, batch, self._optimizer, self._criterion, self._device)
+
+    def _gpu_memory_estimate_gb(self, run: ExplorationRun, modules: Sequence[nn.Module]) -> float | None:
+        """Estimate the peak that a training on a CPU would have on a GPU; None where it is not soon found."""
+        training = TrainingStep(tuple(modules), tuple(each_of(self._optimizer)), self._step, self._device)
+        if self._device.type != "cpu" or training.is_compiled or self._last_batch is None:
+            return None
+        batch, self._last_batch = self._last_batch, None
+        deadline_s = run.perf_s() + min(_MEMORY_S, self._options.budget_s - run.spent_s)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            for peak in (estimated_peak, measured_peak):
+                with suppress(Exception):  # the training itself went well: nobody asked for these steps
+                    found = peak(training, repeat(batch), is_late=lambda: run.perf_s() >= deadline_s)
+                    return found.peak_bytes / BYTES_PER_GB
+        return None
 
     def _time_evaluations(self, run: ExplorationRun) -> tuple[float, ...]:
         """Time one evaluation, which may overrun the budget, and more while what is left of it holds them."""
@@ -310,7 +343,7 @@ def _scheduler_maker(
     return lambda bound_s: GreenLoveScheduler(plan.samples or 1, batch_size, **{"bound_s": bound_s, **options})
 
 
-def _plan_of(
+def plan_of(
     source: BatchSource,
     epochs: int | None,
     steps: int | None,
@@ -318,6 +351,13 @@ def _plan_of(
     phases: tuple[Phase, ...] = (),
 ) -> TrainingPlan:
     """Return the plan of the whole training.
+
+    Args:
+        source: of its batches.
+        epochs: of the whole, or
+        steps: optimizer steps.
+        eval_every: epochs or steps; None where nothing is evaluated.
+        phases: stretches of it.
 
     Raises:
         UsageError: where it does not follow from what was given.
@@ -345,13 +385,7 @@ def _plan_of(
     return TrainingPlan(samples, batch_size, epochs, steps, eval_every=eval_every, phases=phases)
 
 
-def _several(optimizers: Any) -> list[Any]:
-    if isinstance(optimizers, Mapping):
-        return list(optimizers.values())
-    return list(optimizers) if isinstance(optimizers, list | tuple) else [optimizers]
-
-
-def _check_single_process() -> None:
+def check_single_process() -> None:
     """Refuse the ranks of one training: they wait for each other in every step, and would hang for ever.
 
     Raises:
@@ -373,7 +407,7 @@ def _gpus_of(models: Sequence[nn.Module]) -> int:
     return max([len({p.device for m in models for p in m.parameters() if p.device.type == "cuda"}), *copies])
 
 
-def _device_of(model: nn.Module, device: str | torch.device | None) -> torch.device:
+def device_of(model: nn.Module, device: str | torch.device | None) -> torch.device:
     """Return the device of the model.
 
     Raises:

@@ -2,38 +2,31 @@
 
 from __future__ import annotations
 
-import os
 import warnings
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 from greenlove_tracker import format as fmt
 from greenlove_tracker.config import Settings, time_limit
-from greenlove_tracker.console import StatusLine, confirm, open_page, say
+from greenlove_tracker.console import confirm, open_page, say
 from greenlove_tracker.errors import GreenloveError, UsageError
+from greenlove_tracker.exploration.trial_session import TrialSession
 from greenlove_tracker.extrapolation.extrapolate import forecast_exploration, forecast_from_log
 from greenlove_tracker.extrapolation.time_fit import time_fit
 from greenlove_tracker.files import write_report
 from greenlove_tracker.forecasting import LEAST_ENERGY_S, Forecast, TimeFit, TrainingPlan, Trial
-from greenlove_tracker.job import find_ranks
 from greenlove_tracker.logs import trials as trials_log
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.meter import Meter
 from greenlove_tracker.projection.comparison import compare_run
 from greenlove_tracker.projection.types import Projection, ProjectionOptions
-from greenlove_tracker.records import Clock, Field, RunStatus, SystemClock
+from greenlove_tracker.records import Clock, Field, RunStatus
 from greenlove_tracker.rendering import html
 from greenlove_tracker.report import screens
 from greenlove_tracker.report.exploration_report import exploration_document
-from greenlove_tracker.tracker.session import Session, open_run
-from greenlove_tracker.tracker.state import Plan, RunMode
 from greenlove_tracker.units import w_from_kwh_s
 
 _ANSWERS = ("continue", "stop")
-_METER_S = 5.0  # the meter takes 1 to 2 s to start, and steps beside that take up to three times as long
-_METER_SHARE = 0.2  # of a small budget, that is waited for it at most
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +74,8 @@ class Estimation:
         gpu_power_w: mean draw of the GPUs together in the trials; None where it was not measured for long enough.
         left_changed: what the exploration changed and could not put back, by name and with the reason.
         time_fit: how the training fits its ``deadline_utc`` or ``max_hours``, if it starts now; None without either.
+        gpu_memory_estimate_gb: the peak that a training explored on a CPU would have on a GPU, in GiB; None elsewhere,
+            and where it was not soon found.
     """
 
     forecast: Forecast
@@ -95,6 +90,7 @@ class Estimation:
     gpu_power_w: float | None
     left_changed: tuple[str, ...] = ()
     time_fit: TimeFit | None = None
+    gpu_memory_estimate_gb: float | None = None
 
     def __repr__(self) -> str:
         """Return it in a line: all of its fields would fill screens."""
@@ -112,7 +108,7 @@ class Estimation:
         return forecast_from_log(Run(self.run_dir), plan)
 
 
-class ExplorationRun:
+class ExplorationRun(TrialSession):
     """One exploration's session: its trials are epochs of a run, timed inside ``with``, and reported after it.
 
     Args:
@@ -136,80 +132,27 @@ class ExplorationRun:
         clock: Clock | None,
         meter: Meter | None,
     ) -> None:
-        outer = open_run()
-        if outer is not None:  # its energy is the outer run's too: beside that in a log directory it would count twice
-            settings = replace(settings, log_dir=str(outer.run_dir / trials_log.EXPLORATIONS_DIR))
+        super().__init__(settings, options.budget_s, clock, meter, trials_log.plan_fields(plan))
         self.record = trials_log.ExplorationRecord()
         self.left_changed: tuple[str, ...] = ()
-        self.plan, self._settings, self._options = plan, settings, options
-        self._clock = clock or SystemClock()
-        self._began_s = self._clock.perf_s()
-        self._status = StatusLine(even_beside_stdout=True)
-        self._session = Session(
-            settings,
-            Plan(),
-            find_ranks(os.environ),
-            clock,
-            meter,
-            mode=RunMode.EXPLORATION,
-            extra_fields=trials_log.plan_fields(plan),
-        )
-        self._session.wait_ready(min(_METER_S, _METER_SHARE * options.budget_s))
+        self.plan, self._options = plan, options
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Close a run that failed; the trials before a Ctrl-C are kept, for ``greenlove forecast``.
+    def _keep_interrupted(self) -> None:
+        """Keep the trials before a Ctrl-C for ``greenlove forecast``, and say so.
 
         Raises:
             OSError: where they cannot be written.
         """
-        self._status.clear()
-        if isinstance(error, KeyboardInterrupt):
-            n_trials = len(self.record.trials)
-            if n_trials:
-                self._write_record()
-            self._session.finish(RunStatus.INTERRUPTED)
-            if self._settings.verbose > 0:
-                undoes = self._options.is_restored
-                say(screens.stopped_line(n_trials, undoes=undoes, left_changed=self.left_changed))
-        elif error is not None:
-            self._session.finish(RunStatus.FAILED)
-
-    def perf_s(self) -> float:
-        """Return the time of the clock that everything is timed by."""
-        return self._clock.perf_s()
-
-    @property
-    def spent_s(self) -> float:
-        """The time since it began."""
-        return self.perf_s() - self._began_s
+        n_trials = len(self.record.trials)
+        if n_trials:
+            self._write_record()
+        if self.settings.verbose > 0:
+            undoes = self._options.is_restored
+            say(screens.stopped_line(n_trials, undoes=undoes, left_changed=self.left_changed))
 
     def show_progress(self, samples: int, relative_width: float | None = None) -> None:
         """Draw the line about the trial that comes next, and the width of the forecast so far."""
-        self._status.draw(screens.progress_line(self.spent_s, self._options.budget_s, samples, relative_width))
-
-    def start_trial(self) -> None:
-        """Start a trial: an epoch of the run."""
-        with self._session.tracked_call as recorder:
-            recorder.start_epoch()
-
-    def end_trial(self) -> float | None:
-        """End the trial.
-
-        Returns:
-            Its energy in kWh; None where a part of it was not metered.
-        """
-        number = None
-        with self._session.tracked_call as recorder:
-            number = recorder.epoch
-            recorder.end_epoch()
-        parts = [row.energy.total_kwh for row in self._session.rows if row.epoch == number]
-        known = [kwh for kwh in parts if kwh is not None]
-        return sum(known) if known and len(known) == len(parts) else None
+        self.draw_status(screens.progress_line(self.spent_s, self.budget_s, samples, relative_width))
 
     def forecast(self) -> Forecast:
         """Forecast the training from its record, as ``forecast_from_log`` does from the log.
@@ -240,20 +183,20 @@ class ExplorationRun:
         self._write_record()
         session.finish(RunStatus.FINISHED, 0)
         spent_s, now_utc_s = self.spent_s, self._clock.utc_s()
-        limit = time_limit(self._settings, now_utc_s)  # not of this Slurm job: the training may be another
+        limit = time_limit(self.settings, now_utc_s)  # not of this Slurm job: the training may be another
         fit = None if limit is None else time_fit(forecast, limit.limit_s, forecast_of=self._forecast_of)
         projections, why_none = self._projections(forecast)
         document = exploration_document(forecast, record.trials, projections=projections)
         page = write_report(session.run_dir / "dashboard.html", html.render(document))
         if options.auto_open_report:
             open_page(page.as_uri())
-        if self._settings.verbose > 0:
+        if self.settings.verbose > 0:
             say(
                 screens.exploration_screen(
                     forecast,
                     record.trials,
                     spent_s,
-                    options.budget_s,
+                    self.budget_s,
                     advice,
                     run_dir=session.shown_dir,
                     now_utc_s=now_utc_s,
@@ -265,7 +208,7 @@ class ExplorationRun:
             )
         elif self.left_changed:
             warnings.warn("the exploration left changed " + "; ".join(self.left_changed), stacklevel=3)
-        may_ask = options.asks and self._settings.verbose > 0
+        may_ask = options.asks and self.settings.verbose > 0
         answer = confirm("Continue training locally?", default=False) if may_ask else None
         return Estimation(
             forecast,
@@ -280,6 +223,7 @@ class ExplorationRun:
             gpu_power_w=record.gpu_power_w,
             left_changed=self.left_changed,
             time_fit=fit,
+            gpu_memory_estimate_gb=record.gpu_memory_estimate_gb,
         )
 
     def _write_record(self) -> None:

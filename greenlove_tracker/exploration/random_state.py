@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 import sys
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
+from importlib import import_module
 from operator import attrgetter
 from types import FunctionType, MethodType, ModuleType
 from typing import Any
@@ -20,6 +22,8 @@ _LONGEST = (
     1000  # items of a container that is searched whatever they are: of a longer one, a few say whether it is data
 )
 _FEW = 16
+_NUMPYS = "NumPy's random state"
+_ARRAY = "array of NumPy"  # marks one among plain values
 
 # From the general to the particular: a precision that is not set is that of the wider one.
 _SWITCHES = (
@@ -52,8 +56,8 @@ _FUNCTIONS = (
 )
 
 
-def random_states() -> list[SavedState]:
-    """Return the global random states of Python, NumPy (where it is loaded) and torch on every device."""
+def host_random_states() -> list[SavedState]:
+    """Return the global random states of Python, of torch on the CPU, and of NumPy where it is loaded."""
     states = [
         SavedState("Python's random state", random.getstate, random.setstate),
         SavedState("torch's random state", torch.get_rng_state, torch.set_rng_state),
@@ -61,7 +65,13 @@ def random_states() -> list[SavedState]:
     numpy = sys.modules.get("numpy")
     if numpy is not None:
         numpys = numpy.random
-        states.append(SavedState("NumPy's random state", partial(numpys.get_state, legacy=False), numpys.set_state))
+        states.append(SavedState(_NUMPYS, partial(numpys.get_state, legacy=False), numpys.set_state))
+    return states
+
+
+def random_states() -> list[SavedState]:
+    """Return the global random states of Python, NumPy (where it is loaded) and torch on every device."""
+    states = host_random_states()
     for kind in ("cuda", "xpu"):
         module = getattr(torch, kind, None)
         if module is not None:
@@ -88,12 +98,84 @@ def _set_device_states(module: Any, states: Any) -> None:
             generator.manual_seed(generator.initial_seed())
 
 
+def random_state_values() -> dict[str, Any]:
+    """Return the values of all global random states by name, in plain types that a file can hold.
+
+    ``torch.load(weights_only=True)`` reads them; what a state of NumPy has as an array is a tensor here.
+    """
+    return {state.name: plain_value(state.save()) for state in random_states()}
+
+
+def put_back_random_state_values(values: Mapping[str, Any]) -> tuple[str, ...]:
+    """Put back what ``random_state_values`` returned, here or in another process.
+
+    Returns:
+        The names of those that could not be put back, for a device is not here or there is another number of them, and
+        of those that are here and were not saved.
+    """
+    if _NUMPYS in values:
+        with contextlib.suppress(ImportError):
+            import_module("numpy")  # the training may load it only later, and its state would be a new one
+    here = {state.name: state for state in random_states()}
+    left = []
+    for name in {**values, **here}:
+        if name not in values or (name not in here and values[name] is not None):
+            left.append(name)
+            continue
+        try:
+            if name in here:
+                here[name].put_back(original_value(values[name]))
+        except (AssertionError, AttributeError, RuntimeError, ValueError, TypeError, LookupError):
+            left.append(name)
+    return tuple(left)
+
+
+def plain_value(value: Any) -> Any:
+    """Return a random state in plain types: arrays of NumPy become tensors, with their type beside them."""
+    if isinstance(value, dict):
+        return {name: plain_value(part) for name, part in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)(map(plain_value, value))
+    numpy = sys.modules.get("numpy")
+    if numpy is not None and isinstance(value, numpy.ndarray):
+        return {_ARRAY: torch.from_numpy(value.view(numpy.uint8).copy()), "dtype": value.dtype.str}
+    if numpy is not None and isinstance(value, numpy.generic):
+        return value.item()
+    return value.clone() if isinstance(value, torch.Tensor) else value
+
+
+def original_value(value: Any) -> Any:
+    """Return what ``plain_value`` was given."""
+    if isinstance(value, dict):
+        if _ARRAY in value:
+            return value[_ARRAY].numpy().view(value["dtype"])
+        return {name: original_value(part) for name, part in value.items()}
+    return type(value)(map(original_value, value)) if isinstance(value, list | tuple) else value
+
+
+def is_same_state(one: Any, other: Any) -> bool:
+    """Return whether two random states are equal; both as they were saved, or both in plain types."""
+    if isinstance(one, torch.Tensor):
+        return isinstance(other, torch.Tensor) and torch.equal(one, other)
+    if isinstance(one, dict):
+        return (
+            isinstance(other, dict) and one.keys() == other.keys() and all(is_same_state(one[k], other[k]) for k in one)
+        )
+    if isinstance(one, list | tuple) and one and not isinstance(one[0], int):
+        return len(one) == len(other) and all(map(is_same_state, one, other))
+    if type(one).__module__ == "numpy":
+        return type(one) is type(other) and bool((one == other).all())
+    return bool(one == other)
+
+
 def switches() -> list[SavedState]:
     """Return the process-wide switches of torch that choose kernels, and with them the last bits of a result."""
-    states = [_switch(name, _getter(name), _setter(name)) for name in _SWITCHES]
-    for name, getter, setter in _FUNCTIONS:
-        if _has(getter) and _has(setter):
-            states.append(_switch(name, attrgetter(getter)(torch), attrgetter(setter)(torch)))
+    states = [
+        _switch(name, attrgetter(getter)(torch), attrgetter(setter)(torch))
+        for name, getter, setter in _FUNCTIONS  # the precision of products is wider than the switches below
+        if _has(getter) and _has(setter)
+    ]
+    states += [_switch(name, _getter(name), _setter(name)) for name in _SWITCHES]
     states.append(_switch("anomaly mode", _anomaly_mode, lambda both: torch.autograd.set_detect_anomaly(*both)))
     states.append(_switch("deterministic algorithms", _determinism, lambda both: _set_determinism(*both)))
     return states

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import importlib.util
 import sys
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -34,17 +34,26 @@ _MEANT = {
 def load_task(target: str, takes: Collection[str], arguments: Sequence[str] = ()) -> dict[str, Any]:
     """Call the function that ``file.py:name`` names, and give its pieces by name.
 
-    It returns ``(model, optimizer, criterion, train_dataset)``, or a mapping of those and of what else ``Estimator``
-    takes.
-
     Args:
         target: ``file.py:name``.
         takes: the names that a mapping may hold.
         arguments: of the file, which finds them in ``sys.argv``.
 
     Raises:
-        UsageError: where there is no such file or function, it returns something else, or the file trains when it is
-            imported.
+        UsageError: as ``load_task_function`` and ``pieces_of``.
+    """
+    return pieces_of(load_task_function(target, arguments)(), target, takes)
+
+
+def load_task_function(target: str, arguments: Sequence[str] = ()) -> Callable[[], Any]:
+    """Return the function that ``file.py:name`` names; each call of it finds the file's own arguments.
+
+    Args:
+        target: ``file.py:name``.
+        arguments: of the file, which finds them in ``sys.argv``.
+
+    Raises:
+        UsageError: where there is no such file or function, or the file trains when it is imported.
     """
     file, separator, name = target.rpartition(":")
     if not separator or not name.isidentifier():
@@ -58,14 +67,24 @@ def load_task(target: str, takes: Collection[str], arguments: Sequence[str] = ()
     sys.path.insert(0, str(path.absolute().parent))  # the file's own imports, as when it is run
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module  # pickles of loader workers look it up
+    with _argv(file, arguments), _without_training(file):
+        spec.loader.exec_module(module)
+    function = getattr(module, name, None)
+    if not callable(function):
+        raise UsageError(f"{file} has no function {name}()")
+
+    def call() -> Any:
+        with _argv(file, arguments):
+            return function()
+
+    return call
+
+
+@contextmanager
+def _argv(file: str, arguments: Sequence[str]) -> Iterator[None]:
     argv, sys.argv = sys.argv, [file, *arguments]
     try:
-        with _without_training(file):
-            spec.loader.exec_module(module)
-        function = getattr(module, name, None)
-        if not callable(function):
-            raise UsageError(f"{file} has no function {name}()")
-        return _pieces(function(), target, takes)
+        yield
     finally:
         sys.argv = argv
 
@@ -112,7 +131,18 @@ def _without_training(file: str) -> Iterator[None]:
         raise reason
 
 
-def _pieces(found: Any, target: str, takes: Collection[str]) -> dict[str, Any]:
+def pieces_of(found: Any, target: str, takes: Collection[str]) -> dict[str, Any]:
+    """Return the pieces of a training by name.
+
+    Args:
+        found: what a task returned: ``(model, optimizer, criterion, train_dataset)``, or a mapping of those and of what
+            else ``Estimator`` takes.
+        target: that returned it, for messages.
+        takes: the names that a mapping may hold.
+
+    Raises:
+        UsageError: where it returned something else, a piece is missing, or a name is unknown.
+    """
     if isinstance(found, Mapping):
         if unknown := [str(name) for name in found if name not in takes]:
             raise UsageError(f"{target} gives {' '.join(_unknown(name, takes) for name in unknown)}")
@@ -131,3 +161,10 @@ def _unknown(name: str, takes: Collection[str]) -> str:
     meant = _MEANT.get(name.lower()) or next(iter(difflib.get_close_matches(name, takes, n=1)), None)
     hint = f"did you mean {meant}?" if meant else "Estimator takes no such argument (help(greenlove_tracker.Estimator))"
     return f"{name}: {hint}"
+
+
+def each_of(things: Any) -> list[Any]:
+    """Return one optimizer or model, or several in a sequence or mapping, as a list."""
+    if isinstance(things, Mapping):
+        return list(things.values())
+    return list(things) if isinstance(things, list | tuple) else [things]

@@ -16,6 +16,8 @@ from greenlove_tracker.format import plural
 Step = Callable[[Any], Any]  # takes a batch, may return its loss
 _SYNCHRONISE_EVERY_S = 0.5  # a GPU runs behind: without this a deadline would be noticed too late
 
+DEFAULT_BATCH_SIZE = 64  # of a data set that comes without a loader
+
 
 def run_trial(
     source: BatchSource,
@@ -67,20 +69,18 @@ def _run_epoch(
         UsageError: where the data end before.
     """
     synchronise()
-    began_s = synchronised_s = perf_s()
+    began_s = perf_s()
+    deadline = Deadline(deadline_s, perf_s, synchronise)
     done, loss = 0, None
     first = source.first(batches)  # held to the end: what a stream loaded ahead is thrown away outside the clock
     for batch in first:
-        if perf_s() >= deadline_s:  # a loader's start may have taken it all
+        if deadline.has_passed():  # a loader's start may have taken it all
             break
         loss = step(batch)
         done += 1
-        if perf_s() > synchronised_s + _SYNCHRONISE_EVERY_S:
-            synchronise()
-            synchronised_s = perf_s()
-        if perf_s() >= deadline_s:
+        if deadline.has_passed_after_step():
             break
-    is_late = perf_s() >= deadline_s
+    is_late = deadline.has_passed()
     synchronise()
     duration_s, is_finite = perf_s() - began_s, _is_finite(loss)
     if done < batches and not is_late:
@@ -91,8 +91,38 @@ def _run_epoch(
     return done, duration_s, is_finite
 
 
+class Deadline:
+    """The end of the time for steps, which a GPU that runs behind would hide: it is brought to rest now and then.
+
+    Args:
+        at_s: by the clock.
+        perf_s: a steady clock.
+        synchronise: brings the device to rest.
+    """
+
+    def __init__(self, at_s: float, perf_s: Callable[[], float], synchronise: Callable[[], None]) -> None:
+        self._at_s, self._perf_s, self._synchronise = at_s, perf_s, synchronise
+        self._synchronised_s = perf_s()
+
+    def has_passed(self) -> bool:
+        """Return True where the time is over."""
+        return self._perf_s() >= self._at_s
+
+    def has_passed_after_step(self) -> bool:
+        """Return True where the step that was just made is the last."""
+        if self._perf_s() > self._synchronised_s + _SYNCHRONISE_EVERY_S:
+            self._synchronise()
+            self._synchronised_s = self._perf_s()
+        return self.has_passed()
+
+
+def loss_of(returned: Any) -> Any:
+    """Return the loss in what a step returned: itself, or that of a dict or of a model's output; None without one."""
+    return returned.get("loss") if isinstance(returned, dict) else getattr(returned, "loss", returned)
+
+
 def _is_finite(loss: Any) -> bool:
-    loss = loss.get("loss") if isinstance(loss, dict) else getattr(loss, "loss", loss)
+    loss = loss_of(loss)
     if isinstance(loss, torch.Tensor):
         return bool(torch.isfinite(loss.detach()).all())
     return not isinstance(loss, float) or math.isfinite(loss)
@@ -150,6 +180,35 @@ class _FirstBatches:
         return self.limit
 
 
+def copied_loader(loader: DataLoader[Any], **changes: Any) -> DataLoader[Any]:
+    """Return a loader that shares all but its workers with another: data set, sampler, collating, generator.
+
+    Args:
+        loader: to copy.
+        **changes: arguments of ``DataLoader`` that differ; a ``batch_sampler`` replaces batch size and sampler.
+    """
+    if "batch_sampler" in changes or loader.batch_size is None:
+        batches: dict[str, Any] = {"batch_sampler": loader.batch_sampler}
+    else:
+        batches = {"batch_size": loader.batch_size, "sampler": loader.sampler, "drop_last": loader.drop_last}
+    newer = {name: getattr(loader, name) for name in ("in_order",) if hasattr(loader, name)}
+    arguments = {
+        **batches,
+        "num_workers": loader.num_workers,
+        "collate_fn": loader.collate_fn,
+        "pin_memory": loader.pin_memory,
+        "timeout": loader.timeout,
+        "worker_init_fn": loader.worker_init_fn,
+        "multiprocessing_context": loader.multiprocessing_context,
+        "generator": loader.generator,
+        "prefetch_factor": loader.prefetch_factor,
+        "persistent_workers": loader.persistent_workers,
+        **newer,
+        **changes,
+    }
+    return DataLoader(loader.dataset, **arguments)
+
+
 class LoaderSource:
     """A ``DataLoader`` of a data set with a length.
 
@@ -170,21 +229,7 @@ class LoaderSource:
         self.batch_size, samples = _sizes(loader, batches)
         self.samples_per_epoch: int | None = samples
         self._sampler = _FirstBatches(loader.batch_sampler, batches)
-        newer = {name: getattr(loader, name) for name in ("in_order",) if hasattr(loader, name)}
-        self._loader: DataLoader[Any] = DataLoader(
-            loader.dataset,
-            batch_sampler=self._sampler,
-            num_workers=loader.num_workers,
-            collate_fn=loader.collate_fn,
-            pin_memory=loader.pin_memory,
-            timeout=loader.timeout,
-            worker_init_fn=loader.worker_init_fn,
-            multiprocessing_context=loader.multiprocessing_context,
-            generator=loader.generator,
-            prefetch_factor=loader.prefetch_factor,
-            persistent_workers=loader.persistent_workers,
-            **newer,
-        )
+        self._loader = copied_loader(loader, batch_sampler=self._sampler)
 
     def first(self, batches: int) -> Iterator[Any]:
         """Begin a new epoch that ends after so many batches."""
@@ -254,7 +299,7 @@ class StreamSource:
         """Do nothing: its workers end with the iterator that each epoch drops."""
 
 
-def source_of(data: Any, batch_size: int) -> BatchSource:
+def source_of(data: Any, batch_size: int = DEFAULT_BATCH_SIZE) -> BatchSource:
     """Return the batches of a loader, a data set, or anything that can be iterated anew.
 
     Args:

@@ -196,6 +196,11 @@ def _log_prior(tau_scale: float) -> Array:
     return np.asarray(np.log(np.gradient(_TAUS)) - np.log1p((_TAUS / tau_scale) ** 2))
 
 
+def run_to_run_prior() -> tuple[Array, Array]:
+    """Return standard deviations of the time from run to run, and how likely each is before any run is repeated."""
+    return _TAUS, _normalised(_log_prior(_TAU_SCALE))
+
+
 def _normalised(log_posterior: Array) -> Array:
     weights = np.exp(log_posterior - log_posterior.max())
     return np.asarray(weights / weights.sum())

@@ -39,7 +39,7 @@ _CONNECT_S = 10.0
 
 # -- Keys that runs can be grouped by --
 
-TRAINING, EXPLORATION, OVERHEAD = "training", "exploration", "overhead"  # kinds of runs
+TRAINING, EXPLORATION, COMPARISON, OVERHEAD = "training", "exploration", "comparison", "overhead"  # kinds of runs
 _JOB = ("cluster", "job_id", "array_task_id")
 
 KEYS: Mapping[str, Callable[[Run], str]] = {
@@ -69,7 +69,7 @@ def _job_of(run: Run) -> str:
 
 def _kind(run: Run) -> str:
     if run.is_exploration:
-        return EXPLORATION
+        return COMPARISON if run.is_comparison else EXPLORATION
     return OVERHEAD if run.is_overhead else TRAINING
 
 

@@ -12,10 +12,13 @@ from dataclasses import field as dataclass_field
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, TypeVar
 
+from greenlove_tracker.checkpoints import CheckpointEvent
 from greenlove_tracker.errors import LogError, UsageError
 from greenlove_tracker.forecasting import TrainingPlan, Trial
 from greenlove_tracker.format import shortened
 from greenlove_tracker.logs import forecasts, schema, totals, trials
+from greenlove_tracker.logs.checkpoints import CHECKPOINT_COLUMNS, checkpoint_from_cells
+from greenlove_tracker.logs.comparisons import has_comparison
 from greenlove_tracker.logs.csvio import read_lists, read_records
 from greenlove_tracker.logs.forecasts import IssuedForecast, Scored
 from greenlove_tracker.logs.intensity_sources import IntensitySource, mean_factor, sources_in, sources_of
@@ -552,6 +555,18 @@ class Run(RunFiles):
         )
         return replace(summary, metrics=summarise_metrics(self.metric_values)) if self.metric_values else summary
 
+    def between(self, from_utc_s: float, to_utc_s: float = math.inf) -> RunSummary:
+        """Return the totals of a stretch of time, in seconds since the Unix epoch; of a row that it cuts, a share."""
+        command = self.command_rows
+        return totals.summarise(
+            self.terms,
+            {rank: totals.rows_between(rows, from_utc_s, to_utc_s) for rank, rows in self.rows.items()},
+            totals.Ending(self.summary.status, self.summary.exit_code, self.summary.ended_at),
+            gpu_count=self._gpu_count(),
+            command_rows=None if command is None else totals.rows_between(command, from_utc_s, to_utc_s),
+            joined=self._joined,
+        )
+
     def _rows_of_command(self, *, is_closed: bool) -> Sequence[Row] | None:
         """Return the rows that hold a command's totals; of one that was not closed, its processes' later ones too."""
         if self.command_rows is None or is_closed:
@@ -668,6 +683,14 @@ class Run(RunFiles):
         """Every value of every metric, by rank, as it was logged."""
         return self._by_rank("metrics", METRIC_COLUMNS, metric_from_cells)
 
+    # -- checkpoints-<rank>.csv --
+
+    @cached_property
+    def checkpoints(self) -> Sequence[CheckpointEvent]:
+        """What became of its checkpoints, as the first rank that has any logged it."""
+        found = self._by_rank("checkpoints", CHECKPOINT_COLUMNS, checkpoint_from_cells)
+        return next((events for _, events in sorted(found.items()) if events), ())
+
     def _by_rank(
         self, kind: str, columns: Sequence[str], convert: Callable[[Sequence[str]], Record]
     ) -> Mapping[int, Sequence[Record]]:
@@ -678,8 +701,13 @@ class Run(RunFiles):
 
     @property
     def is_exploration(self) -> bool:
-        """True where the run explored a training, and was none itself."""
-        return trials.has_plan(self.fields)
+        """True where the run explored a training, or compared ways to train, and was none itself."""
+        return trials.has_plan(self.fields) or self.is_comparison
+
+    @property
+    def is_comparison(self) -> bool:
+        """True where the run compared techniques in trials (``comparison.csv``)."""
+        return has_comparison(self.fields)
 
     @cached_property
     def trials(self) -> Sequence[Trial]:

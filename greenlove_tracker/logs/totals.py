@@ -307,6 +307,34 @@ def _part_of_energy(energy: Energy, share: float) -> Energy:
     return replace(energy, cpu_kwh=cpu_kwh, gpu_kwh=gpu_kwh, ram_kwh=ram_kwh)
 
 
+def rows_between(rows: Sequence[Row], from_utc_s: float, to_utc_s: float) -> Sequence[Row]:
+    """Return what lies in a stretch of time: whole rows, and of those that it cuts their share by time.
+
+    Args:
+        rows: of one rank.
+        from_utc_s: its beginning, in seconds since the Unix epoch.
+        to_utc_s: its end.
+    """
+    kept = []
+    for row in rows:
+        inside = [(max(0.0, min(end, to_utc_s) - max(start, from_utc_s)), end - start) for start, end in _sides(row)]
+        gap, own = (overlap_s / length_s if length_s > 0 else 0.0 for overlap_s, length_s in inside)
+        if gap or own:
+            part = replace(
+                _part_of_gap(row, gap), duration_s=row.duration_s * own, energy=_part_of_energy(row.energy, own)
+            )
+            grams = row.emissions_gco2e
+            part = replace(part, emissions_gco2e=None if grams is None else grams * own)
+            kept.append(part if own == 1.0 else replace(part, counts=Counts()))  # nobody knows which steps lay in it
+    return kept
+
+
+def _sides(row: Row) -> tuple[tuple[float, float], tuple[float, float]]:
+    """Return beginning and end of a row's gap, and of its own duration; both empty where the log is damaged there."""
+    spans = [(start_s, start_s + duration_s) for start_s, duration_s, _, _ in _spans([row])]
+    return (spans[0], spans[1]) if len(spans) == 2 else (spans[0], (0.0, 0.0)) if spans else ((0.0, 0.0), (0.0, 0.0))
+
+
 def continued_rows(rows: Sequence[Row], of_processes: Iterable[Sequence[Row]]) -> Sequence[Row]:
     """Return the rows of a command, and behind them what its processes recorded when nobody measured the command.
 

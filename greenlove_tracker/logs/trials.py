@@ -93,6 +93,8 @@ class ExplorationRecord:
         method: of the extrapolation, as ``extrapolate`` calls it.
         warmup_epochs: that the original's formulas keep apart; None for another method.
         is_finite: whether every loss that was checked was a finite number; not in the log.
+        gpu_memory_estimate_gb: in GiB, the peak that a training explored on a CPU would have on a GPU; None where it is
+            not known.
     """
 
     trials: tuple[Trial, ...] = ()
@@ -104,9 +106,17 @@ class ExplorationRecord:
     method: str = "wls"
     warmup_epochs: int | None = None
     is_finite: bool = True
+    gpu_memory_estimate_gb: float | None = None
 
 
-_UNITS = {"cold_start_s": "s", "eval_durations_s": "s", "peak_memory_gb": "GiB", "gpu_power_w": "W"}
+_UNITS = {
+    "cold_start_s": "s",
+    "eval_durations_s": "s",
+    "peak_memory_gb": "GiB",
+    "gpu_power_w": "W",
+    "gpu_memory_estimate_gb": "GiB",
+}
+_AMOUNTS = ("peak_memory_gb", "gpu_power_w", "gpu_memory_estimate_gb")
 _COUNTS = ("used_gpus", "warmup_epochs")
 
 
@@ -119,6 +129,8 @@ def record_fields(record: ExplorationRecord) -> list[Field]:
         "gpu_power_w": "" if record.gpu_power_w is None else f"{record.gpu_power_w:.4g}",
     }
     values |= {"method": record.method, **{name: cell(getattr(record, name)) for name in _COUNTS}}
+    estimate_gb = record.gpu_memory_estimate_gb
+    values["gpu_memory_estimate_gb"] = "" if estimate_gb is None else f"{estimate_gb:.3g}"
     return [Field(name, value, _UNITS.get(name, "")) for name, value in values.items() if value]
 
 
@@ -129,7 +141,7 @@ def record_from_fields(fields: Mapping[str, Field], trials: Iterable[Trial]) -> 
         ValueError: where a line is damaged.
     """
     texts = {name: fields[name].value for name in _UNITS if name in fields}
-    known = {name: finite(texts[name]) if name in texts else None for name in ("peak_memory_gb", "gpu_power_w")}
+    known = {name: finite(texts[name]) if name in texts else None for name in _AMOUNTS}
     counts = {name: int(fields[name].value) if name in fields else None for name in _COUNTS}
     return ExplorationRecord(
         tuple(trials),
@@ -140,6 +152,7 @@ def record_from_fields(fields: Mapping[str, Field], trials: Iterable[Trial]) -> 
         used_gpus=counts["used_gpus"],
         method=fields["method"].value if "method" in fields else "wls",
         warmup_epochs=counts["warmup_epochs"],
+        gpu_memory_estimate_gb=known["gpu_memory_estimate_gb"],
     )
 
 

@@ -15,9 +15,11 @@ from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
+from greenlove_tracker.checkpoints import CheckpointEvent
 from greenlove_tracker.errors import LogDirError
 from greenlove_tracker.files import write_atomically
 from greenlove_tracker.logs import schema
+from greenlove_tracker.logs.checkpoints import CHECKPOINT_COLUMNS, checkpoint_cells, checkpoints_file
 from greenlove_tracker.logs.csvio import log_lines
 from greenlove_tracker.logs.forecasts import FORECAST_COLUMNS, IssuedForecast, forecast_cells, forecasts_file
 from greenlove_tracker.logs.metrics import METRIC_COLUMNS, MetricRecord, metric_cells, metrics_file
@@ -279,6 +281,10 @@ class RunWriter:
     def write_span(self, row: SpanRow) -> None:
         """Append a row of a span."""
         self._append(spans_file(self._rank), SPAN_COLUMNS, span_cells(row))
+
+    def write_checkpoint(self, event: CheckpointEvent) -> None:
+        """Append what became of a checkpoint."""
+        self._append(checkpoints_file(self._rank), CHECKPOINT_COLUMNS, checkpoint_cells(event))
 
     def _append(self, name: str, columns: Sequence[str], cells: Sequence[str]) -> None:
         """Append a line to a file that is there only once it has a line."""

@@ -9,6 +9,7 @@ from datetime import date
 from greenlove_tracker.config import load_settings
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.forecasting import Estimate, Forecast, TrainingPlan
+from greenlove_tracker.format import memory
 from greenlove_tracker.logs.directory import read_logs
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.projection import from_log
@@ -17,10 +18,11 @@ from greenlove_tracker.projection.catalogue import recognise
 from greenlove_tracker.projection.project import project_forecast
 from greenlove_tracker.projection.speedup import Speedup, measured_speedup
 from greenlove_tracker.projection.types import Projection, ProjectionOptions
+from greenlove_tracker.units import BYTES_PER_GB
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class MachineComparison:
     """The machines side by side, and the training in words.
 
     Attributes:
@@ -34,7 +36,7 @@ class Comparison:
     today: date
 
 
-def compare_hours(hours: float, options: ProjectionOptions) -> Comparison:
+def compare_hours(hours: float, options: ProjectionOptions) -> MachineComparison:
     """Return a training of so many hours here, without a log, on this machine and on others.
 
     Raises:
@@ -43,7 +45,9 @@ def compare_hours(hours: float, options: ProjectionOptions) -> Comparison:
     return _compare(from_log.training_of_hours(hours, options))
 
 
-def compare_log(log_dir: str | None, options: ProjectionOptions, *, forecast: Forecast | None = None) -> Comparison:
+def compare_log(
+    log_dir: str | None, options: ProjectionOptions, *, forecast: Forecast | None = None
+) -> MachineComparison:
     """Return the training of a log directory on this machine and on others.
 
     Args:
@@ -57,7 +61,7 @@ def compare_log(log_dir: str | None, options: ProjectionOptions, *, forecast: Fo
     return _compare(from_log.training_in(log_dir or load_settings().log_dir, options, forecast))
 
 
-def compare_run(run: Run, options: ProjectionOptions, *, forecast: Forecast | None = None) -> Comparison:
+def compare_run(run: Run, options: ProjectionOptions, *, forecast: Forecast | None = None) -> MachineComparison:
     """Return the training of a run on this machine and on others.
 
     Args:
@@ -71,15 +75,21 @@ def compare_run(run: Run, options: ProjectionOptions, *, forecast: Forecast | No
     return _compare(from_log.training_of(run, options, forecast))
 
 
-def _compare(training: from_log.Training) -> Comparison:
+def _compare(training: from_log.Training) -> MachineComparison:
     forecast, options = training.forecast, training.options
     if options.measured_log_dir is None:
         rows: list[Projection] = project_forecast(forecast, options)
     else:
         rows = _with_measured(training, _measured(training, options.measured_log_dir))
-    peak_gb = options.peak_memory_gb
-    about = training.about if peak_gb is None else (*training.about, f"peak {peak_gb:.3g} GiB")
-    return Comparison(about, tuple(rows), options.today)
+    return MachineComparison((*training.about, *_memory_text(options)), tuple(rows), options.today)
+
+
+def _memory_text(options: ProjectionOptions) -> tuple[str, ...]:
+    """Return the peak memory in words; nothing where none is known."""
+    if options.peak_memory_gb is not None:
+        return (f"peak {options.peak_memory_gb:.3g} GiB",)
+    estimate_gb = options.memory_estimate_gb
+    return () if estimate_gb is None else (f"estimated peak {memory(estimate_gb * BYTES_PER_GB)}",)
 
 
 @dataclass(frozen=True, slots=True)

@@ -202,6 +202,7 @@ class TrainingGpus:
         limit_w: that limit, of one.
         peak_memory_gb: of one GPU.
         energy_problem: why the measured energy is not the training's, in words; empty where it is.
+        memory_estimate_gb: of one GPU, estimated while exploring on a CPU.
     """
 
     name: str | None
@@ -212,6 +213,7 @@ class TrainingGpus:
     limit_w: float | None = None
     peak_memory_gb: float | None = None
     energy_problem: str = ""
+    memory_estimate_gb: float | None = None
 
     def added_to(self, options: ProjectionOptions) -> ProjectionOptions:
         """Return the options with these GPUs; a power and a memory that the user gives go first."""
@@ -223,6 +225,7 @@ class TrainingGpus:
             utilization=_first(options.utilization, self.draw) if options.manual_gpu_utilization is None else None,
             manual_tdp_watts=_first(options.manual_tdp_watts, self.limit_w),
             peak_memory_gb=_first(options.peak_memory_gb, self.peak_memory_gb),
+            memory_estimate_gb=_first(options.memory_estimate_gb, self.memory_estimate_gb),
         )
 
 
@@ -275,6 +278,7 @@ def logged_gpus(run: Run, options: ProjectionOptions) -> TrainingGpus:
         limit_w=limit_w / n_metered if limit_w and n_metered else None,
         peak_memory_gb=None if n_logged == 0 else _peak_memory_gb(run, is_on_gpu=name is not None),
         energy_problem=problem,
+        memory_estimate_gb=_number(run, "gpu_memory_estimate_gb"),
     )
 
 

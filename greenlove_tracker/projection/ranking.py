@@ -21,7 +21,7 @@ Criterion = Literal["cost", "time", "co2e"]
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class RankingVerdict:
     """The leaders by one criterion.
 
     Attributes:
@@ -78,10 +78,10 @@ class SuggestedTrial:
 class Ranking:
     """The verdicts at the end of a table; None where too little is known for one."""
 
-    cheapest: Verdict | None
-    cheapest_rented: Verdict | None
-    fastest: Verdict | None
-    greenest: Verdict | None
+    cheapest: RankingVerdict | None
+    cheapest_rented: RankingVerdict | None
+    fastest: RankingVerdict | None
+    greenest: RankingVerdict | None
     savings: tuple[Saving, ...]
     suggested_trial: SuggestedTrial | None
     notes: tuple[str, ...]
@@ -116,7 +116,7 @@ def label(row: Projection) -> str:
     return "here" if row.is_local else f"{row.billed_gpus} × {row.name}"
 
 
-def _verdict(criterion: Criterion, rows: Sequence[Projection], among: str = "") -> Verdict | None:
+def _verdict(criterion: Criterion, rows: Sequence[Projection], among: str = "") -> RankingVerdict | None:
     known = sorted(
         ((value, row) for row in rows if (value := value_of(row, criterion)) is not None),
         key=lambda pair: pair[0].point,
@@ -125,7 +125,7 @@ def _verdict(criterion: Criterion, rows: Sequence[Projection], among: str = "") 
         return None
     first = known[0][0]
     leaders = tuple(row for value, row in known if row is known[0][1] or _overlap(first, value))
-    return Verdict(criterion, leaders, _verdict_sentence(criterion, leaders, among))
+    return RankingVerdict(criterion, leaders, _verdict_sentence(criterion, leaders, among))
 
 
 def _overlap(a: Estimate, b: Estimate) -> bool:
@@ -181,7 +181,7 @@ def _text(criterion: Criterion, value: Estimate | None) -> str:
     return write(value.point) if value.lower == value.upper else interval(value, write)
 
 
-def _suggested_trial(verdicts: Sequence[Verdict], local: Projection | None) -> SuggestedTrial | None:
+def _suggested_trial(verdicts: Sequence[RankingVerdict], local: Projection | None) -> SuggestedTrial | None:
     """Return a trial on the cheapest of the tied machines, which brings its range down to that of a forecast there."""
     tied = {id(row): row for v in verdicts if v.winner is None for row in v.leaders if _is_worth_a_trial(row)}
     if not tied or local is None or local.duration_s is None:

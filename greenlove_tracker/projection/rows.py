@@ -10,12 +10,10 @@ from greenlove_tracker.projection import speedup as speedups
 from greenlove_tracker.projection.machines import HOST_OVERHEAD, Machine, Site, site_of
 from greenlove_tracker.projection.types import Caveat, Projection, ProjectionOptions
 from greenlove_tracker.records import Factor
-from greenlove_tracker.tables.gpus import GpuSpec
+from greenlove_tracker.tables.gpus import ESTIMATE_ERROR, GpuSpec
 from greenlove_tracker.tables.offers import Offer
 
 STALE_DAYS = 180
-# An L40S of 48 GB has 46,068 MiB by NVML: 45.0 GiB, 94% of its nominal size (error correction takes the rest).
-_USABLE_MEMORY = 0.93
 
 
 def local_row(
@@ -121,7 +119,7 @@ def target_row(forecast: Forecast, local: Machine, target: Target, options: Proj
         electricity_price=None if offer else local.electricity_price,
         price_usd_per_gpu_hour=offer.usd_per_gpu_hour if offer else None,
     )
-    fits = _fits(gpu, local.gpu, options.peak_memory_gb)
+    fits = _fits(gpu, local.gpu, options)
     gain = speedups.scaling_gain(local.n_gpus, machine.n_gpus, options.scaling)
     faster = speedups.speedup(
         local.gpu,
@@ -165,6 +163,7 @@ def target_row(forecast: Forecast, local: Machine, target: Target, options: Proj
         sources=_sources(target, site, faster),
         assumptions=_assumptions(local, machine, target, site, gain, options.scaling),
         caveats=_caveats(local, target, site, options),
+        is_fit_estimated=fits is not None and options.peak_memory_gb is None,
     )
 
 
@@ -184,13 +183,14 @@ def _bounded(faster: speedups.Speedup, most: float) -> speedups.Speedup:
     return replace(faster, estimate=replace(estimate, point=point, lower=lower, upper=min(estimate.upper, most)))
 
 
-def _fits(gpu: GpuSpec, local: GpuSpec | None, peak_gb: float | None) -> bool | None:
-    """Return True where the peak that was measured locally fits; on the same GPU it did."""
-    if gpu == local:
-        return None if peak_gb is None else True
-    if peak_gb is None or gpu.memory_gb is None:
+def _fits(gpu: GpuSpec, local: GpuSpec | None, options: ProjectionOptions) -> bool | None:
+    """Return True where the peak fits, as measured locally or else estimated; measured on the same GPU, it did."""
+    peak_gb, estimate_gb = options.peak_memory_gb, options.memory_estimate_gb
+    if peak_gb is not None:
+        return True if gpu == local else gpu.holds(peak_gb)
+    if gpu == local or estimate_gb is None:
         return None
-    return peak_gb <= gpu.memory_gb * _USABLE_MEMORY
+    return gpu.holds(estimate_gb, ESTIMATE_ERROR)
 
 
 def _cited(factor: Factor | None) -> str:

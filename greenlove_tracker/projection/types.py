@@ -41,7 +41,18 @@ OPTION_NAMES = {
     "electricity_price_usd_per_kwh": "--electricity-price",
     "local_memory_gb": "--gpu-memory",
     "manual_gpu_utilization": "--utilization",
+    "announced": "--announced",
+    "checkpoint_s": "--checkpoint-s",
+    "interval_s": "--save-every-s",
     "method": "--method",
+    "notice_s": "--notice-s",
+    "on_demand_price": "--on-demand-price",
+    "preemptions_per_hour": "--preemptions",
+    "restart_s": "--restart-s",
+    "spot_discount": "--spot-discount",
+    "spot_price": "--spot-price",
+    "wait_s": "--wait-s",
+    "written_s": "--written-s",
     "utilization or manual_gpu_utilization": "--utilization",  # measured or given: one option for both
 }
 
@@ -53,7 +64,7 @@ def today_utc() -> date:
 
 @dataclass(frozen=True, slots=True)
 class ProjectionOptions:
-    """The options of a projection: the keywords of ``project``, which says what each is, and one more.
+    """The options of a projection: the keywords of ``project``, which says what each is, and two more.
 
     Where a log tells of the training, what is None here is taken from the log.
 
@@ -62,6 +73,7 @@ class ProjectionOptions:
         n_gpus: None for as many as the log says, or else one.
         pue: None for that of the log, or else of a workstation.
         measured_log_dir: log directory of the same exploration, made on another GPU; only beside a log.
+        memory_estimate_gb: the peak memory as an exploration on a CPU estimated it, where none was measured on a GPU.
 
     Raises:
         UsageError: where a number cannot be meant.
@@ -93,6 +105,7 @@ class ProjectionOptions:
     include_all: bool = False
     today: date = field(default_factory=today_utc)
     measured_log_dir: str | None = None
+    memory_estimate_gb: float | None = None
 
     def __post_init__(self) -> None:
         for name in ("n_gpus", "target_gpus"):
@@ -201,11 +214,12 @@ class Projection:
         embodied_kgco2e: from the figure that the user gave; in no other number.
         scope: of the GHG protocol: 2 on one's own meter, 3 rented.
         pue: power usage effectiveness that is in the energy.
-        fits: True where the measured peak memory fits; None where that is not known.
+        fits: True where the peak memory fits; None where that is not known.
         fits_instead: names of the GPUs in this table that would hold it.
         sources: where each number of the row comes from.
         assumptions: the assumptions behind the row, in words.
         caveats: reasons to trust the row less; those of the local row are about the whole table.
+        is_fit_estimated: ``fits`` follows from an estimated peak memory, not from a measured one.
     """
 
     name: str
@@ -234,6 +248,7 @@ class Projection:
     sources: tuple[str, ...]
     assumptions: tuple[str, ...]
     caveats: tuple[Caveat, ...]
+    is_fit_estimated: bool = False
 
     @property
     def warnings(self) -> tuple[str, ...]:

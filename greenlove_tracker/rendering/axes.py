@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from greenlove_tracker.format import significant
-from greenlove_tracker.rendering.document import LineChart
+from greenlove_tracker.rendering.document import BarChart, LineChart
 
 
 def nice_ticks(lower: float, upper: float, n_wanted: int = 5, *, only_whole: bool = False) -> list[float]:
@@ -16,12 +16,16 @@ def nice_ticks(lower: float, upper: float, n_wanted: int = 5, *, only_whole: boo
     span = upper - lower
     if span <= 0:
         return [lower]
-    power = 10.0 ** math.floor(math.log10(span / n_wanted))
-    step = next(m * power for m in (1, 2, 5, 10) if m * power >= span / n_wanted * 0.999)
+    step = _step(span, n_wanted)
     if only_whole:
         step = max(1.0, step)
     first, last = math.ceil(lower / step - 1e-9), math.floor(upper / step + 1e-9)
     return [i * step for i in range(first, last + 1)]
+
+
+def _step(span: float, n_wanted: int = 5) -> float:
+    power = 10.0 ** math.floor(math.log10(span / n_wanted))
+    return next(m * power for m in (1, 2, 5, 10) if m * power >= span / n_wanted * 0.999)
 
 
 def tick_labels(ticks: Sequence[float]) -> list[str]:
@@ -31,11 +35,30 @@ def tick_labels(ticks: Sequence[float]) -> list[str]:
     return [f"{tick:,.{decimals}f}" for tick in ticks]
 
 
-def ticks_from_0(chart: LineChart) -> list[float]:
-    """Return the ticks of the y axis: from 0 to a round number that is not below the highest point."""
-    highest = chart.highest * 1.02 or 1.0
-    step = nice_ticks(0.0, highest)[1]
-    return nice_ticks(0.0, step * math.ceil(highest / step))
+def y_ticks(chart: LineChart) -> list[float]:
+    """Return the ticks of the y axis: round numbers from 0, or below the lowest point, to above the highest."""
+    if chart.is_from_0:
+        highest = chart.highest * 1.02 or 1.0
+        step = nice_ticks(0.0, highest)[1]
+        return nice_ticks(0.0, step * math.ceil(highest / step))
+    lowest, highest = chart.lowest, chart.highest
+    step = _step(highest - lowest or abs(highest) or 1.0)
+    first, last = math.floor(lowest / step + 1e-9), math.ceil(highest / step - 1e-9)
+    return [i * step for i in range(first, max(last, first + 1) + 1)]
+
+
+def change_ticks(chart: BarChart) -> list[tuple[float, str]]:
+    """Return the ticks below bars around a baseline: the share of the width, and the change from it in percent."""
+    low, high = chart.extent
+    changes = nice_ticks((low / chart.baseline - 1) * 100, (high / chart.baseline - 1) * 100)
+    labels = (text if change < 0 else f"+{text}" for change, text in zip(changes, tick_labels(changes), strict=True))
+    return [
+        (
+            chart.share(chart.baseline * (1 + change / 100)),
+            f"{label.replace('-', '−')}%" if change else chart.baseline_name,
+        )
+        for change, label in zip(changes, labels, strict=True)
+    ]
 
 
 # -- What is shown of a chart where somebody points at it --
@@ -67,7 +90,7 @@ def stretches(chart: LineChart) -> list[Stretch]:
 
     Thinned lines keep the lowest and the highest of each two points, and so does a stretch of them.
     """
-    x_low, x_high, y_high = min(chart.x_values), max(chart.x_values), ticks_from_0(chart)[-1]
+    x_low, x_high, ticks = min(chart.x_values), max(chart.x_values), y_ticks(chart)
     span = x_high - x_low or 1.0
     groups = _groups(chart)
     centres = [(group[0] + group[-1]) / 2 for group in groups]
@@ -75,7 +98,8 @@ def stretches(chart: LineChart) -> list[Stretch]:
     found = []
     for group, centre, (left, right) in zip(groups, centres, itertools.pairwise(edges), strict=True):
         values = [[y for x, y in line.points if group[0] <= x <= group[-1]] for line in chart.lines]
-        y = values[0][0] / y_high if len(values) == len(values[0]) == 1 else None
+        is_one = len(values) == len(values[0]) == 1
+        y = (values[0][0] - ticks[0]) / (ticks[-1] - ticks[0]) if is_one else None
         begin, end, x = ((value - x_low) / span for value in (left, right, centre))
         found.append(Stretch(begin, end, x, y, _stretch_text(chart, group, values)))
     return found

@@ -15,6 +15,9 @@ class BarStyle(StrEnum):
     ESTIMATED = "estimated"
     OVERHEAD = "overhead"
     PROJECTED = "projected"
+    SAVES = "saves"
+    COSTS_MORE = "costs_more"
+    UNCLEAR = "unclear"
 
     @property
     def meaning(self) -> str:
@@ -26,6 +29,8 @@ _MEANINGS = {
     BarStyle.PLAIN: "",
     BarStyle.OVERHEAD: "cooling and power supply (PUE)",
     BarStyle.PROJECTED: "projected onto another machine; the thin line is its 90% range",
+    BarStyle.COSTS_MORE: "costs more",
+    BarStyle.UNCLEAR: "no difference seen: the interval holds the baseline",
 }
 
 
@@ -93,7 +98,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class LineChart:
-    """A line over a number axis, or several; the y axis begins at 0.
+    """A line over a number axis, or several.
 
     Attributes:
         points: of the first line, at least one, in ascending order of x.
@@ -102,6 +107,7 @@ class LineChart:
         level: a height that is marked across the chart, with its name.
         name: of the first line, where there are others.
         others: further lines.
+        is_from_0: the y axis begins at 0, so that heights can be compared; else below the lowest point.
     """
 
     title: str
@@ -113,6 +119,7 @@ class LineChart:
     level: tuple[float, str] | None = None
     name: str = ""
     others: tuple[Line, ...] = ()
+    is_from_0: bool = True
 
     @property
     def lines(self) -> tuple[Line, ...]:
@@ -127,15 +134,24 @@ class LineChart:
 
     @property
     def highest(self) -> float:
-        """The highest y of everything drawn."""
-        of_others = (point for line in self.others for point in line.points)
-        drawn = (*self.points, *of_others, *self.dots, *self.band)
-        return max(*(values[-1] for values in drawn), self.level[0] if self.level else 0)
+        """The highest y of everything drawn, and no less than 0 where the axis begins there."""
+        return max([*self._heights, *([0.0] if self.is_from_0 else [])])
 
     @property
-    def is_by_epoch(self) -> bool:
-        """True where x is the number of an epoch, of the run or of a trial."""
-        return self.x_label.partition(" ")[0] == "epoch"
+    def lowest(self) -> float:
+        """The lowest y of everything drawn."""
+        return min([*self._heights, *(low for _, low, _ in self.band)])
+
+    @property
+    def _heights(self) -> list[float]:
+        of_others = (point for line in self.others for point in line.points)
+        heights = [values[-1] for values in (*self.points, *of_others, *self.dots, *self.band)]
+        return heights if self.level is None else [*heights, self.level[0]]
+
+    @property
+    def is_by_number(self) -> bool:
+        """True where x is the number of an epoch, of the run or of a trial, or that of a trial."""
+        return self.x_label.partition(" ")[0].rstrip(",") in ("epoch", "trial")
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +159,11 @@ class ChartRow:
     """Charts side by side."""
 
     charts: tuple[LineChart, ...]
+
+
+_MOST_OF_BASELINE = 2.0  # that intervals are drawn to
+_EXTENT_MARGIN = 0.03  # beside the longest bars
+_LEAST_EXTENT = 0.01  # of the baseline, to both sides where nothing differs from it
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,16 +184,43 @@ class Bar:
 
 @dataclass(frozen=True, slots=True)
 class BarChart:
-    """Horizontal bars from 0, in the order given."""
+    """Horizontal bars, in the order given: from 0, or to both sides of a baseline.
+
+    Attributes:
+        baseline: the value that bars begin at, which is marked; 0: they begin at the left edge.
+        baseline_name: what stands below it, beside the changes from it in percent.
+    """
 
     bars: tuple[Bar, ...]
     title: str = ""
+    baseline: float = 0.0
+    baseline_name: str = "baseline"
 
     @property
     def longest(self) -> float:
         """The end of the longest bar, or of its interval."""
         ends = (bar.range[1] if bar.range else bar.value or 0.0 for bar in self.bars)
         return max(ends, default=0.0) or 1.0
+
+    @property
+    def extent(self) -> tuple[float, float]:
+        """The values at both edges; around a baseline an interval that reaches beyond twice of it is cut off."""
+        if not self.baseline:
+            return 0.0, self.longest
+        values = [bar.value for bar in self.bars if bar.value is not None]
+        ranges = [end for bar in self.bars for end in bar.range or ()]
+        most = max([_MOST_OF_BASELINE * self.baseline, *values])
+        low, high = (
+            min([self.baseline, *values, *ranges]),
+            max([self.baseline, *values, *(min(r, most) for r in ranges)]),
+        )
+        margin = max(_EXTENT_MARGIN * (high - low), _LEAST_EXTENT * self.baseline - (high - low))
+        return max(0.0, low - margin), high + margin
+
+    def share(self, value: float) -> float:
+        """Return where a value lies between both edges, from 0 to 1."""
+        low, high = self.extent
+        return min(1.0, max(0.0, (value - low) / (high - low)))
 
     @property
     def styles(self) -> tuple[BarStyle, ...]:

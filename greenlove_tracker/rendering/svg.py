@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from markupsafe import Markup, escape
 
 from greenlove_tracker.format import plural
-from greenlove_tracker.rendering.axes import nice_ticks, point_number, stretches, tick_labels, ticks_from_0
+from greenlove_tracker.rendering.axes import change_ticks, nice_ticks, point_number, stretches, tick_labels, y_ticks
 from greenlove_tracker.rendering.document import Bar, BarChart, BarStyle, LineChart
 
 _TOP_PX, _PLOT_PX, _HEIGHT_PX = 24.0, 124.0, 188.0
@@ -19,6 +19,7 @@ _CHARACTER_PX = 7.0  # of a tick's label; a little more than any common font tak
 _MAX_DOTS = 40  # of points that are marked one by one
 N_LINE_STYLES = 5  # that differ without colour; further lines begin anew
 _LEAST_PERCENT = 0.3  # of a bar, so that it can be seen
+_EDGE = 0.08  # of the width: labels there are not centred, and so stay within
 
 
 def visible(text: str) -> str:
@@ -48,32 +49,34 @@ def definitions() -> Markup:
 
 
 def line_chart(chart: LineChart, chart_id: str) -> Markup:
-    """Draw lines over a number axis, the y axis from 0; what is said of their points lies over it (``points``)."""
+    """Draw lines over a number axis; what is said of their points lies over it (``points``)."""
     x_low, x_high = min(chart.x_values), max(chart.x_values)
-    y_ticks = ticks_from_0(chart)
-    y_high = y_ticks[-1]
+    ticks = y_ticks(chart)
+
+    def down(y: float) -> float:
+        return (ticks[-1] - y) / (ticks[-1] - ticks[0])
 
     def spot(x: float, y: float) -> tuple[float, float]:
-        return (x - x_low) / (x_high - x_low or 1.0) * 100, _TOP_PX + _PLOT_PX * (1 - y / y_high)
+        return (x - x_low) / (x_high - x_low or 1.0) * 100, _TOP_PX + _PLOT_PX * down(y)
 
     lines = [[spot(x, y) for x, y in line.points] for line in chart.lines]
     band = [spot(x, low) for x, low, _ in chart.band] + [spot(x, high) for x, _, high in reversed(chart.band)]
-    labels = tick_labels(y_ticks)
+    labels = tick_labels(ticks)
     left_px = _left_px(labels)
-    x_ticks = nice_ticks(x_low, x_high, 6, only_whole=chart.is_by_epoch)
+    x_ticks = nice_ticks(x_low, x_high, 6, only_whole=chart.is_by_number)
     return element(
         "svg",
         element("title", chart.title, id=f"{chart_id}-title"),
         element("desc", _description(chart), id=f"{chart_id}-desc"),
-        *(_y_tick(1 - tick / y_high, label) for tick, label in zip(y_ticks, labels, strict=True)),
-        *(_x_tick(spot(t, 0.0)[0], label) for t, label in zip(x_ticks, tick_labels(x_ticks), strict=True)),
+        *(_y_tick(down(tick), label) for tick, label in zip(ticks, labels, strict=True)),
+        *(_x_tick(spot(t, ticks[0])[0], label) for t, label in zip(x_ticks, tick_labels(x_ticks), strict=True)),
         element("text", chart.y_label, x=-left_px, y=12),
         element("text", chart.x_label, x="100%", y=_HEIGHT_PX - 6, class_="end"),
         _stretched(
             *([_shape("polygon", band)] if band else []),
             *(_shape("polyline", spots, i) for i, spots in enumerate(lines)),
         ),
-        *([] if chart.level is None else [_level(1 - chart.level[0] / y_high, chart.level[1])]),
+        *([] if chart.level is None else [_level(down(chart.level[0]), chart.level[1])]),
         *(dot for i, spots in enumerate(lines) for dot in _dots(chart, spots, i)),
         *_measured(chart, [spot(x, y) for x, y in chart.dots]),
         class_="line-chart",
@@ -90,7 +93,7 @@ def _left_px(labels: Sequence[str]) -> float:
 
 def margin(chart: LineChart) -> Markup:
     """Return the room that the labels of the y axis take, for the element around a chart."""
-    left_px = _left_px(tick_labels(ticks_from_0(chart)))
+    left_px = _left_px(tick_labels(y_ticks(chart)))
     return Markup(f"--left:{left_px:.0f}px")  # noqa: S704  # a number
 
 
@@ -159,7 +162,7 @@ def _stretched(*shapes: Markup) -> Markup:
 
 def _dots(chart: LineChart, spots: Sequence[tuple[float, float]], number: int) -> list[Markup]:
     """Mark few epochs one by one."""
-    if not chart.is_by_epoch or len(spots) > _MAX_DOTS:
+    if not chart.is_by_number or len(spots) > _MAX_DOTS:
         return []
     style = f"dot dot-{number % N_LINE_STYLES}" if number else "dot"
     return [element("circle", cx=f"{left:.2f}%", cy=top, r=2.6, class_=style) for left, top in spots]
@@ -197,14 +200,14 @@ def _description(chart: LineChart) -> str:
 
 
 def bar(shown: Bar, chart: BarChart, bar_id: str) -> Markup:
-    """Draw one bar, as long as its share of the longest, with its interval; none where its value is not known."""
-    share = None if shown.value is None else max(_LEAST_PERCENT, shown.value / chart.longest * 100)
+    """Draw one bar with its interval, from 0 or from the baseline; none where its value is not known."""
     meaning = f" ({shown.style.meaning})" if shown.style.meaning else ""
     return element(
         "svg",
         element("title", f"{shown.label}: {shown.text}{meaning}", id=bar_id),
-        *([] if share is None else [_box(f"{share:.2f}%", _BAR_PX - 2, shown.style)]),
-        *([] if shown.range is None else _whisker(*(end / chart.longest * 100 for end in shown.range))),
+        *([] if shown.value is None else [_bar_box(shown.value, shown.style, chart)]),
+        *([] if shown.range is None else _whisker(shown.range, chart)),
+        *([] if not chart.baseline else [_baseline(chart)]),
         class_="bar",
         role="img",
         height=_BAR_PX,
@@ -212,12 +215,35 @@ def bar(shown: Bar, chart: BarChart, bar_id: str) -> Markup:
     )
 
 
-def _whisker(lower: float, upper: float) -> list[Markup]:
-    """Draw the line from one end of an interval to the other, with a rim that parts it from its bar."""
-    middle, ends = _BAR_PX / 2, {"x1": f"{lower:.2f}%", "x2": f"{upper:.2f}%"}
-    shapes = [element("line", **ends, y1=middle, y2=middle, class_=name) for name in ("rim", "whisker")]
-    caps = (element("line", x1=x, x2=x, y1=middle - 4, y2=middle + 4, class_="whisker") for x in ends.values())
-    return [*shapes, *caps]
+def _bar_box(value: float, style: BarStyle, chart: BarChart) -> Markup:
+    left, right = (chart.share(end) * 100 for end in sorted((chart.baseline, value)))
+    return _box(f"{max(_LEAST_PERCENT, right - left):.2f}%", _BAR_PX - 2, style, left)
+
+
+def _baseline(chart: BarChart) -> Markup:
+    x = f"{chart.share(chart.baseline):.2%}"
+    return element("line", x1=x, x2=x, y1=-4, y2=_BAR_PX + 4, class_="baseline")
+
+
+def bar_axis(chart: BarChart) -> Markup:
+    """Draw the axis below bars around a baseline: its name, and the changes from it in percent."""
+    shapes: list[Markup] = []
+    for share, label in change_ticks(chart):
+        x, side = f"{share:.2%}", "start" if share < _EDGE else "end" if share > 1 - _EDGE else "middle"
+        shapes.append(element("line", x1=x, x2=x, y1=0, y2=4, class_="axis"))
+        shapes.append(element("text", label, x=x, y=16, class_=side))
+    line = element("line", x1="0%", x2="100%", y1=0, y2=0, class_="axis")
+    return element("svg", line, *shapes, class_="bar", height=20, aria_hidden="true")
+
+
+def _whisker(ends: tuple[float, float], chart: BarChart) -> list[Markup]:
+    """Draw the line of an interval, with a rim that parts it from its bar; an end that is cut off has no cap."""
+    middle = _BAR_PX / 2
+    x1, x2 = (f"{chart.share(end):.2%}" for end in ends)
+    shapes = [element("line", x1=x1, x2=x2, y1=middle, y2=middle, class_=name) for name in ("rim", "whisker")]
+    low, high = chart.extent
+    caps = [f"{chart.share(end):.2%}" for end in ends if low <= end <= high]
+    return [*shapes, *(element("line", x1=x, x2=x, y1=middle - 4, y2=middle + 4, class_="whisker") for x in caps)]
 
 
 def swatch(style: BarStyle) -> Markup:
@@ -225,5 +251,6 @@ def swatch(style: BarStyle) -> Markup:
     return element("svg", _box("100%", 8, style), class_="swatch", width=16, height=10, aria_hidden="true")
 
 
-def _box(width: str, height_px: float, style: BarStyle) -> Markup:
-    return element("rect", y=1, width=width, height=height_px, class_=f"look-{style}")
+def _box(width: str, height_px: float, style: BarStyle, left_percent: float = 0.0) -> Markup:
+    place = {"x": f"{left_percent:.2f}%"} if left_percent else {}
+    return element("rect", **place, y=1, width=width, height=height_px, class_=f"look-{style}")

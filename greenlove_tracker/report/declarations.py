@@ -10,7 +10,7 @@ from greenlove_tracker import format as fmt
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.logs.aggregate import Aggregate
 from greenlove_tracker.logs.highlights import INCOMPLETE
-from greenlove_tracker.logs.mapreduce import EXPLORATION, KEYS, OVERHEAD, TRAINING
+from greenlove_tracker.logs.mapreduce import COMPARISON, EXPLORATION, KEYS, OVERHEAD, TRAINING
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.logs.sums import Contribution, ExactTotals, contribution
 from greenlove_tracker.records import COMPONENTS, Factor, RunStatus
@@ -171,7 +171,8 @@ def _check_is_known(facts: Facts, value: float | None, n_unknown: int, what: str
     elif not facts.kinds.total():
         raise UsageError("no run could be read: there is nothing to declare")
     elif not facts.kinds[TRAINING]:
-        which = "what lies outside the trackers of a script" if facts.kinds[OVERHEAD] else "explorations"
+        which = "comparisons" if facts.kinds[COMPARISON] else "explorations"
+        which = "what lies outside the trackers of a script" if facts.kinds[OVERHEAD] else which
         raise UsageError(f"these are {which} alone: there is no training to declare")
     elif value is not None and not n_unknown:
         return
@@ -469,7 +470,7 @@ class Facts:
     @property
     def n_runs(self) -> int:
         """Runs that trained or explored."""
-        return self.kinds[TRAINING] + self.kinds[EXPLORATION]
+        return self.kinds[TRAINING] + self.kinds[EXPLORATION] + self.kinds[COMPARISON]
 
     @property
     def before_pue(self) -> str:

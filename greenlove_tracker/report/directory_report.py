@@ -11,7 +11,7 @@ from greenlove_tracker.errors import UsageError
 from greenlove_tracker.format import energy_scale
 from greenlove_tracker.logs.aggregate import Aggregate
 from greenlove_tracker.logs.highlights import INCOMPLETE, N_FACTORS, N_TOP, ForecastRecord
-from greenlove_tracker.logs.mapreduce import EXPLORATION
+from greenlove_tracker.logs.mapreduce import COMPARISON, EXPLORATION
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.logs.sums import ExactTotals, Totals
 from greenlove_tracker.rendering import document as doc
@@ -187,7 +187,8 @@ def runs_blocks(aggregate: Aggregate) -> tuple[doc.Block, ...]:
 
 def _run_row(run: Run, sums: Sums) -> tuple[str, ...]:
     project = fmt.shortened(run.summary.project, 20) or "(none)"
-    status = EXPLORATION if run.is_exploration else run.summary.status
+    kind = COMPARISON if run.is_comparison else EXPLORATION
+    status = kind if run.is_exploration else run.summary.status
     return (fmt.shortened(run.run_id, 40), project, fmt.shortened(status, 20), *sums.cells)
 
 

@@ -1,4 +1,7 @@
-"""When to start: the advice on the terminal, with the curve of the hours, and as plain values for JSON."""
+"""When to start: the advice on the terminal, with the curve of the hours, and as plain values for JSON.
+
+And in how many jobs a training that is longer than a job may be is done.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +19,7 @@ from greenlove_tracker.units import SECONDS_PER_DAY, SECONDS_PER_HOUR
 if TYPE_CHECKING:
     from greenlove_tracker.scheduling.advice import IntensityHour, RegionAdvice, StartAdvice
     from greenlove_tracker.scheduling.intensity_series import IntensityBasis
+    from greenlove_tracker.scheduling.job_chain import JobChain, TimeTaken
 
 MOCK_WARNING = "MOCK  the intensities are invented, of no grid: for trying things out alone"
 _OFFLINE = ("csv", "table", "mock")  # providers that ask no network
@@ -330,6 +334,81 @@ def _hour_names(columns: Sequence[IntensityHour], hours_each: int, zone: tzinfo 
             days = days.ljust(i) + f"{local:%a}"
             day_end = i + 4
     return [names, days]
+
+
+# -- A chain of jobs --
+
+
+def chain_screen(chain: JobChain, about: str = "", *, is_longest: bool = True) -> str:
+    """Return how many jobs a training takes, why, and what to know of them, within 100 columns.
+
+    Args:
+        chain: of ``job_chain``.
+        about: the training in words.
+        is_longest: whether its time is the longest expected; False: a time as given.
+    """
+    longest = span_text(chain.training_s)
+    how = f"at most {longest} with a probability of 99%" if is_longest else f"{longest} (no margin is added)"
+    limit = span_text(chain.limit_s)
+    said = "One job is enough" if chain.n_jobs == 1 else f"{chain.n_jobs} jobs, one after the other"
+    lines = [*wrap(f"{said}: the training takes {how}, and a job may take {limit}", "", MARGIN), ""]
+    if about:
+        lines += _labelled("run", about)
+    times = chain.times
+    lines += _labelled(
+        "each job",
+        f"trains for {fmt.duration(chain.usable_s)}; the rest: restart {_taken(times.restart)}, replay of an epoch's "
+        f"batches up to {_taken(times.replay)}; {fmt.duration(chain.notice_s)} before its end it is told to save (save "
+        f"{_taken(times.save)}), by Slurm up to a minute earlier",
+    )
+    lines += [line for text in chain_notes(chain) for line in _labelled("note", text)]
+    return "\n".join(lines)
+
+
+def chain_notes(chain: JobChain) -> list[str]:
+    """Return what to know of a chain before it is submitted, in sentences."""
+    notes = [
+        "the training must go on from its checkpoints by itself, as with greenlove_tracker.Checkpointer; once it ends "
+        "with exit code 0, the jobs behind end at once",
+    ]
+    if chain.n_jobs > 1:
+        notes.append(
+            f"two jobs in a row that fail stop the chain. A job that Slurm preempts is used up, as one of the "
+            f"{chain.n_jobs}; submitted again, the chain goes on from the last checkpoint"
+        )
+    if chain.checkpoints is None:
+        notes.append(
+            "without --checkpoints DIR only exit codes tell failures: a training that saves nothing is not noticed"
+        )
+    if chain.is_launched:
+        notes.append(
+            f"{chain.command[0]} starts the training in processes of its own and hands SIGTERM on, not SIGUSR1: they "
+            "then have 30 s to save. One task of srun for each rank has the whole time"
+        )
+    return notes
+
+
+def _taken(time: TimeTaken) -> str:
+    return f"{fmt.duration(time.seconds)} ({time.basis})"
+
+
+def chain_record(chain: JobChain, about: str = "") -> dict[str, Any]:
+    """Return all of a chain as one object for JSON."""
+    parts = {"save": chain.times.save, "restart": chain.times.restart, "replay": chain.times.replay}
+    return {
+        "about": about or None,
+        "jobs": chain.n_jobs,
+        "limit_s": chain.limit_s,
+        "training_s": chain.training_s,
+        "usable_s": chain.usable_s,
+        "notice_s": chain.notice_s,
+        "signal": f"SIG{chain.signal}",
+        "times": {name: {"seconds": part.seconds, "basis": part.basis} for name, part in parts.items()},
+        "command": list(chain.command),
+        "checkpoints": chain.checkpoints,
+        "notes": chain_notes(chain),
+        "script": chain.script(),
+    }
 
 
 # -- Plain values --

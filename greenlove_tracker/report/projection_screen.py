@@ -126,25 +126,26 @@ def projection_values(row: Projection) -> Mapping[str, Any]:
         "gpus_billed": row.billed_gpus,
         "usd_per_gpu_hour": offer.usd_per_gpu_hour if offer else None,
         "price_date": offer.price_date if offer else None,
-        **_interval_fields("speedup", "", speedup.estimate if speedup else None),
+        **interval_fields("speedup", "", speedup.estimate if speedup else None),
         "speedup_known_from": speedup.known_from if speedup else None,
         "gain_of_gpus": row.gain,
-        **_interval_fields("duration", "_s", row.duration_s),
-        **_interval_fields("energy", "_kwh", row.energy_kwh),
-        **_interval_fields("cost", "_usd", row.cost_usd),
+        **interval_fields("duration", "_s", row.duration_s),
+        **interval_fields("energy", "_kwh", row.energy_kwh),
+        **interval_fields("cost", "_usd", row.cost_usd),
         "cost_basis": row.cost_basis or None,
-        **_interval_fields("emissions", "_kgco2e", row.emissions_kgco2e),
+        **interval_fields("emissions", "_kgco2e", row.emissions_kgco2e),
         "carbon_intensity_gco2e_per_kwh": intensity.value if intensity else None,
         "carbon_intensity_basis": intensity.basis if intensity else None,
         "market_based_claim_kgco2e": row.market.kgco2e.point if row.market else None,
         "market_based_claim": row.market.text if row.market else None,
-        **_interval_fields("embodied", "_kgco2e", row.embodied_kgco2e),
+        **interval_fields("embodied", "_kgco2e", row.embodied_kgco2e),
         "scope": row.scope,
         "pue": row.pue,
         "fits": row.fits,
     }
 
 
-def _interval_fields(name: str, unit: str, estimate: Estimate | None) -> dict[str, float | None]:
+def interval_fields(name: str, unit: str, estimate: Estimate | None) -> dict[str, float | None]:
+    """Return the point and both ends of an estimate as fields of a row; None where it is not known."""
     values = (None,) * 3 if estimate is None else (estimate.point, estimate.lower, estimate.upper)
     return dict(zip((f"{name}{unit}", f"{name}_lower{unit}", f"{name}_upper{unit}"), values, strict=True))

@@ -233,7 +233,8 @@ def _beside(projections: Sequence[Projection]) -> list[str]:
             continue
         if row.fits is False:
             memory = f" ({row.gpu.memory_gb:g} GB)" if row.gpu and row.gpu.memory_gb else ""
-            reason = f"too small for the peak memory seen here; {_would_fit(row.fits_instead)}"
+            peak = "estimated peak memory" if row.is_fit_estimated else "peak memory seen here"
+            reason = f"too small for the {peak}; {_would_fit(row.fits_instead)}"
             reasons.setdefault(reason, []).append(short_name(row) + memory)
         else:
             reasons.setdefault(row.aside, []).append(short_name(row))
@@ -381,6 +382,8 @@ def _embodied(rows: Sequence[Projection], local: Projection) -> str:
 
 
 def _fit(rows: Sequence[Projection]) -> str:
+    if any(row.is_fit_estimated for row in rows):
+        return "Whether the training fits goes by an estimated peak of memory, which no GPU has measured yet."
     if not rows or any(row.fits is not None for row in rows):
         return ""
     return "No peak of GPU memory is known: whether the training fits there is not checked."

@@ -19,6 +19,7 @@ from greenlove_tracker.records import COMPONENTS, Energy, Flag, Method, Row, Run
 from greenlove_tracker.rendering import document as doc
 from greenlove_tracker.rendering.axes import MAX_POINTS, Points, thinned
 from greenlove_tracker.report import wording
+from greenlove_tracker.report.checkpoint_report import checkpoint_blocks
 from greenlove_tracker.report.equivalents import equivalent_blocks
 from greenlove_tracker.report.method import method_blocks
 from greenlove_tracker.report.metric_report import metric_blocks
@@ -69,7 +70,7 @@ _NEVER_OMITTED = frozenset({"command", "host", "place", "CPU", "GPU", "meter"})
 
 
 def run_document(run: Run, factors: str | os.PathLike[str] | None = None) -> doc.Document:
-    """Return the report of one run; that of an exploration begins with its result.
+    """Return the report of one run; that of an exploration or a comparison begins with its result.
 
     Args:
         run: a run that can be read.
@@ -79,10 +80,14 @@ def run_document(run: Run, factors: str | os.PathLike[str] | None = None) -> doc
         UsageError: where the factors cannot be read, or none holds for it.
     """
     # Not with the module: the screen at a training's end takes the key figures from here, and needs no projections.
+    from greenlove_tracker.report.comparison_report import compared_blocks
     from greenlove_tracker.report.exploration_report import explored_blocks
     from greenlove_tracker.report.projection_report import elsewhere_blocks
 
-    explored = explored_blocks(run) if run.is_exploration else ()
+    result: tuple[doc.Block, ...] = ()
+    if run.is_exploration:
+        result = compared_blocks(run) if run.is_comparison else explored_blocks(run)
+    kind = "comparison" if run.is_comparison else "exploration"
     own: tuple[doc.Block, ...] = (
         *progress_blocks(run),
         doc.KeyFigures(key_figures(run)),
@@ -90,8 +95,8 @@ def run_document(run: Run, factors: str | os.PathLike[str] | None = None) -> doc
         *(doc.Paragraph(f"{text}.") for text in (wording.wait_sentence(run), wording.pause_sentence(run)) if text),
         *(doc.Paragraph(text) for text in wording.warnings(run)),
     )
-    if explored:
-        parts = (*explored, doc.Heading("What the exploration itself took"), *own, *_energy_blocks(run))
+    if result:
+        parts = (*result, doc.Heading(f"What the {kind} itself took"), *own, *_energy_blocks(run))
     else:
         parts = (
             *own,
@@ -99,6 +104,7 @@ def run_document(run: Run, factors: str | os.PathLike[str] | None = None) -> doc
             *_energy_blocks(run),
             *_chart_blocks(run),
             *metric_blocks(run),
+            *checkpoint_blocks(run),
             *span_blocks(run),
             *rank_blocks(run),
             *_explored_within(run),
@@ -108,7 +114,7 @@ def run_document(run: Run, factors: str | os.PathLike[str] | None = None) -> doc
     restated = () if factors is None else restated_blocks([run], factors)
     version = wording.field_text(run, "greenlove_version", 20)
     return doc.Document(
-        title=f"Exploration {run.title()}" if explored else run.title(),
+        title=f"{kind.capitalize()} {run.title()}" if result else run.title(),
         subtitle=_subtitle(run),
         footer=" ".join(filter(None, ("greenlove_tracker", version, "·", run.run_id))),
         blocks=(*parts, *elsewhere, *_settings_blocks(run), *restated, *method_blocks(run), *basis),
@@ -136,12 +142,17 @@ def _subtitle(run: Run) -> str:
     plan = _explored_plan(run)
     parts = (
         fmt.shortened(summary.status, 20),
-        f"for {plan}" if plan else wording.progress(run),
+        f"for {plan}" if plan else _compared(run) or wording.progress(run),
         "" if plan else code,
         started,
         wording.field_text(run, "host", 30),
     )
     return " · ".join(part for part in parts if part)
+
+
+def _compared(run: Run) -> str:
+    """Return what a comparison compared; empty for other runs."""
+    return f"of {fmt.shortened(run.text('compared'), 60)}" if run.is_comparison else ""
 
 
 def _explored_plan(run: Run) -> str:
@@ -602,14 +613,31 @@ def power_by_epoch_w(run: Run) -> Points:
 
 def cumulative_emissions_gco2e(run: Run) -> Points:
     """Return (elapsed s, gCO2e so far) with PUE; unmetered time at the mean power, as in the total."""
+    if not run.carbon_intensity.unit:
+        return ()
+    mean = run.carbon_intensity.value
+    return _cumulative(run, lambda kwh, own: gco2e_from_kwh(kwh, mean if own is None else own))
+
+
+def cumulative_energy_kwh(run: Run) -> Points:
+    """Return (elapsed s, kWh so far) with PUE; unmetered time at the mean power, as in the total."""
+    return _cumulative(run, lambda kwh, own: kwh)
+
+
+def _cumulative(run: Run, amount_of: Callable[[float, float | None], float]) -> Points:
+    """Add up what an energy stands for, over the rows of a run.
+
+    Args:
+        run: any.
+        amount_of: of an energy in kWh, and the carbon intensity of its row, None where it is estimated or has none.
+    """
     rows = run.metered_rows
     means_w = {c: power_w for c in COMPONENTS if (power_w := mean_w(rows, c)) is not None}
-    if not means_w or not run.carbon_intensity.unit:
+    if not means_w:
         return ()
     overhead = run.terms.node_factor(run.summary.energy) * run.summary.pue
-    elapsed_s, so_far_g = 0.0, 0.0
+    elapsed_s, so_far = 0.0, 0.0
     points = [(0.0, 0.0)]
-    mean = run.carbon_intensity.value
     of_rows = (row.carbon_intensity_gco2e_per_kwh for row in rows for _ in range(2))  # of a gap and of its row
     for (duration_s, energy), own in zip(metered_intervals(rows), of_rows, strict=True):
         if duration_s <= 0:
@@ -618,8 +646,8 @@ def cumulative_emissions_gco2e(run: Run) -> Points:
         for component, power_w in means_w.items():
             known_kwh = energy.component_kwh(component)
             if known_kwh is None:
-                so_far_g += gco2e_from_kwh(kwh_from_w_s(power_w, duration_s), mean)
+                so_far += amount_of(kwh_from_w_s(power_w, duration_s), None)
             else:
-                so_far_g += gco2e_from_kwh(known_kwh, mean if own is None else own)
-        points.append((elapsed_s, so_far_g * overhead))
+                so_far += amount_of(known_kwh, own)
+        points.append((elapsed_s, so_far * overhead))
     return tuple(points)

@@ -16,6 +16,7 @@ from greenlove_tracker.records import RunSummary
 from greenlove_tracker.rendering import terminal
 from greenlove_tracker.rendering.terminal import MARGIN, WIDTH, wrap
 from greenlove_tracker.report import wording
+from greenlove_tracker.report.checkpoint_report import checkpoints_sentence
 from greenlove_tracker.report.metric_report import number_text, rankings
 from greenlove_tracker.report.run_report import key_figures
 from greenlove_tracker.report.wording import ForecastOutcome, Sums
@@ -61,6 +62,7 @@ def end_screen(
         wording.time_limit_sentence(run),
         wording.wait_sentence(run),
         wording.pause_sentence(run),
+        checkpoints_sentence(run),
     )
     for text in (wording.loops_sentence(run), *sentences, wording.measured_sentence(run), *wording.warnings(run)):
         lines += wrap(text, MARGIN, MARGIN)

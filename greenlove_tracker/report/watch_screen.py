@@ -99,7 +99,7 @@ def _where(run: Run) -> list[str]:
 
 def _done(run: Run, progress: RunProgress) -> list[str]:
     if run.is_exploration:
-        return ["exploring", fmt.duration(progress.elapsed_s)]
+        return ["comparing" if run.is_comparison else "exploring", fmt.duration(progress.elapsed_s)]
     done = wording.progress(run)
     steps = run.summary.counts.steps
     parts = [done]
@@ -183,7 +183,9 @@ def _ended_run_lines(run: Run, width: int, now_utc_s: float) -> list[str]:
     figures = [fmt.duration(summary.duration_s or None), fmt.energy(summary.energy_kwh), fmt.mass(run.emissions_kgco2e)]
     known = [text for text in figures if text != fmt.UNKNOWN]
     code = f"exit {summary.exit_code}" if summary.exit_code else ""
-    done = "explored" if run.is_exploration else wording.progress(run)
+    done = wording.progress(run)
+    if run.is_exploration:
+        done = "compared" if run.is_comparison else "explored"
     lines = _joined(_name("    ", run, progress, width), [progress.status, done, *known, code], width)
     return lines + wrap(progress.doubt, "      ", "      ", width=width)
 

@@ -13,7 +13,7 @@ from greenlove_tracker.extrapolation.time_fit import run_time_fit
 from greenlove_tracker.forecasting import Estimate, Position, TimeFit
 from greenlove_tracker.logs.forecasts import GOOD_ENDINGS, IssuedForecast, Scored, headline
 from greenlove_tracker.logs.intensity_sources import is_mock, sources_in
-from greenlove_tracker.logs.mapreduce import EXPLORATION, OVERHEAD, TRAINING
+from greenlove_tracker.logs.mapreduce import COMPARISON, EXPLORATION, OVERHEAD, TRAINING
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.logs.schema import UNSEEN, amount
 from greenlove_tracker.logs.sums import ExactTotals, Totals
@@ -104,11 +104,12 @@ def field_text(run: Run, name: str, width: int = FIELD_WIDTH) -> str:
 
 def runs_text(numbers: Mapping[str, int]) -> str:
     """Write ``12 training runs, 2 explorations and 1 script around them``, from the number of each kind."""
-    trainings, explorations, scripts = (numbers.get(kind, 0) for kind in (TRAINING, EXPLORATION, OVERHEAD))
-    text = fmt.plural(trainings, "training run")
-    if explorations:
-        text += f"{',' if scripts else ' and'} {fmt.plural(explorations, 'exploration')}"
-    return f"{text} and {fmt.plural(scripts, 'script')} around them" if scripts else text
+    nouns = {EXPLORATION: "exploration", COMPARISON: "comparison", OVERHEAD: "script"}
+    parts = [fmt.plural(numbers.get(TRAINING, 0), "training run")]
+    parts += [fmt.plural(n, noun) for kind, noun in nouns.items() if (n := numbers.get(kind, 0))]
+    if numbers.get(OVERHEAD, 0):
+        parts[-1] += " around them"
+    return _joined(parts, "and")
 
 
 def progress(run: Run) -> str:
@@ -267,11 +268,11 @@ def _planned_by(run: Run, source: str) -> str:
 
 def wait_sentence(run: Run) -> str:
     """Say how long the run was held back for a cleaner grid, and what that came to; empty where nothing waited."""
-    wait_s = _amount_in(run, "wait_s")
+    wait_s = amount_in(run, "wait_s")
     if wait_s is None:
         return ""
     reason = fmt.shortened(run.text("wait_reason"), FIELD_WIDTH)
-    before, at_start = (_amount_in(run, f"intensity_at_{when}_gco2e_per_kwh") for when in ("request", "start"))
+    before, at_start = (amount_in(run, f"intensity_at_{when}_gco2e_per_kwh") for when in ("request", "start"))
     if at_start is None:
         grid = ""
     elif before is None or round(before) == round(at_start):
@@ -284,7 +285,7 @@ def wait_sentence(run: Run) -> str:
 
 def pause_sentence(run: Run) -> str:
     """Say how long the run paused for a cleaner grid; empty where it did not."""
-    paused_s, n_pauses = _amount_in(run, "paused_s"), _amount_in(run, "n_pauses")
+    paused_s, n_pauses = amount_in(run, "paused_s"), amount_in(run, "n_pauses")
     if paused_s is None or not n_pauses:
         return ""
     times = "once" if n_pauses == 1 else f"{n_pauses:.0f} times"
@@ -293,7 +294,7 @@ def pause_sentence(run: Run) -> str:
     )
 
 
-def _amount_in(run: Run, field: str) -> float | None:
+def amount_in(run: Run, field: str) -> float | None:
     """Return an amount in ``run.csv``; None where there is none, or it is damaged."""
     try:
         return amount(run.text(field))

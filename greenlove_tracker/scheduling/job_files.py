@@ -147,7 +147,7 @@ def job_file(
         start = start.replace(microsecond=0) + _SECOND
     _check_every(kind, every)
     job = _Job(
-        command=_words(command),
+        command=command_words(command),
         start_utc=start,
         now=now.astimezone(UTC),
         every=every,
@@ -180,7 +180,7 @@ def _check_every(kind: JobKind, every: Every | None) -> None:
         )
 
 
-def _words(command: Sequence[str]) -> tuple[str, ...]:
+def command_words(command: Sequence[str]) -> tuple[str, ...]:
     """Return the words of the command.
 
     Raises:

@@ -18,6 +18,14 @@ SOFTWARE_FAMILIES = (
 )  # newest first; within one, the first that has a task counts
 
 
+# An L40S of 48 GB has 46,068 MiB by NVML: 45.0 GiB, 94% of its nominal size (error correction takes the rest).
+USABLE_MEMORY = 0.93
+# What a process takes on a GPU before its first tensor: CUDA's context, and the kernels of torch that were loaded. An
+# assumption: with CUDA 11.7 or newer, which loads kernels when they are needed, 0.3 to 0.5 GiB are usual.
+CUDA_CONTEXT_GB = 0.5
+ESTIMATE_ERROR = 0.1  # of an estimated peak memory: docs/memory.md has what was found; fragmentation comes on top
+
+
 @dataclass(frozen=True, slots=True)
 class GpuSpec:
     """One GPU as a driver shows it: of a card with two, one of the two.
@@ -53,6 +61,20 @@ class GpuSpec:
     tdp_w: float | None
     source: str
     note: str = ""
+
+    def holds(self, peak_gb: float, error: float = 0.0) -> bool | None:
+        """Return whether a training of a peak memory fits; None where that is not known.
+
+        Args:
+            peak_gb: of its tensors on one GPU, in GiB.
+            error: of an estimated peak, as a share: within it, nobody knows.
+        """
+        if self.memory_gb is None:
+            return None
+        usable_gb = USABLE_MEMORY * self.memory_gb - CUDA_CONTEXT_GB
+        if peak_gb > usable_gb:
+            return False
+        return True if peak_gb * (1 + error) <= usable_gb else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import logging
 import os
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from greenlove_tracker import console, devices
+from greenlove_tracker.checkpoints import CheckpointEvent
 from greenlove_tracker.config import Settings, load_settings
 from greenlove_tracker.errors import GreenloveError, TrackerStateError, UsageError
 from greenlove_tracker.forecasting import Forecast
@@ -494,6 +496,11 @@ class Session:
                 message = f"over {metrics.MAX_ROWS:,} values of metrics: of further ones only last and best are kept"
                 self.state.warn_once.misuse("metric values", message)
 
+    def log_checkpoint(self, event: CheckpointEvent) -> None:
+        """Log what became of a checkpoint; from any thread."""
+        with self.tracked_call:
+            self.writer.write_checkpoint(event)
+
     def _act_on_overruns(self) -> None:
         """Call the user's code, or stop, where a budget is overrun: outside a tracked call, for what it raises counts.
 
@@ -707,6 +714,8 @@ class Session:
         state.is_finished = True
         if (peak_gb := devices.peak_gpu_memory_gb()) is not None:
             self.writer.write_fields([Field("peak_gpu_memory_gb", f"{peak_gb:.2f}", "GiB")])
+        if version := getattr(sys.modules.get("torch"), "__version__", None):  # loaded by the training, never by us
+            self.writer.write_fields([Field("torch_version", str(version))])
         if self._intensity is not None:
             self.writer.write_fields([Field("intensity_sources", sources_text(sources_of(self.rows)))])
         self.summary = self._summarise(status, exit_code)

@@ -51,6 +51,17 @@ class Closable(Protocol):
         """Close the run from another thread than the main one, which hangs."""
 
 
+class NoticeReceiver(Protocol):
+    """Takes SIGTERM as a notice of the end, and has until a deadline to save what is to be saved."""
+
+    @property
+    def grace_left_s(self) -> float:
+        """Seconds that a main thread which has not heard the signal yet is given; 0 from the deadline on."""
+
+    def received(self, number: int) -> bool:
+        """Take note of the signal; return False where the process is to end by it now."""
+
+
 class _ShutdownGuard:
     """Closes the open runs of this process when the process ends."""
 
@@ -59,6 +70,8 @@ class _ShutdownGuard:
         self._is_registered = False
         self._is_terminating = False
         self._hang_watcher = _HangWatcher(self._end_if_hung)
+        self._receiver: NoticeReceiver | None = None
+        self._is_handed_on = False  # the last SIGTERM is a notice, which its receiver answers
 
     @property
     def current(self) -> Closable | None:
@@ -90,12 +103,38 @@ class _ShutdownGuard:
             if in_background:
                 self._hang_watcher.start()
 
+    def receive(self, receiver: NoticeReceiver | None) -> bool:
+        """Hand SIGTERM to somebody first, or to nobody any more.
+
+        Args:
+            receiver: who takes it as a notice; None: it ends the process at once again.
+
+        Returns:
+            False where the training has a handler of its own, which this one stays out of.
+        """
+        if receiver is not None and not (self._is_ours() or signal.getsignal(signal.SIGTERM) is signal.SIG_DFL):
+            return False
+        self._receiver = receiver
+        if not _is_main_thread():
+            return True
+        if receiver is not None and not self._is_ours():
+            signal.signal(signal.SIGTERM, self._on_sigterm)
+            self._hang_watcher.start()
+        elif receiver is None and not self._open:
+            self._restore_handler()
+        return True
+
+    def stop_handing_to(self, receiver: NoticeReceiver) -> None:
+        """Hand SIGTERM to this receiver no more; to a later one still, where a loop that was left is closed late."""
+        if self._receiver is receiver:
+            self.receive(None)
+
     def release(self, run: Closable) -> None:
         """Restore the signal handler: the run is closed."""
         if run not in self._open:
             return
         self._open.remove(run)
-        if not self._open and _is_main_thread():
+        if not self._open and self._receiver is None and _is_main_thread():
             self._restore_handler()
 
     def _restore_handler(self) -> None:
@@ -111,6 +150,9 @@ class _ShutdownGuard:
             return  # called by a handler that came after us and chains to the one before: the signal is its own
         if signal_hold.postpone(number):
             return
+        if self._receiver is not None and self._receiver.received(number):
+            self._is_handed_on = True
+            return
         self._is_terminating = True
         run = self.outermost
         try:
@@ -123,6 +165,11 @@ class _ShutdownGuard:
     def _end_if_hung(self) -> None:
         """End the process where SIGTERM's handler does not: the main thread hangs; on the watcher's thread."""
         time.sleep(HANG_S)
+        if self._receiver is not None and not self._is_handed_on:  # a long step in C, or it hangs
+            time.sleep(max(0.0, self._receiver.grace_left_s - HANG_S))
+        if self._is_handed_on:
+            self._is_handed_on = False
+            return  # its receiver has until a deadline, when the signal comes again
         if self._is_terminating:
             time.sleep(HANG_S)  # it is closing the run
         if not self._is_ours():
@@ -157,7 +204,8 @@ class _ShutdownGuard:
 
     def _forget(self) -> None:
         """Forget the run in a forked child: it is the parent's, and so is whatever it was doing at the moment."""
-        self._open, self._is_terminating = [], False
+        self._open, self._receiver = [], None
+        self._is_terminating = self._is_handed_on = False
         self._restore_handler()
         self._hang_watcher.forget()
 

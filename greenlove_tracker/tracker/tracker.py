@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from greenlove_tracker import devices
+from greenlove_tracker.checkpoints import CheckpointEvent
 from greenlove_tracker.config import load_settings
 from greenlove_tracker.errors import UsageError, whole_number
 from greenlove_tracker.forecasting import Forecast
@@ -245,6 +246,16 @@ class Tracker:
         session = self._own_session("log_metric")
         if session is not None:
             session.log_metric(name, value, higher_is_better)
+
+    def log_checkpoint(self, event: CheckpointEvent) -> None:
+        """Log what became of a checkpoint, as a ``Checkpointer`` does by itself; from any thread.
+
+        Args:
+            event: a row of ``checkpoints-<rank>.csv``.
+        """
+        session = self._own_session("log_checkpoint")
+        if session is not None:
+            session.log_checkpoint(event)
 
     def stop(self, *, status: RunStatus = RunStatus.FINISHED) -> None:
         """Close the run: totals are written, and shown at ``verbose=1``; it may be called again.

@@ -7,6 +7,7 @@ import math
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -14,11 +15,13 @@ import pytest
 from click.testing import CliRunner
 from intensity_server import Reply, serving
 from projection_samples import explored
+from projection_samples import forecast as forecast_of_20_hours
 
 from greenlove_tracker.cli import cli
 from greenlove_tracker.cli import plan as plan_module
 from greenlove_tracker.cli.plan import parse_share
 from greenlove_tracker.errors import UsageError
+from greenlove_tracker.forecasting import Estimate
 from greenlove_tracker.grid.live import fallback, own_place
 from greenlove_tracker.scheduling import intensity_source
 
@@ -257,3 +260,54 @@ def test_country_auto_is_looked_up_where_a_service_is_asked_and_there_alone(tmp_
     assert [json.loads(one.stdout)["region"] for one in found] == ["GB", "GB"], found[0].output
     assert [row["region"] for row in json.loads(found[1].stdout)["regions"]] == ["GB", "DE"]
     assert [asked.path for asked in server.asked].count("/place") == 1
+
+
+def test_a_chain_of_jobs_says_how_many_and_prints_the_script_alone() -> None:
+    result = call("--chain", "--hours", "100", "--time", "24:00:00", "--save", "5s", "--", "python", "train.py")
+    assert result.exit_code == 0, result.output
+    assert result.stdout.startswith("#!/bin/sh\n") and "--time=1-00:00:00 --signal=USR1@120" in result.stdout
+    said = " ".join(result.stderr.split())
+    assert said.startswith("5 jobs, one after the other: the training takes 4.2 d (no margin is added)")
+    assert "save 5.00 s (given)" in said and "restart 2:00 (assumed)" in said
+    assert "without --checkpoints DIR only exit codes tell failures" in said
+    assert max(map(len, result.stderr.splitlines())) <= 100
+
+
+def test_a_chain_goes_by_the_longest_time_of_a_forecast(monkeypatch) -> None:
+    duration = Estimate(46 * 3600.0, 40 * 3600.0, 50 * 3600.0, 0.95, "s")
+    forecast = replace(forecast_of_20_hours(), duration_s=duration, duration_p99_s=None)
+    monkeypatch.setattr(plan_module, "_job", lambda *_: plan_module._PlannedRun(forecast, None, "a training"))
+    arguments = ("--chain", "--time", "24:00:00", "--json", "--", "x")
+    record = json.loads(call(*arguments).stdout)
+    assert record["training_s"] == pytest.approx(duration.quantile(0.99)) and record["jobs"] == 3
+    longest = replace(forecast, duration_p99_s=47 * 3600.0)
+    monkeypatch.setattr(plan_module, "_job", lambda *_: plan_module._PlannedRun(longest, None, "a training"))
+    record = json.loads(call(*arguments).stdout)
+    assert record["training_s"] == 47 * 3600.0 and record["jobs"] == 2
+    assert record["script"].startswith("#!/bin/sh") and record["times"]["save"]["basis"] == "assumed"
+    assert "at most 47 h with a probability of 99%" in call(*[a for a in arguments if a != "--json"]).stderr
+
+
+def test_one_job_may_be_enough() -> None:
+    result = call("--chain", "--hours", "10", "--time", "24:00:00", "--checkpoints", "checks", "--", "x")
+    assert result.stderr.startswith("One job is enough: ") and "only exit codes" not in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--chain", "--hours", "9", "--", "x"], "--chain needs --time"),
+        (["--chain", "--hours", "9", "--time", "60"], "--chain needs the command behind two dashes"),
+        (["--chain", "--hours", "9", "--time", "1h", "--", "x"], "--time must be such as 24:00:00"),
+        (["--chain", "--hours", "9", "--time", "5", "--", "x"], "--time of 5:00 leaves a job no time to train"),
+        (["--chain", "--hours", "9", "--time", "60", "--save", "5", "--", "x"], "no length of time with its unit"),
+        (["--chain", "--hours", "9", "--time", "60", "--deadline", "+9h", "--", "x"], "--chain and --deadline"),
+        (["--chain", "--hours", "9", "--time", "60", "--emit", "slurm", "--", "x"], "--chain and --emit"),
+        (["--chain", "--hours", "9", "--time", "60", "--checkpoints", "s3://b/c", "--", "x"], "--checkpoints must be"),
+        (["--hours", "9", "--time", "60", "--deadline", "+9h", "--intensity", "mock"], "--time is for a chain of jobs"),
+        (["--chain", "--time", "60", "--", "x"], "without a log give --hours"),
+    ],
+)
+def test_a_chain_that_cannot_be_is_refused(arguments, said) -> None:
+    result = call(*arguments)
+    assert result.exit_code == 1 and said in result.stderr and not result.stdout

@@ -110,3 +110,42 @@ def test_options_of_a_projection_are_those_of_the_verb() -> None:
     own = {parameter.name: max(parameter.opts, key=len) for parameter in cli.commands["project"].params}
     assert all(own[name] == option for name, option in OPTION_NAMES.items() if name in own)
     assert set(OPTION_NAMES.values()) <= set(own.values())
+
+
+SPOT = ("--gpu", "L40S", "--hours", "100", "--utilization", "0.8", "--spot")
+SPOT_TIMES = ("--checkpoint-s", "5", "--restart-s", "300")
+SPOT_PRICES = ("--preemptions", "0.05,0.02,0.1", "--spot-price", "1", "--on-demand-price", "3")
+
+
+def test_spot_advice_in_every_style(tmp_path: Path) -> None:
+    arguments = (*SPOT, *SPOT_TIMES, *SPOT_PRICES)
+    shown = call(*arguments)
+    assert shown.exit_code == 0 and shown.stdout.startswith("Spot is worth it"), shown.output
+    record = json.loads(call(*arguments, "--json").stdout)
+    assert record["verdict"] == "worth it" and record["preemptions_per_hour_upper"] == 0.1
+    assert len(call(*arguments, "--csv").stdout.splitlines()) == 3
+    target = json.loads(call(*arguments, "--target", "L40S", "--json").stdout)
+    assert target["on_demand_usd_per_gpu_hour"] == 3.0 and target["about"].endswith("on 1 × L40S")
+    for name, begin in (("x.html", b"<!"), ("x.pdf", b"%PDF"), ("x.md", b"#")):
+        assert call(*arguments, "-o", name).exit_code == 0
+        assert (tmp_path / name).read_bytes().lower().startswith(begin.lower())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ([*SPOT, *SPOT_TIMES], "--preemptions is needed"),
+        ([*SPOT, *SPOT_PRICES], "--checkpoint-s is needed"),
+        ([*SPOT, *SPOT_PRICES, "--checkpoint-s", "5"], "--restart-s is needed"),
+        ([*SPOT, *SPOT_TIMES, "--preemptions", "0.1"], "--spot-price or --spot-discount is needed"),
+        ([*SPOT, *SPOT_TIMES, "--preemptions", "often"], "--preemptions takes 0.05, or 0.05,0.02,0.12"),
+        ([*SPOT, *SPOT_TIMES, *SPOT_PRICES, "--announced", "90"], "--announced is a share from 0 to 1"),
+        ([*SPOT, *SPOT_TIMES, *SPOT_PRICES, "--save-every-s", "-1"], "--save-every-s must be a positive number"),
+        (["--gpu", "L40S", "--hours", "100", "--spot-price", "1"], "--spot-price is for --spot"),
+        ([*SPOT, "--target", "L40S", "--target", "A40"], "one machine"),
+    ],
+)
+def test_a_mistake_with_spot_is_one_line_that_says_what_to_do(arguments, says) -> None:
+    result = call(*arguments)
+    assert result.exit_code == 1
+    assert says in result.output and result.output.count("\n") == 1, result.output

@@ -352,6 +352,40 @@ def test_peak_memory_is_kept_for_the_projection(tmp_path):
     assert "gpu_power_w" not in fields and estimation.page.is_file()
 
 
+def reading_step(model, batch, optimizer, criterion, device):
+    optimizer.zero_grad()
+    loss = criterion(model(batch[0]), batch[1])
+    loss.backward()
+    optimizer.step()
+    return loss.item()
+
+
+@pytest.mark.parametrize("train_step", [None, reading_step])
+def test_on_a_cpu_the_peak_on_a_gpu_is_estimated_for_the_projection(tmp_path, train_step, monkeypatch):
+    monkeypatch.setattr("greenlove_tracker.exploration.estimator._MEMORY_SHARE", 0.6)  # it loads torch's tools once
+    model, optimizer, criterion, data = pieces()
+    estimation = explore(model, optimizer, criterion, data, tmp_path, train_step=train_step, budget_s=8.0)
+    weights_gb = sum(p.numel() * p.element_size() for p in model.parameters()) / 2**30
+    assert weights_gb < estimation.gpu_memory_estimate_gb < 100 * weights_gb + 0.01
+    run = read_logs(tmp_path).runs[0]
+    assert float(run.fields["gpu_memory_estimate_gb"].value) == pytest.approx(estimation.gpu_memory_estimate_gb, 0.01)
+    assert run.exploration.gpu_memory_estimate_gb == pytest.approx(estimation.gpu_memory_estimate_gb, rel=0.01)
+    assert {row.fits for row in estimation.projections[1:]} == {True}
+    assert "goes by an estimated peak of memory" in estimation.page.read_text()
+
+
+def test_an_estimate_that_fails_leaves_no_word_and_no_trace(tmp_path, monkeypatch, recwarn):
+    def fail(*arguments, **options):
+        raise RuntimeError("no such kernel")
+
+    for name in ("estimated_peak", "measured_peak"):
+        monkeypatch.setattr(f"greenlove_tracker.exploration.estimator.{name}", fail)
+    estimation = explore(*pieces(), tmp_path, budget_s=2.0)
+    assert estimation.gpu_memory_estimate_gb is None and not [w for w in recwarn if "kernel" in str(w.message)]
+    assert "gpu_memory_estimate_gb" not in read_logs(tmp_path).runs[0].fields
+    assert "No peak of GPU memory is known" in estimation.page.read_text()
+
+
 @pytest.mark.real
 def test_processes_that_train_together_are_refused_instead_of_hanging(tmp_path):
     code = f"""

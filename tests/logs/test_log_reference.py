@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from greenlove_tracker.logs.checkpoints import CHECKPOINT_COLUMNS
 from greenlove_tracker.logs.forecasts import FORECAST_COLUMNS
 from greenlove_tracker.logs.metrics import METRIC_COLUMNS
 from greenlove_tracker.logs.schema import EPOCH_COLUMNS, RATE_COLUMNS, flat_columns
@@ -27,5 +28,6 @@ def test_every_column_is_described_and_nothing_else(reference):
     assert set(reference.RATES) == set(RATE_COLUMNS)
     assert set(reference.FORECASTS) == set(FORECAST_COLUMNS)
     assert set(reference.SPANS) == set(SPAN_COLUMNS)
+    assert set(reference.CHECKPOINTS) == set(CHECKPOINT_COLUMNS)
     assert set(reference.METRICS) == set(METRIC_COLUMNS)
     assert set(reference.SUMMARY) == set(flat_columns(RunSummary))

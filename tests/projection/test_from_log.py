@@ -115,6 +115,29 @@ def test_a_run_without_a_gpu_has_none_and_no_peak_of_one(logs: Path) -> None:
     assert logged(logs).options.peak_memory_gb is None  # that of the process is no GPU's
 
 
+def test_a_peak_that_was_estimated_on_a_cpu_leaves_out_what_is_too_small(logs: Path) -> None:
+    on_cpu = {"gpu_count": "0", "gpu_models": "", "peak_gpu_memory_gb": "", "peak_memory_gb": "3.3", "used_gpus": "0"}
+    explored(logs, **on_cpu, gpu_memory_estimate_gb="50")
+    options = logged(logs).options
+    assert (options.peak_memory_gb, options.memory_estimate_gb) == (None, 50.0)
+    found = compared(logs)
+    l40s, h100 = row_of(found, L40S), row_of(found, "H100 SXM5 80GB")
+    assert l40s.fits is False and l40s.duration_s is None and l40s.is_fit_estimated and h100.fits is True
+    text = screen_of(found)
+    assert "estimated peak 50.0 GiB" in text and "L40S (48 GB)" in text
+    assert "too small for the estimated peak memory" in " ".join(text.split())
+    given = compared(logs, peak_memory_gb=20.0)  # what the user says goes first
+    assert row_of(given, L40S).fits is True and "peak 20 GiB" in screen_of(given)
+    assert "estimated" not in screen_of(given)
+
+
+def test_an_estimated_peak_near_the_memory_of_a_gpu_decides_nothing(logs: Path) -> None:
+    on_cpu = {"gpu_count": "0", "gpu_models": "", "peak_gpu_memory_gb": "", "peak_memory_gb": "", "used_gpus": "0"}
+    explored(logs, **on_cpu, gpu_memory_estimate_gb="43")
+    row = row_of(compared(logs), L40S)
+    assert row.fits is None and row.duration_s is not None and not row.is_fit_estimated
+
+
 def test_idle_gpus_beside_a_training_on_the_cpu_are_not_its_own(logs: Path) -> None:
     run = explored(logs, used_gpus="0", gpu_models="1 × NVIDIA L40S", price_usd_per_gpu_hour="2.0", trials_kwh="0.001")
     training = logged(logs)

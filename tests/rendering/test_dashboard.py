@@ -74,7 +74,7 @@ def test_lines_are_told_beside_one_another_where_they_have_a_point():
         "epoch of the trial: 2 · 64 samples: 3 s · 32 samples: 1.50 s",
         "epoch of the trial: 3 · 64 samples: 3 s",
     ]
-    assert SIZES.highest == 4.0 and SIZES.is_by_epoch and set(SIZES.x_values) == {1.0, 2.0, 3.0}
+    assert SIZES.highest == 4.0 and SIZES.is_by_number and set(SIZES.x_values) == {1.0, 2.0, 3.0}
 
 
 @pytest.mark.parametrize("n", [121, 240, 243, 500, 777, 10_000])

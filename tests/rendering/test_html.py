@@ -19,6 +19,7 @@ from reportlab.graphics.shapes import Group, String
 
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.rendering import html, pdf_charts, svg
+from greenlove_tracker.rendering.axes import change_ticks, y_ticks
 from greenlove_tracker.rendering.document import (
     Bar,
     BarChart,
@@ -75,6 +76,7 @@ def everything(text: str) -> Document:
             Paragraph(text, is_note=True),
             BarChart(tuple(Bar(text, float(i), text, style) for i, style in enumerate(BarStyle))),
             BarChart((Bar(text, 2.0, text, BarStyle.PROJECTED, (1.0, 4.0)), Bar(text, None, text)), text),
+            BarChart((Bar(text, 0.7, text, BarStyle.SAVES, (0.6, 0.8)), Bar(text, 1.2, text)), text, 1.0, text),
             ChartRow((chart, chart)),
             ChartRow((chart,)),
             Heading(text),
@@ -229,6 +231,58 @@ def test_a_bar_reaches_to_its_share_of_the_longest_interval():
     assert BarChart((Bar("a", None, "unknown"),)).longest == 1.0
 
 
+AROUND = BarChart(
+    (
+        Bar("a", 0.7, "−30%", BarStyle.SAVES, (0.6, 0.8)),
+        Bar("b", 1.2, "+20%", BarStyle.COSTS_MORE, (1.1, 1.4)),
+        Bar("c", 1.0, "0%", BarStyle.UNCLEAR, (0.9, 5.0)),
+        Bar("d", None, "unknown"),
+    ),
+    "Energy",
+    1.0,
+)
+
+
+def test_bars_stand_to_both_sides_of_a_baseline():
+    low, high = AROUND.extent
+    assert 0.5 < low < 0.6 and 2.0 < high < 2.1  # what reaches beyond twice the baseline is cut off
+    at = {value: f"{AROUND.share(value):.2%}" for value in (0.6, 0.7, 0.8, 1.0, 1.1, 1.2, 1.4)}
+    first, second, third, fourth = (svg.bar(bar, AROUND, "b") for bar in AROUND.bars)
+    assert f'<rect x="{at[0.7]}"' in first and 'class="look-saves"' in first
+    assert f'width="{(AROUND.share(1.0) - AROUND.share(0.7)) * 100:.2f}%"' in first
+    assert f'<rect x="{at[1.0]}"' in second and 'class="look-costs_more"' in second
+    assert first.count("whisker") == second.count("whisker") == 3 and f'x1="{at[0.6]}" x2="{at[0.8]}"' in first
+    assert third.count("whisker") == 2 and 'x2="100.00%"' in third  # the end that is cut off has no cap
+    assert "<rect" not in fourth and all(f'x1="{at[1.0]}" x2="{at[1.0]}"' in bar for bar in (first, second, third))
+    assert all('class="baseline"' in bar for bar in (first, second, third, fourth))
+    axis = svg.bar_axis(AROUND)
+    assert Skeleton(axis).text == ["baseline", "+50%", "+100%"] and f'x="{at[1.0]}"' in axis
+    page = html.render(Document("x", "", "", (AROUND,)))
+    assert page.count('class="changes"') == 1 and "no difference seen: the interval holds the baseline" in page
+    assert "changes" not in html.render(Document("x", "", "", (BarChart(AROUND.bars),)))
+
+
+def test_bars_that_all_save_or_do_not_differ_have_the_baseline_too():
+    saving = BarChart((Bar("a", 0.9, "", range=(0.89, 0.91)),), baseline=1.0)
+    assert 0.88 < saving.extent[0] < 0.89 and 1.0 < saving.extent[1] < 1.01
+    assert change_ticks(saving)[-1][1] == "baseline" and change_ticks(saving)[-1][0] < 1
+    same = BarChart((Bar("a", 1.0, ""),), baseline=1.0)
+    assert same.extent == pytest.approx((0.99, 1.01))
+    assert [label for _, label in change_ticks(same)] == ["−1.0%", "−0.5%", "baseline", "+0.5%", "+1.0%"]
+
+
+def test_an_axis_that_need_not_begin_at_0_shows_small_differences():
+    chart = LineChart("x", "trial, in order", "%", ((1.0, 98.5), (2.0, 101.0)), level=(100.0, "mean"), is_from_0=False)
+    assert y_ticks(chart) == pytest.approx([98.5, 99.0, 99.5, 100.0, 100.5, 101.0])
+    drawn = svg.line_chart(chart, "c1")
+    assert 'class="level"' in drawn and drawn.count('class="dot"') == 2  # the trials are marked one by one
+    (first, second) = re.findall(r"points=\"0.0,([\d.]+) 1000.0,([\d.]+)\"", drawn)[0]
+    assert float(first) == pytest.approx(148) and float(second) == pytest.approx(24)
+    flat = LineChart("x", "trial", "%", ((1.0, 100.0), (2.0, 100.0)), is_from_0=False)
+    assert len(y_ticks(flat)) >= 2 and y_ticks(flat)[0] <= 100 <= y_ticks(flat)[-1]
+    assert y_ticks(LineChart("x", "trial", "%", chart.points))[0] == 0
+
+
 def test_what_cannot_be_reported_is_refused(logs: Path, tmp_path: Path) -> None:
     logs.mkdir()
     with pytest.raises(UsageError, match="holds no run"):
@@ -335,7 +389,13 @@ def test_looks_are_told_apart_without_colour(show) -> None:
         'url("#hatch"),none',
         "rgb(255, 255, 255),4px, 3px",
         "rgb(213, 219, 216),none",
-        *["rgb(220, 235, 228),none"] * 2,
+        "rgb(220, 235, 228),none",
+        # a chart of changes: what saves, what costs more, and what cannot be told
+        "rgb(31, 111, 84),none",
+        "rgb(213, 219, 216),none",
+        "rgb(255, 255, 255),4px, 3px",
+        "rgb(220, 235, 228),none",
+        *["rgb(31, 111, 84),none"] * 2,
     ]
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from pypdf import PdfReader
 from report_samples import GPU_FIELDS, cpu_energy, demo_run, epoch_row, gpu_energy, gpu_rows, gpu_run, write_run
-from reportlab.graphics.shapes import Group, Line, Rect
+from reportlab.graphics.shapes import Drawing, Group, Line, Rect, String
 
 from greenlove_tracker import read_logs
 from greenlove_tracker.errors import UsageError
@@ -26,6 +26,7 @@ from greenlove_tracker.rendering.document import (
     LineChart,
     Paragraph,
 )
+from greenlove_tracker.rendering.document import Line as ChartLine
 from greenlove_tracker.report import run_report
 from greenlove_tracker.report.build import document, write_pdf
 from greenlove_tracker.report.equivalents import comparisons
@@ -282,6 +283,46 @@ def test_bars_with_ranges_stay_on_the_page() -> None:
     assert (whisker.x1 - start) / (end - start) == pytest.approx(0.5)
     assert (whisker.x2 - start) / (end - start) == pytest.approx(2.0)
     assert rects[1].width / rects[0].width == pytest.approx(1.5)
+
+
+def test_bars_stand_to_both_sides_of_a_baseline() -> None:
+    bars = (
+        Bar("amp-bf16", 0.7, "−30% (−40 to −20)", BarStyle.SAVES, (0.6, 0.8)),
+        Bar("grad-accumulation=4", 1.2, "+20% (+10 to +30)", BarStyle.COSTS_MORE, (1.1, 1.3)),
+        Bar("compile", 1.0, "0% (−10 to +400)", BarStyle.UNCLEAR, (0.9, 5.0)),
+    )
+    drawing = pdf_charts.bar_chart(BarChart(bars, "Energy", 1.0), 480.0)
+    x_low, y_low, x_high, _ = drawing.getBounds()
+    assert x_low >= 0 and x_high <= 480 and y_low >= 0
+    groups = [shape for shape in drawing.contents if isinstance(shape, Group)]
+    saves, costs, *_ = rects = [shape for group in groups for shape in group.contents if isinstance(shape, Rect)]
+    assert saves.x + saves.width == pytest.approx(costs.x)  # both begin at the baseline
+    assert saves.width / costs.width == pytest.approx(1.5)
+    assert (saves.fillColor, costs.fillColor) == (pdf_charts.GREEN, pdf_charts.RULE)
+    assert rects[2].strokeDashArray == [2, 1.5]
+    caps = [[s for s in g.contents if isinstance(s, Line) and s.x1 == s.x2] for g in groups if len(g.contents) > 2]
+    assert [len(lines) for lines in caps if lines] == [2, 2, 1]  # the end that is cut off has no cap
+    baseline = [s for s in drawing.contents if isinstance(s, Line) and s.x1 == s.x2 == pytest.approx(costs.x)]
+    assert max(line.y2 for line in baseline) > max(rect.y + rect.height for rect in rects)  # it goes through all bars
+    texts = ["".join(s.text for s in g.contents if isinstance(s, String)) for g in groups]
+    assert {"baseline", "+50%", "+100%", "−30% (−40 to −20)"} <= set(texts)
+
+
+def test_a_legend_stays_within_the_page_and_below_the_axis() -> None:
+    points = ((1.0, 2.0), (3.0, 4.0))
+
+    def drawing_of(names: list[str]) -> Drawing:
+        lines = tuple(ChartLine(name, points) for name in names[1:])
+        return pdf_charts.line_chart(LineChart("x", "trial, in order", "s", points, name=names[0], others=lines), 220.0)
+
+    few, many = drawing_of(["a", "b"]), drawing_of(["baseline", "grad-accumulation=4", "activation-checkpointing", "x"])
+    assert few.height < many.height and many.getBounds()[2] <= 220 and many.getBounds()[1] >= 0
+    texts = {
+        "".join(s.text for s in g.contents if isinstance(s, String)): g.contents[0]
+        for g in many.contents
+        if isinstance(g, Group)
+    }
+    assert texts["activation-checkpointing"].y < texts["trial, in order"].y - 5
 
 
 def test_a_band_lies_below_its_line_and_the_dots_above() -> None:

@@ -1,0 +1,85 @@
+"""Real A/A comparisons: arms that are the same training. How often does the interval of their ratio contain 1?
+
+    python benchmarks/compare_techniques.py [--comparisons 40] [--budget 20] [--arms 1] [--energy]
+
+The digits CNN on the CPU; each comparison is one of ``compare()`` as a user would make it. 95% intervals hold in at
+least 36 of 40 with a probability of 0.95 (binomial). Run it on a machine that does nothing else.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+from typing import Any
+
+import torch
+from scoring import markdown
+from sklearn.datasets import load_digits
+from torch import nn
+from torch.utils.data import TensorDataset
+
+from greenlove_tracker import Comparison, Technique, compare
+from greenlove_tracker.meter import NullMeter
+
+
+def digits_cnn() -> dict[str, Any]:
+    """A training of a small CNN on 1,797 pictures of digits."""
+    digits = load_digits()
+    pictures = torch.tensor(digits.images, dtype=torch.float32)[:, None] / 16
+    model = nn.Sequential(
+        nn.Conv2d(1, 32, 3, padding=1),
+        nn.ReLU(),
+        nn.Conv2d(32, 64, 3, padding=1),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Flatten(),
+        nn.Linear(1024, 10),
+    )
+    return {
+        "model": model,
+        "optimizer": torch.optim.Adam(model.parameters()),
+        "criterion": nn.CrossEntropyLoss(),
+        "train_dataset": TensorDataset(pictures, torch.tensor(digits.target)),
+        "total_epochs": 50,
+    }
+
+
+def compared(number: int, n_arms: int, budget_s: float, *, with_energy: bool) -> Comparison:
+    """A comparison of the training with itself."""
+    arms = [Technique(f"same {i + 1}", lambda parts: parts) for i in range(n_arms)]
+    meter = None if with_energy else NullMeter()
+    with tempfile.TemporaryDirectory() as directory:
+        return compare(
+            digits_cnn, arms, budget_s=budget_s, log_dir=directory, seed=number, meter=meter, country="DE", verbose=0
+        )
+
+
+def main() -> None:
+    """Compare, and count."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--comparisons", type=int, default=40)
+    parser.add_argument("--budget", type=float, default=20.0, help="of each, in s")
+    parser.add_argument("--arms", type=int, default=1, help="beside the baseline")
+    parser.add_argument("--energy", action="store_true", help="with CodeCarbon, whose verdicts are then of energy")
+    arguments = parser.parse_args()
+    rows, n_held, n_ratios = [], 0, 0
+    for number in range(arguments.comparisons):
+        found = compared(number, arguments.arms, arguments.budget, with_energy=arguments.energy)
+        n_blocks = len({trial.block for trial in found.trials})
+        for row in found.rows:
+            ratio = row.time_ratio
+            if ratio is None:
+                rows.append([str(number + 1), row.name, "", "", str(n_blocks), row.verdict])
+                continue
+            held = ratio.lower <= 1 <= ratio.upper
+            n_ratios, n_held = n_ratios + 1, n_held + held
+            interval = f"{ratio.lower:.3f} to {ratio.upper:.3f}"
+            said = row.verdict + ("" if held else ", and 1 is not in it")
+            rows.append([str(number + 1), row.name, f"{ratio.point:.3f}", interval, str(n_blocks), said])
+            print(*rows[-1], sep="  ", flush=True)
+    print(markdown(["comparison", "arm", "ratio of time", "95% interval", "blocks", "verdict"], rows))
+    print(f"{n_held} of {n_ratios} intervals contain 1")
+
+
+if __name__ == "__main__":
+    main()

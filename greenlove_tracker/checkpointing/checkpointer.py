@@ -1,0 +1,743 @@
+"""``Checkpointer``: what a training loop goes through, so that a kill costs minutes and changes no result."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal
+
+from greenlove_tracker import console
+from greenlove_tracker.checkpointing.checkpoint_files import CheckpointStore
+from greenlove_tracker.checkpointing.checkpoint_writer import CheckpointWriter, saved_now
+from greenlove_tracker.checkpointing.data_position import PositionedBatches
+from greenlove_tracker.checkpointing.distributed import RankAgreement, RanksLostError, check_shared_directory
+from greenlove_tracker.checkpointing.resuming import Resumed, newest_checkpoint, put_back
+from greenlove_tracker.checkpointing.sharded_states import check_supported, rank_buffers, why_not_identical
+from greenlove_tracker.checkpointing.termination import Notice, TerminationNotices
+from greenlove_tracker.checkpointing.training_state import TrainingState, named, plain_copy
+from greenlove_tracker.checkpoints import CheckpointAction, CheckpointEvent, CheckpointKind, Manifest, TrainingPosition
+from greenlove_tracker.errors import BudgetExceeded, UsageError, whole_number
+from greenlove_tracker.exploration.random_state import put_back_random_state_values, random_state_values
+from greenlove_tracker.format import plural
+from greenlove_tracker.logs.metrics import direction_of, number_of
+from greenlove_tracker.records import Clock, RunStatus, SystemClock
+from greenlove_tracker.tracker import Tracker
+from greenlove_tracker.tracker.state import WarnOnce
+
+NOTICE_EXIT_CODE = 75  # EX_TEMPFAIL of sysexits.h: "the user is invited to retry"
+# What ranks ask for: the greatest number of all counts. A stop is _STOP and the exit code.
+_NOTHING, _REGULAR, _BEST, _GO_ON, _STOP = 0, 1, 2, 3, 1000
+
+
+class TrainingInterrupted(SystemExit):  # it is no error: the training goes on in another job
+    """The job or the machine is about to end; the training's state is saved, and another job goes on from there.
+
+    Attributes:
+        code: exit code: 128 and the number of the signal, or 75 where a cloud gave notice.
+        checkpoint: name of the emergency checkpoint; empty where it could not be written.
+        reason: who gave notice.
+    """
+
+    def __init__(self, code: int, checkpoint: str, reason: str) -> None:
+        super().__init__(code)
+        self.checkpoint, self.reason = checkpoint, reason
+
+    def __str__(self) -> str:
+        saved = f"saved as {self.checkpoint}" if self.checkpoint else "its last state could not be saved"
+        return f"the training was interrupted by {self.reason}; {saved}"
+
+
+@dataclass(frozen=True)
+class _Due:
+    """When a regular checkpoint is due."""
+
+    every_s: float | None
+    every_steps: int | None
+    every_epochs: int | None
+
+    def __post_init__(self) -> None:
+        every_s = math.inf if self.every_s is None else number_of(self.every_s)
+        if every_s is None or not every_s > 0:
+            raise UsageError(f"every_s must be a number of seconds above 0, or None, not {self.every_s!r}")
+        for name, value in (("every_steps", self.every_steps), ("every_epochs", self.every_epochs)):
+            if value is not None:
+                whole_number(name, value)
+
+
+class Checkpointer:
+    """Saves a training while it runs, and goes on from there after a kill, a preemption or a time limit.
+
+    ::
+
+        checkpointer = Checkpointer("checkpoints", model=model, optimizer=optimizer, scheduler=scheduler)
+        for epoch in checkpointer.epochs(30):
+            for x, y in checkpointer.batches(train_loader):
+                train_step(x, y)
+            checkpointer.log_metric("accuracy", evaluate())
+            scheduler.step()
+
+    The newest whole checkpoint of the directory is loaded when it is made. The first ``batches()`` of an epoch then
+    begins where the training was, with the random states that it had: the result is the same, bit for bit, as without
+    an interruption, and a checkpoint says so where it is not. Under torchrun every rank makes one, after
+    ``init_process_group()`` and after the model was wrapped.
+
+    Args:
+        directory: of the checkpoints of this training, and of no other; or an address such as ``s3://bucket/run``.
+        model: one module, several, or a dict of them; averaged weights too.
+        optimizer: likewise.
+        scheduler: of learning rates, likewise.
+        scaler: the gradient scaler of mixed precision.
+        others: whatever else changes in training: objects with ``state_dict`` and ``load_state_dict``, or pairs of
+            functions (save, restore); one, several, or a dict of them.
+        every_s: seconds between regular checkpoints; None: none by time.
+        every_steps: batches between them.
+        every_epochs: epochs between them.
+        best: the metric that the best checkpoint is kept by, as it is named in ``log_metric()``; None for none.
+        higher_is_better: which of its values is the better one; without it the name tells, as in ``Tracker``.
+        keep_last: how many checkpoints are kept, beside the best and the final one.
+        in_background: checkpoints are written on a thread of their own, where there is memory for a copy.
+        signals: that save and end the training, by name.
+        notices: clouds whose notices of preemption are asked for: ``"aws"``, ``"gcp"``, ``"azure"``.
+        grace_s: time between a notice and the end; without it each cloud's own, and Slurm's 30 s for a signal.
+        after_notice: ``"stop"`` ends the training once its state is saved; ``"go-on"`` trains until the machine ends.
+        trust_pickles: load checkpoints that hold more than plain values: only those of your own, for a pickle can run
+            any code.
+        clock: read for all times.
+
+    Attributes:
+        values: plain values of your own, such as a running loss: saved, and put back.
+        tracker: that tracks the training, while it runs; None without one.
+        directory: of the checkpoints.
+
+    Raises:
+        UsageError: on a bad argument, and where the newest checkpoint is of another training.
+        OSError: where the directory cannot be read.
+    """
+
+    def __init__(
+        self,
+        directory: str | os.PathLike[str],
+        *,
+        model: Any = None,
+        optimizer: Any = None,
+        scheduler: Any = None,
+        scaler: Any = None,
+        others: Any = (),
+        every_s: float | None = 600.0,
+        every_steps: int | None = None,
+        every_epochs: int | None = None,
+        best: str | None = None,
+        higher_is_better: bool | None = None,
+        keep_last: int = 3,
+        in_background: bool = True,
+        signals: Sequence[str] = ("SIGTERM", "SIGUSR1"),
+        notices: Sequence[str] = (),
+        grace_s: float | None = None,
+        after_notice: Literal["stop", "go-on"] = "stop",
+        trust_pickles: bool = False,
+        clock: Clock | None = None,
+    ) -> None:
+        if after_notice not in ("stop", "go-on"):
+            raise UsageError(f'after_notice must be "stop" or "go-on", not {after_notice!r}')
+        self._due = _Due(every_s, every_steps, every_epochs)
+        self._best = None if best is None else _Best(best, higher_is_better)
+        self._stops = after_notice == "stop"
+        clouds, names = ((text,) if isinstance(text, str) else tuple(text) for text in (notices, signals))
+        self._clock = SystemClock() if clock is None else clock
+        self._make_notices = partial(
+            TerminationNotices, clouds=clouds, signals=names, grace_s=grace_s, utc_s=self._clock.utc_s
+        )
+        self._notices = self._make_notices()  # which checks what it is given
+        self._trust_pickles = trust_pickles
+        self._warn_once = WarnOnce()
+        models, optimizers = named("model", model), named("optimizer", optimizer)
+        self._models, self._optimizers = models, optimizers
+        self._state = TrainingState(models, optimizers, named("scheduler", scheduler), scaler, named("other", others))
+        check_supported(models, optimizers)
+        self._ranks, writing_ranks = RankAgreement(), RankAgreement()
+        store = CheckpointStore(directory, keep_last=keep_last)
+        self.directory = store.path
+        if isinstance(store.path, Path):
+            check_shared_directory(store.path, self._ranks)
+        self._writer = CheckpointWriter(
+            store,
+            self._state,
+            models,
+            optimizers,
+            writing_ranks,
+            in_background=in_background,
+            clock=self._clock,
+            log=self._log,
+            warn_once=self._warn_once,
+        )
+        self.values: dict[str, Any] = {}
+        self.tracker: Tracker | None = None
+        self._position = TrainingPosition()
+        self._n_epochs: int | None = None
+        self._is_looping = self._is_in_epoch = self._is_pass_begun = self._is_stopped = self._is_asked = False
+        self._is_left = False  # the loop, before its end
+        self._is_batch_open = False  # it is with the loop's body
+        self._pass: PositionedBatches | None = None  # the first one of the epoch
+        self._optimizer_steps = self._batches_of_step = 0
+        self._counts_steps = False  # a tracker of the user's own is told by their loop
+        self._seen_notice: Notice | None = None
+        self._at_epoch_start: dict[str, Any] = {}  # random states
+        self._saved_s, self._saved_steps, self._saved_epochs = self._clock.perf_s(), 0, 0
+        self._resumed_from: Manifest | None = None
+        self._first_step = 0  # of the optimizer's, after those that were done before
+        self._left: Resumed | None = None  # what is still to be put back in the loop
+        self._resume_reasons: tuple[str, ...] = ()  # why the training is not identical any more, whatever comes
+        self._read_s = 0.0
+        self._read(store)
+
+    # -- the loop ------------------------------------------------------------------------------------------------
+
+    @property
+    def resumed(self) -> dict[str, Any]:
+        """What a tracker of one's own is told of the resume: ``Tracker(30, **checkpointer.resumed)``."""
+        manifest = self._resumed_from
+        if manifest is None:
+            return {}
+        told: dict[str, Any] = {"first_epoch": manifest.position.epoch, "first_step": self._first_step}
+        return told | ({"continues": manifest.run_id} if manifest.run_id else {})
+
+    @property
+    def position(self) -> TrainingPosition:
+        """How far the training is."""
+        return self._position
+
+    def epochs(self, n: int | None, *, tracker: Tracker | Mapping[str, Any] | bool = True) -> Iterator[int]:
+        """Yield the epochs that are left, counted from 0; the one that was interrupted is yielded again.
+
+        Args:
+            n: epochs of the whole training; None where that is not known: ``stop()`` ends it.
+            tracker: True tracks the training, a dict does so with these arguments of ``Tracker``; or a tracker of your
+                own, made with ``**checkpointer.resumed``. False: none.
+
+        Raises:
+            UsageError: on a bad argument.
+            TrainingInterrupted: in the loop: it was told to end, and is saved.
+            BudgetExceeded: in the loop: as ``Tracker.epoch_start()``; the training is saved.
+        """
+        if n is not None:
+            n = whole_number("n", n, 0)
+        if self._is_looping:
+            raise UsageError("epochs() is one loop: it is gone through already")
+        if self._is_left:
+            raise UsageError(
+                "the loop over epochs() was left before its end: make the Checkpointer anew (in a notebook, run its "
+                "cell again), which goes on from the newest checkpoint"
+            )
+        if not isinstance(tracker, Tracker | Mapping | bool):
+            raise UsageError(f"tracker must be a Tracker, a dict of its arguments, True or False, not {tracker!r}")
+        return self._epochs(n, tracker)
+
+    def batches(self, loader: Iterable[Any]) -> Iterable[Any]:
+        """Yield the batches of a loader; of the first loop of an epoch those that are left, saving where it is due.
+
+        A further loop of the epoch, such as a validation, passes its batches through.
+
+        Raises:
+            UsageError: outside a loop over ``epochs()``.
+            TrainingInterrupted: in the loop: as of ``epochs()``.
+        """
+        if not self._is_in_epoch:
+            raise UsageError("batches() belongs into a loop over epochs(): for epoch in checkpointer.epochs(30): …")
+        return _Batches(self, loader)
+
+    def log_metric(self, name: str, value: Any, *, higher_is_better: bool | None = None) -> None:
+        """Log a value of a metric to the tracker; the best checkpoint is kept by that of ``best=``.
+
+        It is written at the end of the epoch.
+
+        Args:
+            name: of the metric.
+            value: a number, or a scalar of NumPy or torch.
+            higher_is_better: which of two values is the better one; without it the name tells.
+        """
+        if self.tracker is not None:
+            self.tracker.log_metric(name, value, higher_is_better=higher_is_better)
+        if self._best is not None and name == self._best.metric:
+            self._best.note(value)
+
+    def save(self) -> None:
+        """Ask for a checkpoint at the next saving point, between two batches or two epochs; rank 0's request counts."""
+        self._is_asked = True
+
+    def stop(self) -> None:
+        """End the training after this epoch, as with early stopping: its checkpoint is the final one."""
+        self._is_stopped = True
+
+    def wait(self) -> None:
+        """Wait until the checkpoint that is being written is whole, or has failed."""
+        self._writer.wait()
+
+    # -- within the loop -----------------------------------------------------------------------------------------
+
+    def _epochs(self, n: int | None, tracker: Tracker | Mapping[str, Any] | bool) -> Generator[int]:
+        if self._is_finished(n):
+            if self._ranks.rank == 0:
+                console.say(f"greenlove: the training in {self.directory} has finished: nothing is left to do")
+            if self._left is not None:  # what follows the loop may draw
+                self._put_back_random(self._left, "random")
+                self._left = None
+            return
+        self._is_looping, self._n_epochs = True, n
+        self._notices = self._make_notices()
+        with self._notices, self._tracking(n, tracker):
+            self._note_saved()
+            try:
+                self._is_left = True  # unless it comes to its end
+                while (n is None or self._position.epoch < n) and not self._is_stopped:
+                    self._begin_epoch()
+                    yield self._position.epoch
+                    self._end_epoch()
+                self._save(CheckpointKind.FINAL, is_waited_for=True)
+                self._is_left = False
+            finally:
+                self._is_in_epoch = self._is_looping = False
+                self._writer.wait()
+
+    def _is_finished(self, n: int | None) -> bool:
+        if n is not None and self._position.epoch >= n:
+            return True
+        manifest = self._resumed_from
+        return manifest is not None and manifest.kind is CheckpointKind.FINAL and manifest.epochs == n
+
+    @contextlib.contextmanager
+    def _tracking(self, n: int | None, tracker: Tracker | Mapping[str, Any] | bool) -> Iterator[None]:
+        """Have the loop tracked."""
+        with contextlib.ExitStack() as own:
+            if isinstance(tracker, Tracker):
+                self.tracker = tracker
+            elif tracker is not False:
+                given = dict(tracker) if isinstance(tracker, Mapping) else {}
+                resumed = self.resumed if n is not None or "total_steps" in given else {}
+                self.tracker = own.enter_context(Tracker(n, **{**resumed, **given}))
+                self._counts_steps = True
+            try:
+                yield
+            except GeneratorExit:  # by an error or by break: only the end of the process tells, and closes the run
+                own.pop_all()
+                raise
+        self.tracker, self._counts_steps = None, False
+
+    def _begin_epoch(self) -> None:
+        self._is_pass_begun = False
+        left = self._left
+        if left is not None:
+            if not self._position.batches:
+                self._put_back_state(left)  # as it was between two epochs, whatever the script did since it was loaded
+            self._put_back_random(left, "at_epoch_start" if self._position.batches else "random")
+        self._at_epoch_start = random_state_values()
+        with self._saved_if_it_ends():
+            if self.tracker is not None:
+                self.tracker.epoch_start()
+        self._is_in_epoch = True
+
+    def _end_epoch(self) -> None:
+        if self._left is not None:  # an epoch without batches
+            self._tell_restored(self._left)
+        if self._is_batch_open:  # the loop was left by break: its last batch is done all the same
+            self._batch_done()
+        self._is_in_epoch, self._left = False, None
+        position = self._position
+        self._position = TrainingPosition(position.epoch + 1, 0, position.steps)
+        with self._saved_if_it_ends():
+            if self.tracker is not None:
+                self.tracker.epoch_end()
+        self._act(self._ranks.decide(self._code(is_epoch_end=True), position.steps))
+        is_stopped_elsewhere = bool(self._ranks.decide(int(self._is_stopped), position.steps))
+        self._is_stopped = self._is_stopped or is_stopped_elsewhere  # also where the ranks agree on nothing any more
+
+    @contextlib.contextmanager
+    def _saved_if_it_ends(self) -> Iterator[None]:
+        """Save the training where a budget, or an answer, ends it between two epochs; on one rank is on all of them.
+
+        Ranks without a tracker go through it too: the save is one of all ranks.
+        """
+        ended: BaseException | None = None
+        try:
+            yield
+        except (BudgetExceeded, SystemExit) as error:
+            ended = error
+        if not self._is_true_on_any_rank(ended is not None):
+            return
+        if self._position.batches == 0:
+            self._save(CheckpointKind.REGULAR, is_waited_for=True)
+        if ended is not None:
+            raise ended
+        self._end(NOTICE_EXIT_CODE)
+
+    def _is_true_on_any_rank(self, is_true: bool) -> bool:
+        """Return whether something holds on any rank; where the ranks lost each other, on this one."""
+        try:
+            return any(self._ranks.gathered(is_true))
+        except RanksLostError:
+            return is_true
+
+    def _positioned(self, loader: Iterable[Any]) -> Generator[Any]:
+        """Yield what is left of the epoch's first pass, with a saving point after each batch."""
+        iterator, epoch = self._begin_pass(loader), self._position.epoch
+        while True:
+            try:
+                batch = next(iterator)  # a for loop would begin the pass anew
+            except StopIteration:
+                return
+            except Exception:
+                self._save_if_noticed()
+                raise
+            self._is_batch_open = True
+            yield batch
+            if not self._is_in_epoch or self._position.epoch != epoch:
+                raise UsageError("these batches() are of an epoch that is over: call batches() in each epoch")
+            self._batch_done()
+            code = self._ranks.exchange(self._code(), self._position.steps)
+            if code:
+                self._act(code)
+
+    def _begin_pass(self, loader: Iterable[Any]) -> Iterator[Any]:
+        """Begin the epoch's first pass; where the training is resumed in it, go to where that was."""
+        left, self._left, self._pass = self._left, None, None
+        resume = left.of_rank["data"] if left is not None and left.is_of_this_rank else None
+        positioned = PositionedBatches(
+            loader, resume=resume, after_replay=lambda: self._put_back_after_replay(left), perf_s=self._clock.perf_s
+        )
+        is_within = left is not None and self._position.batches > 0
+        if is_within and self.tracker is not None:
+            self.tracker.pause()
+        iterator = iter(positioned)
+        if left is not None and is_within:
+            if resume is None or positioned.starts_epoch_anew:
+                self._put_back_state(left)
+                self._position = replace(self._position, batches=0)
+            if self.tracker is not None:
+                self.tracker.resume()
+        if left is not None:
+            self._tell_restored(left, positioned)
+        left = resume = None  # a copy of the training's state, which is needed no more, and the function above holds
+        self._pass = positioned
+        return iterator
+
+    def _batch_done(self) -> None:
+        """Count a batch; and the optimizer's steps, with the batches each was accumulated over, for our tracker."""
+        self._is_batch_open = False
+        position = self._position
+        self._position = TrainingPosition(position.epoch, position.batches + 1, position.steps + 1)
+        self._batches_of_step += 1
+        if self._state.batch_done():
+            n_batches, self._batches_of_step = self._batches_of_step, 0
+            self._optimizer_steps += 1
+            if self._counts_steps and self.tracker is not None:
+                self.tracker.step(n_batches=n_batches)
+
+    def _save_if_noticed(self) -> None:
+        """Save, and end, where a batch cannot be fetched after a notice: the signal has ended the workers too.
+
+        Other ranks may have got theirs, and be a step ahead; and a pass that has only begun is no position of its own.
+
+        Raises:
+            TrainingInterrupted: where the training is to end.
+        """
+        notice = self._notices.notice
+        is_told = notice is not None and notice is not self._seen_notice
+        if is_told and self._ranks.world_size == 1 and self._position.batches:
+            self._act(self._code())
+
+    def _code(self, *, is_epoch_end: bool = False) -> int:
+        """Return what this rank asks for at a saving point."""
+        notice = self._notices.notice
+        if notice is not None and notice is not self._seen_notice:
+            self._note(notice)
+            if not self._stops or notice.is_hint:
+                return _GO_ON
+            return _STOP + (NOTICE_EXIT_CODE if notice.signal is None else 128 + notice.signal)
+        if self._ranks.rank != 0:
+            return _NOTHING  # the first rank's clock counts
+        if is_epoch_end and self._best is not None and self._best.is_pending:
+            return _BEST
+        is_last = is_epoch_end and self._position.epoch == self._n_epochs  # the final one follows
+        if is_last or not self._is_due(is_epoch_end=is_epoch_end):
+            return _NOTHING
+        if self._writer.is_busy:
+            self._skip()
+            return _NOTHING
+        return _REGULAR
+
+    def _is_due(self, *, is_epoch_end: bool) -> bool:
+        due, position = self._due, self._position
+        return (
+            self._is_asked
+            or (due.every_s is not None and self._clock.perf_s() - self._saved_s >= due.every_s)
+            or (due.every_steps is not None and position.steps - self._saved_steps >= due.every_steps)
+            or (
+                is_epoch_end
+                and due.every_epochs is not None
+                and position.epoch - self._saved_epochs >= due.every_epochs
+            )
+        )
+
+    def _act(self, code: int) -> None:
+        """Do what the ranks agreed on.
+
+        Raises:
+            TrainingInterrupted: where the training is to end.
+        """
+        if self._ranks.problem:
+            self._warn_once.warn("checkpoint ranks", self._ranks.problem)
+        if code in (_REGULAR, _BEST):
+            self._save(CheckpointKind.REGULAR if code == _REGULAR else CheckpointKind.BEST)
+        elif code >= _GO_ON:
+            self._save(CheckpointKind.EMERGENCY, is_waited_for=True)
+            self._notices.saved()
+            if code >= _STOP:
+                self._end(code - _STOP)
+
+    def _end(self, exit_code: int) -> None:
+        """End the training, which is saved.
+
+        Raises:
+            TrainingInterrupted: always.
+        """
+        if self.tracker is not None:
+            self.tracker.stop(status=RunStatus.TERMINATED)
+        saved = "" if self._writer.problem else self._writer.last_name
+        reason = "another rank" if self._seen_notice is None else self._seen_notice.source
+        error = TrainingInterrupted(exit_code, saved, reason)
+        if self._ranks.rank == 0:
+            console.say(f"greenlove: {error}. Start the same command again to go on")
+        raise error
+
+    # -- saving --------------------------------------------------------------------------------------------------
+
+    def _save(self, kind: CheckpointKind, *, is_waited_for: bool = False) -> None:
+        """Write a checkpoint of the training as it is now."""
+        is_best = kind is CheckpointKind.BEST and self._best is not None
+        manifest = Manifest(
+            kind,
+            self._position,
+            saved_now(self._clock),
+            self._ranks.world_size,
+            run_id=self._run_id(),
+            epochs=self._n_epochs,
+            not_identical=self._not_identical(),
+            metric=self._best.metric if is_best and self._best is not None else "",
+            metric_value=self._best.value if is_best and self._best is not None else None,
+        )
+        best = None if self._best is None else self._best.state(is_written=is_best)
+        is_within = self._is_in_epoch and self.tracker is not None
+        if is_within and self.tracker is not None:
+            self.tracker.pause()
+        try:
+            self._writer.save(manifest, {"best": best}, self._of_rank, is_waited_for=is_waited_for)
+        finally:
+            if is_within and self.tracker is not None:
+                self.tracker.resume()
+        self._note_saved()
+        if self._best is not None and is_best:
+            self._best.note_written()
+
+    def _of_rank(self) -> dict[str, Any]:
+        """Return what is this rank's own."""
+        is_epoch_end = self._position.batches == 0
+        return {
+            "random": random_state_values(),
+            "at_epoch_start": self._at_epoch_start,
+            "data": self._pass.state(is_epoch_end=is_epoch_end) if self._pass is not None else self._data_before(),
+            "values": plain_copy(self.values),
+            "gradients": self._state.gradients(),
+            "steps": (self._optimizer_steps, self._batches_of_step),
+            "buffers": rank_buffers(self._models),
+        }
+
+    def _data_before(self) -> Any:
+        """Return the position in the data that was resumed, where no pass has begun since."""
+        left = self._left
+        return left.of_rank["data"] if left is not None and left.is_of_this_rank else None
+
+    def _not_identical(self) -> tuple[str, ...]:
+        of_ranks, is_epoch_end = why_not_identical(self._models, self._ranks.world_size), self._position.batches == 0
+        of_data = () if self._pass is None else self._pass.why_not_identical(is_epoch_end=is_epoch_end)
+        return tuple(dict.fromkeys((*self._resume_reasons, *self._state.why_not_identical, *of_ranks, *of_data)))
+
+    def _note_saved(self) -> None:
+        self._saved_s, self._is_asked = self._clock.perf_s(), False
+        self._saved_steps, self._saved_epochs = self._position.steps, self._position.epoch
+
+    def _skip(self) -> None:
+        """Tell the log that a checkpoint was due while the one before was still being written."""
+        self._log(
+            CheckpointEvent(
+                CheckpointAction.SKIPPED,
+                saved_now(self._clock),
+                CheckpointKind.REGULAR,
+                self._position,
+                note="the checkpoint before was still being written",
+            )
+        )
+        self._note_saved()
+
+    def _note(self, notice: Notice) -> None:
+        self._seen_notice = notice
+        self._log(
+            CheckpointEvent(
+                CheckpointAction.NOTICED, saved_now(self._clock), position=self._position, note=notice.source
+            )
+        )
+
+    def _log(self, event: CheckpointEvent) -> None:
+        """Tell the tracker, from any thread."""
+        if self.tracker is not None:
+            self.tracker.log_checkpoint(event)
+
+    def _run_id(self) -> str:
+        run_dir = None if self.tracker is None else self.tracker.run_dir
+        return "" if run_dir is None else run_dir.name
+
+    # -- resuming ------------------------------------------------------------------------------------------------
+
+    def _read(self, store: CheckpointStore) -> None:
+        """Load the newest whole checkpoint, where there is one."""
+        began_s = self._clock.perf_s()
+        found = newest_checkpoint(store, self._ranks, trust_pickles=self._trust_pickles, warn_once=self._warn_once)
+        if found is None:
+            return
+        self._put_back_state(found, with_shards=True)
+        self._left, self._resumed_from = found, found.checkpoint.manifest
+        self._position = found.checkpoint.manifest.position
+        self._optimizer_steps, self._batches_of_step = found.of_rank["steps"]
+        self._first_step = self._optimizer_steps
+        if self._best is not None:
+            self._best.resume(found.state["best"])
+        self._read_s = self._clock.perf_s() - began_s
+        if self._ranks.rank == 0:
+            console.say(f"greenlove: goes on from {found.checkpoint.name} ({self._where()})")
+
+    def _where(self) -> str:
+        """Return the position in words."""
+        position = self._position
+        within = f" and {plural(position.batches, 'batch')} of the next" if position.batches else ""
+        return f"{plural(position.epoch, 'epoch')}{within} done"
+
+    def _put_back_state(self, left: Resumed, *, with_shards: bool = False) -> None:
+        """Put back models, optimizers and all else but random states."""
+        put_back(
+            left,
+            self._state,
+            self._models,
+            self._optimizers,
+            self.values,
+            self._ranks,
+            trust_pickles=self._trust_pickles,
+            with_shards=with_shards,
+        )
+
+    def _put_back_after_replay(self, left: Resumed | None) -> None:
+        """Put back the checkpoint's state: what the loop did before its batches, and the replay, have changed it."""
+        if left is not None:
+            self._put_back_state(left)
+            self._put_back_random(left, "random")
+
+    def _put_back_random(self, left: Resumed, key: str) -> None:
+        """Put back the random states of this rank; another's would make the ranks draw alike."""
+        if not left.is_of_this_rank:
+            return
+        missing = put_back_random_state_values(left.of_rank[key])
+        if missing:
+            reason = f"random states that are not here: {', '.join(missing)}"
+            left.not_identical = tuple(dict.fromkeys((*left.not_identical, reason)))
+
+    def _tell_restored(self, left: Resumed, replayed: PositionedBatches | None = None) -> None:
+        """Tell the log of the resume, once the training is where it was."""
+        reasons = left.not_identical if replayed is None else (*left.not_identical, *replayed.not_identical)
+        self._resume_reasons = tuple(dict.fromkeys(reasons))
+        if self._ranks.rank != 0:
+            return
+        manifest, note = left.checkpoint.manifest, "; ".join(self._resume_reasons)
+        if note:
+            message = f"the result is not bit-identical to a training without an interruption: {note}"
+            self._warn_once.warn("checkpoint not identical", message)
+        for sentence in left.passed_over:
+            self._log(CheckpointEvent(CheckpointAction.DAMAGED, saved_now(self._clock), note=sentence))
+        self._log(
+            CheckpointEvent(
+                CheckpointAction.RESTORED,
+                saved_now(self._clock),
+                manifest.kind,
+                manifest.position,
+                left.checkpoint.name,
+                size_bytes=left.checkpoint.size_bytes,
+                blocked_s=self._read_s,
+                replay_s=None if replayed is None else replayed.replay_s,
+                replayed_batches=None if replayed is None else replayed.replayed_batches,
+                from_run=manifest.run_id,
+                saved_at=manifest.saved_at,
+                is_bit_identical=not note,
+                note=note,
+            )
+        )
+
+
+class _Batches:
+    """The batches of a loader in one loop; a loop that shows its progress asks how many."""
+
+    def __init__(self, checkpointer: Checkpointer, loader: Iterable[Any]) -> None:
+        self._checkpointer, self._loader = checkpointer, loader
+        self._n_before = 0 if checkpointer._is_pass_begun else checkpointer.position.batches
+
+    def __iter__(self) -> Iterator[Any]:
+        checkpointer = self._checkpointer
+        if checkpointer._is_pass_begun:
+            return iter(self._loader)
+        checkpointer._is_pass_begun = True
+        return checkpointer._positioned(self._loader)
+
+    def __len__(self) -> int:
+        return max(0, len(self._loader) - self._n_before)  # type: ignore[arg-type]  # raises where it has none
+
+
+class _Best:
+    """The best value of a metric.
+
+    Args:
+        metric: its name.
+        higher_is_better: which of two values is the better one; None: the name tells.
+
+    Raises:
+        UsageError: where nobody tells.
+    """
+
+    def __init__(self, metric: str, higher_is_better: bool | None) -> None:
+        direction = direction_of(metric) if higher_is_better is None else higher_is_better
+        if direction is None:
+            raise UsageError(f"best={metric!r}: its name does not tell which values are better; give higher_is_better=")
+        self.metric, self._higher = metric, direction
+        self.value: float | None = None
+        self.is_pending = False  # better than the one that was written
+        self._written: float | None = None
+
+    def note(self, value: Any) -> None:
+        """Compare a value with the best before."""
+        number = number_of(value)
+        if number is None or math.isnan(number):
+            return
+        if self.value is None or (number > self.value if self._higher else number < self.value):
+            self.value, self.is_pending = number, True
+
+    def note_written(self) -> None:
+        """Note that a checkpoint of the best value was taken."""
+        self._written, self.is_pending = self.value, False
+
+    def state(self, *, is_written: bool) -> dict[str, Any]:
+        """Return what a checkpoint holds of it: the best value that there is a checkpoint of."""
+        return {"metric": self.metric, "value": self.value if is_written else self._written}
+
+    def resume(self, state: Mapping[str, Any] | None) -> None:
+        """Go on from a checkpoint; of another metric nothing is known."""
+        if state is not None and state["metric"] == self.metric:
+            self.value = self._written = state["value"]

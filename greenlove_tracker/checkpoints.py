@@ -1,0 +1,133 @@
+"""The vocabulary of checkpoints: what one is of, what its manifest says, and what the log has of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+MANIFEST = "manifest.json"  # written last: a checkpoint without one is not whole
+
+
+class CheckpointKind(StrEnum):
+    """Why a checkpoint was written."""
+
+    REGULAR = "regular"  # it was due
+    BEST = "best"  # a metric was never better
+    EMERGENCY = "emergency"  # the machine or the job is about to end
+    FINAL = "final"  # the training has ended
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class TrainingPosition:
+    """How far a training is.
+
+    Attributes:
+        epoch: whole epochs that are done; of the training, over all its jobs.
+        batches: that are done of the next one, on one rank; 0 between two epochs.
+        steps: batches that are done in all, on one rank.
+    """
+
+    epoch: int = 0
+    batches: int = 0
+    steps: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointFile:
+    """A file of a checkpoint.
+
+    Attributes:
+        name: in the checkpoint's directory.
+        size_bytes: its length.
+        sha256: of its content, in hexadecimal.
+    """
+
+    name: str
+    size_bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """What ``manifest.json`` of a checkpoint says; it has a checksum of its own too.
+
+    Attributes:
+        kind: why it was written.
+        position: how far the training was.
+        saved_at: when its state was taken, UTC, ISO 8601.
+        world_size: ranks that wrote it.
+        files: all other files of it.
+        run_id: of the run of ours that wrote it; empty for none.
+        epochs: that the training was to have; None where that was not known.
+        not_identical: reasons, in words, why a resume is not bit-identical to a training that was never interrupted;
+            empty where it is.
+        metric: name of the metric that it is the best by; empty for another kind.
+        metric_value: of that metric.
+        versions: of what wrote it, by name: greenlove_tracker, torch, python.
+    """
+
+    kind: CheckpointKind
+    position: TrainingPosition
+    saved_at: str
+    world_size: int = 1
+    files: tuple[CheckpointFile, ...] = ()
+    run_id: str = ""
+    epochs: int | None = None
+    not_identical: tuple[str, ...] = ()
+    metric: str = ""
+    metric_value: float | None = None
+    versions: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def is_bit_identical(self) -> bool:
+        """True where a resume with as many ranks goes on as if nothing had happened, bit for bit."""
+        return not self.not_identical
+
+
+class CheckpointAction(StrEnum):
+    """What happened, in a row of ``checkpoints.csv``."""
+
+    SAVED = "saved"
+    FAILED = "failed"  # the one before stays
+    SKIPPED = "skipped"  # it was due while the one before was still being written
+    RESTORED = "restored"  # this run goes on from it
+    DAMAGED = "damaged"  # it was found so, and passed over
+    NOTICED = "noticed"  # a signal or a cloud said that the job or the machine is about to end
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointEvent:
+    """A row of ``checkpoints.csv``.
+
+    Attributes:
+        action: what happened.
+        at: when, UTC, ISO 8601: of a save when its state was taken, of a restore when the replay was done.
+        kind: of the checkpoint; None for a notice.
+        position: of the checkpoint, or of the training at a notice.
+        name: of the checkpoint, in its directory.
+        size_bytes: of all its files.
+        blocked_s: time that the training stood still for it; of a restore, reading and checking.
+        written_s: time that it took on a thread of its own until it was whole; None where the training waited for all
+            of it.
+        replay_s: of a restore, fetching and dropping the batches that were done.
+        replayed_batches: as many of them.
+        from_run: of a restore, the run that wrote the checkpoint.
+        saved_at: of a restore, when the checkpoint's state was taken, UTC, ISO 8601.
+        is_bit_identical: whether a resume is, or was; None for a notice.
+        note: a notice's source (``SIGTERM``, ``AWS instance-action``), why something failed, why it is not identical.
+    """
+
+    action: CheckpointAction
+    at: str
+    kind: CheckpointKind | None = None
+    position: TrainingPosition = TrainingPosition()
+    name: str = ""
+    size_bytes: int | None = None
+    blocked_s: float | None = None
+    written_s: float | None = None
+    replay_s: float | None = None
+    replayed_batches: int | None = None
+    from_run: str = ""
+    saved_at: str = ""
+    is_bit_identical: bool | None = None
+    note: str = ""

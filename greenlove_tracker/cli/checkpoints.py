@@ -1,0 +1,124 @@
+"""``checkpoints``: those that a directory holds, whether each is whole, and which a training would go on from."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from greenlove_tracker import format as fmt
+from greenlove_tracker.cli.base import cli, json_option, show_screen
+from greenlove_tracker.errors import UsageError
+
+if TYPE_CHECKING:
+    from greenlove_tracker.checkpointing.checkpoint_files import Checkpoint, UnreadableCheckpoint
+
+_HEAD = ("", "epochs done", "batches", "size", "saved (UTC)", "resume")  # kind and step stand in the name
+_DAMAGED = "damaged"
+
+
+@cli.command(short_help="List the checkpoints of a training, and verify every file of them.")
+@click.argument("directory", metavar="DIR")
+@json_option
+@click.pass_context
+def checkpoints(ctx: click.Context, directory: str, as_json: bool) -> None:
+    """List the checkpoints of a training, the furthest first, and verify every file of them by its SHA-256.
+
+    \b
+    greenlove checkpoints checkpoints/
+    greenlove checkpoints s3://bucket/run --json
+
+    DIR is the directory of a Checkpointer, here or in a store; of a store every file is downloaded for it. Nothing is
+    changed, and torch is not needed. The exit code is 1 where no checkpoint is whole.
+    """  # noqa: D301  # click wants the backspace itself
+    from greenlove_tracker.checkpointing.checkpoint_files import CheckpointStore
+
+    try:
+        store = CheckpointStore(directory)
+        if not store.path.exists():
+            raise UsageError(f"there is no directory {directory}")
+        found = [(one, _problem_of(one)) for one in store.listing()]
+    except OSError as error:
+        raise UsageError(f"{directory} cannot be read: {error.strerror or error}") from error
+    newest = next((one.name for one, problem in found if not problem), None)
+    if as_json:
+        listed = [_record(one, problem) for one, problem in found]
+        click.echo(json.dumps({"directory": directory, "newest_whole": newest, "checkpoints": listed}, indent=2))
+    elif not found:
+        raise UsageError(f"{directory} holds no checkpoint")
+    else:
+        show_screen(_screen(directory, found, newest))
+    ctx.exit(0 if newest is not None else 1)
+
+
+def _problem_of(found: Checkpoint | UnreadableCheckpoint) -> str:
+    """Read a checkpoint through, and return what is damaged, in words."""
+    from greenlove_tracker.checkpointing.checkpoint_files import Checkpoint
+
+    return found.problem() if isinstance(found, Checkpoint) else found.problem
+
+
+def _record(found: Checkpoint | UnreadableCheckpoint, problem: str) -> dict[str, Any]:
+    """Return a checkpoint as plain values; what a manifest does not tell is null."""
+    from greenlove_tracker.checkpointing.checkpoint_files import Checkpoint
+
+    head = {"name": found.name, "is_whole": not problem, "problem": problem}
+    if not isinstance(found, Checkpoint):
+        return head | {"size_bytes": None, "is_bit_identical": None, "manifest": None}
+    manifest = found.manifest
+    told = {"size_bytes": found.size_bytes, "is_bit_identical": manifest.is_bit_identical}
+    return head | told | {"manifest": dataclasses.asdict(manifest)}
+
+
+def _screen(directory: str, found: list[tuple[Checkpoint | UnreadableCheckpoint, str]], newest: str | None) -> str:
+    """Return the table, what is damaged, and what a training would do."""
+    from greenlove_tracker.rendering import terminal
+
+    lines = terminal.wrap(f"greenlove checkpoints: {directory}", breaks_hyphens=False)
+    rows = [_HEAD, *(_row(one, problem) for one, problem in found)]
+    lines += ["", *terminal.table(rows, "<>>><<", rules_below=[0]), ""]
+    for one, problem in found:
+        if problem:
+            lines += terminal.wrap(f"{one.name} is damaged: {problem}.", "! ", "  ", breaks_hyphens=False)
+    for reason, names in _not_identical(found).items():
+        text = f"Not bit-identical: {reason} ({fmt.plural(len(names), 'checkpoint')}: {', '.join(names)})"
+        lines += terminal.wrap(text, "* ", "  ", breaks_hyphens=False)
+    if newest is None:
+        return "\n".join([*lines, "No checkpoint is whole: a training would begin anew."])
+    n_whole = sum(not problem for _, problem in found)
+    return "\n".join([*lines, f"{n_whole} of {len(found)} are whole. A training would go on from {newest}."])
+
+
+def _row(found: Checkpoint | UnreadableCheckpoint, problem: str) -> tuple[str, ...]:
+    from greenlove_tracker.checkpointing.checkpoint_files import Checkpoint
+
+    if not isinstance(found, Checkpoint):
+        return (found.name, *[fmt.UNKNOWN] * (len(_HEAD) - 2), _DAMAGED)
+    manifest = found.manifest
+    epochs = f"{manifest.position.epoch:,}" + ("" if manifest.epochs is None else f" of {manifest.epochs:,}")
+    resume = "bit-identical" if manifest.is_bit_identical else "not identical *"
+    figures = (epochs, f"{manifest.position.batches:,}", fmt.memory(found.size_bytes))
+    return (found.name, *figures, _time_text(manifest.saved_at), _DAMAGED if problem else resume)
+
+
+def _time_text(saved_at: str) -> str:
+    """Return a time without its fractions and its zone."""
+    try:
+        return datetime.fromisoformat(saved_at).astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S")
+    except ValueError:  # a manifest of somebody else's
+        return fmt.UNKNOWN
+
+
+def _not_identical(found: list[tuple[Checkpoint | UnreadableCheckpoint, str]]) -> dict[str, list[str]]:
+    """Return the checkpoints that are not resumed bit for bit, by the reason."""
+    from greenlove_tracker.checkpointing.checkpoint_files import Checkpoint
+
+    reasons = dict[str, list[str]]()
+    for one, problem in found:
+        if isinstance(one, Checkpoint) and not problem:
+            for reason in one.manifest.not_identical:
+                reasons.setdefault(reason, []).append(one.name)
+    return reasons

@@ -1,0 +1,343 @@
+"""``compare``: what techniques save on a training, in short trials or to its end; or how logged runs compare."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import shutil
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from greenlove_tracker import console
+from greenlove_tracker.cli.base import (
+    CommandVerb,
+    changed_task,
+    cli,
+    csv_option,
+    json_option,
+    logs_of,
+    show_screen,
+    technique_names,
+)
+from greenlove_tracker.cli.processes import BY_CTRL_C
+from greenlove_tracker.comparisons import Comparison, ComparisonRow, Verdict
+from greenlove_tracker.config import load_settings
+from greenlove_tracker.errors import MissingExtraError, UsageError
+from greenlove_tracker.rendering.terminal import WIDTH
+from greenlove_tracker.techniques.technique import TECHNIQUES  # which loads no torch
+
+if TYPE_CHECKING:
+    from greenlove_tracker.logs.run import Run
+    from greenlove_tracker.rendering.document import Block
+
+    Groups = Sequence[tuple[str, Sequence[Run]]]
+
+_PAGE = "comparison.html"  # in the run's directory
+_GPU = "an NVIDIA GPU"
+
+
+@cli.command(
+    cls=CommandVerb,
+    options={"total_epochs": "--epochs", "repeats": "--repeats", "techniques": "--techniques"},
+    short_help="Say what saves on this very training, or how logged runs compare.",
+)
+@click.argument("targets", metavar="FILE.py:FUNCTION | RUNS_A RUNS_B", nargs=-1)
+@click.option("--techniques", metavar="A,B+C", help="separated by commas; what + joins is used together")
+@click.option("--list", "lists", is_flag=True, help="name all techniques, and what each does")
+@click.option("--budget", "budget_s", type=float, help="seconds for all trials; default 120")
+@click.option("--full", is_flag=True, help="train to the end without and with each, and compare accuracy too")
+@click.option("--repeats", type=int, help="with --full: of all by turns, with the seeds that follow; default 1")
+@click.option("--epochs", type=int, help="epochs of the whole training; default: what the task says")
+@click.option("--batch-size", type=int, help="for a data set; default: what the task says, else 64")
+@click.option("--seed", type=int, help="of all random states; default 0")
+@click.option("--country", help="where this runs: DE, US-CA, us-east-1; default: the setting, else the world")
+@click.option("--project", help="a name that runs are grouped by")
+@click.option("--log-dir", metavar="DIR", help="where it is logged; default greenlove_logs")
+@click.option("-o", "--output", metavar="FILE", help="write the report to this .html, .pdf or .md as well")
+@json_option
+@csv_option
+def compare(
+    targets: tuple[str, ...], lists: bool, output: str | None, as_json: bool, as_csv: bool, **options: Any
+) -> None:
+    """Say what techniques save on a training: time, energy, CO2e, cost and peak memory, with 95% intervals.
+
+    \b
+    greenlove compare train.py:task --techniques amp-bf16,grad-accumulation=4
+    greenlove compare train.py:task --techniques amp-bf16,compile,amp-bf16+compile --budget 300 -o saves.pdf
+    greenlove compare train.py:task --techniques amp-bf16 --full --epochs 10
+    greenlove compare greenlove_logs/before greenlove_logs/after        logged runs; the first are the baseline
+
+    The function is that of greenlove explore. Each technique runs in short trials by turns with the training as it is,
+    and nothing is left changed. With --full each trains to its end instead, a run each. What stands after -- are the
+    file's own arguments.
+    """  # noqa: D301  # click wants the backspace itself
+    from greenlove_tracker.files import target_of
+    from greenlove_tracker.report.build import checked_suffix
+
+    if lists:
+        _refuse("--list names the techniques", targets=targets, output=output, **options)
+        click.echo(techniques_text())
+        return
+    if as_json and as_csv:
+        raise UsageError("--json and --csv: choose one")
+    if output is not None:  # before minutes pass
+        checked_suffix(output)
+        target_of(output)
+    arguments = click.get_current_context().meta["command"]
+    outcome = _Outcome(output, as_json=as_json, as_csv=as_csv)
+    if any(map(_names_a_function, targets)):
+        if len(targets) > 1:
+            raise UsageError(f"{targets[0]} and {targets[1]}: one training is compared with itself: name one")
+        _compare_techniques(targets[0], arguments or (), outcome, **options)
+    else:
+        _refuse_file(targets)
+        _refuse("logged runs are compared as they are", arguments_after_dashes=arguments, **options)
+        _compare_logs(targets, outcome)
+
+
+def _names_a_function(target: str) -> bool:
+    file, separator, _ = target.rpartition(":")
+    return bool(separator) and file.endswith(".py")
+
+
+def _refuse_file(targets: Sequence[str]) -> None:
+    """Refuse a file without the name of its function."""
+    for target in targets:
+        if target.endswith(".py"):
+            raise UsageError(f"{target} must name a function in it too, such as {target}:task")
+
+
+def _refuse(why: str, **given: Any) -> None:
+    """Refuse options that would be passed over in silence."""
+    names = {
+        "budget_s": "--budget",
+        "arguments_after_dashes": "what stands after --",
+        "targets": "what stands beside it",
+    }
+    found = [name for name, value in given.items() if value not in (None, False, ())]
+    if found:
+        shown = names.get(found[0], f"--{found[0].replace('_', '-')}")
+        raise UsageError(f"{why}: leave {shown} out")
+
+
+class _Outcome:
+    """What is done with a comparison: shown, and written.
+
+    Args:
+        output: a file that the user named.
+        as_json: on stdout, and nothing else there.
+        as_csv: on stdout, and nothing else there.
+    """
+
+    def __init__(self, output: str | None, *, as_json: bool, as_csv: bool) -> None:
+        self._output, self._as_json, self._as_csv = output, as_json, as_csv
+
+    @property
+    def has_file(self) -> bool:
+        """True where the user named a file."""
+        return self._output is not None
+
+    @contextlib.contextmanager
+    def training(self) -> Iterator[None]:
+        """Keep stdout free of what the training prints, where other programs read it; Ctrl-C ends with its code."""
+        keeps = self._as_json or self._as_csv
+        try:
+            with contextlib.redirect_stdout(sys.stderr) if keeps else contextlib.nullcontext():
+                yield
+        except KeyboardInterrupt:  # click would call it aborted, with code 1
+            console.say("greenlove compare: stopped by Ctrl-C, before anything could be told")
+            raise SystemExit(BY_CTRL_C) from None
+
+    def show(
+        self, comparison: Comparison, page: Path | None = None, more: Sequence[Block] = (), lines: Sequence[str] = ()
+    ) -> None:
+        """Write the pages, and show the result; a page that cannot be written is no reason to lose it.
+
+        Args:
+            comparison: the result.
+            page: where it is written without being asked for.
+            more: blocks behind its own.
+            lines: of the screen, behind its own.
+
+        Raises:
+            UsageError: where the file that the user named cannot be written.
+        """
+        from greenlove_tracker.report.build import write_document
+        from greenlove_tracker.report.comparison_report import comparison_document
+        from greenlove_tracker.report.comparison_screen import comparison_csv, comparison_record, comparison_screen
+
+        content = comparison_document(comparison, tuple(more))
+        written, problems = list[Path](), list[UsageError]()
+        for path in (page, self._output):
+            try:
+                written += [] if path is None else [_from_here(write_document(content, path))]
+            except UsageError as error:
+                problems.append(error)
+        if self._as_json:
+            click.echo(json.dumps(comparison_record(comparison), indent=2))
+        elif self._as_csv:
+            click.echo(comparison_csv(comparison), nl=False)
+        else:
+            width = shutil.get_terminal_size().columns if console.is_terminal(sys.stdout) else WIDTH
+            screen = comparison_screen(comparison, pages=written, width=width)
+            show_screen("\n".join([screen, *(("", *lines) if lines else ())]))
+        if self._as_json or self._as_csv:
+            for path in written:
+                click.echo(f"wrote {path}", err=True)
+        if problems:
+            raise problems[0]
+
+
+def _from_here(path: Path) -> Path:
+    """Return a path as it is shown: from the working directory where it lies below that."""
+    here = Path.cwd()
+    return path.relative_to(here) if path.is_relative_to(here) else path
+
+
+def _compare_techniques(
+    target: str,
+    script_arguments: Sequence[str],
+    outcome: _Outcome,
+    *,
+    techniques: str | None,
+    budget_s: float | None,
+    full: bool,
+    repeats: int | None,
+    epochs: int | None,
+    batch_size: int | None,
+    seed: int | None,
+    log_dir: str | None,
+    **settings: str | None,
+) -> None:
+    from importlib.util import find_spec
+
+    names = technique_names(techniques)
+    if not names:
+        raise UsageError(
+            f"--techniques is needed, such as --techniques amp-bf16,compile: there are {', '.join(TECHNIQUES)} "
+            "(greenlove compare --list says what each does)"
+        )
+    if full and budget_s is not None:
+        raise UsageError("--full trains to the end: leave --budget out")
+    if repeats is not None and not full:
+        raise UsageError("--repeats is of whole trainings: give --full too")
+    if find_spec("torch") is None:
+        raise MissingExtraError('comparing needs torch: pip install "greenlove-tracker[torch]"')
+    from greenlove_tracker.exploration.task import load_task_function
+
+    with outcome.training():
+        task = changed_task(load_task_function(target, script_arguments), target, epochs, batch_size)
+        given: dict[str, Any] = {name: value for name, value in settings.items() if value is not None}
+        given["log_dir"] = load_settings().log_dir if log_dir is None else log_dir
+        given["seed"] = seed or 0
+        if full:
+            _train_fully(task, names, outcome, given if repeats is None else given | {"repeats": repeats})
+            return
+        from greenlove_tracker.logs.run import Run
+        from greenlove_tracker.records import RunStatus
+        from greenlove_tracker.techniques.compare import compare as compare_in_trials
+
+        if budget_s is not None:
+            given["budget_s"] = budget_s
+        comparison = compare_in_trials(task, names, **given)
+    run_dir = comparison.run_dir
+    outcome.show(comparison, None if run_dir is None else run_dir / _PAGE)
+    if run_dir is not None and Run(run_dir).summary.status == RunStatus.INTERRUPTED:
+        raise SystemExit(BY_CTRL_C)
+
+
+def _train_fully(task: Callable[[], Any], names: Sequence[str], outcome: _Outcome, given: Mapping[str, Any]) -> None:
+    """Train to the end without and with each technique, and compare the runs."""
+    from greenlove_tracker.extrapolation.run_comparison import compare_runs
+    from greenlove_tracker.report.full_comparison import learnt_differences, run_blocks, run_lines
+    from greenlove_tracker.techniques.full_training import InterruptedReason, train_fully
+
+    reasons: dict[str, str] = {}
+
+    def on_failure(name: str, reason: str) -> None:
+        reasons[name] = reason
+        console.say(f"greenlove  {name} did not come to its end: {reason}")  # at once, as others may take hours
+
+    groups = train_fully(task, names, on_failure=on_failure, **given)
+    done = [(name, runs) for name, runs in groups if runs]
+    failed = [(name, reasons.get(name, "not begun")) for name, runs in groups if not runs]
+    if len(done) < 2 or done[0][0] != groups[0][0]:
+        raise UsageError("nothing to compare: " + "; ".join(f"{name}: {reason}" for name, reason in failed))
+    comparison = with_learning(compare_runs(done), learnt_differences(done))
+    not_run = tuple(ComparisonRow(name, Verdict.NOT_RUN, reason=reason) for name, reason in failed)
+    comparison = replace(comparison, rows=(*comparison.rows, *not_run))
+    page = None if outcome.has_file else Path(str(done[-1][1][-1].path)) / _PAGE
+    begun = [(name, runs) for name, runs in groups if runs or name in reasons]
+    outcome.show(comparison, page, run_blocks(begun), run_lines(begun))
+    if any(isinstance(reason, InterruptedReason) for reason in reasons.values()):
+        raise SystemExit(BY_CTRL_C)
+
+
+def _compare_logs(targets: Sequence[str], outcome: _Outcome) -> None:
+    if len(targets) < 2:
+        raise UsageError(
+            "name a training, such as greenlove compare train.py:task --techniques amp-bf16, or two runs or "
+            "directories of runs, the baseline first"
+        )
+    groups = [(name, _runs_of(target)) for name, target in zip(_group_names(targets), targets, strict=True)]
+    from greenlove_tracker.extrapolation.run_comparison import compare_runs
+    from greenlove_tracker.report.full_comparison import learnt_differences, run_blocks, run_lines
+
+    comparison = with_learning(compare_runs(groups), learnt_differences(groups))
+    outcome.show(comparison, None, run_blocks(groups), run_lines(groups))
+
+
+def with_learning(comparison: Comparison, differences: Mapping[str, str]) -> Comparison:
+    """Return a comparison of runs whose rows say how what they learnt differs from the baseline, by their names."""
+    rows = (replace(row, learns_otherwise=differences.get(row.name, "")) for row in comparison.rows)
+    return replace(comparison, rows=tuple(rows))
+
+
+def _group_names(targets: Sequence[str]) -> list[str]:
+    """Return short names of directories that differ: their last parts, or all of them.
+
+    Raises:
+        UsageError: where one is named twice.
+    """
+    paths = [Path(target).resolve() for target in targets]
+    if twice := [target for i, target in enumerate(targets) if paths[i] in paths[:i]]:
+        raise UsageError(f"{twice[0]} is named twice")
+    names = [path.name for path in paths]
+    return names if len(set(names)) == len(names) else list(targets)
+
+
+def _runs_of(target: str) -> list[Run]:
+    """Return the training runs of a directory, or the one that it is.
+
+    Raises:
+        UsageError: where there is none.
+    """
+    runs = [run for run in logs_of(target).readable() if not run.is_exploration]
+    if not runs:
+        raise UsageError(f"{target} holds explorations or comparisons only: whole runs are compared")
+    return runs
+
+
+def techniques_text() -> str:
+    """Return all techniques with what each does, and whether what it needs is there."""
+    from importlib.util import find_spec
+
+    from greenlove_tracker import devices
+    from greenlove_tracker.rendering.terminal import table
+
+    has_gpu, has_8bit = bool(devices.nvml_gpus()), any(map(find_spec, ("torchao", "bitsandbytes")))
+    rows = []
+    for name, listed in TECHNIQUES.items():
+        missing = f"needs {_GPU}, and none is here" if listed.needs_gpu and not has_gpu else ""
+        if name == "adam-8bit" and not has_8bit:
+            missing = "needs torchao or bitsandbytes, and neither is installed"
+        rows.append((f"{name}{listed.value_hint}", f"{listed.summary}{f' ({missing})' if missing else ''}"))
+    lines = table(rows, "<<")
+    return "\n".join(
+        [*lines, "", "Several are joined by +, such as amp-bf16+compile. What a model or a GPU cannot do is said."]
+    )

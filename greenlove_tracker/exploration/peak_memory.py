@@ -1,0 +1,609 @@
+"""The peak memory of a training step: which tensors live when, followed operation by operation.
+
+Two steps are made (the optimizer's states exist in the second), where possible with fake tensors: these have shapes,
+types and storages of a known size, but no data, so that nothing is computed and no memory is taken. A dispatch mode
+sees each operation below autograd, and thereby all that forward, backward, recomputation, casts and optimizer allocate;
+a weak reference tells when a storage is let go. What a kernel takes and gives back itself is not seen; of convolutions
+and recurrent layers, where it is much, it is added by rule. On a GPU, CUDA's own peak is read at the end.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from dataclasses import dataclass
+from enum import IntEnum
+from functools import partial
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils._mode_utils import no_dispatch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_flatten, tree_map
+
+from greenlove_tracker.comparisons import MEASURED_STEP, META
+from greenlove_tracker.tracker.signal_hold import signal_hold
+
+N_STEPS = 2  # the states of the optimizer exist from the second on
+MOST_BATCHES = 64  # until the optimizer has stepped twice: that many are accumulated at most
+_PLACES = (8, 16)  # of a sequence, for which oneDNN is asked what it keeps; its blocks even out by then
+_WITHIN_KERNEL = -1  # the number of what a kernel takes and gives back itself
+_LATE = "following the steps took too long"
+_LOOPING = ("Adafactor",)  # of torch.optim, those that loop over the parameters unless told otherwise, to save memory
+_CUDA_BLOCK_BYTES = 512  # its allocator rounds up to it: kMinBlockSize in torch's c10/cuda/CUDACachingAllocator.cpp
+
+
+class _Kind(IntEnum):
+    """What a storage is; a storage that is two of them is the first."""
+
+    PARAMETER = 0
+    GRADIENT = 1
+    OPTIMIZER = 2
+    ACTIVATION = 3
+
+
+@dataclass(frozen=True, slots=True)
+class PeakMemory:
+    """The memory of a training step at its peak.
+
+    Attributes:
+        parameters_bytes: of the model and the criterion, with their buffers.
+        gradients_bytes: of those that lie in ``.grad``.
+        optimizer_bytes: states of the optimizer, such as Adam's moments.
+        activations_bytes: all else: saved tensors, temporaries, the batch.
+        method: ``meta``: with tensors that hold no data; or ``measured step``: with real ones.
+    """
+
+    parameters_bytes: int
+    gradients_bytes: int
+    optimizer_bytes: int
+    activations_bytes: int
+    method: str
+
+    @property
+    def peak_bytes(self) -> int:
+        """All of it together."""
+        return self.parameters_bytes + self.gradients_bytes + self.optimizer_bytes + self.activations_bytes
+
+
+def _itself(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor
+
+
+class LiveStorages(TorchDispatchMode):  # type: ignore[misc]  # torch has no type for it
+    """Follows which storages come to life and which are let go, operation by operation.
+
+    What an operation takes and gives back within itself is not seen, nor what compiled code allocates.
+
+    Args:
+        block_bytes: to which each storage is rounded up.
+        canonical: gives the tensor whose storage stands for that of a tensor; fake tensors stand for real ones.
+
+    Attributes:
+        failure: what ``followed`` or ``changed`` raised, and why nothing is known; raised by the next operation that
+            may.
+    """
+
+    def __init__(self, block_bytes: int = 1, canonical: Callable[[torch.Tensor], torch.Tensor] = _itself) -> None:
+        super().__init__()
+        self.failure: Exception | None = None
+        self._block_bytes, self._canonical = block_bytes, canonical
+        self._numbers: dict[int, int] = {}  # by address
+        self._sizes: dict[int, int] = {}
+        self._watches: dict[int, weakref.ref[torch.UntypedStorage]] = {}
+        self._n_storages = 0
+
+    def add(self, tensor: torch.Tensor, size_bytes: int | None = None) -> list[int]:
+        """Follow a tensor's storages, where they are not known yet.
+
+        Args:
+            tensor: of any kind.
+            size_bytes: of a storage; by default as it says itself.
+
+        Returns:
+            Their numbers.
+        """
+        numbers = [self._add(self._canonical(part), size_bytes) for part in _plain_parts(tensor)]
+        return [number for number in numbers if number is not None]
+
+    def _add(self, tensor: torch.Tensor, size_bytes: int | None) -> int | None:
+        storage = _storage_of(tensor)
+        if storage is None:
+            return None
+        size, address = storage.nbytes(), storage._cdata
+        size = -(-(size_bytes or size) // self._block_bytes) * self._block_bytes
+        number = self._numbers.get(address)
+        if number is None:
+            number = self._numbers[address] = self._n_storages
+            self._n_storages += 1
+            self._sizes[number] = 0
+            self._watches[address] = weakref.ref(storage, partial(self._forget, address))
+        if size > (known := self._sizes[number]):  # new, or enlarged
+            self._sizes[number] = size
+            self.changed(number, size - known)
+        return number
+
+    def _forget(self, address: int, _: object) -> None:
+        self._watches.pop(address, None)
+        number = self._numbers.pop(address, None)
+        if number is not None and (size := self._sizes.pop(number)):
+            self.changed(number, -size)
+
+    def close(self) -> None:
+        """Follow no storage any more."""
+        self._watches.clear()
+
+    def changed(self, number: int, change_bytes: int) -> None:
+        """Take note that a storage takes so much more, or less."""
+        raise NotImplementedError
+
+    def followed(self, func: Any, args: Any, kwargs: Any, result: Any) -> None:
+        """Follow the storages of an operation that was made: what it found, such as a table of positions, first."""
+        for tensor in _tensors_in((args, kwargs)):
+            self.add(tensor)
+        for tensor in _tensors_in(result):
+            self.add(tensor)
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        # Where torch asks for a device, or autograd detaches what it keeps, C++ may not throw: an error of Python's
+        # there ends the process. So nothing is raised but behind operations that give tensors.
+        result = func(*args, **(kwargs or {}))
+        if self.failure is None:
+            try:
+                self.followed(func, args, kwargs, result)
+            except Exception as error:
+                self.failure = error
+        may_raise = func.namespace == "aten" and _name(func) != "detach"
+        if self.failure is not None and may_raise and isinstance(result, torch.Tensor | tuple | list):
+            raise self.failure
+        return result
+
+
+class _StorageLog(LiveStorages):
+    """Logs what changes, in the order in which that happens, and what each storage is.
+
+    Args:
+        block_bytes: as of ``LiveStorages``.
+        canonical: as there.
+        is_late: asked behind each operation whether to give up.
+        has_data: whether the tensors hold any.
+    """
+
+    def __init__(
+        self,
+        block_bytes: int,
+        canonical: Callable[[torch.Tensor], torch.Tensor],
+        is_late: Callable[[], bool],
+        *,
+        has_data: bool,
+    ) -> None:
+        super().__init__(block_bytes, canonical)
+        self.events: list[tuple[int, int]] = []  # (number of the storage, bytes more or less)
+        self.kinds: dict[int, _Kind] = {}
+        self._is_late, self._has_data = is_late, has_data
+
+    def mark(self, tensor: torch.Tensor, kind: _Kind) -> None:
+        """Follow a tensor, and say what it is; of several that are said, the first in the order of kinds counts."""
+        for number in self.add(tensor):
+            self.kinds[number] = min(kind, self.kinds.get(number, kind))
+
+    def changed(self, number: int, change_bytes: int) -> None:
+        """Log it."""
+        self.events.append((number, change_bytes))
+
+    def followed(self, func: Any, args: Any, kwargs: Any, result: Any) -> None:
+        """Log what an operation made, and what it took and gave back within itself.
+
+        Raises:
+            NotImplementedError: where nobody knows what it takes.
+            TimeoutError: where it is late.
+        """
+        name = _name(func)
+        if name == "_cudnn_rnn" and not self._has_data:
+            raise NotImplementedError("how much cuDNN keeps of a recurrent layer is only known where it runs")
+        super().followed(func, args, kwargs, result)
+        if name == "mkldnn_rnn_layer" and not self._has_data:
+            self.add(result[3], size_bytes=_recurrent_workspace_bytes(func, args))
+        if within := _temporaries_bytes(name, args, result):
+            self.events += [(_WITHIN_KERNEL, within), (_WITHIN_KERNEL, -within)]
+        if self._is_late():
+            raise TimeoutError(_LATE)
+
+    def peak(self) -> dict[_Kind, int]:
+        """Return the bytes by kind at the moment when all together were most."""
+        most = total = at = 0
+        for i, (_, change) in enumerate(self.events, 1):
+            total += change
+            if total > most:
+                most, at = total, i
+        found = dict.fromkeys(_Kind, 0)
+        for number, change in self.events[:at]:
+            found[self.kinds.get(number, _Kind.ACTIVATION)] += change
+        return found
+
+
+def _name(func: Any) -> str:
+    return str(func.overloadpacket.__name__)
+
+
+def _storage_of(tensor: torch.Tensor) -> torch.UntypedStorage | None:
+    try:
+        return tensor.untyped_storage()
+    except (NotImplementedError, RuntimeError):  # such as one in oneDNN's own layout
+        return None
+
+
+def _tensors_in(values: Any) -> Iterator[torch.Tensor]:
+    return (leaf for leaf in tree_flatten(values)[0] if isinstance(leaf, torch.Tensor))
+
+
+def _temporaries_bytes(name: str, args: Sequence[Any], result: Any) -> int:
+    """Return the bytes that a kernel takes and gives back, beyond its results; 0 where nothing is known of them.
+
+    As measured by torch's profiler with torch 2.13 on a CPU (benchmarks/memory.py): oneDNN convolves with the channels
+    last, and copies what is not laid out so. Forward it holds one copy, of input or output; backward the gradient of
+    the input and one copy more. A recurrent layer's backward takes about four times its states, and twice its weights.
+    On a GPU, cuDNN's kernels for tensor cores lay out anew what is not channels-last as well; that was not measured.
+    """
+    if name == "convolution" and not _has_channels_last(args[:2]):
+        return max(_nbytes(args[0]), _nbytes(result))
+    if name == "convolution_backward" and not _has_channels_last(args[1:3]):
+        gradient, inputs = args[:2]
+        return _nbytes(inputs) + max(_nbytes(inputs), _nbytes(gradient))
+    if name == "mkldnn_rnn_layer_backward":
+        return 4 * _nbytes(args[7]) + 2 * sum(map(_nbytes, args[1:5]))
+    return 0
+
+
+def _nbytes(tensor: torch.Tensor) -> int:
+    return int(tensor.numel()) * int(tensor.element_size())
+
+
+def _has_channels_last(tensors: Iterable[torch.Tensor]) -> bool:
+    formats = {4: torch.channels_last, 5: torch.channels_last_3d}
+    return any(
+        t.dim() in formats and t.is_contiguous(memory_format=formats[t.dim()]) and not t.is_contiguous()
+        for t in tensors
+    )
+
+
+def _recurrent_workspace_bytes(func: Any, args: Sequence[Any]) -> int:
+    """Return the bytes that oneDNN keeps of a recurrent layer for its backward, as it says of a few places.
+
+    Tensors without data are told none. The rest is in proportion: it grows by the same from place to place.
+    """
+    n_places = int(args[0].shape[0])
+    shorter, longer = min(n_places, _PLACES[0]), min(n_places, _PLACES[1])
+    with no_dispatch():
+        inputs = torch.zeros((longer, *args[0].shape[1:]), dtype=args[0].dtype)
+        others = [torch.zeros(a.shape, dtype=a.dtype) if isinstance(a, torch.Tensor) else a for a in args[1:]]
+        sizes = [_nbytes(func(inputs[:n], *others)[3]) for n in (shorter, longer)]
+    return sizes[1] + (sizes[1] - sizes[0]) * (n_places - longer) // max(1, longer - shorter)
+
+
+def _plain_parts(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
+    """Yield the tensors that hold a tensor's data: those of a quantized or sparse one, else the tensor itself."""
+    flatten = getattr(tensor, "__tensor_flatten__", None)
+    if flatten is not None:
+        for name in flatten()[0]:
+            yield from _plain_parts(getattr(tensor, name))
+    elif tensor.layout is torch.sparse_coo:
+        yield from (tensor._indices(), tensor._values())
+    else:
+        yield tensor
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingStep:
+    """A training step, and what it trains.
+
+    Attributes:
+        modules: the model, and the criterion where it is a module.
+        optimizers: all of them.
+        step: makes a step on a batch.
+        device: of the model.
+    """
+
+    modules: tuple[nn.Module, ...]
+    optimizers: tuple[Any, ...]
+    step: Callable[[Any], Any]
+    device: torch.device
+
+    @property
+    def is_compiled(self) -> bool:
+        """True where ``torch.compile`` holds the model: it then runs as it was written while operations are logged."""
+        parts = [part for module in self.modules for part in module.modules()]
+        return any(hasattr(p, "_orig_mod") or getattr(p, "_compiled_call_impl", None) is not None for p in parts)
+
+    def parameters(self) -> list[torch.Tensor]:
+        """Return the parameters of the modules and of the optimizers, each once."""
+        found = [p for module in self.modules for p in module.parameters()]
+        groups = [group for optimizer in self.optimizers for group in getattr(optimizer, "param_groups", ())]
+        found += [p for group in groups for p in group["params"]]
+        return list({id(p): p for p in found}.values())
+
+    def buffers(self) -> list[torch.Tensor]:
+        """Return the buffers of the modules."""
+        return [b for module in self.modules for b in module.buffers()]
+
+    def states(self) -> list[torch.Tensor]:
+        """Return the tensors of the optimizers' states."""
+        return list(_tensors_in([list(getattr(o, "state", {}).values()) for o in self.optimizers]))
+
+    def kept_tensors(self) -> list[torch.Tensor]:
+        """Return what it keeps between steps: parameters, buffers, gradients and states of optimizers."""
+        parameters = self.parameters()
+        gradients = [p.grad for p in parameters if p.grad is not None]
+        return [*parameters, *self.buffers(), *gradients, *self.states()]
+
+
+def estimated_peak(
+    training: TrainingStep,
+    batches: Iterator[Any],
+    *,
+    as_on_gpu: bool = True,
+    is_late: Callable[[], bool] = bool,
+) -> PeakMemory:
+    """Return the peak of a training's steps without computing them; model, gradients and states stay as they were.
+
+    What else the step changes, such as a counter of the user's own, is left changed.
+
+    Args:
+        training: on any device; a model on ``meta`` needs no memory at all.
+        batches: real ones, of which no more are taken than two optimizer steps need.
+        as_on_gpu: count as on a GPU of CUDA: there storages are blocks of 512 bytes, and an optimizer that is not told
+            otherwise takes all parameters at once (``foreach``), with temporaries as large as they are.
+        is_late: asked before each operation whether to give up.
+
+    Raises:
+        TimeoutError: where it was late.
+        Exception: what the step raises, as where it reads a number out of a tensor, which has none here.
+    """
+    if training.device.type == "meta":
+        on_meta = (tree_map(_to_meta, batch) for batch in batches)
+        with _kept(training):
+            return _followed(training, on_meta, META, as_on_gpu=as_on_gpu, is_late=is_late)
+    from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode  # which loads sympy
+
+    mode = FakeTensorMode(allow_non_fake_inputs=True)
+    stand_ins: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}  # both are held: an id may come again
+
+    def stand_in(tensor: torch.Tensor) -> torch.Tensor:
+        if isinstance(tensor, FakeTensor):
+            return tensor
+        if id(tensor) not in stand_ins:
+            stand_ins[id(tensor)] = (tensor, mode.from_tensor(tensor))
+        return stand_ins[id(tensor)][1]
+
+    def to_fake(item: Any) -> Any:
+        return mode.from_tensor(item) if isinstance(item, torch.Tensor) else item
+
+    def to_number(item: Any) -> Any:  # Adam reads its count of steps: the mode knows those that are made within it
+        if not isinstance(item, torch.Tensor) or item.dim() > 0 or item.device.type != "cpu":
+            return item
+        number = item.item()
+        with mode:
+            return torch.tensor(number, dtype=item.dtype)
+
+    fakes = (tree_map(to_fake, batch) for batch in batches)
+    with _kept(training):
+        for optimizer in training.optimizers:
+            state = getattr(optimizer, "state", {})
+            state.update({parameter: tree_map(to_number, of_one) for parameter, of_one in state.items()})
+        return _followed(training, fakes, META, mode, stand_in, as_on_gpu=as_on_gpu, is_late=is_late)
+
+
+def measured_peak(
+    training: TrainingStep,
+    batches: Iterator[Any],
+    *,
+    as_on_gpu: bool = True,
+    is_late: Callable[[], bool] = bool,
+    most_batches: int = MOST_BATCHES,
+) -> PeakMemory:
+    """Return the peak of a training's steps, which are made for real: inside ``preserved``, no trace of them is left.
+
+    Errors: as of ``estimated_peak``.
+
+    Args:
+        training: as there.
+        batches: as there.
+        as_on_gpu: as there.
+        is_late: as there.
+        most_batches: to be taken at most; one is enough where the optimizer has stepped before.
+    """
+    return _followed(training, batches, MEASURED_STEP, as_on_gpu=as_on_gpu, is_late=is_late, most_batches=most_batches)
+
+
+def _to_meta(item: Any) -> Any:
+    return item.to("meta") if isinstance(item, torch.Tensor) else item
+
+
+def _followed(
+    training: TrainingStep,
+    batches: Iterator[Any],
+    method: str,
+    mode: AbstractContextManager[Any] | None = None,
+    canonical: Callable[[torch.Tensor], torch.Tensor] = _itself,
+    *,
+    as_on_gpu: bool,
+    is_late: Callable[[], bool],
+    most_batches: int = MOST_BATCHES,
+) -> PeakMemory:
+    """Make steps until the optimizer has stepped twice, and return the peak of what lived meanwhile."""
+    log = _StorageLog(_CUDA_BLOCK_BYTES if as_on_gpu else 1, canonical, is_late, has_data=method == MEASURED_STEP)
+    with ExitStack() as stack:
+        stack.callback(log.close)
+        if as_on_gpu:
+            stack.enter_context(_foreach_as_on_gpu(training.optimizers))
+        has_enough = stack.enter_context(_marked(log, training))
+        batch = None
+        for n_batches in range(most_batches):
+            if n_batches >= N_STEPS and has_enough():
+                break
+            if is_late():
+                raise TimeoutError(_LATE)
+            batch = next(batches, batch)  # of a data set with one batch, that one again
+            with signal_hold, mode or nullcontext(), log:  # a handler that raises would end the process, see there
+                for tensor in _tensors_in(batch):
+                    log.add(tensor)
+                training.step(batch)
+        if log.failure is not None:  # the step may have caught what it was told
+            raise log.failure
+        found = log.peak()
+    return PeakMemory(
+        parameters_bytes=found[_Kind.PARAMETER],
+        gradients_bytes=found[_Kind.GRADIENT],
+        optimizer_bytes=found[_Kind.OPTIMIZER],
+        activations_bytes=found[_Kind.ACTIVATION],
+        method=method,
+    )
+
+
+@contextmanager
+def _marked(log: _StorageLog, training: TrainingStep) -> Iterator[Callable[[], bool]]:
+    """Tell the log what is a parameter, a gradient, or a state of the optimizer.
+
+    Yields:
+        Whether each optimizer has stepped often enough; always, where it does not say when it steps.
+    """
+    n_updates = 0
+    hooked = [o for o in training.optimizers if hasattr(o, "register_step_post_hook")]
+
+    def mark_states() -> None:
+        for state in training.states():
+            log.mark(state, _Kind.OPTIMIZER)
+
+    def count(*_: Any) -> None:
+        nonlocal n_updates
+        n_updates += 1
+        mark_states()
+
+    def has_enough() -> bool:
+        mark_states()  # of optimizers without a hook
+        return n_updates >= N_STEPS * len(hooked)
+
+    with ExitStack() as stack:
+        for tensor in (*training.parameters(), *training.buffers()):
+            log.mark(tensor, _Kind.PARAMETER)
+        mark_states()
+        stack.enter_context(_marked_gradients(log, training.parameters()))
+        for optimizer in hooked:
+            stack.callback(optimizer.register_step_post_hook(count).remove)
+        yield has_enough
+
+
+@contextmanager
+def _marked_gradients(log: _StorageLog, parameters: Iterable[torch.Tensor]) -> Iterator[None]:
+    def mark(parameter: torch.Tensor) -> None:
+        if parameter.grad is not None:
+            log.mark(parameter.grad, _Kind.GRADIENT)
+
+    with ExitStack() as stack:
+        for parameter in parameters:
+            mark(parameter)
+            if parameter.requires_grad and parameter.is_leaf:
+                stack.callback(parameter.register_post_accumulate_grad_hook(mark).remove)
+        yield
+
+
+@contextmanager
+def _kept(training: TrainingStep) -> Iterator[None]:
+    """Put data, gradients and states back; steps of tensors without data would leave such ones there."""
+    modules = [part for module in training.modules for part in module.modules()]
+    places = [(part._buffers, dict(part._buffers)) for part in modules]  # a step may put another buffer there
+    tensors = {id(t): t for t in (*training.parameters(), *(t for _, of_one in places for t in of_one.values()))}
+    data = [(t, t.data, t.device) for t in tensors.values() if t is not None]
+    # Of tensors of one number torch computes in earnest, such as the count of batches of a batch normalisation.
+    numbers = [(own, own.clone()) for _, own, device in data if own.numel() == 1 and device.type != "meta"]
+    gradients = [(p, p.grad) for p in training.parameters()]
+    states = [(o.state, dict(o.state)) for o in training.optimizers if hasattr(o, "state")]
+    for parameter, _ in gradients:
+        parameter.grad = None
+    for state, known in states:
+        state.update({p: dict(of_one) if isinstance(of_one, dict) else of_one for p, of_one in known.items()})
+    try:
+        yield
+    finally:
+        for place, buffers in places:
+            place.update(buffers)
+        for tensor, own, device in data:
+            if tensor.device != device or tensor.data_ptr() != own.data_ptr():  # a step assigned to its .data
+                tensor.data = own
+        for own, number in numbers:
+            own.copy_(number)
+        for parameter, gradient in gradients:
+            parameter.grad = gradient
+        for state, known in states:
+            state.clear()
+            state.update(known)
+        torch.clear_autocast_cache()
+
+
+@contextmanager
+def _foreach_as_on_gpu(optimizers: Iterable[Any]) -> Iterator[None]:
+    """Let torch's optimizers take all parameters at once, as they do on a GPU where nothing else is asked for.
+
+    ``_default_to_fused_or_foreach`` in torch/optim/optimizer.py; ``_LOOPING`` names those that do not by default.
+    """
+    changed = [
+        group
+        for optimizer in optimizers
+        if type(optimizer).__module__.startswith("torch.optim") and type(optimizer).__name__ not in _LOOPING
+        for group in optimizer.param_groups
+        if "foreach" in group and group["foreach"] is None and not group.get("fused")
+    ]
+    for group in changed:
+        group["foreach"] = True
+    try:
+        yield
+    finally:
+        for group in changed:
+            group["foreach"] = None
+
+
+# ---- on a GPU that others use too
+
+
+def storage_bytes(tensors: Iterable[torch.Tensor], device: torch.device) -> int:
+    """Return the memory that tensors hold on a device, each storage once.
+
+    Args:
+        tensors: on any device.
+        device: one of several of its kind; without an index, CUDA's current one, and of other kinds the first.
+    """
+    place = _place(device)
+    sizes: dict[int, int] = {}
+    for tensor in tensors:
+        if _place(tensor.device) == place and (storage := _storage_of(tensor)) is not None:
+            sizes[storage._cdata] = storage.nbytes()
+    return sum(sizes.values())
+
+
+def _place(device: torch.device) -> tuple[str, int]:
+    if device.index is not None:
+        return device.type, device.index
+    return device.type, torch.cuda.current_device() if device.type == "cuda" else 0
+
+
+@contextmanager
+def cuda_peak(own: Callable[[], Iterable[torch.Tensor]], device: torch.device) -> Iterator[Callable[[], int | None]]:
+    """Measure the peak of CUDA memory of what runs inside, without what others hold there.
+
+    Args:
+        own: returns the tensors that the training keeps between steps.
+        device: of the training; for another one than a GPU nothing is measured.
+
+    Yields:
+        A function that returns the peak in bytes.
+    """
+    if device.type != "cuda":
+        yield lambda: None
+        return
+    others = torch.cuda.memory_allocated(device) - storage_bytes(own(), device)
+    torch.cuda.reset_peak_memory_stats(device)
+    yield lambda: max(0, int(torch.cuda.max_memory_allocated(device)) - others)

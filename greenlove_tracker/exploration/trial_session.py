@@ -1,0 +1,143 @@
+"""The run that trials are measured in: an exploration's, or a comparison's; each trial is an epoch of it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from types import TracebackType
+from typing import Self
+
+from greenlove_tracker.config import Settings
+from greenlove_tracker.console import StatusLine
+from greenlove_tracker.job import find_ranks
+from greenlove_tracker.logs.trials import EXPLORATIONS_DIR
+from greenlove_tracker.meter import Meter
+from greenlove_tracker.records import Clock, Energy, Field, RunStatus, SystemClock, sum_energies
+from greenlove_tracker.tracker.session import Session, open_run
+from greenlove_tracker.tracker.state import Plan, RunMode
+
+_METER_S = 5.0  # the meter takes 1 to 2 s to start, and steps beside that take up to three times as long
+_METER_SHARE = 0.2  # of a small budget, that is waited for it at most
+
+
+@dataclass(frozen=True, slots=True)
+class TrialEnergy:
+    """The energy of a trial, without PUE.
+
+    Attributes:
+        kwh: None where a part of it was not metered.
+        method: of its components, as in the log; empty where nothing was metered.
+    """
+
+    kwh: float | None
+    method: str
+
+
+class TrialSession:
+    """A run whose epochs are trials: measured and logged as any, and counted as no training.
+
+    Inside a run that is open it lies in that run's directory: its energy is that run's too, and beside it in the log
+    directory it would count twice.
+
+    Args:
+        settings: as of any run.
+        budget_s: of all trials.
+        clock: None: the system's, with the meter in the background.
+        meter: None: CodeCarbon.
+        fields: further lines of ``run.csv``.
+        began_s: when the budget began, by the clock; None: now.
+
+    Attributes:
+        settings: as given, with the directory that it is logged in.
+        budget_s: as given.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        budget_s: float,
+        clock: Clock | None,
+        meter: Meter | None,
+        fields: Sequence[Field],
+        began_s: float | None = None,
+    ) -> None:
+        outer = open_run()
+        if outer is not None:
+            settings = replace(settings, log_dir=str(outer.run_dir / EXPLORATIONS_DIR))
+        self.settings, self.budget_s = settings, budget_s
+        self._clock = clock or SystemClock()
+        self._began_s = self._clock.perf_s() if began_s is None else began_s
+        self._status = StatusLine(even_beside_stdout=True)
+        self._session = Session(
+            settings,
+            Plan(),
+            find_ranks(os.environ),
+            clock,
+            meter,
+            mode=RunMode.EXPLORATION,
+            extra_fields=fields,
+        )
+        self._session.wait_ready(min(_METER_S, _METER_SHARE * budget_s))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close a run that failed.
+
+        Raises:
+            OSError: where what Ctrl-C left cannot be written.
+        """
+        self._status.clear()
+        if isinstance(error, KeyboardInterrupt):
+            self._keep_interrupted()
+            self._session.finish(RunStatus.INTERRUPTED)
+        elif error is not None:
+            self._session.finish(RunStatus.FAILED)
+
+    def _keep_interrupted(self) -> None:
+        """Write the trials before a Ctrl-C, where they are worth it."""
+
+    def perf_s(self) -> float:
+        """Return the time of the clock that everything is timed by."""
+        return self._clock.perf_s()
+
+    @property
+    def spent_s(self) -> float:
+        """The time since it began."""
+        return self.perf_s() - self._began_s
+
+    def draw_status(self, line: str) -> None:
+        """Draw the line about what comes next, over the one before."""
+        self._status.draw(line)
+
+    def start_trial(self) -> None:
+        """Start a trial: an epoch of the run."""
+        with self._session.tracked_call as recorder:
+            recorder.start_epoch()
+
+    def end_trial(self) -> TrialEnergy:
+        """End the trial, and return its energy."""
+        number = None
+        with self._session.tracked_call as recorder:
+            number = recorder.epoch
+            recorder.end_epoch()
+        rows = [row.energy for row in self._session.rows if row.epoch == number]
+        has_all = bool(rows) and all(energy.is_known for energy in rows)
+        whole = sum_energies(rows)
+        return TrialEnergy(whole.total_kwh if has_all else None, _method(whole) if has_all else "")
+
+    def abandon_trial(self) -> None:
+        """End a trial that was cut: an unfinished epoch of the run."""
+        with self._session.tracked_call as recorder:
+            if recorder.epoch is not None:
+                recorder.abandon_epoch()
+
+
+def _method(energy: Energy) -> str:
+    """Return how the components were obtained, each method once: ``counter+constant``."""
+    known = (energy.component_method(c) for c in ("gpu", "cpu", "ram"))
+    return "+".join(dict.fromkeys(name for joined in known if joined for name in joined.split("+")))

@@ -1,0 +1,427 @@
+"""Logged runs compared with others: the ratios of what they took, with intervals, and what else was not the same.
+
+The model is that of trials (``ratios.py``) without blocks: nobody ran them in turns. Where the runs of several groups
+happen to lie between each other in time, a drift over their order is fitted too; where one group ran after the other it
+cannot be told from the difference between them, and is not. Of one run each nothing shows how much a run differs
+from the next: then the noise of the epochs is taken, and for the rest the assumption that forecasts make.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from statistics import geometric_mean
+
+from greenlove_tracker import format as fmt
+from greenlove_tracker.comparisons import ArmTrial, Comparison, ComparisonRow, Verdict, is_modelled
+from greenlove_tracker.errors import UsageError
+from greenlove_tracker.extrapolation.distributions import Mixture
+from greenlove_tracker.extrapolation.preprocess import cold_epochs_of, within_noise
+from greenlove_tracker.extrapolation.ratios import RatioFit, fit_ratios, times_the_trials, verdict_of
+from greenlove_tracker.extrapolation.regression import run_to_run_prior
+from greenlove_tracker.forecasting import LEVEL, Estimate, Kind
+from greenlove_tracker.logs.forecasts import GOOD_ENDINGS
+from greenlove_tracker.logs.run import Run
+from greenlove_tracker.logs.schema import finite
+from greenlove_tracker.records import COMPONENTS, EpochRecord, Flag
+
+_LEAST_WARM_EPOCHS = 3  # of a run: fewer show no noise of their own
+_MOST_RUNS = 1000  # that anybody would run of each
+_LEAST_VARIANCE = 1e-12  # identical epochs have no noise at all
+_SAME_LENGTH = 0.01  # runs whose lengths differ by less are of one length: a last batch may be dropped
+_UNITS = ("samples", "tokens", "epochs", "steps")  # of a length: what a technique changes least comes first
+_BYTES_PER_GIB = 1024.0**3
+
+
+@dataclass(frozen=True, slots=True)
+class _Quantity:
+    """Something that a run takes: the whole of it, and each of its epochs where those are known."""
+
+    of_run: Callable[[Run], float | None]
+    of_epoch: Callable[[EpochRecord], float | None]
+    grows: bool = True  # with the length of the run
+
+
+def _peak_memory_gb(run: Run) -> float | None:
+    """Return the most that torch's tensors took on one GPU; without that, what the whole process took."""
+    return _number(run, "peak_gpu_memory_gb") or _number(run, "peak_memory_gb")  # 0: torch used no GPU
+
+
+def _is_memory_of_process(run: Run) -> bool:
+    return not _number(run, "peak_gpu_memory_gb") and _number(run, "peak_memory_gb") is not None
+
+
+def _number(run: Run, field: str) -> float | None:
+    try:
+        return finite(run.text(field))
+    except ValueError:
+        return None
+
+
+_TIME = _Quantity(lambda run: run.summary.duration_s, lambda epoch: epoch.duration_s)
+_ENERGY = _Quantity(lambda run: run.summary.energy_kwh, lambda epoch: epoch.energy.total_kwh)
+_EMISSIONS = _Quantity(lambda run: run.emissions_kgco2e, lambda epoch: epoch.energy.total_kwh)
+_COST = _Quantity(lambda run: run.summary.cost_usd, lambda epoch: epoch.duration_s)
+_MEMORY = _Quantity(_peak_memory_gb, lambda epoch: None, grows=False)
+
+
+@dataclass(frozen=True, slots=True)
+class _Group:
+    """The finished trainings under one name, the oldest first."""
+
+    name: str
+    runs: Sequence[Run]
+
+
+@dataclass(frozen=True, slots=True)
+class _Fitted:
+    """Ratios by name, and the fit that gave them; of one run each there is none."""
+
+    ratios: Mapping[str, Estimate]
+    fit: RatioFit | None = None
+
+
+def compare_runs(groups: Sequence[tuple[str, Sequence[Run]]]) -> Comparison:
+    """Compare logged runs: the ratios of time, energy, CO2e, cost and peak memory to those of the first group.
+
+    Args:
+        groups: a name and its runs each; the first is the baseline. Only trainings that ended well are compared.
+
+    Returns:
+        The comparison; its notes say which runs were left out, and what else was not the same.
+
+    Raises:
+        UsageError: where there is nothing to compare: one group, two of one name, or one without a finished training.
+    """
+    kept, notes = _finished(groups)
+    lengths, length_note = _lengths(kept)
+    trials, runs = _trials(kept)
+    has_repeats = len(trials) > len(kept)
+
+    def fitted(quantity: _Quantity) -> _Fitted:
+        def value(run: Run) -> float | None:
+            whole = quantity.of_run(run)
+            return None if whole is None else whole / (lengths[id(run)] if quantity.grows else 1.0)
+
+        if not has_repeats:
+            return _Fitted(dict(_assumed_ratios(kept, quantity, value)))
+        fit = fit_ratios(
+            trials, lambda trial: value(runs[trial.position]), baseline=kept[0].name, may_stall=quantity.grows
+        )
+        return _Fitted({} if fit is None else fit.ratios, fit)
+
+    time, energy = fitted(_TIME), fitted(_ENERGY)
+    has_one_basis = len({run.summary.cost_basis for run in runs}) == 1
+    of_process = {_is_memory_of_process(run) for run in runs}
+    memory = fitted(_MEMORY) if len(of_process) == 1 else _Fitted({})  # a GPU's is not compared with a process's
+    of_all = (time, energy, fitted(_EMISSIONS), fitted(_COST) if has_one_basis else _Fitted({}), memory)
+    rows = sorted((_compared(group, of_all) for group in kept[1:]), key=_saving)
+    return Comparison(
+        baseline=_row(kept[0], Verdict.NO_DIFFERENCE),
+        rows=tuple(rows),
+        trials=tuple(trials),
+        spent_s=math.fsum(trial.duration_s for trial in trials),
+        residual_cv=None if time.fit is None else time.fit.residual_cv,
+        energy_method=_methods(runs),
+        notes=(
+            *([] if has_repeats else [_ONE_RUN_EACH]),
+            *length_note,
+            *notes,
+            *_fit_notes((time, energy), runs),
+            *([_OF_PROCESS] if of_process == {True} and memory.ratios else []),
+            *_differences(kept),
+            *_beside_each_other(runs),
+        ),
+        is_of_runs=True,
+    )
+
+
+# -- Which runs --
+
+
+def _finished(groups: Sequence[tuple[str, Sequence[Run]]]) -> tuple[list[_Group], list[str]]:
+    """Return the trainings that ended well, and say which runs were left out.
+
+    Raises:
+        UsageError: where a group has none, or what was given is no comparison.
+    """
+    names = [name for name, _ in groups]
+    if len(groups) < 2:
+        raise UsageError("a comparison needs two runs or directories of runs, the baseline first")
+    if len(set(names)) < len(names):
+        raise UsageError("two groups of runs have one name: give each its own")
+    kept, notes, taken = list[_Group](), list[str](), dict[str, str]()
+    for name, runs in groups:
+        trainings = [run for run in runs if not _reason_against(run)]
+        reasons = Counter(reason for run in runs if (reason := _reason_against(run)))
+        if not trainings:
+            raise UsageError(f"nothing of {name} can be compared: {_said(reasons)}. {_WHAT_TO_GIVE}")
+        if reasons:
+            notes.append(f"Of {name}, left out: {_said(reasons)}")
+        for run in trainings:
+            if (other := taken.setdefault(str(run.path), name)) != name:
+                raise UsageError(f"the run {run.run_id} is in {other} and in {name}: it cannot be compared with itself")
+        kept.append(_Group(name, sorted(trainings, key=lambda run: run.started_at)))
+    return kept, notes
+
+
+def _reason_against(run: Run) -> str:
+    """Return why a run cannot be compared, as something of which there are several; empty where it can."""
+    if run.is_comparison:
+        return "comparison"
+    if run.is_exploration:
+        return "exploration"
+    if run.has_parts:
+        return "script"
+    if run.summary.status not in GOOD_ENDINGS or run.summary.exit_code:
+        return "unfinished run"
+    return "" if run.summary.duration_s > 0 else "empty run"
+
+
+def _said(reasons: Counter[str]) -> str:
+    return ", ".join(fmt.plural(number, noun) for noun, number in reasons.items()) or "no run is there"
+
+
+# -- How long they were --
+
+
+def _lengths(groups: Sequence[_Group]) -> tuple[Mapping[int, float], list[str]]:
+    """Return what each run is divided by, by its identity: 1 where all are of one length, and a note where not."""
+    runs = [run for group in groups for run in group.runs]
+    whole = {id(run): 1.0 for run in runs}
+    for unit in _UNITS:
+        known = {id(run): float(n) for run in runs if (n := _length(run, unit))}
+        if len(known) < len(runs):
+            continue
+        least, most = min(known.values()), max(known.values())
+        if most <= least * (1 + _SAME_LENGTH):
+            return whole, []
+        lengths = _by_group(groups, lambda run: fmt.count(known[id(run)]))  # noqa: B023  # called at once
+        return known, [f"The runs differ in length ({lengths} {unit}): all ratios but memory's are of one {unit[:-1]}"]
+    return whole, ["How long each run was is not known, so that whole runs are compared: are they of one length?"]
+
+
+def _length(run: Run, unit: str) -> int | None:
+    counts = run.summary.counts
+    return run.summary.epochs_done if unit == "epochs" else getattr(counts, unit)
+
+
+# -- The fit --
+
+
+def _trials(groups: Sequence[_Group]) -> tuple[list[ArmTrial], list[Run]]:
+    """Return each run as a trial, in one block, in the order in which they began; and the runs in that order."""
+    named = sorted(((run, group.name) for group in groups for run in group.runs), key=lambda pair: pair[0].started_at)
+    starts_s = [_started_s(run) for run, _ in named]
+    first_s = next((s for s in starts_s if s is not None), 0.0)
+    trials = [
+        ArmTrial(
+            arm=name,
+            block=0,
+            position=position,
+            started_s=0.0 if start_s is None else start_s - first_s,
+            duration_s=run.summary.duration_s,
+            samples=run.summary.counts.samples or 1,
+            energy_kwh=run.summary.energy_kwh,
+            energy_method=_method(run),
+            peak_memory_bytes=None
+            if (memory_gb := _peak_memory_gb(run)) is None
+            else round(memory_gb * _BYTES_PER_GIB),
+        )
+        for position, ((run, name), start_s) in enumerate(zip(named, starts_s, strict=True))
+    ]
+    return trials, [run for run, _ in named]
+
+
+def _started_s(run: Run) -> float | None:
+    try:
+        return datetime.fromisoformat(run.started_at).timestamp()
+    except ValueError:
+        return None
+
+
+def _methods(runs: Sequence[Run]) -> str:
+    """Return how the energy of runs was obtained, as in the log."""
+    energies = [run.summary.energy for run in runs]
+    found = {energy.component_method(component) or "" for energy in energies for component in COMPONENTS}
+    return "+".join(sorted({name for joined in found for name in joined.split("+")} - {""}))
+
+
+def _assumed_ratios(
+    groups: Sequence[_Group], quantity: _Quantity, value: Callable[[Run], float | None]
+) -> Iterator[tuple[str, Estimate]]:
+    """Yield the ratios of one run each, with an assumed variation from run to run beside the noise of their epochs.
+
+    The difference of logarithms of two runs has the variance v₁ + v₂ + 2τ²: v is that of a run's mean epoch, by the
+    noise of its warm epochs, and τ the run-to-run variation, over which the prior of forecasts is integrated
+    (``regression.py``). One run each says nothing of τ, so that the prior is all that is known of it. That prior is of
+    times and energies: the ratio of two peaks of memory has no interval.
+    """
+    baseline = groups[0].runs[0]
+    taus, weights = run_to_run_prior()
+    for group in groups[1:]:
+        run = group.runs[0]
+        before, after = value(baseline), value(run)
+        if not quantity.grows and before and after:
+            ratio = after / before
+            yield group.name, Estimate(ratio, ratio, ratio, 0.0, "1", Kind.ASSUMPTION)
+            continue
+        within = [_variance_within(r, quantity) for r in (baseline, run)]
+        if not before or not after or None in within:
+            continue
+        variance = math.fsum(v for v in within if v is not None) + _LEAST_VARIANCE
+        difference = math.log(after / before)
+        mixture = Mixture.of(
+            [(w, difference, math.sqrt(variance + 2 * tau**2), math.inf) for tau, w in zip(taus, weights, strict=True)]
+        )
+        lower, point, upper = (math.exp(mixture.quantile(p)) for p in ((1 - LEVEL) / 2, 0.5, (1 + LEVEL) / 2))
+        yield group.name, Estimate(point, lower, upper, LEVEL, "1", Kind.ASSUMPTION)
+
+
+def _variance_within(run: Run, quantity: _Quantity) -> float | None:
+    """Return the relative variance of a run by the noise of its epochs; None where too few are known."""
+    epochs = [quantity.of_epoch(epoch) for epoch in run.epochs if epoch.is_complete]
+    known = [x for x in epochs if x is not None and x > 0]
+    if len(known) < len(epochs) or len(known) < _LEAST_WARM_EPOCHS:
+        return None
+    warm = known[cold_epochs_of([known])[0] :]
+    return within_noise([warm]).variance_of_mean(len(known)) if len(warm) >= _LEAST_WARM_EPOCHS else None
+
+
+# -- What is said --
+
+
+def _compared(group: _Group, of_all: Sequence[_Fitted]) -> ComparisonRow:
+    """Return the row of a group from what was fitted to time, energy, CO2e, cost and memory."""
+    time, energy, emissions, cost, memory = (fitted.ratios.get(group.name) for fitted in of_all)
+    has_counted_energy = energy is not None and not is_modelled(_methods(group.runs))
+    verdict = verdict_of(energy if has_counted_energy else time)
+    fit = of_all[1 if has_counted_energy else 0].fit
+    notes = []
+    if time is None:
+        notes.append("How much its time varies is not known: run it three times, and the baseline too")
+    elif verdict is Verdict.TOO_SHORT and fit is not None:
+        needed = len(group.runs) * times_the_trials(fit, group.name)
+        notes.append(
+            f"Too few runs to tell: about {max(len(group.runs) + 1, math.ceil(needed))} of each would"
+            if needed <= _MOST_RUNS
+            else "The runs differ so much among themselves that no number of them that anybody would run tells"
+        )
+    return replace(
+        _row(group, verdict),
+        time_ratio=time,
+        energy_ratio=energy,
+        co2e_ratio=emissions,
+        cost_ratio=cost,
+        memory_ratio=memory,
+        notes=tuple(notes),
+    )
+
+
+def _row(group: _Group, verdict: Verdict) -> ComparisonRow:
+    """Return the row of a group without ratios."""
+    per_sample = [run.summary.duration_s / n for run in group.runs if (n := run.summary.counts.samples)]
+    memory_gb = [gb for run in group.runs if (gb := _peak_memory_gb(run)) is not None]
+    return ComparisonRow(
+        group.name,
+        verdict,
+        n_trials=len(group.runs),
+        duration_s_per_sample=geometric_mean(per_sample) if len(per_sample) == len(group.runs) else None,
+        peak_memory_gb=max(memory_gb, default=None),
+    )
+
+
+def _saving(row: ComparisonRow) -> tuple[bool, float]:
+    """Order rows by what they save, those without a ratio last."""
+    ratio = row.energy_ratio or row.time_ratio
+    return (ratio is None, 0.0 if ratio is None else ratio.point)
+
+
+def _fit_notes(fitted: Sequence[_Fitted], runs: Sequence[Run]) -> Iterator[str]:
+    """Yield what the fits noted; a stall of a run is named by the run."""
+    said = set[str]()
+    for fit in (f.fit for f in fitted if f.fit):
+        stalled = [
+            f"The run {runs[at].run_id} took far more, or less, than the others, and is not counted: look into it"
+            for at in fit.stalls
+        ]
+        for note in (*stalled, *fit.notes[len(fit.stalls) :]):
+            if note not in said:
+                said.add(note)
+                yield note
+
+
+def _differences(groups: Sequence[_Group]) -> Iterator[str]:
+    """Yield what else was not the same in the runs, whose effect is in the ratios."""
+    for text_of, what, effect in _CIRCUMSTANCES:
+        values = {text_of(run) for group in groups for run in group.runs}
+        if len(values) > 1:
+            yield f"The runs had {what} ({_by_group(groups, text_of)}): {effect}"
+
+
+def _by_group(groups: Sequence[_Group], text_of: Callable[[Run], str]) -> str:
+    """Write what the runs of each group had, by its name."""
+    return "; ".join(
+        f"{group.name}: {', '.join(sorted({text_of(run) or 'not known' for run in group.runs}))}" for group in groups
+    )
+
+
+def _beside_each_other(runs: Sequence[Run]) -> Iterator[str]:
+    """Yield a note where runs overlapped on one machine, which slows each of them."""
+    ends_s: dict[str, float] = {}
+    for run in runs:
+        host, start_s = run.text("host"), _started_s(run)
+        if not host or start_s is None:
+            continue
+        if start_s < ends_s.get(host, -math.inf):
+            yield f"Some runs ran at the same time on {host}, and may have slowed each other"
+            return
+        ends_s[host] = max(ends_s.get(host, -math.inf), start_s + run.summary.duration_s)
+
+
+def _method(run: Run) -> str:
+    return _methods([run])
+
+
+def _batch_size(run: Run) -> str:
+    counts = run.summary.counts
+    return "" if not counts.samples or not counts.batches else f"{counts.samples / counts.batches:.0f}"
+
+
+def _gpus(run: Run) -> str:
+    return run.text("gpu_models") or fmt.plural(run.summary.gpu_count, "GPU")
+
+
+def _intensity(run: Run) -> str:
+    return f"{run.carbon_intensity.value:.0f} gCO2e/kWh" if run.knows_carbon_intensity else ""
+
+
+_BOTH = "the ratios hold its effect too"
+_CIRCUMSTANCES: tuple[tuple[Callable[[Run], str], str, str], ...] = (
+    (_gpus, "other GPUs", _BOTH),
+    (lambda run: run.text("cpu_model"), "other CPUs", _BOTH),
+    (lambda run: str(run.summary.n_ranks), "other numbers of processes", _BOTH),
+    (_batch_size, "other batch sizes", "that changes what is learnt, and the ratios hold its effect too"),
+    (
+        lambda run: _methods([run]),
+        "energy from other methods",
+        "what one counts and another does not is in the ratio",
+    ),
+    (lambda run: f"{run.summary.pue:g}", "another PUE", "the ratios of energy, CO2e and cost hold it too"),
+    (_intensity, "another carbon intensity", "the ratio of CO2e holds the grid's too"),
+    (lambda run: run.summary.cost_basis, "costs on another basis", "they are not compared"),
+    (
+        lambda run: "waited" if Flag.WAITING in run.summary.flags else "did not wait",
+        "waits for an answer or for a cleaner grid",
+        "they count as time of the run",
+    ),
+)
+_ONE_RUN_EACH = (
+    "Of one run each nothing shows how much a run differs from the next of the same code: some 2% is assumed, and now "
+    "and then far more. Three runs of each would show it"
+)
+_OF_PROCESS = "The peak memory is of the whole process, with what Python and its libraries take"
+_WHAT_TO_GIVE = "Give runs of whole trainings that came to their end, as greenlove run or a Tracker logs them"

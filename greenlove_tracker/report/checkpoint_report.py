@@ -1,0 +1,158 @@
+"""What is said of the checkpoints of a run, and of what interruptions cost its training so far."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+
+from greenlove_tracker import format as fmt
+from greenlove_tracker.checkpoints import CheckpointAction, CheckpointEvent
+from greenlove_tracker.logs.lost_work import (
+    Interruption,
+    TrainingInterruptions,
+    restored_from,
+    training_interruptions,
+)
+from greenlove_tracker.logs.run import Run
+from greenlove_tracker.rendering import document as doc
+
+_MOST_ROWS = 40  # of interruptions in a table
+_MOST_NOTES = 5
+_COLUMNS = (
+    doc.Column("run", 3.0),
+    doc.Column("went on from", 2.0),
+    doc.Column("lost time", 1.1, True),
+    doc.Column("lost energy", 1.2, True),
+    doc.Column("restart", 1.0, True),
+    doc.Column("waited", 1.0, True),
+)
+_METHOD = (
+    "Lost is what a run did after the checkpoint that the next one went on from: it had to be done again. The restart "
+    "is the next run's time until it was where that checkpoint had been. The wait lies between two runs, and takes no "
+    "energy of theirs."
+)
+
+
+def checkpoint_blocks(run: Run) -> tuple[doc.Block, ...]:
+    """Return what became of a run's checkpoints, and what interrupted its training; nothing without either."""
+    found = training_interruptions(run)
+    sentences = [*_saved_sentences(run), *_restored_sentences(run)]
+    has_interruptions = found is not None and bool(found.interruptions)
+    if not sentences and not has_interruptions:
+        return ()
+    blocks: list[doc.Block] = [doc.Heading("Checkpoints and restarts")]
+    if found is not None and has_interruptions:
+        blocks += [doc.Paragraph(_totals_sentence(found)), *_table(found)]
+    blocks += [doc.Paragraph(sentence) for sentence in sentences]
+    blocks += [doc.Paragraph(_METHOD, is_note=True)] if has_interruptions else []
+    return tuple(blocks)
+
+
+def checkpoints_sentence(run: Run) -> str:
+    """Say in one line what a run's checkpoints came to, and what interruptions cost; empty where there are none."""
+    saved = [e for e in run.checkpoints if e.action is CheckpointAction.SAVED]
+    parts = []
+    if saved:
+        parts.append(f"{fmt.plural(len(saved), 'checkpoint')} saved, the last at step {saved[-1].position.steps:,}")
+    failed = sum(e.action is CheckpointAction.FAILED for e in run.checkpoints)
+    if failed:
+        parts.append(f"{failed:,} failed")
+    found = training_interruptions(run)
+    if found is not None and found.interruptions:
+        parts.append(_costs(found))
+    return "; ".join(parts)
+
+
+def _costs(found: TrainingInterruptions) -> str:
+    least = "at least " if found.is_at_least else ""
+    lost = f"{least}{fmt.duration(found.lost_s)} of work lost"
+    energy = "" if found.lost_kwh is None else f" ({fmt.energy(found.lost_kwh)})"
+    again = f", restarts took {fmt.duration(found.restarts_s)}" if found.restarts_s else ""
+    unknown = " and what the last minute had not logged" if found.is_at_least else ""
+    return f"{fmt.plural(len(found.interruptions), 'interruption')}: {lost}{energy}{unknown}{again}"
+
+
+def _totals_sentence(found: TrainingInterruptions) -> str:
+    parts = [f"This training took {fmt.plural(len(found.runs), 'run')} so far. {_costs(found)}"]
+    if found.restarts_kwh:
+        parts.append(f" and {fmt.energy(found.restarts_kwh)}")
+    if found.waited_s:
+        parts.append(f"; between its runs lay {fmt.duration(found.waited_s)}")
+    emitted = f" The lost work emitted {fmt.mass(found.lost_kgco2e)}." if found.lost_kgco2e else ""
+    least = (
+        " A process that is killed loses what it did since its last row too, a minute at most: nobody knows of it."
+        if found.is_at_least
+        else ""
+    )
+    return f"{''.join(parts)}.{emitted}{least}"
+
+
+def _table(found: TrainingInterruptions) -> tuple[doc.Block, ...]:
+    shown = found.interruptions[-_MOST_ROWS:]
+    table = doc.Table(_COLUMNS, tuple(map(_cells, shown)))
+    n_more = len(found.interruptions) - len(shown)
+    more = (doc.Paragraph(f"and {fmt.plural(n_more, 'interruption')} before these"),) if n_more else ()
+    return (table, *more)
+
+
+def _cells(of: Interruption) -> tuple[str, ...]:
+    from_where = "its beginning" if of.restored is None else f"step {of.restored.position.steps:,}"
+    restart = "" if of.restart is None else fmt.duration(of.restart.duration_s)
+    least = "≥ " if of.is_at_least else ""
+    lost = (fmt.duration(of.lost.duration_s), fmt.energy(of.lost.energy_kwh if of.lost.duration_s else 0.0))
+    return (of.run_id, from_where, f"{least}{lost[0]}", lost[1], restart, fmt.duration(of.waited_s))
+
+
+def _saved_sentences(run: Run) -> list[str]:
+    saved = [e for e in run.checkpoints if e.action is CheckpointAction.SAVED]
+    by_action = Counter(e.action for e in run.checkpoints)
+    sentences = []
+    if saved:
+        kinds = Counter(e.kind.value for e in saved if e.kind is not None)
+        words = ", ".join(f"{n:,} {kind}" for kind, n in kinds.items())
+        sizes = [e.size_bytes for e in saved if e.size_bytes is not None]
+        of = " of up to" if len(set(sizes)) > 1 else " of"
+        size = f"{of} {fmt.memory(max(sizes))}" if sizes else ""
+        sentences.append(
+            f"{fmt.plural(len(saved), 'checkpoint')}{size} {'were' if len(saved) > 1 else 'was'} saved ({words})."
+            f"{_blocked_text(run, saved)}"
+        )
+    if n := by_action[CheckpointAction.SKIPPED]:
+        sentences.append(f"{fmt.plural(n, 'checkpoint')} skipped: the one before was still being written.")
+    failures = [e for e in run.checkpoints if e.action is CheckpointAction.FAILED]
+    if failures:
+        notes = "; ".join(dict.fromkeys(fmt.shortened(e.note, 120) for e in failures[-_MOST_NOTES:] if e.note))
+        sentences.append(
+            f"{fmt.plural(len(failures), 'checkpoint')} could not be written: {notes or 'no reason known'}."
+        )
+    damaged = [e for e in run.checkpoints if e.action is CheckpointAction.DAMAGED]
+    sentences += [f"Passed over: {fmt.shortened(e.note, 160)}" for e in damaged[:_MOST_NOTES]]
+    notices = [e for e in run.checkpoints if e.action is CheckpointAction.NOTICED]
+    sentences += [f"Notice of the end: {fmt.shortened(e.note, 80)}, at {e.at[:19]} UTC." for e in notices[:_MOST_NOTES]]
+    return sentences
+
+
+def _blocked_text(run: Run, saved: list[CheckpointEvent]) -> str:
+    known = [e.blocked_s for e in saved if e.blocked_s is not None]
+    if not known:
+        return ""
+    blocked_s, whole_s = math.fsum(known), run.summary.duration_s
+    share = f", {fmt.percent(blocked_s / whole_s, 1)} of its time" if whole_s > 0 else ""
+    return f" The training stood still for {fmt.duration(blocked_s)} for {'them' if len(saved) > 1 else 'it'}{share}."
+
+
+def _restored_sentences(run: Run) -> list[str]:
+    event = restored_from(run)
+    if event is None:
+        return []
+    replay = ""
+    if event.replayed_batches:
+        took = "" if event.replay_s is None else f" in {fmt.duration(event.replay_s)}"
+        replay = f", fetching {fmt.plural(event.replayed_batches, 'batch')} again{took}"
+    exact = (
+        " It goes on bit for bit as if nothing had happened."
+        if event.is_bit_identical
+        else f" It is not bit-identical to a training without the interruption: {event.note or 'no reason is known'}."
+    )
+    kind = "" if event.kind is None else f"{event.kind.value} "
+    return [f"This run went on from the {kind}checkpoint of step {event.position.steps:,}{replay}.{exact}"]

@@ -1,0 +1,678 @@
+"""Logged runs beside a baseline: what each took, what it learnt for that, and what else differed between them."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from functools import cached_property
+
+from greenlove_tracker import format as fmt
+from greenlove_tracker.format import Scale, energy_scale, time_scale
+from greenlove_tracker.logs.forecasts import GOOD_ENDINGS
+from greenlove_tracker.logs.intensity_sources import is_mock
+from greenlove_tracker.logs.metrics import points
+from greenlove_tracker.logs.run import Run
+from greenlove_tracker.records import MetricSummary
+from greenlove_tracker.rendering import document as doc
+from greenlove_tracker.rendering import terminal
+from greenlove_tracker.rendering.axes import Points, thinned
+from greenlove_tracker.report import wording
+from greenlove_tracker.report.metric_report import number_text
+from greenlove_tracker.report.run_report import cumulative_energy_kwh, duration_by_epoch_s, energy_by_epoch_kwh
+
+Groups = Sequence[tuple[str, Sequence[Run]]]
+
+_DASH = "–"
+_THE_SAME = "is the same"
+_ALIKE = 0.005  # a difference below it, as a share, is none that a reader would act on
+_MOST_LINES = 5  # of a chart: further ones would look like the first (rendering.svg.N_LINE_STYLES)
+_MOST_METRICS = 3
+_NAME_WIDTH = 40
+_LEAST_POINTS = 2
+_LEAST_SIDES = 2
+_HELD_OUT = frozenset({"val", "valid", "validation", "eval", "test", "dev"})
+_TRAINED_ON = frozenset({"train", "training"})
+_ACCURACY = frozenset({"acc", "accuracy", "top1"})
+
+# What may differ between runs, beside the technique: the label, and the fields that are joined for it.
+_OF_MACHINE = (
+    ("host", ("host",)),
+    ("system", ("os",)),
+    ("CPU", ("cpu_model",)),
+    ("CPU threads", ("cpu_threads",)),
+    ("GPUs", ("gpu_models",)),
+    ("meter", ("meter",)),
+)
+_OF_TRAINING = (
+    ("technique", ("technique",)),
+    ("command", ("command",)),
+    ("git commit", ("git_commit",)),
+    ("batch size", ("batch_size",)),
+    ("seed", ("seed",)),
+    ("epochs planned", ("epochs_planned",)),
+    ("steps planned", ("total_steps_planned",)),
+    ("ranks", ("world_size",)),
+    ("GPU power limit, W", ("gpu_power_limit_w",)),
+    ("place", ("country",)),
+    ("PUE", ("pue",)),
+    ("node overhead, assumed", ("node_overhead",)),
+    ("PyTorch", ("torch_version",)),
+    ("Python", ("python",)),
+    ("greenlove_tracker", ("greenlove_version",)),
+)
+
+
+def run_blocks(groups: Groups) -> tuple[doc.Block, ...]:
+    """Return what logged runs took and learnt, and what else differed between them; the first group is the baseline.
+
+    Args:
+        groups: runs by name. Those that did not come to their end are named and left out.
+    """
+    sides = [_side(name, runs) for name, runs in groups]
+    if not any(side.runs for side in sides):
+        return ()
+    metrics = _shared_metrics(sides)
+    circumstances = doc.Table(_circumstance_columns(sides), tuple(_circumstances(side) for side in sides))
+    return (
+        doc.Heading("Whole runs"),
+        *(doc.Paragraph(text) for text in (*_unlike(sides), *_trade_offs(sides, metrics))),
+        doc.Table(_TAKEN_COLUMNS, tuple(_taken(side) for side in sides)),
+        *_learnt_blocks(sides, metrics),
+        doc.Heading("Memory, waits and carbon intensity"),
+        circumstances,
+        *(doc.Paragraph(text) for text in _waits(sides)),
+        *_chart_blocks(sides, metrics),
+        *_difference_blocks(sides),
+        *(doc.Paragraph(text, is_note=True) for text in _notes(sides)),
+    )
+
+
+def run_lines(groups: Groups) -> list[str]:
+    """Return the same for the screen, in short: a line a group, and the trade-offs in sentences."""
+    sides = [_side(name, runs) for name, runs in groups]
+    metrics = _shared_metrics(sides)[:1]
+    if not any(side.runs for side in sides):
+        return []
+    several = any(len(side.runs) > 1 for side in sides)
+    head = ["", *(["runs"] if several else []), "time", "energy", "CO2e", "peak memory"]
+    rows = [[*head, *(f"{metric.kind} {fmt.shortened(metric.name, 24)}" for metric in metrics)]]
+    for side in sides:
+        figures = [_mean_text(side.values(q), fmt.QUANTITIES[q][1]) for q in _ON_SCREEN]
+        learnt = [_mean_text([metric.of(run) for run in side.runs], number_text) for metric in metrics]
+        number = [f"{len(side.runs)}"] if several else []
+        rows.append([side.name, *number, *figures, _peaks(side, _mean_text), *learnt])
+    names = terminal.name_widths([row[:1] for row in rows], [row[1:] for row in rows])
+    lines = [f"{terminal.MARGIN}{line}" for line in terminal.table(rows, "<" + ">" * (len(rows[0]) - 1), widths=names)]
+    texts = [*_unlike(sides), *_trade_offs(sides, metrics), *_waits(sides), *_notes(sides)]
+    for text in texts:
+        lines += ["", *terminal.wrap(text, terminal.MARGIN, terminal.MARGIN)]
+    return lines
+
+
+@dataclass(frozen=True, slots=True)
+class _SharedMetric:
+    """A metric that runs are compared by.
+
+    Attributes:
+        name: of it.
+        kind: ``best`` or ``last``: which of its values counts.
+        higher_is_better: None where that is not known.
+    """
+
+    name: str
+    kind: str
+    higher_is_better: bool | None
+
+    def of(self, run: Run) -> float | None:
+        """Return the value that counts of a run; None where it has none, or none that is finite."""
+        found = run.metrics.get(self.name)
+        value = None if found is None else found.best if self.kind == "best" else found.last
+        return value if value is not None and math.isfinite(value) else None
+
+
+@dataclass(frozen=True)
+class _Side:
+    """The runs of one name.
+
+    Attributes:
+        name: of them.
+        runs: trainings that came to their end.
+        left_out: the others.
+    """
+
+    name: str
+    runs: tuple[Run, ...]
+    left_out: tuple[Run, ...] = ()
+
+    @cached_property
+    def short_name(self) -> str:
+        """The name, within a cell."""
+        return fmt.shortened(self.name, _NAME_WIDTH)
+
+    def values(self, quantity: str) -> list[float | None]:
+        """Return a total of each run, by the name of its field."""
+        if quantity == "emissions_kgco2e":
+            return [run.emissions_kgco2e for run in self.runs]
+        return [getattr(run.summary, quantity) for run in self.runs]
+
+    def text(self, quantity: str) -> str:
+        """Write a total: the mean of the runs, and their range."""
+        return _spread(self.values(quantity), fmt.QUANTITIES[quantity][1])
+
+    def metric_text(self, metric: _SharedMetric) -> str:
+        """Write a metric likewise."""
+        return _spread([metric.of(run) for run in self.runs], number_text)
+
+
+def _side(name: str, runs: Sequence[Run]) -> _Side:
+    kept = tuple(run for run in runs if _is_whole(run))
+    return _Side(name, kept, tuple(run for run in runs if run not in kept))
+
+
+def _is_whole(run: Run) -> bool:
+    """Return True for a training that came to its end."""
+    return _is_training(run) and run.summary.status in GOOD_ENDINGS and not run.summary.exit_code
+
+
+def _is_training(run: Run) -> bool:
+    return not run.is_exploration and not run.has_parts
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    """Return the mean; None where there is no value, or any is not known."""
+    known = [value for value in values if value is not None]
+    return math.fsum(known) / len(known) if known and len(known) == len(values) else None
+
+
+def _spread(values: Sequence[float | None], text: fmt.Text) -> str:
+    """Write the mean of values with their range, and of how many it is where some are not known; a dash: of none."""
+    known = [value for value in values if value is not None]
+    if not known:
+        return _DASH
+    written, low, high = text(math.fsum(known) / len(known)), text(min(known)), text(max(known))
+    ends = f" ({low} to {high})" if low != high else ""
+    return f"{written}{ends}{f', {len(known)} of {len(values)} runs' if len(known) < len(values) else ''}"
+
+
+def _mean_text(values: Sequence[float | None], text: fmt.Text) -> str:
+    mean = _mean(values)
+    return _DASH if mean is None else text(mean)
+
+
+# -- What it took --
+
+_ON_SCREEN = ("duration_s", "energy_kwh", "emissions_kgco2e")
+
+_TAKEN_COLUMNS = (
+    doc.Column("", 2.4),
+    doc.Column("runs", 0.5, True),
+    doc.Column("time", 1.3, True),
+    doc.Column("energy", 1.4, True),
+    doc.Column("of it measured", 1.1, True),
+    doc.Column("CO2e", 1.4, True),
+    doc.Column("cost", 1.2, True),
+)
+
+
+def _taken(side: _Side) -> tuple[str, ...]:
+    shares = [run.summary.measured_share for run in side.runs]
+    measured = _spread(shares, lambda share: "none, modelled" if share == 0 else fmt.percent(share))
+    time, energy, emissions, cost = map(side.text, ("duration_s", "energy_kwh", "emissions_kgco2e", "cost_usd"))
+    return (side.short_name, f"{len(side.runs)}", time, energy, measured, emissions, cost)
+
+
+def _circumstance_columns(sides: Sequence[_Side]) -> tuple[doc.Column, ...]:
+    return (
+        doc.Column("", 1.6),
+        doc.Column("peak memory", 1.3, True),
+        doc.Column("waited", 0.8, True),
+        doc.Column("g/kWh at start", 1.0, True),
+        doc.Column("g/kWh, mean", 1.0, True),
+        doc.Column("location-based, from", 2.8),
+    )
+
+
+def _circumstances(side: _Side) -> tuple[str, ...]:
+    waits = _spread([wording.amount_in(run, "wait_s") for run in side.runs], fmt.duration)
+    at_start = _spread([_intensity_at_start(run) for run in side.runs], lambda v: fmt.significant(v or 0.0))
+    means = [run.carbon_intensity.value if run.knows_carbon_intensity else None for run in side.runs]
+    mean = _spread(means, lambda v: fmt.significant(v or 0.0))
+    sources = "; ".join(dict.fromkeys(_intensity_source(run) for run in side.runs if run.knows_carbon_intensity))
+    return (side.short_name, _peaks(side), waits, at_start, mean, sources or _DASH)
+
+
+def _peaks(side: _Side, text_of: Callable[[Sequence[float | None], fmt.Text], str] = _spread) -> str:
+    """Write the peak memory: of the tensors on one GPU, else of the process."""
+    on_gpu = [wording.amount_in(run, "peak_gpu_memory_gb") or None for run in side.runs]  # 0: torch used no GPU
+    if any(on_gpu):
+        return text_of(on_gpu, _memory_text)
+    own = text_of([wording.amount_in(run, "peak_memory_gb") for run in side.runs], _memory_text)
+    return own if own == _DASH else f"{own}, process"
+
+
+def _memory_text(value_gb: float | None) -> str:
+    return f"{fmt.significant(value_gb or 0.0)} GiB"
+
+
+def _intensity_at_start(run: Run) -> float | None:
+    """Return the intensity of the grid when a run began; None where only a mean of years is known."""
+    if (waited := wording.amount_in(run, "intensity_at_start_gco2e_per_kwh")) is not None:
+        return waited
+    return next((row.carbon_intensity_gco2e_per_kwh for row in run.metered_rows), None)
+
+
+def _intensity_source(run: Run) -> str:
+    sources = run.intensity_sources
+    if not sources:
+        factor = run.carbon_intensity
+        return ", ".join(filter(None, (wording.short_source(factor), fmt.shortened(factor.year, 12))))
+    names = ", ".join(dict.fromkeys(source.described for source in sources))
+    return f"MOCK: {names}" if is_mock(sources) else names
+
+
+def _waits(sides: Sequence[_Side]) -> list[str]:
+    """Say how the runs waited for a cleaner grid, and paused; once where all did alike."""
+    said: dict[str, list[str]] = {}
+    for side in sides:
+        texts = [text(run) for run in side.runs for text in (wording.wait_sentence, wording.pause_sentence)]
+        for text in dict.fromkeys(filter(None, texts)):
+            said.setdefault(text, []).append(side.short_name)
+    return [f"{_listed(names)} {text}." for text, names in said.items()]
+
+
+# -- What it learnt for that --
+
+
+def _shared_metrics(sides: Sequence[_Side]) -> list[_SharedMetric]:
+    """Return the metrics that the baseline and another side have, the one to compare by first."""
+    if not sides:
+        return []
+    baseline = _metrics_of(sides[0])
+    others = {name for side in sides[1:] for name in _metrics_of(side)}
+    shared = [metric for name, metric in baseline.items() if name in others]
+    if not shared:  # without a baseline, or beside it: what any side has
+        shared = list({name: metric for side in sides for name, metric in _metrics_of(side).items()}.values())
+    shared.sort(key=_rank)
+    return [
+        _SharedMetric(metric.name, "best" if metric.higher_is_better else "last", metric.higher_is_better)
+        for metric in shared[:_MOST_METRICS]
+    ]
+
+
+def _metrics_of(side: _Side) -> Mapping[str, MetricSummary]:
+    found: dict[str, MetricSummary] = {}
+    for run in side.runs:
+        found = {**run.metrics, **found}
+    return {name: m for name, m in found.items() if m.higher_is_better is not None}
+
+
+def _rank(metric: MetricSummary) -> tuple[bool, ...]:
+    """Return what metrics are sorted by: what was held out before what was trained on, and accuracies first."""
+    words = set(re.findall(r"[a-z0-9]+", metric.name.lower()))
+    is_trained_on = not words.isdisjoint(_TRAINED_ON)
+    return is_trained_on, not metric.higher_is_better, words.isdisjoint(_ACCURACY), words.isdisjoint(_HELD_OUT)
+
+
+def _learnt_blocks(sides: Sequence[_Side], metrics: Sequence[_SharedMetric]) -> tuple[doc.Block, ...]:
+    if not metrics:
+        text = (
+            "What was learnt is not in the logs: no metric is in the baseline's and another's. eval_fn in a task, or "
+            "tracker.log_metric() in a loop, puts it there."
+        )
+        return (doc.Paragraph(text),)
+    titles = [f"{metric.kind} {fmt.shortened(metric.name, 24)}" for metric in metrics]
+    columns = (doc.Column("", 2.0), doc.Column("trained", 1.6), *(doc.Column(title, 1.4, True) for title in titles))
+    rows = tuple((side.short_name, _trained(side), *map(side.metric_text, metrics)) for side in sides)
+    return (doc.Heading("What was learnt"), doc.Table(columns, rows))
+
+
+def _trained(side: _Side) -> str:
+    return "; ".join(dict.fromkeys(wording.progress(run) for run in side.runs)) or "did not come to its end"
+
+
+def learnt_differences(groups: Groups) -> Mapping[str, str]:
+    """Return by group how what it learnt differs from the first one's, as a clause; none where it is the same."""
+    baseline, *others = (_side(name, runs) for name, runs in groups)
+    metrics = _shared_metrics([baseline, *others])
+    found = {}
+    for side in others if baseline.runs else ():
+        text = next((t for metric in metrics if (t := _learnt(side, baseline, metric))), "") if side.runs else ""
+        if text and _THE_SAME not in text:
+            found[side.name] = text
+    return found
+
+
+def _trade_offs(sides: Sequence[_Side], metrics: Sequence[_SharedMetric]) -> list[str]:
+    """Say of each side what it took and learnt beside the baseline, a sentence each."""
+    baseline, *others = sides
+    missing = [side.short_name for side in sides if not side.runs]
+    texts = [f"{_listed(missing)} did not come to {'its' if len(missing) == 1 else 'their'} end."] if missing else []
+    if not baseline.runs:
+        return [*texts, "Without a baseline nothing can be compared with it."]
+    return [*texts, *(_trade_off(side, baseline, metrics) for side in others if side.runs)]
+
+
+def _trade_off(side: _Side, baseline: _Side, metrics: Sequence[_SharedMetric]) -> str:
+    energy, time = (_change(side.values(q), baseline.values(q)) for q in ("energy_kwh", "duration_s"))
+    verb = "used" if len(side.runs) == 1 else "used on average"
+    has_one_each = len(side.runs) == len(baseline.runs) == 1
+    model = "modelled " if all(run.summary.measured_share == 0 for s in (side, baseline) for run in s.runs) else ""
+    if energy is None:
+        text = f"{side.short_name} took {_change_text(time)} time ({_unknown_energy(side, baseline)})"
+    else:
+        chance = (
+            " (the ranges of their runs overlap)"
+            if _overlap(*(s.values("energy_kwh") for s in (side, baseline)))
+            else ""
+        )
+        text = (
+            f"{side.short_name} {verb} {_change_text(energy)} {model}energy{chance} and took {_change_text(time)} time"
+        )
+    learnt = next((t for metric in metrics if (t := _learnt(side, baseline, metric))), "")
+    text = f"In one run each, {text}" if has_one_each else text
+    return f"{text}{f', and {learnt}' if learnt else '; no metric says what it learnt for that'}."
+
+
+def _unknown_energy(side: _Side, baseline: _Side) -> str:
+    unknown = [s.short_name for s in (baseline, side) if None in s.values("energy_kwh")]
+    return f"the energy of {_listed(unknown)} is unknown"
+
+
+def _change(values: Sequence[float | None], baseline: Sequence[float | None]) -> float | None:
+    mean, of_baseline = _mean(values), _mean(baseline)
+    return None if mean is None or not of_baseline else mean / of_baseline
+
+
+def _change_text(ratio: float | None) -> str:
+    if ratio is None:
+        return "an unknown amount of"
+    if abs(ratio - 1) < _ALIKE:
+        return "as much"
+    if ratio >= 2:  # twice
+        return f"{fmt.significant(ratio, 2)} times the"
+    digits = 0 if abs(ratio - 1) >= 0.1 else 1  # two digits either way
+    return f"{fmt.percent(abs(ratio - 1), digits)} {'less' if ratio < 1 else 'more'}"
+
+
+def _learnt(side: _Side, baseline: _Side, metric: _SharedMetric) -> str:
+    """Say how a metric of a side differs from the baseline's; empty where it is not known of both."""
+    own, of_baseline = ([metric.of(run) for run in s.runs] for s in (side, baseline))
+    mean, mean_before = _mean(own), _mean(of_baseline)
+    if mean is None or mean_before is None:
+        return ""
+    what = f"its {metric.kind} {fmt.shortened(metric.name, 24)}"
+    values = f"{number_text(mean)}, the baseline's {number_text(mean_before)}"
+    overlap = "; the ranges of their runs overlap" if _overlap(own, of_baseline) else ""
+    if number_text(mean) == number_text(mean_before):
+        return f"{what} {_THE_SAME} ({number_text(mean)})"
+    direction = "lower" if mean < mean_before else "higher"
+    scales = {_point_scale(run.metrics[metric.name]) for s in (side, baseline) for run in s.runs}
+    if len(scales) == 1 and (scale := scales.pop()) is not None:
+        by = f"{fmt.significant(abs(mean - mean_before) * scale, 2)} points {direction}"
+    elif mean_before:
+        by = f"{fmt.percent(abs(mean / mean_before - 1), 1)} {direction}"
+    else:
+        by = direction
+    return f"{what} is {by} ({values}{overlap})"
+
+
+def _point_scale(metric: MetricSummary) -> float | None:
+    """Return what a score is multiplied by to be in points, which are hundredths; None of any other metric."""
+    in_points, best = points(metric), metric.best
+    return None if in_points is None or not best else in_points / best
+
+
+def _overlap(first: Sequence[float | None], second: Sequence[float | None]) -> bool:
+    """Return True where the ranges of several runs overlap: what differs may be chance."""
+    a, b = ([v for v in values if v is not None] for values in (first, second))
+    return len(a) > 1 and len(b) > 1 and min(a) <= max(b) and min(b) <= max(a)
+
+
+# -- As it went on --
+
+
+def _chart_blocks(sides: Sequence[_Side], metrics: Sequence[_SharedMetric]) -> tuple[doc.Block, ...]:
+    drawn = [side for side in sides if side.runs][:_MOST_LINES]
+    rows = []
+    for metric in metrics:
+        charts = _metric_charts(fmt.shortened(metric.name, _NAME_WIDTH), drawn, metric.name)
+        rows += [doc.ChartRow(charts)] if charts else []
+    of_epochs = [
+        _epoch_chart("Duration of each epoch", drawn, duration_by_epoch_s, time_scale),
+        _epoch_chart("Energy of each epoch, before PUE", drawn, energy_by_epoch_kwh, energy_scale),
+    ]
+    if any(of_epochs):
+        rows.append(doc.ChartRow(tuple(chart for chart in of_epochs if chart)))
+    if not rows:
+        return ()
+    notes = []
+    if any(len(side.runs) > 1 for side in drawn):
+        notes.append("A line of several runs is their mean, where all of them have a value.")
+    if len(drawn) < sum(1 for side in sides if side.runs):
+        notes.append(f"The first {_MOST_LINES} are drawn.")
+    return (doc.Heading("Side by side"), *rows, *(doc.Paragraph(note, is_note=True) for note in notes))
+
+
+@dataclass(frozen=True, slots=True)
+class _Curve:
+    """A metric of one run: for each value where it lies, and what had been used by then.
+
+    Attributes:
+        values: by position.
+        kwh: with PUE, by position; empty where the energy is unknown.
+        elapsed_s: by position.
+    """
+
+    values: Mapping[float, float]
+    kwh: Mapping[float, float]
+    elapsed_s: Mapping[float, float]
+
+
+def _positions(curve: _Curve) -> Mapping[float, float]:
+    return {x: x for x in curve.values}
+
+
+def _metric_charts(title: str, sides: Sequence[_Side], name: str) -> tuple[doc.LineChart, ...]:
+    """Return a metric by epoch, or step, and by what had been used by then; none where no line has two points."""
+    records = [list(_records(run, name)) for side in sides for run in side.runs]
+    is_by_epoch = all(_are_increasing([epoch for epoch, *_ in found]) for found in records)
+    curves = [[_curve(run, name, is_by_epoch=is_by_epoch) for run in side.runs] for side in sides]
+    knows_energy = all(curve.kwh for own in curves for curve in own if curve.values)
+
+    def drawn(x_of: Callable[[_Curve], Mapping[float, float]]) -> list[doc.Line | None]:
+        return [_line(side, own, x_of) for side, own in zip(sides, curves, strict=True)]
+
+    by_position = drawn(_positions)
+    found = [_chart(title, "epoch" if is_by_epoch else "step", "", by_position, float, float, is_from_0=False)]
+    used = drawn(lambda curve: curve.kwh if knows_energy else curve.elapsed_s)
+    most = max((x for line in used if line for x, _ in line.points), default=0.0)
+    if most > 0:
+        scale = energy_scale(most) if knows_energy else time_scale(most)
+        label = f"energy so far, {scale.unit}" if knows_energy else f"time since the start, {scale.unit}"
+        by = "energy" if knows_energy else "time"
+        found.append(_chart(f"{title}, by the {by} that it took", label, "", used, scale.value, float, is_from_0=False))
+    return tuple(chart for chart in found if chart is not None)
+
+
+def _records(run: Run, name: str) -> Iterable[tuple[int | None, int, str, float]]:
+    """Yield epoch, steps, time and value of each finite value of a metric, of the first rank that logged it."""
+    for _, records in sorted(run.metric_values.items()):
+        own = [r for r in records if r.name == name]
+        if own:
+            return [(r.epoch, r.steps_done, r.logged_at, r.value) for r in own if math.isfinite(r.value)]
+    return []
+
+
+def _are_increasing(numbers: Sequence[int | None]) -> bool:
+    known = [number for number in numbers if number is not None]
+    return len(known) == len(numbers) and all(a < b for a, b in itertools.pairwise(known))
+
+
+def _curve(run: Run, name: str, *, is_by_epoch: bool) -> _Curve:
+    values, elapsed_s = dict[float, float](), dict[float, float]()
+    for epoch, steps, logged_at, value in _records(run, name):
+        x = float((epoch if is_by_epoch else steps) or 0)
+        values[x] = value
+        if (passed_s := _seconds_between(run.started_at, logged_at)) is not None:
+            elapsed_s[x] = passed_s
+    return _Curve(values, _energy_at(cumulative_energy_kwh(run), elapsed_s), elapsed_s)
+
+
+def _energy_at(so_far: Points, elapsed_s: Mapping[float, float]) -> Mapping[float, float]:
+    """Return what had been used at each time, between the rows of the log by proportion; empty where it is unknown."""
+    if not so_far:
+        return {}
+    times_s = [at_s for at_s, _ in so_far]
+    return {x: _height(so_far, times_s, s) for x, s in elapsed_s.items()}
+
+
+def _seconds_between(begin: str, end: str) -> float | None:
+    try:
+        return (datetime.fromisoformat(end) - datetime.fromisoformat(begin)).total_seconds()
+    except (ValueError, TypeError):  # a damaged log, or one with and one without a zone
+        return None
+
+
+def _height(line: Points, xs: Sequence[float], x: float) -> float:
+    """Return the height of a line at x, between its points and at its ends."""
+    index = bisect_left(xs, x)
+    if index == 0 or index == len(line):
+        return line[min(index, len(line) - 1)][1]
+    (x0, y0), (x1, y1) = line[index - 1], line[index]
+    return y0 + (y1 - y0) * (x - x0) / (x1 - x0)
+
+
+def _line(side: _Side, curves: Sequence[_Curve], x_of: Callable[[_Curve], Mapping[float, float]]) -> doc.Line | None:
+    """Return the mean of the curves of a side, where all have a value; None of fewer than two points."""
+    shared = set(curves[0].values)
+    for curve in curves:
+        shared &= curve.values.keys() & x_of(curve).keys()
+    drawn = []
+    for at in sorted(shared):
+        x = math.fsum(x_of(curve)[at] for curve in curves) / len(curves)
+        drawn.append((x, math.fsum(curve.values[at] for curve in curves) / len(curves)))
+    return doc.Line(side.short_name, tuple(drawn)) if len(drawn) >= _LEAST_POINTS else None
+
+
+def _chart(
+    title: str,
+    x_label: str,
+    y_label: str,
+    lines: Sequence[doc.Line | None],
+    x_of: Callable[[float], float],
+    y_of: Callable[[float], float],
+    *,
+    is_from_0: bool = True,
+) -> doc.LineChart | None:
+    """Return a chart of the lines that there are; None without any."""
+    drawn = [doc.Line(line.name, tuple((x_of(x), y_of(y)) for x, y in thinned(line.points))) for line in lines if line]
+    if not drawn:
+        return None
+    first, *others = drawn
+    return doc.LineChart(
+        title, x_label, y_label, first.points, name=first.name, others=tuple(others), is_from_0=is_from_0
+    )
+
+
+def _epoch_chart(
+    title: str, sides: Sequence[_Side], points_of: Callable[[Run], Points], scale_for: Callable[[float], Scale]
+) -> doc.LineChart | None:
+    lines = []
+    for side in sides:
+        curves = [_Curve(dict(points_of(run)), {}, {}) for run in side.runs]
+        lines.append(_line(side, curves, _positions))
+    highest = max((y for line in lines if line for _, y in line.points), default=0.0)
+    if highest <= 0:
+        return None
+    scale = scale_for(highest)
+    return _chart(title, "epoch", scale.unit, lines, float, scale.value)
+
+
+# -- What else differed --
+
+
+def _differences(sides: Sequence[_Side], fields: Iterable[tuple[str, tuple[str, ...]]]) -> list[tuple[str, list[str]]]:
+    """Return the fields that are not the same in all groups, each with its text of every group."""
+    found = []
+    for label, names in fields:
+        texts = [_field_text(side, names) for side in sides]
+        if len(set(texts)) > 1:
+            found.append((label, [text or _DASH for text in texts]))
+    return found
+
+
+def _field_text(side: _Side, names: Sequence[str]) -> str:
+    """Return what the runs of a side have in a field; what all lack is empty."""
+    each = [" ".join(filter(None, (wording.field_text(run, name, 60) for name in names))) for run in side.runs]
+    different = list(dict.fromkeys(each))
+    shown = [text or _DASH for text in different[:_MOST_TEXTS]]
+    more = f", and {len(different) - len(shown)} more" if len(different) > len(shown) else ""
+    return ", ".join(shown) + more if any(different) else ""
+
+
+_MOST_TEXTS = 3  # of a field, within one group
+
+
+def _difference_blocks(sides: Sequence[_Side]) -> tuple[doc.Block, ...]:
+    sides = [side for side in sides if side.runs]
+    found = _differences(sides, (*_OF_TRAINING, *_OF_MACHINE))
+    found = [(label, texts) for label, texts in found if texts != [side.short_name for side in sides]]  # the techniques
+    if len(sides) < _LEAST_SIDES:
+        return ()
+    if not found:
+        text = "Machine, versions and settings are the same in all of these runs, as far as their logs tell."
+        return (doc.Paragraph(text),)
+    columns = (doc.Column("", 1.2), *(doc.Column(side.short_name, 2.0) for side in sides))
+    return (
+        doc.Heading("What differed between the runs"),
+        doc.Table(columns, tuple((label, *texts) for label, texts in found)),
+    )
+
+
+def _unlike(sides: Sequence[_Side]) -> list[str]:
+    """Say what makes the runs a comparison of something else than of ways to train."""
+    texts = []
+    if machines := _differences([side for side in sides if side.runs], _OF_MACHINE):
+        texts.append(
+            f"Machine or meter are not the same in all of these runs ({_listed([label for label, _ in machines])}): "
+            "what differs in time and energy is not the way of training alone."
+        )
+    counts = {side.short_name: _work(side) for side in sides if side.runs}
+    if len({text for text in counts.values() if text}) > 1:
+        each = "; ".join(f"{name}: {text or 'not in the log'}" for name, text in counts.items())
+        texts.append(f"They did not train equally long ({each}): their totals are of different work.")
+    return texts
+
+
+def _work(side: _Side) -> str:
+    """Write how much runs trained on: samples, else epochs; empty where neither is known."""
+    samples = {run.summary.counts.samples for run in side.runs}
+    if None not in samples:
+        return " or ".join(f"{n:,} samples" for n in sorted(n for n in samples if n is not None))
+    epochs = sorted({run.summary.epochs_done for run in side.runs} - {0})
+    return " or ".join(fmt.plural(n, "epoch") for n in epochs)
+
+
+def _notes(sides: Sequence[_Side]) -> list[str]:
+    found = []
+    for side in sides:
+        found += [f"{side.short_name}: {t}." for t in dict.fromkeys(r.text("technique_note") for r in side.runs) if t]
+        for run in side.left_out:
+            how = f"{run.summary.status}, {wording.progress(run)}" if _is_training(run) else "no training of its own"
+            found.append(f"{side.short_name}: {run.run_id} is left out ({how}).")
+    if any(len(side.runs) == 1 and side.runs[0].metrics for side in sides):
+        found.append(
+            "What one run learnt tells nothing of chance: with another seed, one and the same training learns a little "
+            "more or less. Several seeds each would show by how much."
+        )
+    return found
+
+
+def _listed(names: Sequence[str]) -> str:
+    *first, last = names
+    return f"{', '.join(first)} and {last}" if first else last

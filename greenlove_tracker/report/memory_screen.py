@@ -1,0 +1,143 @@
+"""The memory of a training by technique: on the terminal, and as plain values for JSON and CSV."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from greenlove_tracker import format as fmt
+from greenlove_tracker.comparisons import MEASURED_STEP, MemoryRow
+from greenlove_tracker.logs.csvio import csv_text
+from greenlove_tracker.rendering import terminal
+from greenlove_tracker.tables.gpus import CUDA_CONTEXT_GB, ESTIMATE_ERROR, USABLE_MEMORY, GpuSpec, gpus
+from greenlove_tracker.units import BYTES_PER_GB
+
+_MOST_NAMED = 6
+_PARTS = ("parameters", "gradients", "optimizer", "activations", "peak")
+_HEAD = ("", *_PARTS, "fits from")
+_RULE = (
+    "Gradients are those in .grad at the peak: none where the peak comes before them. Activations are all else: what "
+    "backward needs, temporaries, the batch. It fits where the peak and "
+    f"{ESTIMATE_ERROR:.0%} more take at most {USABLE_MEMORY:.0%} of a GPU's memory, less {CUDA_CONTEXT_GB} GiB for "
+    "CUDA itself (an assumption). What cuDNN and cuBLAS take for themselves on a GPU is not known here."
+)
+
+
+def memory_screen(rows: Sequence[MemoryRow], about: str) -> str:
+    """Return the table, the GPUs of each size in it, and what could not be told, within 100 columns.
+
+    Args:
+        rows: the training as it is first.
+        about: the training in words.
+    """
+    known = [row for row in rows if row.peak_bytes is not None]
+    lines = terminal.wrap(f"greenlove memory: {about}", breaks_hyphens=False)
+    if known:
+        lines += ["", *_table(known), "", *_gpus_text(known)]
+    if stepped := [row.name for row in known if row.method == MEASURED_STEP]:
+        text = f"{', '.join(stepped)}: measured by a real step, since tensors without data could not be followed"
+        lines += terminal.wrap(text, "* ", "  ", breaks_hyphens=False)
+    for row in rows:
+        if row.reason:
+            lines += terminal.wrap(f"{row.name}: {row.reason}", "! ", "  ", breaks_hyphens=False)
+    if known:
+        lines += ["", *terminal.wrap(_RULE)]
+    return "\n".join(lines)
+
+
+def _table(known: Sequence[MemoryRow]) -> list[str]:
+    """Lay out the rows; a long name is cut, so that the figures stay within the screen."""
+    marks = {row.name: " *" if row.method == MEASURED_STEP else "" for row in known}
+    cells = [(row.name + marks[row.name], *_parts_text(row), _size_text(_least_memory_gb(row))) for row in known]
+    columns = list(zip(_HEAD, *cells, strict=True))
+    left = terminal.WIDTH - sum(max(map(len, column)) + 2 for column in columns[1:])
+    width = min(max(map(terminal.display_width, columns[0])), left)
+    return terminal.table([_HEAD, *cells], "<" + ">" * (len(_HEAD) - 1), widths=[width], rules_below=[0])
+
+
+def _gpus_text(known: Sequence[MemoryRow]) -> list[str]:
+    """Return the GPUs that hold the rows, by the memory from which on they do."""
+    sizes = {_least_memory_gb(row) for row in known}
+    lines = []
+    for size in sorted(size for size in sizes if size is not None):
+        lines += terminal.wrap(f"{size:g} GB or more: {_named(size)}", "", "  ", breaks_hyphens=False)
+    if None in sizes:
+        largest = max(gpu.memory_gb or 0.0 for gpu in gpus().values())
+        lines.append(f"none: more than any GPU in the table holds, of which the largest has {largest:g} GB")
+    return lines
+
+
+def _parts_text(row: MemoryRow) -> tuple[str, ...]:
+    return tuple(fmt.memory(getattr(row, f"{part}_bytes")) for part in _PARTS)
+
+
+def _size_text(size_gb: float | None) -> str:
+    return "none" if size_gb is None else f"{size_gb:g} GB"
+
+
+def _least_memory_gb(row: MemoryRow) -> float | None:
+    """Return the memory of the smallest GPU that surely holds it; None where none does, or it is not known."""
+    return min((gpu.memory_gb for gpu in _holding(row, True) if gpu.memory_gb is not None), default=None)
+
+
+def _holding(row: MemoryRow, answer: bool | None) -> list[GpuSpec]:
+    """Return the GPUs of which it is surely so, surely not so, or within the error of the estimate."""
+    if row.peak_bytes is None:
+        return []
+    peak_gb = row.peak_bytes / BYTES_PER_GB
+    known = [gpu for gpu in gpus().values() if gpu.memory_gb is not None]
+    return [gpu for gpu in known if gpu.holds(peak_gb, ESTIMATE_ERROR) is answer]
+
+
+def _named(least_gb: float) -> str:
+    """Return GPUs of at least so much memory: of each size one, the newest, of data centres where there is such."""
+    found = [gpu for gpu in gpus().values() if gpu.memory_gb is not None and gpu.memory_gb >= least_gb]
+    found.sort(key=lambda gpu: (gpu.memory_gb, not _is_plain(gpu), -gpu.year))
+    by_size = list({gpu.memory_gb: gpu for gpu in reversed(found)}.values())[::-1]
+    shown = ([gpu for gpu in by_size if _is_plain(gpu)] or by_size)[:_MOST_NAMED]
+    names = ", ".join(f"{gpu.name} ({gpu.memory_gb:g} GB)" for gpu in shown)
+    return f"{len(found)} GPUs, such as {names}" if len(found) > len(shown) else names
+
+
+def _is_plain(gpu: GpuSpec) -> bool:
+    """Return True for a GPU that is a card of its own, of NVIDIA's for data centres."""
+    return gpu.segment == "datacentre" and gpu.vendor == "NVIDIA" and "(" not in gpu.name
+
+
+def memory_record(rows: Sequence[MemoryRow], about: str) -> dict[str, Any]:
+    """Return all of it as one object for JSON; what is not known is null."""
+    lists = [
+        {
+            "fits_on": [gpu.name for gpu in _holding(row, True)],
+            "may_fit_on": [gpu.name for gpu in _holding(row, None)],
+            "too_large_for": [gpu.name for gpu in _holding(row, False)],
+        }
+        for row in rows
+    ]
+    return {
+        "about": about,
+        "rows": [{**_values(row), **more} for row, more in zip(rows, lists, strict=True)],
+        "assumptions": {
+            "usable_share": USABLE_MEMORY,
+            "cuda_context_gb": CUDA_CONTEXT_GB,
+            "estimate_error": ESTIMATE_ERROR,
+        },
+    }
+
+
+def memory_csv(rows: Sequence[MemoryRow]) -> str:
+    """Return one row a technique; what is not known is empty, not zero."""
+    values = [_values(row) for row in rows]
+    return csv_text(list(values[0]), values)
+
+
+def _values(row: MemoryRow) -> dict[str, Any]:
+    return {
+        "name": row.name,
+        "batch_size": row.batch_size,
+        **{f"{part}_bytes": getattr(row, f"{part}_bytes") for part in _PARTS},
+        "peak_gb": None if row.peak_bytes is None else round(row.peak_bytes / BYTES_PER_GB, 6),
+        "fits_from_gb": _least_memory_gb(row),
+        "method": row.method or None,
+        "reason": row.reason or None,
+    }

@@ -1,0 +1,124 @@
+"""``num-workers=4`` and ``pin-memory``: how batches are loaded and copied to the GPU."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from functools import partial, wraps
+from typing import Any
+
+import torch
+from torch.utils.data import DataLoader
+
+from greenlove_tracker.devices import machine_share
+from greenlove_tracker.errors import UsageError
+from greenlove_tracker.exploration.estimator import device_of
+from greenlove_tracker.exploration.trials import DEFAULT_BATCH_SIZE, LoaderSource, copied_loader
+from greenlove_tracker.techniques.arm import batches_of, step_of
+from greenlove_tracker.techniques.step_wrapping import map_tensors
+from greenlove_tracker.techniques.technique import NotApplicableError, Parts, Stage, Technique
+
+_MOST_WORKERS = 4  # by default: more seldom load faster, and each holds a copy of what the data set has in memory
+
+
+def technique(name: str, value: str | None) -> Technique:
+    """Return ``num-workers=N``, or ``pin-memory``.
+
+    Raises:
+        UsageError: where the value is no number of workers, or one is given to ``pin-memory``.
+    """
+    if name == "pin-memory":
+        if value is not None:
+            raise UsageError(f"{name} takes no value, and {value!r} is given: write {name}")
+        return Technique(name, _pinned, Stage.DATA)
+    if value is not None and not value.isdecimal():
+        raise UsageError(f"{name}={value}: workers are a whole number, such as {name}=4")
+    n_workers = _default_workers() if value is None else int(value)
+    note = "augmentations by chance draw other random numbers in workers" if n_workers else ""
+    full_name = name if value is None else f"{name}={value}"
+    return Technique(full_name, partial(_with_workers, n_workers=n_workers), Stage.DATA, name, note=note)
+
+
+def _default_workers() -> int:
+    """Return as many as the CPUs that this job may use, four at most."""
+    cpus = (os.cpu_count() or 1) * machine_share(os.environ).cpu
+    return max(1, min(_MOST_WORKERS, int(cpus)))
+
+
+def _with_workers(parts: Parts, *, n_workers: int) -> Parts:
+    """Load in other processes; they persist over the epochs, as starting them anew for each would cost what they gain.
+
+    Raises:
+        NotApplicableError: where the data are no data set that workers can share, or that many load already.
+    """
+    loader = _loader_of(parts)
+    if loader.num_workers == n_workers:
+        raise NotApplicableError(f"the training loads with {n_workers or 'no'} workers already")
+    if n_workers and _is_on_gpu(loader.dataset):
+        raise NotApplicableError("the data set lies on the GPU, where workers cannot read it: there is nothing to load")
+    if n_workers:
+        prefetch = loader.prefetch_factor if loader.num_workers else None
+        changes = {"num_workers": n_workers, "persistent_workers": True, "prefetch_factor": prefetch}
+    else:
+        changes = {
+            "num_workers": 0,
+            "persistent_workers": False,
+            "prefetch_factor": None,
+            "timeout": 0,
+            "multiprocessing_context": None,
+        }
+    return {**parts, "train_dataset": copied_loader(loader, **changes)}
+
+
+def _pinned(parts: Parts) -> Parts:
+    """Load into memory that the GPU reads by itself, and copy without waiting, whichever step takes the batch.
+
+    Raises:
+        NotApplicableError: where the model is on no CUDA device, or the data cannot be pinned or are already.
+    """
+    device = device_of(parts["model"], parts.get("device"))
+    if device.type != "cuda":
+        raise NotApplicableError(f"the model is on the {device.type}: only copies to a CUDA GPU gain by pinned memory")
+    loader = _loader_of(parts)
+    if loader.pin_memory:
+        raise NotApplicableError("the training pins its batches already")
+    if _is_on_gpu(loader.dataset):
+        raise NotApplicableError("the data set lies on the GPU already: there is nothing to copy")
+    inner = step_of(parts)
+
+    @wraps(inner)
+    def step(model: Any, batch: Any, optimizer: Any, criterion: Any, device: Any) -> Any:
+        return inner(model, _copied(batch, device), optimizer, criterion, device)
+
+    return {**parts, "train_dataset": copied_loader(loader, pin_memory=True), "train_step": step}
+
+
+def _copied(batch: Any, device: torch.device) -> Any:
+    """Return the batch on the device, copied without waiting: a step's own ``to(device)`` then finds nothing to do."""
+    return map_tensors(batch, lambda tensor: tensor.to(device, non_blocking=True))
+
+
+def _loader_of(parts: Parts) -> DataLoader[Any]:
+    """Return the training's loader; a data set becomes one as an exploration makes it.
+
+    Raises:
+        NotApplicableError: where the data are a stream.
+    """
+    data = parts["train_dataset"]
+    if not isinstance(batches_of(parts), LoaderSource):
+        kind = type(data.dataset if type(data) is DataLoader else data).__name__
+        raise NotApplicableError(
+            f"the data are a stream ({kind}), and only a DataLoader of a data set with a length can be rebuilt: set "
+            "its workers and pinning where you make it"
+        )
+    if isinstance(data, DataLoader):
+        return data
+    return DataLoader(data, batch_size=parts.get("batch_size") or DEFAULT_BATCH_SIZE, shuffle=True)
+
+
+def _is_on_gpu(data: Any) -> bool:
+    """Return whether a data set holds tensors on a GPU, as far as it says so."""
+    inner = getattr(data, "dataset", None)  # of a Subset
+    tensors = getattr(data, "tensors", ())
+    found = isinstance(tensors, Iterable) and any(getattr(t, "is_cuda", False) for t in tensors)
+    return found or (inner is not None and inner is not data and _is_on_gpu(inner))

@@ -1,0 +1,172 @@
+"""A technique: a change of how a training runs, by name; several are joined by ``+``."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from dataclasses import dataclass
+from enum import IntEnum
+from importlib import import_module
+from typing import Any
+
+from greenlove_tracker.errors import UsageError
+from greenlove_tracker.exploration.task import each_of
+
+Parts = dict[str, Any]  # model, optimizer, criterion, train_dataset, and more arguments of ``Estimator``, by name
+
+
+class NotApplicableError(UsageError):
+    """A technique cannot be used here; the message is the reason: "this CPU has no bf16 instructions"."""
+
+
+class Stage(IntEnum):
+    """The order in which techniques are applied; what changes the model comes before what wraps a step around it."""
+
+    OWN = 5  # the user's own, as if the task had returned what it returns: the others find it there
+    DATA = 10
+    MODEL = 20
+    OPTIMIZER = 30
+    STEP = 40
+    MICRO_BATCHES = 45  # what calls the step several times a batch
+    BATCH_SIZE = 50  # what tries the step as it will be
+    COMPILE = 60
+    PROCESS = 70  # a switch of the process or of the GPU
+
+
+@dataclass(frozen=True, slots=True)
+class Technique:
+    """A change of how a training runs.
+
+    Attributes:
+        name: as in ``--techniques``, such as ``grad-accumulation=4``.
+        apply: takes the parts of a training and returns them changed; ``NotApplicableError`` says why it cannot. The
+            model is this arm's own, and may be changed in place.
+        stage: of the order; one's own stands before the others.
+        kind: two of one kind exclude each other, such as two optimizers; empty: it excludes only itself.
+        active: a context in which everything of the arm runs, for what is a switch of the process.
+        note: what it changes in what is learnt, as a sentence without a full stop; empty for nothing.
+    """
+
+    name: str
+    apply: Callable[[Parts], Parts]
+    stage: Stage = Stage.OWN
+    kind: str = ""
+    active: Callable[[], AbstractContextManager[Any]] = nullcontext
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ListedTechnique:
+    """What is known of a technique before it is made.
+
+    Attributes:
+        module: of this package, whose function ``technique(name, value)`` makes it; the value stands behind "=".
+        summary: what it does, in a line.
+        value_hint: how its value is written, such as ``=4``; empty where it needs none.
+        needs_gpu: an NVIDIA GPU.
+    """
+
+    module: str
+    summary: str
+    value_hint: str = ""
+    needs_gpu: bool = False
+
+
+TECHNIQUES: dict[str, ListedTechnique] = {
+    "activation-checkpointing": ListedTechnique(
+        "activation_checkpointing", "keeps fewer activations, and computes them again: less memory, more time"
+    ),
+    "adafactor": ListedTechnique(
+        "optimizers", "an optimizer that keeps a row and a column of each matrix instead of two copies"
+    ),
+    "adam-8bit": ListedTechnique("optimizers", "Adam with its state in 8 bits"),
+    "amp-bf16": ListedTechnique("precision", "matrix products in bfloat16"),
+    "amp-fp16": ListedTechnique("precision", "matrix products in float16, with the loss scaled"),
+    "batch-size": ListedTechnique(
+        "batch_size", "another batch size, or the largest that fits: it learns otherwise", value_hint="=128 or =max"
+    ),
+    "channels-last": ListedTechnique("model_format", "images with their channels last in memory"),
+    "compile": ListedTechnique("model_format", "torch.compile; what compiling takes once is told apart"),
+    "fused-optimizer": ListedTechnique("optimizers", "the optimizer's step in one kernel"),
+    "grad-accumulation": ListedTechnique(
+        "grad_accumulation", "each batch in so many parts, and one optimizer step for all: less memory", value_hint="=4"
+    ),
+    "num-workers": ListedTechnique("loading", "processes that load the data beside the training", value_hint="=4"),
+    "pin-memory": ListedTechnique("loading", "batches in pinned memory, and copies that do not wait", needs_gpu=True),
+    "power-limit": ListedTechnique(
+        "power_limit", "a lower power limit of the GPU, in W, put back at the end", value_hint="=200", needs_gpu=True
+    ),
+    "sgd-momentum": ListedTechnique("optimizers", "SGD with momentum, which keeps one copy instead of Adam's two"),
+    "tf32": ListedTechnique("precision", "matrix products in TF32 on the GPU", needs_gpu=True),
+}
+
+
+def technique_named(text: str) -> Technique:
+    """Return the technique of a name, such as ``amp-bf16``, ``grad-accumulation=4`` or ``amp-bf16+compile``.
+
+    Raises:
+        UsageError: where there is none of that name, its value cannot be, or two of them exclude each other.
+    """
+    return combined([_single(part.strip()) for part in text.split("+")])
+
+
+def _single(text: str) -> Technique:
+    name, separator, value = text.partition("=")
+    if name not in TECHNIQUES:
+        near = difflib.get_close_matches(name, TECHNIQUES, n=1)
+        hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(TECHNIQUES)}"
+        raise UsageError(f"no technique is called {name or text!r}: {hint}")
+    if separator and not re.fullmatch(r"[\w.%-]+", value):
+        raise UsageError(f"{text}: no value stands behind the =")
+    module = import_module(f"greenlove_tracker.techniques.{TECHNIQUES[name].module}")
+    made: Technique = module.technique(name, value if separator else None)
+    return made
+
+
+def combined(techniques: Sequence[Technique]) -> Technique:
+    """Return several techniques as one, which applies them in the order of their stages.
+
+    Raises:
+        UsageError: where there is none, or two of them exclude each other.
+    """
+    if not techniques:
+        raise UsageError("no technique is named")
+    if len(techniques) == 1:
+        return techniques[0]
+    seen: dict[str, Technique] = {}
+    for technique in techniques:
+        kind = technique.kind or technique.name
+        if kind in seen:
+            raise UsageError(f"{seen[kind].name} and {technique.name} exclude each other")
+        seen[kind] = technique
+    ordered = sorted(techniques, key=lambda t: t.stage)  # stable: those of one stage in the order given
+
+    def apply(parts: Parts) -> Parts:
+        is_wrapped = False
+        for technique in ordered:
+            before, parts = parts, technique.apply(parts)
+            if is_wrapped and not _has_same_optimizers(before, parts):
+                raise NotApplicableError(
+                    f"{technique.name} replaces the optimizer, whose steps another technique has changed already: give "
+                    "it stage=Stage.OPTIMIZER or an earlier one"
+                )
+            is_wrapped = is_wrapped or technique.stage in (Stage.STEP, Stage.MICRO_BATCHES)
+        return parts
+
+    @contextmanager
+    def active() -> Iterator[None]:
+        with ExitStack() as stack:
+            for technique in ordered:
+                stack.enter_context(technique.active())
+            yield
+
+    notes = "; ".join(dict.fromkeys(t.note for t in ordered if t.note))
+    return Technique("+".join(t.name for t in techniques), apply, active=active, note=notes)
+
+
+def _has_same_optimizers(before: Parts, after: Parts) -> bool:
+    """Return True where both hold the very same optimizers, in the same order."""
+    own, others = (each_of(parts.get("optimizer")) for parts in (before, after))
+    return [id(optimizer) for optimizer in own] == [id(optimizer) for optimizer in others]

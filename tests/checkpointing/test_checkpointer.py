@@ -1,0 +1,636 @@
+"""A training that goes through a Checkpointer: when it saves, what it goes on from, how it ends."""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import weakref
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch")
+
+import numpy as np
+import torch
+from fakes import FakeClock, make_tracker
+from torch import nn
+from torch.nn import functional
+from torch.utils.data import DataLoader, TensorDataset
+
+from greenlove_tracker import Checkpointer, Tracker, TrainingInterrupted
+from greenlove_tracker.checkpointing.checkpoint_files import CheckpointStore, Draft
+from greenlove_tracker.checkpoints import CheckpointAction, CheckpointEvent, CheckpointKind, TrainingPosition
+from greenlove_tracker.errors import BudgetExceeded, UsageError
+from greenlove_tracker.logs.directory import read_logs
+from greenlove_tracker.logs.run import Run
+
+N_BATCHES, EPOCHS = 6, 3
+
+
+class LeftError(Exception):
+    """The process is gone."""
+
+
+class Training:
+    """A small training that draws from every random state."""
+
+    def __init__(self, directory: Path, **arguments: Any) -> None:
+        random.seed(1)
+        np.random.seed(2)
+        torch.manual_seed(3)
+        x = torch.randn(N_BATCHES * 4, 5)
+        generator = torch.Generator().manual_seed(4)
+        self.loader = DataLoader(
+            TensorDataset(x, x.sum(1)), batch_size=4, shuffle=True, generator=arguments.pop("generator", generator)
+        )
+        self.model = nn.Sequential(nn.Linear(5, 8), nn.BatchNorm1d(8), nn.Dropout(0.3), nn.Linear(8, 1))
+        self.optimizer = torch.optim.Adam(self.model.parameters(), lr=0.01)
+        self.scheduler = torch.optim.lr_scheduler.ExponentialLR(self.optimizer, 0.9)
+        arguments = {"every_s": None, "in_background": False} | arguments
+        self.checkpointer = Checkpointer(
+            directory, model=self.model, optimizer=self.optimizer, scheduler=self.scheduler, **arguments
+        )
+        self.losses: list[tuple[int, float]] = []
+        self.epochs: list[int] = []
+        self.sums: list[float] = []
+
+    def run(self, epochs: int = EPOCHS, *, leave_at: int | None = None, accumulate: int = 1, **arguments: Any) -> None:
+        arguments = {"tracker": False} | arguments
+        checkpointer = self.checkpointer
+        for epoch in checkpointer.epochs(epochs, **arguments):
+            self.epochs.append(epoch)
+            for group in self.optimizer.param_groups:
+                group["lr"] *= 0.99  # before the batches: a resume must not do it twice
+            noise = random.random() + np.random.rand()
+            checkpointer.values["sum"] = 0.0
+            for x, y in checkpointer.batches(self.loader):
+                loss = functional.mse_loss(self.model(x + noise).squeeze(1), y + np.random.rand())
+                loss.backward()
+                if (checkpointer.position.steps + 1) % accumulate == 0:
+                    self.optimizer.step()
+                    self.optimizer.zero_grad()
+                checkpointer.values["sum"] += loss.item()
+                self.losses.append((checkpointer.position.steps, loss.item()))
+                if checkpointer.position.steps + 1 == leave_at:
+                    checkpointer.wait()
+                    raise LeftError
+            n_validated = sum(1 for _ in checkpointer.batches(self.loader))  # a second pass is whole, and draws
+            assert n_validated == N_BATCHES
+            self.sums.append(checkpointer.values["sum"])
+
+    @property
+    def bits(self) -> list[bytes]:
+        return [value.numpy().tobytes() for value in self.model.state_dict().values()]
+
+
+def left(directory: Path, steps: int, **arguments: Any) -> None:
+    """Train until so many batches are done, and leave as a kill does: nothing is closed."""
+    how = {name: arguments.pop(name) for name in ("accumulate",) if name in arguments}
+    with pytest.raises(LeftError):
+        Training(directory, every_steps=1, **arguments).run(leave_at=steps + 1, **how)
+
+
+def names(directory: Path) -> list[str]:
+    return sorted(path.name for path in directory.iterdir())
+
+
+def events(log_dir: Path) -> list[CheckpointEvent]:
+    return [event for run in runs(log_dir) for event in run.checkpoints]
+
+
+def runs(log_dir: Path) -> list[Run]:
+    return sorted(read_logs(log_dir).runs, key=lambda run: run.run_id)
+
+
+# -- Going on, bit for bit --
+
+
+@pytest.mark.parametrize("steps", [1, 5, 6, 7, 12, 17])
+@pytest.mark.parametrize("in_background", [False, True])
+def test_goes_on_bit_for_bit(tmp_path: Path, steps: int, in_background: bool) -> None:
+    unbroken = Training(tmp_path / "a")
+    unbroken.run()
+    left(tmp_path / "b", steps)
+    resumed = Training(tmp_path / "b", in_background=in_background)
+    assert resumed.checkpointer.position.steps == steps
+    resumed.run()
+    assert resumed.bits == unbroken.bits
+    assert resumed.losses == unbroken.losses[steps:]
+    assert resumed.sums == unbroken.sums[-len(resumed.sums) :]
+    assert resumed.epochs[0] == (steps - 1) // N_BATCHES  # the last batch's point lies before the validation
+    torch.manual_seed(0)  # the states after the loop are also those of the checkpoint, whatever came between
+
+
+def test_goes_on_after_several_kills_and_within_accumulation(tmp_path: Path) -> None:
+    unbroken = Training(tmp_path / "a")
+    unbroken.run(accumulate=4)
+    left(tmp_path / "b", 3, accumulate=4)
+    left(tmp_path / "b", 9, accumulate=4)
+    resumed = Training(tmp_path / "b")
+    resumed.run(accumulate=4)
+    assert resumed.bits == unbroken.bits
+
+
+def test_steps_of_the_optimizer_are_counted_with_the_batches_of_each_across_a_resume(tmp_path: Path) -> None:
+    log = {"log_dir": tmp_path / "logs", "verbose": 0}
+    first = Training(tmp_path / "b", every_steps=1)
+    with pytest.raises(LeftError):
+        first.run(accumulate=4, tracker=log, leave_at=8)  # within the second step's batches
+    first.checkpointer.tracker.stop()
+    again = Training(tmp_path / "b")
+    assert again.checkpointer.resumed["first_step"] == 1  # 7 batches are done
+    again.run(accumulate=4, tracker=log)
+    counts = [(run.summary.counts.steps, run.summary.counts.batches) for run in runs(tmp_path / "logs")]
+    assert counts == [(1, 4), (3, 12)]  # 18 batches make 4 steps of 4; the first run's last batches are of a later one
+
+
+def test_goes_on_between_two_epochs(tmp_path: Path) -> None:
+    unbroken = Training(tmp_path / "a")
+    unbroken.run()
+    with pytest.raises(LeftError):
+        Training(tmp_path / "b", every_epochs=1).run(leave_at=N_BATCHES + 2)
+    resumed = Training(tmp_path / "b")
+    assert resumed.checkpointer.position == TrainingPosition(1, 0, N_BATCHES)
+    resumed.run()
+    assert resumed.epochs == [1, 2]
+    assert resumed.bits == unbroken.bits
+    assert resumed.losses == unbroken.losses[N_BATCHES:]
+
+
+def test_more_epochs_later_are_as_if_planned_at_once(tmp_path: Path) -> None:
+    unbroken = Training(tmp_path / "a")
+    unbroken.run(3)
+    Training(tmp_path / "b").run(2)
+    longer = Training(tmp_path / "b")
+    longer.run(3)
+    assert longer.epochs == [2]
+    assert longer.bits == unbroken.bits
+
+
+def test_a_finished_training_does_nothing(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    Training(tmp_path).run()
+    before = names(tmp_path)
+    again = Training(tmp_path)
+    again.run(tracker={"log_dir": tmp_path / "logs", "verbose": 0})
+    assert again.epochs == [] and names(tmp_path) == before
+    assert "has finished: nothing is left to do" in capfd.readouterr().err
+
+
+def test_early_stopping_is_an_end(tmp_path: Path) -> None:
+    first = Training(tmp_path)
+    for epoch in first.checkpointer.epochs(10, tracker=False):
+        for _ in first.checkpointer.batches(first.loader):
+            pass
+        if epoch == 1:
+            first.checkpointer.stop()
+    assert first.checkpointer.position.epoch == 2
+    again = Training(tmp_path)
+    assert list(again.checkpointer.epochs(10, tracker=False)) == []
+    assert names(tmp_path) == ["step-0000000012-final"]
+
+
+def test_damaged_checkpoint_is_passed_over_and_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    left(tmp_path, 4)
+    file = tmp_path / "step-0000000004" / "model.pt"
+    content = bytearray(file.read_bytes())
+    content[len(content) // 2] ^= 1
+    file.write_bytes(content)
+    resumed = Training(tmp_path)
+    assert resumed.checkpointer.position.steps == 3
+    assert "step-0000000004 is damaged" in caplog.text
+    unbroken = Training(tmp_path / "a")
+    unbroken.run()
+    resumed.run(tracker={"log_dir": tmp_path / "logs", "verbose": 0})
+    assert resumed.bits == unbroken.bits
+    passed_over, restored = events(tmp_path / "logs")[:2]
+    assert passed_over.action is CheckpointAction.DAMAGED and "step-0000000004 is damaged" in passed_over.note
+    assert restored.action is CheckpointAction.RESTORED and restored.name == "step-0000000003"
+
+
+def test_epoch_begins_anew_where_it_cannot_be_replayed(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    def begun() -> tuple[Checkpointer, nn.Module, DataLoader[Any]]:
+        model = nn.Linear(3, 1)
+        checkpointer = Checkpointer(tmp_path, model=model, every_s=None, every_steps=1, in_background=False)
+        data = TensorDataset(torch.zeros(8, 3))
+        return checkpointer, model, DataLoader(data, batch_size=2, num_workers=1, persistent_workers=True)
+
+    checkpointer, model, loader = begun()
+    for epoch in checkpointer.epochs(3, tracker=False):
+        for n, _ in enumerate(checkpointer.batches(loader)):
+            with torch.no_grad():
+                model.weight.add_(1.0)
+            if (epoch, n) == (1, 2):  # the workers of the second epoch are those of the first
+                break
+        if epoch == 1:
+            break
+    saved = CheckpointStore(tmp_path).checkpoints()[0].manifest
+    assert not saved.is_bit_identical and "persistent" in saved.not_identical[0]
+    before = model.weight.clone()
+    checkpointer, model, loader = begun()
+    epochs = checkpointer.epochs(3, tracker={"log_dir": tmp_path / "logs", "verbose": 0})
+    assert next(epochs) == 1
+    with torch.no_grad():
+        model.weight.zero_()  # a loop that makes its model ready: the checkpoint's weights count
+    batches = list(checkpointer.batches(loader))
+    assert len(batches) == 4  # all of the epoch
+    assert checkpointer.position == TrainingPosition(1, 4, 10)
+    assert torch.equal(model.weight, before - 1.0)  # of the checkpoint, which was taken before the third batch's end
+    assert "not bit-identical" in caplog.text
+    epochs.close()  # type: ignore[attr-defined]
+
+
+def test_persistent_workers_are_not_identical_between_epochs_either(tmp_path: Path) -> None:
+    data = DataLoader(TensorDataset(torch.zeros(4, 3)), batch_size=2, num_workers=1, persistent_workers=True)
+    checkpointer = Checkpointer(tmp_path, model=nn.Linear(3, 1), every_s=None, every_epochs=1, in_background=False)
+    for _ in checkpointer.epochs(2, tracker=False):
+        for _ in checkpointer.batches(data):
+            pass
+    between = next(found for found in CheckpointStore(tmp_path).checkpoints() if found.name == "step-0000000002")
+    assert "persistent_workers" in between.manifest.not_identical[0]
+
+
+def test_once_not_identical_stays_so(tmp_path: Path) -> None:
+    left(tmp_path, N_BATCHES + 2)
+    newest = CheckpointStore(tmp_path).checkpoints()[0]
+    assert newest.manifest.is_bit_identical
+    other = Training(tmp_path, every_epochs=1)
+    other.loader = DataLoader(other.loader.dataset, batch_size=3)  # the epoch begins anew: it is another order
+    checkpointer = other.checkpointer
+    for _ in checkpointer.epochs(EPOCHS, tracker=False):
+        for _ in checkpointer.batches(other.loader):
+            pass
+    later = [found.manifest for found in CheckpointStore(tmp_path).checkpoints()[:2]]
+    assert [manifest.position.epoch for manifest in later] == [3, 2]
+    assert all("batch size 3 instead of 4" in "; ".join(manifest.not_identical) for manifest in later)
+    assert Training(tmp_path).checkpointer.resumed["first_epoch"] == 3
+
+
+def test_what_the_script_sets_before_the_loop_is_put_back(tmp_path: Path) -> None:
+    def train(epochs: int) -> tuple[int, float]:
+        model = nn.Linear(2, 1)
+        checkpointer = Checkpointer(tmp_path, model=model, every_s=None)
+        checkpointer.values["patience"] = 0
+        for _ in checkpointer.epochs(epochs, tracker=False):
+            checkpointer.values["patience"] += 1
+        return checkpointer.values["patience"], model.weight.sum().item()
+
+    first = train(2)
+    assert train(3) == (3, first[1])
+
+
+def test_batch_that_a_loop_is_left_in_by_break_is_done(tmp_path: Path) -> None:
+    def train(epochs: int) -> nn.Module:
+        torch.manual_seed(0)
+        model = nn.Linear(2, 1)
+        optimizer = torch.optim.SGD(model.parameters(), 0.1)
+        checkpointer = Checkpointer(tmp_path / str(epochs > 2), model=model, optimizer=optimizer, every_s=None)
+        for epoch in checkpointer.epochs(epochs, tracker=False):
+            for n, x in enumerate(checkpointer.batches(torch.ones(9, 2))):
+                model(x).sum().backward()
+                if n == 1 and epoch % 2:
+                    optimizer.step()
+                    optimizer.zero_grad()
+                if n == 2:  # its gradient waits for the next epoch
+                    break
+            assert checkpointer.position.batches == 2
+        assert checkpointer.position.steps == 3 * epochs
+        return model
+
+    train(2)
+    assert CheckpointStore(tmp_path / "False").checkpoints()[0].manifest.position.steps == 6
+    (tmp_path / "False").rename(tmp_path / "True")
+    resumed = train(4)
+    (tmp_path / "True").rename(tmp_path / "resumed")
+    assert torch.equal(resumed.weight, train(4).weight)  # type: ignore[call-overload]
+
+
+def test_loop_that_was_left_is_not_gone_through_again(tmp_path: Path) -> None:
+    training = Training(tmp_path)
+    with pytest.raises(LeftError):
+        training.run(leave_at=2)
+    with pytest.raises(UsageError, match="make the Checkpointer anew"):
+        training.run()
+    finished = Training(tmp_path / "c")
+    finished.run(1)
+    before = torch.get_rng_state()
+    finished.run(1)  # a cell that is run again
+    assert torch.equal(torch.get_rng_state(), before)
+    assert finished.checkpointer.tracker is None
+    finished.run(2)
+    assert finished.epochs == [0, 1]
+
+
+def test_batches_of_an_epoch_that_is_over_are_refused(tmp_path: Path) -> None:
+    checkpointer = Checkpointer(tmp_path, every_s=None)
+    epochs = iter(checkpointer.epochs(2, tracker=False))
+    next(epochs)
+    batches = iter(checkpointer.batches([1, 2, 3]))
+    next(batches)
+    next(epochs)
+    with pytest.raises(UsageError, match="an epoch that is over"):
+        next(batches)
+
+
+@pytest.mark.parametrize("in_background", [True, False])
+def test_nothing_keeps_a_model_that_was_trained_or_a_state_that_was_loaded(tmp_path: Path, in_background: bool) -> None:
+    left(tmp_path, 2)
+    training = Training(tmp_path, every_steps=1, in_background=in_background)
+    gc.collect()
+    loaded = [weakref.ref(value) for value in training.checkpointer._left.state["models"]["model"].values()]  # type: ignore[union-attr]
+    assert len(loaded) == len(training.model.state_dict())
+    for _ in training.checkpointer.epochs(EPOCHS, tracker=False):
+        for _ in training.checkpointer.batches(training.loader):
+            assert not any(reference() is not None for reference in loaded)
+    model = weakref.ref(training.model)
+    del training
+    gc.collect()
+    assert model() is None
+
+
+_ENDS = """
+import sys, torch
+from greenlove_tracker import Checkpointer
+checkpointer = Checkpointer(sys.argv[1] + "/c", model=torch.nn.Linear(2, 1), every_s=None, every_steps=1)
+for epoch in checkpointer.epochs(3, tracker={"log_dir": sys.argv[1] + "/logs", "verbose": 0}):
+    for n, _ in enumerate(checkpointer.batches([1, 2, 3])):
+        if (epoch, n) == (1, 1):
+            raise {error}
+"""
+
+
+@pytest.mark.parametrize(("error", "status"), [("ValueError", "failed"), ("KeyboardInterrupt", "interrupted")])
+def test_error_in_the_body_ends_the_run_as_one(tmp_path: Path, error: str, status: str) -> None:
+    script = [sys.executable, "-c", _ENDS.replace("{error}", error), str(tmp_path)]
+    done = subprocess.run(script, capture_output=True, text=True, check=False, timeout=120)
+    assert error in done.stderr
+    (run,) = runs(tmp_path / "logs")
+    assert run.summary is not None and run.summary.status == status
+    assert CheckpointAction.SAVED in [event.action for event in run.checkpoints]
+
+
+# -- When it saves --
+
+
+def test_saves_by_time_steps_and_epochs_and_keeps_the_last(tmp_path: Path) -> None:
+    clock = FakeClock()
+
+    def saved(directory: str, **arguments: Any) -> list[int]:
+        training = Training(tmp_path / directory, clock=clock, keep_last=20, **arguments)
+        for _ in training.checkpointer.epochs(2, tracker=False):
+            for _ in training.checkpointer.batches(training.loader):
+                clock.pass_s(10.0)
+        return [int(name.split("-")[1]) for name in names(tmp_path / directory)]
+
+    assert saved("time", every_s=25) == [3, 6, 9, 12, 12]  # the last two: after the last batch, and the final one
+    assert saved("steps", every_steps=5) == [5, 10, 12]
+    assert saved("epochs", every_epochs=1) == [6, 12]
+    assert saved("none") == [12]
+    kept = Training(tmp_path / "kept", every_steps=1, keep_last=2)
+    kept.run(1)
+    assert names(tmp_path / "kept") == ["step-0000000005", "step-0000000006", "step-0000000006-final"]
+
+
+def test_asked_for(tmp_path: Path) -> None:
+    training = Training(tmp_path)
+    for _ in training.checkpointer.epochs(1, tracker=False):
+        for n, _ in enumerate(training.checkpointer.batches(training.loader)):
+            if n == 1:
+                training.checkpointer.save()
+    assert names(tmp_path) == ["step-0000000002", "step-0000000006-final"]
+
+
+def test_best_is_kept_across_a_resume(tmp_path: Path) -> None:
+    def train(values: list[float], n: int) -> None:
+        training = Training(tmp_path, best="accuracy")
+        for epoch in training.checkpointer.epochs(n, tracker=False):
+            for _ in training.checkpointer.batches(training.loader):
+                pass
+            training.checkpointer.log_metric("accuracy", values[epoch])
+
+    train([0.5, 0.7, float("nan")], 3)
+    assert names(tmp_path) == ["step-0000000006-best", "step-0000000012-best", "step-0000000018-final"]
+    manifest = json.loads((tmp_path / "step-0000000012-best" / "manifest.json").read_text())["checkpoint"]
+    assert (manifest["metric"], manifest["metric_value"]) == ("accuracy", 0.7)
+    train([0.0, 0.0, 0.0, 0.6, 0.8], 5)
+    assert "step-0000000024-best" not in names(tmp_path) and "step-0000000030-best" in names(tmp_path)
+
+
+def test_skipped_while_one_is_being_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import threading
+
+    may_write = threading.Event()
+    write = Draft.write
+
+    def slow(draft: Draft, *args: Any) -> Any:
+        assert may_write.wait(30.0)
+        return write(draft, *args)
+
+    monkeypatch.setattr(Draft, "write", slow)
+    training = Training(tmp_path / "c", every_steps=2, in_background=True, keep_last=9)
+    arguments = {"log_dir": tmp_path / "logs", "verbose": 0}
+    for _ in training.checkpointer.epochs(1, tracker=arguments):
+        for n, _ in enumerate(training.checkpointer.batches(training.loader)):
+            if n == 5:
+                may_write.set()
+                training.checkpointer.wait()
+    found = [(event.action, event.position.steps) for event in events(tmp_path / "logs")]
+    assert (CheckpointAction.SKIPPED, 4) in found
+    assert [steps for action, steps in found if action is CheckpointAction.SAVED] == [2, 6, 6]
+    assert names(tmp_path / "c")[0] == "step-0000000002"
+
+
+def test_failed_save_never_ends_the_training(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    left(tmp_path / "c", 2)
+    write = Draft.write
+
+    def full(draft: Draft, name: str, *args: Any) -> Any:
+        if name == "model.pt":
+            raise OSError(28, "No space left on device")
+        return write(draft, name, *args)
+
+    monkeypatch.setattr(Draft, "write", full)
+    resumed = Training(tmp_path / "c", every_steps=1)
+    resumed.run(tracker={"log_dir": tmp_path / "logs", "verbose": 0})
+    assert resumed.epochs == [0, 1, 2]
+    assert names(tmp_path / "c") == ["step-0000000001", "step-0000000002"]
+    failed = [event for event in events(tmp_path / "logs") if event.action is CheckpointAction.FAILED]
+    assert len(failed) == 17 and "No space left" in failed[0].note
+    assert caplog.text.count("could not be written") == 1
+
+
+# -- Its end --
+
+
+@pytest.fixture
+def quiet_signals() -> Iterator[None]:
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGUSR1)}
+    yield
+    for number, handler in handlers.items():
+        signal.signal(number, handler)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
+@pytest.mark.usefixtures("quiet_signals")
+def test_signal_saves_and_ends_the_training(tmp_path: Path, number: signal.Signals) -> None:
+    unbroken = Training(tmp_path / "a")
+    unbroken.run()
+    log = {"log_dir": tmp_path / "logs", "verbose": 0}
+    first = Training(tmp_path / "b", in_background=True)
+    done = []
+    with pytest.raises(TrainingInterrupted) as raised:
+        for epoch in first.checkpointer.epochs(EPOCHS, tracker=log):
+            for group in first.optimizer.param_groups:
+                group["lr"] *= 0.99
+            noise = random.random() + np.random.rand()
+            first.checkpointer.values["sum"] = 0.0
+            for x, y in first.checkpointer.batches(first.loader):
+                loss = functional.mse_loss(first.model(x + noise).squeeze(1), y + np.random.rand())
+                loss.backward()
+                first.optimizer.step()
+                first.optimizer.zero_grad()
+                done.append(loss.item())
+                if first.checkpointer.position.steps == 7:
+                    os.kill(os.getpid(), number)
+            assert epoch == 0
+            sum(1 for _ in first.checkpointer.batches(first.loader))
+    error = raised.value
+    assert (error.code, error.checkpoint, error.reason) == (128 + number, "step-0000000008-emergency", number.name)
+    assert names(tmp_path / "b") == ["step-0000000008-emergency"]
+    (run,) = runs(tmp_path / "logs")
+    assert run.summary is not None and run.summary.status == "terminated"
+    assert [event.action for event in run.checkpoints] == [CheckpointAction.NOTICED, CheckpointAction.SAVED]
+
+    again = Training(tmp_path / "b")
+    assert again.checkpointer.resumed == {"first_epoch": 1, "first_step": 8, "continues": run.run_id}
+    again.run(tracker=log)
+    assert again.bits == unbroken.bits
+    assert done == [loss for _, loss in unbroken.losses[:8]]
+    second = runs(tmp_path / "logs")[1]
+    assert second.text("continues") == run.run_id
+    restored = second.checkpoints[0]
+    assert (restored.action, restored.replayed_batches, restored.from_run) == (CheckpointAction.RESTORED, 2, run.run_id)
+    assert restored.is_bit_identical and restored.kind is CheckpointKind.EMERGENCY
+
+
+@pytest.mark.usefixtures("quiet_signals")
+def test_after_a_notice_it_may_go_on(tmp_path: Path) -> None:
+    training = Training(tmp_path, after_notice="go-on")
+    for epoch in training.checkpointer.epochs(2, tracker=False):
+        for n, _ in enumerate(training.checkpointer.batches(training.loader)):
+            if (epoch, n) == (0, 2):
+                os.kill(os.getpid(), signal.SIGUSR1)
+    assert names(tmp_path) == ["step-0000000003-emergency", "step-0000000012-final"]
+
+
+def test_budget_ends_a_training_that_is_saved(tmp_path: Path) -> None:
+    clock = FakeClock()
+    training = Training(tmp_path / "c", clock=clock)
+    tracker = make_tracker(clock, tmp_path / "logs", epochs=20, max_energy_kwh=0.01, on_overrun="stop")
+    with pytest.raises(BudgetExceeded):
+        for _ in training.checkpointer.epochs(20, tracker=tracker):
+            for _ in training.checkpointer.batches(training.loader):
+                clock.pass_s(100.0)
+    steps = training.checkpointer.position.steps
+    assert names(tmp_path / "c") == [f"step-{steps:010d}"]
+    assert training.checkpointer.position.batches == 0
+
+
+# -- The tracker --
+
+
+def test_tracker_of_ones_own_counts_saving_as_a_gap(tmp_path: Path) -> None:
+    log = tmp_path / "logs"
+    left(tmp_path / "c", 8)
+    training = Training(tmp_path / "c", every_steps=3)
+    with Tracker(EPOCHS, log_dir=log, verbose=0, **training.checkpointer.resumed) as tracker:
+        training.run(tracker=tracker)
+    (run,) = runs(log)
+    assert [epoch.epoch for epoch in run.epochs] == [2, 3]
+    saved = [event for event in run.checkpoints if event.action is CheckpointAction.SAVED]
+    assert [event.position.steps for event in saved] == [11, 14, 17, 18]
+    assert all(event.blocked_s is not None and event.size_bytes for event in saved)
+    assert run.summary is not None and run.summary.status == "finished"
+
+
+# -- What is refused --
+
+
+def test_bad_arguments_are_said(tmp_path: Path) -> None:
+    for arguments, words in (
+        ({"every_s": 0}, "every_s must be a number of seconds above 0"),
+        ({"every_steps": 0}, "every_steps must be a whole number"),
+        ({"keep_last": 0}, "keep_last must be a whole number"),
+        ({"after_notice": "wait"}, "after_notice must be"),
+        ({"best": "thing"}, "give higher_is_better="),
+        ({"notices": "ibm"}, "are known, not 'ibm'"),
+    ):
+        with pytest.raises(UsageError, match=words):
+            Checkpointer(tmp_path, **arguments)  # type: ignore[arg-type]
+    checkpointer = Checkpointer(tmp_path)
+    with pytest.raises(UsageError, match="belongs into a loop over epochs"):
+        checkpointer.batches([1])
+    with pytest.raises(UsageError, match="tracker must be"):
+        checkpointer.epochs(3, tracker="yes")  # type: ignore[arg-type]
+    assert names(tmp_path) == []
+
+
+def test_pickles_are_refused_unless_trusted(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    checkpointer = Checkpointer(tmp_path, every_s=None)
+    for _ in checkpointer.epochs(1, tracker=False):
+        checkpointer.values["path"] = Path("x")
+    assert "the values['values']['path'] holds a pathlib" in caplog.text
+    with pytest.raises(UsageError, match="trust_pickles=True"):
+        Checkpointer(tmp_path)
+    assert Checkpointer(tmp_path, trust_pickles=True).values == {"path": Path("x")}
+
+
+def test_progress_bar_knows_how_many_are_left(tmp_path: Path) -> None:
+    left(tmp_path, 8)
+    training = Training(tmp_path)
+    epochs = training.checkpointer.epochs(EPOCHS, tracker=False)
+    next(epochs)
+    batches = training.checkpointer.batches(training.loader)
+    assert len(batches) == len(list(batches)) == 4  # type: ignore[arg-type]
+    assert len(training.checkpointer.batches(training.loader)) == N_BATCHES  # type: ignore[arg-type]
+    epochs.close()  # type: ignore[attr-defined]
+
+
+_SCRIPT = """
+import os, signal, sys, time, threading
+import torch
+from greenlove_tracker import Checkpointer
+
+model = torch.nn.Linear(2, 1)
+checkpointer = Checkpointer(sys.argv[1], model=model, every_s=None, after_notice=sys.argv[2])
+for epoch in checkpointer.epochs(1, tracker=False):
+    for n, _ in enumerate(checkpointer.batches(range(3))):
+        if n == 1:
+            os.kill(os.getpid(), signal.SIGTERM)
+            if sys.argv[3] == "long-step":  # the handler runs only after it
+                import ctypes
+                ctypes.PyDLL(None).usleep(6_000_000)
+        elif n == 2 and sys.argv[3] == "long-after":
+            time.sleep(7.0)
+print("finished", flush=True)
+"""
+
+
+@pytest.mark.parametrize(
+    ("after_notice", "what", "code"), [("stop", "long-step", 143), ("go-on", "long-after", 0)], ids=["step", "after"]
+)
+def test_a_notice_is_no_hang(tmp_path: Path, after_notice: str, what: str, code: int) -> None:
+    script = [sys.executable, "-c", _SCRIPT, str(tmp_path / "c"), after_notice, what]
+    done = subprocess.run(script, capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == code, done.stderr
+    assert ("finished" in done.stdout) == (code == 0)
+    assert names(tmp_path / "c")[0] == "step-0000000002-emergency"

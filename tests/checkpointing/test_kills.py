@@ -1,0 +1,156 @@
+"""Kills at random moments: every resume goes on as if nothing had happened, bit for bit."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from greenlove_tracker.checkpointing.checkpoint_files import CheckpointStore
+
+pytest.importorskip("torch")
+pytestmark = [
+    pytest.mark.real,
+    pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="forks and waits as Linux does"),
+]
+
+# 52 kills in all that a training goes on from a checkpoint after: of each loader, in one process and in two.
+KILLS = [
+    *[("plain", 1, 8), ("worker", 1, 7), ("weighted", 1, 8), ("iterable", 1, 6), ("iterable-worker", 1, 4)],
+    *[("plain", 2, 6), ("worker", 2, 4), ("weighted", 2, 4), ("iterable", 2, 3), ("iterable-worker", 2, 2)],
+]
+KILLED = -9
+
+
+class Nursery:
+    """A process with torch loaded that forks trainings."""
+
+    def __init__(self):
+        script = Path(__file__).with_name("killed_training.py")
+        env = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path(__file__).parents[2])}
+        self._process = subprocess.Popen(
+            [sys.executable, str(script)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=env
+        )
+
+    def run(self, directory, loader, ranks=1, **how):
+        """Run a training, and return how each rank ended."""
+        command = {"directory": str(directory), "loader": loader, "ranks": ranks, **how}
+        assert self._process.stdin is not None and self._process.stdout is not None
+        self._process.stdin.write(json.dumps(command) + "\n")
+        self._process.stdin.flush()
+        return json.loads(self._process.stdout.readline())
+
+    def close(self):
+        assert self._process.stdin is not None and self._process.stdout is not None
+        self._process.stdin.close()
+        self._process.wait()
+        self._process.stdout.close()
+
+
+@pytest.fixture(scope="module")
+def nursery():
+    nursery = Nursery()
+    yield nursery
+    nursery.close()
+
+
+@pytest.fixture
+def unbroken(nursery, tmp_path):
+    """Return a function that trains in a plain loop, without a Checkpointer, and returns its directory."""
+
+    def train(loader, ranks):
+        directory = tmp_path / "unbroken"
+        directory.mkdir()
+        assert nursery.run(directory, loader, ranks, is_saved=False) == [0] * ranks
+        return directory
+
+    return train
+
+
+def losses(directory, rank):
+    """Return all lines that all jobs of a training wrote, by step."""
+    found = dict[str, set[str]]()
+    for line in (directory / f"losses-{rank}.txt").read_text().splitlines():
+        found.setdefault(line.split()[0], set()).add(line)
+    return found
+
+
+def assert_same(directory, unbroken, ranks):
+    """Every step that any of the jobs made has the loss of the unbroken training, and so has all that was learnt."""
+    for rank in range(ranks):
+        assert losses(directory, rank) == losses(unbroken, rank)
+        learnt, whole = (json.loads((d / f"learnt-{rank}.json").read_text()) for d in (directory, unbroken))
+        assert learnt == whole
+
+
+@pytest.mark.parametrize(("loader", "ranks", "kills"), KILLS)
+def test_a_kill_at_a_random_moment_changes_nothing(nursery, unbroken, tmp_path, loader, ranks, kills):
+    whole, directory = unbroken(loader, ranks), tmp_path / "saved"
+    directory.mkdir()
+    begun_s = time.perf_counter()
+    assert nursery.run(directory, loader, ranks) == [0] * ranks
+    saved_s = time.perf_counter() - begun_s
+    assert_same(directory, whole, ranks)  # saving changes nothing either
+    rng, n_resumed, n_trainings = random.Random(f"{loader}{ranks}"), 0, 0
+    while n_resumed < kills:
+        directory = tmp_path / f"training-{n_trainings}"
+        directory.mkdir()
+        n_trainings += 1
+        codes = [KILLED]
+        while KILLED in codes and n_resumed < kills:
+            waits = {"kill_after_s": rng.uniform(0, saved_s), "between_ranks_s": rng.choice([0.0, 0.001, 0.02])}
+            codes = nursery.run(directory, loader, ranks, **waits)
+            assert set(codes) <= {0, 1, KILLED}
+            assert 1 not in codes or KILLED in codes  # a rank fails only because the other one is gone
+            found, passed_over = CheckpointStore(directory / "checkpoints").newest_whole()
+            assert passed_over == ()  # nothing that was killed looks like a checkpoint
+            n_resumed += KILLED in codes and found is not None  # else the next one only begins anew
+        if KILLED in codes:
+            assert nursery.run(directory, loader, ranks) == [0] * ranks
+        assert_same(directory, whole, ranks)
+        assert CheckpointStore(directory / "checkpoints").checkpoints()[0].manifest.not_identical == ()
+
+
+@pytest.mark.parametrize("call", ["os.fsync", "rename"])
+def test_a_kill_within_a_save_changes_nothing(nursery, unbroken, tmp_path, call):
+    """At every call that puts something on the disk, of the first saves; each job dies a call later than the last."""
+    whole = unbroken("plain", 1)
+    directory = tmp_path / "training"
+    directory.mkdir()
+    for number in range(1, 11 if call == "os.fsync" else 5):
+        assert nursery.run(directory, "plain", dies_at=call, call=number, in_background=False) == [KILLED]
+        assert CheckpointStore(directory / "checkpoints").newest_whole()[1] == ()
+    assert nursery.run(directory, "plain") == [0]
+    assert_same(directory, whole, 1)
+
+
+def test_a_damaged_checkpoint_is_passed_over_and_the_training_goes_on_from_the_one_before(nursery, unbroken, tmp_path):
+    whole = unbroken("weighted", 1)
+    directory = tmp_path / "training"
+    directory.mkdir()
+    store = CheckpointStore(directory / "checkpoints")
+    assert nursery.run(directory, "weighted", dies_at="rename", call=6, in_background=False) == [KILLED]
+    newest, before = store.checkpoints()[:2]
+    file = store.path / newest.name / newest.manifest.files[0].name
+    data = bytearray(file.read_bytes())
+    data[len(data) // 2] ^= 1
+    file.write_bytes(data)
+    assert store.newest_whole()[0] == before
+    assert nursery.run(directory, "weighted") == [0]
+    assert_same(directory, whole, 1)
+
+
+def test_a_kill_after_the_last_save_changes_nothing_that_follows_the_loop(nursery, unbroken, tmp_path):
+    whole = unbroken("plain", 1)
+    directory = tmp_path / "training"
+    directory.mkdir()
+    assert nursery.run(directory, "plain") == [0]
+    (directory / "learnt-0.json").unlink()  # as if it had been killed before it wrote that
+    assert nursery.run(directory, "plain") == [0]
+    assert_same(directory, whole, 1)

@@ -1,0 +1,193 @@
+"""The state of a training in plain values, taken and put back."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch")
+
+import numpy as np
+import torch
+from torch import nn
+
+from greenlove_tracker.checkpointing.training_state import (
+    TrainingState,
+    named,
+    not_plain,
+    plain_copy,
+    size_bytes,
+    unpacked,
+)
+from greenlove_tracker.errors import UsageError
+
+
+def make(seed: int = 0) -> tuple[nn.Module, torch.optim.Optimizer]:
+    torch.manual_seed(seed)
+    model = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 2))
+    return model, torch.optim.AdamW(model.parameters(), lr=0.01)
+
+
+def train(model: nn.Module, optimizer: torch.optim.Optimizer, n_steps: int) -> None:
+    for _ in range(n_steps):
+        optimizer.zero_grad()
+        model(torch.randn(6, 4)).square().sum().backward()
+        optimizer.step()
+
+
+def through_a_file(state: dict[str, Any]) -> dict[str, Any]:
+    file = io.BytesIO()
+    torch.save(state, file)
+    file.seek(0)
+    loaded: dict[str, Any] = torch.load(file, weights_only=True)
+    return loaded
+
+
+def bits(model: nn.Module) -> list[bytes]:
+    return [value.numpy().tobytes() for value in model.state_dict().values()]
+
+
+def test_goes_on_bit_for_bit_from_a_file_of_plain_values() -> None:
+    model, optimizer = make()
+    scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 10)
+    scaler = torch.amp.GradScaler("cpu")
+    state = TrainingState({"model": model}, {"optimizer": optimizer}, {"scheduler": scheduler}, scaler)
+    train(model, optimizer, 3)
+    scheduler.step()
+    saved = through_a_file(state.capture())
+    at_save = bits(model)
+    torch.manual_seed(5)
+    train(model, optimizer, 3)
+    expected = bits(model)
+    assert expected != at_save  # the copy is none of the training's own tensors
+
+    other, other_optimizer = make(seed=9)
+    other_scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(other_optimizer, 10)
+    fresh = TrainingState({"model": other}, {"optimizer": other_optimizer}, {"scheduler": other_scheduler}, scaler)
+    for _ in range(2):  # it may be put back again: what it holds is not the training's
+        fresh.load(saved)
+        assert bits(other) == at_save
+        assert other_scheduler.get_last_lr() == scheduler.get_last_lr()
+        torch.manual_seed(5)
+        train(other, other_optimizer, 3)
+        assert bits(other) == expected
+
+
+def test_gradients_in_accumulation_are_saved_and_used_up_ones_are_not() -> None:
+    model, optimizer = make()
+    state = TrainingState({"model": model}, {"optimizer": optimizer})
+    train(model, optimizer, 1)
+    state.batch_done()
+    used = state.gradients()
+    assert set(used.values()) == {None}
+
+    optimizer.zero_grad()
+    model(torch.ones(6, 4)).sum().backward()
+    state.batch_done()
+    growing = through_a_file(state.gradients())
+    expected = [parameter.grad.clone() for parameter in model.parameters() if parameter.grad is not None]
+    other, other_optimizer = make(1)
+    fresh = TrainingState({"model": other}, {"optimizer": other_optimizer})
+    fresh.put_back_gradients(growing)
+    found = [parameter.grad for parameter in other.parameters()]
+    assert all(torch.equal(a, b) for a, b in zip(expected, found, strict=True))
+    assert set(fresh.gradients()) == set(growing)
+    assert None not in fresh.gradients().values()  # saved again before the next step: still growing
+
+    fresh.put_back_gradients(used)  # zeros, and not none: an optimizer skips a parameter without a gradient
+    assert all(p.grad is not None and not p.grad.any() for p in other.parameters())
+
+
+def test_what_state_dict_leaves_out() -> None:
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(2, 2)
+            self.register_buffer("cache", torch.zeros(3), persistent=False)
+
+    model, other = Model(), Model()
+    model.cache.fill_(7.0)
+    model.layer.bias.requires_grad_(False)
+    model.eval()
+    TrainingState({"m": other}, {}).load(through_a_file(TrainingState({"m": model}, {}).capture()))
+    assert other.cache.tolist() == [7.0] * 3
+    assert not other.layer.bias.requires_grad
+    assert not other.training and not other.layer.training
+    model.cache = torch.ones(5)
+    TrainingState({"m": other}, {}).load(TrainingState({"m": model}, {}).capture())
+    assert other.cache.tolist() == [1.0] * 5
+
+
+def test_tied_weights_are_copied_once() -> None:
+    layer = nn.Linear(64, 64)
+    tied = nn.ModuleDict({"a": layer, "b": layer})
+    saved = TrainingState({"m": tied}, {}).capture()["models"]["m"]
+    assert saved["a.weight"] is saved["b.weight"]
+    assert saved["a.weight"].data_ptr() != layer.weight.data_ptr()
+
+
+def test_compiled_and_plain_models_read_each_other() -> None:
+    model, _ = make()
+    other, _ = make(1)
+    state = TrainingState({"m": torch.compile(model)}, {}).capture()
+    TrainingState({"m": other}, {}).load(state)
+    assert bits(other) == bits(model)
+
+
+def test_values_of_numpy_and_pairs_of_functions() -> None:
+    held = {"loss": np.float64(0.5), "counts": np.arange(6, dtype=np.int16).reshape(2, 3), "best": (1, None, "x")}
+    read = unpacked(through_a_file(plain_copy(held)))
+    assert read["loss"] == 0.5 and read["best"] == (1, None, "x")
+    assert read["counts"].dtype == np.int16 and read["counts"].tolist() == [[0, 1, 2], [3, 4, 5]]
+    read["counts"][0, 0] = 9  # it is one's own
+
+    got: list[Any] = []
+    state = TrainingState({}, {}, others={"other": (lambda: {"n": 3}, got.append)})
+    state.load(through_a_file(state.capture()))
+    assert got == [{"n": 3}]
+
+
+def test_what_is_not_plain_is_named() -> None:
+    class Own:
+        pass
+
+    assert not list(not_plain({"a": [1, (2.0, "x")], "t": torch.ones(1)}, "the state"))
+    assert [text.split(" holds a ")[0] for text in not_plain({"a": [Own()]}, "the state")] == ["the state['a']"]
+
+
+def test_another_training_is_refused_in_words() -> None:
+    model, optimizer = make()
+    saved = TrainingState({"model": model}, {"optimizer": optimizer}).capture()
+    with pytest.raises(UsageError, match="has model, optimizer, and this training model"):
+        TrainingState({"model": model}, {}).load(saved)
+    small = nn.Linear(1, 1)
+    with pytest.raises(UsageError, match="the state of model in the checkpoint does not fit"):
+        TrainingState({"model": small}, {"optimizer": torch.optim.SGD(small.parameters())}).load(saved)
+    with pytest.raises(UsageError, match=r"other is a int: it must have state_dict\(\)"):
+        TrainingState({}, {}, others={"other": 3})
+    with pytest.raises(UsageError, match=r"must be a torch\.nn\.Module"):
+        TrainingState({"model": optimizer}, {})  # type: ignore[dict-item]
+
+
+def test_names_and_sizes() -> None:
+    model, optimizer = make()
+    assert list(named("model", [model, model])) == ["model-1", "model-2"]
+    assert named("model", model) == {"model": model}
+    assert named("optimizer", {"g": optimizer}) == {"optimizer-g": optimizer}
+    assert named("other", None) == named("other", ()) == {}
+    without = size_bytes({"m": model}, {"o": optimizer})
+    train(model, optimizer, 1)
+    n_parameters = sum(p.numel() for p in model.parameters())
+    assert size_bytes({"m": model}, {"o": optimizer}) - without == 8 * n_parameters + 4 * len(list(model.parameters()))
+
+
+def test_parameters_that_nobody_would_save_are_refused() -> None:
+    model, _ = make()
+    temperature = nn.Parameter(torch.ones(1))
+    optimizer = torch.optim.SGD([*model.parameters(), temperature], 0.1)
+    with pytest.raises(UsageError, match="optimizer trains parameters of none of the models"):
+        TrainingState({"model": model}, {"optimizer": optimizer})
+    pair = (lambda: temperature.detach(), lambda saved: temperature.data.copy_(saved))
+    TrainingState({"model": model}, {"optimizer": optimizer}, others={"temperature": pair})

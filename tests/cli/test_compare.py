@@ -1,0 +1,356 @@
+"""``greenlove compare``: what it asks for, what it says, and what it writes."""
+
+from __future__ import annotations
+
+import csv
+import importlib.util
+import io
+import json
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+from comparison_samples import four_arms, one_arm
+from report_samples import cpu_energy, epoch_row, write_run
+
+from greenlove_tracker.cli import cli
+from greenlove_tracker.cli import compare as compare_module
+from greenlove_tracker.cli.base import changed_task
+from greenlove_tracker.comparisons import Comparison
+from greenlove_tracker.errors import UsageError
+from greenlove_tracker.records import RunStatus
+from greenlove_tracker.techniques.technique import TECHNIQUES
+
+TASK = """
+import sys
+import torch
+from torch import nn
+
+def task():
+    print("the task says", *sys.argv[1:])
+    x = torch.randn(640, 64)
+    model = nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 2))
+    optimizer = torch.optim.SGD(model.parameters(), 0.05)
+    data = torch.utils.data.TensorDataset(x, (x.sum(1) > 0).long())
+    return {"model": model, "optimizer": optimizer, "criterion": nn.CrossEntropyLoss(), "train_dataset": data,
+            "total_epochs": 50, "batch_size": 32}
+"""
+
+pytestmark = pytest.mark.usefixtures("no_settings")
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").write_text(TASK)
+    return tmp_path
+
+
+@pytest.fixture
+def asked(monkeypatch, folder: Path) -> list[tuple]:
+    """What the comparison is called with; it answers with four arms."""
+    from greenlove_tracker.techniques import compare as home
+
+    calls: list[tuple] = []
+    run = write_run(folder / "greenlove_logs", [epoch_row(1, 5.0)], "one")
+
+    def fake(task, techniques, **settings) -> Comparison:
+        calls.append((task, techniques, settings))
+        sys.stdout.write("training\n")
+        return four_arms(run_dir=run.path)
+
+    monkeypatch.setattr(home, "compare", fake)
+    return calls
+
+
+def call(*arguments: str) -> Result:
+    return CliRunner().invoke(cli, ["compare", *arguments])
+
+
+def refused(*arguments: str) -> str:
+    done = call(*arguments)
+    assert done.exit_code == 1 and done.output.startswith("Error: ") and done.output.count("\n") == 1, done.output
+    return done.output.removeprefix("Error: ").strip()
+
+
+# -- What it asks for --
+
+
+def test_techniques_are_needed_and_named():
+    said = refused("train.py:task")
+    assert said.startswith("--techniques is needed") and all(name in said for name in TECHNIQUES)
+    assert refused("train.py:task", "--techniques", " , ").startswith("--techniques is needed")
+
+
+def test_every_technique_has_its_line():
+    assert all(listed.summary for listed in TECHNIQUES.values())
+    done = call("--list")
+    assert done.exit_code == 0
+    assert [line.split()[0].partition("=")[0] for line in done.stdout.splitlines()[: len(TECHNIQUES)]] == list(
+        TECHNIQUES
+    )
+    assert refused("--list", "train.py:task").startswith("--list names the techniques")
+
+
+def test_what_is_needed_and_missing_is_said(monkeypatch):
+    from greenlove_tracker import devices
+
+    found = importlib.util.find_spec
+    monkeypatch.setattr(devices, "nvml_gpus", lambda: ())
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name: None if name in ("torchao", "bitsandbytes") else found(name)
+    )
+    lines = call("--list").stdout.splitlines()
+    assert next(line for line in lines if line.startswith("tf32")).endswith("(needs an NVIDIA GPU, and none is here)")
+    assert next(line for line in lines if line.startswith("pin-memory")).endswith("none is here)")
+    assert "neither is installed" in next(line for line in lines if line.startswith("adam-8bit"))
+    assert "needs" not in next(line for line in lines if line.startswith("amp-bf16"))
+
+
+def test_without_torch_it_says_what_to_install(monkeypatch):
+    found = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "torch" else found(name))
+    assert "pip install" in refused("train.py:task", "--techniques", "amp-bf16")
+    assert call("--list").exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ((), "name a training, such as greenlove compare train.py:task --techniques amp-bf16, or two runs"),
+        (("logs",), "name a training"),
+        (("train.py",), "train.py must name a function in it too, such as train.py:task"),
+        (("train.py:task", "other.py:task", "--techniques", "tf32"), "one training is compared with itself"),
+        (("train.py", "--techniques", "tf32"), "train.py must name a function in it too, such as train.py:task"),
+        (("a", "b", "--techniques", "tf32"), "logged runs are compared as they are: leave --techniques out"),
+        (("a", "b", "--budget", "5"), "leave --budget out"),
+        (("a", "b", "--full"), "leave --full out"),
+        (("a", "b", "--batch-size", "5"), "leave --batch-size out"),
+        (("a", "b", "--", "--lr", "3"), "leave what stands after -- out"),
+        (("a", "b", "--json", "--csv"), "--json and --csv: choose one"),
+        (("a", "b"), "a"),
+        (("a", "a"), "a is named twice"),
+        (("train.py:task", "--techniques", "tf32", "--full", "--budget", "9"), "--full trains to the end"),
+        (("train.py:task", "--techniques", "tf32", "-o", "x.txt"), ".pdf, .html and .md can be written"),
+        (("train.py:task", "--techniques", "tf32", "-o", "no/x.pdf"), "no"),
+        (("none.py:task", "--techniques", "tf32"), "no such file: none.py"),
+        (("train.py:tusk", "--techniques", "tf32"), "train.py has no function tusk()"),
+    ],
+)
+def test_what_cannot_be_is_said_before_anything_runs(arguments, said):
+    assert said in refused(*arguments)
+
+
+def test_a_technique_that_there_is_none_of():
+    said = refused("train.py:task", "--techniques", "amp-bf61")
+    assert "no technique is called 'amp-bf61': did you mean amp-bf16?" in said
+
+
+# -- Techniques in trials --
+
+
+def test_the_options_reach_the_comparison(asked, folder: Path):
+    options = (
+        "--budget",
+        "40",
+        "--epochs",
+        "7",
+        "--batch-size",
+        "16",
+        "--country",
+        "DE",
+        "--project",
+        "p",
+        "--seed",
+        "3",
+    )
+    names = "amp-bf16, grad-accumulation=4,amp-bf16+compile"
+    done = call("train.py:task", "--techniques", names, *options, "--log-dir", "logs", "--", "--lr", "3")
+    assert done.exit_code == 0, done.output
+    ((task, techniques, settings),) = asked
+    assert techniques == ["amp-bf16", "grad-accumulation=4", "amp-bf16+compile"]
+    assert settings == {"budget_s": 40.0, "seed": 3, "country": "DE", "project": "p", "log_dir": "logs"}
+    parts = task()
+    assert (parts["total_epochs"], parts["total_steps"], parts["batch_size"]) == (7, None, 16)
+    assert task.__name__ == "train.py:task"
+
+
+def test_without_options_nothing_of_the_task_is_changed(asked):
+    call("train.py:task", "--techniques", "tf32")
+    ((task, _, settings),) = asked
+    assert settings == {"seed": 0, "log_dir": "greenlove_logs"}
+    assert task()["total_epochs"] == 50 and "total_steps" not in task()
+
+
+def test_the_task_finds_the_arguments_behind_the_dashes(asked, capsys):
+    call("train.py:task", "--techniques", "tf32", "--", "--lr", "3")
+    asked[0][0]()
+    assert capsys.readouterr().out == "the task says --lr 3\n"
+
+
+def test_a_task_that_returns_something_else_is_refused():
+    with pytest.raises(UsageError, match=r"x\.py:task must return"):
+        changed_task(lambda: 3, "x.py:task", None, None)()
+
+
+def test_it_shows_the_answer_and_where_it_is_written(asked, folder: Path):
+    done = call("train.py:task", "--techniques", "tf32", "-o", "saves.md")
+    assert done.exit_code == 0
+    lines = done.stdout.splitlines()
+    assert lines[0] == "training" and lines[1].startswith("amp-bf16 saves 31% of the energy")
+    assert lines[-2:] == ["  saved      greenlove_logs/one/comparison.html", "             saves.md"]
+    assert "amp-bf16 saves 31%" in (folder / "greenlove_logs/one/comparison.html").read_text()
+    assert (folder / "saves.md").read_text().startswith("# What saves on this training")
+
+
+def test_a_page_that_cannot_be_written_loses_no_result(asked, folder: Path):
+    (folder / "greenlove_logs/one/comparison.html").mkdir()
+    done = call("train.py:task", "--techniques", "tf32")
+    assert done.exit_code == 1 and "amp-bf16 saves 31%" in done.stdout and "cannot write" in done.stderr
+
+
+def test_json_and_csv_have_stdout_to_themselves(asked):
+    done = call("train.py:task", "--techniques", "tf32", "--json")
+    assert json.loads(done.stdout)["rows"][0]["name"] == "amp-bf16"
+    assert "training" in done.stderr and "wrote greenlove_logs/one/comparison.html" in done.stderr
+    done = call("train.py:task", "--techniques", "tf32", "--csv")
+    assert [row["name"] for row in csv.DictReader(io.StringIO(done.stdout))][:2] == ["baseline", "amp-bf16"]
+
+
+def test_ctrl_c_before_there_is_a_result(monkeypatch, asked):
+    from greenlove_tracker.techniques import compare as home
+
+    def stopped(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(home, "compare", stopped)
+    done = call("train.py:task", "--techniques", "tf32")
+    assert done.exit_code == 130 and "stopped by Ctrl-C" in done.stderr and "Aborted" not in done.output
+
+
+def test_ctrl_c_after_some_blocks_shows_them_and_its_code(monkeypatch, folder: Path, asked):
+    from greenlove_tracker.techniques import compare as home
+
+    run = write_run(folder / "greenlove_logs", [epoch_row(1, 5.0)], "two", status=RunStatus.INTERRUPTED)
+    monkeypatch.setattr(home, "compare", lambda *_, **__: one_arm(run_dir=run.path))
+    done = call("train.py:task", "--techniques", "tf32")
+    assert done.exit_code == 130 and "fused-optimizer: no measurable difference in time" in done.stdout
+
+
+@pytest.mark.real
+def test_a_tiny_training_end_to_end(folder: Path, monkeypatch):
+    """Two names for ways that do the same work: nothing but the words of the verdict is open."""
+    own = "greenlove_tracker.techniques.same_work"
+    module = type(sys)(own)
+    from greenlove_tracker.techniques import technique as registry
+
+    module.technique = lambda name, value: registry.Technique(name, lambda parts: parts)  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, own, module)
+    monkeypatch.setitem(registry.TECHNIQUES, "same-work", registry.ListedTechnique("same_work", "the same work"))
+    done = call("train.py:task", "--techniques", "same-work", "--budget", "8", "-o", "saves.pdf")
+    assert done.exit_code == 0, done.output
+    assert any(line.startswith("  same-work") and "%" in line for line in done.stdout.splitlines())
+    (run_dir,) = (folder / "greenlove_logs").iterdir()
+    names = {path.name for path in run_dir.iterdir()}
+    assert {"comparison.csv", "comparison_trials.csv", "comparison.html", "run.csv"} <= names
+    assert (folder / "saves.pdf").read_bytes().startswith(b"%PDF")
+    report = CliRunner().invoke(cli, ["report", str(run_dir), "-o", "again.md"])
+    text = (folder / "again.md").read_text()
+    assert report.exit_code == 0 and "# Comparison" in text and "## What the comparison itself took" in text
+    assert "comparison" in CliRunner().invoke(cli, ["summary", "--by", "kind"]).stdout
+    assert "compared" in CliRunner().invoke(cli, ["watch", "--once"]).stdout
+
+
+# -- Logged runs --
+
+
+def logged(folder: Path, name: str, epoch_s: float, n_runs: int = 3) -> Path:
+    for i in range(n_runs):
+        rows = [epoch_row(e, epoch_s * (1 + 0.002 * ((i + e) % 3)), cpu_energy(epoch_s)) for e in range(1, 21)]
+        started = f"2026-11-0{1 + i}T10:00:00Z"
+        write_run(folder / name, rows, f"{name}-{i}", fields={"started_at": started, "epochs_planned": "20"})
+    return folder / name
+
+
+def test_directories_of_runs_are_compared(folder: Path):
+    logged(folder, "before", 10.0)
+    logged(folder, "after", 8.0)
+    done = call("before", "after", "-o", "runs.html")
+    assert done.exit_code == 0, done.output
+    assert done.stdout.startswith("after saves 20.0% of the") or done.stdout.startswith("after saves 20% of the")
+    assert "6 runs of" in done.stdout and "against before" in done.stdout
+    assert "How the runs compare" in (folder / "runs.html").read_text()
+    read = json.loads(call("before", "after", "--json").stdout)
+    assert read["is_of_runs"] and read["rows"][0]["time_ratio"]["point"] == pytest.approx(0.8, rel=0.01)
+
+
+def test_single_runs_are_compared_and_names_stay_apart(folder: Path):
+    before, after = logged(folder, "a", 10.0), logged(folder, "b", 8.0)
+    done = call(str(before / "a-0"), str(after / "b-0"))
+    assert done.exit_code == 0 and "b-0" in done.stdout, done.output
+    assert compare_module._group_names(["x/logs", "y/logs", "z"]) == ["x/logs", "y/logs", "z"]
+    assert compare_module._group_names(["x/a/", "y/b"]) == ["a", "b"]
+
+
+# -- To the end --
+
+
+def test_full_trains_compares_and_names_what_failed(monkeypatch, folder: Path):
+    full = pytest.importorskip("greenlove_tracker.techniques.full_training")
+    calls = []
+
+    def fake(task, techniques, *, on_failure, **settings):
+        calls.append((techniques, settings))
+        on_failure("tf32", "out of memory")
+        from greenlove_tracker.logs.run import Run
+
+        logs = logged(folder, "all", 10.0, 2)
+        return [("baseline", [Run(logs / "all-0")]), ("amp-bf16", [Run(logs / "all-1")]), ("tf32", [])]
+
+    monkeypatch.setattr(full, "train_fully", fake)
+    done = call("train.py:task", "--techniques", "amp-bf16,tf32", "--full", "--repeats", "2", "--country", "DE")
+    assert done.exit_code == 0, done.output
+    assert calls == [(["amp-bf16", "tf32"], {"seed": 0, "repeats": 2, "country": "DE", "log_dir": "greenlove_logs"})]
+    assert "tf32: out of memory" in done.stdout and "all/all-1/comparison.html" in done.stdout
+    assert "Whole runs" in (folder / "all/all-1/comparison.html").read_text()
+
+
+def test_full_after_ctrl_c_shows_what_is_done(monkeypatch, folder: Path):
+    full = pytest.importorskip("greenlove_tracker.techniques.full_training")
+    from greenlove_tracker.logs.run import Run
+
+    def fake(task, techniques, *, on_failure, **settings):
+        logs = logged(folder, "all", 10.0, 2)
+        on_failure("tf32", full.InterruptedReason("stopped by Ctrl-C; kept: baseline, amp-bf16"))
+        done = [("baseline", [Run(logs / "all-0")]), ("amp-bf16", [Run(logs / "all-1")])]
+        return [*done, ("tf32", []), ("compile", [])]
+
+    monkeypatch.setattr(full, "train_fully", fake)
+    done = call("train.py:task", "--techniques", "amp-bf16,tf32,compile", "--full", "-o", "full.md")
+    assert done.exit_code == 130 and "amp-bf16" in done.stdout
+    assert "compile: not begun" in done.stdout and "tf32 did not come to its end" in done.stdout
+    assert "compile did not come to its end" not in done.output
+    assert "compile did not" not in (folder / "full.md").read_text()
+    assert (folder / "full.md").exists() and not (folder / "all/all-1/comparison.html").exists()
+
+
+def test_repeats_are_of_whole_trainings():
+    said = refused("train.py:task", "--techniques", "amp-bf16", "--repeats", "3")
+    assert said == "--repeats is of whole trainings: give --full too"
+
+
+def test_full_with_nothing_to_compare(monkeypatch):
+    full = pytest.importorskip("greenlove_tracker.techniques.full_training")
+
+    def fake(task, techniques, *, on_failure, **settings):
+        on_failure("amp-bf16", "out of memory")
+        return [("baseline", ["a run"]), ("amp-bf16", [])]
+
+    monkeypatch.setattr(full, "train_fully", fake)
+    done = call("train.py:task", "--techniques", "amp-bf16", "--full")
+    assert done.exit_code == 1
+    assert done.output == (
+        "greenlove  amp-bf16 did not come to its end: out of memory\n"
+        "Error: nothing to compare: amp-bf16: out of memory\n"
+    )

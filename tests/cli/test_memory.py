@@ -1,0 +1,108 @@
+from __future__ import annotations
+
+import csv
+import json
+
+import pytest
+from click.testing import CliRunner
+
+from greenlove_tracker.cli import cli
+from greenlove_tracker.comparisons import MemoryRow
+from greenlove_tracker.report.memory_screen import memory_csv, memory_record, memory_screen
+
+pytestmark = pytest.mark.usefixtures("no_settings")
+
+TASK = """
+import sys
+import torch
+from torch import nn
+from torch.utils.data import TensorDataset
+
+WIDTH = int(sys.argv[1]) if len(sys.argv) > 1 else 32
+
+
+def task():
+    model = nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Tanh(), nn.Linear(WIDTH, 1))
+    inputs = torch.randn(256, WIDTH)
+    return model, torch.optim.Adam(model.parameters()), nn.MSELoss(), TensorDataset(inputs, inputs[:, :1])
+"""
+GB = 1024**3
+
+
+@pytest.fixture
+def task(tmp_path):
+    path = tmp_path / "train_small.py"
+    path.write_text(TASK)
+    return f"{path}:task"
+
+
+def call(*arguments):
+    return CliRunner().invoke(cli, ["memory", *arguments])
+
+
+def test_the_screen_has_a_row_and_the_gpus_that_hold_it(task):
+    result = call(task)
+    assert result.exit_code == 0 and "batches of 64" in " ".join(result.stdout.split())
+    assert "baseline" in result.stdout and "4 GB or more: " in result.stdout
+    assert max(map(len, result.stdout.splitlines())) <= 100
+
+
+def test_json_and_csv_hold_the_bytes(task):
+    found = json.loads(call(task, "--json").stdout)
+    (row,) = found["rows"]
+    parts = ("parameters", "gradients", "optimizer", "activations")
+    assert sum(row[f"{part}_bytes"] for part in parts) == row["peak_bytes"] > 0
+    assert row["method"] == "meta" and "L40S" in row["fits_on"] and row["too_large_for"] == []
+    (line,) = csv.DictReader(call(task, "--csv").stdout.splitlines())
+    assert int(line["peak_bytes"]) == row["peak_bytes"] and line["reason"] == ""
+
+
+def test_batch_size_and_the_files_own_arguments_count(task):
+    small, large, wide = (
+        json.loads(call(task, "--json", *more).stdout)["rows"][0]
+        for more in ((), ("--batch-size", "256"), ("--", "512"))
+    )
+    assert (small["batch_size"], large["batch_size"]) == (64, 256)
+    assert large["activations_bytes"] > 2 * small["activations_bytes"]
+    assert large["parameters_bytes"] == small["parameters_bytes"] < wide["parameters_bytes"]
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        (("--techniques", "amp-bf17"), "no technique is called 'amp-bf17': did you mean amp-bf16?"),
+        (("--json", "--csv"), "--json and --csv: choose one"),
+        (("--batch-size", "0"), "--batch-size must be a whole number"),
+    ],
+)
+def test_a_bad_argument_is_said(task, arguments, message):
+    result = call(task, *arguments)
+    assert result.exit_code == 1 and message in result.stderr and result.stdout == ""
+
+
+def row(name, peak_gb, reason=""):
+    if peak_gb is None:
+        return MemoryRow(name, None, None, None, None, None, "", reason)
+    part = int(peak_gb * GB / 4)
+    return MemoryRow(name, part, part, part, part, 4 * part, "meta", batch_size=64)
+
+
+def test_what_is_too_large_or_unknown_is_said_and_never_zero():
+    rows = [row("baseline", 60.0), row("half+as-much", 21.0), row("huge", 900.0), row("amp-bf16", None, "not here")]
+    text = memory_screen(rows, "train.py:task")
+    assert "80 GB or more: " in text and "A100" in text and "32 GB or more: " in text
+    assert "none: more than any GPU in the table holds, of which the largest has 288 GB" in text
+    assert "! amp-bf16: not here" in text and max(map(len, text.splitlines())) <= 100
+    baseline, half, huge, unknown = memory_record(rows, "")["rows"]
+    assert "A100 SXM4 80GB" in baseline["fits_on"] and "L40S" in baseline["too_large_for"]
+    assert "L4" in half["may_fit_on"] and "L4" not in half["fits_on"]  # 21 of 21.8 GiB: within the error
+    assert huge["fits_on"] == [] and huge["fits_from_gb"] is None
+    assert unknown["peak_bytes"] is None and unknown["fits_on"] == unknown["too_large_for"] == []
+    last = list(csv.DictReader(memory_csv(rows).splitlines()))[-1]
+    assert last["peak_gb"] == "" and last["reason"] == "not here"
+    assert memory_screen(rows[3:], "x").splitlines()[-1] == "! amp-bf16: not here"
+
+
+def test_a_long_name_leaves_the_figures_on_the_screen():
+    text = memory_screen([row("activation-checkpointing+amp-bf16+grad-accumulation=8+adafactor", 60.0)], "x")
+    assert max(map(len, text.splitlines())) <= 100 and "60.0 GiB" in text

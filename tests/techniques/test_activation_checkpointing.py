@@ -1,0 +1,355 @@
+"""Activation checkpointing: the same gradients, running statistics and random numbers, with fewer activations kept."""
+
+import copy
+import random
+
+import pytest
+import torch
+from techniques.task_samples import TokenTransformer, digits_task, transformer_task
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+from greenlove_tracker.errors import UsageError
+from greenlove_tracker.techniques.arm import build_arm
+from greenlove_tracker.techniques.technique import NotApplicableError, technique_named
+
+
+class Blocks(nn.Module):
+    """A chain of blocks that the model calls itself, one after the other."""
+
+    def __init__(self, blocks):
+        super().__init__()
+        self.blocks = nn.ModuleList(blocks)
+        self.head = nn.Linear(16, 10)
+
+    def forward(self, x):
+        for block in self.blocks:
+            x = block(x)
+        return self.head(x)
+
+
+class Residual(nn.Module):
+    def __init__(self, width=16, inner=64):
+        super().__init__()
+        self.up, self.down, self.drop = nn.Linear(width, inner), nn.Linear(inner, width), nn.Dropout(0.3)
+
+    def forward(self, x):
+        return x + self.drop(self.down(torch.tanh(self.up(x))))
+
+
+class ResidualConvolution(nn.Module):
+    """A block of a ResNet: two convolutions with running statistics, and a shortcut."""
+
+    def __init__(self, n_in, n_out, stride=1):
+        super().__init__()
+        self.first = nn.Conv2d(n_in, n_out, 3, stride, 1, bias=False)
+        self.second = nn.Conv2d(n_out, n_out, 3, 1, 1, bias=False)
+        self.norms = nn.ModuleList([nn.BatchNorm2d(n_out), nn.BatchNorm2d(n_out, momentum=None)])
+        self.shortcut = nn.Identity() if n_in == n_out else nn.Conv2d(n_in, n_out, 1, stride)
+
+    def forward(self, x):
+        y = torch.relu(self.norms[0](self.first(x)))
+        return torch.relu(self.norms[1](self.second(y)) + self.shortcut(x))
+
+
+def resnet_task():
+    stages = [nn.Sequential(ResidualConvolution(8, 8), ResidualConvolution(8, 8)) for _ in range(2)]
+    wider = nn.Sequential(ResidualConvolution(8, 16, 2), ResidualConvolution(16, 16))
+    model = nn.Sequential(nn.Conv2d(1, 8, 3, padding=1), *stages, wider, nn.AdaptiveAvgPool2d(1), nn.Flatten())
+    model.append(nn.Linear(16, 10))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+    return {**digits_task(), "model": model, "optimizer": optimizer}
+
+
+def repeated_digits_task():
+    """The network of the digits, with its convolution repeated in blocks."""
+    blocks = [nn.Sequential(nn.Conv2d(16, 16, 3, padding=1), nn.ReLU(), nn.Dropout(0.1)) for _ in range(9)]
+    model = nn.Sequential(nn.Conv2d(1, 16, 3, padding=1), *blocks, nn.Flatten(), nn.Linear(16 * 64, 10))
+    return {**digits_task(), "model": model, "optimizer": torch.optim.AdamW(model.parameters(), lr=1e-3)}
+
+
+def chain_task(blocks=None):
+    model = Blocks(blocks or [Residual() for _ in range(9)])
+    data = TensorDataset(torch.randn(64, 16), torch.randint(10, (64,)))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    return {
+        "model": model,
+        "optimizer": optimizer,
+        "criterion": nn.CrossEntropyLoss(),
+        "train_dataset": DataLoader(data, 16),
+    }
+
+
+def arm_after(task, name, steps=4):
+    """Return the arm after some steps, its gradients at each, and its losses; both begin with the same random state."""
+    arm = build_arm(task, technique_named(name) if name else None, seed=3)
+    arm.parts["model"].train()
+    torch.manual_seed(11)
+    gradients, losses = [], []
+    for batch in arm.source.first(steps):
+        losses.append(arm.step(batch).item())
+        gradients.append({n: p.grad.clone() for n, p in arm.parts["model"].named_parameters()})
+    return arm, gradients, losses
+
+
+@pytest.mark.parametrize("task", [resnet_task, repeated_digits_task, transformer_task, chain_task])
+@pytest.mark.parametrize(
+    "name", ["activation-checkpointing", "activation-checkpointing=1", "activation-checkpointing=2"]
+)
+def test_a_training_stays_the_same(task, name):
+    plain, plain_gradients, plain_losses = arm_after(task, "")
+    arm, gradients, losses = arm_after(task, name)
+    for ours, theirs in zip(gradients, plain_gradients, strict=True):
+        for parameter in theirs:
+            torch.testing.assert_close(ours[parameter], theirs[parameter], rtol=1e-6, atol=1e-9)
+    assert losses == pytest.approx(plain_losses, rel=1e-6)
+    state, plain_state = arm.parts["model"].state_dict(), plain.parts["model"].state_dict()
+    assert list(state) == list(plain_state)
+    for key in plain_state:  # running statistics, and how often they were updated, too
+        torch.testing.assert_close(state[key], plain_state[key], rtol=1e-6, atol=1e-7)
+    assert not any("forward" in vars(m) for m in plain.parts["model"].modules())
+
+
+def saved_bytes(arm):
+    """The bytes that a step keeps for its backward pass, each storage once, as torch itself hands them out."""
+    model, sizes, at_end = arm.parts["model"], {}, []
+
+    def pack(tensor):
+        sizes[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
+        return tensor
+
+    parameters = {p.untyped_storage().data_ptr() for p in model.parameters()}
+    batch = next(arm.source.first(1))
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        loss = arm.parts["criterion"](model.train()(batch[0]), batch[1])
+        at_end.append(sum(size for pointer, size in sizes.items() if pointer not in parameters))
+    loss.backward()
+    return at_end[0]
+
+
+@pytest.mark.parametrize(("task", "most"), [(resnet_task, 0.6), (repeated_digits_task, 0.55), (transformer_task, 0.3)])
+def test_fewer_activations_are_kept(task, most):
+    arm = build_arm(task, technique_named("activation-checkpointing"))
+    share = saved_bytes(arm) / saved_bytes(build_arm(task))
+    assert share < most
+    (note,) = arm.parts["technique_notes"]
+    said = float(note().split("%")[0].split()[-1]) / 100
+    assert said == pytest.approx(share, abs=0.05)
+
+
+def test_blocks_of_a_chain_are_joined_by_the_square_root_rule():
+    blocks = [nn.Sequential(nn.Linear(16, 16), nn.Tanh()) for _ in range(16)]
+    arm = build_arm(lambda: chain_task(blocks), technique_named("activation-checkpointing"))
+    assert "16 blocks of Sequential in 4 segments" in arm.parts["technique_notes"][0]()  # each keeps one tensor
+
+
+def test_the_longest_blocks_are_found_within_wider_ones_and_across_stages():
+    arm = build_arm(resnet_task, technique_named("activation-checkpointing=3"))
+    assert "6 blocks of ResidualConvolution in 2 segments" in arm.parts["technique_notes"][0]()
+
+
+def test_looking_leaves_no_trace():
+    arm, untouched = build_arm(resnet_task, technique_named("activation-checkpointing")), build_arm(resnet_task)
+    state = arm.parts["model"].state_dict()
+    assert all(torch.equal(state[key], value) for key, value in untouched.parts["model"].state_dict().items())
+    assert all(p.grad is None for p in arm.parts["model"].parameters()) and not arm.parts["optimizer"].state
+    torch.manual_seed(5)
+    before = torch.get_rng_state()
+    technique_named("activation-checkpointing").apply(resnet_task() | {"train_dataset": arm.parts["train_dataset"]})
+    torch.manual_seed(5)
+    resnet_task()
+    after_task = torch.get_rng_state()
+    torch.manual_seed(5)
+    technique_named("activation-checkpointing").apply(resnet_task())
+    assert torch.equal(torch.get_rng_state(), after_task) and not torch.equal(before, after_task)
+    assert not any(m._forward_hooks or m._forward_pre_hooks for m in arm.parts["model"].modules())
+
+
+def test_evaluation_and_no_gradients_compute_each_block_itself():
+    arm = build_arm(chain_task, technique_named("activation-checkpointing=3"))
+    model, plain = arm.parts["model"].eval(), build_arm(chain_task).parts["model"].eval()
+    x = torch.randn(4, 16)
+    assert torch.equal(model(x), plain(x))
+    seen = []
+    handle = model.blocks[0].register_forward_hook(lambda block, args, output: seen.append(output))
+    with torch.no_grad():
+        model.train()(x)
+    handle.remove()
+    assert len(seen) == 1 and not seen[0].requires_grad
+    torch.testing.assert_close(model.eval().blocks[0](x), plain.blocks[0](x))
+
+
+class DrawsElsewhere(Residual):
+    def forward(self, x):
+        return super().forward(x * random.random())
+
+
+class Twice(Residual):
+    """Its second run is another: it counts in a variable that is no buffer."""
+
+    n_runs = 0
+
+    def forward(self, x):
+        self.n_runs += 1
+        return super().forward(x * self.n_runs)
+
+
+@pytest.mark.parametrize("block", [DrawsElsewhere, Twice])
+def test_other_gradients_are_refused_with_the_size_of_the_difference(block):
+    model = None
+
+    def task():
+        nonlocal model
+        parts = chain_task([block() for _ in range(4)])
+        model = parts["model"]
+        return parts
+
+    with pytest.raises(NotApplicableError, match=r"changes the gradient of .* by \d\.\de[+-]\d\d of its size"):
+        build_arm(task, technique_named("activation-checkpointing"))
+    assert not any("forward" in vars(m) for m in model.modules())
+
+
+class Spectral(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.utils.parametrizations.spectral_norm(nn.Linear(16, 16))
+
+    def forward(self, x):
+        return torch.tanh(self.linear(x))
+
+
+def test_buffers_that_a_block_uses_and_moves_are_used_as_they_were():
+    _, plain, _ = arm_after(lambda: chain_task([Spectral() for _ in range(4)]), "")
+    _, ours, _ = arm_after(lambda: chain_task([Spectral() for _ in range(4)]), "activation-checkpointing=2")
+    for one, other in zip(ours, plain, strict=True):
+        for name in other:
+            torch.testing.assert_close(one[name], other[name], rtol=1e-6, atol=1e-9)
+
+
+class BetweenBlocks(Blocks):
+    def forward(self, x):
+        for block in self.blocks:
+            x = block(x) * 1.1
+        return self.head(x)
+
+
+def test_blocks_with_something_between_are_not_joined():
+    def task():
+        model = BetweenBlocks([Residual() for _ in range(4)])
+        return chain_task() | {"model": model, "optimizer": torch.optim.SGD(model.parameters(), lr=0.1)}
+
+    arm = build_arm(task, technique_named("activation-checkpointing"))
+    assert "4 blocks of Residual in 4 segments" in arm.parts["technique_notes"][0]()
+    with pytest.raises(NotApplicableError, match="no more than 1 block of Residual"):
+        build_arm(task, technique_named("activation-checkpointing=2"))
+
+
+class Dropping(Blocks):
+    dropped = None
+
+    def forward(self, x):
+        for place, block in enumerate(self.blocks):
+            if place != self.dropped:
+                x = block(x)
+        return self.head(x)
+
+
+@pytest.mark.parametrize("dropped", [0, 1, 5])
+def test_a_block_of_a_segment_that_is_left_out_later_is_an_error_not_another_training(dropped):
+    def task():
+        model = Dropping([Residual() for _ in range(6)])
+        return chain_task() | {"model": model, "optimizer": torch.optim.SGD(model.parameters(), lr=0.1)}
+
+    arm = build_arm(task, technique_named("activation-checkpointing=3"))
+    arm.parts["model"].dropped = dropped
+    with pytest.raises(RuntimeError, match="use activation-checkpointing=1"):
+        arm.step(next(arm.source.first(1)))
+    arm.parts["model"].dropped = None
+    assert torch.isfinite(arm.step(next(arm.source.first(1))))
+
+
+def test_a_copy_of_the_model_runs_its_own_blocks():
+    arm = build_arm(chain_task, technique_named("activation-checkpointing=3"))
+    model = arm.parts["model"]
+    other = copy.deepcopy(model)
+    with torch.no_grad():
+        for parameter in other.parameters():
+            parameter.zero_()
+    assert not other.train()(torch.randn(4, 16)).any()
+    assert model.train()(torch.randn(4, 16)).any()
+
+
+def test_it_composes_with_autocast_and_a_graph():
+    arm = build_arm(lambda: transformer_task(dropout=0.0), technique_named("activation-checkpointing"))
+    plain = build_arm(lambda: transformer_task(dropout=0.0))
+    batch = next(plain.source.first(1))
+    for one in (arm, plain):
+        one.parts["model"].train()
+        with torch.autocast("cpu", torch.bfloat16):
+            loss = one.parts["criterion"](one.parts["model"](batch[0]), batch[1])
+        loss.backward()
+    pairs = zip(arm.parts["model"].parameters(), plain.parts["model"].parameters(), strict=True)
+    assert all(torch.equal(ours.grad, theirs.grad) for ours, theirs in pairs)
+
+
+@pytest.mark.parametrize("task", [chain_task, resnet_task])
+def test_a_compiled_model_trains_the_same(task):
+    def stripped():
+        parts = task()
+        for module in parts["model"].modules():
+            if isinstance(module, nn.Dropout):
+                module.p = 0.0  # a compiled graph draws other numbers
+        return parts
+
+    arm, plain = build_arm(stripped, technique_named("activation-checkpointing=2")), build_arm(stripped)
+    compiled = torch.compile(arm.parts["model"], backend="aot_eager")
+    batch = next(plain.source.first(1))
+    for one, model in ((arm, compiled), (plain, plain.parts["model"])):
+        one.parts["criterion"](model.train()(batch[0]), batch[1]).backward()
+    for (name, ours), theirs in zip(
+        arm.parts["model"].named_parameters(), plain.parts["model"].parameters(), strict=True
+    ):
+        torch.testing.assert_close(ours.grad, theirs.grad, rtol=1e-4, atol=1e-6, msg=name)
+    for ours, theirs in zip(arm.parts["model"].buffers(), plain.parts["model"].buffers(), strict=True):
+        torch.testing.assert_close(ours, theirs)
+
+
+def test_what_has_no_blocks_or_is_no_plain_model_is_refused_with_the_reason():
+    checkpointing = technique_named("activation-checkpointing")
+    with pytest.raises(NotApplicableError, match="Sequential has no repeated blocks"):
+        build_arm(digits_task, checkpointing)
+    with pytest.raises(NotApplicableError, match="leave that to the technique compile"):
+        build_arm(
+            lambda: digits_task() | {"model": torch.compile(nn.Linear(1, 1))},
+            technique_named("activation-checkpointing"),
+        )
+    with pytest.raises(NotApplicableError, match="several GPUs"):
+        build_arm(
+            lambda: digits_task() | {"model": nn.DataParallel(TokenTransformer())},
+            technique_named("activation-checkpointing"),
+        )
+
+
+@pytest.mark.parametrize("value", ["0", "half", "1.5"])
+def test_a_length_that_cannot_be_is_refused_early(value):
+    with pytest.raises(UsageError, match="whole number of blocks"):
+        technique_named(f"activation-checkpointing={value}")
+
+
+def test_a_plain_step_that_does_not_fit_is_verified_on_fewer_samples():
+    def task():
+        parts = chain_task()
+
+        def step(model, batch, optimizer, criterion, device):
+            if len(batch[0]) > 4:
+                raise torch.cuda.OutOfMemoryError("no")
+            optimizer.zero_grad()
+            loss = criterion(model(batch[0]), batch[1])
+            loss.backward()
+            optimizer.step()
+            return loss
+
+        return {**parts, "train_step": step}
+
+    arm = build_arm(task, technique_named("activation-checkpointing"))
+    assert "9 blocks of Residual" in arm.parts["technique_notes"][0]()

@@ -1,0 +1,441 @@
+"""Comparing techniques in virtual time: the steps of the training move the clock."""
+
+from __future__ import annotations
+
+import copy
+import random
+from contextlib import contextmanager
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from fakes import FakeClock  # noqa: E402
+from torch import nn  # noqa: E402
+from torch.utils.data import DataLoader, TensorDataset  # noqa: E402
+
+from greenlove_tracker import Technique, aggregate, compare, read_logs  # noqa: E402
+from greenlove_tracker.comparisons import BASELINE, Verdict  # noqa: E402
+from greenlove_tracker.errors import LogError, UsageError  # noqa: E402
+from greenlove_tracker.logs.comparisons import COMPARISON_FILE, COMPARISON_TRIALS_FILE, read_comparison  # noqa: E402
+from greenlove_tracker.logs.mapreduce import COMPARISON  # noqa: E402
+from greenlove_tracker.meter import NullMeter, SimulatedMeter  # noqa: E402
+from greenlove_tracker.pricing import Rates  # noqa: E402
+from greenlove_tracker.techniques.arm import step_of  # noqa: E402
+from greenlove_tracker.techniques.comparison_rows import Accounting, ArmRecord, Spending, rows_of  # noqa: E402
+from greenlove_tracker.techniques.technique import NotApplicableError, combined  # noqa: E402
+
+
+class Bench:
+    """A small training whose steps take virtual time, and techniques that change it."""
+
+    def __init__(self, tmp_path, *, step_s=0.25, noise=0.0, n=640, start_s=0.0):
+        self.clock, self.dice, self.path = FakeClock(), random.Random(1), tmp_path
+        self.step_s, self.noise, self.start_s = step_s, noise, start_s
+        self.inputs = torch.linspace(-1, 1, n)[:, None]
+        self.first_weights, self.more = [], {}
+
+    def task(self):
+        model = nn.Sequential(nn.Linear(1, 8), nn.Dropout(0.1), nn.Linear(8, 1))
+        self.first_weights.append(copy.deepcopy(model.state_dict()))
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.002)
+        data = TensorDataset(self.inputs, 2 * self.inputs)
+        pieces = {"model": model, "optimizer": optimizer, "criterion": nn.MSELoss(), "train_dataset": data}
+        return pieces | {"train_step": self.step} | self.more
+
+    def step(self, model, batch, optimizer, criterion, device):
+        inputs, targets = batch
+        optimizer.zero_grad()
+        loss = criterion(model(inputs), targets)
+        loss.backward()
+        optimizer.step()
+        self.clock.pass_s(self.step_s * len(inputs) / 64 * max(0.1, 1 + self.dice.gauss(0, self.noise)))
+        return loss
+
+    def taking(self, name, factor, *, first_s=0.0):
+        """A technique with which a step takes so many times as long."""
+
+        def apply(parts):
+            inner, calls = step_of(parts), []
+
+            def step(*arguments):
+                began_s = self.clock.now_s
+                loss = inner(*arguments)
+                self.clock.now_s = began_s + (self.clock.now_s - began_s) * factor
+                self.clock.pass_s(0.0 if calls else first_s)
+                calls.append(1)
+                return loss
+
+            return parts | {"train_step": step}
+
+        return Technique(name, apply)
+
+    def compare(self, techniques, **arguments):
+        meter = arguments.pop("meter", SimulatedMeter(self.clock, gpu_w=360.0))
+        settings = {"log_dir": self.path, "country": "DE", "verbose": 0, "clock": self.clock, "meter": meter}
+        return compare(arguments.pop("task", self.task), techniques, sleep=self.clock.pass_s, **settings | arguments)
+
+
+def same(name="same"):
+    return Technique(name, lambda parts: parts)
+
+
+@pytest.fixture
+def bench(tmp_path):
+    return Bench(tmp_path)
+
+
+def test_ratios_of_time_and_energy_with_their_intervals_and_verdicts(tmp_path):
+    bench = Bench(tmp_path, noise=0.1)
+    comparison = bench.compare([bench.taking("slower", 1.3), same(), bench.taking("faster", 0.7)])
+    assert [row.name for row in comparison.rows] == ["faster", "same", "slower"]
+    for row, ratio in zip(comparison.rows, (0.7, 1.0, 1.3), strict=True):
+        assert row.time_ratio.point == pytest.approx(ratio, rel=0.05)
+        assert row.energy_ratio.point == pytest.approx(ratio, rel=0.05)
+        assert row.co2e_ratio == row.energy_ratio == row.cost_ratio
+    assert [row.verdict for row in comparison.rows[::2]] == [Verdict.SAVES, Verdict.COSTS_MORE]
+    assert comparison.baseline.time_ratio is None and comparison.energy_method == "tdp_model"
+    assert all(t.duration_s >= 5 and t.energy_kwh for t in comparison.trials)
+    assert comparison.spent_s <= 120 + 0.1
+
+
+def test_a_machine_with_a_price_costs_by_its_time(bench):
+    comparison = bench.compare([bench.taking("faster", 0.5)], price_usd_per_gpu_hour=2.0, meter=NullMeter())
+    (row,) = comparison.rows
+    assert row.energy_ratio is None and row.co2e_ratio is None and row.cost_ratio is None  # no GPU is metered
+    bench = Bench(bench.path)
+    (row,) = bench.compare([bench.taking("faster", 0.5)], price_usd_per_gpu_hour=2.0).rows
+    assert row.cost_ratio == row.time_ratio
+
+
+@pytest.mark.parametrize("budget_s", [2.0, 20.0, 120.0])
+@pytest.mark.parametrize("step_s", [0.05, 0.3, 4.0])
+def test_the_budget_is_overrun_by_one_step_of_each_arm_at_most(tmp_path, budget_s, step_s):
+    bench = Bench(tmp_path, step_s=step_s, noise=0.05)
+    comparison = bench.compare([bench.taking("slower", 1.5), same()], budget_s=budget_s)
+    least_s = (1 + 1.5 + 1) * step_s * 1.2  # each arm's first step shows whether it runs at all
+    assert comparison.spent_s <= max(budget_s, least_s) + 1.5 * step_s * 1.2
+    counts = {(t.block, t.arm) for t in comparison.trials}
+    assert len(counts) == len(comparison.trials) == 3 * len({t.block for t in comparison.trials})
+
+
+def test_too_short_says_which_budget_would_do(tmp_path):
+    bench = Bench(tmp_path, step_s=4.0)
+    comparison = bench.compare([same()], budget_s=20.0)
+    (row,) = comparison.rows
+    assert row.verdict is Verdict.TOO_SHORT and row.budget_s > 20 and "are needed" in comparison.notes[0]
+    bench = Bench(tmp_path, step_s=4.0)
+    assert bench.compare([same()], budget_s=row.budget_s).rows[0].verdict is Verdict.NO_DIFFERENCE
+
+
+def test_every_arm_begins_with_the_same_weights_and_the_same_data(bench):
+    seen = {}
+
+    def spying(name):
+        def apply(parts):
+            inner, batches = step_of(parts), seen.setdefault(name, [])
+
+            def step(model, batch, *rest):
+                if not batches:
+                    batches.append((copy.deepcopy(model.state_dict()), batch[0].clone()))
+                return inner(model, batch, *rest)
+
+            return parts | {"train_step": step}
+
+        return Technique(name, apply)
+
+    bench.compare([spying("a"), spying("b")])
+    (weights_a, batch_a), (weights_b, batch_b) = seen["a"][0], seen["b"][0]
+    assert torch.equal(batch_a, batch_b)
+    assert all(torch.equal(weights_a[name], weights_b[name]) for name in weights_a)
+
+
+def test_equal_arms_have_equal_losses_after_equal_samples(bench):
+    comparison = bench.compare([same("a"), same("b")])
+    losses = [[t.loss for t in comparison.trials if t.arm == arm] for arm in (BASELINE, "a", "b")]
+    assert losses[0] == losses[1] == losses[2] and losses[0][0] > losses[0][-1]
+    assert {row.final_loss for row in comparison.rows} == {comparison.baseline.final_loss}
+    assert not any(row.notes for row in comparison.rows)
+
+
+def test_a_live_model_and_what_goes_with_it_stay_as_they_were(bench):
+    model, data = nn.Linear(1, 1), DataLoader(TensorDataset(bench.inputs, bench.inputs), 64, shuffle=True)
+    optimizer = torch.optim.Adam(model.parameters())
+    schedule = torch.optim.lr_scheduler.StepLR(optimizer, 5)
+    for inputs, targets in data:
+        nn.functional.mse_loss(model(inputs), targets).backward()
+        optimizer.step()
+    schedule.step()
+    before = copy.deepcopy((model.state_dict(), optimizer.state_dict(), schedule.state_dict(), model.training))
+    states = torch.get_rng_state(), random.getstate(), np.random.get_state()[1].copy()
+    trained = {}
+
+    def spying(name):
+        def apply(parts):
+            trained[name] = parts["model"], parts["optimizer"]
+            return parts
+
+        return Technique(name, apply)
+
+    def step(model, batch, optimizer, criterion, device):
+        loss = bench.step(model, batch, optimizer, criterion, device)
+        schedule.step()
+        return loss
+
+    def task():
+        return {"model": model, "optimizer": optimizer, "criterion": nn.MSELoss(), "train_dataset": data} | {
+            "train_step": step
+        }
+
+    comparison = bench.compare([spying("a"), spying("b")], task=task, budget_s=60)
+    assert len(comparison.trials) > 6
+    for copied, its_optimizer in trained.values():
+        assert copied is not model and its_optimizer.param_groups[0]["params"][0] is copied.weight
+        assert not torch.equal(copied.weight, model.weight)
+        assert its_optimizer.param_groups[0]["lr"] < optimizer.param_groups[0]["lr"]  # its own scheduler's steps
+    assert trained["a"][0] is not trained["b"][0] and torch.equal(trained["a"][0].weight, trained["b"][0].weight)
+    after = model.state_dict(), optimizer.state_dict(), schedule.state_dict(), model.training
+    for name, value in before[0].items():
+        assert torch.equal(value, after[0][name])
+    assert str(before[1:]) == str(after[1:])
+    assert torch.equal(states[0], torch.get_rng_state()) and states[1] == random.getstate()
+    assert (states[2] == np.random.get_state()[1]).all()
+
+
+def test_a_live_part_of_a_new_model_is_copied_too(bench):
+    backbone = nn.Linear(1, 8)
+    before, trained = copy.deepcopy(backbone.state_dict()), {}
+
+    def spying(parts):
+        trained["model"] = parts["model"]
+        return parts
+
+    def task():
+        model = nn.Sequential(backbone, nn.Linear(8, 1))
+        return bench.task() | {"model": model, "optimizer": torch.optim.SGD(model.parameters(), lr=0.01)}
+
+    bench.compare([Technique("watched", spying)], task=task, budget_s=20)
+    assert torch.equal(backbone.weight, before["weight"]) and trained["model"][0] is not backbone
+    assert not torch.equal(trained["model"][0].weight, before["weight"])
+
+
+def test_an_arm_that_cannot_run_says_why_and_the_others_go_on(bench):
+    def refuses(parts):
+        raise NotApplicableError("this CPU has no bf16 instructions")
+
+    def breaks(parts):
+        def step(*arguments):
+            raise RuntimeError("mat1 and mat2 shapes cannot be multiplied")
+
+        return parts | {"train_step": step}
+
+    def breaks_later(parts):
+        inner, calls = step_of(parts), []
+
+        def step(*arguments):
+            calls.append(1)
+            if len(calls) > 200:
+                raise torch.cuda.OutOfMemoryError("CUDA out of memory")
+            return inner(*arguments)
+
+        return parts | {"train_step": step}
+
+    several = [Technique("refused", refuses), Technique("broken", breaks), Technique("later", breaks_later), same()]
+    comparison = bench.compare(several, budget_s=200)
+    assert [row.name for row in comparison.rows] == ["same", "refused", "broken", "later"]
+    reasons = {row.name: row.reason for row in comparison.rows if row.verdict is Verdict.NOT_RUN}
+    assert reasons == {
+        "refused": "this CPU has no bf16 instructions",
+        "broken": "RuntimeError: mat1 and mat2 shapes cannot be multiplied",
+        "later": "out of memory",
+    }
+    assert {t.arm for t in comparison.trials} == {BASELINE, "same"}
+    assert comparison.rows[0].time_ratio.point == pytest.approx(1, rel=1e-3)
+
+
+def test_the_baselines_own_failure_is_raised_with_a_note(bench):
+    bench.more = {"train_step": lambda *arguments: 1 / 0}
+    with pytest.raises(ZeroDivisionError) as caught:
+        bench.compare([same()])
+    assert "all is as it was before" in caught.value.__notes__[0]
+    (run,) = read_logs(bench.path).runs
+    assert run.summary.status == "failed"
+
+
+@pytest.mark.parametrize(
+    "techniques, message",
+    [
+        ([], "no technique is named"),
+        (["amp-bf32"], "did you mean amp-bf16"),
+        ([same(), same()], "named twice"),
+        ([same(BASELINE)], "always compared"),
+    ],
+)
+def test_bad_arguments_are_said_before_anything_runs(bench, techniques, message):
+    with pytest.raises(UsageError, match=message):
+        bench.compare(techniques)
+    with pytest.raises(UsageError, match="positive seconds"):
+        bench.compare([same()], budget_s=0)
+    assert not bench.first_weights and not list(bench.path.iterdir())
+
+
+def test_settings_of_the_task_count_unless_the_call_has_others(bench):
+    bench.more = {"project": "of the task", "price_usd_per_gpu_hour": 2.0}
+    comparison = bench.compare([same()], project="of the call")
+    (run,) = read_logs(bench.path).runs
+    assert run.summary.project == "of the call" and run.text("price_usd_per_gpu_hour") == "2.0"
+    assert comparison.rows[0].cost_ratio == comparison.rows[0].time_ratio
+
+
+def test_a_technique_is_inside_its_own_switches_and_nowhere_else(bench):
+    seen = []
+
+    @contextmanager
+    def active():
+        before = torch.backends.cudnn.benchmark
+        torch.backends.cudnn.benchmark = True
+        yield
+        torch.backends.cudnn.benchmark = before
+
+    def apply(parts):
+        torch.set_default_dtype(torch.float64)  # of its own, which its author forgot to put into ``active``
+        return parts
+
+    def spying(parts):
+        inner = step_of(parts)
+
+        def step(*arguments):
+            seen.append((torch.backends.cudnn.benchmark, torch.get_default_dtype()))
+            return inner(*arguments)
+
+        return parts | {"train_step": step}
+
+    inside = combined([Technique("inside", apply, active=active), Technique("watched", spying)])
+    bench.compare([inside], budget_s=20)
+    assert set(seen) == {(True, torch.float64)}
+    seen.clear()
+    bench.compare([inside, Technique("other", spying)], budget_s=40)
+    assert set(seen) == {(True, torch.float64), (False, torch.float32)}
+    assert not torch.backends.cudnn.benchmark and torch.get_default_dtype() is torch.float32
+
+
+def test_ctrl_c_keeps_whole_blocks(bench):
+    def interrupted(after_s):
+        def apply(parts):
+            inner = step_of(parts)
+
+            def step(*arguments):
+                if bench.clock.now_s > after_s:
+                    raise KeyboardInterrupt
+                return inner(*arguments)
+
+            return parts | {"train_step": step}
+
+        return Technique("interrupted", apply)
+
+    comparison = bench.compare([interrupted(70.0)])
+    n_blocks = len({t.block for t in comparison.trials})
+    assert n_blocks >= 3 and len(comparison.trials) == 2 * n_blocks and comparison.spent_s < 80
+    assert comparison.notes[0] == f"Stopped by Ctrl-C after {n_blocks} whole blocks"
+    assert read_comparison(comparison.run_dir) == comparison
+    with pytest.raises(KeyboardInterrupt):
+        bench.compare([interrupted(bench.clock.now_s + 5)])
+    assert {str(run.summary.status) for run in read_logs(bench.path).runs} == {"interrupted"}
+
+
+def test_what_is_spent_once_is_kept_apart_and_in_the_whole_run(bench):
+    bench.more = {"total_epochs": 100}
+    comparison = bench.compare([bench.taking("compiled", 0.5, first_s=8.0)])
+    (row,) = comparison.rows
+    assert row.time_ratio.point == pytest.approx(0.5, rel=0.01)
+    assert row.one_off_s == pytest.approx(8.0, rel=0.01) and comparison.baseline.one_off_s == pytest.approx(0, abs=1e-6)
+    base, whole = comparison.baseline.whole_run, row.whole_run
+    assert base.duration_s.point == pytest.approx(100 * 10 * 0.25, rel=0.01)
+    assert whole.duration_s.point == pytest.approx(0.5 * 250 + 8, rel=0.01)
+    assert base.energy_kwh.point == pytest.approx(250 * 0.36 / 3600, rel=0.01)
+    assert whole.emissions_kgco2e.point > 0 and whole.cost_usd.point > 0
+
+
+def test_a_loss_that_drifts_and_one_that_is_no_number_are_said(bench):
+    def learning(name, rate):
+        def apply(parts):
+            for group in parts["optimizer"].param_groups:
+                group["lr"] = rate
+            parts["technique_notes"] = [lambda: "3 of 100 steps were skipped", lambda: "", lambda: 1 / 0]
+            return parts
+
+        return Technique(name, apply, note="It learns at another rate")
+
+    rows = {row.name: row for row in bench.compare([learning("slow", 1e-5), learning("wild", 1e5)]).rows}
+    assert rows["slow"].notes[:2] == ("It learns at another rate", "3 of 100 steps were skipped")
+    assert "could not be read: ZeroDivisionError" in rows["slow"].notes[2]
+    assert "above the baseline's" in rows["slow"].learns_otherwise
+    assert "not a finite number" in rows["wild"].learns_otherwise
+
+
+def test_an_arm_too_slow_to_catch_up_has_no_loss_to_compare_and_the_others_have(bench):
+    bench.step_s = 0.005
+    rows = {row.name: row for row in bench.compare([bench.taking("crawling", 400.0), same()], budget_s=60).rows}
+    assert rows["crawling"].final_loss is None and rows["same"].final_loss is not None
+    assert any("No loss is compared" in note for note in rows["crawling"].notes) and not rows["same"].notes
+
+
+def test_batches_of_another_size_train_on_as_many_samples(bench):
+    def larger(parts):
+        return parts | {"batch_size": 100}
+
+    comparison = bench.compare([Technique("larger", larger)], budget_s=60)
+    trained = [sum(t.samples for t in comparison.trials if t.arm == arm) for arm in (BASELINE, "larger")]
+    assert abs(trained[0] - trained[1]) <= 100 * len(comparison.trials)
+    assert comparison.rows[0].time_ratio.point == pytest.approx(1, rel=0.01)
+
+
+def test_where_a_model_gave_the_energy_the_answer_is_of_the_time(bench):
+    """A lower load alone makes a model's energy less."""
+    comparison = bench.compare([bench.taking("slower", 1.2)])
+    halved = [replace(t, energy_kwh=t.energy_kwh * (0.5 if t.arm == "slower" else 1.0)) for t in comparison.trials]
+    records = {BASELINE: ArmRecord(), "slower": ArmRecord()}
+    for method, verdict in (("tdp_model", Verdict.COSTS_MORE), ("counter+constant", Verdict.SAVES)):
+        trials = [replace(t, energy_method=method) for t in halved]
+        found = rows_of(trials, records, None, Accounting(Rates(), 1.0, 1), Spending(100.0, 10.0, None))
+        assert found.others[0].verdict is verdict
+
+
+def test_a_budget_without_energy_says_which_one_would_hold_it(bench):
+    comparison = bench.compare([same()], budget_s=12)
+    assert all(t.energy_kwh is None for t in comparison.trials) and comparison.rows[0].energy_ratio is None
+    assert any("Energy is told of trials of 5 s or more: --budget " in note for note in comparison.notes)
+    unmetered = bench.compare([same()], budget_s=12, meter=NullMeter())
+    assert not any("Energy" in note for note in unmetered.notes)
+
+
+def test_its_energy_is_apart_from_that_of_trainings_and_its_report_is_written(bench):
+    comparison = bench.compare([same()])
+    logs = read_logs(bench.path)
+    (run,) = logs.runs
+    assert run.is_comparison and run.is_exploration and not run.is_complete
+    assert run.text("compared") == "same" and run.summary.epochs_done == len(comparison.trials)
+    metered = sum(t.energy_kwh for t in comparison.trials)
+    assert run.summary.energy_kwh > metered > 0
+    from greenlove_tracker.report.run_report import run_document
+
+    assert "Comparison" in run_document(run).title
+    groups = aggregate(bench.path).by("kind")
+    assert {name: group.n_runs for name, group in groups.items()} == {(COMPARISON,): 1}
+
+
+def test_the_log_reads_back_as_it_was_and_damage_is_refused_by_name(bench):
+    comparison = bench.compare([bench.taking("slower", 1.2), same('odd, "named"')], price_usd_per_gpu_hour=1.0)
+    assert read_comparison(comparison.run_dir) == comparison
+    assert read_comparison(bench.path) is None
+    for name in (COMPARISON_FILE, COMPARISON_TRIALS_FILE):
+        path = comparison.run_dir / name
+        whole = path.read_bytes()
+        for damaged in (whole[: len(whole) // 2], b"", whole.replace(b"baseline", b"base,line", 1), b"\xff\xfe"):
+            path.write_bytes(damaged)
+            with pytest.raises(LogError, match=name):
+                read_comparison(comparison.run_dir)
+        path.write_bytes(whole)
+    assert read_comparison(comparison.run_dir) == comparison

@@ -1,0 +1,32 @@
+"""``examples/compare_digits.py``: it loads as a task, trains an epoch, and its schedule is followed."""
+
+from pathlib import Path
+
+from fakes import FakeClock
+
+from greenlove_tracker.exploration.task import load_task_function
+from greenlove_tracker.meter import SimulatedMeter
+from greenlove_tracker.techniques.full_training import train_fully
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "compare_digits.py"
+
+
+def test_the_example_trains_an_epoch(tmp_path) -> None:
+    task = load_task_function(f"{EXAMPLE}:task")
+    made = []
+
+    def watched():
+        made.append(task())
+        return made[-1]
+
+    clock = FakeClock()
+    meter = SimulatedMeter(clock, cpu_tdp_w=10.0)
+    ((_, [run]),) = train_fully(watched, [], log_dir=tmp_path, epochs=1, clock=clock, meter=meter, verbose=0)
+    assert run.summary.counts.samples == 1440
+    assert run.metrics["accuracy"].last > 0.6
+    assert run.metrics["val_loss"].last < 1.5
+    (schedule,) = made[-1]["also_restore"]
+    assert schedule.last_epoch == 1
+    (rate,) = schedule.get_last_lr()
+    assert rate < 0.9999e-3
+    assert run.text("technique_note") == ""

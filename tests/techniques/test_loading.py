@@ -1,0 +1,107 @@
+"""Workers and pinned memory: the same batches, loaded otherwise."""
+
+import pytest
+import torch
+from techniques.task_samples import digits_task
+from torch.utils.data import DataLoader, IterableDataset, Subset, TensorDataset
+
+from greenlove_tracker.errors import UsageError
+from greenlove_tracker.techniques import loading
+from greenlove_tracker.techniques.arm import build_arm
+from greenlove_tracker.techniques.technique import NotApplicableError, technique_named
+
+DATA = TensorDataset(torch.arange(40.0).reshape(20, 2), torch.arange(20))
+
+
+def stacked(samples):
+    return torch.stack([x for x, _ in samples]) + 100, torch.stack([y for _, y in samples])
+
+
+def with_data(data, **more):
+    return lambda: {**digits_task(), "train_dataset": data, **more}
+
+
+@pytest.mark.real
+def test_workers_give_the_same_batches_and_are_closed():
+    loader = DataLoader(DATA, 6, shuffle=True, collate_fn=stacked, generator=torch.Generator(), drop_last=True)
+    arm = build_arm(with_data(loader), technique_named("num-workers=2"))
+    found = {}
+    for name, begin in (("plain", lambda: iter(loader)), ("workers", lambda: arm.source.first(3))):
+        loader.generator.manual_seed(7)  # before: workers load ahead
+        found[name] = [labels.tolist() for _, labels in begin()]
+    assert found["workers"] == found["plain"]
+    assert len(found["plain"]) == 3
+    images, _ = next(arm.source.first(1))
+    assert float(images.min()) >= 100
+    workers = arm.source._loader._iterator._workers
+    assert len(workers) == 2
+    arm.source.close()
+    assert not any(worker.is_alive() for worker in workers)
+
+
+def test_a_data_set_becomes_a_loader_of_its_batch_size():
+    loader = technique_named("num-workers=2").apply(with_data(DATA, batch_size=8)())["train_dataset"]
+    assert (loader.batch_size, loader.num_workers, loader.persistent_workers) == (8, 2, True)
+    assert technique_named("num-workers=1").apply(with_data(DATA)())["train_dataset"].batch_size == 64
+
+
+def test_workers_are_as_many_as_cpus_and_four_at_most(monkeypatch):
+    def share(env):
+        return type("Share", (), {"cpu": 0.5})
+
+    monkeypatch.setattr(loading, "machine_share", share)
+    found = []
+    for cpus in (1, 6, 64):
+        monkeypatch.setattr(loading.os, "cpu_count", lambda cpus=cpus: cpus)
+        found.append(technique_named("num-workers").apply(with_data(DATA)())["train_dataset"].num_workers)
+    assert found == [1, 3, 4]
+
+
+def test_workers_can_be_left_out():
+    loader = DataLoader(DATA, 4, num_workers=2, prefetch_factor=3, persistent_workers=True, timeout=5)
+    changed = technique_named("num-workers=0").apply(with_data(loader)())["train_dataset"]
+    assert (changed.num_workers, changed.prefetch_factor, changed.timeout) == (0, None, 0)
+    assert technique_named("num-workers=3").apply(with_data(loader)())["train_dataset"].prefetch_factor == 3
+
+
+class Stream(IterableDataset):
+    def __iter__(self):
+        return iter(DATA)
+
+
+@pytest.mark.parametrize("data", [Stream(), DataLoader(Stream(), 4), [next(iter(DataLoader(DATA, 4)))]])
+def test_streams_are_refused(data):
+    with pytest.raises(NotApplicableError, match="are a stream"):
+        build_arm(with_data(data), technique_named("num-workers=2"))
+
+
+def test_what_cannot_be_is_said():
+    with pytest.raises(NotApplicableError, match="with 2 workers already"):
+        build_arm(with_data(DataLoader(DATA, 4, num_workers=2)), technique_named("num-workers=2"))
+    with pytest.raises(NotApplicableError, match="on the cpu"):
+        build_arm(digits_task, technique_named("pin-memory"))
+    for name in ("num-workers=-1", "num-workers=many", "pin-memory=2"):
+        with pytest.raises(UsageError):
+            technique_named(name)
+
+
+class OnGpu:
+    is_cuda = True
+
+
+def test_pinned_batches_are_copied_before_the_step(monkeypatch):
+    """There is no GPU here: its copies are of the CPU's tensors, to the device that the step is given."""
+    monkeypatch.setattr(loading, "device_of", lambda *_: torch.device("cuda", 0))
+    seen = []
+    changed = technique_named("pin-memory").apply(with_data(DATA, train_step=lambda m, batch, *_: seen.append(batch))())
+    assert changed["train_dataset"].pin_memory
+    batch = {"x": torch.zeros(2), "names": ["a", "b"]}
+    changed["train_step"](None, batch, None, None, torch.device("meta"))
+    assert seen[0]["x"].device.type == "meta"
+    assert seen[0]["names"] == ["a", "b"]
+    data = TensorDataset(torch.zeros(4))
+    data.tensors = (OnGpu(),)
+    data.__class__ = type("Held", (TensorDataset,), {"__len__": lambda self: 4})
+    for technique in ("pin-memory", "num-workers=2"):
+        with pytest.raises(NotApplicableError, match="lies on the GPU"):
+            technique_named(technique).apply(with_data(Subset(data, [0, 1]))())

@@ -1,0 +1,295 @@
+"""The memory of a training: against what torch's allocator gave, and without leaving a trace."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import functools
+import itertools
+
+import pytest
+import torch
+from techniques.memory_samples import MODELS, profiled_peak_bytes
+from techniques.task_samples import digits_task, transformer_task
+from torch import nn
+from torch.utils.checkpoint import checkpoint_sequential
+from torch.utils.data import TensorDataset
+
+from greenlove_tracker.errors import UsageError
+from greenlove_tracker.exploration import peak_memory
+from greenlove_tracker.exploration.peak_memory import TrainingStep, estimated_peak, measured_peak
+from greenlove_tracker.tables.gpus import gpus
+from greenlove_tracker.techniques.arm import build_arm
+from greenlove_tracker.techniques.memory import estimate_memory
+from greenlove_tracker.techniques.technique import NotApplicableError, Technique
+
+WIDTH, BATCH = 64, 16
+OPTIMIZERS = {
+    "Adam": functools.partial(torch.optim.Adam, lr=1e-3),
+    "Adam foreach": functools.partial(torch.optim.Adam, lr=1e-3, foreach=True),
+    "SGD": functools.partial(torch.optim.SGD, lr=0.1),
+    "SGD momentum": functools.partial(torch.optim.SGD, lr=0.1, momentum=0.9),
+}
+
+
+def chain(n_layers=8, optimizer=OPTIMIZERS["Adam"], step=None, batch_size=BATCH):
+    """A task of equal linear layers, whose parts of memory can be told by hand."""
+
+    def task():
+        model = nn.Sequential(*(nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Tanh()) for _ in range(n_layers)))
+        parts = {
+            "model": model,
+            "optimizer": optimizer(model.parameters()),
+            "criterion": nn.MSELoss(),
+            "train_dataset": TensorDataset(torch.randn(2 * batch_size, WIDTH), torch.randn(2 * batch_size, WIDTH)),
+            "batch_size": batch_size,
+        }
+        return parts if step is None else parts | {"train_step": step}
+
+    return task
+
+
+def step_with(read):
+    """A training step that gives ``read`` its loss."""
+
+    def step(model, batch, optimizer, criterion, device):
+        optimizer.zero_grad()
+        loss = criterion(model(batch[0]), batch[1])
+        loss.backward()
+        optimizer.step()
+        return read(loss)
+
+    return step
+
+
+CHAIN_BYTES = 8 * (WIDTH * WIDTH + WIDTH) * 4  # weights and biases of eight layers
+
+
+@pytest.mark.parametrize(
+    "model, optimizer", [*itertools.product(MODELS, ("Adam", "SGD")), ("MLP", "Adam foreach"), ("LSTM", "SGD momentum")]
+)
+def test_the_estimate_is_within_a_tenth_of_the_measured_peak(model, optimizer):
+    torch.manual_seed(0)
+    task = MODELS[model](OPTIMIZERS[optimizer])
+    measured = profiled_peak_bytes(task)
+    (row,) = estimate_memory(task, as_on_gpu=False)
+    assert row.method == "meta" and row.peak_bytes == pytest.approx(measured, rel=0.03)
+    (as_on_gpu,) = estimate_memory(task)
+    assert as_on_gpu.peak_bytes == pytest.approx(measured, rel=0.1)
+
+
+def test_real_steps_are_followed_to_the_same_peak():
+    arm = build_arm(MODELS["LSTM"](OPTIMIZERS["Adam"]))
+    training = TrainingStep((arm.parts["model"],), (arm.parts["optimizer"],), arm.step, arm.device)
+    estimated = estimated_peak(training, arm.source.first(2), as_on_gpu=False)
+    measured = measured_peak(training, arm.source.first(2), as_on_gpu=False)
+    assert (estimated.method, measured.method) == ("meta", "measured step")
+    assert estimated.peak_bytes == pytest.approx(measured.peak_bytes, rel=0.001)
+
+
+def test_each_part_is_what_it_is_by_hand():
+    (row,) = estimate_memory(chain(), as_on_gpu=False)
+    steps = 16 * 4  # of Adam's states, a number each
+    assert row.parameters_bytes == CHAIN_BYTES and row.batch_size == BATCH
+    assert row.gradients_bytes == CHAIN_BYTES and row.optimizer_bytes == 2 * CHAIN_BYTES + steps
+    parts = (row.parameters_bytes, row.gradients_bytes, row.optimizer_bytes, row.activations_bytes)
+    assert sum(parts) == row.peak_bytes and row.reason == ""
+
+
+def test_on_a_gpu_an_optimizer_takes_all_parameters_at_once():
+    here, there = (estimate_memory(chain(), as_on_gpu=on_gpu)[0] for on_gpu in (False, True))
+    assert there.activations_bytes > here.activations_bytes + CHAIN_BYTES / 2  # roots of the second moments
+    looping = chain(optimizer=functools.partial(torch.optim.Adam, foreach=False))
+    (row,) = estimate_memory(looping)
+    assert row.activations_bytes < there.activations_bytes - CHAIN_BYTES / 2
+
+
+def test_recomputed_activations_are_seen_and_a_technique_of_ones_own_is_a_row():
+    def recompute(parts):
+        layers = parts["model"]
+
+        class Recomputing(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.layers = layers
+
+            def forward(self, inputs):
+                return checkpoint_sequential(self.layers, 8, inputs, use_reentrant=False)
+
+        return parts | {"model": Recomputing()}
+
+    task = chain(n_layers=32, optimizer=OPTIMIZERS["SGD"], batch_size=2048)
+    plain, less = estimate_memory(task, [Technique("recompute", recompute)])
+    assert (plain.name, less.name) == ("baseline", "recompute")
+    assert less.activations_bytes < 0.6 * plain.activations_bytes
+    assert less.parameters_bytes == plain.parameters_bytes
+
+
+def test_what_autocast_keeps_is_seen():
+    def in_bf16(model, batch, optimizer, criterion, device):
+        optimizer.zero_grad()
+        with torch.autocast("cpu", torch.bfloat16):
+            loss = criterion(model(batch[0]), batch[1].float())
+        loss.backward()
+        optimizer.step()
+
+    (plain,) = estimate_memory(chain(batch_size=4096))
+    (cast,) = estimate_memory(chain(batch_size=4096, step=in_bf16))
+    assert cast.method == "meta" and cast.activations_bytes < 0.8 * plain.activations_bytes
+
+
+@pytest.mark.parametrize("read", [lambda loss: loss.item(), lambda loss: loss.detach().numpy()])
+def test_a_step_that_reads_a_number_is_made_for_real(read):
+    plain, reading = (estimate_memory(chain(step=step_with(r)))[0] for r in (lambda loss: loss, read))
+    assert (plain.method, reading.method) == ("meta", "measured step")
+    assert reading.peak_bytes == pytest.approx(plain.peak_bytes, rel=0.02)
+
+
+def test_a_mask_that_torch_reads_takes_a_real_step():
+    (row,) = estimate_memory(transformer_task, as_on_gpu=False)
+    assert row.method == "measured step"
+    assert row.peak_bytes == pytest.approx(profiled_peak_bytes(transformer_task), rel=0.1)
+
+
+def test_an_accumulated_step_is_followed_until_the_optimizer_has_stepped_twice():
+    calls = []
+
+    def accumulate(model, batch, optimizer, criterion, device):
+        calls.append(1)
+        criterion(model(batch[0]), batch[1]).backward()
+        if len(calls) % 4 == 0:
+            optimizer.step()
+            optimizer.zero_grad()
+
+    (row,) = estimate_memory(chain(step=accumulate))
+    assert row.method == "meta" and len(calls) in (0, 8)  # what the step counts is put back as well
+    assert row.optimizer_bytes >= 2 * CHAIN_BYTES
+
+
+def test_a_model_larger_than_this_machine_is_estimated_on_meta():
+    def task():
+        with torch.device("meta"):
+            model = nn.Sequential(*(nn.Linear(8192, 8192) for _ in range(100)))
+        inputs = torch.randn(8, 8192)
+        return model, torch.optim.AdamW(model.parameters()), nn.MSELoss(), TensorDataset(inputs, inputs)
+
+    (row,) = estimate_memory(task)
+    assert row.method == "meta" and row.parameters_bytes == 100 * (8192 * 8192 + 8192) * 4  # 25 GiB
+    assert 4 * row.parameters_bytes < row.peak_bytes < 5.2 * row.parameters_bytes
+    assert gpus()["H100 SXM5 80GB"].holds(row.peak_bytes / 2**30) is False
+    assert gpus()["B200 SXM"].holds(row.peak_bytes / 2**30) is True
+
+
+def test_what_cannot_be_used_or_fails_is_a_row_with_its_reason():
+    def refuse(parts):
+        raise NotApplicableError("this CPU cannot")
+
+    def break_it(parts):
+        return parts | {"model": nn.Linear(3, 3)}
+
+    def compiled(parts):
+        return parts | {"model": torch.compile(parts["model"])}
+
+    own = [Technique("refused", refuse), Technique("broken", break_it), Technique("compiled", compiled)]
+    baseline, *rows = estimate_memory(chain(), own)
+    assert baseline.peak_bytes and all(row.peak_bytes is None and row.method == "" for row in rows)
+    assert rows[0].reason == "this CPU cannot" and rows[1].reason.startswith("it fails here: ")
+    assert "greenlove compare" in rows[2].reason
+
+
+def test_errors_of_the_task_itself_are_raised():
+    with pytest.raises(UsageError, match="no technique is called"):
+        estimate_memory(chain(), ["amp-bf17"])
+    with pytest.raises(UsageError, match="must return"):
+        estimate_memory(lambda: 3)
+
+    def broken(model, batch, optimizer, criterion, device):
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        estimate_memory(chain(step=broken))
+
+
+def test_no_trace_is_left():
+    parts = digits_task()
+    model, optimizer = parts["model"], parts["optimizer"]
+    arm = build_arm(lambda: parts)
+    batch = next(arm.source.first(1))
+    arm.step(batch)  # gradients and states exist
+    weights = copy.deepcopy(model.state_dict())
+    states = copy.deepcopy(optimizer.state_dict())
+    gradients = [p.grad for p in model.parameters()]
+    copies = [g.clone() for g in gradients]
+    torch.manual_seed(7)
+    random_state = torch.get_rng_state()
+    training = TrainingStep((model,), (optimizer,), arm.step, arm.device)
+    estimated_peak(training, iter([batch]))
+    assert all(torch.equal(a, b) for a, b in zip(weights.values(), model.state_dict().values(), strict=True))
+    assert all(p.grad is g for p, g in zip(model.parameters(), gradients, strict=True))
+    assert all(torch.equal(a, b) for a, b in zip(gradients, copies, strict=True))
+    for number, state in optimizer.state_dict()["state"].items():
+        assert all(torch.equal(v, states["state"][number][name]) for name, v in state.items())
+    assert optimizer.param_groups[0]["foreach"] is None
+    assert torch.equal(torch.get_rng_state(), random_state)
+    assert not any(p._post_accumulate_grad_hooks for p in model.parameters())
+    arm.step(batch)  # and it trains on
+
+
+def test_a_step_that_replaces_data_and_buffers_leaves_the_real_ones():
+    model = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4), nn.PReLU())  # with numbers of its own
+    optimizer, batch = torch.optim.AdamW(model.parameters(), lr=0.1, weight_decay=0.5), torch.randn(8, 4)
+
+    def step(inputs):
+        model(inputs).square().sum().backward()
+        for parameter in model.parameters():
+            parameter.data = parameter.data - 0.1 * parameter.grad
+        model[1].running_mean = model[1].running_mean * 0.5
+        optimizer.step()
+
+    before = copy.deepcopy(model.state_dict())
+    addresses = [t.data_ptr() for t in model.state_dict().values()]
+    training = TrainingStep((model,), (optimizer,), step, torch.device("cpu"))
+    with contextlib.suppress(RuntimeError):  # what cannot be followed leaves no trace either
+        estimated_peak(training, itertools.repeat(batch))
+    assert [t.data_ptr() for t in model.state_dict().values()] == addresses
+    assert all(torch.equal(a, b) for a, b in zip(before.values(), model.state_dict().values(), strict=True))
+    step(batch)
+
+
+def test_random_states_are_left_as_they_were():
+    torch.manual_seed(7)
+    before = torch.get_rng_state()
+    estimate_memory(chain())
+    estimate_memory(chain(step=step_with(float)))
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_it_gives_up_at_any_operation_and_never_ends_the_process():
+    arm = build_arm(MODELS["LSTM"](OPTIMIZERS["Adam"]))
+    training = TrainingStep((arm.parts["model"],), (arm.parts["optimizer"],), arm.step, arm.device)
+    batch = next(arm.source.first(1))
+    for patience in range(1000):
+        asked = itertools.count()
+        try:
+            estimated_peak(training, itertools.repeat(batch), is_late=lambda asked=asked, n=patience: next(asked) > n)
+        except TimeoutError:
+            continue
+        break
+    assert 20 < patience < 999
+    assert all(p.grad is None for p in arm.parts["model"].parameters()) and not arm.parts["optimizer"].state
+
+
+def test_blocks_of_a_gpu_are_counted_whole():
+    def task():
+        model = nn.Linear(1, 1)
+        inputs = torch.randn(4, 1)
+        return model, torch.optim.SGD(model.parameters(), 0.1), nn.MSELoss(), TensorDataset(inputs, inputs)
+
+    (row,) = estimate_memory(task)
+    assert row.parameters_bytes == 2 * peak_memory._CUDA_BLOCK_BYTES and row.optimizer_bytes == 0
+
+
+def test_a_gpu_holds_what_is_below_its_usable_memory():
+    l40s = gpus()["L40S"]
+    assert l40s.holds(44.1) is True and l40s.holds(44.2) is False
+    assert l40s.holds(42.0, 0.1) is None and l40s.holds(40.0, 0.1) is True and l40s.holds(44.2, 0.1) is False

@@ -1,0 +1,102 @@
+"""Channels last and compiled models: the same numbers, otherwise laid out or computed."""
+
+from functools import partial
+
+import pytest
+import torch
+from techniques.task_samples import digits_task, transformer_task
+
+from greenlove_tracker.errors import UsageError
+from greenlove_tracker.techniques import model_format
+from greenlove_tracker.techniques.arm import build_arm
+from greenlove_tracker.techniques.technique import NotApplicableError, technique_named
+
+
+def test_channels_last_gives_the_same_training():
+    arms = [build_arm(partial(digits_task, 0.0), t) for t in (None, technique_named("channels-last"))]
+    seen = []
+    model = arms[1].parts["model"]
+    model[0].register_forward_hook(lambda _m, inputs, output: seen.extend((inputs[0], output)))
+    for batch in arms[0].source.first(3):
+        losses = [float(arm.step(batch).detach()) for arm in arms]
+        assert losses[1] == pytest.approx(losses[0], rel=1e-4)
+    assert all(tensor.is_contiguous(memory_format=torch.channels_last) for tensor in seen)
+    assert model[2].weight.is_contiguous(memory_format=torch.channels_last)
+    assert not arms[0].parts["model"][2].weight.is_contiguous(memory_format=torch.channels_last)
+
+
+def test_channels_last_is_for_convolutions_once():
+    with pytest.raises(NotApplicableError, match="no 2-d convolution"):
+        build_arm(transformer_task, technique_named("channels-last"))
+
+    def already():
+        parts = digits_task()
+        return {**parts, "model": parts["model"].to(memory_format=torch.channels_last)}
+
+    with pytest.raises(NotApplicableError, match="channels last already"):
+        build_arm(already, technique_named("channels-last"))
+
+
+@pytest.mark.real
+def test_a_compiled_model_gives_the_same_training_with_the_last_batch_smaller():
+    names = (None, "compile")
+    arms = [build_arm(partial(digits_task, 0.0), name and technique_named(name)) for name in names]
+    images, labels = next(arms[0].source.first(1))
+    assert arms[1].parts["model"]._compiled_call_impl is not None
+    for n_samples in (64, 64, 29):
+        losses = [float(arm.step((images[:n_samples], labels[:n_samples])).detach()) for arm in arms]
+        assert losses[1] == pytest.approx(losses[0], rel=1e-3)
+    assert arms[1].parts["technique_notes"][0]() == (
+        "the last batch of an epoch has 29 samples instead of 64: at the first of them, compile works once more"
+    )
+    assert set(arms[1].parts["model"].state_dict()) == set(arms[0].parts["model"].state_dict())
+
+
+@pytest.mark.real
+def test_a_compiled_model_composes_with_precision_and_accumulation():
+    arm = build_arm(transformer_task, technique_named("compile+amp-bf16+grad-accumulation=2"))
+    losses = [float(arm.step(batch)) for batch in arm.source.first(8)]
+    assert losses[-1] < losses[0]
+
+
+def test_what_cannot_be_compiled_is_said(monkeypatch):
+    with pytest.raises(UsageError, match="are default, reduce-overhead"):
+        technique_named("compile=fast")
+    with pytest.raises(UsageError, match="takes no value"):
+        technique_named("channels-last=3")
+
+    def compiled():
+        parts = digits_task()
+        parts["model"].compile()
+        return parts
+
+    with pytest.raises(NotApplicableError, match="compiles its model already"):
+        build_arm(compiled, technique_named("compile"))
+    monkeypatch.setattr(torch, "compile", _not_here)
+    with pytest.raises(NotApplicableError, match=r"compiles nothing here: Dynamo is not supported"):
+        build_arm(digits_task, technique_named("compile"))
+    monkeypatch.setattr(model_format.shutil, "which", lambda name: None)
+    with pytest.raises(NotApplicableError, match="install g\\+\\+"):
+        build_arm(digits_task, technique_named("compile"))
+    monkeypatch.setattr(model_format, "device_of", lambda *_: torch.device("cuda", 0))
+    monkeypatch.setattr(model_format, "find_spec", lambda name: None)
+    with pytest.raises(NotApplicableError, match="pip install triton"):
+        technique_named("compile").apply(digits_task())
+    monkeypatch.setattr(model_format, "find_spec", lambda name: name)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (6, 1))
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "Tesla P40")
+    with pytest.raises(NotApplicableError, match="Tesla P40's is less"):
+        technique_named("compile").apply(digits_task())
+
+
+def _not_here(*_args, **_kwargs):
+    raise RuntimeError("Dynamo is not supported on Python 3.15+")
+
+
+def test_compile_says_of_a_data_set_without_a_loader_that_its_last_batch_is_smaller():
+    def task():
+        parts = digits_task(0.0)
+        return {**parts, "train_dataset": parts["train_dataset"].dataset}
+
+    notes = build_arm(task, technique_named("compile")).parts["technique_notes"]
+    assert notes[0]().startswith("the last batch of an epoch has 29 samples instead of 64:")

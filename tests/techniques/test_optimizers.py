@@ -1,0 +1,207 @@
+"""Optimizers that take the place of the training's own."""
+
+import sys
+import warnings
+from functools import partial
+from types import SimpleNamespace
+
+import pytest
+import torch
+from techniques.task_samples import digits_task, transformer_task
+
+from greenlove_tracker.errors import UsageError
+from greenlove_tracker.techniques.arm import build_arm
+from greenlove_tracker.techniques.technique import NotApplicableError, technique_named
+
+NAMES = ["fused-optimizer", "adafactor=0.05", "adam-8bit", "sgd-momentum=0.2"]
+
+
+def task_with(make, schedule=None, **more):
+    def task():
+        parts = digits_task(0.0)
+        parts["optimizer"] = make(parts["model"].parameters())
+        if schedule is not None:
+            parts["also_restore"] = [schedule(parts["optimizer"])]
+        return {**parts, **more}
+
+    return task
+
+
+def weights_after(arm, n_steps=3):
+    for batch in arm.source.first(n_steps):
+        arm.step(batch)
+    return [p.detach().clone() for p in arm.parts["model"].parameters()]
+
+
+@pytest.mark.parametrize("task", [digits_task, transformer_task])
+@pytest.mark.parametrize("name", NAMES)
+def test_a_model_learns_with_each(task, name):
+    arm = build_arm(task, technique_named(name))
+    losses = [float(arm.step(batch).detach()) for _ in range(2) for batch in arm.source.first(8)]
+    assert sum(losses[-4:]) < 0.95 * sum(losses[:4])
+
+
+MAKERS = {
+    "AdamW": partial(torch.optim.AdamW, lr=0.003, betas=(0.8, 0.99), weight_decay=0.2, amsgrad=True),
+    "Adam": partial(torch.optim.Adam, lr=0.003, weight_decay=0.1),
+    "SGD": partial(torch.optim.SGD, lr=0.05, momentum=0.8, nesterov=True),
+    "Adagrad": partial(torch.optim.Adagrad, lr=0.02),
+}
+
+
+@pytest.mark.parametrize("kind", MAKERS)
+def test_fused_is_the_same_optimizer(kind):
+    torch.manual_seed(3)
+    plain, fused = build_arm(task_with(MAKERS[kind])), build_arm(task_with(MAKERS[kind]), technique_named(NAMES[0]))
+    assert fused.parts["optimizer"].param_groups[0]["fused"]
+    batch = next(plain.source.first(1))
+    for _ in range(4):
+        plain.step(batch)
+        fused.step(batch)
+    for ours, theirs in zip(*(arm.parts["model"].parameters() for arm in (plain, fused)), strict=True):
+        assert torch.allclose(ours, theirs, atol=1e-5)
+
+
+def test_fused_keeps_groups_their_names_and_what_was_learnt():
+    def task():
+        parts = digits_task(0.0)
+        named = list(parts["model"].named_parameters())
+        groups = [{"params": named[:2], "lr": 0.01}, {"params": named[2:], "weight_decay": 0.5}]
+        parts["optimizer"] = torch.optim.AdamW(groups, lr=0.003)
+        images, labels = next(iter(parts["train_dataset"]))
+        parts["criterion"](parts["model"](images), labels).backward()
+        parts["optimizer"].step()
+        return parts
+
+    arm, old = build_arm(task, technique_named("fused-optimizer")), build_arm(task).parts["optimizer"]
+    new = arm.parts["optimizer"]
+    assert [(g["lr"], g["weight_decay"], g["fused"]) for g in new.param_groups] == [
+        (0.01, 0.01, True),
+        (0.003, 0.5, True),
+    ]
+    assert [g["param_names"] for g in new.param_groups] == [g["param_names"] for g in old.param_groups]
+    ours, theirs = (next(iter(o.state.values())) for o in (new, old))
+    assert torch.equal(ours["exp_avg"], theirs["exp_avg"])
+    assert float(ours["step"]) == 1.0
+    weights_after(arm, 1)
+
+
+def test_schedules_go_on_with_the_new_optimizer_and_its_learning_rate():
+    schedule = partial(torch.optim.lr_scheduler.StepLR, step_size=1, gamma=0.5)
+    arm = build_arm(task_with(MAKERS["AdamW"], schedule), technique_named("sgd-momentum=0.6"))
+    scheduler, optimizer = arm.parts["also_restore"][0], arm.parts["optimizer"]
+    assert isinstance(optimizer, torch.optim.SGD)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        weights_after(arm, 1)
+        scheduler.step()
+        scheduler.step()
+    assert optimizer.param_groups[0]["lr"] == pytest.approx(0.15)
+    note = "SGD in the place of AdamW, with a learning rate of 0.6 at its start"
+    assert note in [said() for said in arm.parts["technique_notes"]]
+
+
+def test_a_warm_up_keeps_its_shape():
+    def schedule(optimizer):
+        return torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: min(1.0, (step + 1) / 10))
+
+    arm = build_arm(task_with(MAKERS["AdamW"], schedule), technique_named("sgd-momentum=0.0003"))
+    assert arm.parts["optimizer"].param_groups[0]["lr"] == pytest.approx(0.0003)
+    weights_after(arm, 1)
+    arm.parts["also_restore"][0].step()
+    assert arm.parts["optimizer"].param_groups[0]["lr"] == pytest.approx(0.0006)
+
+
+def test_a_schedule_of_a_momentum_that_is_not_there_is_refused():
+    cycle = partial(torch.optim.lr_scheduler.OneCycleLR, max_lr=0.1, total_steps=10)
+    with pytest.raises(NotApplicableError, match="OneCycleLR changes betas, which SGD does not have"):
+        build_arm(task_with(MAKERS["AdamW"], cycle), technique_named("sgd-momentum"))
+    arm = build_arm(task_with(MAKERS["AdamW"], cycle), technique_named("fused-optimizer"))
+    weights_after(arm, 1)
+    arm.parts["also_restore"][0].step()
+
+
+def test_groups_keep_their_learning_rates_in_proportion():
+    def task():
+        parts = digits_task()
+        layers = list(parts["model"].parameters())
+        groups = [{"params": layers[:2]}, {"params": layers[2:], "lr": 0.0001}]
+        return {**parts, "optimizer": torch.optim.AdamW(groups, lr=0.001)}
+
+    groups = build_arm(task, technique_named("sgd-momentum=0.1")).parts["optimizer"].param_groups
+    assert [g["lr"] for g in groups] == pytest.approx([0.1, 0.01])
+
+
+def test_several_optimizers_are_replaced_in_their_own_structure():
+    def task():
+        parts = digits_task()
+        layers = list(parts["model"].parameters())
+        several = {"first": torch.optim.Adam(layers[:2]), "rest": torch.optim.SGD(layers[2:], 0.1)}
+        return {**parts, "optimizer": several, "train_step": lambda *_: None}
+
+    found = build_arm(task, technique_named("fused-optimizer")).parts["optimizer"]
+    assert {name: type(o).__name__ for name, o in found.items()} == {"first": "Adam", "rest": "SGD"}
+
+
+def test_what_holds_the_old_optimizer_is_refused():
+    parts = digits_task()
+    optimizer = parts["optimizer"]
+
+    def step(model, batch, _, criterion, device):
+        optimizer.step()
+
+    with pytest.raises(NotApplicableError, match="uses an optimizer of its own closure"):
+        technique_named("fused-optimizer").apply({**parts, "train_step": step})
+    with pytest.raises(NotApplicableError, match="a SimpleNamespace, holds the optimizer"):
+        technique_named("adafactor").apply({**parts, "also_restore": [SimpleNamespace(inner=optimizer)]})
+
+
+def test_what_cannot_be_is_said(monkeypatch):
+    for make, name, reason in (
+        (partial(torch.optim.AdamW, fused=True), "fused-optimizer", "the AdamW is fused already"),
+        (torch.optim.RMSprop, "fused-optimizer", "no fused RMSprop"),
+        (partial(torch.optim.SGD, lr=0.1, momentum=0.9), "sgd-momentum", "momentum of 0.9 already"),
+        (torch.optim.Adafactor, "adafactor", "Adafactor already"),
+    ):
+        with pytest.raises(NotApplicableError, match=reason):
+            build_arm(task_with(make), technique_named(name))
+    monkeypatch.delattr(torch.optim, "Adafactor")
+    with pytest.raises(NotApplicableError, match=r"it came with 2\.5"):
+        build_arm(digits_task, technique_named("adafactor"))
+    monkeypatch.setitem(sys.modules, "bitsandbytes", None)
+    with pytest.raises(NotApplicableError, match=r"greenlove-tracker\[adam-8bit\]"):
+        build_arm(digits_task, technique_named("adam-8bit"))
+    for name in ("sgd-momentum=0", "sgd-momentum=fast", "adafactor=-1", "adam-8bit=nan", "fused-optimizer=1"):
+        with pytest.raises(UsageError):
+            technique_named(name)
+    with pytest.raises(UsageError, match="exclude each other"):
+        technique_named("adafactor+fused-optimizer")
+
+
+def test_torchao_stands_in_where_bitsandbytes_is_not_installed(monkeypatch):
+    monkeypatch.setitem(sys.modules, "bitsandbytes", None)
+    stand_in = SimpleNamespace(AdamW8bit=torch.optim.AdamW)
+    monkeypatch.setitem(sys.modules, "torchao", SimpleNamespace(optim=stand_in))
+    monkeypatch.setitem(sys.modules, "torchao.optim", stand_in)
+    optimizer = build_arm(task_with(MAKERS["AdamW"]), technique_named("adam-8bit=0.5")).parts["optimizer"]
+    assert (optimizer.param_groups[0]["lr"], optimizer.param_groups[0]["betas"]) == (0.5, (0.8, 0.99))
+
+
+def test_states_have_8_bits():
+    arm = build_arm(digits_task, technique_named("adam-8bit"))
+    weights_after(arm, 1)
+    kinds = {
+        value.dtype
+        for state in arm.parts["optimizer"].state.values()
+        for value in state.values()
+        if hasattr(value, "dtype")
+    }
+    assert torch.uint8 in kinds
+    assert arm.parts["optimizer"].param_groups[0]["lr"] == 1e-3
+
+
+@pytest.mark.parametrize("name", ["adafactor", "fused-optimizer"])
+def test_they_compose_with_fp16_and_accumulation(name):
+    arm = build_arm(digits_task, technique_named(f"amp-fp16+grad-accumulation=2+{name}"))
+    before = [p.detach().clone() for p in arm.parts["model"].parameters()]
+    assert all(not torch.equal(a, b) for a, b in zip(before, weights_after(arm, 2), strict=True))

@@ -1,0 +1,321 @@
+"""Mixed precision and TF32: what computes in how many bits, and what the gradients are."""
+
+import copy
+import subprocess
+import sys
+from functools import partial
+
+import pytest
+import torch
+from techniques.task_samples import digits_task, transformer_task
+from torch import nn
+
+from greenlove_tracker.errors import UsageError
+from greenlove_tracker.techniques import precision
+from greenlove_tracker.techniques.arm import build_arm
+from greenlove_tracker.techniques.technique import NotApplicableError, Stage, Technique, combined, technique_named
+
+TASKS = [digits_task, transformer_task]
+
+
+def losses_of(arm, n_batches=16):
+    found = []
+    while len(found) < n_batches:
+        for batch in arm.source.first(min(n_batches - len(found), arm.source.batches_per_epoch)):
+            found.append(float(arm.step(batch).detach()))
+    return found
+
+
+def notes_of(arm):
+    return [text for note in arm.parts["technique_notes"] if (text := note())]
+
+
+@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize("name", ["amp-bf16", "amp-fp16"])
+def test_a_model_learns_in_fewer_bits_with_weights_and_outputs_as_before(task, name):
+    arm = build_arm(task, technique_named(name))
+    model, seen = arm.parts["model"], set()
+    leaf = [m for m in model.modules() if isinstance(m, nn.Linear)][-1]
+    leaf.register_forward_hook(lambda _module, _inputs, output: seen.add(output.dtype))
+    losses = losses_of(arm)
+    assert all(loss == loss for loss in losses)
+    assert sum(losses[-4:]) < 0.9 * sum(losses[:4])
+    assert seen == {torch.bfloat16 if name == "amp-bf16" else torch.float16}
+    batch = next(arm.source.first(1))
+    assert model(batch[0]).dtype is torch.float32
+    assert {p.dtype for p in model.parameters()} == {torch.float32}
+
+
+@pytest.mark.parametrize("name", ["amp-bf16", "amp-fp16"])
+def test_gradients_are_those_of_the_plain_model_but_for_rounding(name):
+    plain, arm = (build_arm(partial(transformer_task, dropout=0.0), t) for t in (None, technique_named(name)))
+    batch = next(plain.source.first(1))
+    plain.step(batch)
+    arm.step(batch)
+    pairs = zip(plain.parts["model"].parameters(), arm.parts["model"].parameters(), strict=True)
+    for ours, theirs in pairs:
+        scale = float(ours.grad.abs().max())
+        assert float((ours.grad - theirs.grad).abs().max()) < 0.06 * scale + 1e-7
+
+
+def clipped_step(model, batch, optimizer, criterion, device):
+    loss = criterion(model(batch[0]), batch[1]) + 1e-4 * sum(p.square().sum() for p in model.parameters())
+    loss.backward()
+    norm = nn.utils.clip_grad_norm_(model.parameters(), 0.5)
+    optimizer.step()
+    optimizer.zero_grad()
+    clipped_step.norms.append(float(norm))
+    return {"loss": loss}
+
+
+def test_an_own_step_finds_true_gradients_to_clip():
+    norms = {}
+    for name in (None, "amp-fp16"):
+        clipped_step.norms = []
+        task = lambda: {**digits_task(0.0), "train_step": clipped_step}  # noqa: E731
+        arm = build_arm(task, name and technique_named(name))
+        batch = next(arm.source.first(1))
+        for _ in range(4):
+            arm.step(batch)
+        norms[name] = clipped_step.norms
+    assert norms["amp-fp16"] == pytest.approx(norms[None], rel=0.02)
+
+
+def test_gradients_of_several_backward_passes_add_up():
+    def twice(model, batch, optimizer, criterion, device):
+        optimizer.zero_grad()
+        for _ in range(2):
+            criterion(model(batch[0]), batch[1]).backward()
+        optimizer.step()
+
+    arms = [
+        build_arm(lambda: {**digits_task(0.0), "train_step": twice}, t) for t in (None, technique_named("amp-fp16"))
+    ]
+    batch = next(arms[0].source.first(1))
+    for arm in arms:
+        arm.step(batch)
+    weights = [next(arm.parts["model"].parameters()).grad for arm in arms]
+    assert float((weights[0] - weights[1]).abs().max()) < 0.06 * float(weights[0].abs().max())
+
+
+def test_a_step_with_infinite_gradients_is_skipped_and_counted():
+    def task():
+        parts = digits_task(0.0)
+        plain = parts["criterion"]
+        calls = iter((1.0, 1.0, float("inf"), 1.0, 1.0))
+        return {**parts, "criterion": lambda outputs, targets: plain(outputs, targets) * next(calls)}
+
+    arm = build_arm(task, technique_named("amp-fp16"))
+    batch = next(arm.source.first(1))
+    weights = []
+    for _ in range(5):
+        arm.step(batch)
+        weights.append(next(arm.parts["model"].parameters()).detach().clone())
+    assert torch.equal(weights[1], weights[2])
+    assert not torch.equal(weights[2], weights[3])
+    assert "1 of 5 optimizer steps were skipped, as their gradients were infinite" in notes_of(arm)
+
+
+def test_gradients_of_inputs_are_refused_in_fp16_as_they_would_be_scaled():
+    def adversarial(model, batch, optimizer, criterion, device):
+        images = batch[0].clone().requires_grad_()
+        criterion(model(images), batch[1]).backward()
+        optimizer.step()
+
+    arm = build_arm(lambda: {**digits_task(), "train_step": adversarial}, technique_named("amp-fp16"))
+    with pytest.raises(NotApplicableError, match=r"tensor of \(64, 1, 8, 8\) that is no parameter"):
+        arm.step(next(arm.source.first(1)))
+
+
+def test_backward_is_the_plain_one_between_steps():
+    plain = torch.autograd.backward
+    arm = build_arm(digits_task, technique_named("amp-fp16"))
+    arm.step(next(arm.source.first(1)))
+    assert torch.autograd.backward is plain
+
+
+def test_two_optimizers_each_step_with_their_own_gradients():
+    def task():
+        parts = digits_task(0.0)
+        layers = list(parts["model"].children())
+        optimizers = [torch.optim.SGD(layers[0].parameters(), 0.1), torch.optim.SGD(layers[-1].parameters(), 0.1)]
+
+        def step(model, batch, both, criterion, device):
+            for optimizer in both:
+                model.zero_grad()
+                criterion(model(batch[0]), batch[1]).backward()
+                optimizer.step()
+
+        return {**parts, "optimizer": optimizers, "train_step": step}
+
+    arms = [build_arm(task, t) for t in (None, technique_named("amp-fp16"))]
+    batch = next(arms[0].source.first(1))
+    for arm in arms:
+        arm.step(batch)
+        arm.step(batch)
+    for ours, theirs in zip(*(arm.parts["model"].parameters() for arm in arms), strict=True):
+        assert torch.allclose(ours, theirs, rtol=0.02, atol=2e-3)
+
+
+def test_a_criterion_shared_between_trainings_stays_as_it_is():
+    class Metric(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.head = nn.Linear(10, 10)
+
+        def forward(self, outputs, targets):
+            self.dtype = self.head(outputs).dtype
+            return nn.functional.cross_entropy(self.head(outputs), targets)
+
+    shared = Metric()
+    arm = build_arm(lambda: {**digits_task(), "criterion": shared}, technique_named("amp-bf16"))
+    arm.step(next(arm.source.first(1)))
+    assert arm.parts["criterion"].dtype is torch.bfloat16
+    shared(torch.zeros(2, 10), torch.zeros(2, dtype=torch.long))
+    assert shared.dtype is torch.float32
+
+
+def test_a_copy_of_the_model_computes_by_itself():
+    arm = build_arm(digits_task, technique_named("amp-bf16"))
+    model = arm.parts["model"]
+    assert isinstance(model, nn.Sequential)
+    twin = copy.deepcopy(model)
+    with torch.no_grad():
+        for parameter in twin.parameters():
+            parameter.zero_()
+    images = next(arm.source.first(1))[0]
+    assert float(twin(images).detach().abs().max()) == 0.0
+    assert float(model(images).detach().abs().max()) > 0.0
+
+
+def test_what_cannot_be_is_said():
+    def half():
+        parts = digits_task()
+        return {**parts, "model": parts["model"].bfloat16()}
+
+    def scaled():
+        scaler = torch.amp.GradScaler("cpu")
+
+        def step(model, batch, optimizer, criterion, device):
+            scaler.scale(criterion(model(batch[0]), batch[1])).backward()
+
+        return {**digits_task(), "train_step": step}
+
+    with pytest.raises(NotApplicableError, match="are bfloat16 already"):
+        build_arm(half, technique_named("amp-bf16"))
+    with pytest.raises(NotApplicableError, match="with a GradScaler already"):
+        build_arm(scaled, technique_named("amp-fp16"))
+    with pytest.raises(NotApplicableError, match="NVIDIA's GPUs"):
+        build_arm(digits_task, technique_named("tf32"))
+    with pytest.raises(UsageError, match="takes no value"):
+        technique_named("amp-bf16=2")
+    with pytest.raises(UsageError, match="exclude each other"):
+        technique_named("amp-bf16+amp-fp16")
+
+
+def test_a_step_that_never_calls_the_model_is_noted():
+    def step(model, batch, optimizer, criterion, device):
+        outputs = batch[0]
+        for layer in model:
+            outputs = layer(outputs)
+        optimizer.zero_grad()
+        criterion(outputs, batch[1]).backward()
+        optimizer.step()
+
+    arm = build_arm(lambda: {**digits_task(), "train_step": step}, technique_named("amp-bf16"))
+    arm.step(next(arm.source.first(1)))
+    assert any("changed nothing" in note for note in notes_of(arm))
+
+
+@pytest.mark.parametrize(("is_supported", "n_notes"), [(True, 0), (False, 1), (None, 0)])
+def test_a_cpu_without_bf16_instructions_is_noted(monkeypatch, is_supported, n_notes):
+    monkeypatch.setattr(precision, "_cpu_computes_in", lambda kind: is_supported)
+    arm = build_arm(digits_task, technique_named("amp-bf16"))
+    arm.step(next(arm.source.first(1)))
+    assert len([note for note in notes_of(arm) if "no bf16 instructions" in note]) == n_notes
+
+
+@pytest.mark.parametrize("capability", [(7, 5), (8, 0)])
+def test_tf32_and_bf16_need_ampere(monkeypatch, capability):
+    device = torch.device("cuda", 0)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: capability)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: "Tesla T4")
+    monkeypatch.setattr(precision, "device_of", lambda *_: device)
+    technique = technique_named("tf32")
+    if capability < (8, 0):
+        with pytest.raises(NotApplicableError, match=r"Tesla T4 computes no TF32: .* 7\.5"):
+            technique.apply(digits_task())
+    else:
+        assert technique.apply(digits_task())
+
+
+def test_tf32_is_put_back():
+    technique, before = technique_named("tf32"), torch.get_float32_matmul_precision()
+    with pytest.raises(KeyError), technique.active():
+        assert torch.get_float32_matmul_precision() == "high"
+        raise KeyError
+    assert torch.get_float32_matmul_precision() == before
+
+
+IN_A_PROCESS = """
+import torch
+from greenlove_tracker.techniques.technique import technique_named
+
+def set_of():
+    cuda, mkldnn = torch.backends.cuda.matmul, torch.backends.mkldnn.matmul
+    return [each.fp32_precision for each in (cuda, mkldnn, torch.backends.cudnn.conv, torch.backends.cudnn.rnn)]
+
+SETTING
+before = set_of()
+with technique_named("tf32").active():
+    assert torch.backends.cuda.matmul.fp32_precision == "tf32"
+assert set_of() == before, (before, set_of())
+"""
+
+
+@pytest.mark.skipif(not hasattr(torch.backends.cuda.matmul, "fp32_precision"), reason="torch before 2.9")
+@pytest.mark.parametrize("setting", ["", "torch.backends.cuda.matmul.fp32_precision = 'ieee'"])
+def test_tf32_is_put_back_where_the_newer_switches_are_used(setting):
+    subprocess.run([sys.executable, "-c", IN_A_PROCESS.replace("SETTING", setting)], check=True, timeout=120)
+
+
+@pytest.mark.skipif(not hasattr(torch.backends.cuda.matmul, "fp32_precision"), reason="torch before 2.9")
+def test_tf32_that_is_on_by_the_newer_switch_is_on_already(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: (8, 0))
+    monkeypatch.setattr(precision, "device_of", lambda *_: torch.device("cuda", 0))
+    before = torch.backends.cuda.matmul.fp32_precision
+    torch.backends.cuda.matmul.fp32_precision = "tf32"
+    try:
+        with pytest.raises(NotApplicableError, match="uses TF32 already"):
+            technique_named("tf32").apply(digits_task())
+    finally:
+        torch.backends.cuda.matmul.fp32_precision = before
+
+
+def with_another_optimizer(parts):
+    return {**parts, "optimizer": torch.optim.SGD(parts["model"].parameters(), lr=0.1)}
+
+
+def infinite_gradients(arm):
+    """Let one weight's gradient be infinite, and return whether the weights stayed."""
+    model = arm.parts["model"]
+    weight = next(model.parameters())
+    weight.register_hook(lambda gradient: gradient * float("inf"))
+    before = weight.detach().clone()
+    arm.step(next(arm.source.first(1)))
+    return torch.equal(weight.detach(), before)
+
+
+def test_an_optimizer_of_ones_own_technique_skips_infinite_gradients_too():
+    own = Technique("own", with_another_optimizer)
+    arm = build_arm(digits_task, combined([technique_named("amp-fp16"), own]))
+    assert isinstance(arm.parts["optimizer"], torch.optim.SGD)
+    assert infinite_gradients(arm)
+
+
+def test_an_optimizer_that_would_come_behind_the_scaled_loss_is_refused():
+    late = Technique("late", with_another_optimizer, stage=Stage.COMPILE)
+    with pytest.raises(NotApplicableError, match="late replaces the optimizer"):
+        build_arm(digits_task, combined([technique_named("amp-fp16"), late]))
+    another = Technique("another", lambda parts: {**parts, "total_epochs": 1}, stage=Stage.COMPILE)
+    assert build_arm(digits_task, combined([technique_named("amp-fp16"), another])).parts["total_epochs"] == 1
