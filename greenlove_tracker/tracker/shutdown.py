@@ -164,6 +164,8 @@ class _ShutdownGuard:
 
     def _end_if_hung(self) -> None:
         """End the process where SIGTERM's handler does not: the main thread hangs; on the watcher's thread."""
+        if not self._is_ours():
+            return  # the training has set a handler of its own
         time.sleep(HANG_S)
         if self._receiver is not None and not self._is_handed_on:  # a long step in C, or it hangs
             time.sleep(max(0.0, self._receiver.grace_left_s - HANG_S))
@@ -275,7 +277,14 @@ class _HangWatcher:
             senders = {_CREDENTIALS.unpack(note)[0] for _, kind, note in notes if kind == socket.SCM_CREDENTIALS}
             if signal.SIGTERM in numbers and senders == {os.getpid()}:
                 self._act()
+                _drain(reading)  # what came meanwhile had the same answer
             time.sleep(_NAP_S)
+
+
+def _drain(reading: socket.socket) -> None:
+    with contextlib.suppress(OSError):  # nothing to be read, or no socket any more
+        while reading.recv(4096, socket.MSG_DONTWAIT):
+            pass
 
 
 def _die_of(number: int) -> None:

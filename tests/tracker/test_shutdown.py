@@ -371,6 +371,29 @@ def test_sigterm_ends_a_process_that_hangs_in_c(here, script, status, flags):
 
 
 @pytest.mark.skipif(not hasattr(socket, "SO_PASSCRED"), reason="NOT TESTED: Linux tells who woke the thread")
+@pytest.mark.parametrize(
+    "answers",
+    [
+        "from greenlove_tracker.checkpointing.termination import TerminationNotices\n"
+        "def answer():\n"
+        "    with TerminationNotices() as notices:\n"
+        "        signal.raise_signal(signal.SIGTERM)\n"
+        "        notices.saved()\n",
+        "def answer():\n"
+        "    before = signal.signal(signal.SIGTERM, lambda *_: None)\n"
+        "    signal.raise_signal(signal.SIGTERM)\n"
+        "    time.sleep(0.1)\n"
+        "    signal.signal(signal.SIGTERM, before)\n",
+    ],
+    ids=["checkpoints", "own handler"],
+)
+def test_each_of_several_answered_sigterms_leaves_the_process_alone(here, answers):
+    script = HEAD + HANG + answers + "tracker.epoch_start()\nfor _ in range(4): answer(); time.sleep(0.2)\n"
+    code, out, err = run_to_end(script + "time.sleep(2.0); tracker.epoch_end(); tracker.stop(); print('done')\n")
+    assert (code, out) == (0, "done\n"), err
+
+
+@pytest.mark.skipif(not hasattr(socket, "SO_PASSCRED"), reason="NOT TESTED: Linux tells who woke the thread")
 def test_a_sigterm_to_a_child_that_has_not_forgotten_the_wake_up_file_yet_is_not_the_parents(here):
     script = (
         HEAD + HANG + "inherited = os.dup(signal.set_wakeup_fd(-1)); signal.set_wakeup_fd(inherited)\n"
