@@ -1,34 +1,61 @@
 """The vocabulary of early stopping: the rule that ends a training, and the epoch at which it is expected to.
 
-Plain floats: a forecast of a running training simulates the rule, and importing the package loads no NumPy.
+Plain floats: a forecast of a running training simulates the rule, and importing the package loads no NumPy. The test
+``trend`` alone takes a quantile of SciPy's, when it first looks.
 """
 
 from __future__ import annotations
 
+import math
+from bisect import bisect_left
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, fields
+from functools import lru_cache
+from itertools import accumulate
+from operator import mul
+from typing import Any, Literal
+from urllib.parse import quote, unquote
+
+from greenlove_tracker.errors import UsageError, whole_number
+
+_TESTS = ("patience", "trend")
+_LEAST_WINDOW = 5  # values that a line is laid through: three degrees of freedom are left for the noise
+_GROWTH = 1.1  # of the number of values from one look to the next: it ends at most a tenth later than it might
+_YES = {True: "yes", False: "no"}
+_CLOSE = 1e-9  # that probabilities may be off by, as sums of floats are
 
 
 @dataclass(frozen=True, slots=True)
 class StoppingRule:
     """When a training that no longer improves ends.
 
-    A value counts as an improvement where it is better than the best so far by more than ``min_delta``. The training
-    ends after ``patience`` values in a row without one.
+    A value counts as an improvement where it is better by more than ``min_delta`` than the last that counted. The
+    training ends after ``patience`` values in a row without one. NaN and infinities are never an improvement.
+
+    The test ``trend`` lays a line through the last 5, 10, 20, … values (or ``patience`` instead of 5, where that is
+    more) by least squares, and takes the upper bound of Student's t for what it gains in ``patience`` values, with the
+    noise estimated from the residuals. Where one of the bounds is below ``min_delta``, the training ends. It looks
+    whenever there are a tenth more values than at the last look. The k-th look has the share 1 / (k (k + 1)) of the
+    error 1 − ``confidence``, in equal parts for its lines, so that all looks together stay below it (Bonferroni): a
+    training that still gains ``min_delta`` and more within ``patience`` values, in a straight line with independent
+    normal noise, is ended at any time with a probability of 1 − ``confidence`` at most. A curve that flattens lies
+    above its line's continuation, so that it is ended rather too late.
 
     Attributes:
         metric: its name in ``log_metric``.
         patience: values in a row without an improvement.
-        min_delta: an improvement is more than this, in the metric's own unit.
+        min_delta: an improvement is more than this, in the metric's own unit; ``trend`` needs one.
         higher_is_better: which of two values is the better one.
-        smoothing: weight of the past in an exponential moving average that the rule looks at instead of the values;
-            0 for the values themselves.
+        smoothing: weight of the past in an exponential moving average that the rule looks at instead of the values
+            (with the bias corrected as in Adam, Kingma & Ba 2015, section 3); 0 for the values themselves.
         test: ``patience`` as above; ``trend``: it ends once the data no longer admit, at ``confidence``, a further
             improvement of ``min_delta`` within the next ``patience`` values.
         confidence: of the test ``trend``.
         least_values: it never ends before so many.
         every: epochs from one value to the next.
+
+    Raises:
+        UsageError: where a field cannot be meant, or two contradict each other.
     """
 
     metric: str
@@ -42,11 +69,190 @@ class StoppingRule:
     every: int = 1
 
     def __post_init__(self) -> None:
-        raise NotImplementedError
+        if not isinstance(self.metric, str) or not self.metric.strip():
+            raise UsageError(f"{{argument}} must be the name of a metric, not {self.metric!r}", argument="metric")
+        for name in ("patience", "least_values", "every"):
+            object.__setattr__(self, name, whole_number(name, getattr(self, name)))
+        for name, is_allowed, hint in (
+            ("min_delta", lambda x: 0 <= x < math.inf, "0 or more, in the unit of the metric"),
+            ("smoothing", lambda x: 0 <= x < 1, "from 0, for none, to below 1"),
+            ("confidence", lambda x: 0 < x < 1, "between 0 and 1, such as 0.9"),
+        ):
+            value = _real(getattr(self, name))
+            if not is_allowed(value):
+                raise UsageError(f"{{argument}} must be {hint}, not {getattr(self, name)!r}", argument=name)
+            object.__setattr__(self, name, value)
+        if not isinstance(self.higher_is_better, bool):
+            raise UsageError(
+                f"{{argument}} must be True or False, not {self.higher_is_better!r}", argument="higher_is_better"
+            )
+        if self.test not in _TESTS:
+            raise UsageError(f"{{argument}} must be patience or trend, not {self.test!r}", argument="test")
+        if self.test == "trend" and not self.min_delta:
+            raise UsageError(
+                "the test trend asks if an improvement of {argument} is still to be expected: say how much is worth "
+                "going on for, such as {argument=}0.001",
+                argument=("min_delta", "min_delta"),
+            )
+        if self.test == "trend" and self.smoothing:
+            raise UsageError(
+                "the test trend takes the noise from the values themselves: leave {argument} out", argument="smoothing"
+            )
+
+    @property
+    def least_stop(self) -> int:
+        """The least number of values after which it can end a training whose metric is a number all along."""
+        return max(self.least_values, self.least_window if self.test == "trend" else self.patience + 1)
+
+    @property
+    def least_window(self) -> int:
+        """The least number of values that the test ``trend`` lays a line through: it goes no further on than back."""
+        return max(self.patience, _LEAST_WINDOW)
+
+    def gain(self, value: float, other: float) -> float:
+        """Return by how much a value is better than another."""
+        return value - other if self.higher_is_better else other - value
 
     def first_stop(self, values: Iterable[float]) -> int | None:
         """Return after how many of the values the training ends; None where it goes on."""
-        raise NotImplementedError
+        state = StoppingState(self)
+        return next((number for number, value in enumerate(values, 1) if state.add(value)), None)
+
+    def __str__(self) -> str:
+        """Return it as a log has it: ``val_loss,patience=5,min_delta=0.001``."""
+        text = f"{quote(self.metric, safe='/ ')},patience={self.patience}"
+        for field in fields(self)[2:]:
+            value = getattr(self, field.name)
+            if value != field.default:
+                text += f",{field.name}={_YES[value] if isinstance(value, bool) else value}"
+        return text
+
+    @classmethod
+    def from_text(cls, text: str) -> StoppingRule:
+        """Return the rule that ``str`` wrote.
+
+        Raises:
+            UsageError: where it is none.
+        """
+        metric, *options = text.split(",")
+        kinds = {field.name: type(field.default) for field in fields(cls)[1:]}
+        values: dict[str, Any] = {}
+        for option in options:
+            name, _, value = option.partition("=")
+            if name not in kinds:
+                raise UsageError(f"{text!r} is no stopping rule: it has no {name!r}; there are {', '.join(kinds)}")
+            try:
+                values[name] = {"yes": True, "no": False}[value] if kinds[name] is bool else kinds[name](value)
+            except (ValueError, KeyError) as error:
+                raise UsageError(f"{text!r} is no stopping rule: {value!r} cannot be its {name}") from error
+        return cls(unquote(metric), **values)
+
+
+class StoppingState:
+    """Where a rule stands in a training: it takes one value after another.
+
+    Args:
+        rule: that is followed.
+
+    Attributes:
+        n_values: that were added.
+    """
+
+    __slots__ = (
+        "_average",
+        "_finite",
+        "_n_averaged",
+        "_n_looks",
+        "_n_without",
+        "_next_look",
+        "_positions",
+        "_reference",
+        "_rule",
+        "n_values",
+    )
+
+    def __init__(self, rule: StoppingRule) -> None:
+        self._rule = rule
+        self.n_values = 0
+        self._n_without = 0  # values since the last improvement
+        self._reference: float | None = None  # the last value that counted as an improvement
+        self._average, self._n_averaged = 0.0, 0
+        self._positions: list[float] = []  # of the values that are numbers, for the test trend
+        self._finite: list[float] = []
+        self._n_looks, self._next_look = 0, max(rule.least_values, rule.least_window)
+
+    def add(self, value: float) -> bool:
+        """Take the next value; return True where the training ends with it."""
+        self.n_values += 1
+        is_over = self._no_trend(value) if self._rule.test == "trend" else self._no_patience(value)
+        return is_over and self.n_values >= self._rule.least_values
+
+    def _no_patience(self, value: float) -> bool:
+        rule = self._rule
+        if math.isfinite(value):
+            looked_at = self._smoothed(value) if rule.smoothing else value
+            if self._reference is None or rule.gain(looked_at, self._reference) > rule.min_delta:
+                self._reference, self._n_without = looked_at, 0
+                return False
+        self._n_without += 1
+        return self._n_without >= rule.patience
+
+    def _smoothed(self, value: float) -> float:
+        past = self._rule.smoothing
+        self._average = past * self._average + (1 - past) * value
+        self._n_averaged += 1
+        return self._average / (1 - past**self._n_averaged)
+
+    def _no_trend(self, value: float) -> bool:
+        """Take a value, and look at the trend where a look is due; ``patience`` values that are no numbers end it."""
+        if not math.isfinite(value):
+            self._n_without += 1
+            return self._n_without >= self._rule.patience
+        self._n_without = 0
+        self._positions.append(float(self.n_values))
+        self._finite.append(value)
+        if self.n_values < self._next_look or len(self._finite) < self._rule.least_window:
+            return False
+        self._n_looks += 1
+        self._next_look = max(self.n_values + 1, math.ceil(_GROWTH * self.n_values))
+        return self._least_bound() < self._rule.min_delta
+
+    def _least_bound(self) -> float:
+        """Return the least of the upper bounds of what the lines of the last values gain within ``patience`` values."""
+        windows = [self._rule.least_window]
+        while 2 * windows[-1] <= len(self._finite):
+            windows.append(2 * windows[-1])
+        error = (1 - self._rule.confidence) / (self._n_looks * (self._n_looks + 1)) / len(windows)
+        longest, last = windows[-1], self._finite[-1]
+        xs = [self.n_values - x for x in reversed(self._positions[-longest:])]  # into the past: an improvement falls
+        ys = [self._rule.gain(last, y) for y in reversed(self._finite[-longest:])]
+        n, sums, least = 0, [0.0] * 5, math.inf
+        for window in windows:
+            x, y = xs[n:window], ys[n:window]
+            more = sum(x), sum(y), sum(map(mul, x, x)), sum(map(mul, x, y)), sum(map(mul, y, y))
+            n, sums = window, [a + b for a, b in zip(sums, more, strict=True)]
+            of_x, of_y, of_xx, of_xy, of_yy = sums
+            square, product = of_xx - of_x * of_x / n, of_xy - of_x * of_y / n
+            rest = max(of_yy - of_y * of_y / n - product * product / square, 0.0)  # NaN, of an overflow, stays NaN
+            standard_error = math.sqrt(rest / (n - 2) / square)
+            least = min(least, product / square + _student_quantile(n - 2, error) * standard_error)
+        return self._rule.patience * least
+
+
+@lru_cache(maxsize=4096)
+def _student_quantile(freedom: int, error: float) -> float:
+    """Return what Student's t exceeds with a probability of ``error``."""
+    from scipy.special import stdtrit
+
+    return -float(stdtrit(freedom, error))
+
+
+def _real(value: object) -> float:
+    """Return a number as Python's own; NaN where it is none."""
+    try:
+        return math.nan if isinstance(value, bool | str) else float(value)  # type: ignore[arg-type]
+    except (TypeError, ValueError, OverflowError):
+        return math.nan
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +265,9 @@ class ExpectedStop:
         most_epochs: that the training has without the rule.
         probability_of_none: that the rule never ends it.
         basis: what it was found from, as a clause: "val_loss of 12 epochs", "5 earlier runs", "nothing yet: any epoch".
+
+    Raises:
+        UsageError: where that is no distribution.
     """
 
     probabilities: tuple[tuple[int, float], ...]
@@ -66,6 +275,54 @@ class ExpectedStop:
     probability_of_none: float
     basis: str
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "most_epochs", whole_number("most_epochs", self.most_epochs))
+        object.__setattr__(self, "probabilities", tuple((int(e), float(p)) for e, p in self.probabilities))
+        epochs = [e for e, _ in self.probabilities]
+        shares = [p for _, p in self.probabilities]
+        if not epochs or epochs[0] < 1 or any(a >= b for a, b in zip(epochs, epochs[1:], strict=False)):
+            raise UsageError(f"the epochs of an expected stop must ascend from 1 or more, not {epochs}")
+        if epochs[-1] > self.most_epochs:
+            raise UsageError(f"a training of {self.most_epochs} epochs cannot stop after {epochs[-1]}")
+        if not all(0 <= p <= 1 + _CLOSE for p in shares) or abs(math.fsum(shares) - 1) > _CLOSE:
+            raise UsageError(f"the probabilities of an expected stop must add up to 1, not {math.fsum(shares)}")
+        of_whole = shares[-1] if epochs[-1] == self.most_epochs else 0.0
+        if not 0 <= self.probability_of_none <= of_whole + _CLOSE:
+            raise UsageError(
+                f"the whole training has a probability of {of_whole}, and the rule never ends it with "
+                f"{self.probability_of_none}: that cannot be more"
+            )
+
     def quantile(self, probability: float) -> int:
-        """Return the least number of epochs that is enough with this probability."""
-        raise NotImplementedError
+        """Return the least number of epochs that is enough with this probability.
+
+        Raises:
+            UsageError: where it is no probability.
+        """
+        if not 0 <= probability <= 1:
+            raise UsageError(f"a probability is from 0 to 1, not {probability!r}")
+        ends = [(epochs, share) for epochs, share in self.probabilities if share]
+        reached = list(accumulate(share for _, share in ends))
+        return ends[min(bisect_left(reached, probability - _CLOSE), len(ends) - 1)][0]
+
+    @property
+    def mean(self) -> float:
+        """The mean number of epochs."""
+        return math.fsum(epochs * share for epochs, share in self.probabilities)
+
+
+def unknown_stop(rule: StoppingRule, most_epochs: int) -> ExpectedStop:
+    """Return what is known of the end before anything is: any epoch is as likely, from the least possible to the most.
+
+    Args:
+        rule: that may end the training, after one of the values that come every ``rule.every`` epochs.
+        most_epochs: that the training has without it.
+
+    Raises:
+        UsageError: where that is no number of epochs.
+    """
+    most_epochs = whole_number("most_epochs", most_epochs)
+    earlier = range(rule.least_stop * rule.every, most_epochs, rule.every)
+    ends = (*earlier, most_epochs)
+    share = 1 / len(ends)
+    return ExpectedStop(tuple((end, share) for end in ends), most_epochs, share, "nothing yet: any epoch")
