@@ -30,6 +30,9 @@ if TYPE_CHECKING:
     from greenlove_tracker.scheduling.waiting import WaitResult, wait_for_low_carbon
     from greenlove_tracker.scheduling.windows import best_start
     from greenlove_tracker.techniques.compare import compare
+    from greenlove_tracker.techniques.curriculum import Curriculum
+    from greenlove_tracker.techniques.early_stopping import EarlyStopping
+    from greenlove_tracker.techniques.lr_schedule import lr_schedule
     from greenlove_tracker.techniques.technique import Technique
     from greenlove_tracker.tracker import Tracker
     from greenlove_tracker.tracker.track import track
@@ -40,6 +43,8 @@ _HOMES = {
     "BudgetExceeded": "greenlove_tracker.errors",
     "Checkpointer": "greenlove_tracker.checkpointing.checkpointer",
     "Comparison": "greenlove_tracker.comparisons",
+    "Curriculum": "greenlove_tracker.techniques.curriculum",
+    "EarlyStopping": "greenlove_tracker.techniques.early_stopping",
     "Estimation": "greenlove_tracker.exploration.exploration_run",
     "Estimator": "greenlove_tracker.exploration.estimator",
     "Estimate": "greenlove_tracker.forecasting",
@@ -60,6 +65,7 @@ _HOMES = {
     "compare": "greenlove_tracker.techniques.compare",
     "explore_callable": "greenlove_tracker.exploration.callables",
     "extrapolate": "greenlove_tracker.extrapolation.extrapolate",
+    "lr_schedule": "greenlove_tracker.techniques.lr_schedule",
     "project": "greenlove_tracker.projection.project",
     "read_logs": "greenlove_tracker.logs.directory",
     "spot_advice": "greenlove_tracker.projection.spot",
@@ -73,6 +79,8 @@ __all__ = [
     "BudgetExceeded",
     "Checkpointer",
     "Comparison",
+    "Curriculum",
+    "EarlyStopping",
     "Estimate",
     "Estimation",
     "Estimator",
@@ -94,6 +102,7 @@ __all__ = [
     "compare",
     "explore_callable",
     "extrapolate",
+    "lr_schedule",
     "project",
     "read_logs",
     "spot_advice",

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields
 from functools import lru_cache
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from operator import mul
 from typing import Any, Literal
 from urllib.parse import quote, unquote
@@ -21,6 +21,11 @@ from greenlove_tracker.errors import UsageError, whole_number
 _TESTS = ("patience", "trend")
 _LEAST_WINDOW = 5  # values that a line is laid through: three degrees of freedom are left for the noise
 _GROWTH = 1.1  # of the number of values from one look to the next: it ends at most a tenth later than it might
+_REALS: dict[str, tuple[Callable[[float], bool], str]] = {
+    "min_delta": (lambda number: 0 <= number < math.inf, "0 or more, in the unit of the metric"),
+    "smoothing": (lambda number: 0 <= number < 1, "from 0, for none, to below 1"),
+    "confidence": (lambda number: 0 < number < 1, "between 0 and 1, such as 0.9"),
+}
 _YES = {True: "yes", False: "no"}
 _CLOSE = 1e-9  # that probabilities may be off by, as sums of floats are
 
@@ -73,11 +78,7 @@ class StoppingRule:
             raise UsageError(f"{{argument}} must be the name of a metric, not {self.metric!r}", argument="metric")
         for name in ("patience", "least_values", "every"):
             object.__setattr__(self, name, whole_number(name, getattr(self, name)))
-        for name, is_allowed, hint in (
-            ("min_delta", lambda x: 0 <= x < math.inf, "0 or more, in the unit of the metric"),
-            ("smoothing", lambda x: 0 <= x < 1, "from 0, for none, to below 1"),
-            ("confidence", lambda x: 0 < x < 1, "between 0 and 1, such as 0.9"),
-        ):
+        for name, (is_allowed, hint) in _REALS.items():
             value = _real(getattr(self, name))
             if not is_allowed(value):
                 raise UsageError(f"{{argument}} must be {hint}, not {getattr(self, name)!r}", argument=name)
@@ -135,7 +136,7 @@ class StoppingRule:
             UsageError: where it is none.
         """
         metric, *options = text.split(",")
-        kinds = {field.name: type(field.default) for field in fields(cls)[1:]}
+        kinds: dict[str, Any] = {field.name: type(field.default) for field in fields(cls)[1:]}
         values: dict[str, Any] = {}
         for option in options:
             name, _, value = option.partition("=")
@@ -280,7 +281,7 @@ class ExpectedStop:
         object.__setattr__(self, "probabilities", tuple((int(e), float(p)) for e, p in self.probabilities))
         epochs = [e for e, _ in self.probabilities]
         shares = [p for _, p in self.probabilities]
-        if not epochs or epochs[0] < 1 or any(a >= b for a, b in zip(epochs, epochs[1:], strict=False)):
+        if not epochs or epochs[0] < 1 or any(a >= b for a, b in pairwise(epochs)):
             raise UsageError(f"the epochs of an expected stop must ascend from 1 or more, not {epochs}")
         if epochs[-1] > self.most_epochs:
             raise UsageError(f"a training of {self.most_epochs} epochs cannot stop after {epochs[-1]}")

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
 from importlib import import_module
+from inspect import signature
 from typing import Any
 
 from greenlove_tracker.errors import UsageError
@@ -47,6 +48,7 @@ class Technique:
         kind: two of one kind exclude each other, such as two optimizers; empty: it excludes only itself.
         active: a context in which everything of the arm runs, for what is a switch of the process.
         note: what it changes in what is learnt, as a sentence without a full stop; empty for nothing.
+        is_of_whole: it changes how long a training is, or what comes when: only whole trainings show what it saves.
     """
 
     name: str
@@ -55,6 +57,7 @@ class Technique:
     kind: str = ""
     active: Callable[[], AbstractContextManager[Any]] = nullcontext
     note: str = ""
+    is_of_whole: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +65,8 @@ class ListedTechnique:
     """What is known of a technique before it is made.
 
     Attributes:
-        module: of this package, whose function ``technique(name, value)`` makes it; the value stands behind "=".
+        module: of this package, whose function ``technique(name, value, **options)`` makes it; the value stands behind
+            "=", and each option is an argument by name.
         summary: what it does, in a line.
         value_hint: how its value is written, such as ``=4``; empty where it needs none.
         needs_gpu: an NVIDIA GPU.
@@ -89,9 +93,18 @@ TECHNIQUES: dict[str, ListedTechnique] = {
     ),
     "channels-last": ListedTechnique("model_format", "images with their channels last in memory"),
     "compile": ListedTechnique("model_format", "torch.compile; what compiling takes once is told apart"),
+    "curriculum": ListedTechnique(
+        "curriculum", "easy samples first, and a growing share of the data: cheaper epochs", value_hint="=linear"
+    ),
+    "early-stopping": ListedTechnique(
+        "early_stopping", "ends after so many evaluations without a better one, with the best weights", value_hint="=5"
+    ),
     "fused-optimizer": ListedTechnique("optimizers", "the optimizer's step in one kernel"),
     "grad-accumulation": ListedTechnique(
         "grad_accumulation", "each batch in so many parts, and one optimizer step for all: less memory", value_hint="=4"
+    ),
+    "lr-schedule": ListedTechnique(
+        "lr_schedule", "a warm-up and a falling learning rate, step by step", value_hint="=cosine"
     ),
     "num-workers": ListedTechnique("loading", "processes that load the data beside the training", value_hint="=4"),
     "pin-memory": ListedTechnique("loading", "batches in pinned memory, and copies that do not wait", needs_gpu=True),
@@ -112,7 +125,25 @@ def technique_named(text: str) -> Technique:
     return combined([_single(part.strip()) for part in text.split("+")])
 
 
-def _single(text: str) -> Technique:
+def technique_with(name: str, options: Mapping[str, Any]) -> Technique:
+    """Return the technique of a name with options: ``early-stopping=5`` with ``{"metric": "accuracy"}``.
+
+    Args:
+        name: as of ``technique_named``; with options, of one technique.
+        options: arguments of the technique, by name, which it has in its name from then on.
+
+    Raises:
+        UsageError: as ``technique_named``; where it has no such option, or one cannot be.
+    """
+    if not options:
+        return technique_named(name)
+    if "+" in name:
+        raise UsageError(f"{name} are several techniques: give options to each by itself, and join them then")
+    made = _single(name.strip(), options)
+    return replace(made, name=f"{made.name} ({', '.join(f'{key}={value}' for key, value in options.items())})")
+
+
+def _single(text: str, options: Mapping[str, Any] | None = None) -> Technique:
     name, separator, value = text.partition("=")
     if name not in TECHNIQUES:
         near = difflib.get_close_matches(name, TECHNIQUES, n=1)
@@ -121,7 +152,13 @@ def _single(text: str) -> Technique:
     if separator and not re.fullmatch(r"[\w.%-]+", value):
         raise UsageError(f"{text}: no value stands behind the =")
     module = import_module(f"greenlove_tracker.techniques.{TECHNIQUES[name].module}")
-    made: Technique = module.technique(name, value if separator else None)
+    known = [option for option in signature(module.technique).parameters if option not in ("name", "value")]
+    for option in options or ():
+        if option not in known:
+            near = difflib.get_close_matches(str(option), known, n=1)
+            hint = f"did you mean {near[0]}?" if near else f"it has {', '.join(known) or 'none'}"
+            raise UsageError(f"{name} has no option {option!r}: {hint}")
+    made: Technique = module.technique(name, value if separator else None, **(options or {}))
     return made
 
 
@@ -163,7 +200,8 @@ def combined(techniques: Sequence[Technique]) -> Technique:
             yield
 
     notes = "; ".join(dict.fromkeys(t.note for t in ordered if t.note))
-    return Technique("+".join(t.name for t in techniques), apply, active=active, note=notes)
+    is_of_whole = any(t.is_of_whole for t in ordered)
+    return Technique("+".join(t.name for t in techniques), apply, active=active, note=notes, is_of_whole=is_of_whole)
 
 
 def _has_same_optimizers(before: Parts, after: Parts) -> bool:

@@ -1,0 +1,499 @@
+"""``early-stopping=5``: a training ends once it no longer improves, and gets its best weights back.
+
+``EarlyStopping`` is for the user's own loop, whatever the framework; importing it loads no torch.
+"""
+
+from __future__ import annotations
+
+import copy
+import difflib
+import inspect
+import math
+import sys
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal
+
+from greenlove_tracker import format as fmt
+from greenlove_tracker.errors import UsageError
+from greenlove_tracker.exploration.task import each_of
+from greenlove_tracker.job import torch_group
+from greenlove_tracker.logs.metrics import direction_of, number_of
+from greenlove_tracker.phases import phases_from
+from greenlove_tracker.stopping import StoppingRule, StoppingState
+from greenlove_tracker.techniques.technique import NotApplicableError, Parts, Stage, Technique
+
+if TYPE_CHECKING:
+    from torch import nn
+
+_NOTE = "the best epoch is chosen by its score, which is then too good by chance: only other data tell how good it is"
+
+_DEFAULT_PATIENCE = 5
+
+Pair = tuple[Callable[[], Any], Callable[[Any], object]]
+
+
+class EarlyStopping:
+    """Ends a training once it no longer improves, and puts the best weights back, bit for bit.
+
+    >>> stopping = EarlyStopping("val_loss", patience=5, restore=model)
+    >>> for epoch in range(100):
+    ...     train(model)
+    ...     if stopping.step(validate(model)):
+    ...         break
+    >>> stopping.restore_best()
+
+    The weights are copied whenever a value is the best so far: by itself, whatever ``min_delta`` and ``smoothing`` make
+    of it. The copies lie in the host's memory, so that a GPU loses none; no other is made. As one of the ``others`` of
+    a ``Checkpointer`` it is resumed exactly, with the weights that it keeps.
+
+    Where torch's processes train together, each calls ``step()``: the value of rank 0 decides for all, and the others
+    may give None.
+
+    Args:
+        metric: its name, as in ``log_metric``.
+        patience: values in a row without an improvement after which it ends.
+        min_delta: an improvement is more than this, in the metric's own unit.
+        higher_is_better: which of two values is the better one; without it the name tells, as with ``log_metric``.
+        smoothing: weight of the past in a moving average that the rule looks at instead of the values.
+        test: ``patience``, or ``trend``: it ends once the values no longer admit, at ``confidence``, a further
+            improvement of ``min_delta`` within the next ``patience`` values (``StoppingRule`` says how).
+        confidence: of the test ``trend``.
+        least_values: it never ends before so many.
+        every: epochs from one value to the next, for forecasts and for what it says.
+        restore: what gets its best state back: an object with ``state_dict`` and ``load_state_dict``, such as a module
+            of torch; a Keras model; an estimator of scikit-learn; or functions ``(save, restore)``. Several in a list,
+            tuple or mapping.
+        tracker: a ``Tracker``, which is told the rule, each value and the end.
+
+    Attributes:
+        rule: that ends the training.
+        best_value: the best value so far; None before the first that is a number.
+        best_at: the number of values when it was the best; None likewise.
+        has_stopped: the training is to end.
+
+    Raises:
+        UsageError: where a rule cannot be meant, it is not known if a larger value is better, or something cannot be
+            restored.
+    """
+
+    def __init__(
+        self,
+        metric: str = "val_loss",
+        *,
+        patience: int = 5,
+        min_delta: float = 0.0,
+        higher_is_better: bool | None = None,
+        smoothing: float = 0.0,
+        test: Literal["patience", "trend"] = "patience",
+        confidence: float = 0.9,
+        least_values: int = 1,
+        every: int = 1,
+        restore: Any = None,
+        tracker: Any = None,
+    ) -> None:
+        is_larger_better = direction_of(str(metric)) if higher_is_better is None else higher_is_better
+        if is_larger_better is None:
+            raise UsageError(
+                f"is a larger or a smaller {metric} the better one? Its name does not tell: say {{argument=}}True or "
+                "False",
+                argument="higher_is_better",
+            )
+        self.rule = StoppingRule(
+            metric, patience, min_delta, is_larger_better, smoothing, test, confidence, least_values, every
+        )
+        self._things = {name: _pair(name, thing) for name, thing in _named(restore).items()}
+        self._best: dict[str, Any] | None = None  # the state of the things, as ``_copied`` made it
+        self._ranks: Any = None  # made with the first value: all ranks are there then
+        self._tracker = tracker
+        self._is_restored = False
+        self._begin()
+        if tracker is not None:
+            tracker.expect_stop(self.rule)
+
+    def _begin(self) -> None:
+        self._state = StoppingState(self.rule)
+        self._values: list[float] = []
+        self.best_value: float | None = None
+        self.best_at: int | None = None
+        self.has_stopped = False
+
+    @property
+    def best_epoch(self) -> int | None:
+        """The epoch of the best value, where one comes every ``every`` epochs; None before the first."""
+        return None if self.best_at is None else self.best_at * self.rule.every
+
+    def step(self, value: Any) -> bool:
+        """Take the next value of the metric, and copy the weights where it is the best so far.
+
+        Args:
+            value: a number, or a scalar of NumPy or torch.
+
+        Returns:
+            True where the training is to end now.
+
+        Raises:
+            UsageError: where it is no number, or the training has ended before.
+        """
+        if self.has_stopped:
+            raise UsageError(
+                f"early stopping ended this training after {fmt.plural(len(self._values), 'value')} of "
+                f"{self.rule.metric}: leave the loop where step() returns True"
+            )
+        number = self._number(value)
+        if self._tracker is not None:
+            self._tracker.log_metric(self.rule.metric, number, higher_is_better=self.rule.higher_is_better)
+        self.has_stopped = self._add(number)
+        if self._things and self.best_at == len(self._values):
+            self._best = {name: save() for name, (save, _) in self._things.items()}
+        if self.has_stopped and self._tracker is not None:
+            self._tracker.log_early_stop(self.best_epoch)
+        return self.has_stopped
+
+    def _number(self, value: Any) -> float:
+        """Return the value that decides: the own one, or that of rank 0.
+
+        Raises:
+            UsageError: where it is no number.
+        """
+        number = number_of(value)
+        if torch_group()[1] > 1:
+            from greenlove_tracker.checkpointing.distributed import RankAgreement
+
+            self._ranks = self._ranks or RankAgreement()
+            number = self._ranks.gathered(number)[0]
+        if number is None:
+            raise UsageError(f"step() takes a number, the {self.rule.metric} of now, and not {value!r}")
+        return number
+
+    def _add(self, number: float) -> bool:
+        """Take a value; return True where the training ends with it."""
+        self._values.append(number)
+        self._is_restored = False
+        if math.isfinite(number) and (self.best_value is None or self.rule.gain(number, self.best_value) > 0):
+            self.best_value, self.best_at = number, len(self._values)
+        return self._state.add(number)
+
+    def restore_best(self) -> bool:
+        """Put the best weights back, as they were.
+
+        Returns:
+            True where they are those of an earlier value; False where the last one was the best.
+
+        Raises:
+            UsageError: where no weights are kept.
+        """
+        if not self._things:
+            raise UsageError("nothing can be put back: say what with {argument=}model", argument="restore")
+        if self._best is None:
+            raise UsageError(f"no weights are kept: no value of {self.rule.metric} so far was a number")
+        for name, (_, restore) in self._things.items():
+            restore(self._best[name])
+        self._is_restored = True
+        return self.best_at != len(self._values)
+
+    @property
+    def note(self) -> str:
+        """What became of the training, as a sentence without a full stop; empty before the first value."""
+        return self.note_in("epoch")
+
+    def note_in(self, unit: str) -> str:
+        """Return what became of the training, as ``note``, where ``every`` counts other units, such as ``step``."""
+        if not self._values:
+            return ""
+        after = len(self._values) * self.rule.every
+        end = f"ended after {unit} {after:,}" if self.has_stopped else "not ended early"
+        if self.best_epoch is None or self.best_value is None:
+            return f"{end}: no {self.rule.metric} was a number"
+        whose = "with the weights of" if self._is_restored else "the best was"
+        value = f"{self.rule.metric} {fmt.significant(self.best_value)}"
+        return f"{end}, {whose} {unit} {self.best_epoch:,} ({value})"
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the values so far and the best weights, for ``load_state_dict``."""
+        return {"metric": self.rule.metric, "values": list(self._values), "best": self._best}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from a state: the rule looks at its values again, so that a rule with more patience goes on with it.
+
+        Args:
+            state: of ``state_dict``.
+
+        Raises:
+            UsageError: where it is of another metric, or holds the weights of other things.
+        """
+        if state["metric"] != self.rule.metric:
+            raise UsageError(f"the state is of {state['metric']}, and early stopping follows {self.rule.metric} here")
+        best = state["best"]
+        if best is not None and self._things and best.keys() != self._things.keys():
+            raise UsageError(
+                f"the state holds the weights of {', '.join(best)}, and {', '.join(self._things)} would be restored: "
+                "give {argument=} what it was given before",
+                argument="restore",
+            )
+        self._begin()
+        for value in state["values"]:
+            self.has_stopped = self._add(value)
+        self._best = copy.deepcopy(best)
+
+
+# -- what is restored --
+
+_PROTOCOLS = (("state_dict", "load_state_dict"), ("get_weights", "set_weights"), ("get_params", "set_params"))
+
+
+def _protocol(thing: Any) -> tuple[str, str] | None:
+    """Return the names of the methods by which a thing gives its state and takes it, of torch, Keras, scikit-learn."""
+    found = (names for names in _PROTOCOLS if all(callable(getattr(thing, name, None)) for name in names))
+    return None if inspect.isclass(thing) else next(found, None)
+
+
+def _is_pair(thing: Any) -> bool:
+    return isinstance(thing, tuple) and len(thing) == 2 and all(callable(f) and _protocol(f) is None for f in thing)
+
+
+def _named(things: Any) -> dict[str, Any]:
+    """Return what is to be restored by name."""
+    if things is None:
+        return {}
+    if _protocol(things) is None and not _is_pair(things):
+        if isinstance(things, Mapping):
+            return {str(name): thing for name, thing in things.items()}
+        if isinstance(things, list | tuple):
+            return {f"model-{number}": thing for number, thing in enumerate(things, 1)}
+    return {"model": things}
+
+
+def _pair(name: str, thing: Any) -> Pair:
+    """Return functions that copy the state of a thing, and put a copy back, which stays as it is.
+
+    Raises:
+        UsageError: where it has none that is known.
+    """
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(thing, torch.nn.Module):
+        return partial(_module_state, name, thing), partial(_put_back_module, thing)
+    if _is_pair(thing):
+        save, restore = thing
+        return lambda: _copied(save()), lambda state: restore(_copied(state))
+    match _protocol(thing):
+        case None:
+            raise UsageError(
+                f"{{argument}}: {name} is {thing!r}, whose state is not known: give a module, a Keras model, an "
+                "estimator of scikit-learn, or functions (save, restore)",
+                argument="restore",
+            )
+        case "get_params", _:  # of scikit-learn: they are settings, and what was learnt are attributes
+            return lambda: copy.deepcopy(vars(thing)), partial(_put_back_attributes, thing)
+        case getter, setter:
+            return lambda: _copied(getattr(thing, getter)()), lambda state: getattr(thing, setter)(_copied(state))
+
+
+def _put_back_attributes(thing: Any, attributes: Mapping[str, Any]) -> None:
+    vars(thing).clear()
+    vars(thing).update(copy.deepcopy(attributes))
+
+
+def _copied(state: Any) -> Any:
+    """Return a copy of a state, with the tensors of torch on the host."""
+    if "torch" not in sys.modules:
+        return copy.deepcopy(state)
+    from greenlove_tracker.checkpointing.training_state import unpacked
+
+    return unpacked(state)
+
+
+def _module_state(name: str, module: nn.Module) -> dict[str, Any]:
+    """Return copies of the parameters and buffers of a module, on the host.
+
+    Raises:
+        UsageError: where each rank has only a part of it.
+    """
+    from greenlove_tracker.checkpointing.sharded_states import is_sharded
+    from greenlove_tracker.checkpointing.training_state import plain_copy
+
+    if is_sharded(module):
+        raise UsageError(
+            f"{name} is sharded (FSDP), so that no rank has all of it to copy: leave {{argument}} out, and take the "
+            "best weights from a checkpoint",
+            argument="restore",
+        )
+    inner = _inner(module)
+    state = inner.state_dict()
+    copied: dict[str, Any] = plain_copy(
+        {
+            "state": dict(state),
+            "versions": dict(getattr(state, "_metadata", {})),  # without them, state_dicts are taken for old ones
+            "buffers": {key: buffer for key, buffer in inner.named_buffers() if key not in state},  # not persistent
+        }
+    )
+    return copied
+
+
+def _put_back_module(module: nn.Module, saved: Mapping[str, Any]) -> None:
+    inner = _inner(module)
+    state: Any = OrderedDict(saved["state"])
+    state._metadata = saved["versions"]
+    inner.load_state_dict(state)
+    for name, buffer in saved["buffers"].items():
+        path, _, last = name.rpartition(".")
+        owner = inner.get_submodule(path)
+        held = owner._buffers.get(last)
+        if held is not None and held.shape == buffer.shape:
+            held.data.copy_(buffer)
+        else:  # it grew since, as tables of rotary embeddings do
+            device = buffer.device if held is None else held.device
+            owner._buffers[last] = buffer.to(device, copy=True)
+
+
+def _inner(module: Any) -> nn.Module:
+    """Return the module within DistributedDataParallel and ``torch.compile``, whose names are the same without."""
+    from greenlove_tracker.checkpointing.sharded_states import unwrapped
+
+    inner = unwrapped(module)
+    while hasattr(inner, "_orig_mod"):
+        inner = unwrapped(inner._orig_mod)
+    return inner
+
+
+# -- the technique --
+
+
+def technique(
+    name: str,
+    value: str | None,
+    *,
+    metric: str | None = None,
+    patience: int | None = None,
+    min_delta: float = 0.0,
+    higher_is_better: bool | None = None,
+    smoothing: float = 0.0,
+    test: Literal["patience", "trend"] = "patience",
+    confidence: float = 0.9,
+    least_values: int = 1,
+) -> Technique:
+    """Return ``early-stopping=N``; without a number, with a patience of 5.
+
+    Args:
+        name: of the technique.
+        value: its patience, in evaluations.
+        metric: ``train_loss`` or what the task's ``eval_fn`` returns; None: ``val_loss`` where it returns that, else
+            its first loss, else the first of which the name tells the better value.
+        patience: in the place of the value.
+        min_delta: as of ``EarlyStopping``, like all that follow.
+        higher_is_better: likewise.
+        smoothing: likewise.
+        test: likewise.
+        confidence: likewise.
+        least_values: likewise.
+
+    Raises:
+        UsageError: where a rule cannot be meant.
+    """
+    if value is not None and patience is not None:
+        raise UsageError(f"{name}={value} has its patience behind the =: leave out the option patience")
+    if value is not None and not value.isdecimal():
+        raise UsageError(f"{name}={value}: the value is a number of evaluations without a better one, such as {name}=5")
+    given = _DEFAULT_PATIENCE if patience is None else patience
+    rule = StoppingRule(
+        "val_loss" if metric is None else metric,
+        given if value is None else int(value),
+        min_delta,
+        bool(higher_is_better),  # by the name of the metric, once it is known
+        smoothing,
+        test,
+        confidence,
+        least_values,
+    )
+    apply = partial(_with_early_stopping, rule=rule, metric=metric, higher_is_better=higher_is_better)
+    full_name = name if value is None else f"{name}={value}"
+    # Behind what may replace the model, and before it is compiled: what is evaluated here compiles nothing.
+    return Technique(full_name, apply, Stage.BATCH_SIZE, name, note=_NOTE, is_of_whole=True)
+
+
+def _with_early_stopping(
+    parts: Parts, *, rule: StoppingRule, metric: str | None, higher_is_better: bool | None
+) -> Parts:
+    """Put an ``EarlyStopping`` that restores the model into the parts, for the loop that trains them.
+
+    Raises:
+        NotApplicableError: where nothing that it could follow comes in the course of the training.
+    """
+    from greenlove_tracker.techniques.full_training import TRAIN_LOSS
+
+    is_in_steps = _is_in_steps(parts)
+    if metric == TRAIN_LOSS and is_in_steps:
+        raise NotApplicableError("a training in steps is followed by what its eval_fn returns, and not by train_loss")
+    if metric != TRAIN_LOSS:
+        metric = _metric_of(parts, metric, TRAIN_LOSS)
+        if is_in_steps and not parts.get("eval_every"):
+            raise NotApplicableError(
+                "this training in steps is evaluated only at its end: let the task give eval_every"
+            )
+    stopping = EarlyStopping(
+        metric,
+        patience=rule.patience,
+        min_delta=rule.min_delta,
+        higher_is_better=higher_is_better,
+        smoothing=rule.smoothing,
+        test=rule.test,
+        confidence=rule.confidence,
+        least_values=rule.least_values,
+        every=1 if metric == TRAIN_LOSS else parts.get("eval_every") or 1,
+        restore=parts["model"],
+    )
+    note = partial(stopping.note_in, "step" if is_in_steps else "epoch")
+    return {**parts, "early_stopping": stopping, "technique_notes": [*parts.get("technique_notes", ()), note]}
+
+
+def _is_in_steps(parts: Mapping[str, Any]) -> bool:
+    phases = phases_from(parts.get("phases"))
+    return phases[0].unit == "steps" if phases else parts.get("total_steps") is not None
+
+
+def _metric_of(parts: Mapping[str, Any], metric: str | None, train_loss: str) -> str:
+    """Return the metric to be followed, of those that one evaluation gives.
+
+    Raises:
+        NotApplicableError: where there is no evaluation, or it gives no such metric.
+    """
+    names = _evaluated(parts)
+    if metric in names:
+        return metric
+    if metric is not None:
+        near = difflib.get_close_matches(metric, names, n=1)
+        hint = f"did you mean {near[0]}?" if near else f"it gives {', '.join(names)}, and {train_loss} is there too"
+        raise NotApplicableError(f"eval_fn gives no {metric}: {hint}")
+    losses = [name for name in names if name.endswith("loss")]
+    known = [name for name in names if direction_of(name) is not None]
+    found = "val_loss" if "val_loss" in names else next(iter([*losses, *known]), None)
+    if found is None:
+        raise NotApplicableError(
+            f"eval_fn gives {', '.join(names)}, and it is not known if more of that is better: say metric and "
+            "higher_is_better"
+        )
+    return found
+
+
+def _evaluated(parts: Mapping[str, Any]) -> list[str]:
+    """Evaluate once, and return the names of what is logged of it; each layer keeps its mode.
+
+    Raises:
+        NotApplicableError: where nothing is evaluated.
+    """
+    from greenlove_tracker.techniques.full_training import ACCURACY
+
+    if parts.get("eval_fn") is None:
+        raise NotApplicableError(
+            "the task has no eval_fn, which says how good the model is: give one, or metric=train_loss"
+        )
+    modes = [(module, module.training) for model in each_of(parts["model"]) for module in model.modules()]
+    try:
+        found = parts["eval_fn"](parts["model"])
+    finally:
+        for module, is_training in modes:
+            module.training = is_training
+    if found is None or (isinstance(found, Mapping) and not found):
+        raise NotApplicableError("eval_fn returns nothing that could be followed")
+    return list(map(str, found)) if isinstance(found, Mapping) else [ACCURACY]
