@@ -1,0 +1,501 @@
+"""Early stopping in a user's loop and as a technique: the best weights come back bit for bit."""
+
+from __future__ import annotations
+
+import copy
+import math
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from rank_processes import run_ranks
+from techniques.task_samples import digits_task
+from torch import nn
+
+from greenlove_tracker import Checkpointer, EarlyStopping
+from greenlove_tracker.errors import UsageError
+from greenlove_tracker.stopping import StoppingRule
+from greenlove_tracker.techniques.arm import build_arm
+from greenlove_tracker.techniques.technique import NotApplicableError, technique_named, technique_with
+
+
+class FakeTracker:
+    """Notes what early stopping tells a tracker."""
+
+    def __init__(self):
+        self.told = []
+
+    def expect_stop(self, rule):
+        self.told.append(("expect_stop", rule))
+
+    def log_metric(self, name, value, *, higher_is_better=None):
+        self.told.append(("log_metric", name, value, higher_is_better))
+
+    def log_early_stop(self, best_epoch):
+        self.told.append(("log_early_stop", best_epoch))
+
+
+class AwkwardModel(nn.Module):
+    """Tied, transposed and bf16 weights, BatchNorm, a buffer that no ``state_dict`` has, and a state beside tensors."""
+
+    def __init__(self):
+        super().__init__()
+        self.embedding = nn.Embedding(6, 4)
+        self.head = nn.Linear(4, 6, bias=False)
+        self.head.weight = self.embedding.weight
+        self.norm = nn.BatchNorm1d(4)
+        self.transposed = nn.Parameter(torch.randn(4, 3).t())
+        self.low_precision = nn.Parameter(torch.randn(5).bfloat16())
+        self.frozen = nn.Parameter(torch.randn(2), requires_grad=False)
+        self.register_buffer("seen", torch.zeros(3), persistent=False)
+        self.n_calls = 0
+
+    def get_extra_state(self):
+        return {"n_calls": self.n_calls}
+
+    def set_extra_state(self, state):
+        self.n_calls = state["n_calls"]
+
+    def forward(self, tokens):
+        self.n_calls += 1
+        return self.head(self.norm(self.embedding(tokens)))
+
+
+def tensors_of(model):
+    return {**dict(model.named_parameters(remove_duplicate=False)), **dict(model.named_buffers())}
+
+
+def bits_of(model):
+    """Every tensor as bytes: NaN and the sign of zero count."""
+    return {name: t.detach().reshape(-1).view(torch.uint8).numpy().tobytes() for name, t in tensors_of(model).items()}
+
+
+def disturb(model):
+    with torch.no_grad():
+        for tensor in model.parameters():
+            tensor.add_(1)
+        for tensor in model.buffers():
+            tensor.add_(1)
+
+
+# -- the user's loop --
+
+
+def test_it_ends_after_its_patience_and_says_which_epoch_was_the_best():
+    stopping = EarlyStopping("accuracy", patience=2, restore=(model := nn.Linear(2, 2)))
+    ends = [stopping.step(value) for value in (0.5, 0.7, 0.6)]
+    assert not any(ends) and not stopping.has_stopped
+    assert stopping.step(torch.tensor(0.65))
+    assert (stopping.has_stopped, stopping.best_value, stopping.best_at, stopping.best_epoch) == (True, 0.7, 2, 2)
+    assert stopping.note == "ended after epoch 4, the best was epoch 2 (accuracy 0.700)"
+    disturb(model)
+    assert stopping.restore_best()
+    assert stopping.note == "ended after epoch 4, with the weights of epoch 2 (accuracy 0.700)"
+
+
+def test_a_module_gets_every_bit_back_in_the_same_memory():
+    torch.manual_seed(0)
+    model = AwkwardModel()
+    with torch.no_grad():
+        model.frozen.copy_(torch.tensor([-0.0, math.nan]))
+    model(torch.arange(6))
+    stopping = EarlyStopping(patience=5, restore=model)
+    stopping.step(1.0)
+    best, held = bits_of(model), {name: (id(t), t.data_ptr(), t.stride()) for name, t in tensors_of(model).items()}
+    for value in (2.0, 1.0, math.nan):
+        model(torch.arange(6))
+        disturb(model)
+        stopping.step(value)
+    assert bits_of(model) != best
+    assert stopping.restore_best()
+    assert bits_of(model) == best
+    assert {name: (id(t), t.data_ptr(), t.stride()) for name, t in tensors_of(model).items()} == held
+    assert model.head.weight is model.embedding.weight and model.n_calls == 1
+    disturb(model)  # the copy is not what was put back
+    stopping.restore_best()
+    assert bits_of(model) == best
+
+
+def test_a_buffer_that_grew_is_as_small_again():
+    model = nn.Module()
+    model.inner = nn.Module()
+    model.inner.register_buffer("table", torch.arange(4.0), persistent=False)
+    stopping = EarlyStopping(restore=model)
+    stopping.step(1.0)
+    model.inner.table = torch.arange(9.0)
+    stopping.restore_best()
+    assert torch.equal(model.inner.table, torch.arange(4.0))
+
+
+def test_a_copy_is_made_at_each_best_value_alone():
+    calls, state = [], SimpleNamespace(weights=0)
+
+    def save():
+        calls.append(state.weights)
+        return [state.weights]
+
+    stopping = EarlyStopping(
+        patience=3, min_delta=0.5, restore=(save, lambda saved: setattr(state, "weights", saved[0]))
+    )
+    for number, value in enumerate([math.nan, 3.0, 3.1, 2.8, 2.8]):  # 2.8 is the best, and no improvement of 0.5
+        state.weights = number
+        stopping.step(value)
+    assert calls == [1, 3] and stopping.has_stopped
+    stopping.restore_best()
+    assert state.weights == 3
+
+
+def test_several_things_are_restored_together():
+    first, second = nn.Linear(2, 2), nn.BatchNorm1d(2)
+    before = bits_of(first), bits_of(second)
+    for restore in ([first, second], (first, second), {"first": first, "second": second}):
+        stopping = EarlyStopping(restore=restore)
+        stopping.step(1.0)
+        disturb(first)
+        disturb(second)
+        assert not stopping.restore_best()  # the last value was the best
+        assert (bits_of(first), bits_of(second)) == before
+
+
+@pytest.mark.real
+def test_a_compiled_module_is_restored_as_what_is_inside():
+    inner = nn.Linear(2, 2)
+    stopping = EarlyStopping(restore=torch.compile(inner))
+    stopping.step(1.0)
+    before = bits_of(inner)
+    disturb(inner)
+    stopping.restore_best()
+    assert bits_of(inner) == before
+    plain = EarlyStopping(restore=inner)
+    plain.load_state_dict(stopping.state_dict())  # resumed without compiling
+    disturb(inner)
+    plain.restore_best()
+    assert bits_of(inner) == before
+
+
+class WeightsOnly:
+    """As a Keras model: arrays out, arrays in."""
+
+    def __init__(self):
+        self.arrays = [np.arange(6.0).reshape(2, 3).T, np.float32([-0.0, np.nan])]
+
+    def get_weights(self):
+        return self.arrays
+
+    def set_weights(self, arrays):
+        self.arrays = arrays
+
+
+def test_weights_as_keras_gives_them_are_restored():
+    model = WeightsOnly()
+    before = [array.tobytes() for array in model.arrays]
+    stopping = EarlyStopping(restore=model)
+    stopping.step(1.0)
+    for array in model.arrays:
+        array += 1
+    stopping.restore_best()
+    assert [array.tobytes() for array in model.arrays] == before
+    assert [array.dtype for array in model.arrays] == ["float64", "float32"]
+
+
+def test_an_estimator_of_scikit_learn_is_restored_with_all_that_it_has_learnt():
+    from sklearn.datasets import load_iris
+    from sklearn.linear_model import SGDClassifier
+
+    data, labels = load_iris(return_X_y=True)
+    model = SGDClassifier(random_state=0)
+    model.partial_fit(data, labels, classes=[0, 1, 2])
+    stopping = EarlyStopping("accuracy", restore=model)
+    stopping.step(model.score(data, labels))
+    untouched = copy.deepcopy(model)
+    for _ in range(2):
+        model.partial_fit(data, labels)
+        stopping.step(0.0)
+        stopping.restore_best()
+        assert model.coef_.tobytes() == untouched.coef_.tobytes() and model.t_ == untouched.t_
+    model.partial_fit(data, labels)
+    assert model.coef_.tobytes() == untouched.partial_fit(data, labels).coef_.tobytes()  # it learns on from there
+
+
+def test_it_tells_the_tracker():
+    tracker = FakeTracker()
+    stopping = EarlyStopping("f1", patience=1, every=5, tracker=tracker)
+    stopping.step(np.float32(0.5))
+    stopping.step(0.25)
+    rule = StoppingRule("f1", patience=1, higher_is_better=True, every=5)
+    assert tracker.told == [
+        ("expect_stop", rule),
+        ("log_metric", "f1", 0.5, True),
+        ("log_metric", "f1", 0.25, True),
+        ("log_early_stop", 5),
+    ]
+
+
+def test_errors_say_what_to_do():
+    with pytest.raises(UsageError, match="say higher_is_better=True or"):
+        EarlyStopping("entropy")
+    assert EarlyStopping("entropy", higher_is_better=True).rule.higher_is_better
+    with pytest.raises(UsageError, match="patience must be a whole number"):
+        EarlyStopping(patience=0)
+    with pytest.raises(UsageError, match="restore: model is 3, whose state is not known"):
+        EarlyStopping(restore=3)
+    with pytest.raises(UsageError, match="restore: model-2 is"):
+        EarlyStopping(restore=[nn.Linear(1, 1), nn.Linear])
+    stopping = EarlyStopping(patience=1, restore=nn.Linear(1, 1))
+    assert stopping.note == ""
+    with pytest.raises(UsageError, match="no weights are kept"):
+        stopping.restore_best()
+    with pytest.raises(UsageError, match="takes a number, the val_loss of now, and not None"):
+        stopping.step(None)
+    assert stopping.step(math.nan)
+    assert stopping.note == "ended after epoch 1: no val_loss was a number"
+    with pytest.raises(UsageError, match="no weights are kept"):
+        stopping.restore_best()
+    with pytest.raises(UsageError, match="ended this training after 1 value of val_loss: leave the loop"):
+        stopping.step(0.1)
+    with pytest.raises(UsageError, match="say what with restore=model"):
+        EarlyStopping().restore_best()
+
+
+def test_importing_and_using_it_loads_no_torch():
+    code = """
+import sys
+from greenlove_tracker import EarlyStopping
+weights = {"w": [1.0]}
+stopping = EarlyStopping(patience=1, restore=(lambda: weights, lambda saved: weights.update(saved)))
+stopping.step(1.0)
+weights["w"][0] = 2.0
+assert stopping.step(2.0) and stopping.restore_best() and weights == {"w": [1.0]}
+print(*[m for m in ("torch", "numpy", "scipy", "pandas") if m in sys.modules])
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == []
+
+
+# -- resumed --
+
+LOSSES = (3.0, 2.0, 2.5, 1.5, 1.6, 1.7, 1.8)
+
+
+@pytest.mark.parametrize("options", [{}, {"smoothing": 0.5}, {"test": "trend", "min_delta": 0.5}])
+@pytest.mark.parametrize("done", range(len(LOSSES)))
+def test_a_resumed_one_ends_where_the_other_does_with_the_same_weights(done, options):
+    def trained(begin, stopping, model):
+        for number in range(begin, len(LOSSES)):
+            with torch.no_grad():
+                model.weight.fill_(number)
+            if stopping.step(LOSSES[number]):
+                break
+        stopping.restore_best()
+        return stopping.note, stopping.best_value, bits_of(model)
+
+    whole_model = nn.Linear(2, 2, bias=False)
+    whole = trained(0, EarlyStopping(patience=3, restore=whole_model, **options), whole_model)
+    first_model, second_model = nn.Linear(2, 2, bias=False), nn.Linear(2, 2, bias=False)
+    first = EarlyStopping(patience=3, restore=first_model, **options)
+    for number in range(done):
+        with torch.no_grad():
+            first_model.weight.fill_(number)
+        if first.step(LOSSES[number]):
+            done = len(LOSSES)
+            break
+    second = EarlyStopping(patience=3, restore=second_model, **options)
+    second.load_state_dict(first.state_dict())
+    assert second.has_stopped == first.has_stopped
+    assert trained(done, second, second_model) == whole
+
+
+def test_a_checkpointer_resumes_it_with_the_weights_it_keeps(tmp_path):
+    class LeftError(Exception):
+        """The process is killed here."""
+
+    def train(killed_in=None):
+        torch.manual_seed(0)
+        model = AwkwardModel()
+        best, stopping = bits_of(model), EarlyStopping(patience=2, restore=model)
+        checkpointer = Checkpointer(tmp_path, model=model, others=stopping, every_epochs=1, in_background=False)
+        seen = []
+        for epoch in checkpointer.epochs(6, tracker=False):
+            if epoch == killed_in:
+                raise LeftError
+            seen.append(epoch)
+            if stopping.step([1.0, 2.0, 3.0][epoch]):
+                checkpointer.stop()
+            disturb(model)
+        return seen, stopping, model, best
+
+    with pytest.raises(LeftError):
+        train(killed_in=2)
+    seen, stopping, model, best = train()
+    assert seen == [2] and stopping.has_stopped
+    assert bits_of(model) != best
+    stopping.restore_best()
+    assert bits_of(model) == best
+    assert stopping.note.startswith("ended after epoch 3, with the weights of epoch 1")
+    seen, stopping, model, best = train()  # once more, after its end
+    assert seen == [] and stopping.has_stopped
+    stopping.restore_best()
+    assert bits_of(model) == best
+
+
+def test_more_patience_goes_on_with_a_training_that_had_ended():
+    ended = EarlyStopping(patience=1)
+    assert [ended.step(value) for value in (1.0, 2.0)] == [False, True]
+    patient = EarlyStopping(patience=2)
+    patient.load_state_dict(ended.state_dict())
+    assert not patient.has_stopped
+    assert patient.step(3.0)
+
+
+def test_the_state_of_another_training_is_refused():
+    state = EarlyStopping("accuracy").state_dict()
+    with pytest.raises(UsageError, match="the state is of accuracy, and early stopping follows val_loss here"):
+        EarlyStopping().load_state_dict(state)
+    one = EarlyStopping(restore=nn.Linear(1, 1))
+    one.step(1.0)
+    with pytest.raises(UsageError, match="holds the weights of model, and a, b would be restored"):
+        EarlyStopping(restore={"a": nn.Linear(1, 1), "b": nn.Linear(1, 1)}).load_state_dict(one.state_dict())
+
+
+# -- several ranks --
+
+
+def _ranks_that_disagree(rank):
+    model = nn.Linear(1, 1)
+    stopping = EarlyStopping(patience=2, restore=model)
+    values = ([1.0, 2.0, 3.0, 0.0], [1.0, 0.5, 0.1, 0.0])[rank]
+    ends = []
+    for value in values:
+        ends.append(stopping.step(value))
+        if ends[-1]:
+            break
+    by_rank_0 = EarlyStopping("accuracy", patience=1)
+    ends_by_rank_0 = [by_rank_0.step(value if rank == 0 else None) for value in (0.5, 0.6, 0.6)]
+    return ends, stopping.note, ends_by_rank_0
+
+
+@pytest.mark.real
+def test_the_value_of_rank_0_decides_for_all(tmp_path):
+    first, second = run_ranks(_ranks_that_disagree, 2, tmp_path)
+    assert first == second
+    ends, note, ends_by_rank_0 = first
+    assert ends == ends_by_rank_0 == [False, False, True]
+    assert note == "ended after epoch 3, the best was epoch 1 (val_loss 1.00)"
+
+
+def _sharded_model(rank):
+    from torch.distributed.fsdp import fully_shard
+
+    model = fully_shard(nn.Linear(2, 2))
+    try:
+        EarlyStopping(restore=model).step(1.0)
+    except UsageError as error:
+        return str(error)
+    return ""
+
+
+@pytest.mark.real
+def test_a_sharded_model_is_refused(tmp_path):
+    for said in run_ranks(_sharded_model, 2, tmp_path):
+        assert said.startswith("model is sharded (FSDP)")
+
+
+# -- the technique --
+
+
+def losses_task(found, **more):
+    """A task whose evaluation gives these metrics."""
+
+    def evaluate(model):
+        model.eval()
+        return found
+
+    return lambda: {**digits_task(), "eval_fn": evaluate, **more}
+
+
+def test_it_puts_early_stopping_of_the_model_into_the_parts():
+    technique = technique_named("early-stopping=3")
+    assert technique.is_of_whole and technique.name == "early-stopping=3"
+    arm = build_arm(digits_task, technique)
+    stopping = arm.parts["early_stopping"]
+    assert stopping.rule == StoppingRule("accuracy", patience=3, higher_is_better=True)
+    best = bits_of(arm.parts["model"])
+    stopping.step(0.9)
+    disturb(arm.parts["model"])
+    stopping.restore_best()
+    assert bits_of(arm.parts["model"]) == best
+    assert arm.parts["technique_notes"][-1]() == "not ended early, with the weights of epoch 1 (accuracy 0.900)"
+    assert "score" in arm.note
+
+
+@pytest.mark.parametrize(
+    ("found", "metric"),
+    [
+        ({"accuracy": 0.1, "train_loss": 2.0, "val_loss": 1.0}, "val_loss"),
+        ({"accuracy": 0.1, "eval_loss": 1.0}, "eval_loss"),
+        ({"grad_norm": 3.0, "f1": 0.1, "accuracy": 0.2}, "f1"),
+        (0.3, "accuracy"),
+    ],
+)
+def test_without_a_metric_it_follows_the_loss_of_the_evaluation(found, metric):
+    arm = build_arm(losses_task(found, eval_every=2), technique_named("early-stopping"))
+    rule = arm.parts["early_stopping"].rule
+    assert (rule.metric, rule.patience, rule.every) == (metric, 5, 2)
+    assert arm.parts["model"].training  # the evaluation left its layers as they were
+
+
+def test_options_reach_the_rule():
+    options = {"metric": "f1", "min_delta": 0.01, "test": "trend", "confidence": 0.8, "least_values": 7}
+    technique = technique_with("early-stopping=4", options)
+    rule = build_arm(losses_task({"f1": 0.1}), technique).parts["early_stopping"].rule
+    assert rule == StoppingRule(
+        "f1", patience=4, min_delta=0.01, higher_is_better=True, test="trend", confidence=0.8, least_values=7
+    )
+    by_loss = technique_with("early-stopping", {"patience": 2, "metric": "train_loss"})
+    task = losses_task(0.0, eval_fn=None, eval_every=3)
+    assert build_arm(task, by_loss).parts["early_stopping"].rule == StoppingRule("train_loss", patience=2)
+    other = technique_with("early-stopping", {"metric": "entropy", "higher_is_better": False})
+    assert build_arm(losses_task({"entropy": 1.0}), other).parts["early_stopping"].rule.metric == "entropy"
+
+
+@pytest.mark.parametrize(
+    ("task", "options", "message"),
+    [
+        (losses_task(0.0, eval_fn=None), {}, "has no eval_fn"),
+        (losses_task(None), {}, "eval_fn returns nothing"),
+        (losses_task({"f1": 0.1, "val_loss": 1.0}), {"metric": "val_los"}, "gives no val_los: did you mean val_loss?"),
+        (losses_task({"grad_norm": 1.0}), {}, "not known if more of that is better"),
+        (losses_task(0.1, total_steps=100, total_epochs=None), {}, "let the task give eval_every"),
+        (losses_task(0.1, total_steps=100), {"metric": "train_loss"}, "a training in steps"),
+    ],
+)
+def test_where_nothing_can_be_followed_it_says_why(task, options, message):
+    with pytest.raises(NotApplicableError, match=message):
+        build_arm(task, technique_with("early-stopping", options))
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "message"),
+    [
+        ("early-stopping=0", {}, "patience must be a whole number of at least 1"),
+        ("early-stopping=max", {}, "such as early-stopping=5"),
+        ("early-stopping=5", {"patience": 3}, "leave out the option patience"),
+        ("early-stopping", {"test": "trend"}, "say how much is worth"),
+        ("early-stopping", {"smoothing": 2}, "smoothing must be"),
+        ("early-stopping", {"metric": 3}, "metric must be the name"),
+    ],
+)
+def test_options_that_cannot_be_are_refused_before_anything_trains(name, options, message):
+    with pytest.raises(UsageError, match=message):
+        technique_with(name, options)
+
+
+def test_in_steps_it_speaks_of_steps():
+    arm = build_arm(losses_task(0.1, total_steps=300, eval_every=50), technique_named("early-stopping=1"))
+    stopping, note = arm.parts["early_stopping"], arm.parts["technique_notes"][-1]
+    stopping.step(0.5)
+    stopping.step(0.4)
+    assert note() == "ended after step 100, the best was step 50 (accuracy 0.500)"

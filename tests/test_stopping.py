@@ -1,0 +1,319 @@
+"""The rule that ends a training, the test for a trend by simulation, and the distribution of the end."""
+
+from __future__ import annotations
+
+import math
+import pickle
+import random
+import statistics
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from greenlove_tracker.errors import UsageError
+from greenlove_tracker.stopping import ExpectedStop, StoppingRule, StoppingState, unknown_stop
+
+LOSS = "val_loss"
+TREND = StoppingRule(LOSS, patience=5, min_delta=1.0, test="trend")
+
+numbers = st.floats(-1e6, 1e6) | st.sampled_from([math.nan, math.inf, -math.inf])
+some_values = st.lists(numbers, max_size=60)
+rules = st.builds(
+    StoppingRule,
+    metric=st.text(min_size=1).filter(str.strip),
+    patience=st.integers(1, 12),
+    min_delta=st.floats(1e-6, 1e3),
+    higher_is_better=st.booleans(),
+    least_values=st.integers(1, 20),
+    every=st.integers(1, 5),
+).flatmap(
+    lambda rule: st.sampled_from(
+        [rule, *(_with(rule, **c) for c in ({"min_delta": 0.0}, {"smoothing": 0.75}, {"test": "trend"}))]
+    )
+)
+
+
+def _with(rule, **changes):
+    fields = {name: getattr(rule, name) for name in StoppingRule.__slots__}
+    return StoppingRule(**{**fields, **changes})
+
+
+def noisy(curve, n, seed, sigma=1.0):
+    chance = random.Random(seed)
+    return [curve(i) + chance.gauss(0.0, sigma) for i in range(n)]
+
+
+# -- patience --
+
+
+@pytest.mark.parametrize(
+    ("fields", "values", "end"),
+    [
+        ({"patience": 2}, [3, 2, 2, 2, 1], 4),
+        ({"patience": 2}, [3, 2, 2.5, 1.9, 2, 2], 6),
+        ({"patience": 1}, [3, 2, 1, 0], None),
+        ({"patience": 2, "min_delta": 0.5}, [3, 2.8, 2.6, 2.4], 3),
+        ({"patience": 3, "min_delta": 0.5}, [3, 2.8, 2.6, 2.4, 2.4], None),  # 2.4 is better than 3 by more than 0.5
+        ({"patience": 1, "min_delta": 1.0}, [3, 2], 2),  # by more than that, not by that
+        ({"patience": 2, "higher_is_better": True}, [0.1, 0.2, 0.2, 0.1], 4),
+        ({"patience": 2, "least_values": 5}, [1, 1, 1, 1, 1, 1], 5),
+        ({"patience": 2}, [math.nan, math.nan], 2),
+        ({"patience": 2}, [1, -math.inf, math.nan], 3),
+        ({"patience": 2, "higher_is_better": True}, [1, math.inf, math.inf], 3),
+        ({"patience": 2}, [math.nan, 1, 0.5, 0.4], None),
+    ],
+)
+def test_it_ends_after_so_many_values_without_an_improvement(fields, values, end):
+    assert StoppingRule(LOSS, **fields).first_stop(values) == end
+
+
+def test_smoothing_is_an_average_with_its_bias_corrected():
+    """By hand, with a past of 0.5: 4, (4 + 2·1)/3 = 2, (4 + 2·1 + 4·5)/7 ≈ 3.71, then still above 2."""
+    rule = StoppingRule(LOSS, patience=2, smoothing=0.5)
+    assert rule.first_stop([4, 1, 5, 2.2, 0]) == 4
+    assert StoppingRule(LOSS, patience=3, smoothing=0.5).first_stop([4, 1, 5, 2.2, 0, 0]) is None
+
+
+def test_smoothing_outlives_noise_that_ends_a_training_without_it():
+    falls = noisy(lambda i: -0.2 * i, 200, seed=1)
+    assert StoppingRule(LOSS, patience=5).first_stop(falls) < 60
+    assert StoppingRule(LOSS, patience=5, smoothing=0.9).first_stop(falls) is None
+
+
+# -- what holds of every rule --
+
+
+def naive_stop(rule, values):
+    """Patience by its definition: no value of the last ``patience`` improves on the reference before it."""
+    reference, since = None, 0
+    for n, value in enumerate(values, 1):
+        gain = None if reference is None else (value - reference) * (1 if rule.higher_is_better else -1)
+        if math.isfinite(value) and (gain is None or gain > rule.min_delta):
+            reference, since = value, n
+        if n - since >= rule.patience and n >= rule.least_values:
+            return n
+    return None
+
+
+@given(rules.filter(lambda rule: rule.test == "patience" and not rule.smoothing), some_values)
+def test_patience_is_what_its_definition_says(rule, values):
+    assert rule.first_stop(values) == naive_stop(rule, values)
+
+
+@given(rules, some_values)
+def test_one_value_at_a_time_and_all_at_once_agree(rule, values):
+    state = StoppingState(rule)
+    ends = [n for n, value in enumerate(values, 1) if state.add(value)]
+    assert rule.first_stop(values) == (ends[0] if ends else None)
+
+
+@given(rules, some_values)
+def test_the_sign_turned_round_is_the_other_direction(rule, values):
+    turned = _with(rule, higher_is_better=not rule.higher_is_better)
+    assert turned.first_stop([-value for value in values]) == rule.first_stop(values)
+
+
+@given(rules, st.lists(st.floats(-1e6, 1e6), max_size=60))
+def test_it_never_ends_before_its_least_stop(rule, values):
+    assert (rule.first_stop(values) or math.inf) >= rule.least_stop
+
+
+@given(rules, st.integers(0, 30))
+def test_what_is_no_number_ends_it_after_its_patience(rule, n_before):
+    falling = [-(i**2) * 1e4 if not rule.higher_is_better else i**2 * 1e4 for i in range(n_before)]
+    end = rule.first_stop([*falling, *[math.nan] * 40])
+    assert end == max(n_before + rule.patience, rule.least_values)
+
+
+@given(rules)
+def test_a_rule_reads_back_from_its_text(rule):
+    assert StoppingRule.from_text(str(rule)) == rule
+    assert pickle.loads(pickle.dumps(rule)) == rule
+    assert "\n" not in str(rule)
+
+
+def test_its_text_is_short():
+    assert str(StoppingRule(LOSS)) == "val_loss,patience=5"
+    assert str(TREND) == "val_loss,patience=5,min_delta=1.0,test=trend"
+    assert str(StoppingRule("eval/F1 (macro)", higher_is_better=True)).endswith(",patience=5,higher_is_better=yes")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("val_loss,patience=x", "'x' cannot be its patience"),
+        ("val_loss,patient=3", "has no 'patient'"),
+        ("val_loss,higher_is_better=True", "cannot be its higher_is_better"),
+        ("val_loss,patience=0", "patience must be a whole number"),
+        ("", "name of a metric"),
+    ],
+)
+def test_a_text_that_is_no_rule_is_refused(text, message):
+    with pytest.raises(UsageError, match=message):
+        StoppingRule.from_text(text)
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"metric": ""}, "metric must be the name of a metric"),
+        ({"patience": 0}, "patience must be a whole number of at least 1"),
+        ({"patience": 2.5}, "patience must be a whole number"),
+        ({"patience": True}, "patience must be a whole number"),
+        ({"least_values": 0}, "least_values must be"),
+        ({"every": 0}, "every must be"),
+        ({"min_delta": -0.1}, "min_delta must be 0 or more"),
+        ({"min_delta": math.inf}, "min_delta must be 0 or more"),
+        ({"min_delta": "0.1"}, "min_delta must be 0 or more"),
+        ({"smoothing": 1.0}, "smoothing must be from 0"),
+        ({"smoothing": math.nan}, "smoothing must be from 0"),
+        ({"confidence": 1.0}, "confidence must be between 0 and 1"),
+        ({"confidence": 0}, "confidence must be between 0 and 1"),
+        ({"higher_is_better": None}, "higher_is_better must be True or False"),
+        ({"test": "slope"}, "test must be patience or trend"),
+        ({"test": "trend"}, "min_delta=0.001"),
+        ({"test": "trend", "min_delta": 0.1, "smoothing": 0.5}, "leave smoothing out"),
+    ],
+)
+def test_a_rule_that_cannot_be_meant_is_refused(fields, message):
+    with pytest.raises(UsageError, match=message):
+        StoppingRule(**{"metric": LOSS, **fields})
+
+
+# -- the test for a trend --
+
+
+def test_the_bound_is_that_of_an_ordinary_regression():
+    """The first look, at five values: the upper bound of a slope by SciPy's own regression, with half of the error."""
+    from scipy import stats
+
+    values = [9.0, 7.5, 7.9, 6.1, 6.4]
+    line = stats.linregress(range(5), values)
+    bound = 5 * (-line.slope + stats.t.ppf(1 - 0.1 / 2, 3) * line.stderr)
+    assert _with(TREND, min_delta=bound * 1.0001).first_stop(values) == 5
+    assert _with(TREND, min_delta=bound * 0.9999).first_stop(values) is None
+
+
+@pytest.mark.parametrize("sigma", [0.3, 1.0, 3.0])
+def test_what_still_improves_is_ended_no_more_often_than_the_confidence_allows(sigma):
+    """Just as much as is asked for, over 100 values: ended wrongly at most 10 times in 100, by a binomial test."""
+    n, error = 400, 1 - TREND.confidence
+    ended = sum(TREND.first_stop(noisy(lambda i: -i / 5, 100, seed, sigma)) is not None for seed in range(n))
+    assert ended <= n * error + 3 * math.sqrt(n * error * (1 - error))
+    assert ended > 0  # so that the test says something
+
+
+def test_it_does_not_end_what_still_falls_clearly_where_patience_does():
+    """A loss that gains three times what is asked for, in noise as large as that."""
+    curves = [noisy(lambda i: -3 * i / 5, 100, seed, sigma=3.0) for seed in range(100)]
+    assert sum(TREND.first_stop(curve) is not None for curve in curves) <= 5
+    assert sum(StoppingRule(LOSS, patience=5).first_stop(curve) is not None for curve in curves) >= 95
+
+
+def test_it_ends_a_flat_curve_and_takes_longer_the_larger_the_noise():
+    medians = []
+    for sigma in (0.1, 1.0, 3.0):
+        ends = [TREND.first_stop(noisy(lambda i: 0.0, 300, seed, sigma)) for seed in range(60)]
+        assert None not in ends
+        medians.append(statistics.median(ends))
+    assert medians[0] == 5
+    assert medians[0] < medians[1] < medians[2] < 60
+
+
+def test_it_saves_the_steps_of_a_plateau_and_not_those_of_the_descent():
+    """A loss that decays in 50 epochs: patience ends in the noise with much left to gain, the trend near the end."""
+
+    def curve(i):
+        return 100 * math.exp(-i / 50)
+
+    curves = [noisy(curve, 400, seed, sigma=3.0) for seed in range(40)]
+    by_trend = [TREND.first_stop(values) for values in curves]
+    by_patience = [StoppingRule(LOSS, patience=5).first_stop(values) for values in curves]
+    assert None not in by_trend + by_patience
+    assert statistics.mean(map(curve, by_patience)) > 20  # a fifth of the way was left
+    assert statistics.mean(map(curve, by_trend)) < 5
+    assert statistics.mean(by_trend) < 250  # of 400
+
+
+def test_a_gap_in_the_values_keeps_their_distance():
+    """On a perfect line the bound is its slope, at whichever of the values are numbers."""
+    line = [-0.5 * i for i in range(30)]  # it gains 2.5 in five values
+    with_gaps = [math.nan if i % 3 == 1 else value for i, value in enumerate(line)]
+    assert _with(TREND, min_delta=2.4).first_stop(with_gaps) is None
+    assert _with(TREND, min_delta=2.6).first_stop(with_gaps) == 7  # five of seven are numbers
+
+
+def test_values_too_large_for_a_square_end_nothing():
+    assert TREND.first_stop([(-1) ** i * 1e200 for i in range(40)]) is None
+
+
+# -- the distribution of the end --
+
+STOP = ExpectedStop(((9, 0.2), (12, 0.5), (50, 0.3)), 50, 0.25, "val_loss of 8 epochs")
+
+
+def test_quantiles_and_the_mean():
+    assert [STOP.quantile(p) for p in (0.0, 0.2, 0.21, 0.7, 0.71, 1.0)] == [9, 9, 12, 12, 50, 50]
+    assert STOP.mean == pytest.approx(9 * 0.2 + 12 * 0.5 + 50 * 0.3)
+
+
+@given(st.lists(st.integers(1, 1000), min_size=1, max_size=40))
+def test_the_quantile_is_the_least_number_that_is_enough(weights):
+    shares = tuple((n, weight / sum(weights)) for n, weight in enumerate(weights, 1))
+    stop = ExpectedStop(shares, 50, 0.0, "a test")
+    for probability in (0.0, 0.05, 0.5, 0.95, 1.0):
+        end = stop.quantile(probability)
+        assert math.fsum(p for n, p in shares if n <= end) >= probability - 1e-9
+        assert math.fsum(p for n, p in shares if n < end) < max(probability, 1e-12)
+    assert 1 <= stop.mean <= 50
+
+
+def test_a_share_of_nothing_is_no_quantile():
+    stop = ExpectedStop(((1, 0.0), (5, 1.0), (9, 0.0)), 9, 0.0, "a test")
+    assert stop.quantile(0.0) == stop.quantile(1.0) == 5
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"probabilities": ()}, "must ascend"),
+        ({"probabilities": ((5, 0.5), (5, 0.5))}, "must ascend"),
+        ({"probabilities": ((0, 1.0),)}, "from 1 or more"),
+        ({"probabilities": ((5, 0.5), (6, 0.4))}, "must add up to 1"),
+        ({"probabilities": ((5, 1.5), (6, -0.5))}, "must add up to 1"),
+        ({"probabilities": ((5, math.nan), (6, 0.4))}, "must add up to 1"),
+        ({"probabilities": ((60, 1.0),)}, "cannot stop after 60"),
+        ({"probability_of_none": 0.4}, "cannot be more"),
+        ({"probabilities": ((9, 1.0),)}, "cannot be more"),
+        ({"most_epochs": 0}, "most_epochs"),
+    ],
+)
+def test_what_is_no_distribution_is_refused(changes, message):
+    fields = {name: getattr(STOP, name) for name in ExpectedStop.__slots__}
+    with pytest.raises(UsageError, match=message):
+        ExpectedStop(**{**fields, **changes})
+
+
+def test_a_quantile_of_no_probability_is_refused():
+    with pytest.raises(UsageError, match="from 0 to 1"):
+        STOP.quantile(1.5)
+
+
+def test_an_unknown_stop_is_any_epoch_from_the_least_possible_on():
+    stop = unknown_stop(StoppingRule(LOSS, patience=5, every=2), 20)
+    assert [epochs for epochs, _ in stop.probabilities] == [12, 14, 16, 18, 20]
+    assert {share for _, share in stop.probabilities} == {0.2}
+    assert (stop.most_epochs, stop.probability_of_none) == (20, 0.2)
+
+
+@given(rules, st.integers(1, 300))
+def test_an_unknown_stop_ends_with_the_training(rule, most_epochs):
+    stop = unknown_stop(rule, most_epochs)
+    assert stop.quantile(1.0) == most_epochs
+    assert stop.quantile(0.0) == min(most_epochs, rule.least_stop * rule.every)
+
+
+def test_a_rule_that_cannot_end_so_short_a_training_does_not():
+    stop = unknown_stop(StoppingRule(LOSS, patience=5), 3)
+    assert stop.probabilities == ((3, 1.0),) and stop.probability_of_none == 1.0
