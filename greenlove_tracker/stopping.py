@@ -57,7 +57,7 @@ class StoppingRule:
             improvement of ``min_delta`` within the next ``patience`` values.
         confidence: of the test ``trend``.
         least_values: it never ends before so many.
-        every: epochs from one value to the next.
+        every: epochs (or steps, of a training in steps) from one value to the next.
 
     Raises:
         UsageError: where a field cannot be meant, or two contradict each other.

@@ -45,8 +45,8 @@ class EarlyStopping:
     >>> stopping.restore_best()
 
     The weights are copied whenever a value is the best so far: by itself, whatever ``min_delta`` and ``smoothing`` make
-    of it. The copies lie in the host's memory, so that a GPU loses none; no other is made. As one of the ``others`` of
-    a ``Checkpointer`` it is resumed exactly, with the weights that it keeps.
+    of it. The copy lies in the host's memory, so that a GPU loses none; while one is made, there are two. As one of the
+    ``others`` of a ``Checkpointer`` it is resumed exactly, with the weights that it keeps.
 
     Where torch's processes train together, each calls ``step()``: the value of rank 0 decides for all, and the others
     may give None.
@@ -61,7 +61,7 @@ class EarlyStopping:
             improvement of ``min_delta`` within the next ``patience`` values (``StoppingRule`` says how).
         confidence: of the test ``trend``.
         least_values: it never ends before so many.
-        every: epochs from one value to the next, for forecasts and for what it says.
+        every: epochs (or steps, of a training in steps) from one value to the next, for forecasts and what it says.
         restore: what gets its best state back: an object with ``state_dict`` and ``load_state_dict``, such as a module
             of torch; a Keras model; an estimator of scikit-learn; or functions ``(save, restore)``. Several in a list,
             tuple or mapping.
@@ -128,7 +128,7 @@ class EarlyStopping:
         """Take the next value of the metric, and copy the weights where it is the best so far.
 
         Args:
-            value: a number, or a scalar of NumPy or torch.
+            value: a number, or a scalar of NumPy or torch; None on ranks other than 0.
 
         Returns:
             True where the training is to end now.
@@ -144,9 +144,9 @@ class EarlyStopping:
         number = self._number(value)
         if self._tracker is not None:
             self._tracker.log_metric(self.rule.metric, number, higher_is_better=self.rule.higher_is_better)
+        if self._is_best(number):  # copied first: an error or Ctrl-C here leaves what was the best until now
+            self._best = {name: save() for name, (save, _) in self._things.items()} or None
         self.has_stopped = self._add(number)
-        if self._things and self.best_at == len(self._values):
-            self._best = {name: save() for name, (save, _) in self._things.items()}
         if self.has_stopped and self._tracker is not None:
             self._tracker.log_early_stop(self.best_epoch)
         return self.has_stopped
@@ -171,9 +171,12 @@ class EarlyStopping:
         """Take a value; return True where the training ends with it."""
         self._values.append(number)
         self._is_restored = False
-        if math.isfinite(number) and (self.best_value is None or self.rule.gain(number, self.best_value) > 0):
+        if self._is_best(number):
             self.best_value, self.best_at = number, len(self._values)
         return self._state.add(number)
+
+    def _is_best(self, number: float) -> bool:
+        return math.isfinite(number) and (self.best_value is None or self.rule.gain(number, self.best_value) > 0)
 
     def restore_best(self) -> bool:
         """Put the best weights back, as they were.
@@ -187,7 +190,9 @@ class EarlyStopping:
         if not self._things:
             raise UsageError("nothing can be put back: say what with {argument=}model", argument="restore")
         if self._best is None:
-            raise UsageError(f"no weights are kept: no value of {self.rule.metric} so far was a number")
+            no_value = f"no value of {self.rule.metric} so far was a number"
+            reason = no_value if self.best_value is None else "there was no restore= at the best value"
+            raise UsageError(f"no weights are kept: {reason}")
         for name, (_, restore) in self._things.items():
             restore(self._best[name])
         self._is_restored = True
@@ -212,7 +217,8 @@ class EarlyStopping:
 
     def state_dict(self) -> dict[str, Any]:
         """Return the values so far and the best weights, for ``load_state_dict``."""
-        return {"metric": self.rule.metric, "values": list(self._values), "best": self._best}
+        followed = {"metric": self.rule.metric, "higher_is_better": self.rule.higher_is_better}
+        return {**followed, "values": list(self._values), "best": self._best}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from a state: the rule looks at its values again, so that a rule with more patience goes on with it.
@@ -223,8 +229,15 @@ class EarlyStopping:
         Raises:
             UsageError: where it is of another metric, or holds the weights of other things.
         """
-        if state["metric"] != self.rule.metric:
-            raise UsageError(f"the state is of {state['metric']}, and early stopping follows {self.rule.metric} here")
+        there, here = (
+            f"{metric} ({'more' if is_larger_better else 'less'} is better)"
+            for metric, is_larger_better in (
+                (state["metric"], state["higher_is_better"]),
+                (self.rule.metric, self.rule.higher_is_better),
+            )
+        )
+        if there != here:
+            raise UsageError(f"the state is of {there}, and early stopping follows {here}")
         best = state["best"]
         if best is not None and self._things and best.keys() != self._things.keys():
             raise UsageError(

@@ -119,6 +119,26 @@ def test_a_module_gets_every_bit_back_in_the_same_memory():
     assert bits_of(model) == best
 
 
+class VersionedModel(nn.Linear):
+    """Takes a state without a version for an old one, as quantised layers of torch do."""
+
+    _version = 3
+
+    def _load_from_state_dict(self, state_dict, prefix, local_metadata, *rest):
+        assert local_metadata.get("version") == self._version
+        super()._load_from_state_dict(state_dict, prefix, local_metadata, *rest)
+
+
+def test_a_module_sees_that_its_state_is_of_its_own_version():
+    model = nn.Sequential(VersionedModel(2, 2))
+    stopping = EarlyStopping(restore=model)
+    stopping.step(1.0)
+    before = bits_of(model)
+    disturb(model)
+    stopping.restore_best()
+    assert bits_of(model) == before
+
+
 def test_a_buffer_that_grew_is_as_small_again():
     model = nn.Module()
     model.inner = nn.Module()
@@ -218,6 +238,23 @@ def test_an_estimator_of_scikit_learn_is_restored_with_all_that_it_has_learnt():
         assert model.coef_.tobytes() == untouched.coef_.tobytes() and model.t_ == untouched.t_
     model.partial_fit(data, labels)
     assert model.coef_.tobytes() == untouched.partial_fit(data, labels).coef_.tobytes()  # it learns on from there
+
+
+def test_a_copy_that_fails_leaves_the_best_until_then():
+    state = {"weights": 1}
+
+    def save():
+        if state["weights"] == 2:
+            raise MemoryError
+        return dict(state)
+
+    stopping = EarlyStopping(restore=(save, state.update))
+    stopping.step(1.0)
+    state["weights"] = 2
+    with pytest.raises(MemoryError):
+        stopping.step(0.5)
+    stopping.restore_best()
+    assert state == {"weights": 1} and stopping.best_value == 1.0
 
 
 def test_it_tells_the_tracker():
@@ -350,10 +387,21 @@ def test_more_patience_goes_on_with_a_training_that_had_ended():
     assert patient.step(3.0)
 
 
+def test_weights_that_nobody_kept_are_not_restored():
+    without = EarlyStopping()
+    without.step(1.0)
+    resumed = EarlyStopping(restore=nn.Linear(1, 1))
+    resumed.load_state_dict(without.state_dict())
+    with pytest.raises(UsageError, match="there was no restore= at the best value"):
+        resumed.restore_best()
+
+
 def test_the_state_of_another_training_is_refused():
     state = EarlyStopping("accuracy").state_dict()
-    with pytest.raises(UsageError, match="the state is of accuracy, and early stopping follows val_loss here"):
+    with pytest.raises(UsageError, match=r"of accuracy .more is better., and early stopping follows val_loss .less"):
         EarlyStopping().load_state_dict(state)
+    with pytest.raises(UsageError, match="less is better"):
+        EarlyStopping("accuracy", higher_is_better=False).load_state_dict(state)
     one = EarlyStopping(restore=nn.Linear(1, 1))
     one.step(1.0)
     with pytest.raises(UsageError, match="holds the weights of model, and a, b would be restored"):
