@@ -2,9 +2,10 @@
 
     python benchmarks/early_stopping.py [--seeds 10] [--n 400] [--into docs/early-stopping.md]
 
-Each seed trains a small network on other digits to its end, with the loss on validation digits and the accuracy on test
-digits after every epoch. Each rule is then asked where it would have ended that very training, so that nothing but the
-rule differs. Epochs of a training are alike: the share of them that is saved is that of its time and energy.
+Each seed trains a small network on other digits to its end, with the loss and accuracy on validation digits and the
+accuracy on test digits after every epoch. Each rule is then asked where it would have ended that very training, so
+that nothing but the rule differs. Epochs of a training are alike: the share of them that is saved is that of its time
+and energy.
 """
 
 from __future__ import annotations
@@ -23,13 +24,15 @@ from greenlove_tracker.stopping import StoppingRule
 DIGITS = "<!-- early_stopping digits begins -->", "<!-- early_stopping digits ends -->"
 SIMULATED = "<!-- early_stopping simulated begins -->", "<!-- early_stopping simulated ends -->"
 EPOCHS = 100
+TESTED = "test_accuracy"
 N_TRAINED_ON, N_VALIDATED = 1200, 300  # of 1797 digits; the other 297 test
-LOSS = "val_loss"
+LOSS, ACCURACY = "val_loss", "val_accuracy"
 OF_DIGITS = {
     "patience 5": StoppingRule(LOSS, patience=5),
     "patience 10": StoppingRule(LOSS, patience=10),
     "patience 5, min_delta 0.005": StoppingRule(LOSS, patience=5, min_delta=0.005),
     "patience 5, smoothing 0.7": StoppingRule(LOSS, patience=5, smoothing=0.7),
+    "patience 10, by val_accuracy": StoppingRule(ACCURACY, patience=10, higher_is_better=True),
     "trend, patience 5, min_delta 0.005": StoppingRule(LOSS, patience=5, min_delta=0.005, test="trend"),
 }
 SIMULATED_EPOCHS = 400
@@ -39,7 +42,7 @@ OF_CURVES = {
     "patience 5, smoothing 0.9": StoppingRule(LOSS, patience=5, smoothing=0.9),
     "trend, patience 5": StoppingRule(LOSS, patience=5, min_delta=1.0, test="trend"),
 }
-# Losses by epoch, in units of min_delta, and how often the trend may end them by its confidence of 0.9.
+# Losses by epoch, in units of the trend's min_delta.
 CURVES: dict[str, Callable[[int], float]] = {
     "flat": lambda i: 0.0,
     "gains 1 in 5 epochs": lambda i: -i / 5,
@@ -50,8 +53,8 @@ CURVES: dict[str, Callable[[int], float]] = {
 NOISES = {"0.3": (0.3, 0.0), "3": (3.0, 0.0), "3, AR(1) of 0.5": (3.0, 0.5)}
 
 
-def trained(seed: int) -> tuple[list[float], list[float]]:
-    """Train to the end; return the losses of validation and the accuracies of the test, by epoch."""
+def trained(seed: int) -> dict[str, list[float]]:
+    """Train to the end; return the loss and accuracy of the validation, and the accuracy of the test, by epoch."""
     import torch
     from sklearn.datasets import load_digits
     from torch import nn
@@ -65,7 +68,7 @@ def trained(seed: int) -> tuple[list[float], list[float]]:
     test = slice(N_TRAINED_ON + N_VALIDATED, None)
     model = nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Dropout(0.2), nn.Linear(128, 10))
     optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
-    losses, accuracies = [], []
+    found: dict[str, list[float]] = {LOSS: [], ACCURACY: [], TESTED: []}
     for _ in range(EPOCHS):
         model.train()
         for batch in torch.randperm(N_TRAINED_ON).split(32):
@@ -74,26 +77,34 @@ def trained(seed: int) -> tuple[list[float], list[float]]:
             optimizer.step()
         model.eval()
         with torch.no_grad():
-            losses.append(float(nn.functional.cross_entropy(model(images[validation]), labels[validation])))
-            accuracies.append(float((model(images[test]).argmax(1) == labels[test]).float().mean()))
-    return losses, accuracies
+            scores = model(images)
+        right = (scores.argmax(1) == labels).float()
+        found[LOSS].append(float(nn.functional.cross_entropy(scores[validation], labels[validation])))
+        found[ACCURACY].append(float(right[validation].mean()))
+        found[TESTED].append(float(right[test].mean()))
+    return found
 
 
 def digits_rows(n_seeds: int) -> list[list[str]]:
     runs = [trained(seed) for seed in range(n_seeds)]
-    whole = [accuracies[-1] for _, accuracies in runs]
-    rows = [["none", str(EPOCHS), "0", f"{statistics.mean(losses[-1] for losses, _ in runs):.3f}", percent(whole), ""]]
+    whole = [run[TESTED][-1] for run in runs]
+    rows = [["none", str(EPOCHS), "0", f"{statistics.mean(run[LOSS][-1] for run in runs):.3f}", percent(whole), ""]]
     for name, rule in OF_DIGITS.items():
-        ends = [rule.first_stop(losses) or EPOCHS for losses, _ in runs]
-        best = [min(range(end), key=losses.__getitem__) for end, (losses, _) in zip(ends, runs, strict=True)]
-        tested = [accuracies[at] for at, (_, accuracies) in zip(best, runs, strict=True)]
+        ends = [rule.first_stop(run[rule.metric]) or EPOCHS for run in runs]
+        best = [best_epoch(rule, run[rule.metric][:end]) for end, run in zip(ends, runs, strict=True)]
+        tested = [run[TESTED][at] for at, run in zip(best, runs, strict=True)]
         lost = [a - b for a, b in zip(tested, whole, strict=True)]
         error = statistics.stdev(lost) / math.sqrt(len(lost))
-        loss = statistics.mean(losses[at] for at, (losses, _) in zip(best, runs, strict=True))
+        loss = statistics.mean(run[LOSS][at] for at, run in zip(best, runs, strict=True))
         saved = 100 * (1 - statistics.mean(ends) / EPOCHS)
         change = f"{100 * statistics.mean(lost):+.2f} ±{100 * 2 * error:.2f}"
         rows.append([name, f"{statistics.mean(ends):.0f}", f"{saved:.0f}", f"{loss:.3f}", percent(tested), change])
     return rows
+
+
+def best_epoch(rule: StoppingRule, values: Sequence[float]) -> int:
+    """Return the epoch, from 0, whose weights are put back: the first of the best."""
+    return (max if rule.higher_is_better else min)(range(len(values)), key=values.__getitem__)
 
 
 def percent(shares: Sequence[float]) -> str:

@@ -21,7 +21,7 @@ def loaded_after(code: str) -> list[str]:
 
 def test_importing_the_package_loads_nothing_heavy():
     assert loaded_after("import greenlove_tracker") == []
-    assert loaded_after("from greenlove_tracker import Tracker, read_logs, aggregate") == []
+    assert loaded_after("from greenlove_tracker import EarlyStopping, Tracker, read_logs, aggregate") == []
 
 
 def test_making_a_tracker_loads_nothing_heavy_in_the_training_thread(tmp_path):

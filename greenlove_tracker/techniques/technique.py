@@ -130,7 +130,7 @@ def technique_with(name: str, options: Mapping[str, Any]) -> Technique:
 
     Args:
         name: as of ``technique_named``; with options, of one technique.
-        options: arguments of the technique, by name, which it has in its name from then on.
+        options: arguments of the technique, by name; they stand in its own name too.
 
     Raises:
         UsageError: as ``technique_named``; where it has no such option, or one cannot be.
