@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 _NOTE = "the best epoch is chosen by its score, which is then too good by chance: only other data tell how good it is"
 
 _DEFAULT_PATIENCE = 5
+_TRAIN_LOSS, _ACCURACY = "train_loss", "accuracy"  # as a whole training logs its loss, and an evaluation without a name
 
 Pair = tuple[Callable[[], Any], Callable[[Any], object]]
 
@@ -433,17 +434,11 @@ def _with_early_stopping(
     Raises:
         NotApplicableError: where nothing that it could follow comes in the course of the training.
     """
-    from greenlove_tracker.techniques.full_training import TRAIN_LOSS
-
     is_in_steps = _is_in_steps(parts)
-    if metric == TRAIN_LOSS and is_in_steps:
-        raise NotApplicableError("a training in steps is followed by what its eval_fn returns, and not by train_loss")
-    if metric != TRAIN_LOSS:
-        metric = _metric_of(parts, metric, TRAIN_LOSS)
-        if is_in_steps and not parts.get("eval_every"):
-            raise NotApplicableError(
-                "this training in steps is evaluated only at its end: let the task give eval_every"
-            )
+    if is_in_steps and not parts.get("eval_every"):
+        raise NotApplicableError("this training in steps is evaluated only at its end: let the task give eval_every")
+    if metric != _TRAIN_LOSS:
+        metric = _metric_of(parts, metric)
     stopping = EarlyStopping(
         metric,
         patience=rule.patience,
@@ -453,7 +448,7 @@ def _with_early_stopping(
         test=rule.test,
         confidence=rule.confidence,
         least_values=rule.least_values,
-        every=1 if metric == TRAIN_LOSS else parts.get("eval_every") or 1,
+        every=parts.get("eval_every") or 1,
         restore=parts["model"],
     )
     note = partial(stopping.note_in, "step" if is_in_steps else "epoch")
@@ -465,7 +460,7 @@ def _is_in_steps(parts: Mapping[str, Any]) -> bool:
     return phases[0].unit == "steps" if phases else parts.get("total_steps") is not None
 
 
-def _metric_of(parts: Mapping[str, Any], metric: str | None, train_loss: str) -> str:
+def _metric_of(parts: Mapping[str, Any], metric: str | None) -> str:
     """Return the metric to be followed, of those that one evaluation gives.
 
     Raises:
@@ -476,7 +471,7 @@ def _metric_of(parts: Mapping[str, Any], metric: str | None, train_loss: str) ->
         return metric
     if metric is not None:
         near = difflib.get_close_matches(metric, names, n=1)
-        hint = f"did you mean {near[0]}?" if near else f"it gives {', '.join(names)}, and {train_loss} is there too"
+        hint = f"did you mean {near[0]}?" if near else f"it gives {', '.join(names)}, and {_TRAIN_LOSS} is there too"
         raise NotApplicableError(f"eval_fn gives no {metric}: {hint}")
     losses = [name for name in names if name.endswith("loss")]
     known = [name for name in names if direction_of(name) is not None]
@@ -495,8 +490,6 @@ def _evaluated(parts: Mapping[str, Any]) -> list[str]:
     Raises:
         NotApplicableError: where nothing is evaluated.
     """
-    from greenlove_tracker.techniques.full_training import ACCURACY
-
     if parts.get("eval_fn") is None:
         raise NotApplicableError(
             "the task has no eval_fn, which says how good the model is: give one, or metric=train_loss"
@@ -509,4 +502,4 @@ def _evaluated(parts: Mapping[str, Any]) -> list[str]:
             module.training = is_training
     if found is None or (isinstance(found, Mapping) and not found):
         raise NotApplicableError("eval_fn returns nothing that could be followed")
-    return list(map(str, found)) if isinstance(found, Mapping) else [ACCURACY]
+    return list(map(str, found)) if isinstance(found, Mapping) else [_ACCURACY]

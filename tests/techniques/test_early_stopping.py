@@ -504,7 +504,7 @@ def test_options_reach_the_rule():
     )
     by_loss = technique_with("early-stopping", {"patience": 2, "metric": "train_loss"})
     task = losses_task(0.0, eval_fn=None, eval_every=3)
-    assert build_arm(task, by_loss).parts["early_stopping"].rule == StoppingRule("train_loss", patience=2)
+    assert build_arm(task, by_loss).parts["early_stopping"].rule == StoppingRule("train_loss", patience=2, every=3)
     other = technique_with("early-stopping", {"metric": "entropy", "higher_is_better": False})
     assert build_arm(losses_task({"entropy": 1.0}), other).parts["early_stopping"].rule.metric == "entropy"
 
@@ -517,7 +517,7 @@ def test_options_reach_the_rule():
         (losses_task({"f1": 0.1, "val_loss": 1.0}), {"metric": "val_los"}, "gives no val_los: did you mean val_loss?"),
         (losses_task({"grad_norm": 1.0}), {}, "not known if more of that is better"),
         (losses_task(0.1, total_steps=100, total_epochs=None), {}, "let the task give eval_every"),
-        (losses_task(0.1, total_steps=100), {"metric": "train_loss"}, "a training in steps"),
+        (losses_task(0.1, total_steps=100), {"metric": "train_loss"}, "let the task give eval_every"),
     ],
 )
 def test_where_nothing_can_be_followed_it_says_why(task, options, message):
