@@ -2,10 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from pathlib import Path
+import hashlib
+import itertools
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path, PurePath
 from typing import Any
+
+from greenlove_tracker.errors import UsageError
+
+MOST_RUNS = 10_000  # of one experiment
+_KEY_DIGITS = 12
+_KEY_FORM = 1  # of what a key is made of: another one makes every key anew, so that everything is trained again
+
+# ``$$`` is a dollar, ``${NAME}`` a variable; a dollar before anything else is itself.
+_VARIABLE = re.compile(r"\$\$|\$\{([^}]*)(\}?)")
+_VARIABLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +40,8 @@ class PlannedRun:
     """One training of an experiment: an arm, one combination of the matrix, one seed.
 
     Attributes:
-        key: a hash of all that follows, by which a finished run is known again: 12 hexadecimal digits.
+        key: a hash of what defines the training, by which a finished run is known again: 12 hexadecimal digits.
+            ``training_key`` says what that is.
         arm: the name of the arm.
         group: the arm with the values of the matrix, without the seed: "optimised, batch_size=64"; runs of one group
             differ in their seed alone.
@@ -39,7 +54,10 @@ class PlannedRun:
         epochs: None: as the task says.
         steps: likewise.
         batch_size: likewise.
-        settings: further fields of ``greenlove_tracker.config.Settings``, by name.
+        settings: fields of ``greenlove_tracker.config.Settings``, by name; ``${NAME}`` in ``intensity_urls`` stands
+            for an environment variable.
+        task_sha256: of the task's file as it was when the experiment was read. It is no part of the key: who trains
+            can say that the code has changed since a run, and the user decides.
     """
 
     key: str
@@ -55,6 +73,7 @@ class PlannedRun:
     steps: int | None
     batch_size: int | None
     settings: Mapping[str, Any]
+    task_sha256: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,3 +139,104 @@ class Experiment:
     budget: ExperimentBudget
     outputs: Path
     reports: tuple[str, ...]
+
+
+def planned_runs(
+    common: PlannedRun,
+    arms: Mapping[str, Sequence[TechniqueChoice]],
+    matrix: Mapping[str, Sequence[Any]],
+    seeds: Sequence[int],
+) -> tuple[PlannedRun, ...]:
+    """Return every training of an experiment, in the order in which they are trained.
+
+    All arms of one seed and one combination follow one another, and take turns in who is first (A B, then B A): what
+    drifts with time, such as the temperature of a GPU, favours none of them. Each combination has both orders over
+    its seeds, and each seed over its combinations.
+
+    Args:
+        common: what all of them have; its key, names, arm, values and seed are of no account.
+        arms: the techniques of each arm, by its name.
+        matrix: the values of ``epochs``, ``steps``, ``batch_size`` or an argument such as ``--lr``, by name.
+        seeds: of all random states.
+    """
+    combinations = [dict(zip(matrix, chosen, strict=True)) for chosen in itertools.product(*matrix.values())]
+    found = []
+    for (n_seed, seed), (n_combination, values) in itertools.product(enumerate(seeds), enumerate(combinations)):
+        is_reversed = (n_seed + n_combination) % 2 == 1
+        for arm in reversed(list(arms)) if is_reversed else arms:
+            run = _with_values(replace(common, arm=arm, techniques=tuple(arms[arm]), seed=seed), values)
+            group = group_name(arm, values)
+            found.append(replace(run, key=training_key(run), group=group, name=f"{group}, seed {seed}"))
+    return tuple(found)
+
+
+def group_name(arm: str, values: Mapping[str, Any]) -> str:
+    """Return the name of an arm with the values of the matrix: ``optimised, batch_size=64, --lr=1e-3``."""
+    return ", ".join((arm, *(f"{name}={value}" for name, value in values.items())))
+
+
+def _with_values(run: PlannedRun, values: Mapping[str, Any]) -> PlannedRun:
+    """Return a training with the values of a combination."""
+    given = sorted((name, str(value)) for name, value in values.items() if name.startswith("-"))
+    words = itertools.chain.from_iterable(argument_words(name, value) for name, value in given)
+    own = {name: value for name, value in values.items() if not name.startswith("-")}
+    return replace(run, values=dict(values), arguments=(*run.arguments, *words), **own)
+
+
+def argument_words(name: str, value: str) -> tuple[str, ...]:
+    """Return a named argument as a command line has it: ``--lr=1e-3`` (a value may begin with a dash), ``-l 1e-3``."""
+    return (f"{name}={value}",) if name.startswith("--") else (name, value)
+
+
+def training_key(run: PlannedRun) -> str:
+    """Return the first digits of the SHA-256 of what defines a training, as JSON in one certain form.
+
+    It is what the training does: the name of the task's file and of its function, the arguments as they are written,
+    the techniques in their order with their options, epochs, steps, batch size and seed. It is not the name of an arm,
+    the settings that only measure, the place of the file, nor whether a value stands in the matrix or above it: to
+    rename an arm, or to add a seed, an exporter or a deadline, trains nothing anew.
+    """
+    file, _, function = run.task.rpartition(":")
+    what = {
+        "form": _KEY_FORM,
+        "task": f"{PurePath(file).name}:{function}",
+        "arguments": list(run.arguments),
+        "techniques": [[technique.name, dict(technique.options)] for technique in run.techniques],
+        "epochs": run.epochs,
+        "steps": run.steps,
+        "batch_size": run.batch_size,
+        "seed": run.seed,
+    }
+    text = json.dumps(what, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+    return hashlib.sha256(text.encode("ascii")).hexdigest()[:_KEY_DIGITS]
+
+
+def variables_in(text: str) -> Iterator[str]:
+    """Yield the names of the environment variables in a text.
+
+    Raises:
+        UsageError: where ``${`` is followed by anything but a name and ``}``.
+    """
+    for found in _VARIABLE.finditer(text):
+        if found[0] == "$$":
+            continue
+        if not found[2] or not _VARIABLE_NAME.fullmatch(found[1]):
+            raise UsageError("${NAME} stands for an environment variable, and $$ for a dollar; nothing else is known")
+        yield found[1]
+
+
+def expanded(text: str, environ: Mapping[str, str]) -> str:
+    """Return a text with the values of environment variables for ``${NAME}``, and a dollar for ``$$``.
+
+    Its result may hold secrets: it goes to the training alone, never into a log or a message.
+
+    Raises:
+        UsageError: for a variable that is not set; it says the names alone, and no value.
+    """
+    if missing := [name for name in dict.fromkeys(variables_in(text)) if name not in environ]:
+        names, is_one = ", ".join(missing), len(missing) == 1
+        raise UsageError(
+            f"the environment variable{'' if is_one else 's'} {names} {'is' if is_one else 'are'} not set, and the "
+            f"experiment names {'it' if is_one else 'them'}: set {'it' if is_one else 'them'} and begin again"
+        )
+    return _VARIABLE.sub(lambda found: "$" if found[0] == "$$" else environ[found[1]], text)
