@@ -16,13 +16,23 @@ from typing import Any, Literal
 
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
+from ruamel.yaml.events import (
+    AliasEvent,
+    MappingEndEvent,
+    ScalarEvent,
+    SequenceEndEvent,
+    SequenceStartEvent,
+    StreamEndEvent,
+)
 
 from greenlove_tracker.errors import UsageError
 
-_MOST_NODES = 20_000  # with every alias written out
+_MOST_VALUES = 10_000  # keys too, with every alias written out
 _MOST_DEPTH = 12
 _MOST_DIGITS = 100
 _MOST_SHOWN = 60  # characters of a value in a message
+_TOO_MANY = f"with all its aliases written out the file has over {_MOST_VALUES:,} values: that cannot be meant"
+_TOO_DEEP = f"this lies more than {_MOST_DEPTH} levels deep"
 
 Location = tuple[str | int, ...]  # of a value: ("arms", "optimised", 2)
 
@@ -68,6 +78,7 @@ class _Composer:
     def __init__(self, text: str) -> None:
         self._events: Iterator[Any] = YAML(typ="safe", pure=True).parse(text)
         self._anchors: dict[str, _Node] = {}
+        self._n_nodes = 0
 
     def root(self) -> _Node | None:
         """Return the root of the only document; None where there is none.
@@ -77,43 +88,46 @@ class _Composer:
         """
         next(self._events)  # the stream's start
         start = next(self._events)
-        if type(start).__name__ == "StreamEndEvent":
+        if isinstance(start, StreamEndEvent):
             return None
         if start.version not in (None, (1, 2)):
             raise YamlMistake(_mark(start), (), "an experiment is YAML 1.2: leave the line %YAML out")
         root = self._node(next(self._events), 0)
         next(self._events)  # the document's end
         after = next(self._events)
-        if type(after).__name__ != "StreamEndEvent":
+        if not isinstance(after, StreamEndEvent):
             raise YamlMistake(_mark(after), (), "a second document begins here: one file is one experiment")
         return root
 
     def _node(self, event: Any, depth: int) -> _Node:
-        kind, mark = type(event).__name__, _mark(event)
+        mark = _mark(event)
+        self._n_nodes += 1
+        if self._n_nodes > _MOST_VALUES:
+            raise YamlMistake(mark, (), _TOO_MANY)
         if depth > _MOST_DEPTH:
-            raise YamlMistake(mark, (), f"this lies more than {_MOST_DEPTH} levels deep")
-        if kind == "AliasEvent":
+            raise YamlMistake(mark, (), _TOO_DEEP)
+        if isinstance(event, AliasEvent):
             if event.anchor not in self._anchors:
                 raise YamlMistake(mark, (), f"no &{event.anchor} stands before *{event.anchor}")
             return self._anchors[event.anchor]
         if event.ctag:
             tag = shown(f"{event.ctag.handle or ''}{event.ctag.suffix}")
             raise YamlMistake(mark, (), f"a tag such as {tag} makes nothing here: leave it out")
-        if kind == "ScalarEvent":
+        if isinstance(event, ScalarEvent):
             if found := re.search("[\0\ud800-\udfff]", event.value):
                 raise YamlMistake(mark, (), f"this holds U+{ord(found[0]):04X}, which no text can: take it out")
             node = _Node(mark, event.value, "plain" if event.style in (None, "") else "quoted")
-        elif kind == "SequenceStartEvent":
-            node = _Node(mark, list(self._children("SequenceEndEvent", depth)), "list")
+        elif isinstance(event, SequenceStartEvent):
+            node = _Node(mark, list(self._children(SequenceEndEvent, depth)), "list")
         else:
-            children = list(self._children("MappingEndEvent", depth))
+            children = list(self._children(MappingEndEvent, depth))
             node = _Node(mark, list(zip(children[::2], children[1::2], strict=True)), "mapping")
         if event.anchor is not None:  # known from here on: none can hold itself
             self._anchors[event.anchor] = node
         return node
 
-    def _children(self, end: str, depth: int) -> Iterator[_Node]:
-        while type(event := next(self._events)).__name__ != end:
+    def _children(self, end: type[Any], depth: int) -> Iterator[_Node]:
+        while not isinstance(event := next(self._events), end):
             yield self._node(event, depth + 1)
 
 
@@ -163,9 +177,10 @@ class YamlDocument:
 
     def _resolved(self, node: _Node, location: Location) -> Any:
         """Return the value of a node, and note its place."""
-        if len(self.marks) >= _MOST_NODES:
-            message = f"with all its aliases written out the file has over {_MOST_NODES:,} values: that cannot be meant"
-            raise YamlMistake(node.mark, location, message)
+        if len(self.marks) + len(self.key_marks) >= _MOST_VALUES:
+            raise YamlMistake(node.mark, location, _TOO_MANY)
+        if len(location) > _MOST_DEPTH:  # an alias lies as deep as what it stands for, below its own place
+            raise YamlMistake(node.mark, location, _TOO_DEEP)
         self.marks[location] = node.mark
         if isinstance(node.content, str):
             if node.kind == "quoted":
@@ -240,10 +255,11 @@ def _mark_at(text: str, offset: int) -> Mark:
     return Mark(len(lines), len(lines[-1]) + 1)
 
 
+_UNFINISHED = r"end of stream|stream end"
 _SYNTAX_HINTS = (
     (r"'\\t'", "indent by spaces, not by a tab"),
     (r"mapping values are not allowed", 'a text that holds ": " stands in quotes; else look at the indents above'),
-    (r"end of stream", "the quotation mark, bracket or brace that begins here is not closed"),
+    (_UNFINISHED, "the quotation mark, bracket or brace that begins here is not closed"),
     (r"cannot start any token", "put a text that begins with @, `, % or | in quotes"),
     (
         r"expected <block end>|could not find expected ':'",
@@ -257,7 +273,7 @@ def _syntax_mistake(error: YAMLError, text: str) -> YamlMistake:
     """Return what ruamel.yaml could not read, with its place and what is usually meant."""
     problem = " ".join(str(getattr(error, "problem", "") or "cannot be read").split())
     begun, here = getattr(error, "context_mark", None), getattr(error, "problem_mark", None)
-    found = (begun if "end of stream" in problem else here) or here or begun
+    found = (begun if re.search(_UNFINISHED, problem) else here) or here or begun
     mark = Mark(found.line + 1, found.column + 1) if found else Mark(1, 1)
     lines = re.split("\r\n|\r|\n", text)
     line = lines[mark.line - 1] if mark.line <= len(lines) else ""

@@ -49,6 +49,7 @@ from greenlove_tracker.experiments.file_sections import (
     plain_message,
     read_sections,
 )
+from greenlove_tracker.techniques.technique import combined, technique_with
 
 _MOST_BYTES = 256 * 1024
 _MOST_MISTAKES = 10  # in one message
@@ -72,11 +73,16 @@ OWN_PLACES = {
 """Settings that the file has another place for, or none, and what to write instead."""
 
 
-def read_experiment(path: str | os.PathLike[str]) -> Experiment:
+def read_experiment(path: str | os.PathLike[str], *, makes_techniques: bool = False) -> Experiment:
     """Return the experiment that a YAML file describes; ``docs/reference/experiment.md`` has what may stand in it.
 
-    Nothing is trained, no torch is loaded, and no environment variable that the file names is looked up: what is
-    returned holds the texts as they are written.
+    Nothing is trained, and no environment variable that the file names is looked up: what is returned holds the texts
+    as they are written.
+
+    Args:
+        path: of the file.
+        makes_techniques: check the options of techniques too, and which exclude each other, by making each: that loads
+            torch. Without it only their names are checked, and no torch is loaded.
 
     Raises:
         UsageError: for mistakes in the file, up to ten at once, each with its line, its place and what to do.
@@ -93,7 +99,7 @@ def read_experiment(path: str | os.PathLike[str]) -> Experiment:
         document = YamlDocument.of(text.removeprefix("\ufeff"))
         _check_variables(document)
         content = read_sections(document)
-        return _Reading(file, document, content).experiment(text, hashlib.sha256(data).hexdigest())
+        return _Reading(file, document, content, makes_techniques).experiment(text, hashlib.sha256(data).hexdigest())
     except* YamlMistake as found:
         mistakes = [mistake for mistake in found.exceptions if isinstance(mistake, YamlMistake)]  # a flat group
     raise _refused(file, mistakes)
@@ -167,10 +173,12 @@ class _Reading:
         file: as the user named it.
         document: of the file.
         content: its sections.
+        makes_techniques: as of ``read_experiment``.
     """
 
-    def __init__(self, file: Path, document: YamlDocument, content: ExperimentFile) -> None:
+    def __init__(self, file: Path, document: YamlDocument, content: ExperimentFile, makes_techniques: bool) -> None:
         self._file, self._document, self._content = file, document, content
+        self._makes_techniques = makes_techniques
         self._directory = file.absolute().parent
         self._mistakes: list[YamlMistake] = []
 
@@ -279,17 +287,35 @@ class _Reading:
             if not re.fullmatch(r"[^\s,]([^,]{0,58}[^\s,])?", name) or not name.isprintable():
                 self._add(location, "the name of an arm has 1 to 60 characters, and no comma", of_key=True)
             seen: dict[str, str] = {}
-            for n, technique in enumerate(techniques):
-                kind = technique.name.partition("=")[0]
+            for n, choice in enumerate(techniques):
+                kind = choice.name.partition("=")[0]
                 if kind in seen:
-                    self._add((*location, n), f"{seen[kind]} and {technique.name} exclude each other: leave one out")
-                seen[kind] = technique.name
+                    self._add((*location, n), f"{seen[kind]} and {choice.name} exclude each other: leave one out")
+                seen[kind] = choice.name
+            if self._makes_techniques:
+                self._make_techniques(location, techniques)
             for other, known in arms.items():
                 if techniques == known:
                     message = f"is the same training as arms.{other}: more seeds show how far one differs from itself"
                     self._add(location, message, of_key=True)
             arms[name] = techniques
         return arms
+
+    def _make_techniques(self, location: Location, choices: Sequence[TechniqueChoice]) -> None:
+        """Check the options of an arm's techniques, and that none excludes another."""
+        made = []
+        for n, choice in enumerate(choices):
+            try:
+                made.append(technique_with(choice.name, choice.options))
+            except (TypeError, ValueError) as error:  # a UsageError, or an option of another type
+                named = [option for option in choice.options if re.search(rf"\b{re.escape(option)}\b", str(error))]
+                place = (*location, n, choice.name, named[0]) if len(named) == 1 else (*location, n)
+                self._add(place, str(error), of_key=len(named) == 1)
+        if made and len(made) == len(choices):
+            try:
+                combined(made)
+            except UsageError as error:
+                self._add(location, str(error), of_key=True)
 
     def _matrix(self) -> dict[str, list[Any]]:
         """Return the values of the matrix by name, those of arguments as they are written."""
@@ -375,8 +401,8 @@ class _Reading:
             self._add(location, f"cannot be {shown(value)}")
         else:
             try:
-                load_settings({name: value})
-                return self._tariff(value) if name == "electricity_tariff" else value
+                checked = load_settings({name: value})
+                return self._tariff(checked.electricity_tariff) if name == "electricity_tariff" else value
             except SettingError:
                 raise
             except UsageError as error:

@@ -1,0 +1,100 @@
+"""Write ``docs/reference/experiment.md``: what may stand in an experiment's file.
+
+python docs/write_experiment_reference.py
+"""
+
+from __future__ import annotations
+
+import inspect
+from pathlib import Path
+
+from greenlove_tracker.experiments.definition import MOST_RUNS
+from greenlove_tracker.experiments.definition_file import OWN_PLACES
+from greenlove_tracker.experiments.file_sections import SECTIONS, MatrixSection
+
+EXAMPLE = """\
+name: digits
+task: digits_task.py:task
+arguments: [--width, 32]
+epochs: 20
+seeds: [0, 1, 2]
+arms:                       # the first is the baseline, unless baseline: names another
+  baseline: []
+  optimised:
+    - amp-bf16
+    - grad-accumulation=4
+    - lr-schedule: {shape: cosine, warmup: 0.1}
+    - early-stopping: {metric: val_loss, patience: 5, min_delta: 0.001}
+matrix:                     # every combination, with every arm and seed
+  batch_size: [32, 64]
+  --lr: [1e-3, 3e-3]        # an argument of the task's file
+schedule: {start: best, deadline: tomorrow 08:00}
+carbon: {intensity: live, pause_above_gco2e_per_kwh: 300}
+budget: {hours: 2, energy_kwh: 1}
+country: NO
+exporters: [tensorboard]
+settings: {price_usd_per_gpu_hour: 2.5, pue: 1.2}
+outputs: {directory: results/digits, reports: [html, pdf]}
+"""
+
+PAGE = Path(__file__).parent / "reference" / "experiment.md"
+
+_RULES = f"""\
+Only `name` and `task` are needed. A mistake is said with its line and with what to write instead, up to ten at once.
+
+**YAML.** The file is YAML 1.2 with its core schema, as [the specification](https://yaml.org/spec/1.2.2/#103-core-schema)
+has it: `NO`, `yes`, `on`, `10:30`, `2026-11-22` and `1_000` are texts; `1e-3`, `.5`, `0x1F` and `0o17` are numbers, and
+`017` is 17; only `true` and `false` are truth values. A key stands once. There are no tags and no merge keys (`<<`);
+anchors and aliases are as usual. One document, UTF-8, at most 256 KiB.
+
+**Paths** start at the file's own directory. So the same command finds what lies there, and goes on with it, wherever it
+is called from.
+
+**Environment variables.** `${{NAME}}` in `arguments`, in a named argument of `matrix` and in `settings.intensity_urls`
+is put in by the process that trains, at the last moment; `$$` is a dollar. Neither the log nor a report ever holds the
+value. Everywhere else it is refused, for the log holds everything else. Within `[ ]` it needs quotes: `"${{TOKEN}}"`.
+
+**Arms.** A technique is `amp-bf16`, `grad-accumulation=4`, or a name with its options:
+`early-stopping: {{patience: 5}}`. `greenlove compare --list` names them all.
+
+**Matrix.** A named argument is handed on as `--lr=1e-3`, one with a single dash as `-l 1e-3`, behind those of
+`arguments`. What stands in the matrix cannot stand above it too. All together are at most {MOST_RUNS:,} trainings.
+
+**Order.** Seed by seed, and in each combination by combination, all arms follow one another; who is first takes turns,
+so that what drifts, such as the temperature of a GPU, favours none.
+
+**What has been trained** is known again by a hash of what defines a training: file name and function of the task,
+arguments as they are written, techniques with their options and their order, epochs, steps, batch size and seed. To add
+a seed or an arm, to rename an arm, to reorder keys, or to change schedule, budget, settings, exporters or outputs trains
+nothing anew. The code of the task is no part of it; that it has changed is said.
+"""
+
+
+def experiment_reference() -> str:
+    """Return the page ``docs/reference/experiment.md``."""
+    parts = [
+        "# An experiment's file",
+        "",
+        "<!-- made by: python docs/write_experiment_reference.py -->",
+        "",
+        "```yaml",
+        EXAMPLE.rstrip(),
+        "```",
+        "",
+        _RULES.rstrip(),
+    ]
+    for name, model in SECTIONS.items():
+        about = inspect.getdoc(model) or ""
+        parts += ["", f"## {name or 'The file'}", *(["", about] if name else []), ""]
+        parts += ["| key | such as | meaning |", "|---|---|---|"]
+        for key, field in model.model_fields.items():
+            parts.append(f"| `{key}` | `{(field.examples or [''])[0]}` | {field.description} |")
+        if model is MatrixSection:
+            parts.append("| `--NAME` | `[1e-3, 3e-3]` | an argument of the task's file, each value as it is written |")
+    parts += ["", "## settings that are refused", "", "| setting | instead |", "|---|---|"]
+    parts += [f"| `{name}` | {instead} |" for name, instead in OWN_PLACES.items()]
+    return "\n".join(parts) + "\n"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(experiment_reference(), encoding="utf-8")
