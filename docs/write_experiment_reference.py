@@ -64,9 +64,9 @@ value. Everywhere else it is refused, for the log holds everything else. Within 
 so that what drifts, such as the temperature of a GPU, favours none.
 
 **What has been trained** is known again by a hash of what defines a training: file name and function of the task,
-arguments as they are written, techniques with their options and their order, epochs, steps, batch size and seed. To add
-a seed or an arm, to rename an arm, to reorder keys, or to change schedule, budget, settings, exporters or outputs trains
-nothing anew. The code of the task is no part of it; that it has changed is said.
+arguments as they are written, techniques with their options and their order, epochs, steps, batch size and seed. To
+add a seed or an arm, to rename an arm, to reorder keys, or to change schedule, budget, settings, exporters or outputs
+trains nothing anew. The code of the task is no part of it: who changes it says `--fresh`.
 """
 
 

@@ -259,7 +259,7 @@ _UNFINISHED = r"end of stream|stream end"
 _SYNTAX_HINTS = (
     (r"'\\t'", "indent by spaces, not by a tab"),
     (r"mapping values are not allowed", 'a text that holds ": " stands in quotes; else look at the indents above'),
-    (_UNFINISHED, "the quotation mark, bracket or brace that begins here is not closed"),
+    (_UNFINISHED, "a quotation mark, bracket or brace is not closed"),
     (r"cannot start any token", "put a text that begins with @, `, % or | in quotes"),
     (
         r"expected <block end>|could not find expected ':'",

@@ -95,8 +95,8 @@ def _exporter(text: str) -> str:
     name = text.partition("=")[0]
     if "," in text:
         raise UsageError(f"write each exporter as an item of its own, not {shown(text)}")
-    if name not in _EXPORTERS:
-        raise UsageError(f"no exporter is called {shown(name)}: {nearest(name, _EXPORTERS)}")
+    if name not in EXPORTERS:
+        raise UsageError(f"no exporter is called {shown(name)}: {nearest(name, EXPORTERS)}")
     return text
 
 
@@ -111,7 +111,7 @@ def _seeds(value: Any) -> Any:
     return value
 
 
-_EXPORTERS = ("mlflow", "wandb", "tensorboard", "prometheus")
+EXPORTERS = ("mlflow", "wandb", "tensorboard", "prometheus")
 _QUOTED = "put a text with such characters in quotes"
 _Text = Annotated[str, Field(min_length=1)]
 _Epochs = Annotated[int, Field(ge=1, le=10**9)]

@@ -1,0 +1,159 @@
+from __future__ import annotations
+
+import hashlib
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from greenlove_tracker.errors import UsageError
+from greenlove_tracker.experiments.definition import (
+    PlannedRun,
+    TechniqueChoice,
+    argument_words,
+    expanded,
+    planned_runs,
+    training_key,
+    variables_in,
+)
+
+COMMON = PlannedRun(
+    key="",
+    arm="",
+    group="",
+    name="",
+    values={},
+    seed=0,
+    task="/a/digits_task.py:task",
+    arguments=("--width", "32"),
+    techniques=(),
+    epochs=20,
+    steps=None,
+    batch_size=None,
+    settings={},
+)
+ARMS = {
+    "baseline": (),
+    "optimised": (TechniqueChoice("amp-bf16", {}), TechniqueChoice("early-stopping", {"patience": 5, "delta": 1e-3})),
+}
+
+
+def test_the_key_is_a_hash_of_json_in_one_form():
+    text = (
+        '{"arguments":["--width","32"],"batch_size":null,"epochs":20,"form":1,"seed":3,"steps":null,'
+        '"task":"digits_task.py:task","techniques":[["amp-bf16",{}],["early-stopping",{"delta":0.001,"patience":5}]]}'
+    )
+    key = training_key(replace(COMMON, techniques=ARMS["optimised"], seed=3))
+    assert key == hashlib.sha256(text.encode()).hexdigest()[:12] == "ce637c71be3c"
+
+
+@pytest.mark.parametrize(
+    ("change", "key"),
+    [
+        ({}, "e7094f1c6c56"),
+        ({"seed": 1}, "92fdda1eb60b"),
+        ({"arguments": ("--name", "Zoë ${TOKEN}")}, "976ad32f735a"),
+        ({"steps": 100, "epochs": None}, "cc393e1d65d1"),
+        ({"batch_size": 64}, "1a3aa7f14e1d"),
+        ({"task": "/a/digits_task.py:other"}, "4624b73db57b"),
+    ],
+)
+def test_keys_stay_as_they_are(change, key):
+    assert training_key(replace(COMMON, **change)) == key  # another one would train everything anew
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"arm": "x", "group": "x", "name": "x, seed 0", "key": "a"},
+        {"settings": {"pue": 1.5, "export": "mlflow"}},
+        {"task": "/elsewhere/digits_task.py:task"},
+        {"task_sha256": "f" * 64},
+        {"values": {"batch_size": 3}},
+    ],
+)
+def test_what_trains_nothing_anew(change):
+    assert training_key(replace(COMMON, **change)) == training_key(COMMON)
+
+
+def test_the_order_of_options_is_none_but_that_of_techniques_is_one():
+    first, second = ARMS["optimised"]
+    turned = TechniqueChoice("early-stopping", {"delta": 1e-3, "patience": 5})
+    one = replace(COMMON, techniques=(first, second))
+    assert training_key(one) == training_key(replace(COMMON, techniques=(first, turned)))
+    assert training_key(one) != training_key(replace(COMMON, techniques=(second, first)))
+
+
+def test_all_arms_follow_one_another_and_take_turns_in_who_is_first():
+    runs = planned_runs(COMMON, ARMS, {"batch_size": [32, 64]}, [0, 1])
+    assert [(run.seed, run.batch_size, run.arm[0]) for run in runs] == [
+        (0, 32, "b"),
+        (0, 32, "o"),
+        (0, 64, "o"),
+        (0, 64, "b"),
+        (1, 32, "o"),
+        (1, 32, "b"),
+        (1, 64, "b"),
+        (1, 64, "o"),
+    ]
+
+
+def test_names_are_those_of_the_arm_and_the_values():
+    (run,) = planned_runs(COMMON, {"a": ()}, {"batch_size": [32], "--lr": ["1e-3"], "-w": ["2"]}, [7])
+    assert run.group == "a, batch_size=32, --lr=1e-3, -w=2" and run.name == f"{run.group}, seed 7"
+    assert run.values == {"batch_size": 32, "--lr": "1e-3", "-w": "2"} and run.batch_size == 32
+    assert run.arguments == ("--width", "32", "--lr=1e-3", "-w", "2")
+
+
+def test_an_argument_may_begin_with_a_dash():
+    assert argument_words("--shift", "-1") == ("--shift=-1",) and argument_words("-l", "3") == ("-l", "3")
+
+
+def test_new_seeds_arms_and_values_leave_the_keys_of_the_others():
+    matrix = {"batch_size": [32], "--lr": ["1e-3", "3e-3"]}
+    before = {run.name: run.key for run in planned_runs(COMMON, ARMS, matrix, [0, 1])}
+    more = {"first": (TechniqueChoice("compile", {}),), **ARMS}
+    turned = {"--lr": ["3e-3", "1e-3", "1"], "batch_size": [16, 32]}
+    after = {run.key: run for run in planned_runs(COMMON, more, turned, [5, 1, 0])}
+    assert set(before.values()) <= set(after) and len(after) == 3 * 6 * 3
+
+
+def test_a_value_of_the_matrix_is_as_one_above_it():
+    (swept,) = planned_runs(COMMON, {"a": ()}, {"batch_size": [64]}, [0])
+    (fixed,) = planned_runs(replace(COMMON, batch_size=64), {"b": ()}, {}, [0])
+    assert swept.key == fixed.key
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("${A}", "1"),
+        ("x${A}y${B}", "x1y$A"),  # what a variable holds is not read again
+        ("$$", "$"),
+        ("$${A}", "${A}"),
+        ("$$${A}", "$1"),
+        ("$A and 5$", "$A and 5$"),
+        ("", ""),
+    ],
+)
+def test_variables(text, value):
+    assert expanded(text, {"A": "1", "B": "$A", "EMPTY": ""}) == value
+
+
+def test_a_variable_may_be_empty_but_must_be_set():
+    assert expanded("[${EMPTY}]", {"EMPTY": ""}) == "[]"
+    with pytest.raises(UsageError, match="variables TOKEN, KEY are not set") as caught:
+        expanded("${TOKEN} ${OTHER} ${KEY}", {"OTHER": "hunter2"})
+    assert "hunter2" not in str(caught.value)
+
+
+@pytest.mark.parametrize("text", ["${", "${}", "${A", "${A:-b}", "${1}", "${ A}", "a${é}"])
+def test_what_only_looks_like_a_variable(text):
+    with pytest.raises(UsageError, match="nothing else is known"):
+        list(variables_in(text))
+
+
+@given(st.text())
+def test_a_dollar_written_twice_is_any_text_as_it_is(text):
+    assert expanded(text.replace("$", "$$"), {}) == text
