@@ -186,10 +186,7 @@ class YamlDocument:
             if node.kind == "quoted":
                 return node.content
             self.written[location] = node.content
-            try:
-                return core_schema_value(node.content)
-            except UsageError as error:
-                raise YamlMistake(node.mark, location, str(error)) from error
+            return _plain_value(node, node.content, location)
         if node.kind == "list":
             return [self._resolved(child, (*location, n)) for n, child in enumerate(node.content)]  # type: ignore[arg-type]
         found: dict[str, Any] = {}
@@ -206,9 +203,9 @@ class YamlDocument:
     def _key(self, node: _Node, location: Location) -> str:
         if not isinstance(node.content, str):
             raise YamlMistake(node.mark, location, "a list or mapping cannot be a key")
-        if node.kind == "plain" and core_schema_value(node.content) != node.content:
-            hint = f"put it in quotes: {node.content!r}" if node.content else "a text stands before the colon"
-            raise YamlMistake(node.mark, location, f"a key is a text, which {shown(node.content)} is not: {hint}")
+        if node.kind == "plain" and _plain_value(node, node.content, location) != node.content:
+            what = f"{shortened(node.content)} is none: put it in quotes" if node.content else "here is none"
+            raise YamlMistake(node.mark, location, f"a key is a text, and {what}")
         return node.content
 
     def mark(self, location: Location, *, of_key: bool = False) -> Mark:
@@ -223,6 +220,14 @@ class YamlDocument:
     def mistake(self, location: Location, message: str, *, of_key: bool = False) -> YamlMistake:
         """Return a mistake of a value, or of its key."""
         return YamlMistake(self.mark(location, of_key=of_key), location, message)
+
+
+def _plain_value(node: _Node, text: str, location: Location) -> Any:
+    """Return what a plain scalar is; a number that cannot be meant is a mistake."""
+    try:
+        return core_schema_value(text)
+    except UsageError as error:
+        raise YamlMistake(node.mark, location, str(error)) from error
 
 
 def core_schema_value(text: str) -> Any:
@@ -291,7 +296,11 @@ def shown(value: Any) -> str:
         return "true" if value else "false"
     if isinstance(value, list | dict):
         return "a list" if isinstance(value, list) else "a mapping"
-    text = repr(value) if isinstance(value, str) else str(value)
+    return shortened(repr(value) if isinstance(value, str) else str(value))
+
+
+def shortened(text: str) -> str:
+    """Return a text for a message, its end left out where it is long."""
     return text if len(text) <= _MOST_SHOWN else f"{text[: _MOST_SHOWN - 1]}…"
 
 

@@ -1,8 +1,8 @@
 """Reads an experiment from its YAML file, and says of each mistake where it stands and what to write instead.
 
-A file is read alike on every machine: it may be that of a report that is made again elsewhere. So no network is asked,
-no package of an exporter is needed, and no variable of the environment is looked at but the settings'. Paths in a file
-start at the file's own directory, so that the same command finds the same runs wherever it is called from.
+A file is read alike on every machine that has its task too: a report may be made again elsewhere. So no network is
+asked, no package of an exporter is needed, and no variable of the environment is looked at but the settings'. Paths in
+a file start at the file's own directory: the same command finds the same runs wherever it is called from.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from math import prod
 from pathlib import Path
+from stat import S_ISREG
 from typing import Any
 
 from greenlove_tracker.config import Settings, load_settings, setting_names
@@ -111,13 +112,15 @@ def _bytes_of(file: Path) -> bytes:
     Raises:
         UsageError: where it cannot be read, or is larger than any experiment.
     """
-    if file.is_dir():
-        raise UsageError(f"{file} is a directory: name the experiment's file in it")
+    data = b""
     try:
-        with file.open("rb") as opened:
-            data = opened.read(_MOST_BYTES + 1)
+        if is_regular := S_ISREG(file.stat().st_mode):  # of a pipe there may be nothing to read
+            with file.open("rb") as opened:
+                data = opened.read(_MOST_BYTES + 1)
     except (OSError, ValueError) as error:  # ValueError: a name with a NUL
         raise UsageError(f"{file} cannot be read: {getattr(error, 'strerror', None) or error}") from error
+    if not is_regular:
+        raise UsageError(f"{file} is not a file: name the YAML file of an experiment")
     if len(data) > _MOST_BYTES:
         raise UsageError(f"{file} is larger than {_MOST_BYTES // 1024} KiB: that is no experiment")
     return data
@@ -246,9 +249,9 @@ class _Reading:
 
     def _task(self, task: str) -> tuple[str, str]:
         """Return the task with the absolute path of its file, and the hash of that file."""
-        name, colon, function = task.rpartition(":")
+        name, _, function = task.rpartition(":")
         path = self._beside(name)
-        if not colon or not function.isidentifier():
+        if path.suffix != ".py" or not function.isidentifier():
             self._add(("task",), f"must name a file and a function in it, such as train.py:task, not {shown(task)}")
         elif not os.path.isfile(path):  # noqa: PTH113  # that of Path raises for a name that is too long
             self._add(("task",), f"there is no file {path}")
@@ -267,7 +270,7 @@ class _Reading:
         try:
             with warnings.catch_warnings(action="ignore"):
                 tree = ast.parse(source)
-        except (SyntaxError, ValueError) as error:
+        except (SyntaxError, ValueError, RecursionError) as error:
             self._add(("task",), f"{path.name} is no Python: {error}")
             return
         names = {name for node in ast.walk(tree) for name in _bound_names(node)}

@@ -14,7 +14,15 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from pydantic_core import ErrorDetails
 
 from greenlove_tracker.errors import UsageError
-from greenlove_tracker.experiments.core_yaml import Location, YamlDocument, YamlMistake, location_text, nearest, shown
+from greenlove_tracker.experiments.core_yaml import (
+    Location,
+    YamlDocument,
+    YamlMistake,
+    location_text,
+    nearest,
+    shortened,
+    shown,
+)
 from greenlove_tracker.experiments.definition import MOST_RUNS, TechniqueChoice
 from greenlove_tracker.grid.place import resolve_place
 from greenlove_tracker.scheduling.times import parse_span_s, parse_when
@@ -82,7 +90,7 @@ def _technique(value: Any) -> TechniqueChoice:
         raise UsageError(f"write each technique as an item of its own, not {shown(value)}")
     if name not in TECHNIQUES:
         raise UsageError(f"no technique is called {shown(name)}: {nearest(name, TECHNIQUES)}")
-    if isinstance(given, list) or (equals and given is not None and not isinstance(given, dict)):
+    if isinstance(given, list | bool) or (equals and given is not None and not isinstance(given, dict)):
         raise UsageError(f"{name} takes options as {{name: value}}, not {shown(given)}")
     if not isinstance(given, dict | None):  # name: value
         behind, equals = str(given), "="
@@ -240,7 +248,8 @@ class ExperimentFile(_FileSection):
         "where it runs: `NO`, `US-CA`, `us-east-1`; default: the setting, else the world", "NO"
     )
     exporters: list[Annotated[str, AfterValidator(_exporter)]] = _said(
-        "services that hear of each run beside the log: `mlflow`, `wandb`, `tensorboard`, `prometheus=FILE`",
+        "services that hear of each run beside the log: `mlflow`, `wandb`, `tensorboard`, `prometheus=/a/file.prom`; "
+        "what stands behind `=` is as on the command line",
         "[tensorboard]",
         [],
     )
@@ -293,7 +302,8 @@ def _mistake(document: YamlDocument, details: ErrorDetails) -> YamlMistake:
         return document.mistake(location, plain_message(error))
     if given is None:
         return document.mistake(location, _EMPTY)
-    said = _PLAIN_WORDS.get(kind, details["msg"]).format(document.written.get(location, shown(given)), **limits)
+    written = shortened(document.written[location]) if location in document.written else shown(given)
+    said = _PLAIN_WORDS[kind].format(written, **limits) if kind in _PLAIN_WORDS else details["msg"]
     is_bare = kind == "string_type" and location in document.written
     return document.mistake(location, f"{said}: put it in quotes" if is_bare else said)
 

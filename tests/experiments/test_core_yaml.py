@@ -115,8 +115,8 @@ LAUGHS = "a: &a [x,x,x,x,x,x,x,x,x]\n" + "".join(
         ("[" + "1, " * 20_000 + "1]", 1, "over 10,000 values"),
         ("[" * 100, 1, "more than 12 levels deep"),
         ("".join(f"k{n}: &a{n} {'[' * 10}{f'*a{n - 1}' if n else 1}{']' * 10}\n" for n in range(9)), 1, "levels deep"),
-        ("1: a\n", 1, "a key is a text, which '1' is not: put it in quotes: '1'"),
-        (": a\n", 1, "a key is a text"),
+        ("1: a\n", 1, "a key is a text, and 1 is none: put it in quotes"),
+        (": a\n", 1, "a key is a text, and here is none"),
         ("? [a]\n: b\n", 1, "a list or mapping cannot be a key"),
         ("a:\n\tb: 1\n", 2, "indent by spaces, not by a tab"),
         ("a: b: c\n", 1, 'a text that holds ": " stands in quotes'),
@@ -128,6 +128,7 @@ LAUGHS = "a: &a [x,x,x,x,x,x,x,x,x]\n" + "".join(
         ('a: "\\uD800"\n', 1, "this holds U+D800"),
         ('a: "\\UFFFFFFFF"\n', 1, "stands for no character"),
         (f"a: {'9' * 5000}\n", 1, "a number of 5000 digits"),
+        (f"{'9' * 500}: a\n", 1, "a number of 500 digits"),
     ],
 )
 def test_what_cannot_be_read_is_said_with_its_line(text, line, said):

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -271,6 +272,9 @@ MISTAKES = [
     (f"{NEEDED}country: ${{COUNTRY}}\n", ["country: ${NAME} is read in arguments and settings.intensity_urls alone"]),
     (f"{NEEDED}settings: {{tags: '${{USER}}'}}\n", ["settings.tags: ${NAME} is read in arguments and"]),
     (f'{NEEDED}arguments: ["${{A:-b}}"]\n', ["arguments[0]: ${NAME} stands for an environment variable"]),
+    (NEEDED.replace(".py", ".txt"), ["task: must name a file and a function in it"]),
+    (f"{NEEDED}country: 1{'0' * 98}\n", ["country: must be a text, not 1000", "0…: put it in quotes"]),
+    (f"{NEEDED}arms: {{a: [{{compile: true}}]}}\n", ["compile takes options as {name: value}, not true"]),
     (f"{NEEDED}name: x\n", ["line 3, column 1: name: stands twice, first in line 1"]),
     (f"{NEEDED}a: [\n", ["line 4, column 1: not YAML: ", "is not closed"]),
 ]
@@ -315,8 +319,10 @@ def test_options_of_techniques_are_checked_where_they_are_made(refused, write):
 def test_a_file_that_cannot_be_read(tmp_path):
     with pytest.raises(UsageError, match=r"gone\.yaml cannot be read: No such file"):
         read_experiment(tmp_path / "gone.yaml")
-    with pytest.raises(UsageError, match="is a directory"):
-        read_experiment(tmp_path)
+    os.mkfifo(tmp_path / "pipe.yaml")
+    for path in (tmp_path, tmp_path / "pipe.yaml"):
+        with pytest.raises(UsageError, match="is not a file: name the YAML file"):
+            read_experiment(path)
     with pytest.raises(UsageError, match="cannot be read"):
         read_experiment("a\0b")
     (tmp_path / "latin.yaml").write_bytes("name: x\n# é\n".encode("latin-1"))
