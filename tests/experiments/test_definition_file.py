@@ -112,6 +112,16 @@ def test_a_whole_file(write, tmp_path):
     }
 
 
+EXAMPLES = {"digits": (6, "baseline"), "carbon_sweep": (4, "baseline, batch_size=32")}
+
+
+@pytest.mark.parametrize("path", sorted(Path(__file__).parents[2].glob("examples/experiments/*.yaml")), ids=str)
+def test_the_examples(path):
+    experiment = read_experiment(path)
+    assert (len(experiment.runs), experiment.baseline) == EXAMPLES[path.stem]
+    assert experiment.text == path.read_text(encoding="utf-8") and experiment.outputs.parent.parent == path.parent
+
+
 def test_the_least_file(write, tmp_path):
     experiment = read_experiment(write(NEEDED))
     (run,) = experiment.runs
