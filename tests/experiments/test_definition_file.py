@@ -115,7 +115,9 @@ def test_a_whole_file(write, tmp_path):
 EXAMPLES = {"digits": (6, "baseline"), "carbon_sweep": (4, "baseline, batch_size=32")}
 
 
-@pytest.mark.parametrize("path", sorted(Path(__file__).parents[2].glob("examples/experiments/*.yaml")), ids=str)
+@pytest.mark.parametrize(
+    "path", sorted(Path(__file__).parents[2].glob("examples/experiments/*.yaml")), ids=lambda path: path.stem
+)
 def test_the_examples(path):
     experiment = read_experiment(path)
     assert (len(experiment.runs), experiment.baseline) == EXAMPLES[path.stem]
