@@ -9,6 +9,7 @@ import inspect
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import wraps
+from types import MethodType
 from typing import Any
 
 import torch
@@ -52,10 +53,10 @@ def intercept(thing: Any, name: str, around: Callable[..., Any]) -> None:
     plain = getattr(thing, name)
 
     @wraps(plain)  # with its attributes, by which learning-rate schedulers know the step that they wrapped
-    def intercepted(*args: Any, **kwargs: Any) -> Any:
+    def intercepted(_: Any, *args: Any, **kwargs: Any) -> Any:
         return around(plain, *args, **kwargs)
 
-    setattr(thing, name, intercepted)
+    setattr(thing, name, MethodType(intercepted, thing))  # schedulers that are made later look into the method
 
 
 def map_tensors(value: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:

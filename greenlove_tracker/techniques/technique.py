@@ -32,6 +32,7 @@ class Stage(IntEnum):
     STEP = 40
     MICRO_BATCHES = 45  # what calls the step several times a batch
     BATCH_SIZE = 50  # what tries the step as it will be
+    SCHEDULE = 55  # what counts the steps, once the size of the batches is known
     COMPILE = 60
     PROCESS = 70  # a switch of the process or of the GPU
 
