@@ -50,16 +50,11 @@ class RateSchedule:
     def __post_init__(self) -> None:
         if self.shape not in _SHAPES:
             raise UsageError(f"{{argument}} must be one of {', '.join(_SHAPES)}, not {self.shape!r}", argument="shape")
-        if not (is_whole(self.warmup, 0) or _is_within(self.warmup, 0, 1)):
-            raise UsageError(
-                f"{{argument}} must be whole steps, or a share of all of them below 1, not {self.warmup!r}",
-                argument="warmup",
-            )
-        if self.step_every is not None and not (is_whole(self.step_every) or _is_within(self.step_every, 0, 1)):
-            raise UsageError(
-                f"{{argument}} must be whole steps, or a share of all of them below 1, not {self.step_every!r}",
-                argument="step_every",
-            )
+        for name, value, least in (("warmup", self.warmup, 0), ("step_every", self.step_every, 1)):
+            if value is not None and not (is_whole(value, least) or (value != 0 and _is_within(value, 0, 1))):
+                raise UsageError(
+                    f"{{argument}} must be whole steps, or a share of all of them below 1, not {value!r}", argument=name
+                )
         if not (_is_within(self.final, 0, 1) or self.final == 1):
             raise UsageError(
                 f"{{argument}} is a share of the learning rate, from 0 to 1, not {self.final!r}", argument="final"
