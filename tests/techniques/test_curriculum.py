@@ -1,0 +1,409 @@
+"""Curricula: bins of difficulty, pacing, an order that follows from seed and epoch, and what a resume replays."""
+
+import math
+from collections import Counter
+
+import numpy
+import pytest
+import torch
+from torch import distributed, nn
+from torch.utils.data import DataLoader, IterableDataset, TensorDataset, WeightedRandomSampler
+
+from greenlove_tracker.checkpointing.checkpointer import Checkpointer
+from greenlove_tracker.errors import UsageError
+from greenlove_tracker.phases import Phase
+from greenlove_tracker.techniques.arm import build_arm
+from greenlove_tracker.techniques.curriculum import Curriculum, difficulty_by_loss, technique
+from greenlove_tracker.techniques.technique import NotApplicableError, combined, technique_named
+
+
+def hundred(epochs=10, **options):
+    """A hundred samples, of which the last is the easiest."""
+    return Curriculum(list(range(100))[::-1], epochs, **options)
+
+
+# ---- pacing
+
+
+@pytest.mark.parametrize(
+    ("pacing", "expected"),
+    [
+        # start 0.25 until epoch 8 of 10, in tenths: the least that hold 0.25 + 0.75 * e/8
+        ("linear", [0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.0, 1.0]),
+        # 0.25^(1 - e/8): 0.25, 0.297, 0.354, 0.42, 0.5, 0.595, 0.707, 0.841
+        ("exponential", [0.3, 0.3, 0.4, 0.5, 0.5, 0.6, 0.8, 0.9, 1.0, 1.0]),
+        ("step", [0.3] * 8 + [1.0] * 2),
+    ],
+)
+def test_the_share_grows_as_the_pacing_functions_of_the_literature(pacing, expected):
+    curriculum = hundred(pacing=pacing)
+    assert [curriculum.share(epoch) for epoch in range(10)] == expected
+    assert curriculum.share(10**6) == 1
+
+
+def test_shares_are_those_of_whole_bins_and_rounding_opens_none_too_many():
+    thirty = Curriculum(range(30), 30, start=0.1, full_after=1.0, bins=10)
+    assert [thirty.n_samples(epoch) for epoch in (0, 10, 20, 29)] == [3, 12, 21, 30]
+    assert hundred(start=0.3, pacing="step").n_samples(0) == 30
+    assert hundred(30, full_after=0.1).share(3) == 1  # 0.1 * 30 is a little more than 3
+
+
+def test_a_start_with_everything_is_a_training_without_a_curriculum():
+    assert hundred(start=1.0).phases() == (Phase(epochs=10, work_per_step=1.0),)
+
+
+def test_phases_join_epochs_of_the_same_share_and_come_to_all_epochs():
+    curriculum = hundred(pacing="exponential")
+    shares = [(0.3, 2), (0.4, 1), (0.5, 2), (0.6, 1), (0.8, 1), (0.9, 1), (1.0, 2)]
+    assert curriculum.phases() == tuple(Phase(epochs=n, work_per_step=share) for share, n in shares)
+    assert sum(phase.epochs for phase in curriculum.phases()) == 10
+
+
+def test_batches_of_an_epoch():
+    curriculum = hundred(start=0.3)
+    assert [curriculum.n_batches(epoch, 32) for epoch in (0, 1, 9)] == [1, 2, 4]
+    assert [curriculum.n_batches(epoch, 32, drop_last=True) for epoch in (0, 1, 9)] == [0, 1, 3]
+
+
+# ---- bins
+
+
+def test_the_easiest_come_first_and_all_of_them_in_the_end():
+    curriculum = hundred()
+    assert sorted(curriculum.indices(0)) == list(range(70, 100))
+    assert sorted(curriculum.indices(9)) == list(range(100))
+
+
+def test_equal_samples_share_a_bin():
+    curriculum = Curriculum([0.0] * 50 + [1.0] * 30 + [2.0] * 20, 10, start=0.1)
+    assert curriculum.n_bins == 3
+    assert [curriculum.n_samples(epoch) for epoch in (0, 4, 5, 8)] == [50, 80, 80, 100]
+    assert sorted(curriculum.indices(0)) == list(range(50))
+
+
+@pytest.mark.parametrize("kind", [list, numpy.array, torch.tensor, lambda v: torch.tensor(v, dtype=torch.bfloat16)])
+def test_difficulty_of_any_kind(kind):
+    assert sorted(Curriculum(kind([3.0, 1.0, 2.0, math.inf]), 4, start=0.5, bins=4).indices(0)) == [1, 2]
+
+
+def test_all_equal_is_said():
+    with pytest.warns(UserWarning, match="equally difficult, so that every epoch has all"):
+        curriculum = Curriculum([1.0] * 8, 3)
+    assert curriculum.n_bins == 1
+    assert [curriculum.share(epoch) for epoch in range(3)] == [1, 1, 1]
+
+
+@pytest.mark.filterwarnings("error")
+def test_one_sample_or_one_bin_is_what_was_asked_for():
+    assert Curriculum([1.0], 2).indices(0) == [0]
+    assert hundred(bins=1).share(0) == 1
+
+
+def test_groups_are_in_each_bin_in_proportion():
+    labels = ["easy"] * 60 + ["hard"] * 40  # by difficulty, all of one class come before the other
+    plain = Curriculum(range(100), 10, start=0.3)
+    balanced = Curriculum(range(100), 10, start=0.3, groups=labels)
+    assert Counter(labels[i] for i in plain.indices(0)) == {"easy": 30}
+    assert Counter(labels[i] for i in balanced.indices(0)) == {"easy": 18, "hard": 12}
+    assert sorted(balanced.indices(0)) == [*range(18), *range(60, 72)]
+
+
+def test_a_group_of_one_is_there_from_the_beginning():
+    labels = torch.tensor([0] * 99 + [1])
+    assert 99 in Curriculum(range(100), 10, groups=labels).indices(0)
+
+
+@pytest.mark.parametrize(
+    ("difficulty", "options", "said"),
+    [
+        ([1.0, math.nan, 2.0, math.nan], {}, "difficulty is NaN for 2 samples, the first with index 1"),
+        ([], {}, "difficulty must be one number a sample"),
+        ([[1.0], [2.0]], {}, r"its shape is \(2, 1\)"),
+        (["a", "b"], {}, "difficulty must be numbers"),
+        ([1, 2], {"epochs": 0}, "epochs must be a whole number"),
+        ([1, 2], {"start": 0}, "start must be a share above 0"),
+        ([1, 2], {"full_after": 1.1}, "full_after must be a share above 0"),
+        ([1, 2], {"bins": 0}, "bins must be a whole number"),
+        ([1, 2], {"pacing": "slow"}, "pacing must be one of linear, exponential, step"),
+        ([1, 2], {"groups": [1]}, "groups has 1 label for 2 samples"),
+    ],
+)
+def test_what_cannot_be_is_refused(difficulty, options, said):
+    with pytest.raises(UsageError, match=said):
+        Curriculum(difficulty, **{"epochs": 4, **options})
+
+
+# ---- the order, and the sampler
+
+
+def test_the_order_follows_from_seed_and_epoch_alone():
+    first, second, other = hundred(), hundred(), hundred(seed=1)
+    torch.manual_seed(5)
+    before = torch.get_rng_state()
+    orders = [first.indices(epoch) for epoch in (8, 9, 8)]
+    assert orders[0] == orders[2] == second.indices(8)
+    assert orders[0] != orders[1]
+    assert other.indices(8) != orders[0]
+    assert other.indices(8) != first.indices(9)  # seeds and epochs are not just added
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def passes(loader, n, curriculum=None):
+    found = []
+    for epoch in range(n):
+        if curriculum is not None:
+            curriculum.set_epoch(epoch)
+        found.append([int(i) for (batch,) in loader for i in batch])
+    return found
+
+
+def loader_of(curriculum, **options):
+    return DataLoader(TensorDataset(torch.arange(len(curriculum))), sampler=curriculum.sampler, **options)
+
+
+@pytest.mark.parametrize("is_set", [True, False])
+@pytest.mark.parametrize("options", [{}, {"drop_last": True}])
+def test_a_loader_takes_an_epoch_after_the_other(is_set, options):
+    curriculum = hundred(4)
+    loader = loader_of(curriculum, batch_size=16, **options)
+    for epoch, taken in enumerate(passes(loader, 6, curriculum if is_set else None)):
+        expected = curriculum.indices(epoch)
+        assert taken == (expected[: len(expected) // 16 * 16] if options else expected)
+
+
+@pytest.mark.real
+def test_workers_that_persist_take_an_epoch_after_the_other():
+    curriculum = hundred(4)
+    loader = loader_of(curriculum, batch_size=16, num_workers=2, persistent_workers=True)
+    assert passes(loader, 4, curriculum) == [curriculum.indices(epoch) for epoch in range(4)]
+
+
+def test_a_look_at_the_first_batch_is_no_epoch():
+    curriculum = hundred(4)
+    loader = loader_of(curriculum, batch_size=10)
+    next(iter(loader))
+    assert passes(loader, 2) == [curriculum.indices(0), curriculum.indices(1)]
+
+
+def test_the_length_is_that_of_a_full_epoch_whichever_it_is():
+    curriculum = hundred(4)
+    assert len(loader_of(curriculum, batch_size=30)) == 4
+    assert curriculum.n_batches(0, 30) == 1
+
+
+@pytest.mark.parametrize("is_set", [True, False])
+@pytest.mark.parametrize("stop_at", [0, 3, 9, 12, 13])  # batches of 3, 6, 10 and 10: begin, end and middle of epochs
+def test_a_resume_takes_the_samples_of_an_unbroken_training(tmp_path, is_set, stop_at):
+    def train(directory, until=None):
+        model, curriculum = nn.Linear(1, 1), hundred(4, full_after=0.5)
+        loader = loader_of(curriculum, batch_size=10)
+        often = {"every_steps": 1, "in_background": False, "signals": ()}
+        checkpointer = Checkpointer(directory, model=model, **often)
+        seen = {}
+        for epoch in checkpointer.epochs(4, tracker=False):
+            if is_set:
+                curriculum.set_epoch(epoch)
+            for (batch,) in checkpointer.batches(loader):
+                if checkpointer.position.steps == until:
+                    return seen
+                seen[checkpointer.position.steps] = batch.tolist()
+        return seen
+
+    unbroken = train(tmp_path / "a")
+    assert len(unbroken) == 3 + 7 + 10 + 10
+    first = train(tmp_path / "b", stop_at)
+    rest = train(tmp_path / "b")
+    assert min(rest) == stop_at
+    assert {**first, **rest} == unbroken
+
+
+def ranks(monkeypatch, rank, n_ranks):
+    monkeypatch.setattr(distributed, "is_initialized", lambda: True)
+    monkeypatch.setattr(distributed, "get_rank", lambda: rank)
+    monkeypatch.setattr(distributed, "get_world_size", lambda: n_ranks)
+
+
+@pytest.mark.parametrize("n_ranks", [2, 3, 7])
+def test_ranks_share_an_epoch_out(monkeypatch, n_ranks):
+    curriculum = hundred(4)  # 30 samples
+    taken = []
+    for rank in range(n_ranks):
+        ranks(monkeypatch, rank, n_ranks)
+        curriculum.set_epoch(0)
+        taken.append(list(curriculum.sampler))
+        assert len(curriculum.sampler) == math.ceil(100 / n_ranks)
+    assert {len(own) for own in taken} == {math.ceil(30 / n_ranks)}
+    assert set().union(*taken) == set(curriculum.indices(0))
+    assert sum(map(len, taken)) - 30 < n_ranks  # no more twice than makes them even
+
+
+def test_more_ranks_than_samples_still_take_as_many_each(monkeypatch):
+    curriculum = Curriculum([1.0, 2.0], 2)
+    for rank in range(5):
+        ranks(monkeypatch, rank, 5)
+        curriculum.set_epoch(1)
+        assert len(list(curriculum.sampler)) == 1
+
+
+def test_a_rank_without_its_group_does_not_train_on_everything(monkeypatch):
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "1")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(UsageError, match="init_process_group"):
+        list(hundred().sampler)
+
+
+# ---- difficulty by loss
+
+
+class Noisy(nn.Module):
+    """Draws, counts and normalises: what scoring could leave changed."""
+
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.Sequential(nn.Linear(2, 8), nn.BatchNorm1d(8), nn.Dropout(0.5), nn.Linear(8, 3))
+        self.layers[2].eval()  # a mode of its own
+
+    def forward(self, inputs):
+        return self.layers(inputs) + 0 * torch.rand(1)
+
+
+def test_difficulty_is_the_loss_of_each_sample_and_leaves_no_trace():
+    torch.manual_seed(0)
+    model, data = Noisy(), TensorDataset(torch.randn(20, 2), torch.arange(20) % 3)
+    model.layers[0].weight.grad = torch.ones(8, 2)
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    random_state, modes = torch.get_rng_state(), [module.training for module in model.modules()]
+    found = difficulty_by_loss(model, data, batch_size=8)
+    assert [module.training for module in model.modules()] == modes
+    assert torch.equal(torch.get_rng_state(), random_state)
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    assert torch.equal(model.layers[0].weight.grad, torch.ones(8, 2))
+    model.eval()
+    expected = [float(nn.functional.cross_entropy(model(x[None]), y[None]).detach()) for x, y in data]
+    assert found.tolist() == pytest.approx(expected, rel=1e-5)
+
+
+def test_a_loss_of_many_numbers_a_sample_is_their_mean_and_one_of_all_is_refused():
+    model, data = nn.Linear(2, 3), TensorDataset(torch.randn(5, 2), torch.zeros(5, 3))
+    found = difficulty_by_loss(model, data, loss=nn.MSELoss(reduction="none"))
+    assert found.tolist() == pytest.approx([float(model(x).pow(2).mean().detach()) for x, _ in data], rel=1e-5)
+    assert model.training
+    with pytest.raises(UsageError, match=r'5 samples.*reduction="none"'):
+        difficulty_by_loss(model, data, loss=nn.MSELoss())
+    assert model.training
+
+
+# ---- the technique
+
+
+def plain_task(**changes):
+    """A hundred samples that the model of a linear layer takes ten at a time."""
+    model = nn.Linear(1, 1)
+    values = torch.arange(100.0).unsqueeze(1)
+    return {
+        "model": model,
+        "optimizer": torch.optim.SGD(model.parameters(), 1e-5),
+        "criterion": nn.MSELoss(),
+        "train_dataset": DataLoader(TensorDataset(values, values), batch_size=10, shuffle=True),
+        "total_epochs": 4,
+        "difficulty": range(100),
+        **changes,
+    }
+
+
+def samples_of_epochs(arm, n_epochs=4):
+    """As a whole training takes them: it asks for the batches of an epoch once."""
+    return [
+        [int(i) for inputs, _ in arm.source.first(arm.source.batches_per_epoch) for i in inputs]
+        for _ in range(n_epochs)
+    ]
+
+
+def test_a_whole_training_takes_the_epochs_of_the_curriculum():
+    made = technique("curriculum", "linear", full_after=0.5)
+    arm = build_arm(plain_task, made, seed=3)
+    curriculum = arm.parts["curriculum"]
+    assert samples_of_epochs(arm) == [curriculum.indices(epoch) for epoch in range(4)]
+    assert [curriculum.n_samples(epoch) for epoch in range(4)] == [30, 70, 100, 100]
+    assert arm.parts["phases"] == curriculum.phases()
+    assert made.is_of_whole
+    assert arm.parts["technique_notes"][-1]().startswith("Its 4 epochs have 75% of the samples")
+
+
+def test_its_order_is_another_with_another_seed_of_the_training():
+    orders = [samples_of_epochs(build_arm(plain_task, technique("curriculum", None), seed=s), 1) for s in (0, 0, 1)]
+    assert orders[0] == orders[1] != orders[2]
+    assert sorted(orders[0][0]) == sorted(orders[2][0])
+
+
+def test_difficulty_as_a_function_of_the_data_and_groups():
+    def task():
+        hardest_first = lambda data: [-float(x) for x, _ in data]  # noqa: E731
+        return plain_task(difficulty=hardest_first, difficulty_groups=[i % 2 for i in range(100)])
+
+    arm = build_arm(task, technique("curriculum", "step", start=0.3))
+    assert sorted(samples_of_epochs(arm, 1)[0]) == list(range(70, 100))
+
+
+def test_a_plain_data_set_is_loaded_as_a_training_loads_it():
+    def task():
+        parts = plain_task(batch_size=20)
+        return {**parts, "train_dataset": parts["train_dataset"].dataset}
+
+    arm = build_arm(task, technique("curriculum", "linear"))
+    assert arm.source.batch_size == 20
+    assert len(samples_of_epochs(arm, 1)[0]) == 30
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_it_composes_with_another_batch_size(order):
+    both = [technique("curriculum", "linear"), technique_named("batch-size=25")][::order]
+    arm = build_arm(plain_task, combined(both))
+    assert [len(batch[0]) for batch in arm.source.first(4)] == [25, 5]
+
+
+class Stream(IterableDataset):
+    def __iter__(self):
+        return iter(TensorDataset(torch.zeros(4, 1), torch.zeros(4, 1)))
+
+
+def weighted():
+    data = plain_task()["train_dataset"].dataset
+    return DataLoader(data, batch_size=10, sampler=WeightedRandomSampler([1.0] * 100, 100))
+
+
+@pytest.mark.parametrize(
+    ("changes", "options", "said"),
+    [
+        ({"difficulty": None}, {}, "let the task give difficulty"),
+        ({"difficulty": [1.0] * 99 + [math.nan]}, {}, "NaN for 1 sample, the first with index 99"),
+        ({"difficulty": range(99)}, {}, "difficulty has 99 numbers for 100 samples"),
+        ({"total_epochs": None, "total_steps": 9}, {}, "goes by epochs"),
+        ({"phases": [Phase(epochs=4)]}, {}, "has phases"),
+        ({"train_dataset": Stream()}, {}, r"the data are a stream \(Stream\)"),
+        ({"train_dataset": DataLoader(Stream(), 2)}, {}, r"the data are a stream \(Stream\)"),
+        ({"train_dataset": weighted()}, {}, "chosen by a WeightedRandomSampler"),
+        (
+            {"train_dataset": DataLoader(weighted().dataset, 50, shuffle=True, drop_last=True)},
+            {},
+            "30 samples, too few for a batch of 50",
+        ),
+    ],
+)
+def test_where_it_cannot_be_used_it_says_why(changes, options, said):
+    with pytest.raises(NotApplicableError, match=said):
+        build_arm(lambda: plain_task(**changes), technique("curriculum", "linear", **options))
+
+
+@pytest.mark.parametrize(
+    ("value", "options", "said"),
+    [
+        ("slow", {}, "curriculum=slow: the pacing is one of linear, exponential, step"),
+        ("linear", {"pacing": "step"}, "contradict each other"),
+        (None, {"start": 2}, "start must be a share"),
+        (None, {"bins": 0.5}, "bins must be a whole number"),
+    ],
+)
+def test_bad_options_are_refused_before_anything_is_built(value, options, said):
+    with pytest.raises(UsageError, match=said):
+        technique("curriculum", value, **options)
