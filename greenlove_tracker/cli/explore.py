@@ -58,12 +58,14 @@ def explore(
         raise MissingExtraError('exploring needs torch: pip install "greenlove-tracker[torch]"')
     from greenlove_tracker.exploration.estimator import Estimator
     from greenlove_tracker.exploration.task import load_task
+    from greenlove_tracker.techniques.arm import FOR_TECHNIQUES
 
     given = {"batch_size": batch_size, "budget_s": budget_s, **options}
     plan = {"total_epochs": epochs, "total_steps": steps}
     takes = {*signature(Estimator).parameters, *setting_names()}
     chosen = {name: value for name, value in given.items() if value is not None}
-    arguments = {"asks": False} | load_task(task, takes, script_arguments) | chosen
+    pieces = load_task(task, {*takes, *FOR_TECHNIQUES}, script_arguments)
+    arguments = {"asks": False} | {name: pieces[name] for name in pieces if name in takes} | chosen
     if epochs is not None or steps is not None:
         arguments |= plan
     try:

@@ -25,7 +25,7 @@ from greenlove_tracker.exploration.trials import DEFAULT_BATCH_SIZE, BatchSource
 from greenlove_tracker.techniques.technique import Parts, Technique
 
 Task = Callable[[], Any]  # returns (model, optimizer, criterion, train_dataset), or a mapping of them and of more
-_OF_TECHNIQUES = ("difficulty", "difficulty_groups")  # that a task may give for them alone
+FOR_TECHNIQUES = ("difficulty", "difficulty_groups")  # names that a task may give for them alone
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ def parts_of(task: Task, seed: int) -> Parts:
         UsageError: where it returns something else than a task does.
     """
     seed_all(seed)
-    takes = {*signature(Estimator).parameters, *setting_names(), *_OF_TECHNIQUES}
+    takes = {*signature(Estimator).parameters, *setting_names(), *FOR_TECHNIQUES}
     return pieces_of(task(), getattr(task, "__name__", "the task"), takes)
 
 

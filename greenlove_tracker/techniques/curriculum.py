@@ -346,7 +346,7 @@ def technique(
         partial(_with_curriculum, seed=seed, options=options),
         Stage.DATA,
         name,
-        note=f"its first epochs have the easiest samples only, {start:.0%} at the beginning",
+        note="its first epochs have the easiest samples only",
         is_of_whole=True,
     )
 

@@ -23,6 +23,9 @@ def task():
 def named():
     return dict(zip(("model", "optimizer", "criterion", "train_dataset"), task())) | {"batch_size": 32}
 
+def graded():
+    return named() | {"difficulty": range(640)}
+
 def misnamed():
     model, optimizer, criterion, data = task()
     return {"model": model, "optimizer": optimizer, "criterion": criterion, "train_loader": data, "eval_fnn": 1, "x": 1}
@@ -89,6 +92,10 @@ def test_explore_at_the_command_line(monkeypatch):
     ("arguments", "message"),
     [
         (["task", "--epochs", "0"], "Error: --epochs must be a whole number"),
+        (
+            ["graded", "--epochs", "0"],
+            "Error: --epochs must be a whole number",
+        ),  # what a technique asks for is no mistake
         (["task"], "Error: give --epochs or --steps"),
         (["task", "--steps", "9", "--budget", "-1"], "Error: --budget must be"),
         (["task", "--steps", "9", "--batch-size", "0"], "Error: --batch-size must be"),

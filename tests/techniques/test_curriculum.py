@@ -6,10 +6,12 @@ from collections import Counter
 import numpy
 import pytest
 import torch
+from fakes import make_tracker, train
 from torch import distributed, nn
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset, WeightedRandomSampler
 
 from greenlove_tracker.checkpointing.checkpointer import Checkpointer
+from greenlove_tracker.cli.base import changed_task
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.phases import Phase
 from greenlove_tracker.techniques.arm import build_arm
@@ -57,6 +59,20 @@ def test_phases_join_epochs_of_the_same_share_and_come_to_all_epochs():
     shares = [(0.3, 2), (0.4, 1), (0.5, 2), (0.6, 1), (0.8, 1), (0.9, 1), (1.0, 2)]
     assert curriculum.phases() == tuple(Phase(epochs=n, work_per_step=share) for share, n in shares)
     assert sum(phase.epochs for phase in curriculum.phases()) == 10
+
+
+def test_a_forecast_follows_the_shares(clock, tmp_path):
+    curriculum = hundred(30)
+    truth_s = sum(1 + 20 * curriculum.share(epoch) for epoch in range(30))
+    found = []
+    for phases in (curriculum.phases(), ()):
+        with make_tracker(clock, tmp_path, epochs=30, phases=phases) as tracker:
+            for epoch in range(6):
+                train(tracker, clock, 1, epoch_s=1 + 20 * curriculum.share(epoch))
+            found.append(tracker.forecast.duration_s)
+    assert found[0].point == pytest.approx(truth_s, rel=0.05)
+    assert found[0].lower < truth_s < found[0].upper
+    assert found[1].point < 0.7 * truth_s
 
 
 def test_batches_of_an_epoch():
@@ -360,6 +376,11 @@ def test_it_composes_with_another_batch_size(order):
     both = [technique("curriculum", "linear"), technique_named("batch-size=25")][::order]
     arm = build_arm(plain_task, combined(both))
     assert [len(batch[0]) for batch in arm.source.first(4)] == [25, 5]
+
+
+def test_a_length_of_the_command_line_is_the_curriculums():
+    arm = build_arm(changed_task(plain_task, "task", epochs=8), technique("curriculum", "linear"))
+    assert sum(phase.epochs for phase in arm.parts["phases"]) == 8
 
 
 class Stream(IterableDataset):

@@ -1,0 +1,114 @@
+"""What schedules of the learning rate and curricula do to a training on digits, over several seeds.
+
+`python benchmarks/fewer_steps_digits.py --seeds 10` trains the network of `examples/compare_digits.py`, without the
+schedule that it has there, with each, from the same weights. It prints the samples trained on, and the accuracy and the
+loss on the digits held back: the mean over the seeds, and its difference from the baseline of the same seed with a
+t-interval of 95%. Two controls: "random difficulty" has the curriculum's shares of samples that say nothing of
+difficulty, and "fewer epochs" has no more than about as many samples.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+from scipy.stats import t
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "examples"))
+from compare_digits import EPOCHS, N_TRAINED_ON, task  # noqa: E402
+
+from greenlove_tracker.techniques.arm import build_arm, seed_all  # noqa: E402
+from greenlove_tracker.techniques.curriculum import Curriculum, difficulty_by_loss  # noqa: E402
+from greenlove_tracker.techniques.curriculum import technique as curriculum  # noqa: E402
+from greenlove_tracker.techniques.lr_schedule import technique as lr_schedule  # noqa: E402
+from greenlove_tracker.techniques.technique import Technique, combined  # noqa: E402
+
+SCORING_EPOCHS = 2  # of the model whose losses are the difficulty
+FEWER_EPOCHS = round(sum(map(Curriculum(range(N_TRAINED_ON), EPOCHS).share, range(EPOCHS))))
+
+COSINE = lr_schedule("lr-schedule", "cosine")
+EASY_FIRST = curriculum("curriculum", "linear")
+ARMS: dict[str, tuple[Technique | None, int, str]] = {  # with the epochs and the kind of difficulty
+    "baseline": (None, EPOCHS, ""),
+    "cosine": (COSINE, EPOCHS, ""),
+    "cosine, warm-up of 10%": (lr_schedule("lr-schedule", "cosine", warmup=0.1), EPOCHS, ""),
+    "linear": (lr_schedule("lr-schedule", "linear"), EPOCHS, ""),
+    "step": (lr_schedule("lr-schedule", "step"), EPOCHS, ""),
+    "fewer epochs": (None, FEWER_EPOCHS, ""),
+    "fewer epochs + cosine": (COSINE, FEWER_EPOCHS, ""),
+    "curriculum": (EASY_FIRST, EPOCHS, "loss"),
+    "curriculum, classes balanced": (EASY_FIRST, EPOCHS, "loss, balanced"),
+    "curriculum, random difficulty": (EASY_FIRST, EPOCHS, "random"),
+    "curriculum + cosine": (combined([EASY_FIRST, COSINE]), EPOCHS, "loss"),
+}
+
+
+def trained(technique: Technique | None, epochs: int, seed: int, **more: Any) -> tuple[dict[str, Any], int]:
+    """Return the parts after a whole training, and the samples that it took."""
+
+    def plain_task() -> dict[str, Any]:
+        parts = task()
+        del parts["also_restore"]
+        return {**parts, "total_epochs": epochs, **more}
+
+    arm, samples = build_arm(plain_task, technique, seed=seed), 0
+    seed_all(seed)
+    for _ in range(epochs):
+        arm.parts["model"].train()
+        for batch in arm.source.first(arm.source.batches_per_epoch or 0):
+            arm.step(batch)
+            samples += len(batch[0])
+    return arm.parts, samples
+
+
+def difficulties(seed: int) -> dict[str, dict[str, Any]]:
+    """Return what a task gives for each kind of difficulty: of a model of its own, or random."""
+    parts, _ = trained(None, SCORING_EPOCHS, seed + 1000)
+    data = parts["train_dataset"].dataset
+    by_loss = {"difficulty": difficulty_by_loss(parts["model"], data)}
+    return {
+        "": {},
+        "loss": by_loss,
+        "loss, balanced": {**by_loss, "difficulty_groups": data.tensors[1]},
+        "random": {"difficulty": torch.rand(len(data), generator=torch.Generator().manual_seed(seed))},
+    }
+
+
+def with_interval(values: list[float], digits: int) -> str:
+    """Return the mean of differences with its t-interval of 95%."""
+    if len(values) < 2:
+        return "-"
+    half = t.ppf(0.975, len(values) - 1) * statistics.stdev(values) / len(values) ** 0.5
+    mean = statistics.fmean(values)
+    return f"{mean:+.{digits}f} ({mean - half:+.{digits}f} to {mean + half:+.{digits}f})"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--seeds", type=int, default=10)
+    n_seeds = parser.parse_args().seeds
+    found: dict[str, list[dict[str, float]]] = {name: [] for name in ARMS}
+    for seed in range(n_seeds):
+        of_kind = difficulties(seed)
+        for name, (technique, epochs, kind) in ARMS.items():
+            parts, samples = trained(technique, epochs, seed, **of_kind[kind])
+            found[name].append({**parts["eval_fn"](parts["model"]), "samples": samples})
+        print(f"seed {seed} of {n_seeds} done", file=sys.stderr)
+    print(f"{n_seeds} seeds; a curriculum by loss takes {SCORING_EPOCHS * N_TRAINED_ON:,} samples more, for its scores")
+    print("| training | samples | accuracy, % | against the baseline | loss | against the baseline |")
+    print("|---|---|---|---|---|---|")
+    for name, rows in found.items():
+        cells = [name, f"{statistics.fmean(row['samples'] for row in rows):,.0f}"]
+        for key, factor, digits in (("accuracy", 100, 2), ("val_loss", 1, 3)):
+            own, base = ([factor * row[key] for row in found[n]] for n in (name, "baseline"))
+            cells.append(f"{statistics.fmean(own):.{digits}f}")
+            cells.append(with_interval([a - b for a, b in zip(own, base, strict=True)], digits))
+        print(f"| {' | '.join(cells)} |")
+
+
+if __name__ == "__main__":
+    main()
