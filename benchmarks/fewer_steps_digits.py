@@ -19,13 +19,13 @@ import torch
 from scipy.stats import t
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "examples"))
-from compare_digits import EPOCHS, N_TRAINED_ON, task  # noqa: E402
+from compare_digits import EPOCHS, N_TRAINED_ON, task
 
-from greenlove_tracker.techniques.arm import build_arm, seed_all  # noqa: E402
-from greenlove_tracker.techniques.curriculum import Curriculum, difficulty_by_loss  # noqa: E402
-from greenlove_tracker.techniques.curriculum import technique as curriculum  # noqa: E402
-from greenlove_tracker.techniques.lr_schedule import technique as lr_schedule  # noqa: E402
-from greenlove_tracker.techniques.technique import Technique, combined  # noqa: E402
+from greenlove_tracker.techniques.arm import build_arm, seed_all
+from greenlove_tracker.techniques.curriculum import Curriculum, difficulty_by_loss
+from greenlove_tracker.techniques.curriculum import technique as curriculum
+from greenlove_tracker.techniques.lr_schedule import technique as lr_schedule
+from greenlove_tracker.techniques.technique import Technique, combined
 
 SCORING_EPOCHS = 2  # of the model whose losses are the difficulty
 FEWER_EPOCHS = round(sum(map(Curriculum(range(N_TRAINED_ON), EPOCHS).share, range(EPOCHS))))
