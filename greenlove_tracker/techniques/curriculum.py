@@ -1,4 +1,4 @@
-"""``curriculum=linear``: an epoch begins with the easiest samples only, and later ones have them all."""
+"""``curriculum=linear``: the first epochs have the easiest samples only, and the last ones have them all."""
 
 from __future__ import annotations
 

@@ -245,12 +245,12 @@ def _step_after(scheduler: LRScheduler, *_: object) -> None:
 
 
 def _note(schedulers: Sequence[LRScheduler], planned_steps: int) -> str:
-    """Return where the schedule stood at the end, as a sentence: a rate that never fell is no annealed one."""
+    """Return how far the schedule came, as a sentence: a rate that never fell is no annealed one."""
     said = []
     for scheduler in schedulers:
         lr = float(scheduler.get_last_lr()[0])
         said.append(f"{scheduler.last_epoch:,} of {plural(planned_steps, 'planned step')}, at a rate of {lr:.3g}")
-    return f"The schedule ended after {', and after '.join(said)}"
+    return f"The schedule stood after {', and after '.join(said)}"
 
 
 def _share_function(

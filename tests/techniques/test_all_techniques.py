@@ -16,6 +16,8 @@ NOT_ON_A_CPU = {"pin-memory": "only copies to a CUDA GPU", "tf32": "NVIDIA's GPU
 NOT_ON = {
     ("channels-last", transformer_task): "no 2-d convolution",
     ("activation-checkpointing", digits_task): "repeated blocks",
+    ("curriculum", digits_task): "let the task give difficulty",
+    ("curriculum", transformer_task): "let the task give difficulty",
 }
 
 
