@@ -3,8 +3,9 @@
 `python benchmarks/fewer_steps_digits.py --seeds 10` trains the network of `examples/compare_digits.py`, without the
 schedule that it has there, with each, from the same weights. It prints the samples trained on, and the accuracy and the
 loss on the digits held back: the mean over the seeds, and its difference from the baseline of the same seed with a
-t-interval of 95%. Two controls: "random difficulty" has the curriculum's shares of samples that say nothing of
-difficulty, and "fewer epochs" has no more than about as many samples.
+t-interval of 95%. Two controls: "random difficulty" has the curriculum's shares of samples in an order that says
+nothing, and "fewer epochs" has about as many samples. `--rate` is another learning rate than the example's 0.001, for
+the schedules and their baseline alone.
 """
 
 from __future__ import annotations
@@ -47,12 +48,16 @@ ARMS: dict[str, tuple[Technique | None, int, str]] = {  # with the epochs and th
 }
 
 
-def trained(technique: Technique | None, epochs: int, seed: int, **more: Any) -> tuple[dict[str, Any], int]:
+def trained(
+    technique: Technique | None, epochs: int, seed: int, rate: float | None = None, **more: Any
+) -> tuple[dict[str, Any], int]:
     """Return the parts after a whole training, and the samples that it took."""
 
     def plain_task() -> dict[str, Any]:
         parts = task()
         del parts["also_restore"]
+        if rate is not None:
+            parts["optimizer"] = torch.optim.Adam(parts["model"].parameters(), rate)
         return {**parts, "total_epochs": epochs, **more}
 
     arm, samples = build_arm(plain_task, technique, seed=seed), 0
@@ -80,8 +85,8 @@ def difficulties(seed: int) -> dict[str, dict[str, Any]]:
 
 def with_interval(values: list[float], digits: int) -> str:
     """Return the mean of differences with its t-interval of 95%."""
-    if len(values) < 2:
-        return "-"
+    if len(values) < 2 or not any(values):
+        return "–"
     half = t.ppf(0.975, len(values) - 1) * statistics.stdev(values) / len(values) ** 0.5
     mean = statistics.fmean(values)
     return f"{mean:+.{digits}f} ({mean - half:+.{digits}f} to {mean + half:+.{digits}f})"
@@ -90,15 +95,19 @@ def with_interval(values: list[float], digits: int) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--seeds", type=int, default=10)
-    n_seeds = parser.parse_args().seeds
-    found: dict[str, list[dict[str, float]]] = {name: [] for name in ARMS}
-    for seed in range(n_seeds):
-        of_kind = difficulties(seed)
-        for name, (technique, epochs, kind) in ARMS.items():
-            parts, samples = trained(technique, epochs, seed, **of_kind[kind])
+    parser.add_argument("--rate", type=float)
+    given = parser.parse_args()
+    arms = {name: arm for name, arm in ARMS.items() if given.rate is None or not arm[2]}
+    found: dict[str, list[dict[str, float]]] = {name: [] for name in arms}
+    for seed in range(given.seeds):
+        of_kind = difficulties(seed) if given.rate is None else {"": {}}
+        for name, (technique, epochs, kind) in arms.items():
+            parts, samples = trained(technique, epochs, seed, given.rate, **of_kind[kind])
             found[name].append({**parts["eval_fn"](parts["model"]), "samples": samples})
-        print(f"seed {seed} of {n_seeds} done", file=sys.stderr)
-    print(f"{n_seeds} seeds; a curriculum by loss takes {SCORING_EPOCHS * N_TRAINED_ON:,} samples more, for its scores")
+        print(f"seed {seed} of {given.seeds} done", file=sys.stderr)
+    print(
+        f"{given.seeds} seeds; the scores of a curriculum by loss take {SCORING_EPOCHS * N_TRAINED_ON:,} samples more"
+    )
     print("| training | samples | accuracy, % | against the baseline | loss | against the baseline |")
     print("|---|---|---|---|---|---|")
     for name, rows in found.items():
