@@ -47,6 +47,7 @@ class _PendingCheckpoint:
 
     Attributes:
         manifest: without its files.
+        when_done: is told whether it was written.
         state: of ``model.pt``; None on ranks that do not write it.
         of_rank: content of the rank's own file.
         shards: of models and optimizers, where they are sharded.
@@ -56,6 +57,7 @@ class _PendingCheckpoint:
     """
 
     manifest: Manifest
+    when_done: Callable[[bool], None] | None = None
     state: dict[str, Any] | None = None
     of_rank: dict[str, Any] | None = None
     shards: dict[str, Any] | None = None
@@ -117,15 +119,22 @@ class CheckpointWriter:
         return self._is_idle.wait(timeout_s)
 
     def save(
-        self, manifest: Manifest, extra: dict[str, Any], of_rank: Callable[[], dict[str, Any]], *, is_waited_for: bool
+        self,
+        manifest: Manifest,
+        extra: Callable[[], dict[str, Any]],
+        of_rank: Callable[[], dict[str, Any]],
+        *,
+        is_waited_for: bool,
+        when_done: Callable[[bool], None] | None = None,
     ) -> bool:
         """Write a checkpoint; one that is being written is waited for first.
 
         Args:
             manifest: of it, without files and versions.
-            extra: what else stands in ``model.pt``, in plain values.
+            extra: takes what else stands in ``model.pt``, in plain values.
             of_rank: takes what is the rank's own.
             is_waited_for: return once it is whole, or has failed.
+            when_done: is told whether it is whole, from the thread that wrote it.
 
         Returns:
             False where it has failed; True where it is whole, or a thread writes it.
@@ -133,11 +142,11 @@ class CheckpointWriter:
         begun_s = self._clock.perf_s()
         self.wait()
         on_thread = self._in_background and not is_waited_for and self._has_memory()
-        job = _PendingCheckpoint(replace(manifest, versions=versions()))
+        job = _PendingCheckpoint(replace(manifest, versions=versions()), when_done)
         try:
             if self._state.is_sharded:  # first: all ranks take part, also those where the user's objects fail below
                 job = replace(job, shards=sharded_state(self._models, self._optimizers))
-            state = self._state.capture(is_copied=on_thread) | extra if self._ranks.rank == 0 else None
+            state = self._state.capture(is_copied=on_thread) | extra() if self._ranks.rank == 0 else None
             job = replace(job, of_rank=of_rank(), state=state)
             self._check_plain(job)
         except Exception as error:  # of the user's objects too; the training goes on
@@ -184,7 +193,14 @@ class CheckpointWriter:
             self._note_idle()
 
     def _write(self, job: _PendingCheckpoint) -> bool:
-        """Write a checkpoint, tell the log, and delete old ones."""
+        """Write a checkpoint, and tell who asked for it whether it is whole."""
+        is_whole = self._written(job)
+        if job.when_done is not None:
+            job.when_done(is_whole)
+        return is_whole
+
+    def _written(self, job: _PendingCheckpoint) -> bool:
+        """Write a checkpoint, tell the log, and delete old ones; return False where that has failed."""
         manifest = job.manifest
         name, shards = checkpoint_name(manifest.position, manifest.kind), job.shards
         try:
@@ -192,7 +208,7 @@ class CheckpointWriter:
                 self._ranks,
                 lambda: self._store.draft(name),
                 lambda draft: self._write_files(draft, job),
-                lambda files: replace(manifest, files=files),
+                manifest,
                 write_shards=None if shards is None else lambda draft: write_sharded(draft, shards, self._ranks),
             )
         except Exception as error:  # a full disk, a store that does not answer: the one before stays
@@ -207,7 +223,9 @@ class CheckpointWriter:
         self.problem = ""
         self.last_name = name if written is None else written.name
         if written is not None:
-            self._tell(job, CheckpointAction.SAVED, written.name, written.size_bytes, "; ".join(manifest.not_identical))
+            job = replace(job, manifest=written.manifest)  # with what the other ranks say
+            note = "; ".join(written.manifest.not_identical)
+            self._tell(job, CheckpointAction.SAVED, written.name, written.size_bytes, note)
             try:
                 self._store.prune()
             except OSError as error:

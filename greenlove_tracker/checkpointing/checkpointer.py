@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 import os
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -529,18 +529,21 @@ class Checkpointer:
             metric=self._best.metric if is_best and self._best is not None else "",
             metric_value=self._best.value if is_best and self._best is not None else None,
         )
-        best = None if self._best is None else self._best.state(is_written=is_best)
         is_within = self._is_in_epoch and self.tracker is not None
         if is_within and self.tracker is not None:
             self.tracker.pause()
         try:
-            self._writer.save(manifest, {"best": best}, self._of_rank, is_waited_for=is_waited_for)
+            self._writer.save(
+                manifest,
+                lambda: {"best": None if self._best is None else self._best.state(is_written=is_best)},
+                self._of_rank,
+                is_waited_for=is_waited_for,
+                when_done=None if self._best is None or not is_best else self._best.taken(),
+            )
         finally:
             if is_within and self.tracker is not None:
                 self.tracker.resume()
         self._note_saved()
-        if self._best is not None and is_best:
-            self._best.note_written()
 
     def _of_rank(self) -> dict[str, Any]:
         """Return what is this rank's own."""
@@ -718,8 +721,8 @@ class _Best:
             raise UsageError(f"best={metric!r}: its name does not tell which values are better; give higher_is_better=")
         self.metric, self._higher = metric, direction
         self.value: float | None = None
-        self.is_pending = False  # better than the one that was written
-        self._written: float | None = None
+        self.is_pending = False  # better than the one that was taken
+        self._written: float | None = None  # of the best checkpoint that is whole
 
     def note(self, value: Any) -> None:
         """Compare a value with the best before."""
@@ -729,9 +732,17 @@ class _Best:
         if self.value is None or (number > self.value if self._higher else number < self.value):
             self.value, self.is_pending = number, True
 
-    def note_written(self) -> None:
-        """Note that a checkpoint of the best value was taken."""
-        self._written, self.is_pending = self.value, False
+    def taken(self) -> Callable[[bool], None]:
+        """Note that a checkpoint of the best value is taken; what is returned is to be told whether it got whole."""
+        value, self.is_pending = self.value, False
+
+        def note(is_whole: bool) -> None:
+            if is_whole:
+                self._written = value
+            elif self.value == value:  # the one before is still the best that there is; a better value comes as before
+                self.value = self._written
+
+        return note
 
     def state(self, *, is_written: bool) -> dict[str, Any]:
         """Return what a checkpoint holds of it: the best value that there is a checkpoint of."""

@@ -10,7 +10,8 @@ import os
 import secrets
 import socket
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, TypeVar
@@ -184,7 +185,7 @@ def write_together(
     ranks: RankAgreement,
     make_draft: Callable[[], Draft],
     write: Callable[[Draft], Iterable[CheckpointFile]],
-    manifest_of: Callable[[tuple[CheckpointFile, ...]], Manifest],
+    manifest: Manifest,
     *,
     write_shards: Callable[[Draft], Iterable[CheckpointFile]] | None = None,
 ) -> Checkpoint | None:
@@ -194,7 +195,8 @@ def write_together(
         ranks: of the thread that calls.
         make_draft: of the same name on every rank.
         write: writes this rank's files, without waiting for other ranks.
-        manifest_of: makes rank 0's manifest of the files of all ranks.
+        manifest: of this rank, without files. That of rank 0 is written, with the files of all ranks, and with what all
+            of them say of why a resume is not identical.
         write_shards: writes what needs all ranks at work together, once each has written its own; of all or none.
 
     Returns:
@@ -213,17 +215,28 @@ def write_together(
             _raise_any(ranks, problem)  # or the others would wait in there for one that failed before
             shards, problem = _tried(lambda: tuple(write_shards(draft)))
             files = (*(files or ()), *(shards or ()))
-        written = ranks.gathered((problem, files or ()))
-        _raise_first([problem for problem, _ in written])
+        written = ranks.gathered((problem, files or (), manifest.not_identical))
+        _raise_first([problem for problem, *_ in written])
         checkpoint = None
         if ranks.rank == 0:
-            all_files = tuple(file for _, files in written for file in files)
-            checkpoint, problem = _tried(lambda: draft.commit(manifest_of(all_files)))
+            all_files = tuple(file for _, files, _ in written for file in files)
+            reasons = reasons_of_ranks([reasons for *_, reasons in written])
+            whole = replace(manifest, files=all_files, not_identical=reasons)
+            checkpoint, problem = _tried(lambda: draft.commit(whole))
         _raise_any(ranks, problem)
         return checkpoint
     finally:
         if draft is not None:
             draft.abandon()  # does nothing to one that was committed
+
+
+def reasons_of_ranks(by_rank: Sequence[Sequence[str]]) -> tuple[str, ...]:
+    """Return what the ranks say, each thing once; behind what rank 0 does not say stands the first that does."""
+    first: dict[str, int] = {}
+    for rank, reasons in enumerate(by_rank):
+        for reason in reasons:
+            first.setdefault(reason, rank)
+    return tuple(f"{reason} (rank {rank})" if rank else reason for reason, rank in first.items())
 
 
 def check_shared_directory(

@@ -423,6 +423,31 @@ def test_best_is_kept_across_a_resume(tmp_path: Path) -> None:
     assert "step-0000000024-best" not in names(tmp_path) and "step-0000000030-best" in names(tmp_path)
 
 
+@pytest.mark.parametrize("in_background", [True, False])
+def test_a_best_one_that_could_not_be_written_is_not_the_best(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, in_background: bool
+) -> None:
+    values, write = [0.5, 0.9, 0.6, 0.55, 0.7], Draft.write
+    training = Training(tmp_path, best="accuracy", in_background=in_background)
+    for epoch in training.checkpointer.epochs(5, tracker=False):
+        for _ in training.checkpointer.batches(training.loader):
+            pass
+        training.checkpointer.wait()
+
+        def full(draft: Draft, name: str, *args, is_full: bool = epoch == 1):
+            if is_full:
+                raise OSError(28, "No space left on device")
+            return write(draft, name, *args)
+
+        monkeypatch.setattr(Draft, "write", full)
+        training.checkpointer.log_metric("accuracy", values[epoch])
+    # 0.9 was lost, so 0.6 is better than the 0.5 that is kept, 0.55 is not, and 0.7 is again
+    written = [path.name for path in (tmp_path).iterdir() if path.name.endswith("-best")]
+    assert "step-0000000030-best" in written and "step-0000000012-best" not in written
+    resumed = Training(tmp_path, best="accuracy").checkpointer._best
+    assert resumed.value == 0.7
+
+
 def test_skipped_while_one_is_being_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import threading
 

@@ -231,6 +231,21 @@ def test_a_rank_that_cannot_write_leaves_no_other_waiting_for_its_shards(tmp_pat
     assert not list((tmp_path / "c").glob("step-*"))
 
 
+def trained_from_an_iterator_on_one_rank(rank: int, directory: str) -> None:
+    """Train where the position in the data of rank 1 cannot be come back to."""
+    checkpointer = Checkpointer(directory, model=nn.Linear(2, 1), every_s=None, every_steps=3, in_background=False)
+    for _ in checkpointer.epochs(1, tracker=False):
+        for _ in checkpointer.batches(iter(range(5)) if rank else range(5)):
+            pass
+
+
+def test_what_keeps_another_rank_from_going_on_bit_for_bit_stands_in_the_manifest(tmp_path: Path) -> None:
+    run_ranks(trained_from_an_iterator_on_one_rank, 2, tmp_path / "place", str(tmp_path / "c"))
+    within = next(one for one in CheckpointStore(tmp_path / "c").checkpoints() if one.manifest.position.batches)
+    (reason,) = within.manifest.not_identical
+    assert reason.startswith("the batches come from an iterator") and reason.endswith(" (rank 1)")
+
+
 def accumulated(rank: int, kind: str, directory: str, steps: int) -> tuple[list[float], list[str]]:
     """Save between the batches of one optimizer step, which ranks do not sum yet; return what came of the step."""
     torch.manual_seed(1)

@@ -6,6 +6,7 @@ import errno
 import os
 import signal
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -71,7 +72,7 @@ def test_single_process_writes_together(tmp_path: Path) -> None:
         RankAgreement(env={}),
         lambda: store.draft(_NAME),
         lambda draft: write_rank_file(draft, 0),
-        lambda files: manifest_of(files, world_size=1),
+        manifest_of((), world_size=1),
     )
     assert checkpoint is not None
     assert checkpoint.problem() == ""
@@ -84,7 +85,7 @@ def test_single_process_that_cannot_write_keeps_what_was(tmp_path: Path) -> None
 
     store = CheckpointStore(tmp_path)
     with pytest.raises(OSError, match="No space left"):
-        write_together(RankAgreement(env={}), lambda: store.draft(_NAME), fail, manifest_of)
+        write_together(RankAgreement(env={}), lambda: store.draft(_NAME), fail, manifest_of(()))
     assert list(tmp_path.iterdir()) == []
 
 
@@ -205,16 +206,19 @@ def save_together(rank: int, directory: str, fails_at: str) -> tuple[str, list[s
             os._exit(1)
         return write_rank_file(draft, rank)
 
-    def manifest(files: tuple[CheckpointFile, ...]) -> Manifest:
-        if fails_at == "manifest":
-            raise RuntimeError("no manifest")
-        return manifest_of(files)
+    def no_manifest(draft: Draft, manifest: Manifest) -> None:
+        raise RuntimeError("no manifest")
+
+    if fails_at == "manifest":
+        Draft.commit = no_manifest  # type: ignore[assignment,method-assign]  # in a process of its own
+    reasons = ("said by both", *(["of its own"] if rank else []))
 
     def write_shards(draft: Draft) -> list[CheckpointFile]:
         ranks.barrier()  # as torch.distributed.checkpoint waits for all
         return [draft.write(f"shard-{rank}", lambda file: file.write(b"shard"))]
 
     try:
+        manifest = replace(manifest_of(()), not_identical=reasons)
         checkpoint = write_together(ranks, make_draft, write, manifest, write_shards=write_shards)
     except OSError as error:
         return str(error), sorted(path.name for path in Path(directory).iterdir())
@@ -229,6 +233,7 @@ def test_ranks_write_one_checkpoint(tmp_path: Path) -> None:
     assert checkpoint is not None
     assert damaged == ()
     assert [file.name for file in checkpoint.manifest.files] == ["rank-0.pt", "shard-0", "rank-1.pt", "shard-1"]
+    assert checkpoint.manifest.not_identical == ("said by both", "of its own (rank 1)")
 
 
 @pytest.mark.parametrize(

@@ -35,7 +35,7 @@ from greenlove_tracker.checkpointing.sharded_states import (
     why_not_identical,
     write_sharded,
 )
-from greenlove_tracker.checkpoints import CheckpointFile, CheckpointKind, Manifest, TrainingPosition
+from greenlove_tracker.checkpoints import CheckpointKind, Manifest, TrainingPosition
 from greenlove_tracker.errors import UsageError
 
 WRAPPERS = ["fsdp1", "fsdp1-flat", "fsdp2"]
@@ -97,17 +97,13 @@ def train(model: nn.Module, optimizer: torch.optim.Optimizer, first: int, last: 
 
 def save(directory: str, ranks: RankAgreement, state: dict[str, Any], steps: int = 3) -> None:
     store = CheckpointStore(directory)
-
-    def manifest_of(files: tuple[CheckpointFile, ...]) -> Manifest:
-        position = TrainingPosition(steps=steps)
-        return Manifest(CheckpointKind.REGULAR, position, "2026-11-22T20:00:00Z", ranks.world_size, files)
-
+    position = TrainingPosition(steps=steps)
     name = f"step-{steps:010d}"
     write_together(
         ranks,
         lambda: store.draft(name),
         lambda draft: [],
-        manifest_of,
+        Manifest(CheckpointKind.REGULAR, position, "2026-11-22T20:00:00Z", ranks.world_size),
         write_shards=lambda draft: write_sharded(draft, state, ranks),
     )
 
