@@ -150,11 +150,18 @@ def run_command(command: Sequence[str], settings: Settings) -> ScriptOutcome:
         forwarding.start(child.send_signal)
         code = child.wait()
     if code >= 0:
-        session.finish(RunStatus.FAILED if code else RunStatus.FINISHED, code)
+        session.finish(_ending(code - 128) if code else RunStatus.FINISHED, code)
         return ScriptOutcome(session, code)
-    endings = {signal.SIGINT: RunStatus.INTERRUPTED, signal.SIGTERM: RunStatus.TERMINATED}
-    session.finish(endings.get(signal.Signals(-code), RunStatus.FAILED))
+    session.finish(_ending(-code))
     return ScriptOutcome(session, 128 - code, by_signal=-code)
+
+
+def _ending(number: int) -> RunStatus:
+    """Return how a command ended that a signal of this number ended, or that says so as a shell does, by 128 more."""
+    if number == signal.SIGINT:
+        return RunStatus.INTERRUPTED
+    told = [getattr(signal, name, None) for name in ("SIGTERM", "SIGUSR1")]  # the latter by Slurm; Windows has none
+    return RunStatus.TERMINATED if number in told else RunStatus.FAILED
 
 
 def _main_module(file: str, spec: ModuleSpec | None) -> types.ModuleType:
@@ -210,7 +217,7 @@ def _run_tracked(
         with watched:
             exec(get_code(), main.__dict__)  # noqa: S102  # running the user's script is what we are for
     except SystemExit as end:
-        status, number = status_of(SystemExit, end)
+        status, number = status_of(type(end), end)
         session.finish(status, number)
         return ScriptOutcome(session, end.code)
     except BaseException as error:

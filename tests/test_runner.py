@@ -77,6 +77,7 @@ def test_stdout_is_the_scripts_own_and_the_screen_goes_to_stderr():
         ("raise SystemExit", 0, "finished"),
         ("import os, signal; os.kill(os.getpid(), signal.SIGTERM)", -signal.SIGTERM, "terminated"),
         ("raise KeyboardInterrupt", -signal.SIGINT, "interrupted"),
+        ("from greenlove_tracker.tracker.shutdown import TerminatedExit; raise TerminatedExit(143)", 143, "terminated"),
     ],
 )
 def test_exit_codes_and_signals_pass_through(script, code, status):
@@ -251,6 +252,11 @@ def test_any_command_is_measured_from_outside():
     run = only_run()
     assert run.summary.duration_s > 0 and run.summary.energy_kwh is not None
     assert run.text("command") == "greenlove run -- sh -c 'echo out; echo err >&2; exit 5'"
+
+
+def test_a_command_that_says_that_a_signal_ended_it_was_terminated():
+    done = greenlove("--quiet", "run", "--", "sh", "-c", "exit 138")  # 128 and SIGUSR1, as a Checkpointer ends
+    assert (done.returncode, only_run().summary.status) == (138, "terminated")
 
 
 def test_a_commands_own_trackers_write_epochs_and_count_no_energy_twice():

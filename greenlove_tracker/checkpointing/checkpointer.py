@@ -27,6 +27,7 @@ from greenlove_tracker.format import plural
 from greenlove_tracker.logs.metrics import direction_of, number_of
 from greenlove_tracker.records import Clock, RunStatus, SystemClock
 from greenlove_tracker.tracker import Tracker
+from greenlove_tracker.tracker.shutdown import TerminatedExit
 from greenlove_tracker.tracker.state import WarnOnce
 
 NOTICE_EXIT_CODE = 75  # EX_TEMPFAIL of sysexits.h: "the user is invited to retry"
@@ -34,7 +35,7 @@ NOTICE_EXIT_CODE = 75  # EX_TEMPFAIL of sysexits.h: "the user is invited to retr
 _NOTHING, _REGULAR, _BEST, _GO_ON, _STOP = 0, 1, 2, 3, 1000
 
 
-class TrainingInterrupted(SystemExit):  # it is no error: the training goes on in another job
+class TrainingInterrupted(TerminatedExit):  # it is no error: the training goes on in another job
     """The job or the machine is about to end; the training's state is saved, and another job goes on from there.
 
     Attributes:

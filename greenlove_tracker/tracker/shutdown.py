@@ -316,6 +316,10 @@ def is_interactive() -> bool:
     return hasattr(sys, "ps1") or shell is not None
 
 
+class TerminatedExit(SystemExit):
+    """An exit because the job or the machine is about to end: the run was terminated, and has not failed."""
+
+
 def status_of(error: type[BaseException] | None, value: BaseException | None) -> tuple[RunStatus, int | None]:
     """Return status and exit code of a run whose block or script ended with this exception."""
     if error is None or issubclass(error, GeneratorExit):  # a generator that its caller left with break
@@ -323,6 +327,8 @@ def status_of(error: type[BaseException] | None, value: BaseException | None) ->
     if issubclass(error, SystemExit):
         code = getattr(value, "code", None)
         number = 0 if code is None else code if isinstance(code, int) else 1
+        if issubclass(error, TerminatedExit):
+            return RunStatus.TERMINATED, number
         return (RunStatus.FAILED if number else RunStatus.FINISHED), number
     if issubclass(error, KeyboardInterrupt) or error.__name__ == "CancelledError":  # asyncio's Ctrl-C
         return RunStatus.INTERRUPTED, None

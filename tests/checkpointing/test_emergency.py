@@ -21,6 +21,8 @@ from greenlove_tracker.checkpointing.checkpoint_files import CheckpointStore
 from greenlove_tracker.checkpointing.checkpointer import Checkpointer, TrainingInterrupted
 from greenlove_tracker.checkpoints import CheckpointAction, CheckpointKind
 from greenlove_tracker.meter import SimulatedMeter
+from greenlove_tracker.records import RunStatus
+from greenlove_tracker.tracker.shutdown import status_of
 
 NOTICES = {
     "aws": (INTERRUPTION, json.dumps({"action": "terminate", "time": AWS_TIME}), "AWS instance-action"),
@@ -61,6 +63,10 @@ def test_a_signal_saves_and_ends_the_training(tmp_path, unbroken, number, code):
     with pytest.raises(TrainingInterrupted) as error:
         train(tmp_path / "ck", 11, lambda _: signal.raise_signal(number))
     assert error.value.code == code
+    assert status_of(error.type, error.value) == (
+        RunStatus.TERMINATED,
+        code,
+    )  # of the run around it, such as a script's
     (checkpoint,) = CheckpointStore(tmp_path / "ck").checkpoints()
     assert checkpoint.manifest.kind is CheckpointKind.EMERGENCY
     assert checkpoint.manifest.position.steps == 12  # the step that it came in is done first
