@@ -14,6 +14,7 @@ from greenlove_tracker.logs import mapreduce
 from greenlove_tracker.logs.csvio import csv_text
 from greenlove_tracker.logs.directory import Logs, RunIndex, read_logs
 from greenlove_tracker.logs.highlights import Highlights
+from greenlove_tracker.logs.lost_work import LostWork, chain_start, lost_work
 from greenlove_tracker.logs.mapreduce import KEYS, Engine, Grouping, Query, QueryResult, Verified
 from greenlove_tracker.logs.problems import Problem
 from greenlove_tracker.logs.run import Run
@@ -114,6 +115,20 @@ class Aggregate:
         """The single runs that a report names."""
         return self._run_query(has_highlights=True).highlights
 
+    @property
+    def lost_work(self) -> LostWork | None:
+        """What interruptions cost, of which runs are read once more; None where no run went on with another."""
+        resumptions = self.highlights.resumptions
+        if not resumptions:
+            return None
+        listed = frozenset(self._source.names)
+
+        def counted(run_id: str) -> Run | None:
+            run = Run(self.path / run_id) if run_id in listed else None
+            return run if run is not None and mapreduce.is_counted(self._query, run) else None
+
+        return lost_work(resumptions, counted)
+
     def prepare(self, *groupings: Sequence[str]) -> None:
         """Read everything once for several ``by`` and for the ``highlights``."""
         self._run_query(*map(mapreduce.check_keys, groupings), has_highlights=True)
@@ -206,7 +221,7 @@ def _with_chains(grouping: Grouping, values: tuple[str, ...], continues: Mapping
     if "training" not in grouping:
         return values
     at = grouping.index("training")
-    return (*values[:at], mapreduce.chain_start(values[at], continues), *values[at + 1 :])
+    return (*values[:at], chain_start(values[at], continues), *values[at + 1 :])
 
 
 def flat_totals(totals: Totals) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
+from greenlove_tracker.logs.lost_work import Resumption
 from greenlove_tracker.logs.metrics import kwh_per_point
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.logs.sums import Contribution, ExactTotals, TopN
@@ -56,6 +57,7 @@ class Notable(NamedTuple):
     day: str
     record: ForecastRecord
     metrics: tuple[MetricSummary, ...]
+    resumption: Resumption | None
 
 
 def notable(run: Run, added: Contribution) -> Notable:
@@ -73,6 +75,7 @@ def notable(run: Run, added: Contribution) -> Notable:
         day=run.text("started_at")[:10],
         record=ForecastRecord.of(run),
         metrics=summary.metrics,
+        resumption=Resumption.of(run),
     )
 
 
@@ -90,6 +93,7 @@ class Highlights:
         days: the first and the last, as far as known.
         forecasts: how they came out.
         metrics: by name of a metric and which of its values are better, the runs with the best ones.
+        resumptions: by the id of each run that went on with another, how; as many as there are such runs.
     """
 
     top: TopN[tuple[float, str, ExactTotals]]
@@ -101,6 +105,7 @@ class Highlights:
     days: tuple[str, ...]
     forecasts: ForecastRecord
     metrics: Mapping[tuple[str, bool], TopN[RankedMetric]]
+    resumptions: Mapping[str, Resumption]
 
     @classmethod
     def of(cls, runs: Sequence[Notable]) -> Highlights:
@@ -119,6 +124,7 @@ class Highlights:
             days=_ends({r.day for r in runs} - {""}),
             forecasts=ForecastRecord.merged(r.record for r in runs),
             metrics=_ranked(runs),
+            resumptions={r.run_id: r.resumption for r in runs if r.resumption is not None},
         )
 
     @classmethod
@@ -135,6 +141,7 @@ class Highlights:
             days=_ends({day for p in parts for day in p.days}),
             forecasts=ForecastRecord.merged(p.forecasts for p in parts),
             metrics=_few_metrics(p.metrics for p in parts),
+            resumptions={run_id: one for p in parts for run_id, one in p.resumptions.items()},
         )
 
 

@@ -1,22 +1,86 @@
 """What interruptions cost a training: work that was done and lost, restarts, and the time between its jobs.
 
-Work is lost where a run went on after the checkpoint that the next one began from. It is read from the rows of both
-runs: those of the interrupted one behind the time at which that checkpoint's state was taken.
+Work is lost where a run went on after the checkpoint that the next one began from: it is in the rows of the interrupted
+run behind the time at which that checkpoint's state was taken. A run whose checkpoints nobody went on from, or that
+wrote none, has lost all but its restart. Each run says which one it continues, that is, whose checkpoint it went on
+from: so a training is a tree of runs, and what counts of it is the way to its last one.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
+from itertools import pairwise
+from typing import NamedTuple
 
-from greenlove_tracker.checkpoints import CheckpointAction, CheckpointEvent
+from greenlove_tracker.checkpoints import CheckpointAction, CheckpointEvent, CheckpointKind
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.logs.storage import RemotePath, names
+from greenlove_tracker.logs.sums import ExactSum, TopN
 from greenlove_tracker.records import RunStatus, RunSummary
 
+_N_MOST = 10
 _AFTER_ITS_END = frozenset({RunStatus.INTERRUPTED.value, RunStatus.RUNNING.value})  # what its rows do not hold
+
+
+class Resumption(NamedTuple):
+    """How a run went on with another, as its own log says.
+
+    Attributes:
+        continues: the id of the other one.
+        saved_s: when the state was taken that it went on from, in seconds since the Unix epoch; None where not known.
+        restored_s: when it was put back; None where not known.
+        restart_s: time of the run until then; None where not known.
+        is_of_final: that was the final checkpoint of a training, which was made longer: nothing was interrupted.
+        is_complete: the run came to its end with all that was planned, so that its work was not lost.
+    """
+
+    continues: str
+    saved_s: float | None
+    restored_s: float | None
+    restart_s: float | None
+    is_of_final: bool
+    is_complete: bool
+
+    @classmethod
+    def of(cls, run: Run) -> Resumption | None:
+        """Return how a run went on; None where it continues none."""
+        continues, event = run.text("continues"), restored_from(run)
+        if not continues:
+            return None
+        restored_s = None if event is None else _utc_s(event.at)
+        return cls(
+            continues,
+            None if event is None else _utc_s(event.saved_at),
+            restored_s,
+            None if restored_s is None else run.between(-math.inf, restored_s).duration_s,
+            event is not None and event.kind is CheckpointKind.FINAL,
+            run.is_complete,
+        )
+
+
+def lost_from_s(resumptions: Mapping[str, Resumption], last: Collection[str]) -> dict[str, float]:
+    """Return from when on the work of a run was lost, in seconds since the Unix epoch, by the id of the run.
+
+    Args:
+        resumptions: by the id of the run that went on.
+        last: the last run of each training.
+    """
+    kept = set[str]()  # whose work counts, up to the checkpoint that was gone on from
+    for tip in {*last, *(run_id for run_id, one in resumptions.items() if one.is_complete)}:
+        at: str | None = tip
+        while at is not None and at not in kept:
+            kept.add(at)
+            at = resumptions[at].continues if at in resumptions else None
+    found: dict[str, float] = {}
+    for run_id, one in resumptions.items():
+        if run_id in kept and one.saved_s is not None and not one.is_of_final:
+            found[one.continues] = max(one.saved_s, found.get(one.continues, -math.inf))
+        elif run_id not in kept and one.restored_s is not None:
+            found[run_id] = one.restored_s
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +164,9 @@ def training_interruptions(run: Run) -> TrainingInterruptions | None:
     chain = _chain(run)
     if len(chain) < 2:
         return None
-    found = [_interruption(chain, at) for at in range(len(chain) - 1)]
+    resumptions = {r.run_id: one for r in chain if (one := Resumption.of(r)) is not None}
+    lost_s = lost_from_s(resumptions, [run.run_id])
+    found = [_interruption(before, after, lost_s.get(before.run_id)) for before, after in pairwise(chain)]
     return TrainingInterruptions(tuple(r.run_id for r in chain), tuple(i for i in found if i is not None))
 
 
@@ -111,38 +177,36 @@ def restored_from(run: Run) -> CheckpointEvent | None:
 
 def _chain(run: Run) -> list[Run]:
     """Return the runs of the training up to this one, in the order of time, those whose work is all lost too."""
-    first = run
-    if isinstance(run.path, RemotePath):  # a store, whose other runs would have to be fetched
+    if isinstance(run.path, RemotePath) or not run.text("continues"):  # a store's other runs would have to be fetched
         return [run]
     log_dir = run.path.parent
-    passed = {run.run_id}
-    while (before := first.text("continues")) and before not in passed and (log_dir / before).is_dir():
-        passed.add(before)
-        first = Run(log_dir / before)
-    if first is run:
-        return [run]
-    chain, known = [first], {first.run_id}
-    for name in sorted(names(log_dir)):  # a run's id begins with its start in UTC
-        is_between = first.run_id < name < run.run_id and (other := Run(log_dir / name)).is_run
-        if is_between and other.text("continues") in known:
-            chain.append(other)
-            known.add(name)
-    return [*chain, run]
+    listed = names(log_dir)
+    way = {run.run_id: run}  # back to the first one
+    before = run.text("continues")
+    while before in listed and before not in way:
+        way[before] = Run(log_dir / before)
+        before = way[before].text("continues")
+    first, known = list(way)[-1], set(way)
+    aside: dict[str, list[Run]] = {}  # by the run that they continue
+    for name in listed:
+        if first < name < run.run_id and name not in way:
+            other = Run(log_dir / name)
+            continues = other.text("continues") if other.is_run else ""
+            if continues in known and other.text("run_id", name) == name:  # a copy has another name
+                aside.setdefault(continues, []).append(other)
+                known.add(name)
+
+    def with_aside(one: Run) -> Iterator[Run]:
+        yield one
+        for other in aside.get(one.run_id, ()):
+            yield from with_aside(other)
+
+    return [*(each for one in reversed(list(way.values())[1:]) for each in with_aside(one)), run]
 
 
-def _interruption(chain: Sequence[Run], at: int) -> Interruption | None:
-    """Return what lies between a run of a training and the next; None where no checkpoint tells what was lost."""
-    run, after = chain[at], chain[at + 1]
-    events = [event for later in chain[at + 1 :] if (event := restored_from(later)) is not None]
-    last = next((event for event in reversed(events) if event.from_run == run.run_id), None)
-    own = restored_from(run)
-    if last is not None:
-        cut_s = _utc_s(last.saved_at)
-    elif own is not None:  # it went on from a checkpoint, and wrote none that anybody went on from
-        cut_s = _utc_s(own.at)
-    else:
-        return None
-    if cut_s is None:
+def _interruption(run: Run, after: Run, lost_from_s: float | None) -> Interruption | None:
+    """Return what lies between a run of a training and the next; None where that is nothing, or no log tells."""
+    if lost_from_s is None:
         return None
     began_s, restored = _utc_s(after.started_at), restored_from(after)
     restored_s = None if restored is None else _utc_s(restored.at)
@@ -150,12 +214,18 @@ def _interruption(chain: Sequence[Run], at: int) -> Interruption | None:
     return Interruption(
         run.run_id,
         after.run_id,
-        run.between(cut_s),
+        _lost_of(run, lost_from_s),
         is_at_least=run.summary.status in _AFTER_ITS_END,
         restart=None if began_s is None or restored_s is None else after.between(-math.inf, restored_s),
         waited_s=0.0 if began_s is None or ended_s is None else max(0.0, began_s - ended_s),
         restored=restored,
     )
+
+
+def _lost_of(run: Run, from_s: float) -> RunSummary:
+    """Return the totals of a run from a time on; emissions only where the carbon intensity is known."""
+    lost = run.between(from_s)
+    return lost if run.knows_carbon_intensity else replace(lost, emissions_kgco2e=None)
 
 
 def _ended_s(run: Run) -> float | None:
@@ -177,3 +247,95 @@ def _utc_s(text: str) -> float | None:
 def _sum(amounts: Sequence[float | None]) -> float | None:
     known = [amount for amount in amounts if amount is not None]
     return math.fsum(known) if len(known) == len(amounts) else None
+
+
+# -- Of all trainings of a directory --
+
+
+def chain_start(run_id: str, continues: Mapping[str, str]) -> str:
+    """Return the first of the runs that each continue another; of a circle, which only an edited log holds, the least.
+
+    Args:
+        run_id: one of the runs.
+        continues: by run id, the run that it continues.
+    """
+    passed: dict[str, None] = {}
+    while run_id in continues and run_id not in passed:
+        passed[run_id] = None
+        run_id = continues[run_id]
+    if run_id not in passed:
+        return run_id
+    chain = list(passed)
+    return min(chain[chain.index(run_id) :])
+
+
+@dataclass(frozen=True, slots=True)
+class LostWork:
+    """What interruptions cost the trainings of many runs, as far as other runs went on from their checkpoints.
+
+    Attributes:
+        n_interruptions: runs that were interrupted, and gone on from.
+        duration_s: of the work that was lost.
+        energy_kwh: of it; None where it is known of no run.
+        emissions_kgco2e: of it; None where they are known of no run.
+        n_unknown_energy: runs that lost work and whose energy is not known.
+        n_unknown_emissions: the same of the emissions.
+        restarts_s: time until the runs that went on were where the checkpoints had been.
+        is_at_least: more was lost than the logs say.
+        most: the runs that lost most, (-s, run id, totals of the lost work).
+    """
+
+    n_interruptions: int
+    duration_s: float
+    energy_kwh: float | None
+    emissions_kgco2e: float | None
+    n_unknown_energy: int
+    n_unknown_emissions: int
+    restarts_s: float
+    is_at_least: bool
+    most: TopN[tuple[float, str, RunSummary]]
+
+
+def lost_work(resumptions: Mapping[str, Resumption], run_of: Callable[[str], Run | None]) -> LostWork:
+    """Return what interruptions cost; each run that lost work is read once, and no more is held than what it comes to.
+
+    Args:
+        resumptions: by the id of the run that went on.
+        run_of: reads a run; None where it does not count.
+    """
+    lost: list[tuple[float, float | None, float | None]] = []
+    most: TopN[tuple[float, str, RunSummary]] = TopN(_N_MOST)
+    is_at_least = False
+    for run_id, from_s in sorted(lost_from_s(resumptions, _last_runs(resumptions)).items()):
+        run = run_of(run_id)
+        if run is None:
+            continue
+        part = _lost_of(run, from_s)
+        is_at_least = is_at_least or run.summary.status in _AFTER_ITS_END
+        is_any = part.duration_s > 0
+        amounts = (part.energy_kwh, part.emissions_kgco2e) if is_any else (0.0, 0.0)
+        lost.append((part.duration_s, *amounts))
+        if is_any:
+            most = TopN.merged((most, TopN.of(_N_MOST, [(-part.duration_s, run_id, part)])))
+    energies, emissions_of = [[one[i] for one in lost] for i in (1, 2)]
+    return LostWork(
+        n_interruptions=len(lost),
+        duration_s=math.fsum(one[0] for one in lost),
+        energy_kwh=ExactSum.of(energies).value,
+        emissions_kgco2e=ExactSum.of(emissions_of).value,
+        n_unknown_energy=energies.count(None),
+        n_unknown_emissions=emissions_of.count(None),
+        restarts_s=math.fsum(one.restart_s for one in resumptions.values() if one.restart_s is not None),
+        is_at_least=is_at_least,
+        most=most,
+    )
+
+
+def _last_runs(resumptions: Mapping[str, Resumption]) -> set[str]:
+    """Return the run of each training that began last, by its id, which begins with that time."""
+    continues = {run_id: one.continues for run_id, one in resumptions.items()}
+    last: dict[str, str] = {}
+    for run_id in resumptions:
+        start = chain_start(run_id, continues)
+        last[start] = max(run_id, last.get(start, ""))
+    return set(last.values())

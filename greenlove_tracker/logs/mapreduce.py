@@ -93,23 +93,6 @@ def check_keys(keys: Sequence[str]) -> Grouping:
     return tuple(keys)
 
 
-def chain_start(run_id: str, continues: Mapping[str, str]) -> str:
-    """Return the first of the runs that each continue another; of a circle, which only an edited log holds, the least.
-
-    Args:
-        run_id: one of the runs.
-        continues: by run id, the run that it continues.
-    """
-    passed: dict[str, None] = {}
-    while run_id in continues and run_id not in passed:
-        passed[run_id] = None
-        run_id = continues[run_id]
-    if run_id not in passed:
-        return run_id
-    chain = list(passed)
-    return min(chain[chain.index(run_id) :])
-
-
 # -- The query and its result --
 
 

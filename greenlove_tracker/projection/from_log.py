@@ -173,6 +173,8 @@ def _forecast_of_tracked(run: Run) -> tuple[Forecast, str]:
     done, plan = summary.counts.batches / summary.n_ranks if summary.counts.batches else summary.counts.steps, None
     if done and summary.duration_s > 0:
         plan = TrainingPlan(steps=max(1, round(done * duration_s.point / summary.duration_s)))
+    if run.first_epoch or run.first_step:
+        basis += ", without what earlier runs of the training did (--hours is for all of it)"
     return _forecast(duration_s, energy, plan), basis
 
 

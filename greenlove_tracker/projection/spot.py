@@ -7,6 +7,7 @@ the rate of preemptions by the range that it is stated with, and the preemptions
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from statistics import NormalDist
@@ -14,8 +15,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from greenlove_tracker.errors import UsageError
+from greenlove_tracker.errors import UsageError, whole_number
 from greenlove_tracker.forecasting import PROJECTION_LEVEL, Estimate, Forecast, Kind
+from greenlove_tracker.format import duration as duration_text
 from greenlove_tracker.pricing import Rates
 from greenlove_tracker.projection.preemptions import (
     PreemptionTerms,
@@ -46,6 +48,7 @@ SURE = 0.95  # of a saving, below which it is called unclear
 _DRAWS = 10_000  # the ends of a 90% interval are then known to about 0.2% of the distribution
 _LEAST_DRAWS, _MOST_EVENTS = 2000, 1_000_000  # fewer where preemptions are many: each is simulated
 _MOST_TIMES = 10.0  # the training's own time: a machine that takes longer does not get on
+_ROUNDING = 1e-9  # of a sum of many floats
 _RATE_ENDS = 1e-9, 1e6  # preemptions in an hour, between which the rate is looked for at which nothing is saved
 
 
@@ -111,6 +114,7 @@ class SpotAdvice:
         interval_s: work between two checkpoints; as long as the training where none pays.
         young_s: the same by Young (1974).
         daly_s: the same by Daly (2006).
+        is_own_interval: the interval is the user's own, and not the best one.
         is_held_up: the interval is that long only because a checkpoint takes so long to be whole.
         on_demand: the training on a machine that stays.
         spot: the same on one that may be taken away; None where it would not get on.
@@ -133,6 +137,7 @@ class SpotAdvice:
     interval_s: float
     young_s: float
     daly_s: float
+    is_own_interval: bool
     is_held_up: bool
     on_demand: SpotTotals
     spot: SpotTotals | None
@@ -156,7 +161,7 @@ class SpotAdvice:
 def spot_advice(
     training: Forecast | Projection | float,
     *,
-    preemptions_per_hour: float | tuple[float, float, float],
+    preemptions_per_hour: float | Sequence[float],
     checkpoint_s: float,
     restart_s: float,
     spot_price: float | None = None,
@@ -206,6 +211,9 @@ def spot_advice(
     ):
         if number is not None and not (math.isfinite(number) and number > 0):
             raise UsageError(f"{{argument}} must be a positive number, not {number!r}", argument=name)
+    if math.isnan(notice_s) or notice_s < 0:
+        raise UsageError(f"{{argument}} must be 0 or more seconds, not {notice_s!r}", argument="notice_s")
+    whole_number("n_gpus", n_gpus)
     rate = rate_estimate(preemptions_per_hour)
     terms = PreemptionTerms(rate.point, checkpoint_s, restart_s, written_s, wait_s, announced)
     assumptions = [_rate_text(preemptions_per_hour)]
@@ -217,17 +225,25 @@ def spot_advice(
         terms = replace(terms, announced=0.0)
     if energy is None and power_w is not None:
         energy = duration.times(power_w / JOULES_PER_KWH, "kWh")
-    best_s = best_interval_s(terms, duration.point) if interval_s is None else min(interval_s, duration.point)
+    best_s = best_interval_s(terms, duration.point)
+    if interval_s is not None:
+        best_s = min(max(interval_s, least_interval_s(terms)), duration.point)
+        if interval_s < best_s:
+            assumptions.append(
+                f"a checkpoint is whole only {terms.emergency_s:.3g} s after it was begun, so the next one waits: it "
+                f"saves every {best_s:.3g} s of work, not every {interval_s:.3g} s"
+            )
     prices = _Prices(spot_price, on_demand_price, n_gpus, carbon_intensity)
     simulated = _simulated(terms, rate, duration, energy, best_s, prices, seed)
     saving = chance = break_even = None
+    share = 0.0
     if simulated is not None and spot_price is not None and on_demand_price is not None:
         share = spot_price / on_demand_price
         saved = 1 - share * simulated.times_as_long
         saving = _interval(saved, 1 - share * simulated.parts.running_s / duration.point, "share")
         chance, break_even = float(np.mean(saved > 0)), break_even_rate(terms, duration.point, share)
     parts = None if simulated is None else simulated.parts
-    verdict, reason = _verdict(terms, rate, duration, best_s, parts, saving, chance)
+    verdict, reason = _verdict(terms, rate, duration, best_s, parts, saving, chance, share)
     return SpotAdvice(
         verdict=verdict,
         reason=reason,
@@ -236,6 +252,7 @@ def spot_advice(
         interval_s=best_s,
         young_s=young_interval_s(terms),
         daly_s=daly_interval_s(terms),
+        is_own_interval=interval_s is not None,
         is_held_up=interval_s is None
         and best_interval_s(replace(terms, written_s=0.0), duration.point) < least_interval_s(terms),
         on_demand=prices.totals(duration, duration, on_demand_price, energy and at_level(energy)),
@@ -255,13 +272,16 @@ def spot_advice(
     )
 
 
-def rate_estimate(per_hour: float | tuple[float, float, float]) -> Estimate:
+def rate_estimate(per_hour: float | Sequence[float]) -> Estimate:
     """Return a rate of preemptions with its 90% range: as given, or from half to twice.
 
     Raises:
         UsageError: where it cannot be meant.
     """
-    given = per_hour if isinstance(per_hour, tuple) else (per_hour, per_hour / RATE_FACTOR, per_hour * RATE_FACTOR)
+    if isinstance(per_hour, int | float):
+        given: Sequence[float] = (per_hour, per_hour / RATE_FACTOR, per_hour * RATE_FACTOR)
+    else:
+        given = tuple(per_hour)
     if len(given) != 3 or not all(math.isfinite(r) and r > 0 for r in given) or not given[1] <= given[0] <= given[2]:
         raise UsageError(
             f"{{argument}} is a positive rate, 0.05, or one with its range, 0.05,0.02,0.12, not {per_hour!r}",
@@ -369,7 +389,10 @@ def simulate(
 
 def _gets_on(terms: PreemptionTerms, training_s: float, interval_s: float) -> bool:
     """Return False where a training takes so many times as long that it hardly gets on."""
-    return terms.per_s * training_s < 1 or time_per_work(terms, interval_s) < _MOST_TIMES
+    if time_per_work(terms, interval_s) < _MOST_TIMES:
+        return True
+    is_short = terms.per_s * training_s < 1  # most of those end in one piece, whatever the interval
+    return is_short and expected_running_s(terms, training_s, interval_s) < _MOST_TIMES * training_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -482,7 +505,8 @@ def _parts(terms: PreemptionTerms, training_s: float, interval_s: float, seed: i
         running_s = expected_running_s(terms, training_s, interval_s)
         restarting_s = running_s * -math.expm1(-terms.per_s * terms.restart_s)  # one begins after each preemption
         saving_s = (stretches(training_s, interval_s) - 1) * terms.checkpoint_s
-    lost_s = max(0.0, running_s - training_s - restarting_s - saving_s)
+    lost_s = running_s - training_s - restarting_s - saving_s
+    lost_s = lost_s if lost_s > _ROUNDING * running_s else 0.0
     return TimeParts(training_s, lost_s, saving_s, restarting_s, terms.per_s * running_s * terms.wait_s)
 
 
@@ -497,21 +521,23 @@ def _verdict(
     parts: TimeParts | None,
     saving: Estimate | None,
     chance: float | None,
+    price_share: float,
 ) -> tuple[SpotVerdict, str]:
     if parts is None:
         is_at_point = not _gets_on(terms, duration.point, interval_s)
         per_hour = rate.point if is_at_point else rate.upper
         reason = (
-            f"the training would hardly get on: a preemption comes every {60 / per_hour:.3g} min at the "
-            f"{'stated rate' if is_at_point else 'upper end of the rate'}, and "
-            f"a restart and a checkpoint take {(terms.restart_s + terms.checkpoint_s) / 60:.3g} min"
+            f"the training would hardly get on: a preemption comes every {duration_text(SECONDS_PER_HOUR / per_hour)} "
+            f"at the {'stated rate' if is_at_point else 'upper end of the rate'}, and a restart and a checkpoint take "
+            f"{duration_text(terms.restart_s + terms.emergency_s)}"
         )
         return SpotVerdict.NOT_WORTH_IT, reason
     longer = parts.running_s / duration.point - 1
     if saving is None or chance is None:
         return SpotVerdict.UNKNOWN, f"the machine runs {longer:.1%} longer; without both prices no cost is compared"
     if saving.point <= 0:
-        reason = f"it costs {-saving.point:.0%} more: the machine runs {longer:.0%} longer than on demand"
+        price = f"its price is {price_share - 1:.0%} higher, and " if price_share > 1 else ""
+        reason = f"it costs {-saving.point:.1%} more, since {price}the machine runs {longer:.1%} longer than on demand"
         return SpotVerdict.NOT_WORTH_IT, reason
     if chance < SURE:
         reason = (
@@ -521,10 +547,10 @@ def _verdict(
     return SpotVerdict.WORTH_IT, f"it costs {saving.point:.0%} less, though the machine runs {longer:.1%} longer"
 
 
-def _rate_text(given: float | tuple[float, float, float]) -> str:
-    if isinstance(given, tuple):
-        return "the rate of preemptions and its range are as given"
-    return "the range of the rate of preemptions, from half of it to twice, is an assumption"
+def _rate_text(given: float | Sequence[float]) -> str:
+    if isinstance(given, int | float):
+        return "the range of the rate of preemptions, from half of it to twice, is an assumption"
+    return "the rate of preemptions and its range are as given"
 
 
 def _assumptions(terms: PreemptionTerms, has_energy: bool, is_announced: bool) -> list[str]:
@@ -535,7 +561,9 @@ def _assumptions(terms: PreemptionTerms, has_energy: bool, is_announced: bool) -
         found.append("another machine is there at once: no waiting for one is counted")
     if not is_announced:
         found.append("every preemption loses the work since the last whole checkpoint: none is taken to be announced")
-    found.append("both are billed by the second, and the first start of a machine is not counted for either")
+    found.append(
+        "machines of both kinds are billed by the second, and the first start of a machine is counted for neither"
+    )
     return found
 
 

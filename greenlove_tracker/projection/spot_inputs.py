@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from greenlove_tracker.checkpoints import CheckpointAction
+from greenlove_tracker.checkpoints import CheckpointAction, CheckpointKind
 from greenlove_tracker.config import load_settings
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.logs.directory import read_logs
@@ -65,6 +65,7 @@ class MeasuredTimes:
         restart_s: mean time from the start of a run until it was where its checkpoint had been.
         n_restarts: restarts that this is of.
         share_of_time: of the run's time that went into saving.
+        run_id: of the run.
     """
 
     checkpoint_s: float | None = None
@@ -73,11 +74,14 @@ class MeasuredTimes:
     restart_s: float | None = None
     n_restarts: int = 0
     share_of_time: float | None = None
+    run_id: str = ""
 
 
 def measured_times(run: Run) -> MeasuredTimes:
     """Return what checkpoints and restarts took, from the log of a run and of those that it goes on with."""
-    saved = [e for e in run.checkpoints if e.action is CheckpointAction.SAVED and e.blocked_s is not None]
+    every = [e for e in run.checkpoints if e.action is CheckpointAction.SAVED and e.blocked_s is not None]
+    # The training waits for all of an emergency's and of the final one: they tell of regular ones only without any.
+    saved = [e for e in every if e.kind not in (CheckpointKind.EMERGENCY, CheckpointKind.FINAL)] or every
     blocked_s = math.fsum(event.blocked_s or 0.0 for event in saved)
     written_s = math.fsum(event.written_s or 0.0 for event in saved)
     interrupted = training_interruptions(run)
@@ -90,7 +94,8 @@ def measured_times(run: Run) -> MeasuredTimes:
         n_saved=len(saved),
         restart_s=math.fsum(restarts) / len(restarts) if restarts else None,
         n_restarts=len(restarts),
-        share_of_time=blocked_s / total_s if saved and total_s > 0 else None,
+        share_of_time=math.fsum(e.blocked_s or 0.0 for e in every) / total_s if every and total_s > 0 else None,
+        run_id=run.run_id,
     )
 
 
@@ -141,6 +146,11 @@ def spot_advice_for(row: Projection, options: SpotOptions, measured: MeasuredTim
             "0.05,0.02,0.12 with its range; no public list of these rates is kept here",
             argument="preemptions_per_hour",
         )
+    if options.notice_s is not None and options.announced is None:
+        raise UsageError(
+            "{argument} is the time of a notice: give {argument} too, the share of the preemptions that have one",
+            argument=("notice_s", "announced"),
+        )
     on_demand = _price_of(row) if options.on_demand_price is None else options.on_demand_price
     basis: list[str] = []
     checkpoint_s, written_s = _checkpoint(options, measured, basis)
@@ -176,10 +186,15 @@ def _checkpoint(options: SpotOptions, measured: MeasuredTimes, basis: list[str])
     written_s = measured.written_s or 0.0
     text = f"a checkpoint takes {measured.checkpoint_s:.3g} s"
     text += f", and is whole {written_s:.3g} s later" if written_s else ""
-    basis.append(f"{text}: the mean of {measured.n_saved} in the log")
+    basis.append(f"{text}: the mean of {measured.n_saved} in the log{_of_run(measured)}")
     if measured.share_of_time:
         basis.append(f"the log's own time has its checkpoints in it, {measured.share_of_time:.1%}: they count twice")
     return measured.checkpoint_s, written_s if options.written_s is None else options.written_s
+
+
+def _of_run(measured: MeasuredTimes) -> str:
+    """Return of which run a log is: a directory may hold several trainings."""
+    return f" of {measured.run_id}" if measured.run_id else ""
 
 
 def _restart(options: SpotOptions, measured: MeasuredTimes, basis: list[str]) -> float:
@@ -192,8 +207,8 @@ def _restart(options: SpotOptions, measured: MeasuredTimes, basis: list[str]) ->
             argument="restart_s",
         )
     basis.append(
-        f"a restart takes {measured.restart_s:.3g} s, the mean of {measured.n_restarts} in the log; booting "
-        "the machine and starting Python are not in it: give --restart-s"
+        f"a restart takes {measured.restart_s:.3g} s, the mean of {measured.n_restarts} in the log{_of_run(measured)}; "
+        "booting the machine and starting Python are not in it: give --restart-s"
     )
     return measured.restart_s
 

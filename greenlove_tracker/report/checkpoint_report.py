@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Callable
 
 from greenlove_tracker import format as fmt
 from greenlove_tracker.checkpoints import CheckpointAction, CheckpointEvent
 from greenlove_tracker.logs.lost_work import (
     Interruption,
+    LostWork,
     TrainingInterruptions,
     restored_from,
     training_interruptions,
 )
 from greenlove_tracker.logs.run import Run
+from greenlove_tracker.records import RunSummary
 from greenlove_tracker.rendering import document as doc
 
 _MOST_ROWS = 40  # of interruptions in a table
@@ -26,11 +29,18 @@ _COLUMNS = (
     doc.Column("restart", 1.0, True),
     doc.Column("waited", 1.0, True),
 )
+_LOSSES = (
+    doc.Column("run", 3.5),
+    doc.Column("lost time", 1.3, True),
+    doc.Column("lost energy", 1.3, True),
+    doc.Column("lost CO2e", 1.3, True),
+)
+_NOT_LOGGED = "what killed runs had not logged yet, a minute each at most"
 _METHOD = (
     "Lost is what a run did after the checkpoint that the next one went on from: it had to be done again. The restart "
-    "is the next run's time until it was where that checkpoint had been. The wait lies between two runs, and takes no "
-    "energy of theirs."
+    "is the next run's time until it was where that checkpoint had been."
 )
+_WAIT = " The wait lies between two runs, and takes no energy of theirs."
 
 
 def checkpoint_blocks(run: Run) -> tuple[doc.Block, ...]:
@@ -44,8 +54,44 @@ def checkpoint_blocks(run: Run) -> tuple[doc.Block, ...]:
     if found is not None and has_interruptions:
         blocks += [doc.Paragraph(_totals_sentence(found)), *_table(found)]
     blocks += [doc.Paragraph(sentence) for sentence in sentences]
-    blocks += [doc.Paragraph(_METHOD, is_note=True)] if has_interruptions else []
+    blocks += [doc.Paragraph(_METHOD + _WAIT, is_note=True)] if has_interruptions else []
     return tuple(blocks)
+
+
+def lost_work_blocks(found: LostWork | None) -> tuple[doc.Block, ...]:
+    """Return what interruptions cost the trainings of a directory, and the runs that lost most; nothing without any."""
+    if found is None or not found.n_interruptions:
+        return ()
+    least, unlogged = ("at least ", f" and {_NOT_LOGGED}") if found.is_at_least else ("", "")
+    were = "was" if found.n_interruptions == 1 else "were"
+    amounts = [
+        _amount("energy", fmt.energy, found.energy_kwh, found.n_unknown_energy),
+        _amount("CO2e", fmt.mass, found.emissions_kgco2e, found.n_unknown_emissions),
+    ]
+    again = f" Restarts took {fmt.duration(found.restarts_s)}." if found.restarts_s else ""
+    text = (
+        f"{fmt.plural(found.n_interruptions, 'run')} of trainings that went on from a checkpoint {were} interrupted: "
+        f"{least}{fmt.duration(found.duration_s)} of work lost ({'; '.join(amounts)}){unlogged}.{again} What is logged "
+        "of it is in every total."
+    )
+    blocks: list[doc.Block] = [doc.Heading("Interruptions and lost work"), doc.Paragraph(text)]
+    if found.most.items:
+        blocks.append(doc.Table(_LOSSES, tuple(_loss_cells(run_id, lost) for _, run_id, lost in found.most.items)))
+    if n_more := found.most.count - len(found.most.items):
+        blocks.append(doc.Paragraph(f"and {fmt.plural(n_more, 'run')} that lost less"))
+    return (*blocks, doc.Paragraph(_METHOD, is_note=True))
+
+
+def _amount(name: str, text: Callable[[float | None], str], value: float | None, n_unknown: int) -> str:
+    if value is None:
+        return f"{name} unknown"
+    missing = f", {name} of {fmt.plural(n_unknown, 'run')} unknown" if n_unknown else ""
+    return f"{text(value)}{' of CO2e' if name == 'CO2e' else ''}{missing}"
+
+
+def _loss_cells(run_id: str, lost: RunSummary) -> tuple[str, ...]:
+    amounts = (fmt.duration(lost.duration_s), fmt.energy(lost.energy_kwh), fmt.mass(lost.emissions_kgco2e))
+    return (fmt.shortened(run_id, 40), *amounts)
 
 
 def checkpoints_sentence(run: Run) -> str:
@@ -67,8 +113,8 @@ def _costs(found: TrainingInterruptions) -> str:
     least = "at least " if found.is_at_least else ""
     lost = f"{least}{fmt.duration(found.lost_s)} of work lost"
     energy = "" if found.lost_kwh is None else f" ({fmt.energy(found.lost_kwh)})"
-    again = f", restarts took {fmt.duration(found.restarts_s)}" if found.restarts_s else ""
-    unknown = " and what the last minute had not logged" if found.is_at_least else ""
+    again = f"; restarts took {fmt.duration(found.restarts_s)}" if found.restarts_s else ""
+    unknown = f" and {_NOT_LOGGED}" if found.is_at_least else ""
     return f"{fmt.plural(len(found.interruptions), 'interruption')}: {lost}{energy}{unknown}{again}"
 
 
@@ -79,12 +125,7 @@ def _totals_sentence(found: TrainingInterruptions) -> str:
     if found.waited_s:
         parts.append(f"; between its runs lay {fmt.duration(found.waited_s)}")
     emitted = f" The lost work emitted {fmt.mass(found.lost_kgco2e)}." if found.lost_kgco2e else ""
-    least = (
-        " A process that is killed loses what it did since its last row too, a minute at most: nobody knows of it."
-        if found.is_at_least
-        else ""
-    )
-    return f"{''.join(parts)}.{emitted}{least}"
+    return f"{''.join(parts)}.{emitted}"
 
 
 def _table(found: TrainingInterruptions) -> tuple[doc.Block, ...]:

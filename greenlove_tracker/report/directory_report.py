@@ -16,6 +16,7 @@ from greenlove_tracker.logs.run import Run
 from greenlove_tracker.logs.sums import ExactTotals, Totals
 from greenlove_tracker.rendering import document as doc
 from greenlove_tracker.report import wording
+from greenlove_tracker.report.checkpoint_report import lost_work_blocks
 from greenlove_tracker.report.equivalents import equivalent_blocks
 from greenlove_tracker.report.method import method_blocks, number, share_of, sum_of
 from greenlove_tracker.report.metric_report import shared_metric_blocks
@@ -63,6 +64,7 @@ def directory_document(
             *shared_metric_blocks(highlights.metrics),
             *forecast_blocks(highlights.forecasts),
             *incomplete_blocks(aggregate),
+            *lost_work_blocks(aggregate.lost_work),
             *problem_blocks(aggregate),
             *(() if factors is None else restated_blocks(aggregate.runs, factors)),
             *sums_method_blocks(aggregate),

@@ -74,9 +74,14 @@ def _extra_s(advice: SpotAdvice) -> tuple[float, ...]:
 
 def _interval_text(advice: SpotAdvice) -> str:
     known = f"Young 1974: {_span(advice.young_s)}, Daly 2006: {_span(advice.daly_s)}"
+    if advice.never_saves and advice.is_own_interval:
+        return f"never, as the interval that was given is no shorter than the training ({known})"
+    if advice.never_saves and advice.terms.announced >= 1:
+        return f"at each notice only: every preemption is announced in time ({known})"
     if advice.never_saves:
         return f"never: the training is too short for a checkpoint to pay ({known})"
-    text = f"every {_span(advice.interval_s)} of work ({known})"
+    given = ", as given" if advice.is_own_interval else ""
+    text = f"every {_span(advice.interval_s)} of work{given} ({known})"
     return f"{text}; not sooner, as one takes so long to be whole" if advice.is_held_up else text
 
 
@@ -192,6 +197,7 @@ def _bars(advice: SpotAdvice) -> BarChart:
         tuple(
             Bar(name, seconds, f"{fmt.duration(seconds)} ({fmt.percent(seconds / training_s, 1)})", BarStyle.PLAIN)
             for name, seconds in named
+            if seconds > 0
         ),
         title=f"Expected beside the {fmt.duration(training_s)} of the training itself",
     )

@@ -66,7 +66,7 @@ def test_a_signal_saves_and_ends_the_training(tmp_path, unbroken, number, code):
     assert status_of(error.type, error.value) == (
         RunStatus.TERMINATED,
         code,
-    )  # of the run around it, such as a script's
+    )  # of a script around it
     (checkpoint,) = CheckpointStore(tmp_path / "ck").checkpoints()
     assert checkpoint.manifest.kind is CheckpointKind.EMERGENCY
     assert checkpoint.manifest.position.steps == 12  # the step that it came in is done first

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.logs.aggregate import KEYS, aggregate
 from greenlove_tracker.logs.directory import read_logs
-from greenlove_tracker.logs.mapreduce import chain_start
+from greenlove_tracker.logs.lost_work import chain_start
 from greenlove_tracker.logs.sums import ExactTotals
 from greenlove_tracker.records import Energy, Factor, Method
 

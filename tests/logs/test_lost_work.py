@@ -7,6 +7,7 @@ from conftest import epoch_row
 
 from greenlove_tracker import read_logs
 from greenlove_tracker.checkpoints import CheckpointAction, CheckpointEvent, CheckpointKind, TrainingPosition
+from greenlove_tracker.logs.aggregate import aggregate
 from greenlove_tracker.logs.checkpoints import CHECKPOINT_COLUMNS, checkpoint_cells, checkpoints_file
 from greenlove_tracker.logs.csvio import log_lines
 from greenlove_tracker.logs.lost_work import training_interruptions
@@ -59,6 +60,68 @@ def test_what_came_after_the_checkpoint_is_lost_and_all_of_a_run_nobody_went_on_
     assert found.lost_s == pytest.approx(60.0)
     assert found.lost_kwh == pytest.approx(first.lost.energy_kwh + second.lost.energy_kwh)
     assert found.is_at_least
+
+
+def test_where_newer_checkpoints_were_damaged_all_of_their_runs_is_lost(three_runs, make_run):
+    """C went on from B; D finds C's and B's checkpoints damaged, and goes on from A's."""
+    c, d = three_runs / C, f"20261101T150000-{'d' * 8}"
+    (c / "summary.csv").unlink()  # killed too
+    (c / "run.csv").write_text((c / "run.csv").read_text().replace(f"continues,{A}", f"continues,{B}"))
+    _events(c, _restored("14", 2, B, "2026-11-01T13:00:20.000Z"))
+    last = make_run(d, _rows("15", 1), {"started_at": "2026-11-01T15:00:00.000Z", "continues": A})
+    _events(last, _restored("15", 1, A, "2026-11-01T12:00:25.000Z"))
+    found = training_interruptions(_run(three_runs, d))
+    assert found.runs == (A, B, C, d)
+    assert [i.lost.duration_s for i in found.interruptions] == pytest.approx([35.0, 25.0, 38.0])
+
+
+def test_a_training_that_is_made_longer_was_not_interrupted(make_run):
+    make_run(A, _rows("12", 6), {"started_at": "2026-11-01T12:00:00.000Z"})
+    c = make_run(C, _rows("14", 4), {"started_at": "2026-11-01T14:00:00.000Z", "continues": A})
+    _events(c, replace(_restored("14", 2, A, "2026-11-01T12:00:59.000Z"), kind=CheckpointKind.FINAL))
+    assert training_interruptions(_run(c.parent, C)).interruptions == ()
+
+
+def test_a_clock_that_was_set_back_between_two_runs_loses_none_of_them(three_runs):
+    """B, which the log says to have begun before A, is found all the same: C continues it."""
+    early, c = three_runs / f"20261101T110000-{'b' * 8}", three_runs / C
+    (three_runs / B).rename(early)
+    _events(c, _restored("14", 2, early.name, "2026-11-01T13:00:20.000Z"))
+    (c / "run.csv").write_text((c / "run.csv").read_text().replace(f"continues,{A}", f"continues,{early.name}"))
+    found = training_interruptions(_run(three_runs, C))
+    assert found.runs == (A, early.name, C)
+    assert [i.lost.duration_s for i in found.interruptions] == pytest.approx([35.0, 10.0])
+    assert all(i.waited_s >= 0 for i in found.interruptions)
+
+
+def test_what_interruptions_cost_all_trainings_of_a_directory(three_runs, make_run):
+    found = aggregate(three_runs).lost_work
+    of_run = training_interruptions(_run(three_runs, C))
+    assert (found.n_interruptions, found.is_at_least) == (2, True)
+    assert found.duration_s == pytest.approx(of_run.lost_s) and found.energy_kwh == pytest.approx(of_run.lost_kwh)
+    assert found.emissions_kgco2e == pytest.approx(of_run.lost_kgco2e)
+    assert found.restarts_s == pytest.approx(of_run.restarts_s)
+    assert [(run_id, -seconds) for seconds, run_id, _ in found.most.items] == [
+        (A, pytest.approx(35.0)),
+        (B, pytest.approx(25.0)),
+    ]
+    assert (found.n_unknown_energy, found.n_unknown_emissions) == (0, 0)
+    since = aggregate(three_runs, since="2026-11-01T13:00:00").lost_work
+    assert since.n_interruptions == 1 and since.duration_s == pytest.approx(25.0)  # A began before
+
+
+def test_of_two_trainings_that_go_on_from_one_run_neither_is_lost(make_run):
+    make_run(A, _rows("12", 6), {"started_at": "2026-11-01T12:00:00.000Z"}, is_closed=False)
+    for hour, run_id, at in (("13", B, "25"), ("14", C, "35")):
+        of = make_run(run_id, _rows(hour, 3), {"continues": A, "epochs_planned": "3"})
+        _events(of, _restored(hour, 2, A, f"2026-11-01T12:00:{at}.000Z"))
+    found = aggregate(of.parent).lost_work
+    assert (found.n_interruptions, found.duration_s) == (1, pytest.approx(25.0))  # behind the later checkpoint
+
+
+def test_without_a_run_that_went_on_nothing_was_lost(make_run):
+    run = make_run(A, _rows("12", 6), {"started_at": "2026-11-01T12:00:00.000Z"})
+    assert aggregate(run.parent).lost_work is None
 
 
 def test_restarts_and_waits(three_runs):

@@ -37,6 +37,9 @@ def test_worth_it_unclear_and_not_worth_it() -> None:
     assert advised(**PRICES).verdict is SpotVerdict.WORTH_IT
     dear = advised(spot_price=2.9, on_demand_price=3.0)
     assert dear.verdict is SpotVerdict.NOT_WORTH_IT and "more" in dear.reason and dear.saving.point < 0
+    assert "price" not in dear.reason  # which is lower
+    above = advised(spot_price=4.0, on_demand_price=3.0)
+    assert above.verdict is SpotVerdict.NOT_WORTH_IT and "its price is 33% higher" in above.reason
     between = advised(spot_price=2.82, on_demand_price=3.0)
     assert between.verdict is SpotVerdict.UNCLEAR and 0.5 < between.probability_of_saving < 0.95
     unpriced = advised(spot_price=1.0)
@@ -52,6 +55,15 @@ def test_a_machine_that_is_taken_away_before_it_has_restarted_is_not_worth_it_an
     assert upper.verdict is SpotVerdict.NOT_WORTH_IT and "upper end" in upper.reason
 
 
+def test_a_short_training_whose_restart_outlasts_the_machine_does_not_get_on() -> None:
+    rare = {"preemptions_per_hour": 0.01, **PRICES}
+    assert advised(HOUR, **{**rare, "restart_s": 300.0}).verdict is SpotVerdict.WORTH_IT
+    for hours in (2000.0, 200_000.0):  # e^(λR) is huge, then beyond all numbers
+        advice = advised(HOUR, **{**rare, "restart_s": hours * HOUR})
+        assert advice.verdict is SpotVerdict.NOT_WORTH_IT and "hardly get on" in advice.reason
+        assert advice.spot is None and "stated rate" in advice.reason
+
+
 def test_at_the_break_even_rate_and_price_nothing_is_saved() -> None:
     advice = advised(**PRICES)
     there = advised(**{**PRICES, "preemptions_per_hour": advice.break_even_per_hour})
@@ -65,6 +77,21 @@ def test_an_interval_of_the_users_own_costs_more_than_the_best_one() -> None:
     best, own = advised(**PRICES), advised(**PRICES, interval_s=4 * HOUR)
     assert own.interval_s == 4 * HOUR and own.spot.cost_usd.point > best.spot.cost_usd.point
     assert best.interval_s == best_interval_s(best.terms, 100 * HOUR)
+
+
+def test_an_interval_shorter_than_a_checkpoint_takes_to_be_whole_is_not_kept_to() -> None:
+    own = advised(**PRICES, written_s=100.0, interval_s=10.0)
+    assert own.interval_s == 70.0  # and 30 of saving: then the one before is whole
+    assert any("not every 10 s" in text for text in own.assumptions)
+    assert not any("not every" in text for text in advised(**PRICES, written_s=100.0, interval_s=71.0).assumptions)
+
+
+def test_a_rate_with_its_range_may_be_a_list() -> None:
+    assert advised(preemptions_per_hour=[0.1, 0.05, 0.3]) == advised(preemptions_per_hour=(0.1, 0.05, 0.3))
+
+
+def test_what_is_announced_in_time_loses_nothing() -> None:
+    assert advised(**PRICES, announced=1.0, notice_s=120.0).parts.lost_s == 0.0
 
 
 def test_an_emergency_checkpoint_longer_than_the_notice_saves_nothing() -> None:
@@ -92,6 +119,8 @@ def test_the_same_advice_twice_and_a_wider_one_of_a_wider_rate() -> None:
         ({"training": math.nan}, "training must be a positive time"),
         ({"carbon_intensity": -3.0}, "carbon_intensity must be a positive number"),
         ({"interval_s": 0.0}, "interval_s must be a positive number"),
+        ({"notice_s": math.nan}, "notice_s must be 0 or more seconds"),
+        ({"n_gpus": 0}, "n_gpus must be a whole number of at least 1"),
     ],
 )
 def test_what_cannot_be_meant_is_refused(changed, says: str) -> None:

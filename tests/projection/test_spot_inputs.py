@@ -14,6 +14,9 @@ from greenlove_tracker.cli import cli
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.logs.checkpoints import CHECKPOINT_COLUMNS, checkpoint_cells, checkpoints_file
 from greenlove_tracker.logs.csvio import csv_text
+from greenlove_tracker.logs.directory import read_logs
+from greenlove_tracker.logs.run import Run
+from greenlove_tracker.projection.from_log import forecast_of
 from greenlove_tracker.projection.spot_inputs import (
     MeasuredTimes,
     SpotOptions,
@@ -78,7 +81,7 @@ def test_checkpoints_and_restarts_are_measured_from_the_log(logs: Path) -> None:
     assert 0 < measured.share_of_time < 0.2
     advice, basis = spot_advice_for(row(), SpotOptions(0.05, spot_price=1.0, on_demand_price=3.0), measured)
     assert (advice.terms.checkpoint_s, advice.terms.restart_s) == (measured.checkpoint_s, measured.restart_s)
-    assert "the mean of 2 in the log" in basis[0] and any("they count twice" in text for text in basis)
+    assert f"the mean of 2 in the log of {SECOND}" in basis[0] and any("they count twice" in text for text in basis)
 
 
 def test_the_command_takes_its_times_from_the_log(logs: Path) -> None:
@@ -87,7 +90,33 @@ def test_the_command_takes_its_times_from_the_log(logs: Path) -> None:
     result = CliRunner().invoke(cli, words)
     record = json.loads(result.stdout)
     assert (record["checkpoint_s"], record["restart_s"]) == (pytest.approx(0.2), pytest.approx(2.0))
-    assert "a restart takes 2 s, the mean of 1 in the log" in " ".join(record["basis"])
+    assert "a restart takes 2 s, the mean of 1 in the log of" in " ".join(record["basis"])
+
+
+def test_checkpoints_that_the_training_waited_for_do_not_count_beside_regular_ones(logs: Path) -> None:
+    run = write_run(logs, rows(12), FIRST, fields={"started_at": "2026-11-21T12:00:00.000Z"})
+    final = replace(saved("2026-11-21T12:00:39Z", 8.0, None), kind=CheckpointKind.FINAL)
+    write_checkpoints(run.path, saved("2026-11-21T12:00:15Z", 0.2, 6.0), final)
+    measured = measured_in(str(logs))
+    assert (measured.checkpoint_s, measured.written_s, measured.n_saved) == (0.2, 6.0, 1)
+    assert measured.share_of_time == pytest.approx(8.2 / 40.0, rel=0.05)  # all of it is in the log's time
+    write_checkpoints(run.path, final)
+    assert measured_in(str(logs)).checkpoint_s == 8.0
+
+
+def test_the_time_of_a_run_that_went_on_is_said_not_to_be_the_whole_trainings(logs: Path) -> None:
+    preempted(logs)
+    run = next(run for run in read_logs(logs).runs if run.run_id == SECOND)
+    assert forecast_of(run)[1] == "as this run took"
+    (run.path / "run.csv").write_text((run.path / "run.csv").read_text() + "first_epoch,3,\n")
+    assert "without what earlier runs of the training did" in forecast_of(Run(run.path))[1]
+
+
+def test_a_notice_without_announced_preemptions_is_refused() -> None:
+    options = SpotOptions(**GIVEN, restart_s=300.0, notice_s=120.0)
+    with pytest.raises(UsageError, match="give announced too"):
+        spot_advice_for(row(), options, MeasuredTimes())
+    assert spot_advice_for(row(), replace(options, announced=0.0), MeasuredTimes())[0].terms.announced == 0.0
 
 
 def test_a_log_without_checkpoints_measures_nothing(logs: Path) -> None:

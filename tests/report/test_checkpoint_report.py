@@ -8,7 +8,10 @@ from report.test_metric_report import section
 
 from greenlove_tracker import read_logs
 from greenlove_tracker.checkpoints import CheckpointAction, CheckpointEvent, CheckpointKind, TrainingPosition
+from greenlove_tracker.logs.aggregate import aggregate
 from greenlove_tracker.rendering.document import Paragraph, Table
+from greenlove_tracker.report.checkpoint_report import lost_work_blocks
+from greenlove_tracker.report.directory_report import directory_document
 from greenlove_tracker.report.screens import end_screen
 
 TITLE = "Checkpoints and restarts"
@@ -75,7 +78,7 @@ def test_the_report_says_what_was_lost_and_how_it_went_on(resumed):
     blocks = section(resumed, TITLE)
     text = " ".join(block.text for block in blocks if isinstance(block, Paragraph))
     assert "This training took 2 runs so far. 1 interruption: 20.0 s of work lost (2.00 Wh)" in text
-    assert ", restarts took 4.00 s and 0.400 Wh;" in text
+    assert "; restarts took 4.00 s and 0.400 Wh;" in text
     assert "between its runs lay 1:40" in text
     assert "went on from the regular checkpoint of step 37, fetching 7 batches again in 2.00 s" in text
     assert "not bit-identical to a training without the interruption: persistent workers." in text
@@ -84,6 +87,24 @@ def test_the_report_says_what_was_lost_and_how_it_went_on(resumed):
     assert "Notice of the end: SIGTERM" in text
     (table,) = [block for block in blocks if isinstance(block, Table)]
     assert [row[1:] for row in table.rows] == [("step 37", "20.0 s", "2.00 Wh", "4.00 s", "1:40")]
+
+
+def test_the_report_of_a_directory_says_what_was_lost(resumed):
+    logs = aggregate(resumed.parent)
+    heading, text, table, _ = lost_work_blocks(logs.lost_work)
+    assert heading in directory_document(logs).blocks
+    assert (
+        "1 run of trainings that went on from a checkpoint was interrupted: 20.0 s of work lost (2.00 Wh; " in text.text
+    )
+    assert "Restarts took 4.00 s." in text.text
+    assert [row[1:3] for row in table.rows] == [("20.0 s", "2.00 Wh")]
+
+
+def test_lost_work_whose_energy_is_not_known_says_so(resumed):
+    found = replace(aggregate(resumed.parent).lost_work, energy_kwh=None, n_unknown_energy=1, n_unknown_emissions=1)
+    text = lost_work_blocks(found)[1].text
+    assert "(energy unknown; " in text and "of CO2e, CO2e of 1 run unknown)" in text
+    assert lost_work_blocks(None) == ()
 
 
 def test_the_last_screen_has_it_in_one_sentence(resumed):

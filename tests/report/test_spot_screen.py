@@ -65,10 +65,19 @@ def test_a_short_training_saves_nothing_and_a_slow_checkpoint_holds_the_next_one
     assert "takes so long to be whole" in " ".join(spot_screen(held_up).split())
 
 
+def test_an_interval_of_ones_own_is_not_called_the_best() -> None:
+    def said(**more) -> str:
+        return " ".join(spot_screen(advised(**more)).split())
+
+    assert "every 30 min of work, as given (" in said(interval_s=1800.0)
+    assert "never, as the interval that was given is no shorter than the training (" in said(interval_s=1e6)
+    assert "at each notice only: every preemption is announced in time (" in said(announced=1.0)
+
+
 def test_the_page_has_the_parts_of_the_time_and_a_curve_with_its_lowest_point_at_the_advice() -> None:
     document = spot_document(advised())
     bars = next(block for block in document.blocks if isinstance(block, BarChart))
-    assert [bar.label for bar in bars.bars] == ["lost work", "saving", "restarting", "waiting"]
+    assert [bar.label for bar in bars.bars] == ["lost work", "saving", "restarting"]  # none waits
     curve = next(block for block in document.blocks if isinstance(block, ChartRow)).charts[0]
     (best,) = curve.dots
     assert min(y for _, y in curve.points) == pytest.approx(best[1], rel=0.01)
