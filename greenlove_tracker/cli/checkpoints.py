@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from greenlove_tracker import format as fmt
+from greenlove_tracker.checkpoints import MANIFEST
 from greenlove_tracker.cli.base import cli, json_option, show_screen
 from greenlove_tracker.errors import UsageError
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
 _HEAD = ("", "epochs done", "batches", "size", "saved (UTC)", "resume")  # kind and step stand in the name
 _DAMAGED = "damaged"
+_IS_ONE = "is a single checkpoint: give the directory that it lies in"
 
 
 @cli.command(short_help="List the checkpoints of a training, and verify every file of them.")
@@ -48,7 +50,8 @@ def checkpoints(ctx: click.Context, directory: str, as_json: bool) -> None:
         listed = [_record(one, problem) for one, problem in found]
         click.echo(json.dumps({"directory": directory, "newest_whole": newest, "checkpoints": listed}, indent=2))
     elif not found:
-        raise UsageError(f"{directory} holds no checkpoint")
+        is_one = (store.path / MANIFEST).exists()
+        raise UsageError(f"{directory} {_IS_ONE if is_one else 'holds no checkpoint'}")
     else:
         show_screen(_screen(directory, found, newest))
     ctx.exit(0 if newest is not None else 1)
@@ -89,7 +92,8 @@ def _screen(directory: str, found: list[tuple[Checkpoint | UnreadableCheckpoint,
     if newest is None:
         return "\n".join([*lines, "No checkpoint is whole: a training would begin anew."])
     n_whole = sum(not problem for _, problem in found)
-    return "\n".join([*lines, f"{n_whole} of {len(found)} are whole. A training would go on from {newest}."])
+    are = "is" if n_whole == 1 else "are"
+    return "\n".join([*lines, f"{n_whole} of {len(found)} {are} whole. A training would go on from {newest}."])
 
 
 def _row(found: Checkpoint | UnreadableCheckpoint, problem: str) -> tuple[str, ...]:

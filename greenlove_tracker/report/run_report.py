@@ -11,11 +11,12 @@ from greenlove_tracker.format import Scale, energy_scale, mass_scale, power_scal
 from greenlove_tracker.logs.directory import Logs
 from greenlove_tracker.logs.forecasts import QUANTITIES, IssuedForecast, headline
 from greenlove_tracker.logs.intensity_sources import is_mock, sources_in
+from greenlove_tracker.logs.lost_work import restored_from
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.logs.spans import SpanFlag, SpanSummary
 from greenlove_tracker.logs.totals import LEAST_METERED_S, mean_w, metered_intervals
 from greenlove_tracker.logs.trials import EXPLORATIONS_DIR, plan_of
-from greenlove_tracker.records import COMPONENTS, Energy, Flag, Method, Row, RunStatus, sum_energies
+from greenlove_tracker.records import COMPONENTS, Energy, EpochRecord, Flag, Method, Row, RunStatus, sum_energies
 from greenlove_tracker.rendering import document as doc
 from greenlove_tracker.rendering.axes import MAX_POINTS, Points, thinned
 from greenlove_tracker.report import wording
@@ -501,7 +502,13 @@ def _time_figure(run: Run) -> doc.KeyFigure:
     if run.text("loops_seen") == "steps":
         counted = f"{fmt.duration(sum(epoch.duration_s for epoch in run.epochs))} of optimizer steps"
         return doc.KeyFigure("time", fmt.duration(summary.duration_s), (f"{counted}, and the rest of the script",))
-    parts = [_epochs_text([epoch.duration_s for epoch in run.epochs if epoch.is_complete])]
+    rest = _rest_of_an_epoch(run)
+    own = run.epochs if rest is None else run.epochs[1:]
+    durations_s = [epoch.duration_s for epoch in own if epoch.is_complete]
+    parts = [_epochs_text(durations_s)]
+    if rest is not None:
+        whole = parts[0] if durations_s else "no whole epoch"
+        parts[0] = f"{whole}, {fmt.duration(rest.duration_s)} of one that an earlier run began"
     cut_off = [epoch for epoch in run.epochs if not epoch.is_complete]
     if cut_off:
         parts[0] += f", {fmt.duration(sum(epoch.duration_s for epoch in cut_off))} of an unfinished one"
@@ -513,6 +520,15 @@ def _time_figure(run: Run) -> doc.KeyFigure:
     if summary.n_ranks > 1:
         parts.append(f"the slowest of {summary.n_ranks:,} ranks")
     return doc.KeyFigure("time", fmt.duration(summary.duration_s), tuple(parts))
+
+
+def _rest_of_an_epoch(run: Run) -> EpochRecord | None:
+    """Return the first epoch of a run that went on within it, where it has ended; None of another run."""
+    event = restored_from(run)
+    if event is None or not event.replayed_batches or not run.epochs:
+        return None
+    first = run.epochs[0]
+    return first if first.is_complete and first.epoch == event.position.epoch + 1 else None
 
 
 def _epochs_text(durations_s: list[float]) -> str:

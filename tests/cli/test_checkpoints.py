@@ -71,6 +71,13 @@ def test_where_none_is_whole_the_exit_code_is_1(directory):
     assert json.loads(call(directory, "--json").stdout)["newest_whole"] is None
 
 
+def test_one_checkpoint_is_not_taken_for_a_directory_of_them(tmp_path):
+    path = save(tmp_path, 1)
+    assert call(tmp_path).stdout.splitlines()[-1].startswith("1 of 1 is whole.")
+    result = call(path)
+    assert result.exit_code == 1 and "is a single checkpoint: give the directory that it lies in" in result.stderr
+
+
 def test_a_directory_without_any_is_said(tmp_path):
     empty, nowhere = call(tmp_path), call(tmp_path / "nowhere")
     assert empty.exit_code == nowhere.exit_code == 1

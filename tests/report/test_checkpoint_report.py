@@ -113,6 +113,29 @@ def test_the_last_screen_has_it_in_one_sentence(resumed):
     assert "1 checkpoint saved, the last at step 50; 1 failed; 1 interruption: 20.0 s of work lost" in screen
 
 
+@pytest.mark.parametrize(
+    ("n_epochs", "replayed", "says"),
+    [
+        (3, 7, "2 × 10.0 s, 10.0 s of one that an earlier run began"),
+        (1, 7, "no whole epoch, 10.0 s of one that an earlier run began"),
+        (3, 0, "3 × 10.0 s, and"),  # the epoch was begun anew
+    ],
+)
+def test_an_epoch_that_an_earlier_run_began_is_no_whole_one(tmp_path, n_epochs, replayed, says):
+    clock = FakeClock()
+    tracker = make_tracker(clock, tmp_path / "logs", first_epoch=3, continues="earlier")
+    clock.pass_s(4.0)
+    position = TrainingPosition(3, 7, 37)
+    event = CheckpointEvent(
+        CheckpointAction.RESTORED, _now(clock), CheckpointKind.REGULAR, position, replayed_batches=replayed
+    )
+    tracker.log_checkpoint(event)
+    train(tracker, clock, n_epochs)
+    tracker.stop()
+    (run,) = read_logs(tmp_path / "logs").runs
+    assert says in " ".join(end_screen(run, exit_code=0).split())
+
+
 def test_runs_without_checkpoints_say_nothing_of_them(tmp_path):
     clock = FakeClock()
     with make_tracker(clock, tmp_path / "logs") as tracker:
