@@ -10,38 +10,23 @@ from __future__ import annotations
 
 import argparse
 import tempfile
+from pathlib import Path
 from typing import Any
 
-import torch
 from scoring import markdown
-from sklearn.datasets import load_digits
-from torch import nn
-from torch.utils.data import TensorDataset
 
 from greenlove_tracker import Comparison, Technique, compare
+from greenlove_tracker.exploration.task import load_task_function
 from greenlove_tracker.meter import NullMeter
+
+_example = load_task_function(f"{Path(__file__).parents[1] / 'examples' / 'compare_digits.py'}:task")
 
 
 def digits_cnn() -> dict[str, Any]:
-    """A training of a small CNN on 1,797 pictures of digits."""
-    digits = load_digits()
-    pictures = torch.tensor(digits.images, dtype=torch.float32)[:, None] / 16
-    model = nn.Sequential(
-        nn.Conv2d(1, 32, 3, padding=1),
-        nn.ReLU(),
-        nn.Conv2d(32, 64, 3, padding=1),
-        nn.ReLU(),
-        nn.MaxPool2d(2),
-        nn.Flatten(),
-        nn.Linear(1024, 10),
-    )
-    return {
-        "model": model,
-        "optimizer": torch.optim.Adam(model.parameters()),
-        "criterion": nn.CrossEntropyLoss(),
-        "train_dataset": TensorDataset(pictures, torch.tensor(digits.target)),
-        "total_epochs": 50,
-    }
+    """The training of ``examples/compare_digits.py``, fifty epochs long and without its evaluation and schedule."""
+    parts = _example()
+    left_out = {"eval_fn", "also_restore"}
+    return {name: part for name, part in parts.items() if name not in left_out} | {"total_epochs": 50}
 
 
 def compared(number: int, n_arms: int, budget_s: float, *, with_energy: bool) -> Comparison:

@@ -21,22 +21,9 @@ def main(**settings: Any) -> Tracker:
     """Train, and print the accuracy on digits that were held back."""
     torch.manual_seed(0)
     torch.set_num_threads(1)  # several wait for one another: on a machine that others use, ten times as long
-    digits = load_digits()
-    images = torch.tensor(digits.images, dtype=torch.float32).unsqueeze(1) / 16
-    train, held_back = random_split(TensorDataset(images, torch.tensor(digits.target)), [0.8, 0.2])
+    train, held_back = random_split(TensorDataset(*labelled_digits()), [0.8, 0.2])
     loader = DataLoader(train, batch_size=64, shuffle=True)
-    model = nn.Sequential(
-        nn.Conv2d(1, 32, 3, padding=1),
-        nn.ReLU(),
-        nn.Conv2d(32, 64, 3, padding=1),
-        nn.ReLU(),
-        nn.MaxPool2d(2),
-        nn.Flatten(),
-        nn.Linear(64 * 16, 128),
-        nn.ReLU(),
-        nn.Dropout(0.2),
-        nn.Linear(128, 10),
-    )
+    model = digits_network()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
     accuracy = 0.0
 
@@ -49,6 +36,28 @@ def main(**settings: Any) -> Tracker:
 
     print(f"accuracy on {len(held_back)} digits that were held back: {accuracy:.3f}")
     return tracker
+
+
+def labelled_digits() -> tuple[torch.Tensor, torch.Tensor]:
+    """Return 1,797 images of 8 × 8 pixels, and the digit that each shows."""
+    digits = load_digits()
+    return torch.tensor(digits.images, dtype=torch.float32).unsqueeze(1) / 16, torch.tensor(digits.target)
+
+
+def digits_network(dropout: float = 0.2) -> nn.Sequential:
+    """Return the network, not trained yet."""
+    return nn.Sequential(
+        nn.Conv2d(1, 32, 3, padding=1),
+        nn.ReLU(),
+        nn.Conv2d(32, 64, 3, padding=1),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Flatten(),
+        nn.Linear(64 * 16, 128),
+        nn.ReLU(),
+        nn.Dropout(dropout),
+        nn.Linear(128, 10),
+    )
 
 
 def train_epoch(model: nn.Module, loader: DataLoader, optimizer: torch.optim.Optimizer, tracker: Tracker) -> None:
