@@ -325,7 +325,7 @@ def lost_work(resumptions: Mapping[str, Resumption], run_of: Callable[[str], Run
         emissions_kgco2e=ExactSum.of(emissions_of).value,
         n_unknown_energy=energies.count(None),
         n_unknown_emissions=emissions_of.count(None),
-        restarts_s=math.fsum(one.restart_s for one in resumptions.values() if one.restart_s is not None),
+        restarts_s=math.fsum(one.restart_s or 0.0 for one in resumptions.values() if not one.is_of_final),
         is_at_least=is_at_least,
         most=most,
     )

@@ -80,6 +80,8 @@ def test_a_training_that_is_made_longer_was_not_interrupted(make_run):
     c = make_run(C, _rows("14", 4), {"started_at": "2026-11-01T14:00:00.000Z", "continues": A})
     _events(c, replace(_restored("14", 2, A, "2026-11-01T12:00:59.000Z"), kind=CheckpointKind.FINAL))
     assert training_interruptions(_run(c.parent, C)).interruptions == ()
+    of_all = aggregate(c.parent).lost_work
+    assert (of_all.n_interruptions, of_all.duration_s, of_all.restarts_s) == (0, 0.0, 0.0)
 
 
 def test_a_clock_that_was_set_back_between_two_runs_loses_none_of_them(three_runs):
