@@ -189,3 +189,11 @@ def seed_all(seed: int) -> None:
     torch.manual_seed(seed)
     if "numpy" in sys.modules:
         sys.modules["numpy"].random.seed(seed)
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Return True where there was too little memory; torch's allocator of the CPU, cuBLAS and cuDNN only say so."""
+    if isinstance(error, torch.cuda.OutOfMemoryError | MemoryError):
+        return True
+    said = ("out of memory", "ALLOC_FAILED", "can't allocate memory")
+    return isinstance(error, RuntimeError) and any(words in str(error) for words in said)

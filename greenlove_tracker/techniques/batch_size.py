@@ -18,7 +18,7 @@ from greenlove_tracker.exploration.estimator import device_of
 from greenlove_tracker.exploration.peak_memory import LiveStorages
 from greenlove_tracker.exploration.snapshot import free_host_bytes
 from greenlove_tracker.exploration.trials import LoaderSource, copied_loader, source_of
-from greenlove_tracker.techniques.arm import batches_of
+from greenlove_tracker.techniques.arm import batches_of, is_out_of_memory
 from greenlove_tracker.techniques.single_step import first_batch, take_step, without_trace
 from greenlove_tracker.techniques.technique import NotApplicableError, Parts, Stage, Technique
 
@@ -224,7 +224,7 @@ def fits(parts: Mapping[str, Any], batch_size: int, bound: MemoryBound | None) -
                 bound.check()
         return True
     except (RuntimeError, _OverBoundError) as error:  # torch.cuda.OutOfMemoryError is a RuntimeError
-        if not _is_out_of_memory(error):
+        if not (isinstance(error, _OverBoundError) or is_out_of_memory(error)):
             raise
     finally:
         batch = None
@@ -234,10 +234,3 @@ def fits(parts: Mapping[str, Any], batch_size: int, bound: MemoryBound | None) -
     if torch.cuda.is_initialized():
         torch.cuda.empty_cache()
     return False
-
-
-def _is_out_of_memory(error: Exception) -> bool:
-    """Return whether there was too little memory; cuBLAS and cuDNN have no error of their own for it."""
-    if isinstance(error, _OverBoundError | torch.cuda.OutOfMemoryError):
-        return True
-    return any(words in str(error) for words in ("out of memory", "ALLOC_FAILED", "can't allocate memory"))

@@ -27,7 +27,7 @@ from greenlove_tracker.logs.comparisons import comparison_field, write_compariso
 from greenlove_tracker.meter import Meter
 from greenlove_tracker.phases import phases_from
 from greenlove_tracker.records import Clock, Method, RunStatus, SystemClock
-from greenlove_tracker.techniques.arm import Arm, Task, arm_of, lives_on, own_parts, parts_of
+from greenlove_tracker.techniques.arm import Arm, Task, arm_of, is_out_of_memory, lives_on, own_parts, parts_of
 from greenlove_tracker.techniques.arm_training import ArmTraining, CutOffError, process_states
 from greenlove_tracker.techniques.comparison_rows import Accounting, ArmRecord, Spending, rows_of
 from greenlove_tracker.techniques.technique import NotApplicableError, Parts, Technique, technique_named
@@ -38,6 +38,7 @@ _ALIGNING_SHARE = 0.1  # of the budget, that arms may train on to have seen as m
 _COOL_DOWN_S = 0.5  # between arms on a GPU: its clocks and its power answer within some tenths of a second
 _JITTER_S = 0.1  # NVML's power is sampled each 20 to 100 ms (Yang et al., "Part-time Power Measurements", SC24)
 _MOST_REASON = 300  # characters
+_OF_WHOLE = "it changes how long a training is, which only whole trainings show: --full"
 
 
 class ComparisonRun(TrialSession):
@@ -280,6 +281,8 @@ class _Comparing:
         run, name = self._run, BASELINE if technique is None else technique.name
         run.draw_status(self._status_line(f"warming up · {name}"))
         try:
+            if technique is not None and technique.is_of_whole:
+                raise NotApplicableError(_OF_WHOLE)
             parts = made.pop(0) if made else parts_of(self._task, self._seed)
             if lasting is not None:
                 parts = own_parts(parts, [lasting])
@@ -454,7 +457,7 @@ def reason_of(error: Exception) -> str:
     """Return why an arm did not run, in a sentence without a full stop."""
     if isinstance(error, NotApplicableError):
         return str(error)
-    if isinstance(error, torch.cuda.OutOfMemoryError):
+    if is_out_of_memory(error):
         return "out of memory"
     text = " ".join(str(error).split())
     text = text if len(text) <= _MOST_REASON else f"{text[:_MOST_REASON]}…"

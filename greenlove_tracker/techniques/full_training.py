@@ -31,7 +31,7 @@ from greenlove_tracker.logs.schema import cell
 from greenlove_tracker.meter import Meter
 from greenlove_tracker.phases import length_by_phases, phases_from
 from greenlove_tracker.records import Clock, Field, RunStatus
-from greenlove_tracker.techniques.arm import Arm, Task, arm_of, lives_on, own_parts, parts_of, seed_all
+from greenlove_tracker.techniques.arm import Arm, Task, arm_of, is_out_of_memory, lives_on, own_parts, parts_of, seed_all
 from greenlove_tracker.techniques.arm_training import process_states, samples_in
 from greenlove_tracker.techniques.compare import free_memory, reason_of, techniques_of
 from greenlove_tracker.techniques.technique import Parts, Technique
@@ -225,12 +225,11 @@ class _FullComparison:
             with _as_before():
                 return self.train(technique)
         except Exception as error:
-            is_out_of_memory = _is_out_of_memory(error)
-            if technique is None and not is_out_of_memory:
+            if technique is None and not is_out_of_memory(error):
                 raise
             _log.debug("greenlove_tracker", exc_info=error)
             name = BASELINE if technique is None else technique.name
-            tell(name, "out of memory" if is_out_of_memory else reason_of(error))
+            tell(name, reason_of(error))
             return None
 
     def train(self, technique: Technique | None) -> Run:
@@ -551,12 +550,6 @@ def _forget_memory() -> bool:
     except OSError:
         return False
     return True
-
-
-def _is_out_of_memory(error: BaseException) -> bool:
-    if isinstance(error, torch.cuda.OutOfMemoryError | MemoryError):
-        return True
-    return isinstance(error, RuntimeError) and "can't allocate memory" in str(error)  # torch's allocator of the CPU
 
 
 def _line(name: str, run: Run) -> str:

@@ -255,6 +255,19 @@ def test_an_arm_that_cannot_run_says_why_and_the_others_go_on(bench):
     assert comparison.rows[0].time_ratio.point == pytest.approx(1, rel=1e-3)
 
 
+def test_what_changes_the_length_of_a_training_is_not_tried(bench):
+    def never(parts):
+        raise AssertionError("applied")
+
+    whole = Technique("early", never, is_of_whole=True)
+    several = [whole, combined([replace(whole, name="late"), same()]), same()]
+    rows = {row.name: row for row in bench.compare(several, budget_s=200).rows}
+    assert rows["same"].verdict is not Verdict.NOT_RUN
+    for name in ("early", "late+same"):
+        assert rows[name].verdict is Verdict.NOT_RUN
+        assert rows[name].reason == "it changes how long a training is, which only whole trainings show: --full"
+
+
 def test_the_baselines_own_failure_is_raised_with_a_note(bench):
     bench.more = {"train_step": lambda *arguments: 1 / 0}
     with pytest.raises(ZeroDivisionError) as caught:
