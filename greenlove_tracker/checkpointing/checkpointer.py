@@ -182,6 +182,7 @@ class Checkpointer:
         self._n_epochs: int | None = None
         self._is_looping = self._is_in_epoch = self._is_pass_begun = self._is_stopped = self._is_asked = False
         self._is_left = False  # the loop, before its end
+        self._is_timed = False  # the epoch is open for its tracker
         self._is_batch_open = False  # it is with the loop's body
         self._pass: PositionedBatches | None = None  # the first one of the epoch
         self._optimizer_steps = self._batches_of_step = 0
@@ -266,6 +267,18 @@ class Checkpointer:
         if self._best is not None and name == self._best.metric:
             self._best.note(value)
 
+    def epoch_end(self) -> None:
+        """End the epoch for its tracker here: what follows in the loop's body, such as an evaluation, is a gap behind it.
+
+        Without this call an epoch ends with the body.
+
+        Raises:
+            SystemExit: as ``Tracker.epoch_end()``.
+        """
+        if self._is_timed and self.tracker is not None:
+            self._is_timed = False
+            self.tracker.epoch_end()
+
     def save(self) -> None:
         """Ask for a checkpoint at the next saving point, between two batches or two epochs; rank 0's request counts."""
         self._is_asked = True
@@ -339,7 +352,7 @@ class Checkpointer:
         with self._saved_if_it_ends():
             if self.tracker is not None:
                 self.tracker.epoch_start()
-        self._is_in_epoch = True
+        self._is_in_epoch = self._is_timed = True
 
     def _end_epoch(self) -> None:
         if self._left is not None:  # an epoch without batches
@@ -350,8 +363,7 @@ class Checkpointer:
         position = self._position
         self._position = TrainingPosition(position.epoch + 1, 0, position.steps)
         with self._saved_if_it_ends():
-            if self.tracker is not None:
-                self.tracker.epoch_end()
+            self.epoch_end()
         self._act(self._ranks.decide(self._code(is_epoch_end=True), position.steps))
         is_stopped_elsewhere = bool(self._ranks.decide(int(self._is_stopped), position.steps))
         self._is_stopped = self._is_stopped or is_stopped_elsewhere  # also where the ranks agree on nothing any more

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Protocol
 
@@ -158,6 +159,9 @@ class BatchSource(Protocol):
     def first(self, batches: int) -> Iterator[Any]:
         """Begin a new epoch that ends after so many batches."""
 
+    def __iter__(self) -> Iterator[Any]:
+        """Begin a new epoch, of all its batches."""
+
     def close(self) -> None:
         """Let go of workers."""
 
@@ -236,6 +240,10 @@ class LoaderSource:
         self._sampler.limit = batches
         return iter(self._loader)
 
+    def __iter__(self) -> Iterator[Any]:
+        """Begin a new epoch, of all its batches."""
+        return self.first(self.batches_per_epoch or sys.maxsize)
+
     def close(self) -> None:
         """Let go of persistent workers."""
         workers = self._loader._iterator
@@ -294,6 +302,10 @@ class StreamSource:
     def first(self, batches: int) -> Iterator[Any]:
         """Begin a new epoch that ends after so many batches."""
         return _TruncatedStream(self._stream, batches, is_repeated=self.batches_per_epoch is None)
+
+    def __iter__(self) -> Iterator[Any]:
+        """Begin a new epoch, of all its batches; it has no end where nobody knows how many there are."""
+        return self.first(self.batches_per_epoch or sys.maxsize)
 
     def close(self) -> None:
         """Do nothing: its workers end with the iterator that each epoch drops."""

@@ -1,26 +1,27 @@
-"""The loop over the batches of an arm, from its beginning to its end, under a tracker."""
+"""The loop over the batches of an arm, from its beginning or a checkpoint to its end, under a tracker."""
 
 from __future__ import annotations
 
 import itertools
-import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import torch
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
+from greenlove_tracker.checkpointing.checkpointer import Checkpointer
 from greenlove_tracker.errors import UsageError, whole_number
 from greenlove_tracker.exploration.task import each_of
-from greenlove_tracker.exploration.trials import loss_of
+from greenlove_tracker.exploration.trials import BatchSource, loss_of
 from greenlove_tracker.phases import length_by_phases, phases_from
 from greenlove_tracker.techniques.arm import Arm
 from greenlove_tracker.techniques.arm_training import samples_in
 from greenlove_tracker.tracker import Tracker
 
 TRAIN_LOSS = "train_loss"  # the metric that every arm logs where its step returns a loss
+LEARNING_RATE = "learning_rate"  # of the first optimizer, and of its groups the largest
 ACCURACY = "accuracy"  # the name of what an ``eval_fn`` returns that gives a number without one
 _LOSSES_OF_STEPS = 100  # logged over a training that counts in steps, at most
 _MOST_WITHOUT_STEP = 10_000  # batches in a row; a training in steps whose optimizer never steps would not end
@@ -55,27 +56,115 @@ def length_of(parts: Mapping[str, Any]) -> TrainingLength:
     return TrainingLength(steps=whole_number("total_steps", steps))
 
 
-class ArmLoop:
-    """The loop over the batches of an arm, under a tracker.
+class UnsavedEpochs:
+    """The epochs of a training that is not saved, in the place of a ``Checkpointer``."""
 
-    Args:
-        arm: to train.
-        tracker: that is told.
-        length: of the training.
-        samples: after which a training in steps ends; None: after its steps.
+    def __init__(self) -> None:
+        self._tracker: Tracker | None = None
+        self._is_timed = self._is_stopped = False
+
+    def epochs(self, n: int | None, *, tracker: Tracker) -> Iterator[int]:
+        """Yield the epochs, counted from 0, until the last one or ``stop()``."""
+        self._tracker = tracker
+        for epoch in itertools.count() if n is None else range(n):
+            tracker.epoch_start()
+            self._is_timed = True
+            yield epoch
+            self.epoch_end()
+            if self._is_stopped:
+                return
+
+    def batches(self, source: BatchSource) -> Iterable[Any]:
+        """Return the batches of an epoch."""
+        return source
+
+    def epoch_end(self) -> None:
+        """End the epoch for its tracker here: what follows in the loop's body is a gap behind it."""
+        if self._is_timed and self._tracker is not None:
+            self._is_timed = False
+            self._tracker.epoch_end()
+
+    def stop(self) -> None:
+        """End the training after this epoch."""
+        self._is_stopped = True
+
+
+@dataclass(slots=True)
+class _Progress:
+    """How far a training is, as a checkpoint holds it.
 
     Attributes:
         steps: of the optimizer that were made.
         samples: that were trained on.
+        batches_of_epoch: of the open epoch.
+        logged_at: steps, when the loss was logged last.
+        evaluated_at: steps, when it was last evaluated, in a training in steps.
+        loss: that was logged last; None where the step returns none.
+        valued_epochs: those that early stopping got a value of, counted from 1.
+        is_over: the training has come to its end.
     """
 
-    def __init__(self, arm: Arm, tracker: Tracker, length: TrainingLength, samples: int | None) -> None:
-        self.steps = self.samples = 0
-        self._arm, self._tracker, self._length, self._samples_wanted = arm, tracker, length, samples
-        self._model, self._eval_fn = arm.parts["model"], arm.parts.get("eval_fn")
-        self._schedulers = _Schedulers(arm.parts)
+    steps: int = 0
+    samples: int = 0
+    batches_of_epoch: int = 0
+    logged_at: int = 0
+    evaluated_at: int = 0
+    loss: float | None = None
+    valued_epochs: list[int] = field(default_factory=list)
+    is_over: bool = False
+
+
+class ArmLoop:
+    """The loop over the batches of an arm, which a checkpoint holds the state of.
+
+    What techniques of whole trainings put into the parts is followed: ``curriculum`` is told each epoch, and
+    ``early_stopping`` each value of its metric, until it ends the training and puts the best weights back. These are
+    not evaluated again: the log has what they were worth when they were made.
+
+    Args:
+        arm: to train.
+        length: of the training.
+        samples: after which a training in steps ends; None: after its steps.
+
+    Raises:
+        UsageError: where early stopping would never get a value.
+    """
+
+    def __init__(self, arm: Arm, length: TrainingLength, samples: int | None = None) -> None:
+        parts = arm.parts
+        self._arm, self._length, self._samples_wanted = arm, length, samples
+        self._model, self._eval_fn = parts["model"], parts.get("eval_fn")
+        self._curriculum, self._stopping = parts.get("curriculum"), parts.get("early_stopping")
+        every = parts.get("eval_every")
+        self._eval_every = None if every is None else whole_number("eval_every", every)
+        self._progress = _Progress()
+        self._schedulers = _Schedulers(parts)
         self._loss = _MeanLoss()
         self._n_without_step = 0
+        self._n_steps: Callable[[], int]
+        self._tracker: Tracker
+        if self._stopping is not None:
+            self._check_values(self._stopping.rule.metric)
+
+    def _check_values(self, metric: str) -> None:
+        """Raise UsageError where early stopping would never get a value of its metric before the end."""
+        if self._eval_fn is None and metric != TRAIN_LOSS:
+            raise UsageError(
+                f"early stopping looks at {metric}, and the task has no eval_fn that returns it: give one, or let it "
+                f"look at {TRAIN_LOSS}"
+            )
+        if self._length.steps is not None and self._eval_every is None:
+            raise UsageError("early stopping looks at evaluations: let the task say eval_every, a number of steps")
+
+    @property
+    def steps(self) -> int:
+        """The steps of the optimizer that were made."""
+        return self._progress.steps
+
+    @property
+    def is_over(self) -> bool:
+        """True where the training has come to its end, which a resumed one may have before."""
+        return self._progress.is_over
 
     @property
     def notes(self) -> list[str]:
@@ -83,82 +172,130 @@ class ArmLoop:
         counted = [tell() for tell in self._arm.parts.get("technique_notes", ())]
         return [note for note in (self._arm.note, *counted, *self._schedulers.notes) if note]
 
-    def run(self) -> None:
-        """Train to the end."""
-        self._model.train()
-        with _counted_steps(self._arm.parts["optimizer"]) as self._n_steps:
-            if self._length.epochs is not None:
-                self._run_epochs(self._length.epochs)
-            else:
-                self._run_steps(self._length.steps or 0)
-                self._schedulers.never_stepped()
+    def state_dict(self) -> dict[str, Any]:
+        """Return how far the training is, in plain values."""
+        return {"progress": asdict(self._progress), "loss": self._loss.state(), "schedulers": self._schedulers.state()}
 
-    def _run_epochs(self, epochs: int) -> None:
-        every = whole_number("eval_every", self._arm.parts.get("eval_every") or 1)
-        for epoch in range(1, epochs + 1):
-            self._tracker.epoch_start()
-            for batch in self._arm.source.first(self._arm.source.batches_per_epoch or 0):
-                self._step(batch)
-            self._tracker.epoch_end()
-            self._log_loss()
-            if epoch % every == 0 or epoch == epochs:
-                self._evaluate()
-            self._schedulers.epoch_ended()
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from what ``state_dict`` returned."""
+        self._progress = _Progress(**state["progress"])
+        self._loss.put_back(state["loss"])
+        self._schedulers.put_back(state["schedulers"])
 
-    def _run_steps(self, steps: int) -> None:
-        given = self._arm.parts.get("eval_every")
-        eval_every = None if given is None else whole_number("eval_every", given)
-        loss_every = max(1, steps // _LOSSES_OF_STEPS)
-        evaluated = logged = 0
-        for batch in self._endless():
-            self._step(batch)
-            is_over = self._is_over(steps)
-            if is_over or self.steps >= logged + loss_every:
-                logged = self.steps
-                self._log_loss()
-            if is_over or (eval_every is not None and self.steps >= evaluated + eval_every):
-                evaluated = self.steps
-                self._tracker.pause()
-                self._evaluate()
-                if not is_over:
-                    self._tracker.resume()
-            if is_over:
-                return
+    def run(self, tracker: Tracker, epochs: Checkpointer | UnsavedEpochs) -> None:
+        """Train to the end.
 
-    def _is_over(self, steps: int) -> bool:
-        return self.steps >= steps if self._samples_wanted is None else self.samples >= self._samples_wanted
+        Args:
+            tracker: that is told.
+            epochs: that are left.
+        """
+        self._tracker = tracker
+        if self._stopping is not None:
+            tracker.expect_stop(self._stopping.rule)
+        if not self.is_over:
+            self._model.train()
+            with _counted_steps(self._arm.parts["optimizer"]) as self._n_steps:
+                for epoch in epochs.epochs(self._length.epochs, tracker=tracker):
+                    if self._train_epoch(epoch, epochs):
+                        epochs.stop()
+        if self._length.steps is not None:
+            self._schedulers.never_stepped()
+        if self._stopping is not None and self._stopping.has_stopped:
+            best_at = self._stopping.best_at
+            if best_at:
+                self._stopping.restore_best()
+            tracker.log_early_stop(self._progress.valued_epochs[best_at - 1] if best_at else None)
 
-    def _endless(self) -> Iterator[Any]:
-        """Yield batches, epoch after epoch.
+    def _train_epoch(self, epoch: int, epochs: Checkpointer | UnsavedEpochs) -> bool:
+        """Train on all batches, or until a training in steps is over; then log and evaluate.
+
+        Returns:
+            Whether the training has come to its end.
 
         Raises:
             UsageError: where there are none.
         """
-        source = self._arm.source
-        while True:
-            n_batches = 0
-            for batch in source.first(source.batches_per_epoch or sys.maxsize):
-                n_batches += 1
-                yield batch
-            if not n_batches:
-                raise UsageError("the training data gave no batch")
+        if self._curriculum is not None:
+            self._curriculum.set_epoch(epoch)
+        for batch in epochs.batches(self._arm.source):
+            self._step(batch)
+            if self._length.steps is not None:
+                self._after_step(epoch, epochs)
+                if self.is_over:
+                    break
+        if not self._progress.batches_of_epoch:
+            raise UsageError("the training data gave no batch")
+        self._progress.batches_of_epoch = 0
+        if self._length.epochs is None:
+            return self.is_over
+        epochs.epoch_end()
+        self._log_loss()
+        is_last = epoch + 1 == self._length.epochs
+        if is_last or (epoch + 1) % (self._eval_every or 1) == 0:
+            self._progress.is_over = self._evaluate(epoch) or is_last
+        self._schedulers.epoch_ended()
+        return self.is_over
+
+    def _after_step(self, epoch: int, epochs: Checkpointer | UnsavedEpochs) -> None:
+        """Log and evaluate within a training in steps, where it is time."""
+        progress, steps = self._progress, self._length.steps or 0
+        wanted = self._samples_wanted
+        is_last = progress.steps >= steps if wanted is None else progress.samples >= wanted
+        if is_last or progress.steps >= progress.logged_at + max(1, steps // _LOSSES_OF_STEPS):
+            progress.logged_at = progress.steps
+            self._log_loss()
+        if is_last or (self._eval_every is not None and progress.steps >= progress.evaluated_at + self._eval_every):
+            progress.evaluated_at = progress.steps
+            if is_last:
+                epochs.epoch_end()
+            else:
+                self._tracker.pause()
+            progress.is_over = self._evaluate(epoch) or is_last
+            if not self.is_over:
+                self._tracker.resume()
 
     def _step(self, batch: Any) -> None:
+        progress, before = self._progress, self._n_steps()
         self._loss.add(self._arm.step(batch))
-        n_steps, n_samples = self._n_steps() - self.steps, samples_in(batch, self._arm.source.batch_size)
-        self.steps += n_steps
-        self.samples += n_samples
+        n_steps, n_samples = self._n_steps() - before, samples_in(batch, self._arm.source.batch_size)
+        progress.steps += n_steps
+        progress.samples += n_samples
+        progress.batches_of_epoch += 1
         self._n_without_step = 0 if n_steps else self._n_without_step + 1
         if self._length.steps is not None and self._n_without_step > _MOST_WITHOUT_STEP:
             raise UsageError(f"no optimizer step in {_MOST_WITHOUT_STEP:,} batches: this training would never end")
         self._tracker.step(n_samples, n_steps=n_steps)
 
     def _log_loss(self) -> None:
-        if (loss := self._loss.take()) is not None:
-            self._tracker.log_metric(TRAIN_LOSS, loss)
+        """Log the mean loss since it was last logged, and the learning rate of now."""
+        self._progress.loss = self._loss.take()
+        if self._progress.loss is not None:
+            self._tracker.log_metric(TRAIN_LOSS, self._progress.loss)
+        rates = _learning_rates(self._arm.parts["optimizer"])
+        if rates:
+            self._tracker.log_metric(LEARNING_RATE, max(rates))
 
-    def _evaluate(self) -> None:
-        """Evaluate, and leave each layer in the mode, training or evaluation, that it was in."""
+    def _evaluate(self, epoch: int) -> bool:
+        """Evaluate, log what is found, and return True where early stopping ends the training now.
+
+        Raises:
+            UsageError: where the metric of early stopping is not found.
+        """
+        values = {name: value for name, value in self._evaluation() if value is not None}
+        for name, value in values.items():
+            self._tracker.log_metric(name, value)
+        if self._stopping is None:
+            return False
+        metric = self._stopping.rule.metric
+        values[TRAIN_LOSS] = self._progress.loss
+        if values.get(metric) is None:
+            there = ", ".join(name for name, value in values.items() if value is not None) or "nothing"
+            raise UsageError(f"early stopping looks at {metric}, and of each epoch there is {there}: name one of these")
+        self._progress.valued_epochs.append(epoch + 1)
+        return bool(self._stopping.step(values[metric]))
+
+    def _evaluation(self) -> Iterator[tuple[str, Any]]:
+        """Evaluate, and leave each layer in the mode, training or evaluation, that it was in; yield what is found."""
         if self._eval_fn is None:
             return
         modes = [(module, module.training) for module in self._model.modules()]
@@ -167,9 +304,15 @@ class ArmLoop:
             module.training = is_training
         if isinstance(found, Mapping):
             for name, value in found.items():
-                self._tracker.log_metric(f"eval_{name}" if name == TRAIN_LOSS else str(name), value)
-        elif found is not None:
-            self._tracker.log_metric(ACCURACY, found)
+                yield f"eval_{name}" if name in (TRAIN_LOSS, LEARNING_RATE) else str(name), value
+        else:
+            yield ACCURACY, found
+
+
+def _learning_rates(optimizers: Any) -> list[float]:
+    """Return the learning rates of the groups of the first optimizer; none where it has none."""
+    groups = getattr(each_of(optimizers)[0], "param_groups", ())
+    return [float(group["lr"]) for group in groups if "lr" in group]
 
 
 class _MeanLoss:
@@ -195,6 +338,14 @@ class _MeanLoss:
         self._sum, self._n = None, 0
         return mean
 
+    def state(self) -> dict[str, Any]:
+        """Return the sum and how many losses it is of."""
+        return {"sum": self._sum, "n": self._n}
+
+    def put_back(self, state: Mapping[str, Any]) -> None:
+        """Go on from what ``state`` returned; a sum on the CPU adds up with losses on a GPU."""
+        self._sum, self._n = state["sum"], state["n"]
+
 
 class _Schedulers:
     """The learning-rate schedulers that a task names, of which some are stepped by its own step and some by nobody.
@@ -216,33 +367,41 @@ class _Schedulers:
             for s in outer
             if id(getattr(s, "optimizer", None)) not in optimizers
         ]
-        followed = [s for s in outer if id(getattr(s, "optimizer", None)) in optimizers]
-        self._before = [(s, _position(s)) for s in followed]
-        self._ours: list[Any] | None = None  # known after the first epoch
+        self._followed = [s for s in outer if id(getattr(s, "optimizer", None)) in optimizers]
+        self._before = [_position(s) for s in self._followed]
+        self._ours: list[int] | None = None  # of those that are followed; known after the first epoch
+
+    def state(self) -> dict[str, Any]:
+        """Return which are ours to step, and the notes; how far each is, it knows itself."""
+        return {"ours": self._ours, "notes": list(self.notes)}
+
+    def put_back(self, state: Mapping[str, Any]) -> None:
+        """Go on from what ``state`` returned."""
+        self._ours, self.notes = state["ours"], list(state["notes"])
 
     def epoch_ended(self) -> None:
         """Step those that nobody else stepped in the first epoch."""
         if self._ours is None:
             idle = self._idle()
-            self._ours = [s for s in idle if not isinstance(s, ReduceLROnPlateau)]
-            self.notes += [
-                "ReduceLROnPlateau steps by a value, which only the training's own loop knows: it was not followed"
-                for s in idle
-                if s not in self._ours
-            ]
-        for scheduler in self._ours:
-            scheduler.step()
+            self._ours = [n for n in idle if not isinstance(self._followed[n], ReduceLROnPlateau)]
+            if len(self._ours) < len(idle):
+                self.notes.append(
+                    "ReduceLROnPlateau steps by a value, which only the training's own loop knows: it was not followed"
+                )
+        for number in self._ours:
+            self._followed[number].step()
 
     def never_stepped(self) -> None:
         """Note those that were not stepped in a training in steps, whose rhythm nobody knows."""
         self.notes += [
-            f"{type(scheduler).__name__} is not stepped by train_step: its learning rates were not followed"
-            for scheduler in self._idle()
+            f"{type(self._followed[n]).__name__} is not stepped by train_step: its learning rates were not followed"
+            for n in self._idle()
         ]
 
-    def _idle(self) -> list[Any]:
+    def _idle(self) -> list[int]:
         """Return those that have not been stepped since the training began."""
-        return [scheduler for scheduler, before in self._before if _position(scheduler) == before]
+        positions = map(_position, self._followed)
+        return [n for n, (now, before) in enumerate(zip(positions, self._before, strict=True)) if now == before]
 
 
 def _position(scheduler: Any) -> Any:

@@ -6,30 +6,45 @@ import ctypes
 import gc
 import logging
 import os
+import shutil
 import sys
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 import torch
+from torch import nn
 
 from greenlove_tracker import devices
 from greenlove_tracker import format as fmt
+from greenlove_tracker.checkpointing.checkpointer import Checkpointer
 from greenlove_tracker.comparisons import BASELINE
 from greenlove_tracker.config import load_settings, setting_names
 from greenlove_tracker.console import say
 from greenlove_tracker.errors import UsageError, whole_number
 from greenlove_tracker.exploration.estimator import check_single_process
+from greenlove_tracker.exploration.random_state import saved_generator
+from greenlove_tracker.exploration.state_finder import find_lr_schedulers
 from greenlove_tracker.exploration.task import each_of
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.logs.schema import cell
 from greenlove_tracker.meter import Meter
 from greenlove_tracker.records import Clock, Field, RunStatus
-from greenlove_tracker.techniques.arm import Task, arm_of, is_out_of_memory, lives_on, own_parts, parts_of, seed_all
-from greenlove_tracker.techniques.arm_loop import ArmLoop, TrainingLength, length_of
+from greenlove_tracker.techniques.arm import (
+    Arm,
+    Task,
+    arm_of,
+    is_out_of_memory,
+    lives_on,
+    own_parts,
+    parts_of,
+    seed_all,
+)
+from greenlove_tracker.techniques.arm_loop import LEARNING_RATE, ArmLoop, TrainingLength, UnsavedEpochs, length_of
 from greenlove_tracker.techniques.arm_training import process_states
 from greenlove_tracker.techniques.batch_size import with_batch_size
 from greenlove_tracker.techniques.compare import free_memory, reason_of, techniques_of
@@ -39,6 +54,7 @@ from greenlove_tracker.tracker.session import open_run
 from greenlove_tracker.tracker.tracker import outer_run_dir
 
 _METER_S = 30.0  # that the meter is waited for, before the first epoch
+_SIGNALS = ("SIGTERM", "SIGUSR1", "SIGINT")  # Python's own SIGINT ends the training all the same, and saves nothing
 
 _log = logging.getLogger("greenlove_tracker")
 
@@ -145,11 +161,18 @@ def train_one(
     samples: int | None = None,
     others: Sequence[Mapping[str, Any]] = (),
     fields: Sequence[Field] | FieldsOf = (),
+    checkpoint_dir: str | os.PathLike[str] | None = None,
     settings: Mapping[str, Any] = MappingProxyType({}),
     clock: Clock | None = None,
     meter: Meter | None = None,
 ) -> Run:
     """Train a task to its end, as it is or with a technique, as a run of its own; metrics are as of ``train_fully``.
+
+    With ``checkpoint_dir`` a ``Checkpointer`` saves the training: the same call goes on with it after a kill, bit for
+    bit, in a run that ``continues`` the one before. What it puts back are models, optimizers, learning-rate schedulers,
+    and what the task and the technique name in ``also_restore``; else a task's own state is not known, such as a
+    counter of its ``train_step``. Where the position in the data cannot be gone to again, an epoch begins anew, and a
+    warning says so.
 
     Args:
         task: called once; ``total_epochs`` or ``total_steps`` says how long it trains.
@@ -164,12 +187,15 @@ def train_one(
         others: parts that the task returned before, and that are not to be trained, as of ``build_arm``.
         fields: written into ``run.csv``, beside ``technique``, ``seed`` and ``batch_size``; or a function of the run's
             id that returns them.
+        checkpoint_dir: of this training and no other; it is removed once the training has come to its end.
         settings: fields of ``greenlove_tracker.config.Settings``, before those of the task.
         clock: read for all times.
         meter: measures the energy; default CodeCarbon.
 
     Raises:
         UsageError: on a bad argument or setting, where the technique cannot be used here, or nothing can be logged.
+        TrainingInterrupted: it was told to end by a signal, and is saved.
+        BudgetExceeded: a budget of the settings ends it; it is saved.
         Exception: the task's own error.
     """
     check_single_process()
@@ -185,20 +211,76 @@ def train_one(
         merged = {**own, **settings, "log_dir": os.fspath(log_dir)}
         known = {name: value for name, value in merged.items() if value is not None}
         with arm.active(), closing(arm.source):
+            training = ArmLoop(arm, length, samples)
+            saved = None if checkpoint_dir is None else _checkpointer(Path(checkpoint_dir), arm, training, clock)
+            if saved is not None:
+                known |= saved.resumed
+            if length.steps is not None and "first_step" in known:
+                known["first_step"] = training.steps  # several steps a batch are one of the Checkpointer's
             tracker = Tracker(length.epochs, total_steps=length.steps, clock=clock, meter=meter, **known)
             session = open_run()
             if session is None or tracker.run_dir is None:
                 raise UsageError(f"nothing can be logged in {merged['log_dir']}, as was warned")
             session.shows_final_screen = False  # that of whoever asked for the training follows
             with _interrupted(tracker), tracker:
-                training = ArmLoop(arm, tracker, length, samples)
                 more = fields(tracker.run_dir.name) if callable(fields) else fields
                 of_arm = {"technique": arm.name, "seed": cell(seed), "batch_size": cell(arm.source.batch_size)}
                 session.write_fields([*more, *(Field(name, text) for name, text in of_arm.items())])
-                tracker.wait_ready(_METER_S)
-                training.run()
+                if not training.is_over:
+                    tracker.wait_ready(_METER_S)
+                training.run(tracker, saved or UnsavedEpochs())
                 session.write_fields(_ending_fields(training, length, is_own_peak=is_own_peak))
-    return Run(tracker.run_dir)
+    run = Run(tracker.run_dir)
+    if checkpoint_dir is not None and run.summary.status == RunStatus.FINISHED:  # as the disk has it
+        _remove(Path(checkpoint_dir))
+    return run
+
+
+def _checkpointer(directory: Path, arm: Arm, training: ArmLoop, clock: Clock | None) -> Checkpointer:
+    """Return what saves the training, which is put back to where it was.
+
+    Raises:
+        UsageError: where something cannot be saved, or the directory is of another training.
+    """
+    parts = arm.parts
+    criterion, optimizers = parts["criterion"], each_of(parts["optimizer"])
+    models = {"model": parts["model"]}
+    if isinstance(criterion, nn.Module) and criterion.state_dict():
+        models["criterion"] = criterion
+    named = list(parts.get("also_restore", ()))
+    found = find_lr_schedulers(optimizers, named)
+    within = {id(inner) for s in (*named, *found) for inner in getattr(s, "_schedulers", ())}  # saved with the outer
+    order = {id(optimizer): number for number, optimizer in enumerate(optimizers)}
+    unnamed = [s for s in found if id(s) not in within]
+    unnamed.sort(key=lambda s: (order[id(s.optimizer)], type(s).__name__))  # alike in each process
+    others = {f"also-{n}": _with_state(thing) for n, thing in enumerate(named, 1)}
+    others |= {f"scheduler-{n}": scheduler for n, scheduler in enumerate(unnamed, 1)}
+    if "early_stopping" in parts:
+        others["early-stopping"] = parts["early_stopping"]
+    return Checkpointer(
+        directory,
+        model=models,
+        optimizer=optimizers,
+        others={**others, "loop": training},
+        signals=_SIGNALS,
+        clock=clock,
+    )
+
+
+def _with_state(thing: Any) -> Any:
+    """Return what of ``also_restore`` a checkpoint can hold: a generator, and functions in a list, as a pair."""
+    generator = saved_generator("", thing)
+    if generator is not None:
+        return generator.save, generator.put_back
+    return tuple(thing) if isinstance(thing, list) else thing
+
+
+def _remove(directory: Path) -> None:
+    """Remove the checkpoints of a training that has come to its end; where that fails, they only take space."""
+    try:
+        shutil.rmtree(directory)
+    except OSError as error:
+        say(f"greenlove: the checkpoints in {directory} are needed no more, and could not be removed: {error}")
 
 
 def _check_outermost() -> None:
@@ -379,5 +461,6 @@ def _line(name: str, run: Run) -> str:
     """Return one arm in a line, said as soon as it is trained."""
     summary = run.summary
     figures = [fmt.duration(summary.duration_s), fmt.energy(summary.energy_kwh)]
-    figures += [f"{m.name} {fmt.significant(m.last)}" for m in summary.metrics[:3]]
+    learnt = [metric for metric in summary.metrics if metric.name != LEARNING_RATE]
+    figures += [f"{metric.name} {fmt.significant(metric.last)}" for metric in learnt[:3]]
     return f"{name}: {' · '.join(figures)}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial, wraps
 from typing import Any
@@ -164,7 +164,8 @@ def _with_scaled_loss(parts: Parts) -> Parts:
     def step(*args: Any, **kwargs: Any) -> Any:
         return scaling.run(inner, *args, **kwargs)
 
-    return {**parts, "train_step": step, "technique_notes": [*parts["technique_notes"], scaling.note]}
+    notes, others = [*parts["technique_notes"], scaling.note], [*parts.get("also_restore", ()), scaling]
+    return {**parts, "train_step": step, "technique_notes": notes, "also_restore": others}
 
 
 def _scaler(device: torch.device) -> Any:
@@ -216,6 +217,15 @@ class _LossScaling:
         if not self._n_skipped:
             return ""
         return f"{self._n_skipped} of {self._n_steps} optimizer steps were skipped, as their gradients were infinite"
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the scale and what was counted, between two steps."""
+        return {"scaler": self._scaler.state_dict(), "n_steps": self._n_steps, "n_skipped": self._n_skipped}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from what ``state_dict`` returned."""
+        self._scaler.load_state_dict(state["scaler"])
+        self._n_steps, self._n_skipped = state["n_steps"], state["n_skipped"]
 
     def _backward(self, plain: Callable[..., None], tensors: Any, *args: Any, **kwargs: Any) -> None:
         groups = self._parameter_groups()
