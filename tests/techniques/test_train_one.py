@@ -1,0 +1,365 @@
+"""One whole training: saved and gone on with, stopped early, with a curriculum; on a fake clock."""
+
+from __future__ import annotations
+
+import random
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+from greenlove_tracker import Tracker
+from greenlove_tracker.checkpointing.checkpointer import Checkpointer
+from greenlove_tracker.errors import UsageError
+from greenlove_tracker.logs.directory import Logs
+from greenlove_tracker.logs.run import Run
+from greenlove_tracker.meter import SimulatedMeter
+from greenlove_tracker.phases import Phase
+from greenlove_tracker.records import Field
+from greenlove_tracker.techniques import full_training
+from greenlove_tracker.techniques.full_training import train_fully, train_one
+from greenlove_tracker.techniques.technique import NotApplicableError, Parts, Technique, combined, technique_named
+from tests.fakes import FakeClock
+from tests.techniques.whole_samples import grows, stops_early
+
+N_SAMPLES, BATCH = 24, 8
+
+
+class KilledError(Exception):
+    """Stands for a kill: nothing is saved at this moment."""
+
+
+class Training:
+    """A training that draws random numbers wherever it can; ``model`` is that of the last call of its task."""
+
+    def __init__(self, **more: Any) -> None:
+        self.clock, self.more = FakeClock(), more
+        self.n_steps, self.dies_at = 0, 0
+        self.model: nn.Module = nn.Identity()
+        self.validation = iter(())
+
+    def task(self) -> dict[str, Any]:
+        x = torch.linspace(-1, 1, N_SAMPLES).unsqueeze(1).repeat(1, 4)
+        self.model = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Dropout(0.3), nn.Linear(8, 1))
+        optimizer = torch.optim.Adam(self.model.parameters(), lr=0.01)
+        scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 2, gamma=0.5)
+        self.n_evaluations = 0
+        return {
+            "model": self.model,
+            "optimizer": optimizer,
+            "criterion": nn.MSELoss(),
+            "train_dataset": DataLoader(TensorDataset(x, x.sum(1, keepdim=True)), BATCH, shuffle=True),
+            "train_step": self.step,
+            "eval_fn": self.evaluate,
+            "also_restore": [scheduler],
+            "total_epochs": 5,
+            **self.more,
+        }
+
+    def step(self, model: Any, batch: Any, optimizer: Any, criterion: Any, device: Any) -> Any:
+        self.n_steps += 1
+        if self.n_steps == self.dies_at:
+            raise KilledError
+        optimizer.zero_grad()
+        loss = criterion(model(batch[0] + 0.1 * torch.rand(1) * random.random()), batch[1])
+        loss.backward()
+        optimizer.step()
+        self.clock.pass_s(1.0)
+        return loss
+
+    def evaluate(self, model: nn.Module) -> Any:
+        return {"checksum": checksum(model), "val_loss": float(torch.rand(1))}
+
+    def trained(self, log_dir: Path, technique: Technique | None = None, *, dies_at: int = 0, **more: Any) -> Run:
+        """Train; with ``dies_at`` until that step of this call."""
+        self.n_steps, self.dies_at = 0, dies_at
+        more = {"settings": {"verbose": 0}, "meter": SimulatedMeter(self.clock, gpu_w=36.0), **more}
+        return train_one(self.task, technique, log_dir=log_dir, clock=self.clock, **more)
+
+
+def checksum(model: nn.Module) -> float:
+    return float(sum(tensor.double().sum() for tensor in model.state_dict().values()))
+
+
+def values(runs: list[Run]) -> dict[tuple[int, int | None, str], set[float]]:
+    """Return all that a chain of runs logged, by steps, epoch and name; what is done again has to be alike."""
+    found: dict[tuple[int, int | None, str], set[float]] = {}
+    for run in runs:
+        for v in run.metric_values.get(0, ()):
+            found.setdefault((_steps_before(run) + v.steps_done, v.epoch, v.name), set()).add(v.value)
+    return found
+
+
+def _steps_before(run: Run) -> int:
+    return int(run.text("first_step") or 0)
+
+
+@pytest.fixture(autouse=True)
+def stops(monkeypatch) -> list[Any]:
+    """What trackers are told of early stopping."""
+    told: list[Any] = []
+    monkeypatch.setattr(Tracker, "expect_stop", lambda tracker, rule: told.append(rule.metric), raising=False)
+    monkeypatch.setattr(Tracker, "log_early_stop", lambda tracker, best: told.append(best), raising=False)
+    return told
+
+
+@pytest.fixture
+def often(monkeypatch) -> None:
+    """Save every two batches."""
+    monkeypatch.setattr(full_training, "Checkpointer", partial(Checkpointer, every_steps=2, in_background=False))
+
+
+def broken(training: Training, tmp_path: Path, technique: Technique | None = None, **more: Any) -> list[Run]:
+    """Train with kills at several places, and go on until it is done; return all of its runs."""
+    for dies_at in (6, 5, 4):
+        with pytest.raises(KilledError):
+            training.trained(tmp_path, technique, dies_at=dies_at, checkpoint_dir=tmp_path / "saved", **more)
+    training.trained(tmp_path, technique, checkpoint_dir=tmp_path / "saved", **more)
+    return sorted(Logs(tmp_path).runs, key=lambda run: run.started_at)
+
+
+def assert_same(training: Training, runs: list[Run], whole: Run, model: nn.Module) -> None:
+    """The last of a chain of runs has learnt what an unbroken training has, and all of them have logged the same."""
+    assert [run.text("continues") for run in runs] == ["", *(run.run_id for run in runs[:-1])]
+    assert [run.summary.status for run in runs] == ["failed"] * (len(runs) - 1) + ["finished"]
+    for ours, theirs in zip(training.model.state_dict().values(), model.state_dict().values(), strict=True):
+        assert torch.equal(ours, theirs)
+    by_epoch = [{(epoch, name): value for (_, epoch, name), value in values(of).items()} for of in (runs, [whole])]
+    assert by_epoch[0] == by_epoch[1]
+
+
+@pytest.mark.parametrize("technique", [None, stops_early(), combined([grows(), stops_early()])])
+def test_a_training_that_was_killed_goes_on_bit_for_bit(tmp_path, often, technique) -> None:
+    training = Training()
+    whole = training.trained(tmp_path / "whole", technique, seed=3)
+    model = training.model
+    runs = broken(training, tmp_path / "broken", technique, seed=3)
+    assert_same(training, runs, whole, model)
+    assert not (tmp_path / "broken" / "saved").exists()
+
+
+def test_saving_it_changes_nothing(tmp_path, often) -> None:
+    training = Training()
+    plain, model = training.trained(tmp_path / "a", seed=1), training.model
+    saved = training.trained(tmp_path / "b", seed=1, checkpoint_dir=tmp_path / "saved")
+    assert_same(training, [saved], plain, model)
+    assert [e.duration_s for e in saved.epochs] == [e.duration_s for e in plain.epochs]
+    ((_, [full]),) = train_fully(
+        training.task,
+        [],
+        log_dir=tmp_path / "c",
+        seed=1,
+        clock=training.clock,
+        meter=SimulatedMeter(training.clock),
+        verbose=0,
+    )
+    assert_same(training, [full], plain, model)
+
+
+@pytest.mark.parametrize("technique", [None, stops_early(patience=3)])
+def test_a_training_in_steps_goes_on_bit_for_bit(tmp_path, often, technique) -> None:
+    training = Training(total_epochs=None, total_steps=20, eval_every=3)
+    whole = training.trained(tmp_path / "whole", technique, seed=2)
+    model = training.model
+    runs = broken(training, tmp_path / "broken", technique, seed=2)
+    for ours, theirs in zip(training.model.state_dict().values(), model.state_dict().values(), strict=True):
+        assert torch.equal(ours, theirs)
+    assert values(runs) == values([whole])
+    if technique is None:
+        assert whole.summary.counts.steps == 20
+        assert [steps for steps, _, name in values(runs) if name == "val_loss"] == [3, 6, 9, 12, 15, 18, 20]
+    assert runs[-1].is_complete
+
+
+def test_mixed_precision_goes_on_with_its_scale(tmp_path, often) -> None:
+    technique = technique_named("amp-fp16")
+    training = Training()
+    whole = training.trained(tmp_path / "whole", technique)
+    model = training.model
+    assert_same(training, broken(training, tmp_path / "broken", technique), whole, model)
+    scaling = technique.apply(training.task())["also_restore"][-1]
+    scaling.load_state_dict({"scaler": {**scaling.state_dict()["scaler"], "scale": 8.0}, "n_steps": 9, "n_skipped": 2})
+    assert scaling.state_dict()["scaler"]["scale"] == 8.0
+    assert scaling.note() == "2 of 9 optimizer steps were skipped, as their gradients were infinite"
+
+
+def test_schedulers_that_nobody_named_and_generators_go_on_too(tmp_path, often) -> None:
+    def task_of(training: Training) -> Any:
+        def task() -> dict[str, Any]:
+            dice = random.Random(5)
+            parts = Training.task(training)
+            unnamed = torch.optim.lr_scheduler.LambdaLR(parts["optimizer"], lambda n: 0.9**n)
+
+            def step(*arguments: Any) -> Any:
+                loss = training.step(*arguments)
+                unnamed.step()
+                with torch.no_grad():
+                    next(training.model.parameters()).add_(0.01 * dice.random())
+                return loss
+
+            return {**parts, "train_step": step, "also_restore": [*parts["also_restore"], dice]}
+
+        return task
+
+    training = Training()
+    training.task = task_of(training)  # type: ignore[method-assign]
+    whole = training.trained(tmp_path / "whole")
+    model = training.model
+    assert_same(training, broken(training, tmp_path / "broken"), whole, model)
+
+
+def test_a_training_that_is_done_is_only_closed(tmp_path, often, monkeypatch, stops) -> None:
+    """As if it had been killed behind its last checkpoint, before its run was closed."""
+    training = Training()
+    with monkeypatch.context() as patch:
+        patch.setattr(full_training, "_remove", lambda directory: None)
+        whole = training.trained(tmp_path / "runs", stops_early(patience=1), checkpoint_dir=tmp_path / "saved")
+    model, told = training.model, stops[:]
+    stops.clear()
+    again = training.trained(tmp_path / "runs", stops_early(patience=1), checkpoint_dir=tmp_path / "saved")
+    assert training.n_steps == 0
+    assert stops == told
+    assert again.summary.status == "finished"
+    assert again.text("continues") == whole.run_id
+    assert checksum(training.model) == checksum(model)
+    assert not (tmp_path / "saved").exists()
+
+
+def test_a_failed_training_keeps_its_checkpoints(tmp_path, often) -> None:
+    training = Training()
+    with pytest.raises(KilledError):
+        training.trained(tmp_path, dies_at=8, checkpoint_dir=tmp_path / "saved")
+    assert list((tmp_path / "saved").iterdir())
+
+
+# -- stopping early --
+
+
+def test_early_stopping_ends_it_and_puts_the_best_weights_back(tmp_path, stops) -> None:
+    losses = iter([3.0, 1.0, 2.0, 2.5, 9.0])
+    kept = []
+
+    def evaluate(model: nn.Module) -> Any:
+        kept.append({name: tensor.clone() for name, tensor in model.state_dict().items()})
+        return {"val_loss": next(losses)}
+
+    training = Training(eval_fn=evaluate)
+    run = training.trained(tmp_path, stops_early())
+    assert run.summary.epochs_done == 4
+    assert run.summary.status == "finished"
+    assert stops == ["val_loss", 2]
+    for name, tensor in training.model.state_dict().items():
+        assert torch.equal(tensor, kept[1][name])
+    assert [v.value for v in run.metric_values[0] if v.name == "val_loss"] == [3.0, 1.0, 2.0, 2.5]
+
+
+def test_without_an_end_the_last_weights_stay(tmp_path, stops) -> None:
+    losses = iter([3.0, 1.0, 2.0, 1.5, 9.0])
+    training = Training(eval_fn=lambda model: {"val_loss": next(losses), "checksum": checksum(model)})
+    run = training.trained(tmp_path, stops_early(patience=4))
+    assert run.summary.epochs_done == 5
+    assert stops == ["val_loss"]
+    assert checksum(training.model) == run.metrics["checksum"].last
+
+
+def test_the_epochs_of_its_values_are_those_of_the_evaluations(tmp_path, stops) -> None:
+    losses = iter([3.0, 1.0, 2.0])
+    training = Training(eval_fn=lambda model: {"val_loss": next(losses)}, eval_every=2)
+    run = training.trained(tmp_path, stops_early(patience=1))
+    assert stops == ["val_loss", 4]
+    assert run.summary.epochs_done == 5  # evaluated after 2, 4 and the last
+
+
+def test_the_loss_of_training_can_be_looked_at(tmp_path, stops) -> None:
+    losses = iter([3.0] * 3 + [1.0] * 3 + [2.0] * 99)
+    training = Training(eval_fn=None, train_step=lambda *_: next(losses))
+    training.trained(tmp_path, stops_early("train_loss", patience=1))
+    assert stops == ["train_loss", 2]
+
+
+@pytest.mark.parametrize(
+    ("more", "metric", "message"),
+    [
+        ({"eval_fn": None}, "val_loss", "early stopping looks at val_loss, and the task has no eval_fn"),
+        ({}, "f1", "looks at f1, and of each epoch there is checksum, val_loss, train_loss: name one of these"),
+        ({"total_epochs": None, "total_steps": 9}, "val_loss", "let the task say eval_every, a number of steps"),
+    ],
+)
+def test_a_metric_that_never_comes_is_said(tmp_path, more, metric, message) -> None:
+    with pytest.raises(UsageError, match=message):
+        Training(**more).trained(tmp_path, stops_early(metric))
+
+
+# -- curricula, learning rates, lengths --
+
+
+def test_a_curriculum_is_told_each_epoch_and_its_phases_reach_the_tracker(tmp_path) -> None:
+    phases = (Phase(epochs=2, work_per_step=0.5), Phase(epochs=3))
+    seen: list[Any] = []
+
+    def apply(parts: Parts) -> Parts:
+        parts = grows().apply(parts)
+        seen.append(parts["curriculum"])
+        return {**parts, "phases": phases}
+
+    run = Training().trained(tmp_path, Technique("grows", apply))
+    assert seen[0].epochs_set == [0, 1, 2, 3, 4]
+    assert [epoch.batches for epoch in run.epochs] == [1, 2, 3, 3, 3]
+    assert run.text("phases")
+
+
+def test_the_learning_rate_of_each_epoch_is_the_largest_of_its_groups(tmp_path) -> None:
+    def several(parts: Parts) -> Parts:
+        first, *others = parts["model"].parameters()
+        groups = [{"params": [first], "lr": 0.5}, {"params": others, "lr": 0.25}]
+        optimizer = torch.optim.SGD(groups, lr=0.1)
+        return {**parts, "optimizer": optimizer, "also_restore": [torch.optim.lr_scheduler.StepLR(optimizer, 2, 0.1)]}
+
+    run = Training().trained(tmp_path, Technique("several", several))
+    rates = [(v.epoch, v.value) for v in run.metric_values[0] if v.name == "learning_rate"]
+    assert rates == [(1, 0.5), (2, 0.5), (3, pytest.approx(0.05)), (4, pytest.approx(0.05)), (5, pytest.approx(0.005))]
+    assert run.metrics["learning_rate"].best is None
+
+
+def test_techniques_see_the_length_and_the_batch_size_that_are_asked_for(tmp_path) -> None:
+    seen: list[Any] = []
+
+    def look(parts: Parts) -> Parts:
+        seen.append((parts["total_epochs"], parts["total_steps"], parts["train_dataset"].batch_size))
+        return parts
+
+    training, look_on = Training(eval_every=2), Technique("look", look)
+    run = training.trained(tmp_path / "a", look_on, epochs=2, batch_size=12)
+    assert run.summary.epochs_done == 2
+    assert run.summary.counts.steps == 4
+    assert run.text("batch_size") == "12"
+    run = training.trained(tmp_path / "b", look_on, steps=7)
+    assert run.summary.counts.steps == 7
+    assert [v.steps_done for v in run.metric_values[0] if v.name == "val_loss"] == [7]  # 2 was a number of epochs
+    assert seen == [(2, None, 12), (None, 7, 8)]
+    with pytest.raises(UsageError, match="epochs and steps"):
+        training.trained(tmp_path / "c", epochs=2, steps=7)
+    with pytest.raises(NotApplicableError, match="ready-made batches"):
+        Training(train_dataset=[(torch.ones(8, 4), torch.ones(8, 1))] * 3).trained(tmp_path / "d", batch_size=4)
+
+
+def test_fields_are_written_from_the_beginning(tmp_path) -> None:
+    fields = [Field("experiment", "digits"), Field("arm", "baseline")]
+    run = Training().trained(tmp_path / "a", fields=fields, seed=4)
+    assert [run.text(name) for name in ("experiment", "arm", "technique", "seed", "batch_size")] == [
+        "digits",
+        "baseline",
+        "baseline",
+        "4",
+        "8",
+    ]
+    run = Training().trained(tmp_path / "b", fields=lambda run_id: [Field("experiment", run_id)])
+    assert run.text("experiment") == run.run_id
+    training = Training()
+    with pytest.raises(KilledError):
+        training.trained(tmp_path / "c", fields=fields, dies_at=1)
+    assert Logs(tmp_path / "c").runs[0].text("arm") == "baseline"

@@ -1,0 +1,85 @@
+"""Stand-ins for what techniques of whole trainings put into the parts: early stopping, a curriculum."""
+
+import copy
+
+import torch
+from torch.utils.data import DataLoader
+
+from greenlove_tracker.stopping import StoppingRule
+from greenlove_tracker.techniques.technique import Stage, Technique
+
+
+class PatientStop:
+    """Stops after so many values in a row that are no better than the best, and keeps the best weights."""
+
+    def __init__(self, metric, patience, model):
+        self.rule = object.__new__(StoppingRule)  # whatever a rule checks of itself
+        object.__setattr__(self.rule, "metric", metric)
+        self.patience, self.model, self.values, self.best = patience, model, [], None
+
+    @property
+    def best_at(self):
+        return self.values.index(min(self.values)) + 1 if self.values else None
+
+    @property
+    def has_stopped(self):
+        return bool(self.values) and len(self.values) - self.best_at >= self.patience
+
+    def step(self, value):
+        self.values.append(float(value))
+        if self.best_at == len(self.values):
+            self.best = copy.deepcopy(self.model.state_dict())
+        return self.has_stopped
+
+    def restore_best(self):
+        self.model.load_state_dict(self.best)
+        return True
+
+    def state_dict(self):
+        return {"values": list(self.values), "best": self.best}
+
+    def load_state_dict(self, state):
+        self.values, self.best = list(state["values"]), copy.deepcopy(state["best"])
+
+
+def stops_early(metric="val_loss", patience=2):
+    """A technique that ends a training once it no longer improves."""
+
+    def apply(parts):
+        return {**parts, "early_stopping": PatientStop(metric, patience, parts["model"])}
+
+    return Technique("stops-early", apply, Stage.BATCH_SIZE, is_of_whole=True)
+
+
+class GrowingSampler:
+    """Draws from a part of the samples that grows by the epoch, in an order of the epoch's own."""
+
+    def __init__(self, n_samples, n_first):
+        self.n_samples, self.n_first, self.epoch = n_samples, n_first, 0
+        self.epochs_set = []
+
+    def set_epoch(self, epoch):
+        self.epoch = epoch
+        self.epochs_set.append(epoch)
+
+    def __iter__(self):
+        n = min(self.n_samples, self.n_first * (self.epoch + 1))
+        return iter(torch.randperm(n, generator=torch.Generator().manual_seed(self.epoch)).tolist())
+
+    def __len__(self):
+        return self.n_samples
+
+
+def grows(n_first=8):
+    """A technique with which the first epochs have a part of the samples only."""
+
+    def apply(parts):
+        loader = parts["train_dataset"]
+        sampler = GrowingSampler(len(loader.dataset), n_first)
+        return {
+            **parts,
+            "train_dataset": DataLoader(loader.dataset, loader.batch_size, sampler=sampler),
+            "curriculum": sampler,
+        }
+
+    return Technique("grows", apply, Stage.DATA, is_of_whole=True)
