@@ -190,7 +190,7 @@ class ArmLoop:
             epochs: that are left.
         """
         self._tracker = tracker
-        if self._stopping is not None:
+        if self._stopping is not None and self._length.epochs is not None:  # a rule counts epochs
             tracker.expect_stop(self._stopping.rule)
         if not self.is_over:
             self._model.train()
