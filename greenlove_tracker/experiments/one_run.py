@@ -8,6 +8,7 @@ signal's number where it is saved, and the same call goes on with it.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import signal
@@ -58,7 +59,8 @@ def main(words: Sequence[str] | None = None) -> int:
         return _attempted(given.file, given.key, result)
     finally:
         line = json.dumps(asdict(result), ensure_ascii=False) + "\n"
-        os.write(given.result_fd, line.encode())
+        with contextlib.suppress(BrokenPipeError):  # who began it is gone, and reads the log when it comes back
+            os.write(given.result_fd, line.encode())
 
 
 def _attempted(file: str, key: str, result: TrainingResult) -> int:

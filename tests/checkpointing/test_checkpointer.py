@@ -587,6 +587,22 @@ def test_tracker_of_ones_own_counts_saving_as_a_gap(tmp_path: Path) -> None:
     assert run.summary is not None and run.summary.status == "finished"
 
 
+def test_an_evaluation_behind_the_end_of_an_epoch_is_a_gap(tmp_path: Path) -> None:
+    clock = FakeClock()
+    checkpointer = Checkpointer(tmp_path / "c", every_epochs=1, in_background=False, clock=clock)
+    with make_tracker(clock, tmp_path / "logs", epochs=2) as tracker:
+        for _ in checkpointer.epochs(2, tracker=tracker):
+            for _ in checkpointer.batches([1, 2]):
+                tracker.step()
+                clock.pass_s(5.0)
+            checkpointer.epoch_end()
+            checkpointer.epoch_end()  # it has ended already
+            clock.pass_s(30.0)
+    (run,) = runs(tmp_path / "logs")
+    assert [epoch.duration_s for epoch in run.epochs] == [10.0, 10.0]
+    assert run.summary.duration_s == 80.0
+
+
 # -- What is refused --
 
 
