@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import itertools
 import math
-import re
-from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from functools import cached_property
 
 from greenlove_tracker import format as fmt
@@ -20,10 +16,19 @@ from greenlove_tracker.logs.run import Run
 from greenlove_tracker.records import MetricSummary
 from greenlove_tracker.rendering import document as doc
 from greenlove_tracker.rendering import terminal
-from greenlove_tracker.rendering.axes import Points, thinned
+from greenlove_tracker.rendering.axes import Points
 from greenlove_tracker.report import wording
+from greenlove_tracker.report.learning_curves import (
+    Curve,
+    is_learning_rate,
+    learning_rate_chart,
+    line_chart,
+    mean_line,
+    metric_charts,
+    rank_of_metric,
+)
 from greenlove_tracker.report.metric_report import number_text
-from greenlove_tracker.report.run_report import cumulative_energy_kwh, duration_by_epoch_s, energy_by_epoch_kwh
+from greenlove_tracker.report.run_report import duration_by_epoch_s, energy_by_epoch_kwh
 
 Groups = Sequence[tuple[str, Sequence[Run]]]
 
@@ -33,11 +38,7 @@ _ALIKE = 0.005  # a difference below it, as a share, is none that a reader would
 _MOST_LINES = 5  # of a chart: further ones would look like the first (rendering.svg.N_LINE_STYLES)
 _MOST_METRICS = 3
 _NAME_WIDTH = 40
-_LEAST_POINTS = 2
 _LEAST_SIDES = 2
-_HELD_OUT = frozenset({"val", "valid", "validation", "eval", "test", "dev"})
-_TRAINED_ON = frozenset({"train", "training"})
-_ACCURACY = frozenset({"acc", "accuracy", "top1"})
 
 # What may differ between runs, beside the technique: the label, and the fields that are joined for it.
 _OF_MACHINE = (
@@ -297,7 +298,7 @@ def _shared_metrics(sides: Sequence[_Side]) -> list[_SharedMetric]:
     shared = [metric for name, metric in baseline.items() if name in others]
     if not shared:  # without a baseline, or beside it: what any side has
         shared = list({name: metric for side in sides for name, metric in _metrics_of(side).items()}.values())
-    shared.sort(key=_rank)
+    shared.sort(key=rank_of_metric)
     return [
         _SharedMetric(metric.name, "best" if metric.higher_is_better else "last", metric.higher_is_better)
         for metric in shared[:_MOST_METRICS]
@@ -308,14 +309,7 @@ def _metrics_of(side: _Side) -> Mapping[str, MetricSummary]:
     found: dict[str, MetricSummary] = {}
     for run in side.runs:
         found = {**run.metrics, **found}
-    return {name: m for name, m in found.items() if m.higher_is_better is not None}
-
-
-def _rank(metric: MetricSummary) -> tuple[bool, ...]:
-    """Return what metrics are sorted by: what was held out before what was trained on, and accuracies first."""
-    words = set(re.findall(r"[a-z0-9]+", metric.name.lower()))
-    is_trained_on = not words.isdisjoint(_TRAINED_ON)
-    return is_trained_on, not metric.higher_is_better, words.isdisjoint(_ACCURACY), words.isdisjoint(_HELD_OUT)
+    return {n: m for n, m in found.items() if m.higher_is_better is not None and not is_learning_rate(n)}
 
 
 def _learnt_blocks(sides: Sequence[_Side], metrics: Sequence[_SharedMetric]) -> tuple[doc.Block, ...]:
@@ -438,10 +432,12 @@ def _overlap(first: Sequence[float | None], second: Sequence[float | None]) -> b
 
 def _chart_blocks(sides: Sequence[_Side], metrics: Sequence[_SharedMetric]) -> tuple[doc.Block, ...]:
     drawn = [side for side in sides if side.runs][:_MOST_LINES]
+    named = [(side.short_name, side.runs) for side in drawn]
     rows = []
     for metric in metrics:
-        charts = _metric_charts(fmt.shortened(metric.name, _NAME_WIDTH), drawn, metric.name)
+        charts = metric_charts(fmt.shortened(metric.name, _NAME_WIDTH), named, metric.name)
         rows += [doc.ChartRow(charts)] if charts else []
+    rows += [doc.ChartRow((rate,))] if (rate := learning_rate_chart(named)) else []
     of_epochs = [
         _epoch_chart("Duration of each epoch", drawn, duration_by_epoch_s, time_scale),
         _epoch_chart("Energy of each epoch, before PUE", drawn, energy_by_epoch_kwh, energy_scale),
@@ -458,139 +454,16 @@ def _chart_blocks(sides: Sequence[_Side], metrics: Sequence[_SharedMetric]) -> t
     return (doc.Heading("Side by side"), *rows, *(doc.Paragraph(note, is_note=True) for note in notes))
 
 
-@dataclass(frozen=True, slots=True)
-class _Curve:
-    """A metric of one run: for each value where it lies, and what had been used by then.
-
-    Attributes:
-        values: by position.
-        kwh: with PUE, by position; empty where the energy is unknown.
-        elapsed_s: by position.
-    """
-
-    values: Mapping[float, float]
-    kwh: Mapping[float, float]
-    elapsed_s: Mapping[float, float]
-
-
-def _positions(curve: _Curve) -> Mapping[float, float]:
-    return {x: x for x in curve.values}
-
-
-def _metric_charts(title: str, sides: Sequence[_Side], name: str) -> tuple[doc.LineChart, ...]:
-    """Return a metric by epoch, or step, and by what had been used by then; none where no line has two points."""
-    records = [list(_records(run, name)) for side in sides for run in side.runs]
-    is_by_epoch = all(_are_increasing([epoch for epoch, *_ in found]) for found in records)
-    curves = [[_curve(run, name, is_by_epoch=is_by_epoch) for run in side.runs] for side in sides]
-    knows_energy = all(curve.kwh for own in curves for curve in own if curve.values)
-
-    def drawn(x_of: Callable[[_Curve], Mapping[float, float]]) -> list[doc.Line | None]:
-        return [_line(side, own, x_of) for side, own in zip(sides, curves, strict=True)]
-
-    by_position = drawn(_positions)
-    found = [_chart(title, "epoch" if is_by_epoch else "step", "", by_position, float, float, is_from_0=False)]
-    used = drawn(lambda curve: curve.kwh if knows_energy else curve.elapsed_s)
-    most = max((x for line in used if line for x, _ in line.points), default=0.0)
-    if most > 0:
-        scale = energy_scale(most) if knows_energy else time_scale(most)
-        label = f"energy so far, {scale.unit}" if knows_energy else f"time since the start, {scale.unit}"
-        by = "energy" if knows_energy else "time"
-        found.append(_chart(f"{title}, by the {by} that it took", label, "", used, scale.value, float, is_from_0=False))
-    return tuple(chart for chart in found if chart is not None)
-
-
-def _records(run: Run, name: str) -> Iterable[tuple[int | None, int, str, float]]:
-    """Yield epoch, steps, time and value of each finite value of a metric, of the first rank that logged it."""
-    for _, records in sorted(run.metric_values.items()):
-        own = [r for r in records if r.name == name]
-        if own:
-            return [(r.epoch, r.steps_done, r.logged_at, r.value) for r in own if math.isfinite(r.value)]
-    return []
-
-
-def _are_increasing(numbers: Sequence[int | None]) -> bool:
-    known = [number for number in numbers if number is not None]
-    return len(known) == len(numbers) and all(a < b for a, b in itertools.pairwise(known))
-
-
-def _curve(run: Run, name: str, *, is_by_epoch: bool) -> _Curve:
-    values, elapsed_s = dict[float, float](), dict[float, float]()
-    for epoch, steps, logged_at, value in _records(run, name):
-        x = float((epoch if is_by_epoch else steps) or 0)
-        values[x] = value
-        if (passed_s := _seconds_between(run.started_at, logged_at)) is not None:
-            elapsed_s[x] = passed_s
-    return _Curve(values, _energy_at(cumulative_energy_kwh(run), elapsed_s), elapsed_s)
-
-
-def _energy_at(so_far: Points, elapsed_s: Mapping[float, float]) -> Mapping[float, float]:
-    """Return what had been used at each time, between the rows of the log by proportion; empty where it is unknown."""
-    if not so_far:
-        return {}
-    times_s = [at_s for at_s, _ in so_far]
-    return {x: _height(so_far, times_s, s) for x, s in elapsed_s.items()}
-
-
-def _seconds_between(begin: str, end: str) -> float | None:
-    try:
-        return (datetime.fromisoformat(end) - datetime.fromisoformat(begin)).total_seconds()
-    except (ValueError, TypeError):  # a damaged log, or one with and one without a zone
-        return None
-
-
-def _height(line: Points, xs: Sequence[float], x: float) -> float:
-    """Return the height of a line at x, between its points and at its ends."""
-    index = bisect_left(xs, x)
-    if index == 0 or index == len(line):
-        return line[min(index, len(line) - 1)][1]
-    (x0, y0), (x1, y1) = line[index - 1], line[index]
-    return y0 + (y1 - y0) * (x - x0) / (x1 - x0)
-
-
-def _line(side: _Side, curves: Sequence[_Curve], x_of: Callable[[_Curve], Mapping[float, float]]) -> doc.Line | None:
-    """Return the mean of the curves of a side, where all have a value; None of fewer than two points."""
-    shared = set(curves[0].values)
-    for curve in curves:
-        shared &= curve.values.keys() & x_of(curve).keys()
-    drawn = []
-    for at in sorted(shared):
-        x = math.fsum(x_of(curve)[at] for curve in curves) / len(curves)
-        drawn.append((x, math.fsum(curve.values[at] for curve in curves) / len(curves)))
-    return doc.Line(side.short_name, tuple(drawn)) if len(drawn) >= _LEAST_POINTS else None
-
-
-def _chart(
-    title: str,
-    x_label: str,
-    y_label: str,
-    lines: Sequence[doc.Line | None],
-    x_of: Callable[[float], float],
-    y_of: Callable[[float], float],
-    *,
-    is_from_0: bool = True,
-) -> doc.LineChart | None:
-    """Return a chart of the lines that there are; None without any."""
-    drawn = [doc.Line(line.name, tuple((x_of(x), y_of(y)) for x, y in thinned(line.points))) for line in lines if line]
-    if not drawn:
-        return None
-    first, *others = drawn
-    return doc.LineChart(
-        title, x_label, y_label, first.points, name=first.name, others=tuple(others), is_from_0=is_from_0
-    )
-
-
 def _epoch_chart(
     title: str, sides: Sequence[_Side], points_of: Callable[[Run], Points], scale_for: Callable[[float], Scale]
 ) -> doc.LineChart | None:
-    lines = []
-    for side in sides:
-        curves = [_Curve(dict(points_of(run)), {}, {}) for run in side.runs]
-        lines.append(_line(side, curves, _positions))
+    lines = [mean_line(s.short_name, [Curve(dict(points_of(run)), {}, {}) for run in s.runs]) for s in sides]
     highest = max((y for line in lines if line for _, y in line.points), default=0.0)
     if highest <= 0:
         return None
     scale = scale_for(highest)
-    return _chart(title, "epoch", scale.unit, lines, float, scale.value)
+    scaled = [line and doc.Line(line.name, tuple((x, scale.value(y)) for x, y in line.points)) for line in lines]
+    return line_chart(title, "epoch", scale.unit, scaled)
 
 
 # -- What else differed --

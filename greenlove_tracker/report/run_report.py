@@ -80,9 +80,10 @@ def run_document(run: Run, factors: str | os.PathLike[str] | None = None) -> doc
     Raises:
         UsageError: where the factors cannot be read, or none holds for it.
     """
-    # Not with the module: the screen at a training's end takes the key figures from here, and needs no projections.
+    # Not with the module: the screen at a training's end takes the key figures from here, and needs no more.
     from greenlove_tracker.report.comparison_report import compared_blocks
     from greenlove_tracker.report.exploration_report import explored_blocks
+    from greenlove_tracker.report.learning_curves import learning_blocks
     from greenlove_tracker.report.projection_report import elsewhere_blocks
 
     result: tuple[doc.Block, ...] = ()
@@ -104,6 +105,7 @@ def run_document(run: Run, factors: str | os.PathLike[str] | None = None) -> doc
             *forecast_blocks(run),
             *_energy_blocks(run),
             *_chart_blocks(run),
+            *learning_blocks(run),
             *metric_blocks(run),
             *checkpoint_blocks(run),
             *span_blocks(run),
