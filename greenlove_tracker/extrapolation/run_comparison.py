@@ -84,11 +84,13 @@ class _Fitted:
     fit: RatioFit | None = None
 
 
-def compare_runs(groups: Sequence[tuple[str, Sequence[Run]]]) -> Comparison:
+def compare_runs(groups: Sequence[tuple[str, Sequence[Run]]], *, of_whole: bool = False) -> Comparison:
     """Compare logged runs: the ratios of time, energy, CO2e, cost and peak memory to those of the first group.
 
     Args:
         groups: a name and its runs each; the first is the baseline. Only trainings that ended well are compared.
+        of_whole: trainings are compared as they are, however long each was: of ways to train that save by being
+            shorter. Else runs that differ in length are compared by what a sample (token, epoch, step) of each took.
 
     Returns:
         The comparison; its notes say which runs were left out, and what else was not the same.
@@ -97,7 +99,7 @@ def compare_runs(groups: Sequence[tuple[str, Sequence[Run]]]) -> Comparison:
         UsageError: where there is nothing to compare: one group, two of one name, or one without a finished training.
     """
     kept, notes = _finished(groups)
-    lengths, length_note = _lengths(kept)
+    lengths, length_note = _lengths(kept, of_whole=of_whole)
     trials, runs = _trials(kept)
     has_repeats = len(trials) > len(kept)
 
@@ -188,7 +190,7 @@ def _said(reasons: Counter[str]) -> str:
 # -- How long they were --
 
 
-def _lengths(groups: Sequence[_Group]) -> tuple[Mapping[int, float], list[str]]:
+def _lengths(groups: Sequence[_Group], *, of_whole: bool) -> tuple[Mapping[int, float], list[str]]:
     """Return what each run is divided by, by its identity: 1 where all are of one length, and a note where not."""
     runs = [run for group in groups for run in group.runs]
     whole = {id(run): 1.0 for run in runs}
@@ -200,6 +202,10 @@ def _lengths(groups: Sequence[_Group]) -> tuple[Mapping[int, float], list[str]]:
         if most <= least * (1 + _SAME_LENGTH):
             return whole, []
         lengths = _by_group(groups, lambda run: fmt.count(known[id(run)]))  # noqa: B023  # called at once
+        if of_whole:
+            return whole, [
+                f"The trainings differ in length ({lengths} {unit}), which is in the ratios: they are of wholes"
+            ]
         return known, [f"The runs differ in length ({lengths} {unit}): all ratios but memory's are of one {unit[:-1]}"]
     return whole, ["How long each run was is not known, so that whole runs are compared: are they of one length?"]
 

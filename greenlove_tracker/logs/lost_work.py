@@ -50,10 +50,10 @@ class Resumption(NamedTuple):
         continues, event = run.text("continues"), restored_from(run)
         if not continues:
             return None
-        restored_s = None if event is None else _utc_s(event.at)
+        restored_s = None if event is None else utc_s(event.at)
         return cls(
             continues,
-            None if event is None else _utc_s(event.saved_at),
+            None if event is None else utc_s(event.saved_at),
             restored_s,
             None if restored_s is None else run.between(-math.inf, restored_s).duration_s,
             event is not None and event.kind is CheckpointKind.FINAL,
@@ -128,12 +128,12 @@ class TrainingInterruptions:
     @property
     def lost_kwh(self) -> float | None:
         """Its energy; None where any of it is not known."""
-        return _sum([i.lost.energy_kwh if i.lost.duration_s else 0.0 for i in self.interruptions])
+        return sum_of_known([i.lost.energy_kwh if i.lost.duration_s else 0.0 for i in self.interruptions])
 
     @property
     def lost_kgco2e(self) -> float | None:
         """Its emissions; None where any of it is not known."""
-        return _sum([i.lost.emissions_kgco2e if i.lost.duration_s else 0.0 for i in self.interruptions])
+        return sum_of_known([i.lost.emissions_kgco2e if i.lost.duration_s else 0.0 for i in self.interruptions])
 
     @property
     def restarts_s(self) -> float:
@@ -143,7 +143,7 @@ class TrainingInterruptions:
     @property
     def restarts_kwh(self) -> float | None:
         """Energy of the restarts; None where any of it is not known."""
-        return _sum([None if i.restart is None else i.restart.energy_kwh for i in self.interruptions])
+        return sum_of_known([None if i.restart is None else i.restart.energy_kwh for i in self.interruptions])
 
     @property
     def waited_s(self) -> float:
@@ -159,13 +159,16 @@ class TrainingInterruptions:
 def training_interruptions(run: Run) -> TrainingInterruptions | None:
     """Return what interrupted the training that a run goes on with; None where it goes on with none.
 
-    Reads the other runs of the training, which lie beside this one.
+    Reads the other runs of the training, which lie beside this one. Of one that ``whole_training`` put together they
+    are its parts.
     """
-    chain = _chain(run)
+    chain = list(run.parts) or _chain(run)
     if len(chain) < 2:
         return None
     resumptions = {r.run_id: one for r in chain if (one := Resumption.of(r)) is not None}
     lost_s = lost_from_s(resumptions, [run.run_id])
+    begun_anew = max((at for at, r in enumerate(chain) if not r.text("continues")), default=0)
+    lost_s |= {r.run_id: -math.inf for r in chain[:begun_anew]}
     found = [_interruption(before, after, lost_s.get(before.run_id)) for before, after in pairwise(chain)]
     return TrainingInterruptions(tuple(r.run_id for r in chain), tuple(i for i in found if i is not None))
 
@@ -208,8 +211,8 @@ def _interruption(run: Run, after: Run, lost_from_s: float | None) -> Interrupti
     """Return what lies between a run of a training and the next; None where that is nothing, or no log tells."""
     if lost_from_s is None:
         return None
-    began_s, restored = _utc_s(after.started_at), restored_from(after)
-    restored_s = None if restored is None else _utc_s(restored.at)
+    began_s, restored = utc_s(after.started_at), restored_from(after)
+    restored_s = None if restored is None else utc_s(restored.at)
     ended_s = _ended_s(run)
     return Interruption(
         run.run_id,
@@ -233,18 +236,18 @@ def _ended_s(run: Run) -> float | None:
     rows = run.rows.get(0) or next(iter(run.rows.values()), ())
     if run.command_rows is not None:
         rows = run.command_rows
-    began_s = _utc_s(run.started_at)
+    began_s = utc_s(run.started_at)
     return None if began_s is None else began_s + math.fsum(row.gap_before_s + row.duration_s for row in rows)
 
 
-def _utc_s(text: str) -> float | None:
+def utc_s(text: str) -> float | None:
     try:
         return datetime.fromisoformat(text).timestamp()
     except ValueError:
         return None
 
 
-def _sum(amounts: Sequence[float | None]) -> float | None:
+def sum_of_known(amounts: Sequence[float | None]) -> float | None:
     known = [amount for amount in amounts if amount is not None]
     return math.fsum(known) if len(known) == len(amounts) else None
 

@@ -194,7 +194,13 @@ _NODE_FILE = re.compile(r"run-[0-9]{1,9}\.csv")
 
 
 class Run(RunFiles):
-    """One run of a log directory, read when it is asked for."""
+    """One run of a log directory, read when it is asked for.
+
+    Attributes:
+        parts: the runs that it was put together from, as ``lost_work.whole_training`` does; nothing of any other.
+    """
+
+    parts: Sequence[Run] = ()
 
     @classmethod
     def from_memory(

@@ -249,7 +249,14 @@ class Calculations:
     lines: tuple[Calculation, ...]
 
 
-Block = Heading | Paragraph | KeyFigures | Table | ChartRow | BarChart | Calculations
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """Lines that are shown as they are, their indentation included, such as those of a file."""
+
+    text: str
+
+
+Block = Heading | Paragraph | KeyFigures | Table | ChartRow | BarChart | Calculations | Listing
 
 
 @dataclass(frozen=True, slots=True)

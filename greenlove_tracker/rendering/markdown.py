@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from greenlove_tracker.rendering import document as doc
@@ -40,6 +41,15 @@ def _block(block: doc.Block) -> list[str]:
             return [in_markdown(block.title), _table(("", ""), bars, numbers=(1,))]
         case doc.Calculations():
             return ["\n".join(f"- {in_markdown(line.label)}: {in_markdown(line.text)}" for line in block.lines)]
+        case doc.Listing():
+            return [_listing(block.text)]
+
+
+def _listing(text: str) -> str:
+    """Return lines as they are, within a fence that is longer than any in them."""
+    fence = "`" * max(3, 1 + max((len(ticks) for ticks in re.findall("`+", text)), default=0))
+    lines = "\n".join("".join(c if c.isprintable() else " " for c in line) for line in text.splitlines())
+    return f"{fence}text\n{lines}\n{fence}"
 
 
 def _around_baseline(chart: doc.BarChart) -> str:
@@ -73,7 +83,7 @@ def _line(chart: doc.LineChart) -> list[str]:
     xs = sorted({x for points in found for x in points})
     shown = xs[:: max(1, -(-len(xs) // _MOST_POINTS))]
     rows = [(f"{x:,.6g}", *(f"{points[x]:,.4g}" if x in points else "" for points in found)) for x in shown]
-    heads = [in_markdown(f"{line.name}, {chart.y_label}" if line.name else chart.y_label) for line in chart.lines]
+    heads = [in_markdown(", ".join(filter(None, (line.name, chart.y_label)))) for line in chart.lines]
     title = f"**{in_markdown(chart.title)}**" + (f" ({in_markdown(chart.level[1])})" if chart.level else "")
     return [title, _table((in_markdown(chart.x_label), *heads), rows, range(len(heads) + 1))]
 

@@ -90,17 +90,31 @@ def comparison_blocks(comparison: Comparison) -> tuple[doc.Block, ...]:
     ran = rows_that_ran(comparison)
     blocks: list[doc.Block] = [doc.Paragraph(f"{headline(comparison)}.")]
     blocks += [doc.Paragraph(f"! Not put back: {text}.") for text in comparison.left_changed]
-    if ran:
-        blocks.append(_key_figures(comparison, ran[0]))
-        blocks += [doc.Heading(f"Against {_the_baseline(comparison)}"), *_bars(comparison, ran)]
-        blocks += _changes(comparison, ran)
-        blocks += [doc.Paragraph(f"{text}.", is_note=True) for text in _below_table(comparison)]
+    blocks += ratio_blocks(comparison)
     blocks += _not_run(comparison)
     if ran:
         blocks += _whole(comparison, ran)
         blocks += _trials(comparison)
-    blocks += _notes(comparison)
-    return (*blocks, *_method(comparison))
+    return (*blocks, *background_blocks(comparison))
+
+
+def ratio_blocks(comparison: Comparison) -> tuple[doc.Block, ...]:
+    """Return the key figures of the best arm, and all changes with their intervals as bars and in a table."""
+    ran = rows_that_ran(comparison)
+    if not ran:
+        return ()
+    return (
+        _key_figures(comparison, ran[0]),
+        doc.Heading(f"Against {_the_baseline(comparison)}"),
+        *_bars(comparison, ran),
+        *_changes(comparison, ran),
+        *(doc.Paragraph(f"{text}.", is_note=True) for text in _below_table(comparison)),
+    )
+
+
+def background_blocks(comparison: Comparison) -> tuple[doc.Block, ...]:
+    """Return what else is to be known of a comparison, and how it was measured."""
+    return (*_notes(comparison), *_method(comparison))
 
 
 def _key_figures(comparison: Comparison, row: ComparisonRow) -> doc.KeyFigures:

@@ -62,7 +62,7 @@ def _signed(change: float, decimals: int) -> str:
     return "0" if not float(text.replace(",", "")) else text.replace("-", "−")
 
 
-def _share_text(ratio: Estimate, of_what: str) -> str:
+def share_text(ratio: Estimate, of_what: str) -> str:
     """Write what is saved or spent more: ``31% of the energy (27 to 35%)``, ``14% more time (12 to 16%)``."""
     decimals, is_saved = _decimals(ratio), ratio.point < 1
     ends = (1 - ratio.upper, 1 - ratio.lower) if is_saved else (ratio.lower - 1, ratio.upper - 1)
@@ -132,21 +132,21 @@ def _row_sentence(comparison: Comparison, row: ComparisonRow) -> str:
     if is_modelled(comparison.energy_method):
         named = dict(reversed(named.items()))
     known = {name: ratio for name, ratio in named.items() if ratio is not None}
-    saved = [_share_text(ratio, name) for name, ratio in known.items() if ratio.upper < 1]
-    spent = [_share_text(ratio, name) for name, ratio in known.items() if ratio.lower > 1]
+    saved = [share_text(ratio, name) for name, ratio in known.items() if ratio.upper < 1]
+    spent = [share_text(ratio, name) for name, ratio in known.items() if ratio.lower > 1]
     same = [name for name, ratio in known.items() if ratio.lower <= 1 <= ratio.upper]
     memory = row.memory_ratio
     is_smaller = memory is not None and memory.upper < 1
     if not saved and not spent:
         text = f"{row.name}: {Verdict.NO_DIFFERENCE} in {' and '.join(same) or 'anything'}"
-        return f"{text}, but it saves {_share_text(memory, 'peak memory')}" if memory and is_smaller else text
+        return f"{text}, but it saves {share_text(memory, 'peak memory')}" if memory and is_smaller else text
     text = f"{row.name} " + ", but ".join(
         f"{verb} {' and '.join(shares)}" for verb, shares in (("saves", saved), ("takes", spent)) if shares
     )
     if same:
         text += f", with {Verdict.NO_DIFFERENCE} in {' and '.join(same)}"
     if spent and memory and is_smaller:
-        text += f", and saves {_share_text(memory, 'peak memory')}"
+        text += f", and saves {share_text(memory, 'peak memory')}"
     return text
 
 

@@ -20,6 +20,7 @@ from greenlove_tracker.rendering.axes import Points
 from greenlove_tracker.report import wording
 from greenlove_tracker.report.learning_curves import (
     Curve,
+    early_stop_sentence,
     is_learning_rate,
     learning_rate_chart,
     line_chart,
@@ -74,31 +75,39 @@ def run_blocks(groups: Groups) -> tuple[doc.Block, ...]:
     Args:
         groups: runs by name. Those that did not come to their end are named and left out.
     """
-    sides = [_side(name, runs) for name, runs in groups]
+    sides = [side_of(name, runs) for name, runs in groups]
     if not any(side.runs for side in sides):
         return ()
-    metrics = _shared_metrics(sides)
-    circumstances = doc.Table(_circumstance_columns(sides), tuple(_circumstances(side) for side in sides))
+    metrics = shared_metrics(sides)
     return (
         doc.Heading("Whole runs"),
         *(doc.Paragraph(text) for text in (*_unlike(sides), *_trade_offs(sides, metrics))),
         doc.Table(_TAKEN_COLUMNS, tuple(_taken(side) for side in sides)),
-        *_learnt_blocks(sides, metrics),
+        *learnt_blocks(sides, metrics),
         doc.Heading("Memory, waits and carbon intensity"),
-        circumstances,
-        *(doc.Paragraph(text) for text in _waits(sides)),
-        *_chart_blocks(sides, metrics),
-        *_difference_blocks(sides),
-        *(doc.Paragraph(text, is_note=True) for text in _notes(sides)),
+        circumstance_table(sides),
+        *(doc.Paragraph(text) for text in wait_texts(sides)),
+        *chart_blocks(sides, metrics),
+        *difference_blocks(sides),
+        *(doc.Paragraph(text, is_note=True) for text in side_notes(sides)),
     )
 
 
 def run_lines(groups: Groups) -> list[str]:
     """Return the same for the screen, in short: a line a group, and the trade-offs in sentences."""
-    sides = [_side(name, runs) for name, runs in groups]
-    metrics = _shared_metrics(sides)[:1]
+    sides = [side_of(name, runs) for name, runs in groups]
+    metrics = shared_metrics(sides)[:1]
     if not any(side.runs for side in sides):
         return []
+    lines = side_table(sides, metrics)
+    texts = [*_unlike(sides), *_trade_offs(sides, metrics), *wait_texts(sides), *side_notes(sides)]
+    for text in texts:
+        lines += ["", *terminal.wrap(text, terminal.MARGIN, terminal.MARGIN)]
+    return lines
+
+
+def side_table(sides: Sequence[Side], metrics: Sequence[SharedMetric]) -> list[str]:
+    """Return a line for each side on the screen: the means of what its runs took, and of what they learnt."""
     several = any(len(side.runs) > 1 for side in sides)
     head = ["", *(["runs"] if several else []), "time", "energy", "CO2e", "peak memory"]
     rows = [[*head, *(f"{metric.kind} {fmt.shortened(metric.name, 24)}" for metric in metrics)]]
@@ -108,15 +117,11 @@ def run_lines(groups: Groups) -> list[str]:
         number = [f"{len(side.runs)}"] if several else []
         rows.append([side.name, *number, *figures, _peaks(side, _mean_text), *learnt])
     names = terminal.name_widths([row[:1] for row in rows], [row[1:] for row in rows])
-    lines = [f"{terminal.MARGIN}{line}" for line in terminal.table(rows, "<" + ">" * (len(rows[0]) - 1), widths=names)]
-    texts = [*_unlike(sides), *_trade_offs(sides, metrics), *_waits(sides), *_notes(sides)]
-    for text in texts:
-        lines += ["", *terminal.wrap(text, terminal.MARGIN, terminal.MARGIN)]
-    return lines
+    return [f"{terminal.MARGIN}{line}" for line in terminal.table(rows, "<" + ">" * (len(rows[0]) - 1), widths=names)]
 
 
 @dataclass(frozen=True, slots=True)
-class _SharedMetric:
+class SharedMetric:
     """A metric that runs are compared by.
 
     Attributes:
@@ -137,7 +142,7 @@ class _SharedMetric:
 
 
 @dataclass(frozen=True)
-class _Side:
+class Side:
     """The runs of one name.
 
     Attributes:
@@ -165,14 +170,15 @@ class _Side:
         """Write a total: the mean of the runs, and their range."""
         return _spread(self.values(quantity), fmt.QUANTITIES[quantity][1])
 
-    def metric_text(self, metric: _SharedMetric) -> str:
+    def metric_text(self, metric: SharedMetric) -> str:
         """Write a metric likewise."""
         return _spread([metric.of(run) for run in self.runs], number_text)
 
 
-def _side(name: str, runs: Sequence[Run]) -> _Side:
+def side_of(name: str, runs: Sequence[Run]) -> Side:
+    """Return the runs of one name: trainings that came to their end, and apart from them the others."""
     kept = tuple(run for run in runs if _is_whole(run))
-    return _Side(name, kept, tuple(run for run in runs if run not in kept))
+    return Side(name, kept, tuple(run for run in runs if run not in kept))
 
 
 def _is_whole(run: Run) -> bool:
@@ -220,15 +226,16 @@ _TAKEN_COLUMNS = (
 )
 
 
-def _taken(side: _Side) -> tuple[str, ...]:
+def _taken(side: Side) -> tuple[str, ...]:
     shares = [run.summary.measured_share for run in side.runs]
     measured = _spread(shares, lambda share: "none, modelled" if share == 0 else fmt.percent(share))
     time, energy, emissions, cost = map(side.text, ("duration_s", "energy_kwh", "emissions_kgco2e", "cost_usd"))
     return (side.short_name, f"{len(side.runs)}", time, energy, measured, emissions, cost)
 
 
-def _circumstance_columns(sides: Sequence[_Side]) -> tuple[doc.Column, ...]:
-    return (
+def circumstance_table(sides: Sequence[Side]) -> doc.Table:
+    """Return the memory, the waits and the carbon intensity of each side."""
+    columns = (
         doc.Column("", 1.6),
         doc.Column("peak memory", 1.3, True),
         doc.Column("waited", 0.8, True),
@@ -236,9 +243,10 @@ def _circumstance_columns(sides: Sequence[_Side]) -> tuple[doc.Column, ...]:
         doc.Column("g/kWh, mean", 1.0, True),
         doc.Column("location-based, from", 2.8),
     )
+    return doc.Table(columns, tuple(map(_circumstances, sides)))
 
 
-def _circumstances(side: _Side) -> tuple[str, ...]:
+def _circumstances(side: Side) -> tuple[str, ...]:
     waits = _spread([wording.amount_in(run, "wait_s") for run in side.runs], fmt.duration)
     at_start = _spread([_intensity_at_start(run) for run in side.runs], lambda v: fmt.significant(v or 0.0))
     means = [run.carbon_intensity.value if run.knows_carbon_intensity else None for run in side.runs]
@@ -247,7 +255,7 @@ def _circumstances(side: _Side) -> tuple[str, ...]:
     return (side.short_name, _peaks(side), waits, at_start, mean, sources or _DASH)
 
 
-def _peaks(side: _Side, text_of: Callable[[Sequence[float | None], fmt.Text], str] = _spread) -> str:
+def _peaks(side: Side, text_of: Callable[[Sequence[float | None], fmt.Text], str] = _spread) -> str:
     """Write the peak memory: of the tensors on one GPU, else of the process."""
     on_gpu = [wording.amount_in(run, "peak_gpu_memory_gb") or None for run in side.runs]  # 0: torch used no GPU
     if any(on_gpu):
@@ -276,20 +284,20 @@ def _intensity_source(run: Run) -> str:
     return f"MOCK: {names}" if is_mock(sources) else names
 
 
-def _waits(sides: Sequence[_Side]) -> list[str]:
+def wait_texts(sides: Sequence[Side]) -> list[str]:
     """Say how the runs waited for a cleaner grid, and paused; once where all did alike."""
     said: dict[str, list[str]] = {}
     for side in sides:
         texts = [text(run) for run in side.runs for text in (wording.wait_sentence, wording.pause_sentence)]
         for text in dict.fromkeys(filter(None, texts)):
             said.setdefault(text, []).append(side.short_name)
-    return [f"{_listed(names)} {text}." for text, names in said.items()]
+    return [f"{listed(names)} {text}." for text, names in said.items()]
 
 
 # -- What it learnt for that --
 
 
-def _shared_metrics(sides: Sequence[_Side]) -> list[_SharedMetric]:
+def shared_metrics(sides: Sequence[Side]) -> list[SharedMetric]:
     """Return the metrics that the baseline and another side have, the one to compare by first."""
     if not sides:
         return []
@@ -300,19 +308,20 @@ def _shared_metrics(sides: Sequence[_Side]) -> list[_SharedMetric]:
         shared = list({name: metric for side in sides for name, metric in _metrics_of(side).items()}.values())
     shared.sort(key=rank_of_metric)
     return [
-        _SharedMetric(metric.name, "best" if metric.higher_is_better else "last", metric.higher_is_better)
+        SharedMetric(metric.name, "best" if metric.higher_is_better else "last", metric.higher_is_better)
         for metric in shared[:_MOST_METRICS]
     ]
 
 
-def _metrics_of(side: _Side) -> Mapping[str, MetricSummary]:
+def _metrics_of(side: Side) -> Mapping[str, MetricSummary]:
     found: dict[str, MetricSummary] = {}
     for run in side.runs:
         found = {**run.metrics, **found}
     return {n: m for n, m in found.items() if m.higher_is_better is not None and not is_learning_rate(n)}
 
 
-def _learnt_blocks(sides: Sequence[_Side], metrics: Sequence[_SharedMetric]) -> tuple[doc.Block, ...]:
+def learnt_blocks(sides: Sequence[Side], metrics: Sequence[SharedMetric]) -> tuple[doc.Block, ...]:
+    """Return how long each side trained, and the metrics that it came to."""
     if not metrics:
         text = (
             "What was learnt is not in the logs: no metric is in the baseline's and another's. eval_fn in a task, or "
@@ -325,33 +334,33 @@ def _learnt_blocks(sides: Sequence[_Side], metrics: Sequence[_SharedMetric]) -> 
     return (doc.Heading("What was learnt"), doc.Table(columns, rows))
 
 
-def _trained(side: _Side) -> str:
+def _trained(side: Side) -> str:
     return "; ".join(dict.fromkeys(wording.progress(run) for run in side.runs)) or "did not come to its end"
 
 
 def learnt_differences(groups: Groups) -> Mapping[str, str]:
     """Return by group how what it learnt differs from the first one's, as a clause; none where it is the same."""
-    baseline, *others = (_side(name, runs) for name, runs in groups)
-    metrics = _shared_metrics([baseline, *others])
+    baseline, *others = (side_of(name, runs) for name, runs in groups)
+    metrics = shared_metrics([baseline, *others])
     found = {}
     for side in others if baseline.runs else ():
-        text = next((t for metric in metrics if (t := _learnt(side, baseline, metric))), "") if side.runs else ""
+        text = next((t for metric in metrics if (t := learnt_text(side, baseline, metric))), "") if side.runs else ""
         if text and _THE_SAME not in text:
             found[side.name] = text
     return found
 
 
-def _trade_offs(sides: Sequence[_Side], metrics: Sequence[_SharedMetric]) -> list[str]:
+def _trade_offs(sides: Sequence[Side], metrics: Sequence[SharedMetric]) -> list[str]:
     """Say of each side what it took and learnt beside the baseline, a sentence each."""
     baseline, *others = sides
     missing = [side.short_name for side in sides if not side.runs]
-    texts = [f"{_listed(missing)} did not come to {'its' if len(missing) == 1 else 'their'} end."] if missing else []
+    texts = [f"{listed(missing)} did not come to {'its' if len(missing) == 1 else 'their'} end."] if missing else []
     if not baseline.runs:
         return [*texts, "Without a baseline nothing can be compared with it."]
     return [*texts, *(_trade_off(side, baseline, metrics) for side in others if side.runs)]
 
 
-def _trade_off(side: _Side, baseline: _Side, metrics: Sequence[_SharedMetric]) -> str:
+def _trade_off(side: Side, baseline: Side, metrics: Sequence[SharedMetric]) -> str:
     energy, time = (_change(side.values(q), baseline.values(q)) for q in ("energy_kwh", "duration_s"))
     verb = "used" if len(side.runs) == 1 else "used on average"
     has_one_each = len(side.runs) == len(baseline.runs) == 1
@@ -361,20 +370,20 @@ def _trade_off(side: _Side, baseline: _Side, metrics: Sequence[_SharedMetric]) -
     else:
         chance = (
             " (the ranges of their runs overlap)"
-            if _overlap(*(s.values("energy_kwh") for s in (side, baseline)))
+            if overlap(*(s.values("energy_kwh") for s in (side, baseline)))
             else ""
         )
         text = (
             f"{side.short_name} {verb} {_change_text(energy)} {model}energy{chance} and took {_change_text(time)} time"
         )
-    learnt = next((t for metric in metrics if (t := _learnt(side, baseline, metric))), "")
+    learnt = next((t for metric in metrics if (t := learnt_text(side, baseline, metric))), "")
     text = f"In one run each, {text}" if has_one_each else text
     return f"{text}{f', and {learnt}' if learnt else '; no metric says what it learnt for that'}."
 
 
-def _unknown_energy(side: _Side, baseline: _Side) -> str:
+def _unknown_energy(side: Side, baseline: Side) -> str:
     unknown = [s.short_name for s in (baseline, side) if None in s.values("energy_kwh")]
-    return f"the energy of {_listed(unknown)} is unknown"
+    return f"the energy of {listed(unknown)} is unknown"
 
 
 def _change(values: Sequence[float | None], baseline: Sequence[float | None]) -> float | None:
@@ -393,7 +402,7 @@ def _change_text(ratio: float | None) -> str:
     return f"{fmt.percent(abs(ratio - 1), digits)} {'less' if ratio < 1 else 'more'}"
 
 
-def _learnt(side: _Side, baseline: _Side, metric: _SharedMetric) -> str:
+def learnt_text(side: Side, baseline: Side, metric: SharedMetric) -> str:
     """Say how a metric of a side differs from the baseline's; empty where it is not known of both."""
     own, of_baseline = ([metric.of(run) for run in s.runs] for s in (side, baseline))
     mean, mean_before = _mean(own), _mean(of_baseline)
@@ -401,7 +410,7 @@ def _learnt(side: _Side, baseline: _Side, metric: _SharedMetric) -> str:
         return ""
     what = f"its {metric.kind} {fmt.shortened(metric.name, 24)}"
     values = f"{number_text(mean)}, the baseline's {number_text(mean_before)}"
-    overlap = "; the ranges of their runs overlap" if _overlap(own, of_baseline) else ""
+    overlap = "; the ranges of their runs overlap" if overlap(own, of_baseline) else ""
     if number_text(mean) == number_text(mean_before):
         return f"{what} {_THE_SAME} ({number_text(mean)})"
     direction = "lower" if mean < mean_before else "higher"
@@ -421,7 +430,7 @@ def _point_scale(metric: MetricSummary) -> float | None:
     return None if in_points is None or not best else in_points / best
 
 
-def _overlap(first: Sequence[float | None], second: Sequence[float | None]) -> bool:
+def overlap(first: Sequence[float | None], second: Sequence[float | None]) -> bool:
     """Return True where the ranges of several runs overlap: what differs may be chance."""
     a, b = ([v for v in values if v is not None] for values in (first, second))
     return len(a) > 1 and len(b) > 1 and min(a) <= max(b) and min(b) <= max(a)
@@ -430,7 +439,8 @@ def _overlap(first: Sequence[float | None], second: Sequence[float | None]) -> b
 # -- As it went on --
 
 
-def _chart_blocks(sides: Sequence[_Side], metrics: Sequence[_SharedMetric]) -> tuple[doc.Block, ...]:
+def chart_blocks(sides: Sequence[Side], metrics: Sequence[SharedMetric]) -> tuple[doc.Block, ...]:
+    """Return the curves of the sides: what they learnt, their learning rates, and what their epochs took."""
     drawn = [side for side in sides if side.runs][:_MOST_LINES]
     named = [(side.short_name, side.runs) for side in drawn]
     rows = []
@@ -455,7 +465,7 @@ def _chart_blocks(sides: Sequence[_Side], metrics: Sequence[_SharedMetric]) -> t
 
 
 def _epoch_chart(
-    title: str, sides: Sequence[_Side], points_of: Callable[[Run], Points], scale_for: Callable[[float], Scale]
+    title: str, sides: Sequence[Side], points_of: Callable[[Run], Points], scale_for: Callable[[float], Scale]
 ) -> doc.LineChart | None:
     lines = [mean_line(s.short_name, [Curve(dict(points_of(run)), {}, {}) for run in s.runs]) for s in sides]
     highest = max((y for line in lines if line for _, y in line.points), default=0.0)
@@ -469,7 +479,7 @@ def _epoch_chart(
 # -- What else differed --
 
 
-def _differences(sides: Sequence[_Side], fields: Iterable[tuple[str, tuple[str, ...]]]) -> list[tuple[str, list[str]]]:
+def _differences(sides: Sequence[Side], fields: Iterable[tuple[str, tuple[str, ...]]]) -> list[tuple[str, list[str]]]:
     """Return the fields that are not the same in all groups, each with its text of every group."""
     found = []
     for label, names in fields:
@@ -479,7 +489,7 @@ def _differences(sides: Sequence[_Side], fields: Iterable[tuple[str, tuple[str, 
     return found
 
 
-def _field_text(side: _Side, names: Sequence[str]) -> str:
+def _field_text(side: Side, names: Sequence[str]) -> str:
     """Return what the runs of a side have in a field; what all lack is empty."""
     each = [" ".join(filter(None, (wording.field_text(run, name, 60) for name in names))) for run in side.runs]
     different = list(dict.fromkeys(each))
@@ -491,7 +501,8 @@ def _field_text(side: _Side, names: Sequence[str]) -> str:
 _MOST_TEXTS = 3  # of a field, within one group
 
 
-def _difference_blocks(sides: Sequence[_Side]) -> tuple[doc.Block, ...]:
+def difference_blocks(sides: Sequence[Side]) -> tuple[doc.Block, ...]:
+    """Return which settings, versions and machines were not the same, beside the techniques."""
     sides = [side for side in sides if side.runs]
     found = _differences(sides, (*_OF_TRAINING, *_OF_MACHINE))
     found = [(label, texts) for label, texts in found if texts != [side.short_name for side in sides]]  # the techniques
@@ -507,22 +518,24 @@ def _difference_blocks(sides: Sequence[_Side]) -> tuple[doc.Block, ...]:
     )
 
 
-def _unlike(sides: Sequence[_Side]) -> list[str]:
+def _unlike(sides: Sequence[Side]) -> list[str]:
     """Say what makes the runs a comparison of something else than of ways to train."""
     texts = []
     if machines := _differences([side for side in sides if side.runs], _OF_MACHINE):
         texts.append(
-            f"Machine or meter are not the same in all of these runs ({_listed([label for label, _ in machines])}): "
+            f"Machine or meter are not the same in all of these runs ({listed([label for label, _ in machines])}): "
             "what differs in time and energy is not the way of training alone."
         )
     counts = {side.short_name: _work(side) for side in sides if side.runs}
     if len({text for text in counts.values() if text}) > 1:
         each = "; ".join(f"{name}: {text or 'not in the log'}" for name, text in counts.items())
-        texts.append(f"They did not train equally long ({each}): their totals are of different work.")
+        is_stopped = any(early_stop_sentence(run) for side in sides for run in side.runs)
+        meaning = "some were stopped early" if is_stopped else "their totals are of different work"
+        texts.append(f"They did not train equally long ({each}): {meaning}.")
     return texts
 
 
-def _work(side: _Side) -> str:
+def _work(side: Side) -> str:
     """Write how much runs trained on: samples, else epochs; empty where neither is known."""
     samples = {run.summary.counts.samples for run in side.runs}
     if None not in samples:
@@ -531,7 +544,8 @@ def _work(side: _Side) -> str:
     return " or ".join(fmt.plural(n, "epoch") for n in epochs)
 
 
-def _notes(sides: Sequence[_Side]) -> list[str]:
+def side_notes(sides: Sequence[Side]) -> list[str]:
+    """Return the notes of techniques, which runs are left out, and what single runs cannot tell."""
     found = []
     for side in sides:
         found += [f"{side.short_name}: {t}." for t in dict.fromkeys(r.text("technique_note") for r in side.runs) if t]
@@ -546,6 +560,7 @@ def _notes(sides: Sequence[_Side]) -> list[str]:
     return found
 
 
-def _listed(names: Sequence[str]) -> str:
+def listed(names: Sequence[str]) -> str:
+    """Write ``a, b and c``."""
     *first, last = names
     return f"{', '.join(first)} and {last}" if first else last

@@ -34,6 +34,7 @@ from greenlove_tracker.rendering.document import (
     KeyFigure,
     KeyFigures,
     LineChart,
+    Listing,
     Paragraph,
     Table,
 )
@@ -82,6 +83,7 @@ def everything(text: str) -> Document:
             Heading(text),
             Table(columns, ((text,) * 4,) * 20, has_total=True),
             Calculations((Calculation(text, text, text),)),
+            Listing(f"{text}\n  {text}"),
         ),
     )
 
