@@ -370,7 +370,7 @@ def _trade_off(side: Side, baseline: Side, metrics: Sequence[SharedMetric]) -> s
     else:
         chance = (
             " (the ranges of their runs overlap)"
-            if overlap(*(s.values("energy_kwh") for s in (side, baseline)))
+            if ranges_overlap(*(s.values("energy_kwh") for s in (side, baseline)))
             else ""
         )
         text = (
@@ -410,7 +410,7 @@ def learnt_text(side: Side, baseline: Side, metric: SharedMetric) -> str:
         return ""
     what = f"its {metric.kind} {fmt.shortened(metric.name, 24)}"
     values = f"{number_text(mean)}, the baseline's {number_text(mean_before)}"
-    overlap = "; the ranges of their runs overlap" if overlap(own, of_baseline) else ""
+    overlap = "; the ranges of their runs overlap" if ranges_overlap(own, of_baseline) else ""
     if number_text(mean) == number_text(mean_before):
         return f"{what} {_THE_SAME} ({number_text(mean)})"
     direction = "lower" if mean < mean_before else "higher"
@@ -427,10 +427,10 @@ def learnt_text(side: Side, baseline: Side, metric: SharedMetric) -> str:
 def _point_scale(metric: MetricSummary) -> float | None:
     """Return what a score is multiplied by to be in points, which are hundredths; None of any other metric."""
     in_points, best = points(metric), metric.best
-    return None if in_points is None or not best else in_points / best
+    return None if in_points is None or not best else float(round(in_points / best))
 
 
-def overlap(first: Sequence[float | None], second: Sequence[float | None]) -> bool:
+def ranges_overlap(first: Sequence[float | None], second: Sequence[float | None]) -> bool:
     """Return True where the ranges of several runs overlap: what differs may be chance."""
     a, b = ([v for v in values if v is not None] for values in (first, second))
     return len(a) > 1 and len(b) > 1 and min(a) <= max(b) and min(b) <= max(a)
