@@ -204,7 +204,8 @@ def _lengths(groups: Sequence[_Group], *, of_whole: bool) -> tuple[Mapping[int, 
         lengths = _by_group(groups, lambda run: fmt.count(known[id(run)]))  # noqa: B023  # called at once
         if of_whole:
             return whole, [
-                f"The trainings differ in length ({lengths} {unit}), which is in the ratios: they are of wholes"
+                f"The trainings differ in length ({lengths} {unit}): a shorter one saves by being shorter, and the "
+                "ratios are of whole trainings"
             ]
         return known, [f"The runs differ in length ({lengths} {unit}): all ratios but memory's are of one {unit[:-1]}"]
     return whole, ["How long each run was is not known, so that whole runs are compared: are they of one length?"]

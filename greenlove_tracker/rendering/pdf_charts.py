@@ -153,7 +153,7 @@ def line_chart(chart: LineChart, width_pt: float) -> Drawing:
         for spot in spots if chart.is_by_number and len(spots) <= _MAX_DOTS else ():
             drawing.add(Circle(*spot, 1.7, fillColor=ink, strokeColor=None))
     for px, py in chart.dots:
-        drawing.add(Circle(x.at(px), y.at(py), 1.7, fillColor=WHITE, strokeColor=GREY, strokeWidth=0.7))
+        drawing.add(Circle(x.at(px), y.at(py), 2.3, fillColor=WHITE, strokeColor=GREY, strokeWidth=0.8))
     for i, row in enumerate(legend):
         left_pt, base_pt = x.start_pt, 2 + _LEGEND_STEP_PT * (len(legend) - 1 - i)
         for number in row:
@@ -209,7 +209,8 @@ def bar_chart(chart: BarChart, width_pt: float) -> Drawing:
         _add_bar(drawing, bar, chart, (label_pt, height_pt - (i + 1) * _BAR_STEP_PT + 4), room_pt)
     if chart.baseline:
         _add_bar_axis(drawing, chart, (label_pt, legend_pt + axis_pt), room_pt, height_pt - 2)
-    x_pt = label_pt
+    legend_width_pt = sum(35 + stringWidth(style.meaning, REGULAR, _SIZE_PT) for style in styles)
+    x_pt = max(0.0, min(label_pt, width_pt - legend_width_pt))
     for style in styles:
         drawing.add(_filled(x_pt, 2, 14, 7, style))
         drawing.add(_text(style.meaning, x_pt + 19, 2.8))

@@ -171,7 +171,7 @@ def _dots(chart: LineChart, spots: Sequence[tuple[float, float]], number: int) -
 def _measured(chart: LineChart, spots: Sequence[tuple[float, float]]) -> list[Markup]:
     """Draw the single measurements, each with its numbers."""
     return [
-        element("circle", element("title", _point_text(chart, *dot)), cx=f"{x:.2f}%", cy=y, r=2.6, class_="measured")
+        element("circle", element("title", _point_text(chart, *dot)), cx=f"{x:.2f}%", cy=y, r=3.4, class_="measured")
         for dot, (x, y) in zip(chart.dots, spots, strict=True)
     ]
 

@@ -233,7 +233,10 @@ def _below_table(comparison: Comparison) -> list[str]:
         ["The loss is that at the end of the trials, after as many samples of each"] if loss_text(comparison) else []
     )
     too_short = [row for row in rows_that_ran(comparison) if row.verdict is Verdict.TOO_SHORT]
-    return [*(f"{row.name}: {too_short_text(comparison, row)} tell" for row in too_short), *texts]
+    said: dict[str, list[str]] = {}
+    for row in too_short:
+        said.setdefault(f"{too_short_text(comparison, row)} tell", []).append(row.name)
+    return [*(f"{', '.join(names)}: {text}" for text, names in said.items()), *texts]
 
 
 def _not_run(comparison: Comparison) -> list[doc.Block]:

@@ -97,19 +97,20 @@ def experiment_document(record: ExperimentRecord) -> doc.Document:
     metrics = shared_metrics(sides)
     comparison = _comparison(sides)
     drawn = [*sides[:1], *_best_first(sides[1:], metrics)][:_MOST_DRAWN]
+    ranking = _ranking_blocks(sides, metrics)
     notes = [*record.notes, *(text.rstrip(".") for text in side_notes(sides))]
     blocks: tuple[doc.Block, ...] = (
         *(doc.Paragraph(text) for text in _verdict(record, sides, metrics, comparison)),
         *(() if comparison is None else ratio_blocks(comparison)),
-        *_ranking_blocks(sides, metrics),
+        *ranking,
         *_training_blocks(record, metrics),
-        *learnt_blocks(sides, metrics),
+        *(learnt_blocks(sides, metrics) if not ranking else ()),
         *chart_blocks(drawn, metrics),
         *_circumstance_blocks(record),
-        *_not_run_blocks(record),
-        *_budget_blocks(record),
         *difference_blocks(sides),
         *(doc.Paragraph(f"{text}.", is_note=True) for text in notes),
+        *_not_run_blocks(record),
+        *_budget_blocks(record),
         *(() if comparison is None else background_blocks(comparison)),
         doc.Heading("The file of the experiment"),
         doc.Paragraph(f"SHA-256 of its bytes: {record.sha256}.", is_note=True),
@@ -221,13 +222,13 @@ def _row_verdict(
     saved, spent, same = list[str](), list[str](), list[str]()
     for names in alike.values():
         ratio = ratios[names[0]]
-        what = listed([f"{model}{name}" if name == "energy" else name for name in names])
+        named = [f"{model}{name}" if name == "energy" else name for name in names]
         if ratio.upper < 1:
-            saved.append(share_text(ratio, what))
+            saved.append(share_text(ratio, listed(named)))
         elif ratio.lower > 1:
-            spent.append(share_text(ratio, what))
+            spent.append(share_text(ratio, listed(named)))
         else:
-            same.append(what)
+            same += named
     parts = [f"saved {listed(saved)}"] if saved else []
     parts += [f"took {listed(spent)}"] if spent else []
     if same:
@@ -326,7 +327,7 @@ def _ranking_blocks(sides: Sequence[Side], metrics: Sequence[SharedMetric]) -> t
         return ()
     columns = (
         doc.Column("", 2.4),
-        doc.Column("trainings", 0.7, True),
+        doc.Column("runs", 0.5, True),
         *(doc.Column(f"{metric.kind} {fmt.shortened(metric.name, 24)}", 1.5, True) for metric in metrics),
         doc.Column("energy", 1.3, True),
         doc.Column("CO2e", 1.3, True),
@@ -479,9 +480,9 @@ def _waiting_texts(record: ExperimentRecord) -> list[str]:
     came_to_kg = math.fsum(kg or 0.0 for _, _, kg in known)
     change = 1 - came_to_kg / at_once_kg if at_once_kg > 0 else 0.0
     mock = "MOCK: " if any(is_mock(run.intensity_sources) for run in waited) else ""
-    of_which = f" Of {len(known)} of them" if len(known) < len(waited) else " They"
+    who = f"{len(known)} of them" if len(known) < len(waited) else "They" if len(waited) > 1 else "It"
     return [
-        f"{mock}{text}.{of_which} emitted {fmt.mass(came_to_kg)}; at the carbon intensity of the moment in which each "
+        f"{mock}{text}. {who} emitted {fmt.mass(came_to_kg)}; at the carbon intensity of the moment in which each "
         f"wait began it would have been {fmt.mass(at_once_kg)}, so that waiting {'saved' if change >= 0 else 'cost'} "
         f"{fmt.percent(abs(change))}. An estimate: nobody knows what the grid would have been had they begun at once."
     ]

@@ -21,6 +21,7 @@ from greenlove_tracker.report import wording
 from greenlove_tracker.report.learning_curves import (
     Curve,
     early_stop_sentence,
+    is_held_out,
     is_learning_rate,
     learning_rate_chart,
     line_chart,
@@ -307,9 +308,12 @@ def shared_metrics(sides: Sequence[Side]) -> list[SharedMetric]:
     if not shared:  # without a baseline, or beside it: what any side has
         shared = list({name: metric for side in sides for name, metric in _metrics_of(side).items()}.values())
     shared.sort(key=rank_of_metric)
+    keeps_best = any(early_stop_sentence(run) for side in sides for run in side.runs)
     return [
-        SharedMetric(metric.name, "best" if metric.higher_is_better else "last", metric.higher_is_better)
-        for metric in shared[:_MOST_METRICS]
+        SharedMetric(
+            m.name, "best" if m.higher_is_better or (keeps_best and is_held_out(m.name)) else "last", m.higher_is_better
+        )
+        for m in shared[:_MOST_METRICS]
     ]
 
 

@@ -92,6 +92,11 @@ def is_learning_rate(name: str) -> bool:
     return _LEARNING_RATE.search(re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower()) is not None
 
 
+def is_held_out(name: str) -> bool:
+    """Return True for the name of a metric of data that were held out."""
+    return not _words(name).isdisjoint(_HELD_OUT)
+
+
 def rank_of_metric(metric: MetricSummary) -> tuple[bool, ...]:
     """Return what metrics are sorted by: what was held out before what was trained on, and accuracies first."""
     words = _words(metric.name)
