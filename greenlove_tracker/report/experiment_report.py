@@ -43,7 +43,7 @@ from greenlove_tracker.report.full_comparison import (
 from greenlove_tracker.report.learning_curves import early_stop_sentence
 from greenlove_tracker.report.metric_report import number_text
 from greenlove_tracker.secret_masking import mask_secrets
-from greenlove_tracker.units import GRAMS_PER_KG, SECONDS_PER_HOUR, gco2e_from_kwh
+from greenlove_tracker.units import GRAMS_PER_KG, gco2e_from_kwh
 
 _MOST_SAID = 3  # groups whose savings are said in sentences
 _MOST_DRAWN = 5  # groups, the baseline among them
@@ -52,14 +52,6 @@ _LEAST_RANKED = 3  # groups: of two the verdict says all
 _NAME_WIDTH = 44
 _DASH = "–"
 _LABEL = 9  # columns of the screen
-
-_BUDGET = {
-    "hours": ("time of training", "duration_s", SECONDS_PER_HOUR),
-    "energy_kwh": ("energy", "energy_kwh", 1.0),
-    "cost_usd": ("cost", "cost_usd", 1.0),
-    "kgco2e": ("CO2e", "emissions_kgco2e", 1.0),
-}
-"""Of a limit, by its name in the file: what it is of, the total it is held against, and its unit in that total's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +66,7 @@ class ExperimentRecord:
             ``logs.lost_work.whole_training`` makes one). Trainings of a group differ in their seed alone.
         not_run: name and reason of each training of which there is no run.
         notes: on the whole: sentences without a full stop.
-        budget: limits of all trainings together, by their names in the file.
+        budget: what all trainings used and may use together, by the total's name in ``format.QUANTITIES``.
     """
 
     name: str
@@ -83,7 +75,7 @@ class ExperimentRecord:
     groups: tuple[tuple[str, tuple[Run, ...]], ...]
     not_run: tuple[tuple[str, str], ...] = ()
     notes: tuple[str, ...] = ()
-    budget: Mapping[str, float] = field(default_factory=dict)
+    budget: Mapping[str, tuple[float, float]] = field(default_factory=dict)
 
     @property
     def runs(self) -> tuple[Run, ...]:
@@ -502,16 +494,9 @@ def _not_run_blocks(record: ExperimentRecord) -> tuple[doc.Block, ...]:
 def _budget_rows(record: ExperimentRecord) -> list[tuple[str, str, str, str]]:
     """Return each limit with what it is of, what was used, the limit, and the share."""
     rows = []
-    for name, limit in record.budget.items():
-        label, quantity, unit = _BUDGET[name]
-        text = fmt.QUANTITIES[quantity][1]
-        values = [v for run in record.runs if (v := Side("", (run,)).values(quantity)[0]) is not None]
-        used, most = math.fsum(values), limit * unit
-        n_unknown = len(record.runs) - len(values)
-        least = (
-            f", of {len(values)} of {len(record.runs)} trainings: that of the others is unknown" if n_unknown else ""
-        )
-        rows.append((label, f"{text(used)}{least}", text(most), fmt.percent(used / most) if most > 0 else _DASH))
+    for quantity, (used, limit) in record.budget.items():
+        name, text = fmt.QUANTITIES[quantity]
+        rows.append((name, text(used), text(limit), fmt.percent(used / limit) if limit > 0 else _DASH))
     return rows
 
 
