@@ -268,7 +268,7 @@ def _train_fully(task: Callable[[], Any], names: Sequence[str], outcome: _Outcom
     failed = [(name, reasons.get(name, "not begun")) for name, runs in groups if not runs]
     if len(done) < 2 or done[0][0] != groups[0][0]:
         raise UsageError("nothing to compare: " + "; ".join(f"{name}: {reason}" for name, reason in failed))
-    comparison = with_learning(compare_runs(done), learnt_differences(done))
+    comparison = with_learning(compare_runs(done, of_whole=True), learnt_differences(done))
     not_run = tuple(ComparisonRow(name, Verdict.NOT_RUN, reason=reason) for name, reason in failed)
     comparison = replace(comparison, rows=(*comparison.rows, *not_run))
     page = None if outcome.has_file else Path(str(done[-1][1][-1].path)) / _PAGE

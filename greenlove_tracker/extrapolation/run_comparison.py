@@ -90,7 +90,8 @@ def compare_runs(groups: Sequence[tuple[str, Sequence[Run]]], *, of_whole: bool 
     Args:
         groups: a name and its runs each; the first is the baseline. Only trainings that ended well are compared.
         of_whole: trainings are compared as they are, however long each was: of ways to train that save by being
-            shorter. Else runs that differ in length are compared by what a sample (token, epoch, step) of each took.
+            shorter. Else runs that differ in length are compared by what a sample (token, epoch, step) of each took,
+            unless early stopping ended one.
 
     Returns:
         The comparison; its notes say which runs were left out, and what else was not the same.
@@ -99,7 +100,8 @@ def compare_runs(groups: Sequence[tuple[str, Sequence[Run]]], *, of_whole: bool 
         UsageError: where there is nothing to compare: one group, two of one name, or one without a finished training.
     """
     kept, notes = _finished(groups)
-    lengths, length_note = _lengths(kept, of_whole=of_whole)
+    is_stopped = any(run.text("stopped_early_after") for group in kept for run in group.runs)
+    lengths, length_note = _lengths(kept, of_whole=of_whole or is_stopped)
     trials, runs = _trials(kept)
     has_repeats = len(trials) > len(kept)
 
