@@ -239,13 +239,15 @@ def _row_verdict(
 
 
 def _absolute(side: Side, baseline: Side) -> str:
-    """Write what a training of either took on average: `` (1:02 instead of 1:40, 3.1 Wh instead of 5.0 Wh)``."""
+    """Write what a training of either took on average: `` (1:02 instead of 1:40, 3.1 instead of 5.0 Wh)``."""
     parts = []
-    for quantity in ("duration_s", "energy_kwh"):
-        own, before = (_mean_of(s, quantity) for s in (side, baseline))
-        if own is not None and before is not None:
-            text = fmt.QUANTITIES[quantity][1]
-            parts.append(f"{text(own)} instead of {text(before)}")
+    own_s, before_s = (_mean_of(s, "duration_s") for s in (side, baseline))
+    if own_s is not None and before_s is not None:
+        parts.append(f"{fmt.duration(own_s)} instead of {fmt.duration(before_s)}")
+    own_kwh, before_kwh = (_mean_of(s, "energy_kwh") for s in (side, baseline))
+    if own_kwh is not None and before_kwh is not None:
+        scale = fmt.energy_scale(max(own_kwh, before_kwh))
+        parts.append(f"{scale.text(own_kwh)} instead of {scale.text(before_kwh)} {scale.unit}")
     mean = " on average" if max(len(side.runs), len(baseline.runs)) > 1 else ""
     return f" ({', '.join(parts)}{mean})" if parts else ""
 
@@ -382,7 +384,7 @@ def _settings(side: Side) -> dict[str, str]:
 
 _TRAINING_COLUMNS = (
     doc.Column("", 2.4),
-    doc.Column("trained", 1.7),
+    doc.Column("trained", 2.0),
     doc.Column("time", 0.8, True),
     doc.Column("energy", 0.9, True),
     doc.Column("CO2e", 0.9, True),
@@ -403,8 +405,10 @@ def _training_blocks(record: ExperimentRecord, metrics: Sequence[SharedMetric]) 
         status = fmt.shortened(run.summary.status, 20)
         if len(run.parts) > 1:
             status += f", {len(run.parts)} runs"
-        trained = early_stop_sentence(run).partition(";")[0] or wording.progress(run)
-        rows.append((side.name, f"{trained[0].lower()}{trained[1:]}", *figures, *learnt, status))
+        trained = wording.progress(run)
+        if early_stop_sentence(run) and "early" not in trained:
+            trained += ", stopped early"
+        rows.append((side.name, trained, *figures, *learnt, status))
     lost = [doc.Paragraph(text) for text in _lost_texts(record)]
     more = [doc.Paragraph(f"and {len(rows) - _MOST_ROWS:,} more")] if len(rows) > _MOST_ROWS else []
     return doc.Heading("The trainings"), doc.Table(columns, tuple(rows[:_MOST_ROWS])), *more, *lost

@@ -333,7 +333,7 @@ def learnt_blocks(sides: Sequence[Side], metrics: Sequence[SharedMetric]) -> tup
         )
         return (doc.Paragraph(text),)
     titles = [f"{metric.kind} {fmt.shortened(metric.name, 24)}" for metric in metrics]
-    columns = (doc.Column("", 2.0), doc.Column("trained", 1.6), *(doc.Column(title, 1.4, True) for title in titles))
+    columns = (doc.Column("", 2.0), doc.Column("trained", 2.2), *(doc.Column(title, 1.4, True) for title in titles))
     rows = tuple((side.short_name, _trained(side), *map(side.metric_text, metrics)) for side in sides)
     return (doc.Heading("What was learnt"), doc.Table(columns, rows))
 
@@ -508,7 +508,11 @@ _MOST_TEXTS = 3  # of a field, within one group
 def difference_blocks(sides: Sequence[Side]) -> tuple[doc.Block, ...]:
     """Return which settings, versions and machines were not the same, beside the techniques."""
     sides = [side for side in sides if side.runs]
-    found = _differences(sides, (*_OF_TRAINING, *_OF_MACHINE))
+    is_of_experiment = any(run.text("experiment_run") for side in sides for run in side.runs)
+    fields = [
+        pair for pair in _OF_TRAINING if not (is_of_experiment and pair[0] == "command")
+    ]  # it names each by a key
+    found = _differences(sides, (*fields, *_OF_MACHINE))
     found = [(label, texts) for label, texts in found if texts != [side.short_name for side in sides]]  # the techniques
     if len(sides) < _LEAST_SIDES:
         return ()
