@@ -128,12 +128,12 @@ class TrainingInterruptions:
     @property
     def lost_kwh(self) -> float | None:
         """Its energy; None where any of it is not known."""
-        return sum_of_known([i.lost.energy_kwh if i.lost.duration_s else 0.0 for i in self.interruptions])
+        return _sum([i.lost.energy_kwh if i.lost.duration_s else 0.0 for i in self.interruptions])
 
     @property
     def lost_kgco2e(self) -> float | None:
         """Its emissions; None where any of it is not known."""
-        return sum_of_known([i.lost.emissions_kgco2e if i.lost.duration_s else 0.0 for i in self.interruptions])
+        return _sum([i.lost.emissions_kgco2e if i.lost.duration_s else 0.0 for i in self.interruptions])
 
     @property
     def restarts_s(self) -> float:
@@ -143,7 +143,7 @@ class TrainingInterruptions:
     @property
     def restarts_kwh(self) -> float | None:
         """Energy of the restarts; None where any of it is not known."""
-        return sum_of_known([None if i.restart is None else i.restart.energy_kwh for i in self.interruptions])
+        return _sum([None if i.restart is None else i.restart.energy_kwh for i in self.interruptions])
 
     @property
     def waited_s(self) -> float:
@@ -241,13 +241,14 @@ def _ended_s(run: Run) -> float | None:
 
 
 def utc_s(text: str) -> float | None:
+    """Return a time of the log in seconds since the Unix epoch; None where it is none."""
     try:
         return datetime.fromisoformat(text).timestamp()
     except ValueError:
         return None
 
 
-def sum_of_known(amounts: Sequence[float | None]) -> float | None:
+def _sum(amounts: Sequence[float | None]) -> float | None:
     known = [amount for amount in amounts if amount is not None]
     return math.fsum(known) if len(known) == len(amounts) else None
 

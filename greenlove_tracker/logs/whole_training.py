@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from greenlove_tracker.logs.lost_work import sum_of_known, utc_s
+from greenlove_tracker.logs.lost_work import utc_s
 from greenlove_tracker.logs.metrics import MetricRecord, summarise_metrics
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.logs.schema import amount
@@ -112,7 +112,7 @@ def _joined_summary(parts: Sequence[Run], metrics: Mapping[int, Sequence[MetricR
         cost_usd=_with_unmetered(each, "cost_usd"),
         gpu_hours=math.fsum(s.gpu_hours for s in each),
         flags=frozenset[str]().union(*(s.flags for s in each)),
-        node_assumed_kwh=sum_of_known([s.node_assumed_kwh or 0.0 for s in each]) or None,
+        node_assumed_kwh=math.fsum(s.node_assumed_kwh or 0.0 for s in each) or None,
         metrics=summarise_metrics(metrics),
     )
 

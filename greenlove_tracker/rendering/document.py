@@ -250,13 +250,13 @@ class Calculations:
 
 
 @dataclass(frozen=True, slots=True)
-class Listing:
+class Verbatim:
     """Lines that are shown as they are, their indentation included, such as those of a file."""
 
     text: str
 
 
-Block = Heading | Paragraph | KeyFigures | Table | ChartRow | BarChart | Calculations | Listing
+Block = Heading | Paragraph | KeyFigures | Table | ChartRow | BarChart | Calculations | Verbatim
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,11 +41,11 @@ def _block(block: doc.Block) -> list[str]:
             return [in_markdown(block.title), _table(("", ""), bars, numbers=(1,))]
         case doc.Calculations():
             return ["\n".join(f"- {in_markdown(line.label)}: {in_markdown(line.text)}" for line in block.lines)]
-        case doc.Listing():
-            return [_listing(block.text)]
+        case doc.Verbatim():
+            return [_verbatim(block.text)]
 
 
-def _listing(text: str) -> str:
+def _verbatim(text: str) -> str:
     """Return lines as they are, within a fence that is longer than any in them."""
     fence = "`" * max(3, 1 + max((len(ticks) for ticks in re.findall("`+", text)), default=0))
     lines = "\n".join("".join(c if c.isprintable() else " " for c in line) for line in text.splitlines())

@@ -32,7 +32,7 @@ _SHORT_TABLE = 1000  # of so many characters at most
 _TABLE_BEGINS_PT = 130.0  # what of a longer one stays with its heading
 _BETWEEN_CHARTS_PT = 18.0
 _BELOW_BARS_PT = 8.0
-_INDENT_PT = 4.5  # of a blank at the beginning of a listing's line
+_INDENT_PT = 4.5  # of a blank at the beginning of a verbatim line
 _FEW_PAGES = 2  # need no contents
 
 
@@ -215,16 +215,16 @@ def _flowables(block: doc.Block, width_pt: float) -> list[Flowable]:
             return [_chart_row(block, width_pt)]
         case doc.Calculations():
             return [_calculations(block, width_pt)]
-        case doc.Listing():
-            return [_listing_line(line) for line in block.text.splitlines()]
+        case doc.Verbatim():
+            return [_verbatim_line(line) for line in block.text.splitlines()]
 
 
-def _listing_line(line: str) -> Text:
+def _verbatim_line(line: str) -> Text:
     """Return a line with its indentation; an empty one keeps its height."""
     text = line.lstrip(" ")
     indent_pt = _INDENT_PT * (len(line) - len(text))
     return Text(
-        charts.markup(text) or "\N{NO-BREAK SPACE}", ParagraphStyle("listing", charts.CELL, leftIndent=indent_pt)
+        charts.markup(text) or "\N{NO-BREAK SPACE}", ParagraphStyle("verbatim", charts.CELL, leftIndent=indent_pt)
     )
 
 

@@ -106,7 +106,7 @@ def experiment_document(record: ExperimentRecord) -> doc.Document:
         *(() if comparison is None else background_blocks(comparison)),
         doc.Heading("The file of the experiment"),
         doc.Paragraph(f"SHA-256 of its bytes: {record.sha256}.", is_note=True),
-        doc.Listing(mask_secrets(record.text)),
+        doc.Verbatim(mask_secrets(record.text)),
     )
     version = f"greenlove_tracker {greenlove_tracker.__version__}"
     return doc.Document(

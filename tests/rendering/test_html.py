@@ -34,9 +34,9 @@ from greenlove_tracker.rendering.document import (
     KeyFigure,
     KeyFigures,
     LineChart,
-    Listing,
     Paragraph,
     Table,
+    Verbatim,
 )
 from greenlove_tracker.report.build import document, write_html
 
@@ -83,7 +83,7 @@ def everything(text: str) -> Document:
             Heading(text),
             Table(columns, ((text,) * 4,) * 20, has_total=True),
             Calculations((Calculation(text, text, text),)),
-            Listing(f"{text}\n  {text}"),
+            Verbatim(f"{text}\n  {text}"),
         ),
     )
 

@@ -12,7 +12,7 @@ from fakes import FakeClock
 from greenlove_tracker.logs.lost_work import training_interruptions, whole_training
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.rendering import html, markdown, pdf
-from greenlove_tracker.rendering.document import BarChart, ChartRow, Heading, KeyFigures, Listing, Paragraph, Table
+from greenlove_tracker.rendering.document import BarChart, ChartRow, Heading, KeyFigures, Paragraph, Table, Verbatim
 from greenlove_tracker.report.experiment_report import ExperimentRecord, experiment_document, experiment_lines
 
 
@@ -73,7 +73,7 @@ def test_the_page_holds_curves_budget_what_was_not_run_and_the_file(experiment):
     assert {"accuracy", "val_loss", "learning_rate", "Duration of each epoch"} <= set(titles)
     assert tables(experiment)["Budget"] == [{"": "energy", "used": "60.0 Wh", "limit": "200 Wh", "share": "30%"}]
     assert tables(experiment)["Not run"] == [{"": "optimised, seed 3", "reason": "the budget is used"}]
-    assert blocks[-1] == Listing(TEXT)
+    assert blocks[-1] == Verbatim(TEXT)
     assert "ab" * 32 in texts(experiment)[-1]
 
 
