@@ -475,12 +475,14 @@ def _waiting_texts(record: ExperimentRecord) -> list[str]:
     at_once_kg = math.fsum(gco2e_from_kwh(kwh or 0.0, intensity) / GRAMS_PER_KG for intensity, kwh, _ in known)
     came_to_kg = math.fsum(kg or 0.0 for _, _, kg in known)
     change = 1 - came_to_kg / at_once_kg if at_once_kg > 0 else 0.0
+    share = fmt.percent(abs(change))
+    effect = "changed nothing" if share == "0%" else f"{'saved' if change > 0 else 'cost'} {share}"
     mock = "MOCK: " if any(is_mock(run.intensity_sources) for run in waited) else ""
     who = f"{len(known)} of them" if len(known) < len(waited) else "They" if len(waited) > 1 else "It"
     return [
         f"{mock}{text}. {who} emitted {fmt.mass(came_to_kg)}; at the carbon intensity of the moment in which each "
-        f"wait began it would have been {fmt.mass(at_once_kg)}, so that waiting {'saved' if change >= 0 else 'cost'} "
-        f"{fmt.percent(abs(change))}. An estimate: nobody knows what the grid would have been had they begun at once."
+        f"wait began it would have been {fmt.mass(at_once_kg)}, so that waiting {effect}. "
+        f"An estimate: nobody knows what the grid would have been had they begun at once."
     ]
 
 
