@@ -444,7 +444,8 @@ def _circumstance_blocks(record: ExperimentRecord) -> tuple[doc.Block, ...]:
     trainings = _trainings(record)
     if not trainings:
         return ()
-    texts = [*wait_texts(trainings)[:_MOST_SAID], *_waiting_texts(record)]
+    groups = [Side(name, runs) for name, runs in record.groups]
+    texts = [*wait_texts(groups)[:_MOST_SAID], *_waiting_texts(record)]
     return (
         doc.Heading("Memory, waits and carbon intensity"),
         circumstance_table(trainings[:_MOST_ROWS]),
