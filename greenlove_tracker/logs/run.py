@@ -197,7 +197,7 @@ class Run(RunFiles):
     """One run of a log directory, read when it is asked for.
 
     Attributes:
-        parts: the runs that it was put together from, as ``lost_work.whole_training`` does; nothing of any other.
+        parts: the runs that it was put together from, as ``whole_training`` does; nothing of any other.
     """
 
     parts: Sequence[Run] = ()

@@ -1,7 +1,7 @@
 """The page of an experiment: what its optimised trainings saved against the baseline, and what they learnt for that.
 
 Times, energies and emissions of a training are those of all runs that it took, lost work included
-(``logs.lost_work.whole_training``).
+(``logs.whole_training``).
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class ExperimentRecord:
         text: of its file, as it was written.
         sha256: of the file's bytes.
         groups: trainings by the name of their group, the baseline's first; each one run (of several runs,
-            ``logs.lost_work.whole_training`` makes one). Trainings of a group differ in their seed alone.
+            ``logs.whole_training`` makes one). Trainings of a group differ in their seed alone.
         not_run: name and reason of each training of which there is no run.
         notes: on the whole: sentences without a full stop.
         budget: what all trainings used and may use together, by the total's name in ``format.QUANTITIES``.
