@@ -39,9 +39,14 @@ while os.getppid() == parent:
 
 
 class SignalForwarding:
-    """Passes signals that are sent to us alone on to the command, which ends, and then so do we."""
+    """Passes signals that are sent to us alone on to the command, which ends, and then so do we.
 
-    def __init__(self) -> None:
+    Args:
+        heard: called with each signal that comes, whoever it was sent to; in the handler.
+    """
+
+    def __init__(self, heard: Callable[[int], None] | None = None) -> None:
+        self._heard = heard
         self._send: Callable[[int], None] | None = None
         self._waiting: list[int] = []
         self._before: dict[int, Any] = {}
@@ -74,6 +79,8 @@ class SignalForwarding:
             send(number)
 
     def _forward(self, number: int, frame: types.FrameType | None) -> None:
+        if self._heard is not None:
+            self._heard(number)
         if self._send is None:
             self._waiting.append(number)
         elif not self._was_sent_to_all(number):

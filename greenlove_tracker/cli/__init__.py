@@ -5,7 +5,19 @@ from __future__ import annotations
 import sys
 
 # The verbs add themselves.
-from greenlove_tracker.cli import checkpoints, compare, explore, forecast, memory, plan, project, report, run, wait  # noqa: F401
+from greenlove_tracker.cli import (  # noqa: F401
+    checkpoints,
+    compare,
+    experiment,
+    explore,
+    forecast,
+    memory,
+    plan,
+    project,
+    report,
+    run,
+    wait,
+)
 from greenlove_tracker.cli.base import cli
 
 __all__ = ["cli", "main"]

@@ -77,7 +77,20 @@ def _option_of(parameter: click.Parameter) -> str:
 
 
 _ORDER = (
-    *("demo", "explore", "memory", "compare", "plan", "wait", "run", "watch", "checkpoints", "forecast", "project"),
+    *(
+        "demo",
+        "explore",
+        "memory",
+        "compare",
+        "experiment",
+        "plan",
+        "wait",
+        "run",
+        "watch",
+        "checkpoints",
+        "forecast",
+        "project",
+    ),
     *("summary", "report", "export", "import", "doctor"),
 )
 

@@ -177,7 +177,8 @@ def test_the_reference_names_every_option_of_every_verb_and_no_other():
     sections = {part.split("\n")[0]: part for part in page.split("\n## ")[1:]}
     assert list(sections) == cli.list_commands(None)
     for name, verb in cli.commands.items():
-        options = {o for p in verb.params if isinstance(p, click.Option) for o in p.opts}
+        parts = verb.commands.values() if isinstance(verb, click.Group) else [verb]
+        options = {o for part in parts for p in part.params if isinstance(p, click.Option) for o in p.opts}
         rows = [line.split(" | ")[0] for line in sections[name].splitlines() if line.startswith("| `-")]
         assert {o for row in rows for o in re.findall(r"`(--?[a-z][a-z0-9-]*)", row)} == options, name
 

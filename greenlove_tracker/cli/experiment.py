@@ -1,0 +1,323 @@
+"""``experiment``: several trainings that a file describes, run or forecast, and the report of them all."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from greenlove_tracker import console
+from greenlove_tracker import format as fmt
+from greenlove_tracker.cli.base import Verb, cli, json_option, show_screen
+from greenlove_tracker.cli.processes import BY_CTRL_C
+from greenlove_tracker.errors import UsageError
+from greenlove_tracker.rendering import terminal
+
+if TYPE_CHECKING:
+    from greenlove_tracker.experiments.definition import Experiment
+    from greenlove_tracker.experiments.dry_run import ExperimentForecast, GroupForecast
+    from greenlove_tracker.experiments.progress import ExperimentProgress, PlannedRunProgress
+    from greenlove_tracker.experiments.runner import ExperimentOutcome
+    from greenlove_tracker.report.experiment_report import ExperimentRecord
+
+_REPORT = "report"  # the name of the files, without their suffix, in the outputs
+_STDERR = 2  # the file descriptor
+_LABEL_WIDTH = 9
+_LEFT_OUT = "left out: the budget is used"
+
+
+class _WrongUsage(click.ClickException):
+    exit_code = 2  # 1 says that a training failed
+
+
+class ExperimentVerb(Verb):
+    """A verb whose exit code 1 means something else than an error of usage."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the verb."""
+        try:
+            return super().invoke(ctx)
+        except click.ClickException as error:
+            raise _WrongUsage(error.message) if error.exit_code == 1 else error from error
+        except KeyboardInterrupt:  # click would call it aborted, with code 1
+            raise SystemExit(BY_CTRL_C) from None
+
+
+@cli.group(short_help="Run trainings that a file describes, and report on them all.")
+def experiment() -> None:
+    """Run several trainings that a YAML file describes, compare them, and go on where they stopped.
+
+    \b
+    greenlove experiment run experiment.yaml --dry-run      what all of it will take
+    greenlove experiment run experiment.yaml                train what is left, and write the report
+    greenlove experiment report experiment.yaml             write the report again, from the logs
+    """  # noqa: D301  # click wants the backspace itself
+
+
+@experiment.command(cls=ExperimentVerb, options={"budget_s": "--budget"}, short_help="Train what is left, and report.")
+@click.argument("file", metavar="FILE")
+@click.option("--dry-run", is_flag=True, help="forecast all of it, and train nothing")
+@click.option("--budget", "budget_s", type=float, help="with --dry-run: seconds to explore for; default 60")
+@click.option("--fresh", is_flag=True, help="begin anew; the old outputs are moved aside, and nothing is deleted")
+@click.option("--quiet", is_flag=True, help="say nothing but errors")
+@json_option
+@click.pass_context
+def run(
+    ctx: click.Context, file: str, dry_run: bool, budget_s: float | None, fresh: bool, quiet: bool, as_json: bool
+) -> None:
+    """Run the trainings of an experiment one after another, and write the report of them all.
+
+    \b
+    greenlove experiment run experiment.yaml --dry-run
+    greenlove experiment run experiment.yaml
+    greenlove experiment run experiment.yaml --fresh        begin anew
+
+    Each training is a process of its own, so that a crash ends one of them and not the others. What has finished is
+    read from the logs and not run again: after Ctrl-C, a crash or a power cut the same command goes on, from the
+    checkpoint of the training that was interrupted. Press Ctrl-C once and it is saved; press it twice and it is ended
+    5 s later.
+
+    The exit code is 0 where all trainings have finished, 1 where one failed, 2 where the file or an option is wrong, 3
+    where the budget is used, and 130 or 143 after Ctrl-C or SIGTERM.
+    """  # noqa: D301  # click wants the backspace itself
+    from greenlove_tracker.experiments.definition_file import read_experiment
+
+    if budget_s is not None and not dry_run:
+        raise UsageError("--budget is the time that --dry-run explores for: give that too; the file has the budget")
+    if dry_run and fresh:
+        raise UsageError("--dry-run changes nothing: leave --fresh out")
+    described = read_experiment(file)
+    if dry_run:
+        _show_forecast(described, budget_s, as_json=as_json)
+        return
+    from greenlove_tracker.experiments.runner import run_experiment
+
+    outcome = run_experiment(described, is_fresh=fresh, quiet=quiet, child_output=_STDERR if as_json else None)
+    written = list[Path]()
+    if outcome.signal is None:  # else the machine may be about to end
+        reasons = _reasons(outcome)
+        written = _report(described, outcome.progress, reasons, shows=not quiet and not as_json)
+    elif not quiet:
+        console.say(f"greenlove  greenlove experiment report {file} writes the report of what is done")
+    if as_json:
+        click.echo(json.dumps(_outcome_record(described, outcome, written), indent=2))
+    ctx.exit(outcome.exit_code)
+
+
+@experiment.command(cls=ExperimentVerb, short_help="Write the report again, from the logs.")
+@click.argument("file", metavar="FILE")
+def report(file: str) -> None:
+    """Write the report of an experiment again, from its logs alone: of what is done by now.
+
+    \b
+    greenlove experiment report experiment.yaml
+
+    Nothing is trained, and torch is not needed.
+    """  # noqa: D301  # click wants the backspace itself
+    from greenlove_tracker.experiments.definition_file import read_experiment
+    from greenlove_tracker.experiments.progress import ExperimentProgress
+
+    described = read_experiment(file)
+    progress = ExperimentProgress.of(described)
+    if not any(training.runs for training in progress.runs):
+        raise UsageError(
+            f"{described.outputs} holds no training of this experiment yet: greenlove experiment run {file}"
+        )
+    _report(described, progress, {}, shows=True)
+
+
+# -- The report --
+
+
+def _report(
+    described: Experiment, progress: ExperimentProgress, reasons: Mapping[str, str], *, shows: bool
+) -> list[Path]:
+    """Write the reports that the file asks for, and show the result; return the files.
+
+    Raises:
+        UsageError: where one cannot be written; the others are.
+    """
+    from greenlove_tracker.report.build import write_document
+    from greenlove_tracker.report.experiment_report import experiment_document, experiment_lines
+
+    if not any(training.runs for training in progress.runs):
+        return []  # each training was told of by then
+    record = _record(described, progress, reasons)
+    content = experiment_document(record)
+    written, problems = list[Path](), list[UsageError]()
+    for suffix in described.reports:
+        try:
+            written.append(write_document(content, described.outputs / f"{_REPORT}.{suffix}"))
+        except UsageError as error:
+            problems.append(error)
+    if shows:
+        lines = [f"  wrote    {_from_here(path)}" for path in written]
+        show_screen("\n".join([*experiment_lines(record), "", *lines]))
+    if problems:
+        raise problems[0]
+    return written
+
+
+def _record(described: Experiment, progress: ExperimentProgress, reasons: Mapping[str, str]) -> ExperimentRecord:
+    """Return what the report is made of.
+
+    Args:
+        described: the experiment.
+        progress: of it.
+        reasons: why trainings did not come to their end, by their names.
+    """
+    from greenlove_tracker.experiments.progress import PlannedRunState, budget_limits
+    from greenlove_tracker.logs.lost_work import whole_training
+    from greenlove_tracker.report.experiment_report import ExperimentRecord
+
+    groups = [
+        (name, tuple(whole_training(training.runs) for training in trainings if training.runs))
+        for name, trainings in progress.groups(described.baseline)
+    ]
+    without_run = [training for training in progress.runs if not training.runs]
+    unfinished = [run for run in progress.runs if run.runs and run.state is not PlannedRunState.FINISHED]
+    told = [(run, reasons.get(run.planned.name) or run.reason) for run in unfinished]
+    use = progress.use.by_quantity
+    return ExperimentRecord(
+        name=described.name,
+        text=described.text,
+        sha256=described.sha256,
+        groups=tuple(groups),
+        not_run=tuple((run.planned.name, reasons.get(run.planned.name, "not begun yet")) for run in without_run),
+        notes=(
+            *progress.notes,
+            *(f"{run.planned.name}: {run.state}{f', {reason}' if reason else ''}" for run, reason in told),
+        ),
+        budget={quantity: (use[quantity], limit) for quantity, limit in budget_limits(described.budget).items()},
+    )
+
+
+def _from_here(path: Path) -> Path:
+    """Return a path as it is shown: from the working directory where it lies below that."""
+    here = Path.cwd()
+    return path.relative_to(here) if path.is_relative_to(here) else path
+
+
+def _reasons(outcome: ExperimentOutcome) -> dict[str, str]:
+    """Return why trainings did not come to their end, by their names; that of one with a run stands in its log."""
+    begun = {run.planned.name for run in outcome.progress.runs if run.runs}
+    return dict(outcome.not_run) | {name: _LEFT_OUT for name in outcome.left_out if name not in begun}
+
+
+def _outcome_record(described: Experiment, outcome: ExperimentOutcome, written: list[Path]) -> dict[str, Any]:
+    """Return what a call left as plain values; what is not known is null."""
+    reasons = _reasons(outcome)
+    return {
+        "experiment": described.name,
+        "outputs": str(described.outputs),
+        "reports": [str(path) for path in written],
+        "finished": outcome.progress.n_finished,
+        "limit": outcome.limit,
+        "signal": outcome.signal,
+        "notes": list(outcome.progress.notes),
+        "trainings": [_training_record(run, reasons) for run in outcome.progress.runs],
+    }
+
+
+def _training_record(run: PlannedRunProgress, reasons: Mapping[str, str]) -> dict[str, Any]:
+    from greenlove_tracker.experiments.progress import ExperimentUse
+
+    use = ExperimentUse.of(run.runs)
+    known = {name: None if use.n_unknown[name] or not run.runs else value for name, value in use.by_quantity.items()}
+    metrics = run.runs[-1].summary.metrics if run.runs else ()
+    return {
+        "key": run.planned.key,
+        "name": run.planned.name,
+        "group": run.planned.group,
+        "seed": run.planned.seed,
+        "state": str(run.state),
+        "reason": reasons.get(run.planned.name) or run.reason,
+        "runs": [one.run_id for one in run.runs],
+        **known,
+        "metrics": {metric.name: metric.last for metric in metrics},
+    }
+
+
+# -- The dry run --
+
+
+def _show_forecast(described: Experiment, budget_s: float | None, *, as_json: bool) -> None:
+    from greenlove_tracker.experiments.dry_run import DEFAULT_BUDGET_S, forecast_experiment
+
+    forecast = forecast_experiment(described, DEFAULT_BUDGET_S if budget_s is None else budget_s)
+    if as_json:
+        click.echo(json.dumps(forecast.record(), indent=2))
+    else:
+        show_screen("\n".join(forecast_lines(forecast)))
+
+
+def forecast_lines(forecast: ExperimentForecast) -> list[str]:
+    """Return a dry run as a screen: what all that is left takes, then what a training of each group does."""
+    n_left = forecast.n_runs - forecast.n_finished
+    head = f"greenlove experiment   {fmt.shortened(forecast.name, 44)}   dry run: nothing is trained"
+    done = f", {forecast.n_finished} of them finished" if forecast.n_finished else ""
+    lines = [head, "", f"  {fmt.plural(forecast.n_runs, 'training')}{done}"]
+    for quantity, (name, text) in fmt.QUANTITIES.items():
+        total = forecast.totals[quantity]
+        if n_left and (total is not None or quantity != "cost_usd"):
+            lines += _labelled(name, fmt.UNKNOWN if total is None else fmt.interval(total, text))
+    for quantity, limit in forecast.limits.items():
+        lines += _labelled("budget", _limit_text(forecast, quantity, limit))
+    begins, *plan = forecast.start.split("\n")
+    lines += _labelled("start", begins)
+    if forecast.checkpoint_bytes is not None:
+        lines += _labelled(
+            "disk", f"up to {fmt.memory(forecast.checkpoint_bytes)} of checkpoints while a training runs"
+        )
+    if n_left:
+        lines += ["", *_group_table(forecast.groups), "", *_group_lines(forecast.groups)]
+    for note in forecast.notes:
+        lines += terminal.wrap(note, "* ", "  ", breaks_hyphens=False)
+    return [*lines, *plan]
+
+
+def _labelled(label: str, text: str) -> list[str]:
+    """Return a text with its label."""
+    return terminal.wrap(text, f"  {label:<{_LABEL_WIDTH}}", " " * (2 + _LABEL_WIDTH), breaks_hyphens=False)
+
+
+def _limit_text(forecast: ExperimentForecast, quantity: str, limit: float) -> str:
+    """Return how likely a limit holds, and what is used of it."""
+    name, text = fmt.QUANTITIES[quantity]
+    used = forecast.use.by_quantity[quantity]
+    spent = f", of which {text(used)} is used" if used else ""
+    probability = forecast.over.get(quantity)
+    holds = "whether it holds is not known" if probability is None else f"holds with {fmt.chance(1 - probability)}"
+    return f"{name} {text(limit)}{spent}: {holds}"
+
+
+def _group_lines(groups: tuple[GroupForecast, ...]) -> list[str]:
+    """Return what else is known of each group: its plan, why it was not explored, and what to beware of."""
+    lines, warned = list[str](), dict[str, list[str]]()
+    for group in groups:
+        if facts := [fact for fact in (group.plan, group.stop) if fact]:
+            lines += terminal.wrap(f"{group.group}: {' · '.join(facts)}", "  ", "    ", breaks_hyphens=False)
+        if group.reason:
+            lines += terminal.wrap(f"{group.group} is in no sum: {group.reason}", "! ", "  ", breaks_hyphens=False)
+        for warning in group.warnings:
+            warned.setdefault(warning, []).append(group.group)
+    for warning, names in warned.items():
+        lines += terminal.wrap(f"{warning} ({', '.join(names)})", "! ", "  ", breaks_hyphens=False)
+    return [*lines, "  A larger --budget narrows the intervals."] if warned else lines
+
+
+def _group_table(groups: tuple[GroupForecast, ...]) -> list[str]:
+    """Return what one training of each group takes."""
+    rows = [("one training", "left", "time", "energy", "CO2e")]
+    for group in groups:
+        n_left = group.n_runs - group.n_finished
+        cells = []
+        for quantity in ("duration_s", "energy_kwh", "emissions_kgco2e"):
+            estimate = getattr(group, quantity)
+            cells.append("–" if estimate is None else fmt.interval(estimate, fmt.QUANTITIES[quantity][1]))
+        rows.append((group.group, f"{n_left} of {group.n_runs}", cells[0], cells[1], cells[2]))
+    names = terminal.name_widths([row[:1] for row in rows], [row[1:2] for row in rows])
+    return [f"  {line}" for line in terminal.table(rows, "<>>>>", widths=names, rules_below=[0])]

@@ -1,0 +1,233 @@
+"""``greenlove experiment``: its exit codes, its report and its screens."""
+
+from __future__ import annotations
+
+import json
+import signal
+from functools import partial
+from pathlib import Path
+
+import fake_trainings
+import pytest
+from click.testing import CliRunner
+from fake_trainings import TRAIN, make_experiment, write_experiment
+
+from greenlove_tracker.cli import cli
+from greenlove_tracker.cli.experiment import forecast_lines
+from greenlove_tracker.experiments import definition_file, dry_run, runner
+from greenlove_tracker.experiments.definition import ExperimentBudget
+from greenlove_tracker.experiments.dry_run import ExperimentForecast, GroupForecast
+from greenlove_tracker.experiments.progress import ExperimentUse
+from greenlove_tracker.experiments.runner import ExperimentOutcome, ExperimentProgress
+from greenlove_tracker.forecasting import Estimate
+
+pytestmark = pytest.mark.usefixtures("no_settings")
+
+
+@pytest.fixture
+def call(monkeypatch):
+    """Return a function that calls the verb for an experiment of stand-ins."""
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
+
+    def invoked(experiment, *words, **how):
+        write_experiment(experiment, how=how)
+        monkeypatch.setattr(definition_file, "read_experiment", lambda file: experiment)
+        train = partial(runner.run_experiment, command=TRAIN)
+        with monkeypatch.context() as patch:
+            patch.setattr(runner, "run_experiment", train)
+            return CliRunner().invoke(cli, ["experiment", *words[:1], str(experiment.path), *words[1:]])
+
+    return invoked
+
+
+@pytest.mark.real
+def test_a_run_shows_the_result_and_writes_the_report(tmp_path, call):
+    result = call(make_experiment(tmp_path, seeds=(0,)), "run")
+    assert result.exit_code == 0
+    assert "wrote    outputs/report.html" in result.stdout
+    page = (tmp_path / "outputs" / "report.html").read_text()
+    assert "Experiment digits" in page
+    assert "name: digits  # as it was written" in page
+
+
+@pytest.mark.real
+def test_a_failure_is_exit_code_1_and_is_in_the_report(tmp_path, call):
+    result = call(make_experiment(tmp_path, seeds=(0,)), "run", **{"optimised-0": "fail:ValueError: nonsense"})
+    assert result.exit_code == 1
+    assert "optimised, seed 0: failed, ValueError: nonsense" in result.stdout
+    assert "ValueError: nonsense" in (tmp_path / "outputs" / "report.html").read_text()
+
+
+@pytest.mark.real
+def test_a_used_budget_is_exit_code_3(tmp_path, call):
+    experiment = make_experiment(tmp_path, seeds=(0,), budget=ExperimentBudget(hours=1.0))
+    result = call(experiment, "run", "--json", "--quiet")
+    assert result.exit_code == 3
+    record = json.loads(result.stdout)
+    assert [(one["state"], one["reason"]) for one in record["trainings"]] == [
+        ("finished", ""),
+        ("not begun", "left out: the budget is used"),
+    ]
+    assert record["trainings"][0]["energy_kwh"] == pytest.approx(1.0)
+    assert record["trainings"][1]["energy_kwh"] is None
+
+
+def test_after_a_signal_no_time_is_spent_on_a_report(tmp_path, call, monkeypatch):
+    experiment = make_experiment(tmp_path)
+    outcome = ExperimentOutcome(ExperimentProgress.of(experiment), (), (), "", signal.SIGTERM)
+    monkeypatch.setattr(runner, "run_experiment", lambda *given, command, **options: outcome)
+    result = call(experiment, "run")
+    assert result.exit_code == 143
+    assert "greenlove experiment report" in result.stderr
+    assert not (tmp_path / "outputs").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--budget", "30"], "--budget is the time that --dry-run explores for"),
+        (["--dry-run", "--fresh"], "--dry-run changes nothing"),
+        (["--dry-run", "--budget", "0"], "--budget must be a positive number of seconds"),
+        (["--hours", "2"], "No such option"),
+    ],
+)
+def test_what_cannot_be_meant_is_exit_code_2(tmp_path, call, words, message):
+    result = call(make_experiment(tmp_path), "run", *words)
+    assert (result.exit_code, message in result.stderr) == (2, True)
+
+
+def test_a_file_that_is_not_there_is_exit_code_2(tmp_path):
+    result = CliRunner().invoke(cli, ["experiment", "run", str(tmp_path / "none.yaml")])
+    assert (result.exit_code, "none.yaml" in result.stderr) == (2, True)
+
+
+def test_the_report_is_made_again_from_the_logs(tmp_path, call):
+    experiment = make_experiment(tmp_path)
+    missing = call(experiment, "report")
+    assert (missing.exit_code, "holds no training of this experiment yet" in missing.stderr) == (2, True)
+    for run_id, key in enumerate(("baseline-0", "optimised-0")):
+        fields = {"experiment": "digits", "experiment_run": key}
+        fake_trainings.log_run(experiment.outputs / "runs" / str(run_id), fields)
+    result = call(experiment, "report")
+    assert result.exit_code == 0
+    assert "not begun yet" in result.stdout
+    assert (experiment.outputs / "report.html").exists()
+
+
+# -- the dry run --
+
+
+def forecast_of(tmp_path, **changes):
+    def estimate(point, unit):
+        return Estimate(point, 0.9 * point, 1.2 * point, 0.95, unit)
+
+    one = {"duration_s": estimate(3600.0, "s"), "energy_kwh": estimate(0.5, "kWh"), "plan": "15 epochs"}
+    warning = "FEW: trials of one size"
+    groups = (
+        GroupForecast("baseline", 3, 1, 2.0, warnings=(warning,), **one),
+        GroupForecast("optimised", 3, 0, 3.0, stop="stops after about 8 of 15 epochs (4 to 15)", **one),
+        GroupForecast("half", 3, 0, 3.0, reason="this CPU has no bf16 instructions"),
+    )
+    totals = dict.fromkeys(("duration_s", "energy_kwh", "emissions_kgco2e", "cost_usd"))
+    totals |= {"duration_s": estimate(18000.0, "s"), "energy_kwh": estimate(2.5, "kWh")}
+    zero = dict.fromkeys(totals, 0.0)
+    known = {
+        "name": "digits",
+        "outputs": tmp_path,
+        "groups": groups,
+        "n_runs": 9,
+        "n_finished": 1,
+        "totals": totals,
+        "use": ExperimentUse(zero | {"duration_s": 3600.0}, dict.fromkeys(totals, 0)),
+        "limits": {"duration_s": 36000.0, "cost_usd": 5.0},
+        "over": {"duration_s": 0.02},
+        "start": "now",
+        "checkpoint_bytes": 4096,
+        "notes": ("train.py has changed",),
+    }
+    return ExperimentForecast(**(known | changes))
+
+
+def test_the_screen_of_a_dry_run(tmp_path):
+    assert forecast_lines(forecast_of(tmp_path)) == [
+        "greenlove experiment   digits   dry run: nothing is trained",
+        "",
+        "  9 trainings, 1 of them finished",
+        "  time     5:00:00 [4:30:00–6:00:00]",
+        "  energy   2.50 kWh [2.25 kWh–3.00 kWh]",
+        "  CO2e     unknown",
+        "  budget   time 10:00:00, of which 1:00:00 is used: holds with 98%",
+        "  budget   cost $5.00: whether it holds is not known",
+        "  start    now",
+        "  disk     up to 4.00 KiB of checkpoints while a training runs",
+        "",
+        "  one training    left                     time                  energy  CO2e",
+        "  ───────────────────────────────────────────────────────────────────────────",
+        "  baseline      2 of 3  1:00:00 [54:00–1:12:00]  500 Wh [450 Wh–600 Wh]     –",
+        "  optimised     3 of 3  1:00:00 [54:00–1:12:00]  500 Wh [450 Wh–600 Wh]     –",
+        "  half          3 of 3                        –                       –     –",
+        "",
+        "  baseline: 15 epochs",
+        "  optimised: 15 epochs · stops after about 8 of 15 epochs (4 to 15)",
+        "! half is in no sum: this CPU has no bf16 instructions",
+        "! FEW: trials of one size (baseline)",
+        "  A larger --budget narrows the intervals.",
+        "* train.py has changed",
+    ]
+
+
+def test_a_dry_run_as_json(tmp_path, call, monkeypatch):
+    asked = []
+    monkeypatch.setattr(
+        dry_run, "forecast_experiment", lambda _, budget_s: asked.append(budget_s) or forecast_of(tmp_path)
+    )
+    result = call(make_experiment(tmp_path), "run", "--dry-run", "--json", "--budget", "12")
+    assert (result.exit_code, asked) == (0, [12.0])
+    assert json.loads(result.stdout)["totals"]["energy_kwh"]["point"] == 2.5
+    assert not (tmp_path / "outputs").exists()
+
+
+# -- all of it, with real trainings --
+
+TASK = """
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+
+def task():
+    model = torch.nn.Linear(8, 1)
+    data = TensorDataset(torch.randn(64, 8), torch.randn(64, 1))
+    return {
+        "model": model,
+        "optimizer": torch.optim.SGD(model.parameters(), 0.1),
+        "criterion": torch.nn.MSELoss(),
+        "train_dataset": DataLoader(data, batch_size=32, shuffle=True),
+        "total_epochs": 2,
+        "eval_fn": lambda model: {"val_loss": 1.0},
+    }
+"""
+EXPERIMENT = """
+name: lines
+task: train.py:task
+arms:
+  baseline: []
+  optimised: [{early-stopping: {metric: val_loss, patience: 1}}]
+settings: {sim_cpu_tdp_w: 50}
+country: NO
+outputs: {reports: [html, md]}
+"""
+
+
+@pytest.mark.real
+def test_one_command_makes_the_report(tmp_path, monkeypatch):
+    pytest.importorskip("torch")
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
+    (tmp_path / "train.py").write_text(TASK)
+    (tmp_path / "lines.yaml").write_text(EXPERIMENT)
+    result = CliRunner().invoke(cli, ["experiment", "run", str(tmp_path / "lines.yaml")])
+    assert result.exit_code == 0, result.output
+    outputs = tmp_path / "greenlove_experiments" / "lines"
+    assert {path.name for path in outputs.glob("report.*")} == {"report.html", "report.md"}
+    assert "2 of 2 trainings finished" in result.stdout
+    again = CliRunner().invoke(cli, ["experiment", "run", str(tmp_path / "lines.yaml")])
+    assert (again.exit_code, "2 of them finished before" in again.stderr) == (0, True)
+    assert len(list((outputs / "runs").iterdir())) == 2

@@ -1,0 +1,251 @@
+"""The forecast of an experiment: each group in a process of its own, and the sum over what is left."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import pytest
+from fake_trainings import EPOCHS, log_run, make_experiment
+
+from greenlove_tracker.errors import UsageError
+from greenlove_tracker.experiments import dry_run
+from greenlove_tracker.experiments.definition import ExperimentBudget, StartPolicy, TechniqueChoice
+from greenlove_tracker.experiments.dry_run import forecast_experiment, planned_run_from
+from greenlove_tracker.forecasting import Estimate
+
+pytestmark = pytest.mark.usefixtures("no_settings")
+
+# Answers as an exploration does: what it was asked is in a file beside the task; the task's file says what it finds.
+EXPLORER = """
+import json, os, sys, time
+request = json.load(sys.stdin)
+task = request["run"]["task"].rpartition(":")[0]
+with open(task.replace("train.py", "requests.txt"), "a") as file:
+    file.write(json.dumps(request) + chr(10))
+how = json.load(open(task.replace("train.py", "how.json"))).get(request["run"]["group"], {})
+if "hang" in how:
+    time.sleep(60)
+if "crash" in how:
+    print("Traceback:"); print(how["crash"]); os.abort()
+def estimate(point, unit):
+    return {"point": point, "lower": 0.9 * point, "upper": 1.2 * point, "level": 0.95, "unit": unit}
+answer = {"duration_s": estimate(100.0, "s"), "energy_kwh": estimate(0.5, "kWh"), "cost_usd": None}
+answer |= {"emissions_kgco2e": estimate(0.2, "kgCO2e"), "plan": "4 epochs", "stop": "", "checkpoint_bytes": 1000}
+answer |= {"warnings": ["FEW: trials of one size"]} | how
+os.write(int(sys.argv[1]), json.dumps(answer).encode())
+"""
+COMMAND = (sys.executable, "-c", EXPLORER)
+
+
+@pytest.fixture
+def forecast(tmp_path):
+    """Return a function that forecasts an experiment whose groups are explored as is said."""
+
+    def made(experiment, budget_s=20.0, **how):
+        (tmp_path / "how.json").write_text(json.dumps(how))
+        return forecast_experiment(experiment, budget_s, command=COMMAND)
+
+    return made
+
+
+@pytest.fixture
+def requests(tmp_path):
+    """Return a function that returns what explorations were asked."""
+    return lambda: [json.loads(line) for line in (tmp_path / "requests.txt").read_text().splitlines()]
+
+
+def log(experiment, key, run_id, epochs=EPOCHS, status="finished", **fields):
+    own = {"experiment": "digits", "experiment_run": key, **fields}
+    log_run(experiment.outputs / "runs" / run_id, own, epochs, status)
+
+
+def ends(estimate):
+    return pytest.approx((estimate.lower, estimate.point, estimate.upper))
+
+
+def test_all_is_the_sum_of_the_groups_with_errors_of_one_sign(tmp_path, forecast, requests):
+    experiment = make_experiment(tmp_path, seeds=(0, 1, 2))
+    found = forecast(experiment)
+    assert ends(found.totals["duration_s"]) == (600 * 0.9, 600.0, 600 * 1.2)  # six of 100 s
+    assert ends(found.totals["energy_kwh"]) == (6 * 0.45, 3.0, 6 * 0.6)
+    assert found.totals["cost_usd"] is None
+    assert found.checkpoint_bytes == 4000  # of one training at a time
+    assert [request["budget_s"] for request in requests()] == [10.0, 10.0]
+    assert [request["run"]["group"] for request in requests()] == ["baseline", "optimised"]
+    assert not experiment.outputs.exists()
+    assert not any(Path(request["log_dir"]).exists() for request in requests())
+
+
+def test_each_group_has_some_seconds_at_least(tmp_path, forecast, requests):
+    forecast(make_experiment(tmp_path), budget_s=2.0)
+    assert [request["budget_s"] for request in requests()] == [5.0, 5.0]
+
+
+def test_what_is_done_is_not_forecast_again(tmp_path, forecast, requests):
+    experiment = make_experiment(tmp_path)
+    for number, key in enumerate(("baseline-0", "baseline-1")):
+        log(experiment, key, str(number))
+    log(experiment, "optimised-0", "2", 3, None)
+    found = forecast(experiment)
+    assert [request["run"]["group"] for request in requests()] == ["optimised"]
+    assert [(group.group, group.n_finished, group.n_left) for group in found.groups] == [
+        ("baseline", 2, 0.0),
+        ("optimised", 0, 1.25),
+    ]
+    assert found.totals["duration_s"].point == pytest.approx(125.0)
+    assert (found.n_runs, found.n_finished) == (4, 2)
+    assert found.use.by_quantity["duration_s"] == (2 * EPOCHS + 3) * 900.0
+
+
+def test_an_exploration_knows_where_trainings_of_its_group_stopped(tmp_path, forecast, requests):
+    experiment = make_experiment(tmp_path, seeds=(0, 1, 2))
+    log(experiment, "baseline-0", "1", 3, stopped_early_after="3")
+    log(experiment, "baseline-1", "2", 1, continues="x", first_epoch="1")
+    forecast(experiment)
+    assert [request["stops"] for request in requests()] == [[3, 2], []]
+
+
+@pytest.mark.parametrize(
+    ("how", "reason"),
+    [
+        ({"reason": "this CPU has no bf16 instructions"}, "this CPU has no bf16 instructions"),
+        ({"crash": "No module named foo"}, "the exploration crashed (ended by signal 6): No module named foo"),
+        ({"hang": 1}, "the exploration did not end within 11 s"),
+    ],
+)
+def test_a_group_that_cannot_be_explored_is_in_no_sum_and_says_why(tmp_path, forecast, monkeypatch, how, reason):
+    monkeypatch.setattr(dry_run, "_LOADING_S", 1.0)
+    monkeypatch.setattr(dry_run, "_LEAST_GROUP_S", 10.0)
+    found = forecast(make_experiment(tmp_path), 1.0, optimised=how)
+    assert [group.reason for group in found.groups] == ["", reason]
+    assert found.totals["duration_s"].point == 200.0
+
+
+def test_the_budget_is_compared_with_what_is_left_and_what_was_used(tmp_path, forecast):
+    experiment = make_experiment(tmp_path, budget=ExperimentBudget(hours=1.0 + 300 / 3600, energy_kwh=1e3))
+    log(experiment, "baseline-0", "1")  # an hour
+    found = forecast(experiment)
+    assert found.over["duration_s"] == pytest.approx(0.5)  # three of 100 s are left, and 300 s of the budget
+    assert found.over["energy_kwh"] == pytest.approx(0.0)
+    assert found.limits == pytest.approx({"duration_s": 3900.0, "energy_kwh": 1e3})
+
+
+def test_a_total_of_which_a_part_is_not_known_is_not_known(tmp_path, forecast):
+    found = forecast(make_experiment(tmp_path), optimised={"energy_kwh": None})
+    assert found.totals["energy_kwh"] is None
+    assert found.totals["duration_s"].point == 400.0
+
+
+@pytest.mark.parametrize(
+    ("start", "text"),
+    [
+        (StartPolicy(), "now"),
+        (StartPolicy("below", 250.0, max_wait="3h"), "each training begins when the grid is at or below 250 gCO2e/kWh"),
+        (StartPolicy("+6h", each="experiment"), "Start at "),
+        (StartPolicy("best", deadline="+2d", each="run"), "Each further training is planned again before it begins."),
+    ],
+)
+def test_it_says_when_it_would_begin(tmp_path, forecast, start, text):
+    settings = {"country": "DE", "intensity": "mock"}  # which asks no network
+    assert text in forecast(make_experiment(tmp_path, start=start, settings=settings)).start
+
+
+def test_where_all_is_done_nothing_is_explored(tmp_path, forecast):
+    experiment = make_experiment(tmp_path, seeds=(0,), arms=("baseline",))
+    log(experiment, "baseline-0", "1")
+    found = forecast(experiment)
+    assert (found.start, found.totals["duration_s"]) == ("nothing is left to do", None)
+    assert not (tmp_path / "requests.txt").exists()
+
+
+def test_it_is_plain_values_for_json(tmp_path, forecast):
+    record = json.loads(json.dumps(forecast(make_experiment(tmp_path)).record()))
+    assert record["totals"]["duration_s"]["point"] == 400.0
+    assert record["groups"][0]["plan"] == "4 epochs"
+
+
+@pytest.mark.parametrize("budget_s", [0.0, -1.0, float("nan"), float("inf")])
+def test_a_budget_that_is_none_is_refused(tmp_path, budget_s):
+    with pytest.raises(UsageError, match="budget_s must be a positive number of seconds"):
+        forecast_experiment(make_experiment(tmp_path), budget_s)
+
+
+def test_a_training_comes_through_json_as_it_was():
+    choice = TechniqueChoice("lr-schedule", {"shape": "cosine"})
+    planned = replace(make_experiment(Path()).runs[0], techniques=(choice,), arguments=("--lr", "1e-3"))
+    assert planned_run_from(json.loads(json.dumps(asdict(planned)))) == planned
+
+
+# -- a real exploration --
+
+TASK = """
+import sys
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+
+def task():
+    width = int(sys.argv[1])
+    model = torch.nn.Sequential(torch.nn.Linear(8, width), torch.nn.ReLU(), torch.nn.Linear(width, 1))
+    data = TensorDataset(torch.randn(640, 8), torch.randn(640, 1))
+    return {
+        "model": model,
+        "optimizer": torch.optim.Adam(model.parameters()),
+        "criterion": torch.nn.MSELoss(),
+        "train_dataset": DataLoader(data, batch_size=32, shuffle=True),
+        "total_epochs": 3,
+        "eval_fn": lambda model: {"val_loss": float(model(data.tensors[0]).detach().pow(2).mean())},
+        "difficulty": data.tensors[1].abs().squeeze(1),
+    }
+"""
+
+
+@pytest.fixture
+def explored(tmp_path):
+    """Return a function that explores a small training."""
+    pytest.importorskip("torch")
+    (tmp_path / "train.py").write_text(TASK)
+
+    def found(*techniques, stops=(), **changes):
+        experiment = make_experiment(tmp_path)
+        known = {"arguments": ("16",), "techniques": techniques, "settings": {"sim_cpu_tdp_w": 50.0, "country": "DE"}}
+        planned = replace(experiment.runs[0], **{**known, **changes})
+        return dry_run._explored(planned, stops, 2.0, str(tmp_path / "logs"))
+
+    return found
+
+
+@pytest.mark.real
+def test_a_training_is_explored_at_the_length_that_the_file_gives(explored):
+    found = explored(epochs=50, batch_size=64)
+    assert found["plan"] == "640 samples · batch 64 · 50 epochs"
+    assert Estimate(**found["duration_s"]).point > 0
+    weights = 8 * 16 + 16 + 16 + 1
+    assert found["checkpoint_bytes"] == 3 * 4 * weights + 4 * 4  # Adam: two copies, and a counter for each of four
+
+
+@pytest.mark.real
+def test_a_training_in_steps_is_explored(explored):
+    assert explored(steps=500)["plan"] == "640 samples · batch 32 · 500 steps"
+
+
+@pytest.mark.real
+@pytest.mark.parametrize(("stops", "middle"), [((), 21), ((8, 9, 8), 8)])
+def test_early_stopping_is_in_the_forecast(explored, monkeypatch, stops, middle):
+    from greenlove_tracker.exploration.exploration_run import Estimation
+
+    forecast_for, plans = Estimation.forecast_for, []
+    monkeypatch.setattr(Estimation, "forecast_for", lambda self, plan: plans.append(plan) or forecast_for(self, plan))
+    choice = TechniqueChoice("early-stopping", {"metric": "val_loss", "patience": 2})
+    found = explored(choice, epochs=40, stops=stops)
+    (plan,) = plans
+    assert plan.stop.quantile(0.5) == middle  # where nothing is known, the middle of what is possible
+    assert found["stop"].startswith(f"stops after about {middle} of 40 epochs (")
+
+
+@pytest.mark.real
+def test_a_curriculum_is_explored_with_all_samples_and_its_phases(explored):
+    found = explored(TechniqueChoice("curriculum=linear", {}), epochs=20)
+    assert found["plan"].startswith("640 samples · batch 32 · 20 epochs in ")

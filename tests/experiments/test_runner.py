@@ -1,0 +1,493 @@
+"""The trainings of an experiment one after another: in order, within a budget, and past whatever ends one of them."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import fake_trainings
+import pytest
+from fake_trainings import TRAIN, make_experiment, planned_run, write_experiment
+
+from greenlove_tracker.errors import LogDirError, MissingExtraError, UsageError
+from greenlove_tracker.experiments import runner
+from greenlove_tracker.experiments.definition import ExperimentBudget, StartPolicy
+from greenlove_tracker.experiments.progress import ExperimentProgress, PlannedRunState
+from greenlove_tracker.experiments.runner import (
+    ChildOutcome,
+    ExpectedLengths,
+    LengthLeft,
+    limit_variables,
+    planned_start,
+    run_experiment,
+)
+from greenlove_tracker.scheduling.run_start import BestStart, TimedStart
+from greenlove_tracker.tracker.metadata import WAIT_VARIABLE, WaitFacts
+
+pytestmark = pytest.mark.usefixtures("no_settings", "package_path")
+NOW = datetime(2026, 11, 23, 12, 0, tzinfo=UTC)
+
+
+@pytest.fixture
+def package_path(monkeypatch):
+    """Have processes find the package that is tested, from wherever they are started."""
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
+
+
+def begun(experiment) -> list[str]:
+    """Return the keys of the trainings that were begun, in order."""
+    path = experiment.outputs / "begun.txt"
+    return path.read_text().split() if path.exists() else []
+
+
+def run(experiment, **how):
+    write_experiment(experiment, how=how.pop("how", {}))
+    return run_experiment(experiment, command=TRAIN, **how)
+
+
+def seen(experiment, name):
+    """Return a field of all runs, in order."""
+    return [one.text(name) for training in ExperimentProgress.of(experiment).runs for one in training.runs]
+
+
+# -- what is trained --
+
+
+@pytest.mark.real
+def test_all_trainings_run_in_order_and_none_of_them_again(tmp_path, capfd):
+    experiment = make_experiment(tmp_path)
+    outcome = run(experiment)
+    assert begun(experiment) == ["baseline-0", "optimised-0", "baseline-1", "optimised-1"]
+    assert (outcome.exit_code, outcome.progress.n_finished) == (0, 4)
+    assert (experiment.outputs / "experiment.yaml").read_text() == experiment.text
+    said = capfd.readouterr().err
+    assert "greenlove  digits: 4 trainings\n" in said
+    assert "greenlove  3 of 4  baseline, seed 1: 1:00:00 · 1.00 kWh\n" in said
+    assert run(experiment).exit_code == 0
+    assert len(begun(experiment)) == 4
+    assert "4 trainings, 4 of them finished before" in capfd.readouterr().err
+
+
+@pytest.mark.real
+def test_quiet_says_nothing(tmp_path, capfd):
+    assert run(make_experiment(tmp_path), quiet=True).exit_code == 0
+    assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.real
+def test_fresh_moves_what_was_there_aside(tmp_path):
+    experiment = make_experiment(tmp_path, seeds=(0,))
+    run(experiment)
+    run(experiment, is_fresh=True)
+    (moved,) = tmp_path.glob("outputs.before-*")
+    assert (moved / "begun.txt").read_text() == (experiment.outputs / "begun.txt").read_text()
+    assert len(begun(experiment)) == 2
+
+
+def test_fresh_moves_no_file_of_the_users(tmp_path):
+    experiment = make_experiment(tmp_path)
+    with pytest.raises(UsageError, match=r"--fresh moves .* aside, and .*experiment.json is in it"):
+        run_experiment(fake_trainings.replace_outputs(experiment, tmp_path), is_fresh=True, quiet=True)
+    assert experiment.path.parent.exists()
+
+
+# -- what ends one training ends no other --
+
+
+@pytest.mark.real
+@pytest.mark.parametrize(
+    ("how", "reason"),
+    [
+        ("fail:ValueError: nonsense", "ValueError: nonsense"),
+        ("abort", "its process was ended by SIGABRT"),
+        ("lose-log", "it trained to its end, and its log could not be written"),
+    ],
+)
+def test_the_others_go_on_and_the_next_call_tries_again(tmp_path, how, reason, capfd):
+    experiment = make_experiment(tmp_path)
+    outcome = run(experiment, how={"optimised-0": how})
+    assert len(begun(experiment)) == 4
+    assert outcome.not_run == (("optimised, seed 0", reason),)
+    assert (outcome.exit_code, outcome.progress.n_finished) == (1, 3)
+    assert f"2 of 4  optimised, seed 0 did not come to its end: {reason}" in capfd.readouterr().err
+    assert run(experiment).exit_code == 0
+    assert begun(experiment)[4:] == ["optimised-0"]
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("how", ["not-run:this CPU has no bf16 instructions", "fail:out of memory"])
+def test_what_would_end_alike_is_left_out_of_this_call(tmp_path, how):
+    experiment = make_experiment(tmp_path)
+    outcome = run(experiment, how={"optimised-0": how})
+    assert begun(experiment) == ["baseline-0", "optimised-0", "baseline-1"]
+    reason = how.partition(":")[2]
+    assert outcome.not_run == (("optimised, seed 0", reason), ("optimised, seed 1", f"left out: {reason}"))
+    assert outcome.exit_code == 1
+
+
+@pytest.mark.real
+def test_a_command_that_cannot_start_is_a_failure(tmp_path):
+    experiment = make_experiment(tmp_path, seeds=(0,), arms=("baseline",))
+    outcome = run_experiment(experiment, command=(str(tmp_path / "none"),), quiet=True)
+    assert outcome.not_run == (("baseline, seed 0", "its process cannot start: No such file or directory"),)
+
+
+@pytest.mark.parametrize("written", [b"", b"nonsense", b"[]", b'{"outcome": "splendid"}', b"[" * 100_000])
+@pytest.mark.parametrize(
+    ("code", "outcome", "reason"),
+    [
+        (0, ChildOutcome.FAILED, "without a word, with exit code 0"),
+        (-9, ChildOutcome.FAILED, "ended by SIGKILL, as the system ends what takes too much memory"),
+        (-15, ChildOutcome.INTERRUPTED, "ended by SIGTERM"),
+    ],
+)
+def test_how_a_process_ended_stands_for_what_it_did_not_say(written, code, outcome, reason):
+    result = runner._result_of(written, code)
+    assert result.outcome is outcome
+    assert reason in result.reason
+
+
+@pytest.mark.real
+def test_a_training_that_somebody_else_ended_ends_all_as_that_did(tmp_path, started):
+    experiment = make_experiment(tmp_path)
+    ended = started(experiment, how={"optimised-0": "wait-once"})
+    os.kill(ended.wait_for(), signal.SIGINT)
+    assert ended.end()[0] == 130
+    assert_goes_on(experiment, started)
+
+
+# -- the budget --
+
+
+@pytest.mark.real
+def test_a_budget_that_is_used_begins_no_other(tmp_path, capfd):
+    experiment = make_experiment(tmp_path, budget=ExperimentBudget(energy_kwh=2.0))
+    outcome = run(experiment)
+    assert begun(experiment) == ["baseline-0", "optimised-0"]
+    assert outcome.left_out == ("baseline, seed 1", "optimised, seed 1")
+    assert outcome.limit == "the budget is used: energy is at 2.00 kWh of 2.00 kWh"
+    assert outcome.exit_code == 3
+    assert "left out are baseline, seed 1; optimised, seed 1" in capfd.readouterr().err
+    larger = make_experiment(tmp_path, budget=ExperimentBudget(energy_kwh=4.5))
+    assert run(larger).exit_code == 0
+
+
+@pytest.mark.real
+def test_a_training_is_given_what_is_left_and_ends_all_where_that_stops_it(tmp_path):
+    budget = ExperimentBudget(hours=1.5, energy_kwh=3.0, kgco2e=2.0)
+    experiment = make_experiment(tmp_path, budget=budget)
+    outcome = run(experiment, how={"optimised-0": "stop-by-budget"})
+    assert json.loads((experiment.outputs / "limits.json").read_text()) == {
+        "GREENLOVE_ON_OVERRUN": "stop",
+        "GREENLOVE_MAX_HOURS": "0.5",
+        "GREENLOVE_MAX_ENERGY_KWH": "2.0",
+        "GREENLOVE_MAX_KGCO2E": "1.6",
+    }
+    assert begun(experiment) == ["baseline-0", "optimised-0"]
+    assert outcome.left_out == ("optimised, seed 0", "baseline, seed 1", "optimised, seed 1")
+    assert outcome.limit == "optimised, seed 0 was stopped by the budget and saved (over its limit)"
+    assert outcome.exit_code == 3
+    assert outcome.progress.of_key("optimised-0").state is PlannedRunState.INTERRUPTED
+
+
+def test_a_limit_of_the_users_own_counts_where_it_is_smaller(monkeypatch):
+    monkeypatch.setenv("GREENLOVE_MAX_HOURS", "0.25")
+    assert limit_variables(planned_run(), {"duration_s": 3600.0})["GREENLOVE_MAX_HOURS"] == "0.25"
+    assert limit_variables(planned_run(), {}) == {}
+
+
+# -- what can be checked is checked before anything trains --
+
+
+def test_a_task_that_is_gone_is_said_first(tmp_path):
+    experiment = make_experiment(tmp_path)
+    (tmp_path / "train.py").unlink()
+    with pytest.raises(UsageError, match=r"there is no file .*train\.py"):
+        run_experiment(experiment)
+    assert not experiment.outputs.exists()
+
+
+def test_a_variable_that_is_not_set_is_said_first(tmp_path):
+    experiment = make_experiment(tmp_path)
+    runs = tuple(replace(run, arguments=("--token", "${A_TOKEN_THAT_IS_NOT_SET}")) for run in experiment.runs)
+    with pytest.raises(UsageError, match="the environment variable A_TOKEN_THAT_IS_NOT_SET is not set"):
+        run_experiment(replace(experiment, runs=runs))
+
+
+def test_an_intensity_that_cannot_be_meant_is_said_first(tmp_path):
+    settings = {"intensity": "no-such-service"}
+    experiment = make_experiment(tmp_path, start=StartPolicy("below", 250.0), settings=settings)
+    with pytest.raises(UsageError, match="no-such-service"):
+        run_experiment(experiment)
+
+
+def test_without_torch_nothing_begins(tmp_path, monkeypatch):
+    monkeypatch.setattr(runner, "find_spec", lambda name: None)
+    with pytest.raises(MissingExtraError, match="an experiment needs torch"):
+        run_experiment(make_experiment(tmp_path))
+
+
+def test_within_a_run_nothing_begins(tmp_path, monkeypatch):
+    monkeypatch.setattr(runner, "outer_run_dir", lambda: tmp_path)
+    with pytest.raises(UsageError, match="start it without"):
+        run_experiment(make_experiment(tmp_path))
+
+
+def test_a_full_disk_is_said_before_anything_trains(tmp_path, monkeypatch):
+    def full(path, data):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(runner, "write_atomically", full)
+    experiment = make_experiment(tmp_path)
+    with pytest.raises(LogDirError, match="outputs cannot be written: No space left on device"):
+        run(experiment)
+    assert begun(experiment) == []
+
+
+@pytest.mark.real
+def test_the_file_itself_may_lie_in_the_outputs(tmp_path):
+    experiment = make_experiment(tmp_path, seeds=(0,), arms=("baseline",))
+    inside = fake_trainings.replace_outputs(experiment, tmp_path, path=tmp_path / "experiment.yaml")
+    assert run(inside).exit_code == 0
+    assert inside.path.read_text().startswith("{")  # it is left as it is
+
+
+# -- pulling the plug --
+
+
+class RunningExperiment:
+    """``greenlove experiment run`` in a process of its own, with a group of its own."""
+
+    def __init__(self, experiment, arms=("baseline", "optimised"), seeds=(0, 1), **how):
+        self.experiment = experiment
+        write_experiment(experiment, arms=arms, seeds=seeds, **how)
+        self.process = subprocess.Popen(
+            [sys.executable, fake_trainings.__file__, "run", experiment.path],
+            start_new_session=True,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def wait_for(self, name="training") -> int:
+        """Wait until a training is in the middle, and return its process."""
+        path = self.experiment.outputs / name
+        for _ in range(3000):
+            if path.exists() and (text := path.read_text()):
+                return int(text)
+            time.sleep(0.01)
+        raise AssertionError(self.process.poll())
+
+    def end(self) -> tuple[int, str]:
+        """Return the exit code, and what was said."""
+        said = self.process.communicate(timeout=60)[1]
+        return self.process.returncode, said
+
+
+@pytest.fixture
+def started():
+    running = []
+
+    def start(*arguments, **how):
+        running.append(RunningExperiment(*arguments, **how))
+        return running[-1]
+
+    yield start
+    for one in running:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(one.process.pid, signal.SIGKILL)
+        one.process.communicate()
+
+
+def assert_goes_on(experiment, started):
+    """The same command finishes: nothing that is done runs again, and what was interrupted goes on."""
+    code, said = started(experiment, how={"optimised-0": "wait-once"}).end()
+    assert code == 0
+    assert "4 trainings, 1 of them finished before" in said
+    assert begun(experiment) == ["baseline-0", "optimised-0", "optimised-0", "baseline-1", "optimised-1"]
+    first, second = ExperimentProgress.of(experiment).of_key("optimised-0").runs
+    assert (second.text("continues"), second.first_epoch) == (first.run_id, 2)
+
+
+@pytest.mark.real
+def test_killed_with_all_its_processes_it_goes_on(tmp_path, started):
+    experiment = make_experiment(tmp_path)
+    killed = started(experiment, how={"optimised-0": "wait-once"})
+    killed.wait_for()
+    os.killpg(killed.process.pid, signal.SIGKILL)
+    assert killed.end()[0] == -signal.SIGKILL
+    assert_goes_on(experiment, started)
+
+
+@pytest.mark.real
+def test_ctrl_c_saves_the_training_and_says_how_to_go_on(tmp_path, started):
+    experiment = make_experiment(tmp_path)
+    interrupted = started(experiment, how={"optimised-0": "wait-once"})
+    interrupted.wait_for()
+    os.killpg(interrupted.process.pid, signal.SIGINT)  # as a terminal does
+    code, said = interrupted.end()
+    assert code == 130
+    assert "ended by SIGINT: 1 of 4 trainings are done. The same command goes on" in said
+    assert_goes_on(experiment, started)
+
+
+@pytest.mark.real
+def test_sigterm_to_us_alone_is_passed_on(tmp_path, started):
+    experiment = make_experiment(tmp_path)
+    ended = started(experiment, how={"optimised-0": "wait-once"})
+    ended.wait_for()
+    ended.process.terminate()
+    assert ended.end()[0] == 143
+    assert ExperimentProgress.of(experiment).of_key("optimised-0").runs[0].summary.status == "interrupted"
+    assert_goes_on(experiment, started)
+
+
+@pytest.mark.real
+def test_a_training_whose_command_was_killed_is_waited_for(tmp_path, started):
+    experiment = make_experiment(tmp_path)
+    killed = started(experiment, how={"optimised-0": "until-told"})
+    training = killed.wait_for()
+    killed.process.kill()
+    killed.process.wait()
+    os.kill(training, 0)  # it lives on
+    second = started(experiment)
+    assert second.process.stderr is not None
+    assert "though that command was killed: it is waited for" in second.process.stderr.readline()
+    (experiment.outputs / "go").write_text("")
+    assert second.end()[0] == 0
+    assert sorted(begun(experiment)) == ["baseline-0", "baseline-1", "optimised-0", "optimised-1"]
+
+
+@pytest.mark.real
+def test_a_second_ctrl_c_ends_a_training_that_hangs(tmp_path, started):
+    experiment = make_experiment(tmp_path)
+    hung = started(experiment, how={"optimised-0": "hang"}, insisted_s=0.1)
+    training = hung.wait_for()
+    os.killpg(hung.process.pid, signal.SIGINT)
+    with pytest.raises(subprocess.TimeoutExpired):  # it is waited for
+        hung.process.wait(timeout=0.5)
+    os.killpg(hung.process.pid, signal.SIGINT)
+    assert hung.end()[0] == 130
+    with pytest.raises(ProcessLookupError):
+        os.kill(training, 0)
+    assert begun(experiment) == ["baseline-0", "optimised-0"]
+
+
+@pytest.mark.real
+def test_two_commands_at_once_are_one_too_many(tmp_path, started):
+    experiment = make_experiment(tmp_path)
+    first = started(experiment, how={"optimised-0": "until-told"})
+    first.wait_for()
+    with pytest.raises(UsageError, match=rf"another process runs this experiment .*process {first.process.pid}\b"):
+        run_experiment(experiment, command=TRAIN, quiet=True)
+    (experiment.outputs / "go").write_text("")
+    assert first.end()[0] == 0
+
+
+def test_a_signal_between_two_trainings_ends_it_too(tmp_path, monkeypatch):
+    def waiting(*arguments, quiet):
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(60)
+
+    monkeypatch.setattr(runner, "wait_to_start", waiting)
+    before = signal.getsignal(signal.SIGTERM)
+    experiment = make_experiment(tmp_path)
+    outcome = run(experiment, quiet=True)
+    assert (outcome.signal, outcome.exit_code, begun(experiment)) == (signal.SIGTERM, 143, [])
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+# -- when a training begins --
+
+
+@pytest.fixture
+def waits(monkeypatch):
+    """Have each wait take no time; return those that there were, with the training that they were for."""
+    found = []
+
+    def wait(experiment, planned, length, *, quiet):
+        found.append(planned.key)
+        WaitFacts(float(len(found)), "below the threshold", 300.0, 200.0).hand_over(time.time())
+
+    monkeypatch.setattr(runner, "wait_to_start", wait)
+    monkeypatch.delenv(WAIT_VARIABLE, raising=False)
+    return found
+
+
+@pytest.mark.real
+def test_each_run_has_the_wait_before_it_in_its_log(tmp_path, waits):
+    experiment = make_experiment(tmp_path, seeds=(0,), start=StartPolicy("below", 250.0, each="run"))
+    run(experiment)
+    assert waits == ["baseline-0", "optimised-0"]
+    assert seen(experiment, "wait_s") == ["1.0", "2.0"]
+    assert seen(experiment, "intensity_at_start_gco2e_per_kwh") == ["200.0", "200.0"]
+    assert WAIT_VARIABLE not in os.environ
+
+
+@pytest.mark.real
+def test_a_wait_before_all_is_of_the_first_run_alone_and_not_waited_again(tmp_path, waits):
+    experiment = make_experiment(tmp_path, seeds=(0,), start=StartPolicy("below", 250.0, each="experiment"))
+    run(experiment, how={"optimised-0": "fail:ValueError"})
+    assert waits == ["baseline-0"]
+    assert seen(experiment, "wait_s") == ["1.0", ""]
+    run(experiment)
+    assert waits == ["baseline-0"]
+
+
+def test_now_waits_for_nothing():
+    experiment = make_experiment(Path())
+    assert planned_start(experiment, experiment.runs[0], None, NOW) is None
+
+
+def test_a_time_is_waited_for_until_it_has_passed(tmp_path):
+    experiment = make_experiment(tmp_path, start=StartPolicy("2026-11-23T22:00+00:00", each="experiment"))
+    start = planned_start(experiment, experiment.runs[0], None, NOW)
+    assert isinstance(start, TimedStart)
+    assert start.start == datetime(2026, 11, 23, 22, tzinfo=UTC)
+    assert planned_start(experiment, experiment.runs[0], None, NOW + timedelta(days=1)) is None
+
+
+@pytest.mark.parametrize(("each", "planned_h"), [("run", 1.0), ("experiment", 4.0)])
+def test_the_best_start_leaves_time_for_all_that_is_left(tmp_path, each, planned_h):
+    policy = StartPolicy("best", deadline="2026-11-24T12:00+00:00", each=each)
+    experiment = make_experiment(tmp_path, start=policy)
+    start = planned_start(experiment, experiment.runs[0], LengthLeft(1.0, 4.0, "as others took"), NOW)
+    assert isinstance(start, BestStart)
+    assert start.latest == datetime(2026, 11, 24, 8, tzinfo=UTC)
+    assert (start.duration, start.country, start.intensity) == (planned_h, "DE", "live")
+
+
+def test_the_longest_wait_bounds_the_best_start(tmp_path):
+    policy = StartPolicy("best", deadline="2026-11-24T12:00+00:00", max_wait="2h", each="run")
+    experiment = make_experiment(tmp_path, start=policy)
+    start = planned_start(experiment, experiment.runs[0], LengthLeft(1.0, 4.0, ""), NOW)
+    assert isinstance(start, BestStart)
+    assert start.latest == NOW + timedelta(hours=2)
+
+
+def test_a_training_is_as_long_as_others_of_its_group_were(tmp_path):
+    policy = StartPolicy("best", deadline="+2d", each="run")
+    experiment = make_experiment(tmp_path, start=policy)
+    for number, epochs in enumerate((4, 2)):
+        key = experiment.runs[number].key  # a training of each group: an hour, and half of one
+        fields = {"experiment": "digits", "experiment_run": key, "epochs_planned": str(epochs)}
+        fake_trainings.log_run(experiment.outputs / "runs" / str(number), fields, epochs)
+    length = ExpectedLengths(experiment).of(ExperimentProgress.of(experiment), experiment.runs[3])
+    assert length == LengthLeft(0.5, 1.5, "as others of its kind took")
+
+
+def test_where_nothing_has_finished_an_exploration_says_how_long_it_takes(tmp_path):
+    policy = StartPolicy("best", deadline="+2d", each="run")
+    experiment = make_experiment(tmp_path, start=policy)
+    progress = ExperimentProgress.of(experiment)
+    found = ExpectedLengths(experiment, {"baseline": 7200.0}).of(progress, experiment.runs[1])
+    assert found == LengthLeft(2.0, 8.0, "as an exploration says")  # the group that is not known as the others
+    assert ExpectedLengths(experiment, {}).of(progress, experiment.runs[1]) is None
