@@ -9,7 +9,16 @@ from enum import StrEnum
 from typing import Literal
 
 from greenlove_tracker.errors import UsageError, whole_number
-from greenlove_tracker.phases import Phase, in_unit, length_by_phases, pauses_between, phases_from, stretched
+from greenlove_tracker.phases import (
+    Phase,
+    in_unit,
+    length_by_phases,
+    pauses_between,
+    phases_from,
+    phases_until,
+    stretched,
+)
+from greenlove_tracker.stopping import ExpectedStop
 
 _MOST_BATCHES = 10**12  # a month of microsecond steps is 2.6e12: more is a slip of the pen
 _MOST_EPOCHS = 10**8
@@ -91,6 +100,7 @@ class TrainingPlan:
         batches_per_step: batches whose gradients one optimizer step accumulates, in a plan in steps; None for one.
         phases: stretches whose steps do more work or less, or that are evaluated more often; the length of the plan
             follows from them.
+        stop: where early stopping is expected to end it, of a plan in epochs; None without a rule that may.
 
     Raises:
         UsageError: where the plan is incomplete, contradicts itself or cannot be meant.
@@ -105,6 +115,7 @@ class TrainingPlan:
     save_every: int | None = None
     batches_per_step: int | None = None
     phases: tuple[Phase, ...] = ()
+    stop: ExpectedStop | None = None
 
     def __post_init__(self) -> None:
         self._take_phases()
@@ -115,8 +126,15 @@ class TrainingPlan:
         if self.samples is not None and self.batch_size is None:
             raise UsageError("samples say how long a pass over the data is only with their batch_size: give both")
         for field in fields(self):
-            if field.name != "phases" and getattr(self, field.name) is not None:
+            if field.name not in ("phases", "stop") and getattr(self, field.name) is not None:
                 object.__setattr__(self, field.name, whole_number(field.name, getattr(self, field.name)))
+        if self.stop is not None and self.epochs is None:
+            raise UsageError("an expected stop counts epochs: give the plan in epochs, TrainingPlan(epochs=…), not steps")
+        if self.stop is not None and self.stop.most_epochs != self.epochs:
+            raise UsageError(
+                f"the expected stop is of a training of {self.stop.most_epochs:,} epochs, and the plan has "
+                f"{self.epochs:,}: make it with most_epochs={self.epochs}"
+            )
         if self.n_epochs > _MOST_EPOCHS or self.n_epochs * self.batches_per_epoch > _MOST_BATCHES:
             raise UsageError(
                 f"{self.n_epochs:,} epochs of {self.batches_per_epoch:,} batches cannot be meant: give the number of "
@@ -175,13 +193,19 @@ class TrainingPlan:
         """Return the same training for other numbers of epochs, samples or steps; None leaves one as it is.
 
         Evaluations that are counted in steps are counted in epochs where the new length is in epochs, and conversely.
-        Phases are all stretched in proportion.
+        Phases are all stretched in proportion. An expected stop stays where it is, up to the new end.
 
         Raises:
             UsageError: where both epochs and steps are given, or epochs of a plan that is in steps alone.
         """
         if epochs and steps:
             raise UsageError("--epochs and --steps: choose one")
+        if self.stop is not None and steps:
+            raise UsageError("the training may be ended by early stopping, which counts epochs: say --epochs")
+        if self.stop is not None:
+            stop = None if epochs is None else stop_within(self.stop, epochs)
+            whole = replace(self, stop=None).with_length(epochs=epochs, samples=samples)
+            return replace(whole, stop=stop or self.stop)
         plan = replace(self, samples=samples or self.samples)
         every, batches = plan.eval_every, max(1, plan.batches_per_epoch // (plan.batches_per_step or 1))  # steps a pass
         phases = stretched(plan.phases, steps or epochs or plan.steps or plan.epochs or 1)
@@ -196,6 +220,10 @@ class TrainingPlan:
             return replace(plan, epochs=None, steps=steps, eval_every=every and every * batches, phases=phases)
         return replace(plan, epochs=epochs or plan.epochs, steps=steps or plan.steps, phases=phases)
 
+    def until(self, epochs: int) -> TrainingPlan:
+        """Return the plan of the same training, where it ends after so many of its epochs; without an expected stop."""
+        return replace(self, epochs=epochs, phases=phases_until(self.phases, epochs), stop=None)
+
     def has_pauses(self, kind: str) -> bool:
         """Return True where the plan or a phase of it names evaluations, ``eval``, or checkpoints, ``save``."""
         return any(getattr(part, f"{kind}_every") is not None for part in (self, *self.phases))
@@ -203,6 +231,29 @@ class TrainingPlan:
     def _times(self, kind: str) -> int:
         every, length = getattr(self, f"{kind}_every"), self.steps or self.epochs or 0
         return length // every if every else pauses_between(self.phases, 0, length, kind)
+
+
+def stop_within(stop: ExpectedStop, most_epochs: int, *, after: int = 0) -> ExpectedStop:
+    """Return the expected stop of a training of another number of epochs, of which the first ones may be left out.
+
+    What the rule would end later, or never, ends with the last epoch.
+
+    Args:
+        stop: of the training.
+        most_epochs: that are counted.
+        after: epochs before the first that is counted; the training did not end in them.
+    """
+    shares: dict[int, float] = {}
+    none = stop.probability_of_none
+    for epochs, share in stop.probabilities:
+        if epochs > after:
+            is_cut = epochs - after > most_epochs
+            end = most_epochs if is_cut or epochs == stop.most_epochs else epochs - after
+            shares[end] = shares.get(end, 0.0) + share
+            none += share if is_cut and epochs != stop.most_epochs else 0.0
+    total = math.fsum(shares.values()) or 1.0
+    found = tuple((epochs, share / total) for epochs, share in sorted(shares.items())) or ((most_epochs, 1.0),)
+    return ExpectedStop(found, most_epochs, min(1.0, none / total), stop.basis)
 
 
 class Kind(StrEnum):
@@ -417,6 +468,9 @@ class Forecast:
             was timed.
         phases: the part of each phase of the plan; empty where it has none.
         position: of the run that it was made from; None before one.
+        expected_stop: where early stopping is expected to end it; the quantities are mixtures over these epochs. None
+            where no rule may end it.
+        without_stop: the forecast of all epochs, where a rule may end it before; None else.
     """
 
     duration_s: Estimate
@@ -435,6 +489,8 @@ class Forecast:
     between_s: Estimate | None = None
     phases: tuple[PhaseForecast, ...] = ()
     position: Position | None = None
+    expected_stop: ExpectedStop | None = None
+    without_stop: Forecast | None = None
 
     @property
     def is_reliable(self) -> bool:
@@ -447,6 +503,8 @@ class Forecast:
         Args:
             total_units: of the training, where neither a plan nor a run has them.
         """
+        if self.without_stop is not None:
+            return self.without_stop.seconds_per_unit(total_units)
         if self.method == "live" and self.phases:
             return math.fsum(p.duration_s.point for p in self.phases) / sum(p.phase.length for p in self.phases)
         if self.method == "live" and self.per_epoch_s is not None:
@@ -500,6 +558,7 @@ class Progress:
         is_in_steps: the units are optimizer steps, not epochs.
         may_be_part: the only epoch so far may be the rest of one in which the run resumed: nothing tells.
         is_of_first_epoch: the blocks are parts of the first epoch, which may be cold as a whole; no other has ended.
+        stop: where early stopping is expected to end it, in the same epochs; None where no rule may.
     """
 
     total_units: float
@@ -514,6 +573,7 @@ class Progress:
     is_in_steps: bool = False
     may_be_part: bool = False
     is_of_first_epoch: bool = False
+    stop: ExpectedStop | None = None
 
     @property
     def has_unseen_ends(self) -> bool:

@@ -219,6 +219,8 @@ def phase_name(phase: Phase) -> str:
     """Write a phase by its name, or by the work of a step: ``262,144 tokens``; empty where it has neither."""
     if phase.name or phase.measure is None:
         return phase.name or ""
+    if phase.data_share is not None:
+        return f"{percent(phase.data_share)} of the data"
     measure = phase.measure.removesuffix("_per_step")
     return f"{phase.work:,.10g} {'of work' if measure == 'work' else measure}"
 

@@ -10,11 +10,12 @@ from typing import Any
 
 from greenlove_tracker.errors import UsageError, whole_number
 
-_WORKS = ("tokens_per_step", "samples_per_step", "work_per_step")
+_WORKS = ("tokens_per_step", "samples_per_step", "work_per_step", "data_share")
 _COUNTS = ("steps", "epochs", "tokens_per_step", "samples_per_step", "eval_every", "eval_from", "save_every")
 _LEAST, _MOST = 1e-12, 1e18  # of a number; beyond these it is a slip of the pen, or damage
 _OPTIONS = ("eval_every", "eval_from", "eval_s", "save_every", "name")  # of a phase as text, behind its length and work
-_WORD = re.compile(r"(\d[\d_]*)(steps?|epochs?)?(?:x([-+\d._e]+?)(tokens|samples|work)?)?", re.ASCII)
+_WORD = re.compile(r"(\d[\d_]*)(steps?|epochs?)?(?:x([-+\d._e]+?)(tokens|samples|work|share)?)?", re.ASCII)
+_FIELDS = {"tokens": "tokens_per_step", "samples": "samples_per_step", "work": "work_per_step", "share": "data_share"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +33,9 @@ class Phase:
         samples_per_step: likewise, such as the batch size; or
         work_per_step: likewise, in any other measure, such as the pixels of an image. In a phase of epochs, tokens and
             samples say into how few steps the same data are divided, and ``work_per_step`` how much each of the same
-            number of steps does.
+            number of steps does; or
+        data_share: of the data, in 0..1, that an epoch goes through, in batches of the same size, as a curriculum does:
+            an epoch has so many of the steps of a whole one.
         eval_every: an evaluation after every so many steps, or epochs, of the run; in epochs 1 where only the next two
             are given.
         eval_from: the first evaluation is after so many steps, or epochs, since the run began; then every
@@ -55,6 +58,7 @@ class Phase:
     eval_s: float | None = None
     save_every: int | None = None
     name: str | None = None
+    data_share: float | None = None
 
     def __post_init__(self) -> None:
         if (self.steps is None) == (self.epochs is None):
@@ -64,10 +68,12 @@ class Phase:
                 object.__setattr__(self, name, _count(name, getattr(self, name)))
         if len(works := [name for name in _WORKS if getattr(self, name) is not None]) > 1:
             raise UsageError(f"{' and '.join(works)} of one phase: give the one that its cost goes by")
-        for name in ("work_per_step", "eval_s"):
+        for name in ("work_per_step", "data_share", "eval_s"):
             value = getattr(self, name)
             if value is not None:
                 object.__setattr__(self, name, _positive(name, value))
+        if self.data_share is not None and (self.epochs is None or self.data_share > 1):
+            raise UsageError("data_share is the share of the data that an epoch goes through: Phase(epochs=…), up to 1")
         if self.eval_every is None and (self.eval_from is not None or self.eval_s is not None):
             if self.steps is not None:
                 raise UsageError("evaluations of a phase in steps: say how often they come, with eval_every=")
@@ -100,12 +106,13 @@ class Phase:
         """How often a unit pays what does not grow with work, and how much it pays of what does; None without work.
 
         A step pays once, and by its work. An epoch of larger steps over the same data has fewer of them: it pays by
-        the number of its steps, and the same for its data. An epoch of as many steps that each do more is as a step.
+        the number of its steps, and the same for its data. An epoch of as many steps that each do more is as a step,
+        and one over a share of the data too: what does not grow is paid once an epoch.
         """
         work = self.work
         if work is None:
             return None
-        is_same_data = self.epochs is not None and self.work_per_step is None
+        is_same_data = self.epochs is not None and self.measure in ("tokens_per_step", "samples_per_step")
         return (1.0 / work, 1.0) if is_same_data else (1.0, work)
 
     def of_length(self, length: int) -> Phase:
@@ -118,8 +125,8 @@ class Phase:
 
         text = f"{self.length}{'epochs' if self.steps is None else ''}"
         if self.measure is not None:
-            measure = self.measure.removesuffix("_per_step")
-            text += f"x{_number(getattr(self, self.measure))}{'' if measure == 'tokens' else measure}"
+            word = next(word for word, field in _FIELDS.items() if field == self.measure)
+            text += f"x{_number(getattr(self, self.measure))}{'' if word == 'tokens' else word}"
         for name in _OPTIONS:
             if (value := getattr(self, name)) is not None:
                 text += f",{name}={quote(value, safe='') if name == 'name' else _number(value)}"
@@ -147,7 +154,7 @@ class Phase:
             values["epochs" if (unit or "").startswith("epoch") else "steps"] = int(count)
             if work is not None:
                 is_count = measure in (None, "tokens", "samples")
-                values[f"{measure or 'tokens'}_per_step"] = int(work) if is_count else float(work)
+                values[_FIELDS[measure or "tokens"]] = int(work) if is_count else float(work)
             for option in options:
                 name, _, value = option.partition("=")
                 if name not in _OPTIONS:
@@ -336,6 +343,17 @@ def length_by_phases(phases: Sequence[Phase], epochs: int | None, steps: int | N
             argument="phases",
         )
     return total
+
+
+def phases_until(phases: Sequence[Phase], end: int) -> tuple[Phase, ...]:
+    """Return the phases of a run that ends after so many units, as where early stopping ends it."""
+    cut = zip(spans(phases), phases, strict=True)
+    return tuple(_until(phase.of_length(min(b, end) - a), min(b, end)) for (a, b), phase in cut if a < end)
+
+
+def _until(phase: Phase, end: int) -> Phase:
+    is_planned = phase.eval_from is None or phase.eval_from <= end
+    return phase if is_planned else replace(phase, eval_every=None, eval_from=None, eval_s=None)
 
 
 def phases_after(phases: Sequence[Phase], done: int) -> tuple[Phase, ...]:

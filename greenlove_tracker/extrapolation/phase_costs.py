@@ -414,7 +414,7 @@ def planned_costs(phases: Sequence[Phase], trial_work: float | None) -> tuple[Mi
     stretches = [_Stretch(a, b, p.constant_and_growing) for (a, b), p in zip(spans(phases), phases, strict=True)]
     timed = 0
     if trial_work is not None:
-        is_same_data = phases[0].epochs is not None and phases[0].measure != "work_per_step"
+        is_same_data = phases[0].epochs is not None and phases[0].measure in ("tokens_per_step", "samples_per_step")
         cost = (1.0 / trial_work, 1.0) if is_same_data else (1.0, trial_work)
         known = [i for i, stretch in enumerate(stretches) if stretch.cost == cost]
         timed = known[0] if known else len(stretches)

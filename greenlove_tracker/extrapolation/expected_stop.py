@@ -1,0 +1,176 @@
+"""Where early stopping is expected to end a training: its learning curve simulated on, or the stops of earlier ones.
+
+A running training loads it: NumPy, and of SciPy ``scipy.special`` alone.
+
+The values so far are taken for a curve a + b · f(t) + c · g(t) with noise: f falls, as t^-p or exp(-t/τ) (Viering and
+Loog, The Shape of Learning Curves, IEEE TPAMI 45, 2023, §3), and g rises, as where a network overfits. f, g, the noise's
+autocorrelation and how it fades are a grid; given these, the curve is a Bayesian linear regression with a conjugate
+prior, and the grid is averaged over by the marginal likelihood (Hoeting et al., Bayesian Model Averaging, Statistical
+Science 14, 1999). Curves are drawn from the posterior and go on with noise, and the rule itself says where each ends.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import product
+
+import numpy as np
+from scipy import special
+
+from greenlove_tracker.errors import UsageError
+from greenlove_tracker.extrapolation.distributions import Array
+from greenlove_tracker.stopping import ExpectedStop, StoppingRule, unknown_stop
+
+_PATHS, _FEWEST_PATHS = 300, 60
+_MOST_LOOKED_AT = 60_000  # values that the rule looks at in all: beyond, there are fewer paths
+_MOST_AHEAD = 2000  # values that a path goes on for; who has not ended by then is taken not to end at all
+_MOST_FITTED = 200  # the latest values, which a curve is fitted to
+_LEAST_VALUES = 4  # for a curve
+# Chosen on the trainings of even number of benchmarks/early_stop_forecast.py (docs/forecasting.md).
+_POWERS = (0.25, 0.5, 1.0, 2.0)  # p
+_TAUS = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0)  # τ, in values
+_RISES = ("none", "linear", "root")
+_RISE_WEIGHTS = (0.4, 0.3, 0.3)
+_AUTOCORRELATIONS = (0.0, 0.4, 0.8)
+_FADES = (0.0, 1.5, 3.0)  # log of the noise's standard deviation at the first value, in that of now
+_CURVE_SCALE = 3.0  # standard deviation of a and b, in the range of the values
+_RISE_SCALE = 0.5  # and of c, for a rise over as many values as there are
+_NOISE_SHARE, _NOISE_FREEDOM = 0.05, 1.0  # noise that is expected, in that range; and for how many values that counts
+_OVERSAMPLED = 6  # draws for each path: those that fall and rise the wrong way are rejected
+_UNFORESEEN = 0.08  # that the curve will do something else: any epoch is then as likely
+
+
+def expected_stop(
+    values: Sequence[float], rule: StoppingRule, most_epochs: int, *, seed: int = 0
+) -> ExpectedStop:
+    """Return the distribution of the epoch after which the rule ends a training that goes on now.
+
+    Args:
+        values: of the rule's metric so far, in order.
+        rule: that ends it.
+        most_epochs: that it has without the rule.
+        seed: of the simulation.
+    """
+    known = [float(value) for value in values]
+    ended = rule.first_stop(known)
+    basis = f"{rule.metric} of {len(known) * rule.every} epochs"
+    if ended is not None and ended == len(known):
+        return _of_counts({min(most_epochs, ended * rule.every): 1.0}, most_epochs, 0.0, basis)
+    if ended is not None:
+        basis = f"the rule would have ended it after {ended * rule.every} epochs, and it goes on"
+        return _of_counts({most_epochs: 1.0}, most_epochs, 1.0, basis)
+    ahead = min(_MOST_AHEAD, most_epochs // rule.every - len(known))
+    if ahead <= 0:
+        return _of_counts({most_epochs: 1.0}, most_epochs, 1.0, basis)
+    prior = _not_before(unknown_stop(rule, most_epochs), (len(known) + 1) * rule.every)
+    sign = -1.0 if rule.higher_is_better else 1.0
+    curve = np.array(known[-_MOST_FITTED:])
+    if np.isfinite(curve).sum() < _LEAST_VALUES:
+        return prior
+    rng = np.random.default_rng(seed)
+    n_paths = int(np.clip(_MOST_LOOKED_AT / (len(known) + ahead), _FEWEST_PATHS, _PATHS))
+    paths = sign * _continued(sign * curve, ahead, n_paths, rng)
+    shares: dict[int, float] = {epochs: _UNFORESEEN * share for epochs, share in prior.probabilities}
+    none = _UNFORESEEN * prior.probability_of_none
+    for path in paths.tolist():
+        stop = rule.first_stop(known + path)
+        epochs = most_epochs if stop is None else min(most_epochs, stop * rule.every)
+        shares[epochs] = shares.get(epochs, 0.0) + (1 - _UNFORESEEN) / len(paths)
+        none += (1 - _UNFORESEEN) / len(paths) if stop is None else 0.0
+    return _of_counts(shares, most_epochs, none, basis)
+
+
+def _of_counts(shares: dict[int, float], most_epochs: int, none: float, basis: str) -> ExpectedStop:
+    total = math.fsum(shares.values())
+    found = tuple((epochs, share / total) for epochs, share in sorted(shares.items()) if share > 0)
+    return ExpectedStop(found, most_epochs, none, basis)
+
+
+def _not_before(stop: ExpectedStop, epochs: int) -> ExpectedStop:
+    """Return the distribution given that the training did not end before so many epochs."""
+    left = {k: share for k, share in stop.probabilities if k >= min(epochs, stop.most_epochs)}
+    total = math.fsum(left.values())
+    return _of_counts(left, stop.most_epochs, stop.probability_of_none / total, stop.basis)
+
+
+@dataclass(frozen=True, slots=True)
+class _Grid:
+    """The forms that a curve may have: g models over n values and those ahead.
+
+    Attributes:
+        design: columns 1, f(t), g(t); shape (g, n + ahead, 3).
+        deviations: of the noise, in that of now; shape (g, n + ahead).
+        correlations: of its neighbours; shape (g,).
+        log_prior: shape (g,).
+    """
+
+    design: Array
+    deviations: Array
+    correlations: Array
+    log_prior: Array
+
+    @classmethod
+    def of(cls, n: int, ahead: int) -> _Grid:
+        t = np.arange(1, n + ahead + 1, dtype=float)
+        falls = [t**-p for p in _POWERS] + [np.exp(-(t - 1) / tau) for tau in _TAUS]
+        falls = [(f - f[n - 1]) / max(1e-12, f[0] - f[n - 1]) for f in falls]
+        rises = {"none": np.zeros_like(t), "linear": t / n, "root": np.sqrt(t / n)}
+        now = np.minimum(t, n)
+        fades = [np.exp(fade * (1.0 - now / n)) for fade in _FADES]
+        models = list(product(range(len(falls)), range(len(_RISES)), _AUTOCORRELATIONS, range(len(_FADES))))
+        rising = [rises[_RISES[r]] - rises[_RISES[r]][n - 1] for _, r, _, _ in models]
+        falling = [falls[f] for f, *_ in models]
+        design = np.stack([np.ones((len(models), len(t))), np.array(falling), np.array(rising)], axis=2)
+        return cls(
+            design,
+            np.array([fades[fade] for *_, fade in models]),
+            np.array([rho for _, _, rho, _ in models]),
+            np.log([_RISE_WEIGHTS[r] for _, r, _, _ in models]),
+        )
+
+
+def _continued(values: Array, ahead: int, n_paths: int, rng: np.random.Generator) -> Array:
+    """Return paths on which values, of which smaller ones are better, may go on; shape (at most n_paths, ahead)."""
+    finite = values[np.isfinite(values)]
+    n = len(finite)
+    level = float(finite[-1])
+    scale = max(float(np.ptp(finite)), 1e-9 * max(1.0, abs(level)))
+    y = (finite - level) / scale
+    grid = _Grid.of(n, ahead)
+    rho = grid.correlations[:, None]
+    x = grid.design[:, :n] / grid.deviations[:, :n, None]
+    z = y / grid.deviations[:, :n]
+    # the noise whitened: of the first value it is that of the stationary process
+    first = np.sqrt(1.0 - rho**2)
+    x = np.concatenate([x[:, :1] * first[..., None], x[:, 1:] - rho[..., None] * x[:, :-1]], axis=1)
+    z = np.concatenate([z[:, :1] * first, z[:, 1:] - rho * z[:, :-1]], axis=1)
+    precision = np.diag([_CURVE_SCALE**-2, _CURVE_SCALE**-2, _RISE_SCALE**-2]) * _NOISE_SHARE**2
+    posterior = np.einsum("gni,gnj->gij", x, x) + precision
+    covariance = np.linalg.inv(posterior)
+    means = np.einsum("gij,gnj,gn->gi", covariance, x, z)
+    squares = np.einsum("gn,gn->g", z, z) - np.einsum("gi,gij,gj->g", means, posterior, means)
+    freedom = _NOISE_FREEDOM + n
+    rate = _NOISE_FREEDOM * _NOISE_SHARE**2 + np.maximum(squares, 0.0)
+    log_det = np.linalg.slogdet(posterior)[1] - np.linalg.slogdet(precision)[1]
+    scaled = np.log(grid.deviations[:, :n]).sum(axis=1) - np.log(first[:, 0])
+    log_likelihood = -0.5 * log_det - 0.5 * freedom * np.log(rate) - scaled + grid.log_prior
+    weights = np.exp(log_likelihood - log_likelihood.max())
+    models = rng.choice(len(weights), _OVERSAMPLED * n_paths, p=weights / weights.sum())
+    sigma = np.sqrt(rate[models] / rng.chisquare(freedom, len(models)))
+    roots = np.linalg.cholesky(covariance)
+    drawn = means[models] + sigma[:, None] * np.einsum("kij,kj->ki", roots[models], rng.standard_normal((len(models), 3)))
+    has_rise = grid.design[models, -1, 2] > 0
+    is_sound = (drawn[:, 1] >= 0) & ((drawn[:, 2] >= 0) | ~has_rise)
+    if is_sound.sum() < _FEWEST_PATHS:  # the values go another way than any curve: they stay about where they are
+        drawn, is_sound = np.maximum(drawn, [-np.inf, 0.0, 0.0]), np.ones(len(models), dtype=bool)
+    chosen = np.flatnonzero(is_sound)[:n_paths]
+    models, sigma, drawn = models[chosen], sigma[chosen], drawn[chosen]
+    curves = np.einsum("kti,ki->kt", grid.design[models, n - 1 :], drawn)
+    noise = np.empty_like(curves)
+    noise[:, 0] = y[-1] - curves[:, 0]
+    innovations = sigma[:, None] * rng.standard_normal(curves.shape)
+    for i in range(1, curves.shape[1]):
+        noise[:, i] = grid.correlations[models] * noise[:, i - 1] + innovations[:, i]
+    return level + scale * (curves + noise)[:, 1:]
