@@ -129,7 +129,9 @@ class TrainingPlan:
             if field.name not in ("phases", "stop") and getattr(self, field.name) is not None:
                 object.__setattr__(self, field.name, whole_number(field.name, getattr(self, field.name)))
         if self.stop is not None and self.epochs is None:
-            raise UsageError("an expected stop counts epochs: give the plan in epochs, TrainingPlan(epochs=…), not steps")
+            raise UsageError(
+                "an expected stop counts epochs: give the plan in epochs, TrainingPlan(epochs=…), not steps"
+            )
         if self.stop is not None and self.stop.most_epochs != self.epochs:
             raise UsageError(
                 f"the expected stop is of a training of {self.stop.most_epochs:,} epochs, and the plan has "
@@ -335,6 +337,18 @@ class Estimate:
     def total(self, used: float | None) -> float:
         """Return the point of a total, no less than what is used so far; what is paid for may come to less yet."""
         return self.point if used is None or self.point < 0 else max(self.point, used)
+
+
+def stop_estimate(stop: ExpectedStop, level: float, *, before: int = 0) -> Estimate:
+    """Return the median and an interval of the epochs after which a rule ends a training.
+
+    Args:
+        stop: its distribution.
+        level: of the interval.
+        before: epochs that were done before the first that it counts.
+    """
+    lower, point, upper = (before + stop.quantile(p) for p in ((1 - level) / 2, 0.5, (1 + level) / 2))
+    return Estimate(point, lower, upper, level, "epochs", Kind.PREDICTION)
 
 
 class WarningCode(StrEnum):

@@ -215,6 +215,16 @@ def plan(planned: TrainingPlan | None) -> str:
     return data + plural(planned.steps, "step") + (f" of {accumulated} batches" if accumulated > 1 else "") + phases
 
 
+def expected_stop(stop: Estimate, most_epochs: int) -> str:
+    """Write where early stopping is expected to end a training: ``stops after about 14 of 50 epochs (95%: 9 to 22)``."""
+    ends = f"{stop.lower:,.0f} to {stop.upper:,.0f}"
+    if stop.lower == stop.upper:
+        return f"stops after {stop.point:,.0f} of {plural(most_epochs, 'epoch')}"
+    if stop.point >= most_epochs:
+        return f"may stop early, and more likely after all {plural(most_epochs, 'epoch')} ({stop.level:.0%}: {ends})"
+    return f"stops after about {stop.point:,.0f} of {plural(most_epochs, 'epoch')} ({stop.level:.0%}: {ends})"
+
+
 def phase_name(phase: Phase) -> str:
     """Write a phase by its name, or by the work of a step: ``262,144 tokens``; empty where it has neither."""
     if phase.name or phase.measure is None:

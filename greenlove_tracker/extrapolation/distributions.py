@@ -135,6 +135,33 @@ class Mixture:
         return weights, means, np.maximum(deviations, least), freedoms
 
 
+def mixed_quantile(
+    weights: Array, points: Array, lowers: Array, uppers: Array, level: float, probability: float
+) -> float:
+    """Return a quantile of a mixture of estimates, each side of which is half a normal distribution.
+
+    Args:
+        weights: of each, which add up to 1.
+        points: their medians.
+        lowers: the lower ends of their intervals.
+        uppers: the upper ones.
+        level: of these.
+        probability: of the quantile.
+    """
+    z = normal_quantile((1 + level) / 2)
+    least = 1e-12 * max(1e-300, float(np.abs(points).max()))
+    below, above = np.maximum(points - lowers, least) / z, np.maximum(uppers - points, least) / z
+
+    def excess(value: float) -> float:
+        distances = value - points
+        return float(weights @ special.ndtr(distances / np.where(distances > 0, above, below))) - probability
+
+    own = points + normal_quantile(probability) * (above if probability > 0.5 else below)
+    low, high = float(own.min()), float(own.max())
+    beyond = max(1e-3 * (high - low), least)
+    return _root(excess, low - beyond, high + beyond, 1e-12 * (high - low + beyond))
+
+
 def joined_by(keys: Array, parts: Array) -> Array:
     """Return parts of a mixture, those of one key as one of their weight, mean and variance.
 

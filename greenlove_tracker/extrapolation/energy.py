@@ -51,7 +51,7 @@ def forecast_energy(
     Returns:
         None where no trial measured energy, and what makes it doubtful.
     """
-    epochs_kwh, warnings = energy_of_epochs(trials, observations, plan)
+    epochs_kwh, warnings = energy_of_epochs(trials, observations, plan, is_by_work=duration.work is not None)
     if epochs_kwh is None:
         return energy_at_mean_power(trials, duration.total)
     if duration.work is not None:
@@ -62,7 +62,7 @@ def forecast_energy(
 
 
 def energy_of_epochs(
-    trials: Sequence[Trial], observations: Observations, plan: TrainingPlan
+    trials: Sequence[Trial], observations: Observations, plan: TrainingPlan, *, is_by_work: bool = False
 ) -> tuple[Mixture | None, list[ForecastWarning]]:
     """Return the energy in kWh of all the plan's epochs, by a line like the time's, through the energy of an epoch.
 
@@ -86,7 +86,8 @@ def energy_of_epochs(
     if bend.is_curved:
         message = f"energy is not linear in size (p = {bend.p_value:.2g}); it goes about as n^{bend.exponent:.2f}"
         warnings.append(WarningCode.ENERGY.warning(message, "explore larger samples"))
-    return total_of(line, observations.noise, plan, observations.epoch_of(plan)), warnings
+    m = observations.epoch_of(plan) if is_by_work else observations.mean_epoch_of(plan)
+    return total_of(line, observations.noise, plan, m), warnings
 
 
 def energy_at_mean_power(trials: Sequence[Trial], duration: Estimate) -> tuple[Estimate | None, list[ForecastWarning]]:

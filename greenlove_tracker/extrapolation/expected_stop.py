@@ -12,39 +12,41 @@ Science 14, 1999). Curves are drawn from the posterior and go on with noise, and
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from itertools import product
 
 import numpy as np
 from scipy import special
 
-from greenlove_tracker.errors import UsageError
-from greenlove_tracker.extrapolation.distributions import Array
+from greenlove_tracker.errors import UsageError, whole_number
+from greenlove_tracker.extrapolation.distributions import Array, mixed_quantile
+from greenlove_tracker.forecasting import P99, WIDE_RELATIVE_WIDTH, Estimate, Forecast, ForecastWarning, WarningCode
+from greenlove_tracker.phases import spans
 from greenlove_tracker.stopping import ExpectedStop, StoppingRule, unknown_stop
 
 _PATHS, _FEWEST_PATHS = 300, 60
+_CLIP = False
 _MOST_LOOKED_AT = 60_000  # values that the rule looks at in all: beyond, there are fewer paths
 _MOST_AHEAD = 2000  # values that a path goes on for; who has not ended by then is taken not to end at all
 _MOST_FITTED = 200  # the latest values, which a curve is fitted to
 _LEAST_VALUES = 4  # for a curve
 # Chosen on the trainings of even number of benchmarks/early_stop_forecast.py (docs/forecasting.md).
 _POWERS = (0.25, 0.5, 1.0, 2.0)  # p
-_TAUS = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0)  # τ, in values
+_TAUS = (1.0, 4.0, 16.0, 64.0)  # τ, in values
+_EXPONENTIAL = 0.02  # prior weight of each, in that of a power
 _RISES = ("none", "linear", "root")
-_RISE_WEIGHTS = (0.4, 0.3, 0.3)
-_AUTOCORRELATIONS = (0.0, 0.4, 0.8)
+_RISE_WEIGHTS = (0.1, 0.45, 0.45)
+_AUTOCORRELATIONS = (0.0, 0.4, 0.8, 0.95)
 _FADES = (0.0, 1.5, 3.0)  # log of the noise's standard deviation at the first value, in that of now
-_CURVE_SCALE = 3.0  # standard deviation of a and b, in the range of the values
-_RISE_SCALE = 0.5  # and of c, for a rise over as many values as there are
-_NOISE_SHARE, _NOISE_FREEDOM = 0.05, 1.0  # noise that is expected, in that range; and for how many values that counts
+_CURVE_SCALE = 43.0  # standard deviation of a and b, in that of the noise
+_RISE_SCALE = 7.0  # and of c, for a rise over as many values as there are
+_NOISE_SHARE, _NOISE_FREEDOM = 0.07, 1.0  # noise that is expected, in the values' range; as many values tell as much
 _OVERSAMPLED = 6  # draws for each path: those that fall and rise the wrong way are rejected
-_UNFORESEEN = 0.08  # that the curve will do something else: any epoch is then as likely
+_UNFORESEEN = 0.1  # that the curve will do something else: any epoch is then as likely
 
 
-def expected_stop(
-    values: Sequence[float], rule: StoppingRule, most_epochs: int, *, seed: int = 0
-) -> ExpectedStop:
+def expected_stop(values: Sequence[float], rule: StoppingRule, most_epochs: int, *, seed: int = 0) -> ExpectedStop:
     """Return the distribution of the epoch after which the rule ends a training that goes on now.
 
     Args:
@@ -70,7 +72,7 @@ def expected_stop(
     if np.isfinite(curve).sum() < _LEAST_VALUES:
         return prior
     rng = np.random.default_rng(seed)
-    n_paths = int(np.clip(_MOST_LOOKED_AT / (len(known) + ahead), _FEWEST_PATHS, _PATHS))
+    n_paths = int(np.clip(_MOST_LOOKED_AT / (len(known) + ahead), 60, _PATHS))
     paths = sign * _continued(sign * curve, ahead, n_paths, rng)
     shares: dict[int, float] = {epochs: _UNFORESEEN * share for epochs, share in prior.probabilities}
     none = _UNFORESEEN * prior.probability_of_none
@@ -80,6 +82,107 @@ def expected_stop(
         shares[epochs] = shares.get(epochs, 0.0) + (1 - _UNFORESEEN) / len(paths)
         none += (1 - _UNFORESEEN) / len(paths) if stop is None else 0.0
     return _of_counts(shares, most_epochs, none, basis)
+
+
+# An assumption: standard deviation of the logarithm of the stop between trainings of one kind, where one is known.
+_SINGLE_SPREAD = 0.5
+
+
+def expected_stop_of_runs(stops: Sequence[int], most_epochs: int) -> ExpectedStop:
+    """Return the distribution of the next training's stop, from those of earlier trainings of the same kind.
+
+    Logarithms are taken to be normal: the next one is within t · s · √(1 + 1/n) of the mean of n, with Student's t of
+    n - 1 degrees of freedom (Hahn and Meeker, Statistical Intervals, 1991, §4.6). Of one training the spread is assumed.
+
+    Args:
+        stops: epochs after which each was ended; one that the rule did not end has all of its epochs.
+        most_epochs: of the next one.
+
+    Raises:
+        UsageError: without a stop, or where one is none.
+    """
+    for epochs in (*stops, most_epochs):
+        whole_number("epochs of a stop", epochs)
+    if not stops:
+        raise UsageError("no earlier training: where nothing is known, unknown_stop(rule, epochs) says so")
+    logs = np.log(np.asarray(stops, dtype=float))
+    n, mean = len(logs), float(logs.mean())
+    rounding = math.exp(-mean) / math.sqrt(12.0)  # of a whole number of epochs
+    spread = _SINGLE_SPREAD if n == 1 else max(float(logs.std(ddof=1)), rounding)
+    freedom = math.inf if n == 1 else n - 1.0
+    ends = np.arange(1, most_epochs + 1) + 0.5
+    passed = special.stdtr(freedom, (np.log(ends) - mean) / (spread * math.sqrt(1.0 + 1.0 / n)))
+    none = 1.0 - float(passed[-1])
+    passed[-1] = 1.0
+    shares = np.diff(passed, prepend=0.0)
+    basis = "1 earlier run" if n == 1 else f"{n} earlier runs"
+    return _of_counts({k: float(share) for k, share in enumerate(shares, 1) if share > 1e-9}, most_epochs, none, basis)
+
+
+def forecast_over_stops(
+    stop: ExpectedStop, whole: Forecast, forecast_until: Callable[[int], Forecast], *, least_epochs: int = 1
+) -> Forecast:
+    """Return the forecast of a training that a rule may end early: a mixture over the epochs after which it does.
+
+    It is forecast for a few of these; between them, and between the ends of phases, all is taken to grow in proportion.
+
+    Args:
+        stop: where the rule is expected to end it.
+        whole: the forecast of all its epochs.
+        forecast_until: forecasts the training of so many of its epochs.
+        least_epochs: that are done.
+    """
+    epochs = np.array([max(k, least_epochs) for k, _ in stop.probabilities])
+    weights = np.array([share for _, share in stop.probabilities])
+    weights = weights / weights.sum()
+    phase_ends = [end for _, end in spans([part.phase for part in whole.phases])]
+    wanted = {int(epochs[0]), max(stop.quantile(0.5), least_epochs), int(epochs[-1])}
+    wanted |= {end for end in phase_ends if epochs[0] < end < epochs[-1]}
+    at = sorted(wanted)
+    forecasts = [whole if k == stop.most_epochs else forecast_until(k) for k in at]
+    level = whole.duration_s.level
+
+    def mixed(estimates: Sequence[Estimate | None]) -> Estimate | None:
+        known = [estimate for estimate in estimates if estimate is not None]
+        if len(known) < len(estimates):
+            return None
+        ends = [np.interp(epochs, at, [getattr(e, name) for e in known]) for name in ("point", "lower", "upper")]
+        shares = (1 - level) / 2, 0.5, (1 + level) / 2
+        lower, point, upper = (mixed_quantile(weights, *ends, level, share) for share in shares)
+        return Estimate(point, lower, upper, level, known[0].unit, known[0].kind)
+
+    quantities = {name: mixed([getattr(f, name) for f in forecasts]) for name in (*_QUANTITIES, "between_s")}
+    duration = quantities.pop("duration_s") or whole.duration_s
+    p99s = [f.duration_p99_s for f in forecasts]
+    p99_s = None
+    if None not in p99s:
+        points, tops = (np.interp(epochs, at, values) for values in ([f.duration_s.point for f in forecasts], p99s))
+        p99_s = mixed_quantile(weights, points, points, tops, 2 * P99 - 1, P99)
+    none_yet = Estimate(0.0, 0.0, 0.0, level, "s")
+    phases = [
+        replace(part, duration_s=mixed([f.phases[i].duration_s if i < len(f.phases) else none_yet for f in forecasts]))
+        for i, part in enumerate(whole.phases)
+    ]
+    return replace(
+        whole,
+        duration_s=duration,
+        **quantities,
+        duration_p99_s=p99_s,
+        warnings=(*whole.warnings, *_wide_warnings(stop, whole, duration)),
+        phases=tuple(phases),
+        expected_stop=stop,
+        without_stop=whole,
+    )
+
+
+_QUANTITIES = ("duration_s", "energy_kwh", "emissions_kgco2e", "cost_usd")
+
+
+def _wide_warnings(stop: ExpectedStop, whole: Forecast, duration: Estimate) -> Iterator[ForecastWarning]:
+    is_known = any(warning.name is WarningCode.WIDE for warning in whole.warnings)
+    if duration.relative_width > WIDE_RELATIVE_WIDTH and not is_known:
+        message = f"early stopping may end it sooner or later: the interval is ±{duration.relative_width / 2:.0%}"
+        yield WarningCode.WIDE.warning(f"{message} ({stop.basis})", "it narrows as the run goes on")
 
 
 def _of_counts(shares: dict[int, float], most_epochs: int, none: float, basis: str) -> ExpectedStop:
@@ -116,6 +219,7 @@ class _Grid:
         t = np.arange(1, n + ahead + 1, dtype=float)
         falls = [t**-p for p in _POWERS] + [np.exp(-(t - 1) / tau) for tau in _TAUS]
         falls = [(f - f[n - 1]) / max(1e-12, f[0] - f[n - 1]) for f in falls]
+        weights = [1.0] * len(_POWERS) + [_EXPONENTIAL] * len(_TAUS)
         rises = {"none": np.zeros_like(t), "linear": t / n, "root": np.sqrt(t / n)}
         now = np.minimum(t, n)
         fades = [np.exp(fade * (1.0 - now / n)) for fade in _FADES]
@@ -127,7 +231,7 @@ class _Grid:
             design,
             np.array([fades[fade] for *_, fade in models]),
             np.array([rho for _, _, rho, _ in models]),
-            np.log([_RISE_WEIGHTS[r] for _, r, _, _ in models]),
+            np.log([_RISE_WEIGHTS[r] * weights[f] for f, r, _, _ in models]),
         )
 
 
@@ -146,24 +250,25 @@ def _continued(values: Array, ahead: int, n_paths: int, rng: np.random.Generator
     first = np.sqrt(1.0 - rho**2)
     x = np.concatenate([x[:, :1] * first[..., None], x[:, 1:] - rho[..., None] * x[:, :-1]], axis=1)
     z = np.concatenate([z[:, :1] * first, z[:, 1:] - rho * z[:, :-1]], axis=1)
-    precision = np.diag([_CURVE_SCALE**-2, _CURVE_SCALE**-2, _RISE_SCALE**-2]) * _NOISE_SHARE**2
+    precision = np.diag([_CURVE_SCALE**-2, _CURVE_SCALE**-2, _RISE_SCALE**-2])
     posterior = np.einsum("gni,gnj->gij", x, x) + precision
     covariance = np.linalg.inv(posterior)
     means = np.einsum("gij,gnj,gn->gi", covariance, x, z)
     squares = np.einsum("gn,gn->g", z, z) - np.einsum("gi,gij,gj->g", means, posterior, means)
     freedom = _NOISE_FREEDOM + n
     rate = _NOISE_FREEDOM * _NOISE_SHARE**2 + np.maximum(squares, 0.0)
-    log_det = np.linalg.slogdet(posterior)[1] - np.linalg.slogdet(precision)[1]
-    scaled = np.log(grid.deviations[:, :n]).sum(axis=1) - np.log(first[:, 0])
-    log_likelihood = -0.5 * log_det - 0.5 * freedom * np.log(rate) - scaled + grid.log_prior
-    weights = np.exp(log_likelihood - log_likelihood.max())
+    log_weights = grid.log_prior + np.log(first[:, 0]) - np.log(grid.deviations[:, :n]).sum(axis=1)
+    log_weights = log_weights - 0.5 * np.linalg.slogdet(posterior)[1] - 0.5 * freedom * np.log(rate)
+    weights = np.exp(log_weights - log_weights.max())
     models = rng.choice(len(weights), _OVERSAMPLED * n_paths, p=weights / weights.sum())
     sigma = np.sqrt(rate[models] / rng.chisquare(freedom, len(models)))
-    roots = np.linalg.cholesky(covariance)
-    drawn = means[models] + sigma[:, None] * np.einsum("kij,kj->ki", roots[models], rng.standard_normal((len(models), 3)))
+    roots = np.linalg.cholesky(covariance)[models]
+    drawn = means[models] + sigma[:, None] * np.einsum("kij,kj->ki", roots, rng.standard_normal((len(models), 3)))
     has_rise = grid.design[models, -1, 2] > 0
     is_sound = (drawn[:, 1] >= 0) & ((drawn[:, 2] >= 0) | ~has_rise)
-    if is_sound.sum() < _FEWEST_PATHS:  # the values go another way than any curve: they stay about where they are
+    if (
+        _CLIP or is_sound.sum() < _FEWEST_PATHS
+    ):  # the values go another way than any curve: they stay about where they are
         drawn, is_sound = np.maximum(drawn, [-np.inf, 0.0, 0.0]), np.ones(len(models), dtype=bool)
     chosen = np.flatnonzero(is_sound)[:n_paths]
     models, sigma, drawn = models[chosen], sigma[chosen], drawn[chosen]

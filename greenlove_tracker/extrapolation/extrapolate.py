@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -15,11 +15,12 @@ from greenlove_tracker.extrapolation import green_love, power_law
 from greenlove_tracker.extrapolation.diagnostics import backtest, line_warnings
 from greenlove_tracker.extrapolation.distributions import Array, Mixture
 from greenlove_tracker.extrapolation.energy import DurationParts, energy_at_mean_power, forecast_energy
+from greenlove_tracker.extrapolation.expected_stop import forecast_over_stops
 from greenlove_tracker.extrapolation.green_love import GreenLoveOptions
 from greenlove_tracker.extrapolation.pauses import TOLD_SPREAD
 from greenlove_tracker.extrapolation.phase_costs import ASSUMED_SHARE, planned_costs
-from greenlove_tracker.extrapolation.preprocess import Observations, observe
-from greenlove_tracker.extrapolation.regression import coefficient_of, fit_line, mean_of, total_of
+from greenlove_tracker.extrapolation.preprocess import Observations, observe, shares_of_data
+from greenlove_tracker.extrapolation.regression import FittedLine, coefficient_of, fit_line, mean_of, total_of
 from greenlove_tracker.forecasting import (
     Estimate,
     Forecast,
@@ -34,8 +35,9 @@ from greenlove_tracker.format import plural
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.logs.totals import RunFactors
 from greenlove_tracker.logs.trials import ExplorationRecord
-from greenlove_tracker.phases import pauses_between, spans
+from greenlove_tracker.phases import Phase, pauses_between, spans
 from greenlove_tracker.pricing import Rates
+from greenlove_tracker.stopping import ExpectedStop
 from greenlove_tracker.units import GRAMS_PER_KG
 
 # With one size only, up to this share of an epoch may be a fixed cost that does not grow with the data.
@@ -65,7 +67,7 @@ def extrapolate(
     """Forecast a full training from trials on samples.
 
     The total of E epochs of M batches is ``one_off + E · (c₀ + c₁ M)``, see ``regression`` for the model, and what its
-    evaluations and checkpoints take. Its prediction interval holds the uncertainty of the line, the run-to-run
+    evaluations and checkpoints take. With an expected stop, it is a mixture over the epochs after which that may be. Its prediction interval holds the uncertainty of the line, the run-to-run
     variation of the future run and its noise.
 
     Args:
@@ -89,6 +91,26 @@ def extrapolate(
         UsageError: where trials or plan cannot give a forecast, with what to do.
     """
     _check(trials, plan, level, method)
+    if plan.stop is not None:
+
+        def ending(part: TrainingPlan) -> Forecast:
+            return extrapolate(
+                trials,
+                part,
+                level=level,
+                method=method,
+                carbon_intensity=carbon_intensity,
+                electricity_price=electricity_price,
+                price_usd_per_hour=price_usd_per_hour,
+                eval_durations_s=eval_durations_s if part.has_pauses("eval") else (),
+                save_durations_s=save_durations_s if part.has_pauses("save") else (),
+                cold_start_s=cold_start_s,
+                seed=seed,
+                warmup_epochs=warmup_epochs,
+                green_love_options=green_love_options,
+            )
+
+        return _over_stops(plan, plan.stop, ending)
     if warmup_epochs is not None and warmup_epochs < 0:
         raise UsageError(f"warmup_epochs must be at least 0, or None to find them, not {warmup_epochs!r}")
     if not 0 <= cold_start_s <= forecasting.MOST_S:
@@ -103,6 +125,12 @@ def extrapolate(
             forecast = _forecast_line(trials, plan, level, warmup_epochs, between, cold_start_s)
         forecast = replace(forecast, warnings=(*forecast.warnings, *between_warnings))
     return priced(forecast, carbon_intensity, electricity_price, price_usd_per_hour, seed)
+
+
+def _over_stops(plan: TrainingPlan, stop: ExpectedStop, ending: Callable[[TrainingPlan], Forecast]) -> Forecast:
+    """Return the forecast of a plan that a rule may end early, from those of plans that end at once with their epochs."""
+    whole = ending(replace(plan, stop=None))
+    return replace(forecast_over_stops(stop, whole, lambda epochs: ending(plan.until(epochs))), plan=plan)
 
 
 def _check(trials: Sequence[Trial], plan: TrainingPlan, level: float, method: str) -> None:
@@ -147,10 +175,17 @@ def _forecast_line(
     observations = observe(trials, plan, warmup_epochs)
     noise = observations.noise
     line = fit_line(observations.m, observations.mean_s, observations.variance_of_means)
-    epochs = total_of(line, noise, plan, observations.epoch_of(plan))
+    has_shares = observations.n_sizes > 1 and shares_of_data(plan) is not None
+    epochs = total_of(
+        line, noise, plan, observations.mean_epoch_of(plan) if has_shares else observations.epoch_of(plan)
+    )
     if observations.n_sizes < 2:
         epochs = _with_possible_fixed_cost(epochs, observations, plan)
-    work, phases, work_warnings = _phases(trials, plan, epochs, level)
+    work, phases, work_warnings = None, tuple[PhaseForecast, ...](), list[ForecastWarning]()
+    if has_shares:
+        phases = tuple(_phases_by_line(line, observations, plan, level))
+    elif plan.phases:
+        work, phases, work_warnings = _phases(trials, plan, epochs, level)
     likely = epochs
     if work is not None:
         epochs = epochs.scaled_by(work)
@@ -190,6 +225,23 @@ def _forecast_line(
     )
 
 
+def _phases_by_line(
+    line: FittedLine, observations: Observations, plan: TrainingPlan, level: float
+) -> Iterator[PhaseForecast]:
+    """Yield the part of each phase that goes through a share of the data: the line has the cost of its epoch."""
+    for (begin, end), phase in zip(spans(plan.phases), plan.phases, strict=True):
+        part = replace(plan, epochs=phase.length, phases=(phase,))
+        seconds = total_of(line, observations.noise, part, observations.mean_epoch_of(part))
+        n_evaluations = pauses_between(plan.phases, begin, end, "eval")
+        yield PhaseForecast(
+            phase, seconds.estimate(level, "s", Kind.PREDICTION), _told_eval_s(phase, level), n_evaluations
+        )
+
+
+def _told_eval_s(phase: Phase, level: float) -> Estimate | None:
+    return None if phase.eval_s is None else Estimate(phase.eval_s, phase.eval_s, phase.eval_s, level, "s")
+
+
 def _phases(
     trials: Sequence[Trial], plan: TrainingPlan, epochs: Mixture, level: float
 ) -> tuple[Mixture | None, tuple[PhaseForecast, ...], list[ForecastWarning]]:
@@ -197,19 +249,19 @@ def _phases(
 
     Args:
         trials: that were timed.
-        plan: with its phases, or none.
+        plan: with its phases.
         epochs: time of the plan, were it all of steps as they were timed.
         level: of the intervals.
     """
     phases = plan.phases
-    if not phases:
-        return None, (), []
     measure, first = next((p.measure for p in phases if p.measure is not None), None), trials[0]
     trial_work, note = None, ""
     if measure == "samples_per_step":
         trial_work = float(first.batch_size * (plan.batches_per_step or 1))
     elif measure == "tokens_per_step" and first.tokens_per_epoch is not None:
         trial_work = first.tokens_per_epoch / first.batches * (plan.batches_per_step or 1)
+    elif measure == "data_share":
+        trial_work = 1.0  # the timed epochs are extended to one of all data
     elif measure is not None:
         note = ", and the trials are taken to be of the first phase's"
     work, times = planned_costs(phases, trial_work)
@@ -221,8 +273,8 @@ def _phases(
         point = phase.length * time.level * unit.point
         reach = z * point * math.hypot(time.deviation, noise)
         seconds = Estimate(point, max(0.0, point - reach), point + reach, level, "s", Kind.PREDICTION)
-        eval_s = None if phase.eval_s is None else Estimate(phase.eval_s, phase.eval_s, phase.eval_s, level, "s")
-        found.append(PhaseForecast(phase, seconds, eval_s, pauses_between(phases, begin, end, "eval")))
+        n_evaluations = pauses_between(phases, begin, end, "eval")
+        found.append(PhaseForecast(phase, seconds, _told_eval_s(phase, level), n_evaluations))
     if max(t.deviation for t in times) < _SURE_OF_WORK:
         return work, tuple(found), []
     message = f"one level of work was timed: {ASSUMED_SHARE}{note}"
@@ -407,6 +459,14 @@ def forecast_exploration(
     Raises:
         UsageError: where the trials cannot give a forecast of this plan.
     """
+    if plan.stop is not None:
+
+        def ending(part: TrainingPlan) -> Forecast:
+            return forecast_exploration(
+                exploration, part, factors, gpu_count=gpu_count, node_factor=node_factor, seed=seed
+            )
+
+        return _over_stops(plan, plan.stop, ending)
     warmup_epochs = exploration.warmup_epochs
     forecast = extrapolate(
         exploration.trials,

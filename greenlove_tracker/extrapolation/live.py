@@ -21,6 +21,7 @@ from greenlove_tracker.extrapolation.distributions import (
     normal_quantile,
     student_quantile,
 )
+from greenlove_tracker.extrapolation.expected_stop import forecast_over_stops
 from greenlove_tracker.extrapolation.local_level import Series, future_mean
 from greenlove_tracker.extrapolation.pauses import (
     TOLD_SPREAD,
@@ -45,7 +46,7 @@ from greenlove_tracker.forecasting import (
     Progress,
     WarningCode,
 )
-from greenlove_tracker.phases import Phase, pauses_between, spans
+from greenlove_tracker.phases import Phase, pauses_between, phases_until, spans
 from greenlove_tracker.pricing import Rates
 from greenlove_tracker.units import kwh_from_w_s
 
@@ -87,6 +88,15 @@ def forecast_run(
         rates: for CO2e and cost; default none.
         passed_s: since the start, the open epoch too: the run takes no less.
     """
+    if progress.stop is not None and not progress.is_in_steps:
+
+        def until(epochs: float) -> Forecast:
+            phases = progress.phases if epochs == progress.total_units else phases_until(progress.phases, int(epochs))
+            part = replace(progress, total_units=epochs, phases=phases, stop=None)
+            return forecast_run(part, level=level, prior=prior, rates=rates, passed_s=passed_s)
+
+        done = math.ceil(progress.done_units)
+        return forecast_over_stops(progress.stop, until(progress.total_units), until, least_epochs=done)
     outlook = _Outlook.of(progress, prior, level)
     progress, total = outlook.progress, outlook.total()
     passed_s = max(passed_s, progress.elapsed_s)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.forecasting import FITS, Estimate, Forecast, PhaseForecast, Position, TimeFit, TrainingPlan
@@ -33,6 +34,9 @@ def time_fit(
             proportion, as far as the training gets of what is planned.
     """
     duration, position, plan = forecast.duration_s, forecast.position, forecast.plan
+    if forecast.without_stop is not None:  # the greatest length is one of a training that no rule ends
+        fit = time_fit(forecast.without_stop, limit_s, passed_s=passed_s, forecast_of=forecast_of)
+        return fit if fit.is_over else replace(fit, probability=_probability(duration, limit_s, passed_s))
     if position is not None:
         parts = forecast.phases
         return run_time_fit(duration, limit_s, position, parts=parts, passed_s=passed_s)
