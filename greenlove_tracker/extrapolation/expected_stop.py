@@ -26,24 +26,22 @@ from greenlove_tracker.phases import spans
 from greenlove_tracker.stopping import ExpectedStop, StoppingRule, unknown_stop
 
 _PATHS, _FEWEST_PATHS = 300, 60
-_CLIP = False
 _MOST_LOOKED_AT = 60_000  # values that the rule looks at in all: beyond, there are fewer paths
 _MOST_AHEAD = 2000  # values that a path goes on for; who has not ended by then is taken not to end at all
 _MOST_FITTED = 200  # the latest values, which a curve is fitted to
 _LEAST_VALUES = 4  # for a curve
 # Chosen on the trainings of even number of benchmarks/early_stop_forecast.py (docs/forecasting.md).
-_POWERS = (0.25, 0.5, 1.0, 2.0)  # p
+_POWERS = (0.5, 1.0, 2.0)  # p
 _TAUS = (1.0, 4.0, 16.0, 64.0)  # τ, in values
 _EXPONENTIAL = 0.02  # prior weight of each, in that of a power
 _RISES = ("none", "linear", "root")
-_RISE_WEIGHTS = (0.1, 0.45, 0.45)
+_RISE_WEIGHTS = (0.1, 0.6, 0.3)
 _AUTOCORRELATIONS = (0.0, 0.4, 0.8, 0.95)
 _FADES = (0.0, 1.5, 3.0)  # log of the noise's standard deviation at the first value, in that of now
-_CURVE_SCALE = 43.0  # standard deviation of a and b, in that of the noise
+_CURVE_SCALE = 20.0  # standard deviation of a and b, in that of the noise
 _RISE_SCALE = 7.0  # and of c, for a rise over as many values as there are
 _NOISE_SHARE, _NOISE_FREEDOM = 0.07, 1.0  # noise that is expected, in the values' range; as many values tell as much
-_OVERSAMPLED = 6  # draws for each path: those that fall and rise the wrong way are rejected
-_UNFORESEEN = 0.1  # that the curve will do something else: any epoch is then as likely
+_UNFORESEEN = 0.05  # that the curve will do something else: any epoch is then as likely
 
 
 def expected_stop(values: Sequence[float], rule: StoppingRule, most_epochs: int, *, seed: int = 0) -> ExpectedStop:
@@ -72,7 +70,7 @@ def expected_stop(values: Sequence[float], rule: StoppingRule, most_epochs: int,
     if np.isfinite(curve).sum() < _LEAST_VALUES:
         return prior
     rng = np.random.default_rng(seed)
-    n_paths = int(np.clip(_MOST_LOOKED_AT / (len(known) + ahead), 60, _PATHS))
+    n_paths = int(np.clip(_MOST_LOOKED_AT / (len(known) + ahead), _FEWEST_PATHS, _PATHS))
     paths = sign * _continued(sign * curve, ahead, n_paths, rng)
     shares: dict[int, float] = {epochs: _UNFORESEEN * share for epochs, share in prior.probabilities}
     none = _UNFORESEEN * prior.probability_of_none
@@ -236,7 +234,7 @@ class _Grid:
 
 
 def _continued(values: Array, ahead: int, n_paths: int, rng: np.random.Generator) -> Array:
-    """Return paths on which values, of which smaller ones are better, may go on; shape (at most n_paths, ahead)."""
+    """Return paths on which values, of which smaller ones are better, may go on; shape (n_paths, ahead)."""
     finite = values[np.isfinite(values)]
     n = len(finite)
     level = float(finite[-1])
@@ -260,18 +258,11 @@ def _continued(values: Array, ahead: int, n_paths: int, rng: np.random.Generator
     log_weights = grid.log_prior + np.log(first[:, 0]) - np.log(grid.deviations[:, :n]).sum(axis=1)
     log_weights = log_weights - 0.5 * np.linalg.slogdet(posterior)[1] - 0.5 * freedom * np.log(rate)
     weights = np.exp(log_weights - log_weights.max())
-    models = rng.choice(len(weights), _OVERSAMPLED * n_paths, p=weights / weights.sum())
+    models = rng.choice(len(weights), n_paths, p=weights / weights.sum())
     sigma = np.sqrt(rate[models] / rng.chisquare(freedom, len(models)))
     roots = np.linalg.cholesky(covariance)[models]
     drawn = means[models] + sigma[:, None] * np.einsum("kij,kj->ki", roots, rng.standard_normal((len(models), 3)))
-    has_rise = grid.design[models, -1, 2] > 0
-    is_sound = (drawn[:, 1] >= 0) & ((drawn[:, 2] >= 0) | ~has_rise)
-    if (
-        _CLIP or is_sound.sum() < _FEWEST_PATHS
-    ):  # the values go another way than any curve: they stay about where they are
-        drawn, is_sound = np.maximum(drawn, [-np.inf, 0.0, 0.0]), np.ones(len(models), dtype=bool)
-    chosen = np.flatnonzero(is_sound)[:n_paths]
-    models, sigma, drawn = models[chosen], sigma[chosen], drawn[chosen]
+    drawn = np.maximum(drawn, [-np.inf, 0.0, 0.0])  # what would fall ever faster, or rise to the first values, is flat
     curves = np.einsum("kti,ki->kt", grid.design[models, n - 1 :], drawn)
     noise = np.empty_like(curves)
     noise[:, 0] = y[-1] - curves[:, 0]
