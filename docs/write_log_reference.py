@@ -58,6 +58,9 @@ FORECASTS = {
     },
     "duration_p99_s": "the time that is exceeded with a probability of 1%",
     "warnings": "names of what makes the forecast worse, separated by spaces",
+    "stop_epochs": "the number of the epoch with which early stopping is expected to end the run (median); empty without a rule",
+    "stop_lower_epochs": "lower end of its interval",
+    "stop_upper_epochs": "upper end of its interval",
 }
 
 SPANS = {
@@ -164,6 +167,10 @@ RUN = {
     "first_epoch, first_step": "what was done before, where the run resumes; the rows have the epochs' true numbers",
     "phases": "of the plan, as in a configuration file: steps × tokens of a step, `505x131072 505x262144`",
     "epochs_before_pred, monitor_epochs": "as given, where they are not the default",
+    "stopping_rule": "the rule that may end the training early: its metric, and what differs from the usual",
+    "stopped_early_after": "the number of the epoch with which it did",
+    "best_epoch": "the number of the epoch whose value of the metric was the best by then",
+    "plan_stop": "of an exploration: epochs and their probabilities, where early stopping may end the training",
     "continues": "the run that this one resumes; its speed is expected of this one until it says more",
     "time_limit_s, time_limit_source": "the earliest of deadline, `max_hours` and end of the Slurm job, from the start",
     "wait_s, wait_reason": "time waited before the run (`greenlove wait`, `greenlove run --start`); why that ended",

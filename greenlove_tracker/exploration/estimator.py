@@ -34,6 +34,7 @@ from greenlove_tracker.meter import Meter
 from greenlove_tracker.phases import Phase, length_by_phases
 from greenlove_tracker.projection.types import ProjectionOptions
 from greenlove_tracker.records import Clock
+from greenlove_tracker.stopping import StoppingRule, unknown_stop
 from greenlove_tracker.units import BYTES_PER_GB
 
 _MEMORY_S = 3.0  # that the estimate of GPU memory may take, within what trials leave of the budget
@@ -74,6 +75,8 @@ class Estimator:
             objects with ``state_dict`` and ``load_state_dict`` or pairs of functions (save, restore).
         schedule: ``adaptive``, or ``green-love`` for the original's, with its formulas and its bound of 90 s.
         schedule_options: of the original's schedule, see ``GreenLoveScheduler``.
+        stopping: the rule of early stopping, where the training has one: trials do not show where it will end the
+            training, and the forecast says for how long that may be; the run itself then narrows it.
         target_relative_width: of the forecast's interval, at which the exploration stops early.
         seed: of the order of trials.
         comparison: options of the comparison with other GPUs.
@@ -107,6 +110,7 @@ class Estimator:
         also_restore: Sequence[Any] = (),
         schedule: str = "adaptive",
         schedule_options: Mapping[str, Any] | None = None,
+        stopping: StoppingRule | None = None,
         target_relative_width: float = 0.05,
         seed: int = 0,
         comparison: ProjectionOptions | None = None,
@@ -137,6 +141,10 @@ class Estimator:
             eval_every = 1
         every = None if eval_fn is None else eval_every
         self.plan = plan_of(self._source, total_epochs, total_steps, every, phases)
+        if stopping is not None:
+            if self.plan.epochs is None:
+                raise UsageError("stopping= counts epochs: give {argument}, not steps", argument="total_epochs")
+            self.plan = replace(self.plan, stop=unknown_stop(stopping, self.plan.epochs))
         reserved_share = (_EVAL_SHARE if eval_fn is not None else 0.0) + (
             _MEMORY_SHARE if self._device.type == "cpu" else 0.0
         )
@@ -305,7 +313,9 @@ class Estimator:
         return tuple(times_s)
 
     def _duration_s(self, trials: tuple[Trial, ...]) -> Estimate:
-        return extrapolate(trials, replace(self.plan, eval_every=None, save_every=None, phases=())).duration_s
+        return extrapolate(
+            trials, replace(self.plan, eval_every=None, save_every=None, phases=(), stop=None)
+        ).duration_s
 
     def _relative_width(self, trials: tuple[Trial, ...]) -> float:
         return self._duration_s(trials).relative_width

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from greenlove_tracker.forecasting import Estimate, Forecast, WarningCode
+from greenlove_tracker.forecasting import Estimate, Forecast, WarningCode, stop_estimate
 from greenlove_tracker.logs.schema import amount, cell, count, finite
 from greenlove_tracker.records import RunStatus, RunSummary
 
@@ -18,7 +18,9 @@ def _bounds(quantity: str) -> tuple[str, str]:
     return f"{name}_lower_{unit}", f"{name}_upper_{unit}"
 
 
-FORECAST_COLUMNS: tuple[str, ...] = (
+# where early stopping is expected to end the run; empty without a rule, and in older logs there are none
+STOP_COLUMNS = ("stop_epochs", "stop_lower_epochs", "stop_upper_epochs")
+LEAST_COLUMNS: tuple[str, ...] = (
     "issued_at",
     "elapsed_s",
     "epochs_done",
@@ -30,6 +32,7 @@ FORECAST_COLUMNS: tuple[str, ...] = (
     "duration_p99_s",
     "warnings",
 )
+FORECAST_COLUMNS = (*LEAST_COLUMNS, *STOP_COLUMNS)
 
 
 def forecasts_file(stream: int | str) -> str:
@@ -51,6 +54,7 @@ class IssuedForecast:
         estimates: by quantity, one of ``QUANTITIES``; what is unknown is not in it.
         duration_p99_s: the time that is exceeded with a probability of 1%.
         warnings: names of what makes it worse.
+        stop_epochs: the number of the epoch with which early stopping is expected to end it; None without a rule.
     """
 
     issued_at: str
@@ -62,12 +66,22 @@ class IssuedForecast:
     estimates: Mapping[str, Estimate]
     duration_p99_s: float | None = None
     warnings: frozenset[str] = frozenset()
+    stop_epochs: Estimate | None = None
 
     @classmethod
     def of(
-        cls, forecast: Forecast, *, issued_at: str, elapsed_s: float, epochs_done: int, steps_done: int, planned: int
+        cls,
+        forecast: Forecast,
+        *,
+        issued_at: str,
+        elapsed_s: float,
+        epochs_done: int,
+        steps_done: int,
+        planned: int,
+        epochs_before: int = 0,
     ) -> IssuedForecast:
-        """Return the record of a forecast that is issued now."""
+        """Return the record of a forecast that is issued now, by a run that does its first epoch after so many."""
+        stop, level = forecast.expected_stop, forecast.duration_s.level
         estimates = {q: e for q in QUANTITIES if (e := getattr(forecast, q)) is not None}
         return cls(
             issued_at,
@@ -79,6 +93,7 @@ class IssuedForecast:
             estimates,
             forecast.duration_p99_s,
             frozenset(w.name for w in forecast.warnings),
+            None if stop is None else stop_estimate(stop, level, before=epochs_before),
         )
 
 
@@ -97,7 +112,9 @@ def forecast_cells(issued: IssuedForecast) -> list[str]:
     for quantity in QUANTITIES:
         e = issued.estimates.get(quantity)
         values += [None] * 3 if e is None else [e.point, e.lower, e.upper]
-    return [cell(v) for v in (*values, issued.duration_p99_s, issued.warnings)]
+    stop = issued.stop_epochs
+    ends = [None] * 3 if stop is None else [stop.point, stop.lower, stop.upper]
+    return [cell(v) for v in (*values, issued.duration_p99_s, issued.warnings, *ends)]
 
 
 def forecast_from_cells(cells: Mapping[str, str]) -> IssuedForecast:
@@ -131,7 +148,15 @@ def forecast_from_cells(cells: Mapping[str, str]) -> IssuedForecast:
         estimates,
         amount(p99) if p99 else None,
         frozenset(cells["warnings"].split()),
+        _stop_from_cells(cells),
     )
+
+
+def _stop_from_cells(cells: Mapping[str, str]) -> Estimate | None:
+    if not any(cells.get(column) for column in STOP_COLUMNS):
+        return None
+    point, lower, upper = (amount(cells[column]) for column in STOP_COLUMNS)
+    return Estimate(point, lower, upper, amount(cells["level"]), "epochs")
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,12 +190,20 @@ class Scored:
 GOOD_ENDINGS = (RunStatus.FINISHED, RunStatus.EXITED)
 
 
-def units_done(summary: RunSummary, steps_planned: int | None) -> int | None:
-    """Return the epochs, or steps, of a run that ended well with all that was planned; None of any other."""
+def units_done(summary: RunSummary, steps_planned: int | None, stopped_after: int | None = None) -> int | None:
+    """Return the planned epochs, or steps, of a run that ended well with all that it was to do; None of any other.
+
+    Args:
+        summary: of the run.
+        steps_planned: where it counts in steps.
+        stopped_after: its own epochs after which early stopping ended it, as was to be; None where nothing did.
+    """
     if summary.status not in GOOD_ENDINGS:
         return None
     planned = steps_planned if summary.epochs_planned is None else summary.epochs_planned
     done = summary.counts.steps if summary.epochs_planned is None else summary.epochs_done
+    if planned is not None and stopped_after is not None and summary.epochs_done == stopped_after <= planned:
+        return planned
     return done if planned is not None and done == planned else None
 
 
@@ -183,7 +216,7 @@ def score(
         issued: the forecasts; those of another number of units were of something else.
         quantity: one of ``QUANTITIES``.
         outcome: what it came to.
-        units: epochs, or steps, that were done.
+        units: epochs, or steps, that were to be done.
         run_s: what the run took.
     """
     if outcome is None:

@@ -110,11 +110,16 @@ class RunFiles:
                 yield record
 
     def _read_by_column(
-        self, name: str, columns: Sequence[str], convert: Callable[[Mapping[str, str]], Record]
+        self,
+        name: str,
+        columns: Sequence[str],
+        convert: Callable[[Mapping[str, str]], Record],
+        optional: Sequence[str] = (),
     ) -> Iterator[Record]:
         """Yield the records of a file, of cells by column; none where there is no such file."""
         if name in self._names:
-            yield from self._read(name, columns, lambda cells: convert(dict(zip(columns, cells, strict=False))))
+            known = (*columns, *optional)
+            yield from self._read(name, columns, lambda cells: convert(dict(zip(known, cells, strict=False))), optional)
 
     @property
     def written_s(self) -> float:
@@ -596,7 +601,15 @@ class Run(RunFiles):
             return False  # it is no training
         if self.summary.epochs_planned is None and self.total_steps_planned is None:
             return self.summary.status in (RunStatus.FINISHED, RunStatus.EXITED)
-        return forecasts.units_done(self.summary, self.total_steps_planned) is not None
+        stopped_after = _stopped_after(self.fields)
+        return forecasts.units_done(self.summary, self.total_steps_planned, stopped_after) is not None
+
+    @property
+    def stopped_early_after(self) -> int | None:
+        """The number of the epoch with which its rule ended it; None where none did, or it went on."""
+        stopped_after = _stopped_after(self.fields)
+        has_ended = self.summary.status in forecasts.GOOD_ENDINGS and stopped_after == self.summary.epochs_done
+        return self.first_epoch + stopped_after if stopped_after is not None and has_ended else None
 
     # -- forecasts.csv --
 
@@ -612,7 +625,8 @@ class Run(RunFiles):
 
     def _read_forecasts(self, stream: int) -> Iterator[IssuedForecast]:
         name = forecasts.forecasts_file(stream)
-        return self._read_by_column(name, forecasts.FORECAST_COLUMNS, forecasts.forecast_from_cells)
+        columns, optional = forecasts.LEAST_COLUMNS, forecasts.STOP_COLUMNS
+        return self._read_by_column(name, columns, forecasts.forecast_from_cells, optional)
 
     def scores(self, quantity: str = "duration_s") -> Sequence[Scored]:
         """Return each forecast of a quantity beside its outcome; none where the run did not do what was forecast.
@@ -638,7 +652,7 @@ class Run(RunFiles):
             training = self._training_of(stream)
             is_own = stream not in self._joined
             whole = self.summary if is_own else training.summary(math.inf)
-            units = forecasts.units_done(whole, training.steps_planned)
+            units = forecasts.units_done(whole, training.steps_planned, training.stopped_after)
             if units is None:
                 continue
             did_steps = training.steps_planned is not None and whole.counts.steps == training.steps_planned
@@ -658,12 +672,14 @@ class Run(RunFiles):
         ending = totals.Ending(summary.status, summary.exit_code, summary.ended_at)
         if stream not in self._joined:
             own = {rank: rows for rank, rows in self.rows.items() if rank not in self._joined}
-            return _Training(self.terms, own, ending, summary.gpu_count, self.total_steps_planned)
+            stopped_after = _stopped_after(self.fields)
+            return _Training(self.terms, own, ending, summary.gpu_count, self.total_steps_planned, stopped_after)
         fields = Fields(self._read_fields(f"run-{stream}.csv"))
         epochs, steps = (fields.text(f"{name}_planned") for name in ("epochs", "total_steps"))
         terms = replace(self.terms, epochs_planned=int(epochs) if epochs.isdecimal() else None)
         steps_planned = int(steps) if steps.isdecimal() else None
-        return _Training(terms, {0: self.rows.get(stream, ())}, ending, summary.gpu_count, steps_planned)
+        rows = {0: self.rows.get(stream, ())}
+        return _Training(terms, rows, ending, summary.gpu_count, steps_planned, _stopped_after(fields))
 
     # -- spans-<rank>.csv --
 
@@ -765,6 +781,7 @@ class _Training:
         ending: of its run.
         gpu_count: GPUs of it.
         steps_planned: where it counts in steps.
+        stopped_after: its own epochs after which early stopping ended it.
     """
 
     terms: totals.RunFactors
@@ -772,6 +789,7 @@ class _Training:
     ending: totals.Ending
     gpu_count: int
     steps_planned: int | None
+    stopped_after: int | None = None
     _summaries: dict[int, RunSummary] = dataclass_field(default_factory=dict)
 
     def summary(self, forecast_s: float) -> RunSummary:
@@ -781,6 +799,12 @@ class _Training:
             rows = {rank: totals.training_rows(rows, n_waits) for rank, rows in self.rows.items()}
             self._summaries[n_waits] = totals.summarise(self.terms, rows, self.ending, gpu_count=self.gpu_count)
         return self._summaries[n_waits]
+
+
+def _stopped_after(fields: Mapping[str, Field]) -> int | None:
+    """Return the epochs of the run itself after which its rule ended it; None where none is told to have."""
+    number, before = (fields[name].value if name in fields else "" for name in ("stopped_early_after", "first_epoch"))
+    return int(number) - (int(before) if before.isdecimal() else 0) if number.isdecimal() else None
 
 
 SILENT_AFTER_S = 150.0  # a living run writes a row at least every 60 s

@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import quote, unquote
 
+from greenlove_tracker.errors import UsageError
 from greenlove_tracker.files import write_atomically
 from greenlove_tracker.forecasting import TrainingPlan, Trial
 from greenlove_tracker.logs.csvio import log_lines
 from greenlove_tracker.logs.schema import amount, cell, count, finite
 from greenlove_tracker.phases import Phase, phases_from, phases_text
 from greenlove_tracker.records import Field
+from greenlove_tracker.stopping import ExpectedStop
 
 TRIALS_FILE = "trials.csv"
 EXPLORATIONS_DIR = "explorations"  # in the directory of a run, those made while it was open
@@ -160,6 +163,7 @@ def plan_fields(plan: TrainingPlan) -> list[Field]:
     """Return the lines of ``run.csv`` that keep what was explored for."""
     values = {f"plan_{name}": getattr(plan, name) for name in _PLAN_NAMES}
     values["phases"] = phases_text(plan.phases) or None
+    values["plan_stop"] = None if plan.stop is None else stop_text(plan.stop)
     return [Field(name, cell(value)) for name, value in values.items() if value is not None]
 
 
@@ -179,7 +183,33 @@ def plan_of(fields: Mapping[str, Field]) -> TrainingPlan | None:
         for name in _PLAN_NAMES
         if (field := fields.get(f"plan_{name}")) is not None and field.value.isdecimal()
     }
-    return TrainingPlan(**numbers, phases=phases_of(fields)) if numbers else None
+    if not numbers:
+        return None
+    stop = fields.get("plan_stop")
+    return TrainingPlan(**numbers, phases=phases_of(fields), stop=None if stop is None else stop_from_text(stop.value))
+
+
+def stop_text(stop: ExpectedStop) -> str:
+    """Return an expected stop as ``run.csv`` has it: ``10:0.4 12:0.35 50:0.25 none=0.25 basis=…``."""
+    shares = " ".join(f"{epochs}:{share:.6g}" for epochs, share in stop.probabilities)
+    return f"{shares} none={stop.probability_of_none:.6g} most={stop.most_epochs} basis={quote(stop.basis)}"
+
+
+def stop_from_text(text: str) -> ExpectedStop:
+    """Return the expected stop that a text of ``stop_text`` stands for.
+
+    Raises:
+        UsageError: where it stands for none.
+    """
+    try:
+        *shares, none, most, basis = text.split()
+        pairs = [(int(epochs), amount(share)) for epochs, share in (part.split(":") for part in shares)]
+        total = sum(share for _, share in pairs)
+        found = tuple((epochs, share / total) for epochs, share in sorted(pairs))
+        most_epochs, probability = int(most.removeprefix("most=")), amount(none.removeprefix("none="))
+    except (ValueError, ZeroDivisionError) as error:
+        raise UsageError(f"run.csv is damaged: {text[:60]!r} is no expected stop") from error
+    return ExpectedStop(found, most_epochs, probability, unquote(basis.removeprefix("basis=")))
 
 
 def phases_of(fields: Mapping[str, Field]) -> tuple[Phase, ...]:

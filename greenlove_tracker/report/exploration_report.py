@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 import greenlove_tracker
 from greenlove_tracker import format as fmt
 from greenlove_tracker.errors import UsageError
-from greenlove_tracker.forecasting import Estimate, Forecast, Trial
+from greenlove_tracker.forecasting import Estimate, Forecast, Trial, stop_estimate
 from greenlove_tracker.format import time_scale
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.projection.types import Projection
@@ -55,12 +55,24 @@ def exploration_blocks(forecast: Forecast, trials: Sequence[Trial]) -> tuple[doc
     """Return the forecast of a training, its parts, and the trials behind it."""
     return (
         doc.KeyFigures(_figures(forecast)),
+        *_stop(forecast),
         *(doc.Paragraph(f"{'! ' if warning.is_serious else ''}{warning}.") for warning in forecast.warnings),
-        *_made_of(forecast),
+        *_made_of(forecast.without_stop or forecast),
         *_phases(forecast),
         *_trials(forecast, trials),
         *_method(forecast, trials),
     )
+
+
+def _stop(forecast: Forecast) -> tuple[doc.Block, ...]:
+    """Return where early stopping is expected to end it, and what all epochs would take; nothing without a rule."""
+    stop, whole = forecast.expected_stop, forecast.without_stop
+    if stop is None or whole is None:
+        return ()
+    expected = fmt.expected_stop(stop_estimate(stop, forecast.duration_s.level), stop.most_epochs)
+    whole_s = f"{fmt.duration(whole.duration_s.point)} ({fmt.bounds(whole.duration_s, fmt.duration, ' to ')})"
+    all_of_them = f"All {fmt.plural(stop.most_epochs, 'epoch')} would take {whole_s}; so do the parts below"
+    return (doc.Paragraph(f"It {expected}; from {stop.basis}. {all_of_them}."),)
 
 
 def _figures(forecast: Forecast) -> tuple[doc.KeyFigure, ...]:

@@ -87,10 +87,10 @@ def progress_blocks(run: Run) -> tuple[doc.Block, ...]:
         done = doc.KeyFigure("done", wording.progress(run), (elapsed,))
     else:
         done = doc.KeyFigure("done", f"{progress.share:.0%}", (wording.progress(run), elapsed))
-    return (doc.KeyFigures((done, _left_figure(progress), _power_figure(progress))),)
+    return (doc.KeyFigures((done, _left_figure(run, progress), _power_figure(progress))),)
 
 
-def _left_figure(progress: RunProgress) -> doc.KeyFigure:
+def _left_figure(run: Run, progress: RunProgress) -> doc.KeyFigure:
     whole, left = progress.whole, progress.left
     if whole is None or left is None:
         if progress.is_overdue and progress.latest:
@@ -98,7 +98,8 @@ def _left_figure(progress: RunProgress) -> doc.KeyFigure:
             return doc.KeyFigure("left", "overdue", (f"forecast {fmt.interval(said, fmt.duration)}",))
         return doc.KeyFigure("left", fmt.UNKNOWN, ("no forecast yet, or no plan to forecast",))
     interval = f"{left.level:.0%} interval {fmt.bounds(left, fmt.duration, ' to ')}" if left.has_interval else ""
-    how = (interval, f"of {fmt.duration(whole.point)} in all, forecast")
+    stop = wording.expected_stop(run, progress.latest) if progress.latest else ""
+    how = (interval, f"of {fmt.duration(whole.point)} in all, forecast", stop)
     return doc.KeyFigure("left", fmt.duration(left.point), tuple(filter(None, how)))
 
 

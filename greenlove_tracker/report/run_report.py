@@ -44,6 +44,7 @@ _SETTINGS = (
     ("cluster", ("cluster", "partition")),
     ("continues", ("continues",)),
     ("epochs done before", ("first_epoch",)),
+    ("early stopping", ("stopping_rule",)),
     ("steps done before", ("first_step",)),
     ("git commit", ("git_commit",)),
     ("system", ("os",)),
@@ -94,7 +95,11 @@ def run_document(run: Run, factors: str | os.PathLike[str] | None = None) -> doc
         *progress_blocks(run),
         doc.KeyFigures(key_figures(run)),
         doc.Paragraph(wording.measured_sentence(run) + "."),
-        *(doc.Paragraph(f"{text}.") for text in (wording.wait_sentence(run), wording.pause_sentence(run)) if text),
+        *(
+            doc.Paragraph(f"{text}.")
+            for text in (wording.early_stop_sentence(run), wording.wait_sentence(run), wording.pause_sentence(run))
+            if text
+        ),
         *(doc.Paragraph(text) for text in wording.warnings(run)),
     )
     if result:
@@ -436,6 +441,8 @@ def forecast_blocks(run: Run) -> tuple[doc.Block, ...]:
     is_over = run.summary.status != RunStatus.RUNNING
     latest = "the latest. The run has not done what was forecast" if is_over else "the latest. The run goes on"
     text = f"{issued}: {chosen}." if of_time.scores else f"{issued}, {latest}."
+    if stop := wording.expected_stop(run, of_time.issued):
+        text = f"{text} It said: {stop}."
     return (
         doc.Heading("Forecast and outcome"),
         doc.Paragraph(text),

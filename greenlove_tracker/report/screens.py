@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from greenlove_tracker import format as fmt
 from greenlove_tracker.console import bar
-from greenlove_tracker.forecasting import Estimate, Forecast, TimeFit, TrainingPlan, Trial, WarningCode
+from greenlove_tracker.forecasting import Estimate, Forecast, TimeFit, TrainingPlan, Trial, WarningCode, stop_estimate
 from greenlove_tracker.logs.forecasts import QUANTITIES, headline
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.records import RunSummary
@@ -57,6 +57,7 @@ def end_screen(
     lines.append("")
     sentences = (
         _parts_sentence(parts),
+        wording.early_stop_sentence(run),
         _metrics_sentence(run),
         outcome_sentence(run),
         wording.time_limit_sentence(run),
@@ -396,6 +397,7 @@ def _forecast_lines(
         else:
             lines += terminal.figure(name, text(estimate.point), fmt.bounds(estimate, text))
         if field == "duration_s":
+            lines += _stop_lines(forecast)
             lines += _end_lines(forecast, now_utc_s)
             lines += _limit_lines(fit)
     lines += ["", *_part_lines(forecast), *_phase_lines(forecast), *_check_lines(forecast, trials)]
@@ -422,6 +424,18 @@ def _end_lines(forecast: Forecast, now_utc_s: float) -> list[str]:
     return terminal.figure("ends", end, f"by {latest} if started now; for Slurm ask --time={limit} (99%)")
 
 
+def _stop_lines(forecast: Forecast) -> list[str]:
+    """Return where early stopping is expected to end it, and what all epochs would take; nothing without a rule."""
+    stop, whole = forecast.expected_stop, forecast.without_stop
+    if stop is None or whole is None:
+        return []
+    expected = fmt.expected_stop(stop_estimate(stop, forecast.duration_s.level), stop.most_epochs)
+    all_of_them = (
+        f"all {fmt.plural(stop.most_epochs, 'epoch')} would take {fmt.interval(whole.duration_s, fmt.duration)}"
+    )
+    return [line for text in (f"{expected}; from {stop.basis}", all_of_them) for line in terminal.figure("", "", text)]
+
+
 def _limit_lines(fit: TimeFit | None) -> list[str]:
     """Return how a training that starts now fits its time limit; nothing where it has none."""
     if fit is None:
@@ -432,6 +446,7 @@ def _limit_lines(fit: TimeFit | None) -> list[str]:
 
 
 def _part_lines(forecast: Forecast) -> list[str]:
+    forecast = forecast.without_stop or forecast
     plan = forecast.plan
     if plan is None or forecast.per_batch_s is None:
         return []

@@ -123,7 +123,8 @@ def _ahead(run: Run, progress: RunProgress, now_utc_s: float) -> list[str]:
         return ["no forecast yet" if is_planned else "no forecast: how long it is was not told"]
     ends = fmt.clock_time(now_utc_s + left.point, now_utc_s)
     level = f" ({whole.level:.0%})" if whole.has_interval else ""
-    return [f"left {_estimate(left)}{level}", f"ends {ends}", f"the whole {_estimate(whole)}"]
+    stop = wording.expected_stop(run, progress.latest) if progress.latest else ""
+    return [f"left {_estimate(left)}{level}", f"ends {ends}", f"the whole {_estimate(whole)}", stop]
 
 
 def _estimate(estimate: Estimate) -> str:

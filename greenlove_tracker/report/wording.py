@@ -133,7 +133,28 @@ def progress(run: Run) -> str:
     whole = f", number {before + 1:,}{last}" if before else ""
     if summary.epochs_done > summary.epochs_planned:
         return f"{fmt.plural(summary.epochs_done, 'epoch')}, {summary.epochs_planned:,} planned{whole}"
-    return f"{summary.epochs_done:,} of {summary.epochs_planned:,} epochs{whole}"
+    stopped = ", stopped early" if run.stopped_early_after is not None else ""
+    return f"{summary.epochs_done:,} of {summary.epochs_planned:,} epochs{whole}{stopped}"
+
+
+def early_stop_sentence(run: Run) -> str:
+    """Say after which epoch early stopping ended the run, and which was the best; empty where it did not."""
+    after, planned = run.stopped_early_after, run.summary.epochs_planned
+    if after is None:
+        return ""
+    of = (
+        f" of {run.first_epoch + planned:,} epochs"
+        if planned is not None
+        else f" {'epoch' if after == 1 else 'epochs'}"
+    )
+    best, rule = run.text("best_epoch"), field_text(run, "stopping_rule")
+    best = f"; best: epoch {int(best):,}" if best.isdecimal() else ""
+    return f"stopped early after {after:,}{of}{best}" + (f" ({rule})" if rule else "")
+
+
+def expected_stop(run: Run, issued: IssuedForecast) -> str:
+    """Say where early stopping was expected to end the run when this was forecast; empty without a rule."""
+    return "" if issued.stop_epochs is None else fmt.expected_stop(issued.stop_epochs, run.first_epoch + issued.planned)
 
 
 def method(joined: str | None, constant_w: str = "", tdp_w: str = "") -> str:
@@ -458,7 +479,8 @@ def time_fit_of(run: Run, limit_s: float | None = None) -> TimeFit | None:
     position = Position(issued.planned, done, issued.elapsed_s, is_in_steps)
     passed_s = max(issued.elapsed_s, run.summary.duration_s)
     fit = run_time_fit(issued.estimates["duration_s"], limit_s, position, passed_s=passed_s)
-    return replace(fit, longest=None) if run.text("phases") else fit  # the log does not have the time of each phase
+    # the log does not have the time of each phase, nor that of all epochs where early stopping may end them
+    return replace(fit, longest=None) if run.text("phases") or issued.stop_epochs is not None else fit
 
 
 def time_limit_sentence(run: Run, limit_s: float | None = None) -> str:

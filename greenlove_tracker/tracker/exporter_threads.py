@@ -49,6 +49,7 @@ _FACTS = (
     "first_epoch",
     "first_step",
     "phases",
+    "stopping_rule",
     "continues",
     "world_size",
     "country",

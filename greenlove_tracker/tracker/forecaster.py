@@ -15,14 +15,16 @@ from types import ModuleType
 from typing import Protocol, runtime_checkable
 
 from greenlove_tracker.errors import GreenloveError, UsageError
-from greenlove_tracker.forecasting import Estimate, Forecast, Progress, TrainingPlan
+from greenlove_tracker.forecasting import Estimate, Forecast, Progress, TrainingPlan, stop_within
 from greenlove_tracker.forks import forks_wait
 from greenlove_tracker.format import plural
 from greenlove_tracker.job import torch_group
 from greenlove_tracker.logs.forecasts import IssuedForecast
+from greenlove_tracker.logs.metrics import metric_name
 from greenlove_tracker.logs.writer import RunWriter, timestamp
 from greenlove_tracker.records import Field
 from greenlove_tracker.shadowing import only_libraries
+from greenlove_tracker.stopping import ExpectedStop, unknown_stop
 from greenlove_tracker.tracker.foreign_warnings import without_foreign_warnings
 from greenlove_tracker.tracker.progress_log import ProgressLog, StepMark, step_marks
 from greenlove_tracker.tracker.recorder import Recorder
@@ -44,12 +46,13 @@ _MOST_METER_START_S = 20.0  # a meter that takes longer hangs: forecasts wait fo
 
 @dataclass(frozen=True, slots=True)
 class _ProgressSnapshot:
-    """The start of a forecast, and when that was."""
+    """The start of a forecast, when that was, and the values of the metric that a rule looks at, by epoch."""
 
     progress: Progress
     elapsed_s: float
     epochs_done: int
     steps_done: int
+    stop_values: Mapping[int, float]
 
 
 class RunForecaster:
@@ -78,7 +81,9 @@ class RunForecaster:
         self._earlier_steps: float | None = None  # and the steps of its epochs
         self._has_read_earlier = False
         # Epochs that the last forecast was made from, or of a training in steps its steps; else those of the first one.
-        self._position_forecast_at = (0, 0)
+        self._position_forecast_at = (0, 0, 0)
+        self._stop: tuple[tuple[int, int], ExpectedStop] | None = None  # of so many values and epochs
+        self._values_before: Mapping[int, float] | None = None  # of the rule's metric, in the runs that this continues
         self._awaits_gap = False  # the last forecast assumes what comes at the end of an epoch, and another will know
         self._cannot_load = False
         self._next_s = 0.0  # the next forecast is made then,
@@ -156,7 +161,8 @@ class RunForecaster:
         if plan.is_in_epochs:
             self._add_marks()  # at each tick: an epoch is told in parts by them
         is_in_first, is_gap_over = plan.is_in_epochs and not done, self._awaits_gap and recorder.epoch is not None
-        position = (0, recorder.steps_done) if is_in_first else (done, int(is_gap_over))
+        values = dict(state.stop_values)
+        position = (0, recorder.steps_done, 0) if is_in_first else (done, int(is_gap_over), len(values))
         earliest_s = self._earliest_s if at_once else self._next_s
         if done >= total or position <= self._position_forecast_at or (now_s < earliest_s and not is_last):
             return None
@@ -171,15 +177,16 @@ class RunForecaster:
             return None  # we slowed down all that is known: one epoch more, and there is a forecast that holds
         self._position_forecast_at = position
         self._awaits_gap = progress.has_unseen_ends
-        return _ProgressSnapshot(progress, now_s - state.started_s, recorder.epochs_done, recorder.steps_done)
+        elapsed_s = now_s - state.started_s
+        return _ProgressSnapshot(progress, elapsed_s, recorder.epochs_done, recorder.steps_done, values)
 
     def _snapshot_for_next_epoch(self, now_s: float, *, at_once: bool) -> _ProgressSnapshot | None:
         state, recorder, done = self._state, self._recorder, self._recorder.epochs_done
         is_time = now_s >= (self._earliest_s if at_once else self._next_s)
-        if (done, 0) <= self._position_forecast_at or not is_time:
+        if (done, 0, 0) <= self._position_forecast_at or not is_time:
             return None
-        self._position_forecast_at = (done, 0)
-        return _ProgressSnapshot(self._in_epochs(done + 1), now_s - state.started_s, done, recorder.steps_done)
+        self._position_forecast_at = (done, 0, 0)
+        return _ProgressSnapshot(self._in_epochs(done + 1), now_s - state.started_s, done, recorder.steps_done, {})
 
     def _add_marks(self) -> None:
         """Add the steps since the last call to the run's progress."""
@@ -269,14 +276,14 @@ class RunForecaster:
             )
 
     def _forecast(self, snapshot: _ProgressSnapshot) -> Forecast:
-        """Return the forecast; it takes some 30 ms."""
+        """Return the forecast; it takes some 30 ms, and with early stopping some 100."""
         live = _load_live()
         state, began_s = self._state, self._state.clock.perf_s()
         with state.lock:  # the training adds rows meanwhile
             rates = state.rates
         forecast: Forecast = live.forecast_run(
-            snapshot.progress,
-            prior=state.prior or self._earlier,
+            replace(snapshot.progress, stop=self._expected_stop(snapshot)),
+            prior=self._prior,
             rates=rates,
             passed_s=snapshot.elapsed_s,
         )
@@ -289,6 +296,33 @@ class RunForecaster:
         wait_s = min(_MIN_PROGRESS_SHARE * forecast.duration_s.point, _MIN_GROWTH * state.elapsed_s)
         self._next_s = max(self._earliest_s, now_s + wait_s)
         return forecast
+
+    @property
+    def _prior(self) -> Forecast | None:
+        """The forecast that tells of the speed: of all epochs, whatever may end them."""
+        prior = self._state.prior or self._earlier
+        return prior.without_stop or prior if prior is not None else None
+
+    def _expected_stop(self, snapshot: _ProgressSnapshot) -> ExpectedStop | None:
+        """Return where the rule is expected to end the run, in its own epochs; None without a rule, or a plan of epochs."""
+        state, rule, plan = self._state, self._state.stopping_rule, self._state.plan
+        if rule is None or plan is None or not plan.is_in_epochs or not plan.epochs:
+            return None
+        made_from = (len(snapshot.stop_values), snapshot.epochs_done)
+        if self._stop is not None and self._stop[0] == made_from:
+            return self._stop[1]
+        if self._values_before is None:
+            log_dir, before = state.run_dir.parent, state.settings.continues
+            self._values_before = _earlier_values(log_dir, before, rule.metric, plan.first_epoch)
+        values, whole = {**self._values_before, **snapshot.stop_values}, plan.first_epoch + plan.epochs
+        if len(self._values_before) * rule.every < plan.first_epoch - rule.every + 1:
+            stop = unknown_stop(rule, whole)
+            stop = replace(stop, basis=f"{rule.metric} of the epochs before this run is not in the log: any epoch")
+        else:
+            stop = _stop_module().expected_stop([values[epoch] for epoch in sorted(values)], rule, whole)
+        own = stop_within(stop, plan.epochs, after=plan.first_epoch)
+        self._stop = made_from, own
+        return own
 
     def _read_earlier(self) -> None:
         """Read once what the run that this one continues would have expected of the rest, where it says anything."""
@@ -318,6 +352,7 @@ class RunForecaster:
             epochs_done=snapshot.epochs_done,
             steps_done=snapshot.steps_done,
             planned=int(snapshot.progress.total_units),
+            epochs_before=0 if self._state.plan is None else self._state.plan.first_epoch,
         )
 
 
@@ -362,12 +397,43 @@ def _earlier_progress(
     return (progress, steps) if progress.warm_blocks else (None, None)
 
 
+def _earlier_values(log_dir: Path, run_id: str, metric: str, until_epoch: int) -> Mapping[int, float]:
+    """Return the values of a metric by epoch that the runs which this one continues logged, one behind the other.
+
+    What one of them did beyond the epoch where the next resumed was done again. Where a log is missing or damaged,
+    there are fewer values than epochs.
+    """
+    from greenlove_tracker.logs.run import Run
+    from greenlove_tracker.logs.schema import epochs_file
+
+    found: dict[int, float] = {}
+    seen = set[str]()
+    while until_epoch and run_id and run_id not in seen and (log_dir / run_id).is_dir():
+        seen.add(run_id)
+        run = Run(log_dir / run_id)
+        try:
+            if (log_dir / run_id / epochs_file(0)).stat().st_size > _MOST_EARLIER_BYTES:
+                break
+            records = next((records for _, records in sorted(run.metric_values.items()) if records), ())
+            own = {r.epoch: r.value for r in records if r.name == metric_name(metric) and r.epoch is not None}
+            found = {epoch: value for epoch, value in own.items() if epoch <= until_epoch} | found
+            until_epoch, run_id = min(until_epoch, run.first_epoch), run.text("continues")
+        except (OSError, GreenloveError, ValueError) as error:  # somebody's log, and we do without it
+            _log.debug("greenlove_tracker: no metrics from run %s: %r", run_id, error)
+            break
+    return found
+
+
 _loading = threading.Lock()
 _LIVE = "greenlove_tracker.extrapolation.live"
 
 
 def _is_live_loaded() -> bool:
     return _LIVE in sys.modules and not _loading.locked()
+
+
+def _stop_module() -> ModuleType:
+    return sys.modules["greenlove_tracker.extrapolation.expected_stop"]  # which live loads
 
 
 def _load_live() -> ModuleType:
@@ -403,6 +469,9 @@ def prior_for(prior: Forecast | ExplorationResult | None, plan: Plan) -> Forecas
     if not isinstance(prior, Forecast | ExplorationResult):
         raise UsageError(f"prior must be what estimate() gives, or a Forecast, as of extrapolate(), not {prior!r}")
     forecast = prior if isinstance(prior, Forecast) else prior.forecast
+    if forecast.without_stop is not None and (not plan.is_in_epochs or plan.is_resumed):
+        forecast = forecast.without_stop  # where it would end is no part of what is left, nor counted in steps
+        prior = forecast if isinstance(prior, Forecast) else prior
     if forecast.plan is None or not plan.length:
         return forecast
     if isinstance(prior, Forecast) and (rest := _rest_of(prior, plan)) is not None:

@@ -33,6 +33,7 @@ from greenlove_tracker.records import (
     sum_energies,
 )
 from greenlove_tracker.shadowing import HiddenLibraryError, only_libraries
+from greenlove_tracker.stopping import StoppingRule
 from greenlove_tracker.tracker.background import BackgroundWorker
 from greenlove_tracker.tracker.budgets import BudgetActions, BudgetMonitor
 from greenlove_tracker.tracker.exporter_threads import RunExporters
@@ -55,6 +56,7 @@ from greenlove_tracker.tracker.state import (
     RunState,
     WarnOnce,
     make_run_dir,
+    rule_text,
     run_factors,
     unwritten_text,
     with_found_country,
@@ -485,6 +487,9 @@ class Session:
                 number,
                 None if higher_is_better is None else bool(higher_is_better),  # NumPy's is none that the log knows
             )
+            rule = self.state.stopping_rule
+            if rule is not None and number_of_epoch is not None and known_as == metrics.metric_name(rule.metric):
+                self.state.stop_values[number_of_epoch] = number
             if not self.metrics.add(record):
                 message = f"over {metrics.MAX_NAMES:,} names of metrics: {known_as} and further ones are left out"
                 self.state.warn_once.misuse("metric names", message)
@@ -495,6 +500,31 @@ class Session:
             else:
                 message = f"over {metrics.MAX_ROWS:,} values of metrics: of further ones only last and best are kept"
                 self.state.warn_once.misuse("metric values", message)
+
+    def expect_stop(self, rule: StoppingRule) -> None:
+        """Forecast from now on with a rule that may end the training early.
+
+        Raises:
+            UsageError: where this is no rule, or the run counts steps, which a rule does not.
+        """
+        if not isinstance(rule, StoppingRule):
+            raise UsageError(f"expect_stop wants a StoppingRule, such as EarlyStopping(…).rule, not {rule!r}")
+        plan = self.state.plan
+        if plan is not None and not plan.is_in_epochs and plan.total_steps:
+            raise UsageError(
+                "early stopping counts epochs, and this run is planned in steps: give Tracker(epochs=…) too"
+            )
+        with self.tracked_call:
+            self.state.stopping_rule = rule
+            self.state.stop_values.clear()
+            self.writer.write_fields([Field("stopping_rule", rule_text(rule))])
+
+    def log_early_stop(self, best_epoch: int | None) -> None:
+        """Note that the rule ends the training with the open epoch, or the last one."""
+        with self.tracked_call as recorder:
+            self.state.stopped_early_after = recorder.epoch or recorder.last_epoch or 0
+            known = {"stopped_early_after": self.state.stopped_early_after, "best_epoch": best_epoch}
+            self.writer.write_fields([Field(name, schema.cell(value)) for name, value in known.items() if value])
 
     def log_checkpoint(self, event: CheckpointEvent) -> None:
         """Log what became of a checkpoint; from any thread."""
@@ -726,12 +756,13 @@ class Session:
         self._meter_starter.release()
 
     def _close_epoch(self, status: RunStatus) -> None:
-        """End the one epoch of a training in steps that is done; any other open one is unfinished."""
+        """End the epoch that early stopping ended, or the one of a training in steps; any other one is unfinished."""
         recorder, plan = self.recorder, self.state.plan
         planned = plan.total_steps if plan else None
         is_all = status is RunStatus.FINISHED and plan is not None and not plan.is_in_epochs
         is_done = planned is not None and (recorder.steps_done >= planned or is_all)
-        if recorder.epoch is not None and is_done:
+        is_last = recorder.epoch is not None and recorder.epoch == self.state.stopped_early_after
+        if recorder.epoch is not None and (is_done or (is_last and status is RunStatus.FINISHED)):
             recorder.end_epoch()
         recorder.abandon_epoch()
 

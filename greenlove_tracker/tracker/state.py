@@ -7,7 +7,7 @@ import operator
 import os
 import threading
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from enum import Enum
 from pathlib import Path
 
@@ -24,6 +24,7 @@ from greenlove_tracker.phases import Phase, length_by_phases, phases_after
 from greenlove_tracker.pricing import Rates
 from greenlove_tracker.records import Clock
 from greenlove_tracker.secret_masking import mask_secrets
+from greenlove_tracker.stopping import StoppingRule
 from greenlove_tracker.tracker.budgets import BudgetActions, budget_limits
 from greenlove_tracker.tracker.rates_in_force import RatesInForce
 
@@ -73,6 +74,9 @@ class RunState:
         other_runs_s: time in which other runs of this process, inside this one, recorded what passed.
         rates_in_force: the intensity and the price of each row's time; None where the factors hold at all times.
         mean_rates: of the rows so far.
+        stopping_rule: that may end the training early; None without one.
+        stop_values: of that rule's metric, by the number of the epoch that each belongs to.
+        stopped_early_after: the number of the epoch with which the rule ended the training; None where it has not.
         is_meter_starting: the meter is coming up beside the training.
         is_finished: nothing of it is touched any more.
     """
@@ -101,6 +105,9 @@ class RunState:
     other_runs_s: float = 0.0
     rates_in_force: RatesInForce | None = None
     mean_rates: MeanRates = field(init=False)
+    stopping_rule: StoppingRule | None = None
+    stop_values: dict[int, float] = field(default_factory=dict)
+    stopped_early_after: int | None = None
     is_meter_starting: bool = False
     is_finished: bool = False
 
@@ -280,6 +287,16 @@ class Plan:
             if self.phases:
                 raise UsageError("{argument} in steps, and first_epoch=: say first_step= too", argument="phases")
             raise UsageError("first_epoch= of a plan in steps: say first_step=, the optimizer steps that are done")
+
+
+def rule_text(rule: StoppingRule) -> str:
+    """Return a rule as ``run.csv`` has it, without what is as usual: ``val_loss, patience 5, min_delta 0.01``."""
+    shown = {
+        f.name: getattr(rule, f.name)
+        for f in fields(rule)
+        if f.name == "patience" or getattr(rule, f.name) != f.default
+    }
+    return ", ".join(f"{name} {value}" if name != "metric" else f"{value}" for name, value in shown.items())
 
 
 def with_found_country(settings: Settings, warn_once: WarnOnce) -> Settings:

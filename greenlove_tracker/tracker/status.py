@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 from greenlove_tracker import format as fmt
 from greenlove_tracker.console import StatusLine, bar, say
-from greenlove_tracker.forecasting import FITS, Estimate, Forecast
+from greenlove_tracker.forecasting import FITS, Estimate, Forecast, stop_estimate
 from greenlove_tracker.phases import phase_at
 from greenlove_tracker.tracker.budgets import BudgetMonitor, BudgetVerdict, is_of_cold_start
 from greenlove_tracker.tracker.recorder import Recorder
@@ -79,6 +79,10 @@ class StatusPrinter:
         now_s, total_s = self._state.clock.utc_s(), forecast.duration_s.given_more_than(elapsed_s).point
         parts = [f"ends {fmt.clock_time(now_s + total_s - elapsed_s, now_s)}"]
         p99_s = forecast.duration_p99_s if forecast.is_reliable and not is_of_cold_start(forecast) else None
+        plan, stop = self._state.plan, forecast.expected_stop
+        if stop is not None and plan is not None and plan.epochs:
+            expected = stop_estimate(stop, forecast.duration_s.level, before=plan.first_epoch)
+            parts.append(fmt.expected_stop(expected, plan.first_epoch + plan.epochs))
         if "SLURM_JOB_ID" in os.environ and p99_s is not None:
             parts.append(f"--time={fmt.slurm_time(max(p99_s, elapsed_s))}")
         return parts

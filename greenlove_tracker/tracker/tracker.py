@@ -18,6 +18,7 @@ from greenlove_tracker.forecasting import Forecast
 from greenlove_tracker.meter import Meter
 from greenlove_tracker.phases import Phase, phases_from
 from greenlove_tracker.records import Clock, Counts, RunStatus, RunSummary
+from greenlove_tracker.stopping import StoppingRule
 from greenlove_tracker.tracker.budgets import BudgetActions, Overrun
 from greenlove_tracker.tracker.exporters import Exporter, checked_exporters
 from greenlove_tracker.tracker.forecaster import ExplorationResult, prior_for
@@ -246,6 +247,34 @@ class Tracker:
         session = self._own_session("log_metric")
         if session is not None:
             session.log_metric(name, value, higher_is_better)
+
+    def expect_stop(self, rule: StoppingRule) -> None:
+        """Forecast from now on with early stopping, as ``EarlyStopping(…, tracker=tracker)`` asks for by itself.
+
+        The values of the rule's metric that ``log_metric`` logs after this call are simulated on; a run that resumes
+        takes those of the epochs before from the run that it ``continues``.
+
+        Args:
+            rule: that may end the training.
+
+        Raises:
+            UsageError: where it is none, or the run is planned in steps.
+        """
+        session = self._own_session("expect_stop")
+        if session is not None:
+            session.expect_stop(rule)
+
+    def log_early_stop(self, best_epoch: int | None) -> None:
+        """Log that early stopping ends the training with this epoch, as ``EarlyStopping`` does by itself.
+
+        An epoch that is open still counts as done once the run is closed.
+
+        Args:
+            best_epoch: the number of the best epoch, from 1; None where none is known.
+        """
+        session = self._own_session("log_early_stop")
+        if session is not None:
+            session.log_early_stop(None if best_epoch is None else whole_number("best_epoch", best_epoch))
 
     def log_checkpoint(self, event: CheckpointEvent) -> None:
         """Log what became of a checkpoint, as a ``Checkpointer`` does by itself; from any thread.
