@@ -58,7 +58,8 @@ FORECASTS = {
     },
     "duration_p99_s": "the time that is exceeded with a probability of 1%",
     "warnings": "names of what makes the forecast worse, separated by spaces",
-    "stop_epochs": "the number of the epoch with which early stopping is expected to end the run (median); empty without a rule",
+    "stop_epochs": "the number of the epoch with which early stopping is expected to end the run, the median; empty "
+    "without a rule",
     "stop_lower_epochs": "lower end of its interval",
     "stop_upper_epochs": "upper end of its interval",
 }

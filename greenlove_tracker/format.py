@@ -216,7 +216,7 @@ def plan(planned: TrainingPlan | None) -> str:
 
 
 def expected_stop(stop: Estimate, most_epochs: int) -> str:
-    """Write where early stopping is expected to end a training: ``stops after about 14 of 50 epochs (95%: 9 to 22)``."""
+    """Write where early stopping may end a training: ``stops after about 14 of 50 epochs (95%: 9 to 22)``."""
     ends = f"{stop.lower:,.0f} to {stop.upper:,.0f}"
     if stop.lower == stop.upper:
         return f"stops after {stop.point:,.0f} of {plural(most_epochs, 'epoch')}"

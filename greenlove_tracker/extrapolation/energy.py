@@ -86,8 +86,8 @@ def energy_of_epochs(
     if bend.is_curved:
         message = f"energy is not linear in size (p = {bend.p_value:.2g}); it goes about as n^{bend.exponent:.2f}"
         warnings.append(WarningCode.ENERGY.warning(message, "explore larger samples"))
-    m = observations.epoch_of(plan) if is_by_work else observations.mean_epoch_of(plan)
-    return total_of(line, observations.noise, plan, m), warnings
+    future_m = observations.epoch_of(plan) if is_by_work else observations.mean_epoch_of(plan)
+    return total_of(line, observations.noise, plan, future_m), warnings
 
 
 def energy_at_mean_power(trials: Sequence[Trial], duration: Estimate) -> tuple[Estimate | None, list[ForecastWarning]]:

@@ -3,10 +3,11 @@
 A running training loads it: NumPy, and of SciPy ``scipy.special`` alone.
 
 The values so far are taken for a curve a + b · f(t) + c · g(t) with noise: f falls, as t^-p or exp(-t/τ) (Viering and
-Loog, The Shape of Learning Curves, IEEE TPAMI 45, 2023, §3), and g rises, as where a network overfits. f, g, the noise's
-autocorrelation and how it fades are a grid; given these, the curve is a Bayesian linear regression with a conjugate
-prior, and the grid is averaged over by the marginal likelihood (Hoeting et al., Bayesian Model Averaging, Statistical
-Science 14, 1999). Curves are drawn from the posterior and go on with noise, and the rule itself says where each ends.
+Loog, The Shape of Learning Curves, IEEE TPAMI 45, 2023, §3), and g rises, as where a network overfits. Which f and g,
+the noise's autocorrelation and how it fades are a grid; given these, the curve is a Bayesian linear regression with a
+conjugate prior, and the grid is averaged over by the marginal likelihood (Hoeting et al., Bayesian Model Averaging,
+Statistical Science 14, 1999). Curves are drawn from the posterior and go on with noise, and the rule itself says where
+each ends.
 """
 
 from __future__ import annotations
@@ -90,7 +91,7 @@ def expected_stop_of_runs(stops: Sequence[int], most_epochs: int) -> ExpectedSto
     """Return the distribution of the next training's stop, from those of earlier trainings of the same kind.
 
     Logarithms are taken to be normal: the next one is within t · s · √(1 + 1/n) of the mean of n, with Student's t of
-    n - 1 degrees of freedom (Hahn and Meeker, Statistical Intervals, 1991, §4.6). Of one training the spread is assumed.
+    n - 1 degrees of freedom (Hahn and Meeker, Statistical Intervals, 1991, §4.6). Of one, the spread is assumed.
 
     Args:
         stops: epochs after which each was ended; one that the rule did not end has all of its epochs.
@@ -144,27 +145,29 @@ def forecast_over_stops(
         known = [estimate for estimate in estimates if estimate is not None]
         if len(known) < len(estimates):
             return None
-        ends = [np.interp(epochs, at, [getattr(e, name) for e in known]) for name in ("point", "lower", "upper")]
+        middle, low, high = (np.interp(epochs, at, [getattr(e, end) for e in known]) for end in _ENDS)
         shares = (1 - level) / 2, 0.5, (1 + level) / 2
-        lower, point, upper = (mixed_quantile(weights, *ends, level, share) for share in shares)
+        lower, point, upper = (mixed_quantile(weights, middle, low, high, level, share) for share in shares)
         return Estimate(point, lower, upper, level, known[0].unit, known[0].kind)
 
-    quantities = {name: mixed([getattr(f, name) for f in forecasts]) for name in (*_QUANTITIES, "between_s")}
-    duration = quantities.pop("duration_s") or whole.duration_s
-    p99s = [f.duration_p99_s for f in forecasts]
+    duration = mixed([f.duration_s for f in forecasts]) or whole.duration_s
+    p99s = [f.duration_p99_s for f in forecasts if f.duration_p99_s is not None]
     p99_s = None
-    if None not in p99s:
+    if len(p99s) == len(forecasts):
         points, tops = (np.interp(epochs, at, values) for values in ([f.duration_s.point for f in forecasts], p99s))
         p99_s = mixed_quantile(weights, points, points, tops, 2 * P99 - 1, P99)
-    none_yet = Estimate(0.0, 0.0, 0.0, level, "s")
-    phases = [
-        replace(part, duration_s=mixed([f.phases[i].duration_s if i < len(f.phases) else none_yet for f in forecasts]))
-        for i, part in enumerate(whole.phases)
-    ]
+    not_reached = Estimate(0.0, 0.0, 0.0, level, "s")
+    phases = []
+    for i, part in enumerate(whole.phases):
+        times = [f.phases[i].duration_s if i < len(f.phases) else not_reached for f in forecasts]
+        phases.append(replace(part, duration_s=mixed(times) or part.duration_s))
     return replace(
         whole,
         duration_s=duration,
-        **quantities,
+        energy_kwh=mixed([f.energy_kwh for f in forecasts]),
+        emissions_kgco2e=mixed([f.emissions_kgco2e for f in forecasts]),
+        cost_usd=mixed([f.cost_usd for f in forecasts]),
+        between_s=mixed([f.between_s for f in forecasts]),
         duration_p99_s=p99_s,
         warnings=(*whole.warnings, *_wide_warnings(stop, whole, duration)),
         phases=tuple(phases),
@@ -173,7 +176,7 @@ def forecast_over_stops(
     )
 
 
-_QUANTITIES = ("duration_s", "energy_kwh", "emissions_kgco2e", "cost_usd")
+_ENDS = ("point", "lower", "upper")
 
 
 def _wide_warnings(stop: ExpectedStop, whole: Forecast, duration: Estimate) -> Iterator[ForecastWarning]:
@@ -269,4 +272,5 @@ def _continued(values: Array, ahead: int, n_paths: int, rng: np.random.Generator
     innovations = sigma[:, None] * rng.standard_normal(curves.shape)
     for i in range(1, curves.shape[1]):
         noise[:, i] = grid.correlations[models] * noise[:, i - 1] + innovations[:, i]
-    return level + scale * (curves + noise)[:, 1:]
+    paths: Array = level + scale * (curves + noise)[:, 1:]
+    return paths

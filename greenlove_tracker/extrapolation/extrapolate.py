@@ -67,8 +67,9 @@ def extrapolate(
     """Forecast a full training from trials on samples.
 
     The total of E epochs of M batches is ``one_off + E · (c₀ + c₁ M)``, see ``regression`` for the model, and what its
-    evaluations and checkpoints take. With an expected stop, it is a mixture over the epochs after which that may be. Its prediction interval holds the uncertainty of the line, the run-to-run
-    variation of the future run and its noise.
+    evaluations and checkpoints take. Its prediction interval holds the uncertainty of the line, the run-to-run
+    variation of the future run and its noise. With an expected stop it is a mixture over the epochs after which early
+    stopping may end the training.
 
     Args:
         trials: at least one; three sizes or more, replicated, give an interval worth having.
@@ -128,7 +129,7 @@ def extrapolate(
 
 
 def _over_stops(plan: TrainingPlan, stop: ExpectedStop, ending: Callable[[TrainingPlan], Forecast]) -> Forecast:
-    """Return the forecast of a plan that a rule may end early, from those of plans that end at once with their epochs."""
+    """Return the forecast of a plan that a rule may end early, from those of plans that it does not."""
     whole = ending(replace(plan, stop=None))
     return replace(forecast_over_stops(stop, whole, lambda epochs: ending(plan.until(epochs))), plan=plan)
 

@@ -127,7 +127,7 @@ class RunForecaster:
 
     def _is_wanted(self) -> bool:
         state, n_before = self._state, self._state.settings.epochs_before_pred
-        has_length = state.plan is not None and bool(state.plan.length)
+        has_length = state.plan is not None and bool(state.plan.length) and state.stopped_early_after is None
         is_epoch_wanted = state.plan is None and self._recorder.epochs_done >= max(n_before, _LEAST_EPOCHS)
         return (has_length or is_epoch_wanted) and n_before > 0 and not self._cannot_load
 
@@ -304,7 +304,7 @@ class RunForecaster:
         return prior.without_stop or prior if prior is not None else None
 
     def _expected_stop(self, snapshot: _ProgressSnapshot) -> ExpectedStop | None:
-        """Return where the rule is expected to end the run, in its own epochs; None without a rule, or a plan of epochs."""
+        """Return where the rule is expected to end the run, in its own epochs; None without a rule or such a plan."""
         state, rule, plan = self._state, self._state.stopping_rule, self._state.plan
         if rule is None or plan is None or not plan.is_in_epochs or not plan.epochs:
             return None
@@ -468,10 +468,8 @@ def prior_for(prior: Forecast | ExplorationResult | None, plan: Plan) -> Forecas
         return None
     if not isinstance(prior, Forecast | ExplorationResult):
         raise UsageError(f"prior must be what estimate() gives, or a Forecast, as of extrapolate(), not {prior!r}")
-    forecast = prior if isinstance(prior, Forecast) else prior.forecast
-    if forecast.without_stop is not None and (not plan.is_in_epochs or plan.is_resumed):
-        forecast = forecast.without_stop  # where it would end is no part of what is left, nor counted in steps
-        prior = forecast if isinstance(prior, Forecast) else prior
+    forecast = _of_run(prior if isinstance(prior, Forecast) else prior.forecast, plan)
+    prior = forecast if isinstance(prior, Forecast) else prior
     if forecast.plan is None or not plan.length:
         return forecast
     if isinstance(prior, Forecast) and (rest := _rest_of(prior, plan)) is not None:
@@ -498,6 +496,12 @@ def prior_for(prior: Forecast | ExplorationResult | None, plan: Plan) -> Forecas
             "forecast of this plan"
         )
     return prior.forecast_for(wanted)
+
+
+def _of_run(forecast: Forecast, plan: Plan) -> Forecast:
+    """Return the forecast of all epochs where an early end says nothing of the run: in steps, or of the rest alone."""
+    is_of_all = not plan.is_in_epochs or plan.is_resumed
+    return forecast.without_stop if forecast.without_stop is not None and is_of_all else forecast
 
 
 def _rest_of(forecast: Forecast, plan: Plan) -> Forecast | None:

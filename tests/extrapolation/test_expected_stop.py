@@ -1,0 +1,225 @@
+"""Where early stopping is expected to end a training: on simulated curves, and from earlier trainings."""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from greenlove_tracker import Phase, TrainingPlan, Trial, extrapolate
+from greenlove_tracker.errors import UsageError
+from greenlove_tracker.extrapolation.expected_stop import expected_stop, expected_stop_of_runs
+from greenlove_tracker.extrapolation.live import forecast_run
+from greenlove_tracker.extrapolation.time_fit import time_fit
+from greenlove_tracker.forecasting import Block, Estimate, Progress, WarningCode, stop_estimate, stop_within
+from greenlove_tracker.stopping import ExpectedStop, StoppingRule, unknown_stop
+
+RULE = StoppingRule("val_loss", patience=5)
+TRIALS = [Trial(64 * m, 64, (0.05 + 0.1 * m,) * 5, energy_kwh=1e-4 * m) for m in (5, 10, 20, 40)]
+PLAN = TrainingPlan(samples=6400, batch_size=64, epochs=50)  # an epoch takes 10.05 s
+
+
+def curve(seed, epochs=60, noise=0.01):
+    """A loss that falls as a power of the epoch, and may rise again in a straight line."""
+    rng = np.random.default_rng(seed)
+    t = np.arange(1, epochs + 1)
+    rise = rng.uniform(0, 0.01) if seed % 3 else 0.0
+    return (t ** -rng.uniform(0.4, 1.5) + rise * t + rng.normal(0, noise, epochs)).tolist()
+
+
+def certain(epochs, most=50):
+    return ExpectedStop(((epochs, 1.0),), most, float(epochs == most), "a test")
+
+
+def total(stop):
+    return math.fsum(share for _, share in stop.probabilities)
+
+
+@pytest.mark.parametrize("share", [0.4, 0.7])
+def test_the_interval_holds_the_stop_of_simulated_curves_about_as_often_as_it_says(share):
+    held, n = 0, 60
+    for seed in range(n):
+        values = curve(seed)
+        end = RULE.first_stop(values) or 60
+        stop = expected_stop(values[: max(1, min(end - 1, round(share * end)))], RULE, 60)
+        held += stop.quantile(0.05) <= end <= stop.quantile(0.95)
+    assert held >= stats.binom.ppf(0.001, n, 0.9)
+
+
+def test_a_curve_that_turned_upward_ends_soon_and_one_that_falls_goes_on():
+    rng = np.random.default_rng(0)
+    turned = [*np.linspace(1, 0.2, 10), *np.linspace(0.22, 0.28, 3)] + rng.normal(0, 0.003, 13)
+    falling = np.linspace(1, 0.2, 13) + rng.normal(0, 0.003, 13)
+    soon, late = (expected_stop(list(values), RULE, 100) for values in (turned, falling))
+    assert soon.quantile(0.5) == 15  # two more without an improvement
+    assert late.quantile(0.5) > 30
+    assert soon.basis == "val_loss of 13 epochs" and total(soon) == pytest.approx(1.0)
+
+
+def test_a_metric_that_is_better_where_it_is_higher_is_the_same_curve_upside_down():
+    upward = replace(RULE, higher_is_better=True)
+    values = curve(3)[:12]
+    down = expected_stop(values, RULE, 60)
+    up = expected_stop([-value for value in values], upward, 60)
+    assert up.probabilities == down.probabilities
+
+
+def test_nothing_ends_before_what_has_passed_nor_after_the_last_epoch():
+    for done in (1, 4, 9, 30):
+        values = np.linspace(1, 0.5, done).tolist()
+        stop = expected_stop(values, RULE, 40)
+        assert stop.probabilities[0][0] > done and stop.probabilities[-1][0] <= 40
+        assert 0 <= stop.probability_of_none <= 1 and total(stop) == pytest.approx(1.0)
+
+
+def test_with_few_values_any_epoch_is_as_likely_and_it_narrows_with_more():
+    assert expected_stop([], RULE, 50) == unknown_stop(RULE, 50)
+    values = curve(4)
+    widths = [(s := expected_stop(values[:n], RULE, 50)).quantile(0.95) - s.quantile(0.05) for n in (2, 8, 16)]
+    assert widths[0] >= 40 and widths[0] > widths[1] > widths[2]
+
+
+def test_values_that_are_no_numbers_are_no_improvement_and_no_part_of_the_curve():
+    values = curve(5)[:9]
+    stop = expected_stop([*values, math.nan, math.inf], RULE, 50)
+    assert stop.quantile(0.05) >= 12 and total(stop) == pytest.approx(1.0)
+    constant = expected_stop([0.5] * 3, RULE, 50)
+    assert constant.quantile(0.5) >= 4
+
+
+def test_evaluations_every_few_epochs_are_counted_in_epochs():
+    rule = replace(RULE, every=4)
+    stop = expected_stop(curve(6)[:8], rule, 200)
+    assert stop.quantile(0.01) >= 36 and all(epochs % 4 == 0 for epochs, _ in stop.probabilities)
+
+
+def test_a_rule_that_has_ended_it_is_certain_and_one_that_was_not_obeyed_says_nothing():
+    values = [1.0, 0.5, *[0.6] * 5]
+    assert expected_stop(values, RULE, 50).probabilities == ((7, 1.0),)
+    ignored = expected_stop([*values, 0.6], RULE, 50)
+    assert ignored.probabilities == ((50, 1.0),) and ignored.probability_of_none == 1.0
+
+
+def test_it_is_fast_beside_a_training():
+    values = curve(7, 50)
+    expected_stop(values, replace(RULE, patience=50), 100)
+    began_s = time.process_time()
+    expected_stop(values, replace(RULE, patience=50), 100)
+    assert time.process_time() - began_s < 0.5  # some 30 ms; the machine of a test may be slow
+
+
+def test_earlier_trainings_give_students_distribution_of_the_logarithm():
+    stops = [12, 15, 20, 14]
+    logs = np.log(stops)
+    stop = expected_stop_of_runs(stops, 100)
+    spread = logs.std(ddof=1) * math.sqrt(1 + 1 / 4)
+    for p in (0.05, 0.5, 0.95):
+        expected = math.exp(stats.t.ppf(p, 3, logs.mean(), spread))
+        assert abs(stop.quantile(p) - expected) <= 1
+    assert stop.basis == "4 earlier runs" and stop.probability_of_none < 0.01
+    alone = expected_stop_of_runs([15], 100)
+    assert alone.quantile(0.05) < 9 and alone.quantile(0.95) > 24 and alone.basis == "1 earlier run"
+    alike = expected_stop_of_runs([15, 15, 15], 100)
+    assert (alike.quantile(0.05), alike.quantile(0.5), alike.quantile(0.95)) == (14, 15, 16)
+    short = expected_stop_of_runs([40, 50], 45)
+    assert short.probabilities[-1][0] == 45 and short.probability_of_none > 0.3
+    with pytest.raises(UsageError, match="no earlier training: .* unknown_stop"):
+        expected_stop_of_runs([], 100)
+
+
+def test_a_stop_of_a_longer_or_a_resumed_training():
+    stop = ExpectedStop(((10, 0.25), (20, 0.25), (50, 0.5)), 50, 0.5, "a test")
+    assert stop_within(stop, 15).probabilities == ((10, 0.25), (15, 0.75))
+    assert stop_within(stop, 15).probability_of_none == pytest.approx(0.75)
+    assert stop_within(stop, 80).probabilities == ((10, 0.25), (20, 0.25), (80, 0.5))
+    rest = stop_within(stop, 38, after=12)
+    assert rest.probabilities == ((8, pytest.approx(1 / 3)), (38, pytest.approx(2 / 3)))
+    assert stop_estimate(rest, 0.9, before=12) == Estimate(50, 20, 50, 0.9, "epochs")
+
+
+# -- the forecast of a training that may end early ------------------------------------------------------------------
+
+
+def test_a_certain_stop_is_the_forecast_of_a_shorter_training():
+    forecast = extrapolate(TRIALS, replace(PLAN, stop=certain(20)), carbon_intensity=300.0, electricity_price=0.3)
+    short = extrapolate(TRIALS, replace(PLAN, epochs=20), carbon_intensity=300.0, electricity_price=0.3)
+    for name in ("duration_s", "energy_kwh", "emissions_kgco2e", "cost_usd"):
+        ours, theirs = getattr(forecast, name), getattr(short, name)
+        assert (ours.point, ours.lower, ours.upper) == pytest.approx((theirs.point, theirs.lower, theirs.upper))
+    assert forecast.duration_p99_s == pytest.approx(short.duration_p99_s)
+    assert forecast.without_stop.duration_s.point == pytest.approx(50 * 10.05, rel=1e-3)
+    assert forecast.plan.epochs == 50 and forecast.expected_stop == certain(20)
+    assert forecast.seconds_per_unit(50) == pytest.approx(10.05, rel=1e-3)
+
+
+def test_an_uncertain_stop_is_a_mixture_of_totals():
+    stop = ExpectedStop(((10, 0.3), (20, 0.3), (50, 0.4)), 50, 0.4, "a test")
+    forecast = extrapolate(TRIALS, replace(PLAN, stop=stop), level=0.9)
+    seconds = forecast.duration_s
+    assert (seconds.lower, seconds.point, seconds.upper) == pytest.approx((100.5, 201.0, 502.5), rel=0.01)
+    assert forecast.energy_kwh.point == pytest.approx(20 * 2e-4 * 10, rel=0.05)
+    assert forecast.duration_p99_s == pytest.approx(502.5, rel=0.01)
+    assert [w.message for w in forecast.warnings if w.name is WarningCode.WIDE] == [
+        "early stopping may end it sooner or later: the interval is ±100% (a test)"
+    ]
+
+
+def test_the_phases_of_a_curriculum_are_cut_at_the_stop():
+    phases = (Phase(epochs=10, data_share=0.5), Phase(epochs=40, data_share=1.0))
+    plan = replace(PLAN, phases=phases, stop=certain(20))
+    forecast = extrapolate(TRIALS, plan)
+    assert forecast.duration_s.point == pytest.approx(10 * 5.05 + 10 * 10.05, rel=1e-3)
+    assert [part.duration_s.point for part in forecast.phases] == pytest.approx([50.5, 100.5], rel=1e-3)
+    first = extrapolate(TRIALS, replace(plan, stop=certain(6)))
+    assert first.duration_s.point == pytest.approx(6 * 5.05, rel=1e-3) and first.phases[1].duration_s.point == 0
+
+
+def test_evaluations_that_only_a_later_phase_has_are_no_error():
+    phases = (Phase(epochs=10, data_share=0.5), Phase(epochs=40, data_share=1.0, eval_every=1))
+    forecast = extrapolate(TRIALS, replace(PLAN, phases=phases, stop=certain(6)), eval_durations_s=(1.0, 1.0))
+    assert forecast.duration_s.point == pytest.approx(6 * 5.05, rel=1e-3)
+
+
+def test_what_a_stop_cannot_be_is_refused():
+    with pytest.raises(UsageError, match="counts epochs: give the plan in epochs"):
+        TrainingPlan(steps=1000, stop=certain(20))
+    with pytest.raises(UsageError, match="of a training of 50 epochs, and the plan has 40: make it with most_epochs=40"):
+        replace(PLAN, epochs=40, stop=certain(20))
+    longer = replace(PLAN, stop=certain(20)).with_length(epochs=80)
+    assert (longer.epochs, longer.stop.most_epochs, longer.stop.quantile(0.5)) == (80, 80, 20)
+    with pytest.raises(UsageError, match="counts epochs: say --epochs"):
+        longer.with_length(steps=100)
+
+
+def running(done=10, stop=None, **more):
+    blocks = tuple(Block(1, 10.0 + 0.1 * (i % 3), 0.0, None if i == done - 1 else 0.5) for i in range(done))
+    elapsed_s = math.fsum(block.active_s for block in blocks) + 0.5 * (done - 1)
+    return Progress(50, done, blocks, 0.0, elapsed_s, stop=stop, **more)
+
+
+def test_a_running_training_is_forecast_until_its_stop():
+    progress = running(stop=certain(20))
+    forecast, short = forecast_run(progress), forecast_run(replace(progress, total_units=20, stop=None))
+    assert forecast.duration_s.point == pytest.approx(short.duration_s.point)
+    assert forecast.duration_s.upper == pytest.approx(short.duration_s.upper)
+    assert forecast.without_stop == forecast_run(replace(progress, stop=None))
+    passed = forecast_run(running(stop=certain(8)))
+    assert passed.duration_s.point == pytest.approx(running().elapsed_s, rel=0.01)  # it is over, or about to be
+
+
+def test_without_a_stop_nothing_changes():
+    assert forecast_run(running()).expected_stop is None and forecast_run(running()).without_stop is None
+    assert extrapolate(TRIALS, PLAN).expected_stop is None
+
+
+def test_a_time_limit_counts_with_the_stop():
+    stop = ExpectedStop(((20, 0.5), (50, 0.5)), 50, 0.5, "a test")
+    forecast = forecast_run(running(stop=stop))
+    fit = time_fit(forecast, 400.0, passed_s=105.0)
+    assert fit.probability == pytest.approx(0.5, abs=0.1)
+    assert fit.longest in range(36, 40)  # of the epochs that fit, were there no rule
+    assert time_fit(forecast, 50.0, passed_s=105.0).is_over
