@@ -15,8 +15,10 @@ from greenlove_tracker.phases import (
     pauses_between,
     phase_at,
     phases_after,
+    phases_until,
     phases_from,
     phases_text,
+    phases_until,
     spans,
     stretched,
     total_length,
@@ -166,3 +168,19 @@ def test_an_epoch_of_larger_steps_over_the_same_data_has_fewer_of_them():
     assert Phase(epochs=1, work_per_step=3).constant_and_growing == (1.0, 3.0)
     assert Phase(5, samples_per_step=64).constant_and_growing == (1.0, 64.0)
     assert Phase(5).constant_and_growing is None
+
+
+def test_a_phase_over_a_share_of_the_data():
+    phase = Phase(epochs=10, data_share=0.25)
+    assert (phase.measure, phase.work, phase.constant_and_growing) == ("data_share", 0.25, (1.0, 0.25))
+    assert str(phase) == "10epochsx0.25share" and Phase.from_text(str(phase)) == phase
+    for made in (lambda: Phase(steps=5, data_share=0.5), lambda: Phase(epochs=5, data_share=1.5)):
+        with pytest.raises(UsageError, match="the share of the data that an epoch goes through"):
+            made()
+
+
+def test_phases_are_cut_where_a_run_ends():
+    phases = (Phase(epochs=10), Phase(epochs=20, eval_every=5, eval_from=25))
+    assert phases_until(phases, 4) == (Phase(epochs=4),)
+    assert phases_until(phases, 20) == (Phase(epochs=10), Phase(epochs=10))
+    assert phases_until(phases, 27)[1] == Phase(epochs=17, eval_every=5, eval_from=25)

@@ -149,7 +149,9 @@ def mixed_quantile(
         probability: of the quantile.
     """
     z = normal_quantile((1 + level) / 2)
-    least = 1e-12 * max(1e-300, float(np.abs(points).max()))
+    least = 1e-12 * float(np.abs([points, lowers, uppers]).max())
+    if least == 0:
+        return 0.0
     below, above = np.maximum(points - lowers, least) / z, np.maximum(uppers - points, least) / z
 
     def excess(value: float) -> float:

@@ -52,7 +52,7 @@ def test_the_interval_holds_the_stop_of_simulated_curves_about_as_often_as_it_sa
 
 def test_a_curve_that_turned_upward_ends_soon_and_one_that_falls_goes_on():
     rng = np.random.default_rng(0)
-    turned = [*np.linspace(1, 0.2, 10), *np.linspace(0.22, 0.28, 3)] + rng.normal(0, 0.003, 13)
+    turned = np.r_[np.linspace(1, 0.2, 10), np.linspace(0.22, 0.28, 3)] + rng.normal(0, 0.003, 13)
     falling = np.linspace(1, 0.2, 13) + rng.normal(0, 0.003, 13)
     soon, late = (expected_stop(list(values), RULE, 100) for values in (turned, falling))
     assert soon.quantile(0.5) == 15  # two more without an improvement
@@ -127,7 +127,7 @@ def test_earlier_trainings_give_students_distribution_of_the_logarithm():
     assert (alike.quantile(0.05), alike.quantile(0.5), alike.quantile(0.95)) == (14, 15, 16)
     short = expected_stop_of_runs([40, 50], 45)
     assert short.probabilities[-1][0] == 45 and short.probability_of_none > 0.3
-    with pytest.raises(UsageError, match="no earlier training: .* unknown_stop"):
+    with pytest.raises(UsageError, match=r"no earlier training: .* unknown_stop"):
         expected_stop_of_runs([], 100)
 
 
@@ -187,7 +187,7 @@ def test_evaluations_that_only_a_later_phase_has_are_no_error():
 def test_what_a_stop_cannot_be_is_refused():
     with pytest.raises(UsageError, match="counts epochs: give the plan in epochs"):
         TrainingPlan(steps=1000, stop=certain(20))
-    with pytest.raises(UsageError, match="of a training of 50 epochs, and the plan has 40: make it with most_epochs=40"):
+    with pytest.raises(UsageError, match="of 50 epochs, and the plan has 40: make it with most_epochs=40"):
         replace(PLAN, epochs=40, stop=certain(20))
     longer = replace(PLAN, stop=certain(20)).with_length(epochs=80)
     assert (longer.epochs, longer.stop.most_epochs, longer.stop.quantile(0.5)) == (80, 80, 20)
@@ -220,6 +220,6 @@ def test_a_time_limit_counts_with_the_stop():
     stop = ExpectedStop(((20, 0.5), (50, 0.5)), 50, 0.5, "a test")
     forecast = forecast_run(running(stop=stop))
     fit = time_fit(forecast, 400.0, passed_s=105.0)
-    assert fit.probability == pytest.approx(0.5, abs=0.1)
+    assert fit.probability == pytest.approx(0.5, abs=0.15)  # each side of an interval is half a normal one
     assert fit.longest in range(36, 40)  # of the epochs that fit, were there no rule
     assert time_fit(forecast, 50.0, passed_s=105.0).is_over

@@ -239,3 +239,45 @@ def test_told_evaluations_are_in_a_forecast_from_trials():
     )
     assert with_some.between_s.point == pytest.approx(150)
     assert with_some.duration_s.point == pytest.approx(without.duration_s.point + 150, rel=0.01)
+
+
+def curriculum_s(shares, batches=100, per_epoch_s=0.5, per_batch_s=0.1):
+    """The time of a curriculum, epoch by epoch: a constant, and each batch of its share."""
+    return math.fsum(n * (per_epoch_s + per_batch_s * math.ceil(share * batches)) for n, share in shares)
+
+
+def test_the_line_of_an_exploration_has_the_cost_of_an_epoch_over_a_share_of_the_data():
+    rng = np.random.default_rng(2)
+    shares = [(5, 0.25), (10, 0.5), (5, 0.755), (30, 1.0)]
+    plan = TrainingPlan(
+        samples=6400, batch_size=64, phases=tuple(Phase(epochs=n, data_share=share) for n, share in shares)
+    )
+    made = [
+        Trial(
+            64 * m, 64, tuple(((0.5 + 0.1 * m) * rng.normal(1, 0.005, 5)).tolist()), energy_kwh=1e-3 * (0.5 + 0.1 * m)
+        )
+        for m in (10, 10, 30, 60, 60)
+    ]
+    forecast = extrapolate(made, plan)
+    truth_s = curriculum_s(shares)
+    assert forecast.duration_s.point == pytest.approx(truth_s, rel=0.01)
+    assert forecast.duration_s.lower < truth_s < forecast.duration_s.upper
+    assert WarningCode.WORK not in codes(forecast)
+    parts = [part.duration_s.point for part in forecast.phases]
+    assert parts == pytest.approx([curriculum_s([one]) for one in shares], rel=0.02)
+    assert forecast.energy_kwh.point == pytest.approx(forecast.duration_s.point * 1e-3 / 5, rel=0.02)
+    image_sizes = replace(plan, phases=tuple(Phase(epochs=n, work_per_step=share) for n, share in shares))
+    assert WarningCode.WORK in codes(extrapolate(made, image_sizes))  # what a batch of other work costs nobody timed
+    assert WarningCode.WORK in codes(extrapolate(made[-1:], plan))  # one size: no line
+
+
+def test_a_running_curriculum_learns_its_line_from_the_second_share():
+    shares = [(5, 0.25), (5, 0.5), (40, 1.0)]
+    phases = tuple(Phase(epochs=n, data_share=share) for n, share in shares)
+    each = [curriculum_s([(1, share)]) for n, share in shares for _ in range(n)]
+    for done, error in ((4, 0.25), (8, 0.05), (20, 0.01)):
+        blocks = tuple(Block(1, s, 0.0, 0.0) for s in each[:done])
+        progress = Progress(50, done, blocks, 0.0, math.fsum(each[:done]), phases=phases)
+        duration = forecast_run(progress).duration_s
+        assert duration.lower <= sum(each) <= duration.upper
+        assert duration.point == pytest.approx(sum(each), rel=error)
