@@ -206,8 +206,9 @@ RUN = {
     "plan_batches_per_step": "what an exploration explored for",
     "torch_version": "of PyTorch, where the process had loaded it by the run's end",
     "technique, comparison": "of `greenlove compare --full`: which way to train, and the id of the first run beside it",
-    "experiment, experiment_sha256, experiment_run, arm, group": "of a training of an experiment, beside `technique`: "
-    "its name, the hash of its file, the key of the training, the arm, and the arm with the values of the matrix",
+    "experiment, experiment_sha256, experiment_run, task_sha256, arm, "
+    "group": "of a training of an experiment, beside `technique`: its name, the hash of its file, the key of the "
+    "training, the hash of the task's file, the arm, and the arm with the values of the matrix",
     "technique_note": "what the technique changes in what is learnt, what it counted, schedules that were not followed",
     "batch_size, seed": "likewise: of the training's loader, and of all random states",
     "cold_start_s, eval_durations_s": "of an exploration: the first step beyond a warm one, and timed evaluations",

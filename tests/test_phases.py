@@ -15,7 +15,6 @@ from greenlove_tracker.phases import (
     pauses_between,
     phase_at,
     phases_after,
-    phases_until,
     phases_from,
     phases_text,
     phases_until,

@@ -170,7 +170,7 @@ def _record(described: Experiment, progress: ExperimentProgress, reasons: Mappin
         reasons: why trainings did not come to their end, by their names.
     """
     from greenlove_tracker.experiments.progress import PlannedRunState, budget_limits
-    from greenlove_tracker.logs.lost_work import whole_training
+    from greenlove_tracker.logs.whole_training import whole_training
     from greenlove_tracker.report.experiment_report import ExperimentRecord
 
     groups = [

@@ -9,9 +9,12 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePath
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from greenlove_tracker.errors import UsageError
+
+if TYPE_CHECKING:
+    from greenlove_tracker.techniques.technique import Technique
 
 MOST_RUNS = 10_000  # of one experiment
 _KEY_DIGITS = 12
@@ -240,3 +243,16 @@ def expanded(text: str, environ: Mapping[str, str]) -> str:
             f"experiment names {'it' if is_one else 'them'}: set {'it' if is_one else 'them'} and begin again"
         )
     return _VARIABLE.sub(lambda found: "$" if found[0] == "$$" else environ[found[1]], text)
+
+
+def technique_of(choices: Sequence[TechniqueChoice]) -> Technique | None:
+    """Return the techniques of an arm as one; None where it has none. It loads torch where one of them does.
+
+    Raises:
+        UsageError: where one is unknown, takes no such option, or two exclude each other.
+    """
+    if not choices:
+        return None
+    from greenlove_tracker.techniques.technique import combined, technique_with
+
+    return combined([technique_with(choice.name, choice.options) for choice in choices])

@@ -24,7 +24,7 @@ from greenlove_tracker import format as fmt
 from greenlove_tracker.config import setting_names
 from greenlove_tracker.console import StatusLine
 from greenlove_tracker.errors import UsageError
-from greenlove_tracker.experiments.definition import Experiment, PlannedRun, TechniqueChoice, expanded
+from greenlove_tracker.experiments.definition import Experiment, PlannedRun, TechniqueChoice, expanded, technique_of
 from greenlove_tracker.experiments.progress import (
     ExperimentProgress,
     ExperimentUse,
@@ -32,7 +32,7 @@ from greenlove_tracker.experiments.progress import (
     PlannedRunState,
     budget_limits,
 )
-from greenlove_tracker.experiments.runner import ExpectedLengths, check_runnable, planned_start, technique_of
+from greenlove_tracker.experiments.runner import ExpectedLengths, check_runnable, planned_start
 from greenlove_tracker.forecasting import LEVEL, Estimate
 
 if TYPE_CHECKING:

@@ -23,7 +23,6 @@ from greenlove_tracker.records import Field
 
 if TYPE_CHECKING:
     from greenlove_tracker.experiments.definition import Experiment, PlannedRun
-    from greenlove_tracker.techniques.technique import Technique
 
 _FINISHED, _FAILED, _USAGE, _SAVED = 0, 1, 2, 75  # the last is EX_TEMPFAIL of sysexits.h, as of a Checkpointer
 
@@ -105,7 +104,7 @@ def _train(file: str, key: str, result: TrainingResult) -> None:
         UsageError: where the file has no such run, or the task cannot be loaded.
         Exception: as ``train_one``.
     """
-    from greenlove_tracker.experiments.definition import expanded
+    from greenlove_tracker.experiments.definition import expanded, technique_of
     from greenlove_tracker.experiments.definition_file import read_experiment
     from greenlove_tracker.exploration.task import load_task_function
     from greenlove_tracker.techniques.full_training import train_one
@@ -123,7 +122,7 @@ def _train(file: str, key: str, result: TrainingResult) -> None:
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     train_one(
         load_task_function(planned.task, [expanded(argument, os.environ) for argument in planned.arguments]),
-        _technique(planned),
+        technique_of(planned.techniques),
         log_dir=experiment.outputs / "runs",
         seed=planned.seed,
         epochs=planned.epochs,
@@ -133,14 +132,6 @@ def _train(file: str, key: str, result: TrainingResult) -> None:
         checkpoint_dir=experiment.outputs / "checkpoints" / planned.key,
         settings=_settings(experiment, planned),
     )
-
-
-def _technique(planned: PlannedRun) -> Technique | None:
-    """Return the techniques of a run as one; None of a run without any."""
-    from greenlove_tracker.techniques.technique import combined, technique_with
-
-    chosen = [technique_with(choice.name, choice.options) for choice in planned.techniques]
-    return combined(chosen) if chosen else None
 
 
 def _settings(experiment: Experiment, planned: PlannedRun) -> Mapping[str, Any]:
@@ -153,6 +144,7 @@ def _fields(experiment: Experiment, planned: PlannedRun) -> list[Field]:
         "experiment": experiment.name,
         "experiment_sha256": experiment.sha256,
         "experiment_run": planned.key,
+        "task_sha256": planned.task_sha256,
         "arm": planned.arm,
         "group": planned.group,
     }

@@ -27,7 +27,7 @@ from greenlove_tracker import format as fmt
 from greenlove_tracker.config import load_settings
 from greenlove_tracker.console import say
 from greenlove_tracker.errors import LogDirError, MissingExtraError, UsageError
-from greenlove_tracker.experiments.definition import Experiment, PlannedRun, StartPolicy, TechniqueChoice, expanded
+from greenlove_tracker.experiments.definition import Experiment, PlannedRun, expanded, technique_of
 from greenlove_tracker.experiments.progress import (
     RUNS_DIR,
     ExperimentProgress,
@@ -48,7 +48,7 @@ from greenlove_tracker.tracker.tracker import outer_run_dir
 from greenlove_tracker.units import SECONDS_PER_HOUR
 
 if TYPE_CHECKING:
-    from greenlove_tracker.techniques.technique import Technique
+    pass
 
 ONE_RUN = (sys.executable, "-P", "-m", "greenlove_tracker.experiments.one_run")  # the file, a key, --result-fd N follow
 COPY_NAME = "experiment.yaml"  # of the file, as it was written, in the outputs
@@ -182,26 +182,12 @@ def check_runnable(experiment: Experiment) -> None:
             raise UsageError(f"task: there is no file {file or task}, or no function is named behind it")
     for techniques in {run.arm: run.techniques for run in experiment.runs}.values():
         technique_of(techniques)
-    for arguments in dict.fromkeys(run.arguments for run in experiment.runs):
-        for argument in arguments:
-            expanded(argument, os.environ)  # a variable that is not set is said now
+    for argument in dict.fromkeys(argument for run in experiment.runs for argument in run.arguments):
+        expanded(argument, os.environ)  # a variable that is not set is said now
     for run in {run.group: run for run in experiment.runs}.values():
         settings = load_settings(run.settings)
         if experiment.start.start in ("best", "below"):
             average_intensity(settings.intensity or _LIVE, settings.country or None)
-
-
-def technique_of(choices: Sequence[TechniqueChoice]) -> Technique | None:
-    """Return the techniques of an arm as one; None where it has none. It loads torch where one of them does.
-
-    Raises:
-        UsageError: where one is unknown, takes no such option, or two exclude each other.
-    """
-    if not choices:
-        return None
-    from greenlove_tracker.techniques.technique import combined, technique_with
-
-    return combined([technique_with(choice.name, choice.options) for choice in choices])
 
 
 # -- The trainings, one after another --

@@ -40,7 +40,6 @@ from greenlove_tracker.report.full_comparison import (
     side_table,
     wait_texts,
 )
-from greenlove_tracker.report.learning_curves import early_stop_sentence
 from greenlove_tracker.report.metric_report import number_text
 from greenlove_tracker.secret_masking import mask_secrets
 from greenlove_tracker.units import GRAMS_PER_KG, gco2e_from_kwh
@@ -405,10 +404,7 @@ def _training_blocks(record: ExperimentRecord, metrics: Sequence[SharedMetric]) 
         status = fmt.shortened(run.summary.status, 20)
         if len(run.parts) > 1:
             status += f", {len(run.parts)} runs"
-        trained = wording.progress(run)
-        if early_stop_sentence(run) and "early" not in trained:
-            trained += ", stopped early"
-        rows.append((side.name, trained, *figures, *learnt, status))
+        rows.append((side.name, wording.progress(run), *figures, *learnt, status))
     lost = [doc.Paragraph(text) for text in _lost_texts(record)]
     more = [doc.Paragraph(f"and {len(rows) - _MOST_ROWS:,} more")] if len(rows) > _MOST_ROWS else []
     return doc.Heading("The trainings"), doc.Table(columns, tuple(rows[:_MOST_ROWS])), *more, *lost

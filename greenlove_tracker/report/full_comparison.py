@@ -20,7 +20,6 @@ from greenlove_tracker.rendering.axes import Points
 from greenlove_tracker.report import wording
 from greenlove_tracker.report.learning_curves import (
     Curve,
-    early_stop_sentence,
     is_held_out,
     is_learning_rate,
     learning_rate_chart,
@@ -308,7 +307,7 @@ def shared_metrics(sides: Sequence[Side]) -> list[SharedMetric]:
     if not shared:  # without a baseline, or beside it: what any side has
         shared = list({name: metric for side in sides for name, metric in _metrics_of(side).items()}.values())
     shared.sort(key=rank_of_metric)
-    keeps_best = any(early_stop_sentence(run) for side in sides for run in side.runs)
+    keeps_best = any(run.stopped_early_after is not None for side in sides for run in side.runs)
     return [
         SharedMetric(
             m.name, "best" if m.higher_is_better or (keeps_best and is_held_out(m.name)) else "last", m.higher_is_better
@@ -537,7 +536,7 @@ def _unlike(sides: Sequence[Side]) -> list[str]:
     counts = {side.short_name: _work(side) for side in sides if side.runs}
     if len({text for text in counts.values() if text}) > 1:
         each = "; ".join(f"{name}: {text or 'not in the log'}" for name, text in counts.items())
-        is_stopped = any(early_stop_sentence(run) for side in sides for run in side.runs)
+        is_stopped = any(run.stopped_early_after is not None for side in sides for run in side.runs)
         meaning = "some were stopped early" if is_stopped else "their totals are of different work"
         texts.append(f"They did not train equally long ({each}): {meaning}.")
     return texts

@@ -54,9 +54,7 @@ def learning_blocks(run: Run) -> tuple[doc.Block, ...]:
     shown = [chart for chart in charts if chart is not None]
     if not shown:
         return ()
-    sentence = early_stop_sentence(run)
-    notes = [f"{sentence}."] if sentence else []
-    notes += ["The open circles mark the best epoch."] if any(chart.dots for chart in shown) else []
+    notes = ["The open circles mark the best epoch."] if any(chart.dots for chart in shown) else []
     notes += [
         f"{fmt.shortened(name, _NAME_WIDTH)} was {number_text(values[name][0].value)} throughout." for name in constant
     ]
@@ -68,18 +66,6 @@ def learning_blocks(run: Run) -> tuple[doc.Block, ...]:
         *(doc.ChartRow(tuple(shown[i : i + 2])) for i in range(0, len(shown), 2)),
         *(doc.Paragraph(note, is_note=True) for note in notes),
     )
-
-
-def early_stop_sentence(run: Run) -> str:
-    """Say that a run was stopped early, and which epoch was its best; empty where it was not."""
-    stopped_after = _number_in(run, "stopped_early_after")
-    if stopped_after is None or stopped_after != run.first_epoch + run.summary.epochs_done:  # it went on after all
-        return ""
-    planned = run.first_epoch + (run.summary.epochs_planned or 0)
-    of_planned = f" of {planned:,}" if planned > stopped_after else ""
-    best = _number_in(run, "best_epoch")
-    best_text = "" if best is None else f"; best: epoch {best:,}"
-    return f"Stopped early after {stopped_after:,}{of_planned} epochs{best_text}"
 
 
 def _number_in(run: Run, field: str) -> int | None:

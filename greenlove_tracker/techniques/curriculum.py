@@ -131,7 +131,7 @@ class Curriculum:
     def phases(self) -> tuple[Phase, ...]:
         """Return the training as a forecast takes it: epochs of the same share, whose work is the share."""
         runs = groupby(self.share(epoch) for epoch in range(self.epochs))
-        return tuple(Phase(epochs=len(list(run)), work_per_step=share) for share, run in runs)
+        return tuple(Phase(epochs=len(list(run)), data_share=share) for share, run in runs)
 
     def _paced(self, epoch: int) -> float:
         """Return the share that an epoch is to have at least."""

@@ -10,8 +10,8 @@ from experiment_samples import TEXT, record, training, two_arms, waited
 from fakes import FakeClock
 
 from greenlove_tracker.logs.lost_work import training_interruptions
-from greenlove_tracker.logs.whole_training import whole_training
 from greenlove_tracker.logs.run import Run
+from greenlove_tracker.logs.whole_training import whole_training
 from greenlove_tracker.rendering import html, markdown, pdf
 from greenlove_tracker.rendering.document import BarChart, ChartRow, Heading, KeyFigures, Paragraph, Table, Verbatim
 from greenlove_tracker.report.experiment_report import ExperimentRecord, experiment_document, experiment_lines

@@ -51,13 +51,13 @@ def test_shares_are_those_of_whole_bins_and_rounding_opens_none_too_many():
 
 
 def test_a_start_with_everything_is_a_training_without_a_curriculum():
-    assert hundred(start=1.0).phases() == (Phase(epochs=10, work_per_step=1.0),)
+    assert hundred(start=1.0).phases() == (Phase(epochs=10, data_share=1.0),)
 
 
 def test_phases_join_epochs_of_the_same_share_and_come_to_all_epochs():
     curriculum = hundred(pacing="exponential")
     shares = [(0.3, 2), (0.4, 1), (0.5, 2), (0.6, 1), (0.8, 1), (0.9, 1), (1.0, 2)]
-    assert curriculum.phases() == tuple(Phase(epochs=n, work_per_step=share) for share, n in shares)
+    assert curriculum.phases() == tuple(Phase(epochs=n, data_share=share) for share, n in shares)
     assert sum(phase.epochs for phase in curriculum.phases()) == 10
 
 

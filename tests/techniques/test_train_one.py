@@ -298,7 +298,7 @@ def test_a_metric_that_never_comes_is_said(tmp_path, more, metric, message) -> N
 
 
 def test_a_curriculum_is_told_each_epoch_and_its_phases_reach_the_tracker(tmp_path) -> None:
-    phases = (Phase(epochs=2, work_per_step=0.5), Phase(epochs=3))
+    phases = (Phase(epochs=2, data_share=0.5), Phase(epochs=3))
     seen: list[Any] = []
 
     def apply(parts: Parts) -> Parts:
