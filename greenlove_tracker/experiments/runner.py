@@ -27,7 +27,6 @@ from greenlove_tracker import format as fmt
 from greenlove_tracker.config import load_settings
 from greenlove_tracker.console import say
 from greenlove_tracker.errors import LogDirError, MissingExtraError, UsageError
-from greenlove_tracker.experiments.definition import Experiment, PlannedRun, expanded, technique_of
 from greenlove_tracker.experiments.progress import (
     RUNS_DIR,
     ExperimentProgress,
@@ -176,6 +175,7 @@ def check_runnable(experiment: Experiment) -> None:
         raise UsageError("each training is a run of its own, and greenlove run makes one of all: start it without")
     if find_spec("torch") is None:
         raise MissingExtraError('an experiment needs torch: pip install "greenlove-tracker[torch]"')
+<<<<<<< ours
     for task in dict.fromkeys(run.task for run in experiment.runs):
         file, _, function = task.rpartition(":")
         if not function.isidentifier() or not Path(file).is_file():
@@ -184,10 +184,27 @@ def check_runnable(experiment: Experiment) -> None:
         technique_of(techniques)
     for argument in dict.fromkeys(argument for run in experiment.runs for argument in run.arguments):
         expanded(argument, os.environ)  # a variable that is not set is said now
+=======
+>>>>>>> theirs
     for run in {run.group: run for run in experiment.runs}.values():
-        settings = load_settings(run.settings)
-        if experiment.start.start in ("best", "below"):
-            average_intensity(settings.intensity or _LIVE, settings.country or None)
+        _check_training(experiment, run)
+
+
+def _check_training(experiment: Experiment, planned: PlannedRun) -> None:
+    """Check a training of a group: its task, its techniques, its variables and its settings.
+
+    Raises:
+        UsageError: where one of them is not as it should be.
+    """
+    file, _, function = planned.task.rpartition(":")
+    if not function.isidentifier() or not Path(file).is_file():
+        raise UsageError(f"task: there is no file {file or planned.task}, or no function is named behind it")
+    technique_of(planned.techniques)
+    for argument in planned.arguments:
+        expanded(argument, os.environ)
+    settings = load_settings(planned.settings)
+    if experiment.start.start in ("best", "below"):
+        average_intensity(settings.intensity or _LIVE, settings.country or None)
 
 
 # -- The trainings, one after another --
@@ -258,7 +275,7 @@ class _Call:
     def outcome(self) -> ExperimentOutcome:
         """Return what it left, from the logs; and say how it ended."""
         progress = ExperimentProgress.of(self._experiment)
-        done = f"{progress.n_finished} of {fmt.plural(len(progress.runs), 'training')} are done"
+        done = f"{progress.n_finished} of {fmt.plural(len(progress.runs), 'training')} done"
         if self.signal is not None:
             self._tell(f"greenlove  ended by {signal.Signals(self.signal).name}: {done}. The same command goes on")
         elif self._left_out:

@@ -335,7 +335,7 @@ def test_ctrl_c_saves_the_training_and_says_how_to_go_on(tmp_path, started):
     os.killpg(interrupted.process.pid, signal.SIGINT)  # as a terminal does
     code, said = interrupted.end()
     assert code == 130
-    assert "ended by SIGINT: 1 of 4 trainings are done. The same command goes on" in said
+    assert "ended by SIGINT: 1 of 4 trainings done. The same command goes on" in said
     assert_goes_on(experiment, started)
 
 
