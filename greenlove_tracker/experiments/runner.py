@@ -27,6 +27,7 @@ from greenlove_tracker import format as fmt
 from greenlove_tracker.config import load_settings
 from greenlove_tracker.console import say
 from greenlove_tracker.errors import LogDirError, MissingExtraError, UsageError
+from greenlove_tracker.experiments.definition import Experiment, PlannedRun, expanded, technique_of
 from greenlove_tracker.experiments.progress import (
     RUNS_DIR,
     ExperimentProgress,
@@ -175,17 +176,6 @@ def check_runnable(experiment: Experiment) -> None:
         raise UsageError("each training is a run of its own, and greenlove run makes one of all: start it without")
     if find_spec("torch") is None:
         raise MissingExtraError('an experiment needs torch: pip install "greenlove-tracker[torch]"')
-<<<<<<< ours
-    for task in dict.fromkeys(run.task for run in experiment.runs):
-        file, _, function = task.rpartition(":")
-        if not function.isidentifier() or not Path(file).is_file():
-            raise UsageError(f"task: there is no file {file or task}, or no function is named behind it")
-    for techniques in {run.arm: run.techniques for run in experiment.runs}.values():
-        technique_of(techniques)
-    for argument in dict.fromkeys(argument for run in experiment.runs for argument in run.arguments):
-        expanded(argument, os.environ)  # a variable that is not set is said now
-=======
->>>>>>> theirs
     for run in {run.group: run for run in experiment.runs}.values():
         _check_training(experiment, run)
 
