@@ -218,3 +218,12 @@ def test_a_quantile_is_exceeded_with_the_rest_of_the_probability(probability):
     estimate = Estimate(100.0, 99.0, 150.0, 0.95, "s")
     assert 1 - estimate.probability_above(estimate.quantile(probability)) == pytest.approx(probability)
     assert Estimate(100.0, 100.0, 100.0, 0.0, "s").quantile(probability) == 100.0
+
+
+def test_where_early_stopping_is_expected_to_end_a_training():
+    def stop(lower, point, upper):
+        return fmt.expected_stop(Estimate(point, lower, upper, 0.9, "epochs"), 50)
+
+    assert stop(9, 14, 22) == "stops after about 14 of 50 epochs (90%: 9 to 22)"
+    assert stop(14, 14, 14) == "stops after 14 of 50 epochs"
+    assert stop(20, 50, 50) == "may stop early, and more likely after all 50 epochs (90%: 20 to 50)"

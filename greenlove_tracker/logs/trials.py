@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -191,8 +192,8 @@ def plan_of(fields: Mapping[str, Field]) -> TrainingPlan | None:
 
 def stop_text(stop: ExpectedStop) -> str:
     """Return an expected stop as ``run.csv`` has it: ``10:0.4 12:0.35 50:0.25 none=0.25 basis=…``."""
-    shares = " ".join(f"{epochs}:{share:.6g}" for epochs, share in stop.probabilities)
-    return f"{shares} none={stop.probability_of_none:.6g} most={stop.most_epochs} basis={quote(stop.basis)}"
+    shares = " ".join(f"{epochs}:{share!r}" for epochs, share in stop.probabilities)
+    return f"{shares} none={stop.probability_of_none!r} most={stop.most_epochs} basis={quote(stop.basis)}"
 
 
 def stop_from_text(text: str) -> ExpectedStop:
@@ -204,7 +205,7 @@ def stop_from_text(text: str) -> ExpectedStop:
     try:
         *shares, none, most, basis = text.split()
         pairs = [(int(epochs), amount(share)) for epochs, share in (part.split(":") for part in shares)]
-        total = sum(share for _, share in pairs)
+        total = math.fsum(share for _, share in pairs)
         found = tuple((epochs, share / total) for epochs, share in sorted(pairs))
         most_epochs, probability = int(most.removeprefix("most=")), amount(none.removeprefix("none="))
     except (ValueError, ZeroDivisionError) as error:

@@ -17,9 +17,11 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, Sampler  # no
 from greenlove_tracker import Estimator, Tracker, read_logs  # noqa: E402
 from greenlove_tracker.errors import UsageError  # noqa: E402
 from greenlove_tracker.extrapolation.extrapolate import forecast_from_log  # noqa: E402
+from greenlove_tracker.logs.run import Run  # noqa: E402
 from greenlove_tracker.meter import NullMeter, SimulatedMeter  # noqa: E402
 from greenlove_tracker.projection.comparison import compare_log  # noqa: E402
 from greenlove_tracker.projection.types import ProjectionOptions  # noqa: E402
+from greenlove_tracker.stopping import StoppingRule, unknown_stop  # noqa: E402
 
 pytestmark = pytest.mark.real
 
@@ -493,3 +495,18 @@ def test_a_training_is_said_to_fit_its_time_limit_or_not(tmp_path, capsys, monke
     explored(tmp_path, **loop, deadline_utc="2020-01-01", verbose=1)
     assert "  limit         over   the deadline has passed" in capsys.readouterr().err.splitlines()
     assert [run.time_limit_s for run in read_logs(tmp_path).runs] == [None] * 5
+
+
+def test_with_early_stopping_any_epoch_may_be_the_last_and_the_log_says_so_too(tmp_path):
+    rule = StoppingRule("val_loss", patience=5)
+    estimation, *_ = explored(tmp_path, step_s=0.01, stopping=rule)
+    forecast, whole = estimation.forecast, estimation.forecast.without_stop
+    assert forecast.expected_stop == unknown_stop(rule, 100)
+    assert whole.duration_s.point == pytest.approx(100.0, rel=0.02)
+    assert forecast.duration_s.lower < 10 < 90 < forecast.duration_s.upper
+    assert whole.duration_s.relative_width < 0.1  # the exploration is as good as without
+    again = forecast_from_log(Run(estimation.run_dir))
+    assert dict(again.expected_stop.probabilities) == pytest.approx(dict(forecast.expected_stop.probabilities))
+    assert again.duration_s.point == pytest.approx(forecast.duration_s.point)
+    with pytest.raises(UsageError, match="counts epochs: give total_epochs, not steps"):
+        explored(tmp_path, step_s=0.01, stopping=rule, total_steps=1000)

@@ -10,6 +10,8 @@ from fakes import FakeClock, tick
 from report_samples import issued
 
 from greenlove_tracker import Tracker
+from greenlove_tracker.errors import UsageError
+from greenlove_tracker.extrapolation.expected_stop import expected_stop_of_runs
 from greenlove_tracker.forecasting import Estimate
 from greenlove_tracker.logs.directory import read_logs
 from greenlove_tracker.logs.forecasts import (
@@ -22,7 +24,9 @@ from greenlove_tracker.logs.forecasts import (
     units_done,
 )
 from greenlove_tracker.logs.run import Run
+from greenlove_tracker.logs.trials import stop_from_text, stop_text
 from greenlove_tracker.meter import SimulatedMeter
+from greenlove_tracker.stopping import StoppingRule, unknown_stop
 
 
 def cells(forecast) -> dict[str, str]:
@@ -126,3 +130,21 @@ def test_energy_is_judged_at_the_same_moment_as_time():
     energy = {"energy_kwh": Estimate(0.1, 0.09, 0.12, 0.95, "kWh")}
     scores = score([issued(1.0, **energy), issued(2.5, **energy)], "energy_kwh", 0.1, units=20, run_s=20.0)
     assert headline(scores) is scores[1]
+
+
+@pytest.mark.parametrize("most_epochs", [7, 47, 1000])
+def test_an_expected_stop_is_read_as_it_was_written(most_epochs):
+    rule = StoppingRule("val_loss", patience=5)
+    for stop in (unknown_stop(rule, most_epochs), expected_stop_of_runs([3, 90], most_epochs)):
+        again = stop_from_text(stop_text(stop))
+        assert (again.most_epochs, again.basis) == (most_epochs, stop.basis)
+        assert [k for k, _ in again.probabilities] == [k for k, _ in stop.probabilities]
+        assert again.probability_of_none == pytest.approx(stop.probability_of_none)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "nonsense", "5:x none=0 most=5 basis=a", "5:0 none=0 most=5 basis=a", "5:1 none=0"]
+)
+def test_a_damaged_expected_stop_is_refused(text):
+    with pytest.raises(UsageError, match=r"run\.csv is damaged"):
+        stop_from_text(text)

@@ -16,7 +16,9 @@ from greenlove_tracker.logs.run import Run
 from greenlove_tracker.phases import phases_from
 from greenlove_tracker.records import Flag, RowKind, RunStatus
 from greenlove_tracker.report.declarations import cite
+from greenlove_tracker.report.exploration_report import exploration_document
 from greenlove_tracker.report.screens import end_screen, forecast_screen, summary_table
+from greenlove_tracker.stopping import ExpectedStop
 
 DEMO_SCREEN = """\
 greenlove  demo/20261121T034044-7f3a   finished   12 of 12 epochs   exit 0
@@ -283,3 +285,17 @@ def test_a_limit_that_the_log_has_damaged_is_left_out_by_name(tmp_path: Path, cl
     run = read_logs(tmp_path).runs[-1]
     assert "limit" not in end_screen(run, exit_code=0)
     assert any("time_limit_s" in str(problem) for problem in run.problems)
+
+
+def test_a_forecast_with_early_stopping_says_where_it_ends_and_what_all_epochs_would_take():
+    trials = [Trial(64 * m, 64, (0.1 * m,) * 5) for m in (5, 10, 20, 40)]
+    stop = ExpectedStop(((9, 0.1), (14, 0.6), (22, 0.3)), 50, 0.0, "3 earlier runs")
+    plan = TrainingPlan(samples=6400, batch_size=64, epochs=50, stop=stop)
+    forecast = extrapolate(trials, plan, level=0.9)
+    screen = forecast_screen(forecast, trials, 0.0)
+    assert "stops after about 14 of 50 epochs (90%: 9 to 22); from 3 earlier runs" in screen
+    assert "all 50 epochs would take 8:20" in screen and max(map(len, screen.splitlines())) <= 100
+    paragraph = (
+        "It stops after about 14 of 50 epochs (90%: 9 to 22); from 3 earlier runs. All 50 epochs would take 8:20"
+    )
+    assert paragraph in str(exploration_document(forecast, trials))
