@@ -32,7 +32,8 @@ from greenlove_tracker.experiments.progress import (
     PlannedRunState,
     budget_limits,
 )
-from greenlove_tracker.experiments.runner import ExpectedLengths, check_runnable, planned_start
+from greenlove_tracker.experiments.runner import check_runnable
+from greenlove_tracker.experiments.start_policy import DEFAULT_MAX_WAIT, ExpectedLengths, planned_start
 from greenlove_tracker.forecasting import LEVEL, Estimate
 
 if TYPE_CHECKING:
@@ -186,7 +187,7 @@ def _start_text(experiment: Experiment, progress: ExperimentProgress, groups: Se
         return "nothing is left to do"
     each = "each training" if policy.each == "run" else "the first training"
     if policy.start == "below":
-        latest = f", after {policy.max_wait or '6h'} anyway"
+        latest = f", after {policy.max_wait or DEFAULT_MAX_WAIT} anyway"
         return f"{each} begins when the grid is at or below {policy.below_gco2e_per_kwh:g} gCO2e/kWh{latest}"
     planned = left[0].planned
     explored_s = {group.group: group.duration_s.point for group in groups if group.duration_s is not None}

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 
 import fake_trainings
@@ -24,13 +24,9 @@ from greenlove_tracker.experiments.definition import ExperimentBudget, StartPoli
 from greenlove_tracker.experiments.progress import ExperimentProgress, PlannedRunState
 from greenlove_tracker.experiments.runner import (
     ChildOutcome,
-    ExpectedLengths,
-    LengthLeft,
     limit_variables,
-    planned_start,
     run_experiment,
 )
-from greenlove_tracker.scheduling.run_start import BestStart, TimedStart
 from greenlove_tracker.tracker.metadata import WAIT_VARIABLE, WaitFacts
 
 pytestmark = pytest.mark.usefixtures("no_settings", "package_path")
@@ -440,54 +436,3 @@ def test_a_wait_before_all_is_of_the_first_run_alone_and_not_waited_again(tmp_pa
     assert seen(experiment, "wait_s") == ["1.0", ""]
     run(experiment)
     assert waits == ["baseline-0"]
-
-
-def test_now_waits_for_nothing():
-    experiment = make_experiment(Path())
-    assert planned_start(experiment, experiment.runs[0], None, NOW) is None
-
-
-def test_a_time_is_waited_for_until_it_has_passed(tmp_path):
-    experiment = make_experiment(tmp_path, start=StartPolicy("2026-11-23T22:00+00:00", each="experiment"))
-    start = planned_start(experiment, experiment.runs[0], None, NOW)
-    assert isinstance(start, TimedStart)
-    assert start.start == datetime(2026, 11, 23, 22, tzinfo=UTC)
-    assert planned_start(experiment, experiment.runs[0], None, NOW + timedelta(days=1)) is None
-
-
-@pytest.mark.parametrize(("each", "planned_h"), [("run", 1.0), ("experiment", 4.0)])
-def test_the_best_start_leaves_time_for_all_that_is_left(tmp_path, each, planned_h):
-    policy = StartPolicy("best", deadline="2026-11-24T12:00+00:00", each=each)
-    experiment = make_experiment(tmp_path, start=policy)
-    start = planned_start(experiment, experiment.runs[0], LengthLeft(1.0, 4.0, "as others took"), NOW)
-    assert isinstance(start, BestStart)
-    assert start.latest == datetime(2026, 11, 24, 8, tzinfo=UTC)
-    assert (start.duration, start.country, start.intensity) == (planned_h, "DE", "live")
-
-
-def test_the_longest_wait_bounds_the_best_start(tmp_path):
-    policy = StartPolicy("best", deadline="2026-11-24T12:00+00:00", max_wait="2h", each="run")
-    experiment = make_experiment(tmp_path, start=policy)
-    start = planned_start(experiment, experiment.runs[0], LengthLeft(1.0, 4.0, ""), NOW)
-    assert isinstance(start, BestStart)
-    assert start.latest == NOW + timedelta(hours=2)
-
-
-def test_a_training_is_as_long_as_others_of_its_group_were(tmp_path):
-    policy = StartPolicy("best", deadline="+2d", each="run")
-    experiment = make_experiment(tmp_path, start=policy)
-    for number, epochs in enumerate((4, 2)):
-        key = experiment.runs[number].key  # a training of each group: an hour, and half of one
-        fields = {"experiment": "digits", "experiment_run": key, "epochs_planned": str(epochs)}
-        fake_trainings.log_run(experiment.outputs / "runs" / str(number), fields, epochs)
-    length = ExpectedLengths(experiment).of(ExperimentProgress.of(experiment), experiment.runs[3])
-    assert length == LengthLeft(0.5, 1.5, "as others of its kind took")
-
-
-def test_where_nothing_has_finished_an_exploration_says_how_long_it_takes(tmp_path):
-    policy = StartPolicy("best", deadline="+2d", each="run")
-    experiment = make_experiment(tmp_path, start=policy)
-    progress = ExperimentProgress.of(experiment)
-    found = ExpectedLengths(experiment, {"baseline": 7200.0}).of(progress, experiment.runs[1])
-    assert found == LengthLeft(2.0, 8.0, "as an exploration says")  # the group that is not known as the others
-    assert ExpectedLengths(experiment, {}).of(progress, experiment.runs[1]) is None
