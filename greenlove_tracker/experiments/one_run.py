@@ -118,8 +118,9 @@ def _train(file: str, key: str, result: TrainingResult) -> None:
         result.run_id = run_id
         return _fields(experiment, planned)
 
-    # With Python's own handler a SIGINT would end the loop before it can be saved.
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:  # of a shell's background job it stays ignored
+        # With Python's own handler a SIGINT would end the loop before it can be saved.
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
     train_one(
         load_task_function(planned.task, [expanded(argument, os.environ) for argument in planned.arguments]),
         technique_of(planned.techniques),

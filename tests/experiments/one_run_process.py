@@ -85,6 +85,7 @@ END = {
     "kill": lambda: os.kill(os.getpid(), signal.SIGKILL),
     "SIGTERM": lambda: os.kill(os.getpid(), signal.SIGTERM),
     "SIGINT": lambda: os.kill(os.getpid(), signal.SIGINT),
+    "ignored SIGINT": lambda: os.kill(os.getpid(), signal.SIGINT),
     "memory": lambda: raises(RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory")),
     "error": lambda: raises(ValueError("a shape\nof something")),
     "exit": lambda: raises(SystemExit(0)),
@@ -144,6 +145,8 @@ def run_child(command):
     """Train in a child that has just been forked, and end it."""
     code = 1
     try:
+        if command.get("ends", {}).get("by") == "ignored SIGINT":
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
         prepare(command)
         directory = Path(command["directory"])
         with (directory / "result.json").open("wb", buffering=0) as result, (directory / "stderr.txt").open("w") as err:

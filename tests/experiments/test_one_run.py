@@ -138,6 +138,13 @@ def test_kills_and_signals_change_nothing(nursery, whole, tmp_path) -> None:
     assert_same(directory, whole)
 
 
+def test_ctrl_c_that_is_ignored_ends_no_training(nursery, whole, tmp_path) -> None:
+    directory = tmp_path / "background"  # as of nohup, or of a shell's background job
+    code, said = nursery.run(directory, ends={"at": 5, "by": "ignored SIGINT"})
+    assert (code, said["outcome"]) == (0, "finished")
+    assert_same(directory, whole)
+
+
 @pytest.mark.parametrize(
     ("by", "reason", "on_stderr"),
     [
