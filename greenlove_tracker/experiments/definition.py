@@ -245,6 +245,20 @@ def expanded(text: str, environ: Mapping[str, str]) -> str:
     return _VARIABLE.sub(lambda found: "$" if found[0] == "$$" else environ[found[1]], text)
 
 
+def settings_of(planned: PlannedRun, environ: Mapping[str, str]) -> dict[str, Any]:
+    """Return the settings of a training, with the values of environment variables in ``intensity_urls``.
+
+    Its result may hold secrets, as that of ``expanded``.
+
+    Raises:
+        UsageError: for a variable that is not set.
+    """
+    settings = dict(planned.settings)
+    if "intensity_urls" in settings:
+        settings["intensity_urls"] = expanded(str(settings["intensity_urls"]), environ)
+    return settings
+
+
 def technique_of(choices: Sequence[TechniqueChoice]) -> Technique | None:
     """Return the techniques of an arm as one; None where it has none. It loads torch where one of them does.
 

@@ -24,7 +24,14 @@ from greenlove_tracker import format as fmt
 from greenlove_tracker.config import setting_names
 from greenlove_tracker.console import StatusLine
 from greenlove_tracker.errors import UsageError
-from greenlove_tracker.experiments.definition import Experiment, PlannedRun, TechniqueChoice, expanded, technique_of
+from greenlove_tracker.experiments.definition import (
+    Experiment,
+    PlannedRun,
+    TechniqueChoice,
+    expanded,
+    settings_of,
+    technique_of,
+)
 from greenlove_tracker.experiments.progress import (
     ExperimentProgress,
     ExperimentUse,
@@ -33,7 +40,7 @@ from greenlove_tracker.experiments.progress import (
     budget_limits,
 )
 from greenlove_tracker.experiments.runner import check_runnable
-from greenlove_tracker.experiments.start_policy import DEFAULT_MAX_WAIT, ExpectedLengths, planned_start
+from greenlove_tracker.experiments.start_policy import DEFAULT_MAX_WAIT, ExpectedLengths, own_addresses, planned_start
 from greenlove_tracker.forecasting import LEVEL, Estimate
 
 if TYPE_CHECKING:
@@ -196,7 +203,8 @@ def _start_text(experiment: Experiment, progress: ExperimentProgress, groups: Se
     if start is None:
         return "now"
     again = "\nEach further training is planned again before it begins." if policy.each == "run" else ""
-    return start.plan_text().replace("greenlove run  ", "") + again
+    with own_addresses(planned):
+        return start.plan_text().replace("greenlove run  ", "") + again
 
 
 # -- The processes --
@@ -362,7 +370,7 @@ def _explored(planned: PlannedRun, stops: Sequence[int], budget_s: float, log_di
     if (curriculum := arm.parts.get("curriculum")) is not None:
         curriculum.set_epoch(curriculum.epochs)  # behind the last one all samples are there; its phases say the rest
     takes = {*signature(Estimator).parameters, *setting_names()}
-    given = {name: value for name, value in arm.parts.items() if name in takes} | dict(planned.settings)
+    given = {name: value for name, value in arm.parts.items() if name in takes} | settings_of(planned, os.environ)
     own = {"budget_s": budget_s, "asks": False, "log_dir": log_dir, "verbose": 0, "export": "", "seed": planned.seed}
     with arm.active():
         estimator = Estimator(**{**given, **own})

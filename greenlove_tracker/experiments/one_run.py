@@ -14,9 +14,9 @@ import os
 import signal
 import sys
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from greenlove_tracker.errors import BudgetExceeded, UsageError
 from greenlove_tracker.records import Field
@@ -104,7 +104,7 @@ def _train(file: str, key: str, result: TrainingResult) -> None:
         UsageError: where the file has no such run, or the task cannot be loaded.
         Exception: as ``train_one``.
     """
-    from greenlove_tracker.experiments.definition import expanded, technique_of
+    from greenlove_tracker.experiments.definition import expanded, settings_of, technique_of
     from greenlove_tracker.experiments.definition_file import read_experiment
     from greenlove_tracker.exploration.task import load_task_function
     from greenlove_tracker.techniques.full_training import train_one
@@ -131,12 +131,8 @@ def _train(file: str, key: str, result: TrainingResult) -> None:
         batch_size=planned.batch_size,
         fields=fields,
         checkpoint_dir=experiment.outputs / "checkpoints" / planned.key,
-        settings=_settings(experiment, planned),
+        settings={"project": experiment.name, **settings_of(planned, os.environ)},
     )
-
-
-def _settings(experiment: Experiment, planned: PlannedRun) -> Mapping[str, Any]:
-    return {"project": experiment.name, **planned.settings}
 
 
 def _fields(experiment: Experiment, planned: PlannedRun) -> list[Field]:

@@ -26,7 +26,7 @@ from greenlove_tracker import format as fmt
 from greenlove_tracker.config import load_settings
 from greenlove_tracker.console import say
 from greenlove_tracker.errors import LogDirError, MissingExtraError, UsageError
-from greenlove_tracker.experiments.definition import Experiment, PlannedRun, expanded, technique_of
+from greenlove_tracker.experiments.definition import Experiment, PlannedRun, expanded, settings_of
 from greenlove_tracker.experiments.progress import (
     RUNS_DIR,
     ExperimentProgress,
@@ -159,7 +159,7 @@ def check_runnable(experiment: Experiment) -> None:
     """Check all that can be checked before the first training, which others may follow hours later.
 
     Raises:
-        UsageError: where the task, a technique or a setting is not as it should be.
+        UsageError: where the task, a variable or a setting is not as it should be.
         MissingExtraError: without torch.
     """
     if os.name == "nt":
@@ -173,7 +173,7 @@ def check_runnable(experiment: Experiment) -> None:
 
 
 def _check_training(experiment: Experiment, planned: PlannedRun) -> None:
-    """Check a training of a group: its task, its techniques, its variables and its settings.
+    """Check a training of a group: its task, its variables, its settings and its start.
 
     Raises:
         UsageError: where one of them is not as it should be.
@@ -181,9 +181,9 @@ def _check_training(experiment: Experiment, planned: PlannedRun) -> None:
     file, _, function = planned.task.rpartition(":")
     if not function.isidentifier() or not Path(file).is_file():
         raise UsageError(f"task: there is no file {file or planned.task}, or no function is named behind it")
-    technique_of(planned.techniques)
     for argument in planned.arguments:
         expanded(argument, os.environ)
+    settings_of(planned, os.environ)
     check_start(experiment, planned)
 
 

@@ -172,6 +172,12 @@ def test_a_task_that_fails_says_why(nursery, whole, tmp_path, by, reason, on_std
         ({"run": {"task": "nowhere.py:task"}}, 2, "failed", "no such file: nowhere.py"),
         ({"run": {"batch_size": 4000, "techniques": [], "epochs": 1}}, 0, "finished", ""),
         ({"run": {"settings": {"puue": 1}, "techniques": []}}, 2, "failed", "puue"),
+        (
+            {"run": {"settings": {"intensity_urls": "eia=${NOT_SET}"}}},
+            2,
+            "failed",
+            "the environment variable NOT_SET is",
+        ),
     ],
 )
 def test_what_cannot_be_trained_is_said(nursery, tmp_path, command, code, outcome, reason) -> None:
