@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -89,7 +90,7 @@ def run(
         raise UsageError("--budget is the time that --dry-run explores for: give that too; the file has the budget")
     if dry_run and fresh:
         raise UsageError("--dry-run changes nothing: leave --fresh out")
-    described = read_experiment(file)
+    described = read_experiment(file, makes_techniques=find_spec("torch") is not None)  # a lack of it is said below
     if dry_run:
         _show_forecast(described, budget_s, as_json=as_json)
         return

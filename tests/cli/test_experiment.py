@@ -31,7 +31,7 @@ def call(monkeypatch):
 
     def invoked(experiment, *words, **how):
         write_experiment(experiment, how=how)
-        monkeypatch.setattr(definition_file, "read_experiment", lambda file: experiment)
+        monkeypatch.setattr(definition_file, "read_experiment", lambda file, **how: experiment)
         train = partial(runner.run_experiment, command=TRAIN)
         with monkeypatch.context() as patch:
             patch.setattr(runner, "run_experiment", train)
@@ -215,6 +215,17 @@ settings: {sim_cpu_tdp_w: 50}
 country: NO
 outputs: {reports: [html, md]}
 """
+
+
+@pytest.mark.parametrize("words", [[], ["--dry-run"]])
+def test_a_bad_option_of_a_technique_is_said_with_its_line_before_anything_trains(tmp_path, words):
+    pytest.importorskip("torch")
+    (tmp_path / "train.py").write_text(TASK)
+    (tmp_path / "lines.yaml").write_text(EXPERIMENT.replace("patience", "patiance"))
+    result = CliRunner().invoke(cli, ["experiment", "run", str(tmp_path / "lines.yaml"), *words])
+    assert result.exit_code == 2
+    assert "lines.yaml, line 6, column 51: arms.optimised[0].early-stopping.patiance: " in result.stderr
+    assert not (tmp_path / "greenlove_experiments").exists()
 
 
 @pytest.mark.real
