@@ -41,7 +41,7 @@ from greenlove_tracker.experiments.progress import (
 )
 from greenlove_tracker.experiments.runner import check_runnable
 from greenlove_tracker.experiments.start_policy import DEFAULT_MAX_WAIT, ExpectedLengths, own_addresses, planned_start
-from greenlove_tracker.forecasting import LEVEL, Estimate
+from greenlove_tracker.forecasting import LEVEL, Estimate, stop_estimate
 
 if TYPE_CHECKING:
     from greenlove_tracker.logs.run import Run
@@ -379,7 +379,7 @@ def _explored(planned: PlannedRun, stops: Sequence[int], budget_s: float, log_di
         if (stopping := arm.parts.get("early_stopping")) is not None and estimator.plan.epochs is not None:
             expected = _expected_stop(stopping.rule, estimator.plan.epochs, stops)
             forecast = estimation.forecast_for(replace(estimator.plan, stop=expected))
-            stop = _stop_text(expected)
+            stop = fmt.expected_stop(stop_estimate(expected, LEVEL), expected.most_epochs)
         checkpoint_bytes = _checkpoint_bytes(arm)
     return {
         **{quantity: _values_of(getattr(forecast, quantity)) for quantity in fmt.QUANTITIES},
@@ -395,16 +395,11 @@ def _parts_of(planned: PlannedRun) -> Parts:
     """Return the parts of a training, of the length and batch size that the file gives it."""
     from greenlove_tracker.exploration.task import load_task_function
     from greenlove_tracker.techniques.arm import parts_of
-    from greenlove_tracker.techniques.batch_size import with_batch_size
+    from greenlove_tracker.techniques.full_training import with_length
 
     arguments = [expanded(argument, os.environ) for argument in planned.arguments]
     parts = parts_of(load_task_function(planned.task, arguments), planned.seed)
-    if planned.epochs is not None or planned.steps is not None:
-        if (parts.get("total_steps") is None) != (planned.steps is None):
-            parts.pop("eval_every", None)  # of the unit that counts no more
-        parts |= {"total_epochs": planned.epochs, "total_steps": planned.steps, "phases": ()}
-    if planned.batch_size is not None:
-        parts = with_batch_size(parts, planned.batch_size)
+    parts = with_length(parts, planned.epochs, planned.steps, planned.batch_size)
     if parts.get("eval_fn") is not None and parts.get("total_steps") and not parts.get("eval_every"):
         parts["eval_every"] = parts["total_steps"]  # as it is trained: evaluated at its end alone
     return parts
@@ -416,12 +411,6 @@ def _expected_stop(rule: StoppingRule, epochs: int, stops: Sequence[int]) -> Exp
     from greenlove_tracker.stopping import unknown_stop
 
     return expected_stop_of_runs(stops, epochs) if stops else unknown_stop(rule, epochs)
-
-
-def _stop_text(stop: ExpectedStop) -> str:
-    """Return where a training is expected to end, in words."""
-    middle, least, most = (stop.quantile(share) for share in (0.5, (1 - LEVEL) / 2, (1 + LEVEL) / 2))
-    return f"stops after about {middle:,} of {fmt.plural(stop.most_epochs, 'epoch')} ({least:,} to {most:,})"
 
 
 def _checkpoint_bytes(arm: Arm) -> int | None:

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 
 from greenlove_tracker.errors import BudgetExceeded, UsageError
 from greenlove_tracker.records import Field
+from greenlove_tracker.secret_masking import mask_secrets
 
 if TYPE_CHECKING:
     from greenlove_tracker.experiments.definition import Experiment, PlannedRun
@@ -57,6 +58,7 @@ def main(words: Sequence[str] | None = None) -> int:
     try:
         return _attempted(given.file, given.key, result)
     finally:
+        result.reason = mask_secrets(result.reason)  # it goes into a report
         line = json.dumps(asdict(result), ensure_ascii=False) + "\n"
         with contextlib.suppress(BrokenPipeError):  # who began it is gone, and reads the log when it comes back
             os.write(given.result_fd, line.encode())

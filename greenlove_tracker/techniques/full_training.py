@@ -25,7 +25,7 @@ from greenlove_tracker.checkpointing.checkpointer import Checkpointer
 from greenlove_tracker.comparisons import BASELINE
 from greenlove_tracker.config import load_settings, setting_names
 from greenlove_tracker.console import say
-from greenlove_tracker.errors import UsageError, whole_number
+from greenlove_tracker.errors import BudgetExceeded, UsageError, whole_number
 from greenlove_tracker.exploration.estimator import check_single_process
 from greenlove_tracker.exploration.random_state import saved_generator
 from greenlove_tracker.exploration.state_finder import find_lr_schedulers
@@ -34,6 +34,7 @@ from greenlove_tracker.logs.run import Run
 from greenlove_tracker.logs.schema import cell
 from greenlove_tracker.meter import Meter
 from greenlove_tracker.records import Clock, Field, RunStatus
+from greenlove_tracker.secret_masking import mask_secrets
 from greenlove_tracker.techniques.arm import (
     Arm,
     Task,
@@ -202,7 +203,7 @@ def train_one(
     _check_outermost()
     with _as_before():
         is_own_peak = _forget_memory()
-        arm = arm_of(_changed(own_parts(parts_of(task, seed), others), epochs, steps, batch_size), technique)
+        arm = arm_of(with_length(own_parts(parts_of(task, seed), others), epochs, steps, batch_size), technique)
         seed_all(seed)  # what a technique drew while it was applied changes no order of the data
         length = length_of(arm.parts)
         if length.epochs is not None and arm.source.batches_per_epoch is None:
@@ -228,7 +229,13 @@ def train_one(
                 session.write_fields([*more, *(Field(name, text) for name, text in of_arm.items())])
                 if not training.is_over:
                     tracker.wait_ready(_METER_S)
-                training.run(tracker, saved or UnsavedEpochs())
+                try:
+                    training.run(tracker, saved or UnsavedEpochs())
+                except BudgetExceeded:
+                    raise
+                except Exception as error:
+                    session.write_fields([Field("failure", mask_secrets(reason_of(error)))])
+                    raise
                 session.write_fields(_ending_fields(training, length, is_own_peak=is_own_peak))
     run = Run(tracker.run_dir)
     if checkpoint_dir is not None and run.summary.status == RunStatus.FINISHED:  # as the disk has it
@@ -293,7 +300,7 @@ def _check_outermost() -> None:
         raise UsageError("each arm is a run of its own, and greenlove run makes one of all: start it without")
 
 
-def _changed(parts: Parts, epochs: int | None, steps: int | None, batch_size: int | None = None) -> Parts:
+def with_length(parts: Parts, epochs: int | None, steps: int | None, batch_size: int | None = None) -> Parts:
     """Return the parts of a training with another length or batch size, where they are given.
 
     An ``eval_every`` in the unit that counts no more is left out.
@@ -320,7 +327,7 @@ def _living_parts(task: Task, seed: int, epochs: int | None) -> Parts | None:
         UsageError: where it does not say how long it trains.
     """
     parts = parts_of(task, seed)
-    length_of(_changed(parts, epochs, None))
+    length_of(with_length(parts, epochs, None))
     things = [weakref.ref(thing) for name in ("model", "optimizer") for thing in each_of(parts[name])]
     del parts
     gc.collect()

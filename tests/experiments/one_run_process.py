@@ -88,6 +88,7 @@ END = {
     "ignored SIGINT": lambda: os.kill(os.getpid(), signal.SIGINT),
     "memory": lambda: raises(RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory")),
     "error": lambda: raises(ValueError("a shape\nof something")),
+    "secret": lambda: raises(ValueError("401 for token=hunter2")),
     "exit": lambda: raises(SystemExit(0)),
 }
 

@@ -150,6 +150,7 @@ def test_ctrl_c_that_is_ignored_ends_no_training(nursery, whole, tmp_path) -> No
     [
         ("memory", "out of memory", "Traceback"),
         ("error", "ValueError: a shape of something", "in step\n"),
+        ("secret", "ValueError: 401 for token=MASKED", "in step\n"),
         ("exit", "the task ended its process: sys.exit(0)", ""),
     ],
 )
@@ -159,6 +160,7 @@ def test_a_task_that_fails_says_why(nursery, whole, tmp_path, by, reason, on_std
     assert (code, said["outcome"], said["reason"]) == (1, "failed", reason)
     assert on_stderr in (directory / "stderr.txt").read_text()
     assert said["run_id"] == runs_in(directory)[0].run_id
+    assert runs_in(directory)[0].text("failure") == ("" if by == "exit" else reason)
     if by == "error":  # once the task is mended, it goes on from its checkpoint
         assert nursery.run(directory)[0] == 0
         assert runs_in(directory)[-1].text("continues") == said["run_id"]
