@@ -290,6 +290,8 @@ def _limit_text(forecast: ExperimentForecast, quantity: str, limit: float) -> st
     name, text = fmt.QUANTITIES[quantity]
     used = forecast.use.by_quantity[quantity]
     spent = f", of which {text(used)} is used" if used else ""
+    if forecast.n_finished == forecast.n_runs:
+        return f"{name} {text(limit)}{spent}"
     probability = forecast.over.get(quantity)
     holds = "whether it holds is not known" if probability is None else f"holds with {fmt.chance(1 - probability)}"
     return f"{name} {text(limit)}{spent}: {holds}"

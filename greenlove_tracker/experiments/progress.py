@@ -295,7 +295,7 @@ class OutputsLock:
         try:
             if not _locked(handle, is_shared=False):
                 self._tell(
-                    f"a training of an earlier command still runs in {self._outputs}, though that command was killed: "
+                    f"greenlove  a training of an earlier command still runs in {self._outputs}, though that command was killed: "
                     "it is waited for"
                 )
                 fcntl.flock(handle, fcntl.LOCK_EX)
