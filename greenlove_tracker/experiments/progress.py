@@ -295,8 +295,8 @@ class OutputsLock:
         try:
             if not _locked(handle, is_shared=False):
                 self._tell(
-                    f"greenlove  a training of an earlier command still runs in {self._outputs}, though that command was killed: "
-                    "it is waited for"
+                    f"greenlove  a training of an earlier command still runs in {self._outputs}, though that command "
+                    "was killed: it is waited for"
                 )
                 fcntl.flock(handle, fcntl.LOCK_EX)
         finally:
