@@ -122,7 +122,7 @@ class Experiment:
     Attributes:
         name: of the experiment, and the project of its runs.
         path: of the file.
-        text: of the file, as it was written: nothing in it is expanded.
+        text: of the file, as it was written, for a report: nothing in it is expanded, and secrets are masked.
         sha256: of the file's bytes.
         runs: in the order in which they are trained; all arms of one combination and seed follow one another.
         baseline: the group that the others are compared with.

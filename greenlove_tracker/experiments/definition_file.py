@@ -36,6 +36,7 @@ from greenlove_tracker.experiments.definition import (
     PlannedRun,
     StartPolicy,
     TechniqueChoice,
+    argument_words,
     group_name,
     planned_runs,
     variables_in,
@@ -50,6 +51,7 @@ from greenlove_tracker.experiments.file_sections import (
     plain_message,
     read_sections,
 )
+from greenlove_tracker.secret_masking import MASK, mask_arguments, mask_secrets
 from greenlove_tracker.techniques.technique import combined, technique_with
 
 _MOST_BYTES = 256 * 1024
@@ -229,7 +231,7 @@ class _Reading:
         return Experiment(
             name=content.name,
             path=self._file.absolute(),
-            text=text,
+            text=_without_secrets(text, common.arguments, matrix),
             sha256=sha256,
             runs=planned_runs(common, arms, matrix, seeds),
             baseline=baseline,
@@ -457,6 +459,17 @@ class _Reading:
         if named is not None and named not in arms:
             self._add(("baseline",), f"no arm is called {shown(named)}: {nearest(named, arms)}")
         return group_name(named or next(iter(arms)), {name: values[0] for name, values in matrix.items()})
+
+
+def _without_secrets(text: str, arguments: Sequence[str], matrix: Mapping[str, Sequence[Any]]) -> str:
+    """Return a file's text with its secrets masked; those of arguments are told by the argument before them."""
+    named = [argument_words(name, str(v)) for name, values in matrix.items() if name.startswith("-") for v in values]
+    for words in (arguments, *named):
+        for given, masked in zip(words, mask_arguments(words), strict=True):
+            if given != masked and masked.endswith(MASK):
+                secret = given.removeprefix(masked.removesuffix(MASK))
+                text = re.sub(rf"(?<![\w-]){re.escape(secret)}(?![\w-])", MASK, text)
+    return mask_secrets(text)
 
 
 def _texts(value: Any, location: Location) -> Iterator[tuple[Location, str]]:

@@ -328,6 +328,14 @@ def test_options_of_techniques_are_checked_where_they_are_made(refused, write):
     assert read_experiment(write(good), makes_techniques=True).runs[0].arm == "a"
 
 
+def test_the_text_for_a_report_holds_no_secrets(write):
+    text = f"{NEEDED}# as it is\narguments: [--api-key, hunter2, '--db_password=tr0ub4dor', --width, 32]\n"
+    experiment = read_experiment(write(f"{text}matrix: {{--hf_token: [s3cret, s4cret]}}\n"))
+    assert experiment.runs[0].arguments[:2] == ("--api-key", "hunter2")
+    assert not any(secret in experiment.text for secret in ("hunter2", "tr0ub4dor", "s3cret", "s4cret"))
+    assert "# as it is\narguments: [--api-key, MASKED, '--db_password=MASKED', --width, 32]\n" in experiment.text
+
+
 def test_a_file_that_cannot_be_read(tmp_path):
     with pytest.raises(UsageError, match=r"gone\.yaml cannot be read: No such file"):
         read_experiment(tmp_path / "gone.yaml")
