@@ -145,7 +145,8 @@ class ScheduleSection(_FileSection):
     )
     deadline: Annotated[str, AfterValidator(_when)] | None = _said(
         "by which all is to be done: `08:00`, `tomorrow 08:00`, `monday 06:00`, `+6h` or `2026-11-23T08:00`; needed "
-        "with `best`",
+        "with `best`. One without a date counts from each call anew: write the date where the same command is to go on "
+        "with the same deadline",
         "tomorrow 08:00",
     )
     max_wait: Annotated[str, AfterValidator(_span)] | None = _said("begin after so long anyway", "6h")

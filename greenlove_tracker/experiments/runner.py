@@ -36,7 +36,7 @@ from greenlove_tracker.experiments.progress import (
     PlannedRunState,
     budget_limits,
 )
-from greenlove_tracker.experiments.start_policy import ExpectedLengths, check_start, wait_to_start
+from greenlove_tracker.experiments.start_policy import ExpectedLengths, check_start, wait_to_start, with_fixed_deadline
 from greenlove_tracker.files import write_atomically
 from greenlove_tracker.records import RunStatus
 from greenlove_tracker.signals import SignalForwarding
@@ -139,7 +139,8 @@ def run_experiment(
     """
     check_runnable(experiment)
     tell: Callable[[str], None] = (lambda text: None) if quiet else say
-    if is_fresh:
+    experiment = with_fixed_deadline(experiment, datetime.now(UTC))
+    if is_fresh and experiment.outputs.exists():
         with OutputsLock(experiment.outputs, tell):
             moved = _move_aside(experiment)
         tell(f"greenlove  what was in {experiment.outputs} is in {moved.name} now")
@@ -302,13 +303,14 @@ class _Call:
             self._tell(f"greenlove  {number} of {len(self._experiment.runs)}  {_line(run)}")
         if self.signal is not None or is_finished:
             return self.signal is not None
-        if is_limited and run.runs and run.runs[-1].summary.status == RunStatus.STOPPED:
+        is_stopped = bool(run.runs) and run.runs[-1].summary.status == RunStatus.STOPPED
+        if is_limited and is_stopped:
             self._limit = f"{name} was stopped by the budget and saved" + (
                 f" ({result.reason})" if result.reason else ""
             )
             self._leave_out(number - 1)
             return True
-        if result.outcome is ChildOutcome.INTERRUPTED:
+        if result.outcome is ChildOutcome.INTERRUPTED and not is_stopped:  # by a limit of the user's own
             self.signal = int(signal.SIGTERM)  # a cloud's notice: the machine is about to end
             return True
         reason = result.reason or run.reason or "no reason is known"

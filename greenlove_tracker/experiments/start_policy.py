@@ -9,7 +9,7 @@ import math
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
 from greenlove_tracker import format as fmt
@@ -114,6 +114,14 @@ class ExpectedLengths:
             found = explore_groups(self._experiment, progress)
             self._explored_s = {g.group: g.duration_s.point for g in found if g.duration_s is not None}
         return self._explored_s
+
+
+def with_fixed_deadline(experiment: Experiment, now: datetime) -> Experiment:
+    """Return an experiment whose deadline, such as ``+6h``, counts from now on and not from each training anew."""
+    policy = experiment.start
+    if not policy.deadline:
+        return experiment
+    return replace(experiment, start=replace(policy, deadline=parse_when(policy.deadline, now).isoformat()))
 
 
 def planned_start(

@@ -89,6 +89,13 @@ def test_fresh_moves_what_was_there_aside(tmp_path):
     assert len(begun(experiment)) == 2
 
 
+@pytest.mark.real
+def test_fresh_where_nothing_is_moves_nothing(tmp_path):
+    experiment = make_experiment(tmp_path, seeds=(0,))
+    assert run(experiment, is_fresh=True).exit_code == 0
+    assert not list(tmp_path.glob("*.before-*"))
+
+
 def test_fresh_moves_no_file_of_the_users(tmp_path):
     experiment = make_experiment(tmp_path)
     with pytest.raises(UsageError, match=r"--fresh moves .* aside, and .*experiment.json is in it"):
@@ -193,6 +200,14 @@ def test_a_training_is_given_what_is_left_and_ends_all_where_that_stops_it(tmp_p
     assert outcome.limit == "optimised, seed 0 was stopped by the budget and saved (over its limit)"
     assert outcome.exit_code == 3
     assert outcome.progress.of_key("optimised-0").state is PlannedRunState.INTERRUPTED
+
+
+@pytest.mark.real
+def test_a_limit_of_the_users_own_ends_one_training_and_not_the_experiment(tmp_path):
+    experiment = make_experiment(tmp_path, seeds=(0,))
+    outcome = run(experiment, how={"baseline-0": "stop-by-budget"})
+    assert begun(experiment) == ["baseline-0", "optimised-0"]
+    assert (outcome.signal, outcome.exit_code, outcome.not_run) == (None, 1, (("baseline, seed 0", "over its limit"),))
 
 
 def test_a_limit_of_the_users_own_counts_where_it_is_smaller(monkeypatch):

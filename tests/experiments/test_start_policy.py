@@ -57,6 +57,15 @@ def test_the_best_start_leaves_time_for_all_that_is_left(tmp_path, each, planned
     assert (start.duration, start.country, start.intensity) == (planned_h, "DE", "live")
 
 
+@pytest.mark.parametrize("deadline", ["+6h", "2026-11-23T18:00+00:00"])
+def test_a_deadline_does_not_move_while_trainings_go_on(tmp_path, deadline):
+    policy = StartPolicy("best", deadline=deadline, each="run")
+    experiment = start_policy.with_fixed_deadline(make_experiment(tmp_path, start=policy), NOW)
+    start = planned_start(experiment, experiment.runs[0], LengthLeft(1.0, 4.0, ""), NOW + timedelta(hours=5))
+    assert isinstance(start, BestStart)
+    assert start.deadline == datetime(2026, 11, 23, 18, tzinfo=UTC)
+
+
 def test_the_longest_wait_bounds_the_best_start(tmp_path):
     policy = StartPolicy("best", deadline="2026-11-24T12:00+00:00", max_wait="2h", each="run")
     experiment = make_experiment(tmp_path, start=policy)
