@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
@@ -233,7 +234,8 @@ class ArmLoop:
         is_last = epoch + 1 == self._length.epochs
         if is_last or (epoch + 1) % (self._eval_every or 1) == 0:
             self._progress.is_over = self._evaluate(epoch) or is_last
-        self._schedulers.epoch_ended()
+        if self._progress.steps:  # before the first, as with fp16 that skips some, nobody can tell which are ours
+            self._schedulers.epoch_ended()
         return self.is_over
 
     def _after_step(self, epoch: int, epochs: Checkpointer | UnsavedEpochs) -> None:
@@ -369,7 +371,7 @@ class _Schedulers:
         ]
         self._followed = [s for s in outer if id(getattr(s, "optimizer", None)) in optimizers]
         self._before = [_position(s) for s in self._followed]
-        self._ours: list[int] | None = None  # of those that are followed; known after the first epoch
+        self._ours: list[int] | None = None  # of those that are followed; known after the first epoch with a step
 
     def state(self) -> dict[str, Any]:
         """Return which are ours to step, and the notes; how far each is, it knows itself."""
@@ -380,7 +382,7 @@ class _Schedulers:
         self._ours, self.notes = state["ours"], list(state["notes"])
 
     def epoch_ended(self) -> None:
-        """Step those that nobody else stepped in the first epoch."""
+        """Step those that nobody else stepped by the end of the first epoch with an optimizer step."""
         if self._ours is None:
             idle = self._idle()
             self._ours = [n for n in idle if not isinstance(self._followed[n], ReduceLROnPlateau)]
@@ -388,8 +390,10 @@ class _Schedulers:
                 self.notes.append(
                     "ReduceLROnPlateau steps by a value, which only the training's own loop knows: it was not followed"
                 )
-        for number in self._ours:
-            self._followed[number].step()
+        with warnings.catch_warnings():  # of the optimizer's steps torch knows only those since a resume
+            warnings.filterwarnings("ignore", r"Detected call of `lr_scheduler\.step\(\)` before", UserWarning)
+            for number in self._ours:
+                self._followed[number].step()
 
     def never_stepped(self) -> None:
         """Note those that were not stepped in a training in steps, whose rhythm nobody knows."""

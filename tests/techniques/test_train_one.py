@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,7 @@ from tests.fakes import FakeClock
 from tests.techniques.whole_samples import grows, stops_early
 
 N_SAMPLES, BATCH = 24, 8
+pytestmark = pytest.mark.filterwarnings("error:Detected call of:UserWarning")  # of a scheduler, before its optimizer
 
 
 class KilledError(Exception):
@@ -185,6 +187,25 @@ def test_mixed_precision_goes_on_with_its_scale(tmp_path, often) -> None:
     scaling.load_state_dict({"scaler": {**scaling.state_dict()["scaler"], "scale": 8.0}, "n_steps": 9, "n_skipped": 2})
     assert scaling.state_dict()["scaler"]["scale"] == 8.0
     assert scaling.note() == "2 of 9 optimizer steps were skipped, as their gradients were infinite"
+
+
+def test_techniques_together_go_on_and_steps_skipped_at_first_are_none_of_the_schedule(tmp_path, often) -> None:
+    class Unscheduled(Training):
+        def task(self) -> dict[str, Any]:
+            parts = super().task()
+            optimizer = torch.optim.Adam(self.model.parameters(), lr=0.01)
+            return {**parts, "optimizer": optimizer, "also_restore": [], "difficulty": list(range(N_SAMPLES))}
+
+    technique = technique_named("early-stopping=4+lr-schedule=cosine+curriculum+amp-fp16")
+    training = Unscheduled(total_epochs=8)
+    whole = training.trained(tmp_path / "whole", technique)
+    model, note = training.model, whole.text("technique_note")
+    counted = re.search(r"(\d+) of (\d+) optimizer steps were skipped", note)
+    assert counted is not None
+    skipped, tried = map(int, counted.groups())
+    assert skipped > 3  # all of the first epoch
+    assert f"The schedule stood after {tried - skipped} of " in note
+    assert_same(training, broken(training, tmp_path / "broken", technique), whole, model)
 
 
 def test_schedulers_that_nobody_named_and_generators_go_on_too(tmp_path, often) -> None:
