@@ -245,13 +245,16 @@ def _bins_of(values: numpy.ndarray[Any, Any], bins: int, groups: Any) -> numpy.n
 
 
 def _codes(groups: Any, n_samples: int) -> numpy.ndarray[Any, Any]:
-    labels = groups.tolist() if hasattr(groups, "tolist") else list(groups)
+    try:
+        labels = groups.tolist() if hasattr(groups, "tolist") else list(groups)
+        codes = {label: code for code, label in enumerate(dict.fromkeys(labels))}
+    except TypeError as error:
+        raise UsageError(f"{{argument}} must be a label for each sample: {error}", argument="groups") from error
     if len(labels) != n_samples:
         raise UsageError(
             f"{{argument}} has {plural(len(labels), 'label')} for {plural(n_samples, 'sample')}", argument="groups"
         )
-    codes: dict[Any, int] = {}
-    return numpy.array([codes.setdefault(label, len(codes)) for label in labels])
+    return numpy.array([codes[label] for label in labels])
 
 
 def difficulty_by_loss(

@@ -414,7 +414,7 @@ def technique(
         "val_loss" if metric is None else metric,
         given if value is None else int(value),
         min_delta,
-        bool(higher_is_better),  # by the name of the metric, once it is known
+        False if higher_is_better is None else higher_is_better,  # by the name of the metric, once it is known
         smoothing,
         test,
         confidence,

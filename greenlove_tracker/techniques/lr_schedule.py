@@ -22,6 +22,7 @@ from greenlove_tracker.techniques.arm import batches_of
 from greenlove_tracker.techniques.technique import NotApplicableError, Parts, Stage, Technique
 
 _SHAPES = ("cosine", "linear", "step")
+_STEP_FACTOR = 0.1
 _N_STAIRS = 3  # by default: 30 of 90 epochs each, as torchvision's references/classification/train.py for ResNet-50
 
 
@@ -45,13 +46,16 @@ class RateSchedule:
     warmup: float = 0
     final: float = 0.0
     step_every: float | None = None
-    step_factor: float = 0.1
+    step_factor: float = _STEP_FACTOR
 
     def __post_init__(self) -> None:
         if self.shape not in _SHAPES:
             raise UsageError(f"{{argument}} must be one of {', '.join(_SHAPES)}, not {self.shape!r}", argument="shape")
-        for name, value, least in (("warmup", self.warmup, 0), ("step_every", self.step_every, 1)):
-            if value is not None and not (is_whole(value, least) or (value != 0 and _is_within(value, 0, 1))):
+        lengths: list[tuple[str, object, int]] = [("warmup", self.warmup, 0)]
+        if self.step_every is not None:
+            lengths.append(("step_every", self.step_every, 1))
+        for name, value, least in lengths:
+            if not (is_whole(value, least) or (value != 0 and _is_within(value, 0, 1))):
                 raise UsageError(
                     f"{{argument}} must be whole steps, or a share of all of them below 1, not {value!r}", argument=name
                 )
@@ -63,6 +67,11 @@ class RateSchedule:
             raise UsageError(
                 f"{{argument}} must lie between 0 and 1: the rate falls by it; it is {self.step_factor!r}",
                 argument="step_factor",
+            )
+        if self.shape != "step" and (self.step_every is not None or self.step_factor != _STEP_FACTOR):
+            name = "step_factor" if self.step_every is None else "step_every"
+            raise UsageError(
+                f"{{argument}} is for the shape step, and this is {self.shape}: leave it out", argument=name
             )
 
     def warmup_steps(self, total_steps: int) -> int:
@@ -124,7 +133,7 @@ def lr_schedule(
     warmup: float = 0,
     final: float = 0.0,
     step_every: float | None = None,
-    step_factor: float = 0.1,
+    step_factor: float = _STEP_FACTOR,
 ) -> LRScheduler:
     """Return a scheduler that warms the learning rate up, and then lets it fall to the end of the training.
 
@@ -171,7 +180,7 @@ def technique(
     warmup: float = 0,
     final: float = 0.0,
     step_every: float | None = None,
-    step_factor: float = 0.1,
+    step_factor: float = _STEP_FACTOR,
     per: str = "step",
     total_steps: int | None = None,
 ) -> Technique:

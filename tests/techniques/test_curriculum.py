@@ -142,6 +142,8 @@ def test_a_group_of_one_is_there_from_the_beginning():
         ([1, 2], {"bins": 0}, "bins must be a whole number"),
         ([1, 2], {"pacing": "slow"}, "pacing must be one of linear, exponential, step"),
         ([1, 2], {"groups": [1]}, "groups has 1 label for 2 samples"),
+        ([1, 2], {"groups": 2}, "groups must be a label for each sample"),
+        ([1, 2], {"groups": [[1], [2]]}, "groups must be a label for each sample"),
     ],
 )
 def test_what_cannot_be_is_refused(difficulty, options, said):

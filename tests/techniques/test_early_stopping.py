@@ -534,6 +534,7 @@ def test_where_nothing_can_be_followed_it_says_why(task, options, message):
         ("early-stopping", {"test": "trend"}, "say how much is worth"),
         ("early-stopping", {"smoothing": 2}, "smoothing must be"),
         ("early-stopping", {"metric": 3}, "metric must be the name"),
+        ("early-stopping", {"higher_is_better": "yes"}, "higher_is_better must be True or False"),
     ],
 )
 def test_options_that_cannot_be_are_refused_before_anything_trains(name, options, message):

@@ -166,6 +166,8 @@ def test_the_code_says_how_long_the_training_is_and_not_the_state_that_it_loads(
         ({"final": 2}, "final is a share of the learning rate"),
         ({"shape": "step", "step_every": 0}, "step_every must be whole steps"),
         ({"step_factor": 1.5}, "step_factor must lie between 0 and 1"),
+        ({"step_every": 5}, "step_every is for the shape step, and this is cosine"),
+        ({"shape": "linear", "step_factor": 0.5}, "step_factor is for the shape step, and this is linear"),
     ],
 )
 def test_what_cannot_be_is_refused(options, said):
@@ -369,6 +371,7 @@ def test_where_it_cannot_be_used_it_says_why(changes, options, said):
         (None, {"per": "epoch", "total_steps": 5}, "leave one out"),
         (None, {"total_steps": 0}, "total_steps must be a whole number"),
         (None, {"warmup": "long"}, "warmup must be whole steps"),
+        (None, {"warmup": None}, "warmup must be whole steps"),
     ],
 )
 def test_bad_options_are_refused_before_anything_is_built(value, options, said):
