@@ -16,6 +16,7 @@ import sys
 import traceback
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from greenlove_tracker.errors import BudgetExceeded, UsageError
@@ -53,10 +54,11 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("file", help="of the experiment")
     parser.add_argument("key", help="of the training in it")
     parser.add_argument("--result-fd", type=int, default=1, help="where the line of JSON is written; default stdout")
+    parser.add_argument("--outputs", type=Path, help="where it is written; default: as the file says")
     given = parser.parse_args(words)
     result = TrainingResult()
     try:
-        return _attempted(given.file, given.key, result)
+        return _attempted(given.file, given.key, given.outputs, result)
     finally:
         result.reason = mask_secrets(result.reason)  # it goes into a report
         line = json.dumps(asdict(result), ensure_ascii=False) + "\n"
@@ -64,14 +66,14 @@ def main(words: Sequence[str] | None = None) -> int:
             os.write(given.result_fd, line.encode())
 
 
-def _attempted(file: str, key: str, result: TrainingResult) -> int:
+def _attempted(file: str, key: str, outputs: Path | None, result: TrainingResult) -> int:
     """Train, note in the result what became of it, and return the exit code."""
     from greenlove_tracker.checkpointing.checkpointer import TrainingInterrupted
     from greenlove_tracker.techniques.compare import reason_of
     from greenlove_tracker.techniques.technique import NotApplicableError
 
     try:
-        _train(file, key, result)
+        _train(file, key, outputs, result)
     except TrainingInterrupted as ended:
         result.outcome, result.reason = "interrupted", f"told to end by {ended.reason}"
         return int(ended.code or _SAVED)
@@ -99,7 +101,7 @@ def _attempted(file: str, key: str, result: TrainingResult) -> int:
     return _FINISHED
 
 
-def _train(file: str, key: str, result: TrainingResult) -> None:
+def _train(file: str, key: str, outputs: Path | None, result: TrainingResult) -> None:
     """Train one run of an experiment.
 
     Raises:
@@ -115,6 +117,7 @@ def _train(file: str, key: str, result: TrainingResult) -> None:
     planned = next((run for run in experiment.runs if run.key == key), None)
     if planned is None:
         raise UsageError(f"{file} has no run {key}: it was changed since, so begin the experiment again")
+    outputs = outputs or experiment.outputs
 
     def fields(run_id: str) -> list[Field]:
         result.run_id = run_id
@@ -126,13 +129,13 @@ def _train(file: str, key: str, result: TrainingResult) -> None:
     train_one(
         load_task_function(planned.task, [expanded(argument, os.environ) for argument in planned.arguments]),
         technique_of(planned.techniques),
-        log_dir=experiment.outputs / "runs",
+        log_dir=outputs / "runs",
         seed=planned.seed,
         epochs=planned.epochs,
         steps=planned.steps,
         batch_size=planned.batch_size,
         fields=fields,
-        checkpoint_dir=experiment.outputs / "checkpoints" / planned.key,
+        checkpoint_dir=outputs / "checkpoints" / planned.key,
         settings={"project": experiment.name, **settings_of(planned, os.environ)},
     )
 

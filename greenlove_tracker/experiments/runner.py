@@ -44,7 +44,12 @@ from greenlove_tracker.tracker.metadata import WAIT_VARIABLE
 from greenlove_tracker.tracker.tracker import outer_run_dir
 from greenlove_tracker.units import SECONDS_PER_HOUR
 
-ONE_RUN = (sys.executable, "-P", "-m", "greenlove_tracker.experiments.one_run")  # the file, a key, --result-fd N follow
+ONE_RUN = (
+    sys.executable,
+    "-P",
+    "-m",
+    "greenlove_tracker.experiments.one_run",
+)  # the file, a key, --result-fd N, --outputs DIR follow
 COPY_NAME = "experiment.yaml"  # of the file, as it was written, in the outputs
 _INSISTED_S = 5.0  # from a second Ctrl-C to the end of a training that does not end by itself
 _MOST_RESULT_BYTES = 65536  # what a pipe holds
@@ -121,8 +126,8 @@ def run_experiment(
 ) -> ExperimentOutcome:
     """Train what has not finished of an experiment, one training after another; from the main thread.
 
-    Each training is a process of its own: ``command`` with the file, a key and ``--result-fd N`` behind it. Ctrl-C,
-    SIGTERM and SIGHUP are passed on to it and waited for; a second one ends it 5 s later.
+    Each training is a process of its own: ``command`` with the file, a key, ``--result-fd N`` and ``--outputs DIR``
+    behind it. Ctrl-C, SIGTERM and SIGHUP are passed on to it and waited for; a second one ends it 5 s later.
 
     After a failure the other trainings are run all the same, and the next call tries again. Where a technique cannot be
     used here, or memory runs out, further seeds of that group would end alike: they are left out of this call.
@@ -337,6 +342,7 @@ class _Call:
                 locks = of_child.enter_context(self._lock.for_training())
                 forwarding = closing.enter_context(SignalForwarding(insistence.heard))
                 words = [*self._command, str(self._experiment.path), planned.key, "--result-fd", str(writing)]
+                words += ["--outputs", str(self._experiment.outputs)]  # the file may name others by now
                 try:
                     child = subprocess.Popen(
                         words, env=environment, pass_fds=(writing, *locks), stdout=self._child_output

@@ -153,7 +153,9 @@ def run_child(command):
         with (directory / "result.json").open("wb", buffering=0) as result, (directory / "stderr.txt").open("w") as err:
             os.dup2(err.fileno(), 2)
             key = command.get("key", KEY)
-            code = one_run.main([str(directory / "experiment.yaml"), key, "--result-fd", str(result.fileno())])
+            words = [str(directory / "experiment.yaml"), key, "--result-fd", str(result.fileno())]
+            words += ["--outputs", command["outputs"]] if "outputs" in command else []
+            code = one_run.main(words)
         if models and code == 0:
             (directory / "digest.txt").write_text(str(digest(models[-1])))
     except BaseException:

@@ -86,6 +86,13 @@ def assert_same(directory: Path, whole: Path) -> None:
     assert not list((directory / "checkpoints").iterdir())
 
 
+def test_it_is_written_where_the_experiment_began_whatever_the_file_says_by_now(nursery, tmp_path) -> None:
+    code, said = nursery.run(tmp_path / "file", outputs=str(tmp_path / "began"))
+    assert (code, said["outcome"]) == (0, "finished")
+    assert [run.run_id for run in runs_in(tmp_path / "began")] == [said["run_id"]]
+    assert not (tmp_path / "file" / "runs").exists()
+
+
 def test_a_run_is_known_as_one_of_its_experiment(whole) -> None:
     (run,) = runs_in(whole)
     expected = {
