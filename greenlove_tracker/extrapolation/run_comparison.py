@@ -396,7 +396,10 @@ def _method(run: Run) -> str:
 
 
 def _batch_size(run: Run) -> str:
+    """Return what the run says of it; else the mean of its batches, among which epochs may end with smaller ones."""
     counts = run.summary.counts
+    if said := run.text("batch_size"):
+        return said
     return "" if not counts.samples or not counts.batches else f"{counts.samples / counts.batches:.0f}"
 
 

@@ -396,7 +396,7 @@ def _with_curriculum(parts: Parts, *, seed: int | None, options: dict[str, Any])
 def _note(curriculum: Curriculum) -> str:
     """Return what the training saves in samples, as a sentence."""
     mean = sum(map(curriculum.share, range(curriculum.epochs))) / curriculum.epochs
-    return f"Its {plural(curriculum.epochs, 'epoch')} have {mean:.0%} of the samples of a training without a curriculum"
+    return f"its {plural(curriculum.epochs, 'epoch')} have {mean:.0%} of the samples of a training without a curriculum"
 
 
 def _loader_of(parts: Parts) -> DataLoader[Any]:

@@ -259,7 +259,7 @@ def _note(schedulers: Sequence[LRScheduler], planned_steps: int) -> str:
     for scheduler in schedulers:
         lr = float(scheduler.get_last_lr()[0])
         said.append(f"{scheduler.last_epoch:,} of {plural(planned_steps, 'planned step')}, at a rate of {lr:.3g}")
-    return f"The schedule stood after {', and after '.join(said)}"
+    return f"the schedule stood after {', and after '.join(said)}"
 
 
 def _share_function(

@@ -286,6 +286,11 @@ def test_what_else_was_not_the_same_is_said(runs: Runs) -> None:
     assert "differ in length" not in notes
 
 
+def test_smaller_last_batches_are_no_other_batch_size(runs: Runs) -> None:
+    a, b = ([runs.write(rows_of(100.0, samples=n, epochs=5), batch_size="64")] for n in (640, 600))
+    assert "batch size" not in "\n".join(compare_runs([("a", a), ("b", b)]).notes)
+
+
 def test_runs_beside_each_other_are_noted(tmp_path: Path) -> None:
     runs = Runs(tmp_path, apart_min=1)
     a, b = runs.of([100.0, 101.0]), runs.of([100.0, 101.0], host="other")

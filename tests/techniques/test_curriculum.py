@@ -348,7 +348,7 @@ def test_a_whole_training_takes_the_epochs_of_the_curriculum():
     assert [curriculum.n_samples(epoch) for epoch in range(4)] == [30, 70, 100, 100]
     assert arm.parts["phases"] == curriculum.phases()
     assert made.is_of_whole
-    assert arm.parts["technique_notes"][-1]().startswith("Its 4 epochs have 75% of the samples")
+    assert arm.parts["technique_notes"][-1]().startswith("its 4 epochs have 75% of the samples")
 
 
 def test_its_order_is_another_with_another_seed_of_the_training():

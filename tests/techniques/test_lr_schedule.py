@@ -236,7 +236,7 @@ def test_it_steps_after_each_optimizer_step_and_ends_with_the_training():
     assert rates_of_steps(arm) == pytest.approx([0.1 * (1 - n / 6) for n in range(6)])
     assert arm.parts["optimizer"].param_groups[0]["lr"] == 0
     assert [type(thing).__name__ for thing in arm.parts["also_restore"]] == ["LambdaLR"]
-    assert arm.parts["technique_notes"][-1]() == "The schedule stood after 6 of 6 planned steps, at a rate of 0"
+    assert arm.parts["technique_notes"][-1]() == "the schedule stood after 6 of 6 planned steps, at a rate of 0"
 
 
 def test_per_epoch_it_holds_within_an_epoch_and_counts_its_options_in_epochs():
@@ -290,7 +290,7 @@ def test_a_step_that_mixed_precision_skips_is_none_of_the_schedules():
     notes = [note() for note in arm.parts["technique_notes"]]
     (n_skipped,) = (int(note.split()[0]) for note in notes if "optimizer steps were skipped" in note)
     assert 0 < n_skipped < 6
-    assert notes[-1].startswith(f"The schedule stood after {6 - n_skipped} of 6 planned steps")
+    assert notes[-1].startswith(f"the schedule stood after {6 - n_skipped} of 6 planned steps")
 
 
 def test_it_plans_for_the_batches_that_there_will_be():
