@@ -12,8 +12,8 @@ help:  ## show this list
 demo: $(INSTALLED)  ## train a small network on real digits under the tracker, and write demo.pdf
 	@$(BIN)/greenlove demo
 
-test: $(INSTALLED)  ## run the whole test suite
-	$(BIN)/python -m pytest
+test: $(INSTALLED)  ## run the whole test suite, on up to four cores
+	$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist worksteal
 
 test-fast: $(INSTALLED)  ## the tests without processes, real explorations and Chromium
 	$(BIN)/python -m pytest -m "not real and not slow"
