@@ -1,17 +1,15 @@
-"""Fit the model of speedups to measured speeds, and write the tables that the package ships; or score it by leaving out.
+"""Fit one model of speed to all measured speeds of GPUs, and score it by leaving rounds, GPUs, classes and tasks out.
 
-    python benchmarks/fit_speedups.py --tables DIR --write           # greenlove_tracker/data/speedup_*.csv; a minute
-    python benchmarks/fit_speedups.py --tables DIR --check [--into docs/speedups.md]
+    python benchmarks/fit_speedups.py --tables DIR [--check] [--into PAGE]
 
 One linear mixed model of the logarithm of speed: a level for each cell (rows that differ in the GPU alone), two slopes
 (compute and bandwidth of the data sheet) that may differ by class of workload, precision and software stack, and an
-effect of the GPU that may do so too. Rows of one cell share their level, so only ratios within a cell count. All effects
+effect of the GPU that may do so too. Rows of one cell share their level, so only ratios within a cell count. Effects
 are normal, with variances by restricted maximum likelihood (Patterson and Thompson, Biometrika 58, 1971) under weak
-priors; given these, effects are the best linear unbiased predictions (Henderson, Biometrics 31, 1975).
+priors; given these, they are the best linear unbiased predictions (Henderson, Biometrics 31, 1975).
 
-statsmodels' MixedLM has one residual variance and no prior; here each table and class has its own residual, and 1,400 rows
-make the dense likelihood a matter of seconds. ``tests/test_fit_speedups.py`` holds both against each other on a model that
-both can fit.
+statsmodels' MixedLM has one residual variance and no prior; here each table and class has its own residual, and the
+dense likelihood of 1,400 rows takes a minute.
 """
 
 from __future__ import annotations

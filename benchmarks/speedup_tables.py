@@ -17,8 +17,8 @@ from greenlove_tracker.tables.gpus import GpuSpec, gpus
 
 SOURCES = {
     "lambda": "Lambda, github.com/lambdal/deeplearning-benchmark @705355b8, @200af3b7, @4e11f689, @67a9bb51",
-    "mlperf": "MLPerf Training v0.7 to v5.0 result logs, closed division, one node (github.com/mlcommons; computed here, "
-    "not verified by MLCommons Association)",
+    "mlperf": "MLPerf Training v0.7 to v5.0 result logs, closed division, one node (github.com/mlcommons; computed "
+    "here, not verified by MLCommons Association)",
     "llm-foundry": "MosaicML, github.com/mosaicml/llm-foundry @8c8dd48f, scripts/train/benchmarking (Apache-2.0)",
     "neusight": "NeuSight, github.com/sitar-lab/NeuSight @6945927d, measured training iterations (MIT)",
     "zeus": "Zeus, github.com/ml-energy/zeus @75a8b939, NSDI'23 traces (Apache-2.0)",
