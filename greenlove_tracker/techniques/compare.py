@@ -198,7 +198,7 @@ class _Comparing:
         notes = list(rows.notes)
         if self._is_interrupted:
             notes.insert(0, f"Stopped by Ctrl-C after {plural(n_blocks, 'whole block')}")
-        if n_blocks < LEAST_BLOCKS:
+        if n_blocks < LEAST_BLOCKS and set(self._costs) - {BASELINE}:
             notes.insert(0, f"The budget held {plural(n_blocks, 'block')} of trials, and {LEAST_BLOCKS} are needed")
         if self._is_metered and advised_s is not None and all(t.energy_kwh is None for t in self._trials):
             notes.append(

@@ -492,7 +492,8 @@ def _evaluated(parts: Mapping[str, Any]) -> list[str]:
     """
     if parts.get("eval_fn") is None:
         raise NotApplicableError(
-            "the task has no eval_fn, which says how good the model is: give one, or metric=train_loss"
+            "the task has no eval_fn, which says how good the model is: give one, or let an experiment's "
+            f"file say metric: {_TRAIN_LOSS}"
         )
     modes = [(module, module.training) for model in each_of(parts["model"]) for module in model.modules()]
     try:

@@ -266,6 +266,7 @@ def test_what_changes_the_length_of_a_training_is_not_tried(bench):
     for name in ("early", "late+same"):
         assert rows[name].verdict is Verdict.NOT_RUN
         assert rows[name].reason == "it changes how long a training is, which only whole trainings show: --full"
+    assert not any("budget" in note for note in bench.compare([whole], budget_s=200).notes)
 
 
 def test_the_baselines_own_failure_is_raised_with_a_note(bench):
