@@ -90,8 +90,9 @@ def train_fully(
     samples as the baseline took.
 
     A learning-rate scheduler of torch in ``also_restore`` that the training's own step leaves alone is stepped once an
-    epoch, after the evaluation, as PyTorch documents it, from the first epoch on in which the optimizer made a step. ``ReduceLROnPlateau``, and any that belongs to an optimizer
-    which a technique replaced, is not; the run says so in its field ``technique_note``.
+    epoch, after the evaluation, as PyTorch documents it, from the first epoch on in which the optimizer made a step.
+    ``ReduceLROnPlateau``, and any that belongs to an optimizer which a technique replaced, is not; the run says so in
+    its field ``technique_note``.
 
     Args:
         task: called anew for each arm; ``total_epochs`` or ``total_steps`` says how long it trains.
