@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 import greenlove_tracker
 from greenlove_tracker import format as fmt
-from greenlove_tracker.comparisons import Comparison, ComparisonRow, is_modelled
+from greenlove_tracker.comparisons import Comparison, ComparisonRow, Verdict, is_modelled
 from greenlove_tracker.extrapolation.run_comparison import compare_runs
 from greenlove_tracker.forecasting import Estimate
 from greenlove_tracker.logs.intensity_sources import is_mock
@@ -225,11 +225,12 @@ def _row_verdict(
     if same:
         parts.append(f"{'showed ' if not parts else ''}no measurable difference in {listed(same)}")
     missing = [name for name in ("energy", "CO2e", "cost") if name not in ratios]
-    text = (
-        f"{row.name} {', but '.join(parts[:2])}{f', with {parts[2]}' if len(parts) > 2 else ''}"
-        if parts
-        else (f"What {row.name} saved is not known")
-    )
+    if row.verdict is Verdict.TOO_SHORT and not (saved or spent):
+        text = f"These are too few trainings to tell what {row.name} saves in {listed(same)}"
+    elif parts:
+        text = f"{row.name} {', but '.join(parts[:2])}{f', with {parts[2]}' if len(parts) > 2 else ''}"
+    else:
+        text = f"What {row.name} saved is not known"
     text = f"{text} against {baseline.name}{_absolute(side, baseline)}"
     learnt = next((found for metric in metrics if (found := learnt_text(side, baseline, metric))), "")
     learnt = f"{learnt[0].upper()}{learnt[1:]}" if learnt else "No metric says what it learnt for that"
@@ -382,12 +383,12 @@ def _settings(side: Side) -> dict[str, str]:
 # -- Every training --
 
 _TRAINING_COLUMNS = (
-    doc.Column("", 2.4),
-    doc.Column("trained", 2.0),
-    doc.Column("time", 0.8, True),
-    doc.Column("energy", 0.9, True),
-    doc.Column("CO2e", 0.9, True),
-    doc.Column("cost", 0.9, True),
+    doc.Column("", 2.0),
+    doc.Column("trained", 1.5),
+    doc.Column("time", 0.9, True),
+    doc.Column("energy", 1.2, True),
+    doc.Column("CO2e", 1.2, True),
+    doc.Column("cost", 1.5, True),
 )
 
 
