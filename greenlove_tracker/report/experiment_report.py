@@ -234,7 +234,11 @@ def _row_verdict(
     text = f"{text} against {baseline.name}{_absolute(side, baseline)}"
     learnt = next((found for metric in metrics if (found := learnt_text(side, baseline, metric))), "")
     learnt = f"{learnt[0].upper()}{learnt[1:]}" if learnt else "No metric says what it learnt for that"
-    unknown = f" Its {listed(missing)} {'is' if len(missing) == 1 else 'are'} unknown." if missing and ratios else ""
+    unknown = ""
+    if missing and ratios:
+        is_estimated = all(_mean_of(s, "energy_kwh") is not None for s in (side, baseline))
+        why = ": too little of it was metered" if is_estimated else ""
+        unknown = f" How its {listed(missing)} {'differs' if len(missing) == 1 else 'differ'} is unknown{why}."
     return f"{text}. {learnt}.{unknown}"
 
 
