@@ -225,7 +225,7 @@ def _row_verdict(
     if same:
         parts.append(f"{'showed ' if not parts else ''}no measurable difference in {listed(same)}")
     missing = [name for name in ("energy", "CO2e", "cost") if name not in ratios]
-    if row.verdict is Verdict.TOO_SHORT and not (saved or spent):
+    if row.verdict is Verdict.TOO_SHORT and same and not (saved or spent):
         text = f"These are too few trainings to tell what {row.name} saves in {listed(same)}"
     elif parts:
         text = f"{row.name} {', but '.join(parts[:2])}{f', with {parts[2]}' if len(parts) > 2 else ''}"
