@@ -218,6 +218,8 @@ def plan(planned: TrainingPlan | None) -> str:
 def expected_stop(stop: Estimate, most_epochs: int) -> str:
     """Write where early stopping may end a training: ``stops after about 14 of 50 epochs (95%: 9 to 22)``."""
     ends = f"{stop.lower:,.0f} to {stop.upper:,.0f}"
+    if stop.lower == stop.upper == most_epochs:
+        return f"goes through all {plural(most_epochs, 'epoch')}"
     if stop.lower == stop.upper:
         return f"stops after {stop.point:,.0f} of {plural(most_epochs, 'epoch')}"
     if stop.point >= most_epochs:

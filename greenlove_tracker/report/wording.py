@@ -144,7 +144,7 @@ def early_stop_sentence(run: Run) -> str:
         return ""
     of = (
         f" of {run.first_epoch + planned:,} epochs"
-        if planned is not None
+        if planned is not None and after <= run.first_epoch + planned
         else f" {'epoch' if after == 1 else 'epochs'}"
     )
     best, rule = run.text("best_epoch"), field_text(run, "stopping_rule")
