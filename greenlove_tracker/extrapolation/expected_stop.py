@@ -13,7 +13,7 @@ each ends.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 
@@ -33,7 +33,7 @@ _MOST_FITTED = 200  # the latest values, which a curve is fitted to
 _LEAST_VALUES = 4  # for a curve
 # Chosen on the trainings of even number of benchmarks/early_stop_forecast.py (docs/forecasting.md).
 _POWERS = (0.5, 1.0, 2.0)  # p
-_TAUS = (1.0, 4.0, 16.0, 64.0)  # τ, in values
+_TAUS = (1.0, 4.0, 16.0, 64.0, 1024.0)  # τ, in values; the last one is all but a straight line
 _EXPONENTIAL = 0.02  # prior weight of each, in that of a power
 _RISES = ("none", "linear", "root")
 _RISE_WEIGHTS = (0.1, 0.6, 0.3)
@@ -45,23 +45,29 @@ _NOISE_SHARE, _NOISE_FREEDOM = 0.07, 1.0  # noise that is expected, in the value
 _UNFORESEEN = 0.05  # that the curve will do something else: any epoch is then as likely
 
 
-def expected_stop(values: Sequence[float], rule: StoppingRule, most_epochs: int, *, seed: int = 0) -> ExpectedStop:
+def expected_stop(
+    values: Sequence[float], rule: StoppingRule, most_epochs: int, *, least_epochs: int = 1, seed: int = 0
+) -> ExpectedStop:
     """Return the distribution of the epoch after which the rule ends a training that goes on now.
 
     Args:
         values: of the rule's metric so far, in order.
         rule: that ends it.
         most_epochs: that it has without the rule.
+        least_epochs: that are done, of the last of which the value may still come: it ends with none before.
         seed: of the simulation.
     """
+    return _not_before(_simulated_stop(values, rule, most_epochs, seed), least_epochs)
+
+
+def _simulated_stop(values: Sequence[float], rule: StoppingRule, most_epochs: int, seed: int) -> ExpectedStop:
     known = [float(value) for value in values]
     ended = rule.first_stop(known)
     basis = f"{rule.metric} of {len(known) * rule.every} epochs"
     if ended is not None and ended == len(known):
         return _of_counts({min(most_epochs, ended * rule.every): 1.0}, most_epochs, 0.0, basis)
     if ended is not None:
-        basis = f"the rule would have ended it after {ended * rule.every} epochs, and it goes on"
-        return _of_counts({most_epochs: 1.0}, most_epochs, 1.0, basis)
+        return _goes_on(ended * rule.every, most_epochs)
     ahead = min(_MOST_AHEAD, most_epochs // rule.every - len(known))
     if ahead <= 0:
         return _of_counts({most_epochs: 1.0}, most_epochs, 1.0, basis)
@@ -170,7 +176,7 @@ def forecast_over_stops(
         cost_usd=mixed([f.cost_usd for f in forecasts]),
         between_s=mixed([f.between_s for f in forecasts]),
         duration_p99_s=p99_s,
-        warnings=(*whole.warnings, *_wide_warnings(stop, whole, duration)),
+        warnings=_with_width(whole.warnings, duration, stop.basis),
         phases=tuple(phases),
         expected_stop=stop,
         without_stop=whole,
@@ -180,11 +186,20 @@ def forecast_over_stops(
 _ENDS = ("point", "lower", "upper")
 
 
-def _wide_warnings(stop: ExpectedStop, whole: Forecast, duration: Estimate) -> Iterator[ForecastWarning]:
-    is_known = any(warning.name is WarningCode.WIDE for warning in whole.warnings)
-    if duration.relative_width > WIDE_RELATIVE_WIDTH and not is_known:
-        message = f"early stopping may end it sooner or later: the interval is ±{duration.relative_width / 2:.0%}"
-        yield WarningCode.WIDE.warning(f"{message} ({stop.basis})", "it narrows as the run goes on")
+def _with_width(warnings: Sequence[ForecastWarning], duration: Estimate, basis: str) -> tuple[ForecastWarning, ...]:
+    """Return the warnings of all epochs, with how wide the interval is that knows of early stopping."""
+    if duration.relative_width <= WIDE_RELATIVE_WIDTH:
+        return tuple(warnings)
+    width = f"±{duration.relative_width / 2:.0%} ({basis})"
+    if any(warning.name is WarningCode.WIDE for warning in warnings):
+        return tuple(
+            replace(warning, message=f"{warning.message}; with early stopping it is {width}")
+            if warning.name is WarningCode.WIDE
+            else warning
+            for warning in warnings
+        )
+    message = f"early stopping may end it sooner or later: the interval is {width}"
+    return (*warnings, WarningCode.WIDE.warning(message, "it narrows as the run goes on"))
 
 
 def _of_counts(shares: dict[int, float], most_epochs: int, none: float, basis: str) -> ExpectedStop:
@@ -193,10 +208,17 @@ def _of_counts(shares: dict[int, float], most_epochs: int, none: float, basis: s
     return ExpectedStop(found, most_epochs, none, basis)
 
 
+def _goes_on(after: int, most_epochs: int) -> ExpectedStop:
+    basis = f"the rule would have ended it after {after} epochs, and it goes on"
+    return _of_counts({most_epochs: 1.0}, most_epochs, 1.0, basis)
+
+
 def _not_before(stop: ExpectedStop, epochs: int) -> ExpectedStop:
     """Return the distribution given that the training did not end before so many epochs."""
     left = {k: share for k, share in stop.probabilities if k >= min(epochs, stop.most_epochs)}
     total = math.fsum(left.values())
+    if not total:
+        return _goes_on(stop.probabilities[-1][0], stop.most_epochs)
     return _of_counts(left, stop.most_epochs, stop.probability_of_none / total, stop.basis)
 
 

@@ -24,7 +24,7 @@ from greenlove_tracker.logs.metrics import metric_name
 from greenlove_tracker.logs.writer import RunWriter, timestamp
 from greenlove_tracker.records import Field
 from greenlove_tracker.shadowing import only_libraries
-from greenlove_tracker.stopping import ExpectedStop, unknown_stop
+from greenlove_tracker.stopping import ExpectedStop
 from greenlove_tracker.tracker.foreign_warnings import without_foreign_warnings
 from greenlove_tracker.tracker.progress_log import ProgressLog, StepMark, step_marks
 from greenlove_tracker.tracker.recorder import Recorder
@@ -46,13 +46,18 @@ _MOST_METER_START_S = 20.0  # a meter that takes longer hangs: forecasts wait fo
 
 @dataclass(frozen=True, slots=True)
 class _ProgressSnapshot:
-    """The start of a forecast, when that was, and the values of the metric that a rule looks at, by epoch."""
+    """The start of a forecast, when that was, and the values of the metric that a rule looks at, by epoch.
+
+    Attributes:
+        has_several_values: of one epoch, so that they do not say where the rule stands.
+    """
 
     progress: Progress
     elapsed_s: float
     epochs_done: int
     steps_done: int
     stop_values: Mapping[int, float]
+    has_several_values: bool = False
 
 
 class RunForecaster:
@@ -127,7 +132,9 @@ class RunForecaster:
 
     def _is_wanted(self) -> bool:
         state, n_before = self._state, self._state.settings.epochs_before_pred
-        has_length = state.plan is not None and bool(state.plan.length) and state.stopped_early_after is None
+        now_in = self._recorder.epoch or self._recorder.last_epoch or 0
+        has_ended = state.stopped_early_after is not None and now_in <= state.stopped_early_after
+        has_length = state.plan is not None and bool(state.plan.length) and not has_ended
         is_epoch_wanted = state.plan is None and self._recorder.epochs_done >= max(n_before, _LEAST_EPOCHS)
         return (has_length or is_epoch_wanted) and n_before > 0 and not self._cannot_load
 
@@ -178,7 +185,8 @@ class RunForecaster:
         self._position_forecast_at = position
         self._awaits_gap = progress.has_unseen_ends
         elapsed_s = now_s - state.started_s
-        return _ProgressSnapshot(progress, elapsed_s, recorder.epochs_done, recorder.steps_done, values)
+        has_several = state.has_several_stop_values
+        return _ProgressSnapshot(progress, elapsed_s, recorder.epochs_done, recorder.steps_done, values, has_several)
 
     def _snapshot_for_next_epoch(self, now_s: float, *, at_once: bool) -> _ProgressSnapshot | None:
         state, recorder, done = self._state, self._recorder, self._recorder.epochs_done
@@ -315,11 +323,15 @@ class RunForecaster:
             log_dir, before = state.run_dir.parent, state.settings.continues
             self._values_before = _earlier_values(log_dir, before, rule.metric, plan.first_epoch)
         values, whole = {**self._values_before, **snapshot.stop_values}, plan.first_epoch + plan.epochs
+        why = ""
         if len(self._values_before) * rule.every < plan.first_epoch - rule.every + 1:
-            stop = unknown_stop(rule, whole)
-            stop = replace(stop, basis=f"{rule.metric} of the epochs before this run is not in the log: any epoch")
-        else:
-            stop = _stop_module().expected_stop([values[epoch] for epoch in sorted(values)], rule, whole)
+            why = f"{rule.metric} of the epochs before this run is not in the log: any epoch"
+        elif snapshot.has_several_values:
+            why = f"{rule.metric} comes more than once an epoch: any epoch"
+        done = plan.first_epoch + snapshot.epochs_done
+        known = [] if why else [values[epoch] for epoch in sorted(values)]
+        stop = _stop_module().expected_stop(known, rule, whole, least_epochs=done)
+        stop = replace(stop, basis=why or stop.basis)
         own = stop_within(stop, plan.epochs, after=plan.first_epoch)
         self._stop = made_from, own
         return own

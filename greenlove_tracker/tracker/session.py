@@ -489,7 +489,7 @@ class Session:
             )
             rule = self.state.stopping_rule
             if rule is not None and number_of_epoch is not None and known_as == metrics.metric_name(rule.metric):
-                self.state.stop_values[number_of_epoch] = number
+                self.state.add_stop_value(number_of_epoch, number)
             if not self.metrics.add(record):
                 message = f"over {metrics.MAX_NAMES:,} names of metrics: {known_as} and further ones are left out"
                 self.state.warn_once.misuse("metric names", message)
@@ -517,13 +517,15 @@ class Session:
         with self.tracked_call:
             self.state.stopping_rule = rule
             self.state.stop_values.clear()
+            self.state.has_several_stop_values = False
             self.writer.write_fields([Field("stopping_rule", rule_text(rule))])
 
     def log_early_stop(self, best_epoch: int | None) -> None:
         """Note that the rule ends the training with the open epoch, or the last one."""
         with self.tracked_call as recorder:
-            self.state.stopped_early_after = recorder.epoch or recorder.last_epoch or 0
-            known = {"stopped_early_after": self.state.stopped_early_after, "best_epoch": best_epoch}
+            after = self.state.stopped_early_after = recorder.epoch or recorder.last_epoch or 0
+            best = best_epoch if best_epoch is not None and best_epoch <= after else None  # it counted other things
+            known = {"stopped_early_after": after, "best_epoch": best}
             self.writer.write_fields([Field(name, schema.cell(value)) for name, value in known.items() if value])
 
     def log_checkpoint(self, event: CheckpointEvent) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import operator
 import os
 import threading
@@ -76,6 +77,7 @@ class RunState:
         mean_rates: of the rows so far.
         stopping_rule: that may end the training early; None without one.
         stop_values: of that rule's metric, by the number of the epoch that each belongs to.
+        has_several_stop_values: more than one was logged in an epoch, and they differ.
         stopped_early_after: the number of the epoch with which the rule ended the training; None where it has not.
         is_meter_starting: the meter is coming up beside the training.
         is_finished: nothing of it is touched any more.
@@ -107,6 +109,7 @@ class RunState:
     mean_rates: MeanRates = field(init=False)
     stopping_rule: StoppingRule | None = None
     stop_values: dict[int, float] = field(default_factory=dict)
+    has_several_stop_values: bool = False
     stopped_early_after: int | None = None
     is_meter_starting: bool = False
     is_finished: bool = False
@@ -119,6 +122,13 @@ class RunState:
         self.forecast = self.prior
         if self.prior is not None and self.prior.position is not None:  # that of an earlier run
             self.forecast = replace(self.prior, position=None)
+
+    def add_stop_value(self, epoch: int, value: float) -> None:
+        """Note a value of the rule's metric; the same one again, as where the loop logs it too, counts once."""
+        before = self.stop_values.get(epoch, value)
+        is_same = before == value or (math.isnan(before) and math.isnan(value))
+        self.has_several_stop_values |= not is_same
+        self.stop_values[epoch] = value
 
     def leave_price_out(self) -> None:
         """Count no cost of electricity: the GPUs are not measured, and the price of the rest is not the training's."""
