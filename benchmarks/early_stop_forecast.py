@@ -3,8 +3,9 @@
 `data/digit_curves.csv` has 96 trainings of 60 epochs: the validation loss and the time of every epoch. Each rule is
 applied to them. At a quarter, a half and three quarters of the way to the epoch with which it ends the training, that
 epoch and the whole time are forecast from what was known by then. The priors were chosen on the trainings of even
-number; the table is of those of odd number, `--half even` prints the others. `--into PAGE` writes the table there, and
-`--train` makes the curves anew, with other times, in some two minutes.
+number; the table is of those of odd number, `--half even` prints the others. A second table is of simulated curves, of
+shapes that no prior was chosen on. `--into PAGE` writes both there, and `--train` makes the curves anew, with other
+times, in some two minutes.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 import argparse
 import csv
 import itertools
+import math
 import random
 import statistics
 import time
@@ -192,20 +194,56 @@ def table(curves: Sequence[Curve]) -> list[str]:
     return [*lines, "", f"{all_held}, and {statistics.fmean(time_held):.0%} of those of the time; {took}."]
 
 
+SIMULATED_EPOCHS, SIMULATED = 100, 40
+AFTER = (6, 15, 40)
+SHAPES = {  # the metric after epoch t, and the standard deviation of its noise
+    "1/t": (lambda t: 1 / t, 0.01),
+    "exp(−t/20)": (lambda t: math.exp(-t / 20), 0.01),
+    "exp(−t/8) + 0.01·t, which overfits": (lambda t: math.exp(-t / 8) + 0.01 * t, 0.01),
+    "nothing but noise": (lambda t: 1.0, 0.1),
+    "a straight line": (lambda t: 10 - 0.05 * t, 0.05),
+    "a cosine, which falls fastest in its middle": (lambda t: 0.5 + 0.5 * math.cos(math.pi * t / 100), 0.01),
+    "1/t, and less than half of it from epoch 30 on": (lambda t: 1 / t if t < 30 else 0.4 / t, 0.01),
+}
+
+
+def table_of_shapes() -> list[str]:
+    """Return the table of simulated curves, with a patience of 5."""
+    heads = (f"after {done} epochs" for done in AFTER)
+    lines = [f"| simulated curve | {' | '.join(heads)} |", "|---|--:|--:|--:|"]
+    rule, rng = RULES["patience 5"], random.Random(1)
+    for name, (shape, noise) in SHAPES.items():
+        curves = [[shape(t) + rng.gauss(0, noise) for t in range(1, SIMULATED_EPOCHS + 1)] for _ in range(SIMULATED)]
+        cells = [name]
+        for done in AFTER:
+            held = []
+            for values in curves:
+                end = rule.first_stop(values) or SIMULATED_EPOCHS
+                if end > done:
+                    stop = expected_stop(values[:done], rule, SIMULATED_EPOCHS, least_epochs=done)
+                    held.append(stop.quantile((1 - LEVEL) / 2) <= end <= stop.quantile((1 + LEVEL) / 2))
+            cells.append(f"{statistics.fmean(held):.0%} of {len(held)}" if held else "none left")
+        lines.append(f"| {' | '.join(cells)} |")
+    return lines
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--train", action="store_true", help="train anew, and write the curves (2 minutes)")
     parser.add_argument("--half", choices=("odd", "even"), default="odd", help="the trainings to score")
-    parser.add_argument("--into", type=Path, help="a page to write the table into")
+    parser.add_argument("--into", type=Path, help="a page to write the tables into, between its marks")
     arguments = parser.parse_args()
     if arguments.train:
         train_all(CURVES)
     lines = table([c for c in read_curves() if c.training % 2 == (arguments.half == "odd")])
+    lines += ["", *table_of_shapes()]
     print("\n".join(lines))
     if arguments.into is not None:
         begin, end = "<!-- early stopping begin -->", "<!-- early stopping end -->"
-        head, _, rest = arguments.into.read_text().partition(begin)
-        _, _, tail = rest.partition(end)
+        head, has_begin, rest = arguments.into.read_text().partition(begin)
+        _, has_end, tail = rest.partition(end)
+        if not (has_begin and has_end):
+            parser.error(f"{arguments.into} has no {begin} and {end}: nothing is written")
         arguments.into.write_text("\n".join([head + begin, *lines, end]) + tail)
 
 
