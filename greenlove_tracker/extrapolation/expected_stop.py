@@ -29,6 +29,7 @@ from greenlove_tracker.stopping import ExpectedStop, StoppingRule, unknown_stop
 _PATHS, _PATHS_OF_TREND, _FEWEST_PATHS = 300, 120, 60  # the test trend looks longer at each
 _MOST_LOOKED_AT = 60_000  # values that the rule looks at in all: beyond, there are fewer paths
 _MOST_AHEAD = 2000  # values that a path goes on for; who has not ended by then is taken not to end at all
+_LARGEST = 1e150  # beyond, a value is of a training that diverged, and its square no number
 _MOST_FITTED = 200  # the latest values, which a curve is fitted to
 _LEAST_VALUES = 4  # for a curve
 # Chosen on the trainings of even number of benchmarks/early_stop_forecast.py (docs/forecasting.md).
@@ -73,7 +74,7 @@ def _simulated_stop(values: Sequence[float], rule: StoppingRule, most_epochs: in
         return _of_counts({most_epochs: 1.0}, most_epochs, 1.0, basis)
     prior = _not_before(unknown_stop(rule, most_epochs), (len(known) + 1) * rule.every)
     sign = -1.0 if rule.higher_is_better else 1.0
-    curve = np.array(known[-_MOST_FITTED:])
+    curve = np.array([value if abs(value) < _LARGEST else math.nan for value in known[-_MOST_FITTED:]])
     if np.isfinite(curve).sum() < _LEAST_VALUES:
         return prior
     rng = np.random.default_rng(seed)

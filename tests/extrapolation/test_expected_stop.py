@@ -223,3 +223,9 @@ def test_a_time_limit_counts_with_the_stop():
     assert fit.probability == pytest.approx(0.5, abs=0.15)  # each side of an interval is half a normal one
     assert fit.longest in range(36, 40)  # of the epochs that fit, were there no rule
     assert time_fit(forecast, 50.0, passed_s=105.0).is_over
+
+
+def test_values_whose_range_is_no_number_are_left_out_of_the_curve():
+    values = [1.7e308, -1.7e308] * 5 + [1.0, 0.9, 0.8, 0.75, 0.7]
+    stop = expected_stop(values, StoppingRule("val_loss", patience=20), 40)
+    assert stop.probabilities[0][0] > len(values) and "15 epochs" in stop.basis
