@@ -4,7 +4,7 @@
 applied to them. At a quarter, a half and three quarters of the way to the epoch with which it ends the training, that
 epoch and the whole time are forecast from what was known by then. The priors were chosen on the trainings of even
 number; the table is of those of odd number, `--half even` prints the others. A second table is of simulated curves, of
-shapes that no prior was chosen on. `--into PAGE` writes both there, and `--train` makes the curves anew, with other
+other shapes. `--into PAGE` writes both there, and `--train` makes the curves anew, with other
 times, in some two minutes.
 """
 
