@@ -13,11 +13,12 @@ from greenlove_tracker.format import memory
 from greenlove_tracker.logs.directory import read_logs
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.projection import from_log
-from greenlove_tracker.projection import speedup as speedups
 from greenlove_tracker.projection.catalogue import recognise
 from greenlove_tracker.projection.project import project_forecast
+from greenlove_tracker.projection.scaling import scaling_gain
 from greenlove_tracker.projection.speedup import Speedup, measured_speedup
 from greenlove_tracker.projection.types import Projection, ProjectionOptions
+from greenlove_tracker.projection.uncertain import at_level
 from greenlove_tracker.units import BYTES_PER_GB
 
 
@@ -125,14 +126,14 @@ def _measured(training: from_log.Training, path: str) -> MeasuredSpeedup:
     plan = training.exploration.explored_plan
     if not _is_same_training(plan, other.explored_plan):
         raise UsageError(f"--measured {path}: it explored another training, of another data set or batch size")
-    local_s = speedups.at_level(training.forecast.duration_s)
-    target_s = speedups.at_level(forecast_from_log(other, plan).duration_s)
-    of_one = 1 / speedups.scaling_gain(training.options.n_gpus or 1, gpus.n_gpus, training.options.scaling)
+    local_s = at_level(training.forecast.duration_s)
+    target_s = at_level(forecast_from_log(other, plan).duration_s)
+    of_one = 1 / scaling_gain(training.options.n_gpus or 1, gpus.n_gpus, training.options.scaling)
     both = measured_speedup(local_s, target_s)
     of_target = measured_speedup(replace(local_s, lower=local_s.point, upper=local_s.point), target_s).estimate
     speedup = replace(
         both,
-        estimate=both.estimate.times(of_one, both.estimate.unit),
+        ratio=both.ratio.times(of_one),
         sources=(f"the same exploration on it, run {other.run_id}",),
     )
     gpu = recognise(gpus.name, gpus.memory_gb).name

@@ -8,13 +8,14 @@ from greenlove_tracker import grid
 from greenlove_tracker.forecasting import Estimate, Forecast
 from greenlove_tracker.grid.factors import BUSINESS
 from greenlove_tracker.pricing import Rates
+from greenlove_tracker.projection.power import HOST_OVERHEAD, PowerDraw, power_draw
 from greenlove_tracker.projection.types import Caveat, Claim, ProjectionOptions
 from greenlove_tracker.records import Factor
 from greenlove_tracker.tables.gpus import GpuSpec
 from greenlove_tracker.tables.offers import Offer
 from greenlove_tracker.tables.reading import table_sha256
 from greenlove_tracker.tables.sites import EGRID_TABLE, SITES_TABLE, CloudSite, pue, sites
-from greenlove_tracker.units import GRAMS_PER_KG, h_from_s, kwh_from_w_s, w_from_kwh_s
+from greenlove_tracker.units import GRAMS_PER_KG, h_from_s, kwh_from_w_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,48 +181,3 @@ def _known_site(site: CloudSite, known: list[CloudSite]) -> Site:
     )
     note = f"counted in {chosen}, the lowest carbon intensity of its regions; also in {', '.join(others)}"
     return Site(site.region, intensity, site.pue, site.pue_basis, site, (note,) if others else ())
-
-
-# 8 × H100 (700 W each) fine-tuning drew 6.74 kW as a node on average, measured: 6740 / 5600. It was measured on busy
-# GPUs, so where they draw less the host is taken to draw less in proportion.
-HOST_OVERHEAD = 1.2
-
-
-@dataclass(frozen=True, slots=True)
-class PowerDraw:
-    """The share of their power limit that the GPUs draw, and how it is known."""
-
-    share: float
-    basis: str
-    warning: str = ""
-
-
-def power_draw(
-    forecast: Forecast, tdp_w: float | None, n_gpus: int, measured: float | None, manual: float | None, pue: float
-) -> PowerDraw | None:
-    """Return the draw of the local GPUs, which others are assumed to have as well; None where nothing tells it.
-
-    Args:
-        forecast: its energy tells the draw where nothing else does.
-        tdp_w: power limit of one local GPU.
-        n_gpus: local GPUs.
-        measured: draw against the enforced limit.
-        manual: the same by the user's word.
-        pue: of the local site, which the forecast's energy includes.
-    """
-    if measured is not None:
-        return PowerDraw(measured, "draw seen here")
-    if manual is not None:
-        return PowerDraw(manual, "draw given by the user")
-    energy = forecast.energy_kwh
-    if energy is None or tdp_w is None:
-        return None
-    power_w = w_from_kwh_s(energy.point, forecast.duration_s.point)
-    if not power_w:
-        return None
-    share = power_w / (n_gpus * tdp_w * HOST_OVERHEAD * pue)
-    model = f"{n_gpus} × {tdp_w:.0f} W × {HOST_OVERHEAD} host × PUE {pue}"
-    basis = f"draw, from this machine's {power_w:.0f} W over {model}"
-    if share <= 1:
-        return PowerDraw(share, basis)
-    return PowerDraw(1.0, basis, f"this machine draws {share:.1f} times what its GPUs may: counted as their full power")

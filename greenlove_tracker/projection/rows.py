@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from datetime import date
+from statistics import NormalDist
 
-from greenlove_tracker.forecasting import Estimate, Forecast
+from greenlove_tracker.forecasting import PROJECTION_LEVEL, Estimate, Forecast
 from greenlove_tracker.projection import speedup as speedups
-from greenlove_tracker.projection.machines import HOST_OVERHEAD, Machine, Site, site_of
+from greenlove_tracker.projection.machines import Machine, Site, site_of
+from greenlove_tracker.projection.power import HOST_OVERHEAD
+from greenlove_tracker.projection.scaling import scaling_gain
 from greenlove_tracker.projection.types import Caveat, Projection, ProjectionOptions
+from greenlove_tracker.projection.uncertain import Uncertain, at_level
 from greenlove_tracker.records import Factor
 from greenlove_tracker.tables.gpus import ESTIMATE_ERROR, GpuSpec
 from greenlove_tracker.tables.offers import Offer
@@ -27,15 +32,15 @@ def local_row(
         options: of the projection.
         caveats: those about the whole table.
     """
-    duration, sources = speedups.at_level(forecast.duration_s), [_cited(machine.intensity)]
+    duration, sources = at_level(forecast.duration_s), [_cited(machine.intensity)]
     if forecast.energy_kwh is not None:
-        energy: Estimate | None = speedups.at_level(forecast.energy_kwh)
+        energy: Estimate | None = at_level(forecast.energy_kwh)
         sources.append("energy: as logged or forecast here, by the methods told there")
     elif (energy := machine.energy(duration)) is not None:
         sources.append(f"energy: {_gpu_power(machine)} × {HOST_OVERHEAD} host × PUE {machine.pue}, a model")
     cost, cost_basis = machine.rates.cost(duration, energy, machine.n_gpus)
     if cost is None and forecast.cost_usd is not None:
-        cost, cost_basis = speedups.at_level(forecast.cost_usd), "as forecast"
+        cost, cost_basis = at_level(forecast.cost_usd), "as forecast"
     if cost_basis == "electricity":
         sources.append(_cited(machine.electricity_price))
     if machine.draw is None:
@@ -120,12 +125,12 @@ def target_row(forecast: Forecast, local: Machine, target: Target, options: Proj
         price_usd_per_gpu_hour=offer.usd_per_gpu_hour if offer else None,
     )
     fits = _fits(gpu, local.gpu, options)
-    gain = speedups.scaling_gain(local.n_gpus, machine.n_gpus, options.scaling)
+    gain = scaling_gain(local.n_gpus, machine.n_gpus, options.scaling)
     faster = speedups.speedup(
         local.gpu,
         gpu,
         task=options.task,
-        precision=options.precision,
+        precision=options.precision or "fp16",
         method=options.method,
         custom=options.custom_speedup_of(gpu.name),
     )
@@ -177,10 +182,11 @@ def _least_s(forecast: Forecast, local: Machine, faster: speedups.Speedup) -> fl
 
 def _bounded(faster: speedups.Speedup, most: float) -> speedups.Speedup:
     """Return the speedup, no more of it than ``most``."""
-    estimate = faster.estimate
-    point = min(estimate.point, most)
-    lower = point * estimate.lower / estimate.point
-    return replace(faster, estimate=replace(estimate, point=point, lower=lower, upper=min(estimate.upper, most)))
+    ratio = faster.ratio
+    point, z = min(ratio.point, most), NormalDist().inv_cdf((1 + PROJECTION_LEVEL) / 2)
+    room = math.log(most / point) / z
+    errors = {name: (below, min(above, room)) for name, (below, above) in ratio.errors.items()}
+    return replace(faster, ratio=Uncertain(point, errors))
 
 
 def _fits(gpu: GpuSpec, local: GpuSpec | None, options: ProjectionOptions) -> bool | None:

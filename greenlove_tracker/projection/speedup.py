@@ -13,6 +13,7 @@ from statistics import NormalDist
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.forecasting import PROJECTION_LEVEL, Estimate, Kind
 from greenlove_tracker.projection import benchmarks, specifications, speedup_error
+from greenlove_tracker.projection.uncertain import Uncertain, at_level, uncertain
 from greenlove_tracker.tables.gpus import CURRENT_SOFTWARE, GpuSpec
 
 UNIT = "×"
@@ -22,7 +23,6 @@ METHODS = ("benchmarks", "specifications", "green-love")
 CPU_FP32_TFLOPS = 1.0
 CPU_BANDWIDTH_GB_S = 50.0
 _CPU_FACTOR = 5.0  # a guess: no benchmark of the tables was run on a CPU
-_STATED_GPUS = 8  # the number of GPUs that the scaling efficiency is stated for
 # An assumption: forward, backward and optimizer of a small model are some tens to hundreds of kernels, each of which
 # PyTorch takes a few µs to launch, however fast the GPU is.
 LAUNCH_S = 0.3e-3
@@ -34,16 +34,23 @@ class Speedup:
     """A speedup, and how it is known.
 
     Attributes:
-        estimate: with its 90% interval, in ×; an assumption, unless it was measured.
+        ratio: how many times faster, and its errors, of which other speedups from the same GPU have a part.
         method: same, measured, custom, benchmarks, specifications or green-love.
         known_from: the same for the cell of a table.
         sources: tables and pages that it was read from.
+        kind: an assumption, unless it was measured.
     """
 
-    estimate: Estimate
+    ratio: Uncertain
     method: str
     known_from: str
     sources: tuple[str, ...]
+    kind: Kind = Kind.ASSUMPTION
+
+    @property
+    def estimate(self) -> Estimate:
+        """The same with its 90% interval, in ×."""
+        return self.ratio.estimate(UNIT, self.kind)
 
 
 def speedup(
@@ -79,7 +86,7 @@ def speedup(
     if local is None:
         return _from_cpu(target, precision, cpu_fp32_tflops, cpu_bandwidth_gb_s)
     if local.name == target.name:
-        return Speedup(Estimate(1.0, 1.0, 1.0, PROJECTION_LEVEL, UNIT, Kind.ASSUMPTION), "same", "same GPU", ())
+        return Speedup(Uncertain(1.0), "same", "same GPU", ())
     if method == "green-love":
         return _from_blend(local, target, precision)
     if method != "specifications":
@@ -104,11 +111,8 @@ def measured_speedup(local_s: Estimate, target_s: Estimate) -> Speedup:
         raise UsageError(f"the two times have intervals of different levels: {local_s.level} and {target_s.level}")
     if not (local_s.lower > 0 and target_s.lower > 0):
         raise UsageError("a measured time must be positive, its interval's lower end too")
-    ratio = local_s.point / target_s.point
-    up = math.hypot(math.log(local_s.upper / local_s.point), math.log(target_s.point / target_s.lower))
-    down = math.hypot(math.log(local_s.point / local_s.lower), math.log(target_s.upper / target_s.point))
-    interval = Estimate(ratio, ratio * math.exp(-down), ratio * math.exp(up), local_s.level, UNIT, Kind.PREDICTION)
-    return Speedup(interval, "measured", "measured", ())
+    ratio = uncertain(local_s, "time here").over(uncertain(target_s, "time measured there"))
+    return Speedup(ratio, "measured", "measured", (), Kind.PREDICTION)
 
 
 def _check(task: str | None, precision: str, method: str | None) -> None:
@@ -142,7 +146,7 @@ def given_speedup(custom: object) -> Speedup:
             f"{{argument}} must be positive, with lower ≤ figure ≤ upper, not {custom!r}", argument="custom_speedup"
         )
     return Speedup(
-        Estimate(point, lower, upper, PROJECTION_LEVEL, UNIT, Kind.ASSUMPTION),
+        uncertain(Estimate(point, lower, upper, PROJECTION_LEVEL, UNIT, Kind.ASSUMPTION), "given speedup"),
         "custom",
         "given",
         ("given by the user",),
@@ -179,11 +183,11 @@ def _known_from(found: benchmarks.Ratios, task: str | None, twins: list[str]) ->
 def _from_specifications(local: GpuSpec, target: GpuSpec, precision: str) -> Speedup:
     family = benchmarks.family_of(precision, local.name, target.name)
     spread = speedup_error.spread("specifications", precision, family)
-    estimate = _interval(
+    ratio = _interval(
         specifications.log_ratio(local, target, precision),
         spread.half_width(specifications.distance(local, target, precision)),
     )
-    return Speedup(estimate, "specifications", "specs only", (local.source, target.source))
+    return Speedup(ratio, "specifications", "specs only", (local.source, target.source))
 
 
 def _from_blend(local: GpuSpec, target: GpuSpec, precision: str) -> Speedup:
@@ -209,22 +213,9 @@ def _from_cpu(target: GpuSpec, precision: str, fp32_tflops: float, bandwidth_gb_
     )
 
 
-def _interval(log: float, half_width: float) -> Estimate:
-    point = math.exp(log)
-    return Estimate(
-        point, math.exp(log - half_width), math.exp(log + half_width), PROJECTION_LEVEL, UNIT, Kind.ASSUMPTION
-    )
-
-
-def at_level(estimate: Estimate, level: float = PROJECTION_LEVEL) -> Estimate:
-    """Return the same at another level: each side of the interval is read as half a normal distribution."""
-    if estimate.level == level:
-        return estimate
-    normal = NormalDist()
-    ratio = normal.inv_cdf((1 + level) / 2) / normal.inv_cdf((1 + estimate.level) / 2)
-    lower = max(0.0, estimate.point - (estimate.point - estimate.lower) * ratio)
-    upper = estimate.point + (estimate.upper - estimate.point) * ratio
-    return Estimate(estimate.point, lower, upper, level, estimate.unit, estimate.kind)
+def _interval(log: float, half_width: float) -> Uncertain:
+    sd = half_width / NormalDist().inv_cdf((1 + PROJECTION_LEVEL) / 2)
+    return Uncertain(math.exp(log), {"speedup": (sd, sd)})
 
 
 def projected_duration(duration_s: Estimate, speedup: Estimate, gain: float) -> Estimate:
@@ -251,12 +242,3 @@ def at_least(duration_s: Estimate, least_s: float) -> Estimate:
 
 def _log_ratio(high: float, low: float) -> float:
     return math.log(high / low) if low > 0 else math.inf
-
-
-def scaling_gain(n_from: int, n_to: int, scaling: float) -> float:
-    """Return how much faster ``n_to`` GPUs are than ``n_from`` of the same kind.
-
-    The power law of the numbers at which eight GPUs do 8 × ``scaling`` times what one does: (to / from) ** (1 + log₈
-    scaling). So as many GPUs as here gain nothing and lose nothing, two are 95% efficient at the default of 85%.
-    """
-    return float((n_to / n_from) ** (1 + math.log(scaling, _STATED_GPUS)))

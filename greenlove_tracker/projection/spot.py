@@ -29,7 +29,7 @@ from greenlove_tracker.projection.preemptions import (
     time_per_work,
     young_interval_s,
 )
-from greenlove_tracker.projection.speedup import at_level
+from greenlove_tracker.projection.uncertain import at_level
 from greenlove_tracker.units import JOULES_PER_KWH, SECONDS_PER_HOUR
 
 if TYPE_CHECKING:

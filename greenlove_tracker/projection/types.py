@@ -29,6 +29,9 @@ _POSITIVE = {
     "price_usd_per_gpu_hour": "a positive number",
     "manual_tdp_watts": "a positive number",
     "peak_memory_gb": "a positive number",
+    "within_s": "a positive time",
+    "max_cost_usd": "a positive number",
+    "card_price_usd": "a positive number",
     "embodied_kgco2e_per_gpu_hour": "a positive number",
 }
 
@@ -72,6 +75,12 @@ class ProjectionOptions:
         local_gpu: beside a log, ``4 × L40S`` too, for another number of GPUs than the log's.
         n_gpus: None for as many as the log says, or else one.
         pue: None for that of the log, or else of a workstation.
+        workload: class of what is trained, one of ``workloads.WORKLOADS``; None for that of the log, or all of them.
+        precision: one of ``workloads.PRECISIONS`` or another name of one; None for that of the log, or bf16.
+        within_s: time that the training may take at most, for a recommendation.
+        max_cost_usd: what it may cost at most, for a recommendation.
+        card_price_usd: of one GPU here, to say when buying it costs less than renting.
+        interconnect: between several GPUs: nvlink, pcie or ethernet; None for what is usual of the GPU and its number.
         measured_log_dir: log directory of the same exploration, made on another GPU; only beside a log.
         memory_estimate_gb: the peak memory as an exploration on a CPU estimated it, where none was measured on a GPU.
 
@@ -89,7 +98,8 @@ class ProjectionOptions:
     target_gpus: int | None = None
     scaling: float = 0.85
     task: str | None = None
-    precision: str = "fp16"
+    workload: str | None = None
+    precision: str | None = None
     method: str | None = None
     custom_speedup: CustomSpeedup | Mapping[str, CustomSpeedup] | None = None
     country: str | None = None
@@ -103,6 +113,10 @@ class ProjectionOptions:
     peak_memory_gb: float | None = None
     embodied_kgco2e_per_gpu_hour: float | None = None
     include_all: bool = False
+    within_s: float | None = None
+    max_cost_usd: float | None = None
+    card_price_usd: float | None = None
+    interconnect: str | None = None
     today: date = field(default_factory=today_utc)
     measured_log_dir: str | None = None
     memory_estimate_gb: float | None = None

@@ -9,7 +9,7 @@ from datetime import date
 from greenlove_tracker import format as fmt
 from greenlove_tracker.forecasting import Estimate, Kind
 from greenlove_tracker.format import Scale, energy_scale, mass_scale, time_scale
-from greenlove_tracker.projection.machines import HOST_OVERHEAD
+from greenlove_tracker.projection.power import HOST_OVERHEAD
 from greenlove_tracker.projection.ranking import Ranking, rank
 from greenlove_tracker.projection.speedup import LAUNCH_S
 from greenlove_tracker.projection.types import Projection

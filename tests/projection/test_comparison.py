@@ -12,8 +12,8 @@ from greenlove_tracker.cli import cli
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.extrapolation.extrapolate import forecast_from_log
 from greenlove_tracker.projection.comparison import compare_hours, compare_log
-from greenlove_tracker.projection.speedup import at_level
 from greenlove_tracker.projection.types import ProjectionOptions
+from greenlove_tracker.projection.uncertain import at_level
 from greenlove_tracker.records import Counts
 
 pytestmark = pytest.mark.usefixtures("no_settings")

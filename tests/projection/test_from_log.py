@@ -23,8 +23,8 @@ from greenlove_tracker.forecasting import Estimate, Forecast, TrainingPlan
 from greenlove_tracker.logs.forecasts import FORECAST_COLUMNS, IssuedForecast, forecast_cells
 from greenlove_tracker.projection.comparison import compare_hours
 from greenlove_tracker.projection.from_log import TrainingGpus, logged_gpus, training_of_hours
-from greenlove_tracker.projection.speedup import at_level
 from greenlove_tracker.projection.types import ProjectionOptions
+from greenlove_tracker.projection.uncertain import at_level
 from greenlove_tracker.report import wording
 from greenlove_tracker.report.projection_screen import projection_screen
 

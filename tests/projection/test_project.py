@@ -14,8 +14,10 @@ from projection_samples import projected_by_name as projected
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.forecasting import Estimate, TrainingPlan
 from greenlove_tracker.projection.project import Projection, project, project_forecast
-from greenlove_tracker.projection.speedup import at_level, projected_duration, scaling_gain
+from greenlove_tracker.projection.scaling import scaling_gain
+from greenlove_tracker.projection.speedup import projected_duration
 from greenlove_tracker.projection.types import ProjectionOptions
+from greenlove_tracker.projection.uncertain import at_level
 from greenlove_tracker.records import Factor
 
 H100, A100, H200 = "H100 SXM5 80GB", "A100 PCIe 80GB", "H200 SXM"

@@ -1,0 +1,93 @@
+"""Positive quantities that are products of uncertain factors, and what two of them share.
+
+The logarithm of a quantity is a sum of independent normal errors, each with a name. Quantities with errors of one name
+move together: the time here is in the time of every machine elsewhere, so a ranking of these does not hang on it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from statistics import NormalDist
+from typing import TYPE_CHECKING
+
+from greenlove_tracker.forecasting import PROJECTION_LEVEL, Estimate, Kind
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+Deviations = tuple[float, float]  # of the logarithm, per standard deviation of the error below and above its middle
+
+
+@dataclass(frozen=True, slots=True)
+class Uncertain:
+    """A positive quantity, and the errors that it is known with.
+
+    Attributes:
+        point: its median.
+        errors: by the name of an error, what one standard deviation of it below, and one above, changes in the
+            logarithm: (0.1, 0.1) for a symmetric one of 10%. Negative ones: the quantity falls where the error rises.
+    """
+
+    point: float
+    errors: Mapping[str, Deviations] = field(default_factory=dict)
+
+    def times(self, other: Uncertain | float) -> Uncertain:
+        """Return the product; errors of one name add up."""
+        if not isinstance(other, Uncertain):
+            return Uncertain(self.point * other, self.errors)
+        errors = dict(self.errors)
+        for name, (below, above) in other.errors.items():
+            own = errors.get(name, (0.0, 0.0))
+            errors[name] = (own[0] + below, own[1] + above)
+        return Uncertain(self.point * other.point, errors)
+
+    def over(self, other: Uncertain) -> Uncertain:
+        """Return the quotient; an error that both have alike is in it no more."""
+        inverse = {name: (-below, -above) for name, (below, above) in other.errors.items()}
+        return self.times(Uncertain(1.0 / other.point, inverse))
+
+    def estimate(self, unit: str, kind: Kind = Kind.ASSUMPTION, level: float = PROJECTION_LEVEL) -> Estimate:
+        """Return the interval: the errors of either side in quadrature, which is exact where all are symmetric."""
+        down = math.hypot(*(max(below, -above, 0.0) for below, above in self.errors.values()))
+        up = math.hypot(*(max(above, -below, 0.0) for below, above in self.errors.values()))
+        z = NormalDist().inv_cdf((1 + level) / 2)
+        ends = self.point * math.exp(-z * down), self.point * math.exp(z * up)
+        return Estimate(self.point, *ends, level, unit, kind)
+
+
+def uncertain(estimate: Estimate, error: str) -> Uncertain:
+    """Return an estimate as a quantity with one error of that name, each side of its interval a half of a normal."""
+    if not 0 < estimate.lower <= estimate.point <= estimate.upper:
+        raise ValueError(f"no positive estimate: {estimate}")
+    z = NormalDist().inv_cdf((1 + estimate.level) / 2)
+    below, above = math.log(estimate.point / estimate.lower) / z, math.log(estimate.upper / estimate.point) / z
+    return Uncertain(estimate.point, {error: (below, above)} if below or above else {})
+
+
+def at_level(estimate: Estimate, level: float = PROJECTION_LEVEL) -> Estimate:
+    """Return the same at another level: each side of the interval is read as half a normal distribution."""
+    if estimate.level == level:
+        return estimate
+    normal = NormalDist()
+    ratio = normal.inv_cdf((1 + level) / 2) / normal.inv_cdf((1 + estimate.level) / 2)
+    lower = max(0.0, estimate.point - (estimate.point - estimate.lower) * ratio)
+    upper = estimate.point + (estimate.upper - estimate.point) * ratio
+    return Estimate(estimate.point, lower, upper, level, estimate.unit, estimate.kind)
+
+
+def draws(quantities: Sequence[Uncertain], n: int, seed: int = 0) -> NDArray[np.float64]:
+    """Return draws of their joint distribution, quantities × ``n``; the same for the same seed."""
+    import numpy as np
+
+    names = sorted({name for quantity in quantities for name in quantity.errors})
+    z = dict(zip(names, np.random.default_rng(seed).standard_normal((len(names), n)), strict=True))
+    logs = [
+        math.log(quantity.point)
+        + sum((np.where(z[name] < 0, *sides) * z[name] for name, sides in quantity.errors.items()), np.zeros(n))
+        for quantity in quantities
+    ]
+    drawn: NDArray[np.float64] = np.exp(np.array(logs).reshape(len(quantities), n))
+    return drawn
