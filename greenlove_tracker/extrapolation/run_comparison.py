@@ -29,6 +29,7 @@ from greenlove_tracker.logs.schema import finite
 from greenlove_tracker.records import COMPONENTS, EpochRecord, Flag
 
 _LEAST_WARM_EPOCHS = 3  # of a run: fewer show no noise of their own
+_LEAST_KNOWN_SHARE = 0.5  # of a run's epochs: one that was interrupted may lack the energy of an epoch
 _MOST_RUNS = 1000  # that anybody would run of each
 _LEAST_VARIANCE = 1e-12  # identical epochs have no noise at all
 _SAME_LENGTH = 0.01  # runs whose lengths differ by less are of one length: a last batch may be dropped
@@ -122,7 +123,7 @@ def compare_runs(groups: Sequence[tuple[str, Sequence[Run]]], *, of_whole: bool 
     of_process = {_is_memory_of_process(run) for run in runs}
     memory = fitted(_MEMORY) if len(of_process) == 1 else _Fitted({})  # a GPU's is not compared with a process's
     of_all = (time, energy, fitted(_EMISSIONS), fitted(_COST) if has_one_basis else _Fitted({}), memory)
-    rows = sorted((_compared(group, of_all) for group in kept[1:]), key=_saving)
+    rows = sorted((_compared(group, of_all) for group in kept[1:]), key=saving_order)
     return Comparison(
         baseline=_row(kept[0], Verdict.NO_DIFFERENCE),
         rows=tuple(rows),
@@ -294,7 +295,7 @@ def _variance_within(run: Run, quantity: _Quantity) -> float | None:
     """Return the relative variance of a run by the noise of its epochs; None where too few are known."""
     epochs = [quantity.of_epoch(epoch) for epoch in run.epochs if epoch.is_complete]
     known = [x for x in epochs if x is not None and x > 0]
-    if len(known) < len(epochs) or len(known) < _LEAST_WARM_EPOCHS:
+    if len(known) < max(_LEAST_WARM_EPOCHS, _LEAST_KNOWN_SHARE * len(epochs)):
         return None
     warm = known[cold_epochs_of([known])[0] :]
     return within_noise([warm]).variance_of_mean(len(known)) if len(warm) >= _LEAST_WARM_EPOCHS else None
@@ -343,7 +344,7 @@ def _row(group: _Group, verdict: Verdict) -> ComparisonRow:
     )
 
 
-def _saving(row: ComparisonRow) -> tuple[bool, float]:
+def saving_order(row: ComparisonRow) -> tuple[bool, float]:
     """Order rows by what they save, those without a ratio last."""
     ratio = row.energy_ratio or row.time_ratio
     return (ratio is None, 0.0 if ratio is None else ratio.point)

@@ -126,6 +126,9 @@ def _key_figures(comparison: Comparison, row: ComparisonRow) -> doc.KeyFigures:
             continue
         change, _, interval = change_text(ratio).partition(" (")
         how = [f"with {row.name}"]
+        if interval and ratio.lower <= 1 <= ratio.upper:  # a percentage in large type would pass for a result
+            how.append(f"{change}, which may be chance")
+            change = "no clear change"
         if interval:
             how.append(f"{ratio.level:.0%} {ratio.kind} interval {interval.removesuffix(')')}%")
         how += _whole_texts(comparison, row, field)

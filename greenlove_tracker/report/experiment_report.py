@@ -9,11 +9,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from statistics import geometric_mean
 
 import greenlove_tracker
 from greenlove_tracker import format as fmt
 from greenlove_tracker.comparisons import Comparison, ComparisonRow, Verdict, is_modelled
-from greenlove_tracker.extrapolation.run_comparison import compare_runs
+from greenlove_tracker.extrapolation.run_comparison import compare_runs, saving_order
 from greenlove_tracker.forecasting import Estimate
 from greenlove_tracker.logs.intensity_sources import is_mock
 from greenlove_tracker.logs.lost_work import training_interruptions
@@ -45,7 +46,6 @@ from greenlove_tracker.secret_masking import mask_secrets
 from greenlove_tracker.units import GRAMS_PER_KG, gco2e_from_kwh
 
 _MOST_SAID = 3  # groups whose savings are said in sentences
-_MOST_DRAWN = 5  # groups, the baseline among them
 _MOST_ROWS = 100
 _LEAST_RANKED = 3  # groups: of two the verdict says all
 _NAME_WIDTH = 44
@@ -84,25 +84,24 @@ class ExperimentRecord:
 
 def experiment_document(record: ExperimentRecord) -> doc.Document:
     """Return the page of an experiment: the verdict, the trade-off, every training, and what it was asked for."""
-    sides = [side_of(name, runs) for name, runs in record.groups]
+    sides = _sides(record)
     metrics = shared_metrics(sides)
-    comparison = _comparison(sides)
-    drawn = [*sides[:1], *_best_first(sides[1:], metrics)][:_MOST_DRAWN]
+    comparisons = _comparisons(sides)
     ranking = _ranking_blocks(sides, metrics)
     notes = [*record.notes, *(text.rstrip(".") for text in side_notes(sides))]
     blocks: tuple[doc.Block, ...] = (
-        *(doc.Paragraph(text) for text in _verdict(record, sides, metrics, comparison)),
-        *(() if comparison is None else ratio_blocks(comparison)),
+        *(doc.Paragraph(text) for text in _verdict(record, sides, metrics, comparisons)),
+        *(block for comparison in comparisons[:_MOST_SAID] for block in ratio_blocks(comparison)),
         *ranking,
         *_training_blocks(record, metrics),
         *(learnt_blocks(sides, metrics) if not ranking else ()),
-        *chart_blocks(drawn, metrics),
+        *chart_blocks(_drawn_first(sides, metrics, comparisons), metrics),
         *_circumstance_blocks(record),
         *difference_blocks(sides),
         *(doc.Paragraph(f"{text}.", is_note=True) for text in notes),
         *_not_run_blocks(record),
         *_budget_blocks(record),
-        *(() if comparison is None else background_blocks(comparison)),
+        *(background_blocks(comparisons[0]) if comparisons else ()),
         doc.Heading("The file of the experiment"),
         doc.Paragraph(f"SHA-256 of its bytes: {record.sha256}.", is_note=True),
         doc.Verbatim(mask_secrets(record.text)),
@@ -118,11 +117,11 @@ def experiment_document(record: ExperimentRecord) -> doc.Document:
 
 def experiment_lines(record: ExperimentRecord) -> list[str]:
     """Return the same in short for the screen: the verdict, a line a group, and what is missing."""
-    sides = [side_of(name, runs) for name, runs in record.groups]
+    sides = _sides(record)
     metrics = shared_metrics(sides)[:2]
     name = fmt.shortened(record.name, _NAME_WIDTH)
     lines = [f"greenlove experiment   {name}   {_subtitle(record, sides)}", ""]
-    for text in _verdict(record, sides, metrics, _comparison(sides)):
+    for text in _verdict(record, sides, metrics, _comparisons(sides)):
         lines += [*terminal.wrap(text, terminal.MARGIN, terminal.MARGIN, breaks_hyphens=False), ""]
     if any(side.runs for side in sides):
         lines += [*side_table(sides, metrics[:1]), ""]
@@ -153,26 +152,68 @@ def _subtitle(record: ExperimentRecord, sides: Sequence[Side]) -> str:
 # -- The verdict --
 
 
-def _comparison(sides: Sequence[Side]) -> Comparison | None:
-    """Return the ratios to the baseline's totals; None without a finished training of it and of another group."""
-    done = [(side.name, side.runs) for side in sides if side.runs]
-    if len(done) < 2 or not sides[0].runs:
-        return None
-    return compare_runs(done, of_whole=True)
+def _sides(record: ExperimentRecord) -> list[Side]:
+    """Return the groups; where all are of one arm, without its name."""
+    arms = {run.text("arm") for run in record.runs}
+    arm = arms.pop() if len(arms) == 1 else ""
+    return [side_of(name.removeprefix(f"{arm}, ") if arm else name, runs) for name, runs in record.groups]
+
+
+def _comparisons(sides: Sequence[Side]) -> list[Comparison]:
+    """Return the ratios to the baseline's totals: of several arms, within each combination of the matrix by itself.
+
+    A combination without a finished training of the baseline and of another arm has none.
+    """
+    arms = [_arm(side) for side in sides]
+    combinations: dict[str, list[Side]] = {}
+    for side, arm in zip(sides, arms, strict=True):
+        combination = side.name.removeprefix(arm) if len(set(arms)) > 1 else ""
+        combinations.setdefault(combination, []).append(side)
+    found = []
+    for own in combinations.values():
+        done = [(side.name, side.runs) for side in own if side.runs]
+        if len(done) > 1 and own[0].runs and _arm(own[0]) == arms[0]:
+            found.append(compare_runs(done, of_whole=True))
+    return found
+
+
+def _arm(side: Side) -> str:
+    return (side.runs or side.left_out)[0].text("arm") if side.runs or side.left_out else side.name.partition(", ")[0]
+
+
+def _drawn_first(
+    sides: Sequence[Side], metrics: Sequence[SharedMetric], comparisons: Sequence[Comparison]
+) -> list[Side]:
+    """Return the groups in the order that charts have room for: those that the verdict names, then the best."""
+    first = [name for found, row in _by_saving(comparisons)[:_MOST_SAID] for name in (found.baseline.name, row.name)]
+    ordered = [*sides[:1], *_best_first(sides[1:], metrics)]
+    return sorted(ordered, key=lambda side: first.index(side.name) if side.name in first else len(first))
+
+
+def _by_saving(comparisons: Sequence[Comparison]) -> list[tuple[Comparison, ComparisonRow]]:
+    """Return all groups beside a baseline, those that save most first."""
+    pairs = [(comparison, row) for comparison in comparisons for row in comparison.rows]
+    return sorted(pairs, key=lambda pair: saving_order(pair[1]))
 
 
 def _verdict(
-    record: ExperimentRecord, sides: Sequence[Side], metrics: Sequence[SharedMetric], comparison: Comparison | None
+    record: ExperimentRecord,
+    sides: Sequence[Side],
+    metrics: Sequence[SharedMetric],
+    comparisons: Sequence[Comparison],
 ) -> list[str]:
     """Say what was saved, at which cost in what was learnt; and what is invented, or missing."""
     texts = []
-    if comparison is not None:
+    if comparisons:
         by_name = {side.name: side for side in sides}
-        rows = comparison.rows
-        texts = [_row_verdict(comparison, row, by_name[row.name], sides[0], metrics) for row in rows[:_MOST_SAID]]
-        if len(rows) > _MOST_SAID:
-            texts.append(f"What the other {len(rows) - _MOST_SAID} groups saved stands in the table.")
-        if any(ratio.has_interval for row in rows for ratio in _ratios(row).values()):
+        pairs = _by_saving(comparisons)
+        texts = [
+            _row_verdict(found, row, by_name[row.name], by_name[found.baseline.name], metrics)
+            for found, row in pairs[:_MOST_SAID]
+        ]
+        if len(pairs) > _MOST_SAID:
+            texts.append(f"{fmt.plural(len(pairs) - _MOST_SAID, 'more group')}: see the tables.")
+        if any(ratio.has_interval for _, row in pairs for ratio in _ratios(row).values()):
             texts.append(_interval_text(sides))
     elif sides:
         missing = [side.name for side in sides if not side.runs]
@@ -257,8 +298,9 @@ def _absolute(side: Side, baseline: Side) -> str:
 
 
 def _mean_of(side: Side, quantity: str) -> float | None:
-    values = [value for value in side.values(quantity) if value is not None]
-    return math.fsum(values) / len(values) if values and len(values) == len(side.runs) else None
+    """Return the geometric mean of a total, whose ratios the percentages are; None where a training lacks it."""
+    values = [value for value in side.values(quantity) if value]
+    return geometric_mean(values) if values and len(values) == len(side.runs) else None
 
 
 def _interval_text(sides: Sequence[Side]) -> str:
@@ -314,7 +356,10 @@ def _best_texts(sides: Sequence[Side], metrics: Sequence[SharedMetric]) -> list[
     texts = [f"{text}."]
     if by_energy:
         least_kwh, name = min(by_energy)
-        texts.append(f"{name} took the least energy: {fmt.energy(least_kwh)} a training.")
+        own = next(side for side in ran if side.name == name).values("energy_kwh")
+        rivals = [s.name for s in ran if s.name != name and ranges_overlap(own, s.values("energy_kwh"))]
+        hedge = f", in a range that overlaps with {fmt.plural(len(rivals), 'other group')}" if rivals else ""
+        texts.append(f"{name} took the least energy: {fmt.energy(least_kwh)} a training{hedge}.")
     return texts
 
 

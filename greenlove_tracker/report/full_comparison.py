@@ -27,6 +27,7 @@ from greenlove_tracker.report.learning_curves import (
     mean_line,
     metric_charts,
     rank_of_metric,
+    value_at_epoch,
 )
 from greenlove_tracker.report.metric_report import number_text
 from greenlove_tracker.report.run_report import duration_by_epoch_s, energy_by_epoch_kwh
@@ -126,7 +127,8 @@ class SharedMetric:
 
     Attributes:
         name: of it.
-        kind: ``best`` or ``last``: which of its values counts.
+        kind: ``best``, ``last`` or ``final``: which of its values counts. ``final`` is that of the weights that a
+            training ends with: of the best epoch where early stopping ended it, else of the last one.
         higher_is_better: None where that is not known.
     """
 
@@ -137,7 +139,13 @@ class SharedMetric:
     def of(self, run: Run) -> float | None:
         """Return the value that counts of a run; None where it has none, or none that is finite."""
         found = run.metrics.get(self.name)
-        value = None if found is None else found.best if self.kind == "best" else found.last
+        if found is None:
+            return None
+        best_epoch = run.text("best_epoch") if self.kind == "final" and run.stopped_early_after is not None else ""
+        if best_epoch.isdecimal():
+            value = value_at_epoch(run, self.name, int(best_epoch))
+        else:
+            value = found.best if self.kind == "best" else found.last
         return value if value is not None and math.isfinite(value) else None
 
 
@@ -307,13 +315,21 @@ def shared_metrics(sides: Sequence[Side]) -> list[SharedMetric]:
     if not shared:  # without a baseline, or beside it: what any side has
         shared = list({name: metric for side in sides for name, metric in _metrics_of(side).items()}.values())
     shared.sort(key=rank_of_metric)
-    keeps_best = any(run.stopped_early_after is not None for side in sides for run in side.runs)
+    stops_early = any(run.stopped_early_after is not None for side in sides for run in side.runs)
     return [
         SharedMetric(
-            m.name, "best" if m.higher_is_better or (keeps_best and is_held_out(m.name)) else "last", m.higher_is_better
+            m.name,
+            _kind(m, stops_early=stops_early),
+            m.higher_is_better,
         )
         for m in shared[:_MOST_METRICS]
     ]
+
+
+def _kind(metric: MetricSummary, *, stops_early: bool) -> str:
+    if stops_early and (metric.higher_is_better or is_held_out(metric.name)):
+        return "final"
+    return "best" if metric.higher_is_better else "last"
 
 
 def _metrics_of(side: Side) -> Mapping[str, MetricSummary]:
@@ -445,6 +461,7 @@ def ranges_overlap(first: Sequence[float | None], second: Sequence[float | None]
 def chart_blocks(sides: Sequence[Side], metrics: Sequence[SharedMetric]) -> tuple[doc.Block, ...]:
     """Return the curves of the sides: what they learnt, their learning rates, and what their epochs took."""
     drawn = [side for side in sides if side.runs][:_MOST_LINES]
+    not_drawn = [side.short_name for side in sides if side.runs][_MOST_LINES:]
     named = [(side.short_name, side.runs) for side in drawn]
     rows = []
     for metric in metrics:
@@ -462,8 +479,8 @@ def chart_blocks(sides: Sequence[Side], metrics: Sequence[SharedMetric]) -> tupl
     notes = []
     if any(len(side.runs) > 1 for side in drawn):
         notes.append("A line of several runs is their mean, where all of them have a value.")
-    if len(drawn) < sum(1 for side in sides if side.runs):
-        notes.append(f"The first {_MOST_LINES} are drawn.")
+    if not_drawn:
+        notes.append(f"Not drawn, for want of room: {listed(not_drawn)}.")
     return (doc.Heading("Side by side"), *rows, *(doc.Paragraph(note, is_note=True) for note in notes))
 
 

@@ -241,6 +241,11 @@ def _values(run: Run, name: str) -> Sequence[MetricRecord]:
     return []
 
 
+def value_at_epoch(run: Run, name: str, epoch: int) -> float | None:
+    """Return the last finite value that a metric had in an epoch, whose number is from 1; None where there is none."""
+    return next((record.value for record in reversed(_values(run, name)) if record.epoch == epoch), None)
+
+
 def _curve(run: Run, name: str, *, is_by_epoch: bool) -> Curve:
     """Return a metric of a run, by epoch or else by step."""
     values, elapsed_s = dict[float, float](), dict[float, float]()

@@ -224,6 +224,16 @@ def test_the_assumed_interval_is_that_of_the_prior(runs: Runs) -> None:
     assert math.log(ratio.upper) == pytest.approx(truth, rel=0.05)
 
 
+def test_an_interrupted_training_that_lacks_the_energy_of_an_epoch_is_compared(runs: Runs) -> None:
+    rows = noisy(2000.0)
+    at = next(i for i, row in enumerate(rows) if row.energy.total_kwh is not None and i > 3)
+    rows[at] = replace(rows[at], energy=UNKNOWN_ENERGY)
+    of = compare_runs([("a", runs.of([2000.0])), ("b", [runs.write(rows)])])
+    assert of.rows[0].energy_ratio is not None
+    unknown = [replace(row, energy=UNKNOWN_ENERGY) if i % 3 else row for i, row in enumerate(rows)]
+    assert compare_runs([("a", runs.of([2000.0])), ("b", [runs.write(unknown)])]).rows[0].energy_ratio is None
+
+
 def test_one_short_run_of_each_has_no_ratio(runs: Runs) -> None:
     a, b = runs.write(rows_of(100.0, epochs=2)), runs.write(rows_of(50.0, epochs=2))
     (row,) = compare_runs([("a", [a]), ("b", [b])]).rows
