@@ -14,14 +14,15 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from greenlove_tracker import format as fmt
-from greenlove_tracker.config import setting_names
+from greenlove_tracker.config import load_settings, setting_names
 from greenlove_tracker.console import StatusLine
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.experiments.definition import (
@@ -54,6 +55,8 @@ DEFAULT_BUDGET_S = 60.0
 _LEAST_GROUP_S = 5.0  # under it no meter is up, and a mean power is noise
 _LOADING_S = 120.0  # for torch, the data and the end of the last trial, before a group is given up
 _MOST_CHECKPOINTS = 4  # three that a Checkpointer keeps, and the one that is written; they go when a training is done
+_MOCK = "mock"  # the setting of an invented carbon intensity (grid.live.offline)
+_LEAST_STARTUP_S = 1.0  # that is worth a sentence
 _LAST_LINES_BYTES = 2000  # of what a process printed, for the reason of its end
 
 
@@ -74,6 +77,7 @@ class GroupForecast:
         cost_usd: likewise, and where no price is known.
         stop: where early stopping is expected to end it, in words; empty without a rule that may.
         checkpoint_bytes: of one checkpoint: what model and optimizer hold; None where that is not known.
+        startup_s: until a process is ready to train: Python, its libraries and the data; in no total.
         warnings: of the forecast, in sentences.
     """
 
@@ -89,6 +93,7 @@ class GroupForecast:
     cost_usd: Estimate | None = None
     stop: str = ""
     checkpoint_bytes: int | None = None
+    startup_s: float | None = None
     warnings: tuple[str, ...] = ()
 
     def left(self, quantity: str) -> Estimate | None:
@@ -174,7 +179,7 @@ def forecast_experiment(
         over=over,
         start=_start_text(experiment, progress, groups),
         checkpoint_bytes=_MOST_CHECKPOINTS * max(known_sizes) if known_sizes else None,
-        notes=progress.notes,
+        notes=(*progress.notes, *_not_counted(experiment, progress, explored)),
     )
 
 
@@ -185,6 +190,30 @@ def _total(parts: Sequence[Estimate | None]) -> Estimate | None:
         return None
     point, lower, upper = (math.fsum(getattr(part, end) for part in known) for end in ("point", "lower", "upper"))
     return replace(known[0], point=point, lower=lower, upper=upper)
+
+
+def _not_counted(
+    experiment: Experiment, progress: ExperimentProgress, explored: Sequence[GroupForecast]
+) -> Iterator[str]:
+    """Yield what the totals leave out, as sentences."""
+    if not explored:
+        return
+    intensity = load_settings(progress.left[0].planned.settings).intensity
+    if intensity:
+        yield (
+            f"CO2e is of the table's mean carbon intensity, and not by {intensity}: nobody knows yet what the grid "
+            "will be then."
+        )
+    if intensity == _MOCK:
+        yield "MOCK: the carbon intensity that starts go by is invented."
+    if experiment.start.start in ("best", "below"):
+        yield "Waits for a cleaner grid are in no total."
+    startups_s = [group.startup_s for group in explored if group.startup_s is not None]
+    if startups_s and (longest_s := max(startups_s)) >= _LEAST_STARTUP_S:
+        yield (
+            f"Each training first loads Python, its libraries and its data: up to {fmt.duration(longest_s)} here, "
+            "which no total holds."
+        )
 
 
 def _start_text(experiment: Experiment, progress: ExperimentProgress, groups: Sequence[GroupForecast]) -> str:
@@ -261,7 +290,13 @@ def _explored_group(
 ) -> GroupForecast:
     """Explore one training in a process of its own; a crash or a hang is that group's alone."""
     with tempfile.TemporaryDirectory(prefix="greenlove-dry-run-") as directory:
-        request = {"run": asdict(planned), "stops": list(stops), "budget_s": budget_s, "log_dir": directory}
+        request = {
+            "run": asdict(planned),
+            "stops": list(stops),
+            "budget_s": budget_s,
+            "log_dir": directory,
+            "spawned_s": time.time(),
+        }
         answer = _answer(command, json.dumps(request), Path(directory, "printed.txt"), budget_s + _LOADING_S)
     if reason := answer.pop("reason", ""):
         return replace(group, reason=reason)
@@ -275,6 +310,7 @@ def _explored_group(
         plan=answer["plan"],
         stop=answer["stop"],
         checkpoint_bytes=answer["checkpoint_bytes"],
+        startup_s=answer["startup_s"],
         warnings=tuple(answer["warnings"]),
     )
 
@@ -343,7 +379,7 @@ def main() -> None:
     from greenlove_tracker.techniques.compare import reason_of
 
     try:
-        found = _explored(planned, request["stops"], request["budget_s"], request["log_dir"])
+        found = _explored(planned, request["stops"], request["budget_s"], request["log_dir"], request["spawned_s"])
     except Exception as error:  # the reason is shown instead of a forecast
         found = {"reason": reason_of(error)}
     os.write(handle, json.dumps(found).encode())
@@ -355,8 +391,17 @@ def planned_run_from(values: Mapping[str, Any]) -> PlannedRun:
     return PlannedRun(**{**values, "arguments": tuple(values["arguments"]), "techniques": techniques})
 
 
-def _explored(planned: PlannedRun, stops: Sequence[int], budget_s: float, log_dir: str) -> dict[str, Any]:
+def _explored(
+    planned: PlannedRun, stops: Sequence[int], budget_s: float, log_dir: str, spawned_s: float
+) -> dict[str, Any]:
     """Explore a training with its techniques, and return its forecast as plain values.
+
+    Args:
+        planned: the training.
+        stops: epochs after which earlier ones of its group ended.
+        budget_s: of the exploration.
+        log_dir: of its log.
+        spawned_s: the time at which this process was begun, in s since 1970.
 
     Raises:
         UsageError: where a technique cannot be used here, or the training cannot be explored.
@@ -371,6 +416,7 @@ def _explored(planned: PlannedRun, stops: Sequence[int], budget_s: float, log_di
         curriculum.set_epoch(curriculum.epochs)  # behind the last one all samples are there; its phases say the rest
     takes = {*signature(Estimator).parameters, *setting_names()}
     given = {name: value for name, value in arm.parts.items() if name in takes} | settings_of(planned, os.environ)
+    startup_s = time.time() - spawned_s
     own = {"budget_s": budget_s, "asks": False, "log_dir": log_dir, "verbose": 0, "export": "", "seed": planned.seed}
     with arm.active():
         estimator = Estimator(**{**given, **own})
@@ -386,6 +432,7 @@ def _explored(planned: PlannedRun, stops: Sequence[int], budget_s: float, log_di
         "plan": fmt.plan(estimator.plan),
         "stop": stop,
         "checkpoint_bytes": checkpoint_bytes,
+        "startup_s": max(0.0, startup_s),
         # Without their advice, which names a budget for this group alone.
         "warnings": [f"{warning.name}: {warning.message}" for warning in forecast.warnings],
     }

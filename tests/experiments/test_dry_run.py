@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -34,7 +35,7 @@ def estimate(point, unit):
     return {"point": point, "lower": 0.9 * point, "upper": 1.2 * point, "level": 0.95, "unit": unit}
 answer = {"duration_s": estimate(100.0, "s"), "energy_kwh": estimate(0.5, "kWh"), "cost_usd": None}
 answer |= {"emissions_kgco2e": estimate(0.2, "kgCO2e"), "plan": "4 epochs", "stop": "", "checkpoint_bytes": 1000}
-answer |= {"warnings": ["FEW: trials of one size"]} | how
+answer |= {"warnings": ["FEW: trials of one size"], "startup_s": 9.0} | how
 os.write(int(sys.argv[1]), json.dumps(answer).encode())
 """
 COMMAND = (sys.executable, "-c", EXPLORER)
@@ -183,6 +184,7 @@ def test_a_training_comes_through_json_as_it_was():
 
 TASK = """
 import sys
+import time
 import torch
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -212,7 +214,7 @@ def explored(tmp_path):
         experiment = make_experiment(tmp_path)
         known = {"arguments": ("16",), "techniques": techniques, "settings": {"sim_cpu_tdp_w": 50.0, "country": "DE"}}
         planned = replace(experiment.runs[0], **{**known, **changes})
-        return dry_run._explored(planned, stops, 2.0, str(tmp_path / "logs"))
+        return dry_run._explored(planned, stops, 2.0, str(tmp_path / "logs"), time.time() - 3.0)
 
     return found
 
@@ -249,3 +251,13 @@ def test_early_stopping_is_in_the_forecast(explored, monkeypatch, stops, middle)
 def test_a_curriculum_is_explored_with_all_samples_and_its_phases(explored):
     found = explored(TechniqueChoice("curriculum=linear", {}), epochs=20)
     assert found["plan"].startswith("640 samples · batch 32 · 20 epochs in ")
+
+
+def test_what_no_total_holds_is_said(tmp_path, forecast, requests):
+    notes = " ".join(forecast(make_experiment(tmp_path)).notes)
+    assert "up to 9.00 s here, which no total holds" in notes
+    assert "MOCK" not in notes and "Waits" not in notes
+    assert all(request["spawned_s"] > 1.7e9 for request in requests())
+    waits = StartPolicy(start="below", below_gco2e_per_kwh=100.0, each="run")
+    notes = " ".join(forecast(make_experiment(tmp_path, start=waits, settings={"intensity": "mock"})).notes)
+    assert "MOCK" in notes and "not by mock" in notes and "Waits for a cleaner grid are in no total." in notes
