@@ -32,7 +32,8 @@ _SHORT_TABLE = 1000  # of so many characters at most
 _TABLE_BEGINS_PT = 130.0  # what of a longer one stays with its heading
 _BETWEEN_CHARTS_PT = 18.0
 _BELOW_BARS_PT = 8.0
-_INDENT_PT = 4.5  # of a blank at the beginning of a verbatim line
+_MONOSPACED = "Courier"  # of the fonts that every reader of PDF has
+_INDENT_PT = 4.8  # of a blank at the beginning of a verbatim line: a character of it at 8 pt
 _FEW_PAGES = 2  # need no contents
 
 
@@ -220,12 +221,11 @@ def _flowables(block: doc.Block, width_pt: float) -> list[Flowable]:
 
 
 def _verbatim_line(line: str) -> Text:
-    """Return a line with its indentation; an empty one keeps its height."""
+    """Return a line with its indentation, all characters as wide as each other; an empty one keeps its height."""
     text = line.lstrip(" ")
-    indent_pt = _INDENT_PT * (len(line) - len(text))
-    return Text(
-        charts.markup(text) or "\N{NO-BREAK SPACE}", ParagraphStyle("verbatim", charts.CELL, leftIndent=indent_pt)
-    )
+    font = _MONOSPACED if line.isascii() else charts.CELL.fontName  # which has more than Latin letters
+    style = ParagraphStyle("verbatim", charts.CELL, fontName=font, leftIndent=_INDENT_PT * (len(line) - len(text)))
+    return Text(charts.markup(text) or "\N{NO-BREAK SPACE}", style)
 
 
 def _bar_chart(block: doc.BarChart, width_pt: float) -> list[Flowable]:

@@ -98,13 +98,13 @@ def comparison_blocks(comparison: Comparison) -> tuple[doc.Block, ...]:
     return (*blocks, *background_blocks(comparison))
 
 
-def ratio_blocks(comparison: Comparison) -> tuple[doc.Block, ...]:
+def ratio_blocks(comparison: Comparison, *, has_key_figures: bool = True) -> tuple[doc.Block, ...]:
     """Return the key figures of the best arm, and all changes with their intervals as bars and in a table."""
     ran = rows_that_ran(comparison)
     if not ran:
         return ()
     return (
-        _key_figures(comparison, ran[0]),
+        *((_key_figures(comparison, ran[0]),) if has_key_figures else ()),
         doc.Heading(f"Against {_the_baseline(comparison)}"),
         *_bars(comparison, ran),
         *_changes(comparison, ran),

@@ -91,7 +91,11 @@ def experiment_document(record: ExperimentRecord) -> doc.Document:
     notes = [*record.notes, *(text.rstrip(".") for text in side_notes(sides))]
     blocks: tuple[doc.Block, ...] = (
         *(doc.Paragraph(text) for text in _verdict(record, sides, metrics, comparisons)),
-        *(block for comparison in comparisons[:_MOST_SAID] for block in ratio_blocks(comparison)),
+        *(
+            block
+            for comparison in comparisons[:_MOST_SAID]
+            for block in ratio_blocks(comparison, has_key_figures=comparison is comparisons[0])
+        ),
         *ranking,
         *_training_blocks(record, metrics),
         *(learnt_blocks(sides, metrics) if not ranking else ()),
@@ -370,7 +374,7 @@ def _ranking_blocks(sides: Sequence[Side], metrics: Sequence[SharedMetric]) -> t
         return ()
     columns = (
         doc.Column("", 2.4),
-        doc.Column("runs", 0.5, True),
+        doc.Column("runs", 0.65, True),
         *(doc.Column(f"{metric.kind} {fmt.shortened(metric.name, 24)}", 1.5, True) for metric in metrics),
         doc.Column("energy", 1.3, True),
         doc.Column("CO2e", 1.3, True),

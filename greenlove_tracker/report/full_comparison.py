@@ -572,7 +572,9 @@ def side_notes(sides: Sequence[Side]) -> list[str]:
     """Return the notes of techniques, which runs are left out, and what single runs cannot tell."""
     found = []
     for side in sides:
-        found += [f"{side.short_name}: {t}." for t in dict.fromkeys(r.text("technique_note") for r in side.runs) if t]
+        notes = [t for t in dict.fromkeys(run.text("technique_note") for run in side.runs) if t]
+        more = f" (the notes of {fmt.plural(len(notes) - 1, 'more run')} are alike)" if len(notes) > 1 else ""
+        found += [f"{side.short_name}: {t}{more}." for t in notes[:1]]
         for run in side.left_out:
             how = f"{run.summary.status}, {wording.progress(run)}" if _is_training(run) else "no training of its own"
             found.append(f"{side.short_name}: {run.run_id} is left out ({how}).")

@@ -214,7 +214,9 @@ class EarlyStopping:
             return f"{end}: no {self.rule.metric} was a number"
         whose = "with the weights of" if self._is_restored else "the best was"
         value = f"{self.rule.metric} {fmt.significant(self.best_value)}"
-        return f"{end}, {whose} {unit} {self.best_epoch:,} ({value})"
+        delta = self.rule.min_delta if self.has_stopped else 0.0
+        counted = f"; a gain of {fmt.significant(delta)} or less counted as none" if delta else ""
+        return f"{end}, {whose} {unit} {self.best_epoch:,} ({value}){counted}"
 
     def state_dict(self) -> dict[str, Any]:
         """Return the values so far and the best weights, for ``load_state_dict``."""
