@@ -13,8 +13,7 @@ from dataclasses import dataclass, fields
 from functools import lru_cache
 from itertools import accumulate, pairwise
 from operator import mul
-from typing import Any, Literal
-from urllib.parse import quote, unquote
+from typing import Literal
 
 from greenlove_tracker.errors import UsageError, whole_number
 
@@ -26,7 +25,6 @@ _REALS: dict[str, tuple[Callable[[float], bool], str]] = {
     "smoothing": (lambda number: 0 <= number < 1, "from 0, for none, to below 1"),
     "confidence": (lambda number: 0 < number < 1, "between 0 and 1, such as 0.9"),
 }
-_YES = {True: "yes", False: "no"}
 _CLOSE = 1e-9  # that probabilities may be off by, as sums of floats are
 
 
@@ -120,33 +118,10 @@ class StoppingRule:
         return next((number for number, value in enumerate(values, 1) if state.add(value)), None)
 
     def __str__(self) -> str:
-        """Return it as a log has it: ``val_loss,patience=5,min_delta=0.001``."""
-        text = f"{quote(self.metric, safe='/ ')},patience={self.patience}"
-        for field in fields(self)[2:]:
-            value = getattr(self, field.name)
-            if value != field.default:
-                text += f",{field.name}={_YES[value] if isinstance(value, bool) else value}"
-        return text
-
-    @classmethod
-    def from_text(cls, text: str) -> StoppingRule:
-        """Return the rule that ``str`` wrote.
-
-        Raises:
-            UsageError: where it is none.
-        """
-        metric, *options = text.split(",")
-        kinds: dict[str, Any] = {field.name: type(field.default) for field in fields(cls)[1:]}
-        values: dict[str, Any] = {}
-        for option in options:
-            name, _, value = option.partition("=")
-            if name not in kinds:
-                raise UsageError(f"{text!r} is no stopping rule: it has no {name!r}; there are {', '.join(kinds)}")
-            try:
-                values[name] = {"yes": True, "no": False}[value] if kinds[name] is bool else kinds[name](value)
-            except (ValueError, KeyError) as error:
-                raise UsageError(f"{text!r} is no stopping rule: {value!r} cannot be its {name}") from error
-        return cls(unquote(metric), **values)
+        """Return it as a log has it, without what is as usual: ``val_loss, patience 5, min_delta 0.01``."""
+        own = {"patience": self.patience}
+        own |= {f.name: value for f in fields(self)[2:] if (value := getattr(self, f.name)) != f.default}
+        return ", ".join((self.metric, *(f"{name} {value}" for name, value in own.items())))
 
 
 class StoppingState:

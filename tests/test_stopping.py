@@ -126,32 +126,10 @@ def test_what_is_no_number_ends_it_after_its_patience(rule, n_before):
     assert end == max(n_before + rule.patience, rule.least_values)
 
 
-@given(rules)
-def test_a_rule_reads_back_from_its_text(rule):
-    assert StoppingRule.from_text(str(rule)) == rule
-    assert pickle.loads(pickle.dumps(rule)) == rule
-    assert "\n" not in str(rule)
-
-
-def test_its_text_is_short():
-    assert str(StoppingRule(LOSS)) == "val_loss,patience=5"
-    assert str(TREND) == "val_loss,patience=5,min_delta=1.0,test=trend"
-    assert str(StoppingRule("eval/F1 (macro)", higher_is_better=True)).endswith(",patience=5,higher_is_better=yes")
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("val_loss,patience=x", "'x' cannot be its patience"),
-        ("val_loss,patient=3", "has no 'patient'"),
-        ("val_loss,higher_is_better=True", "cannot be its higher_is_better"),
-        ("val_loss,patience=0", "patience must be a whole number"),
-        ("", "name of a metric"),
-    ],
-)
-def test_a_text_that_is_no_rule_is_refused(text, message):
-    with pytest.raises(UsageError, match=message):
-        StoppingRule.from_text(text)
+def test_its_text_is_without_what_is_as_usual():
+    assert str(StoppingRule(LOSS)) == "val_loss, patience 5"
+    assert str(TREND) == "val_loss, patience 5, min_delta 1.0, test trend"
+    assert pickle.loads(pickle.dumps(TREND)) == TREND
 
 
 @pytest.mark.parametrize(

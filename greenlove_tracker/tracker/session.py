@@ -56,7 +56,6 @@ from greenlove_tracker.tracker.state import (
     RunState,
     WarnOnce,
     make_run_dir,
-    rule_text,
     run_factors,
     unwritten_text,
     with_found_country,
@@ -518,7 +517,7 @@ class Session:
             self.state.stopping_rule = rule
             self.state.stop_values.clear()
             self.state.has_several_stop_values = False
-            self.writer.write_fields([Field("stopping_rule", rule_text(rule))])
+            self.writer.write_fields([Field("stopping_rule", str(rule))])
 
     def log_early_stop(self, best_epoch: int | None) -> None:
         """Note that the rule ends the training with the open epoch, or the last one."""

@@ -8,7 +8,7 @@ import operator
 import os
 import threading
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from pathlib import Path
 
@@ -297,16 +297,6 @@ class Plan:
             if self.phases:
                 raise UsageError("{argument} in steps, and first_epoch=: say first_step= too", argument="phases")
             raise UsageError("first_epoch= of a plan in steps: say first_step=, the optimizer steps that are done")
-
-
-def rule_text(rule: StoppingRule) -> str:
-    """Return a rule as ``run.csv`` has it, without what is as usual: ``val_loss, patience 5, min_delta 0.01``."""
-    shown = {
-        f.name: getattr(rule, f.name)
-        for f in fields(rule)
-        if f.name == "patience" or getattr(rule, f.name) != f.default
-    }
-    return ", ".join(f"{name} {value}" if name != "metric" else f"{value}" for name, value in shown.items())
 
 
 def with_found_country(settings: Settings, warn_once: WarnOnce) -> Settings:
