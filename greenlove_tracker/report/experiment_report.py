@@ -297,7 +297,7 @@ def _absolute(side: Side, baseline: Side) -> str:
     if own_kwh is not None and before_kwh is not None:
         scale = fmt.energy_scale(max(own_kwh, before_kwh))
         parts.append(f"{scale.text(own_kwh)} instead of {scale.text(before_kwh)} {scale.unit}")
-    mean = " on average" if max(len(side.runs), len(baseline.runs)) > 1 else ""
+    mean = ", geometric means" if max(len(side.runs), len(baseline.runs)) > 1 else ""
     return f" ({', '.join(parts)}{mean})" if parts else ""
 
 

@@ -43,7 +43,7 @@ def experiment(tmp_path_factory) -> ExperimentRecord:
 def test_the_verdict_comes_first_with_interval_and_trade_off(experiment):
     first, second, third, *_ = texts(experiment)
     assert first.startswith("optimised saved 45.5% of the modelled energy, CO2e, cost and time (45.")
-    assert "against baseline (1:13 instead of 2:13, 7.3 instead of 13.3 Wh on average)." in first
+    assert "against baseline (1:13 instead of 2:13, 7.3 instead of 13.3 Wh, geometric means)." in first
     assert "Its final accuracy is 0.47 points lower (0.9463, the baseline's 0.9509)." in first
     assert second.startswith("In parentheses: 95% intervals, from how much the 3 trainings of a group differ")
     assert third == "Of 7 trainings, 1 was not run."
