@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from greenlove_tracker.errors import UsageError
 
 WORKLOADS = ("language", "vision", "speech", "recommendation", "graph", "other")
@@ -17,6 +19,22 @@ _PRECISION_OF = {
     "float32": "fp32",
     "float8": "fp8",
 } | {name: name for name in PRECISIONS}
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A precision or a class of workload, and how it is known.
+
+    Attributes:
+        value: one of ``PRECISIONS`` or ``WORKLOADS``; empty where it was not seen.
+        basis: in a few words, such as ``autocast`` or ``attention in 12 layers``; ``given``: the user said so.
+    """
+
+    value: str = ""
+    basis: str = ""
+
+
+GIVEN = "given"
 
 
 def precision_named(text: str) -> str:

@@ -1,7 +1,7 @@
 import pytest
 
 from greenlove_tracker.errors import GreenloveError
-from greenlove_tracker.tables.gpus import gpu_benchmarks, gpus, parse_benchmark, parse_gpu
+from greenlove_tracker.tables.gpus import gpus, parse_gpu
 from greenlove_tracker.tables.reading import rows
 
 
@@ -32,41 +32,20 @@ def test_dense_tensor_rates_keep_their_proportions():
             assert gpu.fp16_tflops and gpu.fp16_tflops / gpu.tf32_tflops == pytest.approx(2, rel=0.03), gpu.name
 
 
+def test_fp8_is_dense_accumulates_in_fp32_and_is_where_the_chip_has_it():
+    having = ("Ada", "Hopper", "Blackwell", "CDNA3", "CDNA4", "RDNA4")
+    for gpu in gpus().values():
+        assert bool(gpu.fp8_tflops) == gpu.architecture.startswith(having), gpu.name
+        if gpu.fp8_tflops:
+            assert gpu.fp16_tflops and gpu.fp8_tflops / gpu.fp16_tflops == pytest.approx(2, rel=0.02), gpu.name
+            assert ("FP8: recalled" in gpu.note) != ("FP8:" in gpu.source), gpu.name
+    assert gpus()["GeForce RTX 4090"].fp8_tflops == 330.3  # not the 660.6 of FP16 accumulation
+    assert gpus()["H100 SXM5 80GB"].fp8_tflops == 1978.9  # half of the sparse
+
+
 @pytest.mark.parametrize("name", ["GeForce GTX 1080 Ti", "P40", "P100 PCIe 16GB", "GeForce GTX 1660 Ti"])
 def test_without_tensor_cores_their_rate_is_unknown_not_zero(name):
     assert gpus()[name].fp16_tflops is None and gpus()[name].tf32_tflops is None
-
-
-def test_benchmarks_are_of_single_gpus_of_the_table_and_none_twice():
-    found = gpu_benchmarks()
-    assert len(found) > 700 and {row.precision for row in found} == {"fp16", "fp32"}
-    assert {row.generation for row in found} == {"v0", "v1", "v1_v2", "v2"}
-    assert {row.unit for row in found if row.task == "resnet50"} == {"images/s"}
-    table = rows("gpu_benchmarks.csv")
-    keys = [(r["generation"], r["gpu"], r["system"], r["precision"], r["task"]) for r in table]
-    assert len(set(keys)) == len(keys)
-    assert all("lambdal/deeplearning-benchmark" in r["source"] for r in table)
-
-
-def test_a_published_throughput():
-    (row,) = (
-        r
-        for r in gpu_benchmarks()
-        if (r.generation, r.gpu, r.precision, r.task) == ("v1_v2", "GeForce RTX 4090", "fp16", "resnet50")
-    )
-    assert (row.throughput, row.unit) == (1301, "images/s")
-
-
-def test_flagged_figures_are_the_two_bound_by_the_host():
-    flagged = {(r.gpu, r.task, r.precision) for r in gpu_benchmarks() if r.flag}
-    assert flagged == {("B200 SXM", "resnet50", "fp16"), ("H200 SXM", "resnet50", "fp16")}
-
-
-@pytest.mark.parametrize("column", ["unit", "source", "gpu", "task"])
-def test_a_benchmark_without_a_unit_is_refused(column):
-    row = {**rows("gpu_benchmarks.csv")[0], column: ""}
-    with pytest.raises(GreenloveError, match=f"has no {column}"):
-        parse_benchmark(row)
 
 
 def test_a_specification_without_its_column_or_out_of_range_is_refused():
