@@ -16,6 +16,7 @@ from greenlove_tracker.logs.metrics import METRIC_COLUMNS
 from greenlove_tracker.logs.schema import EPOCH_COLUMNS, RATE_COLUMNS, SCHEMA_VERSION, flat_columns
 from greenlove_tracker.logs.spans import SPAN_COLUMNS, SpanFlag
 from greenlove_tracker.records import Flag, Method, RowKind, RunStatus, RunSummary
+from greenlove_tracker.workloads import PRECISIONS, WORKLOADS
 
 _COMPONENT = {"cpu": "CPU", "gpu": "all GPUs together", "ram": "memory"}
 
@@ -217,6 +218,12 @@ RUN = {
     "gpu_power_w": "of an exploration: mean draw",
     "gpu_memory_estimate_gb": "of an exploration on a CPU: the peak that it would have on a GPU, estimated",
     "used_gpus": "of an exploration: GPUs that the model was on; 0: it trained on the CPU",
+    "precision": "that the training computes in: " + ", ".join(f"`{name}`" for name in PRECISIONS) + "; absent where "
+    "it was neither given nor seen",
+    "workload": "class of what is trained, given or guessed from the model: "
+    + ", ".join(f"`{name}`" for name in WORKLOADS),
+    "precision_basis, workload_basis": "how they are known, in a few words: `autocast`, `attention in 12 layers`; "
+    "`given`: the user said so",
     "method, warmup_epochs": "of an exploration: how its forecast was made",
     "compared": "of a comparison of techniques: their names; its trials are the run's epochs",
 }

@@ -23,6 +23,7 @@ from typing import Any, get_type_hints
 from greenlove_tracker.errors import SettingError, UsageError
 from greenlove_tracker.phases import Phase, phases_from
 from greenlove_tracker.units import SECONDS_PER_HOUR
+from greenlove_tracker.workloads import precision_named, workload_named
 
 DEFAULT_LOG_DIR = "greenlove_logs"
 
@@ -72,6 +73,11 @@ class Settings:
         pue: power usage effectiveness of the site, at least 1; multiplies every energy once.
         node_overhead: an assumption: what a whole node draws, in what its GPUs' counters see, such as 1.25; CPU and
             memory are within it. What that adds to the metered components is shown apart. Default: nothing is added.
+        precision: that the training computes in, for comparisons with other GPUs: ``fp32``, ``tf32``, ``bf16``
+            (``fp16`` and ``amp`` too) or ``fp8``; where it is not given, it is seen in a step of torch's as far as it
+            can be.
+        workload: class of what is trained: ``language``, ``vision``, ``speech``, ``recommendation``, ``graph`` or
+            ``other``; likewise.
         verbose: 0 says nothing but warnings; 1 the final screen, and a status line on a terminal that the script
             does not print to; 2 the status line there too.
         phases: stretches of the training whose steps do more work or less, for its forecast; in a file or a variable
@@ -115,6 +121,8 @@ class Settings:
     price_usd_per_gpu_hour: float | None = None
     pue: float = 1.0
     node_overhead: float | None = None
+    precision: str = ""
+    workload: str = ""
     verbose: int = 1
     phases: tuple[Phase, ...] = ()
     epochs_before_pred: int = 1
@@ -159,6 +167,7 @@ class Settings:
                 f"{node!r}",
                 argument="node_overhead",
             )
+        self._name_kind()
         self._check_rates()
         self._check_forecasts()
         for name in ("sim_cpu_util", "sim_gpu_util"):
@@ -166,6 +175,11 @@ class Settings:
                 raise UsageError(f"{{argument}} is a share from 0 to 1, not {getattr(self, name)!r}", argument=name)
         if self.sim_gpu_count < 1:
             raise UsageError(f"{{argument}} must be at least 1, not {self.sim_gpu_count!r}", argument="sim_gpu_count")
+
+    def _name_kind(self) -> None:
+        for name, named in (("precision", precision_named), ("workload", workload_named)):
+            if text := getattr(self, name):
+                object.__setattr__(self, name, named(text))
 
     def _check_rates(self) -> None:
         for constant, by_time in (

@@ -84,6 +84,8 @@ def test_a_file_may_begin_with_a_signature(env):
         ({"carbon_intensity_gco2e_per_kwh": float("inf")}, "must be a positive number"),
         ({"sim_gpu_util": 1.1}, "a share from 0 to 1"),
         ({"sim_gpu_count": 0}, "sim_gpu_count must be at least 1"),
+        ({"precision": "int4"}, "precision must be fp32, tf32, bf16 or fp8, not 'int4'"),
+        ({"workload": "physics"}, "workload must be language, .* or other, not 'physics'"),
     ],
 )
 def test_a_value_that_does_not_fit_is_told_with_what_would(env, arguments, message):
@@ -126,3 +128,10 @@ def test_a_home_that_is_not_ours_or_not_known_is_no_error(monkeypatch):
 def test_simulated_where_a_power_is_given():
     assert not Settings().is_simulated
     assert Settings(sim_gpu_w=300.0).is_simulated and Settings(sim_cpu_tdp_w=100.0).is_simulated
+
+
+def test_precision_and_workload_get_the_names_that_the_log_has(env):
+    Path("greenlove.toml").write_text('precision = "AMP"\nworkload = "Vision"\n')
+    settings = load_settings(env=env)
+    assert (settings.precision, settings.workload) == ("bf16", "vision")
+    assert load_settings({"precision": "float32"}, {**env, "GREENLOVE_PRECISION": "fp8"}).precision == "fp32"

@@ -35,7 +35,9 @@ from greenlove_tracker.phases import Phase, length_by_phases
 from greenlove_tracker.projection.types import ProjectionOptions
 from greenlove_tracker.records import Clock
 from greenlove_tracker.stopping import StoppingRule, unknown_stop
+from greenlove_tracker.training_kind import autocast_logged, precision_of, workload_of
 from greenlove_tracker.units import BYTES_PER_GB
+from greenlove_tracker.workloads import Seen
 
 _MEMORY_S = 3.0  # that the estimate of GPU memory may take, within what trials leave of the budget
 _MEMORY_SHARE = 0.1  # of the budget on a CPU, that trials leave to that estimate
@@ -82,8 +84,9 @@ class Estimator:
         comparison: options of the comparison with other GPUs.
         clock: read for all times.
         meter: measures the energy; default CodeCarbon.
-        **settings: fields of ``greenlove_tracker.config.Settings``, such as ``country``, ``log_dir``, ``project``, or
-            ``phases``: stretches of the training whose steps do more work or less.
+        **settings: fields of ``greenlove_tracker.config.Settings``, such as ``country``, ``log_dir``, ``project``;
+            ``phases``: stretches of the training whose steps do more work or less; or ``precision`` and ``workload``,
+            which else are guessed from the model and its first step, for the comparison with other GPUs.
 
     Raises:
         UsageError: on a bad argument, with what to do.
@@ -195,12 +198,14 @@ class Estimator:
         run.record = ExplorationRecord(
             method=scheduler.method, warmup_epochs=scheduler.warmup_epochs, used_gpus=_gpus_of(modules)
         )
+        run.workload = _seen(lambda: workload_of(self._model))
         try:
             with self._preserved(run, modules) as snapshot:
                 devices.reset_peak_gpu_memory()
                 self._model.train()
                 with self._counted_steps(run):
                     self._run_trials(run, scheduler)
+                run.precision = self._precision
                 eval_durations_s = self._time_evaluations(run)
                 peak_memory_gb = devices.peak_memory_gb(snapshot.device_bytes)
                 estimate_gb = self._gpu_memory_estimate_gb(run, modules)
@@ -263,7 +268,7 @@ class Estimator:
     @contextmanager
     def _counted_steps(self, run: ExplorationRun) -> Iterator[None]:
         """Count batches and optimizer steps: a plan in steps is of optimizer steps, of so many batches each."""
-        self._n_batches, n_steps, self._last_batch = 0, 0, None
+        self._n_batches, n_steps, self._last_batch, self._precision = 0, 0, None, Seen()
 
         def count(*_: Any) -> None:
             nonlocal n_steps
@@ -283,7 +288,12 @@ class Estimator:
     def _step(self, batch: Any) -> Any:
         self._n_batches += 1
         self._last_batch = batch
-        return self._train_step(self._model, batch, self._optimizer, self._criterion, self._device)
+        if self._n_batches > 1:
+            return self._train_step(self._model, batch, self._optimizer, self._criterion, self._device)
+        with autocast_logged(self._model, self._train_step) as log:  # the first step is not timed as the others are
+            loss = self._train_step(self._model, batch, self._optimizer, self._criterion, self._device)
+        self._precision = _seen(lambda: precision_of(self._model, is_under_autocast=log.is_under_autocast))
+        return loss
 
     def _gpu_memory_estimate_gb(self, run: ExplorationRun, modules: Sequence[nn.Module]) -> float | None:
         """Estimate the peak that a training on a CPU would have on a GPU; None where it is not soon found."""
@@ -409,6 +419,14 @@ def check_single_process() -> None:
             f"{n_ranks} processes train together, and would wait for each other's steps for ever: explore in a process "
             "of its own on one GPU, and say greenlove project --gpus N"
         )
+
+
+def _seen(see: Callable[[], Seen]) -> Seen:
+    """Return what is seen of a model; nothing where its modules are not as torch's are, and looking at them fails."""
+    try:
+        return see()
+    except Exception:  # a guess for a comparison is worth no training
+        return Seen()
 
 
 def _gpus_of(models: Sequence[nn.Module]) -> int:

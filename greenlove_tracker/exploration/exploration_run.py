@@ -25,6 +25,7 @@ from greenlove_tracker.rendering import html
 from greenlove_tracker.report import screens
 from greenlove_tracker.report.exploration_report import exploration_document
 from greenlove_tracker.units import w_from_kwh_s
+from greenlove_tracker.workloads import Seen
 
 _ANSWERS = ("continue", "stop")
 
@@ -122,6 +123,8 @@ class ExplorationRun(TrialSession):
         record: of the trials so far; whoever runs them keeps it up to date.
         plan: of the whole training; whoever explores learns of how many batches a step is.
         left_changed: what could not be put back; whoever explores says it.
+        precision: that the training was seen to compute in.
+        workload: class that it was seen to be of.
     """
 
     def __init__(
@@ -135,6 +138,7 @@ class ExplorationRun(TrialSession):
         super().__init__(settings, options.budget_s, clock, meter, trials_log.plan_fields(plan))
         self.record = trials_log.ExplorationRecord()
         self.left_changed: tuple[str, ...] = ()
+        self.precision = self.workload = Seen()
         self.plan, self._options = plan, options
 
     def _keep_interrupted(self) -> None:
@@ -204,6 +208,8 @@ class ExplorationRun(TrialSession):
                     left_changed=self.left_changed,
                     unprojected=why_none,
                     fit=fit,
+                    precision=self._known("precision"),
+                    workload=self._known("workload"),
                 )
             )
         elif self.left_changed:
@@ -232,6 +238,12 @@ class ExplorationRun(TrialSession):
         if self.plan.batches_per_step is not None:
             fields = [*fields, Field("plan_batches_per_step", str(self.plan.batches_per_step))]
         self._session.write_fields(fields)
+        self._session.note_kind(self.precision, self.workload)
+
+    def _known(self, name: str) -> Seen:
+        """Return the precision or the workload as the log has it: given or seen."""
+        fields, none = self._session.writer.fields, Field(name, "")
+        return Seen(fields.get(name, none).value, fields.get(f"{name}_basis", none).value)
 
     def _projections(self, forecast: Forecast) -> tuple[tuple[Projection, ...], str]:
         """Project onto other GPUs; none and why where that cannot be, as from a GPU in no table."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import logging
+import os
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,7 @@ from greenlove_tracker.integrations.training_adapter import TrainingAdapter, har
 from greenlove_tracker.phases import Phase, length_by_phases
 from greenlove_tracker.tracker import Tracker
 from greenlove_tracker.tracker.tracker import run_dir_to_join
+from greenlove_tracker.workloads import Seen
 
 with needing("the Hugging Face callback", ("transformers", "torch"), "greenlove-tracker[huggingface]"):
     from transformers.integrations import CodeCarbonCallback
@@ -91,6 +93,7 @@ class GreenloveCallback(TrainerCallback):  # type: ignore[misc]  # a class of a 
         steps_per_epoch = _steps_per_epoch(state) if self._by_epochs else None
         plan = _continues(state) | self._plan(state)
         self._adapter.begin(plan, steps_per_epoch=steps_per_epoch, n_processes=args.world_size)
+        self._adapter.note_kind(lambda: _kind(args, kwargs.get("model")))
         if self.tracker is not None and self.tracker.run_dir is not None:
             state.stateful_callbacks[_STATE_NAME] = {"args": {}, "attributes": {"run_id": self.tracker.run_dir.name}}
 
@@ -197,6 +200,19 @@ class GreenloveCallback(TrainerCallback):  # type: ignore[misc]  # a class of a 
             return None  # the trainer does not count them, or does not find them in its inputs
         share, rest = divmod(new, args.world_size)
         return int(share + (rest if args.process_index == 0 else 0))
+
+
+def _kind(args: TrainingArguments, model: Any) -> tuple[Seen, Seen]:
+    """Return precision and workload of a training."""
+    from greenlove_tracker.training_kind import precision_of, workload_of  # torch is loaded by now
+
+    if model is None:
+        return Seen(), Seen()
+    mixed = os.environ.get("ACCELERATE_MIXED_PRECISION", "no")  # as `accelerate launch` says it to the trainer
+    if mixed == "fp8":
+        return Seen("fp8", "accelerate's FP8"), workload_of(model)
+    is_mixed = args.bf16 or args.fp16 or mixed in ("bf16", "fp16")
+    return precision_of(model, is_under_autocast=is_mixed), workload_of(model)
 
 
 def _counts_in_epochs(args: TrainingArguments) -> bool:

@@ -25,6 +25,7 @@ from greenlove_tracker.tracker import Tracker
 from greenlove_tracker.tracker.shutdown import status_of
 from greenlove_tracker.tracker.tracker import run_dir_to_join
 from greenlove_tracker.units import h_from_s
+from greenlove_tracker.workloads import Seen
 
 if TYPE_CHECKING:
     from lightning.pytorch import LightningModule, Trainer
@@ -150,6 +151,7 @@ class GreenloveCallback(_base_class()):  # type: ignore[misc]  # a class of a li
             steps_per_epoch=length.steps_per_epoch,
             n_processes=trainer.world_size,
         )
+        self._adapter.note_kind(lambda: _kind(trainer, pl_module))
         if self.tracker is not None and self.tracker.run_dir is not None:
             self._run_before = self.tracker.run_dir.name  # of another fit() that goes on from here
         self._agree_to_agree(trainer)
@@ -357,3 +359,15 @@ def _steps_per_epoch(trainer: Trainer) -> int | None:
         return None
     accumulated: int = trainer.accumulate_grad_batches
     return math.ceil(n_batches / accumulated)
+
+
+def _kind(trainer: Trainer, module: LightningModule) -> tuple[Seen, Seen]:
+    """Return precision and workload of a training; the trainer's names are ``bf16-mixed``, ``32-true`` and the like."""
+    from greenlove_tracker.training_kind import precision_of, workload_of  # torch is loaded by now
+
+    name = str(trainer.precision)
+    if name.startswith("transformer-engine"):
+        return Seen("fp8", f"precision={name}"), workload_of(module)
+    if name.startswith(("bf16", "16")):
+        return Seen("bf16", f"precision={name}"), workload_of(module)
+    return precision_of(module, is_under_autocast=False), workload_of(module)

@@ -25,6 +25,7 @@ from greenlove_tracker.records import RunStatus
 from greenlove_tracker.tracker import Tracker
 from greenlove_tracker.tracker.session import Session, open_job, open_run
 from greenlove_tracker.tracker.state import WarnOnce
+from greenlove_tracker.workloads import Seen
 
 _log = logging.getLogger("greenlove_tracker")
 
@@ -183,6 +184,21 @@ class TrainingAdapter:
         if self.makes_trackers and self.tracker is not None:
             self.is_epoch_open = False
             self.tracker.stop(status=RunStatus.STOPPED if self.is_stopping else status)
+
+    def note_kind(self, see: Callable[[], tuple[Seen, Seen]]) -> None:
+        """Note precision and workload of the training that begins, where a model shows them.
+
+        Args:
+            see: returns both.
+        """
+        run = self.run
+        if run is not None:
+            precision = workload = Seen()
+            try:
+                precision, workload = see()
+            except Exception as error:  # a guess, which no training ends for
+                self.warn(error)
+            run.note_kind(precision, workload)
 
     @property
     def run(self) -> Session | None:

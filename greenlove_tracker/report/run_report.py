@@ -97,7 +97,12 @@ def run_document(run: Run, factors: str | os.PathLike[str] | None = None) -> doc
         doc.Paragraph(wording.measured_sentence(run) + "."),
         *(
             doc.Paragraph(f"{text}.")
-            for text in (wording.early_stop_sentence(run), wording.wait_sentence(run), wording.pause_sentence(run))
+            for text in (
+                wording.kind_sentence(run),
+                wording.early_stop_sentence(run),
+                wording.wait_sentence(run),
+                wording.pause_sentence(run),
+            )
             if text
         ),
         *(doc.Paragraph(text) for text in wording.warnings(run)),

@@ -20,6 +20,7 @@ from greenlove_tracker.report.checkpoint_report import checkpoints_sentence
 from greenlove_tracker.report.metric_report import number_text, rankings
 from greenlove_tracker.report.run_report import key_figures
 from greenlove_tracker.report.wording import ForecastOutcome, Sums
+from greenlove_tracker.workloads import GIVEN, Seen
 
 if TYPE_CHECKING:
     from greenlove_tracker.logs.aggregate import Aggregate
@@ -28,6 +29,7 @@ _MAX_PROBLEMS = 10
 _MAX_TIME_LIMITS = 5
 _MAX_RUN_NAME = 34  # characters, in the table of forecasts
 _MAX_PHASES, _MAX_PHASE_NAME = 8, 20
+_NOT_SEEN = Seen()
 _AS_BEFORE = " · model and random state as before"
 
 
@@ -334,6 +336,8 @@ def exploration_screen(
     left_changed: Sequence[str] = (),
     unprojected: str = "",
     fit: TimeFit | None = None,
+    precision: Seen = _NOT_SEEN,
+    workload: Seen = _NOT_SEEN,
 ) -> str:
     """Return the result of an exploration, its directory, and what to do next.
 
@@ -349,6 +353,8 @@ def exploration_screen(
         left_changed: what could not be, by name and with the reason.
         unprojected: why there is no projection onto other GPUs; empty where there is one.
         fit: how the training fits a time limit; None without one.
+        precision: that the training computes in.
+        workload: its class.
     """
     explored = f"explored {fmt.duration(spent_s)} of {fmt.duration(budget_s)}: {_trials_text(trials)}"
     as_before = _AS_BEFORE if undoes and not left_changed else ""
@@ -356,6 +362,8 @@ def exploration_screen(
         *_forecast_lines(forecast, trials, explored + as_before, now_utc_s, fit),
         *_left_changed_lines(left_changed),
     ]
+    if kind := _kind_text(precision, workload):
+        lines += ["", *wrap(kind, "  ", "  ")]
     lines += ["", f"  {advice}"] if advice else []
     lines += [
         "",
@@ -367,6 +375,20 @@ def exploration_screen(
     else:
         lines.append(f"          greenlove project {run_dir}    on other GPUs: time, cost, CO2e")
     return "\n".join(lines)
+
+
+def _kind_text(precision: Seen, workload: Seen) -> str:
+    """Return what the training computes, and how to say otherwise; empty where neither is known."""
+    if not precision.value and not workload.value:
+        return ""
+    computes = f"computes in {precision.value} ({precision.basis})"
+    if not precision.value:
+        computes = "precision not seen; --precision names it"
+    if not workload.value:
+        return f"{computes} · class of workload not seen; --workload names it"
+    if workload.basis == GIVEN:
+        return f"{computes} · {workload.value} ({GIVEN})"
+    return f"{computes} · {workload.value}, guessed from {workload.basis}; --workload says otherwise"
 
 
 def _other_plan(plan: TrainingPlan | None) -> str:

@@ -19,6 +19,7 @@ from greenlove_tracker.logs.schema import UNSEEN, amount
 from greenlove_tracker.logs.sums import ExactTotals, Totals
 from greenlove_tracker.records import COMPONENTS, MEASURED_METHODS, Factor, Flag, Method, RunStatus, RunSummary
 from greenlove_tracker.rendering.document import Block, Column, Paragraph
+from greenlove_tracker.workloads import WORKLOADS
 
 NOT_COUNTED = ("screen", "disks", "network", "making of the hardware")
 
@@ -302,6 +303,21 @@ def wait_sentence(run: Run) -> str:
         grid = f"; the grid went from {before:.0f} to {at_start:.0f} gCO2e/kWh meanwhile"
     held = f"waited {fmt.duration(wait_s)} before the start" if wait_s >= 1 else "started without waiting"
     return f"{held}{f' ({reason})' if reason else ''}{grid}"
+
+
+def kind_sentence(run: Run) -> str:
+    """Say which precision the run computed in, and of which class its model is; empty where neither is known."""
+    precision, workload = field_text(run, "precision"), run.text("workload")
+    parts = [f"computed in {precision}{_basis(run, 'precision')}"] if precision else []
+    if workload in WORKLOADS:
+        what = "a model of another class" if workload == "other" else f"a {workload} model"
+        parts.append(f"{what}{_basis(run, 'workload')}")
+    return "; ".join(parts)
+
+
+def _basis(run: Run, name: str) -> str:
+    basis = field_text(run, f"{name}_basis")
+    return f" ({basis})" if basis else ""
 
 
 def pause_sentence(run: Run) -> str:

@@ -18,6 +18,7 @@ from greenlove_tracker.exploration.task import each_of
 from greenlove_tracker.techniques.arm import step_of
 from greenlove_tracker.techniques.step_wrapping import backward_replaced, holds, intercept, map_tensors
 from greenlove_tracker.techniques.technique import NotApplicableError, Parts, Stage, Technique
+from greenlove_tracker.training_kind import uses_tf32
 
 _AMPERE = (8, 0)  # compute capability from which tensor cores take bf16 and TF32: NVIDIA's A100 whitepaper, table 3
 _SCALERS = (torch.cuda.amp.GradScaler, *((torch.amp.GradScaler,) if hasattr(torch.amp, "GradScaler") else ()))
@@ -312,15 +313,9 @@ def _with_tf32(parts: Parts) -> Parts:
     if device.type != "cuda" or torch.version.hip is not None:
         raise NotApplicableError("TF32 is a number format of NVIDIA's GPUs, and the model is on none")
     _check_capability(device, "TF32")
-    if _uses_tf32():
+    if uses_tf32("matmul"):
         raise NotApplicableError("the training uses TF32 already")
     return parts
-
-
-def _uses_tf32() -> bool:
-    if hasattr(torch.backends.cuda.matmul, "fp32_precision"):  # since torch 2.9; the older switch sets it, too
-        return str(torch.backends.cuda.matmul.fp32_precision) == "tf32"
-    return bool(torch.get_float32_matmul_precision() != "highest")
 
 
 @contextmanager

@@ -55,6 +55,8 @@ _FACTS = (
     "country",
     "pue",
     "node_overhead",
+    "precision",
+    "workload",
     "carbon_intensity",
     "carbon_intensity.source",
     "carbon_intensity.year",

@@ -21,6 +21,7 @@ from greenlove_tracker.logs.totals import RunFactors
 from greenlove_tracker.phases import phases_text
 from greenlove_tracker.records import Factor, Field
 from greenlove_tracker.tracker.state import Plan
+from greenlove_tracker.workloads import GIVEN
 
 WAIT_VARIABLE = "GREENLOVE_WAIT"  # what a wait hands to the runs that begin after it, as JSON
 _LONGEST_AFTER_WAIT_S = 3600.0  # a run that begins later, such as the tenth of a sweep, did not wait
@@ -119,6 +120,10 @@ def run_fields(
         "monitor_epochs": None if settings.monitor_epochs == -1 else settings.monitor_epochs,
         "continues": settings.continues,
         "country": settings.country,
+        "precision": settings.precision,
+        "precision_basis": GIVEN if settings.precision else "",
+        "workload": settings.workload,
+        "workload_basis": GIVEN if settings.workload else "",
         "user": _user() if settings.log_user else "",
     }
     fields = {name: Field(name, cell(value)) for name, value in known.items() if value not in (None, "")}

@@ -62,13 +62,16 @@ from greenlove_tracker.tracker.state import (
 )
 from greenlove_tracker.tracker.status import StatusPrinter
 from greenlove_tracker.units import h_from_s
+from greenlove_tracker.workloads import Seen
 
 if TYPE_CHECKING:
     from greenlove_tracker.grid.live.fallback import IntensityFallbacks
+    from greenlove_tracker.training_kind import StepWatch
 
 _LEAST_HOURS = 1e-6  # of a limit that the job has passed already
 _LOCK_S = 0.5  # the run's lock is waited for so long, where the process is to end
 _FEW_RANKS = 16  # of so many each reads the rows of all at its end: some 50 ms for each hour of the training
+_OPTIMIZERS = "torch.optim.optimizer"
 _READY_S = 10.0  # who is asked whether to go on waits this long for the meter, without which nothing is forecast
 
 
@@ -195,6 +198,10 @@ class Session:
         self.rows: list[Row] = []
         self.metrics = metrics.MetricTotals()
         self._n_metric_rows = 0
+        self._step_watch: StepWatch | None = None
+        is_given = bool(settings.precision and settings.workload)
+        sees_kind = mode in (RunMode.OWN, RunMode.RUNNER) and ranks.rank == 0 and join_dir is None
+        self._is_kind_known = is_given or not sees_kind
         self._metered = UNKNOWN_ENERGY
         is_resumed = plan.is_resumed or bool(settings.continues)
         self._progress = ProgressLog(is_resumed=is_resumed, steps_per_epoch=plan.steps_per_epoch)
@@ -337,6 +344,7 @@ class Session:
                 self._close_open_epoch(recorder)
             recorder.start_epoch()
             self._warn_beyond_plan(recorder.epochs_done + 1)
+            self._watch_steps()
 
     # An observer tells that an epoch has begun once it has seen a step of it, and what looked like one may be none.
 
@@ -350,6 +358,7 @@ class Session:
         with self.tracked_call as recorder:
             recorder.start_epoch(at_mark=True)
             self._warn_beyond_plan(recorder.epochs_done + 1)
+            self._watch_steps()
 
     def abandon_epoch(self) -> None:
         """Close the open epoch as unfinished: it counts as none."""
@@ -461,9 +470,12 @@ class Session:
         """
         plan = self.state.plan
         with self.tracked_call as recorder:
-            if recorder.epoch is None and plan is not None and plan.total_steps is not None:
+            is_first = recorder.epoch is None and plan is not None and plan.total_steps is not None
+            if is_first:
                 recorder.open_epoch_from_last_row()
             recorder.count(done)
+            if is_first:
+                self._watch_steps()
         if self._budgets.overruns and plan is not None and plan.total_steps and not plan.epochs:
             self._act_on_overruns()  # found by the background thread
 
@@ -526,6 +538,50 @@ class Session:
             best = best_epoch if best_epoch is not None and best_epoch <= after else None  # it counted other things
             known = {"stopped_early_after": after, "best_epoch": best}
             self.writer.write_fields([Field(name, schema.cell(value)) for name, value in known.items() if value])
+
+    def note_kind(self, precision: Seen, workload: Seen) -> None:
+        """Note what the training computes, as far as it was seen; what the user gave stays.
+
+        Args:
+            precision: that it computes in.
+            workload: its class.
+        """
+        with self.tracked_call:
+            self._unwatch_steps()
+            self._write_kind(precision, workload)
+
+    def note_step_of(self, optimizer: Any) -> None:
+        """Take notice of a step of one of torch's optimizers, which an observer tells of."""
+        if self._step_watch is not None:
+            self._step_watch.stepped(optimizer)
+
+    def _watch_steps(self) -> None:
+        """See what the training computes in its next steps, where no framework told; torch is never loaded by us."""
+        if self._is_kind_known or _OPTIMIZERS not in sys.modules:
+            return
+        from greenlove_tracker.training_kind import StepWatch
+
+        self._is_kind_known = True
+        warn_once = self.state.warn_once
+        self._step_watch = StepWatch(self._write_kind, lambda error: warn_once.internal_error("training kind", error))
+        if self.state.mode is RunMode.OWN:  # else an observer listens, who calls this in a step
+            self._step_watch.listen()
+
+    def _unwatch_steps(self) -> None:
+        self._is_kind_known = True
+        if self._step_watch is not None:
+            self._step_watch.end()
+            self._step_watch = None
+
+    def _write_kind(self, precision: Seen, workload: Seen) -> None:
+        with self.tracked_call:
+            settings = self.state.settings
+            for name, given, seen in (
+                ("precision", settings.precision, precision),
+                ("workload", settings.workload, workload),
+            ):
+                if seen.value and not given:
+                    self.writer.write_fields([Field(name, seen.value), Field(f"{name}_basis", seen.basis)])
 
     def log_checkpoint(self, event: CheckpointEvent) -> None:
         """Log what became of a checkpoint; from any thread."""
@@ -743,6 +799,7 @@ class Session:
         self.spans.finish()
         self._budgets.check_at_end(self._meter_starter.why_no_energy)  # a short run may have passed one since the tick
         state.is_finished = True
+        self._unwatch_steps()
         if (peak_gb := devices.peak_gpu_memory_gb()) is not None:
             self.writer.write_fields([Field("peak_gpu_memory_gb", f"{peak_gb:.2f}", "GiB")])
         if version := getattr(sys.modules.get("torch"), "__version__", None):  # loaded by the training, never by us

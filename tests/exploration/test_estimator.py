@@ -383,7 +383,7 @@ def test_an_estimate_that_fails_leaves_no_word_and_no_trace(tmp_path, monkeypatc
     estimation = explore(*pieces(), tmp_path, budget_s=2.0)
     assert estimation.gpu_memory_estimate_gb is None and not [w for w in recwarn if "kernel" in str(w.message)]
     assert "gpu_memory_estimate_gb" not in read_logs(tmp_path).runs[0].fields
-    assert "No peak of GPU memory is known" in estimation.page.read_text()
+    assert "no peak of GPU memory is known" in estimation.page.read_text()
 
 
 @pytest.mark.real
@@ -410,3 +410,74 @@ except Exception as error:
         said, _ = rank.communicate(timeout=120)
         assert said.startswith("UsageError 2 processes train together")
     assert not (tmp_path / "greenlove_logs").exists()
+
+
+class Reader(nn.Module):
+    """Reads four tokens, with attention."""
+
+    def __init__(self):
+        super().__init__()
+        self.tokens = nn.Embedding(1000, 16)
+        self.body = nn.TransformerEncoder(nn.TransformerEncoderLayer(16, 2, 32, batch_first=True), 2)
+        self.head = nn.Linear(16, 4)
+
+    def forward(self, tokens):
+        return self.head(self.body(self.tokens(tokens)).mean(1))
+
+
+def step_in_bf16(model, batch, optimizer, criterion, device):
+    inputs, targets = batch
+    optimizer.zero_grad()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        loss = criterion(model(inputs), targets)
+    loss.backward()
+    optimizer.step()
+
+
+def reading():
+    model = Reader()
+    data = TensorDataset(torch.randint(0, 1000, (640, 4)), torch.randint(0, 4, (640,)))
+    return model, torch.optim.SGD(model.parameters(), 0.1), nn.CrossEntropyLoss(), data
+
+
+def kind_of(run):
+    return [run.text(name) for name in ("precision", "precision_basis", "workload", "workload_basis")]
+
+
+def test_precision_and_workload_are_seen_and_no_hook_stays(tmp_path, capsys):
+    model, *others = reading()
+    explore(model, *others, tmp_path, train_step=step_in_bf16, budget_s=1.0, verbose=1, asks=False)
+    run = read_logs(tmp_path).runs[0]
+    assert kind_of(run) == ["bf16", "autocast", "language", "attention in 2 layers"]
+    assert not any(part._forward_pre_hooks for part in model.modules())
+    said = "computes in bf16 (autocast) · language, guessed from attention in 2 layers; --workload says otherwise"
+    assert said in " ".join(capsys.readouterr().err.split())
+
+
+def test_precision_and_workload_that_are_given_stand(tmp_path, capsys):
+    given = {"precision": "tf32", "workload": "other"}
+    explore(*reading(), tmp_path, budget_s=1.0, verbose=1, asks=False, **given)
+    assert kind_of(read_logs(tmp_path).runs[0]) == ["tf32", "given", "other", "given"]
+    assert "computes in tf32 (given) · other (given)" in capsys.readouterr().err
+
+
+def test_a_class_that_is_not_seen_is_asked_for(tmp_path, capsys):
+    explore(*pieces(640), tmp_path, budget_s=1.0, verbose=1, asks=False)
+    assert kind_of(read_logs(tmp_path).runs[0]) == ["fp32", "32 bits, without autocast", "", ""]
+    assert "class of workload not seen; --workload names it" in " ".join(capsys.readouterr().err.split())
+
+
+class OddlyWrapped(nn.Linear):
+    """Answers a question for an attribute that it lacks with an error that is not the usual one."""
+
+    def __getattr__(self, name):
+        if name == "main_input_name":
+            raise RuntimeError(f"no {name} before the first call")
+        return super().__getattr__(name)
+
+
+def test_a_model_that_cannot_be_looked_at_is_explored_all_the_same(tmp_path):
+    model, _, criterion, data = pieces(640)
+    model.append(OddlyWrapped(4, 4))
+    explore(model, torch.optim.SGD(model.parameters(), 0.1), criterion, data, tmp_path, budget_s=1.0, asks=False)
+    assert kind_of(read_logs(tmp_path).runs[0])[2:] == ["", ""]

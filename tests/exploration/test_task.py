@@ -81,9 +81,11 @@ def test_what_is_wrong_is_said(target, message):
 def test_explore_at_the_command_line(monkeypatch):
     monkeypatch.setenv("GREENLOVE_SIM_CPU_TDP_W", "50")
     arguments = ["explore", "training_for_a_test.py:task", "--epochs", "20", "--budget", "1", "--country", "DE"]
+    arguments += ["--workload", "recommendation", "--precision", "amp"]
     done = CliRunner().invoke(cli, arguments)
     assert done.exit_code == 0, done.output
     assert "640 samples · batch 64 · 20 epochs" in done.output
+    assert "computes in bf16 (given) · recommendation (given)" in done.output
     again = CliRunner().invoke(cli, ["forecast", "--epochs", "100"])
     assert "100 epochs" in again.output
 
@@ -99,6 +101,7 @@ def test_explore_at_the_command_line(monkeypatch):
         (["task"], "Error: give --epochs or --steps"),
         (["task", "--steps", "9", "--budget", "-1"], "Error: --budget must be"),
         (["task", "--steps", "9", "--batch-size", "0"], "Error: --batch-size must be"),
+        (["task", "--steps", "9", "--workload", "poetry"], "Error: --workload must be language, "),
         (["misnamed", "--epochs", "3"], "train_loader: did you mean train_dataset?"),
     ],
 )

@@ -421,3 +421,25 @@ def test_the_loss_and_what_evaluations_find_are_metrics_of_the_run():
     evaluated = [(v.epoch, v.value) for v in run.metric_values[0] if v.name == "eval_loss"]
     assert evaluated == [(h["epoch"], h["eval_loss"]) for h in history if "eval_loss" in h]
     assert trainer.evaluate()["eval_loss"] == run.metrics["eval_loss"].last  # the run is over: no warning, no row
+
+
+@pytest.mark.parametrize(
+    ("arguments", "precision"),
+    [({}, ("fp32", "32 bits, without autocast")), ({"bf16": True}, ("bf16", "autocast"))],
+)
+def test_precision_and_workload_are_those_of_the_trainer(arguments, precision, monkeypatch):
+    monkeypatch.setenv("ACCELERATE_MIXED_PRECISION", "no")  # the trainer leaves its own there
+    make_trainer(make_callback(), max_steps=1, **arguments).train()
+    run = only_run()
+    assert (run.text("precision"), run.text("precision_basis")) == precision
+    assert (run.text("workload"), run.text("workload_basis")) == ("language", "input_ids as its input")
+
+
+def test_a_guess_that_fails_is_a_warning_and_no_end(monkeypatch, caplog):
+    def fail(*args, **kwargs):
+        raise ValueError("no such model")
+
+    monkeypatch.setattr("greenlove_tracker.training_kind.workload_of", fail)
+    make_trainer(make_callback(), max_steps=2).train()
+    assert only_run().summary.counts.steps == 2 and "precision" not in only_run().fields
+    assert caplog.text.count("no such model") == 1

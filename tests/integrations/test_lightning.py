@@ -504,3 +504,18 @@ def test_a_budget_stops_all_processes_of_a_job():
     assert run.summary.status == "stopped"
     done = [sum(epoch.is_complete for epoch in run.epochs_of(rank)) for rank in (0, 1)]
     assert 0 < done[0] == done[1] < 200
+
+
+@pytest.mark.parametrize(
+    ("precision", "known"),
+    [
+        ("32-true", ("fp32", "32 bits, without autocast")),
+        ("bf16-mixed", ("bf16", "precision=bf16-mixed")),
+        ("64-true", ("", "")),
+    ],
+)
+def test_precision_is_that_of_the_trainer(clock, precision, known):
+    fit(clock, make_callback(clock), max_epochs=1, precision=precision, is_validated=False)
+    run = only_run()
+    assert (run.text("precision"), run.text("precision_basis")) == known
+    assert run.text("workload") == ""  # of one linear layer

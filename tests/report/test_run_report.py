@@ -215,3 +215,23 @@ def test_a_run_that_goes_on_is_not_said_to_have_ended(tmp_path: Path) -> None:
         ("left", "unknown"),
         ("power", "unknown"),
     ]
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        (
+            {"precision": "bf16", "precision_basis": "autocast", "workload": "language", "workload_basis": "given"},
+            "computed in bf16 (autocast); a language model (given).",
+        ),
+        ({"workload": "other", "workload_basis": "given"}, "a model of another class (given)."),
+        ({"precision": "tf32"}, "computed in tf32."),
+    ],
+)
+def test_what_it_computed_is_told_where_it_is_known(tmp_path, fields, said):
+    run = write_run(tmp_path, demo_rows(), fields=fields)
+    assert said in [block.text for block in run_document(run).blocks if isinstance(block, Paragraph)]
+
+
+def test_nothing_is_told_of_what_is_not_known(tmp_path):
+    assert "computed in" not in render(run_document(write_run(tmp_path, demo_rows(), fields={"workload": "physics"})))

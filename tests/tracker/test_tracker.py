@@ -21,6 +21,7 @@ from greenlove_tracker.meter import NullMeter, SimulatedMeter
 from greenlove_tracker.records import Energy, Flag, RunStatus
 from greenlove_tracker.tracker import background
 from greenlove_tracker.tracker.shutdown import guard
+from greenlove_tracker.workloads import Seen
 
 
 @pytest.fixture(autouse=True)
@@ -666,3 +667,47 @@ def test_without_an_assumption_nothing_is_added_and_the_log_has_no_word_of_it(cl
 def test_an_overhead_that_cannot_be_meant_is_refused(clock, value):
     with pytest.raises(UsageError, match=r"node_overhead is from 1 to 3 \(1.25: a node draws 25% more than its GPUs"):
         make(clock, node_overhead=value)
+
+
+def test_what_is_given_of_the_training_stands_in_the_log_and_nothing_seen_replaces_it(clock):
+    with make(clock, epochs=2, precision="amp", workload="vision") as tracker:
+        session().note_kind(Seen("tf32", "matrix products in TF32"), Seen("language", "attention in 2 layers"))
+        train(tracker, clock, 2)
+    run = only_run()
+    assert (run.text("precision"), run.text("precision_basis")) == ("bf16", "given")
+    assert (run.text("workload"), run.text("workload_basis")) == ("vision", "given")
+
+
+def test_what_is_seen_of_the_training_stands_in_the_log(clock):
+    with make(clock, epochs=2) as tracker:
+        session().note_kind(Seen("tf32", "matrix products in TF32"), Seen())
+        train(tracker, clock, 2)
+    run = only_run()
+    assert (run.text("precision"), run.text("precision_basis")) == ("tf32", "matrix products in TF32")
+    assert "workload" not in run.fields
+
+
+def test_a_precision_that_there_is_not_is_refused_at_once():
+    with pytest.raises(UsageError, match="precision must be fp32, tf32, bf16 or fp8"):
+        Tracker(precision="int4")
+
+
+def test_a_loop_shows_its_precision_and_its_class_of_workload_and_keeps_no_hook(clock):
+    torch = pytest.importorskip("torch")
+    hooks = torch.optim.Optimizer.step.__globals__["_global_optimizer_post_hooks"]
+    before, net = len(hooks), torch.nn.Sequential(torch.nn.EmbeddingBag(5, 4), torch.nn.Linear(4, 2))
+    optimizer = torch.optim.SGD(net.parameters(), 0.1)
+    with make(clock, epochs=2, precision="tf32") as tracker:
+        for _ in range(2):
+            tracker.epoch_start()
+            net(torch.zeros(2, 3, dtype=torch.long)).sum().backward()
+            optimizer.step()
+            tracker.epoch_end()
+    run = only_run()
+    assert (run.text("precision"), run.text("precision_basis")) == ("tf32", "given")
+    assert (run.text("workload"), run.text("workload_basis")) == ("recommendation", "1 embedding bag")
+    shutil.rmtree("greenlove_logs")
+    assert len(hooks) == before and not net[1]._forward_pre_hooks
+    with make(clock, epochs=1) as tracker:  # without a step of torch's there is nothing to see
+        train(tracker, clock, 1)
+    assert len(hooks) == before and "precision" not in only_run().fields

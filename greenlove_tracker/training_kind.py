@@ -1,0 +1,385 @@
+"""The precision that a model computes in and its class of workload, as its modules and its calls show them.
+
+Both are guesses for a comparison with other GPUs: what is not clear stays empty. This imports torch: only who knows
+that the training has done so imports this.
+"""
+
+from __future__ import annotations
+
+import gc
+import re
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from operator import attrgetter
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn.parameter import is_lazy
+from torch.optim.optimizer import register_optimizer_step_post_hook
+from torch.utils.hooks import RemovableHandle
+
+from greenlove_tracker.format import plural
+from greenlove_tracker.workloads import Seen
+
+_HALVES = (torch.float16, torch.bfloat16)
+_AMPERE = (8, 0)  # compute capability from which tensor cores take TF32: NVIDIA's A100 whitepaper, table 3
+_CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
+_IMAGE_CONVOLUTIONS = (nn.Conv2d, nn.Conv3d)
+_FROM_TORCHAO = "Float8Linear"
+_FSDP = "torch.distributed.fsdp"  # which casts what layers compute in, behind their backs
+_MOST_STEPS = 10  # of other optimizers, that the second step of the first one is waited for
+_GRAPH_LIBRARIES = ("torch_geometric", "dgl")
+_ATTENTION = re.compile(r"attention|attn", re.IGNORECASE)
+_SPEECH = re.compile(r"whisper|wav2vec|hubert|speech|conformer|transducer|rnnt|audio")
+_MOST_SPEECH_CONVOLUTIONS = 4  # in front of a recurrent layer, on spectrograms; more read text in images
+_LEAST_VOCABULARY = 1000  # of an embedding that is of tokens, not of positions or categories
+_SHARE_OF_EMBEDDINGS = 0.9  # of all parameters, above which a model looks users and items up
+# What models of Hugging Face's say that they take (main_input_name).
+_WORKLOAD_OF_INPUT = {
+    "input_ids": "language",
+    "pixel_values": "vision",
+    "pixel_values_videos": "vision",
+    "input_features": "speech",
+    "input_values": "speech",
+}
+
+
+class AutocastLog:
+    """Whether calls of layers ran under autocast to 16 bits."""
+
+    def __init__(self) -> None:
+        self._n_calls = self._n_under_autocast = 0
+
+    def note(self, device_type: str) -> None:
+        """Count a call that is made now."""
+        self._n_under_autocast += _is_under_autocast(device_type)
+        self._n_calls += 1
+
+    @property
+    def is_under_autocast(self) -> bool | None:
+        """Whether most calls did; None without any."""
+        return 2 * self._n_under_autocast > self._n_calls if self._n_calls else None
+
+
+def _is_under_autocast(device_type: str) -> bool:
+    if not hasattr(torch, "get_autocast_dtype"):  # before torch 2.4
+        return bool(torch.is_autocast_cpu_enabled() if device_type == "cpu" else torch.is_autocast_enabled())
+    return torch.is_autocast_enabled(device_type) and torch.get_autocast_dtype(device_type) in _HALVES
+
+
+@contextmanager
+def autocast_logged(model: nn.Module, step: Callable[..., Any] | None = None) -> Iterator[AutocastLog]:
+    """Log the calls of the model's layers inside the block, by hooks that are gone after it.
+
+    A hook within what ``torch.compile`` holds would change what is compiled: only the call of the whole is logged then,
+    and nothing where that cannot be done from outside.
+
+    Args:
+        model: whose layers are called.
+        step: the function that calls it.
+    """
+    log = AutocastLog()
+    handles: list[RemovableHandle] = []
+    try:
+        with suppress(Exception):  # a module of the user's that is not as torch's are: the step is what counts
+            handles.extend(
+                module.register_forward_pre_hook(_CallHook(log, _device(module).type))
+                for module in _layers_to_hook(model, step)
+            )
+        yield log
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+class _CallHook:
+    """Notes a call of a layer. In a copy or a pickle of the model it does nothing, and needs no package of ours."""
+
+    def __init__(self, log: AutocastLog, device_type: str) -> None:
+        self._log, self._device_type = log, device_type
+
+    def __call__(self, module: nn.Module, inputs: Any) -> None:
+        with suppress(Exception):  # a device that autocast does not know
+            if torch.is_grad_enabled():  # else it is an evaluation
+                self._log.note(self._device_type)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return getattr, ({}, "get")  # {}.get(module, inputs) are the inputs
+
+
+def _layers_to_hook(model: nn.Module, step: object) -> list[nn.Module]:
+    parts = list(model.modules())
+    if hasattr(step, "_torchdynamo_orig_callable") or isinstance(model, torch.jit.ScriptModule):
+        return []
+    if hasattr(model, "_orig_mod"):
+        return [model]
+    if any(hasattr(p, "_orig_mod") or getattr(p, "_compiled_call_impl", None) is not None for p in parts):
+        return []
+    return [part for part in parts if _has_weights(part)]
+
+
+def _has_weights(part: nn.Module) -> bool:
+    """Return True for a layer with a matrix of its own; a lazy one, which has yet to be called, has it soon."""
+    return any(is_lazy(p) or p.dim() > 1 for p in part.parameters(recurse=False))
+
+
+def precision_of(model: nn.Module, *, is_under_autocast: bool | None = None) -> Seen:
+    """Return the precision that a model computes in; empty where that was not seen.
+
+    Args:
+        model: on the device that it trains on.
+        is_under_autocast: whether it is trained under autocast to 16 bits; None where that is not known: the precision
+            of a model with weights in 32 bits is not known then.
+    """
+    if _computes_in_fp8(model):
+        return Seen("fp8", "layers in FP8")
+    n_of: dict[torch.dtype, int] = {}
+    for parameter in model.parameters():
+        n_of[parameter.dtype] = n_of.get(parameter.dtype, 0) + parameter.numel() * parameter.is_floating_point()
+    if not sum(n_of.values()):
+        return Seen()
+    most = max(n_of, key=lambda dtype: n_of[dtype])
+    if most in _HALVES:
+        return Seen("bf16", f"weights in {str(most).removeprefix('torch.')}")
+    if most is not torch.float32 or is_under_autocast is None:
+        return Seen()
+    return Seen("bf16", "autocast") if is_under_autocast else _in_32_bits(model)
+
+
+def _in_32_bits(model: nn.Module) -> Seen:
+    """Return ``tf32`` or ``fp32``, by the device and the switches of torch."""
+    device = _device(model)
+    if device.type not in ("cpu", "cuda", "mps"):
+        return Seen()  # as Intel's GPUs, which have a TF32 and switches of their own
+    if any(kind.__module__.startswith(_FSDP) for part in model.modules() for kind in type(part).__mro__):
+        return Seen()
+    if device.type == "cuda" and torch.version.hip is None and torch.cuda.get_device_capability(device) >= _AMPERE:
+        if uses_tf32("matmul"):
+            return Seen("tf32", "matrix products in TF32")
+        if uses_tf32("conv") and _is_convolutional(model):
+            return Seen("tf32", "convolutions in TF32")
+    return Seen("fp32", "32 bits, without autocast")
+
+
+def uses_tf32(operation: str) -> bool:
+    """Return True where torch is told to let CUDA round 32-bit data to TF32 in ``conv`` or ``matmul``.
+
+    By default convolutions may, and products of matrices may not (PyTorch, "CUDA semantics: TensorFloat-32").
+    """
+    older = {"conv": "backends.cudnn.allow_tf32", "matmul": "backends.cuda.matmul.allow_tf32"}
+    newer = {"conv": "backends.cudnn.conv.fp32_precision", "matmul": "backends.cuda.matmul.fp32_precision"}
+    precision = _switch(newer[operation])  # since torch 2.9; the older switches set it, too
+    return bool(_switch(older[operation])) if precision is None else str(precision) == "tf32"
+
+
+def _switch(name: str) -> Any:
+    """Return the value; None where this torch lacks the switch, or refuses it since its newer form was used."""
+    try:
+        return attrgetter(name)(torch)
+    except (AttributeError, RuntimeError):
+        return None
+
+
+def _computes_in_fp8(model: nn.Module) -> bool:
+    """Return True with layers of torchao in FP8, or of Transformer Engine that were called under its autocast."""
+    return any(
+        type(part).__name__ == _FROM_TORCHAO
+        or (type(part).__module__.startswith("transformer_engine.") and getattr(part, "fp8_initialized", False))
+        for part in model.modules()
+    )
+
+
+def _is_convolutional(model: nn.Module) -> bool:
+    """Return True where most layers are convolutions: the few products behind them are little work."""
+    n_convolutions = sum(isinstance(part, _CONVOLUTIONS) for part in model.modules())
+    n_layers = sum(_has_weights(part) for part in model.modules())
+    return 2 * n_convolutions > n_layers
+
+
+def _device(module: nn.Module) -> torch.device:
+    return next((p.device for p in module.parameters()), torch.device("cpu"))
+
+
+def workload_of(model: nn.Module) -> Seen:
+    """Return the class of workload that a model's layers tell of; empty where they leave it open."""
+    parts = list(model.modules())
+    if any(type(part).__module__.partition(".")[0] in _GRAPH_LIBRARIES for part in parts):
+        return Seen("graph", "layers of a graph library")
+    images = [part for part in parts if isinstance(part, _IMAGE_CONVOLUTIONS)]
+    embeddings = [part for part in parts if isinstance(part, nn.Embedding)]
+    named = next((name for part in parts if (name := getattr(part, "main_input_name", None)) is not None), "")
+    stated = _WORKLOAD_OF_INPUT.get(named, "") if isinstance(named, str) else ""
+    # input_ids is also what a model says that says nothing: images beside them make it one of both.
+    if stated and (stated != "language" or (embeddings and not images)):
+        return Seen(stated, f"{named} as its input")
+    spoken = next((found for part in parts if (found := _SPEECH.search(type(part).__name__.lower()))), None)
+    if spoken is not None:
+        return Seen("speech", f"layers named {spoken[0]}")
+    n_attention = _n_attention(model)
+    if n_attention:
+        return _with_attention(parts, images, embeddings, n_attention)
+    recurrent = [part for part in parts if isinstance(part, nn.RNNBase)]
+    if recurrent:
+        return _with_recurrence(parts, images, embeddings, recurrent)
+    if images:
+        return Seen("vision", plural(len(images), "image convolution"))
+    return _recommendation(model, parts, embeddings)
+
+
+def _with_attention(
+    parts: Sequence[nn.Module], images: Sequence[nn.Module], embeddings: Sequence[nn.Embedding], n_attention: int
+) -> Seen:
+    attention = f"attention in {plural(n_attention, 'layer')}"
+    has_tokens = _has_tokens(parts, embeddings)
+    if images:  # with tokens too it is one of both
+        first = images[0]
+        is_patch = min(first.kernel_size) >= 4 and first.kernel_size == first.stride
+        how = "on patches of images" if is_patch else f"and {plural(len(images), 'image convolution')}"
+        return Seen() if has_tokens else Seen("vision", f"{attention} {how}")
+    return Seen("language", attention) if has_tokens else Seen()
+
+
+def _with_recurrence(
+    parts: Sequence[nn.Module],
+    images: Sequence[nn.Module],
+    embeddings: Sequence[nn.Embedding],
+    recurrent: Sequence[nn.Module],
+) -> Seen:
+    layers = plural(len(recurrent), "recurrent layer")
+    if embeddings:
+        return Seen() if images else Seen("language", f"embeddings and {layers}")
+    convolutions = [part for part in parts if isinstance(part, _CONVOLUTIONS)]
+    on_spectrograms = len(images) <= _MOST_SPEECH_CONVOLUTIONS and all(c.in_channels == 1 for c in images[:1])
+    if convolutions and on_spectrograms and parts.index(convolutions[0]) < parts.index(recurrent[0]):
+        return Seen("speech", f"{plural(len(convolutions), 'convolution')} before {layers}")
+    return Seen()
+
+
+def _recommendation(model: nn.Module, parts: Sequence[nn.Module], embeddings: Sequence[nn.Embedding]) -> Seen:
+    bags = [part for part in parts if isinstance(part, nn.EmbeddingBag)]
+    looked_up = sum(p.numel() for part in (*bags, *embeddings) for p in part.parameters(recurse=False))
+    share = looked_up / max(1, sum(p.numel() for p in model.parameters()))
+    has_convolutions = any(isinstance(part, _CONVOLUTIONS) for part in parts)
+    if bags:
+        return Seen("recommendation", plural(len(bags), "embedding bag"))
+    if len(embeddings) > 1 and share > _SHARE_OF_EMBEDDINGS and not has_convolutions:
+        return Seen("recommendation", f"embeddings, {share:.0%} of its parameters")
+    return Seen()
+
+
+def _has_tokens(parts: Iterable[nn.Module], embeddings: Sequence[nn.Embedding]) -> bool:
+    """Return True with an embedding of tokens: a large one, one beside positions, or one of as many as an output."""
+    outputs = {part.out_features for part in parts if isinstance(part, nn.Linear)}
+    sizes = [embedding.num_embeddings for embedding in embeddings]
+    return len(sizes) > 1 or any(size >= _LEAST_VOCABULARY or size in outputs for size in sizes)
+
+
+def _n_attention(model: nn.Module) -> int:
+    """Count the layers of attention; what holds one is none itself."""
+    if isinstance(model, nn.MultiheadAttention):
+        return 1
+    within = sum(_n_attention(part) for part in model.children())
+    return within or int(_ATTENTION.search(type(model).__name__) is not None)
+
+
+class StepWatch:
+    """Sees what a loop trains whose model nobody names, from its first optimizer steps.
+
+    After the first step it looks for the modules that hold what the optimizer trains. Where their weights do not tell
+    the precision, it logs the calls of their layers until that optimizer's second step. Then it has seen all it will.
+
+    Args:
+        on_seen: called once with precision and workload, where a model was found.
+        on_error: called with an error of ours, which is the end of it.
+    """
+
+    def __init__(self, on_seen: Callable[[Seen, Seen], None], on_error: Callable[[Exception], None]) -> None:
+        self._on_seen, self._on_error = on_seen, on_error
+        self._is_over = False
+        self._optimizer = 0  # the first that stepped, by id()
+        self._n_others = 0  # steps of other optimizers since
+        self._model: nn.Module | None = None
+        self._log = AutocastLog()
+        self._hooks = ExitStack()
+        self._stop_listening: Callable[[], None] = lambda: None
+
+    # Torch goes through its hooks in a step, and would raise where one came or went meanwhile.
+
+    def listen(self) -> None:
+        """Have torch tell of each step from now on; not to be called in a step."""
+        self._stop_listening = register_optimizer_step_post_hook(self.stepped).remove
+
+    def end(self) -> None:
+        """Leave model and torch as they were; not to be called in a step that torch tells of."""
+        self._leave_model()
+        self._stop_listening()
+
+    def _leave_model(self) -> None:
+        self._is_over, self._model = True, None
+        self._hooks.close()
+
+    def stepped(self, optimizer: torch.optim.Optimizer, *_: object) -> None:
+        """Look at the model after a step of an optimizer; once all is seen, do nothing."""
+        if self._is_over or torch.compiler.is_compiling():
+            return
+        try:
+            if self._model is None:
+                self._see_model(optimizer)
+            else:
+                self._see_calls(self._model, optimizer)
+        except Exception as error:
+            self._fail(error)
+
+    def _fail(self, error: Exception) -> None:
+        self._is_over = True
+        with suppress(Exception):
+            self._leave_model()
+        self._on_error(error)
+
+    def _see_model(self, optimizer: torch.optim.Optimizer) -> None:
+        model = _trained_by(optimizer)
+        if model is None:  # as of a library that gives the optimizer copies of the weights
+            self._leave_model()
+            return
+        precision = precision_of(model)
+        if precision.value or (_has_compiled() and not hasattr(model, "_orig_mod")):
+            self._tell(model, precision)  # a hook in what is compiled would have it compiled anew
+            return
+        self._model, self._optimizer = model, id(optimizer)
+        self._log = self._hooks.enter_context(autocast_logged(model))
+
+    def _see_calls(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+        if id(optimizer) != self._optimizer:
+            self._n_others += 1
+            if self._n_others < _MOST_STEPS:
+                return
+        self._tell(model, precision_of(model, is_under_autocast=self._log.is_under_autocast))
+
+    def _tell(self, model: nn.Module, precision: Seen) -> None:
+        workload = workload_of(model)
+        self._leave_model()
+        self._on_seen(precision, workload)
+
+
+def _trained_by(optimizer: torch.optim.Optimizer) -> nn.Module | None:
+    """Return the outermost module that holds parameters of an optimizer; several side by side as one."""
+    trained = {id(p) for group in optimizer.param_groups for p in group["params"]}
+    kinds = {nn.Module, *_subclasses(nn.Module)}
+    modules = [found for found in gc.get_objects() if type(found) in kinds and "_modules" in found.__dict__]
+    inner = {id(part) for module in modules for part in module.children()}
+    outermost = [m for m in modules if id(m) not in inner and any(id(p) in trained for p in m.parameters())]
+    return outermost[0] if len(outermost) == 1 else nn.ModuleList(outermost) if outermost else None
+
+
+def _subclasses(of: type[nn.Module]) -> Iterator[type[nn.Module]]:
+    for subclass in of.__subclasses__():
+        yield subclass
+        yield from _subclasses(subclass)
+
+
+def _has_compiled() -> bool:
+    """Return True where ``torch.compile`` has compiled anything."""
+    counters = getattr(sys.modules.get("torch._dynamo.utils"), "counters", {})
+    return bool(counters.get("frames"))

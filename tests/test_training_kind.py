@@ -1,0 +1,463 @@
+"""The precision and the class of workload that models show."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from torch import nn  # noqa: E402
+
+from greenlove_tracker import training_kind  # noqa: E402
+from greenlove_tracker.exploration.random_state import switches  # noqa: E402
+from greenlove_tracker.training_kind import (  # noqa: E402
+    StepWatch,
+    autocast_logged,
+    precision_of,
+    uses_tf32,
+    workload_of,
+)
+from greenlove_tracker.workloads import WORKLOADS, Seen  # noqa: E402
+
+
+@pytest.fixture(autouse=True)
+def switches_as_before():
+    states = [s for s in switches() if "precision" in s.name or "tf32" in s.name]
+    for state in states:
+        state.copy()
+    yield
+    for state in states:
+        state.restore()
+
+
+@pytest.fixture
+def on_ampere(monkeypatch):
+    """Let models count as if on a GPU: which, is told by its compute capability."""
+    monkeypatch.setattr(training_kind, "_device", lambda module: torch.device("cuda"))
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device=None: (8, 0))
+
+
+class Parts(nn.Module):
+    """Layers that lie side by side, and a root that is called for none of them."""
+
+    def __init__(self, **parts):
+        super().__init__()
+        for name, part in parts.items():
+            self.add_module(name, part)
+
+    def forward(self, inputs):
+        return inputs
+
+
+class FlashAttention(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.qkv = nn.Linear(8, 24)
+
+
+def transformer(n_layers=3):
+    return nn.TransformerEncoder(nn.TransformerEncoderLayer(8, 2, 16, batch_first=True), n_layers)
+
+
+def mlp():
+    return nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 4))
+
+
+def convolutional():
+    return nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Conv2d(8, 8, 3), nn.Flatten(), nn.Linear(8, 4))
+
+
+# -- workload ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("model", "workload", "basis"),
+    [
+        (lambda: Parts(tokens=nn.Embedding(5000, 8), body=transformer()), "language", "attention in 3 layers"),
+        (
+            lambda: Parts(tokens=nn.Embedding(65, 8), places=nn.Embedding(32, 8), body=FlashAttention()),
+            "language",
+            None,
+        ),
+        (lambda: Parts(tokens=nn.Embedding(65, 8), body=FlashAttention(), head=nn.Linear(8, 65)), "language", None),
+        (lambda: Parts(patches=nn.Conv2d(3, 8, 16, 16), body=transformer(2)), "vision", "on patches of images"),
+        (lambda: Parts(stem=nn.Conv2d(3, 8, 3), body=FlashAttention()), "vision", "and 1 image convolution"),
+        (convolutional, "vision", "2 image convolutions"),
+        (lambda: nn.Sequential(nn.Conv3d(1, 8, 3)), "vision", "1 image convolution"),
+        (
+            lambda: Parts(tokens=nn.Embedding(100, 8), body=nn.LSTM(8, 8)),
+            "language",
+            "embeddings and 1 recurrent layer",
+        ),
+        (
+            lambda: Parts(stem=nn.Conv1d(80, 8, 3), body=nn.GRU(8, 8)),
+            "speech",
+            "1 convolution before 1 recurrent layer",
+        ),
+        (lambda: Parts(a=nn.Conv2d(1, 8, 11), b=nn.Conv2d(8, 8, 11), body=nn.GRU(8, 8)), "speech", None),
+        (lambda: Parts(bag=nn.EmbeddingBag(50, 8), top=mlp()), "recommendation", "1 embedding bag"),
+        (lambda: Parts(users=nn.Embedding(900, 8), items=nn.Embedding(900, 8), top=mlp()), "recommendation", "99% of"),
+    ],
+)
+def test_layers_tell_the_class_of_workload(model, workload, basis):
+    seen = workload_of(model())
+    assert seen.value == workload and seen.value in WORKLOADS
+    assert basis is None or basis in seen.basis
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        mlp,
+        lambda: nn.Sequential(nn.Conv1d(3, 8, 3)),
+        lambda: transformer(),  # of what, only an input would tell
+        lambda: Parts(places=nn.Embedding(197, 8), body=transformer()),
+        lambda: Parts(image=nn.Conv2d(3, 8, 16, 16), tokens=nn.Embedding(5000, 8), body=transformer()),  # of both
+        lambda: nn.Sequential(nn.LSTM(8, 8)),  # a series of anything
+        lambda: Parts(*[], **{f"c{i}": nn.Conv2d(1 if i == 0 else 8, 8, 3) for i in range(7)}, r=nn.LSTM(8, 8)),  # OCR
+        lambda: Parts(group=nn.Embedding(4, 8), top=mlp()),
+        lambda: Parts(embedding=nn.Embedding(5000, 8), top=mlp()),
+    ],
+)
+def test_what_is_not_clear_stays_empty(model):
+    assert workload_of(model()) == Seen()
+
+
+def test_names_tell_speech_and_graphs():
+    conformer = type("ConformerBlock", (FlashAttention,), {})
+    assert workload_of(nn.Sequential(conformer())) == Seen("speech", "layers named conformer")
+    convolution = type("GATConv", (nn.Linear,), {"__module__": "torch_geometric.nn.conv.gat_conv"})
+    assert workload_of(nn.Sequential(convolution(8, 8), nn.Linear(8, 2))).value == "graph"
+
+
+def test_attention_within_attention_is_one_layer():
+    outer = type("BertAttention", (nn.Module,), {})()
+    outer.self = FlashAttention()
+    model = Parts(tokens=nn.Embedding(5000, 8), a=outer, b=FlashAttention(), c=nn.MultiheadAttention(8, 2))
+    assert workload_of(model).basis == "attention in 3 layers"
+
+
+def test_models_of_transformers():
+    transformers = pytest.importorskip("transformers")
+    small = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 16}
+    bert = transformers.BertForMaskedLM(transformers.BertConfig(vocab_size=100, **small))
+    assert workload_of(bert) == Seen("language", "input_ids as its input")
+    assert workload_of(nn.DataParallel(bert)).value == "language"
+    vit = transformers.ViTForImageClassification(transformers.ViTConfig(**small, image_size=32, patch_size=16))
+    assert workload_of(vit).value == "vision"
+    gpt2 = transformers.GPT2LMHeadModel(
+        transformers.GPT2Config(vocab_size=100, n_positions=8, n_embd=8, n_layer=2, n_head=2)
+    )
+    assert workload_of(gpt2).value == "language"
+    whisper = transformers.WhisperConfig(
+        vocab_size=100, d_model=16, encoder_layers=1, decoder_layers=1, encoder_attention_heads=2,
+        decoder_attention_heads=2, encoder_ffn_dim=16, decoder_ffn_dim=16, pad_token_id=0, bos_token_id=0,
+        eos_token_id=0, decoder_start_token_id=0, suppress_tokens=[], begin_suppress_tokens=[],
+    )  # fmt: skip
+    assert workload_of(transformers.WhisperForConditionalGeneration(whisper)).value == "speech"
+
+
+def test_models_of_torchvision():
+    models = pytest.importorskip("torchvision").models
+    assert workload_of(models.resnet18()).value == "vision"
+    vit = models.VisionTransformer(32, 16, 2, 2, 16, 16)
+    assert workload_of(vit).value == "vision"
+
+
+# -- precision ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_weights_in_16_bits_compute_in_16_bits(dtype):
+    seen = precision_of(mlp().to(dtype))
+    assert seen == Seen("bf16", f"weights in {str(dtype)[6:]}")
+    with_norm = nn.Sequential(mlp().to(dtype), nn.LayerNorm(4))  # as most do, whose few weights stay in 32
+    assert precision_of(with_norm).value == "bf16"
+
+
+def test_32_bits_are_known_only_with_the_step():
+    assert precision_of(mlp()) == Seen()
+    assert precision_of(mlp(), is_under_autocast=True) == Seen("bf16", "autocast")
+    assert precision_of(mlp(), is_under_autocast=False) == Seen("fp32", "32 bits, without autocast")
+
+
+@pytest.mark.parametrize("model", [lambda: mlp().double(), nn.Sequential])
+def test_other_numbers_have_no_class(model):
+    assert precision_of(model(), is_under_autocast=False) == Seen()
+
+
+def test_layers_in_fp8():
+    float8 = type("Float8Linear", (nn.Linear,), {"__module__": "torchao.float8.float8_linear"})
+    assert precision_of(nn.Sequential(float8(16, 16).bfloat16())).value == "fp8"
+    engine = type("Linear", (nn.Linear,), {"__module__": "transformer_engine.pytorch.module.linear"})
+    layer = engine(16, 16).bfloat16()
+    assert precision_of(layer).value == "bf16"  # outside its autocast it computes as any other
+    layer.fp8_initialized = True
+    assert precision_of(layer).value == "fp8"
+
+
+def test_tf32_on_a_gpu(on_ampere, monkeypatch):
+    def seen(model):
+        return precision_of(model, is_under_autocast=False)
+
+    torch.set_float32_matmul_precision("highest")
+    torch.backends.cudnn.allow_tf32 = True
+    assert seen(mlp()).value == "fp32"
+    assert seen(convolutional()) == Seen("tf32", "convolutions in TF32")  # as by default
+    torch.backends.cudnn.allow_tf32 = False
+    assert seen(convolutional()).value == "fp32"
+    torch.set_float32_matmul_precision("high")
+    assert seen(mlp()) == Seen("tf32", "matrix products in TF32")
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device=None: (7, 5))
+    assert seen(mlp()).value == "fp32"
+
+
+def test_on_a_cpu_there_is_no_tf32():
+    torch.set_float32_matmul_precision("high")
+    assert precision_of(convolutional(), is_under_autocast=False).value == "fp32"
+
+
+@pytest.mark.skipif(not hasattr(torch.backends.cuda.matmul, "fp32_precision"), reason="switches since torch 2.9")
+def test_the_newer_switches_are_read_and_no_older_one_then():
+    torch.backends.cuda.matmul.fp32_precision = "tf32"
+    torch.backends.cudnn.conv.fp32_precision = "ieee"
+    assert uses_tf32("matmul") and not uses_tf32("conv")
+    torch.backends.cuda.matmul.fp32_precision = "ieee"
+    torch.backends.cudnn.conv.fp32_precision = "tf32"
+    assert not uses_tf32("matmul") and uses_tf32("conv")
+
+
+# -- autocast, seen in a step ------------------------------------------------------------------------------------
+
+
+def n_hooks(model):
+    return sum(len(part._forward_pre_hooks) for part in model.modules())
+
+
+def is_seen_under_autocast(model, call):
+    with autocast_logged(model, call) as log:
+        call(model)
+    assert n_hooks(model) == 0
+    return log.is_under_autocast
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_autocast_around_the_call_is_seen(dtype):
+    def call(model):
+        with torch.autocast("cpu", dtype=dtype):
+            model(torch.randn(2, 8))
+
+    assert is_seen_under_autocast(mlp(), call) is True
+
+
+def test_autocast_within_the_model_is_seen_as_accelerate_puts_it_there():
+    model = mlp()
+    model.forward = torch.autocast("cpu", dtype=torch.bfloat16)(model.forward)
+    assert is_seen_under_autocast(model, lambda m: m(torch.randn(2, 8))) is True
+
+
+def test_parts_that_are_called_alone_are_seen():
+    assert is_seen_under_autocast(mlp(), lambda m: m[2](m[0](torch.randn(2, 8)))) is False
+
+
+def test_most_calls_count():
+    def call(model):
+        model(torch.randn(2, 8))
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            model[0](torch.randn(2, 8))
+
+    assert is_seen_under_autocast(mlp(), call) is False
+
+
+def test_nothing_called_is_nothing_seen():
+    assert is_seen_under_autocast(mlp(), lambda model: None) is None
+
+
+def test_a_lazy_layer_is_seen_in_the_call_that_gives_it_its_weights():
+    model = nn.Sequential(nn.LazyLinear(4), nn.ReLU(), nn.LazyLinear(2))
+
+    def call(model):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            model(torch.randn(2, 8))
+
+    assert is_seen_under_autocast(model, call) is True
+
+
+def test_hooks_go_when_the_step_raises():
+    model = mlp()
+    with pytest.raises(RuntimeError), autocast_logged(model):
+        assert n_hooks(model) == 2
+        model(torch.randn(2, 9))
+    assert n_hooks(model) == 0
+    copy.deepcopy(model)
+    pickle.dumps(model)
+
+
+def test_a_compiled_model_is_seen_from_outside_and_compiled_once():
+    graphs = []
+
+    def backend(graph, inputs):
+        graphs.append(graph)
+        return graph.forward
+
+    compiled = torch.compile(mlp(), backend=backend)
+    inputs = torch.randn(2, 8)
+
+    def call(model):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            model(inputs)
+
+    assert is_seen_under_autocast(compiled, call) is True
+    call(compiled)
+    assert len(graphs) == 1
+
+
+def test_a_model_compiled_in_place_gets_no_hooks():
+    model = mlp()
+    model.compile(backend="eager")
+    assert is_seen_under_autocast(model, lambda m: m(torch.randn(2, 8))) is None
+
+
+# -- in a loop whose model nobody names --------------------------------------------------------------------------
+
+
+class Watched:
+    """A watch of the steps of a loop, and what it has seen and failed with."""
+
+    def __init__(self):
+        self.seen, self.errors = [], []
+        self.watch = StepWatch(lambda *kind: self.seen.append(kind), self.errors.append)
+        self.watch.listen()
+
+
+@pytest.fixture(autouse=True)
+def nothing_compiled():
+    torch._dynamo.utils.counters.clear()
+
+
+@pytest.fixture
+def watched():
+    watched = Watched()
+    yield watched
+    watched.watch.end()
+    assert not watched.errors
+
+
+def step(model, optimizer, inputs=None, autocast=False):
+    with torch.autocast("cpu", dtype=torch.bfloat16, enabled=autocast):
+        loss = model(torch.randn(2, 3, 8, 8) if inputs is None else inputs).sum()
+    loss.backward()
+    optimizer.step()
+
+
+def small_net():
+    return nn.Sequential(nn.Conv2d(3, 4, 3), nn.Flatten(), nn.Linear(144, 2))
+
+
+@pytest.mark.parametrize(
+    ("autocast", "precision"), [(True, Seen("bf16", "autocast")), (False, Seen("fp32", "32 bits, without autocast"))]
+)
+def test_two_steps_of_a_loop_tell_precision_and_workload(watched, autocast, precision):
+    wrapper = nn.ModuleDict({"net": small_net()})  # the outermost that is trained, whatever is called
+    net, other = wrapper["net"], small_net()
+    optimizer = torch.optim.SGD(wrapper.parameters(), 0.1)
+    step(net, optimizer, autocast=autocast)
+    assert not watched.seen and n_hooks(net) == 2 and n_hooks(other) == 0
+    saved, inputs = pickle.dumps(net), torch.randn(1, 3, 8, 8)
+    assert b"greenlove" not in saved
+    with torch.no_grad():  # calls that are no training, and do not count
+        for copied in (pickle.loads(saved), copy.deepcopy(net)):
+            assert torch.equal(copied(inputs), net(inputs))
+    step(net, optimizer, autocast=autocast)
+    assert watched.seen == [(precision, Seen("vision", "1 image convolution"))] and n_hooks(net) == 0
+    step(net, optimizer, autocast=not autocast)
+    assert len(watched.seen) == 1
+
+
+def test_weights_tell_at_once(watched):
+    net = mlp().bfloat16()
+    step(net, torch.optim.SGD(net.parameters(), 0.1), torch.randn(2, 8).bfloat16())
+    assert watched.seen == [(Seen("bf16", "weights in bfloat16"), Seen())]
+
+
+def test_models_side_by_side_are_one_training(watched):
+    image, text = small_net(), nn.Sequential(nn.LSTM(8, 8))
+    optimizer = torch.optim.SGD([*image.parameters(), *text.parameters()], 0.1)
+    for _ in range(2):
+        step(image, optimizer)
+    assert watched.seen[0][0].value == "fp32"
+
+
+def test_the_second_step_of_the_same_optimizer_is_waited_for_and_not_for_ever(watched):
+    nets = small_net(), small_net()
+    first, second = (torch.optim.SGD(net.parameters(), 0.1) for net in nets)
+    step(nets[0], first)
+    for _ in range(9):
+        step(nets[1], second)
+    assert not watched.seen
+    step(nets[1], second)
+    assert watched.seen == [(Seen(), Seen("vision", "1 image convolution"))] and n_hooks(nets[0]) == 0
+
+
+def test_of_weights_without_a_model_nothing_is_told(watched):
+    weight = torch.zeros(2, requires_grad=True)
+    optimizer = torch.optim.SGD([weight], 0.1)
+    weight.sum().backward()
+    optimizer.step()
+    optimizer.step()
+    assert not watched.seen
+
+
+def test_a_watch_that_ends_early_leaves_the_model_as_it_was():
+    watched, net = Watched(), small_net()
+    optimizer = torch.optim.SGD(net.parameters(), 0.1)
+    step(net, optimizer)
+    watched.watch.end()
+    assert n_hooks(net) == 0
+    step(net, optimizer)
+    assert not watched.seen
+
+
+def test_an_error_of_ours_ends_the_watch_and_not_the_step(monkeypatch):
+    watched, net = Watched(), small_net()
+    monkeypatch.setattr(training_kind, "workload_of", lambda model: 1 / 0)
+    optimizer = torch.optim.SGD(net.parameters(), 0.1)
+    for _ in range(3):
+        step(net, optimizer)
+    watched.watch.end()
+    assert [type(error) for error in watched.errors] == [ZeroDivisionError] and n_hooks(net) == 0
+
+
+def test_what_was_compiled_is_not_hooked(watched, monkeypatch):
+    monkeypatch.setattr(training_kind, "_has_compiled", lambda: True)
+    net = small_net()
+    step(net, torch.optim.SGD(net.parameters(), 0.1))
+    assert n_hooks(net) == 0 and watched.seen == [(Seen(), Seen("vision", "1 image convolution"))]
+
+
+def test_a_compiled_model_is_watched_from_outside_and_not_compiled_anew(watched):
+    graphs = []
+
+    def backend(graph, inputs):
+        graphs.append(graph)
+        return graph.forward
+
+    net = torch.compile(small_net(), backend=backend)
+    optimizer = torch.optim.SGD(net.parameters(), 0.1)
+    for _ in range(3):
+        step(net, optimizer, autocast=True)
+    assert len(graphs) == 1 and watched.seen == [(Seen("bf16", "autocast"), Seen("vision", "1 image convolution"))]
+
+
+def test_that_something_was_compiled_is_known():
+    assert not training_kind._has_compiled()
+    torch.compile(lambda x: x + 1, backend="eager")(torch.zeros(1))
+    assert training_kind._has_compiled()
+
+
+def test_shards_that_are_cast_behind_the_layers_backs_are_not_guessed():
+    sharded = type("FSDPLinear", (nn.Linear,), {"__module__": "torch.distributed.fsdp._fully_shard"})
+    assert precision_of(nn.Sequential(sharded(8, 8)), is_under_autocast=False) == Seen()
