@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from greenlove_tracker.logs.directory import read_logs
     from greenlove_tracker.phases import Phase
     from greenlove_tracker.projection.project import project
+    from greenlove_tracker.projection.speedup import Speedup, speedup
     from greenlove_tracker.projection.spot import SpotAdvice, spot_advice
     from greenlove_tracker.projection.types import Projection, ProjectionOptions
     from greenlove_tracker.report.build import write_html, write_pdf
@@ -52,6 +53,7 @@ _HOMES = {
     "Phase": "greenlove_tracker.phases",
     "Projection": "greenlove_tracker.projection.types",
     "ProjectionOptions": "greenlove_tracker.projection.types",
+    "Speedup": "greenlove_tracker.projection.speedup",
     "SpotAdvice": "greenlove_tracker.projection.spot",
     "StartAdvice": "greenlove_tracker.scheduling.advice",
     "Technique": "greenlove_tracker.techniques.technique",
@@ -68,6 +70,7 @@ _HOMES = {
     "lr_schedule": "greenlove_tracker.techniques.lr_schedule",
     "project": "greenlove_tracker.projection.project",
     "read_logs": "greenlove_tracker.logs.directory",
+    "speedup": "greenlove_tracker.projection.speedup",
     "spot_advice": "greenlove_tracker.projection.spot",
     "wait_for_low_carbon": "greenlove_tracker.scheduling.waiting",
     "track": "greenlove_tracker.tracker.track",
@@ -88,6 +91,7 @@ __all__ = [
     "Phase",
     "Projection",
     "ProjectionOptions",
+    "Speedup",
     "SpotAdvice",
     "StartAdvice",
     "Technique",
@@ -105,6 +109,7 @@ __all__ = [
     "lr_schedule",
     "project",
     "read_logs",
+    "speedup",
     "spot_advice",
     "track",
     "wait_for_low_carbon",

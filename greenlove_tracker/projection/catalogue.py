@@ -14,34 +14,104 @@ from greenlove_tracker.tables.gpus import GpuSpec, gpus
 # What a driver shows of the nominal memory: 15.0 of 16 GiB on a T4, 268 of 288 on a B300 (ECC and reserves); in 10⁹
 # bytes 7% more than nominal. The smallest difference between two cards of one name is 20% (RTX 3080, 10 and 12 GB).
 _MEMORY_TOLERANCE = 0.15
+AMD = "AMD"
 _A_PART = re.compile(r"\bMIG\b|\bGRID\b|\bvGPU\b|-\d+-?\d*[ABCQ]$", re.IGNORECASE)
 
 
 def recognise(name: str, memory_gb: float | None = None) -> GpuSpec:
-    """Return the GPU that ``name`` is, by exact comparison with the table's names.
+    """Return the GPU that ``name`` means: as a driver prints it, a canonical name, or as people write it.
 
-    ``NVIDIA`` or ``AMD`` in front, hyphens and spaces make no difference. Nor does the case of a name typed in one
-    case only; else it does, since NVML prints "RTX 2080 SUPER" for a desktop card and "RTX 2080 Super" for a laptop.
+    Names of the table go first, compared exactly: ``NVIDIA`` or ``AMD`` in front, hyphens and spaces make no
+    difference. Nor does the case of a name typed in one case only; else it does, since NVML prints "RTX 2080 SUPER" for
+    a desktop card and "RTX 2080 Super" for a laptop. Then words are: ``RTX3090``, ``h100 sxm``, ``V100`` (which asks).
 
     Args:
-        name: as NVML, CUDA or ROCm print it, or a canonical name.
+        name: of one GPU.
         memory_gb: memory that the driver shows; tells apart cards of one name, and a part of a GPU from the whole.
 
     Raises:
         UsageError: where the name is unknown or means several GPUs, or the memory is not that GPU's.
     """
-    candidates = _by_key().get(_key(name)) or _typed_in_one_case(name)
+    candidates = meant_by(name)
     if not candidates:
         raise UsageError(_unknown(name), argument="custom_speedup")
     if memory_gb is None:
         if len(candidates) > 1:
-            names = " or ".join(repr(gpu.name) for gpu in candidates)
-            raise UsageError(
-                f"{len(candidates)} GPUs are called {name!r}: give its memory with {{argument}}, or say {names}",
-                argument="local_memory_gb",
-            )
+            *first, last = (gpu.name for gpu in candidates)
+            raise UsageError(f"{name!r} may be {', '.join(first)} or {last}: say which")
         return candidates[0]
     return _by_memory(name, candidates, memory_gb)
+
+
+def meant_by(name: str, memory_gb: float | None = None) -> tuple[GpuSpec, ...]:
+    """Return the GPUs of exactly this name; else those that hold all its words, and no variant that it does not say.
+
+    Variants are such as Ti and laptop. Names of makers and series mean nothing, so ``4090`` is ``GeForce RTX 4090``;
+    ``80GB`` is a name's or the memory. A name as a driver prints it is compared whole: a new card may be called like an
+    old one with a word less.
+
+    Args:
+        name: of a GPU.
+        memory_gb: nominal; leaves those that have it.
+    """
+    exact = _by_key().get(_key(name)) or _typed_in_one_case(name)
+    if fitting := tuple(gpu for gpu in exact if _has_memory(gpu, memory_gb)):
+        return fitting
+    if name.startswith(_AS_DRIVERS_PRINT) or _A_PART.search(name.strip()):
+        return ()
+    words = _words(name)
+    if not any(word == "titan" or re.search(r"\d", word) for word in words if not _MEMORY.fullmatch(word)):
+        return ()
+    found = (gpu for gpu in gpus().values() if _holds(gpu, words) and _variants_of(gpu) <= words)
+    return tuple(gpu for gpu in found if _has_memory(gpu, memory_gb))
+
+
+_SAME_MEMORY = 0.06  # 79.6 GiB and 80 GB are one card; 40 and 48 are two
+
+
+def _has_memory(gpu: GpuSpec, memory_gb: float | None) -> bool:
+    if memory_gb is None or gpu.memory_gb is None:
+        return memory_gb is None
+    return abs(gpu.memory_gb - memory_gb) <= _SAME_MEMORY * memory_gb
+
+
+_AS_DRIVERS_PRINT = ("NVIDIA ", "AMD ")
+_SERIES = frozenset(
+    "nvidia amd geforce tesla instinct radeon rtx gtx rx gpu graphics card generation edition".split()  # noqa: SIM905
+)
+_VARIANTS = frozenset(("ti", "super", "laptop", "maxq", "mobile", "d", "xt", "xtx", "sff", "pro"))
+_MEMORY = re.compile(r"(\d+)gb")
+_SAME_WORD = {"hgx": "sxm", "dgx": "sxm", "pci": "pcie", "oam": ""}
+_SPLIT = re.compile(
+    r"(?<=\d)(?=(?:ti|super|xtx|xt|ada|nvl|pcie|sxm\d?)$)|(?<=^rtx)(?=(?:pro|a)?\d)|(?<=^rtxpro)(?=\d)|(?<=^rtx)(?=pro)"
+    r"|(?<=^gtx)(?=\d)|(?<=^rx)(?=\d)"
+)
+
+
+@cache
+def _words(name: str) -> frozenset[str]:
+    """Return the words of a name in lower case, without makers and series: ``RTX3080Ti`` is ``3080`` and ``ti``."""
+    text = re.sub(r"max[- ]?q", "maxq", re.sub(r"\((R|TM)\)|[®™]", "", name).casefold())
+    text = re.sub(r"(\d+)\s*g(?:i?b)?\b", r"\1gb", text)
+    words = {part for word in re.split(r"[^a-z0-9]+", text) for part in _SPLIT.split(word)}
+    series = _SERIES - {"rtx"} if "titan" in words else _SERIES
+    return frozenset(_SAME_WORD.get(word, word) for word in words) - series - {""}
+
+
+def _holds(gpu: GpuSpec, words: frozenset[str]) -> bool:
+    return any(
+        all(_is_in(word, own, gpu) for word in words) for own in (_words(name) for name in (gpu.name, *gpu.aliases))
+    )
+
+
+def _is_in(word: str, own: frozenset[str], gpu: GpuSpec) -> bool:
+    if found := _MEMORY.fullmatch(word):
+        return gpu.memory_gb == float(found[1])
+    return word in own or (word == "sxm" and any(other.startswith("sxm") for other in own))
+
+
+def _variants_of(gpu: GpuSpec) -> frozenset[str]:
+    return _words(gpu.name) & _VARIANTS
 
 
 def _by_memory(name: str, candidates: Sequence[GpuSpec], memory_gb: float) -> GpuSpec:
@@ -85,15 +155,44 @@ def _typed_in_one_case(name: str) -> tuple[GpuSpec, ...]:
     return _by_folded_key().get(_key(name).casefold(), ())
 
 
+def software_notes(local_vendor: str, target_vendor: str) -> tuple[str, ...]:
+    """Return what a training must change between NVIDIA's software and AMD's; nothing where it keeps its own."""
+    if local_vendor == target_vendor or AMD not in (local_vendor, target_vendor):
+        return ()
+    if target_vendor != AMD:
+        return ("coming from AMD's ROCm, the training needs PyTorch's CUDA build",)
+    return (
+        "AMD's GPUs need PyTorch's ROCm build, custom CUDA kernels must be ported to HIP, and few of their speeds were "
+        "measured",
+    )
+
+
+_OTHER_HARDWARE = (
+    (re.compile(r"\bapple\b|\bm[1-9]\b( (pro|max|ultra))?$|^mps$|\bmetal\b", re.IGNORECASE), "Apple's GPUs"),
+    (
+        re.compile(r"\bintel\b|\barc\b|\bgaudi|\bponte vecchio\b|\bmax 1[15]\d0\b|^xpu$", re.IGNORECASE),
+        "Intel's accelerators",
+    ),
+    (re.compile(r"\btpu\b|^v[2-6][ep]?$|\btrillium\b|\bironwood\b", re.IGNORECASE), "Google's TPUs"),
+    (re.compile(r"\btrainium|\btrn\d|\binferentia", re.IGNORECASE), "Amazon's Trainium"),
+)
+
+
 def _unknown(name: str) -> str:
+    for pattern, whose in _OTHER_HARDWARE:
+        if pattern.search(name.strip()):
+            return (
+                f"no speeds of {whose} are known: explore the training there and give its log with --measured, or give "
+                "{argument}"
+            )
     if _A_PART.search(name.strip()):
         return (
             f"{name!r} is a part of a GPU (MIG or vGPU), whose speed is in no table: give {{argument}}, "
             "or measure it with a trial"
         )
     near = nearest_names(name)
-    hint = f"; the nearest names are {', '.join(near)}" if near else ""
-    return f"no GPU of the table is called {name!r}{hint}: give one of its names, or {{argument}}"
+    hint = f"; the nearest names are {', '.join(near)}: write one of them where it is meant, or" if near else ":"
+    return f"no GPU of the table is called {name!r}{hint} give your own figure by {{argument}}"
 
 
 def nearest_names(name: str, n: int = 4) -> tuple[str, ...]:

@@ -14,8 +14,9 @@ from greenlove_tracker.logs.directory import read_logs
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.projection import from_log
 from greenlove_tracker.projection.catalogue import recognise
-from greenlove_tracker.projection.project import project_forecast
-from greenlove_tracker.projection.scaling import scaling_gain
+from greenlove_tracker.projection.decision import Work
+from greenlove_tracker.projection.project import local_gpu, project_forecast
+from greenlove_tracker.projection.rows import gain_of_number
 from greenlove_tracker.projection.speedup import Speedup, measured_speedup
 from greenlove_tracker.projection.types import Projection, ProjectionOptions
 from greenlove_tracker.projection.uncertain import at_level
@@ -30,11 +31,13 @@ class MachineComparison:
         about: its name or empty, then how its time is known.
         projections: this machine first.
         today: date against which the age of prices is counted.
+        work: samples, tokens or steps of the whole training; None where they are not known.
     """
 
     about: tuple[str, ...]
     projections: tuple[Projection, ...]
     today: date
+    work: Work | None = None
 
 
 def compare_hours(hours: float, options: ProjectionOptions) -> MachineComparison:
@@ -82,7 +85,7 @@ def _compare(training: from_log.Training) -> MachineComparison:
         rows: list[Projection] = project_forecast(forecast, options)
     else:
         rows = _with_measured(training, _measured(training, options.measured_log_dir))
-    return MachineComparison((*training.about, *_memory_text(options)), tuple(rows), options.today)
+    return MachineComparison((*training.about, *_memory_text(options)), tuple(rows), options.today, training.work)
 
 
 def _memory_text(options: ProjectionOptions) -> tuple[str, ...]:
@@ -128,7 +131,8 @@ def _measured(training: from_log.Training, path: str) -> MeasuredSpeedup:
         raise UsageError(f"--measured {path}: it explored another training, of another data set or batch size")
     local_s = at_level(training.forecast.duration_s)
     target_s = at_level(forecast_from_log(other, plan).duration_s)
-    of_one = 1 / scaling_gain(training.options.n_gpus or 1, gpus.n_gpus, training.options.scaling)
+    gpu = recognise(gpus.name, gpus.memory_gb)
+    of_one = 1 / gain_of_number(training.options, local_gpu(training.options), gpu, gpus.n_gpus).point
     both = measured_speedup(local_s, target_s)
     of_target = measured_speedup(replace(local_s, lower=local_s.point, upper=local_s.point), target_s).estimate
     speedup = replace(
@@ -136,8 +140,7 @@ def _measured(training: from_log.Training, path: str) -> MeasuredSpeedup:
         ratio=both.ratio.times(of_one),
         sources=(f"the same exploration on it, run {other.run_id}",),
     )
-    gpu = recognise(gpus.name, gpus.memory_gb).name
-    return MeasuredSpeedup(gpu, speedup, of_target.times(of_one, of_target.unit))
+    return MeasuredSpeedup(gpu.name, speedup, of_target.times(of_one, of_target.unit))
 
 
 def _is_same_training(a: TrainingPlan, b: TrainingPlan) -> bool:

@@ -13,9 +13,11 @@ from greenlove_tracker.errors import UsageError
 from greenlove_tracker.forecasting import Estimate, Forecast, Kind, TrainingPlan
 from greenlove_tracker.logs.directory import read_logs
 from greenlove_tracker.logs.run import Run
+from greenlove_tracker.projection.decision import Work
 from greenlove_tracker.projection.types import ProjectionOptions
 from greenlove_tracker.records import MEASURED_METHODS
 from greenlove_tracker.units import SECONDS_PER_HOUR
+from greenlove_tracker.workloads import PRECISIONS, WORKLOADS
 
 _LEVEL = 0.95  # of a time that is known: its interval has no width
 
@@ -29,12 +31,14 @@ class Training:
         about: its name or empty, then how its time is known.
         options: of a projection, with what the log tells where the user gave nothing.
         exploration: the run of it, where it was one.
+        work: tokens, samples or steps of the whole training; None where none were counted.
     """
 
     forecast: Forecast
     about: tuple[str, ...]
     options: ProjectionOptions
     exploration: Run | None = None
+    work: Work | None = None
 
 
 def training_of_hours(hours: float, options: ProjectionOptions) -> Training:
@@ -46,6 +50,8 @@ def training_of_hours(hours: float, options: ProjectionOptions) -> Training:
     if not (math.isfinite(hours) and hours > 0):
         raise UsageError(f"--hours must be positive, such as 20, not {hours:g}")
     gpus = given_gpus(options)
+    if gpus.name is None and options.manual_tdp_watts is not None:
+        raise UsageError("--tdp is the power limit of a GPU here: name it with --gpu")
     settings = load_settings({"country": options.country})
     price = settings.price_usd_per_gpu_hour if gpus.has_price else None
     options = replace(
@@ -55,6 +61,8 @@ def training_of_hours(hours: float, options: ProjectionOptions) -> Training:
         electricity_price=_first(options.electricity_price, settings.electricity_price_usd_per_kwh),
         price_usd_per_gpu_hour=_first(options.price_usd_per_gpu_hour, price),
         pue=_first(options.pue, settings.pue),
+        workload=options.workload or settings.workload or None,
+        precision=options.precision or settings.precision or None,
     )
     duration_s = replace(_exact(hours * SECONDS_PER_HOUR, "s"), kind=Kind.ASSUMPTION)
     return Training(_forecast(duration_s, None), ("", "time as given"), options)
@@ -127,8 +135,34 @@ def training_of(run: Run, options: ProjectionOptions, forecast: Forecast | None 
     if gpus.energy_problem:  # nor is what was made of it
         forecast = replace(forecast, energy_kwh=None, emissions_kgco2e=None, cost_usd=None)
     name = run.title() if exploration is None else fmt.plan(forecast.plan)
-    options = gpus.added_to(_with_place_of(run, options, gpus))
-    return Training(forecast, (name, basis, gpus.energy_problem), options, exploration)
+    options = gpus.added_to(_with_kind_of(run, _with_place_of(run, options, gpus)))
+    work = _counted_work(run, forecast) if exploration is None else None
+    return Training(
+        forecast, (name, basis, gpus.energy_problem), options, exploration, work or planned_work(forecast.plan)
+    )
+
+
+def _counted_work(run: Run, forecast: Forecast) -> Work | None:
+    """Return the tokens of a tracked training, else its samples, in proportion to those so far; None without either."""
+    summary = run.summary
+    counted = ((summary.counts.tokens, "token"), (summary.counts.samples, "sample"))
+    done, unit = next(((count, unit) for count, unit in counted if count), (0, ""))
+    if not done or summary.duration_s <= 0:
+        return None
+    return Work(max(1, round(done * forecast.duration_s.point / summary.duration_s)), unit)
+
+
+def planned_work(plan: TrainingPlan | None) -> Work | None:
+    """Return the tokens of a plan, else its samples, else its optimizer steps."""
+    if plan is None:
+        return None
+    batches = plan.n_epochs * plan.batches_per_epoch
+    steps = batches / (plan.batches_per_step or 1)
+    if plan.tokens_per_step:
+        return Work(round((steps if plan.samples is None else batches) * plan.tokens_per_step), "token")
+    if plan.samples is not None and plan.batch_size is not None:
+        return Work(round(plan.samples * plan.n_epochs if plan.steps is None else batches * plan.batch_size), "sample")
+    return Work(round(steps), "step")
 
 
 def _with_place_of(run: Run, options: ProjectionOptions, gpus: TrainingGpus) -> ProjectionOptions:
@@ -144,6 +178,21 @@ def _with_place_of(run: Run, options: ProjectionOptions, gpus: TrainingGpus) -> 
         price_usd_per_gpu_hour=_first(options.price_usd_per_gpu_hour, price),
         pue=_first(options.pue, rates.pue),
     )
+
+
+def _with_kind_of(run: Run, options: ProjectionOptions) -> ProjectionOptions:
+    """Return the options with what a run computes, as its log says, where nothing else is given.
+
+    Of several precisions, joined by ``+``, it is the slowest: how much is computed in each is not known.
+    """
+    workload, precisions = run.text("workload"), run.text("precision").split("+")
+    if options.workload is None and workload in WORKLOADS:
+        options = replace(options, workload=workload, workload_basis=run.text("workload_basis"))
+    if options.precision is None and set(precisions) <= set(PRECISIONS):
+        slowest, *faster = sorted(set(precisions), key=PRECISIONS.index)
+        basis = f"the slowest of {', '.join([slowest, *faster])}" if faster else run.text("precision_basis")
+        options = replace(options, precision=slowest, precision_basis=basis)
+    return options
 
 
 def _first(*values: Any) -> Any:

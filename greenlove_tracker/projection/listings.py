@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.format import plural
-from greenlove_tracker.projection.catalogue import recognise
+from greenlove_tracker.projection.catalogue import meant_by, recognise
 from greenlove_tracker.tables.gpus import GpuSpec, gpus
 from greenlove_tracker.tables.offers import NOT_OFFERED, Offer, bundled_offers, read_offers
 
 DEFAULT_PROVIDER = "crusoe"
-_MAKERS = re.compile(r"nvidia|geforce|tesla|quadro|amd|instinct|radeon")
 _FORMS = ("sxm", "pcie", "nvl")  # what the name of an instance may say
-_SAME_MEMORY = 0.06  # 79.6 GiB and 80 GB are one card; 40 and 48 are two
+# USD an hour for each GB of a GPU's memory, an assumption: the table's are 0.018 (MI300X) to 0.049 (H100), an old card
+# for spot is some ten times cheaper, one in a large machine ten times dearer. In cents, or by the minute, most are out.
+_PLAUSIBLE_USD_PER_GB_HOUR = (0.001, 1.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,11 +77,19 @@ def in_region(offers: Iterable[Offer], region: str | None) -> tuple[Offer, ...]:
 def listings_of(offers: Iterable[Offer], wanted_gpus: int) -> tuple[list[Listing], list[str]]:
     """Return one listing per provider, GPU and access: the smallest instance that is large enough, then the cheapest.
 
+    Several instances come after one of as many GPUs, whatever they cost: they are machines on a network.
+
+    A price that is implausible for its GPU is left out of a catalogue, whose rows nobody wrote by hand.
+
     Returns:
         The listings, and sentences about what was left out.
+
+    Raises:
+        UsageError: in our own columns, for a name that is no GPU's, or for an implausible price.
     """
     best: dict[tuple[str, str, str], Listing] = {}
     unknown: set[str] = set()
+    implausible: list[str] = []
     n_without_price = 0
     for offer in offers:
         if offer.status == NOT_OFFERED:
@@ -91,6 +98,11 @@ def listings_of(offers: Iterable[Offer], wanted_gpus: int) -> tuple[list[Listing
         gpu, note = _gpu_of(offer)
         if gpu is None:
             unknown.add(offer.gpu)
+            continue
+        if problem := _implausible(gpu, offer):
+            if offer.hint is None:
+                raise UsageError(problem)
+            implausible.append(problem)
             continue
         listing = Listing(gpu, offer, billed(offer.gpus_per_instance, wanted_gpus), note)
         key = (offer.provider, gpu.name, offer.access)
@@ -102,12 +114,26 @@ def listings_of(offers: Iterable[Offer], wanted_gpus: int) -> tuple[list[Listing
         notes.append(f"left out of the prices: {plural(len(unknown), 'name')} that no table knows ({some})")
     if n_without_price:
         notes.append(f"left out of the prices: {plural(n_without_price, 'row')} at a price of 0, which is no offer")
+    if implausible:
+        left_out = plural(len(implausible), "row") + (", the first of them is" if len(implausible) > 1 else ":")
+        notes.append(f"left out of the prices: {left_out} {implausible[0]}")
     return list(best.values()), notes
 
 
-def _price_order(listing: Listing) -> tuple[int, float]:
-    price = listing.offer.usd_per_gpu_hour
-    return listing.billed_gpus, float("inf") if price is None else price
+def _implausible(gpu: GpuSpec, offer: Offer) -> str:
+    """Return why a price cannot be meant of such a GPU: probably it is in another unit; empty where it can."""
+    memory_gb, price = gpu.memory_gb or offer.memory_gb, offer.usd_per_gpu_hour
+    least, most = _PLAUSIBLE_USD_PER_GB_HOUR
+    if memory_gb is None or price is None or least <= price / memory_gb <= most:
+        return ""
+    instead = "in cents, or of a whole instance" if price > most * memory_gb else "by the minute, or of a part of one"
+    return f"{offer.row}: {price:.3g} USD an hour is implausible for one {gpu.name}: is it {instead}?"
+
+
+def _price_order(listing: Listing) -> tuple[int, int, float]:
+    price, largest = listing.offer.usd_per_gpu_hour, max(listing.offer.gpus_per_instance)
+    n_instances = -(-listing.billed_gpus // largest)  # of one machine the GPUs are joined by more than a network
+    return listing.billed_gpus, n_instances, float("inf") if price is None else price
 
 
 def _gpu_of(offer: Offer) -> tuple[GpuSpec | None, str]:
@@ -116,7 +142,7 @@ def _gpu_of(offer: Offer) -> tuple[GpuSpec | None, str]:
         return gpus()[offer.gpu], ""
     if offer.hint is None:  # our own columns: a name that somebody wrote
         return recognise(offer.gpu, offer.memory_gb), ""
-    found = _candidates(offer.gpu, offer.memory_gb)
+    found = meant_by(offer.gpu, offer.memory_gb)
     if len(found) > 1:
         hint = offer.hint.lower()
         found = tuple(g for g in found if any(w in hint and w in g.name.lower() for w in _FORMS)) or found
@@ -127,26 +153,3 @@ def _gpu_of(offer: Offer) -> tuple[GpuSpec | None, str]:
         return slowest, ""
     others = " or ".join(g.name for g in found)
     return slowest, f"{offer.source} says {offer.gpu!r}, which may be {others}: taken as the {slowest.name}, the slower"
-
-
-@cache
-def _candidates(short_name: str, memory_gb: float | None) -> tuple[GpuSpec, ...]:
-    """Return the GPUs that a catalogue's short name may mean: those called so, else those whose names begin so."""
-    wanted = _short(short_name)
-    fitting = [g for g in gpus().values() if _has_memory(g, memory_gb)]
-    names = {g.name: {_short(text) for text in (g.name, *g.aliases)} for g in fitting}
-    for spelling in (wanted, f"rtx{wanted}"):  # catalogues write A6000 for RTX A6000
-        exact = tuple(g for g in fitting if spelling in names[g.name])
-        if exact:
-            return exact
-    return tuple(g for g in fitting if any(name.startswith(wanted) for name in names[g.name]))
-
-
-def _has_memory(gpu: GpuSpec, memory_gb: float | None) -> bool:
-    if memory_gb is None or gpu.memory_gb is None:
-        return memory_gb is None
-    return abs(gpu.memory_gb - memory_gb) <= _SAME_MEMORY * memory_gb
-
-
-def _short(name: str) -> str:
-    return re.sub(r"[^a-z0-9]", "", _MAKERS.sub("", name.lower()))

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 
 from greenlove_tracker import grid
+from greenlove_tracker.errors import UsageError
 from greenlove_tracker.forecasting import Estimate, Forecast
 from greenlove_tracker.grid.factors import BUSINESS
+from greenlove_tracker.grid.place import Place
 from greenlove_tracker.pricing import Rates
-from greenlove_tracker.projection.power import HOST_OVERHEAD, PowerDraw, power_draw
+from greenlove_tracker.projection.power import PowerDraw, draw_of_machine, node_overhead, usual_draw
 from greenlove_tracker.projection.types import Caveat, Claim, ProjectionOptions
+from greenlove_tracker.projection.uncertain import Uncertain
 from greenlove_tracker.records import Factor
 from greenlove_tracker.tables.gpus import GpuSpec
 from greenlove_tracker.tables.offers import Offer
 from greenlove_tracker.tables.reading import table_sha256
 from greenlove_tracker.tables.sites import EGRID_TABLE, SITES_TABLE, CloudSite, pue, sites
-from greenlove_tracker.units import GRAMS_PER_KG, h_from_s, kwh_from_w_s
+from greenlove_tracker.units import GRAMS_PER_KG, h_from_s, kwh_from_w_s, w_from_kwh_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +32,8 @@ class Machine:
         has_gpu: True where there is one, known or not.
         n_gpus: that the training is on, and that are paid for.
         tdp_w: power limit of one; None where it is not known.
-        draw: share of that limit that they draw; None where nothing tells it.
+        draw: share of that limit that they draw, or without a GPU, that one elsewhere is assumed to draw; None where
+            there is a GPU whose limit is not known.
         pue: power usage effectiveness of the place.
         intensity: location-based carbon intensity of the grid; None where it is not known.
         electricity_price: in USD/kWh; None where none is known, or where it is in the price of the machine.
@@ -44,12 +50,17 @@ class Machine:
     electricity_price: Factor | None
     price_usd_per_gpu_hour: float | None
 
-    def energy(self, duration_s: Estimate | None) -> Estimate | None:
-        """Return GPUs × TDP × draw × host × PUE × time in kWh; None where one of them is not known."""
+    @property
+    def overhead(self) -> Uncertain:
+        """The power of the whole machine, in what its GPUs draw; 1 where that is not known."""
+        return Uncertain(1.0) if self.draw is None else node_overhead(self.draw)
+
+    def energy(self, duration_s: Uncertain | None) -> Uncertain | None:
+        """Return GPUs × TDP × draw × overhead × PUE × time in kWh; None where one of them is not known."""
         if duration_s is None or self.draw is None or self.tdp_w is None:
             return None
-        power_w = self.n_gpus * self.tdp_w * self.draw.share * HOST_OVERHEAD * self.pue
-        return duration_s.times(kwh_from_w_s(power_w, 1.0), "kWh")
+        power_w = self.draw.share.times(self.overhead).times(self.n_gpus * self.tdp_w * self.pue)
+        return duration_s.times(power_w).times(kwh_from_w_s(1.0, 1.0))
 
     @property
     def rates(self) -> Rates:
@@ -81,20 +92,39 @@ def local_machine(forecast: Forecast, gpu: GpuSpec | None, options: ProjectionOp
     place = grid.resolve_place(options.country or "")
     intensity, price = options.carbon_intensity, options.electricity_price
     n_gpus = options.n_gpus or 1
+    has_gpu = options.local_gpu is not None
     tdp_w = options.manual_tdp_watts or (gpu.tdp_w if gpu else None)
     local_pue = pue("workstation").value if options.pue is None else options.pue
-    measured, given = options.utilization, options.manual_gpu_utilization
     return Machine(
         gpu=gpu,
-        has_gpu=options.local_gpu is not None,
+        has_gpu=has_gpu,
         n_gpus=n_gpus,
-        tdp_w=tdp_w,
-        draw=power_draw(forecast, tdp_w, n_gpus, measured, given, local_pue),
+        tdp_w=tdp_w if has_gpu else None,
+        draw=_draw(forecast, gpu, tdp_w, local_pue, options),
         pue=local_pue,
         intensity=intensity if isinstance(intensity, Factor) else grid.carbon_intensity(place, intensity),
         electricity_price=price if isinstance(price, Factor) else grid.electricity_price(place, price),
         price_usd_per_gpu_hour=options.price_usd_per_gpu_hour,
     )
+
+
+def _draw(
+    forecast: Forecast, gpu: GpuSpec | None, tdp_w: float | None, pue: float, options: ProjectionOptions
+) -> PowerDraw | None:
+    """Return what was seen, else what the user says, else what the machine's energy tells, else what is usual."""
+    if options.utilization is not None:
+        return PowerDraw(Uncertain(options.utilization), "draw seen here")
+    if options.manual_gpu_utilization is not None:
+        return PowerDraw(Uncertain(options.manual_gpu_utilization), "draw given by the user")
+    if options.local_gpu is None:  # the energy of a CPU tells nothing of a GPU
+        return usual_draw(None, options.workload)
+    if tdp_w is None:
+        return None
+    energy = forecast.energy_kwh
+    power_w = None if energy is None else w_from_kwh_s(energy.point, forecast.duration_s.point)
+    if not power_w:
+        return usual_draw(gpu, options.workload)
+    return draw_of_machine(power_w / pue, gpu, (options.n_gpus or 1) * tdp_w)
 
 
 def price_caveat(electricity_price: Factor | None, country: str | None) -> Caveat | None:
@@ -159,7 +189,7 @@ def site_of(offer: Offer | None, region: str | None, local: Machine) -> Site:
     known = [sites()[key] for r in regions if (key := (offer.provider, r)) in sites()]
     if known:
         return _known_site(min(known, key=lambda s: (s.intensity.gco2e_per_kwh, s.region)), known)
-    place, cloud = grid.resolve_place(offer.country), pue("public_cloud")
+    place, cloud = _place_of(offer, regions), pue("public_cloud")
     basis = f"assumed: {cloud.basis} ({cloud.source})"
     shown = ", ".join(regions[:3]) + (", …" if len(regions) > 3 else "")
     if place is None:
@@ -167,6 +197,20 @@ def site_of(offer: Offer | None, region: str | None, local: Machine) -> Site:
         warning = f"{name} is not known, so no CO2e: give the prices a column country"
         return Site(shown, None, cloud.value, basis, None, warning=warning)
     return Site(shown or place.name, grid.carbon_intensity(place), cloud.value, basis, None)
+
+
+def _place_of(offer: Offer, regions: Iterable[str]) -> Place | None:
+    """Return the place of an offer by its country, or by a region of AWS, Azure or Google Cloud; None: not known.
+
+    Raises:
+        UsageError: where the country is not one.
+    """
+    if offer.country:
+        return grid.resolve_place(offer.country)
+    for region in regions:
+        with suppress(UsageError):
+            return grid.resolve_place(f"{offer.provider}:{region}")
+    return None
 
 
 def _known_site(site: CloudSite, known: list[CloudSite]) -> Site:

@@ -1,52 +1,170 @@
-"""What GPUs draw of their power limit, and what a node draws besides."""
+"""What GPUs draw of their power limit, what the same training makes others draw, and what a node draws besides.
+
+A GPU that trains draws something between two shares of its limit: the idle one, while it waits for its next kernel, and
+the full one. How far between is the activity, which a training takes along from GPU to GPU; the two shares are the
+GPU's own. The rest of a node (CPUs, memory, fans, what its power supplies lose) draws a share of the GPUs' limit, busy
+or not.
+
+The coefficients are from ``data/gpu_power.csv``, which ``benchmarks/fit_power.py`` writes; ``docs/energy-elsewhere.md``
+says how well they hold.
+"""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cache
 
-from greenlove_tracker.forecasting import Forecast
-from greenlove_tracker.units import w_from_kwh_s
+from greenlove_tracker.projection.uncertain import Uncertain
+from greenlove_tracker.tables.gpus import GpuSpec
+from greenlove_tracker.tables.reading import rows
+from greenlove_tracker.workloads import workload_named
 
-# 8 × H100 (700 W each) fine-tuning drew 6.74 kW as a node on average, measured: 6740 / 5600. It was measured on busy
-# GPUs, so where they draw less the host is taken to draw less in proportion.
-HOST_OVERHEAD = 1.2
+TABLE = "gpu_power.csv"
+LEAST_ACTIVITY = 0.02  # of a GPU whose draw says that it does nothing at all: no training does
 
 
 @dataclass(frozen=True, slots=True)
 class PowerDraw:
-    """The share of their power limit that the GPUs draw, and how it is known."""
+    """The share of their power limit that the GPUs draw, and how it is known.
 
-    share: float
+    Attributes:
+        share: of the limit, idle time between kernels included.
+        basis: how it is known, in a few words.
+        warning: a sentence where something is odd; else empty.
+        is_assumed: True where nothing was measured or given.
+    """
+
+    share: Uncertain
     basis: str
     warning: str = ""
+    is_assumed: bool = False
 
 
-def power_draw(
-    forecast: Forecast, tdp_w: float | None, n_gpus: int, measured: float | None, manual: float | None, pue: float
-) -> PowerDraw | None:
-    """Return the draw of the local GPUs, which others are assumed to have as well; None where nothing tells it.
+@dataclass(frozen=True, slots=True)
+class PowerTable:
+    """The coefficients.
+
+    Attributes:
+        idle: by GPU, "" for one that was not measured: the share of its power limit that it draws while it waits.
+        full: likewise, what it draws while it is busy all the time.
+        activity: by class of workload, "" where that is not known: where nothing tells a training's own.
+        transfer: what the draw of one training on one GPU is off besides, as a factor around 1.
+        rest: what a node draws besides, in the power limit of its GPUs.
+    """
+
+    idle: Mapping[str, Uncertain]
+    full: Mapping[str, Uncertain]
+    activity: Mapping[str, Uncertain]
+    transfer: Uncertain
+    rest: Uncertain
+
+    def share_elsewhere(self, share: Uncertain, here: GpuSpec | None, there: GpuSpec) -> Uncertain:
+        """Return the share of its limit that a GPU draws on a training that draws ``share`` of another's.
+
+        Its errors are those of the draw here, those of both GPUs' idle and full shares, and its own.
+        """
+        found = _propagated(
+            lambda share, idle, full, idle_there, full_there: _share(
+                idle_there, full_there, _activity(share, idle, full)
+            ),
+            share,
+            *self.range_of(here),
+            *self.range_of(there),
+        )
+        return found.times(_named(self.transfer, f"draw of {there.name}"))
+
+    def range_of(self, gpu: GpuSpec | None) -> tuple[Uncertain, Uncertain]:
+        """Return the idle and the full share of a GPU; None: one that no table knows."""
+        name = gpu.name if gpu is not None else "the GPU here"
+        level = name if name in self.idle else ""
+        return _named(self.idle[level], f"idle draw of {name}"), _named(self.full[level], f"full draw of {name}")
+
+
+def _named(quantity: Uncertain, error: str) -> Uncertain:
+    """Return the same with its one error renamed."""
+    (sides,) = quantity.errors.values()
+    return Uncertain(quantity.point, {error: sides})
+
+
+@cache
+def power_table() -> PowerTable:
+    """Return the shipped coefficients."""
+    found: dict[str, dict[str, Uncertain]] = {}
+    for row in rows(TABLE):
+        errors = {row["kind"]: (float(row["below"]), float(row["above"]))}
+        found.setdefault(row["kind"], {})[row["level"]] = Uncertain(float(row["value"]), errors)
+    return PowerTable(found["idle"], found["full"], found["activity"], found["transfer"][""], found["rest"][""])
+
+
+def node_overhead(draw: PowerDraw) -> Uncertain:
+    """Return what a node draws, in what its GPUs draw: the less these draw, the more the rest of it weighs."""
+    rest = _named(power_table().rest, "rest of the node")
+    return _propagated(lambda share, rest: 1 + rest / share, draw.share, rest)
+
+
+def usual_draw(gpu: GpuSpec | None, workload: str | None) -> PowerDraw:
+    """Return the draw that is usual for a class of workload: an assumption.
 
     Args:
-        forecast: its energy tells the draw where nothing else does.
-        tdp_w: power limit of one local GPU.
-        n_gpus: local GPUs.
-        measured: draw against the enforced limit.
-        manual: the same by the user's word.
-        pue: of the local site, which the forecast's energy includes.
+        gpu: None where no table knows it, or where there is none.
+        workload: None where it is not known.
     """
-    if measured is not None:
-        return PowerDraw(measured, "draw seen here")
-    if manual is not None:
-        return PowerDraw(manual, "draw given by the user")
-    energy = forecast.energy_kwh
-    if energy is None or tdp_w is None:
-        return None
-    power_w = w_from_kwh_s(energy.point, forecast.duration_s.point)
-    if not power_w:
-        return None
-    share = power_w / (n_gpus * tdp_w * HOST_OVERHEAD * pue)
-    model = f"{n_gpus} × {tdp_w:.0f} W × {HOST_OVERHEAD} host × PUE {pue}"
-    basis = f"draw, from this machine's {power_w:.0f} W over {model}"
-    if share <= 1:
-        return PowerDraw(share, basis)
-    return PowerDraw(1.0, basis, f"this machine draws {share:.1f} times what its GPUs may: counted as their full power")
+    table = power_table()
+    level = "" if workload is None else workload_named(workload)
+    activity = _named(table.activity.get(level, table.activity[""]), "activity")
+    usual = f"usual for {level} trainings" if level in table.activity and level else "usual for trainings"
+    return PowerDraw(_propagated(_share, *table.range_of(gpu), activity), f"assumed, {usual}", is_assumed=True)
+
+
+def draw_of_machine(power_w: float, gpu: GpuSpec | None, limit_w: float) -> PowerDraw:
+    """Return what the GPUs of a machine draw, from what the whole machine does.
+
+    Args:
+        power_w: mean power of the machine, without what the building adds.
+        gpu: None where no table knows it.
+        limit_w: power limit of its GPUs together.
+    """
+    table = power_table()
+    rest = _named(table.rest, "rest of the node")
+    of_limit = power_w / limit_w
+    idle, full = table.range_of(gpu)
+    least = _share(idle.point, full.point, LEAST_ACTIVITY)
+    share = _propagated(lambda rest: min(max(of_limit - rest, least), 1.0), rest)
+    basis = f"draw, from this machine's {power_w:.0f} W less {rest.point:.0%} of the limit for the rest of it"
+    warning = ""
+    if of_limit - rest.point > 1:
+        warning = f"this machine draws {of_limit:.1f} times what its GPUs may: counted as their full power"
+    return PowerDraw(share, basis, warning)
+
+
+def draw_elsewhere(local: PowerDraw, local_gpu: GpuSpec | None, target: GpuSpec) -> PowerDraw:
+    """Return the draw of another GPU on the same training; of the same GPU, the same draw."""
+    if local_gpu is not None and local_gpu.name == target.name:
+        return local
+    share = power_table().share_elsewhere(local.share, local_gpu, target)
+    return PowerDraw(share, local.basis, is_assumed=local.is_assumed)
+
+
+def _share(idle: float, full: float, activity: float) -> float:
+    """Return the share of the limit drawn at an activity; no GPU draws more than its limit for long."""
+    return min(1.0, idle + max(full - idle, 0.0) * min(activity, 1.0))
+
+
+def _activity(share: float, idle: float, full: float) -> float:
+    """Return how far between its idle and its full share a GPU draws."""
+    return min(1.0, max(LEAST_ACTIVITY, (share - idle) / max(full - idle, LEAST_ACTIVITY)))
+
+
+def _propagated(of: Callable[..., float], *quantities: Uncertain) -> Uncertain:
+    """Return a function of uncertain quantities; each error is what one deviation of it, either way, moves it by."""
+    names = dict.fromkeys(name for quantity in quantities for name in quantity.errors)
+    point = of(*(quantity.point for quantity in quantities))
+    errors = {}
+    for name in names:
+        below, above = (of(*(quantity.moved(name, by) for quantity in quantities)) for by in (-1.0, 1.0))
+        sides = math.log(point / below), math.log(above / point)
+        if any(sides):
+            errors[name] = sides
+    return Uncertain(point, errors)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import date
 from pathlib import Path
@@ -15,7 +15,9 @@ from greenlove_tracker.projection import listings
 from greenlove_tracker.projection.catalogue import recognise
 from greenlove_tracker.projection.machines import Machine, local_machine, price_caveat
 from greenlove_tracker.projection.rows import Target, local_row, target_row
+from greenlove_tracker.projection.speedup import Speedup, given_speedup, speedups
 from greenlove_tracker.projection.types import (
+    ORDINARY_PRECISION,
     Caveat,
     CustomSpeedup,
     Projection,
@@ -24,7 +26,8 @@ from greenlove_tracker.projection.types import (
     today_utc,
 )
 from greenlove_tracker.records import Factor
-from greenlove_tracker.tables.gpus import GpuSpec
+from greenlove_tracker.tables.gpus import GpuSpec, gpus
+from greenlove_tracker.workloads import GIVEN
 
 __all__ = ["Projection", "project"]
 
@@ -40,9 +43,10 @@ def project(
     prices: Path | str | None = None,
     region: str | None = None,
     target_gpus: int | None = None,
-    scaling: float = 0.85,
-    task: str | None = None,
-    precision: str = "fp16",
+    scaling: float | None = None,
+    interconnect: str | None = None,
+    workload: str | None = None,
+    precision: str | None = None,
     method: str | None = None,
     custom_speedup: CustomSpeedup | Mapping[str, CustomSpeedup] | None = None,
     country: str | None = None,
@@ -60,13 +64,15 @@ def project(
 ) -> Projections:
     """Return the training here and on every GPU that can be rented: time, energy, cost and CO2e, each at 90%.
 
-    Time: local time / (speedup × gain). The speedup is that of one GPU, an assumption with an error learnt from
-    published benchmarks; the gain is the power law of the numbers of GPUs at which eight do 8 × ``scaling``. Their
-    intervals are combined in quadrature on the log scale (``power.projected_duration``). Without a local GPU the
-    speedup starts from an assumed CPU; a step there then takes no less than launching its kernels, taken to be 0.3 ms.
-    Energy: GPUs × TDP × draw × 1.2 (host) × PUE × time; its interval is that of the time. Cost: time × price × GPUs
-    billed, which all take part. CO2e: energy × carbon intensity of the site's grid; a provider's claim
-    stands beside it.
+    Time: local time / (speedup of one GPU × gain of their number). The speedup is that of one model of all GPUs
+    (``speedup_model``), fitted to published benchmarks, for a class of workload and a precision; the gain is as
+    measured of several GPUs at once (``scaling.py``), or by the efficiency of eight that is given. Without a local GPU
+    the speedup starts from an assumed CPU; a step there then takes no less than launching its kernels, taken to be
+    0.3 ms. Energy: GPUs × TDP × draw × node overhead × PUE × time; the draw starts from that of the local GPUs, and
+    without one it is assumed. Cost: time × price × GPUs billed, which all take part; of the local machine, its
+    electricity unless it has a price. CO2e: energy × carbon intensity of the site's grid; a provider's claim stands
+    beside it. An interval holds the errors of all factors, in quadrature on the log scale; those that two rows share
+    move both alike (``uncertain.py``), so rows are compared by ``ranking.rank`` and not by whether ranges overlap.
 
     Args:
         forecast: of the training on this machine.
@@ -78,14 +84,16 @@ def project(
         prices: a CSV file of offers, in our columns or gpuhunt's.
         region: only offers in this region; None for each offer's region with the lowest carbon intensity.
         target_gpus: GPUs wanted elsewhere; None for as many as here.
-        scaling: efficiency of eight GPUs against one, over 0.125 to 1.
-        task: of the published benchmarks, the one most alike; None for all of them.
-        precision: of the benchmarks and data sheets: "fp16" or "fp32".
-        method: of the speedup, see ``projection.speedup``; None for the best that is known.
+        scaling: efficiency of eight GPUs against one, over 0.125 to 1; None for what was measured of such trainings.
+        interconnect: between several GPUs elsewhere: nvlink, pcie or ethernet; None for what is usual of each.
+        workload: class of what is trained: language, vision, speech, recommendation, graph or other; None for any.
+        precision: that the training computes in: fp32 (strict), tf32, bf16 (fp16 and AMP too) or fp8; None for bf16.
+        method: of the speedup: benchmarks, specifications or green-love; None for the best that is known of each.
         custom_speedup: what was measured elsewhere, or (figure, lower, upper): for all GPUs or by the name of each.
         country: of this machine: ISO 3166 code, English name, or US-CA.
         carbon_intensity: of the local grid in gCO2e/kWh; overrides the country's.
-        pue: of the local site; a forecast's energy includes it already, a modelled one is multiplied; default 1.
+        pue: of the local site; a forecast's energy includes it already, a modelled one is multiplied; None for that of
+            a workstation, 1.
         electricity_price: in USD/kWh, or with its source; overrides the country's.
         price_usd_per_gpu_hour: of the local machine; it then is its cost.
         utilization: draw of the local GPUs against their enforced power limit, 0 to 1, as measured.
@@ -113,7 +121,8 @@ def project(
         region=region,
         target_gpus=target_gpus,
         scaling=scaling,
-        task=task,
+        interconnect=interconnect,
+        workload=workload,
         precision=precision,
         method=method,
         custom_speedup=custom_speedup,
@@ -152,11 +161,18 @@ def project_forecast(forecast: Forecast, options: ProjectionOptions) -> Projecti
         )
 
         options = replace(options, country=found_country(options.country, console.say) or None)
-    local = local_machine(forecast, _local_gpu(options), options)
+    local = local_machine(forecast, local_gpu(options), options)
     targets, notes = _targets(local, options)
     rows, left_out = _target_rows(forecast, local, targets, options)
     price = price_caveat(local.electricity_price, options.country) if options.price_usd_per_gpu_hour is None else None
-    caveats = (price, _steps_caveat(forecast, rows, local), *map(Caveat, notes), *left_out)
+    caveats = (
+        price,
+        _steps_caveat(forecast, rows, local),
+        *_kind_caveats(rows, options),
+        _memory_caveat(local, options),
+        *map(Caveat, notes),
+        *left_out,
+    )
     first = local_row(forecast, local, options, tuple(caveat for caveat in caveats if caveat))
     fitting = tuple(dict.fromkeys(row.name for row in rows if row.fits and not row.aside))
     rows = [replace(row, fits_instead=fitting) if row.fits is False else row for row in rows]
@@ -167,7 +183,7 @@ def _order(row: Projection) -> tuple[bool, bool, float, str]:
     return bool(row.aside), row.fits is False, row.cost_usd.point if row.cost_usd else float("inf"), row.name
 
 
-def _local_gpu(options: ProjectionOptions) -> GpuSpec | None:
+def local_gpu(options: ProjectionOptions) -> GpuSpec | None:
     """Return the local GPU; one that no table knows will do where the user says how much faster the others are."""
     if options.local_gpu is None:
         return None
@@ -220,24 +236,63 @@ def _target_rows(
         UsageError: where nothing is left.
     """
     reason = _only_custom(forecast, local)
-    known = [target for target in targets if not reason or options.custom_speedup_of(target.gpu.name) is not None]
-    rows, errors = [], []
-    for target in known:
-        try:
-            rows.append(target_row(forecast, local, target, options))
-        except UsageError as error:
-            if options.method is None:
-                raise
-            errors.append(error)
-    if reason and len(known) < len(targets):
-        if not rows:
+    known, errors = dict[str, Speedup](), list[UsageError]()
+    names = dict.fromkeys(target.gpu.name for target in targets)
+    to_model = []
+    for name in names:
+        if (figure := options.custom_speedup_of(name)) is not None:
+            known[name] = given_speedup(figure, name)
+        elif reason is None:
+            to_model.append(gpus()[name])
+    modelled, refused = _modelled(local, to_model, options)
+    known |= modelled
+    errors += refused
+    if reason and len(known) < len(names):
+        if not known:
             raise reason
-        unknown = ", ".join(dict.fromkeys(target.gpu.name for target in targets if target not in known))
+        unknown = ", ".join(name for name in names if name not in known)
         reason = UsageError(f"{unknown}: {reason.args[0]}", argument=reason.arguments)
         errors.insert(0, reason)
-    if errors and not rows:
+    if errors and not known:
         raise errors[0]
+    rows = [
+        target_row(forecast, local, target, known[target.gpu.name], options)
+        for target in targets
+        if target.gpu.name in known
+    ]
     return rows, [Caveat(f"left out: {error.args[0]}", error.arguments) for error in errors]
+
+
+def _modelled(
+    local: Machine, targets: Sequence[GpuSpec], options: ProjectionOptions
+) -> tuple[dict[str, Speedup], list[UsageError]]:
+    """Return the speedups of GPUs by name, jointly, and why there are none of others where a method is asked for.
+
+    Raises:
+        UsageError: where there is none of one, and no method is asked for.
+    """
+
+    def of(some: Sequence[GpuSpec]) -> dict[str, Speedup]:
+        found = speedups(
+            local.gpu,
+            some,
+            workload=options.workload,
+            precision=options.precision or ORDINARY_PRECISION,
+            method=options.method,
+        )
+        return {gpu.name: faster for gpu, faster in zip(some, found, strict=True)}
+
+    if options.method is None:
+        return of(targets), []
+    able, errors = [], []
+    for gpu in targets:
+        try:
+            of([gpu])
+        except UsageError as error:
+            errors.append(error)
+        else:
+            able.append(gpu)
+    return of(able), errors
 
 
 def _only_custom(forecast: Forecast, local: Machine) -> UsageError | None:
@@ -249,6 +304,45 @@ def _only_custom(forecast: Forecast, local: Machine) -> UsageError | None:
     else:
         return None
     return UsageError(message, argument="custom_speedup")
+
+
+def _kind_caveats(rows: Sequence[Projection], options: ProjectionOptions) -> Iterator[Caveat]:
+    """Yield what the log or nobody says of what is trained; nothing where no speedup hangs on it."""
+    if not any(row.speedup and row.speedup.method in ("benchmarks", "specifications") for row in rows):
+        return
+    yield from _counted_as(options)
+    if options.workload is None:
+        message = "the class of workload is not known: {argument}, such as language, narrows the ranges"
+        yield Caveat(message, ("workload",))
+    if options.precision is None:
+        message = f"the precision is not known: {ORDINARY_PRECISION} is assumed, {{argument}} says otherwise"
+        yield Caveat(message, ("precision",))
+    elif options.precision == "fp32":
+        message = (
+            "fp32 counts as strict, on CUDA cores: where TF32 is on, as by default in convolutions, {argument} is tf32"
+        )
+        yield Caveat(message, ("precision",))
+
+
+def _counted_as(options: ProjectionOptions) -> Iterator[Caveat]:
+    """Yield what a log says of the precision and the class of workload, and how it knows them."""
+    told = {}
+    if basis := options.precision_basis:
+        told["precision"] = f"in {options.precision} ({basis})"
+    if basis := options.workload_basis:
+        told["workload"] = f"as {options.workload} {f'({GIVEN})' if basis == GIVEN else f'(guessed from {basis})'}"
+    if told:
+        names = " or ".join(["{argument}"] * len(told))
+        yield Caveat(f"counted {' and '.join(told.values())}, as the log says; {names} says otherwise", tuple(told))
+
+
+def _memory_caveat(local: Machine, options: ProjectionOptions) -> Caveat | None:
+    """Return the caveat that the training would not fit where it is said to run."""
+    peak_gb = options.peak_memory_gb
+    if peak_gb is None or local.gpu is None or local.gpu.holds(peak_gb) is not False:
+        return None
+    message = f"a peak of {peak_gb:.3g} GiB is more than the {local.gpu.name} here holds: look at {{argument}}"
+    return Caveat(message, ("peak_memory_gb",))
 
 
 def _steps_caveat(forecast: Forecast, rows: Sequence[Projection], local: Machine) -> Caveat | None:

@@ -1,43 +1,84 @@
-"""The cheapest, fastest and greenest machine, the savings, and the trial that would tell apart those that overlap.
+"""The probability of each machine to be the cheapest, fastest or greenest, what it saves, and what would settle it.
 
-Two machines whose 90% ranges overlap are not ranked: the winner is the one with the lowest figure only where nobody's
-range reaches into its own. The error of the local forecast is in every range, so an overlap is judged with caution.
+Machines share errors: the time here is in each time elsewhere, and GPUs of one architecture are off together. So the
+probabilities are counted in draws of their joint distribution, and not read off ranges that overlap.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from greenlove_tracker.forecasting import PROJECTION_LEVEL, Estimate
-from greenlove_tracker.format import duration, interval, mass, money, significant
+from greenlove_tracker.format import chance, duration, interval, mass, money, significant
+from greenlove_tracker.projection.listings import DEFAULT_PROVIDER
 from greenlove_tracker.projection.types import Projection
+from greenlove_tracker.projection.uncertain import draws
 from greenlove_tracker.units import SECONDS_PER_HOUR
 
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
 TRIAL_MINUTES = 15.0  # a trial of that length repeats an epoch or hundreds of steps many times
+WINNER = 0.9  # the probability from which one machine is named
+MOST_LISTED = 4  # machines left to choose from
+_DRAWS = 20_000  # a probability of 90% is then known within 0.4 points
 
 Criterion = Literal["cost", "time", "co2e"]
+QUANTITIES: dict[Criterion, str] = {"cost": "cost_usd", "time": "duration_s", "co2e": "emissions_kgco2e"}
+
+
+@dataclass(frozen=True, slots=True)
+class Chance:
+    """A machine, and the probability that it is the best one."""
+
+    machine: Projection
+    probability: float
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """Two machines, and the joint probability that the first is better than the second."""
+
+    first: Projection
+    second: Projection
+    probability: float
+
+    @property
+    def text(self) -> str:
+        """The pair in words: ``H200 SXM rather than H100 SXM5 80GB (75%)``; numbers of GPUs where they differ."""
+        rows = (self.first, self.second)
+        labels = [label(row) for row in rows]
+        is_plain = all(text == f"{self.first.billed_gpus} × {row.name}" for text, row in zip(labels, rows, strict=True))
+        first, second = (row.name for row in rows) if is_plain else labels
+        return f"{first} rather than {second} ({chance(self.probability)})"
 
 
 @dataclass(frozen=True, slots=True)
 class RankingVerdict:
-    """The leaders by one criterion.
+    """The best by one criterion, as far as it is known.
 
     Attributes:
         criterion: "cost", "time" or "co2e" (location-based).
-        leaders: the one with the lowest figure first, then those whose ranges overlap with its.
-        sentence: the same in words.
+        among: the machines that it is said of: "" for all that are compared, "to rent now" or "to rent as whole
+            machines".
+        chances: of each of them, the most probable first.
+        winner: the one that is best with 90% or more; None without one.
+        shortlist: the fewest that hold the best one with 90%, four at most.
+        pairs: the most probable one and each other one of the shortlist, or a winner and the next: the better first.
+        sentence: the same in words, but for the pairs.
     """
 
     criterion: Criterion
-    leaders: tuple[Projection, ...]
+    among: str
+    chances: tuple[Chance, ...]
+    winner: Projection | None
+    shortlist: tuple[Chance, ...]
+    pairs: tuple[Pair, ...]
     sentence: str
-
-    @property
-    def winner(self) -> Projection | None:
-        """The machine that leads clearly; None where ranges overlap."""
-        return self.leaders[0] if len(self.leaders) == 1 else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,13 +88,15 @@ class Saving:
     Attributes:
         criterion: "cost", "time" or "co2e".
         machine: the one that is compared with the local one.
-        amount: in USD, s or kgCO2e; its ends pair the far ends of both ranges, so they are wider than 90%.
+        amount: in USD, s or kgCO2e.
+        probability: that it saves anything.
         sentence: the same in words, and which emissions it rests on.
     """
 
     criterion: Criterion
     machine: Projection
     amount: Estimate
+    probability: float
     sentence: str
 
 
@@ -76,123 +119,256 @@ class SuggestedTrial:
 
 @dataclass(frozen=True, slots=True)
 class Ranking:
-    """The verdicts at the end of a table; None where too little is known for one."""
+    """The verdicts at the end of a table; None where too little is known for one.
+
+    Attributes:
+        cheapest: of all that is compared and to be had at a price: this machine, for rent, or reserved.
+        cheapest_rented: of what can be rented at once, as many GPUs as are wanted; without any, of whole machines.
+        fastest: of all that is compared.
+        greenest: likewise.
+        savings: of the best machine for rent by each criterion, against the one here.
+        notes: what the reader of all of it must know.
+    """
 
     cheapest: RankingVerdict | None
     cheapest_rented: RankingVerdict | None
     fastest: RankingVerdict | None
     greenest: RankingVerdict | None
     savings: tuple[Saving, ...]
-    suggested_trial: SuggestedTrial | None
     notes: tuple[str, ...]
+
+
+class JointDraws:
+    """Draws of the joint distribution of the machines of a projection; the same for the same machines.
+
+    Args:
+        rows: the machines.
+    """
+
+    def __init__(self, rows: Sequence[Projection]) -> None:
+        import numpy as np
+
+        named = [(id(row), quantity) for row in rows for quantity in row.joint]
+        drawn = draws([row.joint[quantity] for row in rows for quantity in row.joint], _DRAWS)
+        self._drawn: dict[tuple[int, str], NDArray[np.float64]] = dict(zip(named, drawn, strict=True))
+        for row in rows:
+            if row.least_s is not None:  # no shorter than the launches of its kernels; the rest goes with its time
+                times_s = self._drawn[id(row), "duration_s"]
+                longer = np.maximum(times_s, row.least_s) / times_s
+                for quantity in row.joint:
+                    self._drawn[id(row), quantity] = self._drawn[id(row), quantity] * longer
+
+    def of(self, row: Projection, criterion: Criterion) -> NDArray[np.float64] | None:
+        """Return the draws of what a criterion compares; None where it is not known."""
+        return self._drawn.get((id(row), QUANTITIES[criterion]))
+
+    def best(self, rows: Sequence[Projection], criterion: Criterion) -> tuple[Chance, ...]:
+        """Return the probability of each known machine to have the least, the most probable first."""
+        import numpy as np
+
+        known = [(row, drawn) for row in rows if (drawn := self.of(row, criterion)) is not None]
+        if not known:
+            return ()
+        values = np.array([drawn for _, drawn in known])
+        is_least = values == values.min(axis=0)
+        shares = (is_least / is_least.sum(axis=0)).mean(axis=1)  # equal ones share the first place
+        found = [Chance(row, float(share)) for (row, _), share in zip(known, shares, strict=True)]
+        return tuple(sorted(found, key=lambda c: (-c.probability, _point(c.machine, criterion))))
+
+    def better(self, first: Projection, second: Projection, criterion: Criterion) -> float | None:
+        """Return the probability that one machine has less than another; None where that is not known of both."""
+        one, other = self.of(first, criterion), self.of(second, criterion)
+        if one is None or other is None:
+            return None
+        return float((one < other).mean() + (one == other).mean() / 2)  # equal ones share it
 
 
 def rank(projections: Sequence[Projection]) -> Ranking:
     """Return the verdicts on the rows of a projection, the local one first."""
     compared = [row for row in projections if row.is_compared]
+    drawn = JointDraws(compared)
+    to_have = [row for row in compared if row.obtained not in ("no offer", "on request", "withdrawn")]
+    to_rent, among = [row for row in compared if row.is_for_rent_now], "to rent now"
+    if not to_rent:
+        to_rent, among = [row for row in compared if row.obtained in ("on demand", "spot")], "to rent as whole machines"
     rented = [row for row in compared if row.is_rented]
-    cheapest, cheapest_rented = _verdict("cost", compared), _verdict("cost", rented, " rented")
-    fastest, greenest = _verdict("time", compared), _verdict("co2e", compared)
+    cheapest = _verdict("cost", to_have, drawn)
+    cheapest_rented = _verdict("cost", to_rent, drawn, among)
+    fastest = _verdict("time", _one_offer_of_each(compared, drawn), drawn)
+    greenest = _verdict("co2e", compared, drawn)
     local = next((row for row in compared if row.is_local), None)
-    savings = [_saving("cost", rented, local), _saving("time", rented, local), _saving("co2e", rented, local)]
+    savings = [_saving(criterion, rented, local, drawn) for criterion in QUANTITIES]
     return Ranking(
         cheapest=cheapest,
         cheapest_rented=cheapest_rented,
         fastest=fastest,
         greenest=greenest,
         savings=tuple(saving for saving in savings if saving is not None),
-        suggested_trial=_suggested_trial([v for v in (cheapest_rented, fastest) if v is not None], local),
         notes=_notes(compared),
     )
 
 
+def _one_offer_of_each(rows: Sequence[Projection], drawn: JointDraws) -> list[Projection]:
+    """Return the rows without those that are as fast as another in every draw: one GPU at several providers.
+
+    They would share its probability to be the fastest. The cheapest stays.
+    """
+    found: dict[object, Projection] = {}
+    for row in sorted(rows, key=lambda row: row.cost_usd.point if row.cost_usd else math.inf):
+        times = drawn.of(row, "time")
+        found.setdefault(id(row) if times is None or row.is_local else (row.name, times.tobytes()), row)
+    return [row for row in rows if any(row is kept for kept in found.values())]
+
+
 def value_of(row: Projection, criterion: Criterion) -> Estimate | None:
     """Return the estimate that a criterion compares; None where it is not known."""
-    return {"cost": row.cost_usd, "time": row.duration_s, "co2e": row.emissions_kgco2e}[criterion]
+    found: Estimate | None = getattr(row, QUANTITIES[criterion])
+    return found
 
 
 def label(row: Projection) -> str:
-    """Return ``8 × H200 SXM``, or ``here``."""
-    return "here" if row.is_local else f"{row.billed_gpus} × {row.name}"
+    """Return ``8 × H200 SXM``, with another provider than the usual one and a spot offer behind it, or ``here``."""
+    if row.is_local:
+        return "here"
+    provider = row.offer.provider if row.offer and row.offer.provider != DEFAULT_PROVIDER else ""
+    of = ", ".join(filter(None, (provider, "spot" if row.obtained == "spot" else "")))
+    return f"{row.billed_gpus} × {row.name}" + (f" ({of})" if of else "")
 
 
-def _verdict(criterion: Criterion, rows: Sequence[Projection], among: str = "") -> RankingVerdict | None:
-    known = sorted(
-        ((value, row) for row in rows if (value := value_of(row, criterion)) is not None),
-        key=lambda pair: pair[0].point,
-    )
-    if len(known) < 2:
-        return None
-    first = known[0][0]
-    leaders = tuple(row for value, row in known if row is known[0][1] or _overlap(first, value))
-    return RankingVerdict(criterion, leaders, _verdict_sentence(criterion, leaders, among))
+def pairs_text(verdicts: Sequence[RankingVerdict | None]) -> str:
+    """Return ``faster: H200 rather than H100 (75%) · …``: the first pair of each that says more than its verdict."""
+    parts = []
+    for verdict in verdicts:
+        pair = verdict.pairs[0] if verdict is not None and verdict.pairs else None
+        if verdict is None or pair is None or chance(pair.probability) == chance(verdict.chances[0].probability):
+            continue
+        better = " ".join(filter(None, (_COMPARATIVES[verdict.criterion], verdict.among)))
+        parts.append(f"{better}: {pair.text}")
+    return " · ".join(parts)
 
 
-def _overlap(a: Estimate, b: Estimate) -> bool:
-    return a.lower <= b.upper and b.lower <= a.upper
+def shortlist_of(chances: Sequence[Chance]) -> tuple[Chance, ...]:
+    """Return the fewest that hold the best one with 90%, four at most."""
+    found, total = list[Chance](), 0.0
+    for one in chances[:MOST_LISTED]:
+        found.append(one)
+        total += one.probability
+        if total >= WINNER:
+            break
+    return tuple(found)
 
 
-_ADJECTIVES = {"cost": "cheapest", "time": "fastest", "co2e": "greenest"}
-
-
-def _verdict_sentence(criterion: Criterion, leaders: Sequence[Projection], among: str) -> str:
-    adjective = _ADJECTIVES[criterion] + among
-    basis = ", location-based" if criterion == "co2e" else ""
-    if len(leaders) == 1:
-        value = value_of(leaders[0], criterion)
-        spent = " of electricity alone" if criterion == "cost" and leaders[0].cost_basis == "electricity" else ""
-        return f"{adjective}: {label(leaders[0])}, {_text(criterion, value)}{spent}{basis}"
-    names = ", ".join(label(row) for row in leaders)
-    return f"{adjective}: no winner can be named{basis}, the ranges of {names} overlap"
-
-
-def _saving(criterion: Criterion, rented: Sequence[Projection], local: Projection | None) -> Saving | None:
-    """Return that of the first rented machine by the criterion; None where it or the local one is not known."""
-    known = [(value, row) for row in rented if (value := value_of(row, criterion)) is not None]
-    a = value_of(local, criterion) if local is not None else None
-    if a is None or not known:
-        return None
-    b, best = min(known, key=lambda pair: pair[0].point)
-    amount = Estimate(a.point - b.point, a.lower - b.upper, a.upper - b.lower, PROJECTION_LEVEL, a.unit, b.kind)
-    n_tied = sum(_overlap(b, value) for value, _ in known)
-    return Saving(criterion, best, amount, _saving_sentence(criterion, best, amount, n_tied))
-
-
-def _saving_sentence(criterion: Criterion, row: Projection, amount: Estimate, n_tied: int) -> str:
-    """Return the saving in words; ``n_tied``: rented machines whose ranges overlap with this row's, itself too."""
-    noun = {"cost": "money", "time": "time", "co2e": "CO2e"}[criterion]
-    basis = ", location-based" if criterion == "co2e" else ""
-    which = label(row) + (f", one of {n_tied} whose ranges overlap," if n_tied > 1 else "")
-    if amount.lower <= 0 <= amount.upper:
-        return f"whether {which} saves {noun} against here cannot be told{basis}"
-    low, high = sorted((abs(amount.lower), abs(amount.upper)))
-    size = Estimate(abs(amount.point), low, high, amount.level, amount.unit, amount.kind)
-    shown = _text(criterion, size) + (" CO2e" if criterion == "co2e" else "")
-    if amount.point > 0:
-        return f"{which} saves {shown} against here{basis}"
-    verb = {"cost": "costs", "time": "takes", "co2e": "emits"}[criterion]
-    return f"{which} {verb} {shown} more than here{basis}"
-
-
-def _text(criterion: Criterion, value: Estimate | None) -> str:
+def amount_text(criterion: Criterion, value: Estimate | None) -> str:
+    """Write what a criterion compares, with its range where it has one."""
     if value is None:
         return "unknown"
     write = {"cost": money, "time": duration, "co2e": mass}[criterion]
     return write(value.point) if value.lower == value.upper else interval(value, write)
 
 
-def _suggested_trial(verdicts: Sequence[RankingVerdict], local: Projection | None) -> SuggestedTrial | None:
-    """Return a trial on the cheapest of the tied machines, which brings its range down to that of a forecast there."""
-    tied = {id(row): row for v in verdicts if v.winner is None for row in v.leaders if _is_worth_a_trial(row)}
-    if not tied or local is None or local.duration_s is None:
+def _point(row: Projection, criterion: Criterion) -> float:
+    value = value_of(row, criterion)
+    return float("inf") if value is None else value.point
+
+
+_ADJECTIVES = {"cost": "cheapest", "time": "fastest", "co2e": "greenest"}
+_COMPARATIVES = {"cost": "cheaper", "time": "faster", "co2e": "greener"}
+
+
+def _verdict(
+    criterion: Criterion, rows: Sequence[Projection], drawn: JointDraws, among: str = ""
+) -> RankingVerdict | None:
+    """Return the verdict; None where fewer than two are known."""
+    chances = drawn.best(rows, criterion)
+    if len(chances) < 2:
         return None
-    machine = min(tied.values(), key=lambda row: _trial_usd(row) or 0.0)
+    winner = chances[0].machine if chances[0].probability >= WINNER else None
+    shortlist = shortlist_of(chances)
+    rivals = chances[1:2] if winner is not None else shortlist[1:]
+    first = chances[0].machine
+    compared = [(rival.machine, drawn.better(first, rival.machine, criterion)) for rival in rivals]
+    pairs = tuple(_pair(first, rival, probability) for rival, probability in compared if probability is not None)
+    sentence = _verdict_sentence(criterion, among, chances, winner, shortlist)
+    return RankingVerdict(criterion, among, chances, winner, shortlist, pairs, sentence)
+
+
+def _pair(one: Projection, other: Projection, probability: float) -> Pair:
+    """Return the pair, the better one first: the most probable to lead all may still lose to another more often."""
+    return Pair(one, other, probability) if probability >= 0.5 else Pair(other, one, 1 - probability)
+
+
+def _verdict_sentence(
+    criterion: Criterion,
+    among: str,
+    chances: Sequence[Chance],
+    winner: Projection | None,
+    shortlist: Sequence[Chance],
+) -> str:
+    adjective = " ".join(filter(None, (_ADJECTIVES[criterion], among)))
+    basis = ", location-based" if criterion == "co2e" else ""
+    if winner is not None:
+        spent = " of electricity alone" if criterion == "cost" and winner.cost_basis == "electricity" else ""
+        text = amount_text(criterion, value_of(winner, criterion))
+        named = _with_term(criterion, winner)
+        return f"{adjective}: {named}, {text}{spent}{basis} ({chance(chances[0].probability)})"
+    names = " or ".join(f"{_with_term(criterion, one.machine)} ({chance(one.probability)})" for one in shortlist)
+    return f"{adjective}: {names}{basis}"
+
+
+def _with_term(criterion: Criterion, row: Projection) -> str:
+    """Return the machine, and that a price is one of a reservation: its minimum term is not in the cost."""
+    return f"{label(row)}, reserved" if criterion == "cost" and row.obtained == "reserved" else label(row)
+
+
+def _saving(
+    criterion: Criterion, rented: Sequence[Projection], local: Projection | None, drawn: JointDraws
+) -> Saving | None:
+    """Return that of the most probable rented machine by the criterion; None where it or the local one is not known."""
+    import numpy as np
+
+    here = None if local is None else drawn.of(local, criterion)
+    chances = drawn.best(rented, criterion)
+    if local is None or here is None or not chances:
+        return None
+    best = chances[0].machine
+    there, value, own = drawn.of(best, criterion), value_of(best, criterion), value_of(local, criterion)
+    if there is None or value is None or own is None:
+        return None
+    saved = here - there
+    tail = (1 - PROJECTION_LEVEL) / 2
+    lower, upper = (float(end) for end in np.quantile(saved, (tail, 1 - tail)))
+    point = own.point - value.point
+    amount = Estimate(point, min(lower, point), max(upper, point), PROJECTION_LEVEL, value.unit, value.kind)
+    probability = float((saved > 0).mean())
+    return Saving(criterion, best, amount, probability, _saving_sentence(criterion, best, amount, probability))
+
+
+def _saving_sentence(criterion: Criterion, row: Projection, amount: Estimate, probability: float) -> str:
+    noun = {"cost": "money", "time": "time", "co2e": "CO2e"}[criterion]
+    basis = ", location-based" if criterion == "co2e" else ""
+    if amount.lower <= 0 <= amount.upper:
+        return f"{label(row)} saves {noun} against here with {chance(probability)}{basis}"
+    low, high = sorted((abs(amount.lower), abs(amount.upper)))
+    size = Estimate(abs(amount.point), low, high, amount.level, amount.unit, amount.kind)
+    shown = amount_text(criterion, size) + (" CO2e" if criterion == "co2e" else "")
+    if amount.point > 0:
+        return f"{label(row)} saves {shown} against here{basis}"
+    verb = {"cost": "costs", "time": "takes", "co2e": "emits"}[criterion]
+    return f"{label(row)} {verb} {shown} more than here{basis}"
+
+
+def suggested_trial(machines: Sequence[Projection], local: Projection | None) -> SuggestedTrial | None:
+    """Return a trial on the cheapest to try of some machines; None where no trial is worth it."""
+    tried = [row for row in machines if _is_worth_a_trial(row)]
+    if not tried or local is None or local.duration_s is None:
+        return None
+    machine = min(tried, key=lambda row: _trial_usd(row) or 0.0)
     offer, cost = machine.offer, _trial_usd(machine)
     if offer is None or cost is None:
         return None
     gpus = min(offer.gpus_per_instance)
     half = local.duration_s.relative_width / 2
-    comes_to = "what a forecast made there has"  # nothing tells how wide that is where the time here has no range
+    comes_to = "that of a forecast made there"  # nothing tells how wide that is where the time here has no range
     if half > 0:
         comes_to = f"about ±{significant(half * 100, 1)}%, as wide as that of the forecast here"
     sentence = (
@@ -202,9 +378,10 @@ def _suggested_trial(verdicts: Sequence[RankingVerdict], local: Projection | Non
 
 
 def _is_worth_a_trial(row: Projection) -> bool:
-    """Return True where a trial has a price, and is shorter than the training itself."""
-    trial_s = TRIAL_MINUTES * 60
-    return _trial_usd(row) is not None and row.duration_s is not None and row.duration_s.point > trial_s
+    """Return True where a trial is for rent at a price, and shorter than the training itself."""
+    if row.obtained not in ("on demand", "spot") or _trial_usd(row) is None:
+        return False
+    return row.duration_s is not None and row.duration_s.point > TRIAL_MINUTES * 60
 
 
 def _trial_usd(row: Projection) -> float | None:

@@ -1,16 +1,183 @@
-"""How much faster several GPUs are than one, or many than several."""
+"""How much faster several GPUs are than one, or many than several, with the error that this is known with.
+
+The logarithm of the gain from one GPU to n adds up along the way: an exponent times the logarithm of n up to the eight
+GPUs of a node, another exponent beyond them, and what a machine of just n GPUs is off the power law. So gains multiply,
+points and errors alike: from 1 to 4 GPUs and from 4 to 8 is from 1 to 8.
+
+Samples a second at an unchanged batch of each GPU are meant. Whether the training needs more passes over its data with
+the larger batch is not in it.
+
+The exponents are from ``data/gpu_scaling.csv``, which ``benchmarks/fit_scaling.py`` writes; ``docs/scaling.md`` says
+how well they hold.
+"""
 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass, replace
+from functools import cache
 
-_STATED_GPUS = 8  # the number of GPUs that the scaling efficiency is stated for
+from greenlove_tracker.errors import GreenloveError, UsageError
+from greenlove_tracker.projection.uncertain import Deviations, Uncertain
+from greenlove_tracker.tables.gpus import GpuSpec
+from greenlove_tracker.tables.reading import rows
+from greenlove_tracker.workloads import workload_named
+
+TABLE = "gpu_scaling.csv"
+INTERCONNECTS = ("nvlink", "pcie", "ethernet")
+BETWEEN_NODES = "ethernet"
+GPUS_OF_A_NODE = 8
+
+# A user's own efficiency of eight GPUs may be measured or guessed, of this training or of one like it, here or there.
+# So half of the exponent's error stays, by assumption; and all of what a number of GPUs is off the power law.
+KEPT_OF_THE_ERROR = 0.5
+# Nothing was measured of nodes that hold one GPU each. By assumption they scale as GPUs on PCIe do at best, and this is
+# twice as uncertain; a slow network does worse than either.
+ONE_GPU_A_NODE_ERROR = 2.0
+
+# Modules on a board that joins all of them: NVLink, NVSwitch, or AMD's Infinity Fabric. SXM is in the others' names.
+_MODULES = {"GB300", "GB200", "H20", "Instinct MI355X", "Instinct MI350X", "Instinct MI325X", "Instinct MI300X"}
+_MODULES |= {"Instinct MI300A", "Instinct MI250X (one of two GPUs)", "Instinct MI250 (one of two GPUs)"}
 
 
-def scaling_gain(n_from: int, n_to: int, scaling: float) -> float:
-    """Return how much faster ``n_to`` GPUs are than ``n_from`` of the same kind.
+@dataclass(frozen=True, slots=True)
+class Scaling:
+    """How GPUs that are joined by one interconnect scale on one class of workload.
 
-    The power law of the numbers at which eight GPUs do 8 × ``scaling`` times what one does: (to / from) ** (1 + log₈
-    scaling). So as many GPUs as here gain nothing and lose nothing, two are 95% efficient at the default of 85%.
+    Attributes:
+        exponent: of the number of GPUs, its median: 1 where twice as many do twice as much.
+        exponent_errors: below and above, of a training and a GPU that were never measured.
+        number_errors: of the logarithm of the gain: what a machine of one number of GPUs is off the power law.
     """
-    return float((n_to / n_from) ** (1 + math.log(scaling, _STATED_GPUS)))
+
+    exponent: float
+    exponent_errors: Deviations
+    number_errors: Deviations
+
+    def gain(self, ratio: float, n_gpus: int, interconnect: str) -> Uncertain:
+        """Return the gain from one GPU, or node, to ``ratio`` times as many, which are ``n_gpus`` in all."""
+        log = math.log(ratio)
+        if not log:
+            return Uncertain(1.0)
+        below, above = self.exponent_errors
+        errors = {
+            f"scaling by {interconnect}": (below * log, above * log),
+            f"scaling to {n_gpus} GPUs by {interconnect}": self.number_errors,
+        }
+        return Uncertain(math.exp(self.exponent * log), errors)
+
+    def with_efficiency_of_eight(self, efficiency: float) -> Scaling:
+        """Return the same with the exponent at which eight GPUs do 8 × ``efficiency`` times what one does."""
+        below, above = self.exponent_errors
+        kept = (KEPT_OF_THE_ERROR * below, KEPT_OF_THE_ERROR * above)
+        return replace(self, exponent=1 + math.log(efficiency, 8), exponent_errors=kept)
+
+
+def scaling_gain(
+    n_from: int,
+    n_to: int,
+    *,
+    workload: str | None = None,
+    interconnect: str | None = None,
+    efficiency_of_eight: float | None = None,
+) -> Uncertain:
+    """Return how much faster ``n_to`` GPUs are than ``n_from`` of the same kind, joined in the same way.
+
+    For machines of different kinds, divide the gain from one GPU to the other's number by that from one to this one's.
+
+    Args:
+        n_from: GPUs that the gain is over.
+        n_to: GPUs that gain it; fewer lose as much as more gain.
+        workload: class of what is trained; None for any.
+        interconnect: of the GPUs in a node, ``nvlink`` or ``pcie``; None for either. More than eight are several nodes
+            of eight, whose network comes in by itself: ``nvlink+ethernet`` is the same. ``ethernet`` alone joins nodes
+            of one GPU each, of which nothing was measured: an assumption.
+        efficiency_of_eight: of eight GPUs against one, by the user's word, over 0.125 to 1. It sets the exponent inside
+            a node, and between nodes where it is lower there; half of the exponent's error stays, and all of a
+            number's own.
+
+    Raises:
+        UsageError: for any other interconnect, class or efficiency.
+    """
+    if efficiency_of_eight is not None and not 0.125 < efficiency_of_eight <= 1:
+        raise UsageError(
+            "{argument} is the efficiency of eight GPUs, over 0.125 (no faster than one) to 1, "
+            f"not {efficiency_of_eight!r}",
+            argument="scaling",
+        )
+    if min(n_from, n_to) < 1:
+        raise ValueError(f"no numbers of GPUs: {n_from}, {n_to}")
+    link = _link_inside(interconnect)
+    of_class = "" if workload is None else workload_named(workload)
+    between = scalings()[BETWEEN_NODES, of_class]
+    inside = _one_gpu_a_node(of_class) if link == BETWEEN_NODES else scalings()[link, of_class]
+    if efficiency_of_eight is not None:
+        inside = inside.with_efficiency_of_eight(efficiency_of_eight)
+        between = replace(between, exponent=min(between.exponent, inside.exponent))
+    if n_from == n_to:
+        return Uncertain(1.0)
+
+    def of_one(n_gpus: int) -> Uncertain:
+        named = link or "an unknown interconnect"
+        if link == BETWEEN_NODES:
+            return inside.gain(n_gpus, n_gpus, named)
+        in_node = min(n_gpus, GPUS_OF_A_NODE)
+        nodes = n_gpus / in_node
+        return inside.gain(in_node, in_node, named).times(between.gain(nodes, n_gpus, f"{BETWEEN_NODES} between nodes"))
+
+    gain = of_one(n_to).over(of_one(n_from))
+    return Uncertain(gain.point, {name: sides for name, sides in gain.errors.items() if any(sides)})
+
+
+def interconnect_of(gpu: GpuSpec, n_gpus: int) -> str:
+    """Return what usually joins so many of them: ``nvlink``, ``pcie``, or one of these ``+ethernet`` beyond eight.
+
+    Modules on one board (SXM, OAM, superchips of two and more) have NVLink or AMD's counterpart, and cards PCIe:
+    bridges between cards are not assumed. A GH200 is alone in its node: ``ethernet``.
+    """
+    if gpu.name.startswith("GH200"):
+        return BETWEEN_NODES
+    inside = "nvlink" if "SXM" in gpu.name or gpu.name in _MODULES else "pcie"
+    return inside if n_gpus <= GPUS_OF_A_NODE else f"{inside}+{BETWEEN_NODES}"
+
+
+@cache
+def scalings() -> dict[tuple[str, str], Scaling]:
+    """Return the table: by interconnect ("" where it is not known) and class of workload ("" likewise).
+
+    Raises:
+        GreenloveError: where a row is there twice, or an error is not positive.
+    """
+    found: dict[tuple[str, str], Scaling] = {}
+    for row in rows(TABLE):
+        key = row["interconnect"], row["workload"]
+        exponent, *errors = (
+            float(row[name])
+            for name in ("exponent", "exponent_below", "exponent_above", "number_below", "number_above")
+        )
+        if key in found or not (exponent > 0 and min(errors) > 0):
+            raise GreenloveError(f"{TABLE}: {' '.join(key)} is there twice, or its errors are not positive")
+        found[key] = Scaling(exponent, (errors[0], errors[1]), (errors[2], errors[3]))
+    return found
+
+
+def _link_inside(interconnect: str | None) -> str:
+    if interconnect is None:
+        return ""
+    inside = interconnect.removesuffix(f"+{BETWEEN_NODES}")
+    if inside not in INTERCONNECTS:
+        raise UsageError(
+            f"{{argument}} must be {', '.join(INTERCONNECTS[:-1])} or {INTERCONNECTS[-1]}, not {interconnect!r}",
+            argument="interconnect",
+        )
+    return inside
+
+
+def _one_gpu_a_node(workload: str) -> Scaling:
+    cards, network = scalings()["pcie", workload], scalings()[BETWEEN_NODES, workload]
+    below, above = cards.exponent_errors
+    return replace(
+        cards,
+        exponent=min(cards.exponent, network.exponent),
+        exponent_errors=(ONE_GPU_A_NODE_ERROR * below, ONE_GPU_A_NODE_ERROR * above),
+    )

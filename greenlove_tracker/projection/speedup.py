@@ -1,23 +1,27 @@
 """Speedups of a training on another GPU, each with its interval.
 
-In this order: what the user says or has measured; published benchmarks, directly or through a third GPU; data sheets.
+In this order: what the user says or has measured; the model of measured speeds (``speedup_model``), in which a GPU that
+nobody measured stands with its data sheet.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from numbers import Real
 from statistics import NormalDist
 
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.forecasting import PROJECTION_LEVEL, Estimate, Kind
-from greenlove_tracker.projection import benchmarks, specifications, speedup_error
-from greenlove_tracker.projection.uncertain import Uncertain, at_level, uncertain
-from greenlove_tracker.tables.gpus import CURRENT_SOFTWARE, GpuSpec
+from greenlove_tracker.projection import speedup_model
+from greenlove_tracker.projection.catalogue import recognise, software_notes
+from greenlove_tracker.projection.speedup_model import LogSpeeds
+from greenlove_tracker.projection.uncertain import Uncertain, uncertain
+from greenlove_tracker.tables.gpus import GpuSpec
+from greenlove_tracker.workloads import precision_named, workload_named
 
 UNIT = "×"
-PRECISIONS = ("fp16", "fp32")
 METHODS = ("benchmarks", "specifications", "green-love")
 # Eight cores at 3.5 GHz with two 256-bit fused multiply-adds each: 0.9 TFLOPS; two channels of DDR4-3200: 51 GB/s.
 CPU_FP32_TFLOPS = 1.0
@@ -27,6 +31,11 @@ _CPU_FACTOR = 5.0  # a guess: no benchmark of the tables was run on a CPU
 # PyTorch takes a few µs to launch, however fast the GPU is.
 LAUNCH_S = 0.3e-3
 _GREEN_LOVE_SOURCE = "green-love 0.2.2, README: 0.7 × ratio of TFLOPS + 0.3 × ratio of bandwidths"
+# 90% of 11,074 ratios of measured speeds (Lambda, MLPerf, llm-foundry, NeuSight) lie within a factor of 1.92 of the
+# blend, in bf16 of 1.99 (docs/speedups.md).
+_BLEND_FACTOR = 2.0
+_Z = NormalDist().inv_cdf((1 + PROJECTION_LEVEL) / 2)
+_ARGUMENTS = {"custom_speedup": "custom"}  # of ``speedup``, for the names of ``project``
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,11 +43,15 @@ class Speedup:
     """A speedup, and how it is known.
 
     Attributes:
-        ratio: how many times faster, and its errors, of which other speedups from the same GPU have a part.
-        method: same, measured, custom, benchmarks, specifications or green-love.
-        known_from: the same for the cell of a table.
+        ratio: how many times faster, and its errors. Those of one call of ``speedups`` are shared by name; "speed 0"
+            of another call is another error.
+        method: same, measured, custom, benchmarks (both GPUs were measured), specifications (one or both are known
+            from their data sheets) or green-love.
+        known_from: the same for the cell of a table: "benchmarks", "half specs" (one of the two from its data sheet),
+            "specs only", "measured" and "given" (by the user), "rough: no GPU here", "same GPU", "0.7/0.3 of specs".
         sources: tables and pages that it was read from.
         kind: an assumption, unless it was measured.
+        notes: sentences on what was counted otherwise than asked for.
     """
 
     ratio: Uncertain
@@ -46,6 +59,7 @@ class Speedup:
     known_from: str
     sources: tuple[str, ...]
     kind: Kind = Kind.ASSUMPTION
+    notes: tuple[str, ...] = ()
 
     @property
     def estimate(self) -> Estimate:
@@ -54,11 +68,11 @@ class Speedup:
 
 
 def speedup(
-    local: GpuSpec | None,
-    target: GpuSpec,
+    local: str | GpuSpec | None,
+    target: str | GpuSpec,
     *,
-    task: str | None = None,
-    precision: str = "fp16",
+    workload: str | None = None,
+    precision: str = "bf16",
     method: str | None = None,
     custom: float | tuple[float, float, float] | None = None,
     cpu_fp32_tflops: float = CPU_FP32_TFLOPS,
@@ -66,39 +80,60 @@ def speedup(
 ) -> Speedup:
     """Return how many times faster ``target`` trains than ``local``.
 
+    ``speedup("A100 SXM4 80GB", "H100 SXM5 80GB", workload="language").estimate`` has the point and the 90% interval.
+
     Args:
-        local: the GPU at hand; None where there is none, which makes it rough.
-        target: the other GPU.
-        task: one of the benchmarks, if the training is like it; else the geometric mean of them all.
-        precision: fp16 (mixed precision, bfloat16 too) or fp32 (PyTorch's default: TF32 where there is such a thing).
-        method: benchmarks, specifications or green-love, to have that one; by default the best that is known.
+        local: the GPU at hand, or its name; None where there is none, which makes it rough.
+        target: the other GPU, or its name.
+        workload: language, vision, speech, recommendation, graph or other; None for a mixture of all.
+        precision: fp32 (strict, on CUDA cores), tf32, bf16 (fp16 and AMP too) or fp8. A GPU that lacks a format
+            computes in the next one, and ``notes`` says so.
+        method: benchmarks (refused where one of the GPUs was not measured), specifications (data sheets alone) or
+            green-love (its blend of data sheets); by default the best that is known of each GPU.
         custom: the user's own figure, or (figure, lower, upper).
         cpu_fp32_tflops: of the CPU, where there is no local GPU.
         cpu_bandwidth_gb_s: of the CPU's memory, where there is no local GPU.
 
     Raises:
-        UsageError: for an unknown task, precision or method, a figure that is not positive, or where the method asked
-            for knows nothing about these GPUs.
+        UsageError: for an unknown GPU, workload, precision or method, a figure that is not positive, or where the
+            method asked for knows nothing about these GPUs.
     """
-    _check(task, precision, method)
-    if custom is not None:
-        return given_speedup(custom)
-    if local is None:
-        return _from_cpu(target, precision, cpu_fp32_tflops, cpu_bandwidth_gb_s)
-    if local.name == target.name:
-        return Speedup(Uncertain(1.0), "same", "same GPU", ())
-    if method == "green-love":
-        return _from_blend(local, target, precision)
-    if method != "specifications":
-        if found := _benchmarked(local, target, precision, task):
-            return found
-        if method == "benchmarks":
-            raise UsageError(
-                f"no published benchmark leads from {local.name} to {target.name}: leave {{argument}} out, "
-                "or give {argument}",
-                argument=("method", "custom_speedup"),
-            )
-    return _from_specifications(local, target, precision)
+    try:
+        there = _recognised(target)
+        if custom is not None:
+            return given_speedup(custom)
+        here = _cpu(cpu_fp32_tflops, cpu_bandwidth_gb_s) if local is None else _recognised(local)
+        (found,) = _speedups(here, [there], workload, precision, method)
+    except UsageError as error:
+        raise UsageError(error.in_options(_ARGUMENTS)) from error
+    return found
+
+
+def speedups(
+    local: GpuSpec | None,
+    targets: Sequence[GpuSpec],
+    *,
+    workload: str | None,
+    precision: str,
+    method: str | None,
+) -> tuple[Speedup, ...]:
+    """Return how many times faster each of several GPUs trains than ``local``, jointly.
+
+    Their errors have names in common ("speed 0", "speed 1", …): what two of them share, the local GPU above all, moves
+    both alike, so ``uncertain.draws`` of them are of their joint distribution.
+
+    Args:
+        local: the GPU at hand; None where there is none.
+        targets: the others.
+        workload: as for ``speedup``, likewise ``precision`` and ``method``.
+        precision: of the training.
+        method: to have that one.
+
+    Raises:
+        UsageError: as ``speedup`` does; of one GPU is of all.
+    """
+    local = local or _cpu(CPU_FP32_TFLOPS, CPU_BANDWIDTH_GB_S)
+    return _speedups(local, targets, workload, precision, method)
 
 
 def measured_speedup(local_s: Estimate, target_s: Estimate) -> Speedup:
@@ -115,22 +150,8 @@ def measured_speedup(local_s: Estimate, target_s: Estimate) -> Speedup:
     return Speedup(ratio, "measured", "measured", (), Kind.PREDICTION)
 
 
-def _check(task: str | None, precision: str, method: str | None) -> None:
-    if precision not in PRECISIONS:
-        raise UsageError(
-            f"{{argument}} must be {' or '.join(PRECISIONS)}, not {precision!r}; bfloat16 counts as fp16",
-            argument="precision",
-        )
-    if method is not None and method not in METHODS:
-        raise UsageError(
-            f"{{argument}} must be {', '.join(METHODS[:-1])} or {METHODS[-1]}, not {method!r}", argument="method"
-        )
-    if task is not None and task not in benchmarks.tasks():
-        raise UsageError(f"no benchmark is called {task!r}; there are {', '.join(benchmarks.tasks())}")
-
-
-def given_speedup(custom: object) -> Speedup:
-    """Return the user's own speedup: a figure, or (figure, lower, upper).
+def given_speedup(custom: object, gpu: str = "") -> Speedup:
+    """Return the user's own speedup of a GPU: a figure, or (figure, lower, upper).
 
     Raises:
         UsageError: where it is neither, or cannot be meant.
@@ -146,99 +167,137 @@ def given_speedup(custom: object) -> Speedup:
             f"{{argument}} must be positive, with lower ≤ figure ≤ upper, not {custom!r}", argument="custom_speedup"
         )
     return Speedup(
-        uncertain(Estimate(point, lower, upper, PROJECTION_LEVEL, UNIT, Kind.ASSUMPTION), "given speedup"),
+        uncertain(Estimate(point, lower, upper, PROJECTION_LEVEL, UNIT, Kind.ASSUMPTION), f"given speedup of {gpu}"),
         "custom",
         "given",
         ("given by the user",),
     )
 
 
-def _benchmarked(local: GpuSpec, target: GpuSpec, precision: str, task: str | None) -> Speedup | None:
-    names = (benchmarks.benchmark_name(local, precision), benchmarks.benchmark_name(target, precision))
-    if not all(names) or names[0] == names[1]:
-        return None
-    found = benchmarks.ratios(*names, precision)
-    if found is None:
-        return None
-    # A training is never quite the benchmark of its name: the interval is that of a task left out in either case.
-    log = found.mean if task is None else found.by_task.get(task, found.mean)
-    distance = specifications.distance(local, target, precision)
-    half_width = speedup_error.spread("benchmarks", precision, found.family).half_width(distance)
-    if found.anchor:  # learnt on fewer GPUs than direct ratios: two ratios in a row are never surer than one
-        half_width = max(half_width, speedup_error.spread("anchor", precision, CURRENT_SOFTWARE).half_width(distance))
-    known_from = _known_from(found, task, [n for n, gpu in zip(names, (local, target), strict=True) if n != gpu.name])
-    return Speedup(_interval(log, half_width), "benchmarks", known_from, found.sources)
+def _recognised(gpu: str | GpuSpec) -> GpuSpec:
+    return recognise(gpu) if isinstance(gpu, str) else gpu
 
 
-def _known_from(found: benchmarks.Ratios, task: str | None, twins: list[str]) -> str:
-    if found.anchor:
-        return f"via {found.anchor}"
-    if twins:
-        return f"as {twins[0]}"
-    if task is not None and task in found.by_task:
-        return task
-    return f"{len(found.by_task)} benchmark{'s' if len(found.by_task) > 1 else ''}"
+def _speedups(
+    local: GpuSpec, targets: Sequence[GpuSpec], workload: str | None, precision: str, method: str | None
+) -> tuple[Speedup, ...]:
+    if method is not None and method not in METHODS:
+        raise UsageError(
+            f"{{argument}} must be {', '.join(METHODS[:-1])} or {METHODS[-1]}, not {method!r}", argument="method"
+        )
+    precision, workload = precision_named(precision), None if workload is None else workload_named(workload)
+    others = list({gpu.name: gpu for gpu in targets if gpu.name != local.name}.values())
+    if method == "green-love":
+        found = [_blended(local, gpu, precision, i) for i, gpu in enumerate(others, 1)]
+    else:
+        found = _modelled(local, others, workload, precision, method)
+    by_name = {gpu.name: speedup for gpu, speedup in zip(others, found, strict=True)}
+    by_name[local.name] = Speedup(Uncertain(1.0), "same", "same GPU", ())
+    return tuple(by_name[gpu.name] for gpu in targets)
 
 
-def _from_specifications(local: GpuSpec, target: GpuSpec, precision: str) -> Speedup:
-    family = benchmarks.family_of(precision, local.name, target.name)
-    spread = speedup_error.spread("specifications", precision, family)
-    ratio = _interval(
-        specifications.log_ratio(local, target, precision),
-        spread.half_width(specifications.distance(local, target, precision)),
+def _modelled(
+    local: GpuSpec, others: Sequence[GpuSpec], workload: str | None, precision: str, method: str | None
+) -> list[Speedup]:
+    """Return the speedups of different GPUs by the model of measured speeds."""
+    if not others:
+        return []
+    import numpy as np
+
+    compared = [local, *others]
+    known = speedup_model.log_speeds(
+        compared, workload=workload, precision=precision, data_sheets_only=method == "specifications"
     )
-    return Speedup(ratio, "specifications", "specs only", (local.source, target.source))
+    if method == "benchmarks":
+        _check_measured(compared, known)
+    n, factor_of_cpu = len(others), math.log(_CPU_FACTOR) / _Z
+    # From the CPU, each is known against the middle of them, and that within the factor; else against the local GPU.
+    reference = np.full((n, n), 1 / n) if _is_cpu(local) else np.zeros((n, n))
+    against = np.hstack([np.zeros((n, 1)) if _is_cpu(local) else -np.ones((n, 1)), np.eye(n) - reference])
+    # A standard deviation of 1e-6 keeps the factorisation from failing where two of them are one and the same.
+    factor = np.linalg.cholesky(against @ known.covariance @ against.T + 1e-12 * np.eye(n))
+    found = []
+    for i, row in enumerate(factor, 1):
+        errors = {f"speed {k}": (float(sd), float(sd)) for k, sd in enumerate(row[:i])}
+        if _is_cpu(local):
+            errors["speed of the CPU"] = (factor_of_cpu, factor_of_cpu)
+        ratio = Uncertain(math.exp(known.means[i] - known.means[0]), errors)
+        found.append(_told(ratio, compared, known, i, precision))
+    return found
 
 
-def _from_blend(local: GpuSpec, target: GpuSpec, precision: str) -> Speedup:
-    family = benchmarks.family_of(precision, local.name, target.name)
-    half_width = speedup_error.spread("green-love", precision, family).half_width(
-        specifications.distance(local, target, precision)
+def _check_measured(compared: Sequence[GpuSpec], known: LogSpeeds) -> None:
+    unknown = [gpu.name for gpu, is_measured in zip(compared, known.is_measured, strict=True) if not is_measured]
+    if unknown:
+        raise UsageError(
+            f"no published benchmark with ordinary PyTorch is of {' and '.join(unknown)}: leave {{argument}} out, "
+            "or give {argument}",
+            argument=("method", "custom_speedup"),
+        )
+
+
+def _told(ratio: Uncertain, compared: Sequence[GpuSpec], known: LogSpeeds, i: int, precision: str) -> Speedup:
+    """Return the speedup of the i-th GPU against the first, with how it is known."""
+    n_measured = known.is_measured[0] + known.is_measured[i]
+    notes = []
+    for k in (0, i):
+        name, twin, computes_in = compared[k].name, known.measured_as[k], known.computes_in[k]
+        if twin not in ("", name):
+            notes.append(f"{name} is counted as {twin}, which differs in its memory alone")
+        if twin and not known.is_measured[k]:
+            notes.append(
+                f"{name} was measured with its maker's tuned software alone (MLPerf), which tells little more "
+                "of an ordinary training than its data sheet does"
+            )
+        if not twin and any(known.measured_as) and not _is_cpu(compared[k]):
+            notes.append(f"{name} counts by its data sheet only")
+        if computes_in != precision:
+            notes.append(f"{name} has no {precision.upper()}: it is counted in {computes_in}")
+    notes += software_notes(compared[0].vendor, compared[i].vendor)
+    known_from = ("specs only", "half specs", "benchmarks")[n_measured]
+    return Speedup(
+        ratio,
+        "benchmarks" if n_measured == 2 else "specifications",
+        "rough: no GPU here" if _is_cpu(compared[0]) else known_from,
+        tuple(dict.fromkeys((*known.sources[0], *known.sources[i]))),
+        notes=tuple(notes),
     )
-    estimate = _interval(specifications.blend_log_ratio(local, target, precision), half_width)
-    return Speedup(estimate, "green-love", "0.7/0.3 of specs", (_GREEN_LOVE_SOURCE, local.source, target.source))
 
 
-def _from_cpu(target: GpuSpec, precision: str, fp32_tflops: float, bandwidth_gb_s: float) -> Speedup:
+def _blended(local: GpuSpec, target: GpuSpec, precision: str, i: int) -> Speedup:
+    """Return green-love's documented blend; half of its error's variance is of the local GPU, which others share."""
+    there, here = speedup_model.rates(target, precision), speedup_model.rates(local, precision)
+    sd = math.log(_BLEND_FACTOR) / _Z / math.sqrt(2)
+    return Speedup(
+        Uncertain(0.7 * there[0] / here[0] + 0.3 * there[1] / here[1], {"speed 0": (sd, sd), f"speed {i}": (sd, sd)}),
+        "green-love",
+        "0.7/0.3 of specs",
+        tuple(dict.fromkeys((_GREEN_LOVE_SOURCE, local.source, target.source))),
+    )
+
+
+def _cpu(fp32_tflops: float, bandwidth_gb_s: float) -> GpuSpec:
+    """Return a rough CPU, in the place of a GPU that nobody measured."""
     for name, value in (("cpu_fp32_tflops", fp32_tflops), ("cpu_bandwidth_gb_s", bandwidth_gb_s)):
         if not (math.isfinite(value) and value > 0):
             raise UsageError(f"{{argument}} must be positive, not {value!r}", argument=name)
-    cpu = replace(
-        target, name="CPU", fp32_tflops=fp32_tflops, fp16_tflops=None, tf32_tflops=None, bandwidth_gb_s=bandwidth_gb_s
+    return GpuSpec(
+        name="CPU",
+        aliases=(),
+        vendor="",
+        architecture="",
+        segment="",
+        year=0,
+        fp32_tflops=fp32_tflops,
+        fp16_tflops=None,
+        tf32_tflops=None,
+        fp8_tflops=None,
+        bandwidth_gb_s=bandwidth_gb_s,
+        memory_gb=None,
+        tdp_w=None,
+        source=f"a rough CPU of {fp32_tflops:g} TFLOPS and {bandwidth_gb_s:g} GB/s: no benchmark was run on one",
     )
-    log = specifications.log_ratio(cpu, target, precision)
-    source = f"a rough CPU of {fp32_tflops:g} TFLOPS and {bandwidth_gb_s:g} GB/s: no benchmark was run on one"
-    return Speedup(
-        _interval(log, math.log(_CPU_FACTOR)), "specifications", "rough: no GPU here", (source, target.source)
-    )
 
 
-def _interval(log: float, half_width: float) -> Uncertain:
-    sd = half_width / NormalDist().inv_cdf((1 + PROJECTION_LEVEL) / 2)
-    return Uncertain(math.exp(log), {"speedup": (sd, sd)})
-
-
-def projected_duration(duration_s: Estimate, speedup: Estimate, gain: float) -> Estimate:
-    """Return the time on another machine: the local time / (speedup of one GPU × gain of their number).
-
-    The 90% range adds the relative errors of the forecast and of the speedup in quadrature on the log scale, side by
-    side (a small speedup makes a long time): as of independent log-normal errors. It is an assumption, since the
-    speedup's is. ``gain`` has no error of its own.
-    """
-    local, speed = at_level(duration_s), at_level(speedup)
-    point = local.point / (speed.point * gain)
-    longer = math.hypot(_log_ratio(local.upper, local.point), _log_ratio(speed.point, speed.lower))
-    shorter = math.hypot(_log_ratio(local.point, local.lower), _log_ratio(speed.upper, speed.point))
-    ends = (point * math.exp(-shorter), point * math.exp(longer))
-    return Estimate(point, *ends, PROJECTION_LEVEL, duration_s.unit, Kind.ASSUMPTION)
-
-
-def at_least(duration_s: Estimate, least_s: float) -> Estimate:
-    """Return the same, nowhere under ``least_s``; a raised point takes the upper end along, and is no surer for it."""
-    point, longer = max(duration_s.point, least_s), duration_s.upper / duration_s.point
-    lower = max(duration_s.lower, least_s)
-    return Estimate(point, lower, point * longer, duration_s.level, duration_s.unit, duration_s.kind)
-
-
-def _log_ratio(high: float, low: float) -> float:
-    return math.log(high / low) if low > 0 else math.inf
+def _is_cpu(gpu: GpuSpec) -> bool:
+    return not gpu.vendor

@@ -13,9 +13,11 @@ from greenlove_tracker.errors import UsageError
 from greenlove_tracker.forecasting import Estimate
 from greenlove_tracker.format import mass
 from greenlove_tracker.projection.speedup import given_speedup
+from greenlove_tracker.projection.uncertain import Uncertain
 from greenlove_tracker.records import Factor
 from greenlove_tracker.tables.gpus import GpuSpec
 from greenlove_tracker.tables.offers import Offer
+from greenlove_tracker.workloads import precision_named, workload_named
 
 if TYPE_CHECKING:
     from greenlove_tracker.projection.speedup import Speedup
@@ -43,6 +45,15 @@ OPTION_NAMES = {
     "electricity_price": "--electricity-price",
     "electricity_price_usd_per_kwh": "--electricity-price",
     "local_memory_gb": "--gpu-memory",
+    "card_price_usd": "--card-price",
+    "interconnect": "--interconnect",
+    "manual_tdp_watts": "--tdp",
+    "max_cost_usd": "--max-cost",
+    "peak_memory_gb": "--peak-memory",
+    "precision": "--precision",
+    "scaling": "--scaling",
+    "within_s": "--within",
+    "workload": "--workload",
     "manual_gpu_utilization": "--utilization",
     "announced": "--announced",
     "checkpoint_s": "--checkpoint-s",
@@ -60,6 +71,9 @@ OPTION_NAMES = {
 }
 
 
+ORDINARY_PRECISION = "bf16"  # assumed where nobody says and no log tells
+
+
 def today_utc() -> date:
     """Return the date in UTC."""
     return datetime.now(UTC).date()
@@ -67,7 +81,7 @@ def today_utc() -> date:
 
 @dataclass(frozen=True, slots=True)
 class ProjectionOptions:
-    """The options of a projection: the keywords of ``project``, which says what each is, and two more.
+    """The options of a projection: the keywords of ``project``, which says what each is, and more.
 
     Where a log tells of the training, what is None here is taken from the log.
 
@@ -75,7 +89,8 @@ class ProjectionOptions:
         local_gpu: beside a log, ``4 × L40S`` too, for another number of GPUs than the log's.
         n_gpus: None for as many as the log says, or else one.
         pue: None for that of the log, or else of a workstation.
-        workload: class of what is trained, one of ``workloads.WORKLOADS``; None for that of the log, or all of them.
+        scaling: efficiency of eight GPUs against one, over 0.125 to 1; None for what was measured of such trainings.
+        workload: class of what is trained, one of ``workloads.WORKLOADS``; None for that of the log, or a mixture.
         precision: one of ``workloads.PRECISIONS`` or another name of one; None for that of the log, or bf16.
         within_s: time that the training may take at most, for a recommendation.
         max_cost_usd: what it may cost at most, for a recommendation.
@@ -83,6 +98,8 @@ class ProjectionOptions:
         interconnect: between several GPUs: nvlink, pcie or ethernet; None for what is usual of the GPU and its number.
         measured_log_dir: log directory of the same exploration, made on another GPU; only beside a log.
         memory_estimate_gb: the peak memory as an exploration on a CPU estimated it, where none was measured on a GPU.
+        workload_basis: how a log knows the class of workload; empty where it is not the log's, or it does not say.
+        precision_basis: likewise of the precision.
 
     Raises:
         UsageError: where a number cannot be meant.
@@ -96,8 +113,7 @@ class ProjectionOptions:
     prices: Path | str | None = None
     region: str | None = None
     target_gpus: int | None = None
-    scaling: float = 0.85
-    task: str | None = None
+    scaling: float | None = None
     workload: str | None = None
     precision: str | None = None
     method: str | None = None
@@ -120,6 +136,8 @@ class ProjectionOptions:
     today: date = field(default_factory=today_utc)
     measured_log_dir: str | None = None
     memory_estimate_gb: float | None = None
+    workload_basis: str = ""
+    precision_basis: str = ""
 
     def __post_init__(self) -> None:
         for name in ("n_gpus", "target_gpus"):
@@ -134,12 +152,16 @@ class ProjectionOptions:
         if isinstance(intensity := self.carbon_intensity, Factor) and intensity.unit != "gCO2e/kWh":
             raise UsageError(f"{{argument}} must be in gCO2e/kWh, not {intensity.unit!r}", argument="carbon_intensity")
         self._check_shares()
+        if self.precision is not None:
+            object.__setattr__(self, "precision", precision_named(self.precision))
+        if self.workload is not None:
+            object.__setattr__(self, "workload", workload_named(self.workload))
         custom = self.custom_speedup
         for figure in custom.values() if isinstance(custom, Mapping) else () if custom is None else (custom,):
             given_speedup(figure)
 
     def _check_shares(self) -> None:
-        if not 0.125 < self.scaling <= 1:
+        if self.scaling is not None and not 0.125 < self.scaling <= 1:
             raise UsageError(
                 "{argument} is the efficiency of eight GPUs, over 0.125 (no faster than one) to 1, "
                 f"not {self.scaling!r}",
@@ -234,6 +256,8 @@ class Projection:
         assumptions: the assumptions behind the row, in words.
         caveats: reasons to trust the row less; those of the local row are about the whole table.
         is_fit_estimated: ``fits`` follows from an estimated peak memory, not from a measured one.
+        joint: time, energy, cost and emissions by their names above, where they are known, with the errors that they
+            share with each other and with those of other machines; ``least_s`` is not in them.
     """
 
     name: str
@@ -263,6 +287,19 @@ class Projection:
     assumptions: tuple[str, ...]
     caveats: tuple[Caveat, ...]
     is_fit_estimated: bool = False
+    joint: Mapping[str, Uncertain] = field(default_factory=dict)
+
+    @property
+    def obtained(self) -> str:
+        """The way to have the machine: ``here``, ``no offer``, or the access of its offer."""
+        if self.is_local:
+            return "here"
+        return "no offer" if self.offer is None else self.offer.access
+
+    @property
+    def is_for_rent_now(self) -> bool:
+        """True where it can be rented at once, as many GPUs as are wanted and no more."""
+        return self.obtained in ("on demand", "spot") and self.billed_gpus <= self.n_gpus
 
     @property
     def warnings(self) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from statistics import NormalDist
 from typing import TYPE_CHECKING
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+_LEAST_SHARE = 1e-3
 Deviations = tuple[float, float]  # of the logarithm, per standard deviation of the error below and above its middle
 
 
@@ -49,6 +50,15 @@ class Uncertain:
         inverse = {name: (-below, -above) for name, (below, above) in other.errors.items()}
         return self.times(Uncertain(1.0 / other.point, inverse))
 
+    def scaled_to(self, point: float) -> Uncertain:
+        """Return the same times a factor without an error of its own, after which its median is ``point``."""
+        return Uncertain(point, self.errors)
+
+    def moved(self, error: str, by: float) -> float:
+        """Return the quantity where one error is ``by`` standard deviations from its middle, and no other is."""
+        below, above = self.errors.get(error, (0.0, 0.0))
+        return self.point * math.exp(by * (below if by < 0 else above))
+
     def estimate(self, unit: str, kind: Kind = Kind.ASSUMPTION, level: float = PROJECTION_LEVEL) -> Estimate:
         """Return the interval: the errors of either side in quadrature, which is exact where all are symmetric."""
         down = math.hypot(*(max(below, -above, 0.0) for below, above in self.errors.values()))
@@ -59,9 +69,13 @@ class Uncertain:
 
 
 def uncertain(estimate: Estimate, error: str) -> Uncertain:
-    """Return an estimate as a quantity with one error of that name, each side of its interval a half of a normal."""
-    if not 0 < estimate.lower <= estimate.point <= estimate.upper:
+    """Return an estimate as a quantity with one error of that name, each side of its interval a half of a normal.
+
+    A lower end that is next to nothing beside the point counts as a thousandth of it.
+    """
+    if not 0 < estimate.point <= estimate.upper:
         raise ValueError(f"no positive estimate: {estimate}")
+    estimate = replace(estimate, lower=max(estimate.lower, _LEAST_SHARE * estimate.point))
     z = NormalDist().inv_cdf((1 + estimate.level) / 2)
     below, above = math.log(estimate.point / estimate.lower) / z, math.log(estimate.upper / estimate.point) / z
     return Uncertain(estimate.point, {error: (below, above)} if below or above else {})

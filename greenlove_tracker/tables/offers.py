@@ -21,7 +21,9 @@ GPU_HOUR, INSTANCE_HOUR = "USD/GPU-hour", "USD/instance-hour"
 
 NOT_OFFERED = "not offered"  # the status of a row at a price of 0
 
-_MOST_USD_PER_GPU_HOUR = 1000.0  # the dearest listed one is near 15: more is cents, or the price of a month
+# The dearest listed one is near 15: more is cents, or the price of a month.
+_MOST_USD_PER_GPU_HOUR = 100.0
+_MOST_MEMORY_GB = 1500.0  # the largest GPU has 288: more is MB, of which even a small one has 2,048
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,9 +42,11 @@ class Offer:
         gpus_per_instance: the sizes that can be rented, in ascending order.
         regions: where; empty where the table does not say.
         country: ISO 3166 code of the site, for the carbon intensity of a site that our tables do not know.
-        price_date: ISO date on which the price was read.
+        price_date: ISO date on which the price was read; of a file that does not say it, the day it was written.
+        is_file_date: ``price_date`` is that of the file.
         note: what else is to be known about it.
         source: where the row was read.
+        row: file and number of the row.
     """
 
     provider: str
@@ -57,8 +61,15 @@ class Offer:
     regions: tuple[str, ...]
     country: str
     price_date: str
+    is_file_date: bool
     note: str
     source: str
+    row: str
+
+    @property
+    def dated(self) -> str:
+        """The date of the price with what it is: ``read on 2026-09-28``, or of its file."""
+        return f"dated {self.price_date} by its file" if self.is_file_date else f"read on {self.price_date}"
 
 
 @cache
@@ -70,11 +81,13 @@ def bundled_offers() -> tuple[Offer, ...]:
 def read_offers(path: Path | str) -> tuple[Offer, ...]:
     """Return the offers of a CSV file in our columns or in gpuhunt's; a row without a GPU is left out.
 
-    In gpuhunt's catalogue (https://github.com/dstackai/gpuhunt) a price is that of the whole instance and hour; a
-    file without a column ``provider`` is the provider's that its name says; its date is the file's.
+    In gpuhunt's catalogue (https://github.com/dstackai/gpuhunt) a price is that of the whole instance and hour, in USD,
+    and ``gpu_memory`` is that of one GPU, in GB. A file without a column ``provider`` is the provider's that its name
+    says; without ``date_read``, which gpuhunt does not write, its prices are as old as the file.
 
     Raises:
-        UsageError: where the file cannot be read, its columns are neither, or a row says something impossible.
+        UsageError: where the file cannot be read, its columns are neither, or a row says something impossible, such as
+            a price in cents or memory in MB.
     """
     path = Path(path)
     try:
@@ -100,13 +113,12 @@ def _reader_of(columns: set[str], path: Path, read_on: str) -> Callable[[Mapping
 def _ours(row: Mapping[str, str], where: str, provider: str) -> Offer:
     sizes = tuple(sorted(_whole(size, where) for size in _split(row.get("gpus_per_instance") or "1")))
     price = _usd_per_gpu_hour(row["price"], row["unit"], min(sizes, default=1), where)
-    memory = row.get("memory_gb") or ""
     if not row["gpu"]:
         raise UsageError(f"{where}: the column gpu is empty: write the name of the GPU")
     return Offer(
         provider=(row.get("provider") or provider).lower(),
         gpu=row["gpu"],
-        memory_gb=_number(memory, "memory_gb", where) if memory else None,
+        memory_gb=_memory_gb(row.get("memory_gb") or "", "memory_gb", where),
         hint=None,
         access=row.get("access") or "on demand",
         usd_per_gpu_hour=price,
@@ -116,8 +128,10 @@ def _ours(row: Mapping[str, str], where: str, provider: str) -> Offer:
         regions=tuple(_split(row.get("regions") or "")),
         country=row.get("country") or "",
         price_date=_day(row["date_read"], where),
+        is_file_date=False,
         note=row.get("note") or "",
         source=row.get("source") or where,
+        row=where,
     )
 
 
@@ -127,10 +141,11 @@ def _gpuhunt(row: Mapping[str, str], where: str, path: Path, read_on: str) -> Of
     count = _whole(row["gpu_count"], where)
     is_offered = not _is_zero(row["price"])
     price = _usd_per_gpu_hour(row["price"], INSTANCE_HOUR, count, where) if is_offered else None
+    read = (row.get("date_read") or "").strip()
     return Offer(
         provider=(row.get("provider") or path.stem).lower(),
         gpu=row["gpu_name"],
-        memory_gb=_number(row["gpu_memory"], "gpu_memory", where) if row["gpu_memory"] else None,
+        memory_gb=_memory_gb(row["gpu_memory"], "gpu_memory", where),
         hint=row.get("instance_name") or "",
         access="spot" if row["spot"].strip().lower() == "true" else "on demand",
         usd_per_gpu_hour=price,
@@ -138,10 +153,12 @@ def _gpuhunt(row: Mapping[str, str], where: str, path: Path, read_on: str) -> Of
         spot_status="",
         gpus_per_instance=(count,),
         regions=tuple(_split(row.get("location") or "")),
-        country="",
-        price_date=read_on,
+        country=row.get("country") or "",
+        price_date=_day(read, where) if read else read_on,
+        is_file_date=not read,
         note="",
         source=f"{path.name}, gpuhunt's columns",
+        row=where,
     )
 
 
@@ -160,8 +177,21 @@ def _usd_per_gpu_hour(price: str, unit: str, gpus: int, where: str) -> float | N
         return None
     per_gpu = _number(price, "price", where) / (gpus if unit == INSTANCE_HOUR else 1)
     if per_gpu >= _MOST_USD_PER_GPU_HOUR:
-        raise UsageError(f"{where}: {per_gpu:g} USD per GPU and hour cannot be meant: check the price and its unit")
+        of = "an instance" if unit == INSTANCE_HOUR else "a GPU"
+        raise UsageError(
+            f"{where}: {per_gpu:g} USD per GPU and hour cannot be meant: write what {of} costs for an hour, in USD, "
+            "not in cents and not for a month"
+        )
     return per_gpu
+
+
+def _memory_gb(text: str, column: str, where: str) -> float | None:
+    if not text.strip():
+        return None
+    memory_gb = _number(text, column, where)
+    if memory_gb > _MOST_MEMORY_GB:
+        raise UsageError(f"{where}: {column} is that of one GPU in GB, and {text} cannot be meant: is it in MB?")
+    return memory_gb
 
 
 def _split(text: str) -> Sequence[str]:

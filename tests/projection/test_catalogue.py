@@ -1,10 +1,13 @@
 import csv
+import re
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from greenlove_tracker.errors import UsageError
-from greenlove_tracker.projection.catalogue import nearest_names, recognise
+from greenlove_tracker.projection.catalogue import nearest_names, recognise, software_notes
 from greenlove_tracker.tables.gpus import gpus
 
 with (Path(__file__).parents[1] / "recorded" / "device_names.csv").open(encoding="utf-8") as file:
@@ -57,9 +60,25 @@ def test_what_people_type(name):
 def test_two_cards_of_one_name_are_told_apart_by_memory():
     assert recognise("NVIDIA GeForce RTX 3080", 12.0).name == "GeForce RTX 3080 12GB"
     assert recognise("NVIDIA GeForce RTX 3080", 9.77).name == "GeForce RTX 3080 10GB"  # of 10, with ECC and reserves
-    with pytest.raises(UsageError, match=r"give its memory with local_memory_gb, or say .*10GB") as caught:
+    with pytest.raises(UsageError, match=r"may be .*10GB: say which") as caught:
         recognise("NVIDIA GeForce RTX 3080")
     assert "GeForce RTX 3080 12GB" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("local", "target", "says"),
+    [
+        ("NVIDIA", "AMD", "ROCm build"),
+        ("", "AMD", "ported to HIP"),
+        ("AMD", "NVIDIA", "CUDA build"),
+        ("AMD", "AMD", ""),
+        ("NVIDIA", "NVIDIA", ""),
+        ("", "NVIDIA", ""),
+    ],
+)
+def test_what_another_makers_software_asks_for(local, target, says):
+    notes = software_notes(local, target)
+    assert bool(notes) == bool(says) and all(says in note for note in notes)
 
 
 @pytest.mark.parametrize(("name", "memory_gb"), [("NVIDIA A100-SXM4-80GB", 9.5), ("AMD Instinct MI300X", 24.0)])
@@ -78,6 +97,63 @@ def test_a_slice_is_said_to_be_one(name):
 def test_a_memory_that_cannot_be(memory_gb):
     with pytest.raises(UsageError, match="memory_gb must be positive"):
         recognise("NVIDIA L4", memory_gb)
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("A6000", "RTX A6000"),
+        ("RTX3090", "GeForce RTX 3090"),
+        ("4090", "GeForce RTX 4090"),
+        ("Titan RTX", "TITAN RTX"),
+        ("RX 7900 XTX", "Radeon RX 7900 XTX"),
+        ("H100 HGX 80GB", "H100 SXM5 80GB"),
+        ("h100 pcie", "H100 PCIe 80GB"),
+        ("3080 Ti laptop", "GeForce RTX 3080 Ti Laptop GPU"),
+        ("GTX 1080Ti", "GeForce GTX 1080 Ti"),
+        ("Quadro 8000", "Quadro RTX 8000"),
+        ("RTX6000Ada", "RTX 6000 Ada"),
+        ("RTX 3090 24GB", "GeForce RTX 3090"),
+        ("rtx 3080 12gb", "GeForce RTX 3080 12GB"),
+        ("4070 Ti Super", "GeForce RTX 4070 Ti SUPER"),
+        ("L40s", "L40S"),
+        ("MI250", "Instinct MI250 (one of two GPUs)"),
+        ("a100-sxm-80g", "A100 SXM4 80GB"),
+    ],
+)
+def test_names_as_people_write_them(name, expected):
+    assert recognise(name).name == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("V100", "'V100' may be V100 SXM2 16GB, V100 SXM2 32GB, V100 PCIe 16GB or V100 PCIe 32GB: say which"),
+        ("H100", "H100 SXM5 80GB, H100 PCIe 80GB or H100 NVL 94GB: say which"),
+        ("A100 80GB", "may be A100 SXM4 80GB or A100 PCIe 80GB: say which"),
+        ("RTX 6000", "RTX 6000 Ada or Quadro RTX 6000"),
+        ("M2 Max", "no speeds of Apple's GPUs are known: explore the training there and give its log with --measured"),
+        ("mps", "Apple's GPUs"),
+        ("Gaudi 2", "Intel's accelerators"),
+        ("TPU v5e", "Google's TPUs"),
+        ("GTX 1660", "no GPU of the table is called 'GTX 1660'"),  # another card than the 1660 Ti
+        ("NVIDIA H100", "no GPU of the table"),  # as a driver prints it: another card than those known
+        ("80GB", "no GPU of the table"),
+        ("RTX", "no GPU of the table"),
+    ],
+)
+def test_what_is_not_one_gpu_is_asked_or_refused(name, said):
+    with pytest.raises(UsageError, match=re.escape(said)):
+        recognise(name)
+
+
+@given(st.sampled_from(sorted(gpus())), st.sampled_from([str.lower, str.upper]), st.sampled_from([" ", "-", "_", "  "]))
+def test_spelling_never_makes_another_gpu_of_a_name(name, case, space):
+    try:
+        found = recognise(case(name).replace(" ", space), gpus()[name].memory_gb)
+    except UsageError:
+        return
+    assert found.name == name
 
 
 def test_the_nearest_names_are_named():

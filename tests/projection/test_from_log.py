@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import csv
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,17 +15,23 @@ from report_samples import (
     epoch_row,
     gpu_rows,
     gpu_run,
+    issued,
+    write_forecasts,
     write_run,
 )
 
+from greenlove_tracker import format as fmt
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.extrapolation.extrapolate import forecast_from_log
 from greenlove_tracker.forecasting import Estimate, Forecast, TrainingPlan
 from greenlove_tracker.logs.forecasts import FORECAST_COLUMNS, IssuedForecast, forecast_cells
 from greenlove_tracker.projection.comparison import compare_hours
-from greenlove_tracker.projection.from_log import TrainingGpus, logged_gpus, training_of_hours
+from greenlove_tracker.projection.decision import Work, decide
+from greenlove_tracker.projection.from_log import TrainingGpus, logged_gpus, planned_work, training_of_hours
+from greenlove_tracker.projection.power import power_table
 from greenlove_tracker.projection.types import ProjectionOptions
 from greenlove_tracker.projection.uncertain import at_level
+from greenlove_tracker.records import Counts
 from greenlove_tracker.report import wording
 from greenlove_tracker.report.projection_screen import projection_screen
 
@@ -148,8 +155,9 @@ def test_idle_gpus_beside_a_training_on_the_cpu_are_not_its_own(logs: Path) -> N
     comparison = compared(logs)
     local = comparison.projections[0]
     assert (local.name, local.gpu, local.energy_kwh, local.fits) == ("this machine", None, None, None)
-    assert all(row.energy_kwh is None and row.fits is None for row in comparison.projections)
-    head = " ".join(screen_of(comparison).split("\n\n")[0].split())
+    assert all((row.energy_kwh is None, row.fits) == (row.is_local, None) for row in comparison.projections)
+    assert "give --tdp" not in screen_of(comparison)
+    head = " ".join(screen_of(comparison).split("\n\n")[1].split())
     assert "here, without a GPU" in head and "L40S" not in head and "1 metered GPU idle" in head
 
 
@@ -199,7 +207,7 @@ def test_one_of_eight_gpus_is_one(logs: Path) -> None:
     )
     given = compared(logs, manual_gpu_utilization=0.5).projections[0]
     hours = given.duration_s.point / 3600
-    assert given.energy_kwh.point == pytest.approx(hours * 0.350 * 0.5 * 1.2 * 1.2)  # host, PUE
+    assert given.energy_kwh.point == pytest.approx(hours * 0.350 * (0.5 + power_table().rest.point) * 1.2)  # PUE
     explored(logs, run_id="20261122T000000-bbbb", used_gpus="8", **eight)
     assert logged(logs).options.utilization == pytest.approx(600 / 2800)
 
@@ -247,8 +255,8 @@ def test_another_pue_replaces_that_of_the_run(logs: Path) -> None:
     assert energy.point == pytest.approx(run.summary.energy_kwh * 1.5 / 1.2)
 
 
-def test_gpus_that_were_not_metered_win_nothing(logs: Path) -> None:
-    """Half an energy, that of the CPU alone, would make the machine here the cheapest and the cleanest."""
+def test_gpus_that_were_not_metered_are_counted_with_an_assumed_draw(logs: Path) -> None:
+    """Half an energy, that of the CPU alone, would make the machine here cheaper and cleaner than it is."""
     rows = [epoch_row(n, 100.0, cpu_energy(100.0)) for n in range(1, 4)]
     fields = {**GPU_FIELDS, "unmeasured": "gpu"}
     run = write_run(logs, rows, fields=fields, intensity=GERMANY, price=PRICE)
@@ -260,10 +268,42 @@ def test_gpus_that_were_not_metered_win_nothing(logs: Path) -> None:
     assert "its GPUs could not be metered" in training.about[2]
     comparison = compared(logs)
     local = comparison.projections[0]
-    assert local.energy_kwh is local.emissions_kgco2e is local.cost_usd is None
     assert training.options.electricity_price is not None  # of the place: other machines there are paid with it
-    verdicts = screen_of(comparison).splitlines()
-    assert not any("here" in line and ("cheapest" in line or "least" in line) for line in verdicts)
+    assert any("of their power limit is assumed" in text for text in local.warnings)  # not what was metered of the CPU
+    assert local.energy_kwh.point > 3 * summary.energy.cpu_kwh
+    assert local.energy_kwh.upper > 1.2 * local.energy_kwh.point
+
+
+@pytest.mark.parametrize(
+    ("fields", "kind", "said"),
+    [
+        (
+            {"precision": "tf32", "precision_basis": "convolutions in TF32"},
+            (None, "tf32"),
+            "counted in tf32 (convolutions in TF32), as the log says; precision says otherwise",
+        ),
+        (
+            {"workload": "language", "workload_basis": "attention in 12 layers"},
+            ("language", None),
+            "counted as language (guessed from attention in 12 layers), as the log says; workload says otherwise",
+        ),
+        (
+            {"precision": "bf16+fp32", "precision_basis": "autocast", "workload": "vision", "workload_basis": "given"},
+            ("vision", "fp32"),
+            "counted in fp32 (the slowest of fp32, bf16) and as vision (given), as the log says; precision or workload "
+            "says otherwise",
+        ),
+        ({"precision": "bf16+int4", "workload": "chess", "workload_basis": "a guess"}, (None, None), ""),
+    ],
+)
+def test_what_the_log_knows_of_the_training_is_counted_with_and_said(logs: Path, fields, kind, said) -> None:
+    explored(logs, **fields)
+    known = logged(logs).options
+    assert (known.workload, known.precision) == kind
+    warnings = compared(logs).projections[0].warnings
+    assert [text for text in warnings if text.startswith("counted")] == ([said] if said else [])
+    given = compared(logs, workload="speech", precision="fp8").projections[0].warnings
+    assert not [text for text in given if "counted" in text]
 
 
 def test_hours_without_a_log(monkeypatch) -> None:
@@ -273,6 +313,54 @@ def test_hours_without_a_log(monkeypatch) -> None:
     assert training.forecast.duration_s.kind == "assumption" and training.options.pue == 1.0
     monkeypatch.setenv("GREENLOVE_COUNTRY", "FR")
     assert training_of_hours(1.0, ProjectionOptions()).options.country == "FR"
+    monkeypatch.setenv("GREENLOVE_WORKLOAD", "speech")
+    training = training_of_hours(1.0, ProjectionOptions(precision="tf32"))
+    assert (training.options.workload, training.options.precision) == ("speech", "tf32")
     for hours in (0.0, -1.0, float("nan"), float("inf")):
         with pytest.raises(UsageError, match="--hours must be positive"):
             compare_hours(hours, ProjectionOptions())
+
+
+# -- what is gone through --
+
+
+def test_the_work_of_a_tracked_run_is_what_it_counted_in_proportion_to_its_time(logs: Path) -> None:
+    gpu_run(logs)  # 30 epochs of 640 samples
+    training = logged(logs)
+    assert training.work == Work(30 * 640, "sample")
+    comparison = compared(logs)
+    reasons = decide(comparison.projections, work=comparison.work).reasons
+    (said,) = (text for text in reasons if text.startswith("A thousand"))
+    best = decide(comparison.projections).recommended
+    assert f"A thousand samples cost {fmt.money(best.cost_usd.point / 19.2)} [" in said
+    assert f" and emit {fmt.mass(best.emissions_kgco2e.point / 19.2)} [" in said and said.endswith(" CO2e.")
+
+
+def test_the_work_of_a_run_that_goes_on_is_that_of_its_forecast(logs: Path) -> None:
+    run = write_run(logs, gpu_rows(2), fields=GPU_FIELDS, intensity=GERMANY, price=PRICE, status=None)
+    write_forecasts(run, issued(point=10_800.0, half=300.0))
+    so_far_s = run.added_up().duration_s
+    assert logged(logs).work == Work(round(2 * 640 * 10_800 / so_far_s), "sample")
+
+
+def test_tokens_go_before_samples_and_without_either_steps_are_counted(logs: Path) -> None:
+    rows = [replace(row, counts=Counts(10, 10, 640, 81_920)) for row in gpu_rows(3)]
+    write_run(logs, rows, fields=GPU_FIELDS, intensity=GERMANY, price=PRICE)
+    assert logged(logs).work == Work(3 * 81_920, "token")
+    rows = [replace(row, counts=Counts(10, 10)) for row in gpu_rows(3)]
+    write_run(logs, rows, "20261122T000000-bbbb", fields=GPU_FIELDS, intensity=GERMANY, price=PRICE)
+    assert logged(logs).work == Work(30, "step")
+
+
+@pytest.mark.parametrize(
+    ("plan", "work"),
+    [
+        (TrainingPlan(samples=50_000, batch_size=128, epochs=100), Work(5_000_000, "sample")),
+        (TrainingPlan(samples=50_000, batch_size=100, steps=2_000), Work(200_000, "sample")),
+        (TrainingPlan(steps=500, tokens_per_step=4_096, batches_per_step=8), Work(500 * 4_096, "token")),
+        (TrainingPlan(steps=500, batches_per_step=8), Work(500, "step")),
+        (None, None),
+    ],
+)
+def test_the_work_of_a_plan(plan: TrainingPlan | None, work: Work | None) -> None:
+    assert planned_work(plan) == work

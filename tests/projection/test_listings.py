@@ -147,6 +147,33 @@ def test_a_row_of_a_catalogue_at_a_price_of_0_is_left_out_and_said(file):
         offers_of("acme", file(GPUHUNT + "a,x,-1.0,8,64,1,L40S,48,False,\n", "acme.csv"))
 
 
+@pytest.mark.parametrize(
+    ("price", "unit", "asks"),
+    [
+        ("99", "USD/GPU-hour", "in cents, or of a whole instance"),  # 8 of them for a price of one
+        ("0.02", "USD/GPU-hour", "by the minute, or of a part of one"),
+    ],
+)
+def test_a_price_that_is_implausible_for_its_gpu_is_refused_with_its_line(file, price, unit, asks):
+    row = f"acme,L4,,0.80,{unit},1,DE,2026-11-01\nacme,L40S,,{price},{unit},1,DE,2026-11-01\n"
+    with pytest.raises(UsageError, match=f"row 3: {price} USD an hour is implausible for one L40S: is it {asks}"):
+        listings_of(offers_of("acme", file(OURS + row)), 1)
+
+
+def test_a_catalogue_in_cents_is_left_out_with_its_first_line(file):
+    rows = "a,x,150,8,64,2,L40S,48,False,\nb,x,35,8,64,1,T4,16,False,\nc,x,0.8,8,64,1,L4,24,False,\n"
+    found, notes = listings_of(offers_of("acme", file(GPUHUNT + rows, "acme.csv")), 1)
+    assert [listing.gpu.name for listing in found] == ["L4"]
+    (note,) = notes
+    assert note.startswith("left out of the prices: 2 rows, the first of them is") and "acme.csv, row 2: 75 USD" in note
+
+
+@given(st.sampled_from(["T4", "L4", "GeForce RTX 4090", "A100 SXM4 80GB", "H100 SXM5 80GB"]), st.floats(0.1, 10))
+def test_prices_of_the_market_are_plausible(gpu, usd):
+    base = next(offer for offer in bundled_offers() if offer.gpu == "L40S")
+    assert listings_of([replace(base, gpu=gpu, usd_per_gpu_hour=usd)], 1)[0]
+
+
 def test_the_smallest_instance_comes_before_the_cheapest_gpu():
     base = next(o for o in bundled_offers() if o.gpu == "L40S")
     one = replace(base, gpus_per_instance=(1,), usd_per_gpu_hour=2.0)
@@ -156,3 +183,13 @@ def test_the_smallest_instance_comes_before_the_cheapest_gpu():
     assert listing.offer is cheaper_one and listing.billed_gpus == 1
     (listing,), _ = listings_of([eight, one], 8)
     assert listing.offer is eight
+
+
+def test_one_machine_comes_before_several_small_ones_that_are_cheaper():
+    base = next(o for o in bundled_offers() if o.gpu == "L40S")
+    one = replace(base, gpus_per_instance=(1,), usd_per_gpu_hour=0.5)
+    eight = replace(base, gpus_per_instance=(8,), usd_per_gpu_hour=1.0)
+    (listing,), _ = listings_of([one, eight], 8)
+    assert listing.offer is eight
+    (listing,), _ = listings_of([one, eight], 2)
+    assert listing.offer is one and listing.billed_gpus == 2

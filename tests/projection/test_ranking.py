@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import replace
+from statistics import NormalDist
 
 import pytest
 from hypothesis import given
@@ -9,10 +11,11 @@ from hypothesis import strategies as st
 from projection_samples import projected_by_name as projected
 
 from greenlove_tracker.forecasting import Estimate
-from greenlove_tracker.projection.ranking import label, rank
+from greenlove_tracker.projection.ranking import JointDraws, Pair, label, pairs_text, rank, suggested_trial
 from greenlove_tracker.projection.types import Projection
+from greenlove_tracker.projection.uncertain import Uncertain, uncertain
 
-H100, A100, H200 = "H100 SXM5 80GB", "A100 PCIe 80GB", "H200 SXM"
+H100, A100, H200, L40S = "H100 SXM5 80GB", "A100 PCIe 80GB", "H200 SXM", "L40S"
 
 
 def estimate(point: float, share: float, unit: str) -> Estimate:
@@ -23,67 +26,107 @@ TEMPLATE = projected(custom_speedup=2.0)
 
 
 def row(name: str, hours: float, usd: float | None, kg: float | None, share: float = 0.1, **changes) -> Projection:
-    return replace(
-        TEMPLATE[name],
-        duration_s=estimate(hours * 3600, share, "s"),
-        cost_usd=None if usd is None else estimate(usd, share, "USD"),
-        emissions_kgco2e=None if kg is None else estimate(kg, share, "kgCO2e"),
-        **changes,
-    )
+    """A machine whose errors are its own."""
+    estimates = {
+        "duration_s": estimate(hours * 3600, share, "s"),
+        "cost_usd": None if usd is None else estimate(usd, share, "USD"),
+        "emissions_kgco2e": None if kg is None else estimate(kg, share, "kgCO2e"),
+    }
+    joint = {q: uncertain(e, f"{q} of {name} {hours}") for q, e in estimates.items() if e is not None}
+    return replace(TEMPLATE[name], **estimates, joint=joint, **changes)
 
 
 def test_clear_winners_are_named():
-    ranking = rank([row("here", 20, 4, 3.5), row(A100, 10, 20, 1.0), row(H100, 1.5, 46, 0.27)])
+    ranking = rank([row("here", 20, 4, 3.5), row(A100, 10, 20, 1.0), row(L40S, 12, 30, 1.5), row(H100, 1.5, 46, 0.27)])
     assert ranking.cheapest.winner.is_local
-    assert ranking.cheapest.sentence == "cheapest: here, $4.00 [$3.60–$4.40] of electricity alone"
-    assert ranking.cheapest_rented.winner.name == A100
-    assert ranking.fastest.sentence == "fastest: 8 × H100 SXM5 80GB, 1:30:00 [1:21:00–1:39:00]"
-    assert ranking.greenest.sentence == "greenest: 8 × H100 SXM5 80GB, 270 g [243 g–297 g], location-based"
-    assert ranking.suggested_trial is None  # nothing is left to settle
+    assert ranking.cheapest.sentence == "cheapest: here, $4.00 [$3.60–$4.40] of electricity alone (over 99%)"
+    assert (ranking.cheapest_rented.winner.name, ranking.cheapest_rented.among) == (A100, "to rent now")
+    assert ranking.fastest.sentence == "fastest: 8 × H100 SXM5 80GB, 1:30:00 [1:21:00–1:39:00] (over 99%)"
+    assert ranking.greenest.winner.name == H100 and "location-based" in ranking.greenest.sentence
 
 
-def test_overlapping_ranges_are_not_ranked_and_a_trial_would_settle_them():
-    ranking = rank([row("here", 20, 4, 3.5, 0.04), row(A100, 10, 40, 1.0, 0.4), row(H100, 1.5, 45, 0.27, 0.4)])
-    assert ranking.cheapest_rented.winner is None
-    assert [r.name for r in ranking.cheapest_rented.leaders] == [A100, H100]
-    assert ranking.cheapest_rented.sentence == (
-        "cheapest rented: no winner can be named, the ranges of 1 × A100 PCIe 80GB, 8 × H100 SXM5 80GB overlap"
+def test_what_is_not_settled_has_a_shortlist_and_a_trial():
+    rows = [row("here", 20, 4, 3.5, 0.04), row(A100, 10, 40, 1.0, 0.4), row(L40S, 12, 45, 1.27, 0.4)]
+    ranking = rank(rows)
+    verdict = ranking.cheapest_rented
+    assert verdict.winner is None and [c.machine.name for c in verdict.shortlist] == [A100, L40S]
+    assert sum(c.probability for c in verdict.chances) == pytest.approx(1.0)
+    assert (
+        verdict.sentence.startswith("cheapest to rent now: 1 × A100 PCIe 80GB (")
+        and "or 1 × L40S (" in verdict.sentence
     )
-    settle = ranking.suggested_trial
-    assert (settle.machine.name, settle.gpus) == (A100, 1)  # one GPU, not eight
-    assert settle.cost_usd == pytest.approx(0.25 * 2.00)
-    assert "15 minutes of 1 × A100 PCIe 80GB ($0.50) would cut its range to about ±4%" in settle.sentence
+    settle = suggested_trial(rows[1:], rows[0])
+    assert (settle.machine.name, settle.gpus, settle.cost_usd) == (L40S, 1, pytest.approx(0.25 * 1.50))
+    assert "would cut its range to about ±4%" in settle.sentence
+
+
+def test_the_probability_is_that_of_two_normals():
+    """P(X < Y) of independent log-normals: Φ(log(m_Y / m_X) / hypot of their deviations)."""
+    a, b = row(A100, 10, 40, None, 0.2), row(L40S, 12, 45, None, 0.2)
+    sides = [deviation for r in (a, b) for deviation in r.joint["cost_usd"].errors.popitem()[1]]
+    sd = math.sqrt(2) * sum(sides) / 4
+    a, b = (replace(r, joint={"cost_usd": Uncertain(r.cost_usd.point, {r.name: (sd / 2**0.5,) * 2})}) for r in (a, b))
+    expected = NormalDist().cdf(math.log(45 / 40) / sd)
+    assert rank([a, b]).cheapest.chances[0].probability == pytest.approx(expected, abs=0.012)
+
+
+def test_an_error_that_two_machines_share_does_not_blur_which_is_cheaper():
+    shared = {"time here": (0.5, 0.5)}
+    a, b = (
+        replace(row(name, 10, usd, None), joint={"cost_usd": Uncertain(usd, shared)})
+        for name, usd in ((A100, 20), (L40S, 21))
+    )
+    verdict = rank([a, b]).cheapest
+    assert verdict.winner.name == A100 and verdict.chances[0].probability == 1.0
+
+
+def test_equal_machines_share_the_first_place():
+    twins = [replace(row(A100, 10, 20, None), joint={"cost_usd": Uncertain(20.0, {"x": (0.1, 0.1)})}) for _ in range(2)]
+    assert [c.probability for c in rank(twins).cheapest.chances] == [0.5, 0.5]
+
+
+def test_reservations_are_not_to_rent_now_and_what_nobody_rents_out_is_never_cheapest():
+    unoffered = replace(row(A100, 10, 1, 1.0), offer=None)
+    ranking = rank([row("here", 20, 40, 3.5), row(L40S, 12, 45, 1.0), unoffered, row(H100, 1.5, 30, 0.27)])
+    assert ranking.cheapest_rented is None  # one alone is not ranked
+    assert ranking.cheapest.winner.name == H100
+    assert ranking.cheapest.sentence.startswith(f"cheapest: 8 × {H100}, reserved, $30")
+    assert all(c.machine is not unoffered for c in ranking.cheapest.chances)
+    assert any(c.machine is unoffered for c in ranking.fastest.chances)
+
+
+def test_whole_machines_are_ranked_for_rent_where_there_is_nothing_smaller():
+    wanted = {"n_gpus": 3, "billed_gpus": 4}
+    rows = [row("here", 20, 4, 3.5), row(L40S, 12, 45, 1.0, **wanted), row(A100, 10, 30, 1.0, **wanted)]
+    verdict = rank([*rows, row(H100, 1.5, 20, 0.27)]).cheapest_rented
+    assert [chance.machine.name for chance in verdict.chances] == [A100, L40S]
+    assert verdict.sentence.startswith(f"cheapest to rent as whole machines: 4 × {A100}, $30")
 
 
 def test_a_trial_on_eight_that_are_billed_together_is_paid_for_eight():
-    ranking = rank([row("here", 20, 4, 3.5), row(H200, 1.4, 46, 0.2, 0.3), row(H100, 1.5, 45, 0.27, 0.3)])
-    assert (ranking.suggested_trial.machine.name, ranking.suggested_trial.gpus) == (H100, 8)
-    assert ranking.suggested_trial.cost_usd == pytest.approx(0.25 * 8 * 3.90)
+    here, h100 = row("here", 20, 99, 3.5), row(H100, 1.5, 45, 0.27, 0.3)
+    assert suggested_trial([h100], here) is None  # nobody rents out a quarter of an hour of what is only reserved
+    at_once = replace(h100, offer=replace(h100.offer, access="on demand"))
+    trial = suggested_trial([row(H200, 1.4, 46, 0.2, 0.3), at_once], here)
+    assert (trial.machine.name, trial.gpus, trial.cost_usd) == (H100, 8, pytest.approx(0.25 * 8 * 3.90))
 
 
 def test_savings_against_here_say_what_they_rest_on():
     ranking = rank([row("here", 20, 4, 3.5), row(A100, 10, 20, 1.0), row(H100, 1.5, 46, 0.27)])
     cost, time, co2e = ranking.savings
     assert [s.criterion for s in ranking.savings] == ["cost", "time", "co2e"]
-    assert (cost.machine.name, cost.amount.point) == (A100, -16)
-    assert (cost.amount.lower, cost.amount.upper) == (pytest.approx(3.6 - 22), pytest.approx(4.4 - 18))
-    assert cost.sentence == "1 × A100 PCIe 80GB costs $16.00 [$13.60–$18.40] more than here"
-    assert time.sentence == "8 × H100 SXM5 80GB saves 18:30:00 [16:21:00–20:39:00] against here"
-    assert co2e.amount.point == pytest.approx(3.23)
-    assert co2e.sentence == "8 × H100 SXM5 80GB saves 3.23 kg [2.85 kg–3.61 kg] CO2e against here, location-based"
+    assert (cost.machine.name, cost.amount.point, cost.probability) == (A100, -16, 0.0)
+    # the difference of the two: their errors in quadrature, not end against end
+    assert cost.amount.lower == pytest.approx(-16 - math.hypot(2, 0.4), abs=0.2)
+    assert cost.sentence.startswith("1 × A100 PCIe 80GB costs $16.00 [$1")
+    assert time.sentence.startswith("8 × H100 SXM5 80GB saves 18:30:0") and time.probability == 1.0
+    assert co2e.amount.point == pytest.approx(3.23) and co2e.sentence.endswith("CO2e against here, location-based")
 
 
-def test_a_saving_whose_sign_is_not_certain_is_not_told():
-    ranking = rank([row("here", 20, 21, 3.5), row(A100, 10, 20, 1.0)])
-    assert ranking.savings[0].sentence == "whether 1 × A100 PCIe 80GB saves money against here cannot be told"
-    assert ranking.savings[0].amount.lower < 0 < ranking.savings[0].amount.upper
-
-
-def test_a_saving_by_one_of_several_that_overlap_says_so():
-    ranking = rank([row("here", 20, 4, 3.5), row(A100, 10, 20, 1.0), row(H100, 1.5, 21, 0.27), row(H200, 1.4, 60, 0.2)])
-    cost, time, _ = ranking.savings
-    assert cost.sentence.startswith("1 × A100 PCIe 80GB, one of 2 whose ranges overlap, costs $16.00 [")
-    assert time.sentence.startswith("8 × H200 SXM, one of 2 whose ranges overlap, saves 18:36:00 [")
+def test_a_saving_whose_sign_is_not_certain_has_a_probability():
+    saving = rank([row("here", 20, 21, 3.5), row(A100, 10, 20, 1.0)]).savings[0]
+    assert saving.sentence == f"1 × A100 PCIe 80GB saves money against here with {saving.probability:.0%}"
+    assert saving.amount.lower < 0 < saving.amount.upper and 0.6 < saving.probability < 0.9
 
 
 def test_what_does_not_fit_or_stands_aside_or_is_unknown_is_not_ranked():
@@ -102,6 +145,13 @@ def test_what_does_not_fit_or_stands_aside_or_is_unknown_is_not_ranked():
     assert rank([]).fastest is None
 
 
+def test_no_machine_is_faster_than_the_launches_of_its_kernels():
+    fast, slow = row(A100, 1, 2, None, 0.5, least_s=3600.0), row(L40S, 1.001, 2.5, None, 0.0)
+    drawn = JointDraws([fast, slow])
+    assert drawn.of(fast, "time").min() == pytest.approx(3600.0)
+    assert drawn.of(fast, "cost").min() >= 2 * drawn.of(fast, "cost").min() / drawn.of(fast, "cost").max()
+
+
 def test_notes_point_out_what_does_not_compare():
     notes = " ".join(rank(list(projected().values())).notes)
     assert "mixes direct (EPA eGRID) and lifecycle" in notes
@@ -118,16 +168,53 @@ def test_no_sentence_says_a_bare_zero():
 
 
 @given(st.lists(st.tuples(st.floats(1, 1e4), st.floats(0, 0.9)), min_size=2, max_size=5))
-def test_a_winner_is_below_everybody_elses_range(numbers):
-    rows = [row(A100, 1, usd, None, share) for usd, share in numbers]
-    verdict = rank(rows).cheapest
-    least = verdict.leaders[0].cost_usd
-    assert least.point == min(r.cost_usd.point for r in rows)
-    others = [r.cost_usd for r in rows if all(r is not leader for leader in verdict.leaders)]
-    assert all(least.upper < other.lower for other in others)
-    assert (verdict.winner is not None) == (len(others) == len(rows) - 1)
+def test_probabilities_add_up_and_one_that_is_dearer_in_every_draw_has_none(numbers):
+    rows = [
+        replace(row(A100, 1, usd, None), joint={"cost_usd": Uncertain(usd, {f"of {i}": (sd, sd)})})
+        for i, (usd, sd) in enumerate(numbers)
+    ]
+    dearer = replace(rows[0], joint={"cost_usd": rows[0].joint["cost_usd"].times(1.01)})
+    chances = rank([*rows, dearer]).cheapest.chances
+    assert sum(c.probability for c in chances) == pytest.approx(1.0)
+    assert next(c.probability for c in chances if c.machine is dearer) == 0.0
+    assert [c.probability for c in chances] == sorted((c.probability for c in chances), reverse=True)
 
 
 def test_labels():
     assert label(TEMPLATE["here"]) == "here"
     assert label(TEMPLATE[H100]) == "8 × H100 SXM5 80GB"
+
+
+def test_a_pair_has_its_joint_probability():
+    """P(X < Y) of log-normals that share an error is that of what they do not share, whoever else is compared."""
+    shared, own = {"time here": (0.3, 0.3)}, 0.05
+    numbers = {H200: 40.0, H100: 42.0, A100: 43.0}
+    rows = [
+        replace(row(name, 10, usd, None), joint={"cost_usd": Uncertain(usd, {**shared, name: (own, own)})})
+        for name, usd in numbers.items()
+    ]
+    verdict = rank(rows).cheapest
+    assert [(p.first.name, p.second.name) for p in verdict.pairs] == [(H200, H100), (H200, A100)]
+    for pair in verdict.pairs:
+        expected = NormalDist().cdf(math.log(numbers[pair.second.name] / 40) / (own * math.sqrt(2)))
+        assert pair.probability == pytest.approx(expected, abs=0.012)
+        assert pair.probability > verdict.chances[0].probability
+    assert pairs_text([verdict]) == f"cheaper: {H200} rather than {H100} ({verdict.pairs[0].probability:.0%})"
+    assert pairs_text([rank(rows[:2]).cheapest, None]) == ""  # of two alone the verdict says it
+
+
+def test_a_winner_is_paired_with_the_next_alone_and_equal_ones_are_even():
+    rows = [row(L40S, 10, 20, None, 0.1), row(A100, 10, 26, None, 0.1), row(H100, 10, 30, None, 0.3)]
+    verdict = rank(rows).cheapest
+    assert verdict.winner.name == L40S and [p.second for p in verdict.pairs] == [verdict.chances[1].machine]
+    twins = [replace(row(A100, 10, 20, None), joint={"cost_usd": Uncertain(20.0, {"x": (0.1, 0.1)})}) for _ in range(2)]
+    assert [p.probability for p in rank(twins).cheapest.pairs] == [0.5]
+    assert f"8 × {H100} rather than 1 × {A100}" in Pair(rows[2], rows[1], 0.6).text
+
+
+def test_a_gpu_at_several_providers_does_not_share_its_probability_with_itself():
+    here, l40s, a100 = row("here", 20, 99, 3.5), row(L40S, 12, 45, 1.3, 0.3), row(A100, 13, 30, 1.0, 0.3)
+    dearer = replace(l40s, offer=replace(l40s.offer, provider="acme"), cost_usd=l40s.cost_usd.times(1.5, "USD"))
+    once, twice = rank([here, l40s, a100]).fastest, rank([here, dearer, l40s, a100]).fastest
+    assert twice.chances[0].machine is l40s and dearer not in [chance.machine for chance in twice.chances]
+    assert twice.chances[0].probability == pytest.approx(once.chances[0].probability)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
-from datetime import date
+import os
+from datetime import UTC, date, datetime
 
 import pytest
 
@@ -58,6 +59,8 @@ def test_prices_of_our_table_as_read_in_september_2026():
         ("acme,L40S,,-1.20,USD/GPU-hour,1,DE,2026-11-01", "price must be a positive number"),
         ("acme,L40S,,nan,USD/GPU-hour,1,DE,2026-11-01", "price must be a positive number"),
         ("acme,L40S,,1500,USD/GPU-hour,1,DE,2026-11-01", "cannot be meant"),
+        ("acme,L40S,,150,USD/GPU-hour,1,DE,2026-11-01", "what a GPU costs for an hour, in USD, not in cents"),
+        ("acme,L40S,,900,USD/instance-hour,1,DE,2026-11-01", "what an instance costs for an hour"),
         ("acme,L40S,,1.20,USD/GPU-hour,0,DE,2026-11-01", "at least 1, not '0'"),
         ("acme,L40S,,1.20,USD/GPU-hour,1,DE,yesterday", "date_read must be a date"),
         ("acme,,,1.20,USD/GPU-hour,1,DE,2026-11-01", "the column gpu is empty"),
@@ -67,3 +70,21 @@ def test_prices_of_our_table_as_read_in_september_2026():
 def test_a_bad_row_is_refused_with_its_number(file, row, message):
     with pytest.raises(UsageError, match=message):
         read_offers(file(OURS + row + "\n"))
+
+
+def test_memory_in_mb_is_refused_with_its_line(file):
+    with pytest.raises(UsageError, match=r"row 2: gpu_memory is that of one GPU in GB, and 81920 .* is it in MB"):
+        read_offers(file(GPUHUNT + "a,x,2.00,8,64,1,A100,81920,False,\n"))
+    with pytest.raises(UsageError, match="row 2: memory_gb is that of one GPU in GB, and 24576"):
+        read_offers(file("gpu,price,unit,date_read,memory_gb\nL4,0.8,USD/GPU-hour,2026-11-01,24576\n"))
+
+
+def test_prices_of_a_catalogue_are_as_old_as_its_file_where_no_column_says_it(file):
+    path = file(GPUHUNT + "a,x,2.00,8,64,1,A100,80,False,\n")
+    written = datetime(2026, 8, 1, 12, tzinfo=UTC).timestamp()
+    os.utime(path, (written, written))
+    (offer,) = read_offers(path)
+    assert (offer.price_date, offer.is_file_date) == ("2026-08-01", True)
+    assert offer.dated == "dated 2026-08-01 by its file" and offer.row == f"{path}, row 2"
+    (offer,) = read_offers(file(GPUHUNT.strip() + ",date_read\na,x,2.00,8,64,1,A100,80,False,,2026-09-03\n"))
+    assert (offer.price_date, offer.is_file_date, offer.dated) == ("2026-09-03", False, "read on 2026-09-03")

@@ -18,7 +18,15 @@ from greenlove_tracker.exploration.trials import default_step
 from greenlove_tracker.projection.catalogue import recognise
 from greenlove_tracker.projection.types import ProjectionOptions
 
-BENCHMARK_TASKS = ["bert_base_squad", "bert_large_squad", "gnmt", "resnet50", "tacotron2", "waveglow"]
+_WORKLOAD_OF = {
+    "bert_base_squad": "language",
+    "bert_large_squad": "language",
+    "gnmt": "language",
+    "resnet50": "vision",
+    "tacotron2": "speech",
+    "waveglow": "speech",
+}
+BENCHMARK_TASKS = list(_WORKLOAD_OF)
 GREEN_LOVE = "green-love"  # the name of the original's schedule
 # The original's names of what Crusoe rents out, and ours.
 CANONICAL = {
@@ -29,7 +37,10 @@ CANONICAL = {
     "A40 48GB": "A40",
     "MI300X 192GB": "Instinct MI300X",
 }
-_PRECISIONS = ("fp16", "fp32")
+_PRECISIONS = (
+    "fp16",
+    "fp32",
+)  # ours are bf16, which is as fast, and strict fp32, which is what PyTorch does without AMP
 _KEY_VARIABLE = "ELECTRICITY_MAPS_API_KEY"  # where the original looks for the key, too
 
 
@@ -121,7 +132,7 @@ class GpuArguments:
             local_memory_gb=own.memory_gb if own else None,
             gpus=tuple(custom),
             custom_speedup=custom or None,
-            task=self.benchmark_task,
+            workload=_WORKLOAD_OF[self.benchmark_task] if self.benchmark_task else None,
             precision=self.precision,
             manual_gpu_utilization=self.manual_gpu_utilization if self.simulated else None,
             # GPUs beside a training on the CPU are idle: their limit is none of its own.

@@ -10,8 +10,8 @@ from typing import Any
 
 from greenlove_tracker.compat.green_love.arguments import CANONICAL
 from greenlove_tracker.forecasting import Estimate
-from greenlove_tracker.projection.benchmarks import benchmark_name
 from greenlove_tracker.projection.ranking import rank
+from greenlove_tracker.projection.speedup_model import shipped_model
 from greenlove_tracker.projection.types import Projection
 from greenlove_tracker.report.equivalents import equivalents
 from greenlove_tracker.tables.gpus import GpuSpec
@@ -43,7 +43,8 @@ class CrusoeGPUEstimate:
         on_demand_rate: in USD/h of all GPUs that are paid for.
         est_co2_kg: location-based, of the site's grid.
         cloud_power_w: of the whole machine, PUE included.
-        benchmark_key: its name in the published benchmarks.
+        benchmark_key: the GPU whose published benchmarks count for it, by our name: itself, or its twin with another
+            memory.
         scale_factor: what the GPUs that are paid for beyond those here make faster.
         scale_note: where the speedup is from, and what was assumed.
         value_score: cost in USD / hours saved; infinite where none are.
@@ -71,7 +72,7 @@ class CrusoeGPUEstimate:
     is_fastest: bool = False
 
 
-def comparison_fields(rows: Sequence[Projection], local_s: float, precision: str) -> dict[str, Any]:
+def comparison_fields(rows: Sequence[Projection], local_s: float) -> dict[str, Any]:
     """Return the results' fields about other GPUs; empty ones and a warning where they cannot be compared."""
     empty: dict[str, Any] = {
         "gpu_benchmark_key": None,
@@ -85,24 +86,24 @@ def comparison_fields(rows: Sequence[Projection], local_s: float, precision: str
     if any(row.speedup and row.speedup.known_from.startswith("rough") for row in rows):
         _log.warning("greenlove: no GPU is known here: the comparison with Crusoe's is rough; gpu_name= names one")
     try:
-        return _fields(rows, local_s, precision)
+        return _fields(rows, local_s)
     except Exception as error:  # an exploration that is done must not be lost for what comes after it
         _log.warning("greenlove: no comparison with Crusoe's GPUs: %r", error)
         return empty
 
 
-def _fields(rows: Sequence[Projection], local_s: float, precision: str) -> dict[str, Any]:
+def _fields(rows: Sequence[Projection], local_s: float) -> dict[str, Any]:
     saved_kg = next((s.amount.point for s in rank(rows).savings if s.criterion == "co2e"), None)
-    estimates = [e for row in rows if (e := _estimate(row, local_s, precision)) is not None]
+    estimates = [e for row in rows if (e := _estimate(row, local_s)) is not None]
     return {
-        "gpu_benchmark_key": _benchmark_key(rows[0].gpu, precision),
+        "gpu_benchmark_key": _benchmark_key(rows[0].gpu),
         "crusoe_estimates": _flagged(estimates),
         "co2_savings_kg": saved_kg,
         "co2_equivalences": list(_equivalences(saved_kg)),
     }
 
 
-def _estimate(row: Projection, local_s: float, precision: str) -> CrusoeGPUEstimate | None:
+def _estimate(row: Projection, local_s: float) -> CrusoeGPUEstimate | None:
     """Return a row under the original's names; None for what stands beside the comparison, or has no price."""
     time, cost, gpu = row.duration_s, row.cost_usd, row.gpu
     if not (row.is_compared and row.is_rented) or time is None or cost is None or gpu is None or row.speedup is None:
@@ -122,15 +123,15 @@ def _estimate(row: Projection, local_s: float, precision: str) -> CrusoeGPUEstim
         est_co2_kg=_point(row.emissions_kgco2e),
         est_energy_kwh=_point(row.energy_kwh),
         cloud_power_w=None if row.energy_kwh is None else w_from_kwh_s(row.energy_kwh.point, time.point),
-        benchmark_key=_benchmark_key(gpu, precision),
+        benchmark_key=_benchmark_key(gpu),
         scale_factor=row.gain,
         scale_note="; ".join((row.speedup.known_from, *row.assumptions, *row.warnings)),
         value_score=cost.point / hours_saved if hours_saved > 0 else math.inf,
     )
 
 
-def _benchmark_key(gpu: GpuSpec | None, precision: str) -> str | None:
-    return None if gpu is None else benchmark_name(gpu, precision) or None
+def _benchmark_key(gpu: GpuSpec | None) -> str | None:
+    return None if gpu is None else shipped_model().measured_name(gpu) or None
 
 
 def _flagged(estimates: Sequence[CrusoeGPUEstimate]) -> list[CrusoeGPUEstimate]:

@@ -175,7 +175,7 @@ class GreenLoveEstimator:
             **fill.times(forecast, trials, self._warmup_epochs),
             **fill.amounts(forecast, trials, run.summary.pue),
             **fill.factors(run),
-            **comparison_fields(estimation.projections, forecast.duration_s.point, hardware.precision),
+            **comparison_fields(estimation.projections, forecast.duration_s.point),
         )
 
 

@@ -1,0 +1,444 @@
+"""What to do, of all the machines of a projection: the cheapest to rent, or the cheapest that keeps the limits.
+
+It is decided in draws of the machines' joint distribution (``ranking.JointDraws``). Machines that are sold whole, of
+which less is wanted, and after them reservations, are recommended only where nothing else will do: they have minimum
+terms.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from greenlove_tracker import format as fmt
+from greenlove_tracker.forecasting import PROJECTION_LEVEL
+from greenlove_tracker.projection.catalogue import software_notes
+from greenlove_tracker.projection.ranking import (
+    WINNER,
+    Chance,
+    JointDraws,
+    SuggestedTrial,
+    amount_text,
+    label,
+    shortlist_of,
+    suggested_trial,
+    value_of,
+)
+from greenlove_tracker.projection.types import Projection, ProjectionOptions
+from greenlove_tracker.units import h_from_s
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Draws = NDArray[np.bool_]
+
+_LEAST_HOPE = 0.05  # the probability to keep the limits below which a machine is not even named for it
+_EVEN = 0.5  # the probability from which one of two machines is likely to be the better
+_MOST_REASONS = 4  # of machines that fall out
+_PARTS = ((1e6, "A million"), (1e3, "A thousand"))  # of the work, in which a cost of each is written
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What a training goes through.
+
+    Attributes:
+        count: over all epochs.
+        unit: ``sample``, ``token`` or ``step``.
+    """
+
+    count: int
+    unit: str
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What to do.
+
+    Attributes:
+        goal: what was asked for: ``the cheapest within 2 d for at most $500``.
+        recommended: the machine; None where nothing comes near the limits, or nothing is known.
+        probability: that it is the best of those that it is chosen from; None where it is the only one.
+        meets: probability that it keeps the limits; None without limits.
+        alternatives: others that may be the best one, with their probabilities.
+        sentence: what to do, in words.
+        reasons: why, and why not the others, in sentences.
+        trial: that would tell the recommended one and the others apart; None where nothing is open or none is worth it.
+    """
+
+    goal: str
+    recommended: Projection | None
+    probability: float | None
+    meets: float | None
+    alternatives: tuple[Chance, ...]
+    sentence: str
+    reasons: tuple[str, ...]
+    trial: SuggestedTrial | None = None
+
+
+def decide(
+    projections: Sequence[Projection], options: ProjectionOptions | None = None, work: Work | None = None
+) -> Decision:
+    """Return what to do.
+
+    Args:
+        projections: this machine first, as ``project`` gives them.
+        options: with the limits (``within_s``, ``max_cost_usd``) and the price of a card, where there are any.
+        work: that the training goes through, to say what a part of it costs.
+    """
+    compared = [row for row in projections if row.is_compared and row.duration_s is not None]
+    drawn = JointDraws(compared)
+    limits = _Limits(options.within_s, options.max_cost_usd) if options else _Limits()
+    found = _within(compared, limits, drawn) if limits.is_any else _cheapest(compared, drawn)
+    if found.recommended is None:
+        return found
+    card_usd = options.card_price_usd if options else None
+    more = (
+        *_spread_over_work(found.recommended, work),
+        *_buy_or_rent(compared, found.recommended, card_usd, drawn),
+        *_terms(found.recommended),
+        *_needs(compared, found.recommended),
+    )
+    open_to = [found.recommended, *(chance.machine for chance in found.alternatives)] if found.alternatives else []
+    here = next((row for row in compared if row.is_local), None)
+    return replace(found, reasons=(*found.reasons, *more), trial=suggested_trial(open_to, here))
+
+
+# -- Without limits --
+
+
+def _cheapest(compared: Sequence[Projection], drawn: JointDraws) -> Decision:
+    """Return the cheapest to rent, beside the machine here."""
+    here = next((row for row in compared if row.is_local), None)
+    for goal, rows in _to_choose_from(compared):
+        chances = drawn.best(rows, "cost")
+        if chances:
+            return _cheapest_of(goal, rows, chances, here, drawn)
+    if here is None:
+        return Decision("the cheapest", None, None, None, (), "No machine's time is known.", ())
+    sentence = f"{_train_here(here)}. Nothing that is compared has a price."
+    return Decision("the cheapest", here, None, None, (), sentence, ())
+
+
+def _cheapest_of(
+    goal: str, rows: Sequence[Projection], chances: Sequence[Chance], here: Projection | None, drawn: JointDraws
+) -> Decision:
+    best = chances[0]
+    if here is not None and here.cost_basis == "machine":  # its price is all that it costs, as that of those for rent
+        own, *others = drawn.best([here, *rows], "cost")
+        if own.machine is here:
+            reason = f"It is {fmt.chance(own.probability)} likely to cost less than {label(best.machine)}."
+            return Decision(goal, here, own.probability, None, tuple(others[:1]), f"{_train_here(here)}.", (reason,))
+    if here is not None and _is_beaten_by_none(here, rows, drawn):
+        of_those = goal.removeprefix("the cheapest ")
+        reason = f"None of those {of_those} is likely to be faster. The cheapest is {_described(best.machine)}."
+        return Decision("the cheapest", here, None, None, (), f"{_train_here(here)}.", (reason,))
+    has_winner = best.probability >= WINNER
+    alternatives = () if has_winner else shortlist_of(chances)[1:]
+    sentence = f"{_verb(best.machine)} {_described(best.machine)}{_beside_here(here, best.machine)}"
+    reasons = tuple(_why(best, chances, goal, has_winner=has_winner))
+    probability = None if len(chances) == 1 else best.probability
+    return Decision(goal, best.machine, probability, None, alternatives, sentence, reasons)
+
+
+def _is_beaten_by_none(here: Projection, rows: Sequence[Projection], drawn: JointDraws) -> bool:
+    """Return True where the GPU here costs less than each of some machines and is not likely to be slower than any."""
+    if here.gpu is None or here.cost_usd is None:
+        return False
+    pairs = [drawn.better(here, row, criterion) for row in rows for criterion in ("cost", "time")]
+    return all(better is not None and better >= _EVEN for better in pairs)
+
+
+def _to_choose_from(compared: Sequence[Projection]) -> Iterator[tuple[str, list[Projection]]]:
+    """Yield the machines for rent, those first that are to be had without further ado."""
+    yield "the cheapest to rent now", [row for row in compared if row.is_for_rent_now]
+    yield from _with_terms(compared)
+
+
+def _with_terms(rows: Sequence[Projection]) -> Iterator[tuple[str, list[Projection]]]:
+    """Yield the machines with a minimum term: those sold whole, of which less is wanted, and those to be reserved."""
+    whole = [row for row in rows if row.obtained in ("on demand", "spot") and not row.is_for_rent_now]
+    yield "the cheapest to rent now, as whole machines", whole
+    yield "the cheapest to reserve", [row for row in rows if row.obtained == "reserved"]
+
+
+def _why(best: Chance, chances: Sequence[Chance], goal: str, *, has_winner: bool) -> Iterator[str]:
+    if len(chances) == 1:
+        yield f"It is the only one {goal.removeprefix('the cheapest ')} that is compared."
+    elif has_winner:
+        rival = chances[1].machine
+        yield f"It is {goal} ({fmt.chance(best.probability)} likely). Next: {_described(rival)}."
+    else:
+        names = " or ".join(f"{label(c.machine)} ({fmt.chance(c.probability)})" for c in shortlist_of(chances))
+        yield f"Not settled yet: {goal} is {names}."
+
+
+def _beside_here(here: Projection | None, rented: Projection) -> str:
+    """Say what the machine here has against the rented one; nothing where there is none with a GPU."""
+    if here is None or here.gpu is None or here.cost_usd is None or rented.cost_usd is None:
+        return "."
+    if here.cost_basis == "electricity" and here.cost_usd.point < rented.cost_usd.point:
+        power = fmt.money(here.cost_usd.point)
+        return f"; the {_short(here)} you have is cheaper if its {power} of electricity is all you count."
+    return "."
+
+
+# -- With limits --
+
+
+@dataclass(frozen=True, slots=True)
+class _Limits:
+    within_s: float | None = None
+    max_cost_usd: float | None = None
+
+    @property
+    def is_any(self) -> bool:
+        return self.within_s is not None or self.max_cost_usd is not None
+
+    @property
+    def text(self) -> str:
+        parts = [f"within {fmt.duration(self.within_s)}"] if self.within_s is not None else []
+        parts += [f"for at most {fmt.money(self.max_cost_usd)}"] if self.max_cost_usd is not None else []
+        return " ".join(parts)
+
+    def kept(self, row: Projection, drawn: JointDraws) -> Draws | None:
+        """Return in which draws a machine keeps them; None where a limited quantity of it is not known."""
+        import numpy as np
+
+        kept: Draws | None = None
+        for criterion, limit in (("time", self.within_s), ("cost", self.max_cost_usd)):
+            if limit is None:
+                continue
+            values = drawn.of(row, "time" if criterion == "time" else "cost")
+            if values is None:
+                return None
+            own = np.asarray(values <= limit)
+            kept = own if kept is None else kept & own
+        return kept
+
+    def broken_text(self, row: Projection, drawn: JointDraws) -> str:
+        """Say which limit a machine is likely to break; empty where it keeps both with 90%."""
+        for criterion, limit, how in (
+            ("time", self.within_s, "likely to take longer"),
+            ("cost", self.max_cost_usd, "likely to cost more"),
+        ):
+            values = drawn.of(row, "time" if criterion == "time" else "cost")
+            if limit is None:
+                continue
+            if values is None:
+                return "its cost is not known"
+            if (over := float((values > limit).mean())) > 1 - WINNER:
+                return f"{fmt.chance(over)} {how}"
+        return ""
+
+
+def _within(compared: Sequence[Projection], limits: _Limits, drawn: JointDraws) -> Decision:
+    """Return the cheapest of those that keep the limits with 90%; without one, the one that is most likely to."""
+    goal = f"the cheapest {limits.text}"
+    kept = {id(row): kept for row in compared if (kept := limits.kept(row, drawn)) is not None}
+    to_have = [
+        row for row in compared if id(row) in kept and row.obtained not in ("no offer", "on request", "withdrawn")
+    ]
+    meets = {id(row): float(kept[id(row)].mean()) for row in to_have}
+    without_terms = [row for row in to_have if row.is_local or row.is_for_rent_now]
+    for rows in (without_terms, *(rows for _, rows in _with_terms(to_have))):
+        sure = [row for row in rows if meets[id(row)] >= WINNER]
+        chances = drawn.best(sure, "cost") or tuple(Chance(row, 1.0 / len(sure)) for row in sure)
+        if chances:
+            best = chances[0]
+            probability = meets[id(best.machine)]
+            sentence = f"{_action(best.machine)}, {limits.text} ({fmt.chance(probability)} likely)."
+            only = len(chances) == 1
+            is_settled = only or best.probability >= WINNER
+            reasons = _other_reasons(best.machine, chances, compared, limits, drawn, is_settled=is_settled)
+            return Decision(
+                goal,
+                best.machine,
+                None if only else best.probability,
+                probability,
+                tuple(c for c in chances[1:4] if c.probability >= _LEAST_HOPE),
+                sentence,
+                tuple(reasons),
+            )
+    likeliest = sorted(to_have, key=lambda row: -meets[id(row)])
+    if not likeliest or meets[id(likeliest[0])] < _LEAST_HOPE:
+        return Decision(
+            goal, None, None, None, (), f"Nothing compared finishes {limits.text}.", tuple(_nearest(compared, limits))
+        )
+    best_row = likeliest[0]
+    others = tuple(Chance(row, meets[id(row)]) for row in likeliest[1:4] if meets[id(row)] >= _LEAST_HOPE)
+    probability = meets[id(best_row)]
+    hope = f"{_described(best_row)}: {fmt.chance(probability)}"
+    sentence = f"Nothing is sure to finish {limits.text}. Most likely {hope}."
+    reasons = _other_reasons(best_row, (Chance(best_row, probability), *others), compared, limits, drawn)
+    return Decision(goal, best_row, None, probability, others, sentence, tuple(reasons))
+
+
+def _other_reasons(
+    best: Projection,
+    chances: Sequence[Chance],
+    compared: Sequence[Projection],
+    limits: _Limits,
+    drawn: JointDraws,
+    *,
+    is_settled: bool = True,
+) -> Iterator[str]:
+    """Yield why the others are not chosen: one sentence a reason, with the machines that it is of."""
+    if not is_settled:
+        names = " or ".join(f"{label(c.machine)} ({fmt.chance(c.probability)})" for c in shortlist_of(chances))
+        yield f"Not settled yet: the cheapest {limits.text} is {names}."
+    rented = next((c.machine for c in chances if c.machine.is_rented), None)
+    if best.is_local and rented is not None:
+        yield f"The cheapest to rent {limits.text} is {_described(rented)}."
+    here = next((row for row in compared if row.is_local), None)
+    if here is not None and here is not best and here.cost_usd is None and not limits.broken_text(here, drawn):
+        yield f"{_train_here(here)}, {limits.text} too, but what that costs is not known, so it is not compared."
+    by_reason: dict[str, list[str]] = {}
+    shown = {id(c.machine) for c in chances} | {id(best)}
+    # Those to be had without further ado first: a reader asks of them why they are not chosen.
+    for row in sorted(compared, key=lambda row: not (row.is_local or row.is_for_rent_now)):
+        if id(row) in shown:
+            continue
+        reason = limits.broken_text(row, drawn)
+        if not reason:
+            reason = {"no offer": "nobody rents it out", "reserved": "can only be reserved"}.get(row.obtained, "")
+        if reason:
+            by_reason.setdefault(reason, []).append(f"the {_short(row)} here" if row.is_local else label(row))
+    for reason, machines in list(by_reason.items())[:_MOST_REASONS]:
+        names = ", ".join(machines)
+        yield f"{names[0].upper()}{names[1:]}: {reason}."
+
+
+def _nearest(compared: Sequence[Projection], limits: _Limits) -> Iterator[str]:
+    if limits.max_cost_usd is not None:
+        unpriced = [_short(row) if row.is_local else label(row) for row in compared if row.cost_usd is None]
+        if unpriced:
+            yield f"{', '.join(unpriced)}: its cost is not known."
+    fastest = min(compared, key=lambda row: row.duration_s.point if row.duration_s else math.inf, default=None)
+    priced = [row for row in compared if row.cost_usd is not None]
+    cheapest = min(priced, key=lambda row: row.cost_usd.point if row.cost_usd else math.inf, default=None)
+    if fastest is not None:
+        yield f"The fastest is {_described(fastest)}."
+    if cheapest is not None and cheapest is not fastest:
+        yield f"The cheapest is {_described(cheapest)}."
+
+
+# -- What else is to be said --
+
+
+def _spread_over_work(row: Projection, work: Work | None) -> Iterator[str]:
+    """Yield what a million or a thousand samples, tokens or steps cost and emit; nothing where there are fewer."""
+    part = next(((count, name) for count, name in _PARTS if work is not None and work.count >= count), None)
+    if work is None or part is None:
+        return
+    count, name = part
+    texts = []
+    if row.cost_usd is not None:
+        spent = " of electricity" if row.cost_basis == "electricity" else ""
+        texts.append(f"cost {amount_text('cost', row.cost_usd.times(count / work.count, 'USD'))}{spent}")
+    if row.emissions_kgco2e is not None:
+        texts.append(f"emit {amount_text('co2e', row.emissions_kgco2e.times(count / work.count, 'kgCO2e'))} CO2e")
+    if texts:
+        yield f"{name} {work.unit}s {' and '.join(texts)}."
+
+
+def _buy_or_rent(
+    compared: Sequence[Projection], rented: Projection, card_usd: float | None, drawn: JointDraws
+) -> Iterator[str]:
+    """Yield after how many hours of training the cards here have cost less than renting, and their electricity.
+
+    Where that is not known, the hours are without it, and the sentence says so: they are then the fewest.
+    """
+    import numpy as np
+
+    here = next((row for row in compared if row.is_local), None)
+    if card_usd is None or here is None:
+        return
+    if here.gpu is None:
+        yield "Buying a card is not compared: which GPU is here is not known."
+        return
+    if rented.is_local:
+        chances = drawn.best([row for row in compared if row.is_for_rent_now], "cost")
+        if not chances:
+            return
+        rented = chances[0].machine
+    there, own, time_s = drawn.of(rented, "cost"), drawn.of(here, "cost"), drawn.of(here, "time")
+    if there is None or time_s is None:
+        return
+    is_counted = own is not None and here.cost_basis == "electricity"
+    saved_usd = there - own if own is not None and is_counted else there
+    cards = f"{fmt.plural(here.n_gpus, 'card')} at {fmt.money(card_usd)} each" if here.n_gpus > 1 else "the card"
+    if np.median(saved_usd) <= 0:
+        yield f"Buying {cards} never pays against {label(rented)}: its electricity alone costs more."
+        return
+    buying = f"Buying {cards}" if is_counted else f"Without electricity, {_why_no_electricity(here)}, buying {cards}"
+    with np.errstate(divide="ignore"):
+        hours = np.where(saved_usd > 0, here.n_gpus * card_usd / saved_usd * h_from_s(1.0) * time_s, math.inf)
+    tail = (1 - PROJECTION_LEVEL) / 2
+    lower, point, upper = (float(h) for h in np.quantile(hours, (tail, 0.5, 1 - tail), method="nearest"))
+    ends = f"{fmt.significant(lower, 2)}–{fmt.significant(upper, 2) if math.isfinite(upper) else 'never'}"
+    hours_text = f"{fmt.significant(point, 2)} h of training here [{ends}]"
+    more = "" if is_counted else "; with it, after more"
+    yield f"{buying} costs less than renting {label(rented)} after {hours_text}{more}."
+
+
+def _why_no_electricity(here: Projection) -> str:
+    if here.cost_basis == "machine":
+        return "which is in the price of the machine here"
+    return "whose price here is not known" if here.energy_kwh is not None else "which is not known here"
+
+
+def _terms(row: Projection) -> Iterator[str]:
+    """Yield what an offer asks for besides its price: a minimum term, a whole machine, or to bear being taken away."""
+    if row.obtained == "spot":
+        yield "It is a spot offer, which may be taken away: the time and money that this costs are not in."
+    if row.obtained == "reserved":
+        yield "It can only be reserved: its minimum term is paid for, and the cost is that of the training alone."
+    elif row.is_rented and row.billed_gpus > row.n_gpus:
+        yield f"It is rented as a whole machine alone: all {row.billed_gpus} GPUs are paid for, and used."
+
+
+def _needs(compared: Sequence[Projection], row: Projection) -> Iterator[str]:
+    """Yield what the code must do on a machine that it need not do here."""
+    here = next((r for r in compared if r.is_local), None)
+    if here is not None and here.n_gpus == 1 and row.billed_gpus > 1:
+        yield f"The code must train on {row.billed_gpus} GPUs at once."
+    own = here.gpu.vendor if here is not None and here.gpu is not None else ""
+    if row.gpu is not None:
+        yield from (f"{note[0].upper()}{note[1:]}." for note in software_notes(own, row.gpu.vendor))
+
+
+def _action(row: Projection) -> str:
+    return _train_here(row) if row.is_local else f"{_verb(row)} {_described(row)}"
+
+
+def _verb(row: Projection) -> str:
+    return "Reserve" if row.obtained == "reserved" else "Rent"
+
+
+def _train_here(row: Projection) -> str:
+    spent = ""
+    if row.cost_usd is not None:
+        own = " of electricity" if row.cost_basis == "electricity" else ""
+        spent = f", {amount_text('cost', row.cost_usd)}{own}"
+    on = f" on your {_short(row)}" if row.gpu is not None else ""
+    return f"Train here{on}: {_time(row)}{spent}"
+
+
+def _described(row: Projection) -> str:
+    """Return ``1 × L40S: $25 [15–41], 16 h``."""
+    if row.is_local:
+        return f"here: {amount_text('cost', row.cost_usd)}, {_time(row)}"
+    return f"{label(row)}: {amount_text('cost', value_of(row, 'cost'))}, {_time(row)}"
+
+
+def _time(row: Projection) -> str:
+    return fmt.duration(row.duration_s.point) if row.duration_s else fmt.UNKNOWN
+
+
+def _short(row: Projection) -> str:
+    name = fmt.shortened(row.name, 60).removeprefix("GeForce ").removeprefix("Instinct ")
+    return f"{row.n_gpus} × {name}" if row.n_gpus > 1 else name

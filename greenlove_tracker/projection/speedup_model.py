@@ -1,0 +1,310 @@
+"""One speed for each GPU, by class of workload and precision, from a mixed model of published measurements.
+
+The logarithm of a GPU's speed is a line in the logarithms of its compute and of its memory bandwidth, the roofline's
+two ceilings (Williams, Waterman and Patterson, CACM 52(4), 2009), whose slopes differ by class of workload and by
+precision, plus effects of the GPU, its architecture and its maker. ``benchmarks/fit_speedups.py`` fits it and writes
+the two tables that are read here. A speedup is a difference of two of these logarithms, so f(a→b) · f(b→c) = f(a→c).
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING, NamedTuple
+
+from greenlove_tracker.errors import GreenloveError, UsageError
+from greenlove_tracker.tables.gpus import GpuSpec, gpus
+from greenlove_tracker.tables.reading import rows
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Array = NDArray[np.float64]
+
+EFFECTS_TABLE = "speedup_effects.csv"
+COVARIANCE_TABLE = "speedup_covariance.csv"
+COMPUTE_TFLOPS, BANDWIDTH_GB_S = 100.0, 1000.0  # where the slopes cross zero, in the middle of the tables' GPUs
+_SLOPES = ("compute", "bandwidth")
+_BETWEEN_SOURCES = re.compile(r"; (?![^()]*\))")  # not a semicolon within parentheses
+_TUNED = "MLPerf"  # a source of speeds with makers' tuned software, which tell little of ordinary PyTorch
+_USUAL_MAKER = "NVIDIA"  # of most GPUs that were measured
+_SAME_RATIO = 0.02  # GPUs of one architecture whose rates differ by less are one chip, with more memory or less
+
+
+@dataclass(frozen=True, slots=True)
+class Effect:
+    """An effect on the logarithm of speed.
+
+    Attributes:
+        kind: of the effects that share a variance, such as ``gpu|workload``.
+        level: that it is of, such as ``T4|vision``.
+        mean: of its posterior.
+        sd: of it; of an effect in the joint block its own, of another what it adds to those in the block.
+        is_joint: its covariances with others are in the second table.
+        source: publications that it was fitted to.
+    """
+
+    kind: str
+    level: str
+    mean: float
+    sd: float
+    is_joint: bool
+    source: str = ""
+
+    @property
+    def name(self) -> str:
+        """Kind and level, as the table of covariances has it."""
+        return f"{self.kind}:{self.level}"
+
+
+@dataclass(frozen=True, slots=True)
+class LogSpeeds:
+    """The joint normal distribution of the logarithms of the speeds of some GPUs in one training.
+
+    Attributes:
+        means: one for each GPU; only their differences mean anything.
+        covariance: GPUs × GPUs: of the model, and of what one training differs from others of its class.
+        measured_as: by GPU, the one whose measured speeds count for it: itself, or one that differs in its memory's
+            size alone; empty where there is none, and its data sheet is all that is known.
+        is_measured: by GPU, whether these were of ordinary PyTorch, so that they tell more than the data sheet does.
+        computes_in: by GPU, the precision: a lesser one than was asked for where it does not have that format.
+        sources: by GPU, of its measured speeds, or else of its data sheet and of what is learnt from those.
+    """
+
+    means: Array
+    covariance: Array
+    measured_as: tuple[str, ...]
+    is_measured: tuple[bool, ...]
+    computes_in: tuple[str, ...]
+    sources: tuple[tuple[str, ...], ...]
+
+
+class _Part(NamedTuple):
+    """What an effect adds to one GPU's logarithm of speed: loading × effect; one name is one effect in all GPUs."""
+
+    name: str
+    mean: float
+    sd: float
+    loading: float
+
+
+class SpeedModel:
+    """The fitted model.
+
+    Args:
+        effects: all of them, in any order.
+        covariance: of each pair of joint effects by their names, either way round; a pair that is missing has none.
+
+    Raises:
+        GreenloveError: where an effect is there twice, or a covariance is of none that is joint.
+    """
+
+    def __init__(self, effects: Iterable[Effect], covariance: Mapping[tuple[str, str], float]) -> None:
+        import numpy as np
+
+        self._effects: dict[str, Effect] = {}
+        for effect in effects:
+            if self._effects.setdefault(effect.name, effect) is not effect:
+                raise GreenloveError(f"{EFFECTS_TABLE}: {effect.name} is there twice")
+        joint = [effect.name for effect in self._effects.values() if effect.is_joint]
+        self._position = {name: at for at, name in enumerate(joint)}
+        if missing := {name for pair in covariance for name in pair} - self._position.keys():
+            raise GreenloveError(f"{COVARIANCE_TABLE}: {min(missing)} is no joint effect of {EFFECTS_TABLE}")
+        self._covariance = np.zeros((len(joint), len(joint)))
+        for (row, column), value in covariance.items():
+            i, j = self._position[row], self._position[column]
+            self._covariance[i, j] = self._covariance[j, i] = value
+        self._shares = {e.level: e.mean for e in self._effects.values() if e.kind == "share"}
+        sources = {e.level: _BETWEEN_SOURCES.split(e.source) for e in self._effects.values() if e.kind == "gpu"}
+        self._measured = {
+            level: gpus()[level] for level, of in sources.items() if not all(each.startswith(_TUNED) for each in of)
+        }
+
+    def log_speeds(
+        self, of: Sequence[GpuSpec], *, workload: str | None, precision: str, data_sheets_only: bool = False
+    ) -> LogSpeeds:
+        """Return the joint distribution of the logarithms of speed.
+
+        Of an unknown class of workload it is the normal distribution with the mean and the covariance of the mixture
+        of all classes by their shares, which are an assumption.
+
+        Args:
+            of: the GPUs.
+            workload: one of ``workloads.WORKLOADS``; None where it is not known.
+            precision: one of ``workloads.PRECISIONS``; a GPU without it computes in the one that it has instead.
+            data_sheets_only: leaves out what was measured on these GPUs themselves.
+
+        Raises:
+            UsageError: where a data sheet lacks the compute or the bandwidth.
+        """
+        import numpy as np
+
+        known_as = tuple("" if data_sheets_only else self.measured_name(gpu) for gpu in of)
+        shares = self._shares if workload is None else {workload: 1.0}
+        weights = np.array(list(shares.values())) / math.fsum(shares.values())
+        by_class = [self._of_class(of, known_as, name, precision) for name in shares]
+        each = np.array([means for means, _ in by_class])
+        means = weights @ each
+        off = each - means
+        within = np.tensordot(weights, np.array([covariance for _, covariance in by_class]), 1)
+        return LogSpeeds(
+            means,
+            within + off.T @ (off * weights[:, None]),
+            known_as,
+            tuple(name in self._measured for name in known_as),
+            tuple(precision_on(gpu, precision) for gpu in of),
+            tuple(self._sources(gpu, name) for gpu, name in zip(of, known_as, strict=True)),
+        )
+
+    def measured_name(self, gpu: GpuSpec) -> str:
+        """Return the GPU's name where its speed was measured, or that of one with the same chip; else empty.
+
+        Of a chip that was measured with a maker's tuned software in one card and with PyTorch in another, it is this.
+        """
+        if gpu.name in self._measured:
+            return gpu.name
+        twin = next((name for name, other in self._measured.items() if _is_same_chip(other, gpu)), "")
+        return twin or (gpu.name if f"gpu:{gpu.name}" in self._effects else "")
+
+    def _sources(self, gpu: GpuSpec, known_as: str) -> tuple[str, ...]:
+        is_measured = known_as in self._measured
+        of = self._effects[f"gpu:{known_as}" if is_measured else "compute:"]
+        return (*(() if is_measured else (gpu.source,)), *_BETWEEN_SOURCES.split(of.source))
+
+    def _of_class(
+        self, of: Sequence[GpuSpec], known_as: Sequence[str], workload: str, precision: str
+    ) -> tuple[Array, Array]:
+        import numpy as np
+
+        means, joint = np.zeros(len(of)), np.zeros((len(of), len(self._position)))
+        own: dict[str, Array] = {}
+        for i, (gpu, name) in enumerate(zip(of, known_as, strict=True)):
+            parts = list(self._parts(gpu, name, workload, precision_on(gpu, precision)))
+            means[i] = _mean(parts)
+            for part in parts:
+                if part.name in self._position:
+                    joint[i, self._position[part.name]] = part.loading
+                else:
+                    own.setdefault(part.name, np.zeros(len(of)))[i] = part.loading * part.sd
+        alone = np.array(list(own.values()))
+        return means, joint @ self._covariance @ joint.T + alone.T @ alone
+
+    def _parts(self, gpu: GpuSpec, known_as: str, workload: str, used: str) -> Iterator[_Part]:
+        """Yield the effects that add up to the logarithm of a GPU's speed in the precision that it computes in."""
+        for kind, x in zip(_SLOPES, features(gpu, used), strict=True):
+            yield self._part(kind, "", loading=x)
+            yield self._part(f"{kind}|workload", workload, loading=x)
+            yield self._part(f"{kind}|precision", used, loading=x)
+            yield self._part(f"{kind}|task", workload, loading=x)
+        architecture, name = architecture_of(gpu), known_as or f"{gpu.name} by its data sheet"
+        family = [
+            self._part("architecture", architecture),
+            self._part("architecture|workload", f"{architecture}|{workload}"),
+            self._part("maker|workload", f"{gpu.vendor}|{workload}"),
+        ]
+        if not known_as:  # of two GPUs that were not measured, none with more of both is slower for its family or maker
+            usual = self._part("maker|workload", f"{_USUAL_MAKER}|{workload}").mean
+            family = [part._replace(mean=mean) for part, mean in zip(family, (0.0, 0.0, usual), strict=True)]
+        yield from family
+        yield self._part("gpu", name)
+        yield self._part("gpu|workload", f"{name}|{workload}")
+        yield self._part("gpu|precision", f"{name}|{used}")
+        if used == "fp8":
+            yield self._part("fp8", "")
+        # What one task of the class does otherwise on a family of chips and on a chip, and one run on a card.
+        for kind, level in (("architecture|task", architecture), ("task", name), ("residual", gpu.name)):
+            yield self._part(kind, workload)._replace(name=f"{kind}:{level}")
+
+    def _part(self, kind: str, level: str, loading: float = 1.0) -> _Part:
+        """Return an effect; one of a level that no table had is 0, with the deviation that such effects have."""
+        found = self._effects.get(f"{kind}:{level}") or self._effects.get(f"prior:{kind}")
+        return _Part(f"{kind}:{level}", found.mean if found else 0.0, found.sd if found else 0.0, loading)
+
+
+def _mean(parts: Iterable[_Part]) -> float:
+    """Return the sum; the effects of a slope add up to 0 or more.
+
+    So of two GPUs that are known from their data sheets alone, the one with more of both is never slower.
+    """
+    slopes, x, others = dict.fromkeys(_SLOPES, 0.0), dict.fromkeys(_SLOPES, 0.0), []
+    for part in parts:
+        kind = part.name.partition(":")[0].partition("|")[0]
+        if kind in slopes:
+            slopes[kind] += part.mean
+            x[kind] = part.loading
+        else:
+            others.append(part.mean)
+    return math.fsum((*others, *(max(0.0, slopes[kind]) * x[kind] for kind in _SLOPES)))
+
+
+def features(gpu: GpuSpec, precision: str) -> tuple[float, float]:
+    """Return the logarithms of the compute that a precision uses, and of the bandwidth, each about its middle.
+
+    Raises:
+        UsageError: where the data sheet lacks one of them.
+    """
+    compute_tflops, bandwidth_gb_s = rates(gpu, precision)
+    return math.log(compute_tflops / COMPUTE_TFLOPS), math.log(bandwidth_gb_s / BANDWIDTH_GB_S)
+
+
+def rates(gpu: GpuSpec, precision: str) -> tuple[float, float]:
+    """Return the dense TFLOPS that a precision uses, and the memory bandwidth in GB/s.
+
+    Raises:
+        UsageError: where the data sheet lacks one of them.
+    """
+    by_precision = {"fp32": gpu.fp32_tflops, "tf32": gpu.tf32_tflops, "bf16": gpu.fp16_tflops, "fp8": gpu.fp8_tflops}
+    compute_tflops = by_precision[precision_on(gpu, precision)] or gpu.fp32_tflops
+    if not compute_tflops:
+        raise UsageError(f"no TFLOPS are known of {gpu.name}: give {{argument}}", argument="custom_speedup")
+    if not gpu.bandwidth_gb_s:
+        raise UsageError(f"no memory bandwidth is known of {gpu.name}: give {{argument}}", argument="custom_speedup")
+    return compute_tflops, gpu.bandwidth_gb_s
+
+
+def precision_on(gpu: GpuSpec, precision: str) -> str:
+    """Return the precision that a GPU computes in where a training asks for one: the nearest one that it has."""
+    if precision == "fp8" and not gpu.fp8_tflops:
+        return "bf16"
+    return "fp32" if precision == "tf32" and not gpu.tf32_tflops else precision
+
+
+def architecture_of(gpu: GpuSpec) -> str:
+    """Return the family of the chip: Ampere of an Ampere GA102."""
+    return gpu.architecture.partition(" ")[0]
+
+
+def _is_same_chip(measured: GpuSpec, gpu: GpuSpec) -> bool:
+    if measured.architecture != gpu.architecture or measured.segment != gpu.segment:
+        return False
+    pairs = zip(*((of.fp32_tflops, of.fp16_tflops, of.bandwidth_gb_s, of.tdp_w) for of in (measured, gpu)), strict=True)
+    return all(a == b or (a and b and abs(math.log(a / b)) < _SAME_RATIO) for a, b in pairs)
+
+
+@cache
+def shipped_model() -> SpeedModel:
+    """Return the model that comes with the package.
+
+    Raises:
+        GreenloveError: where its tables do not fit together.
+    """
+    effects = [parse_effect(row) for row in rows(EFFECTS_TABLE)]
+    covariance = {(row["row"], row["column"]): float(row["covariance"]) for row in rows(COVARIANCE_TABLE)}
+    return SpeedModel(effects, covariance)
+
+
+def parse_effect(row: Mapping[str, str]) -> Effect:
+    """Return one row of the effects."""
+    is_joint = row["in_covariance"] == "yes"
+    return Effect(row["kind"], row["level"], float(row["mean"]), float(row["sd"]), is_joint, row["source"])
+
+
+def log_speeds(
+    of: Sequence[GpuSpec], *, workload: str | None, precision: str, data_sheets_only: bool = False
+) -> LogSpeeds:
+    """Return the logarithms of speeds by the model that comes with the package (see ``SpeedModel.log_speeds``)."""
+    return shipped_model().log_speeds(of, workload=workload, precision=precision, data_sheets_only=data_sheets_only)

@@ -1,0 +1,150 @@
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from greenlove_tracker.errors import UsageError
+from greenlove_tracker.projection.scaling import INTERCONNECTS, interconnect_of, scaling_gain, scalings
+from greenlove_tracker.projection.uncertain import draws
+from greenlove_tracker.tables.gpus import gpus
+from greenlove_tracker.workloads import WORKLOADS
+
+Z90 = 1.6448536269514722
+
+counts = st.integers(1, 512)
+workloads = st.sampled_from([None, *WORKLOADS])
+interconnects = st.sampled_from([None, *INTERCONNECTS, "nvlink+ethernet", "pcie+ethernet"])
+efficiencies = st.none() | st.floats(0.13, 1.0)
+
+
+@given(counts, counts, counts, workloads, interconnects, efficiencies)
+def test_gains_multiply_in_the_point_and_in_every_error(a, b, c, workload, interconnect, efficiency):
+    how = {"workload": workload, "interconnect": interconnect, "efficiency_of_eight": efficiency}
+    by_way, direct = scaling_gain(a, b, **how).times(scaling_gain(b, c, **how)), scaling_gain(a, c, **how)
+    assert by_way.point == pytest.approx(direct.point, rel=1e-9)
+    for name in {*by_way.errors, *direct.errors}:
+        assert by_way.errors.get(name, (0, 0)) == pytest.approx(direct.errors.get(name, (0, 0)), abs=1e-9)
+
+
+@given(counts, counts, workloads, interconnects, efficiencies)
+def test_more_gpus_gain_never_more_than_their_number_and_never_for_certain(a, b, workload, interconnect, efficiency):
+    gain = scaling_gain(a, b, workload=workload, interconnect=interconnect, efficiency_of_eight=efficiency)
+    interval = gain.estimate("")
+    if a == b:
+        assert (gain.point, dict(gain.errors)) == (1.0, {})
+        return
+    assert interval.lower < interval.point < interval.upper
+    assert abs(math.log(gain.point)) <= abs(math.log(b / a)) * (1 + 1e-12)
+    assert (gain.point > 1) == (b > a)
+
+
+def test_eight_gpus_by_hand():
+    row = scalings()["nvlink", "language"]
+    gain = scaling_gain(1, 8, workload="language", interconnect="nvlink")
+    assert gain.point == pytest.approx(8**row.exponent)
+    below, above = (
+        math.hypot(exponent * math.log(8), number)
+        for exponent, number in zip(row.exponent_errors, row.number_errors, strict=True)
+    )
+    interval = gain.estimate("")
+    assert interval.lower == pytest.approx(gain.point * math.exp(-Z90 * below))
+    assert interval.upper == pytest.approx(gain.point * math.exp(Z90 * above))
+    # Lambda, BERT large with FP16: 926 sequences a second on 8 × A100 SXM4 80GB, 123 on one
+    assert interval.lower < 926 / 123 < interval.upper
+
+
+def test_fewer_gpus_lose_what_more_gain():
+    more, fewer = scaling_gain(1, 8, interconnect="pcie"), scaling_gain(8, 1, interconnect="pcie")
+    assert fewer.point == pytest.approx(1 / more.point)
+    assert fewer.estimate("").lower == pytest.approx(1 / more.estimate("").upper)
+    assert fewer.estimate("").upper == pytest.approx(1 / more.estimate("").lower)
+
+
+def test_beyond_eight_the_network_adds_its_own_error():
+    inside, across = (scaling_gain(1, n, workload="language", interconnect="nvlink") for n in (8, 16))
+    between = scaling_gain(8, 16, workload="language", interconnect="nvlink+ethernet")
+    assert set(between.errors) == {
+        "scaling by ethernet between nodes",
+        "scaling to 16 GPUs by ethernet between nodes",
+    }
+    assert across.point == pytest.approx(inside.point * between.point)
+    assert set(across.errors) == {*inside.errors, *between.errors}
+    # llm-foundry, 125 million parameters on A100: 136,334 tokens a second and GPU on 8, 130,535 on 16
+    interval = between.estimate("")
+    assert interval.lower < 2 * 130_535 / 136_334 < interval.upper
+
+
+def test_machines_of_one_number_share_all_of_it_and_of_two_numbers_most():
+    eight, also_eight = (scaling_gain(1, 8, workload="vision", interconnect="nvlink") for _ in range(2))
+    four = scaling_gain(1, 4, workload="vision", interconnect="nvlink")
+    cards = scaling_gain(1, 8, workload="vision", interconnect="pcie")
+    drawn = np.log(draws([eight, also_eight, four, cards], 20_000))
+    assert (drawn[0] == drawn[1]).all()
+    assert 0.5 < np.corrcoef(drawn[0], drawn[2])[0, 1] < 0.99
+    assert abs(np.corrcoef(drawn[0], drawn[3])[0, 1]) < 0.03  # 4 standard errors of 20,000 draws
+
+
+def test_what_is_not_known_widens_the_interval():
+    def width(**how: str) -> float:
+        interval = scaling_gain(1, 8, **how).estimate("")
+        return interval.upper / interval.lower
+
+    known = width(workload="vision", interconnect="nvlink")
+    assert width(interconnect="nvlink") > known
+    assert width(workload="vision") > known
+    assert width(workload="vision", interconnect="ethernet") > width(workload="vision", interconnect="pcie")
+
+
+def test_a_users_efficiency_sets_the_point_and_leaves_an_error():
+    how = {"workload": "language", "interconnect": "nvlink"}
+    ours, theirs = scaling_gain(1, 8, **how), scaling_gain(1, 8, **how, efficiency_of_eight=0.7)
+    assert theirs.point == pytest.approx(8 * 0.7)
+    name = "scaling by nvlink"
+    assert theirs.errors[name] == pytest.approx(tuple(0.5 * side for side in ours.errors[name]))
+    assert theirs.errors["scaling to 8 GPUs by nvlink"] == ours.errors["scaling to 8 GPUs by nvlink"]
+    # The network is no better than the links inside a node; nor does a good efficiency inside make it better.
+    assert scaling_gain(8, 64, **how, efficiency_of_eight=0.7).point == pytest.approx(8 * 0.7)
+    assert scaling_gain(8, 64, **how, efficiency_of_eight=1.0).point == pytest.approx(scaling_gain(8, 64, **how).point)
+
+
+@pytest.mark.parametrize(
+    ("how", "message"),
+    [
+        ({"interconnect": "infiniband"}, "interconnect must be nvlink, pcie or ethernet, not 'infiniband'"),
+        ({"efficiency_of_eight": 0.125}, "scaling is the efficiency of eight GPUs"),
+        ({"efficiency_of_eight": 85}, "scaling is the efficiency of eight GPUs"),
+        ({"efficiency_of_eight": math.nan}, "scaling is the efficiency of eight GPUs"),
+        ({"workload": "poetry"}, "workload must be language, vision"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused(how, message):
+    with pytest.raises(UsageError, match=message):
+        scaling_gain(1, 8, **how)
+
+
+@pytest.mark.parametrize(
+    ("name", "n_gpus", "interconnect"),
+    [
+        ("H100 SXM5 80GB", 8, "nvlink"),
+        ("H100 SXM5 80GB", 16, "nvlink+ethernet"),
+        ("A100 PCIe 80GB", 4, "pcie"),
+        ("L40S", 16, "pcie+ethernet"),
+        ("H100 NVL 94GB", 2, "pcie"),  # bridges join two cards, and are not assumed
+        ("GeForce RTX 3090", 2, "pcie"),
+        ("Instinct MI300X", 8, "nvlink"),
+        ("Instinct MI210", 8, "pcie"),
+        ("GH200 96GB", 2, "ethernet"),
+    ],
+)
+def test_modules_have_nvlink_and_cards_pcie(name, n_gpus, interconnect):
+    assert interconnect_of(gpus()[name], n_gpus) == interconnect
+    assert scaling_gain(1, n_gpus, interconnect=interconnect).point > 1
+
+
+def test_the_table_has_every_interconnect_and_class():
+    assert set(scalings()) == {(link, of) for link in ("", *INTERCONNECTS) for of in ("", *WORKLOADS)}
+    assert all(0.85 < row.exponent <= 1 for row in scalings().values())

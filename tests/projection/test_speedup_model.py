@@ -1,0 +1,251 @@
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from itertools import permutations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from greenlove_tracker.errors import GreenloveError, UsageError
+from greenlove_tracker.projection.speedup_model import (
+    COVARIANCE_TABLE,
+    EFFECTS_TABLE,
+    SpeedModel,
+    architecture_of,
+    log_speeds,
+    parse_effect,
+    precision_on,
+    rates,
+)
+from greenlove_tracker.tables.gpus import gpus
+from greenlove_tracker.tables.reading import rows
+from greenlove_tracker.workloads import PRECISIONS, WORKLOADS
+
+G = gpus()
+NAMES, CLASSES, FORMATS = st.sampled_from(sorted(G)), st.sampled_from([None, *WORKLOADS]), st.sampled_from(PRECISIONS)
+A100, H100, T4, V100 = "A100 SXM4 80GB", "H100 SXM5 80GB", "T4", "V100 SXM2 16GB"
+
+EFFECTS = """\
+compute,,0.4,0.05,yes
+compute|workload,language,0.1,0.04,yes
+compute|workload,speech,-0.7,0.04,no
+bandwidth,,0.5,0.06,yes
+gpu,A100 SXM4 80GB,0.05,0.03,yes
+gpu,T4,-0.1,0.1,yes
+gpu|workload,A100 SXM4 80GB|language,0.02,0.01,no
+gpu|precision,T4|bf16,0.3,0.02,no
+maker|workload,AMD|vision,-0.2,0.1,no
+fp8,,-0.1,0.05,no
+prior,gpu,0,0.12,no
+prior,gpu|workload,0,0.07,no
+prior,gpu|precision,0,0.06,no
+prior,compute|workload,0,0.08,no
+task,language,0,0.1,no
+task,vision,0,0.2,no
+task,speech,0,0.2,no
+architecture|task,language,0,0.09,no
+architecture|task,vision,0,0.09,no
+architecture|task,speech,0,0.09,no
+compute|task,language,0,0.02,no
+residual,language,0,0.04,no
+residual,vision,0,0.04,no
+residual,speech,0,0.04,no
+share,language,0.75,0,no
+share,vision,0.25,0,no"""
+COVARIANCES = """\
+compute:,compute:,0.0025
+bandwidth:,compute:,-0.001
+bandwidth:,bandwidth:,0.0036
+compute|workload:language,compute:,-0.0005
+compute|workload:language,compute|workload:language,0.0016
+gpu:A100 SXM4 80GB,compute:,-0.0002
+gpu:A100 SXM4 80GB,gpu:A100 SXM4 80GB,0.0009
+gpu:T4,bandwidth:,0.001
+gpu:T4,gpu:T4,0.01"""
+
+
+def _model(effects: str = EFFECTS, covariances: str = COVARIANCES) -> SpeedModel:
+    heads = ("kind", "level", "mean", "sd", "in_covariance")
+    rows_of = (dict(zip(heads, line.split(","), strict=True)) for line in effects.splitlines())
+    triples = (line.split(",") for line in covariances.splitlines())
+    covariance = {(row, column): float(value) for row, column, value in triples}
+    return SpeedModel([parse_effect(row | {"source": f"of {row['kind']}"}) for row in rows_of], covariance)
+
+
+def _x(name: str, compute: float) -> tuple[float, float]:
+    return math.log(compute / 100), math.log(G[name].bandwidth_gb_s / 1000)
+
+
+def test_a_speed_is_the_sum_of_its_effects():
+    found = _model().log_speeds([G[A100], G[H100], G[T4]], workload="language", precision="bf16")
+    a, h, t = (_x(name, G[name].fp16_tflops) for name in (A100, H100, T4))
+    means = [0.5 * a[0] + 0.5 * a[1] + 0.05 + 0.02, 0.5 * h[0] + 0.5 * h[1], 0.5 * t[0] + 0.5 * t[1] - 0.1 + 0.3]
+    assert found.means == pytest.approx(means)
+    assert found.measured_as == (A100, "", T4)
+    joint = np.array(
+        [[25, -10, -5, -2, 0], [-10, 36, 0, 0, 10], [-5, 0, 16, 0, 0], [-2, 0, 0, 9, 0], [0, 10, 0, 0, 100]]
+    )
+    loadings = np.array([[*a, a[0], 1, 0], [*h, h[0], 0, 0], [*t, t[0], 0, 1]])
+    own = [0.01**2 + 0.06**2, 0.12**2 + 0.07**2 + 0.06**2, 0.07**2 + 0.02**2]
+    expected = loadings @ (joint * 1e-4) @ loadings.T + np.diag(np.array(own) + 0.1**2 + 0.04**2 + 0.09**2)
+    x = np.array([a[0], h[0], t[0]])
+    expected += 0.02**2 * np.outer(x, x)  # the slope of the task is one in all GPUs
+    assert found.covariance == pytest.approx(expected)
+    assert found.sources == (("of gpu",), (G[H100].source, "of compute"), ("of gpu",))
+
+
+def test_what_gpus_share_is_not_between_them():
+    """The maker's effect is an error of both AMD GPUs, which were not measured, and of the ratio to another maker's."""
+    amd, more = G["Instinct MI300X"], G["Instinct MI325X"]
+    model = _model()
+    found = model.log_speeds([amd, more, G[H100]], workload="vision", precision="bf16")
+    without = _model(EFFECTS.replace("AMD|vision", "AMD|speech")).log_speeds(
+        [amd, more, G[H100]], workload="vision", precision="bf16"
+    )
+    assert found.means == pytest.approx(without.means)  # known from data sheets: it corrects neither
+    added = np.zeros((3, 3))
+    added[:2, :2] = 0.1**2
+    assert found.covariance - without.covariance == pytest.approx(added)
+
+
+def test_summed_slopes_end_at_zero():
+    faster = replace(G[H100], name="faster", fp16_tflops=2 * G[H100].fp16_tflops)
+    found = _model().log_speeds([G[H100], faster], workload="speech", precision="bf16")
+    assert found.means[0] == found.means[1]  # 0.4 - 0.7: no slope
+
+
+def test_an_unknown_class_is_a_mixture():
+    three = [G[A100], G[H100], G[T4]]
+    model = _model()
+    language = model.log_speeds(three, workload="language", precision="bf16")
+    vision = model.log_speeds(three, workload="vision", precision="bf16")
+    mixed = model.log_speeds(three, workload=None, precision="bf16")
+    rng = np.random.default_rng(1)
+    n = 200_000
+    drawn = np.concatenate(
+        [rng.multivariate_normal(of.means, of.covariance, k) for of, k in ((language, n * 3 // 4), (vision, n // 4))]
+    )
+    assert mixed.means == pytest.approx(drawn.mean(axis=0), abs=0.01)
+    assert mixed.covariance == pytest.approx(np.cov(drawn.T), abs=0.005)
+
+
+def test_a_format_that_a_gpu_lacks_is_not_used():
+    with_fp8 = replace(G[H100], name="with", fp8_tflops=2 * G[H100].fp16_tflops)
+    without = replace(G[H100], name="without", fp8_tflops=None)
+    found = _model().log_speeds([with_fp8, without], workload="language", precision="fp8")
+    half = _model().log_speeds([with_fp8, without], workload="language", precision="bf16")
+    assert found.computes_in == ("fp8", "bf16")
+    assert found.means[1] == half.means[1]
+    assert found.means[0] - half.means[0] == pytest.approx(0.5 * math.log(2) - 0.1)
+    assert half.computes_in == ("bf16", "bf16")
+    assert log_speeds([G[V100], G[A100]], workload=None, precision="tf32").computes_in == ("fp32", "tf32")
+
+
+def test_cards_that_differ_in_their_memory_alone_are_one_chip():
+    twin = replace(G[V100], name="V100 64GB", memory_gb=64)
+    found = log_speeds([G[V100], twin, G[A100]], workload="vision", precision="bf16")
+    assert found.measured_as == (V100, V100, A100)
+    assert found.means[0] == found.means[1]
+    difference = found.covariance[0, 0] + found.covariance[1, 1] - 2 * found.covariance[0, 1]
+    residual = next(
+        float(row["sd"]) for row in rows(EFFECTS_TABLE) if (row["kind"], row["level"]) == ("residual", "vision")
+    )
+    assert difference == pytest.approx(2 * residual**2)
+
+
+def test_tables_that_contradict_themselves_are_refused():
+    with pytest.raises(GreenloveError, match="gpu:T4 is there twice"):
+        _model(EFFECTS + "\ngpu,T4,0,0.1,no")
+    with pytest.raises(GreenloveError, match="gpu:L4 is no joint effect"):
+        _model(EFFECTS, COVARIANCES + "\ngpu:L4,gpu:L4,1")
+
+
+@pytest.mark.parametrize("lost", [{"bandwidth_gb_s": None}, {"fp16_tflops": None, "fp32_tflops": None}])
+def test_a_gpu_of_which_nothing_is_known(lost):
+    with pytest.raises(UsageError, match=r"known of unheard: give custom_speedup"):
+        log_speeds([replace(G["L40S"], name="unheard", **lost)], workload=None, precision="bf16")
+
+
+# -- The tables as they are shipped --
+
+
+@given(st.lists(NAMES, min_size=1, max_size=6), CLASSES, FORMATS, st.booleans())
+@settings(max_examples=60, deadline=None)
+def test_the_covariance_is_one(names, workload, precision, data_sheets_only):
+    found = log_speeds(
+        [G[name] for name in names], workload=workload, precision=precision, data_sheets_only=data_sheets_only
+    )
+    assert np.isfinite(found.means).all()
+    assert found.covariance == pytest.approx(found.covariance.T, abs=1e-12)
+    assert np.linalg.eigvalsh(found.covariance).min() > -1e-9
+
+
+@given(NAMES, CLASSES, FORMATS, st.floats(1, 50), st.floats(1, 50))
+@settings(max_examples=100, deadline=None)
+def test_more_compute_or_bandwidth_is_never_slower(name, workload, precision, compute, bandwidth):
+    gpu = G[name]
+    rates = ("fp32_tflops", "fp16_tflops", "tf32_tflops", "fp8_tflops")
+    more = {rate: value * compute for rate in rates if (value := getattr(gpu, rate)) is not None}
+    better = replace(gpu, name="better", bandwidth_gb_s=gpu.bandwidth_gb_s * bandwidth, **more)
+    means = log_speeds([gpu, better], workload=workload, precision=precision, data_sheets_only=True).means
+    assert means[1] >= means[0] - 1e-12
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize("workload", [None, *WORKLOADS])
+def test_none_that_has_more_of_both_is_slower_by_data_sheet(workload, precision):
+    every = [gpu for gpu in G.values() if precision_on(gpu, precision) == precision]  # others have its slopes too
+    means = log_speeds(every, workload=workload, precision=precision, data_sheets_only=True).means
+    compute, bandwidth = np.array([rates(gpu, precision) for gpu in every]).T
+    more = (compute[:, None] >= compute) & (bandwidth[:, None] >= bandwidth)
+    assert more.sum() > 500
+    assert (means[:, None] - means)[more].min() >= -1e-12
+
+
+def test_the_shipped_tables_give_what_numpy_makes_of_them():
+    """The sum over the tables by hand, for GPUs that they have, in a class and precision that they have."""
+    effects = {(row["kind"], row["level"]): row for row in rows(EFFECTS_TABLE)}
+    compared = [A100, H100, V100]  # of three architectures
+    workload, precision = "language", "bf16"
+    names = [key for key, row in effects.items() if row["in_covariance"] == "yes"]
+    position = {":".join(key): index for index, key in enumerate(names)}
+    covariance = np.zeros((len(names), len(names)))
+    for row in rows(COVARIANCE_TABLE):
+        i, j = position[row["row"]], position[row["column"]]
+        covariance[i, j] = covariance[j, i] = float(row["covariance"])
+    x_of = np.array([_x(name, G[name].fp16_tflops) for name in compared])
+    means, loadings, alone = [], [], []
+    for name in compared:
+        x = dict(zip(("compute", "bandwidth"), _x(name, G[name].fp16_tflops), strict=True))
+        loaded = {(f"{s}{by}", level): x[s] for s in x for by, level in (("", ""), ("|workload", workload))}
+        loaded |= {(f"{s}|precision", precision): x[s] for s in x}
+        loaded |= {
+            ("gpu", name): 1,
+            ("gpu|workload", f"{name}|{workload}"): 1,
+            ("gpu|precision", f"{name}|{precision}"): 1,
+        }
+        loaded |= {("maker|workload", f"NVIDIA|{workload}"): 1, ("architecture", architecture_of(G[name])): 1}
+        loaded[("architecture|workload", f"{architecture_of(G[name])}|{workload}")] = 1
+        own = {key: value for key, value in loaded.items() if key in effects}
+        means.append(sum(value * float(effects[key]["mean"]) for key, value in own.items()))
+        loadings.append([own.get(key, 0.0) for key in names])
+        alone.append(  # the maker's effect is the same in all of them
+            sum(
+                float(effects[key]["sd"]) ** 2
+                for key in own
+                if effects[key]["in_covariance"] != "yes" and key[0] != "maker|workload"
+            )
+        )
+    found = log_speeds([G[name] for name in compared], workload=workload, precision=precision)
+    expected = np.array(loadings) @ covariance @ np.array(loadings).T
+    for i, j in permutations(range(3), 2):
+        assert found.means[i] - found.means[j] == pytest.approx(means[i] - means[j], abs=1e-9)
+        of_pair = expected[i, i] + expected[j, j] - 2 * expected[i, j] + alone[i] + alone[j]
+        shown = found.covariance[i, i] + found.covariance[j, j] - 2 * found.covariance[i, j]
+        noise = sum(float(effects[kind, workload]["sd"]) ** 2 for kind in ("task", "architecture|task", "residual"))
+        for kind, log_ratio in zip(("compute|task", "bandwidth|task"), x_of[i] - x_of[j], strict=True):
+            of_pair += (log_ratio * float(effects[kind, workload]["sd"])) ** 2
+        assert shown == pytest.approx(of_pair + 2 * noise, abs=1e-9)
