@@ -28,7 +28,6 @@ check: $(INSTALLED)  ## ruff, mypy, the structure's limits and import-linter: wh
 bench: $(INSTALLED) .venv/.bench  ## measure against peers, in one run
 	$(BIN)/python benchmarks/overhead.py
 	$(BIN)/python benchmarks/backtest.py
-	$(BIN)/python benchmarks/speedup_error.py
 	$(BIN)/python benchmarks/aggregate.py
 
 format: $(INSTALLED)  ## let ruff mend what it can

@@ -16,6 +16,7 @@ from greenlove_tracker.cli import (  # noqa: F401
     project,
     report,
     run,
+    speedup,
     wait,
 )
 from greenlove_tracker.cli.base import cli

@@ -90,6 +90,7 @@ _ORDER = (
         "checkpoints",
         "forecast",
         "project",
+        "speedup",
     ),
     *("summary", "report", "export", "import", "doctor"),
 )

@@ -27,6 +27,8 @@ from greenlove_tracker.errors import MissingExtraError, UsageError
     "--country",
     help="where this runs: DE, US-CA, us-east-1; auto asks the network; default: the world",
 )
+@click.option("--workload", help="language, vision, speech, recommendation, graph or other; default: guessed from it")
+@click.option("--precision", help="fp32 (strict), tf32, bf16 (fp16, amp too) or fp8; default: seen in its first step")
 @click.option("--project", help="a name that runs are grouped by")
 @click.option("--log-dir", metavar="DIR", help="where the trials are written; default greenlove_logs")
 def explore(

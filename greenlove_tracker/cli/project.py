@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Sequence
 from dataclasses import fields
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -17,10 +19,13 @@ if TYPE_CHECKING:
     from greenlove_tracker.projection.comparison import MachineComparison
     from greenlove_tracker.projection.spot_inputs import SpotOptions
 
+_LEAST_COLUMNS = 80
+_OF_A_CHOICE = ("within_s", "max_cost_usd", "card_price_usd")
+
 
 @cli.command(
     options=OPTION_NAMES,
-    short_help="Say what a training would take, cost and emit on GPUs for rent.",
+    short_help="Say where to train: here, or on which GPU for rent.",
 )
 @click.argument("log_dir", required=False)
 @click.option(
@@ -31,19 +36,26 @@ if TYPE_CHECKING:
 @click.option(
     "--gpu-memory", "local_memory_gb", type=float, help="memory of one GPU here, GiB, where several cards have its name"
 )
-@click.option("--hours", type=float, help="what the training takes here, instead of a log; needs --gpu for energy")
+@click.option("--hours", type=float, help="what the training takes here, instead of a log; --gpu tells its energy")
 @click.option("--country", help="where this machine stands: DE, Germany, US-CA, us-east-1; auto asks the network")
 @click.option("--provider", help="whose offers; default crusoe, and those in --prices")
 @click.option("--gpus", "target_gpus", type=click.IntRange(min=1), help="GPUs wanted there; default as many as here")
 @click.option("--target", "gpus", multiple=True, metavar="GPU", help="a further GPU to look at; may be repeated")
-@click.option("--task", help="of the published benchmarks, the one most like the training, such as resnet50")
+@click.option("--within", "within_s", metavar="TIME", help='what it may take: 48h, 2d, or by when: "friday 18:00"')
+@click.option("--max-cost", "max_cost_usd", type=float, metavar="USD", help="what it may cost")
 @click.option(
-    "--precision",
-    type=click.Choice(["fp16", "fp32"]),
-    default="fp16",
-    show_default=True,
-    help="that the training computes in; bfloat16 counts as fp16",
+    "--card-price",
+    "card_price_usd",
+    type=float,
+    metavar="USD",
+    help="what one GPU here costs to buy: says from how many hours on that is less than renting",
 )
+@click.option(
+    "--workload",
+    help="what is trained: language, vision, speech, recommendation, graph or other; default: the log's, else any",
+)
+@click.option("--precision", help="fp32 (strict), tf32, bf16 (fp16, amp too) or fp8; default: the log's, else bf16")
+@click.option("--interconnect", help="between several GPUs there: nvlink, pcie or ethernet; default: what is usual")
 @click.option("--method", help="of the speedup: benchmarks, specifications or green-love; default: the best known")
 @click.option(
     "--speedup", "custom_speedup", multiple=True, help="your own: 1.8; 1.8,1.5,2.1 with its range; or GPU=1.8"
@@ -53,7 +65,7 @@ if TYPE_CHECKING:
 )
 @click.option("--prices", metavar="FILE", help="a CSV file of offers: columns in docs/projection.md")
 @click.option("--region", help="only offers in this region of the provider")
-@click.option("--scaling", type=float, default=0.85, show_default=True, help="efficiency of eight GPUs against one")
+@click.option("--scaling", type=float, help="efficiency of eight GPUs against one, such as 0.85; default: as measured")
 @click.option("--electricity-price", type=float, help="USD per kWh here")
 @click.option("--carbon-intensity", type=float, help="gCO2e/kWh here")
 @click.option("--pue", type=float, help="power usage effectiveness here")
@@ -110,46 +122,91 @@ def project(
     spot: bool,
     **options: Any,
 ) -> None:
-    """Say what a training would take, cost and emit on GPUs for rent: a log's last exploration, else its last run.
+    """Say where to train, and what it would take, cost and emit there: a log's last exploration, else its last run.
 
     \b
     greenlove project greenlove_logs --country DE
-    greenlove project --gpu "RTX 4090" --hours 20 --utilization 0.8
+    greenlove project --gpu "RTX 4090" --hours 20 --within 48h --max-cost 50
     greenlove project greenlove_logs --spot --preemptions 0.05 --spot-discount 0.6 --price 3
     """  # noqa: D301  # click wants the backspace itself
     from greenlove_tracker.projection import comparison
-    from greenlove_tracker.report.build import checked_suffix, write_document
+    from greenlove_tracker.projection.decision import decide
+    from greenlove_tracker.report.build import write_document
     from greenlove_tracker.report.projection_report import projection_document
     from greenlove_tracker.report.projection_screen import projection_csv, projection_record, projection_screen
 
-    if as_json and as_csv:
-        raise UsageError("--json and --csv: choose one")
-    if output is not None:
-        checked_suffix(output)
+    _check_style(output, as_json, as_csv)
     if hours is not None and log_dir is not None:
         raise UsageError(f"--hours is for a training without a log: leave it out, or {log_dir}")
     spot_options = _spot_options(spot, options)
+    if options["within_s"] is not None:
+        options["within_s"] = parse_within_s(options["within_s"], datetime.now(UTC))
     chosen = ProjectionOptions(custom_speedup=parse_speedups(custom_speedup), **options)
     found = comparison.compare_log(log_dir, chosen) if hours is None else comparison.compare_hours(hours, chosen)
     rows, about = found.projections, found.about
     if spot:
         _show_spot(found, spot_options, log_dir if hours is None else "", chosen.gpus, (output, as_json, as_csv))
         return
+    decision = decide(rows, chosen, found.work)
     if output is not None:
-        click.echo(f"wrote {write_document(projection_document(rows, about), output)}", err=True)
+        click.echo(f"wrote {write_document(projection_document(rows, about, decision), output)}", err=True)
     elif as_json:
-        click.echo(json.dumps(projection_record(rows, about), indent=2))
+        click.echo(json.dumps(projection_record(rows, about, decision), indent=2))
     elif as_csv:
         click.echo(projection_csv(rows), nl=False)
     else:
-        click.echo(projection_screen(rows, about, found.today))
+        click.echo(projection_screen(rows, about, found.today, decision, _columns()))
+
+
+def _check_style(output: str | None, as_json: bool, as_csv: bool) -> None:
+    """Raise UsageError where a projection is to be written in two ways, or to a file that nothing writes."""
+    from greenlove_tracker.report.build import checked_suffix
+
+    if as_json and as_csv:
+        raise UsageError("--json and --csv: choose one")
+    if output is not None:
+        checked_suffix(output)
+        if as_json or as_csv:
+            raise UsageError(f"--output writes a page instead of {'--json' if as_json else '--csv'}: choose one")
+
+
+def _columns() -> int:
+    """Return the columns of the terminal, no fewer than the table needs and no more than are read."""
+    from greenlove_tracker.rendering.terminal import WIDTH
+
+    return min(WIDTH, max(_LEAST_COLUMNS, shutil.get_terminal_size((WIDTH, 24)).columns))
+
+
+def parse_within_s(text: str, now: datetime) -> float:
+    """Return the seconds of ``48h``, or those until ``friday 18:00``.
+
+    Raises:
+        UsageError: where it is neither, or has passed.
+    """
+    from greenlove_tracker.scheduling.times import SPAN_FORMS, WHEN_FORMS, parse_span_s, parse_when
+
+    try:
+        return parse_span_s(text)
+    except UsageError:
+        pass
+    try:
+        within_s = (parse_when(text, now) - now).total_seconds()
+    except UsageError as error:
+        raise UsageError(
+            f"{{argument}} is a length of time ({SPAN_FORMS}) or a time by which it is done ({WHEN_FORMS}), "
+            f"not {text!r}",
+            argument="within_s",
+        ) from error
+    if within_s <= 0:
+        raise UsageError(f"{{argument}} {text!r} has passed", argument="within_s")
+    return within_s
 
 
 def _spot_options(is_spot: bool, options: dict[str, Any]) -> SpotOptions:
     """Take the options of ``--spot`` out of all.
 
     Raises:
-        UsageError: where there are any without it.
+        UsageError: where there are any without it, or with it those that only a choice of machines goes by.
     """
     from greenlove_tracker.projection.spot_inputs import SpotOptions  # reads logs
 
@@ -157,6 +214,9 @@ def _spot_options(is_spot: bool, options: dict[str, Any]) -> SpotOptions:
     given = next((name for name, value in own.items() if value is not None), None)
     if given is not None and not is_spot:
         raise UsageError("{argument} is for --spot: give both", argument=given)
+    limit = next((name for name in _OF_A_CHOICE if options[name] is not None), None)
+    if is_spot and limit is not None:
+        raise UsageError("{argument} is for a choice of machines, --spot about one: leave one out", argument=limit)
     rate = own.pop("preemptions_per_hour")
     return SpotOptions(preemptions_per_hour=None if rate is None else parse_rate(rate), **own)
 

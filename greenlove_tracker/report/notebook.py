@@ -55,12 +55,13 @@ def summary_html(summary: RunSummary) -> str:
 
 
 def projections_html(projections: Sequence[Projection]) -> str:
-    """Return the table of the other reports, the best machines, and the warnings."""
+    """Return what to do, the table of the other reports, the best machines, and the warnings."""
     text = projection_text(projections)
     table = comparison_table(text)
     verdicts = (f"{label}: {sentence}" for label, sentence in text.verdicts)
     notes = "".join(f"<p>{escape(note)}</p>" for note in (*text.beside, *verdicts, *text.warnings))
-    return _table([column.title for column in table.columns], table.rows) + notes
+    decision = "".join(f"<p>{escape(sentence)}</p>" for sentence in (text.decision, *text.reasons))
+    return decision + _table([column.title for column in table.columns], table.rows) + notes
 
 
 def estimation_html(estimation: Any) -> str:

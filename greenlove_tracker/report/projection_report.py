@@ -1,4 +1,4 @@
-"""The report of a training on this machine beside others: charts, table, who leads, assumptions and sources."""
+"""The report of a training here beside other machines: what to do, charts, table, who leads, and its grounds."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from greenlove_tracker.errors import GreenloveError, UsageError
 from greenlove_tracker.forecasting import Estimate
 from greenlove_tracker.format import Scale
 from greenlove_tracker.logs.run import Run
-from greenlove_tracker.projection.ranking import Criterion, value_of
+from greenlove_tracker.projection.decision import Decision, decide
+from greenlove_tracker.projection.ranking import Criterion, Ranking, label, rank, value_of
 from greenlove_tracker.projection.types import OPTION_NAMES, Projection, ProjectionOptions
 from greenlove_tracker.rendering.document import (
     Bar,
@@ -26,6 +27,7 @@ from greenlove_tracker.rendering.document import (
 )
 from greenlove_tracker.report.equivalents import equivalent_blocks
 from greenlove_tracker.report.projection_text import (
+    DASH,
     ProjectionText,
     compared,
     figure,
@@ -38,28 +40,42 @@ from greenlove_tracker.report.projection_text import (
 _MOST_BARS = 12  # of a file with the offers of many providers, the table holds them all
 _LABEL = 36
 _TITLE = "Here and on other machines"
+_DECISION = "Where to train"
+_LEAST_SHOWN = 0.01  # of a machine's chance
 
 
-def projection_document(projections: Sequence[Projection], about: Sequence[str] = ()) -> Document:
+def projection_document(
+    projections: Sequence[Projection], about: Sequence[str] = (), decision: Decision | None = None
+) -> Document:
     """Return a report of its own.
 
     Args:
         projections: this machine first, as ``project`` gives them.
         about: the training in words: its name or empty, then how its time is known.
+        decision: between them; None for the cheapest without limits.
     """
     return Document(
         title="This training on other machines",
         subtitle=projection_text(projections, about).head,
         footer=f"greenlove_tracker {greenlove_tracker.__version__}",
-        blocks=projection_blocks(projections),
+        blocks=projection_blocks(projections, OPTION_NAMES, decision),
     )
 
 
-def projection_blocks(projections: Sequence[Projection]) -> tuple[Block, ...]:
-    """Return the same as sections of another report; nothing without projections."""
+def projection_blocks(
+    projections: Sequence[Projection], options: Mapping[str, str] | None = None, decision: Decision | None = None
+) -> tuple[Block, ...]:
+    """Return the same as sections of another report; nothing without projections.
+
+    Args:
+        projections: this machine first.
+        options: of a command line by the names of arguments, for warnings; None: Python's names.
+        decision: between them; None for the cheapest without limits.
+    """
     if not projections:
         return ()
-    return (*_side_by_side(projections), *_equivalents(projections[0]), *_basis(compared(projections)))
+    text = projection_text(projections, options=options, decision=decision)
+    return (*_side_by_side(projections, text), *_equivalents(projections[0]), *_basis(compared(projections), text))
 
 
 def elsewhere_blocks(run: Run) -> tuple[tuple[Block, ...], tuple[Block, ...]]:
@@ -71,24 +87,54 @@ def elsewhere_blocks(run: Run) -> tuple[tuple[Block, ...], tuple[Block, ...]]:
 
     try:
         day = date.fromisoformat(run.started_at[:10])  # not today: the same log gives the same report
-        projections = compare_run(run, ProjectionOptions(today=day)).projections
+        options = ProjectionOptions(today=day)
+        found = compare_run(run, options)
     except (GreenloveError, ValueError) as error:
         reason = error.in_options(OPTION_NAMES) if isinstance(error, UsageError) else str(error)
         return (Heading(_TITLE), Paragraph(f"Not compared: {reason}.")), ()
-    return _side_by_side(projections, OPTION_NAMES), _basis(compared(projections))
+    projections = found.projections
+    text = projection_text(projections, options=OPTION_NAMES, decision=decide(projections, options, found.work))
+    return _side_by_side(projections, text), _basis(compared(projections), text)
 
 
-def _side_by_side(projections: Sequence[Projection], options: Mapping[str, str] | None = None) -> tuple[Block, ...]:
-    text = projection_text(projections, options=options)
+def _side_by_side(projections: Sequence[Projection], text: ProjectionText) -> tuple[Block, ...]:
     return (
+        Heading(_DECISION),
+        Paragraph(text.decision),
+        *(Paragraph(reason) for reason in text.reasons),
+        *_chances(rank(projections)),
+        *([Paragraph(f"What would settle it: {text.settle}.")] if text.settle else ()),
         Heading(_TITLE),
         *_charts(compared(projections)),
         comparison_table(text),
         *(Paragraph(f"{sentence}.") for sentence in text.beside),
         *((Table((Column("", 1), Column("", 6)), text.verdicts),) if text.verdicts else ()),
+        *(Paragraph(f"{sentence}.") for sentence in text.savings),
         *(Paragraph(f"{sentence}.") for sentence in text.warnings),
-        *(Paragraph(sentence, is_note=True) for sentence in text.notes),
     )
+
+
+def _chances(ranking: Ranking) -> tuple[Block, ...]:
+    """Return a table of probabilities: of each machine to be the cheapest to rent, the fastest, the greenest."""
+    verdicts = {
+        "cheapest to rent": ranking.cheapest_rented,
+        "fastest": ranking.fastest,
+        "greenest": ranking.greenest,
+    }
+    known = {title: verdict for title, verdict in verdicts.items() if verdict is not None}
+    by_machine: dict[str, dict[str, float]] = {}
+    for title, verdict in known.items():
+        for chance in verdict.chances:
+            if chance.probability >= _LEAST_SHOWN:
+                by_machine.setdefault(label(chance.machine), {})[title] = chance.probability
+    if not by_machine:
+        return ()
+    columns = (Column("chance of each to be", 2), *(Column(title, 1, True) for title in known))
+    rows = (
+        (fmt.shortened(name, _LABEL), *(fmt.percent(chances[title]) if title in chances else "" for title in known))
+        for name, chances in by_machine.items()
+    )
+    return (Table(columns, tuple(rows)),)
 
 
 def _charts(shown: Sequence[Projection]) -> tuple[Block, ...]:
@@ -129,32 +175,26 @@ def _range(value: Estimate, factor: float) -> tuple[float, float] | None:
 
 
 def comparison_table(text: ProjectionText) -> Table:
-    """Return the machines that are compared, this one first."""
-    units = text.units
-    columns = (
-        Column("machine", 2.2),
-        Column("rent as, × $/h", 1.4, True),
-        Column(f"time, {units.time.unit}", 2.0, True),
-        Column(f"cost, {units.cost.unit}", 2.4, True),
-        Column(units.energy.unit, 1.0, True),
-        Column(f"CO2e, {units.mass.unit}: location", 1.3, True),
-        Column("market", 1.45, True),
-        Column("speedup known from", 1.4),
-    )
-    rows = tuple(
-        (
-            line.name,
-            line.rent_as,
-            line.time.text,
-            line.cost.text,
-            line.energy,
-            line.location,
-            line.market,
-            line.known_from,
-        )
-        for line in text.lines
-    )
-    return Table(columns, rows)
+    """Return the machines that are compared, this one first, the others group by group; no column without a value."""
+    units, lines = text.units, text.lines
+    speedups = [", ".join(filter(None, (line.speedup, line.known_from))) for line in lines]
+    columns = [
+        (Column("GPUs × $/h", 1.3, True), [line.rent_as for line in lines]),
+        (Column(f"time, {units.time.unit}", 2.0, True), [line.time.text for line in lines]),
+        (Column(f"cost, {units.cost.unit}", 2.0, True), [line.cost.text for line in lines]),
+        (Column(units.energy.unit, 0.9, True), [line.energy for line in lines]),
+        (Column(f"CO2e, {units.mass.unit}", 1.1, True), [line.location for line in lines]),
+        (Column("market", 1.4, True), [line.market for line in lines]),
+        (Column("speedup of one GPU", 1.9), speedups),
+    ]
+    shown = [(column, cells) for column, cells in columns if any(cell not in ("", DASH, "none") for cell in cells)]
+    rows, group = [], ""
+    for i, line in enumerate(lines):
+        if line.group != group:
+            group = line.group
+            rows.append((f"{group}:", *("" for _ in shown)))
+        rows.append((line.name, *(cells[i] for _, cells in shown)))
+    return Table((Column("machine", 2.4), *(column for column, _ in shown)), tuple(rows))
 
 
 def _equivalents(local: Projection) -> tuple[Block, ...]:
@@ -166,9 +206,12 @@ def _equivalents(local: Projection) -> tuple[Block, ...]:
     return equivalent_blocks(local.emissions_kgco2e.point, country)
 
 
-def _basis(shown: Sequence[Projection]) -> tuple[Block, ...]:
-    """Return the assumptions about each machine, and every source with the machines that rest on it."""
+def _basis(shown: Sequence[Projection], text: ProjectionText) -> tuple[Block, ...]:
+    """Return notes, the assumptions about each machine, and every source with the machines that rest on it."""
     return (
+        Heading("What it rests on"),
+        *(Paragraph(f"{sentence}.") for sentence in text.of_machines),
+        *(Paragraph(sentence, is_note=True) for sentence in text.notes),
         *_grouped("What was assumed of these machines", "machine", "assumption", shown, lambda row: row.assumptions),
         *_grouped("Sources of the comparison", "machine", "source", shown, _sources),
     )
@@ -189,5 +232,11 @@ def _grouped(
             by_text.setdefault(fmt.shortened(text, 600), []).append(row_name(row).partition("  ")[0])
     if not by_text:
         return ()
-    cells = tuple((", ".join(dict.fromkeys(names)), text) for text, names in by_text.items())
+    elsewhere = {row_name(row).partition("  ")[0] for row in rows if not row.is_local}
+
+    def whose(names: Sequence[str]) -> str:
+        is_of_all = len(elsewhere) > 2 and set(names) == elsewhere
+        return "all but here" if is_of_all else ", ".join(dict.fromkeys(names))
+
+    cells = tuple((whose(names), text) for text, names in by_text.items())
     return Heading(title), Table((Column(first, 1), Column(second, 3)), cells)

@@ -2,50 +2,93 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import date
 from typing import Any
 
 from greenlove_tracker.forecasting import Estimate
 from greenlove_tracker.format import shortened
 from greenlove_tracker.logs.csvio import csv_text
-from greenlove_tracker.projection.ranking import rank
+from greenlove_tracker.projection.decision import Decision, decide
+from greenlove_tracker.projection.ranking import Chance, RankingVerdict, rank
 from greenlove_tracker.projection.types import OPTION_NAMES, Projection
 from greenlove_tracker.rendering import terminal
-from greenlove_tracker.report.projection_text import COMPARED, Figure, ProjectionText, projection_text
+from greenlove_tracker.report.projection_text import DASH, Figure, ProjectionText, projection_text
 
-_LEAST_NAME = 8  # columns that stay for the machine's name
-_KNOWN_FROM = "known from"
-_LABEL = 10  # columns of the verdicts' labels
+_MOST_NAME = 26  # columns that a name may keep from the last columns of the table
+_LEAST = 3  # columns that stay: a name that they leave no room for has a line of its own
+_LABEL = 10  # columns of the labels before sentences
+_MOST_NOTES = 8  # lines
+_TRIAL = (
+    "there: greenlove explore train.py:task",
+    "here:  greenlove project --measured DIR (explored here, too)",
+)
+_MORE = "What else this rests on: -o report.html"
+_INDENT, _GAP = "  ", "  "  # of the machines of a group; between columns
+Cells = tuple[str, str, list[str]]  # both lines of a column's head, and its cells
 
 
-def projection_screen(projections: Sequence[Projection], about: Sequence[str], today: date) -> str:
-    """Return the table, the best machines, and what all of it rests on, within 100 columns.
+def projection_screen(
+    projections: Sequence[Projection],
+    about: Sequence[str],
+    today: date,
+    decision: Decision | None = None,
+    width: int = terminal.WIDTH,
+) -> str:
+    """Return what to do, why, the table, and what all of it rests on.
 
     Args:
         projections: this machine first.
         about: the training in words.
         today: against which the age of prices is counted.
+        decision: between them; None for the cheapest without limits.
+        width: columns of the terminal.
     """
-    text = projection_text(projections, about, today, OPTION_NAMES)
-    lines = [*_paragraph(text.head), "", *_table(text)]
+    text = projection_text(projections, about, today, OPTION_NAMES, decision)
+    lines = [*_decision(text, width), "", *_wrap(text.head, width), "", *_table(text, width)]
     beside = " · ".join(text.beside)
-    lines += _paragraph(f"{beside} (--all compares them)" if _has_more(projections) else beside)
+    lines += _wrap(f"{beside} (--all compares them)" if _has_more(projections) else beside, width)
     lines.append("")
-    for label, sentence in text.verdicts:
-        lines += terminal.wrap(sentence, label.ljust(_LABEL), " " * _LABEL)
-        if label == "settle":
-            lines.append(f"{'':{_LABEL}}greenlove explore train.py:task there, then greenlove project --measured DIR")
+    for name, sentence in text.verdicts:
+        lines += _labelled(name, sentence, width)
     lines += [""] if text.verdicts else []
-    for note in text.notes:
-        lines += _paragraph(note)
-    for warning in text.warnings:
-        lines += terminal.wrap(warning, "! ", "  ")
-    return "\n".join(lines)
+    return "\n".join([*lines, *_grounds(text, width)])
 
 
-def _paragraph(text: str) -> list[str]:
-    return terminal.wrap(text, breaks_hyphens=False)
+def _wrap(text: str, width: int, first: str = "", further: str = "") -> list[str]:
+    """Break a text into lines, but none between a number, its × and the machine."""
+    whole = text.replace(" × ", "\xa0×\xa0")
+    lines = terminal.wrap(whole, first, further, breaks_hyphens=False, width=width)
+    return [line.replace("\xa0", " ") for line in lines]
+
+
+def _labelled(label: str, text: str, width: int) -> list[str]:
+    return _wrap(text, width, label.ljust(_LABEL), " " * _LABEL)
+
+
+def _decision(text: ProjectionText, width: int) -> list[str]:
+    """Return what to do, and below it why, what else may be the one to choose, and what would settle it."""
+    lines = _wrap(text.decision, width)
+    for i, reason in enumerate(text.reasons):
+        lines += _labelled("" if i else "  why", reason, width)
+    if text.alternatives:
+        lines += _labelled("  or", " · ".join(f"{name}: {chance}" for name, chance in text.alternatives), width)
+    if text.settle:
+        lines += _labelled("  settle", text.settle, width)
+        lines += [f"{'':{_LABEL}}{where}" for where in _TRIAL]
+    return lines
+
+
+def _grounds(text: ProjectionText, width: int) -> list[str]:
+    """Return warnings and notes, no more lines than are read; the report has them all."""
+    paragraphs = [_wrap(warning, width, "! ", "  ") for warning in text.warnings]
+    paragraphs += [_wrap(note, width) for note in text.notes]
+    lines: list[str] = []
+    for paragraph in paragraphs:
+        if len(lines) + len(paragraph) >= _MOST_NOTES:
+            break
+        lines += paragraph
+    return [*lines, _MORE]
 
 
 def _has_more(projections: Sequence[Projection]) -> bool:
@@ -53,56 +96,109 @@ def _has_more(projections: Sequence[Projection]) -> bool:
     return any(r.aside and r.fits is not False and r.offer and r.offer.access != "withdrawn" for r in projections)
 
 
-def _table(text: ProjectionText) -> list[str]:
-    """Lay out the machines; a text too long for its column stands in a line of its own: cut, two may read the same."""
-    units = text.units
-    numbers = [
-        ("rent as", "× $/h", *(line.rent_as for line in text.lines)),
-        (f"time {units.time.unit}", "90% range", *_aligned([line.time for line in text.lines])),
-        (f"cost {units.cost.unit}", "90% range", *_aligned([line.cost for line in text.lines])),
-        (units.energy.unit, "", *(line.energy for line in text.lines)),
-        (f"CO2e {units.mass.unit}", "location", *(line.location for line in text.lines)),
-        ("", "market", *(line.market for line in text.lines)),
-    ]
-    left = terminal.WIDTH - sum(max(map(len, column)) for column in numbers) - 2 * (len(numbers) + 1)
-    head = ("speedup", _KNOWN_FROM) if left >= len(_KNOWN_FROM) else ("", "")
-    known_width = min(max(len(line.known_from) for line in text.lines), max(len(head[1]), left - _LEAST_NAME))
-    name_width = max(0, left - max(known_width, len(head[1])))
-    own_lines, cells = [], []
-    for line in text.lines:
-        is_known_shown = len(line.known_from) <= known_width
-        if terminal.display_width(line.name) <= name_width and is_known_shown:
-            own_lines.append("")
-            cells.append((line.name, line.known_from))
-        else:
-            own_lines.append(line.name if is_known_shown else f"{line.name} ({line.known_from})")
-            cells.append(("", line.known_from if is_known_shown else ""))
-    names, known_from = zip(*cells, strict=True)
-    columns = [("", "", *names), *numbers, (*head, *known_from)]
-    lines = terminal.table(list(zip(*columns, strict=True)), "<" + ">" * len(numbers) + "<")
-    for i, own_line in reversed(list(enumerate(own_lines, 2))):
-        if own_line:
-            lines.insert(i, shortened(own_line, terminal.WIDTH))
+def _table(text: ProjectionText, width: int) -> list[str]:
+    """Lay out the machines by group; a name too long for its column stands in a line of its own, and none is cut."""
+    names = [_INDENT * bool(line.group) + line.name for line in text.lines]
+    columns = _fitting(text, names, width)
+    left = width - sum(len(_GAP) + _width(column) for column in columns)
+    own_lines = [name if terminal.display_width(name) > left else "" for name in names]
+    shown = [("", "", ["" if own else name for name, own in zip(names, own_lines, strict=True)]), *columns]
+    rows = zip(*([first, second, *cells] for first, second, cells in shown), strict=True)
+    head_1, head_2, *body = terminal.table(list(rows), "<" + ">" * len(columns))
+    lines, group = [head_1, head_2], ""
+    for line, own, cells in zip(text.lines, own_lines, body, strict=True):
+        if line.group != group:
+            lines.append(line.group)
+            group = line.group
+        lines += [own if terminal.display_width(own) <= width else shortened(own, width)] if own else []
+        lines.append(cells)
     return lines
 
 
-def _aligned(figures: Sequence[Figure]) -> list[str]:
+def _fitting(text: ProjectionText, names: Sequence[str], width: int) -> list[Cells]:
+    """Return the columns that say something, as many as fit beside a name: the last ones are the first to go."""
+    units, machines = text.units, text.lines
+    columns: list[Cells] = [
+        ("GPUs", "× $/h", [line.rent_as for line in machines]),
+        (f"time, {units.time.unit}", "90% range", _aligned(line.time for line in machines)),
+        (f"cost, {units.cost.unit}", "90% range", _aligned(line.cost for line in machines)),
+        ("cheapest", "to rent", [line.cheapest for line in machines]),
+        ("energy", units.energy.unit, [line.energy for line in machines]),
+        ("CO2e", units.mass.unit, [line.location for line in machines]),
+        ("speedup", "one GPU", [line.speedup for line in machines]),
+        ("known from", "", _left([line.known_from for line in machines])),
+    ]
+    columns = [column for column in columns if any(cell.strip(f" {DASH}") for cell in column[2])]
+    name_width = min(_MOST_NAME, max(map(terminal.display_width, names)))
+    while len(columns) > _LEAST and name_width + sum(len(_GAP) + _width(column) for column in columns) > width:
+        columns.pop()
+    return columns
+
+
+def _left(cells: Sequence[str]) -> list[str]:
+    width = max(map(terminal.display_width, cells))
+    return [cell + " " * (width - terminal.display_width(cell)) for cell in cells]
+
+
+def _width(column: Cells) -> int:
+    first, second, cells = column
+    return max(map(terminal.display_width, (first, second, *cells)))
+
+
+def _aligned(figures: Iterable[Figure]) -> list[str]:
     """Write the figures so that points and ranges stand below each other."""
+    figures = list(figures)
     points, ranges = max(len(f.point) for f in figures), max(len(f.range) for f in figures)
     return [f"{f.point:>{points}} {f.range:<{ranges}}" for f in figures]
 
 
-def projection_record(projections: Sequence[Projection], about: Sequence[str]) -> dict[str, Any]:
+def projection_record(
+    projections: Sequence[Projection], about: Sequence[str], decision: Decision | None = None
+) -> dict[str, Any]:
     """Return all of it as one object for JSON."""
-    text, ranking = projection_text(projections, about), rank(projections)
+    decision = decision or decide(projections)
+    text, ranking = projection_text(projections, about, decision=decision), rank(projections)
     lists = [{"sources": row.sources, "assumptions": row.assumptions, "warnings": row.warnings} for row in projections]
+    verdicts = (ranking.cheapest, ranking.cheapest_rented, ranking.fastest, ranking.greenest)
     return {
         "about": text.head,
+        "decision": {
+            "goal": decision.goal,
+            "recommended": None if decision.recommended is None else _machine(decision.recommended),
+            "probability": decision.probability,
+            "meets_limits": decision.meets,
+            "alternatives": _chances(decision.alternatives),
+            "sentence": text.decision,
+            "reasons": text.reasons,
+        },
         "projections": [{**projection_values(row), **more} for row, more in zip(projections, lists, strict=True)],
-        "verdicts": [{"by": label, "says": sentence} for label, sentence in text.verdicts if label != COMPARED],
-        "savings": [saving.sentence for saving in ranking.savings],
+        "verdicts": [_verdict(verdict) for verdict in verdicts if verdict is not None],
+        "savings": text.savings,
+        "settle": text.settle or None,
         "notes": [*text.notes, *ranking.notes],
-        "warnings": text.warnings,
+        "warnings": [*text.warnings, *text.of_machines],
+    }
+
+
+def _machine(row: Projection) -> dict[str, Any]:
+    provider = row.offer.provider if row.offer else None
+    return {"gpu": row.name, "gpus": row.billed_gpus, "provider": provider, "obtained": row.obtained}
+
+
+def _chances(chances: Iterable[Chance]) -> list[dict[str, Any]]:
+    return [{**_machine(chance.machine), "probability": chance.probability} for chance in chances]
+
+
+def _verdict(verdict: RankingVerdict) -> dict[str, Any]:
+    return {
+        "by": verdict.criterion,
+        "among": verdict.among,
+        "says": verdict.sentence,
+        "chances": _chances(verdict.chances),
+        "pairs": [
+            {"rather": _machine(pair.first), "than": _machine(pair.second), "probability": pair.probability}
+            for pair in verdict.pairs
+        ],
     }
 
 
@@ -122,10 +218,12 @@ def projection_values(row: Projection) -> Mapping[str, Any]:
         "provider": offer.provider if offer else None,
         "region": row.region or None,
         "access": offer.access if offer else None,
+        "obtained": row.obtained,
         "gpus_wanted": row.n_gpus,
         "gpus_billed": row.billed_gpus,
         "usd_per_gpu_hour": offer.usd_per_gpu_hour if offer else None,
         "price_date": offer.price_date if offer else None,
+        "price_date_is_of_file": offer.is_file_date if offer else None,
         **interval_fields("speedup", "", speedup.estimate if speedup else None),
         "speedup_known_from": speedup.known_from if speedup else None,
         "gain_of_gpus": row.gain,

@@ -1,7 +1,8 @@
-"""A projection in words, once for screens and pages: the table, who leads, and what it rests on."""
+"""A projection in words, once for screens and pages: what to do, the table, who leads, and what it rests on."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
@@ -9,27 +10,36 @@ from datetime import date
 from greenlove_tracker import format as fmt
 from greenlove_tracker.forecasting import Estimate, Kind
 from greenlove_tracker.format import Scale, energy_scale, mass_scale, time_scale
-from greenlove_tracker.projection.power import HOST_OVERHEAD
-from greenlove_tracker.projection.ranking import Ranking, rank
+from greenlove_tracker.projection.catalogue import software_notes
+from greenlove_tracker.projection.decision import Decision, decide
+from greenlove_tracker.projection.ranking import Chance, Ranking, label, pairs_text, rank
 from greenlove_tracker.projection.speedup import LAUNCH_S
 from greenlove_tracker.projection.types import Projection
-from greenlove_tracker.units import w_from_kwh_s
 
 DASH = "–"  # not known
-COMPARED = "compared"  # the label of what the best rented machine saves, or takes more than the one here
 _NARROW = 0.2  # relative width of a range up to which three digits say something
 _CENTS_BELOW_USD = 0.1
 _DOLLARS, _CENTS = Scale("$", 1.0, 2), Scale("¢", 100.0, 2)
 _MOST_CHARACTERS = 1000  # of a sentence
 _MOST_NAMED = 5  # of the GPUs that would hold a training
-# Marks of offers that are not simply to be had, and their meaning
-_ACCESS = {"reserved": "r reserved only", "spot": "s spot", "on request": "q on request", "withdrawn": "w withdrawn"}
+_LEAST_SHOWN = 0.01  # of a machine's probability to be the one to choose
+_HERE, _RENT_NOW, _WHOLE = "", "rent now", "whole machines only"
+_GROUPS = {  # how a machine is obtained, and the title of the lines of such machines
+    "here": _HERE,
+    "on demand": _RENT_NOW,
+    "spot": "spot: may be taken away",
+    "reserved": "reserved only, for a minimum term",
+    "on request": "price on request",
+    "withdrawn": "not offered any more",
+    "no offer": "nobody rents it out",
+}
+_ORDER = (_HERE, _RENT_NOW, _WHOLE, *list(_GROUPS.values())[2:])
 _NOT_IN, _MAKING = "storage, transfer, set-up time", ", making of the hardware"
 
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """A number of the table and its 90% range; empty where it has none."""
+    """A number of the table and its 90% range, in as many decimals; empty where it has none."""
 
     point: str
     range: str = ""
@@ -42,15 +52,33 @@ class Figure:
 
 @dataclass(frozen=True, slots=True)
 class ProjectionLine:
-    """One machine of the table, in the units of its head."""
+    """One machine of the table, in the units of its head.
 
+    Attributes:
+        group: how it is obtained and what that asks for, the title of the lines that it stands among; empty of the
+            machine here.
+        name: of the GPU, and of who rents it out where there are several.
+        rent_as: number of GPUs and the price of each for an hour.
+        time: in the unit of the table's.
+        cost: likewise.
+        cheapest: probability that it is the cheapest of those that it is compared with; empty where it is not.
+        energy: of the whole machine.
+        location: location-based CO2e.
+        market: the provider's claim.
+        speedup: of one GPU against one here; empty of the machine here.
+        known_from: the source of the speedup; of this machine, that of its time.
+    """
+
+    group: str
     name: str
     rent_as: str
     time: Figure
     cost: Figure
+    cheapest: str
     energy: str
     location: str
     market: str
+    speedup: str
     known_from: str
 
 
@@ -69,22 +97,34 @@ class ProjectionText:
     """A projection in words, the same for every screen and page.
 
     Attributes:
+        decision: what to do, in a sentence.
+        reasons: why, in sentences.
+        alternatives: other machines that may be the one to choose, and with which probability.
+        settle: the trial that would tell them apart; empty where none is worth it.
         head: the training, and the time that it takes here.
         units: of the table.
-        lines: of the table, this machine first.
+        lines: of the table, this machine first, then group by group.
         beside: the machines that are not compared, by reason.
-        verdicts: label and sentence: who leads, the savings, and the trial that would tell the leaders apart.
-        notes: sentences about the ground of the numbers.
-        warnings: reasons to trust them less.
+        verdicts: label and sentence: who leads by each quantity, and in pairs.
+        savings: sentences: the best rented machine against the one here.
+        notes: sentences about the ground of the numbers, the more important first.
+        warnings: reasons to trust all of them less.
+        of_machines: reasons to trust those of single machines less.
     """
 
+    decision: str
+    reasons: tuple[str, ...]
+    alternatives: tuple[tuple[str, str], ...]
+    settle: str
     head: str
     units: Units
     lines: tuple[ProjectionLine, ...]
     beside: tuple[str, ...]
     verdicts: tuple[tuple[str, str], ...]
+    savings: tuple[str, ...]
     notes: tuple[str, ...]
     warnings: tuple[str, ...]
+    of_machines: tuple[str, ...]
 
 
 def projection_text(
@@ -92,6 +132,7 @@ def projection_text(
     about: Sequence[str] = (),
     today: date | None = None,
     options: Mapping[str, str] | None = None,
+    decision: Decision | None = None,
 ) -> ProjectionText:
     """Return a projection in words.
 
@@ -100,23 +141,37 @@ def projection_text(
         about: the training in words: its name or empty, then how its time is known.
         today: to say how old the prices are; None: only their date.
         options: of a command line by the names of arguments, which warnings then name; None: Python's names.
+        decision: between them; None for the cheapest without limits.
     """
-    shown = compared(projections)
-    units = units_of(shown)
+    shown, ranking = compared(projections), rank(projections)
+    units, made = units_of(shown), decision or decide(projections)
+    chances, titles = cheapest_chances(ranking), _titles(shown)
+    by_provider = _has_several_providers(shown)
+    of_table, of_machines = _warnings(projections, options or {})
     return ProjectionText(
+        decision=_in_one_line([made.sentence])[0],
+        reasons=_in_one_line(made.reasons),
+        alternatives=tuple(_chance_text(chance) for chance in made.alternatives if chance.probability >= _LEAST_SHOWN),
+        settle=made.trial.sentence if made.trial else "",
         head=_head(projections[0], about),
         units=units,
-        lines=tuple(_line(row, units, _has_several_providers(shown)) for row in shown),
+        lines=tuple(_line(row, titles[group_of(row)], units, chances, names_provider=by_provider) for row in shown),
         beside=_in_one_line(_beside(projections)),
-        verdicts=tuple(_verdicts(rank(projections))),
+        verdicts=tuple(_verdicts(ranking)),
+        savings=tuple(saving.sentence for saving in ranking.savings),
         notes=_in_one_line(_notes(projections, today)),
-        warnings=_in_one_line(_warnings(projections, options or {})),
+        warnings=_in_one_line(of_table),
+        of_machines=_in_one_line(of_machines),
     )
 
 
 def _in_one_line(texts: Iterable[str]) -> tuple[str, ...]:
     """Return texts without what cannot be seen: names and regions may come from a file of prices."""
     return tuple(fmt.shortened(text, _MOST_CHARACTERS) for text in texts)
+
+
+def _chance_text(chance: Chance) -> tuple[str, str]:
+    return fmt.shortened(label(chance.machine), 60), fmt.chance(chance.probability)
 
 
 def _head(local: Projection, about: Sequence[str]) -> str:
@@ -134,9 +189,30 @@ def _is_nameless(local: Projection) -> bool:
     return local.gpu is None and local.name == "this machine"
 
 
+def group_of(row: Projection) -> str:
+    """Return the title of the machines that are obtained as this one is; empty for the one here."""
+    group = _GROUPS.get(row.obtained, row.obtained)
+    return _WHOLE if group == _RENT_NOW and row.billed_gpus > row.n_gpus else group
+
+
 def compared(projections: Iterable[Projection]) -> list[Projection]:
-    """Return the rows of the table: this machine, and those that are neither set aside nor too small."""
-    return [row for row in projections if row.is_local or row.is_compared]
+    """Return the rows of the table: this machine, then those neither set aside nor too small, by group and cost."""
+    return sorted((row for row in projections if row.is_local or row.is_compared), key=_place)
+
+
+def _place(row: Projection) -> tuple[int, float, str]:
+    group = group_of(row)
+    at = _ORDER.index(group) if group in _ORDER else len(_ORDER)
+    return at, row.cost_usd.point if row.cost_usd else math.inf, row.name
+
+
+def cheapest_chances(ranking: Ranking) -> dict[int, float]:
+    """Return the probability of each machine to be the cheapest of those for rent, by the ``id`` of its row.
+
+    The machine here, whose cost is its electricity, and what is only reserved are none of them.
+    """
+    verdict = ranking.cheapest_rented
+    return {id(chance.machine): chance.probability for chance in verdict.chances} if verdict else {}
 
 
 def units_of(rows: Sequence[Projection]) -> Units:
@@ -153,7 +229,19 @@ def _largest(estimates: Iterable[Estimate | None]) -> float:
     return max((e.point for e in estimates if e is not None), default=1.0)
 
 
-def _line(row: Projection, units: Units, names_provider: bool) -> ProjectionLine:
+def _titles(shown: Sequence[Projection]) -> dict[str, str]:
+    """Return the titles of the groups: of one GPU here and only several there, with what the code must do for it."""
+    titles = {}
+    for group in dict.fromkeys(map(group_of, shown)):
+        numbers = {row.billed_gpus for row in shown if group_of(row) == group}
+        needs = f"; the code must train on {min(numbers)}{' or more' * (len(numbers) > 1)} GPUs at once"
+        titles[group] = group + (needs if shown[0].n_gpus == 1 < min(numbers) else "")
+    return titles
+
+
+def _line(
+    row: Projection, title: str, units: Units, chances: Mapping[int, float], *, names_provider: bool
+) -> ProjectionLine:
     name = row_name(row)
     if names_provider and row.offer:
         name += f" ({fmt.shortened(row.offer.provider, 20)})"
@@ -161,13 +249,16 @@ def _line(row: Projection, units: Units, names_provider: bool) -> ProjectionLine
     if row.is_local and row.cost_basis == "electricity":
         cost = Figure(cost.point, "power")
     return ProjectionLine(
+        group=title,
         name=name,
         rent_as=rent_as(row),
         time=figure(row.duration_s, units.time.per_canonical),
         cost=cost,
+        cheapest=fmt.percent(chances[id(row)]) if id(row) in chances else "",
         energy=figure(row.energy_kwh, units.energy.per_canonical).point,
         location=figure(row.emissions_kgco2e, units.mass.per_canonical).point,
         market=market(row),
+        speedup="" if row.speedup is None else f"{fmt.significant(row.speedup.estimate.point, 2)} ×",
         known_from=_known_from(row),
     )
 
@@ -199,12 +290,11 @@ def _known_from(row: Projection) -> str:
 
 
 def rent_as(row: Projection) -> str:
-    """Return the GPUs and the price of each: ``r 8 × 4.29``, with the mark of what is not simply to be had."""
+    """Return the GPUs and the price of each for an hour: ``8 × 4.29``; of the machine here, whose it is."""
     if row.offer is None:
-        return row.price
+        return row.price if row.n_gpus == 1 else f"{row.n_gpus} × {row.price}"
     per_hour = row.offer.usd_per_gpu_hour
-    price = DASH if per_hour is None else f"{per_hour:.2f}"
-    return f"{_ACCESS.get(row.offer.access, '')[:2]}{row.billed_gpus} × {price}"
+    return f"{row.billed_gpus} × {DASH if per_hour is None else f'{per_hour:.2f}'}"
 
 
 def market(row: Projection) -> str:
@@ -215,14 +305,25 @@ def market(row: Projection) -> str:
 
 
 def figure(estimate: Estimate | None, factor: float) -> Figure:
-    """Return two digits, or three where the range is narrow; ``factor`` makes it the unit of its column."""
+    """Return two digits, or three where the range is narrow; both ends in the decimals of the point, or more.
+
+    Args:
+        estimate: None where it is not known.
+        factor: makes it the unit of its column.
+    """
     if estimate is None:
         return Figure(DASH)
     digits = 3 if estimate.relative_width < _NARROW else 2
-    point, lower, upper = (
-        fmt.significant(value * factor, digits) for value in (estimate.point, estimate.lower, estimate.upper)
-    )
-    return Figure(point, f"{lower}–{upper}" if estimate.upper > estimate.lower else "")
+    point = fmt.significant(estimate.point * factor, digits)
+    if estimate.upper <= estimate.lower:
+        return Figure(point)
+    decimals = max(_decimals(text) for text in (point, fmt.significant(estimate.lower * factor, 1)))
+    ends = (f"{value * factor:,.{decimals}f}" for value in (estimate.lower, estimate.upper))
+    return Figure(f"{estimate.point * factor:,.{decimals}f}" if decimals else point, DASH.join(ends))
+
+
+def _decimals(text: str) -> int:
+    return len(text.partition(".")[2])
 
 
 def _beside(projections: Sequence[Projection]) -> list[str]:
@@ -248,51 +349,44 @@ def _would_fit(names: Sequence[str]) -> str:
     return f"it would fit into {', '.join(names[:_MOST_NAMED])}{more}"
 
 
-def _verdicts(ranking: Ranking) -> list[tuple[str, str]]:
+def _verdicts(ranking: Ranking) -> Iterable[tuple[str, str]]:
     cheapest, rented = ranking.cheapest, ranking.cheapest_rented
-    if cheapest is not None and rented is not None and cheapest.leaders == rented.leaders:
+    if cheapest is not None and rented is not None and cheapest.chances == rented.chances:
         rented = None
-    found: list[tuple[str, str]] = []
     for verdict in (cheapest, rented, ranking.fastest, ranking.greenest):
         if verdict is not None:
-            label, _, text = verdict.sentence.partition(": ")
-            found.append(("rented" if verdict is rented else label, text))
-    found += [(COMPARED, saving.sentence) for saving in ranking.savings]
-    if ranking.suggested_trial is not None:
-        found.append(("settle", ranking.suggested_trial.sentence))
-    return found
+            name, _, text = verdict.sentence.partition(": ")
+            yield ("rented" if verdict is rented else name, text)
+    if pairs := pairs_text((rented or cheapest, ranking.fastest, ranking.greenest)):
+        yield "in pairs", pairs
 
 
 def _notes(projections: Sequence[Projection], today: date | None) -> tuple[str, ...]:
-    """Return one sentence or a few on each column, in the order of the table."""
-    rented = [row for row in projections if not row.is_local and row.is_compared]
-    local = projections[0]
+    """Return short sentences on the ground of the numbers, those that change a decision first."""
+    local, rented = projections[0], [row for row in compared(projections) if not row.is_local]
     found = (
-        _ranges(rented, local),
         _least_time(rented),
-        _gains(rented, local),
-        _offers(rented, today),
-        _energy(rented),
-        _emissions(rented, local),
-        _embodied(rented, local),
         _fit(rented),
+        _prices(rented, today),
+        " ".join(filter(None, (_gains(rented, local), _software(rented, local)))),
+        _ranges(rented, local),
+        _embodied(rented, local),
         _left_out(rented, local),
+        _emissions(rented, local),
+        _energy(rented),
     )
     return tuple(text for text in found if text)
 
 
 def _ranges(rows: Sequence[Projection], local: Projection) -> str:
     methods = {row.speedup.method for row in rows if row.speedup}
-    is_guess = local.gpu is None and "specifications" in methods
     sentences = []
-    if is_guess:
+    if local.gpu is None and "specifications" in methods:
         sentences.append("No GPU here: speedups start from an assumed CPU and are rough, to a factor of five.")
-    elif methods & {"benchmarks", "specifications", "green-love"}:
-        sentences.append(
-            "90% ranges are assumptions: how far published benchmarks lie apart, none of which is this training."
-        )
+    elif methods - {"measured", "custom", "same"}:
+        sentences.append("Ranges hold 90%, if your training is like the benchmarks that the speeds come from.")
     if "measured" in methods:
-        sentences.append("measured: from the same exploration on that GPU; its range is that of its own forecast.")
+        sentences.append("measured: from the same exploration on that GPU.")
     if "custom" in methods:
         sentences.append("given: your own figure; without a range of its own it counts as exact.")
     return " ".join(sentences)
@@ -307,28 +401,46 @@ def _least_time(rows: Sequence[Projection]) -> str:
     names = [short_name(row) for row in rows if row.duration_s and row.least_s and row.duration_s.point <= row.least_s]
     which = "every GPU in the table" if len(names) == len(rows) else ", ".join(dict.fromkeys(names))
     return (
-        f"No step is taken to be under {LAUNCH_S * 1e3:g} ms, about what launching its kernels takes, however fast the "
-        f"GPU: {fmt.count(least_s / LAUNCH_S)} steps take {fmt.duration(least_s)} at least"
+        f"No step is taken to be under {LAUNCH_S * 1e3:g} ms, about what launching its kernels takes: "
+        f"{fmt.count(least_s / LAUNCH_S)} steps take {fmt.duration(least_s)} at least"
         + (f", and that is the time of {which}." if names else ".")
     )
 
 
 def _gains(rows: Sequence[Projection], local: Projection) -> str:
-    gains = sorted({(row.billed_gpus, row.gain) for row in rows if row.billed_gpus != local.n_gpus})
-    texts = (f"{billed} GPUs for {local.n_gpus} are taken to be {gain:.3g} × as fast" for billed, gain in gains)
-    return f"{', '.join(texts)}." if gains else ""
+    by_number: dict[int, list[float]] = {}
+    for row in rows:
+        if row.billed_gpus != local.n_gpus:
+            by_number.setdefault(row.billed_gpus, []).append(row.gain * local.n_gpus)
+    texts = (f"{number} GPUs do the work of {_between(gains)}" for number, gains in sorted(by_number.items()))
+    return f"{', '.join(texts)}." if by_number else ""
 
 
-def _offers(rows: Sequence[Projection], today: date | None) -> str:
-    accesses = {row.offer.access for row in rows if row.offer}
-    legend = [text for access, text in _ACCESS.items() if access in accesses]
-    if any(row.offer is None for row in rows):
-        legend.append("no offer: nobody rents it out, counted as if it stood here")
-    sentences = [f"{', '.join(legend)}."] if legend else []
-    dates = sorted({row.offer.price_date for row in rows if row.offer and row.offer.usd_per_gpu_hour is not None})
-    if dates:
-        sentences.append(f"Prices read {_span(dates)}{_age(dates, today)}.")
-    return " ".join(sentences)
+def _software(rows: Sequence[Projection], local: Projection) -> str:
+    """Return which machines need another build of PyTorch; the caveats of their rows say what that asks for."""
+    own = local.gpu.vendor if local.gpu else ""
+    names = dict.fromkeys(short_name(row) for row in rows if row.gpu and software_notes(own, row.gpu.vendor))
+    return f"Other software than here, CUDA or ROCm: {', '.join(names)}." if names else ""
+
+
+def _between(values: Sequence[float]) -> str:
+    ends = dict.fromkeys(fmt.significant(value, 2) for value in (min(values), max(values)))
+    return DASH.join(ends)
+
+
+def _prices(rows: Sequence[Projection], today: date | None) -> str:
+    unoffered = dict.fromkeys(short_name(row) for row in rows if row.offer is None)
+    as_here = f" {', '.join(unoffered)}: counted as if it stood here." if unoffered else ""
+    dates: dict[tuple[str, bool], set[str]] = {}
+    for offer in (row.offer for row in rows):
+        if offer is not None and offer.usd_per_gpu_hour is not None:
+            dates.setdefault((offer.provider, offer.is_file_date), set()).add(offer.price_date)
+    texts = []
+    for (provider, is_file_date), read in sorted(dates.items()):
+        whose = f"of {provider} " if len(dates) > 1 else ""
+        of = "dated by their file" if is_file_date else "read"
+        texts.append(f"{whose}{of} {_span(sorted(read))}{_age(sorted(read), today)}")
+    return (f"Prices {'; '.join(texts)}." if texts else "") + as_here
 
 
 def _span(texts: Sequence[str]) -> str:
@@ -343,22 +455,10 @@ def _age(dates: Sequence[str], today: date | None) -> str:
 
 
 def _energy(rows: Sequence[Projection]) -> str:
-    shares = [share for row in rows if (share := _share(row)) is not None]
-    if not shares:
+    if not any(row.energy_kwh for row in rows):
         return ""
     pues = _by(rows, lambda row: (row.pue, row.region), lambda pue, region: f"{pue:g} {region or 'as here'}")
-    return (
-        f"Energy: GPUs × TDP × {shares[0]:.0%} draw, as here, × {HOST_OVERHEAD} host × PUE, which is assumed where no "
-        f"site states it: {pues}."
-    )
-
-
-def _share(row: Projection) -> float | None:
-    """Return the share of their power limit that the GPUs of a row were counted with."""
-    if row.energy_kwh is None or row.duration_s is None or row.gpu is None or row.gpu.tdp_w is None:
-        return None
-    power_w = w_from_kwh_s(row.energy_kwh.point, row.duration_s.point)
-    return None if power_w is None else power_w / (row.billed_gpus * row.gpu.tdp_w * HOST_OVERHEAD * row.pue)
+    return f"kWh hold the whole machine and its cooling: PUE {pues}, assumed where no site states it."
 
 
 def _emissions(rows: Sequence[Projection], local: Projection) -> str:
@@ -366,12 +466,9 @@ def _emissions(rows: Sequence[Projection], local: Projection) -> str:
         return ""
     grids = {row.region: f"{row.intensity.value:.3g} {row.region}" for row in rows if row.intensity and row.region}
     intensities = ", ".join((f"{local.intensity.value:.3g} here", *grids.values()))
-    claims = (
-        " market: the provider's claim, not audited; nothing is ranked by it."
-        if any(row.market for row in rows)
-        else ""
-    )
-    return f"CO2e: location-based, g/kWh: {intensities}.{claims}"
+    claims = _by([row for row in rows if row.market], lambda row: (row.market.short if row.market else "",), str)
+    unaudited = f" Market-based: {claims}, which nobody audits; nothing is ranked by it." if claims else ""
+    return f"CO2e: location-based, g/kWh: {intensities}.{unaudited}"
 
 
 def _embodied(rows: Sequence[Projection], local: Projection) -> str:
@@ -383,14 +480,14 @@ def _embodied(rows: Sequence[Projection], local: Projection) -> str:
 
 def _fit(rows: Sequence[Projection]) -> str:
     if any(row.is_fit_estimated for row in rows):
-        return "Whether the training fits goes by an estimated peak of memory, which no GPU has measured yet."
+        return "Whether it fits goes by an estimated peak of memory, which no GPU has measured yet."
     if not rows or any(row.fits is not None for row in rows):
         return ""
-    return "No peak of GPU memory is known: whether the training fits there is not checked."
+    return "Whether it fits is not checked: no peak of GPU memory is known."
 
 
 def _left_out(rows: Sequence[Projection], local: Projection) -> str:
-    own = ", the price of your own machine" if local.cost_basis != "machine" else ""
+    own = ", the price of your own machine" if local.cost_basis == "electricity" else ""
     scope = " Rented = scope 3 for you." if any(row.is_rented for row in rows) else ""
     making = "" if any(row.embodied_kgco2e for row in (local, *rows)) else _MAKING
     return f"Not in: {_NOT_IN}{making}{own}.{scope}"
@@ -404,13 +501,13 @@ def _by(rows: Iterable[Projection], key: Callable[[Projection], Hashable], text:
     return ", ".join(f"{text(*values)} ({', '.join(dict.fromkeys(names))})" for values, names in groups.items())  # type: ignore[misc]
 
 
-def _warnings(projections: Sequence[Projection], options: Mapping[str, str]) -> tuple[str, ...]:
-    """Return those about the whole table, then those of single rows, each with the machines that it is about."""
+def _warnings(projections: Sequence[Projection], options: Mapping[str, str]) -> tuple[Iterable[str], Iterable[str]]:
+    """Return those about the whole table, and those of single rows, each with the machines that it is about."""
     local, *others = projections
     by_text: dict[str, list[str]] = {}
     for row in others:
         for caveat in row.caveats if row.is_compared else ():
             by_text.setdefault(caveat.in_options(options), []).append(short_name(row))
-    of_rows = (f"{', '.join(dict.fromkeys(names))}: {text}" for text, names in by_text.items())
+    of_machines = (f"{', '.join(dict.fromkeys(names))}: {text}" for text, names in by_text.items())
     of_table = (caveat.in_options(options) for caveat in local.caveats)
-    return (*(text[:1].upper() + text[1:] for text in of_table), *of_rows)
+    return (text[:1].upper() + text[1:] for text in of_table), of_machines

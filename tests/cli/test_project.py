@@ -3,6 +3,7 @@ from __future__ import annotations
 import csv
 import json
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from click.testing import CliRunner
 from projection_samples import LAPTOP, PLAN, explored
 
 from greenlove_tracker.cli import cli, forecast
-from greenlove_tracker.cli.project import parse_speedups
+from greenlove_tracker.cli.project import parse_speedups, parse_within_s
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.extrapolation.extrapolate import forecast_from_log
 from greenlove_tracker.logs.directory import read_logs
@@ -26,10 +27,36 @@ def call(*arguments: str):
 def test_the_command_without_a_log() -> None:
     result = call("--gpu", "RTX 4090", "--hours", "20", "--country", "DE", "--utilization", "0.82")
     assert result.exit_code == 0 and "here on 1 × GeForce RTX 4090 · time as given" in result.stdout
-    assert "L40S" in result.stdout and "0 claimed" in result.stdout
+    assert "L40S" in result.stdout and "-o report.html" in result.stdout
     bare = call("--gpu", "RTX 4090", "--hours", "20").stdout
-    assert "give --electricity-price in USD/kWh" in bare
-    assert "give --utilization, a share" in " ".join(bare.split()) and "manual_gpu" not in bare
+    assert "give --electricity-price in USD/kWh" in " ".join(bare.split()) and "manual_gpu" not in bare
+
+
+def test_the_decision_comes_first_and_keeps_the_limits_where_it_can() -> None:
+    arguments = ("--gpu", "T4", "--hours", "20", "--country", "DE")
+    record = json.loads(call(*arguments, "--within", "8h", "--max-cost", "40", "--json").stdout)
+    decision = record["decision"]
+    by_name = {(p["gpu"], p["gpus_billed"]): p for p in record["projections"]}
+    chosen = by_name[decision["recommended"]["gpu"], decision["recommended"]["gpus"]]
+    assert chosen["duration_s"] <= 8 * 3600 and chosen["cost_usd"] <= 40 and 0.5 <= decision["meets_limits"] <= 1
+    shown = call(*arguments, "--within", "8h", "--max-cost", "40").stdout
+    assert " ".join(shown.split()).startswith(" ".join(decision["sentence"].split()))
+    never = json.loads(call(*arguments, "--within", "1s", "--json").stdout)["decision"]
+    assert never["recommended"] is None or never["meets_limits"] < 0.5
+
+
+def test_the_screen_fits_the_terminal(monkeypatch) -> None:
+    for columns, most in ((80, 80), (100, 100), (250, 100), (20, 80)):
+        monkeypatch.setenv("COLUMNS", str(columns))
+        shown = call("--gpu", "8 × A100 SXM4 80GB", "--hours", "20").stdout
+        assert most - 20 < max(map(len, shown.splitlines())) <= most
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("48h", 172800), ("1h30m", 5400), ("2026-11-23T08:00+00:00", 7200), ("+3h", 10800)]
+)
+def test_a_limit_is_a_length_of_time_or_a_time(text: str, seconds: float) -> None:
+    assert parse_within_s(text, datetime(2026, 11, 23, 6, tzinfo=UTC)) == seconds
 
 
 def test_options_are_named_before_lines_are_broken() -> None:
@@ -50,7 +77,7 @@ def test_the_command_on_a_log_in_every_style(logs: Path, tmp_path: Path) -> None
     explored(logs)
     assert LAPTOP in " ".join(call(str(logs)).stdout.split())
     record = json.loads(call(str(logs), "--json").stdout)
-    assert {"about", "projections", "verdicts", "savings", "notes", "warnings"} == record.keys()
+    assert list(record) == ["about", "decision", "projections", "verdicts", "savings", "settle", "notes", "warnings"]
     rows = list(csv.DictReader(call(str(logs), "--csv").stdout.splitlines()))
     assert [r["gpu"] for r in rows] == [p["gpu"] for p in record["projections"]]
     wanted = call(str(logs), "--gpus", "4", "--csv").stdout.splitlines()
@@ -65,14 +92,26 @@ def test_the_command_on_a_log_in_every_style(logs: Path, tmp_path: Path) -> None
     ("arguments", "says"),
     [
         (["nowhere"], "nowhere is not a directory of logs"),
-        (["--gpu", "RTX 409", "--hours", "1"], "give one of its names, or --speedup"),
+        (
+            ["--gpu", "RTX 409", "--hours", "1"],
+            "write one of them where it is meant, or give your own figure by --speedup",
+        ),
         (["--hours", "1", "--provider", "nobody"], "no offers of provider 'nobody'"),
         (["--hours", "1", "--region", "mars"], "nothing is offered in region 'mars'"),
         (["--hours", "1", "--country", "Germny"], "Germany"),
-        (["--hours", "1", "--task", "cooking"], "no benchmark is called 'cooking'"),
+        (["--hours", "1", "--workload", "cooking"], "--workload must be language, vision"),
+        (["--hours", "1", "--precision", "int4"], "--precision must be fp32, tf32, bf16 or fp8"),
+        (["--hours", "1", "--interconnect", "string"], "--interconnect must be"),
+        (["--hours", "1", "--within", "soon"], "--within is a length of time (6h"),
+        (["--hours", "1", "--within", "0h"], "--within must be a positive time"),
+        (["--hours", "1", "--within", "2020-01-01T08:00"], "--within '2020-01-01T08:00' has passed"),
+        (["--hours", "1", "--max-cost", "-3"], "--max-cost must be a positive number"),
+        (["--hours", "1", "--card-price", "0"], "--card-price must be a positive number"),
         (["--hours", "1", "--pue", "0.5"], "pue must be at least 1"),
         (["--hours", "1", "--utilization", "82"], "a share from 0 to 1"),
+        (["--hours", "1", "--tdp", "115"], "--tdp is the power limit of a GPU here: name it with --gpu"),
         (["--hours", "1", "--json", "--csv"], "choose one"),
+        (["--hours", "1", "--json", "-o", "x.html"], "--output writes a page instead of --json: choose one"),
         (["--hours", "1", "-o", "x.docx"], ".pdf, .html and .md can be written"),
         (["--hours", "1", "--target", "RTX 99"], "no GPU of the table is called 'RTX 99'"),
         (["x", "--hours", "1"], "--hours is for a training without a log"),
@@ -143,6 +182,7 @@ def test_spot_advice_in_every_style(tmp_path: Path) -> None:
         ([*SPOT, *SPOT_TIMES, *SPOT_PRICES, "--save-every-s", "-1"], "--save-every-s must be a positive number"),
         (["--gpu", "L40S", "--hours", "100", "--spot-price", "1"], "--spot-price is for --spot"),
         ([*SPOT, "--target", "L40S", "--target", "A40"], "one machine"),
+        ([*SPOT, "--within", "48h"], "--within is for a choice of machines"),
     ],
 )
 def test_a_mistake_with_spot_is_one_line_that_says_what_to_do(arguments, says) -> None:

@@ -3,35 +3,43 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
 import re
+from datetime import UTC, datetime
 
 import pytest
 from html_samples import HOSTILE, Skeleton
 from projection_samples import TODAY, forecast, projected
 from pypdf import PdfReader
+from report_samples import gpu_run
 
 from greenlove_tracker import TrainingPlan, Trial, extrapolate
+from greenlove_tracker import format as fmt
 from greenlove_tracker.forecasting import Estimate
-from greenlove_tracker.projection.ranking import rank
+from greenlove_tracker.projection.decision import decide
+from greenlove_tracker.projection.ranking import label, rank
+from greenlove_tracker.projection.types import ProjectionOptions
 from greenlove_tracker.rendering import html, pdf
 from greenlove_tracker.rendering.document import BarChart, ChartRow, Heading, LineChart, Paragraph, Table
 from greenlove_tracker.report.exploration_report import exploration_document
-from greenlove_tracker.report.projection_report import projection_blocks, projection_document
-from greenlove_tracker.report.projection_screen import projection_csv, projection_record, projection_screen
-from greenlove_tracker.report.projection_text import projection_text
+from greenlove_tracker.report.projection_report import elsewhere_blocks, projection_blocks, projection_document
+from greenlove_tracker.report.projection_screen import (
+    projection_csv,
+    projection_record,
+    projection_screen,
+    projection_values,
+)
+from greenlove_tracker.report.projection_text import figure, projection_text, short_name
 
-SCREEN = """\
-LoRA, 8B · 20:00:00 [19:29:47–20:30:13] here on 1 × GeForce RTX 4090 · forecast · peak 21.3 GiB
-
-                   rent as          time h      cost $   kWh   CO2e kg             speedup
-                     × $/h       90% range   90% range        location     market  known from
-here  RTX 4090         own  20.0 19.5–20.5  3.81 power  9.10      3.47       none  forecast
-"""
 SLOP = r"(?<![\d.,])0(\.0+)? (kg|g|t|mg)\b"
 
 
-def screen(rows, *about: str) -> str:
-    return projection_screen(rows, about or ("LoRA, 8B", "forecast", "peak 21.3 GiB"), TODAY)
+def screen(rows, *about: str, width: int = 100) -> str:
+    return projection_screen(rows, about or ("LoRA, 8B", "forecast", "peak 21.3 GiB"), TODAY, width=width)
+
+
+def flat(text: str) -> str:
+    return " ".join(text.split())
 
 
 def texts_of(blocks) -> list[str]:
@@ -50,66 +58,132 @@ def texts_of(blocks) -> list[str]:
 # -- the screen ----------------------------------------------------------------------------------------------------
 
 
-def test_the_screen_of_the_design():
-    lines = screen(projected(peak_memory_gb=21.3)).splitlines()
-    assert lines[:5] == SCREEN.splitlines()
-    rows = {line[:16].strip(): line for line in lines[5:10]}
-    assert set(rows) == {"L40S", "H200 SXM", "A100 PCIe 80GB", "H100 SXM5 80GB", "A100 SXM4 80GB"}
-    assert re.search(r" 1 × 1\.50  +16 9\.9–27 +25 15–41 +7\.3 +2\.0 +none  specs only$", rows["L40S"])
-    assert re.search(r"r 8 × 4\.29 .* 0\.16  0 claimed  via ", rows["H200 SXM"])
-    text = "\n".join(lines)
-    assert "B200 SXM, B300 SXM, GB200, MI355X: price on request (--all compares" in text
-    assert "Prices read 2026-09-28 (54 days old)." in text
-    assert "× 82% draw, as here, × 1.2 host × PUE" in text and "1.3 us-east1-a (L40S, A100 PCIe 80GB" in text
-    assert "381 here, 270 us-east1-a, 27.7 eu-iceland1-a" in text
-    assert "Rented = scope 3 for you." in text and "not audited" in text
-    assert "greenlove project --measured DIR" in text
+def test_the_screen_begins_with_what_to_do():
+    rows = projected(peak_memory_gb=21.3)
+    decision, text = decide(rows, ProjectionOptions()), screen(rows)
+    assert flat(text).startswith(flat(decision.sentence)) and decision.recommended is not None
+    lines = text.splitlines()
+    training = next(i for i, line in enumerate(lines) if line.startswith("LoRA, 8B · 20:00:00 ["))
+    assert "here on 1 × GeForce RTX 4090 · forecast · peak 21.3 GiB" in lines[training]
+    first = flat(" ".join(lines[:training]))
+    assert all(flat(reason) in first for reason in decision.reasons)
+    head, units = lines[training + 2 : training + 4]
+    assert head.split()[:5] == ["GPUs", "time,", "h", "cost,", "$"] and units.split()[:3] == ["×", "$/h", "90%"]
+    assert next(line for line in lines if line.startswith("here  RTX 4090")).split()[3] == "own"
+    assert re.search(r"^  L40S +1 × 1\.50 +\d+ +\d+–\d+ +\d+ +\d+–\d+", text, re.MULTILINE)
+    assert "B200 SXM, B300 SXM, GB200, MI355X: price on request" in text
+    assert "0 claimed (H200 SXM, H100 SXM5 80GB)" in " ".join(projection_text(rows).notes)
+
+
+def test_machines_stand_by_how_they_are_obtained_and_then_by_cost():
+    rows = projected(peak_memory_gb=21.3, gpus=["RTX 3090"])
+    lines = projection_text(rows).lines
+    groups = list(dict.fromkeys(line.group for line in lines))
+    reserved = "reserved only, for a minimum term; the code must train on 8 GPUs at once"  # of one GPU here
+    assert groups == ["", "rent now", reserved, "nobody rents it out"]
+    by_name = {short_name(row): row for row in rows}
+    for group in groups[1:]:
+        costs = [by_name[line.name].cost_usd for line in lines if line.group == group]
+        points = [cost.point for cost in costs if cost is not None]
+        assert points == sorted(points)
+    printed = [line.strip() for line in screen(rows).splitlines()]
+    assert [line for line in printed if line in groups[1:]] == groups[1:]
+    eight = projected(target_gpus=3, provider="crusoe")
+    whole = {line.group for line in projection_text(eight).lines if line.group.startswith("whole")}
+    assert whole == {"whole machines only; the code must train on 4 GPUs at once"}
+    of_three = {line.group for line in projection_text(projected(n_gpus=3, target_gpus=3)).lines}
+    assert {"whole machines only", "reserved only, for a minimum term"} <= of_three
 
 
 @pytest.mark.parametrize(("hours", "half_width"), [(20.0, 0.03), (2e4, 0.03), (3.3e5, 0.1), (1.2e6, 0.5)])
 @pytest.mark.parametrize("here", ["NVIDIA GeForce RTX 4090", "NVIDIA GeForce RTX 3060 Laptop GPU"])
-def test_where_numbers_are_wide_no_word_is_cut_and_no_line_is_too_long(here, hours, half_width):
+@pytest.mark.parametrize("width", [80, 100])
+def test_where_numbers_are_wide_no_word_is_cut_and_no_line_is_too_long(here, hours, half_width, width):
     rows = projected(forecast(hours, hours / 2, half_width), local_gpu=here)
-    text = screen(rows)
-    assert "…" not in text and max(map(len, text.splitlines())) <= 100
+    text = screen(rows, width=width)
+    assert "…" not in text and max(map(len, text.splitlines())) <= width
     for line in projection_text(rows, (), TODAY).lines:
-        assert line.known_from in text and " ".join(line.name.split()) in " ".join(text.split())
+        assert flat(line.name) in flat(text) and line.time.point in text and line.cost.point in text
 
 
-def test_overlapping_ranges_have_no_winner():
-    lines = screen(projected()).splitlines()
-    assert any(line.startswith("cheapest  here, $3.81") for line in lines)
-    assert sum(line.startswith(("rented    no winner", "fastest   no winner")) for line in lines) == 2
-    assert any(line.startswith("settle    15 minutes of 1 × L40S ($0.38)") for line in lines)
+def test_both_ends_of_a_range_have_the_decimals_of_its_point():
+    for row in projected():
+        for estimate in filter(None, (row.duration_s, row.cost_usd, row.emissions_kgco2e)):
+            shown = figure(estimate, 1 / 3600 if estimate is row.duration_s else 1.0)
+            texts = [shown.point, *filter(None, shown.range.split("–"))]
+            assert len({len(text.partition(".")[2]) for text in texts}) == 1
+            assert all(float(text.replace(",", "")) > 0 for text in texts)
 
 
-def test_what_is_saved_is_on_every_face_once():
+def test_columns_that_say_nothing_are_left_out():
+    with_energy, without = projected(), projected(forecast(kwh=None), country=None, carbon_intensity=None)
+    assert "CO2e" in screen(with_energy)
+    assert all(row.is_local or row.market is None or row.emissions_kgco2e for row in without)
+    for rows in (with_energy, without):
+        told = projection_text(rows)
+        (table,) = [b for b in projection_blocks(rows) if isinstance(b, Table) and "GPUs × $/h" in heads(b)]
+        assert ("market" in heads(table)) == any("claimed" in line.market for line in told.lines)
+        for i, _ in enumerate(table.columns):
+            assert any(cells[i] not in ("", "–", "none") for cells in table.rows)
+
+
+def test_the_ground_of_a_screen_is_a_few_lines_and_the_report_has_it_all():
+    rows = projected(forecast(kwh=None), country=None, embodied_kgco2e_per_gpu_hour=0.01)
+    for width in (80, 100):
+        lines = screen(rows, width=width).splitlines()
+        last_blank = max(i for i, line in enumerate(lines) if not line)
+        assert 2 <= len(lines) - last_blank - 1 <= 8 and lines[-1].endswith("-o report.html")
+    told, page = projection_text(rows), texts_of(projection_blocks(rows))
+    assert set(told.notes) <= set(page) and all(f"{text}." in page for text in (*told.warnings, *told.of_machines))
+
+
+def test_probabilities_are_those_of_the_ranking():
+    rows = projected(peak_memory_gb=21.3)
+    verdict = rank(rows).cheapest_rented
+    chances = {short_name(chance.machine): chance.probability for chance in verdict.chances}
+    for line in projection_text(rows).lines:
+        assert line.cheapest == (fmt.percent(chances[line.name]) if line.name in chances else "")
+    (table,) = [b for b in projection_blocks(rows) if isinstance(b, Table) and "fastest" in heads(b)]
+    best = verdict.chances[0]
+    assert (label(best.machine), fmt.percent(best.probability)) in [cells[:2] for cells in table.rows]
+    record = projection_record(rows, ("x",))
+    (by_cost,) = [v for v in record["verdicts"] if v["says"] == verdict.sentence]
+    assert sum(chance["probability"] for chance in by_cost["chances"]) == pytest.approx(1.0, abs=0.01)
+
+
+def test_a_pair_is_one_line_below_the_ranking_on_every_face():
+    rows = projected(include_all=True)  # more than two machines: a pair says more than its verdict
+    pair = rank(rows).fastest.pairs[0]
+    words = f"faster: {pair.first.name} rather than {pair.second.name} ({fmt.chance(pair.probability)})"
+    lines = screen(rows, width=160).splitlines()
+    line = next(n for n, text in enumerate(lines) if text.startswith("in pairs  "))
+    assert words in lines[line] and lines[line - 1].startswith("greenest") and not lines[line + 1]
+    assert words in " ".join(texts_of(projection_blocks(rows)))
+    verdicts = projection_record(rows, ("",))["verdicts"]
+    paired = next(v for v in verdicts if v["by"] == "time")["pairs"][0]
+    assert paired["probability"] == pair.probability
+    assert (paired["rather"]["gpu"], paired["than"]["gpu"]) == (pair.first.name, pair.second.name)
+
+
+def test_what_is_saved_is_in_the_report_and_in_json():
     rows = projected(peak_memory_gb=21.3)
     savings = [saving.sentence for saving in rank(rows).savings]
-    assert len(savings) == 3 and savings[2].endswith("CO2e against here, location-based")
-    lines = screen(rows).splitlines()
-    labels = [line.partition(" ")[0] for line in lines]
-    assert labels.count("compared") == 3 and labels.index("settle") > labels.index("compared") > labels.index(
-        "greenest"
-    )
-    flat = " ".join(" ".join(lines).split())
-    assert all(f"compared {sentence}" in flat for sentence in savings)
-    (table,) = [b for b in projection_blocks(rows) if isinstance(b, Table) and ("compared", savings[0]) in b.rows]
-    assert [cells[1] for cells in table.rows if cells[0] == "compared"] == savings
-    record = projection_record(rows, ("x",))
-    assert record["savings"] == savings and all(verdict["by"] != "compared" for verdict in record["verdicts"])
+    assert savings and {f"{sentence}." for sentence in savings} <= set(texts_of(projection_blocks(rows)))
+    assert list(projection_record(rows, ("x",))["savings"]) == savings
 
 
 def test_embodied_emissions_are_shown_apart():
     rows, without = projected(embodied_kgco2e_per_gpu_hour=0.01), projected()
     (note,) = [text for text in projection_text(rows).notes if text.startswith("Embodied")]
-    assert "by your figure, and in no other number: 200 g here, 164 g L40S" in note
-    assert note in " ".join(screen(rows).split())
+    (l40s,) = (row for row in rows if row.name == "L40S")
+    assert "by your figure, and in no other number: 200 g here, " in note
+    assert f"{l40s.duration_s.point / 3600 * 10:.0f} g L40S" in note
     assert note in texts_of(projection_blocks(rows))
     assert projection_text(rows).lines == projection_text(without).lines and not any(
         "Embodied" in text for text in projection_text(without).notes
     )
-    assert "making of the hardware" in screen(without) and "making of the hardware" not in screen(rows)
+    making = "making of the hardware"
+    assert making in " ".join(projection_text(without).notes) and making not in " ".join(projection_text(rows).notes)
     record = projection_record(rows, ("x",))["projections"][0]
     assert record["embodied_kgco2e"] == pytest.approx(0.2)
     assert record["embodied_lower_kgco2e"] < 0.2 < record["embodied_upper_kgco2e"]
@@ -117,7 +191,8 @@ def test_embodied_emissions_are_shown_apart():
     first = next(csv.DictReader(io.StringIO(projection_csv(rows))))
     assert float(first["embodied_kgco2e"]) == pytest.approx(0.2)
     on_a_cpu = projected(local_gpu=None, utilization=None, embodied_kgco2e_per_gpu_hour=0.01)
-    assert on_a_cpu[0].embodied_kgco2e is None and " here, " not in projection_text(on_a_cpu).notes[-2]
+    (note,) = [text for text in projection_text(on_a_cpu).notes if text.startswith("Embodied")]
+    assert on_a_cpu[0].embodied_kgco2e is None and " here, " not in note
 
 
 @pytest.mark.parametrize(
@@ -140,10 +215,11 @@ def test_embodied_emissions_are_shown_apart():
     ],
 )
 @pytest.mark.parametrize("hours", [0.001, 20.0, 5000.0])
-def test_it_fits_the_terminal_and_never_says_a_bare_zero(options, hours: float):
+@pytest.mark.parametrize("width", [80, 100])
+def test_it_fits_the_terminal_and_never_says_a_bare_zero(options, hours: float, width: int):
     rows = projected(forecast(hours, kwh=hours * 0.455), **options)
-    text = screen(rows)
-    assert max(map(len, text.splitlines())) <= 100
+    text = screen(rows, width=width)
+    assert max(map(len, text.splitlines())) <= width
     assert not re.search(SLOP, text) and "None" not in text and "nan" not in text
     for row in rows:  # every GPU is named, and whole
         assert row.name == "this machine" or row.name.removeprefix("GeForce ").removeprefix("Instinct ") in " ".join(
@@ -154,23 +230,19 @@ def test_it_fits_the_terminal_and_never_says_a_bare_zero(options, hours: float):
 
 
 def test_what_is_not_known_is_a_dash_and_said():
-    text = screen(projected(forecast(kwh=None), country=None, utilization=None), "x", "forecast")
-    local = next(line for line in text.splitlines() if line.startswith("here"))
-    assert local.split()[-5:] == ["–", "–", "–", "–", "forecast"]
+    rows = projected(forecast(kwh=None), country=None, utilization=None)
+    text = screen(rows, "x", "forecast")
+    assert next(line for line in projection_text(rows).lines).cost.point == "–"
     assert "! No open price of electricity is known without a country" in text
-    assert "! What the GPUs draw is not known" in text
-    assert "No peak of GPU memory is known" in text
-    assert "Energy:" not in text and "CO2e: location" not in text
+    assert "no peak of GPU memory is known" in text
 
 
 def test_what_does_not_fit_is_named_with_what_would():
     told = projection_text(projected(peak_memory_gb=46.0))
-    assert [line.name for line in told.lines] == [
-        "here  RTX 4090",
-        *(r for r in ("H200 SXM", "A100 PCIe 80GB", "H100 SXM5 80GB", "A100 SXM4 80GB")),
-    ]
+    large_enough = {"H200 SXM", "A100 PCIe 80GB", "H100 SXM5 80GB", "A100 SXM4 80GB"}
+    assert {line.name for line in told.lines} == {"here  RTX 4090", *large_enough}
     (beside,) = (text for text in told.beside if "too small" in text)
-    assert beside.startswith("L40S (48 GB): too small") and "it would fit into H200 SXM" in beside
+    assert beside.startswith("L40S (48 GB): too small") and "it would fit into " in beside
     nowhere = " ".join(projection_text(projected(peak_memory_gb=900.0)).beside)
     assert "nothing here would hold it" in nowhere
 
@@ -179,7 +251,7 @@ def test_without_a_gpu_speedups_are_said_to_be_rough():
     told = projection_text(projected(local_gpu=None, utilization=None))
     assert told.lines[0].name == "here" and "without a GPU" in told.head
     assert {line.known_from for line in told.lines[1:]} == {"rough"}
-    assert told.notes[0].startswith("No GPU here")
+    assert any(note.startswith("No GPU here") for note in told.notes)
 
 
 def test_an_old_price_is_warned_of(tmp_path):
@@ -187,17 +259,32 @@ def test_an_old_price_is_warned_of(tmp_path):
     prices.write_text(
         "provider,gpu,price,unit,gpus_per_instance,country,date_read\nacme,L40S,0.9,USD/GPU-hour,1,FR,2026-01-02\n"
     )
-    text = screen(projected(prices=prices, provider="acme"))
-    assert "! L40S: the price was read on 2026-01-02, 323 days ago" in text and "(323 days old)" in text
-    both = screen(projected(prices=prices))
+    told = projection_text(projected(prices=prices, provider="acme"), (), TODAY)
+    assert any("L40S: the price was read on 2026-01-02, 323 days ago" in text for text in told.of_machines)
+    assert any("(323 days old)" in note for note in told.notes)
+    rows = projected(prices=prices)
+    both = screen(rows)
     assert "L40S (acme)" in both and "L40S (crusoe)" in both
-    assert "Prices read 2026-01-02 to 2026-09-28 (54 to 323 days old)." in both
+    notes = " ".join(projection_text(rows, (), TODAY).notes)
+    assert "Prices of acme read 2026-01-02 (323 days old); of crusoe read 2026-09-28 (54 days old)." in notes
+
+
+def test_prices_of_a_catalogue_are_shown_to_be_as_old_as_its_file(tmp_path):
+    prices = tmp_path / "acme.csv"
+    prices.write_text("gpu_name,gpu_count,gpu_memory,price,spot\nL40S,1,48,0.9,False\nA100,1,80,1.9,False\n")
+    written = datetime(2026, 11, 1, 12, tzinfo=UTC).timestamp()
+    os.utime(prices, (written, written))
+    assert "of acme dated by their file 2026-11-01 (20 days old)" in flat(screen(projected(prices=prices, gpus=["T4"])))
+    notes = " ".join(projection_text(projected(prices=prices, provider="acme"), (), TODAY).notes)
+    assert "Prices dated by their file 2026-11-01 (20 days old)." in notes
+    values = projection_values(projected(prices=prices, provider="acme")[1])
+    assert (values["price_date"], values["price_date_is_of_file"]) == ("2026-11-01", True)
 
 
 def test_short_trainings_are_in_cents_and_need_no_trial():
     told = projection_text(projected(forecast(hours=0.01, kwh=0.004)))
     assert (told.units.cost.unit, told.units.time.unit) == ("¢", "s")
-    assert "settle" not in dict(told.verdicts)
+    assert told.settle == ""
 
 
 # -- for programs --------------------------------------------------------------------------------------------------
@@ -229,6 +316,7 @@ def test_every_face_says_the_same_numbers():
         for line in told.lines:
             for part in (line.cost.point, line.time.range, line.energy, line.location):
                 assert part in text, part
+        assert flat(told.decision)[:60] in text
         for _, verdict in told.verdicts:
             assert verdict.split(",")[0] in text
         assert "0 claimed" in text and "What 3.47 kg of CO2e compare to" in text
@@ -254,7 +342,15 @@ def test_nothing_to_project_adds_nothing_to_a_dashboard():
     without = exploration_document(made, trials)
     rows = projected()
     added = exploration_document(made, trials, projections=rows).blocks[len(without.blocks) :]
-    assert projection_blocks(()) == () and added == projection_blocks(rows)
+    alone = projection_blocks(rows)
+    of_work = next(block for block in added if block not in alone)  # the trials tell of what the training goes through
+    assert projection_blocks(()) == () and tuple(block for block in added if block is not of_work) == alone
+    assert of_work.text.startswith("A thousand samples cost $")
+
+
+def test_the_report_of_a_run_says_what_its_samples_cost_elsewhere(tmp_path):
+    beside, _ = elsewhere_blocks(gpu_run(tmp_path))  # 19,200 samples
+    assert any(text.startswith("A thousand samples cost $") for text in texts_of(beside))
 
 
 @pytest.mark.parametrize("hostile", HOSTILE)
@@ -361,7 +457,13 @@ def test_other_methods_have_no_band_and_one_size_no_chart():
 
 
 def test_a_chart_of_one_known_bar_is_left_out():
-    rows = projected(forecast(kwh=9.1), local_gpu=None, utilization=None)
+    rows = projected(forecast(kwh=9.1), local_gpu="Unheard Of 9000", custom_speedup=2.0, utilization=None)
     charts = [b for b in projection_blocks(rows) if isinstance(b, BarChart)]
     assert [row.emissions_kgco2e is not None for row in rows].count(True) == 1
     assert not any("CO2e" in chart.title for chart in charts) and any("Time" in chart.title for chart in charts)
+
+
+def test_another_makers_software_is_said_beside_the_table():
+    notes = projection_text(projected(gpus=["MI300X"]), (), TODAY).notes
+    assert any(note.endswith("Other software than here, CUDA or ROCm: MI300X.") for note in notes)
+    assert not any("ROCm" in note for note in projection_text(projected(), (), TODAY).notes)

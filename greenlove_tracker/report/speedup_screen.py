@@ -1,0 +1,106 @@
+"""How many times as fast GPUs train as another: on the terminal, and as plain values for JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import combinations
+from typing import Any
+
+from greenlove_tracker import format as fmt
+from greenlove_tracker.projection.speedup import Speedup
+from greenlove_tracker.projection.uncertain import draws
+from greenlove_tracker.rendering import terminal
+from greenlove_tracker.report.projection_screen import interval_fields
+from greenlove_tracker.report.projection_text import figure
+from greenlove_tracker.tables.gpus import GpuSpec
+
+_N_DRAWS = 20_000  # the standard error of a probability is 0.35 points at most
+_KNOWN_FROM = {
+    "benchmarks": "benchmarks of both",
+    "half specs": "benchmarks of one, the data sheet of the other",
+    "specs only": "data sheets: no benchmark of either",
+    "same GPU": "it is the same GPU",
+}
+_NOT_IN = "data loading, larger batches, several GPUs; to measure it: greenlove project --measured"
+
+
+def speedup_screen(
+    local: GpuSpec, compared: Sequence[tuple[GpuSpec, Speedup]], workload: str | None, precision: str
+) -> str:
+    """Return each speedup, who is faster than whom, and what that is known from.
+
+    Args:
+        local: the GPU that the others are set against.
+        compared: the others, and how many times as fast they are.
+        workload: class of what is trained; None for any.
+        precision: that it computes in.
+    """
+    of = f"{workload or 'any workload'}, {precision}"
+    if len(compared) == 1:
+        ((gpu, found),) = compared
+        times, ends = _times(found)
+        sentence = " ".join(filter(None, (f"{gpu.name} trains {times} as fast as {local.name}", ends)))
+        lines = [*terminal.wrap(f"{sentence}, {of}"), ""]
+        lines += _labelled("known from", _known_from(found))
+    else:
+        cells = [(gpu.name, *_times(found), _known_from(found)) for gpu, found in compared]
+        lines = [f"As fast as {local.name}, {of}:", "", *(f"  {line}" for line in terminal.table(cells, "<><<")), ""]
+        for faster, slower, probability in _pairs(compared):
+            lines.append(f"  {faster.name} is faster than {slower.name}: {fmt.chance(probability)}")
+        lines.append("")
+    for note in dict.fromkeys(note for _, found in compared for note in found.notes):
+        lines += _labelled("note", note)
+    for i, source in enumerate(dict.fromkeys(source for _, found in compared for source in found.sources)):
+        lines += _labelled("" if i else "sources", source)
+    return "\n".join([*lines, *_labelled("not in it", _NOT_IN)])
+
+
+def _labelled(label: str, text: str) -> list[str]:
+    return terminal.wrap(text, f"  {label:<12}", " " * 14, breaks_hyphens=False)
+
+
+def _known_from(found: Speedup) -> str:
+    return _KNOWN_FROM.get(found.known_from, found.known_from)
+
+
+def _times(found: Speedup) -> tuple[str, str]:
+    """Return ``2.1 ×`` and ``[1.7–2.6]``, which is empty where the figure is exact."""
+    ratio = figure(found.estimate, 1.0)
+    return f"{ratio.point} ×", f"[{ratio.range}]" if ratio.range else ""
+
+
+def _pairs(compared: Sequence[tuple[GpuSpec, Speedup]]) -> list[tuple[GpuSpec, GpuSpec, float]]:
+    """Return the faster and the slower of each two different GPUs, and the probability of that; the fastest first."""
+    ordered = sorted(dict(compared).items(), key=lambda pair: -pair[1].ratio.point)
+    drawn = draws([found.ratio for _, found in ordered], _N_DRAWS)
+    return [
+        (ordered[i][0], ordered[j][0], float((drawn[i] > drawn[j]).mean()))
+        for i, j in combinations(range(len(ordered)), 2)
+    ]
+
+
+def speedup_record(
+    local: GpuSpec, compared: Sequence[tuple[GpuSpec, Speedup]], workload: str | None, precision: str
+) -> dict[str, Any]:
+    """Return the same as one object for JSON."""
+    return {
+        "local": local.name,
+        "workload": workload,
+        "precision": precision,
+        "speedups": [
+            {
+                "gpu": gpu.name,
+                **interval_fields("speedup", "", found.estimate),
+                "level": found.estimate.level,
+                "method": found.method,
+                "known_from": found.known_from,
+                "sources": found.sources,
+                "notes": found.notes,
+            }
+            for gpu, found in compared
+        ],
+        "pairs": [
+            {"faster": faster.name, "slower": slower.name, "probability": probability}
+            for faster, slower, probability in _pairs(compared)
+        ],
+    }

@@ -1,0 +1,106 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+from click.testing import CliRunner
+
+from greenlove_tracker.cli import cli
+from greenlove_tracker.projection.catalogue import recognise
+from greenlove_tracker.projection.speedup import speedups
+
+A100, H100, H200 = "A100 SXM4 80GB", "H100 SXM5 80GB", "H200 SXM"
+
+
+def call(*arguments: str):
+    return CliRunner().invoke(cli, ["speedup", *arguments])
+
+
+def test_one_gpu_against_another() -> None:
+    result = call(A100, H100, "--workload", "language")
+    (found,) = speedups(recognise(A100), [recognise(H100)], workload="language", precision="bf16", method=None)
+    assert result.exit_code == 0, result.output
+    first = result.stdout.splitlines()[0]
+    shown = found.estimate
+    assert first == (
+        f"{H100} trains {shown.point:.1f} × as fast as {A100} [{shown.lower:.1f}–{shown.upper:.1f}], language, bf16"
+    )
+    assert "known from  benchmarks of both" in result.stdout and "not in it" in result.stdout
+    assert all(" ".join(source.split()) in " ".join(result.stdout.split()) for source in found.sources)
+
+
+def test_what_is_counted_otherwise_than_asked_for_is_said() -> None:
+    shown = " ".join(call("V100 SXM2 16GB", H100, "--precision", "tf32").stdout.split())
+    assert "note V100 SXM2 16GB has no TF32" in shown
+
+
+def test_several_have_a_line_each_and_a_probability_for_each_two() -> None:
+    shown = call(A100, H200, H100, "T4").stdout
+    pairs = [line for line in shown.splitlines() if " is faster than " in line]
+    assert len(pairs) == 3 and any(f"{H100} is faster than T4" in line for line in pairs)
+    assert max(map(len, shown.splitlines())) <= 100
+    record = json.loads(call(A100, H200, H100, "T4", "--json").stdout)
+    assert [row["gpu"] for row in record["speedups"]] == [H200, H100, "T4"]
+    assert all(row["speedup_lower"] < row["speedup"] < row["speedup_upper"] for row in record["speedups"])
+    probability = {(pair["faster"], pair["slower"]): pair["probability"] for pair in record["pairs"]}
+    assert len(probability) == 3 and probability[H100, "T4"] > 0.99 and min(probability.values()) >= 0.4
+
+
+def test_what_two_gpus_share_is_in_neither_order() -> None:
+    """The error of the GPU that both are set against is in both, and makes neither the faster."""
+    one, other = (
+        {frozenset((p["faster"], p["slower"])): p["probability"] for p in json.loads(call(*order).stdout)["pairs"]}
+        for order in ((A100, H100, H200, "--json"), ("T4", H200, H100, "--json"))
+    )
+    pair = frozenset((H100, H200))
+    assert one[pair] == pytest.approx(other[pair], abs=0.02)
+
+
+def test_the_same_gpu_is_exactly_as_fast() -> None:
+    record = json.loads(call(H100, H100, "--json").stdout)
+    assert [record["speedups"][0][name] for name in ("speedup", "speedup_lower", "speedup_upper")] == [1.0] * 3
+    assert record["pairs"] == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("RTX 409", H100), "no GPU of the table is called 'RTX 409'"),
+        (("GTX 1060", "RTX 4090"), "or give your own figure by greenlove project --speedup"),
+        (("MX450", "RTX 4090"), "called 'MX450': give your own figure by greenlove project --speedup"),
+        (("RTX 3080", "RTX 4090"), "may be GeForce RTX 3080 12GB or GeForce RTX 3080 10GB: say which"),
+        ((A100, H100, "--workload", "cooking"), "--workload must be language, vision"),
+        ((A100, H100, "--precision", "int4"), "--precision must be fp32, tf32, bf16 or fp8"),
+    ],
+)
+def test_a_users_mistake_is_one_line_that_says_what_to_do(arguments, says) -> None:
+    result = call(*arguments)
+    assert result.exit_code == 1 and says in result.output and result.output.count("\n") == 1, result.output
+
+
+def test_a_gpu_alone_is_refused() -> None:
+    assert call(A100).exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("target", "says"),
+    [
+        ("B300", "B300 SXM counts by its data sheet only"),
+        ("GB200", "GB200 was measured with its maker's tuned software alone"),
+        ("MI300X", "AMD's GPUs need PyTorch's ROCm build"),
+    ],
+)
+def test_what_is_little_known_of_a_gpu_is_said(target, says) -> None:
+    assert says in " ".join(call(H100, target).stdout.split())
+    assert says not in " ".join(call(H100, "A100 SXM4 80GB").stdout.split())
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["RTX 2080 Ti", "RTX 3060 12GB", "RTX 3070", "rtx3080-10gb", "RTX 4060", "RTX 4070", "RTX 4080", "RTX 5090"]
+    + [f"RTX {number} Laptop" for number in (3060, 3070, 4060, 4070, 4080, 4090, 5070, 5080, 5090)],
+)
+def test_common_cards_are_known_as_people_write_them(name) -> None:
+    found = json.loads(call(name, "RTX 4090", "--json").stdout)
+    assert found["local"].startswith("GeForce RTX") and found["local"].endswith("Laptop GPU") == ("Laptop" in name)
+    assert found["speedups"][0]["known_from"] in ("benchmarks", "half specs")
