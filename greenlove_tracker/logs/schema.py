@@ -40,7 +40,10 @@ SCHEMA_VERSION = 1
 RUN_FILE = "run.csv"
 CODECARBON_PREFIX = "greenlove-"  # of the run_id in the files that CodeCarbon writes while it measures a run of ours
 SUMMARY_FILE = "summary.csv"
+SEAL_PREFIX = "greenlove_seal."  # of the manifest of a log directory, and of its signatures
+SEAL_FILE = f"{SEAL_PREFIX}jsonl"
 RUN_COLUMNS = ("field", "value", "unit")
+CLOSED_FIELD = "closed"  # last in ``run-<n>.csv``: its process has written all that it will
 JOINED_ROLE = "joined"  # of a tracker in a run that another process leads: its rows count for no total
 UNSEEN = "unseen: "  # in ``loops_seen``, before the frameworks that were loaded and show no epochs to the runner
 COMMAND_STREAM = "command"  # rows of ``greenlove run -- command``: they hold the totals of the whole command
@@ -388,7 +391,7 @@ def summary_from_lines(lines: Sequence[Sequence[str]]) -> RunSummary:
     counts, energy = slice(_COUNTS_AT, _COUNTS_AT + 4), slice(_ENERGY_AT, _ENERGY_AT + 6)
     v[energy] = [Energy(*v[energy])]  # the later one first, so that the other stays where it is
     v[counts] = [Counts(*v[counts])]
-    v.append(_metrics_from_lines(lines) if len(lines) > len(_COLUMNS) else ())
+    v.append(_metrics_from_lines([line for line in lines if line[0].startswith(_METRIC)]))
     return RunSummary(*v)
 
 
@@ -412,7 +415,7 @@ def _metric_fields(metric: MetricSummary) -> list[Field]:
 
 
 def _metrics_from_lines(lines: Sequence[Sequence[str]]) -> tuple[MetricSummary, ...]:
-    """Return the metrics in the lines of ``summary.csv``.
+    """Return the metrics in their lines of ``summary.csv``.
 
     Raises:
         LogError: where one is damaged.
@@ -420,7 +423,7 @@ def _metrics_from_lines(lines: Sequence[Sequence[str]]) -> tuple[MetricSummary, 
     found: dict[str, dict[str, Any]] = {}
     for line in lines:
         name, _, part = line[0].removeprefix(_METRIC).rpartition(".")
-        if line[0].startswith(_METRIC) and part in _METRIC_PARTS:
+        if part in _METRIC_PARTS:
             try:
                 found.setdefault(name, {})[part] = _METRIC_PARTS[part](line[1])
             except ValueError as error:

@@ -21,6 +21,7 @@ from greenlove_tracker.files import write_atomically
 from greenlove_tracker.logs import schema
 from greenlove_tracker.logs.checkpoints import CHECKPOINT_COLUMNS, checkpoint_cells, checkpoints_file
 from greenlove_tracker.logs.csvio import log_lines
+from greenlove_tracker.logs.file_hashes import FileHash, hash_fields, hashes_at_end
 from greenlove_tracker.logs.forecasts import FORECAST_COLUMNS, IssuedForecast, forecast_cells, forecasts_file
 from greenlove_tracker.logs.metrics import METRIC_COLUMNS, MetricRecord, metric_cells, metrics_file
 from greenlove_tracker.logs.spans import SPAN_COLUMNS, SpanRow, span_cells, spans_file
@@ -30,8 +31,8 @@ from greenlove_tracker.shadowing import only_libraries
 _CLAIM_LIFETIME_S = 600.0  # ranks of one launch start within minutes; an older claim is another launch's
 _MOST_GENERATIONS = 1000  # launches with the same key
 _MOST_CLAIM_BYTES = 64
-_LAST_LOOK = ".last-look"  # in a run's directory: the rank that writes the totals of all has been found
 _MOST_ROW_BYTES = 1024
+_LAST_LOOK = ".last-look"  # in a run's directory: the rank that writes the totals of all has been found
 _RUN_ID = re.compile(r"[0-9]{8}T[0-9]{6}-[0-9a-f]{1,32}")
 
 
@@ -44,6 +45,9 @@ def timestamp(utc_s: float) -> str:
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
+_PRIVATE_MODE = 0o700  # what is in it is closed too, whatever its own mode
+
+
 def new_run_id(utc_s: float) -> str:
     """Return the UTC start time and a suffix of milliseconds and chance: sorts by time, never collides."""
     milliseconds = int(utc_s * 1000) % 1000
@@ -54,15 +58,22 @@ def new_run_id(utc_s: float) -> str:
     return f"{time_of_day}-{milliseconds:03x}{secrets.token_hex(4)[:7]}"
 
 
-def create_run_dir(log_dir: Path, run_id: str) -> Path:
+def create_run_dir(log_dir: Path, run_id: str, *, is_private: bool = False, is_shared: bool = False) -> Path:
     """Make the directory of a new run.
+
+    Args:
+        log_dir: made where it is not there.
+        run_id: name of the directory.
+        is_private: closed to other users; else as the umask says.
+        is_shared: with other ranks, one of which may have made it.
 
     Raises:
         LogDirError: where the log directory cannot be written.
     """
     run_dir = log_dir / run_id
     try:
-        run_dir.mkdir(parents=True)
+        log_dir.mkdir(parents=True, exist_ok=True)
+        run_dir.mkdir(mode=_PRIVATE_MODE if is_private else 0o777, exist_ok=is_shared)
     except OSError as error:
         raise LogDirError(
             f"cannot write logs to {log_dir}: {error.strerror}; choose another with {{argument=}} or GREENLOVE_LOG_DIR",
@@ -316,6 +327,8 @@ class RunWriter:
 
     def close(self, summary: RunSummary | None) -> bool:
         """Write the summary (None: another rank does) and close; True if all of it is on the disk."""
+        if summary is None and self._info.path.name != schema.RUN_FILE:  # whose process leads, and writes the summary
+            self.write_fields([Field(schema.CLOSED_FIELD, schema.cell(True))])
         self._finish(summary)
         if self.unwritten:  # once more, from memory
             self._restore()
@@ -337,9 +350,16 @@ class RunWriter:
         self.unwritten.clear()
         self.sync()
         if summary is not None:
-            lines = _summary_lines(summary)
+            lines = _summary_lines(summary, self._hashes())
             self._summary = {schema.SUMMARY_FILE: lines}
             self._guarded(schema.SUMMARY_FILE, lambda: write_atomically(self.run_dir / schema.SUMMARY_FILE, lines))
+
+    def _hashes(self) -> Mapping[str, FileHash | None]:
+        """Return the hashes of what is on the disk; none where that is not all there is."""
+        try:
+            return {} if self.unwritten else hashes_at_end(self.run_dir)
+        except OSError:  # the run goes without: it is no loss of what was measured
+            return {}
 
     def _guarded(self, name: str, action: Callable[[], None]) -> None:
         try:
@@ -357,7 +377,7 @@ def write_summary(run_dir: Path, summary: RunSummary) -> bool:
     Raises:
         OSError: where the disk does not take it.
     """
-    path, lines = run_dir / schema.SUMMARY_FILE, _summary_lines(summary)
+    path, lines = run_dir / schema.SUMMARY_FILE, _summary_lines(summary, hashes_at_end(run_dir))
     if path.read_bytes() == lines:
         return False
     write_atomically(path, lines)
@@ -387,8 +407,8 @@ def _has_tail(path: Path) -> bool:
     return last.startswith(f"{RowKind.TAIL},".encode())
 
 
-def _summary_lines(summary: RunSummary) -> bytes:
-    return log_lines([schema.RUN_COLUMNS, *_field_cells(schema.summary_fields(summary))])
+def _summary_lines(summary: RunSummary, hashes: Mapping[str, FileHash | None]) -> bytes:
+    return log_lines([schema.RUN_COLUMNS, *_field_cells(schema.summary_fields(summary) + hash_fields(hashes))])
 
 
 def _free_stream(run_dir: Path, rank: int | str) -> int | str:
