@@ -54,6 +54,7 @@ def make_run(tmp_path: Path) -> RunMaker:
         is_closed: bool = True,
         rank: int | str = 0,
         electricity_price: Factor | None = None,
+        ended_at: str = "2026-11-01T12:10:00.000Z",
     ) -> Path:
         run_dir = tmp_path / "logs" / run_id
         run_dir.mkdir(parents=True, exist_ok=True)
@@ -66,7 +67,7 @@ def make_run(tmp_path: Path) -> RunMaker:
         terms = RunFactors(
             run_id, known.get("project", ""), known["started_at"], None, INTENSITY, 1.0, electricity_price
         )
-        ending = Ending("finished", 0, "2026-11-01T12:10:00.000Z")
+        ending = Ending("finished", 0, ended_at)
         summary = summarise(terms, {0: rows}, ending, gpu_count=int(known["gpu_count"])) if is_closed else None
         assert writer.close(summary)
         return run_dir

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Mapping, Sequence
-from datetime import datetime
+from dataclasses import replace
+from datetime import datetime, timedelta
 from pathlib import Path
 
 from greenlove_tracker.forecasting import Estimate
@@ -102,6 +103,9 @@ def write_run(
         "ram_w": "20",
         **(fields or {}),
     }
+    ended_at = "2026-11-21T03:41:09Z"
+    if texts["started_at"] != STARTED_AT:
+        rows, ended_at = _one_after_another(rows, texts["started_at"])
     lines = [Field(name, value) for name, value in texts.items() if value]
     for factor in (intensity, price):
         lines += factor_fields(factor) if factor else []
@@ -123,9 +127,27 @@ def write_run(
         float(texts["node_overhead"]) if "node_overhead" in texts else None,
     )
     gpu_count = int(texts["gpu_count"] or 0)
-    summary = summarise(terms, {0: rows}, Ending(status or "", exit_code, "2026-11-21T03:41:09Z"), gpu_count=gpu_count)
+    summary = summarise(terms, {0: rows}, Ending(status or "", exit_code, ended_at), gpu_count=gpu_count)
     writer.close(summary if status else None)
     return Run(run_dir)
+
+
+def _one_after_another(rows: Sequence[Row], started_at: str) -> tuple[list[Row], str]:
+    """Return the rows that all begin with the sample, one behind the other from a time on, and when they end."""
+    try:
+        at = datetime.fromisoformat(started_at)
+    except ValueError:  # a damaged log
+        return list(rows), ""
+    timed = []
+    for row in rows:
+        begins = at + timedelta(seconds=row.gap_before_s)
+        timed.append(replace(row, started_at=_iso(begins)) if row.started_at == STARTED_AT else row)
+        at = begins + timedelta(seconds=row.duration_s)
+    return timed, _iso(at)
+
+
+def _iso(moment: datetime) -> str:
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def _raise(error: OSError) -> None:

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from datetime import datetime
 from functools import partial
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, Unpack, overload
 
 from greenlove_tracker.console import with_bar
-from greenlove_tracker.errors import UsageError
 from greenlove_tracker.logs import mapreduce
 from greenlove_tracker.logs.csvio import csv_text
 from greenlove_tracker.logs.directory import Logs, RunIndex, read_logs
@@ -18,6 +16,7 @@ from greenlove_tracker.logs.lost_work import LostWork, chain_start, lost_work
 from greenlove_tracker.logs.mapreduce import KEYS, Engine, Grouping, Query, QueryResult, Verified
 from greenlove_tracker.logs.problems import Problem
 from greenlove_tracker.logs.run import Run
+from greenlove_tracker.logs.selection import Chosen, Selection
 from greenlove_tracker.logs.storage import LogPath
 from greenlove_tracker.logs.sums import ExactTotals, Totals
 
@@ -80,8 +79,7 @@ class Aggregate:
     @property
     def exact_totals(self) -> ExactTotals:
         """Everything together, exactly."""
-        groups = next(iter(self._run_query().groups.values()))
-        return ExactTotals.merged(groups.values())
+        return ExactTotals.merged(self._run_query().groups[_EVERYTHING].values())
 
     @property
     def total(self) -> Totals:
@@ -93,9 +91,15 @@ class Aggregate:
         """The runs that could be read, by name; each is read anew whenever they are gone through."""
         return Runs(self.exact_totals, self._read)
 
+    @property
+    def selection(self) -> Selection:
+        """The runs that count, and the time of them."""
+        return self._query.selection
+
     def run(self, run_id: str) -> Run:
-        """Return one of the runs, by its name."""
-        return self._source.run(run_id)
+        """Return one of the runs, by its name; of one that crosses an end of the period, what lies within."""
+        run = self._source.run(run_id)
+        return mapreduce.counted(self._query, run) or run
 
     @property
     def problems(self) -> list[Problem]:
@@ -125,7 +129,7 @@ class Aggregate:
 
         def counted(run_id: str) -> Run | None:
             run = Run(self.path / run_id) if run_id in listed else None
-            return run if run is not None and mapreduce.is_counted(self._query, run) else None
+            return run if run is not None and mapreduce.counted(self._query, run) else None
 
         return lost_work(resumptions, counted)
 
@@ -188,21 +192,28 @@ class Aggregate:
         return groups_frame(self.rows(*keys), [*keys, *flat_totals(ExactTotals().totals)])
 
     def _read(self) -> Iterator[Run]:
-        return (run for run in self._source.runs() if mapreduce.is_counted(self._query, run))
+        return (part for _, part in self._read_parts())
+
+    def _read_parts(self) -> Iterator[tuple[Run, Run]]:
+        """Yield each run that counts, and what counts of it."""
+        for run in self._source.runs():
+            if (part := mapreduce.counted(self._query, run)) is not None:
+                yield run, part
 
     def _read_group(self, grouping: Grouping, values: tuple[str, ...]) -> Iterator[Run]:
         continues = self._run_query().continues
-        for run in self._read():
-            if _with_chains(grouping, tuple(KEYS[key](run) for key in grouping), continues) == values:
-                yield run
+        for run, part in self._read_parts():
+            for own_values, piece in mapreduce.pieces(self._query, grouping, run, part):
+                if _with_chains(grouping, own_values, continues) == values:
+                    yield piece
 
     def _run_query(self, *groupings: Grouping, has_highlights: bool = False) -> QueryResult:
         """Return the result so far; what is missing in it is read, all of it in one go."""
         known = self._result
-        missing = tuple(g for g in groupings if known is None or g not in known.groups)
+        missing = tuple(g for g in dict.fromkeys((_EVERYTHING, *groupings)) if known is None or g not in known.groups)
         if known is not None and not missing and (self._has_highlights or not has_highlights):
             return known
-        query = replace(self._query, groupings=missing or (_EVERYTHING,), has_highlights=has_highlights)
+        query = replace(self._query, groupings=missing, has_highlights=has_highlights)
         result = self._engine(query, str(self._source.path), self._source.names)
         if others := self._source.others(result.no_runs):
             of_others = mapreduce.query_runs(query, with_bar(others, len(others), len(others)))
@@ -245,27 +256,28 @@ def flat_totals(totals: Totals) -> dict[str, Any]:
         "intensity_coverage": "+".join(totals.intensity_coverages),
         "predicted": totals.n_predicted,
         "mock_intensity": totals.n_mock,
+        "cut": totals.n_cut,
+        "split": totals.n_split,
     }
 
 
 def aggregate(
     log_dir: str | os.PathLike[str] | Logs,
     *,
-    since: str | None = None,
-    until: str | None = None,
     verify: bool = False,
     engine: str = "local",
     scheduler: str | None = None,
+    **chosen: Unpack[Chosen],
 ) -> Aggregate:
     """Add up the runs of a log directory; read when something is asked, and no more is held than the answer.
 
     Args:
         log_dir: the directory, an address such as ``s3://bucket/logs``, or what ``read_logs`` gave for it.
-        since: only runs that began on or after this UTC date (``2026-11-01``) or time.
-        until: only runs that began before this UTC date or time.
         verify: add the epochs of finished runs up again; a run whose summary differs is named in ``problems``.
         engine: ``local``, or ``dask``: the same answer, to the last bit, from several processes or machines.
         scheduler: the address of a running Dask scheduler, which ``dask`` is to use.
+        **chosen: which runs, and what of them: ``since``, ``until``, ``project``, ``user``, ``job``, ``host``, as
+            ``Chosen`` says.
 
     Returns:
         The runs that could be read, added up; what could not is in ``problems``, by name.
@@ -274,20 +286,6 @@ def aggregate(
         UsageError: where there is no such directory, a date is none, or there is no such engine.
         MissingExtraError: where what the address or the engine needs is not installed.
     """
-    query = Query(
-        groupings=(),
-        since=None if since is None else _moment("since", since),
-        until=None if until is None else _moment("until", until),
-        is_verified=verify,
-    )
+    query = Query(groupings=(), selection=Selection.of(**chosen), is_verified=verify)
     logs = log_dir if isinstance(log_dir, Logs) else read_logs(log_dir)
     return Aggregate(RunIndex(logs), query, mapreduce.find_engine(engine, scheduler))
-
-
-def _moment(name: str, text: str) -> datetime:
-    try:
-        return mapreduce.utc(text)
-    except ValueError as error:
-        raise UsageError(
-            f"{{argument}} must be a date such as 2026-11-01 or a time in ISO 8601, not {text!r}", argument=name
-        ) from error

@@ -14,7 +14,7 @@ from greenlove_tracker.logs.run import Run
 from greenlove_tracker.logs.sums import Contribution, ExactTotals, TopN
 from greenlove_tracker.records import Factor, MetricSummary, RunStatus
 
-N_TOP = 25
+N_TOP = 10
 _N_INCOMPLETE = 25
 N_FACTORS = 200
 _N_RANKED = 10
@@ -31,7 +31,7 @@ class RankedMetric(NamedTuple):
         run_id: of the run.
         best: the value.
         last: the last value.
-        energy_kwh: of the run, PUE included.
+        energy_kwh: of the whole run, PUE included.
         kwh_per_point: of a score, as ``metrics.kwh_per_point`` defines it.
     """
 
@@ -51,31 +51,45 @@ class Notable(NamedTuple):
     emissions_kgco2e: float | None
     duration_s: float
     energy_kwh: float | None
+    is_cut: bool
     is_incomplete: bool
     factors: tuple[Factor, ...]
     country: str
     day: str
     record: ForecastRecord
     metrics: tuple[MetricSummary, ...]
+    metrics_kwh: float | None  # of the whole run, which the metrics are of
     resumption: Resumption | None
 
 
-def notable(run: Run, added: Contribution) -> Notable:
-    """Return the facts for which a report may name a run."""
-    summary, price = run.summary, run.electricity_price
+def notable(run: Run, part: Run, added: Contribution) -> Notable:
+    """Return the facts for which a report may name a run.
+
+    What became of a run (its ending, its forecasts, its metrics) counts in the period in which it ended, and how it
+    went on with another in that in which it began: once, however many periods it lies in.
+
+    Args:
+        run: the whole run.
+        part: what counts of it.
+        added: what that adds.
+    """
+    summary, price, cut = part.summary, run.electricity_price, part.cut
+    has_begin, has_end = (True, True) if cut is None else (cut.has_begin, cut.has_end)
     return Notable(
         run_id=run.run_id,
         contribution=added,
-        emissions_kgco2e=run.emissions_kgco2e,
+        emissions_kgco2e=part.emissions_kgco2e,
         duration_s=summary.duration_s,
         energy_kwh=summary.energy_kwh,
-        is_incomplete=summary.status in INCOMPLETE,
-        factors=(run.carbon_intensity, price) if price else (run.carbon_intensity,),
+        is_cut=cut is not None,
+        is_incomplete=has_end and summary.status in INCOMPLETE,
+        factors=(part.carbon_intensity, price) if price else (part.carbon_intensity,),
         country=run.text("country"),
-        day=run.text("started_at")[:10],
-        record=ForecastRecord.of(run),
-        metrics=summary.metrics,
-        resumption=Resumption.of(run),
+        day=part.text("started_at")[:10],
+        record=ForecastRecord.of(run) if has_end else ForecastRecord(),
+        metrics=run.summary.metrics if has_end else (),
+        metrics_kwh=run.summary.energy_kwh,
+        resumption=Resumption.of(run) if has_begin else None,
     )
 
 
@@ -85,7 +99,7 @@ class Highlights:
 
     Attributes:
         top: the runs that emitted most, each (-kg, run id, what it comes to).
-        largest: the one to take as an example, (-kg, -s, run id).
+        largest: the one to take as an example, (is a part, -kg, -s, run id): a whole one where there is any.
         incomplete: (-kg, run id) of those that did not finish, those that emitted most first.
         energies: (run id, kWh), where it is known.
         factors: (run id, number in it, factor): where each was first met; 200 at most.
@@ -97,7 +111,7 @@ class Highlights:
     """
 
     top: TopN[tuple[float, str, ExactTotals]]
-    largest: TopN[tuple[float, float, str]]
+    largest: TopN[tuple[bool, float, float, str]]
     incomplete: TopN[tuple[float, str]]
     energies: TopN[tuple[str, float]]
     factors: tuple[tuple[str, int, Factor], ...]
@@ -114,7 +128,7 @@ class Highlights:
         top = tuple((kg, run_id, ExactTotals.of([added])) for kg, run_id, added in ranked.items)
         return cls(
             top=TopN(N_TOP, ranked.count, top),
-            largest=TopN.of(1, ((-(r.emissions_kgco2e or 0.0), -r.duration_s, r.run_id) for r in runs)),
+            largest=TopN.of(1, ((r.is_cut, -(r.emissions_kgco2e or 0.0), -r.duration_s, r.run_id) for r in runs)),
             incomplete=TopN.of(
                 _N_INCOMPLETE, ((-(r.emissions_kgco2e or 0.0), r.run_id) for r in runs if r.is_incomplete)
             ),
@@ -162,10 +176,8 @@ def _ranked(runs: Sequence[Notable]) -> Mapping[tuple[str, bool], TopN[RankedMet
         for metric in run.metrics:
             best, is_higher = metric.best, metric.higher_is_better
             if best is not None and is_higher is not None:
-                per_point = kwh_per_point(metric, run.energy_kwh)
-                ranked = RankedMetric(
-                    -best if is_higher else best, run.run_id, best, metric.last, run.energy_kwh, per_point
-                )
+                rank, kwh = -best if is_higher else best, run.metrics_kwh
+                ranked = RankedMetric(rank, run.run_id, best, metric.last, kwh, kwh_per_point(metric, kwh))
                 found.setdefault((metric.name, is_higher), []).append(ranked)
     return _few_metrics([{key: TopN.of(_N_RANKED, ranked) for key, ranked in found.items()}])
 

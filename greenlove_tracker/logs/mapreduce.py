@@ -11,8 +11,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import copy
-from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib.util import find_spec
 from itertools import chain, islice
@@ -21,11 +20,13 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from greenlove_tracker.console import with_bar
 from greenlove_tracker.errors import LogError, MissingExtraError, UsageError
+from greenlove_tracker.logs.file_hashes import changes_since_end
 from greenlove_tracker.logs.foreign.base import ForeignRun
 from greenlove_tracker.logs.highlights import Highlights, Notable, notable
 from greenlove_tracker.logs.problems import Problem
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.logs.schema import flat_values
+from greenlove_tracker.logs.selection import DAY, MONTH, Selection, calendar_parts, job_id_of, job_of
 from greenlove_tracker.logs.storage import RemotePath, place
 from greenlove_tracker.logs.sums import Contribution, ExactTotals, TopN, contribution
 
@@ -40,7 +41,6 @@ _CONNECT_S = 10.0
 # -- Keys that runs can be grouped by --
 
 TRAINING, EXPLORATION, COMPARISON, OVERHEAD = "training", "exploration", "comparison", "overhead"  # kinds of runs
-_JOB = ("cluster", "job_id", "array_task_id")
 
 KEYS: Mapping[str, Callable[[Run], str]] = {
     "run": lambda run: run.run_id,
@@ -49,22 +49,16 @@ KEYS: Mapping[str, Callable[[Run], str]] = {
     "account": lambda run: run.text("account"),
     "partition": lambda run: run.text("partition"),
     "user": lambda run: run.text("user"),
-    "job": lambda run: _job_of(run),
+    "job": job_of,
+    "job_id": job_id_of,
     "kind": lambda run: _kind(run),
     "intensity": lambda run: _intensity(run) if run.knows_carbon_intensity else "",
     "status": lambda run: str(run.summary.status),
     "training": lambda run: run.run_id,  # Aggregate.by puts the first run of the chain that it continues
-    "day": lambda run: run.started_at[:10],
+    "day": lambda run: run.started_at[:10],  # of its part of that day or month: a run that crosses the end is in both
     "month": lambda run: run.started_at[:7],
 }
 Grouping = tuple[str, ...]  # some of KEYS; the empty one is everything together
-
-
-def _job_of(run: Run) -> str:
-    """Return the scheduler's job; without one, the run of ``greenlove run`` that runs of a script's trackers are of."""
-    if run.text("job_id"):
-        return "/".join(filter(None, map(run.text, _JOB)))
-    return run.text("part_of") or (run.run_id if run.has_parts else "")
 
 
 def _kind(run: Run) -> str:
@@ -102,41 +96,15 @@ class Query:
 
     Attributes:
         groupings: keys to group by, each giving groups of its own.
-        since: only runs that began then or later, and
-        until: that began before.
+        selection: the runs that count, and the time of them.
         is_verified: True to add finished runs up again from their epochs.
         has_highlights: True to collect highlights of single runs.
     """
 
     groupings: tuple[Grouping, ...]
-    since: datetime | None = None
-    until: datetime | None = None
+    selection: Selection = field(default_factory=Selection)
     is_verified: bool = False
     has_highlights: bool = False
-
-    def covers(self, run: Run) -> bool:
-        """Return True where the run began in the period.
-
-        Raises:
-            LogError: where it is not known when it began.
-        """
-        if self.since is None and self.until is None:
-            return True
-        try:
-            started = utc(run.started_at)
-        except ValueError as error:
-            raise LogError("left out: it is not known when it began") from error
-        return (self.since is None or started >= self.since) and (self.until is None or started < self.until)
-
-
-def utc(text: str) -> datetime:
-    """Return a time or date in ISO 8601, in UTC unless it says otherwise.
-
-    Raises:
-        ValueError: where it is none.
-    """
-    moment = datetime.fromisoformat(text)
-    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,11 +185,11 @@ class _RunResult(NamedTuple):
     """The answer of one run."""
 
     run: Run
-    values: tuple[tuple[str, ...], ...] = ()  # of the keys of each grouping
-    contribution: Contribution | None = None  # None: the run does not count
+    part: Run | None = None  # what counts of it; None: the run does not count
+    groups: tuple[tuple[tuple[tuple[str, ...], Contribution], ...], ...] = ()  # of each grouping: values of its keys
     continues: str = ""
     notable: Notable | None = None
-    difference: str | None = None  # None: not verified
+    differences: Sequence[str] | None = None  # None: not verified
 
 
 def _map_run(query: Query, run: Run) -> _RunResult:
@@ -230,22 +198,54 @@ def _map_run(query: Query, run: Run) -> _RunResult:
     try:
         added = contribution(run)
         continues = run.text("continues")
-        if not query.covers(run):
+        part = query.selection.part(run)
+        if part is None:
             return _RunResult(run, continues=continues)
-        values = tuple(tuple(KEYS[key](run) for key in grouping) for grouping in query.groupings)
-        difference = verify(run) if query.is_verified else None
-        if difference:
+        if part is not run:
+            added = contribution(part)
+        groups = tuple(tuple(_in_groups(query, grouping, run, part, added)) for grouping in query.groupings)
+        differences = verify(run) if query.is_verified else None
+        for difference in differences or ():
             run.refuse(LogError(difference))
-        highlight = notable(run, added) if query.has_highlights else None
+        highlight = notable(run, part, added) if query.has_highlights else None
     except (LogError, OSError, ValueError, ArithmeticError) as error:
         run.refuse(error)
         return _RunResult(run)
-    return _RunResult(run, values, added, continues, highlight, difference)
+    return _RunResult(run, part, groups, continues, highlight, differences)
 
 
-def is_counted(query: Query, run: Run) -> bool:
-    """Return True where a run can be read and began in the period."""
-    return _map_run(replace(query, groupings=(), is_verified=False, has_highlights=False), run).contribution is not None
+def _in_groups(
+    query: Query, grouping: Grouping, run: Run, part: Run, added: Contribution
+) -> Iterator[tuple[tuple[str, ...], Contribution]]:
+    """Yield what a run adds to which groups of a grouping."""
+    for values, piece in pieces(query, grouping, run, part):
+        yield values, added if piece is part else contribution(piece)
+
+
+def pieces(query: Query, grouping: Grouping, run: Run, part: Run) -> Iterator[tuple[tuple[str, ...], Run]]:
+    """Yield the groups that a run belongs to, by the values of their keys, with what counts of it there.
+
+    Args:
+        query: which part of it counts.
+        grouping: the keys.
+        run: the whole run.
+        part: what counts of it.
+    """
+    unit = DAY if DAY in grouping else MONTH if MONTH in grouping else None
+    values = [KEYS[key](run) for key in grouping]
+    if unit is None:
+        yield tuple(values), part
+        return
+    for piece in calendar_parts(run, unit, query.selection.period):
+        yield (
+            tuple(KEYS[k](piece) if k in (DAY, MONTH) else value for k, value in zip(grouping, values, strict=True)),
+            piece,
+        )
+
+
+def counted(query: Query, run: Run) -> Run | None:
+    """Return what counts of a run; None where it cannot be read, or was not chosen."""
+    return _map_run(replace(query, groupings=(), is_verified=False, has_highlights=False), run).part
 
 
 _VERIFIED = (
@@ -270,22 +270,23 @@ _VERIFIED = (
 _ROUNDING = 1e-9  # relative; both are sums of the same floats, maybe in another order
 
 
-def verify(run: Run) -> str | None:
-    """Add a run's epochs up again, and return a sentence on where its summary differs; empty where it agrees.
+def verify(run: Run) -> Sequence[str] | None:
+    """Add a run's epochs up again, and return where its summary differs from them or from its files, a sentence each.
 
     None where the rows are all there is: nothing was stated, or by another tool, whose totals we take from them.
     """
     if not run.has_summary or isinstance(run, ForeignRun):
         return None
     if not any(run.rows.values()) and not run.command_rows and run.summary.duration_s:
-        return "cannot be verified: its epochs are missing"
+        return ["cannot be verified: its epochs are missing"]
     stated, added_up = flat_values(run.summary), flat_values(run.added_up())
     found = [
         f"{name} {_text(added_up[name])}, not {_text(stated[name])}"
         for name in _VERIFIED
         if not _are_equal(stated[name], added_up[name])
     ]
-    return f"its epochs add up to {'; '.join(found)}" if found else ""
+    sums = [f"its epochs add up to {'; '.join(found)}"] if found else []
+    return sums + [f"since its end {clause}" for clause in changes_since_end(run.path, run.file_hashes)]
 
 
 def _are_equal(a: float | None, b: float | None) -> bool:
@@ -305,8 +306,8 @@ def query_runs(query: Query, runs: Iterable[Run], visit: Callable[[Run], None] |
     def results() -> Iterator[_RunResult]:
         for run in map(copy, runs):
             result = _map_run(query, run)
-            if visit is not None and result.contribution is not None:
-                visit(run)
+            if visit is not None and result.part is not None:
+                visit(result.part)
             yield result
 
     return _reduce(query, results())
@@ -338,20 +339,20 @@ def _reduce(query: Query, results: Iterable[_RunResult]) -> QueryResult:
     no_runs: list[str] = []
     highlights: list[Notable] = []
     verified: list[bool] = []
-    for run, values, added, continued, highlight, difference in results:
+    for run, _, in_groups, continued, highlight, differences in results:
         if not run.is_run:
             no_runs.append(run.path.name)
             continue
         problems += ((str(run.path), i, problem) for i, problem in enumerate(run.problems))
         if continued:
             continues[run.run_id] = continued
-        if added is not None:
-            for grouping, of_grouping in zip(query.groupings, values, strict=True):
-                groups[grouping].setdefault(of_grouping, []).append(added)
+        for grouping, of_grouping in zip(query.groupings, in_groups, strict=bool(in_groups)):
+            for values, added in of_grouping:
+                groups[grouping].setdefault(values, []).append(added)
         if highlight is not None:
             highlights.append(highlight)
-        if difference is not None:
-            verified.append(not difference)
+        if differences is not None:
+            verified.append(not differences)
     return QueryResult(
         groups={grouping: {v: ExactTotals.of(c) for v, c in found.items()} for grouping, found in groups.items()},
         problems=TopN.of(N_PROBLEMS, problems),

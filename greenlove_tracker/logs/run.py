@@ -7,6 +7,7 @@ import re
 import socket
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 from dataclasses import field as dataclass_field
 from functools import cached_property, partial
@@ -17,9 +18,11 @@ from greenlove_tracker.errors import LogError, UsageError
 from greenlove_tracker.forecasting import TrainingPlan, Trial
 from greenlove_tracker.format import shortened
 from greenlove_tracker.logs import forecasts, schema, totals, trials
+from greenlove_tracker.logs.accrual import Accrual, Cut, difference
 from greenlove_tracker.logs.checkpoints import CHECKPOINT_COLUMNS, checkpoint_from_cells
 from greenlove_tracker.logs.comparisons import has_comparison
 from greenlove_tracker.logs.csvio import read_lists, read_records
+from greenlove_tracker.logs.file_hashes import FileHash, hashes_from_lines
 from greenlove_tracker.logs.forecasts import IssuedForecast, Scored
 from greenlove_tracker.logs.intensity_sources import IntensitySource, mean_factor, sources_in, sources_of
 from greenlove_tracker.logs.metrics import METRIC_COLUMNS, MetricRecord, metric_from_cells, summarise_metrics
@@ -189,7 +192,8 @@ def _merge_fields(by_node: Sequence[Mapping[str, Field]]) -> dict[str, Field]:
             is_of_place = name.partition(".")[0] in _PLACE_FIELDS
             if (is_of_place and takes_place) or (not is_of_place and not merged.get(name, _NO_FIELD).value):
                 merged[name] = field
-    merged.pop("role", None)
+    for name in ("role", schema.CLOSED_FIELD):  # of one process each
+        merged.pop(name, None)
     return merged
 
 
@@ -203,9 +207,11 @@ class Run(RunFiles):
 
     Attributes:
         parts: the runs that it was put together from, as ``whole_training`` does; nothing of any other.
+        cut: where it is a part of a run's time, how it was cut out.
     """
 
     parts: Sequence[Run] = ()
+    cut: Cut | None = None
 
     @classmethod
     def from_memory(
@@ -416,6 +422,12 @@ class Run(RunFiles):
         return sum(int(field.value) for field in found if field and _GPU_COUNT.fullmatch(field.value))
 
     @property
+    def hosts(self) -> frozenset[str]:
+        """The machines that it ran on, as their processes call them."""
+        found = (fields.get("host", _NO_FIELD).value for fields in self._fields_by_node)
+        return frozenset(found) - {""}
+
+    @property
     def is_of_this_machine(self) -> bool:
         """True where the process that wrote it can be looked for here."""
         return self.text("host") == socket.gethostname() and self.text("pid").isdecimal()
@@ -547,6 +559,18 @@ class Run(RunFiles):
         is_running = _is_running(self.text("host"), self.text("pid"), self.written_s)
         return self.added_up(totals.Ending(RunStatus.RUNNING if is_running else RunStatus.INTERRUPTED, None, ""))
 
+    @property
+    def file_hashes(self) -> Mapping[str, FileHash | None]:
+        """What its summary says of its other files; nothing of a run whose end was not written, or by older versions.
+
+        None for a file of a process that had not closed its files when the summary was written.
+        """
+        if not self.has_summary:
+            return {}
+        return hashes_from_lines(
+            self._read_fields(schema.SUMMARY_FILE), partial(self._add_problem, schema.SUMMARY_FILE)
+        )
+
     def added_up(self, ending: totals.Ending | None = None, *, is_closed: bool | None = None) -> RunSummary:
         """Return the totals, added up from the rows whatever the summary says.
 
@@ -566,10 +590,57 @@ class Run(RunFiles):
         )
         return replace(summary, metrics=summarise_metrics(self.metric_values)) if self.metric_values else summary
 
+    def as_part(self, summary: RunSummary, cut: Cut) -> Run:
+        """Return the same run with the totals of a part of its time, and the part's beginning and end."""
+        part = copy(self)
+        for name in ("carbon_intensity", "electricity_price", "terms", "began_and_ended_s", "accrual"):
+            part.__dict__.pop(name, None)  # were kept of the whole
+        began = Field("started_at", summary.started_at)
+        part.__dict__ |= {"cut": cut, "summary": summary, "fields": Fields.of({**self.fields, began.name: began})}
+        return part
+
+    @cached_property
+    def began_and_ended_s(self) -> tuple[float, float]:
+        """When the run began and ended, in seconds since the Unix epoch; of one that goes on, its last row's end.
+
+        Raises:
+            ValueError: where it is not known when it began.
+        """
+        began_s = totals.utc(self.started_at).timestamp()
+        summary, ended_s = self.summary, began_s
+        if summary.ended_at:
+            ended_s = totals.utc(summary.ended_at).timestamp()
+        if summary.n_ranks > 1 or not summary.ended_at:  # the first rank does not know when the others ended
+            rows = [row for stream in self._timed_streams for row in stream[-1:]]
+            ends_s = [start_s + duration_s for start_s, duration_s, *_ in totals.timed_stretches(rows)]
+            ended_s = max([ended_s, *ends_s])
+        return began_s, max(began_s, ended_s)
+
+    @property
+    def _timed_streams(self) -> Sequence[Sequence[Row]]:
+        """The rows that the totals are of: the command's, or those of each rank."""
+        command = self._rows_of_command(is_closed=self.has_summary)
+        if command:
+            return [command]
+        return [rows for stream, rows in self.rows.items() if stream not in self._joined] or list(self.rows.values())
+
+    @cached_property
+    def accrual(self) -> Accrual:
+        """The totals up to any time."""
+        try:
+            began_s, ended_s = self.began_and_ended_s
+        except ValueError:  # a damaged log
+            began_s, ended_s = -math.inf, math.inf
+        metered = [rows for rows in self._timed_streams if not all(Flag.NO_METER in row.flags for row in rows)]
+        return Accrual(self.summary, metered, self.terms.rates, began_s, ended_s)
+
     def between(self, from_utc_s: float, to_utc_s: float = math.inf) -> RunSummary:
-        """Return the totals of a stretch of time, in seconds since the Unix epoch; of a row that it cuts, a share."""
+        """Return the totals of a stretch of time, in seconds since the Unix epoch; of a row that it cuts, a share.
+
+        Those of adjacent stretches add up to those of the run.
+        """
         command = self.command_rows
-        return totals.summarise(
+        base = totals.summarise(
             self.terms,
             {rank: totals.rows_between(rows, from_utc_s, to_utc_s) for rank, rows in self.rows.items()},
             totals.Ending(self.summary.status, self.summary.exit_code, self.summary.ended_at),
@@ -577,6 +648,7 @@ class Run(RunFiles):
             command_rows=None if command is None else totals.rows_between(command, from_utc_s, to_utc_s),
             joined=self._joined,
         )
+        return difference(self.accrual.at(to_utc_s), self.accrual.at(from_utc_s), base=base)
 
     def _rows_of_command(self, *, is_closed: bool) -> Sequence[Row] | None:
         """Return the rows that hold a command's totals; of one that was not closed, its processes' later ones too."""

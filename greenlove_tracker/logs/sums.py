@@ -17,7 +17,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 from greenlove_tracker.errors import LogError
 from greenlove_tracker.logs.intensity_sources import is_mock
 from greenlove_tracker.logs.run import Run
-from greenlove_tracker.records import INTENSITY_COVERAGES, UNKNOWN_ENERGY, Energy, Flag, sum_energies
+from greenlove_tracker.records import INTENSITY_COVERAGES, UNKNOWN_ENERGY, Energy, Flag, RunSummary, sum_energies
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +84,8 @@ class Totals:
             both adds what is not alike.
         n_predicted: runs that another tool monitored in part, with its prediction for the rest.
         n_mock: runs whose emissions are counted with an invented carbon intensity.
+        n_cut: runs that cross an end of the period, day or month: of them only what lies within is in the sums.
+        n_split: those of them of which a row, too, was split, in proportion to time.
     """
 
     n_runs: int
@@ -106,10 +108,16 @@ class Totals:
     intensity_coverages: tuple[str, ...]
     n_predicted: int
     n_mock: int
+    n_cut: int
+    n_split: int
 
 
 class Contribution(NamedTuple):
-    """The numbers that one run adds to every group that it belongs to, by the names of ``ExactTotals``."""
+    """The numbers that one run adds to every group that it belongs to, by the names of ``ExactTotals``.
+
+    Of a part of a run they are what it had come to at the part's end, less what it had come to at its beginning: two
+    numbers, since their difference would be rounded, and adjacent parts would not add up exactly.
+    """
 
     numbers: tuple[float | None, ...]
     methods: tuple[str | None, str | None, str | None]
@@ -117,6 +125,9 @@ class Contribution(NamedTuple):
     coverage: str = ""  # of the carbon intensity, where emissions are known
     is_predicted: bool = False
     is_mock: bool = False
+    less: tuple[float | None, ...] = ()
+    is_cut: bool = False
+    is_split: bool = False
 
 
 def contribution(run: Run) -> Contribution:
@@ -125,11 +136,26 @@ def contribution(run: Run) -> Contribution:
     Raises:
         LogError: where the run cannot be read, or holds what no run can come to.
     """
-    summary = run.summary
+    summary, cut = run.summary, run.cut
     energy = summary.energy
-    metered_kwh = energy.total_kwh
-    is_judged = None not in (summary.energy_kwh, summary.measured_kwh, metered_kwh)
-    numbers = (
+    numbers = _numbers(run, summary if cut is None else cut.until)
+    if max(abs(number) for number in numbers if number is not None) > _BEYOND_REASON:
+        raise LogError(f"{run.path}: left out: it holds a number beyond {_BEYOND_REASON:g}")
+    methods = (energy.cpu_method, energy.gpu_method, energy.ram_method)
+    cost_basis = summary.cost_basis if summary.cost_usd is not None else ""
+    coverage = "" if run.emissions_kgco2e is None else run.carbon_intensity.coverage
+    has_mock = run.emissions_kgco2e is not None and is_mock(run.intensity_sources)
+    added = Contribution(numbers, methods, cost_basis, coverage, Flag.PREDICTED in summary.flags, has_mock)
+    if cut is None:
+        return added
+    return added._replace(less=_numbers(run, cut.before), is_cut=True, is_split=cut.splits_a_row)
+
+
+def _numbers(run: Run, summary: RunSummary) -> tuple[float | None, ...]:
+    """Return the numbers of totals, in the order of ``SUMS``."""
+    energy = summary.energy
+    is_judged = None not in (summary.energy_kwh, summary.measured_kwh, energy.total_kwh)
+    return (
         summary.duration_s,
         summary.gpu_hours if run.knows_gpu_count else None,
         energy.cpu_kwh,
@@ -140,16 +166,9 @@ def contribution(run: Run) -> Contribution:
         summary.before_pue_kwh if is_judged else None,
         summary.unmetered_estimate_kwh,
         summary.node_assumed_kwh,
-        run.emissions_kgco2e,
+        summary.emissions_kgco2e if run.knows_carbon_intensity else None,
         summary.cost_usd,
     )
-    if max(abs(number) for number in numbers if number is not None) > _BEYOND_REASON:
-        raise LogError(f"{run.path}: left out: it holds a number beyond {_BEYOND_REASON:g}")
-    methods = (energy.cpu_method, energy.gpu_method, energy.ram_method)
-    cost_basis = summary.cost_basis if summary.cost_usd is not None else ""
-    coverage = "" if run.emissions_kgco2e is None else run.carbon_intensity.coverage
-    has_mock = run.emissions_kgco2e is not None and is_mock(run.intensity_sources)
-    return Contribution(numbers, methods, cost_basis, coverage, Flag.PREDICTED in summary.flags, has_mock)
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,12 +193,17 @@ class ExactTotals:
     n_by_coverage: tuple[int, ...] = (0,) * len(INTENSITY_COVERAGES)  # runs, by coverage of their carbon intensity
     n_predicted: int = 0
     n_mock: int = 0
+    n_cut: int = 0
+    n_split: int = 0
 
     @classmethod
     def of(cls, contributions: Sequence[Contribution]) -> ExactTotals:
         """Return the sum of these runs."""
         columns = zip(*(c.numbers for c in contributions), strict=True)
         sums: dict[str, Any] = dict(zip(SUMS, map(ExactSum.of, columns), strict=bool(contributions)))
+        if before := [c.less for c in contributions if c.less]:
+            for name, less in zip(SUMS, zip(*before, strict=True), strict=True):
+                sums[name] = sums[name].without(replace(ExactSum.of(less), n_known=0))
         # one without methods is among them, so that their names are put in order even of a single run
         methods = sum_energies([UNKNOWN_ENERGY, *{Energy(None, None, None, *c.methods) for c in contributions}])
         bases = frozenset({c.cost_basis for c in contributions} - {""})
@@ -188,6 +212,8 @@ class ExactTotals:
             "n_by_coverage": tuple(map(coverages.count, INTENSITY_COVERAGES)),
             "n_predicted": sum(c.is_predicted for c in contributions),
             "n_mock": sum(c.is_mock for c in contributions),
+            "n_cut": sum(c.is_cut for c in contributions),
+            "n_split": sum(c.is_split for c in contributions),
         }
         return cls(len(contributions), methods=methods, cost_bases=bases, **counts, **sums)
 
@@ -203,6 +229,8 @@ class ExactTotals:
             "n_by_coverage": n_by_coverage,
             "n_predicted": sum(p.n_predicted for p in partials),
             "n_mock": sum(p.n_mock for p in partials),
+            "n_cut": sum(p.n_cut for p in partials),
+            "n_split": sum(p.n_split for p in partials),
         }
         return cls(sum(p.n_runs for p in partials), methods=methods, cost_bases=bases, **counts, **sums)
 
@@ -216,6 +244,8 @@ class ExactTotals:
             "n_by_coverage": n_by_coverage,
             "n_predicted": self.n_predicted - less.n_predicted,
             "n_mock": self.n_mock - less.n_mock,
+            "n_cut": self.n_cut - less.n_cut,
+            "n_split": self.n_split - less.n_split,
         }
         return replace(self, **counts, **sums)
 
@@ -246,6 +276,8 @@ class ExactTotals:
             intensity_coverages=tuple(c for c, n in zip(INTENSITY_COVERAGES, self.n_by_coverage, strict=True) if n),
             n_predicted=self.n_predicted,
             n_mock=self.n_mock,
+            n_cut=self.n_cut,
+            n_split=self.n_split,
         )
 
 

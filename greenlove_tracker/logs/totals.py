@@ -188,7 +188,8 @@ _COMPONENTS = [(attrgetter(f"{c}_kwh"), attrgetter(f"{c}_method")) for c in COMP
 
 
 @cache
-def _is_measured(methods: str | None) -> bool:
+def is_measured(methods: str | None) -> bool:
+    """Return True where hardware measured an energy of these methods, joined by ``+``."""
     return set((methods or "").split("+")) <= MEASURED_METHODS
 
 
@@ -211,7 +212,7 @@ def _node_energy(rows: Sequence[Row]) -> _NodeEnergy:
         covered.append(known_s)
         if known_s > 0:
             estimates.append(energy_kwh / known_s * max(0.0, total_s - known_s))
-        measured += [kwh_of(s.energy) for s in known if _is_measured(method_of(s.energy))]
+        measured += [kwh_of(s.energy) for s in known if is_measured(method_of(s.energy))]
     return _NodeEnergy(
         duration_s=total_s,
         metered=metered,
@@ -317,21 +318,24 @@ def rows_between(rows: Sequence[Row], from_utc_s: float, to_utc_s: float) -> Seq
     """
     kept = []
     for row in rows:
-        inside = [(max(0.0, min(end, to_utc_s) - max(start, from_utc_s)), end - start) for start, end in _sides(row)]
+        sides = _sides(row)
+        inside = [(max(0.0, min(end, to_utc_s) - max(start, from_utc_s)), end - start) for start, end in sides]
         gap, own = (overlap_s / length_s if length_s > 0 else 0.0 for overlap_s, length_s in inside)
         if gap or own:
             part = replace(
                 _part_of_gap(row, gap), duration_s=row.duration_s * own, energy=_part_of_energy(row.energy, own)
             )
             grams = row.emissions_gco2e
-            part = replace(part, emissions_gco2e=None if grams is None else grams * own)
+            ends_later = row.kind is RowKind.EPOCH and sides[1][1] > to_utc_s
+            kind = RowKind.SEGMENT if ends_later else row.kind
+            part = replace(part, kind=kind, emissions_gco2e=None if grams is None else grams * own)
             kept.append(part if own == 1.0 else replace(part, counts=Counts()))  # nobody knows which steps lay in it
     return kept
 
 
 def _sides(row: Row) -> tuple[tuple[float, float], tuple[float, float]]:
     """Return beginning and end of a row's gap, and of its own duration; both empty where the log is damaged there."""
-    spans = [(start_s, start_s + duration_s) for start_s, duration_s, _, _ in _spans([row])]
+    spans = [(start_s, start_s + duration_s) for start_s, duration_s, _, _ in timed_stretches([row])]
     return (spans[0], spans[1]) if len(spans) == 2 else (spans[0], (0.0, 0.0)) if spans else ((0.0, 0.0), (0.0, 0.0))
 
 
@@ -346,8 +350,8 @@ def continued_rows(rows: Sequence[Row], of_processes: Iterable[Sequence[Row]]) -
         of_processes: the rows of each process.
     """
     measured = (rows for rows in of_processes if not all(Flag.NO_METER in row.flags for row in rows))
-    spans = sorted(_spans(row for rows in measured for row in rows), key=itemgetter(0))
-    ended_s = max((start_s + duration_s for start_s, duration_s, _, _ in _spans(rows)), default=-math.inf)
+    spans = sorted(timed_stretches(row for rows in measured for row in rows), key=itemgetter(0))
+    ended_s = max((start_s + duration_s for start_s, duration_s, _, _ in timed_stretches(rows)), default=-math.inf)
     continued = list(rows)
     for start_s, duration_s, energy, of_row in spans:
         end_s = start_s + duration_s
@@ -372,8 +376,18 @@ def continued_rows(rows: Sequence[Row], of_processes: Iterable[Sequence[Row]]) -
 _TIMESTAMP_S = 0.002  # rows note their beginning to the millisecond
 
 
-def _spans(rows: Iterable[Row]) -> Iterator[tuple[float, float, Energy, Row]]:
-    """Yield beginning (seconds since the Unix epoch), duration, energy and row of each gap and each row."""
+def utc(text: str) -> datetime:
+    """Return a time or date in ISO 8601, in UTC unless it says otherwise.
+
+    Raises:
+        ValueError: where it is none.
+    """
+    moment = datetime.fromisoformat(text)
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+
+
+def timed_stretches(rows: Iterable[Row]) -> Iterator[tuple[float, float, Energy, Row]]:
+    """Yield beginning (seconds since the Unix epoch), duration in s, energy and row of each gap and each row."""
     for row in rows:
         try:
             started_s = datetime.fromisoformat(row.started_at).timestamp()

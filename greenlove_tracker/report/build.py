@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import os
+from datetime import date
 from pathlib import Path
+from typing import Unpack
 
 from greenlove_tracker import files
 from greenlove_tracker.errors import LogError, UsageError
 from greenlove_tracker.logs.aggregate import aggregate
 from greenlove_tracker.logs.directory import Logs
 from greenlove_tracker.logs.run import Run
+from greenlove_tracker.logs.sacct import JOB_IDS, job_coverage, read_jobs
+from greenlove_tracker.logs.selection import Chosen, Selection
 from greenlove_tracker.logs.storage import LogPath, entries, place
 from greenlove_tracker.logs.sums import contribution
 from greenlove_tracker.rendering.document import Document
@@ -26,8 +30,9 @@ def write_pdf(
     page_size: str = "A4",
     factors: str | os.PathLike[str] | None = None,
     n_jobs: int | None = None,
-    since: str | None = None,
-    until: str | None = None,
+    sacct: str | os.PathLike[str] | None = None,
+    issued: str | None = None,
+    **chosen: Unpack[Chosen],
 ) -> Path:
     """Write the report of a run, or of all runs of a log directory.
 
@@ -37,8 +42,11 @@ def write_pdf(
         page_size: "A4" or "Letter".
         factors: a CSV of other carbon intensities, ``country,from,until,gco2e_per_kwh,basis,source``, to restate with.
         n_jobs: jobs that ran, as the scheduler counted them; the report says how many were not tracked.
-        since: only runs that began on or after this UTC date (``2026-11-01``) or time.
-        until: only runs that began before this UTC date or time.
+        sacct: a file of Slurm's accounting; the report lists the jobs that left no log. ``logs.sacct`` says which.
+        issued: the date of issue that the report bears, ``2026-12-02``; none unless given, so that the file is the same
+            whenever it is made.
+        **chosen: which runs, and what of them: ``since``, ``until``, ``project``, ``user``, ``job``, ``host``, as
+            ``aggregate`` takes them.
 
     Returns:
         The path of the file.
@@ -49,7 +57,7 @@ def write_pdf(
     """
     from greenlove_tracker.rendering import pdf  # reportlab takes a while to load
 
-    content = document(log_dir, factors=factors, n_jobs=n_jobs, since=since, until=until)
+    content = document(log_dir, factors=factors, n_jobs=n_jobs, sacct=sacct, issued=issued, **chosen)
     return files.write_report(path, pdf.render(content, page_size=page_size))
 
 
@@ -59,8 +67,9 @@ def write_html(
     *,
     factors: str | os.PathLike[str] | None = None,
     n_jobs: int | None = None,
-    since: str | None = None,
-    until: str | None = None,
+    sacct: str | os.PathLike[str] | None = None,
+    issued: str | None = None,
+    **chosen: Unpack[Chosen],
 ) -> Path:
     """Write the report of a run, or of all runs of a log directory, as one page of HTML.
 
@@ -69,8 +78,9 @@ def write_html(
         path: the file to write; it is replaced as a whole or not at all.
         factors: as for ``write_pdf``, and so are the others.
         n_jobs: jobs that ran, as the scheduler counted them.
-        since: only runs that began then or later.
-        until: only runs that began before.
+        sacct: a file of Slurm's accounting.
+        issued: the date of issue.
+        **chosen: which runs, and what of them.
 
     Returns:
         The path of the file.
@@ -81,7 +91,7 @@ def write_html(
     """
     from greenlove_tracker.rendering import html  # no page needs reportlab, and no PDF Jinja2
 
-    content = document(log_dir, factors=factors, n_jobs=n_jobs, since=since, until=until)
+    content = document(log_dir, factors=factors, n_jobs=n_jobs, sacct=sacct, issued=issued, **chosen)
     return files.write_report(path, html.render(content))
 
 
@@ -130,8 +140,9 @@ def document(
     *,
     factors: str | os.PathLike[str] | None = None,
     n_jobs: int | None = None,
-    since: str | None = None,
-    until: str | None = None,
+    sacct: str | os.PathLike[str] | None = None,
+    issued: str | None = None,
+    **chosen: Unpack[Chosen],
 ) -> Document:
     """Return the report of one run, or of a log directory; one with a single run is reported as that run.
 
@@ -139,26 +150,49 @@ def document(
         log_dir: the directory, or what ``read_logs`` gave for it.
         factors: a file of other carbon intensities, to restate the runs with; both figures are shown.
         n_jobs: jobs that ran then, as the scheduler counted them: the report says how many of them were not tracked.
-        since: only runs that began on or after this UTC date (``2026-11-01``) or time.
-        until: only runs that began before this UTC date or time.
+        sacct: a file of Slurm's accounting; the report lists the jobs that left no log. ``logs.sacct`` says which.
+        issued: the date of issue that the report bears, ``2026-12-02``; none unless given, so that the file is the same
+            whenever it is made.
+        **chosen: which runs, and what of them: ``since``, ``until``, ``project``, ``user``, ``job``, ``host``, as
+            ``aggregate`` takes them.
 
     Raises:
         UsageError: where there is no such directory, no run in it, or where the factors or the number cannot be.
     """
     path = log_dir.path if isinstance(log_dir, Logs) else place(log_dir)
-    if (n_jobs, since, until) == (None, None, None) and (run := _lone_run(path)):
+    if n_jobs is not None and sacct is not None:
+        raise UsageError(
+            "{argument} says how many jobs ran, and {argument} which: choose one", argument=("n_jobs", "sacct")
+        )
+    selection = Selection.of(**chosen)
+    is_of_all = selection.is_everything and (n_jobs, sacct, issued) == (None, None, None)
+    if is_of_all and (run := _lone_run(path)):
         return run_document(run, factors)
-    runs = aggregate(log_dir, since=since, until=until)
-    runs.prepare(*CUTS)
+    jobs = None if sacct is None else read_jobs(sacct)
+    runs = aggregate(log_dir, **chosen)
+    runs.prepare(*CUTS, *(() if jobs is None else (JOB_IDS,)))
     if not runs.total.n_runs and not runs.problems:
-        period = " of that time" if since or until else ""
+        period = "" if selection.is_everything else " of that time" if not selection.text else f" of {selection.text}"
         raise UsageError(f"{runs.path} holds no run{period}; a run writes to greenlove_logs unless told otherwise")
-    if n_jobs is None and runs.total.n_runs == 1:
+    if is_of_all and runs.total.n_runs == 1:
         (run,) = runs.runs
         own = (str(run.path), f"{run.path}/", f"{run.path}\\")
         if all(str(problem.path).startswith(own[1:]) or str(problem.path) == own[0] for problem in runs.problems):
             return run_document(run, factors)
-    return directory_document(runs, factors, n_jobs)
+    coverage = None if jobs is None else job_coverage(jobs, runs)
+    return directory_document(runs, factors, n_jobs, coverage, None if issued is None else _date(issued))
+
+
+def _date(text: str) -> str:
+    """Return a date as it is written on a report.
+
+    Raises:
+        UsageError: where it is none.
+    """
+    try:
+        return date.fromisoformat(text).isoformat()
+    except ValueError as error:
+        raise UsageError(f"{{argument}} must be a date such as 2026-12-02, not {text!r}", argument="issued") from error
 
 
 def _lone_run(path: LogPath) -> Run | None:

@@ -13,6 +13,8 @@ from greenlove_tracker.logs.aggregate import Aggregate
 from greenlove_tracker.logs.highlights import INCOMPLETE, N_FACTORS, N_TOP, ForecastRecord
 from greenlove_tracker.logs.mapreduce import COMPARISON, EXPLORATION
 from greenlove_tracker.logs.run import Run
+from greenlove_tracker.logs.sacct import JobCoverage
+from greenlove_tracker.logs.selection import job_of
 from greenlove_tracker.logs.sums import ExactTotals, Totals
 from greenlove_tracker.rendering import document as doc
 from greenlove_tracker.report import wording
@@ -24,17 +26,23 @@ from greenlove_tracker.report.restated import restated_blocks
 from greenlove_tracker.report.run_report import energy_bars, gpu_hours
 from greenlove_tracker.report.wording import SUM_COLUMNS, Sums, mark_notes
 
-_SHOWN = ("project", "device", "account", "month", "kind", "intensity")  # sums that it shows
+_SHOWN = ("project", "user", "job", "device", "account", "month", "kind", "intensity")  # sums that it shows
 CUTS = (*((key,) for key in _SHOWN), ("status",))  # what it needs sums by
 _TITLES = {"intensity": "carbon intensity"}
 _OF_SOME = ("account", "kind")  # not every directory has several
+_LOGGED_BY_SOME = ("user", "job")  # and not every run says
 _MAX_GROUPS = 12
 _MAX_PROBLEMS = 25
 _MAX_FACTORS = 12
+_MAX_UNTRACKED = 25
 
 
 def directory_document(
-    aggregate: Aggregate, factors: str | os.PathLike[str] | None = None, n_jobs: int | None = None
+    aggregate: Aggregate,
+    factors: str | os.PathLike[str] | None = None,
+    n_jobs: int | None = None,
+    coverage: JobCoverage | None = None,
+    issued: str | None = None,
 ) -> doc.Document:
     """Return the report of a log directory.
 
@@ -42,17 +50,21 @@ def directory_document(
         aggregate: its runs, prepared for ``CUTS``.
         factors: a file of other carbon intensities.
         n_jobs: jobs that ran.
+        coverage: the jobs that Slurm lists, beside the runs.
+        issued: the date that the report is to bear.
 
     Raises:
         UsageError: where the factors or the number of jobs cannot be.
     """
     name = fmt.shortened(aggregate.path.resolve().name, 60)
-    total, highlights = aggregate.total, aggregate.highlights
+    total, highlights, period = aggregate.total, aggregate.highlights, aggregate.selection.period
+    of_period = () if period.is_everything else (period.text,)
     return doc.Document(
         title=f"Training runs in {name}",
         subtitle=_subtitle(aggregate),
-        footer=f"greenlove_tracker {greenlove_tracker.__version__} · {name}",
+        footer=" · ".join((f"greenlove_tracker {greenlove_tracker.__version__}", name, *of_period)),
         blocks=(
+            doc.Paragraph(_scope(aggregate, issued), is_note=True),
             doc.KeyFigures(_figures(total)),
             *(() if n_jobs is None else (doc.Paragraph(jobs_sentence(aggregate, n_jobs)),)),
             *_energy_blocks(total),
@@ -61,6 +73,7 @@ def directory_document(
                 total.emissions_kgco2e, highlights.countries[0] if len(highlights.countries) == 1 else ""
             ),
             *runs_blocks(aggregate),
+            *(() if coverage is None else _coverage_blocks(coverage)),
             *shared_metric_blocks(highlights.metrics),
             *forecast_blocks(highlights.forecasts),
             *incomplete_blocks(aggregate),
@@ -75,7 +88,70 @@ def directory_document(
 def _subtitle(aggregate: Aggregate) -> str:
     days = [fmt.shortened(day, 10) for day in aggregate.highlights.days]
     runs = wording.runs_text({kind: partial.n_runs for (kind,), partial in aggregate.exact_totals_by("kind").items()})
+    period = aggregate.selection.period
+    if not period.is_everything:
+        return f"{runs} · {period.text}"
     return f"{runs} · {' to '.join(days)} (UTC)" if days else runs
+
+
+def _scope(aggregate: Aggregate, issued: str | None) -> str:
+    """Say which time and which runs the report is of, and when it was issued."""
+    selection, n_cut = aggregate.selection, aggregate.total.n_cut
+    cut = f" Of {fmt.plural(n_cut, 'run')} across an end of it only what lies within counts." if n_cut else ""
+    chosen = f" Only {fmt.shortened(selection.text, 160)}." if selection.text else ""
+    when = f"Issued on {issued}." if issued else "No date of issue was given."
+    return f"Period: {selection.period.text}.{cut}{chosen} All times are UTC. {when}"
+
+
+def coverage_sentences(coverage: JobCoverage) -> str:
+    """Say how many jobs left no log, and how much of the GPU-hours that is."""
+    n_jobs, n_untracked = coverage.n_jobs, len(coverage.untracked)
+    if not n_jobs:
+        return "No job of the list ran in this time."
+    of_jobs = (
+        f"Of {fmt.plural(n_jobs, 'job')} that ran, {n_untracked:,} ({fmt.percent(n_untracked / n_jobs)}) left no log"
+    )
+    share = coverage.tracked_share
+    if share is None:
+        text = f"{of_jobs}. No job had a GPU."
+    else:
+        lost, whole = _hours(coverage.untracked_gpu_hours), _hours(coverage.gpu_hours)
+        text = (
+            f"{of_jobs}: {lost} of {whole} GPU-hours. Tracked jobs hold {fmt.percent(share)} of the GPU-hours; their "
+            f"runs logged {_hours(coverage.logged_gpu_hours)}."
+        )
+    n_unlisted = coverage.n_unlisted
+    other = f" {fmt.plural(n_unlisted, 'job')} with a log {'is' if n_unlisted == 1 else 'are'} not in the list."
+    return text + (other if n_unlisted else "")
+
+
+def coverage_rows(coverage: JobCoverage) -> list[tuple[str, str, str, str]]:
+    """Return job, user, state and GPU-hours of each job without a log, those with the most first."""
+    return [
+        (job.job_id, fmt.shortened(job.user, 24) or "(none)", fmt.shortened(job.state, 24), _hours(gpu_hours))
+        for job, gpu_hours in coverage.untracked
+    ]
+
+
+def _hours(gpu_hours: float) -> str:
+    return fmt.significant(gpu_hours) if gpu_hours else "0"
+
+
+def _coverage_blocks(coverage: JobCoverage) -> tuple[doc.Block, ...]:
+    rows = coverage_rows(coverage)
+    n_more = len(rows) - _MAX_UNTRACKED
+    if n_more > 0:
+        hours = sum(gpu_hours for _, gpu_hours in coverage.untracked[_MAX_UNTRACKED:])
+        rows = [*rows[:_MAX_UNTRACKED], (f"{n_more:,} others", "", "", _hours(hours))]
+    columns = (doc.Column("job", 2), doc.Column("user", 2), doc.Column("state", 2), doc.Column("GPU-hours", 1.4, True))
+    table = (doc.Table(columns, tuple(rows)),) if rows else ()
+    note = "After Slurm's accounting (sacct): GPUs allocated × time elapsed, within the period in proportion to time."
+    return (
+        doc.Heading("Jobs without a log"),
+        doc.Paragraph(coverage_sentences(coverage)),
+        *table,
+        doc.Paragraph(note, is_note=True),
+    )
 
 
 def jobs_sentence(aggregate: Aggregate, n_jobs: int) -> str:
@@ -143,6 +219,8 @@ def _group_blocks(aggregate: Aggregate, key: str) -> tuple[doc.Block, ...]:
     groups = [(values[0], Sums(partial)) for values, partial in aggregate.exact_totals_by(key).items()]
     if not groups or (len(groups) == 1 and key in _OF_SOME):
         return ()
+    if key in _LOGGED_BY_SOME and not any(name for name, _ in groups):
+        return ()
     groups.sort(key=lambda g: g[0] if key == "month" else -(g[1].totals.energy_kwh or 0.0), reverse=key == "month")
     shown, rest = groups[:_MAX_GROUPS], groups[_MAX_GROUPS:]
     rows = [_row(fmt.shortened(name, 44) or "(none)", sums) for name, sums in shown]
@@ -151,19 +229,22 @@ def _group_blocks(aggregate: Aggregate, key: str) -> tuple[doc.Block, ...]:
     rows.append(_row("total", Sums(aggregate.exact_totals)))
     title = _TITLES.get(key, key)
     columns = (doc.Column(title, 4), doc.Column("runs", 0.8, is_number=True), *SUM_COLUMNS)
-    bars = _bars(shown) if key == "month" else ()
-    return (doc.Heading(f"By {title}"), *bars, doc.Table(columns, tuple(rows), has_total=True), *mark_notes(rows))
+    bars = _trend(shown[::-1]) if key == "month" else ()
+    twice = sum(sums.totals.n_runs for _, sums in groups) > aggregate.total.n_runs
+    notes = (*mark_notes(rows), *((doc.Paragraph(wording.IN_BOTH, is_note=True),) if twice else ()))
+    return (doc.Heading(f"By {title}"), *bars, doc.Table(columns, tuple(rows), has_total=True), *notes)
 
 
-def _bars(groups: Sequence[tuple[str, Sums]]) -> tuple[doc.Block, ...]:
-    """Draw the emissions of each group, where they are known of several."""
-    emitted = [(name, sums.totals.emissions_kgco2e, sums.cells[2]) for name, sums in groups]
-    if sum(kg is not None for _, kg, _ in emitted) <= 1:
-        return ()
-    return (
-        doc.BarChart(
-            tuple(doc.Bar(fmt.shortened(name, 20) or "(none)", kg, text) for name, kg, text in emitted), "CO2e"
-        ),
+def _trend(months: Sequence[tuple[str, Sums]]) -> tuple[doc.Block, ...]:
+    """Draw CO2e and energy of each month, the oldest first, where they are known of several."""
+    drawn = (
+        ("CO2e", [(name, sums.totals.emissions_kgco2e, sums.cells[2]) for name, sums in months]),
+        ("energy", [(name, sums.totals.energy_kwh, sums.cells[1]) for name, sums in months]),
+    )
+    return tuple(
+        doc.BarChart(tuple(doc.Bar(name or "(none)", value, text) for name, value, text in bars), f"{title} by month")
+        for title, bars in drawn
+        if sum(value is not None for _, value, _ in bars) > 1
     )
 
 
@@ -176,22 +257,36 @@ def runs_blocks(aggregate: Aggregate) -> tuple[doc.Block, ...]:
     total, top = aggregate.exact_totals, aggregate.highlights.top
     if not top.count:
         return ()
-    rows = [_run_row(aggregate.run(run_id), Sums(partial)) for _, run_id, partial in top.items]
+    runs = [(aggregate.run(run_id), Sums(partial)) for _, run_id, partial in top.items]
+    names = [_run_names(run) for run, _ in runs]
+    kept = [
+        i for i, (title, _) in enumerate(_RUN_NAMES) if title not in _LOGGED_BY_SOME or any(row[i] for row in names)
+    ]
+    blank = ("",) * (len(kept) - 1)
+    rows = [(*(row[i] or "(none)" for i in kept), *sums.cells) for row, (_, sums) in zip(names, runs, strict=True)]
     n_further = top.count - len(top.items)
     if n_further:
         further = Sums(total.without([partial for *_, partial in top.items]))
-        rows.append((f"{n_further:,} further runs", "", "", *further.cells))
-    rows.append(("total", "", "", *Sums(total).cells))
-    columns = (doc.Column("run", 3.6), doc.Column("project", 1.6), doc.Column("status", 1.6), *SUM_COLUMNS)
+        rows.append((f"{n_further:,} further runs", *blank, *further.cells))
+    rows.append(("total", *blank, *Sums(total).cells))
+    columns = (*(doc.Column(*_RUN_NAMES[i]) for i in kept), *SUM_COLUMNS)
     title = f"The {N_TOP} runs that emitted most" if n_further else "The runs, those that emitted most first"
     return (doc.Heading(title), doc.Table(columns, tuple(rows), has_total=True), *mark_notes(rows))
 
 
-def _run_row(run: Run, sums: Sums) -> tuple[str, ...]:
-    project = fmt.shortened(run.summary.project, 20) or "(none)"
+_RUN_NAMES = (("run", 3.0), ("project", 1.3), ("user", 1.1), ("job", 1.2), ("status", 1.4))  # titles and widths
+
+
+def _run_names(run: Run) -> tuple[str, ...]:
     kind = COMPARISON if run.is_comparison else EXPLORATION
     status = kind if run.is_exploration else run.summary.status
-    return (fmt.shortened(run.run_id, 40), project, fmt.shortened(status, 20), *sums.cells)
+    return (
+        fmt.shortened(run.run_id, 40),
+        fmt.shortened(run.summary.project, 20),
+        fmt.shortened(run.text("user"), 20),
+        fmt.shortened(job_of(run), 20),
+        fmt.shortened(status, 20),
+    )
 
 
 def forecast_blocks(record: ForecastRecord) -> tuple[doc.Block, ...]:

@@ -50,12 +50,17 @@ MOCK = "¶"
 
 MOCK_NOTE = "¶ MOCK: with an invented carbon intensity, of no grid"
 
+SPLIT = "◇"
+
+SPLIT_NOTE = "◇ split in proportion: a row lies across the end of the time, and counts with its share of it"
+
 MARKS: Mapping[str, str] = {
     STAR: STAR_NOTE,
     DAGGER: DAGGER_NOTE,
     PREDICTED: PREDICTED_NOTE,
     ASSUMED: ASSUMED_NOTE,
     MOCK: MOCK_NOTE,
+    SPLIT: SPLIT_NOTE,
 }
 
 _METHODS: Mapping[str, str] = {
@@ -600,8 +605,10 @@ def outcome_of(run: Run, quantity: str, limit_s: float | None = None) -> Forecas
     )
 
 
+IN_BOTH = "A run that went on over the end of a day or month is one of both, each with its part of it."
+
 SUM_COLUMNS = (
-    Column("time", 1.4, is_number=True),
+    Column("time", 1.6, is_number=True),
     Column("energy", 1.5, is_number=True),
     Column("CO2e", 1.4, is_number=True),
     Column("cost", 1.5, is_number=True),
@@ -614,7 +621,7 @@ class Sums:
 
     A sum that lacks runs carries a star; one of emissions that are not alike, a dagger; one that holds what another
     tool predicted, a double dagger; one that holds an assumption of the user's, a section sign; emissions of an
-    invented carbon intensity, a paragraph sign.
+    invented carbon intensity, a paragraph sign; the time of a row that was split, a diamond.
     """
 
     partial: ExactTotals
@@ -653,7 +660,9 @@ class Sums:
         """Time, energy, CO2e and cost."""
         totals = self.totals
         return (
-            fmt.duration(totals.duration_s or None) + self._predicted(totals.duration_s),
+            fmt.duration(totals.duration_s or None)
+            + self._predicted(totals.duration_s)
+            + (SPLIT if totals.n_split else ""),
             _starred(
                 fmt.energy(totals.energy_kwh) + self._marks(totals.energy_kwh),
                 totals.energy_kwh,

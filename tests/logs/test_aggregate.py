@@ -31,12 +31,13 @@ def logs_dir(make_run):
             "account": "lab",
             "partition": "big",
             "user": "ada",
-            "started_at": "2026-10-31T23:59:59.500Z",
+            "started_at": "2026-10-31T23:59:49.500Z",
             "job_id": "81",
             "array_task_id": "3",
             "cluster": "west",
         },
         electricity_price=PRICE,
+        ended_at="2026-10-31T23:59:59.500Z",
     )
     make_run(
         "b",
@@ -124,6 +125,7 @@ def test_the_share_measured_is_that_of_the_runs_that_say(make_run):
         ("partition", {"": 3, "big": 1}),
         ("user", {"": 3, "ada": 1}),
         ("job", {"": 3, "west/81/3": 1}),
+        ("job_id", {"": 3, "81": 1}),
         ("kind", {"exploration": 1, "training": 3}),
         ("intensity", {"400 gCO2e/kWh, a test": 4}),
         ("status", {"finished": 4}),

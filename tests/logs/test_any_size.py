@@ -34,6 +34,7 @@ from greenlove_tracker.logs.forecasts import FORECAST_COLUMNS, forecast_cells, h
 from greenlove_tracker.logs.mapreduce import Query, QueryResult, merge_in_pairs, query_directory
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.logs.sums import ExactSum, ExactTotals, TopN
+from greenlove_tracker.logs.writer import write_summary
 from greenlove_tracker.rendering.document import Table
 from greenlove_tracker.report.build import document
 from greenlove_tracker.report.screens import summary_table
@@ -50,6 +51,7 @@ def names_in(directory: Path) -> list[str]:
 def write_forecasts(run: Run, *forecasts) -> None:
     lines = [FORECAST_COLUMNS, *map(forecast_cells, forecasts)]
     (run.path / "forecasts.csv").write_text("".join(",".join(line) + "\n" for line in lines), encoding="utf-8")
+    write_summary(run.path, run.summary)  # with its hash
 
 
 @pytest.fixture(scope="module")
@@ -147,7 +149,7 @@ def test_runs_that_differ_from_their_epochs_are_named(logs):
     assert aggregate(logs).verified is None
     table = summary_table(aggregate(logs, verify=True), ["project"])
     assert "\n9 runs verified, 1 differs; 3 with no totals of their own to verify\n" in table
-    assert "\ndiffers from its epochs, or could not be read:\n" in table
+    assert "\ndiffers from its epochs or its files, or could not be read:\n" in table
 
 
 def test_a_run_whose_epochs_are_gone_cannot_be_verified(tmp_path):
@@ -334,17 +336,17 @@ def test_the_report_of_many_runs_tells_of_those_that_matter(tmp_path):
         shutil.copytree(failed.path, tmp_path / "logs" / f"failed-{i:04d}")
     found = document(tmp_path / "logs")
     tables = [block for block in found.blocks if isinstance(block, Table)]
-    assert max(len(table.rows) for table in tables) == 27  # 25 runs, the others, the total
+    assert max(len(table.rows) for table in tables) == 25  # runs that did not finish
     text = str(found.blocks)
-    for wanted in ("By account", "575 further runs", "and 275 more", "failed-0024"):
+    for wanted in ("By account", "590 further runs", "and 275 more", "failed-0024"):
         assert wanted in text, wanted
     top = next(table for table in tables if table.columns[0].title == "run")
     further, total = top.rows[-2], top.rows[-1]
     every = aggregate(tmp_path / "logs")
     top_runs = [partial for *_, partial in every.highlights.top.items]
     rest = every.exact_totals.without(top_runs)
-    assert rest.n_runs == 575 and ExactTotals.merged([rest, *top_runs]).totals == every.total
-    assert further[3:] == Sums(rest).cells and total[3:] == Sums(every.exact_totals).cells
+    assert rest.n_runs == 590 and ExactTotals.merged([rest, *top_runs]).totals == every.total
+    assert further[4:] == Sums(rest).cells and total[4:] == Sums(every.exact_totals).cells
 
 
 @pytest.fixture

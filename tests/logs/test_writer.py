@@ -297,7 +297,9 @@ def test_what_a_summary_holds_is_what_its_fields_hold(writer, run_dir):
     summary = summary_of(run_dir)
     writer.close(summary)
     lines = (run_dir / "summary.csv").read_text().splitlines()
-    assert lines[0] == "field,value,unit" and len(lines) == 1 + len(summary_fields(summary))
+    n_hashes = sum(line.startswith("file.") for line in lines)
+    assert lines[0] == "field,value,unit" and len(lines) == 1 + len(summary_fields(summary)) + n_hashes
+    assert n_hashes == 2 * len(["run.csv", "epochs-0.csv"])
 
 
 @pytest.mark.parametrize(

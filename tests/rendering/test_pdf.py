@@ -205,14 +205,14 @@ def test_a_directory_lists_groups_runs_and_problems(logs: Path) -> None:
         "3 others",
         "By device",
         "By month",
-        "The 25 runs that emitted most",
-        "20 further runs",
+        "The 10 runs that emitted most",
+        "35 further runs",
         "ended by an exception or a non-zero exit, exit 1",
         "is not a run: no run.csv",
         "the run that emitted most, project 14/run-44",
     ):
         assert wanted in text, wanted
-    assert "run-04" not in text.partition("The 25 runs")[2].partition("Runs that did not")[0]
+    assert "run-04" not in text.partition("The 10 runs")[2].partition("Runs that did not")[0]
 
 
 def test_a_directory_of_unknown_energy_only(logs: Path) -> None:

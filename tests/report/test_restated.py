@@ -82,7 +82,7 @@ def test_what_was_unknown_and_is_known_now_has_no_change(tmp_path):
 
 def test_the_jobs_that_left_no_log_are_counted(logs):
     said = [block.text for block in document(logs, n_jobs=10).blocks if isinstance(block, Paragraph)]
-    assert said[0] == "Of 10 jobs, 8 (80%) left no log here, and are in no total; 1 run belonged to no job."
+    assert said[1] == "Of 10 jobs, 8 (80%) left no log here, and are in no total; 1 run belonged to no job."
     with pytest.raises(UsageError, match="1 jobs cannot be: these runs belong to 2"):
         document(logs, n_jobs=1)
 
@@ -94,7 +94,7 @@ def test_explorations_are_not_training_runs(logs):
     assert content.subtitle.startswith("3 training runs and 1 exploration · ")
     text = markdown.render(content)
     assert "## By kind" in text
-    assert re.search(r"\| d \| demo \| exploration \|", text)
+    assert re.search(r"\| d \| demo \| .*exploration \|", text)
     cite = CliRunner().invoke(cli, ["report", str(logs), "--format", "cite"]).output
     assert "took 4 runs (1 exploratory) on" in cite
     assert "| exploratory | 1 |" in cite

@@ -1,0 +1,300 @@
+"""Chooses runs by time, project, user, job and host, and cuts those that cross an end of the time at it.
+
+A period begins with its first moment and ends before its last, in UTC. Of a run that crosses an end of it only what
+lies within counts: whole rows, and of the row that lies across the end the share of its time. So adjacent periods add
+up to the whole, exactly. The same holds for the days and months that runs are grouped by.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
+from typing import TypedDict, Unpack
+
+from greenlove_tracker.errors import LogError, UsageError
+from greenlove_tracker.logs.accrual import Cut
+from greenlove_tracker.logs.run import Run
+from greenlove_tracker.logs.totals import utc
+
+DAY, MONTH = "day", "month"
+_MOST_PARTS = 3_660  # days; a run of ten years is a damaged log, and is counted where it began
+_MONTH = re.compile(r"(\d{4})-(\d{2})", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class Period:
+    """A half-open stretch of time.
+
+    Attributes:
+        since: its first moment, UTC; None where it has no beginning.
+        until: the first moment behind it; None where it has no end.
+    """
+
+    since: datetime | None = None
+    until: datetime | None = None
+
+    @classmethod
+    def parse(cls, since: str | None, until: str | None) -> Period:
+        """Return the period that two dates or times name; a month alone (``2026-11``), the whole of it.
+
+        Raises:
+            UsageError: where one is none, or the end is not behind the beginning.
+        """
+        if since is not None and until is None and _MONTH.fullmatch(since):
+            month = _moment("since", since)
+            return cls(month, _next(month, MONTH))
+        begin = None if since is None else _moment("since", since)
+        end = None if until is None else _moment("until", until)
+        if begin is not None and end is not None and begin >= end:
+            raise UsageError(
+                f"{{argument}} must lie behind {{argument}}: {until} does not lie behind {since}",
+                argument=("until", "since"),
+            )
+        return cls(begin, end)
+
+    @property
+    def is_everything(self) -> bool:
+        """True where it has neither beginning nor end."""
+        return self.since is None and self.until is None
+
+    @property
+    def text(self) -> str:
+        """The period in words: the month, the days or the times, in UTC."""
+        since, until = self.since, self.until
+        if self.is_everything:
+            return "all that was logged"
+        if until is None:
+            return f"from {_written(since)} (UTC) on"
+        if since is None:
+            return f"before {_written(until)} (UTC)"
+        if _is_start_of(since, MONTH) and until == _next(since, MONTH):
+            return f"{since:%B %Y} (UTC)"
+        return f"{_written(since)} to before {_written(until)} (UTC)"
+
+    @property
+    def bounds_s(self) -> tuple[float, float]:
+        """Beginning and end in seconds since the Unix epoch, infinite where there is none."""
+        return (
+            -math.inf if self.since is None else self.since.timestamp(),
+            math.inf if self.until is None else self.until.timestamp(),
+        )
+
+
+class Chosen(TypedDict, total=False):
+    """What may be said to choose runs: of Python's functions and of the verbs alike.
+
+    Attributes:
+        since: only what was done from this UTC date (``2026-11-01``) or time on; a month alone (``2026-11``) is the
+            whole of it where ``until`` is left out.
+        until: only what was done before this UTC date or time. Of a run that crosses an end of the period what lies
+            within counts, so that adjacent periods add up to the whole.
+        project: only runs of this project, or of one of these.
+        user: only runs of these users.
+        job: only runs of these jobs, as ``by("job")`` or ``by("job_id")`` name them.
+        host: only runs that these machines took part in.
+    """
+
+    since: str | None
+    until: str | None
+    project: str | Sequence[str]
+    user: str | Sequence[str]
+    job: str | Sequence[str]
+    host: str | Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """The runs that count, and the time of them.
+
+    Attributes:
+        period: the time.
+        projects: any of these; none given, all.
+        users: likewise.
+        jobs: likewise, as ``--by job`` or ``--by job_id`` name them.
+        hosts: likewise; a run of several machines is chosen by any of them.
+    """
+
+    period: Period = field(default_factory=Period)
+    projects: Sequence[str] = ()
+    users: Sequence[str] = ()
+    jobs: Sequence[str] = ()
+    hosts: Sequence[str] = ()
+
+    @classmethod
+    def of(cls, **chosen: Unpack[Chosen]) -> Selection:
+        """Return what was chosen.
+
+        Raises:
+            UsageError: where a date is none.
+        """
+        period = Period.parse(chosen.get("since"), chosen.get("until"))
+        return cls(period, *(_several(chosen.get(name)) for name in ("project", "user", "job", "host")))
+
+    @property
+    def is_everything(self) -> bool:
+        """True where all runs count, with all of their time."""
+        return self.period.is_everything and not any((self.projects, self.users, self.jobs, self.hosts))
+
+    @property
+    def text(self) -> str:
+        """What was chosen, in words; empty where everything was but the period."""
+        chosen = {"project": self.projects, "user": self.users, "job": self.jobs, "host": self.hosts}
+        return " · ".join(f"{name} {' or '.join(values)}" for name, values in chosen.items() if values)
+
+    def part(self, run: Run) -> Run | None:
+        """Return what counts of a run: itself, a part of its time, or nothing.
+
+        Raises:
+            LogError: where it is not known when it began, and a period was asked for.
+        """
+        if not self._names(run):
+            return None
+        return run if self.period.is_everything else part_of(run, *self.period.bounds_s)
+
+    def _names(self, run: Run) -> bool:
+        asked = ((self.projects, run.text("project")), (self.users, run.text("user")))
+        if any(wanted and found not in wanted for wanted, found in asked):
+            return False
+        if self.jobs and not {job_of(run), job_id_of(run), run.text("job_id")}.intersection(self.jobs):
+            return False
+        return not self.hosts or not run.hosts.isdisjoint(self.hosts)
+
+
+def job_of(run: Run) -> str:
+    """Return the scheduler's job; without one, the run of ``greenlove run`` that runs of a script's trackers are of."""
+    if run.text("job_id"):
+        return "/".join(filter(None, map(run.text, ("cluster", "job_id", "array_task_id"))))
+    return run.text("part_of") or (run.run_id if run.has_parts else "")
+
+
+def job_id_of(run: Run) -> str:
+    """Return the scheduler's number of a run's job as ``sacct`` writes it: ``81``, of an array ``81_3``."""
+    array, task = run.text("array_job_id"), run.text("array_task_id")
+    return f"{array}_{task}" if array and task else run.text("job_id")
+
+
+def part_of(run: Run, from_utc_s: float, to_utc_s: float) -> Run | None:
+    """Return a run as of a stretch of time: itself where it lies within, None where it lies outside.
+
+    A part has the totals of its time, begins and ends with it, and is else the run.
+
+    Args:
+        run: the run.
+        from_utc_s: the beginning, in seconds since the Unix epoch.
+        to_utc_s: the end, which is not in it.
+
+    Raises:
+        LogError: where it is not known when the run began.
+    """
+    began_s, ended_s = _times(run)
+    if began_s >= to_utc_s or (ended_s <= from_utc_s and began_s < from_utc_s):
+        return None
+    if began_s >= from_utc_s and ended_s <= to_utc_s:
+        return run
+    starts_before, ends_behind = began_s < from_utc_s, ended_s > to_utc_s
+    from_s, to_s = from_utc_s if starts_before else -math.inf, to_utc_s if ends_behind else math.inf
+    whole, accrual, stretch = run.summary, run.accrual, run.between(from_s, to_s)
+    is_split = any(map(accrual.splits_a_row, (from_s, to_s)))
+    cut = Cut(accrual.at(from_s), accrual.at(to_s), not starts_before, not ends_behind, is_split)
+    part = replace(
+        stretch,
+        started_at=_iso(from_utc_s) if starts_before else whole.started_at,
+        ended_at=_iso(to_utc_s) if ends_behind else whole.ended_at,
+        flags=whole.flags,
+        metrics=whole.metrics,
+    )
+    return run.as_part(part, cut)
+
+
+def calendar_parts(run: Run, unit: str, period: Period) -> Iterator[Run]:
+    """Yield the parts of a run that lie in each day or month of a period.
+
+    Args:
+        run: the whole run.
+        unit: ``day`` or ``month``.
+        period: outside which nothing counts.
+
+    Raises:
+        LogError: where it is not known when the run began, and a period was asked for.
+    """
+    try:
+        began_s, ended_s = _times(run)
+    except LogError:
+        if not period.is_everything:
+            raise
+        yield run
+        return
+    since_s, until_s = period.bounds_s
+    from_s, to_s = max(began_s, since_s), min(ended_s, until_s)
+    bounds = [-math.inf, *_starts_between(from_s, to_s, unit), math.inf]
+    for begin_s, end_s in pairwise(bounds):
+        if (part := part_of(run, max(begin_s, since_s), min(end_s, until_s))) is not None:
+            yield part
+
+
+def _starts_between(from_utc_s: float, to_utc_s: float, unit: str) -> list[float]:
+    """Return when days or months begin behind ``from_utc_s`` and before ``to_utc_s``."""
+    if to_utc_s - from_utc_s > timedelta(days=_MOST_PARTS).total_seconds():
+        return []
+    starts_s: list[float] = []
+    at = _next(datetime.fromtimestamp(from_utc_s, UTC), unit)
+    while (at_s := at.timestamp()) < to_utc_s:
+        starts_s.append(at_s)
+        at = _next(at, unit)
+    return starts_s
+
+
+def _next(moment: datetime, unit: str) -> datetime:
+    """Return when the next day or month begins."""
+    day = moment.replace(hour=0, minute=0, second=0, microsecond=0)
+    if unit == DAY:
+        return day + timedelta(days=1)
+    return (day.replace(day=1) + timedelta(days=32)).replace(day=1)
+
+
+def _is_start_of(moment: datetime, unit: str) -> bool:
+    return moment == _next(moment - timedelta(microseconds=1), unit)
+
+
+def _times(run: Run) -> tuple[float, float]:
+    try:
+        return run.began_and_ended_s
+    except ValueError as error:
+        raise LogError("left out: it is not known when it began") from error
+
+
+def _several(names: object) -> tuple[str, ...]:
+    """Return one name or several as several; none is none."""
+    if isinstance(names, str):
+        return (names,)
+    return tuple(names) if isinstance(names, Sequence) else ()
+
+
+def _iso(utc_s: float) -> str:
+    return datetime.fromtimestamp(utc_s, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _written(moment: datetime | None) -> str:
+    if moment is None:
+        return ""
+    return f"{moment:%Y-%m-%d}" if _is_start_of(moment, DAY) else f"{moment:%Y-%m-%d %H:%M:%S}".removesuffix(":00")
+
+
+def _moment(name: str, text: str) -> datetime:
+    """Return a date, a time or the beginning of a month, in UTC.
+
+    Raises:
+        UsageError: where it is none.
+    """
+    try:
+        return utc(f"{text}-01" if _MONTH.fullmatch(text) else text).astimezone(UTC)
+    except (ValueError, OverflowError) as error:
+        raise UsageError(
+            f"{{argument}} must be a date such as 2026-11-01, a month such as 2026-11 or a time in ISO 8601, not "
+            f"{text!r}",
+            argument=name,
+        ) from error

@@ -1,0 +1,104 @@
+from datetime import datetime, timedelta
+
+import pytest
+from report_samples import GERMANY, GPU_FIELDS, PRICE, gpu_rows, write_run
+
+from greenlove_tracker.errors import UsageError
+from greenlove_tracker.rendering import html, markdown
+from greenlove_tracker.rendering.document import BarChart, Paragraph, Table
+from greenlove_tracker.report.build import document, write_html
+
+SACCT = "JobID|User|ElapsedRaw|AllocTRES|State|Start|End\n"
+
+
+@pytest.fixture
+def logs(tmp_path):
+    """Three months of runs of two users; one crosses the end of October, another has no user and no job."""
+    starts = ("2026-09-12T10:00:00Z", "2026-10-31T23:50:00Z", "2026-11-05T08:00:00Z", "2026-11-06T08:00:00Z")
+    for i, start in enumerate(starts):
+        known = {"user": ("ada", "bob", "ada", "")[i], "job_id": ("11", "12", "13", "")[i], "started_at": start}
+        write_run(
+            tmp_path / "logs", gpu_rows(30), f"run-{i}", fields={**GPU_FIELDS, **known}, intensity=GERMANY, price=PRICE
+        )
+    return tmp_path / "logs"
+
+
+def table_of(content, title):
+    return next(b for b in content.blocks if isinstance(b, Table) and b.columns[0].title == title)
+
+
+def test_the_period_and_the_date_of_issue_are_on_the_page(logs):
+    content = document(logs, since="2026-11", issued="2026-12-02")
+    assert content.subtitle == "3 training runs · November 2026 (UTC)"
+    scope = next(block.text for block in content.blocks if isinstance(block, Paragraph))
+    assert scope == (
+        "Period: November 2026 (UTC). Of 1 run across an end of it only what lies within counts. All times are UTC. "
+        "Issued on 2026-12-02."
+    )
+    assert "November 2026 (UTC)" in content.footer
+    whole = markdown.render(document(logs))
+    assert "Period: all that was logged. All times are UTC. No date of issue was given." in whole
+    with pytest.raises(UsageError, match="issued must be a date such as 2026-12-02"):
+        document(logs, issued="tomorrow")
+
+
+def test_users_and_jobs_have_sums_where_they_are_logged(logs):
+    content = document(logs)
+    assert {row[0] for row in table_of(content, "user").rows} == {"ada", "bob", "(none)", "total"}
+    assert {row[0] for row in table_of(content, "job").rows} == {"11", "12", "13", "(none)", "total"}
+    nobody = document(logs, host="elsewhere", since="2026-11-06")
+    assert not [b for b in nobody.blocks if isinstance(b, Table) and b.columns[0].title in ("user", "job")]
+
+
+def test_the_runs_that_emitted_most_are_named_with_who_and_which_job(logs):
+    table = table_of(document(logs), "run")
+    assert [column.title for column in table.columns[:5]] == ["run", "project", "user", "job", "status"]
+    assert ("run-1", "thesis", "bob", "12", "finished") in [row[:5] for row in table.rows]
+    alone = table_of(document(logs, since="2026-11-06"), "run")
+    assert [column.title for column in alone.columns[:3]] == ["run", "project", "status"]
+
+
+def test_months_are_drawn_the_oldest_first_and_a_run_is_in_both_that_it_crosses(logs):
+    content = document(logs)
+    charts = {b.title: b for b in content.blocks if isinstance(b, BarChart)}
+    for title in ("CO2e by month", "energy by month"):
+        assert [bar.label for bar in charts[title].bars] == ["2026-09", "2026-10", "2026-11"]
+    table = table_of(content, "month")
+    assert [row[:2] for row in table.rows] == [("2026-11", "3"), ("2026-10", "1"), ("2026-09", "1"), ("total", "4")]
+    assert table.rows[0][2].endswith("◇") and table.rows[2][2][-1].isdigit()
+    notes = [b.text for b in content.blocks if isinstance(b, Paragraph) and b.is_note]
+    assert any(note.startswith("◇ split in proportion") for note in notes)
+    assert any("is one of both" in note for note in notes)
+    assert "CO2e by month" not in str(document(logs, since="2026-09", until="2026-10"))
+
+
+def test_the_jobs_without_a_log_are_listed(logs, tmp_path):
+    jobs = tmp_path / "jobs.txt"
+    begin = datetime.fromisoformat("2026-11-05T08:00:00")
+    lines = [
+        f"{number}|eve|{3600 * n}|gres/gpu=1|COMPLETED|{begin.isoformat()}|{(begin + timedelta(hours=n)).isoformat()}"
+        for n, number in enumerate((13, *range(100, 127)), 1)
+    ]
+    jobs.write_text(SACCT + "\n".join(lines))
+    content = document(logs, since="2026-11", sacct=jobs)
+    table = table_of(content, "job")  # that of the sums; the other follows
+    *_, table = (b for b in content.blocks if isinstance(b, Table) and b.columns[-1].title == "GPU-hours")
+    assert table.rows[0] == ("126", "eve", "COMPLETED", "28.0") and table.rows[-1] == ("2 others", "", "", "5.00")
+    text = markdown.render(content)
+    assert "Of 28 jobs that ran, 27 (96%) left no log: 405 of 406 GPU-hours." in text
+    assert "1 job with a log is not in the list." in text  # 12, of October 31
+    with pytest.raises(UsageError, match="n_jobs says how many jobs ran, and sacct which: choose one"):
+        document(logs, sacct=jobs, n_jobs=3)
+
+
+def test_a_period_without_runs_is_an_error_that_says_so(logs):
+    with pytest.raises(UsageError, match="holds no run of that time"):
+        document(logs, since="2027-01")
+    with pytest.raises(UsageError, match="holds no run of user eve"):
+        document(logs, user="eve")
+
+
+def test_the_file_is_the_same_whenever_it_is_made(logs, tmp_path):
+    one, other = (write_html(logs, tmp_path / f"{n}.html", since="2026-11", issued="2026-12-02") for n in "ab")
+    assert one.read_bytes() == other.read_bytes()
+    assert "Issued on 2026-12-02" in html.render(document(logs, issued="2026-12-02"))
