@@ -161,6 +161,7 @@ RUN = {
     "user": "only where `log_user` is set",
     "rank, world_size": "of the process that wrote the file; further ones write `run-<n>.csv`",
     "role": "`joined`: another process measures this run; the rows of `epochs-<n>.csv` count for no energy or time",
+    "closed": "last line of a `run-<n>.csv`: its process has written all that it will",
     "epochs_planned, total_steps_planned": "as given, less what was done before the run",
     "plan_source": "where that is from, of a script that does not say it: its own argument, or `--epochs`",
     "loops_seen": "in a script: `epochs`, `steps`, `no steps` of PyTorch, `no torch`, or `unseen:` and what was loaded "
@@ -182,7 +183,7 @@ RUN = {
     "the last line counts",
     "part_of": "the run of `greenlove run` whose script made this one's tracker; neither holds anything of the other",
     "has_parts": "`yes`: such runs lie beside this one, which is what lay outside them",
-    "job_id, array_task_id, account, partition, cluster": "from `SLURM_*` or `GREENLOVE_JOB_*`",
+    "job_id, array_job_id, array_task_id, account, partition, cluster": "from `SLURM_*` or `GREENLOVE_JOB_*`",
     "country": "as given; empty: the world's average",
     "pue, price_usd_per_gpu_hour, is_rented": "as set",
     "node_overhead": "an assumption, where it was set: what a node draws, in what its GPUs do; in no row",
@@ -336,6 +337,11 @@ def log_reference() -> str:
         "Behind these each metric has six lines: `metric.<name>.last`, `.best` (empty where it is not known which is),",
         "`.lowest`, `.highest` (of the finite values), `.n_values` and `.higher_is_better`. Of one that several ranks",
         "logged, those of the first of them.",
+        "",
+        "Then each other CSV file of the run has two lines, of what it held at the end: `file.<name>.bytes` and",
+        "`file.<name>.sha256`. They are empty for a file of a process that had not closed its files, and absent",
+        "where the end was not written or the disk did not take all. `greenlove summary --verify` and",
+        "`greenlove seal` compare them ([integrity](../integrity.md)).",
     ]
     values = {
         "`kind`": RowKind,

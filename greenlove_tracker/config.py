@@ -1,10 +1,11 @@
 """Settings, from the weakest to the strongest.
 
 1. the defaults below;
-2. ``greenlove/config.toml`` in the user's configuration directory (``$XDG_CONFIG_HOME`` or ``~/.config``);
-3. ``greenlove.toml`` in the working directory, or the file that ``GREENLOVE_CONFIG`` names;
-4. environment variables ``GREENLOVE_<NAME>``, such as ``GREENLOVE_COUNTRY=DE``;
-5. arguments of ``Tracker`` or options of the command line.
+2. the site's files: ``/etc/greenlove.toml``, then the one that ``GREENLOVE_CONFIG`` names; they may lock settings;
+3. ``greenlove/config.toml`` in the user's configuration directory (``$XDG_CONFIG_HOME`` or ``~/.config``);
+4. ``greenlove.toml`` in the working directory;
+5. environment variables ``GREENLOVE_<NAME>``, such as ``GREENLOVE_COUNTRY=DE``;
+6. arguments of ``Tracker`` or options of the command line.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, get_type_hints
 
+from greenlove_tracker import config_files
 from greenlove_tracker.errors import SettingError, UsageError
 from greenlove_tracker.phases import Phase, phases_from
 from greenlove_tracker.units import SECONDS_PER_HOUR
@@ -105,6 +107,9 @@ class Settings:
         ram_w: power of the memory where it is known.
         sim_cpu_tdp_w: simulate a CPU of this rated power, at ``sim_cpu_util``.
         sim_gpu_w: simulate ``sim_gpu_count`` GPUs of this power each, at ``sim_gpu_util``.
+        private_logs: close the directory of a run to other users (mode 0700).
+        strict: stop before the training begins where it could not be tracked as asked: by a bad setting in a file or a
+            variable, a path, or a failure of ours. Else one warning says why, and the training runs.
     """
 
     log_dir: str = DEFAULT_LOG_DIR
@@ -148,7 +153,10 @@ class Settings:
     sim_gpu_w: float | None = None
     sim_gpu_util: float = 1.0
     sim_gpu_count: int = 1
+    private_logs: bool = False
+    strict: bool = False
     given: frozenset[str] = frozenset()  # the names that arguments gave, not files or variables
+    notes: tuple[str, ...] = ()  # sentences on what was set and counts for nothing
 
     def __post_init__(self) -> None:
         for name in _POSITIVE:
@@ -213,10 +221,27 @@ class Settings:
                 argument=("monitor_epochs", "epochs_before_pred"),
             )
 
+    def stop_for(self, error: UsageError) -> bool:
+        """Return True where an error ends the program: it lies in the script's own arguments, or all of them do."""
+        return self.strict or error.is_in(self.given)
+
     @property
     def is_simulated(self) -> bool:
         """True where the hardware is given instead of measured."""
         return self.sim_cpu_tdp_w is not None or self.sim_gpu_w is not None
+
+
+@dataclass(frozen=True, slots=True)
+class SettingOrigin:
+    """Where the value of a setting comes from.
+
+    Attributes:
+        where: path of a file, name of a variable, ``argument``; empty for the default.
+        is_locked: whether a site's file keeps it from being set elsewhere.
+    """
+
+    where: str = ""
+    is_locked: bool = False
 
 
 def load_settings(arguments: Mapping[str, Any] | None = None, env: Mapping[str, str] | None = None) -> Settings:
@@ -224,72 +249,74 @@ def load_settings(arguments: Mapping[str, Any] | None = None, env: Mapping[str, 
 
     Raises:
         UsageError: on an argument of an unknown name, of the wrong type or out of range.
-        SettingError: on such a setting in a file or a variable, or a file that cannot be read.
+        SettingError: on such a setting in a file or a variable, a file that cannot be read, or with ``strict`` on a
+            setting that counts for nothing.
+    """
+    return settings_with_origins(arguments, env)[0]
+
+
+def settings_with_origins(
+    arguments: Mapping[str, Any] | None = None, env: Mapping[str, str] | None = None
+) -> tuple[Settings, Mapping[str, SettingOrigin]]:
+    """Return the settings as ``load_settings`` does, and by name where each comes from that is not its default.
+
+    Raises:
+        UsageError: as there.
+        SettingError: as there.
     """
     env = os.environ if env is None else env
     given = {name: value for name, value in (arguments or {}).items() if value is not None}
     checked = _checked(given)
     Settings(**checked)  # an argument's error is told before one of the files'
+    found = [(source, checked_source(source)) for source in config_files.sources(env, setting_names())]
     merged: dict[str, Any] = {}
-    for path in _config_files(env):
-        merged.update(_standing_in(str(path), _read_toml(path)))
-    for name in setting_names():
-        if (variable := f"GREENLOVE_{name.upper()}") in env:
-            merged.update(_standing_in(variable, {name: env[variable]}))
-    merged.update(checked)
+    origins: dict[str, SettingOrigin] = {}
+    notes = config_files.unknown_variables(env, setting_names())
+    for source, values in (*found, (config_files.Source("argument", checked), checked)):
+        for name, value in values.items():
+            origin = origins.get(name)
+            if origin is not None and origin.is_locked:
+                if value != merged[name]:
+                    notes.append(f"{name} stays {merged[name]!r}: {origin.where} locks it")
+                continue
+            merged[name], origins[name] = value, SettingOrigin(source.where, name in source.locked)
     if merged.get("log_dir", "").startswith("~"):  # no shell expands it in a file; a directory called ~ invites rm -r ~
-        merged["log_dir"] = str(_expanded(Path(merged["log_dir"])))
+        merged["log_dir"] = str(config_files.expanded(Path(merged["log_dir"])))
+    if notes and merged.get("strict"):
+        raise SettingError("; ".join(notes))
+    own = frozenset(name for name in given if not origins[name].is_locked)
     try:
-        return Settings(**merged, given=frozenset(given))
+        return Settings(**merged, given=own, notes=tuple(notes)), origins
     except UsageError as error:
         raise SettingError(f"settings of several places do not agree: {error}") from error
 
 
-def _standing_in(where: str, values: Mapping[str, Any]) -> dict[str, Any]:
-    """Check settings of a file or a variable: an error says where it stands.
+def is_strict(arguments: Mapping[str, Any] | None = None, env: Mapping[str, str] | None = None) -> bool:
+    """Return whether ``strict`` is set anywhere, as far as that can be read: what is asked where settings are bad."""
+    env = os.environ if env is None else env
+    given = (arguments or {}).get("strict")
+    if given is not None:
+        return bool(given)
+    for source in reversed(config_files.readable_sources(env, setting_names())):
+        try:
+            return _to_bool(source.values["strict"])
+        except (KeyError, ValueError):
+            continue
+    return False
+
+
+def checked_source(source: config_files.Source) -> dict[str, Any]:
+    """Return the settings of a file or a variable, checked: an error says where it stands.
 
     Raises:
         SettingError: for a bad one.
     """
     try:
-        checked = _checked(values)
+        checked = _checked(source.values)
         Settings(**checked)
     except UsageError as error:
-        raise SettingError(f"{where}: {error}") from error
+        raise SettingError(f"{source.where}: {error}") from error
     return checked
-
-
-def _expanded(path: Path) -> Path:
-    """Return ``path`` with the home directory for ``~``; as it is where no home is known, as in some containers."""
-    try:
-        return path.expanduser()
-    except RuntimeError:
-        return path
-
-
-def _config_files(env: Mapping[str, str]) -> list[Path]:
-    base = Path(env["XDG_CONFIG_HOME"]) if env.get("XDG_CONFIG_HOME") else _expanded(Path("~/.config"))
-    named = env.get("GREENLOVE_CONFIG")
-    if named and not _is_file(Path(named)):
-        raise SettingError(f"GREENLOVE_CONFIG names {named}, which is not a file")
-    found = [base / "greenlove" / "config.toml", Path(named or "greenlove.toml")]
-    return [path for path in found if _is_file(path)]
-
-
-def _is_file(path: Path) -> bool:
-    try:
-        return path.is_file()
-    except OSError:  # another user's home, as HOME names it in some containers
-        return False
-
-
-def _read_toml(path: Path) -> dict[str, Any]:
-    import tomllib  # only where a file is there: 5 ms
-
-    try:
-        return tomllib.loads(path.read_text(encoding="utf-8-sig"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise SettingError(f"{path}: not a readable TOML file: {error}") from error
 
 
 def setting_names() -> tuple[str, ...]:
@@ -300,7 +327,7 @@ def setting_names() -> tuple[str, ...]:
 @cache
 def _hints() -> Mapping[str, Any]:
     """Return the types of the settings."""
-    return {name: hint for name, hint in get_type_hints(Settings).items() if name != "given"}
+    return {name: hint for name, hint in get_type_hints(Settings).items() if name not in ("given", "notes")}
 
 
 def _checked(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -132,6 +132,7 @@ def _leading_int(text: str) -> int:
 
 _JOB_VARIABLES = {
     "job_id": ("GREENLOVE_JOB_ID", "SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID"),
+    "array_job_id": ("GREENLOVE_JOB_ARRAY_JOB_ID", "SLURM_ARRAY_JOB_ID"),
     "array_task_id": ("GREENLOVE_JOB_ARRAY_TASK_ID", "SLURM_ARRAY_TASK_ID"),
     "account": ("GREENLOVE_JOB_ACCOUNT", "SLURM_JOB_ACCOUNT"),
     "partition": ("GREENLOVE_JOB_PARTITION", "SLURM_JOB_PARTITION"),
@@ -140,7 +141,7 @@ _JOB_VARIABLES = {
 
 
 def job_fields(env: Mapping[str, str]) -> list[Field]:
-    """Return job id, array task, account, partition and cluster, as far as they are known."""
+    """Return job id, array and its task, account, partition and cluster, as far as they are known."""
     found = {name: next((env[v] for v in variables if env.get(v)), "") for name, variables in _JOB_VARIABLES.items()}
     return [Field(name, value) for name, value in found.items() if value]
 

@@ -2,8 +2,8 @@ from pathlib import Path
 
 import pytest
 
-from greenlove_tracker.config import Settings, load_settings
-from greenlove_tracker.errors import UsageError
+from greenlove_tracker.config import Settings, is_strict, load_settings, settings_with_origins
+from greenlove_tracker.errors import SettingError, UsageError
 
 
 @pytest.fixture
@@ -34,11 +34,66 @@ def test_from_the_weakest_to_the_strongest(env):
     assert (settings.project, settings.pue) == ("argument", 1.2)
 
 
-def test_a_named_file_replaces_that_of_the_working_directory(env, tmp_path):
-    Path("greenlove.toml").write_text('country = "DE"\n')
-    (tmp_path / "other.toml").write_text('project = "named"\n')
-    settings = load_settings(env={**env, "GREENLOVE_CONFIG": str(tmp_path / "other.toml")})
-    assert (settings.country, settings.project) == ("", "named")
+def test_a_sites_files_are_below_the_users(env, tmp_path, monkeypatch):
+    site, cluster = tmp_path / "etc.toml", tmp_path / "cluster.toml"
+    monkeypatch.setattr("greenlove_tracker.config_files.SITE_FILE", site)
+    site.write_text('country = "DE"\nproject = "site"\npue = 1.1\n')
+    cluster.write_text('project = "cluster"\npue = 1.2\n')
+    user_file(env).write_text("pue = 1.3\n")
+    settings, origins = settings_with_origins(env={**env, "GREENLOVE_CONFIG": str(cluster)})
+    assert (settings.country, settings.project, settings.pue) == ("DE", "cluster", 1.3)
+    assert {name: origin.where for name, origin in origins.items()} == {
+        "country": str(site),
+        "project": str(cluster),
+        "pue": str(user_file(env)),
+    }
+    assert not settings.notes
+
+
+def test_what_a_site_locks_stays_and_is_said(env, tmp_path):
+    cluster = tmp_path / "cluster.toml"
+    cluster.write_text('locked = ["country", "pue"]\ncountry = "DE"\npue = 1.2\n')
+    env |= {"GREENLOVE_CONFIG": str(cluster), "GREENLOVE_COUNTRY": "FR"}
+    user_file(env).write_text("pue = 1.2\n")  # the same: nothing to say
+    settings = load_settings({"country": "SE", "project": "p"}, env)
+    assert (settings.country, settings.pue, settings.project) == ("DE", 1.2, "p")
+    assert settings.notes == (f"country stays 'DE': {cluster} locks it",) * 2
+    assert settings.given == {"project"}
+    with pytest.raises(SettingError, match="country stays 'DE'"):
+        load_settings({"country": "SE", "strict": True}, env)
+
+
+def test_only_a_site_locks_and_only_what_it_sets(env, tmp_path):
+    user_file(env).write_text('locked = ["pue"]\npue = 1.2\n')
+    with pytest.raises(SettingError, match="only a site's file may lock"):
+        load_settings(env=env)
+    user_file(env).write_text("")
+    for text, message in (
+        ('locked = ["pue"]', "locked names pue, which the file does not set"),
+        ('locked = "pue"\npue = 1.2', r'a list of settings, such as \["country", "pue"\], not \'pue\''),
+    ):
+        (tmp_path / "cluster.toml").write_text(text)
+        with pytest.raises(SettingError, match=message):
+            load_settings(env={**env, "GREENLOVE_CONFIG": str(tmp_path / "cluster.toml")})
+
+
+def test_a_variable_that_is_no_setting_is_said_with_the_nearest(env):
+    env |= {"GREENLOVE_CONTRY": "DE", "GREENLOVE_QQQQ": "1", "GREENLOVE_JOB_ID": "7", "GREENLOVE_RUN_DIR": "/x"}
+    assert load_settings(env=env).notes == (
+        "GREENLOVE_CONTRY is no setting: did you mean GREENLOVE_COUNTRY?",
+        "GREENLOVE_QQQQ is no setting, and counts for nothing",
+    )
+    with pytest.raises(SettingError, match="GREENLOVE_CONTRY is no setting"):
+        load_settings(env={**env, "GREENLOVE_STRICT": "1"})
+
+
+def test_strict_is_found_beside_what_cannot_be_read(env):
+    assert not is_strict(env=env)
+    user_file(env).write_text("strict = true\n")
+    Path("greenlove.toml").write_text("pue = = 1")
+    assert is_strict(env=env) and not is_strict({"strict": False}, env)
+    assert not is_strict(env={**env, "GREENLOVE_STRICT": "no"})
+    assert is_strict(env={**env, "GREENLOVE_STRICT": "perhaps"})  # which says nothing
 
 
 def test_a_named_file_must_be_there(env):

@@ -68,11 +68,13 @@ def test_job_fields_prefer_what_the_user_says():
         "SLURM_JOB_ACCOUNT": "physics",
         "SLURM_JOB_PARTITION": "gpu",
         "SLURM_CLUSTER_NAME": "big",
+        "SLURM_ARRAY_JOB_ID": "96",
         "SLURM_ARRAY_TASK_ID": "3",
         "GREENLOVE_JOB_ACCOUNT": "chemistry",
     }
     assert {f.name: f.value for f in job_fields(env)} == {
         "job_id": "99",
+        "array_job_id": "96",
         "array_task_id": "3",
         "account": "chemistry",
         "partition": "gpu",

@@ -13,6 +13,7 @@ from click.testing import CliRunner
 
 from greenlove_tracker import read_logs
 from greenlove_tracker.cli import cli
+from greenlove_tracker.logs.file_hashes import changes_since_end
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.report import wording
 from greenlove_tracker.report.ranks import rank_times
@@ -103,6 +104,9 @@ def test_four_ranks_see_their_epochs_and_count_the_nodes_energy_once():
     assert float(written["duration_s"]) == pytest.approx(summary.duration_s)
     assert [(times.rank, times.n_epochs) for times in rank_times(run)] == [(rank, 3) for rank in range(4)]
     assert "found 3 epochs" in done.stderr
+    hashes = run.file_hashes  # of the rank that ended last
+    assert None not in hashes.values() and set(hashes) == {p.name for p in run.path.glob("*.csv")} - {"summary.csv"}
+    assert changes_since_end(run.path, hashes) == []
 
 
 RANK = """

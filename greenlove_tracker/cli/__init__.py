@@ -8,6 +8,7 @@ import sys
 from greenlove_tracker.cli import (  # noqa: F401
     checkpoints,
     compare,
+    config,
     experiment,
     explore,
     forecast,
@@ -16,6 +17,7 @@ from greenlove_tracker.cli import (  # noqa: F401
     project,
     report,
     run,
+    seal,
     speedup,
     wait,
 )

@@ -92,7 +92,7 @@ _ORDER = (
         "project",
         "speedup",
     ),
-    *("summary", "report", "export", "import", "doctor"),
+    *("summary", "report", "export", "import", "seal", "config", "doctor"),
 )
 
 
@@ -136,7 +136,7 @@ class _Verbs(click.Group):
             n_words = 1 if is_flag or "=" in before[0] else 2
             if option in of_verb:
                 kept += before[:n_words]
-            else:
+            elif str(parameter.name) in setting_names():
                 os.environ[f"GREENLOVE_{str(parameter.name).upper()}"] = str(values[str(parameter.name)])
             before = before[n_words:]
         return [words[0], *kept, *words[1:]]
@@ -161,6 +161,29 @@ def cli() -> None:
 hours_option = click.option("--hours", "max_hours", type=float, help="a time limit: how likely it fits, and what would")
 json_option = click.option("--json", "as_json", is_flag=True, help="as JSON, on stdout")
 csv_option = click.option("--csv", "as_csv", is_flag=True, help="as CSV, on stdout")
+
+
+SELECTION = ("since", "until", "project", "user", "job", "host")  # the arguments that choose runs
+
+
+def selection_options(verb: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options that choose runs, which all verbs that add up or report have alike."""
+    several = ", several by giving it again"
+    options = (
+        click.option(
+            "--since",
+            metavar="DATE",
+            help="only from this UTC date on, such as 2026-11-01; 2026-11 alone: that month; cuts runs that cross it",
+        ),
+        click.option("--until", metavar="DATE", help="only before this UTC date; cuts runs that cross it"),
+        click.option("--project", metavar="NAME", multiple=True, help=f"only this project{several}"),
+        click.option("--user", metavar="NAME", multiple=True, help=f"only runs of this user{several}"),
+        click.option("--job", metavar="ID", multiple=True, help=f"only runs of this job{several}"),
+        click.option("--host", metavar="NAME", multiple=True, help=f"only runs on this machine{several}"),
+    )
+    for option in reversed(options):
+        verb = option(verb)
+    return verb
 
 
 def show_screen(screen: str) -> None:

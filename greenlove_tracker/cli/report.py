@@ -15,7 +15,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from greenlove_tracker.cli.base import cli, csv_option, json_option, logs_of
+from greenlove_tracker.cli.base import (
+    SELECTION,
+    cli,
+    csv_option,
+    json_option,
+    logs_of,
+    selection_options,
+    show_screen,
+)
 from greenlove_tracker.config import DEFAULT_LOG_DIR, load_settings
 from greenlove_tracker.console import LiveScreen, is_terminal
 from greenlove_tracker.errors import UsageError
@@ -28,7 +36,9 @@ if TYPE_CHECKING:
     from greenlove_tracker.logs.problems import Problem
 
 _MAX_PROBLEMS = 20
+_OVER_BUDGET = 3  # the exit code of summary --check
 _BY_CTRL_C, _BY_SIGTERM = 130, 143  # as a shell ends: 128 and the number of the signal
+_SACCT_HELP = "jobs as sacct -X -P lists them: says which left no log, and how much of the GPU-hours that is"
 _MOST_TIME_SHARE = 0.1  # of a core, which may be a training's, for looking at it
 
 
@@ -74,17 +84,22 @@ def watch(log_dir: str | None, once: bool, every: float) -> None:
     metavar="KEYS",
     default="project",
     show_default=True,
-    help="group by these, separated by commas: run, project, device, account, partition, user, job, kind, intensity, "
-    "status, training, day, month",
+    help="group by these, separated by commas: run, project, device, account, partition, user, job, job_id, kind, "
+    "intensity, status, training, day, month",
 )
-@click.option("--since", metavar="DATE", help="only runs begun on or after this UTC date, such as 2026-11-01")
-@click.option("--until", metavar="DATE", help="only runs begun before this UTC date")
+@selection_options
 @json_option
 @csv_option
 @click.option("--metrics", is_flag=True, help="the runs with the best values of each metric instead, such as accuracy")
 @click.option("--ledger", is_flag=True, help="one line a run for an auditor, as CSV: period, factor, basis, scope")
 @click.option("--factors", metavar="FILE", help="with --ledger: a CSV of carbon intensities to restate the runs with")
-@click.option("--verify", is_flag=True, help="add the epochs up again, and name the runs whose totals differ")
+@click.option("--sacct", metavar="FILE", help=_SACCT_HELP)
+@click.option(
+    "--verify",
+    is_flag=True,
+    help="add the epochs up again, compare the files with their hashes, and name the runs that differ",
+)
+@click.option("--check", "is_checked", is_flag=True, help="the team's budgets of this month; exit code 3 if exceeded")
 @click.option(
     "--engine",
     type=click.Choice(["local", "dask"]),
@@ -101,19 +116,24 @@ def summary(
     metrics: bool,
     ledger: bool,
     factors: str | None,
+    sacct: str | None,
+    is_checked: bool,
     **chosen: Any,
 ) -> None:
     """Add the runs of a log directory up: time, energy, CO2e and cost of each group."""
     from greenlove_tracker.logs.aggregate import aggregate
+    from greenlove_tracker.logs.sacct import job_coverage, read_jobs
+
+    if is_checked:
+        _check_team_budgets(log_dir, as_json=as_json)
+        return
 
     keys = tuple(key.strip() for key in by.split(",") if key.strip())
-    if as_json + as_csv + ledger > 1:
-        raise UsageError("--json, --csv and --ledger: choose one")
-    if metrics and (as_csv or ledger):
-        raise UsageError("--metrics is a table for people, or --json: leave --csv and --ledger out")
+    _refuse_together(as_json=as_json, as_csv=as_csv, ledger=ledger, metrics=metrics, has_jobs=sacct is not None)
     if factors is not None and not ledger:
         raise UsageError("--factors restates the lines of a ledger: say --ledger too")
     added_up = aggregate(logs_of(log_dir, may_be_empty=as_json), **chosen)
+    coverage = None if sacct is None else job_coverage(read_jobs(sacct), added_up)
     if ledger:
         from greenlove_tracker.report.audit import entries, ledger_csv, read_factors
 
@@ -130,14 +150,43 @@ def summary(
     elif as_json:
         rows = added_up.rows(*keys)
         problems = [str(problem) for problem in added_up.problems]
-        click.echo(json.dumps({"groups": rows, "problems": problems}, indent=2))
+        of_jobs = {} if coverage is None else {"jobs": coverage.as_dict()}
+        click.echo(json.dumps({"groups": rows, **of_jobs, "problems": problems}, indent=2))
     elif as_csv:
         click.echo(added_up.to_csv(*keys), nl=False)
         _print_problems(added_up.problems)
     else:
         from greenlove_tracker.report.screens import summary_table
 
-        click.echo(summary_table(added_up, keys))
+        click.echo(summary_table(added_up, keys, coverage))
+
+
+def _refuse_together(*, as_json: bool, as_csv: bool, ledger: bool, metrics: bool, has_jobs: bool) -> None:
+    """Refuse what cannot be told at once."""
+    if as_json + as_csv + ledger > 1:
+        raise UsageError("--json, --csv and --ledger: choose one")
+    if metrics and (as_csv or ledger):
+        raise UsageError("--metrics is a table for people, or --json: leave --csv and --ledger out")
+    if has_jobs and (as_csv or ledger or metrics):
+        raise UsageError("--sacct is told below the table, or with --json: leave --csv, --ledger and --metrics out")
+
+
+def _check_team_budgets(log_dir: str | None, *, as_json: bool) -> None:
+    from dataclasses import asdict
+
+    from greenlove_tracker.team_budgets import team_budgets, used_in_month
+
+    budgets = team_budgets().budgets
+    if not budgets:
+        raise UsageError("--check: no file of the site has budgets; docs/teams.md says how to write them")
+    uses = used_in_month(load_settings().log_dir if log_dir is None else log_dir, budgets, time.time())
+    if as_json:
+        click.echo(json.dumps([{**asdict(use), "is_exceeded": use.is_exceeded} for use in uses], indent=2))
+    else:
+        lines = (f"{'OVER  ' if use.is_exceeded else '      '}{use.sentence}" for use in uses)
+        show_screen("\n".join(lines) if uses else "Nobody who has a budget logged anything this month.")
+    if any(use.is_exceeded for use in uses):
+        raise SystemExit(_OVER_BUDGET)
 
 
 def _metrics_as_dict(added_up: Aggregate) -> dict[str, Any]:
@@ -179,7 +228,7 @@ def import_logs(ctx: click.Context, directory: str, by: str) -> None:
     click.echo(f"\nnext    greenlove report {shlex.quote(directory)} -o report.html", err=True)
 
 
-@cli.command(short_help="Write a report of a run or a directory: PDF, HTML, Markdown.")
+@cli.command(options={"n_jobs": "--jobs"}, short_help="Write a report of a run or a directory: PDF, HTML, Markdown.")
 @click.argument("log_dir", required=False)
 @click.option(
     "-o",
@@ -195,11 +244,12 @@ def import_logs(ctx: click.Context, directory: str, by: str) -> None:
     show_default=True,
     help="the whole report, or what a paper, a model card or a regulation asks for",
 )
-@click.option("--since", metavar="DATE", help="only runs begun on or after this UTC date, such as 2026-11-01")
-@click.option("--until", metavar="DATE", help="only runs begun before this UTC date")
+@selection_options
+@click.option("--issued", metavar="DATE", help="the date of issue that the report bears, such as 2026-12-02")
 @click.option("--page-size", type=click.Choice(["A4", "Letter"]), help="of a PDF; default A4")
 @click.option("--factors", metavar="FILE", help="a CSV of carbon intensities to restate the runs with; both are shown")
 @click.option("--jobs", type=click.IntRange(min=0), help="jobs that ran: says how many of them left no log")
+@click.option("--sacct", metavar="FILE", help=_SACCT_HELP)
 @click.option("--unit", type=click.Choice(["run", "epoch", "step", "sample", "token"]), help="of sci; default run")
 @click.option("--embodied", type=click.FloatRange(min=0), help="of sci: embodied emissions of all runs, gCO2e")
 @click.option("--training-type", type=click.Choice(["pre-training", "fine-tuning"]), help="of model-card")
@@ -223,12 +273,12 @@ def report(
     from greenlove_tracker.files import write_report
     from greenlove_tracker.report.build import checked_suffix, document, write_document
 
-    period = {name: options.pop(name) for name in ("since", "until")}
+    chosen = {name: options.pop(name) for name in SELECTION}
     given = {name: value for name, value in options.items() if value is not None}
     _refuse_foreign_options(given, style)
     if follow:
         _follow(
-            log_dir, output, {"--format": style != "report", **{f"--{n}": v for n, v in period.items()}}, given, every
+            log_dir, output, {"--format": style != "report", **{f"--{n}": v for n, v in chosen.items()}}, given, every
         )
         return
     if every is not None:
@@ -239,13 +289,14 @@ def report(
         suffix = checked_suffix(path)
         if suffix != ".pdf" and "page_size" in given:
             raise UsageError(f"--page-size is of a PDF: leave it out, or name {path} .pdf")
-        content = document(logs, factors=given.get("factors"), n_jobs=given.get("jobs"), **period)
+        named = {name: given[name] for name in ("factors", "sacct", "issued") if name in given}
+        content = document(logs, n_jobs=given.get("jobs"), **named, **chosen)
         written = write_document(content, path, page_size=given.get("page_size", "A4"))
         click.echo(f"wrote {written}", err=True)
         return
     if output is not None and Path(output).suffix.lower() in (".pdf", ".html"):
         raise UsageError(f"{output}: --format {style} is text: name it .md or .txt")
-    text = _declaration(style, logs, period, **given)
+    text = _declaration(style, logs, chosen, **given)
     if output is None:
         click.echo(text)
     else:
@@ -259,7 +310,7 @@ def _follow(
     from greenlove_tracker.logs.storage import place
     from greenlove_tracker.report.follow import LiveReport
 
-    refused |= {"--page-size": given.get("page_size"), "--jobs": given.get("jobs")}
+    refused |= {f"--{name.replace('_', '-')}": given.get(name) for name in ("page_size", "jobs", "sacct", "issued")}
     if names := [name for name, value in refused.items() if value]:
         raise UsageError(f"--follow is of the page of one run: leave {' and '.join(names)} out")
     path = output or "report.html"
@@ -278,7 +329,7 @@ def _follow(
 
 
 _OPTIONS_OF = {
-    "report": {"page_size", "factors", "jobs"},
+    "report": {"page_size", "factors", "jobs", "sacct", "issued"},
     "sci": {"unit", "embodied", "needs_all"},
     "model-card": {"training_type", "needs_all"},
     "ai-act": {"needs_all"},
@@ -294,12 +345,12 @@ def _refuse_foreign_options(given: Mapping[str, Any], style: str) -> None:
             raise UsageError(f"{option} is of --format {meant}: leave it out, or --format {style}")
 
 
-def _declaration(style: str, logs: Logs, period: Mapping[str, Any], **asked: Any) -> str:
+def _declaration(style: str, logs: Logs, chosen: Mapping[str, Any], **asked: Any) -> str:
     from greenlove_tracker.logs.aggregate import aggregate
     from greenlove_tracker.report import declarations
     from greenlove_tracker.report.declarations import cite
 
-    added_up, needs_all = aggregate(logs, **period), asked.get("needs_all", False)
+    added_up, needs_all = aggregate(logs, **chosen), asked.get("needs_all", False)
     match style:
         case "model-card":
             return declarations.model_card(added_up, asked.get("training_type", ""), needs_all=needs_all)

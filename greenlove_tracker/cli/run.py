@@ -16,7 +16,7 @@ import click
 from greenlove_tracker.cli.base import Verb, cli
 from greenlove_tracker.cli.processes import become
 from greenlove_tracker.cli.start import StartOptions, hold_back
-from greenlove_tracker.config import DEFAULT_LOG_DIR, Settings, load_settings
+from greenlove_tracker.config import DEFAULT_LOG_DIR, Settings, is_strict, load_settings
 from greenlove_tracker.console import say
 from greenlove_tracker.errors import GreenloveError, MissingExtraError, UsageError
 from greenlove_tracker.records import RunStatus
@@ -193,7 +193,7 @@ def run(
         else:
             outcome = runner.run_script(command[0], command[1:], settings, loops)
     except UsageError as error:  # before anything was run
-        if error.is_in([name for name, value in options.items() if value is not None]):
+        if error.is_in([name for name, value in options.items() if value is not None]) or is_strict():
             raise
         WarnOnce().warn("untracked", f"this is run, but not tracked: {error}")
         python = [sys.executable, *_python_flags(), *(["-m"] if module else [])]

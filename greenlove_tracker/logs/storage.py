@@ -10,7 +10,7 @@ import os
 import stat
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, BinaryIO, NamedTuple, cast
 
 from greenlove_tracker.errors import MissingExtraError, UsageError
 
@@ -163,11 +163,32 @@ def read_bytes(file: LogFile | Path, max_bytes: int = MAX_FILE_BYTES) -> bytes:
     return b"".join(chunks)
 
 
+def open_binary(file: LogFile | Path) -> BinaryIO:
+    """Open a file of any size, to be read in pieces.
+
+    Raises:
+        OSError: where it cannot be read, or is no plain file.
+    """
+    if isinstance(file, RemotePath):
+        return cast("BinaryIO", file.fs.open(file.inside, "rb"))
+    handle = os.open(file, _HOW)
+    try:
+        _check_kind(os.fstat(handle))
+        return os.fdopen(handle, "rb")
+    except BaseException:
+        os.close(handle)
+        raise
+
+
 def check_file(found: os.stat_result, max_bytes: int = MAX_FILE_BYTES) -> None:
     """Check that a file can be read as a log, and raise OSError where it cannot."""
+    _check_kind(found)
+    _check_size(found.st_size, max_bytes)
+
+
+def _check_kind(found: os.stat_result) -> None:
     if not stat.S_ISREG(found.st_mode):
         raise OSError(errno.EINVAL, "no plain file")
-    _check_size(found.st_size, max_bytes)
 
 
 def _check_size(size_bytes: int, max_bytes: int) -> None:

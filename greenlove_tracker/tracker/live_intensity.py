@@ -231,7 +231,7 @@ def open_rates(
         try:
             tariff = _open_tariff(settings.electricity_tariff)
         except UsageError as error:
-            if error.is_in(settings.given):
+            if settings.stop_for(error):
                 raise
             warn_once.warn("tariff", f"the price of electricity is the same at all hours: {error}")
         else:
@@ -255,7 +255,7 @@ def _live_intensity(
             return None
         return LiveIntensity(_checked_source(source), table, clock, partial(warn_once.warn, "intensity"))
     except UsageError as error:
-        if error.is_in(given):
+        if settings.strict or error.is_in(given):
             raise
         warn_once.warn("intensity", f"the offline table counts, the run is tracked without live intensity: {error}")
         return None

@@ -34,7 +34,7 @@ from greenlove_tracker.records import (
 )
 from greenlove_tracker.shadowing import HiddenLibraryError, only_libraries
 from greenlove_tracker.stopping import StoppingRule
-from greenlove_tracker.tracker.background import BackgroundWorker
+from greenlove_tracker.tracker.background import BackgroundWorker, watch_team_budgets
 from greenlove_tracker.tracker.budgets import BudgetActions, BudgetMonitor
 from greenlove_tracker.tracker.exporter_threads import RunExporters
 from greenlove_tracker.tracker.exporters import Exporter, RunEnded, named_exporters
@@ -68,6 +68,7 @@ if TYPE_CHECKING:
     from greenlove_tracker.grid.live.fallback import IntensityFallbacks
     from greenlove_tracker.training_kind import StepWatch
 
+_TEAM_BUDGETS_S = 5.0  # that the end of a run waits for its team's budgets to be added up
 _LEAST_HOURS = 1e-6  # of a limit that the job has passed already
 _LOCK_S = 0.5  # the run's lock is waited for so long, where the process is to end
 _FEW_RANKS = 16  # of so many each reads the rows of all at its end: some 50 ms for each hour of the training
@@ -142,7 +143,7 @@ class Session:
         self._in_background: bool = in_background
         self._shares_clock = clock is None
         clock = clock or (self.job.state.clock if self.job is not None else SystemClock())
-        warn_once = WarnOnce()
+        warn_once = _warner(settings.notes if ranks.rank == 0 and self.job is None else ())
         settings = with_found_country(settings, warn_once)  # may take a moment, which is not the training's
         started_s, started_utc_s = clock.perf_s(), clock.utc_s()
         is_exported = ranks.rank == 0 and join_dir is None and mode is not RunMode.EXPLORATION
@@ -160,7 +161,7 @@ class Session:
         meter = meter or lent or choose_meter(settings, ranks, clock, factors.carbon_intensity, codecarbon_options)
         if in_background and lent is None and not meter.starts_at_once:
             meter = WatchedMeter(meter, without_foreign_warnings(settings.verbose))
-        run_dir = join_dir or make_run_dir(settings.log_dir, ranks, started_utc_s)
+        run_dir = join_dir or make_run_dir(settings, ranks, started_utc_s)
         self._supersede(mode)
         if self.job is not None:
             suspended = self.job._suspend()
@@ -243,6 +244,12 @@ class Session:
         self._meter_starter.start(in_background=in_background)
         if in_background:
             self._worker.start()
+            self._watch_team_budgets()
+
+    def _watch_team_budgets(self, wait_s: float = 0.0) -> None:
+        state = self.state
+        if state.is_leading and state.mode is not RunMode.EXPLORATION and self.job is None:
+            watch_team_budgets(state, wait_s)
 
     def _emit(self, row: Row) -> None:
         self.rows.append(row)
@@ -747,9 +754,12 @@ class Session:
             inner = open_run()
             if inner is not None and inner.job is self:
                 inner.finish(status, exit_code)
+            was_finished = self.is_finished
             self.tracked_call.finish_after_call(status, exit_code)
             if self.is_finished and not self.is_monitoring_over:  # a training that goes on waits for nobody
                 self.exporters.wait(status)
+            if self.is_finished and not was_finished:
+                self._watch_team_budgets(_TEAM_BUDGETS_S)
 
     def finish_hung(self, status: RunStatus) -> None:
         """Write the tail and the summary on another thread than the training's, which hangs; its devices are not asked.
@@ -961,6 +971,14 @@ class _TrackedCall:
                 self._session.finish_now(status, exit_code)
 
 
+def _warner(notes: Sequence[str]) -> WarnOnce:
+    """Return what a run warns with, after it has said what was set and counts for nothing."""
+    warn_once = WarnOnce()
+    for note in notes:
+        warn_once.warn(note, note)
+    return warn_once
+
+
 def _exporters_in(settings: Settings, warn_once: WarnOnce) -> Sequence[Exporter]:
     """Return the exporters that settings name; where a file or a variable names one that cannot be, a warning.
 
@@ -970,7 +988,7 @@ def _exporters_in(settings: Settings, warn_once: WarnOnce) -> Sequence[Exporter]
     try:
         return named_exporters(settings.export)
     except UsageError as error:
-        if error.is_in(settings.given):
+        if settings.stop_for(error):
             raise
         warn_once.warn("export", f"nothing is exported, the run is tracked without: {error}")
         return ()

@@ -341,21 +341,21 @@ def ranks_in(log_dir: str) -> Ranks:
     return ranks_of_process(os.environ, order)
 
 
-def make_run_dir(log_dir: str, ranks: Ranks, utc_s: float) -> Path:
+def make_run_dir(settings: Settings, ranks: Ranks, utc_s: float) -> Path:
     """Make the directory of a new run, absolute: a script may change its working directory.
 
     Raises:
         LogDirError: where the log directory cannot be written.
     """
     try:
-        base = Path(log_dir).absolute()
+        base = Path(settings.log_dir).absolute()
     except OSError as error:  # the working directory is gone
-        raise LogDirError(f"cannot write logs to {log_dir}: {error.strerror}") from error
+        raise LogDirError(f"cannot write logs to {settings.log_dir}: {error.strerror}") from error
+    is_private = settings.private_logs
     if not ranks.launch_key:
-        return writer.create_run_dir(base, writer.new_run_id(utc_s))
-    run_dir = base / writer.claim_run_id(base, ranks.launch_key, ranks.rank, utc_s)
-    run_dir.mkdir(exist_ok=True)
-    return run_dir
+        return writer.create_run_dir(base, writer.new_run_id(utc_s), is_private=is_private)
+    run_id = writer.claim_run_id(base, ranks.launch_key, ranks.rank, utc_s)
+    return writer.create_run_dir(base, run_id, is_private=is_private, is_shared=True)
 
 
 class WarnOnce:

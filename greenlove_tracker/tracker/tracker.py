@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from greenlove_tracker import devices
 from greenlove_tracker.checkpoints import CheckpointEvent
-from greenlove_tracker.config import load_settings
+from greenlove_tracker.config import is_strict, load_settings
 from greenlove_tracker.errors import UsageError, whole_number
 from greenlove_tracker.forecasting import Forecast
 from greenlove_tracker.meter import Meter
@@ -171,7 +171,8 @@ class Tracker:
         with signal_hold:
             try:
                 arguments = {name for name, value in given.items() if value is not None}
-                self._session = _begun(begin, arguments | ({"intensity"} if source is not None else set()))
+                arguments |= {"intensity"} if source is not None else set()
+                self._session = _begun(begin, arguments, lambda: is_strict(given))
             finally:
                 if job is not None and self._session is None:
                     job.go_on_alone()
@@ -356,27 +357,29 @@ class Tracker:
         session.finish(status, exit_code)
 
 
-def _begun(begin: Callable[[], Session], arguments: set[str]) -> Session | None:
+def _begun(begin: Callable[[], Session], arguments: set[str], is_strict: Callable[[], bool]) -> Session | None:
     """Return the run; None, with a warning, where it cannot begin for a reason that is not in the script.
 
     Args:
         begin: begins the run.
         arguments: names of the settings that the script gives.
+        is_strict: says whether no training may run untracked.
 
     Raises:
         UsageError: for what the script gives.
+        Exception: whatever keeps the run from its beginning, where that is strict.
     """
     try:
         return begin()
-    except UsageError as error:
-        if error.is_in(arguments):
+    except Exception as error:
+        is_of_script = isinstance(error, UsageError) and error.is_in(arguments)
+        if is_of_script or is_strict():
             raise
-        reason = f"{error}"
-    except OSError as error:
-        reason = f"{error}"
-    except Exception as error:  # of ours
-        reason = f"an error of greenlove_tracker's own: {error!r}"
-        _log.debug("greenlove_tracker", exc_info=error)
+        if isinstance(error, UsageError | OSError):
+            reason = f"{error}"
+        else:
+            reason = f"an error of greenlove_tracker's own: {error!r}"
+            _log.debug("greenlove_tracker", exc_info=error)
     WarnOnce().warn("untracked", f"this training is not tracked: {reason}")
     return None
 

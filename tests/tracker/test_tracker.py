@@ -239,61 +239,7 @@ def test_after_an_error_of_our_own_the_next_calls_work(clock, monkeypatch, caplo
     assert only_run().summary.epochs_done >= 4
 
 
-# -- a tracker that cannot begin --
-
-
-def write_config(text):
-    def write(tmp_path, monkeypatch):
-        (tmp_path / "greenlove.toml").write_text(text)
-
-    return write
-
-
-def set_variable(name, value):
-    return lambda tmp_path, monkeypatch: monkeypatch.setenv(name, value)
-
-
-def occupy_log_dir(tmp_path, monkeypatch):
-    (tmp_path / "greenlove_logs").write_text("a file")
-
-
-def remove_working_directory(tmp_path, monkeypatch):
-    (tmp_path / "gone").mkdir()
-    monkeypatch.chdir(tmp_path / "gone")
-    (tmp_path / "gone").rmdir()
-
-
-@pytest.mark.parametrize(
-    ("break_it", "arguments", "reason"),
-    [
-        (set_variable("GREENLOVE_PUE", "abc"), {}, "GREENLOVE_PUE: pue must be a number"),
-        (set_variable("GREENLOVE_COUNTRY", "Germny"), {}, "Germny"),
-        (set_variable("GREENLOVE_COUNTRY", "US-XX"), {}, "no such state"),
-        (set_variable("GREENLOVE_CONFIG", "nowhere.toml"), {}, "nowhere.toml"),
-        (set_variable("GREENLOVE_EPOCHS_BEFORE_PRED", "5"), {"monitor_epochs": 3}, "do not agree"),
-        (write_config("pue = = 2"), {}, "not a readable TOML file"),
-        (write_config("contry = 'DE'"), {}, "did you mean country"),
-        (occupy_log_dir, {}, "cannot write logs to"),
-        (occupy_log_dir, {"log_dir": "greenlove_logs/mine"}, "cannot write logs to"),
-        (remove_working_directory, {}, "No such file or directory"),
-    ],
-)
-def test_what_is_wrong_outside_the_script_leaves_the_training_untracked(
-    clock, tmp_path, monkeypatch, caplog, break_it, arguments, reason
-):
-    break_it(tmp_path, monkeypatch)
-    with make(clock, epochs=2, **arguments) as tracker:
-        train(tracker, clock, epochs=3)
-        tracker.epoch_end()
-        tracker.step()
-        assert tracker.forecast is None and not tracker.wait_ready(0)
-    tracker.stop()
-    assert (tracker.summary, tracker.run_dir) == (None, None)
-    assert caplog.text.count("greenlove: ") == 1
-    assert "this training is not tracked" in caplog.text and reason in caplog.text
-    assert not (tmp_path / "greenlove_logs").is_dir()
-    with pytest.raises(UsageError, match="electricity_price_usd_per_kwh"):  # the script's own are told all the same
-        make(clock, electricity_price_usd_per_kwh=-1, **arguments)
+# -- a tracker that cannot begin: settings are in test_bad_settings.py --
 
 
 def test_an_error_of_our_own_at_the_start_leaves_the_training_untracked(clock, monkeypatch, caplog):

@@ -1,0 +1,84 @@
+"""``config``: the settings that count here, where each comes from, and what is wrong with them."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import fields
+from typing import Any
+
+import click
+
+from greenlove_tracker.cli.base import Verb, cli, json_option, show_screen
+from greenlove_tracker.config import SettingOrigin, Settings, setting_names, settings_with_origins
+from greenlove_tracker.phases import phases_text
+from greenlove_tracker.rendering import terminal
+
+_DEFAULT = SettingOrigin()
+
+
+@cli.group(short_help="Show the settings that count here, and check them.")
+def config() -> None:
+    """Show the settings that count here, and check them.
+
+    \b
+    greenlove config show       every setting, with the file or variable that it comes from
+    greenlove config check      every mistake in them; exit code 1 where there is one
+    """  # noqa: D301  # click wants the backspace itself
+
+
+@config.command(cls=Verb, short_help="Show every setting and where it comes from.")
+@json_option
+def show(as_json: bool) -> None:
+    """Show every setting and where it comes from: a file, a variable, or the default."""
+    settings, origins = settings_with_origins()
+    if as_json:
+        click.echo(json.dumps({"settings": _record(settings, origins), "notes": settings.notes}, indent=2))
+        return
+    defaults = {field.name: field.default for field in fields(Settings)}
+    rows = [
+        (name, _text(getattr(settings, name)), origin.where + (" (locked)" if origin.is_locked else ""))
+        for name, origin in sorted(origins.items())
+    ]
+    lines = terminal.table(rows, "<<<") if rows else ["Nothing is set."]
+    unset = [f"{name}={_text(defaults[name])}" for name in setting_names() if name not in origins]
+    lines += ["", *terminal.wrap(f"Defaults: {', '.join(unset)}", "", "  ")]
+    show_screen("\n".join([*lines, *(f"! {note}" for note in settings.notes)]))
+
+
+@config.command(cls=Verb, short_help="Name every mistake in the settings.")
+@json_option
+def check(as_json: bool) -> None:
+    """Name every mistake in files and variables of settings, and a log directory that cannot be written.
+
+    Exit code 1 where there is one. Nothing is tracked, and no network is asked.
+    """
+    from greenlove_tracker.config_check import setting_problems
+
+    problems = setting_problems()
+    if as_json:
+        click.echo(json.dumps({"problems": problems}, indent=2))
+    else:
+        show_screen("\n".join(problems) if problems else "The settings are sound.")
+    if problems:
+        raise SystemExit(1)
+
+
+def _record(settings: Settings, origins: dict[str, SettingOrigin] | Any) -> dict[str, Any]:
+    return {
+        name: {
+            "value": _text(value) if name == "phases" else value,
+            "from": origins.get(name, _DEFAULT).where or "default",
+            "is_locked": origins.get(name, _DEFAULT).is_locked,
+        }
+        for name in setting_names()
+        for value in (getattr(settings, name),)
+    }
+
+
+def _text(value: Any) -> str:
+    """Return a value as a variable would hold it."""
+    if isinstance(value, tuple):
+        return phases_text(value) if value else ""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return "" if value is None else f"{value}"

@@ -1,0 +1,64 @@
+"""All that is wrong with the settings of this machine, each with where it stands: for whoever rolls them out."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from greenlove_tracker import config_files
+from greenlove_tracker.config import Settings, checked_source, load_settings, setting_names
+from greenlove_tracker.errors import SettingError, UsageError
+from greenlove_tracker.grid import carbon_intensity, resolve_place
+from greenlove_tracker.grid.tariff import parse_tariff
+
+
+def setting_problems(env: Mapping[str, str] | None = None) -> list[str]:
+    """Return a sentence on each mistake in the files and variables of settings, and on a log directory that is closed.
+
+    No network is asked, and nothing is left behind.
+    """
+    env = os.environ if env is None else env
+    sources, problems = [], []
+    for read in config_files.readers(env):
+        try:
+            sources.append(read())
+        except SettingError as error:
+            problems.append(f"{error}")
+    for source in (*sources, *config_files.variables(env, setting_names())):
+        for name, value in source.values.items():
+            try:
+                checked_source(replace(source, values={name: value}))
+            except SettingError as error:
+                problems.append(f"{error}")
+    problems += config_files.unknown_variables(env, setting_names())
+    if problems:
+        return problems
+    try:
+        settings = load_settings(env=env)
+    except SettingError as error:
+        return [f"{error}"]
+    return [*settings.notes, *_of_values(settings)]
+
+
+def _of_values(settings: Settings) -> Iterator[str]:
+    """Yield what is wrong with values that are of the right kind."""
+    try:
+        if settings.country.strip().lower() != "auto":
+            carbon_intensity(resolve_place(settings.country), settings.carbon_intensity_gco2e_per_kwh)
+    except UsageError as error:
+        yield f"country: {error}"
+    if settings.electricity_tariff:
+        try:
+            parse_tariff(settings.electricity_tariff)
+        except UsageError as error:
+            yield f"electricity_tariff: {error}"
+    log_dir = Path(settings.log_dir).absolute()
+    parent = next(path for path in (log_dir, *log_dir.parents) if path.exists())
+    try:
+        with tempfile.TemporaryDirectory(prefix=".greenlove-check-", dir=parent):
+            pass
+    except OSError as error:
+        yield f"log_dir: nothing can be written to {settings.log_dir}: {error.strerror}"

@@ -1,0 +1,155 @@
+"""The files and variables that settings stand in, and what a site locks.
+
+A site's files may lock keys: ``locked = ["country", "pue"]`` beside their values. What the user sets of these then
+counts for nothing. That keeps from slips, not from intent: whoever sets the environment can name another file.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from greenlove_tracker.errors import SettingError
+
+SITE_FILE = Path("/etc/greenlove.toml")
+SITE_VARIABLE = "GREENLOVE_CONFIG"  # a site's file elsewhere, such as on a cluster's shared disk
+PREFIX = "GREENLOVE_"
+_LOCKED = "locked"
+_TABLES = ("budgets",)  # of a site's file that hold no settings
+# Variables that are no settings: what one process of ours hands to another, and a job that no scheduler names.
+_NO_SETTINGS = {SITE_VARIABLE, "GREENLOVE_RUN_DIR", "GREENLOVE_WAIT"}
+_NO_SETTINGS |= {f"GREENLOVE_JOB_{name}" for name in ("ID", "ARRAY_TASK_ID", "ACCOUNT", "PARTITION", "CLUSTER")}
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """One place that settings stand in.
+
+    Attributes:
+        where: the path of a file, or the name of a variable.
+        values: as they stand there, unchecked.
+        locked: keys that nothing stronger may set.
+    """
+
+    where: str
+    values: Mapping[str, Any]
+    locked: frozenset[str] = frozenset()
+
+
+def sources(env: Mapping[str, str], names: Collection[str]) -> list[Source]:
+    """Return the files and variables that set something, the weakest first.
+
+    Args:
+        env: the environment.
+        names: of all settings.
+
+    Raises:
+        SettingError: for a file that cannot be read, or that locks what it may not.
+    """
+    return [*(read() for read in readers(env)), *variables(env, names)]
+
+
+def readable_sources(env: Mapping[str, str], names: Collection[str]) -> list[Source]:
+    """Return what ``sources`` does, without the files that cannot be read."""
+    found = []
+    for read in readers(env):
+        with contextlib.suppress(SettingError):
+            found.append(read())
+    return [*found, *variables(env, names)]
+
+
+def readers(env: Mapping[str, str]) -> list[Callable[[], Source]]:
+    """Return what reads each file that is there, the weakest first; a SettingError where it cannot be read."""
+    base = Path(env["XDG_CONFIG_HOME"]) if env.get("XDG_CONFIG_HOME") else expanded(Path("~/.config"))
+    found = [partial(_site_source, SITE_FILE)] if is_file(SITE_FILE) else []
+    if named := env.get(SITE_VARIABLE):
+        found.append(partial(_named_source, Path(named)))
+    users = (base / "greenlove" / "config.toml", Path("greenlove.toml"))
+    return [*found, *(partial(_user_source, path) for path in users if is_file(path))]
+
+
+def variables(env: Mapping[str, str], names: Collection[str]) -> list[Source]:
+    """Return the settings among the environment variables."""
+    return [Source(key, {name: env[key]}) for name in names if (key := f"{PREFIX}{name.upper()}") in env]
+
+
+def unknown_variables(env: Mapping[str, str], names: Collection[str]) -> list[str]:
+    """Return a sentence on each variable that is named like a setting and is none: a slip, or of another version."""
+    known = {name.upper() for name in names} | {name.removeprefix(PREFIX) for name in _NO_SETTINGS}
+    found = []
+    for name in sorted(key.removeprefix(PREFIX) for key in env if key.startswith(PREFIX)):
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=1)
+            meant = f": did you mean {PREFIX}{near[0]}?" if near else ", and counts for nothing"
+            found.append(f"{PREFIX}{name} is no setting{meant}")
+    return found
+
+
+def site_tables(env: Mapping[str, str], name: str) -> list[tuple[str, Mapping[str, Any]]]:
+    """Return a table of the site's files that holds no settings, with each file's path, the weaker file first.
+
+    Raises:
+        SettingError: where a file cannot be read, or has something else of that name.
+    """
+    named = env.get(SITE_VARIABLE)
+    found = []
+    for path in (SITE_FILE, *([Path(named)] if named else [])):
+        table = _read_toml(path).get(name) if is_file(path) else None
+        if table is not None and not isinstance(table, Mapping):
+            raise SettingError(f"{path}: {name} must be a table, not {table!r}")
+        if table is not None:
+            found.append((str(path), table))
+    return found
+
+
+def _named_source(path: Path) -> Source:
+    if not is_file(path):
+        raise SettingError(f"{SITE_VARIABLE} names {path}, which is not a file")
+    return _site_source(path)
+
+
+def _site_source(path: Path) -> Source:
+    values = {name: value for name, value in _read_toml(path).items() if name not in _TABLES}
+    locked = values.pop(_LOCKED, [])
+    if not isinstance(locked, list) or not all(isinstance(name, str) for name in locked):
+        raise SettingError(f'{path}: {_LOCKED} must be a list of settings, such as ["country", "pue"], not {locked!r}')
+    if without := sorted(set(locked) - values.keys()):
+        raise SettingError(f"{path}: {_LOCKED} names {', '.join(without)}, which the file does not set")
+    return Source(str(path), values, frozenset(locked))
+
+
+def _user_source(path: Path) -> Source:
+    values = _read_toml(path)
+    if _LOCKED in values:
+        raise SettingError(f"{path}: only a site's file may lock settings: {SITE_FILE}, or the one of {SITE_VARIABLE}")
+    return Source(str(path), values)
+
+
+def _read_toml(path: Path) -> dict[str, Any]:
+    import tomllib  # only where a file is there: 5 ms
+
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8-sig"))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise SettingError(f"{path}: not a readable TOML file: {error}") from error
+
+
+def is_file(path: Path) -> bool:
+    """Return True for a file; False also where one may not look."""
+    try:
+        return path.is_file()
+    except OSError:  # another user's home, as HOME names it in some containers
+        return False
+
+
+def expanded(path: Path) -> Path:
+    """Return ``path`` with the home directory for ``~``; as it is where no home is known, as in some containers."""
+    try:
+        return path.expanduser()
+    except RuntimeError:
+        return path

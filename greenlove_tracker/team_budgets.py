@@ -1,0 +1,246 @@
+"""Budgets of a team for a month, in a site's file of settings; what is used of them, and alerts, each given once.
+
+::
+
+    [budgets]
+    webhook = "https://chat.example.org/hooks/1"     # asked only where a budget is exceeded; may be left out
+
+    [budgets.project.thesis]
+    kwh = 100
+
+    [budgets.user."*"]                               # each user
+    usd = 50
+    kgco2e = 20
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from greenlove_tracker import config_files
+from greenlove_tracker import format as fmt
+from greenlove_tracker.errors import GreenloveError, SettingError
+from greenlove_tracker.logs.aggregate import aggregate
+from greenlove_tracker.logs.sums import Totals
+
+TABLE = "budgets"
+GROUPS = ("project", "user")
+EACH = "*"  # the name of a budget that each project or user has
+QUANTITIES = {"kwh": "energy_kwh", "usd": "cost_usd", "kgco2e": "emissions_kgco2e"}
+_UNKNOWN = {"kwh": "n_unknown_energy", "usd": "n_unknown_cost", "kgco2e": "n_unknown_emissions"}
+_WEBHOOK = "webhook"
+_WEBHOOK_TIMEOUT_S = 5.0
+_ALERTS_DIR = ".greenlove_alerts"  # in the log directory: a file for each alert that was given
+
+
+@dataclass(frozen=True, slots=True)
+class TeamBudget:
+    """What a project or a user may use in a month.
+
+    Attributes:
+        group: ``project`` or ``user``.
+        name: of it; ``*``: each has a budget of its own.
+        quantity: a key of ``QUANTITIES``.
+        limit: in the unit that the key names.
+    """
+
+    group: str
+    name: str
+    quantity: str
+    limit: float
+
+
+@dataclass(frozen=True, slots=True)
+class TeamBudgets:
+    """The budgets of a site.
+
+    Attributes:
+        budgets: all of them.
+        webhook: an address that alerts are sent to as JSON; empty: none is.
+    """
+
+    budgets: tuple[TeamBudget, ...] = ()
+    webhook: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetUse:
+    """What one project or user used of a budget in a month.
+
+    Attributes:
+        budget: whose limit counts.
+        name: of the project or user.
+        month: such as ``2026-11``, in UTC.
+        used: in the unit of the budget, as far as it is known.
+        n_unknown: runs of which it is not known.
+    """
+
+    budget: TeamBudget
+    name: str
+    month: str
+    used: float
+    n_unknown: int
+
+    @property
+    def is_exceeded(self) -> bool:
+        """True where more is known to be used than is allowed."""
+        return self.used > self.budget.limit
+
+    @property
+    def sentence(self) -> str:
+        """The same in words."""
+        budget, write = self.budget, _TEXTS[self.budget.quantity]
+        whose = f"{budget.group} {self.name or '(none)'}"
+        amounts = f"{write(self.used)} of {write(budget.limit)} ({fmt.percent(self.used / budget.limit)})"
+        more = f"; of {fmt.plural(self.n_unknown, 'run')} it is not known" if self.n_unknown else ""
+        return f"{whose} used {amounts} in {self.month}{more}"
+
+
+_TEXTS: Mapping[str, Callable[[float], str]] = {
+    "kwh": fmt.energy,
+    "usd": fmt.money,
+    "kgco2e": lambda value: f"{fmt.mass(value)} CO2e",
+}
+
+
+def team_budgets(env: Mapping[str, str] | None = None) -> TeamBudgets:
+    """Return the budgets of the site's files; those of the stronger file where both have some.
+
+    Raises:
+        SettingError: for a file that cannot be read, or a budget that is none.
+    """
+    found = TeamBudgets()
+    for where, table in config_files.site_tables(os.environ if env is None else env, TABLE):
+        webhook = table.get(_WEBHOOK, "")
+        if not isinstance(webhook, str):
+            raise SettingError(f"{where}: {TABLE}.{_WEBHOOK} must be an address, not {webhook!r}")
+        found = TeamBudgets(tuple(_budgets(where, table)), webhook)
+    return found
+
+
+def _budgets(where: str, table: Mapping[str, Any]) -> Iterator[TeamBudget]:
+    for group, names in table.items():
+        if group == _WEBHOOK:
+            continue
+        if group not in GROUPS or not isinstance(names, Mapping):
+            raise SettingError(f'{where}: [{TABLE}.{group}]: write [{TABLE}.project.NAME] or [{TABLE}.user."*"]')
+        for name, limits in names.items():
+            if not isinstance(limits, Mapping):
+                raise SettingError(f"{where}: [{TABLE}.{group}.{name}] must hold limits, such as kwh = 100")
+            for quantity, limit in limits.items():
+                place = f"{where}: [{TABLE}.{group}.{name}] {quantity}"
+                if quantity not in QUANTITIES:
+                    raise SettingError(f"{place}: there are {', '.join(QUANTITIES)}")
+                is_number = isinstance(limit, int | float) and not isinstance(limit, bool)
+                if not is_number or not math.isfinite(limit) or limit <= 0:
+                    raise SettingError(f"{place} must be a positive number, not {limit!r}")
+                yield TeamBudget(group, name, quantity, float(limit))
+
+
+def used_in_month(log_dir: str | os.PathLike[str], budgets: Sequence[TeamBudget], utc_s: float) -> list[BudgetUse]:
+    """Return what is used of budgets in the month of a moment, as far as the logs tell.
+
+    Args:
+        log_dir: of the team.
+        budgets: theirs.
+        utc_s: the moment, in seconds since the Unix epoch.
+    """
+    month = datetime.fromtimestamp(utc_s, UTC).replace(day=1, hour=0, minute=0, second=0, microsecond=0)
+    following = month.replace(year=month.year + month.month // 12, month=month.month % 12 + 1)
+    added_up = aggregate(log_dir, since=month.isoformat(), until=following.isoformat())
+    found = []
+    for group in dict.fromkeys(budget.group for budget in budgets):
+        totals = {values[0]: each for values, each in added_up.by(group).items()}
+        for budget in (budget for budget in budgets if budget.group == group):
+            names = totals if budget.name == EACH else [budget.name]
+            found += [_use(budget, name, f"{month:%Y-%m}", totals.get(name)) for name in names]
+    return found
+
+
+def _use(budget: TeamBudget, name: str, month: str, totals: Totals | None) -> BudgetUse:
+    used = getattr(totals, QUANTITIES[budget.quantity]) if totals is not None else None
+    n_unknown = getattr(totals, _UNKNOWN[budget.quantity]) if totals is not None else 0
+    return BudgetUse(budget, name, month, used or 0.0, n_unknown)
+
+
+def alert_once(
+    uses: Sequence[BudgetUse], log_dir: Path, warn: Callable[[str], None], webhook: str = ""
+) -> list[BudgetUse]:
+    """Tell of each budget that is exceeded, once in its month, whoever of the team comes first.
+
+    Args:
+        uses: of budgets.
+        log_dir: holds what was told.
+        warn: is given the sentence.
+        webhook: address that the sentence is sent to; a failure of it is told by ``warn``.
+
+    Returns:
+        Those that were told of now.
+    """
+    told = [use for use in uses if use.is_exceeded and _is_first(use, log_dir)]
+    for use in told:
+        warn(f"over budget: {use.sentence}")
+        if webhook:
+            try:
+                _send(webhook, use)
+            except (OSError, ValueError) as error:
+                warn(f"the alert could not be sent to the webhook of the site: {type(error).__name__}")
+    return told
+
+
+def _is_first(use: BudgetUse, log_dir: Path) -> bool:
+    """Return True where nobody has told of it; whoever makes the file tells."""
+    name = "-".join((use.month, use.budget.group, use.name or "none", use.budget.quantity))
+    safe = "".join(c if c.isalnum() or c in "-_." else "_" for c in name)[:200]
+    directory = log_dir / _ALERTS_DIR
+    try:
+        directory.mkdir(exist_ok=True)
+        if directory.stat().st_uid == os.geteuid():
+            directory.chmod(0o1777)  # as the log directory of a team is: all make files, none removes another's
+        os.close(os.open(directory / safe, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644))
+    except FileExistsError:
+        return False
+    except OSError:  # told too often is better than never
+        return True
+    return True
+
+
+def _send(webhook: str, use: BudgetUse) -> None:
+    """Send an alert as JSON, whose ``text`` is what chats show.
+
+    Raises:
+        OSError: where the address does not take it.
+        ValueError: where it is no address of HTTP.
+    """
+    from urllib.request import Request, urlopen  # 30 ms, of an alert alone
+
+    if not webhook.startswith(("https://", "http://")):
+        raise ValueError("no address of HTTP")
+    content = {
+        "text": f"over budget: {use.sentence}",
+        "month": use.month,
+        use.budget.group: use.name,
+        "quantity": use.budget.quantity,
+        "used": use.used,
+        "limit": use.budget.limit,
+    }
+    request = Request(webhook, json.dumps(content).encode(), {"Content-Type": "application/json"})  # noqa: S310
+    with urlopen(request, timeout=_WEBHOOK_TIMEOUT_S):  # noqa: S310  # https or http, as the site says
+        pass
+
+
+def check_team_budgets(log_dir: Path, utc_s: float, warn: Callable[[str], None]) -> None:
+    """Alert of the budgets that are exceeded now; an error of ours or the site's is told, and nothing is raised."""
+    try:
+        site = team_budgets()
+        if site.budgets:
+            alert_once(used_in_month(log_dir, site.budgets, utc_s), log_dir, warn, site.webhook)
+    except (GreenloveError, OSError) as error:
+        warn(f"the budgets of the team are not checked: {error}")

@@ -1,0 +1,155 @@
+"""What is wrong outside the script keeps no training from running: one warning says it; ``strict`` stops before."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from greenlove_tracker import Tracker
+from greenlove_tracker.errors import UsageError
+from greenlove_tracker.meter import SimulatedMeter
+from greenlove_tracker.records import RunStatus
+from greenlove_tracker.tracker.shutdown import guard
+
+
+@pytest.fixture(autouse=True)
+def _bare_environment(monkeypatch, tmp_path):
+    for name in list(os.environ):
+        if name.startswith(("GREENLOVE_", "SLURM_", "OMPI_", "PMI_")) or name in ("RANK", "LOCAL_RANK", "WORLD_SIZE"):
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "xdg"))
+    monkeypatch.setattr("greenlove_tracker.config_files.SITE_FILE", tmp_path / "etc.toml")
+    monkeypatch.chdir(tmp_path)
+    yield
+    if guard.current is not None:
+        guard.current.finish(RunStatus.SUPERSEDED)
+
+
+def here(text: str | bytes):
+    return lambda monkeypatch: Path("greenlove.toml").write_bytes(text if isinstance(text, bytes) else text.encode())
+
+
+def site(text: str):
+    return lambda monkeypatch: Path("etc.toml").write_text(text)
+
+
+def user(text: str):
+    def write(monkeypatch):
+        Path("xdg/greenlove").mkdir(parents=True)
+        Path("xdg/greenlove/config.toml").write_text(text)
+
+    return write
+
+
+def variable(name: str, value: str):
+    return lambda monkeypatch: monkeypatch.setenv(name, value)
+
+
+def several(*breaks):
+    def do(monkeypatch):
+        for each in breaks:
+            each(monkeypatch)
+
+    return do
+
+
+def occupy_log_dir(monkeypatch):
+    Path("greenlove_logs").write_text("a file")
+
+
+def remove_working_directory(monkeypatch):
+    Path("gone").mkdir()
+    monkeypatch.chdir("gone")
+    Path.cwd().rmdir()
+
+
+UNTRACKED = [
+    (variable("GREENLOVE_PUE", "abc"), {}, "GREENLOVE_PUE: pue must be a number"),
+    (variable("GREENLOVE_PUE", "0.9"), {}, "pue must be at least 1"),
+    (variable("GREENLOVE_COUNTRY", "Germny"), {}, "Germny"),
+    (variable("GREENLOVE_COUNTRY", "US-XX"), {}, "no such state"),
+    (variable("GREENLOVE_CONFIG", "nowhere.toml"), {}, "GREENLOVE_CONFIG names nowhere.toml, which is not a file"),
+    (variable("GREENLOVE_CONFIG", "."), {}, "GREENLOVE_CONFIG names ., which is not a file"),
+    (variable("GREENLOVE_EPOCHS_BEFORE_PRED", "5"), {"monitor_epochs": 3}, "do not agree"),
+    (variable("GREENLOVE_PRECISION", "fp12"), {}, "GREENLOVE_PRECISION"),
+    (variable("GREENLOVE_WORKLOAD", "cooking"), {}, "GREENLOVE_WORKLOAD"),
+    (variable("GREENLOVE_MAX_HOURS", "1e99"), {}, "cannot be meant"),
+    (variable("GREENLOVE_DEADLINE_UTC", "tomorrow"), {}, "must be a time such as"),
+    (variable("GREENLOVE_PHASES", "x y z"), {}, "GREENLOVE_PHASES"),
+    (variable("GREENLOVE_NODE_OVERHEAD", "25"), {}, "node_overhead is from 1 to 3"),
+    (variable("GREENLOVE_LOG_USER", "perhaps"), {}, "log_user must be yes or no"),
+    (here("pue = = 2"), {}, "greenlove.toml: not a readable TOML file"),
+    (here(b"\xff\xfe"), {}, "greenlove.toml: not a readable TOML file"),
+    (here("contry = 'DE'"), {}, "did you mean country"),
+    (here("[country]\nname = 'DE'"), {}, "country must be a text"),
+    (here("pue = 'a lot'"), {}, "greenlove.toml: pue must be a number"),
+    (here("locked = ['pue']\npue = 1.2"), {}, "only a site's file may lock settings"),
+    (user("sim_gpu_count = 0"), {}, "sim_gpu_count must be at least 1"),
+    (user("verbose = 1.5"), {}, "verbose must be a whole number"),
+    (site("pue = true"), {}, "pue must be a number"),
+    (site("locked = ['country']"), {}, "locked names country, which the file does not set"),
+    (site("locked = 'pue'\npue = 1.2"), {}, "locked must be a list of settings"),
+    (occupy_log_dir, {}, "cannot write logs to"),
+    (occupy_log_dir, {"log_dir": "greenlove_logs/mine"}, "cannot write logs to"),
+    (variable("GREENLOVE_LOG_DIR", "/proc/logs"), {}, "cannot write logs to /proc/logs"),
+    (remove_working_directory, {}, "No such file or directory"),
+]
+TRACKED = [
+    (variable("GREENLOVE_CONTRY", "DE"), {}, "GREENLOVE_CONTRY is no setting: did you mean GREENLOVE_COUNTRY?"),
+    (several(site("locked = ['pue']\npue = 1.2"), here("pue = 1.5")), {}, "pue stays 1.2"),
+    (site("locked = ['country']\ncountry = 'DE'"), {"country": "FR"}, "country stays 'DE'"),
+    (variable("GREENLOVE_INTENSITY", "weather"), {}, "without live intensity"),
+    (variable("GREENLOVE_INTENSITY", "gone.csv"), {}, "without live intensity"),
+    (variable("GREENLOVE_ELECTRICITY_TARIFF", "cheap"), {}, "the price of electricity is the same at all hours"),
+    (variable("GREENLOVE_EXPORT", "fax"), {}, "nothing is exported"),
+]
+
+
+def tracked_epochs(clock, **arguments) -> Tracker:
+    with Tracker(epochs=2, meter=SimulatedMeter(clock, gpu_w=360.0), clock=clock, verbose=0, **arguments) as tracker:
+        for _ in range(3):
+            tracker.epoch_start()
+            clock.pass_s(10.0)
+            tracker.epoch_end()
+        tracker.epoch_end()
+        tracker.step()
+    tracker.stop()
+    return tracker
+
+
+def test_there_are_thirty_mistakes():
+    assert len(UNTRACKED) + len(TRACKED) >= 30
+
+
+@pytest.mark.parametrize(("break_it", "arguments", "reason"), UNTRACKED)
+def test_the_training_runs_untracked_and_one_warning_says_why(clock, monkeypatch, caplog, break_it, arguments, reason):
+    break_it(monkeypatch)
+    tracker = tracked_epochs(clock, **arguments)
+    assert (tracker.summary, tracker.run_dir, tracker.forecast) == (None, None, None)
+    assert caplog.text.count("greenlove: ") == 1
+    assert "this training is not tracked" in caplog.text and reason in caplog.text
+    with pytest.raises(UsageError, match="electricity_price_usd_per_kwh"):  # the script's own are told all the same
+        tracked_epochs(clock, electricity_price_usd_per_kwh=-1, **arguments)
+
+
+@pytest.mark.parametrize(("break_it", "arguments", "reason"), TRACKED)
+def test_the_training_is_tracked_and_one_warning_says_what_does_not_count(
+    clock, monkeypatch, caplog, break_it, arguments, reason
+):
+    break_it(monkeypatch)
+    tracker = tracked_epochs(clock, **arguments)
+    assert tracker.summary.epochs_done == 3
+    assert [line for line in caplog.text.splitlines() if reason in line]
+    assert caplog.text.count(reason) == 1
+
+
+@pytest.mark.parametrize(("break_it", "arguments", "reason"), UNTRACKED + TRACKED)
+def test_strict_stops_before_the_training(clock, monkeypatch, break_it, arguments, reason):
+    monkeypatch.setenv("GREENLOVE_STRICT", "yes")
+    break_it(monkeypatch)
+    began_s = clock.perf_s()
+    with pytest.raises((UsageError, OSError)):
+        tracked_epochs(clock, **arguments)
+    assert clock.perf_s() == began_s  # no epoch passed
