@@ -264,6 +264,7 @@ class Kind(StrEnum):
     PREDICTION = "prediction"  # of one future total
     CONFIDENCE = "confidence"  # of a mean
     ASSUMPTION = "assumption"  # not statistical
+    MEASUREMENT = "measurement"  # of a past total, whose meters err
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ import sys
 
 # The verbs add themselves.
 from greenlove_tracker.cli import (  # noqa: F401
+    calibrate,
     checkpoints,
     compare,
     config,

@@ -19,6 +19,7 @@ from greenlove_tracker.logs.run import Run
 from greenlove_tracker.logs.selection import Chosen, Selection
 from greenlove_tracker.logs.storage import LogPath
 from greenlove_tracker.logs.sums import ExactTotals, Totals
+from greenlove_tracker.logs.uncertainty import QUANTITIES
 
 if TYPE_CHECKING:
     import os
@@ -248,6 +249,8 @@ def flat_totals(totals: Totals) -> dict[str, Any]:
         "measured_kwh": totals.measured_kwh,
         "emissions_kgco2e": totals.emissions_kgco2e,
         "cost_usd": totals.cost_usd,
+        **{f"{name}_{end}": getattr(totals, f"{name}_{end}") for name in QUANTITIES for end in ("lower", "upper")},
+        "unknown_error": totals.n_unknown_error,
         "unknown_gpu_hours": totals.n_unknown_gpu_hours,
         "unknown_energy": totals.n_unknown_energy,
         "unknown_measured": totals.n_unknown_measured,

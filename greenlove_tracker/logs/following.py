@@ -111,7 +111,8 @@ class FollowedRun:
             self._run, self._stamps = _GrowingRun(self._path, self._files), stamps
         elif self._run.is_run and not self._run.has_summary and self._seems_alive():  # which is asked anew
             self._run = copy(self._run)
-            self._run.__dict__.pop("summary", None)
+            for name in ("summary", "metered_summary"):
+                self._run.__dict__.pop(name, None)
         return self._run
 
     def _seems_alive(self) -> bool:

@@ -279,7 +279,7 @@ def verify(run: Run) -> Sequence[str] | None:
         return None
     if not any(run.rows.values()) and not run.command_rows and run.summary.duration_s:
         return ["cannot be verified: its epochs are missing"]
-    stated, added_up = flat_values(run.summary), flat_values(run.added_up())
+    stated, added_up = flat_values(run.metered_summary), flat_values(run.added_up())
     found = [
         f"{name} {_text(added_up[name])}, not {_text(stated[name])}"
         for name in _VERIFIED

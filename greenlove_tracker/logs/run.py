@@ -19,6 +19,7 @@ from greenlove_tracker.forecasting import TrainingPlan, Trial
 from greenlove_tracker.format import shortened
 from greenlove_tracker.logs import forecasts, schema, totals, trials
 from greenlove_tracker.logs.accrual import Accrual, Cut, difference
+from greenlove_tracker.logs.calibration import Calibration, calibrated, calibration_in
 from greenlove_tracker.logs.checkpoints import CHECKPOINT_COLUMNS, checkpoint_from_cells
 from greenlove_tracker.logs.comparisons import has_comparison
 from greenlove_tracker.logs.csvio import read_lists, read_records
@@ -229,7 +230,7 @@ class Run(RunFiles):
             "_fields_by_node": [fields],
             "rows": rows,
             "command_rows": None,
-            "summary": summary,
+            "metered_summary": summary,
             "has_summary": True,
             "trials": tuple(trials),
             "forecasts": (),
@@ -533,8 +534,30 @@ class Run(RunFiles):
         return schema.SUMMARY_FILE in self._names
 
     @cached_property
+    def calibration(self) -> Calibration | None:
+        """What the log directory holds of its machine's energy at the wall; None where nothing."""
+        return calibration_in(self.log_dir, self.hosts, self.text("gpu_models"))
+
+    @property
+    def log_dir(self) -> LogPath:
+        """The log directory; an exploration may lie within the run that was open."""
+        path = self.path.resolve() if self.path.name in ("", "..") else self.path
+        parent = path.parent
+        return parent.parent.parent if parent.name == trials.EXPLORATIONS_DIR else parent
+
+    @cached_property
     def summary(self) -> RunSummary:
-        """The totals: as written at the end, or added up from the rows where the end was not written.
+        """The totals, with the factor of its machine where that was calibrated.
+
+        Raises:
+            LogError: where a newer version of this package wrote the run.
+        """
+        metered, calibration = self.metered_summary, self.calibration
+        return metered if calibration is None else calibrated(metered, calibration.factor(self.run_id))
+
+    @cached_property
+    def metered_summary(self) -> RunSummary:
+        """The totals by the run's own meters: as written at its end, or added up from the rows without an end.
 
         A run of several nodes is always added up: the first rank cannot know when the others ended.
 

@@ -42,6 +42,7 @@ CODECARBON_PREFIX = "greenlove-"  # of the run_id in the files that CodeCarbon w
 SUMMARY_FILE = "summary.csv"
 SEAL_PREFIX = "greenlove_seal."  # of the manifest of a log directory, and of its signatures
 SEAL_FILE = f"{SEAL_PREFIX}jsonl"
+CALIBRATION_FILE = "greenlove_calibration.csv"  # of a log directory: its machines' energy at the wall
 RUN_COLUMNS = ("field", "value", "unit")
 CLOSED_FIELD = "closed"  # last in ``run-<n>.csv``: its process has written all that it will
 JOINED_ROLE = "joined"  # of a tracker in a run that another process leads: its rows count for no total
@@ -90,6 +91,11 @@ _FLAGS_AT = EPOCH_COLUMNS.index("flags")
 _is_number = re.compile(r"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d{1,3})?", re.ASCII).fullmatch
 _is_count = re.compile(r"0|[1-9]\d{,19}", re.ASCII).fullmatch  # more digits are noise
 _ROUNDING = 1e-9  # of a sum, as a share of it: another order of its parts may round otherwise
+
+
+def is_of_directory(name: str) -> bool:
+    """Return True for a file that is of a whole log directory, and no run: its seal and its calibration."""
+    return name.startswith(SEAL_PREFIX) or name == CALIBRATION_FILE
 
 
 def epochs_file(rank: int | str) -> str:

@@ -54,6 +54,11 @@ class RemotePath:
         return PurePosixPath(self.inside).name
 
     @property
+    def parent(self) -> RemotePath:
+        """The directory that holds it."""
+        return RemotePath(self.fs, str(PurePosixPath(self.inside).parent))
+
+    @property
     def parts(self) -> tuple[str, ...]:
         """All parts."""
         return PurePosixPath(self.inside).parts

@@ -9,14 +9,16 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from greenlove_tracker.errors import LogError
+from greenlove_tracker.forecasting import Estimate, Kind
 from greenlove_tracker.logs.intensity_sources import is_mock
 from greenlove_tracker.logs.run import Run
+from greenlove_tracker.logs.uncertainty import LEVEL, QUANTITIES, interval, run_deviations
 from greenlove_tracker.records import INTENSITY_COVERAGES, UNKNOWN_ENERGY, Energy, Flag, RunSummary, sum_energies
 
 
@@ -86,6 +88,9 @@ class Totals:
         n_mock: runs whose emissions are counted with an invented carbon intensity.
         n_cut: runs that cross an end of the period, day or month: of them only what lies within is in the sums.
         n_split: those of them of which a row, too, was split, in proportion to time.
+        energy_kwh_lower: the least that the energy may be at 95%, from the errors of its methods; None where that of
+            any run is not known. So are those of CO2e and cost; of a cost of time alone, the cost itself.
+        n_unknown_error: runs whose energy is known, but not how far it may be off.
     """
 
     n_runs: int
@@ -110,6 +115,20 @@ class Totals:
     n_mock: int
     n_cut: int
     n_split: int
+    energy_kwh_lower: float | None
+    energy_kwh_upper: float | None
+    emissions_kgco2e_lower: float | None
+    emissions_kgco2e_upper: float | None
+    cost_usd_lower: float | None
+    cost_usd_upper: float | None
+    n_unknown_error: int
+
+    def bounds(self, quantity: str) -> Estimate | None:
+        """Return a sum with its interval; None where that is not known, or no error is in it."""
+        point, lower, upper = (getattr(self, f"{quantity}{end}") for end in ("", "_lower", "_upper"))
+        if point is None or lower is None or lower == upper:
+            return None
+        return Estimate(point, lower, upper, LEVEL, QUANTITIES[quantity], Kind.MEASUREMENT)
 
 
 class Contribution(NamedTuple):
@@ -128,6 +147,7 @@ class Contribution(NamedTuple):
     less: tuple[float | None, ...] = ()
     is_cut: bool = False
     is_split: bool = False
+    deviations: Mapping[str, tuple[float, ...]] | None = None  # below and above, of each of QUANTITIES; None: unknown
 
 
 def contribution(run: Run) -> Contribution:
@@ -145,10 +165,23 @@ def contribution(run: Run) -> Contribution:
     cost_basis = summary.cost_basis if summary.cost_usd is not None else ""
     coverage = "" if run.emissions_kgco2e is None else run.carbon_intensity.coverage
     has_mock = run.emissions_kgco2e is not None and is_mock(run.intensity_sources)
-    added = Contribution(numbers, methods, cost_basis, coverage, Flag.PREDICTED in summary.flags, has_mock)
+    added = Contribution(
+        numbers,
+        methods,
+        cost_basis,
+        coverage,
+        Flag.PREDICTED in summary.flags,
+        has_mock,
+        deviations=_deviations(run),
+    )
     if cut is None:
         return added
     return added._replace(less=_numbers(run, cut.before), is_cut=True, is_split=cut.splits_a_row)
+
+
+def _deviations(run: Run) -> Mapping[str, tuple[float, ...]] | None:
+    """Return what is known of the errors of a run; of one without energy there is nothing to know."""
+    return {} if run.summary.energy_kwh is None else run_deviations(run, run.summary)
 
 
 def _numbers(run: Run, summary: RunSummary) -> tuple[float | None, ...]:
@@ -195,6 +228,8 @@ class ExactTotals:
     n_mock: int = 0
     n_cut: int = 0
     n_split: int = 0
+    deviations: Mapping[str, tuple[ExactSum, ...]] = field(default_factory=dict)
+    n_unknown_error: int = 0
 
     @classmethod
     def of(cls, contributions: Sequence[Contribution]) -> ExactTotals:
@@ -214,6 +249,8 @@ class ExactTotals:
             "n_mock": sum(c.is_mock for c in contributions),
             "n_cut": sum(c.is_cut for c in contributions),
             "n_split": sum(c.is_split for c in contributions),
+            "n_unknown_error": sum(c.deviations is None for c in contributions),
+            "deviations": _by_error((c.deviations or {} for c in contributions), ExactSum.of),
         }
         return cls(len(contributions), methods=methods, cost_bases=bases, **counts, **sums)
 
@@ -231,6 +268,8 @@ class ExactTotals:
             "n_mock": sum(p.n_mock for p in partials),
             "n_cut": sum(p.n_cut for p in partials),
             "n_split": sum(p.n_split for p in partials),
+            "n_unknown_error": sum(p.n_unknown_error for p in partials),
+            "deviations": _by_error((p.deviations for p in partials), ExactSum.merged),
         }
         return cls(sum(p.n_runs for p in partials), methods=methods, cost_bases=bases, **counts, **sums)
 
@@ -246,6 +285,11 @@ class ExactTotals:
             "n_mock": self.n_mock - less.n_mock,
             "n_cut": self.n_cut - less.n_cut,
             "n_split": self.n_split - less.n_split,
+            "n_unknown_error": self.n_unknown_error - less.n_unknown_error,
+            "deviations": {
+                name: tuple(a.without(b) for a, b in zip(sums, less.deviations.get(name, _NO_DEVIATION), strict=True))
+                for name, sums in self.deviations.items()
+            },
         }
         return replace(self, **counts, **sums)
 
@@ -278,7 +322,36 @@ class ExactTotals:
             n_mock=self.n_mock,
             n_cut=self.n_cut,
             n_split=self.n_split,
+            n_unknown_error=self.n_unknown_error,
+            **self._ends,
         )
+
+    @property
+    def _ends(self) -> dict[str, float | None]:
+        """The ends of the intervals of energy, CO2e and cost, by their names in ``Totals``."""
+        ends: dict[str, float | None] = {}
+        for at, (quantity, unit) in enumerate(QUANTITIES.items()):
+            point = getattr(self, quantity).value
+            sides = [(s[2 * at].value or 0.0, s[2 * at + 1].value or 0.0) for s in self.deviations.values()]
+            is_known = point is not None and not self.n_unknown_error
+            found = interval(point, unit, [(0.0, 0.0), *sides]) if is_known else None
+            ends[f"{quantity}_lower"] = None if found is None else found.lower
+            ends[f"{quantity}_upper"] = None if found is None else found.upper
+        return ends
+
+
+_NO_DEVIATION = (NOTHING,) * (2 * len(QUANTITIES))
+
+
+def _by_error(
+    found: Iterable[Mapping[str, Sequence[Any]]], summed: Callable[[Iterable[Any]], ExactSum]
+) -> dict[str, tuple[ExactSum, ...]]:
+    """Sum what has the same name, column by column; the names in order, so that equal sums are equal."""
+    by_name: dict[str, list[Sequence[Any]]] = {}
+    for each in found:
+        for name, columns in each.items():
+            by_name.setdefault(name, []).append(columns)
+    return {name: tuple(map(summed, zip(*by_name[name], strict=True))) for name in sorted(by_name)}
 
 
 SUMS = (

@@ -16,6 +16,7 @@ from greenlove_tracker.logs.run import Run
 from greenlove_tracker.logs.sacct import JobCoverage
 from greenlove_tracker.logs.selection import job_of
 from greenlove_tracker.logs.sums import ExactTotals, Totals
+from greenlove_tracker.logs.uncertainty import QUANTITIES
 from greenlove_tracker.rendering import document as doc
 from greenlove_tracker.report import wording
 from greenlove_tracker.report.checkpoint_report import lost_work_blocks
@@ -177,11 +178,14 @@ def _figures(total: Totals) -> tuple[doc.KeyFigure, ...]:
     how_much = "not known" if share is None else fmt.percent(share)
     silent = f" ({fmt.plural(n_silent, 'run')} not in that share: the log does not say)" if n_silent and share else ""
     measured = ("PUE included", f"before PUE, hardware measured {how_much}{silent}") if total.energy_kwh else ()
-    energy = (*_summed_over(total.n_runs, total.n_unknown_energy), *measured)
-    cost = (*_summed_over(total.n_runs, total.n_unknown_cost), *_cost_bases(total.cost_bases))
+    bounds = {name: wording.measured_bounds(total.bounds(name), fmt.QUANTITIES[name][1]) for name in QUANTITIES}
+    if total.n_unknown_error and total.energy_kwh is not None:
+        bounds["energy_kwh"] = (f"no interval: the errors of {fmt.plural(total.n_unknown_error, 'run')} are not known",)
+    energy = (*bounds["energy_kwh"], *_summed_over(total.n_runs, total.n_unknown_energy), *measured)
+    cost = (*bounds["cost_usd"], *_summed_over(total.n_runs, total.n_unknown_cost), *_cost_bases(total.cost_bases))
     mixed = ("direct and lifecycle intensities, which are not alike",) if len(total.intensity_coverages) > 1 else ()
     mock = (f"MOCK: invented for {fmt.plural(total.n_mock, 'run')}",) if total.n_mock else ()
-    emissions = (*_summed_over(total.n_runs, total.n_unknown_emissions), *mixed, *mock)
+    emissions = (*bounds["emissions_kgco2e"], *_summed_over(total.n_runs, total.n_unknown_emissions), *mixed, *mock)
     gpu_hours_of = _summed_over(total.n_runs, total.n_unknown_gpu_hours)
     return (
         doc.KeyFigure("time", fmt.duration(total.duration_s or None), (f"wall time, {runs}",)),
@@ -209,7 +213,7 @@ def _energy_blocks(total: Totals) -> tuple[doc.Block, ...]:
     if total.energy_kwh is None:
         return ()
     estimate = (total.unmetered_estimate_kwh or 0.0, "time without a meter")
-    assumed = (total.node_assumed_kwh or 0.0, "assumed for the rest of the nodes, by node_overhead")
+    assumed = (total.node_assumed_kwh or 0.0, "for the rest of the nodes, by node_overhead or calibration")
     bars = energy_bars(total.energy, total.energy_kwh, estimate, assumed, "PUE")
     return (doc.Heading("Energy by component"), doc.BarChart(bars))
 

@@ -8,8 +8,10 @@ from dataclasses import dataclass, replace
 
 from greenlove_tracker import format as fmt
 from greenlove_tracker.format import Scale, energy_scale, mass_scale, significant
+from greenlove_tracker.logs.calibration import Calibration
 from greenlove_tracker.logs.intensity_sources import TABLE
 from greenlove_tracker.logs.run import Run
+from greenlove_tracker.logs.uncertainty import MeasurementError, errors_of
 from greenlove_tracker.records import COMPONENTS, Factor
 from greenlove_tracker.rendering.document import Block, Calculation, Calculations, Column, Heading, Paragraph, Table
 from greenlove_tracker.report import wording
@@ -22,9 +24,8 @@ _TIME = (
 _ENERGY = (
     "Energy is metered by component. A counter is an energy counter of the hardware (RAPL, NVML); power readings are "
     "the hardware's own, integrated over time. Both are measurements. The load of the CPU times its rated power (TDP), "
-    "and a constant power of the memory by its size, both from CodeCarbon's tables, are models: their error is not "
-    "known here. Time without a meter is estimated at the mean metered power. PUE stands for cooling and power supply "
-    "of the data centre."
+    "and a constant power of the memory by its size, both from CodeCarbon's tables, are models. Time without a meter "
+    "is estimated at the mean metered power. PUE stands for cooling and power supply of the data centre."
 )
 _SCOPE = (
     "Operational emissions only. Not in these figures: "
@@ -33,6 +34,12 @@ _SCOPE = (
     "error is not either. On a machine of one's own they are scope 2, on a rented one scope 3; what a lifecycle "
     "intensity holds of building power plants and bringing fuel is scope 3 on both."
 )
+_ERRORS = (
+    "The true energy lies in these ranges of each figure, in 95 of 100 cases. Errors of one method add up, as its "
+    "meters are off together; those of different methods are added in quadrature. CO2e, and a cost of electricity, "
+    "are as far off as the energy."
+)
+_NO_ERROR_OF = "The errors of the carbon intensity, the price and the PUE are not in the ranges."
 _RECOMPUTED = "Recomputed from the log, to six digits. What is shown here comes out on any calculator:"
 
 
@@ -49,9 +56,53 @@ def method_blocks(run: Run, before: Sequence[Block] = (), factors: Sequence[Fact
         *((Paragraph(mismatch),) if mismatch else ()),
         Paragraph(wording.measured_sentence(run) + "."),
         *((Paragraph(scope),) if (scope := wording.beyond_gpus_of(run)) else ()),
+        *error_blocks(run),
         Heading("Factors"),
         factor_table(factors or run_factors(run)),
         Paragraph(_SCOPE),
+    )
+
+
+def error_blocks(run: Run) -> tuple[Block, ...]:
+    """Return how far each method may be off, with its source; nothing where no energy is known."""
+    if run.summary.energy_kwh is None:
+        return ()
+    if run.calibration is not None:
+        text = f"The energy is {wording.calibration_text(run)}: {calibration_source(run.calibration)}."
+        return (Heading("How far it may be off"), Paragraph(text), Paragraph(_NO_ERROR_OF, is_note=True))
+    errors = errors_of(run)
+    if errors is None:
+        text = "The log names no method for some of the energy, so that no interval can be given."
+        return (Heading("How far it may be off"), Paragraph(text))
+    columns = (
+        Column("energy", 1.5),
+        Column("true energy, of the figure", 1.7),
+        Column("basis", 1.0),
+        Column("source", 4),
+    )
+    return (
+        Heading("How far it may be off"),
+        Paragraph(_ERRORS),
+        Table(columns, tuple(map(_error_row, errors))),
+        Paragraph(_NO_ERROR_OF, is_note=True),
+    )
+
+
+def _error_row(error: MeasurementError) -> tuple[str, ...]:
+    sampled = f"; ±{fmt.percent(error.after_1_s)} for 1 s, less for longer" if error.after_1_s else ""
+    name = f"{_COMPONENT.get(error.component, error.component)}, {error.method.replace('_', ' ')}"
+    return (name, f"{fmt.percent(error.lower)} to {fmt.percent(error.upper)}{sampled}", error.basis, error.source)
+
+
+_COMPONENT = {"cpu": "CPU", "gpu": "GPU", "ram": "memory", "unmetered": "time without a meter"}
+
+
+def calibration_source(calibration: Calibration) -> str:
+    """Name the wall meters behind a calibration, and when they were compared."""
+    return "; ".join(
+        f"{fmt.shortened(one.run_id, 40)}, {fmt.energy(one.wall_kwh)} at the wall for {fmt.energy(one.metered_kwh)} "
+        f"metered ({fmt.shortened(one.source, 80)}, {one.added_at[:10]})"
+        for one in calibration.measurements
     )
 
 

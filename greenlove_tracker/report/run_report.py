@@ -16,6 +16,7 @@ from greenlove_tracker.logs.run import Run
 from greenlove_tracker.logs.spans import SpanFlag, SpanSummary
 from greenlove_tracker.logs.totals import LEAST_METERED_S, mean_w, metered_intervals
 from greenlove_tracker.logs.trials import EXPLORATIONS_DIR, plan_of
+from greenlove_tracker.logs.uncertainty import run_interval
 from greenlove_tracker.records import COMPONENTS, Energy, EpochRecord, Flag, Method, Row, RunStatus, sum_energies
 from greenlove_tracker.rendering import document as doc
 from greenlove_tracker.rendering.axes import MAX_POINTS, Points, thinned
@@ -571,9 +572,11 @@ def _energy_figure(run: Run) -> doc.KeyFigure:
     if summary.unmetered_estimate_kwh:
         parts.append(f"{scale.text(summary.unmetered_estimate_kwh)} estimated for {unmetered_text(run)}")
     if summary.node_assumed_kwh:
-        assumed = wording.method(Method.ASSUMED)
-        parts.append(f"{scale.text(summary.node_assumed_kwh)} {assumed} for {wording.node_text(run)}")
-    return doc.KeyFigure("energy", fmt.energy(summary.energy_kwh), (*parts, f"PUE {summary.pue}"))
+        assumed = "" if run.calibration else f"{wording.method(Method.ASSUMED)} "
+        parts.append(f"{scale.text(summary.node_assumed_kwh)} {assumed}for {wording.node_text(run)}")
+    bounds = wording.measured_bounds(run_interval(run), fmt.energy)
+    calibrated = filter(None, (wording.calibration_text(run),))
+    return doc.KeyFigure("energy", fmt.energy(summary.energy_kwh), (*bounds, *parts, f"PUE {summary.pue}", *calibrated))
 
 
 def _emissions_figure(run: Run) -> doc.KeyFigure:
@@ -581,7 +584,8 @@ def _emissions_figure(run: Run) -> doc.KeyFigure:
         return doc.KeyFigure("CO2e", fmt.UNKNOWN, ("no carbon intensity in the log",))
     value = run.emissions_kgco2e
     how = () if value is not None else ("the energy is unknown",)
-    return doc.KeyFigure("CO2e", fmt.mass(value), (*how, wording.intensity(run.carbon_intensity)))
+    bounds = wording.measured_bounds(run_interval(run, "emissions_kgco2e"), fmt.mass)
+    return doc.KeyFigure("CO2e", fmt.mass(value), (*bounds, *how, wording.intensity(run.carbon_intensity)))
 
 
 def _cost_figure(run: Run) -> doc.KeyFigure:
@@ -598,7 +602,8 @@ def _cost_figure(run: Run) -> doc.KeyFigure:
             "no machine price set" if run.terms.price_usd_per_gpu_hour is None else "the GPU-hour price found no GPU"
         )
         how = f"electricity at {fmt.significant(price.value if price else 0.0)} $/kWh, {what}; {no_machine}"
-    return doc.KeyFigure("cost", fmt.money(summary.cost_usd), (how,))
+    bounds = wording.measured_bounds(run_interval(run, "cost_usd"), fmt.money)
+    return doc.KeyFigure("cost", fmt.money(summary.cost_usd), (*bounds, how))
 
 
 def _compute_figure(run: Run) -> doc.KeyFigure:

@@ -12,6 +12,9 @@ from greenlove_tracker.console import bar
 from greenlove_tracker.forecasting import Estimate, Forecast, TimeFit, TrainingPlan, Trial, WarningCode, stop_estimate
 from greenlove_tracker.logs.forecasts import QUANTITIES, headline
 from greenlove_tracker.logs.run import Run
+from greenlove_tracker.logs.sums import Totals
+from greenlove_tracker.logs.uncertainty import LEVEL
+from greenlove_tracker.logs.uncertainty import QUANTITIES as MEASURED
 from greenlove_tracker.records import RunSummary
 from greenlove_tracker.rendering import terminal
 from greenlove_tracker.rendering.terminal import MARGIN, WIDTH, wrap
@@ -171,12 +174,26 @@ def summary_table(aggregate: Aggregate, keys: Sequence[str], coverage: JobCovera
         widths=terminal.name_widths(names, numbers),
         rules_below=(0, len(groups)),
     )
+    lines += _bounds_lines(total.totals)
     if notes := wording.marks_in(numbers[1:], 0):
         lines += ["", *(line for note in notes for line in wrap(note, "", "  "))]
     if sum(sums.totals.n_runs for sums in groups.values()) > total.totals.n_runs:
         lines += ["", *wrap(wording.IN_BOTH, "", "")]
     lines += _coverage_lines(coverage)
     return "\n".join([*lines, *_period_lines(aggregate), *_verified_lines(aggregate), *_problem_lines(aggregate)])
+
+
+def _bounds_lines(total: Totals) -> list[str]:
+    """Say how far the totals may be off, by the errors of their meters; nothing where that is not known."""
+    found = [
+        f"{name} {fmt.bounds(estimate, text)}"
+        for quantity, (name, text) in fmt.QUANTITIES.items()
+        if quantity in MEASURED and (estimate := total.bounds(quantity)) is not None
+    ]
+    if total.n_unknown_error and total.energy_kwh is not None:
+        n_unknown = fmt.plural(total.n_unknown_error, "run")
+        return ["", *wrap(f"the total has no interval: the errors of {n_unknown} are not known", "", "  ")]
+    return ["", *wrap(f"{LEVEL:.0%} range of the total: {', '.join(found)}", "", "  ")] if found else []
 
 
 def _period_lines(aggregate: Aggregate) -> list[str]:

@@ -45,7 +45,7 @@ DAGGER_NOTE = (
 )
 ASSUMED = "§"
 
-ASSUMED_NOTE = "§ with what node_overhead assumes for the rest of some nodes"
+ASSUMED_NOTE = "§ with what node_overhead, or a calibration, adds for the rest of some nodes"
 MOCK = "¶"
 
 MOCK_NOTE = "¶ MOCK: with an invented carbon intensity, of no grid"
@@ -171,6 +171,16 @@ def method(joined: str | None, constant_w: str = "", tdp_w: str = "") -> str:
     words = [known.get(name, fmt.shortened(name, 30)) for name in joined.split("+")]
     text = " and ".join(words)
     return f"{text} ({constant_w} W)" if constant_w and joined == Method.CONSTANT else text
+
+
+def measured_bounds(estimate: Estimate | None, text: fmt.Text) -> tuple[str, ...]:
+    """Write how far a total may be off: ``95% range 3.18 kWh – 3.52 kWh``; nothing where that is not known."""
+    return () if estimate is None else (f"{estimate.level:.0%} range {fmt.bounds(estimate, text)}",)
+
+
+def calibration_text(run: Run) -> str:
+    """Say what the energy of a run is calibrated with; empty where it is not."""
+    return f"calibrated {run.calibration.text(run.run_id)}" if run.calibration else ""
 
 
 def is_measured(joined: str | None) -> bool:
@@ -393,6 +403,8 @@ def _joined(words: Sequence[str], conjunction: str) -> str:
 
 def node_text(run: Run) -> str:
     """Write what the assumed part of a run's energy stands for: ``the rest of the node (1.25 × its GPUs)``."""
+    if run.calibration is not None:
+        return "the rest of the node, by calibration at the wall"
     factor = run.node_overhead
     return f"the rest of the node ({fmt.significant(factor.value)} × its GPUs)" if factor else "the rest of the node"
 

@@ -95,6 +95,10 @@ class ForeignRun(Run, ABC):
         """True where the tool wrote its totals."""
         return self.record.is_closed
 
+    @property
+    def calibration(self) -> None:
+        """None: other tools do not name the machine."""
+
     @cached_property
     def summary(self) -> RunSummary:
         """The totals: as measured, and what the tool predicts of epochs that it was not to monitor."""

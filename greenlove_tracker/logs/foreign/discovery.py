@@ -13,7 +13,7 @@ from greenlove_tracker.logs.foreign.carbontracker import LOG_NAME, Carbontracker
 from greenlove_tracker.logs.foreign.codecarbon import CodeCarbonRun, LoggedRun, read_emissions
 from greenlove_tracker.logs.problems import Problem, ProblemLog
 from greenlove_tracker.logs.run import Run
-from greenlove_tracker.logs.schema import CODECARBON_PREFIX, SEAL_PREFIX
+from greenlove_tracker.logs.schema import CODECARBON_PREFIX, is_of_directory
 from greenlove_tracker.logs.storage import LogPath, RemotePath, entries
 
 _MAX_DEPTH = 8
@@ -68,7 +68,7 @@ class Search:
         for path in [directory / entry.name for entry in listed if entry.is_dir and entry.is_link]:
             if not self._is_done(path):
                 self._subdirectory(path, depth + 1)
-        files = [directory / e.name for e in listed if not e.is_dir and not e.name.startswith(SEAL_PREFIX)]
+        files = [directory / e.name for e in listed if not e.is_dir and not is_of_directory(e.name)]
         self._files([file for file in files if isinstance(file, Path)], is_reported=depth == 0)
         for file in files:
             if not isinstance(file, Path):

@@ -1,0 +1,61 @@
+"""``calibrate``: a run against a meter at the wall, for all runs of its machine."""
+
+from __future__ import annotations
+
+import click
+
+from greenlove_tracker import format as fmt
+from greenlove_tracker.cli.base import cli, logs_of, show_screen
+from greenlove_tracker.errors import UsageError
+
+
+@cli.command(short_help="Set a machine's factor from a wall meter's reading of a run.")
+@click.argument("run_dir", metavar="RUN")
+@click.option("--wall-kwh", type=float, help="what the meter saw from the run's beginning to its end, in kWh")
+@click.option("--pdu", metavar="FILE", help="its readings instead: a CSV file with time,power_w or time,energy_kwh")
+@click.option("--meter-error", type=float, help="error of that meter as a share, at 95%  [default: 0.01]")
+@click.option("--note", help="which meter it is; kept beside the figure")
+def calibrate(
+    run_dir: str, wall_kwh: float | None, pdu: str | None, meter_error: float | None, note: str | None
+) -> None:
+    """Compare a finished run with a meter at the wall, and count its machine's runs with the factor between them.
+
+    \b
+    greenlove calibrate greenlove_logs/20261123-101500-a1b2c3 --wall-kwh 3.35
+    greenlove calibrate greenlove_logs/20261123-101500-a1b2c3 --pdu rack7.csv
+
+    The meter must see this machine alone. The factor is kept in greenlove_calibration.csv in the log directory, and
+    holds for runs of that host with the same GPUs, earlier ones too. Delete its line to undo it.
+    """  # noqa: D301  # click wants the backspace itself
+    from greenlove_tracker.logs import calibration
+    from greenlove_tracker.logs.schema import CALIBRATION_FILE
+    from greenlove_tracker.logs.writer import timestamp
+    from greenlove_tracker.records import SystemClock
+
+    wall = wall_kwh if pdu is None else calibration.read_wall_meter(pdu)
+    if wall is None or (wall_kwh is not None and pdu is not None):
+        raise UsageError("say what the meter saw: --wall-kwh KWH, or --pdu FILE with its readings")
+    logs = logs_of(run_dir)
+    if len(logs.runs) != 1 or logs.runs[0].path != logs.path:
+        raise UsageError(f"{run_dir} is not the directory of one run: a calibration needs the run that was measured")
+    (run,) = logs.runs
+    source = "; ".join(filter(None, (note, wall.source if isinstance(wall, calibration.WallReadings) else "given")))
+    measurement = calibration.measured_at_the_wall(
+        run,
+        wall,
+        meter_error=calibration.METER_ERROR if meter_error is None else meter_error,
+        source=source,
+        added_at=timestamp(SystemClock().utc_s()),
+    )
+    found = calibration.add_measurement(run.log_dir, measurement)
+    gpus = measurement.gpu_models or "no GPU"
+    show_screen(
+        "\n".join(
+            [
+                f"{run.run_id}: {fmt.energy(measurement.wall_kwh)} at the wall, {fmt.energy(measurement.metered_kwh)} "
+                "metered",
+                f"Runs on {found.host} with {gpus} now count {found.text('')}.",
+                f"It is kept in {run.log_dir / CALIBRATION_FILE}.",
+            ]
+        )
+    )

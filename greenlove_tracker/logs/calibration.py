@@ -1,0 +1,366 @@
+"""Calibration of a host: its metered energy against a meter at the wall.
+
+``greenlove calibrate`` adds a line to ``greenlove_calibration.csv`` in the log directory: what was metered of a run,
+and what the wall's meter saw of it. From then on the runs of that host and its GPUs count with the factor between them
+whenever they are read. Their own files never change.
+
+A factor above 1 is for what no component's meter sees: fans, power supplies, network, disks. One below 1 says that the
+meters, models mostly, show too much, so that their figures are scaled.
+"""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, replace
+from functools import lru_cache
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from greenlove_tracker import format as fmt
+from greenlove_tracker.errors import UsageError
+from greenlove_tracker.files import write_atomically
+from greenlove_tracker.logs.csvio import csv_text, read_table
+from greenlove_tracker.logs.schema import CALIBRATION_FILE
+from greenlove_tracker.logs.storage import LogPath, RemotePath, file_in, read_bytes
+from greenlove_tracker.logs.totals import utc
+from greenlove_tracker.logs.uncertainty import measurement_errors
+from greenlove_tracker.records import RunSummary
+from greenlove_tracker.units import kwh_from_w_s
+
+if TYPE_CHECKING:
+    from greenlove_tracker.logs.run import Run
+
+METER_ERROR = 0.01  # of a meter of class 1 (IEC 62053-21), as in metered power strips of racks
+_MOST_HOLE_S, _MOST_HOLE_SHARE = 60.0, 0.02  # between two readings; of the time of the run, where that is more
+_PLAUSIBLE = (0.2, 10.0)  # of the wall's energy in that metered
+
+
+@dataclass(frozen=True, slots=True)
+class WallMeasurement:
+    """A run that was measured at the wall, too.
+
+    Attributes:
+        host: that it ran on.
+        gpu_models: its GPUs, as the run logs them.
+        run_id: of the run.
+        metered_kwh: by its components' meters and models, before PUE, without what was assumed.
+        wall_kwh: by the wall's meter.
+        meter_error: of the wall's meter, as a share, at 95%.
+        source: which meter, or which file.
+        added_at: UTC.
+    """
+
+    host: str
+    gpu_models: str
+    run_id: str
+    metered_kwh: float
+    wall_kwh: float
+    meter_error: float
+    source: str
+    added_at: str
+
+
+COLUMNS = tuple(field.name for field in fields(WallMeasurement))
+
+
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """The factor of a host with its GPUs.
+
+    Attributes:
+        measurements: the runs that were measured at the wall, at least one.
+    """
+
+    measurements: tuple[WallMeasurement, ...]
+
+    @property
+    def host(self) -> str:
+        """The machine."""
+        return self.measurements[0].host
+
+    def factor(self, run_id: str) -> float:
+        """Return what the metered energy of a run counts with: its own ratio, or that of all measurements together."""
+        own = [one for one in self.measurements if one.run_id == run_id] or self.measurements
+        return math.fsum(one.wall_kwh for one in own) / math.fsum(one.metered_kwh for one in own)
+
+    def error_share(self, run_id: str) -> float:
+        """Return how far the calibrated energy of a run may be off, as a share, at 95%.
+
+        A run that was measured at the wall is as good as that meter. Another training has another ratio, too.
+        """
+        own = [one.meter_error for one in self.measurements if one.run_id == run_id]
+        if own:
+            return max(own)
+        of_host = next(error for error in measurement_errors() if error.component == "host")
+        return math.hypot(of_host.upper - 1, max(one.meter_error for one in self.measurements))
+
+    def text(self, run_id: str) -> str:
+        """Say what a run is calibrated with: ``×1.24 (±8%), by 2 runs measured at the wall``."""
+        by = fmt.plural(len(self.measurements), "run")
+        if any(one.run_id == run_id for one in self.measurements):
+            by = "this run"
+        return f"×{self.factor(run_id):.3g} (±{fmt.percent(self.error_share(run_id))}), by {by} measured at the wall"
+
+
+def calibrated(summary: RunSummary, factor: float) -> RunSummary:
+    """Return the totals of a run as a wall meter would see them.
+
+    Args:
+        summary: as metered; what was assumed for the rest of the node is replaced.
+        factor: the energy at the wall, in that metered.
+    """
+    metered_kwh = metered_before_pue_kwh(summary)
+    if not metered_kwh or not summary.energy_kwh:
+        return summary
+    energy_kwh = metered_kwh * factor * summary.pue
+    ratio = energy_kwh / summary.energy_kwh
+    scale = min(factor, 1.0)
+    energy, cost_usd = summary.energy, summary.cost_usd
+    return replace(
+        summary,
+        energy=replace(
+            energy,
+            cpu_kwh=_times(energy.cpu_kwh, scale),
+            gpu_kwh=_times(energy.gpu_kwh, scale),
+            ram_kwh=_times(energy.ram_kwh, scale),
+        ),
+        measured_kwh=_times(summary.measured_kwh, scale),
+        unmetered_estimate_kwh=_times(summary.unmetered_estimate_kwh, scale),
+        node_assumed_kwh=metered_kwh * (factor - 1) if factor > 1 else None,
+        energy_kwh=energy_kwh,
+        emissions_kgco2e=_times(summary.emissions_kgco2e, ratio),
+        cost_usd=_times(cost_usd, ratio) if summary.cost_basis == "electricity" else cost_usd,
+    )
+
+
+def _times(value: float | None, factor: float) -> float | None:
+    return None if value is None else value * factor
+
+
+def metered_before_pue_kwh(summary: RunSummary) -> float | None:
+    """Return the energy by meters and models of the components, and the estimate for time without them."""
+    metered_kwh = summary.energy.total_kwh
+    return None if metered_kwh is None else metered_kwh + (summary.unmetered_estimate_kwh or 0.0)
+
+
+# -- The file --
+
+
+def calibration_in(directory: LogPath, hosts: Iterable[str], gpu_models: str) -> Calibration | None:
+    """Return the calibration of a machine that a log directory holds; None without one, and for several machines.
+
+    Raises:
+        UsageError: where the file is damaged: figures must not change because nobody can read it.
+    """
+    hosts = set(hosts)
+    if len(hosts) != 1:
+        return None
+    found = [one for one in _measurements_in(directory) if {one.host} == hosts and one.gpu_models == gpu_models]
+    return Calibration(tuple(found)) if found else None
+
+
+def _measurements_in(directory: LogPath) -> Sequence[WallMeasurement]:
+    if isinstance(directory, RemotePath):  # asked once a process: each look is a request
+        return _read(directory, 0)
+    try:
+        return _read(directory, (directory / CALIBRATION_FILE).stat().st_mtime_ns)
+    except OSError:
+        return ()
+
+
+@lru_cache(maxsize=64)
+def _read(directory: LogPath, version: int) -> Sequence[WallMeasurement]:
+    del version  # of the file, so that a new one is read
+    file = file_in(directory, CALIBRATION_FILE)
+    try:
+        columns, lines = read_table(read_bytes(file))
+    except FileNotFoundError:
+        return ()
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{file} cannot be read: {error}") from error
+    if missing := [name for name in COLUMNS if name not in columns]:
+        raise UsageError(f"{file} lacks the columns {', '.join(missing)}; greenlove calibrate writes it")
+    return tuple(_measurement(row, f"{file}, line {number}") for number, row in lines)
+
+
+def _measurement(row: Mapping[str, str], where: str) -> WallMeasurement:
+    try:
+        numbers = {name: float(row[name]) for name in ("metered_kwh", "wall_kwh", "meter_error")}
+    except (TypeError, ValueError) as error:
+        raise UsageError(f"{where}: {error}; greenlove calibrate writes such lines") from error
+    found = WallMeasurement(**({name: row[name] for name in COLUMNS} | numbers))  # type: ignore[arg-type]
+    check_plausible(found, where)
+    return found
+
+
+def check_plausible(measurement: WallMeasurement, where: str) -> None:
+    """Refuse energies that cannot be of one run.
+
+    Raises:
+        UsageError: where they cannot.
+    """
+    metered, wall, error = measurement.metered_kwh, measurement.wall_kwh, measurement.meter_error
+    if not (math.isfinite(wall) and wall > 0 and math.isfinite(metered) and metered > 0):
+        raise UsageError(f"{where}: an energy must be above 0 kWh")
+    if not 0 <= error < 1:
+        raise UsageError(f"{where}: the error of the meter must be a share from 0 to 1, such as 0.01, not {error:g}")
+    least, most = _PLAUSIBLE
+    if not least <= wall / metered <= most:
+        raise UsageError(
+            f"{where}: {fmt.energy(wall)} at the wall is {wall / metered:.3g} times the {fmt.energy(metered)} that was "
+            f"metered; between {least:g} and {most:g} times can be. Is it the same machine and time, and in kWh?"
+        )
+
+
+def add_measurement(directory: LogPath, measurement: WallMeasurement) -> Calibration:
+    """Add a measurement to the file of a log directory; an earlier one of the same run is replaced.
+
+    Returns:
+        The calibration of that machine, with it.
+
+    Raises:
+        UsageError: where the directory is remote, or the file cannot be read or written.
+    """
+    if isinstance(directory, RemotePath):
+        raise UsageError(f"{directory}: a calibration is written to a local directory; copy {CALIBRATION_FILE} there")
+    kept = [one for one in _measurements_in(directory) if one.run_id != measurement.run_id]
+    text = csv_text(COLUMNS, [asdict(one) for one in (*kept, measurement)])
+    try:
+        write_atomically(directory / CALIBRATION_FILE, text.encode())
+    except OSError as error:
+        raise UsageError(f"{directory / CALIBRATION_FILE} cannot be written: {error.strerror or error}") from error
+    of_host = (measurement.host, measurement.gpu_models)
+    return Calibration((*(one for one in kept if (one.host, one.gpu_models) == of_host), measurement))
+
+
+# -- What a wall meter saw of a run --
+
+
+@dataclass(frozen=True, slots=True)
+class WallReadings:
+    """The readings of a wall meter.
+
+    Attributes:
+        times_s: seconds since the Unix epoch, rising.
+        values: power in W, or a counter in kWh.
+        is_counter: True of a counter.
+        source: the file with the beginning of its SHA-256.
+    """
+
+    times_s: tuple[float, ...]
+    values: tuple[float, ...]
+    is_counter: bool
+    source: str
+
+    def kwh_between(self, begin_s: float, end_s: float) -> float:
+        """Return the energy of a stretch of time: the trapezoidal rule over powers, or the difference of a counter.
+
+        Raises:
+            UsageError: where the readings do not cover it.
+        """
+        self._check_cover(begin_s, end_s)
+        if self.is_counter:
+            return self._at(end_s) - self._at(begin_s)
+        inside = [t for t in self.times_s if begin_s < t < end_s]
+        points = [(t, self._at(t)) for t in (begin_s, *inside, end_s)]
+        return kwh_from_w_s(1.0, math.fsum((v + w) / 2 * (u - t) for (t, v), (u, w) in pairwise(points)))
+
+    def _at(self, utc_s: float) -> float:
+        """Return the value at a time, between two readings in proportion."""
+        import numpy as np
+
+        return float(np.interp(utc_s, self.times_s, self.values))
+
+    def _check_cover(self, begin_s: float, end_s: float) -> None:
+        most_s = max(_MOST_HOLE_S, _MOST_HOLE_SHARE * (end_s - begin_s))
+        times_s = [t for t in self.times_s if begin_s < t < end_s]
+        before, after = self.times_s[0] <= begin_s, self.times_s[-1] >= end_s
+        if not before or not after:
+            raise UsageError(
+                f"{self.source}: its readings {'end before' if before else 'begin after'} the run "
+                f"{'ended' if before else 'began'}; they must cover it, in UTC"
+            )
+        holes = [later - earlier for earlier, later in pairwise((begin_s, *times_s, end_s))]
+        if max(holes) > most_s:
+            raise UsageError(
+                f"{self.source}: it has no reading for {fmt.duration(max(holes))} of the run; at most "
+                f"{fmt.duration(most_s)} may lie between two"
+            )
+
+
+def read_wall_meter(path: str | Path) -> WallReadings:
+    """Read what a metered power strip exports: a column ``time`` and one of ``power_w`` or ``energy_kwh``.
+
+    Times are ISO 8601, in UTC unless they say otherwise, or seconds since the Unix epoch. ``energy_kwh`` is a counter.
+
+    Raises:
+        UsageError: where the file cannot be read, or a line of it cannot be meant.
+    """
+    try:
+        data = Path(path).read_bytes()
+        columns, lines = read_table(data)
+    except (OSError, ValueError, csv.Error) as error:
+        raise UsageError(f"{path} cannot be read: {error}") from error
+    kinds = [name for name in ("power_w", "energy_kwh") if name in columns]
+    if "time" not in columns or len(kinds) != 1:
+        raise UsageError(f"{path} must have the columns time,power_w or time,energy_kwh; it has {', '.join(columns)}")
+    readings = [_reading(row, kinds[0], f"{path}, line {number}") for number, row in lines]
+    if len(readings) < 2:
+        raise UsageError(f"{path} holds fewer than two readings")
+    for (earlier, value), (later, next_value) in pairwise(readings):
+        if later <= earlier:
+            raise UsageError(f"{path}: its times do not rise")
+        if kinds[0] == "energy_kwh" and next_value < value:
+            raise UsageError(f"{path}: its counter falls from {value:g} to {next_value:g} kWh; was it reset?")
+    times_s, values = zip(*readings, strict=True)
+    source = f"{Path(path).name}, SHA-256 {hashlib.sha256(data).hexdigest()[:16]}…"
+    return WallReadings(times_s, values, kinds[0] == "energy_kwh", source)
+
+
+def _reading(row: Mapping[str, str], kind: str, where: str) -> tuple[float, float]:
+    try:
+        text = row["time"].strip()
+        at_s = float(text) if text.replace(".", "", 1).isdecimal() else utc(text).timestamp()
+        value = float(row[kind])
+    except (TypeError, ValueError, AttributeError) as error:
+        raise UsageError(f"{where}: {error}; times are such as 2026-11-23T10:15:00Z, powers in W") from error
+    if not (math.isfinite(value) and value >= 0):
+        raise UsageError(f"{where}: {kind} must be at least 0, not {value:g}")
+    return at_s, value
+
+
+def measured_at_the_wall(
+    run: Run, wall: float | WallReadings, *, meter_error: float, source: str, added_at: str
+) -> WallMeasurement:
+    """Return the measurement of a run that has ended.
+
+    Args:
+        run: of one host.
+        wall: the energy from its beginning to its end, in kWh; or the readings of a meter that cover it.
+        meter_error: of the wall's meter, as a share.
+        source: which meter that is, or the file of its readings.
+        added_at: the time now, in UTC.
+
+    Raises:
+        UsageError: where the run was of several hosts, goes on, or metered nothing; or the energies cannot be.
+    """
+    summary = run.metered_summary
+    metered_kwh = metered_before_pue_kwh(summary)
+    if len(run.hosts) != 1:
+        hosts = ", ".join(sorted(run.hosts)) or "no host"
+        raise UsageError(f"{run.run_id} ran on {hosts}: a calibration is of one host that the run names")
+    if not run.has_summary:
+        raise UsageError(f"{run.run_id} has not ended, or was cut off: its time at the wall is not known")
+    if not metered_kwh:
+        raise UsageError(f"{run.run_id} metered no energy: there is nothing to calibrate")
+    wall_kwh = wall.kwh_between(*run.began_and_ended_s) if isinstance(wall, WallReadings) else wall
+    (host,) = run.hosts
+    measurement = WallMeasurement(
+        host, run.text("gpu_models"), run.run_id, metered_kwh, wall_kwh, meter_error, source, added_at
+    )
+    check_plausible(measurement, run.run_id)
+    return measurement
