@@ -213,7 +213,7 @@ def _energy_blocks(total: Totals) -> tuple[doc.Block, ...]:
     if total.energy_kwh is None:
         return ()
     estimate = (total.unmetered_estimate_kwh or 0.0, "time without a meter")
-    assumed = (total.node_assumed_kwh or 0.0, "for the rest of the nodes, by node_overhead or calibration")
+    assumed = (total.node_assumed_kwh or 0.0, "assumed for the rest of the nodes, by node_overhead or calibration")
     bars = energy_bars(total.energy, total.energy_kwh, estimate, assumed, "PUE")
     return (doc.Heading("Energy by component"), doc.BarChart(bars))
 

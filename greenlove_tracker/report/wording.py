@@ -45,7 +45,7 @@ DAGGER_NOTE = (
 )
 ASSUMED = "§"
 
-ASSUMED_NOTE = "§ with what node_overhead, or a calibration, adds for the rest of some nodes"
+ASSUMED_NOTE = "§ with what node_overhead assumes, or a calibration adds, for the rest of some nodes"
 MOCK = "¶"
 
 MOCK_NOTE = "¶ MOCK: with an invented carbon intensity, of no grid"

@@ -24,9 +24,11 @@ DEMO_SCREEN = """\
 greenlove  demo/20261121T034044-7f3a   finished   12 of 12 epochs   exit 0
 
   time        25.3 s   12 × 1.86 s, and 2.95 s outside epochs (loading, validation, saving)
-  energy    0.199 Wh   cpu 0.056 modelled (load × TDP) · ram 0.133 constant (20 W) · 0.010 estimated
-                       for 1.30 s before the meter was up · PUE 1.0
-  CO2e      0.0913 g   location-based, lifecycle, 458 g/kWh, 2025, world average: no country set
+  energy    0.199 Wh   95% range 0.118 Wh – 0.403 Wh · cpu 0.056 modelled (load × TDP) · ram 0.133
+                       constant (20 W) · 0.010 estimated for 1.30 s before the meter was up · PUE
+                       1.0
+  CO2e      0.0913 g   95% range 0.0539 g – 0.184 g · location-based, lifecycle, 458 g/kWh, 2025,
+                       world average: no country set
   cost       unknown   no country, so no electricity price
 
   0% of this energy was measured: a virtual machine without counters (greenlove doctor)
@@ -38,9 +40,12 @@ GPU_SCREEN = """\
 greenlove  thesis/20261121T101502-c41e   finished   30 of 30 epochs
 
   time         41:12   30 × 1:17, and 2:45 outside epochs (loading, validation, saving)
-  energy     95.9 Wh   gpu 60.7 counter · cpu 12.4 counter · ram 6.9 constant (10 W) · PUE 1.2
-  CO2e        36.6 g   location-based, lifecycle, 381 g/kWh, 2023, Germany, Our World in Data
-  cost        $0.040   electricity at 0.419 $/kWh, household, 2025-S1; no machine price set
+  energy     95.9 Wh   95% range 89.6 Wh – 109 Wh · gpu 60.7 counter · cpu 12.4 counter · ram 6.9
+                       constant (10 W) · PUE 1.2
+  CO2e        36.6 g   95% range 34.1 g – 41.5 g · location-based, lifecycle, 381 g/kWh, 2023,
+                       Germany, Our World in Data
+  cost        $0.040   95% range $0.038 – $0.046 · electricity at 0.419 $/kWh, household, 2025-S1;
+                       no machine price set
   compute 0.69 GPU-h   1 × NVIDIA GeForce RTX 3060 Laptop GPU, mean 88.4 W of 115 W, peak memory
                        4.10 GB
 
@@ -123,7 +128,7 @@ def test_missing_carbon_intensity_leaves_the_emissions_unknown(tmp_path: Path) -
     run = write_run(tmp_path, [epoch_row(1, 2.0, cpu_energy(2.0))], intensity=None)
     assert "CO2e       unknown" in end_screen(run, exit_code=0)
     table = summary_table(aggregate(tmp_path), ["project"])
-    assert table.splitlines()[-1].split()[-2:] == ["unknown", "unknown"]
+    assert table.splitlines()[4].split()[-2:] == ["unknown", "unknown"]
 
 
 def test_an_unfinished_epoch_is_told_apart(tmp_path: Path) -> None:
@@ -168,7 +173,8 @@ def test_the_summary_is_one_table_with_its_total(tmp_path: Path) -> None:
     assert lines[0].split() == ["project", "runs", "time", "GPU-h", "energy", "CO2e", "cost"]
     assert lines[2].split() == ["(none)", "1", "1.00", "s", "–", "unknown", "unknown", "unknown"]
     assert lines[6].split() == ["total", "3", "41:38", "0.687", "96.1", "Wh*", "36.6", "g*", "$0.040*"]
-    assert lines[8] == "* without the runs for which it is unknown"
+    assert lines[8] == "95% range of the total: energy 89.8 Wh – 109 Wh, CO2e 34.2 g – 41.7 g, cost $0.038 – $0.046"
+    assert lines[10] == "* without the runs for which it is unknown"
     assert lines[-1].endswith("junk: is not a run: no run.csv")
     assert len({len(line) for line in lines[:7]}) == 1
 
