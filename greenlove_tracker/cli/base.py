@@ -92,7 +92,7 @@ _ORDER = (
         "project",
         "speedup",
     ),
-    *("summary", "report", "export", "import", "seal", "config", "doctor"),
+    *("summary", "report", "export", "import", "calibrate", "seal", "config", "doctor"),
 )
 
 
