@@ -13,6 +13,7 @@ from __future__ import annotations
 import csv
 import hashlib
 import math
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from functools import lru_cache
@@ -150,26 +151,28 @@ def metered_before_pue_kwh(summary: RunSummary) -> float | None:
 # -- The file --
 
 
-def calibration_in(directory: LogPath, hosts: Iterable[str], gpu_models: str) -> Calibration | None:
-    """Return the calibration of a machine that a log directory holds; None without one, and for several machines.
+def calibration_of(
+    measurements: Iterable[WallMeasurement], hosts: Iterable[str], gpu_models: str
+) -> Calibration | None:
+    """Return the calibration of the machine that a run was on; None without one, and for several machines."""
+    machines = set(hosts)
+    found = [one for one in measurements if machines == {one.host} and one.gpu_models == gpu_models]
+    return Calibration(tuple(found)) if found else None
+
+
+def measurements_in(directory: LogPath) -> Sequence[WallMeasurement]:
+    """Return the measurements that a log directory holds.
 
     Raises:
         UsageError: where the file is damaged: figures must not change because nobody can read it.
     """
-    hosts = set(hosts)
-    if len(hosts) != 1:
-        return None
-    found = [one for one in _measurements_in(directory) if {one.host} == hosts and one.gpu_models == gpu_models]
-    return Calibration(tuple(found)) if found else None
-
-
-def _measurements_in(directory: LogPath) -> Sequence[WallMeasurement]:
     if isinstance(directory, RemotePath):  # asked once a process: each look is a request
         return _read(directory, 0)
-    try:
-        return _read(directory, (directory / CALIBRATION_FILE).stat().st_mtime_ns)
+    try:  # a plain string: of ten thousand runs each asks
+        version = os.stat(f"{directory}/{CALIBRATION_FILE}").st_mtime_ns  # noqa: PTH116
     except OSError:
         return ()
+    return _read(directory, version)
 
 
 @lru_cache(maxsize=64)
@@ -227,7 +230,7 @@ def add_measurement(directory: LogPath, measurement: WallMeasurement) -> Calibra
     """
     if isinstance(directory, RemotePath):
         raise UsageError(f"{directory}: a calibration is written to a local directory; copy {CALIBRATION_FILE} there")
-    kept = [one for one in _measurements_in(directory) if one.run_id != measurement.run_id]
+    kept = [one for one in measurements_in(directory) if one.run_id != measurement.run_id]
     text = csv_text(COLUMNS, [asdict(one) for one in (*kept, measurement)])
     try:
         write_atomically(directory / CALIBRATION_FILE, text.encode())

@@ -19,7 +19,7 @@ from greenlove_tracker.forecasting import TrainingPlan, Trial
 from greenlove_tracker.format import shortened
 from greenlove_tracker.logs import forecasts, schema, totals, trials
 from greenlove_tracker.logs.accrual import Accrual, Cut, difference
-from greenlove_tracker.logs.calibration import Calibration, calibrated, calibration_in
+from greenlove_tracker.logs.calibration import Calibration, calibrated, calibration_of, measurements_in
 from greenlove_tracker.logs.checkpoints import CHECKPOINT_COLUMNS, checkpoint_from_cells
 from greenlove_tracker.logs.comparisons import has_comparison
 from greenlove_tracker.logs.csvio import read_lists, read_records
@@ -536,7 +536,8 @@ class Run(RunFiles):
     @cached_property
     def calibration(self) -> Calibration | None:
         """What the log directory holds of its machine's energy at the wall; None where nothing."""
-        return calibration_in(self.log_dir, self.hosts, self.text("gpu_models"))
+        measured = measurements_in(self.log_dir)
+        return calibration_of(measured, self.hosts, self.text("gpu_models")) if measured else None
 
     @property
     def log_dir(self) -> LogPath:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from typing import TYPE_CHECKING
 
 from greenlove_tracker.forecasting import Estimate, Kind
@@ -87,6 +87,7 @@ def measurement_errors() -> tuple[MeasurementError, ...]:
     return tuple(sorted(found, key=lambda error: not error.gpus))
 
 
+@lru_cache(maxsize=1024)
 def error_of(component: str, method: str, gpu_models: str = "") -> MeasurementError | None:
     """Return the error of a method; None where the table has none.
 
