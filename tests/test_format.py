@@ -72,14 +72,30 @@ def test_money(usd, text):
         (0.9996, "1.00 s"),
         (25.3, "25.3 s"),
         (59.94, "59.9 s"),
-        (59.95, "1:00"),
-        (165.0, "2:45"),
-        (3599.6, "1:00:00"),
-        (3723.0, "1:02:03"),
-        (86399.7, "1 d 00:00"),
-        (443400.0, "5 d 03:10"),
-        (172799.0, "2 d 00:00"),
-        (-165.0, "-2:45"),
+        (59.95, "1 min"),
+        (59.96, "1 min"),
+        (165.0, "2 min 45 s"),
+        (180.4, "3 min"),
+        (188.0, "3 min 8 s"),
+        (3599.4, "59 min 59 s"),
+        (3599.7, "1 h"),
+        (3600.0, "1 h"),
+        (3723.0, "1 h 2 min"),
+        (7199.0, "2 h"),
+        (31560.0, "8 h 46 min"),
+        (86340.0, "23 h 59 min"),
+        (86399.0, "1 d"),
+        (87840.0, "1 d 24 min"),
+        (105840.0, "1 d 5 h 24 min"),
+        (172799.0, "2 d"),
+        (442800.0, "5 d 3 h"),
+        (443400.0, "5 d 3 h 10 min"),
+        (2591940.0, "29 d 23 h 59 min"),
+        (2591999.0, "30 d"),
+        (35614800.0, "412 d 5 h"),
+        (35679600.0, "412 d 23 h"),
+        (35683000.0, "413 d"),
+        (-165.0, "-2 min 45 s"),
     ],
 )
 def test_duration(s, text):
@@ -185,9 +201,10 @@ def test_an_error_that_rounds_to_nothing_has_no_sign(share, text):
 
 def test_an_estimate_is_written_with_its_interval():
     estimate = Estimate(2451.0, 2378.0, 2526.0, 0.95, "s")
-    assert fmt.interval(estimate, fmt.duration) == "40:51 [39:38–42:06]"
-    assert fmt.bounds(estimate, fmt.duration) == "39:38 – 42:06"
-    assert fmt.bounds(estimate, fmt.duration, " to ") == "39:38 to 42:06"
+    assert fmt.interval(estimate, fmt.duration) == "40 min 51 s [39 min 38 s – 42 min 6 s]"
+    assert fmt.bounds(estimate, fmt.duration) == "39 min 38 s – 42 min 6 s"
+    assert fmt.bounds(estimate, fmt.duration, " to ") == "39 min 38 s to 42 min 6 s"
+    assert fmt.interval(Estimate(18.0, 12.0, 26.0, 0.95, "USD"), fmt.money) == "$18.00 [$12.00–$26.00]"
 
 
 @pytest.mark.parametrize(
