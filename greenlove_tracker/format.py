@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 UNKNOWN = "unknown"
 _FEW = 5  # below which a share says nothing
 _Z_95 = 1.959964  # standard deviations of a normal distribution that hold 95% of it
+_SECONDS_TOLD_S = 600  # the seconds of a longer time may be left out
 _MINUTES_TOLD_DAYS = 30  # the minutes of a longer time say nothing
 _MOST_TOLD = 0.99  # of a probability: the tails of a forecast beyond it are an assumption
 
@@ -114,6 +115,14 @@ def duration(value_s: float | None) -> str:
     else:
         parts = ((hours // 24, "d"), (hours % 24, "h"))
     return " ".join(f"{number} {unit}" for number, unit in parts if number)
+
+
+def brief_duration(value_s: float | None) -> str:
+    """Write a duration in s where there is little room: without seconds from 10 min on, or minutes from a day on."""
+    if value_s is None or not math.isfinite(value_s) or abs(value_s) < _SECONDS_TOLD_S:
+        return duration(value_s)
+    step_s = 60 if abs(value_s) < SECONDS_PER_DAY else SECONDS_PER_HOUR
+    return duration(round(value_s / step_s) * step_s)
 
 
 QUANTITIES: dict[str, tuple[str, Text]] = {
@@ -336,6 +345,22 @@ def time_scale(reference_s: float) -> Scale:
     if reference_s < 3 * SECONDS_PER_HOUR:
         return Scale("min", 1 / 60, 1)
     return Scale("h", 1 / SECONDS_PER_HOUR, 1)
+
+
+def in_one_unit(quantity: str, reference: float) -> tuple[str, Text]:
+    """Return the unit for the head of a column, and the text of its numbers without it.
+
+    Args:
+        quantity: a field of `QUANTITIES`.
+        reference: a value of the column, whose unit is that of all.
+    """
+    if quantity == "cost_usd":
+        return "$", lambda value: money(value).replace("$", "")
+    if quantity == "duration_s":
+        of_time = time_scale(reference)
+        return of_time.unit, lambda value: UNKNOWN if value is None else significant(of_time.value(value))
+    scale = energy_scale(reference) if quantity == "energy_kwh" else mass_scale(reference)
+    return scale.unit, lambda value: UNKNOWN if value is None else scale.text(value)
 
 
 def repetitions(number: float) -> str:

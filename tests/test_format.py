@@ -9,7 +9,7 @@ from greenlove_tracker import format as fmt
 from greenlove_tracker.forecasting import Estimate, TimeFit
 
 FINITE = st.floats(allow_nan=False, allow_infinity=False)
-EVERY = (fmt.energy, fmt.mass, fmt.power, fmt.money, fmt.duration, fmt.percent, fmt.count)
+EVERY = (fmt.energy, fmt.mass, fmt.power, fmt.money, fmt.duration, fmt.brief_duration, fmt.percent, fmt.count)
 
 
 @pytest.mark.parametrize(
@@ -100,6 +100,38 @@ def test_money(usd, text):
 )
 def test_duration(s, text):
     assert fmt.duration(s) == text
+
+
+@pytest.mark.parametrize(
+    ("s", "text"),
+    [
+        (42.3, "42.3 s"),
+        (188.0, "3 min 8 s"),
+        (2451.0, "41 min"),
+        (3599.0, "1 h"),
+        (52_351.0, "14 h 33 min"),
+        (86_380.0, "1 d"),
+        (105_840.0, "1 d 5 h"),
+        (-105_840.0, "-1 d 5 h"),
+    ],
+)
+def test_a_brief_duration_leaves_out_what_is_small(s, text):
+    assert fmt.brief_duration(s) == text
+
+
+@pytest.mark.parametrize(
+    ("quantity", "reference", "value", "unit", "text"),
+    [
+        ("duration_s", 8100.0, 7860.0, "min", "131"),
+        ("duration_s", 36_000.0, 1800.0, "h", "0.500"),
+        ("energy_kwh", 0.41, 0.398, "Wh", "398"),
+        ("emissions_kgco2e", 1.5, 0.2, "kg", "0.20"),
+        ("cost_usd", 0.13, 0.14, "$", "0.14"),
+    ],
+)
+def test_a_column_is_of_one_unit(quantity, reference, value, unit, text):
+    name, of = fmt.in_one_unit(quantity, reference)
+    assert (name, of(value), of(None)) == (unit, text, "unknown")
 
 
 @pytest.mark.parametrize("rule", EVERY)

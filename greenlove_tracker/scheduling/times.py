@@ -19,9 +19,7 @@ SPAN_FORMS = "6h, 90m, 1h30m, 2d or 45s"
 WHEN_FORMS = '"08:00", "tomorrow 08:00", "monday 06:00", "+6h" or 2026-11-23T08:00'
 
 _NUMBER = r"\d{1,12}(?:\.\d{1,9})?"
-_SPAN = re.compile(
-    r"\s*".join(rf"(?:({_NUMBER})\s*{unit})?" for unit in ("d", "h", "m(?:in)?", "s", "ms")), re.ASCII
-)
+_SPAN = re.compile(r"\s*".join(rf"(?:({_NUMBER})\s*{unit})?" for unit in ("d", "h", "m(?:in)?", "s", "ms")), re.ASCII)
 _SPAN_UNITS_S = (SECONDS_PER_DAY, SECONDS_PER_HOUR, 60.0, 1.0, 1e-3)
 _CLOCK = re.compile(r"(?:(?P<day>[a-z]+)\s+)?(?P<hour>\d{1,2}):(?P<minute>\d{2})", re.ASCII)
 

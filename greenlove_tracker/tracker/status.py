@@ -72,8 +72,8 @@ class StatusPrinter:
         if forecast is not None and elapsed_s > forecast.duration_s.upper:
             return ["overdue"]
         if forecast is not None:
-            return [f"forecast {fmt.interval(forecast.duration_s.given_more_than(elapsed_s), fmt.duration)}"]
-        return [] if next_epoch_s is None else [f"next epoch {fmt.interval(next_epoch_s, fmt.duration)}"]
+            return [f"forecast {fmt.interval(forecast.duration_s.given_more_than(elapsed_s), fmt.brief_duration)}"]
+        return [] if next_epoch_s is None else [f"next epoch {fmt.interval(next_epoch_s, fmt.brief_duration)}"]
 
     def _ends(self, forecast: Forecast, elapsed_s: float) -> list[str]:
         now_s, total_s = self._state.clock.utc_s(), forecast.duration_s.given_more_than(elapsed_s).point

@@ -411,7 +411,7 @@ def test_ctrl_c_keeps_the_trials_and_puts_everything_back(tmp_path):
 def test_an_estimation_is_printed_in_a_line(tmp_path):
     estimation, _, _ = explored(tmp_path, step_s=0.01)
     text = str(estimation)
-    assert text.startswith("Estimation(1:40 [") and len(text) < 250 and str(estimation.run_dir) in text
+    assert text.startswith("Estimation(1 min 40 s [") and len(text) < 250 and str(estimation.run_dir) in text
     assert f"{len(estimation.trials)} trials" in text and "unknown" not in text
 
 

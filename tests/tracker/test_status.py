@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import random
 import re
+import sys
 from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import pairwise
@@ -31,7 +33,7 @@ def test_without_a_terminal_a_plain_line_tells_the_forecast_now_and_then(clock, 
         train(tracker, clock, 19)
         told = lines(capsys)
     assert [line.split()[2] for line in told] == ["6/20", "18/20"]  # after one minute and after three
-    assert "forecast 3:20 [" in told[1] and "20.0 Wh" in told[1] and "g CO2e" in told[1] and "$" in told[1]
+    assert "forecast 3 min 20 s [" in told[1] and "20.0 Wh" in told[1] and "g CO2e" in told[1] and "$" in told[1]
     assert "ends " in told[1] and "--time" not in told[1]
 
 
@@ -222,6 +224,26 @@ def test_where_nobody_says_how_many_epochs_there_are_the_next_one_is_forecast(cl
     assert "next epoch" not in texts[0] and job.state.forecast is None
     expected = job.state.next_epoch_s
     assert expected.point == pytest.approx(10.0, rel=0.03) and expected.lower <= 9.9 <= 10.1 <= expected.upper < 30
-    assert "epoch 6 · 1:20 · next epoch 10.0 s [" in texts[-1]
+    assert "epoch 6 · 1 min 20 s · next epoch 10.0 s [" in texts[-1]
     assert len(told) == 1 and "next epoch" in told[0]
     assert not list(tmp_path.glob("*/forecasts.csv"))
+
+
+@pytest.mark.parametrize(
+    ("columns", "drawn"),
+    [
+        (100, "epoch 3 · 1 min 20 s · forecast 41 min [40 min – 42 min] · ends Sat 12:03"),
+        (60, "epoch 3 · 1 min 20 s · forecast 41 min [40 min – 42 min]"),
+        (40, "epoch 3 · 1 min 20 s"),
+        (7, "epoch "),
+    ],
+)
+def test_a_narrow_terminal_drops_parts_and_cuts_no_number(columns, drawn, monkeypatch):
+    screen = io.StringIO()
+    monkeypatch.setattr(sys, "stderr", screen)
+    monkeypatch.setattr(screen, "isatty", lambda: True, raising=False)
+    monkeypatch.setenv("COLUMNS", str(columns))
+    StatusLine(even_beside_stdout=True).draw(
+        "epoch 3 · 1 min 20 s · forecast 41 min [40 min – 42 min] · ends Sat 12:03"
+    )
+    assert screen.getvalue() == f"\r\x1b[2K{drawn}\r"
