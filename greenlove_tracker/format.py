@@ -93,9 +93,9 @@ def money(value_usd: float | None) -> str:
 
 
 def duration(value_s: float | None) -> str:
-    """Write a duration in s, each number with its unit: 4.2 ms, 42.3 s, 3 min 8 s, 2 h 5 min, 1 d 5 h 24 min, 412 d 5 h.
+    """Write a duration in s, each number with its unit: 4.20 ms, 42.3 s, 3 min 8 s, 2 h 5 min, 1 d 5 h 24 min.
 
-    `parse_span_s` of `greenlove_tracker.scheduling.times` reads it back.
+    From 30 d on without minutes: 412 d 5 h. `parse_span_s` of `greenlove_tracker.scheduling.times` reads all of it.
     """
     if value_s is None or not math.isfinite(value_s):
         return UNKNOWN

@@ -487,7 +487,7 @@ def test_a_training_is_said_to_fit_its_time_limit_or_not(tmp_path, capsys, monke
     kept, *_ = explored(tmp_path, **loop, max_hours=1.0, verbose=1)
     assert kept.time_fit.probability > 0.99 and 3200 < kept.time_fit.longest <= 3600
     line = next(line for line in capsys.readouterr().err.splitlines() if line.startswith("  limit "))
-    assert line.startswith("  limit      1:00:00   fits with over 99%; 3,") and line.endswith(" epochs fit with 95%")
+    assert line.startswith("  limit          1 h   fits with over 99%; 3,") and line.endswith(" epochs fit with 95%")
     missed, *_ = explored(tmp_path, **loop, max_hours=50 / 3600)
     assert missed.time_fit.probability < 0.01 and 40 < missed.time_fit.longest <= 50
     never, *_ = explored(tmp_path, **loop, max_hours=0.5 / 3600)
