@@ -98,7 +98,6 @@ def name_widths(rows: Sequence[Sequence[str]], numbers: Sequence[Sequence[str]])
 
 def figure(label: str, value: str, text: str = "", *, label_width: int = 6, value_width: int = 12) -> list[str]:
     """Write a figure: its label, its value aligned to the right, and behind both a text that is wrapped."""
-    label = label.ljust(label_width) if len(label) <= label_width else f"{label} "
-    head = f"{MARGIN}{label}{value.rjust(label_width + value_width - len(label))}"
+    head = f"{MARGIN}{label}{value.rjust(max(label_width + value_width - len(label), len(value) + 1))}"
     further = " " * (len(MARGIN) + label_width + value_width + 3)
     return wrap(text, f"{head}   ", further, breaks_hyphens=False) or [head]
