@@ -15,6 +15,8 @@ from greenlove_tracker.forecasting import WarningCode
 if TYPE_CHECKING:
     from rich.text import Text
 
+_JOINT = " · "  # between the parts of a line
+
 
 def say(text: str, stream: TextIO | None = None) -> None:
     """Print a screen; on a terminal its name, status and labels stand out.
@@ -104,7 +106,7 @@ class StatusLine:
         """Draw over the line before."""
         if self._is_seen:
             width = shutil.get_terminal_size().columns - 1  # a line that wraps could not be wiped
-            _write(self._stream, f"\r\x1b[2K{text[:width]}\r")
+            _write(self._stream, f"\r\x1b[2K{_fitting(text, width)}\r")
             self._is_drawn = True
 
     def clear(self) -> None:
@@ -112,6 +114,13 @@ class StatusLine:
         if self._is_drawn:
             _write(self._stream, "\r\x1b[2K")
             self._is_drawn = False
+
+
+def _fitting(text: str, width: int) -> str:
+    """Return as many of a line's parts as fit, each whole."""
+    while len(text) > width and _JOINT in text:
+        text = text.rpartition(_JOINT)[0]
+    return text[:width]
 
 
 def can_ask() -> bool:

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 UNKNOWN = "unknown"
 _FEW = 5  # below which a share says nothing
 _Z_95 = 1.959964  # standard deviations of a normal distribution that hold 95% of it
+_SECONDS_TOLD_S = 600  # the seconds of a longer time may be left out
+_MINUTES_TOLD_DAYS = 30  # the minutes of a longer time say nothing
 _MOST_TOLD = 0.99  # of a probability: the tails of a forecast beyond it are an assumption
 
 Text = Callable[[float | None], str]  # one of the functions below
@@ -91,7 +93,10 @@ def money(value_usd: float | None) -> str:
 
 
 def duration(value_s: float | None) -> str:
-    """Write a duration in s: 4.2 ms, 25.3 s, 2:45, 1:02:03, 5 d 03:10."""
+    """Write a duration in s, each number with its unit: 4.20 ms, 42.3 s, 3 min 8 s, 2 h 5 min, 1 d 5 h 24 min.
+
+    From 30 d on without minutes: 412 d 5 h. `parse_span_s` of `greenlove_tracker.scheduling.times` reads all of it.
+    """
     if value_s is None or not math.isfinite(value_s):
         return UNKNOWN
     if value_s < 0:
@@ -100,13 +105,24 @@ def duration(value_s: float | None) -> str:
         return f"{significant(value_s * 1e3)} ms"
     if value_s < 59.95:
         return f"{significant(value_s)} s"
-    whole = round(value_s)
-    if whole < SECONDS_PER_HOUR:
-        return f"{whole // 60}:{whole % 60:02d}"
-    if whole < SECONDS_PER_DAY:
-        return f"{whole // 3600}:{whole // 60 % 60:02d}:{whole % 60:02d}"
-    minutes = round(value_s / 60)
-    return f"{minutes // 1440} d {minutes // 60 % 24:02d}:{minutes % 60:02d}"
+    seconds, minutes, hours = round(value_s), round(value_s / 60), round(value_s / SECONDS_PER_HOUR)
+    if seconds < SECONDS_PER_HOUR:  # of the rounded value: 3599.7 s is 1 h
+        parts = ((seconds // 60, "min"), (seconds % 60, "s"))
+    elif minutes < 24 * 60:
+        parts = ((minutes // 60, "h"), (minutes % 60, "min"))
+    elif minutes < _MINUTES_TOLD_DAYS * 24 * 60:
+        parts = ((minutes // (24 * 60), "d"), (minutes // 60 % 24, "h"), (minutes % 60, "min"))
+    else:
+        parts = ((hours // 24, "d"), (hours % 24, "h"))
+    return " ".join(f"{number} {unit}" for number, unit in parts if number)
+
+
+def brief_duration(value_s: float | None) -> str:
+    """Write a duration in s where there is little room: without seconds from 10 min on, or minutes from a day on."""
+    if value_s is None or not math.isfinite(value_s) or abs(value_s) < _SECONDS_TOLD_S:
+        return duration(value_s)
+    step_s = 60 if abs(value_s) < SECONDS_PER_DAY else SECONDS_PER_HOUR
+    return duration(round(value_s / step_s) * step_s)
 
 
 QUANTITIES: dict[str, tuple[str, Text]] = {
@@ -119,7 +135,7 @@ QUANTITIES: dict[str, tuple[str, Text]] = {
 
 
 def bounds(estimate: Estimate, text: Text, joint: str = " – ") -> str:
-    """Write both ends of an interval: ``39:38 – 42:06``.
+    """Write both ends of an interval: ``39 min 38 s – 42 min 6 s``.
 
     Args:
         estimate: a quantity with its interval.
@@ -132,8 +148,12 @@ def bounds(estimate: Estimate, text: Text, joint: str = " – ") -> str:
 
 
 def interval(estimate: Estimate, text: Text) -> str:
-    """Write an estimate with its interval: ``40:51 [39:38–42:06]``."""
-    return f"{text(estimate.point)} [{bounds(estimate, text, '–')}]"
+    """Write an estimate with its interval: ``40 min 51 s [39 min 38 s – 42 min 6 s]``, ``$18 [$12–$26]``.
+
+    The dash stands alone where an end is of several words, and close to them where each is one.
+    """
+    ends = (text(estimate.lower), text(estimate.upper))
+    return f"{text(estimate.point)} [{bounds(estimate, text, ' – ' if ' ' in ends[0] + ends[1] else '–')}]"
 
 
 def clock_time(utc_s: float, now_utc_s: float) -> str:
@@ -325,6 +345,22 @@ def time_scale(reference_s: float) -> Scale:
     if reference_s < 3 * SECONDS_PER_HOUR:
         return Scale("min", 1 / 60, 1)
     return Scale("h", 1 / SECONDS_PER_HOUR, 1)
+
+
+def in_one_unit(quantity: str, reference: float) -> tuple[str, Text]:
+    """Return the unit for the head of a column, and the text of its numbers without it.
+
+    Args:
+        quantity: a field of `QUANTITIES`.
+        reference: a value of the column, whose unit is that of all.
+    """
+    if quantity == "cost_usd":
+        return "$", lambda value: money(value).replace("$", "")
+    if quantity == "duration_s":
+        of_time = time_scale(reference)
+        return of_time.unit, lambda value: UNKNOWN if value is None else significant(of_time.value(value))
+    scale = energy_scale(reference) if quantity == "energy_kwh" else mass_scale(reference)
+    return scale.unit, lambda value: UNKNOWN if value is None else scale.text(value)
 
 
 def repetitions(number: float) -> str:

@@ -9,7 +9,7 @@ from greenlove_tracker import format as fmt
 from greenlove_tracker.forecasting import Estimate, TimeFit
 
 FINITE = st.floats(allow_nan=False, allow_infinity=False)
-EVERY = (fmt.energy, fmt.mass, fmt.power, fmt.money, fmt.duration, fmt.percent, fmt.count)
+EVERY = (fmt.energy, fmt.mass, fmt.power, fmt.money, fmt.duration, fmt.brief_duration, fmt.percent, fmt.count)
 
 
 @pytest.mark.parametrize(
@@ -72,18 +72,66 @@ def test_money(usd, text):
         (0.9996, "1.00 s"),
         (25.3, "25.3 s"),
         (59.94, "59.9 s"),
-        (59.95, "1:00"),
-        (165.0, "2:45"),
-        (3599.6, "1:00:00"),
-        (3723.0, "1:02:03"),
-        (86399.7, "1 d 00:00"),
-        (443400.0, "5 d 03:10"),
-        (172799.0, "2 d 00:00"),
-        (-165.0, "-2:45"),
+        (59.95, "1 min"),
+        (59.96, "1 min"),
+        (165.0, "2 min 45 s"),
+        (180.4, "3 min"),
+        (188.0, "3 min 8 s"),
+        (3599.4, "59 min 59 s"),
+        (3599.7, "1 h"),
+        (3600.0, "1 h"),
+        (3723.0, "1 h 2 min"),
+        (7199.0, "2 h"),
+        (31560.0, "8 h 46 min"),
+        (86340.0, "23 h 59 min"),
+        (86399.0, "1 d"),
+        (87840.0, "1 d 24 min"),
+        (105840.0, "1 d 5 h 24 min"),
+        (172799.0, "2 d"),
+        (442800.0, "5 d 3 h"),
+        (443400.0, "5 d 3 h 10 min"),
+        (2591940.0, "29 d 23 h 59 min"),
+        (2591999.0, "30 d"),
+        (35614800.0, "412 d 5 h"),
+        (35679600.0, "412 d 23 h"),
+        (35683000.0, "413 d"),
+        (-165.0, "-2 min 45 s"),
     ],
 )
 def test_duration(s, text):
     assert fmt.duration(s) == text
+
+
+@pytest.mark.parametrize(
+    ("s", "text"),
+    [
+        (42.3, "42.3 s"),
+        (188.0, "3 min 8 s"),
+        (2451.0, "41 min"),
+        (3599.0, "1 h"),
+        (52_351.0, "14 h 33 min"),
+        (86_380.0, "1 d"),
+        (105_840.0, "1 d 5 h"),
+        (-105_840.0, "-1 d 5 h"),
+    ],
+)
+def test_a_brief_duration_leaves_out_what_is_small(s, text):
+    assert fmt.brief_duration(s) == text
+
+
+@pytest.mark.parametrize(
+    ("quantity", "reference", "value", "unit", "text"),
+    [
+        ("duration_s", 8100.0, 7860.0, "min", "131"),
+        ("duration_s", 36_000.0, 1800.0, "h", "0.500"),
+        ("energy_kwh", 0.41, 0.398, "Wh", "398"),
+        ("emissions_kgco2e", 1.5, 0.2, "kg", "0.20"),
+        ("cost_usd", 0.13, 0.14, "$", "0.14"),
+    ],
+)
+def test_a_column_is_of_one_unit(quantity, reference, value, unit, text):
+    name, of = fmt.in_one_unit(quantity, reference)
+    assert (name, of(value), of(None)) == (unit, text, "unknown")
 
 
 @pytest.mark.parametrize("rule", EVERY)
@@ -185,9 +233,10 @@ def test_an_error_that_rounds_to_nothing_has_no_sign(share, text):
 
 def test_an_estimate_is_written_with_its_interval():
     estimate = Estimate(2451.0, 2378.0, 2526.0, 0.95, "s")
-    assert fmt.interval(estimate, fmt.duration) == "40:51 [39:38–42:06]"
-    assert fmt.bounds(estimate, fmt.duration) == "39:38 – 42:06"
-    assert fmt.bounds(estimate, fmt.duration, " to ") == "39:38 to 42:06"
+    assert fmt.interval(estimate, fmt.duration) == "40 min 51 s [39 min 38 s – 42 min 6 s]"
+    assert fmt.bounds(estimate, fmt.duration) == "39 min 38 s – 42 min 6 s"
+    assert fmt.bounds(estimate, fmt.duration, " to ") == "39 min 38 s to 42 min 6 s"
+    assert fmt.interval(Estimate(18.0, 12.0, 26.0, 0.95, "USD"), fmt.money) == "$18.00 [$12.00–$26.00]"
 
 
 @pytest.mark.parametrize(

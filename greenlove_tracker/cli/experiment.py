@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from greenlove_tracker.experiments.dry_run import ExperimentForecast, GroupForecast
     from greenlove_tracker.experiments.progress import ExperimentProgress, PlannedRunProgress
     from greenlove_tracker.experiments.runner import ExperimentOutcome
+    from greenlove_tracker.forecasting import Estimate
     from greenlove_tracker.report.experiment_report import ExperimentRecord
 
 _REPORT = "report"  # the name of the files, without their suffix, in the outputs
@@ -313,14 +314,18 @@ def _group_lines(groups: tuple[GroupForecast, ...]) -> list[str]:
 
 
 def _group_table(groups: tuple[GroupForecast, ...]) -> list[str]:
-    """Return what one training of each group takes."""
-    rows = [("one training", "left", "time", "energy", "CO2e")]
-    for group in groups:
-        n_left = group.n_runs - group.n_finished
-        cells = []
-        for quantity in ("duration_s", "energy_kwh", "emissions_kgco2e"):
-            estimate = getattr(group, quantity)
-            cells.append("–" if estimate is None else fmt.interval(estimate, fmt.QUANTITIES[quantity][1]))
-        rows.append((group.group, f"{n_left} of {group.n_runs}", cells[0], cells[1], cells[2]))
+    """Return what one training of each group takes, each quantity in one unit."""
+    columns = [("left", [f"{group.n_runs - group.n_finished} of {group.n_runs}" for group in groups])]
+    for quantity in ("duration_s", "energy_kwh", "emissions_kgco2e"):
+        estimates: list[Estimate | None] = [getattr(group, quantity) for group in groups]
+        name, known = fmt.QUANTITIES[quantity][0], [estimate.point for estimate in estimates if estimate is not None]
+        unit, text = fmt.in_one_unit(quantity, max(known, default=0.0))
+        cells = ["–" if estimate is None else fmt.interval(estimate, text) for estimate in estimates]
+        columns.append((f"{name}, {unit}" if known else name, cells))
+    titles, cells_by_column = zip(*columns, strict=True)
+    rows = [
+        ("one training", *titles),
+        *zip([group.group for group in groups], *cells_by_column, strict=True),
+    ]
     names = terminal.name_widths([row[:1] for row in rows], [row[1:2] for row in rows])
     return [f"  {line}" for line in terminal.table(rows, "<>>>>", widths=names, rules_below=[0])]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 import unicodedata
 from collections.abc import Sequence
@@ -12,12 +13,14 @@ WIDTH = 100
 MARGIN = "  "
 _GAP = "  "  # between columns
 _LEAST_NAME = 4  # columns that a name is cut to
+_DURATION = re.compile(r"(?<![\w.])\d[\d.]* (?:d|h|min|s|ms)\b(?: \d+ (?:h|min|s)\b)*", re.ASCII)
+_JOINED = "\N{NO-BREAK SPACE}"  # of the spaces that textwrap leaves alone
 
 
 def wrap(
     text: str, first: str = "", further: str = "", *, breaks_hyphens: bool = True, width: int = WIDTH
 ) -> list[str]:
-    """Break a text into lines that fit.
+    """Break a text into lines that fit; a duration, such as 1 h 2 min, stays in one line.
 
     Args:
         text: the text; one without a word gives no line.
@@ -26,7 +29,9 @@ def wrap(
         breaks_hyphens: whether a line may end within a hyphenated word; not where names and paths are copied.
         width: columns of a line.
     """
-    return textwrap.wrap(text, width, initial_indent=first, subsequent_indent=further, break_on_hyphens=breaks_hyphens)
+    text = _DURATION.sub(lambda found: found[0].replace(" ", _JOINED), text)
+    lines = textwrap.wrap(text, width, initial_indent=first, subsequent_indent=further, break_on_hyphens=breaks_hyphens)
+    return [line.replace(_JOINED, " ") for line in lines]
 
 
 def display_width(text: str) -> int:
@@ -93,7 +98,6 @@ def name_widths(rows: Sequence[Sequence[str]], numbers: Sequence[Sequence[str]])
 
 def figure(label: str, value: str, text: str = "", *, label_width: int = 6, value_width: int = 12) -> list[str]:
     """Write a figure: its label, its value aligned to the right, and behind both a text that is wrapped."""
-    label = label.ljust(label_width) if len(label) <= label_width else f"{label} "
-    head = f"{MARGIN}{label}{value.rjust(label_width + value_width - len(label))}"
+    head = f"{MARGIN}{label}{value.rjust(max(label_width + value_width - len(label), len(value) + 1))}"
     further = " " * (len(MARGIN) + label_width + value_width + 3)
     return wrap(text, f"{head}   ", further, breaks_hyphens=False) or [head]

@@ -231,9 +231,9 @@ def whole_columns(comparison: Comparison) -> list[tuple[str, list[str]]]:
         estimates: list[Estimate | None] = [getattr(row.whole_run, field) for row in rows]
         known = [estimate for estimate in estimates if estimate is not None]
         if known:
-            unit, text = _in_one_unit(field, known[0].point)
+            unit, text = fmt.in_one_unit(field, known[0].point)
             cells = [_whole_cell(estimate, text) for estimate in estimates]
-            columns.append((f"{name}{unit}", cells))
+            columns.append((f"{name}, {unit}", cells))
     if columns and any(_is_told_once(row) for row in rows):
         cells = [fmt.duration(row.one_off_s) if row.one_off_s else "" for row in rows]
         columns.append(("of it spent once", cells))
@@ -243,16 +243,6 @@ def whole_columns(comparison: Comparison) -> list[tuple[str, list[str]]]:
 def _is_told_once(row: ComparisonRow) -> bool:
     whole = row.whole_run.duration_s
     return whole is not None and (row.one_off_s or 0.0) > _ONE_OFF_TOLD * whole.point
-
-
-def _in_one_unit(field: str, reference: float) -> tuple[str, fmt.Text]:
-    """Return the unit for the head of a column, and how its numbers are written without it."""
-    if field in ("energy_kwh", "emissions_kgco2e") and reference > 0:
-        scale = fmt.energy_scale(reference) if field == "energy_kwh" else fmt.mass_scale(reference)
-        return f", {scale.unit}", lambda value: fmt.UNKNOWN if value is None else scale.text(value)
-    if field == "cost_usd":
-        return ", $", lambda value: fmt.money(value).replace("$", "")
-    return "", fmt.QUANTITIES[field][1]
 
 
 def _whole_cell(estimate: Estimate | None, text: fmt.Text) -> str:

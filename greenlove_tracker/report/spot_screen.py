@@ -112,7 +112,8 @@ def totals_table(advice: SpotAdvice) -> list[tuple[str, str, str]]:
 def _cell(estimate: Estimate | None, text: Callable[[float | None], str]) -> str:
     if estimate is None:
         return fmt.UNKNOWN
-    return text(estimate.point) if estimate.lower == estimate.upper else fmt.interval(estimate, text)
+    brief = fmt.brief_duration if text is fmt.duration else text
+    return text(estimate.point) if estimate.lower == estimate.upper else fmt.interval(estimate, brief)
 
 
 # -- The screen --

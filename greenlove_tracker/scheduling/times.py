@@ -19,15 +19,15 @@ SPAN_FORMS = "6h, 90m, 1h30m, 2d or 45s"
 WHEN_FORMS = '"08:00", "tomorrow 08:00", "monday 06:00", "+6h" or 2026-11-23T08:00'
 
 _NUMBER = r"\d{1,12}(?:\.\d{1,9})?"
-_SPAN = re.compile(
-    rf"(?:({_NUMBER})\s*d)?\s*(?:({_NUMBER})\s*h)?\s*(?:({_NUMBER})\s*m(?:in)?)?\s*(?:({_NUMBER})\s*s)?", re.ASCII
-)
-_SPAN_UNITS_S = (SECONDS_PER_DAY, SECONDS_PER_HOUR, 60.0, 1.0)
+_SPAN = re.compile(r"\s*".join(rf"(?:({_NUMBER})\s*{unit})?" for unit in ("d", "h", "m(?:in)?", "s", "ms")), re.ASCII)
+_SPAN_UNITS_S = (SECONDS_PER_DAY, SECONDS_PER_HOUR, 60.0, 1.0, 1e-3)
 _CLOCK = re.compile(r"(?:(?P<day>[a-z]+)\s+)?(?P<hour>\d{1,2}):(?P<minute>\d{2})", re.ASCII)
 
 
 def parse_span_s(text: str) -> float:
     """Return the seconds of a length of time such as ``6h``, ``90m``, ``1h30m``, ``2d`` or ``45s``.
+
+    What `greenlove_tracker.format.duration` writes is one, too: ``8 h 46 min``, ``1 d 5 h``, ``4.20 ms``.
 
     Raises:
         UsageError: for anything else; a number without a unit is none.

@@ -44,8 +44,8 @@ class StatusPrinter:
         used = state.consumption(self._recorder.metered_kwh)
         elapsed_s = used["duration_s"] or 0.0
         if self._recorder.is_waiting:
-            return f"{self._head()}{fmt.duration(elapsed_s)} · paused while the grid is dirty"
-        parts = [fmt.duration(elapsed_s), *self._time_parts(elapsed_s)]
+            return f"{self._head()}{fmt.brief_duration(elapsed_s)} · paused while the grid is dirty"
+        parts = [fmt.brief_duration(elapsed_s), *self._time_parts(elapsed_s)]
         if forecast is not None and elapsed_s > forecast.duration_s.upper:
             forecast = None  # what it said is over, and nothing is known instead
         fit, verdicts = self._budgets.time_fit(), dict(self._budgets.verdicts())
@@ -72,8 +72,8 @@ class StatusPrinter:
         if forecast is not None and elapsed_s > forecast.duration_s.upper:
             return ["overdue"]
         if forecast is not None:
-            return [f"forecast {fmt.interval(forecast.duration_s.given_more_than(elapsed_s), fmt.duration)}"]
-        return [] if next_epoch_s is None else [f"next epoch {fmt.interval(next_epoch_s, fmt.duration)}"]
+            return [f"forecast {fmt.interval(forecast.duration_s.given_more_than(elapsed_s), fmt.brief_duration)}"]
+        return [] if next_epoch_s is None else [f"next epoch {fmt.interval(next_epoch_s, fmt.brief_duration)}"]
 
     def _ends(self, forecast: Forecast, elapsed_s: float) -> list[str]:
         now_s, total_s = self._state.clock.utc_s(), forecast.duration_s.given_more_than(elapsed_s).point

@@ -251,7 +251,7 @@ def test_hours_ask_whether_the_run_that_is_not_done_fits(logs):
     train_in_part(8)
     assert "fits" not in call("forecast").output  # it had no limit
     kept = call("forecast", "--hours", "1").output
-    assert "time limit of 1:00:00: fits with over 99%; the whole takes about 3:20" in kept and "came to" in kept
+    assert "time limit of 1 h: fits with over 99%; the whole takes about 3 min 20 s" in kept and "came to" in kept
     missed = " ".join(call("forecast", "--hours", "0.0333333").output.split())
     assert "fits with under 1%; 11 epochs fit with 95%" in missed and missed.count(" fits with ") == 1
     found = json.loads(call("forecast", "--hours", "0.0333333", "--json").stdout)["forecasts"]
@@ -263,9 +263,9 @@ def test_hours_ask_whether_the_last_exploration_fits(logs):
     explored(logs)  # 100 epochs of 391 batches of 60 ms
     train_in_part(0)  # forecasts nothing
     kept = call("forecast", "--hours", "24").output
-    assert re.search(r"(?m)^  limit    1 d 00:00   fits with over 99%; 3,\d\d0 epochs fit with 95%$", kept)
+    assert re.search(r"(?m)^  limit          1 d   fits with over 99%; 3,\d\d0 epochs fit with 95%$", kept)
     missed = call("forecast", "--epochs", "300", "--hours", "0.5").output
-    assert re.search(r"(?m)^  limit        30:00   fits with under 1%; 7\d epochs fit with 95%$", missed)
+    assert re.search(r"(?m)^  limit       30 min   fits with under 1%; 7\d epochs fit with 95%$", missed)
     assert "--time=" in missed
     assert "  limit" not in call("forecast", "--epochs", "300").output
 
@@ -275,8 +275,8 @@ def test_a_limit_of_a_variable_counts_where_an_exploration_is_forecast_again(log
     monkeypatch.setenv("SLURM_JOB_END_TIME", "1")  # of this job, not of that training
     assert "  limit" not in call("forecast", "--epochs", "300").output
     monkeypatch.setenv("GREENLOVE_MAX_HOURS", "0.5")
-    assert "  limit        30:00   fits with" in call("forecast", "--epochs", "300").output
-    assert "  limit      1:00:00   fits with" in call("forecast", "--epochs", "300", "--hours", "1").output
+    assert "  limit       30 min   fits with" in call("forecast", "--epochs", "300").output
+    assert "  limit          1 h   fits with" in call("forecast", "--epochs", "300", "--hours", "1").output
     monkeypatch.setenv("GREENLOVE_DEADLINE_UTC", "2020-01-01")
     assert "  limit         over   the deadline has passed" in call("forecast", "--epochs", "300").output
 
@@ -285,7 +285,7 @@ def test_the_latest_question_counts_where_there_is_an_exploration_and_a_run(logs
     explored(logs)
     train_in_part(8)
     assert call("forecast", "--hours", "1").output.startswith("greenlove explore")  # it is newer than 1790000000
-    assert "time limit of 1:00:00" in call("forecast", str(max(logs.glob("202610*"))), "--hours", "1").output
+    assert "time limit of 1 h" in call("forecast", str(max(logs.glob("202610*"))), "--hours", "1").output
 
 
 def test_hours_of_a_sweep_are_refused(logs):

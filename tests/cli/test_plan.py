@@ -268,7 +268,7 @@ def test_a_chain_of_jobs_says_how_many_and_prints_the_script_alone() -> None:
     assert result.stdout.startswith("#!/bin/sh\n") and "--time=1-00:00:00 --signal=USR1@120" in result.stdout
     said = " ".join(result.stderr.split())
     assert said.startswith("5 jobs, one after the other: the training takes 4.2 d (no margin is added)")
-    assert "save 5.00 s (given)" in said and "restart 2:00 (assumed)" in said
+    assert "save 5.00 s (given)" in said and "restart 2 min (assumed)" in said
     assert "without --checkpoints DIR only exit codes tell failures" in said
     assert max(map(len, result.stderr.splitlines())) <= 100
 
@@ -299,7 +299,7 @@ def test_one_job_may_be_enough() -> None:
         (["--chain", "--hours", "9", "--", "x"], "--chain needs --time"),
         (["--chain", "--hours", "9", "--time", "60"], "--chain needs the command behind two dashes"),
         (["--chain", "--hours", "9", "--time", "1h", "--", "x"], "--time must be such as 24:00:00"),
-        (["--chain", "--hours", "9", "--time", "5", "--", "x"], "--time of 5:00 leaves a job no time to train"),
+        (["--chain", "--hours", "9", "--time", "5", "--", "x"], "--time of 5 min leaves a job no time to train"),
         (["--chain", "--hours", "9", "--time", "60", "--save", "5", "--", "x"], "no length of time with its unit"),
         (["--chain", "--hours", "9", "--time", "60", "--deadline", "+9h", "--", "x"], "--chain and --deadline"),
         (["--chain", "--hours", "9", "--time", "60", "--emit", "slurm", "--", "x"], "--chain and --emit"),

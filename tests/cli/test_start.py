@@ -67,7 +67,7 @@ def test_the_length_of_an_earlier_run_is_taken_from_the_log(script):
     tracker.stop()
     done = run("--start", "best", "--deadline", "+30h", "--intensity", "mock", "--dry-run", "train.py", "--lr", "3")
     assert done.returncode == 0, done.stderr
-    assert "as this run took" in done.stdout and "2:00:00" in done.stdout
+    assert "as this run took" in done.stdout and "2 h" in done.stdout
     assert "nothing is started" in done.stdout and "train.py --lr 3" in done.stdout
     assert len(read_logs("greenlove_logs").runs) == 1
 

@@ -67,7 +67,7 @@ def test_all_trainings_run_in_order_and_none_of_them_again(tmp_path, capfd):
     assert (experiment.outputs / "experiment.yaml").read_text() == experiment.text
     said = capfd.readouterr().err
     assert "greenlove  digits: 4 trainings\n" in said
-    assert "greenlove  3 of 4  baseline, seed 1: 1:00:00 · 1.00 kWh\n" in said
+    assert "greenlove  3 of 4  baseline, seed 1: 1 h · 1.00 kWh\n" in said
     assert run(experiment).exit_code == 0
     assert len(begun(experiment)) == 4
     assert "4 trainings, 4 of them finished before" in capfd.readouterr().err

@@ -191,7 +191,7 @@ def test_a_training_of_a_few_budgets_is_explored_in_proportion_and_the_advice_is
     assert advice(scheduler.whole_s) == "the whole training takes about 40 s: just run it"
     assert 5 < loop.now_s < 6.5 and len(set(sizes(scheduler))) == 4
     loop = Loop(1e-3, 5e-3)
-    assert advice(explore(loop, 995, 75).whole_s) == "the whole training takes about 1:15: just run it"
+    assert advice(explore(loop, 995, 75).whole_s) == "the whole training takes about 1 min 15 s: just run it"
     assert 9 < loop.now_s < 0.16 * 75
     loop = Loop(1e-3, 5e-3)
     explore(loop, 100, 10)

@@ -411,7 +411,7 @@ def test_ctrl_c_keeps_the_trials_and_puts_everything_back(tmp_path):
 def test_an_estimation_is_printed_in_a_line(tmp_path):
     estimation, _, _ = explored(tmp_path, step_s=0.01)
     text = str(estimation)
-    assert text.startswith("Estimation(1:40 [") and len(text) < 250 and str(estimation.run_dir) in text
+    assert text.startswith("Estimation(1 min 40 s [") and len(text) < 250 and str(estimation.run_dir) in text
     assert f"{len(estimation.trials)} trials" in text and "unknown" not in text
 
 
@@ -487,7 +487,7 @@ def test_a_training_is_said_to_fit_its_time_limit_or_not(tmp_path, capsys, monke
     kept, *_ = explored(tmp_path, **loop, max_hours=1.0, verbose=1)
     assert kept.time_fit.probability > 0.99 and 3200 < kept.time_fit.longest <= 3600
     line = next(line for line in capsys.readouterr().err.splitlines() if line.startswith("  limit "))
-    assert line.startswith("  limit      1:00:00   fits with over 99%; 3,") and line.endswith(" epochs fit with 95%")
+    assert line.startswith("  limit          1 h   fits with over 99%; 3,") and line.endswith(" epochs fit with 95%")
     missed, *_ = explored(tmp_path, **loop, max_hours=50 / 3600)
     assert missed.time_fit.probability < 0.01 and 40 < missed.time_fit.longest <= 50
     never, *_ = explored(tmp_path, **loop, max_hours=0.5 / 3600)

@@ -24,7 +24,7 @@ def trials(seed: int = 1) -> list[Trial]:
     return [Trial(m * 64, 64, tuple((0.1 + 0.01 * m) * noise.gauss(1, 0.01) for _ in range(3))) for m in sizes]
 
 
-IN_EPOCHS = TrainingPlan(50_000, 64, epochs=100)  # 13:13 [12:53–13:33]
+IN_EPOCHS = TrainingPlan(50_000, 64, epochs=100)  # 13 min 13 s [12 min 53 s – 13 min 33 s]
 EVALUATED = TrainingPlan(50_000, 64, epochs=100, eval_every=10)
 IN_STEPS = TrainingPlan(steps=100_000)
 GROWING = TrainingPlan(

@@ -153,7 +153,7 @@ def test_a_gpu_of_amd_says_what_its_stack_needs(tmp_path):
 
 def test_a_faster_gpu_is_not_left_for_a_slower_one_that_costs_more():
     decision = decide(projected(local_gpu="H100 SXM5 80GB"))
-    assert decision.sentence.startswith("Train here on your H100 SXM5 80GB: 20:00:00, $3.")
+    assert decision.sentence.startswith("Train here on your H100 SXM5 80GB: 20 h, $3.")
     assert decision.reasons[0].startswith("None of those to rent now is likely to be faster. The cheapest is 1 × A100")
     assert decision.recommended.is_local and not decision.alternatives and decision.trial is None
     assert not decide(projected(local_gpu="T4")).recommended.is_local
@@ -169,7 +169,7 @@ def test_a_trial_is_advised_only_where_something_is_left_to_settle():
 def test_within_limits_the_cheapest_to_rent_stands_beside_the_gpu_here():
     decision = decide(projected(), ProjectionOptions(within_s=48 * 3600, max_cost_usd=200))
     assert decision.recommended.is_local and "over 99% likely" in decision.sentence
-    assert decision.reasons[0].startswith("The cheapest to rent within 2 d 00:00 for at most $200.00 is 1 × A100 PCIe")
+    assert decision.reasons[0].startswith("The cheapest to rent within 2 d for at most $200.00 is 1 × A100 PCIe")
 
 
 def test_an_offer_of_another_provider_and_a_spot_one_are_called_so(tmp_path):

@@ -41,7 +41,7 @@ def test_clear_winners_are_named():
     assert ranking.cheapest.winner.is_local
     assert ranking.cheapest.sentence == "cheapest: here, $4.00 [$3.60–$4.40] of electricity alone (over 99%)"
     assert (ranking.cheapest_rented.winner.name, ranking.cheapest_rented.among) == (A100, "to rent now")
-    assert ranking.fastest.sentence == "fastest: 8 × H100 SXM5 80GB, 1:30:00 [1:21:00–1:39:00] (over 99%)"
+    assert ranking.fastest.sentence == "fastest: 8 × H100 SXM5 80GB, 1 h 30 min [1 h 21 min – 1 h 39 min] (over 99%)"
     assert ranking.greenest.winner.name == H100 and "location-based" in ranking.greenest.sentence
 
 
@@ -119,7 +119,7 @@ def test_savings_against_here_say_what_they_rest_on():
     # the difference of the two: their errors in quadrature, not end against end
     assert cost.amount.lower == pytest.approx(-16 - math.hypot(2, 0.4), abs=0.2)
     assert cost.sentence.startswith("1 × A100 PCIe 80GB costs $16.00 [$1")
-    assert time.sentence.startswith("8 × H100 SXM5 80GB saves 18:30:0") and time.probability == 1.0
+    assert time.sentence.startswith("8 × H100 SXM5 80GB saves 18 h 30 min") and time.probability == 1.0
     assert co2e.amount.point == pytest.approx(3.23) and co2e.sentence.endswith("CO2e against here, location-based")
 
 

@@ -46,3 +46,18 @@ def test_a_figure_has_its_text_behind_it() -> None:
     first, *further = terminal.figure("energy", "0.199 Wh", "a word " * 30)
     assert first.startswith("  energy    0.199 Wh   a word") and all(line.startswith(" " * 23) for line in further)
     assert max(map(len, [first, *further])) <= terminal.WIDTH
+
+
+def test_a_long_value_takes_the_room_that_its_label_leaves() -> None:
+    short = terminal.figure("time", "42.3 s", "text")[0]
+    assert short.index("text") == terminal.figure("time", "1 d 1 h 3 min", "text")[0].index("text")
+    assert terminal.figure("time", "29 d 23 h 59 min", "text") == ["  time 29 d 23 h 59 min   text"]
+
+
+@pytest.mark.parametrize("width", range(24, 60))
+def test_a_duration_stays_in_one_line(width):
+    text = "it took 1 d 5 h 24 min instead of 2 h 5 min (4.20 ms a step), 42.3 s [39 min 38 s – 42 min 6 s] in 3 s runs"
+    lines = terminal.wrap(text, width=width)
+    assert " ".join(lines) == text and max(map(len, lines)) <= width
+    for duration in ("1 d 5 h 24 min", "2 h 5 min", "4.20 ms", "42.3 s", "39 min 38 s", "42 min 6 s"):
+        assert any(duration in line for line in lines)

@@ -79,14 +79,14 @@ def test_the_report_says_what_was_lost_and_how_it_went_on(resumed):
     text = " ".join(block.text for block in blocks if isinstance(block, Paragraph))
     assert "This training took 2 runs so far. 1 interruption: 20.0 s of work lost (2.00 Wh)" in text
     assert "; restarts took 4.00 s and 0.400 Wh;" in text
-    assert "between its runs lay 1:40" in text
+    assert "between its runs lay 1 min 40 s" in text
     assert "went on from the regular checkpoint of step 37, fetching 7 batches again in 2.00 s" in text
     assert "not bit-identical to a training without the interruption: persistent workers." in text
     assert "1 checkpoint of 1.91 MiB was saved (1 emergency). The training stood still for 500 ms for it" in text
     assert "1 checkpoint could not be written: No space left on device." in text
     assert "Notice of the end: SIGTERM" in text
     (table,) = [block for block in blocks if isinstance(block, Table)]
-    assert [row[1:] for row in table.rows] == [("step 37", "20.0 s", "2.00 Wh", "4.00 s", "1:40")]
+    assert [row[1:] for row in table.rows] == [("step 37", "20.0 s", "2.00 Wh", "4.00 s", "1 min 40 s")]
 
 
 def test_the_report_of_a_directory_says_what_was_lost(resumed):

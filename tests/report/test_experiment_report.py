@@ -43,7 +43,7 @@ def experiment(tmp_path_factory) -> ExperimentRecord:
 def test_the_verdict_comes_first_with_interval_and_trade_off(experiment):
     first, second, third, *_ = texts(experiment)
     assert first.startswith("optimised saved 45.5% of the modelled energy, CO2e, cost and time (45.")
-    assert "against baseline (1:13 instead of 2:13, 7.3 instead of 13.3 Wh, geometric means)." in first
+    assert "against baseline (1 min 13 s instead of 2 min 13 s, 7.3 instead of 13.3 Wh, geometric means)." in first
     assert "Its final accuracy is 0.47 points lower (0.9463, the baseline's 0.9509)." in first
     assert second.startswith("In parentheses: 95% intervals, from how much the 3 trainings of a group differ")
     assert third == "Of 7 trainings, 1 was not run."
@@ -185,10 +185,10 @@ def test_what_waiting_saved_is_an_estimate_against_the_grid_when_it_began(tmp_pa
     waited(monkeypatch, 600.0, 400.0, 200.0)
     run = training(tmp_path / "logs", intensity=series)
     (text,) = [t for t in texts(record(("baseline", [run]))) if "in all." in t]
-    assert text.startswith("1 training waited for a cleaner grid, 10:00 in all. It emitted 2.6")
+    assert text.startswith("1 training waited for a cleaner grid, 10 min in all. It emitted 2.6")
     assert "so that waiting saved 50%. An estimate:" in text
     (row,) = tables(record(("baseline", [run])))["Memory, waits and carbon intensity"]
-    assert (row["waited"], row["g/kWh at start"], row["g/kWh, mean"]) == ("10:00", "200", "200")
+    assert (row["waited"], row["g/kWh at start"], row["g/kWh, mean"]) == ("10 min", "200", "200")
 
 
 def test_without_an_intensity_by_time_nothing_was_saved_as_far_as_is_known(tmp_path, monkeypatch):

@@ -159,7 +159,7 @@ def test_the_report_shows_spans_and_those_within_them_which_add_up_with_the_rest
     spans_run(tmp_path, clock)
     rows = table(tmp_path, "Spans")
     assert [row["span"] for row in rows] == ["evaluation <b>", "– batch", "saving", "outside of spans"]
-    assert [row["time"] for row in rows] == ["25.0 s", "20.0 s", "15.0 s", "1:00"]
+    assert [row["time"] for row in rows] == ["25.0 s", "20.0 s", "15.0 s", "1 min"]
     assert [row["of the run"] for row in rows] == ["25%", "20%", "15%", "60%"]
     assert [row["calls"] for row in rows] == ["1", "2", "1 (1 failed)", ""]
     assert [row["energy"] for row in rows] == ["5.00 Wh", "4.00 Wh", "3.00 Wh", "12.0 Wh"]  # of 20.0 Wh

@@ -63,7 +63,7 @@ def test_the_screen_begins_with_what_to_do():
     decision, text = decide(rows, ProjectionOptions()), screen(rows)
     assert flat(text).startswith(flat(decision.sentence)) and decision.recommended is not None
     lines = text.splitlines()
-    training = next(i for i, line in enumerate(lines) if line.startswith("LoRA, 8B · 20:00:00 ["))
+    training = next(i for i, line in enumerate(lines) if line.startswith("LoRA, 8B · 20 h ["))
     assert "here on 1 × GeForce RTX 4090 · forecast · peak 21.3 GiB" in lines[training]
     first = flat(" ".join(lines[:training]))
     assert all(flat(reason) in first for reason in decision.reasons)

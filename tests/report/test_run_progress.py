@@ -36,7 +36,7 @@ def test_a_silent_run_whose_process_is_there_may_hang(tmp_path):
     run = running(tmp_path)
     progress = progress_of(run, STARTED_S + 24.0 + 600.0)
     assert progress.status == "running" and progress.power_w is None
-    assert progress.doubt == "its process is there, but nothing was written for 10:00: it may hang"
+    assert progress.doubt == "its process is there, but nothing was written for 10 min: it may hang"
 
 
 def test_why_a_run_seems_dead_is_what_is_known(tmp_path):
@@ -44,7 +44,7 @@ def test_why_a_run_seems_dead_is_what_is_known(tmp_path):
     assert here.status == "seems dead" and here.doubt == "no end was written, and process 1 is gone"
     assert here.elapsed_s == pytest.approx(sum(row.gap_before_s + row.duration_s for row in demo_rows(6)))
     elsewhere = progress_of(running(tmp_path, run_id="b", pid="1", host="node7"), STARTED_S + 624.0)
-    assert elsewhere.doubt == "no end was written, and nothing was written for 10:00; node7 knows more"
+    assert elsewhere.doubt == "no end was written, and nothing was written for 10 min; node7 knows more"
 
 
 def test_an_end_that_was_written_is_no_doubt(tmp_path):

@@ -39,7 +39,7 @@ greenlove  demo/20261121T034044-7f3a   finished   12 of 12 epochs   exit 0
 GPU_SCREEN = """\
 greenlove  thesis/20261121T101502-c41e   finished   30 of 30 epochs
 
-  time         41:12   30 × 1:17, and 2:45 outside epochs (loading, validation, saving)
+  time   41 min 12 s   30 × 1 min 17 s, and 2 min 45 s outside epochs (loading, validation, saving)
   energy     95.9 Wh   95% range 89.6 Wh – 109 Wh · gpu 60.7 counter · cpu 12.4 counter · ram 6.9
                        constant (10 W) · PUE 1.2
   CO2e        36.6 g   95% range 34.1 g – 41.5 g · location-based, lifecycle, 381 g/kWh, 2023,
@@ -172,7 +172,7 @@ def test_the_summary_is_one_table_with_its_total(tmp_path: Path) -> None:
     lines = summary_table(aggregate(tmp_path), ["project"]).splitlines()
     assert lines[0].split() == ["project", "runs", "time", "GPU-h", "energy", "CO2e", "cost"]
     assert lines[2].split() == ["(none)", "1", "1.00", "s", "–", "unknown", "unknown", "unknown"]
-    assert lines[6].split() == ["total", "3", "41:38", "0.687", "96.1", "Wh*", "36.6", "g*", "$0.040*"]
+    assert lines[6].split() == ["total", "3", "41", "min", "38", "s", "0.687", "96.1", "Wh*", "36.6", "g*", "$0.040*"]
     assert lines[8] == "95% range of the total: energy 89.8 Wh – 109 Wh, CO2e 34.2 g – 41.7 g, cost $0.038 – $0.046"
     assert lines[10] == "* without the runs for which it is unknown"
     assert lines[-1].endswith("junk: is not a run: no run.csv")
@@ -202,8 +202,8 @@ def test_cite_tells_final_preliminary_and_failed_apart(tmp_path: Path) -> None:
         write_run(tmp_path, [epoch_row(1, 60.0, cpu_energy(60.0))], f"run-{i}", fields={"tags": tags}, status=status)
     text = cite(aggregate(tmp_path))
     assert "(1 final, 1 preliminary and 1 failed or interrupted) on Xeon" in text
-    assert "| final | 1 | 1:00 | – | 0.473 Wh | 0.217 g |" in text
-    assert "| total | 3 | 3:00 | – | 1.42 Wh | 0.650 g |" in text
+    assert "| final | 1 | 1 min | – | 0.473 Wh | 0.217 g |" in text
+    assert "| total | 3 | 3 min | – | 1.42 Wh | 0.650 g |" in text
     assert "458 gCO2e/kWh, 2025, world average" in text
     assert "PUE 1.0" in text
     assert "0% was measured by hardware, 100% modelled or estimated" in text
@@ -259,10 +259,10 @@ def clock(monkeypatch) -> FakeClock:
 
 def test_a_limit_that_was_kept_or_missed_is_said_at_the_end(tmp_path: Path, clock: FakeClock) -> None:
     kept = end_screen(limited(tmp_path, clock, 20, max_hours=1.0), exit_code=0)
-    assert "  time limit of 1:00:00 kept, 56:40 to spare" in kept.splitlines()
+    assert "  time limit of 1 h kept, 56 min 40 s to spare" in kept.splitlines()
     clock.pass_s(5.0)
     missed = limited(tmp_path, clock, 20, deadline_utc="2026-09-21T14:18:00")
-    assert "  deadline after 1:15 missed by 2:05" in end_screen(missed, exit_code=0).splitlines()
+    assert "  deadline after 1 min 15 s missed by 2 min 5 s" in end_screen(missed, exit_code=0).splitlines()
     late = limited(tmp_path, clock, 20, deadline_utc="2020-01-01")
     assert "  the deadline had passed before the run began" in end_screen(late, exit_code=0).splitlines()
     assert "limit" not in end_screen(demo_run(tmp_path), exit_code=0)
@@ -271,17 +271,19 @@ def test_a_limit_that_was_kept_or_missed_is_said_at_the_end(tmp_path: Path, cloc
 def test_a_run_that_ended_before_it_was_done_says_how_it_would_have_fitted(tmp_path: Path, clock: FakeClock) -> None:
     run = limited(tmp_path, clock, 8, ends=False, max_hours=120 / 3600)
     screen = end_screen(run, exit_code=None)
-    assert "  time limit of 2:00: fits with under 1%; 11 epochs fit with 95%; the whole takes about 3:20" in screen
+    assert (
+        "  time limit of 2 min: fits with under 1%; 11 epochs fit with 95%; the whole takes about 3 min 20 s" in screen
+    )
     assert_fits(screen)
     cut = end_screen(limited(tmp_path, clock, 12, ends=False, max_hours=120 / 3600), exit_code=1)
-    assert "  time limit of 2:00: missed, with 12 of 20 epochs; the whole takes about 3:2" in cut
+    assert "  time limit of 2 min: missed, with 12 of 20 epochs; the whole takes about 3 min 2" in cut
 
 
 def test_of_a_run_whose_epochs_are_not_monitored_to_the_end_the_whole_is_said_to_fit(
     tmp_path: Path, clock: FakeClock
 ) -> None:
     run = limited(tmp_path, clock, 5, max_hours=1.0, monitor_epochs=5)
-    assert run.summary.status == "finished" and "limit of 1:00:00: fits with over 99%;" in end_screen(run, exit_code=0)
+    assert run.summary.status == "finished" and "limit of 1 h: fits with over 99%;" in end_screen(run, exit_code=0)
 
 
 def test_a_limit_that_the_log_has_damaged_is_left_out_by_name(tmp_path: Path, clock: FakeClock) -> None:
@@ -300,8 +302,8 @@ def test_a_forecast_with_early_stopping_says_where_it_ends_and_what_all_epochs_w
     forecast = extrapolate(trials, plan, level=0.9)
     screen = forecast_screen(forecast, trials, 0.0)
     assert "stops after about 14 of 50 epochs (90%: 9 to 22); from 3 earlier runs" in screen
-    assert "all 50 epochs would take 8:20" in screen and max(map(len, screen.splitlines())) <= 100
+    assert "all 50 epochs would take 8 min 20 s" in screen and max(map(len, screen.splitlines())) <= 100
     paragraph = (
-        "It stops after about 14 of 50 epochs (90%: 9 to 22); from 3 earlier runs. All 50 epochs would take 8:20"
+        "It stops after about 14 of 50 epochs (90%: 9 to 22); from 3 earlier runs. All 50 epochs would take 8 min 20 s"
     )
     assert paragraph in str(exploration_document(forecast, trials))

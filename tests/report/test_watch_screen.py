@@ -40,7 +40,7 @@ def test_a_run_is_shown_with_all_that_is_known_of_it(tmp_path):
         "",
         "  demo/20261121T000001-a   running · train.py --lr 3e-4",
         "    ━━━━━━━━╌╌╌╌╌╌╌╌ 50%  6 of 12 epochs · 60 steps · 25.0 s so far",
-        f"    left 15.0 s [13.0 s–17.0 s] (95%) · ends {ends} · the whole 40.0 s [38.0 s–42.0 s]",
+        f"    left 15.0 s [13.0 s – 17.0 s] (95%) · ends {ends} · the whole 40.0 s [38.0 s – 42.0 s]",
         "    28.4 W now · 0.104 Wh, 0.0477 g CO2e so far · 0.400 Wh in all",
         "",
     ]
@@ -73,9 +73,9 @@ def test_of_what_is_not_known_nothing_is_invented(tmp_path):
 def test_a_run_that_is_overdue_or_may_hang_says_so(tmp_path):
     running(tmp_path, forecast=issued(12.0, point=40.0, half=2.0))
     text = screen(tmp_path, now_s=STARTED_S + 50.0)
-    assert "overdue: the latest forecast was 40.0 s [38.0 s–42.0 s]" in text and "left" not in text
+    assert "overdue: the latest forecast was 40.0 s [38.0 s – 42.0 s]" in text and "left" not in text
     text = screen(tmp_path, now_s=STARTED_S + 624.0)
-    assert "    ! its process is there, but nothing was written for 10:00: it may hang" in text
+    assert "    ! its process is there, but nothing was written for 10 min: it may hang" in text
     assert "power now unknown" in text
 
 

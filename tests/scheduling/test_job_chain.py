@@ -169,7 +169,7 @@ def test_as_many_jobs_as_the_training_takes() -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ({"limit_s": 300.0}, "limit_s of 5:00 leaves a job no time to train"),
+        ({"limit_s": 300.0}, "limit_s of 5 min leaves a job no time to train"),
         ({"limit_s": float("inf")}, "limit_s must be above zero"),
         ({"training_s": 0.0}, "training_s must be above zero"),
         ({"limit_s": 600.0, "training_s": 1e6}, "so short that it takes 8,332 jobs"),

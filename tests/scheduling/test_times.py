@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from greenlove_tracker import format as fmt
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.scheduling.times import parse_span_s, parse_when
 
@@ -35,6 +36,12 @@ def at(text, *, zone=UTC):
         ("1d2h3m4s", 93_784),
         (" 6H ", 21_600),
         ("0s", 0),
+        ("8 h 46 min", 31_560),
+        ("1 d 5 h", 104_400),
+        ("412 d 5 h", 35_614_800),
+        ("3 min 8 s", 188),
+        ("42.3 s", 42.3),
+        ("250 ms", 0.25),
     ],
 )
 def test_a_span_is_a_number_with_its_unit(text, seconds):
@@ -61,6 +68,13 @@ def test_a_span_of_a_thousand_years_is_a_slip():
 def test_the_parts_of_a_span_add_up(days, hours, minutes, seconds):
     expected = timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds).total_seconds()
     assert parse_span_s(f"{days}d{hours}h{minutes}m{seconds}s") == expected
+
+
+@given(st.one_of(st.floats(1e-6, 1), st.floats(1, 1e5), st.floats(1e5, 1e9)))
+def test_a_duration_as_it_is_written_can_be_typed_back(seconds):
+    text = fmt.duration(seconds)
+    assert parse_span_s(text) == pytest.approx(seconds, rel=0.01)  # as it is rounded
+    assert fmt.duration(parse_span_s(text)) == text
 
 
 @pytest.mark.parametrize(

@@ -318,7 +318,7 @@ def test_what_is_said_without_a_terminal(machine, capsys):
     assert "at most until" in lines[0]
     assert "now 260" in lines[1]
     assert "asked in vain: hourly: it is down" in lines[2]
-    assert lines[3].startswith("greenlove: starting after 2:50:") and "180 gCO2e/kWh" in lines[3]
+    assert lines[3].startswith("greenlove: starting after 2 h 50 min") and "180 gCO2e/kWh" in lines[3]
 
 
 def test_a_mock_says_so(machine, capsys):

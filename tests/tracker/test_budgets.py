@@ -252,7 +252,7 @@ def test_a_deadline_sees_that_the_machine_was_suspended(clock, tmp_path, caplog)
         assert not caplog.text
         clock.wall_offset_s += 3500.0  # 130 s of training are left, and 70 s of time
         train(t, clock, 1)
-    assert "will almost certainly miss its deadline (over 99%)" in caplog.text and "has 1:00:00" in caplog.text
+    assert "will almost certainly miss its deadline (over 99%)" in caplog.text and "has 1 h" in caplog.text
 
 
 def test_a_function_is_told_in_the_trainings_own_thread(clock, tmp_path):
@@ -354,9 +354,9 @@ def no_slurm(monkeypatch):
 @pytest.mark.parametrize(
     ("settings", "ends_in_s", "says"),
     [
-        ({"max_hours": 0.025}, None, "will almost certainly exceed its time limit (over 99%): it needs about 3:2"),
+        ({"max_hours": 0.025}, None, "will almost certainly exceed its time limit (over 99%): it needs about 3 min 2"),
         ({"deadline_utc": "2026-09-21T14:14:50"}, None, "will almost certainly miss its deadline (over 99%): it needs"),
-        ({"max_hours": 24.0}, 90, "will almost certainly exceed its Slurm time limit (over 99%): it needs about 3:2"),
+        ({"max_hours": 24.0}, 90, "will almost certainly exceed its Slurm time limit (over 99%): it needs about 3 min 2"),
     ],
 )
 def test_a_limit_that_will_be_missed_is_said_in_words(
@@ -366,7 +366,7 @@ def test_a_limit_that_will_be_missed_is_said_in_words(
         monkeypatch.setenv("SLURM_JOB_END_TIME", f"{clock.utc_s() + ends_in_s:.0f}")
     with make_tracker(clock, tmp_path, **settings) as tracker:
         train(tracker, clock, 4)
-        assert says in caplog.text and ", and has 1:30; 7 epochs fit with 95%" in caplog.text
+        assert says in caplog.text and ", and has 1 min 30 s; 7 epochs fit with 95%" in caplog.text
         train(tracker, clock, 16)
     assert len(caplog.records) == 1
 
@@ -377,7 +377,9 @@ def test_a_limit_that_will_be_missed_is_said_in_words(
 )
 def test_a_probability_has_its_word(probability, words):
     overrun = Overrun("duration_s", 60.0, 10.0, Estimate(70.0, 50.0, 90.0, 0.95, "s"), probability)
-    assert f"this run {words}" in str(overrun) and "it needs about 1:10 [50.0 s–1:30], and has 1:00" in str(overrun)
+    assert f"this run {words}" in str(
+        overrun
+    ) and "it needs about 1 min 10 s [50.0 s – 1 min 30 s], and has 1 min" in str(overrun)
     assert "fit with" not in str(overrun)  # how far it gets is not known
 
 
@@ -385,7 +387,9 @@ def test_a_prior_tells_at_the_start_what_fits(clock, tmp_path, caplog, no_slurm)
     prior = replace(forecast(), plan=TrainingPlan(640, 64, epochs=20), one_off_s=Estimate(0.0, 0.0, 0.0, 0.95, "s"))
     with make_tracker(clock, tmp_path, prior=prior, max_hours=60 / 3600):
         tick()
-        assert "it needs about 1:40 [1:30–1:50], and has 1:00; 11 epochs fit with 95%" in caplog.text
+        assert (
+            "it needs about 1 min 40 s [1 min 30 s – 1 min 50 s], and has 1 min; 11 epochs fit with 95%" in caplog.text
+        )
         assert "fits with under 1%; 11 epochs fit with 95%" in session().status_text()
 
 

@@ -64,7 +64,7 @@ def test_it_asks_whether_to_go_on(clock, tmp_path, monkeypatch, answer, goes_on)
         with pytest.raises(SystemExit) as ended:
             train(tracker, clock, 1)
         assert ended.value.code == 0
-    assert "forecast 3:22" in screen.getvalue() and "Continue training? [y/n]" in screen.getvalue()
+    assert "forecast 3 min 22 s" in screen.getvalue() and "Continue training? [y/n]" in screen.getvalue()
     summary = read_logs(tmp_path).runs[0].summary
     assert (summary.epochs_done, summary.status) == ((3, "finished") if goes_on else (2, "stopped"))
 
@@ -133,7 +133,9 @@ def test_the_final_screen_says_how_the_forecast_came_out(clock, tmp_path, capsys
     with make_tracker(clock, tmp_path, verbose=1) as tracker:
         train(tracker, clock, 20)
     err = " ".join(capsys.readouterr().err.split())
-    assert "forecast after 2 epochs 3:2" in err and "came to 3:20" in err and "interval held (19 of 19)" in err
+    assert (
+        "forecast after 2 epochs 3 min 2" in err and "came to 3 min 20 s" in err and "interval held (19 of 19)" in err
+    )
 
 
 class WithoutGpus(ScriptedMeter):
