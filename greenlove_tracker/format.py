@@ -106,6 +106,7 @@ def duration(value_s: float | None) -> str:
     if value_s < 59.95:
         return f"{significant(value_s)} s"
     seconds, minutes, hours = round(value_s), round(value_s / 60), round(value_s / SECONDS_PER_HOUR)
+    parts: tuple[tuple[int, str], ...]
     if seconds < SECONDS_PER_HOUR:  # of the rounded value: 3599.7 s is 1 h
         parts = ((seconds // 60, "min"), (seconds % 60, "s"))
     elif minutes < 24 * 60:

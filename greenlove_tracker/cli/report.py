@@ -260,6 +260,7 @@ def import_logs(ctx: click.Context, directory: str, by: str) -> None:
     default=None,
     help="of model-card, sci, ai-act: refuse where anything is unknown of a run that crashed, too",
 )
+@click.option("--latex", is_flag=True, default=None, help="of cite: a paragraph, a table and BibTeX entries for LaTeX")
 @click.option("--follow", is_flag=True, help="rewrite an HTML page while a run goes on; the page loads itself anew")
 @click.option("--every", type=click.FloatRange(min=0.1), help="with --follow: seconds between two pages; default 5")
 def report(
@@ -333,6 +334,7 @@ _OPTIONS_OF = {
     "sci": {"unit", "embodied", "needs_all"},
     "model-card": {"training_type", "needs_all"},
     "ai-act": {"needs_all"},
+    "cite": {"latex"},
 }
 
 
@@ -358,7 +360,7 @@ def _declaration(style: str, logs: Logs, chosen: Mapping[str, Any], **asked: Any
             return declarations.sci(added_up, asked.get("unit", "run"), asked.get("embodied"), needs_all=needs_all)
         case "ai-act":
             return declarations.ai_act(added_up, needs_all=needs_all)
-    return cite(added_up)
+    return cite(added_up, latex=asked.get("latex", False))
 
 
 @cli.command(short_help="Write every epoch as a row, for other programs.")

@@ -25,7 +25,7 @@ from greenlove_tracker.logs.comparisons import has_comparison
 from greenlove_tracker.logs.csvio import read_lists, read_records
 from greenlove_tracker.logs.file_hashes import FileHash, hashes_from_lines
 from greenlove_tracker.logs.forecasts import IssuedForecast, Scored
-from greenlove_tracker.logs.intensity_sources import IntensitySource, mean_factor, sources_in, sources_of
+from greenlove_tracker.logs.intensity_sources import IntensitySource, is_mock, mean_factor, sources_in, sources_of
 from greenlove_tracker.logs.metrics import METRIC_COLUMNS, MetricRecord, metric_from_cells, summarise_metrics
 from greenlove_tracker.logs.problems import Problem, ProblemLog
 from greenlove_tracker.logs.spans import SPAN_COLUMNS, SpanRow, SpanSummary, span_from_cells, summarise_spans
@@ -43,6 +43,7 @@ from greenlove_tracker.records import (
     RunSummary,
 )
 from greenlove_tracker.shadowing import only_libraries
+from greenlove_tracker.units import kgco2e_from_kwh
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -171,6 +172,7 @@ class Fields(Mapping[str, Field]):
         return default if line is None else schema.without_secrets(name, line[1])  # older versions wrote them
 
 
+SIMULATED_METERS = ("simulated", "replay")
 _NO_FIELD = Field("", "")
 _PLACE_FIELDS = ("country", "pue", "node_overhead", "price_usd_per_gpu_hour", "carbon_intensity", "electricity_price")
 
@@ -350,6 +352,22 @@ class Run(RunFiles):
     def knows_gpu_count(self) -> bool:
         """True where the log says how many GPUs there were, none maybe; without, no GPU-hours are known."""
         return self.summary.gpu_count > 0 or self.text("gpu_count").isdecimal()
+
+    @cached_property
+    def market_intensity(self) -> Factor | None:
+        """The contractual carbon intensity, which market-based figures count with; None where none was given."""
+        return self._factor("market_intensity")
+
+    @property
+    def market_kgco2e(self) -> float | None:
+        """The market-based emissions; None without a contract, or an energy."""
+        factor, energy_kwh = self.market_intensity, self.summary.energy_kwh
+        return None if factor is None or energy_kwh is None else kgco2e_from_kwh(energy_kwh, factor.value)
+
+    @property
+    def is_simulated(self) -> bool:
+        """True where its energy is no machine's, or its carbon intensity is invented: it shows how a report looks."""
+        return self.text("meter") in SIMULATED_METERS or is_mock(self.intensity_sources)
 
     @cached_property
     def electricity_price(self) -> Factor | None:

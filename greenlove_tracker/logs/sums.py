@@ -20,6 +20,7 @@ from greenlove_tracker.logs.intensity_sources import is_mock
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.logs.uncertainty import LEVEL, QUANTITIES, interval, run_deviations
 from greenlove_tracker.records import INTENSITY_COVERAGES, UNKNOWN_ENERGY, Energy, Flag, RunSummary, sum_energies
+from greenlove_tracker.units import kgco2e_from_kwh
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +92,10 @@ class Totals:
         energy_kwh_lower: the least that the energy may be at 95%, from the errors of its methods; None where that of
             any run is not known. So are those of CO2e and cost; of a cost of time alone, the cost itself.
         n_unknown_error: runs whose energy is known, but not how far it may be off.
+        market_kgco2e: emissions by contractual carbon intensities, of the runs that have one.
+        n_unknown_market: runs that have none.
+        n_rented: runs on rented machines.
+        n_simulated: runs on simulated hardware, or with an invented carbon intensity.
     """
 
     n_runs: int
@@ -122,6 +127,10 @@ class Totals:
     cost_usd_lower: float | None
     cost_usd_upper: float | None
     n_unknown_error: int
+    market_kgco2e: float | None
+    n_unknown_market: int
+    n_rented: int
+    n_simulated: int
 
     def bounds(self, quantity: str) -> Estimate | None:
         """Return a sum with its interval; None where that is not known, or no error is in it."""
@@ -147,6 +156,8 @@ class Contribution(NamedTuple):
     less: tuple[float | None, ...] = ()
     is_cut: bool = False
     is_split: bool = False
+    is_rented: bool = False
+    is_simulated: bool = False
     deviations: Mapping[str, tuple[float, ...]] | None = None  # below and above, of each of QUANTITIES; None: unknown
 
 
@@ -172,6 +183,8 @@ def contribution(run: Run) -> Contribution:
         coverage,
         Flag.PREDICTED in summary.flags,
         has_mock,
+        is_rented=run.text("is_rented") == "yes",
+        is_simulated=run.is_simulated,
         deviations=_deviations(run),
     )
     if cut is None:
@@ -187,6 +200,8 @@ def _deviations(run: Run) -> Mapping[str, tuple[float, ...]] | None:
 def _numbers(run: Run, summary: RunSummary) -> tuple[float | None, ...]:
     """Return the numbers of totals, in the order of ``SUMS``."""
     energy = summary.energy
+    contract, energy_kwh = run.market_intensity, summary.energy_kwh
+    market = None if contract is None or energy_kwh is None else kgco2e_from_kwh(energy_kwh, contract.value)
     is_judged = None not in (summary.energy_kwh, summary.measured_kwh, energy.total_kwh)
     return (
         summary.duration_s,
@@ -201,6 +216,7 @@ def _numbers(run: Run, summary: RunSummary) -> tuple[float | None, ...]:
         summary.node_assumed_kwh,
         summary.emissions_kgco2e if run.knows_carbon_intensity else None,
         summary.cost_usd,
+        market,
     )
 
 
@@ -221,6 +237,7 @@ class ExactTotals:
     node_assumed_kwh: ExactSum = NOTHING
     emissions_kgco2e: ExactSum = NOTHING
     cost_usd: ExactSum = NOTHING
+    market_kgco2e: ExactSum = NOTHING
     methods: Energy = UNKNOWN_ENERGY  # without its energies
     cost_bases: frozenset[str] = frozenset()
     n_by_coverage: tuple[int, ...] = (0,) * len(INTENSITY_COVERAGES)  # runs, by coverage of their carbon intensity
@@ -230,6 +247,8 @@ class ExactTotals:
     n_split: int = 0
     deviations: Mapping[str, tuple[ExactSum, ...]] = field(default_factory=dict)
     n_unknown_error: int = 0
+    n_rented: int = 0
+    n_simulated: int = 0
 
     @classmethod
     def of(cls, contributions: Sequence[Contribution]) -> ExactTotals:
@@ -250,6 +269,8 @@ class ExactTotals:
             "n_cut": sum(c.is_cut for c in contributions),
             "n_split": sum(c.is_split for c in contributions),
             "n_unknown_error": sum(c.deviations is None for c in contributions),
+            "n_rented": sum(c.is_rented for c in contributions),
+            "n_simulated": sum(c.is_simulated for c in contributions),
             "deviations": _by_error((c.deviations or {} for c in contributions), ExactSum.of),
         }
         return cls(len(contributions), methods=methods, cost_bases=bases, **counts, **sums)
@@ -269,6 +290,8 @@ class ExactTotals:
             "n_cut": sum(p.n_cut for p in partials),
             "n_split": sum(p.n_split for p in partials),
             "n_unknown_error": sum(p.n_unknown_error for p in partials),
+            "n_rented": sum(p.n_rented for p in partials),
+            "n_simulated": sum(p.n_simulated for p in partials),
             "deviations": _by_error((p.deviations for p in partials), ExactSum.merged),
         }
         return cls(sum(p.n_runs for p in partials), methods=methods, cost_bases=bases, **counts, **sums)
@@ -286,6 +309,8 @@ class ExactTotals:
             "n_cut": self.n_cut - less.n_cut,
             "n_split": self.n_split - less.n_split,
             "n_unknown_error": self.n_unknown_error - less.n_unknown_error,
+            "n_rented": self.n_rented - less.n_rented,
+            "n_simulated": self.n_simulated - less.n_simulated,
             "deviations": {
                 name: tuple(a.without(b) for a, b in zip(sums, less.deviations.get(name, _NO_DEVIATION), strict=True))
                 for name, sums in self.deviations.items()
@@ -323,6 +348,10 @@ class ExactTotals:
             n_cut=self.n_cut,
             n_split=self.n_split,
             n_unknown_error=self.n_unknown_error,
+            market_kgco2e=self.market_kgco2e.value,
+            n_unknown_market=self.n_runs - self.market_kgco2e.n_known,
+            n_rented=self.n_rented,
+            n_simulated=self.n_simulated,
             **self._ends,
         )
 
@@ -367,6 +396,7 @@ SUMS = (
     "node_assumed_kwh",
     "emissions_kgco2e",
     "cost_usd",
+    "market_kgco2e",
 )  # of Partial, in the order of Contribution.numbers
 
 

@@ -261,9 +261,20 @@ Block = Heading | Paragraph | KeyFigures | Table | ChartRow | BarChart | Calcula
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """A whole report. ``footer`` stands on every page."""
+    """A whole report.
+
+    Attributes:
+        title: the name of what it is about.
+        subtitle: further facts to know it by.
+        footer: stands on every page.
+        blocks: its parts.
+        verdict: the answer in a sentence or two, which stands before all else.
+        stamp: a word that stands across each page, such as SIMULATED; empty: none.
+    """
 
     title: str
     subtitle: str
     footer: str
     blocks: tuple[Block, ...]
+    verdict: str = ""
+    stamp: str = ""

@@ -13,7 +13,12 @@ _BAR_CHARACTERS = 41  # of a bar around a baseline
 
 def render(document: doc.Document) -> str:
     """Return a document as Markdown."""
-    parts = [f"# {in_markdown(document.title)}", in_markdown(document.subtitle)]
+    parts = [
+        f"# {in_markdown(document.title)}",
+        in_markdown(document.subtitle),
+        f"**{in_markdown(document.stamp)}**" if document.stamp else "",
+        f"**{in_markdown(document.verdict)}**" if document.verdict else "",
+    ]
     for block in document.blocks:
         parts += _block(block)
     return "\n\n".join(part for part in [*parts, f"---\n\n{in_markdown(document.footer)}"] if part) + "\n"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import count, zip_longest
@@ -35,6 +36,7 @@ _BELOW_BARS_PT = 8.0
 _MONOSPACED = "Courier"  # of the fonts that every reader of PDF has
 _INDENT_PT = 4.8  # of a blank at the beginning of a verbatim line: a character of it at 8 pt
 _FEW_PAGES = 2  # need no contents
+_STAMP_SHARE, _STAMP_PT = 0.6, 110.0  # of the diagonal; the largest size of its letters
 
 
 def render(document: doc.Document, *, page_size: str = "A4") -> bytes:
@@ -105,10 +107,27 @@ def _laid_out(document: doc.Document, size: tuple[float, float], pages: Pages) -
     )
 
     def frame(canvas: Canvas, _template: object) -> None:
+        _draw_stamp(canvas, document.stamp, size)
         _draw_frame(canvas, document, size, pages.count)
 
     template.build(story(document, size[0] - 2 * _MARGIN_PT, pages), onFirstPage=frame, onLaterPages=frame)
     return buffer.getvalue(), Pages(template.page, tuple(template.pages_of_headings))
+
+
+def _draw_stamp(canvas: Canvas, stamp: str, size: tuple[float, float]) -> None:
+    """Draw a word across the page, below its text and pale enough to read that."""
+    if not stamp:
+        return
+    width_pt, height_pt = size
+    canvas.saveState()
+    canvas.setFillColor(charts.STAMP)
+    diagonal_pt = math.hypot(width_pt, height_pt)
+    font_pt = _STAMP_SHARE * diagonal_pt / pdf_fonts.text_width_pt(stamp, pdf_fonts.BOLD, 1.0)
+    canvas.setFont(pdf_fonts.BOLD, min(font_pt, _STAMP_PT))
+    canvas.translate(width_pt / 2, height_pt / 2)
+    canvas.rotate(math.degrees(math.atan2(height_pt, width_pt)))
+    canvas.drawCentredString(0, -min(font_pt, _STAMP_PT) / 3, stamp)
+    canvas.restoreState()
 
 
 def _draw_frame(canvas: Canvas, document: doc.Document, size: tuple[float, float], n_pages: int) -> None:
@@ -148,6 +167,7 @@ def story(document: doc.Document, width_pt: float, pages: Pages) -> list[Flowabl
     flowables: list[Flowable] = [
         Text(charts.markup(document.title), charts.TITLE),
         Text(charts.markup(document.subtitle), charts.SUBTITLE),
+        *([Text(charts.markup(document.verdict), charts.VERDICT)] if document.verdict else []),
         *_spelt_note(document),
     ]
     numbers = count()

@@ -25,6 +25,7 @@ PALE = HexColor("#f3f6f4")
 GREEN = HexColor("#1f6f54")
 LIGHT_GREEN = HexColor("#dcebe4")
 WHITE = HexColor("#ffffff")
+STAMP = HexColor("#f0e3e1")  # pale: the text above it is read as easily as elsewhere
 
 
 def markup(text: str) -> str:
@@ -48,6 +49,7 @@ def _style(name: str, size_pt: float, **more: Any) -> ParagraphStyle:
 
 TITLE = _style("title", 18, fontName=BOLD, leading=23)
 SUBTITLE = _style("subtitle", 9, textColor=GREY, spaceBefore=3, spaceAfter=14)
+VERDICT = _style("verdict", 11, leading=15, spaceAfter=10)
 HEADING = _style("heading", 11, fontName=BOLD, textColor=GREEN, spaceBefore=15, spaceAfter=6)
 CHART_TITLE = _style("chart_title", 8.5, fontName=BOLD, spaceBefore=2, spaceAfter=2)
 BODY = _style("body", 8.5, leading=12.6, spaceBefore=3, spaceAfter=5)

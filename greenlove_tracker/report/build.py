@@ -165,9 +165,10 @@ def document(
             "{argument} says how many jobs ran, and {argument} which: choose one", argument=("n_jobs", "sacct")
         )
     selection = Selection.of(**chosen)
-    is_of_all = selection.is_everything and (n_jobs, sacct, issued) == (None, None, None)
+    issued = None if issued is None else _date(issued)
+    is_of_all = selection.is_everything and (n_jobs, sacct) == (None, None)
     if is_of_all and (run := _lone_run(path)):
-        return run_document(run, factors)
+        return run_document(run, factors, issued)
     jobs = None if sacct is None else read_jobs(sacct)
     runs = aggregate(log_dir, **chosen)
     runs.prepare(*CUTS, *(() if jobs is None else (JOB_IDS,)))
@@ -178,9 +179,9 @@ def document(
         (run,) = runs.runs
         own = (str(run.path), f"{run.path}/", f"{run.path}\\")
         if all(str(problem.path).startswith(own[1:]) or str(problem.path) == own[0] for problem in runs.problems):
-            return run_document(run, factors)
+            return run_document(run, factors, issued)
     coverage = None if jobs is None else job_coverage(jobs, runs)
-    return directory_document(runs, factors, n_jobs, coverage, None if issued is None else _date(issued))
+    return directory_document(runs, factors, n_jobs, coverage, issued)
 
 
 def _date(text: str) -> str:

@@ -17,7 +17,7 @@ from greenlove_tracker.records import COMPONENTS, Factor, RunStatus
 from greenlove_tracker.rendering.markdown import in_markdown
 from greenlove_tracker.report import wording
 from greenlove_tracker.report.run_report import gpu_hours
-from greenlove_tracker.report.wording import STAR, Sums
+from greenlove_tracker.report.wording import Sums
 from greenlove_tracker.units import GRAMS_PER_KG
 
 UNITS = ("run", "epoch", "step", "sample", "token")
@@ -51,7 +51,7 @@ def model_card(aggregate: Aggregate, training_type: str = "", *, needs_all: bool
     places, hardware = sorted(facts.places - {""}), sorted(facts.hardware - {""})
     fields = {
         "emissions": f"{grams:.6g}",
-        "source": _quoted("; ".join([_tools(facts), *_mocked(facts)])),
+        "source": _quoted("; ".join(filter(None, [_tools(facts), _period(aggregate, facts), *_mocked(facts)]))),
         "training_type": _quoted(training_type) if training_type else "",
         "geographical_location": _quoted(", ".join(places)) if places else "",
         "hardware_used": _quoted(", ".join(hardware)) if hardware else "",
@@ -95,7 +95,8 @@ def sci(aggregate: Aggregate, unit: str, embodied_gco2e: float | None = None, *,
             f"  E × I   {energy} came to {fmt.mass(operational_g / GRAMS_PER_KG)} CO2e, location-based, in "
             f"{wording.runs_text(facts.kinds)}",
             f"  M       embodied emissions {embodied}",
-            f"  R       {fmt.plural(count, unit)} in {fmt.plural(facts.kinds[TRAINING], 'training run')}",
+            f"  R       {fmt.plural(count, unit)} in {fmt.plural(facts.kinds[TRAINING], 'training run')}"
+            + _joined_period(aggregate, facts),
             *(f"  {text}" for text in (*_mocked(facts), *_left_out(aggregate, facts))),
             "  ISO/IEC 21031:2024: SCI = (E × I + M) / R; contracts and certificates are not in it",
         ]
@@ -136,7 +137,7 @@ def ai_act(aggregate: Aggregate, *, needs_all: bool = False) -> str:
     return (
         f"Energy consumption (Regulation (EU) 2024/1689, Annex XI, section 1, 2 (e)): {fmt.energy(totals.energy_kwh)}, "
         f"{_measured_or_estimated(facts)}; {wording.runs_text(facts.kinds)}, {facts.pue_text} included, recorded with "
-        f"{_tools(facts)}{left_out}"
+        f"{_tools(facts)}{_joined_period(aggregate, facts)}{left_out}"
     )
 
 
@@ -226,12 +227,16 @@ def _quoted(text: str) -> str:
     return f'"{escaped}"'
 
 
-def cite(aggregate: Aggregate) -> str:
+def cite(aggregate: Aggregate, *, latex: bool = False) -> str:
     """Return energy, CO2e, GPU-hours, hardware and time over final, preliminary and failed runs, as Markdown.
 
     Final are the runs tagged ``final`` that did not fail; failed those that failed, were interrupted or terminated;
     exploratory those that only made a forecast; preliminary the rest. Where no run is tagged, all that did not fail
     are one group, and a note says so.
+
+    Args:
+        aggregate: the runs.
+        latex: a paragraph, a table and BibTeX entries for a LaTeX paper instead.
     """
     by_group: defaultdict[str, _GroupSums] = defaultdict(_GroupSums)
     facts = Facts.of(aggregate, lambda run: by_group[_group(run)].add(contribution(run)))
@@ -242,24 +247,48 @@ def cite(aggregate: Aggregate) -> str:
     if _FINAL not in by_group:
         groups = [("runs" if name == _OTHER else name, sums) for name, sums in groups]
         note = 'No run is tagged "final": all that did not fail are counted as one group.'
-    table = [_row(name, sums, None if name == _OUTSIDE else sums.totals.n_runs) for name, sums in groups]
-    rows = [*table, *([_row("total", facts.sums, facts.n_runs)] if len(table) > 1 else [])]
-    notes = [
-        "\\" + note if note.startswith(STAR) else note
-        for mark, note in wording.MARKS.items()
-        if any(mark in row for row in rows)
-    ]
+    table = [_cells(name, sums, None if name == _OUTSIDE else sums.totals.n_runs) for name, sums in groups]
+    rows = [*table, *([_cells("total", facts.sums, facts.n_runs)] if len(table) > 1 else [])]
+    marks = [note for mark, note in wording.MARKS.items() if any(mark in cell for row in rows for cell in row)]
     n_problems = len(aggregate.problems)
     problems = f"{fmt.plural(n_problems, 'part')} of the logs could not be read; greenlove summary names them."
-    parts = [
-        " ".join(_sentences(facts, groups)),
-        "\n".join(["| runs | number | time | GPU-hours | energy | CO2e |", "|:--|--:|--:|--:|--:|--:|", *rows]),
-        *notes,
-        note,
-        *(f"{text[0].upper()}{text[1:]}." for text in (*_mocked(facts), *_unknown_overhead(facts))),
-        problems if n_problems else "",
-    ]
+    more = [f"{text[0].upper()}{text[1:]}." for text in (*_mocked(facts), *_unknown_overhead(facts))]
+    notes = [*marks, note, *more, problems if n_problems else ""]
+    text = " ".join(_sentences(aggregate, facts, groups))
+    if latex:
+        return _in_latex(facts, text, rows, notes)
+    shown = "\n".join(["| " + " | ".join(in_markdown(cell) for cell in row) + " |" for row in rows])
+    head = f"| {' | '.join(_HEADS)} |\n|:--|{'--:|' * (len(_HEADS) - 1)}"
+    parts = [in_markdown(text), f"{head}\n{shown}", *map(in_markdown, notes)]
     return "\n\n".join(part for part in parts if part)
+
+
+_HEADS = ("runs", "number", "time", "GPU-hours", "energy", "CO2e")
+
+
+def _in_latex(facts: Facts, text: str, rows: Sequence[Sequence[str]], notes: Sequence[str]) -> str:
+    """Return a paragraph that cites the tools, a table, and BibTeX entries behind a line of comment."""
+    from greenlove_tracker.rendering.latex import bibtex, in_latex, tabular
+
+    versions, meters = sorted(facts.versions - {""}), sorted(facts.meters - {"", "none"})
+    codecarbon = [meter.partition(" ")[2] for meter in meters if meter.startswith("codecarbon")]
+    ours = {
+        "title": "{greenlove_tracker}: what a training run costs in hours, kWh, dollars and CO2",
+        "author": "{greenlove_tracker developers}",
+        "version": ", ".join(versions),
+        "year": facts.days[1][:4] if facts.days else "",
+    }
+    theirs = {
+        "title": "{CodeCarbon}",
+        "author": "{CodeCarbon contributors}",
+        "version": ", ".join(codecarbon),
+        "url": "https://codecarbon.io",
+    }
+    keys = ["greenlove_tracker", *(["codecarbon"] if codecarbon else [])]
+    entries = [bibtex("greenlove_tracker", ours), *([bibtex("codecarbon", theirs)] if codecarbon else [])]
+    paragraph = f"{in_latex(text)} \\cite{{{','.join(keys)}}}"
+    below = [in_latex(note) for note in notes if note]
+    return "\n\n".join([paragraph, tabular(_HEADS, rows), *below, "% BibTeX:", *entries])
 
 
 def _group(run: Run) -> str:
@@ -290,22 +319,37 @@ class _GroupSums:
         return Sums(ExactTotals.merged([self._partial, ExactTotals.of(self._latest)]))
 
 
-def _sentences(facts: Facts, groups: Sequence[tuple[str, Sums]]) -> list[str]:
+def _sentences(aggregate: Aggregate, facts: Facts, groups: Sequence[tuple[str, Sums]]) -> list[str]:
     totals = facts.sums.totals
     counts = _listed([f"{sums.totals.n_runs:,} {name}" for name, sums in groups if name not in ("runs", _OUTSIDE)])
     detail = f" ({counts})" if counts else ""
     compute = f" and {gpu_hours(totals.gpu_hours)}" if totals.gpu_hours else ""
-    hardware = _listed(_escaped(facts.hardware)) or "hardware that the logs do not name"
+    hardware = _listed(_sorted(facts.hardware)) or "hardware that the logs do not name"
     scale = fmt.time_scale(totals.duration_s)
     sentences = [
         f"The experiments took {fmt.plural(facts.n_runs, 'run')}{detail} on {hardware}, "
-        f"{fmt.significant(scale.value(totals.duration_s))} {scale.unit} of wall time{compute}.",
+        f"{fmt.significant(scale.value(totals.duration_s))} {scale.unit} of wall time{compute}{_joined_period(aggregate, facts)}.",
         _energy_sentence(facts),
         _intensity_sentence(facts),
         _measured_sentence(facts),
         _tool_sentence(facts),
     ]
     return [sentence for sentence in sentences if sentence]
+
+
+def _joined_period(aggregate: Aggregate, facts: Facts) -> str:
+    return f", {text}" if (text := _period(aggregate, facts)) else ""
+
+
+def _period(aggregate: Aggregate, facts: Facts) -> str:
+    """Return the time that the runs are of: what was asked for, else from the first to the last day; maybe unknown."""
+    period = aggregate.selection.period
+    if not period.is_everything:
+        return period.text
+    first, last = facts.days or ("", "")
+    if not first:
+        return ""
+    return f"on {first} (UTC)" if first == last else f"from {first} to {last} (UTC)"
 
 
 def _energy_sentence(facts: Facts) -> str:
@@ -330,7 +374,7 @@ def _intensity_sentence(facts: Facts) -> str:
     if not facts.intensities:
         return "No carbon intensity is in the logs."
     texts = (wording.intensity(factor).replace("g/kWh", "gCO2e/kWh") for factor in facts.intensities)
-    names = [in_markdown(text) for text in dict.fromkeys(texts)]
+    names = list(dict.fromkeys(texts))
     return f"Carbon intensity: {'; '.join(names[:_MAX_LISTED])}{'; and others' if len(names) > _MAX_LISTED else ''}."
 
 
@@ -348,13 +392,13 @@ def _measured_sentence(facts: Facts) -> str:
 
 
 def _tool_sentence(facts: Facts) -> str:
-    versions = [f"greenlove_tracker {version}" for version in _escaped(facts.versions)]
-    tools = _listed([*versions, *_escaped(facts.meters - {"none"})])
+    versions = [f"greenlove_tracker {version}" for version in _sorted(facts.versions)]
+    tools = _listed([*versions, *_sorted(facts.meters - {"none"})])
     return f"Recorded with {tools}." if tools else ""
 
 
-def _escaped(names: Iterable[str]) -> list[str]:
-    return [in_markdown(name) for name in sorted(names) if name]
+def _sorted(names: Iterable[str]) -> list[str]:
+    return sorted(name for name in names if name)
 
 
 def _listed(names: Sequence[str]) -> str:
@@ -364,10 +408,9 @@ def _listed(names: Sequence[str]) -> str:
     return " and ".join([", ".join(listed[:-1]), listed[-1]]) if len(listed) > 1 else "".join(listed)
 
 
-def _row(name: str, sums: Sums, n_runs: int | None) -> str:
+def _cells(name: str, sums: Sums, n_runs: int | None) -> tuple[str, ...]:
     time, energy, emissions, _ = sums.cells
-    cells = (name, "–" if n_runs is None else f"{n_runs:,}", time, sums.gpu_hours, energy, emissions)
-    return "| " + " | ".join(cell.replace(STAR, "\\" + STAR) for cell in cells) + " |"
+    return (name, "–" if n_runs is None else f"{n_runs:,}", time, sums.gpu_hours, energy, emissions)
 
 
 @dataclass(slots=True)
@@ -392,6 +435,7 @@ class Facts:
         n_unknown_overhead: scripts of which it is not known what they took outside their trackers; they are counted
             in ``kinds`` alone.
         unknown_overhead_s: how long that was.
+        days: the first and the last day, UTC, ISO 8601, on which a run began; None where no log says.
     """
 
     needs: str = ""
@@ -410,6 +454,7 @@ class Facts:
     n_left_out: int = 0
     n_unknown_overhead: int = 0
     unknown_overhead_s: float = 0.0
+    days: tuple[str, str] | None = None
 
     @classmethod
     def of(
@@ -456,6 +501,9 @@ class Facts:
         return facts
 
     def _add(self, run: Run) -> None:
+        if day := fmt.shortened(run.started_at, 30)[:10]:
+            first, last = self.days or (day, day)
+            self.days = (min(first, day), max(last, day))
         self.kinds[KEYS["kind"](run)] += 1
         self.hardware.add(wording.field_text(run, "gpu_models", 60) or wording.field_text(run, "cpu_model", 60))
         self.places.add(wording.field_text(run, "country", 40))

@@ -25,6 +25,7 @@ from greenlove_tracker.report.method import method_blocks, number, share_of, sum
 from greenlove_tracker.report.metric_report import shared_metric_blocks
 from greenlove_tracker.report.restated import restated_blocks
 from greenlove_tracker.report.run_report import energy_bars, gpu_hours
+from greenlove_tracker.report.verdict import directory_scope, directory_verdict, stamp
 from greenlove_tracker.report.wording import SUM_COLUMNS, Sums, mark_notes
 
 _SHOWN = ("project", "user", "job", "device", "account", "month", "kind", "intensity")  # sums that it shows
@@ -63,9 +64,11 @@ def directory_document(
     return doc.Document(
         title=f"Training runs in {name}",
         subtitle=_subtitle(aggregate),
+        verdict=directory_verdict(aggregate),
+        stamp=stamp(total.n_simulated, total.n_runs),
         footer=" · ".join((f"greenlove_tracker {greenlove_tracker.__version__}", name, *of_period)),
         blocks=(
-            doc.Paragraph(_scope(aggregate, issued), is_note=True),
+            doc.Paragraph(f"{_scope(aggregate, issued)} {directory_scope(total)}", is_note=True),
             doc.KeyFigures(_figures(total)),
             *(() if n_jobs is None else (doc.Paragraph(jobs_sentence(aggregate, n_jobs)),)),
             *_energy_blocks(total),

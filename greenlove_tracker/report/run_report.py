@@ -28,6 +28,7 @@ from greenlove_tracker.report.metric_report import metric_blocks
 from greenlove_tracker.report.ranks import rank_blocks
 from greenlove_tracker.report.restated import restated_blocks
 from greenlove_tracker.report.run_progress import progress_blocks
+from greenlove_tracker.report.verdict import run_scope, run_title, run_verdict, stamp
 from greenlove_tracker.report.wording import ForecastOutcome, issued_after, outcome_of, unmetered_text
 from greenlove_tracker.units import GRAMS_PER_KG, gco2e_from_kwh, kwh_from_w_s, w_from_kwh_s
 
@@ -72,12 +73,13 @@ _SETTINGS = (
 _NEVER_OMITTED = frozenset({"command", "host", "place", "CPU", "GPU", "meter"})
 
 
-def run_document(run: Run, factors: str | os.PathLike[str] | None = None) -> doc.Document:
+def run_document(run: Run, factors: str | os.PathLike[str] | None = None, issued: str | None = None) -> doc.Document:
     """Return the report of one run; that of an exploration or a comparison begins with its result.
 
     Args:
         run: a run that can be read.
         factors: a file of other carbon intensities, to restate it with.
+        issued: the date of issue, ISO 8601.
 
     Raises:
         UsageError: where the factors cannot be read, or none holds for it.
@@ -95,6 +97,7 @@ def run_document(run: Run, factors: str | os.PathLike[str] | None = None) -> doc
     own: tuple[doc.Block, ...] = (
         *progress_blocks(run),
         doc.KeyFigures(key_figures(run)),
+        doc.Paragraph(run_scope(run, issued), is_note=True),
         doc.Paragraph(wording.measured_sentence(run) + "."),
         *(
             doc.Paragraph(f"{text}.")
@@ -128,8 +131,10 @@ def run_document(run: Run, factors: str | os.PathLike[str] | None = None) -> doc
     restated = () if factors is None else restated_blocks([run], factors)
     version = wording.field_text(run, "greenlove_version", 20)
     return doc.Document(
-        title=f"{kind.capitalize()} {run.title()}" if result else run.title(),
+        title=f"{kind.capitalize()} of {run_title(run)}" if result else run_title(run),
         subtitle=_subtitle(run),
+        verdict="" if result else run_verdict(run),  # which else begins with its own
+        stamp=stamp(int(run.is_simulated), 1),
         footer=" ".join(filter(None, ("greenlove_tracker", version, "·", run.run_id))),
         blocks=(*parts, *elsewhere, *_settings_blocks(run), *restated, *method_blocks(run), *basis),
     )
@@ -155,6 +160,7 @@ def _subtitle(run: Run) -> str:
     )
     plan = _explored_plan(run)
     parts = (
+        run.run_id,
         fmt.shortened(summary.status, 20),
         f"for {plan}" if plan else _compared(run) or wording.progress(run),
         "" if plan else code,

@@ -115,7 +115,7 @@ def runs_text(numbers: Mapping[str, int]) -> str:
     parts += [fmt.plural(n, noun) for kind, noun in nouns.items() if (n := numbers.get(kind, 0))]
     if numbers.get(OVERHEAD, 0):
         parts[-1] += " around them"
-    return _joined(parts, "and")
+    return joined(parts, "and")
 
 
 def progress(run: Run) -> str:
@@ -392,10 +392,10 @@ def _shares(summary: RunSummary, share: float) -> str:
         rest.append("estimated")
     if summary.node_assumed_kwh:
         rest.append("assumed")
-    return f"{whose}{fmt.percent(share)} measured, {fmt.percent(1 - share)} {_joined(rest, 'or')}"
+    return f"{whose}{fmt.percent(share)} measured, {fmt.percent(1 - share)} {joined(rest, 'or')}"
 
 
-def _joined(words: Sequence[str], conjunction: str) -> str:
+def joined(words: Sequence[str], conjunction: str = "and") -> str:
     """Write ``a, b and c``."""
     *first, last = words
     return f"{', '.join(first)} {conjunction} {last}" if first else last
@@ -417,7 +417,7 @@ def beyond_gpus(metered: Iterable[str], node_overhead: float | None) -> str:
         node_overhead: as it was set.
     """
     there = [{"cpu": "CPU", "ram": "memory"}.get(component, "") for component in metered]
-    beyond = _joined([part for part in _BEYOND_GPU if part not in there], "and")
+    beyond = joined([part for part in _BEYOND_GPU if part not in there], "and")
     taken = "are in no figure here, and node_overhead=1.25, say, would assume them"
     if node_overhead is not None:
         times = fmt.significant(node_overhead)

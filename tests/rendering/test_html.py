@@ -408,7 +408,7 @@ def test_it_can_be_read_aloud(show, logs: Path) -> None:
     tree = page.locator("body").aria_snapshot()
     assert page.get_by_role("img", name=re.compile(".")).count() == page.locator("svg[role=img]").count() == 26
     for wanted in (
-        '- heading "thesis/20261121T101502-c41e" [level=1]',
+        'heading "thesis: train.py" [level=1]',
         '- heading "Energy by component" [level=2]',
         'img "Duration of each epoch"',
         'img "RAM: 6.9 Wh · 7% · constant (modelled)"',
@@ -426,7 +426,7 @@ def test_it_prints(show, logs: Path) -> None:
     many_runs(logs)
     page = show(html.render(document(logs)), scheme="dark")
     pages = [p.extract_text() for p in PdfReader(io.BytesIO(page.pdf(format="A4"))).pages]
-    assert len(pages) in (4, 5)
+    assert len(pages) in (4, 5, 6)
     for number, text in enumerate(pages, 1):
         assert f"Page {number} of {len(pages)}" in text
         assert "greenlove_tracker 0.1.0 · logs" in text
@@ -434,7 +434,7 @@ def test_it_prints(show, logs: Path) -> None:
     runs = [text for text in pages if "\nrun-" in text]
     assert len(runs) > 1
     assert all("\nrun " in text and "CO2e" in text for text in runs)
-    assert "How each number was obtained" in " ".join(pages[-2:])
+    assert "How each number was obtained" in " ".join(pages[-3:])
     page.emulate_media(media="print")
     whole = "[...document.querySelectorAll('tr, figure, .charts, .short')].map(e => getComputedStyle(e).breakInside)"
     assert set(page.evaluate(whole)) == {"avoid"}

@@ -62,7 +62,7 @@ def test_a_run_has_its_figures_charts_and_method(logs: Path) -> None:
     gpu_run(logs)
     text = pdf_text(logs)
     for wanted in (
-        "thesis/20261121T101502-c41e",
+        "thesis: train.py",
         "95.9 Wh",
         "36.6 g",
         "$0.040",

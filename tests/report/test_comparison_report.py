@@ -161,7 +161,7 @@ def logged(folder: Path, comparison: Comparison | None) -> Run:
 
 def test_the_report_of_its_run_begins_with_the_answer(tmp_path: Path):
     content = run_document(logged(tmp_path, four_arms()))
-    assert content.title == "Comparison demo/b-comparison" and "of amp-bf16, channels-last" in content.subtitle
+    assert content.title == "Comparison of demo: train.py" and "of amp-bf16, channels-last" in content.subtitle
     assert content.blocks[0] == Paragraph(f"{headline(four_arms())}.")
     heads = [block.text for block in content.blocks if isinstance(block, Heading)]
     assert heads.index("Against the baseline") < heads.index("What the comparison itself took")

@@ -46,7 +46,7 @@ def titles(content: Document) -> list[str]:
 def test_it_begins_with_what_the_training_will_take(tmp_path: Path) -> None:
     run = explored(tmp_path)
     content = document(tmp_path)
-    assert content.title == f"Exploration thesis/{run.run_id}"
+    assert content.title == "Exploration of thesis: train.py" and run.run_id in content.subtitle
     assert "50,000 samples · batch 128 · 100 epochs" in content.subtitle
     first, second = (block for block in content.blocks if isinstance(block, KeyFigures))
     assert first.figures[0].value == duration(forecast_from_log(run).duration_s.point)

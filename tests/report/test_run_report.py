@@ -80,7 +80,7 @@ def test_a_runs_report_reads_each_file_once(tmp_path: Path, monkeypatch, inside:
         return open_file(path, *arguments, **more)
 
     monkeypatch.setattr(os, "open", counting)
-    assert document(run.path if inside else tmp_path).title.startswith("thesis/")
+    assert document(run.path if inside else tmp_path).title == "thesis: train.py"
     assert {Path(path).name: n for path, n in opened.items() if n} == {
         "run.csv": 1,
         "summary.csv": 1,

@@ -1,0 +1,149 @@
+"""The head of a report: its title, the answer in a few sentences, and what period, place and scope it is of."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import PurePath
+
+from greenlove_tracker import format as fmt
+from greenlove_tracker.logs.aggregate import Aggregate
+from greenlove_tracker.logs.run import Run
+from greenlove_tracker.logs.sums import Totals
+from greenlove_tracker.records import Factor, RunStatus
+from greenlove_tracker.report import wording
+
+STAMP = "SIMULATED"
+_SCOPE_2 = "Scope 2: electricity for a machine of one's own."
+_SCOPE_3 = "Scope 3: electricity of a rented machine."
+_NOT_IN_IT = "The making of the hardware is in neither."
+_GOOD = (RunStatus.FINISHED, RunStatus.EXITED)
+
+
+def run_title(run: Run) -> str:
+    """Return what people call a run: its project and its script; its id where it has neither."""
+    project, script = wording.field_text(run, "project", 60), _script(run)
+    if script == project:
+        script = ""
+    return ": ".join(filter(None, (project, script))) or run.run_id
+
+
+def _script(run: Run) -> str:
+    """Return the name of the script that ran, else of the program; empty of a verb of this package."""
+    command = run.text("command")
+    try:
+        words = shlex.split(command)
+    except ValueError:  # an open quote
+        words = command.split()
+    names = [PurePath(word).name for word in words]
+    scripts = [name for name in names if name.endswith(".py") and name != "__main__.py"]
+    own = [name for name in names[:1] if name not in ("__main__.py", "greenlove")]
+    return fmt.shortened(next(iter([*scripts, *own]), ""), 60)
+
+
+def run_verdict(run: Run) -> str:
+    """Return what a run took, how sure that is, and whether it ended as planned."""
+    summary = run.summary
+    kind = "comparison" if run.is_comparison else "exploration" if run.is_exploration else "training"
+    verb = "has taken" if summary.status == RunStatus.RUNNING else "took"
+    took = _took(summary.duration_s, summary.energy_kwh, run.emissions_kgco2e, summary.cost_usd)
+    return " ".join(filter(None, (f"This {kind} {verb} {took}.", _measured(run), _ending(run))))
+
+
+def _took(duration_s: float, energy_kwh: float | None, kgco2e: float | None, cost_usd: float | None) -> str:
+    known = [fmt.duration(duration_s)] if duration_s else ["an unknown time"]
+    known += [fmt.energy(energy_kwh) if energy_kwh is not None else "an unknown energy"]
+    known += [f"{fmt.mass(kgco2e)} of CO2e"] if kgco2e is not None else []
+    known += [fmt.money(cost_usd)] if cost_usd is not None else []
+    return wording.joined(known)
+
+
+def _measured(run: Run) -> str:
+    share = run.summary.measured_share
+    if run.calibration is not None:
+        return f"Its energy is {wording.calibration_text(run)}."
+    return "" if share is None else _of_measured(share)
+
+
+def _of_measured(share: float) -> str:
+    if share >= 1:
+        return "All of the energy was measured."
+    if share <= 0:
+        return "None of the energy was measured: it is modelled."
+    return f"Hardware measured {fmt.percent(share)} of the energy; the rest is modelled or estimated."
+
+
+def _ending(run: Run) -> str:
+    summary = run.summary
+    if run.is_exploration or run.is_overhead or summary.status == RunStatus.RUNNING:
+        return ""
+    done = wording.progress(run)
+    if summary.status in _GOOD:
+        return f"It finished: {done}."
+    return f"It did not finish: {wording.why_incomplete(summary)}, {done}."
+
+
+def run_scope(run: Run, issued: str | None = None) -> str:
+    """Return period, place and scope of a run, its market-based emissions, and when the report was issued."""
+    summary = run.summary
+    began, ended = (fmt.shortened(text, 30)[:16].replace("T", " ") for text in (run.started_at, summary.ended_at))
+    period = f"Period: {began}{f' to {ended}' if ended else ''} UTC." if began else ""
+    country = wording.field_text(run, "country", 40)
+    place = f"Place: {country}." if country else "Place: not given; the world's average carbon intensity counts."
+    scope = _SCOPE_3 if run.text("is_rented") == "yes" else _SCOPE_2
+    based = _bases(run.emissions_kgco2e, run.market_kgco2e, run.market_intensity)
+    return " ".join(filter(None, (period, place, scope, _NOT_IN_IT, based, issue_date(issued))))
+
+
+def _bases(location_kg: float | None, market_kg: float | None, contract: Factor | None) -> str:
+    location = f"CO2e is location-based: {fmt.mass(location_kg)}."
+    if market_kg is None or contract is None:
+        return f"{location} Market-based: no contract was given."
+    return f"{location} Market-based: {fmt.mass(market_kg)} ({fmt.shortened(contract.source, 60)})."
+
+
+def issue_date(issued: str | None) -> str:
+    """Say when a report was issued; nothing without a date, so that the file is the same whenever it is made."""
+    return f"Issued on {issued}." if issued else ""
+
+
+def directory_verdict(aggregate: Aggregate) -> str:
+    """Return what all runs of a directory took, how sure that is, and how many did not end well."""
+    total = aggregate.total
+    if not total.n_runs:
+        return ""
+    runs = wording.runs_text({kind: sums.n_runs for (kind,), sums in aggregate.exact_totals_by("kind").items()})
+    took = _took(total.duration_s, total.energy_kwh, total.emissions_kgco2e, total.cost_usd)
+    share = "" if total.measured_share is None else _of_measured(total.measured_share)
+    bad = [n for status, n in _by_status(aggregate).items() if status not in (*_GOOD, RunStatus.RUNNING)]
+    ended = f"{fmt.plural(sum(bad), 'run')} did not come to a good end." if bad else ""
+    return " ".join(filter(None, (f"{runs[0].upper()}{runs[1:]} took {took}.", share, ended)))
+
+
+def _by_status(aggregate: Aggregate) -> dict[str, int]:
+    return {status: sums.n_runs for (status,), sums in aggregate.exact_totals_by("status").items()}
+
+
+def directory_scope(total: Totals) -> str:
+    """Return the scopes of the runs of a directory, and their market-based emissions."""
+    n_own = total.n_runs - total.n_rented
+    if not total.n_rented or not n_own:
+        scope = _SCOPE_3 if total.n_rented else _SCOPE_2
+    else:
+        scope = (
+            f"Scope 2: {fmt.plural(n_own, 'run')} on machines of one's own. Scope 3: {total.n_rented:,} on rented ones."
+        )
+    location = f"CO2e is location-based: {fmt.mass(total.emissions_kgco2e)}."
+    if total.market_kgco2e is None:
+        market = "Market-based: no contract was given."
+    else:
+        n_without = total.n_unknown_market
+        lacks = f", without {fmt.plural(n_without, 'run')} that had no contract" if n_without else ""
+        market = f"Market-based: {fmt.mass(total.market_kgco2e)}{lacks}."
+    return f"{scope} {_NOT_IN_IT} {location} {market}"
+
+
+def stamp(n_simulated: int, n_runs: int) -> str:
+    """Return what stands across each page: that runs were simulated, and how many of several."""
+    if not n_simulated:
+        return ""
+    return STAMP if n_simulated == n_runs else f"{STAMP}: {n_simulated:,} of {n_runs:,} runs"
