@@ -45,7 +45,6 @@ def tabular(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 def bibtex(key: str, fields: Mapping[str, str]) -> str:
     """Return an entry for software; values are protected from changes of case."""
-    lines = [
-        f"  {name} = {{{in_latex(value) if name != 'url' else value}}}," for name, value in fields.items() if value
-    ]
+    shown = {name: value if name == "url" else in_latex(value) for name, value in fields.items() if value}
+    lines = [f"  {name} = {{{{{value}}}}}," for name, value in shown.items()]
     return "\n".join([f"@software{{{key},", *lines, "}"])

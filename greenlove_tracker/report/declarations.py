@@ -95,8 +95,8 @@ def sci(aggregate: Aggregate, unit: str, embodied_gco2e: float | None = None, *,
             f"  E × I   {energy} came to {fmt.mass(operational_g / GRAMS_PER_KG)} CO2e, location-based, in "
             f"{wording.runs_text(facts.kinds)}",
             f"  M       embodied emissions {embodied}",
-            f"  R       {fmt.plural(count, unit)} in {fmt.plural(facts.kinds[TRAINING], 'training run')}"
-            + _joined_period(aggregate, facts),
+            f"  R       {fmt.plural(count, unit)} in {fmt.plural(facts.kinds[TRAINING], 'training run')}",
+            *([f"  period  {period}"] if (period := _period(aggregate, facts)) else []),
             *(f"  {text}" for text in (*_mocked(facts), *_left_out(aggregate, facts))),
             "  ISO/IEC 21031:2024: SCI = (E × I + M) / R; contracts and certificates are not in it",
         ]
@@ -273,14 +273,14 @@ def _in_latex(facts: Facts, text: str, rows: Sequence[Sequence[str]], notes: Seq
     versions, meters = sorted(facts.versions - {""}), sorted(facts.meters - {"", "none"})
     codecarbon = [meter.partition(" ")[2] for meter in meters if meter.startswith("codecarbon")]
     ours = {
-        "title": "{greenlove_tracker}: what a training run costs in hours, kWh, dollars and CO2",
-        "author": "{greenlove_tracker developers}",
+        "title": "greenlove_tracker: what a training run costs in hours, kWh, dollars and CO2",
+        "author": "greenlove_tracker developers",
         "version": ", ".join(versions),
         "year": facts.days[1][:4] if facts.days else "",
     }
     theirs = {
-        "title": "{CodeCarbon}",
-        "author": "{CodeCarbon contributors}",
+        "title": "CodeCarbon",
+        "author": "CodeCarbon contributors",
         "version": ", ".join(codecarbon),
         "url": "https://codecarbon.io",
     }
@@ -326,9 +326,10 @@ def _sentences(aggregate: Aggregate, facts: Facts, groups: Sequence[tuple[str, S
     compute = f" and {gpu_hours(totals.gpu_hours)}" if totals.gpu_hours else ""
     hardware = _listed(_sorted(facts.hardware)) or "hardware that the logs do not name"
     scale = fmt.time_scale(totals.duration_s)
+    period = _joined_period(aggregate, facts)
     sentences = [
         f"The experiments took {fmt.plural(facts.n_runs, 'run')}{detail} on {hardware}, "
-        f"{fmt.significant(scale.value(totals.duration_s))} {scale.unit} of wall time{compute}{_joined_period(aggregate, facts)}.",
+        f"{fmt.significant(scale.value(totals.duration_s))} {scale.unit} of wall time{compute}{period}.",
         _energy_sentence(facts),
         _intensity_sentence(facts),
         _measured_sentence(facts),
@@ -529,7 +530,11 @@ class Facts:
     def assumed(self) -> str:
         """Say how much is an assumption for the rest of nodes, before PUE; empty where nothing is."""
         assumed_kwh = self.sums.totals.node_assumed_kwh
-        return f", {fmt.energy(assumed_kwh)} assumed for the rest of nodes (node_overhead)" if assumed_kwh else ""
+        return (
+            f", {fmt.energy(assumed_kwh)} assumed for the rest of nodes (node_overhead or calibration)"
+            if assumed_kwh
+            else ""
+        )
 
     @property
     def pue_text(self) -> str:

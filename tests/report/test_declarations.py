@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import os
+import re
 import shutil
 from collections import Counter
 from dataclasses import replace
@@ -45,7 +46,7 @@ def test_a_model_card_holds_grams_and_says_where_they_are_from(tmp_path):
     assert declarations.model_card(aggregate(tmp_path), "fine-tuning").splitlines() == [
         "co2_eq_emissions:",
         "  emissions: 762",
-        '  source: "greenlove_tracker 0.1.0, codecarbon 3.3.2"',
+        '  source: "greenlove_tracker 0.1.0, codecarbon 3.3.2; on 2026-11-21 (UTC)"',
         '  training_type: "fine-tuning"',
         '  geographical_location: "DE"',
         '  hardware_used: "1 × A \\"fast\\" GPU"',
@@ -57,7 +58,7 @@ def test_a_model_card_is_yaml(tmp_path):
     written(tmp_path, fields={"gpu_models": "x: [1, 'y'] # \\"})
     assert yaml.safe_load(declarations.model_card(aggregate(tmp_path)))["co2_eq_emissions"] == {
         "emissions": 762,
-        "source": "greenlove_tracker 0.1.0, codecarbon 3.3.2",
+        "source": "greenlove_tracker 0.1.0, codecarbon 3.3.2; on 2026-11-21 (UTC)",
         "hardware_used": "x: [1, 'y'] # \\",
     }
 
@@ -435,3 +436,25 @@ def test_a_script_without_its_trainings_declares_nothing(tmp_path):
     for declare in (declarations.ai_act, declarations.model_card, partial(declarations.sci, unit="run")):
         with pytest.raises(UsageError, match="outside the trackers of a script alone: there is no training to declare"):
             declare(aggregate(tmp_path))
+
+
+def test_a_paper_in_latex_gets_a_paragraph_a_table_and_entries_that_compile_as_they_stand(tmp_path: Path) -> None:
+    fields = {"cpu_model": "Xeon_4 & 50% #1 {x} ^~\\", "meter": "codecarbon 3.3.2"}
+    write_run(tmp_path, [epoch_row(1, 60.0, cpu_energy(60.0))], fields=fields)
+    text = cite(aggregate(tmp_path), latex=True)
+    paragraph, table, *_ = text.split("\n\n")
+    assert r"Xeon\_4 \& 50\% \#1 \{x\} \textasciicircum{}\textasciitilde{}\textbackslash{}" in paragraph
+    assert r"CO\textsubscript{2}e" in paragraph and "on 2026-11-21 (UTC)" in paragraph
+    assert paragraph.endswith(r"\cite{greenlove_tracker,codecarbon}")
+    assert table.startswith(r"\begin{tabular}{lrrrrr}") and r"runs & 1 & 1 min & -- & 0.473 Wh & 0.217 g \\" in table
+    assert "@software{codecarbon," in text and "version = {{3.3.2}}," in text
+    unescaped = re.findall(r"(?<!\\)[%#&]", text.replace(" & ", "").replace("% BibTeX:", ""))
+    assert not unescaped and text.count("{") == text.count("}")
+
+
+def test_the_period_of_a_citation_is_that_asked_for_else_of_the_first_to_the_last_run(tmp_path: Path) -> None:
+    for run_id, began in (("a", "2026-10-30T10:00:00Z"), ("b", "2026-11-03T10:00:00Z")):
+        write_run(tmp_path, [epoch_row(1, 60.0, cpu_energy(60.0))], run_id, fields={"started_at": began})
+    assert "of wall time, from 2026-10-30 to 2026-11-03 (UTC)." in cite(aggregate(tmp_path))
+    assert "of wall time, November 2026 (UTC)." in cite(aggregate(tmp_path, since="2026-11"))
+    assert "  period  from 2026-10-30 to 2026-11-03 (UTC)" in declarations.sci(aggregate(tmp_path), "run")
