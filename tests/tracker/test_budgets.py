@@ -356,7 +356,11 @@ def no_slurm(monkeypatch):
     [
         ({"max_hours": 0.025}, None, "will almost certainly exceed its time limit (over 99%): it needs about 3 min 2"),
         ({"deadline_utc": "2026-09-21T14:14:50"}, None, "will almost certainly miss its deadline (over 99%): it needs"),
-        ({"max_hours": 24.0}, 90, "will almost certainly exceed its Slurm time limit (over 99%): it needs about 3 min 2"),
+        (
+            {"max_hours": 24.0},
+            90,
+            "will almost certainly exceed its Slurm time limit (over 99%): it needs about 3 min 2",
+        ),
     ],
 )
 def test_a_limit_that_will_be_missed_is_said_in_words(
