@@ -294,7 +294,7 @@ def _key_figures(block: doc.KeyFigures, width_pt: float) -> Grid:
         ]
         for figure in block.figures
     ]
-    widths_pt = (20 * mm, 43 * mm, width_pt - 63 * mm)
+    widths_pt = (20 * mm, 48 * mm, width_pt - 68 * mm)
     spacing = [("TOPPADDING", (0, 0), (-1, -1), 5), ("LINEABOVE", (0, 0), (-1, 0), 1.2, charts.GREEN)]
     return _grid(
         rows, widths_pt, [*spacing, ("TOPPADDING", (0, 0), (0, -1), 7.5), ("TOPPADDING", (2, 0), (2, -1), 8.5)]

@@ -225,7 +225,7 @@ def test_the_originals_names_are_all_there():
         green_love.format_cost(1.5),
         green_love.format_co2(0.25),
     ) == (
-        "1:02:05",
+        "1 h 2 min",
         "$1.50",
         "250 g",
     )

@@ -64,7 +64,7 @@ def test_after_twenty_seconds_there_is_a_forecast_of_the_whole_run(clock, tmp_pa
     assert forecast.cost_usd is not None and forecast.emissions_kgco2e is not None
     assert {w.name for w in forecast.warnings} <= {"GAPS", "WIDE"}
     assert "0% to 20% of it is assumed" in "".join(w.message for w in forecast.warnings)
-    assert text.startswith("epoch 0/3 ") and "forecast 5:0" in text
+    assert text.startswith("epoch 0/3 ") and "forecast 5 min " in text
 
 
 def test_the_log_has_it_in_epochs_and_it_is_scored_and_read_as_any_other(clock, tmp_path):
@@ -156,7 +156,7 @@ def test_a_job_without_a_terminal_is_told_after_a_minute(clock, tmp_path, capsys
         tracker.epoch_start()
         steps(tracker, clock, 700)
     lines = [line for line in capsys.readouterr().err.splitlines() if "epoch 0/3" in line]
-    assert len(lines) == 1 and "forecast 5:0" in lines[0]
+    assert len(lines) == 1 and "forecast 5 min " in lines[0]
 
 
 def test_who_wants_to_hear_of_it_later_does(clock, tmp_path, capsys):
