@@ -10,7 +10,8 @@ from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainingArguments
 from greenlove_tracker.integrations.huggingface import GreenloveCallback
 
 torch.manual_seed(0)
-model = GPT2LMHeadModel(GPT2Config(vocab_size=64, n_positions=16, n_embd=32, n_layer=2, n_head=2))
+config = GPT2Config(vocab_size=64, n_positions=16, n_embd=32, n_layer=2, n_head=2, bos_token_id=None, eos_token_id=None)
+model = GPT2LMHeadModel(config)
 
 # Each sentence counts upwards from a random token, so that there is something to learn.
 starts = torch.randint(0, 48, (256, 1))
@@ -24,6 +25,8 @@ arguments = TrainingArguments(
     logging_strategy="epoch",
     eval_strategy="epoch",
     save_strategy="no",
+    dataloader_pin_memory=False,
+    disable_tqdm=True,
     report_to="none",  # or transformers 4 starts a second CodeCarbon
 )
 trainer = Trainer(

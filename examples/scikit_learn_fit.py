@@ -1,7 +1,7 @@
-"""Forecast a fit that is no loop of ours: scikit-learn's support vector machine, from fits on small parts of the data.
+"""Forecast a fit that has no epochs: scikit-learn's support vector machine, from fits on small parts of the data.
 
-``python examples/scikit_learn_fit.py`` fits on 64 to 1,000 samples for some seconds, and says what all 20,000 would take.
-The time of this fit grows faster than the data: the exponent that is found is shown.
+``python examples/scikit_learn_fit.py`` fits on 50 samples, then on twice as many, and so on for five seconds; then it
+says what all 50,000 would take. This fit's time grows faster than its data: how fast is found on the way, and shown.
 """
 
 from sklearn.datasets import make_classification
@@ -9,7 +9,7 @@ from sklearn.svm import SVC
 
 from greenlove_tracker import explore_callable
 
-x, y = make_classification(20_000, n_features=40, n_informative=20, flip_y=0.2, random_state=0)
+x, y = make_classification(50_000, n_features=40, n_informative=20, flip_y=0.2, random_state=0)
 
 
 def fit(n_samples: int) -> None:
@@ -17,6 +17,6 @@ def fit(n_samples: int) -> None:
     SVC().fit(x[:n_samples], y[:n_samples])
 
 
-estimation = explore_callable(fit, samples=len(x), budget_s=6, country="DE")
+estimation = explore_callable(fit, samples=len(x), budget_s=5, country="DE")
 time = estimation.forecast.duration_s
 print(f"all {len(x):,} samples take {time.point:.0f} s, with 95% probability {time.lower:.0f} to {time.upper:.0f} s")
