@@ -108,7 +108,7 @@ def duration(value_s: float | None) -> str:
     seconds, minutes, hours = round(value_s), round(value_s / 60), round(value_s / SECONDS_PER_HOUR)
     parts: tuple[tuple[int, str], ...]
     if seconds < SECONDS_PER_HOUR:  # of the rounded value: 3599.7 s is 1 h
-        parts: tuple[tuple[int, str], ...] = ((seconds // 60, "min"), (seconds % 60, "s"))
+        parts = ((seconds // 60, "min"), (seconds % 60, "s"))
     elif minutes < 24 * 60:
         parts = ((minutes // 60, "h"), (minutes % 60, "min"))
     elif minutes < _MINUTES_TOLD_DAYS * 24 * 60:

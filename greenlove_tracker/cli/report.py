@@ -27,6 +27,7 @@ from greenlove_tracker.cli.base import (
 from greenlove_tracker.config import DEFAULT_LOG_DIR, load_settings
 from greenlove_tracker.console import LiveScreen, is_terminal
 from greenlove_tracker.errors import UsageError
+from greenlove_tracker.format import plural
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -92,7 +93,8 @@ def watch(log_dir: str | None, once: bool, every: float) -> None:
 @csv_option
 @click.option("--metrics", is_flag=True, help="the runs with the best values of each metric instead, such as accuracy")
 @click.option("--ledger", is_flag=True, help="one line a run for an auditor, as CSV: period, factor, basis, scope")
-@click.option("--factors", metavar="FILE", help="with --ledger: a CSV of carbon intensities to restate the runs with")
+@click.option("--factors", metavar="FILE", help="with --ledger: a CSV of factors to restate the runs with")
+@click.option("--include-simulated", is_flag=True, help="with --ledger: simulated runs too, marked; else left out")
 @click.option("--sacct", metavar="FILE", help=_SACCT_HELP)
 @click.option(
     "--verify",
@@ -116,6 +118,7 @@ def summary(
     metrics: bool,
     ledger: bool,
     factors: str | None,
+    include_simulated: bool,
     sacct: str | None,
     is_checked: bool,
     **chosen: Any,
@@ -130,14 +133,12 @@ def summary(
 
     keys = tuple(key.strip() for key in by.split(",") if key.strip())
     _refuse_together(as_json=as_json, as_csv=as_csv, ledger=ledger, metrics=metrics, has_jobs=sacct is not None)
-    if factors is not None and not ledger:
-        raise UsageError("--factors restates the lines of a ledger: say --ledger too")
+    if (factors is not None or include_simulated) and not ledger:
+        raise UsageError("--factors and --include-simulated are for the lines of a ledger: say --ledger too")
     added_up = aggregate(logs_of(log_dir, may_be_empty=as_json), **chosen)
     coverage = None if sacct is None else job_coverage(read_jobs(sacct), added_up)
     if ledger:
-        from greenlove_tracker.report.audit import entries, ledger_csv, read_factors
-
-        click.echo(ledger_csv(entries(added_up.runs, () if factors is None else read_factors(factors))))
+        click.echo(_ledger(added_up, factors, has_simulated=include_simulated))
         _print_problems(added_up.problems)
         return
     if metrics:
@@ -159,6 +160,23 @@ def summary(
         from greenlove_tracker.report.screens import summary_table
 
         click.echo(summary_table(added_up, keys, coverage))
+
+
+def _ledger(added_up: Aggregate, factors: str | None, *, has_simulated: bool) -> str:
+    """Return the ledger as CSV; say on stderr what is left out, and what was counted with a factor of other years."""
+    from greenlove_tracker.report.audit import entries, ledger_csv
+    from greenlove_tracker.report.given_factors import read_factors
+
+    found = entries(added_up.runs, () if factors is None else read_factors(factors))
+    kept = [entry for entry in found if has_simulated or not entry.is_simulated]
+    if n_left := len(found) - len(kept):
+        click.echo(
+            f"! {plural(n_left, 'simulated run')} left out; --include-simulated brings them in, marked", err=True
+        )
+    if n_differ := sum(bool(entry.factor_year_differs) for entry in kept):
+        text = f"! {plural(n_differ, 'run')} counted with a carbon intensity of another year: see factor_year_differs"
+        click.echo(f"{text}; --factors restates them", err=True)
+    return ledger_csv(kept)
 
 
 def _refuse_together(*, as_json: bool, as_csv: bool, ledger: bool, metrics: bool, has_jobs: bool) -> None:
@@ -247,7 +265,7 @@ def import_logs(ctx: click.Context, directory: str, by: str) -> None:
 @selection_options
 @click.option("--issued", metavar="DATE", help="the date of issue that the report bears, such as 2026-12-02")
 @click.option("--page-size", type=click.Choice(["A4", "Letter"]), help="of a PDF; default A4")
-@click.option("--factors", metavar="FILE", help="a CSV of carbon intensities to restate the runs with; both are shown")
+@click.option("--factors", metavar="FILE", help="a CSV of factors to restate the runs with; both are shown")
 @click.option("--jobs", type=click.IntRange(min=0), help="jobs that ran: says how many of them left no log")
 @click.option("--sacct", metavar="FILE", help=_SACCT_HELP)
 @click.option("--unit", type=click.Choice(["run", "epoch", "step", "sample", "token"]), help="of sci; default run")

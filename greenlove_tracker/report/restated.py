@@ -13,7 +13,8 @@ from greenlove_tracker.errors import UsageError
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.records import Factor
 from greenlove_tracker.rendering.document import Block, Column, Heading, Paragraph, Table
-from greenlove_tracker.report.audit import LedgerEntry, entry_of, read_factors
+from greenlove_tracker.report.audit import LedgerEntry, entry_of
+from greenlove_tracker.report.given_factors import read_factors
 from greenlove_tracker.report.method import factor_table
 from greenlove_tracker.report.wording import DAGGER, STAR, mark_notes
 
@@ -31,6 +32,7 @@ class _Figures:
     after_kgco2e: float | None
     before_coverage: str
     after_coverage: str
+    is_restated: bool
 
 
 def restated_blocks(runs: Iterable[Run], path: str | os.PathLike[str]) -> tuple[Block, ...]:
@@ -38,25 +40,26 @@ def restated_blocks(runs: Iterable[Run], path: str | os.PathLike[str]) -> tuple[
 
     Args:
         runs: each is read once, and let go.
-        path: the file, as ``audit.read_factors`` takes it.
+        path: the file, as ``given_factors.read_factors`` takes it.
 
     Raises:
         UsageError: where the file cannot be read, or none of its lines holds for any of the runs.
     """
     factors = read_factors(path)
     groups: dict[_Terms, list[_Figures]] = {}
+    used: dict[Factor, None] = {}
     for entry in (entry_of(run, factors) for run in runs):
+        used |= dict.fromkeys(entry.restated_by.values())
         groups.setdefault((entry.place, entry.factor, entry.restated), []).append(_figures(entry))
-    used = list(dict.fromkeys(restated for _, _, restated in groups if restated))
     if not used:
-        raise UsageError(f"{path}: none of its lines holds for the country and the day of any of these runs")
-    n_left = sum(len(figures) for (_, _, restated), figures in groups.items() if restated is None)
+        raise UsageError(f"{path}: none of its lines holds for the place, the machine and the day of any of these runs")
+    n_left = sum(not one.is_restated for figures in groups.values() for one in figures)
     left = f" It says nothing of {fmt.plural(n_left, 'run')}, which stay as they are." if n_left else ""
     table = _table(groups)
     return (
-        Heading("Restated with other carbon intensities"),
+        Heading("Restated with other factors"),
         Paragraph(
-            f"The same energy, counted with the carbon intensities of {Path(path).name}, beside what was logged.{left} "
+            f"The same runs, counted with the factors of {Path(path).name}, beside what was logged.{left} "
             "Everything else in this report keeps what was logged."
         ),
         table,
@@ -66,9 +69,11 @@ def restated_blocks(runs: Iterable[Run], path: str | os.PathLike[str]) -> tuple[
 
 
 def _figures(entry: LedgerEntry) -> _Figures:
-    after_kgco2e = entry.location_kgco2e if entry.restated is None else entry.restated_kgco2e
+    after_kgco2e = entry.restated_kgco2e if entry.restated_by else entry.location_kgco2e
     before, after = (factor.coverage if factor else "" for factor in (entry.factor, entry.restated or entry.factor))
-    return _Figures(entry.energy_kwh, entry.location_kgco2e, after_kgco2e, before, after)
+    return _Figures(
+        entry.energy_kwh, entry.location_kgco2e, after_kgco2e, before, after, is_restated=bool(entry.restated_by)
+    )
 
 
 def _table(groups: dict[_Terms, list[_Figures]]) -> Table:
@@ -107,7 +112,7 @@ def _cells(figures: Sequence[_Figures], logged: str, restated: str) -> tuple[str
         _summed(before, fmt.mass, {one.before_coverage for one in figures}),
         restated,
         _summed(after, fmt.mass, {one.after_coverage for one in figures}),
-        "" if restated == _AS_LOGGED else _change(before, after),
+        _change(before, after) if any(one.is_restated for one in figures) else "",
     )
 
 

@@ -15,7 +15,7 @@ from greenlove_tracker.report import wording
 STAMP = "SIMULATED"
 _SCOPE_2 = "Scope 2: electricity for a machine of one's own."
 _SCOPE_3 = "Scope 3: electricity of a rented machine."
-_NOT_IN_IT = "The making of the hardware is in neither."
+_NOT_IN_IT = "The making of the hardware is not in it."
 _GOOD = (RunStatus.FINISHED, RunStatus.EXITED)
 
 
@@ -89,9 +89,14 @@ def run_scope(run: Run, issued: str | None = None) -> str:
     period = f"Period: {began}{f' to {ended}' if ended else ''} UTC." if began else ""
     country = wording.field_text(run, "country", 40)
     place = f"Place: {country}." if country else "Place: not given; the world's average carbon intensity counts."
-    scope = _SCOPE_3 if run.text("is_rented") == "yes" else _SCOPE_2
+    scope = scope_sentence(is_rented=run.text("is_rented") == "yes")
     based = _bases(run.emissions_kgco2e, run.market_kgco2e, run.market_intensity)
-    return " ".join(filter(None, (period, place, scope, _NOT_IN_IT, based, issue_date(issued))))
+    return " ".join(filter(None, (period, place, scope, based, issue_date(issued))))
+
+
+def scope_sentence(*, is_rented: bool) -> str:
+    """Say in which scope of the GHG Protocol the electricity is, and what is in none."""
+    return f"{_SCOPE_3 if is_rented else _SCOPE_2} {_NOT_IN_IT}"
 
 
 def _bases(location_kg: float | None, market_kg: float | None, contract: Factor | None) -> str:

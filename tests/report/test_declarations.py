@@ -24,9 +24,10 @@ from greenlove_tracker.logs.aggregate import aggregate
 from greenlove_tracker.records import UNKNOWN_ENERGY, Energy, RowKind
 from greenlove_tracker.rendering import markdown
 from greenlove_tracker.report import declarations
-from greenlove_tracker.report.audit import entries, factor_for, ledger_csv, read_factors
+from greenlove_tracker.report.audit import entries, ledger_csv
 from greenlove_tracker.report.build import document
 from greenlove_tracker.report.declarations import cite
+from greenlove_tracker.report.given_factors import factors_for, read_factors
 
 ONE_KWH = Energy(gpu_kwh=1.0, gpu_method="counter")
 FACTORS = (
@@ -35,10 +36,10 @@ FACTORS = (
 )
 
 
-def written(tmp_path, *, energy=ONE_KWH, **arguments):
+def written(tmp_path, run_id="20261121T034044-7f3a", *, energy=ONE_KWH, **arguments):
     """Two epochs of 1 kWh each in Germany: 2 kWh, 762 g."""
     rows = [epoch_row(1, 3600.0, energy), epoch_row(2, 3600.0, energy)]
-    return write_run(tmp_path, rows, **({"intensity": GERMANY} | arguments))
+    return write_run(tmp_path, rows, run_id, **({"intensity": GERMANY} | arguments))
 
 
 def test_a_model_card_holds_grams_and_says_where_they_are_from(tmp_path):
@@ -119,7 +120,7 @@ def test_a_period_is_restated_and_both_are_shown(tmp_path):
     entry = entries([run], read_factors(file))[0]
     assert (entry.location_kgco2e, entry.restated_kgco2e) == (0.762, 0.688)
     shown = CliRunner().invoke(cli, ["summary", str(tmp_path / "logs"), "--ledger", "--factors", str(file)])
-    row = next(csv.DictReader(io.StringIO(shown.output)))
+    row = next(csv.DictReader(io.StringIO(shown.stdout)))
     assert (row["location_kgco2e"], row["restated_kgco2e"], row["restated_source"]) == (
         "0.762",
         "0.688",
@@ -131,8 +132,14 @@ def test_the_factor_of_the_country_comes_before_that_of_all_and_dates_are_inclus
     file = tmp_path / "factors.csv"
     file.write_text(FACTORS)
     given = read_factors(file)
-    assert factor_for(given, ["de"], "2026-12-31").value == 344 and factor_for(given, ["FR"], "2026-01-01").value == 500
-    assert factor_for(given, ["DE"], "2027-01-01") is None and factor_for(given, [""], "") is None
+
+    def value(country: str, day: str) -> float | None:
+        run = written(tmp_path / "logs", f"{country}-{day[:10]}", fields={"country": country, "started_at": day})
+        found = factors_for(given, run).get("carbon_intensity")
+        return None if found is None else found.value
+
+    assert value("de", "2026-12-31T00:00:00Z") == 344 and value("FR", "2026-01-01T00:00:00Z") == 500
+    assert value("DE", "2027-01-01T00:00:00Z") is None
 
 
 @pytest.mark.parametrize(
@@ -458,3 +465,108 @@ def test_the_period_of_a_citation_is_that_asked_for_else_of_the_first_to_the_las
     assert "of wall time, from 2026-10-30 to 2026-11-03 (UTC)." in cite(aggregate(tmp_path))
     assert "of wall time, November 2026 (UTC)." in cite(aggregate(tmp_path, since="2026-11"))
     assert "  period  from 2026-10-30 to 2026-11-03 (UTC)" in declarations.sci(aggregate(tmp_path), "run")
+
+
+def ledger_rows(log_dir: Path, *arguments: str) -> tuple[list[dict[str, str]], str]:
+    shown = CliRunner().invoke(cli, ["summary", str(log_dir), "--ledger", *arguments], catch_exceptions=False)
+    assert shown.exit_code == 0, shown.output
+    return list(csv.DictReader(io.StringIO(shown.stdout))), shown.stderr
+
+
+def test_the_ledger_says_who_ran_it_on_what_how_sure_it_is_and_by_which_versions(tmp_path):
+    fields = {"user": "ada", "job_id": "77", "gpu_models": "1 × NVIDIA RTX A4000", "gpu_count": "1"}
+    written(tmp_path, fields=fields)
+    (row,), _ = ledger_rows(tmp_path)
+    wanted = {
+        "kind": "training",
+        "status": "finished",
+        "host": "elsewhere",
+        "user": "ada",
+        "job_id": "77",
+        "devices": "1 × NVIDIA RTX A4000",
+        "gpu_count": "1",
+        "greenlove_version": "0.1.0",
+        "meter": "codecarbon 3.3.2",
+        "simulated": "no",
+    }
+    assert {name: row[name] for name in wanted} == wanted
+    energies = [float(row[name]) for name in ("energy_kwh_lower", "energy_kwh", "energy_kwh_upper")]
+    assert energies == sorted(energies) and energies[0] < energies[2]
+    assert float(row["location_kgco2e_upper"]) / float(row["location_kgco2e"]) == pytest.approx(
+        float(row["energy_kwh_upper"]) / float(row["energy_kwh"])
+    )
+
+
+def test_simulated_runs_are_left_out_of_the_ledger_unless_asked_for(tmp_path):
+    written(tmp_path, "real")
+    written(tmp_path, "made-up", fields={"meter": "simulated"})
+    rows, said = ledger_rows(tmp_path)
+    assert [row["run_id"] for row in rows] == ["real"] and "1 simulated run left out; --include-simulated" in said
+    rows, said = ledger_rows(tmp_path, "--include-simulated")
+    assert {row["run_id"]: row["simulated"] for row in rows} == {"real": "no", "made-up": "yes"}
+    assert "left out" not in said
+
+
+def test_a_factor_of_another_year_is_flagged(tmp_path):
+    for run_id, year in (("old", "2023"), ("same", "2026"), ("span", "2025 to 2027"), ("none", "")):
+        written(tmp_path, run_id, intensity=replace(GERMANY, year=year))
+    rows, said = ledger_rows(tmp_path)
+    flags = {row["run_id"]: row["factor_year_differs"] for row in rows}
+    assert flags == {"old": "yes", "same": "no", "span": "no", "none": ""}
+    assert "1 run counted with a carbon intensity of another year" in said
+
+
+RESTATING = """country,from,until,quantity,value,basis,source,evidence,host,gpu
+*,2026-01-01,2026-12-31,pue,1.5,annual,facility,,,
+*,2026-01-01,2026-12-31,pue,1.2,annual,this host,,elsewhere,
+DE,2026-01-01,2026-12-31,energy_factor,1.25,wall,PDU study,,,A4000
+DE,2026-01-01,2026-12-31,market_intensity,10,market-based,supplier,"GO 123, 2026",,
+"""
+
+
+def test_pue_contracts_and_factors_on_the_energy_restate_too(tmp_path):
+    file = tmp_path / "factors.csv"
+    file.write_text(RESTATING)
+    logs = tmp_path / "logs"
+    written(logs, "gpu", fields={"country": "DE", "gpu_models": "1 × NVIDIA RTX A4000", "gpu_count": "1"})
+    written(logs, "other", fields={"country": "FR", "host": "node2"})
+    rows, _ = ledger_rows(logs, "--factors", str(file))
+    gpu, other = rows
+    assert gpu["restated"].split() == ["pue", "energy_factor", "market_intensity"]
+    assert float(gpu["restated_kwh"]) == pytest.approx(2.0 * 1.25 * 1.2)
+    assert float(gpu["restated_kgco2e"]) == pytest.approx(3.0 * 0.381)
+    assert float(gpu["restated_market_kgco2e"]) == pytest.approx(0.03)
+    assert gpu["restated_market_source"] == "supplier; GO 123, 2026"
+    assert gpu["energy_kwh"] == "2.0" and gpu["location_kgco2e"] == "0.762"  # as logged
+    assert other["restated"] == "pue" and float(other["restated_kwh"]) == pytest.approx(3.0)
+    report = markdown.render(document(logs, factors=file))
+    assert "Restated with other factors" in report and "PDU study" in report
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ("*,2026-01-01,2026-12-31,pue,0.9,b,s,,,", "pue must be at least 1 and at most 10"),
+        ("*,2026-01-01,2026-12-31,speed,2,b,s,,,", "quantity must be one of carbon_intensity, market_intensity"),
+        ("*,2026-01-01,2026-12-31,market_intensity,2,b,s,,,", "needs evidence"),
+        ("*,2026-01-01,2026-12-31,energy_factor,1000,b,s,,,", "at most 10"),
+        ("*,2026-01-01,2026-12-31,pue,,b,s,,,", "line 2"),
+    ],
+)
+def test_a_quantity_that_cannot_be_is_named_with_its_line(tmp_path, line, says):
+    file = tmp_path / "factors.csv"
+    file.write_text(f"{RESTATING.splitlines()[0]}\n{line}\n")
+    with pytest.raises(UsageError, match=says):
+        read_factors(file)
+
+
+def test_every_column_of_the_ledger_is_explained(tmp_path):
+    file = tmp_path / "factors.csv"
+    file.write_text(RESTATING)
+    written(tmp_path / "logs")
+    (row,), _ = ledger_rows(tmp_path / "logs", "--factors", str(file))
+    page = (Path(__file__).parents[2] / "docs" / "reference" / "ledger.md").read_text(encoding="utf-8")
+    assert [name for name in row if f"`{name}`" not in page] == []
+    lines = [line for line in page.splitlines() if line.startswith("| `")]
+    named = {name for line in lines for name in re.findall("`([a-z_0-9]+)`", line.split("|")[1])}
+    assert named == set(row)

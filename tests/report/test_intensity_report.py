@@ -120,7 +120,7 @@ def test_it_can_be_restated(run, tmp_path):
         writer.writerow(["DE", "2026-01-01", "2026-12-31", "50", "location-based, lifecycle", "a table"])
     document = run_document(run, path)
     text = str(document.blocks)
-    assert "Restated with other carbon intensities" in text
+    assert "Restated with other factors" in text
     assert run.summary.energy_kwh == pytest.approx(3 * KWH * 1.5)
 
 

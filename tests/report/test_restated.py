@@ -105,7 +105,7 @@ def test_the_command_line_takes_both(logs, tmp_path):
     to = tmp_path / "r.md"
     asked = ["report", str(logs), "-o", str(to), "--factors", str(path), "--jobs", "12"]
     assert CliRunner().invoke(cli, asked).exit_code == 0
-    assert "Restated with other carbon intensities" in to.read_text()
+    assert "Restated with other factors" in to.read_text()
     assert "Of 12 jobs, 10 (83%) left no log" in to.read_text()
     refused = CliRunner().invoke(cli, ["report", str(logs), "--format", "cite", "--jobs", "12"])
     assert refused.exit_code == 1
