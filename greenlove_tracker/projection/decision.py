@@ -22,6 +22,7 @@ from greenlove_tracker.projection.ranking import (
     SuggestedTrial,
     amount_text,
     label,
+    machine_here,
     shortlist_of,
     suggested_trial,
     value_of,
@@ -103,7 +104,7 @@ def decide(
         *_needs(compared, found.recommended),
     )
     open_to = [found.recommended, *(chance.machine for chance in found.alternatives)] if found.alternatives else []
-    here = next((row for row in compared if row.is_local), None)
+    here = machine_here(compared)
     return replace(found, reasons=(*found.reasons, *more), trial=suggested_trial(open_to, here))
 
 
@@ -112,7 +113,7 @@ def decide(
 
 def _cheapest(compared: Sequence[Projection], drawn: JointDraws) -> Decision:
     """Return the cheapest to rent, beside the machine here."""
-    here = next((row for row in compared if row.is_local), None)
+    here = machine_here(compared)
     for goal, rows in _to_choose_from(compared):
         chances = drawn.best(rows, "cost")
         if chances:
@@ -160,7 +161,7 @@ def _to_choose_from(compared: Sequence[Projection]) -> Iterator[tuple[str, list[
 
 def _with_terms(rows: Sequence[Projection]) -> Iterator[tuple[str, list[Projection]]]:
     """Yield the machines with a minimum term: those sold whole, of which less is wanted, and those to be reserved."""
-    whole = [row for row in rows if row.obtained in ("on demand", "spot") and not row.is_for_rent_now]
+    whole = [row for row in rows if row.is_without_term and not row.is_for_rent_now]
     yield "the cheapest to rent now, as whole machines", whole
     yield "the cheapest to reserve", [row for row in rows if row.obtained == "reserved"]
 
@@ -239,9 +240,7 @@ def _within(compared: Sequence[Projection], limits: _Limits, drawn: JointDraws) 
     """Return the cheapest of those that keep the limits with 90%; without one, the one that is most likely to."""
     goal = f"the cheapest {limits.text}"
     kept = {id(row): kept for row in compared if (kept := limits.kept(row, drawn)) is not None}
-    to_have = [
-        row for row in compared if id(row) in kept and row.obtained not in ("no offer", "on request", "withdrawn")
-    ]
+    to_have = [row for row in compared if id(row) in kept and row.is_to_be_had]
     meets = {id(row): float(kept[id(row)].mean()) for row in to_have}
     without_terms = [row for row in to_have if row.is_local or row.is_for_rent_now]
     for rows in (without_terms, *(rows for _, rows in _with_terms(to_have))):
@@ -293,7 +292,7 @@ def _other_reasons(
     rented = next((c.machine for c in chances if c.machine.is_rented), None)
     if best.is_local and rented is not None:
         yield f"The cheapest to rent {limits.text} is {_described(rented)}."
-    here = next((row for row in compared if row.is_local), None)
+    here = machine_here(compared)
     if here is not None and here is not best and here.cost_usd is None and not limits.broken_text(here, drawn):
         yield f"{_train_here(here)}, {limits.text} too, but what that costs is not known, so it is not compared."
     by_reason: dict[str, list[str]] = {}
@@ -354,7 +353,7 @@ def _buy_or_rent(
     """
     import numpy as np
 
-    here = next((row for row in compared if row.is_local), None)
+    here = machine_here(compared)
     if card_usd is None or here is None:
         return
     if here.gpu is None:
@@ -403,7 +402,7 @@ def _terms(row: Projection) -> Iterator[str]:
 
 def _needs(compared: Sequence[Projection], row: Projection) -> Iterator[str]:
     """Yield what the code must do on a machine that it need not do here."""
-    here = next((r for r in compared if r.is_local), None)
+    here = machine_here(compared)
     if here is not None and here.n_gpus == 1 and row.billed_gpus > 1:
         yield f"The code must train on {row.billed_gpus} GPUs at once."
     own = here.gpu.vendor if here is not None and here.gpu is not None else ""

@@ -187,16 +187,16 @@ def rank(projections: Sequence[Projection]) -> Ranking:
     """Return the verdicts on the rows of a projection, the local one first."""
     compared = [row for row in projections if row.is_compared]
     drawn = JointDraws(compared)
-    to_have = [row for row in compared if row.obtained not in ("no offer", "on request", "withdrawn")]
+    to_have = [row for row in compared if row.is_to_be_had]
     to_rent, among = [row for row in compared if row.is_for_rent_now], "to rent now"
     if not to_rent:
-        to_rent, among = [row for row in compared if row.obtained in ("on demand", "spot")], "to rent as whole machines"
+        to_rent, among = [row for row in compared if row.is_without_term], "to rent as whole machines"
     rented = [row for row in compared if row.is_rented]
     cheapest = _verdict("cost", to_have, drawn)
     cheapest_rented = _verdict("cost", to_rent, drawn, among)
     fastest = _verdict("time", _one_offer_of_each(compared, drawn), drawn)
     greenest = _verdict("co2e", compared, drawn)
-    local = next((row for row in compared if row.is_local), None)
+    local = machine_here(compared)
     savings = [_saving(criterion, rented, local, drawn) for criterion in QUANTITIES]
     return Ranking(
         cheapest=cheapest,
@@ -206,6 +206,11 @@ def rank(projections: Sequence[Projection]) -> Ranking:
         savings=tuple(saving for saving in savings if saving is not None),
         notes=_notes(compared),
     )
+
+
+def machine_here(rows: Sequence[Projection]) -> Projection | None:
+    """Return the local machine of some; None where it is not among them."""
+    return next((row for row in rows if row.is_local), None)
 
 
 def _one_offer_of_each(rows: Sequence[Projection], drawn: JointDraws) -> list[Projection]:
@@ -379,7 +384,7 @@ def suggested_trial(machines: Sequence[Projection], local: Projection | None) ->
 
 def _is_worth_a_trial(row: Projection) -> bool:
     """Return True where a trial is for rent at a price, and shorter than the training itself."""
-    if row.obtained not in ("on demand", "spot") or _trial_usd(row) is None:
+    if not row.is_without_term or _trial_usd(row) is None:
         return False
     return row.duration_s is not None and row.duration_s.point > TRIAL_MINUTES * 60
 

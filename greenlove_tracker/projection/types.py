@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.forecasting import Estimate
 from greenlove_tracker.format import mass
+from greenlove_tracker.projection.scaling import check_efficiency_of_eight
 from greenlove_tracker.projection.speedup import given_speedup
 from greenlove_tracker.projection.uncertain import Uncertain
 from greenlove_tracker.records import Factor
@@ -161,12 +162,7 @@ class ProjectionOptions:
             given_speedup(figure)
 
     def _check_shares(self) -> None:
-        if self.scaling is not None and not 0.125 < self.scaling <= 1:
-            raise UsageError(
-                "{argument} is the efficiency of eight GPUs, over 0.125 (no faster than one) to 1, "
-                f"not {self.scaling!r}",
-                argument="scaling",
-            )
+        check_efficiency_of_eight(self.scaling)
         if self.pue is not None and not (math.isfinite(self.pue) and self.pue >= 1):
             raise UsageError(f"{{argument}} must be at least 1 (1.0: no overhead), not {self.pue!r}", argument="pue")
         for name in ("utilization", "manual_gpu_utilization"):
@@ -297,9 +293,19 @@ class Projection:
         return "no offer" if self.offer is None else self.offer.access
 
     @property
+    def is_without_term(self) -> bool:
+        """True where it is rented by the hour: alone or, where that is how it is sold, as a whole machine."""
+        return self.obtained in ("on demand", "spot")
+
+    @property
+    def is_to_be_had(self) -> bool:
+        """True where it stands here, or is offered at a price: for rent or to reserve."""
+        return self.obtained not in ("no offer", "on request", "withdrawn")
+
+    @property
     def is_for_rent_now(self) -> bool:
         """True where it can be rented at once, as many GPUs as are wanted and no more."""
-        return self.obtained in ("on demand", "spot") and self.billed_gpus <= self.n_gpus
+        return self.is_without_term and self.billed_gpus <= self.n_gpus
 
     @property
     def warnings(self) -> tuple[str, ...]:
