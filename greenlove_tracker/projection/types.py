@@ -18,6 +18,7 @@ from greenlove_tracker.projection.uncertain import Uncertain
 from greenlove_tracker.records import Factor
 from greenlove_tracker.tables.gpus import GpuSpec
 from greenlove_tracker.tables.offers import Offer
+from greenlove_tracker.units import SECONDS_PER_DAY, h_from_s
 from greenlove_tracker.workloads import precision_named, workload_named
 
 if TYPE_CHECKING:
@@ -72,6 +73,8 @@ OPTION_NAMES = {
 }
 
 
+# An assumption: no page of prices that was read says for how long a reservation is. Most are for a month or more.
+MINIMUM_TERM_DAYS = 7
 ORDINARY_PRECISION = "bf16"  # assumed where nobody says and no log tells
 
 
@@ -296,6 +299,13 @@ class Projection:
     def is_without_term(self) -> bool:
         """True where it is rented by the hour: alone or, where that is how it is sold, as a whole machine."""
         return self.obtained in ("on demand", "spot")
+
+    @property
+    def minimum_term_usd(self) -> float | None:
+        """The least that a reservation costs, however short the training is; None of all else, or without a price."""
+        if self.offer is None or self.obtained != "reserved" or self.offer.usd_per_gpu_hour is None:
+            return None
+        return self.offer.usd_per_gpu_hour * self.billed_gpus * h_from_s(MINIMUM_TERM_DAYS * SECONDS_PER_DAY)
 
     @property
     def is_to_be_had(self) -> bool:

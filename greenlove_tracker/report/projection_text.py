@@ -143,8 +143,9 @@ def projection_text(
         options: of a command line by the names of arguments, which warnings then name; None: Python's names.
         decision: between them; None for the cheapest without limits.
     """
-    shown, ranking = compared(projections), rank(projections)
-    units, made = units_of(shown), decision or decide(projections)
+    made = decision or decide(projections)
+    shown, ranking = compared(projections), rank(projections, made.limits)
+    units = units_of(shown)
     chances, titles = cheapest_chances(ranking), _titles(shown)
     by_provider = _has_several_providers(shown)
     of_table, of_machines = _warnings(projections, options or {})
