@@ -16,6 +16,7 @@ from greenlove_tracker.forecasting import PROJECTION_LEVEL
 from greenlove_tracker.projection.catalogue import software_notes
 from greenlove_tracker.projection.ranking import (
     NO_LIMITS,
+    TERM_COSTS_MORE,
     WINNER,
     Chance,
     JointDraws,
@@ -304,6 +305,10 @@ def _nearest(compared: Sequence[Projection], limits: Limits) -> Iterator[str]:
         unpriced = [_short(row) if row.is_local else label(row) for row in compared if row.cost_usd is None]
         if unpriced:
             yield f"{', '.join(unpriced)}: its cost is not known."
+    held = [row for row in compared if limits.is_broken_by_term(row)]  # else they would seem to keep the limits
+    if held:
+        yield f"{', '.join(map(label, held))}: {TERM_COSTS_MORE}."
+        compared = [row for row in compared if not limits.is_broken_by_term(row)]
     fastest = min(compared, key=lambda row: row.duration_s.point if row.duration_s else math.inf, default=None)
     priced = [row for row in compared if row.cost_usd is not None]
     cheapest = min(priced, key=lambda row: row.cost_usd.point if row.cost_usd else math.inf, default=None)

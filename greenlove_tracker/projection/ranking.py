@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 TRIAL_MINUTES = 15.0  # a trial of that length repeats an epoch or hundreds of steps many times
 WINNER = 0.9  # the probability from which one machine is named
 MOST_LISTED = 4  # machines left to choose from
+TERM_COSTS_MORE = f"can only be reserved, and a minimum term of {MINIMUM_TERM_DAYS} d (assumed) alone costs more"
 _DRAWS = 20_000  # a probability of 90% is then known within 0.4 points
 
 Criterion = Literal["cost", "time", "co2e"]
@@ -217,14 +218,14 @@ class Limits:
             if values is None:
                 return None
             kept = kept & (values <= limit)
-        if self._term_costs_more(row):
+        if self.is_broken_by_term(row):
             return 0.0
         return float(kept.mean())
 
     def broken_text(self, row: Projection, drawn: JointDraws) -> str:
         """Say which limit a machine is likely to break; empty where it keeps both with 90%."""
-        if self._term_costs_more(row):
-            return f"can only be reserved, and a minimum term of {MINIMUM_TERM_DAYS} d (assumed) alone costs more"
+        if self.is_broken_by_term(row):
+            return TERM_COSTS_MORE
         for criterion, limit in self._each():
             values, value = drawn.of(row, criterion), value_of(row, criterion)
             if values is None or value is None:
@@ -239,7 +240,8 @@ class Limits:
         both: tuple[tuple[Criterion, float | None], ...] = (("time", self.within_s), ("cost", self.max_cost_usd))
         return [(criterion, limit) for criterion, limit in both if limit is not None]
 
-    def _term_costs_more(self, row: Projection) -> bool:
+    def is_broken_by_term(self, row: Projection) -> bool:
+        """Return True for a reservation whose minimum term alone costs more than is to be spent."""
         return self.max_cost_usd is not None and (row.minimum_term_usd or 0.0) > self.max_cost_usd
 
 

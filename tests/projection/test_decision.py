@@ -242,7 +242,10 @@ def test_the_minimum_term_costs_the_price_of_all_gpus_for_its_days(slow_here):
     assert all(row.minimum_term_usd is None for row in slow_here if row.obtained != "reserved")
     dear = within(slow_here, hours=2, usd=h200.minimum_term_usd + 1)
     assert dear.recommended.obtained == "reserved" and dear.sentence.startswith("Reserve 8 × ")
-    assert within(slow_here, hours=2).recommended is None
+    nothing = within(slow_here, hours=2)
+    assert nothing.recommended is None
+    assert nothing.reasons[0].endswith("can only be reserved, and a minimum term of 7 d (assumed) alone costs more.")
+    assert not any("H200" in text for text in nothing.reasons[1:])  # which alone would seem to keep both limits
 
 
 def test_without_a_limit_of_cost_a_reservation_is_named_behind_a_likely_offer_for_rent(slow_here):
