@@ -40,7 +40,13 @@ _OF_A_CHOICE = ("within_s", "max_cost_usd", "card_price_usd")
 @click.option("--country", help="where this machine stands: DE, Germany, US-CA, us-east-1; auto asks the network")
 @click.option("--provider", help="whose offers; default crusoe, and those in --prices")
 @click.option("--gpus", "target_gpus", type=click.IntRange(min=1), help="GPUs wanted there; default as many as here")
-@click.option("--target", "gpus", multiple=True, metavar="GPU", help="a further GPU to look at; may be repeated")
+@click.option(
+    "--target",
+    "gpus",
+    multiple=True,
+    metavar="GPU",
+    help="a further GPU to look at, such as '8 × L40S'; may be repeated",
+)
 @click.option("--within", "within_s", metavar="TIME", help='what it may take: 48h, 2d, or by when: "friday 18:00"')
 @click.option("--max-cost", "max_cost_usd", type=float, metavar="USD", help="what it may cost")
 @click.option(

@@ -15,6 +15,7 @@ from greenlove_tracker.tables.gpus import GpuSpec, gpus
 # bytes 7% more than nominal. The smallest difference between two cards of one name is 20% (RTX 3080, 10 and 12 GB).
 _MEMORY_TOLERANCE = 0.15
 AMD = "AMD"
+_COUNTED = re.compile(r"\s*([1-9][0-9]{0,4}) ?[×x] ?(.+)", re.DOTALL)
 _A_PART = re.compile(r"\bMIG\b|\bGRID\b|\bvGPU\b|-\d+-?\d*[ABCQ]$", re.IGNORECASE)
 
 
@@ -43,6 +44,12 @@ def recognise(name: str, memory_gb: float | None = None) -> GpuSpec:
     return _by_memory(name, candidates, memory_gb)
 
 
+def counted(text: str) -> tuple[int | None, str]:
+    """Return number and name of ``4 × L40S``; None where no number is typed."""
+    found = _COUNTED.fullmatch(text)
+    return (int(found[1]), found[2].strip()) if found else (None, text.strip())
+
+
 def meant_by(name: str, memory_gb: float | None = None) -> tuple[GpuSpec, ...]:
     """Return the GPUs of exactly this name; else those that hold all its words, and no variant that it does not say.
 
@@ -54,7 +61,10 @@ def meant_by(name: str, memory_gb: float | None = None) -> tuple[GpuSpec, ...]:
         name: of a GPU.
         memory_gb: nominal; leaves those that have it.
     """
-    exact = _by_key().get(_key(name)) or _typed_in_one_case(name)
+    exact = _exactly(name)
+    if not exact and (behind := _MEMORY_BEHIND.search(name)):  # "NVIDIA L40S 48GB": no new card, but its memory said
+        said_gb = float(behind[1])
+        exact = tuple(gpu for gpu in _exactly(name[: behind.start()]) if gpu.memory_gb == said_gb)
     if fitting := tuple(gpu for gpu in exact if _has_memory(gpu, memory_gb)):
         return fitting
     if name.startswith(_AS_DRIVERS_PRINT) or _A_PART.search(name.strip()):
@@ -75,6 +85,7 @@ def _has_memory(gpu: GpuSpec, memory_gb: float | None) -> bool:
     return abs(gpu.memory_gb - memory_gb) <= _SAME_MEMORY * memory_gb
 
 
+_MEMORY_BEHIND = re.compile(r"\s(\d+) ?GB$", re.IGNORECASE)
 _AS_DRIVERS_PRINT = ("NVIDIA ", "AMD ")
 _SERIES = frozenset(
     "nvidia amd geforce tesla instinct radeon rtx gtx rx gpu graphics card generation edition".split()  # noqa: SIM905
@@ -147,6 +158,10 @@ def _by_key() -> dict[str, tuple[GpuSpec, ...]]:
 @cache
 def _by_folded_key() -> dict[str, tuple[GpuSpec, ...]]:
     return {key.casefold(): found for key, found in _by_key().items()}
+
+
+def _exactly(name: str) -> tuple[GpuSpec, ...]:
+    return _by_key().get(_key(name)) or _typed_in_one_case(name)
 
 
 def _typed_in_one_case(name: str) -> tuple[GpuSpec, ...]:

@@ -8,36 +8,36 @@ terms.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from greenlove_tracker import format as fmt
 from greenlove_tracker.forecasting import PROJECTION_LEVEL
 from greenlove_tracker.projection.catalogue import software_notes
 from greenlove_tracker.projection.ranking import (
+    NO_LIMITS,
+    TERM_COSTS_MORE,
     WINNER,
     Chance,
     JointDraws,
+    Limits,
     SuggestedTrial,
     amount_text,
     label,
+    machine_here,
     shortlist_of,
     suggested_trial,
     value_of,
+    without_spot,
 )
 from greenlove_tracker.projection.types import Projection, ProjectionOptions
 from greenlove_tracker.units import h_from_s
 
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-    Draws = NDArray[np.bool_]
-
 _LEAST_HOPE = 0.05  # the probability to keep the limits below which a machine is not even named for it
 _EVEN = 0.5  # the probability from which one of two machines is likely to be the better
 _MOST_REASONS = 4  # of machines that fall out
+# A training that takes less here is not moved: renting bills by the minute, and what is rented takes minutes to start.
+_WORTH_MOVING_S = 60.0
 _PARTS = ((1e6, "A million"), (1e3, "A thousand"))  # of the work, in which a cost of each is written
 
 
@@ -66,6 +66,7 @@ class Decision:
         alternatives: others that may be the best one, with their probabilities.
         sentence: what to do, in words.
         reasons: why, and why not the others, in sentences.
+        limits: that it is to keep.
         trial: that would tell the recommended one and the others apart; None where nothing is open or none is worth it.
     """
 
@@ -76,6 +77,7 @@ class Decision:
     alternatives: tuple[Chance, ...]
     sentence: str
     reasons: tuple[str, ...]
+    limits: Limits = NO_LIMITS
     trial: SuggestedTrial | None = None
 
 
@@ -89,10 +91,16 @@ def decide(
         options: with the limits (``within_s``, ``max_cost_usd``) and the price of a card, where there are any.
         work: that the training goes through, to say what a part of it costs.
     """
-    compared = [row for row in projections if row.is_compared and row.duration_s is not None]
-    drawn = JointDraws(compared)
-    limits = _Limits(options.within_s, options.max_cost_usd) if options else _Limits()
+    known = [row for row in projections if row.is_compared and row.duration_s is not None]
+    compared, drawn = without_spot(known), JointDraws(known)
+    limits = Limits(options.within_s, options.max_cost_usd) if options else NO_LIMITS
+    here = machine_here(compared)
+    if here is not None and here.duration_s is not None and here.duration_s.point < _WORTH_MOVING_S:
+        return _too_short(here, limits, drawn)
     found = _within(compared, limits, drawn) if limits.is_any else _cheapest(compared, drawn)
+    found = replace(found, limits=limits)
+    left_out = [row for row in known if not any(row is other for other in compared)]
+    found = replace(found, reasons=(*found.reasons, *_spot_instead(left_out, found, drawn)))
     if found.recommended is None:
         return found
     card_usd = options.card_price_usd if options else None
@@ -103,8 +111,16 @@ def decide(
         *_needs(compared, found.recommended),
     )
     open_to = [found.recommended, *(chance.machine for chance in found.alternatives)] if found.alternatives else []
-    here = next((row for row in compared if row.is_local), None)
     return replace(found, reasons=(*found.reasons, *more), trial=suggested_trial(open_to, here))
+
+
+def _too_short(here: Projection, limits: Limits, drawn: JointDraws) -> Decision:
+    """Return to train here, in one sentence; a limit that even this breaks is said."""
+    broken = limits.broken_text(here, drawn)
+    sentence = f"Train here: {_time(here)} is too short to be worth moving."
+    reasons = (f"The {_short(here)} here: {broken}.",) if broken else ()
+    meets = limits.kept(here, drawn) if limits.is_any else None
+    return Decision(f"the cheapest {limits.text}".rstrip(), here, None, meets, (), sentence, reasons, limits)
 
 
 # -- Without limits --
@@ -112,7 +128,7 @@ def decide(
 
 def _cheapest(compared: Sequence[Projection], drawn: JointDraws) -> Decision:
     """Return the cheapest to rent, beside the machine here."""
-    here = next((row for row in compared if row.is_local), None)
+    here = machine_here(compared)
     for goal, rows in _to_choose_from(compared):
         chances = drawn.best(rows, "cost")
         if chances:
@@ -160,7 +176,7 @@ def _to_choose_from(compared: Sequence[Projection]) -> Iterator[tuple[str, list[
 
 def _with_terms(rows: Sequence[Projection]) -> Iterator[tuple[str, list[Projection]]]:
     """Yield the machines with a minimum term: those sold whole, of which less is wanted, and those to be reserved."""
-    whole = [row for row in rows if row.obtained in ("on demand", "spot") and not row.is_for_rent_now]
+    whole = [row for row in rows if row.is_without_term and not row.is_for_rent_now]
     yield "the cheapest to rent now, as whole machines", whole
     yield "the cheapest to reserve", [row for row in rows if row.obtained == "reserved"]
 
@@ -172,8 +188,8 @@ def _why(best: Chance, chances: Sequence[Chance], goal: str, *, has_winner: bool
         rival = chances[1].machine
         yield f"It is {goal} ({fmt.chance(best.probability)} likely). Next: {_described(rival)}."
     else:
-        names = " or ".join(f"{label(c.machine)} ({fmt.chance(c.probability)})" for c in shortlist_of(chances))
-        yield f"Not settled yet: {goal} is {names}."
+        names = _named(shortlist_of(chances))
+        yield f"No clear winner: {goal} is {names}."
 
 
 def _beside_here(here: Projection | None, rented: Projection) -> str:
@@ -189,62 +205,17 @@ def _beside_here(here: Projection | None, rented: Projection) -> str:
 # -- With limits --
 
 
-@dataclass(frozen=True, slots=True)
-class _Limits:
-    within_s: float | None = None
-    max_cost_usd: float | None = None
-
-    @property
-    def is_any(self) -> bool:
-        return self.within_s is not None or self.max_cost_usd is not None
-
-    @property
-    def text(self) -> str:
-        parts = [f"within {fmt.duration(self.within_s)}"] if self.within_s is not None else []
-        parts += [f"for at most {fmt.money(self.max_cost_usd)}"] if self.max_cost_usd is not None else []
-        return " ".join(parts)
-
-    def kept(self, row: Projection, drawn: JointDraws) -> Draws | None:
-        """Return in which draws a machine keeps them; None where a limited quantity of it is not known."""
-        import numpy as np
-
-        kept: Draws | None = None
-        for criterion, limit in (("time", self.within_s), ("cost", self.max_cost_usd)):
-            if limit is None:
-                continue
-            values = drawn.of(row, "time" if criterion == "time" else "cost")
-            if values is None:
-                return None
-            own = np.asarray(values <= limit)
-            kept = own if kept is None else kept & own
-        return kept
-
-    def broken_text(self, row: Projection, drawn: JointDraws) -> str:
-        """Say which limit a machine is likely to break; empty where it keeps both with 90%."""
-        for criterion, limit, how in (
-            ("time", self.within_s, "likely to take longer"),
-            ("cost", self.max_cost_usd, "likely to cost more"),
-        ):
-            values = drawn.of(row, "time" if criterion == "time" else "cost")
-            if limit is None:
-                continue
-            if values is None:
-                return "its cost is not known"
-            if (over := float((values > limit).mean())) > 1 - WINNER:
-                return f"{fmt.chance(over)} {how}"
-        return ""
-
-
-def _within(compared: Sequence[Projection], limits: _Limits, drawn: JointDraws) -> Decision:
+def _within(compared: Sequence[Projection], limits: Limits, drawn: JointDraws) -> Decision:
     """Return the cheapest of those that keep the limits with 90%; without one, the one that is most likely to."""
     goal = f"the cheapest {limits.text}"
-    kept = {id(row): kept for row in compared if (kept := limits.kept(row, drawn)) is not None}
-    to_have = [
-        row for row in compared if id(row) in kept and row.obtained not in ("no offer", "on request", "withdrawn")
-    ]
-    meets = {id(row): float(kept[id(row)].mean()) for row in to_have}
-    without_terms = [row for row in to_have if row.is_local or row.is_for_rent_now]
-    for rows in (without_terms, *(rows for _, rows in _with_terms(to_have))):
+    kept = [(row, probability) for row in compared if (probability := limits.kept(row, drawn)) is not None]
+    meets = {id(row): probability for row, probability in kept}
+    to_have = [row for row, _ in kept if row.is_to_be_had]
+    at_once = [row for row in to_have if row.is_local or row.is_for_rent_now]
+    (_, whole), (_, reserved) = _with_terms(to_have)
+    likeliest = sorted((row for row in to_have if row.obtained != "reserved"), key=lambda row: -meets[id(row)])
+    is_hope = bool(likeliest) and meets[id(likeliest[0])] >= _EVEN
+    for rows in (at_once, whole) if is_hope else (at_once, whole, reserved):
         sure = [row for row in rows if meets[id(row)] >= WINNER]
         chances = drawn.best(sure, "cost") or tuple(Chance(row, 1.0 / len(sure)) for row in sure)
         if chances:
@@ -263,37 +234,54 @@ def _within(compared: Sequence[Projection], limits: _Limits, drawn: JointDraws) 
                 sentence,
                 tuple(reasons),
             )
-    likeliest = sorted(to_have, key=lambda row: -meets[id(row)])
-    if not likeliest or meets[id(likeliest[0])] < _LEAST_HOPE:
-        return Decision(
-            goal, None, None, None, (), f"Nothing compared finishes {limits.text}.", tuple(_nearest(compared, limits))
-        )
-    best_row = likeliest[0]
-    others = tuple(Chance(row, meets[id(row)]) for row in likeliest[1:4] if meets[id(row)] >= _LEAST_HOPE)
-    probability = meets[id(best_row)]
-    hope = f"{_described(best_row)}: {fmt.chance(probability)}"
-    sentence = f"Nothing is sure to finish {limits.text}. Most likely {hope}."
-    reasons = _other_reasons(best_row, (Chance(best_row, probability), *others), compared, limits, drawn)
-    return Decision(goal, best_row, None, probability, others, sentence, tuple(reasons))
+    if is_hope:
+        surer = [row for row in reserved if meets[id(row)] > meets[id(likeliest[0])]]
+        return _most_likely(goal, likeliest, surer, meets, compared, limits, drawn)
+    return _most_likely(goal, sorted(to_have, key=lambda row: -meets[id(row)]), (), meets, compared, limits, drawn)
+
+
+def _most_likely(
+    goal: str,
+    rows: Sequence[Projection],
+    surer: Sequence[Projection],
+    meets: Mapping[int, float],
+    compared: Sequence[Projection],
+    limits: Limits,
+    drawn: JointDraws,
+) -> Decision:
+    """Return the first of machines of which none is sure to keep the limits, and those surer that are not chosen."""
+    if not rows or meets[id(rows[0])] < _LEAST_HOPE:
+        sentence = f"Nothing compared finishes {limits.text}."
+        return Decision(goal, None, None, None, (), sentence, tuple(_nearest(compared, limits)))
+    best, *others = (Chance(row, meets[id(row)]) for row in rows[:4] if meets[id(row)] >= _LEAST_HOPE)
+    reserved = tuple(Chance(row, meets[id(row)]) for row in surer)
+    likely = fmt.chance(best.probability)
+    if best.probability >= _EVEN:
+        sentence = f"{_action(best.machine)}, {limits.text} ({likely} likely)."
+    else:
+        sentence = f"Nothing is sure to finish {limits.text}. Most likely {_described(best.machine)}: {likely}."
+    why = [f"More likely to, but only for a minimum term: {_named(reserved)}."] if reserved else []
+    why += _other_reasons(best.machine, (best, *others, *reserved), compared, limits, drawn)
+    return Decision(goal, best.machine, None, best.probability, tuple(others), sentence, tuple(why))
 
 
 def _other_reasons(
     best: Projection,
     chances: Sequence[Chance],
     compared: Sequence[Projection],
-    limits: _Limits,
+    limits: Limits,
     drawn: JointDraws,
     *,
     is_settled: bool = True,
 ) -> Iterator[str]:
     """Yield why the others are not chosen: one sentence a reason, with the machines that it is of."""
     if not is_settled:
-        names = " or ".join(f"{label(c.machine)} ({fmt.chance(c.probability)})" for c in shortlist_of(chances))
-        yield f"Not settled yet: the cheapest {limits.text} is {names}."
+        names = _named(shortlist_of(chances))
+        yield f"No clear winner: the cheapest {limits.text} is {names}."
     rented = next((c.machine for c in chances if c.machine.is_rented), None)
     if best.is_local and rented is not None:
         yield f"The cheapest to rent {limits.text} is {_described(rented)}."
-    here = next((row for row in compared if row.is_local), None)
+    here = machine_here(compared)
     if here is not None and here is not best and here.cost_usd is None and not limits.broken_text(here, drawn):
         yield f"{_train_here(here)}, {limits.text} too, but what that costs is not known, so it is not compared."
     by_reason: dict[str, list[str]] = {}
@@ -312,11 +300,15 @@ def _other_reasons(
         yield f"{names[0].upper()}{names[1:]}: {reason}."
 
 
-def _nearest(compared: Sequence[Projection], limits: _Limits) -> Iterator[str]:
+def _nearest(compared: Sequence[Projection], limits: Limits) -> Iterator[str]:
     if limits.max_cost_usd is not None:
         unpriced = [_short(row) if row.is_local else label(row) for row in compared if row.cost_usd is None]
         if unpriced:
             yield f"{', '.join(unpriced)}: its cost is not known."
+    held = [row for row in compared if limits.is_broken_by_term(row)]  # else they would seem to keep the limits
+    if held:
+        yield f"{', '.join(map(label, held))}: {TERM_COSTS_MORE}."
+        compared = [row for row in compared if not limits.is_broken_by_term(row)]
     fastest = min(compared, key=lambda row: row.duration_s.point if row.duration_s else math.inf, default=None)
     priced = [row for row in compared if row.cost_usd is not None]
     cheapest = min(priced, key=lambda row: row.cost_usd.point if row.cost_usd else math.inf, default=None)
@@ -354,7 +346,7 @@ def _buy_or_rent(
     """
     import numpy as np
 
-    here = next((row for row in compared if row.is_local), None)
+    here = machine_here(compared)
     if card_usd is None or here is None:
         return
     if here.gpu is None:
@@ -403,12 +395,31 @@ def _terms(row: Projection) -> Iterator[str]:
 
 def _needs(compared: Sequence[Projection], row: Projection) -> Iterator[str]:
     """Yield what the code must do on a machine that it need not do here."""
-    here = next((r for r in compared if r.is_local), None)
+    here = machine_here(compared)
     if here is not None and here.n_gpus == 1 and row.billed_gpus > 1:
         yield f"The code must train on {row.billed_gpus} GPUs at once."
     own = here.gpu.vendor if here is not None and here.gpu is not None else ""
     if row.gpu is not None:
         yield from (f"{note[0].upper()}{note[1:]}." for note in software_notes(own, row.gpu.vendor))
+
+
+def _spot_instead(offers: Sequence[Projection], found: Decision, drawn: JointDraws) -> Iterator[str]:
+    """Yield the cheapest spot offer where it is likely to cost less than what is recommended, or alone may do."""
+    if found.limits.is_any:
+        offers = [row for row in offers if (found.limits.kept(row, drawn) or 0.0) >= _EVEN]
+    chances = drawn.best(offers, "cost")
+    if not chances:
+        return
+    spot, start = chances[0].machine, "Only a spot offer does"
+    if found.recommended is not None:
+        if (drawn.better(spot, found.recommended, "cost") or 0.0) < _EVEN:
+            return
+        start = "A spot offer is cheaper"
+    yield f"{start}: {_described(spot)}. It may be taken away, and the time and money that this costs are not in."
+
+
+def _named(chances: Sequence[Chance]) -> str:
+    return " or ".join(f"{label(c.machine)} ({fmt.chance(c.probability)})" for c in chances)
 
 
 def _action(row: Projection) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,6 +12,7 @@ from greenlove_tracker.errors import UsageError
 from greenlove_tracker.forecasting import Estimate, Forecast, Kind, TrainingPlan
 from greenlove_tracker.logs.directory import read_logs
 from greenlove_tracker.logs.run import Run
+from greenlove_tracker.projection.catalogue import counted
 from greenlove_tracker.projection.decision import Work
 from greenlove_tracker.projection.types import ProjectionOptions
 from greenlove_tracker.records import MEASURED_METHODS
@@ -236,7 +236,6 @@ def _exact(value: float, unit: str) -> Estimate:
     return Estimate(value, value, value, _LEVEL, unit, Kind.CONFIDENCE)
 
 
-_COUNTED = re.compile(r"\s*([1-9][0-9]{0,4}) ?[×x] ?(.+)", re.DOTALL)
 _SIMULATED = "simulated"  # the meter whose GPUs are the user's word for those of the training
 
 
@@ -284,7 +283,7 @@ def given_gpus(options: ProjectionOptions) -> TrainingGpus:
     """Return the GPUs of a training without a log."""
     if options.local_gpu is None:
         return TrainingGpus(None)
-    n_gpus, name = _counted(options.local_gpu)
+    n_gpus, name = counted(options.local_gpu)
     return TrainingGpus(name, n_gpus or options.n_gpus or 1, has_price=True, memory_gb=options.local_memory_gb)
 
 
@@ -309,7 +308,7 @@ def logged_gpus(run: Run, options: ProjectionOptions) -> TrainingGpus:
         )
     n_used = n_metered if n_logged is None or (n_logged == 0 and is_simulated) else n_logged
     logged_name = None if n_logged == 0 or given else _logged_name(run, n_used)
-    typed, name = _counted(given) if given else (None, logged_name)
+    typed, name = counted(given) if given else (None, logged_name)
     n_gpus = typed or options.n_gpus or n_used or (n_metered if given else 0) or 1
     limit_w = _number(run, "gpu_power_limit_w") if n_gpus == n_used and run.summary.n_nodes == 1 else None
     is_as_logged = n_gpus == n_used == n_metered
@@ -352,9 +351,9 @@ def _logged_name(run: Run, n_used: int) -> str | None:
         raise UsageError(f"{run.path} does not name its GPU: give --gpu, such as {_example('RTX 4090', n_used)}")
     first = models.partition(", ")[0]
     if len(models.split(" × ")) > 2:
-        example = _example(_counted(first)[1], n_used)
+        example = _example(counted(first)[1], n_used)
         raise UsageError(f"{run.path} ran on different GPUs ({models}): say which to go by, such as {example}")
-    return _counted(models)[1]
+    return counted(models)[1]
 
 
 def _example(name: str, n_gpus: int) -> str:
@@ -362,12 +361,6 @@ def _example(name: str, n_gpus: int) -> str:
     if n_gpus == 1:
         return f"--gpu {name!r}"
     return f"--gpu {name!r} for all {n_gpus}, or --gpu '{n_gpus - 1} × {name}' for fewer"
-
-
-def _counted(text: str) -> tuple[int | None, str]:
-    """Return number and name of ``4 × L40S``; None where no number is typed."""
-    found = _COUNTED.fullmatch(text)
-    return (int(found[1]), found[2].strip()) if found else (None, text.strip())
 
 
 def _number(run: Run, name: str) -> float | None:

@@ -11,12 +11,11 @@ says how well they hold.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 
-from greenlove_tracker.projection.uncertain import Uncertain
+from greenlove_tracker.projection.uncertain import Uncertain, propagated
 from greenlove_tracker.tables.gpus import GpuSpec
 from greenlove_tracker.tables.reading import rows
 from greenlove_tracker.workloads import workload_named
@@ -65,7 +64,7 @@ class PowerTable:
 
         Its errors are those of the draw here, those of both GPUs' idle and full shares, and its own.
         """
-        found = _propagated(
+        found = propagated(
             lambda share, idle, full, idle_there, full_there: _share(
                 idle_there, full_there, _activity(share, idle, full)
             ),
@@ -101,7 +100,7 @@ def power_table() -> PowerTable:
 def node_overhead(draw: PowerDraw) -> Uncertain:
     """Return what a node draws, in what its GPUs draw: the less these draw, the more the rest of it weighs."""
     rest = _named(power_table().rest, "rest of the node")
-    return _propagated(lambda share, rest: 1 + rest / share, draw.share, rest)
+    return propagated(lambda share, rest: 1 + rest / share, draw.share, rest)
 
 
 def usual_draw(gpu: GpuSpec | None, workload: str | None) -> PowerDraw:
@@ -115,7 +114,7 @@ def usual_draw(gpu: GpuSpec | None, workload: str | None) -> PowerDraw:
     level = "" if workload is None else workload_named(workload)
     activity = _named(table.activity.get(level, table.activity[""]), "activity")
     usual = f"usual for {level} trainings" if level in table.activity and level else "usual for trainings"
-    return PowerDraw(_propagated(_share, *table.range_of(gpu), activity), f"assumed, {usual}", is_assumed=True)
+    return PowerDraw(propagated(_share, *table.range_of(gpu), activity), f"assumed, {usual}", is_assumed=True)
 
 
 def draw_of_machine(power_w: float, gpu: GpuSpec | None, limit_w: float) -> PowerDraw:
@@ -131,7 +130,7 @@ def draw_of_machine(power_w: float, gpu: GpuSpec | None, limit_w: float) -> Powe
     of_limit = power_w / limit_w
     idle, full = table.range_of(gpu)
     least = _share(idle.point, full.point, LEAST_ACTIVITY)
-    share = _propagated(lambda rest: min(max(of_limit - rest, least), 1.0), rest)
+    share = propagated(lambda rest: min(max(of_limit - rest, least), 1.0), rest)
     basis = f"draw, from this machine's {power_w:.0f} W less {rest.point:.0%} of the limit for the rest of it"
     warning = ""
     if of_limit - rest.point > 1:
@@ -155,16 +154,3 @@ def _share(idle: float, full: float, activity: float) -> float:
 def _activity(share: float, idle: float, full: float) -> float:
     """Return how far between its idle and its full share a GPU draws."""
     return min(1.0, max(LEAST_ACTIVITY, (share - idle) / max(full - idle, LEAST_ACTIVITY)))
-
-
-def _propagated(of: Callable[..., float], *quantities: Uncertain) -> Uncertain:
-    """Return a function of uncertain quantities; each error is what one deviation of it, either way, moves it by."""
-    names = dict.fromkeys(name for quantity in quantities for name in quantity.errors)
-    point = of(*(quantity.point for quantity in quantities))
-    errors = {}
-    for name in names:
-        below, above = (of(*(quantity.moved(name, by) for quantity in quantities)) for by in (-1.0, 1.0))
-        sides = math.log(point / below), math.log(above / point)
-        if any(sides):
-            errors[name] = sides
-    return Uncertain(point, errors)

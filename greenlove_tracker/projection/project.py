@@ -12,7 +12,7 @@ from greenlove_tracker.errors import UsageError
 from greenlove_tracker.forecasting import Forecast
 from greenlove_tracker.grid.place import AUTO
 from greenlove_tracker.projection import listings
-from greenlove_tracker.projection.catalogue import recognise
+from greenlove_tracker.projection.catalogue import counted, recognise
 from greenlove_tracker.projection.machines import Machine, local_machine, price_caveat
 from greenlove_tracker.projection.rows import Target, local_row, target_row
 from greenlove_tracker.projection.speedup import Speedup, given_speedup, speedups
@@ -80,6 +80,7 @@ def project(
         n_gpus: GPUs that the forecast ran on.
         local_memory_gb: memory that the driver shows of one; tells cards of one name apart.
         gpus: further GPUs to look at, offered or not; one that nobody offers is counted as if it stood here.
+            ``8 × L40S`` is that number of it, whatever ``target_gpus`` is.
         provider: whose offers; None for Crusoe's and those of all providers in ``prices``.
         prices: a CSV file of offers, in our columns or gpuhunt's.
         region: only offers in this region; None for each offer's region with the lowest carbon intensity.
@@ -197,18 +198,25 @@ def local_gpu(options: ProjectionOptions) -> GpuSpec | None:
 
 def _targets(local: Machine, options: ProjectionOptions) -> tuple[list[Target], list[str]]:
     """Return the GPUs that are offered and those that are named, and what was left out of the offers."""
-    named = {gpu.name: gpu for gpu in map(recognise, options.gpus)}
-    wanted = options.target_gpus or local.n_gpus
+    wanted, named = options.target_gpus or local.n_gpus, dict[str, set[int]]()
+    for number, name in map(counted, options.gpus):
+        named.setdefault(recognise(name).name, set()).add(number or wanted)
     offers = listings.in_region(listings.offers_of(options.provider, options.prices), options.region)
     listed, notes = listings.listings_of(offers, wanted)
+    of_number = {wanted: listed}
+    for number in sorted(set().union(*named.values()) - {wanted}):
+        of_number[number] = listings.listings_of(offers, number)[0]
     targets = []
-    for listing in listed:
+    for number, listing in ((number, listing) for number, found in of_number.items() for listing in found):
+        if number not in named.get(listing.gpu.name, {wanted}):
+            continue
         is_asked_for = options.include_all or listing.gpu.name in named
         if is_asked_for or listing.offer.access != "withdrawn":
             aside = _aside(listing, local.gpu, is_asked_for=is_asked_for)
-            targets.append(Target(listing.gpu, listing.offer, wanted, listing.billed_gpus, aside, listing.note))
+            targets.append(Target(listing.gpu, listing.offer, number, listing.billed_gpus, aside, listing.note))
     offered = {listing.gpu.name for listing in listed}
-    return [*targets, *(Target(gpu, None, wanted, wanted) for gpu in named.values() if gpu.name not in offered)], notes
+    unoffered = ((gpus()[name], number) for name, numbers in named.items() for number in sorted(numbers))
+    return [*targets, *(Target(gpu, None, n, n) for gpu, n in unoffered if gpu.name not in offered)], notes
 
 
 def _aside(listing: listings.Listing, local: GpuSpec | None, *, is_asked_for: bool) -> str:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal
 from greenlove_tracker.forecasting import PROJECTION_LEVEL, Estimate
 from greenlove_tracker.format import chance, duration, interval, mass, money, significant
 from greenlove_tracker.projection.listings import DEFAULT_PROVIDER
-from greenlove_tracker.projection.types import Projection
+from greenlove_tracker.projection.types import MINIMUM_TERM_DAYS, Projection
 from greenlove_tracker.projection.uncertain import draws
 from greenlove_tracker.units import SECONDS_PER_HOUR
 
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 TRIAL_MINUTES = 15.0  # a trial of that length repeats an epoch or hundreds of steps many times
 WINNER = 0.9  # the probability from which one machine is named
 MOST_LISTED = 4  # machines left to choose from
+TERM_COSTS_MORE = f"can only be reserved, and a minimum term of {MINIMUM_TERM_DAYS} d (assumed) alone costs more"
 _DRAWS = 20_000  # a probability of 90% is then known within 0.4 points
 
 Criterion = Literal["cost", "time", "co2e"]
@@ -64,7 +65,7 @@ class RankingVerdict:
     Attributes:
         criterion: "cost", "time" or "co2e" (location-based).
         among: the machines that it is said of: "" for all that are compared, "to rent now" or "to rent as whole
-            machines".
+            machines", and the limits that they keep.
         chances: of each of them, the most probable first.
         winner: the one that is best with 90% or more; None without one.
         shortlist: the fewest that hold the best one with 90%, four at most.
@@ -183,20 +184,91 @@ class JointDraws:
         return float((one < other).mean() + (one == other).mean() / 2)  # equal ones share it
 
 
-def rank(projections: Sequence[Projection]) -> Ranking:
-    """Return the verdicts on the rows of a projection, the local one first."""
-    compared = [row for row in projections if row.is_compared]
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """The most that a training may take.
+
+    Attributes:
+        within_s: None for no limit.
+        max_cost_usd: likewise; a reservation costs its minimum term at least.
+    """
+
+    within_s: float | None = None
+    max_cost_usd: float | None = None
+
+    @property
+    def is_any(self) -> bool:
+        """True where there is a limit."""
+        return self.within_s is not None or self.max_cost_usd is not None
+
+    @property
+    def text(self) -> str:
+        """Them in words: ``within 2 d for at most $500``."""
+        parts = [f"within {duration(self.within_s)}"] if self.within_s is not None else []
+        parts += [f"for at most {money(self.max_cost_usd)}"] if self.max_cost_usd is not None else []
+        return " ".join(parts)
+
+    def kept(self, row: Projection, drawn: JointDraws) -> float | None:
+        """Return the probability that a machine keeps them; None where a limited quantity of it is not known."""
+        import numpy as np
+
+        kept = np.array(True)
+        for criterion, limit in self._each():
+            values = drawn.of(row, criterion)
+            if values is None:
+                return None
+            kept = kept & (values <= limit)
+        if self.is_broken_by_term(row):
+            return 0.0
+        return float(kept.mean())
+
+    def broken_text(self, row: Projection, drawn: JointDraws) -> str:
+        """Say which limit a machine is likely to break; empty where it keeps both with 90%."""
+        if self.is_broken_by_term(row):
+            return TERM_COSTS_MORE
+        for criterion, limit in self._each():
+            values, value = drawn.of(row, criterion), value_of(row, criterion)
+            if values is None or value is None:
+                return "its cost is not known"
+            if (over := float((values > limit).mean())) > 1 - WINNER:
+                if value.lower == value.upper:
+                    return f"{'takes' if criterion == 'time' else 'costs'} {amount_text(criterion, value)}"
+                return f"{chance(over)} likely to {'take longer' if criterion == 'time' else 'cost more'}"
+        return ""
+
+    def _each(self) -> list[tuple[Criterion, float]]:
+        both: tuple[tuple[Criterion, float | None], ...] = (("time", self.within_s), ("cost", self.max_cost_usd))
+        return [(criterion, limit) for criterion, limit in both if limit is not None]
+
+    def is_broken_by_term(self, row: Projection) -> bool:
+        """Return True for a reservation whose minimum term alone costs more than is to be spent."""
+        return self.max_cost_usd is not None and (row.minimum_term_usd or 0.0) > self.max_cost_usd
+
+
+NO_LIMITS = Limits()
+
+
+def rank(projections: Sequence[Projection], limits: Limits = NO_LIMITS) -> Ranking:
+    """Return the verdicts on the rows of a projection, spot offers left out where there are others.
+
+    Args:
+        projections: the local one first.
+        limits: that the cheapest to rent is to keep, with 90%.
+    """
+    compared = without_spot([row for row in projections if row.is_compared])
     drawn = JointDraws(compared)
-    to_have = [row for row in compared if row.obtained not in ("no offer", "on request", "withdrawn")]
-    to_rent, among = [row for row in compared if row.is_for_rent_now], "to rent now"
+    to_have = [row for row in compared if row.is_to_be_had]
+    keeping = [row for row in compared if (limits.kept(row, drawn) or 0.0) >= WINNER] if limits.is_any else compared
+    to_rent, among = [row for row in keeping if row.is_for_rent_now], "to rent now"
     if not to_rent:
-        to_rent, among = [row for row in compared if row.obtained in ("on demand", "spot")], "to rent as whole machines"
+        to_rent, among = [row for row in keeping if row.is_without_term], "to rent as whole machines"
+    among = f"{among} {limits.text}".rstrip()
     rented = [row for row in compared if row.is_rented]
     cheapest = _verdict("cost", to_have, drawn)
     cheapest_rented = _verdict("cost", to_rent, drawn, among)
     fastest = _verdict("time", _one_offer_of_each(compared, drawn), drawn)
     greenest = _verdict("co2e", compared, drawn)
-    local = next((row for row in compared if row.is_local), None)
+    local = machine_here(compared)
     savings = [_saving(criterion, rented, local, drawn) for criterion in QUANTITIES]
     return Ranking(
         cheapest=cheapest,
@@ -206,6 +278,20 @@ def rank(projections: Sequence[Projection]) -> Ranking:
         savings=tuple(saving for saving in savings if saving is not None),
         notes=_notes(compared),
     )
+
+
+def without_spot(rows: Sequence[Projection]) -> list[Projection]:
+    """Return machines without the spot offers, which are no choice beside others: what their loss costs is not in.
+
+    Who gives nothing but spot offers asks for them, and has them.
+    """
+    has_others = any(row.obtained == "on demand" for row in rows)
+    return [row for row in rows if not (has_others and row.obtained == "spot")]
+
+
+def machine_here(rows: Sequence[Projection]) -> Projection | None:
+    """Return the local machine of some; None where it is not among them."""
+    return next((row for row in rows if row.is_local), None)
 
 
 def _one_offer_of_each(rows: Sequence[Projection], drawn: JointDraws) -> list[Projection]:
@@ -379,7 +465,7 @@ def suggested_trial(machines: Sequence[Projection], local: Projection | None) ->
 
 def _is_worth_a_trial(row: Projection) -> bool:
     """Return True where a trial is for rent at a price, and shorter than the training itself."""
-    if row.obtained not in ("on demand", "spot") or _trial_usd(row) is None:
+    if not row.is_without_term or _trial_usd(row) is None:
         return False
     return row.duration_s is not None and row.duration_s.point > TRIAL_MINUTES * 60
 

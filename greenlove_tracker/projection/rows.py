@@ -185,7 +185,7 @@ def target_row(
         price_usd_per_gpu_hour=offer.usd_per_gpu_hour if offer else None,
     )
     fits = _fits(gpu, local.gpu, options)
-    least_s = _least_s(forecast, local, faster)
+    least_s = _least_s(forecast, local, faster, machine.n_gpus)
     joint: dict[str, Uncertain] = {}
     duration = energy = None
     if fits is not False:
@@ -253,12 +253,15 @@ def gain_of_number(
     return of_one(n_gpus, interconnect=there).over(of_one(n_here, interconnect=here))
 
 
-def _least_s(forecast: Forecast, local: Machine, faster: speedups.Speedup) -> float:
-    """Return the time that launching all kernels takes, which an assumed CPU's speedup ignores; 0: not known."""
+def _least_s(forecast: Forecast, local: Machine, faster: speedups.Speedup, n_gpus: int) -> float:
+    """Return the time that launching all kernels takes, which an assumed CPU's speedup ignores; 0: not known.
+
+    Several GPUs take a step each at the same time, so that there are fewer one after another.
+    """
     plan = forecast.plan
     if local.has_gpu or faster.method != "specifications" or plan is None:
         return 0.0
-    return speedups.LAUNCH_S * plan.n_epochs * plan.batches_per_epoch
+    return speedups.LAUNCH_S * plan.n_epochs * math.ceil(plan.batches_per_epoch * local.n_gpus / n_gpus)
 
 
 def _at_least(duration_s: Estimate, least_s: float) -> Estimate:

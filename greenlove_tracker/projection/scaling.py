@@ -99,12 +99,7 @@ def scaling_gain(
     Raises:
         UsageError: for any other interconnect, class or efficiency.
     """
-    if efficiency_of_eight is not None and not 0.125 < efficiency_of_eight <= 1:
-        raise UsageError(
-            "{argument} is the efficiency of eight GPUs, over 0.125 (no faster than one) to 1, "
-            f"not {efficiency_of_eight!r}",
-            argument="scaling",
-        )
+    check_efficiency_of_eight(efficiency_of_eight)
     if min(n_from, n_to) < 1:
         raise ValueError(f"no numbers of GPUs: {n_from}, {n_to}")
     link = _link_inside(interconnect)
@@ -127,6 +122,19 @@ def scaling_gain(
 
     gain = of_one(n_to).over(of_one(n_from))
     return Uncertain(gain.point, {name: sides for name, sides in gain.errors.items() if any(sides)})
+
+
+def check_efficiency_of_eight(efficiency: float | None) -> None:
+    """Raise UsageError where a user's efficiency of eight GPUs cannot be meant; None is none.
+
+    Raises:
+        UsageError: where eight are no faster than one, or more than eight times as fast.
+    """
+    if efficiency is not None and not 1 / GPUS_OF_A_NODE < efficiency <= 1:
+        raise UsageError(
+            f"{{argument}} is the efficiency of eight GPUs, over 0.125 (no faster than one) to 1, not {efficiency!r}",
+            argument="scaling",
+        )
 
 
 def interconnect_of(gpu: GpuSpec, n_gpus: int) -> str:

@@ -253,6 +253,9 @@ def _told(ratio: Uncertain, compared: Sequence[GpuSpec], known: LogSpeeds, i: in
             notes.append(f"{name} counts by its data sheet only")
         if computes_in != precision:
             notes.append(f"{name} has no {precision.upper()}: it is counted in {computes_in}")
+        if computes_in == "bf16" and not speedup_model.has_native_bf16(compared[k]):
+            instead = "fp16" if compared[k].fp16_tflops else "fp32"
+            notes.append(f"{name} has no native bf16: it is counted in {instead}")
     notes += software_notes(compared[0].vendor, compared[i].vendor)
     known_from = ("specs only", "half specs", "benchmarks")[n_measured]
     return Speedup(

@@ -32,6 +32,7 @@ _SLOPES = ("compute", "bandwidth")
 _BETWEEN_SOURCES = re.compile(r"; (?![^()]*\))")  # not a semicolon within parentheses
 _TUNED = "MLPerf"  # a source of speeds with makers' tuned software, which tell little of ordinary PyTorch
 _USUAL_MAKER = "NVIDIA"  # of most GPUs that were measured
+_WITHOUT_BF16 = ("Kepler", "Maxwell", "Pascal", "Volta", "Turing")
 _SAME_RATIO = 0.02  # GPUs of one architecture whose rates differ by less are one chip, with more memory or less
 
 
@@ -271,6 +272,14 @@ def precision_on(gpu: GpuSpec, precision: str) -> str:
     if precision == "fp8" and not gpu.fp8_tflops:
         return "bf16"
     return "fp32" if precision == "tf32" and not gpu.tf32_tflops else precision
+
+
+def has_native_bf16(gpu: GpuSpec) -> bool:
+    """Return True where a GPU computes in bf16 by itself: NVIDIA's from Ampere on.
+
+    Source: NVIDIA, CUDA C++ Programming Guide, arithmetic instructions: from compute capability 8.0.
+    """
+    return architecture_of(gpu) not in _WITHOUT_BF16
 
 
 def architecture_of(gpu: GpuSpec) -> str:

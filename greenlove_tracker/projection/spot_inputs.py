@@ -13,7 +13,7 @@ from greenlove_tracker.errors import UsageError
 from greenlove_tracker.logs.directory import read_logs
 from greenlove_tracker.logs.lost_work import training_interruptions
 from greenlove_tracker.logs.run import Run
-from greenlove_tracker.projection.catalogue import recognise
+from greenlove_tracker.projection.catalogue import counted, recognise
 from greenlove_tracker.projection.types import Projection
 from greenlove_tracker.units import h_from_s
 
@@ -120,7 +120,7 @@ def row_for_spot(rows: Sequence[Projection], targets: Sequence[str]) -> Projecti
         raise UsageError("--spot is about one machine: give one --target, or none for the machine here")
     row = rows[0]
     if targets:
-        name = recognise(targets[0]).name
+        name = recognise(counted(targets[0])[1]).name
         row = next(row for row in rows if row.name == name and not row.is_local)
     if row.duration_s is None:
         raise UsageError(f"the training does not fit {row.name}: give another --target")

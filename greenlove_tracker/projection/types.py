@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.forecasting import Estimate
 from greenlove_tracker.format import mass
+from greenlove_tracker.projection.scaling import check_efficiency_of_eight
 from greenlove_tracker.projection.speedup import given_speedup
 from greenlove_tracker.projection.uncertain import Uncertain
 from greenlove_tracker.records import Factor
 from greenlove_tracker.tables.gpus import GpuSpec
 from greenlove_tracker.tables.offers import Offer
+from greenlove_tracker.units import SECONDS_PER_DAY, h_from_s
 from greenlove_tracker.workloads import precision_named, workload_named
 
 if TYPE_CHECKING:
@@ -71,6 +73,8 @@ OPTION_NAMES = {
 }
 
 
+# An assumption: no page of prices that was read says for how long a reservation is. Most are for a month or more.
+MINIMUM_TERM_DAYS = 7
 ORDINARY_PRECISION = "bf16"  # assumed where nobody says and no log tells
 
 
@@ -161,12 +165,7 @@ class ProjectionOptions:
             given_speedup(figure)
 
     def _check_shares(self) -> None:
-        if self.scaling is not None and not 0.125 < self.scaling <= 1:
-            raise UsageError(
-                "{argument} is the efficiency of eight GPUs, over 0.125 (no faster than one) to 1, "
-                f"not {self.scaling!r}",
-                argument="scaling",
-            )
+        check_efficiency_of_eight(self.scaling)
         if self.pue is not None and not (math.isfinite(self.pue) and self.pue >= 1):
             raise UsageError(f"{{argument}} must be at least 1 (1.0: no overhead), not {self.pue!r}", argument="pue")
         for name in ("utilization", "manual_gpu_utilization"):
@@ -297,9 +296,26 @@ class Projection:
         return "no offer" if self.offer is None else self.offer.access
 
     @property
+    def is_without_term(self) -> bool:
+        """True where it is rented by the hour: alone or, where that is how it is sold, as a whole machine."""
+        return self.obtained in ("on demand", "spot")
+
+    @property
+    def minimum_term_usd(self) -> float | None:
+        """The least that a reservation costs, however short the training is; None of all else, or without a price."""
+        if self.offer is None or self.obtained != "reserved" or self.offer.usd_per_gpu_hour is None:
+            return None
+        return self.offer.usd_per_gpu_hour * self.billed_gpus * h_from_s(MINIMUM_TERM_DAYS * SECONDS_PER_DAY)
+
+    @property
+    def is_to_be_had(self) -> bool:
+        """True where it stands here, or is offered at a price: for rent or to reserve."""
+        return self.obtained not in ("no offer", "on request", "withdrawn")
+
+    @property
     def is_for_rent_now(self) -> bool:
         """True where it can be rented at once, as many GPUs as are wanted and no more."""
-        return self.obtained in ("on demand", "spot") and self.billed_gpus <= self.n_gpus
+        return self.is_without_term and self.billed_gpus <= self.n_gpus
 
     @property
     def warnings(self) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ move together: the time here is in the time of every machine elsewhere, so a ran
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import NormalDist
 from typing import TYPE_CHECKING
@@ -90,6 +90,19 @@ def at_level(estimate: Estimate, level: float = PROJECTION_LEVEL) -> Estimate:
     lower = max(0.0, estimate.point - (estimate.point - estimate.lower) * ratio)
     upper = estimate.point + (estimate.upper - estimate.point) * ratio
     return Estimate(estimate.point, lower, upper, level, estimate.unit, estimate.kind)
+
+
+def propagated(of: Callable[..., float], *quantities: Uncertain) -> Uncertain:
+    """Return a function of uncertain quantities; each error is what one deviation of it, either way, moves it by."""
+    names = dict.fromkeys(name for quantity in quantities for name in quantity.errors)
+    point = of(*(quantity.point for quantity in quantities))
+    errors = {}
+    for name in names:
+        below, above = (of(*(quantity.moved(name, by) for quantity in quantities)) for by in (-1.0, 1.0))
+        sides = math.log(point / below), math.log(above / point)
+        if any(sides):
+            errors[name] = sides
+    return Uncertain(point, errors)
 
 
 def draws(quantities: Sequence[Uncertain], n: int, seed: int = 0) -> NDArray[np.float64]:

@@ -12,7 +12,7 @@ from greenlove_tracker.forecasting import Estimate
 from greenlove_tracker.format import Scale
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.projection.decision import Decision, decide
-from greenlove_tracker.projection.ranking import Criterion, Ranking, label, rank, value_of
+from greenlove_tracker.projection.ranking import NO_LIMITS, Criterion, Limits, Ranking, label, rank, value_of
 from greenlove_tracker.projection.types import OPTION_NAMES, Projection, ProjectionOptions
 from greenlove_tracker.rendering.document import (
     Bar,
@@ -74,8 +74,13 @@ def projection_blocks(
     """
     if not projections:
         return ()
-    text = projection_text(projections, options=options, decision=decision)
-    return (*_side_by_side(projections, text), *_equivalents(projections[0]), *_basis(compared(projections), text))
+    made = decision or decide(projections)
+    text = projection_text(projections, options=options, decision=made)
+    return (
+        *_side_by_side(projections, text, made.limits),
+        *_equivalents(projections[0]),
+        *_basis(compared(projections), text),
+    )
 
 
 def elsewhere_blocks(run: Run) -> tuple[tuple[Block, ...], tuple[Block, ...]]:
@@ -97,12 +102,14 @@ def elsewhere_blocks(run: Run) -> tuple[tuple[Block, ...], tuple[Block, ...]]:
     return _side_by_side(projections, text), _basis(compared(projections), text)
 
 
-def _side_by_side(projections: Sequence[Projection], text: ProjectionText) -> tuple[Block, ...]:
+def _side_by_side(
+    projections: Sequence[Projection], text: ProjectionText, limits: Limits = NO_LIMITS
+) -> tuple[Block, ...]:
     return (
         Heading(_DECISION),
         Paragraph(text.decision),
         *(Paragraph(reason) for reason in text.reasons),
-        *_chances(rank(projections)),
+        *_chances(rank(projections, limits)),
         *([Paragraph(f"What would settle it: {text.settle}.")] if text.settle else ()),
         Heading(_TITLE),
         *_charts(compared(projections)),

@@ -157,7 +157,7 @@ def projection_record(
 ) -> dict[str, Any]:
     """Return all of it as one object for JSON."""
     decision = decision or decide(projections)
-    text, ranking = projection_text(projections, about, decision=decision), rank(projections)
+    text, ranking = projection_text(projections, about, decision=decision), rank(projections, decision.limits)
     lists = [{"sources": row.sources, "assumptions": row.assumptions, "warnings": row.warnings} for row in projections]
     verdicts = (ranking.cheapest, ranking.cheapest_rented, ranking.fastest, ranking.greenest)
     return {

@@ -143,8 +143,9 @@ def projection_text(
         options: of a command line by the names of arguments, which warnings then name; None: Python's names.
         decision: between them; None for the cheapest without limits.
     """
-    shown, ranking = compared(projections), rank(projections)
-    units, made = units_of(shown), decision or decide(projections)
+    made = decision or decide(projections)
+    shown, ranking = compared(projections), rank(projections, made.limits)
+    units = units_of(shown)
     chances, titles = cheapest_chances(ranking), _titles(shown)
     by_provider = _has_several_providers(shown)
     of_table, of_machines = _warnings(projections, options or {})
@@ -400,9 +401,10 @@ def _least_time(rows: Sequence[Projection]) -> str:
     least_s = max(times_s)
     names = [short_name(row) for row in rows if row.duration_s and row.least_s and row.duration_s.point <= row.least_s]
     which = "every GPU in the table" if len(names) == len(rows) else ", ".join(dict.fromkeys(names))
+    shared = ", several GPUs a share of them less" if len(times_s) > 1 else ""
     return (
         f"No step is taken to be under {LAUNCH_S * 1e3:g} ms, about what launching its kernels takes: "
-        f"{fmt.count(least_s / LAUNCH_S)} steps take {fmt.duration(least_s)} at least"
+        f"{fmt.count(least_s / LAUNCH_S)} steps take {fmt.duration(least_s)} at least{shared}"
         + (f", and that is the time of {which}." if names else ".")
     )
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from greenlove_tracker.errors import UsageError
-from greenlove_tracker.projection.catalogue import nearest_names, recognise, software_notes
+from greenlove_tracker.projection.catalogue import counted, nearest_names, recognise, software_notes
 from greenlove_tracker.tables.gpus import gpus
 
 with (Path(__file__).parents[1] / "recorded" / "device_names.csv").open(encoding="utf-8") as file:
@@ -166,3 +166,38 @@ def test_the_nearest_names_are_named():
 def test_nothing_is_no_gpu(name):
     with pytest.raises(UsageError, match="no GPU of the table"):
         recognise(name)
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("H200 SXM5", "H200 SXM"),
+        ("GB200 NVL72", "GB200"),
+        ("NVIDIA GB300 NVL72", "GB300"),
+        ("AMD MI300X OAM", "Instinct MI300X"),
+        ("NVIDIA L40S 48GB", "L40S"),
+        ("NVIDIA L40S 48 GB", "L40S"),
+        ("NVIDIA GeForce RTX 5060 Ti 16GB", "GeForce RTX 5060 Ti 16GB"),
+    ],
+)
+def test_a_name_of_a_shop_or_a_data_sheet(name, expected):
+    assert recognise(name).name == expected
+
+
+@pytest.mark.parametrize("name", ["NVIDIA L40S 24GB", "NVIDIA GeForce RTX 4090 48GB", "H100 SXM4", "A100 SXM5"])
+def test_another_memory_or_form_is_another_card(name):
+    with pytest.raises(UsageError):
+        recognise(name)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("8 x A100 SXM4 80GB", (8, "A100 SXM4 80GB")),
+        ("4×L40S", (4, "L40S")),
+        (" L40S ", (None, "L40S")),
+        ("0 x L40S", (None, "0 x L40S")),
+    ],
+)
+def test_a_number_before_a_name_is_of_gpus(text, expected):
+    assert counted(text) == expected

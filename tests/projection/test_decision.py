@@ -182,10 +182,99 @@ def test_an_offer_of_another_provider_and_a_spot_one_are_called_so(tmp_path):
     )
     rows = projected(forecast(), gpus=["L40S"], custom_speedup=1.5, prices=path)
     made = decide(rows, ProjectionOptions())
-    assert made.sentence.startswith("Rent 1 × L40S (acme, spot): ")
-    assert any("Next: 1 × L40S (acme): " in text for text in made.reasons)
-    assert any(text.startswith("It is a spot offer, which may be taken away") for text in made.reasons)
-    assert "spot" not in decide([row for row in rows if row.obtained != "spot"], ProjectionOptions()).sentence
+    assert made.sentence.startswith("Rent 1 × L40S (acme): ")
+    assert made.reasons[-1].startswith("A spot offer is cheaper: 1 × L40S (acme, spot): ")
+    assert "may be taken away" in made.reasons[-1]
+    assert "spot" not in " ".join(decide([row for row in rows if row.obtained != "spot"]).reasons)
+    alone = decide([row for row in rows if row.obtained in ("here", "spot")])  # of nothing else: it is asked for
+    assert alone.sentence.startswith("Rent 1 × L40S (acme, spot): ")
+    assert any(text.startswith("It is a spot offer, which may be taken away") for text in alone.reasons)
+
+
+def test_a_spot_offer_is_named_where_it_alone_keeps_the_limits(spot_beside):
+    cost = next(row for row in spot_beside if row.obtained == "spot").cost_usd.point
+    made = decide(spot_beside, ProjectionOptions(max_cost_usd=1.5 * cost))
+    assert made.recommended is None
+    assert made.reasons[-1].startswith("Only a spot offer does: 1 × L40S (acme, spot): ")
+    assert not any("spot offer" in text for text in decide(spot_beside, ProjectionOptions(max_cost_usd=0.01)).reasons)
+
+
+@pytest.fixture
+def spot_beside(tmp_path):
+    """An L40S on demand, the same as a spot offer, and electricity here that costs more than both."""
+    path = tmp_path / "prices.csv"
+    path.write_text(
+        "provider,gpu,access,price,unit,country,date_read\n"
+        "acme,L40S,on demand,1.20,USD/GPU-hour,DE,2026-11-01\n"
+        "acme,L40S,spot,0.50,USD/GPU-hour,DE,2026-11-01\n"
+    )
+    return projected(forecast(), provider="acme", prices=path, custom_speedup=1.5, electricity_price=9.0)
+
+
+# -- limits, and the minimum term of a reservation --
+
+HOURS_WITHIN = 12
+
+
+@pytest.fixture(scope="module")
+def slow_here():
+    """20 h here; within 12 h, what is for rent may do, and what can only be reserved does."""
+    return projected(forecast(half_width=0.0), local_gpu="GeForce RTX 3090")
+
+
+def within(rows, hours=HOURS_WITHIN, usd=60.0):
+    return decide(rows, ProjectionOptions(within_s=hours * 3600, max_cost_usd=usd))
+
+
+def test_a_reservation_does_not_keep_a_cost_that_its_minimum_term_exceeds(slow_here):
+    made = within(slow_here)
+    assert (made.recommended.name, made.recommended.obtained) == ("A100 PCIe 80GB", "on demand")
+    assert 0.5 < made.meets < 0.9
+    assert f"within 12 h for at most $60.00 ({fmt.chance(made.meets)} likely)." in made.sentence
+    (reserved,) = (text for text in made.reasons if "H200" in text)
+    assert reserved.endswith("can only be reserved, and a minimum term of 7 d (assumed) alone costs more.")
+    assert all(chance.machine.obtained != "reserved" for chance in made.alternatives)
+
+
+def test_the_minimum_term_costs_the_price_of_all_gpus_for_its_days(slow_here):
+    h200 = next(row for row in slow_here if row.name == "H200 SXM")
+    assert h200.minimum_term_usd == pytest.approx(4.29 * 8 * 24 * 7)
+    assert all(row.minimum_term_usd is None for row in slow_here if row.obtained != "reserved")
+    dear = within(slow_here, hours=2, usd=h200.minimum_term_usd + 1)
+    assert dear.recommended.obtained == "reserved" and dear.sentence.startswith("Reserve 8 × ")
+    nothing = within(slow_here, hours=2)
+    assert nothing.recommended is None
+    assert nothing.reasons[0].endswith("can only be reserved, and a minimum term of 7 d (assumed) alone costs more.")
+    assert not any("H200" in text for text in nothing.reasons[1:])  # which alone would seem to keep both limits
+
+
+def test_without_a_limit_of_cost_a_reservation_is_named_behind_a_likely_offer_for_rent(slow_here):
+    made = within(slow_here, usd=None)
+    assert made.recommended.name == "A100 PCIe 80GB"
+    assert made.reasons[0].startswith("More likely to, but only for a minimum term: 8 × H200 SXM (over 99%) or ")
+    assert within(slow_here, hours=2, usd=None).recommended.obtained == "reserved"  # nothing for rent is likely to
+
+
+def test_a_given_time_here_is_said_as_it_is(slow_here):
+    assert "The RTX 3090 here: takes 20 h." in within(slow_here).reasons
+    measured = projected(forecast(half_width=0.03), local_gpu="GeForce RTX 3090")
+    assert any("here: over 99% likely to take longer." in text for text in within(measured).reasons)
+
+
+def test_what_is_open_has_no_clear_winner(slow_here):
+    assert any(text.startswith("No clear winner: the cheapest to rent now is ") for text in decide(slow_here).reasons)
+    assert within(slow_here, hours=40, usd=200.0).recommended is not None
+
+
+@pytest.mark.parametrize(("seconds", "is_short"), [(59.0, True), (61.0, False)])
+def test_a_training_of_seconds_is_not_worth_moving(seconds: float, is_short: bool):
+    rows = projected(forecast(hours=seconds / 3600, kwh=0.005, half_width=0.0), local_gpu="T4")
+    made = decide(rows)
+    assert made.recommended.is_local is is_short
+    if is_short:
+        assert (made.sentence, made.reasons) == ("Train here: 59.0 s is too short to be worth moving.", ())
+        late = decide(rows, ProjectionOptions(within_s=30.0))
+        assert (late.meets, late.reasons) == (0.0, ("The T4 here: takes 59.0 s.",))
 
 
 def test_a_machine_here_that_keeps_the_time_is_named_where_its_cost_is_not_known():

@@ -187,8 +187,8 @@ def test_a_tracked_run_on_a_cpu_has_its_own_steps_as_the_least(logs: Path) -> No
     demo_run(logs)
     training = logged(logs)
     assert training.forecast.plan == TrainingPlan(steps=120) and training.about[0] == "demo/20261121T034044-7f3a"
-    comparison = compared(logs)
-    assert row_of(comparison, "H200 SXM").duration_s.lower == pytest.approx(120 * 0.3e-3)
+    comparison = compared(logs, gpus=("GB200",))
+    assert row_of(comparison, "GB200").duration_s.lower == pytest.approx(120 * 0.3e-3)
     assert "120 steps take 36.0 ms at least" in " ".join(screen_of(comparison).split())
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from projection_samples import projected_by_name as projected
 
 from greenlove_tracker.forecasting import Estimate
-from greenlove_tracker.projection.ranking import JointDraws, Pair, label, pairs_text, rank, suggested_trial
+from greenlove_tracker.projection.ranking import JointDraws, Limits, Pair, label, pairs_text, rank, suggested_trial
 from greenlove_tracker.projection.types import Projection
 from greenlove_tracker.projection.uncertain import Uncertain, uncertain
 
@@ -218,3 +218,13 @@ def test_a_gpu_at_several_providers_does_not_share_its_probability_with_itself()
     once, twice = rank([here, l40s, a100]).fastest, rank([here, dearer, l40s, a100]).fastest
     assert twice.chances[0].machine is l40s and dearer not in [chance.machine for chance in twice.chances]
     assert twice.chances[0].probability == pytest.approx(once.chances[0].probability)
+
+
+def test_with_limits_the_cheapest_to_rent_is_one_that_keeps_them():
+    rows = [row("here", 20, 4, 3.5), row(A100, 10, 30, 1.0), row(L40S, 15, 20, 1.5)]
+    rows.append(replace(row(L40S, 11, 25, 1.5), name="L4"))
+    assert rank(rows).cheapest_rented.winner.name == L40S
+    verdict = rank(rows, Limits(within_s=13 * 3600)).cheapest_rented
+    assert {chance.machine.name for chance in verdict.chances} == {A100, "L4"}
+    assert verdict.among == "to rent now within 13 h"
+    assert rank(rows, Limits(within_s=3600)).cheapest_rented is None

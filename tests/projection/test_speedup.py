@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 import greenlove_tracker
 from greenlove_tracker.errors import UsageError
 from greenlove_tracker.forecasting import Estimate, Kind
+from greenlove_tracker.projection.catalogue import recognise
 from greenlove_tracker.projection.speedup import given_speedup, measured_speedup, speedup, speedups
 from greenlove_tracker.projection.speedup_model import log_speeds
 from greenlove_tracker.projection.uncertain import draws
@@ -104,7 +105,7 @@ def test_what_a_figure_is_known_from():
     found = speedup(V100, twin)
     assert found.known_from == "benchmarks"
     assert [source.partition(",")[0].split()[0] for source in found.sources] == ["Lambda", "MLPerf", "MosaicML"]
-    assert found.notes == ("A100 160GB is counted as A100 SXM4 80GB, which differs in its memory alone",)
+    assert found.notes[-1] == "A100 160GB is counted as A100 SXM4 80GB, which differs in its memory alone"
     assert found.ratio.point == pytest.approx(_point(V100, A100))
 
 
@@ -246,3 +247,24 @@ def test_a_gpu_of_which_nothing_is_known(lost):
 def test_the_import_loads_no_numpy():
     code = "import sys, greenlove_tracker.projection.speedup; sys.exit('numpy' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("gpu", "counted_in"),
+    [
+        ("V100 SXM2 16GB", "fp16"),
+        ("T4", "fp16"),
+        ("P100 PCIe 16GB", "fp32"),
+        ("GTX 1080 Ti", "fp32"),
+        ("GTX 1660 Ti", "fp32"),
+        ("RTX 2080 Ti", "fp16"),
+        ("A100 SXM4 80GB", ""),
+        ("Instinct MI100", ""),
+    ],
+)
+def test_a_gpu_without_native_bf16_says_in_what_it_is_counted(gpu, counted_in):
+    notes = [text for text in speedup("RTX 3090", gpu).notes if "native bf16" in text]
+    name = recognise(gpu).name
+    expected = f"{name} has no native bf16: it is counted in {counted_in}"
+    assert notes == [expected] * bool(counted_in)
+    assert not any("native bf16" in text for text in speedup("RTX 3090", gpu, precision="fp32").notes)

@@ -5,6 +5,7 @@ import io
 import json
 import os
 import re
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
@@ -467,3 +468,25 @@ def test_another_makers_software_is_said_beside_the_table():
     notes = projection_text(projected(gpus=["MI300X"]), (), TODAY).notes
     assert any(note.endswith("Other software than here, CUDA or ROCm: MI300X.") for note in notes)
     assert not any("ROCm" in note for note in projection_text(projected(), (), TODAY).notes)
+
+
+def test_the_column_of_the_cheapest_is_of_those_that_keep_the_limits():
+    rows = projected(gpus=["A40"])
+    free = projection_text(rows, decision=decide(rows))
+    slowest = max((row for row in rows if row.is_for_rent_now), key=lambda row: row.duration_s.point)
+    made = decide(rows, ProjectionOptions(within_s=slowest.duration_s.lower))
+    bound = projection_text(rows, decision=made)
+    with_chance = [{line.name for line in text.lines if line.cheapest} for text in (free, bound)]
+    assert short_name(slowest) in with_chance[0] and short_name(slowest) not in with_chance[1]
+    record = projection_record(rows, ("LoRA",), made)
+    assert not any(v["among"] == "to rent now" for v in record["verdicts"])
+    assert any(v["among"] == "to rent now" for v in projection_record(rows, ("LoRA",), decide(rows))["verdicts"])
+    assert texts_of(projection_blocks(rows, decision=made)).count("cheapest to rent") == 0
+    assert texts_of(projection_blocks(rows, decision=decide(rows))) != texts_of(projection_blocks(rows, decision=made))
+
+
+def test_a_floor_that_gpus_share_is_said_to_be_less_on_several():
+    plan = TrainingPlan(samples=100_000, batch_size=10, epochs=5)
+    rows = projected(replace(forecast(1 / 20, kwh=None), plan=plan), local_gpu=None, utilization=None)
+    text = " ".join(projection_text(rows).notes)
+    assert "50,000 steps take 15.0 s at least, several GPUs a share of them less, and that is the time of " in text
