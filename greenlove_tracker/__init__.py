@@ -1,4 +1,4 @@
-"""What a training run costs in hours, kWh, dollars and CO2: before, during and after it.
+"""Tell what a training run costs in hours, kWh, dollars and CO2: before, during and after it.
 
 The public names are loaded when they are first used: importing the package loads no torch, codecarbon, numpy,
 pandas, statsmodels or rich.

@@ -9,7 +9,7 @@ MANIFEST = "manifest.json"  # written last: a checkpoint without one is not whol
 
 
 class CheckpointKind(StrEnum):
-    """Why a checkpoint was written."""
+    """The reason for a checkpoint."""
 
     REGULAR = "regular"  # it was due
     BEST = "best"  # a metric was never better
@@ -19,7 +19,7 @@ class CheckpointKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, order=True)
 class TrainingPosition:
-    """How far a training is.
+    """The progress of a training.
 
     Attributes:
         epoch: whole epochs that are done; of the training, over all its jobs.
@@ -49,7 +49,7 @@ class CheckpointFile:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """What ``manifest.json`` of a checkpoint says; it has a checksum of its own too.
+    """The content of a checkpoint's ``manifest.json``, which has a checksum of its own too.
 
     Attributes:
         kind: why it was written.
@@ -85,7 +85,7 @@ class Manifest:
 
 
 class CheckpointAction(StrEnum):
-    """What happened, in a row of ``checkpoints.csv``."""
+    """An event in a row of ``checkpoints.csv``."""
 
     SAVED = "saved"
     FAILED = "failed"  # the one before stays

@@ -233,7 +233,7 @@ class Settings:
 
 @dataclass(frozen=True, slots=True)
 class SettingOrigin:
-    """Where the value of a setting comes from.
+    """The origin of a setting's value.
 
     Attributes:
         where: path of a file, name of a variable, ``argument``; empty for the default.

@@ -91,7 +91,7 @@ class Phase:
 
     @property
     def unit(self) -> str:
-        """What its length counts: ``steps`` or ``epochs``."""
+        """The unit of its length: ``steps`` or ``epochs``."""
         return "steps" if self.steps is not None else "epochs"
 
     @property
@@ -106,7 +106,7 @@ class Phase:
 
     @property
     def constant_and_growing(self) -> tuple[float, float] | None:
-        """How often a unit pays what does not grow with work, and how much it pays of what does; None without work.
+        """The multiples of the constant cost and of the growing cost that a unit pays; None without work.
 
         A step pays once, and by its work. An epoch of larger steps over the same data has fewer of them: it pays by
         the number of its steps, and the same for its data. An epoch of as many steps that each do more is as a step,

@@ -54,7 +54,7 @@ class ScriptOutcome:
 
 @dataclass(frozen=True, slots=True)
 class LoopOptions:
-    """What is done about the training loop of a script that marks no epochs.
+    """The options for the training loop of a script that marks no epochs.
 
     Attributes:
         are_seen: its epochs are found from its data loaders and optimizers.
@@ -297,7 +297,7 @@ class _WatchedLoops:
 
 @dataclass(frozen=True, slots=True)
 class _PlannedLength:
-    """How long the training is, and where that is from."""
+    """The length of the training, and its origin."""
 
     plan: Plan
     source: str

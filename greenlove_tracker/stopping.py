@@ -30,7 +30,7 @@ _CLOSE = 1e-9  # that probabilities may be off by, as sums of floats are
 
 @dataclass(frozen=True, slots=True)
 class StoppingRule:
-    """When a training that no longer improves ends.
+    """The rule that ends a training that no longer improves.
 
     A value counts as an improvement where it is better by more than ``min_delta`` than the last that counted. The
     training ends after ``patience`` values in a row without one. NaN and infinities are never an improvement.
@@ -125,7 +125,7 @@ class StoppingRule:
 
 
 class StoppingState:
-    """Where a rule stands in a training: it takes one value after another.
+    """The state of a rule in a training: it takes one value after another.
 
     Args:
         rule: that is followed.

@@ -42,7 +42,7 @@ _ALERTS_DIR = ".greenlove_alerts"  # in the log directory: a file for each alert
 
 @dataclass(frozen=True, slots=True)
 class TeamBudget:
-    """What a project or a user may use in a month.
+    """A limit on the use of a project or a user in a month.
 
     Attributes:
         group: ``project`` or ``user``.
@@ -72,7 +72,7 @@ class TeamBudgets:
 
 @dataclass(frozen=True, slots=True)
 class BudgetUse:
-    """What one project or user used of a budget in a month.
+    """The use of a budget by one project or user in a month.
 
     Attributes:
         budget: whose limit counts.

@@ -47,7 +47,7 @@ _WORKLOAD_OF_INPUT = {
 
 
 class AutocastLog:
-    """Whether calls of layers ran under autocast to 16 bits."""
+    """A record of calls of layers that ran under autocast to 16 bits."""
 
     def __init__(self) -> None:
         self._n_calls = self._n_under_autocast = 0
@@ -59,7 +59,7 @@ class AutocastLog:
 
     @property
     def is_under_autocast(self) -> bool | None:
-        """Whether most calls did; None without any."""
+        """True where most calls did; None without any."""
         return 2 * self._n_under_autocast > self._n_calls if self._n_calls else None
 
 

@@ -55,7 +55,7 @@ class TrainingInterrupted(TerminatedExit):  # it is no error: the training goes 
 
 @dataclass(frozen=True)
 class _Due:
-    """When a regular checkpoint is due."""
+    """The time or number of steps after which a regular checkpoint is due."""
 
     every_s: float | None
     every_steps: int | None
@@ -201,7 +201,7 @@ class Checkpointer:
 
     @property
     def resumed(self) -> dict[str, Any]:
-        """What a tracker of one's own is told of the resume: ``Tracker(30, **checkpointer.resumed)``."""
+        """The arguments that tell your own tracker of the resume: ``Tracker(30, **checkpointer.resumed)``."""
         manifest = self._resumed_from
         if manifest is None:
             return {}
@@ -210,7 +210,7 @@ class Checkpointer:
 
     @property
     def position(self) -> TrainingPosition:
-        """How far the training is."""
+        """The progress of the training."""
         return self._position
 
     def epochs(self, n: int | None, *, tracker: Tracker | Mapping[str, Any] | bool = True) -> Iterator[int]:

@@ -1,4 +1,4 @@
-"""What changes while batches are fetched: random states, attributes of data sets and samplers, and the batches."""
+"""Changes while batches are fetched: random states, attributes of data sets and samplers, and the batches."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _WITHOUT_ATTRIBUTES = (
 
 
 class RandomUse:
-    """Which random states a loader draws from in the course of a pass, and which the training draws from between.
+    """The random states that a loader draws from during a pass, and those that the training draws from in between.
 
     A replay fetches without training between: it is exact as long as no state is drawn from by both.
 
@@ -105,7 +105,7 @@ def is_freshly_seeded(generator: Any) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Content:
-    """What is compared of an attribute's value.
+    """The part of an attribute's value that is compared.
 
     Attributes:
         thing: its identity.

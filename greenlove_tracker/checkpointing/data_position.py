@@ -77,7 +77,7 @@ MAYBE_SET_ANEW = (
 
 @dataclass(frozen=True, slots=True)
 class _PassEnd:
-    """What is known of a loader from the passes before.
+    """Facts about a loader from the passes before.
 
     Attributes:
         generators: those that hang on it, and whether they were freshly seeded at the end: where another object or a

@@ -35,7 +35,7 @@ class RanksLostError(GreenloveError, OSError):
 
 
 class RankAgreement:
-    """What the ranks of one training tell each other, over a gloo group of its own; trivial in a single process.
+    """Messages between the ranks of one training, over a gloo group of its own; trivial in a single process.
 
     Every rank makes it at the same place, and calls its methods in the same order. One is for one thread: the training
     has one, and the thread that writes another, since the order of calls between threads differs from rank to rank.

@@ -245,7 +245,7 @@ def load_sharded(
 
 
 class _Unsaved(NamedTuple):
-    """What torch gave a parameter that had no state when it was saved: no step of its own yet, as one without use."""
+    """The state that torch gave a parameter that had none when it was saved, as an unused one: no step yet."""
 
     name: str
     parameter: torch.Tensor

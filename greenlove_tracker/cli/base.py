@@ -150,7 +150,7 @@ class _Verbs(click.Group):
 @click.group(cls=_Verbs, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(greenlove_tracker.__version__, prog_name="greenlove")
 def cli() -> None:
-    """What a training run costs in hours, kWh, dollars and CO2: before, during and after it.
+    """Tell what a training run costs in hours, kWh, dollars and CO2: before, during and after it.
 
     greenlove [OPTIONS] train.py [ITS ARGUMENTS] is short for greenlove run.
 

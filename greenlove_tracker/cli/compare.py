@@ -126,7 +126,7 @@ def _refuse(why: str, **given: Any) -> None:
 
 
 class _Outcome:
-    """What is done with a comparison: shown, and written.
+    """The handling of a comparison: shown, and written.
 
     Args:
         output: a file that the user named.

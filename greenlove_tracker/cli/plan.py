@@ -327,7 +327,7 @@ def _deadline(text: str | None, settings: Settings, now: datetime) -> datetime:
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """Where intensity and price come from: the command line, else the settings, else the log."""
+    """The origin of intensity and price: the command line, else the settings, else the log."""
 
     settings: Settings
     job: _PlannedRun

@@ -173,7 +173,9 @@ def _ledger(added_up: Aggregate, factors: str | None, *, has_simulated: bool) ->
         click.echo(
             f"! {plural(n_left, 'simulated run')} left out; --include-simulated brings them in, marked", err=True
         )
-    if n_differ := sum(bool(entry.factor_year_differs) for entry in kept):
+    if found and not kept:
+        raise UsageError("all of these runs are simulated: --include-simulated writes them, marked")
+    if n_differ := sum(bool(entry.factor_year_differs) and entry.restated is None for entry in kept):
         text = f"! {plural(n_differ, 'run')} counted with a carbon intensity of another year: see factor_year_differs"
         click.echo(f"{text}; --factors restates them", err=True)
     return ledger_csv(kept)

@@ -23,7 +23,7 @@ _BEST, _NOW = "best", "now"
 
 @dataclass(frozen=True, slots=True)
 class StartOptions:
-    """When a run is to begin, as the command line says it.
+    """The options that say when a run begins.
 
     Attributes:
         start: ``best``, ``now`` or a time; None: now.

@@ -138,7 +138,7 @@ def _mark(thing: Any) -> Mark:
 
 @dataclass(frozen=True, slots=True)
 class YamlDocument:
-    """What a file holds, and where.
+    """The values of a file, and their lines.
 
     Attributes:
         value: of the whole: mappings, lists, texts, numbers, truth values and None.

@@ -81,7 +81,7 @@ class PlannedRun:
 
 @dataclass(frozen=True, slots=True)
 class StartPolicy:
-    """When trainings begin.
+    """The policy for when trainings begin.
 
     Attributes:
         start: ``now``, ``best`` (the start that is expected to emit least before the deadline), ``below`` or a time.
@@ -100,7 +100,7 @@ class StartPolicy:
 
 @dataclass(frozen=True, slots=True)
 class ExperimentBudget:
-    """What all trainings together may take; at a limit no other begins, and the one that runs is stopped and saved.
+    """Limits for all trainings together; at one, no other begins, and the one that runs is stopped and saved.
 
     Attributes:
         hours: of training, without waits.
@@ -117,7 +117,7 @@ class ExperimentBudget:
 
 @dataclass(frozen=True, slots=True)
 class Experiment:
-    """What a file says.
+    """An experiment, as its file defines it.
 
     Attributes:
         name: of the experiment, and the project of its runs.

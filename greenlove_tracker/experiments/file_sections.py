@@ -1,4 +1,4 @@
-"""What an experiment's file may say: its sections and keys, their kinds and bounds, and what they mean.
+"""The sections and keys of an experiment's file, their kinds and bounds, and their meaning.
 
 Each key is described here alone: ``docs/reference/experiment.md`` is made of these descriptions.
 """
@@ -135,7 +135,7 @@ def _said(description: str, such_as: str, default: Any = None, **more: Any) -> A
 
 
 class ScheduleSection(_FileSection):
-    """When the trainings begin."""
+    """The section on when the trainings begin."""
 
     start: Annotated[str, AfterValidator(_start)] | None = _said(
         "`now`; `best`, the start that is expected to emit least before the deadline; `below`, as soon as the carbon "
@@ -173,7 +173,7 @@ class CarbonSection(_FileSection):
 
 
 class BudgetSection(_FileSection):
-    """What all trainings together may take."""
+    """The section on limits for all trainings together."""
 
     hours: _Positive | None = _said("of training, without waits", "2")
     energy_kwh: _Positive | None = _said("energy, with PUE", "1")
@@ -182,7 +182,7 @@ class BudgetSection(_FileSection):
 
 
 class OutputsSection(_FileSection):
-    """What is written, and where."""
+    """The section on the files to write."""
 
     directory: _Text | None = _said(
         f"of runs, checkpoints and reports, from the file's own directory; default: `{EXPERIMENTS_DIR}/NAME` beside "

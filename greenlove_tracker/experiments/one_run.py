@@ -31,7 +31,7 @@ _FINISHED, _FAILED, _USAGE, _SAVED = 0, 1, 2, 75  # the last is EX_TEMPFAIL of s
 
 @dataclass(slots=True)
 class TrainingResult:
-    """What became of a training.
+    """The outcome of a training.
 
     Attributes:
         outcome: ``finished``, ``failed``, ``interrupted`` (it is saved), or ``not-run`` (it cannot be run here).

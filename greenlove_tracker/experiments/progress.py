@@ -28,7 +28,7 @@ _MOST_NAMED = 3  # of several problems of one kind
 
 
 class PlannedRunState(StrEnum):
-    """How far one training of an experiment is."""
+    """The progress of one training of an experiment."""
 
     FINISHED = "finished"
     INTERRUPTED = "interrupted"  # it goes on from its checkpoint
@@ -38,7 +38,7 @@ class PlannedRunState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class PlannedRunProgress:
-    """How far one training of an experiment is.
+    """The progress of one training of an experiment.
 
     Attributes:
         planned: the training.
@@ -62,7 +62,7 @@ class PlannedRunProgress:
 
 @dataclass(frozen=True, slots=True)
 class ExperimentUse:
-    """What the trainings of an experiment took so far; of those too that failed, or that the file names no more.
+    """The use of all trainings of an experiment so far, failed ones and those no longer in the file included.
 
     Attributes:
         by_quantity: ``duration_s``, ``energy_kwh``, ``emissions_kgco2e`` and ``cost_usd``; the sums of what is known.
@@ -90,7 +90,7 @@ class ExperimentUse:
 
 @dataclass(frozen=True, slots=True)
 class ExperimentProgress:
-    """How far an experiment is.
+    """The progress of an experiment.
 
     Attributes:
         runs: one for each planned training, in their order.

@@ -65,7 +65,7 @@ _LIMIT_VARIABLES = {
 
 
 class ChildOutcome(StrEnum):
-    """How the process of one training says that it ended."""
+    """The ways in which the process of one training ends."""
 
     FINISHED = "finished"
     FAILED = "failed"
@@ -75,7 +75,7 @@ class ChildOutcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ChildResult:
-    """What became of the process of one training.
+    """The outcome of the process of one training.
 
     Attributes:
         outcome: of it.
@@ -90,7 +90,7 @@ class ChildResult:
 
 @dataclass(frozen=True, slots=True)
 class ExperimentOutcome:
-    """What a call of ``run_experiment`` left.
+    """The outcome of a call of ``run_experiment``.
 
     Attributes:
         progress: how far the experiment is now, from the logs.

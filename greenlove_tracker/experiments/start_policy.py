@@ -1,4 +1,4 @@
-"""When the trainings of an experiment begin: at once, at a time, on a clean grid, or at the best start.
+"""The start of an experiment's trainings: at once, at a time, on a clean grid, or at the best start.
 
 The best start is planned by how long the trainings will take: as others of their group took, or as an exploration says.
 """
@@ -58,7 +58,7 @@ def own_addresses(planned: PlannedRun) -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True)
 class LengthLeft:
-    """How long it takes, in h: what a start is planned by.
+    """The length in h that a start is planned by.
 
     Attributes:
         own_h: the training that begins next.
@@ -72,7 +72,7 @@ class LengthLeft:
 
 
 class ExpectedLengths:
-    """How long trainings will take: as others of their group took, or as an exploration of it says.
+    """The expected length of trainings: as others of their group took, or as an exploration says.
 
     Args:
         experiment: whose trainings.

@@ -145,7 +145,7 @@ class ExplorationScheduler(Scheduler):
 
     @property
     def _is_unsettled(self) -> bool:
-        """Whether the forecast is wide, or the trials contradict each other."""
+        """Return True where the forecast is wide, or the trials contradict each other."""
         return self._is_wide or any(max(r, 1 / r) > _UNSETTLED for r in self._surprises if r > 0)
 
     @property

@@ -36,7 +36,7 @@ _CUDA_BLOCK_BYTES = 512  # its allocator rounds up to it: kMinBlockSize in torch
 
 
 class _Kind(IntEnum):
-    """What a storage is; a storage that is two of them is the first."""
+    """The kind of a storage; one that is of two kinds is of the first."""
 
     PARAMETER = 0
     GRADIENT = 1

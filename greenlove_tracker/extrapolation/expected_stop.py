@@ -1,4 +1,4 @@
-"""Where early stopping is expected to end a training: its learning curve simulated on, or the stops of earlier ones.
+"""The expected end of a training with early stopping: its learning curve simulated on, or earlier trainings' stops.
 
 A running training loads it: NumPy, and of SciPy ``scipy.special`` alone.
 

@@ -129,7 +129,7 @@ def total_duration(progress: Progress) -> Mixture:
 
 @dataclass(frozen=True, slots=True)
 class _Outlook:
-    """What a run's progress says of the rest of it.
+    """The rest of a run, as its progress lets expect.
 
     Attributes:
         progress: with evaluations apart from epochs or steps, and those in the plan that come at an interval.

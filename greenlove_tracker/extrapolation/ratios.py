@@ -43,7 +43,7 @@ _NICE = (1.0, 2.0, 3.0, 5.0, 10.0)  # times a power of ten, in minutes or hours:
 
 @dataclass(frozen=True, slots=True)
 class RatioFit:
-    """What was fitted to the trials of a comparison.
+    """The fit to the trials of a comparison.
 
     Attributes:
         ratios: of each arm to the baseline, by name; each interval holds for itself, not for all arms at once.
@@ -200,7 +200,7 @@ def times_the_trials(fit: RatioFit, arm: str) -> float:
     effect = max(abs(math.log(ratio.point)), math.log1p(WORTH_HAVING))
 
     def power(factor: float) -> float:
-        """The probability that the effect is found with so many times the trials."""
+        """Return the probability that the effect is found with so many times the trials."""
         freedom = fit.degrees_of_freedom + (factor - 1) * (fit.n_trials - fit.n_blocks)
         return power_of(effect, error / math.sqrt(factor), freedom, ratio.level)
 

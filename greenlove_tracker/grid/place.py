@@ -39,7 +39,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Location:
-    """What a text names.
+    """The place that a text names.
 
     Attributes:
         place: the country or state, by which the tables know it; None: unknown, so the world.

@@ -42,7 +42,7 @@ _ENTRY_EXAMPLE = "peak 0.32 weekdays 17-21"
 
 
 class Tariff(ABC):
-    """What a kWh costs, by time.
+    """The price of a kWh, by time.
 
     Attributes:
         source: where the prices are from, for people.

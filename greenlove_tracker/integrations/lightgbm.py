@@ -68,7 +68,7 @@ class GreenloveCallbacks(list[Any]):
 
 
 class _BoostedRounds:
-    """What both callbacks know of the training."""
+    """The state that both callbacks share."""
 
     def __init__(self, tracker: Tracker | None, settings: dict[str, Any]) -> None:
         self._adapter = TrainingAdapter("LightGBM", tracker, settings, stops="after this round")

@@ -1,4 +1,4 @@
-"""What every framework's callback does with a tracker: it makes one for each training, and never hurts the training.
+"""The tracker behind every framework's callback: one for each training, which it never hurts.
 
 A callback translates its framework's events into these calls, and holds nothing of the tracker itself. Calls out of
 order, which a framework that stops early makes, are harmless here: an epoch is ended only where one is open.

@@ -37,7 +37,7 @@ _FREE_PAUSES_S = 0.5  # and this much in any case
 
 
 class EpochLog(Protocol):
-    """What is told; ``greenlove_tracker.tracker.session.Session`` says what each call means."""
+    """The calls of an observer; ``greenlove_tracker.tracker.session.Session`` says what each means."""
 
     def mark(self) -> None: ...  # noqa: D102
     def start_epoch_at_mark(self) -> None: ...  # noqa: D102
@@ -172,7 +172,7 @@ class LoopDetector:
     # -- what is heard -------------------------------------------------------------------------------------------
 
     def begin(self, loader: object) -> LoaderPass | None:
-        """A pass over this loader begins; None: it is not watched."""
+        """Begin a pass over this loader; None: it is not watched."""
         with self._call() as is_heard:
             if not is_heard or self._log.is_elsewhere:
                 return None
@@ -191,7 +191,7 @@ class LoopDetector:
             return new
 
     def requested(self, asked: LoaderPass) -> None:
-        """The next batch of this pass is asked for."""
+        """Note that the next batch of this pass is asked for."""
         with self._call() as is_heard:
             if is_heard and asked is self._leader and not asked.is_over:
                 self._resume()
@@ -200,7 +200,7 @@ class LoopDetector:
     # counting is to be done.
 
     def batch(self, handed: LoaderPass, n_samples: int | None) -> None:
-        """A batch of so many samples was handed out."""
+        """Note that a batch of so many samples was handed out."""
         with self._lock:
             if self._is_busy:
                 return
@@ -301,13 +301,13 @@ class LoopDetector:
         return self._clock() >= self._tell_at_s
 
     def end(self, ended: LoaderPass) -> None:
-        """The loader has no more batches."""
+        """Note that the loader has no more batches."""
         with self._call() as is_heard:
             if is_heard and not ended.is_over:
                 self._over(ended, is_exhausted=True)
 
     def gone(self, left: LoaderPass) -> None:
-        """The iterator of this pass was freed; called at any moment, of the garbage collector too."""
+        """End the pass, whose iterator was freed; called at any moment, of the garbage collector too."""
         self.gone_later(left)
         if self._lock.acquire(blocking=False):
             try:
@@ -323,7 +323,7 @@ class LoopDetector:
         self.quiet_pass = None
 
     def finish(self) -> None:
-        """The script has ended: an epoch that is complete is told to be."""
+        """End the script: report an epoch that is complete."""
         with self._call() as is_heard:
             leader = self._leader
             if not is_heard or self._log.is_elsewhere:

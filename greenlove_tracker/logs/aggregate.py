@@ -122,7 +122,7 @@ class Aggregate:
 
     @property
     def lost_work(self) -> LostWork | None:
-        """What interruptions cost, of which runs are read once more; None where no run went on with another."""
+        """The cost of interruptions, for which runs are read once more; None where no run went on with another."""
         resumptions = self.highlights.resumptions
         if not resumptions:
             return None

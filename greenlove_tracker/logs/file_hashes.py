@@ -28,7 +28,7 @@ _HEX = re.compile(r"[0-9a-f]{64}")
 
 @dataclass(frozen=True, slots=True)
 class FileHash:
-    """What a file held.
+    """The length and SHA-256 of a file.
 
     Attributes:
         n_bytes: its length.

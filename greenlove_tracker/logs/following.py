@@ -135,7 +135,7 @@ class FollowedRun:
 
 @dataclass(frozen=True, slots=True)
 class Sighting:
-    """What a log directory held at one moment.
+    """The content of a log directory at one moment.
 
     Attributes:
         path: the directory.

@@ -30,7 +30,7 @@ _CELL = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class IntensitySource:
-    """Who gave a carbon intensity, and how.
+    """The source of a carbon intensity.
 
     Attributes:
         provider: such as ``neso``, ``csv``, ``table`` or ``mock``.
@@ -53,7 +53,7 @@ class IntensitySource:
 
     @property
     def name(self) -> str:
-        """Who gave it and how, whatever its age: ``neso measured direct``."""
+        """The source without its age: ``neso measured direct``."""
         return " ".join(filter(None, (self.provider, self.kind, self.coverage)))
 
     @property

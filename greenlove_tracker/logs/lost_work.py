@@ -1,4 +1,4 @@
-"""What interruptions cost a training: work that was done and lost, restarts, and the time between its jobs.
+"""The cost of interruptions to a training: work done and lost, restarts, and the time between its jobs.
 
 Work is lost where a run went on after the checkpoint that the next one began from: it is in the rows of the interrupted
 run behind the time at which that checkpoint's state was taken. A run whose checkpoints nobody went on from, or that
@@ -26,7 +26,7 @@ _AFTER_ITS_END = frozenset({RunStatus.INTERRUPTED.value, RunStatus.RUNNING.value
 
 
 class Resumption(NamedTuple):
-    """How a run went on with another, as its own log says.
+    """The way a run went on with another, as its own log says.
 
     Attributes:
         continues: the id of the other one.
@@ -275,7 +275,7 @@ def chain_start(run_id: str, continues: Mapping[str, str]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class LostWork:
-    """What interruptions cost the trainings of many runs, as far as other runs went on from their checkpoints.
+    """The cost of interruptions to many trainings, as far as other runs went on from their checkpoints.
 
     Attributes:
         n_interruptions: runs that were interrupted, and gone on from.

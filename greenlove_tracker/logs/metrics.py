@@ -178,7 +178,7 @@ class MetricTotals:
 
     @property
     def summaries(self) -> tuple[MetricSummary, ...]:
-        """What each metric came to, in the order in which they were first logged."""
+        """The summary of each metric, in the order in which they were first logged."""
         return tuple(self._by_name.values())
 
 

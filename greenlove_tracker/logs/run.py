@@ -128,7 +128,7 @@ class RunFiles:
 
     @property
     def written_s(self) -> float:
-        """When any of the files was last written, in seconds since the Unix epoch."""
+        """The time when any of the files was last written, in seconds since the Unix epoch."""
         return max((modified_s(file_in(self.path, name)) for name in self._names if name.endswith(".csv")), default=0.0)
 
     def _add_problem(self, name: str, message: str) -> None:
@@ -328,7 +328,7 @@ class Run(RunFiles):
 
     @cached_property
     def intensity_sources(self) -> Sequence[IntensitySource]:
-        """What gave the carbon intensity of the time of its rows; nothing where one figure counts for all times."""
+        """The sources of the carbon intensity of its rows; nothing where one figure counts for all times."""
         if "intensity_order" not in self.fields:
             return ()
         if len(self._fields_by_node) == 1 and (text := self.text("intensity_sources")):
@@ -411,7 +411,7 @@ class Run(RunFiles):
 
     @cached_property
     def node_overhead(self) -> Factor | None:
-        """What the user assumed a node to draw, in what its GPUs do; None where nothing is assumed."""
+        """The user's assumed draw of a node, in that of its GPUs; None where nothing is assumed."""
         factor = self._factor("node_overhead")
         if factor is not None and factor.value < 1:
             self._add_problem(schema.RUN_FILE, f"a node_overhead of {factor.value:g} left out: there is none below 1")
@@ -553,7 +553,7 @@ class Run(RunFiles):
 
     @cached_property
     def calibration(self) -> Calibration | None:
-        """What the log directory holds of its machine's energy at the wall; None where nothing."""
+        """The calibration of its machine in the log directory; None without one."""
         measured = measurements_in(self.log_dir)
         return calibration_of(measured, self.hosts, self.text("gpu_models")) if measured else None
 
@@ -603,7 +603,7 @@ class Run(RunFiles):
 
     @property
     def file_hashes(self) -> Mapping[str, FileHash | None]:
-        """What its summary says of its other files; nothing of a run whose end was not written, or by older versions.
+        """The hashes of its other files in its summary; nothing of a run without an end, or by older versions.
 
         None for a file of a process that had not closed its files when the summary was written.
         """
@@ -643,7 +643,7 @@ class Run(RunFiles):
 
     @cached_property
     def began_and_ended_s(self) -> tuple[float, float]:
-        """When the run began and ended, in seconds since the Unix epoch; of one that goes on, its last row's end.
+        """The beginning and end of the run, in seconds since the Unix epoch; of one that goes on, its last row's end.
 
         Raises:
             ValueError: where it is not known when it began.
@@ -799,7 +799,7 @@ class Run(RunFiles):
 
     @property
     def spans(self) -> Sequence[SpanSummary]:
-        """What the spans of the first rank that has any came to; each is followed by those within it."""
+        """The sums of the spans of the first rank that has any; each is followed by those within it."""
         return summarise_spans(next((rows for _, rows in sorted(self.span_rows.items()) if rows), ()))
 
     @cached_property
@@ -823,7 +823,7 @@ class Run(RunFiles):
 
     @cached_property
     def checkpoints(self) -> Sequence[CheckpointEvent]:
-        """What became of its checkpoints, as the first rank that has any logged it."""
+        """The events of its checkpoints, as logged by the first rank that has any."""
         found = self._by_rank("checkpoints", CHECKPOINT_COLUMNS, checkpoint_from_cells)
         return next((events for _, events in sorted(found.items()) if events), ())
 

@@ -37,7 +37,7 @@ _MAX_DEPTH = 10  # of directories in a log directory
 
 @dataclass(frozen=True, slots=True)
 class SealResult:
-    """What a sealing did.
+    """The outcome of a sealing.
 
     Attributes:
         sealing: the line that was added; None where nothing was new.
@@ -56,7 +56,7 @@ class SealResult:
 
 @dataclass(frozen=True, slots=True)
 class Verification:
-    """What a log directory shows beside its seal.
+    """The findings of a comparison of a log directory with its seal.
 
     Attributes:
         findings: what was changed, added or removed, a sentence each; empty where all is as it was sealed.

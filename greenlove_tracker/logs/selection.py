@@ -85,7 +85,7 @@ class Period:
 
 
 class Chosen(TypedDict, total=False):
-    """What may be said to choose runs: of Python's functions and of the verbs alike.
+    """The arguments that choose runs, of Python's functions and of the verbs alike.
 
     Attributes:
         since: only what was done from this UTC date (``2026-11-01``) or time on; a month alone (``2026-11``) is the
@@ -141,7 +141,7 @@ class Selection:
 
     @property
     def text(self) -> str:
-        """What was chosen, in words; empty where everything was but the period."""
+        """The choice in words; empty where everything but the period was chosen."""
         chosen = {"project": self.projects, "user": self.users, "job": self.jobs, "host": self.hosts}
         return " · ".join(f"{name} {' or '.join(values)}" for name, values in chosen.items() if values)
 

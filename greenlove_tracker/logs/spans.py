@@ -26,7 +26,7 @@ SEPARATOR = " > "  # of the names in a path
 
 
 class SpanFlag(DescribedStr):
-    """What is to be known of a row of ``spans-<rank>.csv``."""
+    """A reservation about a row of ``spans-<rank>.csv``."""
 
     BY_TIME = (
         "by_time",
@@ -43,7 +43,7 @@ def spans_file(stream: int | str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class SpanRow:
-    """What was added to the spans of one path since the row before of that path.
+    """The sums added to the spans of one path since its last row.
 
     Attributes:
         path: the names of the spans that it lies in, and its own last.
@@ -150,7 +150,7 @@ class SpanSummary:
 
     @property
     def depth(self) -> int:
-        """How many spans it lies in."""
+        """The number of spans it lies in."""
         return len(self.path) - 1
 
 

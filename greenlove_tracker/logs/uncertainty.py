@@ -1,4 +1,4 @@
-"""How far the energy of a finished run may be off, and with it its CO2e and its cost.
+"""Ranges of the energy of a finished run, and with it of its CO2e and its cost, by the errors of its meters.
 
 Each method of metering has an error, with its source, in ``data/measurement_errors.csv``. The energies of one method
 are off together, in all components' rows and in all runs: their deviations add up. Those of different methods are

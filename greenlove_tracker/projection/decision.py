@@ -1,4 +1,4 @@
-"""What to do, of all the machines of a projection: the cheapest to rent, or the cheapest that keeps the limits.
+"""The decision among the machines of a projection: the cheapest to rent, or the cheapest that keeps the limits.
 
 It is decided in draws of the machines' joint distribution (``ranking.JointDraws``). Machines that are sold whole, of
 which less is wanted, and after them reservations, are recommended only where nothing else will do: they have minimum
@@ -43,7 +43,7 @@ _PARTS = ((1e6, "A million"), (1e3, "A thousand"))  # of the work, in which a co
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What a training goes through.
+    """The work of a training.
 
     Attributes:
         count: over all epochs.
@@ -56,7 +56,7 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What to do.
+    """The machine to train on, and why.
 
     Attributes:
         goal: what was asked for: ``the cheapest within 2 d for at most $500``.

@@ -1,4 +1,4 @@
-"""What GPUs draw of their power limit, what the same training makes others draw, and what a node draws besides.
+"""The share of their power limit that GPUs draw, that which others draw on the same training, and the rest of a node.
 
 A GPU that trains draws something between two shares of its limit: the idle one, while it waits for its next kernel, and
 the full one. How far between is the activity, which a training takes along from GPU to GPU; the two shares are the

@@ -1,4 +1,4 @@
-"""What preemptions cost a training: the best interval between checkpoints, and the expected time.
+"""The cost of preemptions to a training: the best interval between checkpoints, and the expected time.
 
 Preemptions come as a Poisson process while the machine runs, so also while it saves and restarts. A training of W
 seconds saves every τ seconds of work and stands still for δ each time; after a preemption it restarts in R and goes on
@@ -29,7 +29,7 @@ _LEAST_TIMES, _MOST_TIMES = 1e-3, 1e4  # of Young's interval: where the best one
 
 @dataclass(frozen=True, slots=True)
 class PreemptionTerms:
-    """How often a machine is taken away, and what saving and restarting take.
+    """The rate at which a machine is taken away, and the times that saving and restarting take.
 
     Attributes:
         per_hour: preemptions in an hour of running.

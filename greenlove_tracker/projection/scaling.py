@@ -1,4 +1,4 @@
-"""How much faster several GPUs are than one, or many than several, with the error that this is known with.
+"""The gain of several GPUs over one, or of many over several, with its error.
 
 The logarithm of the gain from one GPU to n adds up along the way: an exponent times the logarithm of n up to the eight
 GPUs of a node, another exponent beyond them, and what a machine of just n GPUs is off the power law. So gains multiply,
@@ -42,7 +42,7 @@ _MODULES |= {"Instinct MI300A", "Instinct MI250X (one of two GPUs)", "Instinct M
 
 @dataclass(frozen=True, slots=True)
 class Scaling:
-    """How GPUs that are joined by one interconnect scale on one class of workload.
+    """The scaling of GPUs that are joined by one interconnect, on one class of workload.
 
     Attributes:
         exponent: of the number of GPUs, its median: 1 where twice as many do twice as much.

@@ -85,7 +85,7 @@ class LogSpeeds:
 
 
 class _Part(NamedTuple):
-    """What an effect adds to one GPU's logarithm of speed: loading × effect; one name is one effect in all GPUs."""
+    """The part of an effect in one GPU's logarithm of speed: loading × effect; one name is one effect in all GPUs."""
 
     name: str
     mean: float

@@ -53,7 +53,7 @@ _RATE_ENDS = 1e-9, 1e6  # preemptions in an hour, between which the rate is look
 
 
 class SpotVerdict(StrEnum):
-    """Whether a machine that may be taken away is worth it."""
+    """The verdict on a machine that may be taken away."""
 
     WORTH_IT = "worth it"
     UNCLEAR = "unclear"
@@ -63,7 +63,7 @@ class SpotVerdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SpotTotals:
-    """What a training takes in one way; every interval is at the 90% level.
+    """The totals of a training done in one way; every interval is at the 90% level.
 
     Attributes:
         duration_s: from its start to its end, waiting for machines in it.
@@ -80,7 +80,7 @@ class SpotTotals:
 
 @dataclass(frozen=True, slots=True)
 class TimeParts:
-    """Where the time of a spot training goes, as expected, in seconds.
+    """The expected parts of a spot training's time, in seconds.
 
     Attributes:
         training_s: the work itself.
@@ -104,7 +104,7 @@ class TimeParts:
 
 @dataclass(frozen=True, slots=True)
 class SpotAdvice:
-    """Whether to train on a machine that may be taken away, and how often to save there.
+    """The advice on a machine that may be taken away: to use it or not, and how often to save there.
 
     Attributes:
         verdict: on cost.
@@ -397,7 +397,7 @@ def _gets_on(terms: PreemptionTerms, training_s: float, interval_s: float) -> bo
 
 @dataclass(frozen=True, slots=True)
 class _Prices:
-    """What a machine's time and energy cost and emit."""
+    """The prices and emissions of a machine's time and energy."""
 
     spot: float | None
     on_demand: float | None

@@ -1,4 +1,4 @@
-"""Where spot advice has its figures from: what a log measured of checkpoints and restarts, and the machine of a row."""
+"""The figures behind spot advice: checkpoints and restarts as a log measured them, and the machine of a row."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _NOTICE_S = 30.0  # that Google Cloud and Azure give; AWS gives 120
 
 @dataclass(frozen=True, slots=True)
 class SpotOptions:
-    """What the user says of a machine that may be taken away; None is taken from a log, or not known.
+    """The user's figures for a machine that may be taken away; None is taken from a log, or not known.
 
     Attributes:
         preemptions_per_hour: of running; a rate, or with the range that holds it with 90%.
@@ -56,7 +56,7 @@ class SpotOptions:
 
 @dataclass(frozen=True, slots=True)
 class MeasuredTimes:
-    """What checkpoints and restarts took in a run; None where its log does not tell.
+    """The times of checkpoints and restarts in a run; None where its log does not tell.
 
     Attributes:
         checkpoint_s: mean time that the training stood still for one.

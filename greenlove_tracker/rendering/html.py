@@ -28,7 +28,7 @@ _WIDE_TABLE_COLUMNS = 4  # from so many on, a table is scrolled on a narrow scre
 
 @dataclass(frozen=True, slots=True)
 class LiveState:
-    """Whether a page is rewritten while somebody looks at it.
+    """The state of a page that may be rewritten while somebody looks at it.
 
     Attributes:
         text: what it says of that.

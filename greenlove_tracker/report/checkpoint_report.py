@@ -1,4 +1,4 @@
-"""What is said of the checkpoints of a run, and of what interruptions cost its training so far."""
+"""The report on the checkpoints of a run, and on the cost of interruptions to its training so far."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a comparison found, on the terminal, and as plain values for JSON and CSV; its words are the report's too."""
+"""The findings of a comparison, on the terminal and as plain values for JSON and CSV; the report has its words."""
 
 from __future__ import annotations
 

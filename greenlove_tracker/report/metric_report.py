@@ -1,4 +1,4 @@
-"""What is said of the metrics of runs, such as an accuracy: last and best of each, and the runs with the best ones."""
+"""The report on the metrics of runs, such as an accuracy: last and best of each, and the runs with the best ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When to start, as a document: the figures now and then, the curve of the hours, the regions, and all sources."""
+"""The advice on a start, as a document: the figures now and then, the curve of the hours, the regions, all sources."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When to start: the advice on the terminal, with the curve of the hours, and as plain values for JSON.
+"""The advice on a start, on the terminal with the curve of the hours, and as plain values for JSON.
 
 And in how many jobs a training that is longer than a job may be is done.
 """

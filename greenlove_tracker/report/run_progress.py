@@ -1,4 +1,4 @@
-"""How far a run is at a moment: its share, what is left by its latest forecast, its power, and whether it lives."""
+"""The progress of a run at a moment: its share, the rest by its latest forecast, its power, and whether it lives."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How many times as fast GPUs train as another: on the terminal, and as plain values for JSON."""
+"""The speeds of GPUs in that of another, on the terminal and as plain values for JSON."""
 
 from __future__ import annotations
 

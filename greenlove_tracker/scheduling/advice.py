@@ -46,7 +46,7 @@ class RegionAdvice:
 
 @dataclass(frozen=True, slots=True)
 class StartAdvice:
-    """When and where to start, and what that saves.
+    """The advice on when and where to start, and what that saves.
 
     Attributes:
         start_utc: that is expected to emit, or cost, least; of these the earliest.

@@ -1,4 +1,4 @@
-"""What a person sees of a wait: a line that is redrawn on a terminal, else one line at each change."""
+"""The display of a wait: a line that is redrawn on a terminal, else one line at each change."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Countdown:
 
     @property
     def longest_sleep_s(self) -> float:
-        """How often the wait is to be shown."""
+        """The longest time in s between two displays of the wait."""
         return _REDRAWN_EVERY_S if self._line.is_seen and not self._is_quiet else LONGEST_SLEEP_S
 
     def __enter__(self) -> Self:

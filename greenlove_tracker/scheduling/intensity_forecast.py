@@ -249,7 +249,7 @@ class HorizonRegression:
 
 
 class PastFeatures:
-    """What a forecast at any hour of a series sees: nothing of that hour or later.
+    """The input of a forecast at any hour of a series: nothing of that hour or later.
 
     Args:
         values: in gCO2e/kWh by the hour, NaN where not known.

@@ -1,4 +1,4 @@
-"""What is known of a region's carbon intensity when a start is chosen: the hours until now, and what others expect.
+"""A region's carbon intensity as known when a start is chosen: the hours until now, and what others expect.
 
 A source is asked once for what was and once for what it expects. A service that does not answer, a table that has one
 figure for all hours, and a history that is too short are no errors: what is known then says so, and why.
@@ -41,7 +41,7 @@ _MOST_AT_ONCE = 8  # regions that are asked side by side
 
 @dataclass(frozen=True, slots=True)
 class IntensityBasis:
-    """What an advice rests on in a region, for people.
+    """The basis of an advice in a region, for people.
 
     Attributes:
         region: None where none was named.

@@ -62,7 +62,7 @@ class TimeTaken:
 
 @dataclass(frozen=True, slots=True)
 class JobTimes:
-    """What each job of a chain takes beside the training.
+    """The times that each job of a chain takes beside the training.
 
     Attributes:
         save: until an emergency checkpoint is whole, with all ranks waiting.

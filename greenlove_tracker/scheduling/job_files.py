@@ -41,7 +41,7 @@ _WAIT_IN_POD = 'until [ "$(date +%s)" -ge "$0" ]; do sleep 5; done'
 
 @dataclass(frozen=True, slots=True)
 class _Job:
-    """What is to be started, and when.
+    """The command to start, and its time.
 
     Attributes:
         command: its words.
@@ -329,7 +329,7 @@ def _epoch(when: datetime) -> int:
 
 
 def _cron(job: _Job) -> str:
-    """A line of a crontab, in local time: cron of Debian and Ubuntu knows no CRON_TZ, and would read UTC as local."""
+    """Return a line of a crontab, in local time: Debian's cron knows no CRON_TZ, and would read UTC as local."""
     first = job.first_utc
     local = first.astimezone(job.local)
     line = job.shell_line
@@ -373,7 +373,7 @@ def _cron_command(line: str) -> str:
 
 
 def _kubernetes(job: _Job) -> str:
-    """A Job whose first container waits, or a CronJob.
+    """Return a Job whose first container waits, or a CronJob.
 
     A Job has no start time. Suspended, somebody has to resume it; a CronJob for a date recurs each year. A container
     that waits needs nobody, and costs that the pod holds what it requests until then.
@@ -418,7 +418,7 @@ def _unexpanded(word: str) -> str:
 
 
 def _github(job: _Job) -> str:
-    """A workflow on a schedule, which GitHub reads in UTC."""
+    """Return a workflow on a schedule, which GitHub reads in UTC."""
     # GitHub replaces ${{ … }} before a shell sees the line. Quoted for the shell it always stands in single quotes,
     # since $ and { need them: these are closed and opened again between the two characters.
     line = job.shell_line.replace("${{", "$''{{")

@@ -1,4 +1,4 @@
-"""When ``greenlove run --start`` begins a run: at the best start before its deadline, or at a time."""
+"""The start of a run by ``greenlove run --start``: the best one before its deadline, or a time."""
 
 from __future__ import annotations
 

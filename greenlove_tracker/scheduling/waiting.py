@@ -67,7 +67,7 @@ def _sleep(seconds: float, until: threading.Event | None) -> None:
 
 @dataclass(frozen=True, slots=True)
 class WaitClocks:
-    """What a wait has of the machine; other ones in tests.
+    """The clocks of a wait; other ones in tests.
 
     Attributes:
         utc_s: seconds since the Unix epoch, by the wall clock, which may be set.
@@ -81,7 +81,7 @@ class WaitClocks:
 
 
 class WaitReason(StrEnum):
-    """Why a wait ended."""
+    """The reason for which a wait ended."""
 
     BELOW_THRESHOLD = "below the threshold"
     MAX_WAIT = "maximum wait"
@@ -119,7 +119,7 @@ class KnownIntensity:
 
 @dataclass(frozen=True, slots=True)
 class WaitResult:
-    """How a wait ended; the training is to start now.
+    """The end of a wait; the training is to start now.
 
     Attributes:
         reason: why it ended.
@@ -137,14 +137,14 @@ class WaitResult:
 
     @property
     def facts(self) -> WaitFacts:
-        """What the log of the run that follows has of the wait."""
+        """The facts of the wait for the log of the run that follows."""
         intensities = (None if known is None else known.gco2e_per_kwh for known in (self.at_request, self.at_start))
         return WaitFacts(self.waited_s, str(self.reason), *intensities)
 
 
 @dataclass(frozen=True, slots=True)
 class WaitProgress:
-    """Where a wait stands, for whoever shows it.
+    """The progress of a wait, for whoever shows it.
 
     Attributes:
         now_utc_s: the moment.
@@ -178,7 +178,7 @@ class WaitEnding:
 
 
 class Rule(Protocol[A_contra]):
-    """What decides when a wait ends.
+    """The rule that ends a wait.
 
     Attributes:
         point: the latest figure of a service.
@@ -196,7 +196,7 @@ class Rule(Protocol[A_contra]):
 
     @property
     def goal(self) -> str:
-        """What is waited for, in a few words."""
+        """The goal of the wait, in a few words."""
         ...
 
     def is_due(self, since_s: float, asked_utc_s: float, now_utc_s: float) -> bool:
@@ -555,7 +555,7 @@ def wait_for_low_carbon(
 
 @dataclass(frozen=True, slots=True)
 class PlannedStart:
-    """What planning a start came to.
+    """The outcome of planning a start.
 
     Attributes:
         advice: when to start.

@@ -78,7 +78,7 @@ def _mean_known(values: Array) -> float:
 
 @dataclass(frozen=True, slots=True)
 class PastChoices:
-    """What the same choice promised on days of the past, and what it saved.
+    """The same choice on days of the past: its promise, and its savings.
 
     Attributes:
         promised: saving by the forecast; shape (n,).
@@ -114,7 +114,7 @@ class PastChoices:
 
 @dataclass(frozen=True, slots=True)
 class RunLength:
-    """How long a run takes: durations that are equally probable, and one that it hardly exceeds.
+    """The length of a run: durations that are equally probable, and one that it hardly exceeds.
 
     Attributes:
         hours: equally probable durations; shape (d,).

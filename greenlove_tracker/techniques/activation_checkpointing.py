@@ -101,7 +101,7 @@ def _checked_model(parts: Parts) -> nn.Module:
 
 @dataclass(slots=True)
 class _StepResult:
-    """What a step comes to, by the names of parameters and buffers, on the host.
+    """The result of a step, by the names of parameters and buffers, on the host.
 
     Attributes:
         gradients: as the optimizers met them.
@@ -288,7 +288,7 @@ class _LastCall:
 
 
 class _Trace:
-    """How the blocks of a model are called in a step: in which order, with what, and what they keep.
+    """The calls of a model's blocks in a step: their order, their arguments, and what they keep.
 
     Attributes:
         saved: bytes that they keep.

@@ -30,7 +30,7 @@ _MOST_WITHOUT_STEP = 10_000  # batches in a row; a training in steps whose optim
 
 @dataclass(frozen=True, slots=True)
 class TrainingLength:
-    """How long an arm trains: ``epochs``, or else optimizer ``steps``."""
+    """The length of an arm's training: ``epochs``, or else optimizer ``steps``."""
 
     epochs: int | None = None
     steps: int | None = None
@@ -92,7 +92,7 @@ class UnsavedEpochs:
 
 @dataclass(slots=True)
 class _Progress:
-    """How far a training is, as a checkpoint holds it.
+    """The progress of a training, as a checkpoint holds it.
 
     Attributes:
         steps: of the optimizer that were made.
@@ -169,7 +169,7 @@ class ArmLoop:
 
     @property
     def notes(self) -> list[str]:
-        """What is to be known of the arm: of its technique, of what that counted, of its schedulers."""
+        """The notes on the arm: on its technique, on what that counted, on its schedulers."""
         counted = [tell() for tell in self._arm.parts.get("technique_notes", ())]
         return [note for note in (self._arm.note, *counted, *self._schedulers.notes) if note]
 

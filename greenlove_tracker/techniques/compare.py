@@ -63,7 +63,7 @@ class ComparisonRun(TrialSession):
 
     @property
     def accounting(self) -> Accounting:
-        """What its energy and time are counted with."""
+        """The accounting of its energy and time."""
         state = self._session.state
         return Accounting(state.factors.rates, state.energy_factor, state.gpu_count)
 

@@ -21,7 +21,7 @@ _LEAST_DRIFT = 0.01  # of the loss: less is no drift that anybody trains for
 
 @dataclass(slots=True)
 class ArmRecord:
-    """What is known of an arm beside its trials.
+    """Facts about an arm beside its trials.
 
     Attributes:
         note: what the technique changes in what is learnt.
@@ -46,7 +46,7 @@ class ArmRecord:
 
 @dataclass(frozen=True, slots=True)
 class Accounting:
-    """What the energy and the time of a comparison are counted with.
+    """The prices and intensities that a comparison is counted with.
 
     Attributes:
         rates: of the run.
@@ -61,7 +61,7 @@ class Accounting:
 
 @dataclass(frozen=True, slots=True)
 class Spending:
-    """What the comparison took.
+    """The time, energy and cost that the comparison took.
 
     Attributes:
         spent_s: all of it.

@@ -201,7 +201,7 @@ class EarlyStopping:
 
     @property
     def note(self) -> str:
-        """What became of the training, as a sentence without a full stop; empty before the first value."""
+        """The outcome of the training, as a sentence without a full stop; empty before the first value."""
         return self.note_in("epoch")
 
     def note_in(self, unit: str) -> str:

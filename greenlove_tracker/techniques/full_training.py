@@ -340,7 +340,7 @@ def _living_parts(task: Task, seed: int, epochs: int | None) -> Parts | None:
 
 @dataclass(slots=True)
 class _FullComparison:
-    """What the arms have in common.
+    """The part that all arms have in common.
 
     Attributes:
         task: called anew for each arm.

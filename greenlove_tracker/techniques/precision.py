@@ -266,7 +266,7 @@ class _LossScaling:
 
 
 class _UnscaledOptimizer:
-    """What ``GradScaler`` asks of an optimizer; one for each backward pass, as each is unscaled once."""
+    """The optimizer that ``GradScaler`` sees; one for each backward pass, as each is unscaled once."""
 
     def __init__(self, parameters: Sequence[torch.Tensor]) -> None:
         self.param_groups = [{"params": list(parameters)}]

@@ -1,4 +1,4 @@
-"""What wraps a training step without knowing it: its ``backward()``, methods of its objects, the tensors that it takes.
+"""Wrappers of an unknown training step: its ``backward()``, methods of its objects, the tensors that it takes.
 
 A technique cannot edit a user's own ``train_step``. It reaches in by what every step calls.
 """

@@ -63,7 +63,7 @@ class Technique:
 
 @dataclass(frozen=True, slots=True)
 class ListedTechnique:
-    """What is known of a technique before it is made.
+    """Facts about a technique before it is made.
 
     Attributes:
         module: of this package, whose function ``technique(name, value, **options)`` makes it; the value stands behind

@@ -188,7 +188,7 @@ def _is_in_steps(state: RunState) -> bool:
 
 
 class _Totals:
-    """What a run and its open epoch consumed so far."""
+    """The consumption of a run and its open epoch so far."""
 
     def __init__(self, state: RunState) -> None:
         self._state = state
@@ -264,7 +264,7 @@ class _Totals:
 
 
 class _Delivery:
-    """What one exporter is still to be told, and the thread that tells it.
+    """The events that one exporter is still to be told, and the thread that tells it.
 
     Args:
         exporter: of the user or ours.

@@ -1,4 +1,4 @@
-"""What a run tells services beside its log, such as MLflow: the interface ``Exporter``, and the events it is given.
+"""Events of a run for services beside its log, such as MLflow, and the interface ``Exporter`` that takes them.
 
 Energies by component are as metered, before PUE; ``energy_kwh`` is what is counted, with PUE and the assumed rest of
 the node, as in the log. What is not known is None.
@@ -47,7 +47,7 @@ class ExportedRun:
 
 @dataclass(frozen=True, slots=True)
 class ExportedConsumption:
-    """What a stretch of a run consumed.
+    """The consumption of a stretch of a run.
 
     Attributes:
         duration_s: of the stretch.

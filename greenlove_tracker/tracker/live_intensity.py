@@ -40,7 +40,7 @@ _LONGEST_SLEEP_S = 30.0  # a machine may be suspended meanwhile, which no steady
 
 @dataclass(frozen=True, slots=True)
 class _Change:
-    """What is in force from a time on, in seconds since the Unix epoch."""
+    """The value in force from a time on, in seconds since the Unix epoch."""
 
     from_utc_s: float
     gco2e_per_kwh: float
@@ -148,12 +148,12 @@ class LiveIntensity:
 
     @property
     def gco2e_per_kwh(self) -> float:
-        """What is in force now."""
+        """The value in force now."""
         return self._changes[-1].gco2e_per_kwh if self._changes else self._table.value
 
     @property
     def known_gco2e_per_kwh(self) -> float | None:
-        """What a service says is in force now; None where the table counts, or none has answered of late.
+        """The value in force now by a service; None where the table counts, or no service has answered of late.
 
         A service that hangs is not asked anew, and what it said last says nothing of now for ever.
         """

@@ -29,7 +29,7 @@ _LONGEST_AFTER_WAIT_S = 3600.0  # a run that begins later, such as the tenth of 
 
 @dataclass(frozen=True, slots=True)
 class WaitFacts:
-    """How a run came to begin when it did, where something waited before it.
+    """The reason for a run's start time, where something waited before it.
 
     Attributes:
         wait_s: how long.

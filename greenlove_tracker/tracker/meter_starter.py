@@ -61,7 +61,7 @@ class MeterStarter:
 
     @property
     def info(self) -> MeterInfo:
-        """What the meter found; nothing before it is up."""
+        """The hardware that the meter found; nothing before it is up."""
         return self._info
 
     def start(self, *, in_background: bool) -> None:

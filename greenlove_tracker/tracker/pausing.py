@@ -23,7 +23,7 @@ _LEAST_PAUSE_S = 60.0  # a shorter one gains nothing: figures are of half-hours 
 
 
 class IntensityNow(Protocol):
-    """What tells the carbon intensity in force.
+    """A source of the carbon intensity in force.
 
     Attributes:
         known_gco2e_per_kwh: as a service says; None where only the table counts.

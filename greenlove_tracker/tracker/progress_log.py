@@ -1,4 +1,4 @@
-"""What a run has done so far, and how long it took, from its rows and steps: what its forecasts are made from."""
+"""The progress of a run so far, from its rows and steps: the input of its forecasts."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def _joined(items: list[_Item], size: Callable[[_Item], float], join: Callable[[
 
 @dataclass(frozen=True, slots=True)
 class StepMark:
-    """What a loop had done when one of its steps was over.
+    """The work of a loop at the end of one of its steps.
 
     Attributes:
         steps: all that are done.

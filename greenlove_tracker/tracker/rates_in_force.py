@@ -32,7 +32,7 @@ class IntensityInForce(Protocol):
 
     @property
     def gco2e_per_kwh(self) -> float:
-        """What is in force now."""
+        """The value in force now."""
         ...
 
     def between(self, from_utc_s: float, to_utc_s: float) -> tuple[float, str]:

@@ -49,7 +49,7 @@ class OpenSpan:
 
 
 class _PathSums:
-    """What was added to a path since its last row."""
+    """The sums added to a path since its last row."""
 
     __slots__ = (
         "by_time_kwh",

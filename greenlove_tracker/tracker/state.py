@@ -186,7 +186,7 @@ class RunState:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a run is to do, as far as that is known; with phases it follows from them.
+    """The planned work of a run, as far as it is known; with phases it follows from them.
 
     Attributes:
         epochs: that the run does; what was done before it is not in them.

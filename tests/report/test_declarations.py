@@ -502,6 +502,8 @@ def test_simulated_runs_are_left_out_of_the_ledger_unless_asked_for(tmp_path):
     written(tmp_path, "made-up", fields={"meter": "simulated"})
     rows, said = ledger_rows(tmp_path)
     assert [row["run_id"] for row in rows] == ["real"] and "1 simulated run left out; --include-simulated" in said
+    refused = CliRunner().invoke(cli, ["summary", str(tmp_path / "made-up"), "--ledger"])
+    assert refused.exit_code == 1 and "--include-simulated writes them" in refused.output
     rows, said = ledger_rows(tmp_path, "--include-simulated")
     assert {row["run_id"]: row["simulated"] for row in rows} == {"real": "no", "made-up": "yes"}
     assert "left out" not in said

@@ -134,7 +134,7 @@ class GreenLoveEstimator:
 
     @property
     def user_chose_continue(self) -> bool:
-        """Whether to train here now, as was answered on the terminal; without one as ``on_no_terminal`` says."""
+        """Return True to train here now: as answered on the terminal; without one, as ``on_no_terminal`` says."""
         return self._user_chose_continue
 
     def estimate(self) -> BenchmarkResults:

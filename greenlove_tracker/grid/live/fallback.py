@@ -1,4 +1,4 @@
-"""Which service is asked, in which order, and which failed on the way: the order ends at the offline table.
+"""The order in which services are asked, down to the offline table, and those that failed on the way.
 
 ``live`` asks, for a place: the services without a key that know it (NESO, Energi Data Service, EIA, Energy-Charts, of
 which an area has one or two), then Electricity Maps where a key is set, then the table. A service by its name is asked

@@ -64,7 +64,7 @@ class _TryAgain(Exception):  # noqa: N818  # never leaves this module
 
 @dataclass(frozen=True, slots=True)
 class Answer(Generic[T]):
-    """What a service said.
+    """The answer of a service.
 
     Attributes:
         data: its JSON, as it was parsed.

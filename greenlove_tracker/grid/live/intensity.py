@@ -54,7 +54,7 @@ class Scope(StrEnum):
 
 
 class PointKind(StrEnum):
-    """How an intensity is known."""
+    """The way in which an intensity is known."""
 
     MEASURED = "measured"  # from the generation that was metered
     ESTIMATED = "estimated"  # by the service, where its meters were silent

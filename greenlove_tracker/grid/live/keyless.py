@@ -57,7 +57,7 @@ def slot(start_utc: datetime, end_utc: datetime, value: Any, kind: PointKind) ->
 
 
 class HttpProvider:
-    """What all services have in common: an address that a setting can replace, and answers that become points."""
+    """The common part of all services: an address that a setting can replace, and answers that become points."""
 
     name: str
     signal: Signal = Signal.AVERAGE

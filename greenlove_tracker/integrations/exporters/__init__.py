@@ -1,4 +1,4 @@
-"""Where people already look: MLflow, Weights & Biases, TensorBoard, Prometheus; each exporter by its name."""
+"""Exporters by name, to where people already look: MLflow, Weights & Biases, TensorBoard, Prometheus."""
 
 from __future__ import annotations
 
