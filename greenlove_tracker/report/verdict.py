@@ -59,6 +59,8 @@ def _took(duration_s: float, energy_kwh: float | None, kgco2e: float | None, cos
 
 def _measured(run: Run) -> str:
     share = run.summary.measured_share
+    if run.is_simulated:
+        return "That is simulated: no machine drew it."
     if run.calibration is not None:
         return f"Its energy is {wording.calibration_text(run)}."
     return "" if share is None else _of_measured(share)

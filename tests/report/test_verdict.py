@@ -86,7 +86,7 @@ def simulated(log_dir: Path, run_id: str = "20261121T034044-7f3a", meter: str = 
 
 def test_simulated_runs_are_stamped_in_every_format(tmp_path) -> None:
     content = run_document(simulated(tmp_path))
-    assert content.stamp == "SIMULATED"
+    assert content.stamp == "SIMULATED" and "That is simulated: no machine drew it." in content.verdict
     assert '<p class="stamp">SIMULATED</p>' in html.render(content) and "**SIMULATED**" in markdown.render(content)
     from io import BytesIO
 
