@@ -4,7 +4,7 @@ BIN := .venv/bin
 INSTALLED := .venv/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-fast check bench format clean
+.PHONY: help demo test test-fast check bench docs format clean
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -30,12 +30,15 @@ bench: $(INSTALLED) .venv/.bench  ## measure against peers, in one run
 	$(BIN)/python benchmarks/backtest.py
 	$(BIN)/python benchmarks/aggregate.py
 
+docs: .venv-docs/.installed  ## build the documentation as a site, in site/; a broken link is an error
+	NO_MKDOCS_2_WARNING=1 .venv-docs/bin/mkdocs build --strict
+
 format: $(INSTALLED)  ## let ruff mend what it can
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
 clean:  ## remove what was installed and built
-	rm -rf .venv build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	rm -rf .venv .venv-docs site build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
 
 $(INSTALLED): pyproject.toml constraints.txt
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
@@ -46,4 +49,10 @@ $(INSTALLED): pyproject.toml constraints.txt
 
 .venv/.bench: $(INSTALLED)
 	@$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt --group bench
+	@touch $@
+
+.venv-docs/.installed: pyproject.toml constraints.txt
+	@test -x .venv-docs/bin/python || $(PYTHON) -m venv .venv-docs
+	@.venv-docs/bin/python -m pip install -q --disable-pip-version-check "pip>=25.1"
+	@.venv-docs/bin/python -m pip install -q --disable-pip-version-check -c constraints.txt --group docs
 	@touch $@

@@ -13,6 +13,7 @@ from greenlove_tracker.config import Settings, checked_source, load_settings, se
 from greenlove_tracker.errors import SettingError, UsageError
 from greenlove_tracker.grid import carbon_intensity, resolve_place
 from greenlove_tracker.grid.tariff import parse_tariff
+from greenlove_tracker.team_budgets import team_budgets
 
 
 def setting_problems(env: Mapping[str, str] | None = None) -> list[str]:
@@ -34,6 +35,10 @@ def setting_problems(env: Mapping[str, str] | None = None) -> list[str]:
             except SettingError as error:
                 problems.append(f"{error}")
     problems += config_files.unknown_variables(env, setting_names())
+    try:
+        team_budgets(env)
+    except SettingError as error:
+        problems += [] if f"{error}" in problems else [f"{error}"]
     if problems:
         return problems
     try:
@@ -56,8 +61,8 @@ def _of_values(settings: Settings) -> Iterator[str]:
         except UsageError as error:
             yield f"electricity_tariff: {error}"
     log_dir = Path(settings.log_dir).absolute()
-    parent = next(path for path in (log_dir, *log_dir.parents) if path.exists())
     try:
+        parent = next(path for path in (log_dir, *log_dir.parents) if path.exists())
         with tempfile.TemporaryDirectory(prefix=".greenlove-check-", dir=parent):
             pass
     except OSError as error:

@@ -424,8 +424,11 @@ def _share_finding(found: Mapping[str, str]) -> Finding:
 
 
 def _log_finding(path: Path) -> Finding:
-    parent = next(p for p in (path.absolute(), *path.absolute().parents) if p.exists())
-    if not os.access(parent, os.W_OK):
+    try:
+        parent = next(p for p in (path.absolute(), *path.absolute().parents) if p.exists())
+    except OSError:  # a directory above it is closed
+        parent = None
+    if parent is None or not os.access(parent, os.W_OK):
         return Finding("logs", str(path), "", BAD, "not writable", "choose another: export GREENLOVE_LOG_DIR=…")
     free_gb = shutil.disk_usage(parent).free / 1e9
     return Finding("logs", str(path), "", GOOD, f"writable, {free_gb:,.0f} GB free")

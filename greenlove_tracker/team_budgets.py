@@ -191,25 +191,31 @@ def alert_once(
             try:
                 _send(webhook, use)
             except (OSError, ValueError) as error:
+                _marker(use, log_dir).unlink(missing_ok=True)  # whoever comes next tries again
                 warn(f"the alert could not be sent to the webhook of the site: {type(error).__name__}")
     return told
 
 
 def _is_first(use: BudgetUse, log_dir: Path) -> bool:
     """Return True where nobody has told of it; whoever makes the file tells."""
-    name = "-".join((use.month, use.budget.group, use.name or "none", use.budget.quantity))
-    safe = "".join(c if c.isalnum() or c in "-_." else "_" for c in name)[:200]
-    directory = log_dir / _ALERTS_DIR
+    marker = _marker(use, log_dir)
     try:
-        directory.mkdir(exist_ok=True)
-        if directory.stat().st_uid == os.geteuid():
-            directory.chmod(0o1777)  # as the log directory of a team is: all make files, none removes another's
-        os.close(os.open(directory / safe, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644))
+        marker.parent.mkdir(exist_ok=True)
+        if marker.parent.stat().st_uid == os.geteuid():
+            marker.parent.chmod(0o1777)  # as the log directory of a team is: all make files, none removes another's
+        os.close(os.open(marker, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644))
     except FileExistsError:
         return False
     except OSError:  # told too often is better than never
         return True
     return True
+
+
+def _marker(use: BudgetUse, log_dir: Path) -> Path:
+    """Return the file that says that a budget was told of."""
+    name = "-".join((use.month, use.budget.group, use.name or "none", use.budget.quantity))
+    safe = "".join(c if c.isalnum() or c in "-_." else "_" for c in name)[:200]
+    return log_dir / _ALERTS_DIR / safe
 
 
 def _send(webhook: str, use: BudgetUse) -> None:

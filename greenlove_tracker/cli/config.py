@@ -58,7 +58,7 @@ def check(as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps({"problems": problems}, indent=2))
     else:
-        show_screen("\n".join(problems) if problems else "The settings are sound.")
+        show_screen("\n".join(problems) if problems else "No mistakes found.")
     if problems:
         raise SystemExit(1)
 

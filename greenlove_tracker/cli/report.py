@@ -85,8 +85,8 @@ def watch(log_dir: str | None, once: bool, every: float) -> None:
     metavar="KEYS",
     default="project",
     show_default=True,
-    help="group by these, separated by commas: run, project, device, account, partition, user, job, job_id, kind, "
-    "intensity, status, training, day, month",
+    help="group by these, separated by commas: run, project, device, account, partition, user, host, job, job_id, "
+    "kind, intensity, status, training, day, month",
 )
 @selection_options
 @json_option

@@ -254,6 +254,7 @@ def flat_totals(totals: Totals) -> dict[str, Any]:
         "market_kgco2e": totals.market_kgco2e,
         "unknown_market": totals.n_unknown_market,
         "simulated": totals.n_simulated,
+        "calibrated": totals.n_calibrated,
         "unknown_gpu_hours": totals.n_unknown_gpu_hours,
         "unknown_energy": totals.n_unknown_energy,
         "unknown_measured": totals.n_unknown_measured,

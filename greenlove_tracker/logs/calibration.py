@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import csv
 import hashlib
+import logging
 import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
 
 METER_ERROR = 0.01  # of a meter of class 1 (IEC 62053-21), as in metered power strips of racks
 _MOST_HOLE_S, _MOST_HOLE_SHARE = 60.0, 0.02  # between two readings; of the time of the run, where that is more
+_log = logging.getLogger("greenlove_tracker")
+_LEAST_OF_MEASURED = 0.9  # of what counters measured: they are not off by more than that
 _PLAUSIBLE = (0.2, 10.0)  # of the wall's energy in that metered
 
 
@@ -91,13 +94,16 @@ class Calibration:
     def error_share(self, run_id: str) -> float:
         """Return how far the calibrated energy of a run may be off, as a share, at 95%.
 
-        A run that was measured at the wall is as good as that meter. Another training has another ratio, too.
+        A run that was measured at the wall is as good as that meter. Another training has another ratio, too: as far
+        off as the table says, or as the measured ones are among each other where that is more.
         """
         own = [one.meter_error for one in self.measurements if one.run_id == run_id]
         if own:
             return max(own)
         of_host = next(error for error in measurement_errors() if error.component == "host")
-        return math.hypot(of_host.upper - 1, max(one.meter_error for one in self.measurements))
+        factor = self.factor("")
+        spread = max(abs(one.wall_kwh / one.metered_kwh / factor - 1) for one in self.measurements)
+        return math.hypot(max(of_host.upper - 1, spread), max(one.meter_error for one in self.measurements))
 
     def text(self, run_id: str) -> str:
         """Say what a run is calibrated with: ``×1.24 (±8%), by 2 runs measured at the wall``."""
@@ -169,10 +175,23 @@ def measurements_in(directory: LogPath) -> Sequence[WallMeasurement]:
     if isinstance(directory, RemotePath):  # asked once a process: each look is a request
         return _read(directory, 0)
     try:  # a plain string: of ten thousand runs each asks
-        version = os.stat(f"{directory}/{CALIBRATION_FILE}").st_mtime_ns  # noqa: PTH116
+        found = os.stat(f"{directory}/{CALIBRATION_FILE}")  # noqa: PTH116
     except OSError:
         return ()
-    return _read(directory, version)
+    return _read(directory, found.st_mtime_ns) if _is_trusted(directory, found.st_uid) else ()
+
+
+@lru_cache(maxsize=64)
+def _is_trusted(directory: Path, owner: int) -> bool:
+    """Return True where the owner of a file may change everybody's figures: root, or whom the directory belongs to."""
+    if not hasattr(os, "getuid") or owner in (0, directory.stat().st_uid):
+        return True
+    _log.warning(
+        "greenlove: %s belongs to user id %d, not to the owner of the directory: it counts for nothing",
+        directory / CALIBRATION_FILE,
+        owner,
+    )
+    return False
 
 
 @lru_cache(maxsize=64)
@@ -219,17 +238,30 @@ def check_plausible(measurement: WallMeasurement, where: str) -> None:
         )
 
 
-def add_measurement(directory: LogPath, measurement: WallMeasurement) -> Calibration:
-    """Add a measurement to the file of a log directory; an earlier one of the same run is replaced.
+def add_measurement(directory: LogPath, measurement: WallMeasurement, *, replaces: bool = False) -> Calibration:
+    """Add a measurement to the file of a log directory.
+
+    Args:
+        directory: the log directory.
+        measurement: of one of its runs.
+        replaces: it takes the place of an earlier one of the same run.
 
     Returns:
         The calibration of that machine, with it.
 
     Raises:
-        UsageError: where the directory is remote, or the file cannot be read or written.
+        UsageError: where the directory is remote or somebody else's, the run was measured already, or the file cannot
+            be read or written.
     """
     if isinstance(directory, RemotePath):
         raise UsageError(f"{directory}: a calibration is written to a local directory; copy {CALIBRATION_FILE} there")
+    if hasattr(os, "geteuid") and os.geteuid() not in (0, directory.stat().st_uid):
+        raise UsageError(f"{directory} is another user's: its owner alone may calibrate, as everybody's figures change")
+    if earlier := [one for one in measurements_in(directory) if one.run_id == measurement.run_id and not replaces]:
+        known = f"{fmt.energy(earlier[0].wall_kwh)} at the wall ({earlier[0].source}, {earlier[0].added_at[:10]})"
+        raise UsageError(
+            f"{measurement.run_id} was measured already: {known}. {{argument=}} replaces that", argument="replaces"
+        )
     kept = [one for one in measurements_in(directory) if one.run_id != measurement.run_id]
     text = csv_text(COLUMNS, [asdict(one) for one in (*kept, measurement)])
     try:
@@ -360,10 +392,23 @@ def measured_at_the_wall(
         raise UsageError(f"{run.run_id} has not ended, or was cut off: its time at the wall is not known")
     if not metered_kwh:
         raise UsageError(f"{run.run_id} metered no energy: there is nothing to calibrate")
+    if run.is_simulated:
+        raise UsageError(f"{run.run_id} is simulated: there is no machine to calibrate")
+    if (share := run.text("cpu_share")) not in ("", "1", "1.0"):
+        raise UsageError(
+            f"{run.run_id} had a share of its machine (CPU {share}): the wall's meter sees all of it. Measure a run "
+            "that has the machine to itself"
+        )
     wall_kwh = wall.kwh_between(*run.began_and_ended_s) if isinstance(wall, WallReadings) else wall
     (host,) = run.hosts
     measurement = WallMeasurement(
         host, run.text("gpu_models"), run.run_id, metered_kwh, wall_kwh, meter_error, source, added_at
     )
     check_plausible(measurement, run.run_id)
+    if wall_kwh < _LEAST_OF_MEASURED * (summary.measured_kwh or 0.0):
+        measured = fmt.energy(summary.measured_kwh)
+        raise UsageError(
+            f"{run.run_id}: {fmt.energy(wall_kwh)} at the wall is less than the {measured} that its counters alone "
+            "measured. Is it the same machine and time?"
+        )
     return measurement

@@ -49,6 +49,7 @@ KEYS: Mapping[str, Callable[[Run], str]] = {
     "account": lambda run: run.text("account"),
     "partition": lambda run: run.text("partition"),
     "user": lambda run: run.text("user"),
+    "host": lambda run: ", ".join(sorted(run.hosts)),
     "job": job_of,
     "job_id": job_id_of,
     "kind": lambda run: _kind(run),

@@ -20,7 +20,7 @@ from greenlove_tracker.errors import LogError, UsageError
 from greenlove_tracker.format import plural
 from greenlove_tracker.logs.file_hashes import FileHash, changes_since_end, difference, hash_file
 from greenlove_tracker.logs.run import SILENT_AFTER_S, Run
-from greenlove_tracker.logs.schema import SEAL_FILE
+from greenlove_tracker.logs.schema import CALIBRATION_FILE, SEAL_FILE
 from greenlove_tracker.logs.seal_manifest import Files, Sealing, SealManifest
 from greenlove_tracker.logs.signing import Signer
 from greenlove_tracker.logs.storage import LogPath, RemotePath, entries, file_in, place
@@ -114,12 +114,36 @@ def _seal(root: Path, signer: Signer | None, reason: str) -> SealResult:
             + "\nPut it back, or seal it as it is with {argument=}, followed by why.",
             argument="reason",
         )
-    sealing = None
-    if new or removed or (signer is not None and manifest.lines and not manifest.is_signed):
+    sealing, calibration = None, _calibration(root)
+    if (
+        new
+        or removed
+        or calibration != manifest.calibration
+        or (signer is not None and manifest.lines and not manifest.is_signed)
+    ):
         why = reason if changes or removed else ""
-        sealing = manifest.append(new, sorted(changes), removed, why, signer)
+        sealing = manifest.append(new, sorted(changes), removed, why, signer, calibration)
     without = [name for name in new if not runs[name].file_hashes]
     return SealResult(sealing, manifest.head, len(manifest.sealed), running, without)
+
+
+def _calibration(root: LogPath) -> str:
+    """Return the SHA-256 of the directory's calibration at the wall, which figures depend on; empty without one."""
+    try:
+        return hash_file(file_in(root, CALIBRATION_FILE)).sha256
+    except FileNotFoundError:
+        return ""
+
+
+def _calibration_findings(root: LogPath, manifest: SealManifest) -> Iterator[str]:
+    now, sealed = _calibration(root), manifest.calibration
+    if now == sealed or not manifest.is_there:
+        return
+    if not sealed:
+        yield f"{CALIBRATION_FILE} is in no sealing: figures of calibrated machines depend on it."
+    else:
+        clause = "was changed" if now else "is missing"
+        yield f"{CALIBRATION_FILE} {clause}: figures of calibrated machines depend on it."
 
 
 def _survey(
@@ -161,7 +185,11 @@ def verify_seal(log_dir: str | os.PathLike[str], *, signer: Signer | None = None
     root = _directory(log_dir)
     try:
         manifest = SealManifest.read(root)
-        findings = [*manifest.findings, *manifest.findings_of_signatures(signer)]
+        findings = [
+            *manifest.findings,
+            *manifest.findings_of_signatures(signer),
+            *_calibration_findings(root, manifest),
+        ]
         if not manifest.is_there and not findings:
             findings.append(f"There is no {SEAL_FILE}: nothing was sealed, or it was deleted.")
         if head and head not in {line.sha256 for line in manifest.lines}:

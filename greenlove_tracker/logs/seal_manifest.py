@@ -42,6 +42,7 @@ class Sealing:
         removed: runs that were sealed and are gone.
         reason: why both are as they should be; empty where there are none.
         signature: name of its file; empty where none was asked for.
+        calibration: SHA-256 of the directory's calibration at the wall; empty where there was none.
     """
 
     number: int
@@ -52,6 +53,7 @@ class Sealing:
     removed: Sequence[str] = ()
     reason: str = ""
     signature: str = ""
+    calibration: str = ""
 
     @property
     def line(self) -> bytes:
@@ -63,6 +65,7 @@ class Sealing:
         told = {"number": self.number, "sealed_at": self.sealed_at, "previous": self.previous, "runs": runs}
         further = {"changed": list(self.changed), "removed": list(self.removed), "reason": self.reason}
         record = {"format": _FORMAT, **told, **further, "signature": self.signature}
+        record |= {"calibration": self.calibration} if self.calibration else {}
         text = json.dumps(record, separators=(",", ":"))[:-1]
         return f'{text},"sha256":"{_sha256(text.encode())}"}}\n'.encode()
 
@@ -86,7 +89,8 @@ class Sealing:
             number, at, previous = int(record["number"]), str(record["sealed_at"]), str(record["previous"])
             changed, removed = (tuple(map(_relative, record[key])) for key in ("changed", "removed"))
             reason, signature = str(record["reason"]), str(record["signature"])
-            return cls(number, at, previous, runs, changed, removed, reason, signature)
+            calibration = str(record.get("calibration", ""))
+            return cls(number, at, previous, runs, changed, removed, reason, signature, calibration)
         except (KeyError, TypeError, AttributeError, RecursionError) as error:
             raise ValueError(f"it lacks what a sealing holds: {error!r}") from error
 
@@ -152,6 +156,12 @@ class SealManifest:
         return self.lines[-1].sha256 if self.lines else ""
 
     @property
+    def calibration(self) -> str:
+        """SHA-256 of the calibration that the last sealing holds; empty without one."""
+        last = self.lines[-1].sealing if self.lines else None
+        return last.calibration if last else ""
+
+    @property
     def is_signed(self) -> bool:
         """True where the last sealing says that it was signed."""
         last = self.lines[-1].sealing if self.lines else None
@@ -164,6 +174,7 @@ class SealManifest:
         removed: Sequence[str],
         reason: str,
         signer: Signer | None,
+        calibration: str = "",
     ) -> Sealing:
         """Write a sealing behind the others, and return it; all of the manifest is on the disk then, or nothing new.
 
@@ -173,6 +184,7 @@ class SealManifest:
             removed: runs that are gone.
             reason: why.
             signer: signs all lines.
+            calibration: SHA-256 of the directory's calibration; empty without one.
 
         Raises:
             UsageError: where the signer does not sign.
@@ -181,7 +193,8 @@ class SealManifest:
         root = Path(str(self._root))
         number = len(self.lines) + 1
         signature = f"{SEAL_PREFIX}{number}{SUFFIXES[signer.program]}" if signer else ""
-        sealing = Sealing(number, timestamp(time.time()), self.head, runs, changed, removed, reason, signature)
+        now = timestamp(time.time())
+        sealing = Sealing(number, now, self.head, runs, changed, removed, reason, signature, calibration)
         whole = self._up_to(len(self.lines)) + sealing.line
         signed = signer.sign(whole) if signer else b""  # first: where that fails, nothing is written
         if signer:

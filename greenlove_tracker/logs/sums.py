@@ -96,6 +96,7 @@ class Totals:
         n_unknown_market: runs that have none.
         n_rented: runs on rented machines.
         n_simulated: runs on simulated hardware, or with an invented carbon intensity.
+        n_calibrated: runs whose energy is calibrated by a meter at the wall.
     """
 
     n_runs: int
@@ -131,6 +132,7 @@ class Totals:
     n_unknown_market: int
     n_rented: int
     n_simulated: int
+    n_calibrated: int
 
     def bounds(self, quantity: str) -> Estimate | None:
         """Return a sum with its interval; None where that is not known, or no error is in it."""
@@ -158,6 +160,7 @@ class Contribution(NamedTuple):
     is_split: bool = False
     is_rented: bool = False
     is_simulated: bool = False
+    is_calibrated: bool = False
     deviations: Mapping[str, tuple[float, ...]] | None = None  # below and above, of each of QUANTITIES; None: unknown
 
 
@@ -185,6 +188,7 @@ def contribution(run: Run) -> Contribution:
         has_mock,
         is_rented=run.text("is_rented") == "yes",
         is_simulated=run.is_simulated,
+        is_calibrated=run.calibration is not None,
         deviations=_deviations(run),
     )
     if cut is None:
@@ -249,6 +253,7 @@ class ExactTotals:
     n_unknown_error: int = 0
     n_rented: int = 0
     n_simulated: int = 0
+    n_calibrated: int = 0
 
     @classmethod
     def of(cls, contributions: Sequence[Contribution]) -> ExactTotals:
@@ -271,6 +276,7 @@ class ExactTotals:
             "n_unknown_error": sum(c.deviations is None for c in contributions),
             "n_rented": sum(c.is_rented for c in contributions),
             "n_simulated": sum(c.is_simulated for c in contributions),
+            "n_calibrated": sum(c.is_calibrated for c in contributions),
             "deviations": _by_error((c.deviations or {} for c in contributions), ExactSum.of),
         }
         return cls(len(contributions), methods=methods, cost_bases=bases, **counts, **sums)
@@ -292,6 +298,7 @@ class ExactTotals:
             "n_unknown_error": sum(p.n_unknown_error for p in partials),
             "n_rented": sum(p.n_rented for p in partials),
             "n_simulated": sum(p.n_simulated for p in partials),
+            "n_calibrated": sum(p.n_calibrated for p in partials),
             "deviations": _by_error((p.deviations for p in partials), ExactSum.merged),
         }
         return cls(sum(p.n_runs for p in partials), methods=methods, cost_bases=bases, **counts, **sums)
@@ -311,6 +318,7 @@ class ExactTotals:
             "n_unknown_error": self.n_unknown_error - less.n_unknown_error,
             "n_rented": self.n_rented - less.n_rented,
             "n_simulated": self.n_simulated - less.n_simulated,
+            "n_calibrated": self.n_calibrated - less.n_calibrated,
             "deviations": {
                 name: tuple(a.without(b) for a, b in zip(sums, less.deviations.get(name, _NO_DEVIATION), strict=True))
                 for name, sums in self.deviations.items()
@@ -352,6 +360,7 @@ class ExactTotals:
             n_unknown_market=self.n_runs - self.market_kgco2e.n_known,
             n_rented=self.n_rented,
             n_simulated=self.n_simulated,
+            n_calibrated=self.n_calibrated,
             **self._ends,
         )
 

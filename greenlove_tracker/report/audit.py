@@ -104,7 +104,9 @@ class LedgerEntry:
                 "restated": " ".join(self.restated_by),
                 **_factor_cells("restated", self.restated),
                 "restated_energy_factor": _value(self.restated_by.get(ENERGY)),
+                "restated_energy_factor_source": _source(self.restated_by.get(ENERGY)),
                 "restated_pue": _value(self.restated_by.get(PUE)),
+                "restated_pue_source": _source(self.restated_by.get(PUE)),
                 "restated_kwh": self.restated_kwh,
                 "restated_kgco2e": self.restated_kgco2e,
                 **_factor_cells("restated_market", self.restated_by.get(MARKET)),
@@ -122,6 +124,10 @@ def _factor_cells(name: str, factor: Factor | None) -> dict[str, Any]:
         f"{name}_year": factor.year if factor else "",
         f"{name}_table_sha256": factor.table_sha256 if factor else "",
     }
+
+
+def _source(factor: Factor | None) -> str:
+    return "" if factor is None else factor.source
 
 
 def _value(factor: Factor | None) -> float | None:
@@ -174,13 +180,18 @@ def entry_of(run: Run, factors: Sequence[GivenFactor] = ()) -> LedgerEntry:
 
 
 def _restated_kwh(run: Run, given: Mapping[str, Factor]) -> float | None:
-    """Return the energy with another PUE and with a factor on what was metered, where a file gives them."""
+    """Return the energy with another PUE, and with a factor on what was metered, where a file gives them.
+
+    The factor is of all that the machine draws: it takes the place of ``node_overhead`` and of a calibration.
+    """
     summary = run.summary
     if summary.energy_kwh is None:
         return None
-    before_pue_kwh = summary.energy_kwh / summary.pue
-    pue = given[PUE].value if PUE in given else summary.pue
-    return before_pue_kwh * (given[ENERGY].value if ENERGY in given else 1.0) * pue
+    kwh = summary.energy_kwh / summary.pue
+    if ENERGY in given:
+        scale = min(1.0, run.calibration.factor(run.run_id)) if run.calibration else 1.0
+        kwh = (kwh - (summary.node_assumed_kwh or 0.0)) / scale * given[ENERGY].value
+    return kwh * (given[PUE].value if PUE in given else summary.pue)
 
 
 def _kg(energy_kwh: float | None, factor: Factor | None) -> float | None:
@@ -208,6 +219,7 @@ def _details(run: Run) -> dict[str, Any]:
         **_interval_cells(run, "energy_kwh"),
         **_interval_cells(run, "emissions_kgco2e", "location_kgco2e"),
         "calibration": run.calibration.text(run.run_id) if run.calibration else "",
+        "calibration_factor": run.calibration.factor(run.run_id) if run.calibration else None,
         **{f"{name}_kwh": summary.energy.component_kwh(name) for name in COMPONENTS},
         **{f"{name}_method": summary.energy.component_method(name) or "" for name in COMPONENTS},
         "unmetered_estimate_kwh": summary.unmetered_estimate_kwh,

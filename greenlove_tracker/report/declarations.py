@@ -133,7 +133,7 @@ def ai_act(aggregate: Aggregate, *, needs_all: bool = False) -> str:
     facts = Facts.of(aggregate, needs="energy", needs_all=needs_all)
     totals = facts.sums.totals
     _check_is_known(facts, totals.energy_kwh, totals.n_unknown_energy, "energy is")
-    left_out = "".join(f"; {text}" for text in _left_out(aggregate, facts))
+    left_out = "".join(f"; {text}" for text in (*_mocked(facts), *_left_out(aggregate, facts)))
     return (
         f"Energy consumption (Regulation (EU) 2024/1689, Annex XI, section 1, 2 (e)): {fmt.energy(totals.energy_kwh)}, "
         f"{_measured_or_estimated(facts)}; {wording.runs_text(facts.kinds)}, {facts.pue_text} included, recorded with "
@@ -202,7 +202,9 @@ def _left_out(aggregate: Aggregate, facts: Facts) -> Iterator[str]:
 
 
 def _mocked(facts: Facts) -> Iterator[str]:
-    """Yield that emissions are of an invented carbon intensity; nothing where none are."""
+    """Yield that runs are simulated, and that emissions are of an invented carbon intensity; nothing where none are."""
+    if n := facts.sums.totals.n_simulated:
+        yield f"SIMULATED: {fmt.plural(n, 'run')} of simulated hardware or an invented carbon intensity in it"
     if n := facts.sums.totals.n_mock:
         yield f"MOCK: the carbon intensity of {fmt.plural(n, 'run')} is invented, and so is the CO2e"
 

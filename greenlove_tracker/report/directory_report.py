@@ -21,7 +21,7 @@ from greenlove_tracker.rendering import document as doc
 from greenlove_tracker.report import wording
 from greenlove_tracker.report.checkpoint_report import lost_work_blocks
 from greenlove_tracker.report.equivalents import equivalent_blocks
-from greenlove_tracker.report.method import method_blocks, number, share_of, sum_of
+from greenlove_tracker.report.method import NO_ERROR_OF, method_blocks, number, share_of, sum_of
 from greenlove_tracker.report.metric_report import shared_metric_blocks
 from greenlove_tracker.report.restated import restated_blocks
 from greenlove_tracker.report.run_report import energy_bars, gpu_hours
@@ -184,7 +184,9 @@ def _figures(total: Totals) -> tuple[doc.KeyFigure, ...]:
     bounds = {name: wording.measured_bounds(total.bounds(name), fmt.QUANTITIES[name][1]) for name in QUANTITIES}
     if total.n_unknown_error and total.energy_kwh is not None:
         bounds["energy_kwh"] = (f"no interval: the errors of {fmt.plural(total.n_unknown_error, 'run')} are not known",)
-    energy = (*bounds["energy_kwh"], *_summed_over(total.n_runs, total.n_unknown_energy), *measured)
+    n_calibrated = total.n_calibrated
+    calibrated = (f"{fmt.plural(n_calibrated, 'run')} calibrated at the wall",) if n_calibrated else ()
+    energy = (*bounds["energy_kwh"], *_summed_over(total.n_runs, total.n_unknown_energy), *measured, *calibrated)
     cost = (*bounds["cost_usd"], *_summed_over(total.n_runs, total.n_unknown_cost), *_cost_bases(total.cost_bases))
     mixed = ("direct and lifecycle intensities, which are not alike",) if len(total.intensity_coverages) > 1 else ()
     mock = (f"MOCK: invented for {fmt.plural(total.n_mock, 'run')}",) if total.n_mock else ()
@@ -375,7 +377,23 @@ def sums_method_blocks(aggregate: Aggregate) -> tuple[doc.Block, ...]:
     n_more = len(factors) - _MAX_FACTORS
     at_least = "at least " if len(factors) == N_FACTORS else ""
     more = (doc.Paragraph(f"and {at_least}{fmt.plural(n_more, 'more factor')}"),) if n_more > 0 else ()
-    return (*method_blocks(example, before, factors[:_MAX_FACTORS]), *more)
+    return (*method_blocks(example, before, factors[:_MAX_FACTORS], errors=_sum_error_blocks(aggregate.total)), *more)
+
+
+def _sum_error_blocks(total: Totals) -> tuple[doc.Block, ...]:
+    """Say where the ranges of the sums are from; nothing where no energy is known."""
+    if total.energy_kwh is None:
+        return ()
+    calibrated = f" {fmt.plural(total.n_calibrated, 'run')} of {total.n_runs:,} are calibrated at the wall."
+    text = (
+        "The ranges combine the errors of the methods of all runs: those of one method add up, those of different "
+        "methods are added in quadrature. Each run's report lists its methods with their sources."
+    )
+    return (
+        doc.Heading("How far it may be off"),
+        doc.Paragraph(text + (calibrated if total.n_calibrated else "")),
+        doc.Paragraph(NO_ERROR_OF, is_note=True),
+    )
 
 
 def _sum_blocks(total: Totals, energies_kwh: Sequence[float], n_known: int) -> tuple[doc.Block, ...]:

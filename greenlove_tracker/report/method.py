@@ -39,12 +39,14 @@ _ERRORS = (
     "meters are off together; those of different methods are added in quadrature. CO2e, and a cost of electricity, "
     "are as far off as the energy."
 )
-_NO_ERROR_OF = "The errors of the carbon intensity, the price and the PUE are not in the ranges."
+NO_ERROR_OF = "The errors of the carbon intensity, the price and the PUE are not in the ranges."
 _RECOMPUTED = "Recomputed from the log, to six digits. What is shown here comes out on any calculator:"
 
 
-def method_blocks(run: Run, before: Sequence[Block] = (), factors: Sequence[Factor] = ()) -> tuple[Block, ...]:
-    """Return the method of a run; ``before`` stands before its arithmetic, ``factors`` replace its own."""
+def method_blocks(
+    run: Run, before: Sequence[Block] = (), factors: Sequence[Factor] = (), errors: Sequence[Block] | None = None
+) -> tuple[Block, ...]:
+    """Return the method of a run; ``before`` stands before its arithmetic, ``factors``, ``errors`` replace its own."""
     lines = run_calculations(run)
     mismatch = _mismatch(run, lines)
     return (
@@ -56,7 +58,7 @@ def method_blocks(run: Run, before: Sequence[Block] = (), factors: Sequence[Fact
         *((Paragraph(mismatch),) if mismatch else ()),
         Paragraph(wording.measured_sentence(run) + "."),
         *((Paragraph(scope),) if (scope := wording.beyond_gpus_of(run)) else ()),
-        *error_blocks(run),
+        *(error_blocks(run) if errors is None else errors),
         Heading("Factors"),
         factor_table(factors or run_factors(run)),
         Paragraph(_SCOPE),
@@ -69,7 +71,7 @@ def error_blocks(run: Run) -> tuple[Block, ...]:
         return ()
     if run.calibration is not None:
         text = f"The energy is {wording.calibration_text(run)}: {calibration_source(run.calibration)}."
-        return (Heading("How far it may be off"), Paragraph(text), Paragraph(_NO_ERROR_OF, is_note=True))
+        return (Heading("How far it may be off"), Paragraph(text), Paragraph(NO_ERROR_OF, is_note=True))
     errors = errors_of(run)
     if errors is None:
         text = "The log names no method for some of the energy, so that no interval can be given."
@@ -84,7 +86,7 @@ def error_blocks(run: Run) -> tuple[Block, ...]:
         Heading("How far it may be off"),
         Paragraph(_ERRORS),
         Table(columns, tuple(map(_error_row, errors))),
-        Paragraph(_NO_ERROR_OF, is_note=True),
+        Paragraph(NO_ERROR_OF, is_note=True),
     )
 
 

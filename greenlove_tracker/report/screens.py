@@ -23,6 +23,7 @@ from greenlove_tracker.report.checkpoint_report import checkpoints_sentence
 from greenlove_tracker.report.directory_report import coverage_rows, coverage_sentences
 from greenlove_tracker.report.metric_report import number_text, rankings
 from greenlove_tracker.report.run_report import key_figures
+from greenlove_tracker.report.verdict import stamp
 from greenlove_tracker.report.wording import ForecastOutcome, Sums
 from greenlove_tracker.workloads import GIVEN, Seen
 
@@ -175,6 +176,8 @@ def summary_table(aggregate: Aggregate, keys: Sequence[str], coverage: JobCovera
         rules_below=(0, len(groups)),
     )
     lines += _bounds_lines(total.totals)
+    if stamped := stamp(total.totals.n_simulated, total.totals.n_runs):
+        lines += ["", stamped]
     if notes := wording.marks_in(numbers[1:], 0):
         lines += ["", *(line for note in notes for line in wrap(note, "", "  "))]
     if sum(sums.totals.n_runs for sums in groups.values()) > total.totals.n_runs:

@@ -13,9 +13,11 @@ from greenlove_tracker.records import Factor, RunStatus
 from greenlove_tracker.report import wording
 
 STAMP = "SIMULATED"
-_SCOPE_2 = "Scope 2: electricity for a machine of one's own."
+_SCOPE_2 = "Scope 2: electricity of an own machine."
 _SCOPE_3 = "Scope 3: electricity of a rented machine."
-_NOT_IN_IT = "The making of the hardware is not in it."
+_NOT_IN_IT = (
+    "Embodied emissions of the hardware are not included; upstream ones, in a lifecycle intensity, are scope 3."
+)
 _GOOD = (RunStatus.FINISHED, RunStatus.EXITED)
 
 
@@ -122,7 +124,7 @@ def directory_verdict(aggregate: Aggregate) -> str:
     took = _took(total.duration_s, total.energy_kwh, total.emissions_kgco2e, total.cost_usd)
     share = "" if total.measured_share is None else _of_measured(total.measured_share)
     bad = [n for status, n in _by_status(aggregate).items() if status not in (*_GOOD, RunStatus.RUNNING)]
-    ended = f"{fmt.plural(sum(bad), 'run')} did not come to a good end." if bad else ""
+    ended = f"{fmt.plural(sum(bad), 'run')} did not finish." if bad else ""
     return " ".join(filter(None, (f"{runs[0].upper()}{runs[1:]} took {took}.", share, ended)))
 
 
@@ -136,9 +138,7 @@ def directory_scope(total: Totals) -> str:
     if not total.n_rented or not n_own:
         scope = _SCOPE_3 if total.n_rented else _SCOPE_2
     else:
-        scope = (
-            f"Scope 2: {fmt.plural(n_own, 'run')} on machines of one's own. Scope 3: {total.n_rented:,} on rented ones."
-        )
+        scope = f"Scope 2: {fmt.plural(n_own, 'run')} on own machines. Scope 3: {total.n_rented:,} on rented ones."
     location = f"CO2e is location-based: {fmt.mass(total.emissions_kgco2e)}."
     if total.market_kgco2e is None:
         market = "Market-based: no contract was given."

@@ -45,7 +45,7 @@ DAGGER_NOTE = (
 )
 ASSUMED = "§"
 
-ASSUMED_NOTE = "§ with what node_overhead assumes, or a calibration adds, for the rest of some nodes"
+ASSUMED_NOTE = "§ with what node_overhead assumes, or a calibration at the wall changes"
 MOCK = "¶"
 
 MOCK_NOTE = "¶ MOCK: with an invented carbon intensity, of no grid"
@@ -427,7 +427,7 @@ def beyond_gpus(metered: Iterable[str], node_overhead: float | None) -> str:
 
 def beyond_gpus_of(run: Run) -> str:
     """Say what the counters of a run's GPUs leave out; empty without GPUs."""
-    if not run.summary.energy.gpu_kwh:
+    if not run.summary.energy.gpu_kwh or run.calibration is not None:  # then all of it is in the total
         return ""
     metered = [component for component in COMPONENTS if run.summary.energy.component_kwh(component) is not None]
     return beyond_gpus(metered, run.node_overhead.value if run.node_overhead else None)
@@ -660,12 +660,16 @@ class Sums:
         mock = MOCK if totals.n_mock else ""
         return fmt.mass(totals.emissions_kgco2e) + mixed + self._marks(totals.emissions_kgco2e) + mock
 
+    @property
+    def _has_factor(self) -> bool:
+        return bool(self.totals.node_assumed_kwh or self.totals.n_calibrated)
+
     def _predicted(self, value: float | None) -> str:
         return PREDICTED if value is not None and self.totals.n_predicted else ""
 
     def _marks(self, value: float | None) -> str:
         """Return the marks of a sum of energy, or of what follows from it."""
-        return self._predicted(value) + (ASSUMED if value is not None and self.totals.node_assumed_kwh else "")
+        return self._predicted(value) + (ASSUMED if value is not None and self._has_factor else "")
 
     @property
     def cells(self) -> tuple[str, str, str, str]:

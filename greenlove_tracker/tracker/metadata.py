@@ -153,6 +153,13 @@ def _factor_fields(settings: Settings, factors: RunFactors) -> list[Field]:
 
 
 def _user() -> str:
+    """Return the login name, by the system before the environment, which anybody may set."""
+    try:
+        import pwd
+
+        return pwd.getpwuid(os.getuid()).pw_name
+    except (ImportError, KeyError):  # Windows; a user id that has no name here
+        pass
     try:
         return getpass.getuser()
     except (KeyError, OSError):  # a container without a name for its user

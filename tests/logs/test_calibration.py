@@ -1,3 +1,4 @@
+import os
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from greenlove_tracker.logs.calibration import add_measurement, measured_at_the_
 from greenlove_tracker.logs.directory import read_logs
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.logs.schema import CALIBRATION_FILE
+from greenlove_tracker.logs.seal import seal, verify_seal
 from greenlove_tracker.logs.totals import utc
 from greenlove_tracker.logs.uncertainty import run_interval
 from greenlove_tracker.records import Energy, Factor, Method
@@ -26,7 +28,7 @@ def gpu_run(log_dir: Path, run_id: str = "20261121T000000-aaaa", energy: Energy 
 
 def calibrate(run: Run, wall_kwh: float, meter_error: float = 0.01) -> calibration.Calibration:
     found = measured_at_the_wall(run, wall_kwh, meter_error=meter_error, source="PDU 7", added_at=STARTED_AT)
-    return add_measurement(run.log_dir, found)
+    return add_measurement(run.log_dir, found, replaces=True)
 
 
 def again(run: Run) -> Run:
@@ -223,3 +225,59 @@ def test_energies_of_a_real_node_lie_in_their_range_and_calibrated_ones_within_3
     other = again(runs[1])
     assert other.summary.energy_kwh == pytest.approx(walls[1], rel=0.03)
     assert run_interval(other).lower <= walls[1] <= run_interval(other).upper
+
+
+def test_a_measurement_is_replaced_only_where_that_is_said(tmp_path) -> None:
+    run = gpu_run(tmp_path)
+    calibrate(run, 1.3)
+    found = measured_at_the_wall(run, 1.2, meter_error=0.01, source="other", added_at=STARTED_AT)
+    with pytest.raises(UsageError, match=r"measured already: 1.30 kWh at the wall \(PDU 7"):
+        add_measurement(tmp_path, found)
+    assert add_measurement(tmp_path, found, replaces=True).factor(run.run_id) == pytest.approx(1.2)
+
+
+@pytest.mark.parametrize(
+    ("fields", "match"),
+    [({"meter": "simulated"}, "is simulated"), ({"cpu_share": "0.5"}, "had a share of its machine")],
+)
+def test_what_is_not_a_whole_machine_is_refused(tmp_path, fields, match) -> None:
+    with pytest.raises(UsageError, match=match):
+        calibrate(gpu_run(tmp_path, **fields), 1.3)
+
+
+def test_the_wall_cannot_have_seen_less_than_counters_measured(tmp_path) -> None:
+    with pytest.raises(UsageError, match="less than the 1.00 kWh that its counters alone measured"):
+        calibrate(gpu_run(tmp_path), 0.8)
+
+
+def test_measurements_that_differ_widen_the_error_of_other_runs(tmp_path) -> None:
+    for number, wall_kwh in enumerate((1.0, 1.5)):
+        found = calibrate(gpu_run(tmp_path, f"2026112{number}T000000-aaaa"), wall_kwh)
+    assert found.error_share("another") == pytest.approx((0.2**2 + 0.01**2) ** 0.5)
+
+
+@pytest.mark.skipif(not hasattr(os, "chown") or os.geteuid() != 0, reason="only root can give files away")
+def test_a_file_of_somebody_elses_counts_for_nothing(tmp_path, caplog) -> None:
+    run = gpu_run(tmp_path)
+    calibrate(run, 1.3)
+    os.chown(tmp_path / CALIBRATION_FILE, 2001, 2001)
+    assert again(run).calibration is None and "belongs to user id 2001" in caplog.text
+    os.chown(tmp_path, 2001, 2001)
+    calibration._is_trusted.cache_clear()
+    assert again(run).calibration is not None
+
+
+def test_the_seal_holds_the_calibration(tmp_path) -> None:
+    run = gpu_run(tmp_path)
+    seal(tmp_path)
+    calibrate(run, 1.3)
+    assert verify_seal(tmp_path).findings == [
+        "greenlove_calibration.csv is in no sealing: figures of calibrated machines depend on it."
+    ]
+    seal(tmp_path)
+    assert verify_seal(tmp_path).findings == []
+    path = tmp_path / CALIBRATION_FILE
+    path.write_text(path.read_text().replace("1.3", "1.1"))
+    assert "was changed" in verify_seal(tmp_path).findings[0]
+    path.unlink()
+    assert "is missing" in verify_seal(tmp_path).findings[0]

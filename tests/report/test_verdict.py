@@ -77,7 +77,7 @@ def test_the_verdict_of_a_directory_counts_what_did_not_end_well(tmp_path) -> No
     gpu_run(tmp_path)
     write_run(tmp_path, [epoch_row(1, 2.0, cpu_energy(2.0))], "a", status="failed", exit_code=1)
     text = directory_verdict(aggregate(tmp_path))
-    assert text.startswith("2 training runs took 41 min 14 s") and text.endswith("1 run did not come to a good end.")
+    assert text.startswith("2 training runs took 41 min 14 s") and text.endswith("1 run did not finish.")
 
 
 def simulated(log_dir: Path, run_id: str = "20261121T034044-7f3a", meter: str = "simulated"):
