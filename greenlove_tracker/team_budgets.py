@@ -19,7 +19,7 @@ import json
 import math
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -80,6 +80,7 @@ class BudgetUse:
         month: such as ``2026-11``, in UTC.
         used: in the unit of the budget, as far as it is known.
         n_unknown: runs of which it is not known.
+        n_unreadable: parts of the logs that could not be read, as where a run is private; nobody knows whose.
     """
 
     budget: TeamBudget
@@ -87,6 +88,7 @@ class BudgetUse:
     month: str
     used: float
     n_unknown: int
+    n_unreadable: int = 0
 
     @property
     def is_exceeded(self) -> bool:
@@ -100,6 +102,8 @@ class BudgetUse:
         whose = f"{budget.group} {self.name or '(none)'}"
         amounts = f"{write(self.used)} of {write(budget.limit)} ({fmt.percent(self.used / budget.limit)})"
         more = f"; of {fmt.plural(self.n_unknown, 'run')} it is not known" if self.n_unknown else ""
+        if self.n_unreadable:
+            more += f"; {fmt.plural(self.n_unreadable, 'part')} of the logs could not be read, and may be of anybody"
         return f"{whose} used {amounts} in {self.month}{more}"
 
 
@@ -160,7 +164,8 @@ def used_in_month(log_dir: str | os.PathLike[str], budgets: Sequence[TeamBudget]
         totals = {values[0]: each for values, each in added_up.by(group).items()}
         for budget in (budget for budget in budgets if budget.group == group):
             names = totals if budget.name == EACH else [budget.name]
-            found += [_use(budget, name, f"{month:%Y-%m}", totals.get(name)) for name in names]
+            uses = [_use(budget, name, f"{month:%Y-%m}", totals.get(name)) for name in names]
+            found += [replace(use, n_unreadable=len(added_up.problems)) for use in uses]
     return found
 
 

@@ -162,3 +162,21 @@ def test_bad_budgets_are_told_and_the_run_goes_on(clock, caplog):
         tracker.epoch_end()
     assert tracker.summary.epochs_done == 1
     assert caplog.text.count("the budgets of the team are not checked") == 1
+
+
+def test_what_cannot_be_read_is_said_beside_every_budget(tmp_path):
+    logged(tmp_path / "logs")
+    (tmp_path / "logs" / "newer").mkdir()
+    (tmp_path / "logs" / "newer" / "run.csv").write_text("field,value,unit\nschema_version,99,\n")
+    (use,) = used_in_month(tmp_path / "logs", [TeamBudget("user", "ada", "kwh", 1.0)], NOVEMBER)
+    assert use.n_unreadable == 1 and "1 part of the logs could not be read, and may be of anybody" in use.sentence
+
+
+def test_an_alert_that_could_not_be_sent_is_sent_by_whoever_comes_next(tmp_path):
+    logs = tmp_path / "logs"
+    logged(logs)
+    uses = used_in_month(logs, [TeamBudget("user", "ada", "kwh", 1e-6)], NOVEMBER)
+    warnings: list[str] = []
+    for _ in range(2):
+        assert alert_once(uses, logs, warnings.append, "http://127.0.0.1:9/closed") == uses
+    assert sum("could not be sent" in text for text in warnings) == 2

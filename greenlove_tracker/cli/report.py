@@ -160,6 +160,8 @@ def summary(
         from greenlove_tracker.report.screens import summary_table
 
         click.echo(summary_table(added_up, keys, coverage))
+    if added_up.verified is not None and added_up.verified.n_differing:
+        raise SystemExit(1)
 
 
 def _ledger(added_up: Aggregate, factors: str | None, *, has_simulated: bool) -> str:

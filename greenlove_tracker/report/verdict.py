@@ -38,7 +38,7 @@ def _script(run: Run) -> str:
         words = command.split()
     names = [PurePath(word).name for word in words]
     scripts = [name for name in names if name.endswith(".py") and name != "__main__.py"]
-    own = [name for name in names[:1] if name not in ("__main__.py", "greenlove")]
+    own = [name for name in names[:1] if name not in ("__main__.py", "greenlove") and name[0] != "-"]
     return fmt.shortened(next(iter([*scripts, *own]), ""), 60)
 
 

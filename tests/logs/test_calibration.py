@@ -246,7 +246,7 @@ def test_what_is_not_a_whole_machine_is_refused(tmp_path, fields, match) -> None
 
 
 def test_the_wall_cannot_have_seen_less_than_counters_measured(tmp_path) -> None:
-    with pytest.raises(UsageError, match="less than the 1.00 kWh that its counters alone measured"):
+    with pytest.raises(UsageError, match=r"less than the 1\.00 kWh that its counters alone measured"):
         calibrate(gpu_run(tmp_path), 0.8)
 
 

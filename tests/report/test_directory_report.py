@@ -34,7 +34,8 @@ def test_the_period_and_the_date_of_issue_are_on_the_page(logs):
     assert scope == (
         "Period: November 2026 (UTC). Of 1 run across an end of it only what lies within counts. All times are UTC. "
         "Issued on 2026-12-02. Scope 2: electricity of an own machine. Embodied emissions of the hardware "
-        "are not included; upstream ones, in a lifecycle intensity, are scope 3. CO2e is location-based: 101 g. Market-based: no contract was given."
+        "are not included; upstream ones, in a lifecycle intensity, are scope 3. CO2e is location-based: 101 g. "
+        "Market-based: no contract was given."
     )
     assert "November 2026 (UTC)" in content.footer
     whole = markdown.render(document(logs))
