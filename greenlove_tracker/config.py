@@ -106,7 +106,10 @@ class Settings:
         cpu_tdp_w: rated power of the CPU where it is not recognised; fed to the load model.
         ram_w: power of the memory where it is known.
         sim_cpu_tdp_w: simulate a CPU of this rated power, at ``sim_cpu_util``.
+        sim_cpu_util: its load, in 0..1.
         sim_gpu_w: simulate ``sim_gpu_count`` GPUs of this power each, at ``sim_gpu_util``.
+        sim_gpu_util: their load, in 0..1.
+        sim_gpu_count: their number.
         private_logs: close the directory of a run to other users (mode 0700).
         strict: stop before the training begins where it could not be tracked as asked: by a bad setting in a file or a
             variable, a path, or a failure of ours. Else one warning says why, and the training runs.
