@@ -15,12 +15,14 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from http.client import HTTPException
 from pathlib import Path
 from typing import Any
 
@@ -195,7 +197,7 @@ def alert_once(
         if webhook:
             try:
                 _send(webhook, use)
-            except (OSError, ValueError) as error:
+            except (OSError, ValueError, HTTPException) as error:
                 _marker(use, log_dir).unlink(missing_ok=True)  # whoever comes next tries again
                 warn(f"the alert could not be sent to the webhook of the site: {type(error).__name__}")
     return told
@@ -206,7 +208,7 @@ def _is_first(use: BudgetUse, log_dir: Path) -> bool:
     marker = _marker(use, log_dir)
     try:
         marker.parent.mkdir(exist_ok=True)
-        if marker.parent.stat().st_uid == os.geteuid():
+        if hasattr(os, "geteuid") and marker.parent.stat().st_uid == os.geteuid():
             marker.parent.chmod(0o1777)  # as the log directory of a team is: all make files, none removes another's
         os.close(os.open(marker, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644))
     except FileExistsError:
@@ -219,8 +221,9 @@ def _is_first(use: BudgetUse, log_dir: Path) -> bool:
 def _marker(use: BudgetUse, log_dir: Path) -> Path:
     """Return the file that says that a budget was told of."""
     name = "-".join((use.month, use.budget.group, use.name or "none", use.budget.quantity))
-    safe = "".join(c if c.isalnum() or c in "-_." else "_" for c in name)[:200]
-    return log_dir / _ALERTS_DIR / safe
+    safe = "".join(c if c.isascii() and (c.isalnum() or c in "-_.") else "_" for c in name)[:60]
+    digest = hashlib.sha256(repr(use.name).encode()).hexdigest()[:12]  # names may be long, or differ in signs alone
+    return log_dir / _ALERTS_DIR / f"{use.month}-{use.budget.quantity}-{digest}-{safe}"
 
 
 def _send(webhook: str, use: BudgetUse) -> None:

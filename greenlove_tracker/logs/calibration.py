@@ -4,8 +4,8 @@
 and what the wall's meter saw of it. From then on the runs of that host and its GPUs count with the factor between them
 whenever they are read. Their own files never change.
 
-A factor above 1 is for what no component's meter sees: fans, power supplies, network, disks. One below 1 says that the
-meters, models mostly, show too much, so that their figures are scaled.
+A factor above 1 is for what no component's meter sees: fans, power supplies, network, disks. One below 1 says that
+models show too much: what counters measured stays as it is, and the rest is scaled until the sum is the wall's.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import hashlib
 import logging
 import math
 import os
+import stat
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from functools import lru_cache
@@ -28,9 +29,9 @@ from greenlove_tracker.files import write_atomically
 from greenlove_tracker.logs.csvio import csv_text, read_table
 from greenlove_tracker.logs.schema import CALIBRATION_FILE
 from greenlove_tracker.logs.storage import LogPath, RemotePath, file_in, read_bytes
-from greenlove_tracker.logs.totals import utc
+from greenlove_tracker.logs.totals import is_measured, utc
 from greenlove_tracker.logs.uncertainty import measurement_errors
-from greenlove_tracker.records import RunSummary
+from greenlove_tracker.records import COMPONENTS, RunSummary
 from greenlove_tracker.units import kwh_from_w_s
 
 if TYPE_CHECKING:
@@ -52,6 +53,7 @@ class WallMeasurement:
         gpu_models: its GPUs, as the run logs them.
         run_id: of the run.
         metered_kwh: by its components' meters and models, before PUE, without what was assumed.
+        counted_kwh: the part of it of components that hardware measured alone.
         wall_kwh: by the wall's meter.
         meter_error: of the wall's meter, as a share, at 95%.
         source: which meter, or which file.
@@ -62,6 +64,7 @@ class WallMeasurement:
     gpu_models: str
     run_id: str
     metered_kwh: float
+    counted_kwh: float
     wall_kwh: float
     meter_error: float
     source: str
@@ -87,9 +90,19 @@ class Calibration:
         return self.measurements[0].host
 
     def factor(self, run_id: str) -> float:
-        """Return what the metered energy of a run counts with: its own ratio, or that of all measurements together."""
-        own = [one for one in self.measurements if one.run_id == run_id] or self.measurements
-        return math.fsum(one.wall_kwh for one in own) / math.fsum(one.metered_kwh for one in own)
+        """Return the energy at the wall in that metered: of the run itself, or of all measurements together."""
+        of_it = self._of(run_id)
+        return math.fsum(one.wall_kwh for one in of_it) / math.fsum(one.metered_kwh for one in of_it)
+
+    def model_factor(self, run_id: str) -> float:
+        """Return what the energy that no hardware measured counts with, where the wall saw less than was metered."""
+        of_it = self._of(run_id)
+        modelled_kwh = math.fsum(one.metered_kwh - one.counted_kwh for one in of_it)
+        rest_kwh = math.fsum(one.wall_kwh - one.counted_kwh for one in of_it)
+        return max(0.0, rest_kwh / modelled_kwh) if modelled_kwh > 0 else 1.0
+
+    def _of(self, run_id: str) -> Sequence[WallMeasurement]:
+        return [one for one in self.measurements if one.run_id == run_id] or self.measurements
 
     def error_share(self, run_id: str) -> float:
         """Return how far the calibrated energy of a run may be off, as a share, at 95%.
@@ -110,34 +123,38 @@ class Calibration:
         by = fmt.plural(len(self.measurements), "run")
         if any(one.run_id == run_id for one in self.measurements):
             by = "this run"
-        return f"×{self.factor(run_id):.3g} (±{fmt.percent(self.error_share(run_id))}), by {by} measured at the wall"
+        factor = self.factor(run_id)
+        what = f"×{factor:.3g}" if factor >= 1 else f"models ×{self.model_factor(run_id):.3g}"
+        return f"{what} (±{fmt.percent(self.error_share(run_id))}), by {by} measured at the wall"
 
 
-def calibrated(summary: RunSummary, factor: float) -> RunSummary:
+def calibrated(summary: RunSummary, calibration: Calibration, run_id: str) -> RunSummary:
     """Return the totals of a run as a wall meter would see them.
 
     Args:
         summary: as metered; what was assumed for the rest of the node is replaced.
-        factor: the energy at the wall, in that metered.
+        calibration: of its machine.
+        run_id: of the run.
     """
     metered_kwh = metered_before_pue_kwh(summary)
     if not metered_kwh or not summary.energy_kwh:
         return summary
-    energy_kwh = metered_kwh * factor * summary.pue
-    ratio = energy_kwh / summary.energy_kwh
-    scale = min(factor, 1.0)
-    energy, cost_usd = summary.energy, summary.cost_usd
+    factor, energy = calibration.factor(run_id), summary.energy
+    of_models = 1.0 if factor >= 1 else calibration.model_factor(run_id)
+    scales = {name: 1.0 if is_measured(energy.component_method(name)) else of_models for name in COMPONENTS}
+    cpu_kwh, gpu_kwh, ram_kwh = (_times(energy.component_kwh(name), scales[name]) for name in COMPONENTS)
+    energy = replace(energy, cpu_kwh=cpu_kwh, gpu_kwh=gpu_kwh, ram_kwh=ram_kwh)
+    estimate_kwh = _times(summary.unmetered_estimate_kwh, of_models)
+    scaled_kwh = (energy.total_kwh or 0.0) + (estimate_kwh or 0.0)
+    added_kwh = metered_kwh * (factor - 1) if factor > 1 else None
+    energy_kwh = (scaled_kwh + (added_kwh or 0.0)) * summary.pue
+    ratio, cost_usd = energy_kwh / summary.energy_kwh, summary.cost_usd
     return replace(
         summary,
-        energy=replace(
-            energy,
-            cpu_kwh=_times(energy.cpu_kwh, scale),
-            gpu_kwh=_times(energy.gpu_kwh, scale),
-            ram_kwh=_times(energy.ram_kwh, scale),
-        ),
-        measured_kwh=_times(summary.measured_kwh, scale),
-        unmetered_estimate_kwh=_times(summary.unmetered_estimate_kwh, scale),
-        node_assumed_kwh=metered_kwh * (factor - 1) if factor > 1 else None,
+        energy=energy,
+        measured_kwh=None if summary.measured_kwh is None else min(summary.measured_kwh, scaled_kwh),
+        unmetered_estimate_kwh=estimate_kwh,
+        node_assumed_kwh=added_kwh,
         energy_kwh=energy_kwh,
         emissions_kgco2e=_times(summary.emissions_kgco2e, ratio),
         cost_usd=_times(cost_usd, ratio) if summary.cost_basis == "electricity" else cost_usd,
@@ -152,6 +169,23 @@ def metered_before_pue_kwh(summary: RunSummary) -> float | None:
     """Return the energy by meters and models of the components, and the estimate for time without them."""
     metered_kwh = summary.energy.total_kwh
     return None if metered_kwh is None else metered_kwh + (summary.unmetered_estimate_kwh or 0.0)
+
+
+def uncalibrated_kwh(summary: RunSummary, calibration: Calibration | None, run_id: str) -> float | None:
+    """Return what was metered of a run or of a part of it, before PUE, from its calibrated totals."""
+    kwh = metered_before_pue_kwh(summary)
+    if kwh is None or calibration is None or calibration.factor(run_id) >= 1:
+        return kwh
+    counted_kwh, of_models = _counted_kwh(summary), calibration.model_factor(run_id)
+    return counted_kwh + (kwh - counted_kwh) / of_models if of_models > 0 else None
+
+
+def _counted_kwh(summary: RunSummary) -> float:
+    """Return the energy of the components that hardware measured alone."""
+    energy = summary.energy
+    return math.fsum(
+        energy.component_kwh(name) or 0.0 for name in COMPONENTS if is_measured(energy.component_method(name))
+    )
 
 
 # -- The file --
@@ -170,15 +204,17 @@ def measurements_in(directory: LogPath) -> Sequence[WallMeasurement]:
     """Return the measurements that a log directory holds.
 
     Raises:
-        UsageError: where the file is damaged: figures must not change because nobody can read it.
+        UsageError: where the file is damaged.
     """
     if isinstance(directory, RemotePath):  # asked once a process: each look is a request
         return _read(directory, 0)
     try:  # a plain string: of ten thousand runs each asks
-        found = os.stat(f"{directory}/{CALIBRATION_FILE}")  # noqa: PTH116
+        found = os.lstat(f"{directory}/{CALIBRATION_FILE}")  # a link may lead to any file
     except OSError:
         return ()
-    return _read(directory, found.st_mtime_ns) if _is_trusted(directory, found.st_uid) else ()
+    if not stat.S_ISREG(found.st_mode) or not _is_trusted(directory, found.st_uid):
+        return ()
+    return _read(directory, found.st_mtime_ns)
 
 
 @lru_cache(maxsize=64)
@@ -211,7 +247,9 @@ def _read(directory: LogPath, version: int) -> Sequence[WallMeasurement]:
 
 def _measurement(row: Mapping[str, str], where: str) -> WallMeasurement:
     try:
-        numbers = {name: float(row[name]) for name in ("metered_kwh", "wall_kwh", "meter_error")}
+        if None in row.values():
+            raise ValueError("a cell is missing")
+        numbers = {name: float(row[name]) for name in ("metered_kwh", "counted_kwh", "wall_kwh", "meter_error")}
     except (TypeError, ValueError) as error:
         raise UsageError(f"{where}: {error}; greenlove calibrate writes such lines") from error
     found = WallMeasurement(**({name: row[name] for name in COLUMNS} | numbers))  # type: ignore[arg-type]
@@ -402,7 +440,15 @@ def measured_at_the_wall(
     wall_kwh = wall.kwh_between(*run.began_and_ended_s) if isinstance(wall, WallReadings) else wall
     (host,) = run.hosts
     measurement = WallMeasurement(
-        host, run.text("gpu_models"), run.run_id, metered_kwh, wall_kwh, meter_error, source, added_at
+        host=host,
+        gpu_models=run.text("gpu_models"),
+        run_id=run.run_id,
+        metered_kwh=metered_kwh,
+        counted_kwh=_counted_kwh(summary),
+        wall_kwh=wall_kwh,
+        meter_error=meter_error,
+        source=source,
+        added_at=added_at,
     )
     check_plausible(measurement, run.run_id)
     if wall_kwh < _LEAST_OF_MEASURED * (summary.measured_kwh or 0.0):

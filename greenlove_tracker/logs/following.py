@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from greenlove_tracker.errors import LogError
 from greenlove_tracker.logs import schema
@@ -128,6 +129,9 @@ class FollowedRun:
         try:
             with os.scandir(self._path) as scanned:
                 found = {e.name: e.stat() for e in scanned if e.name.endswith(".csv")}
+            calibration = self._run.log_dir / schema.CALIBRATION_FILE  # figures of the run depend on it
+            if isinstance(calibration, Path) and calibration.exists():
+                found[schema.CALIBRATION_FILE] = calibration.stat()
         except OSError:
             return None
         return {name: (stat.st_size, stat.st_mtime_ns) for name, stat in found.items()}

@@ -553,8 +553,12 @@ class Run(RunFiles):
 
     @cached_property
     def calibration(self) -> Calibration | None:
-        """The calibration of its machine in the log directory; None without one."""
-        measured = measurements_in(self.log_dir)
+        """The calibration of its machine in the log directory; None without one, and where it cannot be read."""
+        try:
+            measured = measurements_in(self.log_dir)
+        except UsageError as error:  # named, and everything else of the run is as good as before
+            self._problem_log.add(self.log_dir / schema.CALIBRATION_FILE, f"no run is calibrated: {error}")
+            return None
         return calibration_of(measured, self.hosts, self.text("gpu_models")) if measured else None
 
     @property
@@ -572,7 +576,7 @@ class Run(RunFiles):
             LogError: where a newer version of this package wrote the run.
         """
         metered, calibration = self.metered_summary, self.calibration
-        return metered if calibration is None else calibrated(metered, calibration.factor(self.run_id))
+        return metered if calibration is None else calibrated(metered, calibration, self.run_id)
 
     @cached_property
     def metered_summary(self) -> RunSummary:
@@ -621,7 +625,8 @@ class Run(RunFiles):
             is_closed: True where it measured itself to its end; default: where it wrote a summary.
         """
         if ending is None:
-            ending = totals.Ending(self.summary.status, self.summary.exit_code, self.summary.ended_at)
+            stated = self.metered_summary
+            ending = totals.Ending(stated.status, stated.exit_code, stated.ended_at)
         summary = totals.summarise(
             self.terms,
             self.rows,

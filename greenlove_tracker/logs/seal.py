@@ -7,6 +7,7 @@ not within them. Logs of other tools are not sealed.
 from __future__ import annotations
 
 import errno
+import hashlib
 import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -114,7 +115,7 @@ def _seal(root: Path, signer: Signer | None, reason: str) -> SealResult:
             + "\nPut it back, or seal it as it is with {argument=}, followed by why.",
             argument="reason",
         )
-    sealing, calibration = None, _calibration(root)
+    sealing, calibration = None, _calibration(runs)
     if (
         new
         or removed
@@ -127,16 +128,22 @@ def _seal(root: Path, signer: Signer | None, reason: str) -> SealResult:
     return SealResult(sealing, manifest.head, len(manifest.sealed), running, without)
 
 
-def _calibration(root: LogPath) -> str:
-    """Return the SHA-256 of the directory's calibration at the wall, which figures depend on; empty without one."""
-    try:
-        return hash_file(file_in(root, CALIBRATION_FILE)).sha256
-    except FileNotFoundError:
-        return ""
+def _calibration(runs: Mapping[str, Run]) -> str:
+    """Return the SHA-256 of the calibrations at the wall that figures of these runs depend on; empty without one.
+
+    One file, as nearly always, is that file's; of several in directories below, that of their hashes in order.
+    """
+    found = []
+    for directory in dict.fromkeys(run.log_dir for run in runs.values()):
+        try:
+            found.append(hash_file(file_in(directory, CALIBRATION_FILE)).sha256)
+        except FileNotFoundError:
+            continue
+    return found[0] if len(found) == 1 else hashlib.sha256("".join(found).encode()).hexdigest() if found else ""
 
 
-def _calibration_findings(root: LogPath, manifest: SealManifest) -> Iterator[str]:
-    now, sealed = _calibration(root), manifest.calibration
+def _calibration_findings(runs: Mapping[str, Run], manifest: SealManifest) -> Iterator[str]:
+    now, sealed = _calibration(runs), manifest.calibration
     if now == sealed or not manifest.is_there:
         return
     if not sealed:
@@ -185,16 +192,13 @@ def verify_seal(log_dir: str | os.PathLike[str], *, signer: Signer | None = None
     root = _directory(log_dir)
     try:
         manifest = SealManifest.read(root)
-        findings = [
-            *manifest.findings,
-            *manifest.findings_of_signatures(signer),
-            *_calibration_findings(root, manifest),
-        ]
+        findings = [*manifest.findings, *manifest.findings_of_signatures(signer)]
         if not manifest.is_there and not findings:
             findings.append(f"There is no {SEAL_FILE}: nothing was sealed, or it was deleted.")
         if head and head not in {line.sha256 for line in manifest.lines}:
             findings.append(f"{SEAL_FILE} holds no line {head}: lines were deleted, or all of it was written anew.")
         runs, unreadable = _runs_below(root)
+        findings += _calibration_findings(runs, manifest)
     except OSError as error:
         raise UsageError(f"{root} cannot be read: {error.strerror or error}") from error
     comparison = _Comparison(manifest, runs)
@@ -342,7 +346,7 @@ def _is_running(run: Run) -> bool:
     if run.has_summary:
         return None in run.file_hashes.values() and time.time() - run.written_s < SILENT_AFTER_S
     try:
-        return run.summary.status == RunStatus.RUNNING
+        return run.metered_summary.status == RunStatus.RUNNING
     except (LogError, OSError, ValueError, ArithmeticError):  # damaged: it is sealed as it is
         return False
 

@@ -180,8 +180,11 @@ def run_deviations(run: Run, summary: RunSummary) -> Mapping[str, tuple[float, .
         return None if of_energy is None else {}
     emissions = summary.emissions_kgco2e if run.knows_carbon_intensity else None
     cost_usd = summary.cost_usd if summary.cost_basis == "electricity" else None
-    per_kwh = [abs(value or 0.0) / summary.energy_kwh for value in (summary.energy_kwh, emissions, cost_usd)]
-    return {name: tuple(kwh * factor for factor in per_kwh for kwh in sides) for name, sides in of_energy.items()}
+    per_kwh = [(value or 0.0) / summary.energy_kwh for value in (summary.energy_kwh, emissions, cost_usd)]
+    return {
+        name: tuple(abs(factor) * kwh for factor in per_kwh for kwh in (sides if factor >= 0 else sides[::-1]))
+        for name, sides in of_energy.items()
+    }
 
 
 def interval(point: float, unit: str, deviations: Iterable[Deviation]) -> Estimate:

@@ -25,14 +25,17 @@ _SPECIAL = {
     "§": r"\S{}",
     "¶": r"\P{}",
     "◇": r"$\diamond$",
-    "\N{NO-BREAK SPACE}": "~",
+    "≈": r"$\approx$",
+    "≤": r"$\leq$",
+    "≥": r"$\geq$",
+    "→": r"$\rightarrow$",
 }
 _CO2 = re.compile(r"CO2(?=e|\b)")
 
 
 def in_latex(text: str) -> str:
     """Escape text, from a log too, so that LaTeX shows it as it is, in one line; CO2 gets its subscript."""
-    line = "".join(_SPECIAL.get(c, c) for c in " ".join(text.split()))
+    line = "".join(_SPECIAL.get(c, c if c.isprintable() else " ") for c in " ".join(text.split()))
     return _CO2.sub(r"CO\\textsubscript{2}", line)
 
 

@@ -58,7 +58,7 @@ class GivenFactor:
         is_place = meant in {name.casefold() for name in names if name}
         if (
             not (is_place or meant == "*")
-            or (self.host and self.host not in hosts)
+            or (self.host and set(hosts) != {self.host})
             or self.gpu.casefold() not in gpu_models.casefold()
         ):
             return None
@@ -102,6 +102,8 @@ def _factor(row: Mapping[str, str], where: str, digest: str) -> GivenFactor:
     if not (math.isfinite(value) and least <= value <= most):
         bounds = f"at least {least:g}" + ("" if most == math.inf else f" and at most {most:g}")
         raise UsageError(f"{where}: {quantity} must be {bounds}, not {value!r}")
+    if not texts["country"]:
+        raise UsageError(f"{where}: it names no country; * is every one")
     if not texts["source"]:
         raise UsageError(f"{where}: it names no source; an auditor will ask")
     if quantity == MARKET and not texts.get("evidence"):

@@ -38,7 +38,7 @@ def _script(run: Run) -> str:
         words = command.split()
     names = [PurePath(word).name for word in words]
     scripts = [name for name in names if name.endswith(".py") and name != "__main__.py"]
-    own = [name for name in names[:1] if name not in ("__main__.py", "greenlove") and name[0] != "-"]
+    own = [name for name in names[:1] if name and name not in ("__main__.py", "greenlove") and not name.startswith("-")]
     return fmt.shortened(next(iter([*scripts, *own]), ""), 60)
 
 
@@ -65,7 +65,7 @@ def _measured(run: Run) -> str:
         return "That is simulated: no machine drew it."
     if run.calibration is not None:
         return f"Its energy is {wording.calibration_text(run)}."
-    return "" if share is None else _of_measured(share)
+    return "" if share is None or not run.summary.energy_kwh else _of_measured(share)
 
 
 def _of_measured(share: float) -> str:
@@ -92,7 +92,9 @@ def run_scope(run: Run, issued: str | None = None) -> str:
     began, ended = (fmt.shortened(text, 30)[:16].replace("T", " ") for text in (run.started_at, summary.ended_at))
     period = f"Period: {began}{f' to {ended}' if ended else ''} UTC." if began else ""
     country = wording.field_text(run, "country", 40)
-    place = f"Place: {country}." if country else "Place: not given; the world's average carbon intensity counts."
+    place = f"Place: {country}." if country else "Place: not given."
+    if not country and run.carbon_intensity.source.startswith("world average"):
+        place = "Place: not given; the world's average carbon intensity counts."
     scope = scope_sentence(is_rented=run.text("is_rented") == "yes")
     based = _bases(run.emissions_kgco2e, run.market_kgco2e, run.market_intensity)
     return " ".join(filter(None, (period, place, scope, based, issue_date(issued))))
@@ -122,7 +124,7 @@ def directory_verdict(aggregate: Aggregate) -> str:
         return ""
     runs = wording.runs_text({kind: sums.n_runs for (kind,), sums in aggregate.exact_totals_by("kind").items()})
     took = _took(total.duration_s, total.energy_kwh, total.emissions_kgco2e, total.cost_usd)
-    share = "" if total.measured_share is None else _of_measured(total.measured_share)
+    share = "" if total.measured_share is None or not total.energy_kwh else _of_measured(total.measured_share)
     bad = [n for status, n in _by_status(aggregate).items() if status not in (*_GOOD, RunStatus.RUNNING)]
     ended = f"{fmt.plural(sum(bad), 'run')} did not finish." if bad else ""
     return " ".join(filter(None, (f"{runs[0].upper()}{runs[1:]} took {took}.", share, ended)))

@@ -128,6 +128,7 @@ def test_the_share_measured_is_that_of_the_runs_that_say(make_run):
         ("job_id", {"": 3, "81": 1}),
         ("kind", {"exploration": 1, "training": 3}),
         ("intensity", {"400 gCO2e/kWh, a test": 4}),
+        ("host", {"": 4}),
         ("status", {"finished": 4}),
         ("training", {"a": 3, "d": 1}),
         ("day", {"2026-10-31": 1, "2026-11-01": 2, "2026-11-02": 1}),

@@ -78,6 +78,15 @@ def test_meters_that_show_too_much_are_scaled_down(tmp_path) -> None:
     assert summary.energy_kwh == pytest.approx(2.0 * 1.2)
 
 
+def test_what_counters_measured_is_never_scaled_down(tmp_path) -> None:
+    run = gpu_run(tmp_path, energy=Energy(1.0, 0.1, None, Method.TDP_MODEL, Method.COUNTER, None))
+    found = calibrate(run, 0.5)
+    assert again(run).summary.energy_kwh == pytest.approx(0.5 * 1.2) and "models ×0.4 (" in found.text("another")
+    other = gpu_run(tmp_path, "20261122T000000-aaaa", Energy(0.1, 2.0, None, Method.TDP_MODEL, Method.COUNTER, None))
+    assert other.summary.energy.gpu_kwh == 2.0 and other.summary.energy.cpu_kwh == pytest.approx(0.04)
+    assert calibration.uncalibrated_kwh(other.summary, found, other.run_id) == pytest.approx(2.1)
+
+
 def test_several_measurements_are_one_factor_and_one_of_the_same_run_is_replaced(tmp_path) -> None:
     first, second = gpu_run(tmp_path), gpu_run(tmp_path, "20261122T000000-aaaa")
     calibrate(first, 1.2)
@@ -139,16 +148,26 @@ def test_runs_without_an_end_an_energy_or_one_host_are_refused(tmp_path) -> None
             calibrate(run, 1.0)
 
 
-def test_a_damaged_file_changes_no_figure_in_silence(tmp_path) -> None:
+@pytest.mark.parametrize(
+    ("damage", "match"),
+    [
+        (lambda text: text.replace("1.3", "a lot"), "line 2: could not convert"),
+        (lambda text: "host,wall\n", "lacks the columns"),
+        (lambda text: "garbage", "lacks the columns"),
+        (lambda text: text.rpartition(",")[0] + "\n", "a cell is missing"),
+    ],
+)
+def test_a_damaged_file_calibrates_nothing_and_is_named(tmp_path, damage, match) -> None:
     run = gpu_run(tmp_path)
+    before = run.summary
     calibrate(run, 1.3)
     path = tmp_path / CALIBRATION_FILE
-    path.write_text(path.read_text().replace("1.3", "a lot"))
-    with pytest.raises(UsageError, match="line 2: could not convert"):
-        _ = again(run).summary
-    path.write_text("host,wall\n")
-    with pytest.raises(UsageError, match="lacks the columns"):
-        _ = again(run).summary
+    path.write_text(damage(path.read_text()))
+    found = aggregate(tmp_path)
+    assert found.total.energy_kwh == before.energy_kwh
+    assert any(match in str(problem) and "no run is calibrated" in str(problem) for problem in found.problems)
+    with pytest.raises(UsageError, match=match):
+        calibrate(run, 1.3)
 
 
 # -- The readings of a meter --

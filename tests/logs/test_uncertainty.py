@@ -131,3 +131,10 @@ def test_the_halves_of_a_run_have_the_bounds_of_the_whole(tmp_path) -> None:
     assert len(months) == 2
     total = aggregate(tmp_path).total
     assert math.fsum(m.energy_kwh_upper for m in months) == pytest.approx(total.energy_kwh_upper)
+
+
+def test_a_negative_price_turns_the_range_of_a_cost_round(tmp_path) -> None:
+    price = Factor("electricity_price", -0.1, "USD/kWh", "test", "2026")
+    run = run_of(tmp_path, Energy(cpu_kwh=1.0, cpu_method=Method.TDP_MODEL), price=price)
+    cost = run_interval(run, "cost_usd")
+    assert (cost.lower, cost.upper) == pytest.approx((-0.167, -0.071))
