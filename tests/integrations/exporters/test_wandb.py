@@ -62,7 +62,8 @@ def records(path: Path) -> Iterator[Any]:
 
 
 def run_files(tmp_path: Path) -> list[Path]:
-    return sorted((tmp_path / "wandb").glob("offline-run-*/*.wandb"))
+    """The files by the order in which they were written; names of the same second sort at random."""
+    return sorted((tmp_path / "wandb").glob("offline-run-*/*.wandb"), key=lambda path: path.stat().st_mtime_ns)
 
 
 def history(path: Path, own: str = "") -> list[dict[str, Any]]:
