@@ -201,7 +201,7 @@ def select_gpus(gpus: Sequence[Gpu], env: Mapping[str, str], local_world_size: i
     if not shared:
         return selection
     which = ", ".join(f"{gpu.n_other_processes} on GPU {gpu.index}" for gpu in shared)
-    doubt = f"processes of others compute on our GPUs ({which}): all of a GPU's energy is counted here"
+    doubt = f"processes of other users run on our GPUs ({which}): all of each GPU's energy is counted"
     return replace(selection, doubt="; ".join(filter(None, (selection.doubt, doubt))))
 
 

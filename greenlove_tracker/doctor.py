@@ -111,7 +111,7 @@ class Diagnosis:
 
     def _coverage(self) -> str:
         if self.measured_w is None or not self.full_load_w:
-            return "How much of the full load will be measured is unknown: no rated power is known."
+            return "No rated power is known, so how much of the full load is measured is unknown."
         share = fmt.percent(self.measured_w / self.full_load_w)
         watts = f"{self.measured_w:.0f} of {self.full_load_w:.0f} W ({share})"
         return f"At full load {watts} will be measured; the rest is modelled."
@@ -232,7 +232,7 @@ def _power_limit_findings(directories: Sequence[Path]) -> list[Finding]:
     findings, named = [], set()
     for written in power_limits.written_down(directories):
         if (state := written.state) is None:
-            fix = f"sudo nvidia-smi -pl WATTS     (the limit that is meant; then remove {written.path})"
+            fix = f"sudo nvidia-smi -pl WATTS     (your intended limit; then remove {written.path})"
             findings.append(Finding("power", written.path.stem, "left lowered?", BAD, "its file cannot be read", fix))
             continue
         named.add(state.gpu_uuid)
@@ -354,16 +354,16 @@ def _not_asked(place: GridPlace, chosen: str, is_auto: bool) -> tuple[list[Findi
             finding = Finding("live", name, "not asked", NEUTRAL, key)
         findings.append(finding)
     if is_auto:
-        return [], (f"No network was asked, for the place or its carbon intensity now: {_ASK} asks.",)
+        return [], (f"The network was not used. {_ASK} looks up the place and its carbon intensity now.",)
     if not findings:
         where = place.name or "a place that is not set"
         return [], (f"No service knows the carbon intensity of {where} by the hour: the table's figure is in force.",)
     order = open_intensity(chosen or LIVE, place).order
-    runs = f"Runs count with the table, and with --intensity {LIVE} they ask {order}."
+    runs = f"Runs use the table; with --intensity {LIVE} they ask {order}."
     if chosen:
         runs = f"Runs ask {order}, by the setting intensity."
     asks = _ASK.replace(LIVE, chosen or LIVE)
-    return findings, (f"No service was asked for the carbon intensity now: {asks} asks.", runs)
+    return findings, (f"No service was asked for the carbon intensity now; {asks} does.", runs)
 
 
 def _asked(place: GridPlace, name: str, settings: Settings) -> tuple[list[Finding], tuple[str, ...]]:

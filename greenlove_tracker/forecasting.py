@@ -368,7 +368,7 @@ class WarningCode(StrEnum):
         EVALUATION: evaluations were timed once or not at all.
         CHECKPOINT: checkpoints were timed once or not at all.
         GAPS: no gap between epochs has been timed, so none is forecast; or no end of one: what comes there is assumed.
-        NAN: a loss was not a finite number.
+        NAN: a loss was not finite.
         WORK: the work of a step changes, and no plan says how it goes on; or is planned, and its cost not known yet.
     """
 

@@ -341,7 +341,7 @@ def length_by_phases(phases: Sequence[Phase], epochs: int | None, steps: int | N
     given = steps if unit == "steps" else epochs
     if given is not None and given != total:
         raise UsageError(
-            f"{{argument}} come to {total:,} {unit}, and the training has {given:,}: correct one of them, or leave "
+            f"{{argument}} add up to {total:,} {unit}, and the training has {given:,}: correct one of them, or leave "
             "the number out, which follows from the phases",
             argument="phases",
         )

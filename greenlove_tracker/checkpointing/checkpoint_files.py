@@ -109,7 +109,7 @@ class Checkpoint:
                 found = hashlib.file_digest(cast(Any, content), "sha256").hexdigest()
         except OSError as error:
             return f"{file.name} cannot be read: {error.strerror or error}"
-        return "" if found == file.sha256 else f"{file.name} holds something else than was written (by its SHA-256)"
+        return "" if found == file.sha256 else f"{file.name} does not hold what was written (its SHA-256 differs)"
 
     def _size_problem_of(self, file: CheckpointFile) -> str:
         try:
@@ -504,7 +504,7 @@ def _read_checkpoint(name: str, path: LogPath) -> Checkpoint | UnreadableCheckpo
         if record["format"] != _FORMAT:
             return UnreadableCheckpoint(name, f"{MANIFEST} is of format {record['format']!r}, and {_FORMAT} is known")
         if _content_sha256(record["checkpoint"]) != record["sha256"]:
-            return UnreadableCheckpoint(name, f"{MANIFEST} holds something else than was written (by its SHA-256)")
+            return UnreadableCheckpoint(name, f"{MANIFEST} does not hold what was written (its SHA-256 differs)")
         return Checkpoint(name, _manifest_of(record["checkpoint"]), path)
     except (KeyError, TypeError, ValueError, AttributeError, RecursionError):
         return UnreadableCheckpoint(name, f"{MANIFEST} is no manifest of a checkpoint")

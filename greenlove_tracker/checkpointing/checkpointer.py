@@ -229,7 +229,7 @@ class Checkpointer:
         if n is not None:
             n = whole_number("n", n, 0)
         if self._is_looping:
-            raise UsageError("epochs() is one loop: it is gone through already")
+            raise UsageError("epochs() can be looped over only once")
         if self._is_left:
             raise UsageError(
                 "the loop over epochs() was left before its end: make the Checkpointer anew (in a notebook, run its "
@@ -249,7 +249,7 @@ class Checkpointer:
             TrainingInterrupted: in the loop: as of ``epochs()``.
         """
         if not self._is_in_epoch:
-            raise UsageError("batches() belongs into a loop over epochs(): for epoch in checkpointer.epochs(30): …")
+            raise UsageError("call batches() inside a loop over epochs(): for epoch in checkpointer.epochs(30): …")
         return _Batches(self, loader)
 
     def log_metric(self, name: str, value: Any, *, higher_is_better: bool | None = None) -> None:
@@ -632,7 +632,7 @@ class Checkpointer:
             self._best.resume(found.state["best"])
         self._read_s = self._clock.perf_s() - began_s
         if self._ranks.rank == 0:
-            console.say(f"greenlove: goes on from {found.checkpoint.name} ({self._where()})")
+            console.say(f"greenlove: resuming from {found.checkpoint.name} ({self._where()})")
 
     def _where(self) -> str:
         """Return the position in words."""
@@ -665,7 +665,7 @@ class Checkpointer:
             return
         missing = put_back_random_state_values(left.of_rank[key])
         if missing:
-            reason = f"random states that are not here: {', '.join(missing)}"
+            reason = f"random states missing here: {', '.join(missing)}"
             left.not_identical = tuple(dict.fromkeys((*left.not_identical, reason)))
 
     def _tell_restored(self, left: Resumed, replayed: PositionedBatches | None = None) -> None:

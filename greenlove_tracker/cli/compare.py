@@ -261,7 +261,7 @@ def _train_fully(task: Callable[[], Any], names: Sequence[str], outcome: _Outcom
 
     def on_failure(name: str, reason: str) -> None:
         reasons[name] = reason
-        console.say(f"greenlove  {name} did not come to its end: {reason}")  # at once, as others may take hours
+        console.say(f"greenlove  {name} did not finish: {reason}")  # at once, as others may take hours
 
     groups = train_fully(task, names, on_failure=on_failure, **given)
     done = [(name, runs) for name, runs in groups if runs]

@@ -201,13 +201,13 @@ def _not_counted(
     intensity = load_settings(progress.left[0].planned.settings).intensity
     if intensity:
         yield (
-            f"CO2e is of the table's mean carbon intensity, and not by {intensity}: nobody knows yet what the grid "
-            "will be then."
+            f"CO2e uses the table's mean carbon intensity, not {intensity}: nobody can know yet what "
+            "the grid will be at the time."
         )
     if intensity == _MOCK:
-        yield "MOCK: the carbon intensity that starts go by is invented."
+        yield "MOCK: the carbon intensity that decides the starts is invented."
     if experiment.start.start in ("best", "below"):
-        yield "Waits for a cleaner grid are in no total."
+        yield "No total includes waits for a cleaner grid."
     startups_s = [group.startup_s for group in explored if group.startup_s is not None]
     if startups_s and (longest_s := max(startups_s)) >= _LEAST_STARTUP_S:
         yield (

@@ -322,7 +322,7 @@ class _Call:
         if result.outcome is ChildOutcome.FINISHED:
             reason = "it trained to its end, and its log could not be written"
         self._not_run[name] = reason
-        self._tell(f"greenlove  {number} of {len(self._experiment.runs)}  {name} did not come to its end: {reason}")
+        self._tell(f"greenlove  {number} of {len(self._experiment.runs)}  {name} did not finish: {reason}")
         if result.outcome is ChildOutcome.NOT_RUN or "out of memory" in reason.lower():
             self._given_up[run.planned.group] = reason
         return False

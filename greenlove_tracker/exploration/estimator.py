@@ -179,12 +179,12 @@ class Estimator:
             forecast = with_budget_advice(forecast, scheduler, trials, budget_s, self._make_scheduler, width_of)
             advice = short_training_advice(forecast.duration_s, budget_s)
         if self._eval_fn is None and not self.plan.has_pauses("eval"):
-            message = "no evaluation was timed: what evaluations take is not in this forecast"
+            message = "no evaluation was timed, so this forecast leaves evaluations out"
             warning = WarningCode.EVALUATION.warning(message, "where the training has some, give eval_fn")
             forecast = replace(forecast, warnings=(*forecast.warnings, warning))
         if not run.record.is_finite:
-            hint = "look at the learning rate and the data"
-            warning = WarningCode.NAN.warning("a loss was not a finite number", hint, True)
+            hint = "check the learning rate and the data"
+            warning = WarningCode.NAN.warning("a loss was not finite", hint, True)
             forecast = replace(forecast, warnings=(*forecast.warnings, warning))
         return run.conclude(forecast, advice)
 
@@ -217,7 +217,9 @@ class Estimator:
         except RestoreError:
             raise
         except Exception as error:
-            left = f"left changed: {'; '.join(run.left_changed)}" if run.left_changed else "all is as it was before"
+            left = (
+                f"left changed: {'; '.join(run.left_changed)}" if run.left_changed else "everything is as it was before"
+            )
             error.add_note(f"raised by the training that greenlove_tracker explored; {left}")
             raise
         finally:

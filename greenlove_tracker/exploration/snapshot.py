@@ -120,7 +120,7 @@ class Snapshot:
             try:
                 item.copy()
             except Exception as error:
-                message = f"{item.name} cannot be saved, so that exploring would change it: {error!r}"
+                message = f"{item.name} cannot be saved, so exploring would change it: {error!r}"
                 raise UsageError(message) from error
         return cls(items, last, device_bytes)
 

@@ -108,7 +108,7 @@ def _without_training(file: str) -> Iterator[None]:
     from torch.optim.optimizer import register_optimizer_step_pre_hook
 
     reason = UsageError(
-        f"{file} trains when it is imported (an optimizer stepped), so that nothing could be explored before: put the "
+        f"{file} trains when it is imported (an optimizer stepped), so nothing could be explored first: put the "
         'training under if __name__ == "__main__":'
     )
     has_stepped = False

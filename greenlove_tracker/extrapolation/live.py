@@ -188,19 +188,19 @@ class _Outlook:
         """Yield what makes a forecast of a running training worse, and what is assumed in it."""
         progress = self.progress
         if len(progress.blocks) == 1 or len(progress.warm_blocks) <= 1:
-            message, advice = "what little is known may be a cold start", "it gets better as the run goes on"
+            message, advice = "what little is known may be a cold start", "it improves as the run goes on"
             if progress.may_be_part:
                 message += ", or the rest of an epoch in which the run resumed"
-                advice = "it gets better with the second epoch, or with total_steps= and first_step="
+                advice = "it improves with the second epoch, or with total_steps= and first_step="
             yield WarningCode.FEW.warning(message, advice)
         if progress.has_unseen_ends and not self.are_ends_known:
             message = "what comes at the end of an epoch, as a validation, was not seen yet: 0% to 20% of it is assumed"
             yield WarningCode.GAPS.warning(message, "wait for the next epoch, or say it: Phase(epochs=…, eval_s=…)")
         elif not progress.has_unseen_ends and all(block.between_s is None for block in progress.blocks):
-            message = "no gap between epochs was seen yet, so none is in this"
+            message = "no gap between epochs was seen yet, so none is included"
             yield WarningCode.GAPS.warning(message, "wait for the next epoch")
         if duration.relative_width > forecasting.WIDE_RELATIVE_WIDTH:
-            width = f"±{duration.relative_width / 2:.0%}" if duration.point > 0 else "beyond all bounds"
+            width = f"±{duration.relative_width / 2:.0%}" if duration.point > 0 else "unbounded"
             yield WarningCode.WIDE.warning(f"the interval is {width}", "it narrows as the run goes on", is_serious=True)
         yield from work_warnings(replace(progress, phases=self.plan), self.costs)
         yield from pause_warnings(progress, self.pauses)

@@ -354,4 +354,4 @@ def pause_warnings(progress: Progress, pauses: PlannedPauses | None) -> Iterator
         )
     if pauses.n_unknown_checkpoints:
         message = f"{plural(pauses.n_unknown_checkpoints, 'checkpoint')} to come, and none was seen: none is in this"
-        yield WarningCode.CHECKPOINT.warning(message, "it gets better after the first")
+        yield WarningCode.CHECKPOINT.warning(message, "it improves after the first")

@@ -211,7 +211,7 @@ def _lengths(groups: Sequence[_Group], *, of_whole: bool) -> tuple[Mapping[int, 
                 "ratios are of whole trainings"
             ]
         return known, [f"The runs differ in length ({lengths} {unit}): all ratios but memory's are of one {unit[:-1]}"]
-    return whole, ["How long each run was is not known, so that whole runs are compared: are they of one length?"]
+    return whole, ["How long each run was is not known, so whole runs are compared: are they equally long?"]
 
 
 def _length(run: Run, unit: str) -> int | None:
@@ -412,29 +412,29 @@ def _intensity(run: Run) -> str:
     return f"{run.carbon_intensity.value:.0f} gCO2e/kWh" if run.knows_carbon_intensity else ""
 
 
-_BOTH = "the ratios hold its effect too"
+_BOTH = "the ratios include its effect"
 _CIRCUMSTANCES: tuple[tuple[Callable[[Run], str], str, str], ...] = (
     (_gpus, "other GPUs", _BOTH),
     (lambda run: run.text("cpu_model"), "other CPUs", _BOTH),
     (lambda run: str(run.summary.n_ranks), "other numbers of processes", _BOTH),
-    (_batch_size, "other batch sizes", "that changes what is learnt, and the ratios hold its effect too"),
+    (_batch_size, "other batch sizes", "that changes what the model learns, and the ratios include its effect"),
     (
         lambda run: _methods([run]),
         "energy from other methods",
-        "what one counts and another does not is in the ratio",
+        "the ratio includes what one counts and another does not",
     ),
-    (lambda run: f"{run.summary.pue:g}", "another PUE", "the ratios of energy, CO2e and cost hold it too"),
-    (_intensity, "another carbon intensity", "the ratio of CO2e holds the grid's too"),
+    (lambda run: f"{run.summary.pue:g}", "another PUE", "the ratios of energy, CO2e and cost include it"),
+    (_intensity, "another carbon intensity", "the ratio of CO2e includes the grid's effect"),
     (lambda run: run.summary.cost_basis, "costs on another basis", "they are not compared"),
     (
         lambda run: "waited" if Flag.WAITING in run.summary.flags else "did not wait",
         "waits for an answer or for a cleaner grid",
-        "they count as time of the run",
+        "they count towards the run's time",
     ),
 )
 _ONE_RUN_EACH = (
     "Of one run each nothing shows how much a run differs from the next of the same code: some 2% is assumed, and now "
     "and then far more. Three runs of each would show it"
 )
-_OF_PROCESS = "The peak memory is of the whole process, with what Python and its libraries take"
-_WHAT_TO_GIVE = "Give runs of whole trainings that came to their end, as greenlove run or a Tracker logs them"
+_OF_PROCESS = "Peak memory is that of the whole process, including Python and its libraries"
+_WHAT_TO_GIVE = "Give finished runs of whole trainings, as logged by greenlove run or a Tracker"

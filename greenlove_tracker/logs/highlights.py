@@ -98,7 +98,7 @@ class Highlights:
     """The single runs that a report names, and facts about all beside their sums.
 
     Attributes:
-        top: the runs that emitted most, each (-kg, run id, what it comes to).
+        top: the runs with the highest emissions, each (-kg, run id, what it comes to).
         largest: the one to take as an example, (is a part, -kg, -s, run id): a whole one where there is any.
         incomplete: (-kg, run id) of those that did not finish, those that emitted most first.
         energies: (run id, kWh), where it is known.

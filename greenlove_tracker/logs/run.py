@@ -468,7 +468,7 @@ class Run(RunFiles):
 
     @property
     def has_parts(self) -> bool:
-        """True where the run is what lies outside the trackers of a script, whose runs are beside it."""
+        """True where the run is what a script did outside its trackers, whose runs are beside it."""
         return "has_parts" in self._fields_by_node[0]  # a further one's is of a runner inside this run
 
     @property

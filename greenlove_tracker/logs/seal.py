@@ -147,7 +147,7 @@ def _calibration_findings(runs: Mapping[str, Run], manifest: SealManifest) -> It
     if now == sealed or not manifest.is_there:
         return
     if not sealed:
-        yield f"{CALIBRATION_FILE} is in no sealing: figures of calibrated machines depend on it."
+        yield f"{CALIBRATION_FILE} is not sealed: figures of calibrated machines depend on it."
     else:
         clause = "was changed" if now else "is missing"
         yield f"{CALIBRATION_FILE} {clause}: figures of calibrated machines depend on it."
@@ -285,14 +285,14 @@ class _Comparison:
             self.findings.append(f"Run {name} is missing: sealing {number} of {dates[number]} holds it.")
         if without:
             of_them = f"{plural(len(without), 'run')} ({', '.join(without)})"
-            self.notes.append(f"Not sealed at the end, so that nothing tells what they held then: {of_them}.")
+            self.notes.append(f"Without hashes from their end, so nothing shows what they held then: {of_them}.")
 
     def _not_sealed(self, name: str, run: Run, runs: Mapping[str, Run]) -> None:
         try:
             files = {file: hash_file(file_in(run.path, file)) for file in _files_below(run.path)}
             changes = changes_since_end(run.path, run.file_hashes)
         except OSError as error:
-            self.findings.append(f"Run {name} is in no sealing, and cannot be read: {error.strerror or error}.")
+            self.findings.append(f"Run {name} is not sealed, and cannot be read: {error.strerror or error}.")
             return
         original = self._whole.get(frozenset(files.items()))
         if original is not None and original not in runs:
@@ -300,7 +300,7 @@ class _Comparison:
             self.findings.append(f"Run {original} was renamed to {name}; its files are as they were sealed.")
             return
         was = "it was added, or is not sealed yet" if original is None else f"it was added, as a copy of run {original}"
-        self.findings.append(f"Run {name} is in no sealing: {was}.")
+        self.findings.append(f"Run {name} is not sealed: {was}.")
         self.findings += [f"Run {name}: since its end {clause}." for clause in changes]
 
 

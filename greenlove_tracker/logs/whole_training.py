@@ -19,7 +19,7 @@ def whole_training(runs: Sequence[Run]) -> Run:
     """Return the runs of one training as one run; a single one is returned as it is.
 
     Times, energies, emissions, costs and waits are sums over all of them, lost work included, without the time that
-    lay between them; peaks of memory are the highest. What was learnt, and how far it came, is what the last run
+    lay between them; peaks of memory are the highest. Model quality, and how far it came, is what the last run
     stands on: values of work that was lost are left out. Everything else is as the last run has it.
 
     Args:

@@ -23,7 +23,7 @@ _MOST_ROWS = 40  # of interruptions in a table
 _MOST_NOTES = 5
 _COLUMNS = (
     doc.Column("run", 3.0),
-    doc.Column("went on from", 2.0),
+    doc.Column("resumed from", 2.0),
     doc.Column("lost time", 1.1, True),
     doc.Column("lost energy", 1.2, True),
     doc.Column("restart", 1.0, True),
@@ -35,12 +35,12 @@ _LOSSES = (
     doc.Column("lost energy", 1.3, True),
     doc.Column("lost CO2e", 1.3, True),
 )
-_NOT_LOGGED = "what killed runs had not logged yet, a minute each at most"
+_NOT_LOGGED = "the unlogged last moments of killed runs, a minute each at most"
 _METHOD = (
-    "Lost is what a run did after the checkpoint that the next one went on from: it had to be done again. The restart "
-    "is the next run's time until it was where that checkpoint had been."
+    "Work is lost where a run did it after the checkpoint from which the next one resumed: it had to be done again. "
+    "The restart is the next run's time until it reached that checkpoint again."
 )
-_WAIT = " The wait lies between two runs, and takes no energy of theirs."
+_WAIT = " The wait is the time between two runs and takes none of their energy."
 
 
 def checkpoint_blocks(run: Run) -> tuple[doc.Block, ...]:

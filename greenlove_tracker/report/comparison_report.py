@@ -53,7 +53,7 @@ def comparison_document(comparison: Comparison, more: tuple[doc.Block, ...] = ()
     if comparison.budget_s is not None:
         parts.append(f"measured within {fmt.duration(comparison.spent_s)}")
     return doc.Document(
-        title="How the runs compare" if comparison.is_of_runs else "What saves on this training",
+        title="How the runs compare" if comparison.is_of_runs else "What saves time and energy in this training",
         subtitle=" · ".join(parts),
         footer=" · ".join(
             filter(
@@ -78,7 +78,7 @@ def compared_blocks(run: Run) -> tuple[doc.Block, ...]:
     try:
         comparison = read_comparison(cast("Path", run.path))  # one of a store is read alike
     except LogError as error:
-        return (doc.Paragraph(f"What was compared cannot be read: {error}."),)
+        return (doc.Paragraph(f"The comparison cannot be read: {error}."),)
     if comparison is None:
         names = wording.field_text(run, "compared")
         return (doc.Paragraph(f"{names or 'Techniques'} were to be compared; nothing was found before it ended."),)
@@ -136,7 +136,7 @@ def _key_figures(comparison: Comparison, row: ComparisonRow) -> doc.KeyFigures:
             how.append("of a model's energy")
         figures.append(doc.KeyFigure(name.removeprefix("peak "), change, tuple(how)))
     if not figures:
-        figures = [doc.KeyFigure("time", fmt.UNKNOWN, (f"no ratio could be told of {row.name}",))]
+        figures = [doc.KeyFigure("time", fmt.UNKNOWN, (f"no ratio is known for {row.name}",))]
     return doc.KeyFigures(tuple(figures[:_MOST_KEY_FIGURES]))
 
 
@@ -238,7 +238,7 @@ def _below_table(comparison: Comparison) -> list[str]:
     too_short = [row for row in rows_that_ran(comparison) if row.verdict is Verdict.TOO_SHORT]
     said: dict[str, list[str]] = {}
     for row in too_short:
-        said.setdefault(f"{too_short_text(comparison, row)} tell", []).append(row.name)
+        said.setdefault(too_short_text(comparison, row), []).append(row.name)
     return [*(f"{', '.join(names)}: {text}" for text, names in said.items()), *texts]
 
 
@@ -290,7 +290,7 @@ def _trials(comparison: Comparison) -> list[doc.Block]:
         {name: [(x, y / means[name] * 100) for x, y in points] for name, points in values.items()},
         level=(100.0, "mean"),
     )
-    notes = [f"On the right, what all lines share is drift; the rest is the noise of a {noun}."]
+    notes = [f"On the right, a movement shared by all lines is drift; the rest is the noise of a {noun}."]
     if n_known > len(shown):
         notes.append(f"{len(shown)} of {n_known} are drawn.")
     title = "The runs" if comparison.is_of_runs else "The trials, in the order in which they ran"
@@ -330,7 +330,7 @@ def _notes(comparison: Comparison) -> list[doc.Block]:
     rows = (*learnt, *notes_by_arm(comparison), *(("all", note) for note in comparison.notes))
     if not rows:
         return []
-    return [doc.Heading("To be known"), doc.Table((doc.Column("", 1), doc.Column("", 4)), rows)]
+    return [doc.Heading("Notes"), doc.Table((doc.Column("", 1), doc.Column("", 4)), rows)]
 
 
 def _method(comparison: Comparison) -> list[doc.Block]:
@@ -340,7 +340,7 @@ def _method(comparison: Comparison) -> list[doc.Block]:
     if comparison.is_of_runs:
         text = (
             "Whole logged runs were compared: the ratio of the geometric means of each arm, with t intervals from how "
-            "much runs of one arm differ; of one run each, from the noise of its epochs and an assumption."
+            "much runs of one arm differ. With one run each, they come from the noise of its epochs and an assumption."
         )
     else:
         text = (

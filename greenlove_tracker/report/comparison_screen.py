@@ -81,14 +81,14 @@ def headline(comparison: Comparison) -> str:
     if not ran:
         if len(rows) == 1:
             return f"{rows[0].name} was not run: {rows[0].reason}"
-        return f"None of the {len(rows)} techniques could be run; the reasons stand below"
+        return f"None of the {len(rows)} techniques could be run; the reasons are below"
     if saving:
         return _saving_headline(comparison, saving)
     if len(ran) == 1:
         return _row_sentence(comparison, ran[0])
     if all(row.verdict is Verdict.TOO_SHORT for row in ran):
         return f"{Verdict.TOO_SHORT.value.capitalize()}: {_what_would_tell(comparison, ran)}"
-    return ". ".join(["Nothing is seen to save", *_not_saving(comparison, ran)])
+    return ". ".join(["No technique shows a saving", *_not_saving(comparison, ran)])
 
 
 def _saving_headline(comparison: Comparison, saving: Sequence[ComparisonRow]) -> str:
@@ -112,7 +112,7 @@ def _not_saving(comparison: Comparison, rows: Sequence[ComparisonRow]) -> list[s
     """Return a sentence for each arm that costs more or does not differ, and one for all that were too short."""
     short = [row for row in rows if row.verdict is Verdict.TOO_SHORT]
     told = [_row_sentence(comparison, row) for row in rows if row not in short]
-    more = [f"{len(told) - _MOST_SAID} more stand below"] if len(told) > _MOST_SAID else []
+    more = [f"{len(told) - _MOST_SAID} more below"] if len(told) > _MOST_SAID else []
     of_short = f"{_listed([row.name for row in short])}: {Verdict.TOO_SHORT}" if short else ""
     return [*told[:_MOST_SAID], *more, *([of_short] if of_short else [])]
 
@@ -158,8 +158,8 @@ def too_short_text(comparison: Comparison, row: ComparisonRow) -> str:
 def _what_would_tell(comparison: Comparison, rows: Sequence[ComparisonRow]) -> str:
     budgets_s = [row.budget_s for row in rows if row.budget_s is not None]
     if comparison.is_of_runs:
-        return "more runs of each would"
-    return f"--budget {math.ceil(max(budgets_s))} would" if budgets_s else "a longer --budget might"
+        return "more runs of each may tell"
+    return f"try --budget {math.ceil(max(budgets_s))}" if budgets_s else "try a longer --budget"
 
 
 def energy_caveat(comparison: Comparison) -> str:
@@ -169,8 +169,8 @@ def energy_caveat(comparison: Comparison) -> str:
         return ""
     words = wording.method(comparison.energy_method)
     if is_modelled(comparison.energy_method):
-        return f"{words}: the ratio of a model's energies says little beyond that of the times"
-    return f"in part a model ({words}): that part goes with time alone"
+        return f"{words}: a ratio of modelled energies says little beyond the ratio of the times"
+    return f"in part a model ({words}): that part depends on time alone"
 
 
 def how_measured(comparison: Comparison) -> str:
@@ -236,7 +236,7 @@ def whole_columns(comparison: Comparison) -> list[tuple[str, list[str]]]:
             columns.append((f"{name}, {unit}", cells))
     if columns and any(_is_told_once(row) for row in rows):
         cells = [fmt.duration(row.one_off_s) if row.one_off_s else "" for row in rows]
-        columns.append(("of it spent once", cells))
+        columns.append(("one-off part", cells))
     return columns
 
 
@@ -311,7 +311,7 @@ def comparison_screen(
         lines += _tables(f"against {comparison.baseline.name}", names, [verdicts, *ratio_columns(comparison)], width)
         too_short = [row for row in ran if row.verdict is Verdict.TOO_SHORT]
         for row in too_short if len(ran) > 1 else ():
-            lines += _labelled("too short", f"{row.name}: {_what_would_tell(comparison, [row])} tell", width)
+            lines += _labelled("too short", f"{row.name}: {_what_would_tell(comparison, [row])}", width)
         lines += [""] if too_short and len(ran) > 1 else []
     whole = whole_columns(comparison)
     if whole and ran:

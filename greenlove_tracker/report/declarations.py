@@ -92,7 +92,7 @@ def sci(aggregate: Aggregate, unit: str, embodied_gco2e: float | None = None, *,
         [
             f"SCI = {fmt.significant(rate_g, 4)} gCO2e per {unit}"
             + (", operational emissions only" if embodied_gco2e is None else ""),
-            f"  E × I   {energy} came to {fmt.mass(operational_g / GRAMS_PER_KG)} CO2e, location-based, in "
+            f"  E × I   {energy} emitted {fmt.mass(operational_g / GRAMS_PER_KG)} CO2e, location-based, in "
             f"{wording.runs_text(facts.kinds)}",
             f"  M       embodied emissions {embodied}",
             f"  R       {fmt.plural(count, unit)} in {fmt.plural(facts.kinds[TRAINING], 'training run')}",
@@ -172,9 +172,9 @@ def _check_is_known(facts: Facts, value: float | None, n_unknown: int, what: str
     elif not facts.kinds.total():
         raise UsageError("no run could be read: there is nothing to declare")
     elif not facts.kinds[TRAINING]:
-        which = "comparisons" if facts.kinds[COMPARISON] else "explorations"
-        which = "what lies outside the trackers of a script" if facts.kinds[OVERHEAD] else which
-        raise UsageError(f"these are {which} alone: there is no training to declare")
+        which = "only comparisons" if facts.kinds[COMPARISON] else "only explorations"
+        which = "what a script did outside its trackers" if facts.kinds[OVERHEAD] else which
+        raise UsageError(f"these runs are {which}: there is no training to declare")
     elif value is not None and not n_unknown:
         return
     name, verb = what.split()
@@ -192,7 +192,7 @@ def _left_out(aggregate: Aggregate, facts: Facts) -> Iterator[str]:
         are, its = ("is", "its") if n == 1 else ("are", "their")
         known = "is" if facts.needs == "energy" else "are"
         yield (
-            f"{fmt.plural(n, 'run')} that did not come to a good end {are} not in it, {its} {facts.needs} {known} not "
+            f"{fmt.plural(n, 'run')} that did not finish well {are} not in it, {its} {facts.needs} {known} not "
             f"known: {', '.join(facts.left_out)}{more}"
         )
     yield from _unknown_overhead(facts)

@@ -101,7 +101,7 @@ def _subtitle(aggregate: Aggregate) -> str:
 def _scope(aggregate: Aggregate, issued: str | None) -> str:
     """Say which time and which runs the report is of, and when it was issued."""
     selection, n_cut = aggregate.selection, aggregate.total.n_cut
-    cut = f" Of {fmt.plural(n_cut, 'run')} across an end of it only what lies within counts." if n_cut else ""
+    cut = f" {wording.cut_text(n_cut)}." if n_cut else ""
     chosen = f" Only {fmt.shortened(selection.text, 160)}." if selection.text else ""
     when = f"Issued on {issued}." if issued else "No date of issue was given."
     return f"Period: {selection.period.text}.{cut}{chosen} All times are UTC. {when}"
@@ -111,7 +111,7 @@ def coverage_sentences(coverage: JobCoverage) -> str:
     """Say how many jobs left no log, and how much of the GPU-hours that is."""
     n_jobs, n_untracked = coverage.n_jobs, len(coverage.untracked)
     if not n_jobs:
-        return "No job of the list ran in this time."
+        return "None of the listed jobs ran in this period."
     of_jobs = (
         f"Of {fmt.plural(n_jobs, 'job')} that ran, {n_untracked:,} ({fmt.percent(n_untracked / n_jobs)}) left no log"
     )
@@ -167,11 +167,15 @@ def jobs_sentence(aggregate: Aggregate, n_jobs: int) -> str:
     groups = aggregate.exact_totals_by("job")
     outside = groups.pop(("",), None)
     if n_jobs < len(groups):
-        raise UsageError(f"{n_jobs:,} jobs cannot be: these runs belong to {len(groups):,}; sacct -X -n | wc -l counts")
+        raise UsageError(
+            f"{n_jobs:,} jobs are too few: these runs belong to {len(groups):,}; count them with sacct -X -n | wc -l"
+        )
     missing = n_jobs - len(groups)
     share = f" ({fmt.percent(missing / n_jobs)})" if n_jobs else ""
     beside = f"; {fmt.plural(outside.n_runs, 'run')} belonged to no job" if outside else ""
-    return f"Of {fmt.plural(n_jobs, 'job')}, {missing:,}{share} left no log here, and are in no total{beside}."
+    return (
+        f"Of {fmt.plural(n_jobs, 'job')}, {missing:,}{share} left no log here and are missing from every total{beside}."
+    )
 
 
 def _figures(total: Totals) -> tuple[doc.KeyFigure, ...]:
@@ -179,7 +183,7 @@ def _figures(total: Totals) -> tuple[doc.KeyFigure, ...]:
     runs = f"sum over {fmt.plural(total.n_runs, 'run')}"
     share, n_silent = total.measured_share, total.n_unknown_measured
     how_much = "not known" if share is None else fmt.percent(share)
-    silent = f" ({fmt.plural(n_silent, 'run')} not in that share: the log does not say)" if n_silent and share else ""
+    silent = f" ({fmt.plural(n_silent, 'run')} outside that share: their logs do not say)" if n_silent and share else ""
     measured = ("PUE included", f"before PUE, hardware measured {how_much}{silent}") if total.energy_kwh else ()
     bounds = {name: wording.measured_bounds(total.bounds(name), fmt.QUANTITIES[name][1]) for name in QUANTITIES}
     if total.n_unknown_error and total.energy_kwh is not None:
@@ -203,8 +207,8 @@ def _figures(total: Totals) -> tuple[doc.KeyFigure, ...]:
 
 def _summed_over(n_runs: int, n_missing: int) -> tuple[str, ...]:
     if n_missing == n_runs:
-        return ("no run has it",)
-    missing = (f"unknown for {fmt.plural(n_missing, 'run')}, not in it",) if n_missing else ()
+        return ("unknown for every run",)
+    missing = (f"without {fmt.plural(n_missing, 'run')} of unknown value",) if n_missing else ()
     return (f"sum over {fmt.plural(n_runs - n_missing, 'run')}", *missing)
 
 
@@ -262,7 +266,7 @@ def _row(name: str, sums: Sums) -> tuple[str, ...]:
 
 
 def runs_blocks(aggregate: Aggregate) -> tuple[doc.Block, ...]:
-    """Return the runs that emitted most, and the others as one row."""
+    """Return the runs with the highest emissions, and the others as one row."""
     total, top = aggregate.exact_totals, aggregate.highlights.top
     if not top.count:
         return ()
@@ -279,7 +283,7 @@ def runs_blocks(aggregate: Aggregate) -> tuple[doc.Block, ...]:
         rows.append((f"{n_further:,} further runs", *blank, *further.cells))
     rows.append(("total", *blank, *Sums(total).cells))
     columns = (*(doc.Column(*_RUN_NAMES[i]) for i in kept), *SUM_COLUMNS)
-    title = f"The {N_TOP} runs that emitted most" if n_further else "The runs, those that emitted most first"
+    title = f"The {N_TOP} runs with the highest emissions" if n_further else "Runs, highest emissions first"
     return (doc.Heading(title), doc.Table(columns, tuple(rows), has_total=True), *mark_notes(rows))
 
 
@@ -309,7 +313,7 @@ def forecast_blocks(record: ForecastRecord) -> tuple[doc.Block, ...]:
         f"{nominal}); median |error| {record.median_error:.1%}."
     )
     note = "Of each run that did what it forecast, the first forecast at a tenth of its time or later is counted."
-    return (doc.Heading("Forecasts and what came of them"), doc.Paragraph(text), doc.Paragraph(note, is_note=True))
+    return (doc.Heading("Forecasts and outcomes"), doc.Paragraph(text), doc.Paragraph(note, is_note=True))
 
 
 def incomplete_blocks(aggregate: Aggregate) -> tuple[doc.Block, ...]:
@@ -335,7 +339,7 @@ def incomplete_blocks(aggregate: Aggregate) -> tuple[doc.Block, ...]:
     time, energy, emissions, _ = lost.cells
     text = (
         f"{fmt.plural(lost.totals.n_runs, 'run')}: {time}, {energy}, {emissions} of CO2e, which are in every total. "
-        "Those that emitted most first:"
+        "Highest emissions first:"
     )
     n_more = found.count - len(rows)
     more = (doc.Paragraph(f"and {n_more:,} more"),) if n_more else ()
@@ -359,7 +363,7 @@ def problem_blocks(aggregate: Aggregate) -> tuple[doc.Block, ...]:
     ]
     more = (doc.Paragraph(f"and {len(problems) - _MAX_PROBLEMS:,} more"),) if len(problems) > _MAX_PROBLEMS else ()
     columns = (doc.Column("file", 2.6), doc.Column("problem", 4))
-    return (doc.Heading("What could not be read"), doc.Table(columns, tuple(rows)), *more)
+    return (doc.Heading("Unreadable parts of the logs"), doc.Table(columns, tuple(rows)), *more)
 
 
 def sums_method_blocks(aggregate: Aggregate) -> tuple[doc.Block, ...]:
@@ -386,11 +390,11 @@ def _sum_error_blocks(total: Totals) -> tuple[doc.Block, ...]:
         return ()
     calibrated = f" {fmt.plural(total.n_calibrated, 'run')} of {total.n_runs:,} are calibrated at the wall."
     text = (
-        "The ranges combine the errors of the methods of all runs: those of one method add up, those of different "
+        "The ranges combine the errors of the methods of all runs: errors of one method add up, errors of different "
         "methods are added in quadrature. Each run's report lists its methods with their sources."
     )
     return (
-        doc.Heading("How far it may be off"),
+        doc.Heading("Uncertainty"),
         doc.Paragraph(text + (calibrated if total.n_calibrated else "")),
         doc.Paragraph(NO_ERROR_OF, is_note=True),
     )
@@ -398,7 +402,7 @@ def _sum_error_blocks(total: Totals) -> tuple[doc.Block, ...]:
 
 def _sum_blocks(total: Totals, energies_kwh: Sequence[float], n_known: int) -> tuple[doc.Block, ...]:
     """Write the energy of the runs as one sum, where it is short, and the share of it that was measured."""
-    text = "Every total is the plain sum over the runs, failed and interrupted ones too."
+    text = "Every total is the plain sum over the runs, including failed and interrupted ones."
     lines = []
     if 2 <= n_known <= 10:
         scale = energy_scale(sum(energies_kwh))

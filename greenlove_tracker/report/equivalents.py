@@ -1,4 +1,4 @@
-"""Everyday amounts that emit, or absorb, as much CO2e as a run: three that suit its size, with their sources."""
+"""Everyday amounts that emit, or absorb, about the same CO2e as a run: three that suit its size, with their sources."""
 
 from __future__ import annotations
 
@@ -74,9 +74,9 @@ def equivalent_blocks(emissions_kgco2e: float | None, country: str) -> tuple[Blo
     found = comparisons(emissions_kgco2e, is_us=is_us) if emissions_kgco2e else ()
     if not found:
         return ()
-    columns = (Column("as much CO2e as", 3.2), Column("source of the factor", 4))
+    columns = (Column("about the same CO2e as", 3.2), Column("source of the factor", 4))
     return (
-        Heading(f"What {mass(emissions_kgco2e)} of CO2e compare to"),
+        Heading(f"What {mass(emissions_kgco2e)} of CO2e is comparable to"),
         Table(columns, tuple((comparison.text, comparison.source) for comparison in found)),
     )
 

@@ -221,17 +221,17 @@ def _verdict(
             texts.append(_interval_text(sides))
     elif sides:
         missing = [side.name for side in sides if not side.runs]
-        what = f"no training of {listed(missing)} has come to its end" if missing else "there is one group of trainings"
+        what = f"no training of {listed(missing)} has finished" if missing else "there is one group of trainings"
         texts.append(f"Nothing can be compared: {what}.")
     else:
         texts.append("No training has been run.")
     if any(is_mock(run.intensity_sources) for run in record.runs):
         texts.append(
-            "MOCK: the carbon intensity is invented, and so are the CO2e, the waits and whatever they seem to save."
+            "MOCK: the carbon intensity is invented, and so are the CO2e, the waits and any saving they seem to show."
         )
     n_unfinished = sum(len(side.left_out) for side in sides)
     if n_unfinished or record.not_run:
-        parts = [f"{n_unfinished:,} did not come to an end"] if n_unfinished else []
+        parts = [f"{n_unfinished:,} did not finish"] if n_unfinished else []
         parts += (
             [f"{len(record.not_run):,} were not run" if len(record.not_run) > 1 else "1 was not run"]
             if (record.not_run)
@@ -311,8 +311,8 @@ def _interval_text(sides: Sequence[Side]) -> str:
     counts = sorted({len(side.runs) for side in sides if side.runs})
     if counts == [1]:
         return (
-            "In parentheses: 95% intervals, which of one training each rest on an assumption of how much two trainings "
-            "of the same differ. Several seeds would show it."
+            "In parentheses: 95% intervals. With one training each, they assume how much two identical trainings "
+            "differ; several seeds would show it."
         )
     each = " or ".join(str(n) for n in counts)
     return f"In parentheses: 95% intervals, from how much the {each} trainings of a group differ among themselves."
@@ -350,10 +350,10 @@ def _best_texts(sides: Sequence[Side], metrics: Sequence[SharedMetric]) -> list[
     values = {side.name: [metric.of(run) for run in side.runs] for side in ran}
     tied = [side.name for side in others if ranges_overlap(values[best.name], values[side.name])]
     if max(len(side.runs) for side in ran) == 1:
-        text += ". Of one training each this may be chance: several seeds would tell"
+        text += ". With one training each this may be chance: several seeds would tell"
     elif tied:
         named = f"those of {listed(tied)}" if len(tied) <= _MOST_SAID else f"{len(tied)} others"
-        text += f". Its range over seeds overlaps with {named}: which of them is best is not told from chance"
+        text += f". Its range over seeds overlaps with {named}: which of them is best may be chance"
     elif others:
         text += ". No other group's range over seeds reaches it"
     by_energy = [(mean, side.name) for side in ran if (mean := _mean_of(side, "energy_kwh")) is not None]
@@ -531,9 +531,9 @@ def _waiting_texts(record: ExperimentRecord) -> list[str]:
     mock = "MOCK: " if any(is_mock(run.intensity_sources) for run in waited) else ""
     who = f"{len(known)} of them" if len(known) < len(waited) else "They" if len(waited) > 1 else "It"
     return [
-        f"{mock}{text}. {who} emitted {fmt.mass(came_to_kg)}; at the carbon intensity of the moment in which each "
-        f"wait began it would have been {fmt.mass(at_once_kg)}, so that waiting {effect}. "
-        f"An estimate: nobody knows what the grid would have been had they begun at once."
+        f"{mock}{text}. {who} emitted {fmt.mass(came_to_kg)}; at the carbon intensity when each wait began it "
+        f"would have been {fmt.mass(at_once_kg)}: waiting {effect}. "
+        f"This is an estimate: what the grid would have been had they begun at once is not known."
     ]
 
 

@@ -51,7 +51,7 @@ def explored_blocks(run: Run) -> tuple[doc.Block, ...]:
     try:
         return exploration_blocks(forecast_from_log(run), run.trials)
     except (UsageError, ValueError) as error:
-        return (doc.Paragraph(f"What was explored cannot be forecast again: {error}."),)
+        return (doc.Paragraph(f"The exploration cannot be forecast again: {error}."),)
 
 
 def exploration_blocks(forecast: Forecast, trials: Sequence[Trial]) -> tuple[doc.Block, ...]:
@@ -112,7 +112,7 @@ def _made_of(forecast: Forecast) -> tuple[doc.Block, ...]:
         doc.Column("times", 1, True),
     )
     added = _added(forecast.duration_s.point, [(e.point, times) for _, e, times in parts if e is not None])
-    return (doc.Heading("What it is made of"), doc.Table(columns, rows), *added)
+    return (doc.Heading("Breakdown"), doc.Table(columns, rows), *added)
 
 
 def _phases(forecast: Forecast) -> tuple[doc.Block, ...]:
@@ -290,14 +290,14 @@ def _method(forecast: Forecast, trials: Sequence[Trial]) -> tuple[doc.Block, ...
     timed_s = sum(t.total_s for t in trials)
     checked = ""
     if forecast.backtest_error is not None:
-        checked = f" The largest size, forecast from the others, comes out {fmt.error(forecast.backtest_error)}."
+        checked = f" Forecast from the others, the largest size is off by {fmt.error(forecast.backtest_error)}."
     return (
         doc.Heading("How the forecast was made"),
         doc.Paragraph(
             f"The training itself ran for {fmt.duration(timed_s)} in {fmt.plural(len(trials), 'trial')} of several "
             f"sample sizes. {_EXTENDED[forecast.method].format(forecast.degrees_of_freedom)}{checked} The intervals do "
-            "not hold another machine, other work beside it, or the errors of modelled power and of the carbon "
-            "intensity. Those of a part are of its mean; that of the whole holds how single runs differ, too."
+            "not cover another machine, other work on this one, or the errors of modelled power and of the carbon "
+            "intensity. A part's interval is that of its mean; the whole's also covers how single runs differ."
         ),
     )
 

@@ -130,13 +130,13 @@ class LiveReport:
 
     def _live_text(self, run: Run) -> str:
         doubt = progress_of(run, self._clock.now_utc_s()).doubt
-        state = f"Live, as of {self._now_text()}; it loads itself anew every {self._every_s:g} s."
+        state = f"Live, as of {self._now_text()}; it reloads every {self._every_s:g} s."
         return f"{state} {doubt[:1].upper()}{doubt[1:]}." if doubt else state
 
     def _final_text(self, run: Run) -> str:
         progress = progress_of(run, self._clock.now_utc_s())
         why = f"{progress.status}: {progress.doubt}" if progress.doubt else progress.status
-        return f"Final: the run has ended ({why}). This page does not change any more."
+        return f"Final: the run has ended ({why}). This page will not change."
 
     def _now_text(self) -> str:
         return f"{datetime.fromtimestamp(self._clock.now_utc_s()).astimezone():%H:%M:%S %Z}".strip()

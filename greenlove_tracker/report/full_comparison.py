@@ -343,18 +343,18 @@ def learnt_blocks(sides: Sequence[Side], metrics: Sequence[SharedMetric]) -> tup
     """Return how long each side trained, and the metrics that it came to."""
     if not metrics:
         text = (
-            "What was learnt is not in the logs: no metric is in the baseline's and another's. eval_fn in a task, or "
+            "Model quality is not in the logs: no metric is in the baseline's and another's. eval_fn in a task, or "
             "tracker.log_metric() in a loop, puts it there."
         )
         return (doc.Paragraph(text),)
     titles = [f"{metric.kind} {fmt.shortened(metric.name, 24)}" for metric in metrics]
     columns = (doc.Column("", 2.0), doc.Column("trained", 2.2), *(doc.Column(title, 1.4, True) for title in titles))
     rows = tuple((side.short_name, _trained(side), *map(side.metric_text, metrics)) for side in sides)
-    return (doc.Heading("What was learnt"), doc.Table(columns, rows))
+    return (doc.Heading("Model quality"), doc.Table(columns, rows))
 
 
 def _trained(side: Side) -> str:
-    return "; ".join(dict.fromkeys(wording.progress(run) for run in side.runs)) or "did not come to its end"
+    return "; ".join(dict.fromkeys(wording.progress(run) for run in side.runs)) or "did not finish"
 
 
 def learnt_differences(groups: Groups) -> Mapping[str, str]:
@@ -373,7 +373,7 @@ def _trade_offs(sides: Sequence[Side], metrics: Sequence[SharedMetric]) -> list[
     """Say of each side what it took and learnt beside the baseline, a sentence each."""
     baseline, *others = sides
     missing = [side.short_name for side in sides if not side.runs]
-    texts = [f"{listed(missing)} did not come to {'its' if len(missing) == 1 else 'their'} end."] if missing else []
+    texts = [f"{listed(missing)} did not finish."] if missing else []
     if not baseline.runs:
         return [*texts, "Without a baseline nothing can be compared with it."]
     return [*texts, *(_trade_off(side, baseline, metrics) for side in others if side.runs)]
@@ -533,7 +533,7 @@ def difference_blocks(sides: Sequence[Side]) -> tuple[doc.Block, ...]:
     if len(sides) < _LEAST_SIDES:
         return ()
     if not found:
-        text = "Machine, versions and settings are the same in all of these runs, as far as their logs tell."
+        text = "Machine, versions and settings are the same in all of these runs, as far as their logs say."
         return (doc.Paragraph(text),)
     columns = (doc.Column("", 1.2), *(doc.Column(side.short_name, 2.0) for side in sides))
     return (
@@ -580,7 +580,7 @@ def side_notes(sides: Sequence[Side]) -> list[str]:
             found.append(f"{side.short_name}: {run.run_id} is left out ({how}).")
     if any(len(side.runs) == 1 and side.runs[0].metrics for side in sides):
         found.append(
-            "What one run learnt tells nothing of chance: with another seed, one and the same training learns a little "
+            "One run says nothing about chance: with another seed, one and the same training learns a little "
             "more or less. Several seeds each would show by how much."
         )
     return found

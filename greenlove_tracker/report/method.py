@@ -18,8 +18,8 @@ from greenlove_tracker.report import wording
 from greenlove_tracker.report.wording import unmetered_text
 
 _TIME = (
-    "Durations are read from a steady clock, on a GPU after it has finished its work. The time of a run is what its "
-    "epochs took and what lay between them."
+    "Durations are read from a steady clock, on a GPU after it has finished its work. A run's time is its epochs and "
+    "the time between them."
 )
 _ENERGY = (
     "Energy is metered by component. A counter is an energy counter of the hardware (RAPL, NVML); power readings are "
@@ -30,17 +30,17 @@ _ENERGY = (
 _SCOPE = (
     "Operational emissions only. Not in these figures: "
     + ", ".join(wording.NOT_COUNTED)
-    + ". The carbon intensity is an average over a year and a grid: the hour of the run is not in it, and its own "
-    "error is not either. On a machine of one's own they are scope 2, on a rented one scope 3; what a lifecycle "
-    "intensity holds of building power plants and bringing fuel is scope 3 on both."
+    + ". The carbon intensity is an average over a year and a grid: it reflects neither the hour of the run nor its "
+    "own error. On your own machine these emissions are scope 2, on a rented one scope 3. The upstream part of a "
+    "lifecycle intensity (building power plants, supplying fuel) is scope 3 on both."
 )
 _ERRORS = (
-    "The true energy lies in these ranges of each figure, in 95 of 100 cases. Errors of one method add up, as its "
-    "meters are off together; those of different methods are added in quadrature. CO2e, and a cost of electricity, "
-    "are as far off as the energy."
+    "In 95 of 100 cases the true energy lies within these ranges. Errors of one method add up, since its meters err "
+    "together; errors of different methods are added in quadrature. CO2e and the cost of electricity are as far off "
+    "as the energy."
 )
 NO_ERROR_OF = "The errors of the carbon intensity, the price and the PUE are not in the ranges."
-_RECOMPUTED = "Recomputed from the log, to six digits. What is shown here comes out on any calculator:"
+_RECOMPUTED = "Recomputed from the log, to six digits. Any calculator gives the same:"
 
 
 def method_blocks(
@@ -71,11 +71,11 @@ def error_blocks(run: Run) -> tuple[Block, ...]:
         return ()
     if run.calibration is not None:
         text = f"The energy is {wording.calibration_text(run)}: {calibration_source(run.calibration)}."
-        return (Heading("How far it may be off"), Paragraph(text), Paragraph(NO_ERROR_OF, is_note=True))
+        return (Heading("Uncertainty"), Paragraph(text), Paragraph(NO_ERROR_OF, is_note=True))
     errors = errors_of(run)
     if errors is None:
-        text = "The log names no method for some of the energy, so that no interval can be given."
-        return (Heading("How far it may be off"), Paragraph(text))
+        text = "The log names no method for some of the energy, so no interval can be given."
+        return (Heading("Uncertainty"), Paragraph(text))
     columns = (
         Column("energy", 1.5),
         Column("true energy, of the figure", 1.7),
@@ -83,7 +83,7 @@ def error_blocks(run: Run) -> tuple[Block, ...]:
         Column("source", 4),
     )
     return (
-        Heading("How far it may be off"),
+        Heading("Uncertainty"),
         Paragraph(_ERRORS),
         Table(columns, tuple(map(_error_row, errors))),
         Paragraph(NO_ERROR_OF, is_note=True),
@@ -226,7 +226,7 @@ def _mismatch(run: Run, lines: Iterable[Calculation]) -> str:
     if not shown or agrees(Number(shown.split()[0], scale.unit), scale.value(summary.energy_kwh)):
         return ""
     logged = fmt.energy(summary.energy_kwh)
-    return f"The log's own total is {logged}, which is not what its parts come to: the log was changed or damaged."
+    return f"The log's own total is {logged}, but its parts add up to something else: the log was changed or damaged."
 
 
 def run_factors(run: Run) -> tuple[Factor, ...]:

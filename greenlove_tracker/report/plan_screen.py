@@ -358,8 +358,8 @@ def chain_screen(chain: JobChain, about: str = "", *, is_longest: bool = True) -
     lines += _labelled(
         "each job",
         f"trains for {fmt.duration(chain.usable_s)}; the rest: restart {_taken(times.restart)}, replay of an epoch's "
-        f"batches up to {_taken(times.replay)}; {fmt.duration(chain.notice_s)} before its end it is told to save (save "
-        f"{_taken(times.save)}), by Slurm up to a minute earlier",
+        f"batches up to {_taken(times.replay)}; {fmt.duration(chain.notice_s)} before its end it gets a signal to save "
+        f"(save {_taken(times.save)}), by Slurm up to a minute earlier",
     )
     lines += [line for text in chain_notes(chain) for line in _labelled("note", text)]
     return "\n".join(lines)

@@ -148,7 +148,7 @@ def _explored_within(run: Run) -> tuple[doc.Block, ...]:
     if not folder.is_dir():
         return ()
     inside = Logs(folder).latest_exploration()
-    return () if inside is None else (doc.Heading("What was explored before it"), *explored_blocks(inside))
+    return () if inside is None else (doc.Heading("The exploration before it"), *explored_blocks(inside))
 
 
 def _subtitle(run: Run) -> str:
@@ -300,7 +300,7 @@ def _steps(steps: Sequence[Points], time: Scale, value_of: Callable[[float], flo
 def _intensity_note(run: Run) -> str:
     sources = run.intensity_sources
     texts = [f"{source.described}{f', up to {source.age_min} min old' if source.age_min else ''}" for source in sources]
-    dots = " Dots mark the rows in which something else stood in." if any(s.is_fallback for s in sources) else ""
+    dots = " Dots mark the rows that used a stand-in." if any(s.is_fallback for s in sources) else ""
     return f"Carbon intensity: {'; '.join(dict.fromkeys(texts))}.{dots}"
 
 
@@ -345,13 +345,11 @@ def span_blocks(run: Run) -> tuple[doc.Block, ...]:
     rows = [_span_row(run, span, factor) for span in shown]
     outer = [span for span in spans if span.depth == 0]
     rest = _outside_row(run, outer, factor)
-    notes = ["A span with a dash lies within the one above it, whose figures hold its own. PUE is included."]
+    notes = ["A span with a dash is part of the one above it and counted there too. PUE is included."]
     if any(SpanFlag.BY_TIME in span.flags for span in shown):
-        notes.append(
-            "The energy of short spans is their share, by time, of readings of the meter that cover more than the span."
-        )
+        notes.append("Short spans get a share, by time, of meter readings that cover more than the span.")
     if any(_PARTLY_METERED in cell for row in rows for cell in row):
-        notes.append("* of the part of its time in which the meter was up.")
+        notes.append("* of the time during which the meter was up.")
     if len(spans) > len(shown):
         notes.append(f"And {len(spans) - len(shown):,} more, which are in the log.")
     numbers = ("calls", "time", "of the run", "energy", "CO2e")
@@ -444,14 +442,14 @@ def forecast_blocks(run: Run) -> tuple[doc.Block, ...]:
         doc.Column("", 0.9),
         doc.Column("forecast", 1.2, True),
         doc.Column(wording.interval_head([of_time.estimate]), 2.2, True),
-        doc.Column("came to", 1.2, True),
+        doc.Column("actual", 1.2, True),
         doc.Column("error", 0.9, True),
         doc.Column("intervals that held", 1.5, True),
     )
     issued = f"The forecast {issued_after(of_time.issued)}, {fmt.duration(of_time.issued.elapsed_s)} after the start"
-    chosen = "the first at a tenth of the time or later that rests on more than one epoch, or the last there is"
+    chosen = "the first made after a tenth of the time from more than one epoch, or else the last"
     is_over = run.summary.status != RunStatus.RUNNING
-    latest = "the latest. The run has not done what was forecast" if is_over else "the latest. The run goes on"
+    latest = "the latest; the run did not complete what was forecast" if is_over else "the latest; the run goes on"
     text = f"{issued}: {chosen}." if of_time.scores else f"{issued}, {latest}."
     if stop := wording.expected_stop(run, of_time.issued):
         text = f"{text} It said: {stop}."
@@ -484,7 +482,7 @@ def _forecast_chart(issued: Sequence[IssuedForecast], outcome_s: float | None) -
     chosen = sorted(found.items())[::step]
     tallest_s = _TALLEST * max([e.point for _, e in chosen[len(chosen) // 2 :]] + [outcome_s or 0.0])
     scale = time_scale(tallest_s)
-    level = None if outcome_s is None else (scale.value(outcome_s), f"came to {fmt.duration(outcome_s)}")
+    level = None if outcome_s is None else (scale.value(outcome_s), f"took {fmt.duration(outcome_s)}")
     chart = doc.LineChart(
         "Forecast of the whole time, as the run went on",
         "epoch" if by_epoch else "step",
@@ -518,7 +516,7 @@ def _time_figure(run: Run) -> doc.KeyFigure:
         return doc.KeyFigure("time", fmt.duration(summary.duration_s), ("trials, and preparations between them",))
     if not run.epochs and summary.epochs_planned is None:
         is_whole = "all that was tracked; no epochs were marked in it"
-        covered = "the script outside its own trackers, whose runs are beside this one" if run.has_parts else is_whole
+        covered = "the script outside its own trackers, which have runs of their own" if run.has_parts else is_whole
         return doc.KeyFigure("time", fmt.duration(summary.duration_s), (covered,))
     if run.text("loops_seen") == "steps":
         counted = f"{fmt.duration(sum(epoch.duration_s for epoch in run.epochs))} of optimizer steps"

@@ -98,7 +98,7 @@ def _parts_sentence(parts: Sequence[RunSummary]) -> str:
         if None not in values:
             totals.append(fmt.QUANTITIES[quantity][1](math.fsum(values)))
     n_runs = fmt.plural(len(parts), "run")
-    return f"the script's own {n_runs} came to {', '.join(totals)}; this one is what lies outside"
+    return f"the script's own {n_runs} took {', '.join(totals)}; this run is the rest"
 
 
 _MAX_METRICS = 3
@@ -143,7 +143,7 @@ def outcome_sentence(run: Run) -> str:
     held = f"{'held' if scored.has_held else 'missed'} ({sum(s.has_held for s in scores)} of {len(scores)})"
     return (
         f"forecast {wording.issued_after(scored.issued)}  {fmt.interval(scored.estimate, fmt.duration)}   "
-        f"came to {fmt.duration(scored.outcome)}   error {fmt.error(scored.error)}"
+        f"took {fmt.duration(scored.outcome)}   error {fmt.error(scored.error)}"
         + (f", interval {held}" if scored.estimate.has_interval else "")
     )
 
@@ -195,7 +195,7 @@ def _bounds_lines(total: Totals) -> list[str]:
     ]
     if total.n_unknown_error and total.energy_kwh is not None:
         n_unknown = fmt.plural(total.n_unknown_error, "run")
-        return ["", *wrap(f"the total has no interval: the errors of {n_unknown} are not known", "", "  ")]
+        return ["", *wrap(f"no range of the total: the errors of {n_unknown} are unknown", "", "  ")]
     return ["", *wrap(f"{LEVEL:.0%} range of the total: {', '.join(found)}", "", "  ")] if found else []
 
 
@@ -204,7 +204,7 @@ def _period_lines(aggregate: Aggregate) -> list[str]:
     period, n_cut = aggregate.selection.period, aggregate.total.n_cut
     if period.is_everything:
         return []
-    cut = f"; of {fmt.plural(n_cut, 'run')} across an end of it only what lies within counts" if n_cut else ""
+    cut = f"; {wording.cut_text(n_cut)}" if n_cut else ""
     return ["", *wrap(f"period: {period.text}{cut}", "", "  ")]
 
 
@@ -271,17 +271,17 @@ def forecast_table(
         f"{fmt.plural(n_explorations, 'exploration')}: greenlove forecast DIR --epochs N forecasts the latest again"
     )
     if not outcomes:
-        none = f"no forecasts of {name}: they are made where epochs= or total_steps= is given"
+        none = f"no forecasts of {name}: give epochs= or total_steps= to get them"
         return f"{none}\n{explorations}" if n_explorations else none
     level = wording.interval_head([outcome.estimate for outcome in outcomes])
-    rows = [("run", "forecast", name, level, "came to", "error", "held"), *(_cells(o, text) for o in outcomes)]
+    rows = [("run", "forecast", name, level, "actual", "error", "held"), *(_cells(o, text) for o in outcomes)]
     lines = [*terminal.table(rows, "<<>>>>>", rules_below=(0,)), "", _coverage(outcomes)]
     if n_without:
         lines.append(f"{fmt.plural(n_without, 'run')} without forecasts")
     if n_explorations:
         lines.append(explorations)
     if len(time_limits) > _MAX_TIME_LIMITS:
-        lines.append(f"of {len(time_limits):,} runs that are not done and have a time limit, the last:")
+        lines.append(f"the latest of {len(time_limits):,} unfinished runs with a time limit:")
     lines += [line for sentence in time_limits[-_MAX_TIME_LIMITS:] for line in wrap(sentence, "", MARGIN)]
     return "\n".join(lines)
 
@@ -310,7 +310,7 @@ def _coverage(outcomes: Sequence[ForecastOutcome]) -> str:
     if bare and not scored:
         return f"without intervals; median |error| {statistics.median(abs(s.error) for s in bare):.1%}"
     if not scored:
-        return "no run has done yet what it forecast"
+        return "no run has completed yet what it forecast"
     return (
         f"intervals held in {fmt.held(sum(s.has_held for s in scored), len(scored))} of the runs (nominal "
         f"{scored[0].estimate.level:.0%}), in {statistics.fmean(s.has_held for s in every):.0%} of all {len(every):,} "
@@ -435,12 +435,12 @@ def _kind_text(precision: Seen, workload: Seen) -> str:
         return ""
     computes = f"computes in {precision.value} ({precision.basis})"
     if not precision.value:
-        computes = "precision not seen; --precision names it"
+        computes = "precision unknown; set it with --precision"
     if not workload.value:
-        return f"{computes} · class of workload not seen; --workload names it"
+        return f"{computes} · workload unknown; set it with --workload"
     if workload.basis == GIVEN:
         return f"{computes} · {workload.value} ({GIVEN})"
-    return f"{computes} · {workload.value}, guessed from {workload.basis}; --workload says otherwise"
+    return f"{computes} · {workload.value}, guessed from {workload.basis}; --workload overrides it"
 
 
 def _other_plan(plan: TrainingPlan | None) -> str:
@@ -561,8 +561,8 @@ def _check_lines(forecast: Forecast, trials: Sequence[Trial]) -> list[str]:
     if forecast.backtest_error is None:
         return []
     names = {w.name for w in forecast.warnings}
-    linear = "cost is not linear" if WarningCode.NONLINEAR in names else "no bend seen"
-    backtest = "not foreseen by the others" if WarningCode.BACKTEST in names else "forecast from the others"
+    linear = "cost is not linear" if WarningCode.NONLINEAR in names else "no curvature found"
+    backtest = "not predicted by the others" if WarningCode.BACKTEST in names else "forecast from the others"
     from greenlove_tracker.extrapolation.diagnostics import spearman_rho  # SciPy, which other screens do not need
 
     rho = spearman_rho(trials)

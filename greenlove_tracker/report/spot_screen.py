@@ -200,7 +200,7 @@ def _bars(advice: SpotAdvice) -> BarChart:
             for name, seconds in named
             if seconds > 0
         ),
-        title=f"Expected beside the {fmt.duration(training_s)} of the training itself",
+        title=f"Expected on top of the {fmt.duration(training_s)} of the training itself",
     )
 
 

@@ -120,7 +120,7 @@ def _ahead(run: Run, progress: RunProgress, now_utc_s: float) -> list[str]:
         if run.is_exploration:
             return []
         is_planned = run.summary.epochs_planned is not None or run.total_steps_planned is not None
-        return ["no forecast yet" if is_planned else "no forecast: how long it is was not told"]
+        return ["no forecast yet" if is_planned else "no forecast: its length is unknown"]
     ends = fmt.clock_time(now_utc_s + left.point, now_utc_s)
     level = f" ({whole.level:.0%})" if whole.has_interval else ""
     stop = wording.expected_stop(run, progress.latest) if progress.latest else ""
@@ -169,10 +169,10 @@ def _joined(first: str, parts: Sequence[str], width: int) -> list[str]:
 
 
 def _ended_lines(seen: Sighting, width: int, now_utc_s: float) -> list[str]:
-    """Return the runs that ended, those begun last first; one line each."""
+    """Return the runs that ended, latest first; one line each."""
     if not seen.ended:
         return []
-    lines = ["", "  ended, those begun last first" if seen.n_ended > 1 else "  ended"]
+    lines = ["", "  ended, latest first" if seen.n_ended > 1 else "  ended"]
     for run in seen.ended:
         lines += _ended_run_lines(run, width, now_utc_s)
     n_more = seen.n_ended - len(seen.ended)

@@ -45,14 +45,14 @@ DAGGER_NOTE = (
 )
 ASSUMED = "§"
 
-ASSUMED_NOTE = "§ with what node_overhead assumes, or a calibration at the wall changes"
+ASSUMED_NOTE = "§ includes what node_overhead assumes or a calibration at the wall changes"
 MOCK = "¶"
 
-MOCK_NOTE = "¶ MOCK: with an invented carbon intensity, of no grid"
+MOCK_NOTE = "¶ MOCK: the carbon intensity is invented"
 
 SPLIT = "◇"
 
-SPLIT_NOTE = "◇ split in proportion: a row lies across the end of the time, and counts with its share of it"
+SPLIT_NOTE = "◇ split in proportion: a row crosses the end of the period, and only its share counts"
 
 MARKS: Mapping[str, str] = {
     STAR: STAR_NOTE,
@@ -97,7 +97,7 @@ _ENDINGS: Mapping[str, str] = {
     RunStatus.FAILED: "ended by an exception or a non-zero exit",
     RunStatus.INTERRUPTED: "ended by Ctrl-C, or killed",
     RunStatus.TERMINATED: "ended by SIGTERM",
-    RunStatus.STOPPED: "ended by a budget of its own, or by the answer to its question",
+    RunStatus.STOPPED: "ended by its own budget, or by the answer to its question",
     RunStatus.SUPERSEDED: RunStatus.SUPERSEDED.meaning,
     RunStatus.RUNNING: "had not ended when this was written",
 }
@@ -116,6 +116,13 @@ def runs_text(numbers: Mapping[str, int]) -> str:
     if numbers.get(OVERHEAD, 0):
         parts[-1] += " around them"
     return joined(parts, "and")
+
+
+def cut_text(n_cut: int) -> str:
+    """Say that runs cross an end of the period that was asked for, and what counts of them."""
+    return (
+        f"{fmt.plural(n_cut, 'run')} {'crosses' if n_cut == 1 else 'cross'} an end of it: only the part inside counts"
+    )
 
 
 def progress(run: Run) -> str:
@@ -341,9 +348,8 @@ def pause_sentence(run: Run) -> str:
     if paused_s is None or not n_pauses:
         return ""
     times = "once" if n_pauses == 1 else f"{n_pauses:.0f} times"
-    return (
-        f"paused {times} between epochs while the grid was dirty, {fmt.duration(paused_s)} in all; that is in its time"
-    )
+    in_all = f"{fmt.duration(paused_s)} in all, which its time includes"
+    return f"paused {times} between epochs while the grid was dirty, {in_all}"
 
 
 def amount_in(run: Run, field: str) -> float | None:
@@ -444,7 +450,9 @@ def warnings(run: Run) -> tuple[str, ...]:
         found.append("No summary was written: the totals are added up from the rows.")
     if cut_off := run.cut_off_ranks:
         which = f"Rank {cut_off[0]}" if len(cut_off) == 1 else f"{len(cut_off):,} of {run.summary.n_ranks:,} ranks"
-        found.append(f"{which} recorded no end, as where a process is killed: what it did last is in no figure.")
+        found.append(
+            f"{which} recorded no end, as where a process is killed: its last work is missing from every figure."
+        )
     if run.problems:
         left_out = "is left out" if len(run.problems) == 1 else "are left out"
         found.append(f"{fmt.plural(len(run.problems), 'part')} of the log could not be read and {left_out}.")
@@ -617,7 +625,7 @@ def outcome_of(run: Run, quantity: str, limit_s: float | None = None) -> Forecas
     )
 
 
-IN_BOTH = "A run that went on over the end of a day or month is one of both, each with its part of it."
+IN_BOTH = "A run that crosses the end of a day or month is split between the two."
 
 SUM_COLUMNS = (
     Column("time", 1.6, is_number=True),

@@ -420,7 +420,7 @@ class ThresholdRule:
         if is_table:
             return WaitEnding(
                 WaitReason.NO_PROVIDER,
-                f"{value} {by_table}{why_table}, is above the threshold of {threshold} at all hours, so that waiting "
+                f"{value} {by_table}{why_table}, is above the threshold of {threshold} at all hours, so waiting "
                 "would gain nothing",
             )
         return None

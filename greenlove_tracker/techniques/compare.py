@@ -181,7 +181,7 @@ class _Comparing:
             left = "; ".join(self._left_changed)
             error.add_note(
                 "raised by the training that greenlove_tracker compared; "
-                + (f"left changed: {left}" if left else "all is as it was before")
+                + (f"left changed: {left}" if left else "everything is as it was before")
             )
             raise
         with run:
@@ -202,8 +202,8 @@ class _Comparing:
             notes.insert(0, f"The budget held {plural(n_blocks, 'block')} of trials, and {LEAST_BLOCKS} are needed")
         if self._is_metered and advised_s is not None and all(t.energy_kwh is None for t in self._trials):
             notes.append(
-                f"Energy is told of trials of {LEAST_ENERGY_S:g} s or more: --budget {rounded_budget_s(advised_s):g} "
-                "holds enough of them"
+                f"Energy needs trials of {LEAST_ENERGY_S:g} s or more: --budget {rounded_budget_s(advised_s):g} "
+                "has room for enough of them"
             )
         return Comparison(
             rows.baseline,

@@ -87,7 +87,7 @@ class Curriculum:
         self._ends = numpy.cumsum(numpy.bincount(bin_of))  # samples of the first bin, of the first two, …
         self.n_bins = len(self._ends)
         if self.n_bins == 1 and bins > 1 and len(bin_of) > 1:
-            warnings.warn("all samples are equally difficult, so that every epoch has all of them", stacklevel=2)
+            warnings.warn("all samples are equally difficult, so every epoch has all of them", stacklevel=2)
         self._sampler = CurriculumSampler(self)
 
     def __len__(self) -> int:

@@ -331,7 +331,7 @@ def _module_state(name: str, module: nn.Module) -> dict[str, Any]:
 
     if is_sharded(module):
         raise UsageError(
-            f"{name} is sharded (FSDP), so that no rank has all of it to copy: leave {{argument}} out, and take the "
+            f"{name} is sharded (FSDP), so no rank has all of it to copy: leave {{argument}} out, and take the "
             "best weights from a checkpoint",
             argument="restore",
         )

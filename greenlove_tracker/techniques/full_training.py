@@ -103,7 +103,7 @@ def train_fully(
         repeats: of all arms in turns, with the seeds that follow: what one run learns may be chance.
         clock: read for all times.
         meter: measures the energy; default CodeCarbon.
-        on_failure: takes the name of an arm that did not come to its end, and the reason, an ``InterruptedReason``
+        on_failure: takes the name of an arm that did not finish, and the reason, an ``InterruptedReason``
             after Ctrl-C; default: it is printed.
         **settings: fields of ``greenlove_tracker.config.Settings``, such as ``country``, ``project``, ``intensity``.
 
@@ -125,7 +125,7 @@ def train_fully(
     with _as_before():
         living = _living_parts(task, seed, epochs)
     comparison = _FullComparison(task, seed, epochs, given, clock, meter, () if living is None else (living,))
-    tell = on_failure or (lambda name, reason: say(f"greenlove  {name} did not come to its end: {reason}"))
+    tell = on_failure or (lambda name, reason: say(f"greenlove  {name} did not finish: {reason}"))
 
     groups: dict[str, list[Run]] = {BASELINE if arm is None else arm.name: [] for arm in arms}
     failed: set[str] = set()

@@ -49,7 +49,7 @@ def _accumulate(parts: Parts, *, n_parts: int) -> Parts:
             f"the training has {len(optimizers)} optimizers: gradients that one leaves would enter the steps of another"
         )
     if isinstance(optimizers[0], torch.optim.LBFGS):
-        raise NotApplicableError("LBFGS calls the model from within its step, so that no gradients can be collected")
+        raise NotApplicableError("LBFGS calls the model from within its step, so no gradients can be collected")
     batch_size = _batch_size(parts)
     if batch_size is not None and batch_size < n_parts:
         raise NotApplicableError(f"its batches hold {plural(batch_size, 'sample')}, which cannot be split in {n_parts}")
@@ -57,7 +57,7 @@ def _accumulate(parts: Parts, *, n_parts: int) -> Parts:
     step = _AccumulatedStep(step_of(parts), n_parts, batch_size, parts["model"], optimizers[0], schedulers)
     notes = list(parts.get("technique_notes", ()))
     if any(isinstance(module, nn.modules.batchnorm._BatchNorm) for module in parts["model"].modules()):
-        notes.append(lambda: "BatchNorm takes its statistics of micro-batches, so that it learns otherwise")
+        notes.append(lambda: "BatchNorm takes its statistics of micro-batches, so it learns differently")
     return {**parts, "train_step": step, "technique_notes": notes}
 
 
@@ -137,7 +137,7 @@ class _AccumulatedStep:
 
     def _step(self, plain: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         if args or any(argument is not None for argument in kwargs.values()):
-            raise NotApplicableError("the optimizer's step is given a closure, so that no gradients can be collected")
+            raise NotApplicableError("the optimizer's step is given a closure, so no gradients can be collected")
         self._n_steps += 1
         if not self._is_checked:
             self._check_gradients()

@@ -216,7 +216,7 @@ def technique(
         partial(_scheduled, schedule=schedule, per_epoch=per == "epoch", given_steps=given),
         Stage.SCHEDULE,
         name,
-        note=f"the learning rate follows a schedule ({chosen}), so that it learns otherwise",
+        note=f"the learning rate follows a schedule ({chosen}), so it learns differently",
     )
 
 
@@ -283,7 +283,7 @@ def _share_function(
         )
     if epochs is None:
         if per_epoch:
-            raise NotApplicableError("the training counts in steps, so that no epoch ends: leave per: epoch out")
+            raise NotApplicableError("the training counts in steps, so no epoch ends: leave per: epoch out")
         total = whole_number("total_steps", steps)
         schedule.warmup_steps(total)
         return partial(schedule.share, total_steps=total), total

@@ -125,7 +125,7 @@ def _check_device(device: torch.device, dtype: torch.dtype) -> str:
         raise NotApplicableError(f"torch {torch.__version__} has no {kind} autocast on {device.type}")
     if device.type != "cpu" or _cpu_computes_in(kind) is not False:
         return ""
-    return f"this CPU has no {kind} instructions, so that it is likely to be slower"
+    return f"this CPU has no {kind} instructions, so it is likely to be slower"
 
 
 def _check_capability(device: torch.device, kind: str) -> None:

@@ -93,16 +93,20 @@ TECHNIQUES: dict[str, ListedTechnique] = {
         "batch_size", "another batch size, or the largest that fits: it learns otherwise", value_hint="=128 or =max"
     ),
     "channels-last": ListedTechnique("model_format", "images with their channels last in memory"),
-    "compile": ListedTechnique("model_format", "torch.compile; what compiling takes once is told apart"),
+    "compile": ListedTechnique("model_format", "torch.compile; its one-off compile time is shown apart"),
     "curriculum": ListedTechnique(
         "curriculum", "easy samples first, and a growing share of the data: cheaper epochs", value_hint="=linear"
     ),
     "early-stopping": ListedTechnique(
-        "early_stopping", "ends after so many evaluations without a better one, with the best weights", value_hint="=5"
+        "early_stopping",
+        "stops after this many evaluations without a better one, with the best weights",
+        value_hint="=5",
     ),
     "fused-optimizer": ListedTechnique("optimizers", "the optimizer's step in one kernel"),
     "grad-accumulation": ListedTechnique(
-        "grad_accumulation", "each batch in so many parts, and one optimizer step for all: less memory", value_hint="=4"
+        "grad_accumulation",
+        "splits each batch into this many parts, with one optimizer step for all: less memory",
+        value_hint="=4",
     ),
     "lr-schedule": ListedTechnique(
         "lr_schedule", "a warm-up and a falling learning rate, step by step", value_hint="=cosine"

@@ -193,7 +193,7 @@ class Overrun:
             return f"{name} is at {text(self.used)}, over {limit} {text(self.limit)}"
         if is_time and e is not None:
             return self._miss(e)
-        total = f"will come to {fmt.interval(e, text)}" if e is not None else ""
+        total = f"will reach {fmt.interval(e, text)}" if e is not None else ""
         return f"{name} {total}, over {limit} {text(self.limit)} with a probability of {fmt.chance(self.probability)}"
 
     def _miss(self, expected: Estimate) -> str:

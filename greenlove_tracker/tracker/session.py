@@ -655,7 +655,7 @@ class Session:
     def _confirm(self) -> None:
         state = self.state
         if not console.can_ask():
-            state.warn_once.warn("confirm", "stop_and_confirm: there is no terminal to ask on; training goes on")
+            state.warn_once.warn("confirm", "stop_and_confirm: there is no terminal to ask on; training continues")
             return
         began_s = state.clock.perf_s()
         self.wait_ready(_READY_S)  # no forecast is made while the meter starts

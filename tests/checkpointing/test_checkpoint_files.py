@@ -242,7 +242,7 @@ def test_all_damaged_ones_are_passed_over(disk):
     assert passed_over == (
         "step-0000000004 is damaged: model.pt holds 2,500 bytes instead of 5,000.",
         "step-0000000003 is damaged: it has no manifest.json, so it was never finished.",
-        "step-0000000002 is damaged: rank-0.pt holds something else than was written (by its SHA-256).",
+        "step-0000000002 is damaged: rank-0.pt does not hold what was written (its SHA-256 differs).",
     )
     damage_bit(disk.path / "step-0000000001" / "model.pt")
     assert disk.newest_whole()[0] is None and len(disk.newest_whole()[1]) == 4
@@ -280,7 +280,7 @@ def test_a_store_sees_damage_too():
     path.fs.pipe_file(path.inside, bytes(5000))
     found, passed_over = store.newest_whole()
     assert found is not None and found.name == "step-0000000001"
-    assert passed_over[0].endswith("model.pt holds something else than was written (by its SHA-256).")
+    assert passed_over[0].endswith("model.pt does not hold what was written (its SHA-256 differs).")
     path.fs.rm_file((store.path / "step-0000000001" / MANIFEST).inside)
     assert store.newest_whole()[0] is None
 

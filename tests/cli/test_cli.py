@@ -251,7 +251,7 @@ def test_hours_ask_whether_the_run_that_is_not_done_fits(logs):
     train_in_part(8)
     assert "fits" not in call("forecast").output  # it had no limit
     kept = call("forecast", "--hours", "1").output
-    assert "time limit of 1 h: fits with over 99%; the whole takes about 3 min 20 s" in kept and "came to" in kept
+    assert "time limit of 1 h: fits with over 99%; the whole takes about 3 min 20 s" in kept and "actual" in kept
     missed = " ".join(call("forecast", "--hours", "0.0333333").output.split())
     assert "fits with under 1%; 11 epochs fit with 95%" in missed and missed.count(" fits with ") == 1
     found = json.loads(call("forecast", "--hours", "0.0333333", "--json").stdout)["forecasts"]

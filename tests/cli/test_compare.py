@@ -201,7 +201,7 @@ def test_it_shows_the_answer_and_where_it_is_written(asked, folder: Path):
     assert lines[0] == "training" and lines[1].startswith("amp-bf16 saves 31% of the energy")
     assert lines[-2:] == ["  saved      greenlove_logs/one/comparison.html", "             saves.md"]
     assert "amp-bf16 saves 31%" in (folder / "greenlove_logs/one/comparison.html").read_text()
-    assert (folder / "saves.md").read_text().startswith("# What saves on this training")
+    assert (folder / "saves.md").read_text().startswith("# What saves time and energy in this training")
 
 
 def test_a_page_that_cannot_be_written_loses_no_result(asked, folder: Path):
@@ -329,8 +329,8 @@ def test_full_after_ctrl_c_shows_what_is_done(monkeypatch, folder: Path):
     monkeypatch.setattr(full, "train_fully", fake)
     done = call("train.py:task", "--techniques", "amp-bf16,tf32,compile", "--full", "-o", "full.md")
     assert done.exit_code == 130 and "amp-bf16" in done.stdout
-    assert "compile: not begun" in done.stdout and "tf32 did not come to its end" in done.stdout
-    assert "compile did not come to its end" not in done.output
+    assert "compile: not begun" in done.stdout and "tf32 did not finish" in done.stdout
+    assert "compile did not finish" not in done.output
     assert "compile did not" not in (folder / "full.md").read_text()
     assert (folder / "full.md").exists() and not (folder / "all/all-1/comparison.html").exists()
 
@@ -351,6 +351,5 @@ def test_full_with_nothing_to_compare(monkeypatch):
     done = call("train.py:task", "--techniques", "amp-bf16", "--full")
     assert done.exit_code == 1
     assert done.output == (
-        "greenlove  amp-bf16 did not come to its end: out of memory\n"
-        "Error: nothing to compare: amp-bf16: out of memory\n"
+        "greenlove  amp-bf16 did not finish: out of memory\nError: nothing to compare: amp-bf16: out of memory\n"
     )

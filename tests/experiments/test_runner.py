@@ -121,7 +121,7 @@ def test_the_others_go_on_and_the_next_call_tries_again(tmp_path, how, reason, c
     assert len(begun(experiment)) == 4
     assert outcome.not_run == (("optimised, seed 0", reason),)
     assert (outcome.exit_code, outcome.progress.n_finished) == (1, 3)
-    assert f"2 of 4  optimised, seed 0 did not come to its end: {reason}" in capfd.readouterr().err
+    assert f"2 of 4  optimised, seed 0 did not finish: {reason}" in capfd.readouterr().err
     assert run(experiment).exit_code == 0
     assert begun(experiment)[4:] == ["optimised-0"]
 
@@ -371,7 +371,7 @@ def test_a_training_whose_command_was_killed_is_waited_for(tmp_path, started):
     os.kill(training, 0)  # it lives on
     second = started(experiment)
     assert second.process.stderr is not None
-    assert "though that command was killed: it is waited for" in second.process.stderr.readline()
+    assert "though that command was killed: waiting for it" in second.process.stderr.readline()
     (experiment.outputs / "go").write_text("")
     assert second.end()[0] == 0
     assert sorted(begun(experiment)) == ["baseline-0", "baseline-1", "optimised-0", "optimised-1"]
@@ -383,7 +383,7 @@ def test_a_second_ctrl_c_ends_a_training_that_hangs(tmp_path, started):
     hung = started(experiment, how={"optimised-0": "hang"}, insisted_s=0.1)
     training = hung.wait_for()
     os.killpg(hung.process.pid, signal.SIGINT)
-    with pytest.raises(subprocess.TimeoutExpired):  # it is waited for
+    with pytest.raises(subprocess.TimeoutExpired):  # waiting for it
         hung.process.wait(timeout=0.5)
     os.killpg(hung.process.pid, signal.SIGINT)
     assert hung.end()[0] == 130

@@ -139,7 +139,7 @@ def test_a_failing_step_leaves_no_trace_and_stays_the_users_error(tmp_path):
 
     with pytest.raises(ZeroDivisionError, match="mine") as caught:
         explore(model, optimizer, criterion, data, tmp_path, train_step=step)
-    assert "all is as it was before" in caught.value.__notes__[0]
+    assert "everything is as it was before" in caught.value.__notes__[0]
     assert all(torch.equal(a, b) for a, b in zip(before, model.parameters(), strict=True))
     assert optimizer.state_dict()["state"] == {}
     assert read_logs(tmp_path).runs[0].summary.status == "failed"
@@ -230,7 +230,7 @@ def test_what_does_not_fit_together_is_the_users_error_with_a_note(tmp_path):
     data = TensorDataset(torch.randn(640, WIDTH, device="meta"), torch.zeros(640, device="meta", dtype=torch.long))
     with pytest.raises(Exception) as caught:
         explore(model, optimizer, criterion, data, tmp_path)
-    assert any("all is as it was before" in note for note in caught.value.__notes__)
+    assert any("everything is as it was before" in note for note in caught.value.__notes__)
 
 
 def slow_to_begin(worker_id):
@@ -450,7 +450,7 @@ def test_precision_and_workload_are_seen_and_no_hook_stays(tmp_path, capsys):
     run = read_logs(tmp_path).runs[0]
     assert kind_of(run) == ["bf16", "autocast", "language", "attention in 2 layers"]
     assert not any(part._forward_pre_hooks for part in model.modules())
-    said = "computes in bf16 (autocast) · language, guessed from attention in 2 layers; --workload says otherwise"
+    said = "computes in bf16 (autocast) · language, guessed from attention in 2 layers; --workload overrides it"
     assert said in " ".join(capsys.readouterr().err.split())
 
 
@@ -464,7 +464,7 @@ def test_precision_and_workload_that_are_given_stand(tmp_path, capsys):
 def test_a_class_that_is_not_seen_is_asked_for(tmp_path, capsys):
     explore(*pieces(640), tmp_path, budget_s=1.0, verbose=1, asks=False)
     assert kind_of(read_logs(tmp_path).runs[0]) == ["fp32", "32 bits, without autocast", "", ""]
-    assert "class of workload not seen; --workload names it" in " ".join(capsys.readouterr().err.split())
+    assert "workload unknown; set it with --workload" in " ".join(capsys.readouterr().err.split())
 
 
 class OddlyWrapped(nn.Linear):

@@ -123,7 +123,7 @@ def test_without_a_gpu_the_peak_memory_is_of_the_process(runs: Runs) -> None:
     comparison = compare_runs([("a", before), ("b", after)])
     assert comparison.rows[0].memory_ratio is not None
     assert comparison.rows[0].memory_ratio.point == pytest.approx(0.75)
-    assert comparison.notes == ("The peak memory is of the whole process, with what Python and its libraries take",)
+    assert comparison.notes == ("Peak memory is that of the whole process, including Python and its libraries",)
     mixed = compare_runs([("a", before), ("b", of(peak_gpu_memory_gb="1.50"))])
     assert mixed.rows[0].memory_ratio is None
 

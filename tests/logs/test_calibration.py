@@ -291,7 +291,7 @@ def test_the_seal_holds_the_calibration(tmp_path) -> None:
     seal(tmp_path)
     calibrate(run, 1.3)
     assert verify_seal(tmp_path).findings == [
-        "greenlove_calibration.csv is in no sealing: figures of calibrated machines depend on it."
+        "greenlove_calibration.csv is not sealed: figures of calibrated machines depend on it."
     ]
     seal(tmp_path)
     assert verify_seal(tmp_path).findings == []

@@ -143,10 +143,10 @@ TAMPERINGS = {
         [f"Run {A} was renamed to old/{A}"],
     ),
     "run behind a link": (relinked_run, [A, "run.csv was added to"]),
-    "added run": (new_run, ["Run 20261104T120000-dddddddddd is in no sealing: it was added, or is not sealed yet"]),
+    "added run": (new_run, ["Run 20261104T120000-dddddddddd is not sealed: it was added, or is not sealed yet"]),
     "copied run": (
         copied_run,
-        [f"Run 20261104T120000-dddddddddd is in no sealing: it was added, as a copy of run {A}"],
+        [f"Run 20261104T120000-dddddddddd is not sealed: it was added, as a copy of run {A}"],
     ),
     # of the manifest
     "manifest, time edited": (
@@ -163,11 +163,11 @@ TAMPERINGS = {
     ),
     "manifest, line deleted": (
         lambda d: with_lines(d / MANIFEST, lambda x: x[1:]),
-        ["sealing 1 is missing before line 1", f"Run {A} is in no sealing", f"Run {B} is in no sealing"],
+        ["sealing 1 is missing before line 1", f"Run {A} is not sealed", f"Run {B} is not sealed"],
     ),
     "manifest, last line deleted": (
         lambda d: with_lines(d / MANIFEST, lambda x: x[:1]),
-        [f"Run {C} is in no sealing: it was added, or is not sealed yet"],
+        [f"Run {C} is not sealed: it was added, or is not sealed yet"],
     ),
     "manifest, lines swapped": (
         lambda d: with_lines(d / MANIFEST, lambda x: x[::-1]),
@@ -175,7 +175,7 @@ TAMPERINGS = {
     ),
     "manifest, cut off": (
         lambda d: edit(d / MANIFEST, lambda b: b[:-30]),
-        ["line 2 was cut off", f"Run {C} is in no sealing"],
+        ["line 2 was cut off", f"Run {C} is not sealed"],
     ),
     "manifest, last line end cut off": (lambda d: edit(d / MANIFEST, lambda b: b[:-1]), ["line 2 was cut off"]),
     "manifest, other line ends": (
@@ -203,16 +203,19 @@ TAMPERINGS = {
             d / MANIFEST,
             lambda x: [*x, forged(x[1], number=3, previous=sha256(x[1]).hexdigest(), runs={}, removed=[B])],
         ),
-        [f"sealing 3 drops run {B}, and gives no reason", f"Run {B} is in no sealing"],
+        [f"sealing 3 drops run {B}, and gives no reason", f"Run {B} is not sealed"],
     ),
     "manifest, a path that leads out": (
         lambda d: with_lines(d / MANIFEST, lambda x: [x[0], forged(x[1], runs={"../x": {}})]),
         ["line 2 cannot be read: '../x' is no name of a run or a file"],
     ),
-    "manifest emptied": (lambda d: edit(d / MANIFEST, lambda b: b""), [f"{MANIFEST} is empty", f"Run {A} is in no"]),
+    "manifest emptied": (
+        lambda d: edit(d / MANIFEST, lambda b: b""),
+        [f"{MANIFEST} is empty", f"Run {A} is not sealed"],
+    ),
     "manifest deleted": (
         lambda d: (d / MANIFEST).unlink(),
-        [f"There is no {MANIFEST}: nothing was sealed, or it was deleted", f"Run {A} is in no sealing"],
+        [f"There is no {MANIFEST}: nothing was sealed, or it was deleted", f"Run {A} is not sealed"],
     ),
 }
 OF_MANIFEST = {name for name in TAMPERINGS if name.startswith("manifest")}
@@ -309,7 +312,7 @@ def test_a_run_that_crashed_is_sealed_and_that_its_end_is_missing_is_told(sealed
     assert seal(sealed).unsealed_at_end == [dead.name]
     found = verify_seal(sealed)
     assert found.findings == []
-    says = f"Not sealed at the end, so that nothing tells what they held then: 1 run ({dead.name})."
+    says = f"Without hashes from their end, so nothing shows what they held then: 1 run ({dead.name})."
     assert says in found.notes
 
 

@@ -205,7 +205,7 @@ def test_a_directory_lists_groups_runs_and_problems(logs: Path) -> None:
         "3 others",
         "By device",
         "By month",
-        "The 10 runs that emitted most",
+        "The 10 runs with the highest emissions",
         "35 further runs",
         "ended by an exception or a non-zero exit, exit 1",
         "is not a run: no run.csv",
@@ -219,7 +219,7 @@ def test_a_directory_of_unknown_energy_only(logs: Path) -> None:
     for i in (1, 2):
         write_run(logs, [epoch_row(1, 2.0)], f"run-{i}", intensity=None)
     text = pdf_text(logs)
-    assert "no run has it" in text
+    assert "unknown for every run" in text
     assert "not in the log" in text
 
 

@@ -80,7 +80,7 @@ def test_the_tables_hold_the_arms_and_what_was_not_run():
     assert whole.rows[0][:2] == ("baseline", "135 [131–139]")
     assert ("grad-accumulation=4", "the loss after as many samples is 14% above the baseline's") in notes.rows
     said = [block.text for block in of_kind(four_arms(), Paragraph)]
-    assert "channels-last: too short to tell: --budget 300 would tell." in said
+    assert "channels-last: too short to tell: try --budget 300." in said
     assert any("docs/comparison.md" in text for text in said)
 
 
@@ -102,7 +102,7 @@ def test_the_trials_are_drawn_by_arm_and_in_their_order():
 
 def test_nothing_ran_and_one_arm():
     alone = four_arms(rows=four_arms().rows[3:], trials=())
-    assert headings(alone) == ["Not run", "To be known"]
+    assert headings(alone) == ["Not run", "Notes"]
     assert headings(one_arm()) == [
         "Against the baseline",
         "The trials, in the order in which they ran",
@@ -173,7 +173,7 @@ def test_one_that_found_nothing_or_is_damaged_says_so(tmp_path: Path):
     first = run_document(run).blocks[0]
     assert first.text == "amp-bf16, channels-last were to be compared; nothing was found before it ended."
     (tmp_path / "b-comparison" / "comparison.csv").write_text("name,verdict\nx,y\n")
-    assert run_document(run).blocks[0].text.startswith("What was compared cannot be read: ")
+    assert run_document(run).blocks[0].text.startswith("The comparison cannot be read: ")
 
 
 def test_sums_the_watch_and_declarations_call_it_a_comparison(tmp_path: Path):
@@ -195,4 +195,4 @@ def test_sums_the_watch_and_declarations_call_it_a_comparison(tmp_path: Path):
 def test_comparisons_alone_are_nothing_to_declare(tmp_path: Path):
     run = logged(tmp_path, four_arms())
     done = CliRunner().invoke(cli, ["report", "--format", "sci", str(run.path)])
-    assert done.exit_code == 1 and "these are comparisons alone" in done.output
+    assert done.exit_code == 1 and "these runs are only comparisons" in done.output

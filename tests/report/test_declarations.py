@@ -220,7 +220,7 @@ def test_a_run_that_crashed_is_left_out_by_name(tmp_path):
     write_run(tmp_path, [epoch_row(1, 10.0)], "killed", status="terminated", exit_code=143)
     for declare, lines in alone.items():
         text = declare(aggregate(tmp_path))
-        assert "2 runs that did not come to a good end are not in it, their e" in text
+        assert "2 runs that did not finish well are not in it, their e" in text
         assert "not known: crashed (failed), killed (terminated)" in text
         assert (lines[0].partition(",")[0] in text and "1 training run" in text) or "model" in str(declare)
         with pytest.raises(UsageError, match=r"of 2 runs (is|are) not known \(crashed, killed\)"):
@@ -338,7 +338,7 @@ def test_explorations_alone_are_no_training(tmp_path, style):
     written(tmp_path, fields={"plan_samples": "100"})
     done = CliRunner().invoke(cli, ["report", str(tmp_path), "--format", style])
     assert done.exit_code == 1
-    assert "explorations alone" in done.output
+    assert "only explorations" in done.output
 
 
 def test_the_runs_of_unknown_emissions_are_named(tmp_path):
@@ -441,7 +441,7 @@ def test_a_script_without_its_trainings_declares_nothing(tmp_path):
     row = replace(epoch_row(1, 0.0, gap_s=3.0, kind=RowKind.TAIL), epoch=None)
     write_run(tmp_path, [row], fields={"has_parts": "yes"}, intensity=GERMANY)
     for declare in (declarations.ai_act, declarations.model_card, partial(declarations.sci, unit="run")):
-        with pytest.raises(UsageError, match="outside the trackers of a script alone: there is no training to declare"):
+        with pytest.raises(UsageError, match="what a script did outside its trackers: there is no training to declare"):
             declare(aggregate(tmp_path))
 
 

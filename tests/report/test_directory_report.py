@@ -32,7 +32,7 @@ def test_the_period_and_the_date_of_issue_are_on_the_page(logs):
     assert content.subtitle == "3 training runs · November 2026 (UTC)"
     scope = next(block.text for block in content.blocks if isinstance(block, Paragraph))
     assert scope == (
-        "Period: November 2026 (UTC). Of 1 run across an end of it only what lies within counts. All times are UTC. "
+        "Period: November 2026 (UTC). 1 run crosses an end of it: only the part inside counts. All times are UTC. "
         "Issued on 2026-12-02. Scope 2: electricity of an own machine. Embodied emissions of the hardware "
         "are not included; upstream ones, in a lifecycle intensity, are scope 3. CO2e is location-based: 101 g. "
         "Market-based: no contract was given."
@@ -70,7 +70,7 @@ def test_months_are_drawn_the_oldest_first_and_a_run_is_in_both_that_it_crosses(
     assert table.rows[0][2].endswith("◇") and not table.rows[2][2].endswith("◇")
     notes = [b.text for b in content.blocks if isinstance(b, Paragraph) and b.is_note]
     assert any(note.startswith("◇ split in proportion") for note in notes)
-    assert any("is one of both" in note for note in notes)
+    assert any("is split between the two" in note for note in notes)
     assert "CO2e by month" not in str(document(logs, since="2026-09", until="2026-10"))
 
 

@@ -51,7 +51,7 @@ def test_it_begins_with_what_the_training_will_take(tmp_path: Path) -> None:
     first, second = (block for block in content.blocks if isinstance(block, KeyFigures))
     assert first.figures[0].value == duration(forecast_from_log(run).duration_s.point)
     assert second.figures[0].value == duration(run.summary.duration_s)
-    assert titles(content)[:2] == ["What it is made of", "Time of an epoch, for each sample size"]
+    assert titles(content)[:2] == ["Breakdown", "Time of an epoch, for each sample size"]
     assert any(isinstance(block, ChartRow) and block.charts[0].band for block in content.blocks)
 
 
@@ -65,10 +65,10 @@ def test_the_parts_of_the_forecast_add_up_as_printed(tmp_path: Path) -> None:
 
 def test_what_was_explored_inside_a_run_is_in_its_report(tmp_path: Path) -> None:
     outer = write_run(tmp_path, gpu_rows(3), "outer", fields=GPU_FIELDS, intensity=GERMANY, price=PRICE)
-    assert "What was explored before it" not in titles(document(tmp_path))
+    assert "The exploration before it" not in titles(document(tmp_path))
     explored(outer.path / "explorations")
     found = titles(document(tmp_path))
-    assert found[found.index("What was explored before it") + 1] == "What it is made of"
+    assert found[found.index("The exploration before it") + 1] == "Breakdown"
 
 
 @pytest.mark.parametrize(
@@ -79,7 +79,7 @@ def test_what_was_explored_inside_a_run_is_in_its_report(tmp_path: Path) -> None
 def test_an_exploration_without_its_trials_says_so(tmp_path: Path, spoil) -> None:
     spoil(explored(tmp_path))
     said = [block.text for block in document(tmp_path).blocks if isinstance(block, Paragraph)]
-    assert any(text.startswith("What was explored cannot be forecast again: ") for text in said)
+    assert any(text.startswith("The exploration cannot be forecast again: ") for text in said)
 
 
 def test_a_damaged_plan_does_not_spoil_the_rest(tmp_path: Path) -> None:
@@ -96,7 +96,7 @@ def test_an_exploration_is_no_run_that_forecast_nothing(tmp_path: Path) -> None:
     write_run(tmp_path, gpu_rows(3), "b", fields=GPU_FIELDS, intensity=GERMANY, price=PRICE)
     told = outcomes_text(read_logs(tmp_path), "time", "text").splitlines()
     assert told == [
-        "no forecasts of time: they are made where epochs= or total_steps= is given",
+        "no forecasts of time: give epochs= or total_steps= to get them",
         "1 exploration: greenlove forecast DIR --epochs N forecasts the latest again",
     ]
 

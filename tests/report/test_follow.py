@@ -101,7 +101,7 @@ def test_what_is_done_and_left_stands_first(tmp_path):
     story.follow(run_dir)
     text = text_of(story.pages[0])
     assert re.search(r"done 40% 2 of 5 epochs .* so far left .* 95% interval .* in all, forecast power 28\.4 W", text)
-    assert "the latest. The run goes on." in text
+    assert "the latest; the run goes on." in text
 
 
 def test_a_page_is_written_each_minute_though_nothing_happens(tmp_path):

@@ -118,12 +118,12 @@ def test_the_trade_off_is_a_sentence(pair):
         "points lower (0.8940, the baseline's 0.9000)." in texts(pair)
     )
     assert "amp-bf16: a loss scale of 65,536." in texts(pair)
-    assert "What one run learnt tells nothing of chance" in texts(pair)
+    assert "One run says nothing about chance" in texts(pair)
     assert "Machine, versions and settings are the same in all of these runs" in texts(pair)
 
 
 def test_what_was_learnt(pair):
-    first, second = tables(pair)["What was learnt"]
+    first, second = tables(pair)["Model quality"]
     assert first == {
         "": "baseline",
         "trained": "3 of 3 epochs",
@@ -185,7 +185,7 @@ def test_what_is_unknown_is_a_dash_and_never_0(tmp_path):
     assert (
         "b took 45% less time (the energy of a and b is unknown), and its best accuracy is the same (0.9000)." in text
     )
-    assert "c did not come to its end." in text
+    assert "c did not finish." in text
     by_time = charts(groups)["accuracy, by the time that it took"]
     assert by_time.x_label == "time since the start, min"
     assert by_time.points[-1] == (pytest.approx(198 / 60), 0.9)
@@ -194,7 +194,7 @@ def test_what_is_unknown_is_a_dash_and_never_0(tmp_path):
 def test_without_a_baseline_nothing_is_compared(tmp_path):
     groups = [("baseline", []), ("smaller", [trained(tmp_path)])]
     assert "Without a baseline nothing can be compared with it." in texts(groups)
-    assert tables(groups)["What was learnt"][1]["best accuracy"] == "0.9000"
+    assert tables(groups)["Model quality"][1]["best accuracy"] == "0.9000"
     assert run_blocks([("baseline", []), ("b", [])]) == ()
     assert run_lines([("baseline", []), ("b", [])]) == []
 
@@ -213,7 +213,7 @@ def test_without_a_metric_that_is_said(tmp_path):
         "In one run each, b used as much modelled energy and took as much time; no metric says what it learnt for that."
         in text
     )
-    assert "What was learnt is not in the logs" in text
+    assert "Model quality is not in the logs" in text
 
 
 def test_another_machine_is_said_first(tmp_path):
@@ -276,7 +276,7 @@ def test_a_run_that_was_cut_off_is_named_and_left_out(tmp_path):
     run = Run(tracker.run_dir)
     groups = [("whole", [trained(tmp_path)]), ("cut", [run])]
     assert f"cut: {run.run_id} is left out (failed, 0 of 3 epochs)." in texts(groups)
-    assert "cut did not come to its end." in texts(groups)
+    assert "cut did not finish." in texts(groups)
     assert tables(groups)["Whole runs"][1]["time"] == "–"
 
 
@@ -293,7 +293,7 @@ def test_metrics_that_were_held_out_come_first(tmp_path):
         return Run(tracker.run_dir)
 
     names = ("train_acc", "train_loss", "learning_rate", "val_loss", "val_f1", "val_acc")
-    columns = tables([("a", [logged(*names)]), ("b", [logged(*names[:-1])])])["What was learnt"][0]
+    columns = tables([("a", [logged(*names)]), ("b", [logged(*names[:-1])])])["Model quality"][0]
     assert list(columns)[2:] == ["best val_f1", "last val_loss", "best train_acc"]
 
 

@@ -74,7 +74,7 @@ def test_the_report_draws_intensity_beside_power_and_marks_the_fall_back(run, tm
     assert [y for _, y in power.points] == pytest.approx([360] * 6)
     write_html(run.path, tmp_path / "run.html")
     page = (tmp_path / "run.html").read_text()
-    assert "Carbon intensity in force" in page and "Dots mark the rows in which something else stood in." in page
+    assert "Carbon intensity in force" in page and "Dots mark the rows that used a stand-in." in page
     write_pdf(run.path, tmp_path / "run.pdf")
     assert (tmp_path / "run.pdf").read_bytes().startswith(b"%PDF")
 

@@ -320,7 +320,7 @@ def test_every_face_says_the_same_numbers():
         assert flat(told.decision)[:60] in text
         for _, verdict in told.verdicts:
             assert verdict.split(",")[0] in text
-        assert "0 claimed" in text and "What 3.47 kg of CO2e compare to" in text
+        assert "0 claimed" in text and "What 3.47 kg of CO2e is comparable to" in text
     assert all(" ".join(text.split()) in page for text in texts_of(document.blocks))
 
 

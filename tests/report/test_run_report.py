@@ -67,7 +67,7 @@ def test_what_lies_beside_a_run_with_a_name_like_its_own_is_told(tmp_path: Path)
     (tmp_path / "run-10").mkdir()
     (tmp_path / "run-10" / "run.csv").write_text("field,value,unit\nschema_version,99,\n")
     assert document(tmp_path).title.startswith("Training runs in")
-    assert section(tmp_path, "What could not be read")
+    assert section(tmp_path, "Unreadable parts of the logs")
 
 
 @pytest.mark.parametrize("inside", [True, False])
@@ -117,7 +117,7 @@ def test_each_quantity_stands_beside_its_outcome(tmp_path: Path) -> None:
     assert isinstance(heading, Heading)
     assert isinstance(said, Paragraph)
     assert isinstance(table, Table)
-    assert said.text.startswith("The forecast after 1 epoch, 3.00 s after the start: the first at a tenth of the time")
+    assert said.text.startswith("The forecast after 1 epoch, 3.00 s after the start: the first made after a tenth of")
     took_s = run.summary.duration_s
     assert table.rows[0] == (
         "time",
@@ -140,9 +140,8 @@ def test_what_has_not_come_out_has_no_outcome(tmp_path: Path) -> None:
     _, said, table, *_ = forecast_blocks(run)
     assert isinstance(said, Paragraph)
     assert isinstance(table, Table)
-    assert (
-        said.text
-        == "The forecast after 2 epochs, 6.00 s after the start, the latest. The run has not done what was forecast."
+    assert said.text == (
+        "The forecast after 2 epochs, 6.00 s after the start, the latest; the run did not complete what was forecast."
     )
     assert table.rows[0] == ("time", "25.0 s", "24.0 s to 26.0 s", "", "", "")
     assert chart_of(run).level is None
@@ -152,7 +151,7 @@ def test_the_chart_marks_what_it_came_to(tmp_path: Path) -> None:
     run = forecast_run(tmp_path, [30.0, 25.0, 25.1])
     chart = chart_of(run)
     assert chart.points == ((1.0, 30.0), (2.0, 25.0), (3.0, 25.1))
-    assert chart.level == (pytest.approx(run.summary.duration_s), f"came to {run.summary.duration_s:.1f} s")
+    assert chart.level == (pytest.approx(run.summary.duration_s), f"took {run.summary.duration_s:.1f} s")
     dashed = [shape for shape in line_chart(chart, 400).contents if getattr(shape, "strokeDashArray", None)]
     assert len(dashed) == 1
     assert dashed[0].y1 == dashed[0].y2
@@ -194,7 +193,7 @@ def test_what_a_gpus_counter_leaves_out_is_told_and_what_is_assumed_of_it_stands
     assert ("assumed for the rest of the nodes" in by_directory) == (node_overhead is not None)
     found = aggregate(tmp_path)
     table = summary_table(found, ["project"])
-    assert ("352 Wh§" in table and "§ with what node_overhead assumes" in table) == (node_overhead is not None)
+    assert ("352 Wh§" in table and "§ includes what node_overhead assumes" in table) == (node_overhead is not None)
     declared = ai_act(found)
     assert ("46.0 Wh assumed for the rest of nodes (node_overhead" in declared) == (node_overhead is not None)
     assert ("assumed for the rest of the node" in summary_html(run.summary)) == (node_overhead is not None)

@@ -44,7 +44,7 @@ def test_a_run_is_shown_with_all_that_is_known_of_it(tmp_path):
         "    28.4 W now · 0.104 Wh, 0.0477 g CO2e so far · 0.400 Wh in all",
         "",
     ]
-    assert lines[6] == "  ended, those begun last first"
+    assert lines[6] == "  ended, latest first"
     assert lines[7].startswith("    demo/20261121T034044-7f3a   finished · 12 of 12 epochs · 25.3 s · ")
     assert lines[8].startswith("    demo/20261121T000000-b   seems dead · 2 of 9 epochs · ")
     assert lines[9].startswith("      no end was written, and nothing was written for ")
@@ -64,7 +64,7 @@ def test_it_fits_the_terminal(tmp_path, width):
 def test_of_what_is_not_known_nothing_is_invented(tmp_path):
     running(tmp_path, [epoch_row(1, 2.0)], epochs_planned="")
     text = screen(tmp_path)
-    assert "energy unknown so far" in text and "no forecast: how long it is was not told" in text
+    assert "energy unknown so far" in text and "no forecast: its length is unknown" in text
     assert "%" not in text and "1 epoch · 10 steps · 25.0 s so far" in text
     running(tmp_path, run_id="20261121T000002-b")
     assert "no forecast yet" in screen(tmp_path)

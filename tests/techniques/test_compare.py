@@ -273,7 +273,7 @@ def test_the_baselines_own_failure_is_raised_with_a_note(bench):
     bench.more = {"train_step": lambda *arguments: 1 / 0}
     with pytest.raises(ZeroDivisionError) as caught:
         bench.compare([same()])
-    assert "all is as it was before" in caught.value.__notes__[0]
+    assert "everything is as it was before" in caught.value.__notes__[0]
     (run,) = read_logs(bench.path).runs
     assert run.summary.status == "failed"
 
@@ -420,7 +420,7 @@ def test_where_a_model_gave_the_energy_the_answer_is_of_the_time(bench):
 def test_a_budget_without_energy_says_which_one_would_hold_it(bench):
     comparison = bench.compare([same()], budget_s=12)
     assert all(t.energy_kwh is None for t in comparison.trials) and comparison.rows[0].energy_ratio is None
-    assert any("Energy is told of trials of 5 s or more: --budget " in note for note in comparison.notes)
+    assert any("Energy needs trials of 5 s or more: --budget " in note for note in comparison.notes)
     unmetered = bench.compare([same()], budget_s=12, meter=NullMeter())
     assert not any("Energy" in note for note in unmetered.notes)
 

@@ -259,7 +259,7 @@ def test_out_of_memory_of_the_baseline_is_no_end(tmp_path, capsys) -> None:
     own = Technique("smaller", lambda parts: {**parts, "train_step": training.step})
     groups = training.fully(tmp_path, [own])
     assert [(name, len(runs)) for name, runs in groups] == [("baseline", 0), ("smaller", 1)]
-    assert "baseline did not come to its end: out of memory" in capsys.readouterr().err
+    assert "baseline did not finish: out of memory" in capsys.readouterr().err
 
 
 def test_the_baselines_own_error_is_the_tasks(tmp_path) -> None:
@@ -279,7 +279,7 @@ def test_ctrl_c_keeps_what_is_done(tmp_path, capsys) -> None:
     training = Training()
     groups = training.fully(tmp_path, [failing(KeyboardInterrupt()), faster(training)])
     assert [(name, len(runs)) for name, runs in groups] == [("baseline", 1), ("failing", 0), ("faster", 0)]
-    assert "failing did not come to its end: stopped by Ctrl-C; kept: baseline" in capsys.readouterr().err
+    assert "failing did not finish: stopped by Ctrl-C; kept: baseline" in capsys.readouterr().err
     assert sorted(run.summary.status for run in Logs(tmp_path).runs) == ["finished", "interrupted"]
     with pytest.raises(KeyboardInterrupt):
         Training(train_step=_raises(KeyboardInterrupt())).fully(tmp_path / "b")
