@@ -22,6 +22,9 @@ _SECONDS_TOLD_S = 600  # the seconds of a longer time may be left out
 _MINUTES_TOLD_DAYS = 30  # the minutes of a longer time say nothing
 _MOST_TOLD = 0.99  # of a probability: the tails of a forecast beyond it are an assumption
 
+_ENERGY_STEPS = ((1e-6, "GWh"), (1e-3, "MWh"), (1, "kWh"), (1e3, "Wh"), (1e6, "mWh"), (1e9, "µWh"))
+_MASS_STEPS = ((1e-6, "kt"), (1e-3, "t"), (1, "kg"), (1e3, "g"), (1e6, "mg"))
+
 Text = Callable[[float | None], str]  # one of the functions below
 
 
@@ -51,18 +54,16 @@ def _scaled(value: float | None, steps: tuple[tuple[float, str], ...]) -> str:
 
 def energy(value_kwh: float | None) -> str:
     """Write an energy in kWh, from µWh to GWh."""
-    steps = ((1e-6, "GWh"), (1e-3, "MWh"), (1, "kWh"), (1e3, "Wh"), (1e6, "mWh"), (1e9, "µWh"))
     if value_kwh is not None and 0.1 <= abs(value_kwh * 1e3) < 1:
         return f"{significant(value_kwh * 1e3)} Wh"  # 0.200 Wh reads better than 200 mWh
-    return _scaled(value_kwh, steps)
+    return _scaled(value_kwh, _ENERGY_STEPS)
 
 
 def mass(value_kgco2e: float | None) -> str:
     """Write a mass of CO2e in kg, from mg to kt."""
-    steps = ((1e-6, "kt"), (1e-3, "t"), (1, "kg"), (1e3, "g"), (1e6, "mg"))
     if value_kgco2e is not None and 0.01 <= abs(value_kgco2e * 1e3) < 1:
         return f"{significant(value_kgco2e * 1e3)} g"
-    return _scaled(value_kgco2e, steps)
+    return _scaled(value_kgco2e, _MASS_STEPS)
 
 
 def power(value_w: float | None) -> str:
@@ -136,7 +137,7 @@ QUANTITIES: dict[str, tuple[str, Text]] = {
 
 
 def bounds(estimate: Estimate, text: Text, joint: str = " – ") -> str:
-    """Write both ends of an interval: ``39 min 38 s – 42 min 6 s``.
+    """Write both ends of an interval: ``39 min 38 s – 42 min 6 s``; an energy or a mass in the unit of its point.
 
     Args:
         estimate: a quantity with its interval.
@@ -145,7 +146,17 @@ def bounds(estimate: Estimate, text: Text, joint: str = " – ") -> str:
     """
     if not estimate.has_interval:
         return "no interval"
-    return f"{text(estimate.lower)}{joint}{text(estimate.upper)}"
+    lower, upper = _ends(estimate, text)
+    return f"{lower}{joint}{upper}"
+
+
+def _ends(estimate: Estimate, text: Text) -> tuple[str, str]:
+    unit = text(estimate.point).rpartition(" ")[2]
+    steps = {energy: _ENERGY_STEPS, mass: _MASS_STEPS}.get(text, ())
+    factor = next((factor for factor, name in steps if name == unit), None)
+    if factor is None:
+        return text(estimate.lower), text(estimate.upper)
+    return f"{significant(estimate.lower * factor)} {unit}", f"{significant(estimate.upper * factor)} {unit}"
 
 
 def interval(estimate: Estimate, text: Text) -> str:
@@ -153,7 +164,7 @@ def interval(estimate: Estimate, text: Text) -> str:
 
     The dash stands alone where an end is of several words, and close to them where each is one.
     """
-    ends = (text(estimate.lower), text(estimate.upper))
+    ends = _ends(estimate, text)
     return f"{text(estimate.point)} [{bounds(estimate, text, ' – ' if ' ' in ends[0] + ends[1] else '–')}]"
 
 

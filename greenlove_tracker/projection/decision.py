@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from greenlove_tracker import format as fmt
 from greenlove_tracker.forecasting import PROJECTION_LEVEL
 from greenlove_tracker.projection.catalogue import software_notes
+from greenlove_tracker.projection.listings import DEFAULT_PROVIDER, DEFAULT_PROVIDER_NAME
 from greenlove_tracker.projection.ranking import (
     NO_LIMITS,
     TERM_COSTS_MORE,
@@ -30,7 +31,7 @@ from greenlove_tracker.projection.ranking import (
     value_of,
     without_spot,
 )
-from greenlove_tracker.projection.types import Projection, ProjectionOptions
+from greenlove_tracker.projection.types import MINIMUM_TERM_DAYS, Projection, ProjectionOptions
 from greenlove_tracker.units import h_from_s
 
 _LEAST_HOPE = 0.05  # the probability to keep the limits below which a machine is not even named for it
@@ -38,6 +39,11 @@ _EVEN = 0.5  # the probability from which one of two machines is likely to be th
 _MOST_REASONS = 4  # of machines that fall out
 # A training that takes less here is not moved: renting bills by the minute, and what is rented takes minutes to start.
 _WORTH_MOVING_S = 60.0
+# Nobody pays as much for a kWh: the dearest price in electricity_prices.csv is under half of it.
+_DEAREST_USD_PER_KWH = 1.0
+_WIDE = 2.0  # relative width of the time here from which it is to be narrowed before anything is rented
+# Less is not worth renting a machine for: it takes minutes to start, and more to copy code and data to.
+_LEAST_GAIN_S = 600.0
 _PARTS = ((1e6, "A million"), (1e3, "A thousand"))  # of the work, in which a cost of each is written
 
 
@@ -100,7 +106,8 @@ def decide(
     found = _within(compared, limits, drawn) if limits.is_any else _cheapest(compared, drawn)
     found = replace(found, limits=limits)
     left_out = [row for row in known if not any(row is other for other in compared)]
-    found = replace(found, reasons=(*found.reasons, *_spot_instead(left_out, found, drawn)))
+    before = (*_to_narrow(here), *_rough(found.recommended), *_cannot_hold(projections))
+    found = replace(found, reasons=(*before, *found.reasons, *_spot_instead(left_out, found, drawn)))
     if found.recommended is None:
         return found
     card_usd = options.card_price_usd if options else None
@@ -118,9 +125,31 @@ def _too_short(here: Projection, limits: Limits, drawn: JointDraws) -> Decision:
     """Return to train here, in one sentence; a limit that even this breaks is said."""
     broken = limits.broken_text(here, drawn)
     sentence = f"Train here: {_time(here)} is too short to be worth moving."
-    reasons = (f"The {_short(here)} here: {broken}.",) if broken else ()
+    named = _here_named(here)
+    reasons = (f"{named[0].upper()}{named[1:]}: {broken}.",) if broken else ()
     meets = limits.kept(here, drawn) if limits.is_any else None
     return Decision(f"the cheapest {limits.text}".rstrip(), here, None, meets, (), sentence, reasons, limits)
+
+
+def _cannot_hold(projections: Sequence[Projection]) -> Iterator[str]:
+    """Yield that the GPU here has too little memory, which leaves it out of the choice."""
+    here = machine_here(projections)
+    if here is not None and here.fits is False and here.gpu is not None:
+        yield f"The {_short(here)} here ({here.gpu.memory_gb:g} GB) cannot hold the training's peak memory."
+
+
+def _to_narrow(here: Projection | None) -> Iterator[str]:
+    """Yield that the time here is too uncertain to rent by."""
+    if here is not None and here.duration_s is not None and here.duration_s.relative_width > _WIDE:
+        half = here.duration_s.relative_width / 2
+        off_by = fmt.percent(half)
+        yield f"First narrow the forecast: the time here may be off by ±{off_by}. Explore with a larger --budget."
+
+
+def _rough(row: Projection | None) -> Iterator[str]:
+    """Yield that a speedup starts from an assumed CPU."""
+    if row is not None and row.speedup is not None and row.speedup.known_from.startswith("rough"):
+        yield "This is a rough guess: without a GPU here, speeds are known to a factor of five. Explore on a GPU."
 
 
 # -- Without limits --
@@ -148,24 +177,29 @@ def _cheapest_of(
         if own.machine is here:
             reason = f"It is {fmt.chance(own.probability)} likely to cost less than {label(best.machine)}."
             return Decision(goal, here, own.probability, None, tuple(others[:1]), f"{_train_here(here)}.", (reason,))
-    if here is not None and _is_beaten_by_none(here, rows, drawn):
-        of_those = goal.removeprefix("the cheapest ")
-        reason = f"None of those {of_those} is likely to be faster. The cheapest is {_described(best.machine)}."
-        return Decision("the cheapest", here, None, None, (), f"{_train_here(here)}.", (reason,))
+    n_rows = len(rows)
+    if here is not None and here.cost_usd is not None:
+        rows = [row for row in rows if _is_worth_moving(here, row, drawn)]
+        if not rows:
+            least, of_those = fmt.duration(_LEAST_GAIN_S), goal.removeprefix("the cheapest ")
+            reason = f"None of those {of_those} is likely to save money, or {least}. The cheapest is "
+            reason = f"{reason}{_described(best.machine)}."
+            return Decision("the cheapest", here, None, None, (), f"{_train_here(here)}.", (reason,))
+        chances = drawn.best(rows, "cost")
+        best = chances[0]
     has_winner = best.probability >= WINNER
     alternatives = () if has_winner else shortlist_of(chances)[1:]
-    sentence = f"{_verb(best.machine)} {_described(best.machine)}{_beside_here(here, best.machine)}"
-    reasons = tuple(_why(best, chances, goal, has_winner=has_winner))
+    sentence = f"{_action(best.machine)}{_beside_here(here, best.machine)}"
+    reasons = tuple(_why(best, chances, goal, has_winner=has_winner, is_alone=n_rows == 1))
     probability = None if len(chances) == 1 else best.probability
     return Decision(goal, best.machine, probability, None, alternatives, sentence, reasons)
 
 
-def _is_beaten_by_none(here: Projection, rows: Sequence[Projection], drawn: JointDraws) -> bool:
-    """Return True where the GPU here costs less than each of some machines and is not likely to be slower than any."""
-    if here.gpu is None or here.cost_usd is None:
-        return False
-    pairs = [drawn.better(here, row, criterion) for row in rows for criterion in ("cost", "time")]
-    return all(better is not None and better >= _EVEN for better in pairs)
+def _is_worth_moving(here: Projection, row: Projection, drawn: JointDraws) -> bool:
+    """Return True where a machine is likely to cost less than the one here, or to save more than it takes to start."""
+    own, there = drawn.of(here, "time"), drawn.of(row, "time")
+    saves_money = (drawn.better(row, here, "cost") or 0.0) > _EVEN
+    return saves_money or own is None or there is None or float((own - there > _LEAST_GAIN_S).mean()) > _EVEN
 
 
 def _to_choose_from(compared: Sequence[Projection]) -> Iterator[tuple[str, list[Projection]]]:
@@ -181,9 +215,12 @@ def _with_terms(rows: Sequence[Projection]) -> Iterator[tuple[str, list[Projecti
     yield "the cheapest to reserve", [row for row in rows if row.obtained == "reserved"]
 
 
-def _why(best: Chance, chances: Sequence[Chance], goal: str, *, has_winner: bool) -> Iterator[str]:
+def _why(best: Chance, chances: Sequence[Chance], goal: str, *, has_winner: bool, is_alone: bool) -> Iterator[str]:
     if len(chances) == 1:
-        yield f"It is the only one {goal.removeprefix('the cheapest ')} that is compared."
+        only = f"the only one {goal.removeprefix('the cheapest ')} that"
+        yield (
+            f"It is {only} is compared." if is_alone else f"It is {only} is likely to save money, or time worth a move."
+        )
     elif has_winner:
         rival = chances[1].machine
         yield f"It is {goal} ({fmt.chance(best.probability)} likely). Next: {_described(rival)}."
@@ -193,13 +230,19 @@ def _why(best: Chance, chances: Sequence[Chance], goal: str, *, has_winner: bool
 
 
 def _beside_here(here: Projection | None, rented: Projection) -> str:
-    """Say what the machine here has against the rented one; nothing where there is none with a GPU."""
-    if here is None or here.gpu is None or here.cost_usd is None or rented.cost_usd is None:
+    """Say what the machine here asks for instead, where that is no more money; else nothing."""
+    if here is None or rented.payable_usd is None:
         return "."
-    if here.cost_basis == "electricity" and here.cost_usd.point < rented.cost_usd.point:
-        power = fmt.money(here.cost_usd.point)
-        return f"; the {_short(here)} you have is cheaper if its {power} of electricity is all you count."
+    if here.cost_usd is None:
+        energy = f", {fmt.energy(here.energy_kwh.point)} of electricity at an unknown price" if here.energy_kwh else ""
+        return f"; or {_lowered(_train_here(here))}{energy}."
+    if here.cost_basis == "electricity" and here.cost_usd.point < rented.payable_usd.point:
+        return f"; or {_lowered(_train_here(here))}."
     return "."
+
+
+def _lowered(sentence: str) -> str:
+    return sentence[0].lower() + sentence[1:]
 
 
 # -- With limits --
@@ -220,6 +263,8 @@ def _within(compared: Sequence[Projection], limits: Limits, drawn: JointDraws) -
         chances = drawn.best(sure, "cost") or tuple(Chance(row, 1.0 / len(sure)) for row in sure)
         if chances:
             best = chances[0]
+            if (unpriced := _unpriced_here(compared, best.machine, limits, drawn, goal)) is not None:
+                return unpriced
             probability = meets[id(best.machine)]
             sentence = f"{_action(best.machine)}, {limits.text} ({fmt.chance(probability)} likely)."
             only = len(chances) == 1
@@ -240,6 +285,26 @@ def _within(compared: Sequence[Projection], limits: Limits, drawn: JointDraws) -
     return _most_likely(goal, sorted(to_have, key=lambda row: -meets[id(row)]), (), meets, compared, limits, drawn)
 
 
+def _unpriced_here(
+    compared: Sequence[Projection], rented: Projection, limits: Limits, drawn: JointDraws, goal: str
+) -> Decision | None:
+    """Return to train here where only the price of its electricity is unknown, and no price could make it dearer."""
+    here = machine_here(compared)
+    if here is None or here.cost_usd is not None or here.energy_kwh is None or rented.payable_usd is None:
+        return None
+    in_time = limits.time_alone.kept(here, drawn) or 0.0
+    dearest_usd = here.energy_kwh.upper * _DEAREST_USD_PER_KWH
+    if in_time < WINNER or dearest_usd > min(rented.payable_usd.point, limits.max_cost_usd or math.inf):
+        return None
+    per_kwh = fmt.money(rented.payable_usd.point / here.energy_kwh.point)
+    sentence = f"{_train_here(here)}, {limits.text}."
+    reason = (
+        f"Its {fmt.energy(here.energy_kwh.point)} of electricity cost less than {_described(rented)}, unless a kWh "
+        f"costs over {per_kwh}."
+    )
+    return Decision(goal, here, None, in_time, (), sentence, (reason,))
+
+
 def _most_likely(
     goal: str,
     rows: Sequence[Projection],
@@ -252,15 +317,15 @@ def _most_likely(
     """Return the first of machines of which none is sure to keep the limits, and those surer that are not chosen."""
     if not rows or meets[id(rows[0])] < _LEAST_HOPE:
         sentence = f"Nothing compared finishes {limits.text}."
-        return Decision(goal, None, None, None, (), sentence, tuple(_nearest(compared, limits)))
+        reasons = tuple(_with_one_limit(compared, limits, drawn)) or tuple(_nearest(compared, limits))
+        return Decision(goal, None, None, None, (), sentence, reasons)
     best, *others = (Chance(row, meets[id(row)]) for row in rows[:4] if meets[id(row)] >= _LEAST_HOPE)
     reserved = tuple(Chance(row, meets[id(row)]) for row in surer)
-    likely = fmt.chance(best.probability)
-    if best.probability >= _EVEN:
-        sentence = f"{_action(best.machine)}, {limits.text} ({likely} likely)."
-    else:
-        sentence = f"Nothing is sure to finish {limits.text}. Most likely {_described(best.machine)}: {likely}."
-    why = [f"More likely to, but only for a minimum term: {_named(reserved)}."] if reserved else []
+    sentence = (
+        f"Nothing compared is {fmt.chance(WINNER)} sure to finish {limits.text}. The best chance "
+        f"({fmt.chance(best.probability)}): {_lowered(_action(best.machine))}."
+    )
+    why = [f"Surer, but with a minimum term to pay: {_named(reserved)}."] if reserved else []
     why += _other_reasons(best.machine, (best, *others, *reserved), compared, limits, drawn)
     return Decision(goal, best.machine, None, best.probability, tuple(others), sentence, tuple(why))
 
@@ -278,9 +343,9 @@ def _other_reasons(
     if not is_settled:
         names = _named(shortlist_of(chances))
         yield f"No clear winner: the cheapest {limits.text} is {names}."
-    rented = next((c.machine for c in chances if c.machine.is_rented), None)
-    if best.is_local and rented is not None:
-        yield f"The cheapest to rent {limits.text} is {_described(rented)}."
+    rented = drawn.best([c.machine for c in chances if c.machine.is_rented], "cost")
+    if best.is_local and rented:
+        yield f"The cheapest to rent {limits.text} is {_described(rented[0].machine)}."
     here = machine_here(compared)
     if here is not None and here is not best and here.cost_usd is None and not limits.broken_text(here, drawn):
         yield f"{_train_here(here)}, {limits.text} too, but what that costs is not known, so it is not compared."
@@ -294,10 +359,21 @@ def _other_reasons(
         if not reason:
             reason = {"no offer": "nobody rents it out", "reserved": "can only be reserved"}.get(row.obtained, "")
         if reason:
-            by_reason.setdefault(reason, []).append(f"the {_short(row)} here" if row.is_local else label(row))
+            by_reason.setdefault(reason, []).append(_here_named(row) if row.is_local else label(row))
     for reason, machines in list(by_reason.items())[:_MOST_REASONS]:
         names = ", ".join(machines)
         yield f"{names[0].upper()}{names[1:]}: {reason}."
+
+
+def _with_one_limit(compared: Sequence[Projection], limits: Limits, drawn: JointDraws) -> Iterator[str]:
+    """Yield what to do with either of two limits alone."""
+    if limits.within_s is None or limits.max_cost_usd is None:
+        return
+    for only in (limits.time_alone, Limits(max_cost_usd=limits.max_cost_usd)):
+        found = _within(compared, only, drawn)
+        if found.recommended is not None:
+            start = f"{only.text[0].upper()}{only.text[1:]} alone"
+            yield f"{start}: {_lowered(found.sentence.replace(f', {only.text}', ''))}"
 
 
 def _nearest(compared: Sequence[Projection], limits: Limits) -> Iterator[str]:
@@ -313,7 +389,7 @@ def _nearest(compared: Sequence[Projection], limits: Limits) -> Iterator[str]:
     priced = [row for row in compared if row.cost_usd is not None]
     cheapest = min(priced, key=lambda row: row.cost_usd.point if row.cost_usd else math.inf, default=None)
     if fastest is not None:
-        yield f"The fastest is {_described(fastest)}."
+        yield f"{'Without a minimum term, the' if held else 'The'} fastest is {_described(fastest)}."
     if cheapest is not None and cheapest is not fastest:
         yield f"The cheapest is {_described(cheapest)}."
 
@@ -328,9 +404,9 @@ def _spread_over_work(row: Projection, work: Work | None) -> Iterator[str]:
         return
     count, name = part
     texts = []
-    if row.cost_usd is not None:
+    if (cost := row.payable_usd) is not None:
         spent = " of electricity" if row.cost_basis == "electricity" else ""
-        texts.append(f"cost {amount_text('cost', row.cost_usd.times(count / work.count, 'USD'))}{spent}")
+        texts.append(f"cost {amount_text('cost', cost.times(count / work.count, 'USD'))}{spent}")
     if row.emissions_kgco2e is not None:
         texts.append(f"emit {amount_text('co2e', row.emissions_kgco2e.times(count / work.count, 'kgCO2e'))} CO2e")
     if texts:
@@ -374,7 +450,9 @@ def _buy_or_rent(
     ends = f"{fmt.significant(lower, 2)}–{fmt.significant(upper, 2) if math.isfinite(upper) else 'never'}"
     hours_text = f"{fmt.significant(point, 2)} h of training here [{ends}]"
     more = "" if is_counted else "; with it, after more"
-    yield f"{buying} costs less than renting {label(rented)} after {hours_text}{more}."
+    trainings = point / float(h_from_s(1.0) * np.median(time_s))
+    as_trainings = f", {fmt.significant(trainings, 2)} such trainings" if math.isfinite(trainings) else ""
+    yield f"{buying} costs less than renting {label(rented)} after {hours_text}{as_trainings}{more}."
 
 
 def _why_no_electricity(here: Projection) -> str:
@@ -388,7 +466,8 @@ def _terms(row: Projection) -> Iterator[str]:
     if row.obtained == "spot":
         yield "It is a spot offer, which may be taken away: the time and money that this costs are not in."
     if row.obtained == "reserved":
-        yield "It can only be reserved: its minimum term is paid for, and the cost is that of the training alone."
+        used = f" The training itself uses {amount_text('cost', row.cost_usd)} of that." if _is_of_term(row) else ""
+        yield f"It can only be reserved; the minimum term of {MINIMUM_TERM_DAYS} d is an assumption.{used}"
     elif row.is_rented and row.billed_gpus > row.n_gpus:
         yield f"It is rented as a whole machine alone: all {row.billed_gpus} GPUs are paid for, and used."
 
@@ -423,7 +502,7 @@ def _named(chances: Sequence[Chance]) -> str:
 
 
 def _action(row: Projection) -> str:
-    return _train_here(row) if row.is_local else f"{_verb(row)} {_described(row)}"
+    return _train_here(row) if row.is_local else f"{_verb(row)} {_described(row, names_usual=True)}"
 
 
 def _verb(row: Projection) -> str:
@@ -436,14 +515,28 @@ def _train_here(row: Projection) -> str:
         own = " of electricity" if row.cost_basis == "electricity" else ""
         spent = f", {amount_text('cost', row.cost_usd)}{own}"
     on = f" on your {_short(row)}" if row.gpu is not None else ""
-    return f"Train here{on}: {_time(row)}{spent}"
+    return f"Train here{on}: {amount_text('time', row.duration_s)}{spent}"
 
 
-def _described(row: Projection) -> str:
-    """Return ``1 × L40S: $25 [15–41], 16 h``."""
+def _described(row: Projection, *, names_usual: bool = False) -> str:
+    """Return ``1 × L40S: $25 [15–41], 16 h``; ``names_usual``: the usual provider too, ``1 × L40S at Crusoe Cloud``."""
     if row.is_local:
         return f"here: {amount_text('cost', row.cost_usd)}, {_time(row)}"
-    return f"{label(row)}: {amount_text('cost', value_of(row, 'cost'))}, {_time(row)}"
+    is_usual = row.offer is not None and row.offer.provider == DEFAULT_PROVIDER
+    at = f" at {DEFAULT_PROVIDER_NAME}" if names_usual and is_usual else ""
+    cost = amount_text("cost", value_of(row, "cost"))
+    if _is_of_term(row):
+        cost = f"at least {cost} for a minimum term of {MINIMUM_TERM_DAYS} d"
+    return f"{label(row)}{at}: {cost}, {amount_text('time', row.duration_s) if names_usual else _time(row)}"
+
+
+def _is_of_term(row: Projection) -> bool:
+    """Return True for a reservation whose minimum term costs more than the training."""
+    return row.cost_usd is not None and (row.minimum_term_usd or 0.0) > row.cost_usd.point
+
+
+def _here_named(row: Projection) -> str:
+    return f"the {_short(row)} here" if row.gpu is not None else "this machine"
 
 
 def _time(row: Projection) -> str:

@@ -134,7 +134,7 @@ def training_of(run: Run, options: ProjectionOptions, forecast: Forecast | None 
         forecast = replace(forecast, energy_kwh=energy.times(options.pue / run.terms.pue, energy.unit))
     if gpus.energy_problem:  # nor is what was made of it
         forecast = replace(forecast, energy_kwh=None, emissions_kgco2e=None, cost_usd=None)
-    name = run.title() if exploration is None else fmt.plan(forecast.plan)
+    name = run.title() if exploration is None else f"{run.run_id}: {fmt.plan(forecast.plan)}"
     options = gpus.added_to(_with_kind_of(run, _with_place_of(run, options, gpus)))
     work = _counted_work(run, forecast) if exploration is None else None
     return Training(

@@ -12,7 +12,7 @@ from greenlove_tracker.projection.catalogue import meant_by, recognise
 from greenlove_tracker.tables.gpus import GpuSpec, gpus
 from greenlove_tracker.tables.offers import NOT_OFFERED, Offer, bundled_offers, read_offers
 
-DEFAULT_PROVIDER = "crusoe"
+DEFAULT_PROVIDER, DEFAULT_PROVIDER_NAME = "crusoe", "Crusoe Cloud"
 _FORMS = ("sxm", "pcie", "nvl")  # what the name of an instance may say
 # USD an hour for each GB of a GPU's memory, an assumption: the table's are 0.018 (MI300X) to 0.049 (H100), an old card
 # for spot is some ten times cheaper, one in a large machine ten times dearer. In cents, or by the minute, most are out.

@@ -26,6 +26,7 @@ TRIAL_MINUTES = 15.0  # a trial of that length repeats an epoch or hundreds of s
 WINNER = 0.9  # the probability from which one machine is named
 MOST_LISTED = 4  # machines left to choose from
 TERM_COSTS_MORE = f"can only be reserved, and a minimum term of {MINIMUM_TERM_DAYS} d (assumed) alone costs more"
+_MOST_FOR_A_TRIAL = 0.25  # of the cost of the training: a dearer trial saves less than the training itself takes
 _DRAWS = 20_000  # a probability of 90% is then known within 0.4 points
 
 Criterion = Literal["cost", "time", "co2e"]
@@ -123,7 +124,7 @@ class Ranking:
     """The verdicts at the end of a table; None where too little is known for one.
 
     Attributes:
-        cheapest: of all that is compared and to be had at a price: this machine, for rent, or reserved.
+        cheapest: of all that is to be had at a price and keeps the limits: this machine, for rent, or reserved.
         cheapest_rented: of what can be rented at once, as many GPUs as are wanted; without any, of whole machines.
         fastest: of all that is compared.
         greenest: likewise.
@@ -158,6 +159,8 @@ class JointDraws:
                 longer = np.maximum(times_s, row.least_s) / times_s
                 for quantity in row.joint:
                     self._drawn[id(row), quantity] = self._drawn[id(row), quantity] * longer
+            if (cost := (id(row), "cost_usd")) in self._drawn and row.minimum_term_usd is not None:
+                self._drawn[cost] = np.maximum(self._drawn[cost], row.minimum_term_usd)
 
     def of(self, row: Projection, criterion: Criterion) -> NDArray[np.float64] | None:
         """Return the draws of what a criterion compares; None where it is not known."""
@@ -208,6 +211,11 @@ class Limits:
         parts += [f"for at most {money(self.max_cost_usd)}"] if self.max_cost_usd is not None else []
         return " ".join(parts)
 
+    @property
+    def time_alone(self) -> Limits:
+        """The limit of time without that of the cost."""
+        return Limits(self.within_s)
+
     def kept(self, row: Projection, drawn: JointDraws) -> float | None:
         """Return the probability that a machine keeps them; None where a limited quantity of it is not known."""
         import numpy as np
@@ -218,8 +226,6 @@ class Limits:
             if values is None:
                 return None
             kept = kept & (values <= limit)
-        if self.is_broken_by_term(row):
-            return 0.0
         return float(kept.mean())
 
     def broken_text(self, row: Projection, drawn: JointDraws) -> str:
@@ -233,7 +239,8 @@ class Limits:
             if (over := float((values > limit).mean())) > 1 - WINNER:
                 if value.lower == value.upper:
                     return f"{'takes' if criterion == 'time' else 'costs'} {amount_text(criterion, value)}"
-                return f"{chance(over)} likely to {'take longer' if criterion == 'time' else 'cost more'}"
+                verb, limit_text = ("take", duration(limit)) if criterion == "time" else ("cost", money(limit))
+                return f"{chance(over)} likely to {verb} over {limit_text} ({chance(1 - WINNER)} is accepted)"
         return ""
 
     def _each(self) -> list[tuple[Criterion, float]]:
@@ -253,17 +260,17 @@ def rank(projections: Sequence[Projection], limits: Limits = NO_LIMITS) -> Ranki
 
     Args:
         projections: the local one first.
-        limits: that the cheapest to rent is to keep, with 90%.
+        limits: that the cheapest to rent and the rented machines set against the one here are to keep, with 90%.
     """
     compared = without_spot([row for row in projections if row.is_compared])
     drawn = JointDraws(compared)
-    to_have = [row for row in compared if row.is_to_be_had]
     keeping = [row for row in compared if (limits.kept(row, drawn) or 0.0) >= WINNER] if limits.is_any else compared
+    to_have = [row for row in keeping if row.is_to_be_had]
     to_rent, among = [row for row in keeping if row.is_for_rent_now], "to rent now"
     if not to_rent:
         to_rent, among = [row for row in keeping if row.is_without_term], "to rent as whole machines"
     among = f"{among} {limits.text}".rstrip()
-    rented = [row for row in compared if row.is_rented]
+    rented = [row for row in keeping if row.is_rented]
     cheapest = _verdict("cost", to_have, drawn)
     cheapest_rented = _verdict("cost", to_rent, drawn, among)
     fastest = _verdict("time", _one_offer_of_each(compared, drawn), drawn)
@@ -307,8 +314,8 @@ def _one_offer_of_each(rows: Sequence[Projection], drawn: JointDraws) -> list[Pr
 
 
 def value_of(row: Projection, criterion: Criterion) -> Estimate | None:
-    """Return the estimate that a criterion compares; None where it is not known."""
-    found: Estimate | None = getattr(row, QUANTITIES[criterion])
+    """Return the estimate that a criterion compares, of a reservation at least its term; None where not known."""
+    found: Estimate | None = row.payable_usd if criterion == "cost" else getattr(row, QUANTITIES[criterion])
     return found
 
 
@@ -402,7 +409,7 @@ def _verdict_sentence(
 
 
 def _with_term(criterion: Criterion, row: Projection) -> str:
-    """Return the machine, and that a price is one of a reservation: its minimum term is not in the cost."""
+    """Return the machine, and that a price is one of a reservation."""
     return f"{label(row)}, reserved" if criterion == "cost" and row.obtained == "reserved" else label(row)
 
 
@@ -458,16 +465,19 @@ def suggested_trial(machines: Sequence[Projection], local: Projection | None) ->
     if half > 0:
         comes_to = f"about ±{significant(half * 100, 1)}%, as wide as that of the forecast here"
     sentence = (
-        f"{TRIAL_MINUTES:.0f} minutes of {gpus} × {machine.name} ({money(cost)}) would cut its range to {comes_to}"
+        f"exploring for {TRIAL_MINUTES:.0f} minutes on {gpus} × {machine.name} ({money(cost)}) would narrow its range "
+        f"to {comes_to}"
     )
     return SuggestedTrial(machine, cost, gpus, sentence)
 
 
 def _is_worth_a_trial(row: Projection) -> bool:
-    """Return True where a trial is for rent at a price, and shorter than the training itself."""
-    if not row.is_without_term or _trial_usd(row) is None:
+    """Return True where a trial is for rent at a price, and both shorter and far cheaper than the training itself."""
+    trial_usd = _trial_usd(row)
+    if not row.is_without_term or trial_usd is None or row.cost_usd is None or row.duration_s is None:
         return False
-    return row.duration_s is not None and row.duration_s.point > TRIAL_MINUTES * 60
+    is_cheap = trial_usd <= _MOST_FOR_A_TRIAL * row.cost_usd.point
+    return is_cheap and row.duration_s.point > TRIAL_MINUTES * 60
 
 
 def _trial_usd(row: Projection) -> float | None:
@@ -486,7 +496,9 @@ def _notes(rows: Sequence[Projection]) -> tuple[str, ...]:
             "CO2e mixes direct (EPA eGRID) and lifecycle (Our World in Data) intensities: close ones do not rank"
         )
     if "electricity" in costs and "machine" in costs:
-        notes.append("the cost here is electricity alone, without the price of the card; rented, it is all")
+        notes.append(
+            "the cost here is electricity alone, without the price of the card; a rented machine's cost is all of it"
+        )
     if any(row.market for row in rows):
         notes.append("market-based figures are the provider's claims, not audited; no ranking rests on them")
     return tuple(notes)

@@ -97,7 +97,7 @@ def local_row(
         embodied_kgco2e=machine.embodied(duration, options.embodied_kgco2e_per_gpu_hour),
         scope=2,
         pue=machine.pue,
-        fits=None if options.peak_memory_gb is None else True,
+        fits=None if options.peak_memory_gb is None else not _is_too_small(machine.gpu, options.peak_memory_gb),
         fits_instead=(),
         sources=tuple(text for text in sources if text),
         assumptions=(),
@@ -282,6 +282,11 @@ def _bounded(faster: speedups.Speedup, most: float) -> speedups.Speedup:
         for name, (below, above) in ratio.errors.items()
     }
     return replace(faster, ratio=Uncertain(point, errors))
+
+
+def _is_too_small(gpu: GpuSpec | None, peak_gb: float) -> bool:
+    """Return True where the GPU's whole memory is less than the peak, which then was not measured on it."""
+    return gpu is not None and gpu.memory_gb is not None and gpu.memory_gb < peak_gb
 
 
 def _fits(gpu: GpuSpec, local: GpuSpec | None, options: ProjectionOptions) -> bool | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -306,6 +306,15 @@ class Projection:
         if self.offer is None or self.obtained != "reserved" or self.offer.usd_per_gpu_hour is None:
             return None
         return self.offer.usd_per_gpu_hour * self.billed_gpus * h_from_s(MINIMUM_TERM_DAYS * SECONDS_PER_DAY)
+
+    @property
+    def payable_usd(self) -> Estimate | None:
+        """The cost of the training; of a reservation that of its minimum term, where that is more."""
+        term_usd, cost = self.minimum_term_usd, self.cost_usd
+        if cost is None or term_usd is None:
+            return cost
+        point, lower, upper = (max(value, term_usd) for value in (cost.point, cost.lower, cost.upper))
+        return replace(cost, point=point, lower=lower, upper=upper)
 
     @property
     def is_to_be_had(self) -> bool:

@@ -12,7 +12,7 @@ from greenlove_tracker.forecasting import Estimate
 from greenlove_tracker.format import Scale
 from greenlove_tracker.logs.run import Run
 from greenlove_tracker.projection.decision import Decision, decide
-from greenlove_tracker.projection.ranking import NO_LIMITS, Criterion, Limits, Ranking, label, rank, value_of
+from greenlove_tracker.projection.ranking import NO_LIMITS, QUANTITIES, Criterion, Limits, Ranking, label, rank
 from greenlove_tracker.projection.types import OPTION_NAMES, Projection, ProjectionOptions
 from greenlove_tracker.rendering.document import (
     Bar,
@@ -55,7 +55,7 @@ def projection_document(
         decision: between them; None for the cheapest without limits.
     """
     return Document(
-        title="This training on other machines",
+        title="Where to train",
         subtitle=projection_text(projections, about).head,
         footer=f"greenlove_tracker {greenlove_tracker.__version__}",
         blocks=projection_blocks(projections, OPTION_NAMES, decision),
@@ -162,7 +162,7 @@ def _chart(criterion: Criterion, rows: Sequence[Projection], title: str, scale: 
     factor = scale.per_canonical
     bars = []
     for row in rows:
-        value = value_of(row, criterion)
+        value: Estimate | None = getattr(row, QUANTITIES[criterion])
         label = fmt.shortened(row_name(row) if row.is_local else f"{row.billed_gpus} × {row_name(row)}", _LABEL)
         if value is None:
             bars.append(Bar(label, None, fmt.UNKNOWN))

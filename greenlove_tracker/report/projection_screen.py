@@ -18,10 +18,10 @@ from greenlove_tracker.report.projection_text import DASH, Figure, ProjectionTex
 _MOST_NAME = 26  # columns that a name may keep from the last columns of the table
 _LEAST = 3  # columns that stay: a name that they leave no room for has a line of its own
 _LABEL = 10  # columns of the labels before sentences
-_MOST_NOTES = 8  # lines
+_MOST_NOTES = 10  # lines
 _TRIAL = (
     "there: greenlove explore train.py:task",
-    "here:  greenlove project --measured DIR (explored here, too)",
+    "here:  the same, then greenlove project --measured LOGS_FROM_THERE",
 )
 _MORE = "What else this rests on: -o report.html"
 _INDENT, _GAP = "  ", "  "  # of the machines of a group; between columns

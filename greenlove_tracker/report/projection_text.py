@@ -12,6 +12,7 @@ from greenlove_tracker.forecasting import Estimate, Kind
 from greenlove_tracker.format import Scale, energy_scale, mass_scale, time_scale
 from greenlove_tracker.projection.catalogue import software_notes
 from greenlove_tracker.projection.decision import Decision, decide
+from greenlove_tracker.projection.listings import DEFAULT_PROVIDER, DEFAULT_PROVIDER_NAME
 from greenlove_tracker.projection.ranking import Chance, Ranking, label, pairs_text, rank
 from greenlove_tracker.projection.speedup import LAUNCH_S
 from greenlove_tracker.projection.types import Projection
@@ -148,7 +149,7 @@ def projection_text(
     units = units_of(shown)
     chances, titles = cheapest_chances(ranking), _titles(shown)
     by_provider = _has_several_providers(shown)
-    of_table, of_machines = _warnings(projections, options or {})
+    of_table, of_machines = _warnings(projections, options or {}, made.recommended)
     return ProjectionText(
         decision=_in_one_line([made.sentence])[0],
         reasons=_in_one_line(made.reasons),
@@ -181,7 +182,8 @@ def _head(local: Projection, about: Sequence[str]) -> str:
     duration, time = local.duration_s, ""
     if duration is not None:
         has_width = duration.upper > duration.lower
-        time = fmt.interval(duration, fmt.duration) if has_width else fmt.duration(duration.point)
+        time = fmt.duration(duration.point)
+        time += f" [{fmt.bounds(duration, fmt.duration)}, {duration.level:.0%}]" if has_width else ""
     time_here = f"{time} here" + (f" on {machine}" if machine else ", without a GPU")
     return " · ".join(part for part in (fmt.shortened(name, 100), time_here, *basis) if part)
 
@@ -248,7 +250,7 @@ def _line(
         name += f" ({fmt.shortened(row.offer.provider, 20)})"
     cost = figure(row.cost_usd, units.cost.per_canonical)
     if row.is_local and row.cost_basis == "electricity":
-        cost = Figure(cost.point, "power")
+        cost = Figure(cost.point, "electricity")
     return ProjectionLine(
         group=title,
         name=name,
@@ -369,11 +371,11 @@ def _notes(projections: Sequence[Projection], today: date | None) -> tuple[str, 
         _least_time(rented),
         _fit(rented),
         _prices(rented, today),
+        _emissions(rented, local),
         " ".join(filter(None, (_gains(rented, local), _software(rented, local)))),
         _ranges(rented, local),
         _embodied(rented, local),
         _left_out(rented, local),
-        _emissions(rented, local),
         _energy(rented),
     )
     return tuple(text for text in found if text)
@@ -415,7 +417,7 @@ def _gains(rows: Sequence[Projection], local: Projection) -> str:
         if row.billed_gpus != local.n_gpus:
             by_number.setdefault(row.billed_gpus, []).append(row.gain * local.n_gpus)
     texts = (f"{number} GPUs do the work of {_between(gains)}" for number, gains in sorted(by_number.items()))
-    return f"{', '.join(texts)}." if by_number else ""
+    return f"{', '.join(texts)}, by how they are joined." if by_number else ""
 
 
 def _software(rows: Sequence[Projection], local: Projection) -> str:
@@ -439,10 +441,11 @@ def _prices(rows: Sequence[Projection], today: date | None) -> str:
             dates.setdefault((offer.provider, offer.is_file_date), set()).add(offer.price_date)
     texts = []
     for (provider, is_file_date), read in sorted(dates.items()):
-        whose = f"of {provider} " if len(dates) > 1 else ""
+        whose = f"of {DEFAULT_PROVIDER_NAME if provider == DEFAULT_PROVIDER else provider} "
         of = "dated by their file" if is_file_date else "read"
         texts.append(f"{whose}{of} {_span(sorted(read))}{_age(sorted(read), today)}")
-    return (f"Prices {'; '.join(texts)}." if texts else "") + as_here
+    others = "; --prices FILE adds others" if len(dates) == 1 and (DEFAULT_PROVIDER, False) in dates else ""
+    return (f"Prices {'; '.join(texts)}{others}." if texts else "") + as_here
 
 
 def _span(texts: Sequence[str]) -> str:
@@ -466,8 +469,12 @@ def _energy(rows: Sequence[Projection]) -> str:
 def _emissions(rows: Sequence[Projection], local: Projection) -> str:
     if local.intensity is None or not any(row.emissions_kgco2e for row in (local, *rows)):
         return ""
-    grids = {row.region: f"{row.intensity.value:.3g} {row.region}" for row in rows if row.intensity and row.region}
-    intensities = ", ".join((f"{local.intensity.value:.3g} here", *grids.values()))
+    at = _by(
+        [row for row in rows if row.intensity and row.region],
+        lambda row: (row.region, row.intensity.value if row.intensity else 0.0),
+        lambda region, value: f"{value:.3g} in {region}",
+    )
+    intensities = ", ".join(filter(None, (f"{local.intensity.value:.3g} here", at)))
     claims = _by([row for row in rows if row.market], lambda row: (row.market.short if row.market else "",), str)
     unaudited = f" Market-based: {claims}, which nobody audits; nothing is ranked by it." if claims else ""
     return f"CO2e: location-based, g/kWh: {intensities}.{unaudited}"
@@ -503,13 +510,19 @@ def _by(rows: Iterable[Projection], key: Callable[[Projection], Hashable], text:
     return ", ".join(f"{text(*values)} ({', '.join(dict.fromkeys(names))})" for values, names in groups.items())  # type: ignore[misc]
 
 
-def _warnings(projections: Sequence[Projection], options: Mapping[str, str]) -> tuple[Iterable[str], Iterable[str]]:
-    """Return those about the whole table, and those of single rows, each with the machines that it is about."""
+def _warnings(
+    projections: Sequence[Projection], options: Mapping[str, str], recommended: Projection | None
+) -> tuple[Iterable[str], Iterable[str]]:
+    """Return those about the table and the recommended machine, and of single rows those that each is about."""
     local, *others = projections
     by_text: dict[str, list[str]] = {}
     for row in others:
         for caveat in row.caveats if row.is_compared else ():
             by_text.setdefault(caveat.in_options(options), []).append(short_name(row))
     of_machines = (f"{', '.join(dict.fromkeys(names))}: {text}" for text, names in by_text.items())
-    of_table = (caveat.in_options(options) for caveat in local.caveats)
+    of_table = [caveat.in_options(options) for caveat in local.caveats]
+    if recommended is not None and not recommended.is_local:
+        own = [caveat.in_options(options) for caveat in recommended.caveats]
+        name = short_name(recommended)
+        of_table += [text if text.startswith(name) else f"{name}: {text}" for text in own if text not in of_table]
     return (text[:1].upper() + text[1:] for text in of_table), of_machines

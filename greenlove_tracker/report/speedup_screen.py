@@ -21,7 +21,7 @@ _KNOWN_FROM = {
     "specs only": "data sheets: no benchmark of either",
     "same GPU": "it is the same GPU",
 }
-_NOT_IN = "data loading, larger batches, several GPUs; to measure it: greenlove project --measured"
+_NOT_IN = "data loading, larger batches, several GPUs; to measure yours: greenlove project --measured DIR"
 
 
 def speedup_screen(
@@ -44,15 +44,22 @@ def speedup_screen(
         lines += _labelled("known from", _known_from(found))
     else:
         cells = [(gpu.name, *_times(found), _known_from(found)) for gpu, found in compared]
-        lines = [f"As fast as {local.name}, {of}:", "", *(f"  {line}" for line in terminal.table(cells, "<><<")), ""]
-        for faster, slower, probability in _pairs(compared):
-            lines.append(f"  {faster.name} is faster than {slower.name}: {fmt.chance(probability)}")
-        lines.append("")
+        lines = [*terminal.wrap(_fastest(compared)), "", *terminal.wrap(f"Times as fast as {local.name} ({of}):"), ""]
+        lines += [*(f"  {line}" for line in terminal.table(cells, "<><<")), ""]
     for note in dict.fromkeys(note for _, found in compared for note in found.notes):
         lines += _labelled("note", note)
     for i, source in enumerate(dict.fromkeys(source for _, found in compared for source in found.sources)):
         lines += _labelled("" if i else "sources", source)
-    return "\n".join([*lines, *_labelled("not in it", _NOT_IN)])
+    return "\n".join([*lines, *_labelled("left out", _NOT_IN)])
+
+
+def _fastest(compared: Sequence[tuple[GpuSpec, Speedup]]) -> str:
+    """Return which is the fastest, and how likely it is to be faster than the next."""
+    pairs = _pairs(compared)
+    if not pairs:
+        return f"Fastest: {compared[0][0].name}"
+    first, second, probability = pairs[0]
+    return f"Fastest: {first.name} ({fmt.chance(probability)} likely to be faster than {second.name})"
 
 
 def _labelled(label: str, text: str) -> list[str]:

@@ -25,7 +25,7 @@ def test_one_gpu_against_another() -> None:
     assert first == (
         f"{H100} trains {shown.point:.1f} × as fast as {A100} [{shown.lower:.1f}–{shown.upper:.1f}], language, bf16"
     )
-    assert "known from  benchmarks of both" in result.stdout and "not in it" in result.stdout
+    assert "known from  benchmarks of both" in result.stdout and "left out" in result.stdout
     assert all(" ".join(source.split()) in " ".join(result.stdout.split()) for source in found.sources)
 
 
@@ -34,11 +34,22 @@ def test_what_is_counted_otherwise_than_asked_for_is_said() -> None:
     assert "note V100 SXM2 16GB has no TF32" in shown
 
 
-def test_several_have_a_line_each_and_a_probability_for_each_two() -> None:
-    shown = call(A100, H200, H100, "T4").stdout
-    pairs = [line for line in shown.splitlines() if " is faster than " in line]
-    assert len(pairs) == 3 and any(f"{H100} is faster than T4" in line for line in pairs)
+def test_the_fastest_of_several_stands_first() -> None:
+    shown = call(A100, "T4", H100, H200).stdout
+    record = json.loads(call(A100, "T4", H100, H200, "--json").stdout)
+    first = max(record["speedups"], key=lambda row: row["speedup"])["gpu"]
+    assert shown.splitlines()[0].startswith(f"Fastest: {first} (") and "likely to be faster than" in shown
+    assert f"Times as fast as {A100} (any workload, bf16):" in shown
     assert max(map(len, shown.splitlines())) <= 100
+
+
+def test_what_was_not_measured_in_fp8_is_said() -> None:
+    shown = " ".join(call("GeForce RTX 4090", H100, "--precision", "fp8").stdout.split())
+    assert "GeForce RTX 4090 was not measured in FP8: what FP8 gains on Hopper stands in" in shown
+    assert f"{H100} was not measured in FP8" not in shown
+
+
+def test_several_have_a_probability_for_each_two() -> None:
     record = json.loads(call(A100, H200, H100, "T4", "--json").stdout)
     assert [row["gpu"] for row in record["speedups"]] == [H200, H100, "T4"]
     assert all(row["speedup_lower"] < row["speedup"] < row["speedup_upper"] for row in record["speedups"])

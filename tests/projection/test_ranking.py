@@ -57,7 +57,7 @@ def test_what_is_not_settled_has_a_shortlist_and_a_trial():
     )
     settle = suggested_trial(rows[1:], rows[0])
     assert (settle.machine.name, settle.gpus, settle.cost_usd) == (L40S, 1, pytest.approx(0.25 * 1.50))
-    assert "would cut its range to about ±4%" in settle.sentence
+    assert "would narrow its range to about ±4%" in settle.sentence
 
 
 def test_the_probability_is_that_of_two_normals():
@@ -89,8 +89,10 @@ def test_reservations_are_not_to_rent_now_and_what_nobody_rents_out_is_never_che
     unoffered = replace(row(A100, 10, 1, 1.0), offer=None)
     ranking = rank([row("here", 20, 40, 3.5), row(L40S, 12, 45, 1.0), unoffered, row(H100, 1.5, 30, 0.27)])
     assert ranking.cheapest_rented is None  # one alone is not ranked
-    assert ranking.cheapest.winner.name == H100
-    assert ranking.cheapest.sentence.startswith(f"cheapest: 8 × {H100}, reserved, $30")
+    assert ranking.cheapest.winner.is_local
+    assert all(c.machine.name != H100 for c in ranking.cheapest.shortlist)  # its minimum term costs more
+    long = rank([row("here", 2000, 40_000, 3.5), row(H100, 300, 9_360, 0.27)])
+    assert long.cheapest.sentence.startswith(f"cheapest: 8 × {H100}, reserved, $9,360")
     assert all(c.machine is not unoffered for c in ranking.cheapest.chances)
     assert any(c.machine is unoffered for c in ranking.fastest.chances)
 
@@ -190,7 +192,10 @@ def test_a_pair_has_its_joint_probability():
     shared, own = {"time here": (0.3, 0.3)}, 0.05
     numbers = {H200: 40.0, H100: 42.0, A100: 43.0}
     rows = [
-        replace(row(name, 10, usd, None), joint={"cost_usd": Uncertain(usd, {**shared, name: (own, own)})})
+        replace(
+            row(name, 10, usd, None, offer=TEMPLATE[L40S].offer),
+            joint={"cost_usd": Uncertain(usd, {**shared, name: (own, own)})},
+        )
         for name, usd in numbers.items()
     ]
     verdict = rank(rows).cheapest

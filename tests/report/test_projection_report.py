@@ -65,10 +65,10 @@ def test_the_screen_begins_with_what_to_do():
     assert flat(text).startswith(flat(decision.sentence)) and decision.recommended is not None
     lines = text.splitlines()
     training = next(i for i, line in enumerate(lines) if line.startswith("LoRA, 8B · 20 h ["))
-    assert "here on 1 × GeForce RTX 4090 · forecast · peak 21.3 GiB" in lines[training]
+    assert "here on 1 × GeForce RTX 4090 · forecast · peak 21.3 GiB" in " ".join(lines[training : training + 2])
     first = flat(" ".join(lines[:training]))
     assert all(flat(reason) in first for reason in decision.reasons)
-    head, units = lines[training + 2 : training + 4]
+    head, units = lines[training + 3 : training + 5]
     assert head.split()[:5] == ["GPUs", "time,", "h", "cost,", "$"] and units.split()[:3] == ["×", "$/h", "90%"]
     assert next(line for line in lines if line.startswith("here  RTX 4090")).split()[3] == "own"
     assert re.search(r"^  L40S +1 × 1\.50 +\d+ +\d+–\d+ +\d+ +\d+–\d+", text, re.MULTILINE)
@@ -133,7 +133,7 @@ def test_the_ground_of_a_screen_is_a_few_lines_and_the_report_has_it_all():
     for width in (80, 100):
         lines = screen(rows, width=width).splitlines()
         last_blank = max(i for i, line in enumerate(lines) if not line)
-        assert 2 <= len(lines) - last_blank - 1 <= 8 and lines[-1].endswith("-o report.html")
+        assert 2 <= len(lines) - last_blank - 1 <= 10 and lines[-1].endswith("-o report.html")
     told, page = projection_text(rows), texts_of(projection_blocks(rows))
     assert set(told.notes) <= set(page) and all(f"{text}." in page for text in (*told.warnings, *told.of_machines))
 
@@ -267,7 +267,7 @@ def test_an_old_price_is_warned_of(tmp_path):
     both = screen(rows)
     assert "L40S (acme)" in both and "L40S (crusoe)" in both
     notes = " ".join(projection_text(rows, (), TODAY).notes)
-    assert "Prices of acme read 2026-01-02 (323 days old); of crusoe read 2026-09-28 (54 days old)." in notes
+    assert "Prices of acme read 2026-01-02 (323 days old); of Crusoe Cloud read 2026-09-28 (54 days old)." in notes
 
 
 def test_prices_of_a_catalogue_are_shown_to_be_as_old_as_its_file(tmp_path):
@@ -277,7 +277,7 @@ def test_prices_of_a_catalogue_are_shown_to_be_as_old_as_its_file(tmp_path):
     os.utime(prices, (written, written))
     assert "of acme dated by their file 2026-11-01 (20 days old)" in flat(screen(projected(prices=prices, gpus=["T4"])))
     notes = " ".join(projection_text(projected(prices=prices, provider="acme"), (), TODAY).notes)
-    assert "Prices dated by their file 2026-11-01 (20 days old)." in notes
+    assert "Prices of acme dated by their file 2026-11-01 (20 days old)." in notes
     values = projection_values(projected(prices=prices, provider="acme")[1])
     assert (values["price_date"], values["price_date_is_of_file"]) == ("2026-11-01", True)
 
