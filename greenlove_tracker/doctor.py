@@ -354,7 +354,7 @@ def _not_asked(place: GridPlace, chosen: str, is_auto: bool) -> tuple[list[Findi
             finding = Finding("live", name, "not asked", NEUTRAL, key)
         findings.append(finding)
     if is_auto:
-        return [], (f"The network was not used. {_ASK} looks up the place and its carbon intensity now.",)
+        return [], (f"The network was not used. To look up the place and its carbon intensity now: {_ASK}.",)
     if not findings:
         where = place.name or "a place that is not set"
         return [], (f"No service knows the carbon intensity of {where} by the hour: the table's figure is in force.",)
@@ -363,7 +363,7 @@ def _not_asked(place: GridPlace, chosen: str, is_auto: bool) -> tuple[list[Findi
     if chosen:
         runs = f"Runs ask {order}, by the setting intensity."
     asks = _ASK.replace(LIVE, chosen or LIVE)
-    return findings, (f"No service was asked for the carbon intensity now; {asks} does.", runs)
+    return findings, (f"No service was asked for the carbon intensity now. To ask: {asks}.", runs)
 
 
 def _asked(place: GridPlace, name: str, settings: Settings) -> tuple[list[Finding], tuple[str, ...]]:

@@ -160,9 +160,7 @@ def test_unasked_it_says_who_would_be_asked_and_asks_nobody(server, monkeypatch)
         "electricity_maps": ("no key", "–", "set ELECTRICITY_MAPS_API_KEY"),
     }
     assert "us-east-1 is in United States, VA; its grid: eia PJM, electricity_maps US-MIDA-PJM." in text
-    assert (
-        "greenlove doctor --intensity live asks. Runs count with the table, and with --intensity live they ask" in text
-    )
+    assert "To ask: greenlove doctor --intensity live. Runs use the table; with --intensity live they ask" in text
     assert "they ask eia, table." in text
     assert max(len(line) for line in diagnosis.as_text().splitlines() if line[2:5] not in SIMULATED) <= 100
     json.dumps(diagnosis.as_dict())
@@ -215,7 +213,7 @@ def test_asked_it_says_what_each_answers_and_how_each_fails(server, monkeypatch)
 def test_where_runs_ask_a_service_it_says_which_and_its_own_trial_asks_nobody(server):
     settings = replace(at(server.url, "GB", "neso"), intensity="neso", electricity_tariff="base 0.20; peak 0.32 17-21")
     text = " ".join(examine(settings).as_text().split())
-    assert "greenlove doctor --intensity neso asks. Runs ask neso, table, by the setting intensity." in text
+    assert "To ask: greenlove doctor --intensity neso. Runs ask neso, table, by the setting intensity." in text
     assert not server.asked and "no network used" in text
 
 

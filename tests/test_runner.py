@@ -194,7 +194,7 @@ def test_each_tracker_of_a_script_is_a_run_of_its_own():
     whole_s = sum(summary.duration_s for summary in summaries)
     assert float(script_s) < whole_s < float(script_s) + 1.0  # no second is in two runs, and none is in no run
     assert sum(s.energy_kwh for s in summaries) == pytest.approx(360.0 * whole_s / 3_600_000, rel=0.05)
-    assert "own 3 runs came to 12 epochs" in done.stderr
+    assert "own 3 runs took 12 epochs" in done.stderr
     by_job = greenlove("summary", "--by", "job", "--csv").stdout.splitlines()
     assert len(by_job) == 2 and job.run_id in by_job[1] and ",4," in by_job[1]
 

@@ -618,7 +618,7 @@ def test_bad_arguments_are_said(tmp_path: Path) -> None:
         with pytest.raises(UsageError, match=words):
             Checkpointer(tmp_path, **arguments)  # type: ignore[arg-type]
     checkpointer = Checkpointer(tmp_path)
-    with pytest.raises(UsageError, match="belongs into a loop over epochs"):
+    with pytest.raises(UsageError, match="inside a loop over epochs"):
         checkpointer.batches([1])
     with pytest.raises(UsageError, match="tracker must be"):
         checkpointer.epochs(3, tracker="yes")  # type: ignore[arg-type]

@@ -169,7 +169,7 @@ def test_torchrun_goes_on_bit_for_bit(tmp_path: Path) -> None:
     assert "the training was interrupted by" in ended.stderr
     again = torchrun(tmp_path / "interrupted", 0)
     assert again.returncode == 0, again.stderr[-2000:]
-    assert "greenlove: goes on from step-" in again.stderr
+    assert "greenlove: resuming from step-" in again.stderr
     for rank, whole in enumerate(unbroken):
         after = json.loads((tmp_path / "interrupted" / f"result-{rank}.json").read_text())
         assert after["weights"] == whole["weights"]

@@ -260,4 +260,4 @@ def test_what_no_total_holds_is_said(tmp_path, forecast, requests):
     assert all(request["spawned_s"] > 1.7e9 for request in requests())
     waits = StartPolicy(start="below", below_gco2e_per_kwh=100.0, each="run")
     notes = " ".join(forecast(make_experiment(tmp_path, start=waits, settings={"intensity": "mock"})).notes)
-    assert "MOCK" in notes and "not by mock" in notes and "No total includes waits for a cleaner grid." in notes
+    assert "MOCK" in notes and "not mock" in notes and "No total includes waits for a cleaner grid." in notes

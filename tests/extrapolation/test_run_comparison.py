@@ -141,7 +141,7 @@ def test_unfinished_runs_and_explorations_are_left_out_and_said(runs: Runs) -> N
     comparison = compare_runs([("a", a), ("b", [*b, cut_off, failed, explored])])
     assert comparison.rows[0].n_trials == 2
     assert comparison.notes[0] == "Of b, left out: 2 unfinished runs, 1 exploration"
-    with pytest.raises(UsageError, match=r"nothing of c can be compared: 1 exploration\. Give runs of whole"):
+    with pytest.raises(UsageError, match=r"nothing of c can be compared: 1 exploration\. Give finished runs of whole"):
         compare_runs([("a", a), ("c", [explored])])
     with pytest.raises(UsageError, match="1 comparison"):
         compare_runs([("a", a), ("c", [runs.write(rows_of(5.0), compared="amp-bf16")])])

@@ -103,7 +103,7 @@ def test_difficulty_of_any_kind(kind):
 
 
 def test_all_equal_is_said():
-    with pytest.warns(UserWarning, match="equally difficult, so that every epoch has all"):
+    with pytest.warns(UserWarning, match="equally difficult, so every epoch has all"):
         curriculum = Curriculum([1.0] * 8, 3)
     assert curriculum.n_bins == 1
     assert [curriculum.share(epoch) for epoch in range(3)] == [1, 1, 1]

@@ -62,8 +62,8 @@ def test_only_budgets_that_are_likely_overrun_are_found():
     used = {"energy_kwh": 0.1, "duration_s": 10.0, "cost_usd": None}
     found = find_overruns(limits, forecast(energy_kwh=energy), used, 0.9)
     assert [o.quantity for o in found] == ["energy_kwh"]
-    assert "energy will come to 1.00 kWh [0.900 Wh" not in str(found[0])
-    assert str(found[0]).startswith("energy will come to 1.00 kWh [") and "probability of 9" in str(found[0])
+    assert "energy will reach 1.00 kWh [0.900 Wh" not in str(found[0])
+    assert str(found[0]).startswith("energy will reach 1.00 kWh [") and "probability of 9" in str(found[0])
 
 
 def test_what_is_used_up_already_needs_no_forecast():
@@ -106,7 +106,7 @@ def test_a_budget_that_will_be_overrun_is_warned_of_once(clock, tmp_path, caplog
     with caplog.at_level(logging.WARNING), make_tracker(clock, tmp_path, max_energy_kwh=0.015) as t:
         train(t, clock, 20)
     warnings = [r.getMessage() for r in caplog.records]
-    assert len(warnings) == 1 and "energy will come to" in warnings[0] and "15.0 Wh" in warnings[0]
+    assert len(warnings) == 1 and "energy will reach" in warnings[0] and "15.0 Wh" in warnings[0]
     assert t.summary.status == "finished"
 
 

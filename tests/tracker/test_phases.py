@@ -72,9 +72,9 @@ def test_one_phase_is_no_phase_on_the_status_line(clock, tmp_path):
 
 
 def test_the_length_follows_and_another_one_is_refused_at_once(clock, tmp_path):
-    with pytest.raises(UsageError, match="phases come to 900 steps, and the training has 800"):
+    with pytest.raises(UsageError, match="phases add up to 900 steps, and the training has 800"):
         make_tracker(clock, tmp_path, epochs=None, total_steps=800, phases=PHASES)
-    with pytest.raises(UsageError, match="phases come to 5 epochs, and the training has 20"):
+    with pytest.raises(UsageError, match="phases add up to 5 epochs, and the training has 20"):
         make_tracker(clock, tmp_path, phases=[Phase(epochs=5)])
     with pytest.raises(UsageError, match="phases: 'y' is no phase"), make_tracker(clock, tmp_path, phases=["300 y"]):
         pass
@@ -86,7 +86,7 @@ def test_phases_of_a_file_that_are_of_another_training_cost_a_warning(clock, tmp
     with make_tracker(clock, tmp_path, epochs=None, total_steps=800) as tracker:
         tracker.step()
     assert tracker.run_dir is None
-    assert any("phases come to 600 steps, and the training has 800" in r.message for r in caplog.records)
+    assert any("phases add up to 600 steps, and the training has 800" in r.message for r in caplog.records)
 
 
 def test_a_variable_gives_the_plan_of_a_script_that_says_none(clock, tmp_path, monkeypatch):
