@@ -55,7 +55,7 @@ class Settings:
 
     Attributes:
         log_dir: where runs are written.
-        project: a name that runs are grouped by.
+        project: name to group runs by.
         tags: further words to find a run by, separated by commas in files and variables.
         country: where it runs: ISO 3166 code or English name, ``US-CA``, ``CA-QC``, a cloud's region (``us-east-1``), a
             grid's zone (``CISO``) or a postcode of the UK; never guessed. ``auto`` asks the network when a
@@ -90,7 +90,7 @@ class Settings:
         max_energy_kwh: a budget; ``overrun_probability`` and ``on_overrun`` say when and how it acts.
         max_cost_usd: a budget, of the machine's price where one is set, else of electricity.
         max_kgco2e: a budget.
-        max_hours: a budget of time, from the start.
+        max_hours: time budget, from the start.
         deadline_utc: when the run must be done, such as 2026-11-22T06:00. Of this, ``max_hours`` and the end of the
             Slurm job the earliest counts.
         overrun_probability: a budget acts where it is exceeded with this probability, on the latest forecast.

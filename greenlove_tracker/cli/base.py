@@ -150,7 +150,7 @@ class _Verbs(click.Group):
 @click.group(cls=_Verbs, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(greenlove_tracker.__version__, prog_name="greenlove")
 def cli() -> None:
-    """Tell what a training run costs in hours, kWh, dollars and CO2: before, during and after it.
+    """Measure and forecast what a training run costs in hours, kWh, dollars and CO2.
 
     greenlove [OPTIONS] train.py [ITS ARGUMENTS] is short for greenlove run.
 
@@ -158,7 +158,9 @@ def cli() -> None:
     """
 
 
-hours_option = click.option("--hours", "max_hours", type=float, help="a time limit: how likely it fits, and what would")
+hours_option = click.option(
+    "--hours", "max_hours", type=float, help="time limit: show how likely the training fits, and what would fit"
+)
 json_option = click.option("--json", "as_json", is_flag=True, help="as JSON, on stdout")
 csv_option = click.option("--csv", "as_csv", is_flag=True, help="as CSV, on stdout")
 
@@ -168,14 +170,14 @@ SELECTION = ("since", "until", "project", "user", "job", "host")  # the argument
 
 def selection_options(verb: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options that choose runs, which all verbs that add up or report have alike."""
-    several = ", several by giving it again"
+    several = " (repeatable)"
     options = (
         click.option(
             "--since",
             metavar="DATE",
-            help="only from this UTC date on, such as 2026-11-01; 2026-11 alone: that month; cuts runs that cross it",
+            help="start of the period (UTC), such as 2026-11-01; 2026-11 means that month; runs are cut there",
         ),
-        click.option("--until", metavar="DATE", help="only before this UTC date; cuts runs that cross it"),
+        click.option("--until", metavar="DATE", help="end of the period (UTC), exclusive; runs are cut there"),
         click.option("--project", metavar="NAME", multiple=True, help=f"only this project{several}"),
         click.option("--user", metavar="NAME", multiple=True, help=f"only runs of this user{several}"),
         click.option("--job", metavar="ID", multiple=True, help=f"only runs of this job{several}"),

@@ -9,25 +9,27 @@ from greenlove_tracker.cli.base import cli, logs_of, show_screen
 from greenlove_tracker.errors import UsageError
 
 
-@cli.command(options={"replaces": "--replace"}, short_help="Set a machine's factor from a wall meter.")
+@cli.command(options={"replaces": "--replace"}, short_help="Calibrate a machine's energy with a wall meter.")
 @click.argument("run_dir", metavar="RUN")
-@click.option("--wall-kwh", type=float, help="what the meter saw from the run's beginning to its end, in kWh")
-@click.option("--pdu", metavar="FILE", help="its readings instead: a CSV file with time,power_w or time,energy_kwh")
-@click.option("--meter-error", type=float, help="error of that meter as a share, at 95%  [default: 0.01]")
-@click.option("--replace", is_flag=True, help="take the place of an earlier measurement of the same run")
-@click.option("--note", help="which meter it is; kept beside the figure")
+@click.option("--wall-kwh", type=float, help="energy at the wall from the run's start to its end, kWh")
+@click.option(
+    "--pdu", metavar="FILE", help="readings instead of a total: CSV file with time,power_w or time,energy_kwh"
+)
+@click.option("--meter-error", type=float, help="error of the meter as a share, at 95%  [default: 0.01]")
+@click.option("--replace", is_flag=True, help="replace an earlier measurement of the same run")
+@click.option("--note", help="name of the meter, kept beside the figure")
 def calibrate(
     run_dir: str, wall_kwh: float | None, pdu: str | None, meter_error: float | None, replace: bool, note: str | None
 ) -> None:
-    """Compare a finished run with a meter at the wall, and count its machine's runs with the factor between them.
+    """Calibrate a machine: compare a finished run with a wall meter, and scale the machine's runs by the factor.
 
     \b
     greenlove calibrate greenlove_logs/20261123T101500-1f4a09c2d3 --wall-kwh 3.35
     greenlove calibrate greenlove_logs/20261123T101500-1f4a09c2d3 --pdu rack7.csv
 
-    The meter must see this machine alone, and the run must have the machine to itself. The factor is kept in
-    greenlove_calibration.csv in the log directory, and holds for all runs of that host with the same GPUs, earlier and
-    later ones. Delete its line to undo it.
+    The meter must see only this machine, and the run must have had the machine to itself. The factor is kept in
+    greenlove_calibration.csv in the log directory and applies to all runs of that host with the same GPUs, earlier
+    and later ones. Delete its line to undo it.
     """  # noqa: D301  # click wants the backspace itself
     from greenlove_tracker.logs import calibration
     from greenlove_tracker.logs.schema import CALIBRATION_FILE

@@ -22,19 +22,19 @@ _DAMAGED = "damaged"
 _IS_ONE = "is a single checkpoint: give the directory that it lies in"
 
 
-@cli.command(short_help="List the checkpoints of a training, and verify every file of them.")
+@cli.command(short_help="List and verify the checkpoints of a training.")
 @click.argument("directory", metavar="DIR")
 @json_option
 @click.pass_context
 def checkpoints(ctx: click.Context, directory: str, as_json: bool) -> None:
-    """List the checkpoints of a training, the furthest first, and verify every file of them by its SHA-256.
+    """List the checkpoints of a training, furthest first, and verify each file by its SHA-256.
 
     \b
     greenlove checkpoints checkpoints/
     greenlove checkpoints s3://bucket/run --json
 
-    DIR is the directory of a Checkpointer, here or in a store; of a store every file is downloaded for it. Nothing is
-    changed, and torch is not needed. The exit code is 1 where no checkpoint is whole.
+    DIR is a Checkpointer's directory, local or in a store, from which every file is downloaded. Nothing is changed,
+    and torch is not needed. The exit code is 1 if no checkpoint is whole.
     """  # noqa: D301  # click wants the backspace itself
     from greenlove_tracker.checkpointing.checkpoint_files import CheckpointStore
 

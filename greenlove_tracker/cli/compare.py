@@ -44,33 +44,33 @@ _GPU = "an NVIDIA GPU"
 @cli.command(
     cls=CommandVerb,
     options={"total_epochs": "--epochs", "repeats": "--repeats", "techniques": "--techniques"},
-    short_help="Say what saves on this very training, or how logged runs compare.",
+    short_help="Measure what saves time and energy, or compare logged runs.",
 )
 @click.argument("targets", metavar="FILE.py:FUNCTION | RUNS_A RUNS_B", nargs=-1)
-@click.option("--techniques", metavar="A,B+C", help="separated by commas; what + joins is used together")
-@click.option("--list", "lists", is_flag=True, help="name all techniques, and what each does")
-@click.option("--budget", "budget_s", type=float, help="seconds for all trials; default 120")
-@click.option("--full", is_flag=True, help="train to the end without and with each, and compare accuracy too")
-@click.option("--repeats", type=int, help="with --full: of all by turns, with the seeds that follow; default 1")
+@click.option("--techniques", metavar="A,B+C", help="comma-separated; techniques joined by + are used together")
+@click.option("--list", "lists", is_flag=True, help="list all techniques and what each does")
+@click.option("--budget", "budget_s", type=float, help="seconds for all trials together; default 120")
+@click.option("--full", is_flag=True, help="train to the end with and without each, and compare accuracy too")
+@click.option("--repeats", type=int, help="with --full: repeat all with the following seeds; default 1")
 @click.option("--epochs", type=int, help="epochs of the whole training; default: what the task says")
 @click.option("--batch-size", type=int, help="for a data set; default: what the task says, else 64")
-@click.option("--seed", type=int, help="of all random states; default 0")
+@click.option("--seed", type=int, help="seed of all random states; default 0")
 @click.option("--country", help="where this runs: DE, US-CA, us-east-1; default: the setting, else the world")
-@click.option("--project", help="a name that runs are grouped by")
-@click.option("--log-dir", metavar="DIR", help="where it is logged; default greenlove_logs")
-@click.option("-o", "--output", metavar="FILE", help="write the report to this .html, .pdf or .md as well")
+@click.option("--project", help="name to group runs by")
+@click.option("--log-dir", metavar="DIR", help="where to write logs; default greenlove_logs")
+@click.option("-o", "--output", metavar="FILE", help="also write the report to this .html, .pdf or .md")
 @json_option
 @csv_option
 def compare(
     targets: tuple[str, ...], lists: bool, output: str | None, as_json: bool, as_csv: bool, **options: Any
 ) -> None:
-    """Say what techniques save on a training: time, energy, CO2e, cost and peak memory, with 95% intervals.
+    """Measure what techniques save in a training: time, energy, CO2e, cost and peak memory, with 95% intervals.
 
     \b
     greenlove compare train.py:task --techniques amp-bf16,grad-accumulation=4
     greenlove compare train.py:task --techniques amp-bf16,compile,amp-bf16+compile --budget 300 -o saves.pdf
     greenlove compare train.py:task --techniques amp-bf16 --full --epochs 10
-    greenlove compare greenlove_logs/before greenlove_logs/after        logged runs; the first are the baseline
+    greenlove compare greenlove_logs/before greenlove_logs/after        logged runs; the first is the baseline
 
     The function is that of greenlove explore. Each technique runs in short trials by turns with the training as it is,
     and nothing is left changed. With --full each trains to its end instead, a run each. What stands after -- are the

@@ -16,20 +16,20 @@ from greenlove_tracker.rendering import terminal
 _DEFAULT = SettingOrigin()
 
 
-@cli.group(short_help="Show the settings that count here, and check them.")
+@cli.group(short_help="Show the effective settings, and check them.")
 def config() -> None:
-    """Show the settings that count here, and check them.
+    """Show the effective settings, and check them.
 
     \b
-    greenlove config show       every setting, with the file or variable that it comes from
-    greenlove config check      every mistake in them; exit code 1 where there is one
+    greenlove config show       each setting, with the file or variable it comes from
+    greenlove config check      every mistake in them; exit code 1 if there is one
     """  # noqa: D301  # click wants the backspace itself
 
 
-@config.command(cls=Verb, short_help="Show every setting and where it comes from.")
+@config.command(cls=Verb, short_help="Show each setting and where it comes from.")
 @json_option
 def show(as_json: bool) -> None:
-    """Show every setting and where it comes from: a file, a variable, or the default."""
+    """Show each setting and where it comes from: a file, a variable or the default."""
     settings, origins = settings_with_origins()
     if as_json:
         click.echo(json.dumps({"settings": _record(settings, origins), "notes": settings.notes}, indent=2))
@@ -45,12 +45,12 @@ def show(as_json: bool) -> None:
     show_screen("\n".join([*lines, *(f"! {note}" for note in settings.notes)]))
 
 
-@config.command(cls=Verb, short_help="Name every mistake in the settings.")
+@config.command(cls=Verb, short_help="List every mistake in the settings.")
 @json_option
 def check(as_json: bool) -> None:
-    """Name every mistake in files and variables of settings, and a log directory that cannot be written.
+    """List every mistake in settings files and variables, and a log directory that cannot be written.
 
-    Exit code 1 where there is one. Nothing is tracked, and no network is asked.
+    The exit code is 1 if there is one. Nothing is tracked, and the network is not used.
     """
     from greenlove_tracker.config_check import setting_problems
 

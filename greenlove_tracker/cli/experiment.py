@@ -48,23 +48,23 @@ class ExperimentVerb(Verb):
             raise SystemExit(BY_CTRL_C) from None
 
 
-@cli.group(short_help="Run trainings that a file describes, and report on them all.")
+@cli.group(short_help="Run the trainings that a YAML file describes, and compare them.")
 def experiment() -> None:
-    """Run several trainings that a YAML file describes, compare them, and go on where they stopped.
+    """Run the trainings that a YAML file describes, compare them, and resume where they stopped.
 
     \b
-    greenlove experiment run experiment.yaml --dry-run      what all of it will take
-    greenlove experiment run experiment.yaml                train what is left, and write the report
+    greenlove experiment run experiment.yaml --dry-run      forecast all of it
+    greenlove experiment run experiment.yaml                train the rest, and write the report
     greenlove experiment report experiment.yaml             write the report again, from the logs
     """  # noqa: D301  # click wants the backspace itself
 
 
-@experiment.command(cls=ExperimentVerb, options={"budget_s": "--budget"}, short_help="Train what is left, and report.")
+@experiment.command(cls=ExperimentVerb, options={"budget_s": "--budget"}, short_help="Train the rest, and report.")
 @click.argument("file", metavar="FILE")
-@click.option("--dry-run", is_flag=True, help="forecast all of it, and train nothing")
-@click.option("--budget", "budget_s", type=float, help="with --dry-run: seconds to explore for; default 60")
-@click.option("--fresh", is_flag=True, help="begin anew; the old outputs are moved aside, and nothing is deleted")
-@click.option("--quiet", is_flag=True, help="say nothing but errors")
+@click.option("--dry-run", is_flag=True, help="forecast everything, and train nothing")
+@click.option("--budget", "budget_s", type=float, help="with --dry-run: seconds to explore; default 60")
+@click.option("--fresh", is_flag=True, help="start over; the old outputs are moved aside, not deleted")
+@click.option("--quiet", is_flag=True, help="print only errors")
 @json_option
 @click.pass_context
 def run(
@@ -77,13 +77,12 @@ def run(
     greenlove experiment run experiment.yaml
     greenlove experiment run experiment.yaml --fresh        begin anew
 
-    Each training is a process of its own, so that a crash ends one of them and not the others. What has finished is
-    read from the logs and not run again: after Ctrl-C, a crash or a power cut the same command goes on, from the
-    checkpoint of the training that was interrupted. Press Ctrl-C once and it is saved; press it twice and it is ended
-    5 s later.
+    Each training is a process of its own, so a crash ends only one of them. Finished ones are read from the logs and
+    not run again: after Ctrl-C, a crash or a power cut the same command resumes from the checkpoint of the
+    interrupted training. Press Ctrl-C once to save and stop; press it twice to stop within 5 s.
 
-    The exit code is 0 where all trainings have finished, 1 where one failed, 2 where the file or an option is wrong, 3
-    where the budget is used, and 130 or 143 after Ctrl-C or SIGTERM.
+    The exit code is 0 if all trainings have finished, 1 if one failed, 2 if the file or an option is wrong, 3 if the
+    budget is used, and 130 or 143 after Ctrl-C or SIGTERM.
     """  # noqa: D301  # click wants the backspace itself
     from greenlove_tracker.experiments.definition_file import read_experiment
 
@@ -112,7 +111,7 @@ def run(
 @experiment.command(cls=ExperimentVerb, short_help="Write the report again, from the logs.")
 @click.argument("file", metavar="FILE")
 def report(file: str) -> None:
-    """Write the report of an experiment again, from its logs alone: of what is done by now.
+    """Write the report of an experiment again from its logs, as far as it has got.
 
     \b
     greenlove experiment report experiment.yaml

@@ -14,14 +14,14 @@ from greenlove_tracker.errors import MissingExtraError, UsageError
 
 @cli.command(
     options={"total_epochs": "--epochs", "total_steps": "--steps"},
-    short_help="Say what a PyTorch training will take, before it starts.",
+    short_help="Forecast a PyTorch training before it starts.",
 )
 @click.argument("task", metavar="FILE.py:FUNCTION")
 @click.argument("script_arguments", metavar="[-- ARGUMENTS]", nargs=-1, type=click.UNPROCESSED)
 @click.option("--epochs", type=int, help="epochs of the whole training")
 @click.option("--steps", type=int, help="optimizer steps of the whole training, instead of its epochs")
 @click.option("--batch-size", type=int, help="for a data set, default 64; a DataLoader has its own")
-@click.option("--budget", "budget_s", type=float, help="seconds to explore for; default 30")
+@click.option("--budget", "budget_s", type=float, help="seconds to explore; default 30")
 @hours_option
 @click.option(
     "--country",
@@ -29,8 +29,8 @@ from greenlove_tracker.errors import MissingExtraError, UsageError
 )
 @click.option("--workload", help="language, vision, speech, recommendation, graph or other; default: guessed from it")
 @click.option("--precision", help="fp32 (strict), tf32, bf16 (fp16, amp too) or fp8; default: seen in its first step")
-@click.option("--project", help="a name that runs are grouped by")
-@click.option("--log-dir", metavar="DIR", help="where the trials are written; default greenlove_logs")
+@click.option("--project", help="name to group runs by")
+@click.option("--log-dir", metavar="DIR", help="where to write the trials; default greenlove_logs")
 def explore(
     task: str,
     script_arguments: tuple[str, ...],
@@ -40,11 +40,11 @@ def explore(
     budget_s: float | None,
     **options: Any,
 ) -> None:
-    """Say what a PyTorch training will take, from half a minute on small samples.
+    """Forecast a PyTorch training from half a minute on small samples.
 
     \b
     greenlove explore train.py:task --epochs 100
-    greenlove explore train.py:task --epochs 100 --hours 24     does it fit a day, and how many epochs would?
+    greenlove explore train.py:task --epochs 100 --hours 24     does it fit in a day, and how many epochs would?
 
     The function takes nothing, and returns (model, optimizer, criterion, train_dataset), where the last may be a
     DataLoader; or a dict of these and of more arguments of greenlove_tracker.Estimator. Model, optimizer and random

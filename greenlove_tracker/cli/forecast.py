@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _QUANTITIES = {"time": "duration_s", "energy": "energy_kwh", "co2e": "emissions_kgco2e", "cost": "cost_usd"}
 
 
-@cli.command(short_help="Set forecasts beside what runs came to; or forecast again.")
+@cli.command(short_help="Compare forecasts with outcomes, or forecast again.")
 @click.argument("log_dir", required=False)
 @click.option(
     "--of",
@@ -28,13 +28,15 @@ _QUANTITIES = {"time": "duration_s", "energy": "energy_kwh", "co2e": "emissions_
     type=click.Choice(list(_QUANTITIES)),
     default="time",
     show_default=True,
-    help="the quantity to show",
+    help="quantity to show",
 )
-@click.option("--runs", "n_runs", type=click.IntRange(min=1), help="what so many runs like the finished ones will take")
-@click.option("--project", "of_project", metavar="NAME", help="of this project's runs alone; with --runs")
-@click.option("--epochs", type=click.IntRange(min=1), help="forecast an exploration again, for so many epochs")
-@click.option("--samples", type=click.IntRange(min=1), help="forecast an exploration again, for so many samples")
-@click.option("--steps", type=click.IntRange(min=1), help="forecast an exploration again, for so many steps")
+@click.option("--runs", "n_runs", type=click.IntRange(min=1), help="total of this many runs like the finished ones")
+@click.option("--project", "of_project", metavar="NAME", help="with --runs: only runs of this project")
+@click.option("--epochs", type=click.IntRange(min=1), help="forecast the last exploration again, for this many epochs")
+@click.option(
+    "--samples", type=click.IntRange(min=1), help="forecast the last exploration again, for this many samples"
+)
+@click.option("--steps", type=click.IntRange(min=1), help="forecast the last exploration again, for this many steps")
 @hours_option
 @json_option
 @csv_option
@@ -50,10 +52,10 @@ def forecast(
     as_json: bool,
     as_csv: bool,
 ) -> None:
-    """Show what was forecast while runs ran, and what they came to.
+    """Compare what runs forecast with what they took, or forecast again.
 
     \b
-    greenlove forecast                     every run's forecast beside its outcome
+    greenlove forecast                     each run's forecast beside its outcome
     greenlove forecast --runs 200          what 200 runs like the finished ones will take
     greenlove forecast --runs 200 --project sweep   … like those of one project
     greenlove forecast --epochs 300        the last exploration, forecast again; nothing is run
@@ -99,7 +101,7 @@ def is_of_exploration(logs: Logs, limit_s: float) -> bool:
 
 
 def outcomes_text(logs: Logs, quantity: str, style: str, limit_s: float | None = None) -> str:
-    """Return every run's forecast beside its outcome.
+    """Return each run's forecast beside its outcome.
 
     Args:
         logs: of a directory, or of one run.

@@ -10,10 +10,12 @@ from greenlove_tracker.cli.base import changed_task, cli, csv_option, json_optio
 from greenlove_tracker.errors import MissingExtraError, UsageError
 
 
-@cli.command(short_help="Say what memory a PyTorch training takes, and which GPUs hold it.")
+@cli.command(short_help="Estimate a training's GPU memory, and list GPUs that hold it.")
 @click.argument("task", metavar="FILE.py:FUNCTION")
 @click.argument("script_arguments", metavar="[-- ARGUMENTS]", nargs=-1, type=click.UNPROCESSED)
-@click.option("--techniques", metavar="A,B,A+B", default="", help="a row for each: amp-bf16,activation-checkpointing,…")
+@click.option(
+    "--techniques", metavar="A,B,A+B", default="", help="one row for each: amp-bf16,activation-checkpointing,…"
+)
 @click.option("--batch-size", type=int, help="for a data set, default 64; a DataLoader has its own")
 @json_option
 @csv_option
@@ -25,13 +27,13 @@ def memory(
     as_json: bool,
     as_csv: bool,
 ) -> None:
-    """Say what memory a PyTorch training takes on a GPU, part by part and by technique, and which GPUs hold it.
+    """Estimate a PyTorch training's GPU memory, by part and by technique, and list the GPUs that hold it.
 
     \b
     greenlove memory train.py:task
     greenlove memory train.py:task --techniques amp-bf16,activation-checkpointing,amp-bf16+activation-checkpointing
 
-    No GPU is needed, and where it can be, nothing is computed: the steps are made with tensors that hold no data. The
+    No GPU is needed. Where possible nothing is computed: the steps run on tensors without data. The
     function is that of greenlove explore. What stands after -- are the file's own arguments, in sys.argv.
     """  # noqa: D301  # click wants the backspace itself
     from importlib.util import find_spec

@@ -47,38 +47,42 @@ _OPTIONS = {
 }
 
 
-@cli.command(cls=CommandVerb, options=_OPTIONS, short_help="Say when and where a training emits or costs least.")
+@cli.command(cls=CommandVerb, options=_OPTIONS, short_help="Find when and where a training emits or costs least.")
 @click.argument("log_dir", required=False)
-@click.option("--hours", type=float, help="what the training takes, instead of a log")
+@click.option("--hours", type=float, help="hours the training takes, instead of a log")
 @click.option("--kwh", type=float, help="its energy; default: the log's")
 @click.option("--deadline", metavar="TIME", help='when it must be done: "tomorrow 08:00", "monday 06:00", +12h, or ISO')
-@click.option(
-    "--regions", metavar="A,B", help="where it can run, the first being here: DE,GB,US-CA; default: the log's"
-)
+@click.option("--regions", metavar="A,B", help="where it can run, here first: DE,GB,US-CA; default: the log's")
 @click.option(
     "--intensity",
     metavar="NAME|FILE",
     help="carbon intensity by the hour: live, neso, eia, … ask the network; a CSV file; table; mock",
 )
-@click.option("--intensity-forecast", metavar="FILE", help="a second CSV file: what was expected, as it was issued")
-@click.option(
-    "--by", type=click.Choice(["co2e", "cost"]), default="co2e", show_default=True, help="what is to be least"
-)
+@click.option("--intensity-forecast", metavar="FILE", help="second CSV file with the forecast as issued")
+@click.option("--by", type=click.Choice(["co2e", "cost"]), default="co2e", show_default=True, help="what to minimise")
 @click.option("--tariff", metavar="TABLE|FILE", help="price of electricity by the hour: 'base 0.20; peak 0.32 17-21'")
 @click.option("--electricity-price", type=float, help="USD per kWh, the same at all hours")
-@click.option("--least-saving", metavar="SHARE", help="expected share from which waiting is worth it; default 5%")
-@click.option("-o", "--output", metavar="FILE", help="write it to this .html, .pdf or .md as well")
+@click.option("--least-saving", metavar="SHARE", help="least expected saving that is worth waiting for; default 5%")
+@click.option("-o", "--output", metavar="FILE", help="also write to this .html, .pdf or .md")
 @click.option(
-    "--emit", metavar="KIND", help="print a file that starts COMMAND then: slurm, at, systemd, k8s, cron, github"
+    "--emit",
+    metavar="KIND",
+    help="print a job file that starts COMMAND at that time: slurm, at, systemd, k8s, cron, github",
 )
-@click.option("--every", metavar="day|week|DAY", help="with --emit: start it again and again; cron and github need it")
-@click.option("--image", help="with --emit k8s: the container's")
+@click.option("--every", metavar="day|week|DAY", help="with --emit: repeat it; needed for cron and github")
+@click.option("--image", help="with --emit k8s: container image")
 @click.option("--chain", is_flag=True, help="print a script that starts COMMAND in a chain of Slurm jobs; needs --time")
-@click.option("--time", "time_limit", metavar="LIMIT", help="with --chain: what a job may take: 24:00:00, 1-00:00:00")
-@click.option("--save", metavar="SPAN", help="with --chain: until a checkpoint is whole; default: the log's, else 60s")
-@click.option("--restart", metavar="SPAN", help="with --chain: until a job trains; default: 2m, and reading of the log")
-@click.option("--replay", metavar="SPAN", help="with --chain: fetching an epoch again; default: the log's, else 5m")
-@click.option("--checkpoints", metavar="DIR", help="with --chain: a job that leaves no newer one in DIR has failed")
+@click.option("--time", "time_limit", metavar="LIMIT", help="with --chain: time limit of a job: 24:00:00, 1-00:00:00")
+@click.option("--save", metavar="SPAN", help="with --chain: time to save a checkpoint; default: the log's, else 60s")
+@click.option(
+    "--restart", metavar="SPAN", help="with --chain: time until a job trains; default: 2m plus reading the log"
+)
+@click.option(
+    "--replay", metavar="SPAN", help="with --chain: time to fetch an epoch's batches again; default: the log's, else 5m"
+)
+@click.option(
+    "--checkpoints", metavar="DIR", help="with --chain: treat a job that leaves no newer checkpoint in DIR as failed"
+)
 @json_option
 def plan(
     log_dir: str | None,
@@ -100,10 +104,10 @@ def plan(
     as_json: bool,
     **sources: Any,
 ) -> None:
-    """Say when and where a training emits or costs least, what that saves, and whether it is worth waiting.
+    """Find when and where a training emits or costs least, what that saves, and whether waiting is worth it.
 
-    Of a log it takes the last exploration, else the last run. Nothing is started or submitted, and no network is asked
-    unless --intensity, or the setting, names a service.
+    It uses the log's last exploration, else its last run. Nothing is started or submitted. The network is used only
+    if --intensity or the setting names a service.
 
     \b
     greenlove plan --hours 4 --kwh 3 --deadline "tomorrow 08:00" --regions DE,GB --intensity live

@@ -25,53 +25,57 @@ _OF_A_CHOICE = ("within_s", "max_cost_usd", "card_price_usd")
 
 @cli.command(
     options=OPTION_NAMES,
-    short_help="Say where to train: here, or on which GPU for rent.",
+    short_help="Choose where to train: here or on a rented GPU.",
 )
 @click.argument("log_dir", required=False)
 @click.option(
     "--gpu",
     "local_gpu",
-    help="the GPU here, where no log names it: 'RTX 4090', or '4 × L40S' for another number than the log's",
+    help="GPU here, where no log names it: 'RTX 4090'; '4 × L40S' overrides the log's number",
 )
 @click.option(
-    "--gpu-memory", "local_memory_gb", type=float, help="memory of one GPU here, GiB, where several cards have its name"
+    "--gpu-memory", "local_memory_gb", type=float, help="memory of one GPU here, GiB, if several cards share its name"
 )
-@click.option("--hours", type=float, help="what the training takes here, instead of a log; --gpu tells its energy")
-@click.option("--country", help="where this machine stands: DE, Germany, US-CA, us-east-1; auto asks the network")
-@click.option("--provider", help="whose offers; default crusoe, and those in --prices")
-@click.option("--gpus", "target_gpus", type=click.IntRange(min=1), help="GPUs wanted there; default as many as here")
+@click.option("--hours", type=float, help="hours the training takes here, instead of a log; needs --gpu for its energy")
+@click.option("--country", help="where this machine is: DE, Germany, US-CA, us-east-1; auto asks the network")
+@click.option("--provider", help="whose offers to compare; default crusoe and those in --prices")
+@click.option("--gpus", "target_gpus", type=click.IntRange(min=1), help="GPUs wanted there; default: as many as here")
 @click.option(
     "--target",
     "gpus",
     multiple=True,
     metavar="GPU",
-    help="a further GPU to look at, such as '8 × L40S'; may be repeated",
+    help="another GPU to compare, such as '8 × L40S' (repeatable)",
 )
-@click.option("--within", "within_s", metavar="TIME", help='what it may take: 48h, 2d, or by when: "friday 18:00"')
-@click.option("--max-cost", "max_cost_usd", type=float, metavar="USD", help="what it may cost")
+@click.option("--within", "within_s", metavar="TIME", help='time limit, 48h or 2d, or deadline, "friday 18:00"')
+@click.option("--max-cost", "max_cost_usd", type=float, metavar="USD", help="cost limit, USD")
 @click.option(
     "--card-price",
     "card_price_usd",
     type=float,
     metavar="USD",
-    help="what one GPU here costs to buy: says from how many hours on that is less than renting",
+    help="price of one GPU here, to show after how many hours buying costs less than renting",
 )
 @click.option(
     "--workload",
-    help="what is trained: language, vision, speech, recommendation, graph or other; default: the log's, else any",
+    help="kind of model: language, vision, speech, recommendation, graph or other; default: the log's, else any",
 )
 @click.option("--precision", help="fp32 (strict), tf32, bf16 (fp16, amp too) or fp8; default: the log's, else bf16")
-@click.option("--interconnect", help="between several GPUs there: nvlink, pcie or ethernet; default: what is usual")
-@click.option("--method", help="of the speedup: benchmarks, specifications or green-love; default: the best known")
 @click.option(
-    "--speedup", "custom_speedup", multiple=True, help="your own: 1.8; 1.8,1.5,2.1 with its range; or GPU=1.8"
+    "--interconnect", help="link between several GPUs there: nvlink, pcie or ethernet; default: the usual one"
 )
 @click.option(
-    "--measured", "measured_log_dir", metavar="DIR", help="log directory of the same exploration, made on another GPU"
+    "--method", help="source of the speedup: benchmarks, specifications or green-love; default: the best known"
 )
-@click.option("--prices", metavar="FILE", help="a CSV file of offers: columns in docs/projection.md")
-@click.option("--region", help="only offers in this region of the provider")
-@click.option("--scaling", type=float, help="efficiency of eight GPUs against one, such as 0.85; default: as measured")
+@click.option(
+    "--speedup", "custom_speedup", multiple=True, help="your own speedup: 1.8; 1.8,1.5,2.1 with its range; or GPU=1.8"
+)
+@click.option(
+    "--measured", "measured_log_dir", metavar="DIR", help="log directory of the same exploration on another GPU"
+)
+@click.option("--prices", metavar="FILE", help="CSV file of offers; columns in docs/projection.md")
+@click.option("--region", help="only the provider's offers in this region")
+@click.option("--scaling", type=float, help="efficiency of eight GPUs against one, such as 0.85; default: measured")
 @click.option("--electricity-price", type=float, help="USD per kWh here")
 @click.option("--carbon-intensity", type=float, help="gCO2e/kWh here")
 @click.option("--pue", type=float, help="power usage effectiveness here")
@@ -79,43 +83,49 @@ _OF_A_CHOICE = ("within_s", "max_cost_usd", "card_price_usd")
     "--price",
     "price_usd_per_gpu_hour",
     type=float,
-    help="of the machine here, USD per GPU and hour; default: its electricity",
+    help="price of the machine here, USD per GPU and hour; default: electricity only",
 )
 @click.option(
     "--utilization",
     "manual_gpu_utilization",
     type=float,
-    help="share of their power limit that the GPUs here draw, such as 0.82",
+    help="power the GPUs here draw, as a share of their limit, such as 0.82",
 )
 @click.option("--tdp", "manual_tdp_watts", type=float, help="power limit of one GPU here, W")
-@click.option("--peak-memory", "peak_memory_gb", type=float, help="memory that the training takes on one GPU, GiB")
+@click.option("--peak-memory", "peak_memory_gb", type=float, help="peak memory of the training on one GPU, GiB")
 @click.option(
     "--embodied",
     "embodied_kgco2e_per_gpu_hour",
     type=float,
     help="embodied emissions, kgCO2e per GPU and hour; shown apart from all totals",
 )
-@click.option("--all", "include_all", is_flag=True, help="compare what has no public price or is of another maker, too")
-@click.option("--spot", is_flag=True, help="advice for a machine that may be taken away: this one, or the one --target")
+@click.option("--all", "include_all", is_flag=True, help="also compare GPUs without a public price or by another maker")
+@click.option("--spot", is_flag=True, help="advise on a spot machine: this one, or the one --target")
 @click.option(
     "--preemptions",
     "preemptions_per_hour",
     metavar="RATE",
-    help="with --spot: in an hour of running; 0.05, or 0.05,0.02,0.12 with its range",
+    help="with --spot: preemptions per hour; 0.05, or 0.05,0.02,0.12 with its range",
 )
 @click.option("--spot-price", type=float, help="with --spot: USD per GPU and hour")
-@click.option("--spot-discount", type=float, help="with --spot, instead: share below the price on demand, such as 0.65")
+@click.option(
+    "--spot-discount", type=float, help="with --spot, instead of a price: discount on the on-demand price, such as 0.65"
+)
 @click.option(
     "--on-demand-price", type=float, help="with --spot: USD per GPU and hour; default: --price, or the offer's"
 )
-@click.option("--checkpoint-s", type=float, help="with --spot: the training stands still for one; default: the log's")
-@click.option("--written-s", type=float, help="with --spot: until it is whole after that; default: the log's")
-@click.option("--restart-s", type=float, help="with --spot: until the training goes on elsewhere; default: the log's")
-@click.option("--wait-s", type=float, help="with --spot: until there is another machine; default 0")
-@click.option("--announced", type=float, help="with --spot: share of preemptions with a notice; default 0")
-@click.option("--notice-s", type=float, help="with --spot: of the notice; AWS 120, Google Cloud and Azure 30 (default)")
-@click.option("--save-every-s", "interval_s", type=float, help="with --spot: between checkpoints; default: the best")
-@click.option("-o", "--output", metavar="FILE", help="write it to this .pdf, .html or .md instead of the screen")
+@click.option("--checkpoint-s", type=float, help="with --spot: pause for a checkpoint; default: the log's")
+@click.option("--written-s", type=float, help="with --spot: further time until it is whole; default: the log's")
+@click.option("--restart-s", type=float, help="with --spot: time to resume on another machine; default: the log's")
+@click.option("--wait-s", type=float, help="with --spot: wait for another machine; default 0")
+@click.option("--announced", type=float, help="with --spot: share of preemptions announced; default 0")
+@click.option(
+    "--notice-s", type=float, help="with --spot: length of the notice; AWS 120, Google Cloud and Azure 30 (default)"
+)
+@click.option(
+    "--save-every-s", "interval_s", type=float, help="with --spot: interval between checkpoints; default: the best one"
+)
+@click.option("-o", "--output", metavar="FILE", help="write to this .pdf, .html or .md instead of the screen")
 @json_option
 @csv_option
 def project(
@@ -128,7 +138,7 @@ def project(
     spot: bool,
     **options: Any,
 ) -> None:
-    """Say where to train, and what it would take, cost and emit there: a log's last exploration, else its last run.
+    """Choose where to train: time, cost and CO2e here and on rented GPUs, from a log's last exploration or run.
 
     \b
     greenlove project greenlove_logs --country DE

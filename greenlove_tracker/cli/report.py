@@ -39,18 +39,18 @@ if TYPE_CHECKING:
 _MAX_PROBLEMS = 20
 _OVER_BUDGET = 3  # the exit code of summary --check
 _BY_CTRL_C, _BY_SIGTERM = 130, 143  # as a shell ends: 128 and the number of the signal
-_SACCT_HELP = "jobs as sacct -X -P lists them: says which left no log, and how much of the GPU-hours that is"
+_SACCT_HELP = "output of sacct -X -P, to show which jobs left no log and their GPU-hours"
 _MOST_TIME_SHARE = 0.1  # of a core, which may be a training's, for looking at it
 
 
 @cli.command(short_help="Show what is running now.")
 @click.argument("log_dir", required=False)
-@click.option("--once", is_flag=True, help="print it once and end; so it is where stdout is no terminal")
+@click.option("--once", is_flag=True, help="print once and exit; the default where stdout is no terminal")
 @click.option("--every", type=click.FloatRange(min=0.1), default=2.0, show_default=True, help="seconds between looks")
 def watch(log_dir: str | None, once: bool, every: float) -> None:
-    """Show the runs of a directory that go on: how far they are, what is left, what they draw and have used.
+    """Watch the running trainings of a directory: progress, time left, power and energy so far.
 
-    Ctrl-C ends it; the runs do not notice. What stands there is what they have logged: at least a row a minute.
+    Ctrl-C ends the view, not the runs. It shows what they log: at least a row a minute.
     """
     from greenlove_tracker.logs.following import FollowedDirectory
     from greenlove_tracker.logs.storage import place
@@ -78,38 +78,40 @@ def watch(log_dir: str | None, once: bool, every: float) -> None:
         raise SystemExit(_BY_CTRL_C) from None
 
 
-@cli.command(short_help="Add the runs of a log directory up.")
+@cli.command(short_help="Add up the runs of a log directory.")
 @click.argument("log_dir", required=False)
 @click.option(
     "--by",
     metavar="KEYS",
     default="project",
     show_default=True,
-    help="group by these, separated by commas: run, project, device, account, partition, user, host, job, job_id, "
+    help="group by these, comma-separated: run, project, device, account, partition, user, host, job, job_id, "
     "kind, intensity, status, training, day, month",
 )
 @selection_options
 @json_option
 @csv_option
-@click.option("--metrics", is_flag=True, help="the runs with the best values of each metric instead, such as accuracy")
-@click.option("--ledger", is_flag=True, help="one line a run for an auditor, as CSV: period, factor, basis, scope")
-@click.option("--factors", metavar="FILE", help="with --ledger: a CSV of factors to restate the runs with")
-@click.option("--include-simulated", is_flag=True, help="with --ledger: simulated runs too, marked; else left out")
+@click.option("--metrics", is_flag=True, help="list the runs with the best value of each metric instead")
+@click.option("--ledger", is_flag=True, help="CSV for an auditor, one line per run: period, factor, basis, scope")
+@click.option("--factors", metavar="FILE", help="with --ledger: CSV of factors to restate the runs with")
+@click.option("--include-simulated", is_flag=True, help="with --ledger: include simulated runs, marked")
 @click.option("--sacct", metavar="FILE", help=_SACCT_HELP)
 @click.option(
     "--verify",
     is_flag=True,
-    help="add the epochs up again, compare the files with their hashes, and name the runs that differ",
+    help="add up the epochs again, check the files' hashes, and name runs that differ",
 )
-@click.option("--check", "is_checked", is_flag=True, help="the team's budgets of this month; exit code 3 if exceeded")
+@click.option(
+    "--check", "is_checked", is_flag=True, help="check the team's budgets of this month; exit code 3 if exceeded"
+)
 @click.option(
     "--engine",
     type=click.Choice(["local", "dask"]),
     default="local",
     show_default=True,
-    help="who adds up; dask: several processes or machines",
+    help="engine that adds up; dask: several processes or machines",
 )
-@click.option("--scheduler", metavar="ADDRESS", help="with --engine dask: one that runs already, tcp://host:8786")
+@click.option("--scheduler", metavar="ADDRESS", help="with --engine dask: a running scheduler, tcp://host:8786")
 def summary(
     log_dir: str | None,
     by: str,
@@ -123,7 +125,7 @@ def summary(
     is_checked: bool,
     **chosen: Any,
 ) -> None:
-    """Add the runs of a log directory up: time, energy, CO2e and cost of each group."""
+    """Add up the runs of a log directory: time, energy, CO2e and cost of each group."""
     from greenlove_tracker.logs.aggregate import aggregate
     from greenlove_tracker.logs.sacct import job_coverage, read_jobs
 
@@ -237,14 +239,15 @@ def _print_problems(problems: Sequence[Problem]) -> None:
         click.echo(f"! and {len(problems) - _MAX_PROBLEMS:,} more", err=True)
 
 
-@cli.command("import", short_help="Say what logs of carbontracker and CodeCarbon hold.")
+@cli.command("import", short_help="Read logs of carbontracker and CodeCarbon.")
 @click.argument("directory", metavar="DIR")
-@click.option("--by", metavar="KEYS", default="project", show_default=True, help="group by these, separated by commas")
+@click.option("--by", metavar="KEYS", default="project", show_default=True, help="group by these, comma-separated")
 @click.pass_context
 def import_logs(ctx: click.Context, directory: str, by: str) -> None:
-    """Read the logs of carbontracker and CodeCarbon in a directory, and say what they hold.
+    """Read the logs of carbontracker and CodeCarbon in a directory, and summarise them.
 
-    Nothing is copied: summary, report, forecast and read_logs read such a directory as it is, ours among theirs.
+    Nothing is copied: summary, report, forecast and read_logs read such a directory as it is, with our own logs among
+    them.
     """
     ctx.invoke(summary, log_dir=directory, by=by)
     click.echo(f"\nnext    greenlove report {shlex.quote(directory)} -o report.html", err=True)
@@ -256,7 +259,7 @@ def import_logs(ctx: click.Context, directory: str, by: str) -> None:
     "-o",
     "--output",
     metavar="FILE",
-    help="the file to write: .pdf, .html or .md, default report.pdf; with another --format default stdout",
+    help="file to write: .pdf, .html or .md; default report.pdf, or stdout with another --format",
 )
 @click.option(
     "--format",
@@ -264,27 +267,29 @@ def import_logs(ctx: click.Context, directory: str, by: str) -> None:
     type=click.Choice(["report", "cite", "model-card", "sci", "ai-act"]),
     default="report",
     show_default=True,
-    help="the whole report, or what a paper, a model card or a regulation asks for",
+    help="the whole report, or the text for a paper, a model card or a regulation",
 )
 @selection_options
-@click.option("--issued", metavar="DATE", help="the date of issue that the report bears, such as 2026-12-02")
+@click.option("--issued", metavar="DATE", help="date of issue printed on the report, such as 2026-12-02")
 @click.option("--page-size", type=click.Choice(["A4", "Letter"]), help="of a PDF; default A4")
-@click.option("--factors", metavar="FILE", help="a CSV of factors to restate the runs with; both are shown")
-@click.option("--jobs", type=click.IntRange(min=0), help="jobs that ran: says how many of them left no log")
+@click.option("--factors", metavar="FILE", help="CSV of factors to restate the runs with; both results are shown")
+@click.option("--jobs", type=click.IntRange(min=0), help="number of jobs that ran, to show how many left no log")
 @click.option("--sacct", metavar="FILE", help=_SACCT_HELP)
-@click.option("--unit", type=click.Choice(["run", "epoch", "step", "sample", "token"]), help="of sci; default run")
-@click.option("--embodied", type=click.FloatRange(min=0), help="of sci: embodied emissions of all runs, gCO2e")
+@click.option(
+    "--unit", type=click.Choice(["run", "epoch", "step", "sample", "token"]), help="for sci: unit of R; default run"
+)
+@click.option("--embodied", type=click.FloatRange(min=0), help="for sci: embodied emissions of all runs, gCO2e")
 @click.option("--training-type", type=click.Choice(["pre-training", "fine-tuning"]), help="of model-card")
 @click.option(
     "--all",
     "needs_all",
     is_flag=True,
     default=None,
-    help="of model-card, sci, ai-act: refuse where anything is unknown of a run that crashed, too",
+    help="for model-card, sci, ai-act: refuse unknown values of crashed runs too",
 )
-@click.option("--latex", is_flag=True, default=None, help="of cite: a paragraph, a table and BibTeX entries for LaTeX")
-@click.option("--follow", is_flag=True, help="rewrite an HTML page while a run goes on; the page loads itself anew")
-@click.option("--every", type=click.FloatRange(min=0.1), help="with --follow: seconds between two pages; default 5")
+@click.option("--latex", is_flag=True, default=None, help="for cite: a paragraph, a table and BibTeX entries for LaTeX")
+@click.option("--follow", is_flag=True, help="keep rewriting an HTML page while a run goes on; the page reloads itself")
+@click.option("--every", type=click.FloatRange(min=0.1), help="with --follow: seconds between rewrites; default 5")
 def report(
     log_dir: str | None, output: str | None, style: str, follow: bool, every: float | None, **options: Any
 ) -> None:
@@ -385,7 +390,7 @@ def _declaration(style: str, logs: Logs, chosen: Mapping[str, Any], **asked: Any
     return cite(added_up, latex=asked.get("latex", False))
 
 
-@cli.command(short_help="Write every epoch as a row, for other programs.")
+@cli.command(short_help="Export every epoch as a row for other programs.")
 @click.argument("log_dir", required=False)
 @click.option(
     "-o",
@@ -393,10 +398,10 @@ def _declaration(style: str, logs: Logs, chosen: Mapping[str, Any], **asked: Any
     metavar="FILE",
     default="epochs.json",
     show_default=True,
-    help="the file to write: .json, .csv or .parquet",
+    help="file to write: .json, .csv or .parquet",
 )
 def export(log_dir: str | None, output: str) -> None:
-    """Write every epoch of a run, or of all runs of a directory, as one row: JSON, CSV or Parquet."""
+    """Export every epoch of a run, or of all runs in a directory, as a row: JSON, CSV or Parquet."""
     from greenlove_tracker.files import target_of, write_report
     from greenlove_tracker.logs.export import checked_suffix, epoch_rows, exported
 
@@ -409,14 +414,19 @@ def export(log_dir: str | None, output: str) -> None:
     click.echo(f"wrote {len(rows):,} {'row' if len(rows) == 1 else 'rows'} to {written}", err=True)
 
 
-@cli.command(short_help="Say what this machine can measure, and what to fix.")
+@cli.command(short_help="Check what this machine can measure, and what to fix.")
 @json_option
-@click.option("--print-udev", is_flag=True, help="print the rule that keeps the CPU's energy counter readable")
-@click.option("--restore-power-limits", is_flag=True, help="put back limits of GPUs that a killed process left lowered")
-@click.option("--country", help="where this runs, as of run; default: the setting")
+@click.option("--print-udev", is_flag=True, help="print the udev rule that keeps the CPU's energy counter readable")
+@click.option(
+    "--restore-power-limits", is_flag=True, help="restore GPU power limits that a killed process left lowered"
+)
+@click.option("--country", help="where this runs; default: the setting")
 @click.option("--intensity", metavar="NAME", default="", help="ask a service for the carbon intensity now; live: all")
 def doctor(as_json: bool, print_udev: bool, restore_power_limits: bool, country: str | None, intensity: str) -> None:
-    """Say how each component will be measured, what is missing, and the exact fix. It asks the network only if told."""
+    """Check how each component will be measured, what is missing, and the exact fix.
+
+    The network is used only with --intensity.
+    """
     from greenlove_tracker import doctor
 
     if print_udev:

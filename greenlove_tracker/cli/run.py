@@ -42,14 +42,14 @@ def _settings_options(function: Callable[..., None]) -> Callable[..., None]:
             "--country",
             help="where this runs: DE, US-CA, us-east-1; auto asks the network; default: the world",
         ),
-        click.option("--project", help="a name that runs are grouped by"),
-        click.option("--tags", help="words to find the run by, separated by commas; 'final' for a paper's runs"),
-        click.option("--log-dir", metavar="DIR", help="where runs are written; default greenlove_logs"),
+        click.option("--project", help="name to group runs by"),
+        click.option("--tags", help="words to find the run by, comma-separated; tag a paper's runs 'final'"),
+        click.option("--log-dir", metavar="DIR", help="where to write runs; default greenlove_logs"),
         click.option("--pue", type=float, help="power usage effectiveness of the site; default 1.0"),
         click.option(
             "--node-overhead",
             type=float,
-            help="an assumption: what a node draws, in what its GPUs do, such as 1.25; default: nothing is added",
+            help="assumed power of the whole node, as a multiple of its GPUs', such as 1.25; default: none",
         ),
         click.option(
             "--carbon-intensity",
@@ -66,45 +66,45 @@ def _settings_options(function: Callable[..., None]) -> Callable[..., None]:
             "--electricity-price",
             "electricity_price_usd_per_kwh",
             type=float,
-            help="USD per kWh; default: what households pay in the country",
+            help="USD per kWh; default: the country's household price",
         ),
         click.option(
             "--gpu-hour-price",
             "price_usd_per_gpu_hour",
             type=float,
-            help="of the machine, USD per GPU and hour: it then is the cost, not electricity",
+            help="machine price, USD per GPU and hour; replaces electricity as the cost",
         ),
-        click.option("--continues", metavar="RUN_ID", help="the run that this one resumes; both count as one training"),
+        click.option("--continues", metavar="RUN_ID", help="run that this one resumes; both count as one training"),
         click.option(
             "--export",
             metavar="NAMES",
-            help="mlflow, wandb, tensorboard, prometheus: where rows, forecasts and the report go beside the log",
+            help="mlflow, wandb, tensorboard, prometheus: also send rows, forecasts and the report there",
         ),
-        click.option("--max-energy-kwh", type=float, help="a budget: warns where it is likely to be exceeded, or is"),
-        click.option("--max-cost-usd", type=float, help="a budget of cost"),
-        click.option("--max-kgco2e", type=float, help="a budget of emissions"),
-        click.option("--hours", "--max-hours", "max_hours", type=float, help="a budget of time, from the start"),
+        click.option("--max-energy-kwh", type=float, help="energy budget: warn when it is likely to be exceeded"),
+        click.option("--max-cost-usd", type=float, help="cost budget"),
+        click.option("--max-kgco2e", type=float, help="emissions budget"),
+        click.option("--hours", "--max-hours", "max_hours", type=float, help="time budget, from the start"),
         click.option(
             "--deadline-utc",
             metavar="TIME",
-            help="a budget of time, such as 2026-11-22T06:00; the end of a Slurm job is one, too: the earliest counts",
+            help="end of the time budget, such as 2026-11-22T06:00; the end of a Slurm job counts if earlier",
         ),
         click.option(
             "--on-overrun",
             type=click.Choice(["warn", "stop"]),
-            help="of a budget; stop: end the script between two of its batches or epochs; default warn",
+            help="what an overrun budget does; stop ends the script between two batches or epochs; default warn",
         ),
         click.option(
             "--pause-above",
             "pause_above_gco2e_per_kwh",
             type=float,
             metavar="G",
-            help="with --intensity: pause between two epochs that a Tracker marks, above so many gCO2e/kWh",
+            help="with --intensity: pause between a Tracker's epochs while the grid is above this, gCO2e/kWh",
         ),
-        click.option("--max-pause-hours", type=float, help="of all these pauses together; default 6"),
-        click.option("--quiet", "verbose", flag_value=0, type=int, help="say nothing but warnings"),
+        click.option("--max-pause-hours", type=float, help="longest total of these pauses; default 6"),
+        click.option("--quiet", "verbose", flag_value=0, type=int, help="print only warnings"),
         click.option(
-            "--status", "verbose", flag_value=2, type=int, help="draw a status line even beside what the script prints"
+            "--status", "verbose", flag_value=2, type=int, help="show a status line even while the script prints"
         ),
     ]
     for option in reversed(options):
@@ -117,13 +117,13 @@ def _start_options(function: Callable[..., None]) -> Callable[..., None]:
         click.option(
             "--start",
             metavar="best|TIME",
-            help="wait for the start that emits least and still meets the deadline, or for a time: 'tomorrow 03:00'",
+            help="wait for the start that emits least and meets the deadline, or for a time: 'tomorrow 03:00'",
         ),
         click.option(
             "--deadline", metavar="TIME", help="--deadline-utc in words: 08:00, 'tomorrow 08:00', +12h (local)"
         ),
-        click.option("--max-wait", metavar="SPAN", help="with --start: begin after it anyway, such as 12h"),
-        click.option("--dry-run", is_flag=True, help="with --start: say when it would begin, and run nothing"),
+        click.option("--max-wait", metavar="SPAN", help="with --start: begin anyway after this long, such as 12h"),
+        click.option("--dry-run", is_flag=True, help="with --start: show when it would begin, and run nothing"),
     ]
     for option in reversed(options):
         function = option(function)
@@ -132,14 +132,14 @@ def _start_options(function: Callable[..., None]) -> Callable[..., None]:
 
 @cli.command(
     cls=_Run,
-    short_help="Run a script or any command, and track it.",
+    short_help="Run and track a script or any command.",
     context_settings={"allow_interspersed_args": False},
 )
 @_settings_options
 @_start_options
-@click.option("--epochs", type=int, help="that the script trains, for its forecast; default: as its own arguments say")
-@click.option("--no-auto", is_flag=True, help="do not look for epochs in a script that marks none")
-@click.option("-m", "module", is_flag=True, help="what follows is a module, as in python -m")
+@click.option("--epochs", type=int, help="epochs the script trains, for the forecast; default: from its own arguments")
+@click.option("--no-auto", is_flag=True, help="do not detect epochs in a script that marks none")
+@click.option("-m", "module", is_flag=True, help="run a module, as in python -m")
 @click.argument(
     "command",
     nargs=-1,
@@ -161,7 +161,7 @@ def run(
     dry_run: bool,
     **options: Any,
 ) -> None:
-    """Run a script, a module (-m) or, after --, any command, and track it.
+    """Run and track a script, a module (-m) or, after --, any command.
 
     \b
     greenlove run --country DE train.py --lr 3e-4

@@ -15,26 +15,28 @@ if TYPE_CHECKING:
     from greenlove_tracker.logs.seal import SealResult, Verification
 
 
-@cli.command(short_help="Seal the runs of a log directory, or verify that they are as they were sealed.")
+@cli.command(short_help="Seal logged runs against changes, or verify the seal.")
 @click.argument("log_dir", required=False)
-@click.option("--verify", is_flag=True, help="name what was changed, added or removed; nothing is written")
+@click.option("--verify", is_flag=True, help="list what was changed, added or removed; write nothing")
 @click.option(
     "--sign",
     "program",
     type=click.Choice(["gpg", "minisign"]),
-    help="have this program sign the manifest; with --verify: its last line must be signed by it",
+    help="sign the manifest with this program; with --verify: require its signature on the last line",
 )
 @click.option(
     "--key",
-    help="of gpg: the name or fingerprint of the key; of minisign: its file, with --verify that of the public key",
+    help="gpg: name or fingerprint of the key; minisign: key file, with --verify the public one",
 )
 @click.option(
     "--allow-changed",
     "reason",
     metavar="REASON",
-    help="seal runs that changed or are gone all the same; the reason goes into the manifest",
+    help="seal although runs changed or are gone; the reason goes into the manifest",
 )
-@click.option("--head", metavar="SHA256", help="with --verify: a line that the manifest must hold, kept elsewhere")
+@click.option(
+    "--head", metavar="SHA256", help="with --verify: hash of a line that the manifest must hold, kept elsewhere"
+)
 @click.pass_context
 def seal(
     ctx: click.Context,
@@ -45,13 +47,14 @@ def seal(
     reason: str | None,
     head: str | None,
 ) -> None:
-    """Add the hashes of all new runs to greenlove_seal.jsonl, a manifest whose lines are chained, or verify it.
+    """Add the hashes of all new runs to a chained manifest, greenlove_seal.jsonl, or verify it.
 
     \b
     greenlove seal greenlove_logs --sign gpg
     greenlove seal greenlove_logs --verify
 
-    Runs that go on are left for the next time. With --verify the exit code is 1 where anything is not as it was sealed.
+    Running trainings are left for the next time. With --verify the exit code is 1 if anything differs from what was
+    sealed.
     """  # noqa: D301  # click wants the backspace itself
     from greenlove_tracker.logs.seal import seal as seal_directory
     from greenlove_tracker.logs.seal import verify_seal

@@ -11,14 +11,14 @@ from greenlove_tracker.cli.base import cli, json_option
 _OPTIONS = {"custom_speedup": "greenlove project --speedup", "local_memory_gb": "greenlove project --gpu-memory"}
 
 
-@cli.command(options=_OPTIONS, short_help="Say how many times as fast one GPU trains as another.")
+@cli.command(options=_OPTIONS, short_help="Show how much faster one GPU trains than another.")
 @click.argument("local", metavar="A")
 @click.argument("targets", metavar="B…", nargs=-1, required=True)
-@click.option("--workload", help="what is trained: language, vision, speech, recommendation, graph or other")
+@click.option("--workload", help="kind of model: language, vision, speech, recommendation, graph or other")
 @click.option("--precision", default="bf16", show_default=True, help="fp32 (strict), tf32, bf16 (fp16, amp too) or fp8")
 @json_option
 def speedup(local: str, targets: tuple[str, ...], workload: str | None, precision: str, as_json: bool) -> None:
-    """Say how many times as fast GPU B trains as GPU A, with its 90% range; of several, which is the fastest.
+    """Show how many times faster GPU B trains than GPU A, with its 90% range; of several, name the fastest.
 
     \b
     greenlove speedup "A100 SXM4 80GB" "H100 SXM5 80GB" --workload language

@@ -33,16 +33,17 @@ _LOOK_AHEAD_H = 48.0
     metavar="G",
     help="start when the carbon intensity is at or below it, in gCO2e/kWh",
 )
-@click.option("--max-wait", default="6h", show_default=True, metavar="SPAN", help="start after it anyway: 6h, 90m, 2d")
+@click.option(
+    "--max-wait", default="6h", show_default=True, metavar="SPAN", help="start anyway after this long: 6h, 90m, 2d"
+)
 @click.option(
     "--intensity",
     metavar="FILE|NAME",
-    help="a CSV file (utc,gco2e_per_kwh), or who is asked: neso, eia, energy_charts, mock …; default: the setting, "
-    "else live",
+    help="CSV file (utc,gco2e_per_kwh) or service: neso, eia, energy_charts, mock, …; default: the setting, else live",
 )
-@click.option("--country", help="where this runs: DE, US-CA, a zone such as CISO; default: as the settings say")
-@click.option("--quiet", is_flag=True, help="say nothing but errors")
-@click.option("--dry-run", is_flag=True, help="say what would be done now, and start nothing")
+@click.option("--country", help="where this runs: DE, US-CA, a zone such as CISO; default: the setting")
+@click.option("--quiet", is_flag=True, help="print only errors")
+@click.option("--dry-run", is_flag=True, help="show what it would do now, and start nothing")
 @click.argument("command", nargs=-1, type=click.UNPROCESSED, metavar="[-- COMMAND...]")
 def wait(
     threshold_gco2e_per_kwh: float,
@@ -59,8 +60,8 @@ def wait(
     greenlove wait --threshold 200 --max-wait 6h --country GB -- python train.py
     greenlove wait --threshold 200 --intensity hours.csv -- greenlove run train.py
 
-    The command takes our place: its exit code, its end by a signal and the signals to it are its own. Without one, the
-    wait alone is done. It starts at once where nobody tells the hours of the place apart, as without a network.
+    The command replaces this process, so its exit code and signals are its own. Without a command it only waits. It
+    starts at once where no hourly intensity is known, as without a network.
     """  # noqa: D301  # click wants the backspace itself
     from greenlove_tracker.scheduling.waiting import (
         average_intensity,
