@@ -80,7 +80,7 @@ def main() -> None:
     several = fits()  # a library that is loaded later is not limited
     with threadpool_limits(1):
         rows = [row(name, make, x, y, a.budget) for name, make in several.items()]
-    heads = ["fit", "samples", "explored up to", "time grows as", "forecast", "came to", "error, 95% interval"]
+    heads = ["fit", "samples", "explored up to", "time grows as", "forecast", "actual", "error, 95% interval"]
     text = markdown(heads, rows)
     told(text, a.into, BEGIN, END)
 

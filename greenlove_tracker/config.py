@@ -84,7 +84,7 @@ class Settings:
             does not print to; 2 the status line there too.
         phases: stretches of the training whose steps do more work or less, for its forecast; in a file or a variable
             as their steps and the tokens of a step, such as ``505x131072 505x262144``.
-        epochs_before_pred: epochs after which the forecast is told for the first time; 0 or -1: none is made.
+        epochs_before_pred: epochs after which the first forecast appears; 0 or -1: no forecast.
         monitor_epochs: epochs after which the run is closed, while the training goes on; -1: all.
         stop_and_confirm: after ``epochs_before_pred`` epochs, ask on the terminal whether to go on.
         max_energy_kwh: a budget; ``overrun_probability`` and ``on_overrun`` say when and how it acts.

@@ -245,7 +245,7 @@ def _changed_task_notes(found: Sequence[PlannedRunProgress]) -> list[str]:
 class OutputsLock:
     """``with``: the only right to train into the outputs of an experiment; the system takes it from a dead process.
 
-    A training that outlives the process that started it holds on: waiting for it, since two trainings in one
+    A training that outlives the process that started it holds on: it is waited for, since two trainings in one
     directory of checkpoints would spoil it.
 
     Args:
